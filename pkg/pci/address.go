@@ -1,0 +1,111 @@
+package pci
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Address names one function: domain, bus, device and function number. It is
+// comparable, so it serves as a map key, and its text form is the kernel's:
+// "0000:3b:00.0". Domains above ffff (Intel VMD) print with more digits, as
+// the kernel's "%04x" does.
+type Address struct {
+	Domain   uint32
+	Bus      uint8
+	Device   uint8 // 0..31
+	Function uint8 // 0..7
+}
+
+// ParseAddress reads the kernel's form of an address, domain included:
+// "0000:3b:00.0", "10000:01:00.0". Digits may be upper or lower case. The
+// short form without a domain is refused: on a host with several domains it
+// names more than one function.
+func ParseAddress(s string) (Address, error) {
+	domain, rest, ok := strings.Cut(s, ":")
+	bus, rest, ok2 := strings.Cut(rest, ":")
+	dev, fn, ok3 := strings.Cut(rest, ".")
+	if !ok || !ok2 || !ok3 {
+		return Address{}, &AddressError{Text: s}
+	}
+	return fromFields(s, domain, bus, dev, fn)
+}
+
+// ParseLabel reads the form of an address that fits a DNS label, as written
+// by [Address.Label]: "0000-3b-00-0".
+func ParseLabel(s string) (Address, error) {
+	f := strings.Split(s, "-")
+	if len(f) != 4 {
+		return Address{}, &AddressError{Text: s}
+	}
+	return fromFields(s, f[0], f[1], f[2], f[3])
+}
+
+// fromFields parses the four hexadecimal fields of an address; text is what
+// the error shows.
+func fromFields(text, domain, bus, dev, fn string) (Address, error) {
+	d, ok := hex(domain, 4, 8, 1<<32-1)
+	b, ok2 := hex(bus, 2, 2, 0xff)
+	v, ok3 := hex(dev, 2, 2, 0x1f)
+	f, ok4 := hex(fn, 1, 1, 7)
+	if !ok || !ok2 || !ok3 || !ok4 {
+		return Address{}, &AddressError{Text: text}
+	}
+	return Address{Domain: uint32(d), Bus: uint8(b), Device: uint8(v), Function: uint8(f)}, nil
+}
+
+// hex parses s as a hexadecimal number of lo to hi digits, at most limit.
+func hex(s string, lo, hi int, limit uint64) (uint64, bool) {
+	if len(s) < lo || len(s) > hi {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(s, 16, 64)
+	return n, err == nil && n <= limit
+}
+
+// AddressError says that a text is not an address.
+type AddressError struct{ Text string }
+
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("%q is not a PCI address (want domain:bus:device.function, such as 0000:3b:00.0)", e.Text)
+}
+
+// String returns the kernel's form, "0000:3b:00.0".
+func (a Address) String() string {
+	return fmt.Sprintf("%04x:%02x:%02x.%x", a.Domain, a.Bus, a.Device, a.Function)
+}
+
+// Label returns the address as part of a DNS label, "0000-3b-00-0".
+func (a Address) Label() string {
+	return fmt.Sprintf("%04x-%02x-%02x-%x", a.Domain, a.Bus, a.Device, a.Function)
+}
+
+// Compare orders by domain, bus, device, function. It suits slices.SortFunc.
+func (a Address) Compare(b Address) int {
+	return cmp.Or(
+		cmp.Compare(a.Domain, b.Domain),
+		cmp.Compare(a.Bus, b.Bus),
+		cmp.Compare(a.Device, b.Device),
+		cmp.Compare(a.Function, b.Function),
+	)
+}
+
+// SameSlot reports whether a and b are functions of one physical device.
+func (a Address) SameSlot(b Address) bool {
+	a.Function, b.Function = 0, 0
+	return a == b
+}
+
+// MarshalText implements [encoding.TextMarshaler] with the kernel's form.
+func (a Address) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler] by [ParseAddress].
+func (a *Address) UnmarshalText(text []byte) error {
+	parsed, err := ParseAddress(string(text))
+	if err != nil {
+		return err
+	}
+	*a = parsed
+	return nil
+}

@@ -1,0 +1,88 @@
+package pci_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// resource is what a GPU's "resource" reads: a 16 MiB BAR, a 64-bit
+// prefetchable one of 64 GiB and a 64-bit one of 32 MiB, I/O ports, the ROM, and
+// SR-IOV BARs after that.
+const resource = `0x00000000c5000000 0x00000000c5ffffff 0x0000000000040200
+0x0000206000000000 0x0000206fffffffff 0x000000000014220c
+0x0000000000000000 0x0000000000000000 0x0000000000000000
+0x0000207000000000 0x0000207001ffffff 0x000000000014220c
+0x0000000000000000 0x0000000000000000 0x0000000000000000
+0x0000000000004000 0x000000000000407f 0x0000000000040101
+0x00000000c6000000 0x00000000c607ffff 0x0000000000046200
+0x0000000000000000 0x0000000000000000 0x0000000000000000
+0x0000207100000000 0x000020710fffffff 0x000000000014220c
+`
+
+func TestParseResources(t *testing.T) {
+	type bar struct {
+		Size             uint64
+		IO, Prefetch, Is bool
+	}
+	want := []bar{
+		{Size: 16 << 20},
+		{Size: 64 << 30, Prefetch: true, Is: true},
+		{},
+		{Size: 32 << 20, Prefetch: true, Is: true},
+		{},
+		{Size: 128, IO: true},
+	}
+	resources, err := pci.ParseResources(resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []bar
+	for _, r := range resources {
+		got = append(got, bar{Size: r.Size(), IO: r.IO(), Prefetch: r.Prefetchable(), Is: r.Is64()})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("BARs (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseResourcesEdges(t *testing.T) {
+	// A BAR that has no address yet begins at 0, and one of 4 GiB may end where
+	// 32 bits do.
+	got, err := pci.ParseResources("0x0 0xfff 0x20040200\n0x0 0xffffffff 0x140204\n0x1000 0xfff 0x40200\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []uint64{4096, 4 << 30, 0} {
+		if got[i].Size() != want {
+			t.Errorf("BAR %d has %d bytes, want %d", i, got[i].Size(), want)
+		}
+	}
+	if none, err := pci.ParseResources(""); err != nil || none != nil {
+		t.Errorf("an empty attribute has resources %v, %v", none, err)
+	}
+	for _, bad := range []string{"0x0 0x0\n", "0x0 0x0 0x0 0x0\n", "0x0 zero 0x0\n", "\n"} {
+		if got, err := pci.ParseResources(bad); err == nil {
+			t.Errorf("ParseResources(%q) = %v, want an error", bad, got)
+		}
+	}
+}
+
+func FuzzParseResources(f *testing.F) {
+	f.Add(resource)
+	f.Add("0x0 0x0 0x0\n")
+	f.Add("0x0 0xffffffffffffffff 0x0\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		resources, err := pci.ParseResources(text)
+		if err == nil && len(resources) > pci.MaxBARs {
+			t.Errorf("%d BARs", len(resources))
+		}
+		for _, r := range resources {
+			if r.Start == r.End && r.End > 0 && r.Size() != 1 {
+				t.Errorf("%+v has %d bytes", r, r.Size())
+			}
+		}
+	})
+}
