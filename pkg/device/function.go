@@ -1,0 +1,137 @@
+// Package device holds what a node can assign: PCI functions with the facts
+// that planning, publishing and auditing need. Everything here is a value;
+// package inventory reads them from sysfs.
+//
+// Absent is not zero: a fact that the kernel does not state is a nil pointer
+// or an empty string, never a made-up number.
+package device
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Function is one PCI function as the kernel shows it at the time of a scan.
+// Its JSON names are stable for machines.
+type Function struct {
+	Address pci.Address `json:"address"`
+	// Type sorts functions into what an operator asks for; see [Classify].
+	Type      Type      `json:"type"`
+	Vendor    pci.ID    `json:"vendor"`
+	Device    pci.ID    `json:"device"`
+	SubVendor pci.ID    `json:"subsystemVendor"`
+	SubDevice pci.ID    `json:"subsystemDevice"`
+	Class     pci.Class `json:"class"`
+	Revision  uint8     `json:"revision"`
+	// VendorName and Model come from the pci.ids database; empty if unknown.
+	VendorName string `json:"vendorName,omitempty"`
+	Model      string `json:"model,omitempty"`
+	// Modalias is the kernel's match string, "pci:v000010DEd...".
+	Modalias string `json:"modalias,omitempty"`
+
+	// Driver is the bound kernel driver, empty for none.
+	Driver string `json:"driver"`
+	// DriverOverride is sysfs' driver_override, empty when not set.
+	DriverOverride string `json:"driverOverride,omitempty"`
+	// Locked is set when an unbind, probe or reset of the function hung in the
+	// kernel at the time of the scan and held its device lock: DriverOverride
+	// could not be read, and a write to the function would hang too.
+	Locked bool `json:"locked,omitempty"`
+
+	// NUMANode is nil where the kernel says -1.
+	NUMANode *int `json:"numaNode,omitempty"`
+	// Root is the root bus, "pci0000:3b".
+	Root string `json:"pcieRoot,omitempty"`
+	// Switch is the lowest switch upstream port above the function; nil when
+	// the function hangs off a root port or root bus directly.
+	Switch *pci.Address `json:"pcieSwitch,omitempty"`
+	// Upstream lists the bridges above the function, the root port first.
+	Upstream []pci.Address `json:"upstream,omitempty"`
+	// Group is the IOMMU group number; nil without an IOMMU. Numbers may
+	// change over a reboot and are never stored as identity.
+	Group *int `json:"iommuGroup,omitempty"`
+
+	PF *PF `json:"sriov,omitempty"` // set when the function is a PF
+	VF *VF `json:"-"`               // set when the function is a VF
+
+	BARs []BAR `json:"bars,omitempty"`
+	Link *Link `json:"link,omitempty"`
+	// ResetMethods are sysfs' reset_method words in the kernel's order; empty
+	// when the function can't be reset on its own.
+	ResetMethods []string         `json:"resetMethods,omitempty"`
+	Capabilities pci.Capabilities `json:"capabilities"`
+	// ConfigDead is set when configuration space reads all ones: the function
+	// fell off the bus or does not answer.
+	ConfigDead bool `json:"configDead,omitempty"`
+
+	Children Children `json:"children"`
+	// Uses say what on this node needs the function now; empty when free.
+	Uses []Use `json:"uses,omitempty"`
+	// BootVGA is set for the adapter that the firmware used as console.
+	BootVGA bool `json:"bootVGA,omitempty"`
+}
+
+// PF is the SR-IOV side of a physical function.
+type PF struct {
+	TotalVFs int `json:"totalVFs"`
+	NumVFs   int `json:"numVFs"`
+	// Autoprobe is sriov_drivers_autoprobe: whether host drivers take new VFs.
+	Autoprobe bool `json:"autoprobe"`
+	// VFs are the addresses of the enabled VFs, by index.
+	VFs []pci.Address `json:"vfs,omitempty"`
+}
+
+// VF is the link from a virtual function to its PF.
+type VF struct {
+	PF    pci.Address
+	Index int
+}
+
+// BAR is one populated base address register.
+type BAR struct {
+	Index int `json:"index"`
+	// Size is in bytes.
+	Size         uint64 `json:"size"`
+	IO           bool   `json:"io,omitempty"`
+	Prefetchable bool   `json:"prefetchable,omitempty"`
+	Is64         bool   `json:"is64,omitempty"`
+}
+
+// Link is the state of the PCIe link above the function, in the kernel's
+// words: "16.0 GT/s PCIe" and a lane count.
+type Link struct {
+	Speed    string `json:"speed"`
+	Width    int    `json:"width"`
+	MaxSpeed string `json:"maxSpeed"`
+	MaxWidth int    `json:"maxWidth"`
+}
+
+// Children are the names that kernel subsystems gave to the function.
+type Children struct {
+	Net   []string `json:"net,omitempty"`
+	RDMA  []string `json:"rdma,omitempty"`
+	DRM   []string `json:"drm,omitempty"`  // card0, renderD128
+	NVMe  []string `json:"nvme,omitempty"` // nvme0
+	Block []string `json:"block,omitempty"`
+	// VFIO is the function's VFIO character device ("vfio3"), present while a
+	// VFIO driver is bound and the kernel has the cdev interface.
+	VFIO string `json:"vfio,omitempty"`
+	// Nodes are the names below /dev of the device nodes of the function and of
+	// all that hangs on it: "dri/card0", "nvme0", "nvme0n1p1",
+	// "infiniband/uverbs0", "snd/controlC1", "nvidia0", "vfio/devices/vfio3".
+	// The node of the VFIO group is not among them.
+	Nodes []string `json:"nodes,omitempty"`
+}
+
+// IsBridge reports whether the function is a bridge, which is never assigned.
+func (f *Function) IsBridge() bool { return f.Class.Base() == pci.BaseBridge }
+
+// Name is the function's device name in ResourceSlices, a DNS label:
+// "gpu-0000-3b-00-0".
+func (f *Function) Name() string { return string(f.Type) + "-" + f.Address.Label() }
+
+// CanReset reports whether the kernel offers the reset method for f.
+func (f *Function) CanReset(method string) bool {
+	return slices.Contains(f.ResetMethods, method)
+}

@@ -1,0 +1,134 @@
+package device
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Group is an IOMMU group: the smallest set of functions that the IOMMU can
+// keep apart from the rest.
+type Group struct {
+	Number int `json:"number"`
+	// Type is the default domain's type: "DMA", "DMA-FQ", "identity", ...;
+	// empty where the kernel does not say.
+	Type    string        `json:"type,omitempty"`
+	Members []pci.Address `json:"members"`
+	// Others are the members that are no PCI functions, by the kernel's name:
+	// platform devices behind the same IOMMU stream.
+	Others []string `json:"others,omitempty"`
+	// Reserved are the reserved IOVA regions.
+	Reserved []Region `json:"reserved,omitempty"`
+	// NoIOMMU is set for a group that VFIO made up without an IOMMU
+	// (enable_unsafe_noiommu_mode): it isolates nothing.
+	NoIOMMU bool `json:"noIOMMU,omitempty"`
+}
+
+// Region is a reserved IOVA range of a group, both ends included.
+type Region struct {
+	Start uint64 `json:"start"`
+	End   uint64 `json:"end"`
+	// Type is the kernel's word: "direct", "direct-relaxable", "reserved", "msi".
+	Type string `json:"type"`
+}
+
+// Host holds the facts of the node as a whole.
+type Host struct {
+	// BootID is /proc/sys/kernel/random/boot_id.
+	BootID string `json:"bootID"`
+	// Kernel is the kernel release, as uname -r prints it.
+	Kernel string `json:"kernel"`
+	// IOMMUs are the names under /sys/class/iommu: "dmar0", "ivhd0", "smmu3...".
+	IOMMUs []string `json:"iommus"`
+	// IRQChips are the distinct interrupt chip names of MSI interrupts; those
+	// of a remapped interrupt begin with "IR-".
+	IRQChips []string `json:"irqChips,omitempty"`
+	// UnsafeInterrupts holds the parameters found on: paths below /sys of
+	// vfio_iommu_type1's and iommufd's allow_unsafe_interrupts.
+	UnsafeInterrupts []string `json:"unsafeInterrupts,omitempty"`
+	// NoIOMMUMode is set when vfio's enable_unsafe_noiommu_mode is on.
+	NoIOMMUMode bool `json:"noIOMMUMode,omitempty"`
+	// IOMMUFD is set when /dev/iommu exists.
+	IOMMUFD bool `json:"iommufd"`
+	// Drivers are the PCI drivers that are registered now.
+	Drivers []string `json:"drivers,omitempty"`
+	// VFIOAliases are the "vfio_pci:" lines of the running kernel's
+	// modules.alias, in the file's order.
+	VFIOAliases []Alias `json:"-"`
+}
+
+// Alias is one line of modules.alias: a pattern over modaliases and the
+// module that serves it.
+type Alias struct {
+	Pattern string
+	Module  string
+}
+
+// Snapshot is the node at one moment. It is immutable: whoever has one may
+// keep it and share it, and nobody changes it.
+type Snapshot struct {
+	// Functions are all functions of the node, by address.
+	Functions []Function
+	// Groups are the IOMMU groups, by number.
+	Groups []Group
+	Host   Host
+	// Stale is set when a later scan failed and this is the last good one; it
+	// says why.
+	Stale string
+}
+
+// Function returns the function at addr. The pointer is into the snapshot:
+// read, don't write.
+func (s *Snapshot) Function(addr pci.Address) (*Function, bool) {
+	i, ok := slices.BinarySearchFunc(s.Functions, addr, func(f Function, a pci.Address) int {
+		return f.Address.Compare(a)
+	})
+	if !ok {
+		return nil, false
+	}
+	return &s.Functions[i], true
+}
+
+// Group returns the IOMMU group with the number.
+func (s *Snapshot) Group(number int) (*Group, bool) {
+	i, ok := slices.BinarySearchFunc(s.Groups, number, func(g Group, n int) int { return g.Number - n })
+	if !ok {
+		return nil, false
+	}
+	return &s.Groups[i], true
+}
+
+// GroupOf returns the group of f, and false where f has none.
+func (s *Snapshot) GroupOf(f *Function) (*Group, bool) {
+	if f.Group == nil {
+		return nil, false
+	}
+	return s.Group(*f.Group)
+}
+
+// Slot returns the functions that share f's physical device, f included, by
+// address.
+func (s *Snapshot) Slot(f *Function) []*Function {
+	first := f.Address
+	first.Function = 0
+	i, _ := slices.BinarySearchFunc(s.Functions, first, func(g Function, a pci.Address) int {
+		return g.Address.Compare(a)
+	})
+	var slot []*Function
+	for ; i < len(s.Functions) && s.Functions[i].Address.SameSlot(f.Address); i++ {
+		slot = append(slot, &s.Functions[i])
+	}
+	return slot
+}
+
+// Members returns the functions of the group that the snapshot knows, by
+// address.
+func (s *Snapshot) Members(g *Group) []*Function {
+	members := make([]*Function, 0, len(g.Members))
+	for _, addr := range g.Members {
+		if f, ok := s.Function(addr); ok {
+			members = append(members, f)
+		}
+	}
+	return members
+}

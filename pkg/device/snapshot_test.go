@@ -1,0 +1,100 @@
+package device_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// node is a GPU with audio and USB functions in two groups, a port above it and
+// two VFs that share a slot number.
+func node(t *testing.T) *device.Snapshot {
+	t.Helper()
+	group := func(n int) *int { return &n }
+	return &device.Snapshot{
+		Functions: []device.Function{
+			{Address: addr(t, "0000:3a:00.0"), Type: device.Bridge, Class: 0x060400},
+			{Address: addr(t, "0000:3b:00.0"), Type: device.GPU, Class: 0x030000, Group: group(15), ResetMethods: []string{"flr", "bus"}},
+			{Address: addr(t, "0000:3b:00.1"), Type: device.Other, Class: 0x040300, Group: group(15)},
+			{Address: addr(t, "0000:3b:00.2"), Type: device.Other, Class: 0x0c0330, Group: group(16)},
+			{Address: addr(t, "0000:5e:10.0"), Type: device.VFType, Class: 0x020000, Group: group(20)},
+			{Address: addr(t, "0000:5e:10.1"), Type: device.VFType, Class: 0x020000, Group: group(21)},
+		},
+		Groups: []device.Group{
+			{Number: 15, Members: []pci.Address{addr(t, "0000:3b:00.0"), addr(t, "0000:3b:00.1"), addr(t, "0000:3b:00.7")}},
+			{Number: 16, Members: []pci.Address{addr(t, "0000:3b:00.2")}},
+			{Number: 20, Members: []pci.Address{addr(t, "0000:5e:10.0")}},
+			{Number: 21, Members: []pci.Address{addr(t, "0000:5e:10.1")}},
+		},
+	}
+}
+
+func addresses(functions []*device.Function) []string {
+	var text []string
+	for _, f := range functions {
+		text = append(text, f.Address.String())
+	}
+	return text
+}
+
+func TestLookUps(t *testing.T) {
+	s := node(t)
+	for i := range s.Functions {
+		f, ok := s.Function(s.Functions[i].Address)
+		if !ok || f != &s.Functions[i] {
+			t.Errorf("Function(%v) = %v, %v", s.Functions[i].Address, f, ok)
+		}
+	}
+	if f, ok := s.Function(addr(t, "0000:3b:00.3")); ok || f != nil {
+		t.Errorf("there is no 0000:3b:00.3, but found %v", f)
+	}
+	for i := range s.Groups {
+		g, ok := s.Group(s.Groups[i].Number)
+		if !ok || g != &s.Groups[i] {
+			t.Errorf("Group(%d) = %v, %v", s.Groups[i].Number, g, ok)
+		}
+	}
+	if g, ok := s.Group(17); ok {
+		t.Errorf("there is no group 17, but found %v", g)
+	}
+	empty := &device.Snapshot{}
+	if _, ok := empty.Function(addr(t, "0000:3b:00.0")); ok {
+		t.Error("an empty snapshot has a function")
+	}
+}
+
+func TestGroupsAndSlots(t *testing.T) {
+	s := node(t)
+	gpu, _ := s.Function(addr(t, "0000:3b:00.0"))
+	port, _ := s.Function(addr(t, "0000:3a:00.0"))
+	vf, _ := s.Function(addr(t, "0000:5e:10.0"))
+	g, ok := s.GroupOf(gpu)
+	if !ok || g.Number != 15 {
+		t.Fatalf("the GPU's group is %v, %v; want 15", g, ok)
+	}
+	if g, ok := s.GroupOf(port); ok {
+		t.Errorf("the port has no group, but found %v", g)
+	}
+	// A member that the snapshot does not have is left out.
+	if diff := cmp.Diff([]string{"0000:3b:00.0", "0000:3b:00.1"}, addresses(s.Members(g))); diff != "" {
+		t.Errorf("members of group 15 (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"0000:3b:00.0", "0000:3b:00.1", "0000:3b:00.2"}, addresses(s.Slot(gpu))); diff != "" {
+		t.Errorf("slot of the GPU (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"0000:3b:00.1", "0000:3b:00.2"}, addresses(s.Companions(gpu))); diff != "" {
+		t.Errorf("companions of the GPU (-want +got):\n%s", diff)
+	}
+	if c := s.Companions(vf); c != nil {
+		t.Errorf("VFs have no companions, but found %v", addresses(c))
+	}
+	if !port.IsBridge() || gpu.IsBridge() {
+		t.Error("the port is the only bridge")
+	}
+	if !gpu.CanReset("bus") || gpu.CanReset("pm") {
+		t.Errorf("reset methods are %v", gpu.ResetMethods)
+	}
+}
