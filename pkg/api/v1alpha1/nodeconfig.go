@@ -1,0 +1,58 @@
+package v1alpha1
+
+import "github.com/kata-vfio/kata-vfio/pkg/pci"
+
+// BindPolicy says when a function is bound to its VFIO driver.
+type BindPolicy string
+
+// Bind policies. Bound functions sit on the VFIO driver from the plugin's
+// start on, which makes prepare fast; OnDemand functions are bound on prepare
+// and go back to their driver after.
+const (
+	PolicyBound    BindPolicy = "bound"
+	PolicyOnDemand BindPolicy = "onDemand"
+)
+
+// NodeConfig says which functions of a node kata-vfio may take. Without one,
+// every display, 3D and processing accelerator function and every VF is ours,
+// on demand.
+type NodeConfig struct {
+	TypeMeta `json:",inline"`
+	// Devices are tried in order; the first match decides. A function that no
+	// rule matches is not ours. Nil (not said) means the default rules, an
+	// empty list means that nothing is ours.
+	Devices []DeviceRule `json:"devices,omitzero"`
+	// AllowedHandlers are the RuntimeClass handlers whose pods may have our
+	// devices. Default: ["kata-gpu"].
+	AllowedHandlers []string `json:"allowedHandlers,omitempty"`
+}
+
+// DeviceRule takes or leaves the functions that it matches.
+type DeviceRule struct {
+	// Name appears in messages about the rule. Optional, and no two alike.
+	Name  string      `json:"name,omitempty"`
+	Match DeviceMatch `json:"match"`
+	// Policy is onDemand when empty.
+	Policy BindPolicy `json:"policy,omitempty"`
+	// Exclude leaves the matched functions alone, whatever a later rule says.
+	Exclude bool `json:"exclude,omitempty"`
+}
+
+// DeviceMatch holds what a function must be; every field that is set must
+// hold, and at least one must be set. Within a list, one entry must.
+type DeviceMatch struct {
+	// Types are device types: gpu, pf, vf, nvme, other.
+	Types []string `json:"types,omitempty"`
+	// Vendors and Devices are ids of four hexadecimal digits. Devices needs
+	// Vendors, since a device id means something only to its vendor.
+	Vendors []pci.ID `json:"vendors,omitempty"`
+	Devices []pci.ID `json:"devices,omitempty"`
+	// Classes are the first two, four or six digits of the class code: "03",
+	// "0302", "120000".
+	Classes   []string      `json:"classes,omitempty"`
+	Addresses []pci.Address `json:"addresses,omitempty"`
+	// PFNames are netdev names of PFs ("ens1f0np0") and match their VFs, never
+	// the PF: its netdev, and with it the match, would go away with the first
+	// claim that takes it. Name a PF by its address.
+	PFNames []string `json:"pfNames,omitempty"`
+}

@@ -1,0 +1,90 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Problem is one thing that is wrong with what a user wrote.
+type Problem struct {
+	// Path leads to the field: "vlan", "devices[1].match.vendors[0]"; empty for
+	// the document as a whole.
+	Path string `json:"path,omitempty"`
+	// Text says what stands there, what is wrong with it and what is allowed:
+	// "5000 is not a number from 0 to 4094".
+	Text string `json:"text"`
+}
+
+// String returns path and text: "vlan: 5000 is not a number from 0 to 4094".
+func (p Problem) String() string {
+	if p.Path == "" {
+		return p.Text
+	}
+	return p.Path + ": " + p.Text
+}
+
+// InvalidError says that a document can't be accepted, with everything that
+// is wrong with it, in the document's order.
+type InvalidError struct {
+	// Kind is the document's kind, or what the reader took it for.
+	Kind     string
+	Problems []Problem
+}
+
+// Error returns the kind and the problems in one line. It stops after ten,
+// since the text goes into Events, which hold 1 KiB.
+func (e *InvalidError) Error() string {
+	const most = 10
+	var texts []string
+	for _, p := range e.Problems[:min(len(e.Problems), most)] {
+		texts = append(texts, p.String())
+	}
+	if rest := len(e.Problems) - most; rest > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", rest))
+	}
+	return e.Kind + ": " + strings.Join(texts, "; ")
+}
+
+// problems collects what is wrong with one document.
+type problems []Problem
+
+// add notes a problem of the field at path.
+func (p *problems) add(path, format string, args ...any) {
+	*p = append(*p, Problem{Path: path, Text: fmt.Sprintf(format, args...)})
+}
+
+// err returns the problems as an [InvalidError], and nil when there are none.
+func (p problems) err(kind string) error {
+	if len(p) == 0 {
+		return nil
+	}
+	return &InvalidError{Kind: kind, Problems: p}
+}
+
+// oneOf notes a problem unless value is empty (not said) or among the allowed.
+func oneOf[T ~string](p *problems, path string, value T, allowed ...T) {
+	names := make([]string, len(allowed))
+	for i, a := range allowed {
+		if value == a || value == "" {
+			return
+		}
+		names[i] = string(a)
+	}
+	p.add(path, "%s is not one of %s", show(string(value)), strings.Join(names, ", "))
+}
+
+// within notes a problem unless value is nil (not said) or in 0 to most.
+func (p *problems) within(path string, value *int, most int) {
+	if value != nil && (*value < 0 || *value > most) {
+		p.add(path, "%d is not a number from 0 to %d", *value, most)
+	}
+}
+
+// show quotes a user's text for a message, cut to a length that fits one.
+func show(text string) string {
+	const most = 64
+	if len(text) > most {
+		return fmt.Sprintf("%q...", text[:most])
+	}
+	return fmt.Sprintf("%q", text)
+}

@@ -1,0 +1,149 @@
+package v1alpha1
+
+import (
+	"strconv"
+	"strings"
+)
+
+// LinkState is the administrative link state of a VF.
+type LinkState string
+
+// Link states, as in "ip link set PF vf N state".
+const (
+	LinkAuto    LinkState = "Auto"
+	LinkEnable  LinkState = "Enable"
+	LinkDisable LinkState = "Disable"
+)
+
+// VLANProtocol is the tag's protocol, as in "ip link set PF vf N vlan V proto P".
+type VLANProtocol string
+
+// VLAN protocols.
+const (
+	VLAN8021Q  VLANProtocol = "802.1Q"
+	VLAN8021ad VLANProtocol = "802.1ad"
+)
+
+// maxRate bounds a rate in Mbit/s, so that it fits the kernel's 32 bits
+// (struct ifla_vf_rate in include/uapi/linux/if_link.h) on any platform.
+const maxRate = 1<<31 - 1
+
+// VFConfig says what a PF imposes on a virtual function. A nil field means
+// "not said".
+type VFConfig struct {
+	TypeMeta `json:",inline"`
+	// MAC is the VF's administrative MAC address, "02:00:5e:10:00:01": unicast
+	// and not zero.
+	MAC string `json:"mac,omitempty"`
+	// VLAN is the VLAN id, 0 (none) to 4094. From a DeviceClass only.
+	VLAN *int `json:"vlan,omitempty"`
+	// VLANQoS is the 802.1p priority, 0 to 7. Needs VLAN. From a DeviceClass only.
+	VLANQoS *int `json:"vlanQoS,omitempty"`
+	// VLANProtocol is "802.1Q" (default) or "802.1ad". Needs VLAN. From a
+	// DeviceClass only.
+	VLANProtocol VLANProtocol `json:"vlanProtocol,omitempty"`
+	// SpoofCheck false weakens isolation: from a DeviceClass only.
+	SpoofCheck *bool `json:"spoofCheck,omitempty"`
+	// Trust true weakens isolation: from a DeviceClass only.
+	Trust *bool `json:"trust,omitempty"`
+	// MinTxRate and MaxTxRate are in Mbit/s, 0 for no limit.
+	MinTxRate *int      `json:"minTxRate,omitempty"`
+	MaxTxRate *int      `json:"maxTxRate,omitempty"`
+	LinkState LinkState `json:"linkState,omitempty"`
+}
+
+// DecodeVF reads a VFConfig as it stands in a DeviceClass or a claim:
+// strictly, without defaults. Its error is an [InvalidError].
+func DecodeVF(raw []byte) (*VFConfig, error) {
+	c := &VFConfig{}
+	p := decode(raw, KindVFConfig, c)
+	if len(p) == 0 {
+		c.check(&p)
+	}
+	if err := p.err(KindVFConfig); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Fields returns the JSON names of the parameters that c sets.
+func (c *VFConfig) Fields() []string { return said(c) }
+
+// Overlay puts every parameter that over sets in place of c's, as a later
+// config of the same device does.
+func (c *VFConfig) Overlay(over *VFConfig) { lay(c, over) }
+
+// Default fills in what follows from what was set. What nobody set stays
+// unset: the VF keeps what its PF gave it.
+func (c *VFConfig) Default() {
+	c.TypeMeta = TypeMeta{APIVersion: APIVersion, Kind: KindVFConfig}
+	if c.VLAN != nil && c.VLANProtocol == "" {
+		c.VLANProtocol = VLAN8021Q
+	}
+}
+
+// Validate reports everything that is wrong with c as an [InvalidError], what
+// its parameters say together included. Decoding leaves that out, since a
+// class's and a claim's parameters each hold only a part.
+func (c *VFConfig) Validate() error {
+	var p problems
+	c.check(&p)
+	if c.VLAN == nil && c.VLANQoS != nil {
+		p.add("vlanQoS", "needs vlan, which is not set")
+	}
+	if c.VLAN == nil && c.VLANProtocol != "" {
+		p.add("vlanProtocol", "needs vlan, which is not set")
+	}
+	if c.MinTxRate != nil && c.MaxTxRate != nil && *c.MaxTxRate != 0 && *c.MinTxRate > *c.MaxTxRate {
+		p.add("minTxRate", "%d is more than maxTxRate, %d", *c.MinTxRate, *c.MaxTxRate)
+	}
+	return p.err(KindVFConfig)
+}
+
+// check notes what is wrong with each parameter by itself.
+func (c *VFConfig) check(p *problems) {
+	if c.MAC != "" && !unicastMAC(c.MAC) {
+		p.add("mac", "%s is not a unicast MAC address; want six pairs of hexadecimal digits such as 02:00:5e:10:00:01", show(c.MAC))
+	}
+	p.within("vlan", c.VLAN, 4094)
+	p.within("vlanQoS", c.VLANQoS, 7)
+	oneOf(p, "vlanProtocol", c.VLANProtocol, VLAN8021Q, VLAN8021ad)
+	p.within("minTxRate", c.MinTxRate, maxRate)
+	p.within("maxTxRate", c.MaxTxRate, maxRate)
+	oneOf(p, "linkState", c.LinkState, LinkAuto, LinkEnable, LinkDisable)
+}
+
+// Weakens returns a [WeakensIsolationError] that names the parameters which
+// are not accepted from a claim, and nil when there is none.
+func (c *VFConfig) Weakens() error {
+	w := weakening{kind: KindVFConfig}
+	if c.VLAN != nil {
+		w.add(true, "vlan", *c.VLAN)
+	}
+	if c.VLANQoS != nil {
+		w.add(true, "vlanQoS", *c.VLANQoS)
+	}
+	w.add(c.VLANProtocol != "", "vlanProtocol", c.VLANProtocol)
+	w.add(c.SpoofCheck != nil && !*c.SpoofCheck, "spoofCheck", false)
+	w.add(isTrue(c.Trust), "trust", true)
+	return w.err()
+}
+
+// unicastMAC reports whether text is a MAC address that one function may
+// have: six octets, the group bit clear, not all zero. (Package net, which
+// parses them too, reaches the network.)
+func unicastMAC(text string) bool {
+	octets := strings.Split(text, ":")
+	if len(octets) != 6 {
+		return false
+	}
+	var sum uint64
+	for i, octet := range octets {
+		n, err := strconv.ParseUint(octet, 16, 8)
+		if err != nil || len(octet) != 2 || i == 0 && n&1 != 0 {
+			return false
+		}
+		sum += n
+	}
+	return sum != 0
+}

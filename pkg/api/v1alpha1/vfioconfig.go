@@ -1,0 +1,111 @@
+package v1alpha1
+
+// Backend is the kernel interface by which the VMM gets the device.
+type Backend string
+
+// Backends. Auto takes iommufd's device node where the kernel has one, and
+// the group's node otherwise.
+const (
+	BackendAuto    Backend = "Auto"
+	BackendGroup   Backend = "Group"
+	BackendIOMMUFD Backend = "IOMMUFD"
+)
+
+// ResetPolicy says whether a device must be reset between tenants.
+type ResetPolicy string
+
+// Reset policies. Skip weakens isolation and is accepted from a DeviceClass only.
+const (
+	ResetRequired ResetPolicy = "Required"
+	ResetSkip     ResetPolicy = "Skip"
+)
+
+// CompanionPolicy says what happens to the other functions of a device's
+// group and slot (a GPU's audio or USB function). They are bound to vfio-pci
+// either way.
+type CompanionPolicy string
+
+// Companion policies. Give needs the IOMMUFD backend: with a group node the
+// VMM decides by itself what it takes of the group.
+const (
+	CompanionsWithhold CompanionPolicy = "Withhold"
+	CompanionsGive     CompanionPolicy = "Give"
+)
+
+// VFIOConfig says how functions are bound and handed to the VM. The zero
+// value of each field means "not said", so that a claim's config can be laid
+// over its class's.
+type VFIOConfig struct {
+	TypeMeta `json:",inline"`
+	Backend  Backend `json:"backend,omitempty"`
+	// ControlNode adds /dev/vfio/vfio or /dev/iommu to the CDI device, which
+	// some VMMs want and Kata's Rust runtime refuses. Default false.
+	ControlNode *bool           `json:"controlNode,omitempty"`
+	Reset       ResetPolicy     `json:"reset,omitempty"`
+	Companions  CompanionPolicy `json:"companions,omitempty"`
+	// AllowUnisolated accepts a device whose isolation verdict is negative.
+	// It weakens isolation and is accepted from a DeviceClass only.
+	AllowUnisolated *bool `json:"allowUnisolated,omitempty"`
+}
+
+// DecodeVFIO reads a VFIOConfig as it stands in a DeviceClass or a claim:
+// strictly, without defaults. Its error is an [InvalidError].
+func DecodeVFIO(raw []byte) (*VFIOConfig, error) {
+	c := &VFIOConfig{}
+	p := decode(raw, KindVFIOConfig, c)
+	if len(p) == 0 {
+		c.check(&p)
+	}
+	if err := p.err(KindVFIOConfig); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Fields returns the JSON names of the parameters that c sets.
+func (c *VFIOConfig) Fields() []string { return said(c) }
+
+// Overlay puts every parameter that over sets in place of c's, as a later
+// config of the same device does.
+func (c *VFIOConfig) Overlay(over *VFIOConfig) { lay(c, over) }
+
+// Default fills in every parameter that nobody set.
+func (c *VFIOConfig) Default() {
+	no := false
+	defaults := VFIOConfig{
+		TypeMeta: TypeMeta{APIVersion: APIVersion, Kind: KindVFIOConfig},
+		Backend:  BackendAuto, ControlNode: &no, Reset: ResetRequired,
+		Companions: CompanionsWithhold, AllowUnisolated: &no,
+	}
+	defaults.Overlay(c)
+	*c = defaults
+}
+
+// Validate reports everything that is wrong with c as an [InvalidError], what
+// its parameters say together included. Decoding leaves that out, since a
+// class's and a claim's parameters each hold only a part.
+func (c *VFIOConfig) Validate() error {
+	var p problems
+	c.check(&p)
+	if c.Companions == CompanionsGive && c.Backend == BackendGroup {
+		p.add("companions", "Give needs the IOMMUFD backend, and backend is Group: "+
+			"with a group node the VMM takes what it wants of the group; say companions: Withhold, or backend: IOMMUFD")
+	}
+	return p.err(KindVFIOConfig)
+}
+
+// check notes what is wrong with each parameter by itself.
+func (c *VFIOConfig) check(p *problems) {
+	oneOf(p, "backend", c.Backend, BackendAuto, BackendGroup, BackendIOMMUFD)
+	oneOf(p, "reset", c.Reset, ResetRequired, ResetSkip)
+	oneOf(p, "companions", c.Companions, CompanionsWithhold, CompanionsGive)
+}
+
+// Weakens returns a [WeakensIsolationError] that names the parameters which
+// are not accepted from a claim, and nil when there is none.
+func (c *VFIOConfig) Weakens() error {
+	w := weakening{kind: KindVFIOConfig}
+	w.add(c.Reset == ResetSkip, "reset", c.Reset)
+	w.add(isTrue(c.AllowUnisolated), "allowUnisolated", true)
+	return w.err()
+}
