@@ -1,0 +1,300 @@
+package isolation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// requiredACS is what the kernel wants of each port before it puts what is
+// below into groups of its own (REQ_ACS_FLAGS in drivers/iommu/iommu.c):
+// devices can't spoof their requester id, and requests and completions go up
+// to the IOMMU even where the target hangs off the same port.
+const requiredACS = pci.ACSSourceValidation | pci.ACSRequestRedirect |
+	pci.ACSCompletionRedirect | pci.ACSUpstreamForwarding
+
+// ACSState is what a function's registers say about peer-to-peer requests.
+type ACSState string
+
+// ACS states, by the kernel's rules.
+const (
+	ACSOn ACSState = "on"
+	// ACSOff: a switch that the capability offers is off.
+	ACSOff ACSState = "off"
+	// ACSAbsent: there is no capability where one is needed.
+	ACSAbsent ACSState = "absent"
+	// ACSUnknown: configuration space was not read that far, or the registers
+	// don't follow the standard.
+	ACSUnknown ACSState = "unknown"
+)
+
+// ACSOf applies the kernel's pci_acs_enabled (drivers/pci/pci.c) to what the
+// registers of f say, without the kernel's table of quirks. It is evidence,
+// not the verdict: where the two differ, the IOMMU groups show what the kernel
+// made of it.
+func ACSOf(s *device.Snapshot, f *device.Function) ACSState {
+	express := f.Capabilities.Express
+	switch {
+	case express == nil && f.Capabilities.Truncated:
+		return ACSUnknown
+	case express == nil:
+		return ACSAbsent // a conventional bus is shared: anyone on it can listen
+	}
+	switch express.Type {
+	case pci.PCIeToPCI, pci.PCIToPCIe, pci.RCEventCollector:
+		return ACSAbsent
+	case pci.Endpoint, pci.LegacyEndpoint, pci.UpstreamPort, pci.RCEndpoint:
+		if !multifunction(s, f) {
+			return ACSOn
+		}
+	case pci.RootPort, pci.DownstreamPort:
+	}
+	return acsRegisters(f)
+}
+
+// acsRegisters applies pci_acs_flags_enabled: what the capability leaves out
+// counts as hard-wired on.
+func acsRegisters(f *device.Function) ACSState {
+	acs := f.Capabilities.ACS
+	switch {
+	case acs == nil && f.Capabilities.Truncated, oddACS(f):
+		return ACSUnknown
+	case acs == nil:
+		return ACSAbsent
+	case missingACS(acs) == 0:
+		return ACSOn
+	}
+	return ACSOff
+}
+
+// missingACS returns the required switches that exist and are off.
+func missingACS(acs *pci.ACS) uint16 {
+	return requiredACS & acs.Capability &^ acs.Control
+}
+
+// oddACS reports whether f is one of the Intel PCH root ports whose ACS
+// registers are 32 bits wide, so that what stands at the control register's
+// place is none (pci_quirk_intel_spt_pch_acs_match in drivers/pci/quirks.c).
+func oddACS(f *device.Function) bool {
+	if f.Vendor != 0x8086 || f.Capabilities.Express.Type != pci.RootPort {
+		return false
+	}
+	for _, ids := range [][2]pci.ID{{0xa110, 0xa11f}, {0xa167, 0xa16a}, {0xa290, 0xa29f}, {0xa2e7, 0xa2ee}, {0x9d10, 0x9d1b}} {
+		if ids[0] <= f.Device && f.Device <= ids[1] {
+			return true
+		}
+	}
+	return false
+}
+
+// multifunction reports whether f shares its device with other functions. The
+// kernel takes the header's multi-function bit; a device that has the bit and
+// one function has no peer to reach, so the difference decides nothing. A VF
+// never counts (pci_iov_add_virtfn).
+func multifunction(s *device.Snapshot, f *device.Function) bool {
+	if f.VF != nil {
+		return false
+	}
+	for _, mate := range s.Slot(f) {
+		if mate.Address != f.Address && mate.VF == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// peers checks that the registers keep what the group promises.
+//
+// The kernel decided at boot: had a port above f not blocked peer-to-peer
+// requests, f would be in that port's group (pci_device_group). So the group
+// is the verdict, and each port outside it must still have its switches on.
+// Without the capability the kernel went by a quirk, which is worth a note;
+// where the port has no group either, nobody vouches for it.
+func (j *judgement) peers() {
+	if j.group == nil {
+		return
+	}
+	for i, bridge := range slices.Backward(j.f.Upstream) {
+		port, ok := j.s.Function(bridge)
+		switch {
+		case ok && !j.inGroup(port):
+			j.port(port)
+		case ok && i > 0 && isDownstream(port):
+			j.switchPort(port, j.f.Upstream[i-1])
+		}
+	}
+	if multifunction(j.s, j.f) && j.slotIsSplit() {
+		j.function()
+	}
+}
+
+func isDownstream(p *device.Function) bool {
+	return p.Capabilities.Express != nil && p.Capabilities.Express.Type == pci.DownstreamPort
+}
+
+// switchPort judges a switch's downstream port that is in the group because it
+// does not block peer-to-peer requests. The kernel then still gives each such
+// port a group of its own (pci_device_group looks up the path, not across the
+// switch; as of Linux 6.12), although the switch routes requests from one to
+// the other below the IOMMU: there the group promises what it does not keep.
+func (j *judgement) switchPort(p *device.Function, upstream pci.Address) {
+	neighbour, ok := j.neighbour(upstream)
+	if state := ACSOf(j.s, p); !ok || state == ACSOn {
+		return
+	}
+	j.reason(Reason{
+		Code: PeerToPeer, Severity: High, Culprit: new(p.Address), Evidence: j.sawACS(p),
+		Text: fmt.Sprintf("switch port %s above %s does not redirect requests by ACS: they can reach %s, which is in another group below the same switch, without passing the IOMMU",
+			p.Address, j.f.Address, neighbour),
+		Fix: fmt.Sprintf("enable ACS for the switch in the firmware setup, move the device to a slot of its own, or give all devices below %s to one tenant by a DeviceClass with `allowUnisolated: true`", upstream),
+	})
+}
+
+// neighbour returns the first endpoint below a switch that is in another group.
+func (j *judgement) neighbour(upstream pci.Address) (pci.Address, bool) {
+	for i := range j.s.Functions {
+		if f := &j.s.Functions[i]; !f.IsBridge() && !j.inGroup(f) && slices.Contains(f.Upstream, upstream) {
+			return f.Address, true
+		}
+	}
+	return pci.Address{}, false
+}
+
+func (j *judgement) inGroup(f *device.Function) bool {
+	return f.Group != nil && *f.Group == j.group.Number
+}
+
+// slotIsSplit reports whether a function of f's device is in another group.
+func (j *judgement) slotIsSplit() bool {
+	for _, mate := range j.s.Slot(j.f) {
+		if mate.VF == nil && !j.inGroup(mate) {
+			return true
+		}
+	}
+	return false
+}
+
+// port judges one port on the path that is outside the group.
+func (j *judgement) port(p *device.Function) {
+	seen := j.sawACS(p)
+	state := ACSOf(j.s, p)
+	vouched := p.Group != nil
+	r := Reason{Code: PeerToPeer, Severity: High, Culprit: new(p.Address), Evidence: seen}
+	switch {
+	case state == ACSOff:
+		r.Text = fmt.Sprintf("port %s above %s has %s switched off: requests can reach other devices below it without passing the IOMMU",
+			p.Address, j.f.Address, acsNames(missingACS(p.Capabilities.ACS)))
+		r.Fix = restoreACS(p)
+		j.reason(r)
+	case state == ACSAbsent && !vouched:
+		r.Text = fmt.Sprintf("port %s above %s has no ACS and no IOMMU group: requests can reach other devices below it without passing the IOMMU", p.Address, j.f.Address)
+		r.Fix = "move the device to a slot whose ports have ACS, or enable ACS in the firmware setup"
+		j.reason(r)
+	case state == ACSAbsent:
+		j.unproven(p, seen, fmt.Sprintf("port %s above %s shows no ACS, yet the kernel counts it as isolating", p.Address, j.f.Address))
+	case state == ACSUnknown:
+		j.unreadable(p, seen)
+	}
+}
+
+// function judges f itself against the other functions of its device.
+func (j *judgement) function() {
+	seen := j.sawACS(j.f)
+	switch ACSOf(j.s, j.f) {
+	case ACSOn:
+	case ACSOff:
+		j.reason(Reason{
+			Code: PeerToPeer, Severity: High, Evidence: seen,
+			Text: fmt.Sprintf("%s has %s switched off: it can reach the other functions of its device, which are in other groups, without passing the IOMMU",
+				j.f.Address, acsNames(missingACS(j.f.Capabilities.ACS))),
+			Fix: restoreACS(j.f),
+		})
+	case ACSAbsent:
+		j.unproven(j.f, seen, fmt.Sprintf("%s shows no ACS, yet the kernel keeps it apart from the other functions of its device", j.f.Address))
+	case ACSUnknown:
+		j.unreadable(j.f, seen)
+	}
+}
+
+func (j *judgement) unproven(p *device.Function, seen []Evidence, text string) {
+	j.note(Reason{
+		Code: ACSUnproven, Severity: Medium, Culprit: new(p.Address), Evidence: seen,
+		Text: text,
+		Fix:  "on a stock kernel this is a quirk by the vendor's word (drivers/pci/quirks.c); make sure that `pcie_acs_override` is not on the kernel command line",
+	})
+}
+
+func (j *judgement) unreadable(p *device.Function, seen []Evidence) {
+	j.note(Reason{
+		Code: ACSUnreadable, Severity: Low, Culprit: new(p.Address), Evidence: seen,
+		Text: fmt.Sprintf("ACS of %s can't be read in a standard form, so that the group alone speaks for it", p.Address),
+		Fix:  "run as root with CAP_SYS_ADMIN in the initial user namespace to read all of configuration space; Intel PCH ports with 32-bit ACS registers stay unreadable",
+	})
+}
+
+// sawACS records a function's ACS registers.
+func (j *judgement) sawACS(f *device.Function) []Evidence {
+	value := "no ACS capability"
+	if acs := f.Capabilities.ACS; acs != nil {
+		value = fmt.Sprintf("ACS capability 0x%04x, control 0x%04x", acs.Capability, acs.Control)
+	} else if f.Capabilities.Truncated {
+		value = "extended capabilities not readable"
+	}
+	return j.saw(attribute(f.Address, "config"), value)
+}
+
+// restoreACS says how to switch a port's ACS on again. ECAP_ACS+6 is the
+// control register in setpci's words.
+func restoreACS(p *device.Function) string {
+	control := p.Capabilities.ACS.Control | missingACS(p.Capabilities.ACS)
+	return fmt.Sprintf("find what cleared it (`pci=disable_acs_redir=` or `pci=config_acs=` on the kernel command line, a GPUDirect or tuning script) and reboot without; at once: `setpci -s %s ECAP_ACS+6.w=%04x`",
+		p.Address, control)
+}
+
+// acsNames names ACS switches in lspci's words.
+func acsNames(bits uint16) string {
+	var names []string
+	for _, b := range []struct {
+		bit  uint16
+		name string
+	}{
+		{pci.ACSSourceValidation, "SrcValid"},
+		{pci.ACSRequestRedirect, "ReqRedir"},
+		{pci.ACSCompletionRedirect, "CmpltRedir"},
+		{pci.ACSUpstreamForwarding, "UpstreamFwd"},
+	} {
+		if bits&b.bit != 0 {
+			names = append(names, b.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// translation notes ATS: translated requests pass the IOMMU unchecked, and
+// where a port above has Direct Translated P2P on, they don't even reach it.
+func (j *judgement) translation() {
+	if ats := j.f.Capabilities.ATS; ats == nil || !ats.Enabled {
+		return
+	}
+	r := Reason{
+		Code: ATSEnabled, Severity: Medium,
+		Text:     fmt.Sprintf("%s has ATS on: the IOMMU takes its word for addresses that it marks as translated", j.f.Address),
+		Fix:      "boot with `pci=noats`, or switch ATS off in the device's firmware, unless you trust its firmware against its tenant",
+		Evidence: j.saw(attribute(j.f.Address, "config"), "ATS enabled"),
+	}
+	for _, addr := range j.f.Upstream {
+		port, ok := j.s.Function(addr)
+		if !ok || port.Capabilities.ACS == nil || port.Capabilities.ACS.Control&pci.ACSDirectTranslated == 0 {
+			continue
+		}
+		r.Severity = High
+		r.Culprit = new(addr)
+		r.Text = fmt.Sprintf("%s has ATS on and port %s has DirectTrans on: requests marked as translated reach other devices below that port without passing the IOMMU", j.f.Address, addr)
+		r.Fix = fmt.Sprintf("`setpci -s %s ECAP_ACS+6.w=%04x`, or boot with `pci=noats`", addr, port.Capabilities.ACS.Control&^pci.ACSDirectTranslated)
+		r.Evidence = append(r.Evidence, j.sawACS(port)...)
+	}
+	j.note(r)
+}

@@ -1,0 +1,203 @@
+package isolation
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// grouped checks that the function is in a real IOMMU group.
+func (j *judgement) grouped() {
+	switch {
+	case j.f.Group == nil:
+		j.groupless()
+		return
+	case j.group == nil:
+		j.reason(Reason{
+			Code: NoGroup, Severity: Critical,
+			Text:     fmt.Sprintf("the kernel shows no members for IOMMU group %d of %s", *j.f.Group, j.f.Address),
+			Fix:      "look again: the group was probably taken down while the node was read",
+			Evidence: j.saw(attribute(j.f.Address, "iommu_group"), strconv.Itoa(*j.f.Group)),
+		})
+		return
+	}
+	seen := j.saw(attribute(j.f.Address, "iommu_group"), fmt.Sprintf("../../kernel/iommu_groups/%d", j.group.Number))
+	if j.group.NoIOMMU {
+		j.reason(Reason{
+			Code: NoIOMMU, Severity: Critical,
+			Text:     fmt.Sprintf("group %d of %s is a no-IOMMU group that VFIO made up: nothing confines its DMA", j.group.Number, j.f.Address),
+			Fix:      noIOMMUFix,
+			Evidence: append(seen, j.saw(groupFile(j.group.Number, "name"), "vfio-noiommu")...),
+		})
+		return
+	}
+	if j.s.Host.NoIOMMUMode {
+		j.note(Reason{
+			Code: NoIOMMU, Severity: High,
+			Text:     "unsafe no-IOMMU mode is on: a function without an IOMMU group that is given to anyone can reach all memory, that of this function's VM included",
+			Fix:      noIOMMUFix,
+			Evidence: j.saw(noIOMMUParameter, "Y"),
+		})
+	}
+}
+
+const (
+	noIOMMUParameter = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
+	noIOMMUFix       = "remove enable_unsafe_noiommu_mode from /etc/modprobe.d and the kernel command line, enable the IOMMU, and reboot"
+)
+
+// groupless says why a function without a group can't be given away.
+func (j *judgement) groupless() {
+	r := Reason{
+		Code: NoGroup, Severity: Critical,
+		Text:     fmt.Sprintf("%s is in no IOMMU group: this node has no working IOMMU, so nothing confines its DMA", j.f.Address),
+		Fix:      "switch on VT-d, AMD-Vi or the SMMU in the firmware setup, boot with `intel_iommu=on` on Intel, and remove any `iommu=off`",
+		Evidence: j.saw(attribute(j.f.Address, "iommu_group"), "absent"),
+	}
+	units := strings.Join(j.s.Host.IOMMUs, " ")
+	if units != "" {
+		r.Text = fmt.Sprintf("%s is in no IOMMU group: no IOMMU of this node (%s) covers it, so nothing confines its DMA", j.f.Address, units)
+		r.Fix = "move the device to a slot below an IOMMU, or update the firmware, whose DMAR, IVRS or IORT table leaves it out"
+	}
+	r.Evidence = append(r.Evidence, j.saw("/sys/class/iommu", units)...)
+	j.reason(r)
+}
+
+// viable checks that VFIO will accept the group once its endpoints are taken
+// (vfio_group_fops_open, iommu_group_claim_dma_owner): each bridge is without
+// driver or on one that leaves DMA to the group's owner, and no endpoint is
+// one that can't be taken.
+func (j *judgement) viable() {
+	if j.group == nil {
+		return
+	}
+	var mates []string
+	for _, addr := range j.group.Members {
+		if addr == j.f.Address {
+			continue
+		}
+		mate, ok := j.s.Function(addr)
+		if !ok {
+			j.missingMate(addr)
+			continue
+		}
+		j.mate(mate)
+		mates = append(mates, describe(mate))
+	}
+	if len(mates) > 0 {
+		j.note(Reason{
+			Code: GroupMates, Severity: Low,
+			Text:     fmt.Sprintf("%s shares IOMMU group %d with %s", j.f.Address, j.group.Number, strings.Join(mates, ", ")),
+			Fix:      "nothing to do: all endpoints of the group go to the same VM or stay unused",
+			Evidence: j.saw(groupFile(j.group.Number, "devices"), joinAddresses(j.group.Members)),
+		})
+	}
+}
+
+// missingMate refuses a group with a member that the scan did not see.
+func (j *judgement) missingMate(addr pci.Address) {
+	j.reason(Reason{
+		Code: NotViable, Severity: High, Culprit: new(addr),
+		Text:     fmt.Sprintf("%s is a member of IOMMU group %d but not among this node's functions, so it can't be taken along", addr, j.group.Number),
+		Fix:      "look again; if it stays, the function is half removed: `echo 1 > /sys/bus/pci/rescan`, or reboot",
+		Evidence: j.saw(groupFile(j.group.Number, "devices/"+addr.String()), "no such function"),
+	})
+}
+
+// mate checks one other member of the group.
+func (j *judgement) mate(m *device.Function) {
+	driver := j.saw(attribute(m.Address, "driver"), orNone(m.Driver))
+	r := Reason{Code: NotViable, Severity: High, Culprit: new(m.Address), Evidence: driver}
+	switch {
+	case m.IsBridge() && !leavesDMA(m.Driver):
+		r.Text = fmt.Sprintf("bridge %s in IOMMU group %d is bound to %s, which keeps the group's DMA for the host", m.Address, j.group.Number, m.Driver)
+		r.Fix = unbindFix(m)
+	case m.IsBridge():
+		return
+	case len(m.Uses) > 0:
+		r.Text = fmt.Sprintf("%s (%s) in IOMMU group %d is used by the node itself: %s", m.Address, orNone(m.Driver), j.group.Number, uses(m))
+		r.Fix = "free it of that use, or move one of the two to a slot with a group of its own"
+	case j.f.VF != nil && j.f.VF.PF == m.Address:
+		r.Text = fmt.Sprintf("%s shares IOMMU group %d with its own PF %s, and taking the PF would remove the VF", j.f.Address, j.group.Number, m.Address)
+		r.Fix = "move the NIC to a slot whose ports have ACS, or enable ACS and ARI in the firmware setup"
+	default:
+		return
+	}
+	j.reason(r)
+}
+
+// leavesDMA reports whether a bridge's driver leaves DMA to the owner of the
+// IOMMU group: drivers that set driver_managed_dma (drivers/pci/pcie/portdrv.c,
+// drivers/pci/pci-stub.c, drivers/vfio/pci).
+func leavesDMA(driver string) bool {
+	return driver == "" || driver == "pcieport" || driver == "pci-stub" || device.IsVFIO(driver)
+}
+
+// reserved checks that the firmware lets go of the device's memory. The kernel
+// refuses VFIO a group with a "direct" region; "direct-relaxable" it lifts
+// (drivers/iommu/iommu.c, require_direct).
+func (j *judgement) reserved() {
+	if j.group == nil {
+		return
+	}
+	for _, region := range j.group.Reserved {
+		if region.Type != "direct" {
+			continue
+		}
+		j.reason(Reason{
+			Code: DirectRegion, Severity: High,
+			Text: fmt.Sprintf("the firmware demands that IOMMU group %d of %s reach host memory 0x%x-0x%x directly, and the kernel refuses such a group to a VM",
+				j.group.Number, j.f.Address, region.Start, region.End),
+			Fix:      "switch off what shares memory with the device in the firmware setup (RMRR, \"shared memory features\", legacy USB), or ask the platform's vendor",
+			Evidence: j.saw(groupFile(j.group.Number, "reserved_regions"), fmt.Sprintf("0x%016x 0x%016x %s", region.Start, region.End, region.Type)),
+		})
+	}
+}
+
+// domain notes a group that the host itself does not confine.
+func (j *judgement) domain() {
+	if j.group == nil || j.group.Type == "" {
+		return
+	}
+	seen := j.saw(groupFile(j.group.Number, "type"), j.group.Type)
+	if j.group.Type != "identity" {
+		return
+	}
+	j.note(Reason{
+		Code: IdentityDomain, Severity: Medium,
+		Text:     fmt.Sprintf("the default domain of IOMMU group %d is identity: before VFIO takes the group and after it lets go, DMA of %s is not translated", j.group.Number, j.f.Address),
+		Fix:      fmt.Sprintf("boot without `iommu=pt`, or `echo DMA > %s` while no member has a driver", groupFile(j.group.Number, "type")),
+		Evidence: seen,
+	})
+}
+
+// describe names a function with its driver: "0000:3b:00.1 (snd_hda_intel)".
+func describe(f *device.Function) string {
+	return f.Address.String() + " (" + orNone(f.Driver) + ")"
+}
+
+func orNone(driver string) string {
+	if driver == "" {
+		return "no driver"
+	}
+	return driver
+}
+
+func uses(f *device.Function) string {
+	phrases := make([]string, len(f.Uses))
+	for i, u := range f.Uses {
+		phrases[i] = u.String()
+	}
+	return strings.Join(phrases, ", ")
+}
+
+func joinAddresses(addrs []pci.Address) string {
+	texts := make([]string, len(addrs))
+	for i, a := range addrs {
+		texts[i] = a.String()
+	}
+	return strings.Join(texts, " ")
+}

@@ -1,0 +1,85 @@
+package isolation
+
+import (
+	"fmt"
+	"strings"
+)
+
+const chipNames = "/sys/kernel/irq/*/chip_name"
+
+// interrupts checks that a device can't write another's interrupt.
+func (j *judgement) interrupts() {
+	remapped := j.remapped()
+	for _, parameter := range j.s.Host.UnsafeInterrupts {
+		j.unsafeParameter(sysPath(parameter), remapped)
+	}
+}
+
+// remapped reports whether interrupts of f are remapped, and says so where
+// they are not or where that can't be told.
+//
+// The kernel prefixes the chip name of a remapped MSI: "IR-" on Intel and AMD
+// (msi_parent_ops in drivers/iommu/{intel/irq_remapping,amd/iommu}.c), "ITS-"
+// where an Arm GIC ITS translates by device id, which the kernel counts as
+// isolated MSI (IRQ_DOMAIN_FLAG_ISOLATED_MSI in irq-gic-v3-its.c; Socionext's
+// pre-ITS, which is not, can't be told apart here). Remapping is a matter of
+// the whole node, so one chip without it is proof enough against all.
+func (j *judgement) remapped() bool {
+	var safe, plain []string
+	for _, chip := range j.s.Host.IRQChips {
+		switch {
+		case strings.HasPrefix(chip, "IR-"), strings.HasPrefix(chip, "ITS-"):
+			safe = append(safe, chip)
+		case j.concerns(chip):
+			plain = append(plain, chip)
+		}
+	}
+	seen := j.saw(chipNames, strings.Join(j.s.Host.IRQChips, " "))
+	r := Reason{Code: NoInterruptRemapping, Severity: Critical, Evidence: seen}
+	switch {
+	case len(plain) > 0:
+		r.Text = fmt.Sprintf("interrupts are not remapped (chip %s): %s could forge interrupts of the host and of other VMs", strings.Join(plain, ", "), j.f.Address)
+		r.Fix = "switch on interrupt remapping with VT-d or AMD-Vi in the firmware setup, remove `intremap=off` from the kernel command line, and reboot"
+	case len(safe) == 0:
+		r.Text = fmt.Sprintf("no MSI interrupt is in use on this node, so it can't be told whether those of %s would be remapped", j.f.Address)
+		r.Fix = "make sure that /sys/kernel/irq is there and some device uses MSI; a captured tree must hold sys/kernel/irq/*/chip_name"
+	default:
+		return true
+	}
+	j.reason(r)
+	return false
+}
+
+// concerns reports whether a chip that does not remap serves PCI functions
+// such as f. Timers and the IOMMU's own DMAR-MSI don't count, since no device
+// owns them; nor does Intel's VMD but for what lives in a domain of its making,
+// whose interrupts go through it (drivers/pci/controller/vmd.c).
+func (j *judgement) concerns(chip string) bool {
+	if strings.HasPrefix(chip, "VMD-MSI") {
+		return j.f.Address.Domain > 0xffff
+	}
+	return strings.Contains(chip, "PCI-MSI") || strings.HasPrefix(chip, "Hyper-V PCIe MSI")
+}
+
+// unsafeParameter reports a module parameter that lets VFIO do without
+// interrupt remapping. Where interrupts are remapped it changes nothing today.
+func (j *judgement) unsafeParameter(path string, remapped bool) {
+	r := Reason{
+		Code: UnsafeInterrupts, Severity: Critical,
+		Text:     fmt.Sprintf("%s is on: VFIO gives functions away though nothing keeps them from forging interrupts", path),
+		Fix:      fmt.Sprintf("`echo N > %s`, and remove allow_unsafe_interrupts from /etc/modprobe.d and the kernel command line", path),
+		Evidence: j.saw(path, "Y"),
+	}
+	if !remapped {
+		j.reason(r)
+		return
+	}
+	r.Severity = Medium
+	r.Text = fmt.Sprintf("%s is on: it changes nothing while interrupts are remapped, but would hide it if they were not", path)
+	j.note(r)
+}
+
+// sysPath returns a path below /sys in its full form.
+func sysPath(path string) string {
+	return "/sys/" + strings.TrimPrefix(strings.TrimPrefix(path, "/"), "sys/")
+}

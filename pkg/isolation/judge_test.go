@@ -1,0 +1,282 @@
+package isolation_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+const (
+	rp    = "0000:20:01.0"
+	gpuAt = "0000:21:00.0"
+)
+
+// plainGPU is a GPU below a root port, each in a group of its own.
+func plainGPU(edits ...edit) []device.Function {
+	return []device.Function{port(rp, 1), gpu(gpuAt, 2, slices.Concat([]edit{under(rp)}, edits)...)}
+}
+
+// below returns a GPU below a root port that was changed.
+func below(edits ...edit) []device.Function {
+	return []device.Function{port(rp, 1, edits...), gpu(gpuAt, 2, under(rp))}
+}
+
+// switched returns two GPUs below one switch, all in groups of their own. The
+// edits go to the downstream port of the first.
+func switched(edits ...edit) []device.Function {
+	return []device.Function{
+		port(rp, 1),
+		switchPort("0000:21:00.0", 2, pci.UpstreamPort, under(rp), noACS),
+		switchPort("0000:22:00.0", 3, pci.DownstreamPort, slices.Concat([]edit{under(rp, "0000:21:00.0")}, edits)...),
+		switchPort("0000:22:01.0", 4, pci.DownstreamPort, under(rp, "0000:21:00.0")),
+		gpu("0000:23:00.0", 5, under(rp, "0000:21:00.0", "0000:22:00.0")),
+		gpu("0000:24:00.0", 6, under(rp, "0000:21:00.0", "0000:22:01.0")),
+	}
+}
+
+// bridged is a conventional bridge and two devices in one group, as behind a
+// PCIe-to-PCI bridge.
+func bridged(bridgeDriver string, edits ...edit) []device.Function {
+	return []device.Function{
+		port(rp, 1),
+		function("0000:21:00.0", 0x060400, 2, under(rp), express(pci.PCIeToPCI), driver(bridgeDriver)),
+		function("0000:22:01.0", 0x030000, 2, under(rp, "0000:21:00.0"), conventional),
+		nic("0000:22:02.0", 2, slices.Concat([]edit{under(rp, "0000:21:00.0"), conventional, resets()}, edits)...),
+	}
+}
+
+// judgeCase is one node, the function judged, and the codes that must come
+// out, each followed by the culprit where there is one.
+type judgeCase struct {
+	name    string
+	node    *device.Snapshot
+	of      string
+	reasons []string
+	notes   []string
+}
+
+func runJudgeCases(t *testing.T, cases []judgeCase) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			f, ok := c.node.Function(addr(t, c.of))
+			if !ok {
+				t.Fatalf("no function %s in the node", c.of)
+			}
+			v := isolation.Judge(c.node, f)
+			if diff := cmp.Diff(c.reasons, summary(v.Reasons)); diff != "" {
+				t.Errorf("reasons (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(c.notes, summary(v.Notes)); diff != "" {
+				t.Errorf("notes (-want +got):\n%s", diff)
+			}
+			if v.Isolated != (len(c.reasons) == 0) {
+				t.Errorf("Isolated = %t with reasons %v", v.Isolated, c.reasons)
+			}
+			checkWording(t, slices.Concat(v.Reasons, v.Notes))
+			if diff := cmp.Diff(v, isolation.Judge(c.node, f)); diff != "" {
+				t.Errorf("a second look differs:\n%s", diff)
+			}
+		})
+	}
+}
+
+func summary(reasons []isolation.Reason) []string {
+	var codes []string
+	for _, r := range reasons {
+		code := string(r.Code)
+		if r.Culprit != nil {
+			code += " " + r.Culprit.String()
+		}
+		codes = append(codes, code)
+	}
+	return codes
+}
+
+// checkWording holds every reason to what an operator needs of it.
+func checkWording(t *testing.T, reasons []isolation.Reason) {
+	t.Helper()
+	for _, r := range reasons {
+		if r.Text == "" || r.Fix == "" || len(r.Evidence) == 0 || r.Severity == "" {
+			t.Errorf("%s lacks text, fix, severity or evidence: %+v", r.Code, r)
+		}
+		if r.Culprit != nil && !strings.Contains(r.Text, r.Culprit.String()) {
+			t.Errorf("%s does not name its culprit %s: %q", r.Code, r.Culprit, r.Text)
+		}
+		if strings.HasSuffix(r.Text, ".") || strings.Contains(r.Text+r.Fix, "%!") {
+			t.Errorf("%s: malformed text %q or fix %q", r.Code, r.Text, r.Fix)
+		}
+		for _, e := range r.Evidence {
+			if !strings.HasPrefix(e.Path, "/sys/") {
+				t.Errorf("%s: evidence path %q is not below /sys", r.Code, e.Path)
+			}
+		}
+	}
+}
+
+func TestJudgeGroups(t *testing.T) {
+	runJudgeCases(t, []judgeCase{
+		{name: "own group below a root port", node: node(plainGPU()...), of: gpuAt},
+		{
+			name:    "no IOMMU on the node",
+			node:    host(node(gpu(gpuAt, -1)), func(h *device.Host) { h.IOMMUs = nil }),
+			of:      gpuAt,
+			reasons: []string{"NoIOMMUGroup"},
+		},
+		{name: "outside every IOMMU", node: node(gpu(gpuAt, -1)), of: gpuAt, reasons: []string{"NoIOMMUGroup"}},
+		{
+			name:    "group vanished while reading",
+			node:    &device.Snapshot{Functions: []device.Function{gpu(gpuAt, 7)}, Host: device.Host{IRQChips: []string{"IR-PCI-MSI"}}},
+			of:      gpuAt,
+			reasons: []string{"NoIOMMUGroup"},
+		},
+		{
+			name:    "no-IOMMU group",
+			node:    group(node(plainGPU()...), func(g *device.Group) { g.NoIOMMU = true }),
+			of:      gpuAt,
+			reasons: []string{"NoIOMMUMode"},
+		},
+		{
+			name:  "no-IOMMU mode beside a real group",
+			node:  host(node(plainGPU()...), func(h *device.Host) { h.NoIOMMUMode = true }),
+			of:    gpuAt,
+			notes: []string{"NoIOMMUMode"},
+		},
+		{
+			name:  "identity default domain",
+			node:  group(node(plainGPU()...), func(g *device.Group) { g.Type = "identity" }),
+			of:    gpuAt,
+			notes: []string{"IdentityDefaultDomain"},
+		},
+		{
+			name: "direct region",
+			node: group(node(plainGPU()...), func(g *device.Group) {
+				g.Reserved = []device.Region{{Start: 0xbdf6f000, End: 0xbdf7efff, Type: "direct"}, {Start: 0xfee00000, End: 0xfeefffff, Type: "msi"}}
+			}),
+			of:      gpuAt,
+			reasons: []string{"DirectMappedRegion"},
+		},
+		{
+			name: "relaxable direct region",
+			node: group(node(plainGPU()...), func(g *device.Group) {
+				g.Reserved = []device.Region{{Start: 0xbdf6f000, End: 0xbdf7efff, Type: "direct-relaxable"}}
+			}),
+			of: gpuAt,
+		},
+		{name: "all ones", node: node(plainGPU(dead)...), of: gpuAt, reasons: []string{"ConfigSpaceDead"}},
+		{name: "a bridge", node: node(plainGPU()...), of: rp, reasons: []string{"Bridge"}},
+	})
+}
+
+func TestJudgeViability(t *testing.T) {
+	pair := func(edits ...edit) *device.Snapshot {
+		return node(port(rp, 1), gpu(gpuAt, 2, under(rp)), audio("0000:21:00.1", 2, slices.Concat([]edit{under(rp)}, edits)...))
+	}
+	mates := []string{"GroupMates"}
+	notViable := func(culprit string) []string { return []string{"GroupNotViable " + culprit} }
+	runJudgeCases(t, []judgeCase{
+		{name: "mate on a host driver is taken along", node: pair(), of: gpuAt, notes: mates},
+		{name: "mate without a driver", node: pair(driver("")), of: gpuAt, notes: mates},
+		{name: "mate on vfio-pci", node: pair(driver("vfio-pci")), of: gpuAt, notes: mates},
+		{name: "busy mate", node: pair(busy), of: gpuAt, reasons: notViable("0000:21:00.1"), notes: mates},
+		{name: "busy itself is not a matter of isolation", node: node(plainGPU(busy)...), of: gpuAt},
+		{name: "bridge without driver", node: node(bridged("")...), of: "0000:22:01.0", notes: mates},
+		{name: "bridge on pcieport", node: node(bridged("pcieport")...), of: "0000:22:01.0", notes: mates},
+		{name: "bridge on pci-stub", node: node(bridged("pci-stub")...), of: "0000:22:01.0", notes: mates},
+		{name: "bridge on vfio-pci", node: node(bridged("vfio-pci")...), of: "0000:22:01.0", notes: mates},
+		{
+			name: "bridge on shpchp", node: node(bridged("shpchp")...), of: "0000:22:01.0",
+			reasons: notViable("0000:21:00.0"), notes: mates,
+		},
+		{
+			name: "bridge on shpchp and a busy mate", node: node(bridged("shpchp", busy)...), of: "0000:22:01.0",
+			reasons: []string{"GroupNotViable 0000:21:00.0", "GroupNotViable 0000:22:02.0"}, notes: mates,
+		},
+		{
+			name: "ISA bridge on a driver of its own",
+			node: node(
+				function("0000:00:1f.0", 0x060100, 9, driver("lpc_ich"), conventional),
+				function("0000:00:1f.3", 0x040300, 9, driver("snd_hda_intel"), conventional, resets("pm")),
+			),
+			of: "0000:00:1f.3", reasons: notViable("0000:00:1f.0"), notes: []string{"WeakReset", "GroupMates"},
+		},
+		{
+			name: "member that the scan missed",
+			node: group(node(plainGPU()...), func(g *device.Group) {
+				g.Members = append(g.Members, pci.Address{Bus: 0x21, Function: 1})
+			}),
+			of: gpuAt, reasons: notViable("0000:21:00.1"),
+		},
+		{
+			name: "VF in one group with its PF",
+			node: node(
+				port(rp, 1),
+				nic("0000:21:00.0", 2, under(rp), pfOf("0000:21:10.0")),
+				nic("0000:21:10.0", 2, under(rp), vfOf21),
+			),
+			of: "0000:21:10.0", reasons: notViable("0000:21:00.0"), notes: mates,
+		},
+		{
+			name: "PF with its VFs in the group",
+			node: node(
+				port(rp, 1),
+				nic("0000:21:00.0", 2, under(rp), pfOf("0000:21:10.0")),
+				nic("0000:21:10.0", 2, under(rp), vfOf21),
+			),
+			of: "0000:21:00.0", notes: mates,
+		},
+	})
+}
+
+func TestJudgeInterrupts(t *testing.T) {
+	gpuOn := func(change func(*device.Host)) *device.Snapshot { return host(node(plainGPU()...), change) }
+	unsafe := func(names ...string) func(*device.Host) {
+		return func(h *device.Host) {
+			h.IRQChips = names
+			h.UnsafeInterrupts = []string{
+				"/sys/module/iommufd/parameters/allow_unsafe_interrupts",
+				"/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts",
+			}
+		}
+	}
+	none := []string{"NoInterruptRemapping"}
+	runJudgeCases(t, []judgeCase{
+		{name: "no chip known", node: gpuOn(chips()), of: gpuAt, reasons: none},
+		{name: "only the IOMMU's own interrupts", node: gpuOn(chips("DMAR-MSI", "HPET-MSI")), of: gpuAt, reasons: none},
+		{name: "remapped", node: gpuOn(chips("DMAR-MSI", "IR-PCI-MSI")), of: gpuAt},
+		{name: "remapped, with functions in the names", node: gpuOn(chips("IR-PCI-MSI-0000:00:1c.4")), of: gpuAt},
+		{name: "not remapped", node: gpuOn(chips("DMAR-MSI", "PCI-MSI")), of: gpuAt, reasons: none},
+		{name: "not remapped, with functions in the names", node: gpuOn(chips("PCI-MSIX-0000:99:00.0")), of: gpuAt, reasons: none},
+		{name: "one plain chip among remapped ones", node: gpuOn(chips("IR-PCI-MSI", "PCI-MSI")), of: gpuAt, reasons: none},
+		{name: "Arm GIC ITS before 6.11", node: gpuOn(chips("ITS-MSI")), of: gpuAt},
+		{name: "Arm GIC ITS", node: gpuOn(chips("ITS-PCI-MSIX-0000:21:00.0")), of: gpuAt},
+		{name: "Arm without ITS", node: gpuOn(chips("PCI-MSI", "GICv2m")), of: gpuAt, reasons: none},
+		{name: "Hyper-V guest", node: gpuOn(chips("Hyper-V PCIe MSI")), of: gpuAt, reasons: none},
+		{name: "VMD elsewhere", node: gpuOn(chips("IR-PCI-MSI", "VMD-MSI")), of: gpuAt},
+		{
+			name: "VMD beside a second domain of the firmware's",
+			node: host(node(function("0001:01:00.0", 0x010802, 3, resets("flr"))), chips("IR-PCI-MSI", "VMD-MSI")),
+			of:   "0001:01:00.0",
+		},
+		{
+			name:    "function below a VMD",
+			node:    host(node(function("10000:01:00.0", 0x010802, 3, resets("flr"))), chips("IR-PCI-MSI", "VMD-MSI")),
+			of:      "10000:01:00.0",
+			reasons: none,
+		},
+		{
+			name: "unsafe parameters without remapping", node: gpuOn(unsafe("PCI-MSI")), of: gpuAt,
+			reasons: []string{"NoInterruptRemapping", "UnsafeInterruptsAllowed", "UnsafeInterruptsAllowed"},
+		},
+		{
+			name: "unsafe parameters with remapping", node: gpuOn(unsafe("IR-PCI-MSI")), of: gpuAt,
+			notes: []string{"UnsafeInterruptsAllowed", "UnsafeInterruptsAllowed"},
+		},
+	})
+}
