@@ -1,0 +1,246 @@
+package nodeconfig_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+func addr(t testing.TB, text string) pci.Address {
+	t.Helper()
+	a, err := pci.ParseAddress(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// node has one function of each sort that Select tells apart.
+func node(t testing.TB) *device.Snapshot {
+	pf := func(a string, f device.Function) device.Function {
+		f.Address, f.Class, f.Vendor = addr(t, a), 0x020000, 0x8086
+		f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+		return f
+	}
+	gpu := func(a string, class pci.Class, uses ...device.Use) device.Function {
+		return device.Function{
+			Address: addr(t, a), Class: class, Vendor: 0x10de, Device: 0x2330,
+			Type: device.Classify(class, false, false), Uses: uses,
+		}
+	}
+	vf := func(of string, index int) *device.VF { return &device.VF{PF: addr(t, of), Index: index} }
+	return &device.Snapshot{Functions: []device.Function{
+		gpu("0000:00:02.0", 0x030000, device.Use{Kind: device.UseConsole, Name: "card0"}),
+		{Address: addr(t, "0000:00:1c.0"), Class: 0x060400, Type: device.Bridge, Vendor: 0x8086},
+		gpu("0000:3b:00.0", 0x030200),
+		{Address: addr(t, "0000:3b:00.1"), Class: 0x040300, Type: device.Other, Vendor: 0x10de, Device: 0x22ba},
+		gpu("0000:3c:00.0", 0x120000),
+		pf("0000:5e:00.0", device.Function{
+			PF: &device.PF{TotalVFs: 7, NumVFs: 2}, Driver: "igb", Children: device.Children{Net: []string{"ens1f0"}},
+		}),
+		pf("0000:5e:00.1", device.Function{PF: &device.PF{TotalVFs: 7}, Driver: "igb", Children: device.Children{Net: []string{"ens1f1"}}}),
+		pf("0000:5e:10.0", device.Function{VF: vf("0000:5e:00.0", 0)}),
+		pf("0000:5e:10.2", device.Function{VF: vf("0000:5e:00.0", 1), Uses: []device.Use{
+			{Kind: device.UseAddress, Name: "ens1f0v1", Detail: "10.0.0.5/24"},
+			{Kind: device.UseRoute, Name: "ens1f0v1", Detail: "default"},
+		}}),
+		pf("0000:81:00.0", device.Function{PF: &device.PF{TotalVFs: 1, NumVFs: 1}, Driver: "vfio-pci"}),
+		pf("0000:81:10.0", device.Function{VF: vf("0000:81:00.0", 0)}),
+		{Address: addr(t, "10000:01:00.0"), Class: 0x010802, Type: device.NVMe, Vendor: 0x144d, Device: 0xa80a},
+	}}
+}
+
+func rule(m v1alpha1.DeviceMatch) v1alpha1.DeviceRule { return v1alpha1.DeviceRule{Match: m} }
+
+func ours(sel *nodeconfig.Selection) []string {
+	names := []string{}
+	for _, f := range sel.Ours() {
+		names = append(names, f.Address.String())
+	}
+	return names
+}
+
+func TestSelect(t *testing.T) {
+	tests := map[string]struct {
+		cfg  *v1alpha1.NodeConfig
+		want []string
+	}{
+		"no config":      {nil, []string{"0000:3b:00.0", "0000:3c:00.0", "0000:5e:10.0"}},
+		"default config": {nodeconfig.Default(), []string{"0000:3b:00.0", "0000:3c:00.0", "0000:5e:10.0"}},
+		"nothing":        {&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{}}, []string{}},
+		"vendor": {
+			&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Vendors: []pci.ID{0x10de}})}},
+			[]string{"0000:3b:00.0", "0000:3b:00.1", "0000:3c:00.0"},
+		},
+		"vendor and device": {
+			&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Vendors: []pci.ID{0x10de}, Devices: []pci.ID{0x22ba}})}},
+			[]string{"0000:3b:00.1"},
+		},
+		"class": {
+			&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Classes: []string{"0302", "010802"}})}},
+			[]string{"0000:3b:00.0", "10000:01:00.0"},
+		},
+		"type": {
+			&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Types: []string{"pf", "nvme"}})}},
+			[]string{"0000:5e:00.1", "10000:01:00.0"},
+		},
+		"address": {
+			&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Addresses: []pci.Address{addr(t, "0000:5e:00.1")}})}},
+			[]string{"0000:5e:00.1"},
+		},
+		"VFs of a PF, never the PF": {
+			&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{PFNames: []string{"ens1f0", "ens1f1"}})}},
+			[]string{"0000:5e:10.0"},
+		},
+		"first match decides": {
+			&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
+				{Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{addr(t, "0000:3b:00.0")}}, Exclude: true},
+				rule(v1alpha1.DeviceMatch{Types: []string{"gpu"}}),
+			}},
+			[]string{"0000:3c:00.0"},
+		},
+		"a later exclusion is too late": {
+			&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
+				rule(v1alpha1.DeviceMatch{Types: []string{"gpu"}}),
+				{Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{addr(t, "0000:3b:00.0")}}, Exclude: true},
+			}},
+			[]string{"0000:3b:00.0", "0000:3c:00.0"},
+		},
+		"all that there is": {
+			&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "nvme", "other"}})}},
+			[]string{"0000:3b:00.0", "0000:3b:00.1", "0000:3c:00.0", "0000:5e:00.1", "0000:5e:10.0", "10000:01:00.0"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, ours(nodeconfig.Select(test.cfg, node(t)))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestChoice(t *testing.T) {
+	cfg := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
+		{Name: "spare", Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{addr(t, "0000:3c:00.0")}}, Exclude: true},
+		{Name: "gpus", Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Policy: v1alpha1.PolicyBound},
+		{Match: v1alpha1.DeviceMatch{Types: []string{"pf", "vf"}}},
+	}}
+	tests := map[string]nodeconfig.Choice{
+		"0000:3b:00.0": {Ours: true, Policy: v1alpha1.PolicyBound, Rule: "rule 2 (gpus)"},
+		"0000:3c:00.0": {Rule: "rule 1 (spare)", Why: "rule 1 (spare) of the node config excludes it"},
+		"0000:3b:00.1": {Why: "no rule of the node config matches it"},
+		"0000:5e:10.0": {Ours: true, Policy: v1alpha1.PolicyOnDemand, Rule: "rule 3"},
+		"0000:00:02.0": {Forbidden: true, Rule: "rule 2 (gpus)", Why: "it drives the boot console"},
+		"0000:00:1c.0": {Forbidden: true, Why: "it is a bridge"},
+		"0000:5e:00.0": {Forbidden: true, Rule: "rule 3", Why: "it is a PF with VFs enabled (2), which binding it would destroy"},
+		"0000:5e:10.2": {Forbidden: true, Rule: "rule 3", Why: "netdev ens1f0v1 has address 10.0.0.5/24, netdev ens1f0v1 carries the route default"},
+		"0000:81:10.0": {Forbidden: true, Rule: "rule 3", Why: "its PF 0000:81:00.0 is on vfio-pci and may be a tenant's"},
+		"0000:ff:00.0": {Why: "this node has no such function"},
+	}
+	sel := nodeconfig.Select(cfg, node(t))
+	for a, want := range tests {
+		t.Run(a, func(t *testing.T) {
+			if diff := cmp.Diff(want, sel.Choice(addr(t, a))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestChoiceByDefault(t *testing.T) {
+	sel := nodeconfig.Select(nil, node(t))
+	want := nodeconfig.Choice{Ours: true, Policy: v1alpha1.PolicyOnDemand, Rule: "default"}
+	if diff := cmp.Diff(want, sel.Choice(addr(t, "0000:3b:00.0"))); diff != "" {
+		t.Errorf("GPU (-want +got):\n%s", diff)
+	}
+	want = nodeconfig.Choice{Why: "it is neither a GPU nor a VF, and no node config names it"}
+	if diff := cmp.Diff(want, sel.Choice(addr(t, "0000:5e:00.1"))); diff != "" {
+		t.Errorf("PF (-want +got):\n%s", diff)
+	}
+	if got := sel.Problems(); got != nil {
+		t.Errorf("the default rules have problems: %v", got)
+	}
+}
+
+func TestEveryUseForbids(t *testing.T) {
+	for _, kind := range []device.UseKind{
+		device.UseAddress, device.UseRoute, device.UseMaster, device.UseNamespace,
+		device.UseMount, device.UseSwap, device.UseStack, device.UseConsole,
+	} {
+		s := node(t)
+		gpu, _ := s.Function(addr(t, "0000:3b:00.0"))
+		gpu.Uses = []device.Use{{Kind: kind, Name: "x", Detail: "y"}}
+		if c := nodeconfig.Select(nil, s).Choice(gpu.Address); c.Ours || !c.Forbidden || c.Why == "" {
+			t.Errorf("use %s: got %+v", kind, c)
+		}
+	}
+}
+
+func TestProblems(t *testing.T) {
+	cfg := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
+		rule(v1alpha1.DeviceMatch{Vendors: []pci.ID{0x1002}}),
+		{Name: "moved", Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{addr(t, "0000:99:00.0"), addr(t, "0000:3b:00.0")}}},
+		{Name: "bridge", Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{addr(t, "0000:00:1c.0")}}},
+		{Name: "console", Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{addr(t, "0000:00:02.0")}}, Exclude: true},
+		{Name: "intel", Match: v1alpha1.DeviceMatch{Vendors: []pci.ID{0x8086}}},
+		{Name: "late", Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}},
+		{Name: "gone", Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{addr(t, "0000:98:00.0")}}, Exclude: true},
+	}}
+	want := []string{
+		"rule 1 matches no function of this node; correct or remove the rule; kata-vfio-audit devices lists what is here",
+		"rule 2 (moved) names 0000:99:00.0, which this node doesn't have; correct or remove the address; kata-vfio-audit devices lists what is here",
+		"rule 3 (bridge) matches 0000:00:1c.0, which must not be taken: it is a bridge; free the function of that, or exclude it by a rule before this one",
+		"rule 5 (intel) matches 0000:5e:00.0, which must not be taken: it is a PF with VFs enabled (2), which binding it would destroy; " +
+			"free the function of that, or exclude it by a rule before this one",
+		"rule 5 (intel) matches 0000:5e:10.2, which must not be taken: netdev ens1f0v1 has address 10.0.0.5/24, " +
+			"netdev ens1f0v1 carries the route default; free the function of that, or exclude it by a rule before this one",
+		"rule 5 (intel) matches 0000:81:00.0, which must not be taken: it is a PF with VFs enabled (1), which binding it would destroy; " +
+			"free the function of that, or exclude it by a rule before this one",
+		"rule 5 (intel) matches 0000:81:10.0, which must not be taken: its PF 0000:81:00.0 is on vfio-pci and may be a tenant's; " +
+			"free the function of that, or exclude it by a rule before this one",
+		"rule 7 (gone) names 0000:98:00.0, which this node doesn't have; correct or remove the address; kata-vfio-audit devices lists what is here",
+	}
+	var got []string
+	for _, p := range nodeconfig.Select(cfg, node(t)).Problems() {
+		got = append(got, p.String())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The API package can't import the types that it lets a rule name.
+func TestRulesCanNameEveryType(t *testing.T) {
+	for _, typ := range device.Types() {
+		cfg := v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Types: []string{string(typ)}})}}
+		if err := cfg.Validate(); (err == nil) != (typ != device.Bridge) {
+			t.Errorf("type %s: %v", typ, err)
+		}
+	}
+}
+
+func TestSelectOnAnEmptyNode(t *testing.T) {
+	cfg := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Types: []string{"gpu"}})}}
+	sel := nodeconfig.Select(cfg, &device.Snapshot{})
+	if len(sel.Ours()) != 0 || len(sel.Problems()) != 1 {
+		t.Errorf("ours %v, problems %v", sel.Ours(), sel.Problems())
+	}
+}
+
+func BenchmarkSelect4096(b *testing.B) {
+	s := &device.Snapshot{}
+	for i := range 4096 {
+		s.Functions = append(s.Functions, device.Function{Address: pci.Address{Domain: uint32(i)}, Type: device.GPU, Class: 0x030200})
+	}
+	cfg := &v1alpha1.NodeConfig{Devices: slices.Repeat([]v1alpha1.DeviceRule{rule(v1alpha1.DeviceMatch{Classes: []string{"02"}})}, 8)}
+	for b.Loop() {
+		nodeconfig.Select(cfg, s)
+	}
+}
