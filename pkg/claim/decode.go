@@ -1,0 +1,127 @@
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Decode returns what an allocated claim asks of the driver with the name.
+// What belongs to other drivers is left out. The same claim gives the same
+// request, so it may be called again at any time.
+//
+// Errors are for the claim's owner to read. [ErrNotAllocated] and [ErrNotOurs]
+// say that there is nothing to do here, [v1alpha1.WeakensIsolationError] that
+// a tenant asks for what only an admin may grant, [v1alpha1.InvalidError] what
+// is wrong with the parameters.
+func Decode(c *resourceapi.ResourceClaim, driverName string) (*Request, error) {
+	req, err := decode(c, driverName)
+	if err != nil {
+		return nil, fmt.Errorf("claim %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return req, nil
+}
+
+func decode(c *resourceapi.ResourceClaim, driverName string) (*Request, error) {
+	if err := checkIdentity(c); err != nil {
+		return nil, err
+	}
+	if c.Status.Allocation == nil {
+		return nil, ErrNotAllocated
+	}
+	pods, err := podsOf(c.Status.ReservedFor)
+	if err != nil {
+		return nil, err
+	}
+	req := &Request{UID: string(c.UID), Namespace: c.Namespace, Name: c.Name, Pods: pods}
+	if req.Devices, err = devicesOf(c.Status.Allocation.Devices.Results, driverName); err != nil {
+		return nil, err
+	}
+	settings, err := newSettings(c.Status.Allocation.Devices.Config, driverName)
+	if err != nil {
+		return nil, err
+	}
+	for i := range req.Devices {
+		if err := settings.settle(&req.Devices[i]); err != nil {
+			return nil, fmt.Errorf("device %s: %w", req.Devices[i].Name, err)
+		}
+	}
+	return req, nil
+}
+
+// checkIdentity checks what names the claim. The UID also names files and CDI
+// devices, and a claim given as a file can hold any text there.
+func checkIdentity(c *resourceapi.ResourceClaim) error {
+	const most = 64 // a UUID has 36
+	uid := string(c.UID)
+	switch {
+	case c.Name == "" || c.Namespace == "":
+		return errors.New("metadata.name or metadata.namespace is missing")
+	case uid == "":
+		return errors.New("metadata.uid is missing; it is there in what the API server returns: kubectl get resourceclaim -o yaml")
+	case len(uid) > most || strings.Trim(uid, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" || uid[0] == '-':
+		return fmt.Errorf("metadata.uid %.80q is not a UID; want letters, digits and \"-\"", uid)
+	}
+	return nil
+}
+
+// podsOf returns the consumers of a claim, which must be pods: a VM belongs to one.
+func podsOf(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, error) {
+	var pods []Pod
+	for i, ref := range consumers {
+		if ref.APIGroup != "" || ref.Resource != "pods" {
+			return nil, fmt.Errorf("status.reservedFor[%d] is %s %q in API group %q; only pods can use a device of ours",
+				i, ref.Resource, ref.Name, ref.APIGroup)
+		}
+		pods = append(pods, Pod{UID: string(ref.UID), Name: ref.Name})
+	}
+	return pods, nil
+}
+
+// devicesOf returns our allocation results, in the claim's order.
+func devicesOf(results []resourceapi.DeviceRequestAllocationResult, driverName string) ([]Device, error) {
+	var devices []Device
+	seen := map[pci.Address]string{}
+	for i := range results {
+		if results[i].Driver != driverName {
+			continue
+		}
+		d, err := deviceOf(&results[i])
+		if err != nil {
+			return nil, fmt.Errorf("status.allocation.devices.results[%d]: %w", i, err)
+		}
+		if request, ok := seen[d.Address]; ok {
+			return nil, fmt.Errorf("status.allocation.devices.results[%d]: %s is allocated twice, to requests %q and %q",
+				i, d.Name, request, d.Request)
+		}
+		seen[d.Address] = d.Request
+		devices = append(devices, d)
+	}
+	if len(devices) == 0 {
+		return nil, fmt.Errorf("%w (%s)", ErrNotOurs, driverName)
+	}
+	return devices, nil
+}
+
+// deviceOf reads one allocation result of ours.
+func deviceOf(r *resourceapi.DeviceRequestAllocationResult) (Device, error) {
+	kind, addr, err := device.ParseName(r.Device)
+	if err != nil {
+		return Device{}, err
+	}
+	if r.Device != string(kind)+"-"+addr.Label() {
+		return Device{}, fmt.Errorf("device name %q: want it as ResourceSlices have it, %s-%s", r.Device, kind, addr.Label())
+	}
+	if r.Request == "" || r.Pool == "" {
+		return Device{}, fmt.Errorf("device %s: request or pool is missing", r.Device)
+	}
+	return Device{
+		Request: r.Request, Pool: r.Pool, Name: r.Device, Address: addr,
+		AdminAccess: r.AdminAccess != nil && *r.AdminAccess,
+	}, nil
+}

@@ -1,0 +1,298 @@
+package claim_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+const driver = v1alpha1.DriverName
+
+// claimOf returns an allocated claim with the given results and configs.
+func claimOf(results []resourceapi.DeviceRequestAllocationResult, configs ...resourceapi.DeviceAllocationConfiguration) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", UID: "uid-1"},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
+			Devices: resourceapi.DeviceAllocationResult{Results: results, Config: configs},
+		}},
+	}
+}
+
+func result(request, name string) resourceapi.DeviceRequestAllocationResult {
+	return resourceapi.DeviceRequestAllocationResult{Driver: driver, Pool: "node", Request: request, Device: name}
+}
+
+func results(rs ...resourceapi.DeviceRequestAllocationResult) []resourceapi.DeviceRequestAllocationResult {
+	return rs
+}
+
+// config returns a config entry of ours with the parameters' kind and body.
+func config(source resourceapi.AllocationConfigSource, kind, body string, requests ...string) resourceapi.DeviceAllocationConfiguration {
+	raw := `{"apiVersion":"resource.kata-vfio.dev/v1alpha1","kind":"` + kind + `"` + body + `}`
+	return resourceapi.DeviceAllocationConfiguration{
+		Source: source, Requests: requests,
+		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(raw)},
+		}},
+	}
+}
+
+func fromClass(kind, body string, requests ...string) resourceapi.DeviceAllocationConfiguration {
+	return config(resourceapi.AllocationConfigSourceClass, kind, body, requests...)
+}
+
+func fromClaim(kind, body string, requests ...string) resourceapi.DeviceAllocationConfiguration {
+	return config(resourceapi.AllocationConfigSourceClaim, kind, body, requests...)
+}
+
+// defaults returns a VFIOConfig of defaults, changed.
+func defaults(change func(*v1alpha1.VFIOConfig)) v1alpha1.VFIOConfig {
+	var c v1alpha1.VFIOConfig
+	if change != nil {
+		change(&c)
+	}
+	c.Default()
+	return c
+}
+
+func TestDecodeWholeClaim(t *testing.T) {
+	text, err := os.ReadFile("testdata/claim.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := claim.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := claim.Decode(c, driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &claim.Request{
+		UID: "9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0", Namespace: "team-a", Name: "train-devices-x7k2p",
+		Pods: []claim.Pod{{UID: "5d6b6a3f-3c11-4f6c-8f0e-0d6a7a1c2b3e", Name: "train"}},
+		Devices: []claim.Device{
+			{
+				Request: "gpu", Pool: "worker-1", Name: "gpu-0000-3b-00-0", Address: pci.Address{Bus: 0x3b},
+				VFIO:    defaults(func(c *v1alpha1.VFIOConfig) { c.Backend = v1alpha1.BackendGroup }),
+				Origins: map[string]claim.Origin{"vfio.backend": claim.FromClass, "vfio.reset": claim.FromClaim},
+			},
+			{
+				Request: "nic/fast", Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-0",
+				Address: pci.Address{Bus: 0x5e, Device: 0x10}, VFIO: defaults(nil),
+				VF: &v1alpha1.VFConfig{
+					TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindVFConfig},
+					MAC:      "02:00:5e:10:00:01", VLAN: new(100), VLANProtocol: v1alpha1.VLAN8021Q, Trust: new(true),
+				},
+				Origins: map[string]claim.Origin{
+					"vfio.reset": claim.FromClaim, "vf.mac": claim.FromClaim, "vf.trust": claim.FromClass, "vf.vlan": claim.FromClass,
+				},
+			},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodeSettles(t *testing.T) {
+	vfio := v1alpha1.KindVFIOConfig
+	gpu := results(result("gpu", "gpu-0000-3b-00-0"))
+	tests := map[string]struct {
+		configs []resourceapi.DeviceAllocationConfiguration
+		want    v1alpha1.VFIOConfig
+		origins map[string]claim.Origin
+	}{
+		"nothing": {nil, defaults(nil), nil},
+		"class": {
+			[]resourceapi.DeviceAllocationConfiguration{fromClass(vfio, `,"reset":"Skip"`)},
+			defaults(func(c *v1alpha1.VFIOConfig) { c.Reset = v1alpha1.ResetSkip }),
+			map[string]claim.Origin{"vfio.reset": claim.FromClass},
+		},
+		"claim tightens class, whatever their order": {
+			[]resourceapi.DeviceAllocationConfiguration{
+				fromClaim(vfio, `,"reset":"Required","allowUnisolated":false`), fromClass(vfio, `,"reset":"Skip","allowUnisolated":true`),
+			},
+			defaults(nil),
+			map[string]claim.Origin{"vfio.reset": claim.FromClaim, "vfio.allowUnisolated": claim.FromClaim},
+		},
+		"later wins field by field": {
+			[]resourceapi.DeviceAllocationConfiguration{
+				fromClaim(vfio, `,"backend":"Group","controlNode":true`), fromClaim(vfio, `,"backend":"IOMMUFD"`),
+			},
+			defaults(func(c *v1alpha1.VFIOConfig) { c.Backend, c.ControlNode = v1alpha1.BackendIOMMUFD, new(true) }),
+			map[string]claim.Origin{"vfio.backend": claim.FromClaim, "vfio.controlNode": claim.FromClaim},
+		},
+		"another request's": {
+			[]resourceapi.DeviceAllocationConfiguration{fromClaim(vfio, `,"backend":"Group"`, "nic")}, defaults(nil), nil,
+		},
+		"VF parameters for whom they fit": {
+			[]resourceapi.DeviceAllocationConfiguration{fromClaim(v1alpha1.KindVFConfig, `,"mac":"02:00:00:00:00:01"`)}, defaults(nil), nil,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			req, err := claim.Decode(claimOf(gpu, test.configs...), driver)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := req.Devices[0]
+			if diff := cmp.Diff(test.want, d.VFIO); diff != "" || d.VF != nil {
+				t.Errorf("VF %v, VFIO (-want +got):\n%s", d.VF, diff)
+			}
+			if diff := cmp.Diff(test.origins, d.Origins); diff != "" {
+				t.Errorf("origins (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDecodeNotesAdminAccess(t *testing.T) {
+	r := result("look", "gpu-0000-3b-00-0")
+	r.AdminAccess = new(true)
+	req, err := claim.Decode(claimOf(results(r)), driver)
+	if err != nil || !req.Devices[0].AdminAccess {
+		t.Errorf("got %+v, %v", req, err)
+	}
+}
+
+func TestDecodeSentinels(t *testing.T) {
+	c := claimOf(results(resourceapi.DeviceRequestAllocationResult{Driver: "other.example.com", Request: "a", Pool: "p", Device: "d"}))
+	if _, err := claim.Decode(c, driver); !errors.Is(err, claim.ErrNotOurs) {
+		t.Errorf("foreign claim: got %v", err)
+	}
+	c.Status.Allocation = nil
+	if _, err := claim.Decode(c, driver); !errors.Is(err, claim.ErrNotAllocated) {
+		t.Errorf("claim without allocation: got %v", err)
+	}
+}
+
+func TestDecodeRefusesWhatWeakensFromAClaim(t *testing.T) {
+	vf := results(result("nic", "vf-0000-5e-10-0"))
+	for kind, bodies := range map[string][]string{
+		"VFIOConfig": {`,"reset":"Skip"`, `,"allowUnisolated":true`},
+		"VFConfig":   {`,"trust":true`, `,"spoofCheck":false`, `,"vlan":5`, `,"vlanQoS":1`, `,"vlanProtocol":"802.1ad"`},
+	} {
+		for _, body := range bodies {
+			_, err := claim.Decode(claimOf(vf, fromClaim(kind, body)), driver)
+			if _, ok := errors.AsType[*v1alpha1.WeakensIsolationError](err); !ok {
+				t.Errorf("%s%s: got %v, want a WeakensIsolationError", kind, body, err)
+			}
+			if body == `,"vlanQoS":1` || body == `,"vlanProtocol":"802.1ad"` {
+				body += `,"vlan":5`
+			}
+			if _, err := claim.Decode(claimOf(vf, fromClass(kind, body)), driver); err != nil {
+				t.Errorf("%s%s from a class: %v", kind, body, err)
+			}
+		}
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	gpu := result("gpu", "gpu-0000-3b-00-0")
+	with := func(change func(*resourceapi.ResourceClaim)) *resourceapi.ResourceClaim {
+		c := claimOf(results(gpu))
+		change(c)
+		return c
+	}
+	bare := fromClass("VFIOConfig", "")
+	bare.Opaque.Parameters.Raw = nil
+	tests := map[string]struct {
+		in   *resourceapi.ResourceClaim
+		want string
+	}{
+		"no name":      {with(func(c *resourceapi.ResourceClaim) { c.Name = "" }), "metadata.name or metadata.namespace is missing"},
+		"no namespace": {with(func(c *resourceapi.ResourceClaim) { c.Namespace = "" }), "metadata.name or metadata.namespace is missing"},
+		"no UID":       {with(func(c *resourceapi.ResourceClaim) { c.UID = "" }), "claim ns/c: metadata.uid is missing"},
+		"UID as path":  {with(func(c *resourceapi.ResourceClaim) { c.UID = "../../etc/x" }), `metadata.uid "../../etc/x" is not a UID`},
+		"UID as option": {
+			with(func(c *resourceapi.ResourceClaim) { c.UID = "-rf" }), `metadata.uid "-rf" is not a UID`,
+		},
+		"long UID": {with(func(c *resourceapi.ResourceClaim) { c.UID = types.UID(strings.Repeat("a", 65)) }), "is not a UID"},
+		"consumer that is no pod": {
+			with(func(c *resourceapi.ResourceClaim) {
+				c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{
+					{Resource: "pods", Name: "a", UID: "1"},
+					{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "g", UID: "2"},
+				}
+			}),
+			`claim ns/c: status.reservedFor[1] is podgroups "g" in API group "scheduling.k8s.io"; only pods can use a device of ours`,
+		},
+		"pods of another group": {
+			with(func(c *resourceapi.ResourceClaim) {
+				c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "example.com", Resource: "pods", Name: "a"}}
+			}),
+			`status.reservedFor[0] is pods "a" in API group "example.com"`,
+		},
+		"not our name": {
+			claimOf(results(result("gpu", "gpu0"))),
+			`status.allocation.devices.results[0]: device name "gpu0": want <type>-<domain>-<bus>-<device>-<function>`,
+		},
+		"bridge": {claimOf(results(result("gpu", "bridge-0000-00-1c-0"))), `device name "bridge-0000-00-1c-0": "bridge" is no assignable type`},
+		"other spelling": {
+			claimOf(results(result("gpu", "gpu-0000-3B-00-0"))), `device name "gpu-0000-3B-00-0": want it as ResourceSlices have it, gpu-0000-3b-00-0`,
+		},
+		"no pool": {
+			with(func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Pool = "" }),
+			"device gpu-0000-3b-00-0: request or pool is missing",
+		},
+		"twice": {
+			claimOf(results(gpu, result("more", "gpu-0000-3b-00-0"))),
+			`status.allocation.devices.results[1]: gpu-0000-3b-00-0 is allocated twice, to requests "gpu" and "more"`,
+		},
+		"twice by two names": {
+			claimOf(results(gpu, result("more", "vf-0000-3b-00-0"))), `vf-0000-3b-00-0 is allocated twice, to requests "gpu" and "more"`,
+		},
+		"parameters": {
+			claimOf(results(gpu), fromClass("VFIOConfig", ""), fromClass("VFIOConfig", `,"backend":"x"`)),
+			`claim ns/c: status.allocation.devices.config[1] (FromClass): VFIOConfig: backend: "x" is not one of Auto, Group, IOMMUFD`,
+		},
+		"parameters of a request that got no device": {
+			claimOf(results(gpu), fromClaim("VFConfig", `,"vlan":"x"`, "nic")), `config[0] (FromClaim): VFConfig: vlan: "x" is not a whole number`,
+		},
+		"no parameters":  {claimOf(results(gpu), bare), "config[0] (FromClass): opaque.parameters is missing"},
+		"unknown source": {claimOf(results(gpu), config("FromNode", "VFIOConfig", "")), `config[0] (FromNode): source "FromNode" is neither FromClass nor FromClaim`},
+		"VF parameters for a GPU by name": {
+			claimOf(results(gpu), fromClass("VFConfig", `,"vlan":5`, "gpu")),
+			"device gpu-0000-3b-00-0: status.allocation.devices.config[0]: a VFConfig names request gpu, which was given a device that is no VF",
+		},
+		"contradiction of class and claim": {
+			claimOf(results(gpu), fromClass("VFIOConfig", `,"companions":"Give"`), fromClaim("VFIOConfig", `,"backend":"Group"`)),
+			"companions: Withhold, or backend: IOMMUFD (backend is set by the claim, companions is set by the class)",
+		},
+		"half a VLAN": {
+			claimOf(results(result("nic", "vf-0000-5e-10-0")), fromClass("VFConfig", `,"vlanQoS":5`)),
+			"device vf-0000-5e-10-0: VFConfig: vlanQoS: needs vlan, which is not set (vlanQoS is set by the class)",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := claim.Decode(test.in, driver)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestDecodeLeavesTheClaimAlone(t *testing.T) {
+	c := claimOf(results(result("gpu", "gpu-0000-3b-00-0")), fromClaim("VFIOConfig", `,"backend":"Group"`), fromClass("VFIOConfig", ""))
+	before := c.DeepCopy()
+	if _, err := claim.Decode(c, driver); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, c); diff != "" {
+		t.Errorf("the claim changed:\n%s", diff)
+	}
+}

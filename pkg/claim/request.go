@@ -1,0 +1,46 @@
+// Package claim turns an allocated ResourceClaim into a Request: what of the
+// claim is ours, with which parameters, and who said them. It decides nothing
+// about the node.
+package claim
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Request is what one claim asks of this node's plugin.
+type Request struct {
+	// UID identifies the claim; names may come back with another UID.
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Pods are the consumers that status.reservedFor names.
+	Pods []Pod `json:"pods,omitempty"`
+	// Devices are the allocation results for our driver, in the claim's order.
+	Devices []Device `json:"devices"`
+}
+
+// Pod is a consumer of the claim.
+type Pod struct {
+	UID  string `json:"uid"`
+	Name string `json:"name"`
+}
+
+// Device is one allocated device with its settled parameters.
+type Device struct {
+	// Request is the claim's request name, "request/subrequest" included.
+	Request string `json:"request"`
+	Pool    string `json:"pool"`
+	// Name is the device's name in the slice; Address is what it names.
+	Name    string      `json:"name"`
+	Address pci.Address `json:"address"`
+	// AdminAccess marks a device that must not be taken or changed.
+	AdminAccess bool `json:"adminAccess,omitempty"`
+	// VFIO is complete: every field has its default or its configured value.
+	VFIO v1alpha1.VFIOConfig `json:"vfio"`
+	// VF is nil when neither class nor claim said anything about the VF.
+	VF *v1alpha1.VFConfig `json:"vf,omitempty"`
+	// Origins says for each field that was set who set it, by its path:
+	// "vfio.backend" -> "class", "vf.mac" -> "claim".
+	Origins map[string]Origin `json:"origins,omitempty"`
+}

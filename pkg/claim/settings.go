@@ -1,0 +1,163 @@
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+)
+
+// Origin says who set a parameter.
+type Origin string
+
+// Origins. The class is the admin's, the claim is the tenant's.
+const (
+	FromClass Origin = "class"
+	FromClaim Origin = "claim"
+)
+
+// settings are the opaque parameters of one claim for our driver.
+type settings struct {
+	// configs are the classes' entries, then the claim's, each in the claim's
+	// order, which is the order of precedence: later wins.
+	configs []resourceapi.DeviceAllocationConfiguration
+	decoded map[*resourceapi.OpaqueDeviceConfiguration]parameters
+}
+
+// parameters are one config entry's, decoded.
+type parameters struct {
+	v1alpha1.Parameters
+	origin Origin
+	// path leads to the entry in the claim.
+	path string
+}
+
+// newSettings decodes every entry for the driver, those for devices that were
+// not allocated included: a mistake shall show at once, not with the first
+// node that has such a device.
+func newSettings(configs []resourceapi.DeviceAllocationConfiguration, driverName string) (*settings, error) {
+	s := &settings{decoded: map[*resourceapi.OpaqueDeviceConfiguration]parameters{}}
+	var claims []resourceapi.DeviceAllocationConfiguration
+	for i := range configs {
+		c := &configs[i]
+		if c.Opaque == nil || c.Opaque.Driver != driverName {
+			continue
+		}
+		p, err := decodeEntry(c)
+		p.path = fmt.Sprintf("status.allocation.devices.config[%d]", i)
+		if err != nil {
+			return nil, fmt.Errorf("%s (%s): %w", p.path, c.Source, err)
+		}
+		s.decoded[c.Opaque] = p
+		if p.origin == FromClass {
+			s.configs = append(s.configs, *c)
+		} else {
+			claims = append(claims, *c)
+		}
+	}
+	s.configs = append(s.configs, claims...)
+	return s, nil
+}
+
+// decodeEntry decodes one entry and refuses what its source may not say.
+func decodeEntry(c *resourceapi.DeviceAllocationConfiguration) (parameters, error) {
+	var p parameters
+	switch c.Source {
+	case resourceapi.AllocationConfigSourceClass:
+		p.origin = FromClass
+	case resourceapi.AllocationConfigSourceClaim:
+		p.origin = FromClaim
+	default:
+		return p, fmt.Errorf("source %q is neither %s nor %s", c.Source,
+			resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim)
+	}
+	if c.Opaque.Parameters.Raw == nil {
+		return p, errors.New("opaque.parameters is missing")
+	}
+	var err error
+	if p.Parameters, err = v1alpha1.DecodeParameters(c.Opaque.Parameters.Raw); err != nil {
+		return p, err
+	}
+	if p.origin == FromClaim {
+		return p, p.Weakens()
+	}
+	return p, nil
+}
+
+// settle fills in the parameters of d: the entries that apply to its request
+// over the defaults, field by field.
+func (s *settings) settle(d *Device) error {
+	result := resourceapi.DeviceRequestAllocationResult{Request: d.Request}
+	for _, c := range resourceclaim.ConfigForResult(s.configs, result) {
+		p := s.decoded[c.Opaque]
+		switch {
+		case p.VFIO != nil:
+			d.VFIO.Overlay(p.VFIO)
+			d.note("vfio.", p.VFIO.Fields(), p.origin)
+		case isVF(d):
+			d.overlayVF(p)
+		case len(c.Requests) > 0:
+			return fmt.Errorf("%s: a VFConfig names request %s, which was given a device that is no VF; "+
+				"name the requests of VFs", p.path, d.Request)
+		}
+	}
+	return d.finish()
+}
+
+// overlayVF lays a VFConfig over what was said of the VF so far.
+func (d *Device) overlayVF(p parameters) {
+	if d.VF == nil {
+		d.VF = &v1alpha1.VFConfig{}
+	}
+	d.VF.Overlay(p.VF)
+	d.note("vf.", p.VF.Fields(), p.origin)
+}
+
+// finish fills in defaults and checks what all entries say together.
+func (d *Device) finish() error {
+	d.VFIO.Default()
+	if err := d.VFIO.Validate(); err != nil {
+		return fmt.Errorf("%w (%s)", err, d.who("vfio."))
+	}
+	if d.VF == nil {
+		return nil
+	}
+	d.VF.Default()
+	if err := d.VF.Validate(); err != nil {
+		return fmt.Errorf("%w (%s)", err, d.who("vf."))
+	}
+	return nil
+}
+
+// who lists who set what below a prefix: "backend by class, reset by claim".
+func (d *Device) who(prefix string) string {
+	var parts []string
+	for path, origin := range d.Origins {
+		if name, ok := strings.CutPrefix(path, prefix); ok {
+			parts = append(parts, name+" is set by the "+string(origin))
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// note enters who set the fields.
+func (d *Device) note(prefix string, fields []string, origin Origin) {
+	for _, field := range fields {
+		if d.Origins == nil {
+			d.Origins = map[string]Origin{}
+		}
+		d.Origins[prefix+field] = origin
+	}
+}
+
+func isVF(d *Device) bool {
+	kind, _, err := device.ParseName(d.Name)
+	return err == nil && kind == device.VFType
+}
