@@ -1,0 +1,183 @@
+package publish
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+)
+
+// Attributes that any DRA driver of PCI devices publishes, so that a claim can
+// ask for devices of several drivers under one root.
+const (
+	AttrPCIeRoot = deviceattribute.StandardDeviceAttributePCIeRoot // "pci0000:3b"
+	AttrPCIBusID = deviceattribute.StandardDeviceAttributePCIBusID // "0000:3b:00.0"
+	AttrNUMANode = deviceattribute.StandardDeviceAttributeNUMANode // int
+)
+
+// Our attributes, in the driver's domain: in CEL
+// device.attributes["kata-vfio.dev"].?type.orValue(""). An attribute that
+// doesn't apply or is not known is absent, so selectors need optional access:
+// an error on one device fails the scheduling of the pod cluster-wide.
+const (
+	// AttrType is the device type: gpu, pf, vf, nvme, other.
+	AttrType resourceapi.QualifiedName = "type"
+	// AttrVendor and AttrDevice are PCI ids of four hexadecimal digits.
+	AttrVendor resourceapi.QualifiedName = "vendor"
+	AttrDevice resourceapi.QualifiedName = "device"
+	// AttrModel is the device's name in the pci.ids database, cut to 64 bytes.
+	AttrModel resourceapi.QualifiedName = "model"
+	// AttrDriver is the kernel driver that is bound now.
+	AttrDriver resourceapi.QualifiedName = "driver"
+	// AttrIOMMUGroup is the group's number in this boot (int).
+	AttrIOMMUGroup resourceapi.QualifiedName = "iommuGroup"
+	// AttrIsolated is the isolation verdict (bool).
+	AttrIsolated resourceapi.QualifiedName = "isolated"
+	// AttrIOMMUBackend is what backend Auto comes to: "iommufd" or "group".
+	AttrIOMMUBackend resourceapi.QualifiedName = "iommuBackend"
+	// AttrReset is the reset method used between tenants, in the kernel's word.
+	AttrReset resourceapi.QualifiedName = "reset"
+	// AttrPCIeSwitch is the address of the lowest switch above the device.
+	AttrPCIeSwitch resourceapi.QualifiedName = "pcieSwitch"
+	// AttrPF is the address of a VF's physical function.
+	AttrPF resourceapi.QualifiedName = "pf"
+	// AttrVFIndex is a VF's number on its PF, from 0 (int).
+	AttrVFIndex resourceapi.QualifiedName = "vfIndex"
+	// AttrLinkSpeed is the highest speed per lane of the function's PCIe link in
+	// MT/s (int): 16000 for PCIe 4.0. The speed of the moment is not published:
+	// idle GPUs train their links down.
+	AttrLinkSpeed resourceapi.QualifiedName = "linkSpeed"
+	// AttrRDMA is true where the function has an RDMA device on the host now.
+	AttrRDMA resourceapi.QualifiedName = "rdma"
+	// AttrAuditSeverity is the worst severity of all that the verdict says,
+	// notes included; absent when it has nothing to say.
+	AttrAuditSeverity resourceapi.QualifiedName = "auditSeverity"
+)
+
+// attributeSet collects attributes and leaves out what is not known.
+type attributeSet map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+
+// text adds a string that is not empty, cut to what the API takes.
+func (s attributeSet) text(name resourceapi.QualifiedName, v string) {
+	if v == "" {
+		return
+	}
+	v = cut(v, resourceapi.DeviceAttributeMaxValueLength)
+	s[name] = resourceapi.DeviceAttribute{StringValue: &v}
+}
+
+func (s attributeSet) number(name resourceapi.QualifiedName, v int) {
+	n := int64(v)
+	s[name] = resourceapi.DeviceAttribute{IntValue: &n}
+}
+
+func (s attributeSet) flag(name resourceapi.QualifiedName, v bool) {
+	s[name] = resourceapi.DeviceAttribute{BoolValue: &v}
+}
+
+// attributes returns everything known of a device. Of a function that is gone
+// only what its name says is left.
+func attributes(n *Node, e *entry) attributeSet {
+	s := attributeSet{}
+	s.text(AttrType, string(e.kind))
+	s.text(AttrPCIBusID, e.addr.String())
+	if e.f != nil {
+		s.identity(e.f)
+		s.topology(e.f)
+		s.isolation(n, e.f)
+	}
+	return s
+}
+
+func (s attributeSet) identity(f *device.Function) {
+	s.text(AttrVendor, f.Vendor.String())
+	s.text(AttrDevice, f.Device.String())
+	s.text(AttrModel, f.Model)
+	s.text(AttrDriver, f.Driver)
+	if len(f.Children.RDMA) > 0 {
+		s.flag(AttrRDMA, true)
+	}
+}
+
+func (s attributeSet) topology(f *device.Function) {
+	s.text(AttrPCIeRoot, f.Root)
+	if f.NUMANode != nil {
+		s.number(AttrNUMANode, *f.NUMANode)
+	}
+	if f.Switch != nil {
+		s.text(AttrPCIeSwitch, f.Switch.String())
+	}
+	if f.VF != nil {
+		s.text(AttrPF, f.VF.PF.String())
+		s.number(AttrVFIndex, f.VF.Index)
+	}
+	if speed, ok := linkSpeed(f.Link); ok {
+		s.number(AttrLinkSpeed, speed)
+	}
+}
+
+func (s attributeSet) isolation(n *Node, f *device.Function) {
+	if f.Group != nil {
+		s.number(AttrIOMMUGroup, *f.Group)
+	}
+	s.text(AttrIOMMUBackend, "group")
+	if n.Snapshot.Host.IOMMUFD {
+		s.text(AttrIOMMUBackend, "iommufd")
+	}
+	v := n.Verdicts[f.Address]
+	s.flag(AttrIsolated, v.Isolated)
+	if v.Reset != nil {
+		s.text(AttrReset, v.Reset.Method)
+	}
+	if worst, ok := worstOf(append(slices.Clip(v.Reasons), v.Notes...)); ok {
+		s.text(AttrAuditSeverity, string(worst.Severity))
+	}
+}
+
+// linkSpeed returns the link's highest speed in MT/s from the kernel's words,
+// "16.0 GT/s PCIe" (drivers/pci/probe.c, pci_speed_string); false where it is
+// "Unknown" or there is no link.
+func linkSpeed(l *device.Link) (int, bool) {
+	if l == nil {
+		return 0, false
+	}
+	number, _, ok := strings.Cut(l.MaxSpeed, " GT/s")
+	if !ok {
+		return 0, false
+	}
+	gts, err := strconv.ParseFloat(number, 64)
+	return int(gts * 1000), err == nil && gts > 0 && gts < 1e6
+}
+
+// capacity returns the sizes of the memory BARs in bytes, as bar0, bar2, ...:
+// what a VM needs address space for, and for data-centre GPUs their memory.
+func capacity(f *device.Function) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+	var all map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
+	for _, bar := range f.BARs {
+		if bar.IO || bar.Size == 0 || bar.Size > 1<<62 {
+			continue
+		}
+		if all == nil {
+			all = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{}
+		}
+		name := resourceapi.QualifiedName(fmt.Sprintf("bar%d", bar.Index))
+		all[name] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(bar.Size), resource.BinarySI)}
+	}
+	return all
+}
+
+// cut returns at most limit bytes of s, whole characters only.
+func cut(s string, limit int) string {
+	for len(s) > limit {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+	}
+	return s
+}

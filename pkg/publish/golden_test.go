@@ -1,0 +1,92 @@
+package publish_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// mixed is a node with a bit of everything.
+func mixed(t testing.TB) *publish.Node {
+	second := hopper(t, "0000:3c:00.0", 21)
+	second.Driver = "vfio-pci"
+	sound := function(t, "0000:3c:00.1", audio, 22)
+	sound.Vendor = 0x10de
+	disk := function(t, "10000:01:00.0", nvme, 30)
+	disk.NUMANode, disk.Root = nil, "pci10000:00"
+	functions := []device.Function{
+		function(t, "0000:00:01.0", bridge, 1), hopper(t, "0000:3b:00.0", 20), second, sound, disk,
+	}
+	functions = append(functions, pfWith(t, "0000:5e:00.0", 7, 2, 40)...)
+	functions = append(functions, pfWith(t, "0000:81:00.0", 4, 0, 50)...)
+	n := nodeOf(functions...)
+	n.Snapshot.Functions[5].Children.RDMA = []string{"mlx5_0"}
+	blemish(n, addr(t, "0000:3b:00.0"), isolation.NoInterruptRemapping, isolation.High)
+	blemish(n, addr(t, "10000:01:00.0"), isolation.DirectRegion, isolation.Medium)
+	v := n.Verdicts[addr(t, "0000:3c:00.0")]
+	v.Notes = []isolation.Reason{{Code: "ATSEnabled", Severity: isolation.Low, Text: "ATS is on."}}
+	n.Verdicts[addr(t, "0000:3c:00.0")] = v
+	return n
+}
+
+func TestGolden(t *testing.T) {
+	tests := map[string]func(n *publish.Node){
+		"mixed": func(*publish.Node) {},
+		"allocated": func(n *publish.Node) {
+			// The default config leaves PFs and disks out; the GPU was allocated
+			// before its console was plugged in, one VF went away with its claim.
+			choose(n, nil)
+			second, _ := n.Snapshot.Function(addr(t, "0000:3c:00.0"))
+			second.Uses = []device.Use{{Kind: device.UseConsole, Name: "card0"}}
+			choose(n, nil)
+			n.Allocated = []publish.Allocated{
+				{Pool: "worker-1", Name: "gpu-0000-3c-00-0"},
+				{Pool: "worker-1", Name: "nvme-10000-01-00-0"},
+				{Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-1"},
+				{Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-6"},
+				{Pool: "worker-1/pf-0000-81-00-0", Name: "pf-0000-81-00-0"},
+			}
+		},
+		"unwell": func(n *publish.Node) {
+			n.Health[addr(t, "0000:3b:00.0")] = publish.Health{Quarantined: true, LinkLost: true, FatalErrors: true}
+			disk, _ := n.Snapshot.Function(addr(t, "10000:01:00.0"))
+			disk.ConfigDead = true
+			delete(n.Verdicts, addr(t, "0000:5e:10.0"))
+		},
+		"nothing": func(n *publish.Node) { *n = *nodeOf() },
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := mixed(t)
+			change(n)
+			got, err := json.MarshalIndent(publish.Pools(n), "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, '\n')
+			path := filepath.Join("testdata", name+".json")
+			if *update {
+				if err := os.WriteFile(path, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("(-want +got), go test -update rewrites:\n%s", diff)
+			}
+		})
+	}
+}

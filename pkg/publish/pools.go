@@ -1,0 +1,108 @@
+// Package publish decides what the node offers to the scheduler: which devices
+// stand in which pool, with which attributes, taints and shared counters. It
+// is pure and deterministic: the same node gives the same slices, byte for
+// byte, and a change of one function changes the pool it stands in and no other.
+//
+// Pools are the unit of disturbance. Whenever more than one slice of a pool
+// changes, the scheduler allocates nothing from that pool until all are
+// written, so GPUs have a pool of the node and each PF has one with its VFs.
+package publish
+
+import (
+	"cmp"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Node is what there is to publish.
+type Node struct {
+	// Name is the node's name in the cluster; pools are named after it.
+	Name      string
+	Snapshot  *device.Snapshot
+	Selection *nodeconfig.Selection
+	// Verdicts hold isolation.Judge's word on each function that is ours or
+	// allocated. A function without one counts as not isolated.
+	Verdicts map[pci.Address]isolation.Verdict
+	// Health holds the functions that are not well.
+	Health map[pci.Address]Health
+	// Allocated are the devices that claims hold, in any order. They stay
+	// published whatever becomes of them: the scheduler counts shared counters
+	// by the allocated devices that it sees in slices.
+	Allocated []Allocated
+}
+
+// Health is what is known of a function's state beyond the snapshot.
+type Health struct {
+	// Quarantined is set when the function could not be proven clean after a
+	// tenant, which is until somebody proves it.
+	Quarantined bool
+	// LinkLost is set when the PCIe link above the function went down.
+	LinkLost bool
+	// FatalErrors is set when the function reported fatal AER errors.
+	FatalErrors bool
+}
+
+// Allocated names a device as a claim's allocation result does.
+type Allocated struct {
+	Pool string
+	Name string
+}
+
+// Pool is the content of one resource pool. The first slice and the first
+// device are the scheduler's first choice.
+type Pool struct {
+	Slices []Slice `json:"slices"`
+}
+
+// Slice is the content of one ResourceSlice: devices or counters, never both.
+type Slice struct {
+	Devices        []resourceapi.Device     `json:"devices,omitempty"`
+	SharedCounters []resourceapi.CounterSet `json:"sharedCounters,omitempty"`
+}
+
+// Pools returns the node's pools by name. The pool with the node's name is
+// always there, if only with an empty slice, which tells "no devices" from
+// "not running".
+func Pools(n *Node) map[string]Pool {
+	l := newLayout(n.Snapshot)
+	byPool := map[string][]*entry{n.Name: nil}
+	for _, e := range entries(n, l) {
+		byPool[e.pool] = append(byPool[e.pool], e)
+	}
+	pools := make(map[string]Pool, len(byPool))
+	for name, members := range byPool {
+		pools[name] = poolOf(n, l, members)
+	}
+	return pools
+}
+
+// poolOf makes the slices of one pool: devices best isolated first, then what
+// they share.
+func poolOf(n *Node, l *layout, members []*entry) Pool {
+	slices.SortFunc(members, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), a.addr.Compare(b.addr), cmp.Compare(a.name, b.name))
+	})
+	shared := share(l, members)
+	devices := make([]resourceapi.Device, len(members))
+	for i, e := range members {
+		devices[i] = deviceOf(n, e)
+		devices[i].ConsumesCounters = shared.consumption[e]
+	}
+	var p Pool
+	for chunk := range slices.Chunk(devices, resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures) {
+		p.Slices = append(p.Slices, Slice{Devices: chunk})
+	}
+	for chunk := range slices.Chunk(shared.sets, resourceapi.ResourceSliceMaxCounterSets) {
+		p.Slices = append(p.Slices, Slice{SharedCounters: chunk})
+	}
+	if p.Slices == nil {
+		p.Slices = []Slice{{}}
+	}
+	return p
+}

@@ -1,0 +1,59 @@
+package publish
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// Keys of our taints. All have the effect NoSchedule: they keep new claims
+// away and leave running pods alone. A tenant may tolerate a taint; that only
+// gets it as far as Prepare, which refuses by itself.
+const (
+	// TaintNotIsolated is on a device with a reason of severity high or worse
+	// against its isolation; the value is the worst reason's code.
+	TaintNotIsolated = v1alpha1.DriverName + "/not-isolated"
+	// TaintQuarantined is on a device that could not be proven clean after a tenant.
+	TaintQuarantined = v1alpha1.DriverName + "/quarantined"
+	// TaintDead is on a device that does not answer configuration reads.
+	TaintDead = v1alpha1.DriverName + "/dead"
+	// TaintLinkLost is on a device whose PCIe link went down.
+	TaintLinkLost = v1alpha1.DriverName + "/link-lost"
+	// TaintFatalErrors is on a device that reported fatal errors.
+	TaintFatalErrors = v1alpha1.DriverName + "/fatal-errors"
+	// TaintWithdrawn is on an allocated device that is no longer on offer; the
+	// value says why: Forbidden, NotOurs, Gone.
+	TaintWithdrawn = v1alpha1.DriverName + "/withdrawn"
+)
+
+// notJudged is the value of [TaintNotIsolated] for want of a verdict.
+const notJudged = "NotJudged"
+
+// taints returns the taints of a device, in a fixed order.
+func taints(n *Node, e *entry) []resourceapi.DeviceTaint {
+	var all []resourceapi.DeviceTaint
+	add := func(on bool, key, value string) {
+		if on {
+			all = append(all, resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+		}
+	}
+	add(e.withdrawn != "", TaintWithdrawn, e.withdrawn)
+	health := n.Health[e.addr]
+	add(health.Quarantined, TaintQuarantined, "")
+	add(health.LinkLost, TaintLinkLost, "")
+	add(health.FatalErrors, TaintFatalErrors, "")
+	if e.f == nil {
+		return all
+	}
+	v, judged := n.Verdicts[e.addr]
+	add(e.f.ConfigDead || v.Has(isolation.Dead), TaintDead, "")
+	worst, found := worstOf(v.Reasons)
+	switch {
+	case !judged, !found && !v.Isolated:
+		add(true, TaintNotIsolated, notJudged)
+	case found:
+		add(severityRank(worst.Severity) >= severityRank(isolation.High), TaintNotIsolated, string(worst.Code))
+	}
+	return all
+}
