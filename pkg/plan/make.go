@@ -1,0 +1,164 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Node is the node as the planner sees it.
+type Node struct {
+	Snapshot  *device.Snapshot
+	Selection *nodeconfig.Selection
+	// Holdings says which record holds a function, by address.
+	Holdings map[pci.Address]Holding
+	// Damaged names a record that can't be read; while there is one, a
+	// function on a VFIO driver that no record explains is refused.
+	Damaged string
+}
+
+// Holding is a function's entry in the journal.
+type Holding struct {
+	Claim Ref
+	// Quarantined is the reason why the function is not reusable; empty when it
+	// is in ordinary use.
+	Quarantined string
+	// Standing is set for a function that is bound from start-up on by policy
+	// and free for claims.
+	Standing bool
+}
+
+// Make returns the plan for the request, or a [RefusedError] with every
+// reason that stands against it.
+func Make(req *claim.Request, n Node) (*Plan, error) {
+	m := maker{node: n, ref: RefOf(req), taken: map[pci.Address]*Function{}}
+	for i := range req.Devices {
+		m.device(&req.Devices[i])
+	}
+	if len(m.refusals) > 0 {
+		return nil, &RefusedError{Claim: m.ref, Refusals: m.refusals}
+	}
+	return m.plan(), nil
+}
+
+// RefOf returns the reference to the claim that a request came from.
+func RefOf(req *claim.Request) Ref {
+	return Ref{UID: req.UID, Namespace: req.Namespace, Name: req.Name, Pods: req.Pods}
+}
+
+// maker gathers one plan.
+type maker struct {
+	node     Node
+	ref      Ref
+	devices  []Device
+	taken    map[pci.Address]*Function
+	modules  []string
+	refusals []Refusal
+}
+
+// device adds one device, or the first refusal that stands against it.
+func (m *maker) device(d *claim.Device) {
+	c := candidate{maker: m, claimed: d}
+	for _, check := range []func(*candidate) *Refusal{
+		(*candidate).find, (*candidate).settings, (*candidate).selected, (*candidate).free,
+		(*candidate).standsAlone, (*candidate).isolated, (*candidate).resettable, (*candidate).backend,
+	} {
+		if r := check(&c); r != nil {
+			r.Device, r.Address = d.Name, d.Address
+			m.refusals = append(m.refusals, *r)
+			return
+		}
+	}
+	m.add(&c)
+}
+
+// add enters an accepted candidate into the plan.
+func (m *maker) add(c *candidate) {
+	m.devices = append(m.devices, Device{
+		Request: c.claimed.Request, Pool: c.claimed.Pool, Name: c.claimed.Name, Address: c.f.Address,
+		Backend: c.settled, ControlNode: c.claimed.VFIO.ControlNode != nil && *c.claimed.VFIO.ControlNode,
+		Give: c.give(), Resets: c.resets, Policy: c.choice.Policy,
+	})
+	for _, t := range c.all {
+		if have, ok := m.taken[t.f.Address]; ok {
+			have.Role = minRole(have.Role, t.role)
+			continue
+		}
+		m.taken[t.f.Address] = m.function(t)
+	}
+}
+
+// function settles how one taken function is bound.
+func (m *maker) function(t taken) *Function {
+	f := t.f
+	fn := &Function{
+		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Group: *f.Group, Role: t.role,
+		Original: Binding{Driver: f.Driver, Override: f.DriverOverride},
+	}
+	if f.VF != nil {
+		fn.PF = &f.VF.PF
+	}
+	if device.IsVFIO(f.Driver) {
+		fn.Target = fn.Original
+		return fn
+	}
+	driver, load := vfioDriver(&m.node.Snapshot.Host, f)
+	if load != "" && !slices.Contains(m.modules, load) {
+		m.modules = append(m.modules, load)
+	}
+	fn.Target = Binding{Driver: driver, Override: driver}
+	return fn
+}
+
+// plan assembles what was gathered.
+func (m *maker) plan() *Plan {
+	p := &Plan{Claim: m.ref, Devices: m.devices, Modules: m.modules, Steps: []Step{}}
+	for _, fn := range m.taken {
+		p.Functions = append(p.Functions, *fn)
+	}
+	slices.SortFunc(p.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
+	for _, module := range p.Modules {
+		p.Steps = append(p.Steps, Step{Operation: Load, Value: module})
+	}
+	for _, fn := range p.Functions {
+		p.Steps = append(p.Steps, Transition(fn.Address, fn.Original, fn.Target)...)
+	}
+	return p
+}
+
+// minRole returns the closer of two roles: device, then group mate.
+func minRole(a, b Role) Role {
+	order := []Role{RoleDevice, RoleGroupMate, RoleCompanion}
+	return order[min(slices.Index(order, a), slices.Index(order, b))]
+}
+
+// candidate is one claimed device on its way through the checks.
+type candidate struct {
+	*maker
+	claimed *claim.Device
+	f       *device.Function
+	choice  nodeconfig.Choice
+	all     []taken
+	verdict isolation.Verdict
+	resets  []isolation.Reset
+	settled v1alpha1.Backend
+}
+
+// give returns the functions whose nodes the VM gets, the device's own first.
+func (c *candidate) give() []pci.Address {
+	give := []pci.Address{c.f.Address}
+	if c.claimed.VFIO.Companions != v1alpha1.CompanionsGive {
+		return give
+	}
+	for _, t := range c.all {
+		if t.f.Address != c.f.Address {
+			give = append(give, t.f.Address)
+		}
+	}
+	return give
+}

@@ -1,0 +1,363 @@
+package plan_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// bindSteps are the steps that bring a function from its driver to vfio-pci.
+func bindSteps(a pci.Address, driver string) []plan.Step {
+	return []plan.Step{
+		{Operation: plan.Unbind, Address: a, DriverBefore: driver},
+		{Operation: plan.Override, Address: a, Value: "vfio-pci"},
+		{Operation: plan.Probe, Address: a, DriverAfter: "vfio-pci"},
+	}
+}
+
+func TestMakeSteps(t *testing.T) {
+	give := true
+	tests := map[string]struct {
+		ask    []pci.Address
+		change func(*device.Snapshot, *claim.Request)
+		want   []plan.Step
+		roles  []plan.Role
+	}{
+		"a GPU alone": {
+			ask:   []pci.Address{gpuAddr},
+			want:  bindSteps(gpuAddr, "nvidia"),
+			roles: []plan.Role{plan.RoleDevice},
+		},
+		"a GPU with its audio in the group": {
+			ask:   []pci.Address{audioGPU},
+			want:  append(bindSteps(audioGPU, "nvidia"), bindSteps(audio, "snd_hda_intel")...),
+			roles: []plan.Role{plan.RoleDevice, plan.RoleGroupMate},
+		},
+		"a GPU with its USB in another group": {
+			ask:   []pci.Address{splitGPU},
+			want:  append(bindSteps(splitGPU, "nvidia"), bindSteps(splitUSB, "xhci_hcd")...),
+			roles: []plan.Role{plan.RoleDevice, plan.RoleCompanion},
+		},
+		"two devices": {
+			ask:   []pci.Address{nicVF, gpuAddr},
+			want:  append(bindSteps(nicVF, "igbvf"), bindSteps(gpuAddr, "nvidia")...),
+			roles: []plan.Role{plan.RoleDevice, plan.RoleDevice},
+		},
+		"bound before": {
+			ask:   []pci.Address{boundGPU},
+			want:  []plan.Step{},
+			roles: []plan.Role{plan.RoleDevice},
+		},
+		"without a driver": {
+			ask:   []pci.Address{emptyGPU},
+			want:  bindSteps(emptyGPU, "")[1:],
+			roles: []plan.Role{plan.RoleDevice},
+		},
+		"an override found is kept for the way back": {
+			ask: []pci.Address{gpuAddr},
+			change: func(s *device.Snapshot, _ *claim.Request) {
+				f, _ := s.Function(gpuAddr)
+				f.DriverOverride = "nvidia"
+			},
+			want: []plan.Step{
+				{Operation: plan.Unbind, Address: gpuAddr, DriverBefore: "nvidia"},
+				{Operation: plan.Override, Address: gpuAddr, Value: "vfio-pci", Former: "nvidia"},
+				{Operation: plan.Probe, Address: gpuAddr, DriverAfter: "vfio-pci"},
+			},
+			roles: []plan.Role{plan.RoleDevice},
+		},
+		"vfio-pci is not loaded": {
+			ask:    []pci.Address{emptyGPU},
+			change: func(s *device.Snapshot, _ *claim.Request) { s.Host.Drivers = []string{"nvidia"} },
+			want:   append([]plan.Step{{Operation: plan.Load, Value: "vfio_pci"}}, bindSteps(emptyGPU, "")[1:]...),
+			roles:  []plan.Role{plan.RoleDevice},
+		},
+		"the most specific VFIO driver": {
+			ask: []pci.Address{variantGP},
+			change: func(s *device.Snapshot, _ *claim.Request) {
+				s.Host.VFIOAliases = []device.Alias{
+					{Pattern: "vfio_pci:v*d*sv*sd*bc*sc*i*", Module: "vfio_pci"},
+					{Pattern: "vfio_pci:v000010DEd00002342sv*sd*bc*sc*i*", Module: "nvgrace_gpu_vfio_pci"},
+					{Pattern: "vfio_pci:v000010DEd*sv*sd*bc*sc*i*", Module: "other_vfio_pci"},
+				}
+				s.Host.Drivers = append(s.Host.Drivers, "nvgrace-gpu-vfio-pci")
+			},
+			want: []plan.Step{
+				{Operation: plan.Unbind, Address: variantGP, DriverBefore: "nvidia"},
+				{Operation: plan.Override, Address: variantGP, Value: "nvgrace-gpu-vfio-pci"},
+				{Operation: plan.Probe, Address: variantGP, DriverAfter: "nvgrace-gpu-vfio-pci"},
+			},
+			roles: []plan.Role{plan.RoleDevice},
+		},
+		"no isolation, which the class allows": {
+			ask: []pci.Address{gpuAddr},
+			change: func(s *device.Snapshot, r *claim.Request) {
+				s.Host.IRQChips = []string{"PCI-MSI"}
+				r.Devices[0].VFIO.AllowUnisolated = &give
+			},
+			want:  bindSteps(gpuAddr, "nvidia"),
+			roles: []plan.Role{plan.RoleDevice},
+		},
+		"no reset, which the class allows": {
+			ask:    []pci.Address{noReset},
+			change: func(_ *device.Snapshot, r *claim.Request) { r.Devices[0].VFIO.Reset = v1alpha1.ResetSkip },
+			want:   bindSteps(noReset, "nvidia"),
+			roles:  []plan.Role{plan.RoleDevice},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := fixture()
+			req := asking(s, tt.ask...)
+			if tt.change != nil {
+				tt.change(s, req)
+			}
+			got, err := plan.Make(req, node(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got.Steps); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			var roles []plan.Role
+			for _, fn := range got.Functions {
+				roles = append(roles, fn.Role)
+			}
+			if diff := cmp.Diff(tt.roles, roles); diff != "" {
+				t.Errorf("roles (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMakeRefuses(t *testing.T) {
+	tests := map[string]struct {
+		ask    pci.Address
+		change func(*device.Snapshot, *claim.Request, *plan.Node)
+		want   plan.Code
+		// names are what the message must tell: culprit, driver, way out.
+		names []string
+	}{
+		"absent": {
+			ask: pci.Address{Bus: 0xee}, want: plan.Absent, names: []string{"0000:ee:00.0", "allocated anew"},
+		},
+		"another type by now": {
+			ask: gpuAddr, want: plan.WrongType,
+			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) { r.Devices[0].Name = "vf-0000-3b-00-0" },
+			names:  []string{"gpu", "10de:2330"},
+		},
+		"a PF without config": {
+			ask: nic, want: plan.Forbidden, names: []string{"0000:21:00.0", "igb", "VFs"},
+		},
+		"not ours": {
+			ask: audio, want: plan.NotOurs, names: []string{"0000:62:00.1", "snd_hda_intel", "node config"},
+		},
+		"the console": {
+			ask: hostVGA, want: plan.Forbidden, names: []string{"0000:04:00.0", "console"},
+		},
+		"a bridge in the group": {
+			ask: bridged, want: plan.NotViable, names: []string{"0000:7f:00.0", "shpchp", "unbind"},
+		},
+		"a busy group mate": {
+			ask: audioGPU, want: plan.NotViable, names: []string{"0000:62:00.1", "snd_hda_intel", "/data"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
+				f, _ := s.Function(audio)
+				f.Uses = []device.Use{{Kind: device.UseMount, Name: "nvme0n1", Detail: "/data"}}
+			},
+		},
+		"a busy companion in another group": {
+			ask: splitGPU, want: plan.Forbidden, names: []string{"0000:70:00.1", "xhci_hcd", "/data"},
+			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				f, _ := s.Function(splitUSB)
+				f.Uses = []device.Use{{Kind: device.UseMount, Name: "sda1", Detail: "/data"}}
+				n.Selection = nodeconfig.Select(nil, s)
+			},
+		},
+		"held by another claim": {
+			ask: gpuAddr, want: plan.Held, names: []string{"tenant-b/other", "status"},
+			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				n.Holdings[gpuAddr] = plan.Holding{Claim: plan.Ref{UID: "uid-2", Namespace: "tenant-b", Name: "other"}}
+			},
+		},
+		"a group mate held by another claim": {
+			ask: audioGPU, want: plan.Held, names: []string{"0000:62:00.1", "uid-2"},
+			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				n.Holdings[audio] = plan.Holding{Claim: plan.Ref{UID: "uid-2"}}
+			},
+		},
+		"quarantined": {
+			ask: gpuAddr, want: plan.Quarantined, names: []string{"reset timed out", "unprepare uid-2"},
+			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				n.Holdings[gpuAddr] = plan.Holding{Claim: plan.Ref{UID: "uid-2"}, Quarantined: "reset timed out"}
+			},
+		},
+		"a damaged record may own it": {
+			ask: boundGPU, want: plan.Unexplained, names: []string{"vfio-pci", "uid-9.json"},
+			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) { n.Damaged = "uid-9.json" },
+		},
+		"an operation hangs on it": {
+			ask: gpuAddr, want: plan.Locked, names: []string{"0000:3b:00.0", "hangs"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
+				f, _ := s.Function(gpuAddr)
+				f.Locked = true
+			},
+		},
+		"its PF is with a tenant": {
+			ask: nicVF, want: plan.Forbidden, names: []string{"0000:21:00.0", "vfio-pci"},
+			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				f, _ := s.Function(nic)
+				f.Driver = "vfio-pci"
+				n.Selection = nodeconfig.Select(nil, s)
+			},
+		},
+		"no interrupt remapping": {
+			ask: gpuAddr, want: plan.NotIsolated, names: []string{"remapping"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) { s.Host.IRQChips = []string{"PCI-MSI"} },
+		},
+		"no group, whatever the class allows": {
+			ask: looseGPU, want: plan.NotIsolated, names: []string{"0000:94:00.0", "IOMMU"},
+			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) {
+				allow := true
+				r.Devices[0].VFIO.AllowUnisolated = &allow
+			},
+		},
+		"dead": {
+			ask: deadGPU, want: plan.Dead, names: []string{"0000:91:00.0", "all ones"},
+		},
+		"no reset": {
+			ask: noReset, want: plan.NoReset, names: []string{"0000:90:00.0", "reset: Skip"},
+		},
+		"iommufd without the kernel's": {
+			ask: gpuAddr, want: plan.NoBackend, names: []string{"/dev/iommu", "backend: Auto"},
+			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) {
+				r.Devices[0].VFIO.Backend = v1alpha1.BackendIOMMUFD
+			},
+		},
+		"companions through a group's node": {
+			ask: splitGPU, want: plan.NoBackend, names: []string{"Withhold"},
+			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) {
+				r.Devices[0].VFIO.Companions = v1alpha1.CompanionsGive
+			},
+		},
+		"admin access": {
+			ask: gpuAddr, want: plan.AdminAccess, names: []string{"adminAccess"},
+			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) { r.Devices[0].AdminAccess = true },
+		},
+		"VF settings that can't be applied": {
+			ask: nicVF, want: plan.Unsupported, names: []string{"vlan", "mac"},
+			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) {
+				vlan := 100
+				r.Devices[0].VF = &v1alpha1.VFConfig{VLAN: &vlan, MAC: "02:00:00:00:00:01"}
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := fixture()
+			req, n := asking(s, tt.ask), node(s)
+			if tt.change != nil {
+				tt.change(s, req, &n)
+			}
+			_, err := plan.Make(req, n)
+			var refused *plan.RefusedError
+			if !errors.As(err, &refused) {
+				t.Fatalf("Make = %v; want a RefusedError", err)
+			}
+			if !refused.Has(tt.want) {
+				t.Errorf("refused with %+v; want %s", refused.Refusals, tt.want)
+			}
+			for _, name := range tt.names {
+				if !strings.Contains(err.Error(), name) {
+					t.Errorf("message does not say %q: %v", name, err)
+				}
+			}
+		})
+	}
+}
+
+// TestMakeRefusesAllAtOnce checks that each device's reason is told, not the
+// first device's alone.
+func TestMakeRefusesAllAtOnce(t *testing.T) {
+	s := fixture()
+	_, err := plan.Make(asking(s, noReset, gpuAddr, hostVGA), node(s))
+	var refused *plan.RefusedError
+	if !errors.As(err, &refused) || len(refused.Refusals) != 2 {
+		t.Fatalf("Make = %v; want two refusals", err)
+	}
+}
+
+// TestMakeOwnClaimIsNoObstacle lets a claim plan again what it holds.
+func TestMakeOwnClaimIsNoObstacle(t *testing.T) {
+	s := fixture()
+	n := node(s)
+	n.Holdings[gpuAddr] = plan.Holding{Claim: plan.Ref{UID: "uid-1"}}
+	n.Holdings[boundGPU] = plan.Holding{Claim: plan.Ref{UID: "standing"}, Standing: true}
+	if _, err := plan.Make(asking(s, gpuAddr, boundGPU), n); err != nil {
+		t.Errorf("Make = %v; want a plan", err)
+	}
+}
+
+func TestMakeSameInputSameBytes(t *testing.T) {
+	var first []byte
+	for range 20 {
+		s := fixture()
+		p, err := plan.Make(asking(s, audioGPU, splitGPU, nicVF, gpuAddr), node(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = data
+		}
+		if !bytes.Equal(first, data) {
+			t.Fatalf("the same input gives another plan:\n%s\n%s", first, data)
+		}
+	}
+}
+
+func TestResetsCoverWhatTheVMReaches(t *testing.T) {
+	s := fixture()
+	p, err := plan.Make(asking(s, audioGPU), node(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []isolation.Reset{{Method: isolation.HotReset, Set: []pci.Address{audioGPU, audio}}}
+	if diff := cmp.Diff(want, p.Resets()); diff != "" {
+		t.Errorf("the audio function has no reset of its own (-want +got):\n%s", diff)
+	}
+}
+
+func TestGiveCompanions(t *testing.T) {
+	s := fixture()
+	s.Host.IOMMUFD = true
+	req := asking(s, splitGPU)
+	p, err := plan.Make(req, node(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]pci.Address{splitGPU}, p.Devices[0].Give); diff != "" {
+		t.Errorf("withheld (-want +got):\n%s", diff)
+	}
+	req.Devices[0].VFIO.Companions = v1alpha1.CompanionsGive
+	if p, err = plan.Make(req, node(s)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]pci.Address{splitGPU, splitUSB}, p.Devices[0].Give); diff != "" {
+		t.Errorf("given (-want +got):\n%s", diff)
+	}
+}

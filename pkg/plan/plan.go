@@ -1,0 +1,108 @@
+// Package plan decides what a claim does to the node: a [Plan] of steps over
+// whole IOMMU groups and companion functions, or a [RefusedError] that names
+// the culprit and the way out. It is pure: the same request and the same node
+// give the same plan, byte for byte, for the executor, a dry run and the audit.
+package plan
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Plan is what one claim takes and how.
+type Plan struct {
+	Claim Ref `json:"claim"`
+	// Devices are the claim's devices, in the claim's order.
+	Devices []Device `json:"devices"`
+	// Functions are all functions that the devices take: themselves, their
+	// group mates and companions, each once, by address.
+	Functions []Function `json:"functions"`
+	// Modules are the kernel modules to load first.
+	Modules []string `json:"modules,omitempty"`
+	// Steps are all steps in order: modules, then function by function.
+	Steps []Step `json:"steps"`
+}
+
+// Ref names a claim.
+type Ref struct {
+	UID       string      `json:"uid"`
+	Namespace string      `json:"namespace,omitempty"`
+	Name      string      `json:"name,omitempty"`
+	Pods      []claim.Pod `json:"pods,omitempty"`
+}
+
+// String returns "namespace/name (uid)", or what there is of it.
+func (r Ref) String() string {
+	if r.Name == "" {
+		return r.UID
+	}
+	return r.Namespace + "/" + r.Name + " (" + r.UID + ")"
+}
+
+// Device is one allocated device and how its VM gets it.
+type Device struct {
+	Request string      `json:"request"`
+	Pool    string      `json:"pool"`
+	Name    string      `json:"name"`
+	Address pci.Address `json:"address"`
+	// Backend is settled: Group or IOMMUFD, never Auto.
+	Backend     v1alpha1.Backend `json:"backend"`
+	ControlNode bool             `json:"controlNode,omitempty"`
+	// Give are the functions whose VFIO nodes enter the CDI device, the
+	// device's own function first. With the Group backend the group's one node
+	// stands for all.
+	Give []pci.Address `json:"give"`
+	// Resets clean every function that the VM can reach, on unprepare; empty
+	// when the class waives it.
+	Resets []isolation.Reset `json:"resets,omitempty"`
+	// Policy says whether the functions go back to their driver.
+	Policy v1alpha1.BindPolicy `json:"policy"`
+}
+
+// Function is one function that the plan takes.
+type Function struct {
+	Address pci.Address `json:"address"`
+	Vendor  pci.ID      `json:"vendor"`
+	Device  pci.ID      `json:"device"`
+	// Group is the IOMMU group in this boot.
+	Group int `json:"group"`
+	// PF is the physical function of a VF.
+	PF *pci.Address `json:"pf,omitempty"`
+	// Role says why it is taken: it is the device, a group mate or a companion.
+	Role Role `json:"role"`
+	// Original is the binding found and to be restored; Target is the binding
+	// while the claim is prepared.
+	Original Binding `json:"original"`
+	Target   Binding `json:"target"`
+}
+
+// Role is a function's part in a plan.
+type Role string
+
+// Roles. A companion shares the device's slot but not its group.
+const (
+	RoleDevice    Role = "device"
+	RoleGroupMate Role = "groupMate"
+	RoleCompanion Role = "companion"
+)
+
+// Addresses returns the addresses of all functions that p takes, in order.
+func (p *Plan) Addresses() []pci.Address {
+	addrs := make([]pci.Address, len(p.Functions))
+	for i, f := range p.Functions {
+		addrs[i] = f.Address
+	}
+	return addrs
+}
+
+// Function returns the function at addr.
+func (p *Plan) Function(addr pci.Address) (*Function, bool) {
+	for i := range p.Functions {
+		if p.Functions[i].Address == addr {
+			return &p.Functions[i], true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,88 @@
+package plan
+
+import (
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Code names the reason of a refusal. Codes are stable for machines.
+type Code string
+
+// Refusal codes.
+const (
+	// Absent: the node has no function at the address.
+	Absent Code = "Absent"
+	// WrongType: the function is there, but is not what the device name says.
+	WrongType Code = "WrongType"
+	// NotOurs: the node's config leaves the function alone.
+	NotOurs Code = "NotOurs"
+	// Forbidden: the node itself needs the function.
+	Forbidden Code = "Forbidden"
+	// Held: another claim has the function or one that must go with it.
+	Held Code = "Held"
+	// Quarantined: the function could not be proven clean.
+	Quarantined Code = "Quarantined"
+	// NotViable: VFIO would refuse the group as it is.
+	NotViable Code = "GroupNotViable"
+	// NotIsolated: the isolation verdict is negative.
+	NotIsolated Code = "NotIsolated"
+	// NoReset: there is no way to reset the function within its group.
+	NoReset Code = "NoReset"
+	// PFBusy: the function is a PF whose VFs are out, or a VF whose PF is with a tenant.
+	PFBusy Code = "PFBusy"
+	// NoBackend: the kernel lacks the interface that the config asks for.
+	NoBackend Code = "BackendUnavailable"
+	// AdminAccess: the claim asks for administrative access.
+	AdminAccess Code = "AdminAccess"
+	// Unsupported: the config asks for a setting that can't be applied.
+	Unsupported Code = "UnsupportedSetting"
+	// Unexplained: the function is on a VFIO driver while a damaged record may own it.
+	Unexplained Code = "DamagedRecord"
+	// Locked: an earlier operation on the function hangs in the kernel.
+	Locked Code = "Locked"
+	// Dead: configuration space reads all ones.
+	Dead Code = "ConfigSpaceDead"
+)
+
+// Refusal is one reason why a claim's device can't be prepared.
+type Refusal struct {
+	Code Code `json:"code"`
+	// Device is the device's name in the claim, Address its function.
+	Device  string      `json:"device"`
+	Address pci.Address `json:"address"`
+	// Culprit is the function that stands in the way, where it is another one,
+	// and Driver the kernel driver it is bound to.
+	Culprit *pci.Address `json:"culprit,omitempty"`
+	Driver  string       `json:"driver,omitempty"`
+	// Text says what is wrong, Fix what to do; both are whole phrases.
+	Text string `json:"text"`
+	Fix  string `json:"fix"`
+}
+
+// Error returns text and fix on one line.
+func (r *Refusal) Error() string { return r.Device + ": " + r.Text + "; " + r.Fix }
+
+// RefusedError says that a claim is refused, with every reason found.
+type RefusedError struct {
+	Claim    Ref
+	Refusals []Refusal
+}
+
+func (e *RefusedError) Error() string {
+	reasons := make([]string, len(e.Refusals))
+	for i := range e.Refusals {
+		reasons[i] = e.Refusals[i].Error()
+	}
+	return "claim " + e.Claim.String() + " is refused: " + strings.Join(reasons, "; and ")
+}
+
+// Has reports whether a refusal carries the code.
+func (e *RefusedError) Has(code Code) bool {
+	for i := range e.Refusals {
+		if e.Refusals[i].Code == code {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,44 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// Resets returns the resets that release p, each once.
+func (p *Plan) Resets() []isolation.Reset {
+	var all []isolation.Reset
+	for _, d := range p.Devices {
+		for _, r := range d.Resets {
+			same := func(o isolation.Reset) bool { return o.Method == r.Method && slices.Equal(o.Set, r.Set) }
+			if !slices.ContainsFunc(all, same) {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// Release returns the steps of the way back, as a dry run shows them: the
+// resets, then each function to its original binding, in reverse order.
+func (p *Plan) Release() []Step {
+	steps := []Step{}
+	for _, r := range p.Resets() {
+		steps = append(steps, p.ResetStep(r))
+	}
+	for _, fn := range slices.Backward(p.Functions) {
+		steps = append(steps, Transition(fn.Address, fn.Target, fn.Original)...)
+	}
+	return steps
+}
+
+// ResetStep returns the step that the reset r is, taken while the functions
+// are bound as p left them.
+func (p *Plan) ResetStep(r isolation.Reset) Step {
+	s := Step{Operation: Reset, Address: r.Set[0], Value: r.Method, Set: r.Set}
+	if fn, ok := p.Function(r.Set[0]); ok {
+		s.DriverBefore, s.DriverAfter = fn.Target.Driver, fn.Target.Driver
+	}
+	return s
+}
