@@ -1,0 +1,100 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Writer writes one attribute: data in one write(2), to a file that exists.
+// It may block for as long as the kernel does. The path is relative to the
+// node's root: "sys/bus/pci/drivers_probe". [RootWriter] is the real one.
+type Writer interface {
+	Write(path string, data []byte) error
+}
+
+// Reader reads one attribute without its trailing newline; the path is as for
+// [Writer]. A file that does not exist is an error that is [fs.ErrNotExist].
+// *sysfs.FS is one.
+type Reader interface {
+	ReadString(path string) (string, error)
+}
+
+// Control writes the attributes that bind, reset and partition functions. It
+// is safe for concurrent use; writes for different functions run side by side.
+//
+// Its methods return nil when the kernel accepted the write, a [*WriteError]
+// when it refused, a [*StuckError] when it did not answer in time, and an error
+// that wraps the context's cause when the context had ended before the write
+// began, in which case nothing was written. All of them may be repeated.
+type Control struct {
+	w     Writer
+	r     Reader
+	limit time.Duration
+
+	mu sync.Mutex // guards stuck
+	// stuck are the writes past their deadline, each with what is closed when
+	// the kernel answers it.
+	stuck map[*StuckError]chan struct{}
+}
+
+// New returns a Control that writes through w and reads the lists it has to
+// restore through r. No write is waited for longer than limit, nor past the
+// end of its context; limit 0 leaves it to the context alone.
+func New(w Writer, r Reader, limit time.Duration) *Control {
+	return &Control{w: w, r: r, limit: limit, stuck: map[*StuckError]chan struct{}{}}
+}
+
+// SetDriverOverride says which driver alone may bind a, whatever the drivers'
+// id tables say; "" clears it (the kernel clears on "\n" and ignores an empty
+// write). It does not change the driver that is bound now, and it does not
+// survive a reboot or the function's removal.
+func (c *Control) SetDriverOverride(ctx context.Context, a pci.Address, driver string) error {
+	value := driver
+	if value == "" {
+		value = "\n"
+	}
+	return c.write(ctx, attribute{a, device(a, "driver_override"), value})
+}
+
+// Unbind takes a away from driver. ENODEV says that a is not bound to it. The
+// kernel removes a's driver link first and then waits for the driver to let go:
+// after a [*StuckError] the link is gone although the driver still has a.
+func (c *Control) Unbind(ctx context.Context, a pci.Address, driver string) error {
+	return c.write(ctx, attribute{a, "sys/bus/pci/drivers/" + driver + "/unbind", a.String()})
+}
+
+// Probe offers a to the drivers: to the one that driver_override names, else
+// to those whose id table matches. The kernel answers with success too when a
+// is bound already, when no driver matched, and when the driver's probe failed,
+// so the caller must look at the driver link afterwards. EINVAL says that a's
+// IOMMU group belongs to a VFIO user and a host driver can't join it.
+func (c *Control) Probe(ctx context.Context, a pci.Address) error {
+	return c.write(ctx, attribute{a, "sys/bus/pci/drivers_probe", a.String()})
+}
+
+// SetNumVFs enables n VFs on the PF, or disables all of them when n is 0. The
+// kernel refuses to go from one number to another (EBUSY), more than
+// sriov_totalvfs (ERANGE) and a PF without a driver that does SR-IOV (ENOENT).
+func (c *Control) SetNumVFs(ctx context.Context, pf pci.Address, n int) error {
+	return c.write(ctx, attribute{pf, device(pf, "sriov_numvfs"), strconv.Itoa(n)})
+}
+
+// SetAutoprobe says whether host drivers may take the PF's VFs without a
+// driver_override. It holds for probes from now on and unbinds nothing.
+func (c *Control) SetAutoprobe(ctx context.Context, pf pci.Address, on bool) error {
+	value := "0"
+	if on {
+		value = "1"
+	}
+	return c.write(ctx, attribute{pf, device(pf, "sriov_drivers_autoprobe"), value})
+}
+
+// device returns the path of a function's attribute.
+func device(a pci.Address, name string) string {
+	return fmt.Sprintf("sys/bus/pci/devices/%s/%s", a, name)
+}

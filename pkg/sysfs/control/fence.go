@@ -1,0 +1,167 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// An attribute is one write to come: on behalf of which function, where, what.
+type attribute struct {
+	function pci.Address
+	path     string
+	value    string
+}
+
+// StuckError says that the kernel has not answered a write by its deadline.
+// The write is still in the kernel and may yet take effect; until it returns,
+// every write for the function is refused with this same error.
+type StuckError struct {
+	Address pci.Address
+	// Path is the attribute below the root, "/sys/...", and Value what was
+	// being written to it.
+	Path, Value string
+	// Since is when the write began.
+	Since time.Time
+}
+
+func (e *StuckError) Error() string {
+	text := fmt.Sprintf("write %q to %s: the kernel has not answered since %s; %s is left alone until it does",
+		e.Value, e.Path, e.Since.Format(time.TimeOnly), e.Address)
+	switch path.Base(e.Path) {
+	case "unbind", "sriov_numvfs":
+		text += " (a process that has the function's VFIO device open must close it)"
+	}
+	return text
+}
+
+// Stuck returns the writes that are past their deadline and still in the
+// kernel, by address and path. Their functions are fenced.
+func (c *Control) Stuck() []StuckError {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]StuckError, 0, len(c.stuck))
+	for s := range c.stuck {
+		all = append(all, *s)
+	}
+	slices.SortFunc(all, func(a, b StuckError) int {
+		if n := a.Address.Compare(b.Address); n != 0 {
+			return n
+		}
+		return strings.Compare(a.Path, b.Path)
+	})
+	return all
+}
+
+// write writes one attribute and waits for the kernel until ctx ends or the
+// limit has passed.
+func (c *Control) write(ctx context.Context, to attribute) error {
+	return c.writeThen(ctx, to, nil)
+}
+
+// writeThen is write, and calls late, if there is one, when the kernel answers
+// after the deadline, before the fence is lifted.
+func (c *Control) writeThen(ctx context.Context, to attribute, late func()) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("write %q to /%s: not begun: %w", to.value, to.path, context.Cause(ctx))
+	}
+	if stuck, _ := c.fence(to.function); stuck != nil {
+		return stuck
+	}
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	begun, done := time.Now(), make(chan error, 1)
+	go func() { done <- c.w.Write(to.path, []byte(to.value)) }()
+	select {
+	case err := <-done:
+		return refused(to, err)
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done: // both came at once: the kernel's answer is the truth
+		return refused(to, err)
+	default:
+	}
+	stuck := &StuckError{Address: to.function, Path: "/" + to.path, Value: to.value, Since: begun}
+	c.hold(stuck)
+	go c.release(stuck, done, late)
+	return stuck
+}
+
+// deadline returns ctx cut short by the limit.
+func (c *Control) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.limit == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.limit)
+}
+
+// fence returns the write that keeps a from being written to, nil if none does,
+// and what is closed when the kernel answers it.
+func (c *Control) fence(a pci.Address) (first *StuckError, answered <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s, ch := range c.stuck {
+		if s.Address == a && (first == nil || s.Since.Before(first.Since)) {
+			first, answered = s, ch
+		}
+	}
+	return first, answered
+}
+
+func (c *Control) hold(stuck *StuckError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stuck[stuck] = make(chan struct{})
+}
+
+// Settle waits until the kernel has answered all writes for a, those included
+// whose deadline has passed. It returns a [*StuckError] when ctx ends first.
+// Who takes a cut-off change back calls it before he looks at the function:
+// a write that is still in the kernel may yet change what he sees.
+func (c *Control) Settle(ctx context.Context, a pci.Address) error {
+	for {
+		stuck, answered := c.fence(a)
+		if stuck == nil {
+			return nil
+		}
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			return stuck
+		}
+	}
+}
+
+// release waits for the kernel's late answer and then lifts the fence. The
+// answer itself has no reader any more: whoever goes on with the function
+// looks at its state first.
+func (c *Control) release(stuck *StuckError, done <-chan error, late func()) {
+	<-done //nolint:errcheck // nobody is left to hear it
+	if late != nil {
+		late()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.stuck[stuck])
+	delete(c.stuck, stuck)
+}
+
+// refused wraps the kernel's error as a [*WriteError]. A path in err is
+// dropped: the attribute's own says more.
+func refused(to attribute, err error) error {
+	if err == nil {
+		return nil
+	}
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		err = at.Err
+	}
+	return &WriteError{Path: "/" + to.path, Value: to.value, Err: err}
+}

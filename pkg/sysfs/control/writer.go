@@ -1,0 +1,63 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// RootWriter writes attributes below one directory and nowhere else.
+type RootWriter struct {
+	root *os.Root
+}
+
+var _ Writer = (*RootWriter)(nil)
+
+// NewWriter returns a writer for the node whose sys directory lies in root:
+// "/" for this one. Paths can't leave root, not through links either.
+func NewWriter(root string) (*RootWriter, error) {
+	r, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, fmt.Errorf("open the node's root: %w", err)
+	}
+	return &RootWriter{root: r}, nil
+}
+
+// Close releases the root. Writes that are in the kernel go on.
+func (w *RootWriter) Close() error { return w.root.Close() }
+
+// Write implements [Writer]. The file is opened for writing and nothing else:
+// with O_CREATE, a missing attribute would answer EACCES on sysfs and spring
+// into being on any other file system.
+func (w *RootWriter) Write(path string, data []byte) error {
+	f, err := w.root.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeOnce(f, data), f.Close())
+}
+
+// writeOnce is one write(2). [os.File.Write] is not: it repeats a short write,
+// and, since sysfs files can be polled, parks the goroutine for good when the
+// kernel answers EAGAIN, as it does for a probe that is deferred.
+func writeOnce(f *os.File, data []byte) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var n int
+	var answer error
+	err = conn.Control(func(fd uintptr) { n, answer = unix.Write(int(fd), data) })
+	switch {
+	case err != nil:
+		return err
+	case answer != nil:
+		return answer
+	case n < len(data):
+		return io.ErrShortWrite
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package sysfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strconv"
+	"syscall"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// ErrNoFunction says that the node has no PCI function at an address: it was
+// unplugged, its VFs were disabled, or it never was.
+var ErrNoFunction = errors.New("no such PCI function")
+
+// Devices is where the kernel lists its PCI functions, one link for each.
+const Devices = "sys/bus/pci/devices"
+
+// FunctionPath returns the path of a function's directory.
+func FunctionPath(a pci.Address) string { return Devices + "/" + a.String() }
+
+// Driver returns the name of the kernel driver that is bound to the function,
+// empty for none, or [ErrNoFunction].
+func (f *FS) Driver(a pci.Address) (string, error) {
+	target, err := f.ReadLink(FunctionPath(a) + "/driver")
+	if err != nil {
+		return "", f.absent(a, err)
+	}
+	return path.Base(target), nil
+}
+
+// DriverOverride returns the only driver that the function may be bound to,
+// empty when it is not set; or [ErrNoFunction], or [ErrLocked].
+func (f *FS) DriverOverride(a pci.Address) (string, error) {
+	text, err := f.lockedText(a, "driver_override")
+	return overrideName(text), err
+}
+
+// DriverOverride reads it from the function's open directory.
+func (d *Dir) DriverOverride(a pci.Address) (string, error) {
+	text, _, err := d.LockedText(a, "driver_override")
+	return overrideName(text), err
+}
+
+// overrideName undoes the kernel's "%s" of a null pointer, which is how an
+// unset driver_override prints (drivers/pci/pci-sysfs.c driver_override_show).
+func overrideName(text string) string {
+	if text == "(null)" {
+		return ""
+	}
+	return text
+}
+
+// ConfigSpace returns what is readable of the function's configuration space:
+// 64 bytes without CAP_SYS_ADMIN, else 256 or 4096; or [ErrNoFunction].
+func (f *FS) ConfigSpace(a pci.Address) ([]byte, error) {
+	data, err := f.ReadFile(FunctionPath(a) + "/config")
+	if err != nil {
+		return nil, f.gone(a, err)
+	}
+	return data, nil
+}
+
+// ConfigHead returns the first n bytes of the function's configuration space,
+// or as many as are readable; or [ErrNoFunction]. The kernel reads the space
+// word by word from the device, so that little is much faster than all.
+func (f *FS) ConfigHead(a pci.Address, n int) ([]byte, error) {
+	file, err := f.root.Open(FunctionPath(a) + "/config")
+	if err != nil {
+		return nil, f.gone(a, reason(err))
+	}
+	defer func() { _ = file.Close() }()
+	data := make([]byte, n)
+	read, err := io.ReadFull(file, data)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return nil, f.gone(a, fmt.Errorf("read %s/config: %w", FunctionPath(a), err))
+	}
+	return data[:read], nil
+}
+
+// GroupNumber returns the function's IOMMU group, false where it has none, or
+// [ErrNoFunction].
+func (f *FS) GroupNumber(a pci.Address) (number int, ok bool, err error) {
+	target, err := f.ReadLink(FunctionPath(a) + "/iommu_group")
+	if err != nil {
+		return 0, false, f.absent(a, err)
+	}
+	number, err = strconv.Atoi(path.Base(target))
+	if err != nil {
+		return 0, false, fmt.Errorf("iommu_group of %s leads to %s, which ends in no group number", a, target)
+	}
+	return number, true, nil
+}
+
+// absent turns "the attribute is not there" into nil where the function itself
+// still is, and into ErrNoFunction where it is not.
+func (f *FS) absent(a pci.Address, err error) error {
+	err = f.gone(a, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// gone returns ErrNoFunction in place of err where err says that something is
+// not there and the function is not there either.
+func (f *FS) gone(a pci.Address, err error) error {
+	if !Vanished(err) {
+		return err
+	}
+	there, statErr := f.Exists(FunctionPath(a))
+	if statErr != nil {
+		return statErr
+	}
+	if !there {
+		return fmt.Errorf("%s: %w", a, ErrNoFunction)
+	}
+	return err
+}
+
+// Vanished reports whether err is what the kernel answers for an attribute of
+// a device that has been removed: ENOENT when the path is walked, ENODEV (or
+// ENXIO) when the file was already open.
+func Vanished(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO)
+}

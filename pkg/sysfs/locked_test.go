@@ -1,0 +1,63 @@
+package sysfs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// A FIFO that is open for writing reads like driver_override while the device
+// lock is held: not at all, until somebody lets go.
+func TestLockedAttribute(t *testing.T) {
+	addr := pci.Address{Bus: 0x3b}
+	root := t.TempDir()
+	dir := filepath.Join(root, FunctionPath(addr))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	override := filepath.Join(dir, "driver_override")
+	if err := unix.Mkfifo(override, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(override, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Close() }()
+	fs, err := Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fs.Close() }()
+
+	fs.locked.wait = time.Millisecond
+	if text, err := fs.DriverOverride(addr); !errors.Is(err, ErrLocked) {
+		t.Fatalf("while locked: %q, %v; want ErrLocked", text, err)
+	}
+	// A second read would never return; that there is none is seen by its answer
+	// coming without the wait.
+	fs.locked.wait = time.Hour
+	if text, err := fs.DriverOverride(addr); !errors.Is(err, ErrLocked) {
+		t.Fatalf("still locked: %q, %v; want ErrLocked at once", text, err)
+	}
+
+	if _, err := lock.WriteString("vfio-pci\n"); err != nil { // the hanging read gets this
+		t.Fatal(err)
+	}
+	for fs.locked.hangs(addr) { // until the test's own time limit
+		runtime.Gosched()
+	}
+	if _, err := lock.WriteString("(null)\n"); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := fs.DriverOverride(addr); err != nil || text != "" {
+		t.Errorf("after it was unlocked: %q, %v; want nothing set", text, err)
+	}
+}

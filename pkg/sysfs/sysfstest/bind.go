@@ -1,0 +1,202 @@
+package sysfstest
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A refusedProbe is the error of a driver's own probe function. The kernel
+// tells it from errors on the way there: on the former it tries the next driver.
+type refusedProbe struct{ error }
+
+func (e refusedProbe) Unwrap() error { return e.error }
+
+// acquire and release take and give back the device lock.
+func (f *function) acquire() { f.lock <- struct{}{} }
+func (f *function) release() { <-f.lock }
+
+// attach offers f to the drivers that match it until one takes it
+// (drivers/base/dd.c __device_attach). Callers hold f's lock, or f is new.
+func (k *Kernel) attach(f *function) error {
+	for _, d := range k.candidates(f) {
+		err := k.probe(f, d)
+		if _, ok := errors.AsType[refusedProbe](err); ok {
+			continue
+		}
+		return err
+	}
+	return nil
+}
+
+// candidates returns the drivers that match f, none when it has one.
+func (k *Kernel) candidates(f *function) []*driver {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if f.driver != nil || f.gone {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(k.drivers), func(d *driver) bool { return !d.matches(f) })
+}
+
+// probe binds f to d (drivers/base/dd.c really_probe). Callers hold f's lock,
+// or f is new.
+func (k *Kernel) probe(f *function, d *driver) error {
+	if err := k.mayProbe(f, d); err != nil {
+		return err
+	}
+	if d.Probe != nil {
+		if err := d.Probe(f.Address); err != nil {
+			return refusedProbe{err}
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if f.gone {
+		return unix.ENODEV
+	}
+	f.driver = d
+	k.link(path.Join(f.dir, "driver"), d.dir())
+	k.link(path.Join(d.dir(), f.Address.String()), f.dir)
+	k.put(path.Join(f.dir, "uevent"), f.uevent(), readWrite)
+	if d.VFIO {
+		k.openVFIO(f)
+	} else {
+		k.makeChildren(f)
+	}
+	return k.err
+}
+
+// mayProbe answers what keeps d from taking f: first what the kernel finds
+// before the driver's probe function, then what that would.
+func (k *Kernel) mayProbe(f *function, d *driver) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case f.gone:
+		return unix.ENODEV
+	case f.driver != nil:
+		return unix.EBUSY
+	case !d.managesDMA() && k.owned(f.group):
+		return unix.EBUSY
+	case f.pf != nil && !f.pf.autoprobe && f.override == "":
+		return refusedProbe{unix.ENODEV}
+	case !d.VFIO:
+		return nil
+	case f.bridge != nil, f.group == nil && !k.host.noIOMMUMode:
+		return refusedProbe{unix.EINVAL}
+	case f.numVFs > 0:
+		return refusedProbe{unix.EBUSY}
+	}
+	return nil
+}
+
+// detach takes f from its driver (drivers/base/dd.c __device_release_driver)
+// and waits as long as the driver does. Callers hold f's lock.
+func (k *Kernel) detach(f *function) error {
+	k.mu.Lock()
+	d := f.driver
+	k.unlinkDriver(f)
+	k.closeVFIO(f)
+	k.mu.Unlock()
+
+	k.await(f)
+	if f.numVFs > 0 && !d.KeepsVFs {
+		k.disableVFs(f)
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if f.gone { // while it waited; the kernel still says that it is unbound
+		return k.err
+	}
+	k.dropChildren(f)
+	k.leaveVFIOGroup(f)
+	f.driver = nil
+	k.put(path.Join(f.dir, "uevent"), f.uevent(), readWrite)
+	return k.err
+}
+
+// unlinkDriver removes the links between f and its driver. Callers hold mu.
+func (k *Kernel) unlinkDriver(f *function) {
+	if f.driver == nil {
+		return
+	}
+	k.remove(path.Join(f.driver.dir(), f.Address.String()))
+	k.remove(path.Join(f.dir, "driver"))
+}
+
+// override sets or clears driver_override. Callers hold mu.
+func (k *Kernel) override(f *function, driver string) {
+	f.override = driver
+	text := driver
+	if text == "" {
+		text = "(null)"
+	}
+	k.put(path.Join(f.dir, "driver_override"), text+"\n", readWrite)
+}
+
+// storeOverride is driver_override's store function (drivers/base/driver.c
+// driver_set_override).
+func (k *Kernel) storeOverride(t target, value string) error {
+	if len(value) >= pageSize-1 {
+		return unix.EINVAL
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if t.function.gone {
+		return unix.ENODEV
+	}
+	driver, _, _ := strings.Cut(text(value), "\n")
+	k.override(t.function, driver)
+	return k.err
+}
+
+// storeUnbind is unbind_store of drivers/base/bus.c.
+func (k *Kernel) storeUnbind(t target, _ string) error {
+	if t.function == nil || !k.has(t.function, t.driver) {
+		return unix.ENODEV
+	}
+	return k.detach(t.function)
+}
+
+// has reports whether d has f.
+func (k *Kernel) has(f *function, d *driver) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !f.gone && f.driver == d
+}
+
+// storeBind is bind_store of drivers/base/bus.c.
+func (k *Kernel) storeBind(t target, _ string) error {
+	if t.function == nil || !k.wants(t.driver, t.function) {
+		return unix.ENODEV
+	}
+	err := k.probe(t.function, t.driver)
+	if refused, ok := errors.AsType[refusedProbe](err); ok {
+		return refused.error
+	}
+	return err
+}
+
+// wants reports whether d matches f.
+func (k *Kernel) wants(d *driver, f *function) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !f.gone && d.matches(f)
+}
+
+// storeProbe is drivers_probe_store of drivers/base/bus.c: whatever kept the
+// function from being bound, short of a refusal by a driver, reads EINVAL.
+func (k *Kernel) storeProbe(t target, _ string) error {
+	if t.function == nil {
+		return unix.ENODEV
+	}
+	if err := k.attach(t.function); err != nil {
+		return unix.EINVAL
+	}
+	return k.Err()
+}

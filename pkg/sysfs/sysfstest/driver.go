@@ -1,0 +1,190 @@
+package sysfstest
+
+import (
+	"path"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Match is a row of a driver's id table. Zero fields match anything.
+type Match struct {
+	Vendor, Device pci.ID
+	// Class is compared in the bits of ClassMask.
+	Class, ClassMask pci.Class
+
+	// at restricts the row to one function.
+	at *pci.Address
+}
+
+// MatchID matches one vendor and device id.
+func MatchID(vendor, dev pci.ID) Match { return Match{Vendor: vendor, Device: dev} }
+
+// MatchClass matches a base class and subclass, pci.ClassNVMe for example.
+func MatchClass(sub uint16) Match {
+	return Match{Class: pci.Class(sub) << 8, ClassMask: 0xffff00}
+}
+
+// matches reports whether the row names f.
+func (m Match) matches(f *function) bool {
+	return (m.at == nil || *m.at == f.Address) &&
+		(m.Vendor == 0 || m.Vendor == f.Vendor) &&
+		(m.Device == 0 || m.Device == f.Device) &&
+		(f.Class^m.Class)&m.ClassMask == 0
+}
+
+// Driver is a kernel driver to be registered. The zero Driver takes functions
+// by driver_override only.
+type Driver struct {
+	// IDs is the id table.
+	IDs []Match
+	// VFIO makes it a VFIO driver, as vfio-pci is, which makes VFIO's device
+	// nodes. IDs are then dynamic ids, as the module's ids= parameter adds them:
+	// its own match with an override only.
+	VFIO bool
+	// ManagesDMA is for drivers that leave the group's DMA to a user, as
+	// pcieport and pci-stub do (driver_managed_dma). VFIO drivers all do.
+	ManagesDMA bool
+	// SRIOV says that it enables VFs through sriov_numvfs.
+	SRIOV bool
+	// KeepsVFs says that it leaves the VFs enabled when it is unbound.
+	KeepsVFs bool
+	// NoChildren says that no subsystem gets a device from it: stubs, UIO.
+	// Otherwise a network, display or NVMe function gets what its class has.
+	NoChildren bool
+	// Infiniband is the prefix of the RDMA device it makes for a network
+	// function ("mlx5_"); empty for none.
+	Infiniband string
+	// Probe is called when it is about to take a function and may refuse with
+	// an errno, or block. It must not write to the function.
+	Probe func(pci.Address) error
+}
+
+// A driver is a registered driver. Its id table is guarded by Kernel.mu.
+type driver struct {
+	Driver
+	name string
+}
+
+func (d *driver) dir() string      { return path.Join("sys/bus/pci/drivers", d.name) }
+func (d *driver) managesDMA() bool { return d.VFIO || d.ManagesDMA }
+
+// matches says whether the driver wants f (drivers/pci/pci-driver.c
+// pci_match_device).
+func (d *driver) matches(f *function) bool {
+	if f.override != "" {
+		return f.override == d.name
+	}
+	return slices.ContainsFunc(d.IDs, func(m Match) bool { return m.matches(f) })
+}
+
+// AddDriver registers a driver, as loading its module does, and offers it all
+// functions without one (drivers/base/dd.c driver_attach). A name that is
+// registered gets the new behaviour and the ids added.
+func (k *Kernel) AddDriver(name string, behaviour Driver) {
+	if k.tb != nil {
+		k.tb.Helper()
+	}
+	var d *driver
+	var unbound []*function
+	k.build(func() {
+		d = k.register(name, behaviour)
+		for _, f := range k.sorted() {
+			if f.driver == nil {
+				unbound = append(unbound, f)
+			}
+		}
+	})
+	for _, f := range unbound {
+		f.acquire()
+		if k.wants(d, f) {
+			_ = k.probe(f, d) // loading a module does not fail because a probe did
+		}
+		f.release()
+	}
+	k.build(func() {})
+}
+
+// register enters a driver, or adds to one. Callers hold mu.
+func (k *Kernel) register(name string, behaviour Driver) *driver {
+	if d := k.driverByName(name); d != nil {
+		behaviour.IDs = slices.Concat(d.IDs, behaviour.IDs)
+		d.Driver = behaviour
+		return d
+	}
+	d := &driver{Driver: behaviour, name: name}
+	k.drivers = append(k.drivers, d)
+	k.mkdir(d.dir())
+	for _, name := range []string{"bind", "unbind", "uevent"} {
+		k.create(path.Join(d.dir(), name), "", writeOnly)
+	}
+	module := path.Join("sys/module", moduleName(name))
+	k.mkdir(path.Join(module, "drivers"))
+	k.link(path.Join(d.dir(), "module"), module)
+	k.link(path.Join(module, "drivers", "pci:"+name), d.dir())
+	return d
+}
+
+// RemoveDriver unregisters a driver, as unloading its module does. It must have
+// no functions: the kernel refuses to unload a module that is in use by others,
+// and tests should not depend on what it does to its own devices.
+func (k *Kernel) RemoveDriver(name string) {
+	k.build(func() {
+		for _, f := range k.functions {
+			if f.bound() == name {
+				k.wrong("remove driver %s: it has %s", name, f.Address)
+				return
+			}
+		}
+		k.drivers = slices.DeleteFunc(k.drivers, func(d *driver) bool { return d.name == name })
+		k.remove(path.Join("sys/bus/pci/drivers", name))
+		k.remove(path.Join("sys/module", moduleName(name)))
+	})
+}
+
+// adopt makes sure that the driver exists and has f's ids. Callers hold mu.
+func (k *Kernel) adopt(name string, f *function) *driver {
+	d := k.driverByName(name)
+	if d == nil {
+		d = k.register(name, usual(name))
+	}
+	switch {
+	case d.matches(f):
+	case d.VFIO: // for this one function: tests have others with the same ids
+		d.IDs = append(d.IDs, Match{at: &f.Address})
+	default:
+		d.IDs = append(d.IDs, MatchID(f.Vendor, f.Device))
+	}
+	return d
+}
+
+// usual returns how a driver of that name behaves in the kernel, so far as it
+// differs from the zero Driver.
+func usual(name string) Driver {
+	switch name {
+	case "pcieport":
+		return Driver{ManagesDMA: true, NoChildren: true, IDs: []Match{MatchClass(pci.ClassPCIBridge)}}
+	case "pci-stub":
+		return Driver{ManagesDMA: true, NoChildren: true}
+	case "uio_pci_generic", "shpchp":
+		return Driver{NoChildren: true}
+	case "mlx5_core":
+		return Driver{SRIOV: true, Infiniband: "mlx5_"}
+	case "igb", "ixgbe", "i40e", "ice":
+		return Driver{SRIOV: true}
+	case "nvme":
+		return Driver{SRIOV: true, KeepsVFs: true, IDs: []Match{MatchClass(pci.ClassNVMe)}}
+	}
+	return Driver{VFIO: device.IsVFIO(name)}
+}
+
+// driverByName returns the registered driver, nil for none. Callers hold mu.
+func (k *Kernel) driverByName(name string) *driver {
+	for _, d := range k.drivers {
+		if d.name == name {
+			return d
+		}
+	}
+	return nil
+}

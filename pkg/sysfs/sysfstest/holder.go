@@ -1,0 +1,160 @@
+package sysfstest
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Holder is a process that has a device node open.
+type Holder struct {
+	PID  int
+	Comm string
+	Node string
+	// Container is the id of the container it runs in, 64 hexadecimal digits;
+	// empty for none.
+	Container string
+
+	k *Kernel
+	// group is whose DMA it owns, nil if the node is none of VFIO's; device is
+	// the only function that it has open, nil for all VFIO members of the group.
+	group    *group
+	device   *function
+	released chan struct{}
+	once     sync.Once
+}
+
+// Hold has a process open a device node: "/dev/vfio/15", "/dev/dri/card0". It
+// appears in proc, and if the node is one of VFIO's, the functions behind it
+// can't be unbound until it lets go, nor can a host driver join the group. The
+// node must exist, and the group be viable.
+func (k *Kernel) Hold(node string, pid int, comm, container string) *Holder {
+	if k.tb != nil {
+		k.tb.Helper()
+	}
+	h := &Holder{PID: pid, Comm: comm, Node: node, Container: container, k: k, released: make(chan struct{})}
+	k.build(func() { k.hold(h) })
+	return h
+}
+
+// hold lets h open its node. Callers hold mu.
+func (k *Kernel) hold(h *Holder) {
+	if k.holders[h.PID] != nil {
+		k.wrong("hold %s: there is a process %d already", h.Node, h.PID)
+		return
+	}
+	if _, ok := k.nodes[h.Node]; !ok {
+		k.wrong("hold %s: there is no such node", h.Node)
+		return
+	}
+	h.group, h.device = k.opened(h.Node)
+	if h.group != nil {
+		if err := h.group.notViable(); err != nil {
+			k.wrong("hold %s: %w", h.Node, err)
+			return
+		}
+	}
+	k.holders[h.PID] = h
+	k.startProcess(h.PID, h.Comm, h.Container)
+	k.symlink(h.fd(), h.Node)
+}
+
+// opened returns what a VFIO node opens: a group, or one function of a group.
+// Callers hold mu.
+func (k *Kernel) opened(node string) (*group, *function) {
+	for _, g := range k.groups {
+		if g.drivers > 0 && g.node() == node {
+			return g, nil
+		}
+	}
+	for _, f := range k.functions {
+		if f.vfio != nil && f.vfio.open && f.vfio.node() == node {
+			return f.group, f
+		}
+	}
+	return nil, nil
+}
+
+// fd is the link in proc to the open node.
+func (h *Holder) fd() string { return path.Join("proc", strconv.Itoa(h.PID), "fd", "17") }
+
+// Release ends the process. It may be called again.
+func (h *Holder) Release() {
+	h.once.Do(func() {
+		h.k.mu.Lock()
+		defer h.k.mu.Unlock()
+		if h.k.holders[h.PID] == h {
+			delete(h.k.holders, h.PID)
+			h.k.remove(path.Join("proc", strconv.Itoa(h.PID)))
+		}
+		close(h.released)
+	})
+}
+
+// Holders returns the processes that hold nodes now, by PID.
+func (k *Kernel) Holders() []*Holder {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := make([]*Holder, 0, len(k.holders))
+	for _, h := range k.holders {
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b *Holder) int { return cmp.Compare(a.PID, b.PID) })
+	return all
+}
+
+// await returns when nobody has f open through VFIO. Callers hold f's lock.
+func (k *Kernel) await(f *function) {
+	for h := k.holderOf(f); h != nil; h = k.holderOf(f) {
+		<-h.released
+	}
+}
+
+// holderOf returns a process that has f open, nil if there is none.
+func (k *Kernel) holderOf(f *function) *Holder {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if f.vfio == nil || f.gone {
+		return nil
+	}
+	for _, h := range k.holders {
+		if h.device == f || h.group != nil && h.group == f.group && h.device == nil {
+			return h
+		}
+	}
+	return nil
+}
+
+// startProcess makes a process in proc, with the files that tell who it is and
+// when it began. Callers hold mu.
+func (k *Kernel) startProcess(pid int, comm, container string) {
+	dir := path.Join("proc", strconv.Itoa(pid))
+	k.mkdir(path.Join(dir, "fd"))
+	k.put(path.Join(dir, "comm"), comm+"\n", readOnly)
+	k.put(path.Join(dir, "stat"), processStat(pid, comm), readOnly)
+	k.put(path.Join(dir, "status"), fmt.Sprintf("Name:\t%s\nPid:\t%d\n", comm, pid), readOnly)
+	k.put(path.Join(dir, "cgroup"), "0::"+cgroup(container)+"\n", readOnly)
+	k.symlink(path.Join(dir, "fd", "0"), "/dev/null")
+}
+
+// processStat returns the 52 fields of proc/<pid>/stat; the 22nd is the start
+// time in clock ticks since boot, here a hundred for each PID.
+func processStat(pid int, comm string) string {
+	fields := slices.Repeat([]string{"0"}, 52)
+	fields[0], fields[1], fields[2], fields[3] = strconv.Itoa(pid), "("+comm+")", "S", "1"
+	fields[21] = strconv.Itoa(pid * 100)
+	return strings.Join(fields, " ") + "\n"
+}
+
+// cgroup returns the path that containerd and systemd give a container, or
+// that of a process outside of any.
+func cgroup(container string) string {
+	if container == "" {
+		return "/system.slice/qemu.service"
+	}
+	return "/kubepods.slice/kubepods-besteffort.slice/cri-containerd-" + container + ".scope"
+}

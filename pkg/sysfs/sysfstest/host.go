@@ -1,0 +1,163 @@
+package sysfstest
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+)
+
+// Release is the kernel release of the node.
+const Release = "6.12.0-sysfstest"
+
+// host is the state of the node as a whole. It is guarded by Kernel.mu.
+type host struct {
+	boots       int
+	nextGroup   int
+	noIOMMU     bool // there is no IOMMU
+	noIOMMUMode bool // vfio's enable_unsafe_noiommu_mode
+	iommufd     bool
+	addresses   []netAddress
+	mounts      []string
+	swaps       []string
+}
+
+// boot makes what a node has without any PCI function.
+func (k *Kernel) boot() {
+	k.build(func() {
+		for _, dir := range []string{
+			scratch, "etc", "run", "dev/vfio", "var/lib", "sys/kernel/iommu_groups",
+			"sys/bus/pci/devices", "sys/bus/pci/drivers", "sys/bus/pci/slots", "sys/block", "sys/dev/block", "sys/dev/char",
+			"sys/devices/virtual", "proc/1/net", "proc/sys/kernel/random",
+		} {
+			k.mkdir(dir)
+		}
+		for _, class := range []string{"net", "drm", "nvme", "block", "infiniband", "vfio", "vfio-dev", "iommu", "misc", "graphics", "vtconsole"} {
+			k.mkdir(path.Join("sys/class", class))
+		}
+		k.create("sys/bus/pci/drivers_probe", "", writeOnly)
+		k.create("sys/bus/pci/drivers_autoprobe", "1\n", readOnly)
+		k.bootIOMMU()
+		k.bootProc()
+		k.makeMisc("/dev/vfio/vfio", "vfio", 196)
+		k.register("vfio-pci", Driver{VFIO: true})
+		k.put("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N\n", readWrite)
+		k.put("sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "N\n", readWrite)
+		k.put(aliasesPath, vfioAliases, readWrite)
+	})
+}
+
+// bootIOMMU makes an Intel IOMMU and remapped interrupts.
+func (k *Kernel) bootIOMMU() {
+	k.mkdir(path.Join(iommu, "devices"))
+	k.mkdir(path.Join(iommu, "intel-iommu"))
+	k.put(path.Join(iommu, "intel-iommu/cap"), "19ed008c40780c66\n", readOnly)
+	k.put(path.Join(iommu, "intel-iommu/ecap"), "f050da\n", readOnly)
+	k.link("sys/class/iommu/dmar0", iommu)
+	k.showIRQChips("IR-IO-APIC", "IR-PCI-MSI")
+}
+
+func (k *Kernel) bootProc() {
+	k.host.boots++
+	k.put("proc/sys/kernel/random/boot_id", fmt.Sprintf("00000000-0000-4000-8000-%012d\n", k.host.boots), readOnly)
+	k.put("proc/sys/kernel/osrelease", Release+"\n", readOnly)
+	k.put("proc/cmdline", "root=/dev/vda intel_iommu=on\n", readOnly)
+	if !k.exists("proc/1/fd") {
+		k.startProcess(1, "systemd", "")
+		k.symlink("proc/self", "1")
+		k.symlink("proc/net", "self/net")
+		k.symlink("proc/mounts", "self/mounts")
+	}
+	k.showMounts()
+	k.showNetwork()
+}
+
+// makeMisc makes a misc device with a node.
+func (k *Kernel) makeMisc(node, name string, minor int) {
+	dir := path.Join("sys/devices/virtual/misc", name)
+	k.mkdir(dir)
+	k.link(path.Join("sys/class/misc", name), dir)
+	k.makeNode(node, Number{majorMisc, minor}, dir)
+}
+
+// WithoutIOMMU takes the IOMMU and interrupt remapping away, as on a machine
+// booted without them. It comes before the first function.
+func (k *Kernel) WithoutIOMMU() {
+	k.build(func() {
+		if len(k.functions) > 0 {
+			k.wrong("take the IOMMU away: there are functions already")
+		}
+		k.host.noIOMMU = true
+		k.remove("sys/class/iommu/dmar0")
+		k.remove(iommu)
+		k.showIRQChips("IO-APIC", "PCI-MSI")
+	})
+}
+
+// WithIOMMUFD gives the node iommufd and VFIO's per-device nodes. It comes
+// before functions are bound to VFIO.
+func (k *Kernel) WithIOMMUFD() {
+	k.build(func() {
+		k.host.iommufd = true
+		k.mkdir("dev/vfio/devices")
+		k.makeMisc("/dev/iommu", "iommu", 124)
+		k.put("sys/module/iommufd/parameters/allow_unsafe_interrupts", "N\n", readWrite)
+	})
+}
+
+// SetParameter sets a module's parameter as sysfs shows it: ("vfio",
+// "enable_unsafe_noiommu_mode", "Y").
+func (k *Kernel) SetParameter(module, parameter, value string) {
+	k.build(func() {
+		if module == "vfio" && parameter == "enable_unsafe_noiommu_mode" {
+			k.host.noIOMMUMode = value == "Y"
+		}
+		k.put(path.Join("sys/module", module, "parameters", parameter), value+"\n", readWrite)
+	})
+}
+
+// SetIRQChips sets the chip names of the node's interrupts, numbered from 1.
+// Those of remapped interrupts begin with "IR-".
+func (k *Kernel) SetIRQChips(chips ...string) {
+	k.build(func() { k.showIRQChips(chips...) })
+}
+
+func (k *Kernel) showIRQChips(chips ...string) {
+	k.remove("sys/kernel/irq")
+	for i, chip := range chips {
+		k.put(path.Join("sys/kernel/irq", strconv.Itoa(i+1), "chip_name"), chip+"\n", readOnly)
+	}
+}
+
+// AddConsole makes the firmware's adapter the node's text console.
+func (k *Kernel) AddConsole() {
+	k.build(func() {
+		const dir = "sys/devices/virtual/vtconsole/vtcon0"
+		k.put(dir+"/name", "(S) VGA+\n", readOnly)
+		k.put(dir+"/bind", "1\n", readWrite)
+		k.link("sys/class/vtconsole/vtcon0", dir)
+	})
+}
+
+// PutFile writes any other file of the node: a configuration in etc, a
+// pci.ids. The path is relative to the root.
+func (k *Kernel) PutFile(name, content string) {
+	k.build(func() { k.put(name, content, readWrite) })
+}
+
+// aliasesPath is the running kernel's modules.alias.
+const aliasesPath = "lib/modules/" + Release + "/modules.alias"
+
+// vfioAliases are the lines that a Linux 6.12 has for VFIO drivers, and some others.
+const vfioAliases = `# Aliases extracted from modules themselves.
+alias pci:v000010DEd*sv*sd*bc03sc02i00* nvidia
+alias pci:v000015B3d00001021sv*sd*bc*sc*i* mlx5_core
+alias vfio_pci:v000010DEd00002342sv*sd*bc*sc*i* nvgrace_gpu_vfio_pci
+alias vfio_pci:v000015B3d0000101Esv*sd*bc*sc*i* mlx5_vfio_pci
+alias vfio_pci:v00001AF4d00001041sv*sd*bc*sc*i* virtio_vfio_pci
+alias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci
+`
+
+// SetAliases replaces the running kernel's modules.alias.
+func (k *Kernel) SetAliases(text string) {
+	k.build(func() { k.put(aliasesPath, text, readWrite) })
+}

@@ -1,0 +1,135 @@
+package sysfstest
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"path"
+	"strings"
+)
+
+// A netAddress is an address of a netdev; its network is a route through it.
+type netAddress struct {
+	netdev  string
+	prefix  netip.Prefix
+	gateway netip.Addr // of a default route; invalid for none
+}
+
+// AddAddress gives a netdev an address with its prefix, "10.0.0.5/24", and so a
+// route to its network. It goes with the netdev.
+func (k *Kernel) AddAddress(netdev, prefix string) {
+	k.addAddress(netdev, prefix, "")
+}
+
+// AddDefaultRoute gives a netdev an address as AddAddress does and makes it the
+// way to everywhere through the gateway.
+func (k *Kernel) AddDefaultRoute(netdev, prefix, gateway string) {
+	k.addAddress(netdev, prefix, gateway)
+}
+
+func (k *Kernel) addAddress(netdev, prefix, gateway string) {
+	k.build(func() {
+		p, err := netip.ParsePrefix(prefix)
+		if err != nil || !k.taken[netdev] {
+			k.wrong("add address %s to %s: no such address or no such netdev", prefix, netdev)
+			return
+		}
+		a := netAddress{netdev: netdev, prefix: p}
+		if gateway != "" {
+			if a.gateway, err = netip.ParseAddr(gateway); err != nil {
+				k.wrong("add a default route: %w", err)
+				return
+			}
+		}
+		k.host.addresses = append(k.host.addresses, a)
+		k.showNetwork()
+	})
+}
+
+// SetMaster enslaves a netdev to a bond or bridge that is made with it.
+func (k *Kernel) SetMaster(netdev, master string) {
+	k.build(func() {
+		if !k.taken[netdev] {
+			k.wrong("enslave %s: no such netdev", netdev)
+			return
+		}
+		dir := path.Join("sys/devices/virtual/net", master)
+		lower := path.Join("sys/class/net", netdev)
+		k.mkdir(dir)
+		if !k.exists(path.Join("sys/class/net", master)) {
+			k.link(path.Join("sys/class/net", master), dir)
+		}
+		k.symlinkInto(lower, "master", dir)
+		k.symlinkInto(lower, "upper_"+master, dir)
+		k.symlinkInto(dir, "lower_"+netdev, lower)
+		k.taken[master] = true
+	})
+}
+
+// symlinkInto makes a link in a directory that is itself reached by a link, so
+// that relative targets are counted from where the directory really is.
+func (k *Kernel) symlinkInto(dir, name, to string) {
+	k.link(path.Join(k.real(dir), name), k.real(to))
+}
+
+// showNetwork writes proc/net from the addresses whose netdev is there.
+// Callers hold mu.
+func (k *Kernel) showNetwork() {
+	fib := &strings.Builder{}
+	route := &strings.Builder{}
+	if6 := &strings.Builder{}
+	route6 := &strings.Builder{}
+	fmt.Fprintln(fib, "Main:")
+	fmt.Fprintln(route, "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT")
+	for _, a := range k.host.addresses {
+		switch {
+		case !k.taken[a.netdev]:
+		case a.prefix.Addr().Is4():
+			fmt.Fprintf(fib, "     |-- %s\n        /32 host LOCAL\n", a.prefix.Addr())
+			a.writeRoutes(route)
+		default:
+			fmt.Fprintf(if6, "%s %02x %02x 00 80 %8s\n", hex.EncodeToString(a.prefix.Addr().AsSlice()), 2, a.prefix.Bits(), a.netdev)
+			a.writeRoutes6(route6)
+		}
+	}
+	for name, text := range map[string]*strings.Builder{"fib_trie": fib, "route": route, "if_inet6": if6, "ipv6_route": route6} {
+		k.put(path.Join("proc/1/net", name), text.String(), readOnly)
+	}
+}
+
+// writeRoutes writes lines of proc/net/route: words are hexadecimal in the
+// machine's byte order, which is little-endian here.
+func (a netAddress) writeRoutes(w *strings.Builder) {
+	line := func(to netip.Addr, gateway uint32, flags, bits int) {
+		fmt.Fprintf(w, "%s\t%08X\t%08X\t%04X\t0\t0\t0\t%08X\t0\t0\t0\n",
+			a.netdev, word32(to), gateway, flags, mask(bits))
+	}
+	if a.gateway.IsValid() {
+		line(netip.IPv4Unspecified(), word32(a.gateway), 3, 0)
+	}
+	line(a.prefix.Masked().Addr(), 0, 1, a.prefix.Bits())
+}
+
+// writeRoutes6 writes lines of proc/net/ipv6_route.
+func (a netAddress) writeRoutes6(w *strings.Builder) {
+	line := func(to netip.Addr, bits int, gateway netip.Addr, flags int) {
+		zero := netip.IPv6Unspecified()
+		fmt.Fprintf(w, "%s %02x %s 00 %s 00000400 00000001 00000000 %08x %8s\n", hex.EncodeToString(to.AsSlice()), bits,
+			hex.EncodeToString(zero.AsSlice()), hex.EncodeToString(gateway.AsSlice()), flags, a.netdev)
+	}
+	if a.gateway.IsValid() {
+		line(netip.IPv6Unspecified(), 0, a.gateway, 3)
+	}
+	line(a.prefix.Masked().Addr(), a.prefix.Bits(), netip.IPv6Unspecified(), 1)
+}
+
+// word32 returns an IPv4 address as proc/net/route's number.
+func word32(a netip.Addr) uint32 { return binary.LittleEndian.Uint32(a.AsSlice()) }
+
+// mask returns a netmask as proc/net/route's number.
+func mask(bits int) uint32 {
+	var m [4]byte
+	binary.BigEndian.PutUint32(m[:], ^uint32(0)<<(32-bits))
+	return binary.LittleEndian.Uint32(m[:])
+}

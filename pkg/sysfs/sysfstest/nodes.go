@@ -1,0 +1,213 @@
+package sysfstest
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// The methods below add whole arrangements that tests keep needing. Each hangs
+// off a root port of its own at the bus that is given, with the root bus one
+// below it, so that buses two apart don't meet: 0x3b makes root bus 3a, root
+// port 0000:3a:01.0 and functions at 0000:3b:00.x. Add the parts one by one
+// where something else is wanted.
+
+// AddRootPort adds a root bus with one root port that leads to the bus.
+func (k *Kernel) AddRootPort(bus uint8) {
+	k.AddRoot(Root{Bus: bus - 1})
+	k.AddPort(Port{Address: at(bus-1, 1, 0), Secondary: bus, Subordinate: bus})
+}
+
+// GPU returns a GPU without companions, on the driver nvidia.
+func GPU(a pci.Address) Function {
+	return Function{
+		Address: a, Vendor: 0x10de, Device: 0x2330, SubVendor: 0x10de, SubDevice: 0x16c1,
+		Class: pci.Class3D << 8, Revision: 0xa1, Driver: "nvidia",
+		ResetMethods: []string{"flr", "bus"},
+		BARs: []device.BAR{
+			{Index: 0, Size: 16 << 20, Prefetchable: true, Is64: true},
+			{Index: 2, Size: 128 << 30, Prefetchable: true, Is64: true},
+			{Index: 4, Size: 32 << 20, Prefetchable: true, Is64: true},
+		},
+		Link: &device.Link{Speed: "32.0 GT/s PCIe", Width: 16, MaxSpeed: "32.0 GT/s PCIe", MaxWidth: 16},
+		Capabilities: pci.Capabilities{
+			Express: &pci.Express{Type: pci.Endpoint, FLR: true},
+			Power:   &pci.Power{},
+			MSI:     true, MSIX: true, AER: true,
+			ATS: &pci.Switchable{},
+		},
+	}
+}
+
+// Audio returns the audio function beside a GPU, which has no reset of its own.
+func Audio(a pci.Address) Function {
+	return Function{
+		Address: a, Vendor: 0x10de, Device: 0x22ba, SubVendor: 0x10de, SubDevice: 0x16c1,
+		Class: pci.ClassAudio << 8, Revision: 0xa1, Driver: "snd_hda_intel",
+		BARs:         []device.BAR{{Index: 0, Size: 16 << 10}},
+		Capabilities: pci.Capabilities{Express: &pci.Express{Type: pci.Endpoint}, Power: &pci.Power{}, MSI: true},
+	}
+}
+
+// NIC returns a PF with 8 VFs that are not enabled, on the driver igb.
+func NIC(a pci.Address) Function {
+	return Function{
+		Address: a, Vendor: 0x8086, Device: 0x10c9, SubVendor: 0x8086, SubDevice: 0xa03c,
+		Class: 0x020000, Revision: 0x01, Driver: "igb",
+		ResetMethods: []string{"flr", "pm", "bus"},
+		BARs: []device.BAR{
+			{Index: 0, Size: 128 << 10},
+			{Index: 1, Size: 128 << 10},
+			{Index: 2, Size: 32, IO: true},
+			{Index: 3, Size: 16 << 10},
+		},
+		Link: &device.Link{Speed: "5.0 GT/s PCIe", Width: 4, MaxSpeed: "5.0 GT/s PCIe", MaxWidth: 4},
+		Capabilities: pci.Capabilities{
+			Express: &pci.Express{Type: pci.Endpoint, FLR: true},
+			Power:   &pci.Power{},
+			MSI:     true, MSIX: true, AER: true,
+			SRIOV: &pci.SRIOV{TotalVFs: 8, VFDevice: 0x10ca},
+		},
+		SRIOV: &SRIOV{
+			BARs: []device.BAR{
+				{Index: 0, Size: 16 << 10, Prefetchable: true, Is64: true},
+				{Index: 3, Size: 16 << 10, Prefetchable: true, Is64: true},
+			},
+		},
+	}
+}
+
+// NVMe returns an NVMe controller on the driver nvme.
+func NVMe(a pci.Address) Function {
+	return Function{
+		Address: a, Vendor: 0x144d, Device: 0xa80a, SubVendor: 0x144d, SubDevice: 0xa801,
+		Class: pci.ClassNVMe<<8 | 0x02, Driver: "nvme",
+		ResetMethods: []string{"flr", "bus"},
+		BARs:         []device.BAR{{Index: 0, Size: 16 << 10, Is64: true}},
+		Link:         &device.Link{Speed: "16.0 GT/s PCIe", Width: 4, MaxSpeed: "16.0 GT/s PCIe", MaxWidth: 4},
+		Capabilities: pci.Capabilities{
+			Express: &pci.Express{Type: pci.Endpoint, FLR: true},
+			Power:   &pci.Power{NoSoftReset: true},
+			MSI:     true, MSIX: true, AER: true,
+		},
+	}
+}
+
+// AddGPU adds a GPU alone in its group, at bus:00.0.
+func (k *Kernel) AddGPU(bus uint8) pci.Address {
+	k.AddRootPort(bus)
+	gpu := at(bus, 0, 0)
+	k.Add(GPU(gpu))
+	return gpu
+}
+
+// AddGPUWithAudio adds a GPU and its audio function, both in one group. The
+// GPU has FLR, the audio function has no reset of its own.
+func (k *Kernel) AddGPUWithAudio(bus uint8, group int) (gpu, audio pci.Address) {
+	k.AddRootPort(bus)
+	g, a := GPU(at(bus, 0, 0)), Audio(at(bus, 0, 1))
+	g.Group, a.Group = group, group
+	g.ResetMethods = []string{"flr"}
+	k.Add(g, a)
+	return g.Address, a.Address
+}
+
+// AddGPUWithCompanions adds a GPU with audio, USB and UCSI functions, each in a
+// group of its own.
+func (k *Kernel) AddGPUWithCompanions(bus uint8) (gpu pci.Address, companions []pci.Address) {
+	k.AddRootPort(bus)
+	g, audio := GPU(at(bus, 0, 0)), Audio(at(bus, 0, 1))
+	g.ResetMethods = []string{"flr"}
+	usb, ucsi := Audio(at(bus, 0, 2)), Audio(at(bus, 0, 3))
+	usb.Device, usb.Class, usb.Driver = 0x1ad8, pci.ClassUSB<<8|0x30, "xhci_hcd"
+	ucsi.Device, ucsi.Class, ucsi.Driver = 0x1ad9, pci.ClassSerialOther<<8, "nvidia-gpu"
+	k.Add(g, audio, usb, ucsi)
+	return g.Address, []pci.Address{audio.Address, usb.Address, ucsi.Address}
+}
+
+// AddNIC adds a PF with some VFs, which are on the driver igbvf and each in a
+// group of its own.
+func (k *Kernel) AddNIC(bus uint8, vfs int) (pf pci.Address, all []pci.Address) {
+	k.AddRootPort(bus)
+	k.addIgbvf()
+	nic := NIC(at(bus, 0, 0))
+	nic.SRIOV.VFs = vfs
+	k.Add(nic)
+	return nic.Address, k.VFs(nic.Address)
+}
+
+// addIgbvf registers the driver of the VFs, once.
+func (k *Kernel) addIgbvf() {
+	k.mu.Lock()
+	known := k.driverByName("igbvf") != nil
+	k.mu.Unlock()
+	if !known {
+		k.AddDriver("igbvf", Driver{IDs: []Match{MatchID(0x8086, 0x10ca)}})
+	}
+}
+
+// VFs returns the enabled VFs of a PF by index.
+func (k *Kernel) VFs(pf pci.Address) []pci.Address {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.functions[pf]
+	if f == nil {
+		return nil
+	}
+	all := make([]pci.Address, 0, len(f.vfs))
+	for _, vf := range f.vfs {
+		all = append(all, vf.Address)
+	}
+	return all
+}
+
+// AddNVMe adds an NVMe controller alone in its group.
+func (k *Kernel) AddNVMe(bus uint8) pci.Address {
+	k.AddRootPort(bus)
+	nvme := at(bus, 0, 0)
+	k.Add(NVMe(nvme))
+	return nvme
+}
+
+// AddBehindBridge adds a GPU on a conventional bus behind a PCIe-to-PCI bridge
+// in its group. With the bridge on shpchp the group is not viable, whatever is
+// done with the GPU.
+func (k *Kernel) AddBehindBridge(bus uint8, group int) (gpu, bridge pci.Address) {
+	k.AddRootPort(bus)
+	bridge = at(bus, 0, 0)
+	k.AddPort(Port{
+		Address: bridge, Secondary: bus + 1, Type: pci.PCIeToPCI, NoACS: true,
+		Driver: "shpchp", Group: group,
+	})
+	g := GPU(at(bus+1, 1, 0))
+	g.Group, g.Link, g.ResetMethods = group, nil, []string{"bus"}
+	g.Capabilities = pci.Capabilities{Power: &pci.Power{}, MSI: true}
+	k.Add(g)
+	return g.Address, bridge
+}
+
+// AddWithBusyMate adds a GPU whose group has an NVMe controller with a mounted
+// file system.
+func (k *Kernel) AddWithBusyMate(bus uint8, group int) (gpu, mate pci.Address) {
+	k.AddRootPort(bus)
+	g, n := GPU(at(bus, 0, 0)), NVMe(at(bus, 1, 0))
+	g.Group, n.Group = group, group
+	k.Add(g, n)
+	k.AddMount(k.disk(n.Address)+"p1", "/var/lib/data")
+	return g.Address, n.Address
+}
+
+// disk returns the name of an NVMe controller's first namespace.
+func (k *Kernel) disk(a pci.Address) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.functions[a]
+	if f == nil || len(f.children) == 0 {
+		return ""
+	}
+	return f.children[0].name + "n1"
+}
+
+// at returns an address in domain 0.
+func at(bus, dev, fn uint8) pci.Address {
+	return pci.Address{Bus: bus, Device: dev, Function: fn}
+}

@@ -1,0 +1,208 @@
+package sysfstest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// ResetEffect is what a reset does to a function's configuration space, which
+// stands for all of the function's state.
+type ResetEffect int
+
+const (
+	// ResetWorks brings everything behind the header back to what it was when
+	// the function appeared; the kernel has saved the header and restores it.
+	ResetWorks ResetEffect = iota
+	// ResetIgnored leaves everything as it is, although the reset succeeds.
+	ResetIgnored
+	// ResetKills leaves a function that does not answer: all ones.
+	ResetKills
+)
+
+// ResetCall is one attempt at a reset.
+type ResetCall struct {
+	Address pci.Address
+	// Method is the kernel's word, or "vfio_hot_reset" for [Kernel.HotReset].
+	Method string
+	Err    error
+}
+
+// OnReset decides what resets of the function do. The hook is called with the
+// method; it may block, and it may return an errno, which is the outcome of
+// that method: after ENOTTY the kernel tries the next one.
+func (k *Kernel) OnReset(a pci.Address, hook func(method string) (ResetEffect, error)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.script.reset == nil {
+		k.script.reset = map[pci.Address]func(string) (ResetEffect, error){}
+	}
+	k.script.reset[a] = hook
+}
+
+// Resets returns all attempts at resets so far, in order.
+func (k *Kernel) Resets() []ResetCall {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.script.resets)
+}
+
+// SetConfig overwrites a part of a function's configuration space, as its
+// driver or a tenant would; a reset that works undoes it behind the header.
+func (k *Kernel) SetConfig(a pci.Address, offset int, data ...byte) {
+	k.build(func() {
+		f := k.functions[a]
+		if f == nil || offset < 0 || offset+len(data) > len(f.config) {
+			k.wrong("set configuration space of %s at %#x: there is none", a, offset)
+			return
+		}
+		copy(f.config[offset:], data)
+		k.showConfig(f)
+	})
+}
+
+// HotReset resets all functions of the set together, as
+// VFIO_DEVICE_PCI_HOT_RESET does. EPERM where one of them is not on a VFIO
+// driver, since its owner could not have agreed.
+func (k *Kernel) HotReset(_ context.Context, set []pci.Address) error {
+	k.mu.Lock()
+	functions := make([]*function, 0, len(set))
+	for _, a := range set {
+		f := k.functions[a]
+		if f == nil || f.driver == nil || !f.driver.VFIO {
+			k.mu.Unlock()
+			return unix.EPERM
+		}
+		functions = append(functions, f)
+	}
+	k.mu.Unlock()
+	var errs error
+	for _, f := range functions {
+		f.acquire()
+		errs = errors.Join(errs, k.reset(f, "vfio_hot_reset"))
+		f.release()
+	}
+	return errs
+}
+
+// storeReset is reset_store of drivers/pci/pci-sysfs.c and
+// __pci_reset_function_locked of drivers/pci/pci.c.
+func (k *Kernel) storeReset(t target, value string) error {
+	if n, ok := number(value); !ok || n != 1 {
+		return unix.EINVAL
+	}
+	k.mu.Lock()
+	methods := slices.Clone(t.function.methods)
+	k.mu.Unlock()
+	for _, method := range methods {
+		if err := k.reset(t.function, method); !errors.Is(err, unix.ENOTTY) {
+			return err
+		}
+	}
+	return unix.ENOTTY
+}
+
+// reset tries one method. Callers hold f's lock.
+func (k *Kernel) reset(f *function, method string) error {
+	k.mu.Lock()
+	hook := k.script.reset[f.Address]
+	k.mu.Unlock()
+	var effect ResetEffect
+	var err error
+	if hook != nil {
+		effect, err = hook(method)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil && f.gone {
+		err = unix.ENODEV
+	}
+	k.script.resets = append(k.script.resets, ResetCall{f.Address, method, err})
+	if err != nil {
+		return err
+	}
+	k.affect(f, effect)
+	return k.err
+}
+
+// affect does to f what a reset has done. Callers hold mu.
+func (k *Kernel) affect(f *function, effect ResetEffect) {
+	switch effect {
+	case ResetIgnored:
+		return
+	case ResetKills:
+		f.config = bytes.Repeat([]byte{0xff}, len(f.config))
+	case ResetWorks:
+		clean := f.pristine()
+		if !dead(f.config) {
+			copy(clean, f.config[:headerSize])
+		}
+		f.config = clean
+	}
+	k.showConfig(f)
+}
+
+// dead reports whether a configuration space reads all ones.
+func dead(config []byte) bool {
+	return len(bytes.Trim(config, "\xff")) == 0
+}
+
+// changeConfig makes a change of f and carries over to its configuration space
+// those registers that the change makes different. Callers hold mu.
+func (k *Kernel) changeConfig(f *function, change func()) {
+	before := f.pristine()
+	change()
+	for i, b := range f.pristine() {
+		if b != before[i] {
+			f.config[i] = b
+		}
+	}
+	k.showConfig(f)
+}
+
+// showConfig writes the configuration space to the tree. Callers hold mu.
+func (k *Kernel) showConfig(f *function) {
+	k.put(path.Join(f.dir, "config"), string(f.config), readWrite)
+}
+
+// storeResetMethod is reset_method_store of drivers/pci/pci.c.
+func (k *Kernel) storeResetMethod(t target, value string) error {
+	f := t.function
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if f.gone {
+		return unix.ENODEV
+	}
+	var methods []string
+	switch word(value) {
+	case "":
+	case "default":
+		methods = f.ResetMethods
+	default:
+		methods = strings.Fields(text(value))
+	}
+	for _, m := range methods {
+		if !slices.Contains(f.ResetMethods, m) {
+			return unix.EINVAL
+		}
+	}
+	f.methods = slices.Clone(methods)
+	k.showMethods(f)
+	return k.err
+}
+
+// showMethods writes reset_method to the tree. Callers hold mu.
+func (k *Kernel) showMethods(f *function) {
+	list := strings.Join(f.methods, " ")
+	if list != "" {
+		list += "\n"
+	}
+	k.put(path.Join(f.dir, "reset_method"), list, readWrite)
+}

@@ -1,0 +1,151 @@
+package sysfstest
+
+import (
+	"fmt"
+	"path"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Root is a PCI root bus.
+type Root struct {
+	Domain uint32
+	Bus    uint8
+	// NUMA is the node that everything below reports; -1 for none.
+	NUMA int
+	// Under is the directory below sys/devices that holds the root: empty on
+	// most machines, "platform/30000000.pcie" where the host bridge is a platform
+	// device, a function's directory for Intel VMD.
+	Under string
+}
+
+// String returns the kernel's name of the root bus: "pci0000:3a".
+func (r Root) String() string { return fmt.Sprintf("pci%04x:%02x", r.Domain, r.Bus) }
+
+func (r Root) dir() string { return path.Join("sys/devices", r.Under, r.String()) }
+
+// Port is a port that leads to another bus: a root port, a port of a switch, or
+// a bridge to conventional PCI.
+type Port struct {
+	Address pci.Address
+	// Secondary is the bus behind it, Subordinate the last bus behind it (the
+	// secondary one if 0).
+	Secondary, Subordinate uint8
+	// Type is RootPort if 0.
+	Type pci.PortType
+	// ACS is the port's access control; nil for [FullACS].
+	ACS *pci.ACS
+	// NoACS leaves the capability out.
+	NoACS bool
+	// Driver is "pcieport" if empty, "-" for none.
+	Driver string
+	// Group is as in [Function].
+	Group int
+}
+
+// Switch is a PCIe switch.
+type Switch struct {
+	// Upstream is the upstream port, Secondary the bus of the downstream ports.
+	Upstream  pci.Address
+	Secondary uint8
+	// Ports are the downstream ports, on bus Secondary.
+	Ports []Port
+	// Group is the upstream port's, as in [Function].
+	Group int
+}
+
+// FullACS returns what the kernel wants of a port that keeps functions apart:
+// source validation, request and completion redirect, upstream forwarding, all
+// supported and on (drivers/iommu/iommu.c REQ_ACS_FLAGS).
+func FullACS() *pci.ACS {
+	bits := uint16(pci.ACSSourceValidation | pci.ACSRequestRedirect |
+		pci.ACSCompletionRedirect | pci.ACSUpstreamForwarding)
+	return &pci.ACS{Capability: bits, Control: bits}
+}
+
+// AddRoot adds a root bus.
+func (k *Kernel) AddRoot(r Root) {
+	k.build(func() {
+		for _, other := range k.roots {
+			if other.Domain == r.Domain && other.Bus == r.Bus {
+				k.wrong("add %s: it is there already", r)
+				return
+			}
+		}
+		k.roots = append(k.roots, r)
+		k.mkdir(r.dir())
+	})
+}
+
+// AddPort adds a port.
+func (k *Kernel) AddPort(p Port) {
+	k.Add(p.function())
+}
+
+// AddSwitch adds a switch, below the port that leads to its upstream port's bus.
+func (k *Kernel) AddSwitch(s Switch) {
+	last := s.Secondary
+	for _, p := range s.Ports {
+		last = max(last, p.Secondary, p.Subordinate)
+	}
+	k.AddPort(Port{
+		Address: s.Upstream, Secondary: s.Secondary, Subordinate: last,
+		Type: pci.UpstreamPort, NoACS: true, Group: s.Group,
+	})
+	for _, p := range s.Ports {
+		p.Type = pci.DownstreamPort
+		k.AddPort(p)
+	}
+}
+
+// function returns the port as a function: Intel ids, a bridge's class.
+func (p Port) function() Function {
+	f := Function{
+		Address: p.Address, Vendor: 0x8086, Device: 0x352a, Class: pci.ClassPCIBridge << 8,
+		Group: p.Group, Driver: p.Driver,
+		bridge: &bridge{p.Secondary, max(p.Secondary, p.Subordinate)},
+	}
+	switch p.Driver {
+	case "":
+		f.Driver = "pcieport"
+	case "-":
+		f.Driver = ""
+	}
+	if p.Type == 0 {
+		p.Type = pci.RootPort
+	}
+	f.Capabilities = pci.Capabilities{
+		Express: &pci.Express{Type: p.Type},
+		Power:   &pci.Power{NoSoftReset: true},
+		MSI:     true,
+		AER:     true,
+		ACS:     p.ACS,
+	}
+	if p.ACS == nil && !p.NoACS {
+		f.Capabilities.ACS = FullACS()
+	}
+	return f
+}
+
+// A bus is a bus of a domain.
+type bus struct {
+	domain uint32
+	number uint8
+}
+
+func busOf(a pci.Address) bus { return bus{a.Domain, a.Bus} }
+
+// above returns the directory that a function hangs in and the root it hangs
+// off: where the port leads whose secondary bus is the function's, or the root
+// itself. Callers hold mu.
+func (k *Kernel) above(a pci.Address) (dir string, root Root, ok bool) {
+	if f := k.buses[busOf(a)]; f != nil {
+		return f.dir, f.root, true
+	}
+	for _, r := range k.roots {
+		if r.Domain == a.Domain && r.Bus == a.Bus {
+			return r.dir(), r, true
+		}
+	}
+	return "", Root{}, false
+}
