@@ -1,0 +1,101 @@
+package vfio
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// ErrCannotSee says that the processes of the node are not all in sight, so
+// that nobody can say who holds a device: no privilege, or a /proc that shows
+// one container only. It never means that there is no holder.
+var ErrCannotSee = errors.New("can't see all processes of the node (needs root, CAP_SYS_PTRACE and, in a pod, hostPID)")
+
+// Holder is a process that has a device node open.
+type Holder struct {
+	PID int `json:"pid"`
+	// Comm is the kernel's short name of the process.
+	Comm string `json:"comm"`
+	// Node is the node it was asked for by: "/dev/vfio/15".
+	Node string `json:"node"`
+	// Container is the id of the process' container, empty outside of any.
+	Container string `json:"container,omitempty"`
+	// StartTime is in clock ticks since boot. With the PID it names the process
+	// for good; the PID alone may be another's tomorrow.
+	StartTime uint64 `json:"startTime"`
+}
+
+// String returns the holder as a phrase: "qemu-system-x86 (pid 4711, container
+// 3f2c..., opened /dev/vfio/15)".
+func (h Holder) String() string {
+	container := ""
+	if h.Container != "" {
+		container = ", container " + h.Container
+	}
+	return fmt.Sprintf("%s (pid %d%s, opened %s)", h.Comm, h.PID, container, h.Node)
+}
+
+// Processes finds the processes that hold device nodes. It has the methods
+// that package prepare asks for.
+type Processes struct{ FS *sysfs.FS }
+
+// Find is [Holders] on the node of p.
+func (p Processes) Find(ctx context.Context, nodes []string) ([]Holder, error) {
+	return Holders(ctx, p.FS, nodes)
+}
+
+// Claimed is [Claimed].
+func (p Processes) Claimed(ctx context.Context, f *device.Function) (node string, err error) {
+	return Claimed(ctx, p.FS, f)
+}
+
+// Wait is [Wait].
+func (p Processes) Wait(ctx context.Context, holders []Holder) error {
+	return Wait(ctx, p.FS, holders)
+}
+
+// Holders returns the processes that have any of the nodes open, containers
+// included, by PID and node. Nodes are paths as on the node: "/dev/vfio/15",
+// "/dev/dri/card0"; one that does not exist is held by nobody unless it was
+// removed while open.
+//
+// It reads /proc/*/fd. On a live node a file counts by its device number, since
+// a container may have the node under any name, and by its name otherwise. A
+// VFIO device that was passed on without its node counts where the kernel says
+// in fdinfo which one it is. A process that ends meanwhile is skipped; one
+// that can't be looked into is [ErrCannotSee].
+func Holders(ctx context.Context, fs *sysfs.FS, nodes []string) ([]Holder, error) {
+	s, err := newSearch(fs, nodes)
+	if err != nil {
+		return nil, fmt.Errorf("find holders: %w", err)
+	}
+	names, err := fs.ReadDir("proc")
+	if err != nil {
+		return nil, fmt.Errorf("find holders: %w", err)
+	}
+	var holders []Holder
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("find holders: %w", err)
+		}
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue // not a process
+		}
+		found, err := s.process(pid)
+		if err != nil {
+			return nil, fmt.Errorf("find holders: process %d: %w", pid, err)
+		}
+		holders = append(holders, found...)
+	}
+	slices.SortFunc(holders, func(a, b Holder) int {
+		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Node, b.Node))
+	})
+	return holders, nil
+}

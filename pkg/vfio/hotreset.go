@@ -1,0 +1,256 @@
+package vfio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// ErrBusy says that a process has an IOMMU group open.
+var ErrBusy = errors.New("the IOMMU group is in use")
+
+// ForeignError says that a reset was refused because it would reach functions
+// that the caller did not name.
+type ForeignError struct {
+	Set, Foreign []pci.Address
+}
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("a hot reset of %s would also reset %s", list(e.Set), list(e.Foreign))
+}
+
+func list(addrs []pci.Address) string {
+	text := make([]string, len(addrs))
+	for i, a := range addrs {
+		text[i] = a.String()
+	}
+	return strings.Join(text, ", ")
+}
+
+// HotReset resets, by a secondary bus reset of the bridge above them, the
+// functions of set: all that are behind that bridge, or the kernel refuses.
+// Each must be bound to a VFIO driver and held by nobody; their groups are held
+// for the time it takes, a second and up to a minute for a slow device, during
+// which ctx is not looked at. Functions that are beyond set are never reset:
+// that is a *[ForeignError]. A held group is [ErrBusy].
+//
+// The kernel takes the open groups as proof of ownership
+// (VFIO_DEVICE_PCI_HOT_RESET, drivers/vfio/pci/vfio_pci_core.c). It needs the
+// group interface of VFIO, not iommufd.
+func HotReset(ctx context.Context, fs *sysfs.FS, set []pci.Address) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	groups, err := groupsOf(fs, set)
+	if err != nil {
+		return fmt.Errorf("hot reset of %s: %w", list(set), err)
+	}
+	c := &container{dev: filepath.Join(fs.Path(), "dev/vfio"), groups: map[int]int{}}
+	defer c.close()
+	if err := c.reset(set, groups); err != nil {
+		return fmt.Errorf("hot reset of %s: %w", list(set), err)
+	}
+	return nil
+}
+
+// groupsOf returns the groups of the functions, in the functions' order.
+func groupsOf(fs *sysfs.FS, set []pci.Address) ([]int, error) {
+	if len(set) == 0 {
+		return nil, errors.New("there is no function to reset")
+	}
+	groups := make([]int, len(set))
+	for i, a := range set {
+		driver, err := fs.Driver(a)
+		if err != nil {
+			return nil, err
+		}
+		if !device.IsVFIO(driver) {
+			return nil, fmt.Errorf("%s is bound to %q, not to a VFIO driver", a, driver)
+		}
+		n, ok, err := fs.GroupNumber(a)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, fmt.Errorf("%s is in no IOMMU group", a)
+		}
+		groups[i] = n
+	}
+	return groups, nil
+}
+
+// container is a VFIO container with the groups that were put into it: the
+// legacy interface's notion of one user.
+type container struct {
+	dev    string // where the nodes are
+	fd     int
+	groups map[int]int // descriptors by number
+	open   []int       // all descriptors, in the order of opening
+}
+
+// reset resets the functions of set, which are in groups.
+func (c *container) reset(set []pci.Address, groups []int) error {
+	if err := c.openContainer(); err != nil {
+		return err
+	}
+	for _, n := range groups {
+		if err := c.add(n); err != nil {
+			return fmt.Errorf("IOMMU group %d: %w", n, err)
+		}
+	}
+	if _, err := ioctl(c.fd, setIOMMU, type1v2); err != nil {
+		return fmt.Errorf("set the container's IOMMU type: %w", err)
+	}
+	fd, err := c.openDevice(set[0], groups[0])
+	if err != nil {
+		return err
+	}
+	affected, err := hotResetInfo(fd)
+	if err != nil {
+		return err
+	}
+	if foreign := foreigners(affected, set); len(foreign) > 0 {
+		return &ForeignError{Set: set, Foreign: foreign}
+	}
+	if _, err := ioctlBytes(fd, hotReset, newReset(slices.Sorted(maps.Values(c.groups)))); err != nil {
+		return fmt.Errorf("reset: %w", err)
+	}
+	return nil
+}
+
+// openContainer opens the control node and checks what is behind it.
+func (c *container) openContainer() error {
+	fd, err := c.openNode("vfio")
+	if err != nil {
+		return err
+	}
+	c.fd = fd
+	version, err := ioctl(fd, getAPIVersion, 0)
+	if err != nil {
+		return fmt.Errorf("ask VFIO for its API version: %w", err)
+	}
+	if version != apiVersion {
+		return fmt.Errorf("VFIO has API version %d, want %d", version, apiVersion)
+	}
+	has, err := ioctl(fd, checkExtension, type1v2)
+	if err != nil {
+		return fmt.Errorf("ask VFIO for its IOMMU types: %w", err)
+	}
+	if has == 0 {
+		return errors.New("VFIO has no type 1 IOMMU here (is the module vfio_iommu_type1 loaded?)")
+	}
+	return nil
+}
+
+// add opens a group and puts it into the container, once.
+func (c *container) add(n int) error {
+	if _, ok := c.groups[n]; ok {
+		return nil
+	}
+	fd, err := c.openNode(filepath.Base(GroupNode(n)))
+	if err != nil {
+		return err
+	}
+	viable, err := isViable(fd)
+	if err != nil {
+		return err
+	}
+	if !viable {
+		return errors.New("it is not viable: a member is bound to a driver that is not VFIO's")
+	}
+	if err := setContainer(fd, c.fd); err != nil {
+		return fmt.Errorf("put it into a container: %w", err)
+	}
+	c.groups[n] = fd
+	return nil
+}
+
+// openDevice opens a function of a group that is in the container.
+func (c *container) openDevice(a pci.Address, group int) (int, error) {
+	name := append([]byte(a.String()), 0)
+	fd, err := ioctlBytes(c.groups[group], groupGetDevice, name)
+	if err != nil {
+		return 0, fmt.Errorf("open %s: %w", a, err)
+	}
+	c.open = append(c.open, fd)
+	return fd, nil
+}
+
+// openNode opens a node below dev/vfio.
+func (c *container) openNode(name string) (int, error) {
+	node := filepath.Join(c.dev, name)
+	fd, err := unix.Open(node, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return 0, fmt.Errorf("%w: open %s: %w", ErrBusy, node, err)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("open %s: %w", node, err)
+	}
+	c.open = append(c.open, fd)
+	return fd, nil
+}
+
+// close gives everything back, the device first: a group leaves its container
+// only when no device of it is open.
+func (c *container) close() {
+	for _, fd := range slices.Backward(c.open) {
+		_ = unix.Close(fd) // nothing was written to it
+	}
+}
+
+// hotResetInfo asks which functions a hot reset of an open device affects.
+func hotResetInfo(fd int) ([]dependent, error) {
+	info := newResetInfo(0)
+	// The first call has no room for any and learns how many there are; they
+	// may have become more by the second.
+	_, err := ioctlBytes(fd, getHotResetInfo, info)
+	for errors.Is(err, unix.ENOSPC) {
+		info = newResetInfo(resetCount(info))
+		_, err = ioctlBytes(fd, getHotResetInfo, info)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask what a hot reset affects: %w", err)
+	}
+	return dependents(info)
+}
+
+// foreigners returns the affected functions that are not in set.
+func foreigners(affected []dependent, set []pci.Address) []pci.Address {
+	var foreign []pci.Address
+	for _, d := range affected {
+		if !slices.ContainsFunc(set, d.is) {
+			foreign = append(foreign, d.address())
+		}
+	}
+	return foreign
+}
+
+// Busy reports whether a process has the group open: the kernel lets only one
+// open it. Asking opens the node for a moment if it is free, and who wants to
+// open it in that moment gets EBUSY: so ask for groups that are nobody's to
+// open. A group without a node is not busy.
+func Busy(ctx context.Context, fs *sysfs.FS, group int) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	c := &container{dev: filepath.Join(fs.Path(), "dev/vfio")}
+	defer c.close()
+	_, err := c.openNode(filepath.Base(GroupNode(group)))
+	switch {
+	case errors.Is(err, ErrBusy):
+		return true, nil
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return false, nil
+	}
+	return false, err
+}

@@ -1,0 +1,192 @@
+package vfio
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// The numbers are those that a C compiler makes of vfio.h.
+func TestRequests(t *testing.T) {
+	for name, r := range map[string]struct{ got, want uint }{
+		"VFIO_GET_API_VERSION":               {getAPIVersion, 0x3b64},
+		"VFIO_CHECK_EXTENSION":               {checkExtension, 0x3b65},
+		"VFIO_SET_IOMMU":                     {setIOMMU, 0x3b66},
+		"VFIO_GROUP_GET_STATUS":              {groupGetStatus, 0x3b67},
+		"VFIO_GROUP_SET_CONTAINER":           {groupSetContainer, 0x3b68},
+		"VFIO_GROUP_GET_DEVICE_FD":           {groupGetDevice, 0x3b6a},
+		"VFIO_DEVICE_GET_PCI_HOT_RESET_INFO": {getHotResetInfo, 0x3b70},
+		"VFIO_DEVICE_PCI_HOT_RESET":          {hotReset, 0x3b71},
+	} {
+		if r.got != r.want {
+			t.Errorf("%s is %#x, want %#x", name, r.got, r.want)
+		}
+	}
+}
+
+// native encodes the 32-bit words of a struct.
+func native(words ...uint32) []byte {
+	var b []byte
+	for _, w := range words {
+		b = binary.NativeEndian.AppendUint32(b, w)
+	}
+	return b
+}
+
+func TestResetStructs(t *testing.T) {
+	if got, want := newReset([]int{7, 9}), native(20, 0, 2, 7, 9); !bytes.Equal(got, want) {
+		t.Errorf("vfio_pci_hot_reset is %x, want %x", got, want)
+	}
+	if got, want := newReset(nil), native(12, 0, 0); !bytes.Equal(got, want) {
+		t.Errorf("without groups it is %x, want %x", got, want)
+	}
+	info := newResetInfo(2)
+	if want := native(28, 0, 0, 0, 0, 0, 0); !bytes.Equal(info, want) {
+		t.Errorf("vfio_pci_hot_reset_info is %x, want %x", info, want)
+	}
+	// The kernel fills it in: 0000:3b:00.1 of group 15 and 0002:41:1f.7 of 16.
+	info = slices.Concat(native(28, 0, 2), native(15), []byte{0, 0, 0x3b, 0x01}, native(16), binary.NativeEndian.AppendUint16(nil, 2), []byte{0x41, 0xff})
+	got, err := dependents(info)
+	want := []dependent{{group: 15, bus: 0x3b, fun: 1}, {group: 16, segment: 2, bus: 0x41, dev: 0x1f, fun: 7}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("dependents are %+v, %v; want %+v", got, err, want)
+	}
+	if got, err := dependents(native(12, 0, 3)); err == nil {
+		t.Errorf("three in no room are %+v, want an error", got)
+	}
+}
+
+func TestForeigners(t *testing.T) {
+	gpu, audio, other := pci.Address{Bus: 0x3b}, pci.Address{Bus: 0x3b, Function: 1}, pci.Address{Bus: 0x3b, Device: 1}
+	far := pci.Address{Domain: 0x10002, Bus: 0x3b}
+	affected := []dependent{{bus: 0x3b}, {bus: 0x3b, fun: 1}}
+	tests := []struct {
+		name     string
+		affected []dependent
+		set      []pci.Address
+		want     []pci.Address
+	}{
+		{"all are ours", affected, []pci.Address{audio, gpu}, nil},
+		{"and more", affected, []pci.Address{audio, gpu, other}, nil},
+		{"one is not", affected, []pci.Address{gpu}, []pci.Address{audio}},
+		{"a domain above ffff", []dependent{{segment: 2, bus: 0x3b}}, []pci.Address{far}, nil},
+		{"another domain", []dependent{{segment: 3, bus: 0x3b}}, []pci.Address{far}, []pci.Address{{Domain: 3, Bus: 0x3b}}},
+	}
+	for _, tt := range tests {
+		if diff := cmp.Diff(tt.want, foreigners(tt.affected, tt.set)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	err := error(&ForeignError{Set: []pci.Address{gpu}, Foreign: []pci.Address{audio, other}})
+	if want := "a hot reset of 0000:3b:00.0 would also reset 0000:3b:00.1, 0000:3b:01.0"; err.Error() != want {
+		t.Errorf("error %q, want %q", err, want)
+	}
+}
+
+// Before anything is opened: the functions must be there, on VFIO and in groups.
+func TestHotResetRefuses(t *testing.T) {
+	k := sysfstest.New(t)
+	gpu := k.AddGPU(0x3b)
+	fsys, err := sysfs.Open(k.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fsys.Close() }()
+	if err := HotReset(t.Context(), fsys, []pci.Address{gpu}); err == nil || !strings.Contains(err.Error(), "nvidia") {
+		t.Errorf("a GPU on its host driver: %v, want an error that names the driver", err)
+	}
+	if err := HotReset(t.Context(), fsys, []pci.Address{{Bus: 0x77}}); !errors.Is(err, sysfs.ErrNoFunction) {
+		t.Errorf("no such function: %v", err)
+	}
+	if err := HotReset(t.Context(), fsys, nil); err == nil {
+		t.Error("a reset of nothing succeeded")
+	}
+	if err := k.Write(sysfs.FunctionPath(gpu)+"/driver_override", []byte("vfio-pci")); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Write("sys/bus/pci/drivers/nvidia/unbind", []byte(gpu.String())); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Write("sys/bus/pci/drivers_probe", []byte(gpu.String())); err != nil {
+		t.Fatal(err)
+	}
+	// The nodes of a scripted kernel are files: what is asked of them fails, and
+	// the descriptors are given back.
+	before := descriptors(t)
+	if err := HotReset(t.Context(), fsys, []pci.Address{gpu}); err == nil || !strings.Contains(err.Error(), gpu.String()) {
+		t.Errorf("nodes that are files: %v, want an error with the address", err)
+	}
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors are open, %d were before", after, before)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func TestBusy(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "dev/vfio/16"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "dev/vfio/15"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fsys, err := sysfs.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fsys.Close() }()
+	for _, group := range []int{15, 17} {
+		if busy, err := Busy(t.Context(), fsys, group); err != nil || busy {
+			t.Errorf("group %d: busy %v, %v", group, busy, err)
+		}
+	}
+	if busy, err := Busy(t.Context(), fsys, 16); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory: busy %v, %v; want an error", busy, err)
+	}
+}
+
+func TestClaimed(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "dev"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "dev/nvme0n1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fsys, err := sysfs.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fsys.Close() }()
+	f := &device.Function{Children: device.Children{Block: []string{"nvme0n1", "gone"}}}
+	if node, err := Claimed(t.Context(), fsys, f); err != nil || node != "" {
+		t.Errorf("claimed: %q, %v; want none", node, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if node, err := Claimed(ctx, fsys, f); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %q, %v", node, err)
+	}
+}

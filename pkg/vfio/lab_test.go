@@ -1,0 +1,217 @@
+//go:build lab
+
+package vfio
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/test/lab/tests/node"
+	"github.com/kata-vfio/kata-vfio/test/lab/topology"
+)
+
+func address(t *testing.T, text string) pci.Address {
+	t.Helper()
+	a, err := pci.ParseAddress(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// A GPU and its audio function are behind one port: they are reset together or
+// not at all.
+func TestLabHotReset(t *testing.T) {
+	fs := openRoot(t)
+	gpu, audio := address(t, topology.GPU1), address(t, topology.GPU1Audio)
+	node.Bind(t, topology.GPU1, "vfio-pci")
+	node.Bind(t, topology.GPU1Audio, "vfio-pci")
+
+	err := HotReset(t.Context(), fs, []pci.Address{gpu})
+	var foreign *ForeignError
+	if !errors.As(err, &foreign) || !slices.Equal(foreign.Foreign, []pci.Address{audio}) {
+		t.Errorf("a reset of the GPU alone: %v, want a ForeignError with %v", err, audio)
+	}
+
+	if err := HotReset(t.Context(), fs, []pci.Address{audio, gpu}); err != nil {
+		t.Fatalf("a reset of both: %v", err)
+	}
+	for _, a := range []pci.Address{gpu, audio} {
+		if config, err := fs.ConfigSpace(a); err != nil || pci.Dead(config, false) {
+			t.Errorf("%v after the reset: %v, dead %v", a, err, pci.Dead(config, false))
+		}
+	}
+}
+
+// hold opens a function through VFIO as a VMM does.
+func hold(t *testing.T, a pci.Address) (group int, release func()) {
+	t.Helper()
+	fs := openRoot(t)
+	group, ok, err := fs.GroupNumber(a)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	c := &container{dev: "/dev/vfio", groups: map[int]int{}}
+	t.Cleanup(c.close)
+	if err := c.openContainer(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.add(group); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ioctl(c.fd, setIOMMU, type1v2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.openDevice(a, group); err != nil {
+		t.Fatal(err)
+	}
+	return group, func() {
+		c.close()
+		c.open = nil
+	}
+}
+
+func TestLabHolders(t *testing.T) {
+	fs := openRoot(t)
+	gpu := address(t, topology.GPU0)
+	node.Bind(t, topology.GPU0, "vfio-pci")
+	group, release := hold(t, gpu)
+
+	found, err := Holders(t.Context(), fs, []string{GroupNode(group)})
+	if err != nil || len(found) != 1 || found[0].PID != os.Getpid() || found[0].Node != GroupNode(group) {
+		t.Errorf("holders: %v, %v; want this process", found, err)
+	}
+	if busy, err := Busy(t.Context(), fs, group); err != nil || !busy {
+		t.Errorf("group %d is busy: %v, %v", group, busy, err)
+	}
+	if err := HotReset(t.Context(), fs, []pci.Address{gpu}); !errors.Is(err, ErrBusy) {
+		t.Errorf("a reset of what is held: %v, want ErrBusy", err)
+	}
+	release()
+	if found, err := Holders(t.Context(), fs, []string{GroupNode(group)}); err != nil || found != nil {
+		t.Errorf("holders after the release: %v, %v", found, err)
+	}
+	if busy, err := Busy(t.Context(), fs, group); err != nil || busy {
+		t.Errorf("group %d is busy after the release: %v, %v", group, busy, err)
+	}
+}
+
+// A container may have the node under any name.
+func TestLabHolderUnderAnotherName(t *testing.T) {
+	fs := openRoot(t)
+	node.Bind(t, topology.GPU0, "vfio-pci")
+	group, _, err := fs.GroupNumber(address(t, topology.GPU0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stat unix.Stat_t
+	if err := unix.Stat(GroupNode(group), &stat); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "gpu")
+	if err := unix.Mknod(other, unix.S_IFCHR|0o600, int(stat.Rdev)); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(other, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	found, err := Holders(t.Context(), fs, []string{GroupNode(group)})
+	if err != nil || len(found) != 1 || found[0].Node != GroupNode(group) {
+		t.Errorf("holders: %v, %v; want this process with the node's usual name", found, err)
+	}
+}
+
+// While an unbind waits for a holder, the kernel holds the function's device
+// lock. Some kernels show some attributes under that lock; a scan must come to
+// its end with all of them.
+func TestLabScanDuringUnbind(t *testing.T) {
+	fs := openRoot(t)
+	gpu := address(t, topology.GPU0)
+	node.Bind(t, topology.GPU0, "vfio-pci")
+	_, release := hold(t, gpu)
+
+	unbound := make(chan error, 1)
+	go func() {
+		file, err := os.OpenFile("/sys/bus/pci/drivers/vfio-pci/unbind", os.O_WRONLY, 0)
+		if err == nil {
+			_, err = file.WriteString(gpu.String())
+			_ = file.Close()
+		}
+		unbound <- err
+	}()
+	// The driver's link goes before the wait for the holder begins.
+	node.Eventually(t, "the GPU loses its driver", time.Minute, func() bool { return node.Driver(t, topology.GPU0) == "" })
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	snap, err := inventory.Scan(ctx, fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, ok := snap.Function(gpu)
+	if !ok || f.Driver != "" || !f.Locked && f.DriverOverride != "vfio-pci" {
+		t.Errorf("the GPU while it is being unbound: %+v", f)
+	}
+	select {
+	case err := <-unbound:
+		t.Fatalf("the unbind did not wait for the holder: %v", err)
+	default:
+	}
+	release()
+	if err := <-unbound; err != nil {
+		t.Errorf("unbind: %v", err)
+	}
+}
+
+// A disk that is claimed, through its partition or as a whole, is not free.
+func TestLabClaimed(t *testing.T) {
+	fs := openRoot(t)
+	snap, err := inventory.Scan(t.Context(), fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, ok := snap.Function(address(t, topology.NVMe0))
+	if !ok {
+		t.Fatalf("no %s", topology.NVMe0)
+	}
+	if node, err := Claimed(t.Context(), fs, free); err != nil || node != "" {
+		t.Errorf("%s of %v is claimed, %v; want none", node, free.Address, err)
+	}
+	claimed := 0
+	for i := range snap.Functions { // the machine's own disks are virtio
+		node, err := Claimed(t.Context(), fs, &snap.Functions[i])
+		if err != nil {
+			t.Error(err)
+		}
+		if node != "" {
+			claimed++
+		}
+	}
+	if claimed == 0 {
+		t.Error("no disk of the machine is claimed, although it runs from them")
+	}
+}
+
+func TestLabWait(t *testing.T) {
+	fs := openRoot(t)
+	h, end := sleeper(t, fs)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	done := make(chan error)
+	go func() { done <- Wait(ctx, fs, []Holder{h}) }()
+	end()
+	if err := <-done; err != nil {
+		t.Errorf("process %d has ended: %v", h.PID, err)
+	}
+}

@@ -1,0 +1,41 @@
+package vfio
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+)
+
+// GroupNode returns the path of an IOMMU group's device node, "/dev/vfio/15".
+// It exists while a VFIO driver has a function of the group.
+func GroupNode(group int) string { return "/dev/vfio/" + strconv.Itoa(group) }
+
+// noIOMMUNode is the node of a group without an IOMMU (drivers/vfio/group.c).
+func noIOMMUNode(group int) string { return "/dev/vfio/noiommu-" + strconv.Itoa(group) }
+
+// DeviceNode returns the path of a function's own VFIO node, given its name in
+// vfio-dev: "/dev/vfio/devices/vfio3".
+func DeviceNode(vfioN string) string { return "/dev/vfio/devices/" + vfioN }
+
+// Nodes returns every node below /dev through which a process can hold f:
+// those of its host driver's subsystems and those of VFIO, sorted. The group's
+// are always among them, since the group is held as a whole.
+func Nodes(f *device.Function) []string {
+	c := &f.Children
+	var nodes []string
+	for _, name := range slices.Concat(c.Nodes, c.NVMe, c.Block) {
+		nodes = append(nodes, "/dev/"+name)
+	}
+	for _, name := range c.DRM {
+		nodes = append(nodes, "/dev/dri/"+name)
+	}
+	if c.VFIO != "" {
+		nodes = append(nodes, DeviceNode(c.VFIO))
+	}
+	if f.Group != nil {
+		nodes = append(nodes, GroupNode(*f.Group), noIOMMUNode(*f.Group))
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}

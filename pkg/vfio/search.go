@@ -1,0 +1,262 @@
+package vfio
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// search looks for open files of some nodes.
+type search struct {
+	fs *sysfs.FS
+	// live is set when the root's proc is the kernel's, whose links lead to the
+	// open files themselves; in a captured tree they are mere text.
+	live bool
+	// names are the nodes that are looked for; numbers those of them that could
+	// be stat'ed, by type and device number.
+	names   map[string]bool
+	numbers map[number]string
+}
+
+// number identifies a device node: its type (S_IFCHR or S_IFBLK) and device.
+type number struct {
+	kind         uint32
+	major, minor uint32
+}
+
+func newSearch(fsys *sysfs.FS, nodes []string) (*search, error) {
+	s := &search{fs: fsys, names: map[string]bool{}, numbers: map[number]string{}}
+	for _, node := range nodes {
+		s.names[node] = true
+		n, ok, err := numberOf(fsys, node)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			s.numbers[n] = node
+		}
+	}
+	var err error
+	if s.live, err = isProc(fsys); err != nil {
+		return nil, err
+	}
+	if s.live {
+		return s, wholeNode(fsys)
+	}
+	return s, nil
+}
+
+// numberOf returns the number of a device node; false where there is no such
+// node, or only a file in its place.
+func numberOf(fsys *sysfs.FS, node string) (number, bool, error) {
+	info, err := fsys.Stat(strings.TrimPrefix(node, "/"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return number{}, false, nil
+	}
+	if err != nil {
+		return number{}, false, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.Mode()&fs.ModeDevice == 0 {
+		return number{}, false, nil
+	}
+	return number{kind: stat.Mode & unix.S_IFMT, major: unix.Major(stat.Rdev), minor: unix.Minor(stat.Rdev)}, true, nil
+}
+
+// isProc reports whether proc below the root is the kernel's.
+func isProc(fsys *sysfs.FS) (bool, error) {
+	dir, err := fsys.OpenDir("proc")
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(dir.Fd(), &stat); err != nil {
+		return false, fmt.Errorf("statfs proc: %w", err)
+	}
+	return stat.Type == unix.PROC_SUPER_MAGIC, nil
+}
+
+// initialPIDNamespace is what the link of a process in the node's own PID
+// namespace reads (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+const initialPIDNamespace = "pid:[4026531836]"
+
+// wholeNode checks that proc shows all processes of the node and not those of
+// one container.
+func wholeNode(fsys *sysfs.FS) error {
+	namespace, err := fsys.ReadLink("proc/1/ns/pid")
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCannotSee, err)
+	}
+	if namespace != initialPIDNamespace {
+		return fmt.Errorf("%w: process 1 is in PID namespace %s", ErrCannotSee, namespace)
+	}
+	return nil
+}
+
+// process returns what one process holds.
+func (s *search) process(pid int) ([]Holder, error) {
+	held, err := s.held("proc/" + strconv.Itoa(pid))
+	if err != nil {
+		return nil, seen(err)
+	}
+	if len(held) == 0 {
+		return nil, nil
+	}
+	who, err := describe(s.fs, pid)
+	if err != nil {
+		return nil, seen(err)
+	}
+	holders := make([]Holder, len(held))
+	for i, node := range held {
+		holders[i] = who
+		holders[i].Node = node
+	}
+	return holders, nil
+}
+
+// seen sorts the errors of looking into a process: nil for one that has ended,
+// ErrCannotSee for one that may not be looked into.
+func seen(err error) error {
+	switch {
+	case sysfs.Vanished(err), errors.Is(err, unix.ESRCH):
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: %w", ErrCannotSee, err)
+	}
+	return err
+}
+
+// held returns the nodes that a process has open.
+func (s *search) held(proc string) ([]string, error) {
+	dir, err := s.fs.OpenDir(proc + "/fd")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	fds, err := dir.Names()
+	if err != nil {
+		return nil, err
+	}
+	held := map[string]bool{}
+	for _, fd := range fds {
+		node, err := s.node(proc, dir, fd)
+		if err != nil {
+			return nil, err
+		}
+		if node != "" {
+			held[node] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(held)), nil
+}
+
+// node returns the node that an open file is of, empty when it is none of
+// those that are looked for.
+func (s *search) node(proc string, dir *sysfs.Dir, fd string) (string, error) {
+	if s.live {
+		if n, ok := numberOfFile(dir, fd); ok {
+			return s.byNumber(dir, fd, n)
+		}
+	}
+	target, ok, err := dir.Link(fd)
+	if !ok || err != nil {
+		return "", err // closed meanwhile
+	}
+	if target == "anon_inode:[vfio-device]" {
+		return s.byDevice(proc, fd)
+	}
+	return s.byName(target), nil
+}
+
+// byNumber finds the node with a number; by name those that could not be
+// stat'ed, which includes those that were removed while open.
+func (s *search) byNumber(dir *sysfs.Dir, fd string, n number) (string, error) {
+	if node, ok := s.numbers[n]; ok || len(s.numbers) == len(s.names) {
+		return node, nil
+	}
+	target, _, err := dir.Link(fd)
+	return s.byName(target), err
+}
+
+// byName finds the node of a link's text.
+func (s *search) byName(target string) string {
+	target = strings.TrimSuffix(target, " (deleted)")
+	if s.names[target] {
+		return target
+	}
+	return ""
+}
+
+// byDevice finds the node of an open VFIO device by the place of its function,
+// which newer kernels write to fdinfo.
+func (s *search) byDevice(proc, fd string) (string, error) {
+	text, err := s.fs.ReadString(proc + "/fdinfo/" + fd)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(text) {
+		place, ok := strings.CutPrefix(line, "vfio-device-syspath:")
+		if !ok {
+			continue
+		}
+		addr, err := pci.ParseAddress(path.Base(strings.TrimSpace(place)))
+		if err != nil {
+			return "", nil // not a PCI device
+		}
+		return s.byFunction(addr)
+	}
+	return "", nil
+}
+
+// byFunction finds the node among those that lead to a function by VFIO.
+func (s *search) byFunction(addr pci.Address) (string, error) {
+	group, ok, err := s.fs.GroupNumber(addr)
+	if errors.Is(err, sysfs.ErrNoFunction) || err == nil && !ok {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, node := range []string{GroupNode(group), noIOMMUNode(group)} {
+		if s.names[node] {
+			return node, nil
+		}
+	}
+	names, err := s.fs.ReadDir(sysfs.FunctionPath(addr) + "/vfio-dev")
+	for _, name := range names {
+		if s.names[DeviceNode(name)] {
+			return DeviceNode(name), nil
+		}
+	}
+	if sysfs.Vanished(err) {
+		err = nil
+	}
+	return "", err
+}
+
+// numberOfFile returns the number of the device that an open file is of, false
+// for any other file. It asks for cached attributes only: an open file on a
+// network file system that hangs must not hang the search.
+func numberOfFile(dir *sysfs.Dir, fd string) (number, bool) {
+	var stat unix.Statx_t
+	if unix.Statx(dir.Fd(), fd, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat) != nil {
+		return number{}, false
+	}
+	kind := uint32(stat.Mode) & unix.S_IFMT
+	if kind != unix.S_IFCHR && kind != unix.S_IFBLK {
+		return number{}, false
+	}
+	return number{kind: kind, major: stat.Rdev_major, minor: stat.Rdev_minor}, true
+}
