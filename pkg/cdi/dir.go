@@ -1,0 +1,107 @@
+package cdi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+)
+
+// Dir is the directory of CDI specs that the runtimes read. Only our own
+// files in it are touched.
+type Dir struct{ path string }
+
+// prefix begins the names of our files; the claim's UID follows.
+const prefix = "kata-vfio.dev-vfio_"
+
+// Open returns the directory at path, which is made if it is missing.
+func Open(path string) (*Dir, error) {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("open CDI directory: %w", err)
+	}
+	return &Dir{path: path}, nil
+}
+
+// File returns the path of a claim's spec file.
+func (d *Dir) File(claimUID string) string {
+	return filepath.Join(d.path, prefix+claimUID+".json")
+}
+
+// Write puts the claim's spec in place atomically and durably, over an older
+// one. A reader sees the old file or the new one.
+func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
+	data, err := json.MarshalIndent(spec, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode CDI spec of claim %s: %w", claimUID, err)
+	}
+	err = renameio.WriteFile(d.File(claimUID), append(data, '\n'), 0o644, renameio.WithTempDir(d.path))
+	if err != nil {
+		return fmt.Errorf("write CDI spec %s: %w", d.File(claimUID), err)
+	}
+	return d.sync()
+}
+
+// Read returns the claim's spec; its error matches fs.ErrNotExist when there
+// is none.
+func (d *Dir) Read(claimUID string) (*specs.Spec, error) {
+	data, err := os.ReadFile(d.File(claimUID))
+	if err != nil {
+		return nil, fmt.Errorf("read CDI spec: %w", err)
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return nil, fmt.Errorf("read CDI spec %s: %w", d.File(claimUID), err)
+	}
+	return &spec, nil
+}
+
+// Remove takes the claim's spec away, with what cut-off writes of it have left.
+// A missing file is no error.
+func (d *Dir) Remove(claimUID string) error {
+	leftovers, err := filepath.Glob(filepath.Join(d.path, "."+prefix+claimUID+".json*"))
+	if err != nil {
+		return fmt.Errorf("remove CDI spec: %w", err)
+	}
+	for _, path := range append(leftovers, d.File(claimUID)) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove CDI spec: %w", err)
+		}
+	}
+	return d.sync()
+}
+
+// Claims returns the UIDs that have a spec file of ours, or what a cut-off
+// write of one has left, sorted.
+func (d *Dir) Claims() ([]string, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("list CDI directory: %w", err)
+	}
+	var uids []string
+	for _, e := range entries {
+		name, leftover := strings.CutPrefix(e.Name(), ".")
+		uid, ours := strings.CutPrefix(name, prefix)
+		uid, rest, spec := strings.Cut(uid, ".json")
+		if ours && spec && (leftover || rest == "") {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids), nil
+}
+
+// sync makes the directory's entries durable.
+func (d *Dir) sync() error {
+	dir, err := os.Open(d.path)
+	if err != nil {
+		return fmt.Errorf("sync CDI directory: %w", err)
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -1,0 +1,64 @@
+// Package cdi turns a prepared claim into a Container Device Interface spec,
+// one file per claim, in the narrow shape that Kata's runtimes accept: each
+// device carries its VFIO nodes with real device numbers and nothing else.
+package cdi
+
+import (
+	"fmt"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+const (
+	// Kind is the CDI vendor and class of all our devices.
+	Kind = "kata-vfio.dev/vfio"
+	// SpecVersion is what the specs say of themselves. Kata's Go runtime reads
+	// up to 0.6.0 (its CDI library), and device names that begin with a digit, as
+	// a claim UID may, need 0.5.0 (CDI SPEC.md, "Released versions").
+	SpecVersion = "0.5.0"
+)
+
+// Node is a character device of the host.
+type Node struct {
+	// Path is the node's path, the same on the host and in the container: Kata
+	// tells VFIO devices by it.
+	Path         string
+	Major, Minor int64
+}
+
+// DeviceName is the unqualified CDI name of a claim's device.
+func DeviceName(claimUID, device string) string { return claimUID + "-" + device }
+
+// QualifiedName is the CDI name that the kubelet hands to the runtime:
+// "kata-vfio.dev/vfio=<claim UID>-<device>".
+func QualifiedName(claimUID, device string) string {
+	return Kind + "=" + DeviceName(claimUID, device)
+}
+
+// Spec returns the spec of a claim. nodes holds the nodes of each device, by
+// its index in the plan; a device without nodes is an error, since CDI knows
+// no empty device.
+func Spec(p *plan.Plan, nodes [][]Node) (*specs.Spec, error) {
+	spec := &specs.Spec{Version: SpecVersion, Kind: Kind}
+	for i := range p.Devices {
+		d := &p.Devices[i]
+		if i >= len(nodes) || len(nodes[i]) == 0 {
+			return nil, fmt.Errorf("CDI spec of claim %s: device %s has no VFIO node", p.Claim, d.Name)
+		}
+		spec.Devices = append(spec.Devices, specs.Device{
+			Name:           DeviceName(p.Claim.UID, d.Name),
+			ContainerEdits: specs.ContainerEdits{DeviceNodes: deviceNodes(nodes[i])},
+		})
+	}
+	return spec, nil
+}
+
+func deviceNodes(nodes []Node) []*specs.DeviceNode {
+	list := make([]*specs.DeviceNode, len(nodes))
+	for i, n := range nodes {
+		list[i] = &specs.DeviceNode{Path: n.Path, Type: "c", Major: n.Major, Minor: n.Minor, Permissions: "rw"}
+	}
+	return list
+}
