@@ -1,0 +1,72 @@
+package journal
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Version is the format that this code writes, and the newest that it reads.
+const Version = 1
+
+// ErrDamaged says that a record's bytes are not what was written.
+var ErrDamaged = errors.New("record is damaged")
+
+// ErrNewer says that a record was written by a newer version of kata-vfio.
+var ErrNewer = errors.New("record is of a newer version")
+
+// envelope is the file's outer form. The checksum covers the record's bytes
+// in compact form, so that reformatting by hand is harmless and any other
+// change is found.
+type envelope struct {
+	Version int             `json:"version"`
+	SHA256  string          `json:"sha256"`
+	Record  json.RawMessage `json:"record"`
+}
+
+// Encode returns the file content of a record.
+func Encode(r *Record) ([]byte, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode record %s: %w", r.ID(), err)
+	}
+	data, err := json.MarshalIndent(envelope{Version: Version, SHA256: checksum(body), Record: body}, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode record %s: %w", r.ID(), err)
+	}
+	return append(data, '\n'), nil
+}
+
+// Decode reads a record back. Its errors match [ErrDamaged] or [ErrNewer].
+func Decode(data []byte) (*Record, error) {
+	var env envelope
+	if err := json.Unmarshal(data, &env); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if env.Version > Version {
+		return nil, fmt.Errorf("%w: it has version %d, this plugin reads up to %d", ErrNewer, env.Version, Version)
+	}
+	if env.Version < 1 {
+		return nil, fmt.Errorf("%w: it has version %d", ErrDamaged, env.Version)
+	}
+	var body bytes.Buffer
+	if err := json.Compact(&body, env.Record); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if checksum(body.Bytes()) != env.SHA256 {
+		return nil, fmt.Errorf("%w: its checksum does not match", ErrDamaged)
+	}
+	var r Record
+	if err := json.Unmarshal(body.Bytes(), &r); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return &r, nil
+}
+
+func checksum(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,128 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+)
+
+// instances returns two users of one lock directory, as two plugin processes
+// are: flock belongs to the open file, so that one process will do.
+func instances(t *testing.T) (a, b *journal.Locks) {
+	t.Helper()
+	dir := t.TempDir()
+	a, err := journal.NewLocks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err = journal.NewLocks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, b
+}
+
+func group(name string) journal.Lock  { return journal.Lock{Name: name} }
+func shared(name string) journal.Lock { return journal.Lock{Name: name, Shared: true} }
+
+func TestLocksExclude(t *testing.T) {
+	tests := map[string]struct {
+		first, second []journal.Lock
+		excludes      bool
+	}{
+		"same":                {[]journal.Lock{group("g1")}, []journal.Lock{group("g1")}, true},
+		"different":           {[]journal.Lock{group("g1")}, []journal.Lock{group("g2")}, false},
+		"overlapping":         {[]journal.Lock{group("g1"), group("g2")}, []journal.Lock{group("g3"), group("g2")}, true},
+		"shared":              {[]journal.Lock{shared("pf")}, []journal.Lock{shared("pf")}, false},
+		"shared, then alone":  {[]journal.Lock{shared("pf")}, []journal.Lock{group("pf")}, true},
+		"alone, then shared":  {[]journal.Lock{group("pf")}, []journal.Lock{shared("pf")}, true},
+		"alone wins the name": {[]journal.Lock{shared("pf"), group("pf")}, []journal.Lock{shared("pf")}, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			a, b := instances(t)
+			release, err := a.Acquire(t.Context(), tt.first...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+			defer cancel()
+			again, err := b.Acquire(ctx, tt.second...)
+			if got := err != nil; got != tt.excludes {
+				t.Fatalf("second Acquire = %v; want excluded: %t", err, tt.excludes)
+			}
+			if tt.excludes && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("second Acquire = %v; want the context's error in it", err)
+			}
+			release()
+			if again != nil {
+				again()
+			}
+			again, err = b.Acquire(t.Context(), tt.second...)
+			if err != nil {
+				t.Fatalf("Acquire after release: %v", err)
+			}
+			again()
+		})
+	}
+}
+
+// TestAbandonedLockIsLetGo checks that a waiter that gave up does not take
+// the lock later and keep it.
+func TestAbandonedLockIsLetGo(t *testing.T) {
+	a, b := instances(t)
+	release, err := a.Acquire(t.Context(), group("g"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	gaveUp := make(chan error)
+	go func() {
+		_, err := b.Acquire(ctx, group("g"))
+		gaveUp <- err
+	}()
+	cancel()
+	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
+		t.Fatalf("Acquire = %v; want it cancelled", err)
+	}
+	release()
+	again, err := a.Acquire(t.Context(), group("g"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}
+
+// TestCrossedLocksDoNotDeadlock takes two locks in opposite orders from many
+// goroutines and checks that never two are inside.
+func TestCrossedLocksDoNotDeadlock(t *testing.T) {
+	a, b := instances(t)
+	var inside atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 20 {
+		locks := []journal.Lock{group("g1"), group("g2")}
+		who := a
+		if i%2 == 1 {
+			locks[0], locks[1], who = locks[1], locks[0], b
+		}
+		wg.Go(func() {
+			release, err := who.Acquire(t.Context(), locks...)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if n := inside.Add(1); n != 1 {
+				t.Errorf("%d are inside", n)
+			}
+			inside.Add(-1)
+			release()
+			release() // twice is as good as once
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,233 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/google/renameio/v2"
+)
+
+// Store is the directory of records. Its methods may be called from several
+// goroutines and several processes; who changes one claim's record must hold
+// that claim's lock.
+type Store struct {
+	dir string
+
+	mu    sync.Mutex // guards cache
+	cache map[string]cached
+}
+
+// cached is a decoded file together with what tells it from its successors: a
+// replaced file has another inode.
+type cached struct {
+	info   fs.FileInfo
+	record *Record
+	err    error
+}
+
+// FileError says which record file could not be used, and why. It matches
+// [ErrDamaged] and [ErrNewer] where these are the cause.
+type FileError struct {
+	Path string
+	Err  error
+}
+
+func (e *FileError) Error() string {
+	switch {
+	case errors.Is(e.Err, ErrNewer):
+		return fmt.Sprintf("%s: %v; run the plugin version that wrote it, or unprepare its claim there first", e.Path, e.Err)
+	case errors.Is(e.Err, ErrDamaged):
+		return fmt.Sprintf("%s: %v; put it back from a backup, or move it away once no VM uses its devices and their drivers are restored", e.Path, e.Err)
+	}
+	if errors.Is(e.Err, syscall.ENOSPC) || errors.Is(e.Err, syscall.EDQUOT) {
+		return fmt.Sprintf("%s: %v; free space there, nothing goes on without its record", e.Path, e.Err)
+	}
+	return fmt.Sprintf("%s: %v", e.Path, e.Err)
+}
+
+func (e *FileError) Unwrap() error { return e.Err }
+
+// Open returns the store in dir, which is made if it is missing (mode 0700).
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	return &Store{dir: dir, cache: map[string]cached{}}, nil
+}
+
+// OpenReadOnly returns the store in dir without making it: for readers, who
+// find a missing directory empty.
+func OpenReadOnly(dir string) *Store {
+	return &Store{dir: dir, cache: map[string]cached{}}
+}
+
+// Save writes the record durably: when it returns nil, the record survives
+// a power failure. After an error the former record is still in place.
+func (s *Store) Save(r *Record) error {
+	path, err := s.path(r.ID())
+	if err != nil {
+		return err
+	}
+	data, err := Encode(r)
+	if err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(s.dir)); err != nil {
+		return &FileError{Path: path, Err: fmt.Errorf("write record: %w", err)}
+	}
+	return s.sync()
+}
+
+// Delete removes the record durably, with what cut-off writes of it have left.
+// A missing record is no error.
+func (s *Store) Delete(id string) error {
+	path, err := s.path(id)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &FileError{Path: path, Err: fmt.Errorf("remove record: %w", err)}
+	}
+	if err := s.sweep(id); err != nil {
+		return err
+	}
+	return s.sync()
+}
+
+// Load returns the record, nil when there is none, or a [FileError].
+func (s *Store) Load(id string) (*Record, error) {
+	path, err := s.path(id)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return r, err
+}
+
+// List returns all readable records by ID, and a [FileError] for each that is
+// not. Records are shared with later callers: don't change them.
+func (s *Store) List() ([]*Record, []error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, []error{&FileError{Path: s.dir, Err: fmt.Errorf("list journal: %w", err)}}
+	}
+	var records []*Record
+	var errs []error
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".json") || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		r, err := s.read(filepath.Join(s.dir, e.Name()))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed since ReadDir
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			records = append(records, r)
+		}
+	}
+	return records, errs
+}
+
+// Leftovers returns the IDs of records whose writing a crash cut off before
+// it took effect. Their temporary files are removed by [Store.Delete], for
+// which the claim's lock is held: another instance may just be writing.
+func (s *Store) Leftovers() ([]string, error) {
+	names, err := filepath.Glob(filepath.Join(s.dir, ".*.json*"))
+	if err != nil {
+		return nil, fmt.Errorf("list journal: %w", err)
+	}
+	var ids []string
+	for _, name := range names {
+		id, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), "."), ".json")
+		if idPattern.MatchString(id) {
+			ids = append(ids, id)
+		}
+	}
+	return slices.Compact(ids), nil
+}
+
+// sweep removes the temporary files of a record's writes.
+func (s *Store) sweep(id string) error {
+	names, err := filepath.Glob(filepath.Join(s.dir, "."+id+".json*"))
+	if err != nil {
+		return fmt.Errorf("sweep journal: %w", err)
+	}
+	var errs []error
+	for _, name := range names {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("sweep journal: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// read returns the record in path, decoding it only when the file is not the
+// one seen last.
+func (s *Store) read(path string) (*Record, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, &FileError{Path: path, Err: err}
+	}
+	s.mu.Lock()
+	c, ok := s.cache[path]
+	s.mu.Unlock()
+	if ok && os.SameFile(c.info, info) && c.info.ModTime().Equal(info.ModTime()) && c.info.Size() == info.Size() {
+		return c.record, c.err
+	}
+	c = s.decode(path, info)
+	s.mu.Lock()
+	s.cache[path] = c
+	s.mu.Unlock()
+	return c.record, c.err
+}
+
+func (s *Store) decode(path string, info fs.FileInfo) cached {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return cached{info: info, err: &FileError{Path: path, Err: err}}
+	}
+	r, err := Decode(data)
+	if err != nil {
+		return cached{info: info, err: &FileError{Path: path, Err: err}}
+	}
+	if want := filepath.Base(path); r.ID()+".json" != want {
+		err := fmt.Errorf("%w: it holds claim %s under the name of another", ErrDamaged, r.ID())
+		return cached{info: info, err: &FileError{Path: path, Err: err}}
+	}
+	return cached{info: info, record: r}
+}
+
+// idPattern admits claim UIDs and nothing that could leave the directory.
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,200}$`)
+
+func (s *Store) path(id string) (string, error) {
+	if !idPattern.MatchString(id) {
+		return "", fmt.Errorf("claim UID %q: want letters, digits, '.', '_' and '-'", id)
+	}
+	return filepath.Join(s.dir, id+".json"), nil
+}
+
+// sync makes the directory's entries durable, which the rename alone does not.
+func (s *Store) sync() error {
+	d, err := os.Open(s.dir)
+	if err != nil {
+		return fmt.Errorf("sync journal: %w", err)
+	}
+	err = d.Sync()
+	return errors.Join(err, d.Close())
+}
