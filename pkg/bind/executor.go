@@ -1,0 +1,180 @@
+// Package bind carries out the steps of a plan and looks after each one
+// whether the kernel did it. It is the only user of sysfs/control: what it
+// reports as done was seen in sysfs.
+package bind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Kernel changes the binding of functions. [control.Control] is the real one.
+type Kernel interface {
+	SetDriverOverride(ctx context.Context, a pci.Address, driver string) error
+	Unbind(ctx context.Context, a pci.Address, driver string) error
+	Probe(ctx context.Context, a pci.Address) error
+	Reset(ctx context.Context, a pci.Address, method string) error
+	// Settle waits until no write for a is in the kernel any more.
+	Settle(ctx context.Context, a pci.Address) error
+}
+
+// Modules loads kernel modules. Loading one that is loaded is no error.
+type Modules interface {
+	Load(ctx context.Context, module string) error
+}
+
+// Executor carries out steps on one node. It may be used from several
+// goroutines for different functions; who works on a function holds the lock
+// of its group.
+type Executor struct {
+	fs       *sysfs.FS
+	kernel   Kernel
+	modules  Modules
+	hotReset func(ctx context.Context, set []pci.Address) error
+}
+
+// New returns an executor that looks through fs and acts through the others.
+// hotReset resets all functions below one bridge (vfio.HotReset).
+func New(fs *sysfs.FS, kernel Kernel, modules Modules, hotReset func(context.Context, []pci.Address) error) *Executor {
+	return &Executor{fs: fs, kernel: kernel, modules: modules, hotReset: hotReset}
+}
+
+// StepError says which step was not done, and why.
+type StepError struct {
+	Step plan.Step
+	Err  error
+}
+
+func (e *StepError) Error() string { return e.Step.String() + ": " + e.Err.Error() }
+func (e *StepError) Unwrap() error { return e.Err }
+
+// ErrNoMatch says that a probe found no driver for the function.
+var ErrNoMatch = errors.New("no driver took it: is the module loaded and does it support this device?")
+
+// TakenError says that another driver has the function than the step left
+// it with: udev or a late module load took it.
+type TakenError struct{ Driver string }
+
+func (e *TakenError) Error() string {
+	return "driver " + e.Driver + " has it now: keep it away (blacklist it, or stop what loads it) and try again"
+}
+
+// Do carries out one step of binding and verifies it against sysfs. A step
+// that is already done is left alone, so that Do may be repeated after any
+// crash. Its errors are [StepError]s.
+func (e *Executor) Do(ctx context.Context, s plan.Step) error {
+	var err error
+	switch s.Operation {
+	case plan.Load:
+		err = e.load(ctx, s.Value)
+	case plan.Unbind:
+		err = e.unbind(ctx, s)
+	case plan.Override:
+		err = e.override(ctx, s)
+	case plan.Probe:
+		err = e.probe(ctx, s)
+	default:
+		err = fmt.Errorf("%q is no operation of binding", s.Operation)
+	}
+	if err != nil {
+		return &StepError{Step: s, Err: err}
+	}
+	return nil
+}
+
+// Binding returns how the kernel binds the function now, once no earlier write
+// can change it any more. Its error matches [sysfs.ErrNoFunction] when the
+// function is gone, and is a [control.StuckError] when a write hangs.
+func (e *Executor) Binding(ctx context.Context, a pci.Address) (plan.Binding, error) {
+	if err := e.kernel.Settle(ctx, a); err != nil {
+		return plan.Binding{}, err
+	}
+	driver, err := e.fs.Driver(a)
+	if err != nil {
+		return plan.Binding{}, err
+	}
+	override, err := e.fs.DriverOverride(a)
+	if err != nil {
+		return plan.Binding{}, err
+	}
+	return plan.Binding{Driver: driver, Override: override}, nil
+}
+
+// load loads a module and checks that its driver is registered. Of a modalias
+// nobody knows what drivers it brings; the probe after it will tell.
+func (e *Executor) load(ctx context.Context, module string) error {
+	if err := e.modules.Load(ctx, module); err != nil || strings.HasPrefix(module, "pci:") {
+		return err
+	}
+	drivers, err := e.fs.ReadDir("sys/bus/pci/drivers")
+	if err != nil {
+		return err
+	}
+	if !registered(drivers, module) {
+		return fmt.Errorf("the module is loaded, but registered no PCI driver of its name")
+	}
+	return nil
+}
+
+// unbind takes the function from the driver that the step names.
+func (e *Executor) unbind(ctx context.Context, s plan.Step) error {
+	driver, err := e.fs.Driver(s.Address)
+	if err != nil || driver == "" {
+		return err
+	}
+	if driver != s.DriverBefore {
+		return &TakenError{Driver: driver}
+	}
+	if err := e.kernel.Unbind(ctx, s.Address, driver); err != nil {
+		return err
+	}
+	return e.expectDriver(s.Address, "")
+}
+
+// override sets driver_override and reads it back.
+func (e *Executor) override(ctx context.Context, s plan.Step) error {
+	if err := e.kernel.SetDriverOverride(ctx, s.Address, s.Value); err != nil {
+		return err
+	}
+	got, err := e.fs.DriverOverride(s.Address)
+	if err != nil {
+		return err
+	}
+	if got != s.Value {
+		return fmt.Errorf("driver_override reads %q after %q was written", got, s.Value)
+	}
+	return nil
+}
+
+// probe asks for a driver and checks that the right one came.
+func (e *Executor) probe(ctx context.Context, s plan.Step) error {
+	driver, err := e.fs.Driver(s.Address)
+	if err != nil || driver == s.DriverAfter {
+		return err
+	}
+	if err := e.kernel.Probe(ctx, s.Address); err != nil {
+		return err
+	}
+	return e.expectDriver(s.Address, s.DriverAfter)
+}
+
+// expectDriver checks which driver the function has.
+func (e *Executor) expectDriver(a pci.Address, want string) error {
+	got, err := e.fs.Driver(a)
+	switch {
+	case err != nil:
+		return err
+	case got == want:
+		return nil
+	case got == "":
+		return ErrNoMatch
+	default:
+		return &TakenError{Driver: got}
+	}
+}
