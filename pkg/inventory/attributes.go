@@ -1,0 +1,191 @@
+package inventory
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+	"unique"
+
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// attributes reads the attributes of one directory and keeps the first error,
+// so that a reader of thirty of them asks once at the end. After an error, and
+// where the directory itself is absent, everything reads as absent.
+type attributes struct {
+	dir    *sysfs.Dir // nil when absent
+	err    error
+	parent *attributes // gets the error on close; nil at the top
+}
+
+// sub returns the attributes of a directory in a; close them.
+func (a *attributes) sub(name string) *attributes {
+	sub := &attributes{parent: a}
+	if a.usable() {
+		sub.dir, _, a.err = a.dir.Sub(name)
+	}
+	return sub
+}
+
+// close closes a directory that sub opened and hands its error on.
+func (a *attributes) close() {
+	if a.dir != nil {
+		a.dir.Close()
+	}
+	if a.parent.err == nil {
+		a.parent.err = a.err
+	}
+}
+
+func (a *attributes) usable() bool { return a.dir != nil && a.err == nil }
+
+// text returns an attribute without the space around it; false when absent.
+func (a *attributes) text(name string) (string, bool) {
+	if !a.usable() {
+		return "", false
+	}
+	text, ok, err := a.dir.Text(name)
+	a.err = err
+	return text, ok
+}
+
+// head returns the first n bytes of an attribute; false when absent.
+func (a *attributes) head(name string, n int) ([]byte, bool) {
+	if !a.usable() {
+		return nil, false
+	}
+	data, ok, err := a.dir.Head(name, n)
+	a.err = err
+	return data, ok
+}
+
+// word returns an attribute of which a node has few different values, so that
+// they share memory; empty when absent.
+func (a *attributes) word(name string) string {
+	text, _ := a.text(name)
+	return unique.Make(text).Value()
+}
+
+// bytes returns an attribute's content until the next read; false when absent.
+func (a *attributes) bytes(name string) ([]byte, bool) {
+	if !a.usable() {
+		return nil, false
+	}
+	data, ok, err := a.dir.Bytes(name)
+	a.err = err
+	return data, ok
+}
+
+// answered returns an attribute that asks the device's registers: the kernel
+// answers EINVAL where the device does not answer, which reads as absent.
+func (a *attributes) answered(name string) string {
+	if !a.usable() {
+		return ""
+	}
+	text, _, err := a.dir.Text(name)
+	if !errors.Is(err, syscall.EINVAL) {
+		a.err = err
+	}
+	return text
+}
+
+// required returns a number that every function has.
+func (a *attributes) required(name string, bits int) uint64 {
+	n, ok := a.number(name, bits)
+	if !ok {
+		a.fail(name, fs.ErrNotExist)
+	}
+	return n
+}
+
+// hex returns a number that sysfs prints as "0x10de", 0 when absent.
+func (a *attributes) hex(name string, bits int) uint64 {
+	n, _ := a.number(name, bits)
+	return n
+}
+
+func (a *attributes) number(name string, bits int) (uint64, bool) {
+	text, ok := a.text(name)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(text, 0, bits)
+	if err != nil {
+		a.fail(name, err)
+		return 0, false
+	}
+	return n, true
+}
+
+// integer returns a decimal number, which may be negative; false when absent.
+func (a *attributes) integer(name string) (int, bool) {
+	text, ok := a.text(name)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		a.fail(name, err)
+		return 0, false
+	}
+	return n, true
+}
+
+// on reports whether a switch reads 1, Y or y; false when it is absent.
+func (a *attributes) on(name string) bool {
+	text, _ := a.text(name)
+	return isOn(text)
+}
+
+// isOn reads the kernel's boolean parameters and attributes.
+func isOn(text string) bool { return text == "1" || text == "Y" || text == "y" }
+
+// link returns the last element of a link's target; empty when absent.
+func (a *attributes) link(name string) string {
+	if !a.usable() {
+		return ""
+	}
+	target, ok, err := a.dir.Link(name)
+	a.err = err
+	if !ok {
+		return ""
+	}
+	return unique.Make(path.Base(target)).Value()
+}
+
+// list returns the names in a directory; false when absent.
+func (a *attributes) list(name string) ([]string, bool) {
+	if !a.usable() {
+		return nil, false
+	}
+	names, ok, err := a.dir.List(name)
+	a.err = err
+	return names, ok
+}
+
+// names lists the directory itself; nil when absent.
+func (a *attributes) names() []string {
+	if !a.usable() {
+		return nil
+	}
+	names, err := a.dir.Names()
+	a.err = err
+	return names
+}
+
+// fail records that an attribute was read but makes no sense.
+func (a *attributes) fail(name string, err error) {
+	if a.err == nil {
+		a.err = fmt.Errorf("read %s/%s: %w", a.dir.Path(), name, err)
+	}
+}
+
+// words splits an attribute into its words.
+func (a *attributes) words(name string) []string {
+	text, _ := a.text(name)
+	return strings.Fields(text)
+}

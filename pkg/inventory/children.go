@@ -1,0 +1,147 @@
+package inventory
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// readChildren reads what the kernel's subsystems made of the function right
+// below its directory. What hangs on it more deeply is found from the other
+// side; see scan.adopt.
+func readChildren(f *device.Function, a *attributes) {
+	c := &f.Children
+	readNet(f, a)
+	c.RDMA, _ = a.list("infiniband")
+	c.DRM = readDRM(a)
+	c.NVMe, _ = a.list("nvme")
+	for _, controller := range c.NVMe {
+		c.Block = append(c.Block, namespaces(a, controller)...)
+	}
+	c.VFIO = readVFIO(a)
+	if strings.HasPrefix(f.Driver, "virtio") {
+		readVirtio(f, a)
+	}
+}
+
+// readNet reads the netdevs, and what only their directories say about uses:
+// the devices stacked on them, and that there is one in another network
+// namespace. sysfs lists a netdev in its own namespace only, but the directory
+// stays as long as there is one in any.
+func readNet(f *device.Function, a *attributes) {
+	names, ok := a.list("net")
+	if ok && len(names) == 0 {
+		f.Uses = append(f.Uses, device.Use{Kind: device.UseNamespace})
+	}
+	f.Children.Net = append(f.Children.Net, names...)
+	net := a.sub("net")
+	defer net.close()
+	for _, name := range names {
+		netdev := net.sub(name)
+		f.Uses = append(f.Uses, masters(name, uppers(netdev))...)
+		netdev.close()
+	}
+}
+
+// uppers returns the netdevs that are stacked right on one: its bond, bridge
+// or team, its VLANs (net/core/dev.c netdev_adjacent_sysfs_add).
+func uppers(netdev *attributes) []string {
+	var uppers []string
+	if master := netdev.link("master"); master != "" {
+		uppers = append(uppers, master)
+	}
+	for _, name := range netdev.names() {
+		if upper, ok := strings.CutPrefix(name, "upper_"); ok {
+			uppers = append(uppers, upper)
+		}
+	}
+	return sorted(uppers)
+}
+
+// uppersAt returns the uppers of the netdev at a place in the tree; none when
+// it is gone.
+func uppersAt(fs *sysfs.FS, where string) ([]string, error) {
+	dir, err := fs.OpenDir(where)
+	if err != nil {
+		if sysfs.Vanished(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	defer dir.Close()
+	a := &attributes{dir: dir}
+	return uppers(a), a.err
+}
+
+// masters turns the uppers of a netdev into uses.
+func masters(netdev string, uppers []string) []device.Use {
+	uses := make([]device.Use, len(uppers))
+	for i, upper := range uppers {
+		uses[i] = device.Use{Kind: device.UseMaster, Name: netdev, Detail: upper}
+	}
+	return uses
+}
+
+// readDRM lists the DRM minors; their connectors and the like are below them.
+func readDRM(a *attributes) []string {
+	names, _ := a.list("drm")
+	return slices.DeleteFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name, "card") && !strings.HasPrefix(name, "renderD")
+	})
+}
+
+// namespaces lists the block devices right below an NVMe controller. With
+// native multipath the usable ones are elsewhere; see blockOwners.
+func namespaces(a *attributes, controller string) []string {
+	nvme := a.sub("nvme")
+	defer nvme.close()
+	names, _ := nvme.list(controller)
+	return slices.DeleteFunc(names, func(name string) bool { return !isNamespace(name) })
+}
+
+// isNamespace reports whether a name is an NVMe namespace's ("nvme0n1"), and
+// not that of one path to it ("nvme0c1n1") or of its character device ("ng0n1").
+func isNamespace(name string) bool {
+	rest, ok := strings.CutPrefix(name, "nvme")
+	controller, namespace, ok2 := strings.Cut(rest, "n")
+	return ok && ok2 && isNumber(controller) && isNumber(namespace)
+}
+
+func isNumber(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// readVFIO returns the name of the VFIO device. The kernel makes the directory
+// in any case, and the device number only if it has the cdev interface.
+func readVFIO(a *attributes) string {
+	names, _ := a.list("vfio-dev")
+	if len(names) != 1 {
+		return ""
+	}
+	class := a.sub("vfio-dev")
+	defer class.close()
+	dev := class.sub(names[0])
+	defer dev.close()
+	if _, ok := dev.text("dev"); !ok {
+		return ""
+	}
+	return names[0]
+}
+
+// readVirtio reads the netdevs and disks of a virtio function, which hang on
+// the virtio device below it.
+func readVirtio(f *device.Function, a *attributes) {
+	names := a.names()
+	for _, name := range names {
+		if n, ok := strings.CutPrefix(name, "virtio"); !ok || !isNumber(n) {
+			continue
+		}
+		virtio := a.sub(name)
+		readNet(f, virtio)
+		disks, _ := virtio.list("block")
+		f.Children.Block = append(f.Children.Block, disks...)
+		virtio.close()
+	}
+}

@@ -1,0 +1,275 @@
+package inventory
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"unique"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// attempts is how often a function is read that goes away and is back at once,
+// as VFs do when their number is changed.
+const attempts = 3
+
+// readFunction reads one function's directory, and nothing that takes another
+// function to know. It returns nil where the function is gone, or goes while
+// it is read. before is what is known of it and may be kept, nil for nothing.
+func readFunction(fs *sysfs.FS, addr pci.Address, before *device.Function) (*device.Function, error) {
+	var err error
+	for range attempts {
+		var f *device.Function
+		if f, err = readOnce(fs, addr, before); err == nil {
+			return f, nil
+		}
+		if !sysfs.Vanished(err) {
+			break
+		}
+		there, statErr := fs.Exists(sysfs.FunctionPath(addr))
+		if statErr != nil {
+			return nil, statErr
+		}
+		if !there {
+			return nil, nil
+		}
+	}
+	return nil, fmt.Errorf("PCI function %s: %w", addr, err)
+}
+
+// readOnce reads the function; its error matches [sysfs.Vanished] when the
+// directory that it read went away.
+func readOnce(fs *sysfs.FS, addr pci.Address, before *device.Function) (*device.Function, error) {
+	dir, where, err := openFunction(fs, addr)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	a := &attributes{dir: dir}
+	f := &device.Function{Address: addr}
+	f.Root, f.Upstream = placeOf(where)
+	readIdentity(f, a)
+	readBinding(f, a)
+	readSRIOV(f, a)
+	readHardware(f, a)
+	readConfig(f, a, before)
+	readChildren(f, a)
+	f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+	// In a directory that was removed all attributes are absent, which is no
+	// error to most of them: so the last one read is one that can't be absent.
+	f.Vendor = pci.ID(a.required("vendor", 16))
+	return f, a.err
+}
+
+// openFunction opens a function's directory by its place in the device tree,
+// which it returns: walking the link's text once is cheaper than having it
+// followed, and the place is wanted anyway.
+func openFunction(fs *sysfs.FS, addr pci.Address) (dir *sysfs.Dir, where string, err error) {
+	where = sysfs.FunctionPath(addr)
+	target, err := fs.ReadLink(where)
+	if err == nil {
+		where = path.Join(sysfs.Devices, target)
+	}
+	// A tree that was put together by hand may have a directory here.
+	dir, err = fs.OpenDir(where)
+	return dir, where, err
+}
+
+// readIdentity reads what the function is.
+func readIdentity(f *device.Function, a *attributes) {
+	f.Class = pci.Class(a.required("class", 24))
+	f.Device = pci.ID(a.required("device", 16))
+	f.SubVendor = pci.ID(a.hex("subsystem_vendor", 16))
+	f.SubDevice = pci.ID(a.hex("subsystem_device", 16))
+	f.Revision = uint8(a.hex("revision", 8))
+	f.Modalias, _ = a.text("modalias")
+}
+
+// readBinding reads who has the function.
+func readBinding(f *device.Function, a *attributes) {
+	f.Driver = a.link("driver")
+	readOverride(f, a)
+	if group := a.link("iommu_group"); group != "" {
+		n, err := strconv.Atoi(group)
+		if err != nil {
+			a.fail("iommu_group", err)
+			return
+		}
+		f.Group = &n
+	}
+}
+
+// readOverride reads driver_override. While an operation hangs in the kernel
+// that is not possible; the function is then Locked, and the rest of it and of
+// the node is read all the same.
+func readOverride(f *device.Function, a *attributes) {
+	if !a.usable() {
+		return
+	}
+	override, err := a.dir.DriverOverride(f.Address)
+	if errors.Is(err, sysfs.ErrLocked) {
+		f.Locked = true
+		return
+	}
+	f.DriverOverride, a.err = unique.Make(override).Value(), err
+}
+
+// readSRIOV reads the function's part in SR-IOV. The index of a VF is known to
+// its PF only; see scan.number.
+func readSRIOV(f *device.Function, a *attributes) {
+	if pf := a.link("physfn"); pf != "" {
+		addr, err := pci.ParseAddress(pf)
+		if err != nil {
+			a.fail("physfn", err)
+			return
+		}
+		f.VF = &device.VF{PF: addr}
+		return
+	}
+	total, ok := a.integer("sriov_totalvfs")
+	if !ok {
+		return
+	}
+	vfs := readVFs(a)
+	f.PF = &device.PF{TotalVFs: total, NumVFs: readNumVFs(f, a, len(vfs)), Autoprobe: a.on("sriov_drivers_autoprobe"), VFs: vfs}
+}
+
+// readNumVFs reads the number of enabled VFs, which is known to be at least
+// linked. While the function is locked that is all that is known.
+func readNumVFs(f *device.Function, a *attributes, linked int) int {
+	if !a.usable() || f.Locked {
+		return linked
+	}
+	text, ok, err := a.dir.LockedText(f.Address, "sriov_numvfs")
+	switch {
+	case errors.Is(err, sysfs.ErrLocked):
+		f.Locked = true
+		return linked
+	case err != nil:
+		a.err = err
+	case ok:
+		num, err := strconv.Atoi(text)
+		if err != nil {
+			a.fail("sriov_numvfs", err)
+		}
+		return num
+	}
+	return linked
+}
+
+// readVFs follows the links virtfn0, virtfn1, ... of a PF.
+func readVFs(a *attributes) []pci.Address {
+	var vfs []pci.Address
+	for i := 0; ; i++ {
+		name := "virtfn" + strconv.Itoa(i)
+		target := a.link(name)
+		if target == "" {
+			return vfs
+		}
+		addr, err := pci.ParseAddress(target)
+		if err != nil {
+			a.fail(name, err)
+			return nil
+		}
+		vfs = append(vfs, addr)
+	}
+}
+
+// readHardware reads where and how the function is connected.
+func readHardware(f *device.Function, a *attributes) {
+	if node, ok := a.integer("numa_node"); ok && node >= 0 {
+		f.NUMANode = &node
+	}
+	f.BARs = readBARs(a)
+	f.Link = readLink(a)
+	f.ResetMethods = a.words("reset_method")
+	if f.Class.Sub() == pci.ClassVGA {
+		f.BootVGA = a.on("boot_vga")
+	}
+}
+
+// readBARs reads the populated base address registers.
+func readBARs(a *attributes) []device.BAR {
+	text, ok := a.text("resource")
+	if !ok {
+		return nil
+	}
+	resources, err := pci.ParseResources(text)
+	if err != nil {
+		a.fail("resource", err)
+		return nil
+	}
+	var bars []device.BAR
+	for i, r := range resources {
+		if r.Size() > 0 {
+			bars = append(bars, device.BAR{Index: i, Size: r.Size(), IO: r.IO(), Prefetchable: r.Prefetchable(), Is64: r.Is64()})
+		}
+	}
+	return bars
+}
+
+// readLink reads the link's state; nil where the kernel knows none: for
+// conventional and integrated functions, VFs, and those that do not answer.
+func readLink(a *attributes) *device.Link {
+	link := device.Link{
+		Speed:    knownSpeed(a.answered("current_link_speed")),
+		MaxSpeed: knownSpeed(a.answered("max_link_speed")),
+		Width:    width(a.answered("current_link_width")),
+		MaxWidth: width(a.answered("max_link_width")),
+	}
+	if link == (device.Link{}) {
+		return nil
+	}
+	return &link
+}
+
+// knownSpeed drops the kernel's word for a speed that it does not know.
+func knownSpeed(text string) string {
+	if text == "Unknown" || text == "Unknown speed" {
+		return ""
+	}
+	return unique.Make(text).Value()
+}
+
+// width reads a lane count; 0 and 255 both mean that the link is not there.
+func width(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil || n == 255 {
+		return 0
+	}
+	return n
+}
+
+// readConfig reads the capabilities. The device wrote them: whatever they hold
+// is a fact about the device, never a reason to fail the node's scan.
+//
+// The kernel reads the space word by word from the device, which takes longer
+// than all other attributes together. When before is the same device, its
+// capabilities are kept, and the header alone tells whether it is alive.
+func readConfig(f *device.Function, a *attributes, before *device.Function) {
+	if before != nil && sameDevice(f, before) {
+		header, ok := a.head("config", headerBytes)
+		f.ConfigDead = ok && pci.Dead(header, f.VF != nil)
+		f.Capabilities = before.Capabilities
+		return
+	}
+	config, ok := a.bytes("config")
+	if !ok {
+		f.Capabilities.Truncated = true
+		return
+	}
+	f.ConfigDead = pci.Dead(config, f.VF != nil)
+	f.Capabilities, _ = pci.ParseCapabilities(config) // Truncated says so
+}
+
+// headerBytes is the size of the configuration header.
+const headerBytes = 64
+
+// sameDevice reports whether a and b are one kind of device.
+func sameDevice(a, b *device.Function) bool {
+	return a.Device == b.Device && a.SubVendor == b.SubVendor && a.SubDevice == b.SubDevice &&
+		a.Class == b.Class && a.Revision == b.Revision && a.Modalias == b.Modalias
+}

@@ -1,0 +1,133 @@
+package inventory
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"unique"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// readHost reads the facts of the node as a whole. What the tree does not have
+// is absent from them.
+func readHost(fs *sysfs.FS) (device.Host, error) {
+	h := device.Host{}
+	r := &hostReader{fs: fs}
+	h.BootID = r.text("proc/sys/kernel/random/boot_id")
+	h.Kernel = r.text("proc/sys/kernel/osrelease")
+	h.IOMMUs = r.list("sys/class/iommu")
+	h.IRQChips = r.irqChips()
+	h.VFIOAliases = r.aliases(h.Kernel)
+	r.refresh(&h)
+	return h, r.err
+}
+
+// refreshHost returns prev with the facts read anew that may change without a
+// new boot and are cheap to read: what is loaded, and how it is set.
+func refreshHost(fs *sysfs.FS, prev device.Host) (device.Host, error) {
+	r := &hostReader{fs: fs}
+	r.refresh(&prev)
+	return prev, r.err
+}
+
+// hostReader reads files that may be absent and keeps the first error.
+type hostReader struct {
+	fs  *sysfs.FS
+	err error
+}
+
+func (r *hostReader) refresh(h *device.Host) {
+	h.UnsafeInterrupts = nil
+	for _, module := range []string{"vfio_iommu_type1", "iommufd"} {
+		parameter := "module/" + module + "/parameters/allow_unsafe_interrupts"
+		if isOn(r.text("sys/" + parameter)) {
+			h.UnsafeInterrupts = append(h.UnsafeInterrupts, parameter)
+		}
+	}
+	h.NoIOMMUMode = isOn(r.text("sys/module/vfio/parameters/enable_unsafe_noiommu_mode"))
+	h.IOMMUFD = r.exists("dev/iommu")
+	h.Drivers = r.list("sys/bus/pci/drivers")
+}
+
+func (r *hostReader) text(path string) string {
+	if r.err != nil {
+		return ""
+	}
+	text, err := readOptional(r.fs, path)
+	r.err = err
+	return text
+}
+
+func (r *hostReader) list(path string) []string {
+	if r.err != nil {
+		return nil
+	}
+	names, err := r.fs.ReadDir(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.err = err
+	}
+	return names
+}
+
+func (r *hostReader) exists(path string) bool {
+	if r.err != nil {
+		return false
+	}
+	there, err := r.fs.Exists(path)
+	r.err = err
+	return there
+}
+
+// irqChips returns the names of the chips of MSI interrupts of PCI functions.
+func (r *hostReader) irqChips() []string {
+	var chips []string
+	for _, irq := range r.list("sys/kernel/irq") {
+		chips = append(chips, msiChip(r.text(path.Join("sys/kernel/irq", irq, "chip_name")))...)
+		slices.Sort(chips)
+		chips = slices.Compact(chips)
+	}
+	if len(chips) > 0 {
+		return chips
+	}
+	for line := range strings.Lines(r.text("proc/interrupts")) {
+		for word := range strings.FieldsSeq(line) {
+			chips = append(chips, msiChip(word)...)
+		}
+	}
+	return sorted(chips)
+}
+
+// msiChip returns the kind of a chip of PCI MSI interrupts, none for any other.
+// The kernel makes one for each function and appends its address:
+// "IR-PCI-MSIX-0000:3b:00.0". Others, as DMAR-MSI, the IOMMU's own, are never
+// remapped and prove nothing.
+func msiChip(name string) []string {
+	if !strings.Contains(name, "PCI-MSI") {
+		return nil
+	}
+	kind, rest, _ := strings.Cut(name, "PCI-MSI")
+	x, _, _ := strings.Cut(rest, "-")
+	return []string{unique.Make(kind + "PCI-MSI" + x).Value()}
+}
+
+// aliases returns the VFIO aliases of the running kernel's modules.
+func (r *hostReader) aliases(kernel string) []device.Alias {
+	if r.err != nil || kernel == "" {
+		return nil
+	}
+	data, err := r.fs.ReadFile(path.Join("lib/modules", kernel, "modules.alias"))
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			r.err = err
+		}
+		return nil
+	}
+	aliases, err := device.ParseAliases(bytes.NewReader(data))
+	r.err = err
+	return aliases
+}

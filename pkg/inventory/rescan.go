@@ -1,0 +1,136 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Rescan returns prev with the functions at addrs read anew, and with them
+// their IOMMU groups, the PFs of VFs, the VFs of a PF that has more or fewer than
+// before, and what is loaded on the host. All else is shared with prev: names, uses and children
+// of other functions, interrupt chips and module aliases stay as they were. An
+// address without a function drops out. On an error there is no snapshot, and
+// prev remains good.
+func Rescan(ctx context.Context, fs *sysfs.FS, prev *device.Snapshot, addrs []pci.Address, opts ...Option) (*device.Snapshot, error) {
+	host, err := refreshHost(fs, prev.Host)
+	if err != nil {
+		return nil, fmt.Errorf("rescan host facts: %w", err)
+	}
+	s := newScan(fs, prev, opts)
+	for next := addrs; len(next) > 0; {
+		if err := s.reread(ctx, next); err != nil {
+			return nil, fmt.Errorf("rescan PCI functions: %w", err)
+		}
+		if next, err = s.rereadGroups(); err != nil {
+			return nil, fmt.Errorf("rescan IOMMU groups: %w", err)
+		}
+	}
+	fresh := s.fresh()
+	inheritNames(prev, fresh)
+	if err := s.finish(ctx, fresh); err != nil {
+		return nil, err
+	}
+	return s.snapshot(host), nil
+}
+
+// reread reads the functions at addrs and those that a change there concerns,
+// but none twice.
+func (s *scan) reread(ctx context.Context, addrs []pci.Address) error {
+	for len(addrs) > 0 {
+		now := slices.DeleteFunc(distinct(addrs), func(a pci.Address) bool {
+			_, done := s.functions[a]
+			return done
+		})
+		if err := s.read(ctx, now); err != nil {
+			return err
+		}
+		addrs = nil
+		for _, a := range now {
+			before, _ := s.base.Function(a)
+			addrs = append(addrs, concerned(before, s.functions[a])...)
+		}
+	}
+	return nil
+}
+
+// distinct returns the addresses in order and without doubles.
+func distinct(addrs []pci.Address) []pci.Address {
+	addrs = slices.Clone(addrs)
+	slices.SortFunc(addrs, pci.Address.Compare)
+	return slices.Compact(addrs)
+}
+
+// concerned returns the functions that the change of one from before to after
+// (nil when it was or is not there) may have changed too: the PF of a VF, and
+// all VFs of a PF that has gained or lost any, since its VFs come and go
+// together.
+func concerned(before, after *device.Function) []pci.Address {
+	var other []pci.Address
+	for _, f := range []*device.Function{before, after} {
+		if f != nil && f.VF != nil {
+			other = append(other, f.VF.PF)
+		}
+	}
+	if old, now := vfsOf(before), vfsOf(after); !slices.Equal(old, now) {
+		other = slices.Concat(other, old, now)
+	}
+	return other
+}
+
+func vfsOf(f *device.Function) []pci.Address {
+	if f == nil || f.PF == nil {
+		return nil
+	}
+	return f.PF.VFs
+}
+
+// rereadGroups reads the groups that the functions that were read are in or
+// were in, and returns the members that nobody knew of.
+func (s *scan) rereadGroups() (unknown []pci.Address, err error) {
+	numbers := map[int]bool{}
+	for a, now := range s.functions {
+		before, _ := s.base.Function(a)
+		for _, f := range []*device.Function{before, now} {
+			if f != nil && f.Group != nil {
+				numbers[*f.Group] = true
+			}
+		}
+	}
+	for n := range numbers {
+		g, err := readGroup(s.fs, n)
+		if err != nil {
+			return nil, err
+		}
+		s.groups[n] = g
+		unknown = append(unknown, s.unknown(g)...)
+	}
+	return unknown, nil
+}
+
+// unknown returns the members of a group that were not read and are not in base.
+func (s *scan) unknown(g *device.Group) []pci.Address {
+	if g == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(g.Members), func(a pci.Address) bool {
+		_, read := s.functions[a]
+		return read || s.function(a) != nil
+	})
+}
+
+// inheritNames gives the functions the names that prev has for their ids.
+func inheritNames(prev *device.Snapshot, fresh []*device.Function) {
+	for _, f := range fresh {
+		i := slices.IndexFunc(prev.Functions, func(p device.Function) bool {
+			return p.Vendor == f.Vendor && p.Device == f.Device && p.Model != ""
+		})
+		if i >= 0 {
+			f.VendorName, f.Model = prev.Functions[i].VendorName, prev.Functions[i].Model
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package inventory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Option changes how a scan is made.
+type Option func(*scan)
+
+// WithNames has vendors and models named from a pci.ids database. Without it
+// they stay nameless, which nothing but display depends on.
+func WithNames(names *Names) Option { return func(s *scan) { s.names = names } }
+
+// Lightly has a [Rescan] keep the capabilities of functions that are the same
+// devices as before: for who asks how functions are bound and used now.
+func Lightly() Option { return func(s *scan) { s.light = true } }
+
+// scan is one reading of a node, or of a part of it.
+type scan struct {
+	fs    *sysfs.FS
+	names *Names
+	light bool
+	// base is what is known already and not read again; empty for a full scan.
+	base *device.Snapshot
+	// functions and groups hold what was read; nil for what is not there.
+	functions map[pci.Address]*device.Function
+	groups    map[int]*device.Group
+	// What uses the functions is read when the first function asks.
+	network *network
+	mounts  *mounts
+	storage *storage
+}
+
+func newScan(fs *sysfs.FS, base *device.Snapshot, opts []Option) *scan {
+	s := &scan{
+		fs:        fs,
+		base:      base,
+		functions: map[pci.Address]*device.Function{},
+		groups:    map[int]*device.Group{},
+	}
+	for _, o := range opts {
+		o(s)
+	}
+	return s
+}
+
+// function returns what is known of a function, nil where there is none.
+func (s *scan) function(a pci.Address) *device.Function {
+	if f, ok := s.functions[a]; ok {
+		return f
+	}
+	f, _ := s.base.Function(a)
+	return f
+}
+
+// Scan reads the whole node. On an error there is no snapshot at all.
+func Scan(ctx context.Context, fs *sysfs.FS, opts ...Option) (*device.Snapshot, error) {
+	s := newScan(fs, &device.Snapshot{}, opts)
+	host, err := readHost(fs)
+	if err != nil {
+		return nil, fmt.Errorf("scan host facts: %w", err)
+	}
+	addrs, err := listFunctions(fs)
+	if err != nil {
+		return nil, fmt.Errorf("scan PCI functions: %w", err)
+	}
+	if err := s.read(ctx, addrs); err != nil {
+		return nil, fmt.Errorf("scan PCI functions: %w", err)
+	}
+	if err := s.readGroups(ctx); err != nil {
+		return nil, fmt.Errorf("scan IOMMU groups: %w", err)
+	}
+	if err := s.finish(ctx, s.fresh()); err != nil {
+		return nil, err
+	}
+	return s.snapshot(host), nil
+}
+
+// listFunctions returns the addresses of the node's functions, sorted.
+func listFunctions(fs *sysfs.FS) ([]pci.Address, error) {
+	names, err := fs.ReadDir(sysfs.Devices)
+	if err != nil {
+		return nil, err
+	}
+	addrs := make([]pci.Address, len(names))
+	for i, name := range names {
+		if addrs[i], err = pci.ParseAddress(name); err != nil {
+			return nil, fmt.Errorf("list %s: %w", sysfs.Devices, err)
+		}
+	}
+	slices.SortFunc(addrs, pci.Address.Compare)
+	return addrs, nil
+}
+
+// read reads the functions at addrs.
+func (s *scan) read(ctx context.Context, addrs []pci.Address) error {
+	found := make([]*device.Function, len(addrs))
+	err := spread(ctx, len(addrs), func(i int) (err error) {
+		found[i], err = readFunction(s.fs, addrs[i], s.known(addrs[i]))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i, f := range found {
+		s.functions[addrs[i]] = f
+	}
+	return nil
+}
+
+// known returns what may be kept of a function, nil for nothing.
+func (s *scan) known(a pci.Address) *device.Function {
+	if !s.light {
+		return nil
+	}
+	f, _ := s.base.Function(a)
+	return f
+}
+
+// spread does n pieces of work on all processors: reading is all system calls,
+// and waits for slow registers of devices. It ends with the first error.
+func spread(ctx context.Context, n int, work func(i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	workers := min(runtime.GOMAXPROCS(0), n)
+	for first := range workers {
+		g.Go(func() error {
+			for i := first; i < n; i += workers {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := work(i); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// finish adds to the functions of fresh what is known only once all functions
+// and groups are: names, switches, VF numbers, nested children and uses.
+func (s *scan) finish(ctx context.Context, fresh []*device.Function) error {
+	for _, f := range fresh {
+		s.place(f)
+		s.number(f)
+	}
+	s.names.apply(fresh)
+	if err := s.adopt(fresh); err != nil {
+		return fmt.Errorf("scan device nodes and children: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.judgeUses(fresh); err != nil {
+		return fmt.Errorf("scan what uses the functions: %w", err)
+	}
+	return nil
+}
+
+// fresh returns the functions that were read and are there, by address.
+func (s *scan) fresh() []*device.Function {
+	fresh := make([]*device.Function, 0, len(s.functions))
+	for _, f := range s.functions {
+		if f != nil {
+			fresh = append(fresh, f)
+		}
+	}
+	slices.SortFunc(fresh, func(a, b *device.Function) int { return a.Address.Compare(b.Address) })
+	return fresh
+}
+
+// snapshot returns what is known as a value.
+func (s *scan) snapshot(host device.Host) *device.Snapshot {
+	return &device.Snapshot{
+		Functions: merge(s.base.Functions, s.functions, func(f *device.Function) pci.Address { return f.Address }, pci.Address.Compare),
+		Groups:    merge(s.base.Groups, s.groups, func(g *device.Group) int { return g.Number }, cmp.Compare[int]),
+		Host:      host,
+		Stale:     s.base.Stale,
+	}
+}
+
+// merge returns base, which is sorted by key, with what was read in place of
+// what it has under the same key.
+func merge[K comparable, V any](base []V, read map[K]*V, key func(*V) K, compare func(a, b K) int) []V {
+	keys := slices.SortedFunc(maps.Keys(read), compare)
+	merged := make([]V, 0, len(base)+len(keys))
+	for _, k := range keys {
+		n := 0
+		for n < len(base) && compare(key(&base[n]), k) < 0 {
+			n++
+		}
+		merged = append(merged, base[:n]...)
+		base = base[n:]
+		if len(base) > 0 && key(&base[0]) == k {
+			base = base[1:]
+		}
+		if v := read[k]; v != nil {
+			merged = append(merged, *v)
+		}
+	}
+	return append(merged, base...)
+}

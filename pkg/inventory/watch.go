@@ -1,0 +1,255 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// ErrOverrun says that the kernel dropped uevents because they were not read
+// fast enough: what has changed is not known.
+var ErrOverrun = errors.New("the kernel dropped uevents")
+
+// events delivers the kernel's messages.
+type events interface {
+	// Next waits for the next message. After an [ErrOverrun], and no other error,
+	// there is more. It is called from one goroutine.
+	Next() (Uevent, error)
+	// Close makes Next return.
+	Close() error
+}
+
+// settle is how long an update waits for the rest of a burst of events.
+const settle = 50 * time.Millisecond
+
+// After a failed update, or one that found a function locked, the next is tried
+// after retryFirst, and then each time after twice as long, up to retryLast.
+const (
+	retryFirst = time.Second
+	retryLast  = time.Minute
+)
+
+// Watcher keeps a snapshot of the node up to date. One goroutine makes the
+// updates, when the kernel says that something has changed. Of addresses,
+// routes and mounts the kernel says nothing: who decides on
+// [device.Function.Uses] calls [Watcher.Refresh] before.
+//
+// All methods may be called from several goroutines.
+type Watcher struct {
+	fs      *sysfs.FS
+	opts    []Option
+	events  events
+	changed *pending
+	latest  atomic.Pointer[device.Snapshot]
+
+	mu          sync.Mutex // guards subscribers
+	subscribers map[chan *device.Snapshot]bool
+}
+
+// Watch scans the node and returns a Watcher with that snapshot, which
+// [Watcher.Run] then keeps up to date; nothing that changes after Watch has
+// begun is missed. It needs a live node.
+func Watch(ctx context.Context, fs *sysfs.FS, opts ...Option) (*Watcher, error) {
+	events, err := listen()
+	if err != nil {
+		return nil, fmt.Errorf("listen for uevents: %w", err)
+	}
+	return watch(ctx, fs, events, opts...)
+}
+
+func watch(ctx context.Context, fs *sysfs.FS, events events, opts ...Option) (*Watcher, error) {
+	snap, err := Scan(ctx, fs, opts...)
+	if err != nil {
+		return nil, errors.Join(err, events.Close())
+	}
+	w := &Watcher{fs: fs, opts: opts, events: events, changed: newPending(), subscribers: map[chan *device.Snapshot]bool{}}
+	w.latest.Store(snap)
+	return w, nil
+}
+
+// Run updates the snapshot until ctx is over, and returns nil then, or until
+// the kernel's messages can't be read any more. It is called once.
+func (w *Watcher) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	stop := context.AfterFunc(ctx, func() { _ = w.events.Close() })
+	defer stop()
+	g.Go(func() error { return w.receive(ctx) })
+	g.Go(func() error {
+		w.update(ctx)
+		return nil
+	})
+	return g.Wait()
+}
+
+// Snapshot returns the latest snapshot. Its Stale says so when later scans
+// have failed. The error is always nil; it is there for inventories that scan
+// when asked.
+func (w *Watcher) Snapshot(context.Context) (*device.Snapshot, error) {
+	return w.latest.Load(), nil
+}
+
+// Refresh returns the latest snapshot with the functions at addrs, and their
+// groups, as they are now ([Lightly]). It does not wait for an update that is under way.
+func (w *Watcher) Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	before := w.latest.Load()
+	now, err := Rescan(ctx, w.fs, before, addrs, append(slices.Clone(w.opts), Lightly())...)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		old, _ := before.Function(a)
+		if f, _ := now.Function(a); !reflect.DeepEqual(old, f) {
+			w.changed.add(subject{subsystem: "pci", path: a.String()})
+		}
+	}
+	return now, nil
+}
+
+// Subscribe returns a channel that has the current snapshot at once and then
+// each new one; who is slow gets the latest and misses those between. cancel
+// ends it.
+func (w *Watcher) Subscribe() (snapshots <-chan *device.Snapshot, cancel func()) {
+	ch := make(chan *device.Snapshot, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ch <- w.latest.Load()
+	w.subscribers[ch] = true
+	return ch, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.subscribers, ch)
+	}
+}
+
+// receive notes what the kernel says has changed.
+func (w *Watcher) receive(ctx context.Context) error {
+	for {
+		ev, err := w.events.Next()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrOverrun):
+			w.changed.add()
+		case err != nil:
+			return fmt.Errorf("read uevents: %w", err)
+		case relevant(ev):
+			w.changed.add(subject{ev.Subsystem, ev.Path})
+		}
+	}
+}
+
+// update makes the updates until ctx is over.
+func (w *Watcher) update(ctx context.Context) {
+	retry := time.NewTimer(0)
+	retry.Stop()
+	wait := retryFirst
+	if !w.complete(w.latest.Load()) {
+		retry.Reset(wait)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.changed.wake:
+		case <-retry.C:
+		}
+		if !pause(ctx, settle) {
+			return
+		}
+		if w.advance(ctx) {
+			retry.Stop()
+			wait = retryFirst
+			continue
+		}
+		retry.Reset(wait)
+		wait = min(2*wait, retryLast)
+	}
+}
+
+// pause waits; false when ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// advance makes one update; false where another try is due. When it fails, the
+// snapshot stays and becomes stale, and what has changed is kept for the next.
+func (w *Watcher) advance(ctx context.Context) bool {
+	all, subjects := w.changed.take()
+	last := w.latest.Load()
+	next, err := w.scan(ctx, all, scopeOf(subjects, last), last)
+	if ctx.Err() != nil {
+		return true
+	}
+	if err != nil {
+		w.changed.put(all, subjects)
+		stale := *last
+		stale.Stale = err.Error()
+		w.publish(&stale)
+		return false
+	}
+	w.publish(next)
+	return w.complete(next)
+}
+
+// complete reports whether every function was read in full. Those that an
+// operation in the kernel held locked are kept for the next try: no uevent
+// tells that it has ended.
+func (w *Watcher) complete(snap *device.Snapshot) bool {
+	locked := map[subject]bool{}
+	for i := range snap.Functions {
+		if f := &snap.Functions[i]; f.Locked {
+			locked[subject{subsystem: "pci", path: f.Address.String()}] = true
+		}
+	}
+	w.changed.put(false, locked)
+	return len(locked) == 0
+}
+
+// scan reads what is in scope.
+func (w *Watcher) scan(ctx context.Context, all bool, s scope, last *device.Snapshot) (*device.Snapshot, error) {
+	if all || s.all {
+		return Scan(ctx, w.fs, w.opts...)
+	}
+	next, err := Rescan(ctx, w.fs, last, s.addrs, w.opts...)
+	if err != nil {
+		return nil, err
+	}
+	next.Stale = "" // what failed before was in scope again
+	return next, nil
+}
+
+// publish makes snap the latest and hands it to the subscribers, unless it
+// says nothing new.
+func (w *Watcher) publish(snap *device.Snapshot) {
+	if reflect.DeepEqual(snap, w.latest.Load()) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.latest.Store(snap)
+	for ch := range w.subscribers {
+		select { // only we send: once the old one is out there is room
+		case <-ch:
+		default:
+		}
+		ch <- snap
+	}
+}
