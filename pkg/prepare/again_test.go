@@ -1,0 +1,125 @@
+package prepare_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// TestPrepareAgainWhileTheVMRuns: after its own restart the kubelet asks again
+// for a claim whose VM runs. It gets the same answer, and the kernel is not
+// bothered with a single write.
+func TestPrepareAgainWhileTheVMRuns(t *testing.T) {
+	for _, sc := range scenes() {
+		t.Run(sc.name, func(t *testing.T) {
+			w := newWorld(t)
+			req := w.request(uid, sc.build(w)...)
+			first := w.mustPrepare(req)
+			for i, fn := range first.Plan.Functions[:1] {
+				w.k.Hold(w.groupNode(fn.Address), nobody+i, "qemu-system-x86", container)
+			}
+			before, writes := w.state(), len(w.k.Writes())
+			for range 3 {
+				if diff := cmp.Diff(first, w.mustPrepare(req)); diff != "" {
+					t.Errorf("record (-first +again):\n%s", diff)
+				}
+			}
+			w.unchanged(before)
+			if now := lastWrites(w, writes); len(now) > 0 {
+				t.Errorf("wrote %v", now)
+			}
+			if !w.hasSpec(uid) {
+				t.Error("no CDI spec")
+			}
+		})
+	}
+}
+
+// TestPrepareAgainForOtherDevices: a claim's UID stands for one allocation.
+func TestPrepareAgainForOtherDevices(t *testing.T) {
+	w := newWorld(t)
+	gpu, another := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
+	w.mustPrepare(w.request(uid, gpu))
+	before := w.state()
+	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, another))
+	as[*prepare.ChangedError](t, err)
+	says(t, err, "gpu-0000-3b-00-0", "gpu-0000-3c-00-0", "unprepare it first")
+	w.unchanged(before)
+}
+
+// TestUnprepareAgain: a claim that is off the node, or never was on it, is no
+// error, and nothing is written for it.
+func TestUnprepareAgain(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	before := w.state()
+	w.mustPrepare(w.request(uid, gpu))
+	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
+		t.Fatal(err)
+	}
+	writes := len(w.k.Writes())
+	for _, id := range []string{uid, "never-heard-of"} {
+		proofs, err := w.plugin(nil).Unprepare(t.Context(), id)
+		if err != nil || len(proofs) > 0 {
+			t.Errorf("Unprepare(%s) = %v, %v", id, proofs, err)
+		}
+	}
+	w.unchanged(before)
+	if now := lastWrites(w, writes); len(now) > 0 {
+		t.Errorf("wrote %v", now)
+	}
+}
+
+// TestOverrideIsLeftAsItWasFound: an administrator's driver_override, the
+// function's own or none, is there again after the claim.
+func TestOverrideIsLeftAsItWasFound(t *testing.T) {
+	for name, override := range map[string]string{"not set": "\n", "own driver": "nvidia"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			gpu := w.k.AddGPU(0x3b)
+			path := "sys/bus/pci/devices/" + gpu.String() + "/driver_override"
+			if err := w.k.Write(path, []byte(override)); err != nil {
+				t.Fatal(err)
+			}
+			before := w.state()
+			w.mustPrepare(w.request(uid, gpu))
+			if now := w.bindings()[gpu]; now != (plan.Binding{Driver: "vfio-pci", Override: "vfio-pci"}) {
+				t.Errorf("bound %+v", now)
+			}
+			if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
+				t.Fatal(err)
+			}
+			w.unchanged(before)
+		})
+	}
+}
+
+// TestMovedFunctionIsBoundAgain: somebody gave a prepared function another
+// driver by hand. The next Prepare puts that right, unless the function is in
+// use.
+func TestMovedFunctionIsBoundAgain(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	req := w.request(uid, gpu)
+	w.mustPrepare(req)
+	for _, write := range [][2]string{
+		{"sys/bus/pci/drivers/vfio-pci/unbind", gpu.String()},
+		{"sys/bus/pci/devices/" + gpu.String() + "/driver_override", "\n"},
+		{"sys/bus/pci/drivers_probe", gpu.String()},
+	} {
+		if err := w.k.Write(write[0], []byte(write[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := w.k.Hold("/dev/dri/card0", nobody, "python3", "")
+	_, err := w.plugin(nil).Prepare(t.Context(), req)
+	as[*prepare.InUseError](t, err)
+	h.Release()
+	w.mustPrepare(req)
+	if now := w.bindings()[gpu]; now != (plan.Binding{Driver: "vfio-pci", Override: "vfio-pci"}) {
+		t.Errorf("bound %+v", now)
+	}
+}

@@ -1,0 +1,255 @@
+package prepare_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// A scene is a node and what a claim asks of it: one for each kind of plan.
+type scene struct {
+	name  string
+	build func(*world) []pci.Address
+}
+
+func scenes() []scene {
+	one := func(a pci.Address) []pci.Address { return []pci.Address{a} }
+	return []scene{
+		{"a GPU alone", func(w *world) []pci.Address { return one(w.k.AddGPU(0x3b)) }},
+		{"a GPU with audio in its group", func(w *world) []pci.Address {
+			gpu, _ := w.k.AddGPUWithAudio(0x62, 15)
+			return one(gpu)
+		}},
+		{"a GPU with companions in other groups", func(w *world) []pci.Address {
+			gpu, _ := w.k.AddGPUWithCompanions(0x70)
+			return one(gpu)
+		}},
+		{"a VF", func(w *world) []pci.Address {
+			_, vfs := w.k.AddNIC(0x21, 2)
+			return one(vfs[1])
+		}},
+		{"a GPU and a VF", func(w *world) []pci.Address {
+			gpu := w.k.AddGPU(0x3b)
+			_, vfs := w.k.AddNIC(0x21, 1)
+			return []pci.Address{gpu, vfs[0]}
+		}},
+		{"a GPU on vfio-pci already", func(w *world) []pci.Address {
+			return one(addGPU(w, func(f *sysfstest.Function) { f.Driver = "vfio-pci" }))
+		}},
+		{"a GPU without a driver", func(w *world) []pci.Address {
+			return one(addGPU(w, func(f *sysfstest.Function) { f.Driver = "" }))
+		}},
+		{"a GPU by cdev", func(w *world) []pci.Address {
+			w.k.WithIOMMUFD()
+			return one(w.k.AddGPU(0x3b))
+		}},
+		{"a GPU bound by policy", func(w *world) []pci.Address {
+			gpu := w.k.AddGPU(0x3b)
+			w.node = &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{
+				Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Policy: v1alpha1.PolicyBound,
+			}}}
+			w.node.Default()
+			if err := w.plugin(nil).BindStanding(w.t.Context()); err != nil {
+				w.t.Fatal(err)
+			}
+			return one(gpu)
+		}},
+	}
+}
+
+func addGPU(w *world, change func(*sysfstest.Function)) pci.Address {
+	f := sysfstest.GPU(pci.Address{Bus: 0x3b})
+	change(&f)
+	w.k.AddRootPort(0x3b)
+	w.k.Add(f)
+	return f.Address
+}
+
+const uid = "0f8fad5b"
+
+// act is a half of a claim's life.
+type act struct {
+	name string
+	// begin sets the stage, run does what is cut off.
+	begin func(*world, []pci.Address)
+	run   func(*world, *power, []pci.Address) error
+}
+
+func acts() []act {
+	prepareClaim := func(w *world, p *power, addrs []pci.Address) error {
+		_, err := w.plugin(p).Prepare(w.t.Context(), w.request(uid, addrs...))
+		return err
+	}
+	return []act{
+		{"prepare", func(*world, []pci.Address) {}, prepareClaim},
+		{"unprepare", func(w *world, addrs []pci.Address) {
+			w.mustPrepare(w.request(uid, addrs...))
+		}, func(w *world, p *power, _ []pci.Address) error {
+			_, err := w.plugin(p).Unprepare(w.t.Context(), uid)
+			return err
+		}},
+		{"recover from a cut-off prepare", func(w *world, addrs []pci.Address) {
+			_ = prepareClaim(w, &power{at: 4, after: true}, addrs) // cut off amid its steps
+		}, func(w *world, p *power, _ []pci.Address) error {
+			_, err := w.plugin(p).Recover(w.t.Context())
+			return err
+		}},
+	}
+}
+
+// TestCrashAtEveryPoint cuts the power before and after every single effect
+// (each write to sysfs, each change of the journal and of a CDI spec) of every
+// kind of plan, and once with a reboot on top. After Recover each claim is
+// whole or gone.
+func TestCrashAtEveryPoint(t *testing.T) {
+	points := 0
+	for _, sc := range scenes() {
+		for _, a := range acts() {
+			t.Run(sc.name+"/"+a.name, func(t *testing.T) {
+				n := countEffects(t, sc, a)
+				for at := 1; at <= n; at++ {
+					for _, after := range []bool{false, true} {
+						for _, reboot := range []bool{false, true} {
+							crash(t, sc, a, &power{at: at, after: after}, reboot)
+							points++
+						}
+					}
+				}
+			})
+		}
+	}
+	t.Logf("%d crash points tried", points)
+}
+
+// countEffects returns how many effects the act has.
+func countEffects(t *testing.T, sc scene, a act) int {
+	t.Helper()
+	w := newWorld(t)
+	addrs := sc.build(w)
+	a.begin(w, addrs)
+	p := &power{}
+	if err := a.run(w, p, addrs); err != nil {
+		t.Fatal(err)
+	}
+	if p.count == 0 {
+		t.Fatalf("%s has no effects to cut off", a.name)
+	}
+	return p.count
+}
+
+// crash plays the act up to the power cut, and checks what recovery leaves.
+func crash(t *testing.T, sc scene, a act, p *power, reboot bool) {
+	t.Helper()
+	w := newWorld(t)
+	addrs := sc.build(w)
+	original := w.bindings()
+	a.begin(w, addrs)
+	_ = a.run(w, p, addrs) // the process is dead: nobody hears of its error
+	where := fmt.Sprintf("cut at effect %d (after: %t, reboot: %t)", p.at, p.after, reboot)
+	if reboot {
+		w.k.Reboot()
+		original = w.bindings()
+	}
+	r, err := w.plugin(nil).Recover(t.Context())
+	if err != nil || len(r.Unfinished) > 0 || len(r.Quarantined) > 0 {
+		t.Fatalf("%s: Recover = %+v, %v", where, r, err)
+	}
+	checkWholeOrGone(t, w, where, original, reboot)
+	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
+		t.Fatalf("%s: Unprepare after Recover: %v", where, err)
+	}
+	if diff := cmp.Diff(original, w.bindings()); diff != "" {
+		t.Errorf("%s: after Unprepare (-original +now):\n%s", where, diff)
+	}
+}
+
+// checkWholeOrGone checks the two ends that a claim may come to.
+func checkWholeOrGone(t *testing.T, w *world, where string, original map[pci.Address]plan.Binding, reboot bool) {
+	t.Helper()
+	now, rec := w.bindings(), w.record(uid)
+	if rec == nil {
+		if w.hasSpec(uid) {
+			t.Errorf("%s: no record, but a CDI spec", where)
+		}
+		if diff := cmp.Diff(original, now); diff != "" {
+			t.Errorf("%s: no record, but (-original +now):\n%s", where, diff)
+		}
+		return
+	}
+	if reboot {
+		t.Errorf("%s: the record outlived the boot it belongs to", where)
+	}
+	if rec.State != journal.Prepared || !w.hasSpec(uid) {
+		t.Errorf("%s: record in state %s, CDI spec: %t", where, rec.State, w.hasSpec(uid))
+	}
+	for _, fn := range rec.Plan.Functions {
+		if now[fn.Address] != fn.Target {
+			t.Errorf("%s: %s is bound %+v, want %+v", where, fn.Address, now[fn.Address], fn.Target)
+		}
+	}
+}
+
+// TestErrorAtEveryPoint lets every single effect fail once: an I/O error of
+// the kernel, a full disk at any journal or CDI write. The act either gets
+// over it or fails with everything taken back, or says what it could not take
+// back and Recover does.
+func TestErrorAtEveryPoint(t *testing.T) {
+	points := 0
+	for _, sc := range scenes() {
+		for _, a := range acts()[:2] {
+			t.Run(sc.name+"/"+a.name, func(t *testing.T) {
+				n := countEffects(t, sc, a)
+				for at := 1; at <= n; at++ {
+					for _, errno := range []error{unix.EIO, unix.ENOSPC} {
+						failOnce(t, sc, a, &power{at: at, fail: errno})
+						points++
+					}
+				}
+			})
+		}
+	}
+	t.Logf("%d points of failure tried", points)
+}
+
+func failOnce(t *testing.T, sc scene, a act, p *power) {
+	t.Helper()
+	w := newWorld(t)
+	addrs := sc.build(w)
+	original := w.bindings()
+	a.begin(w, addrs)
+	err := a.run(w, p, addrs)
+	where := fmt.Sprintf("%v at effect %d (got %v)", p.fail, p.at, err)
+	if a.name == "prepare" && err != nil {
+		checkWholeOrGone(t, w, where, original, false)
+		if w.record(uid) != nil {
+			t.Errorf("%s: Prepare failed and left a record", where)
+		}
+	}
+	settleAfter(t, w, where)
+	if diff := cmp.Diff(original, w.bindings()); diff != "" {
+		t.Errorf("%s: at the end (-original +now):\n%s", where, diff)
+	}
+}
+
+// settleAfter unprepares until nothing is left; a quarantine is lifted by the
+// second try, since the device answers again.
+func settleAfter(t *testing.T, w *world, where string) {
+	t.Helper()
+	var err error
+	for range 2 {
+		if _, err = w.plugin(nil).Unprepare(t.Context(), uid); err == nil {
+			break
+		}
+	}
+	if err != nil || w.record(uid) != nil || w.hasSpec(uid) {
+		t.Errorf("%s: Unprepare = %v, record %v, CDI spec %t", where, err, w.record(uid), w.hasSpec(uid))
+	}
+}

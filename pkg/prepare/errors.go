@@ -1,0 +1,77 @@
+package prepare
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
+)
+
+// InUseError says that processes have a function open, so that it can neither
+// be taken from its driver nor given back.
+type InUseError struct {
+	Claim   plan.Ref
+	Address pci.Address
+	Holders []vfio.Holder
+}
+
+func (e *InUseError) Error() string {
+	names := make([]string, len(e.Holders))
+	for i, h := range e.Holders {
+		names[i] = h.String()
+	}
+	return fmt.Sprintf("claim %s: %s is in use by %s: stop it (delete its pod) and try again",
+		e.Claim, e.Address, strings.Join(names, ", "))
+}
+
+// QuarantinedError says that a claim's functions could not be proven clean and
+// are kept from reuse. Where Unprepare returns it, the tenant has lost the
+// device and the record stays as the quarantine.
+type QuarantinedError struct {
+	Record *journal.Record
+	Err    error // the failed reset; nil when the quarantine was found
+}
+
+func (e *QuarantinedError) Error() string {
+	addrs := e.Record.Plan.Addresses()
+	words := make([]string, len(addrs))
+	for i, a := range addrs {
+		words[i] = a.String()
+	}
+	return fmt.Sprintf("claim %s: %s quarantined: %s; look into the device, then run `kata-vfio-plugin unprepare %s` to try the reset again",
+		e.Record.Plan.Claim, strings.Join(words, ", "), e.Record.Reason, e.Record.ID())
+}
+
+func (e *QuarantinedError) Unwrap() error { return e.Err }
+
+// UndoError says that a failed Prepare could not be taken back in full. The
+// record stays, and the next Prepare, Unprepare or Recover tries again.
+type UndoError struct {
+	Claim plan.Ref
+	Err   error
+}
+
+func (e *UndoError) Error() string {
+	return fmt.Sprintf("claim %s: taking it back: %s; the next try, or `kata-vfio-plugin unprepare %s`, goes on from here", e.Claim, oneLine(e.Err), e.Claim.UID)
+}
+
+func (e *UndoError) Unwrap() error { return e.Err }
+
+// ChangedError says that a claim with a record comes with other devices than
+// recorded: a claim of the same UID can't be allocated twice.
+type ChangedError struct {
+	Claim       plan.Ref
+	Have, Asked []string
+}
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("claim %s is prepared with %s and now asks for %s: unprepare it first",
+		e.Claim, strings.Join(e.Have, ", "), strings.Join(e.Asked, ", "))
+}
+
+// oneLine returns an error's text for a record or a sentence: joined errors
+// come on lines of their own.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

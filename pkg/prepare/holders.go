@@ -1,0 +1,142 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
+)
+
+// onVFIO returns those of the functions that are on a VFIO driver.
+func onVFIO(snap *device.Snapshot, addrs []pci.Address) []pci.Address {
+	return slices.DeleteFunc(addrs, func(a pci.Address) bool {
+		f, ok := snap.Function(a)
+		return !ok || !device.IsVFIO(f.Driver)
+	})
+}
+
+// untaken is unheld for functions that are about to leave their host drivers:
+// it also asks the kernel whether somebody has one of their disks for himself.
+func (p *Preparer) untaken(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
+	for _, a := range addrs {
+		f, ok := snap.Function(a)
+		if !ok {
+			continue
+		}
+		disk, err := p.Holders.Claimed(ctx, f)
+		if err != nil {
+			return fmt.Errorf("claim %s: look whether disks of %s are in use: %w", claim, a, err)
+		}
+		if disk != "" {
+			return &plan.RefusedError{Claim: claim, Refusals: []plan.Refusal{{
+				Code: plan.Forbidden, Device: f.Name(), Address: a, Driver: f.Driver,
+				Text: fmt.Sprintf("disk %s of %s is in exclusive use (mounted in some namespace, swap, RAID, ZFS or opened by a process)", disk, a),
+				Fix:  "unmount or stop what uses it, or claim another device",
+			}}}
+		}
+	}
+	return p.unheld(ctx, snap, claim, addrs)
+}
+
+// unheld returns an [InUseError] when a process has a node of one of the
+// functions open, through a host driver or through VFIO.
+func (p *Preparer) unheld(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
+	var nodes []string
+	owner := map[string]pci.Address{}
+	for _, a := range addrs {
+		f, ok := snap.Function(a)
+		if !ok {
+			continue
+		}
+		for _, n := range vfio.Nodes(f) {
+			nodes = append(nodes, n)
+			owner[n] = a
+		}
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	holders, err := p.Holders.Find(ctx, nodes)
+	if err != nil {
+		return fmt.Errorf("claim %s: look for processes that use its devices: %w", claim, err)
+	}
+	if len(holders) == 0 {
+		return nil
+	}
+	return &InUseError{Claim: claim, Address: owner[holders[0].Node], Holders: holders}
+}
+
+// holdings maps each function to the record that has it. Records of other
+// boots hold nothing, but for a quarantine: that the machine was restarted
+// (perhaps by kexec) is no proof that the device is clean.
+func (p *Preparer) holdings(bootID string) (map[pci.Address]plan.Holding, string) {
+	records, errs := p.Journal.List()
+	held := map[pci.Address]plan.Holding{}
+	for _, rec := range records {
+		if rec.BootID != bootID && rec.State != journal.Quarantined {
+			continue
+		}
+		h := plan.Holding{Claim: rec.Plan.Claim, Standing: rec.Kind == journal.Standing}
+		if rec.State == journal.Quarantined {
+			h.Quarantined = rec.Reason
+		}
+		for _, a := range rec.Plan.Addresses() {
+			if have, ok := held[a]; !ok || have.Standing {
+				held[a] = h
+			}
+		}
+	}
+	return held, damaged(errs)
+}
+
+// damaged names the first record file that can't be read.
+func damaged(errs []error) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	if file, ok := errors.AsType[*journal.FileError](errs[0]); ok {
+		return file.Path
+	}
+	return errs[0].Error()
+}
+
+// locks returns the locks of functions: their IOMMU groups, and their PFs,
+// which a PF has to itself and its VFs share.
+func locks(snap *device.Snapshot, addrs []pci.Address) []Lock {
+	var locks []Lock
+	for _, a := range addrs {
+		f, ok := snap.Function(a)
+		if !ok {
+			continue
+		}
+		if f.Group != nil {
+			locks = append(locks, Lock{Name: fmt.Sprintf("group-%d", *f.Group)})
+		}
+		switch {
+		case f.VF != nil:
+			locks = append(locks, Lock{Name: "pf-" + f.VF.PF.Label(), Shared: true})
+		case f.PF != nil:
+			locks = append(locks, Lock{Name: "pf-" + a.Label()})
+		}
+	}
+	return locks
+}
+
+// lockRecord takes the locks of a record's functions, and returns a fresh
+// snapshot of them.
+func (p *Preparer) lockRecord(ctx context.Context, rec *journal.Record) (snap *device.Snapshot, release func(), err error) {
+	claim, addrs := rec.Plan.Claim, rec.Plan.Addresses()
+	if snap, err = p.refresh(ctx, claim, addrs); err != nil {
+		return nil, nil, err
+	}
+	release, err = p.lock(ctx, claim, locks(snap, addrs))
+	return snap, release, err
+}
+
+func claimLock(uid string) Lock { return Lock{Name: "claim-" + uid} }

@@ -1,0 +1,143 @@
+package prepare
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
+)
+
+// writeSpec resolves the nodes of a record's devices and writes its CDI spec.
+// Standing records have none.
+func (p *Preparer) writeSpec(rec *journal.Record) error {
+	if rec.Kind == journal.Standing {
+		return nil
+	}
+	var nodes [][]cdi.Node
+	err := p.timed(rec.Plan.Claim, PhaseNode, func() (err error) {
+		nodes, err = p.nodes(&rec.Plan)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	spec, err := cdi.Spec(&rec.Plan, nodes)
+	if err != nil {
+		return err
+	}
+	return p.timed(rec.Plan.Claim, PhaseCDI, func() error { return p.Specs.Write(rec.ID(), spec) })
+}
+
+func (p *Preparer) removeSpec(rec *journal.Record) error {
+	if rec.Kind == journal.Standing {
+		return nil
+	}
+	return p.timed(rec.Plan.Claim, PhaseCDI, func() error { return p.Specs.Remove(rec.ID()) })
+}
+
+// nodes returns the VFIO nodes of each device of a plan.
+func (p *Preparer) nodes(pl *plan.Plan) ([][]cdi.Node, error) {
+	all := make([][]cdi.Node, len(pl.Devices))
+	for i := range pl.Devices {
+		nodes, err := p.deviceNodes(pl, &pl.Devices[i])
+		if err != nil {
+			return nil, fmt.Errorf("VFIO node of %s: %w", pl.Devices[i].Address, err)
+		}
+		all[i] = nodes
+	}
+	return all, nil
+}
+
+// deviceNodes returns the nodes of one device: the group's with the Group
+// backend, one for each given function with IOMMUFD, and the control node
+// where the config asks for it.
+func (p *Preparer) deviceNodes(pl *plan.Plan, d *plan.Device) ([]cdi.Node, error) {
+	if d.Backend == v1alpha1.BackendIOMMUFD {
+		return p.functionNodes(d)
+	}
+	fn, ok := pl.Function(d.Address)
+	if !ok {
+		return nil, fmt.Errorf("the plan does not take the device's own function")
+	}
+	number := strconv.Itoa(fn.Group)
+	group, err := hostNode(p.FS, vfio.GroupNode(fn.Group), "sys/class/vfio/"+number+"/dev")
+	if err != nil || !d.ControlNode {
+		return []cdi.Node{group}, err
+	}
+	control, err := hostNode(p.FS, "/dev/vfio/vfio", "sys/class/misc/vfio/dev")
+	return []cdi.Node{group, control}, err
+}
+
+func (p *Preparer) functionNodes(d *plan.Device) ([]cdi.Node, error) {
+	var nodes []cdi.Node
+	for _, a := range d.Give {
+		n, err := functionNode(p.FS, a)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, n)
+	}
+	if !d.ControlNode {
+		return nodes, nil
+	}
+	control, err := hostNode(p.FS, "/dev/iommu", "sys/class/misc/iommu/dev")
+	return append(nodes, control), err
+}
+
+// functionNode returns the VFIO character device of a function, by its only
+// entry in vfio-dev (Documentation/ABI/testing/sysfs-devices-vfio-dev).
+func functionNode(fs *sysfs.FS, a pci.Address) (cdi.Node, error) {
+	dir := "sys/bus/pci/devices/" + a.String() + "/vfio-dev"
+	names, err := fs.ReadDir(dir)
+	if err != nil {
+		return cdi.Node{}, fmt.Errorf("%s has no VFIO character device: %w", a, err)
+	}
+	if len(names) != 1 {
+		return cdi.Node{}, fmt.Errorf("%s has %d VFIO character devices, want 1", a, len(names))
+	}
+	return hostNode(fs, vfio.DeviceNode(names[0]), dir+"/"+names[0]+"/dev")
+}
+
+// hostNode returns the node at path with the device number that sysfs states in
+// the attribute, and checks that the node exists: a runtime that meets a
+// missing one fails much later and says less.
+func hostNode(fs *sysfs.FS, path, attribute string) (cdi.Node, error) {
+	text, err := fs.ReadString(attribute)
+	if err != nil {
+		return cdi.Node{}, err
+	}
+	major, minor, err := number(text)
+	if err != nil {
+		return cdi.Node{}, fmt.Errorf("%s: %w", attribute, err)
+	}
+	there, err := fs.Exists(strings.TrimPrefix(path, "/"))
+	if err != nil {
+		return cdi.Node{}, err
+	}
+	if !there {
+		return cdi.Node{}, fmt.Errorf("%s does not exist though the kernel has the device: is /dev a devtmpfs and mounted from the host?", path)
+	}
+	return cdi.Node{Path: path, Major: major, Minor: minor}, nil
+}
+
+// number parses the kernel's "major:minor".
+func number(text string) (major, minor int64, err error) {
+	a, b, ok := strings.Cut(text, ":")
+	if !ok {
+		return 0, 0, fmt.Errorf("%q is not major:minor", text)
+	}
+	if major, err = strconv.ParseInt(a, 10, 32); err != nil {
+		return 0, 0, fmt.Errorf("%q is not major:minor: %w", text, err)
+	}
+	if minor, err = strconv.ParseInt(b, 10, 32); err != nil {
+		return 0, 0, fmt.Errorf("%q is not major:minor: %w", text, err)
+	}
+	return major, minor, nil
+}

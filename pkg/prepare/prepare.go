@@ -1,0 +1,269 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// Prepare makes the claim's functions ready for its VM and returns its record,
+// in state Prepared. It may be repeated at any time: a claim that is prepared
+// is checked and left alone, whoever uses its devices; one that was cut off is
+// taken back and begun anew. After an error nothing of the claim is left on
+// the node, or the error says what could not be taken back and the record
+// stays for the next try.
+//
+// Errors a caller may branch on: [plan.RefusedError], [InUseError],
+// [QuarantinedError], [ChangedError], [bind.StepError], [journal.FileError].
+func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
+	ref := plan.RefOf(req)
+	release, err := p.lock(ctx, ref, []Lock{claimLock(req.UID)})
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	rec, err := p.Journal.Load(req.UID)
+	if err != nil {
+		return nil, err
+	}
+	if rec == nil {
+		return p.begin(ctx, req, journal.Claim)
+	}
+	return p.resume(ctx, req, rec)
+}
+
+// resume goes on with a claim that has a record.
+func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	thisBoot := rec.BootID == snap.Host.BootID
+	switch {
+	case rec.State == journal.Quarantined:
+		return nil, &QuarantinedError{Record: rec}
+	case rec.State == journal.Prepared && thisBoot:
+		if have, asked := names(&rec.Plan), askedFor(req); !slices.Equal(have, asked) {
+			return nil, &ChangedError{Claim: rec.Plan.Claim, Have: have, Asked: asked}
+		}
+		return rec, p.reaffirm(ctx, rec)
+	}
+	work := *rec
+	if err := p.settle(ctx, &work); err != nil {
+		return nil, err
+	}
+	return p.begin(ctx, req, rec.Kind)
+}
+
+// begin prepares a claim that has no record.
+func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.Kind) (*journal.Record, error) {
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	snap, release, err := p.lockFootprint(ctx, req, snap)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	pl, err := plan.Make(req, p.node(snap))
+	if err != nil {
+		return nil, err
+	}
+	rec := &journal.Record{Kind: kind, BootID: snap.Host.BootID, Plan: *pl}
+	if err := p.intend(ctx, snap, rec); err != nil {
+		return nil, err
+	}
+	if err := p.carryOut(ctx, rec); err != nil {
+		return nil, p.abandon(ctx, rec, err)
+	}
+	return rec, nil
+}
+
+// lockFootprint takes the locks of all functions that the request takes along,
+// and returns a fresh snapshot of them. Where that shows other groups than the
+// locks were chosen by (a function was plugged in meanwhile), it starts over.
+func (p *Preparer) lockFootprint(ctx context.Context, req *claim.Request, snap *device.Snapshot) (fresh *device.Snapshot, release func(), err error) {
+	ref := plan.RefOf(req)
+	for {
+		addrs := footprint(snap, req)
+		chosen := locks(snap, addrs)
+		if release, err = p.lock(ctx, ref, chosen); err != nil {
+			return nil, nil, err
+		}
+		if snap, err = p.refresh(ctx, ref, addrs); err != nil {
+			release()
+			return nil, nil, err
+		}
+		if slices.Equal(chosen, locks(snap, footprint(snap, req))) {
+			return snap, release, nil
+		}
+		release()
+	}
+}
+
+// intend writes the record and looks for holders, side by side: both must be
+// done before the first step, and each takes its time. With a holder the
+// record goes again.
+func (p *Preparer) intend(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	ref, addrs := rec.Plan.Claim, rec.Plan.Addresses() // save changes rec
+	held := make(chan error, 1)
+	go func() { held <- p.untaken(ctx, snap, ref, addrs) }()
+	saveErr := p.save(rec, journal.Preparing, "")
+	heldErr := <-held
+	if saveErr == nil && heldErr != nil {
+		saveErr = p.forget(rec)
+	}
+	return errors.Join(heldErr, saveErr)
+}
+
+// Plan returns what Prepare would do now, without doing it. Nothing is locked
+// or written.
+func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, error) {
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Make(req, p.node(snap))
+}
+
+// node joins a snapshot with what config and journal say about it.
+func (p *Preparer) node(snap *device.Snapshot) plan.Node {
+	holdings, damaged := p.holdings(snap.Host.BootID)
+	return plan.Node{
+		Snapshot:  snap,
+		Selection: nodeconfig.Select(p.Node, snap),
+		Holdings:  holdings,
+		Damaged:   damaged,
+	}
+}
+
+// carryOut takes the steps of a plan, writes the CDI spec and completes the
+// record.
+func (p *Preparer) carryOut(ctx context.Context, rec *journal.Record) error {
+	for _, module := range rec.Plan.Modules {
+		if err := p.step(ctx, rec.Plan.Claim, plan.Step{Operation: plan.Load, Value: module}); err != nil {
+			return err
+		}
+	}
+	if err := p.bindAll(ctx, rec); err != nil {
+		return err
+	}
+	baseline, err := p.Executor.Fingerprints(rec.Plan.Addresses())
+	if err != nil {
+		return err
+	}
+	rec.Baseline = baseline
+	if err := p.writeSpec(rec); err != nil {
+		return err
+	}
+	return p.save(rec, journal.Prepared, "")
+}
+
+// bindAll brings all functions to their target, groups side by side.
+func (p *Preparer) bindAll(ctx context.Context, rec *journal.Record) error {
+	var g errgroup.Group // without a shared context: one group's failure must not cut off another's write
+	for _, fns := range byGroup(rec.Plan.Functions) {
+		g.Go(func() error {
+			for _, fn := range fns {
+				if err := p.drive(ctx, rec.Plan.Claim, fn.Address, fn.Target); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// abandon takes a failed Prepare back and returns the whole story.
+func (p *Preparer) abandon(ctx context.Context, rec *journal.Record, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.UndoLimit)
+	defer cancel()
+	if err := p.undo(ctx, rec); err != nil {
+		keep := p.save(rec, journal.Preparing, oneLine(err))
+		return errors.Join(cause, &UndoError{Claim: rec.Plan.Claim, Err: errors.Join(err, keep)})
+	}
+	return cause
+}
+
+// undo brings all functions back to their original bindings and removes
+// record and spec. It may be repeated.
+func (p *Preparer) undo(ctx context.Context, rec *journal.Record) error {
+	if err := p.removeSpec(rec); err != nil {
+		return err
+	}
+	if err := p.restore(ctx, rec); err != nil {
+		return err
+	}
+	return p.forget(rec)
+}
+
+// footprint returns the addresses of all functions that a request's devices
+// take along, themselves included whether they are there or not.
+func footprint(snap *device.Snapshot, req *claim.Request) []pci.Address {
+	var addrs []pci.Address
+	for _, d := range req.Devices {
+		addrs = append(addrs, d.Address)
+		if f, ok := snap.Function(d.Address); ok {
+			for _, t := range isolation.Taken(snap, f) {
+				addrs = append(addrs, t.Address)
+			}
+		}
+	}
+	slices.SortFunc(addrs, pci.Address.Compare)
+	return slices.Compact(addrs)
+}
+
+func (p *Preparer) refresh(ctx context.Context, ref plan.Ref, addrs []pci.Address) (snap *device.Snapshot, err error) {
+	err = p.timed(ref, PhaseScan, func() error {
+		snap, err = p.Inventory.Refresh(ctx, addrs)
+		return err
+	})
+	return snap, err
+}
+
+// names returns a plan's device names, and askedFor a request's, sorted.
+func names(pl *plan.Plan) []string {
+	list := make([]string, len(pl.Devices))
+	for i, d := range pl.Devices {
+		list[i] = d.Name
+	}
+	slices.Sort(list)
+	return list
+}
+
+func askedFor(req *claim.Request) []string {
+	list := make([]string, len(req.Devices))
+	for i, d := range req.Devices {
+		list[i] = d.Name
+	}
+	slices.Sort(list)
+	return list
+}
+
+// byGroup splits functions by IOMMU group, in order.
+func byGroup(fns []plan.Function) [][]plan.Function {
+	var groups [][]plan.Function
+	index := map[int]int{}
+	for _, fn := range fns {
+		i, ok := index[fn.Group]
+		if !ok {
+			i = len(groups)
+			index[fn.Group] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], fn)
+	}
+	return groups
+}

@@ -1,0 +1,185 @@
+// Package prepare is the state machine of a claim on its node: Prepare,
+// Unprepare and Recover. It owns the order of effects and the locking; what to
+// do comes from package plan, and how from the collaborators it is given.
+//
+// The order is: intent to disk, steps (each verified), CDI spec, completion to
+// disk; and back: no holder, intent to disk, CDI spec away, reset and proof,
+// original bindings, record away. Wherever a crash falls, Recover brings each
+// function to one of the two ends.
+package prepare
+
+import (
+	"context"
+	"time"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
+)
+
+// Inventory knows the node's functions.
+type Inventory interface {
+	// Snapshot returns the latest snapshot, which may be a little old.
+	Snapshot(ctx context.Context) (*device.Snapshot, error)
+	// Refresh returns a snapshot in which the functions at addrs, and their
+	// groups, are as they are now.
+	Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error)
+}
+
+// Executor carries out steps; see package bind.
+type Executor interface {
+	Do(ctx context.Context, s plan.Step) error
+	Binding(ctx context.Context, a pci.Address) (plan.Binding, error)
+	Fingerprints(addrs []pci.Address) ([]isolation.Fingerprint, error)
+	Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint) (isolation.Proof, error)
+}
+
+// Journal keeps the records; see package journal.
+type Journal interface {
+	Save(r *journal.Record) error
+	Delete(id string) error
+	Load(id string) (*journal.Record, error)
+	List() ([]*journal.Record, []error)
+	// Leftovers returns the IDs of records whose writing was cut off; Delete
+	// removes what is left of that.
+	Leftovers() ([]string, error)
+}
+
+// Locks are named locks that all instances on the node share.
+type Locks interface {
+	Acquire(ctx context.Context, locks ...journal.Lock) (release func(), err error)
+}
+
+// Lock is one of the Locks.
+type Lock = journal.Lock
+
+// Specs is the directory of CDI specs; see package cdi.
+type Specs interface {
+	Write(claimUID string, spec *specs.Spec) error
+	Remove(claimUID string) error
+	Claims() ([]string, error)
+}
+
+// Holders finds the processes that have a device node open.
+type Holders interface {
+	// Find returns the holders of any of the nodes ("/dev/vfio/15").
+	Find(ctx context.Context, nodes []string) ([]vfio.Holder, error)
+	// Claimed returns the node of a disk of f that somebody has for himself.
+	Claimed(ctx context.Context, f *device.Function) (node string, err error)
+	// Wait returns when one of the holders has ended, or with ctx's error.
+	Wait(ctx context.Context, holders []vfio.Holder) error
+}
+
+// Config holds the collaborators of a Preparer. All but Observe are required.
+type Config struct {
+	FS        *sysfs.FS
+	Inventory Inventory
+	Executor  Executor
+	Journal   Journal
+	Locks     Locks
+	Specs     Specs
+	Holders   Holders
+	// Node says which functions are ours.
+	Node *v1alpha1.NodeConfig
+	// HolderWait is how long Unprepare waits for a holder to end before it
+	// gives up with an [InUseError]; the context may end it sooner.
+	HolderWait time.Duration
+	// UndoLimit bounds the way back after a failed Prepare, whose own context
+	// may be over.
+	UndoLimit time.Duration
+	// Observe is told of each step and phase as it ends. It is called from
+	// several goroutines and must not block.
+	Observe func(Event)
+}
+
+// Preparer prepares and unprepares claims. Its methods may be called from
+// several goroutines; calls for one claim, and for claims that share an IOMMU
+// group or a PF, wait for each other, and all others run side by side.
+type Preparer struct{ Config }
+
+// New returns a Preparer.
+func New(c Config) *Preparer {
+	if c.Observe == nil {
+		c.Observe = func(Event) {}
+	}
+	return &Preparer{Config: c}
+}
+
+// Phase names a part of the work, for metrics.
+type Phase string
+
+// Phases.
+const (
+	PhaseWait    Phase = "wait" // for locks and holders
+	PhaseUnbind  Phase = "unbind"
+	PhaseBind    Phase = "bind"
+	PhaseReset   Phase = "reset"
+	PhaseNode    Phase = "node"
+	PhaseJournal Phase = "journal"
+	PhaseCDI     Phase = "cdi"
+	PhaseScan    Phase = "scan"
+)
+
+// Event tells of one piece of work that has ended.
+type Event struct {
+	Claim plan.Ref
+	Phase Phase
+	// Step is set where the work was a step of a plan.
+	Step *plan.Step
+	// Proof is set for a reset that succeeded.
+	Proof *isolation.Proof
+	Took  time.Duration
+	Err   error
+}
+
+// timed runs work and tells the observer of it.
+func (p *Preparer) timed(claim plan.Ref, phase Phase, work func() error) error {
+	start := time.Now()
+	err := work()
+	p.Observe(Event{Claim: claim, Phase: phase, Took: time.Since(start), Err: err})
+	return err
+}
+
+// step carries out one step and tells the observer of it.
+func (p *Preparer) step(ctx context.Context, claim plan.Ref, s plan.Step) error {
+	phase := PhaseBind
+	if s.Operation == plan.Unbind {
+		phase = PhaseUnbind
+	}
+	start := time.Now()
+	err := p.Executor.Do(ctx, s)
+	p.Observe(Event{Claim: claim, Phase: phase, Step: &s, Took: time.Since(start), Err: err})
+	return err
+}
+
+// save writes the record in the given state.
+func (p *Preparer) save(rec *journal.Record, state journal.State, reason string) error {
+	next := *rec
+	next.State, next.Reason, next.Since = state, reason, time.Now().UTC().Format(time.RFC3339)
+	err := p.timed(rec.Plan.Claim, PhaseJournal, func() error { return p.Journal.Save(&next) })
+	if err == nil {
+		*rec = next
+	}
+	return err
+}
+
+// forget removes the record.
+func (p *Preparer) forget(rec *journal.Record) error {
+	return p.timed(rec.Plan.Claim, PhaseJournal, func() error { return p.Journal.Delete(rec.ID()) })
+}
+
+// lock takes the locks and counts the time as waiting.
+func (p *Preparer) lock(ctx context.Context, claim plan.Ref, locks []Lock) (release func(), err error) {
+	err = p.timed(claim, PhaseWait, func() error {
+		release, err = p.Locks.Acquire(ctx, locks...)
+		return err
+	})
+	return release, err
+}

@@ -1,0 +1,148 @@
+package prepare_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// recordFile returns the path of a claim's record.
+func (w *world) recordFile(uid string) string {
+	return filepath.Join(w.k.Root(), "var/lib/kata-vfio/journal", uid+".json")
+}
+
+// spoil changes the bytes of a claim's record.
+func (w *world) spoil(uid string, old, new string) {
+	w.t.Helper()
+	data, err := os.ReadFile(w.recordFile(uid))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	spoilt := bytes.Replace(data, []byte(old), []byte(new), 1)
+	if bytes.Equal(spoilt, data) {
+		w.t.Fatalf("record has no %q", old)
+	}
+	if err := os.WriteFile(w.recordFile(uid), spoilt, 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// spoilt are the ways in which a record can be unusable.
+func spoilt() map[string]struct {
+	old, new string
+	err      error
+	word     string
+} {
+	return map[string]struct {
+		old, new string
+		err      error
+		word     string
+	}{
+		"damaged": {`"nvidia"`, `"nvidiA"`, journal.ErrDamaged, "put it back from a backup"},
+		"newer":   {`"version": 1`, `"version": 2`, journal.ErrNewer, "run the plugin version that wrote it"},
+	}
+}
+
+// TestOwnRecordUnusable: without its record nobody knows where the claim's
+// functions belong, so nothing is done, and the file is named.
+func TestOwnRecordUnusable(t *testing.T) {
+	for name, tt := range spoilt() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			gpu := w.k.AddGPU(0x3b)
+			req := w.request(uid, gpu)
+			w.mustPrepare(req)
+			w.spoil(uid, tt.old, tt.new)
+			bindings, writes := w.bindings(), len(w.k.Writes())
+			_, prepareErr := w.plugin(nil).Prepare(t.Context(), req)
+			_, unprepareErr := w.plugin(nil).Unprepare(t.Context(), uid)
+			for _, err := range []error{prepareErr, unprepareErr} {
+				if !errors.Is(err, tt.err) {
+					t.Errorf("got %v, want %v", err, tt.err)
+				}
+				says(t, err, w.recordFile(uid), tt.word)
+			}
+			if now := lastWrites(w, writes); len(now) > 0 {
+				t.Errorf("wrote %v", now)
+			}
+			if got := w.bindings()[gpu]; got != bindings[gpu] {
+				t.Errorf("bound %+v, was %+v", got, bindings[gpu])
+			}
+		})
+	}
+}
+
+// TestAnothersRecordUnusable: a record that can't be read does not stop the
+// claims that can't be meant by it, and stops those that could be.
+func TestAnothersRecordUnusable(t *testing.T) {
+	for name, tt := range spoilt() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			held, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
+			w.mustPrepare(w.request(other, held))
+			w.spoil(other, tt.old, tt.new)
+			_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, held))
+			if !wantRefused(t, err).Has(plan.Unexplained) {
+				t.Errorf("refused by %v", err)
+			}
+			says(t, err, "0000:3b:00.0 is on vfio-pci", w.recordFile(other), "may own it", "repair or remove")
+			w.mustPrepare(w.request(uid, free))
+		})
+	}
+}
+
+// TestRecoverReportsUnusableRecords: they are named, the others recover, and
+// the functions that they may own are left alone.
+func TestRecoverReportsUnusableRecords(t *testing.T) {
+	for name, tt := range spoilt() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			gpu, whole := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
+			w.mustPrepare(w.request(other, gpu))
+			w.mustPrepare(w.request(uid, whole))
+			w.spoil(other, tt.old, tt.new)
+			writes := len(w.k.Writes())
+			r, err := w.plugin(nil).Recover(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Unfinished) != 1 || !errors.Is(r.Unfinished[0], tt.err) {
+				t.Errorf("unfinished: %v, want %v", r.Unfinished, tt.err)
+			}
+			if len(r.Kept) != 1 || r.Kept[0].UID != uid {
+				t.Errorf("kept %v, want %s", r.Kept, uid)
+			}
+			if !w.hasSpec(other) {
+				t.Error("the spec of the claim whose record can't be read is gone: its VM could not start again")
+			}
+			if now := lastWrites(w, writes); len(now) > 0 {
+				t.Errorf("wrote %v", now)
+			}
+		})
+	}
+}
+
+// TestForeignFunctionOnVFIO: a function that was on vfio-pci when it came
+// belongs to whoever bound it there, and stays there.
+func TestForeignFunctionOnVFIO(t *testing.T) {
+	w := newWorld(t)
+	gpu := addGPU(w, func(f *sysfstest.Function) { f.Driver = "vfio-pci" })
+	before, writes := w.state(), len(w.k.Writes())
+	rec := w.mustPrepare(w.request(uid, gpu))
+	if len(rec.Plan.Steps) > 0 {
+		t.Errorf("steps %v, want none", rec.Plan.Steps)
+	}
+	if now := lastWrites(w, writes); len(now) > 0 {
+		t.Errorf("wrote %v", now)
+	}
+	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
+		t.Fatal(err)
+	}
+	w.unchanged(before)
+}

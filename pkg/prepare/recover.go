@@ -1,0 +1,226 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// Recovery says what Recover found and did.
+type Recovery struct {
+	// Kept are the claims that are prepared and stay so.
+	Kept []plan.Ref
+	// Undone are the claims that were cut off on the way in, or prepared in
+	// an earlier boot, and are off the node now.
+	Undone []plan.Ref
+	// Released are the claims whose way back was cut off and is finished.
+	Released []plan.Ref
+	// Quarantined are the claims whose functions are not proven clean.
+	Quarantined []*journal.Record
+	// Specs are the claim UIDs whose CDI specs had no record and were removed.
+	Specs []string
+	// Strays are functions of ours on a VFIO driver that no record explains:
+	// bound by hand, or by a record that is damaged. They are left alone.
+	Strays []pci.Address
+	// Unfinished are the claims that could not be brought to an end, and why.
+	Unfinished []error
+}
+
+// Recover brings every record to an end after a crash, a kill or a reboot: a
+// claim is prepared, with its functions on their drivers and its CDI spec
+// written anew, or it is off the node. Call it at start, before the first
+// Prepare; it may be repeated. Its error says that the journal itself could
+// not be read; what failed for single claims is in Unfinished.
+func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
+	records, errs := p.Journal.List()
+	r := &Recovery{Unfinished: errs}
+	for _, rec := range records {
+		if err := p.recoverOne(ctx, rec.ID(), r); err != nil {
+			r.Unfinished = append(r.Unfinished, fmt.Errorf("recover claim %s: %w", rec.Plan.Claim, err))
+		}
+	}
+	if err := errors.Join(p.sweepJournal(ctx), p.sweepSpecs(ctx, r)); err != nil {
+		return r, err
+	}
+	return r, p.findStrays(ctx, r)
+}
+
+// sweepJournal removes what writes of records that were never there have left.
+func (p *Preparer) sweepJournal(ctx context.Context) error {
+	ids, err := p.Journal.Leftovers()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := p.sweepRecord(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepRecord does so for one record, unless there is one by now: then its
+// own removal will.
+func (p *Preparer) sweepRecord(ctx context.Context, id string) error {
+	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
+	if err != nil {
+		return err
+	}
+	defer release()
+	if rec, err := p.Journal.Load(id); err != nil || rec != nil {
+		return nil // a record that can't be read is reported by now
+	}
+	return p.Journal.Delete(id)
+}
+
+// recoverOne brings one record to its end. The record is read again under the
+// claim's lock: an older instance may still have been at work on it.
+func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error {
+	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
+	if err != nil {
+		return err
+	}
+	defer release()
+	rec, err := p.Journal.Load(id)
+	if err != nil || rec == nil {
+		return err
+	}
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	work := *rec
+	thisBoot := rec.BootID == snap.Host.BootID
+	switch {
+	case thisBoot && rec.State == journal.Prepared:
+		r.Kept = append(r.Kept, rec.Plan.Claim)
+		return p.reaffirm(ctx, &work)
+	case rec.State == journal.Quarantined:
+		r.Quarantined = append(r.Quarantined, rec)
+		return p.removeSpec(rec)
+	case thisBoot && rec.State != journal.Preparing:
+		return p.finish(ctx, &work, &r.Released, r)
+	default:
+		return p.finish(ctx, &work, &r.Undone, r)
+	}
+}
+
+// finish settles a record and enters it into the list it belongs to.
+func (p *Preparer) finish(ctx context.Context, rec *journal.Record, list *[]plan.Ref, r *Recovery) error {
+	err := p.settle(ctx, rec)
+	var q *QuarantinedError
+	switch {
+	case errors.As(err, &q):
+		r.Quarantined = append(r.Quarantined, q.Record)
+		return nil
+	case err == nil:
+		*list = append(*list, rec.Plan.Claim)
+	}
+	return err
+}
+
+// reaffirm checks that a prepared claim's functions are where they belong,
+// and writes its spec anew (its directory does not outlive a reboot). A
+// function that somebody moved is bound again, if nobody has it open.
+func (p *Preparer) reaffirm(ctx context.Context, rec *journal.Record) error {
+	moved, err := p.moved(ctx, rec)
+	if err != nil {
+		return err
+	}
+	if moved {
+		if err := p.rebind(ctx, rec); err != nil {
+			return err
+		}
+	}
+	return p.writeSpec(rec)
+}
+
+// moved reports whether a function of the record is not on its target.
+func (p *Preparer) moved(ctx context.Context, rec *journal.Record) (bool, error) {
+	for _, fn := range rec.Plan.Functions {
+		now, err := p.Executor.Binding(ctx, fn.Address)
+		if err != nil {
+			return false, fmt.Errorf("claim %s: %w; delete its pod, so that the claim is allocated anew", rec.Plan.Claim, err)
+		}
+		if now != fn.Target {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// rebind brings moved functions of a prepared claim back to their targets.
+func (p *Preparer) rebind(ctx context.Context, rec *journal.Record) error {
+	snap, release, err := p.lockRecord(ctx, rec)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := p.unheld(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
+		return err
+	}
+	return p.bindAll(ctx, rec)
+}
+
+// sweepSpecs removes CDI specs of claims that are not prepared here.
+func (p *Preparer) sweepSpecs(ctx context.Context, r *Recovery) error {
+	uids, err := p.Specs.Claims()
+	if err != nil {
+		return err
+	}
+	for _, uid := range uids {
+		if err := p.sweepSpec(ctx, uid, r); err != nil {
+			r.Unfinished = append(r.Unfinished, err)
+		}
+	}
+	return nil
+}
+
+// sweepSpec removes one spec without a record. It takes the claim's lock: an
+// older instance may just be preparing it.
+func (p *Preparer) sweepSpec(ctx context.Context, uid string, r *Recovery) error {
+	release, err := p.lock(ctx, plan.Ref{UID: uid}, []Lock{claimLock(uid)})
+	if err != nil {
+		return err
+	}
+	defer release()
+	rec, err := p.Journal.Load(uid)
+	if err != nil || rec != nil {
+		return nil // a record that can't be read is reported by now, and may well be of a VM that runs
+	}
+	r.Specs = append(r.Specs, uid)
+	return p.Specs.Remove(uid)
+}
+
+// findStrays lists our functions on VFIO drivers that no record explains. The
+// snapshot may be older than what was just undone, so they are looked at again.
+func (p *Preparer) findStrays(ctx context.Context, r *Recovery) error {
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if snap, err = p.Inventory.Refresh(ctx, p.strays(snap)); err != nil {
+		return err
+	}
+	r.Strays = p.strays(snap)
+	return nil
+}
+
+// strays returns our functions on VFIO drivers without a record, by address.
+func (p *Preparer) strays(snap *device.Snapshot) []pci.Address {
+	n := p.node(snap)
+	var strays []pci.Address
+	for i := range snap.Functions {
+		f := &snap.Functions[i]
+		_, held := n.Holdings[f.Address]
+		if !held && device.IsVFIO(f.Driver) && n.Selection.Choice(f.Address).Ours {
+			strays = append(strays, f.Address)
+		}
+	}
+	return strays
+}

@@ -1,0 +1,71 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// StandingID is the record's ID of a function that is bound from start-up on.
+func StandingID(f *device.Function) string { return "standing-" + f.Address.Label() }
+
+// BindStanding binds every function of policy "bound" that is on a host driver
+// now, each with a record of its own, so that its claims find it ready and
+// its original driver is known. Call it after Recover; it may be repeated.
+// Functions that can't be bound are reported together and left as they are.
+func (p *Preparer) BindStanding(ctx context.Context) error {
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	selection := nodeconfig.Select(p.Node, snap)
+	var errs []error
+	for i := range snap.Functions {
+		f := &snap.Functions[i]
+		choice := selection.Choice(f.Address)
+		if choice.Ours && choice.Policy == v1alpha1.PolicyBound && !device.IsVFIO(f.Driver) {
+			errs = append(errs, p.bindStanding(ctx, f))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Preparer) bindStanding(ctx context.Context, f *device.Function) error {
+	req := &claim.Request{
+		UID: StandingID(f),
+		Devices: []claim.Device{{
+			Request: "standing", Name: f.Name(), Address: f.Address,
+			VFIO: standingConfig(),
+		}},
+	}
+	release, err := p.lock(ctx, plan.RefOf(req), []Lock{claimLock(req.UID)})
+	if err != nil {
+		return err
+	}
+	defer release()
+	rec, err := p.Journal.Load(req.UID)
+	if err != nil {
+		return err
+	}
+	if rec != nil {
+		work := *rec
+		return p.reaffirm(ctx, &work)
+	}
+	_, err = p.begin(ctx, req, journal.Standing)
+	return err
+}
+
+// standingConfig asks for nothing but the binding itself: what a function
+// must be for a tenant is asked when a claim comes.
+func standingConfig() v1alpha1.VFIOConfig {
+	allow := true
+	cfg := v1alpha1.VFIOConfig{Reset: v1alpha1.ResetSkip, AllowUnisolated: &allow}
+	cfg.Default()
+	return cfg
+}

@@ -1,0 +1,165 @@
+package prepare_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// hang makes every unbind of the function hang in its driver until the
+// returned function is called.
+func hang(w *world, a pci.Address) (letGo func()) {
+	gate := make(chan struct{})
+	w.k.OnWrite(func(path, value string) error {
+		if unbinds(path) && value == a.String() {
+			<-gate
+		}
+		return nil
+	})
+	return sync.OnceFunc(func() { close(gate) })
+}
+
+// kubelet is how long the kubelet waits for an answer.
+const kubelet = 45 * time.Second
+
+// TestHangingUnbindOnTheWayIn: a host driver does not let go. The claim gets an
+// error within the kubelet's patience, another claim goes on meanwhile, and
+// once the driver has let go the next try succeeds.
+func TestHangingUnbindOnTheWayIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stuck, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
+		p := w.plugin(nil)
+		p.UndoLimit = w.limit
+		letGo := hang(w, stuck)
+		start := time.Now()
+		failed := make(chan error)
+		go func() {
+			_, err := p.Prepare(t.Context(), w.request(uid, stuck))
+			failed <- err
+		}()
+		synctest.Wait() // it hangs
+		if _, err := p.Prepare(t.Context(), w.request(other, free)); err != nil {
+			t.Errorf("another claim, meanwhile: %v", err)
+		}
+		if took := time.Since(start); took > 0 {
+			t.Errorf("the other claim waited %s", took)
+		}
+		err := <-failed
+		if took := time.Since(start); took > kubelet {
+			t.Errorf("the error came after %s", took)
+		}
+		if e := as[*control.StuckError](t, err); e.Address != stuck {
+			t.Errorf("stuck: %s", e.Address)
+		}
+		as[*prepare.UndoError](t, err)
+		says(t, err, "0000:3b:00.0", "/sys/bus/pci/drivers/nvidia/unbind", "has not answered", "next try")
+		if rec := w.record(uid); rec == nil || rec.State != journal.Preparing || rec.Reason == "" {
+			t.Errorf("record %+v, want one that knows what is left to do", rec)
+		}
+		letGo()
+		synctest.Wait()
+		if _, err := p.Prepare(t.Context(), w.request(uid, stuck)); err != nil {
+			t.Errorf("once it has let go: %v", err)
+		}
+	})
+}
+
+// TestHangingUnbindWhileItHangs: the kubelet's next tries, while the driver
+// still does not let go, end in time too and name the write that hangs.
+func TestHangingUnbindWhileItHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		gpu := w.k.AddGPU(0x3b)
+		before := w.state()
+		p := w.plugin(nil)
+		letGo := hang(w, gpu)
+		for range 3 {
+			start := time.Now()
+			ctx, cancel := timeout(t, kubelet)
+			_, err := p.Prepare(ctx, w.request(uid, gpu))
+			cancel()
+			as[*control.StuckError](t, err)
+			if took := time.Since(start); took > kubelet {
+				t.Errorf("the error came after %s", took)
+			}
+		}
+		letGo()
+		if _, err := p.Unprepare(t.Context(), uid); err != nil {
+			t.Error(err)
+		}
+		w.unchanged(before)
+	})
+}
+
+// TestHolderAppearsBeforeTheUnbind: between the look for holders and the unbind
+// a process opens the VFIO group, so that the unbind hangs in the kernel.
+// Unprepare says so in time; when the process is gone the next one finishes,
+// without a second reset.
+func TestHolderAppearsBeforeTheUnbind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		gpu := w.k.AddGPU(0x3b)
+		before := w.state()
+		p := w.plugin(nil)
+		if _, err := p.Prepare(t.Context(), w.request(uid, gpu)); err != nil {
+			t.Fatal(err)
+		}
+		var h *sysfstest.Holder
+		w.k.OnWrite(func(path, _ string) error {
+			if unbinds(path) && h == nil {
+				h = w.hold(gpu)
+			}
+			return nil
+		})
+		ctx, cancel := timeout(t, kubelet)
+		defer cancel()
+		_, err := p.Unprepare(ctx, uid)
+		as[*control.StuckError](t, err)
+		says(t, err, "0000:3b:00.0", "unbind", "a process that has the function's VFIO device open must close it")
+		if rec := w.record(uid); rec == nil || rec.State != journal.Cleaned {
+			t.Errorf("record %+v, want one that is cleaned", rec)
+		}
+		h.Release()
+		synctest.Wait()
+		if _, err := p.Unprepare(t.Context(), uid); err != nil {
+			t.Errorf("once the process is gone: %v", err)
+		}
+		w.unchanged(before)
+		if n := len(w.k.Resets()); n != 1 {
+			t.Errorf("%d resets, want the one that was proven", n)
+		}
+	})
+}
+
+// TestHangingReset: a reset that does not come back is no proof.
+func TestHangingReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		gpu := w.k.AddGPU(0x3b)
+		p := w.plugin(nil)
+		if _, err := p.Prepare(t.Context(), w.request(uid, gpu)); err != nil {
+			t.Fatal(err)
+		}
+		gate := make(chan struct{})
+		w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) {
+			<-gate
+			return sysfstest.ResetWorks, nil
+		})
+		_, err := p.Unprepare(t.Context(), uid)
+		wantQuarantined(t, err)
+		as[*control.StuckError](t, err)
+		close(gate)
+		synctest.Wait()
+		if _, err := p.Unprepare(t.Context(), uid); err != nil {
+			t.Errorf("once the kernel has answered: %v", err)
+		}
+	})
+}

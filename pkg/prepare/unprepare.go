@@ -1,0 +1,217 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
+)
+
+// Unprepare takes a claim's functions back: it waits for holders, resets the
+// functions, compares them with what they were, and gives them back to their
+// drivers. It may be repeated, and a claim without a record is no error.
+//
+// While a holder is left it returns an [InUseError] and nothing has changed.
+// When a function can't be proven clean it returns a [QuarantinedError]: the
+// tenant has lost it, and no other gets it. Unprepare of a quarantined claim
+// tries the reset again.
+func (p *Preparer) Unprepare(ctx context.Context, uid string) ([]isolation.Proof, error) {
+	release, err := p.lock(ctx, plan.Ref{UID: uid}, []Lock{claimLock(uid)})
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	rec, err := p.Journal.Load(uid)
+	if err != nil {
+		return nil, err
+	}
+	if rec == nil {
+		return nil, p.Specs.Remove(uid)
+	}
+	work := *rec
+	err = p.settle(ctx, &work)
+	return work.Proofs, err
+}
+
+// settle takes a record in any state to its end: functions on their original
+// bindings, no spec, no record. The claim's lock is held.
+func (p *Preparer) settle(ctx context.Context, rec *journal.Record) error {
+	snap, release, err := p.lockRecord(ctx, rec)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if rec.BootID != snap.Host.BootID && rec.State != journal.Quarantined {
+		return p.drop(rec)
+	}
+	if err := p.waitUnheld(ctx, snap, rec); err != nil {
+		return err
+	}
+	switch rec.State {
+	case journal.Preparing:
+		return p.undo(ctx, rec)
+	case journal.Cleaned:
+		return p.giveBack(ctx, rec)
+	case journal.Quarantined:
+		return p.retest(ctx, snap, rec)
+	default:
+		return p.release(ctx, rec)
+	}
+}
+
+// retest tries the reset of a quarantine again. Where it outlived a reboot, its
+// functions are with their host drivers and must come back for that.
+func (p *Preparer) retest(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	if err := p.untaken(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
+		return err
+	}
+	rec.BootID = snap.Host.BootID
+	if err := p.save(rec, journal.Quarantined, rec.Reason); err != nil {
+		return err
+	}
+	if err := p.bindAll(ctx, rec); err != nil && !p.allGone(rec) {
+		return err
+	}
+	return p.release(ctx, rec)
+}
+
+// allGone reports whether all functions of a record have left the bus.
+func (p *Preparer) allGone(rec *journal.Record) bool {
+	left, err := p.present(rec.Plan.Addresses())
+	return err == nil && len(left) == 0
+}
+
+// drop removes spec and record of an earlier boot. There is nothing to take
+// back: this boot began with the kernel's own bindings, and the machine's
+// reset went before it.
+func (p *Preparer) drop(rec *journal.Record) error {
+	if err := p.removeSpec(rec); err != nil {
+		return err
+	}
+	return p.forget(rec)
+}
+
+// release is the way back of a claim that was handed over.
+func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
+	if err := p.save(rec, journal.Releasing, ""); err != nil {
+		return err
+	}
+	if err := p.removeSpec(rec); err != nil {
+		return err
+	}
+	if err := p.clean(ctx, rec); err != nil {
+		if saveErr := p.save(rec, journal.Quarantined, oneLine(err)); saveErr != nil {
+			return errors.Join(err, saveErr)
+		}
+		return &QuarantinedError{Record: rec, Err: err}
+	}
+	if err := p.save(rec, journal.Cleaned, ""); err != nil {
+		return err
+	}
+	return p.giveBack(ctx, rec)
+}
+
+// giveBack brings clean functions to their original bindings and forgets them.
+func (p *Preparer) giveBack(ctx context.Context, rec *journal.Record) error {
+	if err := p.restore(ctx, rec); err != nil {
+		return errors.Join(err, p.save(rec, journal.Cleaned, oneLine(err)))
+	}
+	return p.forget(rec)
+}
+
+// clean resets what the record's VM could reach, devices side by side, and
+// enters the proofs into the record.
+func (p *Preparer) clean(ctx context.Context, rec *journal.Record) error {
+	resets := rec.Plan.Resets()
+	proofs := make([]*isolation.Proof, len(resets))
+	errs := make([]error, len(resets))
+	var g errgroup.Group
+	for i, r := range resets {
+		g.Go(func() error {
+			proofs[i], errs[i] = p.reset(ctx, rec, r)
+			return nil
+		})
+	}
+	_ = g.Wait() // the goroutines return nil; errs has theirs
+	rec.Proofs = nil
+	for _, proof := range proofs {
+		if proof != nil {
+			rec.Proofs = append(rec.Proofs, *proof)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reset resets what is left of one set. A function that has left the bus,
+// before the reset or during it, has taken its state along: it needs no reset,
+// and there is no proof of one.
+func (p *Preparer) reset(ctx context.Context, rec *journal.Record, r isolation.Reset) (*isolation.Proof, error) {
+	var err error
+	if r.Set, err = p.present(r.Set); err != nil || len(r.Set) == 0 {
+		return nil, err
+	}
+	step, start := rec.Plan.ResetStep(r), time.Now()
+	proof, err := p.Executor.Reset(ctx, r, rec.Baseline)
+	e := Event{Claim: rec.Plan.Claim, Phase: PhaseReset, Step: &step, Err: err, Took: time.Since(start)}
+	if err == nil {
+		e.Proof = &proof
+	}
+	p.Observe(e)
+	if err == nil {
+		return &proof, nil
+	}
+	if left, lookErr := p.present(r.Set); lookErr == nil && len(left) == 0 {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// present returns those of the functions that are still on the bus.
+func (p *Preparer) present(addrs []pci.Address) ([]pci.Address, error) {
+	var left []pci.Address
+	for _, a := range addrs {
+		there, err := p.FS.Exists(sysfs.FunctionPath(a))
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			left = append(left, a)
+		}
+	}
+	return left, nil
+}
+
+// waitUnheld returns when no process has a function of the record open that is
+// still with VFIO, or with an [InUseError] once the wait is over. Who opens a
+// function that went back to its driver is none of our business.
+//
+// Holders that are all there again after a wait that saw one end can't be
+// waited for: their PIDs are those of another PID namespace.
+func (p *Preparer) waitUnheld(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	wait, cancel := context.WithTimeout(ctx, p.HolderWait)
+	defer cancel()
+	claim, addrs := rec.Plan.Claim, onVFIO(snap, rec.Plan.Addresses())
+	var last []vfio.Holder
+	for {
+		err := p.unheld(ctx, snap, claim, addrs)
+		var used *InUseError
+		if !errors.As(err, &used) || wait.Err() != nil || slices.Equal(used.Holders, last) {
+			return err
+		}
+		last = used.Holders
+		waitErr := p.timed(claim, PhaseWait, func() error { return p.Holders.Wait(wait, used.Holders) })
+		if waitErr != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package prepare_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
+)
+
+// TestMain keeps the scripted nodes, thousands of small files, in memory where
+// the machine has a file system there.
+func TestMain(m *testing.M) {
+	const memory = "/dev/shm"
+	if _, err := os.Stat(memory); err == nil && os.Getenv("TMPDIR") == "" {
+		_ = os.Setenv("TMPDIR", memory)
+	}
+	os.Exit(m.Run())
+}
+
+// world is a scripted node with everything that Prepare touches.
+type world struct {
+	t       *testing.T
+	k       *sysfstest.Kernel
+	fs      *sysfs.FS
+	records *journal.Store
+	specs   *cdi.Dir
+	locks   *journal.Locks
+	node    *v1alpha1.NodeConfig
+	limit   time.Duration // of a kernel write
+	wait    time.Duration // for holders
+
+	mu     sync.Mutex // guards events
+	events []prepare.Event
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, k: sysfstest.New(t), limit: 10 * time.Second}
+	var err error
+	if w.fs, err = sysfs.Open(w.k.Root()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.fs.Close() })
+	if w.records, err = journal.Open(filepath.Join(w.k.Root(), "var/lib/kata-vfio/journal")); err != nil {
+		t.Fatal(err)
+	}
+	if w.locks, err = journal.NewLocks(filepath.Join(t.TempDir(), "locks")); err != nil {
+		t.Fatal(err)
+	}
+	if w.specs, err = cdi.Open(filepath.Join(t.TempDir(), "cdi")); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// plugin returns a plugin process on the node. Its effects pass through the
+// power switch, which may be nil.
+func (w *world) plugin(power *power) *prepare.Preparer {
+	kernel := control.New(power.writer(w.k), w.fs, w.limit)
+	return prepare.New(prepare.Config{
+		FS: w.fs, Inventory: &scanner{fs: w.fs}, Locks: w.locks, Node: w.node,
+		Executor: bind.New(w.fs, kernel, w.k, w.k.HotReset),
+		Journal:  power.journal(w.records), Specs: power.specs(w.specs),
+		Holders:    vfio.Processes{FS: w.fs},
+		HolderWait: w.wait, UndoLimit: 10 * time.Second,
+		Observe: func(e prepare.Event) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.events = append(w.events, e)
+		},
+	})
+}
+
+// request asks for the functions under one claim.
+func (w *world) request(uid string, addrs ...pci.Address) *claim.Request {
+	w.t.Helper()
+	snap, err := inventory.Scan(w.t.Context(), w.fs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req := &claim.Request{UID: uid, Namespace: "tenant-a", Name: uid}
+	for _, a := range addrs {
+		d := claim.Device{Request: "dev", Pool: "node", Name: "gpu-" + a.Label(), Address: a}
+		if f, ok := snap.Function(a); ok {
+			d.Name = f.Name()
+		}
+		d.VFIO.Default()
+		req.Devices = append(req.Devices, d)
+	}
+	return req
+}
+
+// bindings returns the binding of every function but bridges.
+func (w *world) bindings() map[pci.Address]plan.Binding {
+	w.t.Helper()
+	snap, err := inventory.Scan(w.t.Context(), w.fs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	all := map[pci.Address]plan.Binding{}
+	for i := range snap.Functions {
+		f := &snap.Functions[i]
+		if f.Type != device.Bridge {
+			all[f.Address] = plan.Binding{Driver: f.Driver, Override: f.DriverOverride}
+		}
+	}
+	return all
+}
+
+// record returns a claim's record, nil without one.
+func (w *world) record(uid string) *journal.Record {
+	w.t.Helper()
+	rec, err := w.records.Load(uid)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return rec
+}
+
+// hasSpec reports whether the claim has a CDI spec.
+func (w *world) hasSpec(uid string) bool {
+	_, err := w.specs.Read(uid)
+	return err == nil
+}
+
+// mustPrepare prepares a claim on a fresh plugin.
+func (w *world) mustPrepare(req *claim.Request) *journal.Record {
+	w.t.Helper()
+	rec, err := w.plugin(nil).Prepare(w.t.Context(), req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return rec
+}
+
+// scanner reads the whole node each time.
+type scanner struct{ fs *sysfs.FS }
+
+func (s *scanner) Snapshot(ctx context.Context) (*device.Snapshot, error) {
+	return inventory.Scan(ctx, s.fs)
+}
+
+func (s *scanner) Refresh(ctx context.Context, _ []pci.Address) (*device.Snapshot, error) {
+	return inventory.Scan(ctx, s.fs)
+}
+
+// errCut is what effects return once the power is off.
+var errCut = errors.New("the process is dead")
+
+// power is the switch that crashes a plugin: effects are counted, and at the
+// chosen one it goes off, before or after the effect. From then on nothing has
+// an effect, so that what the plugin still does in its last moments is not
+// seen, as with a process that is gone.
+type power struct {
+	at    int // the effect at which it goes off, from 1; 0 never
+	after bool
+	fail  error // when set, the effect fails with it once, and the power stays on
+
+	mu    sync.Mutex
+	count int
+	off   bool
+}
+
+// effect runs one effect, or not.
+func (p *power) effect(do func() error) error {
+	if p == nil {
+		return do()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.off {
+		return errCut
+	}
+	p.count++
+	hit := p.count == p.at
+	if hit && p.fail != nil {
+		return p.fail
+	}
+	if hit && !p.after {
+		p.off = true
+		return errCut
+	}
+	err := do()
+	if hit {
+		p.off = true
+		return errCut
+	}
+	return err
+}
+
+func (p *power) writer(w control.Writer) control.Writer    { return cutWriter{p, w} }
+func (p *power) journal(j prepare.Journal) prepare.Journal { return cutJournal{j, p} }
+func (p *power) specs(s prepare.Specs) prepare.Specs       { return cutSpecs{s, p} }
+func (c cutWriter) Write(path string, data []byte) error {
+	return c.p.effect(func() error { return c.w.Write(path, data) })
+}
+
+func (c cutJournal) Save(r *journal.Record) error {
+	return c.p.effect(func() error { return c.Journal.Save(r) })
+}
+
+func (c cutJournal) Delete(id string) error {
+	return c.p.effect(func() error { return c.Journal.Delete(id) })
+}
+
+func (c cutSpecs) Write(uid string, spec *specs.Spec) error {
+	return c.p.effect(func() error { return c.Specs.Write(uid, spec) })
+}
+
+func (c cutSpecs) Remove(uid string) error {
+	return c.p.effect(func() error { return c.Specs.Remove(uid) })
+}
+
+type cutWriter struct {
+	p *power
+	w control.Writer
+}
+
+type cutJournal struct {
+	prepare.Journal
+	p *power
+}
+
+type cutSpecs struct {
+	prepare.Specs
+	p *power
+}
