@@ -1,0 +1,136 @@
+// Package node joins the parts of kata-vfio on one node: where its files lie,
+// and which implementation stands behind each interface of package prepare.
+// The plugin, its commands by hand, benchmarks and the lab's tests open a node
+// through it, and so take the same path.
+package node
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
+)
+
+// undoLimit bounds the way back after a failed or cancelled Prepare.
+const undoLimit = 20 * time.Second
+
+// Config says where a node's files lie and how long to wait for it.
+type Config struct {
+	// Root is the node's root: a directory that holds sys, proc, dev, lib, run
+	// and var; "/" on the node itself.
+	Root string
+	// StateDir, RunDir and CDIDir are below the root: the journal's parent, the
+	// locks' parent, and the runtimes' CDI directory.
+	StateDir, RunDir, CDIDir string
+	// Node says which functions are ours; nil is nodeconfig.Default.
+	Node *v1alpha1.NodeConfig
+	// WriteLimit is how long one write to sysfs may take before its function is fenced.
+	WriteLimit time.Duration
+	// HolderWait is how long Unprepare waits for holders to end.
+	HolderWait time.Duration
+	// Observe is told of each step; nil for nobody.
+	Observe func(prepare.Event)
+	// Inventory makes the inventory; nil is [Scanning].
+	Inventory func(*sysfs.FS) (prepare.Inventory, error)
+}
+
+// Defaults for Config.
+const (
+	DefaultStateDir   = "var/lib/kata-vfio"
+	DefaultRunDir     = "run/kata-vfio"
+	DefaultCDIDir     = "run/cdi" // what /var/run/cdi is; an absolute link would leave another root
+	DefaultWriteLimit = 20 * time.Second
+)
+
+// Node is an opened node. The caller closes it.
+type Node struct {
+	*prepare.Preparer
+	// Kernel is nil when the node was opened to look only.
+	Kernel *control.Control
+
+	writer *control.RootWriter
+}
+
+// Records returns the journal for reading; it makes nothing.
+func (c *Config) Records() *journal.Store {
+	return journal.OpenReadOnly(filepath.Join(c.Root, c.StateDir, "journal"))
+}
+
+// Look opens the node for Plan alone: it makes no directory, takes no lock and
+// can't write.
+func Look(c Config) (*Node, error) {
+	fs, err := sysfs.Open(c.Root)
+	if err != nil {
+		return nil, err
+	}
+	inventory := Scanning
+	if c.Inventory != nil {
+		inventory = c.Inventory
+	}
+	inv, err := inventory(fs)
+	if err != nil {
+		return nil, errors.Join(err, fs.Close())
+	}
+	return &Node{Preparer: prepare.New(prepare.Config{
+		FS: fs, Inventory: inv, Journal: c.Records(), Node: c.Node, Observe: c.Observe,
+		HolderWait: c.HolderWait, UndoLimit: undoLimit,
+	})}, nil
+}
+
+// Open opens the node for work, and makes the directories it writes to.
+func Open(c Config) (*Node, error) {
+	n, err := Look(c)
+	if err != nil {
+		return nil, err
+	}
+	full := n.Config
+	if err := c.places(&full); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	if n.writer, err = control.NewWriter(c.Root); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	n.Kernel = control.New(n.writer, n.FS, c.WriteLimit)
+	hotReset := func(ctx context.Context, set []pci.Address) error { return vfio.HotReset(ctx, n.FS, set) }
+	full.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, hotReset)
+	full.Holders = vfio.Processes{FS: n.FS}
+	n.Preparer = prepare.New(full)
+	return n, nil
+}
+
+// places opens the directories that a working node writes to.
+func (c *Config) places(full *prepare.Config) error {
+	records, err := journal.Open(filepath.Join(c.Root, c.StateDir, "journal"))
+	if err != nil {
+		return err
+	}
+	locks, err := journal.NewLocks(filepath.Join(c.Root, c.RunDir, "locks"))
+	if err != nil {
+		return err
+	}
+	specs, err := cdi.Open(filepath.Join(c.Root, c.CDIDir))
+	if err != nil {
+		return err
+	}
+	full.Journal, full.Locks, full.Specs = records, locks, specs
+	return nil
+}
+
+// Close gives back what Open or Look took.
+func (n *Node) Close() error {
+	err := n.FS.Close()
+	if n.writer != nil {
+		err = errors.Join(err, n.writer.Close())
+	}
+	return err
+}
