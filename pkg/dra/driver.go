@@ -1,0 +1,204 @@
+// Package dra is the kubelet's and the API server's view of the plugin: it
+// translates claims to package prepare and back, publishes ResourceSlices,
+// streams health, and serves metrics and probes. It decides nothing about
+// devices.
+package dra
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// Claims prepares and unprepares; [prepare.Preparer] is the real one.
+type Claims interface {
+	Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error)
+	Unprepare(ctx context.Context, uid string) ([]isolation.Proof, error)
+}
+
+// Attributes returns what a container is told of its function, under the
+// names of ResourceSlices; nil when the function is unknown.
+type Attributes func(a pci.Address) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+
+// Driver implements [kubeletplugin.DRAPlugin].
+type Driver struct {
+	claims     Claims
+	attributes Attributes
+	health     *Health
+	log        *slog.Logger
+	// changed is told after each claim, since it changes what is published.
+	changed func()
+	// fatal ends the plugin with a cause.
+	fatal func(error)
+	// running is held for reading by each call that changes the node.
+	running sync.RWMutex
+}
+
+var _ kubeletplugin.DRAPlugin = (*Driver)(nil)
+
+// NewDriver returns the driver. changed and fatal must not block.
+func NewDriver(claims Claims, attributes Attributes, health *Health, log *slog.Logger, changed func(), fatal func(error)) *Driver {
+	return &Driver{claims: claims, attributes: attributes, health: health, log: log, changed: changed, fatal: fatal}
+}
+
+// answerTime is what is left of the kubelet's deadline for our answer to get
+// there: an error that names a holder helps, "deadline exceeded" does not.
+const answerTime = 2 * time.Second
+
+// inTime returns ctx with its deadline moved up so that the answer comes first.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadlineCause(ctx, deadline.Add(-answerTime), errDeadline)
+}
+
+var errDeadline = errors.New("the time that the kubelet gives for one call is over")
+
+// Drain returns when the calls that are under way have ended. Call it after
+// the kubelet was cut off: their contexts are over, and what they had begun is
+// being taken back.
+func (d *Driver) Drain() {
+	d.running.Lock()
+	defer d.running.Unlock()
+}
+
+// PrepareResourceClaims prepares the claims of one pod side by side. Each
+// claim's error goes into its own result, so that the kubelet's event names
+// the claim.
+func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	d.running.RLock()
+	defer d.running.RUnlock()
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	results := make([]kubeletplugin.PrepareResult, len(claims))
+	var wg sync.WaitGroup
+	for i, c := range claims {
+		wg.Go(func() { results[i] = d.prepare(ctx, c) })
+	}
+	wg.Wait()
+	d.changed()
+	byUID := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
+	for i, c := range claims {
+		byUID[c.UID] = results[i]
+	}
+	return byUID, nil
+}
+
+// prepare prepares one claim and logs the outcome once.
+func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
+	log := d.log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
+	req, err := claim.Decode(c, v1alpha1.DriverName)
+	if err != nil {
+		log.ErrorContext(ctx, "claim refused", slog.Any("err", err))
+		return kubeletplugin.PrepareResult{Err: err}
+	}
+	rec, err := d.claims.Prepare(ctx, req)
+	if err != nil {
+		log.ErrorContext(ctx, "claim not prepared", slog.Any("err", err))
+		return kubeletplugin.PrepareResult{Err: err}
+	}
+	log.InfoContext(ctx, "claim prepared", slog.Any("pci", rec.Plan.Addresses()))
+	result := kubeletplugin.PrepareResult{}
+	for i := range rec.Plan.Devices {
+		result.Devices = append(result.Devices, d.device(&rec.Plan, &rec.Plan.Devices[i]))
+	}
+	return result
+}
+
+// device is a prepared device as the kubelet hears of it.
+func (d *Driver) device(p *plan.Plan, dev *plan.Device) kubeletplugin.Device {
+	out := kubeletplugin.Device{
+		Requests:     []string{dev.Request},
+		PoolName:     dev.Pool,
+		DeviceName:   dev.Name,
+		CDIDeviceIDs: []string{cdi.QualifiedName(p.Claim.UID, dev.Name)},
+	}
+	if attrs := d.attributes(dev.Address); attrs != nil {
+		out.Metadata = &kubeletplugin.DeviceMetadata{Attributes: metadata(attrs)}
+	}
+	return out
+}
+
+// metadata converts attribute names to the metadata file's plain strings.
+func metadata(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]resourceapi.DeviceAttribute {
+	out := make(map[string]resourceapi.DeviceAttribute, len(attrs))
+	for name, value := range attrs {
+		out[string(name)] = value
+	}
+	return out
+}
+
+// UnprepareResourceClaims takes claims back side by side. A claim whose
+// device is quarantined counts as unprepared: its pod may go, the device
+// stays behind, tainted.
+func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	d.running.RLock()
+	defer d.running.RUnlock()
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	errs := make([]error, len(claims))
+	var wg sync.WaitGroup
+	for i, c := range claims {
+		wg.Go(func() { errs[i] = d.unprepare(ctx, c) })
+	}
+	wg.Wait()
+	d.changed()
+	byUID := make(map[types.UID]error, len(claims))
+	for i, c := range claims {
+		byUID[c.UID] = errs[i]
+	}
+	return byUID, nil
+}
+
+// unprepare takes one claim back and logs the outcome once.
+func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
+	log := d.log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
+	proofs, err := d.claims.Unprepare(ctx, string(c.UID))
+	var quarantined *prepare.QuarantinedError
+	switch {
+	case errors.As(err, &quarantined):
+		log.ErrorContext(ctx, "device quarantined", slog.Any("err", err))
+		return nil
+	case err != nil:
+		log.ErrorContext(ctx, "claim not unprepared", slog.Any("err", err))
+		return err
+	}
+	log.InfoContext(ctx, "claim unprepared", slog.Int("resets", len(proofs)))
+	return nil
+}
+
+// HandleError is told of errors in the background. Publishing errors are
+// logged and retried by the helper; a gRPC server that is gone ends the plugin.
+func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
+	d.log.ErrorContext(ctx, "background error", slog.String("what", msg), slog.Any("err", err))
+	if dropped := droppedFields(err); dropped != nil {
+		d.health.Withdraw(dropped)
+		d.changed()
+		return
+	}
+	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
+		d.fatal(err)
+	}
+}
+
+// WatchHealthStatus streams the health of all published devices.
+func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	return d.health.Stream(ctx, reports)
+}

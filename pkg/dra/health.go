@@ -1,0 +1,115 @@
+package dra
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+)
+
+// heartbeat is how often health is sent again though nothing changed: the
+// kubelet forgets it after 30 seconds.
+const heartbeat = 10 * time.Second
+
+// Health is the state of the published devices, shared by the publisher, the
+// kubelet's health stream and the readiness probe.
+type Health struct {
+	mu        sync.Mutex // guards all below
+	devices   []kubeletplugin.DeviceHealth
+	withdrawn error
+	stale     string
+	published bool
+	changed   chan struct{} // closed and replaced at each change
+}
+
+// NewHealth returns the health of a plugin that has published nothing yet.
+func NewHealth() *Health { return &Health{changed: make(chan struct{})} }
+
+// Set states the health of all published devices, and why the inventory is
+// stale if it is. The publisher calls it.
+func (h *Health) Set(devices []kubeletplugin.DeviceHealth, stale string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.devices, h.stale = slices.Clone(devices), stale
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// Published says that what there is has been handed over for publishing.
+func (h *Health) Published() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.published = true
+}
+
+// Withdraw says that nothing may be published any more, and why.
+func (h *Health) Withdraw(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.withdrawn = err
+}
+
+// Withdrawn returns why nothing may be published, nil if it may.
+func (h *Health) Withdrawn() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.withdrawn
+}
+
+// Ready returns why the plugin is not ready to serve claims; empty when it is.
+func (h *Health) Ready() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var why []string
+	if !h.published {
+		why = append(why, "the inventory is not published yet")
+	}
+	if h.withdrawn != nil {
+		why = append(why, h.withdrawn.Error())
+	}
+	if h.stale != "" {
+		why = append(why, "the inventory is stale: "+h.stale)
+	}
+	return strings.Join(why, "; ")
+}
+
+// Stream sends the health of all devices now, at each change, and at each
+// heartbeat, until ctx ends.
+func (h *Health) Stream(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		report, changed := h.report()
+		select {
+		case <-ctx.Done():
+			return nil
+		case reports <- report:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// report returns the present health, and the channel that closes when it
+// changes. A stale inventory knows nothing: every device's health is unknown.
+func (h *Health) report() (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	report := kubeletplugin.DeviceHealthReport{Devices: slices.Clone(h.devices)}
+	for i := range report.Devices {
+		report.Devices[i].LastUpdated = now
+		if h.stale != "" {
+			report.Devices[i].Health = kubeletplugin.HealthStatusUnknown
+			report.Devices[i].Message = h.stale
+		}
+	}
+	return report, h.changed
+}

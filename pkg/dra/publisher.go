@@ -1,0 +1,218 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// Slices writes ResourceSlices; [kubeletplugin.Helper] is the real one.
+type Slices interface {
+	PublishResources(ctx context.Context, resources resourceslice.DriverResources) error
+}
+
+// Publisher turns snapshots and records into ResourceSlices, and hands them
+// over when they differ from the last ones.
+type Publisher struct {
+	node    string
+	config  *v1alpha1.NodeConfig
+	records func() ([]*journal.Record, []error)
+	health  *Health
+	metrics *Metrics
+
+	publishing sync.Mutex // held for the whole of a Publish, which may wait for the API server; guards last
+	last       map[string]publish.Pool
+
+	mu    sync.Mutex // guards known
+	known map[pci.Address]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+}
+
+// NewPublisher returns a publisher for the node with the name.
+func NewPublisher(node string, config *v1alpha1.NodeConfig, records func() ([]*journal.Record, []error), health *Health, metrics *Metrics) *Publisher {
+	return &Publisher{node: node, config: config, records: records, health: health, metrics: metrics}
+}
+
+// Publish publishes the node as the snapshot and the journal have it now. What
+// was handed over before and is the same is not handed over again; after an
+// error the next call tries again. Once the health is withdrawn it publishes a
+// pool without devices: no slices at all would leave the old ones in place.
+func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Snapshot) error {
+	p.publishing.Lock()
+	defer p.publishing.Unlock()
+	start := time.Now()
+	pools := publish.Pools(p.describe(snap))
+	p.learn(pools) // also for claims that were allocated before a withdrawal
+	if p.health.Withdrawn() != nil {
+		pools = map[string]publish.Pool{p.node: {Slices: []publish.Slice{{}}}}
+	}
+	p.health.Set(healthOf(pools), snap.Stale)
+	p.metrics.count(pools)
+	if reflect.DeepEqual(pools, p.last) {
+		return nil
+	}
+	err := slices.PublishResources(ctx, resources(pools))
+	p.metrics.phase("publish", time.Since(start), err)
+	if err != nil {
+		return fmt.Errorf("publish ResourceSlices: %w", err)
+	}
+	p.last = pools
+	p.health.Published()
+	return nil
+}
+
+// Attributes returns what the latest Publish says of the function; see
+// [Attributes]. It does not wait for a Publish that is under way.
+func (p *Publisher) Attributes(a pci.Address) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.known[a])
+}
+
+// describe gathers what publishing decides on.
+func (p *Publisher) describe(snap *device.Snapshot) *publish.Node {
+	n := &publish.Node{
+		Name: p.node, Snapshot: snap, Selection: nodeconfig.Select(p.config, snap),
+		Verdicts: map[pci.Address]isolation.Verdict{}, Health: map[pci.Address]publish.Health{},
+	}
+	judge := func(f *device.Function) {
+		n.Verdicts[f.Address] = isolation.Judge(snap, f)
+		if l := f.Link; l != nil && l.Width == 0 && l.MaxWidth > 0 {
+			n.Health[f.Address] = publish.Health{LinkLost: true}
+		}
+	}
+	for _, f := range n.Selection.Ours() {
+		judge(f)
+	}
+	records, _ := p.records() // what can't be read is a metric, and Prepare refuses on its account
+	for _, rec := range records {
+		ours := rec.BootID == snap.Host.BootID || rec.State == journal.Quarantined
+		if ours && rec.Kind == journal.Claim {
+			p.enter(n, rec, judge)
+		}
+	}
+	return n
+}
+
+// enter adds what a record says of its devices.
+func (p *Publisher) enter(n *publish.Node, rec *journal.Record, judge func(*device.Function)) {
+	for _, d := range rec.Plan.Devices {
+		n.Allocated = append(n.Allocated, publish.Allocated{Pool: d.Pool, Name: d.Name})
+	}
+	for _, a := range rec.Plan.Addresses() {
+		if f, ok := n.Snapshot.Function(a); ok {
+			judge(f)
+		}
+		if rec.State == journal.Quarantined {
+			h := n.Health[a]
+			h.Quarantined = true
+			n.Health[a] = h
+		}
+	}
+}
+
+// learn remembers the attributes of all devices for the metadata of claims.
+func (p *Publisher) learn(pools map[string]publish.Pool) {
+	known := map[pci.Address]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+	for _, d := range devices(pools) {
+		if _, addr, err := device.ParseName(d.Name); err == nil {
+			known[addr] = d.Attributes
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known = known
+}
+
+// poolDevice is a device together with the name of its pool.
+type poolDevice struct {
+	resourceapi.Device
+	pool string
+}
+
+// devices returns the devices of all pools.
+func devices(pools map[string]publish.Pool) []poolDevice {
+	var all []poolDevice
+	for name, pool := range pools {
+		for _, slice := range pool.Slices {
+			for _, d := range slice.Devices {
+				all = append(all, poolDevice{d, name})
+			}
+		}
+	}
+	return all
+}
+
+// resources wraps pools for the helper.
+func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
+	out := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}
+	for name, pool := range pools {
+		var wrapped resourceslice.Pool
+		for _, s := range pool.Slices {
+			wrapped.Slices = append(wrapped.Slices, resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters})
+		}
+		out.Pools[name] = wrapped
+	}
+	return out
+}
+
+// healthOf derives the kubelet's health from taints: a device that no new
+// claim should get is not well.
+func healthOf(pools map[string]publish.Pool) []kubeletplugin.DeviceHealth {
+	var all []kubeletplugin.DeviceHealth
+	for _, d := range devices(pools) {
+		h := kubeletplugin.DeviceHealth{PoolName: d.pool, DeviceName: d.Name, Health: kubeletplugin.HealthStatusHealthy}
+		if len(d.Taints) > 0 {
+			h.Health, h.Message = kubeletplugin.HealthStatusUnhealthy, taintWords(d.Taints)
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// taintWords lists taints for people: "quarantined, not-isolated (NoReset)".
+func taintWords(taints []resourceapi.DeviceTaint) string {
+	words := make([]string, len(taints))
+	for i, t := range taints {
+		words[i] = strings.TrimPrefix(t.Key, v1alpha1.DriverName+"/")
+		if t.Value != "" {
+			words[i] += " (" + t.Value + ")"
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// count sets the gauges of published devices.
+func (m *Metrics) count(pools map[string]publish.Pool) {
+	m.devices.Reset()
+	for _, t := range device.Types() {
+		m.devices.WithLabelValues(string(t), "healthy").Set(0)
+		m.devices.WithLabelValues(string(t), "unhealthy").Set(0)
+	}
+	for _, d := range devices(pools) {
+		kind, _, err := device.ParseName(d.Name)
+		if err != nil {
+			continue
+		}
+		health := "healthy"
+		if len(d.Taints) > 0 {
+			health = "unhealthy"
+		}
+		m.devices.WithLabelValues(string(kind), health).Inc()
+	}
+}
