@@ -1,0 +1,125 @@
+package audit
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Inventory is a node's functions with the verdict on each. Its JSON form is
+// stable for machines: names are added, never changed.
+type Inventory struct {
+	Host device.Host `json:"host"`
+	// Devices are all functions, bridges included, by address.
+	Devices []Device `json:"devices"`
+}
+
+// Device is one function and the verdict on it.
+//
+// Lists are never null in JSON, so that `jq '.devices[].reasons[].code'` works
+// for an isolated function too. What does not apply is left out: numaNode where
+// the kernel says -1, iommuGroup without an IOMMU, pf and vfIndex but for VFs.
+type Device struct {
+	*device.Function
+	// GroupMembers are the members of the function's IOMMU group by address,
+	// itself and bridges included.
+	GroupMembers []pci.Address `json:"groupMembers"`
+	// PFAddress and VFIndex are set for a VF.
+	PFAddress *pci.Address `json:"pf,omitempty"`
+	VFIndex   *int         `json:"vfIndex,omitempty"`
+
+	Isolated bool `json:"isolated"`
+	// Reasons say why the function is not isolated, worst first: objects with
+	// code, severity, text, fix and evidence.
+	Reasons []isolation.Reason `json:"reasons"`
+	// Notes have the same form and don't break isolation.
+	Notes []isolation.Reason `json:"notes"`
+	// Evidence is what the verdict rests on.
+	Evidence []isolation.Evidence `json:"evidence"`
+	// Reset is how the function would be cleaned between tenants.
+	Reset *isolation.Reset `json:"reset,omitempty"`
+	// ACS is what a PCIe port's registers say; see [isolation.ACSOf].
+	ACS isolation.ACSState `json:"acs,omitempty"`
+}
+
+// NewInventory judges every function of the snapshot. The result points into
+// the snapshot.
+func NewInventory(s *device.Snapshot) *Inventory {
+	inv := &Inventory{Host: s.Host, Devices: make([]Device, len(s.Functions))}
+	for i := range s.Functions {
+		inv.Devices[i] = view(s, &s.Functions[i])
+	}
+	return inv
+}
+
+func view(s *device.Snapshot, f *device.Function) Device {
+	v := isolation.Judge(s, f)
+	d := Device{
+		Function: f, GroupMembers: []pci.Address{},
+		Isolated: v.Isolated, Reasons: list(v.Reasons), Notes: list(v.Notes), Evidence: list(v.Evidence), Reset: v.Reset,
+	}
+	if g, ok := s.GroupOf(f); ok {
+		d.GroupMembers = list(g.Members)
+	}
+	if f.IsBridge() && f.Capabilities.Express != nil {
+		d.ACS = isolation.ACSOf(s, f)
+	}
+	if f.VF != nil {
+		d.PFAddress, d.VFIndex = &f.VF.PF, &f.VF.Index
+	}
+	return d
+}
+
+// list turns nil into an empty list.
+func list[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}
+
+// Standing sums up a verdict for the eye.
+type Standing int
+
+// Standings. Concern is isolated with a note of high severity; None is a
+// bridge's, which is not up for assignment.
+const (
+	None Standing = iota
+	Good
+	Concern
+	Bad
+)
+
+// Standing returns the function's standing.
+func (d *Device) Standing() Standing {
+	switch {
+	case d.IsBridge():
+		return None
+	case !d.Isolated:
+		return Bad
+	}
+	for i := range d.Notes {
+		if d.Notes[i].Severity.Compare(isolation.High) <= 0 {
+			return Concern
+		}
+	}
+	return Good
+}
+
+// Assignable reports whether the function is of a kind that is given to VMs: a
+// GPU, PF, VF or NVMe drive.
+func (d *Device) Assignable() bool {
+	return d.Type != device.Other && d.Type != device.Bridge
+}
+
+// Product names what the function is, as well as is known: the model from
+// pci.ids, or vendor and device id.
+func (d *Device) Product() string {
+	switch {
+	case d.Model != "":
+		return d.Model
+	case d.VendorName != "":
+		return d.VendorName + " " + d.Device.String()
+	}
+	return d.Vendor.String() + ":" + d.Device.String()
+}

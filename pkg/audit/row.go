@@ -1,0 +1,148 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// row is one function in a table, with its place in its group.
+type row struct {
+	Device
+	// bracket joins adjacent rows of one group.
+	bracket string
+	// hidden counts members of the group that the table leaves out.
+	hidden int
+}
+
+// rows returns the functions to show: those of a group side by side, groups
+// by their lowest address.
+func (inv *Inventory) rows(bridges bool) []row {
+	var rows []row
+	shown := map[int]int{}
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		if !bridges && d.IsBridge() {
+			continue
+		}
+		rows = append(rows, row{Device: *d})
+		if d.Group != nil {
+			shown[*d.Group]++
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return a.lead().Compare(b.lead()) })
+	for i := range rows {
+		r := &rows[i]
+		r.bracket = r.place(i > 0 && r.sameGroup(&rows[i-1]), i < len(rows)-1 && r.sameGroup(&rows[i+1]))
+		if r.Group != nil {
+			r.hidden = len(r.GroupMembers) - shown[*r.Group]
+		}
+	}
+	return rows
+}
+
+// lead is the lowest address of the function's group.
+func (r *row) lead() pci.Address {
+	if len(r.GroupMembers) == 0 {
+		return r.Address
+	}
+	return slices.MinFunc(r.GroupMembers, pci.Address.Compare)
+}
+
+// place returns the bracket of a row with group mates above and below it.
+func (r *row) place(above, below bool) string {
+	switch {
+	case above && below:
+		return "│"
+	case above:
+		return "╰"
+	case below:
+		return "╭"
+	}
+	return " "
+}
+
+func (r *row) sameGroup(other *row) bool {
+	return r.Group != nil && other.Group != nil && *r.Group == *other.Group
+}
+
+func (r *row) numa() string { return number(r.NUMANode) }
+
+// group shows the number, and "+1" for a bridge of the group that is not shown.
+func (r *row) group() string {
+	if r.Group == nil {
+		return "  -"
+	}
+	text := r.bracket + " " + number(r.Group)
+	if r.hidden > 0 {
+		text += fmt.Sprintf("+%d", r.hidden)
+	}
+	return text
+}
+
+func (r *row) verdict() string {
+	switch r.Standing() {
+	case None:
+		return "-"
+	case Good:
+		return "isolated"
+	case Concern:
+		return "isolated, " + firstCode(r.Grave())
+	case Bad:
+		return firstCode(r.Reasons)
+	}
+	return ""
+}
+
+// firstCode names the worst of the reasons and counts the others.
+func firstCode(reasons []isolation.Reason) string {
+	text := string(reasons[0].Code)
+	if more := len(reasons) - 1; more > 0 {
+		text += fmt.Sprintf(" +%d", more)
+	}
+	return text
+}
+
+func (r *row) pcieSwitch() string {
+	if r.Switch == nil {
+		return "-"
+	}
+	return r.Switch.String()
+}
+
+func (r *row) link() string {
+	if r.Link == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s x%d", r.Link.Speed, r.Link.Width)
+}
+
+func (r *row) reset() string {
+	if r.Reset == nil {
+		return "-"
+	}
+	return r.Reset.Method
+}
+
+func (r *row) sriov() string {
+	switch {
+	case r.PF != nil:
+		return fmt.Sprintf("%d of %d VFs", r.PF.NumVFs, r.PF.TotalVFs)
+	case r.PFAddress != nil:
+		return fmt.Sprintf("VF %d of %s", *r.VFIndex, r.PFAddress)
+	}
+	return "-"
+}
+
+// used tells the first use of the function by its node, and how many more.
+func (r *row) used() string {
+	switch len(r.Uses) {
+	case 0:
+		return "-"
+	case 1:
+		return r.Uses[0].String()
+	}
+	return fmt.Sprintf("%s, and %d more", r.Uses[0], len(r.Uses)-1)
+}

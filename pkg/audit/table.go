@@ -1,0 +1,212 @@
+package audit
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// pageWidth is the width that tables and hints keep to.
+const pageWidth = 100
+
+// minProduct is what the product column keeps when the others are wide.
+const minProduct = 12
+
+// WriteTable writes one line a function and then, worst last, what to do about
+// those that are not isolated. It keeps to 100 columns.
+func (inv *Inventory) WriteTable(w io.Writer, style Style) error {
+	rows := inv.rows(style.Bridges)
+	cols := narrow()
+	fit(cols, rows, pageWidth)
+	return inv.writeReport(w, rows, cols, style)
+}
+
+// WriteWide writes all columns at their full width, and the hints of
+// [Inventory.WriteTable].
+func (inv *Inventory) WriteWide(w io.Writer, style Style) error {
+	rows := inv.rows(style.Bridges)
+	cols := wide()
+	fit(cols, rows, 0)
+	return inv.writeReport(w, rows, cols, style)
+}
+
+// column is one column of a table.
+type column struct {
+	title string
+	cell  func(*row) string
+	// right aligns numbers.
+	right bool
+	// flexible marks the column that gives way when the page is too narrow.
+	flexible bool
+	// judged marks a column that takes the verdict's colour.
+	judged bool
+	width  int
+}
+
+func narrow() []column {
+	return []column{
+		{cell: func(r *row) string { return r.Standing().mark() }, judged: true},
+		{title: "ADDRESS", cell: func(r *row) string { return r.Address.String() }},
+		{title: "TYPE", cell: func(r *row) string { return string(r.Type) }},
+		{title: "DEVICE", cell: func(r *row) string { return r.Product() }, flexible: true},
+		{title: "DRIVER", cell: func(r *row) string { return orDash(r.Driver) }},
+		{title: "NUMA", cell: (*row).numa, right: true},
+		{title: "GROUP", cell: (*row).group},
+		{title: "VERDICT", cell: (*row).verdict, judged: true},
+	}
+}
+
+func wide() []column {
+	cols := narrow()
+	verdict := len(cols) - 1
+	more := []column{
+		{title: "ID", cell: func(r *row) string { return r.Vendor.String() + ":" + r.Function.Device.String() }},
+		{title: "CLASS", cell: func(r *row) string { return r.Class.String() }},
+		{title: "ROOT", cell: func(r *row) string { return orDash(r.Root) }},
+		{title: "SWITCH", cell: (*row).pcieSwitch},
+		{title: "LINK", cell: (*row).link},
+		{title: "RESET", cell: (*row).reset},
+		{title: "SR-IOV", cell: (*row).sriov},
+	}
+	used := column{title: "USED FOR", cell: (*row).used}
+	return append(append(cols[:verdict:verdict], more...), cols[verdict], used)
+}
+
+// fit sets the columns' widths to their content, and narrows the flexible one
+// until the whole keeps to limit; 0 is no limit.
+func fit(cols []column, rows []row, limit int) {
+	total := 2 * (len(cols) - 1)
+	for i := range cols {
+		cols[i].width = utf8.RuneCountInString(cols[i].title)
+		for j := range rows {
+			cols[i].width = max(cols[i].width, utf8.RuneCountInString(cols[i].cell(&rows[j])))
+		}
+		total += cols[i].width
+	}
+	for i := range cols {
+		if cols[i].flexible && limit > 0 && total > limit {
+			cols[i].width = max(cols[i].width-(total-limit), minProduct)
+		}
+	}
+}
+
+// writeReport writes heading, table and hints in one go.
+func (inv *Inventory) writeReport(w io.Writer, rows []row, cols []column, style Style) error {
+	var b strings.Builder
+	b.WriteString(inv.heading() + "\n\n")
+	b.WriteString(style.paint(bold, titles(cols)) + "\n")
+	for i := range rows {
+		b.WriteString(rows[i].line(cols, style) + "\n")
+	}
+	b.WriteString("\n" + inv.summary() + "\n")
+	for _, h := range inv.hints() {
+		b.WriteString("\n" + h.text(style))
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("write table: %w", err)
+	}
+	return nil
+}
+
+func titles(cols []column) string {
+	cells := make([]string, len(cols))
+	for i := range cols {
+		cells[i] = cols[i].pad(cols[i].title)
+	}
+	return strings.TrimRight(strings.Join(cells, "  "), " ")
+}
+
+func (r *row) line(cols []column, style Style) string {
+	cells := make([]string, len(cols))
+	for i := range cols {
+		cells[i] = cols[i].pad(cols[i].cell(r))
+		if i == len(cols)-1 {
+			cells[i] = strings.TrimRight(cells[i], " ")
+		}
+		if cols[i].judged || r.IsBridge() {
+			cells[i] = style.paint(r.Standing().color(), cells[i])
+		}
+	}
+	return strings.TrimRight(strings.Join(cells, "  "), " ")
+}
+
+// pad brings a cell to the column's width, cutting it where it is too long.
+func (c *column) pad(text string) string {
+	text = shorten(text, c.width)
+	space := strings.Repeat(" ", c.width-utf8.RuneCountInString(text))
+	if c.right {
+		return space + text
+	}
+	return text + space
+}
+
+// shorten cuts text to width characters, the last an ellipsis where it was
+// longer.
+func shorten(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return string([]rune(text)[:width-1]) + "…"
+}
+
+// heading describes the node in one line.
+func (inv *Inventory) heading() string {
+	parts := []string{"kernel " + orUnknown(inv.Host.Kernel)}
+	if len(inv.Host.IOMMUs) > 0 {
+		parts = append(parts, "IOMMU "+strings.Join(inv.Host.IOMMUs, " "))
+	} else {
+		parts = append(parts, "no IOMMU")
+	}
+	if inv.Host.IOMMUFD {
+		parts = append(parts, "iommufd")
+	}
+	return shorten(strings.Join(parts, ", "), pageWidth)
+}
+
+// summary counts the verdicts, those of the chipset's many small functions
+// apart.
+func (inv *Inventory) summary() string {
+	var main, others, badMain, badOthers int
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		all, bad := &others, &badOthers
+		switch {
+		case d.IsBridge():
+			continue
+		case d.Assignable():
+			all, bad = &main, &badMain
+		}
+		*all++
+		if !d.Isolated {
+			*bad++
+		}
+	}
+	text := fmt.Sprintf("not isolated: %d of %d GPUs, PFs, VFs and NVMe drives", badMain, main)
+	if others > 0 {
+		text += fmt.Sprintf(", %d of %d other functions", badOthers, others)
+	}
+	return text
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func orUnknown(text string) string {
+	if text == "" {
+		return "unknown"
+	}
+	return text
+}
+
+func number(n *int) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.Itoa(*n)
+}

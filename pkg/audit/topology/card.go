@@ -1,0 +1,177 @@
+package topology
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// Measures of cards, in pixels.
+const (
+	cardWidth   = 300
+	bridgeWidth = 158
+	chipWidth   = 178
+	chipHeight  = 38
+	lineHeight  = 15
+	padding     = 8
+	// textLeft leaves room for the verdict's bar and symbol.
+	textLeft = 34
+)
+
+// newCard makes the card of a node at a place.
+func (l *layout) newCard(n *Node, x, y int) Card {
+	switch {
+	case isChip(n):
+		return l.chip(n, x, y)
+	case n.IsBridge():
+		return l.bridgeCard(n, x, y)
+	}
+	return l.functionCard(n, x, y)
+}
+
+// isChip reports whether a function gets a small card: it is of no kind that
+// is assigned, and nothing hangs off it.
+func isChip(n *Node) bool {
+	return len(n.Children)+len(n.VFs) == 0 && (n.Type == device.Other || n.IsBridge() && len(n.Upstream) == 0 && n.Capabilities.Express == nil)
+}
+
+func (l *layout) functionCard(n *Node, x, y int) Card {
+	c := Card{Rect: Rect{x, y, cardWidth, 0}, Kind: FunctionCard, Standing: n.Standing(), Device: n.Device}
+	tag := strings.ToUpper(string(n.Type))
+	lines := lines{card: &c, left: textLeft, right: padding}
+	lines.add(Strong, "", n.Address.String())
+	c.Texts = append(c.Texts, Text{c.Right() - padding - widthOf(tag, Small), c.Texts[0].Y, Small, tag, "muted"})
+	lines.add(Body, "", n.Product())
+	lines.add(Body, "muted", driverLine(n.Device, l.panelNUMA))
+	if c.Standing == audit.Bad || c.Standing == audit.Concern {
+		lines.add(Body, standingClass(c.Standing), codes(n.Device))
+	}
+	c.H = lines.y - y + padding
+	c.Symbol = &Symbol{Point{x + 20, y + padding + 6}, 7, c.Standing}
+	return c
+}
+
+// lines fills a card with lines of text from the top.
+type lines struct {
+	card        *Card
+	left, right int
+	y           int
+}
+
+func (ls *lines) add(f Face, class, text string) {
+	if ls.y == 0 {
+		ls.y = ls.card.Y + padding - 4
+	}
+	ls.y += lineHeight
+	width := ls.card.W - ls.left - ls.right
+	ls.card.Texts = append(ls.card.Texts, Text{ls.card.X + ls.left, ls.y - 1, f, clip(text, f, width), class})
+}
+
+func (l *layout) bridgeCard(n *Node, x, y int) Card {
+	c := Card{Rect: Rect{x, y, bridgeWidth, 0}, Kind: BridgeCard, Standing: l.standing(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
+	lines := lines{card: &c, left: padding + 6, right: padding}
+	if c.Standing == audit.Bad {
+		c.Symbol = &Symbol{Point{c.Right() - padding - 8, y + padding + 6}, 7, c.Standing}
+	}
+	lines.add(Strong, "", n.Address.String())
+	lines.add(Small, "muted", kind(n.Device)+l.ownGroup(n.Device))
+	lines.add(Small, "muted", portLine(n.Device))
+	c.H = lines.y - y + padding
+	return c
+}
+
+func (l *layout) chip(n *Node, x, y int) Card {
+	c := Card{Rect: Rect{x, y, chipWidth, chipHeight}, Kind: Chip, Standing: l.standing(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
+	lines := lines{card: &c, left: 24, right: 4, y: y + 1}
+	what := n.Product()
+	if n.IsBridge() {
+		what = kind(n.Device)
+	}
+	lines.add(Small, "", n.Address.String()+l.ownGroup(n.Device))
+	lines.add(Small, "muted", firstOf(n.Driver, what))
+	if c.Standing != audit.None {
+		c.Symbol = &Symbol{Point{x + 14, y + chipHeight/2}, 6, c.Standing}
+	}
+	return c
+}
+
+// standing is the function's own, but Bad for a bridge that is at fault.
+func (l *layout) standing(d *audit.Device) audit.Standing {
+	if l.isCulprit(d) {
+		return audit.Bad
+	}
+	return d.Standing()
+}
+
+// isCulprit reports whether d is a bridge that keeps others from being
+// isolated. A function that does so is shown by its own verdict.
+func (l *layout) isCulprit(d *audit.Device) bool { return d.IsBridge() && l.culprits[d.Address] }
+
+// ownGroup names the group of a function that has no outline.
+func (l *layout) ownGroup(d *audit.Device) string {
+	if d.Group == nil || len(d.GroupMembers) > 1 {
+		return ""
+	}
+	return " · " + groupName(d)
+}
+
+func groupName(d *audit.Device) string {
+	if d.Group == nil {
+		return "no group"
+	}
+	return "g" + strconv.Itoa(*d.Group)
+}
+
+// driverLine tells the driver, the names that the kernel gave, and what is
+// out of the ordinary.
+func driverLine(d *audit.Device, panel *int) string {
+	parts := []string{firstOf(d.Driver, "no driver")}
+	parts = append(parts, slices.Concat(d.Children.Net, d.Children.NVMe, d.Children.DRM)...)
+	if len(d.Uses) > 0 {
+		parts = append(parts, "in use")
+	}
+	if d.NUMANode != nil && (panel == nil || *panel != *d.NUMANode) {
+		parts = append(parts, fmt.Sprintf("NUMA %d", *d.NUMANode))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// portLine tells a bridge's driver, unless it is the usual one, and its ACS,
+// unless it needs none.
+func portLine(d *audit.Device) string {
+	var parts []string
+	if d.Driver != "pcieport" {
+		parts = append(parts, firstOf(d.Driver, "no driver"))
+	}
+	if d.ACS != "" && (d.ACS != isolation.ACSOn || d.Capabilities.ACS != nil) {
+		parts = append(parts, "ACS "+string(d.ACS))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// codes lists the codes of what is wrong, or of the grave notes.
+func codes(d *audit.Device) string {
+	reasons := d.Reasons
+	if d.Isolated {
+		reasons = d.Grave()
+	}
+	names := make([]string, len(reasons))
+	for i := range reasons {
+		names[i] = string(reasons[i].Code)
+	}
+	return strings.Join(slices.Compact(names), ", ")
+}
+
+func firstOf(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}

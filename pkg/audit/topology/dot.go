@@ -1,0 +1,96 @@
+package topology
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+)
+
+// WriteDOT writes the tree as a Graphviz graph: roots, bridges and functions
+// as nodes named by address, IOMMU groups as clusters, verdicts as colour and
+// symbol. `dot -Tsvg` draws it.
+func WriteDOT(w io.Writer, inv *audit.Inventory) error {
+	var b strings.Builder
+	b.WriteString("digraph pcie {\n\trankdir=LR;\n\tnode [shape=box, style=\"rounded,filled\", fontname=\"monospace\"];\n")
+	clusters(&b, inv)
+	for _, r := range Roots(inv) {
+		fmt.Fprintf(&b, "\t%s [shape=oval, fillcolor=white, label=%s];\n", quote(r.Name), quote(rootLabel(r)))
+		for _, n := range r.Children {
+			edges(&b, r.Name, n)
+		}
+	}
+	b.WriteString("}\n")
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("write graph: %w", err)
+	}
+	return nil
+}
+
+func rootLabel(r Root) string {
+	if r.NUMA == nil {
+		return r.Name
+	}
+	return fmt.Sprintf("%s\\nNUMA node %d", r.Name, *r.NUMA)
+}
+
+// clusters writes every function's node, those of one group in one cluster.
+func clusters(b *strings.Builder, inv *audit.Inventory) {
+	var groups []int
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		if d.Group == nil {
+			b.WriteString("\t" + dotNode(d))
+		} else if !slices.Contains(groups, *d.Group) {
+			groups = append(groups, *d.Group)
+		}
+	}
+	slices.Sort(groups)
+	for _, g := range groups {
+		fmt.Fprintf(b, "\tsubgraph cluster_group_%d {\n\t\tlabel=\"IOMMU group %d\";\n\t\tstyle=rounded;\n", g, g)
+		for i := range inv.Devices {
+			if d := &inv.Devices[i]; d.Group != nil && *d.Group == g {
+				b.WriteString("\t\t" + dotNode(d))
+			}
+		}
+		b.WriteString("\t}\n")
+	}
+}
+
+func dotNode(d *audit.Device) string {
+	fill := map[audit.Standing]string{audit.None: "gray90", audit.Good: "palegreen", audit.Concern: "khaki", audit.Bad: "lightpink"}
+	label := d.Address.String() + " " + dotKind(d) + "\\n" + d.Product()
+	if d.Driver != "" {
+		label += "\\ndriver " + d.Driver
+	}
+	if d.Standing() == audit.Bad {
+		label += "\\n✗ " + string(d.Reasons[0].Code)
+	}
+	return fmt.Sprintf("%s [fillcolor=%s, label=%s];\n", quote(d.Address.String()), fill[d.Standing()], quote(label))
+}
+
+func dotKind(d *audit.Device) string {
+	if d.IsBridge() {
+		return kind(d)
+	}
+	return string(d.Type)
+}
+
+func edges(b *strings.Builder, parent string, n *Node) {
+	self := n.Address.String()
+	fmt.Fprintf(b, "\t%s -> %s;\n", quote(parent), quote(self))
+	for _, vf := range n.VFs {
+		fmt.Fprintf(b, "\t%s -> %s [style=dashed];\n", quote(self), quote(vf.Address.String()))
+	}
+	for _, c := range n.Children {
+		edges(b, self, c)
+	}
+}
+
+// quote writes a DOT string; "\n" stays a line break.
+func quote(text string) string {
+	return strings.ReplaceAll(strconv.Quote(text), `\\n`, `\n`)
+}

@@ -1,0 +1,65 @@
+package topology
+
+import "github.com/kata-vfio/kata-vfio/pkg/audit"
+
+// Drawing is a laid out page: every box, line and text with its place.
+type Drawing struct {
+	Width, Height int
+	// Name and Description tell readers who can't see it what this is.
+	Name, Description string
+	Texts             []Text
+	Panels            []Rect
+	Links             []Link
+	Cards             []Card
+	Outlines          []Outline
+	Symbols           []Symbol
+	// LegendOutline is the sample of an outline in the legend.
+	LegendOutline Rect
+}
+
+// CardKind is the shape in which a function is shown.
+type CardKind int
+
+// Kinds of card: a function that can be assigned, a bridge, any other
+// function, a VF within its PF's card, and a VF among many.
+const (
+	FunctionCard CardKind = iota
+	BridgeCard
+	Chip
+	Cell
+	Dot
+)
+
+// Card is one function.
+type Card struct {
+	Rect
+	Kind CardKind
+	// Standing colours the card.
+	Standing audit.Standing
+	// Culprit is set for a bridge that keeps functions from being isolated; its
+	// Standing is Bad then.
+	Culprit bool
+	Device  *audit.Device
+	Texts   []Text
+	// Symbol repeats the standing as a shape; nil for None.
+	Symbol *Symbol
+}
+
+// Symbol is a check mark, an exclamation mark or a cross, by its center.
+type Symbol struct {
+	Point
+	Radius   int
+	Standing audit.Standing
+}
+
+// Link is a line through points.
+type Link []Point
+
+// Outline surrounds the members of one IOMMU group.
+type Outline struct {
+	Rect
+	Group int
+	Label Text
+	// Title lists the members.
+	Title string
+}

@@ -1,0 +1,143 @@
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Root is one PCI root bus and what hangs off it.
+type Root struct {
+	// Name is the root bus, "pci0000:3b".
+	Name string
+	// NUMA is the node of the functions below it; nil where none states one.
+	NUMA     *int
+	Children []*Node
+}
+
+// Node is one function in the tree.
+type Node struct {
+	*audit.Device
+	// Children are the functions below a bridge, by address; VFs whose PF is in
+	// the tree are in its VFs instead, by index.
+	Children []*Node
+	VFs      []*audit.Device
+}
+
+// Roots builds the tree of all functions, roots in order of NUMA node and name.
+// A function whose bridges are unknown hangs off its root directly.
+func Roots(inv *audit.Inventory) []Root {
+	nodes := make(map[pci.Address]*Node, len(inv.Devices))
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		nodes[d.Address] = &Node{Device: d}
+	}
+	roots := map[string]*Root{}
+	for i := range inv.Devices {
+		n := nodes[inv.Devices[i].Address]
+		if n.hang(nodes) {
+			continue
+		}
+		name := rootName(n.Device)
+		if roots[name] == nil {
+			roots[name] = &Root{Name: name}
+		}
+		roots[name].Children = append(roots[name].Children, n)
+	}
+	return sorted(roots)
+}
+
+// hang puts n below its PF or its lowest bridge, and reports whether it has one.
+func (n *Node) hang(nodes map[pci.Address]*Node) bool {
+	if n.PFAddress != nil {
+		if pf, ok := nodes[*n.PFAddress]; ok {
+			pf.VFs = append(pf.VFs, n.Device)
+			return true
+		}
+	}
+	for _, bridge := range slices.Backward(n.Upstream) {
+		if b, ok := nodes[bridge]; ok && b != n {
+			b.Children = append(b.Children, n)
+			return true
+		}
+	}
+	return false
+}
+
+func rootName(d *audit.Device) string {
+	if d.Root != "" {
+		return d.Root
+	}
+	return fmt.Sprintf("pci%04x:%02x", d.Address.Domain, d.Address.Bus)
+}
+
+func sorted(roots map[string]*Root) []Root {
+	list := make([]Root, 0, len(roots))
+	for _, r := range roots {
+		r.NUMA = firstNUMA(r.Children)
+		for _, n := range r.Children {
+			n.sortVFs()
+		}
+		list = append(list, *r)
+	}
+	slices.SortFunc(list, func(a, b Root) int {
+		return cmp.Or(compareNUMA(a.NUMA, b.NUMA), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// firstNUMA returns the first NUMA node that a function below states.
+func firstNUMA(nodes []*Node) *int {
+	for _, n := range nodes {
+		if n.NUMANode != nil {
+			return n.NUMANode
+		}
+		if below := firstNUMA(n.Children); below != nil {
+			return below
+		}
+	}
+	return nil
+}
+
+// compareNUMA puts what has no NUMA node last.
+func compareNUMA(a, b *int) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	return cmp.Compare(*a, *b)
+}
+
+func (n *Node) sortVFs() {
+	slices.SortFunc(n.VFs, func(a, b *audit.Device) int { return cmp.Compare(*a.VFIndex, *b.VFIndex) })
+	for _, c := range n.Children {
+		c.sortVFs()
+	}
+}
+
+// kind names what a bridge is in PCIe's words.
+func kind(d *audit.Device) string {
+	names := map[pci.PortType]string{
+		pci.RootPort: "root port", pci.UpstreamPort: "switch, up", pci.DownstreamPort: "switch, down",
+		pci.PCIeToPCI: "PCIe-PCI bridge", pci.PCIToPCIe: "PCI-PCIe bridge",
+	}
+	if express := d.Capabilities.Express; express != nil && names[express.Type] != "" {
+		return names[express.Type]
+	}
+	switch d.Class.Sub() {
+	case pci.ClassHostBridge:
+		return "host bridge"
+	case pci.ClassPCIBridge:
+		return "PCI bridge"
+	case 0x0601:
+		return "ISA bridge"
+	}
+	return "bridge"
+}
