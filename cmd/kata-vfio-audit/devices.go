@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+)
+
+func devicesCommand(ctx context.Context, t *tree) *cobra.Command {
+	var (
+		format string
+		style  audit.Style
+	)
+	cmd := &cobra.Command{
+		Use:   "devices",
+		Short: "List the PCI functions with their isolation verdicts",
+		Long: "devices lists the node's PCI functions, members of an IOMMU group side by side, with the verdict on each\n" +
+			"(✓ isolated, ! isolated with a grave note, ✗ not isolated), and then what to do, the worst last.\n\n" +
+			"json and yaml hold every function, bridges included, as {\"devices\": [...]}; `reasons` are objects with\n" +
+			"code, severity, text, fix and evidence, and empty for an isolated function.\n\n" + exitCodes,
+		Example: "  kata-vfio-audit devices\n" +
+			"  kata-vfio-audit devices -o json | jq -r '.devices[] | select(.type==\"gpu\" and (.isolated|not)) | .address'",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			inv, err := t.read(ctx, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			style.Color = colorful(cmd.OutOrStdout())
+			return writeDevices(cmd.OutOrStdout(), inv, format, style)
+		},
+	}
+	formatFlag(cmd, &format, "table", "wide", "json", "yaml", "dot")
+	cmd.Flags().BoolVar(&style.Bridges, "all", false, "list bridges in table and wide too")
+	return cmd
+}
+
+func writeDevices(w io.Writer, inv *audit.Inventory, format string, style audit.Style) error {
+	switch format {
+	case "wide":
+		return inv.WriteWide(w, style)
+	case "json":
+		return inv.WriteJSON(w)
+	case "yaml":
+		return inv.WriteYAML(w)
+	case "dot":
+		return topology.WriteDOT(w, inv)
+	}
+	return inv.WriteTable(w, style)
+}
+
+// colorful reports whether w is a terminal whose user has not asked for plain
+// text (https://no-color.org).
+func colorful(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

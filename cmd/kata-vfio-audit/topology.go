@@ -1,0 +1,63 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+)
+
+func topologyCommand(ctx context.Context, t *tree) *cobra.Command {
+	var format, file string
+	cmd := &cobra.Command{
+		Use:   "topology",
+		Short: "Draw the PCIe tree with IOMMU groups and verdicts",
+		Long: "topology draws the node's PCIe tree: NUMA nodes, root buses, ports, switches and functions, IOMMU groups as\n" +
+			"outlines, verdicts as colour and symbol. The SVG stands alone and opens in any browser; hover over a\n" +
+			"function to read why it is not isolated. dot is for Graphviz.\n\n" + exitCodes,
+		Example: "  kata-vfio-audit topology --file node.svg",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			inv, err := t.read(ctx, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			var drawing bytes.Buffer
+			if err := writeTopology(&drawing, inv, format); err != nil {
+				return err
+			}
+			return deliver(drawing.Bytes(), file, cmd.OutOrStdout())
+		},
+	}
+	formatFlag(cmd, &format, "svg", "dot")
+	cmd.Flags().StringVar(&file, "file", "", "write to this file instead of standard output")
+	return cmd
+}
+
+func writeTopology(w io.Writer, inv *audit.Inventory, format string) error {
+	if format == "dot" {
+		return topology.WriteDOT(w, inv)
+	}
+	return topology.WriteSVG(w, topology.Arrange(inv))
+}
+
+// deliver writes the drawing to the file, whole or not at all, or to stdout.
+func deliver(drawing []byte, file string, stdout io.Writer) error {
+	if file == "" {
+		_, err := stdout.Write(drawing)
+		if err != nil {
+			return fmt.Errorf("write drawing: %w", err)
+		}
+		return nil
+	}
+	if err := renameio.WriteFile(file, drawing, 0o644); err != nil {
+		return fmt.Errorf("write drawing to %s: %w", file, err)
+	}
+	return nil
+}

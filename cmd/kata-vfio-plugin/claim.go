@@ -1,0 +1,166 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// claimFlag adds the flag that names the claim's file.
+func claimFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVarP(file, "file", "f", "", "the claim: ResourceClaim YAML with status.allocation, - for standard input")
+	complete(cmd, "file", yamlFiles)
+}
+
+// readClaim reads a claim's YAML and returns what of it is ours.
+func readClaim(file string, stdin io.Reader) (*claim.Request, error) {
+	if file == "" {
+		return nil, &usageError{errors.New("no claim: name its file with -f claim.yaml, or -f - for standard input; " +
+			"`kubectl get resourceclaim NAME -o yaml` prints one")}
+	}
+	data, err := readInput(file, stdin)
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("read the claim: %w", err)}
+	}
+	parsed, err := claim.Parse(data)
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("claim file %s: %w", file, err)}
+	}
+	req, err := claim.Decode(parsed, v1alpha1.DriverName)
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("claim file %s: %w", file, err)}
+	}
+	return req, nil
+}
+
+func readInput(file string, stdin io.Reader) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(stdin)
+	}
+	return os.ReadFile(file)
+}
+
+// planCommand shows what prepare would do.
+func planCommand(opts *options) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "plan -f claim.yaml",
+		Short: "Show what prepare would do, step by step, and touch nothing",
+		Long: "plan shows what prepare would do for a claim: which functions it takes, which drivers they change and\n" +
+			"what is written where. It works on a captured tree too (--root). The same claim and node give the same\n" +
+			"plan, byte for byte.\n\n" + exitCodes,
+		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: `  kata-vfio-plugin plan -f claim.yaml
+  kubectl get resourceclaim -n team-a train -o yaml | kata-vfio-plugin plan -f -
+  kata-vfio-plugin plan -f claim.yaml -o json | jq '.steps[].operation'`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			req, err := readClaim(file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			return showPlan(cmd, opts, req)
+		},
+	}
+	claimFlag(cmd, &file)
+	return cmd
+}
+
+// prepareCommand prepares a claim as the kubelet would ask for it.
+func prepareCommand(opts *options) *cobra.Command {
+	var file string
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "prepare -f claim.yaml",
+		Short: "Bind a claim's functions to VFIO and write its CDI spec",
+		Long: "prepare does for a claim what the kubelet asks of the plugin: it binds exactly the claim's functions,\n" +
+			"with their group mates and companions, to their VFIO driver, verifies it, and writes the CDI spec.\n" +
+			"It may be repeated; after an error nothing is left behind.\n\n" + exitCodes,
+		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: `  kata-vfio-plugin prepare -f claim.yaml --dry-run
+  kata-vfio-plugin prepare -f claim.yaml
+  kata-vfio-plugin prepare -f claim.yaml -o json | jq -r '.records[].devices[].cdi'`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			req, err := readClaim(file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				return showPlan(cmd, opts, req)
+			}
+			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			if err != nil {
+				return err
+			}
+			return errors.Join(prepareOne(cmd, opts, n, req), n.Close())
+		},
+	}
+	claimFlag(cmd, &file)
+	opts.registerWork(cmd)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the plan and touch nothing")
+	return cmd
+}
+
+// showPlan prints what prepare would do.
+func showPlan(cmd *cobra.Command, opts *options, req *claim.Request) error {
+	n, err := opts.look()
+	if err != nil {
+		return err
+	}
+	pl, err := planOne(cmd, n, req)
+	if err == nil {
+		err = printPlan(cmd.OutOrStdout(), opts.output, pl)
+	}
+	return errors.Join(err, n.Close())
+}
+
+// planOne makes the plan. Without the journal it could not say who has what.
+func planOne(cmd *cobra.Command, n *node.Node, req *claim.Request) (*plan.Plan, error) {
+	_, problems := n.Journal.List()
+	for _, err := range problems {
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, readable(err)
+		}
+	}
+	if err := warn(cmd, n); err != nil {
+		return nil, err
+	}
+	return n.Plan(cmd.Context(), req)
+}
+
+func prepareOne(cmd *cobra.Command, opts *options, n *node.Node, req *claim.Request) error {
+	if err := warn(cmd, n); err != nil {
+		return err
+	}
+	rec, err := n.Prepare(cmd.Context(), req)
+	if err != nil {
+		return err
+	}
+	v := viewOf(rec)
+	if err := printRecords(cmd.OutOrStdout(), opts.output, []view{v}, nil); err != nil || opts.output != "table" {
+		return err
+	}
+	return printCDI(cmd.OutOrStdout(), &v)
+}
+
+// warn says on stderr where the node's config does not fit the node: a rule
+// that takes nothing may be why a claim is refused.
+func warn(cmd *cobra.Command, n *node.Node) error {
+	snap, err := n.Inventory.Snapshot(cmd.Context())
+	if err != nil {
+		return err
+	}
+	for _, p := range nodeconfig.Select(n.Config.Node, snap).Problems() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: node config: %s %s; %s\n", p.Rule, p.Text, p.Fix)
+	}
+	return nil
+}

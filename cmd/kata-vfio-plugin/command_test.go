@@ -1,0 +1,372 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// UIDs of the claims in testdata.
+const (
+	oneUID1 = "9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0"
+	oneUID2 = "9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f1"
+)
+
+// newRoot returns the root of a node with a GPU alone, one with its audio
+// function, one with companions, VFs, and one beside a busy disk. It is a plain
+// tree: nothing acts on what is written to it.
+func newRoot(t *testing.T) string {
+	t.Helper()
+	k := sysfstest.New(t)
+	k.AddGPU(0x3b)
+	k.AddGPUWithAudio(0x62, 15)
+	k.AddNIC(0x21, 2)
+	k.AddWithBusyMate(0x50, 20)
+	k.AddGPUWithCompanions(0x70)
+	return k.Root()
+}
+
+// result is what a command leaves for its caller.
+type result struct {
+	stdout, stderr string
+	code           int
+}
+
+// invoke runs the command line as main does.
+func invoke(t *testing.T, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := newCommand(&stdout, &stderr)
+	cmd.SetArgs(append([]string{}, args...)) // nil would be our own command line
+	code := 0
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		code = fail(&stderr, err)
+	}
+	return result{stdout.String(), stderr.String(), code}
+}
+
+// tree returns the files below a directory with their content, but for locks.
+func tree(t *testing.T, root string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		content := d.Type().String()
+		if d.Type().IsRegular() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			content = string(data)
+		}
+		all[path] = content
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// golden compares output with a file, or writes it.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+// TestPlanOutput: what plan prints, the same each time, and touches nothing.
+func TestPlanOutput(t *testing.T) {
+	root := newRoot(t)
+	before := tree(t, root)
+	for _, claim := range []string{"one", "three"} {
+		for _, format := range []string{"table", "json", "yaml"} {
+			t.Run(claim+" "+format, func(t *testing.T) {
+				args := []string{"plan", "--root", root, "-f", "testdata/" + claim + "-claim.yaml", "-o", format}
+				first := invoke(t, args...)
+				if first.code != 0 || first.stderr != "" {
+					t.Fatalf("exit code %d: %s", first.code, first.stderr)
+				}
+				golden(t, claim+"-plan."+format, first.stdout)
+				for line := range strings.SplitSeq(first.stdout, "\n") {
+					if strings.TrimRight(line, " ") != line || len(line) > 110 {
+						t.Errorf("line ends in blanks or has more than 110 columns: %q", line)
+					}
+				}
+				again := invoke(t, append([]string{"prepare", "--dry-run"}, args[1:]...)...)
+				if again.stdout != first.stdout {
+					t.Errorf("prepare --dry-run differs (-plan +dry run):\n%s", cmp.Diff(first.stdout, again.stdout))
+				}
+			})
+		}
+	}
+	if diff := cmp.Diff(before, tree(t, root)); diff != "" {
+		t.Errorf("plan touched the node (-before +after):\n%s", diff)
+	}
+}
+
+// TestPlanSteps: the part that machines rely on.
+func TestPlanSteps(t *testing.T) {
+	got := invoke(t, "plan", "--root", newRoot(t), "-f", "testdata/one-claim.yaml", "-o", "json")
+	var pl struct {
+		Steps []struct{ Operation, Address, DriverBefore, DriverAfter string }
+	}
+	if err := json.Unmarshal([]byte(got.stdout), &pl); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, s := range pl.Steps {
+		lines = append(lines, s.Operation+" "+s.Address+" "+s.DriverBefore+" > "+s.DriverAfter)
+	}
+	want := []string{"unbind 0000:3b:00.0 nvidia > ", "override 0000:3b:00.0  > ", "probe 0000:3b:00.0  > vfio-pci"}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+}
+
+// TestRefusal: it names culprit, driver and fix, one reason to a line.
+func TestRefusal(t *testing.T) {
+	root := newRoot(t)
+	got := invoke(t, "plan", "--root", root, "-f", "testdata/refused-claim.yaml", "-o", "json")
+	if got.code != exitRefused || got.stdout != "" {
+		t.Errorf("exit code %d, stdout %q", got.code, got.stdout)
+	}
+	golden(t, "refused.stderr", got.stderr)
+}
+
+// TestUsage: what is wrong with the command line or an input is said before
+// anything is touched, with exit code 2.
+func TestUsage(t *testing.T) {
+	root := newRoot(t)
+	before := tree(t, root)
+	const claim = "testdata/one-claim.yaml"
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown command":       {[]string{"bind"}, `unknown command "bind"`},
+		"unknown flag":          {[]string{"status", "--rot", "/"}, "unknown flag: --rot"},
+		"unknown format":        {[]string{"status", "-o", "xml"}, `--output "xml": want table, json or yaml`},
+		"argument of status":    {[]string{"status", "x"}, `unexpected argument "x"`},
+		"plan without a claim":  {[]string{"plan"}, "name its file with -f claim.yaml"},
+		"no such claim file":    {[]string{"plan", "-f", "testdata/nothing.yaml"}, "no such file"},
+		"a claim of others":     {[]string{"plan", "-f", "testdata/foreign-claim.yaml"}, "kata-vfio.dev"},
+		"a malformed claim":     {[]string{"plan", "-f", "command_test.go"}, "claim file command_test.go"},
+		"unprepare of nothing":  {[]string{"unprepare"}, "the claim's UID"},
+		"unprepare of two":      {[]string{"unprepare", "a", "b"}, "want one argument"},
+		"no such root":          {[]string{"status", "--root", "testdata/nothing"}, "no such file"},
+		"no such root, plan":    {[]string{"plan", "--root", "testdata/nothing", "-f", claim}, "no such file"},
+		"no such config":        {[]string{"plan", "--config", "testdata/nothing", "-f", claim}, "read the node config"},
+		"a config that is none": {[]string{"plan", "--config", claim, "-f", claim}, "node config testdata/one-claim.yaml"},
+		"run without a node":    {[]string{"run", "--node-name", ""}, "$NODE_NAME"},
+		"run in another format": {[]string{"run", "--node-name", "n", "--log-format", "xml"}, "want text or json"},
+		"prepare a plain tree":  {[]string{"prepare", "-f", claim}, "is a plain directory and not the kernel's sysfs"},
+		"unprepare there":       {[]string{"unprepare", oneUID1}, "plan, status and --dry-run work on such a tree"},
+		"recover there":         {[]string{"recover"}, "is a plain directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := tt.args
+			if !strings.Contains(strings.Join(args, " "), "--root") && args[0] != "bind" {
+				args = append(args, "--root", root)
+			}
+			got := invoke(t, args...)
+			if got.code != exitUsage || !strings.Contains(got.stderr, tt.want) || got.stdout != "" {
+				t.Errorf("exit code %d, stderr %q, stdout %q; want 2 and %q", got.code, got.stderr, got.stdout, tt.want)
+			}
+			if strings.Count(strings.TrimSpace(got.stderr), "\n") > 1 {
+				t.Errorf("more than one error:\n%s", got.stderr)
+			}
+		})
+	}
+	if diff := cmp.Diff(before, tree(t, root)); diff != "" {
+		t.Errorf("the node was touched (-before +after):\n%s", diff)
+	}
+}
+
+// TestWarnings: a rule of the config that fits nothing may be why a claim is
+// refused, so both are said.
+func TestWarnings(t *testing.T) {
+	got := invoke(t, "plan", "--root", newRoot(t), "--config", "testdata/node.yaml", "-f", "testdata/one-claim.yaml")
+	if got.code != exitRefused {
+		t.Errorf("exit code %d", got.code)
+	}
+	golden(t, "warnings.stderr", got.stderr)
+}
+
+// TestWhyNot: without privileges, and on a read-only /sys, there is one clear
+// error with the way out.
+func TestWhyNot(t *testing.T) {
+	for _, tt := range []struct {
+		access error
+		want   string
+	}{
+		{nil, ""},
+		{unix.EROFS, "mount it read-write"},
+		{unix.EACCES, "run as root"},
+		{unix.EPERM, "run as root"},
+		{unix.ENOENT, "has no PCI bus"},
+		{unix.EIO, "input/output error"},
+	} {
+		err := whyNot("/host/sys", true, tt.access)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: %v, want %q", tt.access, err, tt.want)
+		}
+	}
+}
+
+// seed puts records into the node's journal.
+func seed(t *testing.T, root string) {
+	t.Helper()
+	for file, state := range map[string]journal.State{"one": journal.Prepared, "three": journal.Quarantined} {
+		got := invoke(t, "plan", "--root", root, "-f", "testdata/"+file+"-claim.yaml", "-o", "json")
+		rec := journal.Record{Kind: journal.Claim, State: state, BootID: "boot-1", Since: "2026-11-20T10:00:00Z"}
+		if err := json.Unmarshal([]byte(got.stdout), &rec.Plan); err != nil {
+			t.Fatal(err)
+		}
+		if state == journal.Quarantined {
+			rec.Reason = "reset 0000:62:00.0 by vfio_hot_reset: input/output error"
+		}
+		store, err := journal.Open(filepath.Join(root, "var/lib/kata-vfio/journal"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Save(&rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestStatusOutput: who has what, for people and for machines.
+func TestStatusOutput(t *testing.T) {
+	root := newRoot(t)
+	if got := invoke(t, "status", "--root", root); got.stdout != "No claim has a device of this node.\n" || got.code != 0 {
+		t.Errorf("of an idle node: %+v", got)
+	}
+	if got := invoke(t, "status", "--root", root, "-o", "json"); got.stdout != "{\n  \"records\": []\n}\n" {
+		t.Errorf("of an idle node: %+v", got)
+	}
+	seed(t, root)
+	before := tree(t, root)
+	for _, format := range []string{"table", "json", "yaml"} {
+		got := invoke(t, "status", "--root", root, "-o", format)
+		if got.code != 0 || got.stderr != "" {
+			t.Errorf("exit code %d: %s", got.code, got.stderr)
+		}
+		golden(t, "status."+format, got.stdout)
+	}
+	for _, uid := range []string{oneUID1, oneUID2} {
+		got := invoke(t, "unprepare", "--dry-run", "--root", root, uid)
+		golden(t, "release-"+uid[len(uid)-1:]+".table", got.stdout)
+	}
+	if got := invoke(t, "unprepare", "--dry-run", "--root", root, "nobody"); !strings.Contains(got.stdout, "nobody has nothing on this node") {
+		t.Errorf("of a claim that is not here: %+v", got)
+	}
+	if diff := cmp.Diff(before, tree(t, root)); diff != "" {
+		t.Errorf("the node was touched (-before +after):\n%s", diff)
+	}
+}
+
+// TestStatusOfADamagedRecord: the others are shown, the file is named, and the
+// exit code tells a script.
+func TestStatusOfADamagedRecord(t *testing.T) {
+	root := newRoot(t)
+	seed(t, root)
+	path := filepath.Join(root, "var/lib/kata-vfio/journal", oneUID2+".json")
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := invoke(t, "status", "--root", root)
+	if got.code != exitFailed || !strings.Contains(got.stdout, oneUID1) || !strings.Contains(got.stderr, path) {
+		t.Errorf("%+v", got)
+	}
+	got = invoke(t, "status", "--root", root, "-o", "json")
+	if !strings.Contains(got.stdout, `"damaged": [`) || !strings.Contains(got.stdout, path) {
+		t.Errorf("json: %s", got.stdout)
+	}
+}
+
+// TestExitCodes: each kind of error has its own, also when wrapped.
+func TestExitCodes(t *testing.T) {
+	refused := &plan.RefusedError{}
+	for _, tt := range []struct {
+		err  error
+		want int
+	}{
+		{errors.New("x"), exitFailed},
+		{&usageError{errors.New("x")}, exitUsage},
+		{errors.Join(errors.New("x"), refused), exitRefused},
+	} {
+		if got := exitCode(tt.err); got != tt.want {
+			t.Errorf("%v: %d, want %d", tt.err, got, tt.want)
+		}
+	}
+}
+
+// TestCompletion: the shell offers what fits.
+func TestCompletion(t *testing.T) {
+	root := newRoot(t)
+	seed(t, root)
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"formats":     {[]string{"status", "-o", ""}, "table\njson\nyaml\n"},
+		"claims":      {[]string{"unprepare", "--root", root, ""}, oneUID1 + "\tteam-a/train\n" + oneUID2 + "\tteam-a/three\n"},
+		"only one":    {[]string{"unprepare", "--root", root, oneUID1, ""}, ":4"},
+		"no argument": {[]string{"status", ""}, ":4"},
+		"YAML files":  {[]string{"plan", "-f", ""}, "yaml\nyml\njson\n:8"},
+	} {
+		got := invoke(t, append([]string{"__complete"}, tt.args...)...)
+		if !strings.HasPrefix(got.stdout, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got.stdout, tt.want)
+		}
+	}
+}
+
+// TestHelp: every command says what it does, by example where it takes input,
+// and what its exit codes mean.
+func TestHelp(t *testing.T) {
+	for _, cmd := range newCommand(nil, nil).Commands() {
+		if cmd.Name() == "version" || cmd.Name() == "help" || cmd.Name() == "completion" {
+			continue
+		}
+		help := invoke(t, cmd.Name(), "--help").stdout
+		if !strings.Contains(help, "Examples:") || cmd.Name() != "run" && !strings.Contains(help, "Exit codes:") {
+			t.Errorf("help of %s lacks examples or exit codes:\n%s", cmd.Name(), help)
+		}
+	}
+	if got := invoke(t); got.code != 0 || !strings.Contains(got.stdout, "Available Commands:") {
+		t.Errorf("without arguments: %+v", got)
+	}
+	if got := invoke(t, "version"); got.code != 0 || strings.TrimSpace(got.stdout) == "" {
+		t.Errorf("version: %+v", got)
+	}
+}

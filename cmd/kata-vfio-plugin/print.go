@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// encode prints a value in one of the machine formats; false for "table".
+func encode(w io.Writer, format string, v any) (bool, error) {
+	var data []byte
+	var err error
+	switch format {
+	case "json":
+		data, err = json.MarshalIndent(v, "", "  ")
+		data = append(data, '\n')
+	case "yaml":
+		data, err = yaml.Marshal(v)
+	default:
+		return false, nil
+	}
+	if err != nil {
+		return true, err
+	}
+	_, err = w.Write(data)
+	return true, err
+}
+
+// table prints rows in columns, with nothing behind the last word of a line. A
+// cell must not contain a tab.
+func table(w io.Writer, rows [][]string) error {
+	var text bytes.Buffer
+	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(tw, strings.Join(row, "\t"))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printPlan prints a plan: what is taken, and the steps.
+func printPlan(w io.Writer, format string, pl *plan.Plan) error {
+	if done, err := encode(w, format, pl); done {
+		return err
+	}
+	fmt.Fprintf(w, "Claim %s\n\n", pl.Claim)
+	rows := [][]string{{"DEVICE", "BACKEND", "POLICY", "RESET", "TAKES"}}
+	for i := range pl.Devices {
+		d := &pl.Devices[i]
+		rows = append(rows, []string{d.Name, string(d.Backend), string(d.Policy), resetWords(d.Resets), takes(pl, d)})
+	}
+	if err := table(w, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	return printSteps(w, format, pl.Steps)
+}
+
+// takes lists the functions of the device's slot and group: its own, and the
+// others by role, those of its slot by their function number alone:
+// "0000:70:00.0, companions .1 .2 .3".
+func takes(pl *plan.Plan, d *plan.Device) string {
+	own, ok := pl.Function(d.Address)
+	var text strings.Builder
+	text.WriteString(d.Address.String())
+	for _, role := range []plan.Role{plan.RoleGroupMate, plan.RoleCompanion} {
+		var words []string
+		for _, fn := range pl.Functions {
+			if ok && fn.Role == role && (fn.Group == own.Group || fn.Address.SameSlot(d.Address)) {
+				words = append(words, short(fn.Address, d.Address))
+			}
+		}
+		if len(words) > 0 {
+			text.WriteString(", " + roleWord(role, len(words)) + " " + strings.Join(words, " "))
+		}
+	}
+	return text.String()
+}
+
+// short returns an address as it reads next to another: ".1" in the same slot.
+func short(a, beside pci.Address) string {
+	if a.SameSlot(beside) {
+		return fmt.Sprintf(".%d", a.Function)
+	}
+	return a.String()
+}
+
+func roleWord(role plan.Role, n int) string {
+	word := "companion"
+	if role == plan.RoleGroupMate {
+		word = "group mate"
+	}
+	if n > 1 {
+		word += "s"
+	}
+	return word
+}
+
+func resetWords(resets []isolation.Reset) string {
+	if len(resets) == 0 {
+		return "skip"
+	}
+	words := make([]string, len(resets))
+	for i, r := range resets {
+		words[i] = r.Method
+	}
+	return strings.Join(words, "+")
+}
+
+// printSteps prints the steps of a plan or of its way back.
+func printSteps(w io.Writer, format string, steps []plan.Step) error {
+	if done, err := encode(w, format, map[string]any{"steps": steps}); done {
+		return err
+	}
+	if len(steps) == 0 {
+		_, err := fmt.Fprintln(w, "Nothing to do: every function is as it should be.")
+		return err
+	}
+	rows := [][]string{{"STEP", "OPERATION", "ADDRESS", "DRIVER", "BY"}}
+	for i, s := range steps {
+		rows = append(rows, []string{fmt.Sprint(i + 1), string(s.Operation), address(s.Address), drivers(s), by(s)})
+	}
+	return table(w, rows)
+}
+
+// drivers says how a step changes the function's driver.
+func drivers(s plan.Step) string {
+	if s.DriverBefore == s.DriverAfter {
+		return orDash(s.DriverAfter)
+	}
+	return orDash(s.DriverBefore) + " -> " + orDash(s.DriverAfter)
+}
+
+// by says what carries a step out: the attribute, and what it is set to where
+// that is not the function's address.
+func by(s plan.Step) string {
+	switch s.Operation {
+	case plan.Load:
+		return "modprobe " + s.Value
+	case plan.Unbind:
+		return "drivers/" + s.DriverBefore + "/unbind"
+	case plan.Override:
+		return "driver_override: " + orDash(s.Former) + " -> " + orDash(s.Value)
+	case plan.Probe:
+		return "drivers_probe"
+	case plan.Reset:
+		return s.Value + " of " + joined(s.Set)
+	}
+	return ""
+}
+
+func address(a pci.Address) string {
+	if a == (pci.Address{}) {
+		return "-"
+	}
+	return a.String()
+}
+
+func joined(addrs []pci.Address) string {
+	words := make([]string, len(addrs))
+	for i, a := range addrs {
+		words[i] = a.String()
+	}
+	return strings.Join(words, ", ")
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// progress returns an observer that prints each step as it ends, with its time.
+func progress(w io.Writer) func(prepare.Event) {
+	var mu sync.Mutex // keeps lines of parallel groups apart
+	return func(e prepare.Event) {
+		if e.Step == nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintln(w, progressLine(e))
+	}
+}
+
+// progressLine renders one step: mark, time, and what was done.
+func progressLine(e prepare.Event) string {
+	mark := "ok  "
+	if e.Err != nil {
+		mark = "FAIL"
+	}
+	line := fmt.Sprintf("  %s %7.1f ms  %s", mark, float64(e.Took)/float64(time.Millisecond), e.Step)
+	if e.Proof != nil {
+		line += ", proven clean"
+	}
+	return line
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// unprepareCommand takes a claim's functions back.
+func unprepareCommand(opts *options) *cobra.Command {
+	var dryRun bool
+	var wait *time.Duration
+	cmd := &cobra.Command{
+		Use:   "unprepare <claim UID>",
+		Short: "Reset a claim's functions, prove them clean and give them back",
+		Long: "unprepare takes a claim's functions back: it refuses while a process has one open, removes the CDI\n" +
+			"spec, resets the functions, compares them with what they were, and restores driver and driver_override.\n" +
+			"A claim that is not prepared is no error. On a quarantined claim it tries the reset again.\n\n" + exitCodes,
+		Args: oneUID, ValidArgsFunction: opts.completeUID,
+		Example: `  kata-vfio-plugin unprepare 9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0 --dry-run
+  kata-vfio-plugin unprepare 9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0 --holder-wait 1m`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if dryRun {
+				return showRelease(cmd.OutOrStdout(), opts, args[0])
+			}
+			opts.node.HolderWait = *wait
+			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			if err != nil {
+				return err
+			}
+			return errors.Join(unprepareOne(cmd, opts.output, n, args[0]), n.Close())
+		},
+	}
+	opts.registerWork(cmd)
+	wait = waitFlag(cmd, 0)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the steps and touch nothing")
+	return cmd
+}
+
+// oneUID wants one argument.
+func oneUID(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return &usageError{errors.New("want one argument, the claim's UID; `kata-vfio-plugin status` lists them")}
+	}
+	return nil
+}
+
+// completeUID offers the UIDs of the node's claims.
+func (o *options) completeUID(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	records, _ := o.node.Records().List() // what can't be read can't be offered
+	var uids []cobra.Completion
+	for _, rec := range records {
+		uids = append(uids, cobra.CompletionWithDesc(rec.ID(), rec.Plan.Claim.Namespace+"/"+rec.Plan.Claim.Name))
+	}
+	if len(args) > 0 {
+		uids = nil
+	}
+	return uids, cobra.ShellCompDirectiveNoFileComp
+}
+
+// showRelease prints what unprepare would do.
+func showRelease(w io.Writer, opts *options, uid string) error {
+	records, err := opts.records()
+	if err != nil {
+		return err
+	}
+	rec, err := records.Load(uid)
+	if err != nil {
+		return readable(err)
+	}
+	if rec == nil && opts.output == "table" {
+		_, err := fmt.Fprintf(w, "Claim %s has nothing on this node; `kata-vfio-plugin status` lists what has.\n", uid)
+		return err
+	}
+	return printSteps(w, opts.output, releaseOf(rec))
+}
+
+// releaseOf returns the steps of a record's way back. What was not handed over
+// or is proven clean already is not reset.
+func releaseOf(rec *journal.Record) []plan.Step {
+	if rec == nil {
+		return []plan.Step{}
+	}
+	steps := rec.Plan.Release()
+	if rec.State == journal.Preparing || rec.State == journal.Cleaned {
+		steps = slices.DeleteFunc(steps, func(s plan.Step) bool { return s.Operation == plan.Reset })
+	}
+	return steps
+}
+
+func unprepareOne(cmd *cobra.Command, format string, n *node.Node, uid string) error {
+	before, err := n.Journal.Load(uid)
+	if err != nil {
+		return err
+	}
+	proofs, err := n.Unprepare(cmd.Context(), uid)
+	if err != nil {
+		return err
+	}
+	return printReleased(cmd.OutOrStdout(), format, uid, before != nil, proofs)
+}
+
+// statusCommand lists the journal.
+func statusCommand(opts *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show which claim has which functions, and in what state",
+		Long: "status reads the journal: which claim has which functions of this node, on which driver they are and\n" +
+			"were, and what keeps a claim from being prepared or taken back. It changes nothing.\n\n" + exitCodes,
+		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: `  kata-vfio-plugin status
+  kata-vfio-plugin status -o json | jq -r '.records[] | select(.state == "quarantined") | .uid'`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			views, problems, err := opts.status()
+			if err != nil {
+				return err
+			}
+			if err := printRecords(cmd.OutOrStdout(), opts.output, views, problems); err != nil {
+				return err
+			}
+			return errors.Join(problems...)
+		},
+	}
+}
+
+// recoverCommand does once what `run` does at start.
+func recoverCommand(opts *options) *cobra.Command {
+	var wait *time.Duration
+	cmd := &cobra.Command{
+		Use:   "recover",
+		Short: "Bring every claim to an end after a crash: prepared, or off the node",
+		Long: "recover does once what `run` does at start: claims that are prepared stay so and get their CDI specs\n" +
+			"anew, what a crash cut off is taken back or finished, CDI specs without a claim are removed. Quarantined\n" +
+			"claims and functions that no claim explains are listed and left alone.\n\n" + exitCodes,
+		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  kata-vfio-plugin recover\n  kata-vfio-plugin recover -o json | jq .unfinished",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.node.HolderWait = *wait
+			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			if err != nil {
+				return err
+			}
+			r, err := n.Recover(cmd.Context())
+			if err == nil {
+				err = printRecovery(cmd.OutOrStdout(), opts.output, r)
+			}
+			if r != nil {
+				err = errors.Join(err, errors.Join(r.Unfinished...))
+			}
+			return errors.Join(err, n.Close())
+		},
+	}
+	opts.registerWork(cmd)
+	wait = waitFlag(cmd, 0)
+	return cmd
+}
+
+// versionCommand prints the version that the build recorded.
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
+			return err
+		},
+	}
+}

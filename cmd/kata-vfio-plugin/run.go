@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+)
+
+// holderWait is how long Unprepare waits for a VM to end within the 45 seconds
+// that the kubelet gives it; the rest is for reset and restore.
+const holderWait = 30 * time.Second
+
+// runOptions are the flags of `run`.
+type runOptions struct {
+	nodeName      string
+	podUID        string
+	kubeconfig    string
+	pluginDir     string
+	registryDir   string
+	hostCDIDir    string
+	listen        string
+	logFormat     string
+	grpcVerbosity int
+}
+
+// runCommand serves the kubelet until a signal ends it.
+func runCommand(opts *options) *cobra.Command {
+	var r runOptions
+	var wait *time.Duration
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Serve the kubelet as the node's DRA plugin",
+		Long: "run recovers what an earlier plugin left, publishes the node's devices as ResourceSlices, and prepares\n" +
+			"claims for the kubelet until it gets SIGTERM. A second instance may run beside it during a rolling update\n" +
+			"(--pod-uid); both agree by locks. Metrics and probes: /metrics, /healthz, /readyz.",
+		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: `  kata-vfio-plugin run --node-name worker-1 --kubeconfig /etc/kubernetes/kubelet.conf
+  NODE_NAME=worker-1 POD_UID=5d6b6a3f kata-vfio-plugin run --log-format json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := r.validate(); err != nil {
+				return err
+			}
+			opts.node.HolderWait = *wait
+			return serve(cmd.Context(), opts, &r, newLogger(cmd.ErrOrStderr(), r.logFormat))
+		},
+	}
+	r.register(cmd)
+	opts.registerWork(cmd)
+	wait = waitFlag(cmd, holderWait)
+	return cmd
+}
+
+func (r *runOptions) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&r.nodeName, "node-name", os.Getenv("NODE_NAME"), "the node's name in the cluster (default: $NODE_NAME)")
+	f.StringVar(&r.podUID, "pod-uid", os.Getenv("POD_UID"), "the plugin pod's UID, for rolling updates without a gap (default: $POD_UID)")
+	f.StringVar(&r.kubeconfig, "kubeconfig", "", "kubeconfig file; in a pod, leave empty")
+	f.StringVar(&r.pluginDir, "plugin-dir", "/var/lib/kubelet/plugins/"+v1alpha1.DriverName, "the plugin's data directory, known to the kubelet by the same path")
+	f.StringVar(&r.registryDir, "registry-dir", "/var/lib/kubelet/plugins_registry", "the kubelet's directory for plugin registration")
+	f.StringVar(&r.hostCDIDir, "metadata-cdi-dir", "/var/run/cdi", "where CDI specs of device metadata are written")
+	f.StringVar(&r.listen, "listen", ":9455", "address of metrics and probes")
+	f.StringVar(&r.logFormat, "log-format", "text", "log format: text or json")
+	complete(cmd, "log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	f.IntVar(&r.grpcVerbosity, "grpc-verbosity", -1, "klog verbosity at which gRPC calls are logged; -1: never")
+}
+
+func (r *runOptions) validate() error {
+	switch {
+	case r.nodeName == "":
+		return &usageError{errors.New("--node-name is empty: set it, or $NODE_NAME from the downward API (spec.nodeName)")}
+	case r.logFormat != "text" && r.logFormat != "json":
+		return &usageError{fmt.Errorf("--log-format %q: want text or json", r.logFormat)}
+	}
+	return nil
+}
+
+// newLogger returns the plugin's logger.
+func newLogger(w io.Writer, format string) *slog.Logger {
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, nil))
+	}
+	return slog.New(slog.NewTextHandler(w, nil))
+}
+
+// serve runs the plugin and says how it ended.
+func serve(ctx context.Context, opts *options, r *runOptions, log *slog.Logger) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &service{opts: opts, run: r, log: log, fatal: cancel}
+	err := errors.Join(s.start(ctx), s.stop())
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// service is one run of the plugin: its parts in the order in which they start.
+type service struct {
+	opts  *options
+	run   *runOptions
+	log   *slog.Logger
+	fatal context.CancelCauseFunc
+
+	node      *node.Node
+	watcher   *inventory.Watcher
+	metrics   *dra.Metrics
+	publisher *dra.Publisher
+	server    *dra.Server
+	driver    *dra.Driver
+	helper    *kubeletplugin.Helper
+	// problems are those of the node's config that were logged last.
+	problems []nodeconfig.Problem
+	// changed wakes the publisher after a claim.
+	changed chan struct{}
+}
+
+// start brings the parts up and serves until ctx ends.
+func (s *service) start(ctx context.Context) error {
+	klog.SetSlogLogger(s.log)
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.log.Handler()))
+	s.changed = make(chan struct{}, 1)
+	if err := s.openNode(ctx); err != nil {
+		return err
+	}
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	health := dra.NewHealth()
+	s.publisher = dra.NewPublisher(s.run.nodeName, s.node.Node, s.node.Journal.List, health, s.metrics)
+	var err error
+	if s.server, err = dra.Listen(ctx, s.run.listen, s.metrics.Registry, health.Ready); err != nil {
+		return err
+	}
+	s.driver = dra.NewDriver(s.node, s.publisher.Attributes, health, s.log, s.wake, s.fatal)
+	if s.helper, err = s.register(ctx); err != nil {
+		return err
+	}
+	s.log.InfoContext(ctx, "serving", slog.String("node", s.run.nodeName), slog.String("metrics", s.server.Addr().String()))
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.watcher.Run(ctx) })
+	g.Go(func() error { return s.server.Serve(ctx) })
+	g.Go(func() error { return s.publish(ctx) })
+	return g.Wait()
+}
+
+// openNode opens the node with a watcher as its inventory.
+func (s *service) openNode(ctx context.Context) error {
+	s.opts.node.Inventory = func(fs *sysfs.FS) (prepare.Inventory, error) {
+		names, err := inventory.LoadNames(fs)
+		if err != nil {
+			s.log.WarnContext(ctx, "no model names", slog.Any("err", err))
+		}
+		s.watcher, err = inventory.Watch(ctx, fs, inventory.WithNames(names))
+		return s.watcher, err
+	}
+	s.metrics = dra.NewMetrics(s.opts.node.Records().List, s.stuck)
+	var err error
+	s.node, err = s.opts.open(s.metrics.Observe)
+	return err
+}
+
+// stuck counts the writes that are past their deadline, for the metrics.
+func (s *service) stuck() int {
+	if s.node == nil {
+		return 0
+	}
+	return len(s.node.Kernel.Stuck())
+}
+
+// settle recovers what an earlier instance left and binds what stands bound.
+// What can't be settled is logged and stays for a later try: the other
+// devices of the node are not to suffer for it.
+func (s *service) settle(ctx context.Context) error {
+	r, err := s.node.Recover(ctx)
+	if err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	s.log.InfoContext(ctx, "recovered", slog.Int("kept", len(r.Kept)), slog.Int("undone", len(r.Undone)),
+		slog.Int("released", len(r.Released)), slog.Int("quarantined", len(r.Quarantined)),
+		slog.Any("removedSpecs", r.Specs), slog.Any("strays", r.Strays))
+	for _, err := range r.Unfinished {
+		s.log.ErrorContext(ctx, "not recovered", slog.Any("err", err))
+	}
+	if err := s.node.BindStanding(ctx); err != nil {
+		s.log.ErrorContext(ctx, "not bound by policy", slog.Any("err", err))
+	}
+	return nil
+}
+
+// register starts the gRPC services and registers with the kubelet.
+func (s *service) register(ctx context.Context) (*kubeletplugin.Helper, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", s.run.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("find the API server (outside of a pod, name it with --kubeconfig): %w", err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	kubelet := dra.Kubelet{
+		Client: client, NodeName: s.run.nodeName, PodUID: s.run.podUID,
+		PluginDir: s.run.pluginDir, RegistryDir: s.run.registryDir, MetadataCDIDir: s.run.hostCDIDir,
+		GRPCVerbosity: s.run.grpcVerbosity,
+	}
+	return kubelet.Register(ctx, s.driver)
+}
+
+// publish publishes at each new snapshot and after each claim.
+func (s *service) publish(ctx context.Context) error {
+	snapshots, cancel := s.watcher.Subscribe()
+	defer cancel()
+	var snap *device.Snapshot
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case snap = <-snapshots:
+		case <-s.changed:
+		}
+		if snap == nil {
+			continue
+		}
+		s.checkConfig(ctx, snap)
+		if err := s.publisher.Publish(ctx, s.helper, snap); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "not published", slog.Any("err", err))
+		}
+	}
+}
+
+// checkConfig logs where the node's config does not fit the node, once each
+// time that this changes.
+func (s *service) checkConfig(ctx context.Context, snap *device.Snapshot) {
+	problems := nodeconfig.Select(s.node.Config.Node, snap).Problems()
+	if slices.Equal(problems, s.problems) {
+		return
+	}
+	s.problems = problems
+	for _, p := range problems {
+		s.log.WarnContext(ctx, "node config does not fit the node", slog.String("rule", p.Rule), slog.String("problem", p.Text), slog.String("fix", p.Fix))
+	}
+}
+
+// wake makes the publisher look again; it never blocks.
+func (s *service) wake() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // a look is due already
+	}
+}
+
+// stop takes the parts down: first the sockets, so that the kubelet asks
+// nothing more, then what it asked for comes to its end.
+func (s *service) stop() error {
+	if s.helper != nil {
+		s.helper.Stop()
+		s.driver.Drain()
+	}
+	if s.server != nil {
+		s.server.Close()
+	}
+	if s.node != nil {
+		return s.node.Close()
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"runtime/debug"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// view is one record as status prints it. Its JSON names are stable.
+type view struct {
+	UID       string        `json:"uid"`
+	Kind      journal.Kind  `json:"kind"`
+	State     journal.State `json:"state"`
+	Since     string        `json:"since,omitempty"`
+	Namespace string        `json:"namespace,omitempty"`
+	Name      string        `json:"name,omitempty"`
+	Reason    string        `json:"reason,omitempty"`
+	Devices   []deviceView  `json:"devices"`
+	// Functions are all that the record holds, with their original drivers.
+	Functions []plan.Function `json:"functions"`
+}
+
+// deviceView is one device of a record.
+type deviceView struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	Request string `json:"request"`
+	Pool    string `json:"pool,omitempty"`
+	Backend string `json:"backend"`
+	CDI     string `json:"cdi,omitempty"`
+}
+
+// viewOf returns the view of a record.
+func viewOf(rec *journal.Record) view {
+	c := rec.Plan.Claim
+	v := view{
+		UID: c.UID, Kind: rec.Kind, State: rec.State, Since: rec.Since, Namespace: c.Namespace, Name: c.Name,
+		Reason: rec.Reason, Devices: []deviceView{}, Functions: rec.Plan.Functions,
+	}
+	for _, d := range rec.Plan.Devices {
+		dv := deviceView{
+			Name: d.Name, Address: d.Address.String(), Request: d.Request, Pool: d.Pool, Backend: string(d.Backend),
+		}
+		if rec.Kind == journal.Claim && rec.State == journal.Prepared {
+			dv.CDI = cdi.QualifiedName(c.UID, d.Name)
+		}
+		v.Devices = append(v.Devices, dv)
+	}
+	return v
+}
+
+// status reads the journal; problems are the records that can't be read.
+func (o *options) status() (views []view, problems []error, err error) {
+	store, err := o.records()
+	if err != nil {
+		return nil, nil, err
+	}
+	records, problems := store.List()
+	for i := range problems {
+		problems[i] = readable(problems[i])
+	}
+	for _, rec := range records {
+		views = append(views, viewOf(rec))
+	}
+	return views, problems, nil
+}
+
+// readable adds the way out to a journal that may not be read.
+func readable(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: only root may read the journal (sudo kata-vfio-plugin ...)", err)
+	}
+	return err
+}
+
+// statusView is the whole of status for machines.
+type statusView struct {
+	Records []view   `json:"records"`
+	Damaged []string `json:"damaged,omitempty"`
+}
+
+// printRecords prints records, and for machines the problems with others.
+func printRecords(w io.Writer, format string, views []view, problems []error) error {
+	out := statusView{Records: views}
+	if views == nil {
+		out.Records = []view{}
+	}
+	for _, p := range problems {
+		out.Damaged = append(out.Damaged, p.Error())
+	}
+	if done, err := encode(w, format, out); done {
+		return err
+	}
+	if len(views) == 0 {
+		_, err := fmt.Fprintln(w, "No claim has a device of this node.")
+		return err
+	}
+	rows := [][]string{{"CLAIM", "UID", "STATE", "DEVICE", "FUNCTION", "DRIVER", "WAS"}}
+	for i := range views {
+		rows = append(rows, recordRows(&views[i])...)
+	}
+	if err := table(w, rows); err != nil {
+		return err
+	}
+	return printReasons(w, views)
+}
+
+// recordRows returns one row for each function of a record; claim and state
+// are said once.
+func recordRows(v *view) [][]string {
+	name := "-"
+	if v.Name != "" {
+		name = v.Namespace + "/" + v.Name
+	}
+	head := []string{name, v.UID, string(v.State)}
+	var rows [][]string
+	for i := range v.Functions {
+		fn := &v.Functions[i]
+		rows = append(rows, append(head, v.deviceOf(fn), fn.Address.String(), orDash(fn.Target.Driver), orDash(fn.Original.Driver)))
+		head = []string{"", "", ""}
+	}
+	return rows
+}
+
+// deviceOf returns the name of the device that a function is, or its role.
+func (v *view) deviceOf(fn *plan.Function) string {
+	for _, d := range v.Devices {
+		if d.Address == fn.Address.String() {
+			return d.Name
+		}
+	}
+	return "(" + roleWord(fn.Role, 1) + ")"
+}
+
+// printReasons prints below the table why records are where they are.
+func printReasons(w io.Writer, views []view) error {
+	for i := range views {
+		v := &views[i]
+		if v.Reason == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "\n%s is %s: %s\n", v.UID, v.State, v.Reason); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printCDI prints below the table what to give a container runtime.
+func printCDI(w io.Writer, v *view) error {
+	fmt.Fprintln(w)
+	for _, d := range v.Devices {
+		if _, err := fmt.Fprintln(w, "CDI device", d.CDI); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printReleased prints what unprepare did; had says that there was something
+// to take back.
+func printReleased(w io.Writer, format, uid string, had bool, proofs []isolation.Proof) error {
+	if proofs == nil {
+		proofs = []isolation.Proof{}
+	}
+	if done, err := encode(w, format, map[string]any{"uid": uid, "resets": proofs}); done {
+		return err
+	}
+	for _, p := range proofs {
+		fmt.Fprintf(w, "%s reset by %s in %d ms, configuration space as before the tenant\n", joined(p.Set), p.Method, p.Milliseconds)
+	}
+	text := "Claim %s is off this node.\n"
+	if !had {
+		text = "Claim %s had nothing on this node.\n"
+	}
+	_, err := fmt.Fprintf(w, text, uid)
+	return err
+}
+
+// printRecovery prints what recover found and did.
+func printRecovery(w io.Writer, format string, r *prepare.Recovery) error {
+	if done, err := encode(w, format, recoveryViewOf(r)); done {
+		return err
+	}
+	for _, part := range []struct {
+		what string
+		refs []plan.Ref
+	}{{"kept prepared", r.Kept}, {"undone", r.Undone}, {"released", r.Released}} {
+		for _, ref := range part.refs {
+			fmt.Fprintf(w, "%-13s  %s\n", part.what, ref)
+		}
+	}
+	for _, rec := range r.Quarantined {
+		fmt.Fprintf(w, "%-13s  %s: %s\n", "quarantined", rec.Plan.Claim, rec.Reason)
+	}
+	for _, uid := range r.Specs {
+		fmt.Fprintf(w, "%-13s  CDI spec of claim %s, which is not prepared\n", "removed", uid)
+	}
+	for _, a := range r.Strays {
+		fmt.Fprintf(w, "%-13s  %s is on a VFIO driver and no claim has it\n", "stray", a)
+	}
+	_, err := fmt.Fprintf(w, "%d records, %d unfinished\n", len(r.Kept)+len(r.Undone)+len(r.Released)+len(r.Quarantined), len(r.Unfinished))
+	return err
+}
+
+// recoveryView is a Recovery for machines: lists that are never null, and
+// errors as text.
+type recoveryView struct {
+	Kept         []plan.Ref    `json:"kept"`
+	Undone       []plan.Ref    `json:"undone"`
+	Released     []plan.Ref    `json:"released"`
+	Quarantined  []view        `json:"quarantined"`
+	RemovedSpecs []string      `json:"removedSpecs"`
+	Strays       []pci.Address `json:"strays"`
+	Unfinished   []string      `json:"unfinished"`
+}
+
+func recoveryViewOf(r *prepare.Recovery) *recoveryView {
+	v := &recoveryView{
+		Kept: list(r.Kept), Undone: list(r.Undone), Released: list(r.Released), Quarantined: []view{},
+		RemovedSpecs: list(r.Specs), Strays: list(r.Strays), Unfinished: []string{},
+	}
+	for _, rec := range r.Quarantined {
+		v.Quarantined = append(v.Quarantined, viewOf(rec))
+	}
+	for _, err := range r.Unfinished {
+		v.Unfinished = append(v.Unfinished, err.Error())
+	}
+	return v
+}
+
+// list returns s, and an empty slice for nil.
+func list[T any](s []T) []T { return append([]T{}, s...) }
+
+// version returns the module version and commit that the build recorded.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	var v strings.Builder
+	v.WriteString(info.Main.Version)
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			v.WriteString(" " + s.Value)
+		}
+	}
+	return v.String()
+}

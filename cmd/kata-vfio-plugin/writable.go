@@ -1,0 +1,40 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// writable checks, before anything is touched, that the root's sys is the
+// kernel's and that we may write to it.
+func writable(root string) error {
+	sys := filepath.Join(root, "sys")
+	var stat unix.Statfs_t
+	if err := unix.Statfs(sys, &stat); err != nil {
+		return &usageError{fmt.Errorf("look at %s: %w; --root names the directory that holds the node's sys", sys, err)}
+	}
+	access := unix.Faccessat(unix.AT_FDCWD, filepath.Join(sys, "bus/pci/drivers_probe"), unix.W_OK, unix.AT_EACCESS)
+	return whyNot(sys, stat.Type == unix.SYSFS_MAGIC, access)
+}
+
+// whyNot says what keeps us from working on sys, and the way out. Plain files
+// take every write and do nothing: on them nothing is even begun.
+func whyNot(sys string, kernels bool, access error) error {
+	switch {
+	case !kernels:
+		return &usageError{fmt.Errorf("%s is a plain directory and not the kernel's sysfs: there is nothing to bind; "+
+			"plan, status and --dry-run work on such a tree", sys)}
+	case errors.Is(access, unix.EROFS):
+		return fmt.Errorf("%s is mounted read-only: mount it read-write into this container, or run it privileged", sys)
+	case errors.Is(access, unix.EACCES), errors.Is(access, unix.EPERM):
+		return fmt.Errorf("no privilege to write to %s: run as root (sudo kata-vfio-plugin ...)", sys)
+	case errors.Is(access, unix.ENOENT):
+		return fmt.Errorf("%s has no PCI bus (bus/pci/drivers_probe): this node has no PCI devices, or its sys lies elsewhere (--root)", sys)
+	case access != nil:
+		return fmt.Errorf("look at %s/bus/pci/drivers_probe: %w", sys, access)
+	}
+	return nil
+}
