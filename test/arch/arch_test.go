@@ -1,0 +1,189 @@
+// Package arch holds the tests that keep the import graph in shape. The graph
+// is also the privilege graph: what a binary can't import it can't do.
+//
+// The tests parse the tree instead of running "go list": go test tracks the
+// files that a test opens, so a cached "ok" never hides a new import.
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/kata-vfio/kata-vfio/"
+
+// layers returns every package below pkg/, innermost first. A package imports
+// only packages of earlier layers.
+func layers() [][]string {
+	return [][]string{
+		{"pci"},                                 // words
+		{"device", "api/v1alpha1"},              // values
+		{"isolation", "nodeconfig"},             // judgements
+		{"claim", "publish", "sysfs"},           // one source each
+		{"plan", "vfio", "sysfs/control"},       // the decision; the kernel's edges
+		{"sysfs/sysfstest"},                     // the kernel's double
+		{"cdi", "journal", "bind", "inventory"}, // effects
+		{"prepare"},                             // the order of effects
+		{"node"},                                // the parts joined
+		{"dra", "audit"}, {"audit/topology"},    // entry points
+	}
+}
+
+// pure returns the packages that decide. They must not reach the node, the
+// network or a clock.
+func pure() []string {
+	return []string{"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan"}
+}
+
+func impure() []string {
+	return []string{"os", "os/exec", "net", "net/http", "syscall", "time", "golang.org/x/sys/unix", "log/slog"}
+}
+
+// forbidden maps a command to packages that its binary must not contain.
+func forbidden() map[string][]string {
+	return map[string][]string{
+		"cmd/kata-vfio-audit":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra"},
+		"cmd/kata-vfio-plugin": {"pkg/sysfs/sysfstest", "pkg/audit"},
+	}
+}
+
+// writers are the packages that may import sysfs/control.
+func writers() []string { return []string{"pkg/bind", "pkg/sysfs/sysfstest", "pkg/node"} }
+
+// A source is one directory of Go code, tests left out.
+type source struct {
+	imports []string
+	doc     bool
+}
+
+func load(t *testing.T) map[string]*source {
+	t.Helper()
+	sources := map[string]*source{}
+	root := os.DirFS("../..")
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		src, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ImportsOnly|parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		s := sources[path.Dir(name)]
+		if s == nil {
+			s = &source{}
+			sources[path.Dir(name)] = s
+		}
+		s.add(f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sources
+}
+
+func (s *source) add(f *ast.File) {
+	s.doc = s.doc || f.Doc != nil
+	for _, spec := range f.Imports {
+		imp, err := strconv.Unquote(spec.Path.Value)
+		if err == nil {
+			s.imports = append(s.imports, strings.TrimPrefix(imp, module))
+		}
+	}
+}
+
+func layer(name string) int {
+	return slices.IndexFunc(layers(), func(l []string) bool { return slices.Contains(l, name) })
+}
+
+// TestImportsPointInward refuses an import of the own or an outer layer, a
+// package without a layer or a comment, and an impure decision.
+func TestImportsPointInward(t *testing.T) {
+	for dir, s := range load(t) {
+		name, ok := strings.CutPrefix(dir, "pkg/")
+		if !ok {
+			continue
+		}
+		from := layer(name)
+		if from < 0 {
+			t.Errorf("%s has no layer; place it in layers", dir)
+		}
+		if !s.doc {
+			t.Errorf("%s has no package comment", dir)
+		}
+		for _, imp := range s.imports {
+			if dep, ok := strings.CutPrefix(imp, "pkg/"); ok && layer(dep) >= from {
+				t.Errorf("%s (layer %d) imports %s (layer %d)", dir, from, imp, layer(dep))
+			}
+			if slices.Contains(pure(), name) && slices.Contains(impure(), imp) {
+				t.Errorf("%s decides; it must not import %s", dir, imp)
+			}
+		}
+	}
+}
+
+// TestBinariesContainNoMoreThanTheyNeed follows what each command links.
+func TestBinariesContainNoMoreThanTheyNeed(t *testing.T) {
+	sources := load(t)
+	for cmd, bad := range forbidden() {
+		if sources[cmd] == nil {
+			t.Errorf("%s does not exist; drop it from forbidden", cmd)
+			continue
+		}
+		for dep := range reach(sources, cmd) {
+			if slices.Contains(bad, dep) {
+				t.Errorf("%s links %s", cmd, dep)
+			}
+		}
+	}
+}
+
+// TestOneWriterOfSysfs keeps sysfs/control behind the packages that verify
+// what they write.
+func TestOneWriterOfSysfs(t *testing.T) {
+	for dir, s := range load(t) {
+		if strings.HasPrefix(dir, "pkg/") && slices.Contains(s.imports, "pkg/sysfs/control") && !slices.Contains(writers(), dir) {
+			t.Errorf("%s imports sysfs/control; only %v may", dir, writers())
+		}
+	}
+}
+
+// TestNoKubernetesTree keeps k8s.io/kubernetes out: it is no library.
+func TestNoKubernetesTree(t *testing.T) {
+	for dir, s := range load(t) {
+		for _, imp := range s.imports {
+			if imp == "k8s.io/kubernetes" || strings.HasPrefix(imp, "k8s.io/kubernetes/") {
+				t.Errorf("%s imports %s", dir, imp)
+			}
+		}
+	}
+}
+
+// reach returns the module's packages that from links, directly or not.
+func reach(sources map[string]*source, from string) map[string]bool {
+	seen := map[string]bool{}
+	var visit func(string)
+	visit = func(dir string) {
+		if sources[dir] == nil || seen[dir] {
+			return
+		}
+		seen[dir] = true
+		for _, imp := range sources[dir].imports {
+			visit(imp)
+		}
+	}
+	visit(from)
+	return seen
+}
