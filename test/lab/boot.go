@@ -1,0 +1,130 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/test/lab/remote"
+)
+
+// boot starts QEMU and waits for the agent, again if a boot hangs.
+func (m *Machine) boot(ctx context.Context) error {
+	var errs []error
+	for range bootAttempts {
+		start := time.Now()
+		err := m.bootOnce(ctx)
+		if err == nil {
+			m.report("lab machine up after %.1fs", time.Since(start).Seconds())
+			return nil
+		}
+		m.killQEMU()
+		errs = append(errs, fmt.Errorf("boot the lab machine: %w", err))
+		if ctx.Err() != nil {
+			break
+		}
+		m.report("boot attempt failed after %.0fs: %v\n%s", time.Since(start).Seconds(), err, m.consoleTail())
+	}
+	return fmt.Errorf("%w\n%s", errors.Join(errs...), m.consoleTail())
+}
+
+func (m *Machine) bootOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit, fmt.Errorf("not up after %s", bootLimit))
+	defer cancel()
+	qemu, err := m.startQEMU()
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.qemu = qemu
+	m.mu.Unlock()
+	addr, err := m.agentAddress(ctx, qemu)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.addr = addr
+	m.mu.Unlock()
+	return until(ctx, qemu, func(ctx context.Context) error {
+		_, err := remote.Probe(ctx, addr)
+		return err
+	})
+}
+
+func (m *Machine) startQEMU() (*process, error) {
+	for _, stale := range []string{monitorFile, consoleFile} {
+		if err := os.RemoveAll(filepath.Join(m.dir, stale)); err != nil {
+			return nil, err
+		}
+	}
+	log, err := os.Create(filepath.Join(m.dir, qemuLog))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // QEMU has its own
+	argv, env := m.image.QEMU()
+	return startProcess(m.ctx, append(argv, qemuArgs(m.config, m.image, m.dir)...), env, log)
+}
+
+// forward finds the chosen port in the output of "info usernet":
+//
+//	TCP[HOST_FORWARD]  13       127.0.0.1 45541       10.0.2.15  2222     0     0
+var forward = regexp.MustCompile(`HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)`)
+
+// agentAddress asks QEMU for the port that leads to the agent.
+func (m *Machine) agentAddress(ctx context.Context, qemu *process) (string, error) {
+	var found string
+	err := until(ctx, qemu, func(ctx context.Context) error {
+		text, err := m.Monitor(ctx, "info usernet")
+		if err != nil {
+			return err
+		}
+		match := forward.FindStringSubmatch(text)
+		if match == nil {
+			return fmt.Errorf("no forwarded port in %q", text)
+		}
+		found = "127.0.0.1:" + match[1]
+		return nil
+	})
+	return found, err
+}
+
+// tryLimit is short since QEMU accepts a connection to an agent that does not listen yet, and then nothing comes.
+const tryLimit = time.Second
+
+// until tries until it works, the process ends or ctx does. Neither the monitor nor the agent announces itself.
+func until(ctx context.Context, p *process, try func(context.Context) error) error {
+	for {
+		once, cancel := context.WithTimeout(ctx, tryLimit)
+		err := try(once)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-p.done:
+			return fmt.Errorf("%w: QEMU: %w", ErrLost, orNil(p.err))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (m *Machine) killQEMU() {
+	m.mu.Lock()
+	qemu := m.qemu
+	m.mu.Unlock()
+	if qemu != nil {
+		qemu.kill()
+	}
+}
+
+func (m *Machine) report(format string, args ...any) {
+	// The reader of progress is no part of the boot.
+	_, _ = fmt.Fprintf(m.config.Progress, format+"\n", args...)
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/test/lab"
+	"github.com/kata-vfio/kata-vfio/test/lab/remote"
+	"github.com/kata-vfio/kata-vfio/test/lab/topology"
+)
+
+// inputs are the claims that the demo prepares, and a node config.
+//
+//go:embed files
+var inputs embed.FS
+
+const (
+	claimUID = "7d9e2c1a-5b1f-4f37-9a30-2f6f0c1d8e44"
+	vfMAC    = "02:00:00:00:00:10"
+)
+
+// demo is one show.
+type demo struct {
+	out     io.Writer
+	bin     string
+	picture string
+	begin   time.Time
+	m       *lab.Machine
+	chapter int
+}
+
+func newDemo(out io.Writer, bin, picture string) *demo {
+	return &demo{out: out, bin: bin, picture: picture, begin: time.Now()}
+}
+
+// run boots the machine and plays all chapters.
+func (d *demo) run(ctx context.Context) error {
+	d.title("Boot a machine with an IOMMU, SR-IOV NICs and GPU stand-ins (software emulation)")
+	m, err := lab.Start(ctx, lab.Config{Progress: d.out})
+	if err != nil {
+		return err
+	}
+	defer m.Stop()
+	d.m = m
+	for _, chapter := range []func(context.Context) error{
+		d.provide, d.inventory, d.plan, d.prepare, d.vm, d.refusal, d.unprepare,
+	} {
+		if err := chapter(ctx); err != nil {
+			return err
+		}
+	}
+	d.say("\nDone in %.0f s. The drawing of the machine is in %s.", time.Since(d.begin).Seconds(), d.picture)
+	return nil
+}
+
+// provide brings commands and inputs into the machine, and makes a VF.
+func (d *demo) provide(ctx context.Context) error {
+	for _, name := range []string{"kata-vfio-plugin", "kata-vfio-audit"} {
+		if err := copyFile(filepath.Join(d.bin, name), filepath.Join(d.m.Share(), name)); err != nil {
+			return fmt.Errorf("%w (run `make build` first)", err)
+		}
+	}
+	for _, name := range []string{"claim.yaml", "refused.yaml", "node.yaml"} {
+		data, err := inputs.ReadFile("files/" + name)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(d.m.Share(), name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	if err := compile(ctx, filepath.Join(d.m.Share(), "showvm")); err != nil {
+		return err
+	}
+	return d.quiet(ctx, "cp /host/kata-vfio-* /usr/bin/; pf=$(ls "+sysfs(topology.PF0, "net")+"); ip link set $pf up; "+
+		"echo 2 > "+sysfs(topology.PF0, "sriov_numvfs")+"; ip link set $pf vf 0 mac "+vfMAC)
+}
+
+// inventory shows what there is.
+func (d *demo) inventory(ctx context.Context) error {
+	d.title("What the node has, and whether each device can be isolated")
+	if err := d.show(ctx, "kata-vfio-audit devices"); err != nil {
+		return err
+	}
+	if err := d.quiet(ctx, "kata-vfio-audit topology > /host/topology.svg"); err != nil {
+		return err
+	}
+	return copyFile(filepath.Join(d.m.Share(), "topology.svg"), d.picture)
+}
+
+func (d *demo) plan(ctx context.Context) error {
+	d.title("A tenant's claim: what would be done (nothing is touched)")
+	return d.show(ctx, "kata-vfio-plugin plan -f /host/claim.yaml")
+}
+
+func (d *demo) prepare(ctx context.Context) error {
+	d.title("Prepare it: each step verified, with its time")
+	if err := d.show(ctx, "kata-vfio-plugin prepare -f /host/claim.yaml"); err != nil {
+		return err
+	}
+	d.title("The CDI spec that Kata gets")
+	return d.show(ctx, "cat /run/cdi/kata-vfio.dev-vfio_"+claimUID+".json")
+}
+
+// vm starts the tenant's VM, tries to take its devices away, and ends it.
+func (d *demo) vm(ctx context.Context) error {
+	d.title("The tenant's VM boots with the devices; its own view")
+	stdin, hold := io.Pipe()
+	up := newWatcher(d.out, "the VM is waiting")
+	cmd := d.m.Command(ctx, "/host/showvm", "/run/cdi/kata-vfio.dev-vfio_"+claimUID+".json", vfMAC, topology.Gateway)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, up, up
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Run() }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("the VM: %w", err)
+	case <-up.seen:
+	}
+	err := d.inUse(ctx)
+	return errors.Join(err, hold.Close(), <-ended)
+}
+
+// inUse asks for the devices back while the VM runs.
+func (d *demo) inUse(ctx context.Context) error {
+	d.title("Taking the devices away from the running VM is refused")
+	return d.expect(ctx, 4, "kata-vfio-plugin unprepare "+claimUID)
+}
+
+func (d *demo) refusal(ctx context.Context) error {
+	d.title("A claim that can't be isolated is refused, with the reason and the way out")
+	return d.expect(ctx, 3, "kata-vfio-plugin prepare -f /host/refused.yaml --config /host/node.yaml")
+}
+
+// unprepare gives the devices back.
+func (d *demo) unprepare(ctx context.Context) error {
+	d.title("The VM has ended: reset, prove clean, restore")
+	if err := d.show(ctx, "kata-vfio-plugin unprepare "+claimUID); err != nil {
+		return err
+	}
+	d.title("As it was before")
+	return d.show(ctx, "kata-vfio-plugin status; kata-vfio-audit devices | grep -E '0000:(22:00.0|21:10.0)'")
+}
+
+// title begins a chapter.
+func (d *demo) title(text string) {
+	d.chapter++
+	d.say("\n%s\n[%3.0fs] %d. %s", strings.Repeat("─", 100), time.Since(d.begin).Seconds(), d.chapter, text)
+}
+
+func (d *demo) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(d.out, format+"\n", args...) // a reader who went away is no reason to stop
+}
+
+// show runs a command line in the machine for all to see.
+func (d *demo) show(ctx context.Context, line string) error {
+	d.say("$ %s", line)
+	cmd := d.m.Command(ctx, "sh", "-c", line)
+	cmd.Stdout, cmd.Stderr = d.out, d.out
+	return cmd.Run()
+}
+
+// expect runs a command line that must end with the exit code.
+func (d *demo) expect(ctx context.Context, code int, line string) error {
+	err := d.show(ctx, line)
+	var exit *remote.ExitError
+	if !errors.As(err, &exit) || exit.Code != code {
+		return fmt.Errorf("%q ended with %w; want exit code %d", line, err, code)
+	}
+	d.say("(exit code %d)", code)
+	return nil
+}
+
+// quiet runs a command line whose output matters only on failure.
+func (d *demo) quiet(ctx context.Context, line string) error {
+	if out, err := d.m.Command(ctx, "sh", "-ec", line).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", line, err, out)
+	}
+	return nil
+}
+
+func sysfs(address, name string) string { return "/sys/bus/pci/devices/" + address + "/" + name }
+
+// compile builds the program that stands for the VM's owner, for the machine.
+func compile(ctx context.Context, to string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", to, "./test/lab/guest/showvm")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build showvm: %w: %s", err, out)
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o755)
+}

@@ -1,0 +1,38 @@
+package lab
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/test/lab/image"
+)
+
+func TestKernelLine(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		config   Config
+		has, not string
+	}{
+		{"defaults", Config{}, " intel_iommu=on", "lab.vfio=legacy"},
+		{"iommufd", Config{}, ",vfio-pci,vfio_iommu_type1,iommufd ", "lab.vfio=legacy"},
+		{"legacy", Config{VFIO: image.Legacy}, "lab.vfio=legacy ", ",iommufd"},
+		{"no IOMMU", Config{WithoutIOMMU: true}, " intel_iommu=off", "intel_iommu=on"},
+		{"own drivers", Config{Drivers: []string{"igb"}}, "lab.modules=igb,vfio-pci,", "nvme"},
+		{"added last", Config{KernelArgs: []string{"panic=5"}}, " intel_iommu=on panic=5", "\n"},
+	} {
+		line := tt.config.withDefaults().kernelLine() + " "
+		if !strings.Contains(line, tt.has) || strings.Contains(line, tt.not) {
+			t.Errorf("%s: the kernel's command line is %q; want %q in it, and %q not", tt.name, line, tt.has, tt.not)
+		}
+	}
+}
+
+func TestForward(t *testing.T) {
+	const usernet = `Hub -1 (outside):
+  Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ
+  TCP[HOST_FORWARD]  13       127.0.0.1 45541       10.0.2.15  2222     0     0
+`
+	if got := forward.FindStringSubmatch(usernet); len(got) != 2 || got[1] != "45541" {
+		t.Errorf("the port found is %q", got)
+	}
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
+)
+
+// look reads what the VM's kernel found.
+func look() (*protocol.Report, error) {
+	var r protocol.Report
+	uptime, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := fmt.Sscan(string(uptime), &r.Uptime); err != nil {
+		return nil, fmt.Errorf("parse the uptime %q: %w", uptime, err)
+	}
+	r.Functions, err = functions()
+	if err != nil {
+		return nil, err
+	}
+	r.Interfaces, err = interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var errs [3]error
+	r.Displays, errs[0] = nodes("/sys/class/drm/card[0-9]*")
+	r.Framebuffers, errs[1] = nodes("/sys/class/graphics/fb[0-9]*")
+	r.NVMe, errs[2] = nodes("/sys/class/nvme/nvme[0-9]*")
+	return &r, errors.Join(errs[:]...)
+}
+
+func functions() ([]protocol.Function, error) {
+	dirs, err := filepath.Glob("/sys/bus/pci/devices/*")
+	if err != nil {
+		return nil, err
+	}
+	var found []protocol.Function
+	for _, dir := range dirs {
+		f := protocol.Function{Address: filepath.Base(dir), Driver: linkName(filepath.Join(dir, "driver"))}
+		for name, into := range map[string]*string{"vendor": &f.Vendor, "device": &f.Device, "class": &f.Class} {
+			text, err := attribute(filepath.Join(dir, name))
+			if err != nil {
+				return nil, err
+			}
+			*into = strings.TrimPrefix(text, "0x")
+		}
+		found = append(found, f)
+	}
+	return found, nil
+}
+
+func interfaces() ([]protocol.Interface, error) {
+	dirs, err := filepath.Glob("/sys/class/net/*/device")
+	if err != nil {
+		return nil, err
+	}
+	var found []protocol.Interface
+	for _, device := range dirs {
+		dir := filepath.Dir(device)
+		mac, err := attribute(filepath.Join(dir, "address"))
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, protocol.Interface{
+			Name: filepath.Base(dir), Address: linkName(device), Driver: linkName(filepath.Join(device, "driver")),
+			MAC: mac, Carrier: carrier(dir),
+		})
+	}
+	return found, nil
+}
+
+// carrier is absent while the interface is down: the attribute cannot be read then.
+func carrier(dir string) *bool {
+	text, err := attribute(filepath.Join(dir, "carrier"))
+	if err != nil {
+		return nil
+	}
+	up := text == "1"
+	return &up
+}
+
+// nodes lists class devices with the PCI function each belongs to. DRM's connectors (card0-VGA-1) are none.
+func nodes(pattern string) ([]protocol.Node, error) {
+	dirs, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, err
+	}
+	var found []protocol.Node
+	for _, dir := range dirs {
+		name := filepath.Base(dir)
+		if strings.Contains(name, "-") {
+			continue
+		}
+		path, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, protocol.Node{Name: name, Address: lastFunction(path)})
+	}
+	return found, nil
+}
+
+// lastFunction is the last PCI address in a path of sysfs: a device's own function is behind its bridges.
+func lastFunction(path string) string {
+	all := regexp.MustCompile(`[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]`).FindAllString(path, -1)
+	if len(all) == 0 {
+		return ""
+	}
+	return all[len(all)-1]
+}
+
+func attribute(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	return strings.TrimSpace(string(text)), err
+}
+
+// linkName is the last part of a symbolic link's target, or empty.
+func linkName(path string) string {
+	target, err := os.Readlink(path)
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(target)
+}

@@ -1,0 +1,76 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// tailBytes is how much of a command's output an error quotes.
+const tailBytes = 2000
+
+// runner runs the commands of one build and keeps what they say in the build's log.
+type runner struct {
+	log io.Writer
+}
+
+// host runs a command on the host, in a mount namespace of its own: what it mounts (debootstrap mounts /proc in
+// the target) is gone when it ends, however it ends, so that a broken build can be deleted.
+func (r runner) host(ctx context.Context, name string, args ...string) error {
+	_, err := r.run(ctx, "", nil, name, args...)
+	return err
+}
+
+// chroot runs a command inside root, with /proc, and returns what it wrote to standard output.
+func (r runner) chroot(ctx context.Context, root, name string, args ...string) (string, error) {
+	shell := []string{"-c", `mount -t proc proc /proc 2>/dev/null; exec "$@"`, "sh", name}
+	env := []string{
+		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive",
+		"INITRD=No", // the kernel package would build an initramfs nobody boots
+	}
+	env = append(env, proxies()...)
+	return r.run(ctx, root, env, "/bin/sh", append(shell, args...)...)
+}
+
+func (r runner) run(ctx context.Context, root string, env []string, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Unshareflags: syscall.CLONE_NEWNS, Setpgid: true}
+	cmd.Env, cmd.Dir = env, "/"
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	var stdout, both bytes.Buffer
+	cmd.Stdout = io.MultiWriter(&stdout, &both, r.log)
+	cmd.Stderr = io.MultiWriter(&both, r.log)
+	line := strings.Join(append([]string{name}, args...), " ")
+	_, _ = fmt.Fprintf(r.log, "+ %s\n", line) // the log is for people; a build does not fail for it
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("run %q: %w\n%s", line, err, tail(both.Bytes()))
+	}
+	return stdout.String(), nil
+}
+
+func tail(out []byte) []byte {
+	if len(out) > tailBytes {
+		out = out[len(out)-tailBytes:]
+	}
+	return bytes.TrimSpace(out)
+}
+
+// proxies are the variables by which the host says how the archive is reached.
+func proxies() []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		switch strings.ToLower(name) {
+		case "http_proxy", "https_proxy", "no_proxy":
+			env = append(env, kv)
+		}
+	}
+	return env
+}

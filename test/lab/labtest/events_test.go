@@ -1,0 +1,49 @@
+package labtest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCollect(t *testing.T) {
+	const in = `{"Action":"run","Test":"TestA"}
+{"Action":"output","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"run","Test":"TestA/one"}
+{"Action":"output","Test":"TestA/one","Output":"    a_test.go:1: seen\n"}
+{"Action":"output","Test":"TestA/one","Output":"    --- FAIL: TestA/one (0.10s)\n"}
+{"Action":"fail","Test":"TestA/one","Elapsed":0.1}
+{"Action":"fail","Test":"TestA","Elapsed":0.2}
+{"Action":"run","Test":"TestB"}
+{"Action":"output","Output":"panic: lost\n"}
+`
+	var finished []string
+	root, err := collect(strings.NewReader(in), func(r *result) { finished = append(finished, r.name) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := flatten(root, "")
+	want := []string{` "" "panic: lost\n"`, `/TestA "fail" ""`, `/TestA/one "fail" "    a_test.go:1: seen\n"`, `/TestB "" ""`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"TestA"}, finished); diff != "" {
+		t.Errorf("finished (-want +got):\n%s", diff)
+	}
+}
+
+func TestCollectDamaged(t *testing.T) {
+	if _, err := collect(strings.NewReader(`{"Action":`), func(*result) {}); err == nil {
+		t.Error("no error for events that end in the middle")
+	}
+}
+
+func flatten(r *result, path string) []string {
+	lines := []string{fmt.Sprintf("%s %q %q", path, r.outcome, r.output.String())}
+	for _, c := range r.children {
+		lines = append(lines, flatten(c, path+"/"+c.name)...)
+	}
+	return lines
+}

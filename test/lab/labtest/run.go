@@ -1,0 +1,150 @@
+package labtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/test/lab"
+)
+
+// FilterVariable names the environment variable whose value, a regular expression, chooses among the guest tests.
+const FilterVariable = "KATA_VFIO_LAB_RUN"
+
+// timeout is a guest package's limit. Software emulation varies; usual times are a fifth of it.
+const timeout = 10 * time.Minute
+
+// Start boots a machine for a test and ends it with the test.
+func Start(t *testing.T, c lab.Config) *lab.Machine {
+	t.Helper()
+	if c.Progress == nil {
+		c.Progress = os.Stderr
+	}
+	m, err := lab.Start(t.Context(), c)
+	if err != nil {
+		t.Fatalf("start the lab machine: %v", err)
+	}
+	t.Cleanup(m.Stop)
+	return m
+}
+
+// Run compiles the guest tests of a package (an import path or a directory) and runs them in the machine, with
+// further arguments such as -test.run=TestBind. Each guest test becomes a subtest of t. A machine that is lost on
+// the way, which nested virtualization under emulation does now and then, is reset and the package run once more;
+// the log says so.
+func Run(t *testing.T, m *lab.Machine, pkg string, args ...string) {
+	t.Helper()
+	p, err := compile(t.Context(), m, pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := p.run(t.Context(), m, args)
+	if lost := m.Lost(); lost != nil {
+		t.Logf("run %s a second time: %v", pkg, lost)
+		if err := m.HardReset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		root, err = p.run(t.Context(), m, args)
+	}
+	report(t, pkg, root, err)
+}
+
+// program is a compiled test package in the machine's shared folder.
+type program struct {
+	name string // its folder there, and the binary in it
+}
+
+func compile(ctx context.Context, m *lab.Machine, pkg string) (*program, error) {
+	dir, err := goCommand(ctx, "list", "-tags", "lab", "-f", "{{.Dir}}", pkg)
+	if err != nil {
+		return nil, err
+	}
+	p := &program{name: filepath.Base(dir) + ".test"}
+	folder := filepath.Join(m.Share(), p.name)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, err
+	}
+	if _, err := goCommand(ctx, "test", "-c", "-tags", "lab", "-o", filepath.Join(folder, p.name), pkg); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(folder, p.name)); err != nil {
+		return nil, fmt.Errorf("package %s has no tests with the build tag lab: %w", pkg, err)
+	}
+	return p, copyTestdata(dir, folder)
+}
+
+func copyTestdata(from, to string) error {
+	from, to = filepath.Join(from, "testdata"), filepath.Join(to, "testdata")
+	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	return os.CopyFS(to, os.DirFS(from))
+}
+
+func goCommand(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", cmd, err, bytes.TrimSpace(errs.Bytes()))
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// run runs the program in the machine, through test2json on the host.
+func (p *program) run(ctx context.Context, m *lab.Machine, args []string) (*result, error) {
+	convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t")
+	convert.Stderr = os.Stderr
+	in, err := convert.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := convert.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := convert.Start(); err != nil {
+		return nil, fmt.Errorf("start test2json: %w", err)
+	}
+	cmd := m.Command(ctx, "./"+p.name, p.flags(args)...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/host/"+p.name, in, in
+	ended := make(chan error, 1)
+	go func() {
+		err := cmd.Run()
+		_ = in.Close() // test2json reads to the end, or is gone
+		ended <- err
+	}()
+	root, err := collect(out, announce)
+	if err == nil {
+		err = <-ended
+	}
+	if waitErr := convert.Wait(); err == nil {
+		err = waitErr
+	}
+	return root, err
+}
+
+func (p *program) flags(args []string) []string {
+	flags := []string{"-test.v=test2json", "-test.timeout=" + timeout.String()}
+	if filter := os.Getenv(FilterVariable); filter != "" {
+		flags = append(flags, "-test.run="+filter)
+	}
+	return append(flags, args...)
+}
+
+// announce tells the person who waits; the tests' own reports come when the package has ended.
+func announce(r *result) {
+	fmt.Fprintf(os.Stderr, "    guest %s: %s (%.2fs)\n", r.name, r.outcome, r.elapsed.Seconds())
+}

@@ -1,0 +1,89 @@
+package nested
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
+)
+
+// control is the owner's end of the VM's control port.
+type control struct {
+	conn net.Conn
+	in   *json.Decoder
+	out  *json.Encoder
+}
+
+// connect waits for QEMU to open the port.
+func (vm *VM) connect(ctx context.Context) (*control, error) {
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(ctx, "unix", vm.path("control.sock"))
+		if err == nil {
+			return &control{conn: conn, in: json.NewDecoder(conn), out: json.NewEncoder(conn)}, nil
+		}
+		select {
+		case <-vm.done:
+			return nil, fmt.Errorf("QEMU ended: %w", orClean(vm.err))
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), err)
+		case <-time.After(20 * time.Millisecond): // a socket that is not there yet cannot be waited for
+		}
+	}
+}
+
+func (s *control) receive(ctx context.Context) (protocol.Reply, error) {
+	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var reply protocol.Reply
+	if err := s.in.Decode(&reply); err != nil {
+		return reply, errors.Join(context.Cause(ctx), fmt.Errorf("hear from the nested VM: %w", err))
+	}
+	if reply.Error != "" {
+		return reply, fmt.Errorf("in the nested VM: %s", reply.Error)
+	}
+	return reply, nil
+}
+
+func (vm *VM) ask(ctx context.Context, request protocol.Request) (protocol.Reply, error) {
+	if err := vm.talk.out.Encode(request); err != nil {
+		return protocol.Reply{}, vm.explain(fmt.Errorf("ask the nested VM: %w", err))
+	}
+	reply, err := vm.talk.receive(ctx)
+	return reply, vm.explain(err)
+}
+
+// Report returns what the VM sees now.
+func (vm *VM) Report(ctx context.Context) (protocol.Report, error) {
+	reply, err := vm.ask(ctx, protocol.Request{Report: true})
+	if err != nil {
+		return protocol.Report{}, err
+	}
+	if reply.Report == nil {
+		return protocol.Report{}, errors.New("the nested VM's reply has no report")
+	}
+	return *reply.Report, nil
+}
+
+// Configure brings the interface with that MAC up, gives it an IPv4 address with prefix length, and waits for its
+// carrier.
+func (vm *VM) Configure(ctx context.Context, mac, prefix string) error {
+	_, err := vm.ask(ctx, protocol.Request{Configure: &protocol.Configure{MAC: mac, Prefix: prefix}})
+	return err
+}
+
+// Ping sends echo requests from the VM. Requests without an answer are no error.
+func (vm *VM) Ping(ctx context.Context, to string, count int) (protocol.PingResult, error) {
+	reply, err := vm.ask(ctx, protocol.Request{Ping: &protocol.Ping{To: to, Count: count}})
+	if err != nil {
+		return protocol.PingResult{}, err
+	}
+	if reply.Ping == nil {
+		return protocol.PingResult{}, errors.New("the nested VM's reply has no ping result")
+	}
+	return *reply.Ping, nil
+}

@@ -1,0 +1,84 @@
+// Package protocol is what the nested VM and its owner say to each other over the VM's second serial port: one JSON
+// object on a line, requests from the owner, one reply to each from the VM. The VM's first line is a Reply to no
+// request, sent when its drivers are loaded.
+package protocol
+
+// Device is the serial port in the VM.
+const Device = "/dev/ttyS1"
+
+// Request asks for one thing: the field that is set.
+type Request struct {
+	Report    bool       `json:"report,omitempty"`
+	Configure *Configure `json:"configure,omitempty"`
+	Ping      *Ping      `json:"ping,omitempty"`
+	PowerOff  bool       `json:"powerOff,omitempty"`
+}
+
+// Configure brings an interface up and gives it an address.
+type Configure struct {
+	// MAC finds the interface, like 02:00:00:00:00:10.
+	MAC string `json:"mac"`
+	// Prefix is the IPv4 address with its prefix length, like 10.9.0.30/24.
+	Prefix string `json:"prefix"`
+}
+
+// Ping sends ICMP echo requests, one after the reply to the last or a second.
+type Ping struct {
+	// To is an IPv4 address.
+	To    string `json:"to"`
+	Count int    `json:"count"`
+}
+
+// Reply answers a request. Error is empty on success.
+type Reply struct {
+	Error  string      `json:"error,omitempty"`
+	Report *Report     `json:"report,omitempty"`
+	Ping   *PingResult `json:"ping,omitempty"`
+}
+
+// PingResult says how many requests were sent and answered.
+type PingResult struct {
+	Sent     int `json:"sent"`
+	Received int `json:"received"`
+}
+
+// Report is what the VM sees of its hardware.
+type Report struct {
+	// Uptime is how long the VM's kernel runs, in seconds.
+	Uptime     float64     `json:"uptime"`
+	Functions  []Function  `json:"functions"`
+	Interfaces []Interface `json:"interfaces"`
+	// Displays are the DRM devices, like card0, by the PCI address of their function in the VM.
+	Displays []Node `json:"displays"`
+	// Framebuffers are the framebuffer devices, likewise.
+	Framebuffers []Node `json:"framebuffers"`
+	// NVMe are the NVMe controllers, likewise.
+	NVMe []Node `json:"nvme"`
+}
+
+// Function is a PCI function of the VM.
+type Function struct {
+	Address string `json:"address"`
+	// Vendor, Device (4 hex digits) and Class (6) are as in sysfs without the 0x.
+	Vendor string `json:"vendor"`
+	Device string `json:"device"`
+	Class  string `json:"class"`
+	// Driver is empty where none is bound.
+	Driver string `json:"driver,omitempty"`
+}
+
+// Interface is a network interface with a PCI function behind it.
+type Interface struct {
+	Name    string `json:"name"`
+	Address string `json:"address"` // of the function
+	Driver  string `json:"driver"`
+	MAC     string `json:"mac"`
+	// Carrier is absent while the interface is down.
+	Carrier *bool `json:"carrier,omitempty"`
+}
+
+// Node is a device node's name and its PCI function's address.
+type Node struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+}

@@ -1,0 +1,65 @@
+package lab
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/kata-vfio/kata-vfio/test/lab/image"
+	"github.com/kata-vfio/kata-vfio/test/lab/remote"
+)
+
+// Files in a machine's directory.
+const (
+	shareDir    = "share"
+	stateFile   = "state.img"
+	initrdFile  = "initrd.img"
+	consoleFile = "console.log"
+	qemuLog     = "qemu.log"
+	monitorFile = "qmp.sock"
+)
+
+// qemuArgs are the arguments of the machine's QEMU, without the command itself.
+func qemuArgs(c Config, img image.Image, dir string) []string {
+	in := func(name string) string { return filepath.Join(dir, name) }
+	args := []string{
+		"-name", "kata-vfio-lab", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-machine", "q35", "-accel", "tcg,thread=multi,tb-size=512",
+		// The firmware reserves 2^(bits-11) bytes for each port behind a switch, below 4 GiB if a device there has
+		// a 32-bit BAR; with the usual 40 bits it runs out of room and stops without a word.
+		"-cpu", "max,phys-bits=37",
+		"-device", "intel-iommu,intremap=on,caching-mode=on",
+		"-kernel", img.Kernel(), "-initrd", in(initrdFile), "-append", c.kernelLine(),
+		"-serial", "file:" + in(consoleFile),
+		"-qmp", "unix:" + in(monitorFile) + ",server=on,wait=off",
+	}
+	args = append(args, memoryArgs(c)...)
+	args = append(args, diskArgs(img.Disk(), "root", "readonly=on")...)
+	args = append(args, diskArgs(in(stateFile), "state", "cache=writeback")...)
+	args = append(args,
+		"-fsdev", "local,id=host,path="+in(shareDir)+",security_model=none,multidevs=remap",
+		"-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
+		// Port 0: the kernel chooses a free one, and the monitor tells which.
+		"-netdev", fmt.Sprintf("user,id=outside,net=10.0.2.0/24,hostfwd=tcp:127.0.0.1:0-:%d", remote.Port),
+		"-device", "virtio-net-pci,netdev=outside,romfile=",
+	)
+	return append(args, c.Topology.Args()...)
+}
+
+// memoryArgs splits memory and processors over two NUMA nodes, a socket each.
+func memoryArgs(c Config) []string {
+	half := c.CPUs / 2
+	return []string{
+		"-m", fmt.Sprintf("%dM", c.MemoryMiB), "-smp", fmt.Sprintf("%d,sockets=2", c.CPUs),
+		"-object", fmt.Sprintf("memory-backend-ram,id=mem0,size=%dM", c.MemoryMiB/2),
+		"-object", fmt.Sprintf("memory-backend-ram,id=mem1,size=%dM", c.MemoryMiB/2),
+		"-numa", fmt.Sprintf("node,nodeid=0,cpus=0-%d,memdev=mem0", half-1),
+		"-numa", fmt.Sprintf("node,nodeid=1,cpus=%d-%d,memdev=mem1", half, c.CPUs-1),
+	}
+}
+
+func diskArgs(file, serial, option string) []string {
+	return []string{
+		"-drive", fmt.Sprintf("if=none,id=%s,file=%s,format=raw,%s", serial, file, option),
+		"-device", fmt.Sprintf("virtio-blk-pci,drive=%s,serial=%s", serial, serial),
+	}
+}

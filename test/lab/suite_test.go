@@ -1,0 +1,73 @@
+//go:build labhost
+
+package lab_test
+
+import (
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/test/lab"
+	"github.com/kata-vfio/kata-vfio/test/lab/image"
+	"github.com/kata-vfio/kata-vfio/test/lab/labtest"
+)
+
+// The machine and its nested VM, with each variant of the VFIO modules.
+func TestMachine(t *testing.T) {
+	for _, variant := range []string{image.IOMMUFD, image.Legacy} {
+		t.Run(variant, func(t *testing.T) {
+			m := labtest.Start(t, lab.Config{VFIO: variant})
+			labtest.Run(t, m, "./tests/machine")
+			labtest.Run(t, m, "./tests/nestedvm")
+		})
+	}
+}
+
+// The main job, with each variant of the VFIO modules.
+func TestClaims(t *testing.T) {
+	for _, variant := range []string{image.IOMMUFD, image.Legacy} {
+		t.Run(variant, func(t *testing.T) {
+			m := labtest.Start(t, lab.Config{VFIO: variant})
+			labtest.Run(t, m, "./tests/claims")
+		})
+	}
+}
+
+// The kernel's side of single packages, with each variant of the VFIO modules.
+func TestPackages(t *testing.T) {
+	for _, variant := range []string{image.IOMMUFD, image.Legacy} {
+		t.Run(variant, func(t *testing.T) {
+			m := labtest.Start(t, lab.Config{VFIO: variant})
+			for _, pkg := range []string{"inventory", "vfio"} {
+				labtest.Run(t, m, "github.com/kata-vfio/kata-vfio/pkg/"+pkg, "-test.run=^TestLab")
+			}
+		})
+	}
+}
+
+// The inventory and its verdicts against the kernel and lspci, with an IOMMU and without.
+func TestDiscovery(t *testing.T) {
+	t.Run("with an IOMMU", func(t *testing.T) {
+		m := labtest.Start(t, lab.Config{})
+		labtest.Run(t, m, "./tests/discovery")
+	})
+	t.Run("without", func(t *testing.T) {
+		// Debian's kernel has its IOMMU on unless it is told otherwise.
+		m := labtest.Start(t, lab.Config{WithoutIOMMU: true})
+		labtest.Run(t, m, "./tests/discovery/withoutiommu")
+	})
+}
+
+// A plugin killed at every point of its work.
+func TestCrash(t *testing.T) {
+	m := labtest.Start(t, lab.Config{})
+	labtest.Run(t, m, "./tests/crash", "-test.timeout=25m")
+}
+
+// What a kernel, a disk and other processes can do to a claim, with each variant of the VFIO modules.
+func TestBadDays(t *testing.T) {
+	for _, variant := range []string{image.IOMMUFD, image.Legacy} {
+		t.Run(variant, func(t *testing.T) {
+			m := labtest.Start(t, lab.Config{VFIO: variant})
+			labtest.Run(t, m, "./tests/badday")
+		})
+	}
+}
