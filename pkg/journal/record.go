@@ -59,7 +59,11 @@ type Record struct {
 	// Baseline are the fingerprints of the functions when they were handed
 	// over, against which the reset is proven.
 	Baseline []isolation.Fingerprint `json:"baseline,omitempty"`
-	// Proofs are the resets done so far on the way back.
+	// Sandbox is the last sandbox that got the functions. They are not clean for
+	// another one until it is nil again. Nil before the first.
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
+	// Proofs are the resets done so far on the way back, or between the last two
+	// sandboxes.
 	Proofs []isolation.Proof `json:"proofs,omitempty"`
 	// Reason says why the record is quarantined, or what kept the last attempt
 	// from finishing.

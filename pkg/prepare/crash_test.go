@@ -96,6 +96,12 @@ func acts() []act {
 			_, err := w.plugin(p).Unprepare(w.t.Context(), uid)
 			return err
 		}},
+		{"hand over to a second sandbox", func(w *world, addrs []pci.Address) {
+			w.mustPrepare(w.request(uid, addrs...))
+			w.mustHandOver("first")
+		}, func(w *world, p *power, _ []pci.Address) error {
+			return w.plugin(p).HandOver(w.t.Context(), uid, journal.Sandbox{ID: "second"})
+		}},
 		{"recover from a cut-off prepare", func(w *world, addrs []pci.Address) {
 			_ = prepareClaim(w, &power{at: 4, after: true}, addrs) // cut off amid its steps
 		}, func(w *world, p *power, _ []pci.Address) error {

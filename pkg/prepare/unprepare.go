@@ -110,15 +110,25 @@ func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	if err := p.clean(ctx, rec); err != nil {
-		if saveErr := p.save(rec, journal.Quarantined, oneLine(err)); saveErr != nil {
-			return errors.Join(err, saveErr)
-		}
-		return &QuarantinedError{Record: rec, Err: err}
+		return p.quarantine(rec, err)
 	}
 	if err := p.save(rec, journal.Cleaned, ""); err != nil {
 		return err
 	}
 	return p.giveBack(ctx, rec)
+}
+
+// quarantine keeps a record's functions from reuse, since a reset failed for
+// cause, and returns the [QuarantinedError]. The spec is gone before the state
+// is entered: nothing can give the functions to a VM any more.
+func (p *Preparer) quarantine(rec *journal.Record, cause error) error {
+	if err := p.removeSpec(rec); err != nil {
+		return errors.Join(cause, err)
+	}
+	if err := p.save(rec, journal.Quarantined, oneLine(cause)); err != nil {
+		return errors.Join(cause, err)
+	}
+	return &QuarantinedError{Record: rec, Err: cause}
 }
 
 // giveBack brings clean functions to their original bindings and forgets them.

@@ -1,0 +1,20 @@
+package journal
+
+// Sandbox is the pod's VM that has a claim's functions.
+type Sandbox struct {
+	// ID is the runtime's id of the pod sandbox, or "pid-<pid>-<start time>" of
+	// the shim where that is all that is known of it.
+	ID string `json:"id"`
+	// VMM is the process that the runtime names as the sandbox's: for a VM its
+	// monitor. Zero while it is not known.
+	VMM Process `json:"vmm,omitzero"`
+	// Since is when the sandbox got the functions, RFC 3339 in UTC.
+	Since string `json:"since"`
+}
+
+// Process is a process of the node, told from a later one with its number.
+type Process struct {
+	PID int `json:"pid"`
+	// StartTime is in clock ticks after boot (field 22 of proc_pid_stat(5)).
+	StartTime uint64 `json:"startTime"`
+}

@@ -1,0 +1,134 @@
+package prepare
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// NotPreparedError says that a claim has no device to give: it has no record,
+// or one in another state than Prepared, or of an earlier boot.
+type NotPreparedError struct {
+	Claim plan.Ref
+	// State is empty for a claim without a record.
+	State journal.State
+	// EarlierBoot marks a record from before the node's last start.
+	EarlierBoot bool
+}
+
+func (e *NotPreparedError) Error() string {
+	switch {
+	case e.State == "":
+		return fmt.Sprintf("claim %s is not prepared on this node", e.Claim)
+	case e.EarlierBoot:
+		return fmt.Sprintf("claim %s was prepared before the node's last start and not since", e.Claim)
+	}
+	return fmt.Sprintf("claim %s is not prepared: it is %s", e.Claim, e.State)
+}
+
+// HandOver enters into a prepared claim's record that the sandbox gets its
+// functions. Between two sandboxes of one pod there is no Unprepare: where
+// another one had them, the functions are reset and proven clean first, for
+// which that one must be gone. It may be repeated for the same sandbox, which
+// changes nothing but the VMM.
+//
+// Errors a caller may branch on: [NotPreparedError], [InUseError],
+// [QuarantinedError]. After an error the sandbox must not get the functions.
+func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
+	return p.withPrepared(ctx, uid, func(rec *journal.Record) error {
+		had := rec.Sandbox
+		if had != nil && had.ID != to.ID {
+			if err := p.renew(ctx, rec); err != nil {
+				return err
+			}
+		}
+		if had != nil && had.ID == to.ID {
+			to.Since = had.Since
+			if to.VMM == (journal.Process{}) || to.VMM == had.VMM {
+				return nil
+			}
+		}
+		if to.Since == "" {
+			to.Since = time.Now().UTC().Format(time.RFC3339)
+		}
+		rec.Sandbox = &to
+		return p.keep(rec)
+	})
+}
+
+// Renew makes a prepared claim's functions clean for the next sandbox once
+// that of the ID has ended: it waits for holders, resets the functions and
+// compares them with what they were. A claim that this sandbox does not have
+// (any more) is left alone, so that it may be repeated. Its errors are those
+// of [Preparer.HandOver].
+func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error) {
+	var proofs []isolation.Proof
+	err := p.withPrepared(ctx, uid, func(rec *journal.Record) error {
+		if rec.Sandbox == nil || rec.Sandbox.ID != sandboxID {
+			return nil
+		}
+		if err := p.renew(ctx, rec); err != nil {
+			return err
+		}
+		rec.Sandbox, proofs = nil, rec.Proofs
+		return p.keep(rec)
+	})
+	return proofs, err
+}
+
+// withPrepared runs work on a copy of a prepared claim's record under the
+// claim's lock.
+func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*journal.Record) error) error {
+	release, err := p.lock(ctx, plan.Ref{UID: uid}, []Lock{claimLock(uid)})
+	if err != nil {
+		return err
+	}
+	defer release()
+	rec, err := p.Journal.Load(uid)
+	if err != nil {
+		return err
+	}
+	if rec == nil {
+		return &NotPreparedError{Claim: plan.Ref{UID: uid}}
+	}
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	thisBoot := rec.BootID == snap.Host.BootID
+	switch {
+	case rec.State == journal.Quarantined:
+		return &QuarantinedError{Record: rec}
+	case rec.State != journal.Prepared || !thisBoot:
+		return &NotPreparedError{Claim: rec.Plan.Claim, State: rec.State, EarlierBoot: !thisBoot}
+	}
+	own := *rec
+	return work(&own)
+}
+
+// renew resets a prepared record's functions. What can't be proven clean is
+// quarantined, and the pod has lost it. A crash in the middle leaves the
+// record with its sandbox, so that the next one resets again.
+func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
+	snap, release, err := p.lockRecord(ctx, rec)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := p.waitUnheld(ctx, snap, rec); err != nil {
+		return err
+	}
+	if err := p.clean(ctx, rec); err != nil {
+		return p.quarantine(rec, err)
+	}
+	return nil
+}
+
+// keep writes a record whose state does not change.
+func (p *Preparer) keep(rec *journal.Record) error {
+	return p.timed(rec.Plan.Claim, PhaseJournal, func() error { return p.Journal.Save(rec) })
+}

@@ -1,0 +1,138 @@
+package prepare_test
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// mustHandOver gives the claim's functions to a sandbox.
+func (w *world) mustHandOver(sandbox string) {
+	w.t.Helper()
+	if err := w.plugin(nil).HandOver(w.t.Context(), uid, journal.Sandbox{ID: sandbox}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// handedOver prepares a claim on a GPU and hands it to the sandbox "first".
+func handedOver(t *testing.T) (*world, pci.Address) {
+	t.Helper()
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	w.mustPrepare(w.request(uid, gpu))
+	w.mustHandOver("first")
+	if n := len(w.k.Resets()); n != 0 {
+		t.Fatalf("%d resets before the first sandbox, want none: prepare has just taken the function", n)
+	}
+	return w, gpu
+}
+
+// TestSecondSandboxGetsACleanDevice: the kubelet makes a pod's sandbox anew
+// without a word to us. The VM before it was the same tenant's, but what runs
+// in the next one must not depend on it.
+func TestSecondSandboxGetsACleanDevice(t *testing.T) {
+	w, gpu := handedOver(t)
+	w.mustHandOver("second")
+	rec := w.record(uid)
+	if resets := w.k.Resets(); len(resets) != 1 || resets[0].Address != gpu {
+		t.Errorf("resets %+v, want one of %s", resets, gpu)
+	}
+	if rec.State != journal.Prepared || rec.Sandbox == nil || rec.Sandbox.ID != "second" || rec.Sandbox.Since == "" || len(rec.Proofs) != 1 {
+		t.Errorf("record %+v with sandbox %+v, want it prepared, with a proof, at the second", rec, rec.Sandbox)
+	}
+	if !w.hasSpec(uid) {
+		t.Error("the claim has lost its CDI spec")
+	}
+}
+
+// TestHandOverAgain: the same sandbox may be told of twice, first without its VMM.
+func TestHandOverAgain(t *testing.T) {
+	w, _ := handedOver(t)
+	since := w.record(uid).Sandbox.Since
+	vmm := journal.Process{PID: 4711, StartTime: 99}
+	for _, sb := range []journal.Sandbox{{ID: "first", VMM: vmm}, {ID: "first"}, {ID: "first", VMM: vmm}} {
+		if err := w.plugin(nil).HandOver(t.Context(), uid, sb); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.record(uid).Sandbox; *got != (journal.Sandbox{ID: "first", VMM: vmm, Since: since}) {
+		t.Errorf("sandbox %+v, want the first with its VMM", got)
+	}
+	if n := len(w.k.Resets()); n != 0 {
+		t.Errorf("%d resets of a device in use", n)
+	}
+}
+
+// TestHandOverWaitsForTheFormerVM: as long as it lives, nobody else gets its device.
+func TestHandOverWaitsForTheFormerVM(t *testing.T) {
+	w, gpu := handedOver(t)
+	h := w.hold(gpu)
+	err := w.plugin(nil).HandOver(t.Context(), uid, journal.Sandbox{ID: "second"})
+	used := as[*prepare.InUseError](t, err)
+	if used.Address != gpu {
+		t.Errorf("in use: %+v", used)
+	}
+	if n, sb := len(w.k.Resets()), w.record(uid).Sandbox; n != 0 || sb.ID != "first" {
+		t.Errorf("%d resets, sandbox %+v; want none and the first", n, sb)
+	}
+	h.Release()
+	w.mustHandOver("second")
+}
+
+// TestRenew cleans up after a sandbox, once, and only after its own.
+func TestRenew(t *testing.T) {
+	w, _ := handedOver(t)
+	for sandbox, want := range map[string]int{"another": 0, "first": 1} {
+		proofs, err := w.plugin(nil).Renew(t.Context(), uid, sandbox)
+		if err != nil || len(proofs) != want {
+			t.Errorf("Renew(%s) = %v, %v; want %d proofs", sandbox, proofs, err, want)
+		}
+	}
+	if proofs, err := w.plugin(nil).Renew(t.Context(), uid, "first"); err != nil || len(proofs) != 0 {
+		t.Errorf("Renew again = %v, %v; want nothing", proofs, err)
+	}
+	if n, sb := len(w.k.Resets()), w.record(uid).Sandbox; n != 1 || sb != nil {
+		t.Errorf("%d resets, sandbox %+v; want one and none", n, sb)
+	}
+	w.mustHandOver("second")
+	if n := len(w.k.Resets()); n != 1 {
+		t.Errorf("%d resets: a clean device was reset again", n)
+	}
+}
+
+// TestUncleanBetweenSandboxesIsQuarantined: the pod loses the device, also for
+// its own next sandbox.
+func TestUncleanBetweenSandboxesIsQuarantined(t *testing.T) {
+	w, gpu := handedOver(t)
+	w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) { return 0, unix.EIO })
+	for range 2 {
+		err := w.plugin(nil).HandOver(t.Context(), uid, journal.Sandbox{ID: "second"})
+		wantQuarantined(t, err)
+	}
+	if rec := w.record(uid); rec.State != journal.Quarantined || rec.Sandbox.ID != "first" || w.hasSpec(uid) {
+		t.Errorf("record %+v, spec: %t; want a quarantine without a spec that names the first sandbox", rec, w.hasSpec(uid))
+	}
+}
+
+// TestNothingToHandOver: a claim that is not prepared has no devices.
+func TestNothingToHandOver(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	sb := journal.Sandbox{ID: "first"}
+	err := w.plugin(nil).HandOver(t.Context(), uid, sb)
+	if e := as[*prepare.NotPreparedError](t, err); e.State != "" {
+		t.Errorf("error %+v, want one without a state", e)
+	}
+	w.mustPrepare(w.request(uid, gpu))
+	w.k.Reboot()
+	err = w.plugin(nil).HandOver(t.Context(), uid, sb)
+	if e := as[*prepare.NotPreparedError](t, err); !e.EarlierBoot {
+		t.Errorf("error %+v, want that of an earlier boot", e)
+	}
+	says(t, err, "tenant-a/"+uid, "before the node's last start")
+}
