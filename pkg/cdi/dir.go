@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/renameio/v2"
 	specs "tags.cncf.io/container-device-interface/specs-go"
@@ -16,7 +17,20 @@ import (
 
 // Dir is the directory of CDI specs that the runtimes read. Only our own
 // files in it are touched.
-type Dir struct{ path string }
+// Its methods may be called from several goroutines.
+type Dir struct {
+	path string
+
+	mu   sync.Mutex // guards read
+	read map[string]readSpec
+}
+
+// readSpec is a decoded file with what tells it from its successors: a
+// replaced file has another inode.
+type readSpec struct {
+	info fs.FileInfo
+	spec *specs.Spec
+}
 
 // prefix begins the names of our files; the claim's UID follows.
 const prefix = "kata-vfio.dev-vfio_"
@@ -26,7 +40,7 @@ func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("open CDI directory: %w", err)
 	}
-	return &Dir{path: path}, nil
+	return &Dir{path: path, read: map[string]readSpec{}}, nil
 }
 
 // File returns the path of a claim's spec file.
@@ -49,8 +63,27 @@ func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
 }
 
 // Read returns the claim's spec; its error matches fs.ErrNotExist when there
-// is none.
+// is none. A file that has not changed gives the same pointer again: don't
+// change what it points to.
 func (d *Dir) Read(claimUID string) (*specs.Spec, error) {
+	info, err := os.Stat(d.File(claimUID))
+	if err != nil {
+		return nil, fmt.Errorf("read CDI spec: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r, ok := d.read[claimUID]; ok && os.SameFile(r.info, info) && r.info.ModTime().Equal(info.ModTime()) {
+		return r.spec, nil
+	}
+	spec, err := d.decode(claimUID)
+	if err != nil {
+		return nil, err
+	}
+	d.read[claimUID] = readSpec{info: info, spec: spec}
+	return spec, nil
+}
+
+func (d *Dir) decode(claimUID string) (*specs.Spec, error) {
 	data, err := os.ReadFile(d.File(claimUID))
 	if err != nil {
 		return nil, fmt.Errorf("read CDI spec: %w", err)
@@ -69,6 +102,9 @@ func (d *Dir) Remove(claimUID string) error {
 	if err != nil {
 		return fmt.Errorf("remove CDI spec: %w", err)
 	}
+	d.mu.Lock()
+	delete(d.read, claimUID)
+	d.mu.Unlock()
 	for _, path := range append(leftovers, d.File(claimUID)) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove CDI spec: %w", err)

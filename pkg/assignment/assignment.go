@@ -1,0 +1,64 @@
+// Package assignment answers which of the node's devices belong to which pod:
+// the journal's records and their CDI specs, arranged for look-ups. The
+// pod-resources server and the NRI plugin decide by it.
+package assignment
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// Assignment is what one claim's consumers have. It is shared: don't change it.
+type Assignment struct {
+	Claim plan.Ref
+	// State is the record's; only the devices of a Prepared one may be given to
+	// a VM.
+	State journal.State
+	// Stale marks a record of an earlier boot, whose nodes mean nothing.
+	Stale bool
+	// Sandbox has the devices, or had them and they are not clean since. Nil
+	// for devices that no sandbox has had.
+	Sandbox *journal.Sandbox
+	// Devices are in the claim's order.
+	Devices []Device
+}
+
+// Device is one prepared device.
+type Device struct {
+	Request, Pool, Name string
+	Address             pci.Address
+	// CDI is the qualified CDI name, "kata-vfio.dev/vfio=<claim UID>-<name>".
+	CDI string
+	// Nodes are the device nodes of the CDI spec ("/dev/vfio/15"), which have
+	// the same path on the host and in a container. Empty without a spec.
+	Nodes []string
+}
+
+// Usable reports whether the claim's devices may be given to a VM: it is
+// prepared, in this boot, and each device has its nodes.
+func (a *Assignment) Usable() bool {
+	for _, d := range a.Devices {
+		if len(d.Nodes) == 0 {
+			return false
+		}
+	}
+	return a.State == journal.Prepared && !a.Stale
+}
+
+// Pod returns the claim's consumer with the UID.
+func (a *Assignment) Pod(uid string) (claim.Pod, bool) {
+	for _, p := range a.Claim.Pods {
+		if p.UID == uid {
+			return p, true
+		}
+	}
+	return claim.Pod{}, false
+}
+
+// CleanFor reports whether the sandbox may have the devices: it has them
+// already, or nobody has had them since they were prepared or reset last.
+func (a *Assignment) CleanFor(sandboxID string) bool {
+	return a.Sandbox == nil || a.Sandbox.ID == sandboxID
+}

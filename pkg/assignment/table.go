@@ -1,0 +1,123 @@
+package assignment
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+)
+
+// Journal lists the records; [journal.Store] is the real one. It returns the
+// same pointer for a record that has not changed.
+type Journal interface {
+	List() ([]*journal.Record, []error)
+}
+
+// Specs reads CDI specs; [cdi.Dir] is the real one. Its error matches
+// fs.ErrNotExist for a claim without one.
+type Specs interface {
+	Read(claimUID string) (*specs.Spec, error)
+}
+
+// Table keeps a [View] of the journal. Its methods may be called from several
+// goroutines.
+type Table struct {
+	journal Journal
+	specs   Specs
+	bootID  string
+
+	mu    sync.Mutex // guards below
+	given []entry    // what the view was made of
+	view  *View
+}
+
+// entry is what one assignment is made of.
+type entry struct {
+	record *journal.Record
+	spec   *specs.Spec // nil without one
+}
+
+// NewTable returns the table of a node that booted with the ID.
+func NewTable(records Journal, specs Specs, bootID string) *Table {
+	return &Table{journal: records, specs: specs, bootID: bootID}
+}
+
+// View returns the assignments as journal and specs have them now, also what
+// another instance of a rolling update wrote: they are asked each time, which
+// costs two stats a claim, and only what changed is read. A file that can't be
+// read is an error, since any device may be in it.
+func (t *Table) View() (*View, error) {
+	entries, err := t.entries()
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.view != nil && slices.Equal(entries, t.given) {
+		return t.view, nil
+	}
+	all := make([]*Assignment, len(entries))
+	for i, e := range entries {
+		all[i] = t.assignment(e)
+	}
+	t.given, t.view = entries, newView(all)
+	return t.view, nil
+}
+
+func (t *Table) entries() ([]entry, error) {
+	records, errs := t.journal.List()
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("look up who has which device: %w", errors.Join(errs...))
+	}
+	var entries []entry
+	for _, r := range records {
+		if r.Kind != journal.Claim {
+			continue
+		}
+		e := entry{record: r}
+		var err error
+		if r.State == journal.Prepared {
+			e.spec, err = t.specs.Read(r.ID())
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("look up the device nodes of claim %s: %w", r.Plan.Claim, err)
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+func (t *Table) assignment(e entry) *Assignment {
+	r := e.record
+	a := &Assignment{Claim: r.Plan.Claim, State: r.State, Stale: r.BootID != t.bootID, Sandbox: r.Sandbox}
+	nodes := map[string][]string{}
+	if !a.Stale {
+		nodes = nodesByDevice(e.spec)
+	}
+	for _, d := range r.Plan.Devices {
+		a.Devices = append(a.Devices, Device{
+			Request: d.Request, Pool: d.Pool, Name: d.Name, Address: d.Address,
+			CDI: cdi.QualifiedName(r.ID(), d.Name), Nodes: nodes[cdi.DeviceName(r.ID(), d.Name)],
+		})
+	}
+	return a
+}
+
+func nodesByDevice(spec *specs.Spec) map[string][]string {
+	nodes := map[string][]string{}
+	if spec == nil {
+		return nodes
+	}
+	for _, d := range spec.Devices {
+		for _, n := range d.ContainerEdits.DeviceNodes {
+			nodes[d.Name] = append(nodes[d.Name], n.Path)
+		}
+	}
+	return nodes
+}
