@@ -8,8 +8,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
@@ -35,6 +33,7 @@ type service struct {
 	publisher *dra.Publisher
 	server    *dra.Server
 	driver    *dra.Driver
+	reporter  *dra.Reporter
 	helper    *kubeletplugin.Helper
 	// problems are those of the node's config that were logged last.
 	problems []nodeconfig.Problem
@@ -59,8 +58,7 @@ func (s *service) start(ctx context.Context) error {
 	if s.server, err = dra.Listen(ctx, s.run.listen, s.metrics.Registry, health.Ready); err != nil {
 		return err
 	}
-	s.driver = dra.NewDriver(s.node, s.publisher.Attributes, health, s.log, s.wake, s.fatal)
-	if s.helper, err = s.register(ctx); err != nil {
+	if err := s.join(ctx, health); err != nil {
 		return err
 	}
 	s.log.InfoContext(ctx, "serving", slog.String("node", s.run.nodeName), slog.String("metrics", s.server.Addr().String()))
@@ -68,6 +66,7 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.watcher.Run(ctx) })
 	g.Go(func() error { return s.server.Serve(ctx) })
 	g.Go(func() error { return s.publish(ctx) })
+	g.Go(func() error { return s.reporter.Run(ctx) })
 	return g.Wait()
 }
 
@@ -115,22 +114,29 @@ func (s *service) settle(ctx context.Context) error {
 	return nil
 }
 
-// register starts the gRPC services and registers with the kubelet.
-func (s *service) register(ctx context.Context) (*kubeletplugin.Helper, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", s.run.kubeconfig)
+// join meets the API server and registers with the kubelet.
+func (s *service) join(ctx context.Context, health *dra.Health) error {
+	client, err := newClient(s.run.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("find the API server (outside of a pod, name it with --kubeconfig): %w", err)
+		return err
 	}
-	client, err := kubernetes.NewForConfig(config)
+	recorder, err := newRecorder(ctx, client)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the API server: %w", err)
+		return err
 	}
-	kubelet := dra.Kubelet{
+	s.reporter = dra.NewReporter(client, recorder, s.log)
+	s.driver = dra.NewDriver(dra.DriverConfig{
+		Claims:     s.node,
+		Gate:       &dra.Gate{Client: client, NodeName: s.run.nodeName, Handlers: s.node.Node.AllowedHandlers},
+		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Log: s.log,
+		Changed: s.wake, Fatal: s.fatal,
+	})
+	s.helper, err = dra.Kubelet{
 		Client: client, NodeName: s.run.nodeName, PodUID: s.run.podUID,
 		PluginDir: s.run.pluginDir, RegistryDir: s.run.registryDir, MetadataCDIDir: s.run.hostCDIDir,
 		GRPCVerbosity: s.run.grpcVerbosity,
-	}
-	return kubelet.Register(ctx, s.driver)
+	}.Register(ctx, s.driver)
+	return err
 }
 
 // publish publishes at each new snapshot and after each claim.

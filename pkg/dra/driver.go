@@ -35,26 +35,38 @@ type Claims interface {
 // names of ResourceSlices; nil when the function is unknown.
 type Attributes func(a pci.Address) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
+// Admission decides whether a claim's pod may have its devices; [Gate] is the
+// real one.
+type Admission interface {
+	Admit(ctx context.Context, req *claim.Request) error
+}
+
+// DriverConfig holds what a Driver works with. All fields are required; none of
+// the functions may block.
+type DriverConfig struct {
+	Claims     Claims
+	Gate       Admission
+	Attributes Attributes
+	Health     *Health
+	Reporter   *Reporter
+	Log        *slog.Logger
+	// Changed is told after each call, since claims change what is published.
+	Changed func()
+	// Fatal ends the plugin with a cause.
+	Fatal func(error)
+}
+
 // Driver implements [kubeletplugin.DRAPlugin].
 type Driver struct {
-	claims     Claims
-	attributes Attributes
-	health     *Health
-	log        *slog.Logger
-	// changed is told after each claim, since it changes what is published.
-	changed func()
-	// fatal ends the plugin with a cause.
-	fatal func(error)
+	DriverConfig
 	// running is held for reading by each call that changes the node.
 	running sync.RWMutex
 }
 
 var _ kubeletplugin.DRAPlugin = (*Driver)(nil)
 
-// NewDriver returns the driver. changed and fatal must not block.
-func NewDriver(claims Claims, attributes Attributes, health *Health, log *slog.Logger, changed func(), fatal func(error)) *Driver {
-	return &Driver{claims: claims, attributes: attributes, health: health, log: log, changed: changed, fatal: fatal}
-}
+// NewDriver returns the driver.
+func NewDriver(c DriverConfig) *Driver { return &Driver{DriverConfig: c} }
 
 // answerTime is what is left of the kubelet's deadline for our answer to get
 // there: an error that names a holder helps, "deadline exceeded" does not.
@@ -93,7 +105,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 		wg.Go(func() { results[i] = d.prepare(ctx, c) })
 	}
 	wg.Wait()
-	d.changed()
+	d.Changed()
 	byUID := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for i, c := range claims {
 		byUID[c.UID] = results[i]
@@ -101,25 +113,34 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	return byUID, nil
 }
 
-// prepare prepares one claim and logs the outcome once.
+// prepare prepares one claim, and logs and reports the outcome once.
 func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
-	log := d.log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
-	req, err := claim.Decode(c, v1alpha1.DriverName)
-	if err != nil {
-		log.ErrorContext(ctx, "claim refused", slog.Any("err", err))
-		return kubeletplugin.PrepareResult{Err: err}
-	}
-	rec, err := d.claims.Prepare(ctx, req)
+	log := d.Log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
+	rec, err := d.admitAndPrepare(ctx, c)
 	if err != nil {
 		log.ErrorContext(ctx, "claim not prepared", slog.Any("err", err))
+		d.Reporter.Refused(c, err)
 		return kubeletplugin.PrepareResult{Err: err}
 	}
 	log.InfoContext(ctx, "claim prepared", slog.Any("pci", rec.Plan.Addresses()))
+	d.Reporter.Prepared(c, rec, d.Attributes)
 	result := kubeletplugin.PrepareResult{}
 	for i := range rec.Plan.Devices {
 		result.Devices = append(result.Devices, d.device(&rec.Plan, &rec.Plan.Devices[i]))
 	}
 	return result
+}
+
+// admitAndPrepare prepares the claim of a pod that may have it.
+func (d *Driver) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceClaim) (*journal.Record, error) {
+	req, err := claim.Decode(c, v1alpha1.DriverName)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Gate.Admit(ctx, req); err != nil {
+		return nil, err
+	}
+	return d.Claims.Prepare(ctx, req)
 }
 
 // device is a prepared device as the kubelet hears of it.
@@ -130,7 +151,7 @@ func (d *Driver) device(p *plan.Plan, dev *plan.Device) kubeletplugin.Device {
 		DeviceName:   dev.Name,
 		CDIDeviceIDs: []string{cdi.QualifiedName(p.Claim.UID, dev.Name)},
 	}
-	if attrs := d.attributes(dev.Address); attrs != nil {
+	if attrs := d.Attributes(dev.Address); attrs != nil {
 		out.Metadata = &kubeletplugin.DeviceMetadata{Attributes: metadata(attrs)}
 	}
 	return out
@@ -159,7 +180,7 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 		wg.Go(func() { errs[i] = d.unprepare(ctx, c) })
 	}
 	wg.Wait()
-	d.changed()
+	d.Changed()
 	byUID := make(map[types.UID]error, len(claims))
 	for i, c := range claims {
 		byUID[c.UID] = errs[i]
@@ -169,15 +190,17 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 
 // unprepare takes one claim back and logs the outcome once.
 func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
-	log := d.log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
-	proofs, err := d.claims.Unprepare(ctx, string(c.UID))
+	log := d.Log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
+	proofs, err := d.Claims.Unprepare(ctx, string(c.UID))
 	var quarantined *prepare.QuarantinedError
 	switch {
 	case errors.As(err, &quarantined):
 		log.ErrorContext(ctx, "device quarantined", slog.Any("err", err))
+		d.Reporter.Quarantined(c, quarantined)
 		return nil
 	case err != nil:
 		log.ErrorContext(ctx, "claim not unprepared", slog.Any("err", err))
+		d.Reporter.NotUnprepared(c, err)
 		return err
 	}
 	log.InfoContext(ctx, "claim unprepared", slog.Int("resets", len(proofs)))
@@ -187,18 +210,18 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 // HandleError is told of errors in the background. Publishing errors are
 // logged and retried by the helper; a gRPC server that is gone ends the plugin.
 func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
-	d.log.ErrorContext(ctx, "background error", slog.String("what", msg), slog.Any("err", err))
+	d.Log.ErrorContext(ctx, "background error", slog.String("what", msg), slog.Any("err", err))
 	if dropped := droppedFields(err); dropped != nil {
-		d.health.Withdraw(dropped)
-		d.changed()
+		d.Health.Withdraw(dropped)
+		d.Changed()
 		return
 	}
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
-		d.fatal(err)
+		d.Fatal(err)
 	}
 }
 
 // WatchHealthStatus streams the health of all published devices.
 func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
-	return d.health.Stream(ctx, reports)
+	return d.Health.Stream(ctx, reports)
 }

@@ -33,7 +33,13 @@ func (slow) Unprepare(ctx context.Context, _ string) ([]isolation.Proof, error) 
 // own deadline is over.
 func TestAnswerComesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := dra.NewDriver(slow{}, nil, dra.NewHealth(), quiet(), func() {}, func(error) {})
+		client := cluster()
+		reporter := dra.NewReporter(client, &eventLog{}, quiet())
+		go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
+		d := dra.NewDriver(dra.DriverConfig{
+			Claims: slow{}, Gate: gate(client), Health: dra.NewHealth(), Log: quiet(), Changed: func() {}, Fatal: func(error) {},
+			Reporter: reporter,
+		})
 		for name, call := range map[string]func(context.Context) error{
 			"prepare": func(ctx context.Context) error {
 				results, _ := d.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{allocated("uid-1", "gpu-0000-3b-00-0")})

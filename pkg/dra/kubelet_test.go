@@ -30,6 +30,7 @@ type kubelet struct {
 	driver  *dra.Driver
 	helper  *kubeletplugin.Helper
 	client  *fake.Clientset
+	events  *eventLog
 	changed chan struct{}
 	fatal   chan error
 }
@@ -42,12 +43,16 @@ func serve(t *testing.T, n *node, claims dra.Claims, podUID string, objects ...r
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	k := &kubelet{t: t, dir: dir, client: fake.NewClientset(objects...), changed: make(chan struct{}, 100), fatal: make(chan error, 1)}
+	k := &kubelet{t: t, dir: dir, client: cluster(objects...), events: &eventLog{}, changed: make(chan struct{}, 100), fatal: make(chan error, 1)}
 	if err := os.Mkdir(filepath.Join(dir, "registry"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	k.driver = dra.NewDriver(claims, n.publisher.Attributes, n.health, quiet(),
-		func() { k.changed <- struct{}{} }, func(err error) { k.fatal <- err })
+	reporter := dra.NewReporter(k.client, k.events, quiet())
+	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
+	k.driver = dra.NewDriver(dra.DriverConfig{
+		Claims: claims, Gate: gate(k.client), Attributes: n.publisher.Attributes, Health: n.health, Reporter: reporter, Log: quiet(),
+		Changed: func() { k.changed <- struct{}{} }, Fatal: func(err error) { k.fatal <- err },
+	})
 	k.helper, err = dra.Kubelet{
 		Client: k.client, NodeName: "worker-1", PodUID: podUID, PluginDir: filepath.Join(dir, "plugin"),
 		RegistryDir: filepath.Join(dir, "registry"), MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1,

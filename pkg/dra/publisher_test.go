@@ -225,7 +225,9 @@ func TestDroppedFieldsWithdrawEverything(t *testing.T) {
 	gpu := n.k.AddGPU(0x3b)
 	n.publish(r)
 	woken := 0
-	d := dra.NewDriver(n.claims, n.publisher.Attributes, n.health, quiet(), func() { woken++ }, func(err error) { t.Errorf("fatal: %v", err) })
+	d := dra.NewDriver(dra.DriverConfig{
+		Health: n.health, Log: quiet(), Changed: func() { woken++ }, Fatal: func(err error) { t.Errorf("fatal: %v", err) },
+	})
 	d.HandleError(t.Context(), fmt.Errorf("sync: %w", dropped()), "publishing")
 	if woken != 1 {
 		t.Errorf("the publisher was woken %d times", woken)
@@ -250,7 +252,7 @@ func TestDroppedFieldsWithdrawEverything(t *testing.T) {
 func TestHandleError(t *testing.T) {
 	n := newNode(t)
 	var fatal error
-	d := dra.NewDriver(n.claims, n.publisher.Attributes, n.health, quiet(), func() {}, func(err error) { fatal = err })
+	d := dra.NewDriver(dra.DriverConfig{Health: n.health, Log: quiet(), Changed: func() {}, Fatal: func(err error) { fatal = err }})
 	d.HandleError(t.Context(), fmt.Errorf("update: %w", kubeletplugin.ErrRecoverable), "publishing")
 	if fatal != nil {
 		t.Errorf("fatal: %v", fatal)

@@ -66,6 +66,16 @@ func Decode(data []byte) (*Record, error) {
 	return &r, nil
 }
 
+// Checksum returns what a record's file says of its content: the SHA-256 in
+// hexadecimal of its compact JSON.
+func Checksum(r *Record) (string, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return "", fmt.Errorf("encode record %s: %w", r.ID(), err)
+	}
+	return checksum(body), nil
+}
+
 func checksum(body []byte) string {
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:])

@@ -1,0 +1,187 @@
+package dra
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// Conditions of a device in its claim's status.
+const (
+	// ConditionReady: the device is bound to its VFIO driver and its CDI spec is
+	// written.
+	ConditionReady = "Ready"
+	// ConditionIsolated: nothing below the IOMMU lets another tenant reach it.
+	ConditionIsolated = "Isolated"
+	// ConditionReset: it is reset and proven clean before anybody else gets it.
+	ConditionReset = "Reset"
+)
+
+// DeviceData is status.devices[].data of a claim, as JSON.
+type DeviceData struct {
+	// Address is the function's ("0000:3b:00.0"), IOMMUGroup its group in this
+	// boot of the node.
+	Address    string `json:"address"`
+	IOMMUGroup int    `json:"iommuGroup"`
+	VFIODriver string `json:"vfioDriver"`
+	// Functions are all that were taken with it, itself included.
+	Functions []string `json:"functions"`
+	// Evidence is the checksum of the node's record of the claim.
+	Evidence string `json:"evidence,omitempty"`
+}
+
+// report is what is told of one claim: to its status, and as events.
+type report struct {
+	claim   *resourceapi.ResourceClaim
+	devices []*resourceac.AllocatedDeviceStatusApplyConfiguration
+	// problem is empty when all went well.
+	reason, problem string
+}
+
+// preparedReport tells of a prepared claim.
+func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) *report {
+	r := &report{claim: c}
+	since := metav1.Now()
+	if t, err := time.Parse(time.RFC3339, rec.Since); err == nil {
+		since = metav1.NewTime(t)
+	}
+	for i := range rec.Plan.Devices {
+		d := &rec.Plan.Devices[i]
+		status := resourceac.AllocatedDeviceStatus().WithDriver(v1alpha1.DriverName).WithPool(d.Pool).WithDevice(d.Name).
+			WithConditions(
+				condition(ConditionReady, metav1.ConditionTrue, "Prepared", "bound to its VFIO driver, CDI spec written", since),
+				isolatedCondition(attributes(d.Address), since), resetCondition(d, since),
+			)
+		if data, err := json.Marshal(dataOf(rec, d)); err == nil {
+			status.WithData(runtime.RawExtension{Raw: data})
+		}
+		r.devices = append(r.devices, status)
+	}
+	return r
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason, message string, since metav1.Time) *metaac.ConditionApplyConfiguration {
+	return metaac.Condition().WithType(kind).WithStatus(status).WithReason(reason).WithMessage(message).WithLastTransitionTime(since)
+}
+
+func isolatedCondition(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, since metav1.Time) *metaac.ConditionApplyConfiguration {
+	a, known := attrs[publish.AttrIsolated]
+	switch {
+	case !known || a.BoolValue == nil:
+		return condition(ConditionIsolated, metav1.ConditionUnknown, "NotJudged", "the node has not published the device yet", since)
+	case *a.BoolValue:
+		return condition(ConditionIsolated, metav1.ConditionTrue, "Isolated", "its IOMMU group, interrupts and path to the CPU keep it apart", since)
+	}
+	return condition(ConditionIsolated, metav1.ConditionFalse, "Waived", "it is not isolated, which its DeviceClass accepts", since)
+}
+
+func resetCondition(d *plan.Device, since metav1.Time) *metaac.ConditionApplyConfiguration {
+	if len(d.Resets) == 0 {
+		return condition(ConditionReset, metav1.ConditionFalse, "Waived", "its DeviceClass waives the reset between tenants", since)
+	}
+	methods := make([]string, len(d.Resets))
+	for i, r := range d.Resets {
+		methods[i] = r.Method
+	}
+	return condition(ConditionReset, metav1.ConditionTrue, "ResetBetweenTenants",
+		"reset by "+strings.Join(methods, ", ")+" and compared with its former state before anybody else gets it", since)
+}
+
+func dataOf(rec *journal.Record, d *plan.Device) DeviceData {
+	data := DeviceData{Address: d.Address.String(), Functions: []string{}}
+	if f, ok := rec.Plan.Function(d.Address); ok {
+		data.IOMMUGroup, data.VFIODriver = f.Group, f.Target.Driver
+	}
+	for _, a := range d.Give {
+		data.Functions = append(data.Functions, a.String())
+	}
+	if sum, err := journal.Checksum(rec); err == nil {
+		data.Evidence = "sha256:" + sum
+	}
+	return data
+}
+
+// refusedReport tells why a claim is not prepared.
+func refusedReport(c *resourceapi.ResourceClaim, cause error) *report {
+	r := &report{claim: c, reason: reasonOf(cause), problem: strings.ReplaceAll(cause.Error(), "\n", "; ")}
+	if c.Status.Allocation == nil {
+		return r
+	}
+	const longest = 32768 // of a condition's message
+	message := r.problem[:min(len(r.problem), longest)]
+	for _, res := range c.Status.Allocation.Devices.Results {
+		if res.Driver != v1alpha1.DriverName {
+			continue
+		}
+		status := resourceac.AllocatedDeviceStatus().WithDriver(res.Driver).WithPool(res.Pool).WithDevice(res.Device).
+			WithConditions(condition(ConditionReady, metav1.ConditionFalse, r.reason, message, metav1.Now()))
+		if res.ShareID != nil {
+			status.WithShareID(string(*res.ShareID))
+		}
+		r.devices = append(r.devices, status)
+	}
+	return r
+}
+
+// reasonOf is an error's name for conditions and events: CamelCase, stable.
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[*plan.RefusedError](err); ok && len(e.Refusals) > 0 {
+		return string(e.Refusals[0].Code)
+	}
+	if e, ok := errors.AsType[*GateError](err); ok {
+		return string(e.Code)
+	}
+	if _, ok := errors.AsType[*prepare.QuarantinedError](err); ok {
+		return "Quarantined"
+	}
+	if _, ok := errors.AsType[*prepare.InUseError](err); ok {
+		return "InUse"
+	}
+	if _, ok := errors.AsType[*v1alpha1.WeakensIsolationError](err); ok {
+		return "WeakensIsolation"
+	}
+	if _, ok := errors.AsType[*v1alpha1.InvalidError](err); ok {
+		return "InvalidConfig"
+	}
+	return "NotPrepared"
+}
+
+// podsOf returns the pods that a claim is reserved for.
+func podsOf(c *resourceapi.ResourceClaim) []claim.Pod {
+	var pods []claim.Pod
+	for _, r := range c.Status.ReservedFor {
+		if r.APIGroup == "" && r.Resource == "pods" {
+			pods = append(pods, claim.Pod{UID: string(r.UID), Name: r.Name})
+		}
+	}
+	return pods
+}
+
+// taken says in words which functions a claim has got.
+func taken(rec *journal.Record) string {
+	words := make([]string, len(rec.Plan.Devices))
+	for i, d := range rec.Plan.Devices {
+		kind := "device"
+		if t, _, err := device.ParseName(d.Name); err == nil {
+			kind = string(t)
+		}
+		words[i] = fmt.Sprintf("%s %s", kind, d.Address)
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,198 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// FieldManager owns our entries of a claim's status.devices (server-side apply).
+const FieldManager = "kata-vfio.dev"
+
+// Recorder records Events; [events.EventRecorder] is the real one. It must not
+// block.
+type Recorder interface {
+	Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string)
+}
+
+// Reporter tells the cluster how claims fare: by the conditions of
+// status.devices, and by Events on the claim and its pod. It never blocks its
+// caller and its failures never fail a claim: what the API server does not take
+// is tried again for a while, then logged.
+type Reporter struct {
+	client   kubernetes.Interface
+	recorder Recorder
+	log      *slog.Logger
+	queue    workqueue.TypedRateLimitingInterface[types.UID]
+
+	mu     sync.Mutex // guards latest
+	latest map[types.UID]*report
+}
+
+// tries is how often a status is written before it is given up; with the
+// queue's back-off that is about ten minutes.
+const tries = 17
+
+// NewReporter returns a reporter, which works once [Reporter.Run] runs.
+func NewReporter(client kubernetes.Interface, recorder Recorder, log *slog.Logger) *Reporter {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](100*time.Millisecond, time.Minute)
+	return &Reporter{
+		client: client, recorder: recorder, log: log,
+		queue:  workqueue.NewTypedRateLimitingQueue(limiter),
+		latest: map[types.UID]*report{},
+	}
+}
+
+// Prepared reports a claim whose devices are ready.
+func (r *Reporter) Prepared(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) {
+	r.enqueue(preparedReport(c, rec, attributes))
+	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeNormal, "Prepared", "Prepare", taken(rec)+" bound for the pod's VM")
+}
+
+// Refused reports a claim that was not prepared, and why.
+func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error) {
+	rep := refusedReport(c, cause)
+	r.enqueue(rep)
+	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeWarning, rep.reason, "Prepare", rep.problem)
+}
+
+// Quarantined reports a claim whose devices could not be proven clean. The
+// claim may be gone by now; its event stays.
+func (r *Reporter) Quarantined(c kubeletplugin.NamespacedObject, err *prepare.QuarantinedError) {
+	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, err.Record.Plan.Claim.Pods, corev1.EventTypeWarning, "Quarantined", "Unprepare", err.Error())
+}
+
+// NotUnprepared reports a claim that could not be taken back.
+func (r *Reporter) NotUnprepared(c kubeletplugin.NamespacedObject, err error) {
+	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeWarning, reasonOf(err), "Unprepare", err.Error())
+}
+
+// PodRefused reports a sandbox or a container of a pod that was refused.
+func (r *Reporter) PodRefused(namespace string, pod claim.Pod, reason, note string) {
+	r.record(podRef(namespace, pod), nil, corev1.EventTypeWarning, reason, "Verify", note)
+}
+
+// tell records an event on the claim and on each of its pods.
+func (r *Reporter) tell(c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
+	if len(pods) == 0 {
+		r.record(c, nil, eventType, reason, action, note)
+	}
+	for i, p := range pods {
+		pod := podRef(namespace, p)
+		if i == 0 {
+			r.record(c, pod, eventType, reason, action, note)
+		}
+		r.record(pod, c, eventType, reason, action, note)
+	}
+}
+
+// longestNote is what an event's note may have (events.k8s.io/v1).
+const longestNote = 1024
+
+func (r *Reporter) record(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
+	if len(note) > longestNote {
+		note = note[:longestNote-3] + "..."
+	}
+	r.recorder.Event(regarding, related, eventType, reason, action, note)
+}
+
+func claimRef(namespace, name string, uid types.UID) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: namespace, Name: name, UID: uid,
+	}
+}
+
+func podRef(namespace string, p claim.Pod) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: p.Name, UID: types.UID(p.UID)}
+}
+
+func (r *Reporter) enqueue(rep *report) {
+	if len(rep.devices) == 0 {
+		return
+	}
+	r.mu.Lock()
+	r.latest[rep.claim.UID] = rep
+	r.mu.Unlock()
+	r.queue.Add(rep.claim.UID)
+}
+
+// Run writes statuses until ctx ends.
+func (r *Reporter) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, r.queue.ShutDown)
+	defer stop()
+	for {
+		uid, shutdown := r.queue.Get()
+		if shutdown {
+			return nil
+		}
+		r.handle(ctx, uid)
+		r.queue.Done(uid)
+	}
+}
+
+// handle writes the latest report of one claim.
+func (r *Reporter) handle(ctx context.Context, uid types.UID) {
+	r.mu.Lock()
+	rep := r.latest[uid]
+	r.mu.Unlock()
+	if rep == nil {
+		return
+	}
+	err := r.write(ctx, rep)
+	if err != nil && transient(err) && ctx.Err() == nil && r.queue.NumRequeues(uid) < tries {
+		r.queue.AddRateLimited(uid)
+		return
+	}
+	r.queue.Forget(uid)
+	r.mu.Lock()
+	if r.latest[uid] == rep {
+		delete(r.latest, uid)
+	}
+	r.mu.Unlock()
+	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		r.log.WarnContext(ctx, "claim status not written", slog.String("claim", rep.claim.Namespace+"/"+rep.claim.Name),
+			slog.String("uid", string(uid)), slog.Any("err", err))
+	}
+}
+
+// write applies our entries of status.devices. The claim's UID goes along, so
+// that a new claim of the same name is not taken for it.
+func (r *Reporter) write(ctx context.Context, rep *report) error {
+	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
+		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
+	_, err := r.client.ResourceV1().ResourceClaims(rep.claim.Namespace).
+		ApplyStatus(ctx, ac, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if apierrors.IsConflict(err) {
+		return errors.Join(errors.New("the claim was replaced by another of its name"), err)
+	}
+	return err
+}
+
+// EventRecorder records through client-go's broadcaster.
+type EventRecorder struct{ Recorder events.EventRecorder }
+
+// Event implements [Recorder].
+func (e EventRecorder) Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
+	if related == nil { // a nil pointer in the interface would not be nil
+		e.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", note)
+		return
+	}
+	e.Recorder.Eventf(regarding, related, eventType, reason, action, "%s", note)
+}
