@@ -38,7 +38,7 @@ unit: ## run the tests that need no kernel of their own
 
 .PHONY: lab
 lab: ## run the tests in the lab machine
-	$(LABGO) test -count=1 -timeout 60m -tags labhost -v ./test/lab
+	$(LABGO) test -count=1 -timeout 75m -tags labhost -v ./test/lab
 
 .PHONY: lint
 lint: ## run the linters

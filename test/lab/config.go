@@ -4,6 +4,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -25,6 +26,8 @@ type Config struct {
 	MemoryMiB int
 	// CPUs is the number of processors; 0 means 2, the least. Half of them are on each NUMA node.
 	CPUs int
+	// Silence is when a machine that shows no sign of life counts as hung and is ended; 0 means two minutes.
+	Silence time.Duration
 	// Progress takes lines for the person who waits; nil drops them.
 	Progress io.Writer
 }
@@ -51,6 +54,9 @@ func (c Config) withDefaults() Config {
 	if c.CPUs == 0 {
 		c.CPUs = 2
 	}
+	if c.Silence == 0 {
+		c.Silence = usualSilence
+	}
 	if c.Progress == nil {
 		c.Progress = io.Discard
 	}
@@ -73,6 +79,8 @@ func (c Config) kernelLine() string {
 		"console=ttyS0", "quiet", "panic=-1", "mitigations=off",
 		// On a busy host the kernel otherwise misjudges its timers now and then, and loses one for good.
 		"no_timer_check", "tsc=reliable",
+		// The watch ends a hung machine by an NMI: the panic says where it hangs.
+		"unknown_nmi_panic",
 		"lab.vfio=" + c.VFIO, "lab.modules=" + strings.Join(c.modules(), ","),
 	}
 	iommu := "intel_iommu=on"

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
 )
 
-// ErrLost is a machine that ended by itself: a panic of its kernel, or QEMU's end.
+// ErrLost is a machine that ended by itself, by a panic of its kernel or QEMU's end, or was ended since it hung.
 var ErrLost = errors.New("the lab machine is lost")
 
 // Limits of a boot: about ten seconds are usual, and one boot in a handful hangs under emulation for good.
@@ -36,7 +37,8 @@ type Machine struct {
 	qemu *process
 	addr string // of the agent
 
-	stop sync.Once
+	monitor sync.Mutex // the one connection to QEMU's monitor
+	stop    sync.Once
 }
 
 // Start builds what is not cached (minutes, the first time) and boots a machine, which lives until Stop or the end
@@ -96,16 +98,31 @@ func (m *Machine) Command(ctx context.Context, name string, args ...string) *rem
 	return remote.NewCommand(ctx, m.addr, append([]string{name}, args...)...)
 }
 
-// Lost is nil while the machine runs, and afterwards an ErrLost with the end of its console.
+// Lost is nil while the machine runs, and afterwards an ErrLost with the end of its console. A command's connection
+// breaks a moment before QEMU's end is known: who asks after such an error waits for a while, see LostWithin.
 func (m *Machine) Lost() error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	qemu, hung := m.qemu, m.qemu.hung
+	m.mu.Unlock()
 	select {
-	case <-m.qemu.done:
-		return fmt.Errorf("%w: QEMU: %w\n%s", ErrLost, orNil(m.qemu.err), m.consoleTail())
+	case <-qemu.done:
+		how := fmt.Errorf("QEMU: %w", orNil(qemu.err))
+		return fmt.Errorf("%w: %w\n%s", ErrLost, cmp.Or(hung, how), m.consoleTail())
 	default:
 		return nil
 	}
+}
+
+// LostWithin is Lost as soon as the machine is lost, or nil if it runs on for the time.
+func (m *Machine) LostWithin(limit time.Duration) error {
+	m.mu.Lock()
+	qemu := m.qemu
+	m.mu.Unlock()
+	select {
+	case <-qemu.done:
+	case <-time.After(limit):
+	}
+	return m.Lost()
 }
 
 // HardReset is a power cut and a boot: what the machine had not written to its disks is gone, and so is everything

@@ -27,6 +27,7 @@ func TestLab(t *testing.T) {
 	t.Run("HardReset", func(t *testing.T) { testHardReset(t, m) })
 	t.Run("GroupNumbersChange", func(t *testing.T) { testGroupNumbers(t, m) })
 	t.Run("Lost", func(t *testing.T) { testLost(t, m) })
+	t.Run("Hung", func(t *testing.T) { testHung(t, m) })
 }
 
 func shell(t *testing.T, m *lab.Machine, script string) string {
@@ -147,12 +148,31 @@ func testLost(t *testing.T, m *lab.Machine) {
 	if err == nil {
 		t.Error("a command outlived the machine's kernel")
 	}
-	for end := time.Now().Add(60 * time.Second); m.Lost() == nil; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the machine is not lost after a panic")
-		}
-	}
-	if err := m.Lost(); !errors.Is(err, lab.ErrLost) || !strings.Contains(err.Error(), "sysrq triggered crash") {
+	if err := m.LostWithin(time.Minute); !errors.Is(err, lab.ErrLost) || !strings.Contains(err.Error(), "sysrq triggered crash") {
 		t.Errorf("the error is %v, want ErrLost with the panic's message", err)
+	}
+}
+
+// A machine whose processors stand still is ended, and with it the command that waits for it.
+func testHung(t *testing.T, m *lab.Machine) {
+	m.Reconfigure(func(c *lab.Config) { c.Silence = 20 * time.Second })
+	if err := m.HardReset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- m.Command(t.Context(), "sleep", "1000").Run() }()
+	if out, err := m.Monitor(t.Context(), "stop"); err != nil || out != "" {
+		t.Fatalf("stop: %q, %v", out, err)
+	}
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("a command ended well on a machine that stands still")
+		}
+	case <-time.After(2 * time.Minute):
+		t.Fatal("nobody ended the machine")
+	}
+	if err := m.LostWithin(time.Minute); !errors.Is(err, lab.ErrLost) || !strings.Contains(err.Error(), "no sign of life") {
+		t.Errorf("the error is %v, want ErrLost and why", err)
 	}
 }

@@ -12,8 +12,10 @@ import (
 )
 
 // Monitor runs a command of QEMU's human monitor, such as "device_del gpu0", and returns what it prints.
-// Calls from several goroutines must not overlap: the monitor takes one connection.
+// Calls from several goroutines wait for each other: the monitor takes one connection.
 func (m *Machine) Monitor(ctx context.Context, command string) (string, error) {
+	m.monitor.Lock()
+	defer m.monitor.Unlock()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", filepath.Join(m.dir, monitorFile))
 	if err != nil {

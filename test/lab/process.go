@@ -13,6 +13,7 @@ type process struct {
 	pid  int
 	done chan struct{} // closed when it has ended
 	err  error         // how, once done is closed
+	hung error         // why it was ended, if a watch did; under the machine's lock
 }
 
 // startProcess starts a command that ends with ctx and with this process, even if that is killed: the kernel sends

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -46,4 +47,20 @@ func flatten(r *result, path string) []string {
 		lines = append(lines, flatten(c, path+"/"+c.name)...)
 	}
 	return lines
+}
+
+func TestTestTimeout(t *testing.T) {
+	for _, tt := range []struct {
+		flags []string
+		want  time.Duration
+		bad   bool
+	}{
+		{[]string{"-test.v=test2json", "-test.timeout=10m0s"}, 10 * time.Minute, false},
+		{[]string{"-test.timeout=10m", "-test.run=X", "-test.timeout=25m"}, 25 * time.Minute, false},
+		{[]string{"-test.timeout=soon"}, 0, true},
+	} {
+		if got, err := testTimeout(tt.flags); got != tt.want || (err != nil) != tt.bad {
+			t.Errorf("testTimeout(%q) = %s, %v; want %s", tt.flags, got, err, tt.want)
+		}
+	}
 }

@@ -14,13 +14,21 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/test/lab"
+	"github.com/kata-vfio/kata-vfio/test/lab/remote"
 )
 
 // FilterVariable names the environment variable whose value, a regular expression, chooses among the guest tests.
 const FilterVariable = "KATA_VFIO_LAB_RUN"
 
-// timeout is a guest package's limit. Software emulation varies; usual times are a fifth of it.
-const timeout = 10 * time.Minute
+const (
+	// timeout is a guest package's limit. Software emulation varies; usual times are a fifth of it.
+	timeout = 10 * time.Minute
+	// grace is for the end of a package that ran into its timeout. One that outlives it has a thread that the kernel
+	// does not let go.
+	grace = 2 * time.Minute
+)
+
+var errStuck = errors.New("the tests did not end by their own timeout")
 
 // Start boots a machine for a test and ends it with the test.
 func Start(t *testing.T, c lab.Config) *lab.Machine {
@@ -46,15 +54,26 @@ func Run(t *testing.T, m *lab.Machine, pkg string, args ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := p.run(t.Context(), m, args)
-	if lost := m.Lost(); lost != nil {
+	root, err := p.runToEnd(t.Context(), m, args)
+	if lost := lostBy(m, err); lost != nil {
 		t.Logf("run %s a second time: %v", pkg, lost)
 		if err := m.HardReset(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		root, err = p.run(t.Context(), m, args)
+		root, err = p.runToEnd(t.Context(), m, args)
 	}
 	report(t, pkg, root, err)
+}
+
+// breakLimit is for QEMU's end to become known after a connection broke.
+const breakLimit = 10 * time.Second
+
+// lostBy returns how the machine was lost if that is what the error of a run comes from.
+func lostBy(m *lab.Machine, err error) error {
+	if exit := (*remote.ExitError)(nil); err == nil || errors.As(err, &exit) {
+		return m.Lost()
+	}
+	return m.LostWithin(breakLimit)
 }
 
 // program is a compiled test package in the machine's shared folder.
@@ -103,8 +122,35 @@ func goCommand(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
+// runToEnd runs the program, and says what the machine's kernel is at if it does not end by its own timeout.
+func (p *program) runToEnd(ctx context.Context, m *lab.Machine, args []string) (*result, error) {
+	flags := p.flags(args)
+	limit, err := testTimeout(flags)
+	if err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, limit+grace, errStuck)
+	defer cancel()
+	root, err := p.run(limited, m, flags)
+	if errors.Is(err, errStuck) {
+		tasks, taskErr := m.Command(ctx, "sh", "-c", "echo w > /proc/sysrq-trigger; dmesg | tail -n 200").CombinedOutput()
+		err = errors.Join(fmt.Errorf("%w; the kernel's blocked tasks:\n%s", err, tasks), taskErr)
+	}
+	return root, err
+}
+
+// testTimeout is the last of the flags' timeouts, as for the flag package.
+func testTimeout(flags []string) (limit time.Duration, err error) {
+	for _, f := range flags {
+		if text, ok := strings.CutPrefix(f, "-test.timeout="); ok && err == nil {
+			limit, err = time.ParseDuration(text)
+		}
+	}
+	return limit, err
+}
+
 // run runs the program in the machine, through test2json on the host.
-func (p *program) run(ctx context.Context, m *lab.Machine, args []string) (*result, error) {
+func (p *program) run(ctx context.Context, m *lab.Machine, flags []string) (*result, error) {
 	convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t")
 	convert.Stderr = os.Stderr
 	in, err := convert.StdinPipe()
@@ -118,7 +164,7 @@ func (p *program) run(ctx context.Context, m *lab.Machine, args []string) (*resu
 	if err := convert.Start(); err != nil {
 		return nil, fmt.Errorf("start test2json: %w", err)
 	}
-	cmd := m.Command(ctx, "./"+p.name, p.flags(args)...)
+	cmd := m.Command(ctx, "./"+p.name, flags...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/host/"+p.name, in, in
 	ended := make(chan error, 1)
 	go func() {
