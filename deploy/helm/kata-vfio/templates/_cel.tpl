@@ -1,0 +1,46 @@
+{{/*
+CEL that more than one admission policy uses. An expression that errors refuses the request, so all of it takes fields
+by optional access.
+*/}}
+
+{{/* Names of extended resources that stand for devices of ours, as a CEL list. */}}
+{{- define "kata-vfio.cel.extendedResources" -}}
+{{- $names := .Values.admission.tenants.extendedResources }}
+{{- range .Values.deviceClasses }}
+{{- if and .enabled .extendedResourceName }}{{ $names = append $names .extendedResourceName }}{{ end }}
+{{- end }}
+{{- include "kata-vfio.cel.list" (uniq $names | sortAlpha) }}
+{{- end }}
+
+{{/* A list of strings. The schema lets no quote or backslash through. */}}
+{{- define "kata-vfio.cel.list" -}}
+[{{ range $i, $v := . }}{{ if $i }}, {{ end }}'{{ $v }}'{{ end }}]
+{{- end }}
+
+{{/*
+Whether the pod has, or may have, a device: by a claim, or by an extended resource, the implicit ones included. A pod
+without containers, which only a mutating policy gets to see, has null there.
+*/}}
+{{- define "kata-vfio.cel.usesDevices" -}}
+size(object.spec.?resourceClaims.orValue([])) > 0 ||
+[object.spec.?containers.orValue([]), object.spec.?initContainers.orValue([])].exists(list, list != null &&
+  list.exists(c, [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(quantities,
+    quantities.exists(name, name.startsWith('deviceclass.resource.kubernetes.io/') ||
+      name in {{ include "kata-vfio.cel.extendedResources" . }}))))
+{{- end }}
+
+{{- define "kata-vfio.cel.runsInVM" -}}
+object.spec.?runtimeClassName.orValue('') in {{ include "kata-vfio.cel.list" .Values.allowedRuntimeClasses }}
+{{- end }}
+
+{{/* The annotation that makes NRI's default validator require our plugin, and its value. */}}
+{{- define "kata-vfio.requiredPlugins.key" -}}
+required-plugins.noderesource.dev
+{{- end }}
+{{- define "kata-vfio.requiredPlugins.value" -}}
+[ kata-vfio ]
+{{- end }}
+
+{{- define "kata-vfio.cel.actions" -}}
+validationActions: [{{ .Values.admission.action }}]
+{{- end }}

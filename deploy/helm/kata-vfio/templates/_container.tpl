@@ -1,0 +1,110 @@
+{{/*
+The plugin's arguments, privileges and mounts. Flags stand here only where a value differs from the plugin's default.
+*/}}
+{{- define "kata-vfio.args" -}}
+- run
+- --log-format={{ .Values.plugin.logFormat }}
+- --listen=:{{ .Values.plugin.port }}
+# The same directory as /var/run/cdi on the node, by the name that it has in the container.
+- --metadata-cdi-dir=/run/cdi
+{{- if eq .Values.nodeConfig.source "ConfigMap" }}
+- --config=/etc/kata-vfio/node.yaml
+{{- end }}
+{{- if ne .Values.kubelet.dir "/var/lib/kubelet" }}
+- --plugin-dir={{ .Values.kubelet.dir }}/plugins/{{ include "kata-vfio.driver" . }}
+- --registry-dir={{ .Values.kubelet.dir }}/plugins_registry
+{{- end }}
+{{- with .Values.plugin.sockets.podResources }}
+- --pod-resources-socket={{ . }}
+{{- end }}
+{{- if or .Values.plugin.sockets.kubeletPodResources (ne .Values.kubelet.dir "/var/lib/kubelet") }}
+- --kubelet-pod-resources={{ include "kata-vfio.kubeletPodResources" . }}
+{{- end }}
+{{- with .Values.plugin.sockets.nri }}
+- --nri-socket={{ . }}
+{{- end }}
+{{- with .Values.plugin.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "kata-vfio.podResources" -}}
+{{ .Values.plugin.sockets.podResources | default "/run/kata-vfio/pod-resources.sock" }}
+{{- end }}
+
+{{- define "kata-vfio.kubeletPodResources" -}}
+{{ .Values.plugin.sockets.kubeletPodResources | default (printf "%s/pod-resources/kubelet.sock" .Values.kubelet.dir) }}
+{{- end }}
+
+{{- define "kata-vfio.nri" -}}
+{{ .Values.plugin.sockets.nri | default "/var/run/nri/nri.sock" }}
+{{- end }}
+
+{{- define "kata-vfio.securityContext" -}}
+runAsUser: 0
+runAsGroup: 0
+readOnlyRootFilesystem: true
+{{- if .Values.plugin.privileged }}
+privileged: true
+{{- else }}
+privileged: false
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+  add:
+  # Configuration space beyond its first 64 bytes: ACS, and what a reset must bring back. Another network namespace.
+  - SYS_ADMIN
+  # /proc/<pid>/fd of other processes: who holds a device.
+  - SYS_PTRACE
+  # The same, of processes of other users.
+  - DAC_READ_SEARCH
+  # modprobe of a VFIO driver.
+  - SYS_MODULE
+  # A VF's MAC, VLAN and policy through its PF; a large buffer for uevents.
+  - NET_ADMIN
+seccompProfile:
+  type: RuntimeDefault
+{{- with .Values.plugin.appArmorProfile }}
+appArmorProfile:
+  type: {{ .type }}
+  {{- with .localhostProfile }}
+  localhostProfile: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.plugin.seLinuxOptions }}
+seLinuxOptions: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Directories of the node: volume's name, path on the node, path in the container, hostPath type, read-only. */}}
+{{- define "kata-vfio.hostPaths" -}}
+# driver_override, unbind, drivers_probe, reset, sriov_numvfs. A container's own /sys is read-only and, for network
+# devices, another's.
+- {name: sys, host: /sys, type: Directory}
+# VFIO nodes come and go. Read-only is enough to open them; nothing is created here.
+- {name: dev, host: /dev, type: Directory, readOnly: true}
+# modules.alias and modprobe.
+- {name: modules, host: /lib/modules, type: Directory, readOnly: true}
+# The DRA socket and files of device metadata, which the kubelet and the runtime know by the same path.
+- {name: plugin, host: {{ .Values.kubelet.dir }}/plugins/{{ include "kata-vfio.driver" . }}, type: DirectoryOrCreate}
+- {name: registry, host: {{ .Values.kubelet.dir }}/plugins_registry, type: Directory}
+# CDI specs of prepared claims.
+- {name: cdi, host: /var/run/cdi, mount: /run/cdi, type: DirectoryOrCreate}
+# Locks that two instances share.
+- {name: run, host: /run/kata-vfio, type: DirectoryOrCreate}
+# The journal: what was bound, from which driver, for whom.
+- {name: state, host: /var/lib/kata-vfio, type: DirectoryOrCreate}
+# The sockets' directories and not the sockets, which are made anew whenever who serves them restarts.
+{{- if ne (dir (include "kata-vfio.podResources" .)) "/run/kata-vfio" }}
+- {name: pod-resources, host: {{ dir (include "kata-vfio.podResources" .) }}, type: DirectoryOrCreate}
+{{- end }}
+- {name: kubelet-pod-resources, host: {{ dir (include "kata-vfio.kubeletPodResources" .) }}, type: Directory, readOnly: true}
+- {name: nri, host: {{ dir (include "kata-vfio.nri" .) }}, type: DirectoryOrCreate, readOnly: true}
+{{- with .Values.plugin.pciIDsDir }}
+- {name: pci-ids, host: {{ . }}, type: Directory, readOnly: true}
+{{- end }}
+{{- if eq .Values.nodeConfig.source "Node" }}
+- {name: config, host: /etc/kata-vfio, type: DirectoryOrCreate, readOnly: true}
+{{- end }}
+{{- end }}
