@@ -71,10 +71,10 @@ func (m *Machine) startQEMU() (*process, error) {
 	return startProcess(m.ctx, append(argv, qemuArgs(m.config, m.image, m.dir)...), env, log)
 }
 
-// forward finds the chosen port in the output of "info usernet":
+// forward finds the port that was chosen for the agent's in the output of "info usernet":
 //
 //	TCP[HOST_FORWARD]  13       127.0.0.1 45541       10.0.2.15  2222     0     0
-var forward = regexp.MustCompile(`HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)`)
+var forward = regexp.MustCompile(fmt.Sprintf(`HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)\s+\S+\s+%d\s`, remote.Port))
 
 // agentAddress asks QEMU for the port that leads to the agent.
 func (m *Machine) agentAddress(ctx context.Context, qemu *process) (string, error) {

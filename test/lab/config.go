@@ -26,11 +26,18 @@ type Config struct {
 	MemoryMiB int
 	// CPUs is the number of processors; 0 means 2, the least. Half of them are on each NUMA node.
 	CPUs int
+	// Forwards lead from ports of this host's loopback to ports of the machine.
+	Forwards []Forward
+	// State is a directory of this host whose content /var/lib begins with; empty for nothing.
+	State string
 	// Silence is when a machine that shows no sign of life counts as hung and is ended; 0 means two minutes.
 	Silence time.Duration
 	// Progress takes lines for the person who waits; nil drops them.
 	Progress io.Writer
 }
+
+// Forward leads from a TCP port of 127.0.0.1 on this host, which must be free, to a port of the machine.
+type Forward struct{ Host, Machine int }
 
 // DefaultDrivers are the modules that a node with the standard topology has loaded; VFIO's come with each variant.
 func DefaultDrivers() []string {

@@ -30,6 +30,7 @@ func TestKernelLine(t *testing.T) {
 func TestForward(t *testing.T) {
 	const usernet = `Hub -1 (outside):
   Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ
+  TCP[HOST_FORWARD]  12       127.0.0.1 10250       10.0.2.15 10250     0     0
   TCP[HOST_FORWARD]  13       127.0.0.1 45541       10.0.2.15  2222     0     0
 `
 	if got := forward.FindStringSubmatch(usernet); len(got) != 2 || got[1] != "45541" {

@@ -71,7 +71,11 @@ func (m *Machine) writeFiles(ctx context.Context) error {
 		return err
 	}
 	state := filepath.Join(m.dir, stateFile)
-	args := []string{"-q", "-E", "lazy_itable_init=1,lazy_journal_init=1", state, stateSize}
+	args := []string{"-q", "-E", "lazy_itable_init=1,lazy_journal_init=1"}
+	if m.config.State != "" {
+		args = append(args, "-d", m.config.State)
+	}
+	args = append(args, state, stateSize)
 	if out, err := exec.CommandContext(ctx, "/sbin/mkfs.ext4", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("make the state disk: %w: %s", err, out)
 	}

@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
@@ -38,11 +39,20 @@ func qemuArgs(c Config, img image.Image, dir string) []string {
 	args = append(args,
 		"-fsdev", "local,id=host,path="+in(shareDir)+",security_model=none,multidevs=remap",
 		"-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
-		// Port 0: the kernel chooses a free one, and the monitor tells which.
-		"-netdev", fmt.Sprintf("user,id=outside,net=10.0.2.0/24,hostfwd=tcp:127.0.0.1:0-:%d", remote.Port),
+		"-netdev", "user,id=outside,net=10.0.2.0/24"+forwards(c),
 		"-device", "virtio-net-pci,netdev=outside,romfile=",
 	)
 	return append(args, c.Topology.Args()...)
+}
+
+// forwards are the ports of this host that lead to the machine. The agent's is port 0: the kernel chooses a free one,
+// and the monitor tells which.
+func forwards(c Config) string {
+	var text strings.Builder
+	for _, f := range append(c.Forwards, Forward{0, remote.Port}) {
+		fmt.Fprintf(&text, ",hostfwd=tcp:127.0.0.1:%d-:%d", f.Host, f.Machine)
+	}
+	return text.String()
 }
 
 // memoryArgs splits memory and processors over two NUMA nodes, a socket each.
