@@ -1,10 +1,12 @@
 package prepare_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
@@ -121,5 +123,27 @@ func TestMovedFunctionIsBoundAgain(t *testing.T) {
 	w.mustPrepare(req)
 	if now := w.bindings()[gpu]; now != (plan.Binding{Driver: "vfio-pci", Override: "vfio-pci"}) {
 		t.Errorf("bound %+v", now)
+	}
+}
+
+// TestAnotherPodOnThePreparedClaim: a pod that was deleted by force is followed
+// by another on the same claim. The record follows, and the other pod's sandbox
+// gets the device clean.
+func TestAnotherPodOnThePreparedClaim(t *testing.T) {
+	w := newWorld(t)
+	req := w.request(uid, w.k.AddGPU(0x3b))
+	req.Pods = []claim.Pod{{UID: "p1", Name: "train"}}
+	w.mustPrepare(req)
+	w.mustHandOver("first")
+	req.Pods = []claim.Pod{{UID: "p2", Name: "train"}}
+	if rec := w.mustPrepare(req); !slices.Equal(rec.Plan.Claim.Pods, req.Pods) {
+		t.Errorf("Prepare returns a record for %v", rec.Plan.Claim.Pods)
+	}
+	if rec := w.record(uid); !slices.Equal(rec.Plan.Claim.Pods, req.Pods) || rec.Sandbox.ID != "first" {
+		t.Errorf("record for %v with sandbox %+v, want the other pod, and the first sandbox", rec.Plan.Claim.Pods, rec.Sandbox)
+	}
+	w.mustHandOver("second")
+	if n := len(w.k.Resets()); n != 1 {
+		t.Errorf("%d resets, want one", n)
 	}
 }

@@ -56,13 +56,29 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 		if have, asked := names(&rec.Plan), askedFor(req); !slices.Equal(have, asked) {
 			return nil, &ChangedError{Claim: rec.Plan.Claim, Have: have, Asked: asked}
 		}
-		return rec, p.reaffirm(ctx, rec)
+		if err := p.reaffirm(ctx, rec); err != nil {
+			return nil, err
+		}
+		return p.reserve(rec, req)
 	}
 	work := *rec
 	if err := p.settle(ctx, &work); err != nil {
 		return nil, err
 	}
 	return p.begin(ctx, req, rec.Kind)
+}
+
+// reserve enters the pods that a prepared claim is reserved for now: where a
+// pod was deleted by force, another one may follow it on the same claim without
+// an Unprepare between them. What the former one's VM has left is reset when
+// the next one's gets the devices, see [Preparer.HandOver].
+func (p *Preparer) reserve(rec *journal.Record, req *claim.Request) (*journal.Record, error) {
+	if slices.Equal(rec.Plan.Claim.Pods, req.Pods) {
+		return rec, nil
+	}
+	own := *rec
+	own.Plan.Claim.Pods = req.Pods
+	return &own, p.keep(&own)
 }
 
 // begin prepares a claim that has no record.
