@@ -1,0 +1,181 @@
+package podres
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+const (
+	defaultProc  = "/proc"
+	defaultTasks = "/run/containerd/io.containerd.runtime.v2.task"
+	// defaultNamespace is containerd's namespace of all Kubernetes sandboxes.
+	defaultNamespace = "k8s.io"
+	// maxFile is far above any config.json: the largest hold some hundred mounts.
+	maxFile = 4 << 20
+)
+
+// Bundles find a shim's sandbox by its OCI bundle: containerd and CRI-O start
+// shims in their bundle's directory, and name it in the arguments.
+type Bundles struct {
+	// Proc is the proc filesystem of the node's PID namespace; /proc when empty.
+	// Its magic links are followed: a shim's files are reached as it sees them.
+	Proc string
+	// Tasks is containerd's directory of bundles, by namespace and id; where
+	// containerd has it when empty.
+	Tasks string
+}
+
+// Sandbox returns the sandbox of the shim with the PID. Where there is no
+// bundle to be read it says so in Unknown and knows the process only. A bundle
+// that can be read and names no pod is an error.
+func (b Bundles) Sandbox(pid int) (PeerSandbox, error) {
+	start, err := b.startTime(pid)
+	if err != nil {
+		return PeerSandbox{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	annotations, unreadable := b.annotations(pid)
+	if unreadable != nil {
+		return PeerSandbox{ID: fmt.Sprintf("pid-%d-%d", pid, start), Unknown: unreadable}, nil
+	}
+	sandbox, err := parseSandbox(annotations)
+	if err != nil {
+		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: %w", pid, err)
+	}
+	return sandbox, nil
+}
+
+// annotations returns those of the shim's bundle.
+func (b Bundles) annotations(pid int) (map[string]string, error) {
+	here, err := readAnnotations(b.file(pid, "cwd", "config.json"))
+	if err == nil {
+		return here, nil
+	}
+	path, argErr := b.bundleByID(pid)
+	if argErr != nil {
+		return nil, fmt.Errorf("no OCI bundle: %w", errors.Join(err, argErr))
+	}
+	named, namedErr := readAnnotations(path)
+	if namedErr != nil {
+		return nil, fmt.Errorf("no OCI bundle: %w", errors.Join(err, namedErr))
+	}
+	return named, nil
+}
+
+// bundleByID returns the config.json of the bundle that the shim's arguments
+// name, as the shim sees it.
+func (b Bundles) bundleByID(pid int) (string, error) {
+	data, err := readFile(b.file(pid, "cmdline"))
+	if err != nil {
+		return "", err
+	}
+	args := strings.Split(string(data), "\x00")
+	id, namespace := flagValue(args, "id"), flagValue(args, "namespace")
+	if namespace == "" {
+		namespace = defaultNamespace
+	}
+	if id == "" || filepath.Base(id) != id || filepath.Base(namespace) != namespace {
+		return "", fmt.Errorf("the arguments of process %d name no sandbox", pid)
+	}
+	tasks := b.Tasks
+	if tasks == "" {
+		tasks = defaultTasks
+	}
+	return b.file(pid, "root", tasks, namespace, id, "config.json"), nil
+}
+
+// flagValue returns the value of a flag: "-id x", "-id=x", or with two dashes.
+func flagValue(args []string, name string) string {
+	for i, arg := range args {
+		flag, dashed := strings.CutPrefix(arg, "-")
+		if !dashed {
+			continue
+		}
+		flag, value, joined := strings.Cut(strings.TrimPrefix(flag, "-"), "=")
+		switch {
+		case flag != name:
+		case joined:
+			return value
+		case i+1 < len(args):
+			return args[i+1]
+		}
+	}
+	return ""
+}
+
+// startTime returns the 22nd field of proc/<pid>/stat (proc_pid_stat(5)). The
+// second, the process' name, may hold anything, closing parentheses included.
+func (b Bundles) startTime(pid int) (uint64, error) {
+	const third, startTime = 3, 22
+	data, err := readFile(b.file(pid, "stat"))
+	if err != nil {
+		return 0, err
+	}
+	stat := string(data)
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= startTime-third {
+		return 0, fmt.Errorf("stat %q: want at least %d fields", stat, startTime)
+	}
+	start, err := strconv.ParseUint(fields[startTime-third], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("stat %q: start time: %w", stat, err)
+	}
+	return start, nil
+}
+
+func (b Bundles) file(pid int, elements ...string) string {
+	proc := b.Proc
+	if proc == "" {
+		proc = defaultProc
+	}
+	return filepath.Join(append([]string{proc, strconv.Itoa(pid)}, elements...)...)
+}
+
+func readAnnotations(path string) (map[string]string, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var config struct {
+		Annotations map[string]string `json:"annotations"`
+	}
+	if err := json.Unmarshal(data, &config); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return config.Annotations, nil
+}
+
+// readFile returns a regular file of bounded size; nothing else is waited for,
+// since the path is another process' word.
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readRegular(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return data, nil
+}
+
+func readRegular(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("not a file (%s)", info.Mode())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("larger than %d bytes", maxFile)
+	}
+	return data, err
+}

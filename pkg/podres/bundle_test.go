@@ -1,0 +1,257 @@
+package podres_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kata-vfio/kata-vfio/pkg/podres"
+)
+
+// startShim starts a process in the directory, with the arguments, that lives
+// as long as the test.
+func startShim(t *testing.T, dir string, args ...string) int {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Args = append([]string{"containerd-shim-kata-v2"}, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PODRES_TEST_SHIM=1", "GORACE=atexit_sleep_ms=0")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+// writeBundle writes a config.json with the annotations.
+func writeBundle(t *testing.T, dir string, annotations map[string]string) {
+	t.Helper()
+	data, err := json.Marshal(map[string]any{"ociVersion": "1.3.0", "annotations": annotations})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, "config.json"), string(data))
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func containerd() map[string]string {
+	return map[string]string{
+		"io.kubernetes.cri.sandbox-id": "s1", "io.kubernetes.cri.sandbox-uid": "p1",
+		"io.kubernetes.cri.sandbox-namespace": namespace, "io.kubernetes.cri.sandbox-name": "db-0",
+		"io.kubernetes.cri.container-type": "sandbox",
+	}
+}
+
+func crio() map[string]string {
+	return map[string]string{
+		"io.kubernetes.cri-o.SandboxID": "s1", "io.kubernetes.pod.uid": "p1",
+		"io.kubernetes.pod.namespace": namespace, "io.kubernetes.pod.name": "db-0",
+	}
+}
+
+// with returns the annotations, changed; an empty value takes one away.
+func with(annotations map[string]string, changes ...string) map[string]string {
+	out := maps.Clone(annotations)
+	for i := 0; i < len(changes); i += 2 {
+		if out[changes[i]] = changes[i+1]; changes[i+1] == "" {
+			delete(out, changes[i])
+		}
+	}
+	return out
+}
+
+func TestTheBundleTellsTheSandbox(t *testing.T) {
+	known := podres.PeerSandbox{ID: "s1", PodNamespace: namespace, PodName: "db-0", PodUID: "p1"}
+	for name, c := range map[string]struct {
+		annotations map[string]string
+		want        podres.PeerSandbox
+		fails       string
+	}{
+		"containerd": {annotations: containerd(), want: known},
+		"CRI-O":      {annotations: crio(), want: known},
+		"CRI-O, with a pod's annotation over the kubelet's word": {
+			annotations: with(crio(), "io.kubernetes.cri.sandbox-name", "victim"), want: known,
+		},
+		"containerd without a UID": {
+			annotations: with(containerd(), "io.kubernetes.cri.sandbox-uid", ""),
+			want:        podres.PeerSandbox{ID: "s1", PodNamespace: namespace, PodName: "db-0"},
+		},
+		"CRI-O, with a pod's annotation as containerd's": {
+			annotations: with(crio(), "io.kubernetes.cri.sandbox-id", "s9"), fails: "contradict",
+		},
+		"no pod": {annotations: map[string]string{}, fails: "no pod sandbox"},
+		"no pod name": {
+			annotations: with(containerd(), "io.kubernetes.cri.sandbox-name", ""), fails: "no pod sandbox",
+		},
+		"no namespace on CRI-O": {
+			annotations: with(crio(), "io.kubernetes.pod.namespace", ""), fails: "no pod sandbox",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			writeBundle(t, dir, c.annotations)
+			got, err := podres.Bundles{}.Sandbox(startShim(t, dir))
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) {
+					t.Errorf("Sandbox = %+v, %v; want an error that says %q", got, err, c.fails)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got, cmpopts.IgnoreFields(podres.PeerSandbox{}, "Unknown")); diff != "" {
+				t.Errorf("Sandbox (-want +got):\n%s", diff)
+			}
+			if (got.Unknown == nil) != (got.PodUID != "") {
+				t.Errorf("UID %q is unknown because of %v", got.PodUID, got.Unknown)
+			}
+		})
+	}
+}
+
+func TestTheArgumentsNameTheBundleWhereTheDirectoryDoesNot(t *testing.T) {
+	tasks := filepath.Join(t.TempDir(), "tasks")
+	for _, namespace := range []string{"k8s.io", "other"} {
+		writeBundle(t, filepath.Join(tasks, namespace, "s1"), with(containerd(), "io.kubernetes.cri.sandbox-id", namespace+"/s1"))
+	}
+	for _, outside := range []string{"x", "../x/s1"} {
+		writeBundle(t, filepath.Join(tasks, outside), containerd())
+	}
+	for args, want := range map[string]string{
+		"-id s1":                        "k8s.io/s1",
+		"-namespace other -id s1":       "other/s1",
+		"--namespace=other --id=s1":     "other/s1",
+		"-address id -debug -id s1":     "k8s.io/s1",
+		"-id s2":                        "",
+		"-id ../x":                      "",
+		"-namespace ../x -id s1":        "",
+		"id s1":                         "",
+		"-id":                           "",
+		"-publish-binary containerd -d": "",
+	} {
+		t.Run(args, func(t *testing.T) {
+			pid := startShim(t, t.TempDir(), strings.Fields(args)...)
+			got, err := podres.Bundles{Tasks: tasks}.Sandbox(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == "" {
+				checkUnknown(t, got, pid)
+				return
+			}
+			if got.ID != want || got.PodUID != "p1" || got.Unknown != nil {
+				t.Errorf("Sandbox = %+v; want that of %s", got, want)
+			}
+		})
+	}
+}
+
+// checkUnknown checks that the process is all that is known.
+func checkUnknown(t *testing.T, got podres.PeerSandbox, pid int) {
+	t.Helper()
+	id := regexp.MustCompile(fmt.Sprintf(`^pid-%d-\d+$`, pid))
+	if !id.MatchString(got.ID) || got.PodUID != "" || got.PodName != "" || got.Unknown == nil {
+		t.Errorf("Sandbox = %+v; want the process and why there is no more", got)
+	}
+}
+
+func TestABundleThatCantBeReadIsUnknown(t *testing.T) {
+	for name, write := range map[string]func(t *testing.T, path string){
+		"missing":    func(*testing.T, string) {},
+		"no JSON":    func(t *testing.T, path string) { writeFile(t, path, "{") },
+		"a device":   func(t *testing.T, path string) { mustDo(t, os.Symlink("/dev/zero", path)) },
+		"a pipe":     writePipe,
+		"boundless":  func(t *testing.T, path string) { writeFile(t, path, boundless()) },
+		"no objects": func(t *testing.T, path string) { writeFile(t, path, `{"annotations": []}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "config.json"))
+			pid := startShim(t, dir)
+			got, err := podres.Bundles{}.Sandbox(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkUnknown(t, got, pid)
+		})
+	}
+}
+
+// boundless is a config.json whose beginning alone would do.
+func boundless() string {
+	return `{"annotations": {"io.kubernetes.cri.sandbox-id": "s1", "io.kubernetes.cri.sandbox-namespace": "a",
+		"io.kubernetes.cri.sandbox-name": "b", "io.kubernetes.cri.sandbox-uid": "c"}}` + strings.Repeat(" ", 5<<20)
+}
+
+// writePipe makes a pipe with a writer who says nothing.
+func writePipe(t *testing.T, path string) {
+	t.Helper()
+	mustDo(t, syscall.Mkfifo(path, 0o600))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	mustDo(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+}
+
+func mustDo(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAProcessThatIsGoneIsAnError(t *testing.T) {
+	cmd := exec.Command("/bin/true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := (podres.Bundles{}).Sandbox(cmd.Process.Pid); err == nil {
+		t.Errorf("Sandbox = %+v; want an error", got)
+	}
+}
+
+// The 22nd field is told by the last parenthesis: a process names itself.
+func TestTheStartTimeIsReadPastTheProcessName(t *testing.T) {
+	proc := t.TempDir()
+	fields := strings.Repeat("0 ", 18)
+	writeFile(t, filepath.Join(proc, "7", "stat"), "7 (a) 1 2) S "+fields+"4711 0 0\n")
+	got, err := podres.Bundles{Proc: proc}.Sandbox(7)
+	if err != nil || got.ID != "pid-7-4711" {
+		t.Errorf("Sandbox = %+v, %v; want pid-7-4711", got, err)
+	}
+	for _, stat := range []string{"", "7 (a) S 1 2", "7 (a) S " + fields + "x 0"} {
+		writeFile(t, filepath.Join(proc, "7", "stat"), stat)
+		if got, err := (podres.Bundles{Proc: proc}).Sandbox(7); err == nil {
+			t.Errorf("stat %q gives %+v; want an error", stat, got)
+		}
+	}
+}

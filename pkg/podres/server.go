@@ -1,0 +1,219 @@
+// Package podres serves the PodResources API on a socket of its own, for the
+// Kata shim: at sandbox creation the shim asks there which devices to
+// cold-plug, and reads device-plugin entries only, not those of DRA
+// (kata-containers issue 13322). The server adds the pod's prepared claims to
+// the kubelet's answer in the form that the shim reads.
+//
+// A [Server.Get] is the last moment before a VM has its devices. It answers
+// with all of a pod's devices or with an error, never with some of them: an
+// empty list would boot a VM without its device, and another pod's list would
+// give a device away.
+package podres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/assignment"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+)
+
+const (
+	defaultKubeletLimit = 500 * time.Millisecond
+	defaultStopLimit    = 10 * time.Second // what Kata's Rust shim waits for an answer
+	// passLimit bounds the calls that only pass through: List walks all pods of
+	// the node.
+	passLimit = 5 * time.Second
+)
+
+// Assignments tell which claim belongs to which pod; [assignment.Table] is the
+// real one.
+type Assignments interface {
+	View() (*assignment.View, error)
+}
+
+// Claims hand a claim's devices over to a sandbox. After an error the sandbox
+// must not get them. It may be repeated for the same sandbox.
+type Claims interface {
+	HandOver(ctx context.Context, claimUID string, to journal.Sandbox) error
+}
+
+// Peers tell which sandbox a shim is starting; [Bundles] is the real one.
+type Peers interface {
+	Sandbox(pid int) (PeerSandbox, error)
+}
+
+// Resolver tells which CDI names the node's specs resolve; [HostSpecs] is the
+// real one.
+type Resolver interface {
+	Resolve(names []string) map[string]bool
+}
+
+// Config is what a server works with. All but the limits, Owner and Observe
+// are required.
+type Config struct {
+	Assignments Assignments
+	Claims      Claims
+	// Kubelet is the kubelet's own server; [DialKubelet] returns a client.
+	Kubelet  podresourcesv1.PodResourcesListerClient
+	Peers    Peers
+	Resolver Resolver
+	Log      *slog.Logger
+	// Owner is a user that may ask besides root.
+	Owner uint32
+	// KubeletLimit is how long a Get waits for the kubelet; 500 ms when zero.
+	KubeletLimit time.Duration
+	// StopLimit is how long calls in progress may go on once the server is told
+	// to stop; 10 s when zero.
+	StopLimit time.Duration
+	// Observe, if set, is called at the end of each Get, from several goroutines.
+	Observe func(took time.Duration, err error)
+}
+
+// Server answers the PodResources API. Its methods may be called from several
+// goroutines; it keeps nothing between calls.
+type Server struct {
+	podresourcesv1.UnimplementedPodResourcesListerServer
+
+	cfg Config
+}
+
+// New returns a server; [Server.Serve] serves it.
+func New(cfg Config) *Server {
+	if cfg.KubeletLimit == 0 {
+		cfg.KubeletLimit = defaultKubeletLimit
+	}
+	if cfg.StopLimit == 0 {
+		cfg.StopLimit = defaultStopLimit
+	}
+	return &Server{cfg: cfg}
+}
+
+// List is the kubelet's answer, unchanged.
+func (s *Server) List(
+	ctx context.Context, req *podresourcesv1.ListPodResourcesRequest,
+) (*podresourcesv1.ListPodResourcesResponse, error) {
+	if _, err := s.caller(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, passLimit)
+	defer cancel()
+	return s.cfg.Kubelet.List(ctx, req)
+}
+
+// GetAllocatableResources is the kubelet's answer, unchanged.
+func (s *Server) GetAllocatableResources(
+	ctx context.Context, req *podresourcesv1.AllocatableResourcesRequest,
+) (*podresourcesv1.AllocatableResourcesResponse, error) {
+	if _, err := s.caller(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, passLimit)
+	defer cancel()
+	return s.cfg.Kubelet.GetAllocatableResources(ctx, req)
+}
+
+// Get returns what to plug into the VM of a pod: its prepared devices, each
+// once, then what the kubelet lists and the node's CDI specs resolve. The
+// devices are handed over to the asking sandbox first, which resets those that
+// another sandbox of the pod has had. It blocks as long as that takes, or until
+// the caller gives up.
+//
+// It may be repeated. Any error means that the VM must not start: the codes are
+// PermissionDenied for a caller who may not ask or asks for another's pod,
+// Unavailable for what may pass by itself, FailedPrecondition otherwise. A
+// crash in the middle leaves devices that count as had by the sandbox, and are
+// reset before the next.
+func (s *Server) Get(
+	ctx context.Context, req *podresourcesv1.GetPodResourcesRequest,
+) (*podresourcesv1.GetPodResourcesResponse, error) {
+	began := time.Now()
+	pod := podName{req.GetPodNamespace(), req.GetPodName()}
+	log := s.cfg.Log.With(slog.String("pod", pod.String()))
+	answer, err := s.get(ctx, pod, log)
+	if s.cfg.Observe != nil {
+		s.cfg.Observe(time.Since(began), err)
+	}
+	if err != nil {
+		log.ErrorContext(ctx, "devices refused", slog.Any("err", err))
+		return nil, err
+	}
+	return &podresourcesv1.GetPodResourcesResponse{PodResources: answer}, nil
+}
+
+func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podresourcesv1.PodResources, error) {
+	shim, err := s.shim(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// First the kubelet, then the journal: a claim that the kubelet names is
+	// in the journal already.
+	kubelet, silent := s.askKubelet(ctx, pod)
+	view, err := s.cfg.Assignments.View()
+	if err != nil {
+		return nil, refused(codes.Unavailable, "pod %s: %v", pod, err)
+	}
+	q := question{pod: pod, shim: shim, view: view, kubelet: kubelet, silent: silent}
+	own, err := q.decide()
+	if err != nil {
+		return nil, err
+	}
+	if silent != nil {
+		log.WarnContext(ctx, "answered without the kubelet", slog.Any("err", silent))
+	}
+	if err := s.handOver(ctx, own, shim.ID); err != nil {
+		return nil, refused(codes.FailedPrecondition, "pod %s: hand its devices to sandbox %s: %v", pod, shim.ID, err)
+	}
+	if len(own) > 0 {
+		log.InfoContext(ctx, "devices given", slog.String("sandbox", shim.ID), slog.Any("claims", claimNames(own)))
+	}
+	return s.merge(pod, own, kubelet), nil
+}
+
+// shim returns what the calling process is starting.
+func (s *Server) shim(ctx context.Context) (PeerSandbox, error) {
+	caller, err := s.caller(ctx)
+	if err != nil {
+		return PeerSandbox{}, err
+	}
+	shim, err := s.cfg.Peers.Sandbox(caller.PID)
+	if err != nil {
+		return PeerSandbox{}, refused(codes.PermissionDenied, "find out which sandbox the process asks for: %v", err)
+	}
+	return shim, nil
+}
+
+// handOver hands over all claims side by side and returns all that went wrong.
+// One claim's failure does not cut off another's reset: the sandbox gets none
+// of them, and the next one finds clean what is clean.
+func (s *Server) handOver(ctx context.Context, own []*assignment.Assignment, sandboxID string) error {
+	errs := make([]error, len(own))
+	var wg sync.WaitGroup
+	for i, a := range own {
+		wg.Go(func() { errs[i] = s.cfg.Claims.HandOver(ctx, a.Claim.UID, journal.Sandbox{ID: sandboxID}) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func claimNames(own []*assignment.Assignment) []string {
+	names := make([]string, len(own))
+	for i, a := range own {
+		names[i] = a.Claim.String()
+	}
+	return names
+}
+
+// refused returns a gRPC error of one line; joined errors come on several.
+func refused(code codes.Code, format string, args ...any) error {
+	return status.Error(code, strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; "))
+}
