@@ -7,12 +7,15 @@ package dra
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -44,6 +47,7 @@ type Admission interface {
 // DriverConfig holds what a Driver works with. All fields are required; none of
 // the functions may block.
 type DriverConfig struct {
+	Client     kubernetes.Interface
 	Claims     Claims
 	Gate       Admission
 	Attributes Attributes
@@ -129,6 +133,23 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 		result.Devices = append(result.Devices, d.device(&rec.Plan, &rec.Plan.Devices[i]))
 	}
 	return result
+}
+
+// Reserve prepares a claim again for the pod that it is reserved for now, as the
+// kubelet's own call would: it does not call when a pod that was deleted by force
+// is followed by another on the same claim. It is an error when the claim is
+// not the one with the UID any more.
+func (d *Driver) Reserve(ctx context.Context, ref plan.Ref) error {
+	d.running.RLock()
+	defer d.running.RUnlock()
+	c, err := d.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("look at claim %s: %w", ref, err)
+	}
+	if string(c.UID) != ref.UID {
+		return fmt.Errorf("claim %s was replaced by one of its name (%s)", ref, c.UID)
+	}
+	return d.prepare(ctx, c).Err
 }
 
 // admitAndPrepare prepares the claim of a pod that may have it.

@@ -50,7 +50,7 @@ func serve(t *testing.T, n *node, claims dra.Claims, podUID string, objects ...r
 	reporter := dra.NewReporter(k.client, k.events, quiet())
 	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 	k.driver = dra.NewDriver(dra.DriverConfig{
-		Claims: claims, Gate: gate(k.client), Attributes: n.publisher.Attributes, Health: n.health, Reporter: reporter, Log: quiet(),
+		Client: k.client, Claims: claims, Gate: gate(k.client), Attributes: n.publisher.Attributes, Health: n.health, Reporter: reporter, Log: quiet(),
 		Changed: func() { k.changed <- struct{}{} }, Fatal: func(err error) { k.fatal <- err },
 	})
 	k.helper, err = dra.Kubelet{

@@ -14,6 +14,7 @@ import (
 type Metrics struct {
 	Registry *prometheus.Registry
 	phases   *prometheus.HistogramVec
+	requests *prometheus.HistogramVec
 	devices  *prometheus.GaugeVec
 }
 
@@ -32,13 +33,17 @@ func NewMetrics(records func() ([]*journal.Record, []error), stuck func() int) *
 			Name: "kata_vfio_phase_seconds", Buckets: phaseBuckets(),
 			Help: "Time of each part of preparing and unpreparing claims, by phase (wait, unbind, bind, reset, node, journal, cdi, scan, publish) and result (ok, error).",
 		}, []string{"phase", "result"}),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kata_vfio_request_seconds", Buckets: requestBuckets(),
+			Help: "Time of each answer to Kata (pod-resources/Get) and to the runtime (nri/<hook>), and of the work that NRI started (nri/HandOver, nri/Renew), by result (ok, error).",
+		}, []string{"request", "result"}),
 		devices: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kata_vfio_devices",
 			Help: "Published devices by type (gpu, pf, vf, nvme, other) and health (healthy, unhealthy).",
 		}, []string{"type", "health"}),
 	}
 	m.Registry.MustRegister(
-		m.phases, m.devices, &recordCollector{records: records, desc: prometheus.NewDesc(
+		m.phases, m.requests, m.devices, &recordCollector{records: records, desc: prometheus.NewDesc(
 			"kata_vfio_records", "Records of the journal by state (preparing, prepared, releasing, cleaned, quarantined, damaged).", []string{"state"}, nil,
 		)},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -49,16 +54,43 @@ func NewMetrics(records func() ([]*journal.Record, []error), stuck func() int) *
 	return m
 }
 
+// requestBuckets reach from a look-up to a reset between two sandboxes, in seconds.
+func requestBuckets() []float64 {
+	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .1, .5, 2.5, 10}
+}
+
+// ObserveRequest counts one answer to a runtime; it may be called from several
+// goroutines.
+func (m *Metrics) ObserveRequest(request string, took time.Duration, err error) {
+	m.requests.WithLabelValues(request, resultOf(err)).Observe(took.Seconds())
+}
+
+// WatchNRI adds a gauge that is 1 while the runtime asks the NRI plugin. Call it
+// once.
+func (m *Metrics) WatchNRI(connected func() bool) {
+	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kata_vfio_nri_connected", Help: "1 while the container runtime asks the NRI plugin about sandboxes and containers, 0 while it does not.",
+	}, func() float64 {
+		if connected() {
+			return 1
+		}
+		return 0
+	}))
+}
+
 // Observe counts one event of package prepare.
 func (m *Metrics) Observe(e prepare.Event) { m.phase(string(e.Phase), e.Took, e.Err) }
 
 // phase counts one piece of work.
 func (m *Metrics) phase(phase string, took time.Duration, err error) {
-	result := "ok"
+	m.phases.WithLabelValues(phase, resultOf(err)).Observe(took.Seconds())
+}
+
+func resultOf(err error) string {
 	if err != nil {
-		result = "error"
+		return "error"
 	}
-	m.phases.WithLabelValues(phase, result).Observe(took.Seconds())
+	return "ok"
 }
 
 // recordCollector counts the journal's records when asked: the journal is the

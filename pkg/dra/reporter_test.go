@@ -19,6 +19,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // eventLog keeps events as "Kind name type reason action: note".
@@ -181,5 +182,45 @@ func TestLongNotesAreCut(t *testing.T) {
 	dra.NewReporter(cluster(), log, quiet()).Refused(allocated("uid-1", "gpu-0000-3b-00-0"), errors.New(strings.Repeat("x", 5000)))
 	if _, note, _ := strings.Cut(log.lines[0], ": "); len(note) != 1024 || !strings.HasSuffix(note, "...") {
 		t.Errorf("a note of %d bytes", len(note))
+	}
+}
+
+// TestReserve: a claim goes over to the pod that it is reserved for now, by the
+// same gate as ever.
+func TestReserve(t *testing.T) {
+	n := newNode(t)
+	n.k.AddGPU(0x3b)
+	c := allocated("uid-1", "gpu-0000-3b-00-0")
+	k := serve(t, n, n.claims, "", c)
+	if answer := k.prepare(c)["uid-1"]; answer.Error != "" {
+		t.Fatal(answer.Error)
+	}
+	ref := plan.Ref{UID: "uid-1", Namespace: c.Namespace, Name: c.Name}
+	next := trainPod()
+	next.UID = "next"
+	if err := k.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), next, next.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.driver.Reserve(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "is gone") {
+		t.Errorf("Reserve for the former pod = %v", err)
+	}
+	got, err := k.client.ResourceV1().ResourceClaims(c.Namespace).Get(t.Context(), c.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Status.ReservedFor[0].UID = "next"
+	if _, err := k.client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), got, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.driver.Reserve(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := n.records.Load("uid-1")
+	if err != nil || rec.Plan.Claim.Pods[0].UID != "next" {
+		t.Errorf("record %+v, %v; want the next pod's", rec, err)
+	}
+	ref.UID = "older"
+	if err := k.driver.Reserve(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "replaced") {
+		t.Errorf("Reserve of another claim = %v", err)
 	}
 }

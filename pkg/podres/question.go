@@ -26,6 +26,9 @@ type question struct {
 	// that silent gives.
 	kubelet *podresourcesv1.PodResources
 	silent  error
+	// others is set to the prepared claim of another pod that the kubelet says is
+	// this one's, where that is why the question has no answer.
+	others *assignment.Assignment
 }
 
 // decide returns the assignments whose devices the sandbox is to get, by claim
@@ -122,6 +125,7 @@ func (q *question) foreign(uid string, c *namedClaim) error {
 		if !c.is(a) {
 			continue
 		}
+		q.others = a
 		var pods []string
 		for _, p := range a.Claim.Pods {
 			pods = append(pods, fmt.Sprintf("%s (UID %s)", p.Name, p.UID))

@@ -25,6 +25,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 const (
@@ -75,6 +76,10 @@ type Config struct {
 	// StopLimit is how long calls in progress may go on once the server is told
 	// to stop; 10 s when zero.
 	StopLimit time.Duration
+	// Reserve, if set, prepares a claim again for the pod that it is reserved for
+	// now, or says why not. The kubelet does not ask for that when a pod that was
+	// deleted by force is followed by another on the same claim.
+	Reserve func(ctx context.Context, c plan.Ref) error
 	// Observe, if set, is called at the end of each Get, from several goroutines.
 	Observe func(took time.Duration, err error)
 }
@@ -158,12 +163,7 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 	// First the kubelet, then the journal: a claim that the kubelet names is
 	// in the journal already.
 	kubelet, silent := s.askKubelet(ctx, pod)
-	view, err := s.cfg.Assignments.View()
-	if err != nil {
-		return nil, refused(codes.Unavailable, "pod %s: %v", pod, err)
-	}
-	q := question{pod: pod, shim: shim, view: view, kubelet: kubelet, silent: silent}
-	own, err := q.decide()
+	own, err := s.decide(ctx, &question{pod: pod, shim: shim, kubelet: kubelet, silent: silent})
 	if err != nil {
 		return nil, err
 	}
@@ -177,6 +177,27 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 		log.InfoContext(ctx, "devices given", slog.String("sandbox", shim.ID), slog.Any("claims", claimNames(own)))
 	}
 	return s.merge(pod, own, kubelet), nil
+}
+
+// decide answers the question by the journal as it is now, and once more after
+// the claim in its way was prepared again for the pod.
+func (s *Server) decide(ctx context.Context, q *question) ([]*assignment.Assignment, error) {
+	own, err := s.decideNow(q)
+	if err == nil || q.others == nil || s.cfg.Reserve == nil {
+		return own, err
+	}
+	if why := s.cfg.Reserve(ctx, q.others.Claim); why != nil {
+		return nil, refused(codes.FailedPrecondition, "%s (it can't go over to this pod: %v)", status.Convert(err).Message(), why)
+	}
+	return s.decideNow(q)
+}
+
+func (s *Server) decideNow(q *question) ([]*assignment.Assignment, error) {
+	var err error
+	if q.view, err = s.cfg.Assignments.View(); err != nil {
+		return nil, refused(codes.Unavailable, "pod %s: %v", q.pod, err)
+	}
+	return q.decide()
 }
 
 // shim returns what the calling process is starting.
