@@ -1,0 +1,188 @@
+package nri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// script answers each call by its text, in order, and remembers the calls.
+type script struct {
+	start time.Time
+	mu    sync.Mutex // guards below
+	calls []string
+	errs  map[string][]error
+	block map[string]bool // these last until their deadline
+}
+
+func (s *script) call(ctx context.Context, what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, fmt.Sprintf("%s at %s", what, time.Since(s.start)))
+	if s.block[what] {
+		s.mu.Unlock()
+		<-ctx.Done()
+		s.mu.Lock()
+		delete(s.block, what)
+		return ctx.Err()
+	}
+	errs := s.errs[what]
+	if len(errs) == 0 {
+		return nil
+	}
+	s.errs[what] = errs[1:]
+	return errs[0]
+}
+
+func (s *script) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
+	return s.call(ctx, "HandOver "+uid+" "+to.ID)
+}
+
+func (s *script) Renew(ctx context.Context, uid, sandbox string) ([]isolation.Proof, error) {
+	return nil, s.call(ctx, "Renew "+uid+" "+sandbox)
+}
+
+func renew(claim, sandbox string) job {
+	return job{claim: claim, sandbox: journal.Sandbox{ID: sandbox}, renew: true}
+}
+
+func handOver(claim, sandbox string) job {
+	return job{claim: claim, sandbox: journal.Sandbox{ID: sandbox}}
+}
+
+func TestWorker(t *testing.T) {
+	inUse := &prepare.InUseError{}
+	for name, tt := range map[string]struct {
+		errs  map[string][]error
+		block map[string]bool
+		jobs  []job
+		later []job // ten seconds after
+		want  []string
+	}{
+		"does the jobs of a claim in order": {
+			jobs: []job{handOver("c1", "s1"), renew("c1", "s1"), handOver("c1", "s2")},
+			want: []string{"HandOver c1 s1 at 0s", "Renew c1 s1 at 0s", "HandOver c1 s2 at 0s"},
+		},
+		"does the same job once": {
+			jobs: []job{handOver("c1", "s1"), renew("c1", "s1"), renew("c1", "s1")},
+			want: []string{"HandOver c1 s1 at 0s", "Renew c1 s1 at 0s"},
+		},
+		"tries again until a VM has ended": {
+			errs: map[string][]error{"Renew c1 s1": {inUse, inUse, errors.New("disk full")}},
+			jobs: []job{renew("c1", "s1")},
+			want: []string{"Renew c1 s1 at 0s", "Renew c1 s1 at 1s", "Renew c1 s1 at 3s", "Renew c1 s1 at 7s"},
+		},
+		"keeps the order while it tries again": {
+			errs: map[string][]error{"Renew c1 s1": {inUse, inUse, inUse, inUse, inUse}},
+			jobs: []job{renew("c1", "s1")}, later: []job{handOver("c1", "s2")},
+			want: []string{
+				"Renew c1 s1 at 0s", "Renew c1 s1 at 1s", "Renew c1 s1 at 3s", "Renew c1 s1 at 7s",
+				"Renew c1 s1 at 10s", "Renew c1 s1 at 26s", "HandOver c1 s2 at 26s",
+			},
+		},
+		"holds up nobody else": {
+			errs: map[string][]error{"Renew c1 s1": {inUse}}, block: map[string]bool{"Renew c1 s1": true},
+			jobs: []job{renew("c1", "s1")}, later: []job{renew("c2", "s2")},
+			want: []string{"Renew c1 s1 at 0s", "Renew c2 s2 at 10s", "Renew c1 s1 at 2m1s", "Renew c1 s1 at 2m3s"},
+		},
+		"gives up a claim that is gone": {
+			errs: map[string][]error{"Renew c1 s1": {fmt.Errorf("renew: %w", &prepare.NotPreparedError{})}},
+			jobs: []job{renew("c1", "s1")},
+			want: []string{"Renew c1 s1 at 0s"},
+		},
+		"gives up what is in quarantine": {
+			errs: map[string][]error{"HandOver c1 s1": {&prepare.QuarantinedError{Record: &journal.Record{}}}},
+			jobs: []job{handOver("c1", "s1")},
+			want: []string{"HandOver c1 s1 at 0s"},
+		},
+		"waits with what may be booting": {
+			jobs: []job{delayed(renew("c1", "s1"), true)}, want: []string{"Renew c1 s1 at 1m0s"},
+		},
+		"waits also behind another job": {
+			jobs: []job{handOver("c1", "s1"), delayed(renew("c1", "s1"), true)},
+			want: []string{"HandOver c1 s1 at 0s", "Renew c1 s1 at 1m0s"},
+		},
+		"drops what has booted meanwhile": {jobs: []job{delayed(renew("c1", "s1"), false)}},
+		"ends the delay for a later job": {
+			jobs: []job{delayed(renew("c1", "s1"), true)}, later: []job{handOver("c1", "s2")},
+			want: []string{"Renew c1 s1 at 10s", "HandOver c1 s2 at 10s"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{start: time.Now(), errs: tt.errs, block: tt.block}
+				w := newTestWorker(t.Context(), s)
+				for _, j := range tt.jobs {
+					if j.wanted != nil {
+						j.notBefore = time.Now().Add(time.Minute)
+					}
+					w.add(j)
+				}
+				time.Sleep(10 * time.Second)
+				for _, j := range tt.later {
+					w.add(j)
+				}
+				time.Sleep(time.Hour)
+				w.wait()
+				if diff := cmp.Diff(tt.want, s.calls); diff != "" {
+					t.Errorf("calls (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func newTestWorker(ctx context.Context, s *script) *worker {
+	return newWorker(ctx, &Config{Claims: s, Log: slog.New(slog.DiscardHandler)})
+}
+
+func delayed(j job, wanted bool) job {
+	j.wanted = func() bool { return wanted }
+	return j
+}
+
+func TestWorkerEndsAtOnceAndDropsTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{start: time.Now(), block: map[string]bool{"Renew c1 s1": true}}
+		w := newTestWorker(t.Context(), s)
+		w.add(renew("c1", "s1"))
+		w.add(renew("c1", "s2"))
+		synctest.Wait()
+		w.wait()
+		w.add(renew("c2", "s3"))
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"Renew c1 s1 at 0s"}, s.calls); diff != "" || time.Since(s.start) != 0 {
+			t.Errorf("calls until %s (-want +got):\n%s", time.Since(s.start), diff)
+		}
+	})
+}
+
+func TestWorkerIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{start: time.Now(), block: map[string]bool{"Renew c1 s0": true}}
+		w := newTestWorker(t.Context(), s)
+		for i := range 10 * maxJobs {
+			w.add(renew("c1", fmt.Sprintf("s%d", i)))
+		}
+		time.Sleep(time.Hour)
+		w.wait()
+		calls := slices.DeleteFunc(s.calls, func(c string) bool {
+			return len(c) > len("Renew c1 s0 at 0s") && c[:len("Renew c1 s0 ")] == "Renew c1 s0 "
+		})
+		if len(calls) != maxJobs {
+			t.Errorf("%d jobs were done, want %d", len(calls), maxJobs)
+		}
+	})
+}
