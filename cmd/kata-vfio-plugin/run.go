@@ -27,8 +27,14 @@ type runOptions struct {
 	registryDir   string
 	hostCDIDir    string
 	listen        string
-	logFormat     string
-	grpcVerbosity int
+	podResources  string
+	kubeletSocket string
+	nriSocket     string
+	hotPlug       bool
+	// exemptNamespaces are trusted with the node's devices in NRI's checks.
+	exemptNamespaces []string
+	logFormat        string
+	grpcVerbosity    int
 }
 
 // runCommand serves the kubelet until a signal ends it.
@@ -39,8 +45,9 @@ func runCommand(opts *options) *cobra.Command {
 		Use:   "run",
 		Short: "Serve the kubelet as the node's DRA plugin",
 		Long: "run recovers what an earlier plugin left, publishes the node's devices as ResourceSlices, and prepares\n" +
-			"claims for the kubelet until it gets SIGTERM. A second instance may run beside it during a rolling update\n" +
-			"(--pod-uid); both agree by locks. Metrics and probes: /metrics, /healthz, /readyz.",
+			"claims for the kubelet until it gets SIGTERM. It answers Kata, which asks at sandbox creation for the devices\n" +
+			"to plug, and checks sandboxes and containers by NRI. A second instance may run beside it during a rolling\n" +
+			"update (--pod-uid); both agree by locks. Metrics and probes: /metrics, /healthz, /readyz.",
 		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin run --node-name worker-1 --kubeconfig /etc/kubernetes/kubelet.conf
   NODE_NAME=worker-1 POD_UID=5d6b6a3f kata-vfio-plugin run --log-format json`,
@@ -66,10 +73,25 @@ func (r *runOptions) register(cmd *cobra.Command) {
 	f.StringVar(&r.pluginDir, "plugin-dir", "/var/lib/kubelet/plugins/"+v1alpha1.DriverName, "the plugin's data directory, known to the kubelet by the same path")
 	f.StringVar(&r.registryDir, "registry-dir", "/var/lib/kubelet/plugins_registry", "the kubelet's directory for plugin registration")
 	f.StringVar(&r.hostCDIDir, "metadata-cdi-dir", "/var/run/cdi", "where CDI specs of device metadata are written")
+	f.StringVar(&r.podResources, "pod-resources-socket", "/run/kata-vfio/pod-resources.sock", "socket that Kata asks for a sandbox's devices (its pod_resource_api_sock)")
+	f.StringVar(&r.kubeletSocket, "kubelet-pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's own pod-resources socket")
+	f.StringVar(&r.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
+	f.BoolVar(&r.hotPlug, "hot-plug", false, "the RuntimeClass hot-plugs: accept a container whose sandbox booted without its device")
+	f.StringSliceVar(&r.exemptNamespaces, "exempt-namespace", exemptNamespaces(), "namespaces whose pods may mount /dev and have VFIO nodes: the node's own (default: kube-system and $POD_NAMESPACE)")
 	f.StringVar(&r.listen, "listen", ":9455", "address of metrics and probes")
 	f.StringVar(&r.logFormat, "log-format", "text", "log format: text or json")
 	complete(cmd, "log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	f.IntVar(&r.grpcVerbosity, "grpc-verbosity", -1, "klog verbosity at which gRPC calls are logged; -1: never")
+}
+
+// exemptNamespaces are those of the node's own privileged pods: of the plugin's
+// too, which mounts /dev itself.
+func exemptNamespaces() []string {
+	names := []string{"kube-system"}
+	if own := os.Getenv("POD_NAMESPACE"); own != "" && own != names[0] {
+		names = append(names, own)
+	}
+	return names
 }
 
 func (r *runOptions) validate() error {

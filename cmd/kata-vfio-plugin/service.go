@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -34,6 +35,7 @@ type service struct {
 	server    *dra.Server
 	driver    *dra.Driver
 	reporter  *dra.Reporter
+	sandboxes sandboxes
 	helper    *kubeletplugin.Helper
 	// problems are those of the node's config that were logged last.
 	problems []nodeconfig.Problem
@@ -67,6 +69,7 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.server.Serve(ctx) })
 	g.Go(func() error { return s.publish(ctx) })
 	g.Go(func() error { return s.reporter.Run(ctx) })
+	s.runSandboxes(ctx, g)
 	return g.Wait()
 }
 
@@ -125,7 +128,11 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		return err
 	}
 	s.reporter = dra.NewReporter(client, recorder, s.log)
+	if err := s.openSandboxes(ctx); err != nil {
+		return err
+	}
 	s.driver = dra.NewDriver(dra.DriverConfig{
+		Client:     client,
 		Claims:     s.node,
 		Gate:       &dra.Gate{Client: client, NodeName: s.run.nodeName, Handlers: s.node.Node.AllowedHandlers},
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Log: s.log,
@@ -192,8 +199,9 @@ func (s *service) stop() error {
 	if s.server != nil {
 		s.server.Close()
 	}
+	err := s.sandboxes.close()
 	if s.node != nil {
-		return s.node.Close()
+		err = errors.Join(err, s.node.Close())
 	}
-	return nil
+	return err
 }

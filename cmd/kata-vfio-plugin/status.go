@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -25,7 +26,11 @@ type view struct {
 	Namespace string        `json:"namespace,omitempty"`
 	Name      string        `json:"name,omitempty"`
 	Reason    string        `json:"reason,omitempty"`
-	Devices   []deviceView  `json:"devices"`
+	// Pods are the claim's consumers; Sandbox is the VM that has the devices, or
+	// had them last.
+	Pods    []claim.Pod      `json:"pods,omitempty"`
+	Sandbox *journal.Sandbox `json:"sandbox,omitempty"`
+	Devices []deviceView     `json:"devices"`
 	// Functions are all that the record holds, with their original drivers.
 	Functions []plan.Function `json:"functions"`
 }
@@ -45,7 +50,7 @@ func viewOf(rec *journal.Record) view {
 	c := rec.Plan.Claim
 	v := view{
 		UID: c.UID, Kind: rec.Kind, State: rec.State, Since: rec.Since, Namespace: c.Namespace, Name: c.Name,
-		Reason: rec.Reason, Devices: []deviceView{}, Functions: rec.Plan.Functions,
+		Reason: rec.Reason, Pods: c.Pods, Sandbox: rec.Sandbox, Devices: []deviceView{}, Functions: rec.Plan.Functions,
 	}
 	for _, d := range rec.Plan.Devices {
 		dv := deviceView{
@@ -112,7 +117,29 @@ func printRecords(w io.Writer, format string, views []view, problems []error) er
 	if err := table(w, rows); err != nil {
 		return err
 	}
-	return printReasons(w, views)
+	return errors.Join(printSandboxes(w, views), printReasons(w, views))
+}
+
+// printSandboxes prints below the table which VMs have the devices.
+func printSandboxes(w io.Writer, views []view) error {
+	for i := range views {
+		v := &views[i]
+		if v.Sandbox == nil {
+			continue
+		}
+		names := make([]string, len(v.Pods))
+		for j, p := range v.Pods {
+			names[j] = p.Name
+		}
+		vmm := "process not known"
+		if v.Sandbox.VMM.PID != 0 {
+			vmm = fmt.Sprintf("pid %d", v.Sandbox.VMM.PID)
+		}
+		if _, err := fmt.Fprintf(w, "\n%s is in sandbox %s of pod %s (%s) since %s\n", v.UID, v.Sandbox.ID, strings.Join(names, ", "), vmm, v.Sandbox.Since); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recordRows returns one row for each function of a record; claim and state

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kata-vfio/kata-vfio/pkg/assignment"
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/podres"
+)
+
+// sandboxes is the side of the plugin that faces the runtimes: what Kata asks
+// at sandbox creation, and what the container runtime tells by NRI.
+type sandboxes struct {
+	podres   *podres.Server
+	listener net.Listener
+	kubelet  io.Closer
+	nri      *nri.Plugin
+}
+
+// openSandboxes takes the pod-resources socket over. It comes before the
+// registration with the kubelet: a claim that is prepared must find it served.
+func (s *service) openSandboxes(ctx context.Context) error {
+	table, err := s.assignments(ctx)
+	if err != nil {
+		return err
+	}
+	kubelet, closer, err := podres.DialKubelet(s.run.kubeletSocket)
+	if err != nil {
+		return err
+	}
+	s.sandboxes.kubelet = closer
+	// What Kata reads, by the names that it has on the node.
+	specs, err := podres.NewHostSpecs(filepath.Join(s.opts.node.Root, "etc/cdi"), s.cdiDir())
+	if err != nil {
+		return err
+	}
+	s.sandboxes.podres = podres.New(podres.Config{
+		Assignments: table, Claims: s.node, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
+		Reserve: func(ctx context.Context, c plan.Ref) error { return s.driver.Reserve(ctx, c) },
+		Observe: func(took time.Duration, err error) { s.metrics.ObserveRequest("pod-resources/Get", took, err) },
+	})
+	s.sandboxes.nri = nri.New(nri.Config{
+		Assignments: table, Claims: s.node, Host: nri.Kernel{FS: s.node.FS}, Socket: s.run.nriSocket, Log: s.log,
+		Rules: nri.Rules{
+			AllowedHandlers: s.node.Node.AllowedHandlers, ExemptNamespaces: s.run.exemptNamespaces, ColdPlug: !s.run.hotPlug,
+		},
+		Observe: func(hook string, took time.Duration, err error) { s.metrics.ObserveRequest("nri/"+hook, took, err) },
+		Report:  s.podRefused,
+	})
+	s.metrics.WatchNRI(s.sandboxes.nri.Connected)
+	s.sandboxes.listener, err = podres.Listen(ctx, s.run.podResources)
+	return err
+}
+
+// assignments is the table of who has which device, on this boot of the node.
+func (s *service) assignments(ctx context.Context) (*assignment.Table, error) {
+	snap, err := s.watcher.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	specs, err := cdi.Open(s.cdiDir())
+	if err != nil {
+		return nil, err
+	}
+	return assignment.NewTable(s.node.Journal, specs, snap.Host.BootID), nil
+}
+
+func (s *service) cdiDir() string { return filepath.Join(s.opts.node.Root, s.opts.node.CDIDir) }
+
+// podRefused tells a refusal of NRI's on the pod.
+func (s *service) podRefused(r nri.Refusal) {
+	s.reporter.PodRefused(r.Pod.Namespace, claim.Pod{UID: r.Pod.UID, Name: r.Pod.Name}, string(r.Code), r.Error())
+}
+
+// runSandboxes serves both until ctx ends.
+func (s *service) runSandboxes(ctx context.Context, g *errgroup.Group) {
+	g.Go(func() error { return s.sandboxes.podres.Serve(ctx, s.sandboxes.listener) })
+	g.Go(func() error {
+		s.sandboxes.nri.Run(ctx)
+		return nil
+	})
+}
+
+// close gives back what was taken. The socket's file stays: see [podres.Listen].
+func (b *sandboxes) close() error {
+	var errs []error
+	if b.listener != nil {
+		if err := b.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if b.kubelet != nil {
+		errs = append(errs, b.kubelet.Close())
+	}
+	return errors.Join(errs...)
+}
