@@ -59,19 +59,13 @@ func classOf(node string) string {
 	return "vfio"
 }
 
-// StartTime reads the 22nd field of proc/<pid>/stat (proc_pid_stat(5)). The
-// second, the process' name, may hold anything, closing parentheses included.
+// StartTime reads proc/<pid>/stat.
 func (k Kernel) StartTime(pid int) (uint64, error) {
-	const third, startTime = 3, 22
 	stat, err := k.FS.ReadString("proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, fmt.Errorf("start time of process %d: %w", pid, err)
 	}
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) <= startTime-third {
-		return 0, fmt.Errorf("start time of process %d: stat %q has too few fields", pid, stat)
-	}
-	start, err := strconv.ParseUint(f[startTime-third], 10, 64)
+	start, err := sysfs.ParseStartTime(stat)
 	if err != nil {
 		return 0, fmt.Errorf("start time of process %d: %w", pid, err)
 	}

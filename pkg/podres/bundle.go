@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 const (
@@ -109,24 +111,12 @@ func flagValue(args []string, name string) string {
 	return ""
 }
 
-// startTime returns the 22nd field of proc/<pid>/stat (proc_pid_stat(5)). The
-// second, the process' name, may hold anything, closing parentheses included.
 func (b Bundles) startTime(pid int) (uint64, error) {
-	const third, startTime = 3, 22
 	data, err := readFile(b.file(pid, "stat"))
 	if err != nil {
 		return 0, err
 	}
-	stat := string(data)
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= startTime-third {
-		return 0, fmt.Errorf("stat %q: want at least %d fields", stat, startTime)
-	}
-	start, err := strconv.ParseUint(fields[startTime-third], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("stat %q: start time: %w", stat, err)
-	}
-	return start, nil
+	return sysfs.ParseStartTime(string(data))
 }
 
 func (b Bundles) file(pid int, elements ...string) string {

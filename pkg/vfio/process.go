@@ -1,7 +1,6 @@
 package vfio
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -19,7 +18,7 @@ func describe(fs *sysfs.FS, pid int) (Holder, error) {
 	if err != nil {
 		return Holder{}, err
 	}
-	start, err := parseStartTime(stat)
+	start, err := sysfs.ParseStartTime(stat)
 	if err != nil {
 		return Holder{}, err
 	}
@@ -28,22 +27,6 @@ func describe(fs *sysfs.FS, pid int) (Holder, error) {
 		return Holder{}, err
 	}
 	return Holder{PID: pid, Comm: comm, Container: parseContainer(cgroup), StartTime: start}, nil
-}
-
-// parseStartTime returns the 22nd field of proc/<pid>/stat (proc_pid_stat(5)).
-// The second, the process' name, may hold anything, closing parentheses
-// included.
-func parseStartTime(stat string) (uint64, error) {
-	const third, startTime = 3, 22
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) <= startTime-third {
-		return 0, fmt.Errorf("stat %q: want at least %d fields", stat, startTime)
-	}
-	start, err := strconv.ParseUint(f[startTime-third], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("stat %q: start time: %w", stat, err)
-	}
-	return start, nil
 }
 
 // parseContainer returns the id of the container that a process is in by the

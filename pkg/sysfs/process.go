@@ -1,0 +1,24 @@
+package sysfs
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ParseStartTime returns when a process started, in clock ticks after boot, by
+// the text of proc/<pid>/stat: its 22nd field (proc_pid_stat(5)). Together with
+// the PID it tells a process from a later one of the number. The second field,
+// the process' name, may hold anything, closing parentheses included.
+func ParseStartTime(stat string) (uint64, error) {
+	const third, startTime = 3, 22
+	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(f) <= startTime-third {
+		return 0, fmt.Errorf("stat %q: want at least %d fields", stat, startTime)
+	}
+	start, err := strconv.ParseUint(f[startTime-third], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("stat %q: start time: %w", stat, err)
+	}
+	return start, nil
+}
