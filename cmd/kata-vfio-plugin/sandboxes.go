@@ -72,7 +72,7 @@ func (s *service) assignments(ctx context.Context) (*assignment.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return assignment.NewTable(s.node.Journal, specs, snap.Host.BootID), nil
+	return assignment.NewTable(s.node.Journal, specs, snap.Host.BootID, s.opts.node.JournalDir(), s.cdiDir()), nil
 }
 
 func (s *service) cdiDir() string { return filepath.Join(s.opts.node.Root, s.opts.node.CDIDir) }

@@ -31,8 +31,10 @@ type Table struct {
 	journal Journal
 	specs   Specs
 	bootID  string
+	dirs    [2]string
 
 	mu    sync.Mutex // guards below
+	stamp stamp      // of dirs, before given was read
 	given []entry    // what the view was made of
 	view  *View
 }
@@ -43,22 +45,29 @@ type entry struct {
 	spec   *specs.Spec // nil without one
 }
 
-// NewTable returns the table of a node that booted with the ID.
-func NewTable(records Journal, specs Specs, bootID string) *Table {
-	return &Table{journal: records, specs: specs, bootID: bootID}
+// NewTable returns the table of a node that booted with the ID. The
+// directories are the journal's and that of the specs.
+func NewTable(records Journal, specs Specs, bootID, journalDir, specsDir string) *Table {
+	return &Table{journal: records, specs: specs, bootID: bootID, dirs: [2]string{journalDir, specsDir}}
 }
 
 // View returns the assignments as journal and specs have them now, also what
-// another instance of a rolling update wrote: they are asked each time, which
-// costs two stats a claim, and only what changed is read. A file that can't be
-// read is an error, since any device may be in it.
+// another instance of a rolling update wrote: while no file of the directories
+// came, went or was replaced that costs two stats, otherwise two for each
+// claim, and only what changed is read. A file that can't be read is an error,
+// since any device may be in it.
 func (t *Table) View() (*View, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := stampOf(t.dirs)
+	if t.view != nil && now.same(t.stamp) {
+		return t.view, nil
+	}
 	entries, err := t.entries()
 	if err != nil {
 		return nil, err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.stamp = now
 	if t.view != nil && slices.Equal(entries, t.given) {
 		return t.view, nil
 	}

@@ -49,7 +49,7 @@ func (n *node) table() *assignment.Table {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return assignment.NewTable(records, n.specs, thisBoot)
+	return assignment.NewTable(records, n.specs, thisBoot, filepath.Join(n.dir, "journal"), filepath.Join(n.dir, "cdi"))
 }
 
 func (n *node) view(table *assignment.Table) *assignment.View {

@@ -63,8 +63,11 @@ type Node struct {
 
 // Records returns the journal for reading; it makes nothing.
 func (c *Config) Records() *journal.Store {
-	return journal.OpenReadOnly(filepath.Join(c.Root, c.StateDir, "journal"))
+	return journal.OpenReadOnly(c.JournalDir())
 }
+
+// JournalDir is where the journal lies, by its path here.
+func (c *Config) JournalDir() string { return filepath.Join(c.Root, c.StateDir, "journal") }
 
 // Look opens the node for Plan alone: it makes no directory, takes no lock and
 // can't write.
@@ -110,7 +113,7 @@ func Open(c Config) (*Node, error) {
 
 // places opens the directories that a working node writes to.
 func (c *Config) places(full *prepare.Config) error {
-	records, err := journal.Open(filepath.Join(c.Root, c.StateDir, "journal"))
+	records, err := journal.Open(c.JournalDir())
 	if err != nil {
 		return err
 	}

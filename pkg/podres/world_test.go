@@ -140,7 +140,7 @@ func (w *world) config() podres.Config {
 	}
 	w.t.Cleanup(func() { _ = closer.Close() })
 	return podres.Config{
-		Assignments: assignment.NewTable(records, w.specs, thisBoot),
+		Assignments: assignment.NewTable(records, w.specs, thisBoot, filepath.Join(w.dir, "journal"), filepath.Join(w.dir, "cdi")),
 		Claims:      &w.claims, Kubelet: client, Peers: &w.shim, Resolver: resolver,
 		Log:   slog.New(slog.NewTextHandler(&w.log, nil)),
 		Owner: uint32(os.Geteuid()), KubeletLimit: w.limit,
