@@ -19,6 +19,9 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the API server (outside of a pod, name it with --kubeconfig): %w", err)
 	}
+	// The library's own limits are five requests a second: a node that starts a hundred pods would wait for itself. These
+	// are the kubelet's.
+	config.QPS, config.Burst = 50, 100
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the API server: %w", err)
