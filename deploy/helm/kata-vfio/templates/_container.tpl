@@ -23,6 +23,9 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- with .Values.plugin.sockets.nri }}
 - --nri-socket={{ . }}
 {{- end }}
+{{- if ne (join "," .Values.plugin.exemptNamespaces) "kube-system" }}
+- --exempt-namespace={{ append .Values.plugin.exemptNamespaces .Release.Namespace | uniq | join "," }}
+{{- end }}
 {{- with .Values.plugin.extraArgs }}
 {{ toYaml . }}
 {{- end }}
@@ -95,12 +98,23 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 - {name: run, host: /run/kata-vfio, type: DirectoryOrCreate}
 # The journal: what was bound, from which driver, for whom.
 - {name: state, host: /var/lib/kata-vfio, type: DirectoryOrCreate}
-# The sockets' directories and not the sockets, which are made anew whenever who serves them restarts.
-{{- if ne (dir (include "kata-vfio.podResources" .)) "/run/kata-vfio" }}
-- {name: pod-resources, host: {{ dir (include "kata-vfio.podResources" .) }}, type: DirectoryOrCreate}
+# The sockets' directories and not the sockets, which are made anew whenever who serves them restarts. Each directory once: several
+# sockets may be in one, and a path can be mounted only once.
+{{- $mounted := list "/run/kata-vfio" }}
+{{- $dir := dir (include "kata-vfio.podResources" .) }}
+{{- if not (has $dir $mounted) }}
+{{- $mounted = append $mounted $dir }}
+- {name: pod-resources, host: {{ $dir }}, type: DirectoryOrCreate}
 {{- end }}
-- {name: kubelet-pod-resources, host: {{ dir (include "kata-vfio.kubeletPodResources" .) }}, type: Directory, readOnly: true}
-- {name: nri, host: {{ dir (include "kata-vfio.nri" .) }}, type: DirectoryOrCreate, readOnly: true}
+{{- $dir = dir (include "kata-vfio.kubeletPodResources" .) }}
+{{- if not (has $dir $mounted) }}
+{{- $mounted = append $mounted $dir }}
+- {name: kubelet-pod-resources, host: {{ $dir }}, type: Directory, readOnly: true}
+{{- end }}
+{{- $dir = dir (include "kata-vfio.nri" .) }}
+{{- if not (has $dir $mounted) }}
+- {name: nri, host: {{ $dir }}, type: DirectoryOrCreate, readOnly: true}
+{{- end }}
 {{- with .Values.plugin.pciIDsDir }}
 - {name: pci-ids, host: {{ . }}, type: Directory, readOnly: true}
 {{- end }}
