@@ -1,0 +1,287 @@
+package dropins_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/cmd/containerd/server/config"
+	_ "github.com/containerd/containerd/v2/plugins/cri/runtime" // the config's type, defaults and migration
+	_ "github.com/containerd/containerd/v2/plugins/nri"
+	"github.com/containerd/containerd/v2/version"
+	"github.com/containerd/plugin"
+	"github.com/containerd/plugin/registry"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
+)
+
+// source is the directory of what is tested.
+const source = "../../../../runtimeclass"
+
+// Plugins of containerd, and their sections.
+const (
+	criRuntime = "io.containerd.cri.v1.runtime"
+	nri        = "io.containerd.nri.v1.nri"
+)
+
+// bases are files that a node may have before the drop-in comes. %s is the directory of drop-ins.
+func bases() map[string]string {
+	return map[string]string{
+		"which has the import only": `
+version = 4
+imports = ["%s/*.toml"]
+`,
+		"which says the opposite": `
+version = 3
+imports = ["%s/*.toml"]
+[plugins.'io.containerd.cri.v1.runtime']
+  enable_cdi = false
+  cdi_spec_dirs = ["/nowhere"]
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-gpu]
+  runtime_type = "io.containerd.runc.v2"
+  runtime_path = "/usr/bin/other"
+  privileged_without_host_devices = false
+  pod_annotations = ["cdi.k8s.io/*", "io.katacontainers.*"]
+  container_annotations = ["io.katacontainers.*"]
+  sandboxer = "shim"
+[plugins.'io.containerd.nri.v1.nri']
+  disable = true
+  plugin_request_timeout = "1s"
+[plugins.'io.containerd.nri.v1.nri'.default_validator]
+  enable = false
+`,
+		"of containerd 1.7": `
+version = 2
+imports = ["%s/*.toml"]
+[plugins."io.containerd.grpc.v1.cri"]
+  enable_cdi = false
+  cdi_spec_dirs = ["/nowhere"]
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-gpu]
+  runtime_type = "io.containerd.kata.v2"
+  privileged_without_host_devices = false
+  pod_annotations = ["io.katacontainers.*"]
+  sandbox_mode = "shim"
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
+`,
+	}
+}
+
+// handler is what counts of a runtime, as containerd's own type names it in JSON.
+type handler struct {
+	Type                         string         `json:"runtimeType"`
+	Path                         string         `json:"runtimePath"`
+	PodAnnotations               []string       `json:"PodAnnotations"`
+	ContainerAnnotations         []string       `json:"ContainerAnnotations"`
+	Options                      map[string]any `json:"options"`
+	PrivilegedWithoutHostDevices bool           `json:"privileged_without_host_devices"`
+	AllDevicesAllowed            bool           `json:"privileged_without_host_devices_all_devices_allowed"`
+	Sandboxer                    string         `json:"sandboxer"`
+}
+
+// outcome is what containerd makes of its files.
+type outcome struct {
+	CRI struct {
+		CDISpecDirs []string `json:"cdiSpecDirs"`
+		Containerd  struct {
+			Runtimes map[string]handler `json:"runtimes"`
+		} `json:"containerd"`
+	}
+	NRI struct {
+		Disable          bool   `json:"disable"`
+		RequestTimeout   string `json:"pluginRequestTimeout"`
+		DefaultValidator struct {
+			Enable          bool
+			RequiredPlugins []string
+		} `json:"defaultValidator"`
+	}
+}
+
+func TestTheDropInHoldsOverABase(t *testing.T) {
+	for file, want := range map[string]handler{
+		"kata-gpu.toml": {
+			Path:    "/opt/kata/bin/containerd-shim-kata-v2",
+			Options: options("/opt/kata/share/defaults/kata-containers/kata-gpu/configuration.toml"),
+		},
+		"kata-gpu-runtime-rs.toml": {
+			Path:    "/opt/kata/runtime-rs/bin/containerd-shim-kata-v2",
+			Options: options("/opt/kata/share/defaults/kata-containers/runtime-rs/kata-gpu/configuration.toml"),
+		},
+	} {
+		want.Type, want.Sandboxer, want.PrivilegedWithoutHostDevices = "io.containerd.kata-gpu.v2", "podsandbox", true
+		// Not nil: an empty list that was written.
+		want.PodAnnotations, want.ContainerAnnotations = []string{}, []string{}
+		for name, base := range bases() {
+			t.Run(file+" over a base "+name, func(t *testing.T) {
+				got := load(t, base, file)
+				if diff := cmp.Diff(want, got.CRI.Containerd.Runtimes["kata-gpu"]); diff != "" {
+					t.Errorf("the handler differs (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff([]string{"/etc/cdi", "/var/run/cdi"}, got.CRI.CDISpecDirs); diff != "" {
+					t.Errorf("the CDI directories differ (-want +got):\n%s", diff)
+				}
+				checkNRI(t, got)
+			})
+		}
+	}
+}
+
+func options(path string) map[string]any { return map[string]any{"ConfigPath": path} }
+
+// checkNRI looks at what makes the annotation of required plugins count.
+func checkNRI(t *testing.T, got outcome) {
+	t.Helper()
+	if v := got.NRI.DefaultValidator; got.NRI.Disable || !v.Enable || len(v.RequiredPlugins) > 0 ||
+		got.NRI.RequestTimeout != "10s" {
+		t.Errorf("NRI has %+v, want it on, its validator on and requiring nothing of every pod, and 10 s", got.NRI)
+	}
+}
+
+// The drop-in must leave the node's other runtimes alone.
+func TestTheDropInChangesNoOtherRuntime(t *testing.T) {
+	const base = `
+version = 3
+imports = ["%s/*.toml"]
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]
+  runtime_type = "io.containerd.kata.v2"
+  pod_annotations = ["io.katacontainers.*"]
+`
+	with, without := load(t, base, "kata-gpu.toml"), load(t, base)
+	delete(with.CRI.Containerd.Runtimes, "kata-gpu")
+	if diff := cmp.Diff(without.CRI.Containerd, with.CRI.Containerd); diff != "" {
+		t.Errorf("the other runtimes differ (-without +with the drop-in):\n%s", diff)
+	}
+	if len(without.CRI.Containerd.Runtimes["kata"].PodAnnotations) != 1 {
+		t.Errorf("the base's runtime is %+v", without.CRI.Containerd.Runtimes["kata"])
+	}
+}
+
+// A key that containerd does not know is only a warning in its log: what it should have done is not done.
+func TestContainerdKnowsEveryKeyOfTheDropIn(t *testing.T) {
+	for _, file := range []string{"kata-gpu.toml", "kata-gpu-runtime-rs.toml"} {
+		text, err := os.ReadFile(filepath.Join(source, "containerd", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var dropIn config.Config
+		if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(&dropIn); err != nil {
+			t.Fatal(err)
+		}
+		var unknown []string
+		for uri, section := range dropIn.Plugins {
+			unknown = append(unknown, unknownKeys(t, uri, section)...)
+		}
+		// Known to containerd before 2.4, where it matters.
+		if diff := cmp.Diff([]string{criRuntime + " enable_cdi"}, unknown); diff != "" {
+			t.Errorf("%s: the unknown keys differ (-want +got):\n%s", file, diff)
+		}
+	}
+}
+
+func unknownKeys(t *testing.T, uri string, section any) []string {
+	t.Helper()
+	text, err := toml.Marshal(section)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(copied(t, registered(t, uri).Config))
+	missing, ok := errors.AsType[*toml.StrictMissingError](err)
+	if err != nil && !ok {
+		t.Fatal(err)
+	}
+	var keys []string
+	if ok {
+		for _, e := range missing.Errors {
+			keys = append(keys, uri+" "+strings.Join(e.Key(), "."))
+		}
+	}
+	return keys
+}
+
+// registered is a plugin as containerd registers it.
+func registered(t *testing.T, uri string) plugin.Registration {
+	t.Helper()
+	plugins := plugins()
+	at := slices.IndexFunc(plugins, func(r plugin.Registration) bool { return r.URI() == uri })
+	if at < 0 {
+		t.Fatalf("containerd has no plugin %s", uri)
+	}
+	return plugins[at]
+}
+
+func plugins() []plugin.Registration {
+	return registry.Graph(func(*plugin.Registration) bool { return false })
+}
+
+// load has containerd read a base and the drop-ins beside it, as its start does.
+func load(t *testing.T, base string, dropIns ...string) outcome {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range dropIns {
+		text, err := os.ReadFile(filepath.Join(source, "containerd", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "conf.d", name), string(text))
+	}
+	path := filepath.Join(dir, "config.toml")
+	write(t, path, fmt.Sprintf(base, filepath.Join(dir, "conf.d")))
+	loaded := &config.Config{Version: version.ConfigVersion, Plugins: map[string]any{}}
+	all := func() iter.Seq[plugin.Registration] { return slices.Values(plugins()) }
+	if err := config.LoadConfigWithPlugins(t.Context(), path, all, loaded); err != nil {
+		t.Fatal(err)
+	}
+	var got outcome
+	section(t, loaded, criRuntime, &got.CRI)
+	section(t, loaded, nri, &got.NRI)
+	return got
+}
+
+// section decodes a plugin's section over its defaults, which the registry keeps: they are copied first. The plugin's
+// type is containerd's own business, so it is looked at through its JSON.
+func section(t *testing.T, loaded *config.Config, uri string, into any) {
+	t.Helper()
+	decoded, err := loaded.Decode(t.Context(), uri, copied(t, registered(t, uri).Config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(decoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// copied is a plugin's default config as a value of its own.
+func copied(t *testing.T, defaults any) any {
+	t.Helper()
+	text, err := toml.Marshal(defaults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh := reflect.New(reflect.TypeOf(defaults).Elem()).Interface()
+	if err := toml.Unmarshal(text, fresh); err != nil {
+		t.Fatal(err)
+	}
+	return fresh
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

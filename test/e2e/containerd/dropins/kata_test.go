@@ -1,0 +1,102 @@
+package dropins_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+)
+
+// kataConfig has every key of the Kata drop-ins. A pointer tells a key that is left out from one that is zero.
+type kataConfig struct {
+	Hypervisor map[string]struct {
+		ColdPlugVFIO      string    `toml:"cold_plug_vfio"`
+		HotPlugVFIO       *string   `toml:"hot_plug_vfio"`
+		PCIeRootPort      int       `toml:"pcie_root_port"`
+		DefaultMemory     int64     `toml:"default_memory"`
+		EnableAnnotations *[]string `toml:"enable_annotations"`
+	} `toml:"hypervisor"`
+	Runtime struct {
+		VFIOMode           string  `toml:"vfio_mode"`
+		StaticSandbox      bool    `toml:"static_sandbox_resource_mgmt"`
+		SandboxCgroupOnly  bool    `toml:"sandbox_cgroup_only"`
+		PodResourceAPISock *string `toml:"pod_resource_api_sock"`
+	} `toml:"runtime"`
+}
+
+func TestKataDropInsSayWhatTheyMust(t *testing.T) {
+	for file, want := range map[string]struct {
+		cold   string
+		hot    *string // nil: the runtime has no such key
+		socket string
+	}{
+		"50-kata-gpu.toml":            {cold: "root-port", hot: new("no-port"), socket: "/run/kata-vfio/pod-resources.sock"},
+		"50-kata-gpu-runtime-rs.toml": {cold: "root-port", socket: "/run/kata-vfio/pod-resources.sock"},
+		"50-kata-gpu-hotplug.toml":    {cold: "no-port", hot: new("root-port")},
+	} {
+		t.Run(file, func(t *testing.T) {
+			got := kata(t, file)
+			if len(got.Hypervisor) != 1 {
+				t.Errorf("it configures %d hypervisors, want qemu only", len(got.Hypervisor))
+			}
+			qemu := got.Hypervisor["qemu"]
+			if qemu.ColdPlugVFIO != want.cold || !cmp.Equal(qemu.HotPlugVFIO, want.hot) {
+				t.Errorf("cold and hot plug are %+v", qemu)
+			}
+			if qemu.PCIeRootPort < 1 || qemu.PCIeRootPort > 16 {
+				t.Errorf("it has %d root ports; Kata's limit is 16", qemu.PCIeRootPort)
+			}
+			// A list that is left out would be the base's.
+			if a := qemu.EnableAnnotations; a == nil || len(*a) > 0 {
+				t.Errorf("the annotations that count are %v, want an empty list that is written out", a)
+			}
+			r := got.Runtime
+			if r.VFIOMode != "guest-kernel" || !r.StaticSandbox || !r.SandboxCgroupOnly ||
+				r.PodResourceAPISock == nil || *r.PodResourceAPISock != want.socket {
+				t.Errorf("the runtime is %+v, its socket %v", r, r.PodResourceAPISock)
+			}
+		})
+	}
+}
+
+// VFIO pins the guest's RAM, which is charged to the pod: with a smaller overhead the kernel kills the VM at its boot.
+func TestTheOverheadCoversTheGuestsMemory(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(source, "runtimeclass.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var class struct {
+		Overhead struct{ PodFixed map[string]resource.Quantity }
+	}
+	if err := yaml.Unmarshal(text, &class); err != nil {
+		t.Fatal(err)
+	}
+	overhead := class.Overhead.PodFixed["memory"]
+	const mib, forTheHost = 1 << 20, 2048
+	for _, file := range []string{"50-kata-gpu.toml", "50-kata-gpu-runtime-rs.toml", "50-kata-gpu-hotplug.toml"} {
+		guest := kata(t, file).Hypervisor["qemu"].DefaultMemory
+		if want := (guest + forTheHost) * mib; overhead.Value() != want {
+			t.Errorf("%s has default_memory %d MiB, and the RuntimeClass an overhead of %s; want %d MiB",
+				file, guest, overhead.String(), want/mib)
+		}
+	}
+}
+
+// kata reads a drop-in; a key that kataConfig lacks is an error.
+func kata(t *testing.T, file string) kataConfig {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(source, "kata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got kataConfig
+	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}

@@ -1,0 +1,145 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/process"
+)
+
+const (
+	// tryLimit is short since a server that starts may accept a connection long before it answers.
+	tryLimit = 2 * time.Second
+	tryPause = 50 * time.Millisecond
+	// logTail is how much of a log an error quotes.
+	logTail = 3000
+)
+
+// errEnded is a component that ended by itself.
+var errEnded = errors.New("it ended by itself")
+
+// running is a component that was started.
+type running struct {
+	component
+	process *process.Process
+	log     string
+}
+
+// startAll starts the components in their order: each waits for those that it can't do without. They live as long as
+// life, and must be ready within the other context.
+func (p *ControlPlane) startAll(life, limited context.Context) error {
+	for _, c := range []component{p.etcd(), p.apiServer()} {
+		if err := p.startOne(life, limited, c); err != nil {
+			return err
+		}
+	}
+	group, limited := errgroup.WithContext(limited)
+	for _, c := range []component{p.scheduler(), p.controllerManager()} {
+		group.Go(func() error { return p.startOne(life, limited, c) })
+	}
+	return group.Wait()
+}
+
+// startOne starts a component and waits until it is ready.
+func (p *ControlPlane) startOne(life, limited context.Context, c component) error {
+	r, err := p.launch(life, c)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", c.name, err)
+	}
+	if err := r.awaitReady(limited); err != nil {
+		return fmt.Errorf("wait until %s is ready: %w", c.name, err)
+	}
+	return nil
+}
+
+// launch starts a component's process, which Stop ends from then on.
+func (p *ControlPlane) launch(life context.Context, c component) (*running, error) {
+	log, err := os.Create(p.LogFile(c.name))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the component has its own
+	for _, at := range c.ports {
+		at.release()
+	}
+	cmd := exec.CommandContext(life, p.binaries.Path(c.name), c.args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, log, log
+	child, err := process.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	r := &running{component: c, process: child, log: log.Name()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = append(p.running, r)
+	return r, nil
+}
+
+// answers asks a URL, as the administrator, whether it answers 200.
+func (p *ControlPlane) answers(url string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		response, err := p.client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close() // the status is all
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s answers %s", url, response.Status)
+		}
+		return nil
+	}
+}
+
+// awaitReady asks until the component is ready, it ends or ctx does. A component does not announce that it is.
+func (r *running) awaitReady(ctx context.Context) error {
+	for {
+		once, cancel := context.WithTimeout(ctx, tryLimit)
+		err := r.ready(once)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w\n%s", context.Cause(ctx), err, tail(r.log))
+		case <-r.process.Done():
+			return r.ended()
+		case <-time.After(tryPause):
+		}
+	}
+}
+
+// ended is nil while the component runs.
+func (r *running) ended() error {
+	select {
+	case <-r.process.Done():
+		how := "exit status 0"
+		if err := r.process.Err(); err != nil {
+			how = err.Error()
+		}
+		return fmt.Errorf("%s: %w: %s\n%s", r.name, errEnded, how, tail(r.log))
+	default:
+		return nil
+	}
+}
+
+// tail is the end of a log, or why there is none.
+func tail(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(bytes.TrimSpace(text[max(0, len(text)-logTail):]))
+}
