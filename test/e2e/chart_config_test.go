@@ -1,0 +1,129 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+func TestThePluginReadsTheNodeConfig(t *testing.T) {
+	// Nil is "not said", which is the plugin's default rules; empty is nothing.
+	for values, want := range map[string][]v1alpha1.DeviceRule{
+		"":                            nil,
+		"nodeConfig: {devices: null}": nil,
+		"nodeConfig: {devices: []}":   {},
+		`
+nodeConfig:
+  devices:
+  - {name: console, match: {addresses: ['0000:3b:00.0']}, exclude: true}
+  - {name: gpus, match: {types: [gpu], vendors: ['10de'], devices: ['2330'], classes: ['0302']}, policy: bound}
+  - {match: {types: [vf], pfNames: [ens1f0np0]}}`: {
+			{Name: "console", Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{address(t, "0000:3b:00.0")}}, Exclude: true},
+			{
+				Name: "gpus", Policy: v1alpha1.PolicyBound, Match: v1alpha1.DeviceMatch{
+					Types: []string{"gpu"}, Vendors: []pci.ID{0x10de}, Devices: []pci.ID{0x2330}, Classes: []string{"0302"},
+				},
+			},
+			{Match: v1alpha1.DeviceMatch{Types: []string{"vf"}, PFNames: []string{"ens1f0np0"}}, Policy: v1alpha1.PolicyOnDemand},
+		},
+	} {
+		t.Run(values, func(t *testing.T) {
+			got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, render(t, values), "ConfigMap", plugin).Data["node.yaml"]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got.Devices); diff != "" {
+				t.Errorf("the rules differ (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{v1alpha1.DefaultHandler}, got.AllowedHandlers); diff != "" {
+				t.Errorf("the handlers differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func address(t *testing.T, text string) pci.Address {
+	t.Helper()
+	a, err := pci.ParseAddress(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// A change of the node config must roll the plugin, which reads it at its start.
+func TestANewNodeConfigRollsThePlugin(t *testing.T) {
+	before, after := render(t, ""), render(t, "nodeConfig: {devices: []}")
+	if cmp.Equal(before.find("DaemonSet", plugin), after.find("DaemonSet", plugin)) {
+		t.Error("the DaemonSet is the same")
+	}
+}
+
+func TestThePluginReadsTheParametersOfTheDeviceClasses(t *testing.T) {
+	const vfio = "vfio: {backend: IOMMUFD, controlNode: true, reset: Skip, companions: Give, allowUnisolated: true}"
+	got := render(t, `
+deviceClasses:
+  gpu: {`+vfio+`}
+  pf: {`+vfio+`}
+  vf:
+    `+vfio+`
+    vf: {mac: '02:00:5e:10:00:01', vlan: 0, vlanQoS: 3, vlanProtocol: 802.1ad, spoofCheck: false, trust: true, minTxRate: 0, maxTxRate: 100, linkState: Enable}`)
+	wantVFIO := v1alpha1.Parameters{VFIO: &v1alpha1.VFIOConfig{
+		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindVFIOConfig},
+		Backend:  v1alpha1.BackendIOMMUFD, ControlNode: new(true), Reset: v1alpha1.ResetSkip,
+		Companions: v1alpha1.CompanionsGive, AllowUnisolated: new(true),
+	}}
+	wantVF := v1alpha1.Parameters{VF: &v1alpha1.VFConfig{
+		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindVFConfig},
+		MAC:      "02:00:5e:10:00:01", VLAN: new(0), VLANQoS: new(3), VLANProtocol: v1alpha1.VLAN8021ad, SpoofCheck: new(false),
+		Trust: new(true), MinTxRate: new(0), MaxTxRate: new(100), LinkState: v1alpha1.LinkEnable,
+	}}
+	for name, want := range map[string][]v1alpha1.Parameters{"gpu": {wantVFIO}, "pf": {wantVFIO}, "vf": {wantVFIO, wantVF}} {
+		var read []v1alpha1.Parameters
+		for _, c := range object[resourcev1.DeviceClass](t, got, "DeviceClass", name+"."+driver).Spec.Config {
+			if c.Opaque.Driver != v1alpha1.DriverName {
+				t.Errorf("class %s has parameters for %s", name, c.Opaque.Driver)
+			}
+			p, err := v1alpha1.DecodeParameters(c.Opaque.Parameters.Raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read = append(read, p)
+		}
+		if diff := cmp.Diff(want, read); diff != "" {
+			t.Errorf("class %s has other parameters (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// runtimeclass/ is for clusters without the chart: both must be the same.
+func TestTheRuntimeClassIsTheOneInRuntimeclass(t *testing.T) {
+	text, err := os.ReadFile("../../runtimeclass/runtimeclass.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := object[nodev1.RuntimeClass](t, rendered{objects: parse(t, string(text))}, "RuntimeClass", "kata-gpu")
+	got := object[nodev1.RuntimeClass](t, render(t, ""), "RuntimeClass", "kata-gpu")
+	got.Labels = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the RuntimeClasses differ (-runtimeclass +chart):\n%s", diff)
+	}
+}
+
+// Names that the chart and the plugin each write down.
+func TestTheChartHasThePluginsNames(t *testing.T) {
+	if driver != v1alpha1.DriverName {
+		t.Errorf("these tests are for the driver %s, which is %s", driver, v1alpha1.DriverName)
+	}
+	has(t, render(t, "", mutating("v1")...), "MutatingAdmissionPolicy", "require-plugin."+driver, "'[ "+nri.Name+" ]'")
+}

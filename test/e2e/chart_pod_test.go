@@ -1,0 +1,227 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// podRenderings are those of values that stand in the plugin's pods.
+func podRenderings() map[string]rendering {
+	return map[string]rendering{
+		"a pod that is privileged": {check: checkPrivileged},
+		"a pod that is not privileged": {
+			values: `
+plugin:
+  privileged: false
+  seLinuxOptions: {type: spc_t}
+  appArmorProfile: {type: Localhost, localhostProfile: kata-vfio}`,
+			check: checkUnprivileged,
+		},
+		"a kubelet elsewhere": {
+			values: "kubelet: {dir: /var/lib/k0s/kubelet}",
+			check: wantPod("/var/lib/k0s/kubelet/plugins/kata-vfio.dev", "/var/lib/k0s/kubelet/plugins_registry",
+				"/var/lib/k0s/kubelet/pod-resources/kubelet.sock"),
+		},
+		"a pod-resources socket elsewhere": {
+			values: "plugin: {sockets: {podResources: /run/kata/devices.sock}}", check: wantPod("/run/kata/devices.sock"),
+		},
+		"a kubelet's pod-resources socket elsewhere": {
+			values: "plugin: {sockets: {kubeletPodResources: /run/k3s/pod-resources/kubelet.sock}}",
+			check:  wantPod("/run/k3s/pod-resources/kubelet.sock"),
+		},
+		"an NRI socket elsewhere": {
+			values: "plugin: {sockets: {nri: /run/crio/nri.sock}}", check: wantPod("/run/crio/nri.sock"),
+		},
+		"all sockets in one directory": {
+			values: "plugin: {sockets: {podResources: /run/x/a.sock, kubeletPodResources: /run/x/b.sock, nri: /run/x/c.sock}}",
+			check:  wantPod("/run/x/a.sock", "/run/x/b.sock", "/run/x/c.sock"),
+		},
+		"an NRI socket beside ours": {
+			values: "plugin: {sockets: {nri: /run/kata-vfio/nri.sock}}", check: wantPod("/run/kata-vfio/nri.sock"),
+		},
+		"the node's pci.ids": {values: "plugin: {pciIDsDir: /usr/share/misc}", check: wantPod("/usr/share/misc/pci.ids")},
+		"an API server that is reached without a service proxy": {
+			values: "plugin: {apiServer: {host: 'fd00::10', port: 6443}}",
+			check: func(t *testing.T, got rendered) {
+				env := pluginPod(t, got).Containers[0].Env
+				for _, want := range []corev1.EnvVar{
+					{Name: "KUBERNETES_SERVICE_HOST", Value: "fd00::10"}, {Name: "KUBERNETES_SERVICE_PORT", Value: "6443"},
+				} {
+					if !slices.Contains(env, want) {
+						t.Errorf("the environment %+v lacks %+v", env, want)
+					}
+				}
+			},
+		},
+		"further trusted namespaces": {
+			values: "plugin: {exemptNamespaces: [kube-system, monitoring]}",
+			check: func(t *testing.T, got rendered) {
+				wantArgs(t, got, "--exempt-namespace=kube-system,monitoring,"+system)
+			},
+		},
+		"further flags": {
+			values: "plugin: {extraArgs: ['--holder-wait=20s', '--hot-plug'], logFormat: text, port: 9999}",
+			check: func(t *testing.T, got rendered) {
+				wantArgs(t, got, "--holder-wait=20s", "--hot-plug", "--log-format=text", "--listen=:9999")
+			},
+		},
+		"a pinned image": {
+			values: "image: {digest: 'sha256:" + strings.Repeat("0", 64) + "', pullSecrets: [a, b]}",
+			check: func(t *testing.T, got rendered) {
+				pod := pluginPod(t, got)
+				if !strings.HasSuffix(pod.Containers[0].Image, ":0.1.0@sha256:"+strings.Repeat("0", 64)) || len(pod.ImagePullSecrets) != 2 {
+					t.Errorf("the image is %s, its secrets %v", pod.Containers[0].Image, pod.ImagePullSecrets)
+				}
+			},
+		},
+		"other nodes": {
+			values: `
+plugin:
+  nodeSelector: {kata-vfio.dev/node: null, team: a}
+  tolerations: []
+  resources: {limits: null}
+  podLabels: {team: a}
+  podAnnotations: {team: a}`,
+			check: func(t *testing.T, got rendered) {
+				pod := pluginPod(t, got)
+				want := map[string]string{"kubernetes.io/os": "linux", "team": "a"}
+				if diff := cmp.Diff(want, pod.NodeSelector); diff != "" || len(pod.Tolerations) > 0 || pod.Containers[0].Resources.Limits != nil {
+					t.Errorf("the node selector differs (-want +got), or there are tolerations or limits:\n%s", diff)
+				}
+			},
+		},
+		"a config on each node": {
+			values: "nodeConfig: {source: Node}",
+			check: func(t *testing.T, got rendered) {
+				wantPod("/etc/kata-vfio/node.yaml")(t, got)
+				lacks("ConfigMap", "")(t, got)
+				if slices.ContainsFunc(pluginPod(t, got).Containers[0].Args, func(a string) bool { return strings.HasPrefix(a, "--config") }) {
+					t.Error("--config makes a node without the file an error")
+				}
+			},
+		},
+	}
+}
+
+func pluginPod(t *testing.T, r rendered) corev1.PodSpec {
+	t.Helper()
+	return object[appsv1.DaemonSet](t, r, "DaemonSet", plugin).Spec.Template.Spec
+}
+
+func checkPrivileged(t *testing.T, got rendered) {
+	pod := pluginPod(t, got)
+	security := pod.Containers[0].SecurityContext
+	if !pod.HostPID || pod.HostNetwork || !*security.Privileged || !*security.ReadOnlyRootFilesystem || security.Capabilities != nil {
+		t.Errorf("the pod is %+v, its container's rights are %+v", pod, security)
+	}
+	wantPod()(t, got)
+}
+
+func checkUnprivileged(t *testing.T, got rendered) {
+	yes, no, root := true, false, int64(0)
+	want := &corev1.SecurityContext{
+		Privileged: &no, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, RunAsUser: &root, RunAsGroup: &root,
+		Capabilities: &corev1.Capabilities{
+			Drop: []corev1.Capability{"ALL"},
+			Add:  []corev1.Capability{"SYS_ADMIN", "SYS_PTRACE", "DAC_READ_SEARCH", "SYS_MODULE", "NET_ADMIN"},
+		},
+		SeccompProfile:  &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		SELinuxOptions:  &corev1.SELinuxOptions{Type: "spc_t"},
+		AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: new("kata-vfio")},
+	}
+	if diff := cmp.Diff(want, pluginPod(t, got).Containers[0].SecurityContext); diff != "" {
+		t.Errorf("the container's rights differ (-want +got):\n%s", diff)
+	}
+	wantPod()(t, got)
+}
+
+// paths are flags that name files of the node, with the plugin's defaults.
+func paths() map[string]string {
+	return map[string]string{
+		"--plugin-dir":            "/var/lib/kubelet/plugins/kata-vfio.dev",
+		"--registry-dir":          "/var/lib/kubelet/plugins_registry",
+		"--pod-resources-socket":  "/run/kata-vfio/pod-resources.sock",
+		"--kubelet-pod-resources": "/var/lib/kubelet/pod-resources/kubelet.sock",
+		"--nri-socket":            "/var/run/nri/nri.sock",
+	}
+}
+
+// wantPod checks that every path that the plugin is told is the node's own, by the same name, and that the paths of
+// the values are among those that it reaches.
+func wantPod(of ...string) func(*testing.T, rendered) {
+	return func(t *testing.T, got rendered) {
+		t.Helper()
+		pod, told := pluginPod(t, got), paths()
+		for _, arg := range pod.Containers[0].Args {
+			flag, value, _ := strings.Cut(arg, "=")
+			if _, ok := told[flag]; ok {
+				told[flag] = value
+			}
+		}
+		all := slices.Collect(maps.Values(told))
+		for _, path := range append(all, of...) {
+			if !reaches(pod, path) {
+				t.Errorf("the pod does not reach %s of the node: %+v", path, pod.Containers[0].VolumeMounts)
+			}
+		}
+		for _, path := range of {
+			if strings.HasSuffix(path, ".sock") && !slices.Contains(all, path) {
+				t.Errorf("the plugin is not told of %s: %q", path, pod.Containers[0].Args)
+			}
+		}
+	}
+}
+
+// reaches tells whether a path in the container is the node's.
+func reaches(pod corev1.PodSpec, path string) bool {
+	for _, mount := range pod.Containers[0].VolumeMounts {
+		if path != mount.MountPath && !strings.HasPrefix(path, mount.MountPath+"/") {
+			continue
+		}
+		if slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
+			return v.Name == mount.Name && v.HostPath != nil && v.HostPath.Path == mount.MountPath
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+func wantArgs(t *testing.T, got rendered, want ...string) {
+	t.Helper()
+	args := pluginPod(t, got).Containers[0].Args
+	for _, arg := range want {
+		if !slices.Contains(args, arg) {
+			t.Errorf("the arguments %q lack %s", args, arg)
+		}
+	}
+}
+
+// The command line that the chart writes is the plugin's own.
+func TestThePluginKnowsEveryFlag(t *testing.T) {
+	path := filepath.Join(t.TempDir(), plugin)
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/kata-vfio/kata-vfio/cmd/kata-vfio-plugin")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	table := podRenderings()
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		args := pluginPod(t, render(t, table[name].values)).Containers[0].Args
+		// All flags are read before help is given.
+		if out, err := exec.CommandContext(t.Context(), path, append(args, "--help")...).CombinedOutput(); err != nil {
+			t.Errorf("%s: the plugin does not take %q: %v: %s", name, args, err, out)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+)
+
+// mutating tells helm that the API server has MutatingAdmissionPolicies, in a version.
+func mutating(version string) []string {
+	return []string{"--api-versions", "admissionregistration.k8s.io/" + version + "/MutatingAdmissionPolicy"}
+}
+
+// systemNamespace makes the release's namespace, as the chart's README says, for the first test that asks.
+func systemNamespace(t *testing.T, p *controlplane.ControlPlane) {
+	t.Helper()
+	_, err := client(t, p, controlplane.Admin()).CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: system, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"}},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+}
+
+func TestHelmHasNothingToSayAboutTheChart(t *testing.T) {
+	if out, err := helm(t, "lint", "--strict", chart); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// What a user may set shows where it must, and the API server takes all of it.
+func TestTheAPIServerTakesEveryRendering(t *testing.T) {
+	p := cluster(t)
+	systemNamespace(t, p)
+	for _, table := range []map[string]rendering{plainRenderings(), podRenderings(), policyRenderings()} {
+		for _, name := range slices.Sorted(maps.Keys(table)) {
+			t.Run(name, func(t *testing.T) {
+				one := table[name]
+				got := render(t, one.values, one.args...)
+				if !one.offline {
+					dryRun(t, p, got.text)
+				}
+				one.check(t, got)
+			})
+		}
+	}
+}
+
+// rendering is the chart with some values, and what must come of them.
+type rendering struct {
+	values  string
+	args    []string
+	offline bool // the API server here does not know a kind of it
+	check   func(*testing.T, rendered)
+}
+
+func plainRenderings() map[string]rendering {
+	return map[string]rendering{
+		"the defaults": {check: func(t *testing.T, got rendered) {
+			want := map[string]int{
+				"ServiceAccount": 1, "ClusterRole": 1, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 3,
+				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 3, "ValidatingAdmissionPolicyBinding": 3,
+			}
+			if diff := cmp.Diff(want, kinds(got)); diff != "" {
+				t.Errorf("the kinds differ (-want +got):\n%s", diff)
+			}
+		}},
+		"policies that mutate, v1": {args: mutating("v1"), check: checkMutating("v1")},
+		// An API server of 1.34 to 1.36; this one serves v1 only.
+		"policies that mutate, v1beta1": {args: mutating("v1beta1"), offline: true, check: checkMutating("v1beta1")},
+		"policies that mutate, in both": {args: append(mutating("v1beta1"), mutating("v1")...), check: checkMutating("v1")},
+		"without the policy that mutates": {
+			values: "admission: {requirePlugin: {enabled: false}}", args: mutating("v1"), check: lacks("MutatingAdmissionPolicy", ""),
+		},
+		"without policies for slices": {
+			values: "admission: {slices: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "slices.kata-vfio.dev"),
+		},
+		"without policies for tenants": {
+			values: "admission: {tenants: {enabled: false}}", check: func(t *testing.T, got rendered) {
+				lacks("ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev")(t, got)
+				lacks("ValidatingAdmissionPolicy", "tenant-claims.kata-vfio.dev")(t, got)
+			},
+		},
+		"without the RuntimeClass":  {values: "runtimeClass: {enabled: false}", check: lacks("RuntimeClass", "")},
+		"without the NetworkPolicy": {values: "networkPolicy: {enabled: false}", check: lacks("NetworkPolicy", "")},
+		"without the class of GPUs": {
+			values: "deviceClasses: {gpu: {enabled: false}}", check: lacks("DeviceClass", "gpu.kata-vfio.dev"),
+		},
+		"without classes": {
+			values: "deviceClasses: {gpu: {enabled: false}, vf: {enabled: false}, pf: {enabled: false}}", check: lacks("DeviceClass", ""),
+		},
+		"a RuntimeClass of another name": {
+			values: "runtimeClass: {name: vm, handler: vm-gpu, overhead: {memory: 4Gi}, nodeSelector: {a: b}}",
+			check:  func(t *testing.T, got rendered) { has(t, got, "RuntimeClass", "vm", `"handler":"vm-gpu"`) },
+		},
+		"a PodMonitor": {
+			values: "metrics: {podMonitor: {enabled: true, interval: 10s, labels: {team: a}}}", offline: true,
+			check: func(t *testing.T, got rendered) { has(t, got, "PodMonitor", plugin, `"interval":"10s"`, `"team":"a"`) },
+		},
+		"addresses of the API server": {
+			values: "networkPolicy: {apiServer: {ports: [6443], cidrs: [10.0.0.10/32, 'fd00::10/128']}}",
+			check: func(t *testing.T, got rendered) {
+				egress := object[networkingv1.NetworkPolicy](t, got, "NetworkPolicy", plugin).Spec.Egress
+				if len(egress) != 1 || len(egress[0].Ports) != 1 || len(egress[0].To) != 2 || egress[0].To[1].IPBlock.CIDR != "fd00::10/128" {
+					t.Errorf("the egress rules are %+v", egress)
+				}
+			},
+		},
+		"readers of metrics": {
+			values: "networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}",
+			check: func(t *testing.T, got rendered) {
+				ingress := object[networkingv1.NetworkPolicy](t, got, "NetworkPolicy", plugin).Spec.Ingress
+				if len(ingress) != 1 || len(ingress[0].From) != 1 {
+					t.Errorf("the ingress rules are %+v", ingress)
+				}
+			},
+		},
+	}
+}
+
+// policyRenderings are those of values that stand in admission policies.
+func policyRenderings() map[string]rendering {
+	const names = "'example.com/gpu', 'example.com/other', 'example.com/vf'"
+	action := func(want admissionv1.ValidationAction) func(*testing.T, rendered) {
+		return func(t *testing.T, got rendered) {
+			for _, name := range []string{"slices", "tenant-pods", "tenant-claims"} {
+				b := object[admissionv1.ValidatingAdmissionPolicyBinding](t, got, "ValidatingAdmissionPolicyBinding", name+".kata-vfio.dev")
+				if diff := cmp.Diff([]admissionv1.ValidationAction{want}, b.Spec.ValidationActions); diff != "" {
+					t.Errorf("%s acts otherwise (-want +got):\n%s", name, diff)
+				}
+			}
+		}
+	}
+	return map[string]rendering{
+		"violations that are refused":     {check: action(admissionv1.Deny)},
+		"violations that warn":            {values: "admission: {action: Warn}", check: action(admissionv1.Warn)},
+		"violations that are in the logs": {values: "admission: {action: Audit}", check: action(admissionv1.Audit)},
+		"extended resources": {
+			values: `
+deviceClasses: {gpu: {extendedResourceName: example.com/gpu}, vf: {extendedResourceName: example.com/vf}, pf: {enabled: false, extendedResourceName: example.com/pf}}
+admission: {tenants: {extendedResources: [example.com/other, example.com/gpu]}}`,
+			args: mutating("v1"),
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "DeviceClass", "gpu.kata-vfio.dev", `"extendedResourceName":"example.com/gpu"`)
+				has(t, got, "ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev", names)
+				has(t, got, "MutatingAdmissionPolicy", "require-plugin.kata-vfio.dev", names)
+			},
+		},
+		"other RuntimeClasses": {
+			values: "allowedRuntimeClasses: [kata-gpu, kata.cc]", args: mutating("v1"),
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev", "['kata-gpu', 'kata.cc']", "kata-gpu or kata.cc")
+				has(t, got, "MutatingAdmissionPolicy", "require-plugin.kata-vfio.dev", "['kata-gpu', 'kata.cc']")
+			},
+		},
+		"another label of tenants": {
+			values: "admission: {tenants: {namespaceLabel: capsule.clastix.io/tenant}}",
+			check: func(t *testing.T, got rendered) {
+				for _, name := range []string{"tenant-pods.kata-vfio.dev", "tenant-claims.kata-vfio.dev"} {
+					has(t, got, "ValidatingAdmissionPolicyBinding", name, `"key":"capsule.clastix.io/tenant"`)
+				}
+			},
+		},
+	}
+}
+
+func kinds(r rendered) map[string]int {
+	counts := map[string]int{}
+	for _, o := range r.objects {
+		counts[o.GetKind()]++
+	}
+	return counts
+}
+
+// lacks checks that there is no object of a kind, or none with the name.
+func lacks(kind, name string) func(*testing.T, rendered) {
+	return func(t *testing.T, r rendered) {
+		t.Helper()
+		for _, o := range r.objects {
+			if strings.HasPrefix(o.GetKind(), kind) && (name == "" || o.GetName() == name) {
+				t.Errorf("there is a %s %s", o.GetKind(), o.GetName())
+			}
+		}
+	}
+}
+
+// has checks that an object's JSON has some parts.
+func has(t *testing.T, r rendered, kind, name string, parts ...string) {
+	t.Helper()
+	o := r.find(kind, name)
+	if o == nil {
+		t.Fatalf("there is no %s %s", kind, name)
+	}
+	text, err := json.Marshal(o.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(string(text), part) {
+			t.Errorf("%s %s lacks %q:\n%s", kind, name, part, text)
+		}
+	}
+}
+
+func checkMutating(version string) func(*testing.T, rendered) {
+	return func(t *testing.T, r rendered) {
+		for _, kind := range []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"} {
+			o := r.find(kind, "require-plugin.kata-vfio.dev")
+			if o == nil || o.GetAPIVersion() != "admissionregistration.k8s.io/"+version {
+				t.Errorf("the %s is %v", kind, o)
+			}
+		}
+	}
+}

@@ -1,0 +1,172 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+)
+
+// What would only be seen on a node, or never, is refused before anything is installed.
+func TestTheSchemaRefuses(t *testing.T) {
+	for values, want := range map[string]string{
+		"plugins: {}":                                                                    "additional properties 'plugins' not allowed",
+		"plugin: {privilegd: true}":                                                      "additional properties 'privilegd' not allowed",
+		"plugin: null":                                                                   "missing property 'plugin'",
+		"allowedRuntimeClasses: []":                                                      "minItems",
+		`allowedRuntimeClasses: ["x' || true || 'x"]`:                                    "does not match pattern",
+		"image: {digest: 'sha256:abc'}":                                                  "does not match pattern",
+		"image: {repository: ''}":                                                        "does not match pattern",
+		"plugin: {port: 80}":                                                             "minimum",
+		"plugin: {sockets: {podResources: pod-resources.sock}}":                          "does not match pattern",
+		"plugin: {sockets: {nri: /nri.sock}}":                                            "does not match pattern",
+		"plugin: {sockets: {nri: /run/" + strings.Repeat("x", 103) + "}}":                "maxLength",
+		"plugin: {extraArgs: [--hot-plug=true, -x]}":                                     "does not match pattern",
+		"plugin: {terminationGracePeriodSeconds: 30}":                                    "minimum",
+		"plugin: {appArmorProfile: {type: Complain}}":                                    "must be one of",
+		"plugin: {apiServer: {host: 'https://10.0.0.10'}}":                               "does not match pattern",
+		"plugin: {apiServer: {port: 0}}":                                                 "minimum",
+		"plugin: {exemptNamespaces: []}":                                                 "minItems",
+		"kubelet: {dir: /var/lib/kubelet/}":                                              "does not match pattern",
+		"kubelet: {dir: var/lib/kubelet}":                                                "does not match pattern",
+		"nodeConfig: {source: File}":                                                     "must be one of",
+		"nodeConfig: {allowedHandlers: []}":                                              "minItems",
+		"nodeConfig: {allowedHandlers: [kata.gpu]}":                                      "does not match pattern",
+		"nodeConfig: {devices: [{policy: bound}]}":                                       "missing property 'match'",
+		"nodeConfig: {devices: [{match: {}}]}":                                           "minProperties",
+		"nodeConfig: {devices: [{match: {pfNames: []}}]}":                                "minItems",
+		"nodeConfig: {devices: [{match: {types: [bridge]}}]}":                            "must be one of",
+		"nodeConfig: {devices: [{match: {vendors: [4318]}}]}":                            "want string",
+		"nodeConfig: {devices: [{match: {devices: ['2330']}}]}":                          "'vendors' required",
+		"nodeConfig: {devices: [{match: {classes: ['030']}}]}":                           "does not match pattern",
+		"nodeConfig: {devices: [{match: {addresses: ['3b:00.0']}}]}":                     "does not match pattern",
+		"nodeConfig: {devices: [{match: {pfNames: ['eth0/1']}}]}":                        "does not match pattern",
+		"nodeConfig: {devices: [{match: {types: [gpu]}, exclude: true, policy: bound}]}": "'not' failed",
+		"deviceClasses: {nvme: {enabled: true}}":                                         "additional properties 'nvme' not allowed",
+		"deviceClasses: {gpu: {vfio: {backend: group}}}":                                 "must be one of",
+		"deviceClasses: {gpu: {vfio: {reset: 'false'}}}":                                 "must be one of",
+		"deviceClasses: {gpu: {vf: {trust: true}}}":                                      "additional properties 'vf' not allowed",
+		"deviceClasses: {vf: {vf: {vlan: 4095}}}":                                        "maximum",
+		"deviceClasses: {vf: {vf: {mac: '01:00:5e:00:00:01'}}}":                          "does not match pattern",
+		"deviceClasses: {gpu: {extendedResourceName: gpu}}":                              "does not match pattern",
+		`admission: {tenants: {extendedResources: ["a/b'"]}}`:                            "does not match pattern",
+		"admission: {tenants: {namespaceLabel: ''}}":                                     "does not match pattern",
+		"admission: {action: Allow}":                                                     "must be one of",
+		"networkPolicy: {apiServer: {ports: []}}":                                        "minItems",
+		"networkPolicy: {apiServer: {cidrs: [10.0.0.10]}}":                               "does not match pattern",
+		"runtimeClass: {overhead: {memory: 10GB}}":                                       "does not match pattern",
+		"runtimeClass: {overhead: {memory: null}}":                                       "missing property 'memory'",
+		"metrics: {podMonitor: {interval: often}}":                                       "does not match pattern",
+	} {
+		t.Run(values, func(t *testing.T) {
+			if text, err := template(t, values); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("want a refusal with %q, got %v\n%s", want, err, text)
+			}
+		})
+	}
+}
+
+// schema is values.schema.json, as far as it is compared.
+type schema struct {
+	Properties map[string]schema
+	Defs       map[string]schema `json:"$defs"`
+	Items      *schema
+	Enum       []string
+	Type       any
+	Minimum    *int
+	Maximum    *int
+}
+
+func valuesSchema(t *testing.T) schema {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s schema
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// The schema has the fields of the plugin's own API, no more and no fewer.
+func TestTheSchemaHasTheFieldsOfTheAPI(t *testing.T) {
+	s := valuesSchema(t)
+	nodeConfig := maps.Clone(s.Properties["nodeConfig"].Properties)
+	delete(nodeConfig, "source") // where the chart takes it from
+	for name, one := range map[string]struct {
+		got  map[string]schema
+		kind any
+	}{
+		"VFIOConfig":  {s.Defs["VFIOConfig"].Properties, v1alpha1.VFIOConfig{}},
+		"VFConfig":    {s.Defs["VFConfig"].Properties, v1alpha1.VFConfig{}},
+		"NodeConfig":  {nodeConfig, v1alpha1.NodeConfig{}},
+		"DeviceRule":  {s.Defs["DeviceRule"].Properties, v1alpha1.DeviceRule{}},
+		"DeviceMatch": {s.Defs["DeviceMatch"].Properties, v1alpha1.DeviceMatch{}},
+	} {
+		var want []string
+		for field := range reflect.TypeOf(one.kind).Fields() {
+			if !field.Anonymous {
+				tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+				want = append(want, tag)
+			}
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(one.got))); diff != "" {
+			t.Errorf("%s: the fields differ (-API +schema):\n%s", name, diff)
+		}
+	}
+}
+
+// The plugin's refusal of a value lists those that it takes: the schema's list is the same.
+func TestTheSchemaHasTheValuesOfTheAPI(t *testing.T) {
+	s := valuesSchema(t)
+	for kind, properties := range map[string]map[string]schema{
+		"VFIOConfig": s.Defs["VFIOConfig"].Properties, "VFConfig": s.Defs["VFConfig"].Properties,
+	} {
+		for field, one := range properties {
+			switch {
+			case one.Enum != nil:
+				wantRefusal(t, decodeParameters(kind, field, "?"), "is not one of "+strings.Join(one.Enum, ", "))
+			case one.Maximum != nil:
+				between := fmt.Sprintf("is not a number from %d to %d", *one.Minimum, *one.Maximum)
+				wantRefusal(t, decodeParameters(kind, field, *one.Minimum-1), between)
+				wantRefusal(t, decodeParameters(kind, field, *one.Maximum+1), between)
+			}
+		}
+	}
+	rule, match := s.Defs["DeviceRule"].Properties, s.Defs["DeviceMatch"].Properties
+	_, err := v1alpha1.DecodeNodeConfig([]byte("{apiVersion: resource.kata-vfio.dev/v1alpha1, kind: NodeConfig, " +
+		"devices: [{policy: '?', match: {types: ['?']}}]}"))
+	wantRefusal(t, err, "is not one of "+strings.Join(rule["policy"].Enum, ", "))
+	wantRefusal(t, err, "is not one of "+strings.Join(match["types"].Items.Enum, ", "))
+}
+
+// decodeParameters has the plugin decode parameters with one field.
+func decodeParameters(kind, field string, value any) error {
+	text, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.APIVersion, "kind": kind, field: value})
+	if err == nil {
+		_, err = v1alpha1.DecodeParameters(text)
+	}
+	return err
+}
+
+func wantRefusal(t *testing.T, err error, want string) {
+	t.Helper()
+	// The whole list: what follows it is the next problem, or nothing.
+	if err == nil || !strings.Contains(err.Error()+";", want+";") {
+		t.Errorf("the plugin says %v, want %q", err, want)
+	}
+}

@@ -1,0 +1,201 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+)
+
+// tenantExample is the example that is for the admin, and makes the namespace for the others.
+const tenantExample = "tenant-namespace.yaml"
+
+// examples are the texts of deploy/examples by their files' names.
+func examples(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../../deploy/examples/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[filepath.Base(file)] = string(text)
+	}
+	if all[tenantExample] == "" {
+		t.Fatalf("%s is not among %d examples", tenantExample, len(all))
+	}
+	return all
+}
+
+// The namespace of one example takes all the others, by its policies and its Pod Security.
+func TestATenantMayApplyTheExamples(t *testing.T) {
+	const ns = "team-a"
+	p := installed(t)
+	admin := client(t, p, controlplane.Admin())
+	all := examples(t)
+	apply(t, p, ns, all[tenantExample])
+	t.Cleanup(func() {
+		// The test's own context is over by now.
+		if err := admin.CoreV1().Namespaces().Delete(context.Background(), ns, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	until(t, "the quota is counted", func(ctx context.Context) error {
+		quota, err := admin.CoreV1().ResourceQuotas(ns).Get(ctx, "devices", metav1.GetOptions{})
+		if err == nil && !cmp.Equal(quota.Spec.Hard, quota.Status.Hard) {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+	for name, text := range all {
+		t.Run(name, func(t *testing.T) {
+			if name == tenantExample {
+				dryRun(t, p, text)
+				return
+			}
+			dryRun(t, p, text, "--namespace", ns)
+		})
+	}
+	t.Run("and claim no whole NIC, by the quota", func(t *testing.T) {
+		whole := claimWith(t, "VFIOConfig", nil)
+		whole.Spec.Devices.Requests[0].Exactly.DeviceClassName = "pf." + driver
+		_, err := admin.ResourceV1().ResourceClaims(ns).Create(t.Context(), whole, dryRunCreate())
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: devices") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// wholeFunction is an example that deploy/examples does not have: the third DeviceClass.
+const wholeFunction = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: pf}
+spec: {devices: {requests: [{name: pf, exactly: {deviceClassName: pf.kata-vfio.dev}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: pf}
+spec:
+  runtimeClassName: kata-gpu
+  resourceClaims: [{name: pf, resourceClaimName: pf}]
+  containers: [{name: main, image: example.com/none:1, resources: {claims: [{name: pf}]}}]
+`
+
+// Devices that have no attributes come first: where an expression errs over one, the pod is not scheduled. So do devices
+// of another driver that look like ours.
+func TestTheSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
+	const node = "e2e-examples"
+	p := installed(t)
+	ns := tenantNamespace(t, p)
+	admin := client(t, p, controlplane.Admin())
+	addFitNode(t, p, node)
+	const before = "a-" + foreign // the scheduler takes drivers by their names
+	published(t, p, admin.ResourceV1().ResourceSlices(), slice(before, node, node,
+		resourcev1.Device{Name: "bare"}, pretender("gpu"), pretender("vf"), pretender("pf"),
+	))
+	published(t, p, pluginOn(t, p, node).ResourceV1().ResourceSlices(), slice(driver, node, node,
+		resourcev1.Device{Name: "bare"},
+		typed("plain-gpu-1", "gpu"), typed("plain-gpu-2", "gpu"), typed("plain-vf-1", "vf"), typed("plain-pf-1", "pf"),
+		full("full-gpu-1", "gpu"), full("full-gpu-2", "gpu"), full("full-vf-1", "vf"),
+	))
+	for name, text := range examples(t) {
+		if name != tenantExample {
+			apply(t, p, ns, text)
+		}
+	}
+	apply(t, p, ns, wholeFunction)
+	until(t, "all pods have a node", func(ctx context.Context) error {
+		if left := waiting(ctx, admin, ns); left != "" {
+			return errors.New(left)
+		}
+		return nil
+	})
+	want := map[string][]string{
+		"gpu": {"full-gpu"}, "direct": {"plain-gpu"}, "extended-resource": {"plain-gpu"}, "vf": {"plain-vf"}, "pf": {"plain-pf"},
+		"gpu-and-vf": {"full-gpu", "full-vf"},
+	}
+	if diff := cmp.Diff(want, devicesByPod(t, admin, ns)); diff != "" {
+		t.Errorf("the pods' devices differ (-want +got):\n%s", diff)
+	}
+}
+
+// typed is a device that has its type for an attribute, full one with all that the examples ask for.
+func typed(name, kind string) resourcev1.Device {
+	return resourcev1.Device{Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"type": {StringValue: &kind}}}
+}
+
+func full(name, kind string) resourcev1.Device {
+	d := typed(name, kind)
+	d.Attributes["isolated"] = resourcev1.DeviceAttribute{BoolValue: new(true)}
+	d.Attributes["resource.kubernetes.io/pcieRoot"] = resourcev1.DeviceAttribute{StringValue: new("pci0000:3b")}
+	return d
+}
+
+// pretender is another driver's device that has the type of one of ours.
+func pretender(kind string) resourcev1.Device {
+	return resourcev1.Device{Name: "false-" + kind, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+		driver + "/type": {StringValue: &kind},
+	}}
+}
+
+// waiting tells why pods of a namespace have no node; it is empty when all have one.
+func waiting(ctx context.Context, admin *kubernetes.Clientset, ns string) string {
+	list, err := admin.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	var left []string
+	for _, one := range list.Items {
+		why := ""
+		for _, c := range one.Status.Conditions {
+			if c.Type == corev1.PodScheduled {
+				why = c.Message
+			}
+		}
+		if one.Spec.NodeName == "" {
+			left = append(left, one.Name+": "+why)
+		}
+	}
+	return strings.Join(left, "\n")
+}
+
+// devicesByPod are the devices that pods have by their claims, sorted, without the number at their end.
+func devicesByPod(t *testing.T, admin *kubernetes.Clientset, ns string) map[string][]string {
+	t.Helper()
+	list, err := admin.ResourceV1().ResourceClaims(ns).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices := map[string][]string{}
+	for _, c := range list.Items {
+		if c.Status.Allocation == nil || len(c.Status.ReservedFor) != 1 {
+			t.Errorf("claim %s is not allocated to one pod: %+v", c.Name, c.Status)
+			continue
+		}
+		pod := c.Status.ReservedFor[0].Name
+		for _, r := range c.Status.Allocation.Devices.Results {
+			devices[pod] = append(devices[pod], strings.TrimRight(r.Device, "-0123456789"))
+		}
+		slices.Sort(devices[pod])
+	}
+	return devices
+}

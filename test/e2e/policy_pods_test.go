@@ -1,0 +1,153 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+)
+
+const requiredPlugins = "required-plugins.noderesource.dev"
+
+// Parts of a pod's spec.
+const (
+	inVM      = "runtimeClassName: kata-gpu\n"
+	oneClaim  = "resourceClaims: [{name: gpu, resourceClaimName: gpu}]\n"
+	aTemplate = "resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]\n"
+	implicit  = "deviceclass.resource.kubernetes.io/gpu.kata-vfio.dev"
+)
+
+// pod is one with a container, from the rest of its spec and its annotations.
+func pod(t *testing.T, spec, annotations string) *corev1.Pod {
+	t.Helper()
+	made := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "attack"}}
+	if err := yaml.UnmarshalStrict([]byte(spec), &made.Spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict([]byte(annotations), &made.Annotations); err != nil {
+		t.Fatal(err)
+	}
+	if len(made.Spec.Containers) == 0 {
+		made.Spec.Containers = []corev1.Container{{Name: "main", Image: "example.com/none:1"}}
+	}
+	return made
+}
+
+// containers has a resource in a container's limits.
+func containers(kind, resource string) string {
+	one := "[{name: a, image: 'example.com/none:1', resources: {limits: {" + resource + ": 1}}}]\n"
+	if kind == "initContainers" {
+		return "initContainers: " + one + "containers: [{name: main, image: 'example.com/none:1'}]\n"
+	}
+	return kind + ": " + one
+}
+
+// wantForbidden checks that a policy refused, with its message, or that all was well where no message is wanted.
+func wantForbidden(t *testing.T, err error, message string) {
+	t.Helper()
+	switch {
+	case message == "":
+		if err != nil {
+			t.Error(err)
+		}
+	case !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), message):
+		t.Errorf("want a refusal with %q, got %v", message, err)
+	}
+}
+
+func TestATenantsPodWithDevicesRunsInAVM(t *testing.T) {
+	p := installed(t)
+	ns := tenantNamespace(t, p)
+	pods := client(t, p, controlplane.Admin()).CoreV1().Pods(ns)
+	const (
+		vm          = "a pod with devices (resourceClaims, or a device resource in limits) must run in a VM"
+		hostPath    = "hostPath volumes reach the node's VFIO devices"
+		annotations = "annotations cdi.k8s.io/* and io.katacontainers.* choose devices"
+		required    = "the annotation required-plugins.noderesource.dev is the cluster's"
+	)
+	if _, err := p.KubectlInput(t.Context(), strings.NewReader(otherClass), "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	for name, attack := range map[string]struct{ spec, annotations, want string }{
+		"a claim in a VM":                    {inVM + oneClaim, "", ""},
+		"a claim without a RuntimeClass":     {oneClaim, "", vm},
+		"a claim in another RuntimeClass":    {"runtimeClassName: e2e-other\n" + oneClaim, "", vm},
+		"a template in a VM":                 {inVM + aTemplate, "", ""},
+		"a template without a RuntimeClass":  {aTemplate, "", vm},
+		"an extended resource in a VM":       {inVM + containers("containers", implicit), "", ""},
+		"an extended resource":               {containers("containers", implicit), "", vm},
+		"an init container's":                {containers("initContainers", implicit), "", vm},
+		"no device and no RuntimeClass":      {"", "", ""},
+		"a resource that is no device":       {containers("containers", "cpu"), "", ""},
+		"a hostPath":                         {"volumes: [{name: a, hostPath: {path: /dev/vfio}}]", "", hostPath},
+		"a hostPath in a VM":                 {inVM + "volumes: [{name: b, emptyDir: {}}, {name: a, hostPath: {path: /}}]", "", hostPath},
+		"an emptyDir":                        {"volumes: [{name: a, emptyDir: {}}]", "", ""},
+		"a CDI annotation":                   {inVM, "cdi.k8s.io/x: nvidia.com/pgpu=0", annotations},
+		"a Kata annotation":                  {inVM, "io.katacontainers.config.runtime.vfio_mode: vfio", annotations},
+		"a Kata agent's annotation":          {"", "io.katacontainers.config.agent.policy: x", annotations},
+		"another annotation":                 {inVM, "example.com/cdi.k8s.io: x", ""},
+		"the plugin required by itself":      {inVM + oneClaim, requiredPlugins + ": '[ kata-vfio ]'", ""},
+		"no plugin required, without device": {inVM, requiredPlugins + ": '[]'", required},
+		"another plugin required":            {"", requiredPlugins + ": '[ mine ]'", required},
+		"no plugin required of a container":  {inVM + oneClaim, requiredPlugins + "/container.main: '[]'", required},
+		"no plugin required of the pod":      {inVM + oneClaim, requiredPlugins + "/pod: ''", required},
+		// The mutating policy has the last word, before the other policy sees it.
+		"no plugin required": {inVM + oneClaim, requiredPlugins + ": '[]'", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := pods.Create(t.Context(), pod(t, attack.spec, attack.annotations), dryRunCreate())
+			wantForbidden(t, err, attack.want)
+			if err == nil && (strings.Contains(attack.spec, "resourceClaims") || strings.Contains(attack.spec, implicit)) &&
+				got.Annotations[requiredPlugins] != "[ kata-vfio ]" {
+				t.Errorf("the annotations are %v: containerd would not require the plugin", got.Annotations)
+			}
+		})
+	}
+	t.Run("of another namespace is not looked at", func(t *testing.T) {
+		free := client(t, p, controlplane.Admin()).CoreV1().Pods(namespace(t, p))
+		for _, attack := range []*corev1.Pod{pod(t, oneClaim, ""), pod(t, "volumes: [{name: a, hostPath: {path: /}}]", "")} {
+			_, err := free.Create(t.Context(), attack, dryRunCreate())
+			wantForbidden(t, err, "")
+		}
+		got, err := free.Create(t.Context(), pod(t, inVM+oneClaim, ""), dryRunCreate())
+		if err != nil || got.Annotations[requiredPlugins] != "[ kata-vfio ]" {
+			t.Errorf("the annotation holds in every namespace; got %v, %v", got, err)
+		}
+	})
+	t.Run("is watched after its creation", func(t *testing.T) {
+		made := pod(t, inVM+oneClaim, "")
+		if _, err := pods.Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for patch, want := range map[string]string{
+			`{"example.com/a": "b"}`:                        "",
+			`{"cdi.k8s.io/x": "a"}`:                         annotations,
+			`{"io.katacontainers.config.agent.trace": "a"}`: annotations,
+			`{"` + requiredPlugins + `": null}`:             required,
+			`{"` + requiredPlugins + `": "[]"}`:             required,
+			`{"` + requiredPlugins + `/pod": "[]"}`:         required,
+		} {
+			for _, subresource := range []string{"", "status"} {
+				_, err := pods.Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"metadata": {"annotations": `+patch+`}}`),
+					metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, subresource)
+				wantForbidden(t, err, want)
+			}
+		}
+	})
+}
+
+// otherClass is a RuntimeClass that does not run VMs.
+const otherClass = `
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: e2e-other}
+handler: runc
+`

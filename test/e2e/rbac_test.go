@@ -1,0 +1,189 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/dra"
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+)
+
+// foreign is another DRA driver.
+const foreign = "foreign.example.com"
+
+// twoDrivers is a pod with a claim for a device of ours and one of another driver, both by the pod's name, which the
+// devices have, too.
+const twoDrivers = `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: foreign.example.com}
+spec: {selectors: [{cel: {expression: "device.driver == 'foreign.example.com'"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: NAME}
+spec:
+  devices:
+    requests:
+    - {name: gpu, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [{cel: {expression: "device.attributes['e2e'].?of.orValue('') == 'NAME'"}}]}}
+    - {name: other, exactly: {deviceClassName: foreign.example.com, selectors: [{cel: {expression: "device.attributes['e2e'].?of.orValue('') == 'NAME'"}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  runtimeClassName: kata-gpu
+  resourceClaims: [{name: all, resourceClaimName: NAME}]
+  containers: [{name: main, image: example.com/none:1, resources: {claims: [{name: all}]}}]
+`
+
+// deviceFor is a GPU for the pod of twoDrivers.
+func deviceFor(pod string) resourcev1.Device {
+	return resourcev1.Device{Name: "gpu-0000-01-00-0", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+		driver + "/type": {StringValue: new("gpu")}, "e2e/of": {StringValue: &pod},
+	}}
+}
+
+// The plugin's own code with the token of its pod.
+func TestThePluginMayDoItsWork(t *testing.T) {
+	const a, b = "e2e-rbac-a", "e2e-rbac-b"
+	p := installed(t)
+	ns := tenantNamespace(t, p)
+	admin := client(t, p, controlplane.Admin())
+	addFitNode(t, p, a)
+	addFitNode(t, p, b)
+	onA, onB := pluginOn(t, p, a), pluginOn(t, p, b)
+	t.Run("of publishing its node's devices", func(t *testing.T) { publishes(t, onA, admin, a) })
+	published(t, p, onA.ResourceV1().ResourceSlices(), slice(driver, a, a, deviceFor("pod-a")))
+	published(t, p, onB.ResourceV1().ResourceSlices(), slice(driver, b, b, deviceFor("pod-b")))
+	published(t, p, admin.ResourceV1().ResourceSlices(), slice(foreign, a, a, deviceFor("pod-a")))
+	published(t, p, admin.ResourceV1().ResourceSlices(), slice(foreign, b, b, deviceFor("pod-b")))
+	apply(t, p, ns, strings.ReplaceAll(twoDrivers, "NAME", "pod-a")+"---"+strings.ReplaceAll(twoDrivers, "NAME", "pod-b"))
+	t.Cleanup(func() {
+		// The test's own context is over by now.
+		if _, err := p.Kubectl(context.Background(), "delete", "deviceclass/"+foreign); err != nil {
+			t.Error(err)
+		}
+	})
+	allocated(t, admin, ns, "pod-a")
+	allocated(t, admin, ns, "pod-b")
+	t.Run("of admitting a pod to its claim", func(t *testing.T) {
+		got, err := onA.ResourceV1().ResourceClaims(ns).Get(t.Context(), "pod-a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := claim.Decode(got, driver)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (&dra.Gate{Client: onA, NodeName: a, Handlers: []string{v1alpha1.DefaultHandler}}).Admit(t.Context(), req); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("of reporting to claims and pods", func(t *testing.T) { reports(t, onA, admin, ns, "pod-a") })
+	t.Run("and touches nothing else of claims", func(t *testing.T) {
+		claims := onA.ResourceV1().ResourceClaims(ns)
+		wantRefused(t, applyStatus(t, onA, ns, "pod-b", driver, b), `resource="resourceclaims/driver", verb="[arbitrary-node:patch]"`)
+		wantRefused(t, applyStatus(t, onA, ns, "pod-a", foreign, a), `resourceclaims/driver`)
+		_, err := claims.Patch(t.Context(), "pod-a", types.MergePatchType, []byte(`{"status": {"reservedFor": null}}`), metav1.PatchOptions{}, "status")
+		wantRefused(t, err, `resource="resourceclaims/binding"`)
+		_, err = claims.Patch(t.Context(), "pod-a", types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`), metav1.PatchOptions{})
+		wantRefused(t, err, "cannot patch resource")
+	})
+	t.Run("unless its token is bound to nothing", func(t *testing.T) {
+		unbound := withToken(t, p, admin, nil)
+		wantRefused(t, applyStatus(t, unbound, ns, "pod-a", driver, a), `resource="resourceclaims/driver", verb="[arbitrary-node:patch]"`)
+	})
+}
+
+// allocated waits until a claim is allocated and has its pod.
+func allocated(t *testing.T, admin *kubernetes.Clientset, ns, name string) {
+	t.Helper()
+	until(t, "claim "+name+" is allocated", func(ctx context.Context) error {
+		got, err := admin.ResourceV1().ResourceClaims(ns).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && (got.Status.Allocation == nil || len(got.Status.ReservedFor) == 0) {
+			err = errors.New("it is not: " + waiting(ctx, admin, ns))
+		}
+		return err
+	})
+}
+
+// applyStatus adds to what a claim says of its device.
+func applyStatus(t *testing.T, by *kubernetes.Clientset, ns, name, of, pool string) error {
+	t.Helper()
+	_, err := by.ResourceV1().ResourceClaims(ns).ApplyStatus(t.Context(),
+		resourceac.ResourceClaim(name, ns).WithStatus(resourceac.ResourceClaimStatus().WithDevices(
+			resourceac.AllocatedDeviceStatus().WithDriver(of).WithPool(pool).WithDevice("gpu-0000-01-00-0").
+				WithData(runtime.RawExtension{Raw: []byte(`{"attack": true}`)}),
+		)), metav1.ApplyOptions{FieldManager: "attack", Force: true})
+	return err
+}
+
+// wantRefused checks that the API server refuses for a missing permission, which it checks late for parts of an object.
+func wantRefused(t *testing.T, err error, message string) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), message) {
+		t.Errorf("want a refusal with %q, got %v", message, err)
+	}
+}
+
+// A rule that is added here needs a reason: the plugin is on every node.
+func TestThePluginMayDoNothingElse(t *testing.T) {
+	const node = "e2e-rbac-c"
+	p := installed(t)
+	addFitNode(t, p, node)
+	anybody := rulesOf(t, client(t, p, controlplane.User{Name: "anybody", Groups: []string{"system:serviceaccounts"}}))
+	got := slices.DeleteFunc(rulesOf(t, pluginOn(t, p, node)), func(rule string) bool { return slices.Contains(anybody, rule) })
+	want := []string{
+		"[create patch] [events.k8s.io] [events] []",
+		"[get] [] [nodes] []",
+		"[get] [] [pods] []",
+		"[get] [node.k8s.io] [runtimeclasses] []",
+		"[get] [resource.k8s.io] [resourceclaims] []",
+		"[patch] [resource.k8s.io] [resourceclaims/status] []",
+		"[associated-node:patch] [resource.k8s.io] [resourceclaims/driver] [kata-vfio.dev]",
+		"[list watch create update delete] [resource.k8s.io] [resourceslices] []",
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the rules differ (-want +got):\n%s", diff)
+	}
+}
+
+// rulesOf are what a user may do in the plugin's namespace and in the whole cluster, sorted.
+func rulesOf(t *testing.T, by *kubernetes.Clientset) []string {
+	t.Helper()
+	review, err := by.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: system},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules []string
+	for _, r := range review.Status.ResourceRules {
+		rules = append(rules, fmt.Sprint(r.Verbs, r.APIGroups, r.Resources, r.ResourceNames))
+	}
+	for _, r := range review.Status.NonResourceRules {
+		rules = append(rules, fmt.Sprint(r.Verbs, r.NonResourceURLs))
+	}
+	slices.Sort(rules)
+	return rules
+}

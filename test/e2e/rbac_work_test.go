@@ -1,0 +1,132 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	eventsv1 "k8s.io/api/events/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/kata-vfio/kata-vfio/pkg/dra"
+)
+
+// publishes has the plugin create, change and delete its node's slices.
+func publishes(t *testing.T, plugin, admin *kubernetes.Clientset, node string) {
+	helper := serve(t, plugin, node)
+	for _, want := range [][]resourcev1.Device{{{Name: "one"}}, {{Name: "one"}, {Name: "two"}}, nil} {
+		pools := map[string]resourceslice.Pool{}
+		if want != nil {
+			pools[node] = resourceslice.Pool{Slices: []resourceslice.Slice{{Devices: want}}}
+		}
+		if err := helper.PublishResources(t.Context(), resourceslice.DriverResources{Pools: pools}); err != nil {
+			t.Fatal(err)
+		}
+		until(t, fmt.Sprintf("the node has %d devices", len(want)), func(ctx context.Context) error {
+			list, err := admin.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
+				FieldSelector: "spec.driver=" + driver + ",spec.nodeName=" + node,
+			})
+			if err != nil {
+				return err
+			}
+			var got []resourcev1.Device
+			for _, s := range list.Items {
+				got = append(got, s.Spec.Devices...)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				return errors.New(diff)
+			}
+			return nil
+		})
+	}
+}
+
+// serve registers the plugin, as its command does, with a kubelet that never calls.
+func serve(t *testing.T, plugin *kubernetes.Clientset, node string) *kubeletplugin.Helper {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dra") // the path of a socket has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Mkdir(filepath.Join(dir, "registry"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	helper, err := dra.Kubelet{
+		Client: plugin, NodeName: node, PluginDir: filepath.Join(dir, "plugin"), RegistryDir: filepath.Join(dir, "registry"),
+		MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1,
+	}.Register(t.Context(), dra.NewDriver(dra.DriverConfig{
+		Log: slog.New(slog.DiscardHandler), Health: dra.NewHealth(), Changed: func() {}, Fatal: func(err error) { t.Error(err) },
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(helper.Stop)
+	return helper
+}
+
+// reports has the plugin tell twice of a refused claim: what is told twice is a change of the first event.
+func reports(t *testing.T, plugin, admin *kubernetes.Clientset, ns, name string) {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: plugin.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer broadcaster.Shutdown()
+	recorder := dra.EventRecorder{Recorder: broadcaster.NewRecorder(scheme.Scheme, driver)}
+	reporter := dra.NewReporter(plugin, recorder, slog.New(slog.DiscardHandler))
+	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
+	got, err := plugin.ResourceV1().ResourceClaims(ns).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reporter.Refused(got, errors.New("no such device"))
+	until(t, "the claim's status tells", func(ctx context.Context) error {
+		got, err := admin.ResourceV1().ResourceClaims(ns).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && !slices.ContainsFunc(got.Status.Devices, func(d resourcev1.AllocatedDeviceStatus) bool {
+			return d.Driver == driver && meta.IsStatusConditionFalse(d.Conditions, dra.ConditionReady)
+		}) {
+			err = fmt.Errorf("it says %+v", got.Status.Devices)
+		}
+		return err
+	})
+	awaitEvents(t, admin, ns, func(*eventsv1.Event) bool { return true })
+	reporter.Refused(got, errors.New("no such device"))
+	awaitEvents(t, admin, ns, func(e *eventsv1.Event) bool { return e.Series != nil })
+}
+
+// awaitEvents waits for an event of the plugin's on a claim, and one on a pod.
+func awaitEvents(t *testing.T, admin *kubernetes.Clientset, ns string, are func(*eventsv1.Event) bool) {
+	t.Helper()
+	until(t, "claim and pod have their events", func(ctx context.Context) error {
+		list, err := admin.EventsV1().Events(ns).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		var got []string
+		for _, e := range list.Items {
+			if e.ReportingController == driver && are(&e) {
+				got = append(got, e.Regarding.Kind)
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff([]string{"Pod", "ResourceClaim"}, got); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
+}
