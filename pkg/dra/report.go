@@ -40,7 +40,7 @@ type DeviceData struct {
 	Address    string `json:"address"`
 	IOMMUGroup int    `json:"iommuGroup"`
 	VFIODriver string `json:"vfioDriver"`
-	// Functions are all that were taken with it, itself included.
+	// Functions are those that the VM gets, its own first; companions may stay behind, bound.
 	Functions []string `json:"functions"`
 	// Evidence is the checksum of the node's record of the claim.
 	Evidence string `json:"evidence,omitempty"`
