@@ -42,7 +42,7 @@ func (k Kubelet) Register(ctx context.Context, driver *Driver) (*kubeletplugin.H
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.KubeClient(k.Client), kubeletplugin.NodeName(k.NodeName),
 		kubeletplugin.PluginDataDirectoryPath(k.PluginDir), kubeletplugin.RegistrarDirectoryPath(k.RegistryDir),
-		kubeletplugin.Serialize(false), kubeletplugin.GRPCVerbosity(k.GRPCVerbosity), kubeletplugin.CDIDirectory(k.MetadataCDIDir),
+		kubeletplugin.Serialize(false), kubeletplugin.GRPCVerbosity(k.verbosity()), kubeletplugin.CDIDirectory(k.MetadataCDIDir),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 	}
 	if k.PodUID != "" {
@@ -53,4 +53,15 @@ func (k Kubelet) Register(ctx context.Context, driver *Driver) (*kubeletplugin.H
 		return nil, fmt.Errorf("register with the kubelet: %w", err)
 	}
 	return helper, nil
+}
+
+// neverLogged is a verbosity that no logger is set to. The helper takes a
+// negative one for zero, which is always logged.
+const neverLogged = 127
+
+func (k Kubelet) verbosity() int {
+	if k.GRPCVerbosity < 0 {
+		return neverLogged
+	}
+	return k.GRPCVerbosity
 }
