@@ -1,0 +1,42 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/process"
+)
+
+// Image is a container image of static programs and nothing else, which the node has without pulling it.
+type Image struct {
+	// Name is the whole name with its tag, such as localhost/pause:1.
+	Name string
+	// Programs are all that the image has: static binaries on this host (see Compile) by their absolute paths in the
+	// image.
+	Programs map[string]string
+	// Entrypoint is what a container runs: the path of one of the programs, and its arguments.
+	Entrypoint []string
+}
+
+// write makes the image's archive by the image command (test/tools/image), which refuses what is no image.
+func (i Image) write(ctx context.Context, command, archive string) error {
+	args := []string{"-o", archive, "-name", i.Name}
+	for _, word := range i.Entrypoint {
+		args = append(args, "-entrypoint", word)
+	}
+	args = append(args, "--") // all else is programs
+	for _, path := range slices.Sorted(maps.Keys(i.Programs)) {
+		args = append(args, path+"="+i.Programs[path])
+	}
+	cmd := exec.CommandContext(ctx, command, args...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := process.Run(cmd); err != nil {
+		return fmt.Errorf("make image %s: %w\n%s", i.Name, err, bytes.TrimSpace(said.Bytes()))
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+	"github.com/kata-vfio/kata-vfio/test/e2e/process"
+)
+
+const (
+	// PluginNamespace is where InstallPlugin installs.
+	PluginNamespace = "kata-vfio-system"
+	// PluginName is what the chart calls the DaemonSet.
+	PluginName = "kata-vfio-plugin"
+	// pluginImage is the plugin's image, made from this tree.
+	pluginImage = "localhost/" + PluginName + ":lab"
+	// pluginLimit is for the plugin to be pulled up, and for one instance to follow another.
+	pluginLimit = 2 * time.Minute
+)
+
+// pluginValues are the chart's for the lab: an image that is there, an API server without a Service, VMs that are small.
+const pluginValues = `
+image: {repository: localhost/kata-vfio-plugin, tag: lab, pullPolicy: Never}
+plugin: {apiServer: {host: %q, port: %s}}
+runtimeClass: {overhead: {memory: 350Mi, cpu: 100m}}
+`
+
+// InstallPlugin installs the plugin as an administrator would: the chart by helm, in PluginNamespace, and the label on
+// the node. It waits until the plugin is ready. The chart is a directory; the image is the
+// tree's, which every node has.
+func (n *Node) InstallPlugin(ctx context.Context, chart string) error {
+	server, err := url.Parse(n.config.Plane.Server(controlplane.LabHost))
+	if err != nil {
+		return err
+	}
+	if err := n.pluginNamespace(ctx); err != nil {
+		return fmt.Errorf("install the plugin: %w", err)
+	}
+	access, err := n.config.Plane.KubeconfigFile(controlplane.Admin(), "")
+	if err != nil {
+		return fmt.Errorf("install the plugin: %w", err)
+	}
+	values := fmt.Sprintf(pluginValues, server.Hostname(), server.Port())
+	err = n.helm(ctx, values, "upgrade", "--install", "kata-vfio", chart,
+		"--namespace", PluginNamespace, "--kubeconfig", access, "--values", "-")
+	if err != nil {
+		return fmt.Errorf("install the plugin: %w", err)
+	}
+	if _, err := n.config.Plane.Kubectl(ctx, "label", "--overwrite", "node", n.config.Name, "kata-vfio.dev/node=true"); err != nil {
+		return fmt.Errorf("install the plugin: %w", err)
+	}
+	return n.AwaitPlugin(ctx)
+}
+
+// pluginNamespace makes the namespace that the chart's README asks for.
+func (n *Node) pluginNamespace(ctx context.Context) error {
+	_, err := n.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: PluginNamespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"},
+	}}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// helm runs helm with values as its input, and without what a person's helm has configured.
+func (n *Node) helm(ctx context.Context, values string, args ...string) error {
+	set, err := binaries.Ensure(ctx, binaries.Config{Modules: []binaries.Module{binaries.Helm}, Progress: n.config.Progress})
+	if err != nil {
+		return err
+	}
+	home := filepath.Join(n.dir, "helm")
+	cmd := exec.CommandContext(ctx, set.Path("helm"), args...)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	var said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(values), &said, &said
+	if err := process.Run(cmd); err != nil {
+		return fmt.Errorf("run helm %q: %w: %s", args, err, bytes.TrimSpace(said.Bytes()))
+	}
+	return nil
+}
+
+// AwaitPlugin waits until the DaemonSet is as it should be: one pod, of its present template, that is ready. After the
+// deadline the error has the events of its namespace.
+func (n *Node) AwaitPlugin(ctx context.Context) error {
+	begin := time.Now()
+	limited, cancel := context.WithTimeoutCause(ctx, pluginLimit, fmt.Errorf("it is not ready after %s", pluginLimit))
+	defer cancel()
+	if err := n.until(limited, "the plugin is ready", n.pluginReady); err != nil {
+		events, eventsErr := n.config.Plane.Kubectl(ctx, "get", "events", "--namespace", PluginNamespace)
+		return errors.Join(err, errors.New(string(events)), eventsErr)
+	}
+	n.report("plugin ready after %.1fs", time.Since(begin).Seconds())
+	return nil
+}
+
+func (n *Node) pluginReady(ctx context.Context) error {
+	got, err := n.client.AppsV1().DaemonSets(PluginNamespace).Get(ctx, PluginName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	at := got.Status
+	if at.ObservedGeneration != got.Generation || at.DesiredNumberScheduled != 1 || at.UpdatedNumberScheduled != 1 || at.NumberReady != 1 {
+		return fmt.Errorf("the DaemonSet is %+v", at)
+	}
+	pods, err := n.client.CoreV1().Pods(PluginNamespace).List(ctx, metav1.ListOptions{})
+	if err == nil && len(pods.Items) != 1 {
+		err = fmt.Errorf("there are %d pods of it", len(pods.Items))
+	}
+	return err
+}

@@ -1,0 +1,138 @@
+package node
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/template"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+)
+
+//go:embed files
+var files embed.FS
+
+const module = "github.com/kata-vfio/kata-vfio"
+
+// stage fills a directory of this host with what the machine has in Dir.
+func (n *Node) stage(ctx context.Context, set *binaries.Set, dir string) error {
+	for _, sub := range []string{"bin", "cni", "etc/cni", "images"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			return err
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return Compile(ctx, module+"/test/e2e/runcvm", filepath.Join(dir, "bin/runcvm")) })
+	group.Go(func() error { return n.stageImages(ctx, set.Path("image"), dir) })
+	group.Go(func() error { return errors.Join(n.stagePrograms(set, dir), n.stageConfig(dir)) })
+	return group.Wait()
+}
+
+func (n *Node) stagePrograms(set *binaries.Set, dir string) error {
+	programs := maps.Clone(n.config.Programs)
+	if programs == nil {
+		programs = map[string]string{}
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "kubelet"} {
+		programs[name] = set.Path(name)
+	}
+	for name, path := range programs {
+		if err := link(path, filepath.Join(dir, "bin", name)); err != nil {
+			return fmt.Errorf("stage %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// stageImages makes, by the image command, the node's own images, which have one program, and those of the caller.
+func (n *Node) stageImages(ctx context.Context, command, dir string) error {
+	container, plugin := filepath.Join(n.dir, "container"), filepath.Join(n.dir, PluginName)
+	if err := Compile(ctx, module+"/test/e2e/node/container", container); err != nil {
+		return err
+	}
+	if err := Compile(ctx, module+"/cmd/"+PluginName, plugin); err != nil {
+		return err
+	}
+	programs := map[string]string{"/container": container}
+	images := append(slices.Clone(n.config.Images),
+		Image{Name: PauseImage, Programs: programs, Entrypoint: []string{"/container", "pause"}},
+		Image{Name: ShowImage, Programs: programs, Entrypoint: []string{"/container", "show"}},
+		Image{Name: pluginImage, Programs: map[string]string{"/usr/bin/" + PluginName: plugin}, Entrypoint: []string{"/usr/bin/" + PluginName}})
+	for i, image := range images {
+		if err := image.write(ctx, command, filepath.Join(dir, "images", fmt.Sprintf("%d.tar", i))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stageConfig writes the daemons' configuration, the kubelet's identity and its serving certificate.
+func (n *Node) stageConfig(dir string) error {
+	values := map[string]any{"Dir": Dir, "Port": n.port, "Pause": PauseImage}
+	for name, to := range map[string]string{
+		"containerd.toml": "etc/containerd.toml", "kubelet.yaml": "etc/kubelet.yaml",
+		"lab-cni": "cni/lab-cni", "lab-cni.conflist": "etc/cni/10-lab.conflist",
+	} {
+		if err := render(name, filepath.Join(dir, to), values); err != nil {
+			return err
+		}
+	}
+	access, err := n.config.Plane.Kubeconfig(controlplane.NodeIdentity(n.config.Name), n.config.Plane.Server(controlplane.LabHost))
+	if err != nil {
+		return err
+	}
+	cert, key, err := servingPair(n.config.Name)
+	if err != nil {
+		return fmt.Errorf("make the kubelet's serving certificate: %w", err)
+	}
+	for name, text := range map[string][]byte{"kubelet.kubeconfig": access, "kubelet.crt": cert, "kubelet.key": key} {
+		if err := os.WriteFile(filepath.Join(dir, "etc", name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// render writes one of our files with its values filled in, executable for those that are programs.
+func render(name, path string, values map[string]any) error {
+	text, err := template.New(name).Option("missingkey=error").ParseFS(files, "files/"+name)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	return errors.Join(text.Execute(f, values), f.Close())
+}
+
+// link makes a file appear at another place: as the same file, or a copy where the places are on two file systems.
+func link(from, to string) error {
+	real, err := filepath.EvalSymlinks(from)
+	if err != nil {
+		return err
+	}
+	if os.Link(real, to) == nil {
+		return nil
+	}
+	source, err := os.Open(real)
+	if err != nil {
+		return err
+	}
+	defer source.Close() // it was only read
+	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, source)
+	return errors.Join(err, target.Close())
+}
