@@ -1,0 +1,160 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/node"
+)
+
+// attack is a pod that must not run, with an event on it that says why. Those of a tenant get by the API server's
+// policies; the others are in a namespace that the policies do not look at.
+type attack struct {
+	name, namespace string
+	annotations     string
+	spec            string
+	// reason is the event's, text is in its message. Without a reason there is none.
+	reason, text string
+}
+
+func attacks(heldNode, heldCDI string) []attack {
+	const inVM, container = "runtimeClassName: kata-gpu", "containers: [{name: main, image: '" + node.PauseImage + "', imagePullPolicy: Never"
+	plain := container + "}]"
+	return []attack{
+		{
+			name: "shared-kernel", namespace: trusted, reason: "NoRuntimeClass", text: "has no runtimeClassName",
+			spec: "resourceClaims: [{name: vf, resourceClaimTemplateName: vf}]\n" + plain,
+		}, {
+			name: "held-claim", namespace: tenant, reason: "SharedClaim", text: "it is reserved for holder and held-claim",
+			spec: inVM + "\nresourceClaims: [" + gpuDirect + "]\n" + container + ", resources: {claims: [{name: gpu}]}}]",
+		}, {
+			// The scheduler waits for a claim of that name in the pod's own namespace, and says nothing.
+			name: "others-claim", namespace: trusted,
+			spec: inVM + "\nresourceClaims: [" + gpuDirect + "]\n" + plain,
+		}, {
+			name: "host-path", namespace: trusted, reason: "MountNotAllowed", text: "/dev/vfio",
+			spec: "volumes: [{name: vfio, hostPath: {path: /dev/vfio}}]\n" + container + ", volumeMounts: [{name: vfio, mountPath: /dev/vfio}]}]",
+		}, {
+			name: "host-path-in-vm", namespace: trusted, reason: "MountNotAllowed", text: "/dev",
+			spec: inVM + "\nvolumes: [{name: dev, hostPath: {path: /dev}}]\n" + container + ", volumeMounts: [{name: dev, mountPath: /host}]}]",
+		}, {
+			name: "privileged", namespace: trusted, reason: "NodeWithoutClaim", text: "/dev/iommu",
+			spec: container + ", securityContext: {privileged: true}}]",
+		}, {
+			name: "cdi-annotation", namespace: trusted, reason: "AnnotationNotAllowed", text: "cdi.k8s.io/mine",
+			annotations: "cdi.k8s.io/mine: " + heldCDI, spec: plain,
+		}, {
+			name: "kata-annotation", namespace: trusted, reason: "AnnotationNotAllowed", text: "io.katacontainers.config.runtime.vfio_mode",
+			annotations: "io.katacontainers.config.runtime.vfio_mode: vfio", spec: inVM + "\n" + plain,
+		}, {
+			name: "stale-spec", namespace: trusted, reason: "AnnotationNotAllowed", text: "cdi.k8s.io/old",
+			annotations: "cdi.k8s.io/old: " + staleCDI, spec: plain,
+		}, {
+			name: "meddled-with", namespace: trusted, reason: "NodeOfOthersClaim", text: heldNode,
+			annotations: "meddle: " + heldNode, spec: plain,
+		},
+	}
+}
+
+// staleCDI is the name of a device in a spec that nothing accounts for.
+const staleCDI = "kata-vfio.dev/vfio=00000000-0000-0000-0000-000000000000-gpu-0"
+
+// refusesAttacks tries to get at a device that a pod has, and at others.
+func refusesAttacks(ctx context.Context, s *site) error {
+	if err := s.apply(ctx, tenant, directClaim+vmPod("holder", gpuDirect)); err != nil {
+		return err
+	}
+	if err := s.awaitRunning(ctx, vmPodLimit, "holder"); err != nil {
+		return err
+	}
+	heldNode, err := s.output(ctx, "sed -n 's/.*\"path\": *\"\\([^\"]*vfio[0-9]*\\)\".*/\\1/p' /var/run/cdi/kata-vfio.dev-vfio_*.json | head -n 1")
+	if err != nil || !strings.HasPrefix(heldNode, "/dev/vfio/") {
+		return fmt.Errorf("find the node of the held device: %q, %w", heldNode, err)
+	}
+	if err := s.makeStaleSpec(ctx, heldNode); err != nil {
+		return err
+	}
+	if err := s.apply(ctx, trusted, templates); err != nil {
+		return err
+	}
+	if err := s.node.StartService(meddler, path.Join(node.Dir, "bin", meddler)); err != nil {
+		return err
+	}
+	errs := []error{s.allRefused(ctx, attacks(heldNode, staleCDI)), s.socketIsRoots(ctx)}
+	errs = append(errs, s.node.StopService(ctx, meddler))
+	_, err = s.output(ctx, "rm "+staleSpec)
+	return errors.Join(append(errs, err, s.awaitRunning(ctx, nodeLimit, "holder"))...)
+}
+
+// allRefused makes all the pods and then waits for each one's event. The kubelet tries all again and again, VMs included.
+func (s *site) allRefused(ctx context.Context, attacks []attack) error {
+	for _, a := range attacks {
+		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, annotations: {%s}}\nspec:\n  dnsPolicy: Default\n  automountServiceAccountToken: false\n  %s\n",
+			a.name, a.annotations, strings.ReplaceAll(a.spec, "\n", "\n  "))
+		if err := s.apply(ctx, a.namespace, text); err != nil {
+			return fmt.Errorf("attack %s: %w", a.name, err)
+		}
+	}
+	var errs []error
+	for _, a := range attacks {
+		var err error
+		if a.reason != "" {
+			err = s.awaitEvent(ctx, a.namespace, a.name, a.reason, a.text)
+		}
+		if err = errors.Join(err, s.neverStarted(ctx, a)); err != nil {
+			errs = append(errs, fmt.Errorf("attack %s: %w", a.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// neverStarted checks that no container of the pod has run.
+func (s *site) neverStarted(ctx context.Context, a attack) error {
+	got, err := s.client.CoreV1().Pods(a.namespace).Get(ctx, a.name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, c := range got.Status.ContainerStatuses {
+		if c.State.Running != nil || c.LastTerminationState.Terminated != nil || c.State.Terminated != nil {
+			return fmt.Errorf("its container ran: %+v", c)
+		}
+	}
+	if got.Status.Phase != corev1.PodPending {
+		return fmt.Errorf("the pod is %s", got.Status.Phase)
+	}
+	return nil
+}
+
+const staleSpec = "/var/run/cdi/stale.json"
+
+// makeStaleSpec leaves a CDI spec of our kind that the plugin knows nothing of, for a device that a pod has.
+func (s *site) makeStaleSpec(ctx context.Context, heldNode string) error {
+	kind, device, _ := strings.Cut(staleCDI, "=")
+	text := fmt.Sprintf(`{"cdiVersion": "0.6.0", "kind": %q, "devices": [{"name": %q, "containerEdits": {"deviceNodes": [{"path": %q}]}}]}`,
+		kind, device, heldNode)
+	_, err := s.output(ctx, "echo '"+text+"' >"+staleSpec)
+	return err
+}
+
+// socketIsRoots checks that nobody but root can ask at the socket, or put another in its place.
+func (s *site) socketIsRoots(ctx context.Context) error {
+	const socket = "/run/kata-vfio/pod-resources.sock"
+	got, err := s.output(ctx, "stat -c '%U %a' "+socket+" "+path.Dir(socket)+
+		"; setpriv --reuid=65534 --clear-groups rm -f "+socket+" 2>&1 || true; test -S "+socket)
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(got, "\n")
+	if len(lines) != 3 || lines[0] != "root 600" || !strings.HasPrefix(lines[1], "root 7") || !strings.Contains(lines[2], "Permission denied") {
+		return fmt.Errorf("the socket is open to others: %q", got)
+	}
+	return nil
+}

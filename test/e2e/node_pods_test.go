@@ -1,0 +1,296 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/node"
+	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
+	"github.com/kata-vfio/kata-vfio/test/lab/topology"
+)
+
+// templates are for a claim of the GPU stand-in that is alone in its group, and for one of any VF.
+const templates = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: gpu}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [` + isGPU0 + `]}}]}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: vf}
+spec: {spec: {devices: {requests: [{name: vf, exactly: {deviceClassName: vf.kata-vfio.dev}}]}}}
+`
+
+// directClaim is one for that GPU that outlives its pods.
+const directClaim = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: direct}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [` + isGPU0 + `]}}]}}
+`
+
+const isGPU0 = `{cel: {expression: "device.attributes['resource.kubernetes.io'].?pciBusID.orValue('') == '` + topology.GPU0 + `'"}}`
+
+// Entries of a pod's resourceClaims.
+const (
+	gpuOfTemplate = "{name: gpu, resourceClaimTemplateName: gpu}"
+	vfOfTemplate  = "{name: vf, resourceClaimTemplateName: vf}"
+	gpuDirect     = "{name: gpu, resourceClaimName: direct}"
+)
+
+// vmPod is a pod in a VM that prints what the VM sees, with the claims of both its container and its VM.
+func vmPod(name string, claims ...string) string {
+	var uses []string
+	for _, c := range claims {
+		one, _, _ := strings.Cut(c, ",")
+		uses = append(uses, one+"}")
+	}
+	return fmt.Sprintf(`
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  runtimeClassName: kata-gpu
+  automountServiceAccountToken: false
+  dnsPolicy: Default
+  resourceClaims: [%s]
+  containers:
+  - {name: main, image: %q, imagePullPolicy: Never, resources: {claims: [%s]}}
+`, name, strings.Join(claims, ", "), node.ShowImage, strings.Join(uses, ", "))
+}
+
+func publishesGPU(ctx context.Context, s *site) error {
+	return s.until(ctx, "the GPU is in a ResourceSlice", nodeLimit, func(ctx context.Context) error {
+		slices, err := s.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
+			FieldSelector: "spec.driver=kata-vfio.dev,spec.nodeName=" + s.node.Name(),
+		})
+		if err != nil {
+			return err
+		}
+		for _, slice := range slices.Items {
+			for _, d := range slice.Spec.Devices {
+				if id := d.Attributes["resource.kubernetes.io/pciBusID"].StringValue; id != nil && *id == topology.GPU0 {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("%d slices do not have it", len(slices.Items))
+	})
+}
+
+// podHasGPU looks at everything that a pod with a device shows: its VM, its claim, the node.
+func podHasGPU(ctx context.Context, s *site) error {
+	if err := s.apply(ctx, tenant, templates+vmPod("one", gpuOfTemplate)); err != nil {
+		return err
+	}
+	if err := s.awaitRunning(ctx, vmPodLimit, "one"); err != nil {
+		return err
+	}
+	report, err := s.checkVM(ctx, "one")
+	if err != nil {
+		return err
+	}
+	display := slices.IndexFunc(report.Functions, func(f protocol.Function) bool {
+		return f.Vendor == "1234" && f.Device == "1111" && f.Class == "038000" && f.Driver == "bochs-drm"
+	})
+	if display < 0 || len(report.Displays) != 1 || report.Displays[0].Address != report.Functions[display].Address {
+		return fmt.Errorf("the VM has no working display: %+v", report)
+	}
+	if err := s.checkMetrics(ctx); err != nil {
+		return err
+	}
+	if now, err := s.driversNow(ctx); err != nil || !strings.Contains(now, topology.GPU0+" vfio-pci") {
+		return fmt.Errorf("the drivers while the pod runs are (%w)\n%s", err, now)
+	}
+	return s.deletePods(ctx, "one")
+}
+
+func podHasTwoClaims(ctx context.Context, s *site) error {
+	if err := s.apply(ctx, tenant, templates+vmPod("two", gpuOfTemplate, vfOfTemplate)); err != nil {
+		return err
+	}
+	if err := s.awaitRunning(ctx, vmPodLimit, "two"); err != nil {
+		return err
+	}
+	report, err := s.checkVM(ctx, "two")
+	if err == nil && (len(report.Displays) != 1 || len(report.Interfaces) != 1 || report.Interfaces[0].Driver != "igbvf") {
+		err = fmt.Errorf("want a display and a network interface that work, the VM sees %+v", report)
+	}
+	return errors.Join(err, s.deletePods(ctx, "two"))
+}
+
+// A busy example's limits are more than the lab has.
+var (
+	exampleImage = regexp.MustCompile(`image: \S+`)
+	exampleCPU   = regexp.MustCompile(`cpu: "\d+"`)
+	exampleRAM   = regexp.MustCompile(`memory: \d+[MG]i`)
+)
+
+// example reads one of deploy/examples, to run here.
+func example(name string) (string, error) {
+	text, err := os.ReadFile("../../deploy/examples/" + name + ".yaml")
+	small := exampleRAM.ReplaceAll(exampleCPU.ReplaceAll(text, []byte("cpu: 50m")), []byte("memory: 64Mi"))
+	return string(exampleImage.ReplaceAll(small, []byte("image: "+node.ShowImage))), err
+}
+
+// runsExamples runs the examples beside each other: their VMs must each have their own devices.
+func runsExamples(ctx context.Context, s *site) error {
+	pods := map[string]string{
+		"gpu-and-vf-same-root": "gpu-and-vf", "gpu-pod": "gpu", "vf-pod": "vf", "extended-resource": "extended-resource",
+	}
+	// The first has a constraint: it chooses before the others take its choices away.
+	for _, file := range []string{"gpu-and-vf-same-root", "gpu-pod", "vf-pod", "extended-resource"} {
+		text, err := example(file)
+		if err != nil {
+			return err
+		}
+		if err := s.apply(ctx, tenant, text); err != nil {
+			return err
+		}
+		if err := s.awaitScheduled(ctx, pods[file]); err != nil {
+			return err
+		}
+	}
+	taken := map[string]string{}
+	for _, pod := range []string{"gpu-and-vf", "gpu", "vf", "extended-resource"} {
+		if err := s.awaitRunning(ctx, 2*vmPodLimit, pod); err != nil {
+			return err
+		}
+		if _, err := s.checkVM(ctx, pod); err != nil {
+			return err
+		}
+		held, err := s.held(ctx, pod)
+		if err != nil {
+			return err
+		}
+		for _, address := range held {
+			if taken[address] != "" {
+				return fmt.Errorf("%s has %s, and so has %s", pod, address, taken[address])
+			}
+			taken[address] = pod
+		}
+	}
+	return s.deletePods(ctx, "gpu-and-vf", "gpu", "vf", "extended-resource")
+}
+
+func (s *site) awaitScheduled(ctx context.Context, pod string) error {
+	err := s.until(ctx, "pod "+pod+" is scheduled", nodeLimit, func(ctx context.Context) error {
+		got, err := s.client.CoreV1().Pods(tenant).Get(ctx, pod, metav1.GetOptions{})
+		if err == nil && got.Spec.NodeName == "" {
+			err = fmt.Errorf("it says %+v", got.Status.Conditions)
+		}
+		return err
+	})
+	return err
+}
+
+// checkVM checks that a pod's VM, by the pod's log, has what the status of the pod's claims tells, and returns what it
+// sees.
+func (s *site) checkVM(ctx context.Context, pod string) (*protocol.Report, error) {
+	report, err := s.report(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	held, err := s.held(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]int{}
+	for _, f := range report.Functions {
+		seen["0x"+f.Vendor+" 0x"+f.Device]++
+	}
+	for _, address := range held {
+		at := "/sys/bus/pci/devices/" + address
+		identity, err := s.output(ctx, "echo $(cat "+at+"/vendor "+at+"/device)")
+		if err != nil {
+			return nil, err
+		}
+		if seen[identity]--; seen[identity] < 0 {
+			return nil, fmt.Errorf("the VM of %s lacks %s (%s): it sees %+v", pod, address, identity, report.Functions)
+		}
+	}
+	s.log("the VM of %s has %v and sees %+v", pod, held, *report)
+	return report, nil
+}
+
+// report is what a pod has printed.
+func (s *site) report(ctx context.Context, pod string) (*protocol.Report, error) {
+	report := &protocol.Report{}
+	err := s.until(ctx, "the log has the VM's report", nodeLimit, func(ctx context.Context) error {
+		text, err := s.client.CoreV1().Pods(tenant).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(text, report)
+	})
+	return report, err
+}
+
+// held are the functions that a pod's claims have, by the claims' status. Every device must be ready and isolated.
+func (s *site) held(ctx context.Context, pod string) ([]string, error) {
+	got, err := s.client.CoreV1().Pods(tenant).Get(ctx, pod, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, c := range got.Spec.ResourceClaims {
+		if c.ResourceClaimName != nil {
+			names = append(names, *c.ResourceClaimName)
+		}
+	}
+	for _, status := range got.Status.ResourceClaimStatuses {
+		names = append(names, *status.ResourceClaimName)
+	}
+	if extended := got.Status.ExtendedResourceClaimStatus; extended != nil {
+		names = append(names, extended.ResourceClaimName)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("pod %s has no claims: %+v", pod, got.Status)
+	}
+	var held []string
+	for _, name := range names {
+		functions, err := s.functions(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, functions...)
+	}
+	return held, nil
+}
+
+// functions waits for a claim's status, which follows a moment after its devices, and returns what it has.
+func (s *site) functions(ctx context.Context, claim string) ([]string, error) {
+	var all []string
+	err := s.until(ctx, "the claim says that its devices are ready", nodeLimit, func(ctx context.Context) error {
+		got, err := s.client.ResourceV1().ResourceClaims(tenant).Get(ctx, claim, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got.Status.Allocation == nil || len(got.Status.Devices) != len(got.Status.Allocation.Devices.Results) {
+			return fmt.Errorf("the claim's status is %+v", got.Status)
+		}
+		all = nil
+		for _, d := range got.Status.Devices {
+			functions, err := readyFunctions(d)
+			if err != nil {
+				return err
+			}
+			all = append(all, functions...)
+		}
+		return nil
+	})
+	return all, err
+}

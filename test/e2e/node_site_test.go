@@ -1,0 +1,220 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+	"github.com/kata-vfio/kata-vfio/test/e2e/node"
+)
+
+const (
+	// vmPodLimit is for a pod with a VM to run. Half a minute is usual, and a minute where the kubelet's first try failed;
+	// beside other work on this host it takes several.
+	vmPodLimit = 5 * time.Minute
+	// nodeLimit is for what a node does without a VM; the kubelet tries again only after some fifteen seconds.
+	nodeLimit = 2 * time.Minute
+	// logBytes is how much of each log an error quotes.
+	logBytes = 4000
+)
+
+// site is a node with the plugin, and namespaces for pods.
+type site struct {
+	node   *node.Node
+	plane  *controlplane.ControlPlane
+	client kubernetes.Interface
+	// drivers are the functions' drivers while nothing is held.
+	drivers string
+	log     func(format string, args ...any)
+}
+
+// The site's namespaces: of a tenant, and one that the policies do not look at.
+const (
+	tenant  = "team-a"
+	trusted = "trusted"
+)
+
+// explain adds to an error what the node's logs end with, and the machine's loss if that is the cause.
+func (s *site) explain(err error) error {
+	var text strings.Builder
+	for _, service := range []string{"kubelet", "containerd"} {
+		log, readErr := os.ReadFile(s.node.LogFile(service))
+		if readErr != nil {
+			log = []byte(readErr.Error())
+		}
+		fmt.Fprintf(&text, "--- %s\n%s\n", service, log[max(0, len(log)-logBytes):])
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), nodeLimit) // the test's own may be over
+	defer cancel()
+	logs, logErr := s.output(ctx, "tail -qc 4000 /var/log/pods/"+system+"_*/*/*.log")
+	fmt.Fprintf(&text, "--- plugin (%v)\n%s\n", logErr, logs)
+	return errors.Join(err, errors.New(text.String()), s.node.Lost())
+}
+
+// until tries until it works, the limit is over or the node is lost.
+func (s *site) until(ctx context.Context, what string, limit time.Duration, try func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		if last = try(ctx); last == nil {
+			return true, nil
+		}
+		return false, s.node.Lost()
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %s: %w: %w", what, err, last)
+	}
+	return nil
+}
+
+// apply applies objects in a namespace.
+func (s *site) apply(ctx context.Context, namespace, text string) error {
+	_, err := s.plane.KubectlInput(ctx, strings.NewReader(text), "apply", "--namespace", namespace, "-f", "-")
+	return err
+}
+
+// awaitRunning waits until a tenant's pods run.
+func (s *site) awaitRunning(ctx context.Context, limit time.Duration, pods ...string) error {
+	for _, pod := range pods {
+		begin := time.Now()
+		err := s.until(ctx, "pod "+pod+" runs", limit, func(ctx context.Context) error {
+			got, err := s.client.CoreV1().Pods(tenant).Get(ctx, pod, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if got.Status.Phase != corev1.PodRunning || !got.Status.ContainerStatuses[0].Ready {
+				return fmt.Errorf("it is %s", got.Status.Phase)
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, s.events(ctx, tenant))
+		}
+		s.log("pod %s runs after another %.1fs", pod, time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+// deletePods deletes a tenant's pods and waits until they are gone, which is when their claims are given back.
+func (s *site) deletePods(ctx context.Context, pods ...string) error {
+	for _, pod := range pods {
+		err := s.client.CoreV1().Pods(tenant).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))})
+		if err != nil {
+			return err
+		}
+	}
+	return s.awaitGone(ctx, tenant)
+}
+
+// awaitGone waits until a namespace has no pods.
+func (s *site) awaitGone(ctx context.Context, namespace string) error {
+	return s.until(ctx, "the pods of "+namespace+" are gone", nodeLimit, func(ctx context.Context) error {
+		left, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err == nil && len(left.Items) > 0 {
+			err = fmt.Errorf("%s is there", left.Items[0].Name)
+		}
+		return err
+	})
+}
+
+// clear deletes what is left of a case and waits until nothing is held: every function has its driver, and there is no
+// VM and no claim's CDI spec.
+func (s *site) clear(ctx context.Context) error {
+	for _, namespace := range []string{tenant, trusted} {
+		for _, kind := range []string{"pods", "resourceclaims", "resourceclaimtemplates"} {
+			_, err := s.plane.Kubectl(ctx, "delete", kind, "--all", "--namespace", namespace, "--wait=false", "--grace-period=1")
+			if err != nil {
+				return err
+			}
+		}
+		if err := s.awaitGone(ctx, namespace); err != nil {
+			return err
+		}
+		// The next case looks at its own.
+		if _, err := s.plane.Kubectl(ctx, "delete", "events", "--all", "--namespace", namespace); err != nil {
+			return err
+		}
+	}
+	return s.until(ctx, "nothing is held", nodeLimit, func(ctx context.Context) error {
+		left, err := s.output(ctx, "ls /run/vm 2>/dev/null; pgrep -a qemu-system; ls /var/run/cdi | grep kata-vfio.dev-vfio; true")
+		if err != nil {
+			return err
+		}
+		drivers, err := s.driversNow(ctx)
+		if err == nil && (left != "" || drivers != s.drivers) {
+			err = fmt.Errorf("left in the machine: %q; the drivers are\n%s\nwant\n%s", left, drivers, s.drivers)
+		}
+		return err
+	})
+}
+
+// driversNow lists the PCI functions that have a driver, with the driver.
+func (s *site) driversNow(ctx context.Context) (string, error) {
+	return s.output(ctx, `find /sys/bus/pci/devices/*/driver -printf '%h %l\n' | sed 's#[^ ]*/##g'`)
+}
+
+// events are a namespace's, one on a line.
+func (s *site) events(ctx context.Context, namespace string) string {
+	list, err := s.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	var text strings.Builder
+	for _, e := range list.Items {
+		fmt.Fprintf(&text, "%s/%s %s: %s\n", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message)
+	}
+	return text.String()
+}
+
+// awaitEvent waits for an event on a pod with a reason and a text.
+func (s *site) awaitEvent(ctx context.Context, namespace, pod, reason, text string) error {
+	return s.until(ctx, fmt.Sprintf("pod %s has the event %s", pod, reason), vmPodLimit, func(ctx context.Context) error {
+		events := s.events(ctx, namespace)
+		for line := range strings.SplitSeq(events, "\n") {
+			if strings.HasPrefix(line, "Pod/"+pod+" "+reason+":") && strings.Contains(line, text) {
+				s.log("%s", line)
+				return nil
+			}
+		}
+		return fmt.Errorf("want the text %q; the events are\n%s", text, events)
+	})
+}
+
+// checkMetrics checks that the plugin is connected to the runtime, and logs where the time went.
+func (s *site) checkMetrics(ctx context.Context) error {
+	pods, err := s.client.CoreV1().Pods(system).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	// The machine has no HTTP client.
+	text, err := s.output(ctx, `bash -c 'exec 3<>/dev/tcp/`+pods.Items[0].Status.PodIP+`/9455
+printf "GET /metrics HTTP/1.0\r\n\r\n" >&3
+grep -E "^kata_vfio_(nri_connected|(phase|request)_seconds_(sum|count))" <&3'`)
+	if err != nil {
+		return err
+	}
+	s.log("the plugin's metrics:\n%s", text)
+	if !strings.Contains(text, "kata_vfio_nri_connected 1") {
+		return errors.New("the plugin is not connected to the runtime's NRI")
+	}
+	return nil
+}
+
+// output is what a shell command in the machine prints, without the spaces around it.
+func (s *site) output(ctx context.Context, script string) (string, error) {
+	out, err := s.node.Command(ctx, "sh", "-c", script).Output()
+	if err != nil {
+		err = fmt.Errorf("in the machine: %s: %w", script, err)
+	}
+	return strings.TrimSpace(string(out)), err
+}
