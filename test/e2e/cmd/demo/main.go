@@ -1,0 +1,66 @@
+// Command demo tells the whole story: first without a cluster, in the lab machine (test/lab/cmd/demo), and while that
+// plays it builds what a cluster needs. Then a pod with a claim runs on a node in the lab machine, under a real control
+// plane.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/process"
+)
+
+func main() {
+	var f flags
+	flag.StringVar(&f.machine, "machine", "bin/demo-machine", "the first part's command (test/lab/cmd/demo)")
+	flag.StringVar(&f.chart, "chart", "deploy/helm/kata-vfio", "the chart to install")
+	flag.StringVar(&f.example, "example", "deploy/examples/gpu-pod.yaml", "the pod to run")
+	flag.BoolVar(&f.clusterOnly, "cluster-only", false, "leave the first part out")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, f)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+type flags struct {
+	machine, chart, example string
+	clusterOnly             bool
+}
+
+// run plays the first part and builds beside it, then plays the second. A build that fails is told after the first part,
+// which does without.
+func run(ctx context.Context, f flags) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b := startBuild(ctx)
+	if !f.clusterOnly {
+		if err := playMachine(ctx, f.machine); err != nil {
+			cancel()
+			return errors.Join(err, b.abandon())
+		}
+	}
+	if err := b.wait(os.Stdout); err != nil {
+		return fmt.Errorf("build what a cluster needs: %w", err)
+	}
+	return newStory(os.Stdout, f.chart, f.example).play(ctx)
+}
+
+// playMachine runs the first part as a process of its own, which takes its machine with it.
+func playMachine(ctx context.Context, command string) error {
+	cmd := exec.CommandContext(ctx, command)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := process.Run(cmd); err != nil {
+		return fmt.Errorf("play the part without a cluster: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+	"github.com/kata-vfio/kata-vfio/test/e2e/node"
+)
+
+// story is the part with a cluster.
+type story struct {
+	out     io.Writer
+	begin   time.Time
+	chapter int
+	chart   string
+	example string // file of the pod
+	plane   *controlplane.ControlPlane
+	node    *node.Node
+}
+
+func newStory(out io.Writer, chart, example string) *story {
+	return &story{out: out, begin: time.Now(), chart: chart, example: example}
+}
+
+// play starts the cluster, tells the story and ends the cluster.
+func (s *story) play(ctx context.Context) error {
+	s.title("A cluster: a real control plane on this host, a node with kubelet and containerd in the lab machine")
+	var err error
+	if s.plane, err = controlplane.Start(ctx, controlplane.Config{Progress: s.out}); err != nil {
+		return err
+	}
+	defer s.plane.Stop()
+	if s.node, err = node.Start(ctx, node.Config{Plane: s.plane, Progress: s.out}); err != nil {
+		return err
+	}
+	defer s.node.Stop() //nolint:contextcheck // ctx may be over, and the node is to be removed all the same
+	for _, chapter := range []func(context.Context) error{s.install, s.apply, s.inside, s.describe, s.attacks, s.remove} {
+		if err := chapter(ctx); err != nil {
+			return err
+		}
+	}
+	s.say("\nDone in %.0f s.", time.Since(s.begin).Seconds())
+	return nil
+}
+
+func (s *story) install(ctx context.Context) error {
+	s.title("Install: the chart, and the label on the node")
+	s.say("$ helm install kata-vfio %s --namespace %s\n$ kubectl label node %s kata-vfio.dev/node=true",
+		s.chart, node.PluginNamespace, s.node.Name())
+	if err := s.node.InstallPlugin(ctx, s.chart); err != nil {
+		return err
+	}
+	if err := s.show(ctx, "get", "daemonset,pods", "--namespace", node.PluginNamespace); err != nil {
+		return err
+	}
+	if err := s.show(ctx, "get", "deviceclasses,runtimeclasses"); err != nil {
+		return err
+	}
+	return s.show(ctx, "get", "resourceslices", "-o", slicesView)
+}
+
+// slicesView is a line for each device: what tenants' claims choose by.
+const slicesView = `jsonpath={range .items[*].spec.devices[*]}{.name}{"\t"}{.attributes.type.string}{"\t"}` +
+	`{.attributes.resource\.kubernetes\.io/pciBusID.string}{"\tisolated="}{.attributes.isolated.bool}{"\n"}{end}`
+
+// The example's image and limits are for a cluster with a registry and room.
+var (
+	exampleImage  = regexp.MustCompile(`image: \S+`)
+	exampleLimits = regexp.MustCompile(`limits: \{.*\}`)
+)
+
+// tenant is a namespace that the chart's policies for tenants hold in.
+const tenant = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: team-a, labels: {kata-vfio.dev/tenant: team-a}}
+`
+
+func (s *story) apply(ctx context.Context) error {
+	s.title("A tenant applies a pod with a claim: " + s.example)
+	text, err := os.ReadFile(s.example)
+	if err != nil {
+		return err
+	}
+	if _, err := s.plane.KubectlInput(ctx, strings.NewReader(tenant), "apply", "-f", "-"); err != nil {
+		return err
+	}
+	small := exampleLimits.ReplaceAll(exampleImage.ReplaceAll(text, []byte("image: "+node.ShowImage)), []byte("limits: {cpu: 50m, memory: 64Mi}"))
+	s.say("(with the lab's image and less memory)\n$ kubectl apply -f %s --namespace team-a", s.example)
+	out, err := s.plane.KubectlInput(ctx, strings.NewReader(string(small)), "apply", "--namespace", "team-a", "-f", "-")
+	if err != nil {
+		return err
+	}
+	s.say("%s", out)
+	if err := s.show(ctx, "wait", "pod/gpu", "--for=condition=Ready", "--timeout=180s", "--namespace", "team-a"); err != nil {
+		return err
+	}
+	return s.show(ctx, "get", "pods,resourceclaims", "--namespace", "team-a", "-o", "wide")
+}
+
+func (s *story) inside(ctx context.Context) error {
+	s.title("What the pod's VM sees: the log of the pod")
+	return s.show(ctx, "logs", "gpu", "--namespace", "team-a")
+}
+
+func (s *story) describe(ctx context.Context) error {
+	s.title("The claim tells what was done, and how far it is apart")
+	if err := s.show(ctx, "describe", "resourceclaims", "--namespace", "team-a"); err != nil {
+		return err
+	}
+	return s.status(ctx)
+}
+
+// status asks the plugin on the node what it holds.
+func (s *story) status(ctx context.Context) error {
+	return s.show(ctx, "exec", "--namespace", node.PluginNamespace, "daemonset/"+node.PluginName, "--", node.PluginName, "status")
+}
+
+// remove deletes the pod and shows that the device is where it was.
+func (s *story) remove(ctx context.Context) error {
+	s.title("The pod is deleted: the device is reset, proven clean and given back")
+	if err := s.show(ctx, "delete", "pod", "gpu", "--namespace", "team-a", "--grace-period=1"); err != nil {
+		return err
+	}
+	if err := s.show(ctx, "get", "resourceclaims", "--namespace", "team-a"); err != nil {
+		return err
+	}
+	return s.status(ctx)
+}
+
+// title begins a chapter.
+func (s *story) title(text string) {
+	s.chapter++
+	s.say("\n%s\n[%3.0fs] %d. %s", strings.Repeat("─", 100), time.Since(s.begin).Seconds(), s.chapter, text)
+}
+
+func (s *story) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.out, format+"\n", args...) // a reader who went away is no reason to stop
+}
+
+// show runs kubectl for all to see.
+func (s *story) show(ctx context.Context, args ...string) error {
+	s.say("$ kubectl %s", strings.Join(args, " "))
+	out, err := s.plane.Kubectl(ctx, args...)
+	if err != nil {
+		return err
+	}
+	s.say("%s", strings.TrimRight(string(out), "\n"))
+	return nil
+}
