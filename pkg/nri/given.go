@@ -95,7 +95,7 @@ func (g *given) vfioNodes(majors []int64) []node {
 // be refused for, and the mere right to mknod(2) of every container.
 func ruleNode(rule *api.LinuxDeviceCgroup) (node, bool) {
 	major := rule.GetMajor().Get()
-	if !rule.GetAllow() || major == nil || *major < 0 || !(isChar(rule.GetType()) || rule.GetType() == "a") {
+	if !rule.GetAllow() || major == nil || *major < 0 || !isChar(rule.GetType()) && rule.GetType() != "a" {
 		return node{}, false
 	}
 	n := node{char: true, major: *major, minor: anyMinor}

@@ -2,6 +2,7 @@ package nri
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -31,7 +32,7 @@ func (h *hooks) RunPodSandbox(_ context.Context, pod *api.PodSandbox) (err error
 		return h.refuse(refused)
 	}
 	h.live.add(pod.GetId())
-	h.handOver(own, pod)
+	h.handOver(own, pod) //nolint:contextcheck // the work outlives the call
 	return nil
 }
 
@@ -59,14 +60,14 @@ func (h *hooks) ValidateContainerAdjustment(_ context.Context, req *api.Validate
 // StopPodSandbox has the devices of the sandbox reset.
 func (h *hooks) StopPodSandbox(_ context.Context, pod *api.PodSandbox) (err error) {
 	defer h.observe("StopPodSandbox", time.Now(), &err)
-	h.ended(pod)
+	h.ended(pod) //nolint:contextcheck // the work outlives the call
 	return nil
 }
 
 // RemovePodSandbox does as StopPodSandbox does, for one whose stop was lost.
 func (h *hooks) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) (err error) {
 	defer h.observe("RemovePodSandbox", time.Now(), &err)
-	h.ended(pod)
+	h.ended(pod) //nolint:contextcheck // the work outlives the call
 	return nil
 }
 
@@ -106,7 +107,7 @@ func (h *hooks) ended(pod *api.PodSandbox) {
 	view, err := h.cfg.Assignments.View()
 	if err != nil {
 		h.cfg.Log.Error("can't tell which devices to reset after a sandbox; the next hand-over or Unprepare does it",
-			"sandbox", pod.GetId(), "err", err)
+			slog.String("sandbox", pod.GetId()), slog.Any("err", err))
 		return
 	}
 	for _, a := range view.All() {

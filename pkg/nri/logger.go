@@ -32,6 +32,6 @@ func (l logger) Errorf(ctx context.Context, format string, args ...any) {
 
 func (l logger) write(ctx context.Context, level slog.Level, format string, args []any) {
 	if l.log.Enabled(ctx, level) {
-		l.log.Log(ctx, level, "NRI stub", "text", fmt.Sprintf(format, args...))
+		l.log.LogAttrs(ctx, level, "NRI stub", slog.String("text", fmt.Sprintf(format, args...)))
 	}
 }

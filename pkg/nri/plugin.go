@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -76,7 +77,8 @@ func (p *Plugin) Run(ctx context.Context) {
 		}
 		if text := err.Error(); text != said {
 			said = text
-			p.cfg.Log.Warn("not connected to the runtime: sandboxes and containers are not checked; trying on", "socket", p.cfg.Socket, "err", err)
+			p.cfg.Log.Warn("not connected to the runtime: sandboxes and containers are not checked; trying on",
+				slog.String("socket", p.cfg.Socket), slog.Any("err", err))
 		}
 		if !sleep(ctx, redial/2+rand.N(redial/2), nil) {
 			return

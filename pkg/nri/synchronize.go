@@ -2,6 +2,7 @@ package nri
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -36,9 +37,9 @@ func (h *hooks) Synchronize(_ context.Context, pods []*api.PodSandbox, container
 	h.live.set(ids)
 	view, unread := h.cfg.Assignments.View()
 	if unread != nil {
-		h.cfg.Log.Error("can't compare sandboxes and containers with claims; the next hand-over or Unprepare resets the devices of lost sandboxes", "err", unread)
+		h.cfg.Log.Error("can't compare sandboxes and containers with claims; the next hand-over or Unprepare resets the devices of lost sandboxes", slog.Any("err", unread))
 	} else {
-		h.takeUp(view, running)
+		h.takeUp(view, running) //nolint:contextcheck // the work outlives the call
 		h.inspect(pods, containers)
 	}
 	h.synchronized()

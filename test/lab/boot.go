@@ -20,7 +20,7 @@ func (m *Machine) boot(ctx context.Context) error {
 		err := m.bootOnce(ctx)
 		if err == nil {
 			m.report("lab machine up after %.1fs", time.Since(start).Seconds())
-			go m.watch(m.qemu, m.addr, m.config.Silence)
+			go m.watch(m.qemu, m.addr, m.config.Silence) //nolint:contextcheck // it ends with QEMU
 			return nil
 		}
 		m.killQEMU()
