@@ -59,7 +59,7 @@ const eventsView = `jsonpath={range .items[*]}{.type} {.reason}: {.message}{"\n"
 func refusal(err error) string {
 	text := err.Error()
 	if _, said, found := strings.Cut(text, "Error from server"); found {
-		return "Error from server" + strings.TrimSpace(said)
+		return "Error from server" + strings.TrimRight(said, "\n")
 	}
 	return fmt.Sprint(err)
 }

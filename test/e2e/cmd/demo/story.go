@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -106,7 +107,21 @@ func (s *story) apply(ctx context.Context) error {
 
 func (s *story) inside(ctx context.Context) error {
 	s.title("What the pod's VM sees: the log of the pod")
-	return s.show(ctx, "logs", "gpu", "--namespace", "team-a")
+	args := []string{"logs", "gpu", "--namespace", "team-a"}
+	for { // the container runs a moment before its output is in the log
+		out, err := s.plane.Kubectl(ctx, args...)
+		if err != nil {
+			return err
+		}
+		if len(out) > 0 {
+			return s.show(ctx, args...)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 func (s *story) describe(ctx context.Context) error {
@@ -151,6 +166,6 @@ func (s *story) show(ctx context.Context, args ...string) error {
 	if err != nil {
 		return err
 	}
-	s.say("%s", strings.TrimRight(string(out), "\n"))
+	s.say("%s", cmp.Or(strings.TrimRight(string(out), "\n"), "(nothing)"))
 	return nil
 }
