@@ -87,6 +87,7 @@ func TestTheNodesImagesAreThoseOfItsConfigAndItsOwn(t *testing.T) {
 		{[]string{"registry.example/further:2"}, []string{"/bin/b", "-h"}},
 		{[]string{PauseImage}, []string{"/container", "pause"}},
 		{[]string{ShowImage}, []string{"/container", "show"}},
+		{[]string{pluginImage}, []string{"/usr/bin/kata-vfio-plugin"}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(archived{})); diff != "" {
 		t.Errorf("the images differ (-want +got):\n%s", diff)
