@@ -51,6 +51,7 @@ func nodeCases() []nodeCase {
 		{"APodOfTheSameNameGetsTheDeviceClean", forceDeletedAndRecreated},
 		{"ASandboxThatDiesIsMadeAnewWithItsDevice", sandboxDies},
 		{"APluginThatIsKilledWhileAPodStartsGoesOn", pluginKilledWhilePodStarts},
+		{"DaemonsThatAreKilledAtAnyPhaseLoseNothing", crashesAtEachPhase},
 		{"PodsStartDuringARollingUpdate", rollingUpdate},
 		{"APodWaitsForAPluginThatIsAway", pluginAway},
 		{"RestartsOfAllDaemonsLeaveAPodItsVM", daemonsRestart},

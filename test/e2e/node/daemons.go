@@ -127,6 +127,32 @@ func (n *Node) RestartContainerd(ctx context.Context) error {
 	return n.awaitContainerd(ctx)
 }
 
+// CrashKubelet kills the kubelet, starts it again and waits until it serves.
+func (n *Node) CrashKubelet(ctx context.Context) error {
+	if err := n.CrashService(ctx, kubelet); err != nil {
+		return err
+	}
+	return n.until(ctx, "the kubelet serves", n.kubeletServes)
+}
+
+// CrashContainerd kills containerd, starts it again and waits until it serves.
+func (n *Node) CrashContainerd(ctx context.Context) error {
+	if err := n.CrashService(ctx, containerd); err != nil {
+		return err
+	}
+	return n.awaitContainerd(ctx)
+}
+
+// UseVMs says whether sandboxes of Handler that are made from now on boot a VM, as they do at first. All else is the
+// same without: what a pod's start and end take besides its VM shows better then.
+func (n *Node) UseVMs(ctx context.Context, use bool) error {
+	script := "touch /run/vm-off"
+	if use {
+		script = "rm -f /run/vm-off"
+	}
+	return n.script(ctx, "switch VMs on or off", script)
+}
+
 func (n *Node) awaitContainerd(ctx context.Context) error {
 	return n.until(ctx, "containerd serves", func(ctx context.Context) error {
 		return n.script(ctx, "ask containerd", "ctr version")

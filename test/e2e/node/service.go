@@ -68,6 +68,18 @@ func (n *Node) StartService(name string, args ...string) error {
 
 // StopService asks a service to end by SIGTERM, as its supervisor would, and waits until it has.
 func (n *Node) StopService(ctx context.Context, name string) error {
+	return n.endService(ctx, name, "TERM")
+}
+
+// CrashService kills a service and starts it again, with the same arguments, as its supervisor would.
+func (n *Node) CrashService(ctx context.Context, name string) error {
+	if err := n.endService(ctx, name, "KILL"); err != nil {
+		return err
+	}
+	return n.startAgain(name)
+}
+
+func (n *Node) endService(ctx context.Context, name, signal string) error {
 	s := n.tell(name)
 	if s == nil {
 		return fmt.Errorf("stop service %s: there is none", name)
@@ -75,7 +87,7 @@ func (n *Node) StopService(ctx context.Context, name string) error {
 	if s.ended() {
 		return nil
 	}
-	out, err := n.Command(ctx, "sh", "-c", `kill "$(cat "$0")"`, pidFile(name)).CombinedOutput()
+	out, err := n.Command(ctx, "sh", "-c", `kill -s "$1" "$(cat "$0")"`, pidFile(name), signal).CombinedOutput()
 	if err != nil {
 		return n.explain(fmt.Errorf("stop service %s: %w: %s", name, err, bytes.TrimSpace(out)))
 	}
@@ -92,6 +104,10 @@ func (n *Node) RestartService(ctx context.Context, name string) error {
 	if err := n.StopService(ctx, name); err != nil {
 		return err
 	}
+	return n.startAgain(name)
+}
+
+func (n *Node) startAgain(name string) error {
 	n.mu.Lock()
 	args := n.services[name].args
 	n.mu.Unlock()

@@ -9,6 +9,8 @@
 // spec, as Kata does in its mode guest-kernel.
 //
 // A pod's containers see what their VM sees in /vm: report.json is nested.VM's report.
+//
+// With the file /run/vm-off sandboxes have no VM, and all else is the same: for tests of what comes before and after.
 package main
 
 import (
@@ -104,7 +106,7 @@ type node struct {
 func usual() node {
 	return node{
 		podResources: "/run/kata-vfio/pod-resources.sock", cdi: []string{"/etc/cdi", "/var/run/cdi"},
-		vms: "/run/vm", sys: "/sys", boot: startKeeper,
+		vms: "/run/vm", sys: "/sys", boot: bootUnlessOff,
 		// A boot's limit is below the kubelet's, so that the pod's event has our error and not only a deadline.
 		patience: patience{boot: 4 * time.Minute, asked: 30 * time.Second, killed: 5 * time.Second},
 	}
