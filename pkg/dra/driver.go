@@ -106,7 +106,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	results := make([]kubeletplugin.PrepareResult, len(claims))
 	var wg sync.WaitGroup
 	for i, c := range claims {
-		wg.Go(func() { results[i] = d.prepare(ctx, c) })
+		wg.Go(func() { results[i] = d.prepare(ctx, c, nil) })
 	}
 	wg.Wait()
 	d.Changed()
@@ -117,13 +117,14 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	return byUID, nil
 }
 
-// prepare prepares one claim, and logs and reports the outcome once.
-func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
+// prepare prepares one claim, and logs and reports the outcome once. The holders
+// are the pods that it is prepared for already.
+func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim, holders []claim.Pod) kubeletplugin.PrepareResult {
 	log := d.Log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
 	rec, err := d.admitAndPrepare(ctx, c)
 	if err != nil {
 		log.ErrorContext(ctx, "claim not prepared", slog.Any("err", err))
-		d.Reporter.Refused(c, err)
+		d.Reporter.Refused(c, err, holders)
 		return kubeletplugin.PrepareResult{Err: err}
 	}
 	log.InfoContext(ctx, "claim prepared", slog.Any("pci", rec.Plan.Addresses()))
@@ -149,7 +150,7 @@ func (d *Driver) Reserve(ctx context.Context, ref plan.Ref) error {
 	if string(c.UID) != ref.UID {
 		return fmt.Errorf("claim %s was replaced by one of its name (%s)", ref, c.UID)
 	}
-	return d.prepare(ctx, c).Err
+	return d.prepare(ctx, c, ref.Pods).Err
 }
 
 // admitAndPrepare prepares the claim of a pod that may have it.

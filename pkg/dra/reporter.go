@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,11 +67,18 @@ func (r *Reporter) Prepared(c *resourceapi.ResourceClaim, rec *journal.Record, a
 	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeNormal, "Prepared", "Prepare", taken(rec)+" bound for the pod's VM")
 }
 
-// Refused reports a claim that was not prepared, and why.
-func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error) {
+// Refused reports a claim that was not prepared, and why. With holders, the
+// pods that it is prepared for already, the claim's status goes on telling of
+// their device, and the event is not theirs.
+func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []claim.Pod) {
 	rep := refusedReport(c, cause)
-	r.enqueue(rep)
-	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeWarning, rep.reason, "Prepare", rep.problem)
+	pods := podsOf(c)
+	if len(holders) == 0 {
+		r.enqueue(rep)
+	} else {
+		pods = slices.DeleteFunc(pods, func(p claim.Pod) bool { return slices.Contains(holders, p) })
+	}
+	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, pods, corev1.EventTypeWarning, rep.reason, "Prepare", rep.problem)
 }
 
 // Quarantined reports a claim whose devices could not be proven clean. The

@@ -18,6 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -164,7 +165,7 @@ func TestStatusIsTriedAgain(t *testing.T) {
 				})
 				r := dra.NewReporter(client, &eventLog{}, quiet())
 				go func() { _ = r.Run(t.Context()) }() // it has no error to return
-				r.Refused(c, errors.New("it is so"))
+				r.Refused(c, errors.New("it is so"), nil)
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if tried != tt.tries {
@@ -179,10 +180,34 @@ func TestStatusIsTriedAgain(t *testing.T) {
 // than 1024 bytes.
 func TestLongNotesAreCut(t *testing.T) {
 	log := &eventLog{}
-	dra.NewReporter(cluster(), log, quiet()).Refused(allocated("uid-1", "gpu-0000-3b-00-0"), errors.New(strings.Repeat("x", 5000)))
+	dra.NewReporter(cluster(), log, quiet()).Refused(allocated("uid-1", "gpu-0000-3b-00-0"), errors.New(strings.Repeat("x", 5000)), nil)
 	if _, note, _ := strings.Cut(log.lines[0], ": "); len(note) != 1024 || !strings.HasSuffix(note, "...") {
 		t.Errorf("a note of %d bytes", len(note))
 	}
+}
+
+// TestRefusalLeavesAHoldersDeviceAlone: a second pod on a claim is told so. The
+// status is that of the device, which the first goes on using.
+func TestRefusalLeavesAHoldersDeviceAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, log, written := allocated("uid-1", "gpu-0000-3b-00-0"), &eventLog{}, 0
+		holder := claim.Pod{UID: string(c.Status.ReservedFor[0].UID), Name: c.Status.ReservedFor[0].Name}
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "second", UID: "2"})
+		client := cluster(c)
+		client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+			written++
+			return false, nil, nil
+		})
+		r := dra.NewReporter(client, log, quiet())
+		go func() { _ = r.Run(t.Context()) }() // it has no error to return
+		r.Refused(c, errors.New("a device is in one VM only"), []claim.Pod{holder})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if written > 0 {
+			t.Errorf("the status was written %d times", written)
+		}
+		log.want(t, "ResourceClaim team-a/claim-uid-1 Warning", "Pod team-a/second Warning")
+	})
 }
 
 // TestReserve: a claim goes over to the pod that it is reserved for now, by the

@@ -5,6 +5,9 @@ type Sandbox struct {
 	// ID is the runtime's id of the pod sandbox, or "pid-<pid>-<start time>" of
 	// the shim where that is all that is known of it.
 	ID string `json:"id"`
+	// PodUID is the sandbox's pod, where the one who hands over knows it. It is
+	// not stored: the record has the claim's pods.
+	PodUID string `json:"-"`
 	// VMM is the process that the runtime names as the sandbox's: for a VM its
 	// monitor. Zero while it is not known.
 	VMM Process `json:"vmm,omitzero"`

@@ -46,7 +46,7 @@ func (s *sandboxes) has(id string) bool {
 // process of a VM's monitor; without its start time the process is left out,
 // since another may have its number tomorrow.
 func sandboxOf(host Host, pod *api.PodSandbox) journal.Sandbox {
-	s := journal.Sandbox{ID: pod.GetId()}
+	s := journal.Sandbox{ID: pod.GetId(), PodUID: pod.GetUid()}
 	if pid := int(pod.GetPid()); pid != 0 {
 		if start, err := host.StartTime(pid); err == nil {
 			s.VMM = journal.Process{PID: pid, StartTime: start}

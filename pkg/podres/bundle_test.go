@@ -3,6 +3,7 @@ package podres_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -18,8 +19,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/podres"
 )
 
+// shimRuns is what a shim of the tests says.
+const shimRuns = "running"
+
 // startShim starts a process in the directory, with the arguments, that lives
-// as long as the test.
+// as long as the test. It runs when startShim returns: the race detector starts
+// a process a second time, during which it has no arguments.
 func startShim(t *testing.T, dir string, args ...string) int {
 	t.Helper()
 	self, err := os.Executable()
@@ -33,6 +38,10 @@ func startShim(t *testing.T, dir string, args ...string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -40,6 +49,9 @@ func startShim(t *testing.T, dir string, args ...string) int {
 		_ = stdin.Close()
 		_ = cmd.Wait()
 	})
+	if _, err := io.ReadFull(stdout, make([]byte, len(shimRuns))); err != nil {
+		t.Fatal(err)
+	}
 	return cmd.Process.Pid
 }
 

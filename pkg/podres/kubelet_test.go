@@ -42,14 +42,13 @@ func TestAKubeletThatDoesNotAnswer(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			for name, c := range map[string]struct {
 				node func(*world)
-				want int
 				say  string
 			}{
-				"is not needed for prepared claims of a certain UID": {
-					node: func(w *world) { w.prepared(record("c1", "p1", gpu)) }, want: 1,
+				"leaves open whether a pod has more than is prepared": {
+					node: func(w *world) { w.prepared(record("c1", "p1", gpu)) }, say: "which devices it should have is not known",
 				},
 				"leaves open whether a pod should have devices": {
-					node: func(*world) {}, say: "whether it has devices is not known",
+					node: func(*world) {}, say: "which devices it should have is not known",
 				},
 				"leaves open whose claims they are": {
 					node: func(w *world) {
@@ -69,12 +68,6 @@ func TestAKubeletThatDoesNotAnswer(t *testing.T) {
 					answer, err := w.get()
 					if took := time.Since(began); took > 10*time.Second {
 						t.Errorf("it took %s", took)
-					}
-					if c.want > 0 {
-						if err != nil || len(plugged(answer)) != c.want || !strings.Contains(w.log.String(), "without the kubelet") {
-							t.Errorf("Get = %v, %v; want %d devices and a line in the log:\n%s", plugged(answer), err, c.want, &w.log)
-						}
-						return
 					}
 					if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), c.say) || !strings.Contains(err.Error(), "ask the kubelet") {
 						t.Errorf("Get = %v, %v; want Unavailable that says %q", plugged(answer), err, c.say)

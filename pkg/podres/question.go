@@ -80,7 +80,7 @@ func (q *question) podUID() (string, error) {
 func (q *question) proven(uid string, own []*assignment.Assignment) error {
 	certain := q.shim.PodUID != ""
 	if q.kubelet == nil {
-		return q.provenAlone(certain, own)
+		return q.unproven(certain)
 	}
 	named := namedClaims(q.kubelet)
 	for _, c := range named {
@@ -99,19 +99,17 @@ func (q *question) proven(uid string, own []*assignment.Assignment) error {
 	return nil
 }
 
-// provenAlone is proven without the kubelet's word.
-func (q *question) provenAlone(certain bool, own []*assignment.Assignment) error {
-	switch {
-	case !certain:
+// unproven is the refusal without the kubelet's word: the pod may have more
+// claims than are prepared for it, and devices of others, and a VM with some of
+// them would start all the same.
+func (q *question) unproven(certain bool) error {
+	if !certain {
 		return q.refuse(codes.Unavailable,
 			"which pod of this name asks is not known: %v, and %v: try again when the kubelet answers",
 			q.shim.Unknown, q.silent)
-	case len(own) == 0:
-		return q.refuse(codes.Unavailable,
-			"whether it has devices is not known: none is prepared for it, and %v: try again when the kubelet answers",
-			q.silent)
 	}
-	return nil
+	return q.refuse(codes.Unavailable,
+		"which devices it should have is not known: %v: try again when the kubelet answers", q.silent)
 }
 
 // foreign is the refusal of a claim that the kubelet says the pod has, and the

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	defaultKubeletLimit = 500 * time.Millisecond
+	defaultKubeletLimit = 5 * time.Second  // a kubelet that starts, or is at its rate limit
 	defaultStopLimit    = 10 * time.Second // what Kata's Rust shim waits for an answer
 	// passLimit bounds the calls that only pass through: List walks all pods of
 	// the node.
@@ -71,7 +71,7 @@ type Config struct {
 	Log      *slog.Logger
 	// Owner is a user that may ask besides root.
 	Owner uint32
-	// KubeletLimit is how long a Get waits for the kubelet; 500 ms when zero.
+	// KubeletLimit is how long a Get waits for the kubelet; 5 s when zero.
 	KubeletLimit time.Duration
 	// StopLimit is how long calls in progress may go on once the server is told
 	// to stop; 10 s when zero.
@@ -167,10 +167,7 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 	if err != nil {
 		return nil, err
 	}
-	if silent != nil {
-		log.WarnContext(ctx, "answered without the kubelet", slog.Any("err", silent))
-	}
-	if err := s.handOver(ctx, own, shim.ID); err != nil {
+	if err := s.handOver(ctx, own, journal.Sandbox{ID: shim.ID, PodUID: shim.PodUID}); err != nil {
 		return nil, refused(codes.FailedPrecondition, "pod %s: hand its devices to sandbox %s: %v", pod, shim.ID, err)
 	}
 	if len(own) > 0 {
@@ -216,11 +213,11 @@ func (s *Server) shim(ctx context.Context) (PeerSandbox, error) {
 // handOver hands over all claims side by side and returns all that went wrong.
 // One claim's failure does not cut off another's reset: the sandbox gets none
 // of them, and the next one finds clean what is clean.
-func (s *Server) handOver(ctx context.Context, own []*assignment.Assignment, sandboxID string) error {
+func (s *Server) handOver(ctx context.Context, own []*assignment.Assignment, to journal.Sandbox) error {
 	errs := make([]error, len(own))
 	var wg sync.WaitGroup
 	for i, a := range own {
-		wg.Go(func() { errs[i] = s.cfg.Claims.HandOver(ctx, a.Claim.UID, journal.Sandbox{ID: sandboxID}) })
+		wg.Go(func() { errs[i] = s.cfg.Claims.HandOver(ctx, a.Claim.UID, to) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -35,10 +35,11 @@ const (
 	vf        = "vf-0000-21-10-0"
 )
 
-// TestMain lets the tests start this binary as a shim that waits for its
-// standard input to end.
+// TestMain lets the tests start this binary as a shim that says when it runs
+// and waits for its standard input to end.
 func TestMain(m *testing.M) {
 	if os.Getenv("PODRES_TEST_SHIM") != "" {
+		_, _ = io.WriteString(os.Stdout, shimRuns)
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}

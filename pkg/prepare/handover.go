@@ -3,8 +3,10 @@ package prepare
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -18,10 +20,14 @@ type NotPreparedError struct {
 	State journal.State
 	// EarlierBoot marks a record from before the node's last start.
 	EarlierBoot bool
+	// PodUID is set where it is prepared, and not for the pod of that UID.
+	PodUID string
 }
 
 func (e *NotPreparedError) Error() string {
 	switch {
+	case e.PodUID != "":
+		return fmt.Sprintf("claim %s is not (any more) prepared for the pod with the UID %s", e.Claim, e.PodUID)
 	case e.State == "":
 		return fmt.Sprintf("claim %s is not prepared on this node", e.Claim)
 	case e.EarlierBoot:
@@ -34,12 +40,16 @@ func (e *NotPreparedError) Error() string {
 // functions. Between two sandboxes of one pod there is no Unprepare: where
 // another one had them, the functions are reset and proven clean first, for
 // which that one must be gone. It may be repeated for the same sandbox, which
-// changes nothing but the VMM.
+// changes nothing but the VMM. A claim that went over to another pod since the
+// caller looked is not prepared for this one.
 //
 // Errors a caller may branch on: [NotPreparedError], [InUseError],
 // [QuarantinedError]. After an error the sandbox must not get the functions.
 func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
 	return p.withPrepared(ctx, uid, func(rec *journal.Record) error {
+		if to.PodUID != "" && !slices.ContainsFunc(rec.Plan.Claim.Pods, func(c claim.Pod) bool { return c.UID == to.PodUID }) {
+			return &NotPreparedError{Claim: rec.Plan.Claim, State: rec.State, PodUID: to.PodUID}
+		}
 		had := rec.Sandbox
 		if had != nil && had.ID != to.ID {
 			if err := p.renew(ctx, rec); err != nil {
@@ -123,7 +133,7 @@ func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	if err := p.clean(ctx, rec); err != nil {
-		return p.quarantine(rec, err)
+		return p.unclean(ctx, rec, err)
 	}
 	return nil
 }

@@ -1,10 +1,13 @@
 package prepare_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -116,6 +119,73 @@ func TestUncleanBetweenSandboxesIsQuarantined(t *testing.T) {
 	}
 	if rec := w.record(uid); rec.State != journal.Quarantined || rec.Sandbox.ID != "first" || w.hasSpec(uid) {
 		t.Errorf("record %+v, spec: %t; want a quarantine without a spec that names the first sandbox", rec, w.hasSpec(uid))
+	}
+}
+
+// TestCutOffBetweenSandboxesIsResetAgain: a caller that gives up, as Kata does after ten seconds, says nothing of the
+// device. It stays with the first sandbox until somebody has reset it.
+func TestCutOffBetweenSandboxesIsResetAgain(t *testing.T) {
+	w, gpu := handedOver(t)
+	ctx, giveUp := context.WithCancel(t.Context())
+	w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) {
+		giveUp()
+		return 0, unix.EINTR
+	})
+	err := w.plugin(nil).HandOver(ctx, uid, journal.Sandbox{ID: "second"})
+	if _, is := errors.AsType[*prepare.QuarantinedError](err); err == nil || is {
+		t.Errorf("HandOver = %v, want an error and no quarantine", err)
+	}
+	if rec := w.record(uid); rec.State != journal.Prepared || rec.Sandbox.ID != "first" {
+		t.Errorf("record %+v at %+v, want it prepared, at the first sandbox", rec, rec.Sandbox)
+	}
+	w.k.OnReset(gpu, nil)
+	w.mustHandOver("second")
+	if rec := w.record(uid); rec.Sandbox.ID != "second" || len(rec.Proofs) != 1 {
+		t.Errorf("record %+v, want a proof at the second sandbox", rec)
+	}
+}
+
+// TestCutOffUnprepareIsMadeAgain: so it is on the way back.
+func TestCutOffUnprepareIsMadeAgain(t *testing.T) {
+	w, gpu := handedOver(t)
+	ctx, giveUp := context.WithCancel(t.Context())
+	w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) {
+		giveUp()
+		return 0, unix.EINTR
+	})
+	_, err := w.plugin(nil).Unprepare(ctx, uid)
+	if _, is := errors.AsType[*prepare.QuarantinedError](err); err == nil || is {
+		t.Errorf("Unprepare = %v, want an error and no quarantine", err)
+	}
+	if rec := w.record(uid); rec == nil || rec.State != journal.Releasing || w.hasSpec(uid) {
+		t.Fatalf("record %+v, spec: %t; want it on its way back, without a spec", rec, w.hasSpec(uid))
+	}
+	w.k.OnReset(gpu, nil)
+	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
+		t.Fatal(err)
+	}
+	if rec := w.record(uid); rec != nil {
+		t.Errorf("record %+v is left", rec)
+	}
+}
+
+// TestHandOverToAPodThatLostTheClaim: the claim may have gone over to another pod while its sandbox waited.
+func TestHandOverToAPodThatLostTheClaim(t *testing.T) {
+	w := newWorld(t)
+	req := w.request(uid, w.k.AddGPU(0x3b))
+	const holder = "holder"
+	req.Pods = []claim.Pod{{UID: holder, Name: "train"}}
+	w.mustPrepare(req)
+	w.mustHandOver("first")
+	err := w.plugin(nil).HandOver(t.Context(), uid, journal.Sandbox{ID: "second", PodUID: "another"})
+	if e := as[*prepare.NotPreparedError](t, err); e.PodUID != "another" {
+		t.Errorf("error %+v, want one that names the pod", e)
+	}
+	if sb, n := w.record(uid).Sandbox, len(w.k.Resets()); sb.ID != "first" || n != 0 {
+		t.Errorf("sandbox %+v after %d resets, want the first and none", sb, n)
+	}
+	if err := w.plugin(nil).HandOver(t.Context(), uid, journal.Sandbox{ID: "second", PodUID: holder}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -110,12 +111,22 @@ func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	if err := p.clean(ctx, rec); err != nil {
-		return p.quarantine(rec, err)
+		return p.unclean(ctx, rec, err)
 	}
 	if err := p.save(rec, journal.Cleaned, ""); err != nil {
 		return err
 	}
 	return p.giveBack(ctx, rec)
+}
+
+// unclean is the end of a reset that failed for cause. One that the caller cut
+// off says nothing of the device: the record as it is has it reset by whoever
+// comes next, and keeps it from others until then.
+func (p *Preparer) unclean(ctx context.Context, rec *journal.Record, cause error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("reset cut off (%w), it is made again: %w", context.Cause(ctx), cause)
+	}
+	return p.quarantine(rec, cause)
 }
 
 // quarantine keeps a record's functions from reuse, since a reset failed for
