@@ -84,7 +84,7 @@ func (s *service) podRefused(r nri.Refusal) {
 
 // runSandboxes serves both until ctx ends.
 func (s *service) runSandboxes(ctx context.Context, g *errgroup.Group) {
-	g.Go(func() error { return s.sandboxes.podres.Serve(ctx, s.sandboxes.listener) })
+	g.Go(func() error { return s.sandboxes.podres.Keep(ctx, s.sandboxes.listener, s.run.podResources) })
 	g.Go(func() error {
 		s.sandboxes.nri.Run(ctx)
 		return nil
