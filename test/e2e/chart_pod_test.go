@@ -170,7 +170,7 @@ func wantPod(of ...string) func(*testing.T, rendered) {
 			}
 		}
 		all := slices.Collect(maps.Values(told))
-		for _, path := range append(all, of...) {
+		for _, path := range append(all, append(of, "/etc/cdi")...) {
 			if !reaches(pod, path) {
 				t.Errorf("the pod does not reach %s of the node: %+v", path, pod.Containers[0].VolumeMounts)
 			}
@@ -196,6 +196,22 @@ func reaches(pod corev1.PodSpec, path string) bool {
 		}
 	}
 	return false
+}
+
+// What it only looks at, it could change by mistake or by an intruder's will.
+func TestThePluginWritesNowhereElseOnTheNode(t *testing.T) {
+	var got []string
+	for _, mount := range pluginPod(t, render(t, "nodeConfig: {source: Node}\nplugin: {pciIDsDir: /usr/share/misc}")).Containers[0].VolumeMounts {
+		if !mount.ReadOnly {
+			got = append(got, mount.MountPath)
+		}
+	}
+	want := []string{
+		"/sys", "/var/lib/kubelet/plugins/kata-vfio.dev", "/var/lib/kubelet/plugins_registry", "/run/cdi", "/run/kata-vfio", "/var/lib/kata-vfio",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the writable directories differ (-want +got):\n%s", diff)
+	}
 }
 
 func wantArgs(t *testing.T, got rendered, want ...string) {

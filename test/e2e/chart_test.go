@@ -72,7 +72,7 @@ func plainRenderings() map[string]rendering {
 		"the defaults": {check: func(t *testing.T, got rendered) {
 			want := map[string]int{
 				"ServiceAccount": 1, "ClusterRole": 1, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 3,
-				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 3, "ValidatingAdmissionPolicyBinding": 3,
+				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4,
 			}
 			if diff := cmp.Diff(want, kinds(got)); diff != "" {
 				t.Errorf("the kinds differ (-want +got):\n%s", diff)
@@ -87,6 +87,9 @@ func plainRenderings() map[string]rendering {
 		},
 		"without policies for slices": {
 			values: "admission: {slices: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "slices.kata-vfio.dev"),
+		},
+		"without the policy for claims' status": {
+			values: "admission: {claims: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "claims.kata-vfio.dev"),
 		},
 		"without policies for tenants": {
 			values: "admission: {tenants: {enabled: false}}", check: func(t *testing.T, got rendered) {
@@ -136,7 +139,7 @@ func policyRenderings() map[string]rendering {
 	const names = "'example.com/gpu', 'example.com/other', 'example.com/vf'"
 	action := func(want admissionv1.ValidationAction) func(*testing.T, rendered) {
 		return func(t *testing.T, got rendered) {
-			for _, name := range []string{"slices", "tenant-pods", "tenant-claims"} {
+			for _, name := range []string{"slices", "claims", "tenant-pods", "tenant-claims"} {
 				b := object[admissionv1.ValidatingAdmissionPolicyBinding](t, got, "ValidatingAdmissionPolicyBinding", name+".kata-vfio.dev")
 				if diff := cmp.Diff([]admissionv1.ValidationAction{want}, b.Spec.ValidationActions); diff != "" {
 					t.Errorf("%s acts otherwise (-want +got):\n%s", name, diff)

@@ -63,6 +63,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 		`admission: {tenants: {extendedResources: ["a/b'"]}}`:                            "does not match pattern",
 		"admission: {tenants: {namespaceLabel: ''}}":                                     "does not match pattern",
 		"admission: {action: Allow}":                                                     "must be one of",
+		"admission: {claims: {enabled: 'no'}}":                                           "want boolean",
 		"networkPolicy: {apiServer: {ports: []}}":                                        "minItems",
 		"networkPolicy: {apiServer: {cidrs: [10.0.0.10]}}":                               "does not match pattern",
 		"runtimeClass: {overhead: {memory: 10GB}}":                                       "does not match pattern",

@@ -49,10 +49,18 @@ func awaitPolicies(t *testing.T, p *controlplane.ControlPlane) {
 	t.Helper()
 	admin := client(t, p, controlplane.Admin())
 	ns := tenantNamespace(t, p)
+	ofNoNode := client(t, p, pluginOfNoNode())
+	claimed, err := admin.ResourceV1().ResourceClaims(ns).Create(t.Context(), claimWith(t, "VFIOConfig", nil), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	until(t, "the policies are in force", func(ctx context.Context) error {
 		_, err := admin.ResourceV1().ResourceSlices().Create(ctx, slice("kata-vfio.dev", "nowhere", "nowhere"), dryRunCreate())
 		if err == nil {
 			return errors.New("anybody may publish devices")
+		}
+		if patchStatus(ctx, ofNoNode, ns, claimed.Name, map[string]any{}, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}) == nil {
+			return errors.New("the plugin may change claims' status without a node")
 		}
 		if _, err = admin.CoreV1().Pods(ns).Create(ctx, pod(t, "volumes: [{name: a, hostPath: {path: /}}]", ""), dryRunCreate()); err == nil {
 			return errors.New("a tenant may have a hostPath")
@@ -126,6 +134,11 @@ func pluginOn(t *testing.T, p *controlplane.ControlPlane, node string) *kubernet
 	return withToken(t, p, kubelet, &authenticationv1.BoundObjectReference{
 		APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
 	})
+}
+
+// pluginOfNoNode is somebody who may do all that the plugin may, and more, but has a token of no node.
+func pluginOfNoNode() controlplane.User {
+	return controlplane.User{Name: "system:serviceaccount:" + system + ":" + plugin, Groups: []string{"system:masters"}}
 }
 
 // withToken has somebody ask for a token of the plugin's service account, and is who has it.

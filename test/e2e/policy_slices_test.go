@@ -122,7 +122,7 @@ func TestNobodyElsePublishesDevicesInTheDriversName(t *testing.T) {
 	}{
 		"an admin":                {controlplane.User{Name: "somebody", Groups: []string{"system:masters"}}, onlyPlugin},
 		"a namesake":              {controlplane.User{Name: "system:serviceaccount:team-a:" + plugin, Groups: []string{"system:masters"}}, onlyPlugin},
-		"the plugin, of no node":  {controlplane.User{Name: "system:serviceaccount:" + system + ":" + plugin, Groups: []string{"system:masters"}}, namesNode},
+		"the plugin, of no node":  {pluginOfNoNode(), namesNode},
 		"the kubelet of the node": {controlplane.NodeIdentity(node), onlyPlugin},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -70,21 +70,9 @@ func TestThePluginMayDoItsWork(t *testing.T) {
 	admin := client(t, p, controlplane.Admin())
 	addFitNode(t, p, a)
 	addFitNode(t, p, b)
-	onA, onB := pluginOn(t, p, a), pluginOn(t, p, b)
+	onA := pluginOn(t, p, a)
 	t.Run("of publishing its node's devices", func(t *testing.T) { publishes(t, onA, admin, a) })
-	published(t, p, onA.ResourceV1().ResourceSlices(), slice(driver, a, a, deviceFor("pod-a")))
-	published(t, p, onB.ResourceV1().ResourceSlices(), slice(driver, b, b, deviceFor("pod-b")))
-	published(t, p, admin.ResourceV1().ResourceSlices(), slice(foreign, a, a, deviceFor("pod-a")))
-	published(t, p, admin.ResourceV1().ResourceSlices(), slice(foreign, b, b, deviceFor("pod-b")))
-	apply(t, p, ns, strings.ReplaceAll(twoDrivers, "NAME", "pod-a")+"---"+strings.ReplaceAll(twoDrivers, "NAME", "pod-b"))
-	t.Cleanup(func() {
-		// The test's own context is over by now.
-		if _, err := p.Kubectl(context.Background(), "delete", "deviceclass/"+foreign); err != nil {
-			t.Error(err)
-		}
-	})
-	allocated(t, admin, ns, "pod-a")
-	allocated(t, admin, ns, "pod-b")
+	allocateOn(t, p, ns, map[string]string{a: "pod-a", b: "pod-b"})
 	t.Run("of admitting a pod to its claim", func(t *testing.T) {
 		got, err := onA.ResourceV1().ResourceClaims(ns).Get(t.Context(), "pod-a", metav1.GetOptions{})
 		if err != nil {
@@ -112,6 +100,24 @@ func TestThePluginMayDoItsWork(t *testing.T) {
 		unbound := withToken(t, p, admin, nil)
 		wantRefused(t, applyStatus(t, unbound, ns, "pod-a", driver, a), `resource="resourceclaims/driver", verb="[arbitrary-node:patch]"`)
 	})
+}
+
+// allocateOn gives each node the devices for a pod, and has the scheduler allocate the pod's claim there.
+func allocateOn(t *testing.T, p *controlplane.ControlPlane, ns string, pods map[string]string) {
+	t.Helper()
+	admin := client(t, p, controlplane.Admin())
+	t.Cleanup(func() {
+		// The test's own context is over by now.
+		if _, err := p.Kubectl(context.Background(), "delete", "--ignore-not-found", "deviceclass/"+foreign); err != nil {
+			t.Error(err)
+		}
+	})
+	for node, pod := range pods {
+		published(t, p, pluginOn(t, p, node).ResourceV1().ResourceSlices(), slice(driver, node, node, deviceFor(pod)))
+		published(t, p, admin.ResourceV1().ResourceSlices(), slice(foreign, node, node, deviceFor(pod)))
+		apply(t, p, ns, strings.ReplaceAll(twoDrivers, "NAME", pod))
+		allocated(t, admin, ns, pod)
+	}
 }
 
 // allocated waits until a claim is allocated and has its pod.

@@ -94,7 +94,7 @@ func reports(t *testing.T, plugin, admin *kubernetes.Clientset, ns, name string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	reporter.Refused(got, errors.New("no such device"))
+	reporter.Refused(got, errors.New("no such device"), nil)
 	until(t, "the claim's status tells", func(ctx context.Context) error {
 		got, err := admin.ResourceV1().ResourceClaims(ns).Get(ctx, name, metav1.GetOptions{})
 		if err == nil && !slices.ContainsFunc(got.Status.Devices, func(d resourcev1.AllocatedDeviceStatus) bool {
@@ -105,7 +105,7 @@ func reports(t *testing.T, plugin, admin *kubernetes.Clientset, ns, name string)
 		return err
 	})
 	awaitEvents(t, admin, ns, func(*eventsv1.Event) bool { return true })
-	reporter.Refused(got, errors.New("no such device"))
+	reporter.Refused(got, errors.New("no such device"), nil)
 	awaitEvents(t, admin, ns, func(e *eventsv1.Event) bool { return e.Series != nil })
 }
 

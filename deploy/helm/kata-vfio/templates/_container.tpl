@@ -55,7 +55,7 @@ allowPrivilegeEscalation: false
 capabilities:
   drop: [ALL]
   add:
-  # Configuration space beyond its first 64 bytes: ACS, and what a reset must bring back. Another network namespace.
+  # Configuration space beyond its first 64 bytes: ACS, and what a reset must bring back.
   - SYS_ADMIN
   # /proc/<pid>/fd of other processes: who holds a device.
   - SYS_PTRACE
@@ -63,7 +63,7 @@ capabilities:
   - DAC_READ_SEARCH
   # modprobe of a VFIO driver.
   - SYS_MODULE
-  # A VF's MAC, VLAN and policy through its PF; a large buffer for uevents.
+  # A large buffer for uevents. (Also what a VF's MAC, VLAN and policy through its PF will need, which are not there yet.)
   - NET_ADMIN
 seccompProfile:
   type: RuntimeDefault
@@ -82,7 +82,7 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 
 {{/* Directories of the node: volume's name, path on the node, path in the container, hostPath type, read-only. */}}
 {{- define "kata-vfio.hostPaths" -}}
-# driver_override, unbind, drivers_probe, reset, sriov_numvfs. A container's own /sys is read-only and, for network
+# driver_override, unbind, drivers_probe, reset. A container's own /sys is read-only and, for network
 # devices, another's.
 - {name: sys, host: /sys, type: Directory}
 # VFIO nodes come and go. Read-only is enough to open them; nothing is created here.
@@ -94,6 +94,8 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 - {name: registry, host: {{ .Values.kubelet.dir }}/plugins_registry, type: Directory}
 # CDI specs of prepared claims.
 - {name: cdi, host: /var/run/cdi, mount: /run/cdi, type: DirectoryOrCreate}
+# CDI specs of other device plugins, which Kata reads as well.
+- {name: etc-cdi, host: /etc/cdi, type: DirectoryOrCreate, readOnly: true}
 # Locks that two instances share.
 - {name: run, host: /run/kata-vfio, type: DirectoryOrCreate}
 # The journal: what was bound, from which driver, for whom.
