@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -60,6 +62,26 @@ func wantForbidden(t *testing.T, err error, message string) {
 		}
 	case !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), message):
 		t.Errorf("want a refusal with %q, got %v", message, err)
+	}
+}
+
+// The API server checks an expression's types, as far as it can, and tells in the policy's status what it finds.
+func TestThePoliciesPassTheTypeCheck(t *testing.T) {
+	policies := client(t, installed(t), controlplane.Admin()).AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	for _, name := range []string{"slices", "claims", "tenant-pods", "tenant-claims"} {
+		until(t, "policy "+name+" is checked", func(ctx context.Context) error {
+			got, err := policies.Get(ctx, name+"."+driver, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if got.Status.ObservedGeneration != got.Generation {
+				return errors.New("not yet")
+			}
+			if got.Status.TypeChecking != nil && len(got.Status.TypeChecking.ExpressionWarnings) > 0 {
+				t.Errorf("%s: %+v", name, got.Status.TypeChecking.ExpressionWarnings)
+			}
+			return nil
+		})
 	}
 }
 

@@ -23,7 +23,7 @@ without containers, which only a mutating policy gets to see, has null there.
 */}}
 {{- define "kata-vfio.cel.usesDevices" -}}
 size(object.spec.?resourceClaims.orValue([])) > 0 ||
-[object.spec.?containers.orValue([]), object.spec.?initContainers.orValue([])].exists(list, list != null &&
+[dyn(object.spec.?containers.orValue([])), dyn(object.spec.?initContainers.orValue([]))].exists(list, list != null &&
   list.exists(c, [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(quantities,
     quantities.exists(name, name.startsWith('deviceclass.resource.kubernetes.io/') ||
       name in {{ include "kata-vfio.cel.extendedResources" . }}))))
