@@ -24,6 +24,10 @@ import (
 // undoLimit bounds the way back after a failed or cancelled Prepare.
 const undoLimit = 20 * time.Second
 
+// recoverLimit bounds the recovery of one claim at start, which may wait for a
+// VM to end and reset its devices.
+const recoverLimit = time.Minute
+
 // Config says where a node's files lie and how long to wait for it.
 type Config struct {
 	// Root is the node's root: a directory that holds sys, proc, dev, lib, run
@@ -86,7 +90,7 @@ func Look(c Config) (*Node, error) {
 	}
 	return &Node{Preparer: prepare.New(prepare.Config{
 		FS: fs, Inventory: inv, Journal: c.Records(), Node: c.Node, Observe: c.Observe,
-		HolderWait: c.HolderWait, UndoLimit: undoLimit,
+		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit,
 	})}, nil
 }
 

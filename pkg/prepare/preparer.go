@@ -94,6 +94,10 @@ type Config struct {
 	// UndoLimit bounds the way back after a failed Prepare, whose own context
 	// may be over.
 	UndoLimit time.Duration
+	// RecoverLimit bounds the recovery of one record: an instance that was killed
+	// in a write that hangs in the kernel keeps its claim's lock, and the other
+	// claims must not wait for that. Zero is no limit.
+	RecoverLimit time.Duration
 	// Observe is told of each step and phase as it ends. It is called from
 	// several goroutines and must not block.
 	Observe func(Event)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -145,4 +146,29 @@ func TestForeignFunctionOnVFIO(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.unchanged(before)
+}
+
+// TestRecoverLeavesALockedClaimForLater: who was killed in a write that hangs
+// in the kernel keeps its lock. The other claims do not wait for it.
+func TestRecoverLeavesALockedClaimForLater(t *testing.T) {
+	w := newWorld(t)
+	w.mustPrepare(w.request("locked", w.k.AddGPU(0x3b)))
+	w.mustPrepare(w.request("other", w.k.AddGPU(0x3c)))
+	unlock, err := w.locks.Acquire(t.Context(), journal.Lock{Name: "claim-locked"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.recover = 100 * time.Millisecond
+	r, err := w.plugin(nil).Recover(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Unfinished) != 1 || len(r.Kept) != 1 || r.Kept[0].UID != "other" {
+		t.Errorf("recovery %+v, want one claim kept and the locked one unfinished", r)
+	}
+	says(t, errors.Join(r.Unfinished...), "locked", "not done within 100ms")
+	unlock()
+	if r, err = w.plugin(nil).Recover(t.Context()); err != nil || len(r.Unfinished) > 0 || len(r.Kept) != 2 {
+		t.Errorf("recovery afterwards %+v, %v; want both kept", r, err)
+	}
 }

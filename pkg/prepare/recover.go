@@ -44,21 +44,29 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 			r.Unfinished = append(r.Unfinished, fmt.Errorf("recover claim %s: %w", rec.Plan.Claim, err))
 		}
 	}
-	if err := errors.Join(p.sweepJournal(ctx), p.sweepSpecs(ctx, r)); err != nil {
+	if err := errors.Join(p.sweepJournal(ctx, r), p.sweepSpecs(ctx, r)); err != nil {
 		return r, err
 	}
 	return r, p.findStrays(ctx, r)
 }
 
+// inTime cuts ctx short by the limit for one record.
+func (p *Preparer) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	if p.RecoverLimit == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, p.RecoverLimit, fmt.Errorf("not done within %s, it is left for later", p.RecoverLimit))
+}
+
 // sweepJournal removes what writes of records that were never there have left.
-func (p *Preparer) sweepJournal(ctx context.Context) error {
+func (p *Preparer) sweepJournal(ctx context.Context, r *Recovery) error {
 	ids, err := p.Journal.Leftovers()
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
 		if err := p.sweepRecord(ctx, id); err != nil {
-			return err
+			r.Unfinished = append(r.Unfinished, err)
 		}
 	}
 	return nil
@@ -67,6 +75,8 @@ func (p *Preparer) sweepJournal(ctx context.Context) error {
 // sweepRecord does so for one record, unless there is one by now: then its
 // own removal will.
 func (p *Preparer) sweepRecord(ctx context.Context, id string) error {
+	ctx, cancel := p.inTime(ctx)
+	defer cancel()
 	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
 	if err != nil {
 		return err
@@ -81,6 +91,8 @@ func (p *Preparer) sweepRecord(ctx context.Context, id string) error {
 // recoverOne brings one record to its end. The record is read again under the
 // claim's lock: an older instance may still have been at work on it.
 func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error {
+	ctx, cancel := p.inTime(ctx)
+	defer cancel()
 	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
 	if err != nil {
 		return err
@@ -181,17 +193,21 @@ func (p *Preparer) sweepSpecs(ctx context.Context, r *Recovery) error {
 	return nil
 }
 
-// sweepSpec removes one spec without a record. It takes the claim's lock: an
-// older instance may just be preparing it.
+// sweepSpec removes one spec without a record. It looks again under the claim's
+// lock: an older instance may just be preparing it.
 func (p *Preparer) sweepSpec(ctx context.Context, uid string, r *Recovery) error {
+	if rec, err := p.Journal.Load(uid); err != nil || rec != nil {
+		return nil // a record that can't be read is reported by now, and may well be of a VM that runs
+	}
+	ctx, cancel := p.inTime(ctx)
+	defer cancel()
 	release, err := p.lock(ctx, plan.Ref{UID: uid}, []Lock{claimLock(uid)})
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := p.Journal.Load(uid)
-	if err != nil || rec != nil {
-		return nil // a record that can't be read is reported by now, and may well be of a VM that runs
+	if rec, err := p.Journal.Load(uid); err != nil || rec != nil {
+		return nil // it came meanwhile
 	}
 	r.Specs = append(r.Specs, uid)
 	return p.Specs.Remove(uid)

@@ -48,6 +48,7 @@ type world struct {
 	node    *v1alpha1.NodeConfig
 	limit   time.Duration // of a kernel write
 	wait    time.Duration // for holders
+	recover time.Duration // of one record
 
 	mu     sync.Mutex // guards events
 	events []prepare.Event
@@ -55,7 +56,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, k: sysfstest.New(t), limit: 10 * time.Second}
+	w := &world{t: t, k: sysfstest.New(t), limit: 10 * time.Second, recover: time.Minute}
 	var err error
 	if w.fs, err = sysfs.Open(w.k.Root()); err != nil {
 		t.Fatal(err)
@@ -82,7 +83,7 @@ func (w *world) plugin(power *power) *prepare.Preparer {
 		Executor: bind.New(w.fs, kernel, w.k, w.k.HotReset),
 		Journal:  power.journal(w.records), Specs: power.specs(w.specs),
 		Holders:    vfio.Processes{FS: w.fs},
-		HolderWait: w.wait, UndoLimit: 10 * time.Second,
+		HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,
 		Observe: func(e prepare.Event) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
