@@ -78,8 +78,9 @@ func (r *Refusal) Unwrap() error { return r.Err }
 
 // attributes returns what the log says of a refusal, in one group.
 func (r *Refusal) attributes() slog.Attr {
-	return slog.Group("refusal", "code", r.Code, "pod", r.Pod.String(), "container", r.Container, "subject", r.Subject,
-		"claim", r.Claim.String(), "reason", r.Error(), "err", r.Err)
+	return slog.Group("refusal",
+		slog.String("code", string(r.Code)), slog.String("pod", r.Pod.String()), slog.String("container", r.Container),
+		slog.String("subject", r.Subject), slog.String("claim", r.Claim.String()), slog.String("reason", r.Error()), slog.Any("err", r.Err))
 }
 
 func podOf(p *api.PodSandbox) Pod {

@@ -18,7 +18,7 @@ const bootLimit = 10 * time.Minute
 
 // Configure logs whom the plugin serves; NRI's version comes with the stub's log.
 func (h *hooks) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
-	h.cfg.Log.Info("connected to the runtime", "runtime", runtime, "version", version)
+	h.cfg.Log.Info("connected to the runtime", slog.String("runtime", runtime), slog.String("version", version))
 	return 0, nil
 }
 

@@ -81,7 +81,8 @@ func (w *worker) add(j job) {
 		w.wg.Go(func() { w.work(j, l) })
 	case l.jobs[len(l.jobs)-1].same(j):
 	case len(l.jobs) >= maxJobs:
-		w.log.Error("too many sandboxes wait for one claim's devices; the next hand-over resets them", "claim", j.claim, "sandbox", j.sandbox.ID)
+		w.log.Error("too many sandboxes wait for one claim's devices; the next hand-over resets them",
+			slog.String("claim", j.claim), slog.String("sandbox", j.sandbox.ID))
 	default:
 		l.jobs = append(l.jobs, j)
 		select {
@@ -141,7 +142,7 @@ func (w *worker) do(j job, more <-chan struct{}) {
 			return
 		}
 		err := w.try(j)
-		log := w.log.With("claim", j.claim, "sandbox", j.sandbox.ID, "job", j.name())
+		log := w.log.With(slog.String("claim", j.claim), slog.String("sandbox", j.sandbox.ID), slog.String("job", j.name()))
 		switch {
 		case err == nil:
 			log.Info("done")
@@ -149,10 +150,10 @@ func (w *worker) do(j job, more <-chan struct{}) {
 		case w.ctx.Err() != nil:
 			return
 		case final(err):
-			log.Error("given up", "err", err)
+			log.Error("given up", slog.Any("err", err))
 			return
 		}
-		log.Warn("will be tried again", "err", err, "after", retry)
+		log.Warn("will be tried again", slog.Any("err", err), slog.Duration("after", retry))
 		delay = retry
 	}
 }
