@@ -42,6 +42,11 @@ func crashesAtEachPhase(ctx context.Context, s *site) error {
 	if err := s.node.UseVMs(ctx, false); err != nil {
 		return err
 	}
+	// Whatever comes of it, the next case has VMs.
+	return errors.Join(s.crashAll(ctx), s.node.UseVMs(ctx, true))
+}
+
+func (s *site) crashAll(ctx context.Context) error {
 	var errs []error
 	nothing := func(context.Context) error { return nil }
 	for _, victim := range []struct {
@@ -60,7 +65,7 @@ func crashesAtEachPhase(ctx context.Context, s *site) error {
 			s.log("%s killed while the pod is %s: %v", victim.name, p.name, errors.Join(errs...))
 		}
 	}
-	return errors.Join(append(errs, s.node.UseVMs(ctx, true))...)
+	return errors.Join(errs...)
 }
 
 // crashPlugin kills the plugin and waits until the kubelet has started it again, which it does at once the first time

@@ -105,8 +105,13 @@ func (s *story) apply(ctx context.Context) error {
 	return s.show(ctx, "get", "pods,resourceclaims", "--namespace", "team-a", "-o", "wide")
 }
 
+// logLimit is for a pod that runs to say what it sees.
+const logLimit = time.Minute
+
 func (s *story) inside(ctx context.Context) error {
 	s.title("What the pod's VM sees: the log of the pod")
+	ctx, cancel := context.WithTimeoutCause(ctx, logLimit, fmt.Errorf("the pod has printed nothing for %s", logLimit))
+	defer cancel()
 	args := []string{"logs", "gpu", "--namespace", "team-a"}
 	for { // the container runs a moment before its output is in the log
 		out, err := s.plane.Kubectl(ctx, args...)
@@ -118,7 +123,7 @@ func (s *story) inside(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-time.After(time.Second):
 		}
 	}
