@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -45,6 +46,22 @@ func (r *result) find(test string) *result {
 	}
 	for part := range strings.SplitSeq(test, "/") {
 		r = r.child(part)
+	}
+	return r
+}
+
+// passed are the top-level tests that passed. r may be nil.
+func (r *result) passed() []*result {
+	if r == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(r.children), func(c *result) bool { return c.outcome != "pass" })
+}
+
+// after is the result with the tests of earlier runs before its own, or nil if there is none.
+func (r *result) after(earlier []*result) *result {
+	if r != nil {
+		r.children = slices.Concat(earlier, r.children)
 	}
 	return r
 }

@@ -35,6 +35,28 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// A second run leaves out what has passed, and no test whose name only begins like it.
+func TestWhatHasPassedDoesNotRunAgain(t *testing.T) {
+	first := &result{children: []*result{{name: "TestA", outcome: "pass"}, {name: "TestB", outcome: "fail"}, {name: "TestC"}}}
+	passed := first.passed()
+	flag := strings.Join(skip(passed), " ")
+	if want := "-test.skip=^(TestA)$"; flag != want {
+		t.Errorf("the flag is %q, want %q", flag, want)
+	}
+	if got := skip(nil); got != nil {
+		t.Errorf("the flags without passed tests are %q", got)
+	}
+	second := &result{children: []*result{{name: "TestB", outcome: "pass"}, {name: "TestC", outcome: "fail"}}}
+	want := []string{` "" ""`, `/TestA "pass" ""`, `/TestB "pass" ""`, `/TestC "fail" ""`}
+	if diff := cmp.Diff(want, flatten(second.after(passed), "")); diff != "" {
+		t.Errorf("both runs' results (-want +got):\n%s", diff)
+	}
+	var none *result
+	if none.passed() != nil || none.after(passed) != nil {
+		t.Error("a run without results has some")
+	}
+}
+
 func TestCollectDamaged(t *testing.T) {
 	if _, err := collect(strings.NewReader(`{"Action":`), func(*result) {}); err == nil {
 		t.Error("no error for events that end in the middle")

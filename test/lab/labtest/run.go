@@ -2,6 +2,7 @@ package labtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,25 +46,48 @@ func Start(t *testing.T, c lab.Config) *lab.Machine {
 	return m
 }
 
+// runsWithoutEnd is how often in a row a package may lose the machine before one more test has passed.
+const runsWithoutEnd = 3
+
 // Run compiles the guest tests of a package (an import path or a directory) and runs them in the machine, with
 // further arguments such as -test.run=TestBind. Each guest test becomes a subtest of t. A machine that is lost on
-// the way, which nested virtualization under emulation does now and then, is reset and the package run once more;
-// the log says so.
+// the way, which nested virtualization under emulation does now and then, is reset, and the tests that had not passed
+// run again; the log says so.
 func Run(t *testing.T, m *lab.Machine, pkg string, args ...string) {
 	t.Helper()
 	p, err := compile(t.Context(), m, pkg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := p.runToEnd(t.Context(), m, args)
-	if lost := lostBy(m, err); lost != nil {
-		t.Logf("run %s a second time: %v", pkg, lost)
+	var passed []*result
+	for fruitless := 0; ; {
+		root, err := p.runToEnd(t.Context(), m, append(slices.Clone(args), skip(passed)...))
+		lost := lostBy(m, err)
+		if fruitless++; len(root.passed()) > 0 {
+			fruitless = 0
+		}
+		if lost == nil || fruitless == runsWithoutEnd {
+			report(t, pkg, root.after(passed), cmp.Or(lost, err))
+			return
+		}
+		t.Logf("what has not passed of %s runs again: %v", pkg, lost)
+		passed = append(passed, root.passed()...)
 		if err := m.HardReset(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		root, err = p.runToEnd(t.Context(), m, args)
 	}
-	report(t, pkg, root, err)
+}
+
+// skip is the flag by which a test program leaves out top-level tests.
+func skip(tests []*result) []string {
+	if len(tests) == 0 {
+		return nil
+	}
+	names := make([]string, len(tests))
+	for i, r := range tests {
+		names[i] = r.name
+	}
+	return []string{"-test.skip=^(" + strings.Join(names, "|") + ")$"}
 }
 
 // breakLimit is for QEMU's end to become known after a connection broke.
