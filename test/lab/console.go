@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 )
 
 // tailBytes is how much of a log an error quotes.
@@ -30,7 +31,11 @@ func (m *Machine) Console() ([]byte, error) {
 	return text, nil
 }
 
-// consoleTail is the end of the console and of QEMU's own messages, for errors.
+// trouble begins what a kernel prints when it is about to end.
+var trouble = regexp.MustCompile(`BUG: |Oops|Kernel panic|general protection fault|Bad page`)
+
+// consoleTail is the end of the console and of QEMU's own messages, for errors. Of a kernel that was in trouble it is
+// the beginning of that, since what follows stems from it.
 func (m *Machine) consoleTail() string {
 	var out bytes.Buffer
 	for _, name := range []string{qemuLog, consoleFile} {
@@ -38,10 +43,16 @@ func (m *Machine) consoleTail() string {
 		if err != nil {
 			text = []byte(err.Error())
 		}
-		if len(text) > tailBytes {
-			text = text[len(text)-tailBytes:]
-		}
-		fmt.Fprintf(&out, "--- %s\n%s\n", name, bytes.TrimSpace(text))
+		fmt.Fprintf(&out, "--- %s\n%s\n", name, bytes.TrimSpace(quote(text)))
 	}
 	return out.String()
+}
+
+// quote is what an error quotes of a log.
+func quote(text []byte) []byte {
+	if at := trouble.FindIndex(text); at != nil {
+		text = text[at[0]:]
+		return text[:min(len(text), tailBytes)]
+	}
+	return text[max(0, len(text)-tailBytes):]
 }
