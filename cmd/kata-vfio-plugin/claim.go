@@ -146,7 +146,7 @@ func prepareOne(cmd *cobra.Command, opts *options, n *node.Node, req *claim.Requ
 		return err
 	}
 	v := viewOf(rec)
-	if err := printRecords(cmd.OutOrStdout(), opts.output, []view{v}, nil); err != nil || opts.output != "table" {
+	if err := printStatus(cmd.OutOrStdout(), opts.output, &nodeStatus{views: []view{v}}); err != nil || opts.output != "table" {
 		return err
 	}
 	return printCDI(cmd.OutOrStdout(), &v)

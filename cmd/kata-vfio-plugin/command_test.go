@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -291,6 +292,28 @@ func TestStatusOutput(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, tree(t, root)); diff != "" {
 		t.Errorf("the node was touched (-before +after):\n%s", diff)
+	}
+}
+
+// TestStatusOfAFunctionThatIsNotClean: who asks why a pod's start takes a reset
+// more finds it here.
+func TestStatusOfAFunctionThatIsNotClean(t *testing.T) {
+	root := newRoot(t)
+	store, err := journal.Open(filepath.Join(root, "var/lib/kata-vfio/journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := journal.Unclean{Address: pci.Address{Bus: 0x3b}, Claim: "7d2f1c90", Why: "the node went down before a reset", Since: "2026-01-02T03:04:05Z"}
+	if err := store.MarkUnclean(mark); err != nil {
+		t.Fatal(err)
+	}
+	want := "No claim has a device of this node.\n\n0000:3b:00.0 is not proven clean since claim 7d2f1c90, 2026-01-02T03:04:05Z: " +
+		"the node went down before a reset; the next claim whose class asks for resets has it reset first\n"
+	if got := invoke(t, "status", "--root", root); got.stdout != want || got.code != 0 {
+		t.Errorf("%+v, want\n%s", got, want)
+	}
+	if got := invoke(t, "status", "--root", root, "-o", "json"); !strings.Contains(got.stdout, `"why": "the node went down before a reset"`) {
+		t.Errorf("json: %s", got.stdout)
 	}
 }
 

@@ -114,19 +114,20 @@ func statusCommand(opts *options) *cobra.Command {
 		Use:   "status",
 		Short: "Show which claim has which functions, and in what state",
 		Long: "status reads the journal: which claim has which functions of this node, on which driver they are and\n" +
-			"were, and what keeps a claim from being prepared or taken back. It changes nothing.\n\n" + exitCodes,
+			"were, what keeps a claim from being prepared or taken back, and which functions are not proven clean\n" +
+			"since their last tenant. It changes nothing.\n\n" + exitCodes,
 		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin status
   kata-vfio-plugin status -o json | jq -r '.records[] | select(.state == "quarantined") | .uid'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			views, problems, err := opts.status()
+			s, err := opts.status()
 			if err != nil {
 				return err
 			}
-			if err := printRecords(cmd.OutOrStdout(), opts.output, views, problems); err != nil {
+			if err := printStatus(cmd.OutOrStdout(), opts.output, s); err != nil {
 				return err
 			}
-			return errors.Join(problems...)
+			return errors.Join(s.problems...)
 		},
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
@@ -64,20 +66,34 @@ func viewOf(rec *journal.Record) view {
 	return v
 }
 
-// status reads the journal; problems are the records that can't be read.
-func (o *options) status() (views []view, problems []error, err error) {
+// nodeStatus is what the journal says: records, the files that can't be read, and
+// the functions that are not proven clean.
+type nodeStatus struct {
+	views    []view
+	problems []error
+	unclean  []journal.Unclean
+}
+
+// status reads the journal.
+func (o *options) status() (*nodeStatus, error) {
 	store, err := o.records()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	records, problems := store.List()
-	for i := range problems {
-		problems[i] = readable(problems[i])
+	s := &nodeStatus{}
+	for _, err := range problems {
+		s.problems = append(s.problems, readable(err))
 	}
 	for _, rec := range records {
-		views = append(views, viewOf(rec))
+		s.views = append(s.views, viewOf(rec))
 	}
-	return views, problems, nil
+	marks, err := store.Unclean()
+	if err != nil {
+		s.problems = append(s.problems, readable(err))
+	}
+	s.unclean = slices.SortedFunc(maps.Values(marks), func(a, b journal.Unclean) int { return a.Address.Compare(b.Address) })
+	return s, nil
 }
 
 // readable adds the way out to a journal that may not be read.
@@ -90,22 +106,26 @@ func readable(err error) error {
 
 // statusView is the whole of status for machines.
 type statusView struct {
-	Records []view   `json:"records"`
-	Damaged []string `json:"damaged,omitempty"`
+	Records []view            `json:"records"`
+	Unclean []journal.Unclean `json:"unclean,omitempty"`
+	Damaged []string          `json:"damaged,omitempty"`
 }
 
-// printRecords prints records, and for machines the problems with others.
-func printRecords(w io.Writer, format string, views []view, problems []error) error {
-	out := statusView{Records: views}
-	if views == nil {
-		out.Records = []view{}
-	}
-	for _, p := range problems {
+// printStatus prints what the journal says. Its problems are part of it for
+// machines only.
+func printStatus(w io.Writer, format string, s *nodeStatus) error {
+	out := statusView{Records: list(s.views), Unclean: s.unclean}
+	for _, p := range s.problems {
 		out.Damaged = append(out.Damaged, p.Error())
 	}
 	if done, err := encode(w, format, out); done {
 		return err
 	}
+	return errors.Join(printRecords(w, s.views), printUnclean(w, s.unclean))
+}
+
+// printRecords prints records as a table, with what it has no room for below.
+func printRecords(w io.Writer, views []view) error {
 	if len(views) == 0 {
 		_, err := fmt.Fprintln(w, "No claim has a device of this node.")
 		return err
@@ -118,6 +138,21 @@ func printRecords(w io.Writer, format string, views []view, problems []error) er
 		return err
 	}
 	return errors.Join(printSandboxes(w, views), printReasons(w, views))
+}
+
+// printUnclean prints which functions are reset before their next tenant.
+func printUnclean(w io.Writer, marks []journal.Unclean) error {
+	for _, m := range marks {
+		since := ""
+		if m.Claim != "" {
+			since = fmt.Sprintf(" since claim %s, %s", m.Claim, m.Since)
+		}
+		_, err := fmt.Fprintf(w, "\n%s is not proven clean%s: %s; the next claim whose class asks for resets has it reset first\n", m.Address, since, m.Why)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // printSandboxes prints below the table which VMs have the devices.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -66,7 +68,7 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 		status := resourceac.AllocatedDeviceStatus().WithDriver(v1alpha1.DriverName).WithPool(d.Pool).WithDevice(d.Name).
 			WithConditions(
 				condition(ConditionReady, metav1.ConditionTrue, "Prepared", "bound to its VFIO driver, CDI spec written", since),
-				isolatedCondition(attributes(d.Address), since), resetCondition(d, since),
+				isolatedCondition(attributes(d.Address), since), resetCondition(&rec.Plan, d, since),
 			)
 		if data, err := json.Marshal(dataOf(rec, d)); err == nil {
 			status.WithData(runtime.RawExtension{Raw: data})
@@ -91,7 +93,7 @@ func isolatedCondition(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAtt
 	return condition(ConditionIsolated, metav1.ConditionFalse, "Waived", "it is not isolated, which its DeviceClass accepts", since)
 }
 
-func resetCondition(d *plan.Device, since metav1.Time) *metaac.ConditionApplyConfiguration {
+func resetCondition(pl *plan.Plan, d *plan.Device, since metav1.Time) *metaac.ConditionApplyConfiguration {
 	if len(d.Resets) == 0 {
 		return condition(ConditionReset, metav1.ConditionFalse, "Waived", "its DeviceClass waives the reset between tenants", since)
 	}
@@ -99,8 +101,11 @@ func resetCondition(d *plan.Device, since metav1.Time) *metaac.ConditionApplyCon
 	for i, r := range d.Resets {
 		methods[i] = r.Method
 	}
-	return condition(ConditionReset, metav1.ConditionTrue, "ResetBetweenTenants",
-		"reset by "+strings.Join(methods, ", ")+" and compared with its former state before anybody else gets it", since)
+	message := "reset by " + strings.Join(methods, ", ") + " and compared with its former state before anybody else gets it"
+	if slices.ContainsFunc(pl.Cleanse, func(r isolation.Reset) bool { return slices.Contains(r.Set, d.Address) }) {
+		message += "; so it was before this claim, since its last tenancy had ended without that"
+	}
+	return condition(ConditionReset, metav1.ConditionTrue, "ResetBetweenTenants", message, since)
 }
 
 func dataOf(rec *journal.Record, d *plan.Device) DeviceData {

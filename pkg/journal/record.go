@@ -62,8 +62,8 @@ type Record struct {
 	// Sandbox is the last sandbox that got the functions. They are not clean for
 	// another one until it is nil again. Nil before the first.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
-	// Proofs are the resets done so far on the way back, or between the last two
-	// sandboxes.
+	// Proofs are the resets done so far on the way back, or before the sandbox
+	// that has the functions now.
 	Proofs []isolation.Proof `json:"proofs,omitempty"`
 	// Reason says why the record is quarantined, or what kept the last attempt
 	// from finishing.

@@ -223,8 +223,10 @@ func (s *Store) path(id string) (string, error) {
 }
 
 // sync makes the directory's entries durable, which the rename alone does not.
-func (s *Store) sync() error {
-	d, err := os.Open(s.dir)
+func (s *Store) sync() error { return syncDir(s.dir) }
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("sync journal: %w", err)
 	}

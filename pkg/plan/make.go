@@ -17,6 +17,9 @@ type Node struct {
 	Selection *nodeconfig.Selection
 	// Holdings says which record holds a function, by address.
 	Holdings map[pci.Address]Holding
+	// Unclean holds the functions that are not proven clean since an earlier
+	// tenant.
+	Unclean map[pci.Address]bool
 	// Damaged names a record that can't be read; while there is one, a
 	// function on a VFIO driver that no record explains is refused.
 	Damaged string
@@ -128,7 +131,22 @@ func (m *maker) plan() *Plan {
 	for _, fn := range p.Functions {
 		p.Steps = append(p.Steps, Transition(fn.Address, fn.Original, fn.Target)...)
 	}
+	p.Cleanse = m.cleanse(p.Resets())
+	for _, r := range p.Cleanse {
+		p.Steps = append(p.Steps, p.ResetStep(r))
+	}
 	return p
+}
+
+// cleanse returns those of a plan's resets that are due before its tenant.
+func (m *maker) cleanse(resets []isolation.Reset) []isolation.Reset {
+	var due []isolation.Reset
+	for _, r := range resets {
+		if slices.ContainsFunc(r.Set, func(a pci.Address) bool { return m.node.Unclean[a] }) {
+			due = append(due, r)
+		}
+	}
+	return due
 }
 
 // minRole returns the closer of two roles: device, then group mate.

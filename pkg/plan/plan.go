@@ -5,6 +5,8 @@
 package plan
 
 import (
+	"slices"
+
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -21,7 +23,11 @@ type Plan struct {
 	Functions []Function `json:"functions"`
 	// Modules are the kernel modules to load first.
 	Modules []string `json:"modules,omitempty"`
-	// Steps are all steps in order: modules, then function by function.
+	// Cleanse are the resets on the way in: of what is not proven clean since an
+	// earlier tenant.
+	Cleanse []isolation.Reset `json:"cleanse,omitempty"`
+	// Steps are all steps in order: modules, then function by function, then the
+	// resets of Cleanse.
 	Steps []Step `json:"steps"`
 }
 
@@ -93,6 +99,20 @@ func (p *Plan) Addresses() []pci.Address {
 	addrs := make([]pci.Address, len(p.Functions))
 	for i, f := range p.Functions {
 		addrs[i] = f.Address
+	}
+	return addrs
+}
+
+// Reachable returns the addresses of the functions that the claim's VM can get
+// at, in order: all of the devices' groups, since who has a group's node has
+// every member, and the companions that are given.
+func (p *Plan) Reachable() []pci.Address {
+	var addrs []pci.Address
+	for _, f := range p.Functions {
+		given := func(d Device) bool { return slices.Contains(d.Give, f.Address) }
+		if f.Role != RoleCompanion || slices.ContainsFunc(p.Devices, given) {
+			addrs = append(addrs, f.Address)
+		}
 	}
 	return addrs
 }

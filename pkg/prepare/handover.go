@@ -132,8 +132,8 @@ func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 	if err := p.waitUnheld(ctx, snap, rec); err != nil {
 		return err
 	}
-	if err := p.clean(ctx, rec); err != nil {
-		return p.unclean(ctx, rec, err)
+	if err := p.resetAll(ctx, rec, rec.Plan.Resets()); err != nil {
+		return p.failedReset(ctx, rec, err)
 	}
 	return nil
 }

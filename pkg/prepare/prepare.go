@@ -92,7 +92,7 @@ func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.K
 		return nil, err
 	}
 	defer release()
-	pl, err := plan.Make(req, p.node(snap))
+	pl, err := p.plan(req, snap)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,11 @@ func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.K
 	if err := p.intend(ctx, snap, rec); err != nil {
 		return nil, err
 	}
-	if err := p.carryOut(ctx, rec); err != nil {
+	err = p.carryOut(ctx, rec)
+	if _, quarantined := errors.AsType[*QuarantinedError](err); quarantined {
+		return nil, err
+	}
+	if err != nil {
 		return nil, p.abandon(ctx, rec, err)
 	}
 	return rec, nil
@@ -150,7 +154,16 @@ func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, er
 	if err != nil {
 		return nil, err
 	}
-	return plan.Make(req, p.node(snap))
+	return p.plan(req, snap)
+}
+
+func (p *Preparer) plan(req *claim.Request, snap *device.Snapshot) (*plan.Plan, error) {
+	n := p.node(snap)
+	var err error
+	if n.Unclean, err = p.unclean(); err != nil {
+		return nil, err
+	}
+	return plan.Make(req, n)
 }
 
 // node joins a snapshot with what config and journal say about it.
@@ -165,7 +178,8 @@ func (p *Preparer) node(snap *device.Snapshot) plan.Node {
 }
 
 // carryOut takes the steps of a plan, writes the CDI spec and completes the
-// record.
+// record. After a [QuarantinedError] the record has its end, and is not to be
+// taken back.
 func (p *Preparer) carryOut(ctx context.Context, rec *journal.Record) error {
 	for _, module := range rec.Plan.Modules {
 		if err := p.step(ctx, rec.Plan.Claim, plan.Step{Operation: plan.Load, Value: module}); err != nil {
@@ -173,6 +187,9 @@ func (p *Preparer) carryOut(ctx context.Context, rec *journal.Record) error {
 		}
 	}
 	if err := p.bindAll(ctx, rec); err != nil {
+		return err
+	}
+	if err := p.cleanse(ctx, rec); err != nil {
 		return err
 	}
 	baseline, err := p.Executor.Fingerprints(rec.Plan.Addresses())

@@ -50,6 +50,11 @@ type Journal interface {
 	// Leftovers returns the IDs of records whose writing was cut off; Delete
 	// removes what is left of that.
 	Leftovers() ([]string, error)
+	// MarkUnclean and MarkClean keep, beyond all records, which functions are
+	// not proven clean since their last tenant, and Unclean returns them.
+	MarkUnclean(m journal.Unclean) error
+	MarkClean(a pci.Address) error
+	Unclean() (map[pci.Address]journal.Unclean, error)
 }
 
 // Locks are named locks that all instances on the node share.

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -93,11 +91,17 @@ func (p *Preparer) allGone(rec *journal.Record) bool {
 }
 
 // drop removes spec and record of an earlier boot. There is nothing to take
-// back: this boot began with the kernel's own bindings, and the machine's
-// reset went before it.
+// back: this boot began with the kernel's own bindings. That the machine went
+// down (perhaps by kexec) is no proof that the functions are clean.
 func (p *Preparer) drop(rec *journal.Record) error {
 	if err := p.removeSpec(rec); err != nil {
 		return err
+	}
+	if rec.State == journal.Prepared || rec.State == journal.Releasing {
+		rec.Proofs = nil
+		if err := p.mark(rec, "the node went down before a reset"); err != nil {
+			return err
+		}
 	}
 	return p.forget(rec)
 }
@@ -110,8 +114,11 @@ func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 	if err := p.removeSpec(rec); err != nil {
 		return err
 	}
-	if err := p.clean(ctx, rec); err != nil {
-		return p.unclean(ctx, rec, err)
+	if err := p.resetAll(ctx, rec, rec.Plan.Resets()); err != nil {
+		return p.failedReset(ctx, rec, err)
+	}
+	if err := p.mark(rec, "no reset was made: its class waives that, or it was off the bus"); err != nil {
+		return err
 	}
 	if err := p.save(rec, journal.Cleaned, ""); err != nil {
 		return err
@@ -119,10 +126,10 @@ func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 	return p.giveBack(ctx, rec)
 }
 
-// unclean is the end of a reset that failed for cause. One that the caller cut
+// failedReset is the end of a reset that failed for cause. One that the caller cut
 // off says nothing of the device: the record as it is has it reset by whoever
 // comes next, and keeps it from others until then.
-func (p *Preparer) unclean(ctx context.Context, rec *journal.Record, cause error) error {
+func (p *Preparer) failedReset(ctx context.Context, rec *journal.Record, cause error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("reset cut off (%w), it is made again: %w", context.Cause(ctx), cause)
 	}
@@ -148,29 +155,6 @@ func (p *Preparer) giveBack(ctx context.Context, rec *journal.Record) error {
 		return errors.Join(err, p.save(rec, journal.Cleaned, oneLine(err)))
 	}
 	return p.forget(rec)
-}
-
-// clean resets what the record's VM could reach, devices side by side, and
-// enters the proofs into the record.
-func (p *Preparer) clean(ctx context.Context, rec *journal.Record) error {
-	resets := rec.Plan.Resets()
-	proofs := make([]*isolation.Proof, len(resets))
-	errs := make([]error, len(resets))
-	var g errgroup.Group
-	for i, r := range resets {
-		g.Go(func() error {
-			proofs[i], errs[i] = p.reset(ctx, rec, r)
-			return nil
-		})
-	}
-	_ = g.Wait() // the goroutines return nil; errs has theirs
-	rec.Proofs = nil
-	for _, proof := range proofs {
-		if proof != nil {
-			rec.Proofs = append(rec.Proofs, *proof)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // reset resets what is left of one set. A function that has left the bus,

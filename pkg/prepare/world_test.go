@@ -224,6 +224,14 @@ func (c cutJournal) Delete(id string) error {
 	return c.p.effect(func() error { return c.Journal.Delete(id) })
 }
 
+func (c cutJournal) MarkUnclean(m journal.Unclean) error {
+	return c.p.effect(func() error { return c.Journal.MarkUnclean(m) })
+}
+
+func (c cutJournal) MarkClean(a pci.Address) error {
+	return c.p.effect(func() error { return c.Journal.MarkClean(a) })
+}
+
 func (c cutSpecs) Write(uid string, spec *specs.Spec) error {
 	return c.p.effect(func() error { return c.Specs.Write(uid, spec) })
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -63,13 +64,33 @@ func TestAfterReset(t *testing.T) {
 	}
 	stage.Unchanged(t, before)
 	stage.Empty(t, n)
-	if rest := stage.Files(t, filepath.Join("/", node.DefaultStateDir, "journal")); len(rest) > 0 {
-		t.Errorf("files left in the journal: %v", rest)
-	}
+	checkFiles(t, want)
 	if _, ok := stage.Scan(t).Function(stage.Address(t, want.Addresses[0])); ok {
 		prepareAnew(t, n, want, rec)
 	}
 	stage.Unchanged(t, before)
+}
+
+// handedOver reports whether a VM may have had the devices of a record in that state, and no reset was proven since.
+func handedOver(s journal.State) bool { return s == journal.Prepared || s == journal.Releasing }
+
+// checkFiles checks what is left in the journal: the marks of devices that a tenant had, and no other file.
+func checkFiles(t *testing.T, want victim.Aftermath) {
+	t.Helper()
+	dir := filepath.Join("/", node.DefaultStateDir, "journal")
+	rest := slices.DeleteFunc(stage.Files(t, dir), func(name string) bool { return name == "unclean" })
+	if len(rest) > 0 {
+		t.Errorf("files left in the journal: %v", rest)
+	}
+	var marks []string
+	if handedOver(want.State) {
+		for _, a := range want.Addresses {
+			marks = append(marks, a+".json")
+		}
+	}
+	if got := stage.Files(t, filepath.Join(dir, "unclean")); !slices.Equal(got, marks) {
+		t.Errorf("marked as not clean: %v, want %v", got, marks)
+	}
 }
 
 // load checks the record of another boot, nil where none is expected.
@@ -98,6 +119,9 @@ func prepareAnew(t *testing.T, n *node.Node, want victim.Aftermath, old *journal
 	rec, err := n.Prepare(t.Context(), stage.Request(t, want.UID, want.Addresses...))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if proven := len(rec.Proofs) == 1; proven != handedOver(want.State) {
+		t.Errorf("the record in state %q is followed by proofs %+v before the next tenant", want.State, rec.Proofs)
 	}
 	fn := rec.Plan.Functions[0]
 	if got := strconv.Itoa(fn.Group); got != kernel.Group(t, want.Addresses[0]) {

@@ -1,0 +1,103 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// A function leaves its claim proven clean or marked: who drops the record of
+// a claim that may have had a VM, without a proof, marks the function first,
+// and the next claim whose class asks for resets has it reset on the way in.
+
+// unclean returns the functions that are marked.
+func (p *Preparer) unclean() (map[pci.Address]bool, error) {
+	marks, err := p.Journal.Unclean()
+	if err != nil {
+		return nil, err
+	}
+	addrs := map[pci.Address]bool{}
+	for a := range marks {
+		addrs[a] = true
+	}
+	return addrs, nil
+}
+
+// mark marks what the record's VM could reach and no proof covers, and lifts
+// the marks of what is proven. It may be repeated.
+func (p *Preparer) mark(rec *journal.Record, why string) error {
+	if rec.Kind == journal.Standing {
+		return nil // no VM gets a function by such a record
+	}
+	for _, a := range rec.Plan.Reachable() {
+		proven := slices.ContainsFunc(rec.Proofs, func(proof isolation.Proof) bool { return slices.Contains(proof.Set, a) })
+		if proven {
+			if err := p.Journal.MarkClean(a); err != nil {
+				return err
+			}
+			continue
+		}
+		m := journal.Unclean{Address: a, Claim: rec.ID(), Why: why, Since: time.Now().UTC().Format(time.RFC3339)}
+		if err := p.Journal.MarkUnclean(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cleanse makes the resets that are due before the record's tenant, enters
+// their proofs into the record and lifts the marks. What can't be proven clean
+// is quarantined. The functions are on their targets.
+//
+// A proof here says that the kernel has reset the function and that it answers
+// as before the reset: what it was before its last tenant may be of another
+// boot, in which firmware placed its BARs elsewhere.
+func (p *Preparer) cleanse(ctx context.Context, rec *journal.Record) error {
+	if len(rec.Plan.Cleanse) == 0 {
+		return nil
+	}
+	var err error
+	if rec.Baseline, err = p.Executor.Fingerprints(rec.Plan.Addresses()); err != nil {
+		return err
+	}
+	if err := p.resetAll(ctx, rec, rec.Plan.Cleanse); err != nil {
+		return p.failedReset(ctx, rec, err)
+	}
+	for _, proof := range rec.Proofs {
+		for _, a := range proof.Set {
+			if err := p.Journal.MarkClean(a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// resetAll makes resets of a record, devices side by side, and enters the
+// proofs into the record.
+func (p *Preparer) resetAll(ctx context.Context, rec *journal.Record, resets []isolation.Reset) error {
+	proofs := make([]*isolation.Proof, len(resets))
+	errs := make([]error, len(resets))
+	var g errgroup.Group
+	for i, r := range resets {
+		g.Go(func() error {
+			proofs[i], errs[i] = p.reset(ctx, rec, r)
+			return nil
+		})
+	}
+	_ = g.Wait() // the goroutines return nil; errs has theirs
+	rec.Proofs = nil
+	for _, proof := range proofs {
+		if proof != nil {
+			rec.Proofs = append(rec.Proofs, *proof)
+		}
+	}
+	return errors.Join(errs...)
+}
