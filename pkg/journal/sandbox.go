@@ -2,8 +2,7 @@ package journal
 
 // Sandbox is the pod's VM that has a claim's functions.
 type Sandbox struct {
-	// ID is the runtime's id of the pod sandbox, or "pid-<pid>-<start time>" of
-	// the shim where that is all that is known of it.
+	// ID is the runtime's id of the pod sandbox.
 	ID string `json:"id"`
 	// PodUID is the sandbox's pod, where the one who hands over knows it. It is
 	// not stored: the record has the claim's pods.

@@ -97,12 +97,12 @@ func (c *candidate) free() *Refusal {
 		h, ok := c.node.Holdings[t.f.Address]
 		if ok && h.Quarantined != "" {
 			return c.mate(t.f, Quarantined,
-				fmt.Sprintf("%s is quarantined since claim %s: %s", t.f.Address, h.Claim, h.Quarantined),
+				fmt.Sprintf("%s is quarantined since claim %s: %s", t.f.Address, c.nameOf(h.Claim), h.Quarantined),
 				fmt.Sprintf("run `kata-vfio-plugin unprepare %s` to try the reset again", h.Claim.UID))
 		}
 		if ok && !h.Standing && h.Claim.UID != c.ref.UID {
 			return c.mate(t.f, Held,
-				fmt.Sprintf("%s is held by claim %s", t.f.Address, h.Claim),
+				fmt.Sprintf("%s is held by claim %s", t.f.Address, c.nameOf(h.Claim)),
 				"wait until that claim's pod is gone, or unprepare it; `kata-vfio-plugin status` shows who has what")
 		}
 		if !ok && c.node.Damaged != "" && device.IsVFIO(t.f.Driver) {
@@ -112,6 +112,15 @@ func (c *candidate) free() *Refusal {
 		}
 	}
 	return nil
+}
+
+// nameOf names another claim. A refusal is shown to the tenant who claims, whom
+// the names of others are none of his business: the UID tells the operator.
+func (c *candidate) nameOf(other Ref) string {
+	if other.Namespace == c.ref.Namespace {
+		return other.String()
+	}
+	return other.UID + " of another namespace"
 }
 
 // standsAlone keeps a PF and its VFs out of two tenants' hands.

@@ -186,7 +186,7 @@ func TestMakeRefuses(t *testing.T) {
 			},
 		},
 		"held by another claim": {
-			ask: gpuAddr, want: plan.Held, names: []string{"tenant-b/other", "status"},
+			ask: gpuAddr, want: plan.Held, names: []string{"uid-2 of another namespace", "status"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
 				n.Holdings[gpuAddr] = plan.Holding{Claim: plan.Ref{UID: "uid-2", Namespace: "tenant-b", Name: "other"}}
 			},
@@ -281,6 +281,31 @@ func TestMakeRefuses(t *testing.T) {
 			for _, name := range tt.names {
 				if !strings.Contains(err.Error(), name) {
 					t.Errorf("message does not say %q: %v", name, err)
+				}
+			}
+		})
+	}
+}
+
+// TestARefusalDoesNotNameOthersClaims: it is shown to the tenant, whom the names
+// in another namespace tell what others run.
+func TestARefusalDoesNotNameOthersClaims(t *testing.T) {
+	for name, h := range map[string]plan.Holding{
+		"held":        {},
+		"quarantined": {Quarantined: "the reset failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture()
+			n := node(s)
+			h.Claim = plan.Ref{UID: "uid-2", Namespace: "tenant-b", Name: "payroll"}
+			n.Holdings[gpuAddr] = h
+			_, err := plan.Make(asking(s, gpuAddr), n)
+			if err == nil || !strings.Contains(err.Error(), "uid-2") {
+				t.Fatalf("Make = %v; want a refusal that names uid-2", err)
+			}
+			for _, secret := range []string{"tenant-b", "payroll"} {
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("the message says %q: %v", secret, err)
 				}
 			}
 		})

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 const (
@@ -35,16 +33,12 @@ type Bundles struct {
 }
 
 // Sandbox returns the sandbox of the shim with the PID. Where there is no
-// bundle to be read it says so in Unknown and knows the process only. A bundle
-// that can be read and names no pod is an error.
+// bundle to be read it says so in Unknown and knows nothing else. A bundle that
+// can be read and names no pod is an error.
 func (b Bundles) Sandbox(pid int) (PeerSandbox, error) {
-	start, err := b.startTime(pid)
-	if err != nil {
-		return PeerSandbox{}, fmt.Errorf("process %d: %w", pid, err)
-	}
 	annotations, unreadable := b.annotations(pid)
 	if unreadable != nil {
-		return PeerSandbox{ID: fmt.Sprintf("pid-%d-%d", pid, start), Unknown: unreadable}, nil
+		return PeerSandbox{Unknown: unreadable}, nil
 	}
 	sandbox, err := parseSandbox(annotations)
 	if err != nil {
@@ -109,14 +103,6 @@ func flagValue(args []string, name string) string {
 		}
 	}
 	return ""
-}
-
-func (b Bundles) startTime(pid int) (uint64, error) {
-	data, err := readFile(b.file(pid, "stat"))
-	if err != nil {
-		return 0, err
-	}
-	return sysfs.ParseStartTime(string(data))
 }
 
 func (b Bundles) file(pid int, elements ...string) string {

@@ -7,8 +7,8 @@ import (
 
 // PeerSandbox is the sandbox that a shim is starting.
 type PeerSandbox struct {
-	// ID is the runtime's id of the sandbox, or "pid-<pid>-<start time>" of the
-	// shim where its bundle can't be read.
+	// ID is the runtime's id of the sandbox, empty where its bundle can't be
+	// read.
 	ID string
 	// PodNamespace, PodName and PodUID are the pod as the runtime knows it from
 	// the kubelet; empty where the bundle does not tell.

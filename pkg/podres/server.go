@@ -167,6 +167,11 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 	if err != nil {
 		return nil, err
 	}
+	if len(own) > 0 && shim.ID == "" {
+		// The NRI plugin would not know it again, and could not tell it from the next.
+		return nil, refused(codes.FailedPrecondition, "pod %s: which sandbox would get its devices is not known: %v; "+
+			"the plugin must see the shims' processes and bundles (hostPID, root, a containerd or CRI-O whose shims run in their bundle)", pod, shim.Unknown)
+	}
 	if err := s.handOver(ctx, own, journal.Sandbox{ID: shim.ID, PodUID: shim.PodUID}); err != nil {
 		return nil, refused(codes.FailedPrecondition, "pod %s: hand its devices to sandbox %s: %v", pod, shim.ID, err)
 	}

@@ -28,7 +28,7 @@ const (
 
 // noBundle makes the shim one whose bundle can't be read.
 func noBundle(w *world) {
-	w.shim.sandbox = podres.PeerSandbox{ID: "pid-7-99", Unknown: errors.New("no OCI bundle")}
+	w.shim.sandbox = podres.PeerSandbox{Unknown: errors.New("no OCI bundle")}
 }
 
 func TestGetGivesAllOfAPodsDevicesOnce(t *testing.T) {
@@ -74,14 +74,6 @@ func TestGetGivesAllOfAPodsDevicesOnce(t *testing.T) {
 				w.lists(dynamic("c2", gpu))
 			},
 			want: []string{c2gpu}, handed: []string{"c2 to s1"},
-		},
-		"without a bundle, the only pod of its name": {
-			node: func(w *world) {
-				noBundle(w)
-				w.prepared(record("c1", "p1", gpu))
-				w.lists(dynamic("c1", gpu))
-			},
-			want: []string{c1gpu}, handed: []string{"c1 to pid-7-99"},
 		},
 		"no claims at all": {node: func(*world) {}},
 		"no claims and no bundle": {
@@ -232,6 +224,14 @@ func TestGetRefuses(t *testing.T) {
 		"a bundle that contradicts itself": {
 			node: func(w *world) { w.shim.err = errors.New("contradiction") },
 			code: codes.PermissionDenied, say: []string{"contradiction"},
+		},
+		"without a bundle, the only pod of its name": {
+			node: func(w *world) {
+				noBundle(w)
+				w.prepared(record("c1", "p1", gpu))
+				w.lists(dynamic("c1", gpu))
+			},
+			code: codes.FailedPrecondition, say: []string{"which sandbox", "no OCI bundle", "hostPID"},
 		},
 		"two pods of the name without a bundle": {
 			node: func(w *world) {
