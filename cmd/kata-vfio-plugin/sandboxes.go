@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/nri"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/podres"
@@ -44,13 +45,14 @@ func (s *service) openSandboxes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	claims := &dra.Sandboxes{Claims: s.node, Reporter: s.reporter, Changed: s.wake}
 	s.sandboxes.podres = podres.New(podres.Config{
-		Assignments: table, Claims: s.node, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
+		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
 		Reserve: func(ctx context.Context, c plan.Ref) error { return s.driver.Reserve(ctx, c) },
 		Observe: func(took time.Duration, err error) { s.metrics.ObserveRequest("pod-resources/Get", took, err) },
 	})
 	s.sandboxes.nri = nri.New(nri.Config{
-		Assignments: table, Claims: s.node, Host: nri.Kernel{FS: s.node.FS}, Socket: s.run.nriSocket, Log: s.log,
+		Assignments: table, Claims: claims, Host: nri.Kernel{FS: s.node.FS}, Socket: s.run.nriSocket, Log: s.log,
 		Rules: nri.Rules{
 			AllowedHandlers: s.node.Node.AllowedHandlers, ExemptNamespaces: s.run.exemptNamespaces, ColdPlug: !s.run.hotPlug,
 		},

@@ -78,8 +78,12 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 	return r
 }
 
+// longestMessage is what a condition's message may have.
+const longestMessage = 32768
+
 func condition(kind string, status metav1.ConditionStatus, reason, message string, since metav1.Time) *metaac.ConditionApplyConfiguration {
-	return metaac.Condition().WithType(kind).WithStatus(status).WithReason(reason).WithMessage(message).WithLastTransitionTime(since)
+	return metaac.Condition().WithType(kind).WithStatus(status).WithReason(reason).
+		WithMessage(message[:min(len(message), longestMessage)]).WithLastTransitionTime(since)
 }
 
 func isolatedCondition(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, since metav1.Time) *metaac.ConditionApplyConfiguration {
@@ -128,14 +132,12 @@ func refusedReport(c *resourceapi.ResourceClaim, cause error) *report {
 	if c.Status.Allocation == nil {
 		return r
 	}
-	const longest = 32768 // of a condition's message
-	message := r.problem[:min(len(r.problem), longest)]
 	for _, res := range c.Status.Allocation.Devices.Results {
 		if res.Driver != v1alpha1.DriverName {
 			continue
 		}
 		status := resourceac.AllocatedDeviceStatus().WithDriver(res.Driver).WithPool(res.Pool).WithDevice(res.Device).
-			WithConditions(condition(ConditionReady, metav1.ConditionFalse, r.reason, message, metav1.Now()))
+			WithConditions(condition(ConditionReady, metav1.ConditionFalse, r.reason, r.problem, metav1.Now()))
 		if res.ShareID != nil {
 			status.WithShareID(string(*res.ShareID))
 		}
