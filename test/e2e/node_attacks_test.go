@@ -72,7 +72,7 @@ func refusesAttacks(ctx context.Context, s *site) error {
 	if err := s.apply(ctx, tenant, directClaim+vmPod("holder", gpuDirect)); err != nil {
 		return err
 	}
-	if err := s.awaitRunning(ctx, vmPodLimit, "holder"); err != nil {
+	if err := s.awaitRunning(ctx, nodeLimit, "holder"); err != nil {
 		return err
 	}
 	heldNode, err := s.output(ctx, "sed -n 's/.*\"path\": *\"\\([^\"]*vfio[0-9]*\\)\".*/\\1/p' /var/run/cdi/kata-vfio.dev-vfio_*.json | head -n 1")
@@ -94,7 +94,7 @@ func refusesAttacks(ctx context.Context, s *site) error {
 	return errors.Join(append(errs, err, s.awaitRunning(ctx, nodeLimit, "holder"))...)
 }
 
-// allRefused makes all the pods and then waits for each one's event. The kubelet tries all again and again, VMs included.
+// allRefused makes all the pods and then waits for each one's event. The kubelet tries all again and again.
 func (s *site) allRefused(ctx context.Context, attacks []attack) error {
 	for _, a := range attacks {
 		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, annotations: {%s}}\nspec:\n  dnsPolicy: Default\n  automountServiceAccountToken: false\n  %s\n",

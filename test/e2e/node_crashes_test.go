@@ -37,16 +37,8 @@ func phases() []phase {
 }
 
 // crashesAtEachPhase kills each daemon at each point of a pod's life. The pod must run in the end, or be gone, and leave
-// nothing. There are no VMs: they would take most of the time, and other cases have them.
+// nothing.
 func crashesAtEachPhase(ctx context.Context, s *site) error {
-	if err := s.node.UseVMs(ctx, false); err != nil {
-		return err
-	}
-	// Whatever comes of it, the next case has VMs.
-	return errors.Join(s.crashAll(ctx), s.node.UseVMs(ctx, true))
-}
-
-func (s *site) crashAll(ctx context.Context) error {
 	var errs []error
 	nothing := func(context.Context) error { return nil }
 	for _, victim := range []struct {
