@@ -24,7 +24,7 @@ type Config struct {
 	WithoutIOMMU bool
 	// MemoryMiB is the machine's memory; 0 means 4096. Half of it is on each NUMA node.
 	MemoryMiB int
-	// CPUs is the number of processors; 0 means 2, the least. Half of them are on each NUMA node.
+	// CPUs is the number of processors; 0 means 2. Half of them are on each NUMA node, a single one on the first.
 	CPUs int
 	// Forwards lead from ports of this host's loopback to ports of the machine.
 	Forwards []Forward

@@ -55,16 +55,21 @@ func forwards(c Config) string {
 	return text.String()
 }
 
-// memoryArgs splits memory and processors over two NUMA nodes, a socket each.
+// memoryArgs splits memory and processors over two NUMA nodes, a socket each. One processor is on the first node, and the
+// second has memory alone.
 func memoryArgs(c Config) []string {
-	half := c.CPUs / 2
-	return []string{
-		"-m", fmt.Sprintf("%dM", c.MemoryMiB), "-smp", fmt.Sprintf("%d,sockets=2", c.CPUs),
+	first := max(c.CPUs/2, 1)
+	args := []string{
+		"-m", fmt.Sprintf("%dM", c.MemoryMiB), "-smp", fmt.Sprintf("%d,sockets=%d", c.CPUs, min(c.CPUs, 2)),
 		"-object", fmt.Sprintf("memory-backend-ram,id=mem0,size=%dM", c.MemoryMiB/2),
 		"-object", fmt.Sprintf("memory-backend-ram,id=mem1,size=%dM", c.MemoryMiB/2),
-		"-numa", fmt.Sprintf("node,nodeid=0,cpus=0-%d,memdev=mem0", half-1),
-		"-numa", fmt.Sprintf("node,nodeid=1,cpus=%d-%d,memdev=mem1", half, c.CPUs-1),
+		"-numa", fmt.Sprintf("node,nodeid=0,cpus=0-%d,memdev=mem0", first-1),
 	}
+	second := "node,nodeid=1,memdev=mem1"
+	if c.CPUs > first {
+		second += fmt.Sprintf(",cpus=%d-%d", first, c.CPUs-1)
+	}
+	return append(args, "-numa", second)
 }
 
 func diskArgs(file, serial, option string) []string {

@@ -50,6 +50,9 @@ type VFConfig struct {
 	MinTxRate *int      `json:"minTxRate,omitempty"`
 	MaxTxRate *int      `json:"maxTxRate,omitempty"`
 	LinkState LinkState `json:"linkState,omitempty"`
+	// Network configures the interface inside the guest; nil leaves that to the
+	// image.
+	Network *GuestNetwork `json:"network,omitempty"`
 }
 
 // DecodeVF reads a VFConfig as it stands in a DeviceClass or a claim:
@@ -111,6 +114,9 @@ func (c *VFConfig) check(p *problems) {
 	p.within("minTxRate", c.MinTxRate, maxRate)
 	p.within("maxTxRate", c.MaxTxRate, maxRate)
 	oneOf(p, "linkState", c.LinkState, LinkAuto, LinkEnable, LinkDisable)
+	if c.Network != nil {
+		c.Network.check(p, "network")
+	}
 }
 
 // Weakens returns a [WeakensIsolationError] that names the parameters which

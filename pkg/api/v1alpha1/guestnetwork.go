@@ -1,0 +1,104 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// GuestNetwork says how a VF's interface is configured inside the guest, by
+// kata-vfio-guestnet. A claim may set all of it: what leaves the VF is the
+// PF's business.
+type GuestNetwork struct {
+	// Interface is the interface's name in the guest; it keeps the kernel's
+	// when empty.
+	Interface string `json:"interface,omitempty"`
+	// MTU is in bytes, 68 to 65535; nil leaves it.
+	MTU *int `json:"mtu,omitempty"`
+	// Addresses are in CIDR form, of both families: "192.0.2.10/24".
+	Addresses []string `json:"addresses,omitempty"`
+	// Routes are added when the addresses are there.
+	Routes []GuestRoute `json:"routes,omitempty"`
+	// Table puts the routes into a routing table of their own, 1 to 252 or from
+	// 256 on, which is asked for what comes from one of the addresses: with several
+	// interfaces, answers leave by the one that was asked.
+	Table *int `json:"table,omitempty"`
+}
+
+// GuestRoute is a route of a [GuestNetwork].
+type GuestRoute struct {
+	// To is a prefix in CIDR form, "default" for both families' default (of the
+	// family of Via).
+	To string `json:"to"`
+	// Via is the next hop; what To names is on the link when it is empty.
+	Via string `json:"via,omitempty"`
+	// Metric is the priority, the kernel's own when nil.
+	Metric *int `json:"metric,omitempty"`
+}
+
+// DefaultRoute is the [GuestRoute.To] of a default route.
+const DefaultRoute = "default"
+
+const (
+	minMTU       = 68      // RFC 791
+	maxMTU       = 1 << 16 // exclusive
+	longestName  = 15      // IFNAMSIZ without the end
+	maxTable     = 1<<31 - 1
+	firstSpecial = 253 // default, main, local: include/uapi/linux/rtnetlink.h
+	lastSpecial  = 255
+)
+
+// check notes what is wrong with n, whose field is at path.
+func (n *GuestNetwork) check(p *problems, path string) {
+	if n.Interface != "" && !interfaceName(n.Interface) {
+		p.add(join(path, "interface"), "%s is no name of an interface; want 1 to 15 characters without spaces, '/' and ':'", show(n.Interface))
+	}
+	if n.MTU != nil && (*n.MTU < minMTU || *n.MTU >= maxMTU) {
+		p.add(join(path, "mtu"), "%d is not a number from %d to %d", *n.MTU, minMTU, maxMTU-1)
+	}
+	for i, a := range n.Addresses {
+		if _, err := netip.ParsePrefix(a); err != nil {
+			p.add(index(join(path, "addresses"), i), "%s is no address with a prefix length; want one such as 192.0.2.10/24 or 2001:db8::10/64", show(a))
+		}
+	}
+	for i := range n.Routes {
+		n.Routes[i].check(p, index(join(path, "routes"), i))
+	}
+	if t := n.Table; t != nil && (*t < 1 || *t > maxTable || *t >= firstSpecial && *t <= lastSpecial) {
+		p.add(join(path, "table"), "%d is no table of one's own; want 1 to 252, or 256 and more", *t)
+	}
+}
+
+func (r *GuestRoute) check(p *problems, path string) {
+	to, toErr := netip.ParsePrefix(r.To)
+	via, viaErr := netip.ParseAddr(r.Via)
+	if r.To != DefaultRoute && (toErr != nil || to != to.Masked()) {
+		p.add(join(path, "to"), "%s is neither %q nor a network such as 198.51.100.0/24", show(r.To), DefaultRoute)
+	}
+	if r.Via != "" && viaErr != nil {
+		p.add(join(path, "via"), "%s is no address", show(r.Via))
+	}
+	if r.To == DefaultRoute && r.Via == "" {
+		p.add(join(path, "via"), "missing; a default route needs a next hop")
+	}
+	if toErr == nil && viaErr == nil && to.Addr().Is4() != via.Is4() {
+		p.add(join(path, "via"), "%s is of another family than %s", r.Via, r.To)
+	}
+	if r.Metric != nil && (*r.Metric < 0 || *r.Metric > maxTable) {
+		p.add(join(path, "metric"), "%d is not a number from 0 to %d", *r.Metric, maxTable)
+	}
+}
+
+// interfaceName reports whether the kernel takes the name (dev_valid_name in
+// net/core/dev.c).
+func interfaceName(name string) bool {
+	return len(name) <= longestName && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n\v\f\r")
+}
+
+// Validate reports everything that is wrong with n as an [InvalidError]; who
+// reads it from a file other than a claim calls it.
+func (n *GuestNetwork) Validate() error {
+	var p problems
+	n.check(&p, "")
+	return p.err(fmt.Sprintf("%s.network", KindVFConfig))
+}
