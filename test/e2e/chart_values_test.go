@@ -111,11 +111,13 @@ func TestTheSchemaHasTheFieldsOfTheAPI(t *testing.T) {
 		got  map[string]schema
 		kind any
 	}{
-		"VFIOConfig":  {s.Defs["VFIOConfig"].Properties, v1alpha1.VFIOConfig{}},
-		"VFConfig":    {s.Defs["VFConfig"].Properties, v1alpha1.VFConfig{}},
-		"NodeConfig":  {nodeConfig, v1alpha1.NodeConfig{}},
-		"DeviceRule":  {s.Defs["DeviceRule"].Properties, v1alpha1.DeviceRule{}},
-		"DeviceMatch": {s.Defs["DeviceMatch"].Properties, v1alpha1.DeviceMatch{}},
+		"VFIOConfig":   {s.Defs["VFIOConfig"].Properties, v1alpha1.VFIOConfig{}},
+		"VFConfig":     {s.Defs["VFConfig"].Properties, v1alpha1.VFConfig{}},
+		"GuestNetwork": {s.Defs["GuestNetwork"].Properties, v1alpha1.GuestNetwork{}},
+		"GuestRoute":   {s.Defs["GuestRoute"].Properties, v1alpha1.GuestRoute{}},
+		"NodeConfig":   {nodeConfig, v1alpha1.NodeConfig{}},
+		"DeviceRule":   {s.Defs["DeviceRule"].Properties, v1alpha1.DeviceRule{}},
+		"DeviceMatch":  {s.Defs["DeviceMatch"].Properties, v1alpha1.DeviceMatch{}},
 	} {
 		var want []string
 		for field := range reflect.TypeOf(one.kind).Fields() {
