@@ -80,6 +80,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 
 // schema is values.schema.json, as far as it is compared.
 type schema struct {
+	Ref        string `json:"$ref"`
 	Properties map[string]schema
 	Defs       map[string]schema `json:"$defs"`
 	Items      *schema
