@@ -164,6 +164,8 @@ func by(s plan.Step) string {
 		return "drivers_probe"
 	case plan.Reset:
 		return s.Value + " of " + joined(s.Set)
+	case plan.Impose:
+		return "PF: " + s.Value
 	}
 	return ""
 }

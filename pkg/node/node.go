@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
+	"github.com/kata-vfio/kata-vfio/pkg/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
@@ -111,6 +112,7 @@ func Open(c Config) (*Node, error) {
 	hotReset := func(ctx context.Context, set []pci.Address) error { return vfio.HotReset(ctx, n.FS, set) }
 	full.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, hotReset)
 	full.Holders = vfio.Processes{FS: n.FS}
+	full.VFs = &vf.Policy{FS: n.FS, Links: &vf.Rtnetlink{Proc: filepath.Join(c.Root, "proc")}}
 	n.Preparer = prepare.New(full)
 	return n, nil
 }

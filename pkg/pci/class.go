@@ -10,6 +10,7 @@ type Class uint32
 // (PCI Code and ID Assignment Specification).
 const (
 	ClassNVMe        = 0x0108
+	ClassEthernet    = 0x0200
 	ClassVGA         = 0x0300
 	Class3D          = 0x0302
 	ClassAudio       = 0x0403

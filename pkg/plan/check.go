@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -42,22 +41,7 @@ func (c *candidate) settings() *Refusal {
 			Fix:  "remove adminAccess from the request; use kata-vfio-audit to look at devices in use",
 		}
 	}
-	if set := vfSettings(c.claimed.VF); len(set) > 0 {
-		return &Refusal{
-			Code: Unsupported,
-			Text: fmt.Sprintf("VFConfig sets %s, which this version can't apply to %s", strings.Join(set, ", "), c.f.Address),
-			Fix:  "remove the VFConfig from the DeviceClass or claim, and set the VF up on its PF by other means",
-		}
-	}
 	return nil
-}
-
-// vfSettings names the fields that a VFConfig sets.
-func vfSettings(vf *v1alpha1.VFConfig) []string {
-	if vf == nil {
-		return nil
-	}
-	return vf.Fields()
 }
 
 // selected checks that the function is ours by the node's config.

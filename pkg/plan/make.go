@@ -69,7 +69,7 @@ func (m *maker) device(d *claim.Device) {
 	c := candidate{maker: m, claimed: d}
 	for _, check := range []func(*candidate) *Refusal{
 		(*candidate).find, (*candidate).settings, (*candidate).selected, (*candidate).free,
-		(*candidate).standsAlone, (*candidate).isolated, (*candidate).resettable, (*candidate).backend,
+		(*candidate).standsAlone, (*candidate).imposed, (*candidate).isolated, (*candidate).resettable, (*candidate).backend,
 	} {
 		if r := check(&c); r != nil {
 			r.Device, r.Address = d.Name, d.Address
@@ -94,6 +94,7 @@ func (m *maker) add(c *candidate) {
 		}
 		m.taken[t.f.Address] = m.function(t)
 	}
+	m.taken[c.f.Address].VF = c.vf
 }
 
 // function settles how one taken function is bound.
@@ -135,6 +136,11 @@ func (m *maker) plan() *Plan {
 	for _, r := range p.Cleanse {
 		p.Steps = append(p.Steps, p.ResetStep(r))
 	}
+	for i := range p.Functions {
+		if fn := &p.Functions[i]; fn.VF != nil {
+			p.Steps = append(p.Steps, fn.imposeStep(&fn.VF.Want))
+		}
+	}
 	return p
 }
 
@@ -165,6 +171,7 @@ type candidate struct {
 	verdict isolation.Verdict
 	resets  []isolation.Reset
 	settled v1alpha1.Backend
+	vf      *VFChange
 }
 
 // give returns the functions whose nodes the VM gets, the device's own first.

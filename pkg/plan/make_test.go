@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,8 +52,11 @@ func TestMakeSteps(t *testing.T) {
 			roles: []plan.Role{plan.RoleDevice, plan.RoleCompanion},
 		},
 		"two devices": {
-			ask:   []pci.Address{nicVF, gpuAddr},
-			want:  append(bindSteps(nicVF, "igbvf"), bindSteps(gpuAddr, "nvidia")...),
+			ask: []pci.Address{nicVF, gpuAddr},
+			want: slices.Concat(bindSteps(nicVF, "igbvf"), bindSteps(gpuAddr, "nvidia"), []plan.Step{{
+				Operation: plan.Impose, Address: nicVF, DriverBefore: "vfio-pci", DriverAfter: "vfio-pci",
+				Value: "spoofCheck on, trust off, mac generated",
+			}}),
 			roles: []plan.Role{plan.RoleDevice, plan.RoleDevice},
 		},
 		"bound before": {
@@ -255,12 +259,16 @@ func TestMakeRefuses(t *testing.T) {
 			ask: gpuAddr, want: plan.AdminAccess, names: []string{"adminAccess"},
 			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) { r.Devices[0].AdminAccess = true },
 		},
-		"VF settings that can't be applied": {
-			ask: nicVF, want: plan.Unsupported, names: []string{"vlan", "mac"},
-			change: func(_ *device.Snapshot, r *claim.Request, _ *plan.Node) {
-				vlan := 100
-				r.Devices[0].VF = &v1alpha1.VFConfig{VLAN: &vlan, MAC: "02:00:00:00:00:01"}
+		"VF settings without the PF's interface": {
+			ask: nicVF, want: plan.Unsupported, names: []string{"0000:21:00.0", "mac, vlan", "network namespace"},
+			change: func(s *device.Snapshot, r *claim.Request, _ *plan.Node) {
+				withoutInterface(s)
+				r.Devices[0].VF = &v1alpha1.VFConfig{VLAN: new(100), MAC: "02:00:00:00:00:01"}
 			},
+		},
+		"a VF that nobody can guard": {
+			ask: nicVF, want: plan.Unsupported, names: []string{"0000:21:00.0", "spoof check"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) { withoutInterface(s) },
 		},
 	}
 	for name, tt := range tests {

@@ -49,6 +49,7 @@ func fixture() *device.Snapshot {
 	vf.VF, vf.Type = &device.VF{PF: nic}, device.VFType
 	pf := on(nic, net, "igb", 40)
 	pf.PF = &device.PF{TotalVFs: 7, NumVFs: 1, VFs: []pci.Address{nicVF}}
+	pf.Children.Net = []string{"eth0"}
 	vga := on(hostVGA, 0x030000, "bochs-drm", 5)
 	vga.Uses = []device.Use{{Kind: device.UseConsole, Name: "card0"}}
 	br := on(bridge, 0x060400, "shpchp", 30)

@@ -27,7 +27,7 @@ type Plan struct {
 	// earlier tenant.
 	Cleanse []isolation.Reset `json:"cleanse,omitempty"`
 	// Steps are all steps in order: modules, then function by function, then the
-	// resets of Cleanse.
+	// resets of Cleanse, then what PFs impose.
 	Steps []Step `json:"steps"`
 }
 
@@ -82,6 +82,8 @@ type Function struct {
 	// while the claim is prepared.
 	Original Binding `json:"original"`
 	Target   Binding `json:"target"`
+	// VF is what changes of a VF besides its binding; nil for nothing.
+	VF *VFChange `json:"vf,omitempty"`
 }
 
 // Role is a function's part in a plan.

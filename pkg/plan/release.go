@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
@@ -21,16 +22,25 @@ func (p *Plan) Resets() []isolation.Reset {
 }
 
 // Release returns the steps of the way back, as a dry run shows them: the
-// resets, then each function to its original binding, in reverse order.
+// resets, then each function to its original binding, in reverse order, a VF
+// with its original settings.
 func (p *Plan) Release() []Step {
 	steps := []Step{}
 	for _, r := range p.Resets() {
 		steps = append(steps, p.ResetStep(r))
 	}
 	for _, fn := range slices.Backward(p.Functions) {
+		if fn.VF != nil && fn.VF.Original != (device.VFSettings{}) {
+			steps = append(steps, fn.imposeStep(&fn.VF.Original))
+		}
 		steps = append(steps, Transition(fn.Address, fn.Target, fn.Original)...)
 	}
 	return steps
+}
+
+// imposeStep is the step in which the PF of the VF at fn imposes settings.
+func (fn *Function) imposeStep(to *device.VFSettings) Step {
+	return Step{Operation: Impose, Address: fn.Address, DriverBefore: fn.Target.Driver, DriverAfter: fn.Target.Driver, Value: to.String()}
 }
 
 // ResetStep returns the step that the reset r is, taken while the functions

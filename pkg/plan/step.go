@@ -9,7 +9,7 @@ import (
 // Op is the operation of a step.
 type Op string
 
-// Operations. All but Load and Reset have an inverse.
+// Operations. All but Load, Reset and Impose are steps with an inverse.
 const (
 	// Load loads the kernel module Value, or those that serve the modalias
 	// Value ("pci:v..."); it concerns no single function and is not undone.
@@ -22,6 +22,8 @@ const (
 	Probe Op = "probe"
 	// Reset resets every function of Set by the method Value.
 	Reset Op = "reset"
+	// Impose has the PF of a VF impose Value on it.
+	Impose Op = "impose"
 )
 
 // Step is one change of the node. Steps are small enough that each can be
@@ -74,6 +76,8 @@ func (s Step) String() string {
 		return fmt.Sprintf("probe %s for %s", s.Address, s.DriverAfter)
 	case Reset:
 		return fmt.Sprintf("reset %s by %s", s.Address, s.Value)
+	case Impose:
+		return fmt.Sprintf("have the PF of %s set %s", s.Address, s.Value)
 	}
 	return string(s.Operation) + " " + s.Address.String()
 }

@@ -182,6 +182,9 @@ func crash(t *testing.T, sc scene, a act, p *power, reboot bool) {
 	if diff := cmp.Diff(original, w.bindings()); diff != "" {
 		t.Errorf("%s: after Unprepare (-original +now):\n%s", where, diff)
 	}
+	if changed := w.changedVFs(); len(changed) > 0 {
+		t.Errorf("%s: after Unprepare PFs impose %v", where, changed)
+	}
 }
 
 // checkWholeOrGone checks the two ends that a claim may come to.
@@ -194,6 +197,9 @@ func checkWholeOrGone(t *testing.T, w *world, where string, original map[pci.Add
 		}
 		if diff := cmp.Diff(original, now); diff != "" {
 			t.Errorf("%s: no record, but (-original +now):\n%s", where, diff)
+		}
+		if changed := w.changedVFs(); len(changed) > 0 {
+			t.Errorf("%s: no record, but PFs impose %v", where, changed)
 		}
 		return
 	}
@@ -253,6 +259,9 @@ func failOnce(t *testing.T, sc scene, a act, p *power) {
 	settleAfter(t, w, where)
 	if diff := cmp.Diff(original, w.bindings()); diff != "" {
 		t.Errorf("%s: at the end (-original +now):\n%s", where, diff)
+	}
+	if changed := w.changedVFs(); len(changed) > 0 {
+		t.Errorf("%s: at the end PFs impose %v", where, changed)
 	}
 }
 

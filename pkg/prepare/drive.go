@@ -76,9 +76,15 @@ func (p *Preparer) restore(ctx context.Context, rec *journal.Record) error {
 	return errors.Join(errs...)
 }
 
-// restoreOne drives one function home. Where its driver is not registered any
-// more, its module is loaded and the probe tried once more.
+// restoreOne drives one function home, a VF with the settings that it had: its
+// driver takes its address when it is bound. Where the driver is not registered
+// any more, its module is loaded and the probe tried once more.
 func (p *Preparer) restoreOne(ctx context.Context, claim plan.Ref, fn plan.Function) error {
+	if fn.VF != nil {
+		if err := p.impose(ctx, claim, &fn, &fn.VF.Original); err != nil && !p.isGone(fn.Address) {
+			return err
+		}
+	}
 	err := p.drive(ctx, claim, fn.Address, fn.Original)
 	if errors.Is(err, bind.ErrNoMatch) {
 		err = p.reload(ctx, claim, fn, err)

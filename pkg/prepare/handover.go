@@ -135,7 +135,7 @@ func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 	if err := p.resetAll(ctx, rec, rec.Plan.Resets()); err != nil {
 		return p.failedReset(ctx, rec, err)
 	}
-	return nil
+	return p.imposeAll(ctx, rec)
 }
 
 // keep writes a record whose state does not change.

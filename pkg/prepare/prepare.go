@@ -97,6 +97,9 @@ func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.K
 		return nil, err
 	}
 	rec := &journal.Record{Kind: kind, BootID: snap.Host.BootID, Plan: *pl}
+	if err := p.settleVFs(ctx, rec); err != nil {
+		return nil, err
+	}
 	if err := p.intend(ctx, snap, rec); err != nil {
 		return nil, err
 	}
@@ -190,6 +193,9 @@ func (p *Preparer) carryOut(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	if err := p.cleanse(ctx, rec); err != nil {
+		return err
+	}
+	if err := p.imposeAll(ctx, rec); err != nil {
 		return err
 	}
 	baseline, err := p.Executor.Fingerprints(rec.Plan.Addresses())

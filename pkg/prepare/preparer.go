@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
@@ -82,6 +83,18 @@ type Holders interface {
 	Wait(ctx context.Context, holders []vfio.Holder) error
 }
 
+// VFs have the PFs impose settings on their VFs; see package vf.
+type VFs interface {
+	// Read returns what the PF imposes on its VF of that index, and the MAC
+	// addresses of its other VFs.
+	Read(ctx context.Context, pf pci.Address, index int) (*vf.State, []string, error)
+	// Supported finds out whether the PF can set what want has values for, without
+	// a change.
+	Supported(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error
+	// Apply sets what want has values for and reads it back.
+	Apply(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error
+}
+
 // Config holds the collaborators of a Preparer. All but Observe are required.
 type Config struct {
 	FS        *sysfs.FS
@@ -91,6 +104,7 @@ type Config struct {
 	Locks     Locks
 	Specs     Specs
 	Holders   Holders
+	VFs       VFs
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
 	// HolderWait is how long Unprepare waits for a holder to end before it
@@ -134,6 +148,7 @@ const (
 	PhaseJournal Phase = "journal"
 	PhaseCDI     Phase = "cdi"
 	PhaseScan    Phase = "scan"
+	PhaseVF      Phase = "vf"
 )
 
 // Event tells of one piece of work that has ended.

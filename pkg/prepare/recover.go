@@ -138,7 +138,8 @@ func (p *Preparer) finish(ctx context.Context, rec *journal.Record, list *[]plan
 
 // reaffirm checks that a prepared claim's functions are where they belong,
 // and writes its spec anew (its directory does not outlive a reboot). A
-// function that somebody moved is bound again, if nobody has it open.
+// function that somebody moved is bound again, if nobody has it open. What
+// somebody changed of a VF is changed back.
 func (p *Preparer) reaffirm(ctx context.Context, rec *journal.Record) error {
 	moved, err := p.moved(ctx, rec)
 	if err != nil {
@@ -148,6 +149,9 @@ func (p *Preparer) reaffirm(ctx context.Context, rec *journal.Record) error {
 		if err := p.rebind(ctx, rec); err != nil {
 			return err
 		}
+	}
+	if err := p.imposeAll(ctx, rec); err != nil {
+		return err
 	}
 	return p.writeSpec(rec)
 }

@@ -24,6 +24,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/pkg/vf"
+	"github.com/kata-vfio/kata-vfio/pkg/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
@@ -45,6 +47,7 @@ type world struct {
 	records *journal.Store
 	specs   *cdi.Dir
 	locks   *journal.Locks
+	links   *vftest.Links
 	node    *v1alpha1.NodeConfig
 	limit   time.Duration // of a kernel write
 	wait    time.Duration // for holders
@@ -71,6 +74,7 @@ func newWorld(t *testing.T) *world {
 	if w.specs, err = cdi.Open(filepath.Join(t.TempDir(), "cdi")); err != nil {
 		t.Fatal(err)
 	}
+	w.links = vftest.New(w.fs, vftest.Igb())
 	return w
 }
 
@@ -83,6 +87,7 @@ func (w *world) plugin(power *power) *prepare.Preparer {
 		Executor: bind.New(w.fs, kernel, w.k, w.k.HotReset),
 		Journal:  power.journal(w.records), Specs: power.specs(w.specs),
 		Holders:    vfio.Processes{FS: w.fs},
+		VFs:        &vf.Policy{FS: w.fs, Links: power.links(w.links)},
 		HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,
 		Observe: func(e prepare.Event) {
 			w.mu.Lock()
@@ -209,6 +214,7 @@ func (p *power) effect(do func() error) error {
 	return err
 }
 
+func (p *power) links(l vf.Links) vf.Links                 { return cutLinks{l, p} }
 func (p *power) writer(w control.Writer) control.Writer    { return cutWriter{p, w} }
 func (p *power) journal(j prepare.Journal) prepare.Journal { return cutJournal{j, p} }
 func (p *power) specs(s prepare.Specs) prepare.Specs       { return cutSpecs{s, p} }
@@ -238,6 +244,15 @@ func (c cutSpecs) Write(uid string, spec *specs.Spec) error {
 
 func (c cutSpecs) Remove(uid string) error {
 	return c.p.effect(func() error { return c.Specs.Remove(uid) })
+}
+
+func (c cutLinks) Write(ctx context.Context, number, index int, s device.VFSetting, to *device.VFSettings) error {
+	return c.p.effect(func() error { return c.Links.Write(ctx, number, index, s, to) })
+}
+
+type cutLinks struct {
+	vf.Links
+	p *power
 }
 
 type cutWriter struct {

@@ -24,17 +24,18 @@ const module = "github.com/kata-vfio/kata-vfio/"
 // only packages of earlier layers.
 func layers() [][]string {
 	return [][]string{
-		{"pci"},                                 // words
-		{"device", "api/v1alpha1"},              // values
-		{"isolation", "nodeconfig"},             // judgements
-		{"claim", "publish", "sysfs"},           // one source each
-		{"plan", "vfio", "sysfs/control"},       // the decision; the kernel's edges
-		{"sysfs/sysfstest"},                     // the kernel's double
-		{"cdi", "journal", "bind", "inventory"}, // effects
-		{"assignment"},                          // who has what
-		{"prepare"},                             // the order of effects
-		{"node"},                                // the parts joined
-		{"dra", "podres", "nri", "audit"},       // entry points
+		{"pci"},                                       // words
+		{"device", "api/v1alpha1"},                    // values
+		{"isolation", "nodeconfig"},                   // judgements
+		{"claim", "publish", "sysfs"},                 // one source each
+		{"plan", "vfio", "sysfs/control"},             // the decision; the kernel's edges
+		{"sysfs/sysfstest"},                           // the kernel's double
+		{"cdi", "journal", "bind", "inventory", "vf"}, // effects
+		{"vf/vftest"},                                 // and its double
+		{"assignment"},                                // who has what
+		{"prepare"},                                   // the order of effects
+		{"node"},                                      // the parts joined
+		{"dra", "podres", "nri", "audit"},             // entry points
 		{"audit/topology"},
 	}
 }
@@ -52,8 +53,8 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra"},
-		"cmd/kata-vfio-plugin": {"pkg/sysfs/sysfstest", "pkg/audit"},
+		"cmd/kata-vfio-audit":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf"},
+		"cmd/kata-vfio-plugin": {"pkg/sysfs/sysfstest", "pkg/vf/vftest", "pkg/audit"},
 	}
 }
 

@@ -1,0 +1,165 @@
+package device
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// VFSettings are what a PF imposes on one of its VFs, as rtnetlink knows them
+// (IFLA_VF_INFO in include/uapi/linux/if_link.h). A field without a value is one
+// that is not asked for or, in what was read, one that the PF's driver does not
+// report.
+type VFSettings struct {
+	// MAC is the administrative MAC address, "02:00:5e:10:00:01"; all zero is one
+	// that the PF does not impose.
+	MAC  string  `json:"mac,omitempty"`
+	VLAN *VLAN   `json:"vlan,omitempty"`
+	Rate *TxRate `json:"txRate,omitempty"`
+	// LinkState is "auto", "enable" or "disable".
+	LinkState  string `json:"linkState,omitempty"`
+	SpoofCheck *bool  `json:"spoofCheck,omitempty"`
+	Trust      *bool  `json:"trust,omitempty"`
+}
+
+// VLAN is the tag that a PF puts on a VF's frames; the ID 0 is none.
+type VLAN struct {
+	ID  int `json:"id"`
+	QoS int `json:"qos,omitempty"`
+	// Protocol is "802.1Q" or "802.1ad".
+	Protocol string `json:"protocol"`
+}
+
+// TxRate bounds what a VF sends, in Mbit/s; 0 is no bound.
+type TxRate struct {
+	Min int `json:"min"`
+	Max int `json:"max"`
+}
+
+// VFSetting names one of the settings.
+type VFSetting string
+
+// The settings. Each is written by itself, the rates together.
+const (
+	VFLinkState  VFSetting = "linkState"
+	VFTxRate     VFSetting = "txRate"
+	VFVLAN       VFSetting = "vlan"
+	VFSpoofCheck VFSetting = "spoofCheck"
+	VFTrust      VFSetting = "trust"
+	VFMAC        VFSetting = "mac"
+)
+
+// AllVFSettings returns all settings in the order in which they are written:
+// first what drivers refuse most often, so that a refusal comes before the
+// first change; trust and the address last, when all bounds are there.
+func AllVFSettings() []VFSetting {
+	return []VFSetting{VFLinkState, VFTxRate, VFVLAN, VFSpoofCheck, VFTrust, VFMAC}
+}
+
+// Value returns a setting as text, "100 802.1Q qos 3", and "" where it has no
+// value. Equal texts are equal values.
+func (v *VFSettings) Value(s VFSetting) string {
+	switch s {
+	case VFMAC:
+		return v.MAC
+	case VFLinkState:
+		return v.LinkState
+	case VFVLAN:
+		return v.VLAN.String()
+	case VFTxRate:
+		return v.Rate.String()
+	case VFSpoofCheck:
+		return onOff(v.SpoofCheck)
+	case VFTrust:
+		return onOff(v.Trust)
+	}
+	return ""
+}
+
+// Only returns the values of those settings that want has values for.
+func (v *VFSettings) Only(want *VFSettings) VFSettings {
+	out := *v
+	if want.MAC == "" {
+		out.MAC = ""
+	}
+	if want.LinkState == "" {
+		out.LinkState = ""
+	}
+	if want.VLAN == nil {
+		out.VLAN = nil
+	}
+	if want.Rate == nil {
+		out.Rate = nil
+	}
+	if want.SpoofCheck == nil {
+		out.SpoofCheck = nil
+	}
+	if want.Trust == nil {
+		out.Trust = nil
+	}
+	return out
+}
+
+// Differ returns the settings that want has values for and v has others, in
+// the order of writing.
+func (v *VFSettings) Differ(want *VFSettings) []VFSetting {
+	var names []VFSetting
+	for _, s := range AllVFSettings() {
+		if w := want.Value(s); w != "" && w != v.Value(s) {
+			names = append(names, s)
+		}
+	}
+	return names
+}
+
+// String lists the settings that have values: "vlan 100 802.1Q, trust off".
+func (v *VFSettings) String() string {
+	text := ""
+	for _, s := range AllVFSettings() {
+		value := v.Value(s)
+		if value == "" {
+			continue
+		}
+		if text != "" {
+			text += ", "
+		}
+		text += string(s) + " " + value
+	}
+	return text
+}
+
+// String returns "100 802.1Q qos 3", "none" for the ID 0, and "" for nil.
+func (t *VLAN) String() string {
+	switch {
+	case t == nil:
+		return ""
+	case t.ID == 0 && t.QoS == 0:
+		return "none"
+	case t.QoS == 0:
+		return strconv.Itoa(t.ID) + " " + t.Protocol
+	}
+	return fmt.Sprintf("%d %s qos %d", t.ID, t.Protocol, t.QoS)
+}
+
+// String returns "100 to 1000 Mbit/s" with "any" for no bound, and "" for nil.
+func (r *TxRate) String() string {
+	if r == nil {
+		return ""
+	}
+	bound := func(n int) string {
+		if n == 0 {
+			return "any"
+		}
+		return strconv.Itoa(n)
+	}
+	return bound(r.Min) + " to " + bound(r.Max) + " Mbit/s"
+}
+
+func onOff(b *bool) string {
+	switch {
+	case b == nil:
+		return ""
+	case *b:
+		return "on"
+	}
+	return "off"
+}

@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// VFChange is what a claim changes of a VF through its PF.
+type VFChange struct {
+	// Index is the VF's at its PF.
+	Index int `json:"index"`
+	// Want is what the PF imposes while the claim is prepared. Its MAC is still
+	// to be chosen where it is [ChooseMAC].
+	Want device.VFSettings `json:"want"`
+	// Original are the same settings as they were found and are to be restored;
+	// empty in a plan that was only looked at.
+	Original device.VFSettings `json:"original,omitzero"`
+}
+
+// ChooseMAC stands for an address that is generated.
+const ChooseMAC = "generated"
+
+// GenerateMAC returns the locally administered address of a claim's device,
+// the same each time. Where it is taken on the node, the next try gives another.
+func GenerateMAC(claimUID, deviceName string, try int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", claimUID, deviceName, try))
+	sum[0] = sum[0]&^0x03 | 0x02 // unicast, locally administered (IEEE 802, section 8.4)
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4], sum[5])
+}
+
+// imposed settles what the PF is to impose on a claimed VF. What is on Ethernet
+// gets an address of its own, spoof checking and no trust, whoever says nothing
+// of that.
+func (c *candidate) imposed() *Refusal {
+	if c.f.VF == nil {
+		return nil
+	}
+	cfg := c.claimed.VF
+	if cfg == nil {
+		cfg = &v1alpha1.VFConfig{}
+	}
+	want := settingsOf(cfg)
+	if c.f.Class.Sub() == pci.ClassEthernet {
+		c.guard(&want)
+	}
+	if want == (device.VFSettings{}) {
+		return nil
+	}
+	pf, ok := c.node.Snapshot.Function(c.f.VF.PF)
+	if ok && len(pf.Children.Net) > 0 {
+		c.vf = &VFChange{Index: c.f.VF.Index, Want: want}
+		return nil
+	}
+	if len(c.settingsSaid()) == 0 && c.claimed.VFIO.AllowUnisolated != nil && *c.claimed.VFIO.AllowUnisolated {
+		return nil
+	}
+	return c.mate(cmp.Or(pf, c.f), Unsupported,
+		fmt.Sprintf("PF %s has no network interface on this node, so %s of its VF %s can't be set", c.f.VF.PF, c.toBeSet(), c.f.Address),
+		"bind the PF to its driver, and move its interface back if it is in another network namespace")
+}
+
+// settingsOf returns what a VFConfig says, in the kernel's terms.
+func settingsOf(cfg *v1alpha1.VFConfig) device.VFSettings {
+	want := device.VFSettings{
+		MAC: strings.ToLower(cfg.MAC), LinkState: strings.ToLower(string(cfg.LinkState)),
+		SpoofCheck: cfg.SpoofCheck, Trust: cfg.Trust,
+	}
+	if cfg.VLAN != nil {
+		want.VLAN = &device.VLAN{ID: *cfg.VLAN, QoS: orZero(cfg.VLANQoS), Protocol: string(cfg.VLANProtocol)}
+	}
+	if cfg.MinTxRate != nil || cfg.MaxTxRate != nil {
+		want.Rate = &device.TxRate{Min: orZero(cfg.MinTxRate), Max: orZero(cfg.MaxTxRate)}
+	}
+	return want
+}
+
+// guard adds what keeps a tenant from being taken for another.
+func (c *candidate) guard(want *device.VFSettings) {
+	if want.MAC == "" {
+		want.MAC = ChooseMAC
+	}
+	if want.SpoofCheck == nil {
+		want.SpoofCheck = new(true)
+	}
+	if want.Trust == nil {
+		want.Trust = new(false)
+	}
+}
+
+// settingsSaid returns the names of the settings that class or claim said.
+func (c *candidate) settingsSaid() []string {
+	if c.claimed.VF == nil {
+		return nil
+	}
+	var said []string
+	for _, name := range c.claimed.VF.Fields() {
+		if name != "network" {
+			said = append(said, name)
+		}
+	}
+	return said
+}
+
+// toBeSet names what can't be set.
+func (c *candidate) toBeSet() string {
+	if said := c.settingsSaid(); len(said) > 0 {
+		return strings.Join(said, ", ")
+	}
+	return "address and spoof check"
+}
+
+func orZero(n *int) int {
+	if n == nil {
+		return 0
+	}
+	return *n
+}

@@ -1,0 +1,118 @@
+package plan_test
+
+import (
+	"net"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// withoutInterface takes the PF's interface away, as when it is in another
+// network namespace.
+func withoutInterface(s *device.Snapshot) {
+	pf, _ := s.Function(nic)
+	pf.Children.Net = nil
+}
+
+func TestWhatAPFIsToImpose(t *testing.T) {
+	guarded := device.VFSettings{MAC: plan.ChooseMAC, SpoofCheck: new(true), Trust: new(false)}
+	for name, tt := range map[string]struct {
+		change func(*device.Snapshot, *claim.Device)
+		want   *device.VFSettings
+	}{
+		"nothing said": {want: &guarded},
+		"everything said": {
+			change: func(_ *device.Snapshot, d *claim.Device) {
+				d.VF = &v1alpha1.VFConfig{
+					MAC: "02:00:5E:10:00:01", VLAN: new(100), VLANQoS: new(3), VLANProtocol: v1alpha1.VLAN8021ad,
+					SpoofCheck: new(false), Trust: new(true), MinTxRate: new(10), MaxTxRate: new(1000), LinkState: v1alpha1.LinkEnable,
+				}
+			},
+			want: &device.VFSettings{
+				MAC: "02:00:5e:10:00:01", VLAN: &device.VLAN{ID: 100, QoS: 3, Protocol: "802.1ad"},
+				SpoofCheck: new(false), Trust: new(true), Rate: &device.TxRate{Min: 10, Max: 1000}, LinkState: "enable",
+			},
+		},
+		"one rate": {
+			change: func(_ *device.Snapshot, d *claim.Device) { d.VF = &v1alpha1.VFConfig{MaxTxRate: new(1000)} },
+			want: &device.VFSettings{
+				MAC: plan.ChooseMAC, SpoofCheck: new(true), Trust: new(false), Rate: &device.TxRate{Max: 1000},
+			},
+		},
+		"the guest's network is none of the PF's": {
+			change: func(_ *device.Snapshot, d *claim.Device) {
+				d.VF = &v1alpha1.VFConfig{Network: &v1alpha1.GuestNetwork{Interface: "net1"}}
+			},
+			want: &guarded,
+		},
+		"InfiniBand has other addresses": {
+			change: func(s *device.Snapshot, _ *claim.Device) {
+				f, _ := s.Function(nicVF)
+				f.Class = 0x020700
+			},
+		},
+		"a VF that is no NIC": {
+			change: func(s *device.Snapshot, _ *claim.Device) {
+				f, _ := s.Function(nicVF)
+				f.Class = 0x010802
+				withoutInterface(s)
+			},
+		},
+		"an unguarded VF that the class accepts": {
+			change: func(s *device.Snapshot, d *claim.Device) {
+				withoutInterface(s)
+				d.VFIO.AllowUnisolated = new(true)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture()
+			req := asking(s, nicVF)
+			if tt.change != nil {
+				tt.change(s, &req.Devices[0])
+			}
+			got, err := plan.Make(req, node(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fn, _ := got.Function(nicVF)
+			switch {
+			case tt.want == nil && fn.VF != nil:
+				t.Errorf("imposes %s, want nothing", fn.VF.Want.String())
+			case tt.want != nil && fn.VF == nil:
+				t.Errorf("imposes nothing, want %s", tt.want)
+			case tt.want != nil:
+				if diff := cmp.Diff(*tt.want, fn.VF.Want); diff != "" {
+					t.Errorf("imposed (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func TestGeneratedAddresses(t *testing.T) {
+	seen := map[string]bool{}
+	for _, uid := range []string{"uid-1", "uid-2"} {
+		for _, name := range []string{"a", "b"} {
+			for try := range 2 {
+				text := plan.GenerateMAC(uid, name, try)
+				mac, err := net.ParseMAC(text)
+				if err != nil || mac[0]&0x03 != 0x02 {
+					t.Errorf("%q is no unicast, locally administered address", text)
+				}
+				if text != plan.GenerateMAC(uid, name, try) {
+					t.Errorf("%q is another the second time", text)
+				}
+				seen[text] = true
+			}
+		}
+	}
+	if len(seen) != 8 {
+		t.Errorf("%d addresses of 8 are different", len(seen))
+	}
+}

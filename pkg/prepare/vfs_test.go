@@ -1,0 +1,268 @@
+package prepare_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/vf/vftest"
+)
+
+// asFound are the settings that the VFs of a scripted node begin with.
+const asFound = "linkState auto, txRate any to any Mbit/s, vlan none, spoofCheck on, trust off, mac 00:00:00:00:00:00"
+
+// settings returns what the PF imposes on a VF.
+func (w *world) settings(pf pci.Address, index int) string {
+	s := w.links.Settings(pf, index)
+	return s.String()
+}
+
+// changedVFs returns the settings of the node's VFs that are not as found.
+func (w *world) changedVFs() []string {
+	w.t.Helper()
+	snap, err := inventory.Scan(w.t.Context(), w.fs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var changed []string
+	for i := range snap.Functions {
+		f := &snap.Functions[i]
+		if f.PF == nil || len(f.Children.Net) == 0 {
+			continue
+		}
+		for index := range f.PF.NumVFs {
+			if now := w.settings(f.Address, index); now != asFound {
+				changed = append(changed, now)
+			}
+		}
+	}
+	return changed
+}
+
+// withNIC is a node with a PF of three VFs.
+func withNIC(t *testing.T, d vftest.Driver) (w *world, pf pci.Address, vfs []pci.Address) {
+	t.Helper()
+	w = newWorld(t)
+	w.links.Use(d)
+	pf, vfs = w.k.AddNIC(0x21, 3)
+	return w, pf, vfs
+}
+
+// with is the request under a VFConfig for all its devices.
+func with(req *claim.Request, cfg v1alpha1.VFConfig) *claim.Request {
+	cfg.Default()
+	for i := range req.Devices {
+		req.Devices[i].VF = &cfg
+	}
+	return req
+}
+
+// TestAVFHasItsClaimsPolicy: and gets back what it had, whatever that was.
+func TestAVFHasItsClaimsPolicy(t *testing.T) {
+	w, pf, vfs := withNIC(t, vftest.Complete())
+	w.links.Set(pf, 1, func(s *device.VFSettings) {
+		s.VLAN, s.Trust, s.MAC = &device.VLAN{ID: 7, Protocol: "802.1Q"}, new(true), "02:00:00:00:00:99"
+	})
+	before := w.settings(pf, 1)
+	rec := w.mustPrepare(with(w.request(uid, vfs[1]), v1alpha1.VFConfig{
+		VLAN: new(100), VLANQoS: new(3), MaxTxRate: new(1000), LinkState: v1alpha1.LinkEnable,
+	}))
+	mac := rec.Plan.Functions[0].VF.Want.MAC
+	want := "linkState enable, txRate any to 1000 Mbit/s, vlan 100 802.1Q qos 3, spoofCheck on, trust off, mac " + mac
+	if got := w.settings(pf, 1); got != want {
+		t.Errorf("the PF imposes %q, want %q", got, want)
+	}
+	for _, other := range []int{0, 2} {
+		if got := w.settings(pf, other); got != asFound {
+			t.Errorf("VF %d has %q", other, got)
+		}
+	}
+	w.mustUnprepare(uid)
+	if got := w.settings(pf, 1); got != before {
+		t.Errorf("after Unprepare the PF imposes %q, want %q as before", got, before)
+	}
+}
+
+// TestAVFIsGuardedWhateverIsSaid: an address of its own, spoof check, no trust.
+func TestAVFIsGuardedWhateverIsSaid(t *testing.T) {
+	w, pf, vfs := withNIC(t, vftest.Igb())
+	w.links.Set(pf, 0, func(s *device.VFSettings) { s.SpoofCheck, s.Trust = new(false), new(true) })
+	rec := w.mustPrepare(w.request(uid, vfs[0]))
+	again := w.mustPrepare(w.request(uid, vfs[0]))
+	second := w.mustPrepare(w.request(other, vfs[1]))
+	mac := rec.Plan.Functions[0].VF.Want.MAC
+	if again.Plan.Functions[0].VF.Want.MAC != mac || second.Plan.Functions[0].VF.Want.MAC == mac {
+		t.Errorf("addresses %s, then %s, and %s of another claim", mac, again.Plan.Functions[0].VF.Want.MAC, second.Plan.Functions[0].VF.Want.MAC)
+	}
+	if got, want := w.settings(pf, 0), "linkState auto, txRate any to any Mbit/s, vlan none, spoofCheck on, trust off, mac "+mac; got != want {
+		t.Errorf("the PF imposes %q, want %q", got, want)
+	}
+}
+
+// TestAPolicyThatThePFCannotHave: the claim is refused with the setting's name
+// and nothing is left of the try.
+func TestAPolicyThatThePFCannotHave(t *testing.T) {
+	for name, tt := range map[string]struct {
+		driver vftest.Driver
+		cfg    v1alpha1.VFConfig
+		says   []string
+	}{
+		"link state on igb":   {vftest.Igb(), v1alpha1.VFConfig{LinkState: v1alpha1.LinkEnable, VLAN: new(5)}, []string{"linkState", "does not support"}},
+		"802.1ad on igb":      {vftest.Igb(), v1alpha1.VFConfig{VLAN: new(5), VLANProtocol: v1alpha1.VLAN8021ad}, []string{"vlan", "5 802.1ad", "does not support"}},
+		"minimum rate on igb": {vftest.Igb(), v1alpha1.VFConfig{VLAN: new(5), MinTxRate: new(10)}, []string{"txRate", "does not support"}},
+		"no spoof check": {
+			vftest.Driver{Silent: []device.VFSetting{device.VFSpoofCheck}}, v1alpha1.VFConfig{},
+			[]string{"spoofCheck", "does not support", "let a DeviceClass say `spoofCheck: false`"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _, vfs := withNIC(t, tt.driver)
+			before := w.bindings()
+			_, err := w.plugin(nil).Prepare(t.Context(), with(w.request(uid, vfs[0]), tt.cfg))
+			if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Unsupported) {
+				t.Errorf("Prepare = %v, want a refusal of the setting", err)
+			}
+			says(t, err, append(tt.says, "0000:21:00.0")...)
+			if diff := cmp.Diff(before, w.bindings()); diff != "" || w.record(uid) != nil {
+				t.Errorf("record %v, bindings (-before +now):\n%s", w.record(uid), diff)
+			}
+			if writes := w.links.Writes(); len(writes) > 0 {
+				t.Errorf("written: %v", writes)
+			}
+		})
+	}
+}
+
+// TestAPFWithoutSwitches: where there is no spoof check, a class may do without.
+func TestAPFWithoutSwitches(t *testing.T) {
+	w, _, vfs := withNIC(t, vftest.Driver{Silent: []device.VFSetting{device.VFSpoofCheck, device.VFTrust}})
+	w.mustPrepare(with(w.request(uid, vfs[0]), v1alpha1.VFConfig{SpoofCheck: new(false)}))
+	w.mustUnprepare(uid)
+}
+
+// TestNobodyTakesAnothersAddress: by it a tenant would get another's frames.
+func TestNobodyTakesAnothersAddress(t *testing.T) {
+	const mac = "02:00:5e:10:00:01"
+	for name, tt := range map[string]struct {
+		owner func(w *world, pf pci.Address)
+		says  string
+	}{
+		"of another VF": {
+			func(w *world, pf pci.Address) {
+				w.links.Set(pf, 2, func(s *device.VFSettings) { s.MAC = mac })
+			}, "another VF of the PF",
+		},
+		"of another claim on another PF": {
+			func(w *world, _ pci.Address) {
+				_, far := w.k.AddNIC(0x41, 1)
+				w.mustPrepare(with(w.request(other, far[0]), v1alpha1.VFConfig{MAC: mac}))
+			}, "another claim's VF",
+		},
+		"of the node": {
+			func(w *world, pf pci.Address) {
+				path := filepath.Join(w.k.Root(), sysfs.FunctionPath(pf), "net/eth0/address")
+				if err := os.WriteFile(path, []byte(mac+"\n"), 0o644); err != nil {
+					w.t.Fatal(err)
+				}
+			}, "the node's interface eth0",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, pf, vfs := withNIC(t, vftest.Igb())
+			tt.owner(w, pf)
+			_, err := w.plugin(nil).Prepare(t.Context(), with(w.request(uid, vfs[0]), v1alpha1.VFConfig{MAC: "02:00:5E:10:00:01"}))
+			if wantRefused(t, err) != nil {
+				says(t, err, mac, tt.says, "leave the MAC out")
+			}
+			if w.record(uid) != nil {
+				t.Error("there is a record")
+			}
+		})
+	}
+}
+
+// TestAPolicyThatSomebodyChanged: a restart of the plugin and the pod's next
+// sandbox bring it back.
+func TestAPolicyThatSomebodyChanged(t *testing.T) {
+	for name, again := range map[string]func(*world){
+		"is back after a restart": func(w *world) { w.mustRecover() },
+		"is back for the next sandbox": func(w *world) {
+			w.mustHandOver("first")
+			w.mustHandOver("second")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, pf, vfs := withNIC(t, vftest.Igb())
+			w.mustPrepare(with(w.request(uid, vfs[0]), v1alpha1.VFConfig{VLAN: new(100)}))
+			before := w.settings(pf, 0)
+			w.links.Set(pf, 0, func(s *device.VFSettings) { s.VLAN, s.SpoofCheck = &device.VLAN{Protocol: "802.1Q"}, new(false) })
+			again(w)
+			if got := w.settings(pf, 0); got != before {
+				t.Errorf("the PF imposes %q, want %q", got, before)
+			}
+		})
+	}
+}
+
+// TestThePFsInterfaceIsAwayAtTheEnd: what can't be restored stays the claim's,
+// and a later try does it.
+func TestThePFsInterfaceIsAwayAtTheEnd(t *testing.T) {
+	w, pf, vfs := withNIC(t, vftest.Igb())
+	w.mustPrepare(with(w.request(uid, vfs[0]), v1alpha1.VFConfig{VLAN: new(100)}))
+	net := filepath.Join(w.k.Root(), sysfs.FunctionPath(pf), "net")
+	if err := os.Rename(net, net+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+	says(t, err, "no network interface", "another network namespace")
+	if rec := w.record(uid); rec == nil || rec.State != journal.Cleaned {
+		t.Fatalf("record %+v, want it cleaned", rec)
+	}
+	if err := os.Rename(net+"-away", net); err != nil {
+		t.Fatal(err)
+	}
+	w.mustUnprepare(uid)
+	if changed := w.changedVFs(); len(changed) > 0 {
+		t.Errorf("PFs impose %v", changed)
+	}
+}
+
+// TestThePFsVFsAreGoneAtTheEnd: its driver was reloaded. What was imposed on them
+// went with them, and the claim comes off the node.
+func TestThePFsVFsAreGoneAtTheEnd(t *testing.T) {
+	w, pf, vfs := withNIC(t, vftest.Igb())
+	w.mustPrepare(with(w.request(uid, vfs[0]), v1alpha1.VFConfig{VLAN: new(100)}))
+	for _, a := range slices.Backward(vfs) {
+		w.k.Remove(a)
+	}
+	w.mustUnprepare(uid)
+	if w.record(uid) != nil || w.hasSpec(uid) {
+		t.Errorf("of %s's claim record %v is left, CDI spec: %t", pf, w.record(uid), w.hasSpec(uid))
+	}
+}
+
+// TestBindingByPolicyImposesNothing: there is no tenant yet.
+func TestBindingByPolicyImposesNothing(t *testing.T) {
+	w, _, _ := withNIC(t, vftest.Igb())
+	w.node = &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{
+		Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}, Policy: v1alpha1.PolicyBound,
+	}}}
+	w.node.Default()
+	if err := w.plugin(nil).BindStanding(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string(nil), w.links.Writes()); diff != "" {
+		t.Errorf("written: %s", diff)
+	}
+}

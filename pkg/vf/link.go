@@ -1,0 +1,30 @@
+package vf
+
+import "github.com/kata-vfio/kata-vfio/pkg/device"
+
+// Link is a PF's network interface with its VFs.
+type Link struct {
+	Name string
+	// Parent is the address of the interface's function; empty on kernels that
+	// don't say (before 5.15).
+	Parent string
+	// Up is the administrative state, Carrier that of the wire.
+	Up, Carrier bool
+	// VFs are by index.
+	VFs []State
+}
+
+// State is a VF as its PF knows it.
+type State struct {
+	Settings device.VFSettings
+	Counters Counters
+}
+
+// Counters are a VF's since it was enabled, as far as the PF's driver counts.
+type Counters struct {
+	// Reported is false where the driver counts nothing.
+	Reported             bool
+	RxPackets, TxPackets uint64
+	RxBytes, TxBytes     uint64
+	RxDropped, TxDropped uint64
+}

@@ -1,0 +1,250 @@
+package vf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+)
+
+// unreported stands in the kernel's answer for a switch that the driver says
+// nothing of (rtnl_fill_vfinfo in net/core/rtnetlink.c presets it).
+const unreported = 0xffffffff
+
+const (
+	etherType8021Q  = 0x8100
+	etherType8021ad = 0x88a8
+)
+
+func protocolName(etherType uint16) string {
+	switch etherType {
+	case 0, etherType8021Q:
+		return "802.1Q"
+	case etherType8021ad:
+		return "802.1ad"
+	}
+	return fmt.Sprintf("%#04x", etherType)
+}
+
+func linkStates() []string { return []string{"auto", "enable", "disable"} } // by IFLA_VF_LINK_STATE_*
+
+// parseLink reads the answer to a question for one interface.
+func parseLink(message []byte) (*Link, error) {
+	if len(message) < unix.SizeofIfInfomsg {
+		return nil, errors.New("short message about an interface")
+	}
+	info := nl.DeserializeIfInfomsg(message)
+	attrs, err := nl.ParseRouteAttr(message[info.Len():])
+	if err != nil {
+		return nil, fmt.Errorf("parse the message about an interface: %w", err)
+	}
+	l := &Link{Up: info.Flags&unix.IFF_UP != 0, Carrier: info.Flags&unix.IFF_LOWER_UP != 0}
+	ethernet := info.Type == unix.ARPHRD_ETHER
+	for _, a := range attrs {
+		switch a.Attr.Type &^ unix.NLA_F_NESTED {
+		case unix.IFLA_IFNAME:
+			l.Name = nl.BytesToString(a.Value)
+		case unix.IFLA_PARENT_DEV_NAME:
+			l.Parent = nl.BytesToString(a.Value)
+		case unix.IFLA_VFINFO_LIST:
+			if l.VFs, err = parseVFs(a.Value, ethernet); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return l, nil
+}
+
+// parseVFs reads IFLA_VFINFO_LIST, which has the VFs by index.
+func parseVFs(data []byte, ethernet bool) ([]State, error) {
+	list, err := nl.ParseRouteAttr(data)
+	if err != nil {
+		return nil, fmt.Errorf("parse the list of VFs: %w", err)
+	}
+	var vfs []State
+	for _, entry := range list {
+		attrs, err := nl.ParseRouteAttr(entry.Value)
+		if err != nil {
+			return nil, fmt.Errorf("parse VF %d: %w", len(vfs), err)
+		}
+		vf, err := parseVF(attrs, ethernet)
+		if err != nil {
+			return nil, fmt.Errorf("parse VF %d: %w", len(vfs), err)
+		}
+		vfs = append(vfs, vf)
+	}
+	return vfs, nil
+}
+
+// words are the 32-bit fields of an IFLA_VF_ attribute, the VF's index first.
+func words(a *syscall.NetlinkRouteAttr, want int) ([]uint32, error) {
+	if len(a.Value) < 4*want {
+		return nil, fmt.Errorf("attribute %d has %d bytes, want %d", a.Attr.Type, len(a.Value), 4*want)
+	}
+	all := make([]uint32, want)
+	for i := range all {
+		all[i] = binary.NativeEndian.Uint32(a.Value[4*i:])
+	}
+	return all, nil
+}
+
+func parseVF(attrs []syscall.NetlinkRouteAttr, ethernet bool) (State, error) {
+	var s State
+	for i := range attrs {
+		if err := s.take(&attrs[i], ethernet); err != nil {
+			return State{}, err
+		}
+	}
+	return s, nil
+}
+
+// take enters one attribute (struct ifla_vf_* in include/uapi/linux/if_link.h).
+func (s *State) take(a *syscall.NetlinkRouteAttr, ethernet bool) error {
+	switch a.Attr.Type &^ unix.NLA_F_NESTED {
+	case nl.IFLA_VF_MAC:
+		return s.takeMAC(a, ethernet)
+	case nl.IFLA_VF_VLAN_LIST:
+		return s.takeVLAN(a.Value)
+	case nl.IFLA_VF_RATE:
+		w, err := words(a, 3)
+		if err == nil {
+			s.Settings.Rate = &device.TxRate{Min: int(w[1]), Max: int(w[2])}
+		}
+		return err
+	case nl.IFLA_VF_LINK_STATE:
+		w, err := words(a, 2)
+		if err == nil && int(w[1]) < len(linkStates()) {
+			s.Settings.LinkState = linkStates()[w[1]]
+		}
+		return err
+	case nl.IFLA_VF_SPOOFCHK:
+		return takeSwitch(a, &s.Settings.SpoofCheck)
+	case nl.IFLA_VF_TRUST:
+		return takeSwitch(a, &s.Settings.Trust)
+	case nl.IFLA_VF_STATS:
+		return s.Counters.take(a.Value)
+	}
+	return nil
+}
+
+func (s *State) takeMAC(a *syscall.NetlinkRouteAttr, ethernet bool) error {
+	const length = 6
+	if len(a.Value) < 4+length {
+		return fmt.Errorf("a MAC of %d bytes", len(a.Value))
+	}
+	if ethernet { // the link address of InfiniBand is no setting
+		s.Settings.MAC = net.HardwareAddr(a.Value[4 : 4+length]).String()
+	}
+	return nil
+}
+
+// takeVLAN enters the first entry of the list; no driver has more.
+func (s *State) takeVLAN(data []byte) error {
+	list, err := nl.ParseRouteAttr(data)
+	if err != nil {
+		return fmt.Errorf("parse the list of VLANs: %w", err)
+	}
+	for i := range list {
+		w, err := words(&list[i], 4)
+		if err != nil {
+			return err
+		}
+		protocol := binary.BigEndian.Uint16(list[i].Value[12:])
+		s.Settings.VLAN = &device.VLAN{ID: int(w[1]), QoS: int(w[2]), Protocol: protocolName(protocol)}
+		return nil
+	}
+	return nil
+}
+
+func takeSwitch(a *syscall.NetlinkRouteAttr, to **bool) error {
+	w, err := words(a, 2)
+	if err == nil && w[1] != unreported {
+		*to = new(w[1] != 0)
+	}
+	return err
+}
+
+func (c *Counters) take(data []byte) error {
+	list, err := nl.ParseRouteAttr(data)
+	if err != nil {
+		return fmt.Errorf("parse the counters: %w", err)
+	}
+	places := map[uint16]*uint64{
+		nl.IFLA_VF_STATS_RX_PACKETS: &c.RxPackets, nl.IFLA_VF_STATS_TX_PACKETS: &c.TxPackets,
+		nl.IFLA_VF_STATS_RX_BYTES: &c.RxBytes, nl.IFLA_VF_STATS_TX_BYTES: &c.TxBytes,
+		nl.IFLA_VF_STATS_RX_DROPPED: &c.RxDropped, nl.IFLA_VF_STATS_TX_DROPPED: &c.TxDropped,
+	}
+	for _, a := range list {
+		if place := places[a.Attr.Type]; place != nil && len(a.Value) >= 8 {
+			*place = binary.NativeEndian.Uint64(a.Value)
+			c.Reported = true
+		}
+	}
+	return nil
+}
+
+// settingAttr returns the attribute that sets one setting of a VF.
+func settingAttr(index int, s device.VFSetting, to *device.VFSettings) (*nl.RtAttr, error) {
+	vf := uint32(index)
+	switch s {
+	case device.VFMAC:
+		mac, err := net.ParseMAC(to.MAC)
+		if err != nil {
+			return nil, err
+		}
+		value := append(binary.NativeEndian.AppendUint32(nil, vf), mac...)
+		return nl.NewRtAttr(nl.IFLA_VF_MAC, append(value, make([]byte, nl.SizeofVfMac-len(value))...)), nil
+	case device.VFVLAN:
+		return vlanAttr(vf, to.VLAN)
+	case device.VFTxRate:
+		return nl.NewRtAttr(nl.IFLA_VF_RATE, pack(vf, uint32(to.Rate.Min), uint32(to.Rate.Max))), nil
+	case device.VFLinkState:
+		state := slices.Index(linkStates(), to.LinkState)
+		if state < 0 {
+			return nil, fmt.Errorf("no link state %q", to.LinkState)
+		}
+		return nl.NewRtAttr(nl.IFLA_VF_LINK_STATE, pack(vf, uint32(state))), nil
+	case device.VFSpoofCheck:
+		return nl.NewRtAttr(nl.IFLA_VF_SPOOFCHK, pack(vf, number(*to.SpoofCheck))), nil
+	case device.VFTrust:
+		return nl.NewRtAttr(nl.IFLA_VF_TRUST, pack(vf, number(*to.Trust))), nil
+	}
+	return nil, fmt.Errorf("no setting %q", s)
+}
+
+func vlanAttr(vf uint32, v *device.VLAN) (*nl.RtAttr, error) {
+	protocol := uint16(etherType8021Q)
+	switch v.Protocol {
+	case "802.1Q":
+	case "802.1ad":
+		protocol = etherType8021ad
+	default:
+		return nil, fmt.Errorf("no VLAN protocol %q", v.Protocol)
+	}
+	value := binary.BigEndian.AppendUint16(pack(vf, uint32(v.ID), uint32(v.QoS)), protocol)
+	list := nl.NewRtAttr(nl.IFLA_VF_VLAN_LIST, nil)
+	list.AddRtAttr(nl.IFLA_VF_VLAN_INFO, append(value, 0, 0))
+	return list, nil
+}
+
+func pack(words ...uint32) []byte {
+	var data []byte
+	for _, w := range words {
+		data = binary.NativeEndian.AppendUint32(data, w)
+	}
+	return data
+}
+
+func number(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}

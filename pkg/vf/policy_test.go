@@ -1,0 +1,178 @@
+package vf_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/pkg/vf"
+	"github.com/kata-vfio/kata-vfio/pkg/vf/vftest"
+)
+
+// node is a scripted node with a PF of two VFs.
+type node struct {
+	k     *sysfstest.Kernel
+	pf    pci.Address
+	links *vftest.Links
+	*vf.Policy
+}
+
+func newNode(t *testing.T, d vftest.Driver) *node {
+	t.Helper()
+	n := &node{k: sysfstest.New(t)}
+	n.pf, _ = n.k.AddNIC(0x21, 2)
+	fs, err := sysfs.Open(n.k.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	n.links = vftest.New(fs, d)
+	n.Policy = &vf.Policy{FS: fs, Links: n.links}
+	return n
+}
+
+// everything is a value for each setting other than what drivers begin with.
+func everything() *device.VFSettings {
+	return &device.VFSettings{
+		MAC: "02:00:5e:10:00:01", VLAN: &device.VLAN{ID: 100, QoS: 3, Protocol: "802.1ad"}, Rate: &device.TxRate{Min: 10, Max: 1000},
+		LinkState: "enable", SpoofCheck: new(false), Trust: new(true),
+	}
+}
+
+func TestApplySetsOneByOneAndReadsBack(t *testing.T) {
+	n := newNode(t, vftest.Complete())
+	before, others, err := n.Read(t.Context(), n.pf, 1)
+	if err != nil || len(others) != 1 {
+		t.Fatalf("Read = %+v, %v, %v", before, others, err)
+	}
+	want := everything()
+	if err := n.Supported(t.Context(), n.pf, 1, want); err != nil || len(n.links.Writes()) > 0 {
+		t.Fatalf("Supported = %v with changes %v", err, n.links.Writes())
+	}
+	if err := n.Apply(t.Context(), n.pf, 1, want); err != nil {
+		t.Fatal(err)
+	}
+	const at = "0000:21:00.0 vf 1 "
+	writes := []string{
+		at + "linkState enable", at + "txRate 10 to 1000 Mbit/s", at + "vlan 100 802.1ad qos 3",
+		at + "spoofCheck off", at + "trust on", at + "mac 02:00:5e:10:00:01",
+	}
+	if diff := cmp.Diff(writes, n.links.Writes()); diff != "" {
+		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(*want, n.links.Settings(n.pf, 1)); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+	if err := n.Apply(t.Context(), n.pf, 1, want); err != nil || len(n.links.Writes()) != len(writes) {
+		t.Errorf("applied again: %v with writes %v", err, n.links.Writes()[len(writes):])
+	}
+	if err := n.Apply(t.Context(), n.pf, 1, &before.Settings); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before.Settings, n.links.Settings(n.pf, 1)); diff != "" {
+		t.Errorf("restored (-want +got):\n%s", diff)
+	}
+	if other := n.links.Settings(n.pf, 0); other != before.Settings && cmp.Diff(before.Settings, other) != "" {
+		t.Errorf("the other VF has %s", other.String())
+	}
+}
+
+func TestApplyLeavesAloneWhatIsNotAskedFor(t *testing.T) {
+	n := newNode(t, vftest.Complete())
+	n.links.Set(n.pf, 0, func(s *device.VFSettings) { s.VLAN = &device.VLAN{ID: 7, Protocol: "802.1Q"} })
+	if err := n.Apply(t.Context(), n.pf, 0, &device.VFSettings{Trust: new(true)}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"0000:21:00.0 vf 0 trust on"}, n.links.Writes()); diff != "" {
+		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+}
+
+// TestSupportedNamesWhatADriverLacks: before anything is changed, but for the
+// minimum rate, which igb refuses by its value only.
+func TestSupportedNamesWhatADriverLacks(t *testing.T) {
+	for name, tt := range map[string]struct {
+		driver vftest.Driver
+		want   device.VFSettings
+		lacks  device.VFSetting
+	}{
+		"link state on igb":        {vftest.Igb(), device.VFSettings{LinkState: "enable"}, device.VFLinkState},
+		"802.1ad on igb":           {vftest.Igb(), device.VFSettings{VLAN: &device.VLAN{ID: 5, Protocol: "802.1ad"}}, device.VFVLAN},
+		"a switch not reported":    {vftest.Driver{Silent: []device.VFSetting{device.VFTrust}}, device.VFSettings{Trust: new(true)}, device.VFTrust},
+		"an address not reported":  {vftest.Driver{Silent: []device.VFSetting{device.VFMAC}}, device.VFSettings{MAC: "02:00:5e:10:00:01"}, device.VFMAC},
+		"spoof check that refuses": {vftest.Driver{Refuses: map[device.VFSetting]error{device.VFSpoofCheck: unix.EOPNOTSUPP}}, device.VFSettings{SpoofCheck: new(false)}, device.VFSpoofCheck},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, tt.driver)
+			err := n.Supported(t.Context(), n.pf, 0, &tt.want)
+			lacking, ok := errors.AsType[*vf.SettingError](err)
+			if !ok || lacking.Setting != tt.lacks || !lacking.Unsupported() || !strings.Contains(err.Error(), string(tt.lacks)) {
+				t.Errorf("Supported = %v, want that %s is not", err, tt.lacks)
+			}
+			if writes := n.links.Writes(); len(writes) > 0 {
+				t.Errorf("changed %v", writes)
+			}
+		})
+	}
+}
+
+func TestTheMinimumRateOfIgbIsRefusedFirst(t *testing.T) {
+	n := newNode(t, vftest.Igb())
+	want := &device.VFSettings{MAC: "02:00:5e:10:00:01", Rate: &device.TxRate{Min: 10}, Trust: new(true)}
+	err := n.Apply(t.Context(), n.pf, 0, want)
+	if lacking, ok := errors.AsType[*vf.SettingError](err); !ok || lacking.Setting != device.VFTxRate || !lacking.Unsupported() {
+		t.Errorf("Apply = %v, want that txRate is not supported", err)
+	}
+	if writes := n.links.Writes(); len(writes) > 0 {
+		t.Errorf("changed %v", writes)
+	}
+}
+
+func TestApplyDoesNotTrustADriversWord(t *testing.T) {
+	n := newNode(t, vftest.Driver{Deaf: []device.VFSetting{device.VFSpoofCheck}})
+	n.links.Set(n.pf, 0, func(s *device.VFSettings) { s.SpoofCheck = new(false) })
+	err := n.Apply(t.Context(), n.pf, 0, &device.VFSettings{SpoofCheck: new(true)})
+	wrong, ok := errors.AsType[*vf.SettingError](err)
+	if !ok || wrong.Setting != device.VFSpoofCheck || wrong.Unsupported() || wrong.Got != "off" {
+		t.Errorf("Apply = %v, want that the PF took it and says off", err)
+	}
+}
+
+// bare makes the PF one whose interface was moved to another namespace.
+func (n *node) bare() {
+	if err := os.RemoveAll(filepath.Join(n.k.Root(), sysfs.FunctionPath(n.pf), "net")); err != nil {
+		panic(err) // a mistake of the test
+	}
+}
+
+func TestPFsThatCannotBeAsked(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*node)
+		index  int
+		want   string
+	}{
+		"without an interface": {change: func(n *node) { n.bare() }, want: "has no network interface"},
+		"in another namespace": {change: func(n *node) { n.links.Pretend("0000:99:00.0") }, want: "0000:99:00.0 and not of PF 0000:21:00.0"},
+		"without such a VF":    {change: func(*node) {}, index: 2, want: "2 VFs and none of index 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, vftest.Igb())
+			tt.change(n)
+			if _, _, err := n.Read(t.Context(), n.pf, tt.index); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Read = %v, want %q", err, tt.want)
+			}
+			if err := n.Apply(t.Context(), n.pf, tt.index, everything()); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Apply = %v, want %q", err, tt.want)
+			}
+		})
+	}
+}

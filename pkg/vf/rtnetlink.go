@@ -1,0 +1,114 @@
+package vf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+)
+
+// Rtnetlink reads and writes by the kernel's rtnetlink, in the network
+// namespace of the node's first process: that of a pod has no PFs. It needs
+// CAP_NET_ADMIN and CAP_SYS_ADMIN, and the node's processes in sight (hostPID).
+type Rtnetlink struct {
+	// Proc is the node's proc; /proc when empty.
+	Proc string
+	// Limit bounds each request where the context does not: a PF's firmware may
+	// take its time. 10 s when zero.
+	Limit time.Duration
+}
+
+const defaultLimit = 10 * time.Second
+
+// Read returns the interface of that number with its VFs.
+func (r *Rtnetlink) Read(ctx context.Context, number int) (*Link, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_ACK)
+	req.AddData(interfaceMessage(number))
+	req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(nl.RTEXT_FILTER_VF)))
+	answers, err := r.do(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("read interface %d and its VFs: %w", number, err)
+	}
+	if len(answers) != 1 {
+		return nil, fmt.Errorf("read interface %d and its VFs: %d answers", number, len(answers))
+	}
+	return parseLink(answers[0])
+}
+
+// Write gives one setting of a VF the value that it has in to. Settings are
+// written one at a time: the kernel applies those of one request in order and
+// leaves what it did when it comes to one that the driver refuses.
+func (r *Rtnetlink) Write(ctx context.Context, number, index int, s device.VFSetting, to *device.VFSettings) error {
+	attr, err := settingAttr(index, s, to)
+	if err != nil {
+		return err
+	}
+	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	req.AddData(interfaceMessage(number))
+	list := nl.NewRtAttr(unix.IFLA_VFINFO_LIST, nil)
+	list.AddRtAttr(nl.IFLA_VF_INFO, nil).AddChild(attr)
+	req.AddData(list)
+	_, err = r.do(ctx, req)
+	return err
+}
+
+func interfaceMessage(number int) *nl.IfInfomsg {
+	m := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	m.Index = int32(number)
+	return m
+}
+
+// do carries out one request on a socket of its own.
+func (r *Rtnetlink) do(ctx context.Context, req *nl.NetlinkRequest) ([][]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	socket, err := r.socket(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close()
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
+	answers, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	if errors.Is(err, unix.EAGAIN) {
+		return nil, fmt.Errorf("the kernel did not answer in time: %w", err)
+	}
+	return answers, err
+}
+
+// socket opens a socket in the node's namespace, whose calls end with ctx.
+func (r *Rtnetlink) socket(ctx context.Context) (*nl.NetlinkSocket, error) {
+	proc := r.Proc
+	if proc == "" {
+		proc = "/proc"
+	}
+	space, err := netns.GetFromPath(filepath.Join(proc, "1/ns/net"))
+	if err != nil {
+		return nil, fmt.Errorf("find the node's network namespace: %w", err)
+	}
+	defer space.Close()
+	socket, err := nl.GetNetlinkSocketAt(space, netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("enter the node's network namespace: %w", err)
+	}
+	limit := r.Limit
+	if limit == 0 {
+		limit = defaultLimit
+	}
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end))
+	}
+	timeout := unix.NsecToTimeval(max(limit, time.Millisecond).Nanoseconds())
+	if err := errors.Join(socket.SetSendTimeout(&timeout), socket.SetReceiveTimeout(&timeout)); err != nil {
+		socket.Close()
+		return nil, err
+	}
+	return socket, nil
+}
