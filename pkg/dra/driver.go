@@ -176,6 +176,18 @@ func (d *Driver) device(p *plan.Plan, dev *plan.Device) kubeletplugin.Device {
 	if attrs := d.Attributes(dev.Address); attrs != nil {
 		out.Metadata = &kubeletplugin.DeviceMetadata{Attributes: metadata(attrs)}
 	}
+	if network := networkData(p, dev); network != nil {
+		if out.Metadata == nil {
+			out.Metadata = &kubeletplugin.DeviceMetadata{}
+		}
+		out.Metadata.NetworkData = network
+	}
+	if text, ok := guestNetwork(dev); ok {
+		if out.Metadata.Attributes == nil {
+			out.Metadata.Attributes = map[string]resourceapi.DeviceAttribute{}
+		}
+		out.Metadata.Attributes[v1alpha1.AttrGuestNetwork] = resourceapi.DeviceAttribute{StringValue: &text}
+	}
 	return out
 }
 

@@ -25,6 +25,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/pkg/vf"
+	"github.com/kata-vfio/kata-vfio/pkg/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
@@ -65,6 +67,7 @@ func newNode(t *testing.T) *node {
 		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Node: nodeconfig.Default(),
 		Executor: bind.New(n.fs, control.New(n.k, n.fs, 10*time.Second), n.k, n.k.HotReset),
 		Journal:  n.records, Specs: n.specs, Holders: vfio.Processes{FS: n.fs},
+		VFs:       &vf.Policy{FS: n.fs, Links: vftest.New(n.fs, vftest.Igb())},
 		UndoLimit: 10 * time.Second, Observe: n.metrics.Observe,
 	})
 	n.publisher = dra.NewPublisher("worker-1", nodeconfig.Default(), n.records.List, n.health, n.metrics)

@@ -73,6 +73,9 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 		if data, err := json.Marshal(dataOf(rec, d)); err == nil {
 			status.WithData(runtime.RawExtension{Raw: data})
 		}
+		if n := networkData(&rec.Plan, d); n != nil {
+			status.WithNetworkData(applyNetwork(n))
+		}
 		r.devices = append(r.devices, status)
 	}
 	return r

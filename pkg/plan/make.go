@@ -82,7 +82,12 @@ func (m *maker) device(d *claim.Device) {
 
 // add enters an accepted candidate into the plan.
 func (m *maker) add(c *candidate) {
+	var network *v1alpha1.GuestNetwork
+	if c.claimed.VF != nil {
+		network = c.claimed.VF.Network
+	}
 	m.devices = append(m.devices, Device{
+		Network: network,
 		Request: c.claimed.Request, Pool: c.claimed.Pool, Name: c.claimed.Name, Address: c.f.Address,
 		Backend: c.settled, ControlNode: c.claimed.VFIO.ControlNode != nil && *c.claimed.VFIO.ControlNode,
 		Give: c.give(), Resets: c.resets, Policy: c.choice.Policy,

@@ -65,6 +65,8 @@ type Device struct {
 	Resets []isolation.Reset `json:"resets,omitempty"`
 	// Policy says whether the functions go back to their driver.
 	Policy v1alpha1.BindPolicy `json:"policy"`
+	// Network is what the guest is to make of a VF's interface; nil for nothing.
+	Network *v1alpha1.GuestNetwork `json:"network,omitempty"`
 }
 
 // Function is one function that the plan takes.

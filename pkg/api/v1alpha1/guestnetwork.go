@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -36,16 +37,22 @@ type GuestRoute struct {
 	Metric *int `json:"metric,omitempty"`
 }
 
+// AttrGuestNetwork is the attribute of a prepared device's metadata file
+// (KEP-5304) that holds its [GuestNetwork] as JSON.
+const AttrGuestNetwork = "guestNetwork"
+
 // DefaultRoute is the [GuestRoute.To] of a default route.
 const DefaultRoute = "default"
 
 const (
-	minMTU       = 68      // RFC 791
-	maxMTU       = 1 << 16 // exclusive
-	longestName  = 15      // IFNAMSIZ without the end
-	maxTable     = 1<<31 - 1
-	firstSpecial = 253 // default, main, local: include/uapi/linux/rtnetlink.h
-	lastSpecial  = 255
+	minMTU      = 68      // RFC 791
+	maxMTU      = 1 << 16 // exclusive
+	longestName = 15      // IFNAMSIZ without the end
+	maxTable    = 1<<31 - 1
+	// mostAddresses is what status.devices[].networkData.ips may have.
+	mostAddresses = 16
+	firstSpecial  = 253 // default, main, local: include/uapi/linux/rtnetlink.h
+	lastSpecial   = 255
 )
 
 // check notes what is wrong with n, whose field is at path.
@@ -56,7 +63,13 @@ func (n *GuestNetwork) check(p *problems, path string) {
 	if n.MTU != nil && (*n.MTU < minMTU || *n.MTU >= maxMTU) {
 		p.add(join(path, "mtu"), "%d is not a number from %d to %d", *n.MTU, minMTU, maxMTU-1)
 	}
+	if len(n.Addresses) > mostAddresses {
+		p.add(join(path, "addresses"), "%d entries; at most %d are allowed", len(n.Addresses), mostAddresses)
+	}
 	for i, a := range n.Addresses {
+		if slices.Contains(n.Addresses[:i], a) {
+			p.add(index(join(path, "addresses"), i), "%s is given twice; keep one", show(a))
+		}
 		if _, err := netip.ParsePrefix(a); err != nil {
 			p.add(index(join(path, "addresses"), i), "%s is no address with a prefix length; want one such as 192.0.2.10/24 or 2001:db8::10/64", show(a))
 		}
