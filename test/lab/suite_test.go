@@ -36,7 +36,7 @@ func TestPackages(t *testing.T) {
 	for _, variant := range []string{image.IOMMUFD, image.Legacy} {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
-			for _, pkg := range []string{"inventory", "vfio"} {
+			for _, pkg := range []string{"inventory", "vfio", "vf"} {
 				labtest.Run(t, m, "github.com/kata-vfio/kata-vfio/pkg/"+pkg, "-test.run=^TestLab")
 			}
 		})

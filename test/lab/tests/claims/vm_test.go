@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/lab/nested"
 	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
@@ -44,13 +45,13 @@ func TestClaimReachesTheVM(t *testing.T) {
 	t.Cleanup(func() { ip(t, "address", "flush", "dev", pf) })
 	ip(t, "link", "set", pf, "up")
 	kernel.VFs(t, topology.PF0, "1")
-	ip(t, "link", "set", pf, "vf", "0", "mac", vfMAC)
 	kernel.Eventually(t, pf+" has a carrier", 30*time.Second, func() bool {
 		return kernel.Read(t, filepath.Join("/sys/class/net", pf, "carrier")) == "1"
 	})
 	n := open(t, nil)
 	before := stage.Bindings(t)
 	req := stage.Request(t, "vm", topology.GPU0, topology.VF(topology.PF0, 0))
+	req.Devices[1].VF = &v1alpha1.VFConfig{MAC: vfMAC}
 	rec := mustPrepare(t, n, req)
 
 	vm, err := nested.Start(t.Context(), nested.Config{Nodes: stage.Nodes(t, "vm")})

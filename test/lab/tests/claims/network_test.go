@@ -1,0 +1,100 @@
+//go:build lab
+
+package claims_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/vf"
+	"github.com/kata-vfio/kata-vfio/test/lab/nested"
+	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
+	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
+	"github.com/kata-vfio/kata-vfio/test/lab/topology"
+)
+
+// tenantVM is a VM with a VF, by a claim of its own.
+type tenantVM struct {
+	uid, mac, address string
+	*nested.VM
+}
+
+// startTenant prepares a claim for a VF in a VLAN and starts a VM with it.
+func startTenant(t *testing.T, n *node.Node, index, vlan int) *tenantVM {
+	t.Helper()
+	v := &tenantVM{uid: fmt.Sprintf("tenant-%d", index), address: fmt.Sprintf("10.9.8.%d", index+1)}
+	req := stage.Request(t, v.uid, topology.VF(topology.PF0, index))
+	req.Devices[0].VF = &v1alpha1.VFConfig{VLAN: &vlan}
+	req.Devices[0].VF.Default()
+	v.mac = mustPrepare(t, n, req).Plan.Functions[0].VF.Want.MAC
+	var err error
+	if v.VM, err = nested.Start(t.Context(), nested.Config{Nodes: stage.Nodes(t, v.uid)}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(v.Log())
+		}
+		if err := v.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := v.Configure(t.Context(), v.mac, v.address+"/24"); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestVLANsKeepTenantsApart: two VMs in one VLAN reach each other, and one in another VLAN of the same PF reaches neither.
+func TestVLANsKeepTenantsApart(t *testing.T) {
+	pf := kernel.Interface(t, topology.PF0)
+	ip(t, "link", "set", pf, "up")
+	kernel.VFs(t, topology.PF0, "3")
+	kernel.Eventually(t, pf+" has a carrier", 30*time.Second, func() bool {
+		return kernel.Read(t, filepath.Join("/sys/class/net", pf, "carrier")) == "1"
+	})
+	n := open(t, nil)
+	before := readVFs(t, n)
+	t.Run("VMs", func(t *testing.T) {
+		first, other, same := startTenant(t, n, 0, 100), startTenant(t, n, 1, 200), startTenant(t, n, 2, 100)
+		for _, to := range []*tenantVM{same, first} {
+			from := map[*tenantVM]*tenantVM{same: first, first: same}[to]
+			if got, err := from.Ping(t.Context(), to.address, 5); err != nil || got.Received == 0 {
+				t.Errorf("%s pings %s in its VLAN: %+v, %v", from.uid, to.uid, got, err)
+			}
+		}
+		for from, to := range map[*tenantVM]*tenantVM{first: other, other: same} {
+			if got, err := from.Ping(t.Context(), to.address, 3); err != nil || got.Received > 0 {
+				t.Errorf("%s pings %s in another VLAN: %+v, %v", from.uid, to.uid, got, err)
+			}
+		}
+	})
+	for index := range 3 {
+		mustUnprepare(t, n, fmt.Sprintf("tenant-%d", index))
+	}
+	if diff := cmp.Diff(before, readVFs(t, n)); diff != "" {
+		t.Errorf("what the PF imposes (-before +after):\n%s", diff)
+	}
+}
+
+// readVFs is what the PF imposes on its three VFs.
+func readVFs(t *testing.T, n *node.Node) []vf.State {
+	t.Helper()
+	var all []vf.State
+	for index := range 3 {
+		state, _, err := n.VFs.Read(t.Context(), stage.Address(t, topology.PF0), index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Counters = vf.Counters{}
+		all = append(all, *state)
+	}
+	return all
+}
