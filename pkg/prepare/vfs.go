@@ -140,6 +140,8 @@ func (p *Preparer) refusedVF(rec *journal.Record, fn *plan.Function, err error) 
 	_, noInterface := errors.AsType[*vf.NoInterfaceError](err)
 	_, taken := errors.AsType[*takenMACError](err)
 	switch {
+	case isSetting && setting.NeedsLink():
+		refusal.Fix = "bring the PF's link up (ip link set <interface> up, and its cable), or leave the setting out"
 	case isSetting && setting.Unsupported() && setting.Setting == device.VFSpoofCheck:
 		refusal.Fix = "let a DeviceClass say `spoofCheck: false` where whoever is on that network may be taken for anybody, or claim a VF of another PF"
 	case isSetting && setting.Unsupported():

@@ -116,18 +116,35 @@ func TestAPolicyThatThePFCannotHave(t *testing.T) {
 	for name, tt := range map[string]struct {
 		driver vftest.Driver
 		cfg    v1alpha1.VFConfig
+		unplug bool
 		says   []string
 	}{
-		"link state on igb":   {vftest.Igb(), v1alpha1.VFConfig{LinkState: v1alpha1.LinkEnable, VLAN: new(5)}, []string{"linkState", "does not support"}},
-		"802.1ad on igb":      {vftest.Igb(), v1alpha1.VFConfig{VLAN: new(5), VLANProtocol: v1alpha1.VLAN8021ad}, []string{"vlan", "5 802.1ad", "does not support"}},
-		"minimum rate on igb": {vftest.Igb(), v1alpha1.VFConfig{VLAN: new(5), MinTxRate: new(10)}, []string{"txRate", "does not support"}},
+		"link state on igb": {
+			driver: vftest.Igb(), cfg: v1alpha1.VFConfig{LinkState: v1alpha1.LinkEnable, VLAN: new(5)},
+			says: []string{"linkState", "does not support"},
+		},
+		"802.1ad on igb": {
+			driver: vftest.Igb(), cfg: v1alpha1.VFConfig{VLAN: new(5), VLANProtocol: v1alpha1.VLAN8021ad},
+			says: []string{"vlan", "5 802.1ad", "does not support"},
+		},
+		"minimum rate on igb": {
+			driver: vftest.Igb(), cfg: v1alpha1.VFConfig{VLAN: new(5), MinTxRate: new(10)},
+			says: []string{"txRate", "does not support"},
+		},
+		"rate on igb without a link": {
+			driver: vftest.Igb(), cfg: v1alpha1.VFConfig{MaxTxRate: new(10)}, unplug: true,
+			says: []string{"txRate", "has no link", "bring the PF's link up"},
+		},
 		"no spoof check": {
-			vftest.Driver{Silent: []device.VFSetting{device.VFSpoofCheck}}, v1alpha1.VFConfig{},
-			[]string{"spoofCheck", "does not support", "let a DeviceClass say `spoofCheck: false`"},
+			driver: vftest.Driver{Silent: []device.VFSetting{device.VFSpoofCheck}},
+			says:   []string{"spoofCheck", "does not support", "let a DeviceClass say `spoofCheck: false`"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _, vfs := withNIC(t, tt.driver)
+			if tt.unplug {
+				w.links.Unplug()
+			}
 			before := w.bindings()
 			_, err := w.plugin(nil).Prepare(t.Context(), with(w.request(uid, vfs[0]), tt.cfg))
 			if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Unsupported) {

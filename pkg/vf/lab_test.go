@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -20,7 +21,14 @@ import (
 // labPolicy is the real one, for a PF of the machine with two VFs.
 func labPolicy(t *testing.T) (*Policy, pci.Address) {
 	t.Helper()
+	name := node.Interface(t, topology.PF0)
+	if out, err := exec.CommandContext(t.Context(), "ip", "link", "set", name, "up").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	node.VFs(t, topology.PF0, "2")
+	node.Eventually(t, name+" has a carrier", 30*time.Second, func() bool {
+		return node.Read(t, "/sys/class/net/"+name+"/carrier") == "1"
+	})
 	fs, err := sysfs.Open("/")
 	if err != nil {
 		t.Fatal(err)
@@ -35,12 +43,12 @@ func labPolicy(t *testing.T) (*Policy, pci.Address) {
 
 // ipVF is what iproute2 says of a VF.
 type ipVF struct {
-	MAC      string `json:"address"`
-	VLANs    []struct{ VLAN, QoS int }
-	TxRate   struct{ Max_tx int } `json:"rate"`
-	SpoofChk bool                 `json:"spoofchk"`
-	Trust    bool                 `json:"trust"`
-	State    string               `json:"link_state"`
+	MAC      string                    `json:"address"`
+	VLANs    []struct{ VLAN, QoS int } `json:"vlan_list"`
+	TxRate   struct{ Max_tx int }      `json:"rate"`
+	SpoofChk bool                      `json:"spoofchk"`
+	Trust    bool                      `json:"trust"`
+	State    string                    `json:"link_state"`
 }
 
 func askIP(t *testing.T, index int) ipVF {

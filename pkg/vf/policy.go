@@ -58,11 +58,16 @@ type SettingError struct {
 	Got string
 	// Err is the kernel's word, nil where it took the setting.
 	Err error
+	// NoCarrier is set where the PF has no link, without which some drivers take
+	// no rates (igb compares them with the link's speed).
+	NoCarrier bool
 }
 
 func (e *SettingError) Error() string {
 	what := fmt.Sprintf("set %s of VF %d of PF %s to %s", e.Setting, e.Index, e.PF, e.Want)
 	switch {
+	case e.NeedsLink():
+		return what + ": the PF's driver refuses this while the PF has no link"
 	case e.Unsupported():
 		return what + ": the PF's driver does not support this setting"
 	case e.Err != nil:
@@ -77,8 +82,15 @@ func (e *SettingError) Unwrap() error { return e.Err }
 // value of it: it does not report it, or the kernel says so. Drivers answer
 // EINVAL for a value that is right by the kernel's own rules.
 func (e *SettingError) Unsupported() bool {
+	if e.NeedsLink() {
+		return false
+	}
 	return e.Err == nil && e.Got == "" || errors.Is(e.Err, unix.EOPNOTSUPP) || errors.Is(e.Err, unix.EPROTONOSUPPORT) || errors.Is(e.Err, unix.EINVAL)
 }
+
+// NeedsLink reports whether the driver may take the setting once the PF has a
+// link.
+func (e *SettingError) NeedsLink() bool { return e.NoCarrier && errors.Is(e.Err, unix.EINVAL) }
 
 // Read returns what the PF imposes on its VF of that index, and the MAC
 // addresses of its other VFs. Its errors match [NoInterfaceError] where the PF
@@ -110,7 +122,7 @@ func (p *Policy) Supported(ctx context.Context, pf pci.Address, index int, want 
 	}
 	have := &link.VFs[index].Settings
 	for _, s := range have.Differ(want) {
-		refused := &SettingError{PF: pf, Index: index, Setting: s, Want: want.Value(s)}
+		refused := &SettingError{PF: pf, Index: index, Setting: s, Want: want.Value(s), NoCarrier: !link.Carrier}
 		if have.Value(s) == "" {
 			return refused
 		}
@@ -148,7 +160,7 @@ func (p *Policy) Apply(ctx context.Context, pf pci.Address, index int, want *dev
 	differ := link.VFs[index].Settings.Differ(want)
 	for _, s := range differ {
 		if err := p.Links.Write(ctx, number, index, s, want); err != nil {
-			return &SettingError{PF: pf, Index: index, Setting: s, Want: want.Value(s), Err: err}
+			return &SettingError{PF: pf, Index: index, Setting: s, Want: want.Value(s), Err: err, NoCarrier: !link.Carrier}
 		}
 	}
 	if len(differ) == 0 {

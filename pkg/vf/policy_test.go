@@ -137,6 +137,19 @@ func TestTheMinimumRateOfIgbIsRefusedFirst(t *testing.T) {
 	}
 }
 
+func TestRatesOnIgbNeedALink(t *testing.T) {
+	n := newNode(t, vftest.Igb())
+	n.links.Unplug()
+	want := &device.VFSettings{Rate: &device.TxRate{Max: 100}}
+	for name, err := range map[string]error{
+		"Supported": n.Supported(t.Context(), n.pf, 0, want), "Apply": n.Apply(t.Context(), n.pf, 0, want),
+	} {
+		if refused, ok := errors.AsType[*vf.SettingError](err); !ok || !refused.NeedsLink() || refused.Unsupported() {
+			t.Errorf("%s = %v, want that the PF has no link", name, err)
+		}
+	}
+}
+
 func TestApplyDoesNotTrustADriversWord(t *testing.T) {
 	n := newNode(t, vftest.Driver{Deaf: []device.VFSetting{device.VFSpoofCheck}})
 	n.links.Set(n.pf, 0, func(s *device.VFSettings) { s.SpoofCheck = new(false) })

@@ -30,11 +30,13 @@ type Driver struct {
 	Deaf []device.VFSetting
 	// MinRate and QinQ are whether it has minimum rates and 802.1ad.
 	MinRate, QinQ bool
+	// RatesByLink is whether it takes no rates without a link.
+	RatesByLink bool
 }
 
 // Igb is the driver of the lab's NICs, as seen there on Linux 6.12.
 func Igb() Driver {
-	return Driver{Refuses: map[device.VFSetting]error{device.VFLinkState: unix.EOPNOTSUPP}}
+	return Driver{Refuses: map[device.VFSetting]error{device.VFLinkState: unix.EOPNOTSUPP}, RatesByLink: true}
 }
 
 // Complete is a driver that has all settings.
@@ -48,6 +50,7 @@ type Links struct {
 	mu     sync.Mutex // guards what follows
 	driver Driver
 	parent string // of all interfaces, where it is not the truth
+	down   bool
 	boot   string // the boot in which pfs is true
 	pfs    map[pci.Address][]vf.State
 	writes []string
@@ -71,6 +74,13 @@ func (l *Links) Pretend(parent string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.parent = parent
+}
+
+// Unplug takes all links away.
+func (l *Links) Unplug() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = true
 }
 
 // Set changes a VF past the driver's rules, as somebody else would.
@@ -112,7 +122,7 @@ func (l *Links) Read(ctx context.Context, number int) (*vf.Link, error) {
 	if err := l.sync(pf); err != nil {
 		return nil, err
 	}
-	link := &vf.Link{Name: name, Parent: pf.String(), Up: true, Carrier: true}
+	link := &vf.Link{Name: name, Parent: pf.String(), Up: true, Carrier: !l.down}
 	if l.parent != "" {
 		link.Parent = l.parent
 	}
@@ -174,6 +184,9 @@ func (l *Links) refusal(s device.VFSetting, to *device.VFSettings) error {
 			return unix.EPROTONOSUPPORT
 		}
 	case device.VFTxRate:
+		if l.down && l.driver.RatesByLink {
+			return unix.EINVAL
+		}
 		if to.Rate.Min != 0 && !l.driver.MinRate {
 			return unix.EINVAL
 		}
