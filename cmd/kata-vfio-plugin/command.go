@@ -81,7 +81,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	opts.register(cmd)
 	cmd.AddCommand(
 		planCommand(&opts), prepareCommand(&opts), unprepareCommand(&opts), statusCommand(&opts),
-		recoverCommand(&opts), runCommand(&opts), versionCommand(),
+		recoverCommand(&opts), provisionCommand(&opts), runCommand(&opts), versionCommand(),
 	)
 	return cmd
 }

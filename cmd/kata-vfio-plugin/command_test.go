@@ -8,12 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -293,6 +295,39 @@ func TestStatusOutput(t *testing.T) {
 	if diff := cmp.Diff(before, tree(t, root)); diff != "" {
 		t.Errorf("the node was touched (-before +after):\n%s", diff)
 	}
+}
+
+// TestProvisionShowsWhatItWouldDo: and fails where the config can't be had.
+func TestProvisionShowsWhatItWouldDo(t *testing.T) {
+	root := newRoot(t)
+	config := filepath.Join(t.TempDir(), "node.yaml")
+	write := func(rules string) {
+		text := "apiVersion: " + v1alpha1.APIVersion + "\nkind: NodeConfig\nvirtualFunctions: " + rules + "\n"
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("[]")
+	if got := invoke(t, "provision", "--root", root, "--config", config, "--dry-run"); got.code != 0 || got.stdout != "The node's config names no virtualFunctions.\n" {
+		t.Errorf("nothing asked for: %+v", got)
+	}
+	write(`[{pf: "0000:21:00.0", count: 4}, {pf: ens9, count: 1}]`)
+	got := invoke(t, "provision", "--root", root, "--config", config, "--dry-run")
+	for _, words := range [][]string{{"0000:21:00.0", "4", "would change"}, {"ens9", "left as it is"}} {
+		if !slices.ContainsFunc(strings.Split(got.stdout, "\n"), func(line string) bool { return containsAll(line, words) }) {
+			t.Errorf("no line with %v:\n%s", words, got.stdout)
+		}
+	}
+	if got.code != exitFailed || !strings.Contains(got.stderr, "ens9") || !strings.Contains(got.stderr, "no such PF") {
+		t.Errorf("code %d, stderr %q", got.code, got.stderr)
+	}
+	if got := invoke(t, "provision", "--root", root, "--config", config, "--dry-run", "-o", "json"); !strings.Contains(got.stdout, `"want": 4`) {
+		t.Errorf("json: %s", got.stdout)
+	}
+}
+
+func containsAll(text string, words []string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }
 
 // TestStatusOfAFunctionThatIsNotClean: who asks why a pod's start takes a reset

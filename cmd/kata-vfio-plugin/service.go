@@ -111,10 +111,30 @@ func (s *service) settle(ctx context.Context) error {
 	for _, err := range r.Unfinished {
 		s.log.ErrorContext(ctx, "not recovered", slog.Any("err", err))
 	}
+	s.provision(ctx)
 	if err := s.node.BindStanding(ctx); err != nil {
 		s.log.ErrorContext(ctx, "not bound by policy", slog.Any("err", err))
 	}
 	return nil
+}
+
+// provision gives PFs their VFs. What can't be had is logged: the node's other
+// devices are not to suffer for it.
+func (s *service) provision(ctx context.Context) {
+	provisions, err := s.node.Provision(ctx)
+	if err != nil {
+		s.log.ErrorContext(ctx, "VFs not provisioned", slog.Any("err", err))
+	}
+	for i := range provisions {
+		p := &provisions[i]
+		log := s.log.With(slog.String("rule", p.Rule), slog.Int("had", p.Have), slog.Int("wanted", p.Want))
+		switch {
+		case p.Refused != "":
+			log.WarnContext(ctx, "number of VFs left as it is", slog.String("problem", p.Refused), slog.String("fix", p.Fix))
+		case p.Have != p.Want:
+			log.InfoContext(ctx, "VFs provisioned", slog.String("pf", p.PF.String()))
+		}
+	}
 }
 
 // join meets the API server and registers with the kubelet.

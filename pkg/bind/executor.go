@@ -20,6 +20,8 @@ type Kernel interface {
 	Unbind(ctx context.Context, a pci.Address, driver string) error
 	Probe(ctx context.Context, a pci.Address) error
 	Reset(ctx context.Context, a pci.Address, method string) error
+	SetNumVFs(ctx context.Context, pf pci.Address, n int) error
+	SetAutoprobe(ctx context.Context, pf pci.Address, on bool) error
 	// Settle waits until no write for a is in the kernel any more.
 	Settle(ctx context.Context, a pci.Address) error
 }

@@ -40,6 +40,7 @@ type Executor interface {
 	Binding(ctx context.Context, a pci.Address) (plan.Binding, error)
 	Fingerprints(addrs []pci.Address) ([]isolation.Fingerprint, error)
 	Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint) (isolation.Proof, error)
+	SetVFs(ctx context.Context, pf pci.Address, count int) error
 }
 
 // Journal keeps the records; see package journal.

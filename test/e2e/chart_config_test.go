@@ -52,6 +52,18 @@ nodeConfig:
 	}
 }
 
+func TestThePluginReadsTheVirtualFunctions(t *testing.T) {
+	objects := render(t, "nodeConfig: {virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: '0000:3b:00.0', count: 0}]}")
+	got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, objects, "ConfigMap", plugin).Data["node.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}, {PF: "0000:3b:00.0", Count: new(0)}}
+	if diff := cmp.Diff(want, got.VirtualFunctions); diff != "" {
+		t.Errorf("the rules differ (-want +got):\n%s", diff)
+	}
+}
+
 func address(t *testing.T, text string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(text)

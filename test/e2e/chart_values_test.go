@@ -117,6 +117,7 @@ func TestTheSchemaHasTheFieldsOfTheAPI(t *testing.T) {
 		"GuestNetwork": {s.Defs["GuestNetwork"].Properties, v1alpha1.GuestNetwork{}},
 		"GuestRoute":   {s.Defs["GuestRoute"].Properties, v1alpha1.GuestRoute{}},
 		"NodeConfig":   {nodeConfig, v1alpha1.NodeConfig{}},
+		"VFRule":       {s.Defs["VFRule"].Properties, v1alpha1.VFRule{}},
 		"DeviceRule":   {s.Defs["DeviceRule"].Properties, v1alpha1.DeviceRule{}},
 		"DeviceMatch":  {s.Defs["DeviceMatch"].Properties, v1alpha1.DeviceMatch{}},
 	} {

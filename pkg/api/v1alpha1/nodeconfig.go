@@ -25,6 +25,17 @@ type NodeConfig struct {
 	// AllowedHandlers are the RuntimeClass handlers whose pods may have our
 	// devices. Default: ["kata-gpu"].
 	AllowedHandlers []string `json:"allowedHandlers,omitempty"`
+	// VirtualFunctions are the VFs that PFs are to have. PFs that are not named
+	// keep what they have.
+	VirtualFunctions []VFRule `json:"virtualFunctions,omitempty"`
+}
+
+// VFRule says how many VFs a PF is to have.
+type VFRule struct {
+	// PF is the PF's address or the name of its interface.
+	PF string `json:"pf"`
+	// Count is the number of VFs; 0 disables them. It must be said.
+	Count *int `json:"count"`
 }
 
 // DeviceRule takes or leaves the functions that it matches.

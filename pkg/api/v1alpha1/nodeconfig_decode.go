@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	"slices"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // DefaultHandler is the RuntimeClass handler that gets our devices when the
@@ -56,7 +58,28 @@ func (c *NodeConfig) Validate() error {
 		seen[rule.Name] = i
 	}
 	c.checkHandlers(&p)
+	c.checkVFs(&p)
 	return p.err(KindNodeConfig)
+}
+
+// mostVFs is what SR-IOV's 16-bit counts allow.
+const mostVFs = 65535
+
+func (c *NodeConfig) checkVFs(p *problems) {
+	for i, r := range c.VirtualFunctions {
+		at := index("virtualFunctions", i)
+		if _, err := pci.ParseAddress(r.PF); err != nil && !isNetdev(r.PF) {
+			p.add(at+".pf", "%s is neither an address such as 0000:3b:00.0 nor the name of an interface", show(r.PF))
+		}
+		if r.Count == nil {
+			p.add(at+".count", "missing; say how many VFs the PF is to have, 0 for none")
+		}
+		p.within(at+".count", r.Count, mostVFs)
+		same := func(o VFRule) bool { return o.PF == r.PF }
+		if first := slices.IndexFunc(c.VirtualFunctions, same); first < i {
+			p.add(at+".pf", "%s is named by %s too; one rule says how many VFs it has", show(r.PF), index("virtualFunctions", first))
+		}
+	}
 }
 
 func (c *NodeConfig) checkHandlers(p *problems) {

@@ -25,6 +25,7 @@ devices:
   policy: bound
 - match: {pfNames: [ens1f0np0], types: [vf]}
 allowedHandlers: [kata-gpu, kata-gpu-snp]
+virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: "0000:3b:00.0", count: 0}]
 ---
 `))
 	if err != nil {
@@ -40,10 +41,26 @@ allowedHandlers: [kata-gpu, kata-gpu-snp]
 			},
 			{Match: v1alpha1.DeviceMatch{PFNames: []string{"ens1f0np0"}, Types: []string{"vf"}}, Policy: v1alpha1.PolicyOnDemand},
 		},
-		AllowedHandlers: []string{"kata-gpu", "kata-gpu-snp"},
+		AllowedHandlers:  []string{"kata-gpu", "kata-gpu-snp"},
+		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}, {PF: "0000:3b:00.0", Count: new(0)}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodeVirtualFunctionsRefuses(t *testing.T) {
+	for in, want := range map[string]string{
+		`[{pf: ens1f0np0}]`:            "virtualFunctions[0].count: missing",
+		`[{count: 8}]`:                 `virtualFunctions[0].pf: "" is neither an address`,
+		`[{pf: a/b, count: 8}]`:        `virtualFunctions[0].pf: "a/b" is neither an address`,
+		`[{pf: ens1f0np0, count: -1}]`: "virtualFunctions[0].count: -1 is not a number from 0 to 65535",
+		`[{pf: ens1f0np0, count: 8}, {pf: ens1f0np0, count: 4}]`: "virtualFunctions[1].pf: \"ens1f0np0\" is named by virtualFunctions[0] too",
+	} {
+		_, err := v1alpha1.DecodeNodeConfig([]byte(nodeHead + "virtualFunctions: " + in + "\n"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", in, err, want)
+		}
 	}
 }
 

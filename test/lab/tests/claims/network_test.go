@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/vf"
 	"github.com/kata-vfio/kata-vfio/test/lab/nested"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
@@ -97,4 +99,44 @@ func readVFs(t *testing.T, n *node.Node) []vf.State {
 		all = append(all, *state)
 	}
 	return all
+}
+
+// TestVFsAreProvisioned: none is there, then as many as the node's config says, for nobody else; and their number stays
+// while one is a claim's.
+func TestVFsAreProvisioned(t *testing.T) {
+	t.Cleanup(func() {
+		kernel.Write(t, kernel.Path(topology.PF0, "sriov_numvfs"), "0")
+		kernel.Write(t, kernel.Path(topology.PF0, "sriov_drivers_autoprobe"), "1")
+	})
+	provision := func(count int) plan.Provision {
+		t.Helper()
+		cfg := &v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: kernel.Interface(t, topology.PF0), Count: &count}}}
+		cfg.Default()
+		all, err := open(t, cfg).Provision(t.Context())
+		if err != nil || len(all) != 1 {
+			t.Fatalf("Provision = %+v, %v", all, err)
+		}
+		return all[0]
+	}
+	if got := provision(8); !strings.Contains(got.Refused, "it can have 7") {
+		t.Errorf("8 VFs: %+v", got)
+	}
+	if got := provision(3); got.Refused != "" {
+		t.Fatalf("3 VFs: %+v", got)
+	}
+	for index := range 3 {
+		f, ok := stage.Scan(t).Function(stage.Address(t, topology.VF(topology.PF0, index)))
+		if !ok || f.Driver != "" {
+			t.Errorf("VF %d is there: %t, with driver %q; want none", index, ok, f.Driver)
+		}
+	}
+	n := open(t, nil)
+	mustPrepare(t, n, stage.Request(t, "tenant", topology.VF(topology.PF0, 1)))
+	if got := provision(2); !strings.Contains(got.Refused, "held by claim") {
+		t.Errorf("2 VFs while one is a claim's: %+v", got)
+	}
+	mustUnprepare(t, n, "tenant")
+	if got := provision(2); got.Refused != "" || kernel.Read(t, kernel.Path(topology.PF0, "sriov_numvfs")) != "2" {
+		t.Errorf("2 VFs at last: %+v", got)
+	}
 }

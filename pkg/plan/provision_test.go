@@ -1,0 +1,76 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// The fixture's PF has one VF of seven.
+func TestProvisions(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rule    v1alpha1.VFRule
+		change  func(*device.Snapshot, *plan.Node)
+		due     bool
+		refused string // what the reason says
+	}{
+		"more, by address":        {rule: v1alpha1.VFRule{PF: "0000:21:00.0", Count: new(4)}, due: true},
+		"more, by interface":      {rule: v1alpha1.VFRule{PF: "eth0", Count: new(7)}, due: true},
+		"none":                    {rule: v1alpha1.VFRule{PF: "eth0", Count: new(0)}, due: true},
+		"as it is":                {rule: v1alpha1.VFRule{PF: "eth0", Count: new(1)}},
+		"as it is, and in use":    {rule: v1alpha1.VFRule{PF: "eth0", Count: new(1)}, change: held},
+		"more than there can be":  {rule: v1alpha1.VFRule{PF: "eth0", Count: new(8)}, refused: "it can have 7"},
+		"no such PF":              {rule: v1alpha1.VFRule{PF: "ens9", Count: new(8)}, refused: "no such PF"},
+		"a function that is none": {rule: v1alpha1.VFRule{PF: gpuAddr.String(), Count: new(8)}, refused: "no such PF"},
+		"a VF is a claim's":       {rule: v1alpha1.VFRule{PF: "eth0", Count: new(2)}, change: held, refused: "VF 0000:21:10.0 is held by claim uid-2"},
+		"a VF is on vfio-pci": {
+			rule: v1alpha1.VFRule{PF: "eth0", Count: new(2)}, refused: "0000:21:10.0 is on vfio-pci",
+			change: func(s *device.Snapshot, _ *plan.Node) { of(s, nicVF).Driver = "vfio-pci" },
+		},
+		"a VF is a container's": {
+			rule: v1alpha1.VFRule{PF: "eth0", Count: new(2)}, refused: "0000:21:10.0 is in use: its netdev is in another network namespace",
+			change: func(s *device.Snapshot, _ *plan.Node) {
+				of(s, nicVF).Uses = []device.Use{{Kind: device.UseNamespace}}
+			},
+		},
+		"the PF is in a VM": {
+			rule: v1alpha1.VFRule{PF: "0000:21:00.0", Count: new(2)}, refused: "may be in a VM",
+			change: func(s *device.Snapshot, _ *plan.Node) { of(s, nic).Driver = "vfio-pci" },
+		},
+		"the PF has no driver": {
+			rule: v1alpha1.VFRule{PF: "0000:21:00.0", Count: new(2)}, refused: "no driver",
+			change: func(s *device.Snapshot, _ *plan.Node) { of(s, nic).Driver = "" },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture()
+			n := node(s)
+			if tt.change != nil {
+				tt.change(s, &n)
+			}
+			got := plan.Provisions([]v1alpha1.VFRule{tt.rule}, n)[0]
+			if got.Due() != tt.due || (got.Refused != "") != (tt.refused != "") || !strings.Contains(got.Refused, tt.refused) {
+				t.Errorf("%+v, want due: %t, refused: %q", got, tt.due, tt.refused)
+			}
+			if (got.Refused != "") != (got.Fix != "") {
+				t.Errorf("refused: %q, with the way out %q", got.Refused, got.Fix)
+			}
+			if !strings.Contains(got.String(), tt.rule.PF) {
+				t.Errorf("%q does not name %s", got.String(), tt.rule.PF)
+			}
+		})
+	}
+}
+
+func held(_ *device.Snapshot, n *plan.Node) {
+	n.Holdings[nicVF] = plan.Holding{Claim: plan.Ref{UID: "uid-2"}}
+}
+
+func of(s *device.Snapshot, a pci.Address) *device.Function {
+	f, _ := s.Function(a)
+	return f
+}

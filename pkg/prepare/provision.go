@@ -1,0 +1,68 @@
+package prepare
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// Provisions returns what Provision would do now. Nothing is locked or written.
+func (p *Preparer) Provisions(ctx context.Context) ([]plan.Provision, error) {
+	if p.Node == nil || len(p.Node.VirtualFunctions) == 0 {
+		return nil, nil
+	}
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Provisions(p.Node.VirtualFunctions, p.node(snap)), nil
+}
+
+// Provision gives the PFs that the node's config names their VFs, and returns
+// what it did and what it left alone, and why. Call it after Recover, which
+// knows whose the VFs are; it may be repeated. A crash in the middle leaves a PF
+// without VFs, and the next call makes them. What is refused is no error.
+func (p *Preparer) Provision(ctx context.Context) ([]plan.Provision, error) {
+	all, err := p.Provisions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if !all[i].Due() {
+			continue
+		}
+		if err := p.provisionOne(ctx, &p.Node.VirtualFunctions[i], &all[i]); err != nil {
+			all[i].Refused, all[i].Fix = err.Error(), "mend that, and run `kata-vfio-plugin provision` or restart the plugin"
+		}
+	}
+	return all, nil
+}
+
+// provisionOne decides again under the PF's lock, which claims of its VFs hold
+// too, and acts.
+func (p *Preparer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out *plan.Provision) error {
+	release, err := p.lock(ctx, plan.Ref{}, []Lock{{Name: "pf-" + out.PF.Label()}})
+	if err != nil {
+		return fmt.Errorf("wait for claims of its VFs: %w", err)
+	}
+	defer release()
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	addrs := []pci.Address{out.PF}
+	if pf, ok := snap.Function(out.PF); ok && pf.PF != nil {
+		addrs = append(addrs, pf.PF.VFs...)
+	}
+	if snap, err = p.Inventory.Refresh(ctx, addrs); err != nil {
+		return err
+	}
+	*out = plan.Provisions([]v1alpha1.VFRule{*rule}, p.node(snap))[0]
+	if !out.Due() {
+		return nil
+	}
+	return p.timed(plan.Ref{}, PhaseVF, func() error { return p.Executor.SetVFs(ctx, out.PF, out.Want) })
+}

@@ -1,0 +1,102 @@
+package prepare_test
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// wantVFs has the node's config ask for VFs of a PF.
+func (w *world) wantVFs(pf pci.Address, count int) {
+	w.node = &v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: &count}}}
+	w.node.Default()
+}
+
+func (w *world) provision(power *power) plan.Provision {
+	w.t.Helper()
+	all, err := w.plugin(power).Provision(w.t.Context())
+	if err != nil || len(all) != 1 {
+		w.t.Fatalf("Provision = %+v, %v", all, err)
+	}
+	return all[0]
+}
+
+func TestProvisionMakesVFsForNobodyElse(t *testing.T) {
+	w := newWorld(t)
+	pf, _ := w.k.AddNIC(0x21, 0)
+	w.wantVFs(pf, 4)
+	if got := w.provision(nil); got.Refused != "" || got.Have != 0 || got.Want != 4 {
+		t.Errorf("%+v", got)
+	}
+	vfs := w.k.VFs(pf)
+	if len(vfs) != 4 {
+		t.Fatalf("VFs %v, want 4", vfs)
+	}
+	for _, a := range vfs {
+		if driver, err := w.fs.Driver(a); err != nil || driver != "" {
+			t.Errorf("%s is on %q, %v; want no driver", a, driver, err)
+		}
+	}
+	writes := len(w.k.Writes())
+	if got := w.provision(nil); got.Due() || got.Refused != "" || len(w.k.Writes()) != writes {
+		t.Errorf("a second time: %+v with writes %v", got, w.k.Writes()[writes:])
+	}
+	w.mustPrepare(w.request(uid, vfs[3]))
+	w.mustUnprepare(uid)
+}
+
+func TestProvisionChangesNothingThatIsInUse(t *testing.T) {
+	w := newWorld(t)
+	pf, vfs := w.k.AddNIC(0x21, 2)
+	w.mustPrepare(w.request(uid, vfs[1]))
+	w.wantVFs(pf, 4)
+	writes := len(w.k.Writes())
+	got := w.provision(nil)
+	if !strings.Contains(got.Refused, vfs[1].String()) || !strings.Contains(got.Refused, "held by claim") || got.Fix == "" {
+		t.Errorf("%+v, want that the VF is held", got)
+	}
+	if len(w.k.VFs(pf)) != 2 || len(w.k.Writes()) != writes {
+		t.Errorf("VFs %v, writes %v", w.k.VFs(pf), w.k.Writes()[writes:])
+	}
+	w.mustUnprepare(uid)
+	if got := w.provision(nil); got.Refused != "" || len(w.k.VFs(pf)) != 4 {
+		t.Errorf("once it is free: %+v, VFs %v", got, w.k.VFs(pf))
+	}
+}
+
+// TestProvisionIsFinishedAfterACrash, wherever it was cut off.
+func TestProvisionIsFinishedAfterACrash(t *testing.T) {
+	for at := 1; at <= 3; at++ {
+		for _, after := range []bool{false, true} {
+			w := newWorld(t)
+			pf, _ := w.k.AddNIC(0x21, 2)
+			w.wantVFs(pf, 4)
+			if got := w.provision(&power{at: at, after: after}); got.Refused == "" {
+				t.Errorf("cut off at %d: %+v, want that it failed", at, got)
+			}
+			if got := w.provision(nil); got.Refused != "" || len(w.k.VFs(pf)) != 4 {
+				t.Errorf("cut off at %d (after: %t), then %+v with VFs %v", at, after, got, w.k.VFs(pf))
+			}
+		}
+	}
+}
+
+func TestProvisionSaysWhatTheKernelSays(t *testing.T) {
+	w := newWorld(t)
+	pf, _ := w.k.AddNIC(0x21, 0)
+	w.wantVFs(pf, 4)
+	w.k.OnWrite(func(path, _ string) error {
+		if strings.HasSuffix(path, "sriov_numvfs") {
+			return unix.ENOMEM
+		}
+		return nil
+	})
+	if got := w.provision(nil); !strings.Contains(got.Refused, "cannot allocate memory") || !strings.Contains(got.Refused, "pci=realloc") {
+		t.Errorf("%+v, want the kernel's word and what it means", got)
+	}
+}
