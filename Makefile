@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 COMMANDS := kata-vfio-plugin kata-vfio-audit
+# The one that runs in tenants' VMs, from an image of its own.
+GUEST := kata-vfio-guestnet
 # The Go command; setup finds or installs one.
 GO = $(eval GO := $(or $(shell scripts/setup.sh),$(error setup failed)))$(GO)
 # The lab compiles what it puts into its machines, with the same Go.
@@ -17,7 +19,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build the commands into bin/
-	@for c in $(COMMANDS); do echo "build bin/$$c"; $(GO) build -trimpath -ldflags=-s -o bin/$$c ./cmd/$$c; done
+	@for c in $(COMMANDS) $(GUEST); do echo "build bin/$$c"; $(GO) build -trimpath -ldflags=-s -o bin/$$c ./cmd/$$c; done
 
 # What the chart takes unless told otherwise: a node that has this image needs no --set.
 CHART := deploy/helm/kata-vfio
@@ -29,13 +31,17 @@ ANNOTATION := org.opencontainers.image
 image: export CGO_ENABLED := 0
 image: export GOOS := linux
 image: export GOARCH := amd64
-image: build ## make the container image bin/kata-vfio.tar, without a registry
+image: build ## make the container images bin/kata-vfio.tar and bin/kata-vfio-guestnet.tar, without a registry
 	@GOOS= GOARCH= $(GO) -C test/tools/image build -o $(CURDIR)/bin/image .
 	@bin/image -o bin/kata-vfio.tar -name $(IMAGE) -entrypoint /usr/bin/kata-vfio-plugin \
 		-label $(ANNOTATION).title=kata-vfio-plugin -label $(ANNOTATION).version=$(VERSION) \
 		-label $(ANNOTATION).revision=$$(git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null || echo unknown) \
 		-label $(ANNOTATION).source=https://github.com/kata-vfio/kata-vfio -label $(ANNOTATION).licenses=Apache-2.0 \
 		$(foreach c,$(COMMANDS),/usr/bin/$(c)=bin/$(c))
+	@bin/image -o bin/$(GUEST).tar -name $(dir $(IMAGE))$(GUEST):$(VERSION) -entrypoint /usr/bin/$(GUEST) \
+		-label $(ANNOTATION).title=$(GUEST) -label $(ANNOTATION).version=$(VERSION) \
+		-label $(ANNOTATION).source=https://github.com/kata-vfio/kata-vfio -label $(ANNOTATION).licenses=Apache-2.0 \
+		/usr/bin/$(GUEST)=bin/$(GUEST)
 
 .PHONY: machine
 machine: ## build the lab machine's image, if it is not cached

@@ -28,6 +28,7 @@ func layers() [][]string {
 		{"device", "api/v1alpha1"},                    // values
 		{"isolation", "nodeconfig"},                   // judgements
 		{"claim", "publish", "sysfs"},                 // one source each
+		{"guestnet"},                                  // the guest's own side
 		{"plan", "vfio", "sysfs/control"},             // the decision; the kernel's edges
 		{"sysfs/sysfstest"},                           // the kernel's double
 		{"cdi", "journal", "bind", "inventory", "vf"}, // effects
@@ -53,8 +54,9 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf"},
-		"cmd/kata-vfio-plugin": {"pkg/sysfs/sysfstest", "pkg/vf/vftest", "pkg/audit"},
+		"cmd/kata-vfio-audit":    {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf"},
+		"cmd/kata-vfio-guestnet": {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/dra", "pkg/vf", "pkg/publish"},
+		"cmd/kata-vfio-plugin":   {"pkg/sysfs/sysfstest", "pkg/vf/vftest", "pkg/audit"},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // GuestNetwork says how a VF's interface is configured inside the guest, by
@@ -45,10 +46,9 @@ const AttrGuestNetwork = "guestNetwork"
 const DefaultRoute = "default"
 
 const (
-	minMTU      = 68      // RFC 791
-	maxMTU      = 1 << 16 // exclusive
-	longestName = 15      // IFNAMSIZ without the end
-	maxTable    = 1<<31 - 1
+	minMTU   = 68      // RFC 791
+	maxMTU   = 1 << 16 // exclusive
+	maxTable = 1<<31 - 1
 	// mostAddresses is what status.devices[].networkData.ips may have.
 	mostAddresses = 16
 	firstSpecial  = 253 // default, main, local: include/uapi/linux/rtnetlink.h
@@ -58,7 +58,7 @@ const (
 // check notes what is wrong with n, whose field is at path.
 func (n *GuestNetwork) check(p *problems, path string) {
 	if n.Interface != "" && !interfaceName(n.Interface) {
-		p.add(join(path, "interface"), "%s is no name of an interface; want 1 to 15 characters without spaces, '/' and ':'", show(n.Interface))
+		p.add(join(path, "interface"), "%s is no name of an interface; want 1 to 15 printable characters without spaces, '/', ':' and '%%', and neither \"all\" nor \"default\"", show(n.Interface))
 	}
 	if n.MTU != nil && (*n.MTU < minMTU || *n.MTU >= maxMTU) {
 		p.add(join(path, "mtu"), "%d is not a number from %d to %d", *n.MTU, minMTU, maxMTU-1)
@@ -102,10 +102,12 @@ func (r *GuestRoute) check(p *problems, path string) {
 	}
 }
 
-// interfaceName reports whether the kernel takes the name (dev_valid_name in
-// net/core/dev.c).
+// interfaceName reports whether the kernel takes the name, as that of one
+// interface: it counts up a "%d" (dev_alloc_name in net/core/dev.c), and has
+// sysctls for all interfaces under two names.
 func interfaceName(name string) bool {
-	return len(name) <= longestName && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n\v\f\r")
+	bad := func(r rune) bool { return r == '%' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }
+	return isNetdev(name) && !strings.ContainsFunc(name, bad) && name != "all" && name != "default"
 }
 
 // Validate reports everything that is wrong with n as an [InvalidError]; who

@@ -36,6 +36,8 @@ func TestDecodeGuestNetworkRefuses(t *testing.T) {
 		`{"interface":"a/b"}`:                               `network.interface: "a/b" is no name of an interface`,
 		`{"interface":"sixteen-letters-"}`:                  "network.interface:",
 		`{"interface":".."}`:                                "network.interface:",
+		`{"interface":"net%d"}`:                             "network.interface:",
+		`{"interface":"default"}`:                           "network.interface:",
 		`{"mtu":67}`:                                        "network.mtu: 67 is not a number from 68 to 65535",
 		`{"mtu":65536}`:                                     "network.mtu:",
 		`{"addresses":["192.0.2.10"]}`:                      `network.addresses[0]: "192.0.2.10" is no address with a prefix length`,

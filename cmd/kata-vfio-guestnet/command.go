@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/guestnet"
+)
+
+// Exit codes, as the help documents them.
+const (
+	exitFailed   = 1
+	exitUsage    = 2
+	exitNotFound = 3
+	exitNoLink   = 4
+)
+
+const exitCodes = `Exit codes:
+  0  every interface is as it is asked
+  1  something could not be done
+  2  the command line, the metadata or the config is wrong, or asks for what can't be
+  3  an interface did not appear in time; nothing was changed
+  4  an interface had no link in time; all else is configured`
+
+const long = `kata-vfio-guestnet finds the interface of each VF that the pod's claims give to this VM, by its MAC
+or else by its PCI address in the guest, and sets its name, MTU, addresses, routes and rules. It then
+waits for the link. It may be repeated: what is so already is left alone, as is everything beyond it.
+
+It reads the device metadata that DRA mounts into a container which names the claims in
+resources.claims, and needs the capability NET_ADMIN. What it did goes to stdout, progress to stderr.
+json and yaml say for every item whether it was changed, and what the interface has that nobody
+asked for ("unmanaged").
+
+`
+
+const example = `  kata-vfio-guestnet
+  kata-vfio-guestnet --dry-run -o json
+  kata-vfio-guestnet --config networks.yaml --wait 1m
+
+  # networks.yaml
+  - mac: "02:00:5e:10:00:01"   # or pci: "0000:02:00.0", the address in the guest
+    network:
+      interface: net1
+      mtu: 9000
+      addresses: [192.0.2.10/24, "2001:db8::10/64"]
+      routes: [{to: default, via: 192.0.2.1}]
+      table: 100`
+
+// usageError marks an error of the command line.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// exitCode returns the exit code for an error; of several errors the one that
+// the user can do most about counts.
+func exitCode(err error) int {
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[*guestnet.InputError](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[*guestnet.NotFoundError](err); ok {
+		return exitNotFound
+	}
+	if _, ok := errors.AsType[*guestnet.NoLinkError](err); ok {
+		return exitNoLink
+	}
+	return exitFailed
+}
+
+// options are the command's flags.
+type options struct {
+	metadataDir, config, format string
+	guestnet.Options
+}
+
+// newCommand returns the command. Results go to stdout, progress to stderr.
+func newCommand(ctx context.Context, stdout, stderr io.Writer) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:     "kata-vfio-guestnet",
+		Short:   "Configure the interfaces of a pod's VFs inside its VM",
+		Long:    long + exitCodes,
+		Example: example,
+		Args:    noArgs,
+		PreRunE: func(*cobra.Command, []string) error { return o.check() },
+		RunE: func(*cobra.Command, []string) error {
+			o.Log = slog.New(slog.NewTextHandler(stderr, nil))
+			return o.configure(ctx, stdout)
+		},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return &usageError{fmt.Errorf("%w; see `kata-vfio-guestnet --help`", err)}
+	})
+	o.addFlags(cmd)
+	cmd.AddCommand(versionCommand())
+	return cmd
+}
+
+// formats are the output formats, the first being the default.
+func formats() []string { return []string{"table", "json", "yaml"} }
+
+func (o *options) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.metadataDir, "metadata-dir", guestnet.DefaultMetadataDir, "directory of the device metadata files")
+	f.StringVar(&o.config, "config", "", "file that lists {mac or pci, network}, used instead of the metadata")
+	f.DurationVar(&o.Wait, "wait", 30*time.Second, "how long to wait for the interfaces, and then for their link")
+	f.BoolVar(&o.NoWaitLink, "no-wait-link", false, "do not wait for the link")
+	f.BoolVar(&o.DryRun, "dry-run", false, "change nothing, show what would change")
+	f.StringVarP(&o.format, "output", "o", formats()[0], "output format: "+strings.Join(formats(), ", "))
+	// The only error is a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.MarkFlagDirname("metadata-dir")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
+}
+
+// check refuses flags that say nothing or contradict each other.
+func (o *options) check() error {
+	switch {
+	case !slices.Contains(formats(), o.format):
+		return &usageError{fmt.Errorf("--output %q: want one of %s", o.format, strings.Join(formats(), ", "))}
+	case o.Wait < 0:
+		return &usageError{fmt.Errorf("--wait %v: want no less than 0", o.Wait)}
+	case o.config != "" && o.metadataDir != guestnet.DefaultMetadataDir:
+		return &usageError{errors.New("--config and --metadata-dir: want one of the two")}
+	}
+	return nil
+}
+
+// configure does the work. What was done is written though not all could be.
+func (o *options) configure(ctx context.Context, stdout io.Writer) error {
+	devices, err := o.devices()
+	if err != nil {
+		return err
+	}
+	report, err := guestnet.Configure(ctx, devices, o.Options)
+	if report == nil {
+		return err
+	}
+	return errors.Join(err, o.write(stdout, report))
+}
+
+func (o *options) devices() ([]guestnet.Device, error) {
+	if o.config != "" {
+		return guestnet.ReadConfig(o.config)
+	}
+	return guestnet.ReadMetadata(o.metadataDir, os.Environ())
+}
+
+func (o *options) write(w io.Writer, report *guestnet.Report) error {
+	switch o.format {
+	case "json":
+		return report.WriteJSON(w)
+	case "yaml":
+		return report.WriteYAML(w)
+	}
+	return report.WriteTable(w)
+}
+
+// noArgs refuses words that are neither flags nor commands.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return &usageError{fmt.Errorf("unexpected argument %q; see `%s --help`", strings.Join(args, " "), cmd.CommandPath())}
+}
+
+// versionCommand prints the version that the build recorded.
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			version := "unknown"
+			if info, ok := debug.ReadBuildInfo(); ok {
+				version = fmt.Sprintf("%s (%s)", info.Main.Version, info.GoVersion)
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "kata-vfio-guestnet", version)
+			return err
+		},
+	}
+}

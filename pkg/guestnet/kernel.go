@@ -1,0 +1,186 @@
+package guestnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+const (
+	// socketTimeout bounds one request to the kernel, which answers at once.
+	socketTimeout = 10 * time.Second
+	// dumpAttempts bounds how often a list is asked for that changes as it is
+	// read.
+	dumpAttempts = 5
+
+	lowerUp   = 1 << 16 // IFF_LOWER_UP, include/uapi/linux/if.h
+	unicast   = 1       // RTN_UNICAST, include/uapi/linux/rtnetlink.h
+	linkScope = 253     // RT_SCOPE_LINK
+)
+
+// kernel is a route netlink socket in the network namespace that it was opened
+// in. Its methods end at the latest with socketTimeout.
+type kernel struct{ handle *netlink.Handle }
+
+func openKernel() (*kernel, error) {
+	handle, err := netlink.NewHandle(syscall.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	if err := handle.SetSocketTimeout(socketTimeout); err != nil {
+		handle.Close()
+		return nil, fmt.Errorf("bound netlink socket: %w", err)
+	}
+	return &kernel{handle}, nil
+}
+
+func (k *kernel) close() { k.handle.Close() }
+
+// dump reads a list, again if it has changed meanwhile.
+func dump[T any](ctx context.Context, what string, read func() ([]T, error)) ([]T, error) {
+	for attempt := 1; ; attempt++ {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		list, err := read()
+		switch {
+		case err == nil:
+			return list, nil
+		case !errors.Is(err, netlink.ErrDumpInterrupted) || attempt == dumpAttempts:
+			return nil, fmt.Errorf("list %s: %w", what, explain(err))
+		}
+	}
+}
+
+// link is an interface as it is now.
+type link struct {
+	index     int
+	name      string
+	altNames  []string
+	mac       net.HardwareAddr
+	permanent net.HardwareAddr // nil where the driver knows none
+	mtu       int
+	up        bool
+	carrier   bool
+	pci       string // empty where it is no PCI function's
+}
+
+// String names the interface: "eth0 (02:00:5e:10:00:01)".
+func (l *link) String() string {
+	if len(l.mac) == 0 {
+		return printable(l.name)
+	}
+	return fmt.Sprintf("%s (%s)", printable(l.name), l.mac)
+}
+
+// links lists all interfaces but loopback.
+func (k *kernel) links(ctx context.Context) ([]link, error) {
+	list, err := dump(ctx, "interfaces", k.handle.LinkList)
+	if err != nil {
+		return nil, err
+	}
+	var links []link
+	for _, l := range list {
+		a := l.Attrs()
+		if a.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		found := link{
+			index: a.Index, name: a.Name, altNames: a.AltNames, mac: a.HardwareAddr, permanent: a.PermHWAddr, mtu: a.MTU,
+			up: a.Flags&net.FlagUp != 0, carrier: a.RawFlags&lowerUp != 0,
+		}
+		if a.ParentDevBus == "pci" {
+			found.pci = a.ParentDev
+		}
+		links = append(links, found)
+	}
+	return links, nil
+}
+
+// link returns the interface of an index.
+func (k *kernel) link(ctx context.Context, index int) (link, error) {
+	links, err := k.links(ctx)
+	if err != nil {
+		return link{}, err
+	}
+	i := slices.IndexFunc(links, func(l link) bool { return l.index == index })
+	if i < 0 {
+		return link{}, fmt.Errorf("interface %d is gone", index)
+	}
+	return links[i], nil
+}
+
+// device is the library's form of an interface for requests.
+func device(index int) netlink.Link {
+	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+}
+
+// setName renames an interface. Kernels before 6.2 don't while it is up, so
+// that it is taken down where need be.
+func (k *kernel) setName(index int, name string) error {
+	err := k.handle.LinkSetName(device(index), name)
+	if !errors.Is(err, syscall.EBUSY) {
+		return err
+	}
+	if err := k.handle.LinkSetDown(device(index)); err != nil {
+		return fmt.Errorf("take it down: %w", err)
+	}
+	return k.handle.LinkSetName(device(index), name)
+}
+
+func (k *kernel) setMTU(index, mtu int) error { return k.handle.LinkSetMTU(device(index), mtu) }
+
+func (k *kernel) setUp(index int) error { return k.handle.LinkSetUp(device(index)) }
+
+// address is one of an interface's addresses as it is now.
+type address struct {
+	netip.Prefix
+	tentative, duplicate bool
+}
+
+// addresses lists an interface's addresses of both families.
+func (k *kernel) addresses(ctx context.Context, index int) ([]address, error) {
+	list, err := dump(ctx, "addresses", func() ([]netlink.Addr, error) {
+		return k.handle.AddrList(device(index), netlink.FAMILY_ALL)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var addresses []address
+	for _, a := range list {
+		if prefix, ok := fromIPNet(a.IPNet); ok {
+			duplicate := a.Flags&syscall.IFA_F_DADFAILED != 0
+			addresses = append(addresses, address{prefix, a.Flags&syscall.IFA_F_TENTATIVE != 0 && !duplicate, duplicate})
+		}
+	}
+	return addresses, nil
+}
+
+func (k *kernel) addAddress(index int, prefix netip.Prefix) error {
+	return k.handle.AddrAdd(device(index), &netlink.Addr{IPNet: toIPNet(prefix)})
+}
+
+func (k *kernel) deleteAddress(index int, prefix netip.Prefix) error {
+	return k.handle.AddrDel(device(index), &netlink.Addr{IPNet: toIPNet(prefix)})
+}
+
+// fromIPNet returns false for what is no address with a prefix length.
+func fromIPNet(n *net.IPNet) (netip.Prefix, bool) {
+	if n == nil {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(n.IP)
+	bits, size := n.Mask.Size()
+	return netip.PrefixFrom(addr.Unmap(), bits), ok && size != 0
+}
+
+func toIPNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

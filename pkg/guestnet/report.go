@@ -1,0 +1,146 @@
+package guestnet
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+)
+
+// RulePriority is the priority of the rules that send what comes from an
+// address to its table: after the local table's (0) and before the main one's
+// (32766).
+const RulePriority = 1000
+
+// Report says how the interfaces are after a run. After an error it holds what
+// was done until then.
+type Report struct {
+	// Changed is true when anything was changed.
+	Changed bool `json:"changed"`
+	// DryRun says that nothing was: values and every Changed, that of the report
+	// too, are as they would be. Carrier and Unmanaged are as they are.
+	DryRun     bool        `json:"dryRun"`
+	Interfaces []Interface `json:"interfaces"`
+}
+
+// Interface is the interface of one device.
+type Interface struct {
+	// Claim and Request are empty for an entry of a config file.
+	Claim   string `json:"claim,omitempty"`
+	Request string `json:"request,omitempty"`
+	Device  string `json:"device"`
+	// FoundBy is "mac" or "pci".
+	FoundBy string `json:"foundBy"`
+	MAC     string `json:"mac"`
+	// PCI is the function's address in the guest, empty where the interface does
+	// not tell it.
+	PCI       string          `json:"pci,omitempty"`
+	Name      Setting[string] `json:"name"`
+	MTU       Setting[int]    `json:"mtu"`
+	Up        Setting[bool]   `json:"up"`
+	Addresses []Address       `json:"addresses"`
+	Routes    []RouteResult   `json:"routes"`
+	Rules     []RuleResult    `json:"rules"`
+	// Carrier says whether there was a link in the end.
+	Carrier bool `json:"carrier"`
+	// Unmanaged is what nobody asked for and was left alone.
+	Unmanaged Unmanaged `json:"unmanaged"`
+}
+
+// Setting is a value, and what it was before where it was changed.
+type Setting[T any] struct {
+	Value   T    `json:"value"`
+	Was     *T   `json:"was,omitempty"`
+	Changed bool `json:"changed"`
+}
+
+// change sets the value.
+func (s *Setting[T]) change(value T) {
+	was := s.Value
+	*s = Setting[T]{Value: value, Was: &was, Changed: true}
+}
+
+// Address is one address that was asked.
+type Address struct {
+	Address netip.Prefix `json:"address"`
+	// Tentative says that duplicate address detection had not ended, which it
+	// does only with a link.
+	Tentative bool `json:"tentative,omitempty"`
+	Changed   bool `json:"changed"`
+}
+
+// Route is a route of an interface. An invalid Via is on the link.
+type Route struct {
+	To     netip.Prefix `json:"to"`
+	Via    netip.Addr   `json:"via,omitzero"`
+	Table  int          `json:"table"`
+	Metric int          `json:"metric"`
+}
+
+// String returns the form of "ip route": "default via 192.0.2.1 table 100".
+func (r Route) String() string {
+	text := r.To.String()
+	if r.To.Bits() == 0 {
+		text = "default"
+	}
+	if r.Via.IsValid() {
+		text += " via " + r.Via.String()
+	}
+	if r.Table != mainTable {
+		text += " table " + strconv.Itoa(r.Table)
+	}
+	if r.Metric != metric(r.To.Addr(), nil) {
+		text += " metric " + strconv.Itoa(r.Metric)
+	}
+	return text
+}
+
+// RouteResult is a route that was asked, by the device or by its table.
+type RouteResult struct {
+	Route
+	Changed bool `json:"changed"`
+}
+
+// Rule sends what comes from an address to a routing table.
+type Rule struct {
+	From     netip.Addr `json:"from"`
+	Table    int        `json:"table"`
+	Priority int        `json:"priority"`
+}
+
+// String returns the form of "ip rule": "from 192.0.2.10 lookup 100".
+func (r Rule) String() string { return fmt.Sprintf("from %s lookup %d", r.From, r.Table) }
+
+// RuleResult is a rule that an address with a table needs.
+type RuleResult struct {
+	Rule
+	Changed bool `json:"changed"`
+}
+
+// Unmanaged lists an interface's addresses and routes that are not asked for,
+// without those that the kernel makes by itself: the link-local ones, and the
+// routes to the addresses' networks in the main table.
+type Unmanaged struct {
+	Addresses []netip.Prefix `json:"addresses"`
+	Routes    []Route        `json:"routes"`
+	// Rules are other ones for the asked addresses.
+	Rules []Rule `json:"rules"`
+}
+
+// changed reports whether anything of the interface was changed.
+func (i *Interface) changed() bool {
+	return i.Name.Changed || i.MTU.Changed || i.Up.Changed ||
+		slices.ContainsFunc(i.Addresses, func(a Address) bool { return a.Changed }) ||
+		slices.ContainsFunc(i.Routes, func(r RouteResult) bool { return r.Changed }) ||
+		slices.ContainsFunc(i.Rules, func(r RuleResult) bool { return r.Changed })
+}
+
+// newReport returns the report of the targets as they are.
+func newReport(targets []*target, dryRun bool) *Report {
+	r := &Report{DryRun: dryRun, Interfaces: make([]Interface, len(targets))}
+	for i, t := range targets {
+		r.Interfaces[i] = t.result
+		r.Changed = r.Changed || t.result.changed()
+	}
+	return r
+}

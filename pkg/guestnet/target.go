@@ -1,0 +1,186 @@
+package guestnet
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+)
+
+const (
+	mainTable = 254 // RT_TABLE_MAIN, include/uapi/linux/rtnetlink.h
+	// metricV6 is what the kernel takes for an IPv6 route without a metric or
+	// with 0 (IP6_RT_PRIO_USER); for IPv4 it takes 0.
+	metricV6 = 1024
+	// minMTUv6 is the least MTU of a link with IPv6 (RFC 8200, section 5); below
+	// it the kernel takes IPv6 off the interface.
+	minMTUv6 = 1280
+)
+
+// target is a device with its network in the kernel's words, the interface
+// that was found for it, and what was done there.
+type target struct {
+	*Device
+	addresses []netip.Prefix
+	routes    []Route
+	rules     []Rule
+	link      link
+	result    Interface
+}
+
+// newTargets reads what is asked of the devices. All that is wrong is in one
+// [InputError].
+func newTargets(devices []Device) ([]*target, error) {
+	targets := make([]*target, len(devices))
+	names := map[string]*Device{}
+	var problems []string
+	for i := range devices {
+		d := &devices[i]
+		targets[i] = &target{Device: d}
+		if err := targets[i].read(); err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %v", d, err))
+		}
+		name := d.Network.Interface
+		if first := names[name]; first != nil && name != "" {
+			problems = append(problems, fmt.Sprintf("%s and %s want the name %q", first, d, name))
+		}
+		names[name] = d
+	}
+	if len(problems) > 0 {
+		return nil, inputErrorf("%s", strings.Join(problems, "\n"))
+	}
+	return targets, nil
+}
+
+// read fills in addresses, routes and rules.
+func (t *target) read() error {
+	if t.MAC == nil && t.PCI == nil {
+		return &v1alpha1.InvalidError{Kind: "device", Problems: []v1alpha1.Problem{{Text: "neither a MAC nor a PCI address is known"}}}
+	}
+	if err := t.Network.Validate(); err != nil {
+		return err
+	}
+	var p problems
+	t.readAddresses(&p)
+	t.readRoutes(&p)
+	return p.err()
+}
+
+// problems collects what the guest's kernel would refuse, or take for
+// something else, in a network that is valid as a parameter.
+type problems []v1alpha1.Problem
+
+func (p *problems) add(path, format string, args ...any) {
+	*p = append(*p, v1alpha1.Problem{Path: path, Text: fmt.Sprintf(format, args...)})
+}
+
+func (p problems) err() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return &v1alpha1.InvalidError{Kind: "network", Problems: p}
+}
+
+func (t *target) readAddresses(p *problems) {
+	for i, text := range t.Network.Addresses {
+		path := fmt.Sprintf("addresses[%d]", i)
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			p.add(path, "%v", err) // Validate has seen it
+			continue
+		}
+		addr := prefix.Addr()
+		switch {
+		case addr.Is4In6() || addr.IsMulticast() || addr.IsUnspecified():
+			p.add(path, "%s is no address that an interface can have", text)
+		case slices.Contains(t.addresses, prefix):
+			p.add(path, "%s is there twice", text)
+		case addr.Is6() && t.Network.MTU != nil && *t.Network.MTU < minMTUv6:
+			p.add("mtu", "%d is too small for the IPv6 address %s; want at least %d", *t.Network.MTU, text, minMTUv6)
+		}
+		t.addresses = append(t.addresses, prefix)
+	}
+}
+
+func (t *target) readRoutes(p *problems) {
+	table := mainTable
+	if own := t.Network.Table; own != nil {
+		table = *own
+		t.readTable(p, table)
+	}
+	for i := range t.Network.Routes {
+		r, err := newRoute(&t.Network.Routes[i], table)
+		if err != nil {
+			p.add(fmt.Sprintf("routes[%d]", i), "%v", err)
+			continue
+		}
+		// The IPv4 of the kernel takes it for a route on the link.
+		if slices.ContainsFunc(t.addresses, func(a netip.Prefix) bool { return a.Addr() == r.Via }) {
+			p.add(fmt.Sprintf("routes[%d].via", i), "%s is the interface's own address", r.Via)
+		}
+		t.addRoute(r)
+	}
+}
+
+// readTable adds what a table of one's own needs: the routes to the networks
+// of the addresses, and the rules.
+func (t *target) readTable(p *problems, table int) {
+	if len(t.addresses) == 0 {
+		p.add("table", "%d is asked for what comes from one of the addresses, and there is none", table)
+	}
+	for _, a := range t.addresses {
+		if a.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		t.rules = append(t.rules, Rule{From: a.Addr(), Table: table, Priority: RulePriority})
+		if !a.IsSingleIP() {
+			t.addRoute(Route{To: a.Masked(), Table: table, Metric: metric(a.Addr(), nil)})
+		}
+	}
+}
+
+// addRoute adds a route once.
+func (t *target) addRoute(r Route) {
+	if !slices.Contains(t.routes, r) {
+		t.routes = append(t.routes, r)
+	}
+}
+
+// newRoute reads a valid route.
+func newRoute(asked *v1alpha1.GuestRoute, table int) (Route, error) {
+	r := Route{Table: table}
+	var err error
+	if asked.Via != "" {
+		if r.Via, err = netip.ParseAddr(asked.Via); err != nil {
+			return r, err
+		}
+	}
+	switch {
+	case asked.To == v1alpha1.DefaultRoute && r.Via.Is4():
+		r.To = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	case asked.To == v1alpha1.DefaultRoute:
+		r.To = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	default:
+		if r.To, err = netip.ParsePrefix(asked.To); err != nil {
+			return r, err
+		}
+	}
+	if r.To.Addr().Is4In6() || r.Via.Is4In6() || r.Via.Zone() != "" {
+		return r, fmt.Errorf("%s via %s: want plain IPv4 or IPv6, without a zone", asked.To, asked.Via)
+	}
+	r.Metric = metric(r.To.Addr(), asked.Metric)
+	return r, nil
+}
+
+// metric returns the metric that the kernel gives to a route of addr's family.
+func metric(addr netip.Addr, asked *int) int {
+	switch {
+	case asked != nil && (*asked != 0 || addr.Is4()):
+		return *asked
+	case addr.Is4():
+		return 0
+	}
+	return metricV6
+}
