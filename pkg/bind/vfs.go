@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -45,11 +44,11 @@ func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error 
 // (sriov_numvfs_store and sriov_enable in drivers/pci/iov.c).
 func hint(err error) string {
 	switch {
-	case errors.Is(err, unix.ENOENT):
+	case errors.Is(err, syscall.ENOENT):
 		return " (the PF's driver makes no VFs; load another, or enable SR-IOV in it)"
-	case errors.Is(err, unix.ERANGE):
+	case errors.Is(err, syscall.ERANGE):
 		return " (more than sriov_totalvfs)"
-	case errors.Is(err, unix.ENOMEM):
+	case errors.Is(err, syscall.ENOMEM):
 		return " (no room for the VFs' BARs or bus numbers: enable SR-IOV in the firmware, or boot with pci=realloc)"
 	}
 	return ""

@@ -151,15 +151,15 @@ func (s *State) takeVLAN(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("parse the list of VLANs: %w", err)
 	}
-	for i := range list {
-		w, err := words(&list[i], 4)
-		if err != nil {
-			return err
-		}
-		protocol := binary.BigEndian.Uint16(list[i].Value[12:])
-		s.Settings.VLAN = &device.VLAN{ID: int(w[1]), QoS: int(w[2]), Protocol: protocolName(protocol)}
+	if len(list) == 0 {
 		return nil
 	}
+	w, err := words(&list[0], 4)
+	if err != nil {
+		return err
+	}
+	protocol := binary.BigEndian.Uint16(list[0].Value[12:])
+	s.Settings.VLAN = &device.VLAN{ID: int(w[1]), QoS: int(w[2]), Protocol: protocolName(protocol)}
 	return nil
 }
 

@@ -93,7 +93,7 @@ func (r *Rtnetlink) socket(ctx context.Context) (*nl.NetlinkSocket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the node's network namespace: %w", err)
 	}
-	defer space.Close()
+	defer space.Close() //nolint:errcheck // nothing was written to it
 	socket, err := nl.GetNetlinkSocketAt(space, netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("enter the node's network namespace: %w", err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"path"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -156,10 +157,8 @@ func (l *Links) Write(ctx context.Context, number, index int, s device.VFSetting
 	if have.Value(s) == to.Value(s) {
 		return nil
 	}
-	for _, deaf := range l.driver.Deaf {
-		if s == deaf {
-			return nil
-		}
+	if slices.Contains(l.driver.Deaf, s) {
+		return nil
 	}
 	put(have, s, to)
 	l.writes = append(l.writes, fmt.Sprintf("%s vf %d %s %s", pf, index, s, to.Value(s)))
@@ -172,6 +171,7 @@ func (l *Links) refusal(s device.VFSetting, to *device.VFSettings) error {
 		return err
 	}
 	switch s {
+	case device.VFLinkState, device.VFSpoofCheck, device.VFTrust: // any value
 	case device.VFMAC:
 		if mac, err := net.ParseMAC(to.MAC); err != nil || mac[0]&1 != 0 {
 			return unix.EINVAL
