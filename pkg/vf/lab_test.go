@@ -43,12 +43,14 @@ func labPolicy(t *testing.T) (*Policy, pci.Address) {
 
 // ipVF is what iproute2 says of a VF.
 type ipVF struct {
-	MAC      string                    `json:"address"`
-	VLANs    []struct{ VLAN, QoS int } `json:"vlan_list"`
-	TxRate   struct{ Max_tx int }      `json:"rate"`
-	SpoofChk bool                      `json:"spoofchk"`
-	Trust    bool                      `json:"trust"`
-	State    string                    `json:"link_state"`
+	MAC    string                    `json:"address"`
+	VLANs  []struct{ VLAN, QoS int } `json:"vlan_list"`
+	TxRate struct {
+		MaxTx int `json:"max_tx"`
+	} `json:"rate"`
+	SpoofChk bool   `json:"spoofchk"`
+	Trust    bool   `json:"trust"`
+	State    string `json:"link_state"`
 }
 
 func askIP(t *testing.T, index int) ipVF {
@@ -90,7 +92,7 @@ func TestLabIgbTakesItsSettings(t *testing.T) {
 	if len(got.VLANs) != 1 || got.VLANs[0].VLAN != 100 || got.VLANs[0].QoS != 3 {
 		t.Errorf("ip says VLANs %+v", got.VLANs)
 	}
-	if got.MAC != want.MAC || got.TxRate.Max_tx != 50 || got.SpoofChk || !got.Trust || got.State != "auto" {
+	if got.MAC != want.MAC || got.TxRate.MaxTx != 50 || got.SpoofChk || !got.Trust || got.State != "auto" {
 		t.Errorf("ip says %+v", got)
 	}
 	if err := p.Apply(t.Context(), pf, 1, &before.Settings); err != nil {
