@@ -182,7 +182,7 @@ func TestDecodeRefusesWhatWeakensFromAClaim(t *testing.T) {
 	vf := results(result("nic", "vf-0000-5e-10-0"))
 	for kind, bodies := range map[string][]string{
 		"VFIOConfig": {`,"reset":"Skip"`, `,"allowUnisolated":true`},
-		"VFConfig":   {`,"trust":true`, `,"spoofCheck":false`, `,"vlan":5`, `,"vlanQoS":1`, `,"vlanProtocol":"802.1ad"`},
+		"VFConfig":   {`,"trust":true`, `,"spoofCheck":false`, `,"vlan":5`, `,"vlanQoS":1`, `,"vlanProtocol":"802.1ad"`, `,"minTxRate":0`},
 	} {
 		for _, body := range bodies {
 			_, err := claim.Decode(claimOf(vf, fromClaim(kind, body)), driver)
@@ -294,5 +294,41 @@ func TestDecodeLeavesTheClaimAlone(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, c); diff != "" {
 		t.Errorf("the claim changed:\n%s", diff)
+	}
+}
+
+// TestAClaimMayOnlyLowerItsClassesRate, whatever it says of it before.
+func TestAClaimMayOnlyLowerItsClassesRate(t *testing.T) {
+	vf := results(result("nic", "vf-0000-5e-10-0"))
+	for name, tt := range map[string]struct {
+		class  string
+		claims []string
+		want   int // 0 where it is refused
+	}{
+		"lower":                        {`,"maxTxRate":1000`, []string{`,"maxTxRate":500`}, 500},
+		"the same":                     {`,"maxTxRate":1000`, []string{`,"maxTxRate":1000`}, 1000},
+		"lower, then within the class": {`,"maxTxRate":1000`, []string{`,"maxTxRate":500`, `,"maxTxRate":800`}, 800},
+		"where the class says nothing": {`,"trust":true`, []string{`,"maxTxRate":500`}, 500},
+		"where the class has none":     {`,"maxTxRate":0`, []string{`,"maxTxRate":500`}, 500},
+		"higher":                       {`,"maxTxRate":1000`, []string{`,"maxTxRate":1001`}, 0},
+		"none":                         {`,"maxTxRate":1000`, []string{`,"maxTxRate":0`}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The claim's entries come first in the list, and are laid over the class's all the same.
+			var configs []resourceapi.DeviceAllocationConfiguration
+			for _, body := range tt.claims {
+				configs = append(configs, fromClaim(v1alpha1.KindVFConfig, body))
+			}
+			req, err := claim.Decode(claimOf(vf, append(configs, fromClass(v1alpha1.KindVFConfig, tt.class))...), driver)
+			if tt.want == 0 {
+				if _, ok := errors.AsType[*v1alpha1.WeakensIsolationError](err); !ok || !strings.Contains(err.Error(), "the DeviceClass allows 1000") {
+					t.Errorf("got %v, want that it weakens isolation", err)
+				}
+				return
+			}
+			if err != nil || *req.Devices[0].VF.MaxTxRate != tt.want {
+				t.Errorf("got %+v, %v; want %d", req, err, tt.want)
+			}
+		})
 	}
 }

@@ -94,6 +94,7 @@ func decodeEntry(c *resourceapi.DeviceAllocationConfiguration) (parameters, erro
 // over the defaults, field by field.
 func (s *settings) settle(d *Device) error {
 	result := resourceapi.DeviceRequestAllocationResult{Request: d.Request}
+	var class v1alpha1.VFConfig // what the class alone says
 	for _, c := range resourceclaim.ConfigForResult(s.configs, result) {
 		p := s.decoded[c.Opaque]
 		switch {
@@ -101,7 +102,9 @@ func (s *settings) settle(d *Device) error {
 			d.VFIO.Overlay(p.VFIO)
 			d.note("vfio.", p.VFIO.Fields(), p.origin)
 		case isVF(d):
-			d.overlayVF(p)
+			if err := d.overlayVF(p, &class); err != nil {
+				return fmt.Errorf("%s: %w", p.path, err)
+			}
 		case len(c.Requests) > 0:
 			return fmt.Errorf("%s: a VFConfig names request %s, which was given a device that is no VF; "+
 				"name the requests of VFs", p.path, d.Request)
@@ -110,13 +113,20 @@ func (s *settings) settle(d *Device) error {
 	return d.finish()
 }
 
-// overlayVF lays a VFConfig over what was said of the VF so far.
-func (d *Device) overlayVF(p parameters) {
+// overlayVF lays a VFConfig over what was said of the VF so far. Entries of the
+// class come first, and one of the claim may not lift their bounds.
+func (d *Device) overlayVF(p parameters, class *v1alpha1.VFConfig) error {
+	if p.origin == FromClass {
+		class.Overlay(p.VF)
+	} else if err := p.VF.Loosens(class); err != nil {
+		return err
+	}
 	if d.VF == nil {
 		d.VF = &v1alpha1.VFConfig{}
 	}
 	d.VF.Overlay(p.VF)
 	d.note("vf.", p.VF.Fields(), p.origin)
+	return nil
 }
 
 // finish fills in defaults and checks what all entries say together.

@@ -213,6 +213,7 @@ func TestWeakens(t *testing.T) {
 		"no reset":         {head("VFIOConfig") + `,"reset":"Skip"}`, []string{"reset: Skip"}},
 		"unisolated":       {head("VFIOConfig") + `,"allowUnisolated":true}`, []string{"allowUnisolated: true"}},
 		"VF harmless":      {head("VFConfig") + `,"mac":"02:00:00:00:00:01","spoofCheck":true,"trust":false,"linkState":"Disable"}`, nil},
+		"a minimum rate":   {head("VFConfig") + `,"minTxRate":10}`, []string{"minTxRate: 10"}},
 		"even no VLAN":     {head("VFConfig") + `,"vlan":0}`, []string{"vlan: 0"}},
 		"trust and spoof":  {head("VFConfig") + `,"trust":true,"spoofCheck":false}`, []string{"spoofCheck: false", "trust: true"}},
 		"priority and tag": {head("VFConfig") + `,"vlanQoS":0,"vlanProtocol":"802.1Q"}`, []string{"vlanQoS: 0", "vlanProtocol: 802.1Q"}},

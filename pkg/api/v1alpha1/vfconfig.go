@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -46,8 +47,11 @@ type VFConfig struct {
 	SpoofCheck *bool `json:"spoofCheck,omitempty"`
 	// Trust true weakens isolation: from a DeviceClass only.
 	Trust *bool `json:"trust,omitempty"`
-	// MinTxRate and MaxTxRate are in Mbit/s, 0 for no limit.
-	MinTxRate *int      `json:"minTxRate,omitempty"`
+	// MinTxRate is in Mbit/s, 0 for none. It is at the cost of the PF's other VFs:
+	// from a DeviceClass only.
+	MinTxRate *int `json:"minTxRate,omitempty"`
+	// MaxTxRate is in Mbit/s, 0 for no limit. A claim may only lower what its
+	// DeviceClass says.
 	MaxTxRate *int      `json:"maxTxRate,omitempty"`
 	LinkState LinkState `json:"linkState,omitempty"`
 	// Network configures the interface inside the guest; nil leaves that to the
@@ -132,6 +136,19 @@ func (c *VFConfig) Weakens() error {
 	w.add(c.VLANProtocol != "", "vlanProtocol", c.VLANProtocol)
 	w.add(c.SpoofCheck != nil && !*c.SpoofCheck, "spoofCheck", false)
 	w.add(isTrue(c.Trust), "trust", true)
+	if c.MinTxRate != nil {
+		w.add(true, "minTxRate", *c.MinTxRate)
+	}
+	return w.err()
+}
+
+// Loosens returns a [WeakensIsolationError] where c, of a claim, would lift a
+// bound that the claim's DeviceClass has set.
+func (c *VFConfig) Loosens(class *VFConfig) error {
+	w := weakening{kind: KindVFConfig}
+	if most, asked := class.MaxTxRate, c.MaxTxRate; most != nil && *most != 0 && asked != nil && (*asked == 0 || *asked > *most) {
+		w.add(true, "maxTxRate", fmt.Sprintf("%d, where the DeviceClass allows %d", *asked, *most))
+	}
 	return w.err()
 }
 
