@@ -85,8 +85,11 @@ func (s *service) openNode(ctx context.Context) error {
 	}
 	s.metrics = dra.NewMetrics(s.opts.node.Records().List, s.stuck)
 	var err error
-	s.node, err = s.opts.open(s.metrics.Observe)
-	return err
+	if s.node, err = s.opts.open(s.metrics.Observe); err != nil {
+		return err
+	}
+	s.metrics.WatchVFs(s.node.Journal.List, s.node.Counters)
+	return nil
 }
 
 // stuck counts the writes that are past their deadline, for the metrics.

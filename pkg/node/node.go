@@ -62,6 +62,8 @@ type Node struct {
 	*prepare.Preparer
 	// Kernel is nil when the node was opened to look only.
 	Kernel *control.Control
+	// Counters returns what a PF has counted for each of its VFs; nil like Kernel.
+	Counters func(ctx context.Context, pf pci.Address) ([]vf.Counters, error)
 
 	writer *control.RootWriter
 }
@@ -112,7 +114,8 @@ func Open(c Config) (*Node, error) {
 	hotReset := func(ctx context.Context, set []pci.Address) error { return vfio.HotReset(ctx, n.FS, set) }
 	full.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, hotReset)
 	full.Holders = vfio.Processes{FS: n.FS}
-	full.VFs = &vf.Policy{FS: n.FS, Links: &vf.Rtnetlink{Proc: filepath.Join(c.Root, "proc")}}
+	policy := &vf.Policy{FS: n.FS, Links: &vf.Rtnetlink{Proc: filepath.Join(c.Root, "proc")}}
+	full.VFs, n.Counters = policy, policy.Counters
 	n.Preparer = prepare.New(full)
 	return n, nil
 }

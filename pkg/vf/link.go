@@ -20,10 +20,9 @@ type State struct {
 	Counters Counters
 }
 
-// Counters are a VF's since it was enabled, as far as the PF's driver counts.
+// Counters are a VF's since it was enabled, in its own direction. All are 0 where
+// the PF's driver counts nothing, which the kernel does not tell from no traffic.
 type Counters struct {
-	// Reported is false where the driver counts nothing.
-	Reported             bool
 	RxPackets, TxPackets uint64
 	RxBytes, TxBytes     uint64
 	RxDropped, TxDropped uint64

@@ -184,7 +184,6 @@ func (c *Counters) take(data []byte) error {
 	for _, a := range list {
 		if place := places[a.Attr.Type]; place != nil && len(a.Value) >= 8 {
 			*place = binary.NativeEndian.Uint64(a.Value)
-			c.Reported = true
 		}
 	}
 	return nil

@@ -93,7 +93,7 @@ func TestCounters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Counters{Reported: true, RxBytes: 1500, TxDropped: 2}, got.VFs[0].Counters); diff != "" {
+	if diff := cmp.Diff(Counters{RxBytes: 1500, TxDropped: 2}, got.VFs[0].Counters); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -112,6 +112,19 @@ func (p *Policy) Read(ctx context.Context, pf pci.Address, index int) (*State, [
 	return &link.VFs[index], others, nil
 }
 
+// Counters returns what the PF has counted for each of its VFs, by index.
+func (p *Policy) Counters(ctx context.Context, pf pci.Address) ([]Counters, error) {
+	_, link, err := p.link(ctx, pf)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Counters, len(link.VFs))
+	for i := range link.VFs {
+		all[i] = link.VFs[i].Counters
+	}
+	return all, nil
+}
+
 // Supported finds out whether the PF's driver knows the settings that want has
 // values for, without a change: what it does not report it can't be asked to
 // verify, and what it reports is written back as it is.

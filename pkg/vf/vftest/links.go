@@ -94,6 +94,16 @@ func (l *Links) Set(pf pci.Address, index int, change func(*device.VFSettings)) 
 	change(&l.pfs[pf][index].Settings)
 }
 
+// Count has the PF count for a VF.
+func (l *Links) Count(pf pci.Address, index int, c vf.Counters) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.sync(pf); err != nil {
+		panic(err) // a mistake of the test
+	}
+	l.pfs[pf][index].Counters = c
+}
+
 // Settings returns what the PF imposes on a VF.
 func (l *Links) Settings(pf pci.Address, index int) device.VFSettings {
 	l.mu.Lock()
