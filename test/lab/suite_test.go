@@ -3,6 +3,9 @@
 package lab_test
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/test/lab"
@@ -26,8 +29,20 @@ func TestClaims(t *testing.T) {
 	for _, variant := range []string{image.IOMMUFD, image.Legacy} {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
+			putGuestnet(t, m)
 			labtest.Run(t, m, "./tests/claims")
 		})
+	}
+}
+
+// putGuestnet gives the machine the program that runs in tenants' VMs, as it is shipped.
+func putGuestnet(t *testing.T, m *lab.Machine) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s", "-o", filepath.Join(m.Share(), "kata-vfio-guestnet"),
+		"github.com/kata-vfio/kata-vfio/cmd/kata-vfio-guestnet")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build kata-vfio-guestnet: %v: %s", err, out)
 	}
 }
 

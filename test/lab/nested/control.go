@@ -76,6 +76,18 @@ func (vm *VM) Configure(ctx context.Context, mac, prefix string) error {
 	return err
 }
 
+// Run runs a program in the VM to its end.
+func (vm *VM) Run(ctx context.Context, args ...string) (protocol.RunResult, error) {
+	reply, err := vm.ask(ctx, protocol.Request{Run: &protocol.Run{Args: args}})
+	if err != nil {
+		return protocol.RunResult{}, err
+	}
+	if reply.Run == nil {
+		return protocol.RunResult{}, errors.New("the nested VM's reply has no result")
+	}
+	return *reply.Run, nil
+}
+
 // Ping sends echo requests from the VM. Requests without an answer are no error.
 func (vm *VM) Ping(ctx context.Context, to string, count int) (protocol.PingResult, error) {
 	reply, err := vm.ask(ctx, protocol.Request{Ping: &protocol.Ping{To: to, Count: count}})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -31,13 +32,24 @@ func kernelRelease() (string, error) {
 }
 
 // writeInitrd makes the VM's initramfs.
-func writeInitrd(path, release string) error {
+func writeInitrd(path, release string, more map[string]string) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	w := cpio.NewWriter(f)
-	return errors.Join(fillInitrd(w, release), w.Close(), f.Close())
+	return errors.Join(fillInitrd(w, release), addFiles(w, more), w.Close(), f.Close())
+}
+
+func addFiles(w *cpio.Writer, files map[string]string) error {
+	for path, from := range files {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		w.File(strings.TrimPrefix(path, "/"), 0o755, data)
+	}
+	return nil
 }
 
 func fillInitrd(w *cpio.Writer, release string) error {

@@ -28,6 +28,8 @@ type Config struct {
 	Nodes []string
 	// MemoryMiB is the VM's memory, all of it pinned for its devices; 0 means 256.
 	MemoryMiB int
+	// Files are put into the VM: by their paths there, executable, the paths here.
+	Files map[string]string
 }
 
 // VM is a running VM. Its methods must not be called concurrently.
@@ -65,7 +67,7 @@ func (vm *VM) start(ctx context.Context, c Config, functions []assigned) error {
 	if err != nil {
 		return err
 	}
-	if err := writeInitrd(vm.path("initrd.img"), release); err != nil {
+	if err := writeInitrd(vm.path("initrd.img"), release, c.Files); err != nil {
 		return fmt.Errorf("make the initramfs: %w", err)
 	}
 	log, err := os.Create(vm.path("qemu.log"))

@@ -3,11 +3,14 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 
 	"golang.org/x/sys/unix"
 
@@ -90,7 +93,25 @@ func answer(r protocol.Request) (protocol.Reply, error) {
 	case r.Ping != nil:
 		result, err := ping(*r.Ping)
 		return protocol.Reply{Ping: result}, err
+	case r.Run != nil:
+		result, err := execute(*r.Run)
+		return protocol.Reply{Run: result}, err
 	default:
 		return protocol.Reply{}, nil
 	}
+}
+
+// execute runs a program. That it fails is a result.
+func execute(r protocol.Run) (*protocol.RunResult, error) {
+	if len(r.Args) == 0 {
+		return nil, errors.New("no program to run")
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(context.Background(), r.Args[0], r.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return nil, fmt.Errorf("run %s: %w", r.Args[0], err)
+	}
+	return &protocol.RunResult{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}, nil
 }

@@ -11,7 +11,21 @@ type Request struct {
 	Report    bool       `json:"report,omitempty"`
 	Configure *Configure `json:"configure,omitempty"`
 	Ping      *Ping      `json:"ping,omitempty"`
+	Run       *Run       `json:"run,omitempty"`
 	PowerOff  bool       `json:"powerOff,omitempty"`
+}
+
+// Run runs a program to its end, with nothing to read.
+type Run struct {
+	// Args are the program's path in the VM and its arguments.
+	Args []string `json:"args"`
+}
+
+// RunResult is how a program ended.
+type RunResult struct {
+	Code   int    `json:"code"`
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
 }
 
 // Configure brings an interface up and gives it an address.
@@ -34,6 +48,7 @@ type Reply struct {
 	Error  string      `json:"error,omitempty"`
 	Report *Report     `json:"report,omitempty"`
 	Ping   *PingResult `json:"ping,omitempty"`
+	Run    *RunResult  `json:"run,omitempty"`
 }
 
 // PingResult says how many requests were sent and answered.

@@ -1,0 +1,150 @@
+//go:build lab
+
+package claims_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/test/lab/nested"
+	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
+	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
+	"github.com/kata-vfio/kata-vfio/test/lab/topology"
+)
+
+// Where the host has put the program, and where it and its config are in the VM.
+const (
+	guestnetHere = "/host/kata-vfio-guestnet"
+	guestnet     = "/bin/kata-vfio-guestnet"
+	guestConfig  = "/etc/networks.json"
+)
+
+// guestReport is what the test reads of the program's report.
+type guestReport struct {
+	Changed    bool
+	Interfaces []struct {
+		MAC       string
+		FoundBy   string
+		Carrier   bool
+		Name      struct{ Value string }
+		MTU       struct{ Value int }
+		Addresses []struct {
+			Address   string
+			Tentative bool
+		}
+		Rules []struct{ From string }
+	}
+}
+
+// TestGuestnetInTheVM configures two VFs of one claim in their VM, as their claim says: names, MTU, both families, and
+// a table of its own for the second.
+func TestGuestnetInTheVM(t *testing.T) {
+	pf := kernel.Interface(t, topology.PF0)
+	for _, address := range []string{"10.9.8.20/24", "10.9.7.20/24"} {
+		ip(t, "address", "add", address, "dev", pf)
+	}
+	t.Cleanup(func() { ip(t, "address", "flush", "dev", pf) })
+	ip(t, "link", "set", pf, "up")
+	kernel.VFs(t, topology.PF0, "2")
+	kernel.Eventually(t, pf+" has a carrier", 30*time.Second, func() bool {
+		return kernel.Read(t, filepath.Join("/sys/class/net", pf, "carrier")) == "1"
+	})
+	n := open(t, nil)
+	req := stage.Request(t, "guestnet", topology.VF(topology.PF0, 0), topology.VF(topology.PF0, 1))
+	req.Devices[0].VF = &v1alpha1.VFConfig{Network: &v1alpha1.GuestNetwork{
+		Interface: "net1", MTU: new(1400), Addresses: []string{"10.9.8.30/24", "2001:db8:8::30/64"},
+		Routes: []v1alpha1.GuestRoute{{To: "198.51.100.0/24", Via: "10.9.8.20"}},
+	}}
+	req.Devices[1].VF = &v1alpha1.VFConfig{Network: &v1alpha1.GuestNetwork{
+		Interface: "net2", Addresses: []string{"10.9.7.30/24"}, Table: new(300),
+		Routes: []v1alpha1.GuestRoute{{To: "default", Via: "10.9.7.20"}},
+	}}
+	rec := mustPrepare(t, n, req)
+	t.Run("VM", func(t *testing.T) {
+		vm := startWithGuestnet(t, rec)
+		report := runGuestnet(t, vm)
+		if !report.Changed || len(report.Interfaces) != 2 {
+			t.Fatalf("the first run: %+v", report)
+		}
+		one, two := report.Interfaces[0], report.Interfaces[1]
+		if one.Name.Value != "net1" || one.MTU.Value != 1400 || len(one.Addresses) != 2 || !one.Carrier || one.FoundBy != "mac" {
+			t.Errorf("the first interface: %+v", one)
+		}
+		for _, a := range one.Addresses {
+			if a.Tentative {
+				t.Errorf("%s may not be used yet", a.Address)
+			}
+		}
+		if two.Name.Value != "net2" || len(two.Rules) != 1 || two.Rules[0].From != "10.9.7.30" {
+			t.Errorf("the second interface: %+v", two)
+		}
+		for _, to := range []string{"10.9.8.20", "10.9.7.20"} {
+			if got, err := vm.Ping(t.Context(), to, 5); err != nil || got.Received == 0 {
+				t.Errorf("ping %s: %+v, %v", to, got, err)
+			}
+		}
+		if again := runGuestnet(t, vm); again.Changed {
+			t.Errorf("the second run has changed something: %+v", again)
+		}
+	})
+	mustUnprepare(t, n, "guestnet")
+}
+
+// startWithGuestnet starts the claim's VM with the program and what the claim's metadata would tell it.
+func startWithGuestnet(t *testing.T, rec *journal.Record) *nested.VM {
+	t.Helper()
+	type entry struct {
+		MAC     string                 `json:"mac"`
+		Network *v1alpha1.GuestNetwork `json:"network"`
+	}
+	var entries []entry
+	for _, d := range rec.Plan.Devices {
+		fn, _ := rec.Plan.Function(d.Address)
+		entries = append(entries, entry{fn.VF.Want.MAC, d.Network})
+	}
+	text, err := json.Marshal(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "networks.json")
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	vm, err := nested.Start(t.Context(), nested.Config{
+		Nodes: stage.Nodes(t, rec.ID()), Files: map[string]string{guestnet: guestnetHere, guestConfig: config},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(vm.Log())
+		}
+		if err := vm.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return vm
+}
+
+// runGuestnet runs the program in the VM, which must succeed.
+func runGuestnet(t *testing.T, vm *nested.VM) guestReport {
+	t.Helper()
+	got, err := vm.Run(t.Context(), guestnet, "--config", guestConfig, "-o", "json")
+	if err != nil || got.Code != 0 {
+		t.Fatalf("code %d, %v: %s", got.Code, err, got.Stderr)
+	}
+	var report guestReport
+	if err := json.Unmarshal([]byte(got.Stdout), &report); err != nil {
+		t.Fatal(fmt.Errorf("%w in %s", err, got.Stdout))
+	}
+	t.Logf("%s", got.Stderr)
+	return report
+}
