@@ -143,7 +143,7 @@ func (m *maker) plan() *Plan {
 	}
 	for i := range p.Functions {
 		if fn := &p.Functions[i]; fn.VF != nil {
-			p.Steps = append(p.Steps, fn.imposeStep(&fn.VF.Want))
+			p.Steps = append(p.Steps, fn.ImposeStep(&fn.VF.Want))
 		}
 	}
 	return p

@@ -31,15 +31,15 @@ func (p *Plan) Release() []Step {
 	}
 	for _, fn := range slices.Backward(p.Functions) {
 		if fn.VF != nil && fn.VF.Original != (device.VFSettings{}) {
-			steps = append(steps, fn.imposeStep(&fn.VF.Original))
+			steps = append(steps, fn.ImposeStep(&fn.VF.Original))
 		}
 		steps = append(steps, Transition(fn.Address, fn.Target, fn.Original)...)
 	}
 	return steps
 }
 
-// imposeStep is the step in which the PF of the VF at fn imposes settings.
-func (fn *Function) imposeStep(to *device.VFSettings) Step {
+// ImposeStep returns the step in which the PF of the VF at fn imposes settings.
+func (fn *Function) ImposeStep(to *device.VFSettings) Step {
 	return Step{Operation: Impose, Address: fn.Address, DriverBefore: fn.Target.Driver, DriverAfter: fn.Target.Driver, Value: to.String()}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -183,7 +184,9 @@ func (p *Preparer) imposeAll(ctx context.Context, rec *journal.Record) error {
 
 // impose brings one VF to settings. The observer hears of it as of a step.
 func (p *Preparer) impose(ctx context.Context, claim plan.Ref, fn *plan.Function, want *device.VFSettings) error {
-	err := p.timed(claim, PhaseVF, func() error { return p.VFs.Apply(ctx, *fn.PF, fn.VF.Index, want) })
+	step, start := fn.ImposeStep(want), time.Now()
+	err := p.VFs.Apply(ctx, *fn.PF, fn.VF.Index, want)
+	p.Observe(Event{Claim: claim, Phase: PhaseVF, Step: &step, Took: time.Since(start), Err: err})
 	if err != nil {
 		return fmt.Errorf("VF %s: %w", fn.Address, err)
 	}

@@ -51,7 +51,7 @@ func (d *demo) run(ctx context.Context) error {
 	defer m.Stop()
 	d.m = m
 	for _, chapter := range []func(context.Context) error{
-		d.provide, d.inventory, d.plan, d.prepare, d.vm, d.refusal, d.unprepare,
+		d.provide, d.provision, d.inventory, d.plan, d.prepare, d.vm, d.refusal, d.unprepare,
 	} {
 		if err := chapter(ctx); err != nil {
 			return err
@@ -61,14 +61,14 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// provide brings commands and inputs into the machine, and makes a VF.
+// provide brings commands and inputs into the machine.
 func (d *demo) provide(ctx context.Context) error {
-	for _, name := range []string{"kata-vfio-plugin", "kata-vfio-audit"} {
+	for _, name := range []string{"kata-vfio-plugin", "kata-vfio-audit", "kata-vfio-guestnet"} {
 		if err := copyFile(filepath.Join(d.bin, name), filepath.Join(d.m.Share(), name)); err != nil {
 			return fmt.Errorf("%w (run `make build` first)", err)
 		}
 	}
-	for _, name := range []string{"claim.yaml", "refused.yaml", "node.yaml"} {
+	for _, name := range []string{"claim.yaml", "refused.yaml", "node.yaml", "vfs.yaml"} {
 		data, err := inputs.ReadFile("files/" + name)
 		if err != nil {
 			return err
@@ -80,8 +80,17 @@ func (d *demo) provide(ctx context.Context) error {
 	if err := compile(ctx, filepath.Join(d.m.Share(), "showvm")); err != nil {
 		return err
 	}
-	return d.quiet(ctx, "cp /host/kata-vfio-* /usr/bin/; pf=$(ls "+sysfs(topology.PF0, "net")+"); ip link set $pf up; "+
-		"echo 2 > "+sysfs(topology.PF0, "sriov_numvfs")+"; ip link set $pf vf 0 mac "+vfMAC)
+	return d.quiet(ctx, "cp /host/kata-vfio-* /usr/bin/; ln -s "+sysfs(topology.PF0, "net/*")+" /run/pf; pf=$(basename $(readlink -f /run/pf)); "+
+		"ip link set $pf up; for i in $(seq 300); do test $(cat /run/pf/carrier) = 1 && exit 0; sleep 0.1; done; exit 1")
+}
+
+// showVFs is the command that shows what the PF imposes on its VFs.
+const showVFs = "ip link show dev $(basename $(readlink -f /run/pf)) | grep vf"
+
+// provision makes VFs.
+func (d *demo) provision(ctx context.Context) error {
+	d.title("VFs for tenants, made as the node's config says, and kept from host drivers")
+	return d.show(ctx, "kata-vfio-plugin provision --config /host/vfs.yaml")
 }
 
 // inventory shows what there is.
@@ -104,6 +113,10 @@ func (d *demo) plan(ctx context.Context) error {
 func (d *demo) prepare(ctx context.Context) error {
 	d.title("Prepare it: each step verified, with its time")
 	if err := d.show(ctx, "kata-vfio-plugin prepare -f /host/claim.yaml"); err != nil {
+		return err
+	}
+	d.title("The claim's network policy, imposed by the PF and read back")
+	if err := d.show(ctx, showVFs); err != nil {
 		return err
 	}
 	d.title("The CDI spec that Kata gets")
@@ -146,7 +159,7 @@ func (d *demo) unprepare(ctx context.Context) error {
 		return err
 	}
 	d.title("As it was before")
-	return d.show(ctx, "kata-vfio-plugin status; kata-vfio-audit devices | grep -E '0000:(22:00.0|21:10.0)'")
+	return d.show(ctx, showVFs+"; kata-vfio-plugin status; kata-vfio-audit devices | grep -E '0000:(22:00.0|21:10.0)'")
 }
 
 // title begins a chapter.

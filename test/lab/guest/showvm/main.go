@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,7 +20,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
 )
 
-const vmAddress = "10.9.0.30/24"
+// What the VM's owner puts into the VM for its network, and from where: an init container's part.
+const (
+	guestnetHere = "/host/kata-vfio-guestnet"
+	guestnet     = "/bin/kata-vfio-guestnet"
+	guestConfig  = "/etc/networks.json"
+	network      = `[{"mac": "%s", "network": {"interface": "net1", "addresses": ["10.9.0.30/24"]}}]`
+)
 
 func main() {
 	if len(os.Args) != 4 {
@@ -41,12 +48,17 @@ func run(spec, mac, gateway string) error {
 	}
 	fmt.Println("starting a VM with", strings.Join(nodes, " and "))
 	begin := time.Now()
-	vm, err := nested.Start(ctx, nested.Config{Nodes: nodes})
+	config := filepath.Join(os.TempDir(), filepath.Base(guestConfig))
+	if err := os.WriteFile(config, fmt.Appendf(nil, network, mac), 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(config)
+	vm, err := nested.Start(ctx, nested.Config{Nodes: nodes, Files: map[string]string{guestnet: guestnetHere, guestConfig: config}})
 	if err != nil {
 		return err
 	}
 	fmt.Printf("up after %.1f s; in the VM:\n", time.Since(begin).Seconds())
-	err = show(ctx, vm, mac, gateway)
+	err = show(ctx, vm, gateway)
 	if err == nil {
 		fmt.Println("the VM is waiting")
 		_, err = io.Copy(io.Discard, os.Stdin)
@@ -74,7 +86,7 @@ func nodesOf(path string) ([]string, error) {
 }
 
 // show prints what the VM sees, and pings.
-func show(ctx context.Context, vm *nested.VM, mac, gateway string) error {
+func show(ctx context.Context, vm *nested.VM, gateway string) error {
 	report, err := vm.Report(ctx)
 	if err != nil {
 		return err
@@ -84,8 +96,14 @@ func show(ctx context.Context, vm *nested.VM, mac, gateway string) error {
 			fmt.Printf("  %s  %s:%s class %s  driver %s%s\n", f.Address, f.Vendor, f.Device, f.Class, f.Driver, children(report, f.Address))
 		}
 	}
-	if err := vm.Configure(ctx, mac, vmAddress); err != nil {
+	fmt.Println("$ kata-vfio-guestnet   (in the VM, as an init container does)")
+	result, err := vm.Run(ctx, guestnet, "--config", guestConfig)
+	if err != nil {
 		return err
+	}
+	fmt.Print(result.Stdout)
+	if result.Code != 0 {
+		return fmt.Errorf("kata-vfio-guestnet ended with %d: %s", result.Code, result.Stderr)
 	}
 	ping, err := vm.Ping(ctx, gateway, 5)
 	if err != nil {
