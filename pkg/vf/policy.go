@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -139,7 +140,7 @@ func (p *Policy) Supported(ctx context.Context, pf pci.Address, index int, want 
 		if have.Value(s) == "" {
 			return refused
 		}
-		if refused.Err = p.Links.Write(ctx, number, index, s, harmless(have, want, s)); refused.Err != nil {
+		if refused.Err = p.write(ctx, number, index, s, harmless(have, want, s)); refused.Err != nil {
 			return refused
 		}
 	}
@@ -172,7 +173,7 @@ func (p *Policy) Apply(ctx context.Context, pf pci.Address, index int, want *dev
 	}
 	differ := link.VFs[index].Settings.Differ(want)
 	for _, s := range differ {
-		if err := p.Links.Write(ctx, number, index, s, want); err != nil {
+		if err := p.write(ctx, number, index, s, want); err != nil {
 			return &SettingError{PF: pf, Index: index, Setting: s, Want: want.Value(s), Err: err, NoCarrier: !link.Carrier}
 		}
 	}
@@ -180,6 +181,29 @@ func (p *Policy) Apply(ctx context.Context, pf pci.Address, index int, want *dev
 		return nil
 	}
 	return p.verify(ctx, pf, number, index, want)
+}
+
+const (
+	// busyLimit is for a VF that its PF is just resetting, as i40e and ice do when
+	// its driver lets go or its trust changes; they wait some 3 s for it themselves.
+	busyLimit = 5 * time.Second
+	busyPause = 100 * time.Millisecond
+)
+
+// write writes one setting, again while the PF is busy with the VF.
+func (p *Policy) write(ctx context.Context, number, index int, s device.VFSetting, to *device.VFSettings) error {
+	for start := time.Now(); ; {
+		err := p.Links.Write(ctx, number, index, s, to)
+		busy := errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY)
+		if !busy || time.Since(start) > busyLimit {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-time.After(busyPause):
+		}
+	}
 }
 
 func (p *Policy) verify(ctx context.Context, pf pci.Address, number, index int, want *device.VFSettings) error {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -135,6 +136,26 @@ func TestTheMinimumRateOfIgbIsRefusedFirst(t *testing.T) {
 	if writes := n.links.Writes(); len(writes) > 0 {
 		t.Errorf("changed %v", writes)
 	}
+}
+
+func TestApplyWaitsForAPFThatResetsTheVF(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := vftest.Complete()
+		d.Busy = 3
+		n := newNode(t, d)
+		if err := n.Apply(t.Context(), n.pf, 0, &device.VFSettings{Trust: new(true)}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"0000:21:00.0 vf 0 trust on"}, n.links.Writes()); diff != "" {
+			t.Errorf("writes (-want +got):\n%s", diff)
+		}
+		d.Busy = 1000
+		n.links.Use(d)
+		err := n.Apply(t.Context(), n.pf, 0, &device.VFSettings{Trust: new(false)})
+		if busy, ok := errors.AsType[*vf.SettingError](err); !ok || busy.Unsupported() || !errors.Is(err, unix.EAGAIN) {
+			t.Errorf("a PF that stays busy: %v, want its word", err)
+		}
+	})
 }
 
 func TestRatesOnIgbNeedALink(t *testing.T) {

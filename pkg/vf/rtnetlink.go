@@ -78,7 +78,7 @@ func (r *Rtnetlink) do(ctx context.Context, req *nl.NetlinkRequest) ([][]byte, e
 	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
 	answers, err := req.Execute(unix.NETLINK_ROUTE, 0)
 	if errors.Is(err, unix.EAGAIN) {
-		return nil, fmt.Errorf("the kernel did not answer in time: %w", err)
+		return nil, fmt.Errorf("the PF is busy with the VF, or the kernel did not answer in time: %w", err)
 	}
 	return answers, err
 }

@@ -33,6 +33,8 @@ type Driver struct {
 	MinRate, QinQ bool
 	// RatesByLink is whether it takes no rates without a link.
 	RatesByLink bool
+	// Busy is how many writes it refuses at first, while it resets the VF.
+	Busy int
 }
 
 // Igb is the driver of the lab's NICs, as seen there on Linux 6.12.
@@ -159,6 +161,10 @@ func (l *Links) Write(ctx context.Context, number, index int, s device.VFSetting
 	}
 	if index < 0 || index >= len(l.pfs[pf]) {
 		return unix.EINVAL
+	}
+	if l.driver.Busy > 0 {
+		l.driver.Busy--
+		return unix.EAGAIN
 	}
 	if err := l.refusal(s, to); err != nil {
 		return err
