@@ -55,7 +55,8 @@ allowPrivilegeEscalation: false
 capabilities:
   drop: [ALL]
   add:
-  # Configuration space beyond its first 64 bytes: ACS, and what a reset must bring back.
+  # Configuration space beyond its first 64 bytes: ACS, and what a reset must bring back. The node's network namespace,
+  # where PFs have their interfaces.
   - SYS_ADMIN
   # /proc/<pid>/fd of other processes: who holds a device.
   - SYS_PTRACE
@@ -63,7 +64,7 @@ capabilities:
   - DAC_READ_SEARCH
   # modprobe of a VFIO driver.
   - SYS_MODULE
-  # A large buffer for uevents. (Also what a VF's MAC, VLAN and policy through its PF will need, which are not there yet.)
+  # MAC, VLAN and policy of VFs through their PFs, and a large buffer for uevents.
   - NET_ADMIN
 seccompProfile:
   type: RuntimeDefault
