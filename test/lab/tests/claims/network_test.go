@@ -15,7 +15,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/vf"
 	"github.com/kata-vfio/kata-vfio/test/lab/nested"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
@@ -63,7 +62,7 @@ func TestVLANsKeepTenantsApart(t *testing.T) {
 		return kernel.Read(t, filepath.Join("/sys/class/net", pf, "carrier")) == "1"
 	})
 	n := open(t, nil)
-	before := readVFs(t, n)
+	before := stage.VFs(t, n)
 	t.Run("VMs", func(t *testing.T) {
 		first, other, same := startTenant(t, n, 0, 100), startTenant(t, n, 1, 200), startTenant(t, n, 2, 100)
 		for _, to := range []*tenantVM{same, first} {
@@ -81,24 +80,9 @@ func TestVLANsKeepTenantsApart(t *testing.T) {
 	for index := range 3 {
 		mustUnprepare(t, n, fmt.Sprintf("tenant-%d", index))
 	}
-	if diff := cmp.Diff(before, readVFs(t, n)); diff != "" {
+	if diff := cmp.Diff(before, stage.VFs(t, n)); diff != "" {
 		t.Errorf("what the PF imposes (-before +after):\n%s", diff)
 	}
-}
-
-// readVFs is what the PF imposes on its three VFs.
-func readVFs(t *testing.T, n *node.Node) []vf.State {
-	t.Helper()
-	var all []vf.State
-	for index := range 3 {
-		state, _, err := n.VFs.Read(t.Context(), stage.Address(t, topology.PF0), index)
-		if err != nil {
-			t.Fatal(err)
-		}
-		state.Counters = vf.Counters{}
-		all = append(all, *state)
-	}
-	return all
 }
 
 // TestVFsAreProvisioned: none is there, then as many as the node's config says, for nobody else; and their number stays

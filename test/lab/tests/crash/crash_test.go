@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -24,6 +26,7 @@ func TestMain(m *testing.M) { victim.Main(m) }
 
 // tally counts the points that were tried and the record states that kills left behind.
 type tally struct {
+	vfs    []string // what the NIC imposes on its VFs before and after
 	points int
 	states map[journal.State]int
 }
@@ -32,7 +35,7 @@ type tally struct {
 // claim. After Recover the claim is whole or gone.
 func TestKillAtEveryPoint(t *testing.T) {
 	kernel.VFs(t, topology.PF0, "2")
-	sum := tally{states: map[journal.State]int{}}
+	sum := tally{states: map[journal.State]int{}, vfs: stage.VFs(t, stage.OpenPlain(t, stage.Config()))}
 	for name, addresses := range map[string][]string{
 		"a GPU":            {topology.GPU0},
 		"a GPU with audio": {topology.GPU1},
@@ -121,6 +124,9 @@ func (s *tally) tryPoint(t *testing.T, o victim.Orders, before map[string]plan.B
 	}
 	stage.Unchanged(t, before)
 	stage.Empty(t, n)
+	if diff := cmp.Diff(s.vfs, stage.VFs(t, n)); diff != "" {
+		t.Errorf("what the PF imposes (-before +after):\n%s", diff)
+	}
 	if t.Failed() {
 		t.Fatal(where)
 	}

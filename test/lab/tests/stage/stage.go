@@ -3,6 +3,7 @@ package stage
 
 import (
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
+	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 
 // Everything is a node config by which all functions of the types are ours.
@@ -67,6 +69,25 @@ func Empty(t *testing.T, n *node.Node) {
 	if uids, err := n.Specs.Claims(); err != nil || len(uids) > 0 {
 		t.Errorf("CDI specs are left: %v, %v", uids, err)
 	}
+}
+
+// VFs are what the NIC imposes on its VFs, by index. What it has counted is left out.
+func VFs(t *testing.T, n *node.Node) []string {
+	t.Helper()
+	pf := Address(t, topology.PF0)
+	count, err := strconv.Atoi(kernel.Read(t, kernel.Path(topology.PF0, "sriov_numvfs")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for index := range count {
+		state, _, err := n.VFs.Read(t.Context(), pf, index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, state.Settings.String())
+	}
+	return all
 }
 
 // Files are the names in a directory, none where there is no such directory.
