@@ -41,12 +41,29 @@ type VM struct {
 	talk *control
 }
 
+// boots is how often a VM is started that ends before its first word. Emulation of nested virtualization does that to a
+// VM now and then; one that can't boot does it each time.
+const boots = 3
+
+// errEarlyEnd says that a VM has ended by itself before its first word.
+var errEarlyEnd = errors.New("it ended before its first word")
+
 // Start starts a VM and waits until its drivers are loaded. It ends with ctx, with Stop, and with this process.
 func Start(ctx context.Context, c Config) (*VM, error) {
 	functions, err := resolve(c.Nodes)
 	if err != nil {
 		return nil, fmt.Errorf("start a nested VM: %w", err)
 	}
+	for boot := 1; ; boot++ {
+		vm, err := startOnce(ctx, c, functions)
+		if !errors.Is(err, errEarlyEnd) || boot == boots || ctx.Err() != nil {
+			return vm, err
+		}
+		fmt.Fprintf(os.Stderr, "a nested VM is started again: %v\n", err)
+	}
+}
+
+func startOnce(ctx context.Context, c Config, functions []assigned) (*VM, error) {
 	dir, err := os.MkdirTemp("", "nested-vm-")
 	if err != nil {
 		return nil, fmt.Errorf("start a nested VM: %w", err)
@@ -56,10 +73,23 @@ func Start(ctx context.Context, c Config) (*VM, error) {
 		return nil, errors.Join(fmt.Errorf("start a nested VM: %w", err), os.RemoveAll(dir))
 	}
 	if err := vm.greet(ctx); err != nil {
+		if vm.endedByItself() {
+			err = errors.Join(errEarlyEnd, err)
+		}
 		err = fmt.Errorf("boot a nested VM: %w\n%s", err, vm.Log())
 		return nil, errors.Join(err, vm.kill())
 	}
 	return vm, nil
+}
+
+// endedByItself reports whether QEMU has ended without an error of its own, as it does when the VM panics or resets.
+func (vm *VM) endedByItself() bool {
+	select {
+	case <-vm.done:
+		return vm.err == nil
+	case <-time.After(time.Second): // its last word comes before its end
+		return false
+	}
 }
 
 func (vm *VM) start(ctx context.Context, c Config, functions []assigned) error {
