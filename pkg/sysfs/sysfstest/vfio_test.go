@@ -56,24 +56,25 @@ func TestChildrenComeAndGoWithTheDriver(t *testing.T) {
 	k := sysfstest.New(t)
 	gpu, nvme := k.AddGPU(0x3b), k.AddNVMe(0x41)
 	pf, vfs := k.AddNIC(0x45, 1)
-	tests := map[string]struct {
+	// The PF comes last: its VFs go when it leaves its driver.
+	for _, tt := range []struct {
+		name     string
 		function pci.Address
 		driver   string
 		files    []string
 	}{
-		"display": {gpu, "nvidia", []string{
+		{"display", gpu, "nvidia", []string{
 			devices + gpu.String() + "/drm/card0", "sys/class/drm/renderD128/dev", "dev/dri/card0",
 			"sys/dev/char/226:128", "dev/nvidia0", "proc/driver/nvidia/gpus/0000:3b:00.0/information",
 		}},
-		"NVMe": {nvme, "nvme", []string{
+		{"NVMe", nvme, "nvme", []string{
 			devices + nvme.String() + "/nvme/nvme0/nvme0n1/nvme0n1p1/partition", "sys/class/nvme/nvme0",
 			"sys/block/nvme0n1", "sys/class/block/nvme0n1p1/dev", "sys/dev/block/259:1", "dev/nvme0n1p1", "dev/nvme0",
 		}},
-		"network": {vfs[0], "igbvf", []string{devices + vfs[0].String() + "/net/eth1/address", "sys/class/net/eth1"}},
-		"PF":      {pf, "igb", []string{"sys/class/net/eth0/device/vendor"}},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
+		{"network", vfs[0], "igbvf", []string{devices + vfs[0].String() + "/net/eth1/address", "sys/class/net/eth1"}},
+		{"PF", pf, "igb", []string{"sys/class/net/eth0/device/vendor"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			wantFiles(t, k, true, tt.files...)
 			steps := toVFIO(tt.function, tt.driver)
 			take(t, k, steps...)
