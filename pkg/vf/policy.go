@@ -101,8 +101,9 @@ func (p *Policy) Read(ctx context.Context, pf pci.Address, index int) (*State, [
 	if err != nil {
 		return nil, nil, err
 	}
-	if index < 0 || index >= len(link.VFs) {
-		return nil, nil, fmt.Errorf("PF %s has %d VFs and none of index %d", pf, len(link.VFs), index)
+	state, err := link.vf(pf, index)
+	if err != nil {
+		return nil, nil, err
 	}
 	var others []string
 	for i := range link.VFs {
@@ -110,7 +111,7 @@ func (p *Policy) Read(ctx context.Context, pf pci.Address, index int) (*State, [
 			others = append(others, link.VFs[i].Settings.MAC)
 		}
 	}
-	return &link.VFs[index], others, nil
+	return state, others, nil
 }
 
 // Counters returns what the PF has counted for each of its VFs, by index.
@@ -134,7 +135,11 @@ func (p *Policy) Supported(ctx context.Context, pf pci.Address, index int, want 
 	if err != nil {
 		return err
 	}
-	have := &link.VFs[index].Settings
+	state, err := link.vf(pf, index)
+	if err != nil {
+		return err
+	}
+	have := &state.Settings
 	for _, s := range have.Differ(want) {
 		refused := &SettingError{PF: pf, Index: index, Setting: s, Want: want.Value(s), NoCarrier: !link.Carrier}
 		if have.Value(s) == "" {
@@ -168,10 +173,11 @@ func (p *Policy) Apply(ctx context.Context, pf pci.Address, index int, want *dev
 	if err != nil {
 		return err
 	}
-	if index < 0 || index >= len(link.VFs) {
-		return fmt.Errorf("PF %s has %d VFs and none of index %d", pf, len(link.VFs), index)
+	state, err := link.vf(pf, index)
+	if err != nil {
+		return err
 	}
-	differ := link.VFs[index].Settings.Differ(want)
+	differ := state.Settings.Differ(want)
 	for _, s := range differ {
 		if err := p.write(ctx, number, index, s, want); err != nil {
 			return &SettingError{PF: pf, Index: index, Setting: s, Want: want.Value(s), Err: err, NoCarrier: !link.Carrier}
@@ -211,10 +217,11 @@ func (p *Policy) verify(ctx context.Context, pf pci.Address, number, index int, 
 	if err != nil {
 		return err
 	}
-	if index >= len(link.VFs) {
-		return fmt.Errorf("PF %s has %d VFs and none of index %d", pf, len(link.VFs), index)
+	state, err := link.vf(pf, index)
+	if err != nil {
+		return err
 	}
-	got := &link.VFs[index].Settings
+	got := &state.Settings
 	for _, s := range got.Differ(want) {
 		return &SettingError{PF: pf, Index: index, Setting: s, Want: want.Value(s), Got: got.Value(s)}
 	}
@@ -236,6 +243,14 @@ func (p *Policy) link(ctx context.Context, pf pci.Address) (int, *Link, error) {
 		return 0, nil, fmt.Errorf("interface %d (%s) is that of %s and not of PF %s: the plugin sees another network namespace than /sys shows", number, link.Name, link.Parent, pf)
 	}
 	return number, link, nil
+}
+
+// vf returns the VF of that index; VFs may go between two looks.
+func (l *Link) vf(pf pci.Address, index int) (*State, error) {
+	if index < 0 || index >= len(l.VFs) {
+		return nil, fmt.Errorf("PF %s has %d VFs and none of index %d", pf, len(l.VFs), index)
+	}
+	return &l.VFs[index], nil
 }
 
 // number returns the number of the PF's interface.

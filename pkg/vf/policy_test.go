@@ -207,6 +207,9 @@ func TestPFsThatCannotBeAsked(t *testing.T) {
 			if err := n.Apply(t.Context(), n.pf, tt.index, everything()); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Apply = %v, want %q", err, tt.want)
 			}
+			if err := n.Supported(t.Context(), n.pf, tt.index, everything()); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Supported = %v, want %q", err, tt.want)
+			}
 		})
 	}
 }
