@@ -71,7 +71,7 @@ const macTries = 8
 
 // chooseMAC generates the VF's address or checks the one that was given.
 func (p *Preparer) chooseMAC(rec *journal.Record, fn *plan.Function, others []string) error {
-	owners, err := p.macOwners(rec, others)
+	owners, err := p.macOwners(rec, fn, others)
 	if err != nil {
 		return err
 	}
@@ -94,9 +94,9 @@ func (p *Preparer) chooseMAC(rec *journal.Record, fn *plan.Function, others []st
 }
 
 // macOwners returns who has which address on the node: its own interfaces, the
-// other VFs of the PF, and the VFs of other claims, whose interfaces are out of
-// sight.
-func (p *Preparer) macOwners(rec *journal.Record, others []string) (map[string]string, error) {
+// other VFs of the PF, the claim's other VFs, and the VFs of other claims, whose
+// interfaces are out of sight.
+func (p *Preparer) macOwners(rec *journal.Record, fn *plan.Function, others []string) (map[string]string, error) {
 	owners := map[string]string{}
 	records, _ := p.Journal.List() // what can't be read has kept its devices from everybody
 	for _, o := range records {
@@ -104,6 +104,11 @@ func (p *Preparer) macOwners(rec *journal.Record, others []string) (map[string]s
 			if fn := &o.Plan.Functions[i]; fn.VF != nil && o.ID() != rec.ID() && o.BootID == rec.BootID {
 				owners[fn.VF.Want.MAC] = "another claim's VF"
 			}
+		}
+	}
+	for i := range rec.Plan.Functions {
+		if o := &rec.Plan.Functions[i]; o.VF != nil && o.Address != fn.Address {
+			owners[o.VF.Want.MAC] = "another VF of this claim"
 		}
 	}
 	for _, mac := range others {

@@ -168,6 +168,21 @@ func TestAPFWithoutSwitches(t *testing.T) {
 	w.mustUnprepare(uid)
 }
 
+// TestOneAddressForTwoVFsOfAClaim is refused, though no PF has it yet.
+func TestOneAddressForTwoVFsOfAClaim(t *testing.T) {
+	w, _, vfs := withNIC(t, vftest.Igb())
+	_, far := w.k.AddNIC(0x41, 1)
+	for _, second := range []pci.Address{vfs[1], far[0]} {
+		req := with(w.request(uid, vfs[0], second), v1alpha1.VFConfig{MAC: "02:00:5e:10:00:01"})
+		_, err := w.plugin(nil).Prepare(t.Context(), req)
+		wantRefused(t, err)
+		says(t, err, "another VF of this claim", "leave the MAC out")
+		if writes := w.links.Writes(); len(writes) > 0 || w.record(uid) != nil {
+			t.Errorf("record %v, written: %v", w.record(uid), writes)
+		}
+	}
+}
+
 // TestNobodyTakesAnothersAddress: by it a tenant would get another's frames.
 func TestNobodyTakesAnothersAddress(t *testing.T) {
 	const mac = "02:00:5e:10:00:01"
