@@ -126,26 +126,13 @@ func (m *maker) function(t taken) *Function {
 
 // plan assembles what was gathered.
 func (m *maker) plan() *Plan {
-	p := &Plan{Claim: m.ref, Devices: m.devices, Modules: m.modules, Steps: []Step{}}
+	p := &Plan{Claim: m.ref, Devices: m.devices, Modules: m.modules}
 	for _, fn := range m.taken {
 		p.Functions = append(p.Functions, *fn)
 	}
 	slices.SortFunc(p.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
-	for _, module := range p.Modules {
-		p.Steps = append(p.Steps, Step{Operation: Load, Value: module})
-	}
-	for _, fn := range p.Functions {
-		p.Steps = append(p.Steps, Transition(fn.Address, fn.Original, fn.Target)...)
-	}
 	p.Cleanse = m.cleanse(p.Resets())
-	for _, r := range p.Cleanse {
-		p.Steps = append(p.Steps, p.ResetStep(r))
-	}
-	for i := range p.Functions {
-		if fn := &p.Functions[i]; fn.VF != nil {
-			p.Steps = append(p.Steps, fn.ImposeStep(&fn.VF.Want))
-		}
-	}
+	p.Steps = p.Sequence()
 	return p
 }
 

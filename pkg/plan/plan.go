@@ -130,3 +130,8 @@ func (p *Plan) Function(addr pci.Address) (*Function, bool) {
 	}
 	return nil, false
 }
+
+// HasVF reports whether something changes of a VF besides its binding.
+func (p *Plan) HasVF() bool {
+	return slices.ContainsFunc(p.Functions, func(f Function) bool { return f.VF != nil })
+}

@@ -21,6 +21,27 @@ func (p *Plan) Resets() []isolation.Reset {
 	return all
 }
 
+// Sequence returns the steps of the way in, as [Plan.Steps] has them. Who
+// settles what the planner left open (a VF's address) takes it anew.
+func (p *Plan) Sequence() []Step {
+	steps := []Step{}
+	for _, module := range p.Modules {
+		steps = append(steps, Step{Operation: Load, Value: module})
+	}
+	for _, fn := range p.Functions {
+		steps = append(steps, Transition(fn.Address, fn.Original, fn.Target)...)
+	}
+	for _, r := range p.Cleanse {
+		steps = append(steps, p.ResetStep(r))
+	}
+	for i := range p.Functions {
+		if fn := &p.Functions[i]; fn.VF != nil {
+			steps = append(steps, fn.ImposeStep(&fn.VF.Want))
+		}
+	}
+	return steps
+}
+
 // Release returns the steps of the way back, as a dry run shows them: the
 // resets, then each function to its original binding, in reverse order, a VF
 // with its original settings.

@@ -97,10 +97,7 @@ func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.K
 		return nil, err
 	}
 	rec := &journal.Record{Kind: kind, BootID: snap.Host.BootID, Plan: *pl}
-	if err := p.settleVFs(ctx, rec); err != nil {
-		return nil, err
-	}
-	if err := p.intend(ctx, snap, rec); err != nil {
+	if err := p.announce(ctx, snap, rec); err != nil {
 		return nil, err
 	}
 	err = p.carryOut(ctx, rec)
@@ -133,6 +130,23 @@ func (p *Preparer) lockFootprint(ctx context.Context, req *claim.Request, snap *
 		}
 		release()
 	}
+}
+
+// announce settles what the plan left open and writes the record. Addresses
+// are chosen among those of all records, so that from the choice until the
+// record is there nobody else on the node chooses.
+func (p *Preparer) announce(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	if rec.Plan.HasVF() {
+		release, err := p.lock(ctx, rec.Plan.Claim, []Lock{{Name: "vf-addresses"}})
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	if err := p.settleVFs(ctx, rec); err != nil {
+		return err
+	}
+	return p.intend(ctx, snap, rec)
 }
 
 // intend writes the record and looks for holders, side by side: both must be
@@ -198,15 +212,19 @@ func (p *Preparer) carryOut(ctx context.Context, rec *journal.Record) error {
 	if err := p.imposeAll(ctx, rec); err != nil {
 		return err
 	}
-	baseline, err := p.Executor.Fingerprints(rec.Plan.Addresses())
-	if err != nil {
+	if err := p.measure(rec); err != nil {
 		return err
 	}
-	rec.Baseline = baseline
 	if err := p.writeSpec(rec); err != nil {
 		return err
 	}
 	return p.save(rec, journal.Prepared, "")
+}
+
+// measure takes the fingerprints against which the next reset is proven.
+func (p *Preparer) measure(rec *journal.Record) (err error) {
+	rec.Baseline, err = p.Executor.Fingerprints(rec.Plan.Addresses())
+	return err
 }
 
 // bindAll brings all functions to their target, groups side by side.

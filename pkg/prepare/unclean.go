@@ -63,8 +63,7 @@ func (p *Preparer) cleanse(ctx context.Context, rec *journal.Record) error {
 	if len(rec.Plan.Cleanse) == 0 {
 		return nil
 	}
-	var err error
-	if rec.Baseline, err = p.Executor.Fingerprints(rec.Plan.Addresses()); err != nil {
+	if err := p.measure(rec); err != nil {
 		return err
 	}
 	if err := p.resetAll(ctx, rec, rec.Plan.Cleanse); err != nil {

@@ -74,12 +74,20 @@ func (p *Preparer) retest(ctx context.Context, snap *device.Snapshot, rec *journ
 	if err := p.untaken(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
 		return err
 	}
-	rec.BootID = snap.Host.BootID
+	if rec.BootID != snap.Host.BootID {
+		// Firmware may have placed its BARs elsewhere.
+		rec.BootID, rec.Baseline = snap.Host.BootID, nil
+	}
 	if err := p.save(rec, journal.Quarantined, rec.Reason); err != nil {
 		return err
 	}
 	if err := p.bindAll(ctx, rec); err != nil && !p.allGone(rec) {
 		return err
+	}
+	if rec.Baseline == nil {
+		if err := p.measure(rec); err != nil && !p.allGone(rec) {
+			return err
+		}
 	}
 	return p.release(ctx, rec)
 }

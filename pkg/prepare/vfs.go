@@ -33,6 +33,7 @@ func (p *Preparer) settleVFs(ctx context.Context, rec *journal.Record) error {
 			return p.refusedVF(rec, fn, err)
 		}
 	}
+	rec.Plan.Steps = rec.Plan.Sequence()
 	return nil
 }
 

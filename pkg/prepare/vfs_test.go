@@ -1,9 +1,12 @@
 package prepare_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -180,6 +183,38 @@ func TestOneAddressForTwoVFsOfAClaim(t *testing.T) {
 		if writes := w.links.Writes(); len(writes) > 0 || w.record(uid) != nil {
 			t.Errorf("record %v, written: %v", w.record(uid), writes)
 		}
+	}
+}
+
+// TestTwoClaimsForOneAddressAtOnce: their PFs' locks are different ones, and yet
+// one of them is refused.
+func TestTwoClaimsForOneAddressAtOnce(t *testing.T) {
+	for range 20 {
+		w, _, vfs := withNIC(t, vftest.Igb())
+		_, far := w.k.AddNIC(0x41, 1)
+		p, errs := w.plugin(nil), make([]error, 2)
+		var wg sync.WaitGroup
+		for i, vf := range []pci.Address{vfs[0], far[0]} {
+			req := with(w.request([]string{uid, other}[i], vf), v1alpha1.VFConfig{MAC: "02:00:5e:10:00:01"})
+			wg.Go(func() { _, errs[i] = p.Prepare(t.Context(), req) })
+		}
+		wg.Wait()
+		if (errs[0] == nil) == (errs[1] == nil) {
+			t.Fatalf("both claims ended alike: %v", errs)
+		}
+		says(t, errors.Join(errs...), "another claim's VF")
+	}
+}
+
+// TestARecordNamesTheAddressThatWasChosen, as the claim's steps in its journal
+// and not only as its outcome.
+func TestARecordNamesTheAddressThatWasChosen(t *testing.T) {
+	w, _, vfs := withNIC(t, vftest.Igb())
+	w.mustPrepare(w.request(uid, vfs[0]))
+	rec := w.record(uid)
+	last := rec.Plan.Steps[len(rec.Plan.Steps)-1]
+	if mac := rec.Plan.Functions[0].VF.Want.MAC; !strings.Contains(last.Value, mac) {
+		t.Errorf("the last step is %q, want the address %s in it", last, mac)
 	}
 }
 
