@@ -4,6 +4,8 @@
 package assignment
 
 import (
+	"slices"
+
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -31,20 +33,28 @@ type Device struct {
 	Address             pci.Address
 	// CDI is the qualified CDI name, "kata-vfio.dev/vfio=<claim UID>-<name>".
 	CDI string
+	// Endpoint marks a VF that reaches the VM as a network interface of the pod's
+	// namespace, and has no nodes.
+	Endpoint bool
 	// Nodes are the device nodes of the CDI spec ("/dev/vfio/15"), which have
 	// the same path on the host and in a container. Empty without a spec.
 	Nodes []string
 }
 
 // Usable reports whether the claim's devices may be given to a VM: it is
-// prepared, in this boot, and each device has its nodes.
+// prepared, in this boot, and each device that needs nodes has them.
 func (a *Assignment) Usable() bool {
 	for _, d := range a.Devices {
-		if len(d.Nodes) == 0 {
+		if len(d.Nodes) == 0 && !d.Endpoint {
 			return false
 		}
 	}
 	return a.State == journal.Prepared && !a.Stale
+}
+
+// HasEndpoint reports whether a device is a physical endpoint.
+func (a *Assignment) HasEndpoint() bool {
+	return slices.ContainsFunc(a.Devices, func(d Device) bool { return d.Endpoint })
 }
 
 // Pod returns the claim's consumer with the UID.

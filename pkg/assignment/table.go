@@ -9,6 +9,7 @@ import (
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
@@ -112,7 +113,8 @@ func (t *Table) assignment(e entry) *Assignment {
 	for _, d := range r.Plan.Devices {
 		a.Devices = append(a.Devices, Device{
 			Request: d.Request, Pool: d.Pool, Name: d.Name, Address: d.Address,
-			CDI: cdi.QualifiedName(r.ID(), d.Name), Nodes: nodes[cdi.DeviceName(r.ID(), d.Name)],
+			Endpoint: d.Attachment == v1alpha1.AttachPhysicalEndpoint,
+			CDI:      cdi.QualifiedName(r.ID(), d.Name), Nodes: nodes[cdi.DeviceName(r.ID(), d.Name)],
 		})
 	}
 	return a

@@ -1,13 +1,19 @@
 // Package cdi turns a prepared claim into a Container Device Interface spec,
 // one file per claim, in the narrow shape that Kata's runtimes accept: each
 // device carries its VFIO nodes with real device numbers and nothing else.
+//
+// A physical endpoint reaches its VM by the pod's network namespace and has no
+// node; its device is there since CDI names identify a claim's devices all the
+// way, and tells the container its interface's address.
 package cdi
 
 import (
 	"fmt"
+	"strings"
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
@@ -38,12 +44,16 @@ func QualifiedName(claimUID, device string) string {
 }
 
 // Spec returns the spec of a claim. nodes holds the nodes of each device, by
-// its index in the plan; a device without nodes is an error, since CDI knows
-// no empty device.
+// its index in the plan; one without nodes that is no endpoint is an error,
+// since CDI knows no empty device.
 func Spec(p *plan.Plan, nodes [][]Node) (*specs.Spec, error) {
 	spec := &specs.Spec{Version: SpecVersion, Kind: Kind}
 	for i := range p.Devices {
 		d := &p.Devices[i]
+		if d.Attachment == v1alpha1.AttachPhysicalEndpoint {
+			spec.Devices = append(spec.Devices, endpoint(p, d))
+			continue
+		}
 		if i >= len(nodes) || len(nodes[i]) == 0 {
 			return nil, fmt.Errorf("CDI spec of claim %s: device %s has no VFIO node", p.Claim, d.Name)
 		}
@@ -53,6 +63,20 @@ func Spec(p *plan.Plan, nodes [][]Node) (*specs.Spec, error) {
 		})
 	}
 	return spec, nil
+}
+
+// endpoint is the device of a physical endpoint: KATA_VFIO_MAC_<REQUEST> in the
+// environment, by which a container finds the interface.
+func endpoint(p *plan.Plan, d *plan.Device) specs.Device {
+	mac := ""
+	if fn, ok := p.Function(d.Address); ok && fn.VF != nil {
+		mac = fn.VF.Want.MAC
+	}
+	name := strings.NewReplacer("-", "_", "/", "_", ".", "_").Replace(strings.ToUpper(d.Request))
+	return specs.Device{
+		Name:           DeviceName(p.Claim.UID, d.Name),
+		ContainerEdits: specs.ContainerEdits{Env: []string{"KATA_VFIO_MAC_" + name + "=" + mac}},
+	}
 }
 
 func deviceNodes(nodes []Node) []*specs.DeviceNode {

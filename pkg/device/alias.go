@@ -30,6 +30,28 @@ func ParseAliases(r io.Reader) ([]Alias, error) {
 	return aliases, nil
 }
 
+// ModuleFor returns the module that a modules.alias file names for a function
+// with the modalias "pci:v...", the most specific one, and "" where it names
+// none. VFIO's are left out.
+func ModuleFor(r io.Reader, modalias string) (string, error) {
+	module, best := "", -1
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) != 3 || fields[0] != "alias" || !strings.HasPrefix(fields[1], "pci:") {
+			continue
+		}
+		a := Alias{Pattern: fields[1], Module: fields[2]}
+		if score := a.Specificity(); score > best && a.Match(modalias) {
+			module, best = a.Module, score
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return "", fmt.Errorf("read modules.alias: %w", err)
+	}
+	return module, nil
+}
+
 // Match reports whether the alias serves a function with the modalias
 // "pci:v...": the patterns differ in the prefix alone, and "*" stands for any
 // text, as in modprobe's fnmatch.

@@ -10,6 +10,9 @@ type Sandbox struct {
 	// VMM is the process that the runtime names as the sandbox's: for a VM its
 	// monitor. Zero while it is not known.
 	VMM Process `json:"vmm,omitzero"`
+	// NetNS is the pod's network namespace as a path of the node, where the
+	// runtime has named it. Physical endpoints are put there.
+	NetNS string `json:"netns,omitempty"`
 	// Since is when the sandbox got the functions, RFC 3339 in UTC.
 	Since string `json:"since"`
 }

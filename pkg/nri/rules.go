@@ -80,7 +80,7 @@ func (r *Rules) inSandbox(a *assignment.Assignment, pod *api.PodSandbox, contain
 		refused.Code = ClaimNotUsable
 		refused.Text = fmt.Sprintf("its claim %s is %s", a.Claim, condition(a))
 		refused.Fix = "wait until the kubelet has prepared it, or delete the pod if it does not"
-	case a.Sandbox == nil && r.ColdPlug && len(a.Devices) > 0:
+	case a.Sandbox == nil && len(a.Devices) > 0 && (r.ColdPlug || a.HasEndpoint()):
 		refused.Code = NotInSandbox
 		refused.Text = fmt.Sprintf("its VM booted without the devices of claim %s", a.Claim)
 		refused.Fix = "check that pod_resource_api_sock in the Kata configuration names the plugin's socket and that the plugin runs; then delete the pod"

@@ -213,6 +213,9 @@ func (c *candidate) backend() *Refusal {
 		}
 	}
 	c.settled = v1alpha1.BackendGroup
+	if c.isEndpoint() {
+		return nil // Kata takes one by its group
+	}
 	if iommufd && want != v1alpha1.BackendGroup {
 		c.settled = v1alpha1.BackendIOMMUFD
 	}

@@ -69,7 +69,7 @@ func (m *maker) device(d *claim.Device) {
 	c := candidate{maker: m, claimed: d}
 	for _, check := range []func(*candidate) *Refusal{
 		(*candidate).find, (*candidate).settings, (*candidate).selected, (*candidate).free,
-		(*candidate).standsAlone, (*candidate).imposed, (*candidate).isolated, (*candidate).resettable, (*candidate).backend,
+		(*candidate).standsAlone, (*candidate).imposed, (*candidate).isolated, (*candidate).endpoint, (*candidate).resettable, (*candidate).backend,
 	} {
 		if r := check(&c); r != nil {
 			r.Device, r.Address = d.Name, d.Address
@@ -100,6 +100,10 @@ func (m *maker) add(c *candidate) {
 		m.taken[t.f.Address] = m.function(t)
 	}
 	m.taken[c.f.Address].VF = c.vf
+	if c.isEndpoint() {
+		m.devices[len(m.devices)-1].Attachment = v1alpha1.AttachPhysicalEndpoint
+		m.taken[c.f.Address].Endpoint = endpointBinding(c.f)
+	}
 }
 
 // function settles how one taken function is bound.

@@ -27,7 +27,7 @@ type Plan struct {
 	// earlier tenant.
 	Cleanse []isolation.Reset `json:"cleanse,omitempty"`
 	// Steps are all steps in order: modules, then function by function, then the
-	// resets of Cleanse, then what PFs impose.
+	// resets of Cleanse, then what PFs impose, then endpoints to their drivers.
 	Steps []Step `json:"steps"`
 }
 
@@ -65,6 +65,9 @@ type Device struct {
 	Resets []isolation.Reset `json:"resets,omitempty"`
 	// Policy says whether the functions go back to their driver.
 	Policy v1alpha1.BindPolicy `json:"policy"`
+	// Attachment is PhysicalEndpoint for a VF that its VM gets as a network
+	// interface; empty for VFIO.
+	Attachment v1alpha1.Attachment `json:"attachment,omitempty"`
 	// Network is what the guest is to make of a VF's interface; nil for nothing.
 	Network *v1alpha1.GuestNetwork `json:"network,omitempty"`
 }
@@ -84,9 +87,17 @@ type Function struct {
 	// while the claim is prepared.
 	Original Binding `json:"original"`
 	Target   Binding `json:"target"`
+	// Endpoint is the binding to a kernel driver on which a VF waits for its VM
+	// as a network interface, once its reset by Target can be relied on. While a
+	// sandbox has it, Kata binds it. Nil for all others; its driver is to be found
+	// where it is [FindDriver].
+	Endpoint *Binding `json:"endpoint,omitempty"`
 	// VF is what changes of a VF besides its binding; nil for nothing.
 	VF *VFChange `json:"vf,omitempty"`
 }
+
+// FindDriver stands for the kernel driver of a VF that has none now.
+const FindDriver = "its kernel driver"
 
 // Role is a function's part in a plan.
 type Role string

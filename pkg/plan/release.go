@@ -39,14 +39,25 @@ func (p *Plan) Sequence() []Step {
 			steps = append(steps, fn.ImposeStep(&fn.VF.Want))
 		}
 	}
+	for _, fn := range p.Functions {
+		if fn.Endpoint != nil {
+			steps = append(steps, Transition(fn.Address, fn.Target, *fn.Endpoint)...)
+		}
+	}
 	return steps
 }
 
 // Release returns the steps of the way back, as a dry run shows them: the
 // resets, then each function to its original binding, in reverse order, a VF
-// with its original settings.
+// with its original settings. A physical endpoint is back on its VFIO driver
+// first: from its kernel driver, or from where Kata left it.
 func (p *Plan) Release() []Step {
 	steps := []Step{}
+	for _, fn := range p.Functions {
+		if fn.Endpoint != nil {
+			steps = append(steps, Transition(fn.Address, *fn.Endpoint, fn.Target)...)
+		}
+	}
 	for _, r := range p.Resets() {
 		steps = append(steps, p.ResetStep(r))
 	}

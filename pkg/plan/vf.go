@@ -93,14 +93,14 @@ func (c *candidate) guard(want *device.VFSettings) {
 	}
 }
 
-// settingsSaid returns the names of the settings that class or claim said.
+// settingsSaid returns the names of the PF's settings that class or claim said.
 func (c *candidate) settingsSaid() []string {
 	if c.claimed.VF == nil {
 		return nil
 	}
 	var said []string
 	for _, name := range c.claimed.VF.Fields() {
-		if name != "network" {
+		if name != "network" && name != "attachment" {
 			said = append(said, name)
 		}
 	}

@@ -38,6 +38,18 @@ func scenes() []scene {
 			_, vfs := w.k.AddNIC(0x21, 2)
 			return one(vfs[1])
 		}},
+		{"a VF as a physical endpoint", func(w *world) []pci.Address {
+			_, vfs := w.k.AddNIC(0x21, 2)
+			w.network = endpoint()
+			return one(vfs[1])
+		}},
+		{"a GPU, and as a physical endpoint a VF without a driver", func(w *world) []pci.Address {
+			gpu := w.k.AddGPU(0x3b)
+			_, vfs := w.k.AddNIC(0x21, 1)
+			w.unbind(vfs[0], "igbvf")
+			w.network = endpoint()
+			return []pci.Address{gpu, vfs[0]}
+		}},
 		{"a GPU and a VF", func(w *world) []pci.Address {
 			gpu := w.k.AddGPU(0x3b)
 			_, vfs := w.k.AddNIC(0x21, 1)
@@ -106,8 +118,9 @@ func acts() []act {
 		{"hand over to a second sandbox", func(w *world, addrs []pci.Address) {
 			w.mustPrepare(w.request(uid, addrs...))
 			w.mustHandOver("first")
+			w.kataTakes(addrs)
 		}, func(w *world, p *power, _ []pci.Address) error {
-			return w.plugin(p).HandOver(w.t.Context(), uid, journal.Sandbox{ID: "second"})
+			return w.plugin(p).HandOver(w.t.Context(), uid, journal.Sandbox{ID: "second", NetNS: "/run/netns/second"})
 		}},
 		{"recover from a cut-off prepare", func(w *world, addrs []pci.Address) {
 			_ = prepareClaim(w, &power{at: 4, after: true}, addrs) // cut off amid its steps
@@ -213,8 +226,15 @@ func checkWholeOrGone(t *testing.T, w *world, where string, original map[pci.Add
 		t.Errorf("%s: prepared, and %v not proven clean", where, marks)
 	}
 	for _, fn := range rec.Plan.Functions {
-		if now[fn.Address] != fn.Target {
-			t.Errorf("%s: %s is bound %+v, want %+v", where, fn.Address, now[fn.Address], fn.Target)
+		want := fn.Target
+		if fn.Endpoint != nil {
+			want = *fn.Endpoint
+		}
+		if fn.Endpoint != nil && rec.Sandbox != nil {
+			continue // it is where Kata wants it
+		}
+		if now[fn.Address] != want {
+			t.Errorf("%s: %s is bound %+v, want %+v", where, fn.Address, now[fn.Address], want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -40,7 +41,8 @@ func (e *NotPreparedError) Error() string {
 // functions. Between two sandboxes of one pod there is no Unprepare: where
 // another one had them, the functions are reset and proven clean first, for
 // which that one must be gone. It may be repeated for the same sandbox, which
-// changes nothing but the VMM. A claim that went over to another pod since the
+// changes nothing but what is known of it. The interfaces of physical endpoints
+// are put into the sandbox's network namespace where it is named. A claim that went over to another pod since the
 // caller looked is not prepared for this one.
 //
 // Errors a caller may branch on: [NotPreparedError], [InUseError],
@@ -55,19 +57,36 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 			if err := p.renew(ctx, rec); err != nil {
 				return err
 			}
+			had = nil
 		}
-		if had != nil && had.ID == to.ID {
-			to.Since = had.Since
-			if to.VMM == (journal.Process{}) || to.VMM == had.VMM {
-				return nil
+		if next := join(had, to); had == nil || *had != next {
+			rec.Sandbox = &next
+			if err := p.keep(rec); err != nil {
+				return err
 			}
 		}
-		if to.Since == "" {
-			to.Since = time.Now().UTC().Format(time.RFC3339)
+		if to.NetNS == "" {
+			return nil
 		}
-		rec.Sandbox = &to
-		return p.keep(rec)
+		return p.place(ctx, rec)
 	})
+}
+
+// join returns what is known of a sandbox by now: who hands over knows its VMM
+// or its network namespace, and not both.
+func join(had *journal.Sandbox, to journal.Sandbox) journal.Sandbox {
+	if had != nil {
+		to.Since = had.Since
+		to.NetNS = cmp.Or(to.NetNS, had.NetNS)
+		if to.VMM == (journal.Process{}) {
+			to.VMM = had.VMM
+		}
+		to.PodUID = had.PodUID
+	}
+	if to.Since == "" {
+		to.Since = time.Now().UTC().Format(time.RFC3339)
+	}
+	return to
 }
 
 // Renew makes a prepared claim's functions clean for the next sandbox once
@@ -132,10 +151,16 @@ func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 	if err := p.waitUnheld(ctx, snap, rec); err != nil {
 		return err
 	}
+	if err := p.retake(ctx, rec); err != nil {
+		return err
+	}
 	if err := p.resetAll(ctx, rec, rec.Plan.Resets()); err != nil {
 		return p.failedReset(ctx, rec, err)
 	}
-	return p.imposeAll(ctx, rec)
+	if err := p.imposeAll(ctx, rec); err != nil {
+		return err
+	}
+	return p.expose(ctx, rec)
 }
 
 // keep writes a record whose state does not change.

@@ -17,7 +17,7 @@ import (
 // mustHandOver gives the claim's functions to a sandbox.
 func (w *world) mustHandOver(sandbox string) {
 	w.t.Helper()
-	if err := w.plugin(nil).HandOver(w.t.Context(), uid, journal.Sandbox{ID: sandbox}); err != nil {
+	if err := w.plugin(nil).HandOver(w.t.Context(), uid, journal.Sandbox{ID: sandbox, NetNS: "/run/netns/" + sandbox}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -63,8 +63,8 @@ func TestHandOverAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := w.record(uid).Sandbox; *got != (journal.Sandbox{ID: "first", VMM: vmm, Since: since}) {
-		t.Errorf("sandbox %+v, want the first with its VMM", got)
+	if got := w.record(uid).Sandbox; *got != (journal.Sandbox{ID: "first", VMM: vmm, NetNS: "/run/netns/first", Since: since}) {
+		t.Errorf("sandbox %+v, want the first with its VMM and its namespace", got)
 	}
 	if n := len(w.k.Resets()); n != 0 {
 		t.Errorf("%d resets of a device in use", n)

@@ -46,6 +46,9 @@ func (p *Preparer) removeSpec(rec *journal.Record) error {
 func (p *Preparer) nodes(pl *plan.Plan) ([][]cdi.Node, error) {
 	all := make([][]cdi.Node, len(pl.Devices))
 	for i := range pl.Devices {
+		if pl.Devices[i].Attachment == v1alpha1.AttachPhysicalEndpoint {
+			continue // it has none
+		}
 		nodes, err := p.deviceNodes(pl, &pl.Devices[i])
 		if err != nil {
 			return nil, fmt.Errorf("VFIO node of %s: %w", pl.Devices[i].Address, err)

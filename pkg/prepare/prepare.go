@@ -143,6 +143,9 @@ func (p *Preparer) announce(ctx context.Context, snap *device.Snapshot, rec *jou
 		}
 		defer release()
 	}
+	if err := p.settleEndpoints(snap, rec); err != nil {
+		return err
+	}
 	if err := p.settleVFs(ctx, rec); err != nil {
 		return err
 	}
@@ -215,6 +218,9 @@ func (p *Preparer) carryOut(ctx context.Context, rec *journal.Record) error {
 	if err := p.measure(rec); err != nil {
 		return err
 	}
+	if err := p.expose(ctx, rec); err != nil {
+		return err
+	}
 	if err := p.writeSpec(rec); err != nil {
 		return err
 	}
@@ -258,6 +264,9 @@ func (p *Preparer) abandon(ctx context.Context, rec *journal.Record, cause error
 // record and spec. It may be repeated.
 func (p *Preparer) undo(ctx context.Context, rec *journal.Record) error {
 	if err := p.removeSpec(rec); err != nil {
+		return err
+	}
+	if err := p.detach(ctx, rec); err != nil {
 		return err
 	}
 	if err := p.restore(ctx, rec); err != nil {

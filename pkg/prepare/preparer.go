@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
@@ -96,6 +97,16 @@ type VFs interface {
 	Apply(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error
 }
 
+// Interfaces put VFs' network interfaces into pods' namespaces; see package
+// podnet.
+type Interfaces interface {
+	// Await returns when a VF on its kernel driver has its interface.
+	Await(ctx context.Context, vf pci.Address) error
+	// Place puts a VF's interface, configured, into the network namespace at a path
+	// of the node. It may be repeated.
+	Place(ctx context.Context, what podnet.Interface, at string) error
+}
+
 // Config holds the collaborators of a Preparer. All but Observe are required.
 type Config struct {
 	FS        *sysfs.FS
@@ -106,6 +117,8 @@ type Config struct {
 	Specs     Specs
 	Holders   Holders
 	VFs       VFs
+	// Interfaces serves VFs that are physical endpoints.
+	Interfaces Interfaces
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
 	// HolderWait is how long Unprepare waits for a holder to end before it

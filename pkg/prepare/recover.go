@@ -158,19 +158,20 @@ func (p *Preparer) reaffirm(ctx context.Context, rec *journal.Record) error {
 
 // moved reports whether a function of the record is not on its target.
 func (p *Preparer) moved(ctx context.Context, rec *journal.Record) (bool, error) {
-	for _, fn := range rec.Plan.Functions {
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
 		now, err := p.Executor.Binding(ctx, fn.Address)
 		if err != nil {
 			return false, fmt.Errorf("claim %s: %w; delete its pod, so that the claim is allocated anew", rec.Plan.Claim, err)
 		}
-		if now != fn.Target {
+		if want, ours := bindingOf(rec, fn); ours && now != want {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// rebind brings moved functions of a prepared claim back to their targets.
+// rebind brings moved functions of a prepared claim back to where they belong.
 func (p *Preparer) rebind(ctx context.Context, rec *journal.Record) error {
 	snap, release, err := p.lockRecord(ctx, rec)
 	if err != nil {
@@ -180,7 +181,15 @@ func (p *Preparer) rebind(ctx context.Context, rec *journal.Record) error {
 	if err := p.unheld(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
 		return err
 	}
-	return p.bindAll(ctx, rec)
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if want, ours := bindingOf(rec, fn); ours {
+			if err := p.drive(ctx, rec.Plan.Claim, fn.Address, want); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // sweepSpecs removes CDI specs of claims that are not prepared here.

@@ -122,6 +122,9 @@ func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 	if err := p.removeSpec(rec); err != nil {
 		return err
 	}
+	if err := p.retake(ctx, rec); err != nil {
+		return err
+	}
 	if err := p.resetAll(ctx, rec, rec.Plan.Resets()); err != nil {
 		return p.failedReset(ctx, rec, err)
 	}

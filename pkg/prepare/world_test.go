@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
@@ -48,6 +49,8 @@ type world struct {
 	specs   *cdi.Dir
 	locks   *journal.Locks
 	links   *vftest.Links
+	pods    *pods
+	network *v1alpha1.VFConfig // of VFs that are asked for
 	node    *v1alpha1.NodeConfig
 	limit   time.Duration // of a kernel write
 	wait    time.Duration // for holders
@@ -75,6 +78,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.links = vftest.New(w.fs, vftest.Igb())
+	w.pods = &pods{fs: w.fs, placed: map[pci.Address]string{}}
 	return w
 }
 
@@ -88,6 +92,7 @@ func (w *world) plugin(power *power) *prepare.Preparer {
 		Journal:  power.journal(w.records), Specs: power.specs(w.specs),
 		Holders:    vfio.Processes{FS: w.fs},
 		VFs:        &vf.Policy{FS: w.fs, Links: power.links(w.links)},
+		Interfaces: power.interfaces(w.pods),
 		HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,
 		Observe: func(e prepare.Event) {
 			w.mu.Lock()
@@ -109,6 +114,9 @@ func (w *world) request(uid string, addrs ...pci.Address) *claim.Request {
 		d := claim.Device{Request: "dev", Pool: "node", Name: "gpu-" + a.Label(), Address: a}
 		if f, ok := snap.Function(a); ok {
 			d.Name = f.Name()
+			if f.VF != nil {
+				d.VF = w.network
+			}
 		}
 		d.VFIO.Default()
 		req.Devices = append(req.Devices, d)
@@ -214,6 +222,10 @@ func (p *power) effect(do func() error) error {
 	return err
 }
 
+func (p *power) interfaces(i prepare.Interfaces) prepare.Interfaces {
+	return cutInterfaces{i, p}
+}
+
 func (p *power) links(l vf.Links) vf.Links                 { return cutLinks{l, p} }
 func (p *power) writer(w control.Writer) control.Writer    { return cutWriter{p, w} }
 func (p *power) journal(j prepare.Journal) prepare.Journal { return cutJournal{j, p} }
@@ -248,6 +260,15 @@ func (c cutSpecs) Remove(uid string) error {
 
 func (c cutLinks) Write(ctx context.Context, number, index int, s device.VFSetting, to *device.VFSettings) error {
 	return c.p.effect(func() error { return c.Links.Write(ctx, number, index, s, to) })
+}
+
+func (c cutInterfaces) Place(ctx context.Context, what podnet.Interface, at string) error {
+	return c.p.effect(func() error { return c.Interfaces.Place(ctx, what, at) })
+}
+
+type cutInterfaces struct {
+	prepare.Interfaces
+	p *power
 }
 
 type cutLinks struct {

@@ -24,19 +24,19 @@ const module = "github.com/kata-vfio/kata-vfio/"
 // only packages of earlier layers.
 func layers() [][]string {
 	return [][]string{
-		{"pci"},                                       // words
-		{"device", "api/v1alpha1"},                    // values
-		{"isolation", "nodeconfig"},                   // judgements
-		{"claim", "publish", "sysfs"},                 // one source each
-		{"guestnet"},                                  // the guest's own side
-		{"plan", "vfio", "sysfs/control"},             // the decision; the kernel's edges
-		{"sysfs/sysfstest"},                           // the kernel's double
-		{"cdi", "journal", "bind", "inventory", "vf"}, // effects
-		{"vf/vftest"},                                 // and its double
-		{"assignment"},                                // who has what
-		{"prepare"},                                   // the order of effects
-		{"node"},                                      // the parts joined
-		{"dra", "podres", "nri", "audit"},             // entry points
+		{"pci"},                           // words
+		{"device", "api/v1alpha1"},        // values
+		{"isolation", "nodeconfig"},       // judgements
+		{"claim", "publish", "sysfs"},     // one source each
+		{"guestnet"},                      // the guest's own side
+		{"plan", "vfio", "sysfs/control"}, // the decision; the kernel's edges
+		{"sysfs/sysfstest"},               // the kernel's double
+		{"cdi", "journal", "bind", "inventory", "vf", "podnet"}, // effects
+		{"vf/vftest"},                     // and its double
+		{"assignment"},                    // who has what
+		{"prepare"},                       // the order of effects
+		{"node"},                          // the parts joined
+		{"dra", "podres", "nri", "audit"}, // entry points
 		{"audit/topology"},
 	}
 }
@@ -54,8 +54,8 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":    {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf"},
-		"cmd/kata-vfio-guestnet": {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/dra", "pkg/vf", "pkg/publish"},
+		"cmd/kata-vfio-audit":    {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf", "pkg/podnet"},
+		"cmd/kata-vfio-guestnet": {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/dra", "pkg/vf", "pkg/podnet", "pkg/publish"},
 		"cmd/kata-vfio-plugin":   {"pkg/sysfs/sysfstest", "pkg/vf/vftest", "pkg/audit"},
 	}
 }

@@ -189,7 +189,19 @@ func TestValidateWhatParametersSayTogether(t *testing.T) {
 		},
 		"rates crossed":   {&v1alpha1.VFConfig{MinTxRate: new(2), MaxTxRate: new(1)}, "VFConfig: minTxRate: 2 is more than maxTxRate, 1"},
 		"rates unlimited": {&v1alpha1.VFConfig{MinTxRate: new(2), MaxTxRate: new(0)}, ""},
-		"enum":            {&v1alpha1.VFIOConfig{Reset: "Maybe"}, `VFIOConfig: reset: "Maybe" is not one of Required, Skip`},
+		"an endpoint without an address": {
+			&v1alpha1.VFConfig{Attachment: v1alpha1.AttachPhysicalEndpoint, Network: &v1alpha1.GuestNetwork{Interface: "net1"}},
+			"VFConfig: attachment: PhysicalEndpoint needs network.addresses: Kata passes over",
+		},
+		"an endpoint with a routing table": {
+			&v1alpha1.VFConfig{
+				Attachment: v1alpha1.AttachPhysicalEndpoint,
+				Network:    &v1alpha1.GuestNetwork{Addresses: []string{"192.0.2.10/24"}, Table: new(100)},
+			},
+			"VFConfig: network.table: a physical endpoint's routes are in the main table",
+		},
+		"an attachment": {&v1alpha1.VFConfig{Attachment: "Tap"}, `VFConfig: attachment: "Tap" is not one of VFIO, PhysicalEndpoint`},
+		"enum":          {&v1alpha1.VFIOConfig{Reset: "Maybe"}, `VFIOConfig: reset: "Maybe" is not one of Required, Skip`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

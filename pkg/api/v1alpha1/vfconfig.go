@@ -25,6 +25,18 @@ const (
 	VLAN8021ad VLANProtocol = "802.1ad"
 )
 
+// Attachment is the way of a VF into the VM.
+type Attachment string
+
+// Attachments. VFIO gives the VM the function, whose interface the guest
+// configures. PhysicalEndpoint leaves the VF on its kernel driver and puts its
+// interface with its addresses into the pod's network namespace, from where
+// Kata takes it along with its configuration (Kata's PhysicalEndpoint).
+const (
+	AttachVFIO             Attachment = "VFIO"
+	AttachPhysicalEndpoint Attachment = "PhysicalEndpoint"
+)
+
 // maxRate bounds a rate in Mbit/s, so that it fits the kernel's 32 bits
 // (struct ifla_vf_rate in include/uapi/linux/if_link.h) on any platform.
 const maxRate = 1<<31 - 1
@@ -54,6 +66,8 @@ type VFConfig struct {
 	// DeviceClass says.
 	MaxTxRate *int      `json:"maxTxRate,omitempty"`
 	LinkState LinkState `json:"linkState,omitempty"`
+	// Attachment is VFIO when empty. PhysicalEndpoint needs network.addresses.
+	Attachment Attachment `json:"attachment,omitempty"`
 	// Network configures the interface inside the guest; nil leaves that to the
 	// image.
 	Network *GuestNetwork `json:"network,omitempty"`
@@ -104,7 +118,22 @@ func (c *VFConfig) Validate() error {
 	if c.MinTxRate != nil && c.MaxTxRate != nil && *c.MaxTxRate != 0 && *c.MinTxRate > *c.MaxTxRate {
 		p.add("minTxRate", "%d is more than maxTxRate, %d", *c.MinTxRate, *c.MaxTxRate)
 	}
+	if c.Attachment == AttachPhysicalEndpoint {
+		c.checkEndpoint(&p)
+	}
 	return p.err(KindVFConfig)
+}
+
+// checkEndpoint notes what Kata would not take along: it passes over an
+// interface without an address, and does not copy routing rules.
+func (c *VFConfig) checkEndpoint(p *problems) {
+	if c.Network == nil || len(c.Network.Addresses) == 0 {
+		p.add("attachment", "%s needs network.addresses: Kata passes over an interface without an address", c.Attachment)
+		return
+	}
+	if c.Network.Table != nil {
+		p.add("network.table", "a physical endpoint's routes are in the main table; leave the table out, or use attachment: %s", AttachVFIO)
+	}
 }
 
 // check notes what is wrong with each parameter by itself.
@@ -118,6 +147,7 @@ func (c *VFConfig) check(p *problems) {
 	p.within("minTxRate", c.MinTxRate, maxRate)
 	p.within("maxTxRate", c.MaxTxRate, maxRate)
 	oneOf(p, "linkState", c.LinkState, LinkAuto, LinkEnable, LinkDisable)
+	oneOf(p, "attachment", c.Attachment, AttachVFIO, AttachPhysicalEndpoint)
 	if c.Network != nil {
 		c.Network.check(p, "network")
 	}

@@ -150,6 +150,7 @@ const aliasesPath = "lib/modules/" + Release + "/modules.alias"
 // vfioAliases are the lines that a Linux 6.12 has for VFIO drivers, and some others.
 const vfioAliases = `# Aliases extracted from modules themselves.
 alias pci:v000010DEd*sv*sd*bc03sc02i00* nvidia
+alias pci:v00008086d000010CAsv*sd*bc*sc*i* igbvf
 alias pci:v000015B3d00001021sv*sd*bc*sc*i* mlx5_core
 alias vfio_pci:v000010DEd00002342sv*sd*bc*sc*i* nvgrace_gpu_vfio_pci
 alias vfio_pci:v000015B3d0000101Esv*sd*bc*sc*i* mlx5_vfio_pci

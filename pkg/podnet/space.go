@@ -1,0 +1,229 @@
+package podnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+const (
+	// requestLimit bounds one request to the kernel.
+	requestLimit = 10 * time.Second
+	// dumpAttempts bounds how often a list is asked for that changes as it is read.
+	dumpAttempts = 5
+)
+
+// space is a network namespace with a socket in it.
+type space struct {
+	file   *os.File
+	handle *netlink.Handle
+}
+
+// nodeSpace opens the node's network namespace.
+func (m *Mover) nodeSpace() (*space, error) {
+	file, err := os.Open(m.proc("1/ns/net"))
+	if err == nil {
+		var s *space
+		if s, err = enter(file); err == nil {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("enter the node's network namespace: %w", err)
+}
+
+// podSpace opens the network namespace at a path of the node, which must not be
+// the node's own: that a pod's would be no boundary.
+func (m *Mover) podSpace(at string) (*space, error) {
+	file, err := openIn(m.proc("1/root"), at)
+	if err != nil {
+		return nil, err
+	}
+	s, err := enter(file)
+	if err != nil {
+		return nil, err
+	}
+	node, err := os.Stat(m.proc("1/ns/net"))
+	if err != nil {
+		s.close()
+		return nil, fmt.Errorf("find the node's network namespace: %w", err)
+	}
+	pod, err := s.file.Stat()
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	if os.SameFile(node, pod) {
+		s.close()
+		return nil, errors.New("it is the node's own: a pod with hostNetwork can't have a physical endpoint")
+	}
+	return s, nil
+}
+
+// openIn opens a file below a root, which its symbolic links are relative to:
+// /var/run leads to the node's /run, not to ours.
+func openIn(root, at string) (*os.File, error) {
+	dir, err := os.Open(root)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close() //nolint:errcheck // nothing was written to it
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
+	fd, err := unix.Openat2(int(dir.Fd()), at, &how)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: at, Err: err}
+	}
+	return os.NewFile(uintptr(fd), at), nil
+}
+
+// enter opens a socket in the network namespace that a file is; one that is
+// none is an error. The file is the space's, or closed.
+func enter(file *os.File) (*space, error) {
+	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
+	if err == nil && kind != unix.CLONE_NEWNET {
+		err = fmt.Errorf("a namespace of type %#x", kind)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is no network namespace: %w", file.Name(), err), file.Close())
+	}
+	handle, err := netlink.NewHandleAt(netns.NsHandle(file.Fd()), unix.NETLINK_ROUTE)
+	if err == nil {
+		err = handle.SetSocketTimeout(requestLimit)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &space{file: file, handle: handle}, nil
+}
+
+func (s *space) close() {
+	s.handle.Close()
+	_ = s.file.Close() // nothing was written to it
+}
+
+// run runs work in the namespace, on a thread that ends with it: no other
+// goroutine ever finds itself there.
+func (s *space) run(work func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		if err := unix.Setns(int(s.file.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter it: %w", err)
+			return
+		}
+		done <- work()
+	}()
+	return <-done
+}
+
+// link is an interface as it is now.
+type link struct {
+	name, mac string
+	// parent is the address of its function; empty on kernels that don't say
+	// (before 5.15).
+	parent string
+}
+
+type links []link
+
+// has reports whether the VF's interface is among them, by its function or else
+// by its address.
+func (l links) has(vf pci.Address, mac net.HardwareAddr) bool {
+	return slices.ContainsFunc(l, func(i link) bool {
+		return i.parent == vf.String() || i.parent == "" && i.mac == mac.String()
+	})
+}
+
+// links lists the interfaces of the namespace.
+func (s *space) links(ctx context.Context) (links, error) {
+	for attempt := 1; ; attempt++ {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		list, err := s.handle.LinkList()
+		if errors.Is(err, netlink.ErrDumpInterrupted) && attempt < dumpAttempts {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list its interfaces: %w", err)
+		}
+		var all links
+		for _, l := range list {
+			all = append(all, linkOf(l.Attrs()))
+		}
+		return all, nil
+	}
+}
+
+// link returns the interface of a number.
+func (s *space) link(ctx context.Context, number int) (link, error) {
+	if ctx.Err() != nil {
+		return link{}, context.Cause(ctx)
+	}
+	l, err := s.handle.LinkByIndex(number)
+	if err != nil {
+		return link{}, fmt.Errorf("look at interface %d: %w", number, err)
+	}
+	return linkOf(l.Attrs()), nil
+}
+
+func linkOf(a *netlink.LinkAttrs) link {
+	l := link{name: a.Name, mac: a.HardwareAddr.String()}
+	if a.ParentDevBus == "pci" {
+		l.parent = a.ParentDev
+	}
+	return l
+}
+
+// setMAC gives an interface its address. Many drivers take one only while it is
+// down, in which it is moved anyway.
+func (s *space) setMAC(number int, mac net.HardwareAddr) error {
+	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: number}}
+	if err := s.handle.LinkSetDown(device); err != nil {
+		return fmt.Errorf("take interface %d down: %w", number, err)
+	}
+	if err := s.handle.LinkSetHardwareAddr(device, mac); err != nil {
+		return fmt.Errorf("give interface %d the address %s: %w", number, mac, err)
+	}
+	return nil
+}
+
+// moveTo moves an interface into another namespace under a name, in one
+// request: in between it would have to be free in both.
+func (s *space) moveTo(number int, name string, to *space) error {
+	socket, err := nl.GetNetlinkSocketAt(netns.NsHandle(s.file.Fd()), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	timeout := unix.NsecToTimeval(requestLimit.Nanoseconds())
+	if err := errors.Join(socket.SetSendTimeout(&timeout), socket.SetReceiveTimeout(&timeout)); err != nil {
+		return err
+	}
+	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index = int32(number)
+	req.AddData(info)
+	req.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(to.file.Fd()))))
+	req.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
+	_, err = req.Execute(unix.NETLINK_ROUTE, 0)
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("the pod has an interface %s already; give the VF another name (network.interface of its VFConfig)", name)
+	}
+	if err != nil {
+		return fmt.Errorf("move interface %d there as %s: %w", number, name, err)
+	}
+	return nil
+}

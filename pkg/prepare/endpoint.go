@@ -1,0 +1,144 @@
+package prepare
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/podnet"
+)
+
+// A physical endpoint is a VF that Kata takes from the pod's network namespace
+// by itself. Here it is bound to VFIO first, as any other, where its resets are
+// made and proven; then it waits on its kernel driver. From the hand-over on its
+// binding is Kata's, which may leave it anywhere: whoever takes it back brings
+// it to VFIO again, before the reset.
+
+// settleEndpoints finds the kernel drivers that the plan left open.
+func (p *Preparer) settleEndpoints(snap *device.Snapshot, rec *journal.Record) error {
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if fn.Endpoint == nil || fn.Endpoint.Driver != plan.FindDriver {
+			continue
+		}
+		module, err := p.moduleOf(snap, fn)
+		if err != nil {
+			return fmt.Errorf("claim %s: find the kernel driver of VF %s: %w", rec.Plan.Claim, fn.Address, err)
+		}
+		if module == "" {
+			return &plan.RefusedError{Claim: rec.Plan.Claim, Refusals: []plan.Refusal{{
+				Code: plan.Unsupported, Device: deviceName(&rec.Plan, fn), Address: fn.Address,
+				Text: fmt.Sprintf("VF %s has no kernel driver, and no module of this kernel is for it, so it can't be a physical endpoint", fn.Address),
+				Fix:  "install its driver's module on the node, or leave `attachment: PhysicalEndpoint` out",
+			}}}
+		}
+		driver, loaded := snap.Host.DriverOf(module)
+		if !loaded && !slices.Contains(rec.Plan.Modules, module) {
+			rec.Plan.Modules = append(rec.Plan.Modules, module)
+		}
+		fn.Endpoint = &plan.Binding{Driver: driver, Override: driver}
+	}
+	return nil
+}
+
+// moduleOf returns the module for a function by the running kernel's
+// modules.alias; empty for none.
+func (p *Preparer) moduleOf(snap *device.Snapshot, fn *plan.Function) (string, error) {
+	f, ok := snap.Function(fn.Address)
+	if !ok {
+		return "", nil
+	}
+	data, err := p.FS.ReadFile(path.Join("lib/modules", snap.Host.Kernel, "modules.alias"))
+	if err != nil {
+		return "", err
+	}
+	return device.ModuleFor(bytes.NewReader(data), f.Modalias)
+}
+
+// expose brings the record's endpoints to their kernel drivers, where they wait
+// for a sandbox with the address that their PF imposes.
+func (p *Preparer) expose(ctx context.Context, rec *journal.Record) error {
+	for _, fn := range rec.Plan.Functions {
+		if fn.Endpoint == nil {
+			continue
+		}
+		if err := p.drive(ctx, rec.Plan.Claim, fn.Address, *fn.Endpoint); err != nil {
+			return err
+		}
+		err := p.timed(rec.Plan.Claim, PhaseNode, func() error { return p.Interfaces.Await(ctx, fn.Address) })
+		if err != nil {
+			return fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
+		}
+	}
+	return nil
+}
+
+// retake brings the record's endpoints back to VFIO, wherever they are: in the
+// node's or a pod's namespace, on VFIO or on no driver. One that is gone needs
+// nothing.
+func (p *Preparer) retake(ctx context.Context, rec *journal.Record) error {
+	return p.driveEndpoints(ctx, rec, func(fn *plan.Function) plan.Binding { return fn.Target })
+}
+
+// detach takes the record's endpoints from their drivers: bound anew to one,
+// they take the address that their PF has for them then.
+func (p *Preparer) detach(ctx context.Context, rec *journal.Record) error {
+	return p.driveEndpoints(ctx, rec, func(*plan.Function) plan.Binding { return plan.Binding{} })
+}
+
+func (p *Preparer) driveEndpoints(ctx context.Context, rec *journal.Record, to func(*plan.Function) plan.Binding) error {
+	var errs []error
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if fn.Endpoint == nil {
+			continue
+		}
+		if err := p.drive(ctx, rec.Plan.Claim, fn.Address, to(fn)); err != nil && !p.isGone(fn.Address) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// place puts the interfaces of the record's endpoints into the network namespace
+// of the sandbox that it was handed over to. What Kata has taken from there
+// already is left alone, so that it may be repeated.
+func (p *Preparer) place(ctx context.Context, rec *journal.Record) error {
+	for i := range rec.Plan.Devices {
+		fn, ok := rec.Plan.Function(rec.Plan.Devices[i].Address)
+		if !ok || fn.Endpoint == nil {
+			continue
+		}
+		now, err := p.Executor.Binding(ctx, fn.Address)
+		if err != nil {
+			return err
+		}
+		if device.IsVFIO(now.Driver) {
+			continue
+		}
+		what := podnet.Interface{VF: fn.Address, MAC: fn.VF.Want.MAC, Network: rec.Plan.Devices[i].Network}
+		err = p.timed(rec.Plan.Claim, PhaseVF, func() error { return p.Interfaces.Place(ctx, what, rec.Sandbox.NetNS) })
+		if err != nil {
+			return fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
+		}
+	}
+	return nil
+}
+
+// bindingOf is the binding that a function of a prepared record has, and false
+// where it is Kata's to choose.
+func bindingOf(rec *journal.Record, fn *plan.Function) (plan.Binding, bool) {
+	switch {
+	case fn.Endpoint == nil:
+		return fn.Target, true
+	case rec.Sandbox == nil:
+		return *fn.Endpoint, true
+	}
+	return plan.Binding{}, false
+}
