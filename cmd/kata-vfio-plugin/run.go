@@ -57,7 +57,9 @@ func runCommand(opts *options) *cobra.Command {
 				return err
 			}
 			opts.node.HolderWait = *wait
-			return serve(cmd.Context(), opts, &r, newLogger(cmd.ErrOrStderr(), r.logFormat))
+			log := newLogger(cmd.ErrOrStderr(), r.logFormat)
+			opts.node.Log = log
+			return serve(cmd.Context(), opts, &r, log)
 		},
 	}
 	r.register(cmd)

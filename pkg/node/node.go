@@ -7,6 +7,7 @@ package node
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
@@ -45,6 +47,8 @@ type Config struct {
 	HolderWait time.Duration
 	// Observe is told of each step; nil for nobody.
 	Observe func(prepare.Event)
+	// Log gets what was done to interfaces of physical endpoints; nil for nobody.
+	Log *slog.Logger
 	// Inventory makes the inventory; nil is [Scanning].
 	Inventory func(*sysfs.FS) (prepare.Inventory, error)
 }
@@ -116,8 +120,16 @@ func Open(c Config) (*Node, error) {
 	full.Holders = vfio.Processes{FS: n.FS}
 	policy := &vf.Policy{FS: n.FS, Links: &vf.Rtnetlink{Proc: filepath.Join(c.Root, "proc")}}
 	full.VFs, n.Counters = policy, policy.Counters
+	full.Interfaces = &podnet.Mover{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
 	n.Preparer = prepare.New(full)
 	return n, nil
+}
+
+func (c *Config) log() *slog.Logger {
+	if c.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Log
 }
 
 // places opens the directories that a working node writes to.

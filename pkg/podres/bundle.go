@@ -36,20 +36,21 @@ type Bundles struct {
 // bundle to be read it says so in Unknown and knows nothing else. A bundle that
 // can be read and names no pod is an error.
 func (b Bundles) Sandbox(pid int) (PeerSandbox, error) {
-	annotations, unreadable := b.annotations(pid)
+	config, unreadable := b.config(pid)
 	if unreadable != nil {
 		return PeerSandbox{Unknown: unreadable}, nil
 	}
-	sandbox, err := parseSandbox(annotations)
+	sandbox, err := parseSandbox(config.Annotations)
 	if err != nil {
 		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: %w", pid, err)
 	}
+	sandbox.NetNS = config.netNS()
 	return sandbox, nil
 }
 
-// annotations returns those of the shim's bundle.
-func (b Bundles) annotations(pid int) (map[string]string, error) {
-	here, err := readAnnotations(b.file(pid, "cwd", "config.json"))
+// config returns that of the shim's bundle.
+func (b Bundles) config(pid int) (*ociConfig, error) {
+	here, err := readConfig(b.file(pid, "cwd", "config.json"))
 	if err == nil {
 		return here, nil
 	}
@@ -57,7 +58,7 @@ func (b Bundles) annotations(pid int) (map[string]string, error) {
 	if argErr != nil {
 		return nil, fmt.Errorf("no OCI bundle: %w", errors.Join(err, argErr))
 	}
-	named, namedErr := readAnnotations(path)
+	named, namedErr := readConfig(path)
 	if namedErr != nil {
 		return nil, fmt.Errorf("no OCI bundle: %w", errors.Join(err, namedErr))
 	}
@@ -113,18 +114,39 @@ func (b Bundles) file(pid int, elements ...string) string {
 	return filepath.Join(append([]string{proc, strconv.Itoa(pid)}, elements...)...)
 }
 
-func readAnnotations(path string) (map[string]string, error) {
+// ociConfig is what we read of a bundle's config.json (OCI runtime
+// specification, config.md and config-linux.md).
+type ociConfig struct {
+	Annotations map[string]string `json:"annotations"`
+	Linux       struct {
+		Namespaces []struct {
+			Type string `json:"type"`
+			Path string `json:"path"`
+		} `json:"namespaces"`
+	} `json:"linux"`
+}
+
+// netNS returns the path of the network namespace; empty where the sandbox has
+// none of its own, or none that was made before it.
+func (c *ociConfig) netNS() string {
+	for _, n := range c.Linux.Namespaces {
+		if n.Type == "network" {
+			return n.Path
+		}
+	}
+	return ""
+}
+
+func readConfig(path string) (*ociConfig, error) {
 	data, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
-	var config struct {
-		Annotations map[string]string `json:"annotations"`
-	}
-	if err := json.Unmarshal(data, &config); err != nil {
+	config := &ociConfig{}
+	if err := json.Unmarshal(data, config); err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	return config.Annotations, nil
+	return config, nil
 }
 
 // readFile returns a regular file of bounded size; nothing else is waited for,

@@ -53,10 +53,16 @@ func startShim(t *testing.T, dir string, args ...string) int {
 	return cmd.Process.Pid
 }
 
+// netNS is the pod's network namespace in all bundles.
+const netNS = "/var/run/netns/cni-1"
+
 // writeBundle writes a config.json with the annotations.
 func writeBundle(t *testing.T, dir string, annotations map[string]string) {
 	t.Helper()
-	data, err := json.Marshal(map[string]any{"ociVersion": "1.3.0", "annotations": annotations})
+	data, err := json.Marshal(map[string]any{
+		"ociVersion": "1.3.0", "annotations": annotations,
+		"linux": map[string]any{"namespaces": []any{map[string]any{"type": "pid"}, map[string]any{"type": "network", "path": netNS}}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +106,7 @@ func with(annotations map[string]string, changes ...string) map[string]string {
 }
 
 func TestTheBundleTellsTheSandbox(t *testing.T) {
-	known := podres.PeerSandbox{ID: "s1", PodNamespace: namespace, PodName: "db-0", PodUID: "p1"}
+	known := podres.PeerSandbox{ID: "s1", PodNamespace: namespace, PodName: "db-0", PodUID: "p1", NetNS: netNS}
 	for name, c := range map[string]struct {
 		annotations map[string]string
 		want        podres.PeerSandbox
@@ -113,7 +119,7 @@ func TestTheBundleTellsTheSandbox(t *testing.T) {
 		},
 		"containerd without a UID": {
 			annotations: with(containerd(), "io.kubernetes.cri.sandbox-uid", ""),
-			want:        podres.PeerSandbox{ID: "s1", PodNamespace: namespace, PodName: "db-0"},
+			want:        podres.PeerSandbox{ID: "s1", PodNamespace: namespace, PodName: "db-0", NetNS: netNS},
 		},
 		"CRI-O, with a pod's annotation as containerd's": {
 			annotations: with(crio(), "io.kubernetes.cri.sandbox-id", "s9"), fails: "contradict",

@@ -30,8 +30,8 @@ func (s *Server) merge(
 	}
 	s.dropUnresolved(kubelet)
 	kubelet.Name, kubelet.Namespace = pod.name, pod.namespace
-	if len(own) > 0 {
-		kubelet.Containers = slices.Insert(kubelet.GetContainers(), 0, ownContainer(own))
+	if plugged := ownContainer(own); len(plugged.GetDevices()) > 0 {
+		kubelet.Containers = slices.Insert(kubelet.GetContainers(), 0, plugged)
 	}
 	return kubelet
 }
@@ -40,6 +40,9 @@ func ownContainer(own []*assignment.Assignment) *podresourcesv1.ContainerResourc
 	c := &podresourcesv1.ContainerResources{Name: containerName}
 	for _, a := range own {
 		for _, d := range a.Devices {
+			if d.Endpoint {
+				continue // Kata finds it itself, and would plug it twice
+			}
 			c.Devices = append(c.Devices, &podresourcesv1.ContainerDevices{
 				ResourceName: cdi.Kind, DeviceIds: []string{cdi.DeviceName(a.Claim.UID, d.Name)},
 			})

@@ -13,6 +13,9 @@ type PeerSandbox struct {
 	// PodNamespace, PodName and PodUID are the pod as the runtime knows it from
 	// the kubelet; empty where the bundle does not tell.
 	PodNamespace, PodName, PodUID string
+	// NetNS is the pod's network namespace as a path of the node; empty for a pod
+	// in the node's own.
+	NetNS string
 	// Unknown says why PodUID is empty; nil when it is not.
 	Unknown error
 }

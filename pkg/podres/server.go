@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -128,7 +129,9 @@ func (s *Server) GetAllocatableResources(
 }
 
 // Get returns what to plug into the VM of a pod: its prepared devices, each
-// once, then what the kubelet lists and the node's CDI specs resolve. The
+// once, then what the kubelet lists and the node's CDI specs resolve. Physical
+// endpoints are not among them: they are put into the pod's network namespace,
+// at which Kata looks next. The
 // devices are handed over to the asking sandbox first, which resets those that
 // another sandbox of the pod has had. It blocks as long as that takes, or until
 // the caller gives up.
@@ -172,7 +175,11 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 		return nil, refused(codes.FailedPrecondition, "pod %s: which sandbox would get its devices is not known: %v; "+
 			"the plugin must see the shims' processes and bundles (hostPID, root, a containerd or CRI-O whose shims run in their bundle)", pod, shim.Unknown)
 	}
-	if err := s.handOver(ctx, own, journal.Sandbox{ID: shim.ID, PodUID: shim.PodUID}); err != nil {
+	if i := slices.IndexFunc(own, (*assignment.Assignment).HasEndpoint); i >= 0 && shim.NetNS == "" {
+		return nil, refused(codes.FailedPrecondition, "pod %s: a VF of claim %s is to be a physical endpoint, and the sandbox has no network "+
+			"namespace of its own: leave hostNetwork out of the pod, or `attachment: PhysicalEndpoint` out of the VFConfig", pod, own[i].Claim)
+	}
+	if err := s.handOver(ctx, own, journal.Sandbox{ID: shim.ID, PodUID: shim.PodUID, NetNS: shim.NetNS}); err != nil {
 		return nil, refused(codes.FailedPrecondition, "pod %s: hand its devices to sandbox %s: %v", pod, shim.ID, err)
 	}
 	if len(own) > 0 {

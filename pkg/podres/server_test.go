@@ -75,6 +75,21 @@ func TestGetGivesAllOfAPodsDevicesOnce(t *testing.T) {
 			},
 			want: []string{c2gpu}, handed: []string{"c2 to s1"},
 		},
+		"a physical endpoint beside a GPU, which Kata finds by itself": {
+			node: func(w *world) {
+				w.shim.sandbox.NetNS = "/run/netns/s1"
+				w.prepared(asEndpoint(record("c1", "p1", gpu, vf), vf))
+				w.lists(dynamic("c1", gpu, vf))
+			},
+			want: []string{c1gpu}, handed: []string{"c1 to s1 in /run/netns/s1"},
+		},
+		"a physical endpoint alone": {
+			node: func(w *world) {
+				w.shim.sandbox.NetNS = "/run/netns/s1"
+				w.prepared(asEndpoint(record("c1", "p1", vf), vf))
+			},
+			handed: []string{"c1 to s1 in /run/netns/s1"},
+		},
 		"no claims at all": {node: func(*world) {}},
 		"no claims and no bundle": {
 			node: noBundle,
@@ -128,6 +143,10 @@ func TestGetRefuses(t *testing.T) {
 				w.lists(dynamic("c1", gpu))
 			},
 			code: codes.FailedPrecondition, say: []string{"tenant-a/db-0", "tenant-a/claim-c1 (c1)", "it is preparing"},
+		},
+		"a physical endpoint in the node's own network": {
+			node: func(w *world) { w.prepared(asEndpoint(record("c1", "p1", gpu, vf), vf)) },
+			code: codes.FailedPrecondition, say: []string{"tenant-a/claim-c1 (c1)", "no network namespace of its own", "hostNetwork"},
 		},
 		"all of it for one claim that is not prepared": {
 			node: func(w *world) {

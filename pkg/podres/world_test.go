@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
@@ -101,6 +102,16 @@ func record(uid, podUID string, devices ...string) *journal.Record {
 	}
 	for i, d := range devices {
 		r.Plan.Devices = append(r.Plan.Devices, plan.Device{Pool: "worker-1", Name: d, Address: pci.Address{Bus: uint8(i)}})
+	}
+	return r
+}
+
+// asEndpoint makes a device of a record a physical endpoint.
+func asEndpoint(r *journal.Record, device string) *journal.Record {
+	for i := range r.Plan.Devices {
+		if r.Plan.Devices[i].Name == device {
+			r.Plan.Devices[i].Attachment = v1alpha1.AttachPhysicalEndpoint
+		}
 	}
 	return r
 }
@@ -290,7 +301,7 @@ func (s *shim) Sandbox(pid int) (podres.PeerSandbox, error) {
 // claims is a double of package prepare.
 type claims struct {
 	mu    sync.Mutex // guards given
-	given []string   // "<claim UID> to <sandbox>", sorted
+	given []string   // "<claim UID> to <sandbox>[ in <network namespace>]", sorted
 	fail  map[string]error
 	// wait, if set, is what a hand-over waits for.
 	wait chan struct{}
@@ -306,6 +317,9 @@ func (c *claims) HandOver(ctx context.Context, uid string, to journal.Sandbox) e
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if to.NetNS != "" {
+		to.ID += " in " + to.NetNS
+	}
 	c.given = append(c.given, uid+" to "+to.ID)
 	slices.Sort(c.given)
 	return c.fail[uid]
