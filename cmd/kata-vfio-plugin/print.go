@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -66,13 +67,22 @@ func printPlan(w io.Writer, format string, pl *plan.Plan) error {
 	rows := [][]string{{"DEVICE", "BACKEND", "POLICY", "RESET", "TAKES"}}
 	for i := range pl.Devices {
 		d := &pl.Devices[i]
-		rows = append(rows, []string{d.Name, string(d.Backend), string(d.Policy), resetWords(d.Resets), takes(pl, d)})
+		rows = append(rows, []string{d.Name, way(d), string(d.Policy), resetWords(d.Resets), takes(pl, d)})
 	}
 	if err := table(w, rows); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
 	return printSteps(w, format, pl.Steps)
+}
+
+// way is how the VM gets a device: by a kernel interface of VFIO, or as a
+// physical endpoint.
+func way(d *plan.Device) string {
+	if d.Attachment == v1alpha1.AttachPhysicalEndpoint {
+		return string(d.Attachment)
+	}
+	return string(d.Backend)
 }
 
 // takes lists the functions of the device's slot and group: its own, and the

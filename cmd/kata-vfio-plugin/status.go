@@ -44,7 +44,10 @@ type deviceView struct {
 	Request string `json:"request"`
 	Pool    string `json:"pool,omitempty"`
 	Backend string `json:"backend"`
-	CDI     string `json:"cdi,omitempty"`
+	// Attachment is PhysicalEndpoint for a VF that Kata takes from the pod's
+	// network namespace.
+	Attachment string `json:"attachment,omitempty"`
+	CDI        string `json:"cdi,omitempty"`
 }
 
 // viewOf returns the view of a record.
@@ -57,6 +60,7 @@ func viewOf(rec *journal.Record) view {
 	for _, d := range rec.Plan.Devices {
 		dv := deviceView{
 			Name: d.Name, Address: d.Address.String(), Request: d.Request, Pool: d.Pool, Backend: string(d.Backend),
+			Attachment: string(d.Attachment),
 		}
 		if rec.Kind == journal.Claim && rec.State == journal.Prepared {
 			dv.CDI = cdi.QualifiedName(c.UID, d.Name)

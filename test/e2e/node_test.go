@@ -50,6 +50,7 @@ func nodeCases() []nodeCase {
 		{name: "NobodyElseGetsADevice", run: refusesAttacks, noVMs: true},
 		{name: "EveryExampleRuns", run: runsExamples},
 		{name: "APodHasTheDevicesOfTwoClaims", run: podHasTwoClaims},
+		{name: "APodHasAPhysicalEndpoint", run: podHasPhysicalEndpoint},
 		{name: "APodThatIsDeletedWhileItStartsLeavesNothing", run: deletedWhileStarting},
 		{name: "APodOfTheSameNameGetsTheDeviceClean", run: forceDeletedAndRecreated},
 		{name: "ASandboxThatDiesIsMadeAnewWithItsDevice", run: sandboxDies},

@@ -14,7 +14,7 @@ func withVM(t *testing.T, devices ...device) node {
 	t.Helper()
 	dir := t.TempDir()
 	n := node{vms: filepath.Join(dir, "vms"), sys: filepath.Join(dir, "sys")}
-	if err := n.vm("s1").make(devices); err != nil {
+	if err := n.vm("s1").make(devices, nil); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -30,7 +30,7 @@ func (n node) create(ctx context.Context, c call) error {
 		return err
 	}
 	if spec.Annotations[containerType] == typeSandbox {
-		return n.createSandbox(ctx, n.vm(c.id), spec.Annotations)
+		return n.createSandbox(ctx, n.vm(c.id), spec)
 	}
 	if err := n.fit(spec); err != nil {
 		return err
@@ -40,8 +40,8 @@ func (n node) create(ctx context.Context, c call) error {
 
 // createSandbox boots the VM with the pod's devices. A VM that does not come up is ended; one that is there already is
 // another's, and runs on.
-func (n node) createSandbox(ctx context.Context, v vm, annotations map[string]string) error {
-	names, err := n.deviceNames(ctx, annotations)
+func (n node) createSandbox(ctx context.Context, v vm, spec *specs.Spec) error {
+	names, err := n.deviceNames(ctx, spec.Annotations)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,14 @@ func (n node) createSandbox(ctx context.Context, v vm, annotations map[string]st
 	if err != nil {
 		return err
 	}
-	if err := v.make(devices); err != nil {
+	endpoints, err := n.endpoints(ctx, spec)
+	if err != nil {
+		return err
+	}
+	for _, e := range endpoints {
+		devices = append(devices, e.Group)
+	}
+	if err := v.make(devices, endpoints); err != nil {
 		return fmt.Errorf("make the VM's directory: %w", err)
 	}
 	if err := n.boot(v); err != nil {

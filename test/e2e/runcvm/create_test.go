@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/kata-vfio/kata-vfio/test/lab/endpoint"
 )
 
 // bundle writes a spec where containerd would, and returns the call that creates it.
@@ -81,6 +84,31 @@ func TestASandboxGetsAVMWithThePodsDevices(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, readText(t, filepath.Join(c.bundle, "config.json"))); diff != "" {
 		t.Errorf("the sandbox's spec was changed (-want +got):\n%s", diff)
+	}
+}
+
+// TestASandboxGetsThePhysicalEndpointsOfItsNamespaceToo, after what it has asked for.
+func TestASandboxGetsThePhysicalEndpointsOfItsNamespaceToo(t *testing.T) {
+	var booted []vm
+	n := withServer(t, &booted, nil)
+	group := device{"/dev/vfio/15", 511, 15}
+	n.takeEndpoints = func(_ context.Context, netns string) ([]taken, error) {
+		if netns != "/run/netns/s1" {
+			t.Errorf("looked into %q", netns)
+		}
+		return []taken{{endpoint.Endpoint{Function: "0000:21:10.0", MAC: "02:00:5e:10:00:01", Addresses: []string{"192.0.2.10/24"}}, group}}, nil
+	}
+	sandbox := sandboxOf(ofPod())
+	sandbox.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace, Path: "/run/netns/s1"}}
+	if err := n.handle(t.Context(), bundle(t, "s1", sandbox)); err != nil {
+		t.Fatal(err)
+	}
+	devices, err := n.vm("s1").devices()
+	if err != nil || len(devices) != 2 || devices[1] != group {
+		t.Errorf("the VM has %v, %v; want what was asked for, then %v", devices, err, group)
+	}
+	if endpoints, err := n.vm("s1").endpoints(); err != nil || len(endpoints) != 1 || endpoints[0].MAC != "02:00:5e:10:00:01" {
+		t.Errorf("endpoints %+v, %v", endpoints, err)
 	}
 }
 

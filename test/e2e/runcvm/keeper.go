@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -133,10 +134,33 @@ func (v vm) boot(ctx context.Context) (func(context.Context) error, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := v.writeReport(ctx, running); err != nil {
+	err = v.configure(ctx, running)
+	if err == nil {
+		err = v.writeReport(ctx, running)
+	}
+	if err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
 	}
 	return running.Stop, nil
+}
+
+// configure gives the endpoints' interfaces in the VM their addresses, as Kata's agent does.
+func (v vm) configure(ctx context.Context, running *nested.VM) error {
+	endpoints, err := v.endpoints()
+	if err != nil {
+		return err
+	}
+	for _, e := range endpoints {
+		for _, address := range e.Addresses {
+			if strings.Contains(address, ":") {
+				continue // the VM of the lab configures IPv4
+			}
+			if err := running.Configure(ctx, e.MAC, address); err != nil {
+				return fmt.Errorf("configure %s: %w", e.Name, err)
+			}
+		}
+	}
+	return nil
 }
 
 func (v vm) writeReport(ctx context.Context, running *nested.VM) error {

@@ -83,7 +83,7 @@ func forKeeper(t *testing.T, boot string) vm {
 	t.Helper()
 	t.Setenv(bootVariable, boot)
 	v := node{vms: t.TempDir(), patience: patience{boot: 10 * time.Second, asked: long, killed: long}}.vm("s1")
-	if err := v.make(nil); err != nil {
+	if err := v.make(nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

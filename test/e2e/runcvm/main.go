@@ -8,6 +8,10 @@
 // container whose spec has a VFIO node that the VM does not have fails; the nodes that it has are taken out of the
 // spec, as Kata does in its mode guest-kernel.
 //
+// Then it looks into the pod's network namespace: interfaces of PCI functions that have an address are physical
+// endpoints. It binds their functions to vfio-pci, plugs them, and gives the address to the interface in the VM; when the
+// sandbox ends well, they go back to their drivers.
+//
 // A pod's containers see what their VM sees in /vm: report.json is nested.VM's report.
 //
 // With the file /run/vm-off sandboxes have no VM, and all else is the same: for tests of what comes before and after.
@@ -51,7 +55,7 @@ func (n node) handle(ctx context.Context, c call) error {
 	case "create":
 		return n.create(ctx, c)
 	case "delete":
-		return n.vm(c.id).stop()
+		return n.delete(ctx, n.vm(c.id))
 	default:
 		return nil
 	}
@@ -97,6 +101,8 @@ type node struct {
 	vms string
 	// sys is sysfs.
 	sys string
+	// takeEndpoints takes the physical endpoints in a network namespace.
+	takeEndpoints func(ctx context.Context, netns string) ([]taken, error)
 	// boot boots a VM; a test on a host has none to boot.
 	boot func(v vm) error
 	// patience is with the keepers of VMs.
@@ -106,7 +112,7 @@ type node struct {
 func usual() node {
 	return node{
 		podResources: "/run/kata-vfio/pod-resources.sock", cdi: []string{"/etc/cdi", "/var/run/cdi"},
-		vms: "/run/vm", sys: "/sys", boot: bootUnlessOff,
+		vms: "/run/vm", sys: "/sys", takeEndpoints: takeEndpoints, boot: bootUnlessOff,
 		// A boot's limit is below the kubelet's, so that the pod's event has our error and not only a deadline.
 		patience: patience{boot: 4 * time.Minute, asked: 30 * time.Second, killed: 5 * time.Second},
 	}

@@ -20,10 +20,11 @@ type patience struct{ boot, asked, killed time.Duration }
 
 // Files in a VM's directory.
 const (
-	devicesFile = "devices.json"
-	reportFile  = "report.json"
-	pidFile     = "keeper.pid"
-	logFile     = "keeper.log"
+	devicesFile   = "devices.json"
+	endpointsFile = "endpoints.json"
+	reportFile    = "report.json"
+	pidFile       = "keeper.pid"
+	logFile       = "keeper.log"
 )
 
 // vm is a sandbox's VM, by its directory.
@@ -43,34 +44,41 @@ func (v vm) file(name string) string { return filepath.Join(v.dir, name) }
 
 // make makes the directory of a VM with its devices. One that is there already is an error, and one that can't be
 // finished is removed.
-func (v vm) make(devices []device) error {
+func (v vm) make(devices []device, endpoints []taken) error {
 	if err := os.MkdirAll(filepath.Dir(v.dir), 0o755); err != nil {
 		return err
 	}
 	if err := os.Mkdir(v.dir, 0o755); err != nil {
 		return err
 	}
-	text, err := json.Marshal(devices)
-	if err == nil {
-		err = os.WriteFile(v.file(devicesFile), text, 0o644)
-	}
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(v.dir))
+	for name, content := range map[string]any{devicesFile: devices, endpointsFile: endpoints} {
+		text, err := json.Marshal(content)
+		if err == nil {
+			err = os.WriteFile(v.file(name), text, 0o644)
+		}
+		if err != nil {
+			return errors.Join(err, os.RemoveAll(v.dir))
+		}
 	}
 	return nil
 }
 
 // devices are what the VM was given.
-func (v vm) devices() ([]device, error) {
-	text, err := os.ReadFile(v.file(devicesFile))
+func (v vm) devices() ([]device, error) { return read[device](v.file(devicesFile)) }
+
+// endpoints are the physical endpoints among them.
+func (v vm) endpoints() ([]taken, error) { return read[taken](v.file(endpointsFile)) }
+
+func read[T any](path string) ([]T, error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	var devices []device
-	if err := json.Unmarshal(text, &devices); err != nil {
-		return nil, fmt.Errorf("read %s: %w", v.file(devicesFile), err)
+	var list []T
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	return devices, nil
+	return list, nil
 }
 
 // stop ends the VM and removes its directory. A VM that is not there is ended.

@@ -37,7 +37,7 @@ func startProcess(t *testing.T, script string) *exec.Cmd {
 func keptBy(t *testing.T, n node, keeper string) {
 	t.Helper()
 	v := n.vm("s1")
-	if err := v.make(nil); err != nil {
+	if err := v.make(nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(v.file(pidFile), []byte(keeper), 0o644); err != nil {

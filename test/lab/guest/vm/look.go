@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -70,10 +71,27 @@ func interfaces() ([]protocol.Interface, error) {
 		}
 		found = append(found, protocol.Interface{
 			Name: filepath.Base(dir), Address: linkName(device), Driver: linkName(filepath.Join(device, "driver")),
-			MAC: mac, Carrier: carrier(dir),
+			MAC: mac, Addresses: addresses(filepath.Base(dir)), Carrier: carrier(dir),
 		})
 	}
 	return found, nil
+}
+
+// addresses are those of an interface; it may be gone by now and have none.
+func addresses(name string) []string {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil
+	}
+	list, err := i.Addrs()
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, a := range list {
+		all = append(all, a.String())
+	}
+	return all
 }
 
 // carrier is absent while the interface is down: the attribute cannot be read then.

@@ -88,6 +88,8 @@ type Interface struct {
 	Address string `json:"address"` // of the function
 	Driver  string `json:"driver"`
 	MAC     string `json:"mac"`
+	// Addresses are in CIDR form.
+	Addresses []string `json:"addresses,omitempty"`
 	// Carrier is absent while the interface is down.
 	Carrier *bool `json:"carrier,omitempty"`
 }
