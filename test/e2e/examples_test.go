@@ -114,7 +114,7 @@ func TestTheSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 	))
 	published(t, p, pluginOn(t, p, node).ResourceV1().ResourceSlices(), slice(driver, node, node,
 		resourcev1.Device{Name: "bare"},
-		typed("plain-gpu-1", "gpu"), typed("plain-gpu-2", "gpu"), typed("plain-vf-1", "vf"), typed("plain-pf-1", "pf"),
+		typed("plain-gpu-1", "gpu"), typed("plain-gpu-2", "gpu"), typed("plain-vf-1", "vf"), typed("plain-vf-2", "vf"), typed("plain-pf-1", "pf"),
 		full("full-gpu-1", "gpu"), full("full-gpu-2", "gpu"), full("full-vf-1", "vf"),
 	))
 	for name, text := range examples(t) {
@@ -130,7 +130,7 @@ func TestTheSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 		return nil
 	})
 	want := map[string][]string{
-		"gpu": {"full-gpu"}, "direct": {"plain-gpu"}, "extended-resource": {"plain-gpu"}, "vf": {"plain-vf"}, "pf": {"plain-pf"},
+		"gpu": {"full-gpu"}, "direct": {"plain-gpu"}, "extended-resource": {"plain-gpu"}, "vf": {"plain-vf"}, "vf-endpoint": {"plain-vf"}, "pf": {"plain-pf"},
 		"gpu-and-vf": {"full-gpu", "full-vf"},
 	}
 	if diff := cmp.Diff(want, devicesByPod(t, admin, ns)); diff != "" {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,59 +14,37 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 
-// endpointAddress is the tenant's, nodeAddress the other end's on the PF.
+// endpointAddress is the example's, nodeAddress the other end's on a PF.
 const (
-	endpointAddress = "10.9.8.30"
-	nodeAddress     = "10.9.8.20"
+	endpointAddress = "192.0.2.10"
+	nodeAddress     = "192.0.2.1"
 )
-
-// endpointTemplate is for a VF of PF0 that Kata takes from the pod's network namespace.
-const endpointTemplate = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: vf}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: vf
-        exactly:
-          deviceClassName: vf.kata-vfio.dev
-          selectors: [{cel: {expression: "device.attributes['kata-vfio.dev'].?pf.orValue('') == '` + topology.PF0 + `'"}}]
-      config:
-      - requests: [vf]
-        opaque:
-          driver: kata-vfio.dev
-          parameters:
-            apiVersion: resource.kata-vfio.dev/v1alpha1
-            kind: VFConfig
-            attachment: PhysicalEndpoint
-            network: {interface: net1, addresses: [` + endpointAddress + `/24]}
-`
 
 // podHasPhysicalEndpoint: a VF reaches the pod's VM by the pod's network namespace, with its address.
 func podHasPhysicalEndpoint(ctx context.Context, s *site) error {
-	pf, err := s.output(ctx, "ls /sys/bus/pci/devices/"+topology.PF0+"/net")
+	text, err := example("vf-endpoint-pod")
 	if err != nil {
 		return err
 	}
-	pf = strings.TrimSpace(pf)
-	if _, err := s.output(ctx, "ip link set "+pf+" up; ip address replace "+nodeAddress+"/24 dev "+pf); err != nil {
+	// The PFs are on one segment.
+	_, err = s.output(ctx, "for pf in "+topology.PF0+" "+topology.PF1+"; do ip link set $(ls /sys/bus/pci/devices/$pf/net) up; done; "+
+		"ip address replace "+nodeAddress+"/24 dev $(ls /sys/bus/pci/devices/"+topology.PF0+"/net)")
+	if err != nil {
 		return err
 	}
-	err = s.podReached(ctx)
-	_, flushErr := s.output(context.WithoutCancel(ctx), "ip address flush dev "+pf)
+	err = s.podReached(ctx, text)
+	_, flushErr := s.output(context.WithoutCancel(ctx), "ip address flush dev $(ls /sys/bus/pci/devices/"+topology.PF0+"/net)")
 	return errors.Join(err, flushErr)
 }
 
-func (s *site) podReached(ctx context.Context) error {
-	if err := s.apply(ctx, tenant, endpointTemplate+vmPod("endpoint", vfOfTemplate)); err != nil {
+func (s *site) podReached(ctx context.Context, text string) error {
+	if err := s.apply(ctx, tenant, text); err != nil {
 		return err
 	}
-	if err := s.awaitRunning(ctx, vmPodLimit, "endpoint"); err != nil {
+	if err := s.awaitRunning(ctx, vmPodLimit, "vf-endpoint"); err != nil {
 		return err
 	}
-	report, err := s.checkVM(ctx, "endpoint")
+	report, err := s.checkVM(ctx, "vf-endpoint")
 	if err != nil {
 		return err
 	}
@@ -84,7 +61,7 @@ func (s *site) podReached(ctx context.Context) error {
 	if out, err := s.output(ctx, "ping -c 3 -W 10 "+endpointAddress); err != nil {
 		return fmt.Errorf("ping the VM: %w: %s", err, out)
 	}
-	return s.deletePods(ctx, "endpoint")
+	return s.deletePods(ctx, "vf-endpoint")
 }
 
 // networkData is that of the tenant's only claim with a device.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Endpoint is an interface that Kata would take, with what it configures in the guest.
@@ -35,7 +36,7 @@ func Scan(path string) ([]Endpoint, error) {
 		return nil, fmt.Errorf("look at the pod's network namespace %s: %w", path, err)
 	}
 	defer ns.Close() // nothing was written to it
-	handle, err := netlink.NewHandleAt(ns)
+	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}

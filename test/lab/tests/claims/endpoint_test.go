@@ -148,29 +148,29 @@ func TestAPhysicalEndpointComesBack(t *testing.T) {
 	t.Cleanup(func() { kernel.Write(t, kernel.Path(topology.PF0, "sriov_drivers_autoprobe"), "1") })
 	n := open(t, nil)
 	bindings, policy := stage.Bindings(t), stage.VFs(t, n)
-	take := func(found endpoint.Endpoint) {
+	take := func(t *testing.T, found endpoint.Endpoint) {
 		if _, err := found.Take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, leave := range map[string]func(netns string){
-		"its namespace is gone": func(string) { ip(t, "netns", "delete", "pod") },
-		"it is where it was":    func(string) {},
-		"Kata died":             func(netns string) { take(inPod(t, netns)) },
-		"Kata gave it back": func(netns string) {
+	for name, leave := range map[string]func(t *testing.T, netns string){
+		"its namespace is gone": func(t *testing.T, _ string) { ip(t, "netns", "delete", "pod") },
+		"it is where it was":    func(*testing.T, string) {},
+		"Kata died":             func(t *testing.T, netns string) { take(t, inPod(t, netns)) },
+		"Kata gave it back": func(t *testing.T, netns string) {
 			found := inPod(t, netns)
-			take(found)
+			take(t, found)
 			if err := found.GiveBack(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"on no driver": func(string) { kernel.Write(t, kernel.Path(vf, "driver/unbind"), vf) },
+		"on no driver": func(t *testing.T, _ string) { kernel.Write(t, kernel.Path(vf, "driver/unbind"), vf) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			asEndpoint(t, n, vf)
 			netns := sandboxNS(t, "pod")
 			handOver(t, n, "pod", netns)
-			leave(netns)
+			leave(t, netns)
 			mustUnprepare(t, n, "endpoint")
 			stage.Unchanged(t, bindings)
 			if diff := cmp.Diff(policy, stage.VFs(t, n)); diff != "" {
