@@ -13,7 +13,10 @@ import (
 
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
@@ -99,6 +102,23 @@ func TestVersionIsWhatRuntimesRead(t *testing.T) {
 func TestDeviceWithoutNode(t *testing.T) {
 	if spec, err := cdi.Spec(claimPlan(), nodes()[:1]); err == nil {
 		t.Errorf("Spec = %v; want an error for the device without a node", spec)
+	}
+}
+
+// TestAnEndpointIsADeviceWithoutANode that tells its container the address of its
+// interface; its nodes, if any, are not for a container.
+func TestAnEndpointIsADeviceWithoutANode(t *testing.T) {
+	p := claimPlan()
+	vf := pci.Address{Bus: 0x21, Device: 0x10}
+	p.Devices[1] = plan.Device{Name: "vf-0000-21-10-0", Request: "nic/fast-1", Address: vf, Attachment: v1alpha1.AttachPhysicalEndpoint}
+	p.Functions = []plan.Function{{Address: vf, VF: &plan.VFChange{Want: device.VFSettings{MAC: "02:00:5e:10:00:01"}}}}
+	spec, err := cdi.Spec(p, nodes()[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := cdispecs.ContainerEdits{Env: []string{"KATA_VFIO_MAC_NIC_FAST_1=02:00:5e:10:00:01"}}
+	if diff := cmp.Diff(want, spec.Devices[1].ContainerEdits); diff != "" {
+		t.Errorf("edits (-want +got):\n%s", diff)
 	}
 }
 

@@ -44,6 +44,28 @@ func TestParseAliases(t *testing.T) {
 	}
 }
 
+func TestModuleFor(t *testing.T) {
+	const text = `
+alias pci:v00008086d*sv*sd*bc02sc00i* generic
+alias pci:v00008086d000010CAsv*sd*bc*sc*i* igbvf
+alias vfio_pci:v00008086d000010CAsv00008086sd*bc*sc*i* special_vfio_pci
+alias usb:v00008086d000010CAsv00008086sd*bc*sc*i* none
+`
+	for modalias, want := range map[string]string{
+		"pci:v00008086d000010CAsv00008086sd00000000bc02sc00i00": "igbvf",
+		"pci:v00008086d00000001sv00008086sd00000000bc02sc00i00": "generic",
+		"pci:v000015B3d00000001sv00008086sd00000000bc02sc00i00": "",
+	} {
+		if got, err := device.ModuleFor(strings.NewReader(text), modalias); got != want || err != nil {
+			t.Errorf("%s: %q, %v; want %q", modalias, got, err, want)
+		}
+	}
+	broken := errors.New("broken")
+	if _, err := device.ModuleFor(iotest.ErrReader(broken), "pci:v"); !errors.Is(err, broken) {
+		t.Errorf("error of the reader became %v", err)
+	}
+}
+
 func TestAliasMatch(t *testing.T) {
 	const nic = "pci:v000015B3d0000101Esv000015B3sd00000001bc02sc00i00"
 	tests := []struct {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/nri"
 )
@@ -31,7 +32,11 @@ func TestSandboxes(t *testing.T) {
 		},
 		"that booted without the device are refused":        {want: nri.NotInSandbox},
 		"that booted without the device pass with hot plug": {rules: func(r *nri.Rules) { r.ColdPlug = false }},
-		"after one that is not cleaned up are refused":      {sandbox: "s0", want: nri.DeviceNotClean},
+		"that booted without a physical endpoint are refused with hot plug too": {
+			record: func(r *journal.Record) { r.Plan.Devices[0].Attachment = v1alpha1.AttachPhysicalEndpoint },
+			rules:  func(r *nri.Rules) { r.ColdPlug = false }, want: nri.NotInSandbox,
+		},
+		"after one that is not cleaned up are refused": {sandbox: "s0", want: nri.DeviceNotClean},
 		"after one that is not cleaned up are refused with hot plug": {
 			sandbox: "s0", rules: func(r *nri.Rules) { r.ColdPlug = false }, want: nri.DeviceNotClean,
 		},
