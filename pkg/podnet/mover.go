@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path"
 	"path/filepath"
 	"strconv"
@@ -102,12 +103,41 @@ func (m *Mover) place(ctx context.Context, what Interface, at string) error {
 	if err != nil {
 		return err
 	}
-	if !there.has(what.VF, mac) {
+	if there.name(what.VF, mac) == "" {
 		if err := m.move(ctx, what, mac, pod); err != nil {
 			return err
 		}
 	}
-	return pod.run(func() error { return m.configure(ctx, what, mac) })
+	if there, err = pod.links(ctx); err != nil {
+		return err
+	}
+	return pod.run(func() error {
+		if err := m.ignoreRouters(there.name(what.VF, mac)); err != nil {
+			return err
+		}
+		return m.configure(ctx, what, mac)
+	})
+}
+
+// ignoreRouters keeps an interface of the calling thread's namespace, which is
+// not up yet, from addresses and routes that a router advertises: Kata would
+// give them to the guest for good, which asks routers itself. A kernel without
+// IPv6 has no such switch.
+func (m *Mover) ignoreRouters(name string) error {
+	// The node's proc, since a container's may be read-only; it shows the
+	// thread's namespace all the same (proc_sys_lookup in fs/proc/proc_sysctl.c).
+	file, err := os.OpenFile(m.proc("1/root/proc/sys/net/ipv6/conf", name, "accept_ra"), os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		_, err = file.WriteString("0")
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("have the interface ignore routers: %w", err)
+	}
+	return nil
 }
 
 // configure makes the interface with the MAC in the calling thread's namespace

@@ -53,6 +53,7 @@ func newNode(t *testing.T) *node {
 	must(t, os.MkdirAll(filepath.Join(proc, "ns"), 0o755))
 	must(t, os.Symlink(n.root, filepath.Join(proc, "root")))
 	must(t, os.Symlink(filepath.Join(n.root, "own"), filepath.Join(proc, "ns/net")))
+	n.link("/proc/sys", "proc/sys")
 	must(t, os.MkdirAll(filepath.Join(n.root, sysfs.FunctionPath(vf())), 0o755))
 	var err error
 	n.fs, err = sysfs.Open(n.root)
@@ -187,6 +188,26 @@ func TestAVFsInterfaceGoesIntoThePod(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRoutersAreLeftToTheGuest: what they advertise would be Kata's to give it.
+func TestRoutersAreLeftToTheGuest(t *testing.T) {
+	n := newNode(t)
+	n.addInterface("eth7", mac)
+	must(t, n.place(network()))
+	got := make(chan string, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		if err := unix.Setns(int(n.podHandle), unix.CLONE_NEWNET); err != nil {
+			got <- err.Error()
+			return
+		}
+		text, err := os.ReadFile("/proc/sys/net/ipv6/conf/net1/accept_ra")
+		got <- fmt.Sprintf("%s %v", strings.TrimSpace(string(text)), err)
+	}()
+	if text := <-got; text != "0 <nil>" {
+		t.Errorf("accept_ra is %s, want 0", text)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -137,12 +136,15 @@ type link struct {
 
 type links []link
 
-// has reports whether the VF's interface is among them, by its function or else
-// by its address.
-func (l links) has(vf pci.Address, mac net.HardwareAddr) bool {
-	return slices.ContainsFunc(l, func(i link) bool {
-		return i.parent == vf.String() || i.parent == "" && i.mac == mac.String()
-	})
+// name returns the name of the VF's interface, found by its function or else by
+// its address; empty where it is not among them.
+func (l links) name(vf pci.Address, mac net.HardwareAddr) string {
+	for _, i := range l {
+		if i.parent == vf.String() || i.parent == "" && i.mac == mac.String() {
+			return i.name
+		}
+	}
+	return ""
 }
 
 // links lists the interfaces of the namespace.
