@@ -9,6 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
 func devicesCommand(ctx context.Context, t *tree) *cobra.Command {
@@ -16,6 +17,7 @@ func devicesCommand(ctx context.Context, t *tree) *cobra.Command {
 		format string
 		style  audit.Style
 	)
+	formats := command.Formats{"table", "wide", "json", "yaml", "dot"}
 	cmd := &cobra.Command{
 		Use:   "devices",
 		Short: "List the PCI functions with their isolation verdicts",
@@ -25,7 +27,8 @@ func devicesCommand(ctx context.Context, t *tree) *cobra.Command {
 			"code, severity, text, fix and evidence, and empty for an isolated function.\n\n" + exitCodes,
 		Example: "  kata-vfio-audit devices\n" +
 			"  kata-vfio-audit devices -o json | jq -r '.devices[] | select(.type==\"gpu\" and (.isolated|not)) | .address'",
-		Args: noArgs,
+		Args:    command.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			inv, err := t.read(ctx, cmd.ErrOrStderr())
 			if err != nil {
@@ -35,7 +38,7 @@ func devicesCommand(ctx context.Context, t *tree) *cobra.Command {
 			return writeDevices(cmd.OutOrStdout(), inv, format, style)
 		},
 	}
-	formatFlag(cmd, &format, "table", "wide", "json", "yaml", "dot")
+	formats.Flag(cmd, &format)
 	cmd.Flags().BoolVar(&style.Bridges, "all", false, "list bridges in table and wide too")
 	return cmd
 }

@@ -8,18 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "kata-vfio-audit:", err)
-		os.Exit(exitCode(err))
-	}
+	command.Main(func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) }, fail)
 }
 
 // run executes the command line args.
@@ -28,3 +22,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	cmd.SetArgs(args)
 	return cmd.ExecuteContext(ctx)
 }
+
+// fail says on stderr what went wrong and returns the exit code.
+func fail(stderr io.Writer, err error) int {
+	fmt.Fprintln(stderr, "kata-vfio-audit:", err)
+	return exitCode(err)
+}
+
+// exitCode returns the exit code for an error.
+func exitCode(err error) int { return command.ExitCode(err) }

@@ -11,10 +11,12 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
 func topologyCommand(ctx context.Context, t *tree) *cobra.Command {
 	var format, file string
+	formats := command.Formats{"svg", "dot"}
 	cmd := &cobra.Command{
 		Use:   "topology",
 		Short: "Draw the PCIe tree with IOMMU groups and verdicts",
@@ -22,7 +24,8 @@ func topologyCommand(ctx context.Context, t *tree) *cobra.Command {
 			"outlines, verdicts as colour and symbol. The SVG stands alone and opens in any browser; hover over a\n" +
 			"function to read why it is not isolated. dot is for Graphviz.\n\n" + exitCodes,
 		Example: "  kata-vfio-audit topology --file node.svg",
-		Args:    noArgs,
+		Args:    command.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			inv, err := t.read(ctx, cmd.ErrOrStderr())
 			if err != nil {
@@ -35,7 +38,7 @@ func topologyCommand(ctx context.Context, t *tree) *cobra.Command {
 			return deliver(drawing.Bytes(), file, cmd.OutOrStdout())
 		},
 	}
-	formatFlag(cmd, &format, "svg", "dot")
+	formats.Flag(cmd, &format)
 	cmd.Flags().StringVar(&file, "file", "", "write to this file instead of standard output")
 	return cmd
 }

@@ -3,24 +3,21 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"runtime/debug"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/guestnet"
 )
 
 // Exit codes, as the help documents them.
 const (
-	exitFailed   = 1
-	exitUsage    = 2
+	exitFailed   = command.Failed
+	exitUsage    = command.Usage
 	exitNotFound = 3
 	exitNoLink   = 4
 )
@@ -56,18 +53,9 @@ const example = `  kata-vfio-guestnet
       routes: [{to: default, via: 192.0.2.1}]
       table: 100`
 
-// usageError marks an error of the command line.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
 // exitCode returns the exit code for an error; of several errors the one that
 // the user can do most about counts.
 func exitCode(err error) int {
-	if _, ok := errors.AsType[*usageError](err); ok {
-		return exitUsage
-	}
 	if _, ok := errors.AsType[*guestnet.InputError](err); ok {
 		return exitUsage
 	}
@@ -77,7 +65,7 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*guestnet.NoLinkError](err); ok {
 		return exitNoLink
 	}
-	return exitFailed
+	return command.ExitCode(err)
 }
 
 // options are the command's flags.
@@ -94,27 +82,21 @@ func newCommand(ctx context.Context, stdout, stderr io.Writer) *cobra.Command {
 		Short:   "Configure the interfaces of a pod's VFs inside its VM",
 		Long:    long + exitCodes,
 		Example: example,
-		Args:    noArgs,
+		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
 		RunE: func(*cobra.Command, []string) error {
 			o.Log = slog.New(slog.NewTextHandler(stderr, nil))
 			return o.configure(ctx, stdout)
 		},
-		SilenceUsage:  true,
-		SilenceErrors: true,
 	}
-	cmd.SetOut(stdout)
-	cmd.SetErr(stderr)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return &usageError{fmt.Errorf("%w; see `kata-vfio-guestnet --help`", err)}
-	})
+	command.Setup(cmd, stdout, stderr)
 	o.addFlags(cmd)
-	cmd.AddCommand(versionCommand())
+	cmd.AddCommand(command.Version(cmd.Name() + " " + command.Build()))
 	return cmd
 }
 
-// formats are the output formats, the first being the default.
-func formats() []string { return []string{"table", "json", "yaml"} }
+// formats are the output formats.
+func formats() command.Formats { return command.Formats{"table", "json", "yaml"} }
 
 func (o *options) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -123,22 +105,22 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&o.Wait, "wait", 30*time.Second, "how long to wait for the interfaces, and then for their link")
 	f.BoolVar(&o.NoWaitLink, "no-wait-link", false, "do not wait for the link")
 	f.BoolVar(&o.DryRun, "dry-run", false, "change nothing, show what would change")
-	f.StringVarP(&o.format, "output", "o", formats()[0], "output format: "+strings.Join(formats(), ", "))
+	formats().Flag(cmd, &o.format)
 	// The only error is a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagDirname("metadata-dir")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
 }
 
 // check refuses flags that say nothing or contradict each other.
 func (o *options) check() error {
+	if err := formats().Check(o.format); err != nil {
+		return err
+	}
 	switch {
-	case !slices.Contains(formats(), o.format):
-		return &usageError{fmt.Errorf("--output %q: want one of %s", o.format, strings.Join(formats(), ", "))}
 	case o.Wait < 0:
-		return &usageError{fmt.Errorf("--wait %v: want no less than 0", o.Wait)}
+		return command.Usagef("--wait %v: want no less than 0", o.Wait)
 	case o.config != "" && o.metadataDir != guestnet.DefaultMetadataDir:
-		return &usageError{errors.New("--config and --metadata-dir: want one of the two")}
+		return command.Usagef("--config and --metadata-dir: want one of the two")
 	}
 	return nil
 }
@@ -171,29 +153,4 @@ func (o *options) write(w io.Writer, report *guestnet.Report) error {
 		return report.WriteYAML(w)
 	}
 	return report.WriteTable(w)
-}
-
-// noArgs refuses words that are neither flags nor commands.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return &usageError{fmt.Errorf("unexpected argument %q; see `%s --help`", strings.Join(args, " "), cmd.CommandPath())}
-}
-
-// versionCommand prints the version that the build recorded.
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			version := "unknown"
-			if info, ok := debug.ReadBuildInfo(); ok {
-				version = fmt.Sprintf("%s (%s)", info.Main.Version, info.GoVersion)
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "kata-vfio-guestnet", version)
-			return err
-		},
-	}
 }

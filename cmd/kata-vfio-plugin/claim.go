@@ -11,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -25,20 +26,20 @@ func claimFlag(cmd *cobra.Command, file *string) {
 // readClaim reads a claim's YAML and returns what of it is ours.
 func readClaim(file string, stdin io.Reader) (*claim.Request, error) {
 	if file == "" {
-		return nil, &usageError{errors.New("no claim: name its file with -f claim.yaml, or -f - for standard input; " +
-			"`kubectl get resourceclaim NAME -o yaml` prints one")}
+		return nil, command.Usagef("no claim: name its file with -f claim.yaml, or -f - for standard input; " +
+			"`kubectl get resourceclaim NAME -o yaml` prints one")
 	}
 	data, err := readInput(file, stdin)
 	if err != nil {
-		return nil, &usageError{fmt.Errorf("read the claim: %w", err)}
+		return nil, command.Usagef("read the claim: %w", err)
 	}
 	parsed, err := claim.Parse(data)
 	if err != nil {
-		return nil, &usageError{fmt.Errorf("claim file %s: %w", file, err)}
+		return nil, command.Usagef("claim file %s: %w", file, err)
 	}
 	req, err := claim.Decode(parsed, v1alpha1.DriverName)
 	if err != nil {
-		return nil, &usageError{fmt.Errorf("claim file %s: %w", file, err)}
+		return nil, command.Usagef("claim file %s: %w", file, err)
 	}
 	return req, nil
 }
@@ -59,7 +60,7 @@ func planCommand(opts *options) *cobra.Command {
 		Long: "plan shows what prepare would do for a claim: which functions it takes, which drivers they change and\n" +
 			"what is written where. It works on a captured tree too (--root). The same claim and node give the same\n" +
 			"plan, byte for byte.\n\n" + exitCodes,
-		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin plan -f claim.yaml
   kubectl get resourceclaim -n team-a train -o yaml | kata-vfio-plugin plan -f -
   kata-vfio-plugin plan -f claim.yaml -o json | jq '.steps[].operation'`,
@@ -85,7 +86,7 @@ func prepareCommand(opts *options) *cobra.Command {
 		Long: "prepare does for a claim what the kubelet asks of the plugin: it binds exactly the claim's functions,\n" +
 			"with their group mates and companions, to their VFIO driver, verifies it, and writes the CDI spec.\n" +
 			"It may be repeated; after an error nothing is left behind.\n\n" + exitCodes,
-		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin prepare -f claim.yaml --dry-run
   kata-vfio-plugin prepare -f claim.yaml
   kata-vfio-plugin prepare -f claim.yaml -o json | jq -r '.records[].devices[].cdi'`,

@@ -4,18 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // Exit codes, as the help documents them.
 const (
-	exitFailed      = 1
-	exitUsage       = 2
+	exitFailed      = command.Failed
+	exitUsage       = command.Usage
 	exitRefused     = 3
 	exitInUse       = 4
 	exitQuarantined = 5
@@ -29,23 +29,14 @@ const exitCodes = `Exit codes:
   4  a process has the device open; nothing was touched
   5  a device could not be proven clean and is quarantined`
 
-// usageError marks an error of the command line or an input file.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
 // exitCode returns the exit code for an error.
 func exitCode(err error) int {
 	var (
-		usage       *usageError
 		refused     *plan.RefusedError
 		inUse       *prepare.InUseError
 		quarantined *prepare.QuarantinedError
 	)
 	switch {
-	case errors.As(err, &usage):
-		return exitUsage
 	case errors.As(err, &refused):
 		return exitRefused
 	case errors.As(err, &inUse):
@@ -53,7 +44,7 @@ func exitCode(err error) int {
 	case errors.As(err, &quarantined):
 		return exitQuarantined
 	}
-	return exitFailed
+	return command.ExitCode(err)
 }
 
 // newCommand returns the command tree. Results go to stdout, progress to stderr.
@@ -65,23 +56,14 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long: "kata-vfio-plugin binds the PCI functions of a ResourceClaim to VFIO, writes the CDI spec that\n" +
 			"hands them to a Kata VM, and takes them back, reset and proven clean.\n\n" +
 			"`run` serves the kubelet. The other commands do the same work by hand, without a cluster.\n\n" + exitCodes,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Args: command.NoSubcommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SetOut(stdout)
-	cmd.SetErr(stderr)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
-		}
-		return &usageError{fmt.Errorf("unknown command %q; `kata-vfio-plugin --help` lists them", args[0])}
-	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	command.Setup(cmd, stdout, stderr)
 	opts.register(cmd)
 	cmd.AddCommand(
 		planCommand(&opts), prepareCommand(&opts), unprepareCommand(&opts), statusCommand(&opts),
-		recoverCommand(&opts), provisionCommand(&opts), runCommand(&opts), versionCommand(),
+		recoverCommand(&opts), provisionCommand(&opts), runCommand(&opts), command.Version(version()),
 	)
 	return cmd
 }
@@ -100,12 +82,4 @@ func fail(w io.Writer, err error) int {
 		fmt.Fprintf(w, "  %s: %s\n      fix: %s\n", r.Device, r.Text, r.Fix)
 	}
 	return exitRefused
-}
-
-// noArgs refuses positional arguments with a usage error.
-func noArgs(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return &usageError{fmt.Errorf("unexpected argument %q", strings.Join(args, " "))}
 }

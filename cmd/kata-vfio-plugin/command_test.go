@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -379,7 +380,7 @@ func TestExitCodes(t *testing.T) {
 		want int
 	}{
 		{errors.New("x"), exitFailed},
-		{&usageError{errors.New("x")}, exitUsage},
+		{command.Usagef("x"), exitUsage},
 		{errors.Join(errors.New("x"), refused), exitRefused},
 	} {
 		if got := exitCode(tt.err); got != tt.want {

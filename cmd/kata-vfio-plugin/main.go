@@ -3,22 +3,11 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
 func main() {
-	os.Exit(run())
-}
-
-// run runs the command line and returns the exit code.
-func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := newCommand(os.Stdout, os.Stderr).ExecuteContext(ctx); err != nil {
-		return fail(os.Stderr, err)
-	}
-	return 0
+	command.Main(newCommand(os.Stdout, os.Stderr).ExecuteContext, fail)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -76,7 +76,7 @@ func (o *options) look() (*node.Node, error) {
 	}
 	n, err := node.Look(o.node)
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, &command.UsageError{Err: err}
 	}
 	return n, nil
 }
@@ -100,7 +100,7 @@ func (o *options) records() (*journal.Store, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(o.node.Root); err != nil {
-		return nil, &usageError{fmt.Errorf("open the node's root: %w", err)}
+		return nil, command.Usagef("open the node's root: %w", err)
 	}
 	return o.node.Records(), nil
 }
@@ -117,11 +117,11 @@ func (o *options) nodeConfig() (*v1alpha1.NodeConfig, error) {
 		return nodeconfig.Default(), nil
 	}
 	if err != nil {
-		return nil, &usageError{fmt.Errorf("read the node config: %w", err)}
+		return nil, command.Usagef("read the node config: %w", err)
 	}
 	cfg, err := v1alpha1.DecodeNodeConfig(data)
 	if err != nil {
-		return nil, &usageError{fmt.Errorf("node config %s: %w", path, err)}
+		return nil, command.Usagef("node config %s: %w", path, err)
 	}
 	return cfg, nil
 }
@@ -132,5 +132,5 @@ func (o *options) validate() error {
 	case "table", "json", "yaml":
 		return nil
 	}
-	return &usageError{fmt.Errorf("--output %q: want table, json or yaml", o.output)}
+	return command.Usagef("--output %q: want table, json or yaml", o.output)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -10,33 +9,23 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
-// encode prints a value in one of the machine formats; false for "table".
-func encode(w io.Writer, format string, v any) (bool, error) {
-	var data []byte
-	var err error
+// document prints a value in one of the machine formats; false for "table".
+func document(w io.Writer, format string, v any) (bool, error) {
 	switch format {
 	case "json":
-		data, err = json.MarshalIndent(v, "", "  ")
-		data = append(data, '\n')
+		return true, encode.JSON(w, "the result", v)
 	case "yaml":
-		data, err = yaml.Marshal(v)
-	default:
-		return false, nil
+		return true, encode.YAML(w, "the result", v)
 	}
-	if err != nil {
-		return true, err
-	}
-	_, err = w.Write(data)
-	return true, err
+	return false, nil
 }
 
 // table prints rows in columns, with nothing behind the last word of a line. A
@@ -60,7 +49,7 @@ func table(w io.Writer, rows [][]string) error {
 
 // printPlan prints a plan: what is taken, and the steps.
 func printPlan(w io.Writer, format string, pl *plan.Plan) error {
-	if done, err := encode(w, format, pl); done {
+	if done, err := document(w, format, pl); done {
 		return err
 	}
 	fmt.Fprintf(w, "Claim %s\n\n", pl.Claim)
@@ -138,7 +127,7 @@ func resetWords(resets []isolation.Reset) string {
 
 // printSteps prints the steps of a plan or of its way back.
 func printSteps(w io.Writer, format string, steps []plan.Step) error {
-	if done, err := encode(w, format, map[string]any{"steps": steps}); done {
+	if done, err := document(w, format, map[string]any{"steps": steps}); done {
 		return err
 	}
 	if len(steps) == 0 {

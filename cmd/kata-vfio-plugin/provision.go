@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -21,7 +22,7 @@ func provisionCommand(opts *options) *cobra.Command {
 		Long: "provision brings each PF of virtualFunctions in the node's config to its number of VFs, as `run` does at\n" +
 			"start, with host drivers kept away from them. A PF of which a VF is in use keeps the number that it has,\n" +
 			"with the reason.\n\n" + exitCodes,
-		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin provision --config /etc/kata-vfio/node.yaml --dry-run\n  kata-vfio-plugin provision -o json | jq -r '.[] | select(.refused) | .pf'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			provisions, err := opts.provision(cmd, dryRun)
@@ -69,7 +70,7 @@ func refusals(provisions []plan.Provision) error {
 
 // printProvisions prints one row for each rule.
 func printProvisions(w io.Writer, format string, provisions []plan.Provision, dryRun bool) error {
-	if done, err := encode(w, format, list(provisions)); done {
+	if done, err := document(w, format, list(provisions)); done {
 		return err
 	}
 	if len(provisions) == 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -48,7 +49,7 @@ func unprepareCommand(opts *options) *cobra.Command {
 // oneUID wants one argument.
 func oneUID(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return &usageError{errors.New("want one argument, the claim's UID; `kata-vfio-plugin status` lists them")}
+		return command.Usagef("want one argument, the claim's UID; `kata-vfio-plugin status` lists them")
 	}
 	return nil
 }
@@ -116,7 +117,7 @@ func statusCommand(opts *options) *cobra.Command {
 		Long: "status reads the journal: which claim has which functions of this node, on which driver they are and\n" +
 			"were, what keeps a claim from being prepared or taken back, and which functions are not proven clean\n" +
 			"since their last tenant. It changes nothing.\n\n" + exitCodes,
-		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin status
   kata-vfio-plugin status -o json | jq -r '.records[] | select(.state == "quarantined") | .uid'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -141,7 +142,7 @@ func recoverCommand(opts *options) *cobra.Command {
 		Long: "recover does once what `run` does at start: claims that are prepared stay so and get their CDI specs\n" +
 			"anew, what a crash cut off is taken back or finished, CDI specs without a claim are removed. Quarantined\n" +
 			"claims and functions that no claim explains are listed and left alone.\n\n" + exitCodes,
-		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin recover\n  kata-vfio-plugin recover -o json | jq .unfinished",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.node.HolderWait = *wait
@@ -162,17 +163,4 @@ func recoverCommand(opts *options) *cobra.Command {
 	opts.registerWork(cmd)
 	wait = waitFlag(cmd, 0)
 	return cmd
-}
-
-// versionCommand prints the version that the build recorded.
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  noArgs, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
-			return err
-		},
-	}
 }

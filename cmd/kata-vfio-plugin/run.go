@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
 // holderWait is how long Unprepare waits for a VM to end within the 45 seconds
@@ -49,7 +49,7 @@ func runCommand(opts *options) *cobra.Command {
 			"claims for the kubelet until it gets SIGTERM. It answers Kata, which asks at sandbox creation for the devices\n" +
 			"to plug, and checks sandboxes and containers by NRI. A second instance may run beside it during a rolling\n" +
 			"update (--pod-uid); both agree by locks. Metrics and probes: /metrics, /healthz, /readyz.",
-		Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin run --node-name worker-1 --kubeconfig /etc/kubernetes/kubelet.conf
   NODE_NAME=worker-1 POD_UID=5d6b6a3f kata-vfio-plugin run --log-format json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -100,9 +100,9 @@ func exemptNamespaces() []string {
 func (r *runOptions) validate() error {
 	switch {
 	case r.nodeName == "":
-		return &usageError{errors.New("--node-name is empty: set it, or $NODE_NAME from the downward API (spec.nodeName)")}
+		return command.Usagef("--node-name is empty: set it, or $NODE_NAME from the downward API (spec.nodeName)")
 	case r.logFormat != "text" && r.logFormat != "json":
-		return &usageError{fmt.Errorf("--log-format %q: want text or json", r.logFormat)}
+		return command.Usagef("--log-format %q: want text or json", r.logFormat)
 	}
 	return nil
 }

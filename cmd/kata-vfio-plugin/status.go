@@ -122,7 +122,7 @@ func printStatus(w io.Writer, format string, s *nodeStatus) error {
 	for _, p := range s.problems {
 		out.Damaged = append(out.Damaged, p.Error())
 	}
-	if done, err := encode(w, format, out); done {
+	if done, err := document(w, format, out); done {
 		return err
 	}
 	return errors.Join(printRecords(w, s.views), printUnclean(w, s.unclean))
@@ -239,7 +239,7 @@ func printReleased(w io.Writer, format, uid string, had bool, proofs []isolation
 	if proofs == nil {
 		proofs = []isolation.Proof{}
 	}
-	if done, err := encode(w, format, map[string]any{"uid": uid, "resets": proofs}); done {
+	if done, err := document(w, format, map[string]any{"uid": uid, "resets": proofs}); done {
 		return err
 	}
 	for _, p := range proofs {
@@ -255,7 +255,7 @@ func printReleased(w io.Writer, format, uid string, had bool, proofs []isolation
 
 // printRecovery prints what recover found and did.
 func printRecovery(w io.Writer, format string, r *prepare.Recovery) error {
-	if done, err := encode(w, format, recoveryViewOf(r)); done {
+	if done, err := document(w, format, recoveryViewOf(r)); done {
 		return err
 	}
 	for _, part := range []struct {

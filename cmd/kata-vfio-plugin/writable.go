@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
 // writable checks, before anything is touched, that the root's sys is the
@@ -14,7 +16,7 @@ func writable(root string) error {
 	sys := filepath.Join(root, "sys")
 	var stat unix.Statfs_t
 	if err := unix.Statfs(sys, &stat); err != nil {
-		return &usageError{fmt.Errorf("look at %s: %w; --root names the directory that holds the node's sys", sys, err)}
+		return command.Usagef("look at %s: %w; --root names the directory that holds the node's sys", sys, err)
 	}
 	access := unix.Faccessat(unix.AT_FDCWD, filepath.Join(sys, "bus/pci/drivers_probe"), unix.W_OK, unix.AT_EACCESS)
 	return whyNot(sys, stat.Type == unix.SYSFS_MAGIC, access)
@@ -25,8 +27,8 @@ func writable(root string) error {
 func whyNot(sys string, kernels bool, access error) error {
 	switch {
 	case !kernels:
-		return &usageError{fmt.Errorf("%s is a plain directory and not the kernel's sysfs: there is nothing to bind; "+
-			"plan, status and --dry-run work on such a tree", sys)}
+		return command.Usagef("%s is a plain directory and not the kernel's sysfs: there is nothing to bind; "+
+			"plan, status and --dry-run work on such a tree", sys)
 	case errors.Is(access, unix.EROFS):
 		return fmt.Errorf("%s is mounted read-only: mount it read-write into this container, or run it privileged", sys)
 	case errors.Is(access, unix.EACCES), errors.Is(access, unix.EPERM):

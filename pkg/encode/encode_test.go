@@ -1,0 +1,56 @@
+package encode_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/encode"
+)
+
+type step struct {
+	Name  string `json:"name"`
+	Where *int   `json:"where,omitempty"`
+}
+
+func TestDocumentsHaveTheNamesOfJSON(t *testing.T) {
+	var text, lines strings.Builder
+	v := []step{{Name: "a -> <b>"}}
+	if err := errors.Join(encode.JSON(&text, "steps", v), encode.YAML(&lines, "steps", v)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff("[\n  {\n    \"name\": \"a -> <b>\"\n  }\n]\n", text.String()); diff != "" {
+		t.Errorf("JSON (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff("- name: a -> <b>\n", lines.String()); diff != "" {
+		t.Errorf("YAML (-want +got):\n%s", diff)
+	}
+}
+
+// full takes nothing.
+type full struct{}
+
+var errFull = errors.New("full")
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+func TestErrorsSayWhatWasWritten(t *testing.T) {
+	for want, err := range map[string]error{
+		"write steps as JSON: full": encode.JSON(full{}, "steps", 1),
+		"write steps as YAML: full": encode.YAML(full{}, "steps", 1),
+	} {
+		if !errors.Is(err, errFull) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	for want, err := range map[string]error{
+		"write steps as JSON: ":  encode.JSON(full{}, "steps", func() {}),
+		"encode steps as YAML: ": encode.YAML(full{}, "steps", func() {}),
+	} {
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s...", err, want)
+		}
+	}
+}
