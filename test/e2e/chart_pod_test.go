@@ -134,7 +134,7 @@ func checkUnprivileged(t *testing.T, got rendered) {
 		Privileged: &no, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, RunAsUser: &root, RunAsGroup: &root,
 		Capabilities: &corev1.Capabilities{
 			Drop: []corev1.Capability{"ALL"},
-			Add:  []corev1.Capability{"SYS_ADMIN", "SYS_PTRACE", "DAC_READ_SEARCH", "SYS_MODULE", "NET_ADMIN"},
+			Add:  []corev1.Capability{"SYS_ADMIN", "SYS_PTRACE", "DAC_READ_SEARCH", "SYS_MODULE", "SYS_CHROOT", "NET_ADMIN"},
 		},
 		SeccompProfile:  &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		SELinuxOptions:  &corev1.SELinuxOptions{Type: "spc_t"},

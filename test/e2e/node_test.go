@@ -48,6 +48,7 @@ func nodeCases() []nodeCase {
 		{name: "ThePluginPublishesTheGPU", run: publishesGPU, noVMs: true},
 		{name: "APodHasItsGPUInItsVMAndGivesItBack", run: podHasGPU},
 		{name: "NobodyElseGetsADevice", run: refusesAttacks, noVMs: true},
+		{name: "ThePluginLoadsAModuleByTheNodesModprobe", run: loadsModules, noVMs: true},
 		{name: "EveryExampleRuns", run: runsExamples},
 		{name: "APodHasTheDevicesOfTwoClaims", run: podHasTwoClaims},
 		{name: "APodHasAPhysicalEndpoint", run: podHasPhysicalEndpoint},

@@ -62,8 +62,9 @@ capabilities:
   - SYS_PTRACE
   # The same, of processes of other users.
   - DAC_READ_SEARCH
-  # modprobe of a VFIO driver.
+  # The node's own modprobe, of VFIO drivers and of drivers that devices go back to. It runs in the node's root.
   - SYS_MODULE
+  - SYS_CHROOT
   # MAC, VLAN and policy of VFs through their PFs, and a large buffer for uevents.
   - NET_ADMIN
 seccompProfile:
@@ -88,7 +89,7 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 - {name: sys, host: /sys, type: Directory}
 # VFIO nodes come and go. Read-only is enough to open them; nothing is created here.
 - {name: dev, host: /dev, type: Directory, readOnly: true}
-# modules.alias and modprobe.
+# modules.alias: which VFIO driver a device wants.
 - {name: modules, host: /lib/modules, type: Directory, readOnly: true}
 # The DRA socket and files of device metadata, which the kubelet and the runtime know by the same path.
 - {name: plugin, host: {{ .Values.kubelet.dir }}/plugins/{{ include "kata-vfio.driver" . }}, type: DirectoryOrCreate}
