@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/test/e2e/process"
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
 )
 
@@ -56,7 +58,13 @@ func (m *Machine) bootOnce(ctx context.Context) error {
 	})
 }
 
-func (m *Machine) startQEMU() (*process, error) {
+// emulator is a running QEMU.
+type emulator struct {
+	*process.Process
+	hung error // why it was ended, if a watch did; under the machine's lock
+}
+
+func (m *Machine) startQEMU() (*emulator, error) {
 	for _, stale := range []string{monitorFile, consoleFile} {
 		if err := os.RemoveAll(filepath.Join(m.dir, stale)); err != nil {
 			return nil, err
@@ -68,7 +76,15 @@ func (m *Machine) startQEMU() (*process, error) {
 	}
 	defer log.Close() // QEMU has its own
 	argv, env := m.image.QEMU()
-	return startProcess(m.ctx, append(argv, qemuArgs(m.config, m.image, m.dir)...), env, log)
+	argv = append(argv, qemuArgs(m.config, m.image, m.dir)...)
+	cmd := exec.CommandContext(m.ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = log, log
+	p, err := process.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return &emulator{Process: p}, nil
 }
 
 // forward finds the port that was chosen for the agent's in the output of "info usernet":
@@ -77,7 +93,7 @@ func (m *Machine) startQEMU() (*process, error) {
 var forward = regexp.MustCompile(fmt.Sprintf(`HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)\s+\S+\s+%d\s`, remote.Port))
 
 // agentAddress asks QEMU for the port that leads to the agent.
-func (m *Machine) agentAddress(ctx context.Context, qemu *process) (string, error) {
+func (m *Machine) agentAddress(ctx context.Context, qemu *emulator) (string, error) {
 	var found string
 	err := until(ctx, qemu, func(ctx context.Context) error {
 		text, err := m.Monitor(ctx, "info usernet")
@@ -98,7 +114,7 @@ func (m *Machine) agentAddress(ctx context.Context, qemu *process) (string, erro
 const tryLimit = time.Second
 
 // until tries until it works, the process ends or ctx does. Neither the monitor nor the agent announces itself.
-func until(ctx context.Context, p *process, try func(context.Context) error) error {
+func until(ctx context.Context, p *emulator, try func(context.Context) error) error {
 	for {
 		once, cancel := context.WithTimeout(ctx, tryLimit)
 		err := try(once)
@@ -109,8 +125,8 @@ func until(ctx context.Context, p *process, try func(context.Context) error) err
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-p.done:
-			return fmt.Errorf("%w: QEMU: %w", ErrLost, orNil(p.err))
+		case <-p.Done():
+			return fmt.Errorf("%w: QEMU: %w", ErrLost, orNil(p.Err()))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -121,7 +137,7 @@ func (m *Machine) killQEMU() {
 	qemu := m.qemu
 	m.mu.Unlock()
 	if qemu != nil {
-		qemu.kill()
+		qemu.Kill()
 	}
 }
 

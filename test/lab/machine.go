@@ -13,6 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
+	"github.com/kata-vfio/kata-vfio/test/scratch"
 )
 
 // ErrLost is a machine that ended by itself, by a panic of its kernel or QEMU's end, or was ended since it hung.
@@ -34,7 +35,7 @@ type Machine struct {
 	dir    string
 
 	mu   sync.Mutex // the two below change together at each boot
-	qemu *process
+	qemu *emulator
 	addr string // of the agent
 
 	monitor sync.Mutex // the one connection to QEMU's monitor
@@ -49,7 +50,7 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := newDirectory(os.TempDir())
+	dir, err := scratch.New(os.TempDir(), "kata-vfio-lab-")
 	if err != nil {
 		return nil, fmt.Errorf("start a lab machine: %w", err)
 	}
@@ -109,8 +110,8 @@ func (m *Machine) Lost() error {
 	qemu, hung := m.qemu, m.qemu.hung
 	m.mu.Unlock()
 	select {
-	case <-qemu.done:
-		how := fmt.Errorf("QEMU: %w", orNil(qemu.err))
+	case <-qemu.Done():
+		how := fmt.Errorf("QEMU: %w", orNil(qemu.Err()))
 		return fmt.Errorf("%w: %w\n%s", ErrLost, cmp.Or(hung, how), m.consoleTail())
 	default:
 		return nil
@@ -123,7 +124,7 @@ func (m *Machine) LostWithin(limit time.Duration) error {
 	qemu := m.qemu
 	m.mu.Unlock()
 	select {
-	case <-qemu.done:
+	case <-qemu.Done():
 	case <-time.After(limit):
 	}
 	return m.Lost()

@@ -22,12 +22,12 @@ const signOfLife = `for cpu in $(seq 0 $(($(nproc) - 1))); do taskset -c $cpu sl
 
 // watch ends a machine that hangs, so that its commands fail and Lost tells why. A command's own timeout can't do
 // that where it stands on the hung kernel's timers.
-func (m *Machine) watch(qemu *process, addr string, limit time.Duration) {
+func (m *Machine) watch(qemu *emulator, addr string, limit time.Duration) {
 	ctx, cancel := context.WithCancel(m.ctx)
 	defer cancel()
 	for last := time.Now(); ; {
 		select {
-		case <-qemu.done:
+		case <-qemu.Done():
 			return
 		case <-ctx.Done():
 			return
@@ -51,7 +51,7 @@ func showSign(ctx context.Context, addr string, limit time.Duration) error {
 }
 
 // end lets the kernel panic, which prints to the console what it was at, and ends QEMU in any case.
-func (m *Machine) end(ctx context.Context, qemu *process, why error) {
+func (m *Machine) end(ctx context.Context, qemu *emulator, why error) {
 	m.mu.Lock()
 	qemu.hung = why
 	m.mu.Unlock()
@@ -60,9 +60,9 @@ func (m *Machine) end(ctx context.Context, qemu *process, why error) {
 	defer cancel()
 	if _, err := m.Monitor(ctx, "nmi"); err == nil {
 		select {
-		case <-qemu.done:
+		case <-qemu.Done():
 		case <-ctx.Done():
 		}
 	}
-	qemu.kill()
+	qemu.Kill()
 }

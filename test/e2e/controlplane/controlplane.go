@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
+	"github.com/kata-vfio/kata-vfio/test/scratch"
 )
 
 // LabHost is the address of this host's loopback in a lab machine: what QEMU's user network calls it.
@@ -66,7 +67,7 @@ func Start(ctx context.Context, c Config) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a control plane: %w", err)
 	}
-	dir, err := newDirectory(os.TempDir())
+	dir, err := scratch.New(os.TempDir(), "kata-vfio-controlplane-")
 	if err != nil {
 		return nil, fmt.Errorf("start a control plane: %w", err)
 	}

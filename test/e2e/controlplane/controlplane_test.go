@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -137,32 +136,5 @@ func TestSwitchesAreInAFixedOrder(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string(nil), switches("feature-gates", nil), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("no switches make a flag (-want +got):\n%s", diff)
-	}
-}
-
-func TestOnlyTheDirectoriesOfTheDeadAreSwept(t *testing.T) {
-	parent := t.TempDir()
-	dead := exec.CommandContext(t.Context(), "true")
-	if err := dead.Run(); err != nil {
-		t.Fatal(err)
-	}
-	left := filepath.Join(parent, fmt.Sprintf("%s%d-1", directoryPrefix, dead.Process.Pid))
-	living := filepath.Join(parent, fmt.Sprintf("%s%d-1", directoryPrefix, os.Getpid()))
-	for _, dir := range []string{left, living, filepath.Join(parent, directoryPrefix+"mine-1")} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	made, err := newDirectory(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := filepath.Glob(filepath.Join(parent, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{living, made, filepath.Join(parent, directoryPrefix+"mine-1")}
-	if diff := cmp.Diff(want, got, cmpopts.SortSlices(strings.Compare)); diff != "" {
-		t.Errorf("the directories differ (-want +got):\n%s", diff)
 	}
 }

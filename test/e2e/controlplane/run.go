@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,14 +12,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
+	"github.com/kata-vfio/kata-vfio/test/tail"
 )
 
 const (
 	// tryLimit is short since a server that starts may accept a connection long before it answers.
 	tryLimit = 2 * time.Second
 	tryPause = 50 * time.Millisecond
-	// logTail is how much of a log an error quotes.
-	logTail = 3000
 )
 
 // errEnded is a component that ended by itself.
@@ -113,7 +111,7 @@ func (r *running) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w\n%s", context.Cause(ctx), err, tail(r.log))
+			return fmt.Errorf("%w: %w\n%s", context.Cause(ctx), err, tail.File(r.log))
 		case <-r.process.Done():
 			return r.ended()
 		case <-time.After(tryPause):
@@ -129,17 +127,8 @@ func (r *running) ended() error {
 		if err := r.process.Err(); err != nil {
 			how = err.Error()
 		}
-		return fmt.Errorf("%s: %w: %s\n%s", r.name, errEnded, how, tail(r.log))
+		return fmt.Errorf("%s: %w: %s\n%s", r.name, errEnded, how, tail.File(r.log))
 	default:
 		return nil
 	}
-}
-
-// tail is the end of a log, or why there is none.
-func tail(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	return string(bytes.TrimSpace(text[max(0, len(text)-logTail):]))
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
+	"github.com/kata-vfio/kata-vfio/test/tail"
 )
 
 const (
@@ -18,8 +19,6 @@ const (
 	path = Dir + "/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	// pidDir has a file for each service, made by the shell that becomes the service.
 	pidDir = "/run/node"
-	// logTail is how much of a log an error quotes.
-	logTail = 3000
 )
 
 // service is a long-running command of the machine. It ends with its connection, and so with this process.
@@ -146,7 +145,7 @@ func (n *Node) servicesEnded() error {
 			if s.err != nil {
 				how = s.err.Error()
 			}
-			errs = append(errs, fmt.Errorf("service %s ended by itself: %s\n%s", name, how, tail(n.LogFile(name))))
+			errs = append(errs, fmt.Errorf("service %s ended by itself: %s\n%s", name, how, tail.File(n.LogFile(name))))
 		}
 	}
 	return errors.Join(errs...)
@@ -162,12 +161,3 @@ func (n *Node) waitServices() {
 }
 
 func pidFile(service string) string { return filepath.Join(pidDir, service+".pid") }
-
-// tail is the end of a log, or why there is none.
-func tail(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	return string(bytes.TrimSpace(text[max(0, len(text)-logTail):]))
-}

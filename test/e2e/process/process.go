@@ -22,9 +22,13 @@ type Process struct {
 
 // Start starts a command of exec.CommandContext in a process group of its own. The child ends with the command's
 // context, by Kill, and with this process: the kernel sends it SIGKILL when the thread that started it ends, so one
-// thread is kept for each child. The first two ends take its group along; the last does not.
+// thread is kept for each child. The first two ends take its group along; the last does not. What else the command's
+// SysProcAttr asks for, such as a root, holds.
 func Start(cmd *exec.Cmd) (*Process, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig, cmd.SysProcAttr.Setpgid = syscall.SIGKILL, true
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = outputGrace
 	p := &Process{done: make(chan struct{})}

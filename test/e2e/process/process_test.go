@@ -133,3 +133,20 @@ func TestRunTellsHowTheChildEnded(t *testing.T) {
 		t.Errorf("a command that is not there is %v", err)
 	}
 }
+
+func TestWhatTheCommandAsksForHolds(t *testing.T) {
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "readlink", "/proc/self/ns/mnt")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := process.Run(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.TrimSpace(out.String()); got == own || !strings.HasPrefix(got, "mnt:") {
+		t.Errorf("the child's mount namespace is %s, ours is %s", got, own)
+	}
+}
