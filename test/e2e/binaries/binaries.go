@@ -13,6 +13,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+
+	"github.com/kata-vfio/kata-vfio/test/buildcache"
 )
 
 // Module is one of the modules that commands are built from.
@@ -77,7 +79,7 @@ func Ensure(ctx context.Context, c Config) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := CacheDir()
+	dir, err := buildcache.Dir(CacheVariable, "e2e")
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +110,17 @@ func sourceRoot(ctx context.Context) (string, error) {
 
 // ensure returns the paths of the recipe's commands in the cache below dir.
 func (r recipe) ensure(ctx context.Context, dir string, progress io.Writer) (map[string]string, error) {
-	c, err := r.openCache(ctx, dir)
+	entry, err := r.entry(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.ensure(ctx, r, progress); err != nil {
+	err = entry.Ensure(ctx, progress, func(ctx context.Context, b buildcache.Build) error {
+		return (&build{recipe: r, Build: b}).all(ctx)
+	})
+	if err != nil {
 		return nil, err
 	}
-	return r.open(c.result())
+	return r.open(entry.Path())
 }
 
 // open finds the commands in a finished directory.

@@ -1,8 +1,6 @@
 package binaries
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -144,11 +140,11 @@ func TestAFailedBuildLeavesNothingAndSaysWhy(t *testing.T) {
 
 func TestAnUnfinishedBuildIsNotUsed(t *testing.T) {
 	r, cacheDir := newRecipe(t), t.TempDir()
-	c, err := r.openCache(t.Context(), cacheDir)
+	entry, err := r.entry(t.Context(), cacheDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(c.working(), "one"), "half a binary")
+	write(t, filepath.Join(entry.Working(), "one"), "half a binary")
 	paths, err := r.ensure(t.Context(), cacheDir, &buffer{})
 	if err != nil {
 		t.Fatal(err)
@@ -173,40 +169,6 @@ func TestACacheThatLostACommandIsAnErrorWithAdvice(t *testing.T) {
 	}
 }
 
-func TestWaitingForAnotherBuildEndsWithTheContext(t *testing.T) {
-	r, cacheDir := newRecipe(t), t.TempDir()
-	c, err := r.openCache(t.Context(), cacheDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unlock, err := c.lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unlock()
-	enough := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(enough)
-	if err := c.ensure(ctx, r, &buffer{}); !errors.Is(err, enough) {
-		t.Errorf("waiting ended by %v", err)
-	}
-}
-
-func TestProgressComesInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		said := &buffer{}
-		p := newProgress(said)
-		n := 0
-		stop := p.every(15*time.Second, func() string { n++; return fmt.Sprintf("line %d", n) })
-		time.Sleep(31 * time.Second)
-		stop()
-		time.Sleep(time.Minute)
-		if diff := cmp.Diff("[  15s] line 1\n[  30s] line 2\n", said.text.String()); diff != "" {
-			t.Errorf("the lines differ (-want +got):\n%s", diff)
-		}
-	})
-}
-
 func TestTheCounterCountsPackagesAndKeepsTheEnd(t *testing.T) {
 	c := &counter{}
 	for i := range 1000 {
@@ -216,8 +178,8 @@ func TestTheCounterCountsPackagesAndKeepsTheEnd(t *testing.T) {
 	if c.packages() != 1000 {
 		t.Errorf("it counts %d of 1000", c.packages())
 	}
-	got := string(c.tail())
-	if len(got) > tailBytes || !strings.HasSuffix(got, "number/998\nexample.test/package/number/999") {
+	got := c.String()
+	if !strings.HasSuffix(got, "number/998\nexample.test/package/number/999") {
 		t.Errorf("the tail is %q", got)
 	}
 }

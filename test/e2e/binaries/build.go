@@ -2,7 +2,6 @@ package binaries
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,65 +9,26 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/kata-vfio/kata-vfio/test/buildcache"
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
 )
 
-// ensure builds what is not there.
-func (c cache) ensure(ctx context.Context, r recipe, out io.Writer) error {
-	if built, err := c.built(); built || err != nil {
-		return err
-	}
-	unlock, err := c.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if built, err := c.built(); built || err != nil { // by another process meanwhile
-		return err
-	}
-	return c.build(ctx, r, out)
-}
-
-// build builds beside the result's place and moves it there. The caller holds the lock.
-func (c cache) build(ctx context.Context, r recipe, out io.Writer) error {
-	if err := os.RemoveAll(c.working()); err != nil {
-		return fmt.Errorf("remove an unfinished build: %w", err)
-	}
-	if err := os.MkdirAll(c.working(), 0o755); err != nil {
-		return err
-	}
-	log, err := os.Create(c.logFile())
-	if err != nil {
-		return err
-	}
-	defer log.Close() // the build's result does not depend on its log
-	p := newProgress(out)
-	p.step("building %s (log: %s)", strings.Join(r.commands, ", "), log.Name())
-	b := &build{recipe: r, into: c.working(), progress: p, log: log}
-	if err := b.all(ctx); err != nil {
-		return errors.Join(fmt.Errorf("%w\nthe whole log: %s", err, log.Name()), os.RemoveAll(c.working()))
-	}
-	if err := os.Rename(c.working(), c.result()); err != nil {
-		return err
-	}
-	p.step("built %s", c.result())
-	return nil
-}
+// progressPause is how often somebody who waits for minutes hears something.
+const progressPause = 15 * time.Second
 
 // build is one run of a recipe into a directory that nobody else sees yet.
 type build struct {
 	recipe
-	into     string
-	progress *progress
-	log      io.Writer
+	buildcache.Build
 }
 
 func (b *build) all(ctx context.Context) error {
 	if err := b.prepareHost(ctx); err != nil {
 		return err
 	}
-	b.progress.step("fetching and reading the modules that %s needs", b.module)
+	b.Progress.Step("fetching and reading the modules that %s needs", b.module)
 	total, err := b.countPackages(ctx)
 	if err != nil {
 		return err
@@ -86,7 +46,7 @@ func (b *build) all(ctx context.Context) error {
 // compile runs go build, which names each package that it compiles when it begins to, and tells from time to time
 // how far that is.
 func (b *build) compile(ctx context.Context, total int, link string) error {
-	args := slices.Concat([]string{"build", "-v"}, b.flags(), []string{"-ldflags=" + link, "-o", b.into + "/"}, b.packages)
+	args := slices.Concat([]string{"build", "-v"}, b.flags(), []string{"-ldflags=" + link, "-o", b.Into + "/"}, b.packages)
 	command := append([]string{"go"}, args...)
 	if b.nice {
 		command = append([]string{"nice"}, command...)
@@ -94,15 +54,15 @@ func (b *build) compile(ctx context.Context, total int, link string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir, cmd.Env = b.dir, b.env()
 	said := &counter{}
-	both := io.MultiWriter(said, b.log)
+	both := io.MultiWriter(said, b.Log)
 	cmd.Stdout, cmd.Stderr = both, both
-	stop := b.progress.every(progressPause, func() string {
+	stop := b.Progress.Every(progressPause, func() string {
 		return fmt.Sprintf("compiling %s: %d of at most %d packages", b.module, said.packages(), total)
 	})
 	err := process.Run(cmd)
 	stop()
 	if err != nil {
-		return fmt.Errorf("run %q: %w\n%s", cmd, err, said.tail())
+		return fmt.Errorf("run %q: %w\n%s", cmd, err, &said.Writer)
 	}
 	return nil
 }
@@ -113,7 +73,7 @@ func (b *build) link() error {
 		return nil
 	}
 	for _, command := range b.commands {
-		if err := os.Symlink(b.links, filepath.Join(b.into, command)); err != nil {
+		if err := os.Symlink(b.links, filepath.Join(b.Into, command)); err != nil {
 			return err
 		}
 	}

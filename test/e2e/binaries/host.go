@@ -2,13 +2,10 @@ package binaries
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"os"
 	"os/exec"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/test/e2e/process"
+	"github.com/kata-vfio/kata-vfio/test/apt"
 )
 
 // need is a command, or a library that pkg-config knows, that a build uses on the host, and the Debian or Ubuntu
@@ -44,33 +41,6 @@ func (b *build) prepareHost(ctx context.Context) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	args := append([]string{"install", "-y", "-q", "--no-install-recommends"}, missing...)
-	advice := "apt-get install " + strings.Join(missing, " ")
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("the build needs what %q installs on Debian, and this host has no apt-get: %w", advice, err)
-	}
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("the build needs packages that only root can install: run %q with sudo, then try again", advice)
-	}
-	b.progress.step("installing on this host: %s", strings.Join(missing, " "))
-	// The lists at hand may do, and fetching them takes longer than all the rest.
-	if b.apt(ctx, args...) == nil {
-		return nil
-	}
-	if err := b.apt(ctx, "update", "-q"); err != nil {
-		return err
-	}
-	return b.apt(ctx, args...)
-}
-
-func (b *build) apt(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, "apt-get", args...)
-	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	said := &counter{}
-	both := io.MultiWriter(said, b.log)
-	cmd.Stdout, cmd.Stderr = both, both
-	if err := process.Run(cmd); err != nil {
-		return fmt.Errorf("run %q: %w\n%s", cmd, err, said.tail())
-	}
-	return nil
+	b.Progress.Step("installing on this host: %s", strings.Join(missing, " "))
+	return apt.Install(ctx, b.Log, missing...)
 }

@@ -3,10 +3,10 @@ package image
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/test/apt"
 )
 
 // need is a file that a build uses on the host and the Debian or Ubuntu package that has it.
@@ -40,22 +40,7 @@ func (b *build) prepareHost(ctx context.Context) error {
 		return nil
 	}
 	b.progress.step("installing on this host: %s", strings.Join(missing, " "))
-	return b.aptInstall(ctx, missing)
-}
-
-func (b *build) aptInstall(ctx context.Context, pkgs []string) error {
-	advice := "apt-get install --no-install-recommends " + strings.Join(pkgs, " ")
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("the lab needs the packages of %q, and this host has no apt-get: %w", advice, err)
-	}
-	if err := b.host(ctx, "apt-get", "update", "-q"); err != nil {
-		return fmt.Errorf("update the package lists for %q: %w", advice, err)
-	}
-	args := append([]string{"install", "-y", "-q", "--no-install-recommends"}, pkgs...)
-	if err := b.host(ctx, "env", append([]string{"DEBIAN_FRONTEND=noninteractive", "apt-get"}, args...)...); err != nil {
-		return fmt.Errorf("install what the lab needs (%s): %w", advice, err)
-	}
-	return nil
+	return apt.Install(ctx, b.log, missing...)
 }
 
 // mirrors lists the archives to try: the one this host uses where it is Debian's, then debootstrap's default ("").

@@ -3,10 +3,8 @@ package image
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -54,25 +52,14 @@ func (i Image) QEMU() (argv, env []string) {
 // a network. Progress goes to out. Any number of processes may call it; one builds and the others wait. A build
 // that ends early, by error or signal, leaves nothing that a later call would use.
 func Ensure(ctx context.Context, out io.Writer) (Image, error) {
-	c, err := openCache()
+	c, err := cached()
 	if err != nil {
 		return Image{}, err
 	}
-	if img, err := open(c.image()); !errors.Is(err, fs.ErrNotExist) {
-		return img, err
-	}
-	unlock, err := c.lock(ctx)
-	if err != nil {
-		return Image{}, err
-	}
-	defer unlock()
-	if img, err := open(c.image()); !errors.Is(err, fs.ErrNotExist) { // another process built it meanwhile
-		return img, err
-	}
-	if err := c.build(ctx, out); err != nil {
+	if err := c.Ensure(ctx, out, buildImage); err != nil {
 		return Image{}, fmt.Errorf("build the lab's image: %w", err)
 	}
-	return open(c.image())
+	return open(c.Path())
 }
 
 // open reads a complete image.

@@ -96,12 +96,12 @@ func TestSpanIterator(t *testing.T) {
 func TestPrune(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(CacheVariable, dir)
-	c, err := openCache()
+	c, err := cached()
 	if err != nil {
 		t.Fatal(err)
 	}
 	const old = "0123456789abcdef"
-	for _, name := range []string{c.key, c.key + ".log", old, old + ".log", old + ".building", "mine", "0123456789abcdef0"} {
+	for _, name := range []string{c.Key, c.Key + ".log", old, old + ".log", old + ".building", "mine", "0123456789abcdef0"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package image
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,11 +8,10 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
-	"time"
-)
 
-// tailBytes is how much of a command's output an error quotes.
-const tailBytes = 2000
+	"github.com/kata-vfio/kata-vfio/test/e2e/process"
+	"github.com/kata-vfio/kata-vfio/test/tail"
+)
 
 // runner runs the commands of one build and keeps what they say in the build's log.
 type runner struct {
@@ -40,26 +38,18 @@ func (r runner) chroot(ctx context.Context, root, name string, args ...string) (
 
 func (r runner) run(ctx context.Context, root string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Unshareflags: syscall.CLONE_NEWNS, Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Unshareflags: syscall.CLONE_NEWNS}
 	cmd.Env, cmd.Dir = env, "/"
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	var stdout, both bytes.Buffer
-	cmd.Stdout = io.MultiWriter(&stdout, &both, r.log)
-	cmd.Stderr = io.MultiWriter(&both, r.log)
+	var stdout strings.Builder
+	var said tail.Writer
+	cmd.Stdout = io.MultiWriter(&stdout, &said, r.log)
+	cmd.Stderr = io.MultiWriter(&said, r.log)
 	line := strings.Join(append([]string{name}, args...), " ")
 	_, _ = fmt.Fprintf(r.log, "+ %s\n", line) // the log is for people; a build does not fail for it
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("run %q: %w\n%s", line, err, tail(both.Bytes()))
+	if err := process.Run(cmd); err != nil {
+		return "", fmt.Errorf("run %q: %w\n%s", line, err, &said)
 	}
 	return stdout.String(), nil
-}
-
-func tail(out []byte) []byte {
-	if len(out) > tailBytes {
-		out = out[len(out)-tailBytes:]
-	}
-	return bytes.TrimSpace(out)
 }
 
 // proxies are the variables by which the host says how the archive is reached.
