@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/test/compile"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
 	"github.com/kata-vfio/kata-vfio/test/lab"
@@ -113,7 +114,7 @@ func runOnNode(t *testing.T, cases []nodeCase) ([]caseEnd, error) {
 	}
 	defer plane.Stop()
 	meddling := filepath.Join(t.TempDir(), meddler)
-	if err := node.Compile(t.Context(), "github.com/kata-vfio/kata-vfio/test/e2e/node/"+meddler, meddling); err != nil {
+	if err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/test/e2e/node/"+meddler, meddling); err != nil {
 		return nil, err
 	}
 	n, err := node.Start(t.Context(), node.Config{

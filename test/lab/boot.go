@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/test/await"
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
 )
@@ -52,7 +53,7 @@ func (m *Machine) bootOnce(ctx context.Context) error {
 	m.mu.Lock()
 	m.addr = addr
 	m.mu.Unlock()
-	return until(ctx, qemu, func(ctx context.Context) error {
+	return await.Until(ctx, pace(), qemu.ended, func(ctx context.Context) error {
 		_, err := remote.Probe(ctx, addr)
 		return err
 	})
@@ -95,7 +96,7 @@ var forward = regexp.MustCompile(fmt.Sprintf(`HOST_FORWARD\]\s+\d+\s+127\.0\.0\.
 // agentAddress asks QEMU for the port that leads to the agent.
 func (m *Machine) agentAddress(ctx context.Context, qemu *emulator) (string, error) {
 	var found string
-	err := until(ctx, qemu, func(ctx context.Context) error {
+	err := await.Until(ctx, pace(), qemu.ended, func(ctx context.Context) error {
 		text, err := m.Monitor(ctx, "info usernet")
 		if err != nil {
 			return err
@@ -110,25 +111,16 @@ func (m *Machine) agentAddress(ctx context.Context, qemu *emulator) (string, err
 	return found, err
 }
 
-// tryLimit is short since QEMU accepts a connection to an agent that does not listen yet, and then nothing comes.
-const tryLimit = time.Second
+// pace has a short limit since QEMU accepts a connection to an agent that does not listen yet, and then nothing comes.
+func pace() await.Pace { return await.Pace{Limit: time.Second, Pause: 100 * time.Millisecond} }
 
-// until tries until it works, the process ends or ctx does. Neither the monitor nor the agent announces itself.
-func until(ctx context.Context, p *emulator, try func(context.Context) error) error {
-	for {
-		once, cancel := context.WithTimeout(ctx, tryLimit)
-		err := try(once)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-p.Done():
-			return fmt.Errorf("%w: QEMU: %w", ErrLost, orNil(p.Err()))
-		case <-time.After(100 * time.Millisecond):
-		}
+// ended is nil while QEMU runs.
+func (e *emulator) ended() error {
+	select {
+	case <-e.Done():
+		return fmt.Errorf("%w: QEMU: %w", ErrLost, orNil(e.Err()))
+	default:
+		return nil
 	}
 }
 

@@ -1,14 +1,13 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 
+	"github.com/kata-vfio/kata-vfio/test/compile"
 	"github.com/kata-vfio/kata-vfio/test/lab/cpio"
 	"github.com/kata-vfio/kata-vfio/test/lab/guest/boot"
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
@@ -37,7 +36,7 @@ func writeInitrd(ctx context.Context, img image.Image, dir string) error {
 func addPrograms(ctx context.Context, w *cpio.Writer, dir string) error {
 	for pkg, name := range map[string]string{"machine": "init", "vm": "vm"} {
 		binary := filepath.Join(dir, name)
-		if err := compile(ctx, module+"/test/lab/guest/"+pkg, binary); err != nil {
+		if err := compile.Static(ctx, module+"/test/lab/guest/"+pkg, binary); err != nil {
 			return err
 		}
 		data, err := os.ReadFile(binary)
@@ -48,16 +47,6 @@ func addPrograms(ctx context.Context, w *cpio.Writer, dir string) error {
 		if err := os.Remove(binary); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// compile builds a static program for the machine.
-func compile(ctx context.Context, pkg, binary string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("compile %s: %w\n%s", pkg, err, bytes.TrimSpace(out))
 	}
 	return nil
 }

@@ -3,11 +3,10 @@
 package lab_test
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/test/compile"
 	"github.com/kata-vfio/kata-vfio/test/lab"
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
 	"github.com/kata-vfio/kata-vfio/test/lab/labtest"
@@ -39,11 +38,9 @@ func TestClaims(t *testing.T) {
 // putGuestnet gives the machine the program that runs in tenants' VMs, as it is shipped.
 func putGuestnet(t *testing.T, m *lab.Machine) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s", "-o", filepath.Join(m.Share(), "kata-vfio-guestnet"),
-		"github.com/kata-vfio/kata-vfio/cmd/kata-vfio-guestnet")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build kata-vfio-guestnet: %v: %s", err, out)
+	const program = "kata-vfio-guestnet"
+	if err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/cmd/"+program, filepath.Join(m.Share(), program)); err != nil {
+		t.Fatal(err)
 	}
 }
 

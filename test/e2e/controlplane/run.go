@@ -11,15 +11,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kata-vfio/kata-vfio/test/await"
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
 	"github.com/kata-vfio/kata-vfio/test/tail"
 )
 
-const (
-	// tryLimit is short since a server that starts may accept a connection long before it answers.
-	tryLimit = 2 * time.Second
-	tryPause = 50 * time.Millisecond
-)
+func pace() await.Pace { return await.Pace{Limit: 2 * time.Second, Pause: 50 * time.Millisecond} }
 
 // errEnded is a component that ended by itself.
 var errEnded = errors.New("it ended by itself")
@@ -100,23 +97,13 @@ func (p *ControlPlane) answers(url string) func(context.Context) error {
 	}
 }
 
-// awaitReady asks until the component is ready, it ends or ctx does. A component does not announce that it is.
+// awaitReady asks until the component is ready, it ends or ctx does.
 func (r *running) awaitReady(ctx context.Context) error {
-	for {
-		once, cancel := context.WithTimeout(ctx, tryLimit)
-		err := r.ready(once)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w\n%s", context.Cause(ctx), err, tail.File(r.log))
-		case <-r.process.Done():
-			return r.ended()
-		case <-time.After(tryPause):
-		}
+	err := await.Until(ctx, pace(), r.ended, r.ready)
+	if err == nil || errors.Is(err, errEnded) { // which quotes the log
+		return err
 	}
+	return fmt.Errorf("%w\n%s", err, tail.File(r.log))
 }
 
 // ended is nil while the component runs.

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kata-vfio/kata-vfio/test/await"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 
@@ -23,9 +23,6 @@ const (
 const (
 	// startLimit is for the daemons to come up. Some fifteen seconds are usual.
 	startLimit = 3 * time.Minute
-	// tryLimit is for one question whether a daemon is up.
-	tryLimit = 20 * time.Second
-	tryPause = 200 * time.Millisecond
 )
 
 // prepareMachine does what an init system would: mounts are shared, so that those of a pod can reach the host, and each
@@ -170,20 +167,9 @@ func (n *Node) script(ctx context.Context, what, text string) error {
 
 // until tries until it works, ctx ends or the node is lost.
 func (n *Node) until(ctx context.Context, what string, try func(context.Context) error) error {
-	for {
-		once, cancel := context.WithTimeout(ctx, tryLimit)
-		err := try(once)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		if lost := n.Lost(); lost != nil {
-			return errors.Join(fmt.Errorf("wait until %s: %w", what, err), lost)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w: %w", what, context.Cause(ctx), err)
-		case <-time.After(tryPause):
-		}
+	pace := await.Pace{Limit: 20 * time.Second, Pause: 200 * time.Millisecond}
+	if err := await.Until(ctx, pace, n.Lost, try); err != nil {
+		return fmt.Errorf("wait until %s: %w", what, err)
 	}
+	return nil
 }

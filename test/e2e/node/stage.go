@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kata-vfio/kata-vfio/test/compile"
 	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
@@ -31,7 +32,7 @@ func (n *Node) stage(ctx context.Context, set *binaries.Set, dir string) error {
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return Compile(ctx, module+"/test/e2e/runcvm", filepath.Join(dir, "bin/runcvm")) })
+	group.Go(func() error { return compile.Static(ctx, module+"/test/e2e/runcvm", filepath.Join(dir, "bin/runcvm")) })
 	group.Go(func() error { return n.stageImages(ctx, set.Path("image"), dir) })
 	group.Go(func() error { return errors.Join(n.stagePrograms(set, dir), n.stageConfig(dir)) })
 	return group.Wait()
@@ -56,10 +57,10 @@ func (n *Node) stagePrograms(set *binaries.Set, dir string) error {
 // stageImages makes, by the image command, the node's own images, which have one program, and those of the caller.
 func (n *Node) stageImages(ctx context.Context, command, dir string) error {
 	container, plugin := filepath.Join(n.dir, "container"), filepath.Join(n.dir, PluginName)
-	if err := Compile(ctx, module+"/test/e2e/node/container", container); err != nil {
+	if err := compile.Static(ctx, module+"/test/e2e/node/container", container); err != nil {
 		return err
 	}
-	if err := Compile(ctx, module+"/cmd/"+PluginName, plugin); err != nil {
+	if err := compile.Static(ctx, module+"/cmd/"+PluginName, plugin); err != nil {
 		return err
 	}
 	programs := map[string]string{"/container": container}

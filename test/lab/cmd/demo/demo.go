@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/test/compile"
 	"github.com/kata-vfio/kata-vfio/test/lab"
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -77,7 +77,7 @@ func (d *demo) provide(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := compile(ctx, filepath.Join(d.m.Share(), "showvm")); err != nil {
+	if err := compile.Static(ctx, "github.com/kata-vfio/kata-vfio/test/lab/guest/showvm", filepath.Join(d.m.Share(), "showvm")); err != nil {
 		return err
 	}
 	return d.quiet(ctx, "cp /host/kata-vfio-* /usr/bin/; ln -s "+sysfs(topology.PF0, "net/*")+" /run/pf; pf=$(basename $(readlink -f /run/pf)); "+
@@ -200,16 +200,6 @@ func (d *demo) quiet(ctx context.Context, line string) error {
 }
 
 func sysfs(address, name string) string { return "/sys/bus/pci/devices/" + address + "/" + name }
-
-// compile builds the program that stands for the VM's owner, for the machine.
-func compile(ctx context.Context, to string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", to, "./test/lab/guest/showvm")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build showvm: %w: %s", err, out)
-	}
-	return nil
-}
 
 func copyFile(from, to string) error {
 	data, err := os.ReadFile(from)
