@@ -40,9 +40,9 @@ runtimeClass: {overhead: {memory: 350Mi, cpu: 100m}}
 `
 
 // InstallPlugin installs the plugin as an administrator would: the chart by helm, in PluginNamespace, and the label on
-// the node. It waits until the plugin is ready. The chart is a directory; the image is the
-// tree's, which every node has.
-func (n *Node) InstallPlugin(ctx context.Context, chart string) error {
+// the node. It waits until the plugin is ready. The chart is a directory; the image is the tree's, which every node has.
+// Settings are the chart's, as helm --set takes them, on top of what the lab needs. It may be called again, with others.
+func (n *Node) InstallPlugin(ctx context.Context, chart string, settings ...string) error {
 	server, err := url.Parse(n.config.Plane.Server(controlplane.LabHost))
 	if err != nil {
 		return err
@@ -55,8 +55,13 @@ func (n *Node) InstallPlugin(ctx context.Context, chart string) error {
 		return fmt.Errorf("install the plugin: %w", err)
 	}
 	values := fmt.Sprintf(pluginValues, server.Hostname(), server.Port())
-	err = n.helm(ctx, values, "upgrade", "--install", "kata-vfio", chart,
-		"--namespace", PluginNamespace, "--kubeconfig", access, "--values", "-")
+	args := []string{
+		"upgrade", "--install", "kata-vfio", chart, "--namespace", PluginNamespace, "--kubeconfig", access, "--values", "-",
+	}
+	for _, setting := range settings {
+		args = append(args, "--set", setting)
+	}
+	err = n.helm(ctx, values, args...)
 	if err != nil {
 		return fmt.Errorf("install the plugin: %w", err)
 	}
