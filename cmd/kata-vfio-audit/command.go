@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,7 @@ const exitCodes = `Exit codes:
   2  the command line is wrong`
 
 // newCommand returns the command tree. Results go to stdout, warnings to stderr.
-func newCommand(ctx context.Context, stdout, stderr io.Writer) *cobra.Command {
+func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	var t tree
 	cmd := &cobra.Command{
 		Use:   "kata-vfio-audit",
@@ -34,6 +33,6 @@ func newCommand(ctx context.Context, stdout, stderr io.Writer) *cobra.Command {
 	}
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib")
-	cmd.AddCommand(devicesCommand(ctx, &t), topologyCommand(ctx, &t), command.Version(cmd.Name()+" "+command.Build()))
+	cmd.AddCommand(devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
 	return cmd
 }

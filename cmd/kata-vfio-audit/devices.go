@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"os"
 
@@ -12,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
-func devicesCommand(ctx context.Context, t *tree) *cobra.Command {
+func devicesCommand(t *tree) *cobra.Command {
 	var (
 		format string
 		style  audit.Style
@@ -30,7 +29,7 @@ func devicesCommand(ctx context.Context, t *tree) *cobra.Command {
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			inv, err := t.read(ctx, cmd.ErrOrStderr())
+			inv, err := t.read(cmd.Context(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}

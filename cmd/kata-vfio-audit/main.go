@@ -5,28 +5,16 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
 
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
-func main() {
-	command.Main(func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) }, fail)
-}
+func main() { command.Main(run, command.Fail("kata-vfio-audit", exitCode)) }
 
 // run executes the command line args.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	cmd := newCommand(ctx, stdout, stderr)
-	cmd.SetArgs(args)
-	return cmd.ExecuteContext(ctx)
-}
-
-// fail says on stderr what went wrong and returns the exit code.
-func fail(stderr io.Writer, err error) int {
-	fmt.Fprintln(stderr, "kata-vfio-audit:", err)
-	return exitCode(err)
+	return command.Tree(newCommand)(ctx, args, stdout, stderr)
 }
 
 // exitCode returns the exit code for an error.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 
@@ -14,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
-func topologyCommand(ctx context.Context, t *tree) *cobra.Command {
+func topologyCommand(t *tree) *cobra.Command {
 	var format, file string
 	formats := command.Formats{"svg", "dot"}
 	cmd := &cobra.Command{
@@ -27,7 +26,7 @@ func topologyCommand(ctx context.Context, t *tree) *cobra.Command {
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			inv, err := t.read(ctx, cmd.ErrOrStderr())
+			inv, err := t.read(cmd.Context(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}

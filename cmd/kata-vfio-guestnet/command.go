@@ -75,7 +75,7 @@ type options struct {
 }
 
 // newCommand returns the command. Results go to stdout, progress to stderr.
-func newCommand(ctx context.Context, stdout, stderr io.Writer) *cobra.Command {
+func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:     "kata-vfio-guestnet",
@@ -84,9 +84,9 @@ func newCommand(ctx context.Context, stdout, stderr io.Writer) *cobra.Command {
 		Example: example,
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Log = slog.New(slog.NewTextHandler(stderr, nil))
-			return o.configure(ctx, stdout)
+			return o.configure(cmd.Context(), stdout)
 		},
 	}
 	command.Setup(cmd, stdout, stderr)

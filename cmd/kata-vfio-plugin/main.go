@@ -2,12 +2,6 @@
 // that prepares claims for the kubelet, and the same by hand.
 package main
 
-import (
-	"os"
+import "github.com/kata-vfio/kata-vfio/pkg/command"
 
-	"github.com/kata-vfio/kata-vfio/pkg/command"
-)
-
-func main() {
-	command.Main(newCommand(os.Stdout, os.Stderr).ExecuteContext, fail)
-}
+func main() { command.Main(command.Tree(newCommand), fail) }

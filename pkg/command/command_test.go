@@ -1,7 +1,6 @@
 package command_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +26,8 @@ func TestMain(m *testing.M) {
 	if how == "" {
 		os.Exit(m.Run())
 	}
-	command.Main(func(ctx context.Context) error {
+	command.Main(func(ctx context.Context, args []string, stdout, _ io.Writer) error {
+		fmt.Fprintln(stdout, args)
 		switch how {
 		case "fails":
 			return errors.New("it fails")
@@ -39,10 +39,7 @@ func TestMain(m *testing.M) {
 			return fmt.Errorf("told to end: %w", ctx.Err())
 		}
 		return nil
-	}, func(stderr io.Writer, err error) int {
-		fmt.Fprintln(stderr, "program:", err)
-		return 7
-	})
+	}, command.Fail("program", func(error) int { return 7 }))
 }
 
 func TestMainEndsWithTheExitCodeOfItsError(t *testing.T) {
@@ -55,11 +52,14 @@ func TestMainEndsWithTheExitCodeOfItsError(t *testing.T) {
 		"waits": {7, "program: told to end: context canceled\n"},
 	} {
 		t.Run(how, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "an", "argument")
 			cmd.Env = append(os.Environ(), programVariable+"="+how)
-			var stderr strings.Builder
-			cmd.Stderr = &stderr
+			var stdout, stderr strings.Builder
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run() // its exit code is looked at
+			if stdout.String() != "[an argument]\n" {
+				t.Errorf("it got the arguments %s", &stdout)
+			}
 			if got := cmd.ProcessState.ExitCode(); got != want.code || stderr.String() != want.stderr {
 				t.Errorf("exit code %d, %q; want %d, %q", got, stderr.String(), want.code, want.stderr)
 			}
@@ -67,23 +67,37 @@ func TestMainEndsWithTheExitCodeOfItsError(t *testing.T) {
 	}
 }
 
-// execute runs a command line of a program with one command, which fails.
-func execute(args ...string) (stdout, stderr string, err error) {
-	var out, warnings bytes.Buffer
+// program has one command, which fails.
+func program(stdout, stderr io.Writer) *cobra.Command {
 	var format string
 	formats := command.Formats{"table", "json"}
 	root := &cobra.Command{Use: "program", Args: command.NoSubcommand, RunE: func(*cobra.Command, []string) error { return nil }}
-	command.Setup(root, &out, &warnings)
+	command.Setup(root, stdout, stderr)
 	work := &cobra.Command{
 		Use: "work", Args: command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
-		RunE:    func(*cobra.Command, []string) error { return errors.New("it can't, as " + format) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.Join(cmd.Context().Err(), errors.New("it can't, as "+format))
+		},
 	}
 	formats.Flag(work, &format)
 	root.AddCommand(work, command.Version("program "+command.Build()))
-	root.SetArgs(args)
-	err = root.Execute()
+	return root
+}
+
+// execute runs a command line of it.
+func execute(ctx context.Context, args ...string) (stdout, stderr string, err error) {
+	var out, warnings strings.Builder
+	err = command.Tree(program)(ctx, args, &out, &warnings)
 	return out.String(), warnings.String(), err
+}
+
+func TestCommandsHaveTheContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := execute(ctx, "work"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
 }
 
 // TestWrongCommandLines: each is a usage error in one line, which nobody but
@@ -102,7 +116,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"work":        {command.Failed, "it can't, as table"},
 		"work -ojson": {command.Failed, "it can't, as json"},
 	} {
-		stdout, stderr, err := execute(strings.Fields(line)...)
+		stdout, stderr, err := execute(t.Context(), strings.Fields(line)...)
 		if err == nil || err.Error() != want.text || command.ExitCode(err) != want.code || stdout+stderr != "" {
 			t.Errorf("%s: %v, exit code %d, said %q; want %q, %d", line, err, command.ExitCode(err), stdout+stderr, want.text, want.code)
 		}
@@ -120,7 +134,7 @@ func TestExitCodeSeesThroughWrapping(t *testing.T) {
 }
 
 func TestFormatsAreCompleted(t *testing.T) {
-	stdout, _, err := execute(cobra.ShellCompRequestCmd, "work", "--output", "")
+	stdout, _, err := execute(t.Context(), cobra.ShellCompRequestCmd, "work", "--output", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +144,7 @@ func TestFormatsAreCompleted(t *testing.T) {
 }
 
 func TestVersionNamesTheBuild(t *testing.T) {
-	stdout, _, err := execute("version")
+	stdout, _, err := execute(t.Context(), "version")
 	if err != nil || stdout != "program "+command.Build()+"\n" || !strings.Contains(stdout, "(go1.") {
 		t.Errorf("%v, %q", err, stdout)
 	}

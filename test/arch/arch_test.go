@@ -155,6 +155,21 @@ func TestBinariesContainNoMoreThanTheyNeed(t *testing.T) {
 	}
 }
 
+// TestSmallBinariesKnowNoCluster keeps the Kubernetes client, tens of megabytes,
+// out of the commands that have nothing to ask an API server.
+func TestSmallBinariesKnowNoCluster(t *testing.T) {
+	sources := load(t)
+	for _, cmd := range []string{"cmd/kata-vfio-audit", "cmd/kata-vfio-guestnet"} {
+		for dep := range reach(sources, cmd) {
+			for _, imp := range sources[dep].imports {
+				if strings.HasPrefix(imp, "k8s.io/client-go/") {
+					t.Errorf("%s links %s, which imports %s", cmd, dep, imp)
+				}
+			}
+		}
+	}
+}
+
 // TestOneWriterOfSysfs keeps sysfs/control behind the packages that verify
 // what they write.
 func TestOneWriterOfSysfs(t *testing.T) {
