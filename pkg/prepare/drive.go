@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -12,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/vf"
 )
 
 // attempts is how often a function is driven towards a binding when another
@@ -82,7 +84,7 @@ func (p *Preparer) restore(ctx context.Context, rec *journal.Record) error {
 func (p *Preparer) restoreOne(ctx context.Context, claim plan.Ref, fn plan.Function) error {
 	if fn.VF != nil {
 		if err := p.impose(ctx, claim, &fn, &fn.VF.Original); err != nil && !p.isGone(fn.Address) {
-			return err
+			return withoutLink(err)
 		}
 	}
 	err := p.drive(ctx, claim, fn.Address, fn.Original)
@@ -91,6 +93,15 @@ func (p *Preparer) restoreOne(ctx context.Context, claim plan.Ref, fn plan.Funct
 	}
 	if err != nil && p.isGone(fn.Address) {
 		return nil
+	}
+	return err
+}
+
+// withoutLink adds the way out to the error of a setting that waits for the
+// PF's link: the claim can't come off the node before.
+func withoutLink(err error) error {
+	if setting, ok := errors.AsType[*vf.SettingError](err); ok && setting.NeedsLink() {
+		return fmt.Errorf("%w; %s, the next try then goes on from here", err, bringLinkUp)
 	}
 	return err
 }

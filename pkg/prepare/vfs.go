@@ -139,6 +139,8 @@ func (p *Preparer) isOwn(rec *journal.Record, name string) bool {
 	return err == nil && slices.ContainsFunc(rec.Plan.Functions, func(fn plan.Function) bool { return fn.Address.String() == owner })
 }
 
+const bringLinkUp = "bring the PF's link up (ip link set <interface> up, and its cable)"
+
 // refusedVF turns what a PF can't do into the claim's refusal. Other errors
 // stay as they are: a later try may come through.
 func (p *Preparer) refusedVF(rec *journal.Record, fn *plan.Function, err error) error {
@@ -148,7 +150,7 @@ func (p *Preparer) refusedVF(rec *journal.Record, fn *plan.Function, err error) 
 	_, taken := errors.AsType[*takenMACError](err)
 	switch {
 	case isSetting && setting.NeedsLink():
-		refusal.Fix = "bring the PF's link up (ip link set <interface> up, and its cable), or leave the setting out"
+		refusal.Fix = bringLinkUp + ", or leave the setting out"
 	case isSetting && setting.Unsupported() && setting.Setting == device.VFSpoofCheck:
 		refusal.Fix = "let a DeviceClass say `spoofCheck: false` where whoever is on that network may be taken for anybody, or claim a VF of another PF"
 	case isSetting && setting.Unsupported():

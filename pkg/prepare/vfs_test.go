@@ -305,6 +305,24 @@ func TestThePFsInterfaceIsAwayAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestThePFHasNoLinkAtTheEnd: a rate that igb does not take then keeps the VF from
+// others until it does.
+func TestThePFHasNoLinkAtTheEnd(t *testing.T) {
+	w, _, vfs := withNIC(t, vftest.Igb())
+	w.mustPrepare(with(w.request(uid, vfs[0]), v1alpha1.VFConfig{VLAN: new(100), MaxTxRate: new(50)}))
+	w.links.Unplug()
+	_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+	says(t, err, "txRate", "has no link", "bring the PF's link up")
+	if rec := w.record(uid); rec == nil || rec.State != journal.Cleaned {
+		t.Fatalf("record %+v, want it cleaned", rec)
+	}
+	w.links.Plug()
+	w.mustUnprepare(uid)
+	if changed := w.changedVFs(); len(changed) > 0 {
+		t.Errorf("PFs impose %v", changed)
+	}
+}
+
 // TestThePFsVFsAreGoneAtTheEnd: its driver was reloaded. What was imposed on them
 // went with them, and the claim comes off the node.
 func TestThePFsVFsAreGoneAtTheEnd(t *testing.T) {

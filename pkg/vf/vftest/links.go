@@ -86,6 +86,13 @@ func (l *Links) Unplug() {
 	l.down = true
 }
 
+// Plug brings them back.
+func (l *Links) Plug() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = false
+}
+
 // Set changes a VF past the driver's rules, as somebody else would.
 func (l *Links) Set(pf pci.Address, index int, change func(*device.VFSettings)) {
 	l.mu.Lock()
