@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/test/lab/frames"
 	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
 )
 
@@ -86,6 +87,13 @@ func (vm *VM) Run(ctx context.Context, args ...string) (protocol.RunResult, erro
 		return protocol.RunResult{}, errors.New("the nested VM's reply has no result")
 	}
 	return *reply.Run, nil
+}
+
+// Frames sends raw frames from the VM's interface with that MAC, and returns the lab's frames that came in there since the
+// last call; the first call begins to listen.
+func (vm *VM) Frames(ctx context.Context, mac string, send ...frames.Frame) ([]frames.Frame, error) {
+	reply, err := vm.ask(ctx, protocol.Request{Frames: &protocol.Frames{MAC: mac, Send: send}})
+	return reply.Heard, err
 }
 
 // Ping sends echo requests from the VM. Requests without an answer are no error.

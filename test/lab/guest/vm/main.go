@@ -43,7 +43,7 @@ func run() error {
 	if err := out.Encode(first); err != nil {
 		return err
 	}
-	return serve(json.NewDecoder(port), out)
+	return serve(json.NewDecoder(port), out, listeners{})
 }
 
 // openPort opens the control port as a plain stream of bytes.
@@ -61,7 +61,7 @@ func openPort() (*os.File, error) {
 }
 
 // serve answers requests until one says to power off.
-func serve(in *json.Decoder, out *json.Encoder) error {
+func serve(in *json.Decoder, out *json.Encoder, all listeners) error {
 	for {
 		var request protocol.Request
 		if err := in.Decode(&request); err != nil {
@@ -70,7 +70,7 @@ func serve(in *json.Decoder, out *json.Encoder) error {
 			}
 			return fmt.Errorf("read a request: %w", err)
 		}
-		reply, err := answer(request)
+		reply, err := answer(request, all)
 		if err != nil {
 			reply.Error = err.Error()
 		}
@@ -83,7 +83,7 @@ func serve(in *json.Decoder, out *json.Encoder) error {
 	}
 }
 
-func answer(r protocol.Request) (protocol.Reply, error) {
+func answer(r protocol.Request, all listeners) (protocol.Reply, error) {
 	switch {
 	case r.Report:
 		report, err := look()
@@ -96,6 +96,9 @@ func answer(r protocol.Request) (protocol.Reply, error) {
 	case r.Run != nil:
 		result, err := execute(*r.Run)
 		return protocol.Reply{Run: result}, err
+	case r.Frames != nil:
+		heard, err := all.exchange(*r.Frames)
+		return protocol.Reply{Heard: heard}, err
 	default:
 		return protocol.Reply{}, nil
 	}

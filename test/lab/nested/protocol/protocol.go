@@ -3,6 +3,8 @@
 // request, sent when its drivers are loaded.
 package protocol
 
+import "github.com/kata-vfio/kata-vfio/test/lab/frames"
+
 // Device is the serial port in the VM.
 const Device = "/dev/ttyS1"
 
@@ -12,6 +14,7 @@ type Request struct {
 	Configure *Configure `json:"configure,omitempty"`
 	Ping      *Ping      `json:"ping,omitempty"`
 	Run       *Run       `json:"run,omitempty"`
+	Frames    *Frames    `json:"frames,omitempty"`
 	PowerOff  bool       `json:"powerOff,omitempty"`
 }
 
@@ -43,12 +46,21 @@ type Ping struct {
 	Count int    `json:"count"`
 }
 
+// Frames sends raw frames and asks for those that came in since the last time, on the first time from then on.
+type Frames struct {
+	// MAC finds the interface.
+	MAC string `json:"mac"`
+	// Send may be empty.
+	Send []frames.Frame `json:"send,omitempty"`
+}
+
 // Reply answers a request. Error is empty on success.
 type Reply struct {
-	Error  string      `json:"error,omitempty"`
-	Report *Report     `json:"report,omitempty"`
-	Ping   *PingResult `json:"ping,omitempty"`
-	Run    *RunResult  `json:"run,omitempty"`
+	Error  string         `json:"error,omitempty"`
+	Report *Report        `json:"report,omitempty"`
+	Ping   *PingResult    `json:"ping,omitempty"`
+	Run    *RunResult     `json:"run,omitempty"`
+	Heard  []frames.Frame `json:"heard,omitempty"`
 }
 
 // PingResult says how many requests were sent and answered.

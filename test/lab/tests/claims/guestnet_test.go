@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -53,9 +52,7 @@ func TestGuestnetInTheVM(t *testing.T) {
 	t.Cleanup(func() { ip(t, "address", "flush", "dev", pf) })
 	ip(t, "link", "set", pf, "up")
 	kernel.VFs(t, topology.PF0, "2")
-	kernel.Eventually(t, pf+" has a carrier", 30*time.Second, func() bool {
-		return kernel.Read(t, filepath.Join("/sys/class/net", pf, "carrier")) == "1"
-	})
+	kernel.LinkUp(t, topology.PF0)
 	n := open(t, nil)
 	req := stage.Request(t, "guestnet", topology.VF(topology.PF0, 0), topology.VF(topology.PF0, 1))
 	req.Devices[0].VF = &v1alpha1.VFConfig{Network: &v1alpha1.GuestNetwork{

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -45,9 +44,7 @@ func TestClaimReachesTheVM(t *testing.T) {
 	t.Cleanup(func() { ip(t, "address", "flush", "dev", pf) })
 	ip(t, "link", "set", pf, "up")
 	kernel.VFs(t, topology.PF0, "1")
-	kernel.Eventually(t, pf+" has a carrier", 30*time.Second, func() bool {
-		return kernel.Read(t, filepath.Join("/sys/class/net", pf, "carrier")) == "1"
-	})
+	kernel.LinkUp(t, topology.PF0)
 	n := open(t, nil)
 	before := stage.Bindings(t)
 	req := stage.Request(t, "vm", topology.GPU0, topology.VF(topology.PF0, 0))

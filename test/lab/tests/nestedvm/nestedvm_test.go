@@ -48,9 +48,7 @@ func preparePF(t *testing.T) {
 	command(t, "ip", "link", "set", pf, "up")
 	node.VFs(t, topology.PF0, "1")
 	command(t, "ip", "link", "set", pf, "vf", "0", "mac", vfMAC)
-	node.Eventually(t, pf+" has a carrier", 30*time.Second, func() bool {
-		return node.Read(t, filepath.Join("/sys/class/net", pf, "carrier")) == "1"
-	})
+	node.LinkUp(t, topology.PF0)
 }
 
 func TestVFAndGPU(t *testing.T) {

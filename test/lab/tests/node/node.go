@@ -3,9 +3,11 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -113,6 +115,20 @@ func Interface(t *testing.T, address string) string {
 		t.Fatalf("network interfaces of %s: %v, %v", address, entries, err)
 	}
 	return entries[0].Name()
+}
+
+// LinkUp brings a function's network interface up, waits for its carrier, and returns its name.
+func LinkUp(t *testing.T, address string) string {
+	t.Helper()
+	name := Interface(t, address)
+	out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "ip", "link", "set", name, "up").CombinedOutput()
+	if err != nil {
+		t.Fatalf("bring %s up: %v: %s", name, err, out)
+	}
+	Eventually(t, name+" has a carrier", 30*time.Second, func() bool {
+		return Read(t, filepath.Join("/sys/class/net", name, "carrier")) == "1"
+	})
+	return name
 }
 
 // CDev is the name of a function's VFIO device, like vfio0, or empty.
