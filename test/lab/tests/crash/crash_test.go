@@ -26,9 +26,11 @@ func TestMain(m *testing.M) { victim.Main(m) }
 
 // tally counts the points that were tried and the record states that kills left behind.
 type tally struct {
-	vfs    []string // what the NIC imposes on its VFs before and after
-	points int
-	states map[journal.State]int
+	vfs []string // what the NIC imposes on its VFs before and after
+	// between are the settings of the first VF that kills left behind; nil where nobody asks.
+	between map[string]bool
+	points  int
+	states  map[journal.State]int
 }
 
 // TestKillAtEveryPoint kills the plugin after every single piece of work of Prepare and of Unprepare, for each kind of
@@ -96,7 +98,11 @@ func setUp(t *testing.T, o victim.Orders) {
 	if o.Act != victim.Unprepare {
 		return
 	}
-	if _, err := stage.OpenPlain(t, stage.Config()).Prepare(t.Context(), stage.Request(t, o.UID, o.Addresses...)); err != nil {
+	req, err := o.Request(stage.Scan(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stage.OpenPlain(t, stage.Config()).Prepare(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -113,6 +119,9 @@ func (s *tally) tryPoint(t *testing.T, o victim.Orders, before map[string]plan.B
 	if fate.Killed {
 		s.points++
 		s.note(t, n)
+		if s.between != nil {
+			s.between[stage.VFs(t, n)[0]] = true
+		}
 	}
 	r, err := n.Recover(t.Context())
 	if err != nil || len(r.Unfinished) > 0 || len(r.Quarantined) > 0 || len(r.Strays) > 0 {

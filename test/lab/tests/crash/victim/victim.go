@@ -18,8 +18,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/vf"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
 )
 
@@ -47,8 +51,11 @@ type Orders struct {
 	Act       Act
 	UID       string
 	Addresses []string
+	// VF says what the PFs of the functions, all VFs then, are to impose; nil for the default.
+	VF *v1alpha1.VFConfig
 	// At is the number of the event (see prepare.Event) after which the victim stops, from 1; 0 for never. An event
-	// follows each piece of work: a lock, a scan, a journal write, a step, a reset, a node, a CDI spec.
+	// follows each piece of work: a lock, a scan, a journal write, a step, a reset, a node, a CDI spec, and each single setting
+	// that a PF was told.
 	At int
 	// Phase makes At count only the events of one phase.
 	Phase prepare.Phase
@@ -97,6 +104,9 @@ func run(text string) error {
 	if err != nil {
 		return err
 	}
+	if policy, ok := n.VFs.(*vf.Policy); ok {
+		policy.Links = &links{Links: policy.Links, wrote: func() { stop.event(prepare.Event{Phase: PhaseSetting}) }}
+	}
 	if err := o.carryOut(n); err != nil {
 		return err
 	}
@@ -112,7 +122,7 @@ func (o *Orders) carryOut(n *node.Node) error {
 		if err != nil {
 			return err
 		}
-		req, err := stage.NewRequest(snap, o.UID, o.Addresses...)
+		req, err := o.Request(snap)
 		if err != nil {
 			return err
 		}
@@ -126,6 +136,19 @@ func (o *Orders) carryOut(n *node.Node) error {
 		return errors.Join(append(r.Unfinished, err)...)
 	}
 	return fmt.Errorf("no act %q", o.Act)
+}
+
+// Request is the claim of the orders.
+func (o *Orders) Request(snap *device.Snapshot) (*claim.Request, error) {
+	req, err := stage.NewRequest(snap, o.UID, o.Addresses...)
+	if err != nil || o.VF == nil {
+		return req, err
+	}
+	o.VF.Default()
+	for i := range req.Devices {
+		req.Devices[i].VF = o.VF
+	}
+	return req, nil
 }
 
 // stopper counts events and ends the process at its moment.

@@ -1,0 +1,45 @@
+//go:build lab
+
+package crash_test
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/test/lab/tests/crash/victim"
+	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
+	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
+	"github.com/kata-vfio/kata-vfio/test/lab/topology"
+)
+
+// TestKillAtEverySettingOfAVF gives a VF all settings that igb has, and kills the plugin after each single one, on the way in
+// and on the way out. What the PF imposed before, which is not what its driver begins with, is back each time.
+func TestKillAtEverySettingOfAVF(t *testing.T) {
+	kernel.VFs(t, topology.PF0, "2")
+	pf := kernel.LinkUp(t, topology.PF0) // without a link igb takes no rates
+	out, err := exec.CommandContext(t.Context(), "ip", "link", "set", pf,
+		"vf", "0", "mac", "02:00:5e:00:00:99", "vlan", "7", "max_tx_rate", "90", "spoofchk", "off").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	sum := tally{states: map[journal.State]int{}, vfs: stage.VFs(t, stage.OpenPlain(t, stage.Config()))}
+	for _, act := range []victim.Act{victim.Prepare, victim.Unprepare} {
+		t.Run(string(act), func(t *testing.T) {
+			sum.between = map[string]bool{}
+			sum.killAll(t, victim.Orders{
+				Act: act, UID: uid, Addresses: []string{topology.VF(topology.PF0, 0)},
+				VF: &v1alpha1.VFConfig{VLAN: new(100), VLANQoS: new(3), MaxTxRate: new(50), Trust: new(true)},
+			})
+			for settings := range sum.between {
+				t.Log(settings)
+			}
+			// None, and one after the other: rate, VLAN, spoof check, trust, address.
+			if len(sum.between) != 6 {
+				t.Errorf("kills left %d different settings behind, want 6", len(sum.between))
+			}
+		})
+	}
+	sum.report(t)
+}
