@@ -1,5 +1,6 @@
-// Command guest runs in the lab machine: it times Prepare of one function against the same kernel writes done by a
-// minimal C loop, and against driverctl, taking turns, and prints medians and ratios.
+// Command guest runs in the lab machine: it times Prepare of each function that it is given against the same kernel writes
+// done by a minimal C loop, and against driverctl, or, after "vf", the settings of a PF's VF against iproute2. They take
+// turns, and it prints medians and ratios.
 package main
 
 import (
@@ -31,6 +32,9 @@ func main() {
 }
 
 func run(ctx context.Context, addresses []string) error {
+	if len(addresses) == 2 && addresses[0] == "vf" {
+		return compareVF(ctx, addresses[1])
+	}
 	for _, text := range addresses {
 		a, err := pci.ParseAddress(text)
 		if err != nil {
