@@ -64,6 +64,20 @@ func TestThePluginReadsTheVirtualFunctions(t *testing.T) {
 	}
 }
 
+// The ipam object is the plugin's: nothing of it is the chart's to change.
+func TestThePluginReadsTheAddressPools(t *testing.T) {
+	const ipam = `{"dataDir":"/x","ranges":[[{"subnet":"192.0.2.0/24"}]],"type":"host-local"}`
+	objects := render(t, "nodeConfig: {cniBinDirs: [/usr/lib/cni], addressPools: [{name: a, cniVersion: 1.1.0, ipam: "+ipam+"}]}")
+	got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, objects, "ConfigMap", plugin).Data["node.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []v1alpha1.AddressPool{{Name: "a", CNIVersion: "1.1.0", IPAM: []byte(ipam)}}
+	if diff := cmp.Diff(want, got.AddressPools); diff != "" || !cmp.Equal(got.CNIBinDirs, []string{"/usr/lib/cni"}) {
+		t.Errorf("the pools differ (-want +got), the directories are %v:\n%s", got.CNIBinDirs, diff)
+	}
+}
+
 func address(t *testing.T, text string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(text)

@@ -53,6 +53,13 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"nodeConfig: {devices: [{match: {addresses: ['3b:00.0']}}]}":                     "does not match pattern",
 		"nodeConfig: {devices: [{match: {pfNames: ['eth0/1']}}]}":                        "does not match pattern",
 		"nodeConfig: {devices: [{match: {types: [gpu]}, exclude: true, policy: bound}]}": "'not' failed",
+		"nodeConfig: {addressPools: [{name: a}]}":                                        "missing property 'ipam'",
+		"nodeConfig: {addressPools: [{name: a, ipam: {}}]}":                              "missing property 'type'",
+		"nodeConfig: {addressPools: [{name: a, ipam: {type: a/b}}]}":                     "does not match pattern",
+		"nodeConfig: {addressPools: [{name: a, cniVersion: '2', ipam: {type: a}}]}":      "must be one of",
+		"nodeConfig: {cniBinDirs: []}":                                                   "minItems",
+		"nodeConfig: {cniBinDirs: [bin]}":                                                "does not match pattern",
+		"deviceClasses: {vf: {vf: {network: {addressPool: A}}}}":                         "does not match pattern",
 		"deviceClasses: {nvme: {enabled: true}}":                                         "additional properties 'nvme' not allowed",
 		"deviceClasses: {gpu: {vfio: {backend: group}}}":                                 "must be one of",
 		"deviceClasses: {gpu: {vfio: {reset: 'false'}}}":                                 "must be one of",
@@ -118,6 +125,7 @@ func TestTheSchemaHasTheFieldsOfTheAPI(t *testing.T) {
 		"GuestRoute":   {s.Defs["GuestRoute"].Properties, v1alpha1.GuestRoute{}},
 		"NodeConfig":   {nodeConfig, v1alpha1.NodeConfig{}},
 		"VFRule":       {s.Defs["VFRule"].Properties, v1alpha1.VFRule{}},
+		"AddressPool":  {s.Defs["AddressPool"].Properties, v1alpha1.AddressPool{}},
 		"DeviceRule":   {s.Defs["DeviceRule"].Properties, v1alpha1.DeviceRule{}},
 		"DeviceMatch":  {s.Defs["DeviceMatch"].Properties, v1alpha1.DeviceMatch{}},
 	} {
@@ -157,6 +165,9 @@ func TestTheSchemaHasTheValuesOfTheAPI(t *testing.T) {
 		"devices: [{policy: '?', match: {types: ['?']}}]}"))
 	wantRefusal(t, err, "is not one of "+strings.Join(rule["policy"].Enum, ", "))
 	wantRefusal(t, err, "is not one of "+strings.Join(match["types"].Items.Enum, ", "))
+	_, err = v1alpha1.DecodeNodeConfig([]byte("{apiVersion: resource.kata-vfio.dev/v1alpha1, kind: NodeConfig, " +
+		"addressPools: [{name: a, cniVersion: '?', ipam: {type: a}}]}"))
+	wantRefusal(t, err, "is not one of "+strings.Join(s.Defs["AddressPool"].Properties["cniVersion"].Enum, ", "))
 }
 
 // decodeParameters has the plugin decode parameters with one field.

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"reflect"
@@ -34,6 +35,10 @@ func (d *decoder) value(path string, raw json.RawMessage, dst reflect.Value) {
 	}
 	if text, ok := reflect.TypeAssert[encoding.TextUnmarshaler](dst.Addr()); ok {
 		d.text(path, raw, text)
+		return
+	}
+	if verbatim, ok := reflect.TypeAssert[*json.RawMessage](dst.Addr()); ok {
+		d.verbatim(path, raw, verbatim)
 		return
 	}
 	switch dst.Kind() {
@@ -89,6 +94,15 @@ func (d *decoder) list(path string, raw json.RawMessage, dst reflect.Value) {
 		}
 		d.value(at, item, dst.Index(i))
 	}
+}
+
+// verbatim takes a JSON object that is somebody else's to understand.
+func (d *decoder) verbatim(path string, raw json.RawMessage, dst *json.RawMessage) {
+	if _, ok := split(raw); !ok {
+		d.problems.add(path, "%s is not an object", literal(raw))
+		return
+	}
+	*dst = bytes.Clone(raw)
 }
 
 // text decodes a JSON string by the value's own parser.

@@ -9,8 +9,8 @@ import (
 )
 
 // GuestNetwork says how a VF's interface is configured inside the guest, by
-// kata-vfio-guestnet. A claim may set all of it: what leaves the VF is the
-// PF's business.
+// kata-vfio-guestnet. A claim may set all of it but the pool: what leaves the VF
+// is the PF's business.
 type GuestNetwork struct {
 	// Interface is the interface's name in the guest; it keeps the kernel's
 	// when empty.
@@ -19,6 +19,11 @@ type GuestNetwork struct {
 	MTU *int `json:"mtu,omitempty"`
 	// Addresses are in CIDR form, of both families: "192.0.2.10/24".
 	Addresses []string `json:"addresses,omitempty"`
+	// AddressPool names a pool of the node's config that addresses and routes are
+	// taken from, in place of Addresses and beside Routes: a route of Routes wins
+	// over the pool's to the same network. All tenants draw on a pool: from a
+	// DeviceClass only.
+	AddressPool string `json:"addressPool,omitempty"`
 	// Routes are added when the addresses are there.
 	Routes []GuestRoute `json:"routes,omitempty"`
 	// Table puts the routes into a routing table of their own, 1 to 252 or from
@@ -74,11 +79,22 @@ func (n *GuestNetwork) check(p *problems, path string) {
 			p.add(index(join(path, "addresses"), i), "%s is no address with a prefix length; want one such as 192.0.2.10/24 or 2001:db8::10/64", show(a))
 		}
 	}
+	n.checkPool(p, path)
 	for i := range n.Routes {
 		n.Routes[i].check(p, index(join(path, "routes"), i))
 	}
 	if t := n.Table; t != nil && (*t < 1 || *t > maxTable || *t >= firstSpecial && *t <= lastSpecial) {
 		p.add(join(path, "table"), "%d is no table of one's own; want 1 to 252, or 256 and more", *t)
+	}
+}
+
+// checkPool notes what is wrong with the pool and what it stands beside.
+func (n *GuestNetwork) checkPool(p *problems, path string) {
+	if n.AddressPool != "" && !isLabel(n.AddressPool) {
+		p.add(join(path, "addressPool"), "%s is no name of a pool; want lower-case letters, digits and \"-\"", show(n.AddressPool))
+	}
+	if n.AddressPool != "" && len(n.Addresses) > 0 {
+		p.add(join(path, "addresses"), "given beside addressPool: %s, which gives the addresses; want one of the two", n.AddressPool)
 	}
 }
 
@@ -110,10 +126,14 @@ func interfaceName(name string) bool {
 	return isNetdev(name) && !strings.ContainsFunc(name, bad) && name != "all" && name != "default"
 }
 
-// Validate reports everything that is wrong with n as an [InvalidError]; who
-// reads it from a file other than a claim calls it.
+// Validate reports everything that is wrong with n as an [InvalidError], for the
+// guest or whoever else has it from elsewhere than a claim. There a pool has
+// given its addresses.
 func (n *GuestNetwork) Validate() error {
 	var p problems
 	n.check(&p, "")
+	if n.AddressPool != "" {
+		p.add("addressPool", "%s is a pool of the node's, which gives its addresses before the guest starts; list addresses", show(n.AddressPool))
+	}
 	return p.err(fmt.Sprintf("%s.network", KindVFConfig))
 }

@@ -54,6 +54,8 @@ func TestDecodeGuestNetworkRefuses(t *testing.T) {
 		`{"table":254}`:           "network.table: 254",
 		`{"gateway":"192.0.2.1"}`: "network.gateway: no such field",
 		`{"routes":[{"to":"192.0.2.0/24","dev":"eth0"}]}`:      "network.routes[0].dev: no such field",
+		`{"addressPool":"a/b"}`:                                `network.addressPool: "a/b" is no name of a pool`,
+		`{"addressPool":"a","addresses":["192.0.2.10/24"]}`:    "network.addresses: given beside addressPool: a",
 		`{"addresses":"192.0.2.10/24"}`:                        "network.addresses: ",
 		`{"routes":[{"to":"0.0.0.0/0","via":"192.0.2.1"},{}]}`: "network.routes[1].to:",
 	} {

@@ -28,6 +28,11 @@ type NodeConfig struct {
 	// VirtualFunctions are the VFs that PFs are to have. PFs that are not named
 	// keep what they have.
 	VirtualFunctions []VFRule `json:"virtualFunctions,omitempty"`
+	// AddressPools are what [GuestNetwork.AddressPool] may name.
+	AddressPools []AddressPool `json:"addressPools,omitempty"`
+	// CNIBinDirs are the node's directories with the binaries of CNI plugins,
+	// tried in order. Default: ["/opt/cni/bin"].
+	CNIBinDirs []string `json:"cniBinDirs,omitempty"`
 }
 
 // VFRule says how many VFs a PF is to have.

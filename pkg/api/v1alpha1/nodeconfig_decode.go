@@ -41,6 +41,14 @@ func (c *NodeConfig) Default() {
 			r.Policy = PolicyOnDemand
 		}
 	}
+	for i := range c.AddressPools {
+		if pool := &c.AddressPools[i]; pool.CNIVersion == "" {
+			pool.CNIVersion = defaultCNIVersion
+		}
+	}
+	if c.CNIBinDirs == nil {
+		c.CNIBinDirs = []string{DefaultCNIBinDir}
+	}
 }
 
 // Validate reports everything that is wrong with c as an [InvalidError].
@@ -59,6 +67,7 @@ func (c *NodeConfig) Validate() error {
 	}
 	c.checkHandlers(&p)
 	c.checkVFs(&p)
+	c.checkPools(&p)
 	return p.err(KindNodeConfig)
 }
 

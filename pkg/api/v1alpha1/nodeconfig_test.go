@@ -43,6 +43,7 @@ virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: "0000:3b:00.0", count: 0}]
 		},
 		AllowedHandlers:  []string{"kata-gpu", "kata-gpu-snp"},
 		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}, {PF: "0000:3b:00.0", Count: new(0)}},
+		CNIBinDirs:       []string{v1alpha1.DefaultCNIBinDir},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -91,8 +91,18 @@ func DecodeVF(raw []byte) (*VFConfig, error) {
 func (c *VFConfig) Fields() []string { return said(c) }
 
 // Overlay puts every parameter that over sets in place of c's, as a later
-// config of the same device does.
-func (c *VFConfig) Overlay(over *VFConfig) { lay(c, over) }
+// config of the same device does. A network takes the place of the former as a
+// whole, but for the pool: who does not name one keeps it.
+func (c *VFConfig) Overlay(over *VFConfig) {
+	former := c.Network
+	lay(c, over)
+	if former == nil || former.AddressPool == "" || c.Network.AddressPool != "" {
+		return
+	}
+	merged := *c.Network
+	merged.AddressPool = former.AddressPool
+	c.Network = &merged
+}
 
 // Default fills in what follows from what was set. What nobody set stays
 // unset: the VF keeps what its PF gave it.
@@ -168,6 +178,9 @@ func (c *VFConfig) Weakens() error {
 	w.add(isTrue(c.Trust), "trust", true)
 	if c.MinTxRate != nil {
 		w.add(true, "minTxRate", *c.MinTxRate)
+	}
+	if c.Network != nil {
+		w.add(c.Network.AddressPool != "", "network.addressPool", c.Network.AddressPool)
 	}
 	return w.err()
 }
