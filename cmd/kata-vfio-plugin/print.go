@@ -165,6 +165,10 @@ func by(s plan.Step) string {
 		return s.Value + " of " + joined(s.Set)
 	case plan.Impose:
 		return "PF: " + s.Value
+	case plan.TakeAddress:
+		return "from pool " + s.Value
+	case plan.ReturnAddress:
+		return "to pool " + s.Value
 	}
 	return ""
 }

@@ -20,6 +20,8 @@ type Node struct {
 	// Unclean holds the functions that are not proven clean since an earlier
 	// tenant.
 	Unclean map[pci.Address]bool
+	// AddressPools are those of the node's config.
+	AddressPools []v1alpha1.AddressPool
 	// Damaged names a record that can't be read; while there is one, a
 	// function on a VFIO driver that no record explains is refused.
 	Damaged string
@@ -69,7 +71,8 @@ func (m *maker) device(d *claim.Device) {
 	c := candidate{maker: m, claimed: d}
 	for _, check := range []func(*candidate) *Refusal{
 		(*candidate).find, (*candidate).settings, (*candidate).selected, (*candidate).free,
-		(*candidate).standsAlone, (*candidate).imposed, (*candidate).isolated, (*candidate).endpoint, (*candidate).resettable, (*candidate).backend,
+		(*candidate).standsAlone, (*candidate).imposed, (*candidate).pooled, (*candidate).isolated, (*candidate).endpoint,
+		(*candidate).resettable, (*candidate).backend,
 	} {
 		if r := check(&c); r != nil {
 			r.Device, r.Address = d.Name, d.Address
@@ -87,7 +90,7 @@ func (m *maker) add(c *candidate) {
 		network = c.claimed.VF.Network
 	}
 	m.devices = append(m.devices, Device{
-		Network: network,
+		Network: network, Lease: c.lease,
 		Request: c.claimed.Request, Pool: c.claimed.Pool, Name: c.claimed.Name, Address: c.f.Address,
 		Backend: c.settled, ControlNode: c.claimed.VFIO.ControlNode != nil && *c.claimed.VFIO.ControlNode,
 		Give: c.give(), Resets: c.resets, Policy: c.choice.Policy,
@@ -168,6 +171,7 @@ type candidate struct {
 	resets  []isolation.Reset
 	settled v1alpha1.Backend
 	vf      *VFChange
+	lease   *Lease
 }
 
 // give returns the functions whose nodes the VM gets, the device's own first.

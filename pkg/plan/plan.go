@@ -27,7 +27,8 @@ type Plan struct {
 	// earlier tenant.
 	Cleanse []isolation.Reset `json:"cleanse,omitempty"`
 	// Steps are all steps in order: modules, then function by function, then the
-	// resets of Cleanse, then what PFs impose, then endpoints to their drivers.
+	// resets of Cleanse, then what PFs impose, then addresses from pools, then
+	// endpoints to their drivers.
 	Steps []Step `json:"steps"`
 }
 
@@ -69,7 +70,10 @@ type Device struct {
 	// interface; empty for VFIO.
 	Attachment v1alpha1.Attachment `json:"attachment,omitempty"`
 	// Network is what the guest is to make of a VF's interface; nil for nothing.
+	// It names the pool until the pool has given addresses and routes.
 	Network *v1alpha1.GuestNetwork `json:"network,omitempty"`
+	// Lease is how its addresses are taken from a pool; nil where they are not.
+	Lease *Lease `json:"lease,omitempty"`
 }
 
 // Function is one function that the plan takes.

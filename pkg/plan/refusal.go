@@ -37,6 +37,8 @@ const (
 	AdminAccess Code = "AdminAccess"
 	// Unsupported: the config asks for a setting that can't be applied.
 	Unsupported Code = "UnsupportedSetting"
+	// NoAddressPool: the node has no such pool of addresses, or not its plugin.
+	NoAddressPool Code = "NoAddressPool"
 	// Unexplained: the function is on a VFIO driver while a damaged record may own it.
 	Unexplained Code = "DamagedRecord"
 	// Locked: an earlier operation on the function hangs in the kernel.

@@ -39,6 +39,7 @@ func (p *Plan) Sequence() []Step {
 			steps = append(steps, fn.ImposeStep(&fn.VF.Want))
 		}
 	}
+	steps = append(steps, p.leaseSteps(TakeAddress)...)
 	for _, fn := range p.Functions {
 		if fn.Endpoint != nil {
 			steps = append(steps, Transition(fn.Address, fn.Target, *fn.Endpoint)...)
@@ -49,8 +50,8 @@ func (p *Plan) Sequence() []Step {
 
 // Release returns the steps of the way back, as a dry run shows them: the
 // resets, then each function to its original binding, in reverse order, a VF
-// with its original settings. A physical endpoint is back on its VFIO driver
-// first: from its kernel driver, or from where Kata left it.
+// with its original settings; addresses at last. A physical endpoint is back on
+// its VFIO driver first: from its kernel driver, or from where Kata left it.
 func (p *Plan) Release() []Step {
 	steps := []Step{}
 	for _, fn := range p.Functions {
@@ -67,7 +68,7 @@ func (p *Plan) Release() []Step {
 		}
 		steps = append(steps, Transition(fn.Address, fn.Target, fn.Original)...)
 	}
-	return steps
+	return append(steps, p.leaseSteps(ReturnAddress)...)
 }
 
 // ImposeStep returns the step in which the PF of the VF at fn imposes settings.

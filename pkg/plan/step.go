@@ -9,7 +9,7 @@ import (
 // Op is the operation of a step.
 type Op string
 
-// Operations. All but Load, Reset and Impose are steps with an inverse.
+// Operations. Unbind, Override and Probe are steps with an inverse.
 const (
 	// Load loads the kernel module Value, or those that serve the modalias
 	// Value ("pci:v..."); it concerns no single function and is not undone.
@@ -24,6 +24,10 @@ const (
 	Reset Op = "reset"
 	// Impose has the PF of a VF impose Value on it.
 	Impose Op = "impose"
+	// TakeAddress takes the addresses of a VF from the pool Value, and
+	// ReturnAddress gives them back.
+	TakeAddress   Op = "takeAddress"
+	ReturnAddress Op = "returnAddress"
 )
 
 // Step is one change of the node. Steps are small enough that each can be
@@ -78,6 +82,10 @@ func (s Step) String() string {
 		return fmt.Sprintf("reset %s by %s", s.Address, s.Value)
 	case Impose:
 		return fmt.Sprintf("have the PF of %s set %s", s.Address, s.Value)
+	case TakeAddress:
+		return fmt.Sprintf("take addresses for %s from pool %s", s.Address, s.Value)
+	case ReturnAddress:
+		return fmt.Sprintf("give the addresses of %s back to pool %s", s.Address, s.Value)
 	}
 	return string(s.Operation) + " " + s.Address.String()
 }
