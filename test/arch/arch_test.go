@@ -32,7 +32,7 @@ func layers() [][]string {
 		{"plan", "vfio", "sysfs/control", "podnet"},   // the decision; the kernel's edges
 		{"sysfs/sysfstest"},                           // the kernel's double
 		{"cdi", "journal", "bind", "inventory", "vf"}, // effects
-		{"vf/vftest"},                                 // and its double
+		{"ipam", "vf/vftest"},                         // addresses for guests; vf's double
 		{"assignment"},                                // who has what
 		{"prepare"},                                   // the order of effects
 		{"node"},                                      // the parts joined

@@ -32,12 +32,14 @@ const (
 	Runc Module = "runc"
 	// Helm has helm.
 	Helm Module = "helm"
+	// CNI has host-local, an IPAM plugin.
+	CNI Module = "cni"
 	// Image has image, which makes a container image out of static programs.
 	Image Module = "image"
 )
 
 // Modules are all modules.
-func Modules() []Module { return []Module{Kube, Containerd, Runc, Helm, Image} }
+func Modules() []Module { return []Module{Kube, Containerd, Runc, Helm, CNI, Image} }
 
 // Config is what to build.
 type Config struct {

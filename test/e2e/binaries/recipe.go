@@ -49,6 +49,11 @@ func recipeOf(m Module) (recipe, error) {
 		return recipe{
 			module: m, dir: "test/e2e/helm", packages: []string{"helm.sh/helm/v4/cmd/helm"}, commands: []string{"helm"},
 		}, nil
+	case CNI:
+		const plugins = "github.com/containernetworking/plugins/plugins/"
+		return recipe{
+			module: m, dir: "test/e2e/cni", packages: []string{plugins + "ipam/host-local"}, commands: []string{"host-local"},
+		}, nil
 	case Image:
 		return recipe{module: m, dir: "test/tools/image", packages: []string{"."}, commands: []string{"image"}}, nil
 	}

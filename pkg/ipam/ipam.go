@@ -1,0 +1,102 @@
+// Package ipam takes addresses from the node's CNI IPAM plugins (host-local,
+// whereabouts) and gives them back, as the CNI specification has its section
+// "Plugin Delegation": the plugin is a binary that reads a network
+// configuration and the variables CNI_*, and answers in JSON.
+//
+// The interface that the addresses are for is in a VM. So plugins that look
+// into a network namespace, as dhcp does, can't be used here.
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// DefaultLimit is how long one call of a plugin may take. The kubelet gives 45 s
+// for all of a pod's claims.
+const DefaultLimit = 10 * time.Second
+
+// noNetns is the CNI_NETNS of every call: plugins may not run without one, and
+// there is none on the node. The path must not exist: a plugin built on CNI's
+// own skel package fails, after it has given an address, where the path is that
+// of its own network namespace.
+const noNetns = "/run/kata-vfio/no-netns"
+
+// Plugins are the node's CNI IPAM plugins. The methods may be called from
+// several goroutines; for one lease, by one at a time.
+type Plugins struct {
+	// Dirs are where the plugins' binaries are, in order of precedence.
+	Dirs []string
+	// Limit is how long one call may take before the plugin is killed.
+	Limit time.Duration
+}
+
+// Find returns an error unless the lease's plugin is there.
+func (p *Plugins) Find(l *plan.Lease) error {
+	_, err := p.path(l)
+	return err
+}
+
+func (p *Plugins) path(l *plan.Lease) (string, error) {
+	path, err := invoke.FindInPath(l.Plugin, p.Dirs)
+	if err != nil {
+		return "", fmt.Errorf("CNI plugin %s is not in %s: install it, or correct cniBinDirs of the node config", l.Plugin, strings.Join(p.Dirs, ", "))
+	}
+	return path, nil
+}
+
+// Add takes addresses. A lease that has some already is an error (CNI forbids
+// a second ADD): give them back first. After an error they may be taken all the
+// same, but for a [PluginError] with Nothing set, and after a crash: give them
+// back then, too.
+func (p *Plugins) Add(ctx context.Context, l *plan.Lease) (*Result, error) {
+	ctx, cancel := p.inTime(ctx)
+	defer cancel()
+	path, err := p.path(l)
+	if err != nil {
+		return nil, &PluginError{Plugin: l.Plugin, Command: "ADD", Nothing: true, Err: err}
+	}
+	raw, err := invoke.ExecPluginWithResult(ctx, path, l.Config, p.args("ADD", l), &runner{command: "ADD"})
+	if _, failed := errors.AsType[*PluginError](err); failed {
+		return nil, err
+	}
+	var result *Result
+	if err == nil {
+		result, err = newResult(raw)
+	}
+	if err != nil {
+		return nil, &PluginError{Plugin: l.Plugin, Command: "ADD", Err: fmt.Errorf("its result: %w", err)}
+	}
+	return result, nil
+}
+
+// Delete gives addresses back, so that anybody may have them next. It may be
+// repeated, and addresses that were not taken are no error.
+func (p *Plugins) Delete(ctx context.Context, l *plan.Lease) error {
+	ctx, cancel := p.inTime(ctx)
+	defer cancel()
+	path, err := p.path(l)
+	if err != nil {
+		return err
+	}
+	return invoke.ExecPluginWithoutResult(ctx, path, l.Config, p.args("DEL", l), &runner{command: "DEL"})
+}
+
+func (p *Plugins) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, p.Limit, fmt.Errorf("no answer within %s", p.Limit))
+}
+
+func (p *Plugins) args(command string, l *plan.Lease) *invoke.Args {
+	return &invoke.Args{
+		Command: command, ContainerID: l.Container, NetNS: noNetns, IfName: l.Interface, PluginArgsStr: l.Args,
+		Path: strings.Join(p.Dirs, string(filepath.ListSeparator)),
+	}
+}

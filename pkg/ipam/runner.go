@@ -1,0 +1,139 @@
+package ipam
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+const (
+	// mostResult and mostNoise bound what is read of a plugin's two outputs.
+	mostResult = 1 << 20
+	mostNoise  = 1 << 10
+	// lastWords is how long the outputs are read after the plugin has ended: a
+	// child of its own may keep them open.
+	lastWords = time.Second
+)
+
+// PluginError says that a plugin has failed.
+type PluginError struct {
+	Plugin, Command string
+	// Nothing is set where the plugin has said so itself, or did not run: no
+	// address was taken. Unset, it was cut off, and nobody knows.
+	Nothing bool
+	Err     error
+}
+
+func (e *PluginError) Error() string {
+	return fmt.Sprintf("CNI plugin %s %s: %s", e.Plugin, e.Command, e.Err)
+}
+
+func (e *PluginError) Unwrap() error { return e.Err }
+
+// runner runs a plugin for package invoke, whose own way of it reads whatever
+// comes and leaves the plugin running when we are killed.
+type runner struct {
+	command string
+	version.PluginDecoder
+}
+
+var _ invoke.Exec = (*runner)(nil)
+
+// FindInPath implements [invoke.Exec].
+func (r *runner) FindInPath(plugin string, paths []string) (string, error) {
+	return invoke.FindInPath(plugin, paths)
+}
+
+// ExecPlugin implements [invoke.Exec]. Its error is a [PluginError]. When it
+// returns, the plugin has ended, and by SIGKILL where it took too long.
+func (r *runner) ExecPlugin(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
+	// The kernel kills the plugin when the thread that started it ends (PR_SET_PDEATHSIG): with this process, as long
+	// as the thread is ours. A plugin that outlives us could take an address after recovery has given it back.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, path)
+	stdout, stderr := &bounded{most: mostResult, ends: true}, &bounded{most: mostNoise}
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(config), stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	killAll := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel, cmd.WaitDelay = killAll, lastWords
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		_ = killAll() // what it has left behind; whether that still was there is not known
+	}
+	if err == nil {
+		return stdout.buf.Bytes(), nil
+	}
+	failed := &PluginError{Plugin: filepath.Base(path), Command: r.command, Err: err}
+	exit, ended := errors.AsType[*exec.ExitError](err)
+	switch {
+	case ctx.Err() != nil:
+		failed.Err = fmt.Errorf("killed: %w%s", context.Cause(ctx), said(stderr.buf.String()))
+	case stdout.full: // its failure is our doing
+		failed.Err = fmt.Errorf("its answer has more than %d bytes", mostResult)
+	case cmd.Process == nil:
+		failed.Nothing = true
+	case ended && exit.Exited():
+		failed.Nothing, failed.Err = true, errors.New(answer(stdout.buf.Bytes(), err)+said(stderr.buf.String()))
+	default:
+		failed.Err = fmt.Errorf("%w%s", err, said(stderr.buf.String()))
+	}
+	return nil, failed
+}
+
+// answer is what a plugin says of its failure: an error as CNI has it, or
+// anything else.
+func answer(stdout []byte, err error) string {
+	var said types.Error
+	if json.Unmarshal(stdout, &said) == nil && said.Msg != "" {
+		return oneLine(strings.TrimSuffix(said.Msg+"; "+said.Details, "; "))
+	}
+	if len(stdout) == 0 {
+		return err.Error()
+	}
+	return fmt.Sprintf("%v, and it says %q", err, stdout[:min(len(stdout), mostNoise)])
+}
+
+// said is what a plugin has printed beside its answer, as the end of a sentence.
+func said(stderr string) string {
+	if stderr = strings.TrimSpace(stderr); stderr == "" {
+		return ""
+	}
+	return " (it printed: " + oneLine(stderr) + ")"
+}
+
+func oneLine(text string) string {
+	return strings.ReplaceAll(text[:min(len(text), mostNoise)], "\n", "; ")
+}
+
+// bounded keeps the first bytes of an output. More is dropped, or ends it. (The
+// buffer is no embedded one: that could be filled past Write.)
+type bounded struct {
+	buf  bytes.Buffer
+	most int
+	ends bool
+	full bool
+}
+
+// Write implements [io.Writer].
+func (b *bounded) Write(p []byte) (int, error) {
+	room := b.most - b.buf.Len()
+	if b.full = b.full || len(p) > room; b.full && b.ends {
+		return 0, io.ErrShortWrite
+	}
+	b.buf.Write(p[:min(len(p), room)])
+	return len(p), nil
+}
