@@ -31,7 +31,7 @@ func NewMetrics(records func() ([]*journal.Record, []error), stuck func() int) *
 		Registry: prometheus.NewRegistry(),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kata_vfio_phase_seconds", Buckets: phaseBuckets(),
-			Help: "Time of each part of preparing and unpreparing claims, by phase (wait, unbind, bind, reset, node, journal, cdi, scan, vf, publish) and result (ok, error).",
+			Help: "Time of each part of preparing and unpreparing claims, by phase (wait, unbind, bind, reset, node, journal, cdi, scan, vf, address, publish) and result (ok, error).",
 		}, []string{"phase", "result"}),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kata_vfio_request_seconds", Buckets: requestBuckets(),

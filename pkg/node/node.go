@@ -9,11 +9,13 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/podnet"
@@ -121,6 +123,7 @@ func Open(c Config) (*Node, error) {
 	policy := &vf.Policy{FS: n.FS, Links: &vf.Rtnetlink{Proc: filepath.Join(c.Root, "proc")}}
 	full.VFs, n.Counters = policy, policy.Counters
 	full.Interfaces = &podnet.Mover{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
+	full.Addresses = &ipam.Plugins{Dirs: c.binDirs(), Limit: ipam.DefaultLimit}
 	n.Preparer = prepare.New(full)
 	return n, nil
 }
@@ -130,6 +133,18 @@ func (c *Config) log() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return c.Log
+}
+
+// binDirs are where the binaries of CNI plugins lie, by their paths here.
+func (c *Config) binDirs() []string {
+	dirs := []string{v1alpha1.DefaultCNIBinDir}
+	if c.Node != nil && c.Node.CNIBinDirs != nil {
+		dirs = slices.Clone(c.Node.CNIBinDirs)
+	}
+	for i := range dirs {
+		dirs[i] = filepath.Join(c.Root, dirs[i])
+	}
+	return dirs
 }
 
 // places opens the directories that a working node writes to.

@@ -90,29 +90,25 @@ func leaseArgs(claim Ref, container string) string {
 	return args
 }
 
-// LeaseStep returns the step that the operation op, TakeAddress or
-// ReturnAddress, is for the device d, and false where it has no lease.
-func (p *Plan) LeaseStep(d *Device, op Op) (Step, bool) {
-	if d.Lease == nil {
-		return Step{}, false
-	}
-	s := Step{Operation: op, Address: d.Address, Value: d.Lease.Pool}
-	if fn, ok := p.Function(d.Address); ok {
-		s.DriverBefore, s.DriverAfter = fn.Target.Driver, fn.Target.Driver
-		if op == ReturnAddress { // it comes last
-			s.DriverBefore, s.DriverAfter = fn.Original.Driver, fn.Original.Driver
-		}
-	}
-	return s, true
+// LeaseStep returns the step in which addresses of d, which has a lease, are
+// taken or given back.
+func (d *Device) LeaseStep(op Op) Step {
+	return Step{Operation: op, Address: d.Address, Value: d.Lease.Pool}
 }
 
 // leaseSteps returns the step of each device that has a lease.
-func (p *Plan) leaseSteps(op Op) []Step {
+func (p *Plan) leaseSteps(op Op, driver func(*Function) string) []Step {
 	var steps []Step
 	for i := range p.Devices {
-		if s, ok := p.LeaseStep(&p.Devices[i], op); ok {
-			steps = append(steps, s)
+		d := &p.Devices[i]
+		if d.Lease == nil {
+			continue
 		}
+		s := d.LeaseStep(op)
+		if fn, ok := p.Function(d.Address); ok {
+			s.DriverBefore, s.DriverAfter = driver(fn), driver(fn)
+		}
+		steps = append(steps, s)
 	}
 	return steps
 }

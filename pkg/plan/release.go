@@ -39,7 +39,7 @@ func (p *Plan) Sequence() []Step {
 			steps = append(steps, fn.ImposeStep(&fn.VF.Want))
 		}
 	}
-	steps = append(steps, p.leaseSteps(TakeAddress)...)
+	steps = append(steps, p.leaseSteps(TakeAddress, func(fn *Function) string { return fn.Target.Driver })...)
 	for _, fn := range p.Functions {
 		if fn.Endpoint != nil {
 			steps = append(steps, Transition(fn.Address, fn.Target, *fn.Endpoint)...)
@@ -68,7 +68,7 @@ func (p *Plan) Release() []Step {
 		}
 		steps = append(steps, Transition(fn.Address, fn.Target, fn.Original)...)
 	}
-	return append(steps, p.leaseSteps(ReturnAddress)...)
+	return append(steps, p.leaseSteps(ReturnAddress, func(fn *Function) string { return fn.Original.Driver })...)
 }
 
 // ImposeStep returns the step in which the PF of the VF at fn imposes settings.

@@ -40,15 +40,20 @@ func scenes() []scene {
 		}},
 		{"a VF as a physical endpoint", func(w *world) []pci.Address {
 			_, vfs := w.k.AddNIC(0x21, 2)
-			w.network = endpoint()
+			w.vf = endpoint()
 			return one(vfs[1])
 		}},
 		{"a GPU, and as a physical endpoint a VF without a driver", func(w *world) []pci.Address {
 			gpu := w.k.AddGPU(0x3b)
 			_, vfs := w.k.AddNIC(0x21, 1)
 			w.unbind(vfs[0], "igbvf")
-			w.network = endpoint()
+			w.vf = endpoint()
 			return []pci.Address{gpu, vfs[0]}
+		}},
+		{"a VF with addresses from a pool", func(w *world) []pci.Address {
+			w.usePool()
+			_, vfs := w.k.AddNIC(0x21, 2)
+			return vfs[:1]
 		}},
 		{"a GPU and a VF", func(w *world) []pci.Address {
 			gpu := w.k.AddGPU(0x3b)
@@ -198,11 +203,13 @@ func crash(t *testing.T, sc scene, a act, p *power, reboot bool) {
 	if changed := w.changedVFs(); len(changed) > 0 {
 		t.Errorf("%s: after Unprepare PFs impose %v", where, changed)
 	}
+	w.wantAddresses(where + ": after Unprepare")
 }
 
 // checkWholeOrGone checks the two ends that a claim may come to.
 func checkWholeOrGone(t *testing.T, w *world, where string, original map[pci.Address]plan.Binding, reboot bool) {
 	t.Helper()
+	w.wantAddresses(where, w.recorded(uid)...)
 	now, rec := w.bindings(), w.record(uid)
 	if rec == nil {
 		if w.hasSpec(uid) {
@@ -283,6 +290,7 @@ func failOnce(t *testing.T, sc scene, a act, p *power) {
 	if changed := w.changedVFs(); len(changed) > 0 {
 		t.Errorf("%s: at the end PFs impose %v", where, changed)
 	}
+	w.wantAddresses(where + ": at the end")
 }
 
 // settleAfter unprepares until nothing is left; a quarantine is lifted by the

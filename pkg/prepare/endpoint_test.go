@@ -102,7 +102,7 @@ func (w *world) rebind(a pci.Address, driver string) {
 func withEndpoint(t *testing.T) (w *world, pf, vf pci.Address) {
 	t.Helper()
 	w, pf, vfs := withNIC(t, vftest.Igb())
-	w.network = endpoint()
+	w.vf = endpoint()
 	return w, pf, vfs[1]
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -24,7 +25,8 @@ import (
 // stays for the next try.
 //
 // Errors a caller may branch on: [plan.RefusedError], [InUseError],
-// [QuarantinedError], [ChangedError], [bind.StepError], [journal.FileError].
+// [QuarantinedError], [ChangedError], [bind.StepError], [journal.FileError],
+// [ipam.PluginError].
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
 	ref := plan.RefOf(req)
 	release, err := p.lock(ctx, ref, []Lock{claimLock(req.UID)})
@@ -149,6 +151,9 @@ func (p *Preparer) announce(ctx context.Context, snap *device.Snapshot, rec *jou
 	if err := p.settleVFs(ctx, rec); err != nil {
 		return err
 	}
+	if err := p.findPools(rec); err != nil {
+		return err
+	}
 	return p.intend(ctx, snap, rec)
 }
 
@@ -189,11 +194,17 @@ func (p *Preparer) plan(req *claim.Request, snap *device.Snapshot) (*plan.Plan, 
 // node joins a snapshot with what config and journal say about it.
 func (p *Preparer) node(snap *device.Snapshot) plan.Node {
 	holdings, damaged := p.holdings(snap.Host.BootID)
+	var pools []v1alpha1.AddressPool
+	if p.Node != nil {
+		pools = p.Node.AddressPools
+	}
 	return plan.Node{
 		Snapshot:  snap,
 		Selection: nodeconfig.Select(p.Node, snap),
 		Holdings:  holdings,
 		Damaged:   damaged,
+
+		AddressPools: pools,
 	}
 }
 
@@ -216,6 +227,9 @@ func (p *Preparer) carryOut(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	if err := p.measure(rec); err != nil {
+		return err
+	}
+	if err := p.takeAddresses(ctx, rec); err != nil {
 		return err
 	}
 	if err := p.expose(ctx, rec); err != nil {
@@ -260,8 +274,8 @@ func (p *Preparer) abandon(ctx context.Context, rec *journal.Record, cause error
 	return cause
 }
 
-// undo brings all functions back to their original bindings and removes
-// record and spec. It may be repeated.
+// undo brings all functions back to their original bindings, gives addresses
+// back, and removes record and spec. It may be repeated.
 func (p *Preparer) undo(ctx context.Context, rec *journal.Record) error {
 	if err := p.removeSpec(rec); err != nil {
 		return err
@@ -270,6 +284,9 @@ func (p *Preparer) undo(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	if err := p.restore(ctx, rec); err != nil {
+		return err
+	}
+	if err := p.returnAddresses(ctx, rec); err != nil {
 		return err
 	}
 	return p.forget(rec)

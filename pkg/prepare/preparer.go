@@ -2,9 +2,9 @@
 // Unprepare and Recover. It owns the order of effects and the locking; what to
 // do comes from package plan, and how from the collaborators it is given.
 //
-// The order is: intent to disk, steps (each verified), CDI spec, completion to
-// disk; and back: no holder, intent to disk, CDI spec away, reset and proof,
-// original bindings, record away. Wherever a crash falls, Recover brings each
+// The order is: intent to disk, steps (each verified), addresses, CDI spec,
+// completion to disk; and back: no holder, intent to disk, CDI spec away, reset
+// and proof, original bindings, addresses given back, record away. Wherever a crash falls, Recover brings each
 // function to one of the two ends.
 package prepare
 
@@ -16,6 +16,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -107,6 +108,17 @@ type Interfaces interface {
 	Place(ctx context.Context, what podnet.Interface, at string) error
 }
 
+// Addresses are taken from pools and given back; see package ipam.
+type Addresses interface {
+	// Find returns an error unless the lease's plugin is there.
+	Find(l *plan.Lease) error
+	// Add takes addresses. After an error they may be taken all the same, but for
+	// an [ipam.PluginError] with Nothing set.
+	Add(ctx context.Context, l *plan.Lease) (*ipam.Result, error)
+	// Delete gives them back. It may be repeated.
+	Delete(ctx context.Context, l *plan.Lease) error
+}
+
 // Config holds the collaborators of a Preparer. All but Observe are required.
 type Config struct {
 	FS        *sysfs.FS
@@ -119,6 +131,7 @@ type Config struct {
 	VFs       VFs
 	// Interfaces serves VFs that are physical endpoints.
 	Interfaces Interfaces
+	Addresses Addresses
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
 	// HolderWait is how long Unprepare waits for a holder to end before it
@@ -163,6 +176,7 @@ const (
 	PhaseCDI     Phase = "cdi"
 	PhaseScan    Phase = "scan"
 	PhaseVF      Phase = "vf"
+	PhaseAddress Phase = "address"
 )
 
 // Event tells of one piece of work that has ended.

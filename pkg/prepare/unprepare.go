@@ -23,7 +23,8 @@ import (
 // While a holder is left it returns an [InUseError] and nothing has changed.
 // When a function can't be proven clean it returns a [QuarantinedError]: the
 // tenant has lost it, and no other gets it. Unprepare of a quarantined claim
-// tries the reset again.
+// tries the reset again. When addresses can't be given back to their pool it
+// returns a [ReturnError], and the record stays for the next try.
 func (p *Preparer) Unprepare(ctx context.Context, uid string) ([]isolation.Proof, error) {
 	release, err := p.lock(ctx, plan.Ref{UID: uid}, []Lock{claimLock(uid)})
 	if err != nil {
@@ -51,7 +52,7 @@ func (p *Preparer) settle(ctx context.Context, rec *journal.Record) error {
 	}
 	defer release()
 	if rec.BootID != snap.Host.BootID && rec.State != journal.Quarantined {
-		return p.drop(rec)
+		return p.drop(ctx, rec)
 	}
 	if err := p.waitUnheld(ctx, snap, rec); err != nil {
 		return err
@@ -99,9 +100,10 @@ func (p *Preparer) allGone(rec *journal.Record) bool {
 }
 
 // drop removes spec and record of an earlier boot. There is nothing to take
-// back: this boot began with the kernel's own bindings. That the machine went
-// down (perhaps by kexec) is no proof that the functions are clean.
-func (p *Preparer) drop(rec *journal.Record) error {
+// back but addresses, which outlive it: this boot began with the kernel's own
+// bindings. That the machine went down (perhaps by kexec) is no proof that the
+// functions are clean.
+func (p *Preparer) drop(ctx context.Context, rec *journal.Record) error {
 	if err := p.removeSpec(rec); err != nil {
 		return err
 	}
@@ -110,6 +112,9 @@ func (p *Preparer) drop(rec *journal.Record) error {
 		if err := p.mark(rec, "the node went down before a reset"); err != nil {
 			return err
 		}
+	}
+	if err := p.returnAddresses(ctx, rec); err != nil {
+		return err
 	}
 	return p.forget(rec)
 }
@@ -139,12 +144,13 @@ func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 
 // failedReset is the end of a reset that failed for cause. One that the caller cut
 // off says nothing of the device: the record as it is has it reset by whoever
-// comes next, and keeps it from others until then.
+// comes next, and keeps it from others until then. Addresses need not wait in a
+// quarantine, since the VM is gone; what fails of that is tried again at its end.
 func (p *Preparer) failedReset(ctx context.Context, rec *journal.Record, cause error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("reset cut off (%w), it is made again: %w", context.Cause(ctx), cause)
 	}
-	return p.quarantine(rec, cause)
+	return p.quarantine(rec, errors.Join(cause, p.returnAddresses(ctx, rec)))
 }
 
 // quarantine keeps a record's functions from reuse, since a reset failed for
@@ -160,9 +166,14 @@ func (p *Preparer) quarantine(rec *journal.Record, cause error) error {
 	return &QuarantinedError{Record: rec, Err: cause}
 }
 
-// giveBack brings clean functions to their original bindings and forgets them.
+// giveBack brings clean functions to their original bindings, then gives the
+// addresses back, which no VM has any more, and forgets them.
 func (p *Preparer) giveBack(ctx context.Context, rec *journal.Record) error {
-	if err := p.restore(ctx, rec); err != nil {
+	err := p.restore(ctx, rec)
+	if err == nil {
+		err = p.returnAddresses(ctx, rec)
+	}
+	if err != nil {
 		return errors.Join(err, p.save(rec, journal.Cleaned, oneLine(err)))
 	}
 	return p.forget(rec)

@@ -50,11 +50,13 @@ type world struct {
 	locks   *journal.Locks
 	links   *vftest.Links
 	pods    *pods
-	network *v1alpha1.VFConfig // of VFs that are asked for
+	pool    *pool
+	vf      *v1alpha1.VFConfig // of VFs that are asked for
 	node    *v1alpha1.NodeConfig
-	limit   time.Duration // of a kernel write
-	wait    time.Duration // for holders
-	recover time.Duration // of one record
+	network *v1alpha1.GuestNetwork // of the VFs of requests
+	limit   time.Duration          // of a kernel write
+	wait    time.Duration          // for holders
+	recover time.Duration          // of one record
 
 	mu     sync.Mutex // guards events
 	events []prepare.Event
@@ -79,6 +81,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.links = vftest.New(w.fs, vftest.Igb())
 	w.pods = &pods{fs: w.fs, placed: map[pci.Address]string{}}
+	w.pool = newPool(t)
 	return w
 }
 
@@ -93,6 +96,7 @@ func (w *world) plugin(power *power) *prepare.Preparer {
 		Holders:    vfio.Processes{FS: w.fs},
 		VFs:        &vf.Policy{FS: w.fs, Links: power.links(w.links)},
 		Interfaces: power.interfaces(w.pods),
+		Addresses:  power.addresses(w.pool),
 		HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,
 		Observe: func(e prepare.Event) {
 			w.mu.Lock()
@@ -115,7 +119,10 @@ func (w *world) request(uid string, addrs ...pci.Address) *claim.Request {
 		if f, ok := snap.Function(a); ok {
 			d.Name = f.Name()
 			if f.VF != nil {
-				d.VF = w.network
+				d.VF = w.vf
+			}
+			if f.VF != nil && w.network != nil {
+				d.VF = &v1alpha1.VFConfig{Network: w.network}
 			}
 		}
 		d.VFIO.Default()

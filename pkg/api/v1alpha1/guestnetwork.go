@@ -98,6 +98,27 @@ func (n *GuestNetwork) checkPool(p *problems, path string) {
 	}
 }
 
+// SameNetwork reports whether two routes are to one network, so that one stands
+// in the other's place.
+func (r GuestRoute) SameNetwork(o GuestRoute) bool {
+	to, ok := r.network()
+	other, alike := o.network()
+	return ok && alike && to == other
+}
+
+// network returns the network that the route is to.
+func (r *GuestRoute) network() (netip.Prefix, bool) {
+	if r.To != DefaultRoute {
+		to, err := netip.ParsePrefix(r.To)
+		return to, err == nil
+	}
+	via, err := netip.ParseAddr(r.Via)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(via, 0).Masked(), true
+}
+
 func (r *GuestRoute) check(p *problems, path string) {
 	to, toErr := netip.ParsePrefix(r.To)
 	via, viaErr := netip.ParseAddr(r.Via)

@@ -1,0 +1,167 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/ipam"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// The addresses of a record are its leases: whoever drops the record gives them
+// back first, and no sooner than no VM can have them any more. So an address
+// is never somebody else's while a VM may use it; one that can't be given back
+// stays taken, and its record is kept and says so.
+
+// ReturnError says that addresses could not be given back to their pool. The
+// functions are clean and home; the record stays, and with it the addresses
+// stay taken, until a later try succeeds.
+type ReturnError struct {
+	Claim plan.Ref
+	// Device is the device's name, Pool the pool's.
+	Device, Pool string
+	Err          error
+}
+
+func (e *ReturnError) Error() string {
+	return fmt.Sprintf("give the addresses of %s back to pool %s: %s; mend that, and it is tried again; where it can't be mended, `kata-vfio-plugin unprepare --leave-addresses %s` leaves them taken and ends the claim",
+		e.Device, e.Pool, oneLine(e.Err), e.Claim.UID)
+}
+
+func (e *ReturnError) Unwrap() error { return e.Err }
+
+// findPools refuses, before the first effect, a claim whose pools' plugins are
+// not here.
+func (p *Preparer) findPools(rec *journal.Record) error {
+	for i := range rec.Plan.Devices {
+		d := &rec.Plan.Devices[i]
+		if d.Lease == nil {
+			continue
+		}
+		if err := p.Addresses.Find(d.Lease); err != nil {
+			return &plan.RefusedError{Claim: rec.Plan.Claim, Refusals: []plan.Refusal{{
+				Code: plan.NoAddressPool, Device: d.Name, Address: d.Address,
+				Text: fmt.Sprintf("its addresses are to come from pool %s: %s", d.Lease.Pool, err), Fix: "then try again",
+			}}}
+		}
+	}
+	return nil
+}
+
+// takeAddresses takes the addresses of a record's devices, side by side, and
+// enters them into it. The record with the leases is on disk before.
+func (p *Preparer) takeAddresses(ctx context.Context, rec *journal.Record) error {
+	took, err := p.eachLease(rec, func(d *plan.Device) error { return p.takeAddress(ctx, rec.Plan.Claim, d) })
+	if err != nil || !took {
+		return err
+	}
+	return p.keep(rec)
+}
+
+func (p *Preparer) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Device) error {
+	err := p.leaseStep(claim, d, plan.TakeAddress, func() error {
+		result, err := p.Addresses.Add(ctx, d.Lease)
+		if err == nil {
+			d.Network, err = resolved(d.Network, result)
+		}
+		return err
+	})
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("take addresses for %s from pool %s: %w", d.Name, d.Lease.Pool, err)
+	if failed, ok := errors.AsType[*ipam.PluginError](err); !ok || !failed.Nothing {
+		return err
+	}
+	// There is nothing to give back. CNI wants a DEL after a failed ADD all the same; where that fails too, as it does with
+	// a config that the plugin does not take, the claim must not be held up by it.
+	if delErr := p.returnAddress(context.WithoutCancel(ctx), claim, d); delErr != nil {
+		d.Lease = nil
+	}
+	return err
+}
+
+// resolved is what the guest is to make of its interface with a pool's answer.
+func resolved(asked *v1alpha1.GuestNetwork, from *ipam.Result) (*v1alpha1.GuestNetwork, error) {
+	n := *asked // which is the request's
+	n.AddressPool, n.Addresses, n.Routes = "", from.Addresses, slices.Clone(asked.Routes)
+	for _, r := range from.Routes {
+		if !slices.ContainsFunc(asked.Routes, r.SameNetwork) {
+			n.Routes = append(n.Routes, r)
+		}
+	}
+	if err := n.Validate(); err != nil {
+		return asked, err
+	}
+	return &n, nil
+}
+
+// returnAddresses gives the addresses of a record's devices back, side by side.
+// It may be repeated.
+func (p *Preparer) returnAddresses(ctx context.Context, rec *journal.Record) error {
+	_, err := p.eachLease(rec, func(d *plan.Device) error { return p.returnAddress(ctx, rec.Plan.Claim, d) })
+	return err
+}
+
+func (p *Preparer) returnAddress(ctx context.Context, claim plan.Ref, d *plan.Device) error {
+	err := p.leaseStep(claim, d, plan.ReturnAddress, func() error { return p.Addresses.Delete(ctx, d.Lease) })
+	if err != nil {
+		return &ReturnError{Claim: claim, Device: d.Name, Pool: d.Lease.Pool, Err: err}
+	}
+	return nil
+}
+
+// eachLease calls work for each device that has a lease, side by side, and
+// reports whether there is one.
+func (p *Preparer) eachLease(rec *journal.Record, work func(*plan.Device) error) (any bool, err error) {
+	errs := make([]error, len(rec.Plan.Devices))
+	var g errgroup.Group
+	for i := range rec.Plan.Devices {
+		if d := &rec.Plan.Devices[i]; d.Lease != nil {
+			any = true
+			g.Go(func() error {
+				errs[i] = work(d)
+				return nil
+			})
+		}
+	}
+	_ = g.Wait() // the goroutines return nil; errs has theirs
+	return any, errors.Join(errs...)
+}
+
+// leaseStep calls a pool's plugin. The observer hears of it as of a step.
+func (p *Preparer) leaseStep(claim plan.Ref, d *plan.Device, op plan.Op, call func() error) error {
+	step, start := d.LeaseStep(op), time.Now()
+	err := call()
+	p.Observe(Event{Claim: claim, Phase: PhaseAddress, Step: &step, Took: time.Since(start), Err: err})
+	return err
+}
+
+// LeaveAddresses strikes the leases from a claim's record, so that it can end
+// where its pools' plugins are gone for good. The addresses stay taken until
+// somebody frees them in the pool by hand. A claim without a record, or
+// without leases, is no error.
+func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
+	release, err := p.lock(ctx, plan.Ref{UID: uid}, []Lock{claimLock(uid)})
+	if err != nil {
+		return err
+	}
+	defer release()
+	rec, err := p.Journal.Load(uid)
+	if err != nil || rec == nil {
+		return err
+	}
+	own := *rec
+	own.Plan.Devices = slices.Clone(rec.Plan.Devices)
+	for i := range own.Plan.Devices {
+		own.Plan.Devices[i].Lease = nil
+	}
+	return p.keep(&own)
+}
