@@ -61,6 +61,11 @@ func printPlan(w io.Writer, format string, pl *plan.Plan) error {
 	if err := table(w, rows); err != nil {
 		return err
 	}
+	for i := range pl.Devices {
+		if d := &pl.Devices[i]; d.Lease != nil {
+			fmt.Fprintf(w, "\n%s has addresses from pool %s (%s)\n", d.Name, d.Lease.Pool, d.Lease.Plugin)
+		}
+	}
 	fmt.Fprintln(w)
 	return printSteps(w, format, pl.Steps)
 }

@@ -17,14 +17,15 @@ import (
 
 // unprepareCommand takes a claim's functions back.
 func unprepareCommand(opts *options) *cobra.Command {
-	var dryRun bool
+	var dryRun, leave bool
 	var wait *time.Duration
 	cmd := &cobra.Command{
 		Use:   "unprepare <claim UID>",
 		Short: "Reset a claim's functions, prove them clean and give them back",
 		Long: "unprepare takes a claim's functions back: it refuses while a process has one open, removes the CDI\n" +
 			"spec, resets the functions, compares them with what they were, and restores driver and driver_override.\n" +
-			"A claim that is not prepared is no error. On a quarantined claim it tries the reset again.\n\n" + exitCodes,
+			"Addresses from a pool go back to it at last. A claim that is not prepared is no error. On a quarantined\n" +
+			"claim it tries the reset again.\n\n" + exitCodes,
 		Args: oneUID, ValidArgsFunction: opts.completeUID,
 		Example: `  kata-vfio-plugin unprepare 9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0 --dry-run
   kata-vfio-plugin unprepare 9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0 --holder-wait 1m`,
@@ -37,12 +38,19 @@ func unprepareCommand(opts *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return errors.Join(unprepareOne(cmd, opts.output, n, args[0]), n.Close())
+			if leave {
+				err = n.LeaveAddresses(cmd.Context(), args[0])
+			}
+			if err == nil {
+				err = unprepareOne(cmd, opts.output, n, args[0])
+			}
+			return errors.Join(err, n.Close())
 		},
 	}
 	opts.registerWork(cmd)
 	wait = waitFlag(cmd, 0)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the steps and touch nothing")
+	cmd.Flags().BoolVar(&leave, "leave-addresses", false, "do not give addresses back to their pools, whose plugin is gone for good:\nthey stay taken until somebody frees them there")
 	return cmd
 }
 

@@ -48,6 +48,9 @@ type deviceView struct {
 	// network namespace.
 	Attachment string `json:"attachment,omitempty"`
 	CDI        string `json:"cdi,omitempty"`
+	// AddressPool is the pool that the device has its Addresses from.
+	AddressPool string   `json:"addressPool,omitempty"`
+	Addresses   []string `json:"addresses,omitempty"`
 }
 
 // viewOf returns the view of a record.
@@ -64,6 +67,9 @@ func viewOf(rec *journal.Record) view {
 		}
 		if rec.Kind == journal.Claim && rec.State == journal.Prepared {
 			dv.CDI = cdi.QualifiedName(c.UID, d.Name)
+		}
+		if d.Lease != nil && rec.State != journal.Quarantined {
+			dv.AddressPool, dv.Addresses = d.Lease.Pool, d.Network.Addresses
 		}
 		v.Devices = append(v.Devices, dv)
 	}
@@ -141,7 +147,22 @@ func printRecords(w io.Writer, views []view) error {
 	if err := table(w, rows); err != nil {
 		return err
 	}
-	return errors.Join(printSandboxes(w, views), printReasons(w, views))
+	return errors.Join(printAddresses(w, views), printSandboxes(w, views), printReasons(w, views))
+}
+
+// printAddresses prints below the table what devices have from pools.
+func printAddresses(w io.Writer, views []view) error {
+	for i := range views {
+		for _, d := range views[i].Devices {
+			if len(d.Addresses) == 0 {
+				continue
+			}
+			if _, err := fmt.Fprintf(w, "\n%s of %s has %s from pool %s\n", d.Name, views[i].UID, strings.Join(d.Addresses, ", "), d.AddressPool); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // printUnclean prints which functions are reset before their next tenant.

@@ -17,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -162,6 +163,12 @@ func reasonOf(err error) string {
 	}
 	if _, ok := errors.AsType[*prepare.InUseError](err); ok {
 		return "InUse"
+	}
+	if _, ok := errors.AsType[*prepare.ReturnError](err); ok {
+		return "AddressNotReturned"
+	}
+	if _, ok := errors.AsType[*ipam.PluginError](err); ok {
+		return "NoAddress"
 	}
 	if _, ok := errors.AsType[*v1alpha1.WeakensIsolationError](err); ok {
 		return "WeakensIsolation"

@@ -131,7 +131,7 @@ type Config struct {
 	VFs       VFs
 	// Interfaces serves VFs that are physical endpoints.
 	Interfaces Interfaces
-	Addresses Addresses
+	Addresses  Addresses
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
 	// HolderWait is how long Unprepare waits for a holder to end before it
