@@ -267,6 +267,7 @@ func TestRuntimeThatDiesAfterRegistrationIsNoEnd(t *testing.T) {
 	<-dying.registered
 	eventually(t, "answered", func() bool { return server.Shutdown(t.Context()) == nil })
 	_ = dying.mux.Close()
+	_ = inner.Close() // the server may have been about to look at it when it was shut down
 	wg.Wait()
 	_ = l.Close()
 	r.start()

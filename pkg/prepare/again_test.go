@@ -19,6 +19,9 @@ func TestPrepareAgainWhileTheVMRuns(t *testing.T) {
 		t.Run(sc.name, func(t *testing.T) {
 			w := newWorld(t)
 			req := w.request(uid, sc.build(w)...)
+			w.mustPrepare(req)
+			w.mustHandOver("first")
+			w.kataTakes(w.record(uid).Plan.Addresses())
 			first := w.mustPrepare(req)
 			for i, fn := range first.Plan.Functions[:1] {
 				w.k.Hold(w.groupNode(fn.Address), nobody+i, "qemu-system-x86", container)

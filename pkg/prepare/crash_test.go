@@ -43,11 +43,13 @@ func scenes() []scene {
 			w.vf = endpoint()
 			return one(vfs[1])
 		}},
-		{"a GPU, and as a physical endpoint a VF without a driver", func(w *world) []pci.Address {
+		{"a GPU, and as a physical endpoint a VF without a driver, with addresses from a pool", func(w *world) []pci.Address {
 			gpu := w.k.AddGPU(0x3b)
 			_, vfs := w.k.AddNIC(0x21, 1)
 			w.unbind(vfs[0], "igbvf")
-			w.vf = endpoint()
+			w.usePool()
+			w.vf, w.network = endpoint(), nil
+			w.vf.Network = &v1alpha1.GuestNetwork{AddressPool: "tenants"}
 			return []pci.Address{gpu, vfs[0]}
 		}},
 		{"a VF with addresses from a pool", func(w *world) []pci.Address {

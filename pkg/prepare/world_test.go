@@ -118,10 +118,11 @@ func (w *world) request(uid string, addrs ...pci.Address) *claim.Request {
 		d := claim.Device{Request: "dev", Pool: "node", Name: "gpu-" + a.Label(), Address: a}
 		if f, ok := snap.Function(a); ok {
 			d.Name = f.Name()
-			if f.VF != nil {
+			switch {
+			case f.VF == nil:
+			case w.network == nil:
 				d.VF = w.vf
-			}
-			if f.VF != nil && w.network != nil {
+			default:
 				d.VF = &v1alpha1.VFConfig{Network: w.network}
 			}
 		}

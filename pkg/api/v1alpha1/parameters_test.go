@@ -191,7 +191,7 @@ func TestValidateWhatParametersSayTogether(t *testing.T) {
 		"rates unlimited": {&v1alpha1.VFConfig{MinTxRate: new(2), MaxTxRate: new(0)}, ""},
 		"an endpoint without an address": {
 			&v1alpha1.VFConfig{Attachment: v1alpha1.AttachPhysicalEndpoint, Network: &v1alpha1.GuestNetwork{Interface: "net1"}},
-			"VFConfig: attachment: PhysicalEndpoint needs network.addresses: Kata passes over",
+			"VFConfig: attachment: PhysicalEndpoint needs network.addresses, or network.addressPool: Kata passes over",
 		},
 		"an endpoint with a routing table": {
 			&v1alpha1.VFConfig{

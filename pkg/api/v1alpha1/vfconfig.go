@@ -66,7 +66,8 @@ type VFConfig struct {
 	// DeviceClass says.
 	MaxTxRate *int      `json:"maxTxRate,omitempty"`
 	LinkState LinkState `json:"linkState,omitempty"`
-	// Attachment is VFIO when empty. PhysicalEndpoint needs network.addresses.
+	// Attachment is VFIO when empty. PhysicalEndpoint needs addresses, or a
+	// pool of them.
 	Attachment Attachment `json:"attachment,omitempty"`
 	// Network configures the interface inside the guest; nil leaves that to the
 	// image.
@@ -137,8 +138,8 @@ func (c *VFConfig) Validate() error {
 // checkEndpoint notes what Kata would not take along: it passes over an
 // interface without an address, and does not copy routing rules.
 func (c *VFConfig) checkEndpoint(p *problems) {
-	if c.Network == nil || len(c.Network.Addresses) == 0 {
-		p.add("attachment", "%s needs network.addresses: Kata passes over an interface without an address", c.Attachment)
+	if c.Network == nil || len(c.Network.Addresses) == 0 && c.Network.AddressPool == "" {
+		p.add("attachment", "%s needs network.addresses, or network.addressPool: Kata passes over an interface without an address", c.Attachment)
 		return
 	}
 	if c.Network.Table != nil {
