@@ -101,6 +101,22 @@ plugin:
 				}
 			},
 		},
+		"address pools": {
+			values: pools,
+			check: func(t *testing.T, got rendered) {
+				wantPod("/opt/cni/bin", "/usr/lib/cni", "/var/lib/cni", "/etc/cni/net.d/whereabouts.d")(t, got)
+			},
+		},
+		"address pools in the nodes' own files": {
+			values: "{nodeConfig: {source: Node}, plugin: {cni: {mount: true}}}", check: wantPod("/opt/cni/bin", "/var/lib/cni"),
+		},
+		"no address pools": {
+			check: func(t *testing.T, got rendered) {
+				if reaches(pluginPod(t, got), "/opt/cni/bin") || reaches(pluginPod(t, got), "/var/lib/cni") {
+					t.Error("the plugin reaches what it has no use for")
+				}
+			},
+		},
 		"a config on each node": {
 			values: "nodeConfig: {source: Node}",
 			check: func(t *testing.T, got rendered) {
@@ -113,6 +129,13 @@ plugin:
 		},
 	}
 }
+
+// pools are values with an address pool, and with all that it may need.
+const pools = `
+nodeConfig:
+  cniBinDirs: [/opt/cni/bin, /usr/lib/cni]
+  addressPools: [{name: tenants, ipam: {type: whereabouts}}]
+plugin: {cni: {configDir: /etc/cni/net.d/whereabouts.d}}`
 
 func pluginPod(t *testing.T, r rendered) corev1.PodSpec {
 	t.Helper()
@@ -200,17 +223,21 @@ func reaches(pod corev1.PodSpec, path string) bool {
 
 // What it only looks at, it could change by mistake or by an intruder's will.
 func TestThePluginWritesNowhereElseOnTheNode(t *testing.T) {
-	var got []string
-	for _, mount := range pluginPod(t, render(t, "nodeConfig: {source: Node}\nplugin: {pciIDsDir: /usr/share/misc}")).Containers[0].VolumeMounts {
-		if !mount.ReadOnly {
-			got = append(got, mount.MountPath)
-		}
-	}
 	want := []string{
 		"/sys", "/var/lib/kubelet/plugins/kata-vfio.dev", "/var/lib/kubelet/plugins_registry", "/run/cdi", "/run/kata-vfio", "/var/lib/kata-vfio",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the writable directories differ (-want +got):\n%s", diff)
+	for values, also := range map[string][]string{
+		"nodeConfig: {source: Node}\nplugin: {pciIDsDir: /usr/share/misc}": nil, pools: {"/var/lib/cni"},
+	} {
+		var got []string
+		for _, mount := range pluginPod(t, render(t, values)).Containers[0].VolumeMounts {
+			if !mount.ReadOnly {
+				got = append(got, mount.MountPath)
+			}
+		}
+		if diff := cmp.Diff(slices.Concat(want, also), got); diff != "" {
+			t.Errorf("the writable directories differ (-want +got):\n%s", diff)
+		}
 	}
 }
 

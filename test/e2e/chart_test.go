@@ -85,6 +85,20 @@ func plainRenderings() map[string]rendering {
 		"without the policy that mutates": {
 			values: "admission: {requirePlugin: {enabled: false}}", args: mutating("v1"), check: lacks("MutatingAdmissionPolicy", ""),
 		},
+		"the init container by policy, v1": {
+			values: "guestnet: {inject: true}", args: mutating("v1"),
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "MutatingAdmissionPolicy", "configure-network.kata-vfio.dev", "'localhost/kata-vfio-guestnet:0.1.0'")
+			},
+		},
+		"the init container by policy, v1beta1": {
+			values: "guestnet: {inject: true, resources: {requests: null}}", args: mutating("v1beta1"), offline: true,
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "MutatingAdmissionPolicyBinding", "configure-network.kata-vfio.dev", `"key":"kata-vfio.dev/tenant"`)
+			},
+		},
+		"the init container by no policy":      {args: mutating("v1"), check: lacks("MutatingAdmissionPolicy", "configure-network.kata-vfio.dev")},
+		"the init container, without mutation": {values: "guestnet: {inject: true}", check: lacks("MutatingAdmissionPolicy", "")},
 		"without policies for slices": {
 			values: "admission: {slices: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "slices.kata-vfio.dev"),
 		},

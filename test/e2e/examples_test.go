@@ -24,6 +24,9 @@ import (
 // tenantExample is the example that is for the admin, and makes the namespace for the others.
 const tenantExample = "tenant-namespace.yaml"
 
+// netAdminExample has NET_ADMIN in its VM, which Pod Security can't tell from the node's.
+const netAdminExample = "vf-pod-network.yaml"
+
 // examples are the texts of deploy/examples by their files' names.
 func examples(t *testing.T) map[string]string {
 	t.Helper()
@@ -71,6 +74,14 @@ func TestATenantMayApplyTheExamples(t *testing.T) {
 				dryRun(t, p, text)
 				return
 			}
+			if name == netAdminExample {
+				_, err := p.KubectlInput(t.Context(), strings.NewReader(text), "apply", "--dry-run=server", "--namespace", ns, "-f", "-")
+				if err == nil || !strings.Contains(err.Error(), "NET_ADMIN") {
+					t.Errorf("want a refusal by Pod Security, which the example tells of, got %v", err)
+				}
+				dryRun(t, p, text, "--namespace", tenantNamespace(t, p))
+				return
+			}
 			dryRun(t, p, text, "--namespace", ns)
 		})
 	}
@@ -114,7 +125,8 @@ func TestTheSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 	))
 	published(t, p, pluginOn(t, p, node).ResourceV1().ResourceSlices(), slice(driver, node, node,
 		resourcev1.Device{Name: "bare"},
-		typed("plain-gpu-1", "gpu"), typed("plain-gpu-2", "gpu"), typed("plain-vf-1", "vf"), typed("plain-vf-2", "vf"), typed("plain-pf-1", "pf"),
+		typed("plain-gpu-1", "gpu"), typed("plain-gpu-2", "gpu"), typed("plain-pf-1", "pf"),
+		typed("plain-vf-1", "vf"), typed("plain-vf-2", "vf"), typed("plain-vf-3", "vf"), typed("plain-vf-4", "vf"),
 		full("full-gpu-1", "gpu"), full("full-gpu-2", "gpu"), full("full-vf-1", "vf"),
 	))
 	for name, text := range examples(t) {
@@ -131,7 +143,7 @@ func TestTheSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 	})
 	want := map[string][]string{
 		"gpu": {"full-gpu"}, "direct": {"plain-gpu"}, "extended-resource": {"plain-gpu"}, "vf": {"plain-vf"}, "vf-endpoint": {"plain-vf"}, "pf": {"plain-pf"},
-		"gpu-and-vf": {"full-gpu", "full-vf"},
+		"gpu-and-vf": {"full-gpu", "full-vf"}, "vf-network": {"plain-vf"}, "vf-network-by-policy": {"plain-vf"},
 	}
 	if diff := cmp.Diff(want, devicesByPod(t, admin, ns)); diff != "" {
 		t.Errorf("the pods' devices differ (-want +got):\n%s", diff)

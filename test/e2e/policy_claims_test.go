@@ -87,7 +87,9 @@ func valuesOf(t *testing.T, property schema) []any {
 	case property.Type == "integer":
 		values = []any{*property.Minimum, *property.Maximum}
 	case property.Ref == "#/$defs/GuestNetwork":
-		values = []any{map[string]any{"interface": "net1", "addresses": []string{"192.0.2.10/24"}}}
+		values = []any{
+			map[string]any{"interface": "net1", "addresses": []string{"192.0.2.10/24"}}, map[string]any{"addressPool": "tenants"},
+		}
 	case property.Type == "string":
 		values = []any{"02:00:5e:10:00:01"} // the only one
 	default:

@@ -33,6 +33,23 @@ size(object.spec.?resourceClaims.orValue([])) > 0 ||
 object.spec.?runtimeClassName.orValue('') in {{ include "kata-vfio.cel.list" .Values.allowedRuntimeClasses }}
 {{- end }}
 
+{{/* The API version in which the API server has MutatingAdmissionPolicy; empty where it has none. */}}
+{{- define "kata-vfio.mutatingVersion" -}}
+{{- $versions := list }}
+{{- range list "v1" "v1beta1" }}
+{{- $version := printf "admissionregistration.k8s.io/%s" . }}
+{{- if $.Capabilities.APIVersions.Has (printf "%s/MutatingAdmissionPolicy" $version) }}
+{{- $versions = append $versions $version }}
+{{- end }}
+{{- end }}
+{{- with $versions }}{{ first . }}{{ end }}
+{{- end }}
+
+{{/* The annotation by which a pod asks for the init container that configures its network. */}}
+{{- define "kata-vfio.configureNetwork.key" -}}
+kata-vfio.dev/configure-network
+{{- end }}
+
 {{/* The annotation that makes NRI's default validator require our plugin, and its value. */}}
 {{- define "kata-vfio.requiredPlugins.key" -}}
 required-plugins.noderesource.dev

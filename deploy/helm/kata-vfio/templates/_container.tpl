@@ -119,6 +119,16 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 {{- if not (has $dir $mounted) }}
 - {name: nri, host: {{ $dir }}, type: DirectoryOrCreate, readOnly: true}
 {{- end }}
+{{- if or .Values.plugin.cni.mount (and (eq .Values.nodeConfig.source "ConfigMap") .Values.nodeConfig.addressPools) }}
+# CNI IPAM plugins: their binaries, their leases, and what their configuration may name.
+{{- range $i, $dir := .Values.nodeConfig.cniBinDirs }}
+- {name: cni-bin-{{ $i }}, host: {{ $dir }}, type: DirectoryOrCreate, readOnly: true}
+{{- end }}
+- {name: cni-state, host: {{ .Values.plugin.cni.stateDir }}, type: DirectoryOrCreate}
+{{- with .Values.plugin.cni.configDir }}
+- {name: cni-config, host: {{ . }}, type: DirectoryOrCreate, readOnly: true}
+{{- end }}
+{{- end }}
 {{- with .Values.plugin.pciIDsDir }}
 - {name: pci-ids, host: {{ . }}, type: Directory, readOnly: true}
 {{- end }}

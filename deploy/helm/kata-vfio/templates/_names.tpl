@@ -29,7 +29,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "kata-vfio.image" -}}
-{{- with .Values.image -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ with .digest }}@{{ . }}{{ end }}
+{{- include "kata-vfio.imageOf" (list .Values.image .) }}
 {{- end }}
+
+{{- define "kata-vfio.imageOf" -}}
+{{- $root := index . 1 }}
+{{- with index . 0 -}}
+{{ .repository }}:{{ .tag | default $root.Chart.AppVersion }}{{ with .digest }}@{{ . }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The container that configures a pod's network inside its VM. */}}
+{{- define "kata-vfio.guestnet" -}}
+kata-vfio-guestnet
+{{- end }}
+
+{{- define "kata-vfio.guestnetImage" -}}
+{{- include "kata-vfio.imageOf" (list .Values.guestnet.image .) }}
 {{- end }}
