@@ -24,6 +24,7 @@ type Selection struct {
 	functions []device.Function
 	choices   []Choice // of functions, in their order
 	problems  []Problem
+	pairs     []device.Pair
 }
 
 // Select applies a node's config to a snapshot. The config must be valid (as
@@ -37,6 +38,9 @@ func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 		sel.choices[i] = set.choose(s, &s.Functions[i])
 	}
 	sel.problems = set.problems(s)
+	if cfg != nil {
+		sel.pair(cfg.Pairing, s)
+	}
 	return sel
 }
 

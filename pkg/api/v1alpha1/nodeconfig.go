@@ -13,6 +13,17 @@ const (
 	PolicyOnDemand BindPolicy = "onDemand"
 )
 
+// Pairing says how near a NIC must be to a GPU for one of its VFs to be kept for
+// that GPU and published with it as one device, the pair.
+type Pairing string
+
+// Pairings. What is at one switch is under one root, too.
+const (
+	PairingOff    Pairing = "Off"
+	PairingSwitch Pairing = "Switch"
+	PairingRoot   Pairing = "Root"
+)
+
 // NodeConfig says which functions of a node kata-vfio may take. Without one,
 // every display, 3D and processing accelerator function and every VF is ours,
 // on demand.
@@ -33,6 +44,8 @@ type NodeConfig struct {
 	// CNIBinDirs are the node's directories with the binaries of CNI plugins,
 	// tried in order. Default: ["/opt/cni/bin"].
 	CNIBinDirs []string `json:"cniBinDirs,omitempty"`
+	// Pairing keeps a VF for each GPU. It is Off when empty.
+	Pairing Pairing `json:"pairing,omitempty"`
 }
 
 // VFRule says how many VFs a PF is to have.

@@ -1,0 +1,62 @@
+package device
+
+import "strings"
+
+// Nearness is what two functions of a node have in common on the way between
+// them, the nearest first. It is ordered: the smaller, the nearer.
+type Nearness int
+
+// Steps of nearness.
+const (
+	// SameSwitch: both are below one switch and not below another one of their
+	// own, so that what goes between them doesn't pass the root complex.
+	SameSwitch Nearness = iota
+	SameRoot
+	SameNUMANode
+	Far
+)
+
+// Near returns how near f and g are to each other. What the kernel does not say
+// of one of them they don't have in common.
+func Near(f, g *Function) Nearness {
+	switch {
+	case f.Switch != nil && g.Switch != nil && *f.Switch == *g.Switch:
+		return SameSwitch
+	case f.Root != "" && f.Root == g.Root:
+		return SameRoot
+	case f.NUMANode != nil && g.NUMANode != nil && *f.NUMANode == *g.NUMANode:
+		return SameNUMANode
+	}
+	return Far
+}
+
+// String returns the nearness as a word: switch, root, numa, far.
+func (n Nearness) String() string {
+	return [...]string{"switch", "root", "numa", "far"}[min(max(n, SameSwitch), Far)]
+}
+
+// PairType is the type of a [Pair] among the types of functions.
+const PairType Type = "gpu-vf"
+
+// Pair is a GPU and the VF of a NIC near it, which are given away as one
+// device. The pointers are into a snapshot: read, don't write.
+type Pair struct {
+	GPU, VF *Function
+}
+
+// Name is the pair's device name in ResourceSlices, a DNS label that says which
+// functions it has: "gpu-0000-3b-00-0-vf-0000-3c-10-1".
+func (p *Pair) Name() string { return p.GPU.Name() + pairJoint + p.VF.Address.Label() }
+
+// pairJoint stands between the labels of a pair's name; an address has no "v".
+const pairJoint = "-" + string(VFType) + "-"
+
+// PartNames splits the name of a pair into those of its functions. Any other
+// name is its own and only part. [ParseName] checks parts.
+func PartNames(name string) []string {
+	gpu, vf, ok := strings.Cut(name, pairJoint)
+	if !ok {
+		return []string{name}
+	}
+	return []string{gpu, pairJoint[1:] + vf}
+}

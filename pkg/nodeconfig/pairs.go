@@ -1,0 +1,118 @@
+package nodeconfig
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Pairs returns the pairs of a GPU and a VF that the config asks for, both ours,
+// by the GPUs' addresses. Which VF is a GPU's follows from the hardware and the
+// number of VFs alone, so that it stays the same whatever is in use. The
+// pointers are into the snapshot: read, don't write.
+func (sel *Selection) Pairs() []device.Pair { return sel.pairs }
+
+// pairing hands VFs out to GPUs.
+type pairing struct {
+	s    *device.Snapshot
+	sel  *Selection
+	nics []*device.Function
+	// kept is how many VFs of a NIC are some GPU's: its last ones, since
+	// schedulers take the first.
+	kept map[pci.Address]int
+}
+
+// pair finds the selection's pairs. First each GPU looks around its own switch,
+// then those that found nothing look under their root, if the config says so.
+func (sel *Selection) pair(policy v1alpha1.Pairing, s *device.Snapshot) {
+	if policy == "" || policy == v1alpha1.PairingOff {
+		return
+	}
+	p := pairing{s: s, sel: sel, kept: map[pci.Address]int{}}
+	var gpus []*device.Function
+	for i := range s.Functions {
+		switch f := &s.Functions[i]; {
+		case f.Type == device.GPU:
+			gpus = append(gpus, f)
+		case p.serves(f):
+			p.nics = append(p.nics, f)
+		}
+	}
+	left := p.around(gpus, device.SameSwitch)
+	if policy == v1alpha1.PairingRoot {
+		p.around(left, device.SameRoot)
+	}
+	slices.SortFunc(sel.pairs, func(a, b device.Pair) int { return a.GPU.Address.Compare(b.GPU.Address) })
+	for _, gpu := range gpus {
+		paired := slices.ContainsFunc(sel.pairs, func(p device.Pair) bool { return p.GPU == gpu })
+		if sel.Choice(gpu.Address).Ours && !paired {
+			sel.problems = append(sel.problems, unpaired(gpu, policy))
+		}
+	}
+}
+
+// serves reports whether f is a NIC with VFs that are ours.
+func (p *pairing) serves(f *device.Function) bool {
+	return f.PF != nil && f.Class.Base() == pci.BaseNetwork &&
+		slices.ContainsFunc(f.PF.VFs, func(vf pci.Address) bool { return p.sel.Choice(vf).Ours })
+}
+
+// around pairs each GPU with a VF that is at least that near, and returns the
+// GPUs for which there is none.
+func (p *pairing) around(gpus []*device.Function, most device.Nearness) []*device.Function {
+	var left []*device.Function
+	for _, gpu := range gpus {
+		vf := p.keep(gpu, most)
+		if vf == nil {
+			left = append(left, gpu)
+			continue
+		}
+		if p.sel.Choice(gpu.Address).Ours && p.sel.Choice(vf.Address).Ours {
+			p.sel.pairs = append(p.sel.pairs, device.Pair{GPU: gpu, VF: vf})
+		}
+	}
+	return left
+}
+
+// keep returns the next VF of the NIC that serves the fewest GPUs of those near
+// enough; nil for none.
+func (p *pairing) keep(gpu *device.Function, most device.Nearness) *device.Function {
+	var best *device.Function
+	for _, nic := range p.nics {
+		near := device.Near(gpu, nic) <= most && p.kept[nic.Address] < len(nic.PF.VFs)
+		if near && (best == nil || p.kept[nic.Address] < p.kept[best.Address]) {
+			best = nic
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	p.kept[best.Address]++
+	vf, ok := p.s.Function(best.PF.VFs[len(best.PF.VFs)-p.kept[best.Address]])
+	if !ok || !alone(p.s, vf) {
+		return nil
+	}
+	return vf
+}
+
+// alone reports whether f is its group's only function. What shares the VF's
+// group goes with it and can't be accounted for in the GPU's pool.
+func alone(s *device.Snapshot, f *device.Function) bool {
+	g, ok := s.GroupOf(f)
+	return ok && len(g.Members) == 1 && len(g.Others) == 0
+}
+
+func unpaired(gpu *device.Function, policy v1alpha1.Pairing) Problem {
+	where := "at its PCIe switch"
+	if policy == v1alpha1.PairingRoot {
+		where = "under its PCIe root"
+	}
+	return Problem{
+		Rule: "pairing",
+		Text: fmt.Sprintf("finds no VF for GPU %s: none %s that is ours, alone in its IOMMU group and no other GPU's", gpu.Address, where),
+		Fix:  "give its NIC more VFs (virtualFunctions), or let a rule take them; kata-vfio-audit devices -o wide shows which NIC is near",
+	}
+}
