@@ -1,6 +1,11 @@
 package device
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
 
 // Nearness is what two functions of a node have in common on the way between
 // them, the nearest first. It is ordered: the smaller, the nearer.
@@ -51,12 +56,32 @@ func (p *Pair) Name() string { return p.GPU.Name() + pairJoint + p.VF.Address.La
 // pairJoint stands between the labels of a pair's name; an address has no "v".
 const pairJoint = "-" + string(VFType) + "-"
 
-// PartNames splits the name of a pair into those of its functions. Any other
-// name is its own and only part. [ParseName] checks parts.
-func PartNames(name string) []string {
-	gpu, vf, ok := strings.Cut(name, pairJoint)
-	if !ok {
-		return []string{name}
+// Part is one function of a device as ResourceSlices have it.
+type Part struct {
+	// Name is what the function's own device has, see [Function.Name].
+	Name    string
+	Type    Type
+	Address pci.Address
+}
+
+// ParseParts returns the functions that a device name says: of a pair the GPU
+// and the VF, of any other device the one.
+func ParseParts(name string) ([]Part, error) {
+	gpu, vf, isPair := strings.Cut(name, pairJoint)
+	names := []string{name}
+	if isPair {
+		names = []string{gpu, pairJoint[1:] + vf}
 	}
-	return []string{gpu, pairJoint[1:] + vf}
+	parts := make([]Part, len(names))
+	for i, n := range names {
+		kind, addr, err := ParseName(n)
+		if err != nil {
+			return nil, err
+		}
+		parts[i] = Part{n, kind, addr}
+	}
+	if isPair && parts[0].Type != GPU {
+		return nil, fmt.Errorf("device name %q: the first function of a pair is a GPU", name)
+	}
+	return parts, nil
 }

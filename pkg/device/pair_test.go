@@ -17,12 +17,22 @@ func TestAPairsNameSaysItsFunctions(t *testing.T) {
 	if name != "gpu-ffffffff-ff-1f-7-vf-ffffffff-fe-1f-7" || len(validation.IsDNS1123Label(name)) > 0 {
 		t.Errorf("got %q", name)
 	}
-	if diff := cmp.Diff([]string{gpu.Name(), vf.Name()}, device.PartNames(name)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	want := []device.Part{{Name: gpu.Name(), Type: device.GPU, Address: gpu.Address}, {Name: vf.Name(), Type: device.VFType, Address: vf.Address}}
+	got, err := device.ParseParts(name)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	for _, name := range []string{"gpu-0000-3b-00-0", "vf-0000-3b-00-0", ""} {
-		if diff := cmp.Diff([]string{name}, device.PartNames(name)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
+}
+
+func TestParseParts(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"gpu-0000-3b-00-0": true, "vf-0000-3b-00-0": true, "": false, "gpu-0000-3b-00-0-": false, "-vf-0000-3b-00-0": false,
+		"gpu-0000-3b-00-0-vf-0000-3c-00-0-vf-0000-3c-00-1": false, "vf-0000-3b-00-0-vf-0000-3c-00-0": false,
+		"gpu-0000-3b-00-0-vf-": false, "gpu-0000-3b-00-0-pf-0000-3c-00-0": false,
+	} {
+		parts, err := device.ParseParts(name)
+		if (err == nil) != ok || ok && (len(parts) != 1 || parts[0].Name != name) {
+			t.Errorf("%q: got %v, %v", name, parts, err)
 		}
 	}
 }

@@ -28,7 +28,7 @@ type pairing struct {
 // pair finds the selection's pairs. First each GPU looks around its own switch,
 // then those that found nothing look under their root, if the config says so.
 func (sel *Selection) pair(policy v1alpha1.Pairing, s *device.Snapshot) {
-	if policy == "" || policy == v1alpha1.PairingOff {
+	if policy == "" || policy == v1alpha1.PairingNone {
 		return
 	}
 	p := pairing{s: s, sel: sel, kept: map[pci.Address]int{}}

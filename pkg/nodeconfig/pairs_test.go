@@ -70,7 +70,7 @@ func TestPairs(t *testing.T) {
 		// left are the GPUs of which a problem tells.
 		left []string
 	}{
-		"none unless asked for": {func(n *built) { n.gpu("0000:12:00.0", a).nic("0000:13", 2, a) }, v1alpha1.PairingOff, nil, nil},
+		"none unless asked for": {func(n *built) { n.gpu("0000:12:00.0", a).nic("0000:13", 2, a) }, v1alpha1.PairingNone, nil, nil},
 		"the last VF at the switch": {
 			func(n *built) {
 				n.gpu("0000:12:00.0", a).nic("0000:13", 4, a).gpu("0000:42:00.0", b).nic("0000:43", 2, b)
@@ -127,7 +127,9 @@ func TestPairs(t *testing.T) {
 			v1alpha1.PairingSwitch, nil, nil,
 		},
 		"no switch is no switch in common": {
-			func(n *built) { n.gpu("0000:12:00.0", place{"pci0000:10", ""}).nic("0000:13", 2, place{"pci0000:10", ""}) },
+			func(n *built) {
+				n.gpu("0000:12:00.0", place{"pci0000:10", ""}).nic("0000:13", 2, place{"pci0000:10", ""})
+			},
 			v1alpha1.PairingSwitch, nil, []string{"0000:12:00.0"},
 		},
 	}

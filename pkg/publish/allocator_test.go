@@ -102,7 +102,7 @@ func allocate(t *testing.T, pools map[string]publish.Pool, held []publish.Alloca
 		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true,
 		ConsumableCapacity: true, DeviceBindingAndStatus: true,
 	}
-	lister := classes{"gpu", "pf", "vf", "nvme", "other"}
+	lister := classes{"gpu", "pf", "vf", "gpu-vf", "nvme", "other"}
 	allocator, err := structured.NewAllocator(t.Context(), features, state, lister, resourceSlices(pools), cel.NewCache(10, cel.Features{}))
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
 // Attributes that any DRA driver of PCI devices publishes, so that a claim can
@@ -27,7 +28,9 @@ const (
 // doesn't apply or is not known is absent, so selectors need optional access:
 // an error on one device fails the scheduling of the pod cluster-wide.
 const (
-	// AttrType is the device type: gpu, pf, vf, nvme, other.
+	// AttrType is the device type: gpu, pf, vf, nvme, other, and gpu-vf for a pair,
+	// whose other attributes are its GPU's but for AttrPF, AttrVFIndex and
+	// AttrRDMA, and AttrIsolated and AttrAuditSeverity, which are of both.
 	AttrType resourceapi.QualifiedName = "type"
 	// AttrVendor and AttrDevice are PCI ids of four hexadecimal digits.
 	AttrVendor resourceapi.QualifiedName = "vendor"
@@ -46,6 +49,8 @@ const (
 	AttrReset resourceapi.QualifiedName = "reset"
 	// AttrPCIeSwitch is the address of the lowest switch above the device.
 	AttrPCIeSwitch resourceapi.QualifiedName = "pcieSwitch"
+	// AttrVF is the address of a pair's VF.
+	AttrVF resourceapi.QualifiedName = "vf"
 	// AttrPF is the address of a VF's physical function.
 	AttrPF resourceapi.QualifiedName = "pf"
 	// AttrVFIndex is a VF's number on its PF, from 0 (int).
@@ -93,7 +98,23 @@ func attributes(n *Node, e *entry) attributeSet {
 		s.topology(e.f)
 		s.isolation(n, e.f)
 	}
+	if e.vf != nil {
+		s.pair(n, e)
+	}
 	return s
+}
+
+// pair turns the attributes of a pair's GPU into the pair's.
+func (s attributeSet) pair(n *Node, e *entry) {
+	s.text(AttrType, string(device.PairType))
+	s.text(AttrVF, e.vf.addr.String())
+	if e.f == nil || e.vf.f == nil {
+		return
+	}
+	s.nic(e.vf.f)
+	gpu, vf := n.Verdicts[e.addr], n.Verdicts[e.vf.addr]
+	s.flag(AttrIsolated, gpu.Isolated && vf.Isolated)
+	s.severity(gpu.Reasons, gpu.Notes, vf.Reasons, vf.Notes)
 }
 
 func (s attributeSet) identity(f *device.Function) {
@@ -101,8 +122,17 @@ func (s attributeSet) identity(f *device.Function) {
 	s.text(AttrDevice, f.Device.String())
 	s.text(AttrModel, f.Model)
 	s.text(AttrDriver, f.Driver)
+	s.nic(f)
+}
+
+// nic adds what there is to say of a NIC, or of a VF of any device.
+func (s attributeSet) nic(f *device.Function) {
 	if len(f.Children.RDMA) > 0 {
 		s.flag(AttrRDMA, true)
+	}
+	if f.VF != nil {
+		s.text(AttrPF, f.VF.PF.String())
+		s.number(AttrVFIndex, f.VF.Index)
 	}
 }
 
@@ -113,10 +143,6 @@ func (s attributeSet) topology(f *device.Function) {
 	}
 	if f.Switch != nil {
 		s.text(AttrPCIeSwitch, f.Switch.String())
-	}
-	if f.VF != nil {
-		s.text(AttrPF, f.VF.PF.String())
-		s.number(AttrVFIndex, f.VF.Index)
 	}
 	if speed, ok := linkSpeed(f.Link); ok {
 		s.number(AttrLinkSpeed, speed)
@@ -136,7 +162,12 @@ func (s attributeSet) isolation(n *Node, f *device.Function) {
 	if v.Reset != nil {
 		s.text(AttrReset, v.Reset.Method)
 	}
-	if worst, ok := worstOf(append(slices.Clip(v.Reasons), v.Notes...)); ok {
+	s.severity(v.Reasons, v.Notes)
+}
+
+// severity adds the worst of what verdicts say.
+func (s attributeSet) severity(said ...[]isolation.Reason) {
+	if worst, ok := worstOf(slices.Concat(said...)); ok {
 		s.text(AttrAuditSeverity, string(worst.Severity))
 	}
 }

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -18,11 +19,29 @@ type entry struct {
 	pool string
 	// f is nil for an allocated device whose function is gone.
 	f *device.Function
+	// vf is the second function of a pair, whose first is the GPU at addr; nil for
+	// a single function.
+	vf *part
 	// withdrawn says why the device would not be published if it were not
 	// allocated, as a taint's value; empty when it would.
 	withdrawn string
 	// rank orders devices by how well they are isolated, best first.
 	rank int
+}
+
+// part is a function of a device; f is nil when it is gone.
+type part struct {
+	addr pci.Address
+	f    *device.Function
+}
+
+// parts returns the device's functions, the one that it is at first.
+func (e *entry) parts() []part {
+	all := []part{{e.addr, e.f}}
+	if e.vf != nil {
+		all = append(all, *e.vf)
+	}
+	return all
 }
 
 // Values of [TaintWithdrawn].
@@ -33,19 +52,29 @@ const (
 )
 
 // entries returns everything to publish. An allocated device keeps the pool
-// and name under which it was allocated, and is the only one at its address.
+// and name under which it was allocated. Beside it nothing else has its
+// functions, but for a GPU and its pair, which share a counter.
 func entries(n *Node, l *layout) []*entry {
+	held := map[pci.Address]*entry{}
 	var all []*entry
-	held := map[pci.Address]bool{}
 	for _, a := range n.Allocated {
-		if e := allocated(n, a); e != nil && !held[e.addr] {
-			held[e.addr] = true
+		if e := allocated(n, a); e != nil && !overlaps(held, e) {
+			hold(held, e)
+			all = append(all, e)
+		}
+	}
+	kept := map[pci.Address]bool{}
+	for _, p := range n.Selection.Pairs() {
+		kept[p.VF.Address] = true
+		e := single(n, l, p.GPU)
+		e.name, e.vf = p.Name(), &part{p.VF.Address, p.VF}
+		if !overlaps(held, e) {
 			all = append(all, e)
 		}
 	}
 	for _, f := range n.Selection.Ours() {
-		if !held[f.Address] {
-			all = append(all, &entry{name: f.Name(), kind: f.Type, addr: f.Address, pool: l.pool(n.Name, f.Address), f: f})
+		if e := single(n, l, f); !kept[f.Address] && !overlaps(held, e) {
+			all = append(all, e)
 		}
 	}
 	for _, e := range all {
@@ -54,33 +83,87 @@ func entries(n *Node, l *layout) []*entry {
 	return all
 }
 
+// single returns the entry of one function.
+func single(n *Node, l *layout, f *device.Function) *entry {
+	return &entry{name: f.Name(), kind: f.Type, addr: f.Address, pool: l.pool(n.Name, f.Address), f: f}
+}
+
+func hold(held map[pci.Address]*entry, e *entry) {
+	for _, p := range e.parts() {
+		held[p.addr] = e
+	}
+}
+
+// overlaps reports whether a function of e is held by a device that shares no
+// counter with e.
+func overlaps(held map[pci.Address]*entry, e *entry) bool {
+	for _, p := range e.parts() {
+		if h := held[p.addr]; h != nil && !gpuAndPair(h, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// gpuAndPair reports whether of a and b one is a GPU and the other its pair, in
+// one pool, where they consume the counter of the GPU's unit.
+func gpuAndPair(a, b *entry) bool {
+	return a.addr == b.addr && a.pool == b.pool && a.f != nil && b.f != nil && (a.vf == nil) != (b.vf == nil)
+}
+
 // allocated returns the entry of an allocated device, and nil where the name
 // is none that this node could have published.
 func allocated(n *Node, a Allocated) *entry {
-	kind, addr, err := device.ParseName(a.Name)
-	if err != nil || a.Pool != n.Name && !strings.HasPrefix(a.Pool, n.Name+"/") {
+	if a.Pool != n.Name && !strings.HasPrefix(a.Pool, n.Name+"/") {
 		return nil
 	}
-	e := &entry{name: a.Name, kind: kind, addr: addr, pool: a.Pool}
-	f, ok := n.Snapshot.Function(addr)
-	if !ok || f.Name() != a.Name {
-		e.withdrawn = withdrawnGone
+	parts, err := device.ParseParts(a.Name)
+	if err != nil {
+		return nil
+	}
+	e := &entry{name: a.Name, kind: parts[0].Type, addr: parts[0].Address, pool: a.Pool}
+	e.f = e.present(n, &parts[0])
+	if len(parts) == 1 {
 		return e
 	}
-	e.f = f
-	switch choice := n.Selection.Choice(addr); {
-	case choice.Forbidden:
-		e.withdrawn = withdrawnForbidden
-	case !choice.Ours:
+	e.vf = &part{parts[1].Address, e.present(n, &parts[1])}
+	onOffer := slices.ContainsFunc(n.Selection.Pairs(), func(p device.Pair) bool { return p.Name() == e.name })
+	if e.withdrawn == "" && !onOffer {
 		e.withdrawn = withdrawnNotOurs
 	}
 	return e
 }
 
-// rank orders by the worst reason against a device's isolation.
+// present returns the function of an allocated device, nil when it is gone, and
+// notes why the device would be withdrawn on its account.
+func (e *entry) present(n *Node, p *device.Part) *device.Function {
+	f, ok := n.Snapshot.Function(p.Address)
+	if !ok || f.Name() != p.Name {
+		e.withdrawn = withdrawnGone
+		return nil
+	}
+	switch choice := n.Selection.Choice(p.Address); {
+	case e.withdrawn != "":
+	case choice.Forbidden:
+		e.withdrawn = withdrawnForbidden
+	case !choice.Ours:
+		e.withdrawn = withdrawnNotOurs
+	}
+	return f
+}
+
+// rank orders by the worst reason against the isolation of a device's functions.
 func rank(n *Node, e *entry) int {
-	v, ok := n.Verdicts[e.addr]
-	if !ok || e.f == nil {
+	worst := 0
+	for _, p := range e.parts() {
+		worst = max(worst, rankOf(n, p))
+	}
+	return worst
+}
+
+func rankOf(n *Node, p part) int {
+	v, ok := n.Verdicts[p.addr]
+	if !ok || p.f == nil {
 		return severityRank("")
 	}
 	if v.Isolated {

@@ -1,6 +1,8 @@
 package publish
 
 import (
+	"slices"
+
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -30,30 +32,42 @@ const (
 // notJudged is the value of [TaintNotIsolated] for want of a verdict.
 const notJudged = "NotJudged"
 
-// taints returns the taints of a device, in a fixed order.
+// taintList collects taints, each key once.
+type taintList []resourceapi.DeviceTaint
+
+func (l *taintList) add(on bool, key, value string) {
+	if on && !slices.ContainsFunc(*l, func(t resourceapi.DeviceTaint) bool { return t.Key == key }) {
+		*l = append(*l, resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	}
+}
+
+// taints returns the taints of a device, in a fixed order: those of any of its
+// functions.
 func taints(n *Node, e *entry) []resourceapi.DeviceTaint {
-	var all []resourceapi.DeviceTaint
-	add := func(on bool, key, value string) {
-		if on {
-			all = append(all, resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
-		}
+	var l taintList
+	l.add(e.withdrawn != "", TaintWithdrawn, e.withdrawn)
+	for _, p := range e.parts() {
+		l.part(n, p)
 	}
-	add(e.withdrawn != "", TaintWithdrawn, e.withdrawn)
-	health := n.Health[e.addr]
-	add(health.Quarantined, TaintQuarantined, "")
-	add(health.LinkLost, TaintLinkLost, "")
-	add(health.FatalErrors, TaintFatalErrors, "")
-	if e.f == nil {
-		return all
+	return l
+}
+
+// part adds the taints of one function.
+func (l *taintList) part(n *Node, p part) {
+	health := n.Health[p.addr]
+	l.add(health.Quarantined, TaintQuarantined, "")
+	l.add(health.LinkLost, TaintLinkLost, "")
+	l.add(health.FatalErrors, TaintFatalErrors, "")
+	if p.f == nil {
+		return
 	}
-	v, judged := n.Verdicts[e.addr]
-	add(e.f.ConfigDead || v.Has(isolation.Dead), TaintDead, "")
+	v, judged := n.Verdicts[p.addr]
+	l.add(p.f.ConfigDead || v.Has(isolation.Dead), TaintDead, "")
 	worst, found := worstOf(v.Reasons)
 	switch {
 	case !judged, !found && !v.Isolated:
-		add(true, TaintNotIsolated, notJudged)
+		l.add(true, TaintNotIsolated, notJudged)
 	case found:
-		add(severityRank(worst.Severity) >= severityRank(isolation.High), TaintNotIsolated, string(worst.Code))
+		l.add(severityRank(worst.Severity) >= severityRank(isolation.High), TaintNotIsolated, string(worst.Code))
 	}
-	return all
 }

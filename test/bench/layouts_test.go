@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/test/bench/fleet"
 )
@@ -23,10 +24,12 @@ type layout struct {
 // layouts are what is published, and what could be instead.
 func layouts(vfs int) []layout {
 	singles := publish.Pools(fleet.Node(fleet.Name(0), vfs, nil))
+	pairs := publish.Pools(fleet.Node(fleet.Name(0), vfs, &v1alpha1.NodeConfig{Pairing: v1alpha1.PairingSwitch}))
 	return []layout{
 		{"singles", singles},
+		{"pairs", pairs},
 		{"pool a root", poolPerRoot(singles)},
-		{"pairs beside", pairsBeside(poolPerRoot(singles))},
+		{"pairs beside VFs", pairsBeside(poolPerRoot(singles))},
 	}
 }
 

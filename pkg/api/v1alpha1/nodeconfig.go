@@ -19,7 +19,7 @@ type Pairing string
 
 // Pairings. What is at one switch is under one root, too.
 const (
-	PairingOff    Pairing = "Off"
+	PairingNone   Pairing = "None"
 	PairingSwitch Pairing = "Switch"
 	PairingRoot   Pairing = "Root"
 )
@@ -44,7 +44,7 @@ type NodeConfig struct {
 	// CNIBinDirs are the node's directories with the binaries of CNI plugins,
 	// tried in order. Default: ["/opt/cni/bin"].
 	CNIBinDirs []string `json:"cniBinDirs,omitempty"`
-	// Pairing keeps a VF for each GPU. It is Off when empty.
+	// Pairing keeps a VF for each GPU. It is None when empty.
 	Pairing Pairing `json:"pairing,omitempty"`
 }
 

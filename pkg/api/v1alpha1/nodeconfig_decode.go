@@ -68,7 +68,7 @@ func (c *NodeConfig) Validate() error {
 	c.checkHandlers(&p)
 	c.checkVFs(&p)
 	c.checkPools(&p)
-	oneOf(&p, "pairing", c.Pairing, PairingOff, PairingSwitch, PairingRoot)
+	oneOf(&p, "pairing", c.Pairing, PairingNone, PairingSwitch, PairingRoot)
 	return p.err(KindNodeConfig)
 }
 

@@ -26,6 +26,7 @@ devices:
 - match: {pfNames: [ens1f0np0], types: [vf]}
 allowedHandlers: [kata-gpu, kata-gpu-snp]
 virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: "0000:3b:00.0", count: 0}]
+pairing: Switch
 ---
 `))
 	if err != nil {
@@ -44,6 +45,7 @@ virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: "0000:3b:00.0", count: 0}]
 		AllowedHandlers:  []string{"kata-gpu", "kata-gpu-snp"},
 		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}, {PF: "0000:3b:00.0", Count: new(0)}},
 		CNIBinDirs:       []string{v1alpha1.DefaultCNIBinDir},
+		Pairing:          v1alpha1.PairingSwitch,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -106,6 +108,7 @@ func TestDecodeNodeConfigRefuses(t *testing.T) {
 		"bad netdev":      {rule(`{pfNames: ["eth/0"]}`), `NodeConfig: devices[0].match.pfNames[0]: "eth/0" is not a network interface name`},
 		"bad policy":      {rule("{types: [gpu]}") + "  policy: Bound\n", `NodeConfig: devices[0].policy: "Bound" is not one of bound, onDemand`},
 		"useless policy":  {rule("{types: [gpu]}") + "  policy: bound\n  exclude: true\n", `NodeConfig: devices[0].policy: "bound" says nothing where exclude is true`},
+		"bad pairing":     {nodeHead + "pairing: NUMA\n", `NodeConfig: pairing: "NUMA" is not one of None, Switch, Root`},
 		"same name": {
 			nodeHead + "devices:\n- {name: a, match: {types: [gpu]}}\n- {name: a, match: {types: [vf]}}\n",
 			`NodeConfig: devices[1].name: "a" is the name of devices[0] too; no two rules may have one name`,
