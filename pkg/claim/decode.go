@@ -83,7 +83,7 @@ func podsOf(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, erro
 	return pods, nil
 }
 
-// devicesOf returns our allocation results, in the claim's order.
+// devicesOf returns the functions of our allocation results, in the claim's order.
 func devicesOf(results []resourceapi.DeviceRequestAllocationResult, driverName string) ([]Device, error) {
 	var devices []Device
 	seen := map[pci.Address]string{}
@@ -91,16 +91,18 @@ func devicesOf(results []resourceapi.DeviceRequestAllocationResult, driverName s
 		if results[i].Driver != driverName {
 			continue
 		}
-		d, err := deviceOf(&results[i])
+		functions, err := functionsOf(&results[i])
 		if err != nil {
 			return nil, fmt.Errorf("status.allocation.devices.results[%d]: %w", i, err)
 		}
-		if request, ok := seen[d.Address]; ok {
-			return nil, fmt.Errorf("status.allocation.devices.results[%d]: %s is allocated twice, to requests %q and %q",
-				i, d.Name, request, d.Request)
+		for _, d := range functions {
+			if request, ok := seen[d.Address]; ok {
+				return nil, fmt.Errorf("status.allocation.devices.results[%d]: %s is allocated twice, to requests %q and %q",
+					i, d.Name, request, d.Request)
+			}
+			seen[d.Address] = d.Request
 		}
-		seen[d.Address] = d.Request
-		devices = append(devices, d)
+		devices = append(devices, functions...)
 	}
 	if len(devices) == 0 {
 		return nil, fmt.Errorf("%w (%s)", ErrNotOurs, driverName)
@@ -108,20 +110,28 @@ func devicesOf(results []resourceapi.DeviceRequestAllocationResult, driverName s
 	return devices, nil
 }
 
-// deviceOf reads one allocation result of ours.
-func deviceOf(r *resourceapi.DeviceRequestAllocationResult) (Device, error) {
-	kind, addr, err := device.ParseName(r.Device)
+// functionsOf reads one allocation result of ours: a function, or the two of a
+// pair.
+func functionsOf(r *resourceapi.DeviceRequestAllocationResult) ([]Device, error) {
+	parts, err := device.ParseParts(r.Device)
 	if err != nil {
-		return Device{}, err
-	}
-	if r.Device != string(kind)+"-"+addr.Label() {
-		return Device{}, fmt.Errorf("device name %q: want it as ResourceSlices have it, %s-%s", r.Device, kind, addr.Label())
+		return nil, err
 	}
 	if r.Request == "" || r.Pool == "" {
-		return Device{}, fmt.Errorf("device %s: request or pool is missing", r.Device)
+		return nil, fmt.Errorf("device %s: request or pool is missing", r.Device)
 	}
-	return Device{
-		Request: r.Request, Pool: r.Pool, Name: r.Device, Address: addr,
-		AdminAccess: r.AdminAccess != nil && *r.AdminAccess,
-	}, nil
+	functions := make([]Device, len(parts))
+	for i, p := range parts {
+		if want := string(p.Type) + "-" + p.Address.Label(); p.Name != want {
+			return nil, fmt.Errorf("device name %q: want it as ResourceSlices have it, %s", p.Name, want)
+		}
+		functions[i] = Device{
+			Request: r.Request, Pool: r.Pool, Name: p.Name, Address: p.Address,
+			AdminAccess: r.AdminAccess != nil && *r.AdminAccess,
+		}
+		if len(parts) > 1 {
+			functions[i].Pair = r.Device
+		}
+	}
+	return functions, nil
 }

@@ -16,7 +16,8 @@ type Request struct {
 	Name      string `json:"name"`
 	// Pods are the consumers that status.reservedFor names.
 	Pods []Pod `json:"pods,omitempty"`
-	// Devices are the allocation results for our driver, in the claim's order.
+	// Devices are the functions of the allocation results for our driver, in the
+	// claim's order, those of a pair one after the other, the GPU first.
 	Devices []Device `json:"devices"`
 }
 
@@ -26,14 +27,17 @@ type Pod struct {
 	Name string `json:"name"`
 }
 
-// Device is one allocated device with its settled parameters.
+// Device is one allocated function with its settled parameters.
 type Device struct {
 	// Request is the claim's request name, "request/subrequest" included.
 	Request string `json:"request"`
 	Pool    string `json:"pool"`
-	// Name is the device's name in the slice; Address is what it names.
+	// Name is the function's device name; Address is what it names.
 	Name    string      `json:"name"`
 	Address pci.Address `json:"address"`
+	// Pair is the name in the slice of the pair that the function was allocated
+	// with; empty for a function that was allocated by itself, under its Name.
+	Pair string `json:"pair,omitempty"`
 	// AdminAccess marks a device that must not be taken or changed.
 	AdminAccess bool `json:"adminAccess,omitempty"`
 	// VFIO is complete: every field has its default or its configured value.

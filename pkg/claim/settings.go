@@ -105,7 +105,7 @@ func (s *settings) settle(d *Device) error {
 			if err := d.overlayVF(p, &class); err != nil {
 				return fmt.Errorf("%s: %w", p.path, err)
 			}
-		case len(c.Requests) > 0:
+		case len(c.Requests) > 0 && d.Pair == "":
 			return fmt.Errorf("%s: a VFConfig names request %s, which was given a device that is no VF; "+
 				"name the requests of VFs", p.path, d.Request)
 		}

@@ -91,7 +91,7 @@ func (m *maker) add(c *candidate) {
 	}
 	m.devices = append(m.devices, Device{
 		Network: network, Lease: c.lease,
-		Request: c.claimed.Request, Pool: c.claimed.Pool, Name: c.claimed.Name, Address: c.f.Address,
+		Request: c.claimed.Request, Pool: c.claimed.Pool, Name: c.claimed.Name, Address: c.f.Address, Pair: c.claimed.Pair,
 		Backend: c.settled, ControlNode: c.claimed.VFIO.ControlNode != nil && *c.claimed.VFIO.ControlNode,
 		Give: c.give(), Resets: c.resets, Policy: c.choice.Policy,
 	})

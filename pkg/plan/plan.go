@@ -5,6 +5,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -16,7 +17,8 @@ import (
 // Plan is what one claim takes and how.
 type Plan struct {
 	Claim Ref `json:"claim"`
-	// Devices are the claim's devices, in the claim's order.
+	// Devices are the claim's devices, in the claim's order; a pair is two, one
+	// after the other.
 	Devices []Device `json:"devices"`
 	// Functions are all functions that the devices take: themselves, their
 	// group mates and companions, each once, by address.
@@ -48,12 +50,15 @@ func (r Ref) String() string {
 	return r.Namespace + "/" + r.Name + " (" + r.UID + ")"
 }
 
-// Device is one allocated device and how its VM gets it.
+// Device is one allocated function and how its VM gets it.
 type Device struct {
 	Request string      `json:"request"`
 	Pool    string      `json:"pool"`
 	Name    string      `json:"name"`
 	Address pci.Address `json:"address"`
+	// Pair is the name in the slice of the pair that the function was allocated
+	// with; empty for a function that was allocated by itself.
+	Pair string `json:"pair,omitempty"`
 	// Backend is settled: Group or IOMMUFD, never Auto.
 	Backend     v1alpha1.Backend `json:"backend"`
 	ControlNode bool             `json:"controlNode,omitempty"`
@@ -112,6 +117,24 @@ const (
 	RoleGroupMate Role = "groupMate"
 	RoleCompanion Role = "companion"
 )
+
+// Published returns the name of the device in its ResourceSlice: the pair's, or
+// its own.
+func (d *Device) Published() string { return cmp.Or(d.Pair, d.Name) }
+
+// Allocated returns the devices as they were allocated: the two of a pair
+// together, the GPU first, any other by itself.
+func (p *Plan) Allocated() [][]Device {
+	var all [][]Device
+	for rest := p.Devices; len(rest) > 0; {
+		n := 1
+		if len(rest) > 1 && rest[0].Pair != "" && rest[0].Pair == rest[1].Pair {
+			n = 2
+		}
+		all, rest = append(all, rest[:n:n]), rest[n:]
+	}
+	return all
+}
 
 // Addresses returns the addresses of all functions that p takes, in order.
 func (p *Plan) Addresses() []pci.Address {
