@@ -23,7 +23,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
@@ -34,9 +33,9 @@ type Claims interface {
 	Unprepare(ctx context.Context, uid string) ([]isolation.Proof, error)
 }
 
-// Attributes returns what a container is told of its function, under the
-// names of ResourceSlices; nil when the function is unknown.
-type Attributes func(a pci.Address) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+// Attributes returns what a container is told of a device, under the names of
+// ResourceSlices; nil when the device is unknown.
+type Attributes func(name string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
 // Admission decides whether a claim's pod may have its devices; [Gate] is the
 // real one.
@@ -130,8 +129,8 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim, hold
 	log.InfoContext(ctx, "claim prepared", slog.Any("pci", rec.Plan.Addresses()))
 	d.Reporter.Prepared(c, rec, d.Attributes)
 	result := kubeletplugin.PrepareResult{}
-	for i := range rec.Plan.Devices {
-		result.Devices = append(result.Devices, d.device(&rec.Plan, &rec.Plan.Devices[i]))
+	for _, parts := range rec.Plan.Allocated() {
+		result.Devices = append(result.Devices, d.device(&rec.Plan, parts))
 	}
 	return result
 }
@@ -165,30 +164,37 @@ func (d *Driver) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceCla
 	return d.Claims.Prepare(ctx, req)
 }
 
-// device is a prepared device as the kubelet hears of it.
-func (d *Driver) device(p *plan.Plan, dev *plan.Device) kubeletplugin.Device {
-	out := kubeletplugin.Device{
-		Requests:     []string{dev.Request},
-		PoolName:     dev.Pool,
-		DeviceName:   dev.Name,
-		CDIDeviceIDs: []string{cdi.QualifiedName(p.Claim.UID, dev.Name)},
-	}
-	if attrs := d.Attributes(dev.Address); attrs != nil {
+// device is a prepared device as the kubelet hears of it, from its parts: one
+// function, or the two of a pair.
+func (d *Driver) device(p *plan.Plan, parts []plan.Device) kubeletplugin.Device {
+	first := &parts[0]
+	out := kubeletplugin.Device{Requests: []string{first.Request}, PoolName: first.Pool, DeviceName: first.Published()}
+	if attrs := d.Attributes(first.Published()); attrs != nil {
 		out.Metadata = &kubeletplugin.DeviceMetadata{Attributes: metadata(attrs)}
 	}
-	if network := networkData(p, dev); network != nil {
-		if out.Metadata == nil {
-			out.Metadata = &kubeletplugin.DeviceMetadata{}
-		}
-		out.Metadata.NetworkData = network
+	for i := range parts {
+		out.CDIDeviceIDs = append(out.CDIDeviceIDs, cdi.QualifiedName(p.Claim.UID, parts[i].Name))
+		tellNetwork(&out, p, &parts[i])
 	}
+	return out
+}
+
+// tellNetwork adds what the guest is to know of a VF's network.
+func tellNetwork(out *kubeletplugin.Device, p *plan.Plan, dev *plan.Device) {
+	network := networkData(p, dev)
+	if network == nil {
+		return
+	}
+	if out.Metadata == nil {
+		out.Metadata = &kubeletplugin.DeviceMetadata{}
+	}
+	out.Metadata.NetworkData = network
 	if text, ok := guestNetwork(dev); ok {
 		if out.Metadata.Attributes == nil {
 			out.Metadata.Attributes = map[string]resourceapi.DeviceAttribute{}
 		}
 		out.Metadata.Attributes[v1alpha1.AttrGuestNetwork] = resourceapi.DeviceAttribute{StringValue: &text}
 	}
-	return out
 }
 
 // metadata converts attribute names to the metadata file's plain strings.

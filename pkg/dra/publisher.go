@@ -40,7 +40,7 @@ type Publisher struct {
 	last       map[string]publish.Pool
 
 	mu    sync.Mutex // guards known
-	known map[pci.Address]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	known map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute // by device name
 }
 
 // NewPublisher returns a publisher for the node with the name.
@@ -76,12 +76,12 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	return nil
 }
 
-// Attributes returns what the latest Publish says of the function; see
+// Attributes returns what the latest Publish says of the device; see
 // [Attributes]. It does not wait for a Publish that is under way.
-func (p *Publisher) Attributes(a pci.Address) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+func (p *Publisher) Attributes(name string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.known[a])
+	return maps.Clone(p.known[name])
 }
 
 // describe gathers what publishing decides on.
@@ -111,8 +111,8 @@ func (p *Publisher) describe(snap *device.Snapshot) *publish.Node {
 
 // enter adds what a record says of its devices.
 func (p *Publisher) enter(n *publish.Node, rec *journal.Record, judge func(*device.Function)) {
-	for _, d := range rec.Plan.Devices {
-		n.Allocated = append(n.Allocated, publish.Allocated{Pool: d.Pool, Name: d.Name})
+	for _, parts := range rec.Plan.Allocated() {
+		n.Allocated = append(n.Allocated, publish.Allocated{Pool: parts[0].Pool, Name: parts[0].Published()})
 	}
 	for _, a := range rec.Plan.Addresses() {
 		if f, ok := n.Snapshot.Function(a); ok {
@@ -128,11 +128,9 @@ func (p *Publisher) enter(n *publish.Node, rec *journal.Record, judge func(*devi
 
 // learn remembers the attributes of all devices for the metadata of claims.
 func (p *Publisher) learn(pools map[string]publish.Pool) {
-	known := map[pci.Address]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+	known := map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	for _, d := range devices(pools) {
-		if _, addr, err := device.ParseName(d.Name); err == nil {
-			known[addr] = d.Attributes
-		}
+		known[d.Name] = d.Attributes
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,14 +198,18 @@ func taintWords(taints []resourceapi.DeviceTaint) string {
 // count sets the gauges of published devices.
 func (m *Metrics) count(pools map[string]publish.Pool) {
 	m.devices.Reset()
-	for _, t := range device.Types() {
+	for _, t := range append(device.Types(), device.PairType) {
 		m.devices.WithLabelValues(string(t), "healthy").Set(0)
 		m.devices.WithLabelValues(string(t), "unhealthy").Set(0)
 	}
 	for _, d := range devices(pools) {
-		kind, _, err := device.ParseName(d.Name)
+		parts, err := device.ParseParts(d.Name)
 		if err != nil {
 			continue
+		}
+		kind := parts[0].Type
+		if len(parts) > 1 {
+			kind = device.PairType
 		}
 		health := "healthy"
 		if len(d.Taints) > 0 {

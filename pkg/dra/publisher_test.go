@@ -15,7 +15,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -117,11 +116,11 @@ func (w waiting) PublishResources(context.Context, resourceslice.DriverResources
 // publishing still waits, and the plugin is not ready before it is through.
 func TestAttributesDoNotWaitForTheAPIServer(t *testing.T) {
 	n, w := newNode(t), waiting{make(chan struct{}), make(chan struct{})}
-	gpu := n.k.AddGPU(0x3b)
+	n.k.AddGPU(0x3b)
 	snap, published := n.snapshot(), make(chan error)
 	go func() { published <- n.publisher.Publish(t.Context(), w, snap) }()
 	<-w.entered
-	if n.publisher.Attributes(gpu) == nil {
+	if n.publisher.Attributes("gpu-0000-3b-00-0") == nil {
 		t.Error("no attributes")
 	}
 	if n.health.Ready() == "" {
@@ -191,16 +190,16 @@ func TestQuarantineIsATaint(t *testing.T) {
 // TestAttributes: containers are told what the ResourceSlice says.
 func TestAttributes(t *testing.T) {
 	n, r := newNode(t), &recorder{}
-	gpu := n.k.AddGPU(0x3b)
-	if got := n.publisher.Attributes(gpu); got != nil {
+	n.k.AddGPU(0x3b)
+	if got := n.publisher.Attributes("gpu-0000-3b-00-0"); got != nil {
 		t.Errorf("attributes %v before anything was published", got)
 	}
 	n.publish(r)
-	got := n.publisher.Attributes(gpu)["resource.kubernetes.io/pciBusID"]
+	got := n.publisher.Attributes("gpu-0000-3b-00-0")["resource.kubernetes.io/pciBusID"]
 	if got.StringValue == nil || *got.StringValue != "0000:3b:00.0" {
 		t.Errorf("pciBusID %v", got)
 	}
-	if got := n.publisher.Attributes(pci.Address{Bus: 0xee}); got != nil {
+	if got := n.publisher.Attributes("gpu-0000-ee-00-0"); got != nil {
 		t.Errorf("attributes %v of nothing", got)
 	}
 }
@@ -222,7 +221,7 @@ func dropped() error {
 // ready; claims that are allocated go on.
 func TestDroppedFieldsWithdrawEverything(t *testing.T) {
 	n, r := newNode(t), &recorder{}
-	gpu := n.k.AddGPU(0x3b)
+	n.k.AddGPU(0x3b)
 	n.publish(r)
 	woken := 0
 	d := dra.NewDriver(dra.DriverConfig{
@@ -242,7 +241,7 @@ func TestDroppedFieldsWithdrawEverything(t *testing.T) {
 			t.Errorf("readiness %q does not say %q", ready, word)
 		}
 	}
-	if n.publisher.Attributes(gpu) == nil {
+	if n.publisher.Attributes("gpu-0000-3b-00-0") == nil {
 		t.Error("a claim that is allocated would lose its device's metadata")
 	}
 }

@@ -38,12 +38,12 @@ const (
 
 // DeviceData is status.devices[].data of a claim, as JSON.
 type DeviceData struct {
-	// Address is the function's ("0000:3b:00.0"), IOMMUGroup its group in this
+	// Address is the function's ("0000:3b:00.0"), of a pair the GPU's, IOMMUGroup its group in this
 	// boot of the node.
 	Address    string `json:"address"`
 	IOMMUGroup int    `json:"iommuGroup"`
 	VFIODriver string `json:"vfioDriver"`
-	// Functions are those that the VM gets, its own first; companions may stay behind, bound.
+	// Functions are those that the VM gets, its own first, a pair's VF last; companions may stay behind, bound.
 	Functions []string `json:"functions"`
 	// Evidence is the checksum of the node's record of the claim.
 	Evidence string `json:"evidence,omitempty"`
@@ -64,18 +64,20 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 	if t, err := time.Parse(time.RFC3339, rec.Since); err == nil {
 		since = metav1.NewTime(t)
 	}
-	for i := range rec.Plan.Devices {
-		d := &rec.Plan.Devices[i]
-		status := resourceac.AllocatedDeviceStatus().WithDriver(v1alpha1.DriverName).WithPool(d.Pool).WithDevice(d.Name).
+	for _, parts := range rec.Plan.Allocated() {
+		name := parts[0].Published()
+		status := resourceac.AllocatedDeviceStatus().WithDriver(v1alpha1.DriverName).WithPool(parts[0].Pool).WithDevice(name).
 			WithConditions(
 				condition(ConditionReady, metav1.ConditionTrue, "Prepared", "bound to its VFIO driver, CDI spec written", since),
-				isolatedCondition(attributes(d.Address), since), resetCondition(&rec.Plan, d, since),
+				isolatedCondition(attributes(name), since), resetCondition(&rec.Plan, parts, since),
 			)
-		if data, err := json.Marshal(dataOf(rec, d)); err == nil {
+		if data, err := json.Marshal(dataOf(rec, parts)); err == nil {
 			status.WithData(runtime.RawExtension{Raw: data})
 		}
-		if n := networkData(&rec.Plan, d); n != nil {
-			status.WithNetworkData(applyNetwork(n))
+		for i := range parts {
+			if n := networkData(&rec.Plan, &parts[i]); n != nil {
+				status.WithNetworkData(applyNetwork(n))
+			}
 		}
 		r.devices = append(r.devices, status)
 	}
@@ -101,28 +103,37 @@ func isolatedCondition(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAtt
 	return condition(ConditionIsolated, metav1.ConditionFalse, "Waived", "it is not isolated, which its DeviceClass accepts", since)
 }
 
-func resetCondition(pl *plan.Plan, d *plan.Device, since metav1.Time) *metaac.ConditionApplyConfiguration {
-	if len(d.Resets) == 0 {
+// resetCondition tells of the resets of a device's parts.
+func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *metaac.ConditionApplyConfiguration {
+	var methods []string
+	for i := range parts {
+		for _, r := range parts[i].Resets {
+			if !slices.Contains(methods, r.Method) {
+				methods = append(methods, r.Method)
+			}
+		}
+	}
+	if len(methods) == 0 {
 		return condition(ConditionReset, metav1.ConditionFalse, "Waived", "its DeviceClass waives the reset between tenants", since)
 	}
-	methods := make([]string, len(d.Resets))
-	for i, r := range d.Resets {
-		methods[i] = r.Method
-	}
 	message := "reset by " + strings.Join(methods, ", ") + " and compared with its former state before anybody else gets it"
-	if slices.ContainsFunc(pl.Cleanse, func(r isolation.Reset) bool { return slices.Contains(r.Set, d.Address) }) {
+	if slices.ContainsFunc(pl.Cleanse, func(r isolation.Reset) bool {
+		return slices.ContainsFunc(parts, func(d plan.Device) bool { return slices.Contains(r.Set, d.Address) })
+	}) {
 		message += "; so it was before this claim, since its last tenancy had ended without that"
 	}
 	return condition(ConditionReset, metav1.ConditionTrue, "ResetBetweenTenants", message, since)
 }
 
-func dataOf(rec *journal.Record, d *plan.Device) DeviceData {
-	data := DeviceData{Address: d.Address.String(), Functions: []string{}}
-	if f, ok := rec.Plan.Function(d.Address); ok {
+func dataOf(rec *journal.Record, parts []plan.Device) DeviceData {
+	data := DeviceData{Address: parts[0].Address.String(), Functions: []string{}}
+	if f, ok := rec.Plan.Function(parts[0].Address); ok {
 		data.IOMMUGroup, data.VFIODriver = f.Group, f.Target.Driver
 	}
-	for _, a := range d.Give {
-		data.Functions = append(data.Functions, a.String())
+	for i := range parts {
+		for _, a := range parts[i].Give {
+			data.Functions = append(data.Functions, a.String())
+		}
 	}
 	if sum, err := journal.Checksum(rec); err == nil {
 		data.Evidence = "sha256:" + sum
