@@ -43,6 +43,8 @@ type deviceView struct {
 	Address string `json:"address"`
 	Request string `json:"request"`
 	Pool    string `json:"pool,omitempty"`
+	// Pair is the device that the claim has in its place together with another.
+	Pair    string `json:"pair,omitempty"`
 	Backend string `json:"backend"`
 	// Attachment is PhysicalEndpoint for a VF that Kata takes from the pod's
 	// network namespace.
@@ -62,7 +64,7 @@ func viewOf(rec *journal.Record) view {
 	}
 	for _, d := range rec.Plan.Devices {
 		dv := deviceView{
-			Name: d.Name, Address: d.Address.String(), Request: d.Request, Pool: d.Pool, Backend: string(d.Backend),
+			Name: d.Name, Address: d.Address.String(), Request: d.Request, Pool: d.Pool, Pair: d.Pair, Backend: string(d.Backend),
 			Attachment: string(d.Attachment),
 		}
 		if rec.Kind == journal.Claim && rec.State == journal.Prepared {

@@ -40,6 +40,8 @@ type Device struct {
 	Reset *isolation.Reset `json:"reset,omitempty"`
 	// ACS is what a PCIe port's registers say; see [isolation.ACSOf].
 	ACS isolation.ACSState `json:"acs,omitempty"`
+	// Near is set for a GPU and for a NIC's PF that belong together.
+	Near *Neighbours `json:"near,omitempty"`
 }
 
 // NewInventory judges every function of the snapshot. The result points into
@@ -49,6 +51,7 @@ func NewInventory(s *device.Snapshot) *Inventory {
 	for i := range s.Functions {
 		inv.Devices[i] = view(s, &s.Functions[i])
 	}
+	inv.pairUp()
 	return inv
 }
 

@@ -112,6 +112,18 @@ func (r *row) pcieSwitch() string {
 	return r.Switch.String()
 }
 
+// near tells the first neighbour, and how many more.
+func (r *row) near() string {
+	if r.Near == nil {
+		return "-"
+	}
+	text := r.Near.Nearness + " " + r.Near.Addresses[0].String()
+	if more := len(r.Near.Addresses) - 1; more > 0 {
+		text += fmt.Sprintf(" +%d", more)
+	}
+	return text
+}
+
 func (r *row) link() string {
 	if r.Link == nil {
 		return "-"

@@ -66,6 +66,7 @@ func wide() []column {
 		{title: "CLASS", cell: func(r *row) string { return r.Class.String() }},
 		{title: "ROOT", cell: func(r *row) string { return orDash(r.Root) }},
 		{title: "SWITCH", cell: (*row).pcieSwitch},
+		{title: "NEAR", cell: (*row).near},
 		{title: "LINK", cell: (*row).link},
 		{title: "RESET", cell: (*row).reset},
 		{title: "SR-IOV", cell: (*row).sriov},

@@ -39,7 +39,7 @@ type Publisher struct {
 	publishing sync.Mutex // held for the whole of a Publish, which may wait for the API server; guards last
 	last       map[string]publish.Pool
 
-	mu    sync.Mutex // guards known
+	mu    sync.Mutex                                                           // guards known
 	known map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute // by device name
 }
 

@@ -75,49 +75,60 @@ func TestPairs(t *testing.T) {
 			func(n *built) {
 				n.gpu("0000:12:00.0", a).nic("0000:13", 4, a).gpu("0000:42:00.0", b).nic("0000:43", 2, b)
 			},
-			v1alpha1.PairingSwitch, []string{"gpu-0000-12-00-0-vf-0000-13-10-3", "gpu-0000-42-00-0-vf-0000-43-10-1"}, nil,
+			v1alpha1.PairingSwitch,
+			[]string{"gpu-0000-12-00-0-vf-0000-13-10-3", "gpu-0000-42-00-0-vf-0000-43-10-1"},
+			nil,
 		},
 		"GPUs that share NICs are spread over them": {
 			func(n *built) {
 				n.gpu("0000:12:00.0", a).nic("0000:13", 2, a).nic("0000:14", 2, a).gpu("0000:15:00.0", a).gpu("0000:16:00.0", a)
 			},
 			v1alpha1.PairingSwitch,
-			[]string{"gpu-0000-12-00-0-vf-0000-13-10-1", "gpu-0000-15-00-0-vf-0000-14-10-1", "gpu-0000-16-00-0-vf-0000-13-10-0"}, nil,
+			[]string{"gpu-0000-12-00-0-vf-0000-13-10-1", "gpu-0000-15-00-0-vf-0000-14-10-1", "gpu-0000-16-00-0-vf-0000-13-10-0"},
+			nil,
 		},
 		"not from another switch": {
 			func(n *built) { n.gpu("0000:12:00.0", a).nic("0000:22", 2, besideA) }, v1alpha1.PairingSwitch, nil, []string{"0000:12:00.0"},
 		},
 		"from the root, after those at the switch": {
 			func(n *built) { n.gpu("0000:12:00.0", a).nic("0000:22", 2, besideA).gpu("0000:23:00.0", besideA) },
-			v1alpha1.PairingRoot, []string{"gpu-0000-12-00-0-vf-0000-22-10-0", "gpu-0000-23-00-0-vf-0000-22-10-1"}, nil,
+			v1alpha1.PairingRoot,
+			[]string{"gpu-0000-12-00-0-vf-0000-22-10-0", "gpu-0000-23-00-0-vf-0000-22-10-1"},
+			nil,
 		},
 		"not from another root": {
 			func(n *built) { n.gpu("0000:12:00.0", a).nic("0000:43", 2, b) }, v1alpha1.PairingRoot, nil, []string{"0000:12:00.0"},
 		},
 		"no more than there are": {
 			func(n *built) { n.gpu("0000:12:00.0", a).nic("0000:13", 1, a).gpu("0000:14:00.0", a) },
-			v1alpha1.PairingRoot, []string{"gpu-0000-12-00-0-vf-0000-13-10-0"}, []string{"0000:14:00.0"},
+			v1alpha1.PairingRoot,
+			[]string{"gpu-0000-12-00-0-vf-0000-13-10-0"},
+			[]string{"0000:14:00.0"},
 		},
 		"not a VF that shares its group": {
 			func(n *built) {
 				n.gpu("0000:12:00.0", a).nic("0000:13", 2, a)
 				n.functions[3].Group = n.functions[2].Group
 			},
-			v1alpha1.PairingSwitch, nil, []string{"0000:12:00.0"},
+			v1alpha1.PairingSwitch, nil,
+			[]string{"0000:12:00.0"},
 		},
 		"not the VFs of a disk": {
 			func(n *built) {
 				n.gpu("0000:12:00.0", a).nic("0000:13", 2, a)
 				n.functions[1].Class = 0x010802
 			},
-			v1alpha1.PairingSwitch, nil, []string{"0000:12:00.0"},
+			v1alpha1.PairingSwitch, nil,
+			[]string{"0000:12:00.0"},
 		},
 		"not a VF that the node uses, nor another in its place": {
 			func(n *built) {
 				n.gpu("0000:12:00.0", a).nic("0000:13", 3, a).gpu("0000:14:00.0", a)
 				n.functions[4].Uses = []device.Use{{Kind: device.UseMaster}}
 			},
-			v1alpha1.PairingSwitch, []string{"gpu-0000-14-00-0-vf-0000-13-10-1"}, []string{"0000:12:00.0"},
+			v1alpha1.PairingSwitch,
+			[]string{"gpu-0000-14-00-0-vf-0000-13-10-1"},
+			[]string{"0000:12:00.0"},
 		},
 		"no GPU that the node uses": {
 			func(n *built) {
@@ -130,7 +141,8 @@ func TestPairs(t *testing.T) {
 			func(n *built) {
 				n.gpu("0000:12:00.0", place{"pci0000:10", ""}).nic("0000:13", 2, place{"pci0000:10", ""})
 			},
-			v1alpha1.PairingSwitch, nil, []string{"0000:12:00.0"},
+			v1alpha1.PairingSwitch, nil,
+			[]string{"0000:12:00.0"},
 		},
 	}
 	for name, test := range tests {

@@ -48,6 +48,9 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 	c.Texts = append(c.Texts, Text{c.Right() - padding - widthOf(tag, Small), c.Texts[0].Y, Small, tag, "muted"})
 	lines.add(Body, "", n.Product())
 	lines.add(Body, "muted", driverLine(n.Device, l.panelNUMA))
+	if n.Near != nil {
+		lines.add(Body, "muted", nearLine(n.Device))
+	}
 	if c.Standing == audit.Bad || c.Standing == audit.Concern {
 		lines.add(Body, standingClass(c.Standing), codes(n.Device))
 	}
@@ -139,6 +142,18 @@ func driverLine(d *audit.Device, panel *int) string {
 		parts = append(parts, fmt.Sprintf("NUMA %d", *d.NUMANode))
 	}
 	return strings.Join(parts, " · ")
+}
+
+// nearLine tells which NIC belongs to a GPU, or which GPU to a NIC.
+func nearLine(d *audit.Device) string {
+	word := "GPU"
+	if d.Type == device.GPU {
+		word = "NIC"
+	}
+	if len(d.Near.Addresses) > 1 {
+		word += "s"
+	}
+	return word + " " + d.Near.Words()
 }
 
 // portLine tells a bridge's driver, unless it is the usual one, and its ACS,

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
 // WriteDOT writes the tree as a Graphviz graph: roots, bridges and functions
@@ -23,6 +24,7 @@ func WriteDOT(w io.Writer, inv *audit.Inventory) error {
 			edges(&b, r.Name, n)
 		}
 	}
+	together(&b, inv)
 	b.WriteString("}\n")
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write graph: %w", err)
@@ -87,6 +89,20 @@ func edges(b *strings.Builder, parent string, n *Node) {
 	}
 	for _, c := range n.Children {
 		edges(b, self, c)
+	}
+}
+
+// together joins each GPU with the NICs at its switch or root. Those that have
+// no more than a NUMA node in common would be too many lines.
+func together(b *strings.Builder, inv *audit.Inventory) {
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		if d.Type != device.GPU || d.Near == nil || d.Near.Nearness == device.SameNUMANode.String() {
+			continue
+		}
+		for _, nic := range d.Near.Addresses {
+			fmt.Fprintf(b, "\t%s -> %s [dir=none, style=dotted, constraint=false, label=%s];\n", quote(d.Address.String()), quote(nic.String()), quote(d.Near.Nearness))
+		}
 	}
 }
 

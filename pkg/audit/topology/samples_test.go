@@ -194,12 +194,12 @@ func (m *sample) serverSwitch(bus, numa, sw int) {
 			acs.Control = 0
 		}
 		down := m.port(fmt.Sprintf("0000:%02x:%02x.0", bus+2, i), root, numa, pci.DownstreamPort, acs, rp, up)
-		m.add(fmt.Sprintf("0000:%02x:00.0", bus+3+i), root, numa, 0x030200, "GH100 [H100 SXM5 80GB]", with("nvidia", below(rp, up, down), func(f *device.Function) { f.Vendor = 0x10de }))
+		m.add(fmt.Sprintf("0000:%02x:00.0", bus+3+i), root, numa, 0x030200, "GH100 [H100 SXM5 80GB]", with("nvidia", below(rp, up, down), func(f *device.Function) { f.Vendor, f.Switch = 0x10de, &up }))
 	}
 	down := m.port(fmt.Sprintf("0000:%02x:02.0", bus+2), root, numa, pci.DownstreamPort, on(), rp, up)
 	pf := m.add(fmt.Sprintf("0000:%02x:00.0", bus+6), root, numa, 0x020000, "MT2910 Family [ConnectX-7]", with("mlx5_core", below(rp, up, down), func(f *device.Function) {
 		f.Children.Net = []string{fmt.Sprintf("ens%df0np0", bus)}
-		f.Capabilities.ATS = &pci.Switchable{Enabled: true}
+		f.Capabilities.ATS, f.Switch = &pci.Switchable{Enabled: true}, &up
 	}))
 	m.vfs(pf, pf.Bus+1, 16*(1+sw*3), "mlx5_core", "mlx5_vfio_pci")
 }

@@ -23,6 +23,9 @@ func tooltip(d *audit.Device) string {
 	if d.Link != nil {
 		lines = append(lines, fmt.Sprintf("link: %s x%d", d.Link.Speed, d.Link.Width))
 	}
+	if d.Near != nil {
+		lines = append(lines, nearLine(d))
+	}
 	if d.PFAddress != nil {
 		lines = append(lines, fmt.Sprintf("VF %d of %s", *d.VFIndex, d.PFAddress))
 	}
