@@ -13,6 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // Attributes that any DRA driver of PCI devices publishes, so that a claim can
@@ -47,7 +48,11 @@ const (
 	AttrIOMMUBackend resourceapi.QualifiedName = "iommuBackend"
 	// AttrReset is the reset method used between tenants, in the kernel's word.
 	AttrReset resourceapi.QualifiedName = "reset"
-	// AttrPCIeSwitch is the address of the lowest switch above the device.
+	// AttrPCIeSwitch is the address of the lowest switch above the device; where
+	// there is none, that of the root port above it, or of its own function. It is
+	// never absent: a claim that wants a device near another at a switch, else
+	// under a root, says so by two constraints, and a constraint refuses a device
+	// that lacks its attribute even where it has nothing to match.
 	AttrPCIeSwitch resourceapi.QualifiedName = "pcieSwitch"
 	// AttrVF is the address of a pair's VF.
 	AttrVF resourceapi.QualifiedName = "vf"
@@ -141,9 +146,7 @@ func (s attributeSet) topology(f *device.Function) {
 	if f.NUMANode != nil {
 		s.number(AttrNUMANode, *f.NUMANode)
 	}
-	if f.Switch != nil {
-		s.text(AttrPCIeSwitch, f.Switch.String())
-	}
+	s.text(AttrPCIeSwitch, junction(f).String())
 	if speed, ok := linkSpeed(f.Link); ok {
 		s.number(AttrLinkSpeed, speed)
 	}
@@ -170,6 +173,20 @@ func (s attributeSet) severity(said ...[]isolation.Reason) {
 	if worst, ok := worstOf(slices.Concat(said...)); ok {
 		s.text(AttrAuditSeverity, string(worst.Severity))
 	}
+}
+
+// junction returns the address of the lowest switch above f, or of what is
+// closest to the root complex on the way to f.
+func junction(f *device.Function) pci.Address {
+	switch {
+	case f.Switch != nil:
+		return *f.Switch
+	case len(f.Upstream) > 0:
+		return f.Upstream[0]
+	case f.VF != nil:
+		return f.VF.PF
+	}
+	return f.Address
 }
 
 // linkSpeed returns the link's highest speed in MT/s from the kernel's words,

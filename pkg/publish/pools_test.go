@@ -88,6 +88,24 @@ func TestPoolsAreNotRearrangedByConfig(t *testing.T) {
 	}
 }
 
+// A constraint refuses a device that lacks its attribute, also one that is only an alternative.
+func TestTheSwitchIsNeverAbsent(t *testing.T) {
+	alone, below, atSwitch := hopper(t, "0000:3b:00.0", 1), hopper(t, "0000:3c:00.0", 2), hopper(t, "0000:3d:00.0", 3)
+	alone.Switch, below.Switch = nil, nil
+	below.Upstream = []pci.Address{addr(t, "0000:3a:01.0"), addr(t, "0000:3b:02.0")}
+	atSwitch.Upstream = below.Upstream
+	vf := function(t, "0000:5e:10.0", nic, 4)
+	vf.VF = &device.VF{PF: addr(t, "0000:5e:00.0")}
+	pools := publish.Pools(nodeOf(alone, below, atSwitch, vf))
+	for name, want := range map[string]string{
+		"gpu-0000-3b-00-0": "0000:3b:00.0", "gpu-0000-3c-00-0": "0000:3a:01.0", "gpu-0000-3d-00-0": "0000:39:00.0", "vf-0000-5e-10-0": "0000:5e:00.0",
+	} {
+		if got := deviceNamed(pools, name).Attributes[publish.AttrPCIeSwitch]; got.StringValue == nil || *got.StringValue != want {
+			t.Errorf("%s: got %v, want %s", name, got.StringValue, want)
+		}
+	}
+}
+
 func TestOrderIsBestIsolatedFirst(t *testing.T) {
 	var functions []device.Function
 	for bus := range 6 {

@@ -107,15 +107,15 @@ func grouped(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	return c
 }
 
-// nearest asks for a VF, and for a GPU as near to it as there is one.
+// nearest asks for a GPU and a VF as near to it as there is one. The alternatives come first: the scheduler goes through
+// all devices for each before it takes the next.
 func nearest(attributes ...resourceapi.QualifiedName) *resourceapi.ResourceClaim {
-	gpu := resourceapi.DeviceRequest{Name: "gpu"}
-	c := asking(requestFor("vf", "vf", 1), gpu)
+	c := asking(resourceapi.DeviceRequest{Name: "gpu"}, requestFor("vf", "vf", 1))
 	for i, a := range attributes {
 		sub := resourceapi.DeviceSubRequest{
 			Name: fmt.Sprintf("near%d", i), DeviceClassName: "gpu", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
 		}
-		c.Spec.Devices.Requests[1].FirstAvailable = append(c.Spec.Devices.Requests[1].FirstAvailable, sub)
+		c.Spec.Devices.Requests[0].FirstAvailable = append(c.Spec.Devices.Requests[0].FirstAvailable, sub)
 		match(c, a, "vf", "gpu/"+sub.Name)
 	}
 	return c
@@ -136,7 +136,7 @@ func (c classes) List() ([]*resourceapi.DeviceClass, error) {
 
 func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 	all, err := c.List()
-	i := slices.Index(c, name)
+	i := slices.Index(c, strings.TrimSuffix(name, "."+v1alpha1.DriverName))
 	if err != nil || i < 0 {
 		return nil, apierrors.NewNotFound(resourceapi.Resource("deviceclasses"), name)
 	}
@@ -169,33 +169,21 @@ func (c *simulation) has(class string) bool {
 // median and the maximum of the times, in milliseconds, and the number of nodes where it is not all.
 func (c *simulation) schedule(b *testing.B, s *scheduling) string {
 	b.Helper()
-	taken := sets.New[structured.DeviceID]()
-	for _, slice := range c.slices {
-		for i := range slice.Spec.Devices {
-			if d := &slice.Spec.Devices[i]; s.taken(d) {
-				taken.Insert(structured.MakeDeviceID(v1alpha1.DriverName, slice.Spec.Pool.Name, d.Name))
-			}
-		}
-	}
-	state := structured.AllocatedState{
-		AllocatedDevices: taken, AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
-	}
-	// The gates of 1.36 and 1.37 that are on by default.
-	features := structured.Features{
-		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true,
-		ConsumableCapacity: true, DeviceBindingAndStatus: true,
-	}
-	a, err := structured.NewAllocator(b.Context(), features, state, classes{"gpu", "vf", "pf", "gpu-vf"}, c.slices, c.cache)
-	if err != nil {
-		b.Fatal(err)
-	}
+	a := allocatorOf(b, c.slices, c.cache, s.taken)
 	var took []time.Duration
-	outcome := ""
+	outcome := "no"
 	for i, begin := 0, time.Now(); i < simulatedNodes && (i == 0 || time.Since(begin) < caseTime); i++ {
 		begin := time.Now()
-		outcome = allocate(b, a, fleet.Name(i), s)
+		devices, err := allocate(b, a, fleet.Name(i), s.claim)
 		took = append(took, time.Since(begin))
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			outcome = "timeout"
+		case err != nil:
+			b.Fatalf("%s: on %s: %v", s.name, fleet.Name(i), err)
+		case len(devices) > 0:
+			outcome = "yes"
+		}
 	}
 	slices.Sort(took)
 	text := fmt.Sprintf("%s %.3g (%.3g)", outcome, milliseconds(took[len(took)/2]), milliseconds(took[len(took)-1]))
@@ -205,24 +193,47 @@ func (c *simulation) schedule(b *testing.B, s *scheduling) string {
 	return text
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// allocate says whether the claim fits on the node.
-func allocate(b *testing.B, a structured.Allocator, node string, s *scheduling) string {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), filterTimeout)
-	defer cancel()
-	results, err := a.Allocate(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, []*resourceapi.ResourceClaim{s.claim})
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	case err != nil:
-		b.Fatalf("%s: on %s: %v", s.name, node, err)
-	case len(results) == 0:
-		return "no"
+// allocatorOf returns the scheduler's allocator, as it is with the gates of 1.36 and 1.37 that are on by default.
+func allocatorOf(tb testing.TB, all []*resourceapi.ResourceSlice, cache *cel.Cache, taken func(d *resourceapi.Device) bool) structured.Allocator {
+	tb.Helper()
+	state := structured.AllocatedState{
+		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
 	}
-	return "yes"
+	for _, s := range all {
+		for i := range s.Spec.Devices {
+			if d := &s.Spec.Devices[i]; taken(d) {
+				state.AllocatedDevices.Insert(structured.MakeDeviceID(v1alpha1.DriverName, s.Spec.Pool.Name, d.Name))
+			}
+		}
+	}
+	features := structured.Features{
+		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true,
+		ConsumableCapacity: true, DeviceBindingAndStatus: true,
+	}
+	a, err := structured.NewAllocator(tb.Context(), features, state, classes{"gpu", "vf", "pf", "gpu-vf"}, all, cache)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return a
 }
+
+// allocate returns the devices that the claim gets on the node; none where it doesn't fit.
+func allocate(tb testing.TB, a structured.Allocator, node string, c *resourceapi.ResourceClaim) ([]string, error) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), filterTimeout)
+	defer cancel()
+	results, err := a.Allocate(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, []*resourceapi.ResourceClaim{c})
+	var devices []string
+	for _, r := range results {
+		for _, d := range r.Devices.Results {
+			devices = append(devices, d.Device)
+		}
+	}
+	return devices, err
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // BenchmarkScheduling has claims scheduled in a cluster of 1,000 nodes with 8 GPUs and 8 PFs each, for each layout of
 // their ResourceSlices. It prints the time for one node, and what the layout costs.
@@ -237,7 +248,7 @@ func BenchmarkScheduling(b *testing.B) {
 			c := newSimulation(l)
 			for i, s := range schedulings() {
 				cell := "-"
-				if c.has(s.claim.Spec.Devices.Requests[0].Exactly.DeviceClassName) {
+				if c.has(lastClass(s.claim)) {
 					cell = c.schedule(b, &s)
 				}
 				cells[i] = append(cells[i], cell)
@@ -246,6 +257,12 @@ func BenchmarkScheduling(b *testing.B) {
 		show(b, all, cells)
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// lastClass is a claim's only class, or that of its VFs.
+func lastClass(c *resourceapi.ResourceClaim) string {
+	last := len(c.Spec.Devices.Requests) - 1
+	return c.Spec.Devices.Requests[last].Exactly.DeviceClassName
 }
 
 func show(b *testing.B, all []layout, cells [][]string) {

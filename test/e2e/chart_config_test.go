@@ -78,6 +78,16 @@ func TestThePluginReadsTheAddressPools(t *testing.T) {
 	}
 }
 
+func TestThePluginReadsThePairing(t *testing.T) {
+	for value, want := range map[string]v1alpha1.Pairing{"None": "", "Switch": v1alpha1.PairingSwitch, "Root": v1alpha1.PairingRoot} {
+		objects := render(t, "nodeConfig: {pairing: "+value+"}")
+		got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, objects, "ConfigMap", plugin).Data["node.yaml"]))
+		if err != nil || got.Pairing != want {
+			t.Errorf("%s: got %+v, %v", value, got, err)
+		}
+	}
+}
+
 func address(t *testing.T, text string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(text)
@@ -101,6 +111,7 @@ func TestThePluginReadsTheParametersOfTheDeviceClasses(t *testing.T) {
 deviceClasses:
   gpu: {`+vfio+`}
   pf: {`+vfio+`}
+  gpu-vf: {vf: {maxTxRate: 100}, `+vfio+`}
   vf:
     `+vfio+`
     vf: {mac: '02:00:5e:10:00:01', vlan: 0, vlanQoS: 3, vlanProtocol: 802.1ad, spoofCheck: false, trust: true, minTxRate: 0, maxTxRate: 100, linkState: Enable}`)
@@ -114,7 +125,10 @@ deviceClasses:
 		MAC:      "02:00:5e:10:00:01", VLAN: new(0), VLANQoS: new(3), VLANProtocol: v1alpha1.VLAN8021ad, SpoofCheck: new(false),
 		Trust: new(true), MinTxRate: new(0), MaxTxRate: new(100), LinkState: v1alpha1.LinkEnable,
 	}}
-	for name, want := range map[string][]v1alpha1.Parameters{"gpu": {wantVFIO}, "pf": {wantVFIO}, "vf": {wantVFIO, wantVF}} {
+	wantRate := v1alpha1.Parameters{VF: &v1alpha1.VFConfig{TypeMeta: wantVF.VF.TypeMeta, MaxTxRate: new(100)}}
+	for name, want := range map[string][]v1alpha1.Parameters{
+		"gpu": {wantVFIO}, "pf": {wantVFIO}, "vf": {wantVFIO, wantVF}, "gpu-vf": {wantVFIO, wantRate},
+	} {
 		var read []v1alpha1.Parameters
 		for _, c := range object[resourcev1.DeviceClass](t, got, "DeviceClass", name+"."+driver).Spec.Config {
 			if c.Opaque.Driver != v1alpha1.DriverName {

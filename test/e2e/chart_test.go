@@ -71,7 +71,7 @@ func plainRenderings() map[string]rendering {
 	return map[string]rendering{
 		"the defaults": {check: func(t *testing.T, got rendered) {
 			want := map[string]int{
-				"ServiceAccount": 1, "ClusterRole": 1, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 3,
+				"ServiceAccount": 1, "ClusterRole": 1, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
 				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4,
 			}
 			if diff := cmp.Diff(want, kinds(got)); diff != "" {
@@ -117,7 +117,7 @@ func plainRenderings() map[string]rendering {
 			values: "deviceClasses: {gpu: {enabled: false}}", check: lacks("DeviceClass", "gpu.kata-vfio.dev"),
 		},
 		"without classes": {
-			values: "deviceClasses: {gpu: {enabled: false}, vf: {enabled: false}, pf: {enabled: false}}", check: lacks("DeviceClass", ""),
+			values: "deviceClasses: {gpu: {enabled: false}, vf: {enabled: false}, pf: {enabled: false}, gpu-vf: {enabled: false}}", check: lacks("DeviceClass", ""),
 		},
 		"a RuntimeClass of another name": {
 			values: "runtimeClass: {name: vm, handler: vm-gpu, overhead: {memory: 4Gi}, nodeSelector: {a: b}}",

@@ -41,6 +41,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"kubelet: {dir: /var/lib/kubelet/}":                                              "does not match pattern",
 		"kubelet: {dir: var/lib/kubelet}":                                                "does not match pattern",
 		"nodeConfig: {source: File}":                                                     "must be one of",
+		"nodeConfig: {pairing: NUMA}":                                                    "must be one of",
 		"nodeConfig: {allowedHandlers: []}":                                              "minItems",
 		"nodeConfig: {allowedHandlers: [kata.gpu]}":                                      "does not match pattern",
 		"nodeConfig: {devices: [{policy: bound}]}":                                       "missing property 'match'",

@@ -121,13 +121,14 @@ func TestTheSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 	addFitNode(t, p, node)
 	const before = "a-" + foreign // the scheduler takes drivers by their names
 	published(t, p, admin.ResourceV1().ResourceSlices(), slice(before, node, node,
-		resourcev1.Device{Name: "bare"}, pretender("gpu"), pretender("vf"), pretender("pf"),
+		resourcev1.Device{Name: "bare"}, pretender("gpu"), pretender("vf"), pretender("pf"), pretender("gpu-vf"),
 	))
 	published(t, p, pluginOn(t, p, node).ResourceV1().ResourceSlices(), slice(driver, node, node,
 		resourcev1.Device{Name: "bare"},
 		typed("plain-gpu-1", "gpu"), typed("plain-gpu-2", "gpu"), typed("plain-pf-1", "pf"),
 		typed("plain-vf-1", "vf"), typed("plain-vf-2", "vf"), typed("plain-vf-3", "vf"), typed("plain-vf-4", "vf"),
 		full("full-gpu-1", "gpu"), full("full-gpu-2", "gpu"), full("full-vf-1", "vf"),
+		typed("plain-pair-1", "gpu-vf"), placed("placed-gpu-1", "gpu"), placed("placed-vf-1", "vf"),
 	))
 	for name, text := range examples(t) {
 		if name != tenantExample {
@@ -144,6 +145,7 @@ func TestTheSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 	want := map[string][]string{
 		"gpu": {"full-gpu"}, "direct": {"plain-gpu"}, "extended-resource": {"plain-gpu"}, "vf": {"plain-vf"}, "vf-endpoint": {"plain-vf"}, "pf": {"plain-pf"},
 		"gpu-and-vf": {"full-gpu", "full-vf"}, "vf-network": {"plain-vf"}, "vf-network-by-policy": {"plain-vf"},
+		"gpu-and-vf-nearest": {"placed-gpu", "placed-vf"}, "gpu-vf-pair": {"plain-pair"},
 	}
 	if diff := cmp.Diff(want, devicesByPod(t, admin, ns)); diff != "" {
 		t.Errorf("the pods' devices differ (-want +got):\n%s", diff)
@@ -159,6 +161,15 @@ func full(name, kind string) resourcev1.Device {
 	d := typed(name, kind)
 	d.Attributes["isolated"] = resourcev1.DeviceAttribute{BoolValue: new(true)}
 	d.Attributes["resource.kubernetes.io/pcieRoot"] = resourcev1.DeviceAttribute{StringValue: new("pci0000:3b")}
+	return d
+}
+
+// placed is a device with all that says where it is.
+func placed(name, kind string) resourcev1.Device {
+	d := typed(name, kind)
+	d.Attributes["pcieSwitch"] = resourcev1.DeviceAttribute{StringValue: new("0000:5d:00.0")}
+	d.Attributes["resource.kubernetes.io/pcieRoot"] = resourcev1.DeviceAttribute{StringValue: new("pci0000:5c")}
+	d.Attributes["resource.kubernetes.io/numaNode"] = resourcev1.DeviceAttribute{IntValue: new(int64(1))}
 	return d
 }
 
