@@ -111,7 +111,7 @@ func golden(t *testing.T, name, got string) {
 func TestPlanOutput(t *testing.T) {
 	root := newRoot(t)
 	before := tree(t, root)
-	for _, claim := range []string{"one", "three"} {
+	for _, claim := range []string{"one", "pair", "three"} {
 		for _, format := range []string{"table", "json", "yaml"} {
 			t.Run(claim+" "+format, func(t *testing.T) {
 				args := []string{"plan", "--root", root, "-f", "testdata/" + claim + "-claim.yaml", "-o", format}
