@@ -21,7 +21,8 @@ func devicesCommand(t *tree) *cobra.Command {
 		Use:   "devices",
 		Short: "List the PCI functions with their isolation verdicts",
 		Long: "devices lists the node's PCI functions, members of an IOMMU group side by side, with the verdict on each\n" +
-			"(✓ isolated, ! isolated with a grave note, ✗ not isolated), and then what to do, the worst last.\n\n" +
+			"(✓ isolated, ! isolated with a grave note, ✗ not isolated), and then what to do, the worst last.\n" +
+			"wide also has NEAR: the NIC that is nearest to a GPU, and the GPU to a NIC, and what they have in common.\n\n" +
 			"json and yaml hold every function, bridges included, as {\"devices\": [...]}; `reasons` are objects with\n" +
 			"code, severity, text, fix and evidence, and empty for an isolated function.\n\n" + exitCodes,
 		Example: "  kata-vfio-audit devices\n" +

@@ -61,7 +61,7 @@ func schedulings() []scheduling {
 		{"8 GPUs and VFs, 8 constraints", together(root, 8), free},
 		{"the same, the GPUs first", grouped(together(root, 8)), free},
 		{"8 of them, one root's VFs taken", together(root, 8), oneRootsVFs},
-		{"the same, the GPUs first", grouped(together(root, 8)), oneRootsVFs},
+		{"8 of them, one GPU taken", together(root, 8), oneGPU},
 		{"6 of them of 5", together(root, 6), threeGPUs},
 		{"1 pair", asking(requestFor("pair", "gpu-vf", 1)), free},
 		{"8 pairs", asking(requestFor("pair", "gpu-vf", 8)), free},
@@ -166,16 +166,16 @@ func (c *simulation) has(class string) bool {
 }
 
 // schedule has the scheduler's allocator try the claim on one node after the other, and returns the outcome with the
-// median and the maximum of the times, in milliseconds, and the number of nodes where it is not all.
+// median, the least and the most of the times, in milliseconds, and the number of nodes where it is not all.
 func (c *simulation) schedule(b *testing.B, s *scheduling) string {
 	b.Helper()
 	a := allocatorOf(b, c.slices, c.cache, s.taken)
 	var took []time.Duration
 	outcome := "no"
 	for i, begin := 0, time.Now(); i < simulatedNodes && (i == 0 || time.Since(begin) < caseTime); i++ {
-		begin := time.Now()
+		start := time.Now()
 		devices, err := allocate(b, a, fleet.Name(i), s.claim)
-		took = append(took, time.Since(begin))
+		took = append(took, time.Since(start))
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
 			outcome = "timeout"
@@ -186,7 +186,7 @@ func (c *simulation) schedule(b *testing.B, s *scheduling) string {
 		}
 	}
 	slices.Sort(took)
-	text := fmt.Sprintf("%s %.3g (%.3g)", outcome, milliseconds(took[len(took)/2]), milliseconds(took[len(took)-1]))
+	text := fmt.Sprintf("%s %.2g (%.2g-%.2g)", outcome, milliseconds(took[len(took)/2]), milliseconds(took[0]), milliseconds(took[len(took)-1]))
 	if len(took) < simulatedNodes {
 		text += fmt.Sprintf(" of %d", len(took))
 	}
@@ -269,7 +269,7 @@ func show(b *testing.B, all []layout, cells [][]string) {
 	b.Helper()
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	defer w.Flush()
-	head := []string{"fits? ms a node: median (max)"}
+	head := []string{"fits? ms a node: median (least-most)"}
 	costs := []string{"a node: slices; KiB of JSON; of protobuf; objects for a taint"}
 	for _, l := range all {
 		head = append(head, l.name)

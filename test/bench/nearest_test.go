@@ -80,13 +80,15 @@ func TestTheNearestAreTaken(t *testing.T) {
 					f.Switch = &pci.Address{Bus: f.Address.Bus - 1, Device: 1}
 				}
 			},
-			[]string{"gpu-0000-12", "gpu-0000-22"}, "gpu-0000-32-00-0 vf-0000-34-00-0",
+			[]string{"gpu-0000-12", "gpu-0000-22"},
+			"gpu-0000-32-00-0 vf-0000-34-00-0",
 		},
 		"on a node without switches": {
 			func(f *device.Function) {
 				f.Switch, f.Upstream = nil, []pci.Address{{Bus: f.Upstream[0].Bus, Device: f.Address.Bus % 16}}
 			},
-			[]string{"gpu-0000-12"}, "gpu-0000-22-00-0 vf-0000-24-00-0",
+			[]string{"gpu-0000-12"},
+			"gpu-0000-22-00-0 vf-0000-24-00-0",
 		},
 		"on one NUMA node":   {nil, []string{"vf-0000-1", "vf-0000-2", "vf-0000-3", "vf-0000-4", "vf-0000-5", "gpu-0000-6", "gpu-0000-7", "gpu-0000-8"}, "gpu-0000-52-00-0 vf-0000-64-00-0"},
 		"not on another one": {nil, []string{"vf-0000-1", "vf-0000-2", "vf-0000-3", "vf-0000-4", "gpu-0000-5", "gpu-0000-6", "gpu-0000-7", "gpu-0000-8"}, ""},
