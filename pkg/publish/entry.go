@@ -53,7 +53,9 @@ const (
 
 // entries returns everything to publish. An allocated device keeps the pool
 // and name under which it was allocated. Beside it nothing else has its
-// functions, but for a GPU and its pair, which share a counter.
+// functions, but for a GPU and its pair, which share a counter. The counter of
+// a pair's PF is in another pool and is not needed: a PF is on offer only while
+// it has no VFs, and then there is no pair.
 func entries(n *Node, l *layout) []*entry {
 	held := map[pci.Address]*entry{}
 	var all []*entry

@@ -5,7 +5,11 @@
 //
 // Pools are the unit of disturbance. Whenever more than one slice of a pool
 // changes, the scheduler allocates nothing from that pool until all are
-// written, so GPUs have a pool of the node and each PF has one with its VFs.
+// written, so GPUs have a pool of the node and each PF has one with its VFs. A
+// pair of a GPU and a VF stands beside its GPU, and its VF nowhere else: a claim
+// for n pairs is then one request for n alike devices, which the scheduler
+// settles in milliseconds also where they don't fit; over n GPUs and n VFs joined
+// by constraints it goes through all combinations until its time is up.
 package publish
 
 import (
