@@ -91,7 +91,13 @@ func (b *build) bothRoots(ctx context.Context) error {
 		if err := b.findKernel(); err != nil {
 			return err
 		}
-		b.progress.step("building vfio modules with cdev, and iommufd, for %s", b.kernel)
+		b.progress.step("building vfio modules with cdev, iommufd and netdevsim for %s", b.kernel)
+		if err := b.unpackSource(ctx); err != nil {
+			return fmt.Errorf("unpack the kernel's source: %w", err)
+		}
+		if err := b.buildNetdevsim(ctx); err != nil {
+			return err
+		}
 		return b.buildVFIO(ctx)
 	})
 	return group.Wait()

@@ -36,7 +36,8 @@ func (b *build) layModules(ctx context.Context) error {
 		copyFiles(stock, b.modulesDir(b.layer(baseLayer)), withoutVFIO(common)),
 		copyFiles(stock, b.modulesDir(b.layer(baseLayer)), withoutVFIO(vfio)),
 		copyFiles(stock, b.modulesDir(b.layer(Legacy)), onlyVFIO(vfio)),
-		b.copyRebuilt(),
+		b.copyBuilt(vfioDir, IOMMUFD),
+		b.copyBuilt(netdevsimDir, baseLayer),
 	); err != nil {
 		return fmt.Errorf("copy modules: %w", err)
 	}
@@ -82,13 +83,16 @@ func copyFiles(from, to string, files []string) error {
 	return nil
 }
 
-// copyRebuilt takes the modules that buildVFIO built, all into one directory.
-func (b *build) copyRebuilt() error {
-	extra := filepath.Join(b.modulesDir(b.layer(IOMMUFD)), "updates")
+// updatesDir is where the modules that were built here lie in a root.
+func (b *build) updatesDir(root string) string { return filepath.Join(b.modulesDir(root), "updates") }
+
+// copyBuilt takes the modules that were built below dir into a layer, all into one directory.
+func (b *build) copyBuilt(dir, layer string) error {
+	extra := b.updatesDir(b.layer(layer))
 	if err := os.MkdirAll(extra, 0o755); err != nil {
 		return err
 	}
-	return filepath.WalkDir(filepath.Join(b.tools(), vfioDir), func(path string, d fs.DirEntry, err error) error {
+	return filepath.WalkDir(filepath.Join(b.tools(), dir), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".ko" {
 			return err
 		}
@@ -101,7 +105,7 @@ func (b *build) copyRebuilt() error {
 }
 
 // unpackModules decompresses the modules, for loaders that are smaller than modprobe and for speed under
-// emulation, and drops the debug information of the rebuilt ones.
+// emulation, and drops the debug information of those that were built here.
 func (b *build) unpackModules(ctx context.Context) error {
 	for _, layer := range layers() {
 		inside := "/" + filepath.Join("layers", layer, "usr/lib/modules")
@@ -109,8 +113,12 @@ func (b *build) unpackModules(ctx context.Context) error {
 			return fmt.Errorf("unpack modules: %w", err)
 		}
 	}
-	updates := "/" + filepath.Join("layers", IOMMUFD, "usr/lib/modules", b.kernel, "updates")
-	if err := b.withLayers(ctx, "find", updates, "-name", "*.ko", "-exec", "strip", "--strip-debug", "{}", "+"); err != nil {
+	var updates []string
+	for _, layer := range []string{IOMMUFD, baseLayer} {
+		updates = append(updates, b.updatesDir("/"+filepath.Join("layers", layer)))
+	}
+	strip := append(updates, "-name", "*.ko", "-exec", "strip", "--strip-debug", "{}", "+")
+	if err := b.withLayers(ctx, "find", strip...); err != nil {
 		return fmt.Errorf("strip modules: %w", err)
 	}
 	return nil

@@ -34,6 +34,7 @@ func standard() Recipe {
 			"nf_tables", "nft_compat", "nft_chain_nat", "nft_ct", "nft_masq", "xt_MASQUERADE", "xt_addrtype",
 			"xt_comment", "xt_conntrack", "xt_mark", "xt_multiport", "xt_nat", "xt_tcpudp",
 			"ip_tables", "iptable_filter", "iptable_nat", "ip6_tables",
+			"psample", // netdevsim's
 		},
 		StockVFIO: []string{"vfio-pci", "vfio_iommu_type1"},
 		RootMiB:   1024,

@@ -45,15 +45,12 @@ func (b *build) unpackSource(ctx context.Context) error {
 		return err
 	}
 	_, err = b.chroot(ctx, b.tools(), "tar", "-x", "--xz", "-f", "/usr/src/"+filepath.Base(archives[0]), "-C", "/build/linux",
-		"--strip-components=1", name+"/drivers/vfio", name+"/drivers/iommu", name+"/lib/interval_tree.c")
+		"--strip-components=1", name+"/drivers/vfio", name+"/drivers/iommu", name+"/lib/interval_tree.c", name+"/drivers/net/netdevsim")
 	return err
 }
 
 // buildVFIO builds the iommufd variant's modules; they lie under vfioDir afterwards.
 func (b *build) buildVFIO(ctx context.Context) error {
-	if err := b.unpackSource(ctx); err != nil {
-		return fmt.Errorf("unpack the kernel's source: %w", err)
-	}
 	if err := b.arrangeVFIO(); err != nil {
 		return fmt.Errorf("arrange the vfio and iommufd sources: %w", err)
 	}
