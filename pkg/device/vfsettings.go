@@ -18,7 +18,13 @@ type VFSettings struct {
 	// LinkState is "auto", "enable" or "disable".
 	LinkState  string `json:"linkState,omitempty"`
 	SpoofCheck *bool  `json:"spoofCheck,omitempty"`
-	Trust      *bool  `json:"trust,omitempty"`
+	// RSSQuery lets the VF read the PF's hash key and redirection table.
+	RSSQuery *bool `json:"rssQuery,omitempty"`
+	Trust    *bool `json:"trust,omitempty"`
+	// NodeGUID and PortGUID are those of an InfiniBand VF, "02:00:5e:10:00:00:00:01";
+	// all zero is one that its PF was not told.
+	NodeGUID string `json:"nodeGUID,omitempty"`
+	PortGUID string `json:"portGUID,omitempty"`
 }
 
 // VLAN is the tag that a PF puts on a VF's frames; the ID 0 is none.
@@ -44,16 +50,22 @@ const (
 	VFTxRate     VFSetting = "txRate"
 	VFVLAN       VFSetting = "vlan"
 	VFSpoofCheck VFSetting = "spoofCheck"
+	VFRSSQuery   VFSetting = "rssQuery"
 	VFTrust      VFSetting = "trust"
+	VFNodeGUID   VFSetting = "nodeGUID"
+	VFPortGUID   VFSetting = "portGUID"
 	VFMAC        VFSetting = "mac"
 )
 
 // AllVFSettings returns all settings in the order in which they are written:
 // first what drivers refuse most often, so that a refusal comes before the
-// first change; trust and the address last, when all bounds are there.
+// first change; trust and the addresses last, when all bounds are there.
 func AllVFSettings() []VFSetting {
-	return []VFSetting{VFLinkState, VFTxRate, VFVLAN, VFSpoofCheck, VFTrust, VFMAC}
+	return []VFSetting{VFLinkState, VFTxRate, VFVLAN, VFSpoofCheck, VFRSSQuery, VFTrust, VFNodeGUID, VFPortGUID, VFMAC}
 }
+
+// VFAddresses returns those settings that no two VFs may have alike.
+func VFAddresses() []VFSetting { return []VFSetting{VFNodeGUID, VFPortGUID, VFMAC} }
 
 // Value returns a setting as text, "100 802.1Q qos 3", and "" where it has no
 // value. Equal texts are equal values.
@@ -69,32 +81,49 @@ func (v *VFSettings) Value(s VFSetting) string {
 		return v.Rate.String()
 	case VFSpoofCheck:
 		return onOff(v.SpoofCheck)
+	case VFRSSQuery:
+		return onOff(v.RSSQuery)
 	case VFTrust:
 		return onOff(v.Trust)
+	case VFNodeGUID:
+		return v.NodeGUID
+	case VFPortGUID:
+		return v.PortGUID
 	}
 	return ""
 }
 
+// Take gives one setting the value that it has in from, none included.
+func (v *VFSettings) Take(s VFSetting, from *VFSettings) {
+	switch s {
+	case VFMAC:
+		v.MAC = from.MAC
+	case VFLinkState:
+		v.LinkState = from.LinkState
+	case VFVLAN:
+		v.VLAN = from.VLAN
+	case VFTxRate:
+		v.Rate = from.Rate
+	case VFSpoofCheck:
+		v.SpoofCheck = from.SpoofCheck
+	case VFRSSQuery:
+		v.RSSQuery = from.RSSQuery
+	case VFTrust:
+		v.Trust = from.Trust
+	case VFNodeGUID:
+		v.NodeGUID = from.NodeGUID
+	case VFPortGUID:
+		v.PortGUID = from.PortGUID
+	}
+}
+
 // Only returns the values of those settings that want has values for.
 func (v *VFSettings) Only(want *VFSettings) VFSettings {
-	out := *v
-	if want.MAC == "" {
-		out.MAC = ""
-	}
-	if want.LinkState == "" {
-		out.LinkState = ""
-	}
-	if want.VLAN == nil {
-		out.VLAN = nil
-	}
-	if want.Rate == nil {
-		out.Rate = nil
-	}
-	if want.SpoofCheck == nil {
-		out.SpoofCheck = nil
-	}
-	if want.Trust == nil {
-		out.Trust = nil
+	var out VFSettings
+	for _, s := range AllVFSettings() {
+		if want.Value(s) != "" {
+			out.Take(s, v)
+		}
 	}
 	return out
 }

@@ -62,12 +62,13 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	links := vftest.New(t, n.fs, vftest.Igb())
 	n.metrics = dra.NewMetrics(n.records.List, func() int { return 0 })
 	n.claims = prepare.New(prepare.Config{
 		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Node: nodeconfig.Default(),
 		Executor: bind.New(n.fs, control.New(n.k, n.fs, 10*time.Second), n.k, n.k.HotReset),
 		Journal:  n.records, Specs: n.specs, Holders: vfio.Processes{FS: n.fs},
-		VFs:       &vf.Policy{FS: n.fs, Links: vftest.New(n.fs, vftest.Igb())},
+		VFs:       &vf.Policy{FS: n.fs, Links: links, Switches: links.Switches()},
 		UndoLimit: 10 * time.Second, Observe: n.metrics.Observe,
 	})
 	n.publisher = dra.NewPublisher("worker-1", nodeconfig.Default(), n.records.List, n.health, n.metrics)

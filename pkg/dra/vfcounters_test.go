@@ -15,7 +15,7 @@ import (
 func TestTheTrafficOfClaimedVFs(t *testing.T) {
 	n := newNode(t)
 	pf, vfs := n.k.AddNIC(0x21, 3)
-	links := vftest.New(n.fs, vftest.Igb())
+	links := vftest.New(t, n.fs, vftest.Igb())
 	policy := &vf.Policy{FS: n.fs, Links: links}
 	n.metrics.WatchVFs(n.records.List, policy.Counters)
 	n.prepared("uid-1", "vf-"+vfs[0].Label())

@@ -120,7 +120,8 @@ func Open(c Config) (*Node, error) {
 	hotReset := func(ctx context.Context, set []pci.Address) error { return vfio.HotReset(ctx, n.FS, set) }
 	full.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, hotReset)
 	full.Holders = vfio.Processes{FS: n.FS}
-	policy := &vf.Policy{FS: n.FS, Links: &vf.Rtnetlink{Proc: filepath.Join(c.Root, "proc")}}
+	proc := filepath.Join(c.Root, "proc")
+	policy := &vf.Policy{FS: n.FS, Links: &vf.Rtnetlink{Proc: proc}, Switches: &vf.Devlink{Proc: proc}}
 	full.VFs, n.Counters = policy, policy.Counters
 	full.Interfaces = &podnet.Mover{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
 	full.Addresses = &ipam.Plugins{Dirs: c.binDirs(), Limit: ipam.DefaultLimit}

@@ -11,6 +11,7 @@ type Class uint32
 const (
 	ClassNVMe        = 0x0108
 	ClassEthernet    = 0x0200
+	ClassInfiniBand  = 0x0207
 	ClassVGA         = 0x0300
 	Class3D          = 0x0302
 	ClassAudio       = 0x0403

@@ -74,6 +74,7 @@ func with(req *claim.Request, cfg v1alpha1.VFConfig) *claim.Request {
 // TestAVFHasItsClaimsPolicy: and gets back what it had, whatever that was.
 func TestAVFHasItsClaimsPolicy(t *testing.T) {
 	w, pf, vfs := withNIC(t, vftest.Complete())
+	others := w.settings(pf, 0)
 	w.links.Set(pf, 1, func(s *device.VFSettings) {
 		s.VLAN, s.Trust, s.MAC = &device.VLAN{ID: 7, Protocol: "802.1Q"}, new(true), "02:00:00:00:00:99"
 	})
@@ -82,12 +83,12 @@ func TestAVFHasItsClaimsPolicy(t *testing.T) {
 		VLAN: new(100), VLANQoS: new(3), MaxTxRate: new(1000), LinkState: v1alpha1.LinkEnable,
 	}))
 	mac := rec.Plan.Functions[0].VF.Want.MAC
-	want := "linkState enable, txRate any to 1000 Mbit/s, vlan 100 802.1Q qos 3, spoofCheck on, trust off, mac " + mac
+	want := "linkState enable, txRate any to 1000 Mbit/s, vlan 100 802.1Q qos 3, spoofCheck on, rssQuery off, trust off, mac " + mac
 	if got := w.settings(pf, 1); got != want {
 		t.Errorf("the PF imposes %q, want %q", got, want)
 	}
 	for _, other := range []int{0, 2} {
-		if got := w.settings(pf, other); got != asFound {
+		if got := w.settings(pf, other); got != others {
 			t.Errorf("VF %d has %q", other, got)
 		}
 	}

@@ -79,7 +79,7 @@ func newWorld(t *testing.T) *world {
 	if w.specs, err = cdi.Open(filepath.Join(t.TempDir(), "cdi")); err != nil {
 		t.Fatal(err)
 	}
-	w.links = vftest.New(w.fs, vftest.Igb())
+	w.links = vftest.New(t, w.fs, vftest.Igb())
 	w.pods = &pods{fs: w.fs, placed: map[pci.Address]string{}}
 	w.pool = newPool(t)
 	return w
@@ -94,7 +94,7 @@ func (w *world) plugin(power *power) *prepare.Preparer {
 		Executor: bind.New(w.fs, kernel, w.k, w.k.HotReset),
 		Journal:  power.journal(w.records), Specs: power.specs(w.specs),
 		Holders:    vfio.Processes{FS: w.fs},
-		VFs:        &vf.Policy{FS: w.fs, Links: power.links(w.links)},
+		VFs:        &vf.Policy{FS: w.fs, Links: power.links(w.links), Switches: power.switches(w.links.Switches())},
 		Interfaces: power.interfaces(w.pods),
 		Addresses:  power.addresses(w.pool),
 		HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,
@@ -235,6 +235,7 @@ func (p *power) interfaces(i prepare.Interfaces) prepare.Interfaces {
 }
 
 func (p *power) links(l vf.Links) vf.Links                 { return cutLinks{l, p} }
+func (p *power) switches(s vf.Switches) vf.Switches        { return cutSwitches{s, p} }
 func (p *power) writer(w control.Writer) control.Writer    { return cutWriter{p, w} }
 func (p *power) journal(j prepare.Journal) prepare.Journal { return cutJournal{j, p} }
 func (p *power) specs(s prepare.Specs) prepare.Specs       { return cutSpecs{s, p} }
@@ -276,6 +277,19 @@ func (c cutInterfaces) Place(ctx context.Context, what podnet.Interface, at stri
 
 type cutInterfaces struct {
 	prepare.Interfaces
+	p *power
+}
+
+func (c cutSwitches) SetMode(ctx context.Context, h vf.Handle, m vf.Mode) error {
+	return c.p.effect(func() error { return c.Switches.SetMode(ctx, h, m) })
+}
+
+func (c cutSwitches) SetMAC(ctx context.Context, h vf.Handle, port uint32, mac string) error {
+	return c.p.effect(func() error { return c.Switches.SetMAC(ctx, h, port, mac) })
+}
+
+type cutSwitches struct {
+	vf.Switches
 	p *power
 }
 

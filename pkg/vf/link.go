@@ -18,6 +18,18 @@ type Link struct {
 type State struct {
 	Settings device.VFSettings
 	Counters Counters
+	// Port is where the VF is connected while its PF is in switchdev mode; nil
+	// otherwise.
+	Port *Port
+}
+
+// Representor returns the name of the interface that stands for the VF on the
+// node; empty for none.
+func (s *State) Representor() string {
+	if s.Port == nil {
+		return ""
+	}
+	return s.Port.Representor
 }
 
 // Counters are a VF's since it was enabled, in its own direction. All are 0 where

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
@@ -47,19 +46,40 @@ func parseLink(message []byte) (*Link, error) {
 	}
 	l := &Link{Up: info.Flags&unix.IFF_UP != 0, Carrier: info.Flags&unix.IFF_LOWER_UP != 0}
 	ethernet := info.Type == unix.ARPHRD_ETHER
+	count := 0
 	for _, a := range attrs {
 		switch a.Attr.Type &^ unix.NLA_F_NESTED {
 		case unix.IFLA_IFNAME:
 			l.Name = nl.BytesToString(a.Value)
 		case unix.IFLA_PARENT_DEV_NAME:
 			l.Parent = nl.BytesToString(a.Value)
+		case unix.IFLA_NUM_VF:
+			w, err := words(&a, 1)
+			if err != nil {
+				return nil, err
+			}
+			count = int(w[0])
 		case unix.IFLA_VFINFO_LIST:
 			if l.VFs, err = parseVFs(a.Value, ethernet); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return l, nil
+	return l, l.complete(count)
+}
+
+// complete holds the list of VFs against their number: it has no entry for a VF
+// that its driver says nothing of for the moment (ice while it resets the VF),
+// which moves those after it, and is not there at all where the driver never
+// says anything.
+func (l *Link) complete(count int) error {
+	if l.VFs == nil {
+		l.VFs = make([]State, count)
+	}
+	if len(l.VFs) < count {
+		return fmt.Errorf("the PF tells of %d of its %d VFs: %w", len(l.VFs), count, unix.EAGAIN)
+	}
+	return nil
 }
 
 // parseVFs reads IFLA_VFINFO_LIST, which has the VFs by index.
@@ -128,6 +148,12 @@ func (s *State) take(a *syscall.NetlinkRouteAttr, ethernet bool) error {
 		return takeSwitch(a, &s.Settings.SpoofCheck)
 	case nl.IFLA_VF_TRUST:
 		return takeSwitch(a, &s.Settings.Trust)
+	case nl.IFLA_VF_RSS_QUERY_EN:
+		return takeSwitch(a, &s.Settings.RSSQuery)
+	case nl.IFLA_VF_IB_NODE_GUID:
+		return takeGUID(a, &s.Settings.NodeGUID)
+	case nl.IFLA_VF_IB_PORT_GUID:
+		return takeGUID(a, &s.Settings.PortGUID)
 	case nl.IFLA_VF_STATS:
 		return s.Counters.take(a.Value)
 	}
@@ -139,7 +165,7 @@ func (s *State) takeMAC(a *syscall.NetlinkRouteAttr, ethernet bool) error {
 	if len(a.Value) < 4+length {
 		return fmt.Errorf("a MAC of %d bytes", len(a.Value))
 	}
-	if ethernet { // the link address of InfiniBand is no setting
+	if ethernet { // InfiniBand's is the PF's own link address, of 20 bytes
 		s.Settings.MAC = net.HardwareAddr(a.Value[4 : 4+length]).String()
 	}
 	return nil
@@ -171,6 +197,17 @@ func takeSwitch(a *syscall.NetlinkRouteAttr, to **bool) error {
 	return err
 }
 
+// takeGUID enters a 64-bit number in the machine's byte order, which stands
+// where C aligns it (struct ifla_vf_guid).
+func takeGUID(a *syscall.NetlinkRouteAttr, to *string) error {
+	if len(a.Value) < nl.SizeofVfGUID {
+		return fmt.Errorf("a GUID in %d bytes", len(a.Value))
+	}
+	guid := binary.BigEndian.AppendUint64(nil, binary.NativeEndian.Uint64(a.Value[8:]))
+	*to = net.HardwareAddr(guid).String()
+	return nil
+}
+
 func (c *Counters) take(data []byte) error {
 	list, err := nl.ParseRouteAttr(data)
 	if err != nil {
@@ -187,63 +224,4 @@ func (c *Counters) take(data []byte) error {
 		}
 	}
 	return nil
-}
-
-// settingAttr returns the attribute that sets one setting of a VF.
-func settingAttr(index int, s device.VFSetting, to *device.VFSettings) (*nl.RtAttr, error) {
-	vf := uint32(index)
-	switch s {
-	case device.VFMAC:
-		mac, err := net.ParseMAC(to.MAC)
-		if err != nil {
-			return nil, err
-		}
-		value := append(binary.NativeEndian.AppendUint32(nil, vf), mac...)
-		return nl.NewRtAttr(nl.IFLA_VF_MAC, append(value, make([]byte, nl.SizeofVfMac-len(value))...)), nil
-	case device.VFVLAN:
-		return vlanAttr(vf, to.VLAN)
-	case device.VFTxRate:
-		return nl.NewRtAttr(nl.IFLA_VF_RATE, pack(vf, uint32(to.Rate.Min), uint32(to.Rate.Max))), nil
-	case device.VFLinkState:
-		state := slices.Index(linkStates(), to.LinkState)
-		if state < 0 {
-			return nil, fmt.Errorf("no link state %q", to.LinkState)
-		}
-		return nl.NewRtAttr(nl.IFLA_VF_LINK_STATE, pack(vf, uint32(state))), nil
-	case device.VFSpoofCheck:
-		return nl.NewRtAttr(nl.IFLA_VF_SPOOFCHK, pack(vf, number(*to.SpoofCheck))), nil
-	case device.VFTrust:
-		return nl.NewRtAttr(nl.IFLA_VF_TRUST, pack(vf, number(*to.Trust))), nil
-	}
-	return nil, fmt.Errorf("no setting %q", s)
-}
-
-func vlanAttr(vf uint32, v *device.VLAN) (*nl.RtAttr, error) {
-	protocol := uint16(etherType8021Q)
-	switch v.Protocol {
-	case "802.1Q":
-	case "802.1ad":
-		protocol = etherType8021ad
-	default:
-		return nil, fmt.Errorf("no VLAN protocol %q", v.Protocol)
-	}
-	value := binary.BigEndian.AppendUint16(pack(vf, uint32(v.ID), uint32(v.QoS)), protocol)
-	list := nl.NewRtAttr(nl.IFLA_VF_VLAN_LIST, nil)
-	list.AddRtAttr(nl.IFLA_VF_VLAN_INFO, append(value, 0, 0))
-	return list, nil
-}
-
-func pack(words ...uint32) []byte {
-	var data []byte
-	for _, w := range words {
-		data = binary.NativeEndian.AppendUint32(data, w)
-	}
-	return data
-}
-
-func number(b bool) uint32 {
-	if b {
-		return 1
-	}
-	return 0
 }

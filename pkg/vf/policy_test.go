@@ -36,8 +36,8 @@ func newNode(t *testing.T, d vftest.Driver) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = fs.Close() })
-	n.links = vftest.New(fs, d)
-	n.Policy = &vf.Policy{FS: fs, Links: n.links}
+	n.links = vftest.New(t, fs, d)
+	n.Policy = &vf.Policy{FS: fs, Links: n.links, Switches: n.links.Switches()}
 	return n
 }
 
@@ -45,7 +45,7 @@ func newNode(t *testing.T, d vftest.Driver) *node {
 func everything() *device.VFSettings {
 	return &device.VFSettings{
 		MAC: "02:00:5e:10:00:01", VLAN: &device.VLAN{ID: 100, QoS: 3, Protocol: "802.1ad"}, Rate: &device.TxRate{Min: 10, Max: 1000},
-		LinkState: "enable", SpoofCheck: new(false), Trust: new(true),
+		LinkState: "enable", SpoofCheck: new(false), RSSQuery: new(true), Trust: new(true),
 	}
 }
 
@@ -65,7 +65,7 @@ func TestApplySetsOneByOneAndReadsBack(t *testing.T) {
 	const at = "0000:21:00.0 vf 1 "
 	writes := []string{
 		at + "linkState enable", at + "txRate 10 to 1000 Mbit/s", at + "vlan 100 802.1ad qos 3",
-		at + "spoofCheck off", at + "trust on", at + "mac 02:00:5e:10:00:01",
+		at + "spoofCheck off", at + "rssQuery on", at + "trust on", at + "mac 02:00:5e:10:00:01",
 	}
 	if diff := cmp.Diff(writes, n.links.Writes()); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
@@ -82,7 +82,7 @@ func TestApplySetsOneByOneAndReadsBack(t *testing.T) {
 	if diff := cmp.Diff(before.Settings, n.links.Settings(n.pf, 1)); diff != "" {
 		t.Errorf("restored (-want +got):\n%s", diff)
 	}
-	if other := n.links.Settings(n.pf, 0); other != before.Settings && cmp.Diff(before.Settings, other) != "" {
+	if other := n.links.Settings(n.pf, 0); cmp.Diff(before.Settings, other) != "" {
 		t.Errorf("the other VF has %s", other.String())
 	}
 }
@@ -110,6 +110,9 @@ func TestSupportedNamesWhatADriverLacks(t *testing.T) {
 		"802.1ad on igb":           {vftest.Igb(), device.VFSettings{VLAN: &device.VLAN{ID: 5, Protocol: "802.1ad"}}, device.VFVLAN},
 		"a switch not reported":    {vftest.Driver{Silent: []device.VFSetting{device.VFTrust}}, device.VFSettings{Trust: new(true)}, device.VFTrust},
 		"an address not reported":  {vftest.Driver{Silent: []device.VFSetting{device.VFMAC}}, device.VFSettings{MAC: "02:00:5e:10:00:01"}, device.VFMAC},
+		"RSS query on igb":         {vftest.Igb(), device.VFSettings{RSSQuery: new(true)}, device.VFRSSQuery},
+		"a GUID on Ethernet":       {vftest.Complete(), device.VFSettings{PortGUID: "02:00:5e:10:00:00:00:01"}, device.VFPortGUID},
+		"a MAC on InfiniBand":      {vftest.InfiniBand(), device.VFSettings{MAC: "02:00:5e:10:00:01"}, device.VFMAC},
 		"spoof check that refuses": {vftest.Driver{Refuses: map[device.VFSetting]error{device.VFSpoofCheck: unix.EOPNOTSUPP}}, device.VFSettings{SpoofCheck: new(false)}, device.VFSpoofCheck},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,6 +174,118 @@ func TestRatesOnIgbNeedALink(t *testing.T) {
 	}
 }
 
+// TestAVFThatIsLeftOutIsWaitedFor: those after it would be taken for it.
+func TestAVFThatIsLeftOutIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := vftest.Complete()
+		d.Hides = 3
+		n := newNode(t, d)
+		if err := n.Apply(t.Context(), n.pf, 1, &device.VFSettings{Trust: new(true)}); err != nil {
+			t.Error(err)
+		}
+		d.Hides = 1000
+		n.links.Use(d)
+		if _, _, err := n.Read(t.Context(), n.pf, 1); !errors.Is(err, unix.EAGAIN) {
+			t.Errorf("Read = %v, want that the PF does not tell of it", err)
+		}
+	})
+}
+
+// TestGUIDs: the first are not written back to see whether they can be, since
+// no device takes a zero.
+func TestGUIDs(t *testing.T) {
+	n := newNode(t, vftest.InfiniBand())
+	want := &device.VFSettings{NodeGUID: "02:00:5e:10:00:00:00:01", PortGUID: "02:00:5e:10:00:00:00:02", LinkState: "auto"}
+	for range 2 {
+		if err := n.Supported(t.Context(), n.pf, 1, want); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Apply(t.Context(), n.pf, 1, want); err != nil {
+			t.Fatal(err)
+		}
+		want = &device.VFSettings{NodeGUID: "02:00:5e:10:00:00:00:03", PortGUID: "02:00:5e:10:00:00:00:04", LinkState: "auto"}
+	}
+	if diff := cmp.Diff("linkState auto, nodeGUID 02:00:5e:10:00:00:00:03, portGUID 02:00:5e:10:00:00:00:04", textOf(n.links.Settings(n.pf, 1))); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+	_, others, err := n.Read(t.Context(), n.pf, 0)
+	if diff := cmp.Diff([]string{"02:00:5e:10:00:00:00:03", "02:00:5e:10:00:00:00:04"}, others); diff != "" || err != nil {
+		t.Errorf("others (-want +got):\n%s, %v", diff, err)
+	}
+}
+
+func textOf(s device.VFSettings) string { return s.String() }
+
+// switchdev is a node whose PF is in switchdev mode, with two VFs.
+func switchdev(t *testing.T, d vftest.Driver) *node {
+	t.Helper()
+	n := newNode(t, d)
+	n.setVFs(t, "0")
+	if err := n.SetMode(t.Context(), n.pf, vf.Switchdev); err != nil {
+		t.Fatal(err)
+	}
+	n.setVFs(t, "2")
+	return n
+}
+
+func (n *node) setVFs(t *testing.T, count string) {
+	t.Helper()
+	if err := n.k.Write(sysfs.FunctionPath(n.pf)+"/sriov_numvfs", []byte(count)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Mode(t.Context(), n.pf); err != nil { // the interfaces' double sees the VFs go and come
+		t.Fatal(err)
+	}
+}
+
+// TestSwitchdevMode: the address is the port's, the rates are the PF's, and the
+// representor's business is refused, whatever the driver reports of it.
+func TestSwitchdevMode(t *testing.T) {
+	for name, ports := range map[string]bool{"with addresses of ports": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			d := vftest.Eswitch()
+			d.PortMAC = ports
+			n := switchdev(t, d)
+			state, _, err := n.Read(t.Context(), n.pf, 1)
+			if err != nil || state.Representor() == "" || textOf(state.Settings) != "linkState auto, txRate any to any Mbit/s, mac 00:00:00:00:00:00" {
+				t.Fatalf("Read = %+v, %v", state, err)
+			}
+			want := &device.VFSettings{MAC: "02:00:5e:10:00:01", Rate: &device.TxRate{Max: 100}}
+			if err := errors.Join(n.Supported(t.Context(), n.pf, 1, want), n.Apply(t.Context(), n.pf, 1, want)); err != nil {
+				t.Fatal(err)
+			}
+			if got := n.links.Settings(n.pf, 1); got.MAC != want.MAC || got.Rate.Max != 100 {
+				t.Errorf("the PF imposes %s", got.String())
+			}
+			for setting, want := range map[device.VFSetting]*device.VFSettings{
+				device.VFVLAN:       {VLAN: &device.VLAN{ID: 7, Protocol: "802.1Q"}},
+				device.VFSpoofCheck: {SpoofCheck: new(true)}, device.VFTrust: {Trust: new(true)},
+			} {
+				err := n.Supported(t.Context(), n.pf, 1, want)
+				refused, ok := errors.AsType[*vf.SettingError](err)
+				if !ok || refused.Setting != setting || !refused.Unsupported() || !strings.Contains(err.Error(), "switchdev mode") ||
+					!strings.Contains(err.Error(), state.Representor()) {
+					t.Errorf("%s: %v, want that it is the business of %s", setting, err, state.Representor())
+				}
+			}
+		})
+	}
+}
+
+func TestModes(t *testing.T) {
+	n := newNode(t, vftest.Eswitch())
+	if m, err := n.Mode(t.Context(), n.pf); err != nil || m != vf.Legacy {
+		t.Errorf("Mode = %q, %v", m, err)
+	}
+	if err := n.SetMode(t.Context(), n.pf, vf.Switchdev); !errors.Is(err, unix.EOPNOTSUPP) {
+		t.Errorf("with VFs: %v, want the driver's word", err)
+	}
+	n = newNode(t, vftest.Igb())
+	if m, err := n.Mode(t.Context(), n.pf); err != nil || m != "" {
+		t.Errorf("Mode of igb = %q, %v", m, err)
+	}
+}
+
 func TestApplyDoesNotTrustADriversWord(t *testing.T) {
 	n := newNode(t, vftest.Driver{Deaf: []device.VFSetting{device.VFSpoofCheck}})
 	n.links.Set(n.pf, 0, func(s *device.VFSettings) { s.SpoofCheck = new(false) })
@@ -182,25 +297,25 @@ func TestApplyDoesNotTrustADriversWord(t *testing.T) {
 }
 
 // bare makes the PF one whose interface was moved to another namespace.
-func (n *node) bare() {
+func (n *node) bare(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(n.k.Root(), sysfs.FunctionPath(n.pf), "net")); err != nil {
-		panic(err) // a mistake of the test
+		t.Fatal(err)
 	}
 }
 
 func TestPFsThatCannotBeAsked(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(*node)
+		change func(*testing.T, *node)
 		index  int
 		want   string
 	}{
-		"without an interface": {change: func(n *node) { n.bare() }, want: "has no network interface"},
-		"in another namespace": {change: func(n *node) { n.links.Pretend("0000:99:00.0") }, want: "0000:99:00.0 and not of PF 0000:21:00.0"},
-		"without such a VF":    {change: func(*node) {}, index: 2, want: "2 VFs and none of index 2"},
+		"without an interface": {change: func(t *testing.T, n *node) { n.bare(t) }, want: "has no network interface"},
+		"in another namespace": {change: func(_ *testing.T, n *node) { n.links.Pretend("0000:99:00.0") }, want: "0000:99:00.0 and not of PF 0000:21:00.0"},
+		"without such a VF":    {change: func(*testing.T, *node) {}, index: 2, want: "2 VFs and none of index 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, vftest.Igb())
-			tt.change(n)
+			tt.change(t, n)
 			if _, _, err := n.Read(t.Context(), n.pf, tt.index); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Read = %v, want %q", err, tt.want)
 			}

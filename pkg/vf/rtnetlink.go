@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -24,8 +22,6 @@ type Rtnetlink struct {
 	// take its time. 10 s when zero.
 	Limit time.Duration
 }
-
-const defaultLimit = 10 * time.Second
 
 // Read returns the interface of that number with its VFs.
 func (r *Rtnetlink) Read(ctx context.Context, number int) (*Link, error) {
@@ -67,10 +63,7 @@ func interfaceMessage(number int) *nl.IfInfomsg {
 
 // do carries out one request on a socket of its own.
 func (r *Rtnetlink) do(ctx context.Context, req *nl.NetlinkRequest) ([][]byte, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
-	}
-	socket, err := r.socket(ctx)
+	socket, err := openSocket(ctx, r.Proc, r.Limit, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
@@ -81,34 +74,4 @@ func (r *Rtnetlink) do(ctx context.Context, req *nl.NetlinkRequest) ([][]byte, e
 		return nil, fmt.Errorf("the PF is busy with the VF, or the kernel did not answer in time: %w", err)
 	}
 	return answers, err
-}
-
-// socket opens a socket in the node's namespace, whose calls end with ctx.
-func (r *Rtnetlink) socket(ctx context.Context) (*nl.NetlinkSocket, error) {
-	proc := r.Proc
-	if proc == "" {
-		proc = "/proc"
-	}
-	space, err := netns.GetFromPath(filepath.Join(proc, "1/ns/net"))
-	if err != nil {
-		return nil, fmt.Errorf("find the node's network namespace: %w", err)
-	}
-	defer space.Close() //nolint:errcheck // nothing was written to it
-	socket, err := nl.GetNetlinkSocketAt(space, netns.None(), unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil, fmt.Errorf("enter the node's network namespace: %w", err)
-	}
-	limit := r.Limit
-	if limit == 0 {
-		limit = defaultLimit
-	}
-	if end, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(end))
-	}
-	timeout := unix.NsecToTimeval(max(limit, time.Millisecond).Nanoseconds())
-	if err := errors.Join(socket.SetSendTimeout(&timeout), socket.SetReceiveTimeout(&timeout)); err != nil {
-		socket.Close()
-		return nil, err
-	}
-	return socket, nil
 }

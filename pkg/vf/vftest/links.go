@@ -1,6 +1,6 @@
-// Package vftest has network interfaces of PFs that do what rtnetlink and the
-// PF drivers do, on a scripted sysfs. It refuses what they refuse; the lab's
-// tests confirm that for igb.
+// Package vftest has network interfaces and eswitches of PFs that do what
+// rtnetlink, devlink and the PF drivers do, on a scripted sysfs. It refuses what
+// they refuse; the lab's tests confirm that for igb and netdevsim.
 package vftest
 
 import (
@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"testing"
 
 	"golang.org/x/sys/unix"
 
@@ -20,34 +21,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vf"
 )
 
-// Driver is what a PF's driver can do.
-type Driver struct {
-	// Refuses are the errors of settings that it does not have; it reports most
-	// of them all the same.
-	Refuses map[device.VFSetting]error
-	// Silent are settings that it does not report.
-	Silent []device.VFSetting
-	// Deaf are settings that it takes and does not make.
-	Deaf []device.VFSetting
-	// MinRate and QinQ are whether it has minimum rates and 802.1ad.
-	MinRate, QinQ bool
-	// RatesByLink is whether it takes no rates without a link.
-	RatesByLink bool
-	// Busy is how many writes it refuses at first, while it resets the VF.
-	Busy int
-}
-
-// Igb is the driver of the lab's NICs, as seen there on Linux 6.12.
-func Igb() Driver {
-	return Driver{Refuses: map[device.VFSetting]error{device.VFLinkState: unix.EOPNOTSUPP}, RatesByLink: true}
-}
-
-// Complete is a driver that has all settings.
-func Complete() Driver { return Driver{MinRate: true, QinQ: true} }
-
 // Links are the interfaces of a scripted node's PFs. Methods may be called from
 // several goroutines.
 type Links struct {
+	tb testing.TB
 	fs *sysfs.FS
 
 	mu     sync.Mutex // guards what follows
@@ -56,12 +33,14 @@ type Links struct {
 	down   bool
 	boot   string // the boot in which pfs is true
 	pfs    map[pci.Address][]vf.State
+	modes  map[pci.Address]vf.Mode
 	writes []string
 }
 
-// New returns the interfaces of the node's PFs, with the driver for all.
-func New(fs *sysfs.FS, d Driver) *Links {
-	return &Links{fs: fs, driver: d, pfs: map[pci.Address][]vf.State{}}
+// New returns the interfaces of the node's PFs, with the driver for all. A
+// mistake in its use fails the test.
+func New(tb testing.TB, fs *sysfs.FS, d Driver) *Links {
+	return &Links{tb: tb, fs: fs, driver: d, pfs: map[pci.Address][]vf.State{}, modes: map[pci.Address]vf.Mode{}}
 }
 
 // Use changes the driver.
@@ -95,32 +74,38 @@ func (l *Links) Plug() {
 
 // Set changes a VF past the driver's rules, as somebody else would.
 func (l *Links) Set(pf pci.Address, index int, change func(*device.VFSettings)) {
+	l.tb.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.sync(pf); err != nil {
-		panic(err) // a mistake of the test
-	}
-	change(&l.pfs[pf][index].Settings)
+	change(&l.state(pf, index).Settings)
 }
 
 // Count has the PF count for a VF.
 func (l *Links) Count(pf pci.Address, index int, c vf.Counters) {
+	l.tb.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.sync(pf); err != nil {
-		panic(err) // a mistake of the test
-	}
-	l.pfs[pf][index].Counters = c
+	l.state(pf, index).Counters = c
 }
 
 // Settings returns what the PF imposes on a VF.
 func (l *Links) Settings(pf pci.Address, index int) device.VFSettings {
+	l.tb.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.state(pf, index).Settings
+}
+
+// state returns a VF that must be there. Callers hold mu.
+func (l *Links) state(pf pci.Address, index int) *vf.State {
+	l.tb.Helper()
 	if err := l.sync(pf); err != nil {
-		panic(err) // a mistake of the test
+		l.tb.Fatalf("read the VFs of %s: %v", pf, err)
 	}
-	return l.pfs[pf][index].Settings
+	if index < 0 || index >= len(l.pfs[pf]) {
+		l.tb.Fatalf("PF %s has no VF %d", pf, index)
+	}
+	return &l.pfs[pf][index]
 }
 
 // Writes returns all settings that were written and changed something, as
@@ -148,9 +133,13 @@ func (l *Links) Read(ctx context.Context, number int) (*vf.Link, error) {
 	}
 	for _, s := range l.pfs[pf] {
 		for _, silent := range l.driver.Silent {
-			put(&s.Settings, silent, &device.VFSettings{})
+			s.Settings.Take(silent, &device.VFSettings{})
 		}
 		link.VFs = append(link.VFs, s)
+	}
+	if l.driver.Hides > 0 {
+		l.driver.Hides--
+		return nil, unix.EAGAIN
 	}
 	return link, nil
 }
@@ -173,66 +162,62 @@ func (l *Links) Write(ctx context.Context, number, index int, s device.VFSetting
 		l.driver.Busy--
 		return unix.EAGAIN
 	}
-	if err := l.refusal(s, to); err != nil {
+	if err := l.refusal(pf, s, to); err != nil {
 		return err
 	}
-	have := &l.pfs[pf][index].Settings
-	if have.Value(s) == to.Value(s) {
-		return nil
-	}
-	if slices.Contains(l.driver.Deaf, s) {
-		return nil
-	}
-	put(have, s, to)
-	l.writes = append(l.writes, fmt.Sprintf("%s vf %d %s %s", pf, index, s, to.Value(s)))
+	l.put(pf, index, s, to)
 	return nil
 }
 
-// refusal is what the kernel and the driver say to a value.
-func (l *Links) refusal(s device.VFSetting, to *device.VFSettings) error {
+// put has the driver do what it was told, or not. Callers hold mu.
+func (l *Links) put(pf pci.Address, index int, s device.VFSetting, to *device.VFSettings) {
+	have := &l.pfs[pf][index].Settings
+	if have.Value(s) == to.Value(s) || slices.Contains(l.driver.Deaf, s) {
+		return
+	}
+	have.Take(s, to)
+	l.writes = append(l.writes, fmt.Sprintf("%s vf %d %s %s", pf, index, s, to.Value(s)))
+}
+
+// refusal is what the kernel and the driver say to a value. Callers hold mu.
+func (l *Links) refusal(pf pci.Address, s device.VFSetting, to *device.VFSettings) error {
 	if err := l.driver.Refuses[s]; err != nil {
 		return err
 	}
+	found := l.driver.found()
+	if found.Value(s) == "" {
+		return unix.EOPNOTSUPP
+	}
+	if l.modes[pf].Switchdev() && slices.Contains([]device.VFSetting{device.VFVLAN, device.VFSpoofCheck, device.VFTrust}, s) {
+		return unix.EOPNOTSUPP
+	}
 	switch s {
-	case device.VFLinkState, device.VFSpoofCheck, device.VFTrust: // any value
 	case device.VFMAC:
 		if mac, err := net.ParseMAC(to.MAC); err != nil || mac[0]&1 != 0 {
 			return unix.EINVAL
 		}
 	case device.VFVLAN:
-		if to.VLAN.ID > 4095 || to.VLAN.QoS > 7 {
-			return unix.EINVAL
-		}
-		if to.VLAN.Protocol != "802.1Q" && !l.driver.QinQ {
-			return unix.EPROTONOSUPPORT
-		}
+		return l.vlanRefusal(to.VLAN)
 	case device.VFTxRate:
-		if l.down && l.driver.RatesByLink {
+		if l.down && l.driver.RatesByLink || to.Rate.Min != 0 && !l.driver.MinRate {
 			return unix.EINVAL
 		}
-		if to.Rate.Min != 0 && !l.driver.MinRate {
+	case device.VFNodeGUID, device.VFPortGUID: // the device takes no zero
+		if to.Value(s) == vf.NoGUID {
 			return unix.EINVAL
 		}
 	}
 	return nil
 }
 
-// put copies one setting.
-func put(have *device.VFSettings, s device.VFSetting, to *device.VFSettings) {
-	switch s {
-	case device.VFMAC:
-		have.MAC = to.MAC
-	case device.VFVLAN:
-		have.VLAN = to.VLAN
-	case device.VFTxRate:
-		have.Rate = to.Rate
-	case device.VFLinkState:
-		have.LinkState = to.LinkState
-	case device.VFSpoofCheck:
-		have.SpoofCheck = to.SpoofCheck
-	case device.VFTrust:
-		have.Trust = to.Trust
+func (l *Links) vlanRefusal(v *device.VLAN) error {
+	switch {
+	case v.ID > 4095 || v.QoS > 7:
+		return unix.EINVAL
+	case v.Protocol != "802.1Q" && !l.driver.QinQ:
+		return unix.EPROTONOSUPPORT
 	}
+	return nil
 }
 
 // sync makes the PF's list as long as it has VFs. New ones have what drivers
@@ -245,6 +230,7 @@ func (l *Links) sync(pf pci.Address) error {
 	if boot != l.boot {
 		l.boot = boot
 		clear(l.pfs)
+		clear(l.modes)
 	}
 	text, err := l.fs.ReadString(path.Join(sysfs.FunctionPath(pf), "sriov_numvfs"))
 	if err != nil {
@@ -258,10 +244,7 @@ func (l *Links) sync(pf pci.Address) error {
 		l.pfs[pf] = nil
 	}
 	for len(l.pfs[pf]) < n {
-		l.pfs[pf] = append(l.pfs[pf], vf.State{Settings: device.VFSettings{
-			MAC: "00:00:00:00:00:00", VLAN: &device.VLAN{Protocol: "802.1Q"}, Rate: &device.TxRate{}, LinkState: "auto",
-			SpoofCheck: new(true), Trust: new(false),
-		}})
+		l.pfs[pf] = append(l.pfs[pf], vf.State{Settings: l.driver.found()})
 	}
 	return nil
 }
