@@ -312,6 +312,11 @@ func TestProvisionShowsWhatItWouldDo(t *testing.T) {
 	if got := invoke(t, "provision", "--root", root, "--config", config, "--dry-run"); got.code != 0 || got.stdout != "The node's config names no virtualFunctions.\n" {
 		t.Errorf("nothing asked for: %+v", got)
 	}
+	write(`[{pf: "0000:21:00.0", count: 4, eswitchMode: Switchdev}]`) // this tree has no kernel to ask
+	if got := invoke(t, "provision", "--root", root, "--config", config, "--dry-run"); got.code != exitFailed ||
+		!containsAll(got.stdout, []string{"4 switchdev", "left as it is"}) || !strings.Contains(got.stderr, "eswitchMode: ") {
+		t.Errorf("a mode: %+v", got)
+	}
 	write(`[{pf: "0000:21:00.0", count: 4}, {pf: ens9, count: 1}]`)
 	got := invoke(t, "provision", "--root", root, "--config", config, "--dry-run")
 	for _, words := range [][]string{{"0000:21:00.0", "4", "would change"}, {"ens9", "left as it is"}} {

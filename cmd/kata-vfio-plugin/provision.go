@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,9 +20,9 @@ func provisionCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "provision",
 		Short: "Give PFs the VFs that the node's config names",
-		Long: "provision brings each PF of virtualFunctions in the node's config to its number of VFs, as `run` does at\n" +
-			"start, with host drivers kept away from them. A PF of which a VF is in use keeps the number that it has,\n" +
-			"with the reason.\n\n" + exitCodes,
+		Long: "provision brings each PF of virtualFunctions in the node's config to its number of VFs and its eswitch mode, as\n" +
+			"`run` does at start, with host drivers kept away from the VFs. A PF of which a VF is in use stays as it is, with\n" +
+			"the reason.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin provision --config /etc/kata-vfio/node.yaml --dry-run\n  kata-vfio-plugin provision -o json | jq -r '.[] | select(.refused) | .pf'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -86,14 +87,20 @@ func printProvisions(w io.Writer, format string, provisions []plan.Provision, dr
 			result = "would change"
 		case p.Refused != "":
 			result = "left as it is"
-		case p.Have == p.Want:
+		case p.Have == p.Want && !p.ChangesMode():
 			result = "right"
 		}
 		address := "-"
 		if p.PF != (pci.Address{}) {
 			address = p.PF.String()
 		}
-		rows = append(rows, []string{address, p.Rule, strconv.Itoa(p.Have), strconv.Itoa(p.Want), result})
+		rows = append(rows, []string{address, p.Rule, amount(p.Have, p.HaveMode), amount(p.Want, p.WantMode), result})
 	}
 	return table(w, rows)
+}
+
+// amount is a number of VFs, and the mode that they are in where one is asked
+// for: "4 switchdev".
+func amount(vfs int, mode string) string {
+	return strings.TrimSpace(strconv.Itoa(vfs) + " " + mode)
 }

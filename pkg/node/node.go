@@ -98,7 +98,7 @@ func Look(c Config) (*Node, error) {
 		return nil, errors.Join(err, fs.Close())
 	}
 	return &Node{Preparer: prepare.New(prepare.Config{
-		FS: fs, Inventory: inv, Journal: c.Records(), Node: c.Node, Observe: c.Observe,
+		FS: fs, Inventory: inv, Journal: c.Records(), Node: c.Node, Observe: c.Observe, Eswitches: c.policy(fs),
 		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit,
 	})}, nil
 }
@@ -120,8 +120,7 @@ func Open(c Config) (*Node, error) {
 	hotReset := func(ctx context.Context, set []pci.Address) error { return vfio.HotReset(ctx, n.FS, set) }
 	full.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, hotReset)
 	full.Holders = vfio.Processes{FS: n.FS}
-	proc := filepath.Join(c.Root, "proc")
-	policy := &vf.Policy{FS: n.FS, Links: &vf.Rtnetlink{Proc: proc}, Switches: &vf.Devlink{Proc: proc}}
+	policy := c.policy(n.FS)
 	full.VFs, n.Counters = policy, policy.Counters
 	full.Interfaces = &podnet.Mover{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
 	full.Addresses = &ipam.Plugins{Dirs: c.binDirs(), Limit: ipam.DefaultLimit}
@@ -146,6 +145,12 @@ func (c *Config) binDirs() []string {
 		dirs[i] = filepath.Join(c.Root, dirs[i])
 	}
 	return dirs
+}
+
+// policy reaches the node's PFs.
+func (c *Config) policy(fs *sysfs.FS) *vf.Policy {
+	proc := filepath.Join(c.Root, "proc")
+	return &vf.Policy{FS: fs, Links: &vf.Rtnetlink{Proc: proc}, Switches: &vf.Devlink{Proc: proc}}
 }
 
 // places opens the directories that a working node writes to.

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -18,14 +19,23 @@ type Provision struct {
 	// Have and Want are numbers of VFs.
 	Have int `json:"have"`
 	Want int `json:"want"`
-	// Refused says why the number stays as it is, and Fix what to do; both are
+	// HaveMode and WantMode are modes of the eswitch in devlink's words, "legacy"
+	// and "switchdev". Both are empty where the config asks for none.
+	HaveMode string `json:"haveMode,omitempty"`
+	WantMode string `json:"wantMode,omitempty"`
+	// Refused says why all stays as it is, and Fix what to do; both are
 	// empty where it may change or is right.
 	Refused string `json:"refused,omitempty"`
 	Fix     string `json:"fix,omitempty"`
 }
 
-// Due reports whether the number of VFs is to be changed.
-func (p *Provision) Due() bool { return p.Refused == "" && p.Have != p.Want }
+// Due reports whether something is to be changed.
+func (p *Provision) Due() bool { return p.Refused == "" && !p.right() }
+
+func (p *Provision) right() bool { return p.Have == p.Want && !p.ChangesMode() }
+
+// ChangesMode reports whether another mode is wanted than there is.
+func (p *Provision) ChangesMode() bool { return p.HaveMode != p.WantMode }
 
 // String returns the provision as a phrase: "PF 0000:3b:00.0 (ens1f0): 0 -> 8
 // VFs".
@@ -37,41 +47,69 @@ func (p *Provision) String() string {
 	switch {
 	case p.Refused != "":
 		return fmt.Sprintf("%s: %s; %s", name, p.Refused, p.Fix)
-	case p.Have == p.Want:
+	case p.right():
 		return fmt.Sprintf("%s: has its %d VFs", name, p.Have)
+	case p.ChangesMode():
+		return fmt.Sprintf("%s: %d -> %d VFs, eswitch %s -> %s", name, p.Have, p.Want, p.HaveMode, p.WantMode)
 	}
 	return fmt.Sprintf("%s: %d -> %d VFs", name, p.Have, p.Want)
 }
 
-// Provisions returns what the rules do to the node's PFs, in their order. The
-// kernel changes a number of VFs only by way of none, so that all VFs of the PF
-// must be free for it: one that is a claim's, or of use to the node, keeps the
-// number as it is.
-func Provisions(rules []v1alpha1.VFRule, n Node) []Provision {
+// Eswitch is what a PF's driver says of its eswitch: the mode, "" where it has
+// none, or why it could not be asked.
+type Eswitch struct {
+	Mode string
+	Err  error
+}
+
+// Provisions returns what the rules do to the node's PFs, in their order.
+// Eswitches are those of the PFs for which a rule asks for a mode. The kernel
+// changes a number of VFs only by way of none, and drivers a mode (ice), so that
+// all VFs of the PF must be free for it: one that is a claim's, or of use to the
+// node, keeps everything as it is.
+func Provisions(rules []v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch) []Provision {
 	all := make([]Provision, len(rules))
 	for i := range rules {
-		all[i] = provision(&rules[i], n)
+		all[i] = provision(&rules[i], n, eswitches)
 	}
 	return all
 }
 
-func provision(rule *v1alpha1.VFRule, n Node) Provision {
+func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch) Provision {
 	p := Provision{Rule: rule.PF, Want: *rule.Count}
-	pf := findPF(n.Snapshot, rule.PF)
+	pf := FindPF(n.Snapshot, rule.PF)
 	if pf == nil {
 		p.Refused, p.Fix = "this node has no such PF", "correct virtualFunctions of the node config; `kata-vfio-audit devices` lists what is here"
 		return p
 	}
 	p.PF, p.Have = pf.Address, pf.PF.NumVFs
-	if p.Have == p.Want {
-		return p
+	if rule.EswitchMode != "" {
+		e := eswitches[pf.Address]
+		p.HaveMode, p.WantMode = e.Mode, strings.ToLower(string(rule.EswitchMode))
+		if p.Refused, p.Fix = notSwitchable(pf, e); p.Refused != "" {
+			return p
+		}
 	}
-	p.Refused, p.Fix = notProvisionable(pf, p.Want, n)
+	if !p.right() {
+		p.Refused, p.Fix = p.notProvisionable(pf, n)
+	}
 	return p
 }
 
-// findPF finds a PF by its address or its interface.
-func findPF(s *device.Snapshot, name string) *device.Function {
+// notSwitchable returns why the PF has no mode to choose, and the way out. One
+// without a host driver is refused for that.
+func notSwitchable(pf *device.Function, e Eswitch) (why, fix string) {
+	switch {
+	case e.Err != nil:
+		return "eswitchMode: " + e.Err.Error(), "mend that, and run `kata-vfio-plugin provision` or restart the plugin"
+	case e.Mode == "" && pf.Driver != "" && !device.IsVFIO(pf.Driver):
+		return fmt.Sprintf("eswitchMode: its driver %s has no eswitch modes", pf.Driver), "leave eswitchMode out of the node config for this PF"
+	}
+	return "", ""
+}
+
+// FindPF finds a PF by its address or its interface; nil for none.
+func FindPF(s *device.Snapshot, name string) *device.Function {
 	for i := range s.Functions {
 		f := &s.Functions[i]
 		if f.PF != nil && (f.Address.String() == name || slices.Contains(f.Children.Net, name)) {
@@ -81,12 +119,12 @@ func findPF(s *device.Snapshot, name string) *device.Function {
 	return nil
 }
 
-// notProvisionable returns why the PF can't have that many VFs now, and the way
-// out.
-func notProvisionable(pf *device.Function, want int, n Node) (why, fix string) {
+// notProvisionable returns why the PF can't have that many VFs, or that mode,
+// now, and the way out.
+func (p *Provision) notProvisionable(pf *device.Function, n Node) (why, fix string) {
 	switch {
-	case want > pf.PF.TotalVFs:
-		return fmt.Sprintf("%d VFs are wanted, and it can have %d", want, pf.PF.TotalVFs),
+	case p.Want > pf.PF.TotalVFs:
+		return fmt.Sprintf("%d VFs are wanted, and it can have %d", p.Want, pf.PF.TotalVFs),
 			"lower the count, or raise the limit in the device's firmware"
 	case device.IsVFIO(pf.Driver):
 		return "it is on " + pf.Driver + " and may be in a VM", "give the PF back to its driver first"
@@ -97,11 +135,20 @@ func notProvisionable(pf *device.Function, want int, n Node) (why, fix string) {
 	}
 	for _, a := range pf.PF.VFs {
 		if why := vfTaken(a, n); why != "" {
-			return fmt.Sprintf("it has %d VFs and %d are wanted, which the kernel makes only by way of none; but VF %s %s", pf.PF.NumVFs, want, a, why),
+			return fmt.Sprintf("%s only by way of none; but VF %s %s", p.difference(), a, why),
 				"free that VF, and run `kata-vfio-plugin provision` or restart the plugin"
 		}
 	}
 	return "", ""
+}
+
+// difference says what is and what is wanted: "it has 4 VFs and 8 are wanted,
+// which the kernel makes".
+func (p *Provision) difference() string {
+	if p.ChangesMode() {
+		return fmt.Sprintf("it has %d VFs and its eswitch is in %s mode, and %s mode is wanted, which drivers set", p.Have, p.HaveMode, p.WantMode)
+	}
+	return fmt.Sprintf("it has %d VFs and %d are wanted, which the kernel makes", p.Have, p.Want)
 }
 
 // vfTaken says who has a VF; empty when it is free.

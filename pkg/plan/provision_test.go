@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -16,8 +17,28 @@ func TestProvisions(t *testing.T) {
 		rule    v1alpha1.VFRule
 		change  func(*device.Snapshot, *plan.Node)
 		due     bool
+		eswitch plan.Eswitch
 		refused string // what the reason says
 	}{
+		"another mode":          {rule: switchdev(1), eswitch: plan.Eswitch{Mode: "legacy"}, due: true},
+		"another mode and more": {rule: switchdev(4), eswitch: plan.Eswitch{Mode: "legacy"}, due: true},
+		"the mode it has":       {rule: switchdev(1), eswitch: plan.Eswitch{Mode: "switchdev"}},
+		"the mode, and more":    {rule: switchdev(4), eswitch: plan.Eswitch{Mode: "switchdev"}, due: true},
+		"no mode said":          {rule: v1alpha1.VFRule{PF: "eth0", Count: new(1)}, eswitch: plan.Eswitch{Mode: "switchdev"}},
+		"a driver without modes": {
+			rule: switchdev(1), refused: "eswitchMode: its driver igb has no eswitch modes",
+		},
+		"an eswitch that can't be asked": {
+			rule: switchdev(1), eswitch: plan.Eswitch{Err: errors.New("no answer")}, refused: "eswitchMode: no answer",
+		},
+		"another mode while a VF is a claim's": {
+			rule: switchdev(1), eswitch: plan.Eswitch{Mode: "legacy"}, change: held,
+			refused: "its eswitch is in legacy mode, and switchdev mode is wanted, which drivers set only by way of none; but VF 0000:21:10.0 is held by claim uid-2",
+		},
+		"another mode of a PF in a VM": {
+			rule: v1alpha1.VFRule{PF: "0000:21:00.0", Count: new(1), EswitchMode: v1alpha1.EswitchSwitchdev}, refused: "may be in a VM",
+			change: func(s *device.Snapshot, _ *plan.Node) { of(s, nic).Driver = "vfio-pci" },
+		},
 		"more, by address":        {rule: v1alpha1.VFRule{PF: "0000:21:00.0", Count: new(4)}, due: true},
 		"more, by interface":      {rule: v1alpha1.VFRule{PF: "eth0", Count: new(7)}, due: true},
 		"none":                    {rule: v1alpha1.VFRule{PF: "eth0", Count: new(0)}, due: true},
@@ -52,7 +73,7 @@ func TestProvisions(t *testing.T) {
 			if tt.change != nil {
 				tt.change(s, &n)
 			}
-			got := plan.Provisions([]v1alpha1.VFRule{tt.rule}, n)[0]
+			got := plan.Provisions([]v1alpha1.VFRule{tt.rule}, n, map[pci.Address]plan.Eswitch{nic: tt.eswitch})[0]
 			if got.Due() != tt.due || (got.Refused != "") != (tt.refused != "") || !strings.Contains(got.Refused, tt.refused) {
 				t.Errorf("%+v, want due: %t, refused: %q", got, tt.due, tt.refused)
 			}
@@ -64,6 +85,10 @@ func TestProvisions(t *testing.T) {
 			}
 		})
 	}
+}
+
+func switchdev(count int) v1alpha1.VFRule {
+	return v1alpha1.VFRule{PF: "eth0", Count: &count, EswitchMode: v1alpha1.EswitchSwitchdev}
 }
 
 func held(_ *device.Snapshot, n *plan.Node) {

@@ -96,6 +96,14 @@ type VFs interface {
 	Supported(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error
 	// Apply sets what want has values for and reads it back.
 	Apply(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error
+	// SetMode sets the mode of the PF's eswitch, which has no VFs, and reads it back.
+	SetMode(ctx context.Context, pf pci.Address, m vf.Mode) error
+}
+
+// Eswitches tell the modes of the PFs' eswitches; see package vf.
+type Eswitches interface {
+	// Mode returns the empty mode where the PF's driver has none.
+	Mode(ctx context.Context, pf pci.Address) (vf.Mode, error)
 }
 
 // Interfaces put VFs' network interfaces into pods' namespaces; see package
@@ -129,6 +137,7 @@ type Config struct {
 	Specs     Specs
 	Holders   Holders
 	VFs       VFs
+	Eswitches Eswitches
 	// Interfaces serves VFs that are physical endpoints.
 	Interfaces Interfaces
 	Addresses  Addresses

@@ -2,11 +2,14 @@ package prepare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/vf"
 )
 
 // Provisions returns what Provision would do now. Nothing is locked or written.
@@ -18,10 +21,23 @@ func (p *Preparer) Provisions(ctx context.Context) ([]plan.Provision, error) {
 	if err != nil {
 		return nil, err
 	}
-	return plan.Provisions(p.Node.VirtualFunctions, p.node(snap)), nil
+	return p.provisions(ctx, snap, p.Node.VirtualFunctions...), nil
 }
 
-// Provision gives the PFs that the node's config names their VFs, and returns
+// provisions asks the PFs for their modes where rules want one, and decides.
+func (p *Preparer) provisions(ctx context.Context, snap *device.Snapshot, rules ...v1alpha1.VFRule) []plan.Provision {
+	eswitches := map[pci.Address]plan.Eswitch{}
+	for _, rule := range rules {
+		if pf := plan.FindPF(snap, rule.PF); pf != nil && rule.EswitchMode != "" {
+			mode, err := p.Eswitches.Mode(ctx, pf.Address)
+			eswitches[pf.Address] = plan.Eswitch{Mode: string(mode), Err: err}
+		}
+	}
+	return plan.Provisions(rules, p.node(snap), eswitches)
+}
+
+// Provision gives the PFs that the node's config names their VFs, in the mode
+// that it names, and returns
 // what it did and what it left alone, and why. Call it after Recover, which
 // knows whose the VFs are; it may be repeated. A crash in the middle leaves a PF
 // without VFs, and the next call makes them. What is refused is no error.
@@ -60,9 +76,24 @@ func (p *Preparer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out 
 	if snap, err = p.Inventory.Refresh(ctx, addrs); err != nil {
 		return err
 	}
-	*out = plan.Provisions([]v1alpha1.VFRule{*rule}, p.node(snap))[0]
+	*out = p.provisions(ctx, snap, *rule)[0]
 	if !out.Due() {
 		return nil
 	}
-	return p.timed(plan.Ref{}, PhaseVF, func() error { return p.Executor.SetVFs(ctx, out.PF, out.Want) })
+	return p.timed(plan.Ref{}, PhaseVF, func() error { return p.makeVFs(ctx, out) })
+}
+
+// makeVFs sets the mode while the PF has no VFs, and makes them. Where the mode
+// is refused the PF has its VFs all the same, in the mode that it has.
+func (p *Preparer) makeVFs(ctx context.Context, out *plan.Provision) error {
+	var modeErr error
+	if out.ChangesMode() {
+		if err := p.Executor.SetVFs(ctx, out.PF, 0); err != nil {
+			return err
+		}
+		if modeErr = p.VFs.SetMode(ctx, out.PF, vf.Mode(out.WantMode)); modeErr != nil {
+			modeErr = fmt.Errorf("eswitchMode: %w", modeErr)
+		}
+	}
+	return errors.Join(modeErr, p.Executor.SetVFs(ctx, out.PF, out.Want))
 }

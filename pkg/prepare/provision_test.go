@@ -9,6 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/vf"
+	"github.com/kata-vfio/kata-vfio/pkg/vf/vftest"
 )
 
 // wantVFs has the node's config ask for VFs of a PF.
@@ -83,6 +85,61 @@ func TestProvisionIsFinishedAfterACrash(t *testing.T) {
 				t.Errorf("cut off at %d (after: %t), then %+v with VFs %v", at, after, got, w.k.VFs(pf))
 			}
 		}
+	}
+}
+
+// wantSwitchdev has the node's config ask for VFs of a PF in switchdev mode.
+func (w *world) wantSwitchdev(pf pci.Address, count int) {
+	w.wantVFs(pf, count)
+	w.node.VirtualFunctions[0].EswitchMode = v1alpha1.EswitchSwitchdev
+}
+
+// mode is that of a PF's eswitch.
+func (w *world) mode(pf pci.Address) vf.Mode {
+	w.t.Helper()
+	m, err := w.plugin(nil).Eswitches.Mode(w.t.Context(), pf)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return m
+}
+
+// TestProvisionSetsTheModeWhileThereAreNoVFs, wherever it was cut off before.
+func TestProvisionSetsTheModeWhileThereAreNoVFs(t *testing.T) {
+	for at := range 7 {
+		w := newWorld(t)
+		w.links.Use(vftest.Eswitch())
+		pf, _ := w.k.AddNIC(0x21, 2)
+		w.wantSwitchdev(pf, 4)
+		if got := w.provision(&power{at: at}); (got.Refused != "") != (at >= 1 && at <= 5) {
+			t.Errorf("cut off at %d: %+v", at, got)
+		}
+		if got := w.provision(nil); got.Refused != "" || len(w.k.VFs(pf)) != 4 || w.mode(pf) != vf.Switchdev {
+			t.Errorf("cut off at %d, then %+v with VFs %v in %s mode", at, got, w.k.VFs(pf), w.mode(pf))
+		}
+		if got := w.provision(nil); got.Due() || got.HaveMode != "switchdev" {
+			t.Errorf("a second time: %+v", got)
+		}
+	}
+}
+
+// TestAModeThatIsRefused: the PF has its VFs all the same, in the mode it has.
+func TestAModeThatIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.links.Use(vftest.Eswitch())
+	pf, _ := w.k.AddNIC(0x21, 0)
+	w.wantSwitchdev(pf, 4)
+	const setMode = 1 // there is none to disable
+	got := w.provision(&power{at: setMode, fail: unix.EIO})
+	if !strings.Contains(got.Refused, "eswitchMode: set the eswitch of PF 0000:21:00.0 to switchdev mode") || got.Fix == "" {
+		t.Errorf("%+v, want the kernel's word", got)
+	}
+	if len(w.k.VFs(pf)) != 4 || w.mode(pf) != vf.Legacy {
+		t.Errorf("VFs %v in %s mode", w.k.VFs(pf), w.mode(pf))
+	}
+	w.links.Use(vftest.Igb())
+	if got := w.provision(nil); !strings.Contains(got.Refused, "igb has no eswitch modes") || len(w.k.VFs(pf)) != 4 {
+		t.Errorf("a driver without modes: %+v", got)
 	}
 }
 

@@ -89,12 +89,14 @@ func newWorld(t *testing.T) *world {
 // power switch, which may be nil.
 func (w *world) plugin(power *power) *prepare.Preparer {
 	kernel := control.New(power.writer(w.k), w.fs, w.limit)
+	policy := &vf.Policy{FS: w.fs, Links: power.links(w.links), Switches: power.switches(w.links.Switches())}
 	return prepare.New(prepare.Config{
 		FS: w.fs, Inventory: &scanner{fs: w.fs}, Locks: w.locks, Node: w.node,
 		Executor: bind.New(w.fs, kernel, w.k, w.k.HotReset),
 		Journal:  power.journal(w.records), Specs: power.specs(w.specs),
 		Holders:    vfio.Processes{FS: w.fs},
-		VFs:        &vf.Policy{FS: w.fs, Links: power.links(w.links), Switches: power.switches(w.links.Switches())},
+		VFs:        policy,
+		Eswitches:  policy,
 		Interfaces: power.interfaces(w.pods),
 		Addresses:  power.addresses(w.pool),
 		HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,

@@ -48,13 +48,26 @@ type NodeConfig struct {
 	Pairing Pairing `json:"pairing,omitempty"`
 }
 
-// VFRule says how many VFs a PF is to have.
+// VFRule says how many VFs a PF is to have, and how they are connected.
 type VFRule struct {
 	// PF is the PF's address or the name of its interface.
 	PF string `json:"pf"`
 	// Count is the number of VFs; 0 disables them. It must be said.
 	Count *int `json:"count"`
+	// EswitchMode is the mode of the PF's eswitch; empty leaves it as it is.
+	EswitchMode EswitchMode `json:"eswitchMode,omitempty"`
 }
+
+// EswitchMode says what connects a PF's VFs with each other and with the wire.
+type EswitchMode string
+
+// Eswitch modes, as in "devlink dev eswitch set DEV mode MODE". In legacy mode the
+// NIC forwards by address and the PF imposes VLANs and more; in switchdev mode
+// each VF has a representor on the node, and what is set there decides.
+const (
+	EswitchLegacy    EswitchMode = "Legacy"
+	EswitchSwitchdev EswitchMode = "Switchdev"
+)
 
 // DeviceRule takes or leaves the functions that it matches.
 type DeviceRule struct {

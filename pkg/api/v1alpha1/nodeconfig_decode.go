@@ -85,6 +85,7 @@ func (c *NodeConfig) checkVFs(p *problems) {
 			p.add(at+".count", "missing; say how many VFs the PF is to have, 0 for none")
 		}
 		p.within(at+".count", r.Count, mostVFs)
+		oneOf(p, at+".eswitchMode", r.EswitchMode, EswitchLegacy, EswitchSwitchdev)
 		same := func(o VFRule) bool { return o.PF == r.PF }
 		if first := slices.IndexFunc(c.VirtualFunctions, same); first < i {
 			p.add(at+".pf", "%s is named by %s too; one rule says how many VFs it has", show(r.PF), index("virtualFunctions", first))

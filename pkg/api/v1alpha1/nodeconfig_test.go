@@ -25,7 +25,7 @@ devices:
   policy: bound
 - match: {pfNames: [ens1f0np0], types: [vf]}
 allowedHandlers: [kata-gpu, kata-gpu-snp]
-virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: "0000:3b:00.0", count: 0}]
+virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: "0000:3b:00.0", count: 0, eswitchMode: Switchdev}]
 pairing: Switch
 ---
 `))
@@ -43,7 +43,7 @@ pairing: Switch
 			{Match: v1alpha1.DeviceMatch{PFNames: []string{"ens1f0np0"}, Types: []string{"vf"}}, Policy: v1alpha1.PolicyOnDemand},
 		},
 		AllowedHandlers:  []string{"kata-gpu", "kata-gpu-snp"},
-		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}, {PF: "0000:3b:00.0", Count: new(0)}},
+		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}, {PF: "0000:3b:00.0", Count: new(0), EswitchMode: v1alpha1.EswitchSwitchdev}},
 		CNIBinDirs:       []string{v1alpha1.DefaultCNIBinDir},
 		Pairing:          v1alpha1.PairingSwitch,
 	}
@@ -58,6 +58,7 @@ func TestDecodeVirtualFunctionsRefuses(t *testing.T) {
 		`[{count: 8}]`:                 `virtualFunctions[0].pf: "" is neither an address`,
 		`[{pf: a/b, count: 8}]`:        `virtualFunctions[0].pf: "a/b" is neither an address`,
 		`[{pf: ens1f0np0, count: -1}]`: "virtualFunctions[0].count: -1 is not a number from 0 to 65535",
+		`[{pf: ens1f0np0, count: 1, eswitchMode: switchdev}]`:    `virtualFunctions[0].eswitchMode: "switchdev" is not one of Legacy, Switchdev`,
 		`[{pf: ens1f0np0, count: 8}, {pf: ens1f0np0, count: 4}]`: "virtualFunctions[1].pf: \"ens1f0np0\" is named by virtualFunctions[0] too",
 	} {
 		_, err := v1alpha1.DecodeNodeConfig([]byte(nodeHead + "virtualFunctions: " + in + "\n"))
