@@ -15,28 +15,42 @@ import (
 type VFChange struct {
 	// Index is the VF's at its PF.
 	Index int `json:"index"`
-	// Want is what the PF imposes while the claim is prepared. Its MAC is still
-	// to be chosen where it is [ChooseMAC].
+	// Want is what the PF imposes while the claim is prepared. Its MAC and its
+	// GUIDs are still to be chosen where they are [Choose].
 	Want device.VFSettings `json:"want"`
 	// Original are the same settings as they were found and are to be restored;
 	// empty in a plan that was only looked at.
 	Original device.VFSettings `json:"original,omitzero"`
+	// Representor is the interface that stands for the VF on the node, where its
+	// PF was found in switchdev mode.
+	Representor string `json:"representor,omitempty"`
 }
 
-// ChooseMAC stands for an address that is generated.
-const ChooseMAC = "generated"
+// Choose stands for a MAC address or a GUID that is generated.
+const Choose = "generated"
 
 // GenerateMAC returns the locally administered address of a claim's device,
 // the same each time. Where it is taken on the node, the next try gives another.
 func GenerateMAC(claimUID, deviceName string, try int) string {
+	return generate(claimUID, deviceName, try, 6)
+}
+
+// GenerateGUID returns the locally administered EUI-64 of a claim's device, as
+// GenerateMAC does.
+func GenerateGUID(claimUID, deviceName string, try int) string {
+	return generate(claimUID, deviceName, try, 8)
+}
+
+func generate(claimUID, deviceName string, try, octets int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", claimUID, deviceName, try))
 	sum[0] = sum[0]&^0x03 | 0x02 // unicast, locally administered (IEEE 802, section 8.4)
-	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4], sum[5])
+	return strings.ReplaceAll(fmt.Sprintf("% x", sum[:octets]), " ", ":")
 }
 
 // imposed settles what the PF is to impose on a claimed VF. What is on Ethernet
 // gets an address of its own, spoof checking and no trust, whoever says nothing
-// of that.
+// of that, and what is on InfiniBand GUIDs of its own: it would have those that
+// the tenant before was given.
 func (c *candidate) imposed() *Refusal {
 	if c.f.VF == nil {
 		return nil
@@ -46,8 +60,11 @@ func (c *candidate) imposed() *Refusal {
 		cfg = &v1alpha1.VFConfig{}
 	}
 	want := settingsOf(cfg)
-	if c.f.Class.Sub() == pci.ClassEthernet {
-		c.guard(&want)
+	switch c.f.Class.Sub() {
+	case pci.ClassEthernet:
+		guardEthernet(&want)
+	case pci.ClassInfiniBand:
+		want.NodeGUID, want.PortGUID = cmp.Or(want.NodeGUID, Choose), cmp.Or(want.PortGUID, Choose)
 	}
 	if want == (device.VFSettings{}) {
 		return nil
@@ -62,14 +79,15 @@ func (c *candidate) imposed() *Refusal {
 	}
 	return c.mate(cmp.Or(pf, c.f), Unsupported,
 		fmt.Sprintf("PF %s has no network interface on this node, so %s of its VF %s can't be set", c.f.VF.PF, c.toBeSet(), c.f.Address),
-		"bind the PF to its driver, and move its interface back if it is in another network namespace")
+		"bind the PF to its driver, load ib_ipoib if it is InfiniBand, and move its interface back if it is in another network namespace")
 }
 
 // settingsOf returns what a VFConfig says, in the kernel's terms.
 func settingsOf(cfg *v1alpha1.VFConfig) device.VFSettings {
 	want := device.VFSettings{
 		MAC: strings.ToLower(cfg.MAC), LinkState: strings.ToLower(string(cfg.LinkState)),
-		SpoofCheck: cfg.SpoofCheck, Trust: cfg.Trust,
+		SpoofCheck: cfg.SpoofCheck, RSSQuery: cfg.RSSQuery, Trust: cfg.Trust,
+		NodeGUID: strings.ToLower(cfg.NodeGUID), PortGUID: strings.ToLower(cfg.PortGUID),
 	}
 	if cfg.VLAN != nil {
 		want.VLAN = &device.VLAN{ID: *cfg.VLAN, QoS: orZero(cfg.VLANQoS), Protocol: string(cfg.VLANProtocol)}
@@ -80,11 +98,9 @@ func settingsOf(cfg *v1alpha1.VFConfig) device.VFSettings {
 	return want
 }
 
-// guard adds what keeps a tenant from being taken for another.
-func (c *candidate) guard(want *device.VFSettings) {
-	if want.MAC == "" {
-		want.MAC = ChooseMAC
-	}
+// guardEthernet adds what keeps a tenant from being taken for another.
+func guardEthernet(want *device.VFSettings) {
+	want.MAC = cmp.Or(want.MAC, Choose)
 	if want.SpoofCheck == nil {
 		want.SpoofCheck = new(true)
 	}
@@ -111,6 +127,9 @@ func (c *candidate) settingsSaid() []string {
 func (c *candidate) toBeSet() string {
 	if said := c.settingsSaid(); len(said) > 0 {
 		return strings.Join(said, ", ")
+	}
+	if c.f.Class.Sub() == pci.ClassInfiniBand {
+		return "GUIDs"
 	}
 	return "address and spoof check"
 }

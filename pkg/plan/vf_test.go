@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
@@ -20,7 +21,7 @@ func withoutInterface(s *device.Snapshot) {
 }
 
 func TestWhatAPFIsToImpose(t *testing.T) {
-	guarded := device.VFSettings{MAC: plan.ChooseMAC, SpoofCheck: new(true), Trust: new(false)}
+	guarded := device.VFSettings{MAC: plan.Choose, SpoofCheck: new(true), Trust: new(false)}
 	for name, tt := range map[string]struct {
 		change func(*device.Snapshot, *claim.Device)
 		want   *device.VFSettings
@@ -41,7 +42,7 @@ func TestWhatAPFIsToImpose(t *testing.T) {
 		"one rate": {
 			change: func(_ *device.Snapshot, d *claim.Device) { d.VF = &v1alpha1.VFConfig{MaxTxRate: new(1000)} },
 			want: &device.VFSettings{
-				MAC: plan.ChooseMAC, SpoofCheck: new(true), Trust: new(false), Rate: &device.TxRate{Max: 1000},
+				MAC: plan.Choose, SpoofCheck: new(true), Trust: new(false), Rate: &device.TxRate{Max: 1000},
 			},
 		},
 		"the guest's network is none of the PF's": {
@@ -53,8 +54,21 @@ func TestWhatAPFIsToImpose(t *testing.T) {
 		"InfiniBand has other addresses": {
 			change: func(s *device.Snapshot, _ *claim.Device) {
 				f, _ := s.Function(nicVF)
-				f.Class = 0x020700
+				f.Class = pci.ClassInfiniBand << 8
 			},
+			want: &device.VFSettings{NodeGUID: plan.Choose, PortGUID: plan.Choose},
+		},
+		"InfiniBand with everything said": {
+			change: func(s *device.Snapshot, d *claim.Device) {
+				f, _ := s.Function(nicVF)
+				f.Class = pci.ClassInfiniBand << 8
+				d.VF = &v1alpha1.VFConfig{NodeGUID: "02:00:5E:10:00:00:00:01", PortGUID: "02:00:5e:10:00:00:00:02", LinkState: v1alpha1.LinkAuto}
+			},
+			want: &device.VFSettings{NodeGUID: "02:00:5e:10:00:00:00:01", PortGUID: "02:00:5e:10:00:00:00:02", LinkState: "auto"},
+		},
+		"the hash key": {
+			change: func(_ *device.Snapshot, d *claim.Device) { d.VF = &v1alpha1.VFConfig{RSSQuery: new(true)} },
+			want:   &device.VFSettings{MAC: plan.Choose, SpoofCheck: new(true), Trust: new(false), RSSQuery: new(true)},
 		},
 		"a VF that is no NIC": {
 			change: func(s *device.Snapshot, _ *claim.Device) {
@@ -108,11 +122,15 @@ func TestGeneratedAddresses(t *testing.T) {
 				if text != plan.GenerateMAC(uid, name, try) {
 					t.Errorf("%q is another the second time", text)
 				}
-				seen[text] = true
+				guid, err := net.ParseMAC(plan.GenerateGUID(uid, name, try))
+				if err != nil || len(guid) != 8 || guid[0]&0x03 != 0x02 {
+					t.Errorf("%s is no locally administered EUI-64: %v", guid, err)
+				}
+				seen[text], seen[guid.String()] = true, true
 			}
 		}
 	}
-	if len(seen) != 8 {
-		t.Errorf("%d addresses of 8 are different", len(seen))
+	if len(seen) != 16 {
+		t.Errorf("%d addresses of 16 are different", len(seen))
 	}
 }

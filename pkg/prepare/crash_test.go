@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/pkg/vf/vftest"
 )
 
 // A scene is a node and what a claim asks of it: one for each kind of plan.
@@ -56,6 +57,11 @@ func scenes() []scene {
 			w.usePool()
 			_, vfs := w.k.AddNIC(0x21, 2)
 			return vfs[:1]
+		}},
+		{"a VF of InfiniBand", func(w *world) []pci.Address {
+			w.links.Use(vftest.InfiniBand())
+			_, vfs := w.k.AddHCA(0x21, 2)
+			return one(vfs[1])
 		}},
 		{"a GPU and a VF", func(w *world) []pci.Address {
 			gpu := w.k.AddGPU(0x3b)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"slices"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -44,99 +42,31 @@ func (p *Preparer) settleVF(ctx context.Context, rec *journal.Record, fn *plan.F
 	}
 	want := &fn.VF.Want
 	// Without such a switch in the PF there is nothing to switch off.
-	if state.Settings.SpoofCheck == nil && want.SpoofCheck != nil && !*want.SpoofCheck {
-		want.SpoofCheck = nil
-	}
-	if state.Settings.Trust == nil && want.Trust != nil && !*want.Trust {
-		want.Trust = nil
-	}
-	if want.MAC != "" {
-		if err := p.chooseMAC(rec, fn, others); err != nil {
-			return err
+	for _, s := range []device.VFSetting{device.VFSpoofCheck, device.VFRSSQuery, device.VFTrust} {
+		if want.Value(s) == "off" && state.Settings.Value(s) == "" {
+			want.Take(s, &device.VFSettings{})
 		}
 	}
-	fn.VF.Original = state.Settings.Only(want)
+	if err := p.chooseAddresses(rec, fn, others); err != nil {
+		return err
+	}
+	fn.VF.Representor = state.Representor()
+	fn.VF.Original = restorable(state.Settings.Only(want))
 	return p.VFs.Supported(ctx, *fn.PF, fn.VF.Index, want)
 }
 
-// takenMACError says that an address is another's on this node.
-type takenMACError struct{ mac, owner string }
+// allOnes is the GUID that takes a VF's own away: devices refuse the zero that
+// they report of a VF which was given none.
+const allOnes = "ff:ff:ff:ff:ff:ff:ff:ff"
 
-func (e *takenMACError) Error() string {
-	return fmt.Sprintf("the address %s is that of %s", e.mac, e.owner)
-}
-
-// macTries is how many addresses are generated: a second one is as unlikely to
-// be needed as to meet a given stranger among 2^46.
-const macTries = 8
-
-// chooseMAC generates the VF's address or checks the one that was given.
-func (p *Preparer) chooseMAC(rec *journal.Record, fn *plan.Function, others []string) error {
-	owners, err := p.macOwners(rec, fn, others)
-	if err != nil {
-		return err
-	}
-	given := fn.VF.Want.MAC
-	for try := range macTries {
-		mac := given
-		if given == plan.ChooseMAC {
-			mac = plan.GenerateMAC(rec.ID(), fn.Address.String(), try)
-		}
-		owner, taken := owners[mac]
-		if !taken {
-			fn.VF.Want.MAC = mac
-			return nil
-		}
-		if mac == given {
-			return &takenMACError{mac: mac, owner: owner}
+// restorable are settings in the form in which they can be set again.
+func restorable(found device.VFSettings) device.VFSettings {
+	for _, guid := range []*string{&found.NodeGUID, &found.PortGUID} {
+		if *guid == vf.NoGUID {
+			*guid = allOnes
 		}
 	}
-	return errors.New("no free MAC address was found")
-}
-
-// macOwners returns who has which address on the node: its own interfaces, the
-// other VFs of the PF, the claim's other VFs, and the VFs of other claims, whose
-// interfaces are out of sight.
-func (p *Preparer) macOwners(rec *journal.Record, fn *plan.Function, others []string) (map[string]string, error) {
-	owners := map[string]string{}
-	records, _ := p.Journal.List() // what can't be read has kept its devices from everybody
-	for _, o := range records {
-		for i := range o.Plan.Functions {
-			if fn := &o.Plan.Functions[i]; fn.VF != nil && o.ID() != rec.ID() && o.BootID == rec.BootID {
-				owners[fn.VF.Want.MAC] = "another claim's VF"
-			}
-		}
-	}
-	for i := range rec.Plan.Functions {
-		if o := &rec.Plan.Functions[i]; o.VF != nil && o.Address != fn.Address {
-			owners[o.VF.Want.MAC] = "another VF of this claim"
-		}
-	}
-	for _, mac := range others {
-		owners[mac] = "another VF of the PF"
-	}
-	const interfaces = "sys/class/net"
-	names, err := p.FS.ReadDir(interfaces)
-	if err != nil {
-		return nil, fmt.Errorf("list the node's interfaces: %w", err)
-	}
-	for _, name := range names {
-		mac, err := p.FS.ReadString(path.Join(interfaces, name, "address"))
-		if err == nil && !p.isOwn(rec, name) {
-			owners[mac] = "the node's interface " + name
-		}
-	}
-	delete(owners, "00:00:00:00:00:00")
-	delete(owners, "")
-	return owners, nil
-}
-
-// isOwn reports whether an interface is that of one of the record's functions,
-// which loses it.
-func (p *Preparer) isOwn(rec *journal.Record, name string) bool {
-	link, err := p.FS.ReadLink(path.Join("sys/class/net", name)) // .../0000:21:00.0/net/ens1f0
-	owner := path.Base(path.Dir(path.Dir(link)))
-	return err == nil && slices.ContainsFunc(rec.Plan.Functions, func(fn plan.Function) bool { return fn.Address.String() == owner })
+	return found
 }
 
 const bringLinkUp = "bring the PF's link up (ip link set <interface> up, and its cable)"
@@ -147,18 +77,22 @@ func (p *Preparer) refusedVF(rec *journal.Record, fn *plan.Function, err error) 
 	refusal := plan.Refusal{Code: plan.Unsupported, Address: fn.Address, Culprit: fn.PF, Device: deviceName(&rec.Plan, fn), Text: err.Error()}
 	setting, isSetting := errors.AsType[*vf.SettingError](err)
 	_, noInterface := errors.AsType[*vf.NoInterfaceError](err)
-	_, taken := errors.AsType[*takenMACError](err)
+	taken, isTaken := errors.AsType[*takenAddressError](err)
 	switch {
 	case isSetting && setting.NeedsLink():
 		refusal.Fix = bringLinkUp + ", or leave the setting out"
+	case isSetting && setting.Unsupported() && setting.Switchdev && setting.Setting == device.VFSpoofCheck:
+		refusal.Fix = "have the representor's bridge or rules see who sends, and let a DeviceClass say `spoofCheck: false`"
+	case isSetting && setting.Unsupported() && setting.Switchdev:
+		refusal.Fix = "leave the setting out of the DeviceClass or claim and see to it there, or claim a VF of another PF"
 	case isSetting && setting.Unsupported() && setting.Setting == device.VFSpoofCheck:
 		refusal.Fix = "let a DeviceClass say `spoofCheck: false` where whoever is on that network may be taken for anybody, or claim a VF of another PF"
 	case isSetting && setting.Unsupported():
 		refusal.Fix = "leave the setting out of the DeviceClass or claim, or claim a VF of another PF"
 	case noInterface:
 		refusal.Fix = "then try again"
-	case taken:
-		refusal.Fix = "leave the MAC out, so that one is generated, or give another"
+	case isTaken:
+		refusal.Fix = fmt.Sprintf("leave the %s out, so that one is generated, or give another", taken.setting)
 	default:
 		return fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
 	}

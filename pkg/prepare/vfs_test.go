@@ -25,6 +25,12 @@ import (
 // asFound are the settings that the VFs of a scripted node begin with.
 const asFound = "linkState auto, txRate any to any Mbit/s, vlan none, spoofCheck on, trust off, mac 00:00:00:00:00:00"
 
+// Those of InfiniBand begin without GUIDs, and what takes a GUID away is none as well.
+const (
+	withoutGUIDs = "linkState disable, nodeGUID 00:00:00:00:00:00:00:00, portGUID 00:00:00:00:00:00:00:00"
+	guidsAway    = "linkState disable, nodeGUID ff:ff:ff:ff:ff:ff:ff:ff, portGUID ff:ff:ff:ff:ff:ff:ff:ff"
+)
+
 // settings returns what the PF imposes on a VF.
 func (w *world) settings(pf pci.Address, index int) string {
 	s := w.links.Settings(pf, index)
@@ -45,7 +51,7 @@ func (w *world) changedVFs() []string {
 			continue
 		}
 		for index := range f.PF.NumVFs {
-			if now := w.settings(f.Address, index); now != asFound {
+			if now := w.settings(f.Address, index); !slices.Contains([]string{asFound, withoutGUIDs, guidsAway}, now) {
 				changed = append(changed, now)
 			}
 		}
@@ -180,7 +186,7 @@ func TestOneAddressForTwoVFsOfAClaim(t *testing.T) {
 		req := with(w.request(uid, vfs[0], second), v1alpha1.VFConfig{MAC: "02:00:5e:10:00:01"})
 		_, err := w.plugin(nil).Prepare(t.Context(), req)
 		wantRefused(t, err)
-		says(t, err, "another VF of this claim", "leave the MAC out")
+		says(t, err, "another VF of this claim", "leave the mac out")
 		if writes := w.links.Writes(); len(writes) > 0 || w.record(uid) != nil {
 			t.Errorf("record %v, written: %v", w.record(uid), writes)
 		}
@@ -219,6 +225,123 @@ func TestARecordNamesTheAddressThatWasChosen(t *testing.T) {
 	}
 }
 
+// TestAVFInSwitchdevMode: who sends is the business of its representor's bridge,
+// so that a class must say that it is to be used all the same.
+func TestAVFInSwitchdevMode(t *testing.T) {
+	w, pf, _ := withNIC(t, vftest.Eswitch())
+	w.node = &v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: new(3), EswitchMode: v1alpha1.EswitchSwitchdev}}}
+	w.node.Default()
+	if got := w.provision(nil); got.Refused != "" {
+		t.Fatalf("%+v", got)
+	}
+	vfs := w.k.VFs(pf)
+	before := w.settings(pf, 1)
+	for setting, cfg := range map[string]v1alpha1.VFConfig{
+		"spoofCheck": {}, "vlan": {SpoofCheck: new(false), VLAN: new(5)}, "trust": {SpoofCheck: new(false), Trust: new(true)},
+	} {
+		_, err := w.plugin(nil).Prepare(t.Context(), with(w.request(uid, vfs[1]), cfg))
+		wantRefused(t, err)
+		says(t, err, setting, "is in switchdev mode", "representor 0000-21-00-0_1")
+		if w.record(uid) != nil || w.settings(pf, 1) != before {
+			t.Errorf("%s: record %v, the PF imposes %s", setting, w.record(uid), w.settings(pf, 1))
+		}
+	}
+	rec := w.mustPrepare(with(w.request(uid, vfs[1]), v1alpha1.VFConfig{SpoofCheck: new(false), MaxTxRate: new(100)}))
+	change := rec.Plan.Functions[0].VF
+	if want := "txRate any to 100 Mbit/s, mac " + change.Want.MAC; change.Want.String() != want || change.Representor != "0000-21-00-0_1" {
+		t.Errorf("it is to have %q with representor %q, want %q", change.Want.String(), change.Representor, want)
+	}
+	if got := w.links.Settings(pf, 1); got.MAC != change.Want.MAC || got.Rate.Max != 100 {
+		t.Errorf("the PF imposes %s", got.String())
+	}
+	w.mustUnprepare(uid)
+	if got := w.settings(pf, 1); got != before {
+		t.Errorf("after Unprepare the PF imposes %q, want %q", got, before)
+	}
+}
+
+// TestARDMACapableVF: its RDMA device goes with its driver, and nobody looks for
+// it then; it has GUIDs of its own while it is the claim's, and comes back.
+func TestARDMACapableVF(t *testing.T) {
+	w, pf, vfs := withHCA(t)
+	before := w.bindings()
+	rec := w.mustPrepare(w.request(uid, vfs[1]))
+	want := rec.Plan.Functions[0].VF.Want
+	if first, err := w.fs.Exists(sysfs.FunctionPath(vfs[1]) + "/infiniband"); err != nil || first {
+		t.Errorf("the VF has an RDMA device: %t, %v", first, err)
+	}
+	guids := "linkState disable, nodeGUID " + want.NodeGUID + ", portGUID " + want.PortGUID
+	if got := w.settings(pf, 1); got != guids || want.NodeGUID == plan.Choose {
+		t.Errorf("the PF imposes %q, want %q", got, guids)
+	}
+	second := w.mustPrepare(w.request(other, vfs[2])).Plan.Functions[0].VF.Want
+	if second.NodeGUID == want.NodeGUID || second.PortGUID == want.PortGUID {
+		t.Errorf("two claims have %s and %s", want.String(), second.String())
+	}
+	w.mustUnprepare(other)
+	w.mustUnprepare(uid)
+	if got := w.settings(pf, 1); got != guidsAway {
+		t.Errorf("after Unprepare the PF imposes %q, want no GUIDs", got)
+	}
+	if diff := cmp.Diff(before, w.bindings()); diff != "" {
+		t.Errorf("bindings (-before +after):\n%s", diff)
+	}
+	if back, err := w.fs.Exists(sysfs.FunctionPath(vfs[1]) + "/infiniband"); err != nil || !back {
+		t.Errorf("the VF has its RDMA device back: %t, %v", back, err)
+	}
+	if again := w.mustPrepare(w.request(uid, vfs[1])).Plan.Functions[0].VF.Want; cmp.Diff(want, again) != "" {
+		t.Errorf("the claim has %s the second time, %s the first", again.String(), want.String())
+	}
+	w.mustUnprepare(uid)
+}
+
+// withHCA is a node with a PF of InfiniBand with three VFs.
+func withHCA(t *testing.T) (w *world, pf pci.Address, vfs []pci.Address) {
+	t.Helper()
+	w = newWorld(t)
+	w.links.Use(vftest.InfiniBand())
+	pf, vfs = w.k.AddHCA(0x21, 3)
+	return w, pf, vfs
+}
+
+// TestGUIDsThatVFsHadAreTheirsAgain, where they had some.
+func TestGUIDsThatVFsHadAreTheirsAgain(t *testing.T) {
+	w, pf, vfs := withHCA(t)
+	w.links.Set(pf, 0, func(s *device.VFSettings) {
+		s.NodeGUID, s.PortGUID = "02:00:00:00:00:00:00:98", "02:00:00:00:00:00:00:99"
+	})
+	before := w.settings(pf, 0)
+	w.mustPrepare(w.request(uid, vfs[0]))
+	w.mustUnprepare(uid)
+	if got := w.settings(pf, 0); got != before {
+		t.Errorf("after Unprepare the PF imposes %q, want %q as before", got, before)
+	}
+}
+
+// TestNobodyTakesAnothersGUID: partitions of the fabric go by it.
+func TestNobodyTakesAnothersGUID(t *testing.T) {
+	for name, tt := range map[string]struct {
+		guid string
+		says []string
+	}{
+		"of another VF":           {"02:00:5e:10:00:00:00:09", []string{"another VF of the PF"}},
+		"of the node's interface": {"00:02:c9:03:21:00:00:01", []string{"the node's interface eth0"}},
+		"of its RDMA device":      {"00:02:c9:03:21:00:00:00", []string{"the node's RDMA device mlx5_0"}},
+		"of its own claim":        {"02:00:5e:10:00:00:00:01", []string{"another VF of this claim"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, pf, vfs := withHCA(t)
+			w.links.Set(pf, 2, func(s *device.VFSettings) { s.PortGUID = "02:00:5e:10:00:00:00:09" })
+			_, err := w.plugin(nil).Prepare(t.Context(), with(w.request(uid, vfs[0], vfs[1]), v1alpha1.VFConfig{PortGUID: tt.guid}))
+			wantRefused(t, err)
+			says(t, err, append(tt.says, tt.guid, "leave the portGUID out")...)
+			if w.record(uid) != nil {
+				t.Error("there is a record")
+			}
+		})
+	}
+}
+
 // TestNobodyTakesAnothersAddress: by it a tenant would get another's frames.
 func TestNobodyTakesAnothersAddress(t *testing.T) {
 	const mac = "02:00:5e:10:00:01"
@@ -251,7 +374,7 @@ func TestNobodyTakesAnothersAddress(t *testing.T) {
 			tt.owner(w, pf)
 			_, err := w.plugin(nil).Prepare(t.Context(), with(w.request(uid, vfs[0]), v1alpha1.VFConfig{MAC: "02:00:5E:10:00:01"}))
 			if wantRefused(t, err) != nil {
-				says(t, err, mac, tt.says, "leave the MAC out")
+				says(t, err, mac, tt.says, "leave the mac out")
 			}
 			if w.record(uid) != nil {
 				t.Error("there is a record")

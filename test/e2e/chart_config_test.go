@@ -53,12 +53,12 @@ nodeConfig:
 }
 
 func TestThePluginReadsTheVirtualFunctions(t *testing.T) {
-	objects := render(t, "nodeConfig: {virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: '0000:3b:00.0', count: 0}]}")
+	objects := render(t, "nodeConfig: {virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: '0000:3b:00.0', count: 0, eswitchMode: Switchdev}]}")
 	got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, objects, "ConfigMap", plugin).Data["node.yaml"]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}, {PF: "0000:3b:00.0", Count: new(0)}}
+	want := []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}, {PF: "0000:3b:00.0", Count: new(0), EswitchMode: v1alpha1.EswitchSwitchdev}}
 	if diff := cmp.Diff(want, got.VirtualFunctions); diff != "" {
 		t.Errorf("the rules differ (-want +got):\n%s", diff)
 	}
@@ -114,7 +114,8 @@ deviceClasses:
   gpu-vf: {vf: {maxTxRate: 100}, `+vfio+`}
   vf:
     `+vfio+`
-    vf: {mac: '02:00:5e:10:00:01', vlan: 0, vlanQoS: 3, vlanProtocol: 802.1ad, spoofCheck: false, trust: true, minTxRate: 0, maxTxRate: 100, linkState: Enable}`)
+    vf: {mac: '02:00:5e:10:00:01', vlan: 0, vlanQoS: 3, vlanProtocol: 802.1ad, spoofCheck: false, trust: true, rssQuery: true,
+      nodeGUID: '02:00:5e:10:00:00:00:01', portGUID: '02:00:5e:10:00:00:00:02', minTxRate: 0, maxTxRate: 100, linkState: Enable}`)
 	wantVFIO := v1alpha1.Parameters{VFIO: &v1alpha1.VFIOConfig{
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindVFIOConfig},
 		Backend:  v1alpha1.BackendIOMMUFD, ControlNode: new(true), Reset: v1alpha1.ResetSkip,
@@ -123,7 +124,8 @@ deviceClasses:
 	wantVF := v1alpha1.Parameters{VF: &v1alpha1.VFConfig{
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindVFConfig},
 		MAC:      "02:00:5e:10:00:01", VLAN: new(0), VLANQoS: new(3), VLANProtocol: v1alpha1.VLAN8021ad, SpoofCheck: new(false),
-		Trust: new(true), MinTxRate: new(0), MaxTxRate: new(100), LinkState: v1alpha1.LinkEnable,
+		Trust: new(true), RSSQuery: new(true), NodeGUID: "02:00:5e:10:00:00:00:01", PortGUID: "02:00:5e:10:00:00:00:02",
+		MinTxRate: new(0), MaxTxRate: new(100), LinkState: v1alpha1.LinkEnable,
 	}}
 	wantRate := v1alpha1.Parameters{VF: &v1alpha1.VFConfig{TypeMeta: wantVF.VF.TypeMeta, MaxTxRate: new(100)}}
 	for name, want := range map[string][]v1alpha1.Parameters{

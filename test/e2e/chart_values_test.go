@@ -65,6 +65,8 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"deviceClasses: {gpu: {vfio: {backend: group}}}":                                 "must be one of",
 		"deviceClasses: {gpu: {vfio: {reset: 'false'}}}":                                 "must be one of",
 		"deviceClasses: {gpu: {vf: {trust: true}}}":                                      "additional properties 'vf' not allowed",
+		"nodeConfig: {virtualFunctions: [{pf: eth0, count: 1, eswitchMode: switchdev}]}": "must be one of",
+		"deviceClasses: {vf: {vf: {portGUID: '02:00:5e:10:00:01'}}}":                     "does not match pattern",
 		"deviceClasses: {vf: {vf: {vlan: 4095}}}":                                        "maximum",
 		"deviceClasses: {vf: {vf: {mac: '01:00:5e:00:00:01'}}}":                          "does not match pattern",
 		"deviceClasses: {gpu: {extendedResourceName: gpu}}":                              "does not match pattern",
@@ -98,6 +100,7 @@ type schema struct {
 	Defs       map[string]schema `json:"$defs"`
 	Items      *schema
 	Enum       []string
+	Pattern    string
 	Type       any
 	Minimum    *int
 	Maximum    *int

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"testing"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -91,7 +92,11 @@ func valuesOf(t *testing.T, property schema) []any {
 			map[string]any{"interface": "net1", "addresses": []string{"192.0.2.10/24"}}, map[string]any{"addressPool": "tenants"},
 		}
 	case property.Type == "string":
-		values = []any{"02:00:5e:10:00:01"} // the only one
+		for _, address := range []string{"02:00:5e:10:00:01", "02:00:5e:10:00:00:00:01"} { // a MAC address or a GUID
+			if regexp.MustCompile(property.Pattern).MatchString(address) {
+				values = append(values, address)
+			}
+		}
 	default:
 		t.Fatalf("no values are known for %+v", property)
 	}

@@ -41,10 +41,11 @@ func TestDecodeParameters(t *testing.T) {
 		},
 		"every VF parameter": {
 			head("VFConfig") + `,"mac":"02:00:5E:10:00:01","vlan":0,"vlanQoS":7,"vlanProtocol":"802.1ad","spoofCheck":true,
-				"trust":false,"minTxRate":0,"maxTxRate":2147483647,"linkState":"Auto"}`,
+				"trust":false,"rssQuery":true,"nodeGUID":"02:00:5E:10:00:00:00:01","portGUID":"02:00:5e:10:00:00:00:02","minTxRate":0,"maxTxRate":2147483647,"linkState":"Auto"}`,
 			v1alpha1.Parameters{VF: &v1alpha1.VFConfig{
 				TypeMeta: meta("VFConfig"), MAC: "02:00:5E:10:00:01", VLAN: new(0), VLANQoS: new(7), VLANProtocol: v1alpha1.VLAN8021ad,
-				SpoofCheck: new(true), Trust: new(false), MinTxRate: new(0), MaxTxRate: new(2147483647), LinkState: v1alpha1.LinkAuto,
+				SpoofCheck: new(true), Trust: new(false), RSSQuery: new(true), NodeGUID: "02:00:5E:10:00:00:00:01", PortGUID: "02:00:5e:10:00:00:00:02",
+				MinTxRate: new(0), MaxTxRate: new(2147483647), LinkState: v1alpha1.LinkAuto,
 			}},
 		},
 	}
@@ -98,6 +99,9 @@ func TestDecodeParametersRefuses(t *testing.T) {
 		"multicast MAC":   {head("VFConfig") + `,"mac":"01:00:5e:00:00:01"}`, `VFConfig: mac: "01:00:5e:00:00:01" is not a unicast MAC address`},
 		"zero MAC":        {head("VFConfig") + `,"mac":"00:00:00:00:00:00"}`, `is not a unicast MAC address`},
 		"short MAC":       {head("VFConfig") + `,"mac":"2:0:5e:10:0:1"}`, `is not a unicast MAC address`},
+		"short GUID":      {head("VFConfig") + `,"nodeGUID":"02:00:5e:10:00:01"}`, `VFConfig: nodeGUID: "02:00:5e:10:00:01" is not a GUID`},
+		"GUID of no port": {head("VFConfig") + `,"portGUID":"ff:ff:ff:ff:ff:ff:ff:ff"}`, `is not a GUID`},
+		"zero GUID":       {head("VFConfig") + `,"portGUID":"00:00:00:00:00:00:00:00"}`, `is not a GUID`},
 		"long text":       {head("VFConfig") + `,"mac":"` + strings.Repeat("x", 300) + `"}`, `"` + strings.Repeat("x", 64) + `"...`},
 		"all at once": {
 			head("VFConfig") + `,"vlan":4095,"vlanQoS":8,"vlanProtocol":"q","minTxRate":-1,"maxTxRate":2147483648,"linkState":"up"}`,
@@ -228,6 +232,9 @@ func TestWeakens(t *testing.T) {
 		"a minimum rate":   {head("VFConfig") + `,"minTxRate":10}`, []string{"minTxRate: 10"}},
 		"even no VLAN":     {head("VFConfig") + `,"vlan":0}`, []string{"vlan: 0"}},
 		"trust and spoof":  {head("VFConfig") + `,"trust":true,"spoofCheck":false}`, []string{"spoofCheck: false", "trust: true"}},
+		"a hash key":       {head("VFConfig") + `,"rssQuery":true}`, []string{"rssQuery: true"}},
+		"no hash key":      {head("VFConfig") + `,"rssQuery":false}`, nil},
+		"GUIDs":            {head("VFConfig") + `,"nodeGUID":"02:00:00:00:00:00:00:01","portGUID":"02:00:00:00:00:00:00:02"}`, []string{"nodeGUID: 02:00:00:00:00:00:00:01", "portGUID: 02:00:00:00:00:00:00:02"}},
 		"priority and tag": {head("VFConfig") + `,"vlanQoS":0,"vlanProtocol":"802.1Q"}`, []string{"vlanQoS: 0", "vlanProtocol: 802.1Q"}},
 	}
 	for name, test := range tests {

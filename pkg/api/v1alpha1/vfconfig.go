@@ -1,10 +1,6 @@
 package v1alpha1
 
-import (
-	"fmt"
-	"strconv"
-	"strings"
-)
+import "fmt"
 
 // LinkState is the administrative link state of a VF.
 type LinkState string
@@ -59,6 +55,14 @@ type VFConfig struct {
 	SpoofCheck *bool `json:"spoofCheck,omitempty"`
 	// Trust true weakens isolation: from a DeviceClass only.
 	Trust *bool `json:"trust,omitempty"`
+	// RSSQuery true lets the VF read the hash key that it shares with its PF and
+	// the PF's other VFs: from a DeviceClass only.
+	RSSQuery *bool `json:"rssQuery,omitempty"`
+	// NodeGUID and PortGUID are those of an InfiniBand VF, "02:00:5e:10:00:00:00:01":
+	// neither zero nor all ones. The fabric's partitions, which keep tenants apart
+	// as VLANs do, go by port GUIDs: from a DeviceClass only.
+	NodeGUID string `json:"nodeGUID,omitempty"`
+	PortGUID string `json:"portGUID,omitempty"`
 	// MinTxRate is in Mbit/s, 0 for none. It is at the cost of the PF's other VFs:
 	// from a DeviceClass only.
 	MinTxRate *int `json:"minTxRate,omitempty"`
@@ -152,6 +156,8 @@ func (c *VFConfig) check(p *problems) {
 	if c.MAC != "" && !unicastMAC(c.MAC) {
 		p.add("mac", "%s is not a unicast MAC address; want six pairs of hexadecimal digits such as 02:00:5e:10:00:01", show(c.MAC))
 	}
+	checkGUID(p, "nodeGUID", c.NodeGUID)
+	checkGUID(p, "portGUID", c.PortGUID)
 	p.within("vlan", c.VLAN, 4094)
 	p.within("vlanQoS", c.VLANQoS, 7)
 	oneOf(p, "vlanProtocol", c.VLANProtocol, VLAN8021Q, VLAN8021ad)
@@ -177,6 +183,9 @@ func (c *VFConfig) Weakens() error {
 	w.add(c.VLANProtocol != "", "vlanProtocol", c.VLANProtocol)
 	w.add(c.SpoofCheck != nil && !*c.SpoofCheck, "spoofCheck", false)
 	w.add(isTrue(c.Trust), "trust", true)
+	w.add(isTrue(c.RSSQuery), "rssQuery", true)
+	w.add(c.NodeGUID != "", "nodeGUID", c.NodeGUID)
+	w.add(c.PortGUID != "", "portGUID", c.PortGUID)
 	if c.MinTxRate != nil {
 		w.add(true, "minTxRate", *c.MinTxRate)
 	}
@@ -194,23 +203,4 @@ func (c *VFConfig) Loosens(class *VFConfig) error {
 		w.add(true, "maxTxRate", fmt.Sprintf("%d, where the DeviceClass allows %d", *asked, *most))
 	}
 	return w.err()
-}
-
-// unicastMAC reports whether text is a MAC address that one function may
-// have: six octets, the group bit clear, not all zero. (Package net, which
-// parses them too, reaches the network.)
-func unicastMAC(text string) bool {
-	octets := strings.Split(text, ":")
-	if len(octets) != 6 {
-		return false
-	}
-	var sum uint64
-	for i, octet := range octets {
-		n, err := strconv.ParseUint(octet, 16, 8)
-		if err != nil || len(octet) != 2 || i == 0 && n&1 != 0 {
-			return false
-		}
-		sum += n
-	}
-	return sum != 0
 }

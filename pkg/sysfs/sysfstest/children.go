@@ -36,6 +36,7 @@ func (k *Kernel) makeChildren(f *function) {
 	if f.driver.Infiniband != "" {
 		name, _ := k.free(f.driver.Infiniband, 0)
 		k.makeChild(f, "infiniband", name)
+		k.create(path.Join(f.dir, "infiniband", name, "node_guid"), fmt.Sprintf("0002:c903:%02x%02x:%02x00\n", f.Address.Bus, f.Address.Device, f.Address.Function), readOnly)
 	}
 }
 
@@ -73,11 +74,15 @@ func (k *Kernel) makeNetdev(f *function) {
 	name, n := k.free("eth", 0)
 	k.makeChild(f, "net", name)
 	dir := path.Join(f.dir, "net", name)
-	a := f.Address
-	k.create(path.Join(dir, "address"), fmt.Sprintf("52:54:00:%02x:%02x:%02x\n", a.Bus, a.Device, a.Function), readOnly)
+	a, kind := f.Address, "1\n"
+	address := fmt.Sprintf("52:54:00:%02x:%02x:%02x\n", a.Bus, a.Device, a.Function)
+	if f.Class.Sub() == pci.ClassInfiniBand { // a queue pair's number, a subnet's prefix and a port's GUID
+		kind, address = "32\n", fmt.Sprintf("00:00:01:27:fe:80:00:00:00:00:00:00:00:02:c9:03:%02x:%02x:%02x:01\n", a.Bus, a.Device, a.Function)
+	}
+	k.create(path.Join(dir, "address"), address, readOnly)
 	k.create(path.Join(dir, "ifindex"), fmt.Sprintln(n+2), readOnly)
 	k.create(path.Join(dir, "operstate"), "down\n", readOnly)
-	k.create(path.Join(dir, "type"), "1\n", readOnly)
+	k.create(path.Join(dir, "type"), kind, readOnly)
 	if len(k.host.addresses) > 0 {
 		k.showNetwork()
 	}

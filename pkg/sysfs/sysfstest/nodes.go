@@ -135,6 +135,29 @@ func (k *Kernel) AddNIC(bus uint8, vfs int) (pf pci.Address, all []pci.Address) 
 	return nic.Address, k.VFs(nic.Address)
 }
 
+// HCA returns a PF of InfiniBand with 8 VFs that are not enabled, on mlx5_core,
+// whose VFs it takes too.
+func HCA(a pci.Address) Function {
+	f := NIC(a)
+	f.Vendor, f.Device, f.SubVendor, f.SubDevice = 0x15b3, 0x101b, 0x15b3, 0x0007
+	f.Class, f.Driver, f.ResetMethods = pci.ClassInfiniBand<<8, "mlx5_core", []string{"flr", "bus"}
+	f.Capabilities.SRIOV = &pci.SRIOV{TotalVFs: 8, VFDevice: 0x101c}
+	return f
+}
+
+// AddHCA adds a PF of InfiniBand with some VFs, which have RDMA devices as it
+// has, and are each in a group of its own.
+func (k *Kernel) AddHCA(bus uint8, vfs int) (pf pci.Address, all []pci.Address) {
+	k.AddRootPort(bus)
+	hca := HCA(at(bus, 0, 0))
+	k.AddDriver("mlx5_core", Driver{SRIOV: true, Infiniband: "mlx5_", IDs: []Match{
+		MatchID(hca.Vendor, hca.Device), MatchID(hca.Vendor, hca.Capabilities.SRIOV.VFDevice),
+	}})
+	hca.SRIOV.VFs = vfs
+	k.Add(hca)
+	return hca.Address, k.VFs(hca.Address)
+}
+
 // addIgbvf registers the driver of the VFs, once.
 func (k *Kernel) addIgbvf() {
 	k.mu.Lock()
