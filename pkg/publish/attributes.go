@@ -64,7 +64,10 @@ const (
 	// MT/s (int): 16000 for PCIe 4.0. The speed of the moment is not published:
 	// idle GPUs train their links down.
 	AttrLinkSpeed resourceapi.QualifiedName = "linkSpeed"
-	// AttrRDMA is true where the function has an RDMA device on the host now.
+	// AttrRDMA is true where the function, or a VF's PF, has an RDMA device on the
+	// host now: a VF's own goes when it is bound to vfio-pci, and is never there
+	// when no host driver takes it. Whether the guest's driver makes one is not
+	// known here.
 	AttrRDMA resourceapi.QualifiedName = "rdma"
 	// AttrAuditSeverity is the worst severity of all that the verdict says,
 	// notes included; absent when it has nothing to say.
@@ -99,7 +102,7 @@ func attributes(n *Node, e *entry) attributeSet {
 	s.text(AttrType, string(e.kind))
 	s.text(AttrPCIBusID, e.addr.String())
 	if e.f != nil {
-		s.identity(e.f)
+		s.identity(n, e.f)
 		s.topology(e.f)
 		s.isolation(n, e.f)
 	}
@@ -116,29 +119,37 @@ func (s attributeSet) pair(n *Node, e *entry) {
 	if e.f == nil || e.vf.f == nil {
 		return
 	}
-	s.nic(e.vf.f)
+	s.nic(n, e.vf.f)
 	gpu, vf := n.Verdicts[e.addr], n.Verdicts[e.vf.addr]
 	s.flag(AttrIsolated, gpu.Isolated && vf.Isolated)
 	s.severity(gpu.Reasons, gpu.Notes, vf.Reasons, vf.Notes)
 }
 
-func (s attributeSet) identity(f *device.Function) {
+func (s attributeSet) identity(n *Node, f *device.Function) {
 	s.text(AttrVendor, f.Vendor.String())
 	s.text(AttrDevice, f.Device.String())
 	s.text(AttrModel, f.Model)
 	s.text(AttrDriver, f.Driver)
-	s.nic(f)
+	s.nic(n, f)
 }
 
 // nic adds what there is to say of a NIC, or of a VF of any device.
-func (s attributeSet) nic(f *device.Function) {
-	if len(f.Children.RDMA) > 0 {
+func (s attributeSet) nic(n *Node, f *device.Function) {
+	if hasRDMA(n, f) {
 		s.flag(AttrRDMA, true)
 	}
 	if f.VF != nil {
 		s.text(AttrPF, f.VF.PF.String())
 		s.number(AttrVFIndex, f.VF.Index)
 	}
+}
+
+func hasRDMA(n *Node, f *device.Function) bool {
+	if f.VF == nil || f.Class.Base() != pci.BaseNetwork {
+		return len(f.Children.RDMA) > 0
+	}
+	pf, ok := n.Snapshot.Function(f.VF.PF)
+	return len(f.Children.RDMA) > 0 || ok && len(pf.Children.RDMA) > 0
 }
 
 func (s attributeSet) topology(f *device.Function) {
