@@ -45,6 +45,9 @@ type DeviceData struct {
 	VFIODriver string `json:"vfioDriver"`
 	// Functions are those that the VM gets, its own first, a pair's VF last; companions may stay behind, bound.
 	Functions []string `json:"functions"`
+	// Representor is the node's interface that stands for a VF whose PF is in
+	// switchdev mode.
+	Representor string `json:"representor,omitempty"`
 	// Evidence is the checksum of the node's record of the claim.
 	Evidence string `json:"evidence,omitempty"`
 }
@@ -129,6 +132,9 @@ func dataOf(rec *journal.Record, parts []plan.Device) DeviceData {
 	data := DeviceData{Address: parts[0].Address.String(), Functions: []string{}}
 	if f, ok := rec.Plan.Function(parts[0].Address); ok {
 		data.IOMMUGroup, data.VFIODriver = f.Group, f.Target.Driver
+		if f.VF != nil {
+			data.Representor = f.VF.Representor
+		}
 	}
 	for i := range parts {
 		for _, a := range parts[i].Give {
