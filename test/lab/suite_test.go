@@ -56,6 +56,12 @@ func TestPackages(t *testing.T) {
 	}
 }
 
+// What PFs impose on VFs, against the kernel's simulated NIC.
+func TestEswitch(t *testing.T) {
+	m := labtest.Start(t, lab.Config{})
+	labtest.Run(t, m, "./tests/eswitch")
+}
+
 // The inventory and its verdicts against the kernel and lspci, with an IOMMU and without.
 func TestDiscovery(t *testing.T) {
 	t.Run("with an IOMMU", func(t *testing.T) {
