@@ -113,11 +113,11 @@ func (b *build) unpackModules(ctx context.Context) error {
 			return fmt.Errorf("unpack modules: %w", err)
 		}
 	}
-	var updates []string
+	var strip []string
 	for _, layer := range []string{IOMMUFD, baseLayer} {
-		updates = append(updates, b.updatesDir("/"+filepath.Join("layers", layer)))
+		strip = append(strip, b.updatesDir("/"+filepath.Join("layers", layer)))
 	}
-	strip := append(updates, "-name", "*.ko", "-exec", "strip", "--strip-debug", "{}", "+")
+	strip = append(strip, "-name", "*.ko", "-exec", "strip", "--strip-debug", "{}", "+")
 	if err := b.withLayers(ctx, "find", strip...); err != nil {
 		return fmt.Errorf("strip modules: %w", err)
 	}
