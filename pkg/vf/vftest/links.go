@@ -192,6 +192,7 @@ func (l *Links) refusal(pf pci.Address, s device.VFSetting, to *device.VFSetting
 		return unix.EOPNOTSUPP
 	}
 	switch s {
+	case device.VFLinkState, device.VFSpoofCheck, device.VFRSSQuery, device.VFTrust: // any value
 	case device.VFMAC:
 		if mac, err := net.ParseMAC(to.MAC); err != nil || mac[0]&1 != 0 {
 			return unix.EINVAL
