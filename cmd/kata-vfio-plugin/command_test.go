@@ -314,7 +314,7 @@ func TestProvisionShowsWhatItWouldDo(t *testing.T) {
 	}
 	write(`[{pf: "0000:21:00.0", count: 4, eswitchMode: Switchdev}]`) // this tree has no kernel to ask
 	if got := invoke(t, "provision", "--root", root, "--config", config, "--dry-run"); got.code != exitFailed ||
-		!containsAll(got.stdout, []string{"4 switchdev", "left as it is"}) || !strings.Contains(got.stderr, "eswitchMode: ") {
+		!containsAll(got.stdout, []string{"4 switchdev", "left as it is"}) || !strings.Contains(got.stderr, "eswitchMode: read the eswitch mode of 0000:21:00.0: find the node's network namespace") {
 		t.Errorf("a mode: %+v", got)
 	}
 	write(`[{pf: "0000:21:00.0", count: 4}, {pf: ens9, count: 1}]`)

@@ -28,6 +28,9 @@ const (
 // not know is taken for one of those.
 func (m Mode) Switchdev() bool { return m != "" && m != Legacy }
 
+// errNoDevlink says that the kernel was built without devlink.
+var errNoDevlink = errors.New("the kernel has no devlink")
+
 // Handle names a device in devlink: "pci", "0000:3b:00.0".
 type Handle struct{ Bus, Name string }
 
@@ -63,7 +66,7 @@ type Devlink struct {
 // eswitch, has the empty mode.
 func (d *Devlink) Read(ctx context.Context, h Handle) (*Switch, error) {
 	answers, err := d.do(ctx, nl.DEVLINK_CMD_ESWITCH_GET, unix.NLM_F_ACK, h)
-	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) {
+	if errors.Is(err, errNoDevlink) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP) {
 		return &Switch{}, nil
 	}
 	if err != nil {
@@ -139,7 +142,7 @@ func (d *Devlink) do(ctx context.Context, command uint8, flags int, h Handle, at
 	sockets := map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: {Socket: socket}}
 	family, err := devlinkFamily(sockets)
 	if err != nil {
-		return nil, fmt.Errorf("find devlink in the kernel: %w", err)
+		return nil, err
 	}
 	req := nl.NewNetlinkRequest(family, flags)
 	req.Sockets = sockets
@@ -152,15 +155,18 @@ func (d *Devlink) do(ctx context.Context, command uint8, flags int, h Handle, at
 	return req.Execute(unix.NETLINK_GENERIC, 0)
 }
 
-// devlinkFamily asks for devlink's number; ENOENT where the kernel has none.
+// devlinkFamily asks for devlink's number among generic netlink's families.
 func devlinkFamily(sockets map[int]*nl.SocketHandle) (int, error) {
 	req := nl.NewNetlinkRequest(nl.GENL_ID_CTRL, unix.NLM_F_ACK)
 	req.Sockets = sockets
 	req.AddData(&nl.Genlmsg{Command: nl.GENL_CTRL_CMD_GETFAMILY, Version: nl.GENL_CTRL_VERSION})
 	req.AddData(nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated(nl.GENL_DEVLINK_NAME)))
 	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return 0, errNoDevlink
+	}
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("ask for devlink's family: %w", err)
 	}
 	for _, message := range answers {
 		attrs, err := genericAttrs(message)
@@ -173,5 +179,5 @@ func devlinkFamily(sockets map[int]*nl.SocketHandle) (int, error) {
 			}
 		}
 	}
-	return 0, unix.ENOENT
+	return 0, errNoDevlink
 }
