@@ -88,8 +88,8 @@ type Holders interface {
 
 // VFs have the PFs impose settings on their VFs; see package vf.
 type VFs interface {
-	// Read returns what the PF imposes on its VF of that index, and the MAC
-	// addresses of its other VFs.
+	// Read returns what the PF imposes on its VF of that index, and the addresses
+	// of its other VFs.
 	Read(ctx context.Context, pf pci.Address, index int) (*vf.State, []string, error)
 	// Supported finds out whether the PF can set what want has values for, without
 	// a change.
