@@ -45,6 +45,11 @@ func newSim(t *testing.T) *sim {
 	t.Cleanup(func() { kernel.Write(t, bus+"/del_device", number) })
 	kernel.Write(t, device+"/sriov_numvfs", "2")
 	s := &sim{pf: pci.Address{Domain: 0xffff}, root: t.TempDir()}
+	if names := s.representors(t); len(names) == 1 { // without representors so far
+		s.name = names[0]
+	} else {
+		t.Fatalf("interfaces %v of a new device, want one", names)
+	}
 	s.copy(t)
 	tree, err := sysfs.Open(s.root)
 	if err != nil {
@@ -80,9 +85,6 @@ func (s *sim) copy(t *testing.T) {
 			}
 			if err != nil {
 				t.Fatal(err)
-			}
-			if string(text) == "p0\n" {
-				s.name = e.Name()
 			}
 		}
 	}
@@ -173,7 +175,7 @@ func askDevlink(t *testing.T) string {
 	return all.Devices[name].Mode
 }
 
-// representors are the names of the device's interfaces but the PF's.
+// representors are the names of the device's interfaces but the PF's own.
 func (s *sim) representors(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir(device + "/net")
