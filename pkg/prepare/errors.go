@@ -27,6 +27,20 @@ func (e *InUseError) Error() string {
 		e.Claim, e.Address, strings.Join(names, ", "))
 }
 
+// LockedError says that an operation on a function hangs in the kernel, most
+// often an unbind (of the function, or of its PF's driver) that waits for a
+// process to close it. A reset would hang as well, and hold up whoever reads the
+// bridge above meanwhile (pci_reset_function in drivers/pci/pci.c locks both).
+type LockedError struct {
+	Claim   plan.Ref
+	Address pci.Address
+}
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("claim %s: an operation on %s hangs in the kernel: stop the process that has the device open (delete its pod) and try again",
+		e.Claim, e.Address)
+}
+
 // QuarantinedError says that a claim's functions could not be proven clean and
 // are kept from reuse. Where Unprepare returns it, the tenant has lost the
 // device and the record stays as the quarantine.

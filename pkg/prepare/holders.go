@@ -13,11 +13,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// onVFIO returns those of the functions that are on a VFIO driver.
+// onVFIO returns those of the functions that are on a VFIO driver, or that an
+// unbind which hangs may still keep there: the kernel removes the driver's link
+// first and then waits for who has the function open.
 func onVFIO(snap *device.Snapshot, addrs []pci.Address) []pci.Address {
 	return slices.DeleteFunc(addrs, func(a pci.Address) bool {
 		f, ok := snap.Function(a)
-		return !ok || !device.IsVFIO(f.Driver)
+		return !ok || !f.Locked && !device.IsVFIO(f.Driver)
 	})
 }
 
@@ -45,7 +47,8 @@ func (p *Preparer) untaken(ctx context.Context, snap *device.Snapshot, claim pla
 }
 
 // unheld returns an [InUseError] when a process has a node of one of the
-// functions open, through a host driver or through VFIO.
+// functions open, through a host driver or through VFIO, and a [LockedError] when
+// that can't be seen.
 func (p *Preparer) unheld(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
 	var nodes []string
 	owner := map[string]pci.Address{}
@@ -53,6 +56,9 @@ func (p *Preparer) unheld(ctx context.Context, snap *device.Snapshot, claim plan
 		f, ok := snap.Function(a)
 		if !ok {
 			continue
+		}
+		if f.Locked {
+			return &LockedError{Claim: claim, Address: a}
 		}
 		for _, n := range vfio.Nodes(f) {
 			nodes = append(nodes, n)

@@ -1,11 +1,13 @@
 package prepare_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -162,4 +164,38 @@ func TestHangingReset(t *testing.T) {
 			t.Errorf("once the kernel has answered: %v", err)
 		}
 	})
+}
+
+// lockedInventory sees a function while somebody else's unbind hangs, as after
+// its driver's link is gone.
+type lockedInventory struct {
+	prepare.Inventory
+	locked pci.Address
+}
+
+func (i lockedInventory) Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	snap, err := i.Inventory.Refresh(ctx, addrs)
+	if f, ok := snap.Function(i.locked); ok {
+		f.Locked, f.Driver = true, ""
+	}
+	return snap, err
+}
+
+// TestUnprepareWhileSomebodysUnbindHangs: it waits for who has the device open,
+// whom nobody can see. No reset is begun, nothing changes, and a later try does it.
+func TestUnprepareWhileSomebodysUnbindHangs(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	w.mustPrepare(w.request(uid, gpu))
+	p := w.plugin(nil)
+	p.Inventory = lockedInventory{p.Inventory, gpu}
+	_, err := p.Unprepare(t.Context(), uid)
+	if e := as[*prepare.LockedError](t, err); e.Address != gpu {
+		t.Errorf("locked: %s", e.Address)
+	}
+	says(t, err, "hangs in the kernel", "delete its pod")
+	if rec := w.record(uid); rec == nil || rec.State != journal.Prepared || !w.hasSpec(uid) {
+		t.Errorf("record %+v, CDI spec: %t; want both as they were", rec, w.hasSpec(uid))
+	}
+	w.mustUnprepare(uid)
 }

@@ -20,7 +20,8 @@ import (
 // functions, compares them with what they were, and gives them back to their
 // drivers. It may be repeated, and a claim without a record is no error.
 //
-// While a holder is left it returns an [InUseError] and nothing has changed.
+// While a holder is left it returns an [InUseError], or a [LockedError] where
+// somebody else's unbind waits for one, and nothing has changed.
 // When a function can't be proven clean it returns a [QuarantinedError]: the
 // tenant has lost it, and no other gets it. Unprepare of a quarantined claim
 // tries the reset again. When addresses can't be given back to their pool it
