@@ -57,7 +57,8 @@ type Port struct {
 // namespace of the node's first process, as [Rtnetlink] does and with the same
 // needs.
 type Devlink struct {
-	// Proc and Limit are as in [Rtnetlink].
+	// Proc is the node's proc, /proc when empty; Limit bounds a request where the
+	// context does not, 10 s when zero.
 	Proc  string
 	Limit time.Duration
 }
