@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -130,60 +128,6 @@ func podHasTwoClaims(ctx context.Context, s *site) error {
 		err = fmt.Errorf("want a display and a network interface that work, the VM sees %+v", report)
 	}
 	return errors.Join(err, s.deletePods(ctx, "two"))
-}
-
-// A busy example's limits are more than the lab has.
-var (
-	exampleImage = regexp.MustCompile(`image: \S+`)
-	exampleCPU   = regexp.MustCompile(`cpu: "\d+"`)
-	exampleRAM   = regexp.MustCompile(`memory: \d+[MG]i`)
-)
-
-// example reads one of deploy/examples, to run here.
-func example(name string) (string, error) {
-	text, err := os.ReadFile("../../deploy/examples/" + name + ".yaml")
-	small := exampleRAM.ReplaceAll(exampleCPU.ReplaceAll(text, []byte("cpu: 50m")), []byte("memory: 64Mi"))
-	return string(exampleImage.ReplaceAll(small, []byte("image: "+node.ShowImage))), err
-}
-
-// runsExamples runs the examples beside each other: their VMs must each have their own devices.
-func runsExamples(ctx context.Context, s *site) error {
-	pods := map[string]string{
-		"gpu-and-vf-same-root": "gpu-and-vf", "gpu-pod": "gpu", "vf-pod": "vf", "extended-resource": "extended-resource",
-	}
-	// The first has a constraint: it chooses before the others take its choices away.
-	for _, file := range []string{"gpu-and-vf-same-root", "gpu-pod", "vf-pod", "extended-resource"} {
-		text, err := example(file)
-		if err != nil {
-			return err
-		}
-		if err := s.apply(ctx, tenant, text); err != nil {
-			return err
-		}
-		if err := s.awaitScheduled(ctx, pods[file]); err != nil {
-			return err
-		}
-	}
-	taken := map[string]string{}
-	for _, pod := range []string{"gpu-and-vf", "gpu", "vf", "extended-resource"} {
-		if err := s.awaitRunning(ctx, 2*vmPodLimit, pod); err != nil {
-			return err
-		}
-		if _, err := s.checkVM(ctx, pod); err != nil {
-			return err
-		}
-		held, err := s.held(ctx, pod)
-		if err != nil {
-			return err
-		}
-		for _, address := range held {
-			if taken[address] != "" {
-				return fmt.Errorf("%s has %s, and so has %s", pod, address, taken[address])
-			}
-			taken[address] = pod
-		}
-	}
-	return s.deletePods(ctx, "gpu-and-vf", "gpu", "vf", "extended-resource")
 }
 
 func (s *site) awaitScheduled(ctx context.Context, pod string) error {

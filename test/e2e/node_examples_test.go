@@ -1,0 +1,107 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/node"
+	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
+)
+
+// A busy example's limits are more than the lab has.
+var (
+	exampleImage = regexp.MustCompile(`image: \S+`)
+	exampleCPU   = regexp.MustCompile(`cpu: "\d+"`)
+	exampleRAM   = regexp.MustCompile(`memory: \d+[MG]i`)
+)
+
+// example reads one of deploy/examples, to run here.
+func example(name string) (string, error) {
+	text, err := os.ReadFile("../../deploy/examples/" + name + ".yaml")
+	small := exampleRAM.ReplaceAll(exampleCPU.ReplaceAll(text, []byte("cpu: 50m")), []byte("memory: 64Mi"))
+	return string(exampleImage.ReplaceAll(small, []byte("image: "+node.ShowImage))), err
+}
+
+// gpuAndVF is the example's pod whose GPU and VF must sit below one root.
+const gpuAndVF = "gpu-and-vf"
+
+// runsExamples runs the examples beside each other: their VMs must each have their own devices.
+func runsExamples(ctx context.Context, s *site) error {
+	pods := map[string]string{
+		"gpu-and-vf-same-root": gpuAndVF, "gpu-pod": "gpu", "vf-pod": "vf", "extended-resource": "extended-resource",
+	}
+	// The first has a constraint: it chooses before the others take its choices away.
+	for _, file := range []string{"gpu-and-vf-same-root", "gpu-pod", "vf-pod", "extended-resource"} {
+		text, err := example(file)
+		if err != nil {
+			return err
+		}
+		if err := s.apply(ctx, tenant, text); err != nil {
+			return err
+		}
+		if err := s.awaitScheduled(ctx, pods[file]); err != nil {
+			return err
+		}
+	}
+	taken := map[string]string{}
+	for _, pod := range []string{gpuAndVF, "gpu", "vf", "extended-resource"} {
+		if err := s.awaitRunning(ctx, 2*vmPodLimit, pod); err != nil {
+			return err
+		}
+		if err := s.checkExample(ctx, pod, taken); err != nil {
+			return err
+		}
+	}
+	return s.deletePods(ctx, gpuAndVF, "gpu", "vf", "extended-resource")
+}
+
+// checkExample checks a pod's VM, and that none of its functions is among those that others have taken.
+func (s *site) checkExample(ctx context.Context, pod string, taken map[string]string) error {
+	report, err := s.checkVM(ctx, pod)
+	if err != nil {
+		return err
+	}
+	held, err := s.held(ctx, pod)
+	if err != nil {
+		return err
+	}
+	for _, address := range held {
+		if taken[address] != "" {
+			return fmt.Errorf("%s has %s, and so has %s", pod, address, taken[address])
+		}
+		taken[address] = pod
+	}
+	if pod != gpuAndVF {
+		return nil
+	}
+	display := slices.ContainsFunc(report.Functions, func(f protocol.Function) bool { return strings.HasPrefix(f.Class, "03") })
+	if !display || len(report.Interfaces) != 1 || report.Interfaces[0].Driver != "igbvf" {
+		return fmt.Errorf("want a display and a VF with its driver, the VM sees %+v", report)
+	}
+	return s.checkSameRoot(ctx, held)
+}
+
+// checkSameRoot checks, by the kernel's own paths, that a GPU and a VF sit below one PCIe root.
+func (s *site) checkSameRoot(ctx context.Context, functions []string) error {
+	roots := map[string]bool{}
+	for _, address := range functions {
+		path, err := s.output(ctx, "readlink -f /sys/bus/pci/devices/"+address)
+		if err != nil {
+			return err
+		}
+		below, _ := strings.CutPrefix(path, "/sys/devices/") // pci0000:20/0000:20:00.0/...
+		root, _, _ := strings.Cut(below, "/")
+		roots[root] = true
+	}
+	if len(roots) != 1 {
+		return fmt.Errorf("%v are below %v; want one root", functions, roots)
+	}
+	s.log("%v are below %v", functions, roots)
+	return nil
+}
