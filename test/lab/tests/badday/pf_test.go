@@ -121,7 +121,7 @@ func TestPFIsRenamed(t *testing.T) {
 	s := openPF(t)
 	s.prepare(t, tenants())
 	run(t, "ip", "link", "set", s.pf, "name", s.pf+"new") // for good: what the VF's driver makes may take the old name
-	s.prepare(t, tenants()) // again
+	s.prepare(t, tenants())                               // again
 	s.isBack(t)
 }
 
