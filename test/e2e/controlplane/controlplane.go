@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
+	"github.com/kata-vfio/kata-vfio/test/e2e/process"
 	"github.com/kata-vfio/kata-vfio/test/scratch"
 )
 
@@ -150,6 +151,18 @@ func (p *ControlPlane) Lost() error {
 		errs = append(errs, r.ended())
 	}
 	return errors.Join(errs...)
+}
+
+// Process is the process of a component, such as "kube-apiserver"; nil for one that does not run.
+func (p *ControlPlane) Process(component string) *process.Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.running {
+		if r.name == component {
+			return r.process
+		}
+	}
+	return nil
 }
 
 // Dir is the directory of all its files. Every component has it in its command line. Stop removes it.
