@@ -145,7 +145,7 @@ func TestHeldByVFIOAlready(t *testing.T) {
 	t.Cleanup(release)
 	n := stage.Open(t, stage.Config())
 	_, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
-	stage.Says(t, err, topology.GPU0, "in use by", kernel.Read(t, filepath.Join("/proc/self/comm")), "stop it")
+	stage.Says(t, err, topology.GPU0, "in use by", kernel.Read(t, "/proc/self/comm"), "stop it")
 	release()
 	if _, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
 		t.Error(err)

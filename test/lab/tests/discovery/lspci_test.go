@@ -86,7 +86,7 @@ func command(t *testing.T, name string, args ...string) string {
 func lspci(t *testing.T) map[string]registers {
 	t.Helper()
 	all := map[string]registers{}
-	for _, block := range strings.Split(strings.TrimSpace(command(t, "lspci", "-D", "-vvv")), "\n\n") {
+	for block := range strings.SplitSeq(strings.TrimSpace(command(t, "lspci", "-D", "-vvv")), "\n\n") {
 		address, _, _ := strings.Cut(block, " ")
 		p := &parser{}
 		for _, line := range strings.Split(block, "\n")[1:] {
@@ -252,9 +252,9 @@ func TestNamesAreWhatLspciSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	snap := stage.Scan(t, inventory.WithNames(names))
-	for _, block := range strings.Split(strings.TrimSpace(command(t, "lspci", "-D", "-vmmnn")), "\n\n") {
+	for block := range strings.SplitSeq(strings.TrimSpace(command(t, "lspci", "-D", "-vmmnn")), "\n\n") {
 		want := map[string]string{"NUMANode": "", "IOMMUGroup": "", "Rev": "00", "ProgIf": "00"}
-		for _, line := range strings.Split(block, "\n") {
+		for line := range strings.SplitSeq(block, "\n") {
 			key, value, _ := strings.Cut(line, ":")
 			want[key] = strings.TrimSpace(value)
 		}

@@ -132,7 +132,7 @@ func TestInterruptRemapping(t *testing.T) {
 func TestBigBAR(t *testing.T) {
 	const gib = 1 << 30
 	var largest uint64
-	for _, line := range strings.Split(node.Read(t, node.Path(topology.BigBAR, "resource")), "\n") {
+	for line := range strings.SplitSeq(node.Read(t, node.Path(topology.BigBAR, "resource")), "\n") {
 		fields := strings.Fields(line)
 		start, err1 := strconv.ParseUint(fields[0], 0, 64)
 		end, err2 := strconv.ParseUint(fields[1], 0, 64)

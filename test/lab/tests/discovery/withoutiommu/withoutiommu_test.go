@@ -45,8 +45,7 @@ func TestPrepareRefuses(t *testing.T) {
 	n := stage.Open(t, stage.Config())
 	_, err := n.Prepare(t.Context(), stage.Request(t, "0f8fad5b", topology.GPU0))
 	stage.Says(t, err, topology.GPU0, "IOMMU", "intel_iommu=on")
-	var refused *plan.RefusedError
-	if !errors.As(err, &refused) {
+	if _, ok := errors.AsType[*plan.RefusedError](err); !ok {
 		t.Errorf("got %v; want a refusal", err)
 	}
 	stage.Unchanged(t, before)
