@@ -75,7 +75,7 @@ lab: ## run the tests in the lab machine
 .PHONY: lint
 lint: ## run the linters
 	cd test/tools && $(GO) build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	bin/golangci-lint run ./...
+	bin/golangci-lint run --build-tags lab,labhost,e2e ./...
 
 .PHONY: verify
 verify: ## check that formatting and modules leave no difference
