@@ -150,7 +150,7 @@ func (c *Config) binDirs() []string {
 // policy reaches the node's PFs.
 func (c *Config) policy(fs *sysfs.FS) *vf.Policy {
 	proc := filepath.Join(c.Root, "proc")
-	return &vf.Policy{FS: fs, Links: vf.NewRtnetlink(proc), Switches: &vf.Devlink{Proc: proc}}
+	return &vf.Policy{FS: fs, Links: vf.NewRtnetlink(proc), Switches: vf.NewDevlink(proc)}
 }
 
 // places opens the directories that a working node writes to.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -57,11 +56,12 @@ type Port struct {
 // namespace of the node's first process, as [Rtnetlink] does and with the same
 // needs.
 type Devlink struct {
-	// Proc is the node's proc, /proc when empty; Limit bounds a request where the
-	// context does not, 10 s when zero.
-	Proc  string
-	Limit time.Duration
+	proc     string
+	requests requests
 }
+
+// NewDevlink returns the eswitches of the node whose proc is at that path.
+func NewDevlink(proc string) *Devlink { return &Devlink{proc, newRequests()} }
 
 // Read returns a device's eswitch. One whose driver knows no devlink, or no
 // eswitch, has the empty mode.
@@ -135,7 +135,15 @@ func (d *Devlink) SetMAC(ctx context.Context, h Handle, port uint32, mac string)
 
 // do carries out one command for a device on a socket of its own.
 func (d *Devlink) do(ctx context.Context, command uint8, flags int, h Handle, attrs ...*nl.RtAttr) ([][]byte, error) {
-	socket, err := openSocket(ctx, d.Proc, d.Limit, unix.NETLINK_GENERIC)
+	limit := requestLimit
+	if command == nl.DEVLINK_CMD_ESWITCH_SET {
+		limit = modeLimit
+	}
+	return d.requests.do(ctx, limit, func() ([][]byte, error) { return d.execute(command, flags, h, attrs) })
+}
+
+func (d *Devlink) execute(command uint8, flags int, h Handle, attrs []*nl.RtAttr) ([][]byte, error) {
+	socket, err := openSocket(d.proc, unix.NETLINK_GENERIC)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func labPolicy(t *testing.T) (*Policy, pci.Address) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Policy{FS: fs, Links: NewRtnetlink("/proc"), Switches: &Devlink{}}, pf
+	return &Policy{FS: fs, Links: NewRtnetlink("/proc"), Switches: NewDevlink("/proc")}, pf
 }
 
 // ipVF is what iproute2 says of a VF.

@@ -36,14 +36,20 @@ type Policy struct {
 	Switches Switches
 }
 
-// Read returns what the PF imposes on its VF of that index, and the addresses of
-// its other VFs. Its errors match [NoInterfaceError] where the PF has none.
-func (p *Policy) Read(ctx context.Context, pf pci.Address, index int) (*State, []string, error) {
+// look reads what the PF imposes, on the VF of that index above all.
+func (p *Policy) look(ctx context.Context, pf pci.Address, index int) (*uplink, *State, error) {
 	link, err := p.uplink(ctx, pf)
 	if err != nil {
 		return nil, nil, err
 	}
 	state, err := link.vf(index)
+	return link, state, err
+}
+
+// Read returns what the PF imposes on its VF of that index, and the addresses of
+// its other VFs. Its errors match [NoInterfaceError] where the PF has none.
+func (p *Policy) Read(ctx context.Context, pf pci.Address, index int) (*State, []string, error) {
+	link, state, err := p.look(ctx, pf, index)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -97,11 +103,7 @@ func (p *Policy) SetMode(ctx context.Context, pf pci.Address, m Mode) error {
 // values for, without a change: what it does not report it can't be asked to
 // verify, and what it reports is written back as it is.
 func (p *Policy) Supported(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error {
-	link, err := p.uplink(ctx, pf)
-	if err != nil {
-		return err
-	}
-	state, err := link.vf(index)
+	link, state, err := p.look(ctx, pf, index)
 	if err != nil {
 		return err
 	}
@@ -148,11 +150,7 @@ func harmless(have, want *device.VFSettings, s device.VFSetting) *device.VFSetti
 // repeated. After an error, a [SettingError] where the PF did not take one,
 // those before it in the order of [device.AllVFSettings] are changed.
 func (p *Policy) Apply(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error {
-	link, err := p.uplink(ctx, pf)
-	if err != nil {
-		return err
-	}
-	state, err := link.vf(index)
+	link, state, err := p.look(ctx, pf, index)
 	if err != nil {
 		return err
 	}
@@ -170,11 +168,7 @@ func (p *Policy) Apply(ctx context.Context, pf pci.Address, index int, want *dev
 
 // verify reads back what was written.
 func (p *Policy) verify(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error {
-	link, err := p.uplink(ctx, pf)
-	if err != nil {
-		return err
-	}
-	state, err := link.vf(index)
+	link, state, err := p.look(ctx, pf, index)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -15,33 +14,13 @@ import (
 // Rtnetlink reads and writes by the kernel's rtnetlink, in the network
 // namespace of the node's first process: that of a pod has no PFs. It needs
 // CAP_NET_ADMIN and CAP_SYS_ADMIN, and the node's processes in sight (hostPID).
-//
-// The kernel carries a request out within the call that sends it, under one lock
-// for all interfaces of the node (RTNL). An operation that hangs holds up
-// all others, and neither a signal nor a socket's timeout ends their calls. So a
-// request is waited for no longer than its context and a limit allow, and one
-// that is left behind keeps the next from being sent until it is through: what it
-// sets must not come after what is set later.
 type Rtnetlink struct {
 	proc     string
-	limit    time.Duration
-	turn     chan struct{} // holds a value while a request is under way
-	exchange func(*nl.NetlinkRequest) ([][]byte, error)
+	requests requests
 }
-
-// requestLimit bounds each request where the context does not: a PF's firmware
-// may take its time.
-const requestLimit = 10 * time.Second
 
 // NewRtnetlink returns the interfaces of the node whose proc is at that path.
-func NewRtnetlink(proc string) *Rtnetlink {
-	r := &Rtnetlink{proc: proc, limit: requestLimit, turn: make(chan struct{}, 1)}
-	r.exchange = r.execute
-	return r
-}
-
-// errNoAnswer is the cause where the limit ends the waiting.
-var errNoAnswer = errors.New("the kernel does not answer: an operation on an interface of the node hangs (`dmesg` names blocked tasks)")
+func NewRtnetlink(proc string) *Rtnetlink { return &Rtnetlink{proc, newRequests()} }
 
 // Read returns the interface of that number with its VFs.
 func (r *Rtnetlink) Read(ctx context.Context, number int) (*Link, error) {
@@ -81,39 +60,13 @@ func interfaceMessage(number int) *nl.IfInfomsg {
 	return m
 }
 
-// do carries out one request, or leaves it behind.
+// do carries out one request on a socket of its own.
 func (r *Rtnetlink) do(ctx context.Context, req *nl.NetlinkRequest) ([][]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.limit, errNoAnswer)
-	defer cancel()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	select {
-	case r.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	type answer struct {
-		messages [][]byte
-		err      error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		defer func() { <-r.turn }()
-		messages, err := r.exchange(req)
-		done <- answer{messages, err}
-	}()
-	select {
-	case a := <-done:
-		return a.messages, a.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return r.requests.do(ctx, requestLimit, func() ([][]byte, error) { return r.execute(req) })
 }
 
-// execute carries out one request on a socket of its own.
 func (r *Rtnetlink) execute(req *nl.NetlinkRequest) ([][]byte, error) {
-	socket, err := openSocket(context.Background(), r.proc, r.limit, unix.NETLINK_ROUTE) // it outlives who waits for it
+	socket, err := openSocket(r.proc, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}

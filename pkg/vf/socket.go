@@ -1,27 +1,21 @@
 package vf
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
-const defaultLimit = 10 * time.Second
-
-// openSocket opens a netlink socket in the node's namespace, whose calls end
-// with ctx or after limit. The kernel's refusals come with its reasons in words.
-func openSocket(ctx context.Context, proc string, limit time.Duration, protocol int) (*nl.NetlinkSocket, error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	space, err := netns.GetFromPath(filepath.Join(cmp.Or(proc, "/proc"), "1/ns/net"))
+// openSocket opens a netlink socket in the network namespace of the node whose
+// proc is at that path. The kernel's refusals come with its reasons in words. Who
+// uses it is bounded by [requests]; the socket's own timeout is for an answer
+// that is lost.
+func openSocket(proc string, protocol int) (*nl.NetlinkSocket, error) {
+	space, err := netns.GetFromPath(filepath.Join(proc, "1/ns/net"))
 	if err != nil {
 		return nil, fmt.Errorf("find the node's network namespace: %w", err)
 	}
@@ -30,11 +24,7 @@ func openSocket(ctx context.Context, proc string, limit time.Duration, protocol 
 	if err != nil {
 		return nil, fmt.Errorf("enter the node's network namespace: %w", err)
 	}
-	limit = cmp.Or(limit, defaultLimit)
-	if end, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(end))
-	}
-	timeout := unix.NsecToTimeval(max(limit, time.Millisecond).Nanoseconds())
+	timeout := unix.NsecToTimeval(requestLimit.Nanoseconds())
 	if err := errors.Join(socket.SetExtAck(true), socket.SetSendTimeout(&timeout), socket.SetReceiveTimeout(&timeout)); err != nil {
 		socket.Close()
 		return nil, err

@@ -56,7 +56,7 @@ func newSim(t *testing.T) *sim {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tree.Close() })
-	s.Policy = &vf.Policy{FS: tree, Links: links{vf.NewRtnetlink("/proc")}, Switches: switches{&vf.Devlink{}}}
+	s.Policy = &vf.Policy{FS: tree, Links: links{vf.NewRtnetlink("/proc")}, Switches: switches{vf.NewDevlink("/proc")}}
 	return s
 }
 
