@@ -71,7 +71,7 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 		name := parts[0].Published()
 		status := resourceac.AllocatedDeviceStatus().WithDriver(v1alpha1.DriverName).WithPool(parts[0].Pool).WithDevice(name).
 			WithConditions(
-				condition(ConditionReady, metav1.ConditionTrue, "Prepared", "bound to its VFIO driver, CDI spec written", since),
+				condition(ConditionReady, metav1.ConditionTrue, "Prepared", readyWords(parts), since),
 				isolatedCondition(attributes(name), since), resetCondition(&rec.Plan, parts, since),
 			)
 		if data, err := json.Marshal(dataOf(rec, parts)); err == nil {
@@ -128,15 +128,24 @@ func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *meta
 	return condition(ConditionReset, metav1.ConditionTrue, "ResetBetweenTenants", message, since)
 }
 
+// readyWords says in what way a device's parts are ready.
+func readyWords(parts []plan.Device) string {
+	const text = "bound to its VFIO driver, CDI spec written"
+	if slices.ContainsFunc(parts, func(d plan.Device) bool { return d.Attachment == v1alpha1.AttachPhysicalEndpoint }) {
+		return text + "; as a physical endpoint its VF waits on its kernel driver until the pod's network namespace is there"
+	}
+	return text
+}
+
 func dataOf(rec *journal.Record, parts []plan.Device) DeviceData {
 	data := DeviceData{Address: parts[0].Address.String(), Functions: []string{}}
 	if f, ok := rec.Plan.Function(parts[0].Address); ok {
 		data.IOMMUGroup, data.VFIODriver = f.Group, f.Target.Driver
-		if f.VF != nil {
-			data.Representor = f.VF.Representor
-		}
 	}
 	for i := range parts {
+		if f, ok := rec.Plan.Function(parts[i].Address); ok && f.VF != nil {
+			data.Representor = f.VF.Representor
+		}
 		for _, a := range parts[i].Give {
 			data.Functions = append(data.Functions, a.String())
 		}

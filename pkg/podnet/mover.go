@@ -1,6 +1,7 @@
 package podnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ type NoInterfaceError struct {
 }
 
 func (e *NoInterfaceError) Error() string {
-	return fmt.Sprintf("VF %s (driver %s) has no network interface on the node after %s; look for its driver's word in the kernel's log", e.VF, e.Driver, e.Wait)
+	return fmt.Sprintf("VF %s (driver %s) has no network interface on the node after %s; look for its driver's word in the kernel's log", e.VF, cmp.Or(e.Driver, "none"), e.Wait)
 }
 
 // Await returns when the VF has its interface in the node's namespace: some

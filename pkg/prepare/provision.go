@@ -37,10 +37,10 @@ func (p *Preparer) provisions(ctx context.Context, snap *device.Snapshot, rules 
 }
 
 // Provision gives the PFs that the node's config names their VFs, in the mode
-// that it names, and returns
-// what it did and what it left alone, and why. Call it after Recover, which
-// knows whose the VFs are; it may be repeated. A crash in the middle leaves a PF
-// without VFs, and the next call makes them. What is refused is no error.
+// that it names, and returns what it did and what it left alone, and why. Call it
+// after Recover, which knows whose the VFs are; it may be repeated. A crash in the
+// middle leaves a PF without VFs, and the next call makes them. What is refused
+// is no error.
 func (p *Preparer) Provision(ctx context.Context) ([]plan.Provision, error) {
 	all, err := p.Provisions(ctx)
 	if err != nil {
