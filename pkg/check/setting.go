@@ -48,9 +48,13 @@ func isAny(value string, words []string) bool {
 	})
 }
 
-func isYes(v string) bool { return slices.Contains([]string{"y", "1", "on", "true"}, strings.ToLower(v)) }
+func isYes(v string) bool {
+	return slices.Contains([]string{"y", "1", "on", "true"}, strings.ToLower(v))
+}
 
-func isNo(v string) bool { return slices.Contains([]string{"n", "0", "off", "false"}, strings.ToLower(v)) }
+func isNo(v string) bool {
+	return slices.Contains([]string{"n", "0", "off", "false"}, strings.ToLower(v))
+}
 
 func evidence(seen []facts.Fact) []finding.Evidence {
 	var all []finding.Evidence
