@@ -31,6 +31,8 @@ type Node struct {
 	files    map[string]Fact
 	lists    map[string]Fact
 	verdicts map[pci.Address]isolation.Verdict
+
+	memo sync.Map // of [Memo]
 }
 
 // New returns the node that the snapshot was taken of, with what its files say of
