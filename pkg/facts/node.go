@@ -32,7 +32,8 @@ type Node struct {
 	lists    map[string]Fact
 	verdicts map[pci.Address]isolation.Verdict
 
-	memo sync.Map // of [Memo]
+	memo  sync.Map // of [Memo]
+	stats sync.Map // path to Stat
 }
 
 // New returns the node that the snapshot was taken of, with what its files say of

@@ -53,6 +53,25 @@ func (s *Stat) Writers() string {
 // fact is Broken where a copy does not say who owned the file on the node.
 func (n *Node) Stat(name string) (Stat, Fact) {
 	name = n.Real(name)
+	s, f := n.stat(name)
+	if f.OK() {
+		n.stats.Store(f.Path, s)
+	}
+	return s, f
+}
+
+// Stats returns the owners and modes that were asked for, by path: what a copy of
+// the node keeps in [StatFile].
+func (n *Node) Stats() map[string]Stat {
+	all := map[string]Stat{}
+	n.stats.Range(func(path, s any) bool {
+		all[path.(string)] = s.(Stat)
+		return true
+	})
+	return all
+}
+
+func (n *Node) stat(name string) (Stat, Fact) {
 	if kept, ok := n.kept(); ok {
 		s, ok := kept["/"+name]
 		if _, err := n.fs.Stat(name); !ok && err == nil {

@@ -113,9 +113,8 @@ func (k *Kata) choose() {
 // one than what the methods below say.
 func (k *Kata) OK() bool { return len(k.Damaged) == 0 }
 
-// Hypervisor returns a setting of the hypervisor by the first of its names that is
-// set: some differ between the runtimes.
-func (k *Kata) Hypervisor(names ...string) Setting { return k.hypervisor.setting(k.File, names...) }
+// Hypervisor returns a setting of the hypervisor's section.
+func (k *Kata) Hypervisor(name string) Setting { return k.hypervisor.setting(k.File, name) }
 
 // Runtime returns a setting of the section [runtime].
 func (k *Kata) Runtime(name string) Setting { return k.all.sub("runtime").setting(k.File, name) }

@@ -116,13 +116,10 @@ func (t table) names() []string {
 	return slices.DeleteFunc(names, func(name string) bool { _, ok := t[name].(table); return !ok })
 }
 
-// setting returns the value of the first of the keys that is set. where is the
-// file that would set it.
-func (t table) setting(where string, keys ...string) Setting {
-	for _, key := range keys {
-		if l, ok := t[key].(leaf); ok {
-			return Setting{Name: key, File: l.file, value: l.value}
-		}
+// setting returns a value. where is the file that would set it.
+func (t table) setting(where, key string) Setting {
+	if l, ok := t[key].(leaf); ok {
+		return Setting{Name: key, File: l.file, value: l.value}
 	}
-	return Setting{Name: keys[0], File: where}
+	return Setting{Name: key, File: where}
 }
