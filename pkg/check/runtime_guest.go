@@ -46,7 +46,7 @@ func guestSeccomp(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string,
 func guestHooks(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	hooks, verity := k.Hypervisor("guest_hook_path"), k.Hypervisor("kernel_verity_params")
 	if hooks.Text() != "" && verity.Text() == "" {
-		return fmt.Sprintf("guests run hooks from %s of an image that is not verified", hooks.Text()), says(hooks, verity)
+		return fmt.Sprintf("guests run hooks from %q of an image that is not verified", hooks.Text()), says(hooks, verity)
 	}
 	return "", says(hooks)
 }

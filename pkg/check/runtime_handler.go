@@ -63,7 +63,7 @@ func cdiAnnotations(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (strin
 	case by.Name == "sandboxer":
 		return "the shim gets all annotations of pods, `cdi.k8s.io/*` included", says(by)
 	}
-	return fmt.Sprintf("%s lets pods name CDI devices: %s", by.Name, strings.Join(by.List(), ", ")), says(by)
+	return fmt.Sprintf("%s lets pods name CDI devices: %q", by.Name, by.List()), says(by)
 }
 
 // kataAnnotations looks for patterns. A list of whole keys is somebody's decision;
@@ -83,7 +83,7 @@ func kataAnnotations(_ *facts.Node, h *runtimes.Handler, _ *runtimes.Kata) (stri
 		case by.Name == "sandboxer":
 			return "the shim gets all annotations of pods", says(by)
 		case slices.ContainsFunc(by.List(), func(p string) bool { return strings.ContainsAny(p, `*?[\`) }):
-			return fmt.Sprintf("%s has patterns for what pods may set: %s", by.Name, strings.Join(by.List(), ", ")), says(by)
+			return fmt.Sprintf("%s has patterns for what pods may set: %q", by.Name, by.List()), says(by)
 		}
 	}
 	return "", says(h.PodAnnotations, h.ContainerAnnotations)
@@ -113,10 +113,10 @@ func namedForKata(n *facts.Node) []finding.Finding {
 		seen = append(seen, h.Facts()...)
 		switch {
 		case !h.IsKata():
-			text := fmt.Sprintf("%s runs %s, which is not Kata", h.Name, runs(&h))
+			text := fmt.Sprintf("%q runs %q, which is not Kata", h.Name, runs(&h))
 			found = append(found, ofHandler(&h, fail(text, h.Facts()...))...)
 		case h.Binary.IsSet():
-			found = append(found, ofHandler(&h, fail(h.Name+" has a BinaryName, which runc's shim calls and Kata's has no use for", append(h.Facts(), h.Binary.Fact())...))...)
+			found = append(found, ofHandler(&h, fail("it has a BinaryName, which runc's shim calls and Kata's has no use for", append(h.Facts(), h.Binary.Fact())...))...)
 		}
 	}
 	switch {

@@ -71,17 +71,19 @@ func hypervisorAnnotations(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata)
 	if len(open) == 0 || !passes {
 		return "", says(enabled, h.PodAnnotations)
 	}
-	return "pods may set their VM's " + strings.Join(open, ", "), says(enabled, by)
+	return fmt.Sprintf("pods may set their VM's %q", open), says(enabled, by)
 }
 
 func wholePaths(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	var seen []facts.Fact
-	for _, name := range []string{"valid_hypervisor_paths", "valid_jailer_paths", "valid_virtio_fs_daemon_paths",
-		"valid_vhost_user_store_paths", "valid_entropy_sources", "valid_ctlpaths"} {
+	for _, name := range []string{
+		"valid_hypervisor_paths", "valid_jailer_paths", "valid_virtio_fs_daemon_paths",
+		"valid_vhost_user_store_paths", "valid_entropy_sources", "valid_ctlpaths",
+	} {
 		s := k.Hypervisor(name)
 		for _, path := range s.List() {
 			if strings.ContainsAny(path, "*?[") {
-				return fmt.Sprintf("%s has the pattern %s", name, path), says(s)
+				return fmt.Sprintf("%s has the pattern %q", name, path), says(s)
 			}
 		}
 		if s.IsSet() {

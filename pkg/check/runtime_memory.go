@@ -19,7 +19,7 @@ func runtimeMemoryChecks() []Check {
 			Why:    "a guest that panics leaves all of its memory, keys and data, in a file of the node, and a tenant can make its guest panic until the disk is full",
 			Fix:    "`guest_memory_dump_path = \"\"` in Kata's hypervisor section, and remove what lies there",
 			Verify: "grep -rE '^ *guest_memory_dump_path' /opt/kata/share/defaults/kata-containers",
-		}, Judge: ofKata(mustBeEmpty("guest_memory_dump_path", "guests that panic are dumped to %s"))},
+		}, Judge: ofKata(mustBeEmpty("guest_memory_dump_path", "guests that panic are dumped to %q"))},
 		{Rule: finding.Rule{
 			ID: "RT-019", Title: "The file system daemon is confined, and shares nothing extra", Severity: isolation.High,
 			Why:     "virtiofsd serves the guest's requests on the node: without its sandbox a flaw in it reaches the node's files, and extra mounts are in every VM",
@@ -52,7 +52,7 @@ func sharedFiles(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, 
 		return fmt.Sprintf("virtiofsd runs with %q", off), says(args)
 	}
 	if list := mounts.List(); len(list) > 0 {
-		return "all VMs get these directories of the node: " + strings.Join(list, ", "), says(mounts)
+		return fmt.Sprintf("all VMs get these directories of the node: %q", list), says(mounts)
 	}
 	for _, daemon := range runtimes.VirtioFSDaemons(n) {
 		if off := unconfined.FindString(daemon.Value); off != "" {

@@ -79,9 +79,9 @@ func socketIsThere(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string
 	seen := append(says(s), file)
 	switch {
 	case file.Status == facts.Absent:
-		return fmt.Sprintf("the socket %s is not there", s.Text()), seen
+		return fmt.Sprintf("the socket %q is not there", s.Text()), seen
 	case file.OK() && !stat.IsSocket():
-		return fmt.Sprintf("%s is no socket", s.Text()), seen
+		return fmt.Sprintf("%q is no socket", s.Text()), seen
 	}
 	return "", seen
 }

@@ -33,5 +33,5 @@ func (n *Node) Real(name string) string {
 }
 
 func split(name string) []string {
-	return strings.FieldsFunc(path.Clean(name), func(r rune) bool { return r == '/' })
+	return strings.FieldsFunc(path.Clean("/"+name), func(r rune) bool { return r == '/' })
 }

@@ -77,8 +77,11 @@ func (n *Node) stat(name string) (Stat, Fact) {
 		if _, err := n.fs.Stat(name); !ok && err == nil {
 			return Stat{}, Fact{Path: "/" + name, How: "stat", Status: Broken, Err: "the copy does not say who owned it"}
 		}
-		if !ok {
+		switch {
+		case !ok:
 			return Stat{}, fact(name, "", "stat", fs.ErrNotExist)
+		case s.ModeBits() == 0:
+			return Stat{}, Fact{Path: "/" + name, How: "stat", Status: Broken, Err: "the copy has no mode for it"}
 		}
 		return s, s.fact(name)
 	}

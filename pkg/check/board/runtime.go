@@ -96,9 +96,11 @@ func (t *Tree) goodRuntime() {
 	t.Put("etc/systemd/system/sockets.target.wants/kata-vfio-pod-resources.socket", t.Fragment("systemd/kata-vfio-pod-resources.socket"))
 	t.Put("sys/fs/selinux/enforce", "1\n")
 	t.Put("var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\nauthentication: {anonymous: {enabled: false}}\nauthorization: {mode: Webhook}\n")
-	for _, file := range []string{ContainerdConfig, ContainerdDropIn, KataConfig, KataDropIns + "/50-kata-gpu.toml", KataDropIns + "/60-site.toml",
+	for _, file := range []string{
+		ContainerdConfig, ContainerdDropIn, KataConfig, KataDropIns + "/50-kata-gpu.toml", KataDropIns + "/60-site.toml",
 		"opt/kata/share/kata-containers/vmlinuz-nvidia-gpu.container", "opt/kata/share/kata-containers/kata-containers-nvidia-gpu.img",
-		"opt/kata/share/ovmf/OVMF.fd"} {
+		"opt/kata/share/ovmf/OVMF.fd",
+	} {
 		t.Own(file, "100644", 0, 0)
 	}
 	for _, file := range []string{"opt/kata/bin/containerd-shim-kata-v2", "opt/kata/bin/qemu-system-x86_64", "opt/kata/libexec/virtiofsd"} {
