@@ -38,7 +38,7 @@ func runtimeHandlerChecks() []Check {
 				"there into the pod's VM",
 			Fix:     "`privileged_without_host_devices = true` for the handler, and no `privileged_without_host_devices_all_devices_allowed`",
 			Verify:  "containerd config dump | grep -A12 'runtimes.kata' | grep privileged",
-			Sources: []string{"containerd 2.4: docs/cri/config.md", "kata-deploy sets it"},
+			Sources: []string{"containerd 2.4: internal/cri/config Runtime.PrivilegedWithoutHostDevices", "kata-deploy sets it"},
 		}, Judge: ofHandlers(privileged)},
 		{Rule: finding.Rule{
 			ID: "RT-025", Title: "Handlers that are named for Kata run Kata", Severity: isolation.Critical,

@@ -2,6 +2,7 @@ package runtimes
 
 import (
 	"fmt"
+	"path"
 	"strconv"
 
 	"sigs.k8s.io/yaml"
@@ -55,7 +56,7 @@ func KubeletOf(n *facts.Node) (Kubelet, bool) {
 	if file.Status == facts.Absent && len(running) == 0 {
 		return k, false
 	}
-	k.readFile(file)
+	k.readFiles(append([]facts.Fact{file}, dropIns(n, running)...))
 	if file.Status == facts.Absent {
 		k.Anonymous, k.AlwaysAllow, k.ReadOnlyPort = true, true, 10255 // defaults of the flags
 	}
@@ -66,28 +67,47 @@ func KubeletOf(n *facts.Node) (Kubelet, bool) {
 	return k, true
 }
 
-func (k *Kubelet) readFile(file facts.Fact) {
-	k.Seen = append(k.Seen, file)
-	if !file.Known() {
-		k.Damaged = append(k.Damaged, file)
+// dropIns returns the files of --config-dir: those that end in .conf, by path, each
+// over those before it.
+func dropIns(n *facts.Node, running []process) []facts.Fact {
+	var files []facts.Fact
+	for _, p := range running {
+		dir, ok := p.option("--config-dir")
+		if !ok {
+			continue
+		}
+		names, _ := walk(n, dir, 0)
+		for _, name := range names[:min(len(names), maxFiles)] {
+			if path.Ext(name) == ".conf" {
+				files = append(files, read(n, name))
+			}
+		}
 	}
-	if !file.OK() {
-		return
+	return files
+}
+
+// readFiles puts files over each other: what one does not say stays.
+func (k *Kubelet) readFiles(files []facts.Fact) {
+	var all kubeletFile
+	for _, file := range files {
+		k.Seen = append(k.Seen, file)
+		if !file.Known() {
+			k.Damaged = append(k.Damaged, file)
+		}
+		if !file.OK() {
+			continue
+		}
+		err := fmt.Errorf("%s: it is longer than %d bytes", file.Path, maxConfig)
+		if len(file.Value) < maxConfig {
+			err = yaml.Unmarshal([]byte(file.Value), &all)
+		}
+		if err != nil {
+			file.Status, file.Err = facts.Broken, err.Error()
+			k.Damaged = append(k.Damaged, file)
+		}
 	}
-	var f kubeletFile
-	err := error(nil)
-	if len(file.Value) >= maxConfig {
-		err = fmt.Errorf("%s: it is longer than %d bytes", file.Path, maxConfig)
-	} else {
-		err = yaml.Unmarshal([]byte(file.Value), &f)
-	}
-	if err != nil {
-		file.Status, file.Err = facts.Broken, err.Error()
-		k.Damaged = append(k.Damaged, file)
-		return
-	}
-	k.ReadOnlyPort, k.Anonymous = f.ReadOnlyPort, f.Authentication.Anonymous.Enabled
-	k.AlwaysAllow = f.Authorization.Mode == "AlwaysAllow"
+	k.ReadOnlyPort, k.Anonymous = all.ReadOnlyPort, all.Authentication.Anonymous.Enabled
+	k.AlwaysAllow = all.Authorization.Mode == "AlwaysAllow"
 }
 
 func (k *Kubelet) readFlags(p *process) {
