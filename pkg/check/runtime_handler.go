@@ -21,7 +21,7 @@ func runtimeHandlerChecks() []Check {
 			Fix: "`pod_annotations = []` for the handler, or the exact keys that are needed, never a pattern; then restart the container " +
 				"runtime. CRI-O has no such setting: refuse `io.katacontainers.*` at admission",
 			Verify:  "containerd config dump | grep -A12 'runtimes.kata'",
-			Sources: []string{"Kata 4.1: virtcontainers/pkg/oci/utils.go (only hypervisor annotations are gated)", "containerd 2.4: internal/cri/util GetPassthroughAnnotations"},
+			Sources: []string{"Kata 4.1: pkg/oci/utils.go checkAnnotationNameIsValid (only hypervisor annotations are gated)", "containerd 2.4: internal/cri/util GetPassthroughAnnotations"},
 		}, Judge: ofHandlers(kataAnnotations)},
 		{Rule: finding.Rule{
 			ID: "RT-003", Title: "Pods' annotations don't name CDI devices", Severity: isolation.Critical,

@@ -27,7 +27,7 @@ func runtimeHardeningChecks() []Check {
 			Why:     "a pattern such as /usr/* lets an annotation that is enabled run any such program of the node as root",
 			Fix:     "list whole paths in valid_hypervisor_paths, valid_virtio_fs_daemon_paths, valid_vhost_user_store_paths and valid_entropy_sources",
 			Verify:  "grep -rE '^ *valid_' /opt/kata/share/defaults/kata-containers",
-			Sources: []string{"CVE-2020-27151", "Kata 4.1: pkg/oci/utils.go checkPathIsInGlobs"},
+			Sources: []string{"CVE-2020-27151", "Kata 4.1: pkg/oci/utils.go checkPathIsInGlobs, whose globs are expanded on the node"},
 		}, Judge: ofKata(wholePaths)},
 		{Rule: finding.Rule{
 			ID: "RT-010", Title: "The VMM runs under a system call filter", Severity: isolation.Medium,

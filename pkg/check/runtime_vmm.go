@@ -28,7 +28,7 @@ func runtimeVMMChecks() []Check {
 			Why:     "whoever connects to QEMU's extra monitor controls the VM and its devices: it reads all memory and plugs what it likes",
 			Fix:     "`extra_monitor_socket = \"\"` in Kata's hypervisor section, in the base or the last drop-in, and restart the pods concerned",
 			Verify:  "grep -rE 'extra_monitor_socket|dbg_monitor_socket' /opt/kata/share/defaults/kata-containers; ps -eo args | grep extra-monitor.sock",
-			Sources: []string{"Kata 4.1: virtcontainers/qemu.go qmpSocketsSetup", "Kata 4.1: configuration-qemu.toml.in extra_monitor_socket"},
+			Sources: []string{"Kata 4.1: virtcontainers/qemu.go createQmpSocket", "Kata 4.1: configuration-qemu.toml.in extra_monitor_socket"},
 		}, Judge: withVMMs(ofKata(extraMonitor), "has an extra monitor", "extra-monitor.sock")},
 		{Rule: finding.Rule{
 			ID: "RT-008", Title: "Debugging, tracing and profiling of Kata are off", Severity: isolation.Medium,

@@ -16,8 +16,8 @@ func (n *Node) Real(name string) string {
 	for len(rest) > 0 {
 		next := path.Join(done, rest[0])
 		rest = rest[1:]
-		target, err := n.fs.ReadLink(next)
-		if err != nil || links == maxLinks {
+		target := n.link(next)
+		if target == "" || links == maxLinks {
 			done = next
 			continue
 		}
@@ -30,6 +30,20 @@ func (n *Node) Real(name string) string {
 		done, rest = "", append(split(joined), rest...)
 	}
 	return done
+}
+
+// link returns what a link says, empty for what is none, and asks once: paths that
+// are looked at have most of their directories in common.
+func (n *Node) link(name string) string {
+	if target, ok := n.links.Load(name); ok {
+		return target.(string)
+	}
+	target, err := n.fs.ReadLink(name)
+	if err != nil {
+		target = ""
+	}
+	n.links.Store(name, target)
+	return target
 }
 
 func split(name string) []string {

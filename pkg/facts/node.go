@@ -34,6 +34,7 @@ type Node struct {
 
 	memo  sync.Map // of [Memo]
 	stats sync.Map // path to Stat
+	links sync.Map // path to what a link says, or ""
 }
 
 // New returns the node that the snapshot was taken of, with what its files say of

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // process is one that runs, by /proc.
@@ -41,6 +42,7 @@ func processes(n *facts.Node, names ...string) []process {
 	var found []process
 	for _, name := range names {
 		for _, pid := range all[name] {
+			n.Read(path.Join("proc", strconv.Itoa(pid), "comm")) // kept, as what the answer rests on
 			cmdline := n.Read(path.Join("proc", strconv.Itoa(pid), "cmdline"))
 			args := strings.Split(strings.TrimRight(cmdline.Value, "\x00"), "\x00")
 			cmdline.Value, cmdline.How = strings.Join(args, " "), "process"
@@ -50,18 +52,38 @@ func processes(n *facts.Node, names ...string) []process {
 	return found
 }
 
-// byName returns the node's processes by their names.
+// byName returns the node's processes by their names. There may be thousands: each
+// takes two opens this way.
 func byName(n *facts.Node) map[string][]int {
 	found := map[string][]int{}
-	names, _ := n.List("proc")
+	proc, err := n.FS().OpenDir("proc")
+	if err != nil {
+		return found
+	}
+	defer proc.Close()
+	names, err := proc.Names()
+	if err != nil {
+		return found
+	}
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		if comm := n.Read(path.Join("proc", name, "comm")); comm.OK() {
-			found[comm.Value] = append(found[comm.Value], pid)
+		if comm := commOf(proc, name); comm != "" {
+			found[comm] = append(found[comm], pid)
 		}
 	}
 	return found
+}
+
+// commOf returns a process' name; empty where it ended.
+func commOf(proc *sysfs.Dir, pid string) string {
+	dir, ok, err := proc.Sub(pid)
+	if !ok || err != nil {
+		return ""
+	}
+	defer dir.Close()
+	comm, _, _ := dir.Text("comm") // absent or denied: no name to go by
+	return comm
 }
