@@ -13,7 +13,7 @@ import (
 // Kata and the kubelet are set up to do keeps devices with their tenants.
 func runtimeChecks() []Check {
 	return slices.Concat(runtimeHandlerChecks(), runtimePlugChecks(), runtimeVMMChecks(), runtimeHardeningChecks(),
-		runtimeMemoryChecks(), runtimeGuestChecks(), runtimeNodeChecks())
+		runtimeMemoryChecks(), runtimeGuestChecks(), runtimeNodeChecks(), runtimeMountChecks())
 }
 
 // question asks something of one handler and Kata's configuration for it. Its

@@ -23,7 +23,7 @@ func containerdFault(rule, about, text string) fault {
 }
 
 func runtimeFaults() []fault {
-	return slices.Concat(handlerFaults(), kataFaults(), vmmFaults(), ownerFaults(), []fault{
+	return slices.Concat(handlerFaults(), kataFaults(), vmmFaults(), ownerFaults(), mountFaults(), []fault{
 		{rule: "RT-004", about: "no socket", board: board.New, plant: func(t *board.Tree) {
 			t.AddToKata("[runtime]\npod_resource_api_sock = '/run/elsewhere.sock'\n")
 		}},
@@ -50,6 +50,23 @@ func runtimeFaults() []fault {
 			t.Put("var/lib/kubelet/config.yaml", "{")
 		}},
 	})
+}
+
+func mountFaults() []fault {
+	mount := func(about, source string) fault {
+		return fault{rule: "RT-027", about: about, board: board.Server, plant: func(t *board.Tree) { t.Run("t1", source) }}
+	}
+	return []fault{
+		mount("containerd's socket", "/run/containerd/containerd.sock"),
+		mount("a directory above", "/var/lib/kubelet"),
+		mount("the root", "/"),
+		{rule: "RT-027", about: "nothing to be seen", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Delete("run/containerd")
+		}},
+		{rule: "RT-027", about: "a bundle that can't be read", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/container-of-t1/config.json", "{")
+		}},
+	}
 }
 
 func handlerFaults() []fault {

@@ -1,10 +1,13 @@
 package board
 
 import (
+	"encoding/json"
 	"os"
 	"path"
 	"path/filepath"
 	"runtime"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // Places of the handler kata-gpu.
@@ -106,6 +109,9 @@ func (t *Tree) goodRuntime() {
 	for _, file := range []string{"opt/kata/bin/containerd-shim-kata-v2", "opt/kata/bin/qemu-system-x86_64", "opt/kata/libexec/virtiofsd"} {
 		t.Own(file, "100755", 0, 0)
 	}
+	for _, tenant := range []string{"t1", "t2"} {
+		t.Run(tenant, "/run/containerd/io.containerd.grpc.v1.cri/sandboxes/"+tenant+"/hostname", "/var/lib/kubelet/pods/"+tenant+"/etc-hosts")
+	}
 	t.Own("run/kata-vfio", "40700", 0, 0)
 	t.Own("run/kata-vfio/pod-resources.sock", "140600", 0, 0)
 	t.Own("var/run/nri/nri.sock", "140755", 0, 0)
@@ -121,6 +127,22 @@ func (t *Tree) Fragment(name string) string {
 		t.TB.Fatal(err)
 	}
 	return string(text)
+}
+
+// Run has containerd run a container of a tenant's pod, which has the mounts.
+func (t *Tree) Run(tenant string, mounts ...string) {
+	t.TB.Helper()
+	spec := specs.Spec{Annotations: map[string]string{
+		"io.kubernetes.cri.sandbox-namespace": tenant, "io.kubernetes.cri.sandbox-name": "pod-of-" + tenant,
+	}}
+	for _, source := range mounts {
+		spec.Mounts = append(spec.Mounts, specs.Mount{Source: source, Type: "bind"})
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.TB.Fatal(err)
+	}
+	t.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/container-of-"+tenant+"/config.json", string(text))
 }
 
 // AddToKata has Kata's configuration for kata-gpu say something more, after all
