@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
@@ -12,8 +13,10 @@ import (
 // runtimeChecks returns the checks of group RT: what the container runtime, NRI,
 // Kata and the kubelet are set up to do keeps devices with their tenants.
 func runtimeChecks() []Check {
-	return slices.Concat(runtimeHandlerChecks(), runtimePlugChecks(), runtimeVMMChecks(), runtimeHardeningChecks(),
+	all := slices.Concat(runtimeHandlerChecks(), runtimePlugChecks(), runtimeVMMChecks(), runtimeHardeningChecks(),
 		runtimeMemoryChecks(), runtimeGuestChecks(), runtimeNodeChecks(), runtimeMountChecks())
+	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
+	return all
 }
 
 // question asks something of one handler and Kata's configuration for it. Its
