@@ -31,6 +31,10 @@ type Node struct {
 	files    map[string]Fact
 	lists    map[string]Fact
 	verdicts map[pci.Address]isolation.Verdict
+
+	memo  sync.Map // of [Memo]
+	stats sync.Map // path to Stat
+	links sync.Map // path to what a link says, or ""
 }
 
 // New returns the node that the snapshot was taken of, with what its files say of

@@ -35,6 +35,7 @@ func layers() [][]string {
 		{"cdi", "journal", "bind", "inventory", "vf"}, // effects
 		{"ipam", "vf/vftest"},                         // addresses for guests; vf's double
 		{"assignment", "facts"},                       // who has what; what a node says of itself
+		{"facts/runtimes"},                            // what its container runtimes are set up to do
 		{"check", "check/board"},                      // the rules, and nodes to try them on
 		{"prepare"},                                   // the order of effects
 		{"node"},                                      // the parts joined

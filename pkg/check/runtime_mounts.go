@@ -1,0 +1,95 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// runtimeMountChecks are about what tenants' containers have of the node.
+func runtimeMountChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "RT-027", Title: "No tenant's pod has a socket of the node's runtimes", Severity: isolation.Critical,
+			Why: "whoever speaks to containerd, CRI-O or NRI runs what it likes on the node as root, and the kubelet's and the plugin's sockets tell which " +
+				"pod has which device",
+			Fix:     "delete the pod, and refuse hostPath volumes in tenants' namespaces: Pod Security `baseline` or better, or the chart's policy for tenants' pods",
+			Verify:  "jq -r '.mounts[].source' /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json | sort | uniq -c",
+			Sources: []string{"Kubernetes: Pod Security Standards, baseline: HostPath Volumes"},
+		}, Judge: tenantMounts},
+	}
+}
+
+// sockets are what no tenant may have, nor any directory above.
+func sockets(n *facts.Node) []string {
+	all := []string{
+		"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock", "/run/docker.sock",
+		"/var/lib/kubelet/pod-resources/kubelet.sock", "/var/lib/kubelet/plugins_registry", ourSocket,
+	}
+	if nri := runtimes.Of(n).NRI; nri != nil {
+		all = append(all, nri.SocketPath())
+	}
+	return all
+}
+
+// tenantMounts looks at the containers in namespaces that have devices.
+func tenantMounts(n *facts.Node) []finding.Finding {
+	if len(n.Tenancies) == 0 {
+		return notApplicable("no tenant has a device")
+	}
+	containers, listed := runtimes.Containers(n)
+	var found []finding.Finding
+	looked := 0
+	for _, c := range containers {
+		devices := devicesIn(n, c.Namespace)
+		if len(devices) == 0 {
+			continue
+		}
+		looked++
+		for _, source := range c.Mounts {
+			if socket := socketBelow(n, source); socket != "" {
+				f := fail(fmt.Sprintf("a container of pod %s/%s has %q of the node, and so %s", c.Namespace, c.Pod, source, socket),
+					facts.Fact{Path: c.Bundle, Value: source, How: "read"})
+				f[0].Object, f[0].Devices = fmt.Sprintf("pod %s/%s", c.Namespace, c.Pod), devices
+				found = append(found, f...)
+			}
+		}
+	}
+	shown := slices.ContainsFunc(listed, facts.Fact.OK)
+	hidden := slices.DeleteFunc(slices.Clone(listed), facts.Fact.Known)
+	switch {
+	case len(found) > 0:
+		return found
+	case len(hidden) > 0 || !shown:
+		return unknown("what tenants' containers have of the node", append(hidden, listed...)...)
+	}
+	return pass(count(looked, "container") + " of tenants")
+}
+
+// socketBelow returns the socket that a mount of the node gives a container.
+func socketBelow(n *facts.Node, source string) string {
+	source = n.Real(source)
+	for _, socket := range sockets(n) {
+		if strings.HasPrefix(n.Real(socket)+"/", source+"/") || source == "" {
+			return socket
+		}
+	}
+	return ""
+}
+
+// devicesIn returns the functions that the namespace's claims hold.
+func devicesIn(n *facts.Node, namespace string) []pci.Address {
+	var devices []pci.Address
+	for _, t := range n.Tenancies {
+		if t.Tenant() == namespace && !slices.Contains(devices, t.Address) {
+			devices = append(devices, t.Address)
+		}
+	}
+	return devices
+}

@@ -1,0 +1,51 @@
+package facts
+
+import (
+	"path"
+	"strings"
+)
+
+// maxLinks is how many links a path may go through, as in the kernel (path_resolution(7)).
+const maxLinks = 40
+
+// Real returns where a path leads to once all links are followed, as seen on the
+// node: an absolute link ("/var/run" to "/run") starts again at the node's root,
+// and none leaves it. What is not there, or not to be read, stays as it is.
+func (n *Node) Real(name string) string {
+	done, rest, links := "", split(name), 0
+	for len(rest) > 0 {
+		next := path.Join(done, rest[0])
+		rest = rest[1:]
+		target := n.link(next)
+		if target == "" || links == maxLinks {
+			done = next
+			continue
+		}
+		links++
+		if path.IsAbs(target) {
+			done = ""
+		}
+		// Joined with a slash in front, ".." can't climb above the root.
+		joined := path.Join("/", done, target)
+		done, rest = "", append(split(joined), rest...)
+	}
+	return done
+}
+
+// link returns what a link says, empty for what is none, and asks once: paths that
+// are looked at have most of their directories in common.
+func (n *Node) link(name string) string {
+	if target, ok := n.links.Load(name); ok {
+		return target.(string)
+	}
+	target, err := n.fs.ReadLink(name)
+	if err != nil {
+		target = ""
+	}
+	n.links.Store(name, target)
+	return target
+}
+
+func split(name string) []string {
+	return strings.FieldsFunc(path.Clean("/"+name), func(r rune) bool { return r == '/' })
+}

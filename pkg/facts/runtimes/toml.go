@@ -1,0 +1,125 @@
+package runtimes
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+)
+
+// Table is a TOML table. Its values are tables again, or leaves.
+type table map[string]any
+
+// leaf is a value and the file that it comes from.
+type leaf struct {
+	value any
+	file  string
+}
+
+// Limits of a configuration file. The real ones have some hundred lines; what is
+// deeper or longer than this was made to hurt.
+const (
+	maxConfig  = 1 << 20
+	maxNesting = 128
+)
+
+// parse returns the table that a file holds. The error names file and line.
+func parse(file facts.Fact) (table, error) {
+	if len(file.Value) >= maxConfig {
+		return nil, fmt.Errorf("%s: it is longer than %d bytes", file.Path, maxConfig)
+	}
+	if line, deep := nestedTooDeep(file.Value); deep {
+		return nil, fmt.Errorf("%s:%d: brackets or dotted keys more than %d deep", file.Path, line, maxNesting)
+	}
+	var raw map[string]any
+	if err := toml.Unmarshal([]byte(file.Value), &raw); err != nil {
+		if e, ok := errors.AsType[*toml.DecodeError](err); ok {
+			row, _ := e.Position()
+			return nil, fmt.Errorf("%s:%d: %s", file.Path, row, e.Error())
+		}
+		return nil, fmt.Errorf("%s: %w", file.Path, err)
+	}
+	return leaves(raw, file.Path), nil
+}
+
+// nestedTooDeep finds what would send a recursive parser deep into its stack. It
+// counts without regard to strings and comments: what is counted too much there
+// is a file that no runtime ships.
+func nestedTooDeep(text string) (line int, deep bool) {
+	for row := range strings.Lines(text) {
+		line++
+		if strings.Count(row, "[")+strings.Count(row, "{")+strings.Count(row, ".") > 8*maxNesting {
+			return line, true
+		}
+	}
+	depth, deepest := 0, 0
+	for _, c := range []byte(text) {
+		switch c {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth = max(0, depth-1)
+		}
+		deepest = max(deepest, depth)
+	}
+	return line, deepest > maxNesting
+}
+
+func leaves(raw map[string]any, file string) table {
+	t := make(table, len(raw))
+	for key, value := range raw {
+		if sub, ok := value.(map[string]any); ok {
+			t[key] = leaves(sub, file)
+			continue
+		}
+		t[key] = leaf{value, file}
+	}
+	return t
+}
+
+// merge puts other over t: tables key by key, and anything else, lists included,
+// replaces what was there. So do containerd 2 (cmd/containerd/server/config
+// mergeConfig, whose lists inside of plugins replace) and both of Kata's runtimes
+// (katautils updateFromDropIn, kata-types drop_in.rs).
+func (t table) merge(other table) {
+	for key, value := range other {
+		to, into := t[key].(table)
+		from, of := value.(table)
+		if into && of {
+			to.merge(from)
+			continue
+		}
+		t[key] = value
+	}
+}
+
+// sub returns a table in t, empty where there is none.
+func (t table) sub(path ...string) table {
+	for _, key := range path {
+		next, ok := t[key].(table)
+		if !ok {
+			return table{}
+		}
+		t = next
+	}
+	return t
+}
+
+// names returns the keys that hold tables, sorted.
+func (t table) names() []string {
+	names := slices.Sorted(maps.Keys(t))
+	return slices.DeleteFunc(names, func(name string) bool { _, ok := t[name].(table); return !ok })
+}
+
+// setting returns a value. where is the file that would set it.
+func (t table) setting(where, key string) Setting {
+	if l, ok := t[key].(leaf); ok {
+		return Setting{Name: key, File: l.file, value: l.value}
+	}
+	return Setting{Name: key, File: where}
+}
