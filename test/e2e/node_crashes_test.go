@@ -112,7 +112,7 @@ func (s *site) crashAt(ctx context.Context, p phase, crash func(context.Context)
 			return err
 		}
 	}
-	if _, err := s.output(ctx, "timeout 60 sh -c '"+p.await+"'"); err != nil {
+	if _, err := s.output(ctx, "timeout 300 sh -c '"+p.await+"'"); err != nil {
 		return err
 	}
 	if err := crash(ctx); err != nil {
