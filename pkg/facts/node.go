@@ -26,6 +26,15 @@ type Node struct {
 
 	fs        *sysfs.FS
 	published map[pci.Address]bool
+	// offered are those of published that the plugin names; standing those that it
+	// keeps bound.
+	offered, standing map[pci.Address]bool
+	// Those are read once, when they are first asked for: behind are the functions
+	// by their VFIO nodes, nodeNumbers the nodes by their numbers.
+	processes   func() processes
+	specs       func() specs
+	behind      func() map[string][]pci.Address
+	nodeNumbers func() map[string]string
 
 	mu       sync.Mutex // guards those below
 	files    map[string]Fact
@@ -41,6 +50,8 @@ func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 		Snapshot: s, fs: fsys,
 		files: map[string]Fact{}, lists: map[string]Fact{}, verdicts: map[pci.Address]isolation.Verdict{},
 	}
+	n.processes, n.specs = sync.OnceValue(n.readProcesses), sync.OnceValue(n.readSpecs)
+	n.behind, n.nodeNumbers = sync.OnceValue(n.functionsByNode), sync.OnceValue(n.readNumbers)
 	n.readTenancies()
 	n.readPublished()
 	return n

@@ -4,15 +4,12 @@
 package board
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -76,15 +73,6 @@ func (t *Tree) Mode(name string, mode os.FileMode) {
 	}
 }
 
-// Give has a tenant's claim hold devices, prepared and in the hands of a
-// sandbox, as the journal has it.
-func (t *Tree) Give(tenant, name string, devices ...pci.Address) *journal.Record {
-	t.TB.Helper()
-	rec := t.record(tenant, name, devices)
-	t.Save(rec)
-	return rec
-}
-
 // Save writes a claim's record.
 func (t *Tree) Save(rec *journal.Record) {
 	t.TB.Helper()
@@ -95,25 +83,4 @@ func (t *Tree) Save(rec *journal.Record) {
 	if err != nil {
 		t.TB.Fatal(err)
 	}
-}
-
-func (t *Tree) record(tenant, name string, devices []pci.Address) *journal.Record {
-	boot, err := os.ReadFile(t.Path("proc/sys/kernel/random/boot_id"))
-	if err != nil {
-		t.TB.Fatal(err)
-	}
-	uid := fmt.Sprintf("%s-%s-0000-4000-8000-000000000000", tenant, name)
-	rec := &journal.Record{Kind: journal.Claim, State: journal.Prepared, BootID: string(boot[:36]), Since: "2026-11-22T08:00:00Z"}
-	rec.Plan.Claim = plan.Ref{UID: uid, Namespace: tenant, Name: name, Pods: []claim.Pod{{Name: name, UID: "pod-" + uid}}}
-	for i, a := range devices {
-		group, _ := t.GroupOf(a)
-		rec.Plan.Functions = append(rec.Plan.Functions, plan.Function{
-			Address: a, Group: group, Role: plan.RoleDevice, Target: plan.Binding{Driver: "vfio-pci"},
-		})
-		rec.Plan.Devices = append(rec.Plan.Devices, plan.Device{
-			Request: fmt.Sprintf("r%d", i), Name: "gpu-" + a.Label(), Address: a, Give: []pci.Address{a},
-		})
-	}
-	rec.Sandbox = &journal.Sandbox{ID: "sandbox-" + name, Since: "2026-11-22T08:00:01Z"}
-	return rec
 }
