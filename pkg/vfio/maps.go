@@ -3,7 +3,6 @@ package vfio
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -112,36 +111,4 @@ func (s *survey) readMemory(ctx context.Context, name string, limit int64) (stri
 	case <-timer.C:
 		return "", errSlow
 	}
-}
-
-// introduce enters who the process is.
-func (s *survey) introduce(ctx context.Context, proc string, p *Process) error {
-	who, err := describe(s.fs, p.PID)
-	if err != nil {
-		return err
-	}
-	p.Comm, p.StartTime, p.Container, p.UID = who.Comm, who.StartTime, who.Container, -1
-	if p.Cgroup, err = s.fs.ReadString(proc + "/cgroup"); err != nil {
-		return err
-	}
-	if status, err := s.fs.ReadString(proc + "/status"); err == nil {
-		p.UID = parseUID(status)
-	}
-	p.Exe, _ = s.fs.ReadLink(proc + "/exe") // a thing to know, no proof: left out where it is not to be had
-	if text, err := s.readMemory(ctx, proc+"/cmdline", maxArguments); err == nil && text != "" {
-		p.Arguments = strings.Split(strings.TrimRight(text, "\x00\n"), "\x00")
-	}
-	return nil
-}
-
-// parseUID returns the effective user by the text of proc/<pid>/status, -1 if it
-// has none.
-func parseUID(status string) int {
-	for line := range strings.Lines(status) {
-		var user, effective int
-		if _, err := fmt.Sscanf(line, "Uid:\t%d\t%d", &user, &effective); err == nil {
-			return effective
-		}
-	}
-	return -1
 }

@@ -18,6 +18,8 @@ type Process struct {
 	Comm string `json:"comm"`
 	// StartTime is in clock ticks since boot, as that of [Holder].
 	StartTime uint64 `json:"startTime"`
+	// Parent is the PID of its parent.
+	Parent int `json:"parent"`
 	// Container is the id of the process' container, empty outside of any.
 	Container string `json:"container,omitempty"`
 	// Cgroup is the text of proc/<pid>/cgroup.

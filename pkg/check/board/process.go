@@ -17,6 +17,8 @@ type Process struct {
 	Exe       string
 	Arguments []string
 	UID       int
+	// Parent is 1 where it is zero.
+	Parent int
 	// Container is the id of its container and Pod the UID of its pod; empty for a
 	// process of the node itself.
 	Container, Pod string
@@ -30,13 +32,10 @@ type Process struct {
 // startTime is when processes start, in clock ticks after boot.
 const startTime = 8675309
 
-// nextPID returns a number that no process has.
+// nextPID returns a number that no process had.
 func (t *Tree) nextPID() int {
-	for pid := 4711; ; pid++ {
-		if _, err := os.Stat(t.Path("proc/" + strconv.Itoa(pid))); err != nil {
-			return pid
-		}
-	}
+	t.processes++
+	return 4710 + t.processes
 }
 
 // Start adds a process, with a number of its own where it has none.
@@ -48,11 +47,13 @@ func (t *Tree) Start(p Process) journal.Process {
 	dir := "proc/" + strconv.Itoa(p.PID)
 	t.Put(dir+"/comm", p.Comm+"\n")
 	t.Put(dir+"/stat", fmt.Sprintf("%d (%s) S 1%s %d 0\n", p.PID, p.Comm, strings.Repeat(" 0", 17), startTime))
-	t.Put(dir+"/status", fmt.Sprintf("Name:\t%s\nPid:\t%d\nUid:\t%[3]d\t%[3]d\t%[3]d\t%[3]d\n", p.Comm, p.PID, p.UID))
+	t.Put(dir+"/status", fmt.Sprintf("Name:\t%s\nPid:\t%d\nPPid:\t%d\nUid:\t%[4]d\t%[4]d\t%[4]d\t%[4]d\n", p.Comm, p.PID, max(p.Parent, 1), p.UID))
 	t.Put(dir+"/cmdline", strings.Join(p.Arguments, "\x00")+"\x00")
 	t.Put(dir+"/cgroup", "0::"+p.cgroup()+"\n")
 	t.Put(dir+"/maps", maps(p.Maps))
-	t.Symlink(dir+"/exe", p.Exe)
+	if p.Exe != "" {
+		t.Symlink(dir+"/exe", p.Exe)
+	}
 	t.Symlink(dir+"/fd/0", "/dev/null")
 	for i, file := range p.Files {
 		t.Symlink(fmt.Sprintf("%s/fd/%d", dir, i+3), file)
