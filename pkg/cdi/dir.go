@@ -40,7 +40,10 @@ const prefix = "kata-vfio.dev-vfio_"
 func ClaimOf(name string) (uid string, ok bool) {
 	uid, ours := strings.CutPrefix(name, prefix)
 	uid, isSpec := strings.CutSuffix(uid, ".json")
-	return uid, ours && isSpec && uid != ""
+	if !ours || !isSpec || uid == "" {
+		return "", false
+	}
+	return uid, true
 }
 
 // Open returns the directory at path, which is made if it is missing.

@@ -83,3 +83,13 @@ func (t *Tree) Save(rec *journal.Record) {
 	}
 	t.Put("var/lib/kata-vfio/journal/"+rec.ID()+".json", string(data))
 }
+
+// Text returns a file of the node.
+func (t *Tree) Text(name string) string {
+	t.TB.Helper()
+	data, err := os.ReadFile(t.Path(name))
+	if err != nil {
+		t.TB.Fatal(err)
+	}
+	return string(data)
+}
