@@ -72,11 +72,12 @@ func (p *Process) cgroup() string {
 }
 
 func maps(files []string) string {
-	text := "555555554000-555555b2e000 r--p 00000000 08:01 1835020 /usr/bin/program\n"
+	var text strings.Builder
+	text.WriteString("555555554000-555555b2e000 r--p 00000000 08:01 1835020 /usr/bin/program\n")
 	for i, file := range files {
-		text += fmt.Sprintf("7f%010x-7f%010x rw-s 00000000 00:15 %d %s\n", i<<24, i<<24+1<<20, 4000+i, file)
+		fmt.Fprintf(&text, "7f%010x-7f%010x rw-s 00000000 00:15 %d %s\n", i<<24, i<<24+1<<20, 4000+i, file)
 	}
-	return text
+	return text.String()
 }
 
 // Symlink makes a link with the very text.
