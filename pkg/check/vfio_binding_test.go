@@ -74,3 +74,17 @@ func bindingFaults() []fault {
 		}},
 	}
 }
+
+func udevFaults() []fault {
+	planted := func(about, rule string) fault {
+		return fault{rule: "VFIO-017", about: about, board: board.Server, plant: func(t *board.Tree) {
+			t.Put("etc/udev/rules.d/10-vfio.rules", rule+"\n")
+		}}
+	}
+	return []fault{
+		planted("everybody", `SUBSYSTEM=="vfio", MODE="0666"`),
+		planted("iommufd, over two lines", "KERNEL==\"iommu\", \\\n  MODE:=\"0666\""),
+		planted("a broad group", `SUBSYSTEM=="vfio|vfio-dev", GROUP="users", MODE="0660"`),
+		planted("who sits at the console", `KERNEL=="vfio[0-9]*", TAG+="uaccess"`),
+	}
+}

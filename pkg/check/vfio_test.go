@@ -11,7 +11,7 @@ import (
 )
 
 func vfioFaults() []fault {
-	return slices.Concat(holderFaults(), registerFaults(), moduleFaults(), bindingFaults())
+	return slices.Concat(holderFaults(), registerFaults(), moduleFaults(), bindingFaults(), udevFaults())
 }
 
 // nodeOf returns the node of the group of a board's device.
