@@ -65,11 +65,13 @@ func reach(n *facts.Node, s *facts.Spec) []pci.Address {
 // a spec: it is written before a claim counts as prepared, and removed while it is
 // released.
 func claimOf(n *facts.Node, s *facts.Spec) *journal.Record {
-	for _, rec := range n.Records() {
-		has := rec.State == journal.Preparing || rec.State == journal.Prepared || rec.State == journal.Releasing
-		if rec.ID() == s.Claim && has && n.IsThisBoot(rec) {
-			return rec
-		}
+	rec, ok := n.Record(s.Claim)
+	if !ok || !n.IsThisBoot(rec) {
+		return nil
+	}
+	switch rec.State {
+	case journal.Preparing, journal.Prepared, journal.Releasing:
+		return rec
 	}
 	return nil
 }

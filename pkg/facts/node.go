@@ -11,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -26,6 +27,8 @@ type Node struct {
 
 	fs        *sysfs.FS
 	published map[pci.Address]bool
+	// records are those of claims, by UID.
+	records []*journal.Record
 	// offered are those of published that the plugin names; standing those that it
 	// keeps bound.
 	offered, standing map[pci.Address]bool

@@ -51,10 +51,14 @@ func (n *Node) readTenancies() {
 	n.Tenancies = tenancies(records)
 	n.standing = map[pci.Address]bool{}
 	for _, rec := range records {
+		if rec.Kind == journal.Claim {
+			n.records = append(n.records, rec)
+		}
 		for _, fn := range rec.Plan.Functions {
 			n.standing[fn.Address] = n.standing[fn.Address] || rec.Kind == journal.Standing
 		}
 	}
+	slices.SortFunc(n.records, func(a, b *journal.Record) int { return strings.Compare(a.ID(), b.ID()) })
 }
 
 // readJournal returns all records by the name of their files, and the files that
@@ -155,16 +159,16 @@ func (n *Node) TenantsOf(addrs ...pci.Address) []string {
 	return slices.Compact(tenants)
 }
 
-// Records returns the claims' records, each once, by UID.
-func (n *Node) Records() []*journal.Record {
-	var records []*journal.Record
-	for _, t := range n.Tenancies {
-		if !slices.Contains(records, t.Record) {
-			records = append(records, t.Record)
-		}
+// Records returns the claims' records, by UID. They are shared.
+func (n *Node) Records() []*journal.Record { return n.records }
+
+// Record returns the record of the claim with the UID.
+func (n *Node) Record(uid string) (*journal.Record, bool) {
+	i, ok := slices.BinarySearchFunc(n.records, uid, func(r *journal.Record, uid string) int { return strings.Compare(r.ID(), uid) })
+	if !ok {
+		return nil, false
 	}
-	slices.SortFunc(records, func(a, b *journal.Record) int { return strings.Compare(a.ID(), b.ID()) })
-	return records
+	return n.records[i], true
 }
 
 // IsOffered reports whether the plugin says that the function can be allocated,
