@@ -54,8 +54,10 @@ func (t *Tree) bootID() string {
 // take enters the i-th device of a claim, with what goes with it.
 func (t *Tree) take(rec *journal.Record, i int, a pci.Address) {
 	t.TB.Helper()
-	t.setReset(a)
 	s := t.Scan()
+	if t.setReset(s, a) {
+		s = t.Scan()
+	}
 	f, ok := s.Function(a)
 	if !ok {
 		t.TB.Fatalf("give %s: there is no such function", a)
@@ -65,7 +67,6 @@ func (t *Tree) take(rec *journal.Record, i int, a pci.Address) {
 			rec.Plan.Functions = append(rec.Plan.Functions, t.bind(g, a))
 		}
 	}
-	f, _ = t.Scan().Function(a)
 	d := plan.Device{
 		Request: fmt.Sprintf("r%d", i), Name: f.Name(), Address: a, Give: []pci.Address{a},
 		Backend: v1alpha1.BackendGroup, Policy: v1alpha1.PolicyOnDemand,
@@ -77,17 +78,18 @@ func (t *Tree) take(rec *journal.Record, i int, a pci.Address) {
 }
 
 // setReset has a GPU of NVIDIA's reset by its bus alone, as an operator does for
-// whom a function level reset is not enough.
-func (t *Tree) setReset(a pci.Address) {
-	f, ok := t.Scan().Function(a)
-	if !ok || f.Vendor != 0x10de || f.Type != device.GPU {
-		return
+// whom a function level reset is not enough. It reports whether it did.
+func (t *Tree) setReset(s *device.Snapshot, a pci.Address) bool {
+	f, ok := s.Function(a)
+	if !ok || f.Vendor != 0x10de || f.Type != device.GPU || device.IsVFIO(f.Driver) {
+		return false
 	}
 	method := "\n"
 	if f.CanReset(isolation.Bus) {
 		method = isolation.Bus
 	}
 	t.write(sysfs.FunctionPath(a)+"/reset_method", method)
+	return true
 }
 
 // bind has vfio-pci take a function for the device at a.
