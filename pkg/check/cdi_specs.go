@@ -69,11 +69,10 @@ func claimOf(n *facts.Node, s *facts.Spec) *journal.Record {
 	if !ok || !n.IsThisBoot(rec) {
 		return nil
 	}
-	switch rec.State {
-	case journal.Preparing, journal.Prepared, journal.Releasing:
-		return rec
+	if rec.State == journal.Cleaned || rec.State == journal.Quarantined {
+		return nil
 	}
-	return nil
+	return rec
 }
 
 func specsAreOurs(n *facts.Node) []finding.Finding {

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // vfioBindingChecks returns the checks of how functions came to VFIO's drivers.
@@ -160,20 +162,32 @@ func noOrphans(n *facts.Node) []finding.Finding {
 }
 
 func overridesAgree(n *facts.Node) []finding.Finding {
-	var found []finding.Finding
+	found := staleKept(n)
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
 		if f.DriverOverride != "" && f.Driver != "" && f.DriverOverride != f.Driver {
 			found = append(found, about(f, fail(fmt.Sprintf("%s is on %s, and its override says %s", f.Address, f.Driver, f.DriverOverride), driverFact(f), overrideFact(f)))...)
 		}
-		kept := n.Read("etc/driverctl.d/pci-" + f.Address.String())
-		if kept.OK() && kept.Value != f.DriverOverride && !f.Locked {
-			found = append(found, about(f, fail(fmt.Sprintf("driverctl gives %s to %s at boot, and its override now says %s",
-				f.Address, kept.Value, orElse(f.DriverOverride, "nothing")), kept, overrideFact(f)))...)
-		}
 	}
 	if len(found) == 0 {
 		return pass(count(len(n.Snapshot.Functions), "function"))
+	}
+	return found
+}
+
+// staleKept returns the files of driverctl's that say other than the overrides now.
+func staleKept(n *facts.Node) []finding.Finding {
+	var found []finding.Finding
+	for _, kept := range n.Glob("etc/driverctl.d", "pci-*") {
+		addr, err := pci.ParseAddress(strings.TrimPrefix(path.Base(kept.Path), "pci-"))
+		if err != nil {
+			continue
+		}
+		f, ok := n.Snapshot.Function(addr)
+		if ok && kept.OK() && !f.Locked && kept.Value != f.DriverOverride {
+			found = append(found, about(f, fail(fmt.Sprintf("driverctl gives %s to %s at boot, and its override now says %s",
+				f.Address, kept.Value, orElse(f.DriverOverride, "nothing")), kept, overrideFact(f)))...)
+		}
 	}
 	return found
 }
