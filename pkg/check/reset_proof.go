@@ -44,7 +44,7 @@ func resetProofChecks() []Check {
 			Why:     "configuration space of all ones is a function that a reset or a fault took off the bus: nothing about it is proven",
 			Fix:     "remove and rescan the function, else reboot the node; replace the device if that does not help",
 			Verify:  "lspci -x -s <address>",
-			Sources: []string{"amd/MxGPU-Virtualization issue 25"},
+			Sources: []string{"amd/MxGPU issue 25"},
 		}, Judge: functionsAnswer},
 		{Rule: finding.Rule{
 			ID: "RST-010", Title: "NVMe drives are sanitized between tenants", Severity: isolation.High, Static: true,
