@@ -35,6 +35,17 @@ type readSpec struct {
 // prefix begins the names of our files; the claim's UID follows.
 const prefix = "kata-vfio.dev-vfio_"
 
+// ClaimOf returns the UID of the claim whose spec has the file name; false for a
+// file of somebody else's.
+func ClaimOf(name string) (uid string, ok bool) {
+	uid, ours := strings.CutPrefix(name, prefix)
+	uid, isSpec := strings.CutSuffix(uid, ".json")
+	if !ours || !isSpec || uid == "" {
+		return "", false
+	}
+	return uid, true
+}
+
 // Open returns the directory at path, which is made if it is missing.
 func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {

@@ -1,5 +1,92 @@
 package check_test
 
-func cdiFaults() []fault {
-	return []fault{}
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+)
+
+// foreignSpec is a spec in YAML of another vendor's.
+func foreignSpec(t *board.Tree, name, edits string) {
+	t.Put("etc/cdi/"+name+".yaml", "cdiVersion: 0.6.0\nkind: example.com/pgpu\ndevices:\n- name: \"0\"\n  containerEdits:\n"+edits)
+}
+
+// changeSpec replaces text in a claim's spec.
+func changeSpec(t *board.Tree, tenant, name, old, with string) {
+	rec := record(t, tenant, name)
+	text := t.Text(board.SpecFile(rec))
+	if !strings.Contains(text, old) {
+		t.TB.Fatalf("the spec has no %q: %s", old, text)
+	}
+	t.Put(board.SpecFile(rec), strings.ReplaceAll(text, old, with))
+}
+
+func cdiFaults() []fault { return append(specFaults(), editFaults()...) }
+
+func specFaults() []fault {
+	return []fault{
+		{rule: "CDI-002", about: "a foreign spec by path", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "pgpu", "    deviceNodes:\n    - path: "+nodeOf(t, "gpu0")+"\n")
+		}},
+		{rule: "CDI-002", about: "a foreign spec by number", board: board.Server, plant: func(t *board.Tree) {
+			n, _ := t.Node(nodeOf(t, "gpu0"))
+			foreignSpec(t, "pgpu", fmt.Sprintf("    deviceNodes:\n    - path: /dev/harmless\n      type: c\n      major: %d\n      minor: %d\n", n.Major, n.Minor))
+		}},
+		{rule: "CDI-002", about: "a foreign spec by a mount of all nodes", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "pgpu", "    mounts:\n    - hostPath: /dev/vfio\n      containerPath: /x\n")
+		}},
+		{rule: "CDI-002", about: "in a directory that containerd is told of", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("etc/containerd/config.toml", "[plugins]\n  cdi_spec_dirs = [\"/etc/cdi\", '/opt/cdi']\n")
+			t.Put("opt/cdi/x.json", `{"cdiVersion":"0.6.0","kind":"example.com/x","devices":[{"name":"0","containerEdits":{"deviceNodes":[{"path":"/dev/iommu"}]}}]}`)
+		}},
+		{rule: "CDI-002", about: "a claim's spec with another's node", board: board.Server, plant: func(t *board.Tree) {
+			n, _ := t.Node(nodeOf(t, "gpu0"))
+			m, _ := t.Node(nodeOf(t, "nic0/vf0"))
+			changeSpec(t, "t2", "serve", fmt.Sprintf(`"minor": %d`, m.Minor), fmt.Sprintf(`"minor": %d`, n.Minor))
+		}},
+		{rule: "CDI-002", about: "a spec that can't be read", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("etc/cdi/x.yaml", "kind: [\n")
+		}},
+		{rule: "CDI-003", about: "one node in two specs", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "pgpu", "    deviceNodes:\n    - path: "+nodeOf(t, "gpu0")+"\n")
+		}},
+		{rule: "CDI-003", about: "one name in two specs", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "a", "    env: [A=1]\n")
+			foreignSpec(t, "b", "    env: [A=2]\n")
+		}},
+		{rule: "CDI-004", about: "its claim is gone", board: board.Server, plant: func(t *board.Tree) {
+			t.Delete("var/lib/kata-vfio/journal/" + record(t, "t1", "train").ID() + ".json")
+		}},
+		{rule: "CDI-004", about: "its claim is quarantined", board: board.Server, plant: func(t *board.Tree) {
+			rec := record(t, "t1", "train")
+			rec.State = journal.Quarantined
+			t.Save(rec)
+		}},
+		{rule: "CDI-004", about: "its claim's record is damaged", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("var/lib/kata-vfio/journal/"+record(t, "t1", "train").ID()+".json", "{}")
+		}},
+	}
+}
+
+func editFaults() []fault {
+	return []fault{
+		{rule: "CDI-005", about: "a hook of nobody's", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "x", "    hooks:\n    - hookName: createContainer\n      path: /opt/x/run\n")
+		}},
+		{rule: "CDI-005", about: "the runtime's socket", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "x", "    mounts:\n    - hostPath: /run/containerd/containerd.sock\n      containerPath: /c.sock\n")
+		}},
+		{rule: "CDI-005", about: "a library that is loaded first", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "x", "    env: [LD_PRELOAD=/x.so]\n")
+		}},
+		{rule: "CDI-006", about: "a control node that nobody asked for", board: board.Server, plant: func(t *board.Tree) {
+			changeSpec(t, "t1", "train", `"deviceNodes": [`, `"deviceNodes": [ {"path": "/dev/vfio/vfio"},`)
+		}},
+		{rule: "CDI-007", about: "a name that everybody knows", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "pgpu", "    deviceNodes:\n    - path: "+nodeOf(t, "gpu0")+"\n")
+		}},
+	}
 }

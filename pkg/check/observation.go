@@ -1,6 +1,7 @@
 package check
 
-// observationChecks returns the checks of group OBS.
+// observationChecks returns the checks of group OBS, and of what the node's own
+// accounts say of one another.
 func observationChecks() []Check {
-	return []Check{}
+	return agreementChecks()
 }

@@ -1,6 +1,9 @@
 package check
 
-// vfioChecks returns the checks of group VFIO.
+import "slices"
+
+// vfioChecks returns the checks of group VFIO: functions are with VFIO as they
+// should be, and with the VMMs of their claims.
 func vfioChecks() []Check {
-	return []Check{}
+	return slices.Concat(vfioModuleChecks(), vfioBindingChecks(), vfioHolderChecks(), vfioRegisterChecks(), vfioUdevChecks())
 }

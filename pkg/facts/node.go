@@ -11,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -26,6 +27,17 @@ type Node struct {
 
 	fs        *sysfs.FS
 	published map[pci.Address]bool
+	// records are those of claims, by UID.
+	records []*journal.Record
+	// offered are those of published that the plugin names; standing those that it
+	// keeps bound.
+	offered, standing map[pci.Address]bool
+	// Those are read once, when they are first asked for: behind are the functions
+	// by their VFIO nodes, nodeNumbers the nodes by their numbers.
+	processes   func() processes
+	specs       func() specs
+	behind      func() map[string][]pci.Address
+	nodeNumbers func() map[string]string
 
 	mu       sync.Mutex // guards those below
 	files    map[string]Fact
@@ -45,6 +57,8 @@ func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 		Snapshot: s, fs: fsys,
 		files: map[string]Fact{}, lists: map[string]Fact{}, verdicts: map[pci.Address]isolation.Verdict{},
 	}
+	n.processes, n.specs = sync.OnceValue(n.readProcesses), sync.OnceValue(n.readSpecs)
+	n.behind, n.nodeNumbers = sync.OnceValue(n.functionsByNode), sync.OnceValue(n.readNumbers)
 	n.readTenancies()
 	n.readPublished()
 	return n

@@ -43,14 +43,33 @@ type Published struct {
 }
 
 // readTenancies reads the journal. A record that can't be read is kept as damaged:
-// any function may be in it.
+// any function may be in it. A standing binding has no tenant, and a record of an
+// earlier boot says where its functions were, which still counts.
 func (n *Node) readTenancies() {
-	names, _ := n.List(journalDir)
+	var records []*journal.Record
+	records, n.Damaged = n.readJournal(n.Read)
+	n.Tenancies = tenancies(records)
+	n.standing = map[pci.Address]bool{}
+	for _, rec := range records {
+		if rec.Kind == journal.Claim {
+			n.records = append(n.records, rec)
+		}
+		for _, fn := range rec.Plan.Functions {
+			n.standing[fn.Address] = n.standing[fn.Address] || rec.Kind == journal.Standing
+		}
+	}
+	slices.SortFunc(n.records, func(a, b *journal.Record) int { return strings.Compare(a.ID(), b.ID()) })
+}
+
+// readJournal returns all records by the name of their files, and the files that
+// can't be read.
+func (n *Node) readJournal(read func(name string) Fact) (records []*journal.Record, damaged []Fact) {
+	names, _ := n.fs.ReadDir(journalDir)
 	for _, name := range names {
 		if strings.HasPrefix(name, ".") || !strings.HasSuffix(name, ".json") {
 			continue
 		}
-		file := n.Read(path.Join(journalDir, name))
+		file := read(path.Join(journalDir, name))
 		if file.Status == Absent {
 			continue // removed since it was listed
 		}
@@ -59,34 +78,73 @@ func (n *Node) readTenancies() {
 			file.Status, file.Err = Broken, err.Error()
 		}
 		if !file.OK() {
-			n.Damaged = append(n.Damaged, file)
+			damaged = append(damaged, file)
 			continue
 		}
-		n.addRecord(rec)
+		records = append(records, rec)
 	}
-	slices.SortStableFunc(n.Tenancies, func(a, b Tenancy) int { return a.Address.Compare(b.Address) })
+	return records, damaged
 }
 
-// addRecord adds what a claim has. A standing binding has no tenant, and a
-// record of an earlier boot says where its functions were, which still counts.
-func (n *Node) addRecord(rec *journal.Record) {
-	if rec.Kind != journal.Claim {
-		return
+// tenancies returns what the claims among the records have, by address.
+func tenancies(records []*journal.Record) []Tenancy {
+	var all []Tenancy
+	for _, rec := range records {
+		if rec.Kind != journal.Claim {
+			continue
+		}
+		for _, fn := range rec.Plan.Functions {
+			all = append(all, Tenancy{Address: fn.Address, Record: rec})
+		}
 	}
-	for _, fn := range rec.Plan.Functions {
-		n.Tenancies = append(n.Tenancies, Tenancy{Address: fn.Address, Record: rec})
+	slices.SortStableFunc(all, func(a, b Tenancy) int { return a.Address.Compare(b.Address) })
+	return all
+}
+
+// Journal returns the list of the journal's directory, absent where the plugin
+// never was.
+func (n *Node) Journal() Fact {
+	_, f := n.List(journalDir)
+	return f
+}
+
+// IsStanding reports whether the plugin keeps the function bound without a claim.
+func (n *Node) IsStanding(a pci.Address) bool { return n.standing[a] }
+
+// IsThisBoot reports whether the record was begun since the node's last start:
+// bindings, group numbers and device nodes of another one mean nothing.
+func (n *Node) IsThisBoot(rec *journal.Record) bool { return rec.BootID == n.Snapshot.Host.BootID }
+
+// Unclean returns the plugin's marks of functions that a tenant could reach and
+// whose reset has not been proven since, with the file as evidence.
+func (n *Node) Unclean() (marks map[pci.Address]Fact, dir Fact) {
+	dirName := path.Join(journalDir, "unclean")
+	names, dir := n.List(dirName)
+	marks = map[pci.Address]Fact{}
+	for _, name := range names {
+		base, isMark := strings.CutSuffix(name, ".json")
+		a, err := pci.ParseAddress(base)
+		if !isMark || err != nil {
+			continue // a write that a crash cut off
+		}
+		if file := n.Read(path.Join(dirName, name)); file.Status != Absent {
+			marks[a] = file
+		}
 	}
+	return marks, dir
 }
 
 // TenanciesOf returns the claims that have the function, more than one if the
 // journal contradicts itself.
-func (n *Node) TenanciesOf(a pci.Address) []Tenancy {
-	first, _ := slices.BinarySearchFunc(n.Tenancies, a, func(t Tenancy, a pci.Address) int { return t.Address.Compare(a) })
+func (n *Node) TenanciesOf(a pci.Address) []Tenancy { return tenanciesOf(n.Tenancies, a) }
+
+func tenanciesOf(all []Tenancy, a pci.Address) []Tenancy {
+	first, _ := slices.BinarySearchFunc(all, a, func(t Tenancy, a pci.Address) int { return t.Address.Compare(a) })
 	end := first
-	for end < len(n.Tenancies) && n.Tenancies[end].Address == a {
+	for end < len(all) && all[end].Address == a {
 		end++
 	}
-	return n.Tenancies[first:end]
+	return all[first:end]
 }
 
 // TenantsOf returns who has any of the functions, sorted, each once.
@@ -101,28 +159,32 @@ func (n *Node) TenantsOf(addrs ...pci.Address) []string {
 	return slices.Compact(tenants)
 }
 
-// Records returns the claims' records, each once, by UID.
-func (n *Node) Records() []*journal.Record {
-	var records []*journal.Record
-	for _, t := range n.Tenancies {
-		if !slices.Contains(records, t.Record) {
-			records = append(records, t.Record)
-		}
+// Records returns the claims' records, by UID. They are shared.
+func (n *Node) Records() []*journal.Record { return n.records }
+
+// Record returns the record of the claim with the UID.
+func (n *Node) Record(uid string) (*journal.Record, bool) {
+	i, ok := slices.BinarySearchFunc(n.records, uid, func(r *journal.Record, uid string) int { return strings.Compare(r.ID(), uid) })
+	if !ok {
+		return nil, false
 	}
-	slices.SortFunc(records, func(a, b *journal.Record) int { return strings.Compare(a.ID(), b.ID()) })
-	return records
+	return n.records[i], true
 }
+
+// IsOffered reports whether the plugin says that the function can be allocated,
+// and what it says it in.
+func (n *Node) IsOffered(a pci.Address) (bool, Fact) { return n.offered[a], n.Read(publishedFile) }
 
 // IsPublished reports whether the function can be allocated: the plugin says so,
 // or a VFIO driver has it, or a claim.
 func (n *Node) IsPublished(a pci.Address) bool { return n.published[a] }
 
 func (n *Node) readPublished() {
-	n.published = map[pci.Address]bool{}
+	n.published, n.offered = map[pci.Address]bool{}, map[pci.Address]bool{}
 	var said Published
 	if f := n.Read(publishedFile); f.OK() && json.Unmarshal([]byte(f.Value), &said) == nil {
 		for _, a := range said.Devices {
-			n.published[a] = true
+			n.published[a], n.offered[a] = true, true
 		}
 	}
 	for _, f := range n.Functions() {

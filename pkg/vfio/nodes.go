@@ -11,8 +11,8 @@ import (
 // It exists while a VFIO driver has a function of the group.
 func GroupNode(group int) string { return "/dev/vfio/" + strconv.Itoa(group) }
 
-// noIOMMUNode is the node of a group without an IOMMU (drivers/vfio/group.c).
-func noIOMMUNode(group int) string { return "/dev/vfio/noiommu-" + strconv.Itoa(group) }
+// NoIOMMUNode returns the node of a group without an IOMMU (drivers/vfio/group.c).
+func NoIOMMUNode(group int) string { return "/dev/vfio/noiommu-" + strconv.Itoa(group) }
 
 // DeviceNode returns the path of a function's own VFIO node, given its name in
 // vfio-dev: "/dev/vfio/devices/vfio3".
@@ -34,7 +34,7 @@ func Nodes(f *device.Function) []string {
 		nodes = append(nodes, DeviceNode(c.VFIO))
 	}
 	if f.Group != nil {
-		nodes = append(nodes, GroupNode(*f.Group), noIOMMUNode(*f.Group))
+		nodes = append(nodes, GroupNode(*f.Group), NoIOMMUNode(*f.Group))
 	}
 	slices.Sort(nodes)
 	return slices.Compact(nodes)

@@ -229,7 +229,7 @@ func (s *search) byFunction(addr pci.Address) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, node := range []string{GroupNode(group), noIOMMUNode(group)} {
+	for _, node := range []string{GroupNode(group), NoIOMMUNode(group)} {
 		if s.names[node] {
 			return node, nil
 		}

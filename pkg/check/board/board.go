@@ -4,15 +4,11 @@
 package board
 
 import (
-	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -39,6 +35,8 @@ type Tree struct {
 	// Devices are the addresses of what the board has, by a name of its own:
 	// "gpu0", "nic0", "nic0/vf3". Tenants' faults refer to them.
 	Devices map[string]pci.Address
+
+	processes int
 }
 
 // New returns the tree of a node without functions, set up as any good node is.
@@ -76,44 +74,22 @@ func (t *Tree) Mode(name string, mode os.FileMode) {
 	}
 }
 
-// Give has a tenant's claim hold devices, prepared and in the hands of a
-// sandbox, as the journal has it.
-func (t *Tree) Give(tenant, name string, devices ...pci.Address) *journal.Record {
-	t.TB.Helper()
-	rec := t.record(tenant, name, devices)
-	t.Save(rec)
-	return rec
-}
-
-// Save writes a claim's record.
+// Save writes a claim's record, as the plugin does but for its durability.
 func (t *Tree) Save(rec *journal.Record) {
 	t.TB.Helper()
-	store, err := journal.Open(filepath.Join(t.Root(), "var/lib/kata-vfio/journal"))
-	if err == nil {
-		err = store.Save(rec)
-	}
+	data, err := journal.Encode(rec)
 	if err != nil {
 		t.TB.Fatal(err)
 	}
+	t.Put("var/lib/kata-vfio/journal/"+rec.ID()+".json", string(data))
 }
 
-func (t *Tree) record(tenant, name string, devices []pci.Address) *journal.Record {
-	boot, err := os.ReadFile(t.Path("proc/sys/kernel/random/boot_id"))
+// Text returns a file of the node.
+func (t *Tree) Text(name string) string {
+	t.TB.Helper()
+	data, err := os.ReadFile(t.Path(name))
 	if err != nil {
 		t.TB.Fatal(err)
 	}
-	uid := fmt.Sprintf("%s-%s-0000-4000-8000-000000000000", tenant, name)
-	rec := &journal.Record{Kind: journal.Claim, State: journal.Prepared, BootID: string(boot[:36]), Since: "2026-11-22T08:00:00Z"}
-	rec.Plan.Claim = plan.Ref{UID: uid, Namespace: tenant, Name: name, Pods: []claim.Pod{{Name: name, UID: "pod-" + uid}}}
-	for i, a := range devices {
-		group, _ := t.GroupOf(a)
-		rec.Plan.Functions = append(rec.Plan.Functions, plan.Function{
-			Address: a, Group: group, Role: plan.RoleDevice, Target: plan.Binding{Driver: "vfio-pci"},
-		})
-		rec.Plan.Devices = append(rec.Plan.Devices, plan.Device{
-			Request: fmt.Sprintf("r%d", i), Name: "gpu-" + a.Label(), Address: a, Give: []pci.Address{a},
-		})
-	}
-	rec.Sandbox = &journal.Sandbox{ID: "sandbox-" + name, Since: "2026-11-22T08:00:01Z"}
-	return rec
+	return string(data)
 }

@@ -1,0 +1,210 @@
+package facts
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+)
+
+// Spec is one file that says what CDI devices of a vendor bring into containers.
+type Spec struct {
+	// File is the file, Broken where it is no CDI spec.
+	File Fact
+	// Content is empty where File is not OK.
+	Content cdispecs.Spec
+	// Claim is the UID of the claim whose spec the plugin would write to a file of
+	// this name; empty for a file of another name.
+	Claim string
+}
+
+// Given is a VFIO node that a spec gives: as a device, or by a mount.
+type Given struct {
+	// Device is the unqualified name of the CDI device, empty for what all devices
+	// of the spec get.
+	Device string
+	// Path is the VFIO node, by the node's own name for it: "/dev/vfio/15",
+	// "/dev/iommu".
+	Path string
+	// Mount is set where it comes by a mount and not by its number.
+	Mount bool
+}
+
+// IsControl reports whether it is a node that leads to no function by itself.
+func (g *Given) IsControl() bool { return g.Path == "/dev/vfio/vfio" || g.Path == "/dev/iommu" }
+
+type specs struct {
+	all  []Spec
+	dirs []Fact
+}
+
+// Specs returns the CDI specs that runtimes on the node read, by path, and the
+// directories that they are in.
+func (n *Node) Specs() ([]Spec, []Fact) {
+	s := n.specs()
+	return s.all, s.dirs
+}
+
+func (n *Node) readSpecs() specs {
+	var s specs
+	for _, dir := range n.specDirs() {
+		names, list := n.List(dir)
+		s.dirs = append(s.dirs, list)
+		for _, name := range names {
+			ext := path.Ext(name)
+			if strings.HasPrefix(name, ".") || ext != ".json" && ext != ".yaml" {
+				continue // what runtimes leave alone too (CDI's pkg/cdi/spec-dirs.go)
+			}
+			if file := n.Read(path.Join(dir, name)); file.Status != Absent {
+				s.all = append(s.all, parseSpec(file))
+			}
+		}
+	}
+	return s
+}
+
+// specDirs returns CDI's default directories and those that the runtimes are told
+// of. /var/run is a link to /run wherever it is not a directory of its own.
+func (n *Node) specDirs() []string {
+	dirs := []string{"etc/cdi", "run/cdi"}
+	add := func(dir string) {
+		dir = strings.TrimPrefix(path.Clean(dir), "/")
+		if _, err := n.fs.ReadLink("var/run"); err == nil {
+			if rest, ok := strings.CutPrefix(dir, "var/run/"); ok {
+				dir = "run/" + rest
+			}
+		}
+		if !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	add("var/run/cdi")
+	configs := append(n.Glob("etc/containerd/conf.d", "*.toml"), n.Glob("etc/crio/crio.conf.d", "*")...)
+	for _, config := range append(configs, n.Read("etc/containerd/config.toml"), n.Read("etc/crio/crio.conf")) {
+		for _, dir := range configuredDirs(config.Value) {
+			add(dir)
+		}
+	}
+	return dirs
+}
+
+var (
+	specDirsSetting = regexp.MustCompile(`(?m)^[ \t]*cdi_spec_dirs[ \t]*=[ \t]*\[([^]]*)\]`)
+	quoted          = regexp.MustCompile(`"([^"\n]*)"|'([^'\n]*)'`)
+)
+
+// configuredDirs returns the directories that a runtime's TOML sets.
+func configuredDirs(toml string) []string {
+	var dirs []string
+	for _, setting := range specDirsSetting.FindAllStringSubmatch(toml, -1) {
+		for _, word := range quoted.FindAllStringSubmatch(setting[1], -1) {
+			if dir := word[1] + word[2]; path.IsAbs(dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs
+}
+
+// parseSpec reads a spec, in YAML or in JSON, which is YAML too.
+func parseSpec(file Fact) Spec {
+	s := Spec{File: file}
+	s.Claim, _ = cdi.ClaimOf(path.Base(file.Path))
+	if !file.OK() {
+		return s
+	}
+	data := []byte(file.Value)
+	if json.Unmarshal(data, &s.Content) == nil {
+		return s // as the plugin writes them, and much faster
+	}
+	s.Content = cdispecs.Spec{}
+	if err := yaml.Unmarshal(data, &s.Content); err != nil {
+		s.File.Status, s.File.Err = Broken, err.Error()
+		s.Content = cdispecs.Spec{}
+	}
+	return s
+}
+
+// Edits returns what the spec does to containers, by the name of the device that
+// brings it about; "" for all.
+func (s *Spec) Edits() map[string]*cdispecs.ContainerEdits {
+	edits := map[string]*cdispecs.ContainerEdits{"": &s.Content.ContainerEdits}
+	for i := range s.Content.Devices {
+		d := &s.Content.Devices[i]
+		edits[d.Name] = &d.ContainerEdits
+	}
+	return edits
+}
+
+// Gives returns the VFIO nodes that the spec gives, by device and path.
+func (n *Node) Gives(s *Spec) []Given {
+	var given []Given
+	for device, edits := range s.Edits() {
+		for _, d := range edits.DeviceNodes {
+			if d == nil {
+				continue
+			}
+			if p := n.vfioPath(d); p != "" {
+				given = append(given, Given{Device: device, Path: p})
+			}
+		}
+		for _, m := range edits.Mounts {
+			if m != nil && bringsVFIO(m.HostPath) {
+				given = append(given, Given{Device: device, Path: path.Clean(m.HostPath), Mount: true})
+			}
+		}
+	}
+	slices.SortFunc(given, func(a, b Given) int {
+		return strings.Compare(a.Device+"\x00"+a.Path, b.Device+"\x00"+b.Path)
+	})
+	return given
+}
+
+// vfioPath returns the VFIO node that a spec's device node is, empty for another.
+// The number decides, then the host's path: who reads the container's path (Kata)
+// finds out by its number too.
+func (n *Node) vfioPath(d *cdispecs.DeviceNode) string {
+	if d.Type != "b" && d.Major != 0 {
+		if node, ok := n.nodeNumbers()[fmt.Sprintf("%d:%d", d.Major, d.Minor)]; ok {
+			return node
+		}
+	}
+	for _, p := range []string{d.HostPath, d.Path} {
+		if p = path.Clean(p); strings.HasPrefix(p, "/dev/vfio/") || p == "/dev/iommu" {
+			return p
+		}
+	}
+	return ""
+}
+
+// bringsVFIO reports whether a mount of the path has VFIO's nodes in it.
+func bringsVFIO(p string) bool {
+	p = path.Clean(p)
+	return p == "/dev" || p == "/dev/iommu" || p == "/dev/vfio" || strings.HasPrefix(p, "/dev/vfio/")
+}
+
+// readNumbers returns VFIO's nodes by their numbers, as the kernel states them.
+func (n *Node) readNumbers() map[string]string {
+	numbers := map[string]string{}
+	add := func(attribute, node string) {
+		if f := n.Read(attribute); f.OK() {
+			numbers[f.Value] = node
+		}
+	}
+	for _, class := range [][2]string{{"sys/class/vfio", "/dev/vfio/"}, {"sys/class/vfio-dev", "/dev/vfio/devices/"}} {
+		names, _ := n.List(class[0])
+		for _, name := range names {
+			add(path.Join(class[0], name, "dev"), class[1]+name)
+		}
+	}
+	add("sys/class/misc/vfio/dev", "/dev/vfio/vfio")
+	add("sys/class/misc/iommu/dev", "/dev/iommu")
+	return numbers
+}

@@ -1,0 +1,77 @@
+package vfio
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// On a live node the number of an open node decides, and a mapped file that is
+// only called like a resource file is none. This process is the one looked at.
+func TestSurveyOfALiveProcess(t *testing.T) {
+	fs, err := sysfs.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fs.Close() }()
+	s := &survey{patience: maxPatience, search: &search{
+		fs: fs, live: true, names: map[string]bool{"/dev/vfio/15": true},
+		numbers: map[number]string{{kind: unix.S_IFCHR, major: 1, minor: 3}: "/dev/vfio/15"}, // that of /dev/null
+	}}
+	null, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = null.Close() }()
+	mapFile(t, filepath.Join(t.TempDir(), "ffff:ff:1f.7", "resource0"))
+	u, err := s.process(t.Context(), os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(u.Nodes, []string{"/dev/vfio/15"}) || len(u.Registers) > 0 || u.VM {
+		t.Errorf("this process has %+v, want the node alone", u)
+	}
+	if u.PID != os.Getpid() || u.Parent != os.Getppid() || u.UID != os.Geteuid() || len(u.Arguments) != len(os.Args) {
+		t.Errorf("it is introduced as %+v", u.Process)
+	}
+	s.live = false
+	if u, err := s.process(t.Context(), os.Getpid()); err != nil || len(u.Registers) != 1 {
+		t.Errorf("in a copy the name counts: %+v, %v", u, err)
+	}
+}
+
+// mapFile maps a new file for the time of the test.
+func mapFile(t *testing.T, name string) {
+	t.Helper()
+	if err := os.Mkdir(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapped, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = unix.Munmap(mapped), file.Close() })
+}
+
+func FuzzParseMapping(f *testing.F) {
+	f.Add("7f00-7f10 rw-s 0 00:15 4711 /sys/devices/pci0000:3a/0000:3b:00.1/resource2\n")
+	f.Add("7f00-7f10 rw-s 0 00:15 x /0000:3b:00.1/resource")
+	f.Fuzz(func(t *testing.T, line string) {
+		if m, ok := parseMapping(line); ok && m.function.String() == "" {
+			t.Error(fmt.Sprint(m))
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package vfio
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Process says who a process is.
+type Process struct {
+	PID  int    `json:"pid"`
+	Comm string `json:"comm"`
+	// StartTime is in clock ticks since boot, as that of [Holder].
+	StartTime uint64 `json:"startTime"`
+	// Parent is the PID of its parent.
+	Parent int `json:"parent"`
+	// Container is the id of the process' container, empty outside of any.
+	Container string `json:"container,omitempty"`
+	// Cgroup is the text of proc/<pid>/cgroup.
+	Cgroup string `json:"cgroup,omitempty"`
+	// UID is the effective user, -1 where it is not to be had.
+	UID int `json:"uid"`
+	// Exe is the path of its program, and Arguments its command line: both are
+	// the process' own to change, and empty where they are not to be had.
+	Exe       string   `json:"exe,omitempty"`
+	Arguments []string `json:"arguments,omitempty"`
+}
+
+// InPod reports whether the process is in a cgroup of the pod, by the names that
+// the kubelet's cgroup drivers give it: "pod<uid>", with systemd
+// "...-pod<uid with _ for ->.slice".
+func (p *Process) InPod(uid string) bool {
+	return uid != "" && (strings.Contains(p.Cgroup, "pod"+uid) ||
+		strings.Contains(p.Cgroup, "pod"+strings.ReplaceAll(uid, "-", "_")))
+}
+
+// String returns the process as a phrase: "qemu-system-x86 (pid 4711, container
+// 3f2c..., /usr/bin/qemu-system-x86_64)".
+func (p *Process) String() string {
+	text := fmt.Sprintf("%s (pid %d", p.Comm, p.PID)
+	if p.Container != "" {
+		text += fmt.Sprintf(", container %.12s", p.Container)
+	}
+	if p.Exe != "" {
+		text += ", " + p.Exe
+	}
+	return text + ")"
+}
+
+// Usage is what one process has of the node's PCI functions.
+type Usage struct {
+	Process
+	// Nodes are the device nodes of VFIO groups and functions that it has open, by
+	// the names that the node itself has for them, sorted.
+	Nodes []string `json:"nodes,omitempty"`
+	// Devices are the functions whose VFIO device it has open, as far as the kernel
+	// says which one an open device is.
+	Devices []pci.Address `json:"devices,omitempty"`
+	// Unnamed counts the open VFIO devices of which the kernel does not say it.
+	Unnamed int `json:"unnamed,omitempty"`
+	// VM is set for a process that has a virtual machine of KVM's or of Hyper-V's
+	// root partition open: it is a VMM.
+	VM bool `json:"vm,omitempty"`
+	// Registers are the functions whose registers it has mapped by way of sysfs'
+	// resource files, past VFIO, by address.
+	Registers []pci.Address `json:"registers,omitempty"`
+}
+
+// Holds reports whether the process has anything of VFIO's open.
+func (u *Usage) Holds() bool { return len(u.Nodes)+len(u.Devices)+u.Unnamed > 0 }
+
+// Usages looks at all processes once and returns those that hold something of
+// VFIO's or have registers of functions mapped, by PID. Where it could not look
+// into all processes the error is [ErrCannotSee], and what it found all the same
+// is returned with it.
+//
+// On a live node it needs what [Holders] needs. A copy of a node answers by the
+// text of its links, and counts as whole where it has proc/1/ns/pid.
+//
+// It waits for no process: one whose memory map can't be read at once (its lock
+// is held by a thread that hangs in the kernel, or its owner sees to that) is one
+// that can't be seen. When ctx ends, so are those that are left.
+func Usages(ctx context.Context, fs *sysfs.FS) ([]Usage, error) {
+	s, err := newSurvey(fs)
+	if err != nil {
+		return nil, fmt.Errorf("look at processes: %w", err)
+	}
+	names, err := fs.ReadDir("proc")
+	if err != nil {
+		return nil, fmt.Errorf("look at processes: %w", err)
+	}
+	var all []Usage
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue // not a process
+		}
+		u, err := s.process(ctx, pid)
+		if seen(err) != nil {
+			s.hide(pid, err)
+		}
+		if u.Holds() || len(u.Registers) > 0 {
+			all = append(all, u)
+		}
+	}
+	slices.SortFunc(all, func(a, b Usage) int { return cmp.Compare(a.PID, b.PID) })
+	return all, s.blind()
+}
