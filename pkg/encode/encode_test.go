@@ -1,6 +1,7 @@
 package encode_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -52,5 +53,22 @@ func TestErrorsSayWhatWasWritten(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s...", err, want)
 		}
+	}
+}
+
+// TestNothingInADocumentIsObeyed: neither by a terminal that shows the document,
+// nor lost to the program that reads it.
+func TestNothingInADocumentIsObeyed(t *testing.T) {
+	name := "\x1b[31m\u009b2J\x7f\u202e\U000e0041 é"
+	var text strings.Builder
+	if err := encode.JSONLine(&text, "steps", step{Name: name}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(`{"name":"\u001b[31m\u009b2J\u007f\u202e\udb40\udc41 é"}`+"\n", text.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	var back step
+	if err := json.Unmarshal([]byte(text.String()), &back); err != nil || back.Name != name {
+		t.Errorf("got %q back, %v", back.Name, err)
 	}
 }

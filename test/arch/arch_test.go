@@ -24,8 +24,8 @@ const module = "github.com/kata-vfio/kata-vfio/"
 // only packages of earlier layers.
 func layers() [][]string {
 	return [][]string{
-		{"pci", "command", "encode"},                  // words; how programs are told and answer
-		{"device", "api/v1alpha1"},                    // values
+		{"pci", "command", "terminal"},                // words; how programs are told and answer
+		{"device", "api/v1alpha1", "encode"},          // values
 		{"isolation", "nodeconfig"},                   // judgements
 		{"finding"},                                   // what an audit says
 		{"claim", "publish", "sysfs"},                 // one source each
