@@ -28,6 +28,7 @@ func layers() [][]string {
 		{"device", "api/v1alpha1", "encode"},          // values
 		{"isolation", "nodeconfig"},                   // judgements
 		{"finding"},                                   // what an audit says
+		{"finding/waiver", "finding/mapping"},         // who accepts a failure; what it means to an auditor
 		{"claim", "publish", "sysfs"},                 // one source each
 		{"guestnet"},                                  // the guest's own side
 		{"plan", "vfio", "sysfs/control", "podnet"},   // the decision; the kernel's edges
