@@ -234,10 +234,13 @@ func TestUnprivilegedRunSaysSo(t *testing.T) {
 }
 
 func TestHelpDocumentsExitCodes(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"devices", "--help"}, {"topology", "--help"}, {}} {
-		stdout, _, err := execute(t, args...)
-		if err != nil || !strings.Contains(stdout, exitCodes) {
-			t.Errorf("%v: err = %v, help without exit codes:\n%s", args, err, stdout)
+	for line, want := range map[string]string{
+		"": allExitCodes, "--help": allExitCodes, "devices --help": exitCodes, "topology --help": exitCodes, "node --help": nodeExitCodes,
+		"explain --help": readingExitCodes, "checks --help": readingExitCodes, "profiles --help": readingExitCodes, "waive --help": readingExitCodes,
+	} {
+		stdout, _, err := execute(t, strings.Fields(line)...)
+		if err != nil || !strings.Contains(stdout, want) {
+			t.Errorf("%s: err = %v, help without exit codes:\n%s", line, err, stdout)
 		}
 	}
 }

@@ -89,8 +89,8 @@ func markdownAdvice(b *strings.Builder, f *finding.Finding, indent string) {
 	}
 }
 
-// md escapes text for Markdown (CommonMark 2.4: a backslash makes any ASCII
-// punctuation literal; HTML wants its ampersand and brackets as entities). What
+// md escapes text within a line of Markdown (CommonMark 2.4: a backslash makes any
+// ASCII punctuation literal; HTML wants its ampersand and brackets as entities). What
 // stands between backticks in the audit's own texts is a command and stays one.
 func md(text string) string {
 	parts := strings.Split(text, "`")
@@ -117,7 +117,7 @@ func escapeMarkdown(text string) string {
 			b.WriteString("&lt;")
 		case r == '>':
 			b.WriteString("&gt;")
-		case strings.ContainsRune("\\`*_{}[]()#+!|~", r):
+		case strings.ContainsRune("\\`*_[]|~", r):
 			b.WriteRune('\\')
 			b.WriteRune(r)
 		default:
