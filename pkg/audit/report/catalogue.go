@@ -35,6 +35,17 @@ func entryOf(r *finding.Rule, frameworks []mapping.Framework) entry {
 	return e
 }
 
+// weight says how severe a failure is, and where it is otherwise.
+func (e *entry) weight() string {
+	words := []string{string(e.Severity)}
+	for _, p := range finding.Profiles() {
+		if s, ok := e.Severities[p.Name]; ok {
+			words = append(words, p.Name+": "+s)
+		}
+	}
+	return strings.Join(words, "; ")
+}
+
 // WriteCatalogue writes all rules, by group.
 func WriteCatalogue(w io.Writer, rules []finding.Rule, format string) error {
 	frameworks, err := mapping.Frameworks()
@@ -89,13 +100,7 @@ func writeGroup(b *strings.Builder, g finding.Group, entries []entry, format str
 
 // writeSection is a rule's own part of the catalogue.
 func writeSection(b *strings.Builder, e *entry) {
-	fmt.Fprintf(b, "\n### %s\n\n%s. (%s", e.ID, md(e.Title), e.Severity)
-	for _, p := range finding.Profiles() {
-		if s, ok := e.Severities[p.Name]; ok {
-			fmt.Fprintf(b, "; %s: %s", p.Name, s)
-		}
-	}
-	fmt.Fprintf(b, ")\n\n- **Why:** %s\n- **Fix:** %s\n", md(e.Why), md(e.Fix))
+	fmt.Fprintf(b, "\n### %s\n\n%s. (%s)\n\n- **Why:** %s\n- **Fix:** %s\n", e.ID, md(e.Title), e.weight(), md(e.Why), md(e.Fix))
 	if e.Verify != "" {
 		fmt.Fprintf(b, "- **By hand:** %s\n", code(e.Verify))
 	}

@@ -54,13 +54,7 @@ func (t *table) explain(e *entry) {
 		}
 	}
 	t.WriteString(terminal.Paint(t.color, terminal.Bold, e.ID) + "  " + e.Title + "\n\n")
-	severity := string(e.Severity)
-	for _, p := range finding.Profiles() {
-		if s, ok := e.Severities[p.Name]; ok {
-			severity += fmt.Sprintf("; %s: %s", p.Name, s)
-		}
-	}
-	t.field("severity", severity)
+	t.field("severity", e.weight())
 	t.field("group", group)
 	t.field("why", e.Why)
 	t.field("fix", e.Fix)

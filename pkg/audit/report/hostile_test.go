@@ -79,8 +79,8 @@ func poison(v reflect.Value) {
 		if v.Type() == reflect.TypeFor[finding.Summary]() {
 			return // states and severities are keys there
 		}
-		for i := range v.NumField() {
-			poison(v.Field(i))
+		for _, field := range v.Fields() {
+			poison(field)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {

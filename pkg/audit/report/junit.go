@@ -123,8 +123,11 @@ func junitCaseOf(f *finding.Finding) junitCase {
 func junitText(f *finding.Finding) string {
 	lines := []string{"", "severity: " + string(f.Severity), "exposure: " + string(f.Exposure)}
 	for _, p := range []struct{ name, value string }{
-		{"in reach", strings.Join(addresses(f), ", ")}, {"tenants", strings.Join(f.Tenants, ", ")},
-		{"next boot", f.Pending}, {"fix", f.Remediation}, {"by hand", f.Verify},
+		{"in reach", strings.Join(addresses(f), ", ")},
+		{"tenants", strings.Join(f.Tenants, ", ")},
+		{"next boot", f.Pending},
+		{"fix", f.Remediation},
+		{"by hand", f.Verify},
 	} {
 		if p.value != "" {
 			lines = append(lines, p.name+": "+p.value)

@@ -146,8 +146,9 @@ func ocsfSeverity(s isolation.Severity) (id int, name string) {
 		return 3, "Medium"
 	case isolation.Low:
 		return 2, "Low"
+	default:
+		return 1, "Informational"
 	}
-	return 1, "Informational"
 }
 
 // ocsfStatus: the schema knows pass, warning, fail and unknown; other states are

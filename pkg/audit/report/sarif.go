@@ -117,8 +117,9 @@ func sarifLevel(s isolation.Severity) string {
 		return "error"
 	case isolation.Medium:
 		return "warning"
+	default:
+		return "note"
 	}
-	return "note"
 }
 
 // sarifScore is what GitHub sorts by: over 9.0 is critical, from 7.0 high, from 4.0
@@ -133,8 +134,9 @@ func sarifScore(s isolation.Severity) string {
 		return "5.5"
 	case isolation.Low:
 		return "2.0"
+	default:
+		return "0.0"
 	}
-	return "0.0"
 }
 
 // sarifLocation is the first file of the evidence, or the function's directory, and

@@ -49,11 +49,14 @@ func writeTable(w io.Writer, d *Document, style tableStyle) error {
 
 // verdict is the line that a reader in a hurry reads.
 func (t *table) verdict(d *Document) {
-	mark, color := "✓", terminal.Green
+	var mark string
+	var color terminal.Color
 	switch d.Summary.Verdict {
 	case finding.Fail:
 		mark, color = "✗", terminal.Red
-	case finding.Unknown:
+	case finding.Pass:
+		mark, color = "✓", terminal.Green
+	default:
 		mark, color = "?", terminal.Yellow
 	}
 	name := d.Subject.Name
@@ -82,14 +85,15 @@ func verdictWords(s *finding.Summary) string {
 			text += fmt.Sprintf("; %s and %s affected", count(s.Tenants, "tenant"), count(s.Claims, "claim"))
 		}
 		return text
-	case finding.Unknown:
+	case finding.Pass:
+		text := "passes"
+		if waived := s.States[finding.Waived]; waived > 0 {
+			text += fmt.Sprintf(", %s accepted by waivers", count(waived, "failure"))
+		}
+		return text
+	default:
 		return fmt.Sprintf("is undetermined: nothing fails, but %d could not be told", s.States[finding.Unknown]+s.States[finding.Error])
 	}
-	text := "passes"
-	if waived := s.States[finding.Waived]; waived > 0 {
-		text += fmt.Sprintf(", %s accepted by waivers", count(waived, "failure"))
-	}
-	return text
 }
 
 func failedWords(s *finding.Summary) string {
@@ -198,6 +202,7 @@ func severityColor(s isolation.Severity) terminal.Color {
 		return terminal.Red
 	case isolation.Medium:
 		return terminal.Yellow
+	default:
+		return terminal.Bold
 	}
-	return terminal.Bold
 }

@@ -58,7 +58,7 @@ func TestParseNamesTheLinesThatAreWrong(t *testing.T) {
 		"unknown rule":      {"IOM-013", "IOM-999", `line 4: there is no rule "IOM-999"`},
 		"a wrong day":       {"2027-03-31", "2027-02-30", `line 6: until wants a day as 2027-03-31, not "2027-02-30"`},
 		"a moment":          {"2027-03-31", "2027-03-31T00:00:00Z", "line 6: until wants a day"},
-		"unknown field":     {"    author: alice", "    autor: alice", `line 8: unknown field "autor"; line 4: author is missing`},
+		"unknown field":     {"    author: alice", "    by: alice", `line 8: unknown field "by"; line 4: author is missing`},
 		"missing reason":    {"    reason: the driver needs identity (SEC-1234)\n", "", "line 4: reason is missing"},
 		"an empty reason":   {"the driver needs identity (SEC-1234)", "''", "line 7: reason wants a text"},
 		"a null":            {"the driver needs identity (SEC-1234)", "~", "line 7: reason wants a text"},
