@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // node is a scripted node with a NIC and its VFs, GPUs with and without
@@ -253,5 +254,24 @@ func TestVersionAndCompletion(t *testing.T) {
 	stdout, _, err = execute(t, "completion", "bash")
 	if err != nil || !strings.Contains(stdout, "kata-vfio-audit") {
 		t.Errorf("completion: err = %v", err)
+	}
+}
+
+// TestHostileNamesDoNothing: escape sequences in a product's name are seen, not
+// obeyed.
+func TestHostileNamesDoNothing(t *testing.T) {
+	k := node(t)
+	k.PutFile("usr/share/misc/pci.ids", "10de  NVIDIA\x1b[2J\u202eX\n\t2330  H\x1b]8;;http://evil\x1b\\100\u009b1m\n")
+	for line, shown := range map[string]string{
+		"devices -o wide": `\x1b`, "devices": `\x1b`, "devices -o json": `\u001b`, "devices -o yaml": "", "devices -o dot": "", "topology": "",
+	} {
+		stdout, _, err := execute(t, append(strings.Fields(line), "--root", k.Root())...)
+		if err != nil || !strings.Contains(stdout, shown) {
+			t.Errorf("%s: %v, shows no %s:\n%s", line, err, shown, stdout)
+		}
+		// Lines of DOT are indented by tabs.
+		if i := strings.IndexFunc(stdout, func(r rune) bool { return r != '\n' && r != '\t' && terminal.Obeyed(r) }); i >= 0 {
+			t.Errorf("%s writes %q", line, stdout[i:min(i+20, len(stdout))])
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -30,7 +31,7 @@ func writeJSON(w io.Writer, what string, v any, indent string) error {
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
 	if err == nil {
-		_, err = w.Write(escapeObeyed(text.Bytes()))
+		_, err = w.Write(replaceObeyed(text.Bytes(), escape))
 	}
 	if err != nil {
 		return fmt.Errorf("write %s as JSON: %w", what, err)
@@ -38,29 +39,16 @@ func writeJSON(w io.Writer, what string, v any, indent string) error {
 	return nil
 }
 
-// escapeObeyed escapes what the encoder leaves as it is: characters beyond ASCII,
-// and DEL. They stand in strings only.
-func escapeObeyed(text []byte) []byte {
-	harmless := func(r rune) bool { return r == '\n' || !terminal.Obeyed(r) }
-	if bytes.IndexFunc(text, func(r rune) bool { return !harmless(r) }) < 0 {
-		return text
-	}
-	var escaped []byte
-	for _, r := range string(text) {
-		if harmless(r) {
-			escaped = utf8.AppendRune(escaped, r)
-			continue
-		}
-		for _, unit := range utf16.Encode([]rune{r}) {
-			escaped = fmt.Appendf(escaped, `\u%04x`, unit)
-		}
-	}
-	return escaped
-}
-
-// YAML writes v as YAML with the names of the JSON form. Errors say what v is.
+// YAML writes v as YAML with the names of the JSON form. Errors say what v is. YAML
+// can't escape outside of quotes: control characters come back to readers as they
+// were, but of direction marks and the like they get the escape as text.
 func YAML(w io.Writer, what string, v any) error {
-	text, err := yaml.Marshal(v)
+	text, err := json.Marshal(v)
+	if err == nil {
+		text, err = yaml.JSONToYAML(replaceObeyed(text, func(r rune) string {
+			return strings.ReplaceAll(terminal.Visible(string(r)), `\`, `\\`)
+		}))
+	}
 	if err != nil {
 		return fmt.Errorf("encode %s as YAML: %w", what, err)
 	}
@@ -68,4 +56,31 @@ func YAML(w io.Writer, what string, v any) error {
 		return fmt.Errorf("write %s as YAML: %w", what, err)
 	}
 	return nil
+}
+
+// replaceObeyed replaces what the encoder of JSON leaves as it is: characters beyond
+// ASCII, and DEL. They stand in strings only.
+func replaceObeyed(text []byte, by func(rune) string) []byte {
+	harmless := func(r rune) bool { return r == '\n' || !terminal.Obeyed(r) }
+	if bytes.IndexFunc(text, func(r rune) bool { return !harmless(r) }) < 0 {
+		return text
+	}
+	var replaced []byte
+	for _, r := range string(text) {
+		if harmless(r) {
+			replaced = utf8.AppendRune(replaced, r)
+		} else {
+			replaced = append(replaced, by(r)...)
+		}
+	}
+	return replaced
+}
+
+// escape is the character as JSON escapes it.
+func escape(r rune) string {
+	escaped := ""
+	for _, unit := range utf16.Encode([]rune{r}) {
+		escaped += fmt.Sprintf(`\u%04x`, unit)
+	}
+	return escaped
 }

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 type step struct {
@@ -70,5 +72,23 @@ func TestNothingInADocumentIsObeyed(t *testing.T) {
 	var back step
 	if err := json.Unmarshal([]byte(text.String()), &back); err != nil || back.Name != name {
 		t.Errorf("got %q back, %v", back.Name, err)
+	}
+}
+
+// TestNothingInYAMLIsObeyed: names that no YAML may hold are no reason to write none.
+func TestNothingInYAMLIsObeyed(t *testing.T) {
+	var text strings.Builder
+	if err := encode.YAML(&text, "steps", []step{{Name: "\x1b[31m\nb"}, {Name: "\u009b2J\x7f\u0085\u202e\U000e0041 é"}}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsFunc(text.String(), func(r rune) bool { return r != '\n' && terminal.Obeyed(r) }) {
+		t.Errorf("obeyed: %q", text.String())
+	}
+	var back []step
+	if err := yaml.Unmarshal([]byte(text.String()), &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]step{{Name: "\x1b[31m\nb"}, {Name: `\x9b2J\x7f\x85\u202e\U000e0041 é`}}, back); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

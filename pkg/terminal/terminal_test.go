@@ -30,6 +30,12 @@ func TestVisibleWritesOutWhatIsObeyed(t *testing.T) {
 	}
 }
 
+func TestVisibleLinesKeepsLineBreaks(t *testing.T) {
+	if diff := cmp.Diff("a\n\\x1b[2Jb\n", terminal.VisibleLines("a\n\x1b[2Jb\n")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func FuzzVisible(f *testing.F) {
 	f.Add("\x1b[2J\u202e\xff\n")
 	f.Fuzz(func(t *testing.T, text string) {

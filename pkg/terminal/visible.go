@@ -38,6 +38,16 @@ func Visible(text string) string {
 	return b.String()
 }
 
+// VisibleLines is [Visible] for a text of several lines, such as a whole document or
+// an error that joins others: its line breaks stay.
+func VisibleLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = Visible(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
 // Obeyed reports whether a terminal, an editor or a browser acts on the character
 // in place of showing it: the categories Cc, Cf (among them the bidirectional marks
 // and zero-width characters), Zl and Zp.

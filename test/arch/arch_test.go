@@ -24,8 +24,9 @@ const module = "github.com/kata-vfio/kata-vfio/"
 // only packages of earlier layers.
 func layers() [][]string {
 	return [][]string{
-		{"pci", "command", "terminal"},                // words; how programs are told and answer
-		{"device", "api/v1alpha1", "encode"},          // values
+		{"pci", "terminal"},                           // words
+		{"device", "api/v1alpha1"},                    // values
+		{"command", "encode"},                         // how programs are told and answer
 		{"isolation", "nodeconfig"},                   // judgements
 		{"finding"},                                   // what an audit says
 		{"finding/waiver", "finding/mapping"},         // who accepts a failure; what it means to an auditor

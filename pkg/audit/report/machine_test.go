@@ -83,7 +83,7 @@ func TestNDJSONHasAFindingALine(t *testing.T) {
 }
 
 func TestSARIFIsValid(t *testing.T) {
-	for _, findings := range [][]finding.Finding{few(), many(), nil, {hostile()}} {
+	for _, findings := range [][]finding.Finding{few(), many(), nil, {hostile()}, append(few(), few()...)} {
 		log, err := sarif.FromString(write(t, document(findings), "sarif", report.Options{}), sarif.WithStrictValidation())
 		if err != nil {
 			t.Fatal(err)
