@@ -78,9 +78,9 @@ func replaceObeyed(text []byte, by func(rune) string) []byte {
 
 // escape is the character as JSON escapes it.
 func escape(r rune) string {
-	escaped := ""
+	var escaped []byte
 	for _, unit := range utf16.Encode([]rune{r}) {
-		escaped += fmt.Sprintf(`\u%04x`, unit)
+		escaped = fmt.Appendf(escaped, `\u%04x`, unit)
 	}
-	return escaped
+	return string(escaped)
 }
