@@ -237,6 +237,7 @@ func TestUnprivilegedRunSaysSo(t *testing.T) {
 func TestHelpDocumentsExitCodes(t *testing.T) {
 	for line, want := range map[string]string{
 		"": allExitCodes, "--help": allExitCodes, "devices --help": exitCodes, "topology --help": exitCodes, "node --help": nodeExitCodes,
+		"cluster --help": nodeExitCodes,
 		"explain --help": readingExitCodes, "checks --help": readingExitCodes, "profiles --help": readingExitCodes, "waive --help": readingExitCodes,
 	} {
 		stdout, _, err := execute(t, strings.Fields(line)...)

@@ -48,6 +48,9 @@ func (t *tree) answers(cmd *cobra.Command, j *judging, id string) (*report.Docum
 		return nil, nil
 	}
 	checks := slices.DeleteFunc(check.Catalogue(), func(c check.Check) bool { return c.ID != id })
+	if len(checks) == 0 {
+		return nil, command.Usagef("%s is asked of a cluster, not of a node: `kata-vfio-audit cluster` has its answer", id)
+	}
 	return t.judge(cmd.Context(), j, checks)
 }
 

@@ -236,7 +236,7 @@ func TestExplain(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &doc); err != nil || doc.ID != "IOM-003" || len(doc.Findings) != 1 || doc.Findings[0].State != finding.Waived {
 		t.Errorf("%v, %+v", err, doc)
 	}
-	for _, args := range [][]string{{"explain"}, {"explain", "IOM-999"}, {"explain", "IOM-001", "IOM-003"}, {"explain", "IOM-003", "--profile", "x"}} {
+	for _, args := range [][]string{{"explain"}, {"explain", "IOM-999"}, {"explain", "IOM-001", "IOM-003"}, {"explain", "IOM-003", "--profile", "x"}, {"explain", "K8S-001", "--root", "/"}} {
 		if _, _, err := execute(t, args...); err == nil || exitCode(err) != exitUsage {
 			t.Errorf("%v: %v", args, err)
 		}
@@ -249,6 +249,7 @@ func TestExplain(t *testing.T) {
 func TestChecksAndProfiles(t *testing.T) {
 	for line, want := range map[string]string{
 		"checks":                                 "IOM-003   critical  VFIO's no-IOMMU mode is off\n",
+		"explain K8S-001":                        "group     Cluster\n",
 		"checks -o md":                           "### IOM-003\n",
 		"checks -o json":                         `"id": "IOM-003"`,
 		"checks --mapping nist-800-53":           "SC-39 Process Isolation (direct)\n",

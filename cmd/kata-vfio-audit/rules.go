@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/check"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
@@ -20,7 +21,7 @@ func rulesOf(checks []check.Check) []finding.Rule {
 }
 
 // allRules returns every rule that a waiver, or a person, may name.
-func allRules() []finding.Rule { return rulesOf(check.Catalogue()) }
+func allRules() []finding.Rule { return append(rulesOf(check.Catalogue()), cluster.Rules()...) }
 
 func ruleIDs() []string {
 	var ids []string

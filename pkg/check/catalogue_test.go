@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/check"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
@@ -15,14 +16,19 @@ import (
 
 var update = flag.Bool("update", false, "rewrite CATALOGUE.md")
 
-// TestCatalogueIsWrittenDown: CATALOGUE.md says what the checks say of themselves.
-func TestCatalogueIsWrittenDown(t *testing.T) {
+// allRules are those of nodes and of clusters.
+func allRules() []finding.Rule {
 	var rules []finding.Rule
 	for _, c := range check.Catalogue() {
 		rules = append(rules, c.Rule)
 	}
+	return append(rules, cluster.Rules()...)
+}
+
+// TestCatalogueIsWrittenDown: CATALOGUE.md says what the checks say of themselves.
+func TestCatalogueIsWrittenDown(t *testing.T) {
 	var b bytes.Buffer
-	if err := report.WriteCatalogue(&b, rules, "md"); err != nil {
+	if err := report.WriteCatalogue(&b, allRules(), "md"); err != nil {
 		t.Fatal(err)
 	}
 	if *update {
@@ -46,8 +52,7 @@ func TestRulesAreWhole(t *testing.T) {
 		groups[g.Letters] = true
 	}
 	seen := map[string]bool{}
-	for _, c := range check.Catalogue() {
-		r := c.Rule
+	for _, r := range allRules() {
 		if r.Title == "" || r.Why == "" || r.Fix == "" || r.Severity == "" {
 			t.Errorf("%s lacks a text", r.ID)
 		}
