@@ -18,6 +18,20 @@ const (
 	exitUndetermined = 4
 )
 
+// allExitCodes are those of all commands; each documents its own.
+const allExitCodes = `Exit codes:
+  0  nothing fails that was asked about; of commands that only show, always
+  1  the node, tree or file could not be read, or the output not written
+  2  the command line, or a file that it names, is wrong
+  3  something fails at the severity of --fail-on or worse
+  4  nothing does, but with --strict: some checks could not tell
+  5  the ledger does not verify`
+
+const readingExitCodes = `Exit codes:
+  0  done
+  1  the node or tree could not be read, or the output not written
+  2  the command line, or a file that it names, is wrong`
+
 const exitCodes = `Exit codes:
   0  done, whatever the verdicts say
   1  the node or tree could not be read, or the output not written
@@ -28,15 +42,15 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	var t tree
 	cmd := &cobra.Command{
 		Use:   "kata-vfio-audit",
-		Short: "Show a node's PCI functions and how well each is isolated",
-		Long: "kata-vfio-audit reads a node, or a captured copy of one, and says of every PCI function whether a VM\n" +
-			"that has it is kept apart from the rest of the node: why not, by which evidence, and what to do.\n" +
-			"It changes nothing. Run it as root: the kernel shows ACS and ATS to nobody else.\n\n" + exitCodes,
+		Short: "Judge how well a node keeps the tenants of its PCI devices apart",
+		Long: "kata-vfio-audit reads a node, or a captured copy of one, and says whether VMs that have PCI devices are kept\n" +
+			"apart from each other and from the node: what is wrong, who is in reach, by which evidence, and what to do.\n" +
+			"It changes nothing. Run it as root: the kernel shows ACS and ATS to nobody else.\n\n" + allExitCodes,
 		Args: command.NoSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib")
-	cmd.AddCommand(nodeCommand(&t), clusterCommand(), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
+	cmd.AddCommand(nodeCommand(&t), clusterCommand(), explainCommand(&t), checksCommand(), profilesCommand(), waiveCommand(), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
 	return cmd
 }

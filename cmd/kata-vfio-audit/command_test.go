@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // node is a scripted node with a NIC and its VFs, GPUs with and without
@@ -234,10 +235,14 @@ func TestUnprivilegedRunSaysSo(t *testing.T) {
 }
 
 func TestHelpDocumentsExitCodes(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"devices", "--help"}, {"topology", "--help"}, {}} {
-		stdout, _, err := execute(t, args...)
-		if err != nil || !strings.Contains(stdout, exitCodes) {
-			t.Errorf("%v: err = %v, help without exit codes:\n%s", args, err, stdout)
+	for line, want := range map[string]string{
+		"": allExitCodes, "--help": allExitCodes, "devices --help": exitCodes, "topology --help": exitCodes, "node --help": nodeExitCodes,
+		"cluster --help": nodeExitCodes,
+		"explain --help": readingExitCodes, "checks --help": readingExitCodes, "profiles --help": readingExitCodes, "waive --help": readingExitCodes,
+	} {
+		stdout, _, err := execute(t, strings.Fields(line)...)
+		if err != nil || !strings.Contains(stdout, want) {
+			t.Errorf("%s: err = %v, help without exit codes:\n%s", line, err, stdout)
 		}
 	}
 }
@@ -250,5 +255,24 @@ func TestVersionAndCompletion(t *testing.T) {
 	stdout, _, err = execute(t, "completion", "bash")
 	if err != nil || !strings.Contains(stdout, "kata-vfio-audit") {
 		t.Errorf("completion: err = %v", err)
+	}
+}
+
+// TestHostileNamesDoNothing: escape sequences in a product's name are seen, not
+// obeyed.
+func TestHostileNamesDoNothing(t *testing.T) {
+	k := node(t)
+	k.PutFile("usr/share/misc/pci.ids", "10de  NVIDIA\x1b[2J\u202eX\n\t2330  H\x1b]8;;http://evil\x1b\\100\u009b1m\n")
+	for line, shown := range map[string]string{
+		"devices -o wide": `\x1b`, "devices": `\x1b`, "devices -o json": `\u001b`, "devices -o yaml": "", "devices -o dot": "", "topology": "",
+	} {
+		stdout, _, err := execute(t, append(strings.Fields(line), "--root", k.Root())...)
+		if err != nil || !strings.Contains(stdout, shown) {
+			t.Errorf("%s: %v, shows no %s:\n%s", line, err, shown, stdout)
+		}
+		// Lines of DOT are indented by tabs.
+		if i := strings.IndexFunc(stdout, func(r rune) bool { return r != '\n' && r != '\t' && terminal.Obeyed(r) }); i >= 0 {
+			t.Errorf("%s writes %q", line, stdout[i:min(i+20, len(stdout))])
+		}
 	}
 }

@@ -38,12 +38,14 @@ func nodeCommand(t *tree) *cobra.Command {
 		Use:   "node",
 		Short: "Judge a node by every check that it can answer",
 		Long: "node asks the node every check of the catalogue and says what it found, the worst first, who is in reach of it,\n" +
-			"what to do, and how to see it by hand. It reads only. What it can't tell is unknown, never good.\n\n" + nodeExitCodes,
+			"what to do, and how to see it by hand. It reads only. What it can't tell is unknown, never good.\n\n" +
+			"--severity says what is shown and --fail-on what fails the run: neither changes the other, whatever the format.\n" +
+			"Of one profile to the next, checks weigh differently: `kata-vfio-audit profiles`.\n\n" + profileTable() + "\n" + nodeExitCodes,
 		Example: "  kata-vfio-audit node\n  kata-vfio-audit node -o json | jq '.findings[] | select(.state==\"fail\")'",
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			doc, err := t.judge(cmd.Context(), j)
+			doc, err := t.judge(cmd.Context(), j, check.Catalogue())
 			if err != nil {
 				return err
 			}
@@ -64,21 +66,38 @@ const nodeExitCodes = `Exit codes:
 func newJudging(formats []string) *judging { return &judging{formats: formats} }
 
 func (j *judging) flags(cmd *cobra.Command) {
+	j.profileFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&j.severity, "severity", "", "least severity to show: "+severityWords()+" (default low for people, info for machines)")
+	f.StringVar(&j.failOn, "fail-on", "high", "least severity whose failures make the exit code 3: "+severityWords())
+	f.BoolVar(&j.strict, "strict", false, "exit code 4 where nothing fails but some checks could not tell")
+	f.StringVar(&j.file, "file", "", "write to this file in place of standard output")
+	j.formats.Flag(cmd, &j.format)
+	for flag, words := range map[string][]string{"severity": strings.Split(severityWords(), ", "), "fail-on": strings.Split(severityWords(), ", ")} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// profileFlags are those that say what findings weigh.
+func (j *judging) profileFlags(cmd *cobra.Command) {
 	var profiles []string
 	for _, p := range finding.Profiles() {
 		profiles = append(profiles, p.Name)
 	}
 	f := cmd.Flags()
 	f.StringVar(&j.profile, "profile", profiles[0], "what the node is for: "+strings.Join(profiles, ", "))
-	f.StringVar(&j.severity, "severity", "low", "least severity to show: "+severityWords())
-	f.StringVar(&j.failOn, "fail-on", "high", "least severity whose failures make the exit code 3: "+severityWords())
-	f.BoolVar(&j.strict, "strict", false, "exit code 4 where nothing fails but some checks could not tell")
-	f.StringVar(&j.waivers, "waivers", "", "file of accepted failures (YAML)")
-	f.StringVar(&j.file, "file", "", "write to this file in place of standard output")
-	j.formats.Flag(cmd, &j.format)
-	for flag, words := range map[string][]string{"profile": profiles, "severity": strings.Split(severityWords(), ", "), "fail-on": strings.Split(severityWords(), ", ")} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	f.StringVar(&j.waivers, "waivers", "", "file of accepted failures (YAML; see `kata-vfio-audit waive`)")
+	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// profileTable lists the profiles for the help.
+func profileTable() string {
+	var b strings.Builder
+	b.WriteString("Profiles:\n")
+	for _, p := range finding.Profiles() {
+		fmt.Fprintf(&b, "  %-14s %s\n", p.Name, p.About)
 	}
+	return b.String()
 }
 
 func severityWords() string {
@@ -94,9 +113,11 @@ func (j *judging) check() error {
 	if err := j.formats.Check(j.format); err != nil {
 		return err
 	}
-	var ok bool
-	if j.profileOf, ok = finding.ProfileNamed(j.profile); !ok {
-		return command.Usagef("--profile %q: there is no such profile; see `kata-vfio-audit node --help`", j.profile)
+	if j.severity == "" {
+		j.severity = string(isolation.Info)
+		if report.ForPeople(j.format) {
+			j.severity = string(isolation.Low)
+		}
 	}
 	for flag, value := range map[string]string{"severity": j.severity, "fail-on": j.failOn} {
 		if !slices.Contains(finding.Severities(), isolation.Severity(value)) {
@@ -104,11 +125,21 @@ func (j *judging) check() error {
 		}
 	}
 	j.show, j.gate = isolation.Severity(j.severity), isolation.Severity(j.failOn)
-	return nil
+	return j.checkProfile()
 }
 
-// judge reads the node and asks all checks.
-func (t *tree) judge(ctx context.Context, j *judging) (*report.Document, error) {
+// checkProfile finds the profile, and reads the waivers.
+func (j *judging) checkProfile() (err error) {
+	var ok bool
+	if j.profileOf, ok = finding.ProfileNamed(j.profile); !ok {
+		return command.Usagef("--profile %q: there is no such profile; see `kata-vfio-audit profiles`", j.profile)
+	}
+	j.accepted, err = loadWaivers(j.waivers)
+	return err
+}
+
+// judge reads the node and asks the checks.
+func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*report.Document, error) {
 	fsys, err := t.open()
 	if err != nil {
 		return nil, err
@@ -124,17 +155,12 @@ func (t *tree) judge(ctx context.Context, j *judging) (*report.Document, error) 
 	}
 	now := time.Now().UTC()
 	n := facts.New(fsys, s)
-	checks := check.Catalogue()
 	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
 	r.Subject = finding.Subject{
 		Kind: "node", Name: n.Read("proc/sys/kernel/hostname").Value, Root: t.root, BootID: s.Host.BootID, Kernel: s.Host.Kernel,
 		Time: now.Format(time.RFC3339), Version: command.Build(),
 	}
-	doc := &report.Document{Report: r, Inventory: audit.NewInventory(s)}
-	for i := range checks {
-		doc.Rules = append(doc.Rules, checks[i].Rule)
-	}
-	return doc, nil
+	return &report.Document{Report: r, Inventory: audit.NewInventory(s), Rules: rulesOf(checks)}, nil
 }
 
 // finish prints the document and turns what it says into the exit code.
@@ -149,7 +175,7 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	}
 	switch failing := doc.Failing(j.gate); {
 	case len(failing) > 0:
-		return &verdictError{code: exitFindings, text: fmt.Sprintf("%d findings of severity %s or worse", len(failing), j.gate)}
+		return &verdictError{code: exitFindings, text: fmt.Sprintf("findings of severity %s or worse: %d", j.gate, len(failing))}
 	case j.strict && doc.Undetermined():
 		return &verdictError{code: exitUndetermined, text: "some checks could not tell (--strict)"}
 	}

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // hint is one reason and the functions that it is held against.
@@ -59,11 +59,11 @@ func sameAddress(a, b *pci.Address) bool {
 func (h *hint) text(style Style) string {
 	const indent = "          "
 	label := fmt.Sprintf("%-9s ", h.Severity)
-	body := wrap(h.Text+h.others(), pageWidth-len(indent))
-	body = append(body, wrap("fix: "+h.Fix, pageWidth-len(indent))...)
-	color := yellow
+	body := terminal.Wrap(terminal.Visible(h.Text)+h.others(), terminal.PageWidth-len(indent))
+	body = append(body, terminal.Wrap("fix: "+terminal.Visible(h.Fix), terminal.PageWidth-len(indent))...)
+	color := terminal.Yellow
 	if h.Severity.Compare(isolation.High) <= 0 {
-		color = red
+		color = terminal.Red
 	}
 	return style.paint(color, label) + strings.Join(body, "\n"+indent) + "\n"
 }
@@ -84,34 +84,4 @@ func (h *hint) others() string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
-}
-
-// wrap breaks text into lines of at most width characters. A command between
-// backticks stays on one line however long it is, so that it can be copied.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range words(text) {
-		switch {
-		case line == "":
-			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
-			lines = append(lines, line)
-			line = word
-		default:
-			line += " " + word
-		}
-	}
-	return append(lines, line)
-}
-
-// words splits text at spaces outside of backticks.
-func words(text string) []string {
-	quoted := false
-	return strings.FieldsFunc(text, func(r rune) bool {
-		if r == '`' {
-			quoted = !quoted
-		}
-		return r == ' ' && !quoted
-	})
 }

@@ -1,5 +1,7 @@
 package audit
 
+import "github.com/kata-vfio/kata-vfio/pkg/terminal"
+
 // Style says how to print for people.
 type Style struct {
 	// Color puts terminal colours in; the text says the same without.
@@ -8,21 +10,9 @@ type Style struct {
 	Bridges bool
 }
 
-// Terminal colours (ECMA-48 SGR).
-const (
-	red    = "31"
-	green  = "32"
-	yellow = "33"
-	faint  = "2"
-	bold   = "1"
-)
-
 // paint wraps text in a colour. Padding goes on before: escapes have no width.
-func (s Style) paint(color, text string) string {
-	if !s.Color || color == "" {
-		return text
-	}
-	return "\x1b[" + color + "m" + text + "\x1b[0m"
+func (s Style) paint(color terminal.Color, text string) string {
+	return terminal.Paint(s.Color, color, text)
 }
 
 // mark and color of a standing: never colour alone.
@@ -30,6 +20,6 @@ func (st Standing) mark() string {
 	return [...]string{None: " ", Good: "✓", Concern: "!", Bad: "✗"}[st]
 }
 
-func (st Standing) color() string {
-	return [...]string{None: faint, Good: green, Concern: yellow, Bad: red}[st]
+func (st Standing) color() terminal.Color {
+	return [...]terminal.Color{None: terminal.Faint, Good: terminal.Green, Concern: terminal.Yellow, Bad: terminal.Red}[st]
 }

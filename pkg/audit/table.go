@@ -6,10 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-)
 
-// pageWidth is the width that tables and hints keep to.
-const pageWidth = 100
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
 
 // minProduct is what the product column keeps when the others are wide.
 const minProduct = 12
@@ -19,7 +18,7 @@ const minProduct = 12
 func (inv *Inventory) WriteTable(w io.Writer, style Style) error {
 	rows := inv.rows(style.Bridges)
 	cols := narrow()
-	fit(cols, rows, pageWidth)
+	fit(cols, rows, terminal.PageWidth)
 	return inv.writeReport(w, rows, cols, style)
 }
 
@@ -82,7 +81,7 @@ func fit(cols []column, rows []row, limit int) {
 	for i := range cols {
 		cols[i].width = utf8.RuneCountInString(cols[i].title)
 		for j := range rows {
-			cols[i].width = max(cols[i].width, utf8.RuneCountInString(cols[i].cell(&rows[j])))
+			cols[i].width = max(cols[i].width, utf8.RuneCountInString(cols[i].text(&rows[j])))
 		}
 		total += cols[i].width
 	}
@@ -97,7 +96,7 @@ func fit(cols []column, rows []row, limit int) {
 func (inv *Inventory) writeReport(w io.Writer, rows []row, cols []column, style Style) error {
 	var b strings.Builder
 	b.WriteString(inv.heading() + "\n\n")
-	b.WriteString(style.paint(bold, titles(cols)) + "\n")
+	b.WriteString(style.paint(terminal.Bold, titles(cols)) + "\n")
 	for i := range rows {
 		b.WriteString(rows[i].line(cols, style) + "\n")
 	}
@@ -122,7 +121,7 @@ func titles(cols []column) string {
 func (r *row) line(cols []column, style Style) string {
 	cells := make([]string, len(cols))
 	for i := range cols {
-		cells[i] = cols[i].pad(cols[i].cell(r))
+		cells[i] = cols[i].pad(cols[i].text(r))
 		if i == len(cols)-1 {
 			cells[i] = strings.TrimRight(cells[i], " ")
 		}
@@ -133,23 +132,17 @@ func (r *row) line(cols []column, style Style) string {
 	return strings.TrimRight(strings.Join(cells, "  "), " ")
 }
 
+// text returns what stands in a row's cell. Names come from the node.
+func (c *column) text(r *row) string { return terminal.Visible(c.cell(r)) }
+
 // pad brings a cell to the column's width, cutting it where it is too long.
 func (c *column) pad(text string) string {
-	text = shorten(text, c.width)
+	text = terminal.Shorten(text, c.width)
 	space := strings.Repeat(" ", c.width-utf8.RuneCountInString(text))
 	if c.right {
 		return space + text
 	}
 	return text + space
-}
-
-// shorten cuts text to width characters, the last an ellipsis where it was
-// longer.
-func shorten(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
-		return text
-	}
-	return string([]rune(text)[:width-1]) + "…"
 }
 
 // heading describes the node in one line.
@@ -163,7 +156,7 @@ func (inv *Inventory) heading() string {
 	if inv.Host.IOMMUFD {
 		parts = append(parts, "iommufd")
 	}
-	return shorten(strings.Join(parts, ", "), pageWidth)
+	return terminal.Shorten(terminal.Visible(strings.Join(parts, ", ")), terminal.PageWidth)
 }
 
 // summary counts the verdicts, those of the chipset's many small functions

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(stdout, args)
 		switch how {
 		case "fails":
-			return errors.New("it fails")
+			return errors.New("it fails: \x1b[2J")
 		case "waits":
 			if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 				return err
@@ -48,7 +48,7 @@ func TestMainEndsWithTheExitCodeOfItsError(t *testing.T) {
 		stderr string
 	}{
 		"ends":  {0, ""},
-		"fails": {7, "program: it fails\n"},
+		"fails": {7, "program: it fails: \\x1b[2J\n"},
 		"waits": {7, "program: told to end: context canceled\n"},
 	} {
 		t.Run(how, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // Exit codes that mean the same for every program. A program's own begin at 3.
@@ -47,10 +49,10 @@ func Main(run Run, fail func(stderr io.Writer, err error) int) {
 }
 
 // Fail is for [Main] where an error is told in one line, behind the program's
-// name.
+// name. What it quotes, from a node or a file, does nothing on a terminal.
 func Fail(name string, exitCode func(error) int) func(io.Writer, error) int {
 	return func(stderr io.Writer, err error) int {
-		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		fmt.Fprintf(stderr, "%s: %s\n", name, terminal.VisibleLines(err.Error()))
 		return exitCode(err)
 	}
 }

@@ -1,13 +1,16 @@
 package encode_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 type step struct {
@@ -52,5 +55,40 @@ func TestErrorsSayWhatWasWritten(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s...", err, want)
 		}
+	}
+}
+
+// TestNothingInADocumentIsObeyed: neither by a terminal that shows the document,
+// nor lost to the program that reads it.
+func TestNothingInADocumentIsObeyed(t *testing.T) {
+	name := "\x1b[31m\u009b2J\x7f\u202e\U000e0041 é"
+	var text strings.Builder
+	if err := encode.JSONLine(&text, "steps", step{Name: name}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(`{"name":"\u001b[31m\u009b2J\u007f\u202e\udb40\udc41 é"}`+"\n", text.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	var back step
+	if err := json.Unmarshal([]byte(text.String()), &back); err != nil || back.Name != name {
+		t.Errorf("got %q back, %v", back.Name, err)
+	}
+}
+
+// TestNothingInYAMLIsObeyed: names that no YAML may hold are no reason to write none.
+func TestNothingInYAMLIsObeyed(t *testing.T) {
+	var text strings.Builder
+	if err := encode.YAML(&text, "steps", []step{{Name: "\x1b[31m\nb"}, {Name: "\u009b2J\x7f\u0085\u202e\U000e0041 é"}}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsFunc(text.String(), func(r rune) bool { return r != '\n' && terminal.Obeyed(r) }) {
+		t.Errorf("obeyed: %q", text.String())
+	}
+	var back []step
+	if err := yaml.Unmarshal([]byte(text.String()), &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]step{{Name: "\x1b[31m\nb"}, {Name: `\x9b2J\x7f\x85\u202e\U000e0041 é`}}, back); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -44,18 +44,6 @@ func (p *Profile) Severity(r *Rule) isolation.Severity {
 	return r.Severity
 }
 
-// Profiles returns the profiles that come with the audit, the default first.
-func Profiles() []Profile {
-	return []Profile{
-		{Name: MultiTenant, About: "untrusted tenants share the node"},
-		{Name: SingleTenant, About: "the whole node is one tenant's: what only reaches itself weighs less"},
-		{Name: Confidential, About: "the guests don't trust the node either"},
-		{Name: Lab, About: "a machine for tests: what only hardware can give is no failure", Severities: map[string]isolation.Severity{
-			"VFIO-012": isolation.Info, // a VMM that emulates processors has no VM of KVM's
-		}},
-	}
-}
-
 // ProfileNamed returns the profile of that name.
 func ProfileNamed(name string) (Profile, bool) {
 	i := slices.IndexFunc(Profiles(), func(p Profile) bool { return p.Name == name })

@@ -94,19 +94,19 @@ type Finding struct {
 	// "/etc/cdi/x.json", "port 0000:3a:00.0". Empty for the node, and for a device.
 	Object string `json:"object,omitempty"`
 	// Devices are all functions in reach, Device included: the blast radius.
-	Devices []pci.Address `json:"devices,omitempty"`
+	Devices []pci.Address `json:"devices"`
 	// Tenants are those who have one of Devices, sorted.
-	Tenants []string `json:"tenants,omitempty"`
+	Tenants []string `json:"tenants"`
 	// Text says what was found, as one sentence without its full stop.
 	Text string `json:"text"`
 	// Pending is set where the running state and what is configured for the next
 	// boot differ: "fixed on disk, reboot pending".
 	Pending string `json:"pending,omitempty"`
 	// Remediation says what to do, in the same form.
-	Remediation string `json:"remediation,omitempty"`
+	Remediation string `json:"remediation"`
 	// Verify is a command by which a person sees the same.
-	Verify   string     `json:"verify,omitempty"`
-	Evidence []Evidence `json:"evidence,omitempty"`
+	Verify   string     `json:"verify"`
+	Evidence []Evidence `json:"evidence"`
 	// Waiver is set for Waived, and for Fail where the waiver has expired.
 	Waiver *Waiver `json:"waiver,omitempty"`
 }

@@ -53,8 +53,10 @@ func Severities() []isolation.Severity {
 	return []isolation.Severity{isolation.Critical, isolation.High, isolation.Medium, isolation.Low, isolation.Info}
 }
 
-// Finish sorts the findings and counts them. It may be repeated.
+// Finish sorts the findings, counts them, and makes missing lists empty ones, so
+// that a machine finds none that is null. It may be repeated.
 func (r *Report) Finish() {
+	r.fillLists()
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return a.Compare(&b) })
 	s := Summary{
 		Verdict: Pass, States: map[State]int{}, Failed: map[isolation.Severity]int{},
@@ -86,6 +88,21 @@ func (r *Report) Finish() {
 		s.Verdict = Unknown
 	}
 	r.Summary = s
+}
+
+func (r *Report) fillLists() {
+	r.Findings = list(r.Findings)
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		f.Devices, f.Tenants, f.Evidence = list(f.Devices), list(f.Tenants), list(f.Evidence)
+	}
+}
+
+func list[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
 }
 
 // Failing returns the findings that fail with the severity or a worse one, in

@@ -23,25 +23,91 @@ type Document struct {
 
 // Options say how to print.
 type Options struct {
-	// Show is the least severe failure that is shown in formats for people; the
-	// rest is counted. Formats for machines leave out nothing but what is less
-	// severe.
+	// Show is the least severity that is shown, whatever the format and the state;
+	// empty shows all. The summary counts the whole report.
 	Show  isolation.Severity
 	Color bool
 }
 
 // Formats returns the names that [Write] knows, the default first.
-func Formats() []string { return []string{"table", "json", "yaml"} }
+func Formats() []string {
+	return []string{"table", "wide", "json", "yaml", "ndjson", "sarif", "junit", "ocsf", "csv", "md"}
+}
 
-// Write writes the document in the format.
+// ForPeople reports whether a format is read by people, who want to see no more
+// than what matters.
+func ForPeople(format string) bool {
+	return format == "table" || format == "wide" || format == "md"
+}
+
+// Write writes the document in the format. Whatever comes from the node does
+// nothing where it is looked at: JSON escapes it (package encode), all other formats
+// have it written out (package terminal).
 func Write(w io.Writer, d *Document, format string, o Options) error {
+	d = d.atLeast(o.Show)
 	switch format {
-	case "table":
-		return writeTable(w, d, o)
+	case "table", "wide":
+		return writeTable(w, d.visible(), tableStyle{color: o.Color, wide: format == "wide", hidden: d.hidden()})
 	case "json":
 		return encode.JSON(w, "report", d.Report)
 	case "yaml":
-		return encode.YAML(w, "report", d.Report)
+		return encode.YAML(w, "report", d.visible().Report)
+	case "ndjson":
+		return writeNDJSON(w, d)
+	case "sarif":
+		return writeSARIF(w, d.visible())
+	case "junit":
+		return writeJUnit(w, d.visible())
+	case "ocsf":
+		return writeOCSF(w, d)
+	case "csv":
+		return writeCSV(w, d.visible())
+	case "md":
+		return writeMarkdown(w, d.visible())
 	}
 	return fmt.Errorf("no such format: %s", format)
+}
+
+// atLeast returns the document without the findings that are less severe.
+func (d *Document) atLeast(show isolation.Severity) *Document {
+	r := *d.Report
+	r.Findings = []finding.Finding{}
+	for _, f := range d.Findings {
+		if show == "" || f.Severity.Compare(show) <= 0 {
+			r.Findings = append(r.Findings, f)
+		}
+	}
+	return &Document{Report: &r, Inventory: d.Inventory, Rules: d.Rules}
+}
+
+// hidden is how many failures of the report are not among the findings.
+func (d *Document) hidden() int {
+	return d.Summary.States[finding.Fail] - len(d.in(finding.Fail))
+}
+
+// in returns the findings in a state.
+func (d *Document) in(state finding.State) []finding.Finding {
+	var found []finding.Finding
+	for _, f := range d.Findings {
+		if f.State == state {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// line is a line of NDJSON: a finding that says of itself whose it is.
+type line struct {
+	Subject finding.Subject `json:"subject"`
+	Profile string          `json:"profile"`
+	finding.Finding
+}
+
+func writeNDJSON(w io.Writer, d *Document) error {
+	for _, f := range d.Findings {
+		if err := encode.JSONLine(w, "finding", line{d.Subject, d.Profile, f}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,15 +3,206 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
-func writeTable(w io.Writer, d *Document, _ Options) error {
-	var b strings.Builder
-	for i := range d.Findings {
-		f := &d.Findings[i]
-		fmt.Fprintf(&b, "%-13s %-9s %-9s %s: %s\n", f.State, f.Severity, f.ID, f.Title, f.Text)
+// tableStyle says how the table looks.
+type tableStyle struct {
+	color bool
+	// wide leaves nothing out: every finding, and the evidence.
+	wide bool
+	// hidden is how many failures are left out by severity.
+	hidden int
+}
+
+// table is text that grows.
+type table struct {
+	strings.Builder
+	tableStyle
+}
+
+func writeTable(w io.Writer, d *Document, style tableStyle) error {
+	t := &table{tableStyle: style}
+	t.verdict(d)
+	for _, g := range byRule(d.in(finding.Fail)) {
+		t.failures(g)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	t.section("Checks that went wrong", d.in(finding.Error))
+	t.unknowns(d.in(finding.Unknown))
+	t.section("For a person to look at", d.in(finding.Manual))
+	t.waived(d.in(finding.Waived))
+	if t.wide {
+		t.section("In order", d.in(finding.Pass))
+		t.section("Nothing here that the check is about", d.in(finding.NotApplicable))
+	}
+	t.totals(&d.Summary)
+	if _, err := io.WriteString(w, t.String()); err != nil {
+		return fmt.Errorf("write table: %w", err)
+	}
+	return nil
+}
+
+// verdict is the line that a reader in a hurry reads.
+func (t *table) verdict(d *Document) {
+	var mark string
+	var color terminal.Color
+	switch d.Summary.Verdict {
+	case finding.Fail:
+		mark, color = "✗", terminal.Red
+	case finding.Pass:
+		mark, color = "✓", terminal.Green
+	default:
+		mark, color = "?", terminal.Yellow
+	}
+	name := d.Subject.Name
+	if name == "" {
+		name = d.Subject.Kind
+	}
+	lines := terminal.Wrap(mark+" "+name+" "+verdictWords(&d.Summary), terminal.PageWidth)
+	for _, line := range lines {
+		t.WriteString(terminal.Paint(t.color, color, line) + "\n")
+	}
+	facts := []string{
+		"profile " + d.Profile, fmt.Sprintf("%s of %s", count(d.Summary.Rules, "check"), count(d.Summary.Devices, "PCI function")), d.Subject.Time,
+	}
+	if d.Subject.Kernel != "" {
+		facts = append(facts, "kernel "+d.Subject.Kernel)
+	}
+	t.lines("  ", "  ", strings.Join(facts, ", "))
+}
+
+// verdictWords says in words what a summary says.
+func verdictWords(s *finding.Summary) string {
+	switch s.Verdict {
+	case finding.Fail:
+		text := "fails: " + failedWords(s)
+		if s.Tenants > 0 {
+			text += fmt.Sprintf("; %s and %s affected", count(s.Tenants, "tenant"), count(s.Claims, "claim"))
+		}
+		return text
+	case finding.Pass:
+		text := "passes"
+		if waived := s.States[finding.Waived]; waived > 0 {
+			text += fmt.Sprintf(", %s accepted by waivers", count(waived, "failure"))
+		}
+		return text
+	default:
+		return fmt.Sprintf("is undetermined: nothing fails, but %d could not be told", s.States[finding.Unknown]+s.States[finding.Error])
+	}
+}
+
+func failedWords(s *finding.Summary) string {
+	var words []string
+	for _, severity := range finding.Severities() {
+		if n := s.Failed[severity]; n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, severity))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// lines writes text within the page, the first line behind first, the others
+// behind indent.
+func (t *table) lines(first, indent, text string) {
+	for i, line := range terminal.Wrap(text, terminal.PageWidth-len(indent)) {
+		if i == 0 {
+			t.WriteString(first + line + "\n")
+		} else {
+			t.WriteString(indent + line + "\n")
+		}
+	}
+}
+
+// section lists findings that need few words.
+func (t *table) section(title string, found []finding.Finding) {
+	if len(found) == 0 {
+		return
+	}
+	t.title(title)
+	for _, g := range byRule(found) {
+		for i, f := range g {
+			if i == shownOfRule && !t.wide {
+				t.more(len(g) - i)
+				break
+			}
+			t.lines("  ", "    ", short(&f))
+			t.evidence(&f)
+		}
+		if f := &g[0]; f.State == finding.Manual {
+			t.advice(f)
+		}
+	}
+}
+
+func (t *table) title(text string) {
+	t.WriteString("\n" + terminal.Paint(t.color, terminal.Bold, text) + "\n")
+}
+
+func short(f *finding.Finding) string {
+	if f.Device == nil && f.Object == "" {
+		return f.ID + "  " + f.Title + ": " + f.Text
+	}
+	return f.ID + "  " + f.Title + ": " + about(f) + ": " + f.Text
+}
+
+// waived lists what somebody has accepted.
+func (t *table) waived(found []finding.Finding) {
+	if len(found) == 0 {
+		return
+	}
+	t.title("Accepted for a time")
+	for _, f := range found {
+		t.lines("  ", "    ", fmt.Sprintf("%s  %s: %s: %s", f.ID, f.Title, about(&f), f.Text))
+		t.lines("    ", "    ", waiverWords(f.Waiver))
+		t.evidence(&f)
+	}
+}
+
+func waiverWords(w *finding.Waiver) string {
+	if w.Expired {
+		return fmt.Sprintf("the waiver by %s ended with %s: %s", w.Author, w.Until, w.Reason)
+	}
+	return fmt.Sprintf("accepted until %s by %s: %s", w.Until, w.Author, w.Reason)
+}
+
+func (t *table) totals(s *finding.Summary) {
+	var words []string
+	for _, state := range finding.States() {
+		words = append(words, fmt.Sprintf("%s %d", state, s.States[state]))
+	}
+	t.WriteString("\n")
+	t.lines("", "", strings.Join(words, ", "))
+	if t.hidden > 0 {
+		t.lines("", "", fmt.Sprintf("%s of less severity not shown: --severity info shows all", count(t.hidden, "failure")))
+	}
+}
+
+// byRule gathers findings of one rule and severity, in their order.
+func byRule(found []finding.Finding) [][]finding.Finding {
+	var groups [][]finding.Finding
+	for _, f := range found {
+		i := slices.IndexFunc(groups, func(g []finding.Finding) bool { return g[0].ID == f.ID })
+		if i < 0 {
+			groups = append(groups, nil)
+			i = len(groups) - 1
+		}
+		groups[i] = append(groups[i], f)
+	}
+	return groups
+}
+
+func severityColor(s isolation.Severity) terminal.Color {
+	switch s {
+	case isolation.Critical, isolation.High:
+		return terminal.Red
+	case isolation.Medium:
+		return terminal.Yellow
+	default:
+		return terminal.Bold
+	}
 }

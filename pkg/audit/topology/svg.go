@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // WriteSVG writes the drawing as one self-contained SVG: no scripts, fonts or
@@ -37,7 +38,7 @@ func WriteSVG(w io.Writer, d *Drawing) error {
 	}
 	b.texts(d.Texts)
 	b.put("</svg>")
-	if _, err := io.WriteString(w, b.String()); err != nil {
+	if _, err := io.WriteString(w, terminal.VisibleLines(b.String())); err != nil {
 		return fmt.Errorf("write drawing: %w", err)
 	}
 	return nil

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/finding/waiver"
+)
+
+func waiveCommand() *cobra.Command {
+	var (
+		w    finding.Waiver
+		file string
+	)
+	cmd := &cobra.Command{
+		Use:   "waive ID --scope SCOPE --until DAY --reason TEXT --author NAME",
+		Short: "Accept a failure for a time: write a waiver",
+		Long: "waive prints a waiver, or with --waivers adds it to that file, whose comments stay. A waived check still runs\n" +
+			"and is shown as waived; from the day after --until its failure counts again.\n\n" + readingExitCodes,
+		Example: "  kata-vfio-audit waive IOM-013 --scope 0000:3b:00.0 --until 2027-03-31 \\\n" +
+			"    --reason 'firmware, SEC-1234' --author alice@example.org --waivers waivers.yaml",
+		Args:              oneRule,
+		ValidArgsFunction: completeRule,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, _ := ruleNamed(args[0])
+			w.Rule = r.ID
+			return writeWaiver(cmd.OutOrStdout(), w, file)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&w.Scope, "scope", "", "device address or object that the waiver is for; * is all")
+	f.StringVar(&w.Until, "until", "", "last day, as 2027-03-31")
+	f.StringVar(&w.Reason, "reason", "", "why the failure is acceptable")
+	f.StringVar(&w.Author, "author", "", "who accepts it")
+	f.StringVar(&file, "waivers", "", "file to add the waiver to; it may be missing")
+	for _, name := range []string{"scope", "until", "reason", "author"} {
+		_ = cmd.MarkFlagRequired(name)
+	}
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := cmd.ValidateRequiredFlags(); err != nil {
+			return command.Usagef("%w", err)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// writeWaiver adds to the file, whole or not at all, or prints.
+func writeWaiver(stdout io.Writer, w finding.Waiver, file string) error {
+	var content []byte
+	if file != "" {
+		var err error
+		if content, err = readWaivers(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	changed, err := waiver.Add(content, w, ruleIDs())
+	if err != nil {
+		return command.Usagef("waive %s: %w", w.Rule, err)
+	}
+	if file == "" {
+		_, err = stdout.Write(changed)
+	} else {
+		err = renameio.WriteFile(file, changed, 0o644, renameio.WithExistingPermissions())
+	}
+	if err != nil {
+		return fmt.Errorf("write waiver: %w", err)
+	}
+	return nil
+}
+
+// readWaivers reads the file that --waivers names, as far as it may be long.
+func readWaivers(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, command.Usagef("--waivers: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	content, err := io.ReadAll(io.LimitReader(f, waiver.MaxSize+1))
+	if err != nil {
+		return nil, command.Usagef("--waivers: %w", err)
+	}
+	return content, nil
+}
+
+// loadWaivers reads and judges the file; none where there is no name.
+func loadWaivers(file string) ([]finding.Waiver, error) {
+	if file == "" {
+		return nil, nil
+	}
+	content, err := readWaivers(file)
+	if err != nil {
+		return nil, err
+	}
+	waivers, err := waiver.Parse(content, ruleIDs())
+	if err != nil {
+		return nil, command.Usagef("--waivers %s: %w", file, err)
+	}
+	return waivers, nil
+}

@@ -1,0 +1,172 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/finding/mapping"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
+
+// CatalogueFormats returns the names that [WriteCatalogue] and [WriteMapping] know,
+// the default first.
+func CatalogueFormats() []string { return []string{"table", "json", "md"} }
+
+// entry is a rule with what is said of it elsewhere.
+type entry struct {
+	finding.Rule
+	Group string `json:"group"`
+	// Severities are those of profiles where they differ.
+	Severities map[string]string `json:"severities"`
+	Supports   []mapping.Support `json:"supports"`
+}
+
+func entryOf(r *finding.Rule, frameworks []mapping.Framework) entry {
+	e := entry{Rule: *r, Group: r.Group(), Severities: map[string]string{}, Supports: mapping.Of(frameworks, r.ID)}
+	e.Sources = notNil(e.Sources)
+	for _, p := range finding.Profiles() {
+		if s := p.Severity(r); s != r.Severity {
+			e.Severities[p.Name] = string(s)
+		}
+	}
+	return e
+}
+
+// weight says how severe a failure is, and where it is otherwise.
+func (e *entry) weight() string {
+	words := []string{string(e.Severity)}
+	for _, p := range finding.Profiles() {
+		if s, ok := e.Severities[p.Name]; ok {
+			words = append(words, p.Name+": "+s)
+		}
+	}
+	return strings.Join(words, "; ")
+}
+
+// WriteCatalogue writes all rules, by group.
+func WriteCatalogue(w io.Writer, rules []finding.Rule, format string) error {
+	frameworks, err := mapping.Frameworks()
+	if err != nil {
+		return err
+	}
+	entries := []entry{}
+	for i := range rules {
+		entries = append(entries, entryOf(&rules[i], frameworks))
+	}
+	if format == "json" {
+		return encode.JSON(w, "catalogue", map[string]any{"checks": entries, "groups": finding.Groups()})
+	}
+	var b strings.Builder
+	if format == "md" {
+		b.WriteString("# The checks of kata-vfio-audit\n\n")
+		b.WriteString("Written by `kata-vfio-audit checks -o md`. Severities are those for untrusted tenants; profiles change some.\n")
+		b.WriteString("A check supports the controls that it names; no report says that somebody complies with them.\n")
+	}
+	for _, g := range finding.Groups() {
+		var some []entry
+		for _, e := range entries {
+			if e.Group == g.Letters {
+				some = append(some, e)
+			}
+		}
+		if len(some) > 0 {
+			writeGroup(&b, g, some, format)
+		}
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("write catalogue: %w", err)
+	}
+	return nil
+}
+
+func writeGroup(b *strings.Builder, g finding.Group, entries []entry, format string) {
+	if format != "md" {
+		for i := range entries {
+			writeColumns(b, []int{10, 10}, entries[i].ID, string(entries[i].Severity), entries[i].Title)
+		}
+		return
+	}
+	fmt.Fprintf(b, "\n## %s: %s\n\n| Check | Severity | What is in order |\n|---|---|---|\n", g.Letters, g.Title)
+	for _, e := range entries {
+		fmt.Fprintf(b, "| [%s](#%s) | %s | %s |\n", e.ID, strings.ToLower(e.ID), e.Severity, md(e.Title))
+	}
+	for i := range entries {
+		writeSection(b, &entries[i])
+	}
+}
+
+// writeSection is a rule's own part of the catalogue.
+func writeSection(b *strings.Builder, e *entry) {
+	fmt.Fprintf(b, "\n### %s\n\n%s. (%s)\n\n- **Why:** %s\n- **Fix:** %s\n", e.ID, md(e.Title), e.weight(), md(e.Why), md(e.Fix))
+	if e.Verify != "" {
+		fmt.Fprintf(b, "- **By hand:** %s\n", code(e.Verify))
+	}
+	if len(e.Sources) > 0 {
+		fmt.Fprintf(b, "- **Sources:** %s\n", md(strings.Join(e.Sources, "; ")))
+	}
+	if len(e.Supports) > 0 {
+		var words []string
+		for _, s := range e.Supports {
+			words = append(words, fmt.Sprintf("%s %s (%s)", s.Name, s.Control, s.Strength))
+		}
+		fmt.Fprintf(b, "- **Supports:** %s\n", md(strings.Join(words, "; ")))
+	}
+}
+
+// WriteMapping writes a framework's controls and the rules that support each.
+func WriteMapping(w io.Writer, f *mapping.Framework, rules []finding.Rule, format string) error {
+	controls := []mapping.Control{}
+	for _, c := range f.Controls {
+		named := c
+		c.Rules = []string{}
+		for i := range rules {
+			if named.Covers(rules[i].ID) {
+				c.Rules = append(c.Rules, rules[i].ID)
+			}
+		}
+		controls = append(controls, c)
+	}
+	if format == "json" {
+		return encode.JSON(w, "mapping", mapping.Framework{ID: f.ID, Title: f.Title, Version: f.Version, Controls: controls})
+	}
+	var b strings.Builder
+	if format == "md" {
+		fmt.Fprintf(&b, "# What the checks support of %s\n\n| Control | Strength | Checks | Why |\n|---|---|---|---|\n", md(f.Name()))
+	} else {
+		fmt.Fprintf(&b, "%s: the checks support these controls; whether they are met is for an assessor to say\n", f.Name())
+	}
+	for _, c := range controls {
+		title, checks := c.Control+" "+c.Title, strings.Join(c.Rules, " ")
+		if checks == "" {
+			checks = "-"
+		}
+		if format == "md" {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", md(title), c.Strength, checks, md(c.Rationale))
+			continue
+		}
+		fmt.Fprintf(&b, "\n%s (%s)\n", title, c.Strength)
+		writeColumns(&b, []int{2}, "", c.Rationale)
+		writeColumns(&b, []int{2}, "", checks)
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("write mapping: %w", err)
+	}
+	return nil
+}
+
+// writeColumns writes a line of cells, all but the last of fixed width; the last is
+// wrapped within the page.
+func writeColumns(b *strings.Builder, widths []int, cells ...string) {
+	first, indent := "", ""
+	for i, width := range widths {
+		first += fmt.Sprintf("%-*s", width, cells[i])
+		indent += strings.Repeat(" ", width)
+	}
+	for _, text := range terminal.Wrap(cells[len(cells)-1], terminal.PageWidth-len(indent)) {
+		b.WriteString(strings.TrimRight(first+text, " ") + "\n")
+		first = indent
+	}
+}

@@ -1,0 +1,80 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/finding/mapping"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+func printed(t *testing.T, write func(io.Writer) error) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// framework is a small one.
+func framework() *mapping.Framework {
+	return &mapping.Framework{ID: "f-1", Title: "Framework", Version: "1", Controls: []mapping.Control{
+		{Control: "A-1", Title: "Separation | isolation", Strength: mapping.Direct, Rules: []string{"ACS-*", "IOM-001"}, Rationale: "it is the same thing"},
+		{Control: "A-2", Title: "Logs", Strength: mapping.Supporting, Rules: []string{"OBS-001"}, Rationale: "there is a log"},
+	}}
+}
+
+func profiles() []finding.Profile {
+	return []finding.Profile{{Name: "strict", About: "all counts"}, {Name: "loose", About: "less counts", Severities: map[string]isolation.Severity{
+		"ACS-001": isolation.Low, "IOM-001": isolation.Low, "RST-001": finding.Off, "GPU-005": isolation.Critical,
+	}}}
+}
+
+func TestCatalogueGolden(t *testing.T) {
+	rules := rules()[:4]
+	for format, extension := range map[string]string{"table": "txt", "json": "json", "md": "md"} {
+		golden(t, "catalogue."+extension, printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, rules, format) }))
+		golden(t, "mapping."+extension, printed(t, func(w io.Writer) error { return report.WriteMapping(w, framework(), rules, format) }))
+	}
+	for format, extension := range map[string]string{"text": "txt", "json": "json", "md": "md"} {
+		golden(t, "explain."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], nil, format, false) }))
+		node := document(few()[:1])
+		golden(t, "explain-node."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], node, format, false) }))
+	}
+	for format, extension := range map[string]string{"table": "txt", "json": "json"} {
+		golden(t, "profiles."+extension, printed(t, func(w io.Writer) error { return report.WriteProfiles(w, profiles(), format) }))
+	}
+}
+
+// TestCatalogueHasNoNull: lists of machines are empty, not null.
+func TestCatalogueHasNoNull(t *testing.T) {
+	bare := []finding.Rule{{ID: "XYZ-001", Title: "x", Severity: isolation.Low}}
+	for _, text := range []string{
+		printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, bare, "json") }),
+		printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, nil, "json") }),
+		printed(t, func(w io.Writer) error { return report.WriteMapping(w, &mapping.Framework{}, nil, "json") }),
+		printed(t, func(w io.Writer) error { return report.WriteMapping(w, framework(), nil, "json") }),
+		printed(t, func(w io.Writer) error {
+			return report.WriteExplanation(w, &bare[0], document(nil), "json", false)
+		}),
+	} {
+		if !json.Valid([]byte(text)) || bytes.Contains([]byte(text), []byte("null")) {
+			t.Errorf("null:\n%s", text)
+		}
+	}
+}
+
+// TestExplanationObeysNothing of what the node says.
+func TestExplanationObeysNothing(t *testing.T) {
+	for _, format := range report.ExplainFormats() {
+		out := printed(t, func(w io.Writer) error {
+			return report.WriteExplanation(w, &rules()[0], document([]finding.Finding{hostile()}), format, false)
+		})
+		obeyedIn(t, format, out)
+	}
+}

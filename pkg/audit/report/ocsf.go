@@ -1,0 +1,167 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/finding/mapping"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// writeOCSF writes an OCSF event of the class Compliance Finding for each finding, one
+// a line, as collectors take them.
+func writeOCSF(w io.Writer, d *Document) error {
+	frameworks, err := mapping.Frameworks()
+	if err != nil {
+		return err
+	}
+	read, err := time.Parse(time.RFC3339, d.Subject.Time)
+	if err != nil {
+		return fmt.Errorf("write report as OCSF: the time of the audit: %w", err)
+	}
+	why := map[string]string{}
+	for i := range d.Rules {
+		why[d.Rules[i].ID] = d.Rules[i].Why
+	}
+	ids := d.identities()
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		event := ocsfOf(d, f, read.UnixMilli())
+		event.Finding.UID = ids[i]
+		event.Compliance.Desc, event.Compliance.Checks[0].Desc = why[f.ID], why[f.ID]
+		event.Compliance.support(mapping.Of(frameworks, f.ID))
+		if err := encode.JSONLine(w, "finding", event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ocsfOf(d *Document, f *finding.Finding, now int64) *ocsfEvent {
+	weight, weightName := ocsfSeverity(f.Severity)
+	status, statusName := ocsfStatus(f.State)
+	e := &ocsfEvent{
+		Activity: ocsfCreate, ActivityName: "Create", Category: ocsfFindings, CategoryName: "Findings",
+		Class: ocsfComplianceFinding, ClassName: "Compliance Finding",
+		Type: ocsfComplianceFinding*100 + ocsfCreate, TypeName: "Compliance Finding: Create", Time: now,
+		Severity: weight, SeverityName: weightName, Status: 1, StatusName: "New",
+		Message: f.ID + " " + about(f) + ": " + f.Text,
+		Metadata: ocsfMetadata{
+			Version: ocsfVersion, LogName: "kata-vfio-audit",
+			Product: ocsfProduct{Name: "kata-vfio-audit", Vendor: "kata-vfio", Version: d.Subject.Version},
+		},
+		Finding: ocsfFinding{
+			Title: f.Title, Desc: f.Text, LastSeen: now, Tags: ocsfTags(d, f),
+			Analytic: ocsfAnalytic{UID: f.ID, Name: f.Title, Type: 1, TypeName: "Rule", Version: d.Subject.Version},
+		},
+		Compliance: ocsfCompliance{
+			Control: f.ID, Status: status, StatusName: statusName, StatusCode: string(f.State), Details: []string{f.Text},
+			Checks: []ocsfCheck{{
+				UID: f.ID, Name: f.Title, Severity: weight, SeverityName: weightName, Status: status, StatusName: statusName,
+			}},
+		},
+		Device:    ocsfDevice{Hostname: d.Subject.Name, Type: 1, TypeName: "Server", BootUID: d.Subject.BootID},
+		Resources: ocsfResources(d, f),
+	}
+	if f.State == finding.Pass || f.State == finding.NotApplicable {
+		// Nobody should be woken by what is in order.
+		e.Severity, e.SeverityName = ocsfSeverity(isolation.Info)
+	}
+	if f.Pending != "" {
+		e.Compliance.Details = append(e.Compliance.Details, f.Pending)
+	}
+	e.complete(f)
+	return e
+}
+
+// complete fills in what only some findings have.
+func (e *ocsfEvent) complete(f *finding.Finding) {
+	if f.State == finding.Waived && f.Waiver != nil {
+		e.Status, e.StatusName, e.Comment = 3, "Suppressed", waiverWords(f.Waiver)
+	}
+	if f.Remediation != "" {
+		e.Remediation = &ocsfRemediation{Desc: f.Remediation}
+		if f.Verify != "" {
+			e.Remediation.Desc += "; see it by hand: " + f.Verify
+		}
+	}
+	for _, seen := range f.Evidence {
+		e.Evidences = append(e.Evidences, ocsfEvidence{Data: seen})
+		e.Finding.Sources = append(e.Finding.Sources, seen.Path)
+	}
+}
+
+func (c *ocsfCompliance) support(supports []mapping.Support) {
+	for _, s := range supports {
+		c.Standards = append(c.Standards, s.Name)
+		c.Requirements = append(c.Requirements, s.Name+" "+s.Control)
+	}
+	c.Standards = slices.Compact(c.Standards)
+	c.Checks[0].Standards = c.Standards
+}
+
+func ocsfTags(d *Document, f *finding.Finding) []ocsfTag {
+	tags := []ocsfTag{{Name: "profile", Value: d.Profile}}
+	if f.Exposure != "" {
+		tags = append(tags, ocsfTag{Name: "exposure", Value: string(f.Exposure)})
+	}
+	if len(f.Tenants) > 0 {
+		tags = append(tags, ocsfTag{Name: "tenants", Values: f.Tenants})
+	}
+	return tags
+}
+
+// ocsfResources are the functions in reach, the one at fault first, or what else the
+// finding is about.
+func ocsfResources(d *Document, f *finding.Finding) []ocsfResource {
+	var all []ocsfResource
+	if f.Device != nil {
+		all = append(all, ocsfResource{UID: address(f), Name: address(f), Type: "PCI function", Role: 1, RoleName: "Target"})
+	}
+	if f.Object != "" {
+		all = append(all, ocsfResource{UID: f.Object, Name: f.Object, Type: "Object", Role: 1, RoleName: "Target"})
+	}
+	for _, a := range addresses(f) {
+		if a != address(f) {
+			all = append(all, ocsfResource{UID: a, Name: a, Type: "PCI function", Role: 3, RoleName: "Affected"})
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, ocsfResource{UID: d.Subject.Name, Name: d.Subject.Name, Type: d.Subject.Kind, Role: 1, RoleName: "Target"})
+	}
+	return all
+}
+
+func ocsfSeverity(s isolation.Severity) (id int, name string) {
+	switch s {
+	case isolation.Critical:
+		return 5, "Critical"
+	case isolation.High:
+		return 4, "High"
+	case isolation.Medium:
+		return 3, "Medium"
+	case isolation.Low:
+		return 2, "Low"
+	default:
+		return 1, "Informational"
+	}
+}
+
+// ocsfStatus: the schema knows pass, warning, fail and unknown; other states are
+// "other" by the name that the audit has for them.
+func ocsfStatus(s finding.State) (id int, name string) {
+	switch s {
+	case finding.Pass:
+		return 1, "Pass"
+	case finding.Fail, finding.Waived:
+		return 3, "Fail"
+	case finding.Unknown:
+		return 0, "Unknown"
+	case finding.Error, finding.Manual, finding.NotApplicable:
+	}
+	return 99, string(s)
+}

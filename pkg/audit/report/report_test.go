@@ -1,0 +1,123 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+func write(t *testing.T, d *report.Document, format string, o report.Options) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := report.Write(&b, d, format, o); err != nil {
+		t.Fatalf("%s: %v", format, err)
+	}
+	return b.String()
+}
+
+func TestGolden(t *testing.T) {
+	extension := map[string]string{"table": "txt", "wide": "wide.txt", "junit": "xml", "sarif": "sarif", "ocsf": "ocsf.ndjson"}
+	for _, format := range report.Formats() {
+		name := extension[format]
+		if name == "" {
+			name = format
+		}
+		golden(t, "few."+name, write(t, document(few()), format, report.Options{}))
+	}
+	golden(t, "many.txt", write(t, document(many()), "table", report.Options{}))
+	golden(t, "color.txt", write(t, document(few()), "table", report.Options{Color: true}))
+	golden(t, "high.txt", write(t, document(many()), "table", report.Options{Show: isolation.High}))
+	golden(t, "clean.txt", write(t, document(few()[2:3]), "table", report.Options{}))
+	golden(t, "undetermined.txt", write(t, document(few()[2:7]), "table", report.Options{}))
+}
+
+func TestTableKeepsToThePage(t *testing.T) {
+	for _, findings := range [][]finding.Finding{few(), many()} {
+		for text := range strings.Lines(write(t, document(findings), "table", report.Options{})) {
+			text = strings.TrimSuffix(text, "\n")
+			if n := utf8.RuneCountInString(text); n > terminal.PageWidth || strings.TrimRight(text, " ") != text {
+				t.Errorf("%d columns: %q", n, text)
+			}
+		}
+	}
+}
+
+func TestColorAddsNothingButColor(t *testing.T) {
+	colored := write(t, document(many()), "table", report.Options{Color: true})
+	plain := regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(colored, "")
+	if plain == colored {
+		t.Error("no colour at all")
+	}
+	if diff := cmp.Diff(write(t, document(many()), "table", report.Options{}), plain); diff != "" {
+		t.Errorf("(-plain +colored):\n%s", diff)
+	}
+}
+
+// TestSeverityFiltersAllFormats: what is less severe is in none of them, and the
+// summary counts it all the same.
+func TestSeverityFiltersAllFormats(t *testing.T) {
+	for _, format := range report.Formats() {
+		allOf, some := write(t, document(many()), format, report.Options{}), write(t, document(many()), format, report.Options{Show: isolation.High})
+		if !strings.Contains(allOf, "object of VFIO-015") || strings.Contains(some, "object of VFIO-015") || !strings.Contains(some, "object of RT-025") {
+			t.Errorf("%s: the filter does not work", format)
+		}
+	}
+	var doc finding.Report
+	if err := json.Unmarshal([]byte(write(t, document(many()), "json", report.Options{Show: isolation.High})), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(document(many()).Summary, doc.Summary); diff != "" {
+		t.Errorf("summary (-whole +filtered):\n%s", diff)
+	}
+}
+
+// brokenPipe fails as a closed pipe does.
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestFormatsReportAFailedWrite(t *testing.T) {
+	for _, format := range report.Formats() {
+		if err := report.Write(brokenPipe{}, document(few()), format, report.Options{}); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+	if err := report.Write(io.Discard, document(few()), "xml", report.Options{}); err == nil || fmt.Sprint(err) != "no such format: xml" {
+		t.Errorf("an unknown format: %v", err)
+	}
+}

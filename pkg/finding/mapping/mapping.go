@@ -1,0 +1,111 @@
+// Package mapping says which controls of which frameworks a check supports. That
+// is all it says: a node on which every check passes is not thereby compliant, and
+// no text of the audit may claim it. The tables are data, in the folder of that
+// name.
+package mapping
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed data/*.yaml
+var data embed.FS
+
+// Strength is how much a check says of a control.
+type Strength string
+
+// Strengths.
+const (
+	// Direct: what the control asks for is what the check looks at.
+	Direct Strength = "direct"
+	// Supporting: the check is evidence of a part of it.
+	Supporting Strength = "supporting"
+)
+
+// Framework is a catalogue of controls, as far as checks support them.
+type Framework struct {
+	// ID is the name on command lines: "nist-800-53".
+	ID       string    `json:"id"`
+	Title    string    `json:"title"`
+	Version  string    `json:"version"`
+	Controls []Control `json:"controls"`
+}
+
+// Name returns title and version.
+func (f *Framework) Name() string { return f.Title + " " + f.Version }
+
+// Control is one control and the checks that support it.
+type Control struct {
+	Control  string   `json:"control"`
+	Title    string   `json:"title"`
+	Strength Strength `json:"strength"`
+	// Rules are ids of rules; "IOM-*" is the whole group.
+	Rules []string `json:"rules"`
+	// Rationale says why, as one sentence without its full stop.
+	Rationale string `json:"rationale"`
+}
+
+// Covers reports whether the rule supports the control.
+func (c *Control) Covers(rule string) bool {
+	return slices.ContainsFunc(c.Rules, func(pattern string) bool {
+		group, whole := strings.CutSuffix(pattern, "*")
+		return pattern == rule || whole && strings.HasPrefix(rule, group)
+	})
+}
+
+// Frameworks returns all frameworks, by id. The error is one of the program
+// itself.
+func Frameworks() ([]Framework, error) {
+	var frameworks []Framework
+	files, err := fs.Glob(data, "data/*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("list mappings: %w", err)
+	}
+	for _, name := range files {
+		content, err := data.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("read mapping: %w", err)
+		}
+		var f Framework
+		if err := yaml.UnmarshalStrict(content, &f); err != nil {
+			return nil, fmt.Errorf("decode mapping %s: %w", name, err)
+		}
+		frameworks = append(frameworks, f)
+	}
+	slices.SortFunc(frameworks, func(a, b Framework) int { return strings.Compare(a.ID, b.ID) })
+	return frameworks, nil
+}
+
+// Support is one control that a rule supports.
+type Support struct {
+	// Framework is the id of the framework, and Name its title and version.
+	Framework string   `json:"framework"`
+	Name      string   `json:"name"`
+	Control   string   `json:"control"`
+	Title     string   `json:"title"`
+	Strength  Strength `json:"strength"`
+	Rationale string   `json:"rationale"`
+}
+
+// Of returns what the rule supports, in the order of the frameworks; it is empty
+// and not nil where it supports nothing.
+func Of(frameworks []Framework, rule string) []Support {
+	supports := []Support{}
+	for i := range frameworks {
+		f := &frameworks[i]
+		for _, c := range f.Controls {
+			if c.Covers(rule) {
+				supports = append(supports, Support{
+					Framework: f.ID, Name: f.Name(), Control: c.Control, Title: c.Title, Strength: c.Strength, Rationale: c.Rationale,
+				})
+			}
+		}
+	}
+	return supports
+}
