@@ -27,11 +27,20 @@ const (
 func (l *layout) newCard(n *Node, x, y int) Card {
 	switch {
 	case isChip(n):
-		return l.chip(n, x, y)
+		return l.entitled(l.chip(n, x, y))
 	case n.IsBridge():
-		return l.bridgeCard(n, x, y)
+		return l.entitled(l.bridgeCard(n, x, y))
 	}
-	return l.functionCard(n, x, y)
+	return l.entitled(l.functionCard(n, x, y))
+}
+
+// entitled adds what a card says and does beyond its face.
+func (l *layout) entitled(c Card) Card {
+	c.Title = l.caption(c.Device)
+	if l.marks != nil && l.marks.Page != nil {
+		c.Page = l.marks.Page(c.Device.Address)
+	}
+	return c
 }
 
 // isChip reports whether a function gets a small card: it is of no kind that
@@ -54,6 +63,12 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 	if c.Standing == audit.Bad || c.Standing == audit.Concern {
 		lines.add(Body, standingClass(c.Standing), codes(n.Device))
 	}
+	if text := l.failing(n.Device); text != "" {
+		lines.add(Body, "bad", text)
+	}
+	for _, h := range l.holders(n.Address) {
+		lines.tag(h)
+	}
 	c.H = lines.y - y + padding
 	c.Symbol = &Symbol{Point{x + 20, y + padding + 6}, 7, c.Standing}
 	return c
@@ -75,6 +90,16 @@ func (ls *lines) add(f Face, class, text string) {
 	ls.card.Texts = append(ls.card.Texts, Text{ls.card.X + ls.left, ls.y - 1, f, clip(text, f, width), class})
 }
 
+// tag adds a line that names a holder.
+func (ls *lines) tag(h Holder) {
+	ls.y += 3
+	ls.add(Body, "", h.Letter+" "+h.Name)
+	t := ls.card.Texts[len(ls.card.Texts)-1]
+	ls.card.Texts = ls.card.Texts[:len(ls.card.Texts)-1]
+	ls.card.Tags = append(ls.card.Tags, Tag{t.Box().Grow(5, 3, 5, 3), h.Color, t})
+	ls.y += 3
+}
+
 func (l *layout) bridgeCard(n *Node, x, y int) Card {
 	c := Card{Rect: Rect{x, y, bridgeWidth, 0}, Kind: BridgeCard, Standing: l.standing(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
 	lines := lines{card: &c, left: padding + 6, right: padding}
@@ -84,6 +109,9 @@ func (l *layout) bridgeCard(n *Node, x, y int) Card {
 	lines.add(Strong, "", n.Address.String())
 	lines.add(Small, "muted", kind(n.Device)+l.ownGroup(n.Device))
 	lines.add(Small, "muted", portLine(n.Device))
+	if text := l.failing(n.Device); text != "" {
+		lines.add(Small, "bad", text)
+	}
 	c.H = lines.y - y + padding
 	return c
 }

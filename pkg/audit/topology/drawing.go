@@ -43,6 +43,12 @@ type Card struct {
 	Texts   []Text
 	// Symbol repeats the standing as a shape; nil for None.
 	Symbol *Symbol
+	// Tags name who has the function.
+	Tags []Tag
+	// Title tells everything about it in a few lines.
+	Title string
+	// Page is what a click leads to; empty for none.
+	Page string
 }
 
 // Symbol is a check mark, an exclamation mark or a cross, by its center.
@@ -52,8 +58,13 @@ type Symbol struct {
 	Standing audit.Standing
 }
 
-// Link is a line through points.
-type Link []Point
+// Link is a line from a bridge to what is below it, through points.
+type Link struct {
+	Points []Point
+	// Broken is set on the way between functions of different tenants that reach
+	// each other.
+	Broken bool
+}
 
 // Outline surrounds the members of one IOMMU group.
 type Outline struct {
@@ -62,4 +73,8 @@ type Outline struct {
 	Label Text
 	// Title lists the members.
 	Title string
+	// Broken is set where several tenants have functions of the group, and Symbol
+	// says so.
+	Broken bool
+	Symbol *Symbol
 }
