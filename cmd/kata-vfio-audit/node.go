@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/check"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
@@ -130,7 +131,7 @@ func (t *tree) judge(ctx context.Context, j *judging) (*report.Document, error) 
 		Kind: "node", Name: n.Read("proc/sys/kernel/hostname").Value, Root: t.root, BootID: s.Host.BootID, Kernel: s.Host.Kernel,
 		Time: now.Format(time.RFC3339), Version: command.Build(),
 	}
-	doc := &report.Document{Report: r, Inventory: audit.NewInventory(s)}
+	doc := &report.Document{Report: r, Inventory: audit.NewInventory(s), Tenancies: page.TenanciesNow(n)}
 	for i := range checks {
 		doc.Rules = append(doc.Rules, checks[i].Rule)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -19,6 +20,8 @@ type Document struct {
 	Inventory *audit.Inventory `json:"-"`
 	// Rules are the rules that were asked, by id.
 	Rules []finding.Rule `json:"-"`
+	// Tenancies are who has and had which function, for formats that tell it.
+	Tenancies []page.Tenancy `json:"-"`
 }
 
 // Options say how to print.
@@ -31,7 +34,7 @@ type Options struct {
 }
 
 // Formats returns the names that [Write] knows, the default first.
-func Formats() []string { return []string{"table", "json", "yaml"} }
+func Formats() []string { return []string{"table", "json", "yaml", "html"} }
 
 // Write writes the document in the format.
 func Write(w io.Writer, d *Document, format string, o Options) error {
@@ -42,6 +45,8 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 		return encode.JSON(w, "report", d.Report)
 	case "yaml":
 		return encode.YAML(w, "report", d.Report)
+	case "html":
+		return page.Write(w, &page.Page{Report: d.Report, Inventory: d.Inventory, Rules: d.Rules, Tenancies: d.Tenancies})
 	}
 	return fmt.Errorf("no such format: %s", format)
 }

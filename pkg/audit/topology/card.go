@@ -37,7 +37,7 @@ func (l *layout) newCard(n *Node, x, y int) Card {
 // entitled adds what a card says and does beyond its face.
 func (l *layout) entitled(c Card) Card {
 	c.Title = l.caption(c.Device)
-	if l.marks != nil && l.marks.Page != nil {
+	if l.marks != nil {
 		c.Page = l.marks.Page(c.Device.Address)
 	}
 	return c
@@ -50,7 +50,7 @@ func isChip(n *Node) bool {
 }
 
 func (l *layout) functionCard(n *Node, x, y int) Card {
-	c := Card{Rect: Rect{x, y, cardWidth, 0}, Kind: FunctionCard, Standing: n.Standing(), Device: n.Device}
+	c := Card{Rect: Rect{x, y, cardWidth, 0}, Kind: FunctionCard, Standing: l.grade(n.Device, n.Standing()), Device: n.Device}
 	tag := strings.ToUpper(string(n.Type))
 	lines := lines{card: &c, left: textLeft, right: padding}
 	lines.add(Strong, "", n.Address.String())
@@ -60,8 +60,8 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 	if n.Near != nil {
 		lines.add(Body, "muted", nearLine(n.Device))
 	}
-	if c.Standing == audit.Bad || c.Standing == audit.Concern {
-		lines.add(Body, standingClass(c.Standing), codes(n.Device))
+	if s := n.Standing(); s == audit.Bad || s == audit.Concern {
+		lines.add(Body, standingClass(s), codes(n.Device))
 	}
 	if text := l.failing(n.Device); text != "" {
 		lines.add(Body, "bad", text)
@@ -107,7 +107,7 @@ func (l *layout) bridgeCard(n *Node, x, y int) Card {
 		c.Symbol = &Symbol{Point{c.Right() - padding - 8, y + padding + 6}, 7, c.Standing}
 	}
 	lines.add(Strong, "", n.Address.String())
-	lines.add(Small, "muted", kind(n.Device)+l.ownGroup(n.Device))
+	lines.add(Small, "muted", Kind(n.Device)+l.ownGroup(n.Device))
 	lines.add(Small, "muted", portLine(n.Device))
 	if text := l.failing(n.Device); text != "" {
 		lines.add(Small, "bad", text)
@@ -121,7 +121,7 @@ func (l *layout) chip(n *Node, x, y int) Card {
 	lines := lines{card: &c, left: 24, right: 4, y: y + 1}
 	what := n.Product()
 	if n.IsBridge() {
-		what = kind(n.Device)
+		what = Kind(n.Device)
 	}
 	lines.add(Small, "", n.Address.String()+l.ownGroup(n.Device))
 	lines.add(Small, "muted", firstOf(n.Driver, what))

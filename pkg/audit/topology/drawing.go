@@ -13,6 +13,8 @@ type Drawing struct {
 	Cards             []Card
 	Outlines          []Outline
 	Symbols           []Symbol
+	// Areas are what can be clicked upon where cards are too small.
+	Areas []Area
 	// LegendOutline is the sample of an outline in the legend.
 	LegendOutline Rect
 }
@@ -47,7 +49,7 @@ type Card struct {
 	Tags []Tag
 	// Title tells everything about it in a few lines.
 	Title string
-	// Page is what a click leads to; empty for none.
+	// Page is what a click leads to, in an HTML page.
 	Page string
 }
 
@@ -56,6 +58,12 @@ type Symbol struct {
 	Point
 	Radius   int
 	Standing audit.Standing
+}
+
+// Area is a part of an HTML page's drawing that leads somewhere.
+type Area struct {
+	Rect
+	Page, Title string
 }
 
 // Link is a line from a bridge to what is below it, through points.
@@ -73,6 +81,8 @@ type Outline struct {
 	Label Text
 	// Title lists the members.
 	Title string
+	// Alone is set where the group has one member.
+	Alone bool
 	// Broken is set where several tenants have functions of the group, and Symbol
 	// says so.
 	Broken bool

@@ -19,15 +19,14 @@ type Marks struct {
 	// Broken are sets of functions of different tenants that reach each other. The
 	// way between those of a set is marked.
 	Broken [][]pci.Address
-	// Page returns what a click on a function leads to, within the same document;
-	// empty for none.
+	// Page returns what a click on a function leads to, within the same document.
 	Page func(pci.Address) string
 }
 
 // Holder is a tenant as it is drawn: letters are for those who don't see colours.
 type Holder struct {
 	Letter string
-	// Color is a number from 0, of the classes "tenant0" and on, which are the
+	// Color is a number below [Colors], of the classes "t0" and on, which are the
 	// page's.
 	Color int
 	// Name is who it is, and the claim.
@@ -55,11 +54,17 @@ func ArrangeMarked(inv *audit.Inventory, marks *Marks) (d *Drawing, left int) {
 	l.crowded = len(shown.Devices) > crowd
 	l.panels(byNUMA(Roots(shown)), 1, pageMargin)
 	l.drawing.Outlines = outlines(l.drawing.Cards)
+	if l.crowded {
+		l.drawing.Outlines = slices.DeleteFunc(l.drawing.Outlines, func(o Outline) bool { return o.Alone })
+	}
 	for i := range l.drawing.Outlines {
 		l.markOutline(&l.drawing.Outlines[i])
 	}
 	return l.drawing, len(inv.Devices) - len(shown.Devices)
 }
+
+// Colors is how many colours for tenants a page has.
+const Colors = 8
 
 // crowd is how many functions make VFs shrink to dots.
 const crowd = 512
@@ -139,6 +144,14 @@ func (l *layout) failing(d *audit.Device) string {
 	return l.marks.Failing[d.Address]
 }
 
+// grade makes a function at which something fails a bad one, whatever its verdict.
+func (l *layout) grade(d *audit.Device, s audit.Standing) audit.Standing {
+	if l.failing(d) != "" {
+		return audit.Bad
+	}
+	return s
+}
+
 // markOutline marks a group that has functions of several tenants.
 func (l *layout) markOutline(o *Outline) {
 	letters := map[string]bool{}
@@ -167,7 +180,7 @@ func (l *layout) caption(d *audit.Device) string {
 	if text := l.failing(d); text != "" {
 		lines = append(lines, text)
 	}
-	if l.crowded && d.PFAddress != nil {
+	if l.crowded {
 		lines = append([]string{d.Address.String()}, lines...)
 	} else {
 		lines = append(lines, tooltip(d))

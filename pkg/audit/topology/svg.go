@@ -65,6 +65,9 @@ func (b *svg) rect(class string, r Rect, radius int) {
 
 func (b *svg) texts(texts []Text) {
 	for _, t := range texts {
+		if t.Text == "" && b.inline {
+			continue
+		}
 		class := strings.TrimSpace(t.Face.class() + " " + t.Class)
 		b.put(`<text class="%s" x="%d" y="%d">%s</text>`, class, t.X, t.Y, html.EscapeString(t.Text))
 	}
@@ -100,24 +103,29 @@ func (b *svg) card(c *Card) {
 	if c.Culprit {
 		class += " culprit"
 	}
-	if c.Page != "" {
-		b.put(`<a href="%s"%s>`, html.EscapeString(c.Page), tabIndex(c.Kind))
+	switch {
+	case c.Kind == Dot && b.inline && c.Page == "":
+		b.dot(c)
+		return
+	case b.inline:
+		b.put(`<a href="%s" class="%s"%s><title>%s</title>`, html.EscapeString(c.Page), class, tabIndex(c.Kind), html.EscapeString(c.Title))
 		defer b.put("</a>")
+	default:
+		b.put(`<g id="f%s" class="%s"><title>%s</title>`, c.Device.Address.Label(), class, html.EscapeString(c.Title))
+		defer b.put("</g>")
 	}
-	b.put(`<g id="f%s" class="%s"><title>%s</title>`, c.Device.Address.Label(), class, html.EscapeString(c.Title))
 	b.rect("card "+[...]string{FunctionCard: "function", BridgeCard: "bridge", Chip: "chip", Cell: "cell", Dot: "dot"}[c.Kind], c.Rect, radius(c.Kind))
 	if c.Kind == FunctionCard || c.Kind == BridgeCard && c.Culprit {
 		b.put(`<path class="bar" d="M%d,%dh-2a6,6 0 0 0 -6,6v%da6,6 0 0 0 6,6h2z"/>`, c.X+8, c.Y, c.H-12)
 	}
 	for _, t := range c.Tags {
-		b.rect(fmt.Sprintf("tag tenant%d", t.Color), t.Rect, 4)
+		b.rect(fmt.Sprintf("tag t%d", t.Color), t.Rect, 4)
 		b.texts([]Text{t.Text})
 	}
 	if c.Symbol != nil {
 		b.symbol(*c.Symbol)
 	}
 	b.texts(c.Texts)
-	b.put("</g>")
 }
 
 // tabIndex keeps the many small cards from being stops of the tab key.

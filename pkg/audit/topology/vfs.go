@@ -41,8 +41,16 @@ func (l *layout) vfs(n *Node, pf Rect) Rect {
 	perRow := (pf.W + stripWidth - padding + cellGap) / (w + cellGap)
 	for i, vf := range n.VFs {
 		at := Rect{x + i%perRow*(w+cellGap), y + 8 + i/perRow*(h+cellGap), w, h}
-		l.drawing.Cards = append(l.drawing.Cards, l.entitled(l.cell(vf, at)))
+		c := l.cell(vf, at)
+		if !l.crowded {
+			c = l.entitled(c)
+		}
+		l.drawing.Cards = append(l.drawing.Cards, c)
 		box = box.Union(at)
+	}
+	if l.crowded && l.marks != nil {
+		dots := Rect{x, y + 8, box.Right() - x, box.Bottom() - y - 8}
+		l.drawing.Areas = append(l.drawing.Areas, Area{dots, l.marks.Page(n.Address), "the VFs of " + n.Address.String()})
 	}
 	return box
 }
@@ -50,7 +58,7 @@ func (l *layout) vfs(n *Node, pf Rect) Rect {
 // cell is the small card of one VF: a mark, and while there is room its index
 // and group. The letters of those who have it are below.
 func (l *layout) cell(vf *audit.Device, at Rect) Card {
-	c := Card{Rect: at, Kind: Cell, Standing: vf.Standing(), Device: vf}
+	c := Card{Rect: at, Kind: Cell, Standing: l.grade(vf, vf.Standing()), Device: vf}
 	if at.W == dotSize {
 		c.Kind = Dot
 		c.Symbol = &Symbol{Point{at.X + at.W/2, at.Y + at.H/2}, 5, c.Standing}
