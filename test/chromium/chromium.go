@@ -43,6 +43,8 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
+var errGone = errors.New("the browser is gone")
+
 // Start starts Chromium, which ends with the test. Where the host has none, it is installed; where that fails, so does
 // the test.
 func Start(tb testing.TB) *Browser {
@@ -149,7 +151,7 @@ func (b *Browser) call(session, method string, params, result any) error {
 	m, ok := <-answer
 	switch {
 	case !ok:
-		return fmt.Errorf("%s: Chromium is gone", method)
+		return fmt.Errorf("%s: %w", method, errGone)
 	case m.Error != nil:
 		return fmt.Errorf("%s: %s", method, m.Error.Message)
 	case result == nil:
@@ -162,7 +164,7 @@ func (b *Browser) send(session, method string, params any) (chan message, error)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
-		return nil, errors.New("Chromium is gone")
+		return nil, errGone
 	}
 	b.last++
 	text, err := json.Marshal(map[string]any{"id": b.last, "sessionId": session, "method": method, "params": params})

@@ -85,6 +85,7 @@ func glyphOf(s finding.State) string {
 		return "~"
 	case finding.Pass:
 		return "✓"
+	case finding.NotApplicable:
 	}
 	return "–"
 }

@@ -113,14 +113,11 @@ func (it *item) Words() string {
 func (it *item) TenantNames() string { return barred(it.Tenants) }
 
 func barred(list []tenant) string {
-	if len(list) == 0 {
-		return ""
+	names := make([]string, len(list))
+	for i, t := range list {
+		names[i] = t.Name
 	}
-	text := "|"
-	for _, t := range list {
-		text += t.Name + "|"
-	}
-	return text
+	return "|" + strings.Join(names, "|") + "|"
 }
 
 // subject names what a finding is about.

@@ -37,8 +37,12 @@ func (b *svg) body(d *Drawing) {
 	for _, p := range d.Panels {
 		b.rect("panel", p, 10)
 	}
-	for _, l := range d.Links {
-		b.link(l)
+	for _, broken := range []bool{false, true} { // those that are marked lie above
+		for _, l := range d.Links {
+			if l.Broken == broken {
+				b.link(l)
+			}
+		}
 	}
 	for i := range d.Outlines {
 		b.outline(&d.Outlines[i])

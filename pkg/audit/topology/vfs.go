@@ -81,11 +81,11 @@ func (l *layout) cell(vf *audit.Device, at Rect) Card {
 
 // letters is a tag too small for more than the letters of who it is.
 func letters(holders []Holder, at Rect) Tag {
-	text := ""
+	var all strings.Builder
 	for _, h := range holders {
-		text += h.Letter
+		all.WriteString(h.Letter)
 	}
-	t := Text{Face: Small, Text: clip(text, Small, at.W)}
+	t := Text{Face: Small, Text: clip(all.String(), Small, at.W)}
 	t.X, t.Y = at.X+(at.W-widthOf(t.Text, Small))/2, at.Y+at.H/2+4
 	return Tag{at, holders[0].Color, t}
 }
