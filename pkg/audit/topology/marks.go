@@ -44,7 +44,7 @@ type Tag struct {
 // legend of its own: panels below each other, and without functions that are
 // neither given to VMs nor concern one that is. It returns how many those are.
 func ArrangeMarked(inv *audit.Inventory, marks *Marks) (d *Drawing, left int) {
-	l := &layout{drawing: &Drawing{Name: "PCIe topology"}, culprits: culprits(inv), marks: marks}
+	l := &layout{drawing: &Drawing{Name: "PCIe topology", Width: minMarkedWidth}, culprits: culprits(inv), marks: marks}
 	for a := range marks.Failing {
 		l.culprits[a] = true
 	}
@@ -65,6 +65,9 @@ func ArrangeMarked(inv *audit.Inventory, marks *Marks) (d *Drawing, left int) {
 
 // Colors is how many colours for tenants a page has.
 const Colors = 8
+
+// minMarkedWidth keeps a page from blowing a small drawing up.
+const minMarkedWidth = 760
 
 // crowd is how many functions make VFs shrink to dots.
 const crowd = 512
