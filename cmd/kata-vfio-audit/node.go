@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/check"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
@@ -160,7 +161,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 		Kind: "node", Name: n.Read("proc/sys/kernel/hostname").Value, Root: t.root, BootID: s.Host.BootID, Kernel: s.Host.Kernel,
 		Time: now.Format(time.RFC3339), Version: command.Build(),
 	}
-	return &report.Document{Report: r, Inventory: audit.NewInventory(s), Rules: rulesOf(checks)}, nil
+	return &report.Document{Report: r, Inventory: audit.NewInventory(s), Rules: rulesOf(checks), Tenancies: page.TenanciesNow(n)}, nil
 }
 
 // finish prints the document and turns what it says into the exit code.

@@ -16,7 +16,7 @@ import (
 // Install installs packages without those that they only recommend. What apt-get says goes to log. It needs root; an
 // error says what a person would do instead.
 func Install(ctx context.Context, log io.Writer, packages ...string) error {
-	args := append([]string{"install", "-y", "-q", "--no-install-recommends"}, packages...)
+	args := append([]string{"install", "-y", "-q", "--no-install-recommends", waitForOthers}, packages...)
 	advice := "apt-get install --no-install-recommends " + strings.Join(packages, " ")
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return fmt.Errorf("the build needs what %q installs on Debian, and this host has no apt-get: %w", advice, err)
@@ -33,6 +33,9 @@ func Install(ctx context.Context, log io.Writer, packages ...string) error {
 	}
 	return run(ctx, log, args...)
 }
+
+// waitForOthers has apt-get wait for another, as tests of several packages run at once.
+const waitForOthers = "-oDPkg::Lock::Timeout=600"
 
 func run(ctx context.Context, log io.Writer, args ...string) error {
 	cmd := exec.CommandContext(ctx, "apt-get", args...)

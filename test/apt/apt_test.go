@@ -37,7 +37,7 @@ func TestListsAreFetchedWhereThoseAtHandDoNotDo(t *testing.T) {
 	if err := apt.Install(t.Context(), &log, "a", "b"); err != nil {
 		t.Fatal(err)
 	}
-	const install = "install -y -q --no-install-recommends a b\n"
+	const install = "install -y -q --no-install-recommends -oDPkg::Lock::Timeout=600 a b\n"
 	if diff := cmp.Diff(install+"update -q\n"+install, log.String()); diff != "" {
 		t.Errorf("what was run (-want +got):\n%s", diff)
 	}

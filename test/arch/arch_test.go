@@ -43,6 +43,7 @@ func layers() [][]string {
 		{"node"},                                      // the parts joined
 		{"dra", "podres", "nri", "audit"},             // entry points
 		{"audit/topology"},
+		{"audit/page"},
 		{"audit/report", "audit/cluster"},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -19,6 +20,8 @@ type Document struct {
 	Inventory *audit.Inventory `json:"-"`
 	// Rules are the rules that were asked, by id.
 	Rules []finding.Rule `json:"-"`
+	// Tenancies are who has and had which function, for formats that tell it.
+	Tenancies []page.Tenancy `json:"-"`
 }
 
 // Options say how to print.
@@ -31,7 +34,7 @@ type Options struct {
 
 // Formats returns the names that [Write] knows, the default first.
 func Formats() []string {
-	return []string{"table", "wide", "json", "yaml", "ndjson", "sarif", "junit", "ocsf", "csv", "md"}
+	return []string{"table", "wide", "html", "json", "yaml", "ndjson", "sarif", "junit", "ocsf", "csv", "md"}
 }
 
 // ForPeople reports whether a format is read by people, who want to see no more
@@ -64,6 +67,8 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 		return writeCSV(w, d.visible())
 	case "md":
 		return writeMarkdown(w, d.visible())
+	case "html":
+		return page.Write(w, &page.Page{Report: d.Report, Inventory: d.Inventory, Rules: d.Rules, Tenancies: d.Tenancies})
 	}
 	return fmt.Errorf("no such format: %s", format)
 }
@@ -77,7 +82,7 @@ func (d *Document) atLeast(show isolation.Severity) *Document {
 			r.Findings = append(r.Findings, f)
 		}
 	}
-	return &Document{Report: &r, Inventory: d.Inventory, Rules: d.Rules}
+	return &Document{Report: &r, Inventory: d.Inventory, Rules: d.Rules, Tenancies: d.Tenancies}
 }
 
 // hidden is how many failures of the report are not among the findings.

@@ -16,7 +16,7 @@ func (d *Document) visible() *Document {
 	for i := range d.Findings {
 		r.Findings[i] = visibleFinding(d.Findings[i])
 	}
-	return &Document{Report: &r, Inventory: d.Inventory, Rules: d.Rules}
+	return &Document{Report: &r, Inventory: d.Inventory, Rules: d.Rules, Tenancies: d.Tenancies}
 }
 
 func visibleSubject(s finding.Subject) finding.Subject {

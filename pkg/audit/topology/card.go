@@ -27,11 +27,20 @@ const (
 func (l *layout) newCard(n *Node, x, y int) Card {
 	switch {
 	case isChip(n):
-		return l.chip(n, x, y)
+		return l.entitled(l.chip(n, x, y))
 	case n.IsBridge():
-		return l.bridgeCard(n, x, y)
+		return l.entitled(l.bridgeCard(n, x, y))
 	}
-	return l.functionCard(n, x, y)
+	return l.entitled(l.functionCard(n, x, y))
+}
+
+// entitled adds what a card says and does beyond its face.
+func (l *layout) entitled(c Card) Card {
+	c.Title = l.caption(c.Device)
+	if l.marks != nil {
+		c.Page = l.marks.Page(c.Device.Address)
+	}
+	return c
 }
 
 // isChip reports whether a function gets a small card: it is of no kind that
@@ -41,7 +50,7 @@ func isChip(n *Node) bool {
 }
 
 func (l *layout) functionCard(n *Node, x, y int) Card {
-	c := Card{Rect: Rect{x, y, cardWidth, 0}, Kind: FunctionCard, Standing: n.Standing(), Device: n.Device}
+	c := Card{Rect: Rect{x, y, cardWidth, 0}, Kind: FunctionCard, Standing: l.grade(n.Device, n.Standing()), Device: n.Device}
 	tag := strings.ToUpper(string(n.Type))
 	lines := lines{card: &c, left: textLeft, right: padding}
 	lines.add(Strong, "", n.Address.String())
@@ -51,8 +60,14 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 	if n.Near != nil {
 		lines.add(Body, "muted", nearLine(n.Device))
 	}
-	if c.Standing == audit.Bad || c.Standing == audit.Concern {
-		lines.add(Body, standingClass(c.Standing), codes(n.Device))
+	if s := n.Standing(); s == audit.Bad || s == audit.Concern {
+		lines.add(Body, standingClass(s), codes(n.Device))
+	}
+	if text := l.failing(n.Device); text != "" {
+		lines.add(Body, "bad", text)
+	}
+	for _, h := range l.holders(n.Address) {
+		lines.tag(h)
 	}
 	c.H = lines.y - y + padding
 	c.Symbol = &Symbol{Point{x + 20, y + padding + 6}, 7, c.Standing}
@@ -75,6 +90,16 @@ func (ls *lines) add(f Face, class, text string) {
 	ls.card.Texts = append(ls.card.Texts, Text{ls.card.X + ls.left, ls.y - 1, f, clip(text, f, width), class})
 }
 
+// tag adds a line that names a holder.
+func (ls *lines) tag(h Holder) {
+	ls.y += 3
+	ls.add(Body, "", h.Letter+" "+h.Name)
+	t := ls.card.Texts[len(ls.card.Texts)-1]
+	ls.card.Texts = ls.card.Texts[:len(ls.card.Texts)-1]
+	ls.card.Tags = append(ls.card.Tags, Tag{t.Box().Grow(5, 3, 5, 3), h.Color, t})
+	ls.y += 3
+}
+
 func (l *layout) bridgeCard(n *Node, x, y int) Card {
 	c := Card{Rect: Rect{x, y, bridgeWidth, 0}, Kind: BridgeCard, Standing: l.standing(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
 	lines := lines{card: &c, left: padding + 6, right: padding}
@@ -82,8 +107,11 @@ func (l *layout) bridgeCard(n *Node, x, y int) Card {
 		c.Symbol = &Symbol{Point{c.Right() - padding - 8, y + padding + 6}, 7, c.Standing}
 	}
 	lines.add(Strong, "", n.Address.String())
-	lines.add(Small, "muted", kind(n.Device)+l.ownGroup(n.Device))
+	lines.add(Small, "muted", Kind(n.Device)+l.ownGroup(n.Device))
 	lines.add(Small, "muted", portLine(n.Device))
+	if text := l.failing(n.Device); text != "" {
+		lines.add(Small, "bad", text)
+	}
 	c.H = lines.y - y + padding
 	return c
 }
@@ -93,7 +121,7 @@ func (l *layout) chip(n *Node, x, y int) Card {
 	lines := lines{card: &c, left: 24, right: 4, y: y + 1}
 	what := n.Product()
 	if n.IsBridge() {
-		what = kind(n.Device)
+		what = Kind(n.Device)
 	}
 	lines.add(Small, "", n.Address.String()+l.ownGroup(n.Device))
 	lines.add(Small, "muted", firstOf(n.Driver, what))

@@ -76,7 +76,7 @@ func dotNode(d *audit.Device) string {
 
 func dotKind(d *audit.Device) string {
 	if d.IsBridge() {
-		return kind(d)
+		return Kind(d)
 	}
 	return string(d.Type)
 }

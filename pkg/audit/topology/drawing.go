@@ -13,6 +13,8 @@ type Drawing struct {
 	Cards             []Card
 	Outlines          []Outline
 	Symbols           []Symbol
+	// Areas are what can be clicked upon where cards are too small.
+	Areas []Area
 	// LegendOutline is the sample of an outline in the legend.
 	LegendOutline Rect
 }
@@ -43,6 +45,12 @@ type Card struct {
 	Texts   []Text
 	// Symbol repeats the standing as a shape; nil for None.
 	Symbol *Symbol
+	// Tags name who has the function.
+	Tags []Tag
+	// Title tells everything about it in a few lines.
+	Title string
+	// Page is what a click leads to, in an HTML page.
+	Page string
 }
 
 // Symbol is a check mark, an exclamation mark or a cross, by its center.
@@ -52,8 +60,19 @@ type Symbol struct {
 	Standing audit.Standing
 }
 
-// Link is a line through points.
-type Link []Point
+// Area is a part of an HTML page's drawing that leads somewhere.
+type Area struct {
+	Rect
+	Page, Title string
+}
+
+// Link is a line from a bridge to what is below it, through points.
+type Link struct {
+	Points []Point
+	// Broken is set on the way between functions of different tenants that reach
+	// each other.
+	Broken bool
+}
 
 // Outline surrounds the members of one IOMMU group.
 type Outline struct {
@@ -62,4 +81,10 @@ type Outline struct {
 	Label Text
 	// Title lists the members.
 	Title string
+	// Alone is set where the group has one member.
+	Alone bool
+	// Broken is set where several tenants have functions of the group, and Symbol
+	// says so.
+	Broken bool
+	Symbol *Symbol
 }

@@ -25,6 +25,12 @@ type layout struct {
 	culprits map[pci.Address]bool
 	// panelNUMA is the NUMA node of the panel being filled.
 	panelNUMA *int
+	// marks is nil for a drawing of the node alone.
+	marks *Marks
+	// broken are the functions whose links are marked.
+	broken map[pci.Address]bool
+	// crowded is set where there is no room for a VF's cell.
+	crowded bool
 }
 
 // culprits gathers the functions named as culprit of any reason.
@@ -80,7 +86,7 @@ func (l *layout) children(nodes []*Node, from Point, x, y int) Rect {
 		} else {
 			run = nodes[i : i+1]
 			placed = l.node(run[0], x, y)
-			l.link(from, Point{x, y + anchor})
+			l.link(from, Point{x, y + anchor}, l.broken[run[0].Address])
 		}
 		box, y = box.Union(placed), placed.Bottom()
 		i += len(run)
@@ -90,12 +96,12 @@ func (l *layout) children(nodes []*Node, from Point, x, y int) Rect {
 
 // link draws from a parent to a child: along a trunk halfway between when the
 // parent is to the left, straight down when it is above.
-func (l *layout) link(from, to Point) {
+func (l *layout) link(from, to Point, broken bool) {
 	trunk := to.X - columnGap/3
 	if to.X-from.X < columnGap {
 		trunk = from.X
 	}
-	l.drawing.Links = append(l.drawing.Links, Link{from, {trunk, from.Y}, {trunk, to.Y}, to})
+	l.drawing.Links = append(l.drawing.Links, Link{[]Point{from, {trunk, from.Y}, {trunk, to.Y}, to}, broken})
 }
 
 // chipRun returns the chips at the head of nodes that lie in one block: either
@@ -126,7 +132,7 @@ func (l *layout) chips(run []*Node, from Point, x, y int) Rect {
 		l.drawing.Cards = append(l.drawing.Cards, card)
 		box = box.Union(card.Rect)
 		if i%chipsPerRow == 0 {
-			l.link(from, Point{x, at.Y + chipHeight/2})
+			l.link(from, Point{x, at.Y + chipHeight/2}, false)
 		}
 	}
 	return box

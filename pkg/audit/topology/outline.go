@@ -99,7 +99,7 @@ func outline(box Rect, d *audit.Device) Outline {
 	label := Text{Face: Strong, Text: clip(text, Strong, strip), Class: "group"}
 	label.X = rect.Right() - strip + (strip-widthOf(label.Text, Strong))/2
 	label.Y = rect.Y + rect.H/2 + 4
-	return Outline{Rect: rect, Group: *d.Group, Label: label, Title: groupTitle(d)}
+	return Outline{Rect: rect, Group: *d.Group, Label: label, Title: groupTitle(d), Alone: len(d.GroupMembers) == 1}
 }
 
 // groupTitle lists the members for the tooltip.

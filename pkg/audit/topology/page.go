@@ -13,8 +13,8 @@ const (
 	panelPadding = 20
 	panelTitle   = 34
 	panelGap     = 20
-	// panelsPerRow puts the two sockets of a common server side by side.
-	panelsPerRow = 2
+	// sideBySide puts the two sockets of a common server beside each other.
+	sideBySide   = 2
 	minPageWidth = 900
 )
 
@@ -29,7 +29,7 @@ func Arrange(inv *audit.Inventory) *Drawing {
 		Text{pageMargin, 64, Body, d.Description, "muted"})
 	top := l.legend(pageMargin, 92) + panelGap
 	d.Width = max(minPageWidth, d.Texts[1].Box().Right()+pageMargin)
-	l.panels(byNUMA(Roots(inv)), top)
+	l.panels(byNUMA(Roots(inv)), sideBySide, top)
 	d.Outlines = outlines(d.Cards)
 	return d
 }
@@ -86,11 +86,11 @@ func (p panel) title() string {
 }
 
 // panels places all panels, row by row, and settles the page's size.
-func (l *layout) panels(panels []panel, top int) {
+func (l *layout) panels(panels []panel, perRow, top int) {
 	d := l.drawing
 	x, y, bottom := pageMargin, top, top
 	for i, p := range panels {
-		if i%panelsPerRow == 0 && i > 0 {
+		if i%perRow == 0 && i > 0 {
 			x, y = pageMargin, bottom+panelGap
 		}
 		box := l.panel(p, x, y)

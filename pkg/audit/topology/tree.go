@@ -122,8 +122,8 @@ func (n *Node) sortVFs() {
 	}
 }
 
-// kind names what a bridge is in PCIe's words.
-func kind(d *audit.Device) string {
+// Kind names what a bridge is in PCIe's words.
+func Kind(d *audit.Device) string {
 	names := map[pci.PortType]string{
 		pci.RootPort: "root port", pci.UpstreamPort: "switch, up", pci.DownstreamPort: "switch, down",
 		pci.PCIeToPCI: "PCIe-PCI bridge", pci.PCIToPCIe: "PCI-PCIe bridge",

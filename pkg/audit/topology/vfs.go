@@ -16,6 +16,8 @@ const (
 	cellGap               = 4
 	// manyVFs is where a VF's cell shrinks to a dot.
 	manyVFs = 24
+	// letterHeight is what a holder's letter takes.
+	letterHeight = 14
 )
 
 // vfs places a PF's VFs in rows below its card, under a caption, and returns
@@ -31,25 +33,39 @@ func (l *layout) vfs(n *Node, pf Rect) Rect {
 		box = box.Union(t.Box())
 	}
 	w, h := cellWidth, cellHeight
-	if len(n.VFs) > manyVFs {
+	if l.crowded || len(n.VFs) > manyVFs {
 		w, h = dotSize, dotSize
+	} else if slices.ContainsFunc(n.VFs, func(vf *audit.Device) bool { return len(l.holders(vf.Address)) > 0 }) {
+		h += letterHeight
 	}
 	perRow := (pf.W + stripWidth - padding + cellGap) / (w + cellGap)
 	for i, vf := range n.VFs {
 		at := Rect{x + i%perRow*(w+cellGap), y + 8 + i/perRow*(h+cellGap), w, h}
-		l.drawing.Cards = append(l.drawing.Cards, cell(vf, at))
+		c := l.cell(vf, at)
+		if !l.crowded {
+			c = l.entitled(c)
+		}
+		l.drawing.Cards = append(l.drawing.Cards, c)
 		box = box.Union(at)
+	}
+	if l.crowded && l.marks != nil {
+		dots := Rect{x, y + 8, box.Right() - x, box.Bottom() - y - 8}
+		l.drawing.Areas = append(l.drawing.Areas, Area{dots, l.marks.Page(n.Address), "the VFs of " + n.Address.String()})
 	}
 	return box
 }
 
 // cell is the small card of one VF: a mark, and while there is room its index
-// and group.
-func cell(vf *audit.Device, at Rect) Card {
-	c := Card{Rect: at, Kind: Cell, Standing: vf.Standing(), Device: vf}
+// and group. The letters of those who have it are below.
+func (l *layout) cell(vf *audit.Device, at Rect) Card {
+	c := Card{Rect: at, Kind: Cell, Standing: l.grade(vf, vf.Standing()), Device: vf}
 	if at.W == dotSize {
 		c.Kind = Dot
 		c.Symbol = &Symbol{Point{at.X + at.W/2, at.Y + at.H/2}, 5, c.Standing}
+		if holders := l.holders(vf.Address); len(holders) > 0 {
+			c.Tags = []Tag{letters(holders, Rect{at.X + 1, at.Y + 1, at.W - 2, at.H - 2})}
+			c.Symbol = corner(c.Symbol, at)
+		}
 		return c
 	}
 	c.Symbol = &Symbol{Point{at.X + 9, at.Y + 9}, 5, c.Standing}
@@ -57,7 +73,30 @@ func cell(vf *audit.Device, at Rect) Card {
 		{at.X + 16, at.Y + 12, Small, clip(strconv.Itoa(*vf.VFIndex), Small, at.W-17), ""},
 		{at.X + 3, at.Y + 25, Small, clip(groupName(vf), Small, at.W-4), "muted"},
 	}
+	if holders := l.holders(vf.Address); len(holders) > 0 {
+		c.Tags = []Tag{letters(holders, Rect{at.X + 2, at.Bottom() - letterHeight - 1, at.W - 4, letterHeight})}
+	}
 	return c
+}
+
+// letters is a tag too small for more than the letters of who it is.
+func letters(holders []Holder, at Rect) Tag {
+	var all strings.Builder
+	for _, h := range holders {
+		all.WriteString(h.Letter)
+	}
+	t := Text{Face: Small, Text: clip(all.String(), Small, at.W)}
+	t.X, t.Y = at.X+(at.W-widthOf(t.Text, Small))/2, at.Y+at.H/2+4
+	return Tag{at, holders[0].Color, t}
+}
+
+// corner moves a mark that means trouble to where a dot's letter leaves room, and
+// drops one that does not.
+func corner(s *Symbol, at Rect) *Symbol {
+	if s.Standing != audit.Bad && s.Standing != audit.Concern {
+		return nil
+	}
+	return &Symbol{Point{at.Right() - 1, at.Y + 1}, 4, s.Standing}
 }
 
 // vfCount tells how many VFs there are and in which groups.

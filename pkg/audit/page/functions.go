@@ -1,0 +1,168 @@
+package page
+
+import (
+	"fmt"
+	"html/template"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// functions are the words that the template uses.
+func functions(p *Page) template.FuncMap {
+	known := map[pci.Address]bool{}
+	if p.Inventory != nil {
+		for i := range p.Inventory.Devices {
+			known[p.Inventory.Devices[i].Address] = true
+		}
+	}
+	return template.FuncMap{
+		"known": func(a pci.Address) bool { return known[a] },
+		"id":    deviceAnchor,
+		"when":  when, "minute": minute, "day": day,
+		"glyph": glyphOf, "state": stateWord, "heading": stateHeading, "group": groupName,
+		"standing": func(f function) template.HTML {
+			return template.HTML(topology.Mark(f.grade())) //nolint:gosec // our own drawing
+		},
+		"verdict": standingWord, "subject": subject, "plural": plural,
+		"who": func(f finding.Finding) string { return "|" + strings.Join(f.Tenants, "|") + "|" },
+		"devices": func(f finding.Finding) []pci.Address {
+			return f.Devices[:min(len(f.Devices), maxDevices)]
+		},
+		"evidence": func(f finding.Finding) []finding.Evidence {
+			return f.Evidence[:min(len(f.Evidence), maxEvidence)]
+		},
+		"more": func(all, shown int) int { return all - shown },
+		"mark": func(standing string) template.HTML {
+			words := map[string]audit.Standing{"good": audit.Good, "warn": audit.Concern, "bad": audit.Bad}
+			return template.HTML(topology.Mark(words[standing])) //nolint:gosec // our own drawing
+		},
+		"prose": prose,
+	}
+}
+
+// when writes a time for people; empty for none.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+// minute writes a time for people, to the minute; empty for none.
+func minute(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04")
+}
+
+// day writes a time of the report for people, as it is where it can't be read.
+func day(text string) string {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return text
+	}
+	return t.UTC().Format("2 January 2006, 15:04 UTC")
+}
+
+// glyphOf is a state as a sign, so that no colour has to be seen.
+func glyphOf(s finding.State) string {
+	switch s {
+	case finding.Fail:
+		return "✗"
+	case finding.Error:
+		return "!"
+	case finding.Unknown:
+		return "?"
+	case finding.Manual:
+		return "☞"
+	case finding.Waived:
+		return "~"
+	case finding.Pass:
+		return "✓"
+	case finding.NotApplicable:
+	}
+	return "–"
+}
+
+// stateWord is what a finding in the state does.
+func stateWord(s finding.State) string {
+	words := map[finding.State]string{
+		finding.Fail: "fails", finding.Error: "error", finding.Unknown: "unknown", finding.Manual: "manual",
+		finding.Waived: "waived", finding.Pass: "passes", finding.NotApplicable: "not applicable",
+	}
+	if w, ok := words[s]; ok {
+		return w
+	}
+	return string(s)
+}
+
+// stateHeading stands over the findings of a state.
+func stateHeading(s finding.State) string {
+	words := map[finding.State]string{
+		finding.Fail: "Fails", finding.Error: "Checks that went wrong", finding.Unknown: "Could not be told",
+		finding.Manual: "For a person to look at", finding.Waived: "Fails, and is accepted for a time",
+		finding.Pass: "In order", finding.NotApplicable: "Nothing here that the rule is about",
+	}
+	if w, ok := words[s]; ok {
+		return w
+	}
+	return string(s)
+}
+
+// groupName says what a group of rules is about.
+func groupName(group string) string {
+	names := map[string]string{
+		"IOM": "IOMMU and interrupts", "ACS": "PCIe topology and ACS", "VFIO": "VFIO", "RST": "Reset between tenants",
+		"GPU": "GPUs", "NIC": "NICs and virtual functions", "HOST": "Host", "RT": "Runtimes", "CDI": "CDI", "K8S": "Cluster",
+		"CC": "Confidential computing", "OBS": "Evidence",
+	}
+	if n, ok := names[group]; ok {
+		return n
+	}
+	return group
+}
+
+// standingWord is the isolation verdict on a function.
+func standingWord(d *audit.Device) string {
+	switch d.Standing() {
+	case audit.Good:
+		return "isolated"
+	case audit.Concern:
+		return "isolated, with a grave note"
+	case audit.Bad:
+		codes := make([]string, len(d.Reasons))
+		for i := range d.Reasons {
+			codes[i] = string(d.Reasons[i].Code)
+		}
+		return fmt.Sprintf("not isolated: %s", strings.Join(codes, ", "))
+	case audit.None:
+	}
+	return ""
+}
+
+// piece is a part of a text: words, or what stands between backticks.
+type piece struct {
+	Text string
+	Code bool
+}
+
+// prose splits a text at its backticks. One without its mate is a character like
+// others.
+func prose(text string) []piece {
+	var pieces []piece
+	for {
+		before, rest, opened := strings.Cut(text, "`")
+		code, after, closed := strings.Cut(rest, "`")
+		if !opened || !closed {
+			return append(pieces, piece{Text: text})
+		}
+		pieces = append(pieces, piece{Text: before}, piece{Text: code, Code: true})
+		text = after
+	}
+}

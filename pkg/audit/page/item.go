@@ -1,0 +1,202 @@
+package page
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// item is all that one rule says in one state: a finding for each object.
+type item struct {
+	// Anchor is the id of its element.
+	Anchor   string
+	Rule     finding.Rule
+	State    finding.State
+	Severity isolation.Severity
+	// Exposure is the worst of its findings'.
+	Exposure finding.Exposure
+	Tenants  []tenant
+	Findings []finding.Finding
+	// More are objects of findings that are not shown in full, and Left how many
+	// there are beyond those.
+	More []string
+	Left int
+	// names are those of its findings' tenants.
+	names []string
+}
+
+// Limits that keep a page readable, and within what a mail takes: what is beyond
+// is counted.
+const (
+	maxFindings = 100  // in full, of one item
+	maxAll      = 1000 // in full, of all items
+	maxMore     = 200  // by name only, of one item
+	maxDevices  = 24   // of one finding
+	maxEvidence = 12   // of one finding
+)
+
+// itemsOf gathers the findings, which are in the report's order.
+func itemsOf(findings []finding.Finding, rules []finding.Rule, who *tenants) []item {
+	var items []item
+	index := map[string]int{}
+	full := 0
+	for i := range findings {
+		f := &findings[i]
+		anchor := anchorOf(f)
+		at, ok := index[anchor]
+		if !ok {
+			at = len(items)
+			index[anchor] = at
+			items = append(items, item{Anchor: anchor, Rule: ruleOf(rules, f), State: f.State, Severity: f.Severity, Exposure: f.Exposure})
+		}
+		if items[at].add(f, full < maxAll) {
+			full++
+		}
+	}
+	for i := range items {
+		slices.Sort(items[i].names)
+		items[i].Tenants = who.all(slices.Compact(items[i].names))
+	}
+	return items
+}
+
+// anchorOf names the item that a finding is in.
+func anchorOf(f *finding.Finding) string {
+	return "f-" + f.ID + "-" + string(f.State)
+}
+
+// add adds a finding of the item, in full if there is room, and reports whether
+// it did.
+func (it *item) add(f *finding.Finding, room bool) bool {
+	if f.Exposure.Compare(it.Exposure) < 0 {
+		it.Exposure = f.Exposure
+	}
+	it.names = append(it.names, f.Tenants...)
+	switch {
+	case room && len(it.Findings) < maxFindings:
+		it.Findings = append(it.Findings, *f)
+		return true
+	case len(it.More) < maxMore:
+		it.More = append(it.More, subject(f))
+	default:
+		it.Left++
+	}
+	return false
+}
+
+// Count is how many findings the item has.
+func (it *item) Count() int { return len(it.Findings) + len(it.More) + it.Left }
+
+// Text is what stands beside the title: the finding's text where there is one.
+func (it *item) Text() string {
+	if it.Count() == 1 && len(it.Findings) == 1 {
+		return it.Findings[0].Text
+	}
+	return ""
+}
+
+// Words are what a search looks through, in lower case.
+func (it *item) Words() string {
+	var b strings.Builder
+	b.WriteString(it.Rule.ID + " " + it.Rule.Title)
+	for i := range it.Findings {
+		b.WriteString(" " + it.Findings[i].Text + " " + subject(&it.Findings[i]))
+	}
+	return strings.ToLower(b.String())
+}
+
+// TenantNames are what the tenant filter looks for: names with bars around them.
+func (it *item) TenantNames() string { return barred(it.Tenants) }
+
+func barred(list []tenant) string {
+	names := make([]string, len(list))
+	for i, t := range list {
+		names[i] = t.Name
+	}
+	return "|" + strings.Join(names, "|") + "|"
+}
+
+// subject names what a finding is about.
+func subject(f *finding.Finding) string {
+	switch {
+	case f.Device != nil:
+		return strings.TrimSpace(f.Device.String() + " " + f.Object)
+	case f.Object != "":
+		return f.Object
+	}
+	return "the node"
+}
+
+// ruleOf returns the finding's rule, made up from the finding where it is not
+// among the rules.
+func ruleOf(rules []finding.Rule, f *finding.Finding) finding.Rule {
+	i := slices.IndexFunc(rules, func(r finding.Rule) bool { return r.ID == f.ID })
+	if i < 0 {
+		return finding.Rule{ID: f.ID, Title: f.Title, Severity: f.Severity}
+	}
+	return rules[i]
+}
+
+// aboutDevice returns the function that a finding is about: its device, or the
+// port that is its object.
+func aboutDevice(f *finding.Finding) (pci.Address, bool) {
+	if f.Device != nil {
+		return *f.Device, true
+	}
+	port, ok := strings.CutPrefix(f.Object, "port ")
+	if !ok {
+		return pci.Address{}, false
+	}
+	a, err := pci.ParseAddress(port)
+	return a, err == nil
+}
+
+// section is the items of one state.
+type section struct {
+	State finding.State
+	Items []item
+	// Findings is how many findings they have.
+	Findings int
+	// Closed is set for what nobody has to look at.
+	Closed bool
+}
+
+func sectionsOf(items []item) []section {
+	var list []section
+	for i := range items {
+		last := len(list) - 1
+		if last < 0 || list[last].State != items[i].State {
+			closed := items[i].State == finding.Pass || items[i].State == finding.NotApplicable
+			list = append(list, section{State: items[i].State, Closed: closed})
+			last++
+		}
+		list[last].Items = append(list[last].Items, items[i])
+		list[last].Findings += items[i].Count()
+	}
+	return list
+}
+
+// filters are the choices that the page's filters offer.
+type filters struct {
+	States     []finding.State
+	Severities []isolation.Severity
+	Groups     []string
+	Tenants    []tenant
+}
+
+func filtersOf(items []item, who *tenants) filters {
+	f := filters{Tenants: who.list}
+	for i := range items {
+		f.States = append(f.States, items[i].State)
+		f.Severities = append(f.Severities, items[i].Severity)
+		f.Groups = append(f.Groups, items[i].Rule.Group())
+	}
+	slices.SortFunc(f.States, finding.State.Compare)
+	slices.SortFunc(f.Severities, isolation.Severity.Compare)
+	slices.Sort(f.Groups)
+	f.States, f.Severities, f.Groups = slices.Compact(f.States), slices.Compact(f.Severities), slices.Compact(f.Groups)
+	return f
+}

@@ -1,0 +1,229 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// node is the node's functions: drawn, and each by itself.
+type node struct {
+	Drawing template.HTML
+	// Undrawn is how many functions the drawing leaves out, and Broken whether it
+	// marks a broken boundary.
+	Undrawn int
+	Broken  bool
+	// Tall is set for a drawing that should scroll by itself.
+	Tall bool
+	// Functions are those with a part of their own: GPUs, PFs and drives, those of
+	// other kinds that a tenant has or a finding is about, and VFs without their PF.
+	Functions []function
+	// Others are bridges and the rest, in a table.
+	Others []function
+}
+
+// function is one function as the page shows it.
+type function struct {
+	*audit.Device
+	Holders  []tenancyOf
+	Findings []reference
+	// Path leads from the root to the function's bridge.
+	Path []hop
+	VFs  []function
+	// Past are tenancies that have ended.
+	Past []tenancyOf
+}
+
+// tenancyOf is a tenancy and whose it is.
+type tenancyOf struct {
+	*Tenancy
+	Who *tenant
+}
+
+// reference is an item that a function is named by.
+type reference struct {
+	*item
+	// Direct is set where a finding is about the function itself, rather than has
+	// it in reach.
+	Direct bool
+}
+
+// hop is a bridge on the way to a function.
+type hop struct {
+	Address pci.Address
+	Kind    string
+	ACS     isolation.ACSState
+	// Words are the registers behind it.
+	Words string
+	// Known is unset for a bridge that the node did not show.
+	Known bool
+}
+
+// tall is where a drawing becomes one to scroll in, in pixels.
+const tall = 3000
+
+func nodeOf(p *Page, items []item, who *tenants) *node {
+	inv := p.Inventory
+	refs := referencesOf(p.Report.Findings, items)
+	marks := marksOf(p.Report.Findings, refs, who)
+	drawing, undrawn := topology.ArrangeMarked(inv, marks)
+	n := &node{
+		Drawing: template.HTML(topology.Inline(drawing)), //nolint:gosec // it escapes what comes from the node
+		Undrawn: undrawn, Broken: len(marks.Broken) > 0, Tall: drawing.Height > tall,
+	}
+	bridges := map[pci.Address]*audit.Device{}
+	for i := range inv.Devices {
+		bridges[inv.Devices[i].Address] = &inv.Devices[i]
+	}
+	vfs := map[pci.Address][]function{}
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		f := functionOf(d, refs[d.Address], who)
+		f.Path = pathOf(d, bridges)
+		switch {
+		case d.PFAddress != nil && bridges[*d.PFAddress] != nil:
+			vfs[*d.PFAddress] = append(vfs[*d.PFAddress], f)
+		case d.Assignable() || len(f.Holders)+len(f.Past) > 0:
+			n.Functions = append(n.Functions, f)
+		default:
+			n.Others = append(n.Others, f)
+		}
+	}
+	for i := range n.Functions {
+		f := &n.Functions[i]
+		f.VFs = vfs[f.Address]
+		slices.SortFunc(f.VFs, func(a, b function) int { return cmp.Compare(*a.VFIndex, *b.VFIndex) })
+	}
+	return n
+}
+
+func functionOf(d *audit.Device, refs []reference, who *tenants) function {
+	f := function{Device: d, Findings: refs}
+	for _, t := range who.ever[d.Address] {
+		mine := tenancyOf{t, who.named(t.Tenant)}
+		if t.open() {
+			f.Holders = append(f.Holders, mine)
+		} else {
+			f.Past = append(f.Past, mine)
+		}
+	}
+	return f
+}
+
+// Bad reports whether something fails at the function itself, or puts it in reach
+// of another tenant.
+func (f *function) Bad() bool {
+	return f.failing() || slices.ContainsFunc(f.Findings, func(r reference) bool {
+		return r.State == finding.Fail && r.Exposure == finding.CrossTenant
+	})
+}
+
+// grade is the function's standing, bad where something fails at it.
+func (f *function) grade() audit.Standing {
+	if f.failing() {
+		return audit.Bad
+	}
+	return f.Standing()
+}
+
+// failing reports whether a finding about the function itself fails.
+func (f *function) failing() bool {
+	return slices.ContainsFunc(f.Findings, func(r reference) bool { return r.Direct && r.State == finding.Fail })
+}
+
+// BridgeKind names what a bridge is.
+func (f *function) BridgeKind() string {
+	if f.IsBridge() {
+		return topology.Kind(f.Device)
+	}
+	return f.Product()
+}
+
+// HeldVFs counts the VFs that are in the hands of a claim.
+func (f *function) HeldVFs() int {
+	n := 0
+	for i := range f.VFs {
+		if len(f.VFs[i].Holders) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// BadVFs counts the VFs that are not isolated.
+func (f *function) BadVFs() int {
+	n := 0
+	for i := range f.VFs {
+		if !f.VFs[i].Isolated {
+			n++
+		}
+	}
+	return n
+}
+
+func pathOf(d *audit.Device, known map[pci.Address]*audit.Device) []hop {
+	path := make([]hop, len(d.Upstream))
+	for i, a := range d.Upstream {
+		path[i] = hop{Address: a}
+		if b := known[a]; b != nil {
+			path[i] = hop{Address: a, Kind: topology.Kind(b), ACS: b.ACS, Words: acsWords(b), Known: true}
+		}
+	}
+	return path
+}
+
+// acsWords returns the ACS registers as lspci has them beside each other.
+func acsWords(d *audit.Device) string {
+	acs := d.Capabilities.ACS
+	if acs == nil {
+		return "no ACS capability"
+	}
+	return fmt.Sprintf("ACSCap %#04x, ACSCtl %#04x", acs.Capability, acs.Control)
+}
+
+// referencesOf returns which items name which function. What passes, or is about
+// nothing here, is left out.
+func referencesOf(findings []finding.Finding, items []item) map[pci.Address][]reference {
+	byAnchor := map[string]*item{}
+	for i := range items {
+		byAnchor[items[i].Anchor] = &items[i]
+	}
+	refs := map[pci.Address][]reference{}
+	for i := range findings {
+		f := &findings[i]
+		if f.State == finding.Pass || f.State == finding.NotApplicable {
+			continue
+		}
+		about, ok := aboutDevice(f)
+		if ok {
+			refer(refs, about, reference{byAnchor[anchorOf(f)], true})
+		}
+		for _, a := range f.Devices {
+			if !ok || a != about {
+				refer(refs, a, reference{byAnchor[anchorOf(f)], false})
+			}
+		}
+	}
+	return refs
+}
+
+func refer(refs map[pci.Address][]reference, a pci.Address, r reference) {
+	list := refs[a]
+	for i := range list {
+		if list[i].item == r.item {
+			list[i].Direct = list[i].Direct || r.Direct
+			return
+		}
+	}
+	refs[a] = append(list, r)
+}
+
+// deviceAnchor is the id of a function's part of the page.
+func deviceAnchor(a pci.Address) string { return "d-" + a.Label() }

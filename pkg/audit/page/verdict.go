@@ -1,0 +1,155 @@
+package page
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// verdict is what the page says first.
+type verdict struct {
+	State finding.State
+	// Headline is the verdict as a sentence, and Reach who is in reach of what
+	// fails.
+	Headline, Reach string
+	Numbers         []number
+	// Worst are the failures to look at first.
+	Worst []item
+}
+
+// number is one of the few that matter.
+type number struct {
+	Value string
+	Label string
+	// Kind is the class that colours it: "bad", "warn", "good" or none.
+	Kind string
+	// State and Severity preset the filters, for what is counted there.
+	State    finding.State
+	Severity isolation.Severity
+}
+
+// maxWorst is how many failures stand beside the verdict.
+const maxWorst = 5
+
+func verdictOf(p *Page, items []item) verdict {
+	s := &p.Report.Summary
+	v := verdict{State: s.Verdict, Headline: headline(s), Reach: reach(s, items), Numbers: numbers(p)}
+	for _, it := range items {
+		if it.State == finding.Fail && len(v.Worst) < maxWorst {
+			v.Worst = append(v.Worst, it)
+		}
+	}
+	return v
+}
+
+func headline(s *finding.Summary) string {
+	unclear := s.States[finding.Unknown] + s.States[finding.Error]
+	switch {
+	case s.Verdict == finding.Fail:
+		var parts []string
+		for _, severity := range finding.Severities() {
+			if n := s.Failed[severity]; n > 0 {
+				parts = append(parts, fmt.Sprintf("%d %s", n, severity))
+			}
+		}
+		return fmt.Sprintf("Fails: %s %s", enumerate(parts), plural(s.States[finding.Fail], "finding"))
+	case unclear > 0:
+		return fmt.Sprintf("Nothing fails, but %d %s could not tell", unclear, plural(unclear, "check"))
+	}
+	return "Nothing fails, and every check could tell"
+}
+
+// reach says who is concerned by what fails.
+func reach(s *finding.Summary, items []item) string {
+	cross := 0
+	for i := range items {
+		if items[i].State == finding.Fail && items[i].Exposure == finding.CrossTenant {
+			cross++
+		}
+	}
+	switch {
+	case s.Verdict != finding.Fail:
+		return "No tenant is in reach of a finding that fails."
+	case s.Tenants == 0:
+		return "It names no function that a tenant has."
+	case cross > 0:
+		return fmt.Sprintf("It concerns functions of %s with %s; %s between tenants now.",
+			amount(s.Tenants, "tenant", "tenants"), amount(s.Claims, "claim", "claims"), amount(cross, "failing rule is", "failing rules are"))
+	}
+	return fmt.Sprintf("It concerns functions of %s with %s.", amount(s.Tenants, "tenant", "tenants"), amount(s.Claims, "claim", "claims"))
+}
+
+func numbers(p *Page) []number {
+	s := &p.Report.Summary
+	var list []number
+	for _, severity := range []isolation.Severity{isolation.Critical, isolation.High, isolation.Medium, isolation.Low} {
+		kind := ""
+		if s.Failed[severity] > 0 {
+			kind = "sev-" + string(severity)
+		}
+		list = append(list, number{fmt.Sprint(s.Failed[severity]), string(severity), kind, finding.Fail, severity})
+	}
+	unclear := s.States[finding.Unknown] + s.States[finding.Error]
+	list = append(list,
+		number{fmt.Sprint(unclear), "could not tell", kindIf(unclear > 0, "warn"), finding.Unknown, ""},
+		number{fmt.Sprint(s.States[finding.Waived]), "waived", "", finding.Waived, ""},
+		number{fmt.Sprint(s.States[finding.Pass]), plural(s.States[finding.Pass], "pass", "passes"), "", finding.Pass, ""})
+	if p.Inventory != nil {
+		isolated, all := isolatedOf(p.Inventory)
+		list = append(list, number{Value: fmt.Sprint(isolated), Label: fmt.Sprintf("of %d %s isolated", all, plural(all, "function")), Kind: kindIf(isolated < all, "warn")})
+	}
+	return list
+}
+
+func kindIf(yes bool, kind string) string {
+	if yes {
+		return kind
+	}
+	return ""
+}
+
+// isolatedOf counts the functions of kinds that are given to VMs.
+func isolatedOf(inv *audit.Inventory) (isolated, all int) {
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		if !d.Assignable() {
+			continue
+		}
+		all++
+		if d.Isolated {
+			isolated++
+		}
+	}
+	return isolated, all
+}
+
+// enumerate joins words: "a", "a and b", "a, b and c".
+func enumerate(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}
+
+// plural returns the word for that many; more is its plural where that is not the
+// word and an s.
+func plural(n int, word string, more ...string) string {
+	switch {
+	case n == 1:
+		return word
+	case len(more) > 0:
+		return more[0]
+	}
+	return word + "s"
+}
+
+func amount(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}

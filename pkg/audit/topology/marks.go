@@ -1,0 +1,192 @@
+package topology
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Marks is what an audit adds to the drawing of a node: who has which function,
+// what fails where, and which boundaries between tenants are broken.
+type Marks struct {
+	// Holders are those who have a function now; more than one where the node
+	// contradicts itself.
+	Holders map[pci.Address][]Holder
+	// Failing says in a few words what fails at a function.
+	Failing map[pci.Address]string
+	// Broken are sets of functions of different tenants that reach each other. The
+	// way between those of a set is marked.
+	Broken [][]pci.Address
+	// Page returns what a click on a function leads to, within the same document.
+	Page func(pci.Address) string
+}
+
+// Holder is a tenant as it is drawn: letters are for those who don't see colours.
+type Holder struct {
+	Letter string
+	// Color is a number below [Colors], of the classes "t0" and on, which are the
+	// page's.
+	Color int
+	// Name is who it is, and the claim.
+	Name string
+}
+
+// Tag is a holder's name on a card.
+type Tag struct {
+	Rect
+	Color int
+	Text  Text
+}
+
+// ArrangeMarked lays the node's tree out for a page that has a heading and a
+// legend of its own: panels below each other, and without functions that are
+// neither given to VMs nor concern one that is. It returns how many those are.
+func ArrangeMarked(inv *audit.Inventory, marks *Marks) (d *Drawing, left int) {
+	l := &layout{drawing: &Drawing{Name: "PCIe topology", Width: minMarkedWidth}, culprits: culprits(inv), marks: marks}
+	for a := range marks.Failing {
+		l.culprits[a] = true
+	}
+	shown := concerning(inv, l.culprits)
+	l.drawing.Description = describe(shown)
+	l.broken = brokenLinks(inv, marks.Broken)
+	l.crowded = len(shown.Devices) > crowd
+	l.panels(byNUMA(Roots(shown)), 1, pageMargin)
+	l.drawing.Outlines = outlines(l.drawing.Cards)
+	if l.crowded {
+		l.drawing.Outlines = slices.DeleteFunc(l.drawing.Outlines, func(o Outline) bool { return o.Alone })
+	}
+	for i := range l.drawing.Outlines {
+		l.markOutline(&l.drawing.Outlines[i])
+	}
+	return l.drawing, len(inv.Devices) - len(shown.Devices)
+}
+
+// Colors is how many colours for tenants a page has.
+const Colors = 8
+
+// minMarkedWidth keeps a page from blowing a small drawing up.
+const minMarkedWidth = 760
+
+// crowd is how many functions make VFs shrink to dots.
+const crowd = 512
+
+// concerning returns the inventory of what can be given away and all that has to
+// do with it: bridges above it, mates in its groups, and what is at fault.
+func concerning(inv *audit.Inventory, faulty map[pci.Address]bool) *audit.Inventory {
+	keep := map[pci.Address]bool{}
+	for i := range inv.Devices {
+		d := &inv.Devices[i]
+		if !d.Assignable() && !faulty[d.Address] {
+			continue
+		}
+		for _, a := range slices.Concat([]pci.Address{d.Address}, d.Upstream, d.GroupMembers) {
+			keep[a] = true
+		}
+	}
+	shown := &audit.Inventory{Host: inv.Host}
+	for i := range inv.Devices {
+		if keep[inv.Devices[i].Address] {
+			shown.Devices = append(shown.Devices, inv.Devices[i])
+		}
+	}
+	return shown
+}
+
+// brokenLinks returns the functions above which the way between two of a set
+// begins: all of their paths below the last bridge that they have in common.
+func brokenLinks(inv *audit.Inventory, sets [][]pci.Address) map[pci.Address]bool {
+	paths := map[pci.Address][]pci.Address{}
+	for i := range inv.Devices {
+		paths[inv.Devices[i].Address] = pathTo(&inv.Devices[i])
+	}
+	broken := map[pci.Address]bool{}
+	for _, set := range sets {
+		common, first := 0, paths[set[0]]
+		for common < len(first) && !slices.ContainsFunc(set, func(a pci.Address) bool {
+			return len(paths[a]) <= common || paths[a][common] != first[common]
+		}) {
+			common++
+		}
+		if common == 0 {
+			continue // they hang off different roots: the way is not in the tree
+		}
+		for _, a := range set {
+			for _, hop := range paths[a][common:] {
+				broken[hop] = true
+			}
+		}
+	}
+	return broken
+}
+
+// pathTo returns the bridges above a function and the card that its link leads
+// to: itself, or its PF.
+func pathTo(d *audit.Device) []pci.Address {
+	end := d.Address
+	if d.PFAddress != nil {
+		end = *d.PFAddress
+	}
+	return append(slices.Clone(d.Upstream), end)
+}
+
+// holders returns who has the function.
+func (l *layout) holders(a pci.Address) []Holder {
+	if l.marks == nil {
+		return nil
+	}
+	return l.marks.Holders[a]
+}
+
+// failing returns what fails at the function.
+func (l *layout) failing(d *audit.Device) string {
+	if l.marks == nil {
+		return ""
+	}
+	return l.marks.Failing[d.Address]
+}
+
+// grade makes a function at which something fails a bad one, whatever its verdict.
+func (l *layout) grade(d *audit.Device, s audit.Standing) audit.Standing {
+	if l.failing(d) != "" {
+		return audit.Bad
+	}
+	return s
+}
+
+// markOutline marks a group that has functions of several tenants.
+func (l *layout) markOutline(o *Outline) {
+	letters := map[string]bool{}
+	for _, c := range l.drawing.Cards {
+		if c.Device.Group == nil || *c.Device.Group != o.Group {
+			continue
+		}
+		for _, h := range l.holders(c.Device.Address) {
+			letters[h.Letter] = true
+		}
+	}
+	if len(letters) < 2 {
+		return
+	}
+	o.Broken = true
+	o.Title = "Several tenants in " + o.Title
+	o.Symbol = &Symbol{Point{o.Label.X + widthOf(o.Label.Text, Strong)/2, o.Label.Y - 22}, 7, audit.Bad}
+}
+
+// caption tells all about a function, its holders first.
+func (l *layout) caption(d *audit.Device) string {
+	var lines []string
+	for _, h := range l.holders(d.Address) {
+		lines = append(lines, "held by "+h.Name)
+	}
+	if text := l.failing(d); text != "" {
+		lines = append(lines, text)
+	}
+	if l.crowded {
+		lines = append([]string{d.Address.String()}, lines...)
+	} else {
+		lines = append(lines, tooltip(d))
+	}
+	return strings.Join(lines, "\n")
+}
