@@ -1,41 +1,20 @@
 package vf
 
-import "github.com/kata-vfio/kata-vfio/pkg/device"
+import "github.com/kata-vfio/kata-vfio/pkg/vf/link"
 
-// Link is a PF's network interface with its VFs.
-type Link struct {
-	Name string
-	// Parent is the address of the interface's function; empty on kernels that
-	// don't say (before 5.15).
-	Parent string
-	// Up is the administrative state, Carrier that of the wire.
-	Up, Carrier bool
-	// VFs are by index.
-	VFs []State
-}
+// What is read of interfaces and eswitches are package link's values.
+type (
+	Link     = link.Link
+	State    = link.State
+	Counters = link.Counters
+	Mode     = link.Mode
+	Handle   = link.Handle
+	Switch   = link.Switch
+	Port     = link.Port
+)
 
-// State is a VF as its PF knows it.
-type State struct {
-	Settings device.VFSettings
-	Counters Counters
-	// Port is where the VF is connected while its PF is in switchdev mode; nil
-	// otherwise.
-	Port *Port
-}
-
-// Representor returns the name of the interface that stands for the VF on the
-// node; empty for none.
-func (s *State) Representor() string {
-	if s.Port == nil {
-		return ""
-	}
-	return s.Port.Representor
-}
-
-// Counters are a VF's since it was enabled, in its own direction. All are 0 where
-// the PF's driver counts nothing, which the kernel does not tell from no traffic.
-type Counters struct {
-	RxPackets, TxPackets uint64
-	RxBytes, TxBytes     uint64
-	RxDropped, TxDropped uint64
-}
+// The modes of an eswitch.
+const (
+	Legacy    = link.Legacy
+	Switchdev = link.Switchdev
+)
