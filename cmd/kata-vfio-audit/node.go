@@ -124,6 +124,7 @@ func (t *tree) judge(ctx context.Context, j *judging) (*report.Document, error) 
 	}
 	now := time.Now().UTC()
 	n := facts.New(fsys, s)
+	n.ReadLinks(ctx)
 	checks := check.Catalogue()
 	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
 	r.Subject = finding.Subject{

@@ -26,6 +26,7 @@ type Node struct {
 
 	fs        *sysfs.FS
 	published map[pci.Address]bool
+	links     func() (*Links, Fact)
 
 	mu       sync.Mutex // guards those below
 	files    map[string]Fact
@@ -41,6 +42,7 @@ func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 		Snapshot: s, fs: fsys,
 		files: map[string]Fact{}, lists: map[string]Fact{}, verdicts: map[pci.Address]isolation.Verdict{},
 	}
+	n.links = sync.OnceValues(n.copiedLinks)
 	n.readTenancies()
 	n.readPublished()
 	return n

@@ -2,16 +2,26 @@ package vf
 
 import "github.com/kata-vfio/kata-vfio/pkg/vf/link"
 
-// What is read of interfaces and eswitches are package link's values.
-type (
-	Link     = link.Link
-	State    = link.State
-	Counters = link.Counters
-	Mode     = link.Mode
-	Handle   = link.Handle
-	Switch   = link.Switch
-	Port     = link.Port
-)
+// Link is a PF's interface with its VFs, as package link reads it.
+type Link = link.Link
+
+// State is a VF as its PF knows it.
+type State = link.State
+
+// Counters are a VF's.
+type Counters = link.Counters
+
+// Mode is the mode of a PF's eswitch.
+type Mode = link.Mode
+
+// Handle names a device in devlink.
+type Handle = link.Handle
+
+// Switch is the eswitch of a PF.
+type Switch = link.Switch
+
+// Port is where a VF is connected to an eswitch.
+type Port = link.Port
 
 // The modes of an eswitch.
 const (
