@@ -29,6 +29,7 @@ type Board struct {
 func All() []Board {
 	return []Board{
 		{Name: "server", About: "two GPUs, one of them with companions, and a NIC with VFs, Intel, two tenants", Build: Server},
+		{Name: "fabric", About: "four GPUs on two NVSwitches and an InfiniBand card with VFs, two tenants", Build: Fabric},
 	}
 }
 
