@@ -1,6 +1,8 @@
 package check
 
 import (
+	"slices"
+
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
@@ -9,7 +11,10 @@ const fmGuide = "NVIDIA Fabric Manager User Guide"
 
 // gpuChecks returns the checks of group GPU: links between GPUs that don't pass
 // the IOMMU, and what else shares one.
-func gpuChecks() []Check {
+func gpuChecks() []Check { return slices.Concat(fabricChecks(), sharedChecks()) }
+
+// fabricChecks are about NVSwitches.
+func fabricChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
 			ID: "GPU-001", Title: "The NVSwitch fabric is partitioned where tenants share it", Severity: isolation.Critical,
@@ -39,6 +44,12 @@ func gpuChecks() []Check {
 			Verify:  "lspci -d 10de::0680 -k",
 			Sources: []string{fmGuide + ": Full Passthrough Virtualization Model"},
 		}, Judge: switchWithBoard},
+	}
+}
+
+// sharedChecks are about what else joins two GPUs, or cuts one up.
+func sharedChecks() []Check {
+	return []Check{
 		{Rule: finding.Rule{
 			ID: "GPU-005", Title: "No NVLink bridge joins GPUs of different tenants", Severity: isolation.High, Static: true, Cheap: true,
 			Why:     "a bridge that somebody plugged in joins two GPUs past the IOMMU, and no file of the node shows it",

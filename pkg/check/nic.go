@@ -1,6 +1,8 @@
 package check
 
 import (
+	"slices"
+
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
@@ -10,7 +12,10 @@ const showVFs = "ip -d link show dev <PF's interface>"
 // nicChecks returns the checks of group NIC: what a tenant's VF may send, and who
 // has its PF. What a PF imposes is asked for by netlink, in the node's network
 // namespace.
-func nicChecks() []Check {
+func nicChecks() []Check { return slices.Concat(senderChecks(), ownerChecks(), neighbourChecks()) }
+
+// senderChecks are about as whom a VF may send, and where.
+func senderChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
 			ID: "NIC-001", Title: "VFs of tenants have their sender checked", Severity: isolation.High,
@@ -40,6 +45,12 @@ func nicChecks() []Check {
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM mac"},
 		}, Judge: ownMAC},
+	}
+}
+
+// ownerChecks are about who has a PF.
+func ownerChecks() []Check {
+	return []Check{
 		{Rule: finding.Rule{
 			ID: "NIC-006", Title: "The PF of a tenant's VF is in the hands of its kernel driver", Severity: isolation.Critical, Cheap: true,
 			Why:     "who has the PF sees and controls all of its VFs: their addresses, filters, and on many cards their traffic",
@@ -61,6 +72,12 @@ func nicChecks() []Check {
 			Verify:  "grep . /sys/bus/pci/devices/*/sriov_drivers_autoprobe",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci sriov_drivers_autoprobe"},
 		}, Judge: noAutoprobe},
+	}
+}
+
+// neighbourChecks are about what a VF gets of the others, and they of it.
+func neighbourChecks() []Check {
+	return []Check{
 		{Rule: finding.Rule{
 			ID: "NIC-009", Title: "VFs of several tenants on one port are bounded in what they send", Severity: isolation.Low,
 			Why:     "a VF without a rate takes the port from the others",
