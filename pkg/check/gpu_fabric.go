@@ -31,7 +31,7 @@ func fabricOf(n *facts.Node) fabric {
 		case f.Vendor != vendorNVIDIA:
 		case f.Class.Sub() == classOtherBridge:
 			b.switches = append(b.switches, f.Address)
-		case f.Type == device.GPU:
+		case f.Type == device.GPU && f.Class.Sub() == pci.Class3D: // a card with a monitor has no NVLink to switches
 			b.gpus = append(b.gpus, f.Address)
 		}
 	}

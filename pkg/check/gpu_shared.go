@@ -17,7 +17,7 @@ func givenGPUs(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return !n.IsPublished(f.Address) })
 }
 
-func addresses(functions []*device.Function) []pci.Address {
+func gpuAddresses(functions []*device.Function) []pci.Address {
 	var all []pci.Address
 	for _, f := range functions {
 		all = append(all, f.Address)
@@ -45,7 +45,7 @@ func noBridge(n *facts.Node) []finding.Finding {
 	if len(several) == 0 {
 		return notApplicable("no two NVIDIA GPUs of one model are given away")
 	}
-	return concerning(addresses(several), []finding.Finding{{
+	return concerning(gpuAddresses(several), []finding.Finding{{
 		State: finding.Manual, Text: fmt.Sprintf("%s of the same model: whether a bridge joins some is for a person to see", count(len(several), "GPU")),
 	}})
 }
@@ -55,7 +55,7 @@ func gpuMemory(n *facts.Node) []finding.Finding {
 	if len(gpus) == 0 {
 		return notApplicable("no GPU is given away")
 	}
-	return concerning(addresses(gpus), []finding.Finding{{
+	return concerning(gpuAddresses(gpus), []finding.Finding{{
 		State: finding.Manual, Text: "on a VFIO driver a GPU shows no ECC: ask in the guest, or before the GPU is given away",
 	}})
 }

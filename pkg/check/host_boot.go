@@ -54,9 +54,12 @@ func chosen(f facts.Fact) string {
 
 func lockedDown(n *facts.Node) []finding.Finding {
 	state := n.Read("sys/kernel/security/lockdown")
+	modules := n.Read("sys/kernel/security/lsm")
 	switch mode := chosen(state); {
+	case state.Status == facts.Absent && modules.OK():
+		return fail("the kernel was built or started without lockdown", modules)
 	case !state.OK():
-		return unknown("lockdown (it takes securityfs and the lockdown module)", state)
+		return unknown("lockdown (it takes securityfs)", state)
 	case mode == "integrity", mode == "confidentiality":
 		return pass(mode, state)
 	}

@@ -155,7 +155,7 @@ func kvmGuards(n *facts.Node) []finding.Finding {
 	if flush.Running.Is("never") && !notAffected(n, "l1tf") {
 		found = append(found, pending(fail("the L1 cache is never flushed when a guest is entered", flush.Running), &flush, "cond", "always")...)
 	}
-	if (flush.Running.Status != facts.Absent || pages.Running.OK()) && isAny(pages.Running.Value, []string{"N", "never"}) && !notAffected(n, "itlb_multihit") {
+	if pages.Running.OK() && isAny(pages.Running.Value, []string{"N", "never"}) && !notAffected(n, "itlb_multihit") {
 		found = append(found, pending(fail("guests' huge pages are executable", pages.Running), &pages, "auto", "force", "Y")...)
 	}
 	switch {

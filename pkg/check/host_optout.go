@@ -12,19 +12,20 @@ import (
 // optOut is an argument that switches a mitigation off.
 type optOut struct {
 	name string
-	// off are the values that do; "" is the bare word.
+	// off are the values that do, alone or in a list; "" is the bare word.
 	off []string
 	// flaw is the file of the flaw that it lays open; empty for all.
 	flaw string
 }
 
 // optOuts are those that Documentation/admin-guide/kernel-parameters.txt lists as
-// what mitigations=off stands for, with their other spellings.
+// what mitigations=off stands for, with their other spellings, and the attack vectors
+// of Documentation/admin-guide/hw-vuln/attack_vector_controls.rst that begin in a guest.
 func optOuts() []optOut {
 	off := []string{"off"}
 	bare := []string{""}
 	return []optOut{
-		{"mitigations", off, ""},
+		{"mitigations", []string{"off", "no_guest_host", "no_guest_guest", "no_cross_thread"}, ""},
 		{"nopti", bare, "meltdown"},
 		{"pti", off, "meltdown"},
 		{"kpti", []string{"0", "off", "n", "no"}, "meltdown"},
@@ -54,8 +55,15 @@ func optOuts() []optOut {
 	}
 }
 
-// disables reports whether the value switches the mitigation off.
-func (o *optOut) disables(value string) bool { return slices.Contains(o.off, value) }
+// disables reports whether the value switches the mitigation off: some take lists,
+// as "auto,no_guest_host".
+func (o *optOut) disables(value string) bool {
+	words := strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ';' })
+	if value == "" {
+		words = []string{""}
+	}
+	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(o.off, w) })
+}
 
 func noOptOut(n *facts.Node) []finding.Finding {
 	cmdline := n.Cmdline()

@@ -36,7 +36,8 @@ func hostFaults() []fault {
 	const smt, edac = "sys/devices/system/cpu/smt/active", "sys/devices/system/edac/mc/mc0/"
 	return slices.Concat(flawFaults(), []fault{
 		put("HOST-001", "none", "sys/kernel/security/lockdown", "[none] integrity confidentiality\n"),
-		without("HOST-001", "not to be seen", finding.Unknown, "sys/kernel/security/lockdown"),
+		without("HOST-001", "unknown to the kernel", finding.Fail, "sys/kernel/security/lockdown"),
+		without("HOST-001", "no securityfs", finding.Unknown, "sys/kernel/security"),
 		put("HOST-002", "off", "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "\x06\x00\x00\x00\x00"),
 		without("HOST-002", "no UEFI", finding.Fail, "sys/firmware/efi"),
 		without("HOST-002", "no variables", finding.Unknown, "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"),
@@ -116,6 +117,8 @@ func flawFaults() []fault {
 		without("HOST-004", "nothing said", finding.Unknown, "sys/devices/system/cpu/vulnerabilities"),
 		booted("HOST-005", "mitigations=off", finding.Fail),
 		booted("HOST-005", "vmscape=off", finding.Fail),
+		booted("HOST-005", "mitigations=auto,no_guest_host", finding.Fail),
+		booted("HOST-005", "mitigations=auto,nosmt,no_user_user", finding.Pass),
 		booted("HOST-005", "nospectre_v2", finding.Fail),
 		booted("HOST-005", "mitigations=off mitigations=auto", finding.Pass),
 		booted("HOST-005", "mds=off", finding.Pass), // this CPU does not have the flaw

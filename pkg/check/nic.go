@@ -86,7 +86,7 @@ func neighbourChecks() []Check {
 			Sources: []string{"ip-link(8): vf NUM max_tx_rate"},
 		}, Judge: bounded},
 		{Rule: finding.Rule{
-			ID: "NIC-012", Title: "VFs of tenants can't read the PF's hash key and follow its link", Severity: isolation.Low,
+			ID: "NIC-012", Title: "VFs of tenants can't read their PF's hash key, and have a link when it has one", Severity: isolation.Low,
 			Why:     "who knows the hash key can steer its traffic onto one queue; a link state that is forced hides an outage, or lets VFs talk behind a port that is down",
 			Fix:     "`ip link set <PF> vf <N> query_rss off state auto`",
 			Verify:  showVFs,

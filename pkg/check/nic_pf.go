@@ -136,7 +136,7 @@ func noInterface(n *facts.Node) []finding.Finding {
 	held := 0
 	for _, f := range networkVFs(n) {
 		for _, t := range n.TenanciesOf(f.Address) {
-			if !isPrepared(t.Record) || isEndpoint(t.Record, f.Address) {
+			if t.Record.State != journal.Prepared || isEndpoint(t.Record, f.Address) {
 				continue
 			}
 			held++
@@ -157,8 +157,7 @@ func noInterface(n *facts.Node) []finding.Finding {
 	return found
 }
 
-func isPrepared(rec *journal.Record) bool { return rec.State == journal.Prepared }
-
+// isEndpoint reports whether the claim's VM gets the function as a network interface.
 func isEndpoint(rec *journal.Record, a pci.Address) bool {
 	for i := range rec.Plan.Functions {
 		if f := &rec.Plan.Functions[i]; f.Address == a {

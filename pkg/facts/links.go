@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -97,8 +98,9 @@ func (u *Uplink) read(ctx context.Context, fsys *sysfs.FS, interfaces *link.Rtne
 func (n *Node) Links() (*Links, Fact) { return n.links() }
 
 // copiedLinks reads a copy's file.
-func (n *Node) copiedLinks() (*Links, Fact) {
-	f := n.Read(LinksFile)
+func (n *Node) copiedLinks() (*Links, Fact) { return decodeLinks(n.Read(LinksFile)) }
+
+func decodeLinks(f Fact) (*Links, Fact) {
 	if !f.OK() {
 		return nil, f
 	}
@@ -129,8 +131,8 @@ func (n *Node) Uplink(pf pci.Address) (*Uplink, Fact) {
 	return nil, Fact{Path: "netlink: PF " + pf.String(), How: "netlink", Status: Absent}
 }
 
-// VFSettings returns what the PF imposes on a VF; the fact has it as text, or says
-// why it is nil.
+// VFSettings returns what the PF imposes on a VF; the fact says where that stands,
+// or why it is nil. Its value is left out, to be had by [device.VFSettings.String].
 func (n *Node) VFSettings(f *device.Function) (*device.VFSettings, Fact) {
 	u, fact := n.Uplink(f.VF.PF)
 	if u == nil {
@@ -139,8 +141,7 @@ func (n *Node) VFSettings(f *device.Function) (*device.VFSettings, Fact) {
 	if f.VF.Index >= len(u.Link.VFs) {
 		return nil, Fact{Path: fact.Path, How: "netlink", Status: Broken, Err: fmt.Sprintf("it tells of %d VFs and not of VF %d", len(u.Link.VFs), f.VF.Index)}
 	}
-	settings := &u.Link.VFs[f.VF.Index].Settings
-	return settings, Fact{Path: fmt.Sprintf("%s vf %d", fact.Path, f.VF.Index), Value: settings.String(), How: "netlink"}
+	return &u.Link.VFs[f.VF.Index].Settings, Fact{Path: fact.Path + " vf " + strconv.Itoa(f.VF.Index), How: "netlink"}
 }
 
 // broken is a fact that could not be had.
