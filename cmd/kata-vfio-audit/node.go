@@ -156,6 +156,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	}
 	now := time.Now().UTC()
 	n := facts.New(fsys, s)
+	n.ReadLinks(ctx)
 	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
 	r.Subject = finding.Subject{
 		Kind: "node", Name: n.Read("proc/sys/kernel/hostname").Value, Root: t.root, BootID: s.Host.BootID, Kernel: s.Host.Kernel,

@@ -1,6 +1,13 @@
 package check
 
-// hostChecks returns the checks of group HOST.
+import (
+	"slices"
+	"strings"
+)
+
+// hostChecks returns the checks of group HOST: CPU, memory and boot of the node.
 func hostChecks() []Check {
-	return []Check{}
+	all := slices.Concat(bootChecks(), cpuChecks(), memoryChecks(), kernelChecks())
+	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
+	return all
 }

@@ -35,14 +35,14 @@ func (n *Node) Real(name string) string {
 // link returns what a link says, empty for what is none, and asks once: paths that
 // are looked at have most of their directories in common.
 func (n *Node) link(name string) string {
-	if target, ok := n.links.Load(name); ok {
+	if target, ok := n.real.Load(name); ok {
 		return target.(string)
 	}
 	target, err := n.fs.ReadLink(name)
 	if err != nil {
 		target = ""
 	}
-	n.links.Store(name, target)
+	n.real.Store(name, target)
 	return target
 }
 

@@ -38,6 +38,7 @@ type Node struct {
 	specs       func() specs
 	behind      func() map[string][]pci.Address
 	nodeNumbers func() map[string]string
+	links       func() (*Links, Fact)
 
 	mu       sync.Mutex // guards those below
 	files    map[string]Fact
@@ -46,7 +47,7 @@ type Node struct {
 
 	memo  sync.Map // of [Memo]
 	stats sync.Map // path to Stat
-	links sync.Map // path to what a link says, or ""
+	real  sync.Map // path to what a link says, or ""
 }
 
 // New returns the node that the snapshot was taken of, with what its files say of
@@ -59,6 +60,7 @@ func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 	}
 	n.processes, n.specs = sync.OnceValue(n.readProcesses), sync.OnceValue(n.readSpecs)
 	n.behind, n.nodeNumbers = sync.OnceValue(n.functionsByNode), sync.OnceValue(n.readNumbers)
+	n.links = sync.OnceValues(n.copiedLinks)
 	n.readTenancies()
 	n.readPublished()
 	return n

@@ -7,8 +7,10 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/vf/link"
 )
 
 // settingAttr returns the attribute that sets one setting of a VF.
@@ -22,7 +24,7 @@ func settingAttr(index int, s device.VFSetting, to *device.VFSettings) (*nl.RtAt
 	case device.VFTxRate:
 		return nl.NewRtAttr(nl.IFLA_VF_RATE, pack(vf, uint32(to.Rate.Min), uint32(to.Rate.Max))), nil
 	case device.VFLinkState:
-		state := slices.Index(linkStates(), to.LinkState)
+		state := slices.Index(link.States(), to.LinkState)
 		if state < 0 {
 			return nil, fmt.Errorf("no link state %q", to.LinkState)
 		}
@@ -51,11 +53,11 @@ func macAttr(vf uint32, text string) (*nl.RtAttr, error) {
 }
 
 func vlanAttr(vf uint32, v *device.VLAN) (*nl.RtAttr, error) {
-	protocol := uint16(etherType8021Q)
+	protocol := uint16(unix.ETH_P_8021Q)
 	switch v.Protocol {
 	case "802.1Q":
 	case "802.1ad":
-		protocol = etherType8021ad
+		protocol = unix.ETH_P_8021AD
 	default:
 		return nil, fmt.Errorf("no VLAN protocol %q", v.Protocol)
 	}

@@ -3,110 +3,25 @@ package vf
 import (
 	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"net"
+	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/vf/link"
 )
 
-// Mode is the mode of a PF's eswitch, in devlink's word; empty where the PF's
-// driver has none to choose.
-type Mode string
-
-// The modes (Documentation/networking/devlink/devlink-eswitch-attr.rst). In
-// switchdev mode each VF has a representor, an interface of the node, and what
-// the VF sends and gets is the business of the bridge or the rules there.
-const (
-	Legacy    Mode = "legacy"
-	Switchdev Mode = "switchdev"
-)
-
-// Switchdev reports whether VFs have representors. A mode that this version does
-// not know is taken for one of those.
-func (m Mode) Switchdev() bool { return m != "" && m != Legacy }
-
-// errNoDevlink says that the kernel was built without devlink.
-var errNoDevlink = errors.New("the kernel has no devlink")
-
-// Handle names a device in devlink: "pci", "0000:3b:00.0".
-type Handle struct{ Bus, Name string }
-
-// Switch is the eswitch of a PF.
-type Switch struct {
-	Mode Mode
-	// Ports are those of VFs of this node, in switchdev mode.
-	Ports []Port
-}
-
-// Port is where a VF is connected to the eswitch.
-type Port struct {
-	// Index is the port's in devlink, VF the VF's at its PF.
-	Index uint32
-	VF    int
-	// Representor is the name of the port's interface on the node.
-	Representor string
-	// MAC is the address that the VF is given; empty where the driver gives none
-	// this way.
-	MAC string
-}
+// modeLimit is for a change of an eswitch's mode, which builds it anew.
+const modeLimit = time.Minute
 
 // Devlink reads and changes eswitches by the kernel's devlink, in the network
 // namespace of the node's first process, as [Rtnetlink] does and with the same
 // needs.
-type Devlink struct {
-	proc     string
-	requests requests
-}
+type Devlink struct{ *link.Devlink }
 
 // NewDevlink returns the eswitches of the node whose proc is at that path.
-func NewDevlink(proc string) *Devlink { return &Devlink{proc, newRequests()} }
-
-// Read returns a device's eswitch. One whose driver knows no devlink, or no
-// eswitch, has the empty mode.
-func (d *Devlink) Read(ctx context.Context, h Handle) (*Switch, error) {
-	answers, err := d.do(ctx, nl.DEVLINK_CMD_ESWITCH_GET, unix.NLM_F_ACK, h)
-	if errors.Is(err, errNoDevlink) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP) {
-		return &Switch{}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the eswitch mode of %s: %w", h.Name, err)
-	}
-	s := &Switch{}
-	if len(answers) > 0 {
-		if s.Mode, err = parseMode(answers[0]); err != nil {
-			return nil, fmt.Errorf("read the eswitch mode of %s: %w", h.Name, err)
-		}
-	}
-	if !s.Mode.Switchdev() {
-		return s, nil
-	}
-	if s.Ports, err = d.ports(ctx, h); err != nil {
-		return nil, fmt.Errorf("list the ports of %s: %w", h.Name, err)
-	}
-	return s, nil
-}
-
-// ports lists all devices' ports, since kernels before 6.6 know no other list,
-// and keeps those of VFs of h.
-func (d *Devlink) ports(ctx context.Context, h Handle) ([]Port, error) {
-	answers, err := d.do(ctx, nl.DEVLINK_CMD_PORT_GET, unix.NLM_F_DUMP, h)
-	if err != nil {
-		return nil, err
-	}
-	var ports []Port
-	for _, message := range answers {
-		p, err := parsePort(message)
-		if err != nil {
-			return nil, err
-		}
-		if p.handle == h && p.flavour == nl.DEVLINK_PORT_FLAVOUR_PCI_VF && !p.external {
-			ports = append(ports, p.Port)
-		}
-	}
-	return ports, nil
-}
+func NewDevlink(proc string) *Devlink { return &Devlink{link.NewDevlink(proc)} }
 
 // SetMode sets the mode. Drivers drop the representors that there were, and some
 // refuse it while there are VFs (ice). It may be repeated.
@@ -115,7 +30,8 @@ func (d *Devlink) SetMode(ctx context.Context, h Handle, m Mode) error {
 	if m == Switchdev {
 		number = nl.DEVLINK_ESWITCH_MODE_SWITCHDEV
 	}
-	_, err := d.do(ctx, nl.DEVLINK_CMD_ESWITCH_SET, unix.NLM_F_ACK, h, nl.NewRtAttr(nl.DEVLINK_ATTR_ESWITCH_MODE, nl.Uint16Attr(number)))
+	mode := nl.NewRtAttr(nl.DEVLINK_ATTR_ESWITCH_MODE, nl.Uint16Attr(number))
+	_, err := d.Do(ctx, modeLimit, link.Command{Number: nl.DEVLINK_CMD_ESWITCH_SET, Flags: unix.NLM_F_ACK, Handle: h, Attrs: []*nl.RtAttr{mode}})
 	return err
 }
 
@@ -129,64 +45,6 @@ func (d *Devlink) SetMAC(ctx context.Context, h Handle, port uint32, mac string)
 	function := nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FUNCTION|unix.NLA_F_NESTED, nil)
 	function.AddRtAttr(nl.DEVLINK_PORT_FUNCTION_ATTR_HW_ADDR, address)
 	index := nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_INDEX, binary.NativeEndian.AppendUint32(nil, port))
-	_, err = d.do(ctx, nl.DEVLINK_CMD_PORT_SET, unix.NLM_F_ACK, h, index, function)
+	_, err = d.Do(ctx, link.Limit, link.Command{Number: nl.DEVLINK_CMD_PORT_SET, Flags: unix.NLM_F_ACK, Handle: h, Attrs: []*nl.RtAttr{index, function}})
 	return err
-}
-
-// do carries out one command for a device on a socket of its own.
-func (d *Devlink) do(ctx context.Context, command uint8, flags int, h Handle, attrs ...*nl.RtAttr) ([][]byte, error) {
-	limit := requestLimit
-	if command == nl.DEVLINK_CMD_ESWITCH_SET {
-		limit = modeLimit
-	}
-	return d.requests.do(ctx, limit, func() ([][]byte, error) { return d.execute(command, flags, h, attrs) })
-}
-
-func (d *Devlink) execute(command uint8, flags int, h Handle, attrs []*nl.RtAttr) ([][]byte, error) {
-	socket, err := openSocket(d.proc, unix.NETLINK_GENERIC)
-	if err != nil {
-		return nil, err
-	}
-	defer socket.Close()
-	sockets := map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: {Socket: socket}}
-	family, err := devlinkFamily(sockets)
-	if err != nil {
-		return nil, err
-	}
-	req := nl.NewNetlinkRequest(family, flags)
-	req.Sockets = sockets
-	req.AddData(&nl.Genlmsg{Command: command, Version: nl.GENL_DEVLINK_VERSION})
-	req.AddData(nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated(h.Bus)))
-	req.AddData(nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated(h.Name)))
-	for _, a := range attrs {
-		req.AddData(a)
-	}
-	return req.Execute(unix.NETLINK_GENERIC, 0)
-}
-
-// devlinkFamily asks for devlink's number among generic netlink's families.
-func devlinkFamily(sockets map[int]*nl.SocketHandle) (int, error) {
-	req := nl.NewNetlinkRequest(nl.GENL_ID_CTRL, unix.NLM_F_ACK)
-	req.Sockets = sockets
-	req.AddData(&nl.Genlmsg{Command: nl.GENL_CTRL_CMD_GETFAMILY, Version: nl.GENL_CTRL_VERSION})
-	req.AddData(nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated(nl.GENL_DEVLINK_NAME)))
-	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return 0, errNoDevlink
-	}
-	if err != nil {
-		return 0, fmt.Errorf("ask for devlink's family: %w", err)
-	}
-	for _, message := range answers {
-		attrs, err := genericAttrs(message)
-		if err != nil {
-			return 0, err
-		}
-		for _, a := range attrs {
-			if a.Attr.Type == nl.GENL_CTRL_ATTR_FAMILY_ID && len(a.Value) >= 2 {
-				return int(binary.NativeEndian.Uint16(a.Value)), nil
-			}
-		}
-	}
-	return 0, errNoDevlink
 }

@@ -1,41 +1,30 @@
 package vf
 
-import "github.com/kata-vfio/kata-vfio/pkg/device"
+import "github.com/kata-vfio/kata-vfio/pkg/vf/link"
 
-// Link is a PF's network interface with its VFs.
-type Link struct {
-	Name string
-	// Parent is the address of the interface's function; empty on kernels that
-	// don't say (before 5.15).
-	Parent string
-	// Up is the administrative state, Carrier that of the wire.
-	Up, Carrier bool
-	// VFs are by index.
-	VFs []State
-}
+// Link is a PF's interface with its VFs, as package link reads it.
+type Link = link.Link
 
 // State is a VF as its PF knows it.
-type State struct {
-	Settings device.VFSettings
-	Counters Counters
-	// Port is where the VF is connected while its PF is in switchdev mode; nil
-	// otherwise.
-	Port *Port
-}
+type State = link.State
 
-// Representor returns the name of the interface that stands for the VF on the
-// node; empty for none.
-func (s *State) Representor() string {
-	if s.Port == nil {
-		return ""
-	}
-	return s.Port.Representor
-}
+// Counters are a VF's.
+type Counters = link.Counters
 
-// Counters are a VF's since it was enabled, in its own direction. All are 0 where
-// the PF's driver counts nothing, which the kernel does not tell from no traffic.
-type Counters struct {
-	RxPackets, TxPackets uint64
-	RxBytes, TxBytes     uint64
-	RxDropped, TxDropped uint64
-}
+// Mode is the mode of a PF's eswitch.
+type Mode = link.Mode
+
+// Handle names a device in devlink.
+type Handle = link.Handle
+
+// Switch is the eswitch of a PF.
+type Switch = link.Switch
+
+// Port is where a VF is connected to an eswitch.
+type Port = link.Port
+
+// The modes of an eswitch.
+const (
+	Legacy    = link.Legacy
+	Switchdev = link.Switchdev
+)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/vf/link"
 )
 
 // linkMessage is an answer of the kernel about an interface with VFs.
@@ -53,7 +54,7 @@ func TestSettingsAreReadAsTheyAreWritten(t *testing.T) {
 		}
 		attrs = append(attrs, a)
 	}
-	got, err := parseLink(linkMessage(unix.ARPHRD_ETHER, nil, attrs))
+	got, err := link.ParseLink(linkMessage(unix.ARPHRD_ETHER, nil, attrs))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,11 +85,11 @@ func TestTheBytesAreTheKernels(t *testing.T) {
 }
 
 func TestWhatADriverDoesNotReportHasNoValue(t *testing.T) {
-	got, err := parseLink(linkMessage(unix.ARPHRD_INFINIBAND, []*nl.RtAttr{
+	got, err := link.ParseLink(linkMessage(unix.ARPHRD_INFINIBAND, []*nl.RtAttr{
 		nl.NewRtAttr(nl.IFLA_VF_MAC, make([]byte, nl.SizeofVfMac)),
-		nl.NewRtAttr(nl.IFLA_VF_SPOOFCHK, pack(0, unreported)),
-		nl.NewRtAttr(nl.IFLA_VF_TRUST, pack(0, unreported)),
-		nl.NewRtAttr(nl.IFLA_VF_RSS_QUERY_EN, pack(0, unreported)),
+		nl.NewRtAttr(nl.IFLA_VF_SPOOFCHK, pack(0, 0xffffffff)),
+		nl.NewRtAttr(nl.IFLA_VF_TRUST, pack(0, 0xffffffff)),
+		nl.NewRtAttr(nl.IFLA_VF_RSS_QUERY_EN, pack(0, 0xffffffff)),
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -100,10 +101,10 @@ func TestWhatADriverDoesNotReportHasNoValue(t *testing.T) {
 
 func TestVFsThatAreLeftOut(t *testing.T) {
 	one := []*nl.RtAttr{nl.NewRtAttr(nl.IFLA_VF_TRUST, pack(2, 0))}
-	if got, err := parseLink(append(linkHead(unix.ARPHRD_ETHER, 3), vfList(one, one)...)); !errors.Is(err, unix.EAGAIN) {
+	if got, err := link.ParseLink(append(linkHead(unix.ARPHRD_ETHER, 3), vfList(one, one)...)); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("two of three: %+v, %v; want to be told to try again", got, err)
 	}
-	got, err := parseLink(linkHead(unix.ARPHRD_ETHER, 3))
+	got, err := link.ParseLink(linkHead(unix.ARPHRD_ETHER, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestCounters(t *testing.T) {
 	stats := nl.NewRtAttr(nl.IFLA_VF_STATS, nil)
 	stats.AddRtAttr(nl.IFLA_VF_STATS_RX_BYTES, nl.Uint64Attr(1500))
 	stats.AddRtAttr(nl.IFLA_VF_STATS_TX_DROPPED, nl.Uint64Attr(2))
-	got, err := parseLink(linkMessage(unix.ARPHRD_ETHER, []*nl.RtAttr{stats}))
+	got, err := link.ParseLink(linkMessage(unix.ARPHRD_ETHER, []*nl.RtAttr{stats}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,15 +24,15 @@ const module = "github.com/kata-vfio/kata-vfio/"
 // only packages of earlier layers.
 func layers() [][]string {
 	return [][]string{
-		{"pci", "terminal"},                           // words
-		{"device", "api/v1alpha1"},                    // values
-		{"command", "encode"},                         // how programs are told and answer
-		{"isolation", "nodeconfig"},                   // judgements
-		{"finding"},                                   // what an audit says
-		{"finding/waiver", "finding/mapping"},         // who accepts a failure; what it means to an auditor
-		{"claim", "publish", "sysfs"},                 // one source each
-		{"guestnet"},                                  // the guest's own side
-		{"plan", "vfio", "sysfs/control", "podnet"},   // the decision; the kernel's edges
+		{"pci", "terminal"},                   // words
+		{"device", "api/v1alpha1"},            // values
+		{"command", "encode"},                 // how programs are told and answer
+		{"isolation", "nodeconfig"},           // judgements
+		{"finding"},                           // what an audit says
+		{"finding/waiver", "finding/mapping"}, // who accepts a failure; what it means to an auditor
+		{"claim", "publish", "sysfs"},         // one source each
+		{"guestnet"},                          // the guest's own side
+		{"plan", "vfio", "sysfs/control", "podnet", "vf/link"}, // the decision; the kernel's edges
 		{"sysfs/sysfstest"},                           // the kernel's double
 		{"cdi", "journal", "bind", "inventory", "vf"}, // effects
 		{"ipam", "vf/vftest"},                         // addresses for guests; vf's double

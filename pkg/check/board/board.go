@@ -25,6 +25,7 @@ type Board struct {
 func All() []Board {
 	return []Board{
 		{Name: "server", About: "two GPUs, one of them with companions, and a NIC with VFs, Intel, two tenants", Build: Server},
+		{Name: "fabric", About: "four GPUs on two NVSwitches and an InfiniBand card with VFs, two tenants", Build: Fabric},
 	}
 }
 
@@ -81,7 +82,9 @@ func (t *Tree) Save(rec *journal.Record) {
 	if err != nil {
 		t.TB.Fatal(err)
 	}
-	t.Put("var/lib/kata-vfio/journal/"+rec.ID()+".json", string(data))
+	name := "var/lib/kata-vfio/journal/" + rec.ID() + ".json"
+	t.Put(name, string(data))
+	t.Mode(name, 0o600)
 }
 
 // Text returns a file of the node.

@@ -1,4 +1,7 @@
 package board
 
-// goodConfidential sets up what the checks of confidential look at.
-func (t *Tree) goodConfidential() {}
+// goodConfidential sets up what the checks of CC look at: TDX, asked for and on.
+func (t *Tree) goodConfidential() {
+	t.Put("etc/modprobe.d/tdx.conf", "options kvm_intel tdx=1\n")
+	t.Put("sys/module/kvm_intel/parameters/tdx", "Y\n")
+}

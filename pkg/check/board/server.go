@@ -2,7 +2,10 @@ package board
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // Server is a small server of Intel make with two tenants.
@@ -20,7 +23,8 @@ func Server(tb testing.TB) *Tree {
 	for i, a := range vfs {
 		t.Devices[fmt.Sprintf("nic0/vf%d", i)] = a
 	}
+	t.ShowPF(nic, "ens1f0")
 	t.Give("t1", "train", t.Devices["gpu0"])
-	t.Give("t2", "serve", t.Devices["gpu1"], t.Devices["nic0/vf0"])
+	t.Impose(t.Give("t2", "serve", slices.Concat([]pci.Address{gpu}, companions, vfs[:1])...))
 	return t
 }

@@ -1,4 +1,4 @@
-package vf
+package link
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package vf
+package link
 
 import (
 	"testing"
@@ -21,7 +21,7 @@ func TestAPort(t *testing.T) {
 	function := nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FUNCTION|unix.NLA_F_NESTED, nl.NewRtAttr(nl.DEVLINK_PORT_FUNCTION_ATTR_HW_ADDR, []byte{2, 0, 0x5e, 0x10, 0, 1}).Serialize())
 	got, err := parsePort(generic(
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")), nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:3b:00.0")),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_INDEX, pack(131)), nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_NETDEV_NAME, nl.ZeroTerminated("ens1f0npf0vf3")),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_INDEX, nl.Uint32Attr(131)), nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_NETDEV_NAME, nl.ZeroTerminated("ens1f0npf0vf3")),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FLAVOUR, nl.Uint16Attr(nl.DEVLINK_PORT_FLAVOUR_PCI_VF)),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER, nl.Uint16Attr(1)), nl.NewRtAttr(attrPCIVFNumber, nl.Uint16Attr(3)),
 		nl.NewRtAttr(attrExternal, []byte{0}), function,

@@ -1,4 +1,4 @@
-package vf
+package link
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ func openSocket(proc string, protocol int) (*nl.NetlinkSocket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("enter the node's network namespace: %w", err)
 	}
-	timeout := unix.NsecToTimeval(requestLimit.Nanoseconds())
+	timeout := unix.NsecToTimeval(Limit.Nanoseconds())
 	if err := errors.Join(socket.SetExtAck(true), socket.SetSendTimeout(&timeout), socket.SetReceiveTimeout(&timeout)); err != nil {
 		socket.Close()
 		return nil, err

@@ -1,4 +1,4 @@
-package vf
+package link
 
 import (
 	"context"
@@ -28,15 +28,15 @@ func TestARequestThatHangs(t *testing.T) {
 		r, h := newRequests(), &hanging{through: make(chan struct{})}
 		for range 2 {
 			begin := time.Now()
-			if _, err := r.do(t.Context(), requestLimit, h.request); !errors.Is(err, errNoAnswer) || time.Since(begin) != requestLimit {
-				t.Errorf("%v after %s, want %v after %s", err, time.Since(begin), errNoAnswer, requestLimit)
+			if _, err := r.do(t.Context(), Limit, h.request); !errors.Is(err, errNoAnswer) || time.Since(begin) != Limit {
+				t.Errorf("%v after %s, want %v after %s", err, time.Since(begin), errNoAnswer, Limit)
 			}
 		}
 		if h.sent.Load() != 1 {
 			t.Errorf("%d requests were sent; want the second to wait for the first", h.sent.Load())
 		}
 		time.AfterFunc(time.Second, func() { close(h.through) })
-		if _, err := r.do(t.Context(), requestLimit, h.request); err != nil || h.sent.Load() != 2 {
+		if _, err := r.do(t.Context(), Limit, h.request); err != nil || h.sent.Load() != 2 {
 			t.Errorf("%v, %d requests were sent; want another once the first was through", err, h.sent.Load())
 		}
 	})
@@ -50,7 +50,7 @@ func TestARequestIsNotWaitedForBeyondItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		for range 2 {
-			if _, err := r.do(ctx, requestLimit, h.request); !errors.Is(err, context.DeadlineExceeded) || h.sent.Load() != 1 {
+			if _, err := r.do(ctx, Limit, h.request); !errors.Is(err, context.DeadlineExceeded) || h.sent.Load() != 1 {
 				t.Errorf("%v, %d requests were sent", err, h.sent.Load())
 			}
 		}

@@ -1,4 +1,4 @@
-package vf
+package link
 
 import (
 	"context"
@@ -6,13 +6,9 @@ import (
 	"time"
 )
 
-const (
-	// requestLimit bounds a request where its context does not: a PF's firmware may
-	// take its time.
-	requestLimit = 10 * time.Second
-	// modeLimit is for a change of an eswitch's mode, which builds it anew.
-	modeLimit = time.Minute
-)
+// Limit bounds a request where its context does not: a PF's firmware may take its
+// time.
+const Limit = 10 * time.Second
 
 // errNoAnswer is the cause where a limit ends the waiting.
 var errNoAnswer = errors.New("the kernel does not answer: an operation on an interface of the node hangs (`dmesg` names blocked tasks)")

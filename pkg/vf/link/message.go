@@ -1,4 +1,4 @@
-package vf
+package link
 
 import (
 	"encoding/binary"
@@ -17,25 +17,22 @@ import (
 // nothing of (rtnl_fill_vfinfo in net/core/rtnetlink.c presets it).
 const unreported = 0xffffffff
 
-const (
-	etherType8021Q  = 0x8100
-	etherType8021ad = 0x88a8
-)
-
 func protocolName(etherType uint16) string {
 	switch etherType {
-	case 0, etherType8021Q:
+	case 0, unix.ETH_P_8021Q:
 		return "802.1Q"
-	case etherType8021ad:
+	case unix.ETH_P_8021AD:
 		return "802.1ad"
 	}
 	return fmt.Sprintf("%#04x", etherType)
 }
 
-func linkStates() []string { return []string{"auto", "enable", "disable"} } // by IFLA_VF_LINK_STATE_*
+// States returns the words for a VF's link state, by IFLA_VF_LINK_STATE_.
+func States() []string { return []string{"auto", "enable", "disable"} }
 
-// parseLink reads the answer to a question for one interface.
-func parseLink(message []byte) (*Link, error) {
+// ParseLink reads the answer to a question for one interface. An answer that leaves
+// out a VF, as some do while the PF is busy with it, is EAGAIN.
+func ParseLink(message []byte) (*Link, error) {
 	if len(message) < unix.SizeofIfInfomsg {
 		return nil, errors.New("short message about an interface")
 	}
@@ -140,8 +137,8 @@ func (s *State) take(a *syscall.NetlinkRouteAttr, ethernet bool) error {
 		return err
 	case nl.IFLA_VF_LINK_STATE:
 		w, err := words(a, 2)
-		if err == nil && int(w[1]) < len(linkStates()) {
-			s.Settings.LinkState = linkStates()[w[1]]
+		if err == nil && int(w[1]) < len(States()) {
+			s.Settings.LinkState = States()[w[1]]
 		}
 		return err
 	case nl.IFLA_VF_SPOOFCHK:
