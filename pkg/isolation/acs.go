@@ -9,11 +9,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// requiredACS is what the kernel wants of each port before it puts what is
+// RequiredACS is what the kernel wants of each port before it puts what is
 // below into groups of its own (REQ_ACS_FLAGS in drivers/iommu/iommu.c):
 // devices can't spoof their requester id, and requests and completions go up
 // to the IOMMU even where the target hangs off the same port.
-const requiredACS = pci.ACSSourceValidation | pci.ACSRequestRedirect |
+const RequiredACS = pci.ACSSourceValidation | pci.ACSRequestRedirect |
 	pci.ACSCompletionRedirect | pci.ACSUpstreamForwarding
 
 // ACSState is what a function's registers say about peer-to-peer requests.
@@ -72,7 +72,7 @@ func acsRegisters(f *device.Function) ACSState {
 
 // missingACS returns the required switches that exist and are off.
 func missingACS(acs *pci.ACS) uint16 {
-	return requiredACS & acs.Capability &^ acs.Control
+	return RequiredACS & acs.Capability &^ acs.Control
 }
 
 // oddACS reports whether f is one of the Intel PCH root ports whose ACS

@@ -126,11 +126,11 @@ func Redirects(s *device.Snapshot, f, port *device.Function) ACSState {
 func leaksInto(f, port *device.Function, i int, state ACSState) Scope {
 	express := port.Capabilities.Express
 	switch {
-	case express == nil, express.Type == pci.PCIeToPCI, express.Type == pci.PCIToPCIe:
+	case state == ACSAbsent && (express == nil || express.Type == pci.PCIeToPCI || express.Type == pci.PCIToPCIe):
 		return below(port.Address)
 	case i > 0:
 		return below(f.Upstream[i-1])
-	case express.Type == pci.RootPort && state == ACSAbsent:
+	case state == ACSAbsent && express.Type == pci.RootPort:
 		return slot(port.Address, groupKey(f))
 	}
 	return root(f)

@@ -71,6 +71,7 @@ func TestMeetings(t *testing.T) {
 		{"nobody else's", switchedPair(off, off), map[string]string{"0000:23:00.0": "a"}, nil},
 		{"no capability, but the kernel vouches", switchedPair(noACS, noACS), two, nil},
 		{"not readable", switchedPair(truncated, full), two, []string{sw + " 0000:23:00.0@0000:22:00.0=unknown"}},
+		{"header only", switchedPair(full, func(f *device.Function) { truncated(f); conventional(f) }), two, []string{sw + " 0000:24:00.0@0000:22:01.0=unknown"}},
 		{
 			"a root port that could redirect", node(
 				port(rp, 1, off), port("0000:00:02.0", 7), gpu("0000:23:00.0", 5, under(rp)), gpu("0000:30:00.0", 8, under("0000:00:02.0"))),

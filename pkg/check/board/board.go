@@ -29,6 +29,7 @@ type Board struct {
 func All() []Board {
 	return []Board{
 		{Name: "server", About: "two GPUs, one of them with companions, and a NIC with VFs, Intel, two tenants", Build: Server},
+		{Name: "switch", About: "two GPUs of two tenants behind one PCIe switch, a third free", Build: Switch},
 	}
 }
 

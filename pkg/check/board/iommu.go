@@ -4,4 +4,15 @@ package board
 func (t *Tree) goodIommu() {
 	t.Put("proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz root=/dev/sda1 ro intel_iommu=on iommu.strict=1\n")
 	t.SetParameter("vfio", "enable_unsafe_noiommu_mode", "N")
+	t.SetParameter("iommufd", "allow_unsafe_interrupts", "N")
+	t.PutDMAR(0x05)
+}
+
+// PutDMAR makes the firmware's table of VT-d with the flags.
+func (t *Tree) PutDMAR(flags byte) {
+	t.TB.Helper()
+	table := make([]byte, 48)
+	copy(table, "DMAR")
+	table[4], table[36], table[37] = 48, 45, flags
+	t.Put("sys/firmware/acpi/tables/DMAR", string(table))
 }
