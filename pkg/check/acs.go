@@ -11,7 +11,7 @@ import (
 // acsChecks returns the checks of group ACS: requests from one function to
 // another pass the IOMMU.
 func acsChecks() []Check {
-	return slices.Concat(pathChecks(), acsKernelChecks(), meetingChecks(), driftChecks())
+	return slices.Concat(pathChecks(), portChecks(), acsKernelChecks(), meetingChecks(), nodeACSChecks(), driftChecks())
 }
 
 // pathChecks returns the checks of the ports above functions.

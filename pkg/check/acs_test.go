@@ -58,7 +58,7 @@ func acsFaults() []fault {
 			t.Put("run/kata-vfio/acs.json", "{")
 		}},
 		{rule: "ACS-019", about: "two tenants below a switch", board: board.Switch, state: finding.Manual, plant: func(*board.Tree) {}},
-	}, acsArgumentFaults())
+	}, acsArgumentFaults(), portFaults(), nodeACSFaults())
 }
 
 func acsArgumentFaults() []fault {
@@ -73,6 +73,76 @@ func acsArgumentFaults() []fault {
 		}},
 		cmdline("ACS-007", "redirection off", "ro pci=realloc,disable_acs_redir=0000:22:00.0;0000:22:01.0"),
 		cmdline("ACS-007", "upstream forwarding off", "ro pci=config_acs=x0xxxx@0000:22:00.0"),
+	}
+}
+
+func portFaults() []fault {
+	withPort := func(change func(*sysfstest.Port)) func(testing.TB) *board.Tree {
+		return func(tb testing.TB) *board.Tree { return portBoard(tb, change) }
+	}
+	nothing := func(*board.Tree) {}
+	return []fault{
+		{rule: "ACS-004", about: "could block and doesn't", plant: nothing, board: withPort(func(p *sysfstest.Port) {
+			p.ACS = &pci.ACS{Capability: 0x1f, Control: 0x1d}
+		})},
+		{rule: "ACS-004", about: "not readable", board: board.Switch, state: finding.Unknown, plant: func(t *board.Tree) { t.CutConfig(t.Devices["upstream"]) }},
+		{rule: "ACS-005", about: "egress control", plant: nothing, board: withPort(func(p *sysfstest.Port) {
+			p.ACS = &pci.ACS{Capability: 0x3d, Control: 0x3d}
+		})},
+		{rule: "ACS-010", about: "a shared bus", board: board.New, plant: func(t *board.Tree) {
+			gpu, _ := t.AddBehindBridge(0x71, 71)
+			t.Give("t1", "old", gpu)
+		}},
+		{rule: "ACS-014", about: "containment off", board: portWithDPC, plant: nothing},
+	}
+}
+
+// portBoard has one GPU below a root port that is changed.
+func portBoard(tb testing.TB, change func(*sysfstest.Port)) *board.Tree {
+	tb.Helper()
+	t := board.New(tb)
+	t.AddRoot(sysfstest.Root{Bus: 0x60})
+	p := sysfstest.Port{Address: pci.Address{Bus: 0x60, Device: 1}, Secondary: 0x61}
+	change(&p)
+	t.AddPort(p)
+	gpu := sysfstest.GPU(pci.Address{Bus: 0x61})
+	gpu.Driver = "vfio-pci"
+	t.Add(gpu)
+	t.Devices["gpu"] = gpu.Address
+	return t
+}
+
+func portWithDPC(tb testing.TB) *board.Tree {
+	tb.Helper()
+	return portBoard(tb, func(p *sysfstest.Port) { p.DPC = &pci.Switchable{} })
+}
+
+func nodeACSFaults() []fault {
+	attribute := func(t *board.Tree, device, name, value string) {
+		t.Put("sys/bus/pci/devices/"+t.Devices[device].String()+"/"+name, value)
+	}
+	return []fault{
+		{rule: "ACS-011", about: "published", board: board.Server, device: "nic0", plant: func(t *board.Tree) {
+			attribute(t, "nic0", "p2pmem/published", "1\n")
+		}},
+		{rule: "ACS-012", about: "a device that came", board: board.Switch, plant: func(t *board.Tree) { t.AddGPU(0x81) }},
+		{rule: "ACS-012", about: "no baseline", board: board.Switch, state: finding.Unknown, plant: func(t *board.Tree) { t.Delete("run/kata-vfio/acs.json") }},
+		{rule: "ACS-013", about: "not confined", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("sys/bus/thunderbolt/devices/domain0/iommu_dma_protection", "0\n")
+		}},
+		{rule: "ACS-013", about: "not told", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("sys/bus/thunderbolt/devices/domain0/security", "user\n")
+		}},
+		{rule: "ACS-015", about: "fatal errors", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			attribute(t, "gpu0", "aer_dev_fatal", "Undefined 0\nDLP 2\nTOTAL_ERR_FATAL 2\n")
+		}},
+		{rule: "ACS-015", about: "rubbish", board: board.Server, device: "gpu0", state: finding.Unknown, plant: func(t *board.Tree) {
+			attribute(t, "gpu0", "aer_dev_fatal", "many\n")
+		}},
+		{rule: "ACS-016", about: "panic", board: board.Server, plant: func(t *board.Tree) { t.Put("proc/sys/kernel/unknown_nmi_panic", "1\n") }},
+		{rule: "ACS-018", about: "DMA of nobody's", board: board.Switch, device: "spare", plant: func(t *board.Tree) {
+			t.SetConfig(t.Devices["spare"], 4, 0x06)
+		}},
 	}
 }
 

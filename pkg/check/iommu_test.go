@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
@@ -26,7 +27,7 @@ func iommuFaults() []fault {
 		{rule: "IOM-003", about: "on after the next boot", board: board.Server, plant: func(t *board.Tree) {
 			t.Put("etc/modprobe.d/vfio.conf", "options vfio enable_unsafe_noiommu_mode=1\n")
 		}},
-	}, interruptFaults(), groupFaults())
+	}, interruptFaults(), groupFaults(), dmaFaults(), deviceFaults())
 }
 
 func interruptFaults() []fault {
@@ -63,6 +64,72 @@ func interruptFaults() []fault {
 		{rule: "IOM-010", about: "a register that is none", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
 			t.Put("sys/devices/virtual/iommu/dmar0/intel-iommu/ecap", "zz\n")
 		}},
+	}
+}
+
+func dmaFaults() []fault {
+	const type1 = "vfio_iommu_type1"
+	identity := func(name string) func(*board.Tree) { return groupType(name, "identity") }
+	cmdline := func(about, args string) fault {
+		return fault{rule: "IOM-011", about: about, board: board.Server, plant: func(t *board.Tree) { t.Put("proc/cmdline", args+"\n") }}
+	}
+	return []fault{
+		cmdline("off", "ro iommu=off"), cmdline("soft", "ro iommu=soft"), cmdline("Intel's off", "ro intel_iommu=off"),
+		cmdline("without the graphics", "ro intel_iommu=on,igfx_off"), cmdline("AMD's off", "ro amd_iommu=off"),
+		{rule: "IOM-012", about: "not asked for", board: board.Server, plant: func(t *board.Tree) { t.Put("proc/cmdline", "ro quiet\n") }},
+		{rule: "IOM-013", about: "identity", board: board.Server, device: "gpu0", plant: identity("gpu0")},
+		{rule: "IOM-013", about: "not told", board: board.Server, device: "gpu0", state: finding.Unknown, plant: func(t *board.Tree) {
+			group, _ := t.GroupOf(t.Devices["gpu0"])
+			t.Delete(groupFile(group, "type"))
+		}},
+		{rule: "IOM-014", about: "a PF's identity", board: board.Server, device: "nic0", plant: identity("nic0")},
+		{rule: "IOM-015", about: "lazy", board: board.Server, device: "nic0", plant: groupType("nic0", "DMA-FQ")},
+		{rule: "IOM-021", about: "no bound", board: board.Server, plant: func(t *board.Tree) { t.SetParameter(type1, "dma_entry_limit", "4294967295") }},
+		{rule: "IOM-021", about: "none after the next boot", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("etc/modprobe.d/vfio.conf", "options vfio_iommu_type1 dma_entry_limit=1000000\n")
+		}},
+		{rule: "IOM-023", about: "nobody confines it", board: board.Server, plant: func(t *board.Tree) { t.PutDMAR(0x01) }},
+		{rule: "IOM-023", about: "AMD's firmware does not", board: board.Server, plant: func(t *board.Tree) {
+			t.Delete("sys/firmware/acpi/tables/DMAR")
+			t.Put("sys/firmware/acpi/tables/IVRS", "IVRS"+strings.Repeat("\x00", 32)+"\x01\x00\x00\x00....")
+		}},
+	}
+}
+
+func groupType(name, kind string) func(*board.Tree) {
+	return func(t *board.Tree) {
+		group, _ := t.GroupOf(t.Devices[name])
+		t.SetGroupType(group, kind)
+	}
+}
+
+func deviceFaults() []fault {
+	debug := func(t *board.Tree) {
+		t.Put("sys/kernel/debug/iommu/intel/dmar_translation_struct", "")
+		t.Mode("sys/kernel/debug", 0o755)
+	}
+	return []fault{
+		{rule: "IOM-004", about: "tainted", board: board.Server, plant: func(t *board.Tree) { t.Put("proc/sys/kernel/tainted", "4160\n") }},
+		{rule: "IOM-004", about: "not a number", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) { t.Put("proc/sys/kernel/tainted", "?\n") }},
+		{rule: "IOM-019", about: "ATS on", board: board.Switch, device: "spare", plant: func(t *board.Tree) { t.EnableATS(t.Devices["spare"]) }},
+		{rule: "IOM-019", about: "not readable", board: board.Switch, state: finding.Unknown, plant: func(t *board.Tree) { t.CutConfig(t.Devices["spare"]) }},
+		{rule: "IOM-020", about: "page requests", board: sharedAddressing(pci.Capabilities{PRI: &pci.Switchable{Enabled: true}}), device: "gpu", plant: func(*board.Tree) {}},
+		{rule: "IOM-020", about: "PASIDs", board: sharedAddressing(pci.Capabilities{PASID: &pci.Switchable{Enabled: true}}), device: "gpu", plant: func(*board.Tree) {}},
+		{rule: "IOM-024", about: "open to all", board: board.Server, plant: debug},
+	}
+}
+
+// sharedAddressing has one GPU with more capabilities.
+func sharedAddressing(more pci.Capabilities) func(testing.TB) *board.Tree {
+	return func(tb testing.TB) *board.Tree {
+		tb.Helper()
+		t := board.New(tb)
+		t.AddRootPort(0x61)
+		gpu := sysfstest.GPU(pci.Address{Bus: 0x61})
+		gpu.Driver, gpu.Capabilities.PRI, gpu.Capabilities.PASID = "vfio-pci", more.PRI, more.PASID
+		t.Add(gpu)
+		t.Devices["gpu"] = gpu.Address
+		return t
 	}
 }
 

@@ -16,7 +16,11 @@ import (
 )
 
 // goodAcs sets up what the checks of acs look at.
-func (t *Tree) goodAcs() {}
+func (t *Tree) goodAcs() {
+	for _, name := range []string{"panic_on_io_nmi", "unknown_nmi_panic", "panic_on_unrecovered_nmi"} {
+		t.Put("proc/sys/kernel/"+name, "0\n")
+	}
+}
 
 // Switch is a server with two GPUs of two tenants behind one PCIe switch, and a
 // third that nobody has behind a root port of its own.
@@ -31,7 +35,7 @@ func Switch(tb testing.TB) *Tree {
 		{Address: at(0x22, 0), Secondary: 0x23},
 		{Address: at(0x22, 1), Secondary: 0x24},
 	}})
-	t.Devices["port"], t.Devices["left/port"], t.Devices["right/port"] = at(0x20, 1), at(0x22, 0), at(0x22, 1)
+	t.Devices["upstream"], t.Devices["port"], t.Devices["left/port"], t.Devices["right/port"] = at(0x21, 0), at(0x20, 1), at(0x22, 0), at(0x22, 1)
 	for name, a := range map[string]pci.Address{"left": at(0x23, 0), "right": at(0x24, 0), "spare": at(0x30, 0)} {
 		gpu := sysfstest.GPU(a)
 		gpu.Driver = "vfio-pci"
