@@ -91,7 +91,7 @@ func meeting(n *facts.Node, m *isolation.Meeting) finding.Finding {
 	}
 	text := fmt.Sprintf("functions of %s meet at %s, ", strings.Join(m.Tenants, ", "), m.Scope)
 	if state == finding.Unknown {
-		text += "and whether it can be told from " + portNames(leaks) + " is not: their registers are not readable"
+		text += "and whether their requests pass the IOMMU can't be told: registers not readable of " + portNames(leaks)
 	} else {
 		text += fmt.Sprintf("and %s: requests pass without the IOMMU %s", portStates(leaks), ways(n, m, leaks))
 	}

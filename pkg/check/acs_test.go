@@ -177,8 +177,11 @@ func TestMeetingTenantsAreToldWithTheirDevicesAndWays(t *testing.T) {
 		plant func(*board.Tree)
 		want  string
 	}{
-		{"one way", func(t *board.Tree) { t.SetACS(t.Devices["left/port"], acsNoRR) },
-			"functions of t1, t2 meet at switch or bridge 0000:21:00.0, and 0000:22:00.0 does not redirect: requests pass without the IOMMU from t1 to t2, not the other way"},
+		{
+			"one way",
+			func(t *board.Tree) { t.SetACS(t.Devices["left/port"], acsNoRR) },
+			"functions of t1, t2 meet at switch or bridge 0000:21:00.0, and 0000:22:00.0 does not redirect: requests pass without the IOMMU from t1 to t2, not the other way",
+		},
 		{"both ways", func(t *board.Tree) {
 			t.SetACS(t.Devices["left/port"], acsNoRR)
 			t.SetACS(t.Devices["right/port"], acsNoRR)

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -70,30 +71,6 @@ func ports(n *facts.Node) []*port {
 	return all
 }
 
-// eachPort is each for ports.
-func eachPort(n *facts.Node, judge func(*port) []finding.Finding) []finding.Finding {
-	all := ports(n)
-	var found []finding.Finding
-	for _, p := range all {
-		found = append(found, p.about(judge(p))...)
-	}
-	switch {
-	case len(all) == 0:
-		return notApplicable("no function that is given away is below a port")
-	case len(found) == 0:
-		return pass(count(len(all), "port"))
-	}
-	return found
-}
-
-// about says which port the findings are about, and what is below it.
-func (p *port) about(found []finding.Finding) []finding.Finding {
-	for i := range found {
-		found[i].Object, found[i].Devices = "port "+p.Address.String(), p.below
-	}
-	return found
-}
-
 // attribute returns a fact that the scan read, as evidence: the path of a
 // function's attribute, and what it said.
 func attribute(a pci.Address, name, value string) facts.Fact {
@@ -132,7 +109,7 @@ func because(n *facts.Node, code isolation.Code, culprit func(*isolation.Reason)
 	at := map[pci.Address]int{}
 	for _, f := range given(n) {
 		v := n.Verdict(f)
-		for _, r := range append(v.Reasons[:len(v.Reasons):len(v.Reasons)], v.Notes...) {
+		for _, r := range slices.Concat(v.Reasons, v.Notes) {
 			if r.Code != code || culprit != nil && !culprit(&r) {
 				continue
 			}

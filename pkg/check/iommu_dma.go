@@ -113,14 +113,18 @@ func translated(n *facts.Node, f *device.Function) []finding.Finding {
 	if !ok {
 		return nil // IOM-002's
 	}
-	kind := n.Read(fmt.Sprintf("sys/kernel/iommu_groups/%d/type", group.Number))
-	switch {
-	case group.Type == "":
-		return unknown("the type of IOMMU group "+strconv.Itoa(group.Number), kind)
-	case group.Type == "identity":
-		return fail(fmt.Sprintf("DMA of %s is not translated while VFIO does not have it: the default domain of group %d is identity", f.Address, group.Number), kind)
+	switch group.Type {
+	case "":
+		return unknown("the type of IOMMU group "+strconv.Itoa(group.Number), groupType(n, group))
+	case "identity":
+		return fail(fmt.Sprintf("DMA of %s is not translated while VFIO does not have it: the default domain of group %d is identity", f.Address, group.Number), groupType(n, group))
 	}
 	return nil
+}
+
+// groupType reads the type of a group's default domain, for evidence.
+func groupType(n *facts.Node, group *device.Group) facts.Fact {
+	return n.Read(fmt.Sprintf("sys/kernel/iommu_groups/%d/type", group.Number))
 }
 
 // hostTranslated looks at what drivers of the node use.
@@ -133,8 +137,7 @@ func hostTranslated(n *facts.Node) []finding.Finding {
 		}
 		used++
 		if group, ok := n.Snapshot.GroupOf(f); ok && group.Type == "identity" {
-			failed := fail(fmt.Sprintf("DMA of %s (%s) is not translated: the domain of group %d is identity", f.Address, f.Driver, group.Number),
-				n.Read(fmt.Sprintf("sys/kernel/iommu_groups/%d/type", group.Number)))
+			failed := fail(fmt.Sprintf("DMA of %s (%s) is not translated: the domain of group %d is identity", f.Address, f.Driver, group.Number), groupType(n, group))
 			if f.PF != nil {
 				failed[0].Devices = f.PF.VFs
 			}
@@ -160,7 +163,7 @@ func strictPFs(n *facts.Node) []finding.Finding {
 		}
 		looked++
 		if group, ok := n.Snapshot.GroupOf(f); ok && group.Type == "DMA-FQ" {
-			failed := fail(fmt.Sprintf("the domain of %s, whose VFs are given away, is lazy", f.Address), n.Read(fmt.Sprintf("sys/kernel/iommu_groups/%d/type", group.Number)))
+			failed := fail(fmt.Sprintf("the domain of %s, whose VFs are given away, is lazy", f.Address), groupType(n, group))
 			failed[0].Devices = f.PF.VFs
 			found = append(found, about(f, failed)...)
 		}

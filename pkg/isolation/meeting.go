@@ -40,6 +40,7 @@ func (s Scope) String() string {
 		return "switch or bridge " + s.Below.String()
 	case slotScope:
 		return "device " + s.Slot.String()
+	case rootScope:
 	}
 	return "root complex " + s.Root
 }

@@ -81,7 +81,8 @@ func TestMeetings(t *testing.T) {
 		{
 			"root ports without ACS are apart to the kernel", node(
 				port(rp, 1, noACS), port("0000:00:02.0", 7, noACS), gpu("0000:23:00.0", 1, under(rp)), gpu("0000:30:00.0", 7, under("0000:00:02.0"))),
-			map[string]string{"0000:23:00.0": "a", "0000:30:00.0": "b"}, nil,
+			map[string]string{"0000:23:00.0": "a", "0000:30:00.0": "b"},
+			nil,
 		},
 		{
 			"a shared conventional bus", node(port(rp, 1), port("0000:21:00.0", 2, under(rp), express(pci.PCIeToPCI)),
@@ -145,7 +146,8 @@ func TestACSNamesAreLspcis(t *testing.T) {
 	if got := isolation.ACSNames(0x7f); got != want {
 		t.Errorf("ACSNames: %s, want %s", got, want)
 	}
-	if f := (port(rp, 1, acs(fullACS, 0x05))); isolation.MissingACS(&f) != 0x18 {
+	f := port(rp, 1, acs(fullACS, 0x05))
+	if isolation.MissingACS(&f) != 0x18 {
 		t.Errorf("MissingACS: %#x", isolation.MissingACS(&f))
 	}
 	if got := isolation.SetACS(addr(t, rp), fullACS); got != "setpci -s "+rp+" ECAP_ACS+6.w=001d" {
