@@ -111,13 +111,13 @@ func iommuAskedFor(n *facts.Node) []finding.Finding {
 func translated(n *facts.Node, f *device.Function) []finding.Finding {
 	group, ok := n.Snapshot.GroupOf(f)
 	if !ok {
-		return nil // IOM-002's
+		return fail(f.Address.String() + " is in no IOMMU group, so nothing translates its DMA")
 	}
 	switch group.Type {
 	case "":
 		return unknown("the type of IOMMU group "+strconv.Itoa(group.Number), groupType(n, group))
 	case "identity":
-		return fail(fmt.Sprintf("DMA of %s is not translated while VFIO does not have it: the default domain of group %d is identity", f.Address, group.Number), groupType(n, group))
+		return fail(fmt.Sprintf("DMA of %s is not translated but by VFIO: the default domain of group %d is identity", f.Address, group.Number), groupType(n, group))
 	}
 	return nil
 }
@@ -136,13 +136,11 @@ func hostTranslated(n *facts.Node) []finding.Finding {
 			continue
 		}
 		used++
-		if group, ok := n.Snapshot.GroupOf(f); ok && group.Type == "identity" {
-			failed := fail(fmt.Sprintf("DMA of %s (%s) is not translated: the domain of group %d is identity", f.Address, f.Driver, group.Number), groupType(n, group))
-			if f.PF != nil {
-				failed[0].Devices = f.PF.VFs
-			}
-			found = append(found, about(f, failed)...)
+		judged := translated(n, f)
+		if f.PF != nil && len(judged) > 0 {
+			judged[0].Devices = f.PF.VFs
 		}
+		found = append(found, about(f, judged)...)
 	}
 	switch {
 	case used == 0:

@@ -83,6 +83,7 @@ func dmaFaults() []fault {
 			t.Delete(groupFile(group, "type"))
 		}},
 		{rule: "IOM-014", about: "a PF's identity", board: board.Server, device: "nic0", plant: identity("nic0")},
+		{rule: "IOM-014", about: "no IOMMU", board: withoutIOMMU, plant: func(*board.Tree) {}},
 		{rule: "IOM-015", about: "lazy", board: board.Server, device: "nic0", plant: groupType("nic0", "DMA-FQ")},
 		{rule: "IOM-021", about: "no bound", board: board.Server, plant: func(t *board.Tree) { t.SetParameter(type1, "dma_entry_limit", "4294967295") }},
 		{rule: "IOM-021", about: "none after the next boot", board: board.Server, plant: func(t *board.Tree) {
@@ -94,6 +95,15 @@ func dmaFaults() []fault {
 			t.Put("sys/firmware/acpi/tables/IVRS", "IVRS"+strings.Repeat("\x00", 32)+"\x01\x00\x00\x00....")
 		}},
 	}
+}
+
+// withoutIOMMU has a NIC that nothing translates.
+func withoutIOMMU(tb testing.TB) *board.Tree {
+	tb.Helper()
+	t := board.New(tb)
+	t.WithoutIOMMU()
+	t.AddNIC(0x5e, 0)
+	return t
 }
 
 func groupType(name, kind string) func(*board.Tree) {
