@@ -42,6 +42,7 @@ func Switch(tb testing.TB) *Tree {
 		t.Add(gpu)
 		t.Devices[name] = a
 	}
+	t.ClearMaster(t.Devices["spare"])
 	t.Give("t1", "left", t.Devices["left"])
 	t.Give("t2", "right", t.Devices["right"])
 	t.KeepBaseline()
@@ -71,6 +72,13 @@ func (t *Tree) KeepBaseline() {
 func (t *Tree) SetACS(a pci.Address, control uint16) {
 	t.TB.Helper()
 	t.setRegister(a, 0x0d, 6, control)
+}
+
+// ClearMaster takes bus mastering from a function, as VFIO does with one that
+// nobody has open.
+func (t *Tree) ClearMaster(a pci.Address) {
+	t.TB.Helper()
+	t.SetConfig(a, 4, 0x02)
 }
 
 // EnableATS switches a function's address translation services on.

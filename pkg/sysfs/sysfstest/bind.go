@@ -62,7 +62,6 @@ func (k *Kernel) probe(f *function, d *driver) error {
 	k.link(path.Join(f.dir, "driver"), d.dir())
 	k.link(path.Join(d.dir(), f.Address.String()), f.dir)
 	k.put(path.Join(f.dir, "uevent"), f.uevent(), readWrite)
-	k.setMaster(f, !d.VFIO)
 	if d.VFIO {
 		k.openVFIO(f)
 	} else {

@@ -86,20 +86,6 @@ func (f *function) pristine() []byte {
 	return s.data
 }
 
-// setMaster sets bus mastering as a host's driver does when it takes a function,
-// or clears it as VFIO has it until somebody opens the function. Callers hold mu.
-func (k *Kernel) setMaster(f *function, on bool) {
-	const command, master = 0x04, 0x04
-	before := f.config[command]
-	f.config[command] |= master
-	if !on {
-		f.config[command] &^= master
-	}
-	if f.config[command] != before {
-		k.showConfig(f)
-	}
-}
-
 // header fills the first 64 bytes. A VF has ffff for vendor and device: its
 // real ids are the PF's vendor and SR-IOV capability (SR-IOV 3.4.1.1).
 func (f *function) header(s *space) {
