@@ -32,6 +32,7 @@ type service struct {
 	watcher   *inventory.Watcher
 	metrics   *dra.Metrics
 	publisher *dra.Publisher
+	notes     *dra.Notes
 	server    *dra.Server
 	driver    *dra.Driver
 	reporter  *dra.Reporter
@@ -54,6 +55,7 @@ func (s *service) start(ctx context.Context) error {
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
+	s.notes = dra.NewNotes(s.opts.node.RunPath())
 	health := dra.NewHealth()
 	s.publisher = dra.NewPublisher(s.run.nodeName, s.node.Node, s.node.Journal.List, health, s.metrics)
 	var err error
@@ -188,6 +190,15 @@ func (s *service) publish(ctx context.Context) error {
 		if err := s.publisher.Publish(ctx, s.helper, snap); err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "not published", slog.Any("err", err))
 		}
+		s.note(ctx, snap)
+	}
+}
+
+// note leaves for the audit what it can't see for itself. Serving does not depend
+// on it: what can't be written is logged, and tried again with the next snapshot.
+func (s *service) note(ctx context.Context, snap *device.Snapshot) {
+	if err := errors.Join(s.notes.Keep(snap), s.notes.Publish(snap.Host.BootID, s.publisher.Published())); err != nil {
+		s.log.WarnContext(ctx, "not noted", slog.Any("err", err))
 	}
 }
 

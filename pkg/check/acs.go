@@ -1,6 +1,80 @@
 package check
 
-// acsChecks returns the checks of group ACS.
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// acsChecks returns the checks of group ACS: requests from one function to
+// another pass the IOMMU.
 func acsChecks() []Check {
-	return []Check{}
+	return slices.Concat(pathChecks(), portChecks(), acsKernelChecks(), meetingChecks(), nodeACSChecks(), driftChecks())
+}
+
+// pathChecks returns the checks of the ports above functions.
+func pathChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "ACS-001", Title: "Every port above a function that is given away redirects requests to the IOMMU", Severity: isolation.High, Cheap: true,
+			Why:     "a port without ACS routes requests from one device to another below the IOMMU, which never sees them",
+			Fix:     "enable ACS in the firmware setup, or move the device to a slot whose ports have it",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
+			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/iommu/iommu.c (REQ_ACS_FLAGS)", "PCI Express Base 6.12"},
+		}, Judge: portsRedirect},
+		{Rule: finding.Rule{
+			ID: "ACS-002", Title: "Functions of one device that are given away apart can't reach each other", Severity: isolation.High, Cheap: true,
+			Why:     "a device with several functions may route requests between them within itself",
+			Fix:     "give all functions of the device to one tenant, or enable ACS in the device",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
+			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)"},
+		}, Judge: func(n *facts.Node) []finding.Finding {
+			return orPass(because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit == nil }), len(given(n)))
+		}},
+		{Rule: finding.Rule{
+			ID: "ACS-008", Title: "What keeps functions apart shows in registers", Severity: isolation.Medium, Cheap: true,
+			Why:     "where a port shows no ACS and the kernel isolates all the same, it is the vendor's word in the kernel's table of quirks, or a patched kernel's invention",
+			Fix:     "on a stock kernel accept it by a waiver that names the vendor's statement (drivers/pci/quirks.c, pci_dev_acs_enabled); make sure that `pcie_acs_override` is not in use",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'; ls /sys/kernel/iommu_groups/*/devices",
+			Sources: []string{"Linux: drivers/pci/quirks.c (pci_dev_acs_enabled)"},
+		}, Judge: shownInRegisters},
+	}
+}
+
+// shownInRegisters leaves quirks to a person, who knows what the vendor said. With
+// the override in use no quirk is to be believed.
+func shownInRegisters(n *facts.Node) []finding.Finding {
+	found := because(n, isolation.ACSUnproven, nil)
+	if len(n.RunningArguments("pcie_acs_override")) == 0 {
+		for i := range found {
+			found[i].State = finding.Manual
+		}
+	}
+	return orPass(found, len(given(n)))
+}
+
+// portsRedirect asks the verdict on each function, which goes by the kernel's
+// groups and holds the registers against them.
+func portsRedirect(n *facts.Node) []finding.Finding {
+	found := because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit != nil })
+	hidden := because(n, isolation.ACSUnreadable, nil)
+	for i := range hidden {
+		hidden[i].State = finding.Unknown
+		hidden[i].Remediation = "run the audit as root with CAP_SYS_ADMIN in the initial user namespace, to read all of configuration space"
+	}
+	return orPass(append(found, unreadablePorts(n, hidden)...), len(given(n)))
+}
+
+// unreadablePorts drops those whose registers are readable but not of the
+// standard's form, as those of Intel's PCH: there the group is the answer.
+func unreadablePorts(n *facts.Node, found []finding.Finding) []finding.Finding {
+	unreadable := map[string]bool{}
+	for i := range n.Snapshot.Functions {
+		if f := &n.Snapshot.Functions[i]; f.Capabilities.Truncated {
+			unreadable["port "+f.Address.String()] = true
+		}
+	}
+	return slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Device == nil && !unreadable[f.Object] })
 }

@@ -16,8 +16,8 @@ type Check struct {
 	finding.Rule
 	// Judge returns what there is to say: one finding for each object that fails or
 	// can't be told, and one [pass] for all that are in order, or [notApplicable].
-	// What the rule says already may be left out. An empty list is a bug, and
-	// reported as one.
+	// What the rule says already may be left out; a Severity that is set weighs one
+	// case otherwise than the rule does. An empty list is a bug, and reported as one.
 	Judge func(*facts.Node) []finding.Finding
 }
 
@@ -52,6 +52,7 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 // ask returns a check's findings, complete.
 func ask(n *facts.Node, c *Check, profile *finding.Profile) []finding.Finding {
 	severity := profile.Severity(&c.Rule)
+	_, named := profile.Severities[c.ID]
 	if severity == finding.Off {
 		off := notApplicable("the profile " + profile.Name + " does not ask for this")
 		return []finding.Finding{complete(n, c, off[0])}
@@ -61,8 +62,12 @@ func ask(n *facts.Node, c *Check, profile *finding.Profile) []finding.Finding {
 		found = []finding.Finding{{State: finding.Error, Text: "the check said nothing"}}
 	}
 	for i := range found {
+		own := found[i].Severity
 		found[i] = complete(n, c, found[i])
 		found[i].Severity = severity
+		if own != "" && !named {
+			found[i].Severity = own
+		}
 	}
 	return found
 }

@@ -13,6 +13,11 @@ import (
 // iommuChecks returns the checks of group IOM: DMA and interrupts of functions
 // are confined.
 func iommuChecks() []Check {
+	return slices.Concat(presenceChecks(), traceChecks(), interruptChecks(), translationChecks(), groupChecks(), trustedDeviceChecks())
+}
+
+// presenceChecks returns the checks of whether there is an IOMMU at all.
+func presenceChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
 			ID: "IOM-001", Title: "The node has an IOMMU and its groups", Severity: isolation.Critical, Cheap: true,

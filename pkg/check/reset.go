@@ -48,27 +48,6 @@ func resetMethodChecks() []Check {
 	}
 }
 
-// given returns the functions that are given to tenants, or can be.
-func given(n *facts.Node) []*device.Function {
-	return slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return !n.IsPublished(f.Address) })
-}
-
-// judgeGiven asks about each of them.
-func judgeGiven(n *facts.Node, wrong func(*device.Function) []finding.Finding) []finding.Finding {
-	functions := given(n)
-	var found []finding.Finding
-	for _, f := range functions {
-		found = append(found, about(f, wrong(f))...)
-	}
-	switch {
-	case len(functions) == 0:
-		return notApplicable("no function is given away")
-	case len(found) == 0:
-		return pass(count(len(functions), "function"))
-	}
-	return found
-}
-
 // reasonOf returns what the verdict on a function says under a code.
 func reasonOf(reasons []isolation.Reason, code isolation.Code) (*isolation.Reason, bool) {
 	i := slices.IndexFunc(reasons, func(r isolation.Reason) bool { return r.Code == code })
@@ -78,34 +57,24 @@ func reasonOf(reasons []isolation.Reason, code isolation.Code) (*isolation.Reaso
 	return &reasons[i], true
 }
 
-// because is a failure in the words of a verdict.
-func because(r *isolation.Reason) []finding.Finding {
-	f := fail(r.Text)
-	f[0].Remediation = r.Fix
-	for _, e := range r.Evidence {
-		f[0].Evidence = append(f[0].Evidence, finding.Evidence{Path: e.Path, Value: e.Value, How: "read"})
-	}
-	return f
-}
-
 func canReset(n *facts.Node) []finding.Finding {
-	return judgeGiven(n, func(f *device.Function) []finding.Finding {
+	return each(n, func(f *device.Function) []finding.Finding {
 		v := n.Verdict(f)
 		if r, ok := reasonOf(v.Reasons, isolation.NoReset); ok {
-			return because(r)
+			return []finding.Finding{reasonFinding(f, r)}
 		}
 		return nil
 	})
 }
 
 func strongReset(n *facts.Node) []finding.Finding {
-	return judgeGiven(n, func(f *device.Function) []finding.Finding {
+	return each(n, func(f *device.Function) []finding.Finding {
 		v := n.Verdict(f)
 		r, weak := reasonOf(v.Notes, isolation.WeakReset)
 		if !weak {
 			return nil
 		}
-		said := because(r)
+		said := []finding.Finding{reasonFinding(f, r)}
 		if f.Capabilities.Power != nil && f.Capabilities.Power.NoSoftReset {
 			said[0].Text += ", and the function declares that it does not clear even its registers (No_Soft_Reset)"
 		}
@@ -116,7 +85,7 @@ func strongReset(n *facts.Node) []finding.Finding {
 // resetSetsApart looks at functions that can only be reset with all that is below
 // their bridge.
 func resetSetsApart(n *facts.Node) []finding.Finding {
-	return judgeGiven(n, func(f *device.Function) []finding.Finding {
+	return each(n, func(f *device.Function) []finding.Finding {
 		own := slices.ContainsFunc(f.ResetMethods, func(m string) bool { return m != isolation.Bus && m != isolation.CXLBus })
 		tenants := n.TenantsOf(f.Address)
 		if own || len(f.Upstream) == 0 || len(tenants) == 0 {
@@ -149,7 +118,7 @@ func below(n *facts.Node, f *device.Function) []*device.Function {
 // linksAreWide compares lanes and not speeds: a card that has nothing to do slows
 // its link down by itself. A slot may be narrower than its card.
 func linksAreWide(n *facts.Node) []finding.Finding {
-	return judgeGiven(n, func(f *device.Function) []finding.Finding {
+	return each(n, func(f *device.Function) []finding.Finding {
 		const unknownWidth = 255
 		if f.Link == nil || f.Link.Width <= 0 || f.Link.Width >= unknownWidth || f.VF != nil {
 			return nil

@@ -191,7 +191,7 @@ func inUse(n *facts.Node, rec *journal.Record, a pci.Address) (string, facts.Fac
 }
 
 func functionsAnswer(n *facts.Node) []finding.Finding {
-	return judgeGiven(n, func(f *device.Function) []finding.Finding {
+	return each(n, func(f *device.Function) []finding.Finding {
 		if !f.ConfigDead {
 			return nil
 		}

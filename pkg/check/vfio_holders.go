@@ -58,7 +58,7 @@ func judgeHoldings(n *facts.Node, what string, wrong func(*facts.Holding) []find
 			if f.Devices = h.Devices; len(h.Devices) > 0 {
 				f.Device = new(h.Devices[0])
 			}
-			f.Object = objectOf(h)
+			f.Object = holderName(h)
 			f.Evidence = append(f.Evidence, finding.Evidence{Path: h.Fact().Path, Value: h.Node, How: h.Fact().How})
 			found = append(found, f)
 		}
@@ -80,8 +80,8 @@ func anyOnVFIO(n *facts.Node) bool {
 	return slices.ContainsFunc(n.Snapshot.Functions, func(f device.Function) bool { return device.IsVFIO(f.Driver) || f.Locked })
 }
 
-// objectOf names the holder's process.
-func objectOf(h *facts.Holding) string {
+// holderName names the holder's process.
+func holderName(h *facts.Holding) string {
 	return fmt.Sprintf("pid %d (%s)", h.Process.PID, h.Process.Comm)
 }
 

@@ -32,7 +32,7 @@ func (t *Tenancy) Claim() string {
 const (
 	journalDir = "var/lib/kata-vfio/journal"
 	// publishedFile is what the plugin says of what it publishes: see [Published].
-	publishedFile = "run/kata-vfio/published.json"
+	publishedFile = runDir + "/" + PublishedFile
 )
 
 // Published is what the plugin writes to /run/kata-vfio/published.json whenever

@@ -9,11 +9,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// requiredACS is what the kernel wants of each port before it puts what is
+// RequiredACS is what the kernel wants of each port before it puts what is
 // below into groups of its own (REQ_ACS_FLAGS in drivers/iommu/iommu.c):
 // devices can't spoof their requester id, and requests and completions go up
 // to the IOMMU even where the target hangs off the same port.
-const requiredACS = pci.ACSSourceValidation | pci.ACSRequestRedirect |
+const RequiredACS = pci.ACSSourceValidation | pci.ACSRequestRedirect |
 	pci.ACSCompletionRedirect | pci.ACSUpstreamForwarding
 
 // ACSState is what a function's registers say about peer-to-peer requests.
@@ -72,7 +72,7 @@ func acsRegisters(f *device.Function) ACSState {
 
 // missingACS returns the required switches that exist and are off.
 func missingACS(acs *pci.ACS) uint16 {
-	return requiredACS & acs.Capability &^ acs.Control
+	return RequiredACS & acs.Capability &^ acs.Control
 }
 
 // oddACS reports whether f is one of the Intel PCH root ports whose ACS
@@ -186,7 +186,7 @@ func (j *judgement) port(p *device.Function) {
 	switch {
 	case state == ACSOff:
 		r.Text = fmt.Sprintf("port %s above %s has %s switched off: requests can reach other devices below it without passing the IOMMU",
-			p.Address, j.f.Address, acsNames(missingACS(p.Capabilities.ACS)))
+			p.Address, j.f.Address, ACSNames(missingACS(p.Capabilities.ACS)))
 		r.Fix = restoreACS(p)
 		j.reason(r)
 	case state == ACSAbsent && !vouched:
@@ -209,7 +209,7 @@ func (j *judgement) function() {
 		j.reason(Reason{
 			Code: PeerToPeer, Severity: High, Evidence: seen,
 			Text: fmt.Sprintf("%s has %s switched off: it can reach the other functions of its device, which are in other groups, without passing the IOMMU",
-				j.f.Address, acsNames(missingACS(j.f.Capabilities.ACS))),
+				j.f.Address, ACSNames(missingACS(j.f.Capabilities.ACS))),
 			Fix: restoreACS(j.f),
 		})
 	case ACSAbsent:
@@ -246,25 +246,27 @@ func (j *judgement) sawACS(f *device.Function) []Evidence {
 	return j.saw(attribute(f.Address, "config"), value)
 }
 
-// restoreACS says how to switch a port's ACS on again. ECAP_ACS+6 is the
-// control register in setpci's words.
+// restoreACS says how to switch a port's ACS on again.
 func restoreACS(p *device.Function) string {
 	control := p.Capabilities.ACS.Control | missingACS(p.Capabilities.ACS)
-	return fmt.Sprintf("find what cleared it (`pci=disable_acs_redir=` or `pci=config_acs=` on the kernel command line, a GPUDirect or tuning script) and reboot without; at once: `setpci -s %s ECAP_ACS+6.w=%04x`",
-		p.Address, control)
+	return fmt.Sprintf("find what cleared it (`pci=disable_acs_redir=` or `pci=config_acs=` on the kernel command line, a GPUDirect or tuning script) and reboot without; at once: `%s`",
+		SetACS(p.Address, control))
 }
 
-// acsNames names ACS switches in lspci's words.
-func acsNames(bits uint16) string {
+// ACSNames names ACS switches in lspci's words: "SrcValid, ReqRedir".
+func ACSNames(bits uint16) string {
 	var names []string
 	for _, b := range []struct {
 		bit  uint16
 		name string
 	}{
 		{pci.ACSSourceValidation, "SrcValid"},
+		{pci.ACSTranslationBlocking, "TransBlk"},
 		{pci.ACSRequestRedirect, "ReqRedir"},
 		{pci.ACSCompletionRedirect, "CmpltRedir"},
 		{pci.ACSUpstreamForwarding, "UpstreamFwd"},
+		{pci.ACSEgressControl, "EgressCtrl"},
+		{pci.ACSDirectTranslated, "DirectTrans"},
 	} {
 		if bits&b.bit != 0 {
 			names = append(names, b.name)
@@ -293,7 +295,7 @@ func (j *judgement) translation() {
 		r.Severity = High
 		r.Culprit = new(addr)
 		r.Text = fmt.Sprintf("%s has ATS on and port %s has DirectTrans on: requests marked as translated reach other devices below that port without passing the IOMMU", j.f.Address, addr)
-		r.Fix = fmt.Sprintf("`setpci -s %s ECAP_ACS+6.w=%04x`, or boot with `pci=noats`", addr, port.Capabilities.ACS.Control&^pci.ACSDirectTranslated)
+		r.Fix = fmt.Sprintf("`%s`, or boot with `pci=noats`", SetACS(addr, port.Capabilities.ACS.Control&^pci.ACSDirectTranslated))
 		r.Evidence = append(r.Evidence, j.sawACS(port)...)
 	}
 	j.note(r)

@@ -112,7 +112,7 @@ func (j *judgement) mate(m *device.Function) {
 	driver := j.saw(attribute(m.Address, "driver"), orNone(m.Driver))
 	r := Reason{Code: NotViable, Severity: High, Culprit: new(m.Address), Evidence: driver}
 	switch {
-	case m.IsBridge() && !leavesDMA(m.Driver):
+	case m.IsBridge() && !LeavesDMA(m.Driver):
 		r.Text = fmt.Sprintf("bridge %s in IOMMU group %d is bound to %s, which keeps the group's DMA for the host", m.Address, j.group.Number, m.Driver)
 		r.Fix = unbindFix(m)
 	case m.IsBridge():
@@ -129,10 +129,10 @@ func (j *judgement) mate(m *device.Function) {
 	j.reason(r)
 }
 
-// leavesDMA reports whether a bridge's driver leaves DMA to the owner of the
-// IOMMU group: drivers that set driver_managed_dma (drivers/pci/pcie/portdrv.c,
+// LeavesDMA reports whether a driver, or none (""), leaves DMA to the owner of
+// the IOMMU group: those that set driver_managed_dma (drivers/pci/pcie/portdrv.c,
 // drivers/pci/pci-stub.c, drivers/vfio/pci).
-func leavesDMA(driver string) bool {
+func LeavesDMA(driver string) bool {
 	return driver == "" || driver == "pcieport" || driver == "pci-stub" || device.IsVFIO(driver)
 }
 

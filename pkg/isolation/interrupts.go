@@ -3,6 +3,8 @@ package isolation
 import (
 	"fmt"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
 const chipNames = "/sys/kernel/irq/*/chip_name"
@@ -15,8 +17,19 @@ func (j *judgement) interrupts() {
 	}
 }
 
-// remapped reports whether interrupts of f are remapped, and says so where
-// they are not or where that can't be told.
+// Interrupts says whether a function's interrupts are remapped.
+type Interrupts struct {
+	// Safe are the chips that remap, and Plain those that could and don't.
+	Safe, Plain []string
+}
+
+// Remapped reports whether interrupts are remapped; known is false where no
+// interrupt in use shows it.
+func (i *Interrupts) Remapped() (remapped, known bool) {
+	return len(i.Plain) == 0 && len(i.Safe) > 0, len(i.Plain)+len(i.Safe) > 0
+}
+
+// InterruptsOf returns what the node's interrupt chips say about f.
 //
 // The kernel prefixes the chip name of a remapped MSI: "IR-" on Intel and AMD
 // (msi_parent_ops in drivers/iommu/{intel/irq_remapping,amd/iommu}.c), "ITS-"
@@ -24,27 +37,35 @@ func (j *judgement) interrupts() {
 // isolated MSI (IRQ_DOMAIN_FLAG_ISOLATED_MSI in irq-gic-v3-its.c; Socionext's
 // pre-ITS, which is not, can't be told apart here). Remapping is a matter of
 // the whole node, so one chip without it is proof enough against all.
-func (j *judgement) remapped() bool {
-	var safe, plain []string
-	for _, chip := range j.s.Host.IRQChips {
+func InterruptsOf(s *device.Snapshot, f *device.Function) Interrupts {
+	var found Interrupts
+	for _, chip := range s.Host.IRQChips {
 		switch {
 		case strings.HasPrefix(chip, "IR-"), strings.HasPrefix(chip, "ITS-"):
-			safe = append(safe, chip)
-		case j.concerns(chip):
-			plain = append(plain, chip)
+			found.Safe = append(found.Safe, chip)
+		case concerns(f, chip):
+			found.Plain = append(found.Plain, chip)
 		}
 	}
+	return found
+}
+
+// remapped reports whether interrupts of f are remapped, and says so where
+// they are not or where that can't be told.
+func (j *judgement) remapped() bool {
+	found := InterruptsOf(j.s, j.f)
 	seen := j.saw(chipNames, strings.Join(j.s.Host.IRQChips, " "))
 	r := Reason{Code: NoInterruptRemapping, Severity: Critical, Evidence: seen}
+	remapped, known := found.Remapped()
 	switch {
-	case len(plain) > 0:
-		r.Text = fmt.Sprintf("interrupts are not remapped (chip %s): %s could forge interrupts of the host and of other VMs", strings.Join(plain, ", "), j.f.Address)
+	case remapped:
+		return true
+	case known:
+		r.Text = fmt.Sprintf("interrupts are not remapped (chip %s): %s could forge interrupts of the host and of other VMs", strings.Join(found.Plain, ", "), j.f.Address)
 		r.Fix = "switch on interrupt remapping with VT-d or AMD-Vi in the firmware setup, remove `intremap=off` from the kernel command line, and reboot"
-	case len(safe) == 0:
+	default:
 		r.Text = fmt.Sprintf("no MSI interrupt is in use on this node, so it can't be told whether those of %s would be remapped", j.f.Address)
 		r.Fix = "make sure that /sys/kernel/irq is there and some device uses MSI; a captured tree must hold sys/kernel/irq/*/chip_name"
-	default:
-		return true
 	}
 	j.reason(r)
 	return false
@@ -54,9 +75,9 @@ func (j *judgement) remapped() bool {
 // such as f. Timers and the IOMMU's own DMAR-MSI don't count, since no device
 // owns them; nor does Intel's VMD but for what lives in a domain of its making,
 // whose interrupts go through it (drivers/pci/controller/vmd.c).
-func (j *judgement) concerns(chip string) bool {
+func concerns(f *device.Function, chip string) bool {
 	if strings.HasPrefix(chip, "VMD-MSI") {
-		return j.f.Address.Domain > 0xffff
+		return f.Address.Domain > 0xffff
 	}
 	return strings.Contains(chip, "PCI-MSI") || strings.HasPrefix(chip, "Hyper-V PCIe MSI")
 }

@@ -82,6 +82,9 @@ func (c *Config) Records() *journal.Store {
 // JournalDir is where the journal lies, by its path here.
 func (c *Config) JournalDir() string { return filepath.Join(c.Root, c.StateDir, "journal") }
 
+// RunPath is where the locks' parent is, by its path here.
+func (c *Config) RunPath() string { return filepath.Join(c.Root, c.RunDir) }
+
 // Look opens the node for Plan alone: it makes no directory, takes no lock and
 // can't write.
 func Look(c Config) (*Node, error) {
@@ -159,7 +162,7 @@ func (c *Config) places(full *prepare.Config) error {
 	if err != nil {
 		return err
 	}
-	locks, err := journal.NewLocks(filepath.Join(c.Root, c.RunDir, "locks"))
+	locks, err := journal.NewLocks(filepath.Join(c.RunPath(), "locks"))
 	if err != nil {
 		return err
 	}

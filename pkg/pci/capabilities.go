@@ -10,11 +10,14 @@ type Capabilities struct {
 	Truncated bool     `json:"truncated,omitempty"`
 	Express   *Express `json:"express,omitempty"`
 	// AFFLR is set when the conventional Advanced Features capability offers FLR.
-	AFFLR bool        `json:"afFLR,omitempty"`
-	Power *Power      `json:"power,omitempty"`
-	MSI   bool        `json:"msi,omitempty"`
-	MSIX  bool        `json:"msix,omitempty"`
-	AER   bool        `json:"aer,omitempty"`
+	AFFLR bool   `json:"afFLR,omitempty"`
+	Power *Power `json:"power,omitempty"`
+	MSI   bool   `json:"msi,omitempty"`
+	MSIX  bool   `json:"msix,omitempty"`
+	AER   bool   `json:"aer,omitempty"`
+	// DPC is Downstream Port Containment: a port's that cuts off what is below it
+	// on an uncorrectable error.
+	DPC   *Switchable `json:"dpc,omitempty"`
 	ACS   *ACS        `json:"acs,omitempty"`
 	ATS   *Switchable `json:"ats,omitempty"`
 	PASID *Switchable `json:"pasid,omitempty"`
@@ -44,6 +47,8 @@ type Express struct {
 	Type PortType `json:"type"`
 	// FLR is set when the function can be reset by a Function Level Reset.
 	FLR bool `json:"flr,omitempty"`
+	// HotPlug is set for a port with a slot that takes devices while it runs.
+	HotPlug bool `json:"hotPlug,omitempty"`
 }
 
 // Power is the power management capability.
@@ -73,7 +78,7 @@ type ACS struct {
 	Control    uint16 `json:"control"`
 }
 
-// Switchable is a capability that software enables (ATS, PASID, PRI).
+// Switchable is a capability that software enables (ATS, PASID, PRI, DPC).
 type Switchable struct {
 	Enabled bool `json:"enabled"`
 }

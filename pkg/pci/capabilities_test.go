@@ -83,6 +83,16 @@ func nicCapabilities() pci.Capabilities {
 	}
 }
 
+// hotPlug is the space of a port with the capability's flags and DPC's control;
+// its slot, if it has one, takes devices while it runs.
+func hotPlug(flags, dpc uint16) space {
+	s := newSpace(4096).list([2]byte{0x40, 0x10}).extended([2]uint16{0x100, 0x1d})
+	s.word(0x42, flags)
+	s.word(0x54, 0x0040)
+	s.word(0x106, dpc)
+	return s
+}
+
 func TestParseCapabilities(t *testing.T) {
 	upstream := newSpace(4096).list([2]byte{0x40, 0x10})
 	upstream.word(0x42, 0x0052)
@@ -106,6 +116,12 @@ func TestParseCapabilities(t *testing.T) {
 		{"the same without extended space", nic()[:256], cut},
 		{"extended space that does not answer", ones, onesWant},
 		{"upstream port of a switch", upstream, pci.Capabilities{Express: &pci.Express{Type: pci.UpstreamPort}}},
+		{"hot-plug port with containment", hotPlug(0x0162, 2), pci.Capabilities{
+			Express: &pci.Express{Type: pci.DownstreamPort, HotPlug: true}, DPC: &pci.Switchable{Enabled: true},
+		}},
+		{"a port without a slot, containment off", hotPlug(0x0062, 0), pci.Capabilities{
+			Express: &pci.Express{Type: pci.DownstreamPort}, DPC: &pci.Switchable{},
+		}},
 		{"conventional function, all of it", newSpace(256), pci.Capabilities{}},
 		{"conventional function, a part", newSpace(128), pci.Capabilities{Truncated: true}},
 		{"a pointer without a list", noList, pci.Capabilities{}},

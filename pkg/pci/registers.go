@@ -14,14 +14,20 @@ func power(b []byte) *Power {
 	return &Power{NoSoftReset: ctrl&0x0008 != 0, State: uint8(ctrl & 0x0003)}
 }
 
-// express decodes PCI_EXP_FLAGS and the FLR bit of PCI_EXP_DEVCAP.
+// express decodes PCI_EXP_FLAGS, the FLR bit of PCI_EXP_DEVCAP and, where there is
+// a slot, the hot-plug bit of PCI_EXP_SLTCAP.
 func express(b []byte) *Express {
 	flags, ok := word(b, 2)
 	high, ok2 := word(b, 6)
 	if !ok || !ok2 {
 		return nil
 	}
-	return &Express{Type: PortType(flags >> 4 & 0xf), FLR: high&0x1000 != 0}
+	const slotImplemented, hotPlugCapable = 0x0100, 0x0040
+	slot, ok := word(b, 0x14)
+	return &Express{
+		Type: PortType(flags >> 4 & 0xf), FLR: high&0x1000 != 0,
+		HotPlug: ok && flags&slotImplemented != 0 && slot&hotPlugCapable != 0,
+	}
 }
 
 // advancedFLR decodes PCI_AF_CAP. As the kernel's pci_af_flr it wants both

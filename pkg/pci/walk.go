@@ -34,6 +34,7 @@ const (
 	extSRIOV = 0x0010
 	extPRI   = 0x0013
 	extPASID = 0x001b
+	extDPC   = 0x001d
 )
 
 // Length limits of the two lists, as the kernel has them (PCI_FIND_CAP_TTL and
@@ -203,5 +204,7 @@ func (c *Capabilities) takeExtended(id uint16, b []byte) {
 		c.PRI = switchable(b, 4, 0x0001)
 	case extPASID:
 		c.PASID = switchable(b, 6, 0x0001)
+	case extDPC: // triggered by fatal errors, or by others too
+		c.DPC = switchable(b, 6, 0x0003)
 	}
 }

@@ -26,6 +26,7 @@ func All() []Board {
 	return []Board{
 		{Name: "server", About: "two GPUs, one of them with companions, and a NIC with VFs, Intel, two tenants", Build: Server},
 		{Name: "fabric", About: "four GPUs on two NVSwitches and an InfiniBand card with VFs, two tenants", Build: Fabric},
+		{Name: "switch", About: "two GPUs of two tenants behind one PCIe switch, a third free", Build: Switch},
 	}
 }
 

@@ -29,6 +29,7 @@ const (
 	extSRIOV = 0x10
 	extPRI   = 0x13
 	extPASID = 0x1b
+	extDPC   = 0x1d
 )
 
 // A space is a configuration space being built: the registers, and where the
@@ -171,6 +172,10 @@ func (f *function) standard(s *space) {
 		if c.Express.FLR {
 			s.u32(at+4, 1<<28)
 		}
+		if c.Express.HotPlug {
+			s.u16(at+2, uint16(c.Express.Type)<<4|0x0100|2)
+			s.u16(at+0x14, 0x0040)
+		}
 	}
 }
 
@@ -196,6 +201,10 @@ func (f *function) enhanced(s *space) {
 	if c.PASID != nil {
 		at := s.extended(extPASID, 8)
 		s.u16(at+6, enabled(c.PASID, 0x0001))
+	}
+	if c.DPC != nil {
+		at := s.extended(extDPC, 0x30)
+		s.u16(at+6, enabled(c.DPC, 0x0001))
 	}
 }
 

@@ -37,6 +37,10 @@ type Port struct {
 	ACS *pci.ACS
 	// NoACS leaves the capability out.
 	NoACS bool
+	// DPC is downstream port containment; nil for a port that has none.
+	DPC *pci.Switchable
+	// HotPlug gives the port a slot that takes devices while it runs.
+	HotPlug bool
 	// Driver is "pcieport" if empty, "-" for none.
 	Driver string
 	// Group is as in [Function].
@@ -115,11 +119,12 @@ func (p Port) function() Function {
 		p.Type = pci.RootPort
 	}
 	f.Capabilities = pci.Capabilities{
-		Express: &pci.Express{Type: p.Type},
+		Express: &pci.Express{Type: p.Type, HotPlug: p.HotPlug},
 		Power:   &pci.Power{NoSoftReset: true},
 		MSI:     true,
 		AER:     true,
 		ACS:     p.ACS,
+		DPC:     p.DPC,
 	}
 	if p.ACS == nil && !p.NoACS {
 		f.Capabilities.ACS = FullACS()

@@ -1,0 +1,242 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// meetingChecks returns the checks of where functions of several tenants meet.
+func meetingChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "ACS-003", Title: "Translated requests can't go from one device to another", Severity: isolation.Critical, Cheap: true,
+			Why:     "a device with ATS marks requests as translated, and a port with Direct Translated P2P lets those reach other devices without the IOMMU",
+			Fix:     "switch DirectTrans off in the port's ACS control, or ATS in the device (`pci=noats`)",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl|ATSCtl'",
+			Sources: []string{"Linux: include/uapi/linux/pci_regs.h (PCI_ACS_DT, PCI_ATS_CTRL)", "PCI Express Base 6.12, 10"},
+		}, Judge: translatedRequests},
+		{Rule: finding.Rule{
+			ID: "ACS-009", Title: "Between functions of different tenants every request passes the IOMMU, both ways", Severity: isolation.Critical, Cheap: true,
+			Why:     "where the ways of two tenants' functions meet below the IOMMU, one reads and writes the other's device memory",
+			Fix:     "delete one tenant's pod, then enable ACS for the ports named, or keep devices below that point with one tenant",
+			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
+			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_path_enabled)", "PCI Express Base 6.12"},
+		}, Judge: tenantsMeet},
+		// Nothing but placement changes it, so nobody fails.
+		{Rule: finding.Rule{
+			ID: "ACS-019", Title: "No two tenants share a switch", Severity: isolation.Info, Cheap: true, Static: true,
+			Why:     "below one switch tenants slow each other down and can watch each other's load; ACS does not remove that",
+			Fix:     "where that matters, give the devices below a switch to one tenant (the attribute pcieSwitch in a claim's constraint)",
+			Verify:  "lspci -tv",
+			Sources: []string{"Richter et al., Performance Isolation Exposure in Virtualized Platforms with PCI Passthrough I/O Sharing"},
+		}, Judge: sharedSwitches},
+	}
+}
+
+// holdings returns the functions that tenants have.
+func holdings(n *facts.Node) []isolation.Holding {
+	var held []isolation.Holding
+	for i := range n.Snapshot.Functions {
+		f := &n.Snapshot.Functions[i]
+		if tenants := n.TenantsOf(f.Address); len(tenants) > 0 {
+			held = append(held, isolation.Holding{Function: f, Tenants: tenants})
+		}
+	}
+	return held
+}
+
+func leaksOf(n *facts.Node, held []isolation.Holding, of func(*device.Snapshot, *device.Function) []isolation.Leak) []isolation.Leak {
+	var leaks []isolation.Leak
+	for _, h := range held {
+		leaks = append(leaks, of(n.Snapshot, h.Function)...)
+	}
+	return leaks
+}
+
+func tenantsMeet(n *facts.Node) []finding.Finding {
+	held := holdings(n)
+	tenants := map[string]bool{}
+	for _, h := range held {
+		for _, t := range h.Tenants {
+			tenants[t] = true
+		}
+	}
+	if len(tenants) < 2 {
+		return notApplicable("no two tenants have functions")
+	}
+	var found []finding.Finding
+	for _, m := range isolation.Meetings(held, leaksOf(n, held, isolation.Leaks)) {
+		found = append(found, meeting(n, &m))
+	}
+	if len(found) == 0 {
+		return pass(fmt.Sprintf("%s of %s", count(len(held), "function"), count(len(tenants), "tenant")))
+	}
+	return found
+}
+
+// meeting tells of one place: a failure where a port is seen to let requests
+// through, unknown where the registers of all in question are not readable.
+func meeting(n *facts.Node, m *isolation.Meeting) finding.Finding {
+	open := slices.DeleteFunc(slices.Clone(m.Leaks), func(l isolation.Leak) bool { return l.State == isolation.ACSUnknown })
+	state, leaks := finding.Fail, open
+	if len(open) == 0 {
+		state, leaks = finding.Unknown, m.Leaks
+	}
+	text := fmt.Sprintf("functions of %s meet at %s, ", strings.Join(m.Tenants, ", "), m.Scope)
+	if state == finding.Unknown {
+		text += "and whether their requests pass the IOMMU can't be told: registers not readable of " + portNames(leaks)
+	} else {
+		text += fmt.Sprintf("and %s: requests pass without the IOMMU %s", portStates(leaks), ways(n, m, leaks))
+	}
+	found := say(state, text, portRegisters(n, leaks))[0]
+	found.Object, found.Devices = m.Scope.String(), m.Devices
+	if len(leaks) == 1 || len(m.Devices) == 2 {
+		found.Device = new(leaks[0].From)
+	}
+	return found
+}
+
+// ways says between whom requests pass.
+func ways(n *facts.Node, m *isolation.Meeting, leaks []isolation.Leak) string {
+	var senders []pci.Address
+	for _, l := range leaks {
+		senders = append(senders, l.From)
+	}
+	from := n.TenantsOf(senders...)
+	if len(from) > 1 {
+		return "both ways"
+	}
+	others := slices.DeleteFunc(slices.Clone(m.Tenants), func(t string) bool { return slices.Contains(from, t) })
+	if len(others) == 0 {
+		return "between them"
+	}
+	return fmt.Sprintf("from %s to %s, not the other way", strings.Join(from, ", "), strings.Join(others, ", "))
+}
+
+// maxNamed is how many ports a sentence names.
+const maxNamed = 4
+
+// distinctPorts returns the ports of leaks, each once.
+func distinctPorts(leaks []isolation.Leak) []isolation.Leak {
+	seen := map[pci.Address]bool{}
+	return slices.DeleteFunc(slices.Clone(leaks), func(l isolation.Leak) bool {
+		was := seen[l.At]
+		seen[l.At] = true
+		return was
+	})
+}
+
+func portNames(leaks []isolation.Leak) string {
+	return inWords(leaks, func(l isolation.Leak) string { return l.At.String() })
+}
+
+// portStates says what is wrong: "0000:22:00.0 has ACS off".
+func portStates(leaks []isolation.Leak) string {
+	return inWords(leaks, func(l isolation.Leak) string {
+		if l.State == isolation.ACSAbsent {
+			return l.At.String() + " has no ACS"
+		}
+		return l.At.String() + " does not redirect"
+	})
+}
+
+func inWords(leaks []isolation.Leak, word func(isolation.Leak) string) string {
+	var words []string
+	all := distinctPorts(leaks)
+	for _, l := range all[:min(len(all), maxNamed)] {
+		words = append(words, word(l))
+	}
+	if more := len(all) - maxNamed; more > 0 {
+		words = append(words, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(words, ", ")
+}
+
+// portRegisters returns the ACS registers of the ports as evidence.
+func portRegisters(n *facts.Node, leaks []isolation.Leak) []facts.Fact {
+	var seen []facts.Fact
+	for _, l := range distinctPorts(leaks) {
+		if p, ok := n.Snapshot.Function(l.At); ok {
+			seen = append(seen, acsRegisters(p))
+		}
+	}
+	return seen
+}
+
+// translatedRequests fails for each function that can send translated requests
+// past the IOMMU. What gets at another tenant's weighs more than what as yet
+// meets nobody's.
+func translatedRequests(n *facts.Node) []finding.Finding {
+	held := holdings(n)
+	crossing := map[isolation.Scope]isolation.Meeting{}
+	for _, m := range isolation.Meetings(held, leaksOf(n, held, isolation.TranslatedLeaks)) {
+		crossing[m.Scope] = m
+	}
+	functions := given(n)
+	var found []finding.Finding
+	for _, f := range functions {
+		for _, l := range isolation.TranslatedLeaks(n.Snapshot, f) {
+			p, _ := n.Snapshot.Function(l.At)
+			m, crosses := crossing[l.Into]
+			failed := fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: what it marks as translated reaches others at %s without the IOMMU", f.Address, l.At, l.Into),
+				config(f.Address, "ATS enabled"), acsRegisters(p))
+			failed[0].Remediation = fmt.Sprintf("`%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))
+			failed[0].Devices, failed[0].Severity = m.Devices, isolation.Medium
+			if crosses {
+				failed[0].Severity = isolation.Critical
+			}
+			found = append(found, about(f, failed)...)
+		}
+	}
+	return orPass(append(found, unreadable(functions)...), len(functions))
+}
+
+// unreadable says of which functions the extended capabilities could not be read.
+func unreadable(functions []*device.Function) []finding.Finding {
+	hidden := slices.DeleteFunc(slices.Clone(functions), func(f *device.Function) bool { return !f.Capabilities.Truncated })
+	if len(hidden) == 0 {
+		return nil
+	}
+	found := unknown("the extended capabilities of "+count(len(hidden), "function"), notReadable(hidden[0]))
+	for _, f := range hidden {
+		found[0].Devices = append(found[0].Devices, f.Address)
+	}
+	return found
+}
+
+// sharedSwitches tells of each switch below which several tenants have functions.
+func sharedSwitches(n *facts.Node) []finding.Finding {
+	below := map[pci.Address][]pci.Address{}
+	var switches []pci.Address
+	for _, h := range holdings(n) {
+		for _, bridge := range h.Function.Upstream {
+			if p, ok := n.Snapshot.Function(bridge); ok && p.Capabilities.Express != nil && p.Capabilities.Express.Type == pci.UpstreamPort {
+				if below[bridge] == nil {
+					switches = append(switches, bridge)
+				}
+				below[bridge] = append(below[bridge], h.Function.Address)
+			}
+		}
+	}
+	var found []finding.Finding
+	for _, s := range switches {
+		tenants := n.TenantsOf(below[s]...)
+		if len(tenants) < 2 {
+			continue
+		}
+		shared := say(finding.Manual, fmt.Sprintf("%s have functions below switch %s; whether they may share its bandwidth is to be decided", strings.Join(tenants, ", "), s), nil)
+		shared[0].Devices = below[s]
+		found = append(found, objectOf("switch "+s.String(), shared)...)
+	}
+	if len(found) == 0 {
+		return pass("each switch has one tenant at most")
+	}
+	return found
+}

@@ -1,0 +1,66 @@
+package facts
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Command returns the command register of a function, of which no more than the
+// six bytes up to it are read. A function that is locked or does not answer is
+// not touched.
+func (n *Node) Command(f *device.Function) (uint16, Fact) {
+	const end = 6
+	name := path.Join(sysfs.FunctionPath(f.Address), "config")
+	seen := Fact{Path: "/" + name, How: "config"}
+	if f.Locked || f.ConfigDead {
+		seen.Status, seen.Err = Broken, "the function does not answer"
+		return 0, seen
+	}
+	head, err := n.fs.ReadAtMost(name, end)
+	seen = fact(name, "", "config", err)
+	if seen.OK() && len(head) < end {
+		seen.Status, seen.Err = Broken, "it is too short"
+	}
+	if !seen.OK() {
+		return 0, seen
+	}
+	command := binary.LittleEndian.Uint16(head[end-2:])
+	seen.Value = fmt.Sprintf("command 0x%04x", command)
+	return command, seen
+}
+
+// FatalErrors returns how many fatal errors the kernel counted for a function
+// since it was found (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats).
+func (n *Node) FatalErrors(f *device.Function) (uint64, Fact) {
+	file := n.Read(path.Join(sysfs.FunctionPath(f.Address), "aer_dev_fatal"))
+	if !file.OK() {
+		return 0, file
+	}
+	for line := range strings.Lines(file.Value) {
+		count, ok := strings.CutPrefix(strings.TrimSpace(line), "TOTAL_ERR_FATAL ")
+		if total, err := strconv.ParseUint(count, 10, 64); ok && err == nil {
+			return total, file
+		}
+	}
+	file.Status, file.Err = Broken, "it has no total"
+	return 0, file
+}
+
+// Permissions returns who may do what with a file of the node, links followed.
+func (n *Node) Permissions(name string) (fs.FileMode, Fact) {
+	name = strings.TrimPrefix(path.Clean(name), "/")
+	info, err := n.fs.Stat(name)
+	seen := fact(name, "", "stat", err)
+	if !seen.OK() {
+		return 0, seen
+	}
+	seen.Value = info.Mode().String()
+	return info.Mode().Perm(), seen
+}

@@ -1,0 +1,232 @@
+package isolation
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Scope is a part of the PCIe hierarchy within which requests can be routed
+// without passing the IOMMU: what is below a bridge or a switch's upstream port,
+// the functions of one device, or what hangs off one root bus. It is comparable.
+// The zero fields say which it is.
+type Scope struct {
+	// Below is the bridge whose functions they are.
+	Below pci.Address
+	// Slot is function 0 of a device, and Group one more than the IOMMU group of
+	// those of its functions that count; 0 is all of them.
+	Slot  pci.Address
+	Group int
+	// Root is the root bus: "pci0000:3a".
+	Root string
+	kind scopeKind
+}
+
+type scopeKind uint8
+
+const (
+	rootScope scopeKind = iota
+	bridgeScope
+	slotScope
+)
+
+// String names the scope in a sentence: "switch or bridge 0000:3b:00.0".
+func (s Scope) String() string {
+	switch s.kind {
+	case bridgeScope:
+		return "switch or bridge " + s.Below.String()
+	case slotScope:
+		return "device " + s.Slot.String()
+	case rootScope:
+	}
+	return "root complex " + s.Root
+}
+
+func below(bridge pci.Address) Scope { return Scope{Below: bridge, kind: bridgeScope} }
+
+func slot(a pci.Address, group int) Scope {
+	a.Function = 0
+	return Scope{Slot: a, Group: group, kind: slotScope}
+}
+
+func root(f *device.Function) Scope { return Scope{Root: f.Root} }
+
+// around returns all scopes that f is part of.
+func around(f *device.Function) []Scope {
+	scopes := []Scope{root(f), slot(f.Address, 0), slot(f.Address, groupKey(f))}
+	for _, bridge := range f.Upstream {
+		scopes = append(scopes, below(bridge), slot(bridge, 0), slot(bridge, groupKey(f)))
+	}
+	return scopes
+}
+
+func groupKey(f *device.Function) int {
+	if f.Group == nil {
+		return -1
+	}
+	return *f.Group + 1
+}
+
+// Leak is one way by which what a function sends gets to others without passing
+// the IOMMU.
+type Leak struct {
+	// From is the function that sends, and At the port on its way, or the function
+	// itself, that does not hand its requests up.
+	From, At pci.Address
+	// Into is where they get.
+	Into Scope
+	// State is what At's registers say: [ACSOff], [ACSAbsent], or [ACSUnknown] where
+	// it can't be told whether there is a leak at all.
+	State ACSState
+}
+
+// Leaks returns where requests of f get without passing the IOMMU, from the
+// function up to the root: by the registers of each port on the way, and by the
+// kernel's judgement where a port shows none (see [Redirects]).
+func Leaks(s *device.Snapshot, f *device.Function) []Leak {
+	var leaks []Leak
+	if state := ACSOf(s, f); multifunction(s, f) && state != ACSOn {
+		into := slot(f.Address, 0)
+		if state == ACSAbsent { // functions in groups of their own the kernel vouches for
+			into = slot(f.Address, groupKey(f))
+		}
+		leaks = append(leaks, Leak{f.Address, f.Address, into, state})
+	}
+	for i, bridge := range slices.Backward(f.Upstream) {
+		port, ok := s.Function(bridge)
+		if !ok {
+			continue
+		}
+		if state := Redirects(s, f, port); state != ACSOn {
+			leaks = append(leaks, Leak{f.Address, bridge, leaksInto(f, port, i, state), state})
+		}
+	}
+	return leaks
+}
+
+// Redirects returns whether a port above f hands f's requests up to the IOMMU:
+// ACSOn where its registers say so, and where they say nothing but the kernel
+// found at boot that it does (a quirk) and gave f a group without it.
+func Redirects(s *device.Snapshot, f, port *device.Function) ACSState {
+	state := ACSOf(s, port)
+	vouched := port.Group != nil && f.Group != nil && *port.Group != *f.Group
+	if vouched && (state == ACSAbsent || state == ACSUnknown && !port.Capabilities.Truncated) {
+		return ACSOn
+	}
+	return state
+}
+
+// leaksInto returns where requests get that the port, the i-th from the root,
+// does not hand up: to the other ports of a switch, to all on a shared bus. A root
+// port that could redirect and does not may route to its neighbours; of one that
+// shows no ACS the kernel expects that only of the ports of the same device
+// (pci_device_group in drivers/iommu/iommu.c).
+func leaksInto(f, port *device.Function, i int, state ACSState) Scope {
+	express := port.Capabilities.Express
+	switch {
+	case state == ACSAbsent && (express == nil || express.Type == pci.PCIeToPCI || express.Type == pci.PCIToPCIe):
+		return below(port.Address)
+	case i > 0:
+		return below(f.Upstream[i-1])
+	case state == ACSAbsent && express.Type == pci.RootPort:
+		return slot(port.Address, groupKey(f))
+	}
+	return root(f)
+}
+
+// TranslatedLeaks returns where requests of f that it marks as translated get
+// without passing the IOMMU: f has ATS on and a port above Direct Translated P2P.
+func TranslatedLeaks(s *device.Snapshot, f *device.Function) []Leak {
+	if ats := f.Capabilities.ATS; ats == nil || !ats.Enabled {
+		return nil
+	}
+	var leaks []Leak
+	for i, bridge := range slices.Backward(f.Upstream) {
+		port, ok := s.Function(bridge)
+		if !ok || port.Capabilities.ACS == nil || port.Capabilities.ACS.Control&pci.ACSDirectTranslated == 0 {
+			continue
+		}
+		leaks = append(leaks, Leak{f.Address, bridge, leaksInto(f, port, i, ACSOff), ACSOff})
+	}
+	return leaks
+}
+
+// Holding is a function in somebody's hands.
+type Holding struct {
+	Function *device.Function
+	// Tenants are who has it, more than one if that is contradictory.
+	Tenants []string
+}
+
+// Meeting is a scope in which functions of several tenants are, at least one of
+// which leaks into it.
+type Meeting struct {
+	Scope Scope
+	// Leaks are in order of From, and never empty.
+	Leaks []Leak
+	// Devices are all functions there that are held, and Tenants who has them, both
+	// in order.
+	Devices []pci.Address
+	Tenants []string
+}
+
+// Meetings returns where functions of different tenants can reach each other by
+// leaks, by what [Leaks] or [TranslatedLeaks] gave for those who hold them. The
+// work grows with the number of functions and not with that of their pairs.
+func Meetings(held []Holding, leaks []Leak) []Meeting {
+	found := map[Scope]*Meeting{}
+	for _, l := range leaks {
+		m := found[l.Into]
+		if m == nil {
+			m = &Meeting{Scope: l.Into}
+			found[l.Into] = m
+		}
+		m.Leaks = append(m.Leaks, l)
+	}
+	for i := range held {
+		for _, scope := range around(held[i].Function) {
+			if m := found[scope]; m != nil && !slices.Contains(m.Devices[max(0, len(m.Devices)-1):], held[i].Function.Address) {
+				m.Devices = append(m.Devices, held[i].Function.Address)
+				m.Tenants = append(m.Tenants, held[i].Tenants...)
+			}
+		}
+	}
+	return shared(found)
+}
+
+// shared returns those meetings that have several tenants, complete and in order.
+func shared(found map[Scope]*Meeting) []Meeting {
+	var meetings []Meeting
+	for _, m := range found {
+		slices.Sort(m.Tenants)
+		m.Tenants = slices.Compact(m.Tenants)
+		if len(m.Tenants) < 2 {
+			continue
+		}
+		slices.SortFunc(m.Devices, pci.Address.Compare)
+		slices.SortStableFunc(m.Leaks, func(a, b Leak) int { return a.From.Compare(b.From) })
+		meetings = append(meetings, *m)
+	}
+	slices.SortFunc(meetings, func(a, b Meeting) int {
+		return cmp.Or(a.Devices[0].Compare(b.Devices[0]), cmp.Compare(a.Scope.String(), b.Scope.String()), cmp.Compare(a.Scope.Group, b.Scope.Group))
+	})
+	return meetings
+}
+
+// MissingACS returns the switches that the kernel wants of a port, that it has
+// and that are off; 0 for one without the capability.
+func MissingACS(port *device.Function) uint16 {
+	if port.Capabilities.ACS == nil {
+		return 0
+	}
+	return missingACS(port.Capabilities.ACS)
+}
+
+// SetACS returns the command that writes a port's ACS control register, which is
+// ECAP_ACS+6 in setpci's words.
+func SetACS(port pci.Address, control uint16) string {
+	return fmt.Sprintf("setpci -s %s ECAP_ACS+6.w=%04x", port, control)
+}
