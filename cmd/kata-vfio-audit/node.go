@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // judging is what the commands that judge have in common.
@@ -109,11 +110,28 @@ func (j *judging) check() error {
 
 // judge reads the node and asks all checks.
 func (t *tree) judge(ctx context.Context, j *judging) (*report.Document, error) {
-	fsys, err := t.open()
+	node, err := t.open()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = fsys.Close() }()
+	defer func() { _ = node.Close() }()
+	n, err := t.look(ctx, node.FS)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	checks := check.Catalogue()
+	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
+	r.Subject = node.subject(n, now)
+	doc := &report.Document{Report: r, Inventory: audit.NewInventory(n.Snapshot)}
+	for i := range checks {
+		doc.Rules = append(doc.Rules, checks[i].Rule)
+	}
+	return doc, nil
+}
+
+// look reads the functions of a node and who has them.
+func (t *tree) look(ctx context.Context, fsys *sysfs.FS) (*facts.Node, error) {
 	names, err := loadNames(fsys)
 	if err != nil {
 		return nil, err
@@ -122,19 +140,21 @@ func (t *tree) judge(ctx context.Context, j *judging) (*report.Document, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read the node below %s: %w", t.root, err)
 	}
-	now := time.Now().UTC()
-	n := facts.New(fsys, s)
-	checks := check.Catalogue()
-	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
-	r.Subject = finding.Subject{
-		Kind: "node", Name: n.Read("proc/sys/kernel/hostname").Value, Root: t.root, BootID: s.Host.BootID, Kernel: s.Host.Kernel,
+	return facts.New(fsys, s), nil
+}
+
+const hostnameFile = "proc/sys/kernel/hostname"
+
+// subject says what is audited: an archive is of the time when it was made.
+func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
+	s := finding.Subject{
+		Kind: "node", Name: n.Read(hostnameFile).Value, Root: o.root, BootID: n.Snapshot.Host.BootID, Kernel: n.Snapshot.Host.Kernel,
 		Time: now.Format(time.RFC3339), Version: command.Build(),
 	}
-	doc := &report.Document{Report: r, Inventory: audit.NewInventory(s)}
-	for i := range checks {
-		doc.Rules = append(doc.Rules, checks[i].Rule)
+	if o.manifest != nil {
+		s.Kind, s.Time = "archive", o.manifest.Time
 	}
-	return doc, nil
+	return s
 }
 
 // finish prints the document and turns what it says into the exit code.

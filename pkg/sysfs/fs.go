@@ -174,6 +174,15 @@ func (f *FS) stat(path string) (fs.FileInfo, error) {
 	return f.root.Stat(path)
 }
 
+// Lstat describes the file at the path itself, a link included. No tap is told.
+func (f *FS) Lstat(path string) (fs.FileInfo, error) {
+	info, err := f.root.Lstat(path)
+	if err != nil {
+		return nil, fmt.Errorf("stat %s: %w", path, reason(err))
+	}
+	return info, nil
+}
+
 // reason strips os' own operation and path from err: the caller says both,
 // with the whole path below the root where os says the last element it tried.
 func reason(err error) error {

@@ -33,7 +33,7 @@ func layers() [][]string {
 		{"plan", "vfio", "sysfs/control", "podnet"},   // the decision; the kernel's edges
 		{"sysfs/sysfstest"},                           // the kernel's double
 		{"cdi", "journal", "bind", "inventory", "vf"}, // effects
-		{"ipam", "vf/vftest"},                         // addresses for guests; vf's double
+		{"ipam", "vf/vftest", "archive"},              // addresses for guests; vf's double
 		{"assignment", "facts"},                       // who has what; what a node says of itself
 		{"check", "check/board"},                      // the rules, and nodes to try them on
 		{"prepare"},                                   // the order of effects
