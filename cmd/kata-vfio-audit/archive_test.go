@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,5 +74,59 @@ func TestUnpackedArchiveIsRemoved(t *testing.T) {
 	left, err := os.ReadDir(tmp)
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestDiff: a fault that is planted between two looks is what diff tells of, from
+// archives and from reports, and what it did not find before is not held against
+// the node when it has gone.
+func TestDiff(t *testing.T) {
+	tree := board.Server(t)
+	dir := t.TempDir()
+	look := func(name string) (archived, report string) {
+		archived, report = filepath.Join(dir, name+".tgz"), filepath.Join(dir, name+".json")
+		_, _, err := execute(t, "collect", "--root", tree.Root(), "-f", archived)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = execute(t, "node", "--root", tree.Root(), "-o", "json", "--file", report)
+		if err != nil && exitCode(err) != exitFindings {
+			t.Fatal(err)
+		}
+		return archived, report
+	}
+	goodArchive, goodReport := look("good")
+	tree.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
+	badArchive, badReport := look("bad")
+	for _, c := range []struct {
+		name, older, newer string
+		code               int
+		want               string
+	}{
+		{"archives", goodArchive, badArchive, exitFindings, "new  critical  IOM-003  fail  node"},
+		{"reports", goodReport, badReport, exitFindings, "new  critical  IOM-003  fail  node"},
+		{"one of each", goodArchive, badReport, exitFindings, "new  critical  IOM-003  fail  node"},
+		{"it was mended", badArchive, goodArchive, 0, "gone  critical  IOM-003  was fail"},
+		{"itself", badArchive, badReport, 0, "0 new, 0 changed, 0 gone, "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stdout, _, err := execute(t, "diff", c.older, c.newer)
+			code := 0
+			if err != nil {
+				code = exitCode(err)
+			}
+			if code != c.code || !strings.Contains(stdout, c.want) {
+				t.Errorf("exit %d (%v), want %d and %q:\n%s", code, err, c.code, c.want, stdout)
+			}
+		})
+	}
+	for name, content := range map[string]string{"empty": "", "other": "{}", "words": `{"findings":[{"id":"X","state":"hm","severity":"low"}]}`} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := execute(t, "diff", goodReport, file); err == nil || exitCode(err) != exitFailed {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -79,16 +79,22 @@ func unpack(r io.Reader, dir string) (*Tree, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
+	u := &unpacker{root: root, dir: root, dirName: "."}
+	defer func() { u.leave() }()
 	compressed, err := gzip.NewReader(io.LimitReader(r, maxArchive))
 	if err != nil {
 		return nil, fmt.Errorf("it is no gzip file: %w", err)
 	}
-	u := &unpacker{root: root, tar: tar.NewReader(io.LimitReader(compressed, maxStream))}
+	u.tar = tar.NewReader(io.LimitReader(compressed, maxStream))
 	if err := u.readManifest(); err != nil {
 		return nil, err
 	}
 	if err := u.readFiles(); err != nil {
 		return nil, err
+	}
+	// What is behind the last file is nothing, and ends in gzip's checksum.
+	if _, err := io.Copy(io.Discard, io.LimitReader(compressed, maxStream)); err != nil {
+		return nil, fmt.Errorf("read its end: %w", err)
 	}
 	fsys, err := sysfs.Open(dir)
 	if err != nil {
@@ -106,6 +112,32 @@ type unpacker struct {
 	known    map[string]bool
 	total    int64
 	made     map[string]bool // directories
+	// dir is the directory of the last file, dirName below root: files come by
+	// directory, and walking to each from the root takes most of the time.
+	dir     *os.Root
+	dirName string
+}
+
+// enter returns the directory of that name, which was made.
+func (u *unpacker) enter(name string) (*os.Root, error) {
+	if name == u.dirName {
+		return u.dir, nil
+	}
+	dir, err := u.root.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	u.leave()
+	u.dir, u.dirName = dir, name
+	return dir, nil
+}
+
+// leave closes the directory of the last file.
+func (u *unpacker) leave() {
+	if u.dir != u.root {
+		_ = u.dir.Close() // it is a handle, nothing was written to it
+	}
+	u.dir, u.dirName = u.root, "."
 }
 
 // readManifest reads the manifest, which comes first.
@@ -198,7 +230,11 @@ func (u *unpacker) content(name string, size int64) error {
 	if u.total += size; size > maxFile || u.total > maxTotal {
 		return fmt.Errorf("file %.128q is too large: %d bytes, %d with those before it", name, size, u.total)
 	}
-	file, err := u.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	dir, err := u.enter(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	file, err := dir.OpenFile(path.Base(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func layers() [][]string {
 		{"node"},                                      // the parts joined
 		{"dra", "podres", "nri", "audit"},             // entry points
 		{"audit/topology"},
-		{"audit/report"},
+		{"audit/report", "audit/cluster"},
 	}
 }
 
@@ -159,10 +159,10 @@ func TestBinariesContainNoMoreThanTheyNeed(t *testing.T) {
 }
 
 // TestSmallBinariesKnowNoCluster keeps the Kubernetes client, tens of megabytes,
-// out of the commands that have nothing to ask an API server.
+// out of what has nothing to ask an API server.
 func TestSmallBinariesKnowNoCluster(t *testing.T) {
 	sources := load(t)
-	for _, cmd := range []string{"cmd/kata-vfio-audit", "cmd/kata-vfio-guestnet"} {
+	for _, cmd := range []string{"cmd/kata-vfio-guestnet"} {
 		for dep := range reach(sources, cmd) {
 			for _, imp := range sources[dep].imports {
 				if strings.HasPrefix(imp, "k8s.io/client-go/") {
