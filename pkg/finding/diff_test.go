@@ -44,8 +44,12 @@ func TestCompare(t *testing.T) {
 		got = append(got, change{d.Changes[i].Kind, d.Changes[i].Finding().ID, d.Changes[i].Worse})
 	}
 	want := []change{
-		{finding.New, "A-001", true}, {finding.New, "A-003", true}, {finding.Changed, "A-001", true}, {finding.Changed, "A-006", false},
-		{finding.Gone, "A-002", false}, {finding.Gone, "A-005", false},
+		{finding.New, "A-001", true},
+		{finding.New, "A-003", true},
+		{finding.Changed, "A-001", true},
+		{finding.Changed, "A-006", false},
+		{finding.Gone, "A-002", false},
+		{finding.Gone, "A-005", false},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)

@@ -45,7 +45,15 @@ func (f *FS) openDir(path string) (*os.File, error) {
 	if err := f.answer(OpOpen, path); err != nil {
 		return nil, err
 	}
-	return f.root.Open(path)
+	// The kernel walks the path in one call, where [os.Root] takes two for each
+	// element of it. What it does not do (an older kernel, a link that the root
+	// does not allow), os.Root does, or says why not.
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
+	fd, err := unix.Openat2(int(f.top.Fd()), path, &how)
+	if err != nil {
+		return f.root.Open(path)
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 func (f *FS) newDir(file *os.File, path string) *Dir {

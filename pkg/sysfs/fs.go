@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 // "sys/bus/pci/devices".
 type FS struct {
 	root    *os.Root
+	top     *os.File // the root directory itself
 	path    string
 	buffers *sync.Pool // of *buffer, for the Dirs
 	locked  *lockedReads
@@ -32,11 +34,15 @@ func Open(root string) (*FS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open node root %s: %w", root, err)
 	}
-	return &FS{root: r, path: root, buffers: newBuffers(), locked: newLockedReads()}, nil
+	top, err := r.Open(".")
+	if err != nil {
+		return nil, fmt.Errorf("open node root %s: %w", root, errors.Join(err, r.Close()))
+	}
+	return &FS{root: r, top: top, path: root, buffers: newBuffers(), locked: newLockedReads()}, nil
 }
 
 // Close releases the root. Reads after it fail with [fs.ErrClosed].
-func (f *FS) Close() error { return f.root.Close() }
+func (f *FS) Close() error { return errors.Join(f.root.Close(), f.top.Close()) }
 
 // Path returns the root as it was given to [Open].
 func (f *FS) Path() string { return f.path }
@@ -114,7 +120,20 @@ func (f *FS) readLink(path string) (string, error) {
 	if err := f.answer(OpLink, path); err != nil {
 		return "", err
 	}
-	return f.root.Readlink(path)
+	// As in [FS.openDir], one call for the walk where that does.
+	dir, name := filepath.Split(path)
+	if dir == "" || name == "" || name == ".." {
+		return f.root.Readlink(path)
+	}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
+	fd, err := unix.Openat2(int(f.top.Fd()), dir, &how)
+	if err != nil {
+		return f.root.Readlink(path)
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing is written to it
+	var buf [4096]byte
+	n, err := retry(func() (int, error) { return unix.Readlinkat(fd, name, buf[:]) })
+	return string(buf[:max(n, 0)]), err
 }
 
 // ReadDir returns the names in a directory, sorted as strings.

@@ -61,7 +61,8 @@ func (t *Tree) addInstinct(i int, bus uint8) {
 		Class: 0x038000, Revision: 0x02, Driver: "amdgpu", ResetMethods: []string{"flr", "bus"},
 		BARs: []device.BAR{
 			{Index: 0, Size: 64 << 30, Prefetchable: true, Is64: true},
-			{Index: 2, Size: 2 << 20, Prefetchable: true, Is64: true}, {Index: 5, Size: 512 << 10},
+			{Index: 2, Size: 2 << 20, Prefetchable: true, Is64: true},
+			{Index: 5, Size: 512 << 10},
 		},
 		Link: &device.Link{Speed: "16.0 GT/s PCIe", Width: 16, MaxSpeed: "16.0 GT/s PCIe", MaxWidth: 16},
 		Capabilities: pci.Capabilities{

@@ -45,8 +45,10 @@ func (t *Tree) addCard() {
 	gpu.Driver, audio.Driver = "nouveau", "snd_hda_intel"
 	gpu.ResetMethods, audio.ResetMethods = []string{"bus"}, []string{"bus"}
 	gpu.BARs = []device.BAR{
-		{Index: 0, Size: 16 << 20}, {Index: 1, Size: 32 << 30, Prefetchable: true, Is64: true},
-		{Index: 3, Size: 32 << 20, Prefetchable: true, Is64: true}, {Index: 5, Size: 128, IO: true},
+		{Index: 0, Size: 16 << 20},
+		{Index: 1, Size: 32 << 30, Prefetchable: true, Is64: true},
+		{Index: 3, Size: 32 << 20, Prefetchable: true, Is64: true},
+		{Index: 5, Size: 128, IO: true},
 	}
 	gpu.Link = &device.Link{Speed: "16.0 GT/s PCIe", Width: 16, MaxSpeed: "16.0 GT/s PCIe", MaxWidth: 16}
 	gpu.Capabilities.Express = &pci.Express{Type: pci.LegacyEndpoint}
