@@ -33,6 +33,7 @@ type shape struct {
 func (kind IOMMU) shape() shape {
 	const x86 = "0x00000000fee00000 0x00000000feefffff msi"
 	switch kind {
+	case IntelVTd: // below
 	case AMDVi:
 		return shape{
 			name: "ivhd0", dir: "sys/devices/pci0000:00/0000:00:00.2/iommu/ivhd0",
