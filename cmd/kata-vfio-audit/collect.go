@@ -82,6 +82,9 @@ func (t *tree) collect(ctx context.Context, w, warnings io.Writer) error {
 	if err := archive.Wide(ctx, seen); err != nil {
 		return err
 	}
+	if err := recorder.PutOwners(); err != nil {
+		return err
+	}
 	hostname := n.Read(hostnameFile).Value
 	return recorder.Write(w, archive.Manifest{
 		Collector: command.Build(), Time: now.Format(time.RFC3339), UID: os.Getuid(), Hidden: hidden(n.Snapshot),
