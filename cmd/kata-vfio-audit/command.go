@@ -50,7 +50,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	command.Setup(cmd, stdout, stderr)
-	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib")
-	cmd.AddCommand(nodeCommand(&t), clusterCommand(), explainCommand(&t), checksCommand(), profilesCommand(), waiveCommand(), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
+	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib, or an archive of collect")
+	cmd.AddCommand(nodeCommand(&t), collectCommand(&t), evalCommand(&t), diffCommand(&t), clusterCommand(), explainCommand(&t), checksCommand(), profilesCommand(), waiveCommand(), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
 	return cmd
 }

@@ -60,8 +60,12 @@ func writeDevices(w io.Writer, inv *audit.Inventory, format string, style audit.
 // colorful reports whether w is a terminal whose user has not asked for plain
 // text (https://no-color.org).
 func colorful(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(w)
+}
+
+func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !ok {
 		return false
 	}
 	info, err := file.Stat()

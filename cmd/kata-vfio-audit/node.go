@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // judging is what the commands that judge have in common.
@@ -141,11 +142,23 @@ func (j *judging) checkProfile() (err error) {
 
 // judge reads the node and asks the checks.
 func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*report.Document, error) {
-	fsys, err := t.open()
+	node, err := t.open()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = fsys.Close() }()
+	defer func() { _ = node.Close() }()
+	n, err := t.look(ctx, node.FS)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
+	r.Subject = node.subject(n, now)
+	return &report.Document{Report: r, Inventory: audit.NewInventory(n.Snapshot), Rules: rulesOf(checks), Tenancies: page.TenanciesNow(n)}, nil
+}
+
+// look reads the functions of a node, who has them, and what PFs impose on VFs.
+func (t *tree) look(ctx context.Context, fsys *sysfs.FS) (*facts.Node, error) {
 	names, err := loadNames(fsys)
 	if err != nil {
 		return nil, err
@@ -154,15 +167,23 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	if err != nil {
 		return nil, fmt.Errorf("read the node below %s: %w", t.root, err)
 	}
-	now := time.Now().UTC()
 	n := facts.New(fsys, s)
 	n.ReadLinks(ctx)
-	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
-	r.Subject = finding.Subject{
-		Kind: "node", Name: n.Read("proc/sys/kernel/hostname").Value, Root: t.root, BootID: s.Host.BootID, Kernel: s.Host.Kernel,
+	return n, nil
+}
+
+const hostnameFile = "proc/sys/kernel/hostname"
+
+// subject says what is audited: an archive is of the time when it was made.
+func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
+	s := finding.Subject{
+		Kind: "node", Name: n.Read(hostnameFile).Value, Root: o.root, BootID: n.Snapshot.Host.BootID, Kernel: n.Snapshot.Host.Kernel,
 		Time: now.Format(time.RFC3339), Version: command.Build(),
 	}
-	return &report.Document{Report: r, Inventory: audit.NewInventory(s), Rules: rulesOf(checks), Tenancies: page.TenanciesNow(n)}, nil
+	if o.manifest != nil {
+		s.Kind, s.Time = "archive", o.manifest.Time
+	}
+	return s
 }
 
 // finish prints the document and turns what it says into the exit code.

@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -17,19 +21,19 @@ type tree struct{ root string }
 // read scans the node and judges its functions. What lessens the verdicts is
 // said on warnings.
 func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, error) {
-	fs, err := t.open()
+	node, err := t.open()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = fs.Close() }()
-	if err := t.check(fs, warnings); err != nil {
+	defer func() { _ = node.Close() }()
+	if err := t.check(node.FS, warnings); err != nil {
 		return nil, err
 	}
-	names, err := loadNames(fs)
+	names, err := loadNames(node.FS)
 	if err != nil {
 		return nil, err
 	}
-	s, err := inventory.Scan(ctx, fs, inventory.WithNames(names))
+	s, err := inventory.Scan(ctx, node.FS, inventory.WithNames(names))
 	if err != nil {
 		return nil, fmt.Errorf("read the node below %s: %w", t.root, err)
 	}
@@ -39,12 +43,31 @@ func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, 
 	return audit.NewInventory(s), nil
 }
 
-func (t *tree) open() (*sysfs.FS, error) {
+// opened is a node's file system, or that of an archive.
+type opened struct {
+	*sysfs.FS
+	root string
+	// manifest is nil for a node.
+	manifest *archive.Manifest
+	close    func() error
+}
+
+// Close releases the node, and removes what was unpacked.
+func (o *opened) Close() error { return o.close() }
+
+func (t *tree) open() (*opened, error) {
+	if archive.Is(t.root) {
+		a, err := archive.Open(t.root)
+		if err != nil {
+			return nil, err
+		}
+		return &opened{FS: a.FS, root: t.root, manifest: a.Manifest, close: a.Close}, nil
+	}
 	fs, err := sysfs.Open(t.root)
 	if err != nil {
-		return nil, fmt.Errorf("%w; --root wants / or a directory that holds a node's sys, proc, dev and lib", err)
+		return nil, fmt.Errorf("%w; --root wants / or a directory that holds a node's sys, proc, dev and lib, or an archive of `collect`", err)
 	}
-	return fs, nil
+	return &opened{FS: fs, root: t.root, close: fs.Close}, nil
 }
 
 // loadNames reads the tree's pci.ids, or this machine's where the tree, a copy
@@ -83,15 +106,20 @@ func (t *tree) check(fs *sysfs.FS, warnings io.Writer) error {
 
 // warnHidden says how many functions' capabilities were cut off.
 func warnHidden(s *device.Snapshot, warnings io.Writer) error {
-	n := 0
-	for i := range s.Functions {
-		if f := &s.Functions[i]; f.Capabilities.Truncated && !f.ConfigDead {
-			n++
-		}
-	}
+	n := hidden(s)
 	if n == 0 {
 		return nil
 	}
 	_, err := fmt.Fprintf(warnings, "warning: configuration space of %d functions could not be read in full, so their ACS and ATS are unknown; run as root\n", n)
 	return err
+}
+
+// files has a command take exactly so many names of files; what says what of.
+func files(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return command.Usagef("%s wants %s; see `%s --help`", cmd.CommandPath(), what, cmd.CommandPath())
+		}
+		return nil
+	}
 }

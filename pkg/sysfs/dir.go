@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 
@@ -35,11 +34,26 @@ type buffer [8192]byte
 
 // OpenDir opens a directory of the node; Close it.
 func (f *FS) OpenDir(path string) (*Dir, error) {
-	file, err := f.root.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, reason(err))
+	file, err := f.openDir(path)
+	if err = f.told(Access{Op: OpOpen, Path: path}, err); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	return f.newDir(file, path), nil
+}
+
+func (f *FS) openDir(path string) (*os.File, error) {
+	if err := f.answer(OpOpen, path); err != nil {
+		return nil, err
+	}
+	// The kernel walks the path in one call, where [os.Root] takes two for each
+	// element of it. What it does not do (an older kernel, a link that the root
+	// does not allow), os.Root does, or says why not.
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
+	fd, err := unix.Openat2(int(f.top.Fd()), path, &how)
+	if err != nil {
+		return f.root.Open(path)
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 func (f *FS) newDir(file *os.File, path string) *Dir {
@@ -68,8 +82,11 @@ func (d *Dir) Bytes(name string) (data []byte, ok bool, err error) {
 		return nil, false, err
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing is written to it
-	read, err := retry(func() (int, error) { return unix.Read(fd, d.buf[:]) })
-	if err != nil {
+	read, err := 0, d.answer(OpRead, name)
+	if err == nil {
+		read, err = retry(func() (int, error) { return unix.Read(fd, d.buf[:]) })
+	}
+	if err = d.told(Access{Op: OpRead, Path: name, Data: d.buf[:max(read, 0)]}, err); err != nil {
 		return nil, false, d.wrap("read", name, err)
 	}
 	if read == len(d.buf) {
@@ -87,7 +104,11 @@ func (d *Dir) Text(name string) (text string, ok bool, err error) {
 // Link returns the target of a link as it is written; false where there is no
 // such name or it is no link.
 func (d *Dir) Link(name string) (target string, ok bool, err error) {
-	n, err := retry(func() (int, error) { return unix.Readlinkat(d.Fd(), name, d.buf[:]) })
+	n, err := 0, d.answer(OpLink, name)
+	if err == nil {
+		n, err = retry(func() (int, error) { return unix.Readlinkat(d.Fd(), name, d.buf[:]) })
+	}
+	err = d.told(Access{Op: OpLink, Path: name, Data: d.buf[:max(n, 0)]}, err)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
 		return "", false, nil
 	}
@@ -113,11 +134,10 @@ func (d *Dir) Names() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", d.path, reason(err))
 	}
-	names, err := d.file.Readdirnames(-1)
+	names, err := d.fs.names(d.file, d.path)
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", d.path, reason(err))
+		return nil, fmt.Errorf("list %s: %w", d.path, err)
 	}
-	slices.Sort(names)
 	return names, nil
 }
 
@@ -137,9 +157,12 @@ func (d *Dir) open(name string, flags int) (fd int, ok bool, err error) {
 	if name == "" || strings.ContainsRune(name, '/') || name == ".." {
 		return -1, false, d.wrap("open", name, unix.EINVAL)
 	}
-	fd, err = retry(func() (int, error) {
-		return unix.Openat(d.Fd(), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	})
+	if err = d.answer(OpOpen, name); err == nil {
+		fd, err = retry(func() (int, error) {
+			return unix.Openat(d.Fd(), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		})
+	}
+	err = d.told(Access{Op: OpOpen, Path: name}, err)
 	if errors.Is(err, unix.ENOENT) {
 		return -1, false, nil
 	}

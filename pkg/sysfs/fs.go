@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,9 +19,12 @@ import (
 // "sys/bus/pci/devices".
 type FS struct {
 	root    *os.Root
+	top     *os.File // the root directory itself
 	path    string
 	buffers *sync.Pool // of *buffer, for the Dirs
 	locked  *lockedReads
+	tap     func(Access) // nil for none
+	copy    Copy         // nil for a node
 }
 
 // Open returns the file system below root, which holds sys, proc, dev and lib
@@ -30,48 +34,67 @@ func Open(root string) (*FS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open node root %s: %w", root, err)
 	}
-	return &FS{root: r, path: root, buffers: newBuffers(), locked: newLockedReads()}, nil
+	top, err := r.Open(".")
+	if err != nil {
+		return nil, fmt.Errorf("open node root %s: %w", root, errors.Join(err, r.Close()))
+	}
+	return &FS{root: r, top: top, path: root, buffers: newBuffers(), locked: newLockedReads()}, nil
 }
 
 // Close releases the root. Reads after it fail with [fs.ErrClosed].
-func (f *FS) Close() error { return f.root.Close() }
+func (f *FS) Close() error { return errors.Join(f.root.Close(), f.top.Close()) }
 
 // Path returns the root as it was given to [Open].
 func (f *FS) Path() string { return f.path }
 
 // ReadFile returns the whole content of a file or attribute.
 func (f *FS) ReadFile(path string) ([]byte, error) {
-	data, err := f.root.ReadFile(path)
+	data, err := f.readFile(path)
+	err = f.told(Access{Op: OpRead, Path: path, Data: data}, err)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, reason(err))
+		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	return data, nil
+}
+
+func (f *FS) readFile(path string) ([]byte, error) {
+	if err := f.answer(OpRead, path); err != nil {
+		return nil, err
+	}
+	return f.root.ReadFile(path)
 }
 
 // ReadAtMost returns the first n bytes of a file, or all of one that is shorter.
 // It is for files of a node that nobody vouches for. What is no regular file or
 // attribute (a pipe, a device) is refused, since reading it may never end.
 func (f *FS) ReadAtMost(path string, n int64) ([]byte, error) {
+	data, err := f.readAtMost(path, n)
+	err = f.told(Access{Op: OpRead, Path: path, Data: data}, err)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return data, nil
+}
+
+func (f *FS) readAtMost(path string, n int64) ([]byte, error) {
+	if err := f.answer(OpRead, path); err != nil {
+		return nil, err
+	}
 	file, err := f.root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, reason(err))
+		return nil, err
 	}
 	defer func() { _ = file.Close() }()
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = unix.EISDIR
-		if !info.IsDir() {
-			err = errNotRegular
-		}
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, unix.EISDIR
+	case !info.Mode().IsRegular():
+		return nil, errNotRegular
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, reason(err))
-	}
-	data, err := io.ReadAll(io.LimitReader(file, n))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, reason(err))
-	}
-	return data, nil
+	return io.ReadAll(io.LimitReader(file, n))
 }
 
 // errNotRegular refuses to read pipes, sockets and devices.
@@ -85,26 +108,63 @@ func (f *FS) ReadString(path string) (string, error) {
 
 // ReadLink returns a link's target as it is written, without following it.
 func (f *FS) ReadLink(path string) (string, error) {
-	target, err := f.root.Readlink(path)
+	target, err := f.readLink(path)
+	err = f.told(Access{Op: OpLink, Path: path, Data: []byte(target)}, err)
 	if err != nil {
-		return "", fmt.Errorf("read link %s: %w", path, reason(err))
+		return "", fmt.Errorf("read link %s: %w", path, err)
 	}
 	return target, nil
 }
 
+func (f *FS) readLink(path string) (string, error) {
+	if err := f.answer(OpLink, path); err != nil {
+		return "", err
+	}
+	// As in [FS.openDir], one call for the walk where that does.
+	dir, name := filepath.Split(path)
+	if dir == "" || name == "" || name == ".." {
+		return f.root.Readlink(path)
+	}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
+	fd, err := unix.Openat2(int(f.top.Fd()), dir, &how)
+	if err != nil {
+		return f.root.Readlink(path)
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing is written to it
+	var buf [4096]byte
+	n, err := retry(func() (int, error) { return unix.Readlinkat(fd, name, buf[:]) })
+	return string(buf[:max(n, 0)]), err
+}
+
 // ReadDir returns the names in a directory, sorted as strings.
 func (f *FS) ReadDir(path string) ([]string, error) {
+	names, err := f.readDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", path, err)
+	}
+	return names, nil
+}
+
+func (f *FS) readDir(path string) ([]string, error) {
+	if f.copy != nil {
+		return f.copy.Names(path)
+	}
 	dir, err := f.root.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", path, reason(err))
+		return nil, f.told(Access{Op: OpList, Path: path}, err)
 	}
 	defer func() { _ = dir.Close() }()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", path, reason(err))
+	return f.names(dir, path)
+}
+
+// names lists an open directory, which for a copy is what the node listed.
+func (f *FS) names(dir *os.File, path string) ([]string, error) {
+	if f.copy != nil {
+		return f.copy.Names(path)
 	}
+	names, err := dir.Readdirnames(-1)
 	slices.Sort(names)
-	return names, nil
+	return names, f.told(Access{Op: OpList, Path: path, Names: names}, err)
 }
 
 // Exists reports whether path is there once links are followed.
@@ -118,7 +178,24 @@ func (f *FS) Exists(path string) (bool, error) {
 
 // Stat describes the file that path leads to once links are followed.
 func (f *FS) Stat(path string) (fs.FileInfo, error) {
-	info, err := f.root.Stat(path)
+	info, err := f.stat(path)
+	err = f.told(Access{Op: OpStat, Path: path, Info: info}, err)
+	if err != nil {
+		return nil, fmt.Errorf("stat %s: %w", path, err)
+	}
+	return info, nil
+}
+
+func (f *FS) stat(path string) (fs.FileInfo, error) {
+	if err := f.answer(OpStat, path); err != nil {
+		return nil, err
+	}
+	return f.root.Stat(path)
+}
+
+// Lstat describes the file at the path itself, a link included. No tap is told.
+func (f *FS) Lstat(path string) (fs.FileInfo, error) {
+	info, err := f.root.Lstat(path)
 	if err != nil {
 		return nil, fmt.Errorf("stat %s: %w", path, reason(err))
 	}

@@ -86,7 +86,12 @@ func (d *Dir) locked(a pci.Address, name string, n int) (data []byte, ok bool, e
 	if !ok || err != nil {
 		return nil, false, err
 	}
-	if data, err = d.fs.locked.read(attribute, fd, n); err != nil {
+	if err = d.answer(OpRead, name); err == nil {
+		data, err = d.fs.locked.read(attribute, fd, n)
+	} else {
+		_ = unix.Close(fd)
+	}
+	if err = d.told(Access{Op: OpRead, Path: name, Data: data}, err); err != nil {
 		return nil, false, d.wrap("read", name, err)
 	}
 	return data, true, nil

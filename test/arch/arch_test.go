@@ -35,7 +35,7 @@ func layers() [][]string {
 		{"plan", "vfio", "sysfs/control", "podnet", "vf/link"}, // the decision; the kernel's edges
 		{"sysfs/sysfstest"},                           // the kernel's double
 		{"cdi", "journal", "bind", "inventory", "vf"}, // effects
-		{"ipam", "vf/vftest"},                         // addresses for guests; vf's double
+		{"ipam", "vf/vftest", "archive"},              // addresses for guests; vf's double
 		{"assignment", "facts"},                       // who has what; what a node says of itself
 		{"facts/runtimes"},                            // what its container runtimes are set up to do
 		{"check", "check/board"},                      // the rules, and nodes to try them on

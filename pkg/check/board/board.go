@@ -27,6 +27,11 @@ func All() []Board {
 		{Name: "server", About: "two GPUs, one of them with companions, and a NIC with VFs, Intel, two tenants", Build: Server},
 		{Name: "fabric", About: "four GPUs on two NVSwitches and an InfiniBand card with VFs, two tenants", Build: Fabric},
 		{Name: "switch", About: "two GPUs of two tenants behind one PCIe switch, a third free", Build: Switch},
+		{Name: "hgx", About: "eight GPUs, NVSwitches and eight NICs with VFs behind PCIe switches, two sockets, Intel, two tenants", Build: HGX},
+		{Name: "desktop", About: "a consumer board without ACS, a graphics card that is one tenant's with its whole group", Build: Desktop},
+		{Name: "amd", About: "two hives of GPUs joined by XGMI and a NIC with VFs, AMD, two tenants", Build: AMD},
+		{Name: "vm", About: "a virtual machine with a GPU passed through and an IOMMU of QEMU's", Build: VM},
+		{Name: "arm", About: "a GPU and a NIC with VFs behind an SMMU, two tenants", Build: Arm},
 	}
 }
 

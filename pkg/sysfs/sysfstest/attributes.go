@@ -29,6 +29,7 @@ func (f *function) attributes() []attribute {
 		{"modalias", f.modalias() + "\n", readOnly},
 		{"uevent", f.uevent(), readWrite},
 		{"resource", f.resource(), readOnly},
+		{"irq", "0\n", readOnly},
 		{"numa_node", fmt.Sprintln(f.root.NUMA), readWrite},
 		{"power_state", "D0\n", readOnly},
 		{"driver_override", "(null)\n", readWrite},

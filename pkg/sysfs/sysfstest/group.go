@@ -12,9 +12,6 @@ import (
 // firstOwnGroup is the number of the first group that the test did not number.
 const firstOwnGroup = 100
 
-// iommu is the only IOMMU.
-const iommu = "sys/devices/virtual/iommu/dmar0"
-
 // A group is an IOMMU group.
 type group struct {
 	number   int
@@ -68,7 +65,7 @@ func (k *Kernel) changeGroup(number int, change func(*group)) {
 
 // join enters f into its group, which is made if need be. Callers hold mu.
 func (k *Kernel) join(f *function) {
-	if k.host.noIOMMU {
+	if k.host.noIOMMU || f.Class.Sub() == classIOMMU {
 		return
 	}
 	n := f.Group
@@ -76,15 +73,15 @@ func (k *Kernel) join(f *function) {
 		n = k.freeGroup()
 	}
 	k.enter(f, n)
-	k.link(path.Join(f.dir, "iommu"), iommu)
-	k.link(path.Join(iommu, "devices", f.Address.String()), f.dir)
+	k.link(path.Join(f.dir, "iommu"), k.host.iommu)
+	k.link(path.Join(k.host.iommu, "devices", f.Address.String()), f.dir)
 }
 
 // enter puts f into the group with the number. Callers hold mu.
 func (k *Kernel) enter(f *function, number int) {
 	g := k.groups[number]
 	if g == nil {
-		g = &group{number: number, kind: "DMA", reserved: []string{"0x00000000fee00000 0x00000000feefffff msi"}}
+		g = &group{number: number, kind: "DMA", reserved: []string{k.host.msi}}
 		k.groups[number] = g
 		k.mkdir(path.Join(g.dir(), "devices"))
 		k.showGroup(g)
@@ -128,7 +125,7 @@ func (k *Kernel) leave(f *function) {
 	}
 	f.group = nil
 	g.members = slices.DeleteFunc(g.members, func(m *function) bool { return m == f })
-	k.remove(path.Join(iommu, "devices", f.Address.String()))
+	k.remove(path.Join(k.host.iommu, "devices", f.Address.String()))
 	k.remove(path.Join(f.dir, "iommu"))
 	k.remove(path.Join(f.dir, "iommu_group"))
 	k.remove(path.Join(g.dir(), "devices", f.Address.String()))

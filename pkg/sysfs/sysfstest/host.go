@@ -13,8 +13,10 @@ const Release = "6.12.0-sysfstest"
 type host struct {
 	boots       int
 	nextGroup   int
-	noIOMMU     bool // there is no IOMMU
-	noIOMMUMode bool // vfio's enable_unsafe_noiommu_mode
+	noIOMMU     bool   // there is no IOMMU
+	iommu       string // the directory of the only IOMMU
+	msi         string // the reserved region of interrupts in its groups
+	noIOMMUMode bool   // vfio's enable_unsafe_noiommu_mode
 	iommufd     bool
 	addresses   []netAddress
 	mounts      []string
@@ -36,7 +38,7 @@ func (k *Kernel) boot() {
 		}
 		k.create("sys/bus/pci/drivers_probe", "", writeOnly)
 		k.create("sys/bus/pci/drivers_autoprobe", "1\n", readOnly)
-		k.bootIOMMU()
+		k.bootIOMMU(IntelVTd)
 		k.bootProc()
 		k.makeMisc("/dev/vfio/vfio", "vfio", 196)
 		k.register("vfio-pci", Driver{VFIO: true})
@@ -44,16 +46,6 @@ func (k *Kernel) boot() {
 		k.put("sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "N\n", readWrite)
 		k.put(aliasesPath, vfioAliases, readWrite)
 	})
-}
-
-// bootIOMMU makes an Intel IOMMU and remapped interrupts.
-func (k *Kernel) bootIOMMU() {
-	k.mkdir(path.Join(iommu, "devices"))
-	k.mkdir(path.Join(iommu, "intel-iommu"))
-	k.put(path.Join(iommu, "intel-iommu/cap"), "19ed008c40780c66\n", readOnly)
-	k.put(path.Join(iommu, "intel-iommu/ecap"), "f050da\n", readOnly)
-	k.link("sys/class/iommu/dmar0", iommu)
-	k.showIRQChips("IR-IO-APIC", "IR-PCI-MSI")
 }
 
 func (k *Kernel) bootProc() {
@@ -77,20 +69,6 @@ func (k *Kernel) makeMisc(node, name string, minor int) {
 	k.mkdir(dir)
 	k.link(path.Join("sys/class/misc", name), dir)
 	k.makeNode(node, Number{majorMisc, minor}, dir)
-}
-
-// WithoutIOMMU takes the IOMMU and interrupt remapping away, as on a machine
-// booted without them. It comes before the first function.
-func (k *Kernel) WithoutIOMMU() {
-	k.build(func() {
-		if len(k.functions) > 0 {
-			k.wrong("take the IOMMU away: there are functions already")
-		}
-		k.host.noIOMMU = true
-		k.remove("sys/class/iommu/dmar0")
-		k.remove(iommu)
-		k.showIRQChips("IO-APIC", "PCI-MSI")
-	})
 }
 
 // WithIOMMUFD gives the node iommufd and VFIO's per-device nodes. It comes

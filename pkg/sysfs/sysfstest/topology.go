@@ -1,6 +1,7 @@
 package sysfstest
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 
@@ -31,6 +32,8 @@ type Port struct {
 	// Secondary is the bus behind it, Subordinate the last bus behind it (the
 	// secondary one if 0).
 	Secondary, Subordinate uint8
+	// Vendor and Device are Intel's if 0.
+	Vendor, Device pci.ID
 	// Type is RootPort if 0.
 	Type pci.PortType
 	// ACS is the port's access control; nil for [FullACS].
@@ -56,6 +59,8 @@ type Switch struct {
 	Ports []Port
 	// Group is the upstream port's, as in [Function].
 	Group int
+	// Vendor and Device are those of all its ports, as in [Port].
+	Vendor, Device pci.ID
 }
 
 // FullACS returns what the kernel wants of a port that keeps functions apart:
@@ -94,18 +99,18 @@ func (k *Kernel) AddSwitch(s Switch) {
 	}
 	k.AddPort(Port{
 		Address: s.Upstream, Secondary: s.Secondary, Subordinate: last,
-		Type: pci.UpstreamPort, NoACS: true, Group: s.Group,
+		Type: pci.UpstreamPort, NoACS: true, Group: s.Group, Vendor: s.Vendor, Device: s.Device,
 	})
 	for _, p := range s.Ports {
-		p.Type = pci.DownstreamPort
+		p.Type, p.Vendor, p.Device = pci.DownstreamPort, s.Vendor, s.Device
 		k.AddPort(p)
 	}
 }
 
-// function returns the port as a function: Intel ids, a bridge's class.
+// function returns the port as a function of a bridge's class.
 func (p Port) function() Function {
 	f := Function{
-		Address: p.Address, Vendor: 0x8086, Device: 0x352a, Class: pci.ClassPCIBridge << 8,
+		Address: p.Address, Vendor: cmp.Or(p.Vendor, 0x8086), Device: cmp.Or(p.Device, 0x352a), Class: pci.ClassPCIBridge << 8,
 		Group: p.Group, Driver: p.Driver,
 		bridge: &bridge{p.Secondary, max(p.Secondary, p.Subordinate)},
 	}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/archive"
+	"github.com/kata-vfio/kata-vfio/pkg/check"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+)
+
+func collectCommand(t *tree) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "collect",
+		Short: "Copy what the checks read of a node into one file, to judge it elsewhere",
+		Long: "collect reads the node as `kata-vfio-audit node` does, and more that later versions may ask for, and writes\n" +
+			"it into one archive (.tar.gz), which `eval`, and every command by --root, takes in place of the node. The archive\n" +
+			"remembers what could not be read, and what nobody looked at: neither is taken as good later.\n\n" +
+			"It holds names of tenants and claims, addresses and host names, kernel and runtime configuration, and of\n" +
+			"processes that hold devices their command lines. It holds no environment variables, keys or tokens. Its mode is 0600.\n\n" + exitCodes,
+		Example: "  kata-vfio-audit collect -f node7.tgz\n  kata-vfio-audit eval node7.tgz",
+		Args:    command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var out bytes.Buffer
+			if err := t.collect(cmd.Context(), &out, cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			return deliverArchive(out.Bytes(), file, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write; - or none is standard output, which must be no terminal")
+	return cmd
+}
+
+func deliverArchive(data []byte, file string, stdout io.Writer) error {
+	if file == "" || file == "-" {
+		if isTerminal(stdout) {
+			return command.Usagef("an archive is not for a terminal; name a file with -f")
+		}
+		if _, err := stdout.Write(data); err != nil {
+			return fmt.Errorf("write archive: %w", err)
+		}
+		return nil
+	}
+	if err := renameio.WriteFile(file, data, 0o600); err != nil {
+		return fmt.Errorf("write archive to %s: %w", file, err)
+	}
+	return nil
+}
+
+// collect judges the node while a recorder looks on, reads what else may be of
+// use, and writes what was seen.
+func (t *tree) collect(ctx context.Context, w, warnings io.Writer) error {
+	node, err := t.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = node.Close() }()
+	if node.manifest != nil {
+		return command.Usagef("%s is an archive already", t.root)
+	}
+	if err := t.check(node.FS, warnings); err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	seen, recorder := archive.Record(node.FS)
+	n, err := t.look(ctx, seen)
+	if err != nil {
+		return err
+	}
+	check.Run(n, check.Catalogue(), check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
+	if err := archive.Wide(ctx, seen); err != nil {
+		return err
+	}
+	if err := addFacts(recorder, n); err != nil {
+		return err
+	}
+	hostname := n.Read(hostnameFile).Value
+	return recorder.Write(w, archive.Manifest{
+		Collector: command.Build(), Time: now.Format(time.RFC3339), UID: os.Getuid(), Hidden: hidden(n.Snapshot),
+		Hostname: hostname, BootID: n.Snapshot.Host.BootID, Kernel: n.Snapshot.Host.Kernel,
+	})
+}
+
+// addFacts adds what no file of the node says: what PFs impose on their VFs, and
+// who owns the files.
+func addFacts(recorder *archive.Recorder, n *facts.Node) error {
+	kept := map[string]any{facts.StatFile: n.Stats()}
+	if links, seen := n.Links(); seen.OK() {
+		kept[facts.LinksFile] = links
+	}
+	for name, value := range kept {
+		data, err := json.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("write down %s: %w", name, err)
+		}
+		recorder.Put(name, data)
+	}
+	return nil
+}
+
+// hidden counts the functions whose configuration space was not shown in full.
+func hidden(s *device.Snapshot) int {
+	n := 0
+	for i := range s.Functions {
+		if f := &s.Functions[i]; f.Capabilities.Truncated && !f.ConfigDead {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/archive"
+	"github.com/kata-vfio/kata-vfio/pkg/check"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
+
+const diffExitCodes = `Exit codes:
+  0  nothing fails that did not, or not so gravely, at the severity of --fail-on or worse
+  1  a file could not be read, or the output not written
+  2  the command line or a file that it names is wrong
+  3  something fails now that did not, or more gravely, at the severity of --fail-on or worse`
+
+func diffCommand(t *tree) *cobra.Command {
+	j := newJudging(command.Formats{"table", "json", "yaml"})
+	cmd := &cobra.Command{
+		Use:   "diff OLD NEW",
+		Short: "Say what changed between two archives or reports",
+		Long: "diff compares two nodes, or a node with itself at another time: what fails now that did not, what changed in state,\n" +
+			"severity or reach, and what is gone. OLD and NEW are archives of `collect`, which are judged by this version's\n" +
+			"rules, or reports of `node -o json`, as they are. What is in order in both is left out.\n\n" + diffExitCodes,
+		Example: "  kata-vfio-audit diff monday.tgz tuesday.tgz\n  kata-vfio-audit diff before.json after.json -o json",
+		Args:    files(2, "two archives or reports"),
+		PreRunE: func(*cobra.Command, []string) error { return j.check() },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var reports [2]*finding.Report
+			for i, name := range args {
+				r, err := t.report(cmd.Context(), name, j)
+				if err != nil {
+					return err
+				}
+				reports[i] = r
+			}
+			return j.tell(cmd.OutOrStdout(), finding.Compare(reports[0], reports[1]))
+		},
+	}
+	j.flags(cmd)
+	return cmd
+}
+
+// maxReport is the most that is read of a report.
+const maxReport = 256 << 20
+
+// report judges an archive, or reads a report.
+func (t *tree) report(ctx context.Context, name string, j *judging) (*finding.Report, error) {
+	if !archive.Is(name) {
+		return nil, command.Usagef("%s is no file; diff wants archives of `collect` or reports of `node -o json`", name)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("open report: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	r := bufio.NewReader(file)
+	if magic, _ := r.Peek(2); string(magic) == "\x1f\x8b" {
+		t.root = name
+		doc, err := t.judge(ctx, j, check.Catalogue())
+		if err != nil {
+			return nil, err
+		}
+		return doc.Report, nil
+	}
+	report := &finding.Report{}
+	if err := json.NewDecoder(io.LimitReader(r, maxReport)).Decode(report); err != nil {
+		return nil, fmt.Errorf("read report %s: it is no archive and no report of `node -o json`: %w", name, err)
+	}
+	if err := known(report); err != nil {
+		return nil, fmt.Errorf("read report %s: %w", name, err)
+	}
+	return report, nil
+}
+
+// known refuses a report with words that this version does not know, whose order
+// would be made up.
+func known(r *finding.Report) error {
+	if len(r.Findings) == 0 {
+		return errors.New("it has no findings")
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if !slices.Contains(finding.States(), f.State) || !slices.Contains(finding.Severities(), f.Severity) {
+			return fmt.Errorf("%.32q has the state %.32q and the severity %.32q, one of which this version does not know", f.ID, f.State, f.Severity)
+		}
+	}
+	return nil
+}
+
+// tell prints what changed and turns it into the exit code.
+func (j *judging) tell(stdout io.Writer, d *finding.Diff) error {
+	var b strings.Builder
+	var err error
+	switch j.format {
+	case "json":
+		err = encode.JSON(&b, "diff", d)
+	case "yaml":
+		err = encode.YAML(&b, "diff", d)
+	default:
+		err = j.diffTable(&b, d)
+	}
+	if err != nil {
+		return err
+	}
+	if err := deliver([]byte(b.String()), j.file, stdout); err != nil {
+		return err
+	}
+	worse := 0
+	for i := range d.Changes {
+		if c := &d.Changes[i]; c.Worse && c.New.State == finding.Fail && c.New.Severity.Compare(j.gate) <= 0 {
+			worse++
+		}
+	}
+	if worse > 0 {
+		return &verdictError{code: exitFindings, text: fmt.Sprintf("%d findings of severity %s or worse are new or graver", worse, j.gate)}
+	}
+	return nil
+}
+
+// diffTable is for people: one line for each change.
+func (j *judging) diffTable(w io.Writer, d *finding.Diff) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	count := map[finding.Kind]int{}
+	for i := range d.Changes {
+		c := &d.Changes[i]
+		f := c.Finding()
+		count[c.Kind]++
+		if f.Severity.Compare(j.show) > 0 {
+			continue
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Kind, f.Severity, terminal.Visible(f.ID), states(c), terminal.Visible(about(f)), terminal.Visible(f.Text))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%d new, %d changed, %d gone, %d as before, between %s and %s\n", count[finding.New], count[finding.Changed],
+		count[finding.Gone], d.Same, terminal.Visible(d.Old.Time), terminal.Visible(d.New.Time))
+	return err
+}
+
+// states says from which state to which.
+func states(c *finding.Change) string {
+	switch {
+	case c.Old == nil:
+		return string(c.New.State)
+	case c.New == nil:
+		return "was " + string(c.Old.State)
+	}
+	if c.Old.State != c.New.State {
+		return fmt.Sprintf("%s, was %s", c.New.State, c.Old.State)
+	}
+	if c.Old.Exposure != c.New.Exposure {
+		return fmt.Sprintf("%s, %s, was %s", c.New.State, c.New.Exposure, c.Old.Exposure)
+	}
+	return string(c.New.State)
+}
+
+func about(f *finding.Finding) string {
+	switch {
+	case f.Object != "":
+		return f.Object
+	case f.Device != nil:
+		return f.Device.String()
+	}
+	return "node"
+}

@@ -1,0 +1,111 @@
+package archive
+
+import (
+	"bytes"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// censor takes out what an archive must not carry to where it is judged:
+// processes that have nothing to do with devices, what those that have do with
+// other files, and passwords in configurations. No check judges by any of it.
+// Callers hold mu.
+func (r *Recorder) censor() {
+	for _, pid := range r.processes() {
+		r.censorProcess(pid)
+	}
+	for place, e := range r.entries {
+		if e.read && isConfiguration(place) {
+			e.data = secret.ReplaceAll(e.data, []byte(`${1}"-"`))
+		}
+	}
+}
+
+// secret finds quoted values of keys that hold credentials: registries' in
+// containerd's configuration above all.
+var secret = regexp.MustCompile(`(?i)("?[\w-]*(?:password|passwd|secret|token|auth)"?[ \t]*[=:][ \t]*)("[^"\n]*"|'[^'\n]*')`)
+
+func isConfiguration(place string) bool {
+	top, _, _ := strings.Cut(place, "/")
+	return slices.Contains([]string{"etc", "usr", "opt"}, top)
+}
+
+// processes returns the names of the processes that were looked at.
+func (r *Recorder) processes() []string {
+	found := map[string]bool{}
+	for place := range r.entries {
+		rest, ok := strings.CutPrefix(place, "proc/")
+		name, _, _ := strings.Cut(rest, "/")
+		if _, err := strconv.Atoi(name); ok && err == nil {
+			found[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+func (r *Recorder) censorProcess(pid string) {
+	dir := "proc/" + pid
+	var all []string
+	keep := pid == "1"
+	for place, e := range r.entries {
+		if place == dir || strings.HasPrefix(place, dir+"/") {
+			all = append(all, place)
+			keep = keep || e.concerns()
+		}
+	}
+	for _, place := range all {
+		if !keep || slices.Contains([]string{"environ", "auxv"}, path.Base(place)) {
+			delete(r.entries, place)
+			continue
+		}
+		r.entries[place].blacken(place)
+	}
+	if list := r.entries["proc"]; list != nil && !keep {
+		list.names = slices.DeleteFunc(list.names, func(name string) bool { return name == pid })
+	}
+}
+
+// concerns reports whether a file of a process says that it has to do with
+// devices, or could not be read: then it may.
+func (e *entry) concerns() bool {
+	for _, err := range e.failed {
+		if failure("", 0, err).Errno != 2 { // ENOENT: it ended, or has no such thing
+			return true
+		}
+	}
+	for _, word := range []string{"vfio", "/dev/iommu", "kvm-vm", "/sys/bus/pci", "/sys/devices/pci"} {
+		if strings.Contains(e.target, word) || bytes.Contains(e.data, []byte(word)) {
+			return true
+		}
+	}
+	return false
+}
+
+// blacken hides which files other than devices a process has open or mapped.
+func (e *entry) blacken(place string) {
+	if e.link && path.Base(path.Dir(place)) == "fd" && !showable(e.target) {
+		e.target = "(not collected)"
+	}
+	if e.read && path.Base(place) == "maps" {
+		var kept []string
+		for line := range strings.Lines(string(e.data)) {
+			if fields := strings.Fields(line); len(fields) > 5 && showable(fields[5]) {
+				kept = append(kept, line)
+			}
+		}
+		e.data = []byte(strings.Join(kept, ""))
+	}
+}
+
+func showable(target string) bool {
+	for _, prefix := range []string{"/dev/", "/sys/", "anon_inode:"} {
+		if strings.HasPrefix(target, prefix) {
+			return true
+		}
+	}
+	return false
+}

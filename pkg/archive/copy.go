@@ -1,0 +1,123 @@
+package archive
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// answers say what the node said where the copied files don't. It implements
+// [sysfs.Copy] and never changes.
+type answers struct {
+	links    map[string]string
+	lists    map[string][]string
+	failures map[look]error
+	// content are the files that have their content, and there all that exist.
+	content, there map[string]bool
+}
+
+// look is one way of looking at a file.
+type look struct {
+	path string
+	op   sysfs.Op
+}
+
+func newAnswers(m *Manifest) (*answers, error) {
+	a := &answers{
+		links: map[string]string{}, lists: m.Lists, failures: map[look]error{},
+		content: map[string]bool{}, there: map[string]bool{".": true},
+	}
+	for i := range m.Failures {
+		f := &m.Failures[i]
+		op := slices.Index(opNames(), f.Op)
+		if op < 0 {
+			return nil, fmt.Errorf("the manifest tells of a look %q at %s, which this version does not know", f.Op, f.Path)
+		}
+		a.failures[look{f.Path, sysfs.Op(op)}] = f.err()
+	}
+	for dir, names := range m.Lists {
+		if !slices.IsSorted(names) {
+			return nil, fmt.Errorf("the manifest's list of %.128q is out of order", dir)
+		}
+		a.add(dir)
+	}
+	return a, nil
+}
+
+// add says that there is a file, and so the directories above it.
+func (a *answers) add(name string) {
+	for ; name != "." && name != "/" && !a.there[name]; name = path.Dir(name) {
+		a.there[name] = true
+	}
+}
+
+func (a *answers) linkAt(place string) (string, bool) {
+	target, ok := a.links[place]
+	return target, ok
+}
+
+// Answer implements [sysfs.Copy].
+func (a *answers) Answer(op sysfs.Op, name string) error {
+	place := walk(name, op != sysfs.OpLink, a.linkAt)
+	if err := a.failures[look{place, op}]; err != nil {
+		return err
+	}
+	if !a.there[place] {
+		return a.missing(place)
+	}
+	if op == sysfs.OpRead && !a.content[place] {
+		if err := a.failures[look{place, sysfs.OpOpen}]; err != nil {
+			return err
+		}
+		return ErrNotCollected
+	}
+	return nil
+}
+
+// Names implements [sysfs.Copy].
+func (a *answers) Names(name string) ([]string, error) {
+	place := walk(name, true, a.linkAt)
+	if names, ok := a.lists[place]; ok {
+		return slices.Clone(names), nil
+	}
+	if err := a.failures[look{place, sysfs.OpList}]; err != nil {
+		return nil, err
+	}
+	if !a.there[place] {
+		return nil, a.missing(place)
+	}
+	return nil, ErrNotCollected
+}
+
+// missing says why a place is not in the copy: something above it was absent or
+// no directory on the node, or its directory was listed without it.
+func (a *answers) missing(place string) error {
+	for at := place; ; at = path.Dir(at) {
+		for op := range opNames() {
+			if err := a.failures[look{at, sysfs.Op(op)}]; err != nil {
+				return err
+			}
+		}
+		dir, name := path.Dir(at), path.Base(at)
+		if names, ok := a.lists[dir]; ok {
+			if _, found := slices.BinarySearch(names, name); !found {
+				return syscall.ENOENT
+			}
+		}
+		if dir == "." || dir == "/" || a.there[dir] {
+			return ErrNotCollected
+		}
+	}
+}
+
+// inside reports whether a path of an archive is one that may be used: relative,
+// clean, and of bounded length and depth.
+func inside(name string) bool {
+	return name != "" && len(name) <= maxPath && strings.Count(name, "/") < maxDepth &&
+		path.Clean(name) == name && !path.IsAbs(name) && name != ".." && !strings.HasPrefix(name, "../") &&
+		!strings.ContainsRune(name, 0)
+}

@@ -1,0 +1,243 @@
+package archive
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Limits of an archive: far above what a node of 4,096 functions takes, and what
+// one that is made to harm its reader can cost. Unpacked it lies in the directory
+// for temporary files.
+const (
+	maxArchive  = 256 << 20    // bytes of the file
+	maxTotal    = 512 << 20    // bytes unpacked
+	maxStream   = 2 * maxTotal // bytes unpacked, with names and owners
+	maxFile     = 16 << 20     // bytes of one file
+	maxManifest = 64 << 20
+	maxEntries  = 1 << 20
+	maxPath     = 1024
+	maxDepth    = 64
+)
+
+// Tree is an opened archive.
+type Tree struct {
+	*sysfs.FS
+	Manifest *Manifest
+
+	dir string
+}
+
+// Is reports whether the file at name is meant to be an archive: a regular file,
+// which no node's root is.
+func Is(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// Open unpacks an archive into a private temporary directory and returns it as the
+// node's file system; Close removes it. Nothing in the archive is trusted: its
+// size, the number, names and sizes of its files are bounded, no file of it lies
+// or leads outside of the directory, none is a device, executable or anybody
+// else's.
+func Open(name string) (*Tree, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("open archive: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	return Read(file, name)
+}
+
+// Read is [Open] of what r gives; name is for messages.
+func Read(r io.Reader, name string) (*Tree, error) {
+	dir, err := os.MkdirTemp("", "kata-vfio-audit-")
+	if err != nil {
+		return nil, fmt.Errorf("unpack archive %s: %w", name, err)
+	}
+	t, err := unpack(r, dir)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("unpack archive %s: %w", name, err), os.RemoveAll(dir))
+	}
+	return t, nil
+}
+
+// Close removes what was unpacked.
+func (t *Tree) Close() error { return errors.Join(t.FS.Close(), os.RemoveAll(t.dir)) }
+
+func unpack(r io.Reader, dir string) (*Tree, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	u := &unpacker{root: root, dir: root, dirName: "."}
+	defer func() { u.leave() }()
+	compressed, err := gzip.NewReader(io.LimitReader(r, maxArchive))
+	if err != nil {
+		return nil, fmt.Errorf("it is no gzip file: %w", err)
+	}
+	u.tar = tar.NewReader(io.LimitReader(compressed, maxStream))
+	if err := u.readManifest(); err != nil {
+		return nil, err
+	}
+	if err := u.readFiles(); err != nil {
+		return nil, err
+	}
+	// What is behind the last file is nothing, and ends in gzip's checksum.
+	if _, err := io.Copy(io.Discard, io.LimitReader(compressed, maxStream)); err != nil {
+		return nil, fmt.Errorf("read its end: %w", err)
+	}
+	fsys, err := sysfs.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Tree{FS: fsys.WithCopy(u.answers), Manifest: u.manifest, dir: dir}, nil
+}
+
+// unpacker is the unpacking of one archive.
+type unpacker struct {
+	root     *os.Root
+	tar      *tar.Reader
+	manifest *Manifest
+	answers  *answers
+	known    map[string]bool
+	total    int64
+	made     map[string]bool // directories
+	// dir is the directory of the last file, dirName below root: files come by
+	// directory, and walking to each from the root takes most of the time.
+	dir     *os.Root
+	dirName string
+}
+
+// enter returns the directory of that name, which was made.
+func (u *unpacker) enter(name string) (*os.Root, error) {
+	if name == u.dirName {
+		return u.dir, nil
+	}
+	dir, err := u.root.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	u.leave()
+	u.dir, u.dirName = dir, name
+	return dir, nil
+}
+
+// leave closes the directory of the last file.
+func (u *unpacker) leave() {
+	if u.dir != u.root {
+		_ = u.dir.Close() // it is a handle, nothing was written to it
+	}
+	u.dir, u.dirName = u.root, "."
+}
+
+// readManifest reads the manifest, which comes first.
+func (u *unpacker) readManifest() error {
+	h, err := u.tar.Next()
+	if err != nil {
+		return fmt.Errorf("read its first file: %w", err)
+	}
+	if h.Name != ManifestName || h.Size > maxManifest {
+		return fmt.Errorf("its first file is %.64q with %d bytes, not a %s: it is no archive of `kata-vfio-audit collect`", h.Name, h.Size, ManifestName)
+	}
+	u.manifest = &Manifest{}
+	if err := json.NewDecoder(io.LimitReader(u.tar, maxManifest)).Decode(u.manifest); err != nil {
+		return fmt.Errorf("read its %s: %w", ManifestName, err)
+	}
+	if u.manifest.Format != Format {
+		return fmt.Errorf("it has format %d, and this version reads %d", u.manifest.Format, Format)
+	}
+	if u.answers, err = newAnswers(u.manifest); err != nil {
+		return err
+	}
+	u.known, u.made = map[string]bool{}, map[string]bool{".": true}
+	for _, name := range u.manifest.Known {
+		u.known[name] = true
+	}
+	return nil
+}
+
+func (u *unpacker) readFiles() error {
+	for range maxEntries {
+		h, err := u.tar.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = u.readFile(h)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("it has more than %d files", maxEntries)
+}
+
+// readFile unpacks one file: a device or the like as an empty one.
+func (u *unpacker) readFile(h *tar.Header) error {
+	name, ok := strings.CutPrefix(strings.TrimSuffix(h.Name, "/"), TreeName+"/")
+	if !ok || !inside(name) {
+		return fmt.Errorf("file %.128q has no name of a file of the node", h.Name)
+	}
+	if err := u.directory(path.Dir(name)); err != nil {
+		return err
+	}
+	u.answers.add(name)
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return u.directory(name)
+	case tar.TypeSymlink:
+		if len(h.Linkname) > maxPath {
+			return fmt.Errorf("link %.128q leads to a path that is too long", h.Name)
+		}
+		u.answers.links[name] = h.Linkname
+		return u.root.Symlink(h.Linkname, name)
+	case tar.TypeReg:
+		u.answers.content[name] = !u.known[name]
+		return u.content(name, h.Size)
+	}
+	return u.content(name, 0)
+}
+
+// directory makes a directory and those above it.
+func (u *unpacker) directory(name string) error {
+	if u.made[name] {
+		return nil
+	}
+	for at := name; ; at = path.Dir(at) {
+		if _, link := u.answers.links[at]; link {
+			return fmt.Errorf("file %.128q lies behind the link %.128q", name, at)
+		}
+		if at == "." {
+			break
+		}
+	}
+	u.made[name] = true
+	return u.root.MkdirAll(name, 0o700)
+}
+
+// content unpacks a regular file, which must be new.
+func (u *unpacker) content(name string, size int64) error {
+	if u.total += size; size > maxFile || u.total > maxTotal {
+		return fmt.Errorf("file %.128q is too large: %d bytes, %d with those before it", name, size, u.total)
+	}
+	dir, err := u.enter(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	file, err := dir.OpenFile(path.Base(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, io.LimitReader(u.tar, size))
+	return errors.Join(err, file.Close())
+}

@@ -1,0 +1,121 @@
+package finding
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Kind of a change between two reports.
+type Kind string
+
+// Kinds of changes, those that need somebody first.
+const (
+	// New: it was in order, or not there, or not asked.
+	New Kind = "new"
+	// Changed: it is still so, in another state or reach.
+	Changed Kind = "changed"
+	// Gone: it is in order now, or what it was about has gone.
+	Gone Kind = "gone"
+)
+
+// Change is one difference between an older and a newer report.
+type Change struct {
+	Kind Kind `json:"kind"`
+	// Old is nil where Kind is New, and New where it is Gone.
+	Old *Finding `json:"old,omitempty"`
+	New *Finding `json:"new,omitempty"`
+	// Worse is set where the newer one needs somebody more than the older one did.
+	Worse bool `json:"worse"`
+}
+
+// Finding returns the newer finding, or the older where there is no newer one.
+func (c *Change) Finding() *Finding {
+	if c.New != nil {
+		return c.New
+	}
+	return c.Old
+}
+
+// Diff is what became of a node between two reports.
+type Diff struct {
+	Old     Subject  `json:"old"`
+	New     Subject  `json:"new"`
+	Changes []Change `json:"changes"`
+	// Same is how many findings that need somebody are in both.
+	Same int `json:"same"`
+}
+
+// Compare says what is new, changed and gone in the newer report, the worst first.
+// Findings are the same where rule, device and object are. Those in order are left
+// out, evidence and wording do not count.
+func Compare(older, newer *Report) *Diff {
+	d := &Diff{Old: older.Subject, New: newer.Subject, Changes: []Change{}}
+	before := byKey(older)
+	for k, now := range byKey(newer) {
+		was, ok := before[k]
+		delete(before, k)
+		switch {
+		case !ok:
+			d.Changes = append(d.Changes, Change{Kind: New, New: now, Worse: true})
+		case differ(was, now):
+			d.Changes = append(d.Changes, Change{Kind: Changed, Old: was, New: now, Worse: worse(was, now)})
+		default:
+			d.Same++
+		}
+	}
+	for _, was := range before {
+		d.Changes = append(d.Changes, Change{Kind: Gone, Old: was})
+	}
+	slices.SortFunc(d.Changes, func(a, b Change) int {
+		if c := a.Kind.rank() - b.Kind.rank(); c != 0 {
+			return c
+		}
+		return a.Finding().Compare(b.Finding())
+	})
+	return d
+}
+
+func (k Kind) rank() int { return slices.Index([]Kind{New, Changed, Gone}, k) }
+
+// key tells findings apart. A check may say several things of one object: they are
+// told apart by their order, which is that of the report.
+type key struct {
+	id, device, object string
+	n                  int
+}
+
+// byKey returns the findings of a report that need somebody, or did until waived.
+func byKey(r *Report) map[key]*Finding {
+	found := map[key]*Finding{}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.State == Pass || f.State == NotApplicable {
+			continue
+		}
+		k := key{id: f.ID, object: f.Object}
+		if f.Device != nil {
+			k.device = f.Device.String()
+		}
+		for found[k] != nil {
+			k.n++
+		}
+		found[k] = f
+	}
+	return found
+}
+
+func differ(a, b *Finding) bool {
+	return a.State != b.State || a.Severity != b.Severity || a.Exposure != b.Exposure || a.Pending != b.Pending ||
+		!slices.Equal(a.Tenants, b.Tenants) || !slices.EqualFunc(a.Devices, b.Devices, func(x, y pci.Address) bool { return x == y })
+}
+
+// worse reports whether b needs somebody more than a.
+func worse(a, b *Finding) bool {
+	for _, c := range []int{b.State.Compare(a.State), b.Severity.Compare(a.Severity), b.Exposure.Compare(a.Exposure)} {
+		if c != 0 {
+			return c < 0
+		}
+	}
+	return len(b.Tenants) > len(a.Tenants) || len(b.Devices) > len(a.Devices)
+}
