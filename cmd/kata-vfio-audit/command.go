@@ -12,6 +12,10 @@ import (
 const (
 	exitFailed = command.Failed
 	exitUsage  = command.Usage
+	// exitFindings: something fails at the severity that was asked about.
+	exitFindings = 3
+	// exitUndetermined: nothing does, but not all could be told.
+	exitUndetermined = 4
 )
 
 const exitCodes = `Exit codes:
@@ -33,6 +37,6 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib")
-	cmd.AddCommand(devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
+	cmd.AddCommand(nodeCommand(&t), clusterCommand(), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
 	return cmd
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/kata-vfio/kata-vfio/pkg/command"
@@ -18,4 +19,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // exitCode returns the exit code for an error.
-func exitCode(err error) int { return command.ExitCode(err) }
+func exitCode(err error) int {
+	if verdict, ok := errors.AsType[*verdictError](err); ok {
+		return verdict.code
+	}
+	return command.ExitCode(err)
+}

@@ -17,9 +17,9 @@ type tree struct{ root string }
 // read scans the node and judges its functions. What lessens the verdicts is
 // said on warnings.
 func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, error) {
-	fs, err := sysfs.Open(t.root)
+	fs, err := t.open()
 	if err != nil {
-		return nil, fmt.Errorf("%w; --root wants / or a directory that holds a node's sys, proc, dev and lib", err)
+		return nil, err
 	}
 	defer func() { _ = fs.Close() }()
 	if err := t.check(fs, warnings); err != nil {
@@ -37,6 +37,14 @@ func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, 
 		return nil, err
 	}
 	return audit.NewInventory(s), nil
+}
+
+func (t *tree) open() (*sysfs.FS, error) {
+	fs, err := sysfs.Open(t.root)
+	if err != nil {
+		return nil, fmt.Errorf("%w; --root wants / or a directory that holds a node's sys, proc, dev and lib", err)
+	}
+	return fs, nil
 }
 
 // loadNames reads the tree's pci.ids, or this machine's where the tree, a copy

@@ -53,31 +53,11 @@ func (a *attributes) text(name string) (string, bool) {
 	return text, ok
 }
 
-// head returns the first n bytes of an attribute; false when absent.
-func (a *attributes) head(name string, n int) ([]byte, bool) {
-	if !a.usable() {
-		return nil, false
-	}
-	data, ok, err := a.dir.Head(name, n)
-	a.err = err
-	return data, ok
-}
-
 // word returns an attribute of which a node has few different values, so that
 // they share memory; empty when absent.
 func (a *attributes) word(name string) string {
 	text, _ := a.text(name)
 	return unique.Make(text).Value()
-}
-
-// bytes returns an attribute's content until the next read; false when absent.
-func (a *attributes) bytes(name string) ([]byte, bool) {
-	if !a.usable() {
-		return nil, false
-	}
-	data, ok, err := a.dir.Bytes(name)
-	a.err = err
-	return data, ok
 }
 
 // answered returns an attribute that asks the device's registers: the kernel

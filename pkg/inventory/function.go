@@ -251,12 +251,12 @@ func width(text string) int {
 // capabilities are kept, and the header alone tells whether it is alive.
 func readConfig(f *device.Function, a *attributes, before *device.Function) {
 	if before != nil && sameDevice(f, before) {
-		header, ok := a.head("config", headerBytes)
+		header, ok := readSpace(f, a, headerBytes)
 		f.ConfigDead = ok && pci.Dead(header, f.VF != nil)
 		f.Capabilities = before.Capabilities
 		return
 	}
-	config, ok := a.bytes("config")
+	config, ok := readSpace(f, a, configBytes)
 	if !ok {
 		f.Capabilities.Truncated = true
 		return
@@ -264,6 +264,25 @@ func readConfig(f *device.Function, a *attributes, before *device.Function) {
 	f.ConfigDead = pci.Dead(config, f.VF != nil)
 	f.Capabilities, _ = pci.ParseCapabilities(config) // Truncated says so
 }
+
+// readSpace reads the beginning of configuration space. Like driver_override it
+// may be out of reach while an operation hangs in the kernel: then the function is
+// Locked.
+func readSpace(f *device.Function, a *attributes, n int) (config []byte, ok bool) {
+	if !a.usable() {
+		return nil, false
+	}
+	config, ok, err := a.dir.ConfigHead(f.Address, n)
+	if errors.Is(err, sysfs.ErrLocked) {
+		f.Locked = true
+		return nil, false
+	}
+	a.err = err
+	return config, ok && err == nil
+}
+
+// configBytes is all of configuration space.
+const configBytes = 4096
 
 // headerBytes is the size of the configuration header.
 const headerBytes = 64

@@ -114,9 +114,20 @@ func (s *scan) read(ctx context.Context, addrs []pci.Address) error {
 		return err
 	}
 	for i, f := range found {
+		if f != nil {
+			s.recall(f)
+		}
 		s.functions[addrs[i]] = f
 	}
 	return nil
+}
+
+// recall gives a function whose configuration space is out of reach now, since an
+// operation on it hangs in the kernel, the capabilities that it had.
+func (s *scan) recall(f *device.Function) {
+	if before, ok := s.base.Function(f.Address); ok && f.Locked && f.Capabilities.Truncated && sameDevice(f, before) {
+		f.Capabilities = before.Capabilities
+	}
 }
 
 // known returns what may be kept of a function, nil for nothing.

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
 func TestScanFails(t *testing.T) {
@@ -84,5 +89,40 @@ func TestScanEmptyNode(t *testing.T) {
 	defer func() { _ = empty.Close() }()
 	if snap, err := inventory.Scan(t.Context(), empty); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a directory that is no node: %v, %v; want ErrNotExist", snap, err)
+	}
+}
+
+// TestScanOfAFunctionThatIsBeingReset: a reset that hangs keeps everybody from a
+// bridge's configuration space. The rest of the node is read all the same.
+func TestScanOfAFunctionThatIsBeingReset(t *testing.T) {
+	k := sysfstest.New(t)
+	gpu, bridge := k.AddBehindBridge(0x70, 16)
+	before := scan(t, open(t, k))
+	config := k.Path(sysfs.FunctionPath(bridge) + "/config")
+	if err := os.Remove(config); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(config, 0o600); err != nil { // reads like it: not at all
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(config, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = lock.Write(make([]byte, 64)); _ = lock.Close() })
+	node := open(t, k)
+	snap := scan(t, node)
+	if f := function(t, snap, bridge); !f.Locked || !f.Capabilities.Truncated {
+		t.Errorf("the bridge is %+v; want it locked, and nothing known of its capabilities", f)
+	}
+	if f := function(t, snap, gpu); f.Locked || f.Capabilities.Truncated {
+		t.Errorf("the GPU is %+v", f)
+	}
+	again, err := inventory.Rescan(t.Context(), node, before, []pci.Address{bridge})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := function(t, again, bridge); !f.Locked || f.Capabilities.Truncated {
+		t.Errorf("read again the bridge is %+v; want it locked, with what was known before", f)
 	}
 }

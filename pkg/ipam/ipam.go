@@ -24,6 +24,10 @@ import (
 // for all of a pod's claims.
 const DefaultLimit = 10 * time.Second
 
+// grace is how long a call may go on after its context: host-local takes some
+// milliseconds.
+const grace = 2 * time.Second
+
 // noNetns is the CNI_NETNS of every call: plugins may not run without one, and
 // there is none on the node. The path must not exist: a plugin built on CNI's
 // own skel package fails, after it has given an address, where the path is that
@@ -57,7 +61,14 @@ func (p *Plugins) path(l *plan.Lease) (string, error) {
 // a second ADD): give them back first. After an error they may be taken all the
 // same, but for a [PluginError] with Nothing set, and after a crash: give them
 // back then, too.
+//
+// A call that has begun is not killed as soon as ctx ends, but after a grace: a
+// host-local that is killed between making its file and writing its owner into it
+// leaves an address that nobody can give back.
 func (p *Plugins) Add(ctx context.Context, l *plan.Lease) (*Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, &PluginError{Plugin: l.Plugin, Command: "ADD", Nothing: true, Err: err}
+	}
 	ctx, cancel := p.inTime(ctx)
 	defer cancel()
 	path, err := p.path(l)
@@ -79,8 +90,12 @@ func (p *Plugins) Add(ctx context.Context, l *plan.Lease) (*Result, error) {
 }
 
 // Delete gives addresses back, so that anybody may have them next. It may be
-// repeated, and addresses that were not taken are no error.
+// repeated, and addresses that were not taken are no error. It has
+// the grace that Add has.
 func (p *Plugins) Delete(ctx context.Context, l *plan.Lease) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("CNI plugin %s DEL: %w", l.Plugin, err)
+	}
 	ctx, cancel := p.inTime(ctx)
 	defer cancel()
 	path, err := p.path(l)
@@ -90,8 +105,19 @@ func (p *Plugins) Delete(ctx context.Context, l *plan.Lease) error {
 	return invoke.ExecPluginWithoutResult(ctx, path, l.Config, p.args("DEL", l), &runner{command: "DEL"})
 }
 
+// inTime returns the context of a call: it ends with the Limit, or the grace after
+// ctx.
 func (p *Plugins) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, p.Limit, fmt.Errorf("no answer within %s", p.Limit))
+	call, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	limited, cancel := context.WithTimeoutCause(call, p.Limit, fmt.Errorf("no answer within %s", p.Limit))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(grace):
+			end(context.Cause(ctx))
+		case <-limited.Done():
+		}
+	})
+	return limited, func() { stop(); cancel(); end(nil) }
 }
 
 func (p *Plugins) args(command string, l *plan.Lease) *invoke.Args {

@@ -81,7 +81,7 @@ func (j *judgement) alive() {
 
 // rank orders severities, worst first.
 func (s Severity) rank() int {
-	return slices.Index([]Severity{Critical, High, Medium, Low}, s)
+	return slices.Index([]Severity{Critical, High, Medium, Low, Info}, s)
 }
 
 // Compare orders severities, worst first. It suits slices.SortFunc.

@@ -73,6 +73,8 @@ const (
 	High     Severity = "high"
 	Medium   Severity = "medium"
 	Low      Severity = "low"
+	// Info is a fact that no configuration changes, or that is nobody's fault.
+	Info Severity = "info"
 )
 
 // Reason is one way in which the function is not isolated (or, in

@@ -252,7 +252,8 @@ func TestRuntimeThatDiesAfterRegistrationIsNoEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dying := &dyingRuntime{mux: multiplex.Multiplex(conn), registered: make(chan struct{})}
+	// Nothing is read before somebody listens: what comes earlier is dropped.
+	dying := &dyingRuntime{mux: multiplex.Multiplex(conn, multiplex.WithBlockedRead()), registered: make(chan struct{})}
 	inner, err := dying.mux.Listen(multiplex.RuntimeServiceConn)
 	if err != nil {
 		t.Fatal(err)
@@ -264,6 +265,7 @@ func TestRuntimeThatDiesAfterRegistrationIsNoEnd(t *testing.T) {
 	api.RegisterRuntimeService(server, dying)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(t.Context(), inner) })
+	dying.mux.Unblock()
 	<-dying.registered
 	eventually(t, "answered", func() bool { return server.Shutdown(t.Context()) == nil })
 	_ = dying.mux.Close()

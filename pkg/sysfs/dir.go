@@ -63,24 +63,17 @@ func (d *Dir) Path() string { return d.path }
 // Bytes returns the content of an attribute. It is valid until the next read
 // from d.
 func (d *Dir) Bytes(name string) (data []byte, ok bool, err error) {
-	data, ok, err = d.Head(name, len(d.buf))
-	if len(data) == len(d.buf) {
-		return nil, false, d.wrap("read", name, unix.EFBIG)
-	}
-	return data, ok, err
-}
-
-// Head returns at most the first n bytes of an attribute, as Bytes does all of
-// them.
-func (d *Dir) Head(name string, n int) (data []byte, ok bool, err error) {
 	fd, ok, err := d.open(name, unix.O_RDONLY)
 	if !ok || err != nil {
 		return nil, false, err
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing is written to it
-	read, err := retry(func() (int, error) { return unix.Read(fd, d.buf[:min(n, len(d.buf))]) })
+	read, err := retry(func() (int, error) { return unix.Read(fd, d.buf[:]) })
 	if err != nil {
 		return nil, false, d.wrap("read", name, err)
+	}
+	if read == len(d.buf) {
+		return nil, false, d.wrap("read", name, unix.EFBIG)
 	}
 	return d.buf[:read], true, nil
 }

@@ -3,11 +3,14 @@ package sysfs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // FS is a node's file system below one root. It is safe for concurrent use.
@@ -44,6 +47,35 @@ func (f *FS) ReadFile(path string) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// ReadAtMost returns the first n bytes of a file, or all of one that is shorter.
+// It is for files of a node that nobody vouches for. What is no regular file or
+// attribute (a pipe, a device) is refused, since reading it may never end.
+func (f *FS) ReadAtMost(path string, n int64) ([]byte, error) {
+	file, err := f.root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, reason(err))
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = unix.EISDIR
+		if !info.IsDir() {
+			err = errNotRegular
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, reason(err))
+	}
+	data, err := io.ReadAll(io.LimitReader(file, n))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, reason(err))
+	}
+	return data, nil
+}
+
+// errNotRegular refuses to read pipes, sockets and devices.
+var errNotRegular = errors.New("it is no regular file")
 
 // ReadString returns the content of an attribute without the space around it.
 func (f *FS) ReadString(path string) (string, error) {

@@ -3,7 +3,6 @@ package sysfs
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"strconv"
@@ -55,30 +54,27 @@ func overrideName(text string) string {
 }
 
 // ConfigSpace returns what is readable of the function's configuration space:
-// 64 bytes without CAP_SYS_ADMIN, else 256 or 4096; or [ErrNoFunction].
-func (f *FS) ConfigSpace(a pci.Address) ([]byte, error) {
-	data, err := f.ReadFile(FunctionPath(a) + "/config")
+// 64 bytes without CAP_SYS_ADMIN, else 256 or 4096; or [ErrNoFunction], or
+// [ErrLocked].
+func (f *FS) ConfigSpace(a pci.Address) ([]byte, error) { return f.ConfigHead(a, pageBytes) }
+
+// ConfigHead returns the first n bytes of the function's configuration space,
+// or as many as are readable; or [ErrNoFunction], or [ErrLocked]. The kernel reads
+// the space word by word from the device, so that little is much faster than all.
+func (f *FS) ConfigHead(a pci.Address, n int) ([]byte, error) {
+	dir, err := f.OpenDir(FunctionPath(a))
+	if err != nil {
+		return nil, f.gone(a, err)
+	}
+	defer dir.Close()
+	data, ok, err := dir.ConfigHead(a, n)
+	if err == nil && !ok {
+		err = dir.wrap("read", "config", fs.ErrNotExist)
+	}
 	if err != nil {
 		return nil, f.gone(a, err)
 	}
 	return data, nil
-}
-
-// ConfigHead returns the first n bytes of the function's configuration space,
-// or as many as are readable; or [ErrNoFunction]. The kernel reads the space
-// word by word from the device, so that little is much faster than all.
-func (f *FS) ConfigHead(a pci.Address, n int) ([]byte, error) {
-	file, err := f.root.Open(FunctionPath(a) + "/config")
-	if err != nil {
-		return nil, f.gone(a, reason(err))
-	}
-	defer func() { _ = file.Close() }()
-	data := make([]byte, n)
-	read, err := io.ReadFull(file, data)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return nil, f.gone(a, fmt.Errorf("read %s/config: %w", FunctionPath(a), err))
-	}
-	return data[:read], nil
 }
 
 // GroupNumber returns the function's IOMMU group, false where it has none, or

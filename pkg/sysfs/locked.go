@@ -13,8 +13,9 @@ import (
 )
 
 // ErrLocked says that an attribute can't be read now because the kernel holds
-// the function's device lock: an unbind, probe or reset of it is under way and
-// takes long or hangs.
+// the function's device lock, or keeps everybody from its configuration space
+// (pci_cfg_access_lock): an unbind, probe or reset of it is under way and takes
+// long or hangs.
 var ErrLocked = errors.New("an operation on the function hangs in the kernel and holds its device lock")
 
 // lockWait is how long a read waits for a device lock. A probe may hold it for
@@ -23,21 +24,28 @@ var ErrLocked = errors.New("an operation on the function hangs in the kernel and
 const lockWait = 2 * time.Second
 
 // lockedReads keeps count of reads that hang. Such a read can't be called off:
-// it takes a thread with it until the kernel lets go. So a function gets no
+// it takes a thread with it until the kernel lets go. So an attribute gets no
 // second one.
 type lockedReads struct {
 	wait time.Duration
 
 	mu      sync.Mutex // guards hanging
-	hanging map[pci.Address]int
+	hanging map[lockedAttribute]int
+}
+
+// lockedAttribute is one attribute of one function: what guards configuration
+// space is another lock than the device's.
+type lockedAttribute struct {
+	address pci.Address
+	name    string
 }
 
 func newLockedReads() *lockedReads {
-	return &lockedReads{wait: lockWait, hanging: map[pci.Address]int{}}
+	return &lockedReads{wait: lockWait, hanging: map[lockedAttribute]int{}}
 }
 
 // add counts n more hanging reads of a.
-func (l *lockedReads) add(a pci.Address, n int) {
+func (l *lockedReads) add(a lockedAttribute, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.hanging[a] += n; l.hanging[a] == 0 {
@@ -45,7 +53,7 @@ func (l *lockedReads) add(a pci.Address, n int) {
 	}
 }
 
-func (l *lockedReads) hangs(a pci.Address) bool {
+func (l *lockedReads) hangs(a lockedAttribute) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.hanging[a] > 0
@@ -57,38 +65,55 @@ func (l *lockedReads) hangs(a pci.Address) bool {
 // sriov_numvfs, in v5.5 to v6.8 (drivers/pci/iov.c sriov_numvfs_show). It is
 // false when absent, and [ErrLocked] when the lock is not to be had.
 func (d *Dir) LockedText(a pci.Address, name string) (text string, ok bool, err error) {
-	if d.fs.locked.hangs(a) {
-		return "", false, d.wrap("read", name, ErrLocked)
+	data, ok, err := d.locked(a, name, pageBytes)
+	return strings.TrimSpace(string(data)), ok, err
+}
+
+// ConfigHead reads the first n bytes of configuration space of the function at a,
+// whose directory d is, or as many as are readable. While a reset of the function
+// or of the bus above it goes on, the kernel lets nobody read
+// (drivers/pci/access.c pci_wait_cfg): that is [ErrLocked] when it takes long.
+func (d *Dir) ConfigHead(a pci.Address, n int) (config []byte, ok bool, err error) {
+	return d.locked(a, "config", n)
+}
+
+func (d *Dir) locked(a pci.Address, name string, n int) (data []byte, ok bool, err error) {
+	attribute := lockedAttribute{a, name}
+	if d.fs.locked.hangs(attribute) {
+		return nil, false, d.wrap("read", name, ErrLocked)
 	}
 	fd, ok, err := d.open(name, unix.O_RDONLY)
 	if !ok || err != nil {
-		return "", false, err
+		return nil, false, err
 	}
-	text, err = d.fs.locked.read(a, fd)
-	if err != nil {
-		return "", false, d.wrap("read", name, err)
+	if data, err = d.fs.locked.read(attribute, fd, n); err != nil {
+		return nil, false, d.wrap("read", name, err)
 	}
-	return strings.TrimSpace(text), true, nil
+	return data, true, nil
 }
 
-// read reads and closes an open attribute of a, but waits for it no longer
-// than l.wait.
-func (l *lockedReads) read(a pci.Address, fd int) (string, error) {
+// pageBytes is as much as an attribute can have.
+const pageBytes = 4096
+
+// read reads up to n bytes of an open attribute of a and closes it, but waits for
+// it no longer than l.wait.
+func (l *lockedReads) read(a lockedAttribute, fd, n int) ([]byte, error) {
 	type result struct {
-		text string
+		data []byte
 		err  error
 	}
 	done := make(chan result, 1)
 	go func() {
-		text, err := readAll(fd)
+		buf := make([]byte, n) // its own: who is not waited for may keep it
+		read, err := retry(func() (int, error) { return unix.Read(fd, buf) })
 		_ = unix.Close(fd)
-		done <- result{text, err}
+		done <- result{buf[:max(read, 0)], err}
 	}()
 	limit := time.NewTimer(l.wait)
 	defer limit.Stop()
 	select {
 	case r := <-done:
-		return r.text, r.err
+		return r.data, r.err
 	case <-limit.C:
 	}
 	l.add(a, 1)
@@ -96,18 +121,7 @@ func (l *lockedReads) read(a pci.Address, fd int) (string, error) {
 		<-done
 		l.add(a, -1)
 	}()
-	return "", ErrLocked
-}
-
-// readAll reads an attribute into a buffer of its own, which a reader that is
-// not waited for may keep.
-func readAll(fd int) (string, error) {
-	var buf [4096]byte
-	n, err := retry(func() (int, error) { return unix.Read(fd, buf[:]) })
-	if err != nil {
-		return "", err
-	}
-	return string(buf[:n]), nil
+	return nil, ErrLocked
 }
 
 // lockedText reads such an attribute of the function at a, empty when absent.

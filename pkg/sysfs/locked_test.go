@@ -51,7 +51,7 @@ func TestLockedAttribute(t *testing.T) {
 	if _, err := lock.WriteString("vfio-pci\n"); err != nil { // the hanging read gets this
 		t.Fatal(err)
 	}
-	for fs.locked.hangs(addr) { // until the test's own time limit
+	for fs.locked.hangs(lockedAttribute{addr, "driver_override"}) { // until the test's own time limit
 		runtime.Gosched()
 	}
 	if _, err := lock.WriteString("(null)\n"); err != nil {
@@ -60,4 +60,50 @@ func TestLockedAttribute(t *testing.T) {
 	if text, err := fs.DriverOverride(addr); err != nil || text != "" {
 		t.Errorf("after it was unlocked: %q, %v; want nothing set", text, err)
 	}
+}
+
+// TestLockedConfigSpace: a reset that hangs keeps everybody from configuration
+// space, and from nothing else.
+func TestLockedConfigSpace(t *testing.T) {
+	addr := pci.Address{Bus: 0x3b}
+	root := t.TempDir()
+	dir := filepath.Join(root, FunctionPath(addr))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "config")
+	if err := unix.Mkfifo(config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "driver_override"), []byte("vfio-pci\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(config, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs, err := Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fs.Close() }()
+
+	fs.locked.wait = time.Millisecond
+	if _, err := fs.ConfigSpace(addr); !errors.Is(err, ErrLocked) {
+		t.Errorf("configuration space: %v; want ErrLocked", err)
+	}
+	fs.locked.wait = time.Hour
+	if _, err := fs.ConfigHead(addr, 64); !errors.Is(err, ErrLocked) {
+		t.Errorf("a second read: %v; want ErrLocked at once", err)
+	}
+	if text, err := fs.DriverOverride(addr); err != nil || text != "vfio-pci" {
+		t.Errorf("driver_override: %q, %v", text, err)
+	}
+	if _, err := lock.Write(make([]byte, 64)); err != nil { // lets the hanging read end
+		t.Fatal(err)
+	}
+	for fs.locked.hangs(lockedAttribute{addr, "config"}) {
+		runtime.Gosched()
+	}
+	_ = lock.Close()
 }

@@ -9,6 +9,10 @@ kata-vfio.dev
 kata-vfio-plugin
 {{- end }}
 
+{{- define "kata-vfio.audit" -}}
+kata-vfio-audit
+{{- end }}
+
 {{/* The user that the plugin is to the API server. */}}
 {{- define "kata-vfio.user" -}}
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "kata-vfio.plugin" . }}

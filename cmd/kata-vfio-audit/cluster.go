@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+)
+
+// apiServer is where a cluster is asked.
+type apiServer struct {
+	kubeconfig, context string
+	options             cluster.Options
+}
+
+func clusterCommand() *cobra.Command {
+	var a apiServer
+	j := newJudging(report.Formats())
+	cmd := &cobra.Command{
+		Use:   "cluster",
+		Short: "Judge a cluster through its API",
+		Long: "cluster asks the API server whether tenants' pods with devices are kept in VMs, who may go round that, and whether\n" +
+			"what runs agrees with what was allocated. It needs get and list (the chart's audit.enabled makes a ServiceAccount\n" +
+			"with no more), and tries the policies by dry runs in a namespace whose quota lets nothing be made.\n\n" + nodeExitCodes,
+		Example: "  kata-vfio-audit cluster\n  kata-vfio-audit cluster --context prod -o sarif > cluster.sarif",
+		Args:    command.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return j.check() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			doc, err := a.judge(cmd.Context(), j)
+			if err != nil {
+				return err
+			}
+			return j.finish(cmd.OutOrStdout(), doc)
+		},
+	}
+	j.flags(cmd)
+	f, o := cmd.Flags(), &a.options
+	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
+	f.StringVar(&a.context, "context", "", "context of the kubeconfig")
+	f.StringVarP(&o.Namespace, "namespace", "n", "kata-vfio", "namespace of the plugin")
+	f.StringVar(&o.TenantLabel, "tenant-label", "kata-vfio.dev/tenant", "label that marks tenants' namespaces")
+	f.StringSliceVar(&o.RuntimeClasses, "runtime-class", []string{"kata-gpu"}, "RuntimeClasses whose pods may have devices")
+	f.StringVar(&o.ProbeNamespace, "probe-namespace", "kata-vfio-audit-probe", "namespace for dry runs; empty for none")
+	return cmd
+}
+
+// requestLimit is how long the API server may take for all that it is asked.
+const requestLimit = 2 * time.Minute
+
+// judge reads the cluster and asks all checks.
+func (a *apiServer) judge(ctx context.Context, j *judging) (*report.Document, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
+	if err != nil {
+		return nil, command.Usagef("find the cluster: %w; name a kubeconfig by --kubeconfig", err)
+	}
+	config.WarningHandler = rest.NoWarnings{} // dry runs are answered with some, and they are in the findings
+	config.UserAgent = "kata-vfio-audit/" + command.Build()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	s, err := cluster.Read(ctx, client, a.options)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	r := cluster.Run(s, j.profileOf, j.accepted, now.Format(time.DateOnly))
+	r.Subject = finding.Subject{Kind: "cluster", Name: config.Host, Time: now.Format(time.RFC3339), Version: command.Build()}
+	return &report.Document{Report: r, Rules: cluster.Rules()}, nil
+}

@@ -1,0 +1,250 @@
+package cluster_test
+
+import (
+	"slices"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+)
+
+const driver = "kata-vfio.dev"
+
+func named(name string, labels ...string) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{Name: name, Labels: map[string]string{}}
+	for i := 0; i+1 < len(labels); i += 2 {
+		m.Labels[labels[i]] = labels[i+1]
+	}
+	return m
+}
+
+func inNamespace(ns, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: ns, Name: name}
+}
+
+// policy is one of the chart's, and its binding.
+func policy(s *cluster.State, name, expression string) {
+	name += "." + driver
+	s.Policies = append(s.Policies, admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: named(name),
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: new(admissionv1.Fail), Validations: []admissionv1.Validation{{Expression: expression}},
+		},
+	})
+	s.Bindings = append(s.Bindings, admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: named(name),
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+	})
+}
+
+// good is a cluster with two tenants, one of whom has a GPU.
+func good() *cluster.State {
+	s := &cluster.State{
+		Version: "v1.36.2", Missing: map[string]string{}, Nodes: map[string]bool{"n1": true},
+		Options: cluster.Options{TenantLabel: "kata-vfio.dev/tenant", Namespace: "kata-vfio", RuntimeClasses: []string{"kata-gpu"}, ProbeNamespace: "probe"},
+		Namespaces: []corev1.Namespace{
+			{ObjectMeta: named("t1", "kata-vfio.dev/tenant", "", "pod-security.kubernetes.io/enforce", "restricted")},
+			{ObjectMeta: named("t2", "kata-vfio.dev/tenant", "", "pod-security.kubernetes.io/enforce", "baseline")},
+			{ObjectMeta: named("probe", "kata-vfio.dev/tenant", "")},
+			{ObjectMeta: named("kata-vfio")},
+		},
+		RuntimeClasses: []nodev1.RuntimeClass{{ObjectMeta: named("kata-gpu"), Handler: "kata-gpu"}},
+		DeviceClasses: []resourceapi.DeviceClass{{
+			ObjectMeta: named("gpu." + driver), Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: new("example.com/gpu")},
+		}},
+		Devices: []cluster.Device{
+			{Driver: driver, Node: "n1", Pool: "n1", Slice: "s1", Name: "gpu-0000-3b-00-0", Address: "0000:3b:00.0"},
+			{Driver: driver, Node: "n1", Pool: "n1/pf-0000-5e-00-0", Slice: "s2", Name: "vf-0000-5e-10-0", Address: "0000:5e:10.0"},
+			{Driver: "gpu.example.com", Node: "n1", Pool: "n1", Slice: "s3", Name: "gpu-1", Address: "0000:41:00.0"},
+		},
+		Probes: []cluster.Probe{{About: "a good pod", Harmless: true}, {About: "a bad pod", Refused: true, Policy: "tenant-pods." + driver}},
+		Roles: []rbacv1.ClusterRole{
+			{ObjectMeta: named("cluster-admin"), Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}},
+			{ObjectMeta: named("everything"), Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}},
+		},
+		Grants: []cluster.Grant{{Subject: rbacv1.Subject{Kind: "Group", Name: "platform"}, Role: "cluster-admin", RoleKind: "ClusterRole", Binding: "platform"}},
+		DaemonSets: []appsv1.DaemonSet{{
+			ObjectMeta: named("kata-vfio-plugin", "app.kubernetes.io/name", "kata-vfio"),
+			Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "r.example.com/p@sha256:00"}}}}},
+		}},
+	}
+	policy(s, "tenant-pods", "name in ['example.com/gpu']")
+	policy(s, "tenant-claims", "true")
+	policy(s, "slices", "true")
+	policy(s, "claims", "true")
+	for _, ns := range []string{"t1", "t2"} {
+		s.Quotas = append(s.Quotas, corev1.ResourceQuota{
+			ObjectMeta: inNamespace(ns, "devices"),
+			Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"gpu." + driver + ".deviceclass.resource.k8s.io/devices": resource.MustParse("2")}},
+		})
+	}
+	s.Claims = []resourceapi.ResourceClaim{claim("t1", "gpu")}
+	s.Pods = []corev1.Pod{pod("t1", "train", "kata-gpu")}
+	return s
+}
+
+// claim has the GPU, prepared, for one pod.
+func claim(ns, name string) resourceapi.ResourceClaim {
+	return resourceapi.ResourceClaim{
+		ObjectMeta: inNamespace(ns, name),
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
+			{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu." + driver}},
+		}}},
+		Status: resourceapi.ResourceClaimStatus{
+			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+				Results: []resourceapi.DeviceRequestAllocationResult{{Driver: driver, Pool: "n1", Device: "gpu-0000-3b-00-0"}},
+			}},
+			Devices:     []resourceapi.AllocatedDeviceStatus{{Driver: driver, Pool: "n1", Device: "gpu-0000-3b-00-0"}},
+			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "train"}},
+		},
+	}
+}
+
+// pod has the claim gpu by a template.
+func pod(ns, name, class string) corev1.Pod {
+	p := corev1.Pod{
+		ObjectMeta: inNamespace(ns, name),
+		Spec: corev1.PodSpec{
+			NodeName: "n1", Containers: []corev1.Container{{Name: "main"}},
+			ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("gpu")}},
+		},
+		Status: corev1.PodStatus{
+			Phase:                 corev1.PodRunning,
+			ResourceClaimStatuses: []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: new("gpu")}},
+		},
+	}
+	if class != "" {
+		p.Spec.RuntimeClassName = &class
+	}
+	return p
+}
+
+func grantTo(kind, ns, name string) func(*cluster.State) {
+	return func(s *cluster.State) {
+		s.Grants = append(s.Grants, cluster.Grant{Subject: rbacv1.Subject{Kind: kind, Namespace: ns, Name: name}, Role: "everything", RoleKind: "ClusterRole", Binding: "oops"})
+	}
+}
+
+func judge(s *cluster.State) *finding.Report {
+	profile, _ := finding.ProfileNamed(finding.MultiTenant)
+	return cluster.Run(s, profile, nil, "2026-11-22")
+}
+
+func TestAGoodClusterPasses(t *testing.T) {
+	r := judge(good())
+	for _, f := range r.Findings {
+		if f.State != finding.Pass {
+			t.Errorf("%s %s: %s", f.ID, f.State, f.Text)
+		}
+	}
+	if len(r.Findings) != len(cluster.Catalogue()) {
+		t.Errorf("%d findings of %d checks", len(r.Findings), len(cluster.Catalogue()))
+	}
+}
+
+// fault is one thing that is wrong with a cluster, and which rule has to say so.
+type fault struct {
+	rule, about string
+	plant       func(*cluster.State)
+	// object is the finding's; empty for any.
+	object string
+}
+
+func TestEachFaultIsFound(t *testing.T) {
+	everybody := grantTo("Group", "", "system:authenticated")
+	faults := []fault{
+		{"K8S-001", "no policy", func(s *cluster.State) { s.Policies = s.Policies[1:] }, "ValidatingAdmissionPolicy tenant-pods.kata-vfio.dev"},
+		{"K8S-001", "no binding", func(s *cluster.State) { s.Bindings = nil }, ""},
+		{"K8S-001", "it only warns", func(s *cluster.State) { s.Bindings[0].Spec.ValidationActions = []admissionv1.ValidationAction{"Warn"} }, ""},
+		{"K8S-001", "it ignores its failures", func(s *cluster.State) { s.Policies[1].Spec.FailurePolicy = new(admissionv1.Ignore) }, "ValidatingAdmissionPolicy tenant-claims.kata-vfio.dev"},
+		{"K8S-001", "it does not work", func(s *cluster.State) { s.Probes[1].Refused = false }, "dry run"},
+		{"K8S-002", "no RuntimeClass", func(s *cluster.State) { s.Pods[0] = pod("t1", "train", "") }, "pod t1/train"},
+		{"K8S-002", "another RuntimeClass", func(s *cluster.State) { s.Pods[0] = pod("t1", "train", "runc") }, "pod t1/train"},
+		{"K8S-002", "by an extended resource", func(s *cluster.State) {
+			s.Pods[0].Spec.RuntimeClassName, s.Pods[0].Status.ResourceClaimStatuses = nil, nil
+			s.Pods[0].Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "gpu"}
+		}, "pod t1/train"},
+		{"K8S-003", "no RuntimeClass", func(s *cluster.State) { s.RuntimeClasses = nil }, "RuntimeClass kata-gpu"},
+		{"K8S-003", "runc in a VM's name", func(s *cluster.State) { s.RuntimeClasses[0].Handler = "runc" }, "RuntimeClass kata-gpu"},
+		{"K8S-004", "a tenant with admin access", func(s *cluster.State) { s.Namespaces[0].Labels["resource.kubernetes.io/admin-access"] = "true" }, "namespace t1"},
+		{"K8S-004", "everybody labels namespaces", everybody, ""},
+		{"K8S-005", "a tenant's claim", func(s *cluster.State) { s.Claims[0].Spec.Devices.Requests[0].Exactly.AdminAccess = new(true) }, "claim t1/gpu"},
+		{"K8S-006", "everybody", everybody, ""},
+		{"K8S-006", "a tenant's service account", grantTo("ServiceAccount", "t1", "default"), ""},
+		{"K8S-006", "all service accounts of a tenant", grantTo("Group", "", "system:serviceaccounts:t2"), ""},
+		{"K8S-007", "no policy", func(s *cluster.State) { s.Policies = s.Policies[:2] }, "ValidatingAdmissionPolicy slices.kata-vfio.dev"},
+		{"K8S-008", "no policy", func(s *cluster.State) { s.Policies = s.Policies[:3] }, ""},
+		{"K8S-009", "an old server", func(s *cluster.State) { s.Version = "v1.33.1" }, ""},
+		{"K8S-010", "by two drivers", func(s *cluster.State) { s.Devices[2].Address = "0000:3B:00.0" }, "node n1 0000:3b:00.0"},
+		{"K8S-011", "another node's pool", func(s *cluster.State) { s.Devices[0].Pool = "n2" }, "ResourceSlice s1"},
+		{"K8S-011", "a node that is not there", func(s *cluster.State) { s.Nodes = map[string]bool{} }, "ResourceSlice s1"},
+		{"K8S-012", "nothing enforced", func(s *cluster.State) { delete(s.Namespaces[1].Labels, "pod-security.kubernetes.io/enforce") }, "namespace t2"},
+		{"K8S-013", "privileged", func(s *cluster.State) {
+			s.Pods[0].Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+		}, "pod t1/train"},
+		{"K8S-013", "the root of the node", func(s *cluster.State) {
+			s.Pods[0].Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
+		}, "pod t1/train"},
+		{"K8S-015", "a name that no policy knows", func(s *cluster.State) { s.DeviceClasses[0].Spec.ExtendedResourceName = new("example.com/other") }, ""},
+		{"K8S-016", "two pods", func(s *cluster.State) {
+			s.Claims[0].Status.ReservedFor = append(s.Claims[0].Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Name: "b"})
+		}, "claim t1/gpu"},
+		{"K8S-018", "prepared and not allocated", func(s *cluster.State) { s.Claims[0].Status.Allocation = nil }, "claim t1/gpu"},
+		{"K8S-018", "prepared for nobody", func(s *cluster.State) { s.Claims[0].Status.ReservedFor = nil }, "claim t1/gpu"},
+		{"K8S-019", "everybody", everybody, ""},
+		{"K8S-021", "no quota", func(s *cluster.State) { s.Quotas = s.Quotas[:1] }, "namespace t2"},
+		{"K8S-022", "it tolerates", func(s *cluster.State) {
+			s.Claims[0].Spec.Devices.Requests[0].Exactly.Tolerations = []resourceapi.DeviceToleration{{Operator: "Exists"}}
+		}, "claim t1/gpu"},
+		{"K8S-023", "a tag", func(s *cluster.State) { s.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "r.example.com/p:1" }, ""},
+	}
+	for _, c := range cluster.Catalogue() {
+		if !slices.ContainsFunc(faults, func(f fault) bool { return f.rule == c.ID }) {
+			t.Errorf("%s is never seen to fail", c.ID)
+		}
+	}
+	for _, f := range faults {
+		t.Run(f.rule+"/"+f.about, func(t *testing.T) {
+			s := good()
+			f.plant(s)
+			r := judge(s)
+			i := slices.IndexFunc(r.Findings, func(g finding.Finding) bool { return g.ID == f.rule && g.State == finding.Fail })
+			if i < 0 {
+				t.Fatalf("not found")
+			}
+			if g := r.Findings[i]; f.object != "" && g.Object != f.object || g.Remediation == "" || g.Text == "" {
+				t.Errorf("found as %+v", g)
+			}
+		})
+	}
+}
+
+// TestWhatCantBeTold is unknown, never good.
+func TestWhatCantBeTold(t *testing.T) {
+	s := good()
+	s.Missing = map[string]string{"pods": "forbidden", "clusterroles": "forbidden", "resourceslices": "forbidden"}
+	s.Probes[1] = cluster.Probe{About: "a bad pod", Impossible: "no permission"}
+	state := map[string]finding.State{}
+	for _, f := range judge(s).Findings {
+		state[f.ID] = f.State
+	}
+	for _, id := range []string{"K8S-001", "K8S-002", "K8S-004", "K8S-006", "K8S-007", "K8S-010", "K8S-013", "K8S-019"} {
+		if state[id] != finding.Unknown {
+			t.Errorf("%s is %s, want unknown", id, state[id])
+		}
+	}
+	s = good()
+	s.Probes[0].Refused = true
+	if f := judge(s); f.Findings[0].State != finding.Unknown || f.Findings[0].ID != "K8S-001" {
+		t.Errorf("dry runs of which even the harmless one is refused: %+v", f.Findings[0])
+	}
+}

@@ -1,0 +1,229 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+)
+
+func deviceChecks() []Check {
+	return []Check{
+		{
+			Rule: finding.Rule{
+				ID: "K8S-010", Title: "Each function is published once", Severity: critical,
+				Why:    "two drivers that publish one function give it to two pods",
+				Fix:    "switch the function off in all but one driver: nodeConfig.devices of our chart, or the other's own setting",
+				Verify: "kubectl get resourceslices -o json | jq -r '.items[] | .spec.nodeName as $n | .spec.driver as $d | .spec.devices[]? | [$n, .attributes[\"resource.kubernetes.io/pciBusID\"].string, $d] | @tsv' | sort",
+			}, needs: []string{"resourceslices"}, judge: publishedOnce,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-011", Title: "The driver's slices are those of nodes that exist, in pools of their names", Severity: high,
+				Why:    "a slice in another node's pool hides that pool's real devices",
+				Fix:    "delete the slice; the plugin writes its own again",
+				Verify: "kubectl get resourceslices -o custom-columns=NAME:.metadata.name,DRIVER:.spec.driver,NODE:.spec.nodeName,POOL:.spec.pool.name",
+			}, needs: []string{"resourceslices", "nodes"}, judge: knownPools,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-015", Title: "Devices that are asked for as extended resources are covered by the policies", Severity: high,
+				Why:    "a pod that asks by resources.limits has no claim in its spec that a policy could see",
+				Fix:    "set the name in the chart's deviceClasses.*.extendedResourceName or admission.tenants.extendedResources",
+				Verify: "kubectl get deviceclasses -o custom-columns=NAME:.metadata.name,RESOURCE:.spec.extendedResourceName",
+			}, needs: []string{"deviceclasses", "validatingadmissionpolicies"}, judge: extendedResources,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-018", Title: "Claims and what was prepared of them agree", Severity: high,
+				Why:    "a device that is prepared for a claim which nobody has any more is held by nobody and free for nobody",
+				Fix:    "look at the claim's events and at `kata-vfio-plugin list` on its node",
+				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,DEVICES:.status.devices[*].device,FOR:.status.reservedFor[*].name",
+			}, needs: []string{"resourceclaims"}, judge: preparedAgrees,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-021", Title: "Tenants' claims are limited by a quota", Severity: low,
+				Why:    "one tenant can take every device of the cluster",
+				Fix:    "make a ResourceQuota of <class>.deviceclass.resource.k8s.io/devices in the namespace",
+				Verify: "kubectl get resourcequotas -A",
+			}, needs: []string{"resourcequotas", "namespaces"}, judge: quotas,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-022", Title: "No tenant's claim tolerates a device's taint", Severity: high,
+				Why:    "a tainted device is one that is not isolated or not proven clean",
+				Fix:    "delete the claim, or its tolerations",
+				Verify: "kubectl get resourceclaims -A -o json | jq '.items[] | select(.spec.devices.requests[]?.exactly.tolerations)'",
+			}, needs: []string{"resourceclaims", "namespaces"}, judge: tolerations,
+		},
+	}
+}
+
+func publishedOnce(s *State) []finding.Finding {
+	type function struct{ node, address string }
+	by := map[function][]string{}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		if d.Address == "" || d.Node == "" {
+			continue
+		}
+		at := function{d.Node, strings.ToLower(d.Address)}
+		if !slices.Contains(by[at], d.Driver) {
+			by[at] = append(by[at], d.Driver)
+		}
+	}
+	var found []finding.Finding
+	for at, drivers := range by {
+		if len(drivers) > 1 && slices.Contains(drivers, v1alpha1.DriverName) {
+			slices.Sort(drivers)
+			found = append(found, fail("node "+at.node+" "+at.address, fmt.Sprintf("function %s of node %s is published by %s", at.address, at.node, strings.Join(drivers, " and "))))
+		}
+	}
+	return orPass(found, count(len(by), "function"))
+}
+
+func knownPools(s *State) []finding.Finding {
+	var found []finding.Finding
+	ours, said := 0, map[string]bool{}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		if d.Driver != v1alpha1.DriverName {
+			continue
+		}
+		ours++
+		fits := d.Pool == d.Node || strings.HasPrefix(d.Pool, d.Node+"/")
+		if d.Node != "" && s.Nodes[d.Node] && fits || said[d.Slice] {
+			continue
+		}
+		said[d.Slice] = true
+		found = append(found, fail("ResourceSlice "+d.Slice, fmt.Sprintf("slice %s is of pool %q on node %q", d.Slice, d.Pool, d.Node)))
+	}
+	if ours == 0 {
+		return notApplicable("the driver publishes nothing")
+	}
+	return orPass(found, count(ours, "device"))
+}
+
+// extendedResources looks for the names in the policy's text, which lists them.
+func extendedResources(s *State) []finding.Finding {
+	var text strings.Builder
+	for i := range s.Policies {
+		for _, v := range s.Policies[i].Spec.Validations {
+			if strings.HasSuffix(s.Policies[i].Name, "."+v1alpha1.DriverName) {
+				text.WriteString(v.Expression + "\n")
+			}
+		}
+	}
+	var found []finding.Finding
+	named := 0
+	for i := range s.DeviceClasses {
+		c := &s.DeviceClasses[i]
+		if c.Spec.ExtendedResourceName == nil || !isOurs(c) {
+			continue
+		}
+		named++
+		if name := *c.Spec.ExtendedResourceName; !strings.Contains(text.String(), "'"+name+"'") {
+			found = append(found, fail("DeviceClass "+c.Name, fmt.Sprintf("no policy knows that %s asks for a device of DeviceClass %s", name, c.Name)))
+		}
+	}
+	if named == 0 {
+		return notApplicable("no DeviceClass of ours has an extended resource")
+	}
+	return orPass(found, count(named, "extended resource"))
+}
+
+func preparedAgrees(s *State) []finding.Finding {
+	var found []finding.Finding
+	prepared := 0
+	for i := range s.Claims {
+		c := &s.Claims[i]
+		for _, d := range c.Status.Devices {
+			if d.Driver != v1alpha1.DriverName {
+				continue
+			}
+			prepared++
+			if text := disagrees(c, &d); text != "" {
+				name := c.Namespace + "/" + c.Name
+				found = append(found, of(c.Namespace, fail("claim "+name, "claim "+name+" "+text)))
+			}
+		}
+	}
+	if prepared == 0 {
+		return notApplicable("no claim has a prepared device of ours")
+	}
+	return orPass(found, count(prepared, "prepared device"))
+}
+
+func disagrees(c *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
+	if c.Status.Allocation == nil {
+		return "is not allocated, and device " + d.Device + " is prepared for it"
+	}
+	allocated := slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+		return r.Driver == d.Driver && r.Pool == d.Pool && r.Device == d.Device
+	})
+	switch {
+	case !allocated:
+		return "has device " + d.Device + " prepared that is not allocated to it"
+	case len(c.Status.ReservedFor) == 0:
+		return "has device " + d.Device + " prepared, and no pod"
+	}
+	return ""
+}
+
+func quotas(s *State) []finding.Finding {
+	var found []finding.Finding
+	tenants := 0
+	for i := range s.Namespaces {
+		n := s.Namespaces[i].Name
+		if !s.IsTenant(n) || n == s.Options.ProbeNamespace {
+			continue
+		}
+		tenants++
+		if !s.hasQuota(n) {
+			found = append(found, of(n, fail("namespace "+n, "namespace "+n+" has no quota of devices or claims")))
+		}
+	}
+	if tenants == 0 {
+		return notApplicable("no namespace has the label " + s.Options.TenantLabel)
+	}
+	return orPass(found, count(tenants, "tenant's namespace"))
+}
+
+func (s *State) hasQuota(namespace string) bool {
+	for i := range s.Quotas {
+		q := &s.Quotas[i]
+		for name := range q.Spec.Hard {
+			limits := strings.Contains(string(name), ".deviceclass.resource.k8s.io/") || string(name) == "count/resourceclaims.resource.k8s.io"
+			if q.Namespace == namespace && limits {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func tolerations(s *State) []finding.Finding {
+	var found []finding.Finding
+	for i := range s.Claims {
+		c := &s.Claims[i]
+		if !s.IsTenant(c.Namespace) {
+			continue
+		}
+		for _, r := range c.Spec.Devices.Requests {
+			tolerates := r.Exactly != nil && len(r.Exactly.Tolerations) > 0 && strings.HasSuffix(r.Exactly.DeviceClassName, "."+v1alpha1.DriverName)
+			for _, sub := range r.FirstAvailable {
+				tolerates = tolerates || len(sub.Tolerations) > 0 && strings.HasSuffix(sub.DeviceClassName, "."+v1alpha1.DriverName)
+			}
+			if tolerates {
+				name := c.Namespace + "/" + c.Name
+				found = append(found, of(c.Namespace, fail("claim "+name, "request "+r.Name+" of claim "+name+" tolerates taints of devices")))
+			}
+		}
+	}
+	return orPass(found, count(len(s.Claims), "claim"))
+}

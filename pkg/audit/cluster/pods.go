@@ -1,0 +1,195 @@
+package cluster
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+)
+
+func podChecks() []Check {
+	return []Check{
+		{
+			Rule: finding.Rule{
+				ID: "K8S-002", Title: "Every pod that holds our devices runs in a VM", Severity: critical,
+				Why:    "a policy may be younger than a pod that got in before it",
+				Fix:    "delete the pod; then find out how it got in (`kubectl get events`, the API server's audit log)",
+				Verify: "kubectl get pods -A -o custom-columns=NS:.metadata.namespace,POD:.metadata.name,CLASS:.spec.runtimeClassName,CLAIMS:.status.resourceClaimStatuses",
+			}, needs: []string{"pods", "resourceclaims", "runtimeclasses"}, judge: podsInVMs,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-003", Title: "The RuntimeClasses that may have devices lead to a handler of their name", Severity: critical,
+				Why:    "a RuntimeClass with a VM's name and another handler defeats every policy that goes by names",
+				Fix:    "install the chart with runtimeClass.enabled=true, or correct the RuntimeClass's handler",
+				Verify: "kubectl get runtimeclass -o custom-columns=NAME:.metadata.name,HANDLER:.handler",
+			}, needs: []string{"runtimeclasses"}, judge: runtimeClasses,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-012", Title: "Tenants' namespaces enforce a Pod Security Standard", Severity: high,
+				Why:    "a privileged pod reaches every device of its node",
+				Fix:    "kubectl label namespace NAMESPACE pod-security.kubernetes.io/enforce=restricted (or baseline)",
+				Verify: "kubectl get namespaces -L pod-security.kubernetes.io/enforce",
+			}, needs: []string{"namespaces"}, judge: podSecurity,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-013", Title: "No tenant's pod reaches past its sandbox", Severity: critical,
+				Why:    "privileged containers, the host's PID namespace and paths such as /dev, /proc, /run and /etc/cdi reach devices, or what gives them, directly",
+				Fix:    "delete the pod; enforce a Pod Security Standard in its namespace (K8S-012)",
+				Verify: "kubectl get pod -n NAMESPACE POD -o yaml",
+			}, needs: []string{"pods", "namespaces"}, judge: escapes,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-016", Title: "A claim of ours is one pod's", Severity: medium,
+				Why:    "a device goes into one VM: of several pods that share a claim, one has it, and the others wait or fail",
+				Fix:    "give each pod a claim of its own by a ResourceClaimTemplate",
+				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,PODS:.status.reservedFor[*].name",
+			}, needs: []string{"resourceclaims"}, judge: sharedClaims,
+		},
+	}
+}
+
+func podsInVMs(s *State) []finding.Finding {
+	var found []finding.Finding
+	holding := 0
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		claims := s.claimsOf(p)
+		if len(claims) == 0 || p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		holding++
+		class := ""
+		if p.Spec.RuntimeClassName != nil {
+			class = *p.Spec.RuntimeClassName
+		}
+		if slices.Contains(s.Options.RuntimeClasses, class) {
+			continue
+		}
+		name := p.Namespace + "/" + p.Name
+		how := "RuntimeClass " + class
+		if class == "" {
+			how = "no RuntimeClass"
+		}
+		found = append(found, of(p.Namespace, fail("pod "+name, fmt.Sprintf("pod %s on %s holds claim %s and has %s", name, p.Spec.NodeName, claims[0].Name, how),
+			saw("Pod "+name+" spec.runtimeClassName", class))))
+	}
+	if holding == 0 {
+		return notApplicable("no pod holds a device of ours")
+	}
+	return orPass(found, count(holding, "pod"))
+}
+
+func runtimeClasses(s *State) []finding.Finding {
+	var found []finding.Finding
+	for _, name := range s.Options.RuntimeClasses {
+		i := slices.IndexFunc(s.RuntimeClasses, func(c nodev1.RuntimeClass) bool { return c.Name == name })
+		switch {
+		case i < 0:
+			found = append(found, fail("RuntimeClass "+name, "RuntimeClass "+name+" is not there"))
+		case !strings.HasPrefix(s.RuntimeClasses[i].Handler, "kata"):
+			found = append(found, fail("RuntimeClass "+name, fmt.Sprintf("RuntimeClass %s leads to handler %s, which has no Kata runtime's name", name, s.RuntimeClasses[i].Handler),
+				saw("RuntimeClass "+name+" handler", s.RuntimeClasses[i].Handler)))
+		}
+	}
+	return orPass(found, strings.Join(s.Options.RuntimeClasses, ", ")+"; what runtime the handler is, each node's audit says (RT-025)")
+}
+
+const enforceLabel = "pod-security.kubernetes.io/enforce"
+
+func podSecurity(s *State) []finding.Finding {
+	var found []finding.Finding
+	tenants := 0
+	for i := range s.Namespaces {
+		n := &s.Namespaces[i]
+		if !s.IsTenant(n.Name) || n.Name == s.Options.ProbeNamespace {
+			continue
+		}
+		tenants++
+		if level := n.Labels[enforceLabel]; level != "restricted" && level != "baseline" {
+			found = append(found, of(n.Name, fail("namespace "+n.Name, "namespace "+n.Name+" enforces no Pod Security Standard", saw("Namespace "+n.Name+" "+enforceLabel, level))))
+		}
+	}
+	if tenants == 0 {
+		return notApplicable("no namespace has the label " + s.Options.TenantLabel)
+	}
+	return orPass(found, count(tenants, "tenant's namespace"))
+}
+
+func escapes(s *State) []finding.Finding {
+	var found []finding.Finding
+	pods := 0
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		if !s.IsTenant(p.Namespace) {
+			continue
+		}
+		pods++
+		if how := reachesOut(&p.Spec); how != "" {
+			name := p.Namespace + "/" + p.Name
+			found = append(found, of(p.Namespace, fail("pod "+name, fmt.Sprintf("pod %s %s", name, how))))
+		}
+	}
+	return orPass(found, count(pods, "tenants' pod"))
+}
+
+// reachesOut says by what a pod gets at its node; empty for nothing.
+func reachesOut(spec *corev1.PodSpec) string {
+	switch {
+	case spec.HostPID:
+		return "is in the node's PID namespace"
+	case spec.HostNetwork:
+		return "is in the node's network namespace"
+	}
+	for _, v := range spec.Volumes {
+		if v.HostPath != nil && isDangerous(v.HostPath.Path) {
+			return "mounts the node's " + v.HostPath.Path
+		}
+	}
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		if c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged {
+			return "has the privileged container " + c.Name
+		}
+	}
+	return ""
+}
+
+// isDangerous reports whether a path of the node is, holds or lies in one by which
+// devices are reached or given out.
+func isDangerous(name string) bool {
+	name = path.Clean("/" + name)
+	for _, d := range []string{"/dev", "/sys", "/proc", "/run", "/var/run", "/etc/cdi", "/etc/containerd", "/etc/kata-containers", "/var/lib/kubelet", "/var/lib/kata-vfio", "/opt/kata"} {
+		if name == "/" || name == d || strings.HasPrefix(name, d+"/") || strings.HasPrefix(d, name+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func sharedClaims(s *State) []finding.Finding {
+	var found []finding.Finding
+	held := 0
+	for i := range s.Claims {
+		c := &s.Claims[i]
+		if !holds(c) {
+			continue
+		}
+		held++
+		if n := len(c.Status.ReservedFor); n > 1 {
+			name := c.Namespace + "/" + c.Name
+			found = append(found, of(c.Namespace, fail("claim "+name, fmt.Sprintf("claim %s is reserved for %d pods", name, n))))
+		}
+	}
+	if held == 0 {
+		return notApplicable("no claim has a device of ours")
+	}
+	return orPass(found, count(held, "claim"))
+}

@@ -1,0 +1,4 @@
+package board
+
+// goodGpu sets up what the checks of gpu look at.
+func (t *Tree) goodGpu() {}

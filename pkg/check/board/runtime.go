@@ -1,0 +1,4 @@
+package board
+
+// goodRuntime sets up what the checks of runtime look at.
+func (t *Tree) goodRuntime() {}

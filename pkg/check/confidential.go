@@ -1,0 +1,6 @@
+package check
+
+// confidentialChecks returns the checks of group CC.
+func confidentialChecks() []Check {
+	return []Check{}
+}

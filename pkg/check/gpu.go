@@ -1,0 +1,6 @@
+package check
+
+// gpuChecks returns the checks of group GPU.
+func gpuChecks() []Check {
+	return []Check{}
+}

@@ -1,0 +1,6 @@
+package check
+
+// hostChecks returns the checks of group HOST.
+func hostChecks() []Check {
+	return []Check{}
+}

@@ -1,0 +1,5 @@
+package check_test
+
+func hostFaults() []fault {
+	return []fault{}
+}

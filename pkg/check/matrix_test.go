@@ -1,0 +1,122 @@
+package check_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/check"
+	"github.com/kata-vfio/kata-vfio/pkg/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// fault is one thing that is wrong with a node, and which rule has to say so.
+type fault struct {
+	rule string
+	// about says what is wrong, in a few words.
+	about string
+	board func(testing.TB) *board.Tree
+	plant func(*board.Tree)
+	// device is the name of the device that the finding names; empty for any.
+	device string
+	// state is Fail if empty.
+	state finding.State
+}
+
+// faults returns all faults, at least one for each rule that can fail.
+func faults() []fault {
+	return slices.Concat(iommuFaults(), acsFaults(), vfioFaults(), resetFaults(), gpuFaults(),
+		nicFaults(), hostFaults(), runtimeFaults(), cdiFaults(), confidentialFaults(), observationFaults())
+}
+
+// audit judges the node of a tree.
+func audit(tb testing.TB, tree *board.Tree) *finding.Report {
+	tb.Helper()
+	fsys, err := sysfs.Open(tree.Root())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = fsys.Close() })
+	s, err := inventory.Scan(tb.Context(), fsys)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	profile, _ := finding.ProfileNamed(finding.MultiTenant)
+	return check.Run(facts.New(fsys, s), check.Catalogue(), check.Options{Profile: profile, Today: "2026-11-22"})
+}
+
+// TestMatrix: no rule fails on a board in good order, each that can pass does on
+// one at least, and each finds what is planted. It prints who says what of whom.
+func TestMatrix(t *testing.T) {
+	good := map[string]map[string]finding.State{}
+	for _, b := range board.All() {
+		good[b.Name] = map[string]finding.State{}
+		for _, f := range audit(t, b.Build(t)).Findings {
+			if f.State == finding.Fail || f.State == finding.Error {
+				t.Errorf("%s: %s cries wolf: %s", b.Name, f.ID, f.Text)
+			}
+			if was, ok := good[b.Name][f.ID]; !ok || f.State.Compare(was) < 0 {
+				good[b.Name][f.ID] = f.State
+			}
+		}
+	}
+	found := map[string]int{}
+	for _, planted := range faults() {
+		t.Run(planted.rule+"/"+planted.about, func(t *testing.T) {
+			if planted.find(t) {
+				found[planted.rule]++
+			}
+		})
+	}
+	printMatrix(t, good, found)
+}
+
+// find plants the fault and reports whether its rule says so.
+func (p *fault) find(t *testing.T) bool {
+	t.Helper()
+	tree := p.board(t)
+	p.plant(tree)
+	want := finding.Fail
+	if p.state != "" {
+		want = p.state
+	}
+	var said []string
+	for _, f := range audit(t, tree).Findings {
+		if f.ID != p.rule {
+			continue
+		}
+		right := p.device == "" || f.Device != nil && *f.Device == tree.Devices[p.device]
+		if f.State == want && right {
+			return true
+		}
+		said = append(said, fmt.Sprintf("%s: %s", f.State, f.Text))
+	}
+	t.Errorf("%s does not find it; it says %s", p.rule, strings.Join(said, "; "))
+	return false
+}
+
+func printMatrix(t *testing.T, good map[string]map[string]finding.State, found map[string]int) {
+	t.Helper()
+	for _, c := range check.Catalogue() {
+		line, passes := c.ID, false
+		for _, b := range board.All() {
+			line += fmt.Sprintf("  %s %s", b.Name, good[b.Name][c.ID])
+			passes = passes || good[b.Name][c.ID] == finding.Pass || c.Static
+		}
+		t.Logf("%s  planted faults found: %d", line, found[c.ID])
+		if !passes {
+			t.Errorf("%s passes on no board", c.ID)
+		}
+		if found[c.ID] == 0 {
+			t.Errorf("%s is never seen to fail", c.ID)
+		}
+	}
+}
+
+func groupFile(group int, name string) string {
+	return fmt.Sprintf("sys/kernel/iommu_groups/%d/%s", group, name)
+}

@@ -1,0 +1,5 @@
+package check_test
+
+func runtimeFaults() []fault {
+	return []fault{}
+}

@@ -1,0 +1,156 @@
+package facts
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Node is one node at the time of [New]. Files are read when they are first
+// asked for and kept, so that all checks see the same. Safe for concurrent use.
+type Node struct {
+	Snapshot *device.Snapshot
+	// Tenancies are the functions that claims have, by address.
+	Tenancies []Tenancy
+	// Damaged are the files of the journal that could not be read.
+	Damaged []Fact
+
+	fs        *sysfs.FS
+	published map[pci.Address]bool
+
+	mu       sync.Mutex // guards those below
+	files    map[string]Fact
+	lists    map[string]Fact
+	verdicts map[pci.Address]isolation.Verdict
+}
+
+// New returns the node that the snapshot was taken of, with what its files say of
+// who has its functions. The file system stays the caller's, who keeps it open for
+// as long as the node is asked.
+func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
+	n := &Node{
+		Snapshot: s, fs: fsys,
+		files: map[string]Fact{}, lists: map[string]Fact{}, verdicts: map[pci.Address]isolation.Verdict{},
+	}
+	n.readTenancies()
+	n.readPublished()
+	return n
+}
+
+// Verdict returns the isolation verdict on a function of the snapshot.
+func (n *Node) Verdict(f *device.Function) isolation.Verdict {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v, ok := n.verdicts[f.Address]
+	if !ok {
+		v = isolation.Judge(n.Snapshot, f)
+		n.verdicts[f.Address] = v
+	}
+	return v
+}
+
+// maxFile is how much of a file is read: /proc/kallsyms and the like have no end
+// that a check should wait for.
+const maxFile = 4 << 20
+
+// Read returns a file of the node: "sys/module/vfio/parameters/...". A leading
+// slash is allowed.
+func (n *Node) Read(name string) Fact {
+	name = strings.TrimPrefix(path.Clean(name), "/")
+	return n.once(n.files, name, func() Fact {
+		data, err := n.fs.ReadAtMost(name, maxFile)
+		return fact(name, strings.TrimSpace(string(data)), "read", err)
+	})
+}
+
+// List returns the names in a directory, sorted as strings, and the fact that
+// says so.
+func (n *Node) List(name string) ([]string, Fact) {
+	name = strings.TrimPrefix(path.Clean(name), "/")
+	f := n.once(n.lists, name, func() Fact {
+		names, err := n.fs.ReadDir(name)
+		return fact(name, strings.Join(names, "\n"), "list", err)
+	})
+	if !f.OK() || f.Value == "" {
+		return nil, f
+	}
+	return strings.Split(f.Value, "\n"), f
+}
+
+// Glob returns the files of a directory whose names match the pattern of
+// [path.Match], read, by name.
+func (n *Node) Glob(dir, pattern string) []Fact {
+	names, _ := n.List(dir)
+	var files []Fact
+	for _, name := range names {
+		if ok, err := path.Match(pattern, name); err == nil && ok {
+			files = append(files, n.Read(path.Join(dir, name)))
+		}
+	}
+	return files
+}
+
+// Exists returns whether there is such a file, of any kind, once links are
+// followed; its value is empty.
+func (n *Node) Exists(name string) Fact {
+	name = strings.TrimPrefix(path.Clean(name), "/")
+	_, err := n.fs.Stat(name)
+	return fact(name, "", "stat", err)
+}
+
+// FS returns the file system that the node is read from.
+func (n *Node) FS() *sysfs.FS { return n.fs }
+
+func (n *Node) once(cache map[string]Fact, name string, read func() Fact) Fact {
+	n.mu.Lock()
+	f, ok := cache[name]
+	n.mu.Unlock()
+	if ok {
+		return f
+	}
+	f = read()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	cache[name] = f
+	return f
+}
+
+func fact(name, value, how string, err error) Fact {
+	f := Fact{Path: "/" + name, Value: value, How: how}
+	switch {
+	case err == nil:
+		return f
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		f.Status = Absent
+	case errors.Is(err, fs.ErrPermission):
+		f.Status, f.Err = Denied, err.Error()
+	default:
+		f.Status, f.Err = Broken, err.Error()
+	}
+	f.Value = ""
+	return f
+}
+
+// Functions returns the functions of the given types, by address; without types
+// those that are given to VMs: GPUs, PFs, VFs and NVMe drives.
+func (n *Node) Functions(types ...device.Type) []*device.Function {
+	if len(types) == 0 {
+		types = []device.Type{device.GPU, device.PFType, device.VFType, device.NVMe}
+	}
+	var found []*device.Function
+	for i := range n.Snapshot.Functions {
+		if f := &n.Snapshot.Functions[i]; slices.Contains(types, f.Type) {
+			found = append(found, f)
+		}
+	}
+	return found
+}

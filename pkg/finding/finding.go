@@ -1,0 +1,138 @@
+// Package finding holds what an audit says: findings with their states, severity,
+// exposure and evidence, and the report that they make up. Everything here is a
+// value. Package check makes findings, package audit prints them, the plugin
+// turns them into taints.
+package finding
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// State is what came of a check. States are never collapsed: what could not be
+// told is neither good nor bad.
+type State string
+
+// States.
+const (
+	Pass State = "pass"
+	Fail State = "fail"
+	// Error: the check itself went wrong. It says nothing about the node.
+	Error State = "error"
+	// Unknown: the node does not show it to this reader, or not at all.
+	Unknown State = "unknown"
+	// NotApplicable: there is nothing here that the check is about.
+	NotApplicable State = "notapplicable"
+	// Manual: no file answers it; a person has to look.
+	Manual State = "manual"
+	// Waived: it fails, and somebody accepted that for a time.
+	Waived State = "waived"
+)
+
+// States returns all states, those that need somebody first.
+func States() []State { return []State{Fail, Error, Unknown, Manual, Waived, Pass, NotApplicable} }
+
+// Compare orders states as [States] does.
+func (s State) Compare(other State) int { return s.rank() - other.rank() }
+
+func (s State) rank() int { return slices.Index(States(), s) }
+
+// Exposure says who is in reach of what a finding is about. It is computed, not
+// written into a rule: a missing ACS bit above an idle slot is another thing
+// than one between two tenants.
+type Exposure string
+
+// Exposures, the worst first.
+const (
+	// CrossTenant: functions of several tenants are concerned now.
+	CrossTenant Exposure = "cross-tenant"
+	// Allocated: a tenant has one of the functions concerned.
+	Allocated Exposure = "allocated"
+	// Published: functions concerned can be allocated, and none is.
+	Published Exposure = "published"
+	// Unexposed: no function that is given to tenants is concerned.
+	Unexposed Exposure = "none"
+)
+
+// Compare orders exposures, the worst first.
+func (e Exposure) Compare(other Exposure) int { return e.rank() - other.rank() }
+
+func (e Exposure) rank() int {
+	return slices.Index([]Exposure{CrossTenant, Allocated, Published, Unexposed}, e)
+}
+
+// Evidence is one thing that was read.
+type Evidence struct {
+	// Path is what was read, as on the node: "/sys/module/vfio/parameters/...".
+	// What no file says has a word in front: "netlink: eth0 vf 3".
+	Path string `json:"path"`
+	// Value is what it said, in the words of its source; long ones are cut.
+	Value string `json:"value"`
+	// How is how it was read: read, list, link, stat, config, process, netlink,
+	// journal, ledger, api.
+	How string `json:"how"`
+	// Error says why it could not be read, and Needs what would help: "root",
+	// "CAP_SYS_ADMIN", "hostPID".
+	Error string `json:"error,omitempty"`
+	Needs string `json:"needs,omitempty"`
+}
+
+// Finding is what a check says of one object, or of all objects that it found in
+// order. Its JSON names are stable for machines.
+type Finding struct {
+	// ID is the rule's, "IOM-003".
+	ID       string             `json:"id"`
+	Title    string             `json:"title"`
+	State    State              `json:"state"`
+	Severity isolation.Severity `json:"severity"`
+	Exposure Exposure           `json:"exposure"`
+	// Device is the function that is at fault or concerned, where there is one.
+	Device *pci.Address `json:"device,omitempty"`
+	// Object names what else it is about: "claim t1/train", "pid 4711 (dpdk)",
+	// "/etc/cdi/x.json", "port 0000:3a:00.0". Empty for the node, and for a device.
+	Object string `json:"object,omitempty"`
+	// Devices are all functions in reach, Device included: the blast radius.
+	Devices []pci.Address `json:"devices,omitempty"`
+	// Tenants are those who have one of Devices, sorted.
+	Tenants []string `json:"tenants,omitempty"`
+	// Text says what was found, as one sentence without its full stop.
+	Text string `json:"text"`
+	// Pending is set where the running state and what is configured for the next
+	// boot differ: "fixed on disk, reboot pending".
+	Pending string `json:"pending,omitempty"`
+	// Remediation says what to do, in the same form.
+	Remediation string `json:"remediation,omitempty"`
+	// Verify is a command by which a person sees the same.
+	Verify   string     `json:"verify,omitempty"`
+	Evidence []Evidence `json:"evidence,omitempty"`
+	// Waiver is set for Waived, and for Fail where the waiver has expired.
+	Waiver *Waiver `json:"waiver,omitempty"`
+}
+
+// Compare orders findings for people: what needs somebody first, by severity,
+// then by exposure, id, device and object.
+func (f *Finding) Compare(g *Finding) int {
+	for _, c := range []int{
+		f.State.Compare(g.State), f.Severity.Compare(g.Severity), f.Exposure.Compare(g.Exposure),
+		compareText(f.ID, g.ID), compareDevice(f.Device, g.Device), compareText(f.Object, g.Object),
+	} {
+		if c != 0 {
+			return c
+		}
+	}
+	return compareText(f.Text, g.Text)
+}
+
+func compareDevice(a, b *pci.Address) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return -1
+	case b == nil:
+		return 1
+	}
+	return a.Compare(*b)
+}

@@ -1,0 +1,106 @@
+package finding
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// Report is one audit of one node or cluster.
+type Report struct {
+	// Subject says what was audited.
+	Subject Subject `json:"subject"`
+	// Profile names the profile that it was judged by.
+	Profile string `json:"profile"`
+	// Findings are in the order of [Finding.Compare]. Every rule has one or more.
+	Findings []Finding `json:"findings"`
+	Summary  Summary   `json:"summary"`
+}
+
+// Subject identifies what was audited.
+type Subject struct {
+	// Kind is node, cluster or archive.
+	Kind string `json:"kind"`
+	// Name is the node's hostname or the cluster's API address.
+	Name   string `json:"name,omitempty"`
+	Root   string `json:"root,omitempty"`
+	BootID string `json:"bootID,omitempty"`
+	Kernel string `json:"kernel,omitempty"`
+	// Time is when the facts were read, RFC 3339 in UTC.
+	Time string `json:"time"`
+	// Version is the auditor's.
+	Version string `json:"version"`
+}
+
+// Summary counts a report's findings.
+type Summary struct {
+	// Verdict is fail, unknown or pass: the worst that the report holds.
+	Verdict State `json:"verdict"`
+	// States counts findings by state; all states are there.
+	States map[State]int `json:"states"`
+	// Failed counts those that fail by severity; all severities are there.
+	Failed map[isolation.Severity]int `json:"failed"`
+	// Rules is how many rules were looked at, and Devices how many functions.
+	Rules   int `json:"rules"`
+	Devices int `json:"devices"`
+	// Tenants and Claims count those who hold functions concerned by a failure.
+	Tenants int `json:"tenantsAffected"`
+	Claims  int `json:"claimsAffected"`
+}
+
+// Severities returns all severities, worst first.
+func Severities() []isolation.Severity {
+	return []isolation.Severity{isolation.Critical, isolation.High, isolation.Medium, isolation.Low, isolation.Info}
+}
+
+// Finish sorts the findings and counts them. It may be repeated.
+func (r *Report) Finish() {
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return a.Compare(&b) })
+	s := Summary{
+		Verdict: Pass, States: map[State]int{}, Failed: map[isolation.Severity]int{},
+		Devices: r.Summary.Devices, Claims: r.Summary.Claims,
+	}
+	for _, state := range States() {
+		s.States[state] = 0
+	}
+	for _, severity := range Severities() {
+		s.Failed[severity] = 0
+	}
+	rules, tenants := map[string]bool{}, map[string]bool{}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		rules[f.ID] = true
+		s.States[f.State]++
+		if f.State == Fail {
+			s.Failed[f.Severity]++
+			for _, t := range f.Tenants {
+				tenants[t] = true
+			}
+		}
+	}
+	s.Rules, s.Tenants = len(rules), len(tenants)
+	switch {
+	case s.States[Fail] > 0:
+		s.Verdict = Fail
+	case s.States[Unknown]+s.States[Error] > 0:
+		s.Verdict = Unknown
+	}
+	r.Summary = s
+}
+
+// Failing returns the findings that fail with the severity or a worse one, in
+// order.
+func (r *Report) Failing(at isolation.Severity) []Finding {
+	var failing []Finding
+	for _, f := range r.Findings {
+		if f.State == Fail && f.Severity.Compare(at) <= 0 {
+			failing = append(failing, f)
+		}
+	}
+	return failing
+}
+
+// Undetermined reports whether a check could not tell.
+func (r *Report) Undetermined() bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.State == Unknown || f.State == Error })
+}

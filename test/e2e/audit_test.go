@@ -1,0 +1,149 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusteraudit "github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+)
+
+// auditor is who the chart's audit is.
+func auditor() controlplane.User {
+	return controlplane.User{Name: "system:serviceaccount:" + system + ":kata-vfio-audit", Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+}
+
+// auditCluster judges the cluster as the chart's ServiceAccount, and returns the rules' states, and their texts.
+func auditCluster(t *testing.T, p *controlplane.ControlPlane) (states map[string]finding.State, texts map[string]string) {
+	t.Helper()
+	s, err := clusteraudit.Read(t.Context(), client(t, p, auditor()), clusteraudit.Options{
+		TenantLabel: "kata-vfio.dev/tenant", Namespace: system, RuntimeClasses: []string{"kata-gpu"}, ProbeNamespace: "kata-vfio-audit-probe",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Missing) > 0 {
+		t.Errorf("the chart's account can't list %v", s.Missing)
+	}
+	profile, _ := finding.ProfileNamed(finding.MultiTenant)
+	states, texts = map[string]finding.State{}, map[string]string{}
+	for _, f := range slices.Backward(clusteraudit.Run(s, profile, nil, "2026-11-22").Findings) { // the worst last
+		states[f.ID] = f.State
+		texts[f.ID] += f.Text + "; "
+	}
+	return states, texts
+}
+
+// TestTheAuditOfACluster: with what the chart gives it, it finds the installation in order, tries the policies, and finds what
+// somebody undoes. Nothing that it asks for is ever made.
+func TestTheAuditOfACluster(t *testing.T) {
+	p := installed(t)
+	admin := client(t, p, controlplane.Admin())
+	config, err := p.KubeconfigFile(controlplane.Admin(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := helm(t, "upgrade", release, chart, "--namespace", system, "--kubeconfig", config, "--set", "audit.enabled=true"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	until(t, "the policies refuse what the audit tries", func(context.Context) error {
+		if states, texts := auditCluster(t, p); states["K8S-001"] != finding.Pass {
+			return fmt.Errorf("K8S-001 is %s: %s", states["K8S-001"], texts["K8S-001"])
+		}
+		return nil
+	})
+	states, texts := auditCluster(t, p)
+	for id, want := range map[string]finding.State{
+		"K8S-003": finding.Pass, "K8S-004": finding.Pass, "K8S-006": finding.Pass, "K8S-007": finding.Pass, "K8S-008": finding.Pass,
+		"K8S-009": finding.Pass, "K8S-019": finding.Pass, "K8S-023": finding.Fail, // the default image has a tag
+	} {
+		if states[id] != want {
+			t.Errorf("%s is %s, want %s: %s", id, states[id], want, texts[id])
+		}
+	}
+	made, err := admin.CoreV1().Pods("kata-vfio-audit-probe").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(made.Items) > 0 {
+		t.Errorf("the probe namespace has %d pods, %v", len(made.Items), err)
+	}
+	t.Run("nothing can be made in the probe namespace", func(t *testing.T) {
+		_, err := client(t, p, auditor()).CoreV1().Pods("kata-vfio-audit-probe").Create(t.Context(), pod(t, inVM+oneClaim, ""), metav1.CreateOptions{})
+		if err == nil || !strings.Contains(err.Error(), "exceeded quota") {
+			t.Errorf("the account may make a pod: %v", err)
+		}
+	})
+	t.Run("a binding that only warns", func(t *testing.T) {
+		bindings := admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+		name := "tenant-pods.kata-vfio.dev"
+		patchActions := func(actions ...string) {
+			t.Helper()
+			raw, err := json.Marshal(map[string]any{"spec": map[string]any{"validationActions": actions}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := bindings.Patch(t.Context(), name, "application/merge-patch+json", raw, metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		patchActions("Warn")
+		defer func() {
+			patchActions("Deny")
+			until(t, "the policies refuse again", func(ctx context.Context) error {
+				_, err := admin.CoreV1().Pods("kata-vfio-audit-probe").Create(ctx, pod(t, oneClaim, ""), dryRunCreate())
+				if err == nil || !strings.Contains(err.Error(), "must run in a VM") {
+					return fmt.Errorf("a pod without a VM: %w", err)
+				}
+				return nil
+			})
+		}()
+		until(t, "the audit finds that pods pass", func(context.Context) error {
+			states, texts := auditCluster(t, p)
+			if states["K8S-001"] != finding.Fail || !strings.Contains(texts["K8S-001"], "lets pass a pod with a claim and no RuntimeClass") {
+				return fmt.Errorf("K8S-001 is %s: %s", states["K8S-001"], texts["K8S-001"])
+			}
+			return nil
+		})
+	})
+	t.Run("everybody may change DeviceClasses", func(t *testing.T) {
+		_, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "oops"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts"}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = admin.RbacV1().ClusterRoleBindings().Delete(context.Background(), "oops", metav1.DeleteOptions{})
+		})
+		states, texts := auditCluster(t, p)
+		for _, id := range []string{"K8S-004", "K8S-006", "K8S-019"} {
+			if states[id] != finding.Fail {
+				t.Errorf("%s is %s: %s", id, states[id], texts[id])
+			}
+		}
+	})
+	t.Run("a tenant's privileged pod", func(t *testing.T) {
+		ns := tenantNamespace(t, p)
+		bad := pod(t, "", "")
+		bad.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+		if _, err := admin.CoreV1().Pods(ns).Create(t.Context(), bad, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		states, texts := auditCluster(t, p)
+		if states["K8S-013"] != finding.Fail || !strings.Contains(texts["K8S-013"], ns+"/attack has the privileged container main") || states["K8S-012"] != finding.Fail {
+			t.Errorf("K8S-013 is %s: %s; K8S-012 is %s", states["K8S-013"], texts["K8S-013"], states["K8S-012"])
+		}
+	})
+	t.Logf("all rules: %v", slices.Sorted(maps.Keys(states)))
+}
