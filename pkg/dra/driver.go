@@ -244,6 +244,7 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 		return err
 	}
 	log.InfoContext(ctx, "claim unprepared", slog.Int("resets", len(proofs)))
+	d.Reporter.Unprepared(c, len(proofs))
 	return nil
 }
 

@@ -212,6 +212,7 @@ type Device struct {
 	Switch   *pci.Address  `json:"pcieSwitch,omitempty"`
 	Upstream []pci.Address `json:"upstream,omitempty"`
 	// DriverBefore and DriverAfter are the kernel drivers of a Bind, "" for none.
+	// Where one failed there is no DriverAfter: it may have come halfway.
 	DriverBefore *string `json:"driverBefore,omitempty"`
 	DriverAfter  *string `json:"driverAfter,omitempty"`
 	// Settings are what the PF imposes on a VF.

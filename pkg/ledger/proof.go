@@ -120,6 +120,9 @@ func lineAt(fsys fs.FS, seq int64) ([]byte, error) {
 	return nil, fmt.Errorf("event %d was dropped by retention: only its hash is left", seq)
 }
 
+// ErrForeign says that an anchor is not of a ledger's history.
+var ErrForeign = errors.New("the anchor is not of this ledger's history")
+
 // ProveConsistency returns the proof that the ledger's last checkpoint is of the
 // same history as an earlier one, which must be signed by its key.
 func ProveConsistency(fsys fs.FS, earlier Anchor) (*Proof, error) {
@@ -129,7 +132,7 @@ func ProveConsistency(fsys fs.FS, earlier Anchor) (*Proof, error) {
 	}
 	p := &Proof{Version: Version, Key: t.key, Earlier: earlier.Signed, Checkpoint: t.signed}
 	if earlier.Size > t.size {
-		return nil, fmt.Errorf("the anchor is of %d events, and there are %d: the last ones were cut off, or an older copy was put back", earlier.Size, t.size)
+		return nil, fmt.Errorf("%w: it is of %d events, and there are %d: the last ones were cut off, or an older copy was put back", ErrForeign, earlier.Size, t.size)
 	}
 	if earlier.Size > 0 {
 		if p.Hashes, err = tlog.ProveTree(t.size, earlier.Size, t); err != nil {
@@ -137,7 +140,7 @@ func ProveConsistency(fsys fs.FS, earlier Anchor) (*Proof, error) {
 		}
 	}
 	if _, err := p.Check(t.key); err != nil {
-		return nil, fmt.Errorf("the anchor of %d events does not fit this ledger: %w", earlier.Size, err)
+		return nil, fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 	return p, nil
 }

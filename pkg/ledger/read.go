@@ -79,6 +79,12 @@ func readFile(fsys fs.FS, name string, limit int64) ([]byte, error) {
 // ErrNoKey says that the public key that should lie with a ledger is gone or none.
 var ErrNoKey = errors.New("there is no public key to verify the ledger by")
 
+// CheckKey returns an error for what is no public key.
+func CheckKey(key string) error {
+	_, err := note.NewVerifier(key)
+	return err
+}
+
 // PublicKey returns the key that lies with a ledger, for its readers. Its error
 // matches [ErrNoKey] where there is none.
 func PublicKey(fsys fs.FS) (string, error) {

@@ -66,15 +66,15 @@ func (w *Writer) writeAll(ctx context.Context) {
 	signed := w.at.signed
 	if err != nil {
 		err, signed = &Error{Dir: w.Dir, Err: fmt.Errorf("append: %w", err)}, ""
-		w.observe(events, time.Since(start), err)
+		w.observe(events, 0, time.Since(start), err)
 	}
 	for _, r := range batch {
 		r.signed, r.err, r.done = signed, err, true
 	}
 }
 
-func (w *Writer) observe(events []ledger.Event, took time.Duration, err error) {
-	o := Write{Size: w.at.chain.Size, Bytes: w.at.offset, Took: took, Err: err}
+func (w *Writer) observe(events []ledger.Event, size int64, took time.Duration, err error) {
+	o := Write{Size: w.at.chain.Size, Bytes: size, Took: took, Err: err}
 	for i := range events {
 		o.Types = append(o.Types, events[i].Type)
 	}
@@ -83,14 +83,11 @@ func (w *Writer) observe(events []ledger.Event, took time.Duration, err error) {
 
 // write appends events as one write.
 func (w *Writer) write(ctx context.Context, events []ledger.Event) error {
-	release, err := w.lock(ctx)
+	release, err := w.begun(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := w.catchUp(); err != nil {
-		return err
-	}
 	if err := w.rotate(); err != nil {
 		return err
 	}
@@ -129,7 +126,7 @@ func (w *Writer) commit(events []ledger.Event) error {
 		return err
 	}
 	w.move(next)
-	w.observe(events, time.Since(start), nil)
+	w.observe(events, int64(data.Len()), time.Since(start), nil)
 	return nil
 }
 

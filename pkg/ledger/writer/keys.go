@@ -31,9 +31,6 @@ func (w *Writer) loadKeys() error {
 	if err := w.useKey(strings.TrimSpace(string(secret))); err != nil {
 		return fmt.Errorf("key: %w", err)
 	}
-	if !w.Pseudonyms {
-		return nil
-	}
 	w.names, err = w.loadPseudonyms()
 	return err
 }
@@ -97,7 +94,8 @@ func publicKey(secret string) (string, error) {
 	return note.NewEd25519VerifierKey(fields[2], public)
 }
 
-// loadPseudonyms reads the key of the tenants' names, or makes it.
+// loadPseudonyms reads the key of the tenants' names, or makes it where it is asked
+// for. Nil is none.
 func (w *Writer) loadPseudonyms() (*ledger.Pseudonyms, error) {
 	data, err := os.ReadFile(w.path(ledger.PseudonymsFile))
 	if err == nil {
@@ -105,6 +103,9 @@ func (w *Writer) loadPseudonyms() (*ledger.Pseudonyms, error) {
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
+	}
+	if !w.Pseudonyms {
+		return nil, nil
 	}
 	key := make([]byte, ledger.PseudonymKeySize)
 	_, _ = rand.Read(key) // which never fails

@@ -40,7 +40,7 @@ type Config struct {
 	// Retain is how long events are kept; 0 is for ever. Their hashes stay.
 	Retain time.Duration
 	// Pseudonyms has the names of tenants replaced by a keyed hash. The key is made
-	// on first use.
+	// on first use; as long as it lies with the ledger, they are replaced.
 	Pseudonyms bool
 	// Now returns the time and CLOCK_BOOTTIME in nanoseconds; nil is the kernel's.
 	Now func() (time.Time, int64)
@@ -58,7 +58,7 @@ const lockLimit = 10 * time.Second
 // Write tells of one write.
 type Write struct {
 	// Types are those of its events; Size is the ledger's size behind it, and
-	// Bytes the size of the segment that it is in.
+	// Bytes is how long it is itself.
 	Types []ledger.Type
 	Size  int64
 	Bytes int64
@@ -88,15 +88,17 @@ func (e *Error) Unwrap() error { return e.Err }
 // Writer appends to a ledger. Its methods may be called from several goroutines.
 type Writer struct {
 	Config
-	signer   note.Signer
-	verifier note.Verifier
-	names    *ledger.Pseudonyms // nil without pseudonyms
-	locks    *journal.Locks
 
 	mu    sync.Mutex // guards queue
 	queue []*request
 	turn  chan struct{} // held by the goroutine that writes; guards what follows
-	at    position
+
+	opened   bool
+	signer   note.Signer
+	verifier note.Verifier
+	names    *ledger.Pseudonyms // nil without pseudonyms
+	locks    *journal.Locks
+	at       position
 
 	last atomic.Pointer[string] // the last signed checkpoint, for readers that must not wait
 }
@@ -109,10 +111,10 @@ type request struct {
 	done   bool // guarded by turn
 }
 
-// Open opens the ledger, makes it where there is none, puts aside what a crash
-// cut off, and drops what is older than the retention. It waits for other
-// processes until ctx ends.
-func Open(ctx context.Context, c Config) (*Writer, error) {
+// New returns a writer that opens the ledger when it first appends: who keeps no
+// history yet can work all the same, and what needs an event fails with the
+// reason.
+func New(c Config) *Writer {
 	w := &Writer{Config: c, turn: make(chan struct{}, 1)}
 	if w.SegmentBytes == 0 {
 		w.SegmentBytes = DefaultSegmentBytes
@@ -123,33 +125,56 @@ func Open(ctx context.Context, c Config) (*Writer, error) {
 	if w.Observe == nil {
 		w.Observe = func(Write) {}
 	}
-	if err := w.open(ctx); err != nil {
+	return w
+}
+
+// Open opens the ledger at once: it makes it where there is none, puts aside
+// what a crash cut off, and drops what is older than the retention. It waits for
+// other processes until ctx ends.
+func Open(ctx context.Context, c Config) (*Writer, error) {
+	w := New(c)
+	release, err := w.begun(ctx)
+	if err != nil {
 		return nil, &Error{Dir: c.Dir, Err: fmt.Errorf("open: %w", err)}
 	}
+	release()
 	return w, nil
 }
 
-func (w *Writer) open(ctx context.Context) error {
-	var err error
-	if w.locks, err = journal.NewLocks(w.Dir); err != nil {
-		return err
+// begun takes the lock and has the writer at the end of the ledger, which it
+// opens if it has not yet. The turn is held, or nobody else has the writer.
+func (w *Writer) begun(ctx context.Context) (release func(), err error) {
+	if release, err = w.lock(ctx); err != nil {
+		return nil, err
 	}
-	release, err := w.lock(ctx)
-	if err != nil {
-		return err
+	if err := w.ready(); err != nil {
+		release()
+		return nil, err
 	}
-	defer release()
+	return release, nil
+}
+
+func (w *Writer) ready() error {
+	if w.opened {
+		return w.catchUp()
+	}
 	if err := w.loadKeys(); err != nil {
 		return err
 	}
 	if err := w.catchUp(); err != nil {
 		return err
 	}
+	w.opened = true
 	return w.maintain()
 }
 
 // lock takes the ledger's lock, which all processes share.
 func (w *Writer) lock(ctx context.Context) (release func(), err error) {
+	if w.locks == nil {
+		if w.locks, err = journal.NewLocks(w.Dir); err != nil {
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("no turn within %s: a process that writes to it hangs or was stopped", lockLimit))
 	defer cancel()
 	return w.locks.Acquire(ctx, journal.Lock{Name: "append"})
