@@ -37,6 +37,6 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib")
-	cmd.AddCommand(nodeCommand(&t), clusterCommand(), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
+	cmd.AddCommand(nodeCommand(&t), clusterCommand(), ledgerCommand(&t), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
 	return cmd
 }
