@@ -180,7 +180,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Client:     client,
 		Claims:     s.node,
 		Gate:       &dra.Gate{Client: client, NodeName: s.run.nodeName, Handlers: s.node.Node.AllowedHandlers},
-		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Log: s.log,
+		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Log: s.log, Refused: s.node.Refused,
 		Changed: s.wake, Fatal: s.fatal,
 	})
 	s.helper, err = dra.Kubelet{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -213,8 +214,8 @@ func (p *Preparer) end(ctx context.Context, rec *journal.Record, code, why strin
 	return p.forget(rec)
 }
 
-// refused writes that a claim does not get its devices, once for each reason.
-func (p *Preparer) refused(ctx context.Context, claim plan.Ref, cause error) error {
+// tellRefused writes that a claim does not get its devices, once for each reason.
+func (p *Preparer) tellRefused(ctx context.Context, claim plan.Ref, cause error) error {
 	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Reason: oneLine(cause)}
 	refusal, isRefusal := errors.AsType[*plan.RefusedError](cause)
 	_, inUse := errors.AsType[*InUseError](cause)
@@ -241,6 +242,21 @@ func (p *Preparer) refused(ctx context.Context, claim plan.Ref, cause error) err
 	default:
 		return nil
 	}
+	return p.tellRefusal(ctx, claim, e)
+}
+
+// Refused writes to the ledger that somebody else refuses the claim its devices,
+// before Prepare is asked: once for each reason, named by the code, as Prepare
+// does with its own refusals.
+func (p *Preparer) Refused(ctx context.Context, req *claim.Request, code string, cause error) error {
+	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Codes: []string{code}, Reason: oneLine(cause)}
+	for _, d := range req.Devices {
+		e.Devices = append(e.Devices, ledger.Device{Address: d.Address, Name: d.Name})
+	}
+	return p.tellRefusal(ctx, plan.RefOf(req), e)
+}
+
+func (p *Preparer) tellRefusal(ctx context.Context, claim plan.Ref, e ledger.Event) error {
 	if p.refusals.repeats(claim.UID, e.Reason) {
 		return nil
 	}

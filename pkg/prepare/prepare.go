@@ -31,7 +31,7 @@ import (
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
 	rec, err := p.prepare(ctx, req)
 	if err != nil {
-		return nil, errors.Join(err, p.refused(ctx, plan.RefOf(req), err))
+		return nil, errors.Join(err, p.tellRefused(ctx, plan.RefOf(req), err))
 	}
 	p.refusals.forget(req.UID)
 	return rec, nil
