@@ -51,6 +51,6 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib, or an archive of collect")
-	cmd.AddCommand(nodeCommand(&t), collectCommand(&t), evalCommand(&t), diffCommand(&t), clusterCommand(), explainCommand(&t), checksCommand(), profilesCommand(), waiveCommand(), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
+	cmd.AddCommand(nodeCommand(&t), collectCommand(&t), evalCommand(&t), diffCommand(&t), clusterCommand(), ledgerCommand(&t), explainCommand(&t), checksCommand(), profilesCommand(), waiveCommand(), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -41,6 +42,9 @@ func (o *options) registerWork(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.node.RunDir, "run-dir", node.DefaultRunDir, "where locks lie, below the root")
 	f.StringVar(&o.node.CDIDir, "cdi-dir", node.DefaultCDIDir, "where the runtimes read CDI specs (/var/run/cdi), below the root")
+	f.StringVar(&o.node.Ledger.Dir, "ledger-dir", "", "where the ledger lies, below the root (default: ledger in --state-dir)")
+	f.DurationVar(&o.node.Ledger.Retain, "ledger-retention", 0, "how long the ledger keeps events, such as 8760h; their hashes stay (default: for ever)")
+	f.BoolVar(&o.node.Ledger.Pseudonyms, "ledger-pseudonyms", false, "replace the names of namespaces, pods and claims in the ledger by a keyed hash, whose key lies beside it")
 	f.DurationVar(&o.node.WriteLimit, "write-limit", node.DefaultWriteLimit, "how long one write to sysfs may take before the function is fenced")
 }
 
@@ -90,7 +94,23 @@ func (o *options) open(observe func(prepare.Event)) (*node.Node, error) {
 		return nil, err
 	}
 	o.node.Observe = observe
+	o.node.Ledger.Actor = ledger.Actor{Component: "kata-vfio-plugin", Version: version(), PID: os.Getpid()}
+	if o.node.Ledger.Node == "" {
+		o.node.Ledger.Node = nodeName()
+	}
 	return node.Open(o.node)
+}
+
+// nodeName is the node's name where no flag says it.
+func nodeName() string {
+	if name := os.Getenv("NODE_NAME"); name != "" {
+		return name
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
 }
 
 // records returns the node's journal for reading. A root that is not there has

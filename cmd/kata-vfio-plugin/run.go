@@ -58,7 +58,7 @@ func runCommand(opts *options) *cobra.Command {
 			}
 			opts.node.HolderWait = *wait
 			log := newLogger(cmd.ErrOrStderr(), r.logFormat)
-			opts.node.Log = log
+			opts.node.Log, opts.node.Ledger.Node = log, r.nodeName
 			return serve(cmd.Context(), opts, &r, log)
 		},
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -86,6 +89,7 @@ func (s *service) openNode(ctx context.Context) error {
 		return s.watcher, err
 	}
 	s.metrics = dra.NewMetrics(s.opts.node.Records().List, s.stuck)
+	s.opts.node.Ledger.Observe = s.metrics.ObserveLedger
 	var err error
 	if s.node, err = s.opts.open(s.metrics.Observe); err != nil {
 		return err
@@ -106,6 +110,7 @@ func (s *service) stuck() int {
 // What can't be settled is logged and stays for a later try: the other
 // devices of the node are not to suffer for it.
 func (s *service) settle(ctx context.Context) error {
+	s.tellStart(ctx)
 	r, err := s.node.Recover(ctx)
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
@@ -121,6 +126,22 @@ func (s *service) settle(ctx context.Context) error {
 		s.log.ErrorContext(ctx, "not bound by policy", slog.Any("err", err))
 	}
 	return nil
+}
+
+// tellStart writes to the ledger that the plugin starts, and by which config. One
+// that can't be written is logged: claims are refused then, each with the reason,
+// but what is on the node can be seen.
+func (s *service) tellStart(ctx context.Context) {
+	e := ledger.Event{Type: ledger.Start, Result: ledger.OK}
+	if config, err := json.Marshal(s.node.Node); err == nil {
+		e.Config = fmt.Sprintf("%x", sha256.Sum256(config))
+	}
+	signed, err := s.node.History.Append(ctx, e)
+	if err != nil {
+		s.log.ErrorContext(ctx, "ledger can't be written: claims are refused until it can", slog.Any("err", err))
+		return
+	}
+	s.log.InfoContext(ctx, "ledger", slog.String("checkpoint", ledger.OneLine(signed)))
 }
 
 // provision gives PFs their VFs. What can't be had is logged: the node's other
@@ -153,6 +174,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		return err
 	}
 	s.reporter = dra.NewReporter(client, recorder, s.log)
+	s.reporter.Anchor = s.node.History.Checkpoint
 	if err := s.openSandboxes(ctx); err != nil {
 		return err
 	}
@@ -160,7 +182,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Client:     client,
 		Claims:     s.node,
 		Gate:       &dra.Gate{Client: client, NodeName: s.run.nodeName, Handlers: s.node.Node.AllowedHandlers},
-		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Log: s.log,
+		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Log: s.log, Refused: s.node.Refused,
 		Changed: s.wake, Fatal: s.fatal,
 	})
 	s.helper, err = dra.Kubelet{

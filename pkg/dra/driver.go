@@ -43,8 +43,8 @@ type Admission interface {
 	Admit(ctx context.Context, req *claim.Request) error
 }
 
-// DriverConfig holds what a Driver works with. All fields are required; none of
-// the functions may block.
+// DriverConfig holds what a Driver works with. All fields but Refused are required;
+// none of the functions may block, Refused but briefly.
 type DriverConfig struct {
 	Client     kubernetes.Interface
 	Claims     Claims
@@ -53,6 +53,8 @@ type DriverConfig struct {
 	Health     *Health
 	Reporter   *Reporter
 	Log        *slog.Logger
+	// Refused writes the gate's refusal of a claim to the ledger; nil for nobody.
+	Refused func(ctx context.Context, req *claim.Request, code string, cause error) error
 	// Changed is told after each call, since claims change what is published.
 	Changed func()
 	// Fatal ends the plugin with a cause.
@@ -159,6 +161,9 @@ func (d *Driver) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceCla
 		return nil, err
 	}
 	if err := d.Gate.Admit(ctx, req); err != nil {
+		if _, decided := errors.AsType[*GateError](err); decided && d.Refused != nil {
+			err = errors.Join(err, d.Refused(ctx, req, reasonOf(err), err))
+		}
 		return nil, err
 	}
 	return d.Claims.Prepare(ctx, req)
@@ -244,6 +249,7 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 		return err
 	}
 	log.InfoContext(ctx, "claim unprepared", slog.Int("resets", len(proofs)))
+	d.Reporter.Unprepared(c, len(proofs))
 	return nil
 }
 

@@ -16,6 +16,7 @@ type Metrics struct {
 	phases   *prometheus.HistogramVec
 	requests *prometheus.HistogramVec
 	devices  *prometheus.GaugeVec
+	ledger   ledgerMetrics
 }
 
 // phaseBuckets reach from a write to sysfs to what the kubelet waits for, in seconds.
@@ -31,7 +32,7 @@ func NewMetrics(records func() ([]*journal.Record, []error), stuck func() int) *
 		Registry: prometheus.NewRegistry(),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kata_vfio_phase_seconds", Buckets: phaseBuckets(),
-			Help: "Time of each part of preparing and unpreparing claims, by phase (wait, unbind, bind, reset, node, journal, cdi, scan, vf, address, publish) and result (ok, error).",
+			Help: "Time of each part of preparing and unpreparing claims, by phase (wait, unbind, bind, reset, node, journal, cdi, scan, vf, address, ledger, publish) and result (ok, error).",
 		}, []string{"phase", "result"}),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kata_vfio_request_seconds", Buckets: requestBuckets(),
@@ -42,6 +43,7 @@ func NewMetrics(records func() ([]*journal.Record, []error), stuck func() int) *
 			Help: "Published devices by type (gpu, pf, vf, nvme, other) and health (healthy, unhealthy).",
 		}, []string{"type", "health"}),
 	}
+	m.ledger = newLedgerMetrics(m.Registry)
 	m.Registry.MustRegister(
 		m.phases, m.requests, m.devices, &recordCollector{records: records, desc: prometheus.NewDesc(
 			"kata_vfio_records", "Records of the journal by state (preparing, prepared, releasing, cleaned, quarantined, damaged).", []string{"state"}, nil,

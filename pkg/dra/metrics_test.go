@@ -77,7 +77,10 @@ func TestNamesAndHelp(t *testing.T) {
 	for _, f := range families {
 		names = append(names, f.GetName())
 	}
-	want := []string{"kata_vfio_devices", "kata_vfio_phase_seconds", "kata_vfio_records", "kata_vfio_stuck_writes"}
+	want := []string{
+		"kata_vfio_devices", "kata_vfio_ledger_events_total", "kata_vfio_ledger_failures_total", "kata_vfio_ledger_size",
+		"kata_vfio_ledger_written_bytes_total", "kata_vfio_phase_seconds", "kata_vfio_records", "kata_vfio_stuck_writes",
+	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}

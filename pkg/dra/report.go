@@ -50,6 +50,9 @@ type DeviceData struct {
 	Representor string `json:"representor,omitempty"`
 	// Evidence is the checksum of the node's record of the claim.
 	Evidence string `json:"evidence,omitempty"`
+	// Ledger is the signed checkpoint of the node's ledger that covers the claim's events so far:
+	// `kata-vfio-audit ledger verify --anchor` proves by it that nothing before was rewritten.
+	Ledger string `json:"ledger,omitempty"`
 }
 
 // report is what is told of one claim: to its status, and as events.
@@ -61,7 +64,7 @@ type report struct {
 }
 
 // preparedReport tells of a prepared claim.
-func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) *report {
+func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes, anchor string) *report {
 	r := &report{claim: c}
 	since := metav1.Now()
 	if t, err := time.Parse(time.RFC3339, rec.Since); err == nil {
@@ -74,7 +77,9 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 				condition(ConditionReady, metav1.ConditionTrue, "Prepared", readyWords(parts), since),
 				isolatedCondition(attributes(name), since), resetCondition(&rec.Plan, parts, since),
 			)
-		if data, err := json.Marshal(dataOf(rec, parts)); err == nil {
+		facts := dataOf(rec, parts)
+		facts.Ledger = anchor
+		if data, err := json.Marshal(facts); err == nil {
 			status.WithData(runtime.RawExtension{Raw: data})
 		}
 		for i := range parts {
@@ -186,6 +191,9 @@ func reasonOf(err error) string {
 	}
 	if _, ok := errors.AsType[*prepare.QuarantinedError](err); ok {
 		return "Quarantined"
+	}
+	if _, ok := errors.AsType[*prepare.EvidenceError](err); ok {
+		return "NoEvidence"
 	}
 	if _, ok := errors.AsType[*prepare.InUseError](err); ok {
 		return "InUse"

@@ -3,6 +3,7 @@ package dra
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
@@ -41,7 +43,9 @@ type Reporter struct {
 	client   kubernetes.Interface
 	recorder Recorder
 	log      *slog.Logger
-	queue    workqueue.TypedRateLimitingInterface[types.UID]
+	// Anchor returns the latest signed checkpoint of the node's ledger, which goes along; nil for none. Set it before use.
+	Anchor func() string
+	queue  workqueue.TypedRateLimitingInterface[types.UID]
 
 	mu     sync.Mutex // guards latest
 	latest map[types.UID]*report
@@ -63,8 +67,31 @@ func NewReporter(client kubernetes.Interface, recorder Recorder, log *slog.Logge
 
 // Prepared reports a claim whose devices are ready.
 func (r *Reporter) Prepared(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) {
-	r.enqueue(preparedReport(c, rec, attributes))
-	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeNormal, "Prepared", "Prepare", taken(rec)+" bound for the pod's VM")
+	anchor := r.anchor()
+	r.enqueue(preparedReport(c, rec, attributes, anchor))
+	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeNormal, "Prepared", "Prepare", withAnchor(taken(rec)+" bound for the pod's VM", anchor))
+}
+
+// Unprepared reports a claim that was taken back. The claim may be gone by now;
+// its event stays a while.
+func (r *Reporter) Unprepared(c kubeletplugin.NamespacedObject, resets int) {
+	note := withAnchor(fmt.Sprintf("devices taken back, %d resets made and proven", resets), r.anchor())
+	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeNormal, "Unprepared", "Unprepare", note)
+}
+
+func (r *Reporter) anchor() string {
+	if r.Anchor == nil {
+		return ""
+	}
+	return r.Anchor()
+}
+
+// withAnchor adds a signed checkpoint to an event's note.
+func withAnchor(note, signed string) string {
+	if signed == "" {
+		return note
+	}
+	return note + "; ledger " + ledger.OneLine(signed)
 }
 
 // Refused reports a claim that was not prepared, and why. With holders, the

@@ -5,6 +5,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -43,6 +45,9 @@ type Config struct {
 	StateDir, RunDir, CDIDir string
 	// Node says which functions are ours; nil is nodeconfig.Default.
 	Node *v1alpha1.NodeConfig
+	// Ledger says how the node's history is kept. Its Dir is below the root, "ledger"
+	// in StateDir where it is empty; what it has of the node itself is filled in.
+	Ledger writer.Config
 	// WriteLimit is how long one write to sysfs may take before its function is fenced.
 	WriteLimit time.Duration
 	// HolderWait is how long Unprepare waits for holders to end.
@@ -68,6 +73,8 @@ type Node struct {
 	*prepare.Preparer
 	// Kernel is nil when the node was opened to look only.
 	Kernel *control.Control
+	// History is the node's ledger; nil like Kernel.
+	History *writer.Writer
 	// Counters returns what a PF has counted for each of its VFs; nil like Kernel.
 	Counters func(ctx context.Context, pf pci.Address) ([]vf.Counters, error)
 
@@ -84,6 +91,25 @@ func (c *Config) JournalDir() string { return filepath.Join(c.Root, c.StateDir, 
 
 // RunPath is where the locks' parent is, by its path here.
 func (c *Config) RunPath() string { return filepath.Join(c.Root, c.RunDir) }
+// LedgerDir is where the ledger lies, by its path here.
+func (c *Config) LedgerDir() string {
+	return filepath.Join(c.Root, cmp.Or(c.Ledger.Dir, filepath.Join(c.StateDir, "ledger")))
+}
+
+// history returns the node's ledger. It is opened by its first event, so that a
+// node whose ledger can't be written takes devices back no further than is safe,
+// and says why.
+func (c *Config) history(fs *sysfs.FS) *writer.Writer {
+	full := c.Ledger
+	full.Dir = c.LedgerDir()
+	full.BootID, _ = fs.ReadString("proc/sys/kernel/random/boot_id") // what can't be read is left out
+	id, err := fs.ReadString("etc/machine-id")
+	if err != nil || id == "" {
+		id, _ = fs.ReadString("sys/class/dmi/id/product_uuid") // a container has no /etc of its node
+	}
+	full.Machine = writer.MachineHash(id)
+	return writer.New(full)
+}
 
 // Look opens the node for Plan alone: it makes no directory, takes no lock and
 // can't write.
@@ -127,6 +153,8 @@ func Open(c Config) (*Node, error) {
 	full.VFs, n.Counters = policy, policy.Counters
 	full.Interfaces = &podnet.Mover{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
 	full.Addresses = &ipam.Plugins{Dirs: c.binDirs(), Limit: ipam.DefaultLimit}
+	n.History = c.history(n.FS)
+	full.Ledger = n.History
 	n.Preparer = prepare.New(full)
 	return n, nil
 }

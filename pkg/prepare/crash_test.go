@@ -212,6 +212,7 @@ func crash(t *testing.T, sc scene, a act, p *power, reboot bool) {
 		t.Errorf("%s: after Unprepare PFs impose %v", where, changed)
 	}
 	w.wantAddresses(where + ": after Unprepare")
+	w.wantWholeHistory(where, reboot)
 }
 
 // checkWholeOrGone checks the two ends that a claim may come to.
@@ -299,6 +300,7 @@ func failOnce(t *testing.T, sc scene, a act, p *power) {
 		t.Errorf("%s: at the end PFs impose %v", where, changed)
 	}
 	w.wantAddresses(where + ": at the end")
+	w.wantWholeHistory(where, false)
 }
 
 // settleAfter unprepares until nothing is left; a quarantine is lifted by the

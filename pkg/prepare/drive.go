@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -24,6 +26,24 @@ const attempts = 3
 // present binding calls for, and begins again when another driver came
 // between. The kubelet's own retry comes only after a minute.
 func (p *Preparer) drive(ctx context.Context, claim plan.Ref, a pci.Address, want plan.Binding) error {
+	before, err := p.Executor.Binding(ctx, a)
+	if err != nil {
+		return err
+	}
+	err = p.driveTo(ctx, claim, a, want)
+	if before.Driver == want.Driver {
+		return err
+	}
+	e := bindEvent(a, before.Driver, want.Driver)
+	if err != nil { // where it is now is for the next look, which may hang in the kernel too
+		e.Devices[0].DriverAfter = nil
+		e.Result, e.Reason = ledger.Failed, fmt.Sprintf("bind to %s: %s", cmp.Or(want.Driver, "no driver"), oneLine(err))
+	}
+	return errors.Join(err, p.tell(ctx, claim, e))
+}
+
+// driveTo is drive without a word to the ledger.
+func (p *Preparer) driveTo(ctx context.Context, claim plan.Ref, a pci.Address, want plan.Binding) error {
 	var err error
 	for range attempts {
 		var now plan.Binding

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -45,10 +46,12 @@ func (e *NotPreparedError) Error() string {
 // are put into the sandbox's network namespace where it is named. A claim that went over to another pod since the
 // caller looked is not prepared for this one.
 //
+// The ledger has it first: a sandbox whose event can't be written gets nothing.
+//
 // Errors a caller may branch on: [NotPreparedError], [InUseError],
-// [QuarantinedError]. After an error the sandbox must not get the functions.
+// [QuarantinedError], [EvidenceError]. After an error the sandbox must not get the functions.
 func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
-	return p.withPrepared(ctx, uid, func(rec *journal.Record) error {
+	return p.withPrepared(ctx, uid, func(snap *device.Snapshot, rec *journal.Record) error {
 		if to.PodUID != "" && !slices.ContainsFunc(rec.Plan.Claim.Pods, func(c claim.Pod) bool { return c.UID == to.PodUID }) {
 			return &NotPreparedError{Claim: rec.Plan.Claim, State: rec.State, PodUID: to.PodUID}
 		}
@@ -61,6 +64,9 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 		}
 		if next := join(had, to); had == nil || *had != next {
 			rec.Sandbox = &next
+			if err := p.tell(ctx, rec.Plan.Claim, openEvent(snap, rec)); err != nil {
+				return err
+			}
 			if err := p.keep(rec); err != nil {
 				return err
 			}
@@ -96,7 +102,7 @@ func join(had *journal.Sandbox, to journal.Sandbox) journal.Sandbox {
 // of [Preparer.HandOver].
 func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error) {
 	var proofs []isolation.Proof
-	err := p.withPrepared(ctx, uid, func(rec *journal.Record) error {
+	err := p.withPrepared(ctx, uid, func(_ *device.Snapshot, rec *journal.Record) error {
 		if rec.Sandbox == nil || rec.Sandbox.ID != sandboxID {
 			return nil
 		}
@@ -109,9 +115,9 @@ func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolatio
 	return proofs, err
 }
 
-// withPrepared runs work on a copy of a prepared claim's record under the
-// claim's lock.
-func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*journal.Record) error) error {
+// withPrepared runs work on the latest snapshot and a copy of a prepared claim's
+// record, under the claim's lock.
+func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*device.Snapshot, *journal.Record) error) error {
 	release, err := p.lock(ctx, plan.Ref{UID: uid}, []Lock{claimLock(uid)})
 	if err != nil {
 		return err
@@ -136,7 +142,7 @@ func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*jour
 		return &NotPreparedError{Claim: rec.Plan.Claim, State: rec.State, EarlierBoot: !thisBoot}
 	}
 	own := *rec
-	return work(&own)
+	return work(snap, &own)
 }
 
 // renew resets a prepared record's functions. What can't be proven clean is
@@ -151,13 +157,16 @@ func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 	if err := p.waitUnheld(ctx, snap, rec); err != nil {
 		return err
 	}
+	if err := p.tell(ctx, rec.Plan.Claim, closeEvent(rec)); err != nil {
+		return err
+	}
 	if err := p.retake(ctx, rec); err != nil {
 		return err
 	}
 	if err := p.resetAll(ctx, rec, rec.Plan.Resets()); err != nil {
 		return p.failedReset(ctx, rec, err)
 	}
-	if err := p.imposeAll(ctx, rec); err != nil {
+	if err := p.imposeNew(ctx, rec); err != nil {
 		return err
 	}
 	return p.expose(ctx, rec)

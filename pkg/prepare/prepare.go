@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -26,8 +27,17 @@ import (
 //
 // Errors a caller may branch on: [plan.RefusedError], [InUseError],
 // [QuarantinedError], [ChangedError], [bind.StepError], [journal.FileError],
-// [ipam.PluginError].
+// [ipam.PluginError], [EvidenceError].
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
+	rec, err := p.prepare(ctx, req)
+	if err != nil {
+		return nil, errors.Join(err, p.tellRefused(ctx, plan.RefOf(req), err))
+	}
+	p.refusals.forget(req.UID)
+	return rec, nil
+}
+
+func (p *Preparer) prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
 	ref := plan.RefOf(req)
 	release, err := p.lock(ctx, ref, []Lock{claimLock(req.UID)})
 	if err != nil {
@@ -101,6 +111,9 @@ func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.K
 	rec := &journal.Record{Kind: kind, BootID: snap.Host.BootID, Plan: *pl}
 	if err := p.announce(ctx, snap, rec); err != nil {
 		return nil, err
+	}
+	if err := p.tell(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: devicesOf(snap, rec)}); err != nil {
+		return nil, errors.Join(err, p.forget(rec)) // nothing is done yet
 	}
 	err = p.carryOut(ctx, rec)
 	if _, quarantined := errors.AsType[*QuarantinedError](err); quarantined {
@@ -223,7 +236,7 @@ func (p *Preparer) carryOut(ctx context.Context, rec *journal.Record) error {
 	if err := p.cleanse(ctx, rec); err != nil {
 		return err
 	}
-	if err := p.imposeAll(ctx, rec); err != nil {
+	if err := p.imposeNew(ctx, rec); err != nil {
 		return err
 	}
 	if err := p.measure(rec); err != nil {
@@ -267,7 +280,7 @@ func (p *Preparer) bindAll(ctx context.Context, rec *journal.Record) error {
 func (p *Preparer) abandon(ctx context.Context, rec *journal.Record, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.UndoLimit)
 	defer cancel()
-	if err := p.undo(ctx, rec); err != nil {
+	if err := p.undo(ctx, rec, cause); err != nil {
 		keep := p.save(rec, journal.Preparing, oneLine(err))
 		return errors.Join(cause, &UndoError{Claim: rec.Plan.Claim, Err: errors.Join(err, keep)})
 	}
@@ -275,8 +288,9 @@ func (p *Preparer) abandon(ctx context.Context, rec *journal.Record, cause error
 }
 
 // undo brings all functions back to their original bindings, gives addresses
-// back, and removes record and spec. It may be repeated.
-func (p *Preparer) undo(ctx context.Context, rec *journal.Record) error {
+// back, and removes record and spec. It may be repeated. The cause is nil where
+// it was a crash.
+func (p *Preparer) undo(ctx context.Context, rec *journal.Record, cause error) error {
 	if err := p.removeSpec(rec); err != nil {
 		return err
 	}
@@ -289,7 +303,11 @@ func (p *Preparer) undo(ctx context.Context, rec *journal.Record) error {
 	if err := p.returnAddresses(ctx, rec); err != nil {
 		return err
 	}
-	return p.forget(rec)
+	why := "it was cut off"
+	if cause != nil {
+		why = oneLine(cause)
+	}
+	return p.end(ctx, rec, ledger.CodeUndone, why)
 }
 
 // footprint returns the addresses of all functions that a request's devices

@@ -2,7 +2,7 @@
 // Unprepare and Recover. It owns the order of effects and the locking; what to
 // do comes from package plan, and how from the collaborators it is given.
 //
-// The order is: intent to disk, steps (each verified), addresses, CDI spec,
+// The order is: intent to disk and to the ledger, steps (each verified, each told), addresses, CDI spec,
 // completion to disk; and back: no holder, intent to disk, CDI spec away, reset
 // and proof, original bindings, addresses given back, record away. Wherever a crash falls, Recover brings each
 // function to one of the two ends.
@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/podnet"
@@ -127,7 +128,17 @@ type Addresses interface {
 	Delete(ctx context.Context, l *plan.Lease) error
 }
 
-// Config holds the collaborators of a Preparer. All but Observe are required.
+// Ledger keeps the node's history; see package ledger/writer.
+type Ledger interface {
+	// Append writes events durably, together, and returns the signed checkpoint
+	// behind them.
+	Append(ctx context.Context, events ...ledger.Event) (signed string, err error)
+	// Tenancy returns the events of a claim since it was prepared last.
+	Tenancy(ctx context.Context, uid string) ([]ledger.Event, error)
+}
+
+// Config holds the collaborators of a Preparer. All but Observe and Ledger are
+// required.
 type Config struct {
 	FS        *sysfs.FS
 	Inventory Inventory
@@ -141,6 +152,8 @@ type Config struct {
 	// Interfaces serves VFs that are physical endpoints.
 	Interfaces Interfaces
 	Addresses  Addresses
+	// Ledger is nil where no history is kept; package node always has one.
+	Ledger Ledger
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
 	// HolderWait is how long Unprepare waits for a holder to end before it
@@ -161,7 +174,10 @@ type Config struct {
 // Preparer prepares and unprepares claims. Its methods may be called from
 // several goroutines; calls for one claim, and for claims that share an IOMMU
 // group or a PF, wait for each other, and all others run side by side.
-type Preparer struct{ Config }
+type Preparer struct {
+	Config
+	refusals refusals
+}
 
 // New returns a Preparer.
 func New(c Config) *Preparer {
@@ -186,6 +202,7 @@ const (
 	PhaseScan    Phase = "scan"
 	PhaseVF      Phase = "vf"
 	PhaseAddress Phase = "address"
+	PhaseLedger  Phase = "ledger"
 )
 
 // Event tells of one piece of work that has ended.

@@ -111,10 +111,10 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	switch {
 	case thisBoot && rec.State == journal.Prepared:
 		r.Kept = append(r.Kept, rec.Plan.Claim)
-		return p.reaffirm(ctx, &work)
+		return errors.Join(p.reaffirm(ctx, &work), p.tellMissing(ctx, snap, &work))
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)
-		return p.removeSpec(rec)
+		return errors.Join(p.removeSpec(rec), p.tellMissing(ctx, snap, &work))
 	case thisBoot && rec.State != journal.Preparing:
 		return p.finish(ctx, &work, &r.Released, r)
 	default:

@@ -37,8 +37,7 @@ func (p *Preparer) mark(rec *journal.Record, why string) error {
 		return nil // no VM gets a function by such a record
 	}
 	for _, a := range rec.Plan.Reachable() {
-		proven := slices.ContainsFunc(rec.Proofs, func(proof isolation.Proof) bool { return slices.Contains(proof.Set, a) })
-		if proven {
+		if isProven(rec, a) {
 			if err := p.Journal.MarkClean(a); err != nil {
 				return err
 			}
@@ -50,6 +49,11 @@ func (p *Preparer) mark(rec *journal.Record, why string) error {
 		}
 	}
 	return nil
+}
+
+// isProven reports whether a proof of the record covers the function.
+func isProven(rec *journal.Record, a pci.Address) bool {
+	return slices.ContainsFunc(rec.Proofs, func(proof isolation.Proof) bool { return slices.Contains(proof.Set, a) })
 }
 
 // cleanse makes the resets that are due before the record's tenant, enters

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -41,6 +42,9 @@ func (p *Preparer) Unprepare(ctx context.Context, uid string) ([]isolation.Proof
 	}
 	work := *rec
 	err = p.settle(ctx, &work)
+	if err == nil {
+		p.refusals.forget(uid)
+	}
 	return work.Proofs, err
 }
 
@@ -52,7 +56,13 @@ func (p *Preparer) settle(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	defer release()
-	if rec.BootID != snap.Host.BootID && rec.State != journal.Quarantined {
+	earlier := rec.BootID != snap.Host.BootID
+	if earlier || rec.State != journal.Prepared {
+		if err := p.tellMissing(ctx, snap, rec); err != nil {
+			return err
+		}
+	}
+	if earlier && rec.State != journal.Quarantined {
 		return p.drop(ctx, rec)
 	}
 	if err := p.waitUnheld(ctx, snap, rec); err != nil {
@@ -60,7 +70,7 @@ func (p *Preparer) settle(ctx context.Context, rec *journal.Record) error {
 	}
 	switch rec.State {
 	case journal.Preparing:
-		return p.undo(ctx, rec)
+		return p.undo(ctx, rec, nil)
 	case journal.Cleaned:
 		return p.giveBack(ctx, rec)
 	case journal.Quarantined:
@@ -108,20 +118,38 @@ func (p *Preparer) drop(ctx context.Context, rec *journal.Record) error {
 	if err := p.removeSpec(rec); err != nil {
 		return err
 	}
+	code, why := ledger.CodeUndone, "the node went down"
 	if rec.State == journal.Prepared || rec.State == journal.Releasing {
+		code, why = ledger.CodeUnproven, "the node went down before a reset"
 		rec.Proofs = nil
-		if err := p.mark(rec, "the node went down before a reset"); err != nil {
+		if err := p.mark(rec, why); err != nil {
 			return err
 		}
 	}
 	if err := p.returnAddresses(ctx, rec); err != nil {
 		return err
 	}
-	return p.forget(rec)
+	if rec.State == journal.Prepared && rec.Sandbox != nil {
+		e := closeEvent(rec)
+		e.Late, e.Reason = true, why
+		if err := p.tell(ctx, rec.Plan.Claim, e); err != nil {
+			return err
+		}
+	}
+	if rec.State == journal.Cleaned {
+		code = ""
+	}
+	return p.end(ctx, rec, code, why)
 }
 
 // release is the way back of a claim that was handed over.
 func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
+	quarantined := rec.State == journal.Quarantined
+	if rec.State == journal.Prepared && rec.Sandbox != nil {
+		if err := p.tell(ctx, rec.Plan.Claim, closeEvent(rec)); err != nil {
+			return err
+		}
+	}
 	if err := p.save(rec, journal.Releasing, ""); err != nil {
 		return err
 	}
@@ -137,6 +165,11 @@ func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 	if err := p.mark(rec, "no reset was made: its class waives that, or it was off the bus"); err != nil {
 		return err
 	}
+	if quarantined {
+		if err := p.tell(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Release, Devices: briefly(rec)}); err != nil {
+			return err
+		}
+	}
 	if err := p.save(rec, journal.Cleaned, ""); err != nil {
 		return err
 	}
@@ -151,18 +184,24 @@ func (p *Preparer) failedReset(ctx context.Context, rec *journal.Record, cause e
 	if ctx.Err() != nil {
 		return fmt.Errorf("reset cut off (%w), it is made again: %w", context.Cause(ctx), cause)
 	}
-	return p.quarantine(rec, errors.Join(cause, p.returnAddresses(ctx, rec)))
+	if onlyEvidence(cause) {
+		return cause // the resets are made again, and told
+	}
+	return p.quarantine(ctx, rec, errors.Join(cause, p.returnAddresses(ctx, rec)))
 }
 
 // quarantine keeps a record's functions from reuse, since a reset failed for
 // cause, and returns the [QuarantinedError]. The spec is gone before the state
 // is entered: nothing can give the functions to a VM any more.
-func (p *Preparer) quarantine(rec *journal.Record, cause error) error {
+func (p *Preparer) quarantine(ctx context.Context, rec *journal.Record, cause error) error {
 	if err := p.removeSpec(rec); err != nil {
 		return errors.Join(cause, err)
 	}
 	if err := p.save(rec, journal.Quarantined, oneLine(cause)); err != nil {
 		return errors.Join(cause, err)
+	}
+	if err := p.tell(ctx, rec.Plan.Claim, quarantineEvent(rec)); err != nil {
+		cause = errors.Join(cause, err) // whoever looks at the quarantine next tells of it
 	}
 	return &QuarantinedError{Record: rec, Err: cause}
 }
@@ -177,7 +216,11 @@ func (p *Preparer) giveBack(ctx context.Context, rec *journal.Record) error {
 	if err != nil {
 		return errors.Join(err, p.save(rec, journal.Cleaned, oneLine(err)))
 	}
-	return p.forget(rec)
+	code := ""
+	if slices.ContainsFunc(rec.Plan.Reachable(), func(a pci.Address) bool { return !isProven(rec, a) }) {
+		code = ledger.CodeUnproven
+	}
+	return p.end(ctx, rec, code, "")
 }
 
 // reset resets what is left of one set. A function that has left the bus,
@@ -195,6 +238,10 @@ func (p *Preparer) reset(ctx context.Context, rec *journal.Record, r isolation.R
 		e.Proof = &proof
 	}
 	p.Observe(e)
+	proof.Reset = r
+	if tellErr := p.tell(ctx, rec.Plan.Claim, resetEvent(&proof, err)); tellErr != nil {
+		return nil, errors.Join(err, tellErr)
+	}
 	if err == nil {
 		return &proof, nil
 	}

@@ -124,6 +124,18 @@ func (p *Preparer) imposeAll(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
+// imposeNew is imposeAll for a new tenant, of whom it is told.
+func (p *Preparer) imposeNew(ctx context.Context, rec *journal.Record) error {
+	if err := p.imposeAll(ctx, rec); err != nil {
+		return err
+	}
+	e, ok := policyEvent(rec)
+	if !ok {
+		return nil
+	}
+	return p.tell(ctx, rec.Plan.Claim, e)
+}
+
 // impose brings one VF to settings. The observer hears of it as of a step.
 func (p *Preparer) impose(ctx context.Context, claim plan.Ref, fn *plan.Function, want *device.VFSettings) error {
 	step, start := fn.ImposeStep(want), time.Now()

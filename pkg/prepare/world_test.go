@@ -18,6 +18,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/podnet"
@@ -48,6 +50,7 @@ type world struct {
 	records *journal.Store
 	specs   *cdi.Dir
 	locks   *journal.Locks
+	history string // the ledger's directory
 	links   *vftest.Links
 	pods    *pods
 	pool    *pool
@@ -79,6 +82,7 @@ func newWorld(t *testing.T) *world {
 	if w.specs, err = cdi.Open(filepath.Join(t.TempDir(), "cdi")); err != nil {
 		t.Fatal(err)
 	}
+	w.history = filepath.Join(w.k.Root(), "var/lib/kata-vfio/ledger")
 	w.links = vftest.New(t, w.fs, vftest.Igb())
 	w.pods = &pods{fs: w.fs, placed: map[pci.Address]string{}}
 	w.pool = newPool(t)
@@ -99,6 +103,7 @@ func (w *world) plugin(power *power) *prepare.Preparer {
 		Eswitches:  policy,
 		Interfaces: power.interfaces(w.pods),
 		Addresses:  power.addresses(w.pool),
+		Ledger:     power.ledger(w.writer()),
 		HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,
 		Observe: func(e prepare.Event) {
 			w.mu.Lock()
@@ -106,6 +111,34 @@ func (w *world) plugin(power *power) *prepare.Preparer {
 			w.events = append(w.events, e)
 		},
 	})
+}
+
+// writer returns the ledger as a process opens it.
+func (w *world) writer() *writer.Writer {
+	return writer.New(writer.Config{Dir: w.history, Node: "node-1", Actor: ledger.Actor{Component: "test"}})
+}
+
+// told returns the ledger's events of a claim, and verifies it. There is none
+// where nothing was told yet.
+func (w *world) told(uid string) []ledger.Event {
+	w.t.Helper()
+	fsys := os.DirFS(w.history)
+	if _, err := os.Stat(filepath.Join(w.history, ledger.SegmentName(0))); err != nil {
+		return nil
+	}
+	if r, err := ledger.Verify(fsys, ledger.Options{}); err != nil || !r.OK() {
+		w.t.Fatalf("ledger: %+v, %v", r, err)
+	}
+	var events []ledger.Event
+	for e, err := range ledger.Events(fsys) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if e.Event.Claim != nil && e.Event.Claim.UID == uid {
+			events = append(events, *e.Event)
+		}
+	}
+	return events
 }
 
 // request asks for the functions under one claim.
@@ -239,10 +272,24 @@ func (p *power) interfaces(i prepare.Interfaces) prepare.Interfaces {
 func (p *power) links(l vf.Links) vf.Links                 { return cutLinks{l, p} }
 func (p *power) switches(s vf.Switches) vf.Switches        { return cutSwitches{s, p} }
 func (p *power) writer(w control.Writer) control.Writer    { return cutWriter{p, w} }
+func (p *power) ledger(l prepare.Ledger) prepare.Ledger    { return cutLedger{l, p} }
 func (p *power) journal(j prepare.Journal) prepare.Journal { return cutJournal{j, p} }
 func (p *power) specs(s prepare.Specs) prepare.Specs       { return cutSpecs{s, p} }
 func (c cutWriter) Write(path string, data []byte) error {
 	return c.p.effect(func() error { return c.w.Write(path, data) })
+}
+
+func (c cutLedger) Append(ctx context.Context, events ...ledger.Event) (signed string, err error) {
+	err = c.p.effect(func() error {
+		signed, err = c.Ledger.Append(ctx, events...)
+		return err
+	})
+	return signed, err
+}
+
+type cutLedger struct {
+	prepare.Ledger
+	p *power
 }
 
 func (c cutJournal) Save(r *journal.Record) error {

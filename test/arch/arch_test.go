@@ -33,18 +33,18 @@ func layers() [][]string {
 		{"claim", "publish", "sysfs"},         // one source each
 		{"guestnet"},                          // the guest's own side
 		{"plan", "vfio", "sysfs/control", "podnet", "vf/link"}, // the decision; the kernel's edges
-		{"sysfs/sysfstest"},                           // the kernel's double
-		{"cdi", "journal", "bind", "inventory", "vf"}, // effects
-		{"ipam", "vf/vftest", "archive"},              // addresses for guests; vf's double
-		{"assignment", "facts"},                       // who has what; what a node says of itself
-		{"facts/runtimes"},                            // what its container runtimes are set up to do
-		{"check", "check/board"},                      // the rules, and nodes to try them on
-		{"prepare"},                                   // the order of effects
-		{"node"},                                      // the parts joined
-		{"dra", "podres", "nri", "audit"},             // entry points
+		{"sysfs/sysfstest"}, // the kernel's double
+		{"cdi", "journal", "bind", "inventory", "vf", "ledger"}, // effects
+		{"ipam", "vf/vftest", "archive", "ledger/writer"},       // addresses for guests; vf's double; copies; the ledger's only writer
+		{"assignment", "facts", "history"},                      // who has what; what a node says of itself
+		{"facts/runtimes"},                                      // what its container runtimes are set up to do
+		{"check", "check/board"},                                // the rules, and nodes to try them on
+		{"prepare"},                                             // the order of effects
+		{"node"},                                                // the parts joined
+		{"dra", "podres", "nri", "audit"},                       // entry points
 		{"audit/topology"},
 		{"audit/page"},
-		{"audit/report", "audit/cluster"},
+		{"audit/report", "audit/cluster", "audit/evidence"},
 	}
 }
 
@@ -61,7 +61,7 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":    {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf", "pkg/podnet"},
+		"cmd/kata-vfio-audit":    {"pkg/bind", "pkg/prepare", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf", "pkg/podnet"},
 		"cmd/kata-vfio-guestnet": {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/dra", "pkg/vf", "pkg/podnet", "pkg/publish"},
 		"cmd/kata-vfio-plugin":   {"pkg/sysfs/sysfstest", "pkg/vf/vftest", "pkg/audit"},
 	}

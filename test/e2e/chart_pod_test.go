@@ -76,6 +76,12 @@ plugin:
 				wantArgs(t, got, "--holder-wait=20s", "--hot-plug", "--log-format=text", "--listen=:9999")
 			},
 		},
+		"a ledger that forgets, and knows no names": {
+			values: "plugin: {ledger: {retention: 8760h, pseudonyms: true}}",
+			check: func(t *testing.T, got rendered) {
+				wantArgs(t, got, "--ledger-retention=8760h", "--ledger-pseudonyms")
+			},
+		},
 		"a pinned image": {
 			values: "image: {digest: 'sha256:" + strings.Repeat("0", 64) + "', pullSecrets: [a, b]}",
 			check: func(t *testing.T, got rendered) {

@@ -26,6 +26,12 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- if ne (join "," .Values.plugin.exemptNamespaces) "kube-system" }}
 - --exempt-namespace={{ append .Values.plugin.exemptNamespaces .Release.Namespace | uniq | join "," }}
 {{- end }}
+{{- with .Values.plugin.ledger.retention }}
+- --ledger-retention={{ . }}
+{{- end }}
+{{- if .Values.plugin.ledger.pseudonyms }}
+- --ledger-pseudonyms
+{{- end }}
 {{- with .Values.plugin.extraArgs }}
 {{ toYaml . }}
 {{- end }}

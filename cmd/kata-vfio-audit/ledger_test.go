@@ -1,0 +1,170 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// ledgerNode is a node's root with a ledger, of a hostile tenant's claim too, and
+// the anchors of its writes.
+func ledgerNode(t *testing.T) (root string, anchors []string) {
+	t.Helper()
+	root = t.TempDir()
+	w, err := writer.Open(t.Context(), writer.Config{Dir: filepath.Join(root, ledgerDir), Node: "gpu-07"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu := pci.Address{Bus: 0x3b}
+	for _, e := range []ledger.Event{
+		{Type: ledger.Prepare, Claim: &ledger.Claim{UID: "u-1", Namespace: "tenant-a", Name: "gpu"}, Devices: []ledger.Device{{Address: gpu}}},
+		{
+			Type: ledger.Bind, Claim: &ledger.Claim{UID: "u-1", Namespace: "tenant-a", Name: "gpu"},
+			Devices: []ledger.Device{{Address: gpu, DriverBefore: new(""), DriverAfter: new("vfio-pci")}},
+		},
+		{Type: ledger.Reset, Reset: &ledger.ResetProof{Method: "flr", OK: true, Match: true, Milliseconds: 118, Set: []pci.Address{gpu}}},
+		{Type: ledger.Refusal, Result: ledger.Refused, Reason: "\x1b[31mred\nline", Claim: &ledger.Claim{UID: "u-2", Namespace: "tenant-b", Name: "x"}},
+	} {
+		if e.Result == "" {
+			e.Result = ledger.OK
+		}
+		signed, err := w.Append(t.Context(), e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		anchors = append(anchors, signed)
+	}
+	return root, anchors
+}
+
+// file writes data to a file of the test's.
+func file(t *testing.T, data string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestLedgerShow(t *testing.T) {
+	root, _ := ledgerNode(t)
+	stdout, stderr, err := execute(t, "ledger", "show", "--root", root)
+	if err != nil || stderr != "" {
+		t.Fatalf("%v, %s", err, stderr)
+	}
+	for _, want := range []string{"SEQ", "no driver -> vfio-pci", "flr, 118 ms; as before its tenant", "tenant-a/gpu", "0000:3b:00.0"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is not in\n%s", want, stdout)
+		}
+	}
+	if strings.Contains(stdout, "\x1b") || strings.Count(stdout, "\n") != 5 {
+		t.Errorf("a tenant's text changes the table:\n%s", stdout)
+	}
+	for line, want := range map[string]int{
+		"--claim tenant-a/gpu": 2, "--claim u-2": 1, "--device 0000:3b:00.0": 3, "--type reset,bind": 2, "--since 1h": 4, "--until 2020-01-01": 0,
+	} {
+		stdout, _, err := execute(t, append([]string{"ledger", "show", "-o", "ndjson", "--root", root}, strings.Fields(line)...)...)
+		if got := strings.Count(stdout, "\n"); err != nil || got != want {
+			t.Errorf("%s: %d events, %v", line, got, err)
+		}
+	}
+	stdout, _, err = execute(t, "ledger", "show", "-o", "json", "--root", root)
+	var doc struct{ Events []ledger.Event }
+	if err := json.Unmarshal([]byte(stdout), &doc); err != nil || len(doc.Events) != 4 {
+		t.Errorf("%v, %d events", err, len(doc.Events))
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLedgerVerify(t *testing.T) {
+	root, anchors := ledgerNode(t)
+	all := file(t, strings.Join(anchors, "\n"))
+	stdout, _, err := execute(t, "ledger", "verify", "--root", root)
+	if err != nil || !strings.Contains(stdout, "can't be known") {
+		t.Errorf("without an anchor: %v\n%s", err, stdout)
+	}
+	stdout, _, err = execute(t, "ledger", "verify", "--root", root, "--anchor", all, "--key", filepath.Join(root, ledgerDir, "key.pub"))
+	if err != nil || !strings.Contains(stdout, "4 fit: events 0 to 3") {
+		t.Errorf("with anchors: %v\n%s", err, stdout)
+	}
+	name := filepath.Join(root, ledgerDir, ledger.SegmentName(0))
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(strings.Replace(string(data), `"ms":118`, `"ms":119`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, _, err = execute(t, "ledger", "verify", "--root", root, "-o", "json")
+	var r ledger.Report
+	if jsonErr := json.Unmarshal([]byte(stdout), &r); exitCode(err) != exitLedger || jsonErr != nil || len(r.Problems) != 1 || r.Problems[0].Line != 7 {
+		t.Errorf("changed: %v, %v, %+v", err, jsonErr, r)
+	}
+	if _, _, err := execute(t, "ledger", "prove", "1", "--root", root); exitCode(err) != exitLedger {
+		t.Errorf("proof from a changed ledger: %v", err)
+	}
+}
+
+func TestLedgerProve(t *testing.T) {
+	root, anchors := ledgerNode(t)
+	key := filepath.Join(root, ledgerDir, "key.pub")
+	for _, args := range [][]string{{"2"}, {"--from", file(t, anchors[1])}} {
+		proof, _, err := execute(t, append([]string{"ledger", "prove", "--root", root}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdout, _, err := execute(t, "ledger", "verify", "--proof", file(t, proof), "--key", key)
+		if err != nil || !strings.Contains(stdout, "✓") || !strings.Contains(stdout, "gpu-07, as it was with 4 events") {
+			t.Errorf("%v: %v\n%s", args, err, stdout)
+		}
+		_, _, err = execute(t, "ledger", "verify", "--proof", file(t, strings.Replace(proof, "118", "119", 1)+" "), "--key", key)
+		if changed := strings.Contains(proof, "118"); changed != (exitCode(err) == exitLedger) {
+			t.Errorf("%v, changed: %v", args, err)
+		}
+	}
+}
+
+func TestLedgerExitCodes(t *testing.T) {
+	root, anchors := ledgerNode(t)
+	other, _ := ledgerNode(t)
+	keyless, _ := ledgerNode(t)
+	if err := os.Remove(filepath.Join(keyless, ledgerDir, "key.pub")); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]int{
+		"verify --root " + root:                                              0,
+		"verify --root " + t.TempDir():                                       exitFailed,
+		"verify --root " + keyless:                                           exitLedger,
+		"verify --root " + root + " --key nonsense":                          exitUsage,
+		"verify --root " + root + " --anchor " + file(t, "nothing"):          exitUsage,
+		"verify --root " + root + " --anchor /no/such/file":                  exitUsage,
+		"verify --root " + other + " --anchor " + file(t, anchors[0]):        exitLedger,
+		"verify --root " + root + " --proof " + file(t, "{}"):                exitUsage,
+		"show --root " + root + " --since nonsense":                          exitUsage,
+		"show --root " + root + " --device nonsense":                         exitUsage,
+		"show --root " + root + " --type nonsense":                           exitUsage,
+		"prove --root " + root:                                               exitUsage,
+		"prove --root " + root + " 99":                                       exitFailed,
+		"prove --root " + other + " --from " + file(t, anchors[0]):           exitLedger,
+		"prove --root " + root + " 1 --from " + file(t, anchors[0]):          exitUsage,
+		"prove --root " + root + " --from " + file(t, anchors[0]+anchors[1]): exitUsage,
+	} {
+		_, _, err := execute(t, append([]string{"ledger"}, strings.Fields(line)...)...)
+		got := 0
+		if err != nil {
+			got = exitCode(err)
+		}
+		if got != want {
+			t.Errorf("%s: exit code %d, want %d: %v", line, got, want, err)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// showOptions select what is shown.
+type showOptions struct {
+	claim, pod, device, since, until, format string
+	types                                    []string
+	filter                                   ledger.Filter
+}
+
+func ledgerShowCommand(h *history) *cobra.Command {
+	var o showOptions
+	formats := command.Formats{"table", "json", "ndjson"}
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show the events, the oldest first",
+		Long: "show prints the events of a node's ledger. ndjson is each line as it stands there; json is {\"events\": [...]}.\n" +
+			"It does not verify them: that is `ledger verify`. Names that are pseudonyms are found by the name where the key\n" +
+			"lies with the ledger.\n\n" + ledgerExitCodes,
+		Example: "  kata-vfio-audit ledger show --device 0000:3b:00.0 --since 2026-11-01\n" +
+			"  kata-vfio-audit ledger show --claim tenant-a/gpu -o ndjson | jq -r 'select(.type==\"reset\").reset.ms'",
+		Args:    command.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(formats.Check(o.format), o.settle()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fsys, closer, err := h.open()
+			if err != nil {
+				return err
+			}
+			err = o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), fsys)
+			return errors.Join(err, closer.Close())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.claim, "claim", "", "only events of this claim: its UID, its name, or namespace/name")
+	f.StringVar(&o.pod, "pod", "", "only events of this pod: its UID, its name, or namespace/name")
+	f.StringVar(&o.device, "device", "", "only events of this function, such as 0000:3b:00.0")
+	f.StringVar(&o.since, "since", "", "only events from this time on: 2026-11-01, 2026-11-01T12:00:00Z, or 24h for that long ago")
+	f.StringVar(&o.until, "until", "", "only events up to this time")
+	f.StringSliceVar(&o.types, "type", nil, "only events of these types: "+strings.Join(typeWords(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(typeWords(), cobra.ShellCompDirectiveNoFileComp))
+	formats.Flag(cmd, &o.format)
+	return cmd
+}
+
+func typeWords() []string {
+	var words []string
+	for _, t := range ledger.Types() {
+		words = append(words, string(t))
+	}
+	return words
+}
+
+// settle reads the flags.
+func (o *showOptions) settle() (err error) {
+	o.filter.Claim, o.filter.Pod = o.claim, o.pod
+	if o.device != "" {
+		a, err := pci.ParseAddress(o.device)
+		if err != nil {
+			return command.Usagef("--device: %w", err)
+		}
+		o.filter.Device = &a
+	}
+	for _, t := range o.types {
+		if !slices.Contains(typeWords(), t) {
+			return command.Usagef("--type %q: want one of %s", t, strings.Join(typeWords(), ", "))
+		}
+		o.filter.Types = append(o.filter.Types, ledger.Type(t))
+	}
+	if o.filter.Since, err = moment("since", o.since, time.Now()); err != nil {
+		return err
+	}
+	o.filter.Until, err = moment("until", o.until, time.Now())
+	return err
+}
+
+// moment reads a point in time: a day (in UTC), a time, or how long ago.
+func moment(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	if ago, err := time.ParseDuration(text); err == nil {
+		return now.Add(-ago), nil
+	}
+	return time.Time{}, command.Usagef("--%s %q: want a time such as 2026-11-01 or 2026-11-01T12:00:00Z, or how long ago, such as 24h", flag, text)
+}
+
+// show prints what the filter selects. Lines that are no events are told of, and
+// the rest is printed.
+func (o *showOptions) show(w, warnings io.Writer, fsys fs.FS) error {
+	if names, err := ledger.ReadPseudonyms(fsys); err == nil {
+		o.filter.Names = names
+	}
+	p := printerOf(w, o.format)
+	for e, err := range ledger.Events(fsys) {
+		if _, damaged := errors.AsType[*ledger.DamagedError](err); damaged {
+			fmt.Fprintf(warnings, "warning: %s; see `kata-vfio-audit ledger verify`\n", printable(err.Error()))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !o.filter.Match(e.Event) {
+			continue
+		}
+		if err := p.event(&e); err != nil {
+			return fmt.Errorf("write events: %w", err)
+		}
+	}
+	return p.end()
+}
+
+// A printer writes events.
+type printer interface {
+	event(*ledger.Entry) error
+	end() error
+}
+
+func printerOf(w io.Writer, format string) printer {
+	switch format {
+	case "json":
+		return &documentPrinter{w: w, events: []json.RawMessage{}}
+	case "ndjson":
+		return linePrinter{w}
+	}
+	p := tablePrinter{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	fmt.Fprintln(p.w, "SEQ\tTIME\tEVENT\tDEVICE\tCLAIM\tVM\tWHAT")
+	return p
+}
+
+// linePrinter writes each line as it stands in the ledger.
+type linePrinter struct{ w io.Writer }
+
+func (p linePrinter) event(e *ledger.Entry) error {
+	_, err := p.w.Write(append(bytes.Clone(e.Raw), '\n'))
+	return err
+}
+
+func (linePrinter) end() error { return nil }
+
+// documentPrinter writes one JSON document.
+type documentPrinter struct {
+	w      io.Writer
+	events []json.RawMessage
+}
+
+func (p *documentPrinter) event(e *ledger.Entry) error {
+	p.events = append(p.events, bytes.Clone(e.Raw))
+	return nil
+}
+
+func (p *documentPrinter) end() error {
+	return encode.JSON(p.w, "events", map[string]any{"events": p.events})
+}
+
+// tablePrinter writes a line for each event.
+type tablePrinter struct{ w *tabwriter.Writer }
+
+func (p tablePrinter) event(entry *ledger.Entry) error {
+	e := entry.Event
+	kind := string(e.Type)
+	if e.Late {
+		kind += " (late)"
+	}
+	cells := []string{
+		strconv.FormatInt(e.Seq, 10), e.Time.UTC().Format("2006-01-02 15:04:05"), kind, addressesOf(e), claimWords(e.Claim), vmWords(e.VM), whatWords(e),
+	}
+	for i := range cells {
+		if cells[i] = printable(cells[i]); cells[i] == "" {
+			cells[i] = "-"
+		}
+	}
+	_, err := fmt.Fprintln(p.w, strings.Join(cells, "\t"))
+	return err
+}
+
+func (p tablePrinter) end() error { return p.w.Flush() }
+
+func addressesOf(e *ledger.Event) string {
+	var words []string
+	for _, d := range e.Devices {
+		words = append(words, d.Address.String())
+	}
+	return strings.Join(words, ",")
+}
+
+func claimWords(c *ledger.Claim) string {
+	switch {
+	case c == nil:
+		return ""
+	case c.Name == "":
+		return c.UID
+	}
+	return c.Namespace + "/" + c.Name
+}
+
+func vmWords(vm *ledger.VM) string {
+	if vm == nil {
+		return ""
+	}
+	id := vm.Sandbox[:min(len(vm.Sandbox), 12)]
+	if vm.PID != 0 {
+		id += fmt.Sprintf(" (pid %d)", vm.PID)
+	}
+	return id
+}
+
+// whatWords says the rest in words.
+func whatWords(e *ledger.Event) string {
+	var words []string
+	if e.Result != ledger.OK {
+		words = append(words, string(e.Result))
+	}
+	for _, d := range e.Devices {
+		if e.Type == ledger.Bind && d.DriverBefore != nil && d.DriverAfter != nil {
+			words = append(words, fmt.Sprintf("%s -> %s", orNone(*d.DriverBefore), orNone(*d.DriverAfter)))
+		}
+		if d.Isolation != nil && !d.Isolation.Isolated {
+			words = append(words, "not isolated")
+		}
+	}
+	if r := e.Reset; r != nil {
+		words = append(words, fmt.Sprintf("%s, %d ms", r.Method, r.Milliseconds))
+		if r.Match {
+			words = append(words, "as before its tenant")
+		}
+	}
+	words = append(words, strings.Join(e.Codes, " "), e.Reason)
+	return strings.Join(slices.DeleteFunc(words, func(s string) bool { return s == "" }), "; ")
+}
+
+func orNone(driver string) string {
+	if driver == "" {
+		return "no driver"
+	}
+	return driver
+}
+
+// printable returns a text that can do nothing to a terminal.
+func printable(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
+}

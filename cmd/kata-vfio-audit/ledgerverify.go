@@ -1,0 +1,169 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+)
+
+// maxAnchors bounds what is read in search of anchors: the claims of a large
+// cluster.
+const maxAnchors = 256 << 20
+
+func ledgerVerifyCommand(h *history) *cobra.Command {
+	var format, key, proof string
+	var anchors []string
+	formats := command.Formats{"table", "json"}
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Verify that nothing of the ledger was changed",
+		Long: "verify reads the whole ledger and checks every line, its chain, the tree over all lines and all signatures, and\n" +
+			"says of each problem where it is. Anchors are checkpoints that were kept off the node: only by them it can tell\n" +
+			"whether the ledger was cut off at its end, put back from a backup, or written anew by somebody with the key. --anchor\n" +
+			"finds them in whatever holds them: the claims' status or Events as JSON or YAML, a log, notes.\n\n" +
+			"--proof checks a file of `ledger prove` instead, for which no ledger is needed.\n\n" + ledgerExitCodes,
+		Example: "  kubectl get resourceclaims -A -o json | kata-vfio-audit ledger verify --anchor -\n" +
+			"  kata-vfio-audit ledger verify --root /mnt/disk-of-node --key gpu-07.pub --anchor claims.json\n" +
+			"  kata-vfio-audit ledger verify --proof event-42.json --key gpu-07.pub",
+		Args:    command.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if key, err = keyOf(key); err != nil {
+				return err
+			}
+			if proof != "" {
+				return verifyProof(cmd.OutOrStdout(), cmd.InOrStdin(), proof, key)
+			}
+			o := ledger.Options{Key: key}
+			if o.Anchors, err = readAnchors(cmd.InOrStdin(), anchors); err != nil {
+				return err
+			}
+			r, err := h.verify(o)
+			if err != nil {
+				return err
+			}
+			return printReport(cmd.OutOrStdout(), format, r)
+		},
+	}
+	cmd.Flags().StringVar(&key, "key", "", "the node's public key, or a file with it, as it is known from elsewhere (default: the one that lies with the ledger,\nwhich who rewrites the ledger can replace)")
+	cmd.Flags().StringArrayVar(&anchors, "anchor", nil, "file with checkpoints that were kept off the node, - for standard input; may be given again")
+	cmd.Flags().StringVar(&proof, "proof", "", "check this proof in place of a ledger, - for standard input")
+	formats.Flag(cmd, &format)
+	return cmd
+}
+
+// verify verifies the ledger. One that can't be verified for want of a key
+// counts as one that failed.
+func (h *history) verify(o ledger.Options) (*ledger.Report, error) {
+	fsys, closer, err := h.open()
+	if err != nil {
+		return nil, err
+	}
+	r, err := ledger.Verify(fsys, o)
+	if errors.Is(err, ledger.ErrNoKey) {
+		err = &verdictError{code: exitLedger, text: err.Error()}
+	}
+	return r, errors.Join(err, closer.Close())
+}
+
+func readAnchors(stdin io.Reader, names []string) ([]ledger.Anchor, error) {
+	var anchors []ledger.Anchor
+	for _, name := range names {
+		data, err := readArgument(stdin, name, maxAnchors)
+		if err != nil {
+			return nil, err
+		}
+		found := ledger.FindCheckpoints(data)
+		if len(found) == 0 {
+			return nil, command.Usagef("--anchor %s: there is no signed checkpoint in it", name)
+		}
+		anchors = append(anchors, found...)
+	}
+	return anchors, nil
+}
+
+// printReport prints what was found, and returns the error of a ledger that failed.
+func printReport(w io.Writer, format string, r *ledger.Report) error {
+	var err error
+	if format == "json" {
+		err = encode.JSON(w, "report", r)
+	} else {
+		_, err = io.WriteString(w, reportWords(r))
+	}
+	if err == nil && !r.OK() {
+		err = &verdictError{code: exitLedger, text: fmt.Sprintf("the ledger of %s failed its verification", printable(r.Origin))}
+	}
+	return err
+}
+
+func reportWords(r *ledger.Report) string {
+	var text strings.Builder
+	for _, p := range r.Problems {
+		where := p.File
+		if p.Line > 0 {
+			where = fmt.Sprintf("%s, line %d", where, p.Line)
+		}
+		if where != "" {
+			where += ": "
+		}
+		fmt.Fprintf(&text, "✗ %s%s [%s]\n", where, printable(p.What), p.Kind)
+	}
+	if r.OK() {
+		text.WriteString("✓ every line, the chain, the tree and the signatures are as they were written\n")
+	}
+	fmt.Fprintf(&text, "\nledger   %s\nkey      %s\nevents   %d proven, %d of them by their hashes only (retention), in %d segments\n",
+		printable(r.Origin), printable(r.Key), r.Size, r.Dropped, r.Segments)
+	text.WriteString(anchorWords(r))
+	if r.Others > 0 {
+		fmt.Fprintf(&text, "         %d of other ledgers were left out\n", r.Others)
+	}
+	return text.String()
+}
+
+// anchorWords says what the anchors prove.
+func anchorWords(r *ledger.Report) string {
+	switch {
+	case r.Anchors == 0:
+		return "anchors  none: whether it was cut off at its end, put back from a backup or written anew can't be known (--anchor)\n"
+	case r.OK():
+		return fmt.Sprintf("anchors  %d fit: events 0 to %d are those of then; of the %d behind them only the signature speaks\n",
+			r.Anchors, r.Anchored-1, r.Size-r.Anchored)
+	}
+	return fmt.Sprintf("anchors  %d, up to size %d they fit\n", r.Anchors, r.Anchored)
+}
+
+// verifyProof checks a proof's file.
+func verifyProof(w io.Writer, stdin io.Reader, name, key string) error {
+	data, err := readArgument(stdin, name, 4*ledger.MaxLine)
+	if err != nil {
+		return err
+	}
+	p, err := ledger.DecodeProof(data)
+	if err != nil {
+		return command.Usagef("--proof %s: %w", name, err)
+	}
+	at, err := p.Check(key)
+	if err != nil {
+		return &verdictError{code: exitLedger, text: "the proof does not hold: " + printable(err.Error())}
+	}
+	what := "the earlier checkpoint is of the same history"
+	if p.Event != "" {
+		what = fmt.Sprintf("event %d is in the ledger", p.Seq)
+	}
+	by := "the key that is known"
+	if key == "" {
+		by = "the key that the proof itself names; compare it with the node's, or give --key: " + printable(p.Key)
+	}
+	_, err = fmt.Fprintf(w, "✓ %s of %s, as it was with %d events, signed by %s\n", what, printable(at.Origin), at.Size, by)
+	if err == nil && p.Event != "" {
+		_, err = fmt.Fprintln(w, printable(p.Event))
+	}
+	return err
+}

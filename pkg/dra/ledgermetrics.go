@@ -1,0 +1,52 @@
+package dra
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+)
+
+// ledgerMetrics tell of the node's ledger. A failure there keeps devices from
+// tenants.
+type ledgerMetrics struct {
+	events   *prometheus.CounterVec
+	failures prometheus.Counter
+	bytes    prometheus.Counter
+	size     prometheus.Gauge
+}
+
+func newLedgerMetrics(r *prometheus.Registry) ledgerMetrics {
+	m := ledgerMetrics{
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kata_vfio_ledger_events_total", Help: "Events written to the node's ledger by this plugin, by type.",
+		}, []string{"type"}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kata_vfio_ledger_failures_total", Help: "Writes to the ledger that failed: claims are refused meanwhile.",
+		}),
+		bytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kata_vfio_ledger_written_bytes_total", Help: "Bytes written to the ledger by this plugin, checkpoints included.",
+		}),
+		size: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kata_vfio_ledger_size", Help: "Events in the ledger behind the last write of this plugin: it never shrinks.",
+		}),
+	}
+	for _, t := range ledger.Types() {
+		m.events.WithLabelValues(string(t))
+	}
+	r.MustRegister(m.events, m.failures, m.bytes, m.size)
+	return m
+}
+
+// ObserveLedger counts one write to the ledger.
+func (m *Metrics) ObserveLedger(w writer.Write) {
+	if w.Err != nil {
+		m.ledger.failures.Inc()
+		return
+	}
+	for _, t := range w.Types {
+		m.ledger.events.WithLabelValues(string(t)).Inc()
+	}
+	m.ledger.bytes.Add(float64(w.Bytes))
+	m.ledger.size.Set(float64(w.Size))
+}
