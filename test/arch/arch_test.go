@@ -24,21 +24,21 @@ const module = "github.com/kata-vfio/kata-vfio/"
 // only packages of earlier layers.
 func layers() [][]string {
 	return [][]string{
-		{"pci", "command", "encode"},                  // words; how programs are told and answer
-		{"device", "api/v1alpha1"},                    // values
-		{"isolation", "nodeconfig"},                   // judgements
-		{"finding"},                                   // what an audit says
-		{"claim", "publish", "sysfs"},                 // one source each
-		{"guestnet"},                                  // the guest's own side
-		{"plan", "vfio", "sysfs/control", "podnet"},   // the decision; the kernel's edges
-		{"sysfs/sysfstest"},                           // the kernel's double
-		{"cdi", "journal", "bind", "inventory", "vf"}, // effects
-		{"ipam", "vf/vftest"},                         // addresses for guests; vf's double
-		{"assignment", "facts"},                       // who has what; what a node says of itself
-		{"check", "check/board"},                      // the rules, and nodes to try them on
-		{"prepare"},                                   // the order of effects
-		{"node"},                                      // the parts joined
-		{"dra", "podres", "nri", "audit"},             // entry points
+		{"pci", "command", "encode"},                            // words; how programs are told and answer
+		{"device", "api/v1alpha1"},                              // values
+		{"isolation", "nodeconfig"},                             // judgements
+		{"finding"},                                             // what an audit says
+		{"claim", "publish", "sysfs"},                           // one source each
+		{"guestnet"},                                            // the guest's own side
+		{"plan", "vfio", "sysfs/control", "podnet"},             // the decision; the kernel's edges
+		{"sysfs/sysfstest"},                                     // the kernel's double
+		{"cdi", "journal", "bind", "inventory", "vf", "ledger"}, // effects
+		{"ipam", "vf/vftest"},                                   // addresses for guests; vf's double
+		{"assignment", "facts", "history"},                      // who has what; what a node says of itself
+		{"check", "check/board"},                                // the rules, and nodes to try them on
+		{"prepare"},                                             // the order of effects
+		{"node"},                                                // the parts joined
+		{"dra", "podres", "nri", "audit"},                       // entry points
 		{"audit/topology"},
 		{"audit/report", "audit/cluster"},
 	}
