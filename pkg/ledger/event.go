@@ -100,7 +100,7 @@ const (
 // stable: the line's bytes are what is hashed, so that a line is never written
 // again in another form. What is not known is left out.
 //
-// Who appends leaves Version to Machine and Actor's zero fields to the writer.
+// Who appends leaves the fields from Version to Machine, and Actor, to the writer.
 type Event struct {
 	Version int `json:"v"`
 	// Seq counts the events of a ledger from 0 on; it is the leaf's index in its tree.
@@ -108,6 +108,9 @@ type Event struct {
 	// Prev is the RFC 6962 leaf hash of the line before (SHA-256 of a zero byte and
 	// the line), base64; zeros for the first.
 	Prev tlog.Hash `json:"prev"`
+	// More says that the next event was written together with this one: both are
+	// there, or none is.
+	More bool `json:"more,omitempty"`
 	// Time is the node's clock in UTC, to the nanosecond, at the time of writing;
 	// BootTime is CLOCK_BOOTTIME in nanoseconds, which nobody can set.
 	Time     time.Time `json:"time"`

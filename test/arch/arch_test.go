@@ -33,14 +33,14 @@ func layers() [][]string {
 		{"plan", "vfio", "sysfs/control", "podnet"},             // the decision; the kernel's edges
 		{"sysfs/sysfstest"},                                     // the kernel's double
 		{"cdi", "journal", "bind", "inventory", "vf", "ledger"}, // effects
-		{"ipam", "vf/vftest"},                                   // addresses for guests; vf's double
+		{"ipam", "vf/vftest", "ledger/writer"},                  // addresses for guests; vf's double; the ledger's only writer
 		{"assignment", "facts", "history"},                      // who has what; what a node says of itself
 		{"check", "check/board"},                                // the rules, and nodes to try them on
 		{"prepare"},                                             // the order of effects
 		{"node"},                                                // the parts joined
 		{"dra", "podres", "nri", "audit"},                       // entry points
 		{"audit/topology"},
-		{"audit/report", "audit/cluster"},
+		{"audit/report", "audit/cluster", "audit/evidence"},
 	}
 }
 
@@ -57,7 +57,7 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":    {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf", "pkg/podnet"},
+		"cmd/kata-vfio-audit":    {"pkg/bind", "pkg/prepare", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf", "pkg/podnet"},
 		"cmd/kata-vfio-guestnet": {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/dra", "pkg/vf", "pkg/podnet", "pkg/publish"},
 		"cmd/kata-vfio-plugin":   {"pkg/sysfs/sysfstest", "pkg/vf/vftest", "pkg/audit"},
 	}

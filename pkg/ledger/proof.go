@@ -1,0 +1,219 @@
+package ledger
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Proof is a small file that proves something of a ledger to who does not have
+// it, offline: that an event is in it (Event is set), or that a later checkpoint
+// is of the same history as an earlier one (Earlier is set).
+type Proof struct {
+	Version int `json:"v"`
+	// Key is the node's public key. Who checks should have it from elsewhere.
+	Key string `json:"key"`
+	// Event is the event's line, whose very bytes are proven, and Seq its number.
+	Event string `json:"event,omitempty"`
+	Seq   int64  `json:"seq,omitempty"`
+	// Earlier is the earlier checkpoint's signed note, Checkpoint that which the
+	// proof leads to.
+	Earlier    string `json:"earlier,omitempty"`
+	Checkpoint string `json:"checkpoint"`
+	// Hashes are the proof, as in RFC 6962, sections 2.1.1 and 2.1.2.
+	Hashes []tlog.Hash `json:"hashes"`
+}
+
+// maxProof is the largest proof that is read: one event, and hashes for any
+// size of tree.
+const maxProof = 2*MaxLine + 1<<16
+
+// tree holds all hashes of a ledger that is sound.
+type tree struct {
+	key    string
+	signed string
+	size   int64
+	hashes []tlog.Hash // in the order of tlog's storage
+}
+
+// readTree reads a ledger, which must be sound: there is no proof from a damaged one.
+func readTree(fsys fs.FS) (*tree, error) {
+	r, err := Verify(fsys, Options{})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range r.Problems {
+		if p.Kind != Unfinished {
+			return nil, &DamagedError{File: p.File, Line: p.Line, Seq: p.Seq, What: p.What}
+		}
+	}
+	v, err := verifierOf(fsys, r.Key)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := readParts(fsys, v)
+	if err != nil {
+		return nil, err
+	}
+	t := &tree{key: r.Key}
+	for i := range parts {
+		for _, leaf := range parts[i].leaves {
+			stored, err := tlog.StoredHashesForRecordHash(t.size, leaf, t)
+			if err != nil {
+				return nil, fmt.Errorf("hash event %d: %w", t.size, err)
+			}
+			t.hashes = append(t.hashes, stored...)
+			t.size++
+		}
+		t.signed = parts[i].signed
+	}
+	return t, nil
+}
+
+// ReadHashes implements [tlog.HashReader].
+func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	list := make([]tlog.Hash, len(indexes))
+	for i, x := range indexes {
+		if x < 0 || x >= int64(len(t.hashes)) {
+			return nil, fmt.Errorf("no hash %d", x)
+		}
+		list[i] = t.hashes[x]
+	}
+	return list, nil
+}
+
+// ProveEvent returns the proof that an event is in the ledger as its last
+// checkpoint says. An event that retention dropped has none that could be shown.
+func ProveEvent(fsys fs.FS, seq int64) (*Proof, error) {
+	t, err := readTree(fsys)
+	if err != nil {
+		return nil, err
+	}
+	if seq < 0 || seq >= t.size {
+		return nil, fmt.Errorf("there is no event %d: the ledger has %d", seq, t.size)
+	}
+	line, err := lineAt(fsys, seq)
+	if err != nil {
+		return nil, err
+	}
+	hashes, err := tlog.ProveRecord(t.size, seq, t)
+	if err != nil {
+		return nil, fmt.Errorf("prove event %d: %w", seq, err)
+	}
+	return &Proof{Version: Version, Key: t.key, Event: string(line), Seq: seq, Checkpoint: t.signed, Hashes: hashes}, nil
+}
+
+// lineAt returns the line of an event.
+func lineAt(fsys fs.FS, seq int64) ([]byte, error) {
+	for e, err := range Events(fsys) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Event.Seq == seq {
+			return e.Raw, nil
+		}
+	}
+	return nil, fmt.Errorf("event %d was dropped by retention: only its hash is left", seq)
+}
+
+// ProveConsistency returns the proof that the ledger's last checkpoint is of the
+// same history as an earlier one, which must be signed by its key.
+func ProveConsistency(fsys fs.FS, earlier Anchor) (*Proof, error) {
+	t, err := readTree(fsys)
+	if err != nil {
+		return nil, err
+	}
+	p := &Proof{Version: Version, Key: t.key, Earlier: earlier.Signed, Checkpoint: t.signed}
+	if earlier.Size > t.size {
+		return nil, fmt.Errorf("the anchor is of %d events, and there are %d: the last ones were cut off, or an older copy was put back", earlier.Size, t.size)
+	}
+	if earlier.Size > 0 {
+		if p.Hashes, err = tlog.ProveTree(t.size, earlier.Size, t); err != nil {
+			return nil, fmt.Errorf("prove consistency with size %d: %w", earlier.Size, err)
+		}
+	}
+	if _, err := p.Check(t.key); err != nil {
+		return nil, fmt.Errorf("the anchor of %d events does not fit this ledger: %w", earlier.Size, err)
+	}
+	return p, nil
+}
+
+// Encode returns the proof as a file.
+func (p *Proof) Encode() ([]byte, error) {
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode proof: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+// DecodeProof reads a proof's file.
+func DecodeProof(data []byte) (*Proof, error) {
+	if len(data) > maxProof {
+		return nil, fmt.Errorf("proof of %d bytes, at most %d are read", len(data), maxProof)
+	}
+	var p Proof
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, fmt.Errorf("not a proof: %w", err)
+	}
+	if p.Version != Version || (p.Event == "") == (p.Earlier == "") {
+		return nil, errors.New("not a proof of this version")
+	}
+	return &p, nil
+}
+
+// Check verifies the proof by a public key: the one that is known of the node,
+// or, empty, the one that the proof itself names. It returns the checkpoint that
+// the proof leads to.
+func (p *Proof) Check(key string) (Checkpoint, error) {
+	if key == "" {
+		key = p.Key
+	}
+	v, err := note.NewVerifier(key)
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("key %.80q: %w", key, err)
+	}
+	c, err := OpenCheckpoint(p.Checkpoint, v)
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
+	}
+	if p.Event != "" {
+		return c, p.checkEvent(c)
+	}
+	return c, p.checkEarlier(c, v)
+}
+
+func (p *Proof) checkEvent(c Checkpoint) error {
+	e, err := DecodeEvent([]byte(p.Event))
+	if err != nil {
+		return err
+	}
+	if e.Seq != p.Seq || p.Seq < 0 || p.Seq >= c.Size {
+		return fmt.Errorf("event %d is not among the first %d", e.Seq, c.Size)
+	}
+	if err := tlog.CheckRecord(p.Hashes, c.Size, c.Root, p.Seq, tlog.RecordHash([]byte(p.Event))); err != nil {
+		return fmt.Errorf("event %d is not in the ledger of the checkpoint: %w", p.Seq, err)
+	}
+	return nil
+}
+
+func (p *Proof) checkEarlier(c Checkpoint, v note.Verifier) error {
+	earlier, err := OpenCheckpoint(p.Earlier, v)
+	if err != nil {
+		return fmt.Errorf("earlier checkpoint: %w", err)
+	}
+	if earlier.Size == 0 || earlier.Size > c.Size {
+		if earlier.Size == 0 && earlier.Root == (Chain{}).Root() {
+			return nil
+		}
+		return fmt.Errorf("the earlier checkpoint is of %d events, the later one of %d", earlier.Size, c.Size)
+	}
+	if err := tlog.CheckTree(p.Hashes, c.Size, c.Root, earlier.Size, earlier.Root); err != nil {
+		return fmt.Errorf("the checkpoints are of different histories: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package ledger
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+)
+
+// PseudonymPrefix begins a pseudonym; no name in Kubernetes has it.
+const PseudonymPrefix = "~"
+
+// PseudonymKeySize is the length of a pseudonyms' key, in bytes.
+const PseudonymKeySize = 32
+
+// Pseudonyms replace the names of namespaces, pods and claims in events, by a
+// keyed hash: the same name has the same pseudonym, and who holds the key finds
+// it. Who lacks the key can't try names out. UIDs stay: they join an event with
+// the cluster's own history as long as that has them.
+type Pseudonyms struct{ key []byte }
+
+// NewPseudonyms returns the pseudonyms of a key of [PseudonymKeySize] bytes.
+func NewPseudonyms(key []byte) (*Pseudonyms, error) {
+	if len(key) != PseudonymKeySize {
+		return nil, fmt.Errorf("key of pseudonyms has %d bytes, want %d", len(key), PseudonymKeySize)
+	}
+	return &Pseudonyms{key: key}, nil
+}
+
+// ReadPseudonyms returns the pseudonyms of the key in a ledger's directory. Its
+// error matches [fs.ErrNotExist] where the ledger has none.
+func ReadPseudonyms(fsys fs.FS) (*Pseudonyms, error) {
+	data, err := readFile(fsys, PseudonymsFile, 1024)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePseudonyms(string(data))
+}
+
+// ParsePseudonyms reads the text form of a key: base64 on one line.
+func ParsePseudonyms(text string) (*Pseudonyms, error) {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil {
+		return nil, fmt.Errorf("key of pseudonyms: %w", err)
+	}
+	return NewPseudonyms(key)
+}
+
+// String returns the text form of the key.
+func (p *Pseudonyms) String() string { return base64.StdEncoding.EncodeToString(p.key) }
+
+// Kinds of names. A pod and a claim of one name have two pseudonyms.
+const (
+	KindNamespace = "namespace"
+	KindClaim     = "claim"
+	KindPod       = "pod"
+)
+
+// Of returns the pseudonym of a name; the empty name has none.
+func (p *Pseudonyms) Of(kind, name string) string {
+	if name == "" || strings.HasPrefix(name, PseudonymPrefix) {
+		return name
+	}
+	h := hmac.New(sha256.New, p.key)
+	h.Write([]byte(kind + "\x00" + name))
+	return PseudonymPrefix + base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:15])
+}
+
+// refPattern finds a claim in words, "namespace/name (uid)".
+var refPattern = regexp.MustCompile(`\b([a-z0-9][a-z0-9.-]*)/([a-z0-9][a-z0-9.-]*) \(([0-9A-Za-z-]+)\)`)
+
+// Hide replaces the names in an event. What it shares with other events is
+// copied first.
+func (p *Pseudonyms) Hide(e *Event) {
+	e.Reason = refPattern.ReplaceAllStringFunc(e.Reason, func(ref string) string {
+		m := refPattern.FindStringSubmatch(ref)
+		return fmt.Sprintf("%s/%s (%s)", p.Of(KindNamespace, m[1]), p.Of(KindClaim, m[2]), m[3])
+	})
+	if e.Claim != nil {
+		c := *e.Claim
+		e.Reason = replaceWord(e.Reason, c.Name, p.Of(KindClaim, c.Name))
+		e.Reason = replaceWord(e.Reason, c.Namespace, p.Of(KindNamespace, c.Namespace))
+		c.Namespace, c.Name = p.Of(KindNamespace, c.Namespace), p.Of(KindClaim, c.Name)
+		e.Claim = &c
+	}
+	pods := make([]Pod, 0, len(e.Pods))
+	for _, pod := range e.Pods {
+		e.Reason = replaceWord(e.Reason, pod.Name, p.Of(KindPod, pod.Name))
+		pods = append(pods, Pod{UID: pod.UID, Name: p.Of(KindPod, pod.Name)})
+	}
+	if len(pods) > 0 {
+		e.Pods = pods
+	}
+}
+
+// replaceWord replaces a name where it stands for itself, and not within a
+// longer word.
+func replaceWord(text, name, by string) string {
+	if name == "" || !strings.Contains(text, name) {
+		return text
+	}
+	const edge = `[^0-9A-Za-z~_-]`
+	word := regexp.MustCompile(`(^|` + edge + `)` + regexp.QuoteMeta(name) + `($|` + edge + `)`)
+	for range 2 { // a match takes the edge that the next one begins with
+		text = word.ReplaceAllString(text, "${1}"+by+"${2}")
+	}
+	return text
+}

@@ -1,0 +1,243 @@
+package ledger
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Names of the files of a ledger's directory. Segments and hashes are named by
+// the Seq of their first event, in sixteen digits.
+const (
+	// PublicKeyFile has the node's key for verifying, in the form of package note.
+	PublicKeyFile = "key.pub"
+	// PrivateKeyFile has the key that signs. Readers don't need it.
+	PrivateKeyFile = "key"
+	// PseudonymsFile has the key of the tenants' pseudonyms, where they are on.
+	PseudonymsFile = "pseudonyms.key"
+
+	segmentSuffix = ".jsonl"
+	hashesSuffix  = ".hashes"
+)
+
+// SegmentName returns the name of the segment that begins with the event.
+func SegmentName(first int64) string { return fmt.Sprintf("%016d%s", first, segmentSuffix) }
+
+// HashesName returns the name of the file that keeps the leaf hashes, 32 bytes
+// each, of the events of a segment that was dropped.
+func HashesName(first int64) string { return fmt.Sprintf("%016d%s", first, hashesSuffix) }
+
+var namePattern = regexp.MustCompile(`^([0-9]{16})(\.jsonl|\.hashes)$`)
+
+// firstOf returns the number in a file's name, and its suffix.
+func firstOf(name string) (first int64, suffix string, ok bool) {
+	m := namePattern.FindStringSubmatch(name)
+	if m == nil {
+		return 0, "", false
+	}
+	first, err := strconv.ParseInt(m[1], 10, 64)
+	return first, m[2], err == nil
+}
+
+// IsSegment reports whether a file's name is that of a segment.
+func IsSegment(name string) bool {
+	_, suffix, ok := firstOf(name)
+	return ok && suffix == segmentSuffix
+}
+
+// MaxSegment is the largest segment that is read, in bytes. Writers begin a new
+// one long before.
+const MaxSegment = 256 << 20
+
+// DamagedError says where a ledger is not what was written, and how.
+type DamagedError struct {
+	File string
+	// Line counts from 1, Offset is where it begins; Seq is the event that belongs there.
+	Line   int
+	Offset int64
+	Seq    int64
+	What   string
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("%s, line %d (event %d): %s", e.File, e.Line, e.Seq, e.What)
+}
+
+// Segment is one file of a ledger, checked as far as it is sound.
+type Segment struct {
+	Name string
+	// Before and End are the ledger before the segment and behind its last good
+	// write; Good is where that ends in the file, in bytes.
+	Before, End Chain
+	Good        int64
+	// Signed is the note of End.
+	Signed string
+	// Events are the lines up to there, the first being that of Seq Before.Size;
+	// Offsets are where they begin, Lines their line numbers.
+	Events [][]byte
+	Lines  []int
+	// Torn is what a write that was cut off has left behind Good.
+	Torn []byte
+	// Damage is set where the rest is neither good nor torn.
+	Damage *DamagedError
+}
+
+// CheckSegment reads a segment's data by the key. It stops at the first thing that is
+// wrong. A rest that has no valid checkpoint and ends in the middle of a line,
+// or in blocks of zeros that a disk never wrote, is a write that was cut off.
+func CheckSegment(name string, data []byte, v note.Verifier) *Segment {
+	s := &Segment{Name: name}
+	head, body, complete := bytes.Cut(data, []byte("\n"))
+	var err error
+	if s.Before, s.Signed, err = openHeader(head, v); err != nil || !complete {
+		s.Damage = &DamagedError{File: name, Line: 1, What: fmt.Sprintf("%v", orCut(err))}
+		return s
+	}
+	if name != SegmentName(s.Before.Size) {
+		s.Damage = &DamagedError{File: name, Line: 1, Seq: s.Before.Size, What: fmt.Sprintf("it is the segment of event %d under another's name", s.Before.Size)}
+		return s
+	}
+	s.End, s.Good = s.Before, int64(len(head)+1)
+	w := &walk{s: s, v: v, chain: s.Before, line: 1, offset: s.Good}
+	damage := w.run(body)
+	if rest := data[s.Good:]; len(rest) > 0 {
+		s.judge(rest, damage, v)
+	}
+	return s
+}
+
+// errCut says that a header is not there in full.
+var errCut = errors.New("header: it is cut off")
+
+func orCut(err error) error {
+	if err == nil {
+		return errCut
+	}
+	return err
+}
+
+// judge says what a rest without a good end is.
+func (s *Segment) judge(rest []byte, damage *DamagedError, v note.Verifier) {
+	torn := (damage == nil || bytes.IndexByte(rest, 0) >= 0) && !hasMark(rest, v)
+	if torn {
+		s.Torn = rest
+		return
+	}
+	if damage == nil {
+		damage = &DamagedError{File: s.Name, Seq: s.End.Size, Offset: s.Good, What: "events whose checkpoint is gone"}
+	}
+	s.Damage = damage
+}
+
+// hasMark reports whether a whole line of the rest is, or ends in, a checkpoint by
+// the key: then what stands before it was written in full once.
+func hasMark(rest []byte, v note.Verifier) bool {
+	whole := rest[:bytes.LastIndexByte(rest, '\n')+1]
+	for line := range bytes.Lines(whole) {
+		line = bytes.TrimSuffix(line, []byte("\n"))
+		if i := bytes.Index(line, []byte(markPrefix)); i >= 0 {
+			if _, err := openMark(line[i:], v); err == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// walk goes through the lines behind a header.
+type walk struct {
+	s      *Segment
+	v      note.Verifier
+	chain  Chain
+	line   int
+	offset int64
+	// events and lines are those of the write that is not complete yet, and more
+	// says that its last event announces another.
+	events [][]byte
+	lines  []int
+	more   bool
+}
+
+// run reads lines until one is wrong; nil where the rest is only unfinished.
+func (w *walk) run(body []byte) *DamagedError {
+	for len(body) > 0 {
+		line, rest, complete := bytes.Cut(body, []byte("\n"))
+		if !complete {
+			return nil
+		}
+		w.line++
+		if err := w.take(line); err != nil {
+			return &DamagedError{File: w.s.Name, Line: w.line, Offset: w.offset, Seq: w.seqOf(line), What: err.Error()}
+		}
+		w.offset += int64(len(line) + 1)
+		if isMark(line) {
+			w.complete(line)
+		}
+		body = rest
+	}
+	return nil
+}
+
+// seqOf is the event that a line is about: for a checkpoint the first of its write.
+func (w *walk) seqOf(line []byte) int64 {
+	if isMark(line) {
+		return w.chain.Size - int64(len(w.events))
+	}
+	return w.chain.Size
+}
+
+func (w *walk) take(line []byte) (err error) {
+	if isMark(line) {
+		at, err := openMark(line, w.v)
+		if err != nil {
+			return err
+		}
+		return w.agrees(at)
+	}
+	if len(w.events) > 0 && !w.more {
+		return errors.New("the checkpoint of the events before it is gone")
+	}
+	if w.chain, w.more, err = w.chain.follow(line); err != nil {
+		return err
+	}
+	w.events, w.lines = append(w.events, line), append(w.lines, w.line)
+	return nil
+}
+
+// agrees checks that a checkpoint is that of the events before it.
+func (w *walk) agrees(at Checkpoint) error {
+	switch {
+	case at.Size != w.chain.Size:
+		return fmt.Errorf("checkpoint of %d events stands behind %d", at.Size, w.chain.Size)
+	case at.Root != w.chain.Root():
+		return fmt.Errorf("the events up to here are not those that were signed: one of the last %d was changed", len(w.events))
+	case w.more:
+		return errors.New("checkpoint stands in the middle of a write")
+	case len(w.events) == 0:
+		return fmt.Errorf("checkpoint of %d events stands here twice", at.Size)
+	}
+	return nil
+}
+
+// complete ends a write by its checkpoint's line.
+func (w *walk) complete(line []byte) {
+	var m mark
+	_ = exactly(line, &m) // which take has done
+	w.s.Events, w.s.Lines = append(w.s.Events, w.events...), append(w.s.Lines, w.lines...)
+	w.s.End, w.s.Good, w.s.Signed = w.chain, w.offset, m.Checkpoint
+	w.events, w.lines = nil, nil
+}
+
+// leaves returns the leaf hashes of the segment's events.
+func (s *Segment) leaves() []tlog.Hash {
+	hashes := make([]tlog.Hash, len(s.Events))
+	for i, line := range s.Events {
+		hashes[i] = tlog.RecordHash(line)
+	}
+	return hashes
+}

@@ -1,0 +1,168 @@
+package writer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+)
+
+// Append writes events, in their order and together, and returns the signed
+// checkpoint behind them once all is on disk. What it completes of them is its
+// own: they stay as they were given. Calls that come while one writes are
+// written together. After an error nothing of the events is there, and the next
+// call tries anew; the error is an [Error].
+func (w *Writer) Append(ctx context.Context, events ...ledger.Event) (signed string, err error) {
+	r := &request{events: events}
+	w.mu.Lock()
+	w.queue = append(w.queue, r)
+	w.mu.Unlock()
+	select {
+	case w.turn <- struct{}{}:
+	case <-ctx.Done():
+		if w.withdraw(r) {
+			return "", &Error{Dir: w.Dir, Err: context.Cause(ctx)}
+		}
+		w.turn <- struct{}{} // somebody writes it just now, which ends soon
+	}
+	defer func() { <-w.turn }()
+	if !r.done {
+		w.writeAll(context.WithoutCancel(ctx))
+	}
+	return r.signed, r.err
+}
+
+// withdraw takes a request back that nobody writes yet.
+func (w *Writer) withdraw(r *request) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, q := range w.queue {
+		if q == r {
+			w.queue = append(w.queue[:i:i], w.queue[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// writeAll writes what is queued. The turn is held.
+func (w *Writer) writeAll(ctx context.Context) {
+	w.mu.Lock()
+	batch := w.queue
+	w.queue = nil
+	w.mu.Unlock()
+	var events []ledger.Event
+	for _, r := range batch {
+		events = append(events, r.events...)
+	}
+	start := time.Now()
+	err := w.write(ctx, events)
+	signed := w.at.signed
+	if err != nil {
+		err, signed = &Error{Dir: w.Dir, Err: fmt.Errorf("append: %w", err)}, ""
+		w.observe(events, time.Since(start), err)
+	}
+	for _, r := range batch {
+		r.signed, r.err, r.done = signed, err, true
+	}
+}
+
+func (w *Writer) observe(events []ledger.Event, took time.Duration, err error) {
+	o := Write{Size: w.at.chain.Size, Bytes: w.at.offset, Took: took, Err: err}
+	for i := range events {
+		o.Types = append(o.Types, events[i].Type)
+	}
+	w.Observe(o)
+}
+
+// write appends events as one write.
+func (w *Writer) write(ctx context.Context, events []ledger.Event) error {
+	release, err := w.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := w.catchUp(); err != nil {
+		return err
+	}
+	if err := w.rotate(); err != nil {
+		return err
+	}
+	return w.commit(events)
+}
+
+// commit appends events behind the position. The lock is held.
+func (w *Writer) commit(events []ledger.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	start, next := time.Now(), w.at
+	var data bytes.Buffer
+	for i := range events {
+		e := events[i]
+		e.More = i < len(events)-1
+		line, err := w.complete(e, next.chain)
+		if err != nil {
+			return err
+		}
+		data.Write(line)
+		data.WriteByte('\n')
+		next.chain = next.chain.Extend(tlog.RecordHash(line))
+	}
+	var err error
+	if next.signed, err = next.chain.Checkpoint(w.signer.Name()).Sign(w.signer); err != nil {
+		return err
+	}
+	mark, err := ledger.MarkLine(next.signed)
+	if err != nil {
+		return err
+	}
+	data.Write(mark)
+	next.offset += int64(data.Len())
+	if err := w.put(data.Bytes()); err != nil {
+		return err
+	}
+	w.move(next)
+	w.observe(events, time.Since(start), nil)
+	return nil
+}
+
+// complete fills in what all events have and returns the line.
+func (w *Writer) complete(e ledger.Event, at ledger.Chain) ([]byte, error) {
+	e.Version, e.Seq, e.Prev = ledger.Version, at.Size, at.Last
+	e.Time, e.BootTime = w.Now()
+	e.Time = e.Time.UTC().Round(0)
+	e.BootID, e.Node, e.Machine = w.BootID, w.Node, w.Machine
+	if e.Actor == (ledger.Actor{}) {
+		e.Actor = w.Actor
+	}
+	if w.names != nil {
+		w.names.Hide(&e)
+	}
+	return e.Encode()
+}
+
+// put appends the data to the segment durably. When it fails, the segment is
+// cut back to what it was.
+func (w *Writer) put(data []byte) error {
+	f, err := os.OpenFile(w.path(w.at.file), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		// Where even this fails, the rest is found torn by the next write, which puts it aside.
+		err = errors.Join(err, f.Truncate(w.at.offset), f.Sync())
+		w.at.known = false
+	}
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,158 @@
+package writer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+)
+
+// position is the end of the ledger as this process knows it.
+type position struct {
+	file   string
+	offset int64
+	chain  ledger.Chain
+	signed string
+	// known is false before the first look, and after a failure that leaves the
+	// file in doubt.
+	known bool
+}
+
+// move enters a new position.
+func (w *Writer) move(to position) {
+	to.known = true
+	w.at = to
+	w.last.Store(&to.signed)
+}
+
+// catchUp brings the position to the end of the ledger: nothing to do unless
+// another process has written, or this one could not. What a crash has cut off
+// is put aside. The lock is held.
+func (w *Writer) catchUp() error {
+	newest, err := w.newest()
+	if err != nil {
+		return err
+	}
+	if newest == "" {
+		if w.at.chain.Size > 0 {
+			return &ledger.DamagedError{File: w.at.file, Seq: w.at.chain.Size, What: "all segments are gone"}
+		}
+		return w.begin(ledger.Chain{})
+	}
+	info, err := os.Stat(w.path(newest))
+	if err != nil {
+		return err
+	}
+	if w.at.known && newest == w.at.file && info.Size() == w.at.offset {
+		return nil
+	}
+	return w.reload(newest)
+}
+
+// reload reads the newest segment.
+func (w *Writer) reload(name string) error {
+	if info, err := os.Stat(w.path(name)); err != nil || info.Size() > ledger.MaxSegment {
+		return errors.Join(err, fmt.Errorf("%s is no segment that was written here", name))
+	}
+	data, err := os.ReadFile(w.path(name))
+	if err != nil {
+		return err
+	}
+	s := ledger.CheckSegment(name, data, w.verifier)
+	if s.Damage != nil {
+		return s.Damage
+	}
+	if err := w.continues(s); err != nil {
+		return err
+	}
+	if len(s.Torn) > 0 {
+		if err := w.putAside(s); err != nil {
+			return err
+		}
+	}
+	w.move(position{file: name, offset: s.Good, chain: s.End, signed: s.Signed})
+	return w.tellTorn()
+}
+
+// continues checks that a segment goes on from what this process knows: a ledger
+// does not get shorter, and what was written stays.
+func (w *Writer) continues(s *ledger.Segment) error {
+	known := w.at.chain
+	if known.Size == 0 || s.Before.Size > known.Size {
+		return nil
+	}
+	chain := s.Before
+	for _, line := range s.Events {
+		if chain.Size == known.Size {
+			break
+		}
+		chain = chain.Extend(tlog.RecordHash(line))
+	}
+	if chain.Size != known.Size || chain.Root() != known.Root() {
+		return &ledger.DamagedError{File: s.Name, Seq: chain.Size, What: fmt.Sprintf("it was rewritten or cut off: %d events were there before", known.Size)}
+	}
+	return nil
+}
+
+// newest returns the name of the last segment, empty where there is none.
+func (w *Writer) newest() (string, error) {
+	names, err := w.segments()
+	if err != nil || len(names) == 0 {
+		return "", err
+	}
+	return names[len(names)-1], nil
+}
+
+// segments returns the names of all segments, in order.
+func (w *Writer) segments() ([]string, error) {
+	entries, err := os.ReadDir(w.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if ledger.IsSegment(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// begin makes the segment that goes on behind a chain. It is there whole or not
+// at all.
+func (w *Writer) begin(c ledger.Chain) error {
+	head, signed, err := ledger.HeaderLine(c, w.signer)
+	if err != nil {
+		return err
+	}
+	name := ledger.SegmentName(c.Size)
+	if err := w.replace(name, head, 0o600); err != nil {
+		return err
+	}
+	w.move(position{file: name, offset: int64(len(head)), chain: c, signed: signed})
+	return nil
+}
+
+// replace writes a file durably, whole or not at all.
+func (w *Writer) replace(name string, data []byte, mode fs.FileMode) error {
+	if err := renameio.WriteFile(w.path(name), data, mode, renameio.WithTempDir(w.Dir), renameio.IgnoreUmask()); err != nil {
+		return err
+	}
+	return w.syncDir()
+}
+
+// rotate begins the next segment where this one is full.
+func (w *Writer) rotate() error {
+	if w.at.offset < w.SegmentBytes || w.at.file == ledger.SegmentName(w.at.chain.Size) {
+		return nil
+	}
+	if err := w.begin(w.at.chain); err != nil {
+		return fmt.Errorf("begin a segment: %w", err)
+	}
+	return w.maintain()
+}

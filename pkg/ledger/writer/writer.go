@@ -1,0 +1,176 @@
+// Package writer appends to a node's ledger (see package ledger): what Append
+// has returned for survives a power failure, and can't be changed unseen.
+//
+// A write is one append to the newest segment, of some events and the signed
+// checkpoint behind them, and one fsync. Several processes may have a ledger open:
+// they take turns by flock, and each reads what the others wrote. One that was
+// killed in the middle of a write leaves a part of it, which the next one puts
+// aside and tells of.
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+)
+
+// Config says where a ledger lies and what its events have in common.
+type Config struct {
+	// Dir is the ledger's directory, which is made if it is missing (mode 0700).
+	Dir string
+	// Node is the node's name. It names the key when that is made, on first use.
+	Node string
+	// Machine is the keyed hash of the machine's id, see [MachineHash].
+	Machine string
+	BootID  string
+	Actor   ledger.Actor
+	// SegmentBytes is the size behind which a new segment begins; 0 is [DefaultSegmentBytes].
+	SegmentBytes int64
+	// Retain is how long events are kept; 0 is for ever. Their hashes stay.
+	Retain time.Duration
+	// Pseudonyms has the names of tenants replaced by a keyed hash. The key is made
+	// on first use.
+	Pseudonyms bool
+	// Now returns the time and CLOCK_BOOTTIME in nanoseconds; nil is the kernel's.
+	Now func() (time.Time, int64)
+	// Observe is told of each write, or of its failure; nil for nobody. It must not block.
+	Observe func(Write)
+}
+
+// DefaultSegmentBytes is the size of a segment: some ten thousand events.
+const DefaultSegmentBytes = 16 << 20
+
+// lockLimit is how long a write waits for other processes': those take
+// milliseconds, unless one was stopped in the middle.
+const lockLimit = 10 * time.Second
+
+// Write tells of one write.
+type Write struct {
+	// Types are those of its events; Size is the ledger's size behind it, and
+	// Bytes the size of the segment that it is in.
+	Types []ledger.Type
+	Size  int64
+	Bytes int64
+	Took  time.Duration
+	Err   error
+}
+
+// Error says that an event could not be written, and what to do about it.
+type Error struct {
+	Dir string
+	Err error
+}
+
+func (e *Error) Error() string {
+	if _, damaged := errors.AsType[*ledger.DamagedError](e.Err); damaged {
+		return fmt.Sprintf("ledger %s is not what was written: %v; `kata-vfio-audit ledger verify` says more; keep the directory for whoever looks into that: move it away and restart the plugin, and a new ledger begins",
+			e.Dir, e.Err)
+	}
+	if errors.Is(e.Err, syscall.ENOSPC) || errors.Is(e.Err, syscall.EDQUOT) {
+		return fmt.Sprintf("ledger %s: %v; free space there, nothing is handed over without its event", e.Dir, e.Err)
+	}
+	return fmt.Sprintf("ledger %s: %v", e.Dir, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Writer appends to a ledger. Its methods may be called from several goroutines.
+type Writer struct {
+	Config
+	signer   note.Signer
+	verifier note.Verifier
+	names    *ledger.Pseudonyms // nil without pseudonyms
+	locks    *journal.Locks
+
+	mu    sync.Mutex // guards queue
+	queue []*request
+	turn  chan struct{} // held by the goroutine that writes; guards what follows
+	at    position
+
+	last atomic.Pointer[string] // the last signed checkpoint, for readers that must not wait
+}
+
+// request is a caller's events on their way.
+type request struct {
+	events []ledger.Event
+	signed string
+	err    error
+	done   bool // guarded by turn
+}
+
+// Open opens the ledger, makes it where there is none, puts aside what a crash
+// cut off, and drops what is older than the retention. It waits for other
+// processes until ctx ends.
+func Open(ctx context.Context, c Config) (*Writer, error) {
+	w := &Writer{Config: c, turn: make(chan struct{}, 1)}
+	if w.SegmentBytes == 0 {
+		w.SegmentBytes = DefaultSegmentBytes
+	}
+	if w.Now == nil {
+		w.Now = now
+	}
+	if w.Observe == nil {
+		w.Observe = func(Write) {}
+	}
+	if err := w.open(ctx); err != nil {
+		return nil, &Error{Dir: c.Dir, Err: fmt.Errorf("open: %w", err)}
+	}
+	return w, nil
+}
+
+func (w *Writer) open(ctx context.Context) error {
+	var err error
+	if w.locks, err = journal.NewLocks(w.Dir); err != nil {
+		return err
+	}
+	release, err := w.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := w.loadKeys(); err != nil {
+		return err
+	}
+	if err := w.catchUp(); err != nil {
+		return err
+	}
+	return w.maintain()
+}
+
+// lock takes the ledger's lock, which all processes share.
+func (w *Writer) lock(ctx context.Context) (release func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("no turn within %s: a process that writes to it hangs or was stopped", lockLimit))
+	defer cancel()
+	return w.locks.Acquire(ctx, journal.Lock{Name: "append"})
+}
+
+// Checkpoint returns the signed note of the last write that is known here: the
+// anchor to keep off the node. Empty while there is none.
+func (w *Writer) Checkpoint() string {
+	if signed := w.last.Load(); signed != nil {
+		return *signed
+	}
+	return ""
+}
+
+func (w *Writer) path(name string) string { return filepath.Join(w.Dir, name) }
+
+// syncDir makes the directory's entries durable.
+func (w *Writer) syncDir() error {
+	d, err := os.Open(w.Dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
