@@ -16,6 +16,8 @@ const (
 	exitFindings = 3
 	// exitUndetermined: nothing does, but not all could be told.
 	exitUndetermined = 4
+	// exitLedger: the ledger, or a bundle of it, does not verify.
+	exitLedger = 5
 )
 
 const exitCodes = `Exit codes:
@@ -37,6 +39,6 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib")
-	cmd.AddCommand(nodeCommand(&t), clusterCommand(), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
+	cmd.AddCommand(nodeCommand(&t), clusterCommand(), podCommand(&t), claimCommand(&t), deviceCommand(&t), whoCommand(&t), neighboursCommand(&t), verifyCommand(), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
 	return cmd
 }

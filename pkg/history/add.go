@@ -25,10 +25,16 @@ func (h *History) Add(e *ledger.Event) {
 		h.reset(e)
 	case ledger.Unprepare:
 		h.end(e)
-	case ledger.Bind, ledger.Policy, ledger.Open, ledger.Close, ledger.Quarantine, ledger.Release:
-		for _, t := range h.concerned(e) {
-			t.add(e)
-		}
+	case ledger.Bind, ledger.Policy:
+		h.each(e, func(*Tenancy) {})
+	case ledger.Open:
+		h.each(e, func(t *Tenancy) { t.enter(e) })
+	case ledger.Close:
+		h.each(e, func(t *Tenancy) { t.leave(e.Time) })
+	case ledger.Quarantine:
+		h.each(e, func(t *Tenancy) { t.Quarantined = e.Reason })
+	case ledger.Release:
+		h.each(e, func(t *Tenancy) { t.Quarantined = "" })
 	case ledger.Start, ledger.Audit, ledger.Torn, ledger.Retention:
 	}
 }
@@ -115,6 +121,14 @@ func (h *History) end(e *ledger.Event) {
 	}
 }
 
+// each notes what happened during the tenancies that the event is about.
+func (h *History) each(e *ledger.Event, change func(*Tenancy)) {
+	for _, t := range h.concerned(e) {
+		t.note(e)
+		change(t)
+	}
+}
+
 // concerned returns the tenancies of the event's claim that go on: those of its
 // devices, or all where it names none.
 func (h *History) concerned(e *ledger.Event) []*Tenancy {
@@ -137,21 +151,6 @@ func (h *History) of(a pci.Address, claim string) *Tenancy {
 		}
 	}
 	return nil
-}
-
-// add takes in what happened during the tenancy.
-func (t *Tenancy) add(e *ledger.Event) {
-	t.note(e)
-	switch e.Type {
-	case ledger.Open:
-		t.enter(e)
-	case ledger.Close:
-		t.leave(e.Time)
-	case ledger.Quarantine:
-		t.Quarantined = e.Reason
-	case ledger.Release:
-		t.Quarantined = ""
-	}
 }
 
 // enter begins a stay, or completes the last one with what became known.

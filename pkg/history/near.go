@@ -43,8 +43,8 @@ type Neighbour struct {
 	To   *time.Time `json:"to,omitempty"`
 }
 
-// Neighbours returns who else was near a set of tenancies while they were, the
-// nearest first, then by time. Of the same tenant too: who asks decides.
+// Neighbours returns who else was near a set of tenancies while they were, each
+// once and by what is nearest, the nearest first, then by time. Of the same tenant too: who asks decides.
 func (h *History) Neighbours(mine []*Tenancy) []Neighbour {
 	var found []Neighbour
 	for _, m := range mine {
@@ -65,7 +65,17 @@ func (h *History) Neighbours(mine []*Tenancy) []Neighbour {
 		}
 		return a.From.Compare(b.From)
 	})
-	return found
+	return nearest(found)
+}
+
+// nearest keeps the first of each other tenancy: it may be near several of mine.
+func nearest(sorted []Neighbour) []Neighbour {
+	seen := map[*Tenancy]bool{}
+	return slices.DeleteFunc(sorted, func(n Neighbour) bool {
+		known := seen[n.Other]
+		seen[n.Other] = true
+		return known
+	})
 }
 
 func rank(r Relation) int { return slices.Index(Relations(), r) }

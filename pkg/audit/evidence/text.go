@@ -110,7 +110,7 @@ func (p *page) tenancy(t *history.Tenancy) {
 }
 
 // blank is as wide as a stamp.
-var blank = strings.Repeat(" ", len(time.DateTime)+1)
+const blank = "                    "
 
 func before(t *history.Tenancy) string {
 	switch {
@@ -124,11 +124,12 @@ func before(t *history.Tenancy) string {
 
 func isolationWords(d *ledger.Device) string {
 	var words []string
-	if d.Isolation == nil {
+	switch {
+	case d.Isolation == nil:
 		words = append(words, "no verdict on its isolation")
-	} else if d.Isolation.Isolated {
+	case d.Isolation.Isolated:
 		words = append(words, "isolated")
-	} else {
+	default:
 		words = append(words, "NOT isolated: "+codes(d.Isolation.Reasons))
 	}
 	if d.Group != nil {
@@ -169,7 +170,7 @@ func (p *page) neighbours(near []history.Neighbour) {
 		if n.To != nil {
 			until = stamp(*n.To)
 		}
-		p.line("  %s to %s  %s (claim %s) has %s with %s", stamp(n.From), until, n.Other.Device.Address, claimName(&n.Other.Claim), n.Relation, n.Mine.Device.Address)
+		p.line("  %s to %s  %s (claim %s) shares %s with %s", stamp(n.From), until, n.Other.Device.Address, claimName(&n.Other.Claim), n.Relation, n.Mine.Device.Address)
 	}
 }
 
