@@ -16,6 +16,8 @@ const (
 	exitFindings = 3
 	// exitUndetermined: nothing does, but not all could be told.
 	exitUndetermined = 4
+	// exitLedger: the ledger, or a bundle of it, does not verify.
+	exitLedger = 5
 )
 
 // allExitCodes are those of all commands; each documents its own.
@@ -51,6 +53,11 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib, or an archive of collect")
-	cmd.AddCommand(nodeCommand(&t), collectCommand(&t), evalCommand(&t), diffCommand(&t), clusterCommand(), ledgerCommand(&t), explainCommand(&t), checksCommand(), profilesCommand(), waiveCommand(), devicesCommand(&t), topologyCommand(&t), command.Version(cmd.Name()+" "+command.Build()))
+	cmd.AddCommand(
+		nodeCommand(&t), explainCommand(&t), checksCommand(), profilesCommand(), waiveCommand(), devicesCommand(&t), topologyCommand(&t),
+		clusterCommand(), collectCommand(&t), evalCommand(&t), diffCommand(&t),
+		podCommand(&t), claimCommand(&t), deviceCommand(&t), whoCommand(&t), neighboursCommand(&t), ledgerCommand(&t), verifyCommand(),
+		command.Version(cmd.Name()+" "+command.Build()),
+	)
 	return cmd
 }

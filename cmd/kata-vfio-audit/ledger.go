@@ -18,23 +18,20 @@ import (
 // ledgerDir is where a node's ledger lies, below its root.
 const ledgerDir = "var/lib/kata-vfio/ledger"
 
-// exitLedger: a ledger or a proof is not what it should be.
-const exitLedger = 5
-
 const ledgerExitCodes = `Exit codes:
   0  done; nothing is wrong with the ledger
   1  there is no ledger, or it could not be read, or the output not written
   2  the command line or a file that it names is wrong
   5  the verification failed: it was changed, cut off, or signed by another key`
 
-// history is where a ledger is read from.
-type history struct {
+// book is where a ledger is read from.
+type book struct {
 	tree *tree
 	dir  string
 }
 
 func ledgerCommand(t *tree) *cobra.Command {
-	h := &history{tree: t}
+	h := &book{tree: t}
 	cmd := &cobra.Command{
 		Use:   "ledger",
 		Short: "Show, verify and prove the node's history: who held which device, when",
@@ -51,20 +48,43 @@ func ledgerCommand(t *tree) *cobra.Command {
 }
 
 // open returns the ledger's files, for reading only. The caller closes them.
-func (h *history) open() (fs.FS, io.Closer, error) {
-	dir := h.dir
+func (h *book) open() (fs.FS, io.Closer, error) {
+	dir, unpacked := h.dir, io.Closer(nopCloser{})
 	if dir == "" {
-		dir = filepath.Join(h.tree.root, ledgerDir)
+		node, err := h.tree.open()
+		if err != nil {
+			return nil, nil, err
+		}
+		dir, unpacked = filepath.Join(node.Path(), ledgerDir), node
 	}
 	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("there is no ledger in %s: no plugin has worked there, or it lies elsewhere (--dir)", dir)
-	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("open ledger: %w; it is root's alone", err)
+		return nil, nil, errors.Join(h.absent(dir, err), unpacked.Close())
 	}
-	return root.FS(), root, nil
+	return root.FS(), closers{root, unpacked}, nil
 }
+
+func (h *book) absent(dir string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no ledger in %s: no plugin has worked there, or it lies elsewhere (--dir)", dir)
+	}
+	return fmt.Errorf("open ledger: %w; it is root's alone", err)
+}
+
+// closers closes one thing after the other.
+type closers []io.Closer
+
+func (c closers) Close() error {
+	var errs []error
+	for _, one := range c {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
+}
+
+type nopCloser struct{}
+
+func (nopCloser) Close() error { return nil }
 
 // readArgument reads a file that the command line names, "-" being standard input.
 func readArgument(stdin io.Reader, name string, limit int64) ([]byte, error) {

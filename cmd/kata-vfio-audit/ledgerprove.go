@@ -10,9 +10,10 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
-func ledgerProveCommand(h *history) *cobra.Command {
+func ledgerProveCommand(h *book) *cobra.Command {
 	var from, file string
 	cmd := &cobra.Command{
 		Use:   "prove [EVENT]",
@@ -73,7 +74,7 @@ func proofOf(stdin io.Reader, args []string, from string) (func(fs.FS) (*ledger.
 func failedLedger(err error) error {
 	_, damaged := errors.AsType[*ledger.DamagedError](err)
 	if damaged || errors.Is(err, ledger.ErrNoKey) || errors.Is(err, ledger.ErrForeign) {
-		return &verdictError{code: exitLedger, text: printable(err.Error())}
+		return &verdictError{code: exitLedger, text: terminal.Visible(err.Error())}
 	}
 	return err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // showOptions select what is shown.
@@ -28,7 +29,7 @@ type showOptions struct {
 	filter                                   ledger.Filter
 }
 
-func ledgerShowCommand(h *history) *cobra.Command {
+func ledgerShowCommand(h *book) *cobra.Command {
 	var o showOptions
 	formats := command.Formats{"table", "json", "ndjson"}
 	cmd := &cobra.Command{
@@ -118,7 +119,7 @@ func (o *showOptions) show(w, warnings io.Writer, fsys fs.FS) error {
 	p := printerOf(w, o.format)
 	for e, err := range ledger.Events(fsys) {
 		if _, damaged := errors.AsType[*ledger.DamagedError](err); damaged {
-			fmt.Fprintf(warnings, "warning: %s; see `kata-vfio-audit ledger verify`\n", printable(err.Error()))
+			fmt.Fprintf(warnings, "warning: %s; see `kata-vfio-audit ledger verify`\n", terminal.Visible(err.Error()))
 			continue
 		}
 		if err != nil {
@@ -190,7 +191,7 @@ func (p tablePrinter) event(entry *ledger.Entry) error {
 		strconv.FormatInt(e.Seq, 10), e.Time.UTC().Format("2006-01-02 15:04:05"), kind, addressesOf(e), claimWords(e.Claim), vmWords(e.VM), whatWords(e),
 	}
 	for i := range cells {
-		if cells[i] = printable(cells[i]); cells[i] == "" {
+		if cells[i] = terminal.Visible(cells[i]); cells[i] == "" {
 			cells[i] = "-"
 		}
 	}
@@ -258,12 +259,4 @@ func orNone(driver string) string {
 		return "no driver"
 	}
 	return driver
-}
-
-// printable returns a text that can do nothing to a terminal.
-func printable(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return strconv.Quote(text)
-	}
-	return text
 }

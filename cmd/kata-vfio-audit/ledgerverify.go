@@ -11,13 +11,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // maxAnchors bounds what is read in search of anchors: the claims of a large
 // cluster.
 const maxAnchors = 256 << 20
 
-func ledgerVerifyCommand(h *history) *cobra.Command {
+func ledgerVerifyCommand(h *book) *cobra.Command {
 	var format, key, proof string
 	var anchors []string
 	formats := command.Formats{"table", "json"}
@@ -61,7 +62,7 @@ func ledgerVerifyCommand(h *history) *cobra.Command {
 
 // verify verifies the ledger. One that can't be verified for want of a key
 // counts as one that failed.
-func (h *history) verify(o ledger.Options) (*ledger.Report, error) {
+func (h *book) verify(o ledger.Options) (*ledger.Report, error) {
 	fsys, closer, err := h.open()
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func printReport(w io.Writer, format string, r *ledger.Report) error {
 		_, err = io.WriteString(w, reportWords(r))
 	}
 	if err == nil && !r.OK() {
-		err = &verdictError{code: exitLedger, text: fmt.Sprintf("the ledger of %s failed its verification", printable(r.Origin))}
+		err = &verdictError{code: exitLedger, text: fmt.Sprintf("the ledger of %s failed its verification", terminal.Visible(r.Origin))}
 	}
 	return err
 }
@@ -113,13 +114,13 @@ func reportWords(r *ledger.Report) string {
 		if where != "" {
 			where += ": "
 		}
-		fmt.Fprintf(&text, "✗ %s%s [%s]\n", where, printable(p.What), p.Kind)
+		fmt.Fprintf(&text, "✗ %s%s [%s]\n", where, terminal.Visible(p.What), p.Kind)
 	}
 	if r.OK() {
 		text.WriteString("✓ every line, the chain, the tree and the signatures are as they were written\n")
 	}
 	fmt.Fprintf(&text, "\nledger   %s\nkey      %s\nevents   %d proven, %d of them by their hashes only (retention), in %d segments\n",
-		printable(r.Origin), printable(r.Key), r.Size, r.Dropped, r.Segments)
+		terminal.Visible(r.Origin), terminal.Visible(r.Key), r.Size, r.Dropped, r.Segments)
 	text.WriteString(anchorWords(r))
 	if r.Others > 0 {
 		fmt.Fprintf(&text, "         %d of other ledgers were left out\n", r.Others)
@@ -151,7 +152,7 @@ func verifyProof(w io.Writer, stdin io.Reader, name, key string) error {
 	}
 	at, err := p.Check(key)
 	if err != nil {
-		return &verdictError{code: exitLedger, text: "the proof does not hold: " + printable(err.Error())}
+		return &verdictError{code: exitLedger, text: "the proof does not hold: " + terminal.Visible(err.Error())}
 	}
 	what := "the earlier checkpoint is of the same history"
 	if p.Event != "" {
@@ -159,11 +160,11 @@ func verifyProof(w io.Writer, stdin io.Reader, name, key string) error {
 	}
 	by := "the key that is known"
 	if key == "" {
-		by = "the key that the proof itself names; compare it with the node's, or give --key: " + printable(p.Key)
+		by = "the key that the proof itself names; compare it with the node's, or give --key: " + terminal.Visible(p.Key)
 	}
-	_, err = fmt.Fprintf(w, "✓ %s of %s, as it was with %d events, signed by %s\n", what, printable(at.Origin), at.Size, by)
+	_, err = fmt.Fprintf(w, "✓ %s of %s, as it was with %d events, signed by %s\n", what, terminal.Visible(at.Origin), at.Size, by)
 	if err == nil && p.Event != "" {
-		_, err = fmt.Fprintln(w, printable(p.Event))
+		_, err = fmt.Fprintln(w, terminal.Visible(p.Event))
 	}
 	return err
 }

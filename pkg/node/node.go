@@ -91,6 +91,7 @@ func (c *Config) JournalDir() string { return filepath.Join(c.Root, c.StateDir, 
 
 // RunPath is where the locks' parent is, by its path here.
 func (c *Config) RunPath() string { return filepath.Join(c.Root, c.RunDir) }
+
 // LedgerDir is where the ledger lies, by its path here.
 func (c *Config) LedgerDir() string {
 	return filepath.Join(c.Root, cmp.Or(c.Ledger.Dir, filepath.Join(c.StateDir, "ledger")))

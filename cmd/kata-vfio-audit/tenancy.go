@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/evidence"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/history"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// inquiry is a question to the ledger.
+type inquiry struct {
+	tree *tree
+	dir  string
+	// key and anchors are what the ledger is verified by.
+	key     string
+	anchors []string
+	format  string
+	file    string
+	bundle  string
+}
+
+const inquiryExitCodes = `Exit codes:
+  0  answered, by a ledger that is sound
+  1  there is no ledger, it could not be read, or the output not written
+  2  the command line is wrong
+  5  answered, by a ledger that is not sound: the answer says where`
+
+// ask adds what the questions have in common to a command, which selects
+// tenancies of the history.
+func (q *inquiry) ask(cmd *cobra.Command, about func(args []string) string, pick func(*history.History, []string) ([]*history.Tenancy, error)) *cobra.Command {
+	formats := command.Formats(evidence.Formats())
+	cmd.PreRunE = func(*cobra.Command, []string) error { return formats.Check(q.format) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return q.answer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), about(args), func(h *history.History) ([]*history.Tenancy, error) { return pick(h, args) })
+	}
+	formats.Flag(cmd, &q.format)
+	f := cmd.Flags()
+	f.StringVar(&q.dir, "dir", "", "the ledger's directory (default: "+ledgerDir+" below --root)")
+	f.StringVar(&q.key, "key", "", "the node's public key, or a file with it, as it is known from elsewhere; default: the one beside the ledger")
+	f.StringArrayVar(&q.anchors, "anchor", nil, "file with checkpoints from off the node (a claim's status, Events, a log), - for standard input; may be repeated")
+	f.StringVar(&q.file, "file", "", "write to this file in place of standard output")
+	f.StringVar(&q.bundle, "bundle", "", "also write a bundle to this file that `kata-vfio-audit verify bundle` checks offline")
+	return cmd
+}
+
+// answer reads the ledger, asks, and prints.
+func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer, question string, pick func(*history.History) ([]*history.Tenancy, error)) error {
+	key, err := keyOf(q.key)
+	if err != nil {
+		return err
+	}
+	anchors, err := readAnchors(stdin, q.anchors)
+	if err != nil {
+		return err
+	}
+	dir, closer, err := (&book{tree: q.tree, dir: q.dir}).open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = closer.Close() }()
+	h, standing, err := evidence.Read(dir, ledger.Options{Key: key, Anchors: anchors})
+	if errors.Is(err, ledger.ErrNoKey) {
+		err = &verdictError{code: exitLedger, text: err.Error()}
+	}
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	tenancies, err := pick(h)
+	if err != nil {
+		return err
+	}
+	d := evidence.About(question, h, tenancies, standing)
+	var page bytes.Buffer
+	if err := d.Write(&page, q.format); err != nil {
+		return err
+	}
+	if err := deliver(page.Bytes(), q.file, stdout); err != nil {
+		return err
+	}
+	if q.bundle != "" {
+		if err := q.writeBundle(dir, d); err != nil {
+			return err
+		}
+	}
+	if !standing.Sound {
+		return &verdictError{code: exitLedger, text: fmt.Sprintf("the ledger is not sound: %d problems", len(standing.Problems))}
+	}
+	return nil
+}
+
+func (q *inquiry) writeBundle(dir fs.FS, d *evidence.Document) error {
+	b, err := evidence.NewBundle(dir, d)
+	if err != nil {
+		return err
+	}
+	data, err := b.Encode()
+	if err != nil {
+		return err
+	}
+	return deliver(data, q.bundle, nil)
+}
+
+func podCommand(t *tree) *cobra.Command {
+	q := inquiry{tree: t}
+	return q.ask(&cobra.Command{
+		Use:     "pod NAMESPACE/POD",
+		Short:   "Say which functions a pod had, and how they were kept apart and cleaned",
+		Long:    "pod answers from the ledger which functions a pod had, when, in which VM, how isolated, what cleaned them before and\nafter, and who was near. A pod's UID does as well: names come back.\n\n" + inquiryExitCodes,
+		Example: "  kata-vfio-audit pod team-a/train\n  kata-vfio-audit pod team-a/train -o html --file train.html --bundle train.bundle.json",
+		Args:    oneArgument("NAMESPACE/POD"),
+	}, func(args []string) string { return "pod " + args[0] }, func(h *history.History, args []string) ([]*history.Tenancy, error) {
+		return h.OfPod(args[0]), nil
+	})
+}
+
+func claimCommand(t *tree) *cobra.Command {
+	q := inquiry{tree: t}
+	return q.ask(&cobra.Command{
+		Use:   "claim NAMESPACE/CLAIM",
+		Short: "Say which functions a claim had, and how they were kept apart and cleaned",
+		Long:  "claim answers as pod does, for a ResourceClaim by its name or UID.\n\n" + inquiryExitCodes,
+		Args:  oneArgument("NAMESPACE/CLAIM"),
+	}, func(args []string) string { return "claim " + args[0] }, func(h *history.History, args []string) ([]*history.Tenancy, error) {
+		return h.OfClaim(args[0]), nil
+	})
+}
+
+func deviceCommand(t *tree) *cobra.Command {
+	q := inquiry{tree: t}
+	var all bool
+	cmd := q.ask(&cobra.Command{
+		Use:     "device ADDRESS",
+		Short:   "Say who has a function, or had it last, and with --history who before",
+		Long:    "device tells the last tenancy of a function by the ledger, or all of them: the VMs, the isolation, the resets.\n\n" + inquiryExitCodes,
+		Example: "  kata-vfio-audit device 0000:3b:00.0 --history",
+		Args:    oneArgument("ADDRESS"),
+	}, func(args []string) string { return "function " + args[0] }, func(h *history.History, args []string) ([]*history.Tenancy, error) {
+		a, err := pci.ParseAddress(args[0])
+		if err != nil {
+			return nil, command.Usagef("%w", err)
+		}
+		found := h.OfDevice(a)
+		if n := len(found); n > 0 && !all {
+			found = found[n-1:]
+		}
+		return found, nil
+	})
+	cmd.Flags().BoolVar(&all, "history", false, "all tenancies, the first to the last")
+	return cmd
+}
+
+func whoCommand(t *tree) *cobra.Command {
+	q := inquiry{tree: t}
+	var at string
+	cmd := q.ask(&cobra.Command{
+		Use:     "who --at TIME",
+		Short:   "Say who had which function at a moment",
+		Long:    "who lists, by the ledger, every function that a claim had at a moment.\n\n" + inquiryExitCodes,
+		Example: "  kata-vfio-audit who --at 2026-11-22T08:30:00Z",
+		Args:    command.NoArgs,
+	}, func([]string) string { return "who had a function at " + at }, func(h *history.History, _ []string) ([]*history.Tenancy, error) {
+		when, err := time.Parse(time.RFC3339, at)
+		if err != nil {
+			return nil, command.Usagef("--at %q: want a time such as 2026-11-22T08:30:00Z", at)
+		}
+		return h.At(when), nil
+	})
+	cmd.Flags().StringVar(&at, "at", time.Now().UTC().Format(time.RFC3339), "the moment, RFC 3339")
+	return cmd
+}
+
+func neighboursCommand(t *tree) *cobra.Command {
+	q := inquiry{tree: t}
+	return q.ask(&cobra.Command{
+		Use:   "neighbours NAMESPACE/POD",
+		Short: "Say which other tenants were near a pod's functions while it had them",
+		Long: "neighbours lists the tenancies of other tenants on the same node at the same time, the nearest first: in one IOMMU\n" +
+			"group, on one PF, behind one switch or root port, elsewhere on the node.\n\n" + inquiryExitCodes,
+		Args: oneArgument("NAMESPACE/POD"),
+	}, func(args []string) string { return "pod " + args[0] }, func(h *history.History, args []string) ([]*history.Tenancy, error) {
+		return h.OfPod(args[0]), nil
+	})
+}
+
+// oneArgument wants exactly one, and says which.
+func oneArgument(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return command.Usagef("%s wants one %s; see `%s --help`", cmd.CommandPath(), what, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+func verifyCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "verify", Short: "Verify evidence offline", Args: command.NoSubcommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	var key string
+	bundle := &cobra.Command{
+		Use:   "bundle FILE",
+		Short: "Verify a bundle of evidence, without the node and without its ledger",
+		Long: "verify bundle checks that each event of a bundle is in a ledger whose head the node's key has signed, and that the\n" +
+			"tenancies are what these events say. It proves what the bundle holds, not that nothing was left out.\n\n" +
+			"Exit codes:\n  0  all of it is proven\n  1  the file could not be read\n  2  the command line is wrong\n  5  something in it is not proven",
+		Args: oneArgument("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return verifyBundle(cmd.InOrStdin(), cmd.OutOrStdout(), args[0], key)
+		},
+	}
+	bundle.Flags().StringVar(&key, "key", "", "the node's public key, as it is known from elsewhere; without it the bundle's own proves only that it fits together")
+	cmd.AddCommand(bundle)
+	return cmd
+}
+
+func verifyBundle(stdin io.Reader, w io.Writer, file, key string) error {
+	data, err := readArgument(stdin, file, maxAnchors)
+	if err != nil {
+		return err
+	}
+	if key, err = keyOf(key); err != nil {
+		return err
+	}
+	v, err := evidence.VerifyBundle(data, key)
+	if err != nil {
+		return &verdictError{code: exitLedger, text: err.Error()}
+	}
+	d := evidence.Document{Question: v.Bundle.Question, Tenancies: v.Bundle.Tenancies, Ledger: v.Standing()}
+	for _, t := range d.Tenancies {
+		d.Node = t.Node
+	}
+	return d.Write(w, "text")
+}

@@ -1,0 +1,72 @@
+// Package evidence answers for a pod, a claim, a function or a moment who had which
+// function, in which VM, how isolated, and cleaned by what before and after: for
+// people, for machines, and as a bundle that proves itself offline.
+package evidence
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/history"
+)
+
+// Document is the answer to one question.
+type Document struct {
+	// Question is what was asked, in words: "pod t1/train".
+	Question string `json:"question"`
+	// Node is whose ledger it is.
+	Node string `json:"node,omitempty"`
+	// Tenancies are in the order in which they began.
+	Tenancies []*history.Tenancy `json:"tenancies"`
+	// Neighbours are other tenants' tenancies at the same time, the nearest first.
+	Neighbours []history.Neighbour `json:"neighbours"`
+	Refusals   []history.Refusal   `json:"refusals"`
+	// Ledger says how far the ledger can be believed.
+	Ledger Standing `json:"ledger"`
+}
+
+// Standing is what a look at the ledger as a whole gave.
+type Standing struct {
+	Events int64 `json:"events"`
+	// Sound is set where chain, tree and signatures fit.
+	Sound bool `json:"sound"`
+	// Problems say where they don't.
+	Problems []string `json:"problems"`
+	// Doubts say what can't be known: that it was not replaced as a whole, where no
+	// checkpoint from off the node was given.
+	Doubts []string `json:"doubts"`
+	// Checkpoint is the last signed one, in one line, and Key the node's public key.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	Key        string `json:"key,omitempty"`
+}
+
+// About returns the answer to a question: the tenancies that were asked for, who
+// was near them, and what was refused to the same claims.
+func About(question string, h *history.History, tenancies []*history.Tenancy, ledger Standing) *Document {
+	d := &Document{
+		Question: question, Tenancies: list(tenancies), Neighbours: list(OtherTenants(h.Neighbours(tenancies))),
+		Refusals: []history.Refusal{}, Ledger: ledger,
+	}
+	for _, t := range tenancies {
+		d.Node = t.Node
+	}
+	for _, r := range h.Refusals {
+		if slices.ContainsFunc(tenancies, func(t *history.Tenancy) bool { return t.Claim.UID == r.Claim.UID }) {
+			d.Refusals = append(d.Refusals, r)
+		}
+	}
+	d.Ledger.Problems, d.Ledger.Doubts = list(ledger.Problems), list(ledger.Doubts)
+	return d
+}
+
+// OtherTenants leaves out what is the same tenant's.
+func OtherTenants(near []history.Neighbour) []history.Neighbour {
+	return slices.DeleteFunc(slices.Clone(near), func(n history.Neighbour) bool { return n.Mine.Tenant() == n.Other.Tenant() })
+}
+
+// list turns nil into an empty list.
+func list[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}

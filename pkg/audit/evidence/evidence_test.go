@@ -1,0 +1,237 @@
+package evidence_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/evidence"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+var (
+	gpu = pci.Address{Bus: 0x3b}
+	vf0 = pci.Address{Bus: 0x5e, Device: 0x10}
+	vf1 = pci.Address{Bus: 0x5e, Device: 0x10, Function: 2}
+	pf  = pci.Address{Bus: 0x5e}
+)
+
+// node writes the ledger of a node on which two tenants had the GPU, one after
+// the other, and VFs of one PF at one time; it returns the ledger's
+// directory.
+func node(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	minute := 0
+	w, err := writer.Open(t.Context(), writer.Config{
+		Dir: root, Node: "n1", BootID: "b", Actor: ledger.Actor{Component: "test"},
+		Now: func() (time.Time, int64) {
+			minute++
+			return time.Date(2026, 11, 22, 8, minute, 0, 0, time.UTC), int64(minute)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(e ledger.Event) {
+		t.Helper()
+		if e.Result == "" {
+			e.Result = ledger.OK
+		}
+		if _, err := w.Append(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := &ledger.Isolation{Isolated: true, Notes: []isolation.Code{isolation.ATSEnabled}}
+	device := ledger.Device{Address: gpu, Group: new(15), GroupMembers: []pci.Address{gpu}, Upstream: []pci.Address{{Bus: 0x3a}}, Isolation: good}
+	vf := func(a pci.Address) ledger.Device { return ledger.Device{Address: a, PF: &pf, Isolation: good} }
+	tenancy := func(tenant string, end bool, devices ...ledger.Device) {
+		c := &ledger.Claim{UID: "uid-" + tenant, Namespace: tenant, Name: "c"}
+		add(ledger.Event{Type: ledger.Prepare, Claim: c, Pods: []ledger.Pod{{UID: "pod-" + tenant, Name: "p"}}, Devices: devices})
+		add(ledger.Event{Type: ledger.Open, Claim: c, VM: &ledger.VM{Sandbox: "s-" + tenant, PID: 42, StartTime: 7}, Devices: devices})
+		if !end {
+			return
+		}
+		add(ledger.Event{Type: ledger.Close, Claim: c, VM: &ledger.VM{Sandbox: "s-" + tenant}, Devices: devices})
+		for _, d := range devices {
+			add(ledger.Event{Type: ledger.Reset, Claim: c, Devices: []ledger.Device{d}, Reset: &ledger.ResetProof{
+				Method: isolation.FLR, OK: true, Match: true, Milliseconds: 120, Set: []pci.Address{d.Address},
+			}})
+		}
+		add(ledger.Event{Type: ledger.Unprepare, Claim: c, Devices: devices})
+	}
+	tenancy("t1", true, device)
+	tenancy("t2", false, device, vf(vf0))
+	tenancy("t3", false, vf(vf1))
+	add(ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Claim: &ledger.Claim{UID: "uid-t2", Namespace: "t2", Name: "c"}, Reason: "evil \x1b[31m <script>alert(1)</script>"})
+	return root
+}
+
+// ask reads the ledger and asks about a pod.
+func ask(t *testing.T, root, pod string) *evidence.Document {
+	t.Helper()
+	h, standing, err := evidence.Read(os.DirFS(root), ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return evidence.About("pod "+pod, h, h.OfPod(pod), standing)
+}
+
+func text(t *testing.T, d *evidence.Document, format string) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := d.Write(&b, format); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestAPodsEvidence(t *testing.T) {
+	d := ask(t, node(t), "t2/p")
+	got := text(t, d, "text")
+	for _, want := range []string{
+		"pod t2/p: 2 tenancies on node n1, 2 held now, near 1 tenancy of another tenant\n",
+		"0000:3b:00.0  claim t2/c (uid uid-t2) for pod t2/p\n",
+		"before       cleaned 2026-11-22 08:04:00Z by flr in 120 ms, proven: the fingerprint is as before (event 3)\n",
+		"taken        isolated; IOMMU group 15 of 1 function; below 0000:3a:00.0; notes ATSEnabled\n",
+		"in a VM      sandbox s-t2, VMM pid 42 (start 7)\n",
+		"before       the ledger has no earlier tenant of this function\n",
+		"0000:5e:10.2 (claim t3/c) shares one PF with 0000:5e:10.0\n",
+		`refused      claim t2/c: evil \u001b[31m <script>`,
+		"Ledger: 10 events, chain, tree and signatures are sound\n",
+		"no checkpoint from off the node was given",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the text lacks %q", want)
+		}
+	}
+	if strings.Contains(got, "\x1b") {
+		t.Error("an escape character gets through")
+	}
+	if t.Failed() {
+		t.Log(got)
+	}
+}
+
+func TestMachinesAndBrowsersReadIt(t *testing.T) {
+	d := ask(t, node(t), "t2/p")
+	var doc struct {
+		Tenancies []struct {
+			Device struct{ Address string }
+			Claim  struct{ Namespace string }
+			To     *time.Time
+		}
+		Neighbours []struct{ Relation string }
+		Ledger     struct{ Sound bool }
+	}
+	if err := json.Unmarshal([]byte(text(t, d, "json")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Tenancies) != 2 || doc.Tenancies[0].Device.Address != "0000:3b:00.0" || doc.Tenancies[0].To != nil || len(doc.Neighbours) != 1 || !doc.Ledger.Sound {
+		t.Errorf("the JSON says %+v", doc)
+	}
+	page := text(t, d, "html")
+	for _, want := range []string{"<h1>pod t2/p</h1>", "0000:3b:00.0", "&lt;script&gt;alert(1)", "default-src 'none'", "width:100.00%"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	for _, bad := range []string{"<script", "http://", "https://", "\x1b"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+}
+
+// TestABundleProvesItself, and any change of it is found.
+func TestABundleProvesItself(t *testing.T) {
+	root := node(t)
+	d := ask(t, root, "t1/p")
+	b, err := evidence.NewBundle(os.DirFS(root), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := evidence.VerifyBundle(data, d.Ledger.Key)
+	if err != nil || !v.Pinned || len(v.Bundle.Proofs) != 5 || len(v.Bundle.Tenancies) != 1 || !v.Bundle.Tenancies[0].After.Proven() {
+		t.Fatalf("%v, %+v", err, v)
+	}
+	if _, err := evidence.VerifyBundle(data, ""); err != nil {
+		t.Errorf("without the key: %v", err)
+	}
+	other := ask(t, node(t), "t1/p")
+	if _, err := evidence.VerifyBundle(data, other.Ledger.Key); err == nil {
+		t.Error("another node's key verifies it")
+	}
+	for what, change := range map[string]func(*evidence.Bundle){
+		"an event's word":      func(b *evidence.Bundle) { b.Proofs[3].Event = strings.Replace(b.Proofs[3].Event, "120", "121", 1) },
+		"an event is left out": func(b *evidence.Bundle) { b.Proofs = append(b.Proofs[:3], b.Proofs[4:]...) },
+		"events change places": func(b *evidence.Bundle) { b.Proofs[0], b.Proofs[1] = b.Proofs[1], b.Proofs[0] },
+		"the tenant":           func(b *evidence.Bundle) { b.Tenancies[0].Claim.Namespace = "t9" },
+		"a hash":               func(b *evidence.Bundle) { b.Proofs[0].Hashes[0][0] ^= 1 },
+		"the checkpoint": func(b *evidence.Bundle) {
+			b.Proofs[0].Checkpoint = strings.Replace(b.Proofs[0].Checkpoint, "n1", "n2", 1)
+		},
+		"no events": func(b *evidence.Bundle) { b.Proofs = nil },
+		"no proof":  func(b *evidence.Bundle) { b.Proofs[0] = nil },
+	} {
+		var changed evidence.Bundle
+		if err := json.Unmarshal(data, &changed); err != nil {
+			t.Fatal(err)
+		}
+		change(&changed)
+		raw, err := changed.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := evidence.VerifyBundle(raw, ""); err == nil {
+			t.Errorf("not found: %s", what)
+		}
+	}
+}
+
+// TestALedgerThatIsNotSound is answered from, and the answer says so.
+func TestALedgerThatIsNotSound(t *testing.T) {
+	root := node(t)
+	segments, err := filepath.Glob(filepath.Join(root, "0*.jsonl"))
+	if err != nil || len(segments) == 0 {
+		t.Fatalf("no segment: %v", err)
+	}
+	data, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(segments[0], bytes.Replace(data, []byte(`"ms":120`), []byte(`"ms":999`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := ask(t, root, "t1/p")
+	if d.Ledger.Sound || len(d.Ledger.Problems) == 0 || len(d.Tenancies) != 1 {
+		t.Errorf("%+v", d.Ledger)
+	}
+	if got := text(t, d, "text"); !strings.Contains(got, "NOT sound") {
+		t.Errorf("the text:\n%s", got)
+	}
+	if _, err := evidence.NewBundle(os.DirFS(root), d); err == nil {
+		t.Error("a bundle is made of it")
+	}
+}
+
+func FuzzVerifyBundle(f *testing.F) {
+	f.Add([]byte(`{"type":"https://kata-vfio.dev/device-tenancy/v1","proofs":[{"event":"{}"}]}`))
+	f.Add([]byte(`{"type":"https://kata-vfio.dev/device-tenancy/v1","tenancies":[null],"proofs":[null]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if v, err := evidence.VerifyBundle(data, ""); err == nil {
+			t.Errorf("made-up bundle is believed: %+v", v)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package history
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Relation says what two functions have in common, the nearest first.
+type Relation string
+
+// Relations.
+const (
+	// SameFunction: one after the other, or by a fault of the ledger's or the node's
+	// at once.
+	SameFunction Relation = "the same function"
+	SameGroup    Relation = "one IOMMU group"
+	// SamePF: VFs of one PF, or a VF and its PF.
+	SamePF     Relation = "one PF"
+	SameSlot   Relation = "one physical device"
+	SameSwitch Relation = "one PCIe switch"
+	SamePort   Relation = "one root port"
+	// SameNode is everything else of the node.
+	SameNode Relation = "one node"
+)
+
+// Relations returns all relations, the nearest first.
+func Relations() []Relation {
+	return []Relation{SameFunction, SameGroup, SamePF, SameSlot, SameSwitch, SamePort, SameNode}
+}
+
+// Neighbour is a tenancy of another claim at the same time.
+type Neighbour struct {
+	// Mine and Other are the two, and Relation is what their functions have in
+	// common.
+	Mine     *Tenancy `json:"mine"`
+	Other    *Tenancy `json:"other"`
+	Relation Relation `json:"relation"`
+	// From and To bound the time that both were; To is nil while they are.
+	From time.Time  `json:"from"`
+	To   *time.Time `json:"to,omitempty"`
+}
+
+// Neighbours returns who else was near a set of tenancies while they were, each
+// once and by what is nearest, the nearest first, then by time. Of the same tenant too: who asks decides.
+func (h *History) Neighbours(mine []*Tenancy) []Neighbour {
+	var found []Neighbour
+	for _, m := range mine {
+		for _, o := range h.Tenancies {
+			if slices.Contains(mine, o) || o.Claim.UID == m.Claim.UID || o.Node != m.Node || !m.Overlaps(o) {
+				continue
+			}
+			n := Neighbour{Mine: m, Other: o, Relation: relate(&m.Device, &o.Device), From: m.From, To: earlier(m.To, o.To)}
+			if o.From.After(n.From) {
+				n.From = o.From
+			}
+			found = append(found, n)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Neighbour) int {
+		if c := rank(a.Relation) - rank(b.Relation); c != 0 {
+			return c
+		}
+		return a.From.Compare(b.From)
+	})
+	return nearest(found)
+}
+
+// nearest keeps the first of each other tenancy: it may be near several of mine.
+func nearest(sorted []Neighbour) []Neighbour {
+	seen := map[*Tenancy]bool{}
+	return slices.DeleteFunc(sorted, func(n Neighbour) bool {
+		known := seen[n.Other]
+		seen[n.Other] = true
+		return known
+	})
+}
+
+func rank(r Relation) int { return slices.Index(Relations(), r) }
+
+func earlier(a, b *time.Time) *time.Time {
+	if a == nil || b != nil && b.Before(*a) {
+		return b
+	}
+	return a
+}
+
+// relate compares places as they were at the beginning of the tenancies.
+func relate(a, b *ledger.Device) Relation {
+	switch {
+	case a.Address == b.Address:
+		return SameFunction
+	case slices.Contains(a.GroupMembers, b.Address) || slices.Contains(b.GroupMembers, a.Address):
+		return SameGroup
+	case pfOf(a) == pfOf(b):
+		return SamePF
+	case a.Address.SameSlot(b.Address) && a.PF == nil && b.PF == nil:
+		return SameSlot
+	case a.Switch != nil && b.Switch != nil && (*a.Switch == *b.Switch || slices.Contains(a.Upstream, *b.Switch) || slices.Contains(b.Upstream, *a.Switch)):
+		return SameSwitch
+	case len(a.Upstream) > 0 && len(b.Upstream) > 0 && a.Upstream[0] == b.Upstream[0]:
+		return SamePort
+	}
+	return SameNode
+}
+
+// pfOf returns the PF of a VF, and any other function itself.
+func pfOf(d *ledger.Device) pci.Address {
+	if d.PF != nil {
+		return *d.PF
+	}
+	return d.Address
+}
