@@ -13,10 +13,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// agreementChecks returns the node's side of K8S-018.
+// agreementChecks returns the node's side of OBS-005.
 func agreementChecks() []Check {
 	return []Check{{Rule: finding.Rule{
-		ID: "K8S-018", Title: "Journal, kernel and CDI agree on what is prepared", Severity: isolation.High,
+		ID: "OBS-005", Title: "Journal, kernel and CDI agree on what is prepared", Severity: isolation.High,
 		Why:    "where they differ, a device is somebody's by one account and free by another",
 		Fix:    "restart the plugin, which brings records to an end and writes specs anew; delete the pod of a claim that stays at odds",
 		Verify: "ls /var/lib/kata-vfio/journal /run/cdi; ls -l /sys/bus/pci/devices/*/driver",

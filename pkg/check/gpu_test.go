@@ -1,10 +1,12 @@
 package check_test
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 const fabricConfig = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
@@ -69,13 +71,20 @@ func gpuFaults() []fault {
 			t.Put("sys/bus/pci/devices/"+gpu+"/83b8f4f2-509f-382f-3c1e-e6bfe0fa1001/uevent", "")
 		}},
 		{rule: "GPU-010", about: "a driver of the node has one", board: board.Server, device: "gpu1/companion0", plant: func(t *board.Tree) {
-			t.Delete("var/lib/kata-vfio/journal")
-			t.Give("t2", "serve", t.Devices["gpu1"])
+			withoutCompanion(t)
+			t.GiveBack(t.Devices["gpu1/companion0"])
 		}},
 		{rule: "GPU-010", about: "another claim has one", board: board.Server, device: "gpu1/companion0", plant: func(t *board.Tree) {
-			t.Delete("var/lib/kata-vfio/journal")
-			t.Give("t2", "serve", t.Devices["gpu1"])
+			withoutCompanion(t)
 			t.Give("t3", "music", t.Devices["gpu1/companion0"])
 		}},
 	}
+}
+
+// withoutCompanion has a claim that took a GPU without its first companion.
+func withoutCompanion(t *board.Tree) {
+	t.Delete("var/lib/kata-vfio/journal")
+	rec := t.Give("t2", "serve", t.Devices["gpu1"])
+	rec.Plan.Functions = slices.DeleteFunc(rec.Plan.Functions, func(f plan.Function) bool { return f.Address == t.Devices["gpu1/companion0"] })
+	t.Save(rec)
 }

@@ -164,6 +164,7 @@ func shared(tb testing.TB) *board.Tree {
 	t.Add(gpu, audio)
 	t.Devices["gpu"], t.Devices["audio"] = gpu.Address, audio.Address
 	t.Give("t1", "first", gpu.Address)
+	t.GiveBack(audio.Address)
 	return t
 }
 

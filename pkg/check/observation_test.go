@@ -10,26 +10,26 @@ func observationFaults() []fault { return agreementFaults() }
 
 func agreementFaults() []fault {
 	return []fault{
-		changed("K8S-018", "the function went back to its driver", func(t *board.Tree, rec *journal.Record) {
+		changed("OBS-005", "the function went back to its driver", func(t *board.Tree, rec *journal.Record) {
 			rec.Plan.Functions[0].Target.Driver = "mlx5_vfio_pci"
 		}),
-		changed("K8S-018", "another group", func(_ *board.Tree, rec *journal.Record) { rec.Plan.Functions[0].Group++ }),
-		{rule: "K8S-018", about: "the function is gone", board: board.Server, plant: func(t *board.Tree) {
+		changed("OBS-005", "another group", func(_ *board.Tree, rec *journal.Record) { rec.Plan.Functions[0].Group++ }),
+		{rule: "OBS-005", about: "the function is gone", board: board.Server, plant: func(t *board.Tree) {
 			t.Delete(procOf(record(t, "t1", "train").Sandbox.VMM))
 			t.Remove(t.Devices["gpu0"])
 		}},
-		{rule: "K8S-018", about: "no CDI spec", board: board.Server, plant: func(t *board.Tree) {
+		{rule: "OBS-005", about: "no CDI spec", board: board.Server, plant: func(t *board.Tree) {
 			t.Delete(board.SpecFile(record(t, "t1", "train")))
 		}},
-		{rule: "K8S-018", about: "a CDI spec of another device", board: board.Server, plant: func(t *board.Tree) {
+		{rule: "OBS-005", about: "a CDI spec of another device", board: board.Server, plant: func(t *board.Tree) {
 			changeSpec(t, "t1", "train", `0000-gpu-`, `0000-other-`)
 		}},
-		{rule: "K8S-018", about: "a record from before the node's start", board: board.Server, plant: func(t *board.Tree) {
+		{rule: "OBS-005", about: "a record from before the node's start", board: board.Server, plant: func(t *board.Tree) {
 			rec := record(t, "t1", "train")
 			rec.BootID = "00000000-0000-4000-8000-000000000000"
 			t.Save(rec)
 		}},
-		{rule: "K8S-018", about: "a damaged record", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+		{rule: "OBS-005", about: "a damaged record", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
 			t.Put("var/lib/kata-vfio/journal/x.json", "{")
 		}},
 	}

@@ -163,7 +163,7 @@ func vmmFaults() []fault {
 // qemu runs the VM of the tenant t1's sandbox.
 func qemu(t *board.Tree, args string) {
 	t.Put("proc/902/comm", "qemu-system-x86\n")
-	t.Put("proc/902/cmdline", "/opt/kata/bin/qemu-system-x86_64\x00-name\x00sandbox-sandbox-train,debug-threads=on\x00"+args)
+	t.Put("proc/902/cmdline", "/opt/kata/bin/qemu-system-x86_64\x00-name\x00sandbox-"+board.SandboxID("t1-train-0000-4000-8000-000000000000")+",debug-threads=on\x00"+args)
 }
 
 func ownerFaults() []fault {

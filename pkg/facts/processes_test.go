@@ -23,8 +23,8 @@ func read(t *testing.T, tree *board.Tree) *facts.Node {
 func TestHoldings(t *testing.T) {
 	tree := board.Server(t)
 	holdings, seen := read(t, tree).Holdings()
-	if !seen.OK() || len(holdings) != 3 {
-		t.Fatalf("holdings: %+v, seen %+v; want those of two VMMs, of three groups", holdings, seen)
+	if !seen.OK() || len(holdings) != 6 {
+		t.Fatalf("holdings: %+v, seen %+v; want those of two VMMs, of six groups", holdings, seen)
 	}
 	for _, h := range holdings {
 		if len(h.Claims) != 1 || len(h.Devices) != 1 || !h.Process.VM {
@@ -47,11 +47,11 @@ func TestHoldingsOfClaimsThatComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := read(t, tree)
-	if holdings, _ := early.Holdings(); len(holdings) != 3 || len(holdings[0].Claims) != 1 {
+	if holdings, _ := early.Holdings(); len(holdings) != 6 || len(holdings[0].Claims) != 1 {
 		t.Errorf("a claim that came: %+v", holdings)
 	}
 	tree.Delete(journal)
-	if holdings, _ := late.Holdings(); len(holdings) != 3 || len(holdings[0].Claims) != 1 {
+	if holdings, _ := late.Holdings(); len(holdings) != 6 || len(holdings[0].Claims) != 1 {
 		t.Errorf("a claim that went: %+v", holdings)
 	}
 }

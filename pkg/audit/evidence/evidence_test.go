@@ -104,7 +104,7 @@ func TestAPodsEvidence(t *testing.T) {
 		"in a VM      sandbox s-t2, VMM pid 42 (start 7)\n",
 		"before       the ledger has no earlier tenant of this function\n",
 		"0000:5e:10.2 (claim t3/c) shares one PF with 0000:5e:10.0\n",
-		`refused      claim t2/c: evil \u001b[31m <script>`,
+		`refused      claim t2/c: evil \x1b[31m <script>`,
 		"Ledger: 10 events, chain, tree and signatures are sound\n",
 		"no checkpoint from off the node was given",
 	} {

@@ -37,11 +37,10 @@ func Switch(tb testing.TB) *Tree {
 	}})
 	t.Devices["upstream"], t.Devices["port"], t.Devices["left/port"], t.Devices["right/port"] = at(0x21, 0), at(0x20, 1), at(0x22, 0), at(0x22, 1)
 	for name, a := range map[string]pci.Address{"left": at(0x23, 0), "right": at(0x24, 0), "spare": at(0x30, 0)} {
-		gpu := sysfstest.GPU(a)
-		gpu.Driver = "vfio-pci"
-		t.Add(gpu)
+		t.Add(sysfstest.GPU(a))
 		t.Devices[name] = a
 	}
+	t.Keep(t.Devices["spare"])
 	t.ClearMaster(t.Devices["spare"])
 	t.Give("t1", "left", t.Devices["left"])
 	t.Give("t2", "right", t.Devices["right"])

@@ -32,7 +32,7 @@ func AMD(tb testing.TB) *Tree {
 	nic, _ := t.AddNIC(0xc1, 4)
 	t.nameNIC("nic0", nic)
 	t.Give("t1", "train", t.Devices["gpu0"], t.Devices["gpu1"], t.Devices["gpu2"], t.Devices["gpu3"])
-	t.Give("t2", "serve", t.Devices["nic0/vf0"])
+	t.Impose(t.Give("t2", "serve", t.Devices["nic0/vf0"]))
 	return t
 }
 
@@ -41,9 +41,10 @@ func (t *Tree) becomeAMD() {
 	t.Put("sys/class/dmi/id/sys_vendor", "GIGABYTE\n")
 	t.Put("sys/class/dmi/id/product_name", "G293-Z20-AAP1-000\n")
 	t.Put("sys/class/dmi/id/chassis_type", "17\n")
-	t.Put("proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz root=/dev/nvme0n1p1 ro iommu.strict=1\n")
+	t.Put("proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz root=/dev/nvme0n1p1 ro iommu.strict=1 efi=disable_early_pci_dma\n")
 	t.Delete("sys/firmware/acpi/tables/DMAR")
 	t.Delete("sys/module/kvm_intel")
+	t.Delete("etc/modprobe.d/tdx.conf")
 	// The signature and length of the table, which is all that tells one from none.
 	t.Put("sys/firmware/acpi/tables/IVRS", "IVRS\x30\x00\x00\x00\x02"+string(make([]byte, 39)))
 }

@@ -26,7 +26,7 @@ func Arm(tb testing.TB) *Tree {
 	t.Add(nic)
 	t.nameNIC("nic0", nic.Address)
 	t.Give("t1", "train", t.Devices["gpu0"])
-	t.Give("t2", "serve", t.Devices["nic0/vf0"])
+	t.Impose(t.Give("t2", "serve", t.Devices["nic0/vf0"]))
 	return t
 }
 
@@ -37,7 +37,7 @@ func (t *Tree) becomeArm() {
 	t.Put("sys/class/dmi/id/chassis_type", "17\n")
 	t.Put("proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz root=/dev/sda1 ro iommu.strict=1 iommu.passthrough=0\n")
 	for _, x86 := range []string{
-		"sys/firmware/acpi/tables/DMAR", "sys/module/kvm_intel", "sys/module/kvm_amd",
+		"sys/firmware/acpi/tables/DMAR", "sys/module/kvm_intel", "sys/module/kvm_amd", "etc/modprobe.d/tdx.conf",
 	} {
 		t.Delete(x86)
 	}

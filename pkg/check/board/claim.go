@@ -37,7 +37,7 @@ func (t *Tree) Give(tenant, name string, devices ...pci.Address) *journal.Record
 	slices.SortFunc(rec.Plan.Functions, func(a, b plan.Function) int { return a.Address.Compare(b.Address) })
 	t.measure(rec)
 	t.WriteSpec(rec)
-	rec.Sandbox = &journal.Sandbox{ID: sandboxID(uid), Since: "2026-11-22T08:00:01Z"}
+	rec.Sandbox = &journal.Sandbox{ID: SandboxID(uid), Since: "2026-11-22T08:00:01Z"}
 	rec.Sandbox.VMM = t.StartVMM(rec)
 	t.Save(rec)
 	return rec
@@ -120,6 +120,29 @@ func (t *Tree) bind(f *device.Function, a pci.Address) plan.Function {
 	}
 	t.write("sys/bus/pci/drivers_probe", f.Address.String())
 	return fn
+}
+
+// Keep has the plugin keep a function on vfio-pci for whoever comes (policy
+// "bound"), as its journal says.
+func (t *Tree) Keep(a pci.Address) {
+	t.TB.Helper()
+	f, ok := t.Scan().Function(a)
+	if !ok {
+		t.TB.Fatalf("keep %s: there is no such function", a)
+	}
+	rec := &journal.Record{Kind: journal.Standing, State: journal.Prepared, BootID: t.bootID(), Since: "2026-11-22T07:00:00Z"}
+	rec.Plan.Claim = plan.Ref{UID: "standing-" + a.Label()}
+	rec.Plan.Functions = []plan.Function{t.bind(f, a)}
+	t.measure(rec)
+	t.Save(rec)
+}
+
+// GiveBack has a function on the node's own driver again, though a claim has it.
+func (t *Tree) GiveBack(a pci.Address) {
+	t.TB.Helper()
+	t.write(sysfs.FunctionPath(a)+"/driver_override", "\n")
+	t.write("sys/bus/pci/drivers/vfio-pci/unbind", a.String())
+	t.write("sys/bus/pci/drivers_probe", a.String())
 }
 
 // write writes to the kernel, which must not refuse it.
@@ -206,7 +229,7 @@ func (t *Tree) StartVMM(rec *journal.Record) journal.Process {
 	t.TB.Helper()
 	p := Process{
 		PID: t.nextPID(), Comm: "qemu-system-x86", Exe: "/opt/kata/bin/qemu-system-x86_64",
-		Container: sandboxID(rec.ID()), Pod: rec.Plan.Claim.Pods[0].UID, Files: []string{"anon_inode:kvm-vm", "anon_inode:kvm-vcpu:0", "/dev/vfio/vfio"},
+		Container: SandboxID(rec.ID()), Pod: rec.Plan.Claim.Pods[0].UID, Files: []string{"anon_inode:kvm-vm", "anon_inode:kvm-vcpu:0", "/dev/vfio/vfio"},
 		Arguments: []string{"/opt/kata/bin/qemu-system-x86_64", "-machine", "q35,accel=kvm"},
 	}
 	for i := range rec.Plan.Devices {
@@ -217,7 +240,8 @@ func (t *Tree) StartVMM(rec *journal.Record) journal.Process {
 	return t.Start(p)
 }
 
-func sandboxID(uid string) string {
+// SandboxID is the runtime's id of the sandbox that has the claim with the UID.
+func SandboxID(uid string) string {
 	sum := sha256.Sum256([]byte(uid))
 	return hex.EncodeToString(sum[:])
 }

@@ -30,10 +30,10 @@ func HGX(tb testing.TB) *Tree {
 		t.addQuad(i, bus)
 	}
 	t.Put("usr/share/nvidia/nvswitch/fabricmanager.cfg", fabricManager)
-	t.Give("t1", "train",
+	t.Impose(t.Give("t1", "train",
 		t.Devices["gpu0"], t.Devices["gpu1"], t.Devices["gpu2"], t.Devices["gpu3"],
-		t.Devices["nic0/vf0"], t.Devices["nic1/vf0"], t.Devices["nic2/vf0"], t.Devices["nic3/vf0"])
-	t.Give("t2", "serve", t.Devices["gpu4"], t.Devices["gpu5"], t.Devices["nic4/vf0"], t.Devices["nic5/vf0"])
+		t.Devices["nic0/vf0"], t.Devices["nic1/vf0"], t.Devices["nic2/vf0"], t.Devices["nic3/vf0"]))
+	t.Impose(t.Give("t2", "serve", t.Devices["gpu4"], t.Devices["gpu5"], t.Devices["nic4/vf0"], t.Devices["nic5/vf0"]))
 	return t
 }
 
@@ -157,6 +157,7 @@ func (t *Tree) nameNIC(name string, pf pci.Address) {
 	for i, vf := range t.VFs(pf) {
 		t.Devices[fmt.Sprintf("%s/vf%d", name, i)] = vf
 	}
+	t.ShowPF(pf, name)
 }
 
 // at returns a function 0 in domain 0.
