@@ -179,7 +179,7 @@ func rankOf(n *Node, p part) int {
 // bad as it gets.
 func severityRank(s isolation.Severity) int {
 	switch s {
-	case isolation.Low:
+	case isolation.Low, isolation.Info:
 		return 1
 	case isolation.Medium:
 		return 2

@@ -83,6 +83,9 @@ func TestTenanciesNowAreTheJournals(t *testing.T) {
 	want := []string{
 		gpu.String() + " t1 t1/train prepared 08:00:01; before: flr, proven clean (104 ms); after: not known",
 		tree.Devices["gpu1"].String() + " t2 t2/serve prepared 08:00:01; before: not known; after: not known",
+		tree.Devices["gpu1/companion0"].String() + " t2 t2/serve prepared 08:00:01; before: not known; after: not known",
+		tree.Devices["gpu1/companion1"].String() + " t2 t2/serve prepared 08:00:01; before: not known; after: not known",
+		tree.Devices["gpu1/companion2"].String() + " t2 t2/serve prepared 08:00:01; before: not known; after: not known",
 		tree.Devices["nic0/vf0"].String() + " t2 t2/serve prepared 08:00:01; before: not known; after: not known",
 		vf.String() + " t3 t3/gone quarantined 09:30:00; before: not known; after: not known",
 	}
