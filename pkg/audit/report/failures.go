@@ -86,7 +86,9 @@ func (t *table) failure(like []finding.Finding) {
 		for i := range like {
 			names = append(names, about(&like[i]))
 		}
-		text = t.list(names) + ": " + f.Text
+		if len(names) > 1 || !strings.HasPrefix(f.Text, names[0]) {
+			text = t.list(names) + ": " + f.Text
+		}
 	}
 	t.lines("  ", "    ", text)
 	if reach := t.reach(f); reach != "" {

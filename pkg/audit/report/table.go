@@ -144,7 +144,7 @@ func (t *table) title(text string) {
 }
 
 func short(f *finding.Finding) string {
-	if f.Device == nil && f.Object == "" {
+	if f.Device == nil && f.Object == "" || strings.HasPrefix(f.Text, about(f)) {
 		return f.ID + "  " + f.Title + ": " + f.Text
 	}
 	return f.ID + "  " + f.Title + ": " + about(f) + ": " + f.Text
