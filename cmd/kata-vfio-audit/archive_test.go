@@ -9,7 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 )
 
 // TestArchiveIsJudgedAsItsNode: of every board, all that any check reads is in the
@@ -127,6 +130,44 @@ func TestDiff(t *testing.T) {
 		}
 		if _, _, err := execute(t, "diff", goodReport, file); err == nil || exitCode(err) != exitFailed {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAnArchiveHasTheLedgerAndNotItsKeys: who has it can ask who had what, and
+// neither sign events nor look pseudonyms up.
+func TestAnArchiveHasTheLedgerAndNotItsKeys(t *testing.T) {
+	tree := board.Server(t)
+	dir := tree.Path(ledgerDir)
+	w, err := writer.Open(t.Context(), writer.Config{Dir: dir, Node: "n1", BootID: "b", Pseudonyms: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := &ledger.Claim{UID: "uid-1", Namespace: "team-a", Name: "gpu"}
+	if _, err := w.Append(t.Context(), ledger.Event{
+		Type: ledger.Prepare, Result: ledger.OK, Claim: claim, Devices: []ledger.Device{{Address: tree.Devices["gpu0"]}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "node.tgz")
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil {
+		t.Fatal(err)
+	}
+	stdout, _, err := execute(t, "claim", "uid-1", "--root", file)
+	if err != nil || !strings.Contains(stdout, "0000:3b:00.0") || !strings.Contains(stdout, "signatures are sound") {
+		t.Errorf("%v:\n%s", err, stdout)
+	}
+	a, err := archive.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.Close() }()
+	for _, name := range []string{ledger.PrivateKeyFile, ledger.PseudonymsFile} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if data, _ := os.ReadFile(filepath.Join(a.Path(), ledgerDir, name)); len(data) > 0 {
+			t.Errorf("the archive has the ledger's %s", name)
 		}
 	}
 }

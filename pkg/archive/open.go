@@ -21,7 +21,7 @@ const (
 	maxArchive  = 256 << 20    // bytes of the file
 	maxTotal    = 512 << 20    // bytes unpacked
 	maxStream   = 2 * maxTotal // bytes unpacked, with names and owners
-	maxFile     = 16 << 20     // bytes of one file
+	maxFile     = 64 << 20     // bytes of one file
 	maxManifest = 64 << 20
 	maxEntries  = 1 << 20
 	maxPath     = 1024
