@@ -10,6 +10,7 @@ import (
 func cdiChecks() []Check {
 	list := "grep -rlE '/dev/vfio|/dev/iommu' /etc/cdi /run/cdi; ls /var/lib/kata-vfio/journal"
 	return []Check{
+		specOwnerCheck(),
 		{Rule: finding.Rule{
 			ID: "CDI-002", Title: "VFIO nodes are in specs of the plugin's for prepared claims only", Severity: isolation.Critical,
 			Why:     "who names a CDI device gets its nodes: a spec that nobody checks gives away a device past its claim",

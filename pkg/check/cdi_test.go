@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
@@ -24,7 +25,14 @@ func changeSpec(t *board.Tree, tenant, name, old, with string) {
 	t.Put(board.SpecFile(rec), strings.ReplaceAll(text, old, with))
 }
 
-func cdiFaults() []fault { return append(specFaults(), editFaults()...) }
+func cdiFaults() []fault { return slices.Concat(ownerOfSpecFaults(), specFaults(), editFaults()) }
+
+func ownerOfSpecFaults() []fault {
+	return []fault{
+		{rule: "CDI-001", about: "a spec of a user's", board: board.Server, plant: func(t *board.Tree) { t.Own("etc/cdi/nvidia.yaml", "100644", 1000, 1000) }},
+		{rule: "CDI-001", about: "a directory that all may write to", board: board.Server, plant: func(t *board.Tree) { t.Own("run/cdi", "40777", 0, 0) }},
+	}
+}
 
 func specFaults() []fault {
 	return []fault{

@@ -1,8 +1,10 @@
 package check_test
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
@@ -11,7 +13,7 @@ import (
 )
 
 func vfioFaults() []fault {
-	return slices.Concat(holderFaults(), registerFaults(), moduleFaults(), bindingFaults(), udevFaults())
+	return slices.Concat(holderFaults(), registerFaults(), moduleFaults(), bindingFaults(), udevFaults(), nodeOwnerFaults())
 }
 
 // nodeOf returns the node of the group of a board's device.
@@ -112,3 +114,23 @@ func registerFaults() []fault {
 }
 
 func procOf(p journal.Process) string { return "proc/" + strconv.Itoa(p.PID) }
+
+func nodeOwnerFaults() []fault {
+	return []fault{
+		{rule: "VFIO-007", about: "a node that all may open", board: board.Server, plant: func(t *board.Tree) {
+			group, _ := t.GroupOf(t.Devices["gpu0"])
+			t.Own(fmt.Sprintf("dev/vfio/%d", group), "20666", 0, 0)
+		}},
+		{rule: "VFIO-008", about: "iommufd of a user's", board: withIOMMUFD, plant: func(t *board.Tree) { t.Own("dev/iommu", "20660", 1000, 0) }},
+		{rule: "VFIO-008", about: "root's alone", board: withIOMMUFD, state: finding.Pass, plant: func(*board.Tree) {}},
+	}
+}
+
+// withIOMMUFD is a node with iommufd, whose nodes are as the kernel makes them.
+func withIOMMUFD(tb testing.TB) *board.Tree {
+	tb.Helper()
+	t := board.New(tb)
+	t.WithIOMMUFD()
+	t.Own("dev/iommu", "20660", 0, 0)
+	return t
+}

@@ -24,4 +24,6 @@ containerEdits:
     containerPath: /usr/lib/x86_64-linux-gnu/libcuda.so.1
     options: [ro, nosuid, nodev, bind]
 `)
+	t.Own("etc/cdi/nvidia.yaml", "100644", 0, 0)
+	t.Own("run/cdi", "40755", 0, 0)
 }

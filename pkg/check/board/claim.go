@@ -215,6 +215,10 @@ func (t *Tree) WriteSpec(rec *journal.Record) {
 		t.TB.Fatal(err)
 	}
 	t.Put(SpecFile(rec), string(data)+"\n")
+	t.Own(SpecFile(rec), "100644", 0, 0)
+	for _, node := range nodes {
+		t.Own(node[0].Path, "20600", 0, 0)
+	}
 }
 
 // groupNode returns the node of a function's group.
