@@ -53,8 +53,22 @@ demo: ## show the main job end to end in the lab, then with a cluster (five minu
 	@$(GO) build -o bin/demo-machine ./test/lab/cmd/demo
 	@$(LABGO) run ./test/e2e/cmd/demo
 
+# What takes seconds for each of hundreds of points is sampled (-short of go test) but for soak.
+SHORT := -short
+
 .PHONY: test
-test: unit e2e lab ## run all tests: the tree's own, those of the cluster, and those in the lab
+test: ## run all tests: the tree's own, those of the cluster, and those in the lab
+	@$(call timed,unit)
+	@$(call timed,cluster)
+	@$(call timed,-j2 node lab)
+
+# An emulated machine keeps one processor busy and half of another: two go on side by side, each with its name before its lines.
+timed = echo "[$$(date -u +%T)] make $(1)"; $(MAKE) --no-print-directory $(1) NAMED=$(findstring -j2,$(1)) SHORT=$(SHORT)
+named = $(if $(NAMED), 2>&1 | sed -u 's/^/$(1): /')
+
+.PHONY: soak
+soak: ## run all tests with every point, variant and phase: some two hours
+	@$(MAKE) --no-print-directory test SHORT=
 
 # Scripted nodes are trees of thousands of files: in memory, where there is room that programs may run from.
 MEMORY = $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 + 0 >= 4 {print "/dev/shm"}')
@@ -71,15 +85,18 @@ unit: ## run the tests that need no kernel of their own
 	$(GO) test -v -run EveryPoint ./pkg/prepare | grep -E 'points|FAIL|_test.go|^ok'
 	$(GO) -C test/tools/image test ./...
 
-.PHONY: e2e
-e2e: ## run the tests against a real control plane, and those on a node of it in the lab machine
+.PHONY: cluster
+cluster: ## run the tests against a real control plane
 	$(LABGO) -C test/e2e/containerd test -count=1 ./...
 	$(LABGO) test -count=1 -timeout 60m -tags e2e -v -skip '^TestNode$$' ./test/e2e
-	$(LABGO) test -count=1 -timeout 60m -tags e2e -v -run '^TestNode$$' ./test/e2e
+
+.PHONY: node
+node: ## run the tests on a node of a real cluster, in a lab machine
+	$(LABGO) test -count=1 $(SHORT) -timeout 75m -tags e2e -v -run '^TestNode$$' ./test/e2e$(call named,node)
 
 .PHONY: lab
-lab: ## run the tests in the lab machine
-	$(LABGO) test -count=1 -timeout 75m -tags labhost -v ./test/lab
+lab: ## run the tests in lab machines
+	$(LABGO) test -count=1 $(SHORT) -timeout 100m -tags labhost -v ./test/lab$(call named,lab)
 
 .PHONY: lint
 lint: ## run the linters

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -18,6 +19,8 @@ type phase struct {
 	await string
 	// ending: the pod is told to end before.
 	ending bool
+	// chosen: with -short the daemons that are not ours are killed here only.
+	chosen bool
 }
 
 // appears and goes wait for files without starting a process, which would be late.
@@ -29,7 +32,7 @@ const (
 func phases() []phase {
 	return []phase{
 		{name: "preparing", await: fmt.Sprintf(appears, "/var/lib/kata-vfio/journal/*.json")},
-		{name: "prepared", await: fmt.Sprintf(appears, "/var/run/cdi/kata-vfio.dev-vfio_*")},
+		{name: "prepared", await: fmt.Sprintf(appears, "/var/run/cdi/kata-vfio.dev-vfio_*"), chosen: true},
 		{name: "in its sandbox", await: fmt.Sprintf(appears, "/run/vm/*/report.json")},
 		{name: "ending", await: "true", ending: true},
 		{name: "without its sandbox", await: `set -- /run/vm/*/report.json; ` + fmt.Sprintf(goes, "/run/vm/*/report.json"), ending: true},
@@ -37,7 +40,7 @@ func phases() []phase {
 }
 
 // crashesAtEachPhase kills each daemon at each point of a pod's life. The pod must run in the end, or be gone, and leave
-// nothing.
+// nothing. With -short only the plugin is killed at all of them.
 func crashesAtEachPhase(ctx context.Context, s *site) error {
 	var errs []error
 	nothing := func(context.Context) error { return nil }
@@ -48,6 +51,9 @@ func crashesAtEachPhase(ctx context.Context, s *site) error {
 		{"plugin", s.crashPlugin, s.renewPlugin}, {"kubelet", s.node.CrashKubelet, nothing}, {"containerd", s.node.CrashContainerd, nothing},
 	} {
 		for _, p := range phases() {
+			if testing.Short() && victim.name != "plugin" && !p.chosen {
+				continue
+			}
 			if err := s.crashAt(ctx, p, victim.crash); err != nil {
 				errs = append(errs, fmt.Errorf("%s killed while the pod is %s: %w", victim.name, p.name, err))
 			}

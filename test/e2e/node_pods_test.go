@@ -130,17 +130,6 @@ func podHasTwoClaims(ctx context.Context, s *site) error {
 	return errors.Join(err, s.deletePods(ctx, "two"))
 }
 
-func (s *site) awaitScheduled(ctx context.Context, pod string) error {
-	err := s.until(ctx, "pod "+pod+" is scheduled", nodeLimit, func(ctx context.Context) error {
-		got, err := s.client.CoreV1().Pods(tenant).Get(ctx, pod, metav1.GetOptions{})
-		if err == nil && got.Spec.NodeName == "" {
-			err = fmt.Errorf("it says %+v", got.Status.Conditions)
-		}
-		return err
-	})
-	return err
-}
-
 // checkVM checks that a pod's VM, by the pod's log, has what the status of the pod's claims tells, and returns what it
 // sees.
 func (s *site) checkVM(ctx context.Context, pod string) (*protocol.Report, error) {

@@ -167,7 +167,7 @@ func (n *Node) script(ctx context.Context, what, text string) error {
 
 // until tries until it works, ctx ends or the node is lost.
 func (n *Node) until(ctx context.Context, what string, try func(context.Context) error) error {
-	pace := await.Pace{Limit: 20 * time.Second, Pause: 200 * time.Millisecond}
+	pace := await.Pace{Limit: time.Minute, Pause: 200 * time.Millisecond}
 	if err := await.Until(ctx, pace, n.Lost, try); err != nil {
 		return fmt.Errorf("wait until %s: %w", what, err)
 	}

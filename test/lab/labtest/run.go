@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func Start(t *testing.T, c lab.Config) *lab.Machine {
 const runsWithoutEnd = 3
 
 // Run compiles the guest tests of a package (an import path or a directory) and runs them in the machine, with
-// further arguments such as -test.run=TestBind. Each guest test becomes a subtest of t. A machine that is lost on
+// further arguments such as -test.run=TestBind, and with -short if that is set here. Each guest test becomes a subtest of t. A machine that is lost on
 // the way, which nested virtualization under emulation does now and then, is reset, and the tests that had not passed
 // run again; the log says so.
 func Run(t *testing.T, m *lab.Machine, pkg string, args ...string) {
@@ -208,7 +209,7 @@ func (p *program) run(ctx context.Context, m *lab.Machine, flags []string) (*res
 }
 
 func (p *program) flags(args []string) []string {
-	flags := []string{"-test.v=test2json", "-test.timeout=" + timeout.String()}
+	flags := []string{"-test.v=test2json", "-test.timeout=" + timeout.String(), "-test.short=" + strconv.FormatBool(testing.Short())}
 	if filter := os.Getenv(FilterVariable); filter != "" {
 		flags = append(flags, "-test.run="+filter)
 	}

@@ -33,20 +33,32 @@ type tally struct {
 	states  map[journal.State]int
 }
 
+// step is from one point to the next that is tried. With -short it is one in so many: the double's own test of package
+// prepare tries them all, and here, where each takes seconds, the kinds of claims take turns.
+func step(short int) int {
+	if testing.Short() {
+		return short
+	}
+	return 1
+}
+
 // TestKillAtEveryPoint kills the plugin after every single piece of work of Prepare and of Unprepare, for each kind of
 // claim. After Recover the claim is whole or gone.
 func TestKillAtEveryPoint(t *testing.T) {
 	kernel.VFs(t, topology.PF0, "2")
 	sum := tally{states: map[journal.State]int{}, vfs: stage.VFs(t, stage.OpenPlain(t, stage.Config()))}
-	for name, addresses := range map[string][]string{
-		"a GPU":            {topology.GPU0},
-		"a GPU with audio": {topology.GPU1},
-		"a VF":             {topology.VF(topology.PF0, 0)},
-		"a GPU and a VF":   {topology.GPU0, topology.VF(topology.PF0, 1)},
+	for i, kind := range []struct {
+		name      string
+		addresses []string
+	}{
+		{"a GPU", []string{topology.GPU0}},
+		{"a GPU with audio", []string{topology.GPU1}},
+		{"a VF", []string{topology.VF(topology.PF0, 0)}},
+		{"a GPU and a VF", []string{topology.GPU0, topology.VF(topology.PF0, 1)}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(kind.name, func(t *testing.T) {
 			for _, act := range []victim.Act{victim.Prepare, victim.Unprepare} {
-				sum.killAll(t, victim.Orders{Act: act, UID: uid, Addresses: addresses})
+				sum.killAll(t, victim.Orders{Act: act, UID: uid, Addresses: kind.addresses, At: 1 + i%step(4)}, step(4))
 			}
 		})
 	}
@@ -64,7 +76,7 @@ func TestKillAmidRecovery(t *testing.T) {
 		t.Run(string(cut.Act), func(t *testing.T) {
 			cut.UID, cut.Addresses = uid, []string{topology.GPU1}
 			o := victim.Orders{Act: victim.Recover, UID: uid, Addresses: cut.Addresses}
-			for at := 1; ; at++ {
+			for at := 1; ; at += step(3) {
 				before := stage.Bindings(t)
 				setUp(t, cut)
 				mustBeKilled(t, cut)
@@ -78,11 +90,11 @@ func TestKillAmidRecovery(t *testing.T) {
 	t.Logf("%d points tried; records in the states %v", sum.points, sum.states)
 }
 
-// killAll kills the act at one point after the other, until it comes to its end.
-func (s *tally) killAll(t *testing.T, o victim.Orders) {
+// killAll kills the act at one point after the other, from the orders' on, until it comes to its end.
+func (s *tally) killAll(t *testing.T, o victim.Orders, step int) {
 	t.Helper()
 	begin, first := time.Now(), s.points
-	for o.At = 1; ; o.At++ {
+	for ; ; o.At += step {
 		before := stage.Bindings(t)
 		setUp(t, o)
 		if killed := s.tryPoint(t, o, before); !killed {

@@ -28,7 +28,7 @@ func TestNeighbourOfAKilledClaim(t *testing.T) {
 	sum := tally{states: map[journal.State]int{}}
 	o := victim.Orders{Act: victim.Prepare, UID: uid, Addresses: []string{topology.VF(topology.PF0, 0)}}
 	for killed := true; killed; {
-		o.At++
+		o.At += step(4)
 		before := stage.Bindings(t)
 		killed = besideNeighbour(t, &sum, o, before)
 		stage.Unchanged(t, before)
@@ -128,10 +128,10 @@ func TestKillAtAnyMoment(t *testing.T) {
 	sum := tally{states: map[journal.State]int{}}
 	for _, act := range []victim.Act{victim.Prepare, victim.Unprepare} {
 		o := victim.Orders{Act: act, UID: uid, Addresses: []string{topology.GPU0}}
-		const moments = 16
+		moments := 15 / step(3)
 		whole := timeOf(t, o)
 		for i := range moments {
-			o.After = whole * time.Duration(i+1) / (moments + 1)
+			o.After = whole * time.Duration(i+1) / time.Duration(moments+1)
 			before := stage.Bindings(t)
 			setUp(t, o)
 			sum.tryPoint(t, o, before)
