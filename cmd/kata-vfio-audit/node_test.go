@@ -248,7 +248,7 @@ func TestExplain(t *testing.T) {
 
 func TestChecksAndProfiles(t *testing.T) {
 	for line, want := range map[string]string{
-		"checks":                                 "IOM-003   critical  VFIO's no-IOMMU mode is off\n",
+		"checks":                                 "IOM-003   critical  plugin  VFIO's no-IOMMU mode is off\n",
 		"explain K8S-001":                        "group     Cluster\n",
 		"checks -o md":                           "### IOM-003\n",
 		"checks -o json":                         `"id": "IOM-003"`,

@@ -36,6 +36,7 @@ type runOptions struct {
 	exemptNamespaces []string
 	logFormat        string
 	grpcVerbosity    int
+	audit            auditing
 }
 
 // runCommand serves the kubelet until a signal ends it.
@@ -47,7 +48,8 @@ func runCommand(opts *options) *cobra.Command {
 		Short: "Serve the kubelet as the node's DRA plugin",
 		Long: "run recovers what an earlier plugin left, publishes the node's devices as ResourceSlices, and prepares\n" +
 			"claims for the kubelet until it gets SIGTERM. It answers Kata, which asks at sandbox creation for the devices\n" +
-			"to plug, and checks sandboxes and containers by NRI. A second instance may run beside it during a rolling\n" +
+			"to plug, and checks sandboxes and containers by NRI. It asks those of the audit's checks that cost little whenever\n" +
+			"the node changes: devices that fail one get a taint, and no claim. A second instance may run beside it during a rolling\n" +
 			"update (--pod-uid); both agree by locks. Metrics and probes: /metrics, /healthz, /readyz.",
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin run --node-name worker-1 --kubeconfig /etc/kubernetes/kubelet.conf
@@ -63,6 +65,7 @@ func runCommand(opts *options) *cobra.Command {
 		},
 	}
 	r.register(cmd)
+	r.audit.register(cmd)
 	opts.registerWork(cmd)
 	wait = waitFlag(cmd, holderWait)
 	return cmd
@@ -104,7 +107,7 @@ func (r *runOptions) validate() error {
 	case r.logFormat != "text" && r.logFormat != "json":
 		return command.Usagef("--log-format %q: want text or json", r.logFormat)
 	}
-	return nil
+	return r.audit.validate()
 }
 
 // newLogger returns the plugin's logger.

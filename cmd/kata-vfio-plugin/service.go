@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
+	"github.com/kata-vfio/kata-vfio/pkg/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
@@ -35,6 +36,7 @@ type service struct {
 	watcher   *inventory.Watcher
 	metrics   *dra.Metrics
 	publisher *dra.Publisher
+	monitor   *monitor.Monitor
 	notes     *dra.Notes
 	server    *dra.Server
 	driver    *dra.Driver
@@ -61,6 +63,10 @@ func (s *service) start(ctx context.Context) error {
 	s.notes = dra.NewNotes(s.opts.node.RunPath())
 	health := dra.NewHealth()
 	s.publisher = dra.NewPublisher(s.run.nodeName, s.node.Node, s.node.Journal.List, health, s.metrics)
+	s.openMonitor()
+	if err := s.judge(ctx); err != nil {
+		return err
+	}
 	var err error
 	if s.server, err = dra.Listen(ctx, s.run.listen, s.metrics.Registry, health.Ready); err != nil {
 		return err
@@ -73,6 +79,7 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.watcher.Run(ctx) })
 	g.Go(func() error { return s.server.Serve(ctx) })
 	g.Go(func() error { return s.publish(ctx) })
+	g.Go(func() error { return s.watchChecks(ctx) })
 	g.Go(func() error { return s.reporter.Run(ctx) })
 	s.runSandboxes(ctx, g)
 	return g.Wait()
@@ -191,6 +198,26 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		GRPCVerbosity: s.run.grpcVerbosity,
 	}.Register(ctx, s.driver)
 	return err
+}
+
+// judge looks at the node before anything of it is published.
+func (s *service) judge(ctx context.Context) error {
+	snap, err := s.watcher.Snapshot(ctx)
+	if err != nil {
+		return fmt.Errorf("judge the node: %w", err)
+	}
+	if err := s.notes.Keep(snap); err != nil { // a check compares with it
+		s.log.WarnContext(ctx, "not noted", slog.Any("err", err))
+	}
+	s.monitor.Look(ctx, snap)
+	return nil
+}
+
+// watchChecks looks again whenever the node changes.
+func (s *service) watchChecks(ctx context.Context) error {
+	snapshots, cancel := s.watcher.Subscribe()
+	defer cancel()
+	return s.monitor.Run(ctx, snapshots)
 }
 
 // publish publishes at each new snapshot and after each claim.

@@ -3,6 +3,7 @@ package dra_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -68,6 +69,28 @@ func TestTheLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantAnchor(t, "status", data.Ledger, signed)
+}
+
+// However much there is to say, the checkpoint is whole.
+func TestALongNoteKeepsTheCheckpoint(t *testing.T) {
+	log := &eventLog{}
+	r := dra.NewReporter(cluster(), log, quiet())
+	signed := anchored(t, r)
+	var devices []plan.Device
+	for i := range 90 {
+		devices = append(devices, plan.Device{Name: fmt.Sprintf("gpu-0000-%02x-00-0", i), Pool: "worker-1"})
+	}
+	c := allocated("uid-1", "gpu-0000-3b-00-0")
+	r.Prepared(c, &journal.Record{Plan: plan.Plan{Claim: plan.Ref{UID: "uid-1"}, Devices: devices}}, func(string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil })
+	for _, line := range log.lines {
+		wantAnchor(t, "event", line, signed)
+		if _, note, _ := strings.Cut(line, ": "); len(note) > 1024 || !strings.Contains(note, "...; ledger ") {
+			t.Errorf("the note has %d bytes: %s", len(note), note)
+		}
+	}
+	if len(log.lines) == 0 {
+		t.Error("no event")
+	}
 }
 
 // The gate's refusals are told to the ledger, as those of package prepare are.

@@ -248,6 +248,10 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 		d.Reporter.NotUnprepared(c, err)
 		return err
 	}
+	if proofs == nil {
+		log.InfoContext(ctx, "claim was not prepared here")
+		return nil
+	}
 	log.InfoContext(ctx, "claim unprepared", slog.Int("resets", len(proofs)))
 	d.Reporter.Unprepared(c, len(proofs))
 	return nil

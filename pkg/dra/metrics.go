@@ -17,6 +17,7 @@ type Metrics struct {
 	requests *prometheus.HistogramVec
 	devices  *prometheus.GaugeVec
 	ledger   ledgerMetrics
+	audit    auditMetrics
 }
 
 // phaseBuckets reach from a write to sysfs to what the kubelet waits for, in seconds.
@@ -43,7 +44,7 @@ func NewMetrics(records func() ([]*journal.Record, []error), stuck func() int) *
 			Help: "Published devices by type (gpu, pf, vf, nvme, other) and health (healthy, unhealthy).",
 		}, []string{"type", "health"}),
 	}
-	m.ledger = newLedgerMetrics(m.Registry)
+	m.ledger, m.audit = newLedgerMetrics(m.Registry), newAuditMetrics(m.Registry)
 	m.Registry.MustRegister(
 		m.phases, m.requests, m.devices, &recordCollector{records: records, desc: prometheus.NewDesc(
 			"kata_vfio_records", "Records of the journal by state (preparing, prepared, releasing, cleaned, quarantined, damaged).", []string{"state"}, nil,

@@ -78,6 +78,7 @@ func TestNamesAndHelp(t *testing.T) {
 		names = append(names, f.GetName())
 	}
 	want := []string{
+		"kata_vfio_audit_last_timestamp_seconds",
 		"kata_vfio_devices", "kata_vfio_ledger_events_total", "kata_vfio_ledger_failures_total", "kata_vfio_ledger_size",
 		"kata_vfio_ledger_written_bytes_total", "kata_vfio_phase_seconds", "kata_vfio_records", "kata_vfio_stuck_writes",
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -35,6 +36,9 @@ type Publisher struct {
 	records func() ([]*journal.Record, []error)
 	health  *Health
 	metrics *Metrics
+	// Failing returns the checks that count and fail for a function; nil where nobody
+	// judges. Set it before use.
+	Failing func(pci.Address) []finding.Failure
 
 	publishing sync.Mutex // held for the whole of a Publish, which may wait for the API server; guards last
 	last       map[string]publish.Pool
@@ -106,7 +110,20 @@ func (p *Publisher) describe(snap *device.Snapshot) *publish.Node {
 			p.enter(n, rec, judge)
 		}
 	}
+	p.audit(n)
 	return n
+}
+
+// audit adds the checks that fail for the devices, allocated ones included.
+func (p *Publisher) audit(n *publish.Node) {
+	if p.Failing == nil {
+		return
+	}
+	for a := range n.Verdicts {
+		h := n.Health[a]
+		h.Failing = p.Failing(a)
+		n.Health[a] = h
+	}
 }
 
 // enter adds what a record says of its devices.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -86,12 +87,27 @@ func (r *Reporter) anchor() string {
 	return r.Anchor()
 }
 
-// withAnchor adds a signed checkpoint to an event's note.
+// withAnchor adds a signed checkpoint to an event's note, which is cut to leave room
+// for it: half a checkpoint proves nothing.
 func withAnchor(note, signed string) string {
 	if signed == "" {
 		return note
 	}
-	return note + "; ledger " + ledger.OneLine(signed)
+	anchor := "; ledger " + ledger.OneLine(signed)
+	return shorten(note, longestNote-len(anchor)) + anchor
+}
+
+// shorten cuts a text to so many bytes, whole characters only.
+func shorten(text string, limit int) string {
+	const more = "..."
+	if len(text) <= limit {
+		return text
+	}
+	end := max(limit-len(more), 0)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + more
 }
 
 // Refused reports a claim that was not prepared, and why. With holders, the
@@ -142,10 +158,7 @@ func (r *Reporter) tell(c *corev1.ObjectReference, namespace string, pods []clai
 const longestNote = 1024
 
 func (r *Reporter) record(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
-	if len(note) > longestNote {
-		note = note[:longestNote-3] + "..."
-	}
-	r.recorder.Event(regarding, related, eventType, reason, action, note)
+	r.recorder.Event(regarding, related, eventType, reason, action, shorten(note, longestNote))
 }
 
 func claimRef(namespace, name string, uid types.UID) *corev1.ObjectReference {

@@ -179,6 +179,14 @@ func (n *Node) IsOffered(a pci.Address) (bool, Fact) { return n.offered[a], n.Re
 // or a VFIO driver has it, or a claim.
 func (n *Node) IsPublished(a pci.Address) bool { return n.published[a] }
 
+// Offer says, in the plugin's own process, which functions can be allocated: it
+// judges them before it publishes them. Call it before the node is asked.
+func (n *Node) Offer(addrs []pci.Address) {
+	for _, a := range addrs {
+		n.published[a], n.offered[a] = true, true
+	}
+}
+
 func (n *Node) readPublished() {
 	n.published, n.offered = map[pci.Address]bool{}, map[pci.Address]bool{}
 	var said Published

@@ -56,9 +56,11 @@ const (
 	Quarantine Type = "quarantine"
 	// Release: a quarantine has ended by a proven reset, or with the device off the bus.
 	Release Type = "release"
-	// Audit: the checks that Codes names began to fail for the Devices, or for the
-	// node where there are none; with no Codes, all pass again. The plugin's
-	// checks write it.
+	// Audit: of the plugin's checks, from here on those fail for the Devices that
+	// Codes names, or for the node where there are no Devices; none where Codes is
+	// empty. The first one after a Start that has no Devices, and its repetitions
+	// twice a day, say it of everything: what they and those written with them
+	// (More) don't name passes. Package check/monitor writes it.
 	Audit Type = "audit"
 	// Torn: a write that a power failure cut off was found after the last complete
 	// one, and put aside; Reason says where. Package ledger/writer writes it.

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -178,6 +179,28 @@ func (c *candidate) tolerated(code isolation.Code) bool {
 	}
 	allow := c.claimed.VFIO.AllowUnisolated
 	return allow != nil && *allow
+}
+
+// audited refuses what fails a check of the plugin's. A taint keeps such a device
+// from claims, but a tenant may tolerate taints.
+func (c *candidate) audited() *Refusal {
+	allow := c.claimed.VFIO.AllowUnisolated
+	if c.node.Failing == nil || allow != nil && *allow {
+		return nil
+	}
+	for _, t := range c.all {
+		ids := c.node.Failing(t.f.Address)
+		if len(ids) == 0 {
+			continue
+		}
+		return &Refusal{
+			Code: FailsAudit, Driver: t.f.Driver,
+			Text: fmt.Sprintf("%s fails %s of the node's audit", t.f.Address, strings.Join(ids, ", ")),
+			Fix: fmt.Sprintf("`kata-vfio-audit node` says what is wrong and `kata-vfio-audit explain %s` why it matters; a failure that is accepted needs a waiver",
+				ids[0]),
+		}
+	}
+	return nil
 }
 
 // matesTakeable refuses a group mate or companion that the node itself needs,

@@ -20,6 +20,9 @@ type Node struct {
 	// Unclean holds the functions that are not proven clean since an earlier
 	// tenant.
 	Unclean map[pci.Address]bool
+	// Failing returns the ids of the audit's checks that count and fail for a
+	// function; nil where nobody judges.
+	Failing func(pci.Address) []string
 	// AddressPools are those of the node's config.
 	AddressPools []v1alpha1.AddressPool
 	// Damaged names a record that can't be read; while there is one, a
@@ -72,7 +75,7 @@ func (m *maker) device(d *claim.Device) {
 	for _, check := range []func(*candidate) *Refusal{
 		(*candidate).find, (*candidate).settings, (*candidate).selected, (*candidate).free,
 		(*candidate).standsAlone, (*candidate).imposed, (*candidate).pooled, (*candidate).isolated, (*candidate).endpoint,
-		(*candidate).resettable, (*candidate).backend,
+		(*candidate).resettable, (*candidate).backend, (*candidate).audited,
 	} {
 		if r := check(&c); r != nil {
 			r.Device, r.Address = d.Name, d.Address

@@ -27,6 +27,8 @@ const (
 	NotViable Code = "GroupNotViable"
 	// NotIsolated: the isolation verdict is negative.
 	NotIsolated Code = "NotIsolated"
+	// FailsAudit: a check of the plugin's fails for the function or its node.
+	FailsAudit Code = "FailsAudit"
 	// NoReset: there is no way to reset the function within its group.
 	NoReset Code = "NoReset"
 	// PFBusy: the function is a PF whose VFs are out, or a VF whose PF is with a tenant.

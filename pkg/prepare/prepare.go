@@ -218,6 +218,7 @@ func (p *Preparer) node(snap *device.Snapshot) plan.Node {
 		Damaged:   damaged,
 
 		AddressPools: pools,
+		Failing:      p.Failing,
 	}
 }
 

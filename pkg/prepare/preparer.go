@@ -137,8 +137,8 @@ type Ledger interface {
 	Tenancy(ctx context.Context, uid string) ([]ledger.Event, error)
 }
 
-// Config holds the collaborators of a Preparer. All but Observe and Ledger are
-// required.
+// Config holds the collaborators of a Preparer. All but Observe, Ledger and
+// Failing are required.
 type Config struct {
 	FS        *sysfs.FS
 	Inventory Inventory
@@ -156,6 +156,9 @@ type Config struct {
 	Ledger Ledger
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
+	// Failing returns the ids of the audit's checks that count and fail for a
+	// function, which no claim gets then; nil where nobody judges.
+	Failing func(pci.Address) []string
 	// HolderWait is how long Unprepare waits for a holder to end before it
 	// gives up with an [InUseError]; the context may end it sooner.
 	HolderWait time.Duration

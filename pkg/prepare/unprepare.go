@@ -19,7 +19,8 @@ import (
 
 // Unprepare takes a claim's functions back: it waits for holders, resets the
 // functions, compares them with what they were, and gives them back to their
-// drivers. It may be repeated, and a claim without a record is no error.
+// drivers. It may be repeated, and a claim without a record is no error: its proofs
+// are nil, and else one for each reset, none at all included.
 //
 // While a holder is left it returns an [InUseError], or a [LockedError] where
 // somebody else's unbind waits for one, and nothing has changed.
@@ -45,7 +46,7 @@ func (p *Preparer) Unprepare(ctx context.Context, uid string) ([]isolation.Proof
 	if err == nil {
 		p.refusals.forget(uid)
 	}
-	return work.Proofs, err
+	return slices.Concat([]isolation.Proof{}, work.Proofs), err
 }
 
 // settle takes a record in any state to its end: functions on their original

@@ -12,6 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -69,9 +70,14 @@ const (
 	// when no host driver takes it. Whether the guest's driver makes one is not
 	// known here.
 	AttrRDMA resourceapi.QualifiedName = "rdma"
-	// AttrAuditSeverity is the worst severity of all that the verdict says,
-	// notes included; absent when it has nothing to say.
+	// AttrAuditSeverity is the worst severity of all that the verdict says, notes
+	// included, and of the checks in AttrAuditFailed; absent when there is nothing to
+	// say.
 	AttrAuditSeverity resourceapi.QualifiedName = "auditSeverity"
+	// AttrAuditFailed lists the ids of the audit's checks that fail for the device or
+	// its node, the worst first, "IOM-003,RST-001", as many as 64 bytes hold; absent
+	// when none does.
+	AttrAuditFailed resourceapi.QualifiedName = "auditFailed"
 )
 
 // attributeSet collects attributes and leaves out what is not known.
@@ -104,7 +110,7 @@ func attributes(n *Node, e *entry) attributeSet {
 	if e.f != nil {
 		s.identity(n, e.f)
 		s.topology(e.f)
-		s.isolation(n, e.f)
+		s.isolation(n, e)
 	}
 	if e.vf != nil {
 		s.pair(n, e)
@@ -122,7 +128,7 @@ func (s attributeSet) pair(n *Node, e *entry) {
 	s.nic(n, e.vf.f)
 	gpu, vf := n.Verdicts[e.addr], n.Verdicts[e.vf.addr]
 	s.flag(AttrIsolated, gpu.Isolated && vf.Isolated)
-	s.severity(gpu.Reasons, gpu.Notes, vf.Reasons, vf.Notes)
+	s.audit(n.failing(e), gpu.Reasons, gpu.Notes, vf.Reasons, vf.Notes)
 }
 
 func (s attributeSet) identity(n *Node, f *device.Function) {
@@ -163,7 +169,8 @@ func (s attributeSet) topology(f *device.Function) {
 	}
 }
 
-func (s attributeSet) isolation(n *Node, f *device.Function) {
+func (s attributeSet) isolation(n *Node, e *entry) {
+	f := e.f
 	if f.Group != nil {
 		s.number(AttrIOMMUGroup, *f.Group)
 	}
@@ -176,14 +183,26 @@ func (s attributeSet) isolation(n *Node, f *device.Function) {
 	if v.Reset != nil {
 		s.text(AttrReset, v.Reset.Method)
 	}
-	s.severity(v.Reasons, v.Notes)
+	s.audit(n.failing(e), v.Reasons, v.Notes)
 }
 
-// severity adds the worst of what verdicts say.
-func (s attributeSet) severity(said ...[]isolation.Reason) {
-	if worst, ok := worstOf(slices.Concat(said...)); ok {
-		s.text(AttrAuditSeverity, string(worst.Severity))
+// audit adds the checks that fail, and the worst of them and of what verdicts say.
+func (s attributeSet) audit(failing []finding.Failure, said ...[]isolation.Reason) {
+	var worst isolation.Severity
+	if reason, ok := worstOf(slices.Concat(said...)); ok {
+		worst = reason.Severity
 	}
+	list := ""
+	for i, f := range failing {
+		if i == 0 && (worst == "" || f.Severity.Compare(worst) < 0) {
+			worst = f.Severity
+		}
+		if longer := strings.TrimPrefix(list+","+f.ID, ","); len(longer) <= resourceapi.DeviceAttributeMaxValueLength {
+			list = longer
+		}
+	}
+	s.text(AttrAuditSeverity, string(worst))
+	s.text(AttrAuditFailed, list)
 }
 
 // junction returns the address of the lowest switch above f, or of what is

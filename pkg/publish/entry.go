@@ -7,6 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -201,6 +202,15 @@ func worstOf(reasons []isolation.Reason) (isolation.Reason, bool) {
 		}
 	}
 	return worst, found
+}
+
+// failing returns the checks that fail for any of the device's functions.
+func (n *Node) failing(e *entry) []finding.Failure {
+	var all []finding.Failure
+	for _, p := range e.parts() {
+		all = append(all, n.Health[p.addr].Failing...)
+	}
+	return finding.WorstFirst(all)
 }
 
 // deviceOf returns the entry as the API has it, without counters.

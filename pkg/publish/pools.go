@@ -19,6 +19,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -50,6 +51,9 @@ type Health struct {
 	LinkLost bool
 	// FatalErrors is set when the function reported fatal AER errors.
 	FatalErrors bool
+	// Failing are the checks of the audit that count and fail for the function or
+	// its node.
+	Failing []finding.Failure
 }
 
 // Allocated names a device as a claim's allocation result does.

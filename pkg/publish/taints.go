@@ -24,6 +24,10 @@ const (
 	TaintLinkLost = v1alpha1.DriverName + "/link-lost"
 	// TaintFatalErrors is on a device that reported fatal errors.
 	TaintFatalErrors = v1alpha1.DriverName + "/fatal-errors"
+	// TaintAudit is on a device for which a check of the audit fails that counts by
+	// the plugin's flags (severity high or worse, unless told otherwise), or for its
+	// node; the value is the id of the worst, [AttrAuditFailed] has them all.
+	TaintAudit = v1alpha1.DriverName + "/audit"
 	// TaintWithdrawn is on an allocated device that is no longer on offer; the
 	// value says why: Forbidden, NotOurs, Gone.
 	TaintWithdrawn = v1alpha1.DriverName + "/withdrawn"
@@ -48,6 +52,9 @@ func taints(n *Node, e *entry) []resourceapi.DeviceTaint {
 	l.add(e.withdrawn != "", TaintWithdrawn, e.withdrawn)
 	for _, p := range e.parts() {
 		l.part(n, p)
+	}
+	if failing := n.failing(e); len(failing) > 0 {
+		l.add(true, TaintAudit, failing[0].ID)
 	}
 	return l
 }

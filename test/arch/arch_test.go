@@ -39,6 +39,7 @@ func layers() [][]string {
 		{"assignment", "facts", "history"},                      // who has what; what a node says of itself
 		{"facts/runtimes"},                                      // what its container runtimes are set up to do
 		{"check", "check/board"},                                // the rules, and nodes to try them on
+		{"check/monitor"},                                       // the rules on the plugin's own node
 		{"prepare"},                                             // the order of effects
 		{"node"},                                                // the parts joined
 		{"dra", "podres", "nri", "audit"},                       // entry points

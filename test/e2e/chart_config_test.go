@@ -12,6 +12,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/finding/waiver"
 	"github.com/kata-vfio/kata-vfio/pkg/nri"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -95,6 +97,30 @@ func address(t *testing.T, text string) pci.Address {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// The plugin reads the accepted failures at each look: another one rolls nothing.
+func TestThePluginReadsTheWaivers(t *testing.T) {
+	want := finding.Waiver{Rule: "ACS-010", Scope: "0000:3b:00.0", Until: "2027-03-31", Reason: "the board: \"old\"", Author: "alice@example.org"}
+	before := render(t, "")
+	after := render(t, `plugin: {audit: {waivers: [{rule: ACS-010, scope: '0000:3b:00.0', until: "2027-03-31", reason: 'the board: "old"', author: alice@example.org}]}}`)
+	for want, got := range map[*finding.Waiver]rendered{nil: before, &want: after} {
+		text := object[corev1.ConfigMap](t, got, "ConfigMap", plugin).Data["waivers.yaml"]
+		accepted, err := waiver.Parse([]byte(text), []string{"ACS-010"})
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, text)
+		}
+		var all []finding.Waiver
+		if want != nil {
+			all = append(all, *want)
+		}
+		if diff := cmp.Diff(all, accepted); diff != "" {
+			t.Errorf("the waivers differ (-want +got):\n%s", diff)
+		}
+	}
+	if !cmp.Equal(before.find("DaemonSet", plugin), after.find("DaemonSet", plugin)) {
+		t.Error("a waiver rolls the plugin")
+	}
 }
 
 // A change of the node config must roll the plugin, which reads it at its start.

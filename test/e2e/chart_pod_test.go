@@ -76,6 +76,12 @@ plugin:
 				wantArgs(t, got, "--holder-wait=20s", "--hot-plug", "--log-format=text", "--listen=:9999")
 			},
 		},
+		"checks of another profile, that taint nothing": {
+			values: "plugin: {audit: {profile: single-tenant, taint: 'off', every: 5m}}",
+			check: func(t *testing.T, got rendered) {
+				wantArgs(t, got, "--audit-profile=single-tenant", "--audit-taint=off", "--audit-every=5m")
+			},
+		},
 		"a ledger that forgets, and knows no names": {
 			values: "plugin: {ledger: {retention: 8760h, pseudonyms: true}}",
 			check: func(t *testing.T, got rendered) {

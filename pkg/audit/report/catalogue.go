@@ -85,7 +85,11 @@ func WriteCatalogue(w io.Writer, rules []finding.Rule, format string) error {
 func writeGroup(b *strings.Builder, g finding.Group, entries []entry, format string) {
 	if format != "md" {
 		for i := range entries {
-			writeColumns(b, []int{10, 10}, entries[i].ID, string(entries[i].Severity), entries[i].Title)
+			asked := "" // by the plugin, whenever its node changes
+			if entries[i].Cheap {
+				asked = "plugin"
+			}
+			writeColumns(b, []int{10, 10, 8}, entries[i].ID, string(entries[i].Severity), asked, entries[i].Title)
 		}
 		return
 	}

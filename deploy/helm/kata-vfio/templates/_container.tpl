@@ -32,6 +32,17 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- if .Values.plugin.ledger.pseudonyms }}
 - --ledger-pseudonyms
 {{- end }}
+{{- with .Values.plugin.audit }}
+{{- if ne .profile "multi-tenant" }}
+- --audit-profile={{ .profile }}
+{{- end }}
+{{- if ne .taint "high" }}
+- --audit-taint={{ .taint }}
+{{- end }}
+{{- if ne .every "1m" }}
+- --audit-every={{ .every }}
+{{- end }}
+{{- end }}
 {{- with .Values.plugin.extraArgs }}
 {{ toYaml . }}
 {{- end }}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/check"
+	"github.com/kata-vfio/kata-vfio/pkg/check/monitor"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/finding/waiver"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// auditing are the flags of the checks that `run` makes.
+type auditing struct {
+	profile string
+	counts  string
+	waivers string
+	every   time.Duration
+}
+
+func (a *auditing) register(cmd *cobra.Command) {
+	var profiles []string
+	for _, p := range finding.Profiles() {
+		profiles = append(profiles, p.Name)
+	}
+	f := cmd.Flags()
+	f.StringVar(&a.profile, "audit-profile", profiles[0], "what the node is for, by which the audit's checks weigh: "+strings.Join(profiles, ", "))
+	f.StringVar(&a.counts, "audit-taint", string(isolation.High), "least severity at which a check that fails taints devices and refuses claims:\n"+strings.Join(weights(), ", "))
+	f.StringVar(&a.waivers, "audit-waivers", "", "file of accepted failures (YAML; see `kata-vfio-audit waive`), read at each look\n(default: <root>/etc/kata-vfio/waivers.yaml if it is there)")
+	f.DurationVar(&a.every, "audit-every", monitor.DefaultEvery, "how often to look where nothing is heard of a change")
+	complete(cmd, "audit-profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "audit-taint", cobra.FixedCompletions(weights(), cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "audit-waivers", yamlFiles)
+}
+
+// weights are the values of --audit-taint.
+func weights() []string {
+	var all []string
+	for _, s := range finding.Severities() {
+		all = append(all, string(s))
+	}
+	return append(all, string(finding.Off))
+}
+
+func (a *auditing) validate() error {
+	if _, ok := finding.ProfileNamed(a.profile); !ok {
+		return command.Usagef("--audit-profile %q: there is no such profile", a.profile)
+	}
+	if !slices.Contains(weights(), a.counts) {
+		return command.Usagef("--audit-taint %q: want one of %s", a.counts, strings.Join(weights(), ", "))
+	}
+	if a.every < time.Second {
+		return command.Usagef("--audit-every %v: want a second or more", a.every)
+	}
+	return nil
+}
+
+// openMonitor makes the monitor of the node. It judges by what the plugin itself
+// reads; a ledger that can't be written does not keep it from it.
+func (s *service) openMonitor() {
+	a := &s.run.audit
+	profile, _ := finding.ProfileNamed(a.profile) // validated
+	s.monitor = monitor.New(monitor.Config{
+		FS: s.node.FS, Profile: profile, Waivers: s.waivers, Counts: isolation.Severity(a.counts),
+		Offered: func(snap *device.Snapshot) []pci.Address {
+			var all []pci.Address
+			for _, f := range nodeconfig.Select(s.node.Config.Node, snap).Ours() {
+				all = append(all, f.Address)
+			}
+			return all
+		},
+		Append: s.node.History.Append, Observe: s.metrics.ObserveAudit, Changed: s.wake, Log: s.log,
+		Every: a.every, Pause: monitor.DefaultPause,
+	})
+	s.publisher.Failing = s.monitor.Failing
+	s.node.Failing = func(addr pci.Address) []string {
+		var ids []string
+		for _, f := range s.monitor.Failing(addr) {
+			ids = append(ids, f.ID)
+		}
+		return ids
+	}
+}
+
+// waivers reads the accepted failures. Those of a file that can't be read don't
+// count: nothing is accepted by mistake.
+func (s *service) waivers(ctx context.Context) []finding.Waiver {
+	path := s.run.audit.waivers
+	if path == "" {
+		path = filepath.Join(s.opts.node.Root, "etc/kata-vfio/waivers.yaml")
+	}
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && s.run.audit.waivers == "" {
+		return nil
+	}
+	var accepted []finding.Waiver
+	if err == nil {
+		accepted, err = waiver.Parse(content, checkIDs())
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "no failure is accepted: waivers can't be read", slog.String("file", path), slog.Any("err", err))
+		return nil
+	}
+	return accepted
+}
+
+func checkIDs() []string {
+	var ids []string
+	for _, c := range check.Catalogue() {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
