@@ -60,11 +60,11 @@ SHORT := -short
 test: ## run all tests: the tree's own, those of the cluster, and those in the lab
 	@$(call timed,unit)
 	@$(call timed,cluster)
-	@$(call timed,-j2 node lab)
+	@$(call timed,node)
+	@$(call timed,lab)
 
-# An emulated machine keeps one processor busy and half of another: two go on side by side, each with its name before its lines.
-timed = echo "[$$(date -u +%T)] make $(1)"; $(MAKE) --no-print-directory $(1) NAMED=$(findstring -j2,$(1)) SHORT=$(SHORT)
-named = $(if $(NAMED), 2>&1 | sed -u 's/^/$(1): /')
+# One after the other: each keeps both processors busy, and an emulated machine's daemons have time limits of their own.
+timed = echo "[$$(date -u +%T)] make $(1)"; $(MAKE) --no-print-directory $(1) SHORT=$(SHORT)
 
 .PHONY: soak
 soak: ## run all tests with every point, variant and phase: some two hours
@@ -92,11 +92,11 @@ cluster: ## run the tests against a real control plane
 
 .PHONY: node
 node: ## run the tests on a node of a real cluster, in a lab machine
-	$(LABGO) test -count=1 $(SHORT) -timeout 75m -tags e2e -v -run '^TestNode$$' ./test/e2e$(call named,node)
+	$(LABGO) test -count=1 $(SHORT) -timeout 75m -tags e2e -v -run '^TestNode$$' ./test/e2e
 
 .PHONY: lab
 lab: ## run the tests in lab machines
-	$(LABGO) test -count=1 $(SHORT) -timeout 100m -tags labhost -v ./test/lab$(call named,lab)
+	$(LABGO) test -count=1 $(SHORT) -timeout 100m -tags labhost -v ./test/lab
 
 .PHONY: lint
 lint: ## run the linters

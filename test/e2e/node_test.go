@@ -27,16 +27,18 @@ type nodeCase struct {
 	// noVMs leaves out what takes most of the time where the case does not look at VMs: one that is refused would boot
 	// again and again.
 	noVMs bool
+	// longer leaves the case out with -short: others do the same, one after the other.
+	longer bool
 }
 
-// chosenCases are the cases whose names match $KATA_VFIO_NODE_RUN, all of them if it is empty.
+// chosenCases are the cases whose names match $KATA_VFIO_NODE_RUN, all of them if it is empty; with -short not the longer.
 func chosenCases(t *testing.T) []nodeCase {
 	t.Helper()
 	match, err := regexp.Compile(os.Getenv("KATA_VFIO_NODE_RUN"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	chosen := slices.DeleteFunc(nodeCases(), func(c nodeCase) bool { return !match.MatchString(c.name) })
+	chosen := slices.DeleteFunc(nodeCases(), func(c nodeCase) bool { return !match.MatchString(c.name) || c.longer && testing.Short() })
 	if len(chosen) == 0 {
 		t.Fatalf("no case matches %s", match)
 	}
@@ -51,12 +53,12 @@ func nodeCases() []nodeCase {
 		{name: "NobodyElseGetsADevice", run: refusesAttacks, noVMs: true},
 		{name: "ThePluginLoadsAModuleByTheNodesModprobe", run: loadsModules, noVMs: true},
 		{name: "EveryExampleRuns", run: runsExamples},
-		{name: "APodHasTheDevicesOfTwoClaims", run: podHasTwoClaims},
+		{name: "APodHasTheDevicesOfTwoClaims", run: podHasTwoClaims, longer: true},
 		{name: "APodHasAPhysicalEndpoint", run: podHasPhysicalEndpoint},
 		{name: "APodThatIsDeletedWhileItStartsLeavesNothing", run: deletedWhileStarting},
 		{name: "APodOfTheSameNameGetsTheDeviceClean", run: forceDeletedAndRecreated},
 		{name: "ASandboxThatDiesIsMadeAnewWithItsDevice", run: sandboxDies},
-		{name: "APluginThatIsKilledWhileAPodStartsGoesOn", run: pluginKilledWhilePodStarts},
+		{name: "APluginThatIsKilledWhileAPodStartsGoesOn", run: pluginKilledWhilePodStarts, longer: true},
 		{name: "DaemonsThatAreKilledAtAnyPhaseLoseNothing", run: crashesAtEachPhase, noVMs: true},
 		{name: "PodsStartDuringARollingUpdate", run: rollingUpdate},
 		{name: "APodWaitsForAPluginThatIsAway", run: pluginAway},

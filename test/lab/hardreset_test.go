@@ -43,7 +43,7 @@ func TestPowerCut(t *testing.T) {
 		{"preparing, just written", victim.Prepare, prepare.PhaseJournal, 1, journal.Preparing, true},
 		{"preparing, bound", victim.Prepare, prepare.PhaseBind, 2, journal.Preparing, false},
 		{"preparing, spec written", victim.Prepare, prepare.PhaseCDI, 1, journal.Preparing, true},
-		{"prepared, just written", victim.Prepare, prepare.PhaseJournal, 2, journal.Prepared, false},
+		{"prepared, just written", victim.Prepare, prepare.PhaseJournal, 2, journal.Prepared, true},
 		{"releasing, just written", victim.Unprepare, prepare.PhaseJournal, 1, journal.Releasing, true},
 		{"cleaned, on the way to its driver", victim.Unprepare, prepare.PhaseUnbind, 1, journal.Cleaned, false},
 		{"forgotten, just removed", victim.Unprepare, prepare.PhaseJournal, 3, "", true},
