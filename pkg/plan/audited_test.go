@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -44,7 +45,7 @@ func TestAFailedCheckRefuses(t *testing.T) {
 				}
 				return
 			}
-			refused, ok := err.(*plan.RefusedError)
+			refused, ok := errors.AsType[*plan.RefusedError](err)
 			if !ok || !refused.Has(plan.FailsAudit) {
 				t.Fatalf("Make = %v, want %s", err, plan.FailsAudit)
 			}

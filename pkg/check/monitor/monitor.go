@@ -202,8 +202,7 @@ func (o *outcome) rules() map[string]bool {
 }
 
 func same(a, b *outcome) bool {
-	equal := func(x, y []finding.Failure) bool { return slices.Equal(x, y) }
-	return equal(a.node, b.node) && maps.EqualFunc(a.devices, b.devices, equal)
+	return slices.Equal(a.node, b.node) && maps.EqualFunc(a.devices, b.devices, slices.Equal)
 }
 
 // bridges returns the ports of the node.

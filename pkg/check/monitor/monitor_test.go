@@ -89,8 +89,8 @@ func (s *scene) append(_ context.Context, events ...ledger.Event) (string, error
 
 func (s *scene) observe(findings []finding.Finding) {
 	s.states = map[string]finding.State{}
-	for i := len(findings) - 1; i >= 0; i-- { // the worst of each rule stays
-		s.states[findings[i].ID] = findings[i].State
+	for _, f := range slices.Backward(findings) { // the worst of each rule stays
+		s.states[f.ID] = f.State
 	}
 }
 
