@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
@@ -72,21 +73,32 @@ spec:
 
 func publishesGPU(ctx context.Context, s *site) error {
 	return s.until(ctx, "the GPU is in a ResourceSlice", nodeLimit, func(ctx context.Context) error {
-		slices, err := s.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
-			FieldSelector: "spec.driver=kata-vfio.dev,spec.nodeName=" + s.node.Name(),
-		})
+		devices, err := s.published(ctx)
 		if err != nil {
 			return err
 		}
-		for _, slice := range slices.Items {
-			for _, d := range slice.Spec.Devices {
-				if id := d.Attributes["resource.kubernetes.io/pciBusID"].StringValue; id != nil && *id == topology.GPU0 {
-					return nil
-				}
+		for _, d := range devices {
+			if id := d.Attributes["resource.kubernetes.io/pciBusID"].StringValue; id != nil && *id == topology.GPU0 {
+				return nil
 			}
 		}
-		return fmt.Errorf("%d slices do not have it", len(slices.Items))
+		return fmt.Errorf("%d devices, and it is none of them", len(devices))
 	})
+}
+
+// published are the devices of the node's ResourceSlices.
+func (s *site) published(ctx context.Context) ([]resourcev1.Device, error) {
+	list, err := s.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
+		FieldSelector: "spec.driver=kata-vfio.dev,spec.nodeName=" + s.node.Name(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var devices []resourcev1.Device
+	for _, slice := range list.Items {
+		devices = append(devices, slice.Spec.Devices...)
+	}
+	return devices, nil
 }
 
 // podHasGPU looks at everything that a pod with a device shows: its VM, its claim, the node.

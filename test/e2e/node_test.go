@@ -50,6 +50,7 @@ func nodeCases() []nodeCase {
 	return []nodeCase{
 		{name: "ThePluginPublishesTheGPU", run: publishesGPU, noVMs: true},
 		{name: "APodHasItsGPUInItsVMAndGivesItBack", run: podHasGPU},
+		{name: "DevicesOfANodeThatFailsTheAuditAreTainted", run: tainted, noVMs: true},
 		{name: "NobodyElseGetsADevice", run: refusesAttacks, noVMs: true},
 		{name: "ThePluginLoadsAModuleByTheNodesModprobe", run: loadsModules, noVMs: true},
 		{name: "EveryExampleRuns", run: runsExamples},

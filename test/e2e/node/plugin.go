@@ -32,10 +32,11 @@ const (
 	pluginLimit = 2 * time.Minute
 )
 
-// pluginValues are the chart's for the lab: an image that is there, an API server without a Service, VMs that are small.
+// pluginValues are the chart's for the lab: an image that is there, an API server without a Service, VMs that are small, and
+// an audit that asks of emulated hardware no more than it can give.
 const pluginValues = `
 image: {repository: localhost/kata-vfio-plugin, tag: lab, pullPolicy: Never}
-plugin: {apiServer: {host: %q, port: %s}}
+plugin: {apiServer: {host: %q, port: %s}, audit: {profile: lab, every: 10s}}
 runtimeClass: {overhead: {memory: 350Mi, cpu: 100m}}
 `
 
