@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -64,15 +63,12 @@ func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer,
 	if err != nil {
 		return err
 	}
-	dir, closer, err := (&book{tree: q.tree, dir: q.dir}).open()
+	l, err := (&book{tree: q.tree, dir: q.dir}).open()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = closer.Close() }()
-	h, standing, err := evidence.Read(dir, ledger.Options{Key: key, Anchors: anchors})
-	if errors.Is(err, ledger.ErrNoKey) {
-		err = &verdictError{code: exitLedger, text: err.Error()}
-	}
+	defer func() { _ = l.Close() }()
+	h, standing, err := l.history(ledger.Options{Key: key, Anchors: anchors})
 	if err != nil {
 		return err
 	}
@@ -92,7 +88,7 @@ func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer,
 		return err
 	}
 	if q.bundle != "" {
-		if err := q.writeBundle(dir, d); err != nil {
+		if err := q.writeBundle(l.FS, d); err != nil {
 			return err
 		}
 	}
