@@ -2,6 +2,7 @@ package page
 
 import (
 	"io"
+	"slices"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
@@ -18,6 +19,21 @@ type Answer struct {
 	Neighbours []history.Neighbour
 	Refusals   []history.Refusal
 	Standing   history.Standing
+}
+
+// state is the answer's sign: it fails where the ledger is not sound, and is in doubt
+// where a function came back without a proof.
+func (a *Answer) state() finding.State {
+	doubtful := func(t *history.Tenancy) bool { return t.Unproven || t.Quarantined != "" || len(t.Doubts) > 0 }
+	switch {
+	case !a.Standing.Sound:
+		return finding.Fail
+	case len(a.Tenancies) == 0:
+		return finding.NotApplicable
+	case slices.ContainsFunc(a.Tenancies, doubtful):
+		return finding.Unknown
+	}
+	return finding.Pass
 }
 
 // WriteAnswer writes the answer as a page in the style of [Write]'s. It has no
@@ -41,11 +57,8 @@ type answerView struct {
 
 func newAnswerView(a *Answer) *answerView {
 	v := &answerView{
-		Question: a.Question, Verdict: a.Verdict, Node: a.Node, State: finding.NotApplicable,
+		Question: a.Question, Verdict: a.Verdict, Node: a.Node, State: a.state(),
 		Standing: standingOf(a.Standing), Neighbours: a.Neighbours, Refusals: refusalsOf(a.Refusals),
-	}
-	if !a.Standing.Sound {
-		v.State = finding.Fail
 	}
 	list := make([]Tenancy, len(a.Tenancies))
 	for i, t := range a.Tenancies {
