@@ -271,3 +271,41 @@ func TestALedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
 		t.Errorf("the page does not say it: %v", err)
 	}
 }
+
+// TestThePageTellsThePast by the ledger, of the node as of its archive; without one
+// it says why not.
+func TestThePageTellsThePast(t *testing.T) {
+	tree := board.Server(t)
+	page := func(args ...string) string {
+		t.Helper()
+		text, _, err := execute(t, append(args, "-o", "html")...)
+		if err != nil && exitCode(err) != exitFindings {
+			t.Fatal(err)
+		}
+		return text
+	}
+	if text := page("node", "--root", tree.Root()); !strings.Contains(text, "Of the past nothing can be told: there is no ledger in ") {
+		t.Error("without a ledger the page does not say so")
+	}
+	longLedger(t, tree)
+	file := filepath.Join(t.TempDir(), "node.tgz")
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil {
+		t.Fatal(err)
+	}
+	for what, text := range map[string]string{"node": page("node", "--root", tree.Root()), "archive": page("eval", file)} {
+		for _, want := range []string{"The ledger verifies: chain, tree and signatures of its 700 events", "team-a/c349", "and 340 more: ask <code>kata-vfio-audit device "} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: the page lacks %q", what, want)
+			}
+		}
+	}
+	if text := page("node", "--root", tree.Root()); len(text) > 4<<20 {
+		t.Errorf("the page has %d bytes", len(text))
+	}
+	if err := os.Remove(filepath.Join(tree.Path(ledgerDir), ledger.SegmentName(0))); err != nil {
+		t.Fatal(err)
+	}
+	if text := page("node", "--root", tree.Root()); !strings.Contains(text, "The node’s ledger does not verify") {
+		t.Error("the page does not say that the ledger does not verify")
+	}
+}

@@ -40,6 +40,7 @@ func Read(dir fs.FS, o ledger.Options) (*History, Standing, error) {
 	}
 	return h, s, nil
 }
+
 func standing(r *ledger.Report, pinned bool) Standing {
 	s := Standing{Events: r.Size, Sound: r.OK(), Checkpoint: ledger.OneLine(r.Signed), Key: r.Key}
 	for _, p := range r.Problems {
