@@ -270,6 +270,16 @@ func TestALedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
 	if err != nil && exitCode(err) != exitFindings || !strings.Contains(page, "Of the past nothing can be told: the archive has nothing of the node&#39;s ledger") {
 		t.Errorf("the page does not say it: %v", err)
 	}
+	// A segment that is none can't be read, and what is left would not be the ledger.
+	if err := os.Remove(filepath.Join(tree.Path(ledgerDir), ledger.SegmentName(0))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(tree.Path(ledgerDir), ledger.SegmentName(0)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, said, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil || !strings.Contains(said, want+ledger.SegmentName(0)+" could not be read") {
+		t.Errorf("a segment that can't be read: %v, %s", err, said)
+	}
 }
 
 // TestThePageTellsThePast by the ledger, of the node as of its archive; without one

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // ledgerDir is where the node's ledger lies.
@@ -34,13 +34,16 @@ type LedgerCopy struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// maxReason bounds what an archive, which nobody vouches for, has a reader read.
+const maxReason = 300
+
 // String says it in a sentence; empty where nothing is left out.
 func (c *LedgerCopy) String() string {
 	switch {
 	case c == nil:
 		return ""
 	case c.Reason != "":
-		return "the archive has nothing of the node's ledger: " + c.Reason
+		return "the archive has nothing of the node's ledger: " + terminal.Shorten(c.Reason, maxReason)
 	case c.LeftOut == 0:
 		return ""
 	}
@@ -92,8 +95,11 @@ type ledgerFiles struct {
 func (l *ledgerFiles) add(name string) {
 	place := path.Join(ledgerDir, name)
 	data, err := l.r.node.ReadAtMost(place, ledger.MaxSegment)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // dropped since it was listed
+	}
 	if err != nil {
-		l.r.failed(place, err)
+		l.copy.Reason = fmt.Sprintf("%s could not be read: %v", name, err)
 		return
 	}
 	if ledger.IsSegment(name) {
@@ -130,7 +136,7 @@ func (l *ledgerFiles) finish() *LedgerCopy {
 	dir := r.place(ledgerDir, true)
 	list := r.entry(dir)
 	for _, name := range list.names {
-		if e := r.entries[path.Join(dir, name)]; e != nil && isHistory(name) && len(e.failed) == 0 {
+		if isHistory(name) {
 			delete(r.entries, path.Join(dir, name))
 		}
 	}
@@ -147,18 +153,4 @@ func (l *ledgerFiles) finish() *LedgerCopy {
 		return nil
 	}
 	return &l.copy
-}
-
-// failed keeps that a file could not be read.
-func (r *Recorder) failed(place string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if errors.Is(err, fs.ErrNotExist) {
-		return // dropped since it was listed
-	}
-	e := r.entry(r.place(place, true))
-	if e.failed == nil {
-		e.failed = map[sysfs.Op]error{}
-	}
-	e.failed[sysfs.OpRead] = err
 }
