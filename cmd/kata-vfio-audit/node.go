@@ -148,7 +148,8 @@ func (t *tree) report(cmd *cobra.Command, j *judging) error {
 	return j.finish(cmd.OutOrStdout(), doc)
 }
 
-// judge reads the node and asks the checks. For formats that tell the past, it reads the ledger too.
+// judge reads the node and asks the checks. For formats that tell the past, it reads
+// the ledger too.
 func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*report.Document, error) {
 	node, err := t.open()
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 )
 
 // Tenancies joins what the node's journal says of now with what its ledger says of
-// then. Both are matched by the claim's UID, since the ledger's names may be
-// pseudonyms. One that the ledger knows no end of, and the journal does not have, is not of now: see
-// [Tenancy.Lost].
+// then. They are matched by the claim's UID, since the ledger's names may be
+// pseudonyms. One that the ledger knows no end of, and the journal does not have,
+// is not of now: see [Tenancy.Lost].
 func Tenancies(n *facts.Node, h *history.History) []Tenancy {
 	type key struct {
 		device pci.Address
