@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -169,5 +171,151 @@ func TestAnArchiveHasTheLedgerAndNotItsKeys(t *testing.T) {
 		if data, _ := os.ReadFile(filepath.Join(a.Path(), ledgerDir, name)); len(data) > 0 {
 			t.Errorf("the archive has the ledger's %s", name)
 		}
+	}
+}
+
+// longLedger writes a ledger of some segments and a megabyte and a half; the names of
+// claims and UIDs count up.
+func longLedger(t *testing.T, tree *board.Tree) (claims int) {
+	t.Helper()
+	w, err := writer.Open(t.Context(), writer.Config{Dir: tree.Path(ledgerDir), Node: "n1", BootID: "b", SegmentBytes: 200 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	why := strings.Repeat("the reset of 0000:3b:00.0 is not proven. ", 100)
+	for i := range 350 {
+		claim := &ledger.Claim{UID: fmt.Sprintf("uid-%d", i), Namespace: "team-a", Name: fmt.Sprintf("c%d", i)}
+		gpu := []ledger.Device{{Address: tree.Devices["gpu0"]}}
+		if _, err := w.Append(t.Context(),
+			ledger.Event{Type: ledger.Prepare, Result: ledger.OK, Claim: claim, Devices: gpu},
+			ledger.Event{Type: ledger.Unprepare, Result: ledger.OK, Claim: claim, Devices: gpu, Reason: why},
+		); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return 350
+}
+
+// TestALargeLedgerIsCopiedFromItsEnd: what is left out is said, all of it verifies
+// by hashes, and a change in what is left out is found.
+func TestALargeLedgerIsCopiedFromItsEnd(t *testing.T) {
+	tree := board.Server(t)
+	claims := longLedger(t, tree)
+	file := filepath.Join(t.TempDir(), "node.tgz")
+	collect := func(limit string) (said string) {
+		t.Helper()
+		_, said, err := execute(t, "collect", "--root", tree.Root(), "-f", file, "--ledger", limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return said
+	}
+	const leftOut = "the archive leaves out the oldest "
+	if said := collect("256"); strings.Contains(said, leftOut) {
+		t.Errorf("a ledger that fits is cut: %s", said)
+	}
+	whole, _, err := execute(t, "ledger", "verify", "--root", file)
+	if err != nil || !strings.Contains(whole, "700 proven, 0 of them") {
+		t.Errorf("%v: %s", err, whole)
+	}
+	if said := collect("1"); !strings.Contains(said, leftOut) {
+		t.Errorf("nothing is said of what is left out: %s", said)
+	}
+	verified, said, err := execute(t, "ledger", "verify", "--root", file)
+	if err != nil || !strings.Contains(verified, "700 proven, ") || strings.Contains(verified, " 0 of them") || !strings.Contains(said, leftOut) {
+		t.Errorf("%v: %s%s", err, verified, said)
+	}
+	last := fmt.Sprintf("uid-%d", claims-1)
+	for uid, want := range map[string]string{last: "1 tenancy on node n1", "uid-0": "the ledger knows of no function"} {
+		answer, _, err := execute(t, "claim", uid, "--root", file)
+		if err != nil || !strings.Contains(answer, want) || !strings.Contains(answer, leftOut) {
+			t.Errorf("%s: %v: %s", uid, err, answer)
+		}
+	}
+	if _, _, err := execute(t, "ledger", "prove", "699", "--root", file); err != nil {
+		t.Errorf("an event that is there can't be proven: %v", err)
+	}
+	report, said, err := execute(t, "eval", file, "-o", "json")
+	if err != nil && exitCode(err) != exitFindings || !strings.Contains(report, `"leftOut": "`+leftOut) || !strings.Contains(said, leftOut) {
+		t.Errorf("eval does not say what is left out: %v, %s", err, said)
+	}
+	first := filepath.Join(tree.Path(ledgerDir), ledger.SegmentName(0))
+	data, err := os.ReadFile(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(first, bytes.Replace(data, []byte("uid-7\""), []byte("uid-8\""), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	collect("1")
+	if _, _, err := execute(t, "ledger", "verify", "--root", file); err == nil || exitCode(err) != exitLedger {
+		t.Errorf("an event that is left out was changed, and the copy verifies: %v", err)
+	}
+}
+
+// TestALedgerThatIsLeftOutIsNotAbsent: where not even hashes fit, who asks is told
+// so, and not that the node has none.
+func TestALedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
+	tree := board.Server(t)
+	longLedger(t, tree)
+	file := filepath.Join(t.TempDir(), "node.tgz")
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "-f", file, "--ledger", "0"); err != nil {
+		t.Fatal(err)
+	}
+	const want = "the archive has nothing of the node's ledger: "
+	if _, _, err := execute(t, "ledger", "verify", "--root", file); err == nil || exitCode(err) != exitFailed || !strings.Contains(err.Error(), want) {
+		t.Errorf("verify: %v", err)
+	}
+	page, _, err := execute(t, "eval", file, "-o", "html")
+	if err != nil && exitCode(err) != exitFindings || !strings.Contains(page, "Of the past nothing can be told: the archive has nothing of the node&#39;s ledger") {
+		t.Errorf("the page does not say it: %v", err)
+	}
+	// A segment that is none can't be read, and what is left would not be the ledger.
+	if err := os.Remove(filepath.Join(tree.Path(ledgerDir), ledger.SegmentName(0))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(tree.Path(ledgerDir), ledger.SegmentName(0)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, said, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil || !strings.Contains(said, want+ledger.SegmentName(0)+" could not be read") {
+		t.Errorf("a segment that can't be read: %v, %s", err, said)
+	}
+}
+
+// TestThePageTellsThePast by the ledger, of the node as of its archive; without one
+// it says why not.
+func TestThePageTellsThePast(t *testing.T) {
+	tree := board.Server(t)
+	page := func(args ...string) string {
+		t.Helper()
+		text, _, err := execute(t, append(args, "-o", "html")...)
+		if err != nil && exitCode(err) != exitFindings {
+			t.Fatal(err)
+		}
+		return text
+	}
+	if text := page("node", "--root", tree.Root()); !strings.Contains(text, "Of the past nothing can be told: there is no ledger in ") {
+		t.Error("without a ledger the page does not say so")
+	}
+	longLedger(t, tree)
+	file := filepath.Join(t.TempDir(), "node.tgz")
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil {
+		t.Fatal(err)
+	}
+	for what, text := range map[string]string{"node": page("node", "--root", tree.Root()), "archive": page("eval", file)} {
+		for _, want := range []string{"The ledger verifies: chain, tree and signatures of its 700 events", "team-a/c349", "and 340 more: ask <code>kata-vfio-audit device "} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: the page lacks %q", what, want)
+			}
+		}
+	}
+	if text := page("node", "--root", tree.Root()); len(text) > 4<<20 {
+		t.Errorf("the page has %d bytes", len(text))
+	}
+	if err := os.Remove(filepath.Join(tree.Path(ledgerDir), ledger.SegmentName(0))); err != nil {
+		t.Fatal(err)
+	}
+	if text := page("node", "--root", tree.Root()); !strings.Contains(text, "The node’s ledger does not verify") {
+		t.Error("the page does not say that the ledger does not verify")
 	}
 }

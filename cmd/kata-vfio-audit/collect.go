@@ -22,6 +22,7 @@ import (
 
 func collectCommand(t *tree) *cobra.Command {
 	var file string
+	var limit int64
 	cmd := &cobra.Command{
 		Use:   "collect",
 		Short: "Copy what the checks read of a node into one file, to judge it elsewhere",
@@ -34,13 +35,14 @@ func collectCommand(t *tree) *cobra.Command {
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var out bytes.Buffer
-			if err := t.collect(cmd.Context(), &out, cmd.ErrOrStderr()); err != nil {
+			if err := t.collect(cmd.Context(), &out, cmd.ErrOrStderr(), limit<<20); err != nil {
 				return err
 			}
 			return deliverArchive(out.Bytes(), file, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write; - or none is standard output, which must be no terminal")
+	cmd.Flags().Int64Var(&limit, "ledger", archive.LedgerLimit>>20, "most that is copied of the node's ledger, in MiB: the newest events, and the hashes of older ones, by which\nall of it still verifies")
 	return cmd
 }
 
@@ -61,8 +63,8 @@ func deliverArchive(data []byte, file string, stdout io.Writer) error {
 }
 
 // collect judges the node while a recorder looks on, reads what else may be of
-// use, and writes what was seen.
-func (t *tree) collect(ctx context.Context, w, warnings io.Writer) error {
+// use, and writes what was seen; of the ledger no more than so many bytes.
+func (t *tree) collect(ctx context.Context, w, warnings io.Writer, ledgerLimit int64) error {
 	node, err := t.open()
 	if err != nil {
 		return err
@@ -87,10 +89,17 @@ func (t *tree) collect(ctx context.Context, w, warnings io.Writer) error {
 	if err := addFacts(recorder, n); err != nil {
 		return err
 	}
+	history, err := recorder.Ledger(ctx, ledgerLimit)
+	if err != nil {
+		return err
+	}
+	if err := warn(warnings, history.String()); err != nil {
+		return err
+	}
 	hostname := n.Read(hostnameFile).Value
 	return recorder.Write(w, archive.Manifest{
 		Collector: command.Build(), Time: now.Format(time.RFC3339), UID: os.Getuid(), Hidden: hidden(n.Snapshot),
-		Hostname: hostname, BootID: n.Snapshot.Host.BootID, Kernel: n.Snapshot.Host.Kernel,
+		Hostname: hostname, BootID: n.Snapshot.Host.BootID, Kernel: n.Snapshot.Host.Kernel, Ledger: history,
 	})
 }
 

@@ -42,7 +42,7 @@ func diffCommand(t *tree) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var reports [2]*finding.Report
 			for i, name := range args {
-				r, err := t.report(cmd.Context(), name, j)
+				r, err := t.reportOf(cmd.Context(), name, j)
 				if err != nil {
 					return err
 				}
@@ -58,8 +58,8 @@ func diffCommand(t *tree) *cobra.Command {
 // maxReport is the most that is read of a report.
 const maxReport = 256 << 20
 
-// report judges an archive, or reads a report.
-func (t *tree) report(ctx context.Context, name string, j *judging) (*finding.Report, error) {
+// reportOf judges an archive, or reads a report.
+func (t *tree) reportOf(ctx context.Context, name string, j *judging) (*finding.Report, error) {
 	if !archive.Is(name) {
 		return nil, command.Usagef("%s is no file; diff wants archives of `collect` or reports of `node -o json`", name)
 	}

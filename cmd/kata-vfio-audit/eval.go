@@ -5,7 +5,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
-	"github.com/kata-vfio/kata-vfio/pkg/check"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
@@ -25,11 +24,7 @@ func evalCommand(t *tree) *cobra.Command {
 				return command.Usagef("%s is no file; eval wants an archive of `kata-vfio-audit collect`", args[0])
 			}
 			t.root = args[0]
-			doc, err := t.judge(cmd.Context(), j, check.Catalogue())
-			if err != nil {
-				return err
-			}
-			return j.finish(cmd.OutOrStdout(), doc)
+			return t.report(cmd, j)
 		},
 	}
 	j.flags(cmd)

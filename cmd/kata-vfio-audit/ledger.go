@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/history"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
@@ -47,28 +48,70 @@ func ledgerCommand(t *tree) *cobra.Command {
 	return cmd
 }
 
-// open returns the ledger's files, for reading only. The caller closes them.
-func (h *book) open() (fs.FS, io.Closer, error) {
-	dir, unpacked := h.dir, io.Closer(nopCloser{})
-	if dir == "" {
-		node, err := h.tree.open()
-		if err != nil {
-			return nil, nil, err
-		}
-		dir, unpacked = filepath.Join(node.Path(), ledgerDir), node
+// open returns the ledger, for reading only. The caller closes it.
+func (h *book) open() (*openedLedger, error) {
+	if h.dir != "" {
+		return openLedger(h.dir)
 	}
-	root, err := os.OpenRoot(dir)
+	node, err := h.tree.open()
 	if err != nil {
-		return nil, nil, errors.Join(h.absent(dir, err), unpacked.Close())
+		return nil, err
 	}
-	return root.FS(), closers{root, unpacked}, nil
+	l, err := node.openLedger()
+	if err != nil {
+		return nil, errors.Join(err, node.Close())
+	}
+	l.Closer = closers{l.Closer, node}
+	return l, nil
 }
 
-func (h *book) absent(dir string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no ledger in %s: no plugin has worked there, or it lies elsewhere (--dir)", dir)
+// openedLedger is a ledger's files, for reading only.
+type openedLedger struct {
+	fs.FS
+	io.Closer
+	// leftOut says what an archive leaves out of it.
+	leftOut string
+}
+
+// openLedger opens the ledger of the node, or of the archive that is of it.
+func (o *opened) openLedger() (*openedLedger, error) {
+	leftOut := ""
+	if o.manifest != nil {
+		if kept := o.manifest.Ledger; kept != nil && kept.Reason != "" {
+			return nil, errors.New(kept.String())
+		}
+		leftOut = o.manifest.Ledger.String()
 	}
-	return fmt.Errorf("open ledger: %w; it is root's alone", err)
+	l, err := openLedger(filepath.Join(o.Path(), ledgerDir))
+	if err != nil {
+		return nil, err
+	}
+	l.leftOut = leftOut
+	return l, nil
+}
+
+func openLedger(dir string) (*openedLedger, error) {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no ledger in %s: no plugin has worked there, or it lies elsewhere (--dir)", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open ledger: %w; it is root's alone", err)
+	}
+	return &openedLedger{FS: root.FS(), Closer: root}, nil
+}
+
+// history verifies the ledger and returns what it says of tenancies. One that can't
+// be verified for want of a key counts as one that failed.
+func (l *openedLedger) history(o ledger.Options) (*history.History, history.Standing, error) {
+	h, s, err := history.Read(l.FS, o)
+	if errors.Is(err, ledger.ErrNoKey) {
+		err = &verdictError{code: exitLedger, text: err.Error()}
+	}
+	if err == nil && l.leftOut != "" {
+		s.Doubts = append(s.Doubts, l.leftOut)
+	}
+	return h, s, err
 }
 
 // closers closes one thing after the other.
@@ -81,10 +124,6 @@ func (c closers) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-type nopCloser struct{}
-
-func (nopCloser) Close() error { return nil }
 
 // readArgument reads a file that the command line names, "-" being standard input.
 func readArgument(stdin io.Reader, name string, limit int64) ([]byte, error) {

@@ -28,12 +28,12 @@ func ledgerProveCommand(h *book) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fsys, closer, err := h.open()
+			l, err := h.open()
 			if err != nil {
 				return err
 			}
-			p, err := prove(fsys)
-			if err := errors.Join(err, closer.Close()); err != nil {
+			p, err := prove(l.FS)
+			if err := errors.Join(err, l.Close()); err != nil {
 				return failedLedger(err)
 			}
 			data, err := p.Encode()

@@ -43,12 +43,12 @@ func ledgerShowCommand(h *book) *cobra.Command {
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(formats.Check(o.format), o.settle()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fsys, closer, err := h.open()
+			l, err := h.open()
 			if err != nil {
 				return err
 			}
-			err = o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), fsys)
-			return errors.Join(err, closer.Close())
+			err = o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), l.FS)
+			return errors.Join(err, warn(cmd.ErrOrStderr(), l.leftOut), l.Close())
 		},
 	}
 	f := cmd.Flags()

@@ -46,7 +46,7 @@ func ledgerVerifyCommand(h *book) *cobra.Command {
 			if o.Anchors, err = readAnchors(cmd.InOrStdin(), anchors); err != nil {
 				return err
 			}
-			r, err := h.verify(o)
+			r, err := h.verify(cmd.ErrOrStderr(), o)
 			if err != nil {
 				return err
 			}
@@ -62,16 +62,16 @@ func ledgerVerifyCommand(h *book) *cobra.Command {
 
 // verify verifies the ledger. One that can't be verified for want of a key
 // counts as one that failed.
-func (h *book) verify(o ledger.Options) (*ledger.Report, error) {
-	fsys, closer, err := h.open()
+func (h *book) verify(warnings io.Writer, o ledger.Options) (*ledger.Report, error) {
+	l, err := h.open()
 	if err != nil {
 		return nil, err
 	}
-	r, err := ledger.Verify(fsys, o)
+	r, err := ledger.Verify(l.FS, o)
 	if errors.Is(err, ledger.ErrNoKey) {
 		err = &verdictError{code: exitLedger, text: err.Error()}
 	}
-	return r, errors.Join(err, closer.Close())
+	return r, errors.Join(err, warn(warnings, l.leftOut), l.Close())
 }
 
 func readAnchors(stdin io.Reader, names []string) ([]ledger.Anchor, error) {
@@ -119,7 +119,7 @@ func reportWords(r *ledger.Report) string {
 	if r.OK() {
 		text.WriteString("✓ every line, the chain, the tree and the signatures are as they were written\n")
 	}
-	fmt.Fprintf(&text, "\nledger   %s\nkey      %s\nevents   %d proven, %d of them by their hashes only (retention), in %d segments\n",
+	fmt.Fprintf(&text, "\nledger   %s\nkey      %s\nevents   %d proven, %d of them by their hashes only (retention, or left out of an archive), in %d segments\n",
 		terminal.Visible(r.Origin), terminal.Visible(r.Key), r.Size, r.Dropped, r.Segments)
 	text.WriteString(anchorWords(r))
 	if r.Others > 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -46,13 +47,7 @@ func nodeCommand(t *tree) *cobra.Command {
 		Example: "  kata-vfio-audit node\n  kata-vfio-audit node -o json | jq '.findings[] | select(.state==\"fail\")'",
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			doc, err := t.judge(cmd.Context(), j, check.Catalogue())
-			if err != nil {
-				return err
-			}
-			return j.finish(cmd.OutOrStdout(), doc)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return t.report(cmd, j) },
 	}
 	j.flags(cmd)
 	return cmd
@@ -140,7 +135,21 @@ func (j *judging) checkProfile() (err error) {
 	return err
 }
 
-// judge reads the node and asks the checks.
+// report judges the node by every check, prints what was found, and fails with the
+// exit code of the verdict.
+func (t *tree) report(cmd *cobra.Command, j *judging) error {
+	doc, err := t.judge(cmd.Context(), j, check.Catalogue())
+	if err != nil {
+		return err
+	}
+	if err := warn(cmd.ErrOrStderr(), doc.Subject.LeftOut); err != nil {
+		return err
+	}
+	return j.finish(cmd.OutOrStdout(), doc)
+}
+
+// judge reads the node and asks the checks. For formats that tell the past, it reads
+// the ledger too.
 func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*report.Document, error) {
 	node, err := t.open()
 	if err != nil {
@@ -154,7 +163,30 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	now := time.Now().UTC()
 	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
 	r.Subject = node.subject(n, now)
-	return &report.Document{Report: r, Inventory: audit.NewInventory(n.Snapshot), Rules: rulesOf(checks), Tenancies: page.TenanciesNow(n)}, nil
+	doc := &report.Document{Report: r, Inventory: audit.NewInventory(n.Snapshot), Rules: rulesOf(checks), Tenancies: page.TenanciesNow(n)}
+	if report.TellsThePast(j.format) {
+		node.tellThePast(doc, n)
+	}
+	return doc, nil
+}
+
+// tellThePast adds what the ledger says. That it can't be read is for the page to
+// say: the audit of now stands.
+func (o *opened) tellThePast(doc *report.Document, n *facts.Node) {
+	doc.Ledger = &page.Ledger{}
+	book, err := o.openLedger()
+	if err != nil {
+		doc.Ledger.Missing = err.Error()
+		return
+	}
+	defer func() { _ = book.Close() }()
+	h, standing, err := book.history(ledger.Options{})
+	if err != nil {
+		doc.Ledger.Missing = err.Error()
+		return
+	}
+	doc.Tenancies = page.Tenancies(n, h)
+	doc.Ledger.Standing, doc.Ledger.Refusals = standing, h.Refusals
 }
 
 // look reads the functions of a node, who has them, and what PFs impose on VFs.
@@ -181,7 +213,7 @@ func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
 		Time: now.Format(time.RFC3339), Version: command.Build(),
 	}
 	if o.manifest != nil {
-		s.Kind, s.Time = "archive", o.manifest.Time
+		s.Kind, s.Time, s.LeftOut = "archive", o.manifest.Time, o.manifest.Ledger.String()
 	}
 	return s
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -64,15 +63,12 @@ func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer,
 	if err != nil {
 		return err
 	}
-	dir, closer, err := (&book{tree: q.tree, dir: q.dir}).open()
+	l, err := (&book{tree: q.tree, dir: q.dir}).open()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = closer.Close() }()
-	h, standing, err := evidence.Read(dir, ledger.Options{Key: key, Anchors: anchors})
-	if errors.Is(err, ledger.ErrNoKey) {
-		err = &verdictError{code: exitLedger, text: err.Error()}
-	}
+	defer func() { _ = l.Close() }()
+	h, standing, err := l.history(ledger.Options{Key: key, Anchors: anchors})
 	if err != nil {
 		return err
 	}
@@ -92,7 +88,7 @@ func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer,
 		return err
 	}
 	if q.bundle != "" {
-		if err := q.writeBundle(dir, d); err != nil {
+		if err := q.writeBundle(l.FS, d); err != nil {
 			return err
 		}
 	}
@@ -114,29 +110,40 @@ func (q *inquiry) writeBundle(dir fs.FS, d *evidence.Document) error {
 	return deliver(data, q.bundle, nil)
 }
 
-func podCommand(t *tree) *cobra.Command {
-	q := inquiry{tree: t}
-	return q.ask(&cobra.Command{
-		Use:     "pod NAMESPACE/POD",
-		Short:   "Say which functions a pod had, and how they were kept apart and cleaned",
-		Long:    "pod answers from the ledger which functions a pod had, when, in which VM, how isolated, what cleaned them before and\nafter, and who was near. A pod's UID does as well: names come back.\n\n" + inquiryExitCodes,
-		Example: "  kata-vfio-audit pod team-a/train\n  kata-vfio-audit pod team-a/train -o html --file train.html --bundle train.bundle.json",
-		Args:    oneArgument("NAMESPACE/POD"),
-	}, func(args []string) string { return "pod " + args[0] }, func(h *history.History, args []string) ([]*history.Tenancy, error) {
-		return h.OfPod(args[0]), nil
+// named adds what a question about one name of a kind has on top.
+func (q *inquiry) named(cmd *cobra.Command, kind, name string, pick func(*history.History, string) []*history.Tenancy) *cobra.Command {
+	cmd.Use += " " + name
+	cmd.Long += "\n\n" + inquiryExitCodes
+	cmd.Args = oneArgument(name)
+	return q.ask(cmd, func(args []string) string { return kind + " " + args[0] }, func(h *history.History, args []string) ([]*history.Tenancy, error) {
+		return pick(h, args[0]), nil
 	})
 }
 
+func podCommand(t *tree) *cobra.Command {
+	return (&inquiry{tree: t}).named(&cobra.Command{
+		Use:     "pod",
+		Short:   "Say which functions a pod had, and how they were kept apart and cleaned",
+		Long:    "pod answers from the ledger which functions a pod had, when, in which VM, how isolated, what cleaned them before and\nafter, and who was near. A pod's UID does as well: names come back.",
+		Example: "  kata-vfio-audit pod team-a/train\n  kata-vfio-audit pod team-a/train -o html --file train.html --bundle train.bundle.json",
+	}, "pod", "NAMESPACE/POD", (*history.History).OfPod)
+}
+
 func claimCommand(t *tree) *cobra.Command {
-	q := inquiry{tree: t}
-	return q.ask(&cobra.Command{
-		Use:   "claim NAMESPACE/CLAIM",
+	return (&inquiry{tree: t}).named(&cobra.Command{
+		Use:   "claim",
 		Short: "Say which functions a claim had, and how they were kept apart and cleaned",
-		Long:  "claim answers as pod does, for a ResourceClaim by its name or UID.\n\n" + inquiryExitCodes,
-		Args:  oneArgument("NAMESPACE/CLAIM"),
-	}, func(args []string) string { return "claim " + args[0] }, func(h *history.History, args []string) ([]*history.Tenancy, error) {
-		return h.OfClaim(args[0]), nil
-	})
+		Long:  "claim answers as pod does, for a ResourceClaim by its name or UID.",
+	}, "claim", "NAMESPACE/CLAIM", (*history.History).OfClaim)
+}
+
+func neighboursCommand(t *tree) *cobra.Command {
+	return (&inquiry{tree: t}).named(&cobra.Command{
+		Use:   "neighbours",
+		Short: "Say which other tenants were near a pod's functions while it had them",
+		Long: "neighbours lists the tenancies of other tenants on the same node at the same time, the nearest first: in one IOMMU\n" +
+			"group, on one PF, behind one switch or root port, elsewhere on the node.",
+	}, "pod", "NAMESPACE/POD", (*history.History).OfPod)
 }
 
 func deviceCommand(t *tree) *cobra.Command {
@@ -181,19 +188,6 @@ func whoCommand(t *tree) *cobra.Command {
 	})
 	cmd.Flags().StringVar(&at, "at", time.Now().UTC().Format(time.RFC3339), "the moment, RFC 3339")
 	return cmd
-}
-
-func neighboursCommand(t *tree) *cobra.Command {
-	q := inquiry{tree: t}
-	return q.ask(&cobra.Command{
-		Use:   "neighbours NAMESPACE/POD",
-		Short: "Say which other tenants were near a pod's functions while it had them",
-		Long: "neighbours lists the tenancies of other tenants on the same node at the same time, the nearest first: in one IOMMU\n" +
-			"group, on one PF, behind one switch or root port, elsewhere on the node.\n\n" + inquiryExitCodes,
-		Args: oneArgument("NAMESPACE/POD"),
-	}, func(args []string) string { return "pod " + args[0] }, func(h *history.History, args []string) ([]*history.Tenancy, error) {
-		return h.OfPod(args[0]), nil
-	})
 }
 
 // oneArgument wants exactly one, and says which.

@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // tree is where a node is read from.
@@ -98,9 +99,18 @@ func (t *tree) check(fs *sysfs.FS, warnings io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if !ok {
-		_, err = fmt.Fprintf(warnings, "warning: %s has no sys/kernel/iommu_groups: the kernel was built without IOMMU support, or the copy is incomplete; nothing can be isolated\n", t.root)
+	if ok {
+		return nil
 	}
+	return warn(warnings, t.root+" has no sys/kernel/iommu_groups: the kernel was built without IOMMU support, or the copy is incomplete; nothing can be isolated")
+}
+
+// warn writes a warning; none for an empty one.
+func warn(warnings io.Writer, text string) error {
+	if text == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(warnings, "warning: %s\n", terminal.Visible(text))
 	return err
 }
 
@@ -110,8 +120,7 @@ func warnHidden(s *device.Snapshot, warnings io.Writer) error {
 	if n == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(warnings, "warning: configuration space of %d functions could not be read in full, so their ACS and ATS are unknown; run as root\n", n)
-	return err
+	return warn(warnings, fmt.Sprintf("configuration space of %d functions could not be read in full, so their ACS and ATS are unknown; run as root", n))
 }
 
 // files has a command take exactly so many names of files; what says what of.

@@ -42,6 +42,9 @@ type Manifest struct {
 	// configuration space was not shown in full.
 	UID    int `json:"uid"`
 	Hidden int `json:"hiddenFunctions"`
+	// Ledger says what of the node's ledger is left out; nil where nothing is, or where
+	// the node has none.
+	Ledger *LedgerCopy `json:"ledger,omitempty"`
 	// Lists are the names in the directories that were listed.
 	Lists map[string][]string `json:"lists"`
 	// Known are files that were there and whose content was not read: they are

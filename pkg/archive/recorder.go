@@ -53,8 +53,12 @@ func (r *Recorder) Put(name string, data []byte) {
 	*e = entry{data: data, read: true, content: true}
 }
 
-// saw keeps an access.
+// saw keeps an access, but not a ledger's content, which may be large: that is for
+// [Recorder.Ledger].
 func (r *Recorder) saw(a sysfs.Access) {
+	if a.Op == sysfs.OpRead && a.Err == nil && path.Dir(a.Path) == ledgerDir && isHistory(path.Base(a.Path)) {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.entry(r.place(a.Path, a.Op != sysfs.OpLink))

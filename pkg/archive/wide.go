@@ -6,15 +6,13 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// maxWide is how much of a file is read that no check of this version asks for,
-// maxLedger of a ledger's, and maxMatches how many files one pattern may match.
+// maxWide is how much of a file is read that no check of this version asks for, and
+// maxMatches how many files one pattern may match.
 const (
 	maxWide    = 1 << 20
-	maxLedger  = 64 << 20 // of one segment, which has some 16 MiB
 	maxMatches = 1 << 17
 )
 
@@ -57,8 +55,6 @@ func patterns() []string {
 		"opt/kata/share/defaults/kata-containers/*/*", "usr/share/defaults/kata-containers/*", "usr/share/nvidia/nvswitch/*.cfg",
 		"etc/kubernetes/kubelet*", "var/lib/kubelet/config.yaml",
 		"var/lib/kata-vfio/journal/*", "var/lib/kata-vfio/journal/unclean/*", "run/kata-vfio/*.json",
-		// Not its key, nor that of pseudonyms: who has the archive could sign, or look names up.
-		ledgerDir + "/*.jsonl", ledgerDir + "/*.hashes", ledgerDir + "/" + ledger.PublicKeyFile,
 	}
 	for _, attribute := range functionAttributes() {
 		all = append(all, sysfs.Devices+"/*/"+attribute)
@@ -84,24 +80,9 @@ func functionAttributes() []string {
 	}
 }
 
-// ledgerDir is where the node's ledger lies.
-const ledgerDir = "var/lib/kata-vfio/ledger"
-
-// limitOf returns how much is read of a file: a ledger that is cut off would look
-// like one that somebody cut.
-func limitOf(name string) int64 {
-	if path.Dir(name) == ledgerDir {
-		return maxLedger
-	}
-	return maxWide
-}
-
 // private are files that match and are nobody's business: keys.
 func private(name string) bool {
 	base := path.Base(name)
-	if name == ledgerDir+"/"+ledger.PublicKeyFile {
-		return false
-	}
 	return strings.Contains(base, "key") || strings.HasSuffix(base, ".pem") || strings.Contains(base, "random") || strings.HasSuffix(base, ".secret")
 }
 
@@ -126,7 +107,7 @@ func (w *wide) read(pattern string) {
 	for _, name := range found {
 		if !private(name) {
 			// The recorder keeps what it gave, an error too.
-			_, _ = w.fs.ReadAtMost(name, limitOf(name))
+			_, _ = w.fs.ReadAtMost(name, maxWide)
 		}
 	}
 }

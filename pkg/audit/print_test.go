@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,26 +15,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
 
 // text runs a printer.
 func text(t *testing.T, write func(io.Writer) error) string {
@@ -61,12 +40,12 @@ func wide(t *testing.T, inv *audit.Inventory, style audit.Style) string {
 
 func TestPrintGolden(t *testing.T) {
 	inv := sample()
-	golden(t, "table.txt", table(t, inv, audit.Style{}))
-	golden(t, "table-all.txt", table(t, inv, audit.Style{Bridges: true}))
-	golden(t, "wide.txt", wide(t, inv, audit.Style{}))
-	golden(t, "devices.json", text(t, inv.WriteJSON))
-	golden(t, "devices.yaml", text(t, inv.WriteYAML))
-	golden(t, "empty.txt", table(t, audit.NewInventory(&device.Snapshot{}), audit.Style{}))
+	golden.Compare(t, "table.txt", table(t, inv, audit.Style{}))
+	golden.Compare(t, "table-all.txt", table(t, inv, audit.Style{Bridges: true}))
+	golden.Compare(t, "wide.txt", wide(t, inv, audit.Style{}))
+	golden.Compare(t, "devices.json", text(t, inv.WriteJSON))
+	golden.Compare(t, "devices.yaml", text(t, inv.WriteYAML))
+	golden.Compare(t, "empty.txt", table(t, audit.NewInventory(&device.Snapshot{}), audit.Style{}))
 }
 
 func TestTableKeepsToThePage(t *testing.T) {

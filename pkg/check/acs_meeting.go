@@ -32,10 +32,13 @@ func meetingChecks() []Check {
 		// Nothing but placement changes it, so nobody fails.
 		{Rule: finding.Rule{
 			ID: "ACS-019", Title: "No two tenants share a switch", Severity: isolation.Info, Cheap: true, Static: true,
-			Why:     "below one switch tenants slow each other down and can watch each other's load; ACS does not remove that",
-			Fix:     "where that matters, give the devices below a switch to one tenant (the attribute pcieSwitch in a claim's constraint)",
-			Verify:  "lspci -tv",
-			Sources: []string{"Richter et al., Performance Isolation Exposure in Virtualized Platforms with PCI Passthrough I/O Sharing"},
+			Why:    "below one switch tenants slow each other down and can watch each other's load; ACS does not remove that",
+			Fix:    "where that matters, give the devices below a switch to one tenant (the attribute pcieSwitch in a claim's constraint)",
+			Verify: "lspci -tv",
+			Sources: []string{
+				"Richter et al., Performance Isolation Exposure in Virtualized Platforms with PCI Passthrough I/O Sharing (ARCS 2014)",
+				"Side, Yao, Zhang, LockedDown: Exploiting Contention on Host-GPU PCIe Bus for Fun and Profit",
+			},
 		}, Judge: sharedSwitches},
 	}
 }

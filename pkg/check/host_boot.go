@@ -23,7 +23,7 @@ func bootChecks() []Check {
 			Why:     "otherwise a changed boot loader or kernel comes back with every boot",
 			Fix:     "switch Secure Boot on in the firmware setup",
 			Verify:  "mokutil --sb-state",
-			Sources: []string{"UEFI 2.10: 3.3 Globally Defined Variables, SecureBoot"},
+			Sources: []string{"Linux: drivers/firmware/efi/libstub/secureboot.c (efi_get_secureboot)"},
 		}, Judge: secureBoot},
 		{Rule: finding.Rule{
 			ID: "HOST-003", Title: "The kernel loads signed modules only", Severity: isolation.Medium,

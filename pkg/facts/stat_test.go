@@ -2,39 +2,19 @@ package facts_test
 
 import (
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	nodetree "github.com/kata-vfio/kata-vfio/test/tree"
 )
 
 // tree is a node that has the files; "-> " makes a link.
 func tree(t *testing.T, files map[string]string) *facts.Node {
 	t.Helper()
-	root := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(root, name)
-		err := os.MkdirAll(filepath.Dir(path), 0o755)
-		if target, ok := strings.CutPrefix(text, "-> "); ok && err == nil {
-			err = os.Symlink(target, path)
-		} else if err == nil {
-			err = os.WriteFile(path, []byte(text), 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	fsys, err := sysfs.Open(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = fsys.Close() })
-	return facts.New(fsys, &device.Snapshot{})
+	return facts.New(nodetree.Open(t, files), &device.Snapshot{})
 }
 
 func TestRealFollowsLinksBelowTheRoot(t *testing.T) {

@@ -30,6 +30,8 @@ type Subject struct {
 	Time string `json:"time"`
 	// Version is the auditor's.
 	Version string `json:"version"`
+	// LeftOut says what an archive leaves out of the node that it is of.
+	LeftOut string `json:"leftOut,omitempty"`
 }
 
 // Summary counts a report's findings.

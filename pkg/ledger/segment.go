@@ -50,6 +50,29 @@ func IsSegment(name string) bool {
 	return ok && suffix == segmentSuffix
 }
 
+// IsHashes reports whether a file's name is that of a dropped segment's hashes.
+func IsHashes(name string) bool {
+	_, suffix, ok := firstOf(name)
+	return ok && suffix == hashesSuffix
+}
+
+// HashesOf returns the name and the content of the file of hashes that takes a
+// segment's place where its events are left out, as retention leaves it. It does
+// not look whether the segment is sound: if it is not, the hashes don't fit the
+// header of the next one, and [Verify] says so.
+func HashesOf(name string, data []byte) (string, []byte) {
+	var hashes []byte
+	_, body, _ := bytes.Cut(data, []byte("\n"))
+	for line := range bytes.Lines(body) {
+		if line, complete := bytes.CutSuffix(line, []byte("\n")); complete && !isMark(line) {
+			leaf := tlog.RecordHash(line)
+			hashes = append(hashes, leaf[:]...)
+		}
+	}
+	first, _, _ := firstOf(name)
+	return HashesName(first), hashes
+}
+
 // MaxSegment is the largest segment that is read, in bytes. Writers begin a new
 // one long before.
 const MaxSegment = 256 << 20

@@ -155,9 +155,9 @@ func (b *Bundle) Encode() ([]byte, error) {
 }
 
 // Standing says how far the bundle can be believed.
-func (v *Verified) Standing() Standing {
+func (v *Verified) Standing() history.Standing {
 	last := v.Bundle.Proofs[len(v.Bundle.Proofs)-1]
-	s := Standing{Events: int64(len(v.Bundle.Proofs)), Sound: true, Checkpoint: ledger.OneLine(last.Checkpoint), Key: last.Key}
+	s := history.Standing{Events: int64(len(v.Bundle.Proofs)), Sound: true, Checkpoint: ledger.OneLine(last.Checkpoint), Key: last.Key}
 	if !v.Pinned {
 		s.Doubts = append(s.Doubts, "it was verified by its own key, which proves only that it fits together (--key names one from elsewhere)")
 	}

@@ -21,27 +21,12 @@ type Document struct {
 	Neighbours []history.Neighbour `json:"neighbours"`
 	Refusals   []history.Refusal   `json:"refusals"`
 	// Ledger says how far the ledger can be believed.
-	Ledger Standing `json:"ledger"`
-}
-
-// Standing is what a look at the ledger as a whole gave.
-type Standing struct {
-	Events int64 `json:"events"`
-	// Sound is set where chain, tree and signatures fit.
-	Sound bool `json:"sound"`
-	// Problems say where they don't.
-	Problems []string `json:"problems"`
-	// Doubts say what can't be known: that it was not replaced as a whole, where no
-	// checkpoint from off the node was given.
-	Doubts []string `json:"doubts"`
-	// Checkpoint is the last signed one, in one line, and Key the node's public key.
-	Checkpoint string `json:"checkpoint,omitempty"`
-	Key        string `json:"key,omitempty"`
+	Ledger history.Standing `json:"ledger"`
 }
 
 // About returns the answer to a question: the tenancies that were asked for, who
 // was near them, and what was refused to the same claims.
-func About(question string, h *history.History, tenancies []*history.Tenancy, ledger Standing) *Document {
+func About(question string, h *history.History, tenancies []*history.Tenancy, ledger history.Standing) *Document {
 	d := &Document{
 		Question: question, Tenancies: list(tenancies), Neighbours: list(OtherTenants(h.Neighbours(tenancies))),
 		Refusals: []history.Refusal{}, Ledger: ledger,

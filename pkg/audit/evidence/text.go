@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/history"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
@@ -31,14 +28,18 @@ func (d *Document) Write(w io.Writer, format string) error {
 	return fmt.Errorf("no such format: %s", format)
 }
 
-// page gathers lines.
-type page struct{ strings.Builder }
+// lines gathers lines.
+type lines struct{ strings.Builder }
 
-func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+// line adds a line. What the ledger says begins no other and does nothing in a
+// terminal.
+func (p *lines) line(format string, args ...any) {
+	p.WriteString(terminal.Visible(fmt.Sprintf(format, args...)) + "\n")
+}
 
 func (d *Document) writeText(w io.Writer) error {
-	var p page
-	p.line("%s: %s", terminal.Visible(d.Question), d.verdict())
+	var p lines
+	p.line("%s: %s", d.Question, d.verdict())
 	for _, t := range d.Tenancies {
 		p.line("")
 		p.tenancy(t)
@@ -46,7 +47,8 @@ func (d *Document) writeText(w io.Writer) error {
 	p.neighbours(d.Neighbours)
 	for i := range d.Refusals {
 		r := &d.Refusals[i]
-		p.line("\n%s  refused      claim %s: %s", stamp(r.Time), claimName(&r.Claim), terminal.Visible(r.Reason))
+		p.line("")
+		p.line("%s  refused      claim %s: %s", history.Stamp(r.Time), history.ClaimName(&r.Claim), r.Reason)
 	}
 	p.ledger(&d.Ledger)
 	_, err := io.WriteString(w, p.String())
@@ -69,7 +71,7 @@ func (d *Document) verdict() string {
 			unproven++
 		}
 	}
-	text := fmt.Sprintf("%s on node %s, %d held now", plural(len(d.Tenancies), "tenancy", "tenancies"), terminal.Visible(d.Node), open)
+	text := fmt.Sprintf("%s on node %s, %d held now", plural(len(d.Tenancies), "tenancy", "tenancies"), d.Node, open)
 	if unproven > 0 {
 		text += fmt.Sprintf(", %d given back without proof of being clean", unproven)
 	}
@@ -79,154 +81,83 @@ func (d *Document) verdict() string {
 	return text
 }
 
-func (p *page) tenancy(t *history.Tenancy) {
-	p.line("%s  claim %s (uid %s)%s", t.Device.Address, claimName(&t.Claim), terminal.Visible(t.Claim.UID), podNames(t))
-	p.line("  %s  before       %s", blank, before(t))
-	p.line("  %s  taken        %s", stamp(t.From), isolationWords(&t.Device))
-	for _, s := range t.Stays {
-		p.line("  %s  in a VM      sandbox %s%s", stamp(s.From), terminal.Visible(s.VM.Sandbox), vmmWords(&s.VM))
+func (p *lines) tenancy(t *history.Tenancy) {
+	pods := ""
+	if names := t.PodNames(); len(names) > 0 {
+		pods = " for pod " + strings.Join(names, ", ")
+	}
+	p.line("%s  claim %s (uid %s)%s", t.Device.Address, history.ClaimName(&t.Claim), t.Claim.UID, pods)
+	p.line("  %s  before       %s", blank, t.BeforeWords())
+	p.line("  %s  taken        %s", history.Stamp(t.From), t.IsolationWords())
+	for i := range t.Stays {
+		s := &t.Stays[i]
+		p.line("  %s  in a VM      %s", history.Stamp(s.From), s.Words())
 		if s.To != nil {
-			p.line("  %s  out of it    ", stamp(*s.To))
+			p.line("  %s  out of it    ", history.Stamp(*s.To))
 		}
 	}
 	if t.After != nil {
-		p.line("  %s  cleaned      %s", stamp(t.After.Time), cleaningWords(t.After))
+		p.line("  %s  cleaned      %s", history.Stamp(t.After.Time), t.After.Words())
 	}
-	switch {
-	case t.Quarantined != "":
-		p.line("  %s  quarantined  %s", blank, terminal.Visible(t.Quarantined))
-	case t.To == nil:
-		p.line("  %s  held         until now", blank)
-	case t.Undone:
-		p.line("  %s  undone       no VM had it", stamp(*t.To))
-	case t.Unproven:
-		p.line("  %s  given back   not proven clean; it is reset before the next tenant", stamp(*t.To))
-	default:
-		p.line("  %s  given back", stamp(*t.To))
-	}
+	p.end(t)
 	for _, doubt := range t.Doubts {
-		p.line("  %s  doubt        %s", blank, terminal.Visible(doubt))
+		p.line("  %s  doubt        %s", blank, doubt)
 	}
-	p.line("  %s  by events    %s", blank, numbers(t.Events))
+	p.line("  %s  by events    %s", blank, strings.Trim(fmt.Sprint(t.Events), "[]"))
+}
+
+func (p *lines) end(t *history.Tenancy) {
+	when := blank
+	if t.To != nil {
+		when = history.Stamp(*t.To)
+	}
+	switch end := t.End(); end {
+	case history.Quarantined:
+		p.line("  %s  quarantined  %s", blank, t.Quarantined)
+	case history.Held:
+		p.line("  %s  held         until now", blank)
+	case history.Undone:
+		p.line("  %s  undone       no VM had it", when)
+	case history.Unproven:
+		p.line("  %s  given back   not proven clean; it is reset before the next tenant", when)
+	case history.GivenBack:
+		p.line("  %s  given back", when)
+	}
 }
 
 // blank is as wide as a stamp.
 const blank = "                    "
 
-func before(t *history.Tenancy) string {
-	switch {
-	case t.Before != nil:
-		return "cleaned " + stamp(t.Before.Time) + " by " + cleaningWords(t.Before)
-	case t.First:
-		return "the ledger has no earlier tenant of this function"
-	}
-	return "no reset since the earlier tenant is in the ledger"
-}
-
-func isolationWords(d *ledger.Device) string {
-	var words []string
-	switch {
-	case d.Isolation == nil:
-		words = append(words, "no verdict on its isolation")
-	case d.Isolation.Isolated:
-		words = append(words, "isolated")
-	default:
-		words = append(words, "NOT isolated: "+codes(d.Isolation.Reasons))
-	}
-	if d.Group != nil {
-		words = append(words, fmt.Sprintf("IOMMU group %d of %s", *d.Group, plural(len(d.GroupMembers), "function", "functions")))
-	}
-	if len(d.Upstream) > 0 {
-		words = append(words, "below "+d.Upstream[0].String())
-	}
-	if d.Isolation != nil && len(d.Isolation.Notes) > 0 {
-		words = append(words, "notes "+codes(d.Isolation.Notes))
-	}
-	return strings.Join(words, "; ")
-}
-
-func codes(list []isolation.Code) string {
-	words := make([]string, len(list))
-	for i, c := range list {
-		words[i] = terminal.Visible(string(c))
-	}
-	return strings.Join(words, " ")
-}
-
-func vmmWords(vm *ledger.VM) string {
-	if vm.PID == 0 {
-		return ", its VMM is not known"
-	}
-	return fmt.Sprintf(", VMM pid %d (start %d)", vm.PID, vm.StartTime)
-}
-
-func (p *page) neighbours(near []history.Neighbour) {
+func (p *lines) neighbours(near []history.Neighbour) {
 	if len(near) == 0 {
 		return
 	}
-	p.line("\nNear it at the same time:")
+	p.line("")
+	p.line("Near it at the same time:")
 	for i := range near {
 		n := &near[i]
 		until := "now"
 		if n.To != nil {
-			until = stamp(*n.To)
+			until = history.Stamp(*n.To)
 		}
-		p.line("  %s to %s  %s (claim %s) shares %s with %s", stamp(n.From), until, n.Other.Device.Address, claimName(&n.Other.Claim), n.Relation, n.Mine.Device.Address)
+		p.line("  %s to %s  %s (claim %s) shares %s with %s", history.Stamp(n.From), until, n.Other.Device.Address,
+			history.ClaimName(&n.Other.Claim), n.Relation, n.Mine.Device.Address)
 	}
 }
 
-func (p *page) ledger(s *Standing) {
+func (p *lines) ledger(s *history.Standing) {
 	state := "chain, tree and signatures are sound"
 	if !s.Sound {
 		state = "NOT sound"
 	}
-	p.line("\nLedger: %d events, %s", s.Events, state)
+	p.line("")
+	p.line("Ledger: %d events, %s", s.Events, state)
 	for _, problem := range s.Problems {
-		p.line("  problem: %s", terminal.Visible(problem))
+		p.line("  problem: %s", problem)
 	}
 	for _, doubt := range s.Doubts {
-		p.line("  %s", terminal.Visible(doubt))
+		p.line("  %s", doubt)
 	}
-}
-
-// cleaningWords says how a function was cleaned.
-func cleaningWords(c *history.Cleaning) string {
-	text := fmt.Sprintf("%s in %d ms", terminal.Visible(c.Proof.Method), c.Proof.Milliseconds)
-	if c.Proven() {
-		return text + fmt.Sprintf(", proven: the fingerprint is as before (event %d)", c.Event)
-	}
-	if c.Reason != "" {
-		text += ": " + terminal.Visible(c.Reason)
-	}
-	return text + fmt.Sprintf(", NOT proven (event %d)", c.Event)
-}
-
-func stamp(t time.Time) string { return t.UTC().Format(time.DateTime) + "Z" }
-
-func claimName(c *ledger.Claim) string {
-	if c.Name == "" {
-		return terminal.Visible(c.UID)
-	}
-	return terminal.Visible(c.Namespace + "/" + c.Name)
-}
-
-func podNames(t *history.Tenancy) string {
-	var names []string
-	for _, p := range t.Pods {
-		names = append(names, terminal.Visible(t.Claim.Namespace+"/"+p.Name))
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return " for pod " + strings.Join(names, ", ")
-}
-
-func numbers(list []int64) string {
-	words := make([]string, len(list))
-	for i, n := range list {
-		words[i] = fmt.Sprint(n)
-	}
-	return strings.Join(words, " ")
 }
 
 func plural(n int, one, many string) string {

@@ -3,6 +3,7 @@ package page_test
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/test/chromium"
 )
 
@@ -29,8 +31,13 @@ type browser struct {
 
 func (b browser) open(p *page.Page, v chromium.View) *chromium.Page {
 	b.t.Helper()
+	return b.openText(render(b.t, p), v)
+}
+
+func (b browser) openText(text string, v chromium.View) *chromium.Page {
+	b.t.Helper()
 	path := filepath.Join(b.t.TempDir(), "report.html")
-	if err := os.WriteFile(path, []byte(render(b.t, p)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
 	return b.Open("file://"+path, v)
@@ -67,6 +74,8 @@ func TestInChromium(t *testing.T) {
 		"paper has all of it":                               paper,
 		"a node of 2,048 functions opens in a second":       opensFast,
 		"parts that can be operated have names for readers": named,
+		"the past can be read, and in evidence as well":     pastIsReadable,
+		"markup in a ledger does nothing":                   ledgerDoesNothing,
 	} {
 		t.Run(name, func(t *testing.T) { test(browser{t, b}) })
 	}
@@ -210,7 +219,7 @@ func noScript(b browser) {
 		b.t.Errorf("%d findings are shown", n)
 	}
 	p.Eval(`for (const d of document.querySelectorAll("details")) d.open = true`, nil)
-	for selector, want := range map[string]int{"details.item .finding": 14, "details.device .inside": 9, ".rule": 13, ".vfs tbody tr": 48, ".tenancies tbody tr": 12} {
+	for selector, want := range map[string]int{"details.item .finding": 14, "details.device .inside": 9, ".rule": 13, ".vfs tbody tr": 48, ".tenancies tbody tr": 17} {
 		if n := visible(p, selector); n != want {
 			b.t.Errorf("opened, it shows %d of %s, want %d", n, selector, want)
 		}
@@ -321,4 +330,101 @@ func named(b browser) {
 			b.t.Errorf("heading %d is of level %d after %d", i, levels[i], levels[i-1])
 		}
 	}
+}
+
+// pastIsReadable looks at the report with its history, by a sound ledger and by one
+// that is not, and at an answer.
+func pastIsReadable(b browser) {
+	p, book := past(b.t)
+	answer := renderAnswer(b.t, answerOf(book))
+	sound := render(b.t, p)
+	book.tamper("team-blue", "team-blew")
+	_, p.Ledger = book.read()
+	phone := chromium.View{Width: 390, Height: 844, Phone: true}
+	for name, text := range map[string]string{"past": sound, "unsound": render(b.t, p), "answer": answer, "unsound-answer": renderAnswer(b.t, answerOf(book))} {
+		for _, dark := range []bool{false, true} {
+			v := desk()
+			v.Dark = dark
+			shown := b.openText(text, v)
+			shown.Eval(`for (const d of document.querySelectorAll("details.device")) d.open = true`, nil)
+			for _, text := range eval[[]string](shown, faint) {
+				b.t.Errorf("%s, dark %v: too little contrast: %s", name, dark, text)
+			}
+			if said := shown.Complaints(); len(said) > 0 || len(shown.Asked()) != 1 {
+				b.t.Errorf("%s: complaints %q, asked for %q", name, said, shown.Asked())
+			}
+			b.keep(fmt.Sprintf("%s-dark-%v.png", name, dark), func() []byte { return shown.Screenshot(true) })
+			for _, part := range []string{"d-0000-13-00-0", "tenancies"} {
+				shown.Eval(`document.getElementById("`+part+`")?.scrollIntoView()`, nil)
+				b.keep(fmt.Sprintf("%s-dark-%v-%s.png", name, dark, part), func() []byte { return shown.Screenshot(false) })
+			}
+		}
+		small := b.openText(text, phone)
+		if width := eval[int](small, `document.documentElement.scrollWidth`); width > 390 {
+			b.t.Errorf("%s: on a phone it is %d pixels wide", name, width)
+		}
+		small.Print()
+		if n := visible(small, ".top"); n != 0 {
+			b.t.Errorf("%s: on paper there is a menu", name)
+		}
+	}
+	shown := b.openText(answer, desk())
+	if n := eval[int](shown, `document.scripts.length`); n != 0 {
+		b.t.Errorf("an answer has %d scripts", n)
+	}
+	if color := eval[string](shown, `getComputedStyle(document.querySelector(".verdict .sign")).color`); color != "rgb(255, 255, 255)" {
+		b.t.Errorf("an answer's style sheet is not in force: the sign is %s", color)
+	}
+}
+
+func ledgerDoesNothing(b browser) {
+	book := newBook(b.t)
+	book.had(address("0000:13:00.0"), markup, markup, 5, false)
+	book.add(ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Claim: &ledger.Claim{UID: "r", Namespace: markup, Name: markup}, Codes: []string{markup}, Reason: markup})
+	p := samplePage()
+	h, l := book.read()
+	l.Standing.Sound, l.Standing.Problems, l.Standing.Doubts = false, []string{markup}, []string{markup}
+	p.Ledger = l
+	for _, one := range h.Tenancies {
+		p.Tenancies = append(p.Tenancies, page.TenancyOf(one))
+	}
+	a := answerOf(book)
+	a.Question, a.Verdict, a.Node, a.Standing = markup, markup, markup, l.Standing
+	for text, scripts := range map[string]int{render(b.t, p): 1, renderAnswer(b.t, a): 0} {
+		shown := b.openText(text, desk())
+		if eval[bool](shown, `"ran" in globalThis`) {
+			b.t.Error("a script ran")
+		}
+		if n := eval[int](shown, `document.querySelectorAll("img, iframe, object, [onerror], [onload], a[href^='javascript:']").length`); n != 0 {
+			b.t.Errorf("%d elements came out of names", n)
+		}
+		if n := eval[int](shown, `document.scripts.length`); n != scripts {
+			b.t.Errorf("the page has %d scripts, want %d", n, scripts)
+		}
+		if said := shown.Complaints(); len(said) > 0 || len(shown.Asked()) != 1 {
+			b.t.Errorf("complaints %q, asked for %q", said, shown.Asked())
+		}
+		if !eval[bool](shown, `document.body.textContent.includes("<script>ran=1</script>")`) {
+			b.t.Error("the names can't be read")
+		}
+	}
+}
+
+// answerOf asks a ledger for all that it has.
+func answerOf(b *book) *page.Answer {
+	b.t.Helper()
+	h, l := b.read()
+	return &page.Answer{
+		Question: "function 0000:13:00.0", Verdict: "4 tenancies on node gpu-node-07, 0 held now", Node: "gpu-node-07",
+		Tenancies: h.Tenancies, Neighbours: h.Neighbours(h.Tenancies[:1]), Refusals: h.Refusals, Standing: l.Standing,
+	}
+}
+
+func renderAnswer(t *testing.T, a *page.Answer) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := page.WriteAnswer(&b, a); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }

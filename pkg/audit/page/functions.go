@@ -12,12 +12,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// functions are the words that the template uses.
-func functions(p *Page) template.FuncMap {
+// functions are the words that the templates use. The page has a part for each
+// function of the inventory, which may be nil.
+func functions(inv *audit.Inventory) template.FuncMap {
 	known := map[pci.Address]bool{}
-	if p.Inventory != nil {
-		for i := range p.Inventory.Devices {
-			known[p.Inventory.Devices[i].Address] = true
+	if inv != nil {
+		for i := range inv.Devices {
+			known[inv.Devices[i].Address] = true
 		}
 	}
 	return template.FuncMap{
@@ -41,7 +42,7 @@ func functions(p *Page) template.FuncMap {
 			words := map[string]audit.Standing{"good": audit.Good, "warn": audit.Concern, "bad": audit.Bad}
 			return template.HTML(topology.Mark(words[standing])) //nolint:gosec // our own drawing
 		},
-		"prose": prose,
+		"prose": prose, "claim": claimName, "addresses": addressesOf,
 	}
 }
 
@@ -63,11 +64,20 @@ func minute(t time.Time) string {
 
 // day writes a time of the report for people, as it is where it can't be read.
 func day(text string) string {
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
+	t := parseTime(text)
+	if t.IsZero() {
 		return text
 	}
-	return t.UTC().Format("2 January 2006, 15:04 UTC")
+	return t.Format("2 January 2006, 15:04 UTC")
+}
+
+// parseTime returns a time of the report; zero where it is none.
+func parseTime(text string) time.Time {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
 }
 
 // glyphOf is a state as a sign, so that no colour has to be seen.

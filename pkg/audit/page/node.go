@@ -37,14 +37,9 @@ type function struct {
 	// Path leads from the root to the function's bridge.
 	Path []hop
 	VFs  []function
-	// Past are tenancies that have ended.
-	Past []tenancyOf
-}
-
-// tenancyOf is a tenancy and whose it is.
-type tenancyOf struct {
-	*Tenancy
-	Who *tenant
+	// History is what is on record of the function and its VFs; nil where that is no
+	// more than who has it now.
+	History *tenancyTable
 }
 
 // reference is an item that a function is named by.
@@ -69,7 +64,7 @@ type hop struct {
 // tall is where a drawing becomes one to scroll in, in pixels.
 const tall = 3000
 
-func nodeOf(p *Page, items []item, who *tenants) *node {
+func nodeOf(p *Page, items []item, who *tenants, past record) *node {
 	inv := p.Inventory
 	refs := referencesOf(p.Report.Findings, items)
 	marks := marksOf(p.Report.Findings, refs, who)
@@ -90,7 +85,7 @@ func nodeOf(p *Page, items []item, who *tenants) *node {
 		switch {
 		case d.PFAddress != nil && bridges[*d.PFAddress] != nil:
 			vfs[*d.PFAddress] = append(vfs[*d.PFAddress], f)
-		case d.Assignable() || len(f.Holders)+len(f.Past) > 0:
+		case d.Assignable() || len(who.ever[d.Address]) > 0:
 			n.Functions = append(n.Functions, f)
 		default:
 			n.Others = append(n.Others, f)
@@ -100,19 +95,19 @@ func nodeOf(p *Page, items []item, who *tenants) *node {
 		f := &n.Functions[i]
 		f.VFs = vfs[f.Address]
 		slices.SortFunc(f.VFs, func(a, b function) int { return cmp.Compare(*a.VFIndex, *b.VFIndex) })
+		addrs := []pci.Address{f.Address}
+		for j := range f.VFs {
+			addrs = append(addrs, f.VFs[j].Address)
+		}
+		f.History = historyOf(past, who, addrs...)
 	}
 	return n
 }
 
 func functionOf(d *audit.Device, refs []reference, who *tenants) function {
 	f := function{Device: d, Findings: refs}
-	for _, t := range who.ever[d.Address] {
-		mine := tenancyOf{t, who.named(t.Tenant)}
-		if t.open() {
-			f.Holders = append(f.Holders, mine)
-		} else {
-			f.Past = append(f.Past, mine)
-		}
+	for _, t := range who.now[d.Address] {
+		f.Holders = append(f.Holders, tenancyOf{t, who.named(t.Tenant)})
 	}
 	return f
 }

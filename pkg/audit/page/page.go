@@ -1,33 +1,13 @@
 package page
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
-	"regexp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
-	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
-
-// spare is what the template has for those who read it: indentation, and end tags
-// that HTML does without (HTML standard, 13.1.2.4 optional tags). On a large node
-// they are a tenth of the page.
-var spare = regexp.MustCompile(`\n\s+|</(?:li|dt|dd|th|td|tr)>`)
-
-// compact leaves out what is spare; lines stay lines.
-func compact(text string) string {
-	return spare.ReplaceAllStringFunc(text, func(found string) string {
-		if found[0] == '\n' {
-			return "\n"
-		}
-		return ""
-	})
-}
 
 // Page is what an audit page shows.
 type Page struct {
@@ -37,73 +17,74 @@ type Page struct {
 	// Rules are the rules that were asked.
 	Rules []finding.Rule
 	// Tenancies say who has which function, and who had it as far as is known. The
-	// open ones are those of now.
+	// open ones are those of now. Of past ones the page shows the latest of each
+	// function.
 	Tenancies []Tenancy
+	// Ledger is what the past ones come from; nil where nobody looked for one.
+	Ledger *Ledger
 }
 
-// Write writes the page. What comes from the node is escaped: markup does nothing
-// in a browser, and control characters are spelled out.
+// Write writes the page.
 func Write(w io.Writer, p *Page) error {
-	t, err := template.New("page").Funcs(functions(p)).Parse(compact(pageTemplate))
-	if err != nil {
-		return fmt.Errorf("parse the page's template: %w", err)
+	v := newView(p)
+	f := &frame{
+		Title: v.Verdict.Headline, About: "PCI passthrough isolation", Skip: &link{"findings", "findings"}, Parts: v.parts(),
+		Made:   fmt.Sprintf("kata-vfio-audit %s · %s", p.Report.Subject.Version, p.Report.Subject.Time),
+		Script: template.JS(script), Body: v, //nolint:gosec // our own file
 	}
-	var b bytes.Buffer
-	if err := t.Execute(&b, newView(p)); err != nil {
-		return fmt.Errorf("fill in the page: %w", err)
+	if name := p.Report.Subject.Name; name != "" {
+		f.Title = name + ": " + f.Title
 	}
-	if _, err := w.Write(spellOut(b.Bytes())); err != nil {
-		return fmt.Errorf("write page: %w", err)
-	}
-	return nil
+	return f.write(w, pageTemplate, functions(p.Inventory))
 }
 
-// view is the page as its template has it.
+// view is the page's body as its template has it.
 type view struct {
 	*finding.Report
-	Policy   string
-	Style    template.CSS
-	Script   template.JS
 	Verdict  verdict
 	Node     *node
 	Sections []section
 	Filters  filters
 	// Holding are tenants that have functions now, and Unnamed how many more do.
-	Holding  []tenant
-	Unnamed  int
-	Timeline *timeline
-	Groups   []ruleGroup
-	Needs    []need
+	Holding   []tenant
+	Unnamed   int
+	Timeline  *timeline
+	Tenancies tenancyTable
+	Ledger    *ledgerView
+	Groups    []ruleGroup
+	Needs     []need
 }
 
 func newView(p *Page) *view {
-	style := styleSheet + topology.Style()
-	v := &view{
-		Report: p.Report, Policy: policy(style, script),
-		Style:  template.CSS(style), //nolint:gosec // our own file
-		Script: template.JS(script), //nolint:gosec // our own file
+	past := latest(p.Tenancies, p.Report.Summary.Devices)
+	v := &view{Report: p.Report, Ledger: ledgerViewOf(p.Ledger)}
+	if v.Ledger.Unsound() {
+		past.doubt = ", by a ledger that does not verify"
 	}
-	who := newTenants(p)
+	who := newTenants(past.shown, p.Report.Findings)
 	v.Holding, v.Unnamed = who.holding()
 	items := itemsOf(p.Report.Findings, p.Rules, who)
 	v.Verdict = verdictOf(p, items)
 	v.Sections, v.Filters = sectionsOf(items), filtersOf(items, who)
 	if p.Inventory != nil {
-		v.Node = nodeOf(p, items, who)
+		v.Node = nodeOf(p, items, who, past)
 	}
-	v.Timeline = timelineOf(p, who)
+	v.Timeline = timelineOf(past.shown, parseTime(p.Report.Subject.Time), who)
+	v.Tenancies = tableOf(past, who)
 	v.Groups = ruleGroupsOf(p.Rules, items)
 	v.Needs = needsOf(p.Report.Findings)
 	return v
 }
 
-// policy forbids all that the page does not need: it may use its own style sheet
-// and script, which are known by their hashes, and nothing else.
-func policy(style, script string) string {
-	return fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; base-uri 'none'; form-action 'none'", hash(style), hash(script))
-}
-
-func hash(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+// parts are what the page's head leads to.
+func (v *view) parts() []link {
+	list := []link{{"verdict", "Verdict"}}
+	if v.Node != nil {
+		list = append(list, link{"topology", "Topology"})
+	}
+	list = append(list, link{"findings", "Findings"})
+	if v.Node != nil {
+		list = append(list, link{"devices", "Devices"})
+	}
+	return append(list, link{"tenancies", "Tenancies"}, link{"rules", "Rules"}, link{"reading", "How it was read"})
 }

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/history"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Tenancy is the time in which a claim had one function. Where it comes from, the
-// journal or the ledger, makes no difference here.
+// Tenancy is the time in which a claim had one function, by the journal or by the
+// ledger.
 type Tenancy struct {
 	Device pci.Address
 	// Tenant is who had it, and Claim their claim: "namespace/name".
@@ -26,6 +27,11 @@ type Tenancy struct {
 	// ResetBefore and ResetAfter are how the function was cleaned for this tenant
 	// and after it; nil where that is not known, or not yet so.
 	ResetBefore, ResetAfter *Reset
+	// Ledger is what the ledger says of it; nil where that says nothing.
+	Ledger *history.Tenancy
+	// Lost is set where the ledger has no end of it, and the journal says that the
+	// claim does not have the function.
+	Lost bool
 }
 
 // Reset is one reset of a function.
@@ -37,6 +43,8 @@ type Reset struct {
 	Proven bool
 	// Note says more: how long it took, or why it is not proven.
 	Note string
+	// At is when it was; zero where that is not known.
+	At time.Time
 }
 
 // Words returns the reset in a few words.
@@ -54,8 +62,11 @@ func (r *Reset) Words() string {
 	return text
 }
 
-// open reports whether the tenancy goes on.
-func (t *Tenancy) open() bool { return t.To.IsZero() }
+// Open reports whether the tenancy goes on.
+func (t *Tenancy) Open() bool { return t.To.IsZero() && !t.Lost }
+
+// Ended reports whether the tenancy is known to have ended.
+func (t *Tenancy) Ended() bool { return !t.To.IsZero() }
 
 // Name returns the claim, and the tenant where that is not in it.
 func (t *Tenancy) Name() string {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -25,19 +26,19 @@ type tenants struct {
 	ever map[pci.Address][]*Tenancy
 }
 
-func newTenants(p *Page) *tenants {
+func newTenants(tenancies []Tenancy, findings []finding.Finding) *tenants {
 	who := &tenants{now: map[pci.Address][]*Tenancy{}, ever: map[pci.Address][]*Tenancy{}}
 	var names []string
-	for i := range p.Tenancies {
-		t := &p.Tenancies[i]
+	for i := range tenancies {
+		t := &tenancies[i]
 		names = append(names, t.Tenant)
 		who.ever[t.Device] = append(who.ever[t.Device], t)
-		if t.open() {
+		if t.Open() {
 			who.now[t.Device] = append(who.now[t.Device], t)
 		}
 	}
-	for i := range p.Report.Findings {
-		names = append(names, p.Report.Findings[i].Tenants...)
+	for i := range findings {
+		names = append(names, findings[i].Tenants...)
 	}
 	slices.Sort(names)
 	for i, name := range slices.Compact(names) {

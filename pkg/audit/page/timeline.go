@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/history"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -15,9 +16,8 @@ type timeline struct {
 	Rows         []lane
 	// Undrawn is how many functions the drawing leaves out.
 	Undrawn int
-	Table   []tenancyOf
-	// Left is how many tenancies the table leaves out.
-	Left int
+	// Stays, Proven and Unproven say what of the legend is in the drawing.
+	Stays, Proven, Unproven bool
 }
 
 // lane is one function's row.
@@ -26,6 +26,19 @@ type lane struct {
 	// Y is the top of its bars, and Base the line of its text.
 	Y, Base int
 	Bars    []bar
+	Resets  []resetMark
+}
+
+// Middle is the height of its resets.
+func (l *lane) Middle() int { return l.Y + barHeight/2 }
+
+// Stay is the top of what marks the times in VMs.
+func (l *lane) Stay() int { return l.Y + barHeight - stayHeight }
+
+// resetMark is a reset and where it is drawn.
+type resetMark struct {
+	*Reset
+	X int
 }
 
 // bar is one tenancy.
@@ -34,7 +47,12 @@ type bar struct {
 	X, W int
 	// Label is what fits into it.
 	Label string
+	// Stays are when it was in a VM.
+	Stays []stay
 }
+
+// stay is the time in one VM.
+type stay struct{ X, W int }
 
 // tick is a labelled time.
 type tick struct {
@@ -48,43 +66,61 @@ const (
 	laneLeft      = 120
 	laneHeight    = 30
 	barHeight     = 20
+	stayHeight    = 3
 	axisHeight    = 26
 	barsRight     = timelineWidth - 10
 	glyph         = 7 // a letter's width, at most
 	maxLanes      = 60
-	maxTenancies  = 300
+	maxStays      = 50 // in one bar
 )
 
-// timelineOf returns nil where nobody is known to have had a function.
-func timelineOf(p *Page, who *tenants) *timeline {
-	if len(p.Tenancies) == 0 {
+// timelineOf draws tenancies, which are sorted by function, up to a time; zero for
+// the last that is known of any. It returns nil where there are none.
+func timelineOf(sorted []Tenancy, until time.Time, who *tenants) *timeline {
+	if len(sorted) == 0 {
 		return nil
 	}
-	all := sortedTenancies(p.Tenancies)
-	first, last := span(p)
+	first, last := span(sorted, until)
 	t := &timeline{Axis: axisHeight}
-	for i := range all {
-		held := tenancyOf{&all[i], who.named(all[i].Tenant)}
-		if len(t.Table) < maxTenancies {
-			t.Table = append(t.Table, held)
-		} else {
-			t.Left++
+	left := map[pci.Address]bool{}
+	for i := range sorted {
+		held := &sorted[i]
+		row := t.lane(held.Device)
+		if row == nil {
+			left[held.Device] = true
+			continue
 		}
-		if row := t.lane(all[i].Device); row != nil {
-			row.Bars = append(row.Bars, barOf(held, first, last))
+		b := barOf(tenancyOf{held, who.named(held.Tenant)}, first, last)
+		row.Bars = append(row.Bars, b)
+		row.resets(held, first, last)
+		t.Stays = t.Stays || len(b.Stays) > 0
+	}
+	for i := range t.Rows {
+		for _, r := range t.Rows[i].Resets {
+			t.Proven, t.Unproven = t.Proven || r.Proven, t.Unproven || !r.Proven
 		}
 	}
+	t.Undrawn = len(left)
 	t.Height = axisHeight + len(t.Rows)*laneHeight + 4
 	t.Ticks = ticks(first, last)
 	return t
 }
 
 func sortedTenancies(list []Tenancy) []Tenancy {
-	sorted := slices.Clone(list)
-	slices.SortStableFunc(sorted, func(a, b Tenancy) int {
+	return slices.SortedStableFunc(slices.Values(list), func(a, b Tenancy) int {
 		return cmp.Or(a.Device.Compare(b.Device), a.From.Compare(b.From))
 	})
-	return sorted
+}
+
+// resets marks those of a tenancy whose time is known, each once.
+func (l *lane) resets(held *Tenancy, first, last time.Time) {
+	for _, r := range []*Reset{held.ResetBefore, held.ResetAfter} {
+		same := func(o resetMark) bool { return o.At.Equal(r.At) }
+		if r == nil || r.At.IsZero() || r.At.Before(first) || r.At.After(last) || slices.ContainsFunc(l.Resets, same) {
+			continue
+		}
+		l.Resets = append(l.Resets, resetMark{r, place(r.At, first, last)})
+	}
 }
 
 // lane returns the function's row, a new one for a new function, and nil where
@@ -94,7 +130,6 @@ func (t *timeline) lane(a pci.Address) *lane {
 		return &t.Rows[n-1]
 	}
 	if len(t.Rows) == maxLanes {
-		t.Undrawn++
 		return nil
 	}
 	y := axisHeight + len(t.Rows)*laneHeight
@@ -102,13 +137,28 @@ func (t *timeline) lane(a pci.Address) *lane {
 	return &t.Rows[len(t.Rows)-1]
 }
 
-// span returns from when to when the drawing goes: to the time of the audit, and
-// with a little room before the first tenancy.
-func span(p *Page) (first, last time.Time) {
-	last, _ = time.Parse(time.RFC3339, p.Report.Subject.Time)
-	for i := range p.Tenancies {
-		t := &p.Tenancies[i]
-		for _, at := range []time.Time{t.From, t.To} {
+// times are all that is known of when what was.
+func (t *Tenancy) times() []time.Time {
+	list := []time.Time{t.From, t.To}
+	for _, r := range []*Reset{t.ResetBefore, t.ResetAfter} {
+		if r != nil {
+			list = append(list, r.At)
+		}
+	}
+	if t.Ledger != nil {
+		for _, s := range t.Ledger.Stays {
+			list = append(list, s.From)
+		}
+	}
+	return list
+}
+
+// span returns from when to when the drawing goes: with a little room before the
+// first tenancy.
+func span(list []Tenancy, until time.Time) (first, last time.Time) {
+	last = until
+	for i := range list {
+		for _, at := range list[i].times() {
 			if at.IsZero() {
 				continue
 			}
@@ -137,7 +187,23 @@ func barOf(t tenancyOf, first, last time.Time) bar {
 	b := bar{tenancyOf: t, X: place(from, first, last)}
 	b.W = max(3, place(to, first, last)-b.X)
 	b.Label = fitting(b.W-8, t.Who.Letter+" "+t.Name(), t.Who.Letter)
+	if t.Ledger != nil {
+		b.Stays = staysOf(t.Ledger.Stays, first, last)
+	}
 	return b
+}
+
+func staysOf(list []history.Stay, first, last time.Time) []stay {
+	var stays []stay
+	for _, s := range list[max(len(list)-maxStays, 0):] {
+		to := last
+		if s.To != nil {
+			to = *s.To
+		}
+		x := place(s.From, first, last)
+		stays = append(stays, stay{x, max(2, place(to, first, last)-x)})
+	}
+	return stays
 }
 
 // TextX is where its label begins.

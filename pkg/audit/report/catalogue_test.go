@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/test/golden"
 )
 
 func printed(t *testing.T, write func(io.Writer) error) string {
@@ -38,16 +39,16 @@ func profiles() []finding.Profile {
 func TestCatalogueGolden(t *testing.T) {
 	rules := rules()[:4]
 	for format, extension := range map[string]string{"table": "txt", "json": "json", "md": "md"} {
-		golden(t, "catalogue."+extension, printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, rules, format) }))
-		golden(t, "mapping."+extension, printed(t, func(w io.Writer) error { return report.WriteMapping(w, framework(), rules, format) }))
+		golden.Compare(t, "catalogue."+extension, printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, rules, format) }))
+		golden.Compare(t, "mapping."+extension, printed(t, func(w io.Writer) error { return report.WriteMapping(w, framework(), rules, format) }))
 	}
 	for format, extension := range map[string]string{"text": "txt", "json": "json", "md": "md"} {
-		golden(t, "explain."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], nil, format, false) }))
+		golden.Compare(t, "explain."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], nil, format, false) }))
 		node := document(few()[:1])
-		golden(t, "explain-node."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], node, format, false) }))
+		golden.Compare(t, "explain-node."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], node, format, false) }))
 	}
 	for format, extension := range map[string]string{"table": "txt", "json": "json"} {
-		golden(t, "profiles."+extension, printed(t, func(w io.Writer) error { return report.WriteProfiles(w, profiles(), format) }))
+		golden.Compare(t, "profiles."+extension, printed(t, func(w io.Writer) error { return report.WriteProfiles(w, profiles(), format) }))
 	}
 }
 

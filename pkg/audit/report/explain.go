@@ -81,16 +81,7 @@ func (t *table) answers(d *Document) {
 	for i := range d.Findings {
 		f := &d.Findings[i]
 		t.lines("  ", "    ", fmt.Sprintf("%s: %s: %s", f.State, about(f), f.Text))
-		if reach := t.reach(f); reach != "" {
-			t.lines("    ", "    ", reach)
-		}
-		if f.Pending != "" {
-			t.lines("    ", "    ", "next boot: "+f.Pending)
-		}
-		if f.Waiver != nil {
-			t.lines("    ", "    ", waiverWords(f.Waiver))
-		}
-		t.evidence(f)
+		t.details(f)
 		if f.Remediation != "" {
 			t.advice(f)
 		}

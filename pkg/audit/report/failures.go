@@ -91,6 +91,11 @@ func (t *table) failure(like []finding.Finding) {
 		}
 	}
 	t.lines("  ", "    ", text)
+	t.details(f)
+}
+
+// details are what stands below what a finding says.
+func (t *table) details(f *finding.Finding) {
 	if reach := t.reach(f); reach != "" {
 		t.lines("    ", "    ", reach)
 	}

@@ -22,6 +22,9 @@ type Document struct {
 	Rules []finding.Rule `json:"-"`
 	// Tenancies are who has and had which function, for formats that tell it.
 	Tenancies []page.Tenancy `json:"-"`
+	// Ledger is what those of the past come from; nil where nobody looked, which only
+	// formats that [TellsThePast] names are worth.
+	Ledger *page.Ledger `json:"-"`
 }
 
 // Options say how to print.
@@ -42,6 +45,9 @@ func Formats() []string {
 func ForPeople(format string) bool {
 	return format == "table" || format == "wide" || format == "md"
 }
+
+// TellsThePast reports whether a format tells who had the functions before.
+func TellsThePast(format string) bool { return format == "html" }
 
 // Write writes the document in the format. Whatever comes from the node does
 // nothing where it is looked at: JSON escapes it (package encode), all other formats
@@ -68,7 +74,7 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 	case "md":
 		return writeMarkdown(w, d.visible())
 	case "html":
-		return page.Write(w, &page.Page{Report: d.Report, Inventory: d.Inventory, Rules: d.Rules, Tenancies: d.Tenancies})
+		return page.Write(w, &page.Page{Report: d.Report, Inventory: d.Inventory, Rules: d.Rules, Tenancies: d.Tenancies, Ledger: d.Ledger})
 	}
 	return fmt.Errorf("no such format: %s", format)
 }
@@ -82,7 +88,9 @@ func (d *Document) atLeast(show isolation.Severity) *Document {
 			r.Findings = append(r.Findings, f)
 		}
 	}
-	return &Document{Report: &r, Inventory: d.Inventory, Rules: d.Rules, Tenancies: d.Tenancies}
+	shown := *d
+	shown.Report = &r
+	return &shown
 }
 
 // hidden is how many failures of the report are not among the findings.

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,26 +17,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+	"github.com/kata-vfio/kata-vfio/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
 
 func write(t *testing.T, d *report.Document, format string, o report.Options) string {
 	t.Helper()
@@ -60,13 +39,13 @@ func TestGolden(t *testing.T) {
 		if name == "" {
 			name = format
 		}
-		golden(t, "few."+name, write(t, document(few()), format, report.Options{}))
+		golden.Compare(t, "few."+name, write(t, document(few()), format, report.Options{}))
 	}
-	golden(t, "many.txt", write(t, document(many()), "table", report.Options{}))
-	golden(t, "color.txt", write(t, document(few()), "table", report.Options{Color: true}))
-	golden(t, "high.txt", write(t, document(many()), "table", report.Options{Show: isolation.High}))
-	golden(t, "clean.txt", write(t, document(few()[2:3]), "table", report.Options{}))
-	golden(t, "undetermined.txt", write(t, document(few()[2:7]), "table", report.Options{}))
+	golden.Compare(t, "many.txt", write(t, document(many()), "table", report.Options{}))
+	golden.Compare(t, "color.txt", write(t, document(few()), "table", report.Options{Color: true}))
+	golden.Compare(t, "high.txt", write(t, document(many()), "table", report.Options{Show: isolation.High}))
+	golden.Compare(t, "clean.txt", write(t, document(few()[2:3]), "table", report.Options{}))
+	golden.Compare(t, "undetermined.txt", write(t, document(few()[2:7]), "table", report.Options{}))
 }
 
 func TestTableKeepsToThePage(t *testing.T) {

@@ -16,11 +16,13 @@ func (d *Document) visible() *Document {
 	for i := range d.Findings {
 		r.Findings[i] = visibleFinding(d.Findings[i])
 	}
-	return &Document{Report: &r, Inventory: d.Inventory, Rules: d.Rules, Tenancies: d.Tenancies}
+	shown := *d
+	shown.Report = &r
+	return &shown
 }
 
 func visibleSubject(s finding.Subject) finding.Subject {
-	makeVisible(&s.Kind, &s.Name, &s.Root, &s.BootID, &s.Kernel, &s.Time, &s.Version)
+	makeVisible(&s.Kind, &s.Name, &s.Root, &s.BootID, &s.Kernel, &s.Time, &s.Version, &s.LeftOut)
 	return s
 }
 

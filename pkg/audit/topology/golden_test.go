@@ -4,38 +4,15 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+	"github.com/kata-vfio/kata-vfio/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
 
 func render(t *testing.T, inv *audit.Inventory) []byte {
 	t.Helper()
@@ -48,7 +25,7 @@ func render(t *testing.T, inv *audit.Inventory) []byte {
 
 func TestSVGGolden(t *testing.T) {
 	for name, inv := range inventories(t) {
-		t.Run(name, func(t *testing.T) { golden(t, name+".svg", render(t, inv)) })
+		t.Run(name, func(t *testing.T) { golden.Compare(t, name+".svg", string(render(t, inv))) })
 	}
 }
 
@@ -59,7 +36,7 @@ func TestDOTGolden(t *testing.T) {
 			if err := topology.WriteDOT(&b, inv); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".dot", b.Bytes())
+			golden.Compare(t, name+".dot", b.String())
 		})
 	}
 }

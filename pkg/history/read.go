@@ -1,22 +1,37 @@
-package evidence
+package history
 
 import (
 	"fmt"
 	"io/fs"
 
-	"github.com/kata-vfio/kata-vfio/pkg/history"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// Read verifies the ledger in a directory, and makes tenancies of its events. A ledger that is not sound is read all the same: [Standing] says
-// what is wrong. Its error matches [ledger.ErrNone] where there is no ledger.
-func Read(dir fs.FS, o ledger.Options) (*history.History, Standing, error) {
+// Standing is what a look at the ledger as a whole gave.
+type Standing struct {
+	Events int64 `json:"events"`
+	// Sound is set where chain, tree and signatures fit.
+	Sound bool `json:"sound"`
+	// Problems say where they don't.
+	Problems []string `json:"problems"`
+	// Doubts say what can't be known: that it was not replaced as a whole, where no
+	// checkpoint from off the node was given.
+	Doubts []string `json:"doubts"`
+	// Checkpoint is the last signed one, in one line, and Key the node's public key.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	Key        string `json:"key,omitempty"`
+}
+
+// Read verifies the ledger in a directory, and makes tenancies of its events. A
+// ledger that is not sound is read all the same: [Standing] says what is wrong.
+// Its error matches [ledger.ErrNone] where there is no ledger.
+func Read(dir fs.FS, o ledger.Options) (*History, Standing, error) {
 	report, err := ledger.Verify(dir, o)
 	if err != nil {
 		return nil, Standing{}, err
 	}
 	s := standing(report, o.Key != "")
-	h := &history.History{}
+	h := &History{}
 	for entry, err := range ledger.Events(dir) {
 		if err != nil {
 			continue // it is among the report's problems
@@ -45,7 +60,7 @@ func standing(r *ledger.Report, pinned bool) Standing {
 		s.Doubts = append(s.Doubts, "it was verified by the key that lies beside it (--key names one from elsewhere)")
 	}
 	if r.Dropped > 0 {
-		s.Doubts = append(s.Doubts, fmt.Sprintf("the first %d events were dropped by retention: what they told is not here", r.Dropped))
+		s.Doubts = append(s.Doubts, fmt.Sprintf("the first %d events are here by their hashes only: what they told was dropped", r.Dropped))
 	}
 	return s
 }

@@ -1,0 +1,202 @@
+package page
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/history"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
+
+// Tenancies joins what the node's journal says of now with what its ledger says of
+// then. They are matched by the claim's UID, since the ledger's names may be
+// pseudonyms. One that the ledger knows no end of, and the journal does not have,
+// is not of now: see [Tenancy.Lost].
+func Tenancies(n *facts.Node, h *history.History) []Tenancy {
+	type key struct {
+		device pci.Address
+		claim  string
+	}
+	list, at := TenanciesNow(n), map[key]int{}
+	for i := range n.Tenancies {
+		at[key{n.Tenancies[i].Address, n.Tenancies[i].Record.Plan.Claim.UID}] = i
+	}
+	for _, past := range h.Tenancies {
+		t := TenancyOf(past)
+		i, now := at[key{past.Device.Address, past.Claim.UID}]
+		switch {
+		case past.To != nil:
+			list = append(list, t)
+		case now:
+			t.Tenant, t.Claim, t.State = list[i].Tenant, list[i].Claim, list[i].State
+			list[i] = t
+		default:
+			t.Lost = true
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// maxWords bounds a text of the ledger in a table, in characters.
+const maxWords = 300
+
+// TenancyOf returns a tenancy of the ledger as pages show it.
+func TenancyOf(past *history.Tenancy) Tenancy {
+	t := Tenancy{
+		Device: past.Device.Address, Tenant: terminal.Shorten(past.Tenant(), maxWords), Claim: terminal.Shorten(history.ClaimName(&past.Claim), maxWords),
+		From: past.From, ResetBefore: resetBy(past.Before), ResetAfter: resetBy(past.After), Ledger: past,
+	}
+	if past.To != nil {
+		t.To = *past.To
+	}
+	return t
+}
+
+func resetBy(c *history.Cleaning) *Reset {
+	if c == nil {
+		return nil
+	}
+	r := &Reset{Method: terminal.Shorten(c.Proof.Method, maxWords), Proven: c.Proven(), At: c.Time}
+	if !r.Proven {
+		r.Note = terminal.Shorten(c.Reason, maxWords)
+	}
+	return r
+}
+
+// mark is a word that stands out beside a tenancy.
+type mark struct {
+	State finding.State
+	Text  string
+}
+
+// maxDoubts is how many doubts of one tenancy a table has.
+const maxDoubts = 3
+
+// Marks are what is not as it should be about the tenancy's end, by the ledger.
+func (t *Tenancy) Marks() []mark {
+	past := t.Ledger
+	if past == nil {
+		return nil
+	}
+	var list []mark
+	switch {
+	case t.Lost:
+		list = append(list, mark{finding.Unknown, "the ledger has no end of it, and the journal does not have it"})
+	case past.Quarantined != "":
+		list = append(list, mark{finding.Fail, terminal.Shorten("quarantined: "+past.Quarantined, maxWords)})
+	case past.Undone:
+		list = append(list, mark{finding.NotApplicable, "no VM had it"})
+	case past.Unproven:
+		list = append(list, mark{finding.Unknown, "given back, not proven clean"})
+	}
+	for _, doubt := range past.Doubts[:min(len(past.Doubts), maxDoubts)] {
+		list = append(list, mark{finding.Unknown, terminal.Shorten(doubt, maxWords)})
+	}
+	return list
+}
+
+// How many past tenancies a page has: of one function, and in all, where few
+// functions leave much room or many leave little. A large node's page is to fit a
+// mail.
+const (
+	maxPast              = 10
+	room                 = 2600
+	muchRoom, littleRoom = 600, 50
+)
+
+// record is the tenancies that a page shows.
+type record struct {
+	shown []Tenancy
+	// left is how many past ones of a function are left out.
+	left map[pci.Address]int
+	// doubt says why the past ones are not to be believed; empty where they are.
+	doubt string
+}
+
+// latest returns all tenancies of now, and the latest of the past, for a page with
+// so many functions.
+func latest(all []Tenancy, functions int) record {
+	r := record{left: map[pci.Address]int{}}
+	most := min(max(room-functions, littleRoom), muchRoom)
+	var past []Tenancy
+	for i := range all {
+		if all[i].Open() {
+			r.shown = append(r.shown, all[i])
+		} else {
+			past = append(past, all[i])
+		}
+	}
+	slices.SortStableFunc(past, func(a, b Tenancy) int { return b.From.Compare(a.From) })
+	kept, have := 0, map[pci.Address]int{}
+	for i := range past {
+		a := past[i].Device
+		if have[a] == maxPast || kept == most {
+			r.left[a]++
+			continue
+		}
+		have[a]++
+		kept++
+		r.shown = append(r.shown, past[i])
+	}
+	slices.SortStableFunc(r.shown, func(a, b Tenancy) int {
+		return cmp.Or(a.Device.Compare(b.Device), a.From.Compare(b.From))
+	})
+	return r
+}
+
+// tenancyOf is a tenancy and whose it is.
+type tenancyOf struct {
+	*Tenancy
+	Who *tenant
+}
+
+// tenancyTable is tenancies as a table.
+type tenancyTable struct {
+	Caption string
+	Rows    []tenancyOf
+	// Left is how many are left out, and Where says who has them.
+	Left  int
+	Where string
+}
+
+// maxTenancies is how many the table of all functions has.
+const maxTenancies = 200
+
+// tableOf returns the table of all functions.
+func tableOf(r record, who *tenants) tenancyTable {
+	t := tenancyTable{Where: "see the device, or ask `kata-vfio-audit device ADDRESS --history`"}
+	for i := range r.shown {
+		if len(t.Rows) == maxTenancies {
+			t.Left = len(r.shown) - i
+			break
+		}
+		t.Rows = append(t.Rows, tenancyOf{&r.shown[i], who.named(r.shown[i].Tenant)})
+	}
+	for _, n := range r.left {
+		t.Left += n
+	}
+	return t
+}
+
+// historyOf returns what is on record of those of some functions that others had
+// before, the first of which asks; nil where there is no such.
+func historyOf(r record, who *tenants, addrs ...pci.Address) *tenancyTable {
+	t := &tenancyTable{Caption: "Tenancies on record" + r.doubt, Where: "ask `kata-vfio-audit device " + addrs[0].String() + " --history`"}
+	for _, a := range addrs {
+		t.Left += r.left[a]
+		if !slices.ContainsFunc(who.ever[a], func(held *Tenancy) bool { return !held.Open() }) {
+			continue
+		}
+		for _, held := range slices.Backward(who.ever[a]) {
+			t.Rows = append(t.Rows, tenancyOf{held, who.named(held.Tenant)})
+		}
+	}
+	if len(t.Rows) == 0 && t.Left == 0 {
+		return nil
+	}
+	return t
+}

@@ -1,0 +1,127 @@
+package history
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+)
+
+// The words of this file have names of tenants and reasons in them as they stand in
+// the ledger: who prints them escapes them.
+
+// Stamp writes a time for people.
+func Stamp(t time.Time) string { return t.UTC().Format(time.DateTime) + "Z" }
+
+// ClaimName names a claim: "namespace/name", or its UID where it has none.
+func ClaimName(c *ledger.Claim) string {
+	if c.Name == "" {
+		return c.UID
+	}
+	return c.Namespace + "/" + c.Name
+}
+
+// Words says how a function was cleaned.
+func (c *Cleaning) Words() string {
+	text := fmt.Sprintf("%s in %d ms", c.Proof.Method, c.Proof.Milliseconds)
+	if c.Proven() {
+		return text + fmt.Sprintf(", proven: the fingerprint is as before (event %d)", c.Event)
+	}
+	if c.Reason != "" {
+		text += ": " + c.Reason
+	}
+	return text + fmt.Sprintf(", NOT proven (event %d)", c.Event)
+}
+
+// BeforeWords says what cleaned the function before the claim had it.
+func (t *Tenancy) BeforeWords() string {
+	switch {
+	case t.Before != nil:
+		return "cleaned " + Stamp(t.Before.Time) + " by " + t.Before.Words()
+	case t.First:
+		return "the ledger has no earlier tenant of this function"
+	}
+	return "no reset since the earlier tenant is in the ledger"
+}
+
+// PodNames returns the claim's pods: "namespace/name".
+func (t *Tenancy) PodNames() []string {
+	names := make([]string, len(t.Pods))
+	for i, p := range t.Pods {
+		names[i] = t.Claim.Namespace + "/" + p.Name
+	}
+	return names
+}
+
+// Words names the sandbox and its VMM.
+func (s *Stay) Words() string {
+	if s.VM.PID == 0 {
+		return "sandbox " + s.VM.Sandbox + ", its VMM is not known"
+	}
+	return fmt.Sprintf("sandbox %s, VMM pid %d (start %d)", s.VM.Sandbox, s.VM.PID, s.VM.StartTime)
+}
+
+// IsolationWords says how the function was isolated when the claim took it.
+func (t *Tenancy) IsolationWords() string {
+	d := &t.Device
+	var words []string
+	switch {
+	case d.Isolation == nil:
+		words = append(words, "no verdict on its isolation")
+	case d.Isolation.Isolated:
+		words = append(words, "isolated")
+	default:
+		words = append(words, "NOT isolated: "+codes(d.Isolation.Reasons))
+	}
+	if d.Group != nil {
+		functions := "functions"
+		if len(d.GroupMembers) == 1 {
+			functions = "function"
+		}
+		words = append(words, fmt.Sprintf("IOMMU group %d of %d %s", *d.Group, len(d.GroupMembers), functions))
+	}
+	if len(d.Upstream) > 0 {
+		words = append(words, "below "+d.Upstream[0].String())
+	}
+	if d.Isolation != nil && len(d.Isolation.Notes) > 0 {
+		words = append(words, "notes "+codes(d.Isolation.Notes))
+	}
+	return strings.Join(words, "; ")
+}
+
+func codes(list []isolation.Code) string {
+	words := make([]string, len(list))
+	for i, c := range list {
+		words[i] = string(c)
+	}
+	return strings.Join(words, " ")
+}
+
+// End is how a tenancy ended.
+type End string
+
+// Ends.
+const (
+	Held        End = "held until now"
+	Quarantined End = "quarantined"
+	Undone      End = "undone: no VM had it"
+	Unproven    End = "given back, not proven clean: it is reset before the next tenant"
+	GivenBack   End = "given back"
+)
+
+// End returns how the tenancy ended, or that it has not.
+func (t *Tenancy) End() End {
+	switch {
+	case t.Quarantined != "":
+		return Quarantined
+	case t.To == nil:
+		return Held
+	case t.Undone:
+		return Undone
+	case t.Unproven:
+		return Unproven
+	}
+	return GivenBack
+}
