@@ -63,7 +63,8 @@ const nodeExitCodes = `Exit codes:
   1  the node could not be read, or the output not written
   2  the command line or a file that it names is wrong
   3  something fails at the severity of --fail-on or worse
-  4  nothing does, but with --strict: some checks could not tell`
+  4  nothing does, but with --strict: some checks could not tell
+  5  a node's ledger does not verify (OBS-001), whatever else fails`
 
 func newJudging(formats []string) *judging { return &judging{formats: formats} }
 
@@ -196,7 +197,15 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	if err := deliver([]byte(b.String()), j.file, stdout); err != nil {
 		return err
 	}
+	return j.verdict(doc.Report)
+}
+
+// verdict returns the error that ends the program with the exit code of what was
+// found; nil where nothing was.
+func (j *judging) verdict(doc *finding.Report) error {
 	switch failing := doc.Failing(j.gate); {
+	case slices.ContainsFunc(doc.Findings, func(f finding.Finding) bool { return f.ID == check.LedgerSound && f.State == finding.Fail }):
+		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` says where"}
 	case len(failing) > 0:
 		return &verdictError{code: exitFindings, text: fmt.Sprintf("findings of severity %s or worse: %d", j.gate, len(failing))}
 	case j.strict && doc.Undetermined():

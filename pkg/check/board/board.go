@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -44,6 +45,7 @@ type Tree struct {
 	Devices map[string]pci.Address
 
 	processes int
+	ledger    *writer.Writer // nil until it is told of something
 }
 
 // New returns the tree of a node without functions, set up as any good node is.
