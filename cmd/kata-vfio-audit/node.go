@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -36,25 +37,35 @@ type judging struct {
 
 func nodeCommand(t *tree) *cobra.Command {
 	j := newJudging(report.Formats())
+	var e repeated
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Judge a node by every check that it can answer",
 		Long: "node asks the node every check of the catalogue and says what it found, the worst first, who is in reach of it,\n" +
 			"what to do, and how to see it by hand. It reads only. What it can't tell is unknown, never good.\n\n" +
 			"--severity says what is shown and --fail-on what fails the run: neither changes the other, whatever the format.\n" +
-			"Of one profile to the next, checks weigh differently: `kata-vfio-audit profiles`.\n\n" + profileTable() + "\n" + nodeExitCodes,
-		Example: "  kata-vfio-audit node\n  kata-vfio-audit node -o json | jq '.findings[] | select(.state==\"fail\")'",
+			"Of one profile to the next, checks weigh differently: `kata-vfio-audit profiles`.\n\n" +
+			"--every repeats it until a signal ends it: each report is one line of JSON on standard output, which a log keeps off\n" +
+			"the node, and with --out a file NODE.json that is replaced as a whole. What fails is for the reader of the reports\n" +
+			"(`cluster --node-report`) to judge: the exit code is 0 then.\n\n" + profileTable() + "\n" + nodeExitCodes,
+		Example: "  kata-vfio-audit node\n  kata-vfio-audit node -o json | jq '.findings[] | select(.state==\"fail\")'\n" +
+			"  kata-vfio-audit node --every 1h --out /var/lib/kata-vfio/audit",
 		Args:    command.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return j.check() },
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return errors.Join(j.check(), e.check(cmd)) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if e.every > 0 {
+				return t.watch(cmd, j, &e)
+			}
 			doc, err := t.judge(cmd.Context(), j, check.Catalogue())
 			if err != nil {
 				return err
 			}
+			e.named(doc.Report)
 			return j.finish(cmd.OutOrStdout(), doc)
 		},
 	}
 	j.flags(cmd)
+	e.flags(cmd)
 	return cmd
 }
 

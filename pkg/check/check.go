@@ -57,6 +57,9 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 	finding.Apply(o.Waivers, o.Today, r.Findings)
 	r.Summary.Devices = len(n.Snapshot.Functions)
 	r.Summary.Claims = claimsAffected(n, r.Findings)
+	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == LedgerSound }) {
+		r.Books = booksOf(n)
+	}
 	r.Finish()
 	return r
 }

@@ -157,6 +157,9 @@ func (t *Tree) write(name, value string) {
 	}
 }
 
+// Read returns the node's file system, which the caller closes, and its functions.
+func (t *Tree) Read() (*sysfs.FS, *device.Snapshot) { return t.open(), t.Scan() }
+
 // Scan returns the node's functions as they are now.
 func (t *Tree) Scan() *device.Snapshot {
 	t.TB.Helper()

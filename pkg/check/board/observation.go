@@ -30,14 +30,15 @@ func (t *Tree) Tell(events ...ledger.Event) {
 	}
 }
 
-// NewLedger begins a ledger in the place of one that was removed.
+// NewLedger has another process go on with the ledger, or begin one in the place of
+// what was removed.
 func (t *Tree) NewLedger() { t.ledger = t.openLedger() }
 
 func (t *Tree) openLedger() *writer.Writer {
 	t.TB.Helper()
 	at := time.Date(2026, 11, 22, 7, 0, 0, 0, time.UTC)
 	w, err := writer.Open(t.TB.Context(), writer.Config{
-		Dir: t.Path(facts.LedgerDir), Node: "gpu-07", BootID: t.bootID(), Actor: ledger.Actor{Component: "kata-vfio-plugin", Version: "v1.0.0"},
+		Dir: t.Path(facts.LedgerDir), Node: t.Name, BootID: t.bootID(), Actor: ledger.Actor{Component: "kata-vfio-plugin", Version: "v1.0.0"},
 		Now: func() (time.Time, int64) {
 			at = at.Add(time.Minute)
 			return at, at.UnixNano()
