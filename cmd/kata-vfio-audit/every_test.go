@@ -93,8 +93,13 @@ func TestEveryGoesOnAfterAFailure(t *testing.T) {
 
 func TestEveryRefusesWhatCantBeMeant(t *testing.T) {
 	for _, args := range [][]string{
-		{"--every", "1s"}, {"--every", "-1h"}, {"--every", "1h", "-o", "html"}, {"--every", "1h", "--file", "x"}, {"--out", "x"},
-		{"--node-name", "../x"}, {"--node-name", "."},
+		{"--every", "1s"},
+		{"--every", "-1h"},
+		{"--every", "1h", "-o", "html"},
+		{"--every", "1h", "--file", "x"},
+		{"--out", "x"},
+		{"--node-name", "../x"},
+		{"--node-name", "."},
 	} {
 		if _, _, err := execute(t, append([]string{"node", "--root", t.TempDir()}, args...)...); err == nil || exitCode(err) != exitUsage {
 			t.Errorf("%v: %v", args, err)

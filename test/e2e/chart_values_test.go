@@ -38,6 +38,8 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"plugin: {apiServer: {host: 'https://10.0.0.10'}}":                               "does not match pattern",
 		"plugin: {apiServer: {port: 0}}":                                                 "minimum",
 		"plugin: {exemptNamespaces: []}":                                                 "minItems",
+		"audit: {nodes: {every: 30s}}":                                                   "does not match pattern",
+		"audit: {nodes: {enabled: yes, root: /}}":                                        "additional properties 'root' not allowed",
 		"kubelet: {dir: /var/lib/kubelet/}":                                              "does not match pattern",
 		"kubelet: {dir: var/lib/kubelet}":                                                "does not match pattern",
 		"nodeConfig: {source: File}":                                                     "must be one of",

@@ -110,7 +110,9 @@ func checkpointOf(r *finding.Report) (ledger.Anchor, bool) {
 	return found[0], true
 }
 
-func noReports() []finding.Finding { return notApplicable("no node's report was given (--node-report)") }
+func noReports() []finding.Finding {
+	return notApplicable("no node's report was given (--node-report)")
+}
 
 func onNode(node, text string, seen ...finding.Evidence) finding.Finding {
 	return fail("node "+node, "node "+node+" "+text, seen...)
