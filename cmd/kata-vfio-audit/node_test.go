@@ -264,6 +264,16 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestExplainAsksAllForWhatIsAboutAll: of what the others say no more is told.
+func TestExplainAsksAllForWhatIsAboutAll(t *testing.T) {
+	tree := server(t)
+	tree.CutConfig(tree.Devices["gpu0"])
+	got, stdout := code(t, "explain", "OBS-004", "--root", tree.Root())
+	if got != 0 || !strings.Contains(stdout, "could not tell: ") || strings.Contains(stdout, "no other check") {
+		t.Errorf("exit code %d:\n%s", got, stdout)
+	}
+}
+
 func TestChecksAndProfiles(t *testing.T) {
 	for line, want := range map[string]string{
 		"checks":                                 "IOM-003   critical  VFIO's no-IOMMU mode is off\n",

@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
@@ -61,4 +63,25 @@ func TestNodeReportsAreReadAsTheyCome(t *testing.T) {
 	if _, err := readNodeReports(nil, []string{t.TempDir()}); err == nil || exitCode(err) != exitUsage {
 		t.Errorf("an empty directory: %v", err)
 	}
+}
+
+// FuzzNodeReports: what a node says of itself may be anything, and is rolled up or
+// refused.
+func FuzzNodeReports(f *testing.F) {
+	const good = `{"subject":{"kind":"node","name":"n1","time":"2026-11-22T08:00:00Z"},"findings":[{"id":"OBS-001","state":"fail","severity":"critical"}],` +
+		`"books":{"claims":[{"uid":"u","since":"x","devices":["0000:3b:00.0"]}],"ledger":{"checkpoint":"kata-vfio.dev/n1 1 AAAA","key":"x"}}}`
+	for _, seed := range []string{"", good, good + "\n" + good, good[7:] + "\n" + good, `{"findings":[{}]}`, "[]"} {
+		f.Add([]byte(seed))
+	}
+	profile, _ := finding.ProfileNamed(finding.MultiTenant)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		reports, err := decodeReports(data)
+		if err != nil {
+			return
+		}
+		s := &cluster.State{Reports: reports, Nodes: map[string]bool{"n1": true}, Now: time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)}
+		if r := cluster.Run(s, profile, nil, "2026-11-22"); len(r.Findings) < len(cluster.Catalogue()) {
+			t.Errorf("%d findings", len(r.Findings))
+		}
+	})
 }
