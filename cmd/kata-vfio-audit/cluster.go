@@ -20,6 +20,8 @@ import (
 type apiServer struct {
 	kubeconfig, context string
 	options             cluster.Options
+	// reports are files of nodes' own audits.
+	reports []string
 }
 
 func clusterCommand() *cobra.Command {
@@ -30,12 +32,21 @@ func clusterCommand() *cobra.Command {
 		Short: "Judge a cluster through its API",
 		Long: "cluster asks the API server whether tenants' pods with devices are kept in VMs, who may go round that, and whether\n" +
 			"what runs agrees with what was allocated. It needs get and list (the chart's audit.enabled makes a ServiceAccount\n" +
-			"with no more), and tries the policies by dry runs in a namespace whose quota lets nothing be made.\n\n" + nodeExitCodes,
-		Example: "  kata-vfio-audit cluster\n  kata-vfio-audit cluster --context prod -o sarif > cluster.sarif",
+			"with no more), and tries the policies by dry runs in a namespace whose quota lets nothing be made.\n\n" +
+			"--node-report adds what nodes found of themselves (`node -o json`, or the log of `node --every`): each node's verdict,\n" +
+			"what fails on many nodes once with their names, and what only both sides together show. Of several reports of a\n" +
+			"node the latest counts; the checkpoints in the others, kept off the node, vouch for its ledger.\n\n" + nodeExitCodes,
+		Example: "  kata-vfio-audit cluster\n  kata-vfio-audit cluster --context prod -o sarif > cluster.sarif\n" +
+			"  kubectl logs -n kata-vfio -l app.kubernetes.io/component=node-audit --since=2h --tail=-1 --max-log-requests=100 |\n" +
+			"    kata-vfio-audit cluster --node-report -",
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			doc, err := a.judge(cmd.Context(), j)
+			reports, err := readNodeReports(cmd.InOrStdin(), a.reports)
+			if err != nil {
+				return err
+			}
+			doc, err := a.judge(cmd.Context(), j, reports)
 			if err != nil {
 				return err
 			}
@@ -49,6 +60,7 @@ func clusterCommand() *cobra.Command {
 	f.StringVarP(&o.Namespace, "namespace", "n", "kata-vfio", "namespace of the plugin")
 	f.StringVar(&o.TenantLabel, "tenant-label", "kata-vfio.dev/tenant", "label that marks tenants' namespaces")
 	f.StringSliceVar(&o.RuntimeClasses, "runtime-class", []string{"kata-gpu"}, "RuntimeClasses whose pods may have devices")
+	f.StringArrayVar(&a.reports, "node-report", nil, "report of a node's own audit, or a directory of them, - for standard input; may be given again")
 	f.StringVar(&o.ProbeNamespace, "probe-namespace", "kata-vfio-audit-probe", "namespace for dry runs; empty for none")
 	return cmd
 }
@@ -57,7 +69,7 @@ func clusterCommand() *cobra.Command {
 const requestLimit = 2 * time.Minute
 
 // judge reads the cluster and asks all checks.
-func (a *apiServer) judge(ctx context.Context, j *judging) (*report.Document, error) {
+func (a *apiServer) judge(ctx context.Context, j *judging, reports []*finding.Report) (*report.Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -77,7 +89,12 @@ func (a *apiServer) judge(ctx context.Context, j *judging) (*report.Document, er
 		return nil, err
 	}
 	now := time.Now().UTC()
+	s.Reports, s.Now = reports, now
 	r := cluster.Run(s, j.profileOf, j.accepted, now.Format(time.DateOnly))
 	r.Subject = finding.Subject{Kind: "cluster", Name: config.Host, Time: now.Format(time.RFC3339), Version: command.Build()}
-	return &report.Document{Report: r, Rules: cluster.Rules()}, nil
+	asked := cluster.Rules()
+	if len(reports) > 0 {
+		asked = allRules()
+	}
+	return &report.Document{Report: r, Rules: asked}, nil
 }

@@ -24,7 +24,7 @@ func evalCommand(t *tree) *cobra.Command {
 				return command.Usagef("%s is no file; eval wants an archive of `kata-vfio-audit collect`", args[0])
 			}
 			t.root = args[0]
-			return t.report(cmd, j)
+			return t.report(cmd, j, &repeated{})
 		},
 	}
 	j.flags(cmd)

@@ -47,11 +47,21 @@ func (t *tree) answers(cmd *cobra.Command, j *judging, id string) (*report.Docum
 	if !cmd.Flags().Changed("root") {
 		return nil, nil
 	}
-	checks := slices.DeleteFunc(check.Catalogue(), func(c check.Check) bool { return c.ID != id })
-	if len(checks) == 0 {
+	is := func(c check.Check) bool { return c.ID == id }
+	checks := check.Catalogue()
+	i := slices.IndexFunc(checks, is)
+	if i < 0 {
 		return nil, command.Usagef("%s is asked of a cluster, not of a node: `kata-vfio-audit cluster` has its answer", id)
 	}
-	return t.judge(cmd.Context(), j, checks)
+	if checks[i].Review == nil { // else it is about what all others say
+		checks = checks[i : i+1]
+	}
+	doc, err := t.judge(cmd.Context(), j, checks)
+	if err != nil {
+		return nil, err
+	}
+	doc.Findings = slices.DeleteFunc(doc.Findings, func(f finding.Finding) bool { return f.ID != id })
+	return doc, nil
 }
 
 func profilesCommand() *cobra.Command {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -37,19 +38,30 @@ type judging struct {
 
 func nodeCommand(t *tree) *cobra.Command {
 	j := newJudging(report.Formats())
+	var e repeated
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Judge a node by every check that it can answer",
 		Long: "node asks the node every check of the catalogue and says what it found, the worst first, who is in reach of it,\n" +
 			"what to do, and how to see it by hand. It reads only. What it can't tell is unknown, never good.\n\n" +
 			"--severity says what is shown and --fail-on what fails the run: neither changes the other, whatever the format.\n" +
-			"Of one profile to the next, checks weigh differently: `kata-vfio-audit profiles`.\n\n" + profileTable() + "\n" + nodeExitCodes,
-		Example: "  kata-vfio-audit node\n  kata-vfio-audit node -o json | jq '.findings[] | select(.state==\"fail\")'",
+			"Of one profile to the next, checks weigh differently: `kata-vfio-audit profiles`.\n\n" +
+			"--every repeats it until a signal ends it: each report is one line of JSON on standard output, which a log keeps off\n" +
+			"the node, and with --out a file NODE.json that is replaced as a whole. What fails is for the reader of the reports\n" +
+			"(`cluster --node-report`) to judge: the exit code is 0 then.\n\n" + profileTable() + "\n" + nodeExitCodes,
+		Example: "  kata-vfio-audit node\n  kata-vfio-audit node -o json | jq '.findings[] | select(.state==\"fail\")'\n" +
+			"  kata-vfio-audit node --every 1h --out /var/lib/kata-vfio/audit",
 		Args:    command.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return j.check() },
-		RunE:    func(cmd *cobra.Command, _ []string) error { return t.report(cmd, j) },
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return errors.Join(j.check(), e.check(cmd)) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if e.every > 0 {
+				return t.watch(cmd, j, &e)
+			}
+			return t.report(cmd, j, &e)
+		},
 	}
 	j.flags(cmd)
+	e.flags(cmd)
 	return cmd
 }
 
@@ -58,7 +70,8 @@ const nodeExitCodes = `Exit codes:
   1  the node could not be read, or the output not written
   2  the command line or a file that it names is wrong
   3  something fails at the severity of --fail-on or worse
-  4  nothing does, but with --strict: some checks could not tell`
+  4  nothing does, but with --strict: some checks could not tell
+  5  a node's ledger does not verify (OBS-001), whatever else fails`
 
 func newJudging(formats []string) *judging { return &judging{formats: formats} }
 
@@ -137,11 +150,12 @@ func (j *judging) checkProfile() (err error) {
 
 // report judges the node by every check, prints what was found, and fails with the
 // exit code of the verdict.
-func (t *tree) report(cmd *cobra.Command, j *judging) error {
+func (t *tree) report(cmd *cobra.Command, j *judging, e *repeated) error {
 	doc, err := t.judge(cmd.Context(), j, check.Catalogue())
 	if err != nil {
 		return err
 	}
+	e.named(doc.Report)
 	if err := warn(cmd.ErrOrStderr(), doc.Subject.LeftOut); err != nil {
 		return err
 	}
@@ -228,7 +242,15 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	if err := deliver([]byte(b.String()), j.file, stdout); err != nil {
 		return err
 	}
+	return j.verdict(doc.Report)
+}
+
+// verdict returns the error that ends the program with the exit code of what was
+// found; nil where nothing was.
+func (j *judging) verdict(doc *finding.Report) error {
 	switch failing := doc.Failing(j.gate); {
+	case slices.ContainsFunc(doc.Findings, func(f finding.Finding) bool { return f.ID == check.LedgerSound && f.State == finding.Fail }):
+		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` says where"}
 	case len(failing) > 0:
 		return &verdictError{code: exitFindings, text: fmt.Sprintf("findings of severity %s or worse: %d", j.gate, len(failing))}
 	case j.strict && doc.Undetermined():

@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
@@ -147,6 +148,23 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// TestALedgerThatFailsHasItsOwnExitCode: whatever the gate, and nothing else fails.
+func TestALedgerThatFailsHasItsOwnExitCode(t *testing.T) {
+	tree := server(t)
+	name := ledgerDir + "/" + ledger.SegmentName(0)
+	tree.Put(name, strings.Replace(tree.Text(name), `"t1"`, `"t9"`, 1))
+	if got, stdout := code(t, "node", "--root", tree.Root(), "--fail-on", "critical"); got != exitLedger || !strings.Contains(stdout, "OBS-001") {
+		t.Errorf("exit code %d, want %d:\n%s", got, exitLedger, stdout)
+	}
+	accepted := put(t, `waivers:
+- {rule: OBS-001, scope: "*", until: "2999-12-31", reason: looked into, author: alice}
+- {rule: OBS-003, scope: "*", until: "2999-12-31", reason: looked into, author: alice}
+`)
+	if got, stdout := code(t, "node", "--root", tree.Root(), "--waivers", accepted); got != 0 {
+		t.Errorf("exit code %d where it is accepted:\n%s", got, stdout)
+	}
+}
+
 func TestFormatsAreReadByTheirReaders(t *testing.T) {
 	root := unsafeServer(t).Root()
 	_, out := code(t, "node", "-o", "sarif", "--root", root)
@@ -243,6 +261,16 @@ func TestExplain(t *testing.T) {
 	}
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestExplainAsksAllForWhatIsAboutAll: of what the others say no more is told.
+func TestExplainAsksAllForWhatIsAboutAll(t *testing.T) {
+	tree := server(t)
+	tree.CutConfig(tree.Devices["gpu0"])
+	got, stdout := code(t, "explain", "OBS-004", "--root", tree.Root())
+	if got != 0 || !strings.Contains(stdout, "could not tell: ") || strings.Contains(stdout, "no other check") {
+		t.Errorf("exit code %d:\n%s", got, stdout)
 	}
 }
 

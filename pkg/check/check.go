@@ -19,6 +19,9 @@ type Check struct {
 	// What the rule says already may be left out; a Severity that is set weighs one
 	// case otherwise than the rule does. An empty list is a bug, and reported as one.
 	Judge func(*facts.Node) []finding.Finding
+	// Review takes the place of Judge in a check of the audit itself: it is asked last,
+	// of what all others have said.
+	Review func([]finding.Finding) []finding.Finding
 }
 
 // Catalogue returns all checks that a node can answer, by group and number.
@@ -40,11 +43,23 @@ type Options struct {
 func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 	r := &finding.Report{Profile: o.Profile.Name}
 	for i := range checks {
-		r.Findings = append(r.Findings, ask(n, &checks[i], &o.Profile)...)
+		if checks[i].Review == nil {
+			r.Findings = append(r.Findings, ask(n, &checks[i], &o.Profile)...)
+		}
+	}
+	said := slices.Clone(r.Findings)
+	for _, c := range checks {
+		if c.Review != nil {
+			c.Judge = func(*facts.Node) []finding.Finding { return c.Review(said) }
+			r.Findings = append(r.Findings, ask(n, &c, &o.Profile)...)
+		}
 	}
 	finding.Apply(o.Waivers, o.Today, r.Findings)
 	r.Summary.Devices = len(n.Snapshot.Functions)
 	r.Summary.Claims = claimsAffected(n, r.Findings)
+	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == LedgerSound }) {
+		r.Books = booksOf(n)
+	}
 	r.Finish()
 	return r
 }

@@ -1,7 +1,9 @@
 package check
 
+import "slices"
+
 // observationChecks returns the checks of group OBS, and of what the node's own
 // accounts say of one another.
 func observationChecks() []Check {
-	return agreementChecks()
+	return slices.Concat(ledgerChecks(), []Check{toldCheck(), coverageCheck()}, agreementChecks())
 }

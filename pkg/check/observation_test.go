@@ -1,12 +1,16 @@
 package check_test
 
 import (
+	"slices"
+
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
-func observationFaults() []fault { return agreementFaults() }
+func observationFaults() []fault {
+	return slices.Concat(ledgerFaults(), toldFaults(), coverageFaults(), agreementFaults())
+}
 
 func agreementFaults() []fault {
 	return []fault{

@@ -29,6 +29,8 @@ type Node struct {
 	published map[pci.Address]bool
 	// records are those of claims, by UID.
 	records []*journal.Record
+	// journal are all records, as they were read first.
+	journal []*journal.Record
 	// offered are those of published that the plugin names; standing those that it
 	// keeps bound.
 	offered, standing map[pci.Address]bool

@@ -87,10 +87,7 @@ func (n *Node) readProcesses() processes {
 	}
 	// A claim may have come since the journal was read. One that has gone since had
 	// its functions when processes were looked at, or shortly before.
-	now, _ := n.readJournal(func(name string) Fact {
-		data, err := n.fs.ReadAtMost(name, maxFile)
-		return fact(name, string(data), "read", err)
-	})
+	now, _ := n.JournalNow()
 	for i := range p.holdings {
 		p.holdings[i].Claims = n.claimsOf(p.holdings[i].Devices, tenancies(now))
 	}

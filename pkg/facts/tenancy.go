@@ -49,7 +49,7 @@ func (n *Node) readTenancies() {
 	var records []*journal.Record
 	records, n.Damaged = n.readJournal(n.Read)
 	n.Tenancies = tenancies(records)
-	n.standing = map[pci.Address]bool{}
+	n.journal, n.standing = records, map[pci.Address]bool{}
 	for _, rec := range records {
 		if rec.Kind == journal.Claim {
 			n.records = append(n.records, rec)
@@ -59,6 +59,23 @@ func (n *Node) readTenancies() {
 		}
 	}
 	slices.SortFunc(n.records, func(a, b *journal.Record) int { return strings.Compare(a.ID(), b.ID()) })
+}
+
+// JournalNow reads the journal once more and returns all its records, those of
+// standing bindings included, and the files that can't be read: who compares the
+// journal with what was read after it must know what went on meanwhile.
+func (n *Node) JournalNow() (records []*journal.Record, damaged []Fact) {
+	return n.readJournal(func(name string) Fact {
+		data, err := n.fs.ReadAtMost(name, maxFile)
+		return fact(name, string(data), "read", err)
+	})
+}
+
+// DriverNow returns the kernel driver that a function is bound to at this moment;
+// "" for none. It is false for a function that is not there.
+func (n *Node) DriverNow(a pci.Address) (driver string, ok bool) {
+	driver, err := n.fs.Driver(a)
+	return driver, err == nil
 }
 
 // readJournal returns all records by the name of their files, and the files that
@@ -161,6 +178,10 @@ func (n *Node) TenantsOf(addrs ...pci.Address) []string {
 
 // Records returns the claims' records, by UID. They are shared.
 func (n *Node) Records() []*journal.Record { return n.records }
+
+// AllRecords returns all records, those of standing bindings included, by the names
+// of their files. They are shared.
+func (n *Node) AllRecords() []*journal.Record { return n.journal }
 
 // Record returns the record of the claim with the UID.
 func (n *Node) Record(uid string) (*journal.Record, bool) {

@@ -263,6 +263,33 @@ func wantArgs(t *testing.T, got rendered, want ...string) {
 	}
 }
 
+// The audit of nodes may read all of a node, and write its reports.
+func TestTheAuditOfNodesReadsOnly(t *testing.T) {
+	pod := object[appsv1.DaemonSet](t, render(t, "audit: {nodes: {enabled: true}}"), "DaemonSet", "kata-vfio-audit-node").Spec.Template.Spec
+	c := &pod.Containers[0]
+	for _, m := range c.VolumeMounts {
+		switch {
+		case m.MountPath == "/reports" && !m.ReadOnly:
+		case m.ReadOnly && m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == corev1.RecursiveReadOnlyIfPossible:
+		default:
+			t.Errorf("it may write to %s", m.MountPath)
+		}
+	}
+	want := []corev1.Capability{"SYS_ADMIN", "SYS_PTRACE", "DAC_READ_SEARCH", "NET_ADMIN"}
+	if s := c.SecurityContext; *s.Privileged || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Add, want) {
+		t.Errorf("its privileges are %+v", s)
+	}
+	path := filepath.Join(t.TempDir(), "kata-vfio-audit")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/kata-vfio/kata-vfio/cmd/kata-vfio-audit")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := exec.CommandContext(t.Context(), path, append(c.Args, "--help")...).CombinedOutput(); err != nil {
+		t.Errorf("the audit does not take %q: %v: %s", c.Args, err, out)
+	}
+}
+
 // The command line that the chart writes is the plugin's own.
 func TestThePluginKnowsEveryFlag(t *testing.T) {
 	path := filepath.Join(t.TempDir(), plugin)

@@ -127,6 +127,14 @@ func plainRenderings() map[string]rendering {
 			values: "metrics: {podMonitor: {enabled: true, interval: 10s, labels: {team: a}}}", offline: true,
 			check: func(t *testing.T, got rendered) { has(t, got, "PodMonitor", plugin, `"interval":"10s"`, `"team":"a"`) },
 		},
+		"audits of the cluster and of nodes": {
+			values: "audit: {enabled: true, probe: {enabled: false}, nodes: {enabled: true, every: 30m}, profile: lab}\nplugin: {nodeSelector: {pool: gpu}}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "DaemonSet", "kata-vfio-audit-node", `"--every=30m"`, `"--profile=lab"`, `"pool":"gpu"`, `"automountServiceAccountToken":false`)
+				has(t, got, "CronJob", "kata-vfio-audit", `"--profile=lab"`)
+			},
+		},
+		"no audit of nodes": {values: "audit: {enabled: true, probe: {enabled: false}}", check: lacks("DaemonSet", "kata-vfio-audit-node")},
 		"addresses of the API server": {
 			values: "networkPolicy: {apiServer: {ports: [6443], cidrs: [10.0.0.10/32, 'fd00::10/128']}}",
 			check: func(t *testing.T, got rendered) {

@@ -41,6 +41,8 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"plugin: {audit: {profile: production}}":                                         "must be one of",
 		"plugin: {audit: {waivers: [{rule: ACS-010, scope: '*'}]}}":                      "missing propert",
 		"plugin: {exemptNamespaces: []}":                                                 "minItems",
+		"audit: {nodes: {every: 30s}}":                                                   "does not match pattern",
+		"audit: {nodes: {enabled: yes, root: /}}":                                        "additional properties 'root' not allowed",
 		"kubelet: {dir: /var/lib/kubelet/}":                                              "does not match pattern",
 		"kubelet: {dir: var/lib/kubelet}":                                                "does not match pattern",
 		"nodeConfig: {source: File}":                                                     "must be one of",

@@ -19,7 +19,7 @@ type Check struct {
 
 // Catalogue returns all checks that a cluster's API answers, by number.
 func Catalogue() []Check {
-	checks := slices.Concat(policyChecks(), podChecks(), accessChecks(), deviceChecks(), pluginChecks())
+	checks := slices.Concat(policyChecks(), podChecks(), accessChecks(), deviceChecks(), pluginChecks(), nodeChecks())
 	slices.SortFunc(checks, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
 	return checks
 }
@@ -34,14 +34,15 @@ func Rules() []finding.Rule {
 	return rules
 }
 
-// Run asks all checks and returns the finished report. The caller says what was
-// audited. today is the day that waivers are held against, "2026-11-22".
+// Run asks all checks, adds what nodes' own audits found, and returns the finished
+// report. The caller says what was audited. today is the day that waivers are held against, "2026-11-22".
 func Run(s *State, profile finding.Profile, waivers []finding.Waiver, today string) *finding.Report {
 	r := &finding.Report{Profile: profile.Name}
 	for _, c := range Catalogue() {
 		r.Findings = append(r.Findings, ask(s, &c, &profile)...)
 	}
 	finding.Apply(waivers, today, r.Findings)
+	r.Findings = append(r.Findings, s.rolledUp(waivers, today)...)
 	r.Summary.Devices = len(s.Devices)
 	r.Finish()
 	return r
@@ -60,7 +61,10 @@ func ask(s *State, c *Check, profile *finding.Profile) []finding.Finding {
 	}
 	for i := range found {
 		f := &found[i]
-		f.ID, f.Title, f.Severity = c.ID, c.Title, severity
+		f.ID, f.Title = c.ID, c.Title
+		if f.Severity == "" {
+			f.Severity = severity
+		}
 		if f.Verify == "" {
 			f.Verify = c.Verify
 		}

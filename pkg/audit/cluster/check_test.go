@@ -142,7 +142,7 @@ func judge(s *cluster.State) *finding.Report {
 func TestAGoodClusterPasses(t *testing.T) {
 	r := judge(good())
 	for _, f := range r.Findings {
-		if f.State != finding.Pass {
+		if f.State != finding.Pass && f.Text != "no node's report was given (--node-report)" {
 			t.Errorf("%s %s: %s", f.ID, f.State, f.Text)
 		}
 	}
@@ -208,7 +208,8 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-023", "a tag", func(s *cluster.State) { s.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "r.example.com/p:1" }, ""},
 	}
 	for _, c := range cluster.Catalogue() {
-		if !slices.ContainsFunc(faults, func(f fault) bool { return f.rule == c.ID }) {
+		seen := slices.ContainsFunc(faults, func(f fault) bool { return f.rule == c.ID })
+		if !seen && !slices.ContainsFunc(nodeFaults(), func(f nodeFault) bool { return f.rule == c.ID }) {
 			t.Errorf("%s is never seen to fail", c.ID)
 		}
 	}

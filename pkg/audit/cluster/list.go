@@ -3,14 +3,18 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
 // pageSize is how many objects are asked for at once: a cluster has more pods
@@ -25,7 +29,7 @@ func Read(ctx context.Context, client kubernetes.Interface, o Options) (*State, 
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for its version: %w", err)
 	}
-	s := &State{Version: version.GitVersion, Options: o, Nodes: map[string]bool{}, Missing: map[string]string{}}
+	s := &State{Version: version.GitVersion, Options: o, Nodes: map[string]bool{}, Missing: map[string]string{}, Written: map[types.UID]time.Time{}}
 	l := &lister{ctx: ctx, state: s}
 	l.core(client)
 	l.devices(client)
@@ -83,6 +87,11 @@ func (l *lister) devices(client kubernetes.Interface) {
 	s, api := l.state, client.ResourceV1()
 	each(l, "deviceclasses", api.DeviceClasses().List, add(&s.DeviceClasses))
 	each(l, "resourceclaims", api.ResourceClaims("").List, func(c *resourceapi.ResourceClaim) {
+		for _, m := range c.ManagedFields {
+			if m.Manager == v1alpha1.DriverName && m.Time != nil {
+				s.Written[c.UID] = m.Time.Time
+			}
+		}
 		c.ManagedFields = nil
 		s.Claims = append(s.Claims, *c)
 	})

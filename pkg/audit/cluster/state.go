@@ -3,6 +3,7 @@ package cluster
 import (
 	"slices"
 	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -10,8 +11,10 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
 // State is what the API server says, as far as the checks look at it.
@@ -34,6 +37,12 @@ type State struct {
 	Roles          []rbacv1.ClusterRole // those of namespaces have their Namespace set
 	Grants         []Grant
 	Probes         []Probe
+	// Written is when the plugin last wrote a claim's status, by the claim's UID.
+	Written map[types.UID]time.Time
+	// Reports are nodes' own audits, several of a node included, and Now is the time
+	// against which their age is held. [Read] leaves both to the caller.
+	Reports []*finding.Report
+	Now     time.Time
 	// Missing says of a kind of object why it could not be listed.
 	Missing map[string]string
 }

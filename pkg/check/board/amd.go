@@ -33,6 +33,7 @@ func AMD(tb testing.TB) *Tree {
 	t.nameNIC("nic0", nic)
 	t.Give("t1", "train", t.Devices["gpu0"], t.Devices["gpu1"], t.Devices["gpu2"], t.Devices["gpu3"])
 	t.Impose(t.Give("t2", "serve", t.Devices["nic0/vf0"]))
+	t.KeepBaseline()
 	return t
 }
 

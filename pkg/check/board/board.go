@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -43,13 +44,17 @@ type Tree struct {
 	// "gpu0", "nic0", "nic0/vf3". Tenants' faults refer to them.
 	Devices map[string]pci.Address
 
+	// Name is the node's, by which it signs its ledger.
+	Name string
+
 	processes int
+	ledger    *writer.Writer // nil until it is told of something
 }
 
 // New returns the tree of a node without functions, set up as any good node is.
 func New(tb testing.TB) *Tree {
 	tb.Helper()
-	t := &Tree{Kernel: sysfstest.New(tb), TB: tb, Devices: map[string]pci.Address{}}
+	t := &Tree{Kernel: sysfstest.New(tb), TB: tb, Devices: map[string]pci.Address{}, Name: "gpu-07"}
 	for _, good := range []func(){
 		t.goodIommu, t.goodAcs, t.goodVfio, t.goodReset, t.goodGpu, t.goodNic,
 		t.goodHost, t.goodRuntime, t.goodCdi, t.goodConfidential, t.goodObservation,

@@ -36,9 +36,11 @@ func (t *Tree) Give(tenant, name string, devices ...pci.Address) *journal.Record
 	}
 	slices.SortFunc(rec.Plan.Functions, func(a, b plan.Function) int { return a.Address.Compare(b.Address) })
 	t.measure(rec)
+	t.tellTaken(rec)
 	t.WriteSpec(rec)
 	rec.Sandbox = &journal.Sandbox{ID: SandboxID(uid), Since: "2026-11-22T08:00:01Z"}
 	rec.Sandbox.VMM = t.StartVMM(rec)
+	t.tellOpened(rec)
 	t.Save(rec)
 	return rec
 }
@@ -134,6 +136,8 @@ func (t *Tree) Keep(a pci.Address) {
 	rec.Plan.Claim = plan.Ref{UID: "standing-" + a.Label()}
 	rec.Plan.Functions = []plan.Function{t.bind(f, a)}
 	t.measure(rec)
+	t.tellTaken(rec)
+	t.Own(t.groupNode(rec, a), "20600", 0, 0)
 	t.Save(rec)
 }
 
@@ -152,6 +156,9 @@ func (t *Tree) write(name, value string) {
 		t.TB.Fatal(err)
 	}
 }
+
+// Read returns the node's file system, which the caller closes, and its functions.
+func (t *Tree) Read() (*sysfs.FS, *device.Snapshot) { return t.open(), t.Scan() }
 
 // Scan returns the node's functions as they are now.
 func (t *Tree) Scan() *device.Snapshot {

@@ -34,6 +34,7 @@ func Desktop(tb testing.TB) *Tree {
 	t.AddMount("nvme0n1p1", "/")
 	t.AddDefaultRoute("eth0", "192.168.1.20/24", "192.168.1.1")
 	t.Give("t1", "game", t.Devices["gpu0"], t.Devices["gpu0/audio"])
+	t.KeepBaseline()
 	return t
 }
 

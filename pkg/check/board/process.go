@@ -27,6 +27,9 @@ type Process struct {
 	Files []string
 	// Maps are the files that it has mapped.
 	Maps []string
+	// MemoryMax is what its cgroup bounds its memory to; "" is 128 GiB for one in a
+	// pod, and no bound for one that is in none.
+	MemoryMax string
 }
 
 // startTime is when processes start, in clock ticks after boot.
@@ -47,9 +50,12 @@ func (t *Tree) Start(p Process) journal.Process {
 	dir := "proc/" + strconv.Itoa(p.PID)
 	t.Put(dir+"/comm", p.Comm+"\n")
 	t.Put(dir+"/stat", fmt.Sprintf("%d (%s) S 1%s %d 0\n", p.PID, p.Comm, strings.Repeat(" 0", 17), startTime))
-	t.Put(dir+"/status", fmt.Sprintf("Name:\t%s\nPid:\t%d\nPPid:\t%d\nUid:\t%[4]d\t%[4]d\t%[4]d\t%[4]d\n", p.Comm, p.PID, max(p.Parent, 1), p.UID))
+	t.Put(dir+"/status", fmt.Sprintf("Name:\t%s\nPid:\t%d\nPPid:\t%d\nUid:\t%[4]d\t%[4]d\t%[4]d\t%[4]d\nCapEff:\t000001ffffffffff\n", p.Comm, p.PID, max(p.Parent, 1), p.UID))
 	t.Put(dir+"/cmdline", strings.Join(p.Arguments, "\x00")+"\x00")
+	t.Put(dir+"/limits", "Limit                     Soft Limit           Hard Limit           Units     \n"+
+		"Max locked memory         unlimited            unlimited            bytes     \n")
 	t.Put(dir+"/cgroup", "0::"+p.cgroup()+"\n")
+	t.boundMemory(&p)
 	t.Put(dir+"/maps", maps(p.Maps))
 	if p.Exe != "" {
 		t.Symlink(dir+"/exe", p.Exe)
@@ -69,6 +75,21 @@ func (p *Process) cgroup() string {
 	}
 	pod := strings.ReplaceAll(p.Pod, "-", "_")
 	return "/kubepods.slice/kubepods-pod" + pod + ".slice/cri-containerd-" + p.Container + ".scope"
+}
+
+// boundMemory sets the bounds of a process' cgroups: as the kubelet does, the pod's
+// and not the container's.
+func (t *Tree) boundMemory(p *Process) {
+	bound := p.MemoryMax
+	if bound == "" {
+		bound = "max"
+		if p.Pod != "" {
+			bound = "137438953472"
+		}
+	}
+	leaf := "sys/fs/cgroup" + p.cgroup()
+	t.Put(leaf+"/memory.max", "max\n")
+	t.Put(path.Dir(leaf)+"/memory.max", bound+"\n")
 }
 
 func maps(files []string) string {

@@ -31,6 +31,7 @@ func VM(tb testing.TB) *Tree {
 	t.Add(gpu, virtio(at(2, 0), 0x1041, pci.ClassEthernet<<8), virtio(at(3, 0), 0x1042, 0x010000))
 	t.Devices["gpu0"], t.Devices["nic0"], t.Devices["disk0"] = gpu.Address, at(2, 0), at(3, 0)
 	t.Give("t1", "train", t.Devices["gpu0"])
+	t.KeepBaseline()
 	return t
 }
 

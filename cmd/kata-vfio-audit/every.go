@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/check"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
+
+// shortest is how often a node may be audited: more would be a load.
+const shortest = time.Minute
+
+// repeated is how a node is audited again and again.
+type repeated struct {
+	every time.Duration
+	out   string
+	// name is the node's, where its hostname is another.
+	name string
+}
+
+func (e *repeated) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.DurationVar(&e.every, "every", 0, "repeat after this time, such as 1h, more or less a tenth of it, until a signal comes (1m at least)")
+	f.StringVar(&e.out, "out", "", "with --every: directory in which the latest report is kept, as NODE.json")
+	f.StringVar(&e.name, "node-name", "", "the node's name in the cluster, for the report (default: its hostname)")
+}
+
+// check refuses what can't be meant.
+func (e *repeated) check(cmd *cobra.Command) error {
+	set := cmd.Flags().Changed
+	switch {
+	case set("every") && e.every < shortest:
+		return command.Usagef("--every %s: want %s or more", e.every, shortest)
+	case e.every > 0 && (set("file") || set("output") && cmd.Flag("output").Value.String() != "json"):
+		return command.Usagef("--every writes lines of JSON to standard output, and files by --out: it takes neither --file nor another format")
+	case e.every == 0 && e.out != "":
+		return command.Usagef("--out goes with --every; one report is written by --file")
+	case !isFileName(e.name) && e.name != "":
+		return command.Usagef("--node-name %q can't be a node's", e.name)
+	}
+	return nil
+}
+
+// isFileName reports whether a node's name can be the name of its file.
+func isFileName(name string) bool {
+	return name != "" && !strings.HasPrefix(name, ".") && !strings.ContainsAny(name, "/\x00") && len(name) <= 253
+}
+
+// named gives the report the node's name in the cluster.
+func (e *repeated) named(r *finding.Report) {
+	if e.name != "" {
+		r.Subject.Name = e.name
+	}
+}
+
+// watch audits the node until the command's context ends. An audit that can't be
+// made or written is said on standard error, and the next one may go better.
+func (t *tree) watch(cmd *cobra.Command, j *judging, e *repeated) error {
+	if e.out != "" {
+		if err := os.MkdirAll(e.out, 0o700); err != nil {
+			return fmt.Errorf("make the directory for reports: %w", err)
+		}
+	}
+	repeat(cmd.Context(), e.every, func(ctx context.Context) {
+		if err := t.once(ctx, j, e, cmd.OutOrStdout()); err != nil && ctx.Err() == nil {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: %s\n", terminal.Visible(err.Error()))
+		}
+	})
+	return nil
+}
+
+// once makes one audit and hands it over.
+func (t *tree) once(ctx context.Context, j *judging, e *repeated, stdout io.Writer) error {
+	doc, err := t.judge(ctx, j, check.Catalogue())
+	if err != nil {
+		return err
+	}
+	e.named(doc.Report)
+	var line bytes.Buffer
+	if err := encode.JSONLine(&line, "report", doc.Report); err != nil {
+		return err
+	}
+	if _, err := stdout.Write(line.Bytes()); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	if e.out == "" {
+		return nil
+	}
+	name := doc.Subject.Name
+	if !isFileName(name) {
+		return fmt.Errorf("the node's name %q is none for a file; name it by --node-name", name)
+	}
+	if err := renameio.WriteFile(filepath.Join(e.out, name+".json"), line.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("keep report: %w", err)
+	}
+	return nil
+}
+
+// repeat calls do now and then every so often, until ctx ends. The nodes of a
+// cluster that started together drift apart by a tenth of the time each.
+func repeat(ctx context.Context, every time.Duration, do func(context.Context)) {
+	for ctx.Err() == nil {
+		do(ctx)
+		wait := time.NewTimer(every - every/10 + rand.N(every/5))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+		case <-wait.C:
+		}
+	}
+}

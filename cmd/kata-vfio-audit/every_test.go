@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// ending ends a run when it has written so many lines.
+type ending struct {
+	bytes.Buffer
+	lines int
+	end   context.CancelFunc
+}
+
+func (e *ending) Write(p []byte) (int, error) {
+	n, err := e.Buffer.Write(p)
+	if bytes.Count(e.Bytes(), []byte("\n")) >= e.lines {
+		e.end()
+	}
+	return n, err
+}
+
+// TestEveryGoesOnUntilItIsEnded: each report is a line and replaces the file, which
+// is what `cluster` reads.
+func TestEveryGoesOnUntilItIsEnded(t *testing.T) {
+	root, out := unsafeServer(t).Root(), filepath.Join(t.TempDir(), "audit")
+	ctx, cancel := context.WithCancel(t.Context())
+	stdout, stderr := &ending{lines: 1, end: cancel}, &bytes.Buffer{}
+	err := run(ctx, []string{"node", "--root", root, "--every", "1h", "--out", out, "--node-name", "n1"}, stdout, stderr)
+	if err != nil || stderr.Len() > 0 {
+		t.Fatalf("%v, %s", err, stderr)
+	}
+	kept, err := os.ReadFile(filepath.Join(out, "n1.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(stdout.String(), string(kept)); diff != "" {
+		t.Errorf("the file is not what was written to the log:\n%s", diff)
+	}
+	reports, err := readNodeReports(nil, []string{out})
+	if err != nil || len(reports) != 1 || reports[0].Subject.Name != "n1" {
+		t.Errorf("read back: %d reports, %v", len(reports), err)
+	}
+	left, _ := os.ReadDir(out)
+	if len(left) != 1 {
+		t.Errorf("there is more than the report: %v", left)
+	}
+}
+
+// TestEveryKeepsItsTime: more or less a tenth, and a signal need not wait.
+func TestEveryKeepsItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var at []time.Time
+		start := time.Now()
+		repeat(ctx, time.Hour, func(context.Context) {
+			if at = append(at, time.Now()); len(at) == 100 {
+				cancel()
+			}
+		})
+		if !at[0].Equal(start) || time.Since(at[99]) != 0 {
+			t.Errorf("the first after %s, the end %s after the last", at[0].Sub(start), time.Since(at[99]))
+		}
+		apart := map[time.Duration]bool{}
+		for i, when := range at[1:] {
+			took := when.Sub(at[i])
+			apart[took] = true
+			if took < 54*time.Minute || took > 66*time.Minute {
+				t.Errorf("%s between two", took)
+			}
+		}
+		if len(apart) < 50 {
+			t.Errorf("only %d different times", len(apart))
+		}
+	})
+}
+
+// TestEveryGoesOnAfterAFailure: a node that can't be read now may be read later.
+func TestEveryGoesOnAfterAFailure(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	stderr := &ending{lines: 1, end: cancel}
+	if err := run(ctx, []string{"node", "--root", filepath.Join(t.TempDir(), "none"), "--every", "1h"}, &bytes.Buffer{}, stderr); err != nil {
+		t.Errorf("%v; want nothing but the end", err)
+	}
+}
+
+func TestEveryRefusesWhatCantBeMeant(t *testing.T) {
+	for _, args := range [][]string{
+		{"--every", "1s"},
+		{"--every", "-1h"},
+		{"--every", "1h", "-o", "html"},
+		{"--every", "1h", "--file", "x"},
+		{"--out", "x"},
+		{"--node-name", "../x"},
+		{"--node-name", "."},
+	} {
+		if _, _, err := execute(t, append([]string{"node", "--root", t.TempDir()}, args...)...); err == nil || exitCode(err) != exitUsage {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+)
+
+// maxReportFiles is how many files of reports are read of one directory.
+const maxReportFiles = 1 << 16
+
+// readNodeReports reads the reports in files, in the .json and .ndjson files of
+// directories, and on standard input for "-".
+func readNodeReports(stdin io.Reader, names []string) ([]*finding.Report, error) {
+	var all []*finding.Report
+	for _, name := range names {
+		files, err := reportFiles(name)
+		if err != nil {
+			return nil, command.Usagef("--node-report: %w", err)
+		}
+		for _, file := range files {
+			data, err := readArgument(stdin, file, maxReport)
+			if err != nil {
+				return nil, err
+			}
+			reports, err := decodeReports(data)
+			if err != nil {
+				return nil, command.Usagef("--node-report %s: %w", file, err)
+			}
+			all = append(all, reports...)
+		}
+	}
+	return all, nil
+}
+
+func reportFiles(name string) ([]string, error) {
+	if info, err := os.Stat(name); name == "-" || err == nil && !info.IsDir() {
+		return []string{name}, nil
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); e.Type().IsRegular() && (ext == ".json" || ext == ".ndjson") {
+			files = append(files, filepath.Join(name, e.Name()))
+		}
+	}
+	if len(files) == 0 || len(files) > maxReportFiles {
+		return nil, fmt.Errorf("%s has %d files of reports (.json, .ndjson), want 1 to %d", name, len(files), maxReportFiles)
+	}
+	return files, nil
+}
+
+// decodeReports reads one report after the other. Of a log, where a line may be
+// cut off or somebody else's, it reads the lines that are reports.
+func decodeReports(data []byte) ([]*finding.Report, error) {
+	whole, err := decodeStream(data)
+	if err == nil {
+		return whole, nil
+	}
+	var reports []*finding.Report
+	for line := range bytes.Lines(data) {
+		if one, err := decodeStream(line); err == nil {
+			reports = append(reports, one...)
+		}
+	}
+	if len(reports) == 0 {
+		return nil, fmt.Errorf("it is no report of `node -o json`, nor a log with some: %w", err)
+	}
+	return reports, nil
+}
+
+func decodeStream(data []byte) ([]*finding.Report, error) {
+	var reports []*finding.Report
+	for dec := json.NewDecoder(bytes.NewReader(data)); ; {
+		r := &finding.Report{}
+		err := dec.Decode(r)
+		if errors.Is(err, io.EOF) && len(reports) > 0 {
+			return reports, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := wantNode(r); err != nil {
+			return nil, err
+		}
+		reports = append(reports, r)
+	}
+}
+
+// wantNode refuses what is no node's report, and leaves of a good one what a
+// roll-up needs: what somebody has to look at, and the counts.
+func wantNode(r *finding.Report) error {
+	if err := known(r); err != nil {
+		return err
+	}
+	if kind := r.Subject.Kind; kind != "node" && kind != "archive" || r.Subject.Name == "" {
+		return errors.New("it is not a node's, or has no name")
+	}
+	if _, err := time.Parse(time.RFC3339, r.Subject.Time); err != nil {
+		return fmt.Errorf("its time is none: %w", err)
+	}
+	if r.Summary.Verdict == "" {
+		r.Finish()
+	}
+	r.Findings = slices.DeleteFunc(r.Findings, func(f finding.Finding) bool {
+		return f.State == finding.Pass || f.State == finding.NotApplicable
+	})
+	r.Findings = slices.Clip(slices.Clone(r.Findings))
+	return nil
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+)
+
+// TestNodeReportsAreReadAsTheyCome: as files, as a directory, as a stream, and as
+// a log with lines that are cut off.
+func TestNodeReportsAreReadAsTheyCome(t *testing.T) {
+	tree := unsafeServer(t)
+	tree.Put(hostnameFile, "n1\n")
+	_, pretty := code(t, "node", "--root", tree.Root(), "-o", "json")
+	var line bytes.Buffer
+	if err := json.Compact(&line, []byte(pretty)); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.json": pretty, "b.ndjson": line.String() + "\n" + line.String() + "\n", "c.txt": "nothing"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := line.String()[100:] + "\nI1122 somebody else's line\n" + line.String() + "\n"
+	for about, c := range map[string]struct {
+		names []string
+		stdin string
+		want  int
+	}{
+		"a file":            {[]string{filepath.Join(dir, "a.json")}, "", 1},
+		"a directory":       {[]string{dir}, "", 3},
+		"a stream":          {[]string{"-"}, pretty + pretty, 2},
+		"a log":             {[]string{"-"}, log, 1},
+		"several arguments": {[]string{"-", dir}, log, 4},
+	} {
+		reports, err := readNodeReports(strings.NewReader(c.stdin), c.names)
+		if err != nil || len(reports) != c.want {
+			t.Errorf("%s: %d reports, %v; want %d", about, len(reports), err, c.want)
+			continue
+		}
+		for _, r := range reports {
+			if r.Subject.Name != "n1" || r.Books == nil || len(r.Books.Claims) != 2 || r.Summary.Verdict != finding.Fail || len(r.Findings) == 0 {
+				t.Errorf("%s: %+v", about, r)
+			}
+		}
+	}
+	for about, text := range map[string]string{
+		"nothing": "", "no JSON": "hello", "a cluster's report": strings.Replace(pretty, `"kind": "node"`, `"kind": "cluster"`, 1),
+		"no time": strings.Replace(pretty, `"time": "2`, `"time": "x`, 1), "an unknown state": strings.ReplaceAll(pretty, `"fail"`, `"fails"`),
+	} {
+		if reports, err := readNodeReports(strings.NewReader(text), []string{"-"}); err == nil {
+			t.Errorf("%s: %d reports", about, len(reports))
+		}
+	}
+	if _, err := readNodeReports(nil, []string{t.TempDir()}); err == nil || exitCode(err) != exitUsage {
+		t.Errorf("an empty directory: %v", err)
+	}
+}
+
+// FuzzNodeReports: what a node says of itself may be anything, and is rolled up or
+// refused.
+func FuzzNodeReports(f *testing.F) {
+	const good = `{"subject":{"kind":"node","name":"n1","time":"2026-11-22T08:00:00Z"},"findings":[{"id":"OBS-001","state":"fail","severity":"critical"}],` +
+		`"books":{"claims":[{"uid":"u","since":"x","devices":["0000:3b:00.0"]}],"ledger":{"checkpoint":"kata-vfio.dev/n1 1 AAAA","key":"x"}}}`
+	for _, seed := range []string{"", good, good + "\n" + good, good[7:] + "\n" + good, `{"findings":[{}]}`, "[]"} {
+		f.Add([]byte(seed))
+	}
+	profile, _ := finding.ProfileNamed(finding.MultiTenant)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		reports, err := decodeReports(data)
+		if err != nil {
+			return
+		}
+		s := &cluster.State{Reports: reports, Nodes: map[string]bool{"n1": true}, Now: time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)}
+		if r := cluster.Run(s, profile, nil, "2026-11-22"); len(r.Findings) < len(cluster.Catalogue()) {
+			t.Errorf("%d findings", len(r.Findings))
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+)
+
+const (
+	// reportAge is how old a node's report may be.
+	reportAge = 24 * time.Hour
+	// clockSkew is by how much the clocks of nodes and API server may differ: what
+	// is closer to each other is not put in order.
+	clockSkew = 5 * time.Minute
+)
+
+func nodeChecks() []Check {
+	const look = "kata-vfio-audit node -o json, on the node"
+	return []Check{
+		{
+			Rule: finding.Rule{
+				ID: "K8S-024", Title: "Each node with devices was audited within a day", Severity: medium,
+				Why:    "what a node shows of itself, its IOMMU, its ports, who holds what, no API server knows",
+				Fix:    "run `kata-vfio-audit node -o json` on the node, or switch the chart's audit.nodes on, and give the report with --node-report",
+				Verify: look,
+			}, needs: []string{"resourceslices", "nodes"}, judge: auditedLately,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-025", Title: "Each node's own audit passes", Severity: high,
+				Why:    "a boundary that is broken on one node is broken for the pods that run there",
+				Fix:    "see the findings of the node's own checks in this report, which name the node",
+				Verify: look,
+			}, judge: auditsPass,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-026", Title: "Nodes and the API server agree on whose the devices are", Severity: high,
+				Why:    "where they differ, a device is one tenant's by one account and free or another's by the other",
+				Fix:    "look at `kata-vfio-plugin list` on the node and at the claim's events; delete the pod of the claim that is at odds",
+				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,UID:.metadata.uid,DEVICES:.status.devices[*].data.address",
+			}, needs: []string{"resourceclaims"}, judge: booksAgree,
+		},
+		{
+			Rule: finding.Rule{
+				ID: "K8S-027", Title: "Nodes' ledgers are those that their checkpoints in the API server are of", Severity: critical,
+				Why:    "a ledger that is shorter, other, or signed by another key than it was has been rewritten: what its node tells of the past is worth nothing",
+				Fix:    "keep the ledger's directory for whoever looks into that, and treat the node as taken over until it is explained",
+				Verify: "kubectl get resourceclaims,events -A -o json | kata-vfio-audit ledger verify --anchor -",
+			}, needs: []string{"resourceclaims"}, judge: ledgersGoOn,
+		},
+	}
+}
+
+// nodeReport is the latest report of one node, and those before it.
+type nodeReport struct {
+	*finding.Report
+	node  string
+	at    time.Time
+	older []*finding.Report
+}
+
+// reports returns the latest report of each node, by its name.
+func (s *State) reports() []nodeReport {
+	byNode := map[string]nodeReport{}
+	for _, r := range s.Reports {
+		at, _ := time.Parse(time.RFC3339, r.Subject.Time) // checked when it was read
+		node := s.nodeOf(r)
+		have, ok := byNode[node]
+		switch {
+		case !ok:
+			have = nodeReport{Report: r, node: node, at: at}
+		case at.After(have.at):
+			have = nodeReport{Report: r, node: node, at: at, older: append(have.older, have.Report)}
+		default:
+			have.older = append(have.older, r)
+		}
+		byNode[node] = have
+	}
+	return slices.SortedFunc(maps.Values(byNode), func(a, b nodeReport) int { return strings.Compare(a.node, b.node) })
+}
+
+// nodeOf names the node of a report as the cluster does: a node's hostname may be
+// another, and then its ledger knows.
+func (s *State) nodeOf(r *finding.Report) string {
+	if c, ok := checkpointOf(r); ok && !s.Nodes[r.Subject.Name] {
+		if name := strings.TrimPrefix(c.Origin, ledger.OriginPrefix); s.Nodes[name] {
+			return name
+		}
+	}
+	return r.Subject.Name
+}
+
+// checkpointOf returns the checkpoint of a report's ledger.
+func checkpointOf(r *finding.Report) (ledger.Anchor, bool) {
+	if r.Books == nil || r.Books.Ledger == nil {
+		return ledger.Anchor{}, false
+	}
+	found := ledger.FindCheckpoints([]byte(r.Books.Ledger.Checkpoint))
+	if len(found) != 1 {
+		return ledger.Anchor{}, false
+	}
+	return found[0], true
+}
+
+func noReports() []finding.Finding {
+	return notApplicable("no node's report was given (--node-report)")
+}
+
+func onNode(node, text string, seen ...finding.Evidence) finding.Finding {
+	return fail("node "+node, "node "+node+" "+text, seen...)
+}
+
+func auditedLately(s *State) []finding.Finding {
+	if len(s.Reports) == 0 {
+		return noReports()
+	}
+	missing := map[string]bool{}
+	for i := range s.Devices {
+		if d := &s.Devices[i]; d.Driver == v1alpha1.DriverName && d.Node != "" {
+			missing[d.Node] = true
+		}
+	}
+	var found []finding.Finding
+	reports := s.reports()
+	for i := range reports {
+		r := &reports[i]
+		delete(missing, r.node)
+		switch age := s.Now.Sub(r.at); {
+		case !s.Nodes[r.node]:
+			found = append(found, onNode(r.node, "has a report and is none of the cluster's"))
+		case age > reportAge:
+			found = append(found, onNode(r.node, fmt.Sprintf("was audited %s ago", age.Round(time.Hour)), saw("report of "+r.node, r.Subject.Time)))
+		case age < -clockSkew:
+			found = append(found, onNode(r.node, "has a report from the future: a clock is wrong", saw("report of "+r.node, r.Subject.Time)))
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(missing)) {
+		found = append(found, onNode(node, "publishes devices, and there is no report of its own audit"))
+	}
+	return orPass(found, count(len(reports), "node"))
+}
+
+// auditsPass sums each node up: its verdict, and what it counts.
+func auditsPass(s *State) []finding.Finding {
+	if len(s.Reports) == 0 {
+		return noReports()
+	}
+	var found []finding.Finding
+	reports := s.reports()
+	for i := range reports {
+		r := &reports[i]
+		silent := r.Summary.States[finding.Unknown] + r.Summary.States[finding.Error]
+		text := fmt.Sprintf("%s; %d could not tell, %d waived", failedWords(r.Report), silent, r.Summary.States[finding.Waived])
+		f := onNode(r.node, text, saw("report of "+r.node, string(r.Summary.Verdict)))
+		switch r.Summary.Verdict {
+		case finding.Fail:
+			f.Severity = worst(r.Report)
+		case finding.Unknown:
+			f.State = finding.Unknown
+		default:
+			continue
+		}
+		found = append(found, f)
+	}
+	return orPass(found, count(len(reports), "node"))
+}
+
+// failedWords counts what fails by severity: "2 fail: 1 critical, 1 low".
+func failedWords(r *finding.Report) string {
+	var parts []string
+	for _, severity := range finding.Severities() {
+		if n := r.Summary.Failed[severity]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, severity))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing fails"
+	}
+	return fmt.Sprintf("%d fail: %s", r.Summary.States[finding.Fail], strings.Join(parts, ", "))
+}
+
+// worst is the severity of the gravest failure.
+func worst(r *finding.Report) isolation.Severity {
+	for _, severity := range finding.Severities() {
+		if r.Summary.Failed[severity] > 0 {
+			return severity
+		}
+	}
+	return isolation.Info
+}

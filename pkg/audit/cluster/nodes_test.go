@@ -1,0 +1,282 @@
+package cluster_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/check"
+	"github.com/kata-vfio/kata-vfio/pkg/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+)
+
+// audited is when nodes are audited, an hour before the cluster is.
+func audited() time.Time { return time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC) }
+
+// reportOf is what a board's own audit says, as a node of that name.
+func reportOf(t *testing.T, tree *board.Tree, node string) *finding.Report {
+	t.Helper()
+	fsys, s := tree.Read()
+	t.Cleanup(func() { _ = fsys.Close() })
+	profile, _ := finding.ProfileNamed(finding.MultiTenant)
+	r := check.Run(facts.New(fsys, s), check.Catalogue(), check.Options{Profile: profile, Today: "2026-11-22"})
+	r.Subject = finding.Subject{Kind: "node", Name: node, Time: audited().Format(time.RFC3339)}
+	return r
+}
+
+// claimsOf are a node's claims by the API server, ready since the morning, with
+// the checkpoint that they were given.
+func claimsOf(r *finding.Report, checkpoint string) []resourceapi.ResourceClaim {
+	var claims []resourceapi.ResourceClaim
+	for _, b := range r.Books.Claims {
+		c := claim(b.Namespace, b.Name)
+		c.UID = types.UID(b.UID)
+		pool := r.Subject.Name
+		c.Status.Devices, c.Status.Allocation.Devices.Results = nil, nil
+		for i, a := range b.Devices {
+			data, _ := json.Marshal(map[string]string{"address": a.String(), "ledger": checkpoint})
+			name := fmt.Sprintf("device-%d", i)
+			c.Status.Devices = append(c.Status.Devices, resourceapi.AllocatedDeviceStatus{
+				Driver: driver, Pool: pool, Device: name, Data: &runtime.RawExtension{Raw: data},
+				Conditions: []metav1.Condition{{Type: "Ready", Status: "True", LastTransitionTime: metav1.NewTime(audited().Add(-2 * time.Hour))}},
+			})
+			c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{Driver: driver, Pool: pool, Device: name})
+		}
+		claims = append(claims, c)
+	}
+	return claims
+}
+
+// withNodes is a good cluster of which two nodes have been audited.
+func withNodes(t *testing.T) (s *cluster.State, server *board.Tree) {
+	t.Helper()
+	server = board.Server(t)
+	empty := board.New(t)
+	empty.Name = "n2"
+	empty.Delete(facts.LedgerDir)
+	empty.NewLedger()
+	empty.Tell(ledger.Event{Type: ledger.Start})
+	first, second := reportOf(t, server, "n1"), reportOf(t, empty, "n2")
+	second.Findings = slices.DeleteFunc(second.Findings, func(f finding.Finding) bool { return f.State == finding.Fail }) // it has no IOMMU
+	second.Finish()
+	before := *second
+	before.Subject.Time = audited().Add(-time.Hour).Format(time.RFC3339)
+	s = good()
+	s.Nodes["n2"] = true
+	s.Now, s.Reports = audited().Add(time.Hour), []*finding.Report{second, &before, first}
+	s.Written = map[types.UID]time.Time{}
+	s.Claims = claimsOf(first, first.Books.Ledger.Checkpoint)
+	for i := range s.Claims {
+		s.Written[s.Claims[i].UID] = audited().Add(-2 * time.Hour)
+	}
+	s.Pods = nil
+	return s, server
+}
+
+func statesOf(r *finding.Report) (states map[string]finding.State, texts map[string]string) {
+	states, texts = map[string]finding.State{}, map[string]string{}
+	for _, f := range slices.Backward(r.Findings) { // the worst last
+		states[f.ID] = f.State
+		texts[f.ID] += f.Object + ": " + f.Text + "; "
+	}
+	return states, texts
+}
+
+func TestGoodNodesOfAGoodCluster(t *testing.T) {
+	s, _ := withNodes(t)
+	states, texts := statesOf(judge(s))
+	for _, id := range []string{"K8S-024", "K8S-025", "K8S-026", "K8S-027"} {
+		if states[id] != finding.Pass {
+			t.Errorf("%s is %s: %s", id, states[id], texts[id])
+		}
+	}
+	s.Reports = nil
+	for _, id := range []string{"K8S-024", "K8S-025", "K8S-026", "K8S-027"} {
+		if states, _ := statesOf(judge(s)); states[id] != finding.NotApplicable {
+			t.Errorf("without reports %s is %s", id, states[id])
+		}
+	}
+}
+
+// nodeFault is one thing that is wrong with the nodes of a cluster, or between them
+// and the API server.
+type nodeFault struct {
+	rule, about string
+	plant       func(t *testing.T, s *cluster.State, server *board.Tree)
+	state       finding.State
+	says        string
+}
+
+// reportNamed returns the report of a node.
+func reportNamed(s *cluster.State, node string) *finding.Report {
+	i := slices.IndexFunc(s.Reports, func(r *finding.Report) bool { return r.Subject.Name == node })
+	return s.Reports[i]
+}
+
+func nodeFaults() []nodeFault {
+	return []nodeFault{
+		{rule: "K8S-024", about: "a node without a report", says: "node n1", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Reports = s.Reports[:2] }},
+		{rule: "K8S-024", about: "an old report", says: "26h", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Now = audited().Add(26 * time.Hour) }},
+		{rule: "K8S-024", about: "a report of tomorrow", says: "future", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Now = audited().Add(-time.Hour) }},
+		{rule: "K8S-024", about: "a node that nobody knows", says: "none of the cluster's", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { delete(s.Nodes, "n2") }},
+		{rule: "K8S-025", about: "a node that fails", says: "node n1: node n1 1 fail: 1 critical", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+			server.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
+			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
+		}},
+		{rule: "K8S-025", about: "a node that can't tell", state: finding.Unknown, says: "node n1", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+			server.Delete("run/kata-vfio/acs.json")
+			r := reportOf(t, server, "n1")
+			r.Findings = slices.DeleteFunc(r.Findings, func(f finding.Finding) bool { return f.State == finding.Fail })
+			r.Finish()
+			*reportNamed(s, "n1") = *r
+		}},
+		{rule: "K8S-026", about: "the node does not know a claim", says: "journal does not know it", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			b := reportNamed(s, "n1").Books
+			b.Claims = b.Claims[1:]
+		}},
+		{rule: "K8S-026", about: "other functions", says: "has other functions", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			reportNamed(s, "n1").Books.Claims[0].Devices = nil
+		}},
+		{rule: "K8S-026", about: "a quarantine", says: "quarantine", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			reportNamed(s, "n1").Books.Claims[0].State = "quarantined"
+		}},
+		{rule: "K8S-026", about: "another claim of the name", says: "had been deleted before", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			s.Claims[0].UID, s.Claims[0].Status.Devices = "new", nil
+		}},
+		{rule: "K8S-026", about: "a claim on two nodes", says: "at one time", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			reportNamed(s, "n2").Books.Claims = append(reportNamed(s, "n2").Books.Claims, reportNamed(s, "n1").Books.Claims[0])
+		}},
+		{rule: "K8S-026", about: "a claim that came since", state: finding.Pass, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			b := reportNamed(s, "n1").Books
+			gone := b.Claims[0]
+			b.Claims = b.Claims[1:]
+			for i := range s.Claims {
+				for j := range s.Claims[i].Status.Devices {
+					if string(s.Claims[i].UID) == gone.UID {
+						s.Claims[i].Status.Devices[j].Conditions[0].LastTransitionTime = metav1.NewTime(audited().Add(time.Minute))
+					}
+				}
+			}
+		}},
+		{rule: "K8S-026", about: "an older version's report", state: finding.Unknown, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { reportNamed(s, "n1").Books = nil }},
+		{rule: "K8S-027", about: "no checkpoint anywhere", state: finding.Unknown, says: "node n1", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			for i := range s.Claims {
+				for j := range s.Claims[i].Status.Devices {
+					s.Claims[i].Status.Devices[j].Data = nil
+				}
+			}
+		}},
+		{rule: "K8S-027", about: "an older ledger was put back", says: "cut off", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+			server.Tell(ledger.Event{Type: ledger.Start})
+			s.Claims = claimsOf(reportNamed(s, "n1"), reportOf(t, server, "n1").Books.Ledger.Checkpoint)
+		}},
+		{rule: "K8S-027", about: "the ledger went on since", state: finding.Pass, plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+			server.Tell(ledger.Event{Type: ledger.Start})
+			s.Claims = claimsOf(reportNamed(s, "n1"), reportOf(t, server, "n1").Books.Ledger.Checkpoint)
+			for i := range s.Claims {
+				s.Written[s.Claims[i].UID] = audited().Add(time.Minute)
+			}
+		}},
+		{rule: "K8S-027", about: "a new key", says: "another key", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+			server.Delete(facts.LedgerDir)
+			server.NewLedger()
+			server.Tell(ledger.Event{Type: ledger.Start})
+			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
+		}},
+		{rule: "K8S-027", about: "a ledger written anew with the old key", says: "has other events", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+			rewrite(t, server)
+			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
+		}},
+		{rule: "K8S-027", about: "an older report vouches for it", state: finding.Pass, plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+			older := *reportNamed(s, "n1")
+			older.Subject.Time = audited().Add(-time.Hour).Format(time.RFC3339)
+			server.Tell(ledger.Event{Type: ledger.Start})
+			s.Reports, s.Claims = []*finding.Report{&older, reportOf(t, server, "n1")}, nil
+		}},
+	}
+}
+
+// rewrite writes a ledger anew with the same key, as who is root on the node can:
+// as many events, and another tenant.
+func rewrite(t *testing.T, tree *board.Tree) {
+	t.Helper()
+	var events []ledger.Event
+	for e, err := range ledger.Events(os.DirFS(tree.Path(facts.LedgerDir))) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Event.Claim != nil {
+			e.Event.Claim.Namespace = "someone-else"
+		}
+		events = append(events, *e.Event)
+	}
+	keys := map[string]string{}
+	for _, name := range []string{ledger.PrivateKeyFile, ledger.PublicKeyFile} {
+		keys[name] = tree.Text(facts.LedgerDir + "/" + name)
+	}
+	tree.Delete(facts.LedgerDir)
+	for name, text := range keys {
+		tree.Put(facts.LedgerDir+"/"+name, text)
+	}
+	tree.NewLedger()
+	tree.Tell(events...)
+}
+
+func TestNodesAndTheClusterTogether(t *testing.T) {
+	for _, f := range nodeFaults() {
+		t.Run(f.rule+"/"+f.about, func(t *testing.T) {
+			s, server := withNodes(t)
+			f.plant(t, s, server)
+			want := finding.Fail
+			if f.state != "" {
+				want = f.state
+			}
+			states, texts := statesOf(judge(s))
+			if states[f.rule] != want || !strings.Contains(texts[f.rule], f.says) {
+				t.Errorf("%s is %s, want %s with %q: %s", f.rule, states[f.rule], want, f.says, texts[f.rule])
+			}
+		})
+	}
+}
+
+// TestTheSameOnManyNodesIsSaidOnce: with the nodes' names, whose tenants add up, and
+// waivers that are about a node's own object count.
+func TestTheSameOnManyNodesIsSaidOnce(t *testing.T) {
+	s, server := withNodes(t)
+	server.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
+	one := reportOf(t, server, "n1")
+	s.Reports = nil
+	for i := range 11 {
+		r := *one
+		r.Subject.Name = fmt.Sprintf("n%02d", i)
+		s.Nodes[r.Subject.Name] = true
+		s.Reports = append(s.Reports, &r)
+	}
+	of := func(r *finding.Report) []finding.Finding {
+		return slices.DeleteFunc(slices.Clone(r.Findings), func(f finding.Finding) bool { return f.ID != "IOM-003" })
+	}
+	found := of(judge(s))
+	if len(found) != 1 || !strings.HasPrefix(found[0].Object, "11 nodes (n00, n01") || !strings.Contains(found[0].Object, "and 3 more") || found[0].Exposure != finding.CrossTenant {
+		t.Errorf("rolled up as %+v", found)
+	}
+	if states, texts := statesOf(judge(s)); states["OBS-002"] != "" {
+		t.Errorf("what K8S-027 answers is asked of a person: %s", texts["OBS-002"])
+	}
+	profile, _ := finding.ProfileNamed(finding.MultiTenant)
+	accepted := []finding.Waiver{{Rule: "IOM-003", Scope: "*", Until: "2026-12-31"}}
+	if found := of(cluster.Run(s, profile, accepted, "2026-11-22")); len(found) != 1 || found[0].State != finding.Waived {
+		t.Errorf("with a waiver %+v", found)
+	}
+}

@@ -1,0 +1,141 @@
+package facts
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// LedgerDir is where the node's ledger lies.
+const LedgerDir = "var/lib/kata-vfio/ledger"
+
+// Ledger verifies the node's ledger and returns what that found, with the fact that
+// says so: Absent where there is none. One that has lost its key is verified by
+// nothing, which is a problem like any other. That the node's clock and disk were
+// not put back as a whole, nobody can know on the node: see [ledger.Verify].
+func (n *Node) Ledger() (*ledger.Report, Fact) {
+	type key struct{}
+	type verified struct {
+		report *ledger.Report
+		fact   Fact
+	}
+	v := Memo(n, key{}, func() verified {
+		r, f := n.verifyLedger()
+		return verified{r, f}
+	})
+	return v.report, v.fact
+}
+
+func (n *Node) verifyLedger() (*ledger.Report, Fact) {
+	names, dir := n.List(LedgerDir)
+	dir.Value, dir.How = "", "ledger"
+	if len(names) == 0 && dir.OK() {
+		dir.Status = Absent
+	}
+	if !dir.OK() {
+		return nil, dir
+	}
+	r, err := ledger.Verify(&ledgerFiles{fs: n.fs}, ledger.Options{})
+	refused := errors.Is(err, fs.ErrPermission)
+	switch {
+	case err == nil:
+		dir.Value = fmt.Sprintf("%d events in %d segments", r.Size, r.Segments)
+		return r, dir
+	case errors.Is(err, ledger.ErrNone):
+		r = &ledger.Report{Problems: []ledger.Problem{{Kind: ledger.Missing, Seq: 0, What: "the events are gone, and other files of the ledger are there"}}}
+		return r, dir
+	case errors.Is(err, ledger.ErrNoKey) && !refused && n.Read(path.Join(LedgerDir, ledger.PublicKeyFile)).Known():
+		r = &ledger.Report{Problems: []ledger.Problem{{Kind: ledger.Missing, File: ledger.PublicKeyFile, Seq: -1, What: err.Error()}}}
+		return r, dir
+	}
+	dir.Status, dir.Err = Broken, err.Error()
+	if refused {
+		dir.Status = Denied
+	}
+	return nil, dir
+}
+
+// Told is what the ledger says stands now.
+type Told struct {
+	// Claims are those that were prepared and have not ended, by UID; standing
+	// bindings are among them.
+	Claims map[string]*ToldClaim
+	// Drivers are the kernel drivers that functions were bound to last, in this
+	// boot; "" for none. A function whose last binding failed is not there.
+	Drivers map[pci.Address]string
+}
+
+// ToldClaim is one claim that has functions by the ledger.
+type ToldClaim struct {
+	// Event is the number of the one that says so.
+	Event   int64
+	Claim   ledger.Claim
+	Devices []pci.Address
+	// Sandbox has them now; empty for none. Last is the last one that had them.
+	Sandbox, Last string
+}
+
+// Told returns what the proven events of the ledger come to; the fact is that of
+// [Node.Ledger]. It is empty without a ledger.
+func (n *Node) Told() (*Told, Fact) {
+	type key struct{}
+	type result struct {
+		told *Told
+		fact Fact
+	}
+	r := Memo(n, key{}, func() result {
+		t := &Told{Claims: map[string]*ToldClaim{}, Drivers: map[pci.Address]string{}}
+		report, f := n.Ledger()
+		if report == nil {
+			return result{t, f}
+		}
+		for entry, err := range ledger.Events(&ledgerFiles{fs: n.fs}) {
+			if err != nil {
+				continue // it is among the report's problems
+			}
+			if entry.Event.Seq < report.Size {
+				t.hear(entry.Event, n.Snapshot.Host.BootID)
+			}
+		}
+		return result{t, f}
+	})
+	return r.told, r.fact
+}
+
+// hear takes in the next event.
+func (t *Told) hear(e *ledger.Event, boot string) {
+	if e.Type == ledger.Bind && e.BootID == boot {
+		for _, d := range e.Devices {
+			delete(t.Drivers, d.Address)
+			if d.DriverAfter != nil && e.Result == ledger.OK {
+				t.Drivers[d.Address] = *d.DriverAfter
+			}
+		}
+	}
+	if e.Claim == nil || e.Result != ledger.OK {
+		return
+	}
+	c := t.Claims[e.Claim.UID]
+	switch {
+	case e.Type == ledger.Prepare && c == nil: // a second one is a plugin's that began again after a crash
+		t.Claims[e.Claim.UID] = begun(e)
+	case e.Type == ledger.Unprepare:
+		delete(t.Claims, e.Claim.UID)
+	case e.Type == ledger.Open && c != nil && e.VM != nil:
+		c.Sandbox, c.Last = e.VM.Sandbox, e.VM.Sandbox
+	case e.Type == ledger.Close && c != nil:
+		c.Sandbox = ""
+	}
+}
+
+func begun(e *ledger.Event) *ToldClaim {
+	c := &ToldClaim{Event: e.Seq, Claim: *e.Claim}
+	for i := range e.Devices {
+		c.Devices = append(c.Devices, e.Devices[i].Address)
+	}
+	return c
+}
