@@ -31,13 +31,13 @@ func readChildren(f *device.Function, a *attributes) {
 // namespace. sysfs lists a netdev in its own namespace only, but the directory
 // stays as long as there is one in any.
 func readNet(f *device.Function, a *attributes) {
-	names, ok := a.list("net")
-	if ok && len(names) == 0 {
+	net := a.sub("net")
+	defer net.close()
+	names := net.names()
+	if net.usable() && len(names) == 0 {
 		f.Uses = append(f.Uses, device.Use{Kind: device.UseNamespace})
 	}
 	f.Children.Net = append(f.Children.Net, names...)
-	net := a.sub("net")
-	defer net.close()
 	for _, name := range names {
 		netdev := net.sub(name)
 		f.Uses = append(f.Uses, masters(name, uppers(netdev))...)
@@ -49,11 +49,11 @@ func readNet(f *device.Function, a *attributes) {
 // or team, its VLANs (net/core/dev.c netdev_adjacent_sysfs_add).
 func uppers(netdev *attributes) []string {
 	var uppers []string
-	if master := netdev.link("master"); master != "" {
-		uppers = append(uppers, master)
-	}
 	for _, name := range netdev.names() {
-		if upper, ok := strings.CutPrefix(name, "upper_"); ok {
+		if name == "master" {
+			name = "upper_" + netdev.link(name)
+		}
+		if upper, ok := strings.CutPrefix(name, "upper_"); ok && upper != "" {
 			uppers = append(uppers, upper)
 		}
 	}
@@ -116,12 +116,12 @@ func isNumber(s string) bool {
 // readVFIO returns the name of the VFIO device. The kernel makes the directory
 // in any case, and the device number only if it has the cdev interface.
 func readVFIO(a *attributes) string {
-	names, _ := a.list("vfio-dev")
+	class := a.sub("vfio-dev")
+	defer class.close()
+	names := class.names()
 	if len(names) != 1 {
 		return ""
 	}
-	class := a.sub("vfio-dev")
-	defer class.close()
 	dev := class.sub(names[0])
 	defer dev.close()
 	if _, ok := dev.text("dev"); !ok {

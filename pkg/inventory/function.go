@@ -78,14 +78,18 @@ func openFunction(fs *sysfs.FS, addr pci.Address) (dir *sysfs.Dir, where string,
 	return dir, where, err
 }
 
-// readIdentity reads what the function is.
+// readIdentity reads what the function is. Its vendor is left to [readOnce].
 func readIdentity(f *device.Function, a *attributes) {
-	f.Class = pci.Class(a.required("class", 24))
-	f.Device = pci.ID(a.required("device", 16))
-	f.SubVendor = pci.ID(a.hex("subsystem_vendor", 16))
-	f.SubDevice = pci.ID(a.hex("subsystem_device", 16))
-	f.Revision = uint8(a.hex("revision", 8))
 	f.Modalias, _ = a.text("modalias")
+	m, ok := pci.ParseModalias(f.Modalias)
+	if !ok { // in a tree that was put together by hand
+		m.Class = pci.Class(a.required("class", 24))
+		m.Device = pci.ID(a.required("device", 16))
+		m.SubVendor = pci.ID(a.hex("subsystem_vendor", 16))
+		m.SubDevice = pci.ID(a.hex("subsystem_device", 16))
+	}
+	f.Class, f.Device, f.SubVendor, f.SubDevice = m.Class, m.Device, m.SubVendor, m.SubDevice
+	f.Revision = uint8(a.hex("revision", 8))
 }
 
 // readBinding reads who has the function.
@@ -184,7 +188,9 @@ func readHardware(f *device.Function, a *attributes) {
 		f.NUMANode = &node
 	}
 	f.BARs = readBARs(a)
-	f.Link = readLink(a)
+	if f.VF == nil { // its link is the PF's, and its own registers say nothing of it
+		f.Link = readLink(a)
+	}
 	f.ResetMethods = a.words("reset_method")
 	if f.Class.Sub() == pci.ClassVGA {
 		f.BootVGA = a.on("boot_vga")
