@@ -134,7 +134,7 @@ func (a *attributes) link(name string) string {
 	if !ok {
 		return ""
 	}
-	return unique.Make(path.Base(target)).Value()
+	return path.Base(target)
 }
 
 // list returns the names in a directory; false when absent.
