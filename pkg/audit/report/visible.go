@@ -16,7 +16,7 @@ func (d *Document) visible() *Document {
 	for i := range d.Findings {
 		r.Findings[i] = visibleFinding(d.Findings[i])
 	}
-	return &Document{Report: &r, Inventory: d.Inventory, Rules: d.Rules, Tenancies: d.Tenancies}
+	return &Document{Report: &r, Snapshot: d.Snapshot, Rules: d.Rules, Tenancies: d.Tenancies}
 }
 
 func visibleSubject(s finding.Subject) finding.Subject {
