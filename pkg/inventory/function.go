@@ -53,11 +53,13 @@ func readOnce(fs *sysfs.FS, addr pci.Address, place string, before *device.Funct
 	a := &attributes{dir: dir}
 	f := &device.Function{Address: addr}
 	f.Root, f.Upstream = placeOf(where)
+	readIdentity(f, a)
 	readBinding(f, a)
 	readSRIOV(f, a)
 	readHardware(f, a)
-	readChildren(f, a)
-	readIdentity(f, a)
+	if f.Class.Sub() != pci.ClassPCIBridge { // ports have none
+		readChildren(f, a)
+	}
 	// In a directory that was removed all attributes are absent, which is no
 	// error to most of them. So the last one read is one that no function is
 	// without, and another one where a tree that was put together by hand is.

@@ -26,6 +26,8 @@ type Dir struct {
 	path string
 	fs   *FS
 	buf  *buffer
+	// read is set once the directory was listed and so is to be rewound.
+	read bool
 }
 
 // buffer holds the longest attribute: sysfs limits one to a page,
@@ -141,9 +143,12 @@ func (d *Dir) names() ([]string, error) {
 
 // entries returns the names in the directory in the kernel's order.
 func (d *Dir) entries() ([]string, error) {
-	if _, err := unix.Seek(d.fd, 0, io.SeekStart); err != nil {
-		return nil, err
+	if d.read {
+		if _, err := unix.Seek(d.fd, 0, io.SeekStart); err != nil {
+			return nil, err
+		}
 	}
+	d.read = true
 	var names []string
 	for {
 		n, err := retry(func() (int, error) { return unix.ReadDirent(d.fd, d.buf[:]) })
