@@ -14,9 +14,9 @@ import (
 func readChildren(f *device.Function, a *attributes) {
 	c := &f.Children
 	readNet(f, a)
-	c.RDMA, _ = a.list("infiniband")
+	c.RDMA = a.list("infiniband")
 	c.DRM = readDRM(a)
-	c.NVMe, _ = a.list("nvme")
+	c.NVMe = a.list("nvme")
 	for _, controller := range c.NVMe {
 		c.Block = append(c.Block, namespaces(a, controller)...)
 	}
@@ -86,7 +86,7 @@ func masters(netdev string, uppers []string) []device.Use {
 
 // readDRM lists the DRM minors; their connectors and the like are below them.
 func readDRM(a *attributes) []string {
-	names, _ := a.list("drm")
+	names := a.list("drm")
 	return slices.DeleteFunc(names, func(name string) bool {
 		return !strings.HasPrefix(name, "card") && !strings.HasPrefix(name, "renderD")
 	})
@@ -97,7 +97,7 @@ func readDRM(a *attributes) []string {
 func namespaces(a *attributes, controller string) []string {
 	nvme := a.sub("nvme")
 	defer nvme.close()
-	names, _ := nvme.list(controller)
+	names := nvme.list(controller)
 	return slices.DeleteFunc(names, func(name string) bool { return !isNamespace(name) })
 }
 
@@ -140,7 +140,7 @@ func readVirtio(f *device.Function, a *attributes) {
 		}
 		virtio := a.sub(name)
 		readNet(f, virtio)
-		disks, _ := virtio.list("block")
+		disks := virtio.list("block")
 		f.Children.Block = append(f.Children.Block, disks...)
 		virtio.close()
 	}
