@@ -34,8 +34,8 @@ func checksCommand() *cobra.Command {
 		},
 	}
 	formats.Flag(cmd, &format)
-	cmd.Flags().StringVar(&framework, "mapping", "", "list what the checks support of a framework: "+strings.Join(frameworkIDs(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("mapping", cobra.FixedCompletions(frameworkIDs(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&framework, "mapping", "", "list what the checks support of a framework: "+strings.Join(mapping.IDs(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("mapping", cobra.FixedCompletions(mapping.IDs(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -46,16 +46,7 @@ func frameworkNamed(id string) (*mapping.Framework, error) {
 	}
 	i := slices.IndexFunc(all, func(f mapping.Framework) bool { return f.ID == id })
 	if i < 0 {
-		return nil, command.Usagef("--mapping %q: want one of %s", id, strings.Join(frameworkIDs(), ", "))
+		return nil, command.Usagef("--mapping %q: want one of %s", id, strings.Join(mapping.IDs(), ", "))
 	}
 	return &all[i], nil
-}
-
-func frameworkIDs() []string {
-	var ids []string
-	all, _ := mapping.Frameworks() // the command that uses one reports what is wrong
-	for i := range all {
-		ids = append(ids, all[i].ID)
-	}
-	return ids
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/check"
@@ -177,7 +176,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	now := time.Now().UTC()
 	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
 	r.Subject = node.subject(n, now)
-	doc := &report.Document{Report: r, Inventory: audit.NewInventory(n.Snapshot), Rules: rulesOf(checks), Tenancies: page.TenanciesNow(n)}
+	doc := &report.Document{Report: r, Snapshot: n.Snapshot, Rules: rulesOf(checks), Tenancies: page.TenanciesNow(n)}
 	if report.TellsThePast(j.format) {
 		node.tellThePast(doc, n)
 	}

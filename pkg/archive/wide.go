@@ -74,6 +74,7 @@ func patterns() []string {
 func functionAttributes() []string {
 	return []string{
 		"aer_dev_*", "aer_rootport_*", "broken_parity_status", "d3cold_allowed", "dma_mask_bits", "enable", "irq", "label", "index",
+		"class", "device", "subsystem_device", "subsystem_vendor", "vendor",
 		"local_cpulist", "msi_bus", "numa_node", "power_state", "removable", "reset_method", "resource", "secondary_bus_number",
 		"subordinate_bus_number", "sriov_offset", "sriov_stride", "sriov_totalvfs", "sriov_vf_device", "sriov_drivers_autoprobe", "uevent",
 		"xgmi_*",

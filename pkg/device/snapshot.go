@@ -1,7 +1,7 @@
 package device
 
 import (
-	"slices"
+	"sort"
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -80,19 +80,23 @@ type Snapshot struct {
 // Function returns the function at addr. The pointer is into the snapshot:
 // read, don't write.
 func (s *Snapshot) Function(addr pci.Address) (*Function, bool) {
-	i, ok := slices.BinarySearchFunc(s.Functions, addr, func(f Function, a pci.Address) int {
-		return f.Address.Compare(a)
-	})
-	if !ok {
+	i := s.from(addr)
+	if i == len(s.Functions) || s.Functions[i].Address != addr {
 		return nil, false
 	}
 	return &s.Functions[i], true
 }
 
+// from returns the index of the first function at addr or above. Unlike a
+// comparison of slices it copies no functions, which are large.
+func (s *Snapshot) from(addr pci.Address) int {
+	return sort.Search(len(s.Functions), func(i int) bool { return s.Functions[i].Address.Compare(addr) >= 0 })
+}
+
 // Group returns the IOMMU group with the number.
 func (s *Snapshot) Group(number int) (*Group, bool) {
-	i, ok := slices.BinarySearchFunc(s.Groups, number, func(g Group, n int) int { return g.Number - n })
-	if !ok {
+	i := sort.Search(len(s.Groups), func(i int) bool { return s.Groups[i].Number >= number })
+	if i == len(s.Groups) || s.Groups[i].Number != number {
 		return nil, false
 	}
 	return &s.Groups[i], true
@@ -111,11 +115,8 @@ func (s *Snapshot) GroupOf(f *Function) (*Group, bool) {
 func (s *Snapshot) Slot(f *Function) []*Function {
 	first := f.Address
 	first.Function = 0
-	i, _ := slices.BinarySearchFunc(s.Functions, first, func(g Function, a pci.Address) int {
-		return g.Address.Compare(a)
-	})
 	var slot []*Function
-	for ; i < len(s.Functions) && s.Functions[i].Address.SameSlot(f.Address); i++ {
+	for i := s.from(first); i < len(s.Functions) && s.Functions[i].Address.SameSlot(f.Address); i++ {
 		slot = append(slot, &s.Functions[i])
 	}
 	return slot

@@ -134,17 +134,17 @@ func (a *attributes) link(name string) string {
 	if !ok {
 		return ""
 	}
-	return unique.Make(path.Base(target)).Value()
+	return path.Base(target)
 }
 
-// list returns the names in a directory; false when absent.
-func (a *attributes) list(name string) ([]string, bool) {
+// list returns the names in a directory; nil when absent.
+func (a *attributes) list(name string) []string {
 	if !a.usable() {
-		return nil, false
+		return nil
 	}
-	names, ok, err := a.dir.List(name)
+	names, _, err := a.dir.List(name)
 	a.err = err
-	return names, ok
+	return names
 }
 
 // names lists the directory itself; nil when absent.

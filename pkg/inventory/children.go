@@ -14,9 +14,9 @@ import (
 func readChildren(f *device.Function, a *attributes) {
 	c := &f.Children
 	readNet(f, a)
-	c.RDMA, _ = a.list("infiniband")
+	c.RDMA = a.list("infiniband")
 	c.DRM = readDRM(a)
-	c.NVMe, _ = a.list("nvme")
+	c.NVMe = a.list("nvme")
 	for _, controller := range c.NVMe {
 		c.Block = append(c.Block, namespaces(a, controller)...)
 	}
@@ -31,13 +31,13 @@ func readChildren(f *device.Function, a *attributes) {
 // namespace. sysfs lists a netdev in its own namespace only, but the directory
 // stays as long as there is one in any.
 func readNet(f *device.Function, a *attributes) {
-	names, ok := a.list("net")
-	if ok && len(names) == 0 {
+	net := a.sub("net")
+	defer net.close()
+	names := net.names()
+	if net.usable() && len(names) == 0 {
 		f.Uses = append(f.Uses, device.Use{Kind: device.UseNamespace})
 	}
 	f.Children.Net = append(f.Children.Net, names...)
-	net := a.sub("net")
-	defer net.close()
 	for _, name := range names {
 		netdev := net.sub(name)
 		f.Uses = append(f.Uses, masters(name, uppers(netdev))...)
@@ -49,11 +49,11 @@ func readNet(f *device.Function, a *attributes) {
 // or team, its VLANs (net/core/dev.c netdev_adjacent_sysfs_add).
 func uppers(netdev *attributes) []string {
 	var uppers []string
-	if master := netdev.link("master"); master != "" {
-		uppers = append(uppers, master)
-	}
 	for _, name := range netdev.names() {
-		if upper, ok := strings.CutPrefix(name, "upper_"); ok {
+		if name == "master" {
+			name = "upper_" + netdev.link(name)
+		}
+		if upper, ok := strings.CutPrefix(name, "upper_"); ok && upper != "" {
 			uppers = append(uppers, upper)
 		}
 	}
@@ -86,7 +86,7 @@ func masters(netdev string, uppers []string) []device.Use {
 
 // readDRM lists the DRM minors; their connectors and the like are below them.
 func readDRM(a *attributes) []string {
-	names, _ := a.list("drm")
+	names := a.list("drm")
 	return slices.DeleteFunc(names, func(name string) bool {
 		return !strings.HasPrefix(name, "card") && !strings.HasPrefix(name, "renderD")
 	})
@@ -97,7 +97,7 @@ func readDRM(a *attributes) []string {
 func namespaces(a *attributes, controller string) []string {
 	nvme := a.sub("nvme")
 	defer nvme.close()
-	names, _ := nvme.list(controller)
+	names := nvme.list(controller)
 	return slices.DeleteFunc(names, func(name string) bool { return !isNamespace(name) })
 }
 
@@ -116,12 +116,12 @@ func isNumber(s string) bool {
 // readVFIO returns the name of the VFIO device. The kernel makes the directory
 // in any case, and the device number only if it has the cdev interface.
 func readVFIO(a *attributes) string {
-	names, _ := a.list("vfio-dev")
+	class := a.sub("vfio-dev")
+	defer class.close()
+	names := class.names()
 	if len(names) != 1 {
 		return ""
 	}
-	class := a.sub("vfio-dev")
-	defer class.close()
 	dev := class.sub(names[0])
 	defer dev.close()
 	if _, ok := dev.text("dev"); !ok {
@@ -140,7 +140,7 @@ func readVirtio(f *device.Function, a *attributes) {
 		}
 		virtio := a.sub(name)
 		readNet(f, virtio)
-		disks, _ := virtio.list("block")
+		disks := virtio.list("block")
 		f.Children.Block = append(f.Children.Block, disks...)
 		virtio.close()
 	}

@@ -18,14 +18,16 @@ const attempts = 3
 
 // readFunction reads one function's directory, and nothing that takes another
 // function to know. It returns nil where the function is gone, or goes while
-// it is read. before is what is known of it and may be kept, nil for nothing.
-func readFunction(fs *sysfs.FS, addr pci.Address, before *device.Function) (*device.Function, error) {
+// it is read. place is where it was listed, empty where that is not known; before
+// is what is known of it and may be kept, nil for nothing.
+func readFunction(fs *sysfs.FS, addr pci.Address, place string, before *device.Function) (*device.Function, error) {
 	var err error
 	for range attempts {
 		var f *device.Function
-		if f, err = readOnce(fs, addr, before); err == nil {
+		if f, err = readOnce(fs, addr, place, before); err == nil {
 			return f, nil
 		}
+		place = "" // it may have moved
 		if !sysfs.Vanished(err) {
 			break
 		}
@@ -42,8 +44,8 @@ func readFunction(fs *sysfs.FS, addr pci.Address, before *device.Function) (*dev
 
 // readOnce reads the function; its error matches [sysfs.Vanished] when the
 // directory that it read went away.
-func readOnce(fs *sysfs.FS, addr pci.Address, before *device.Function) (*device.Function, error) {
-	dir, where, err := openFunction(fs, addr)
+func readOnce(fs *sysfs.FS, addr pci.Address, place string, before *device.Function) (*device.Function, error) {
+	dir, where, err := openFunction(fs, addr, place)
 	if err != nil {
 		return nil, err
 	}
@@ -55,23 +57,29 @@ func readOnce(fs *sysfs.FS, addr pci.Address, before *device.Function) (*device.
 	readBinding(f, a)
 	readSRIOV(f, a)
 	readHardware(f, a)
-	readConfig(f, a, before)
-	readChildren(f, a)
-	f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
+	if f.Class.Sub() != pci.ClassPCIBridge { // ports have none
+		readChildren(f, a)
+	}
 	// In a directory that was removed all attributes are absent, which is no
-	// error to most of them: so the last one read is one that can't be absent.
-	f.Vendor = pci.ID(a.required("vendor", 16))
+	// error to most of them. So the last one read is one that no function is
+	// without, and another one where a tree that was put together by hand is.
+	if !readConfig(f, a, before) {
+		a.required("vendor", 16)
+	}
+	f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
 	return f, a.err
 }
 
 // openFunction opens a function's directory by its place in the device tree,
 // which it returns: walking the link's text once is cheaper than having it
 // followed, and the place is wanted anyway.
-func openFunction(fs *sysfs.FS, addr pci.Address) (dir *sysfs.Dir, where string, err error) {
-	where = sysfs.FunctionPath(addr)
-	target, err := fs.ReadLink(where)
-	if err == nil {
-		where = path.Join(sysfs.Devices, target)
+func openFunction(fs *sysfs.FS, addr pci.Address, place string) (dir *sysfs.Dir, where string, err error) {
+	where = place
+	if where == "" {
+		where = sysfs.FunctionPath(addr)
+		if target, err := fs.ReadLink(where); err == nil {
+			where = path.Join(sysfs.Devices, target)
+		}
 	}
 	// A tree that was put together by hand may have a directory here.
 	dir, err = fs.OpenDir(where)
@@ -80,17 +88,23 @@ func openFunction(fs *sysfs.FS, addr pci.Address) (dir *sysfs.Dir, where string,
 
 // readIdentity reads what the function is.
 func readIdentity(f *device.Function, a *attributes) {
-	f.Class = pci.Class(a.required("class", 24))
-	f.Device = pci.ID(a.required("device", 16))
-	f.SubVendor = pci.ID(a.hex("subsystem_vendor", 16))
-	f.SubDevice = pci.ID(a.hex("subsystem_device", 16))
-	f.Revision = uint8(a.hex("revision", 8))
 	f.Modalias, _ = a.text("modalias")
+	m, ok := pci.ParseModalias(f.Modalias)
+	if !ok { // in a tree that was put together by hand
+		m.Class = pci.Class(a.required("class", 24))
+		m.Vendor, m.Device = pci.ID(a.required("vendor", 16)), pci.ID(a.required("device", 16))
+		m.SubVendor, m.SubDevice = pci.ID(a.hex("subsystem_vendor", 16)), pci.ID(a.hex("subsystem_device", 16))
+	}
+	f.Class, f.Vendor, f.Device, f.SubVendor, f.SubDevice = m.Class, m.Vendor, m.Device, m.SubVendor, m.SubDevice
+	f.Revision = uint8(a.hex("revision", 8))
+	if f.Class.Sub() == pci.ClassVGA {
+		f.BootVGA = a.on("boot_vga")
+	}
 }
 
 // readBinding reads who has the function.
 func readBinding(f *device.Function, a *attributes) {
-	f.Driver = a.link("driver")
+	f.Driver = unique.Make(a.link("driver")).Value()
 	readOverride(f, a)
 	if group := a.link("iommu_group"); group != "" {
 		n, err := strconv.Atoi(group)
@@ -184,11 +198,10 @@ func readHardware(f *device.Function, a *attributes) {
 		f.NUMANode = &node
 	}
 	f.BARs = readBARs(a)
-	f.Link = readLink(a)
-	f.ResetMethods = a.words("reset_method")
-	if f.Class.Sub() == pci.ClassVGA {
-		f.BootVGA = a.on("boot_vga")
+	if f.VF == nil { // its link is the PF's, and its own registers say nothing of it
+		f.Link = readLink(a)
 	}
+	f.ResetMethods = a.words("reset_method")
 }
 
 // readBARs reads the populated base address registers.
@@ -243,26 +256,28 @@ func width(text string) int {
 	return n
 }
 
-// readConfig reads the capabilities. The device wrote them: whatever they hold
-// is a fact about the device, never a reason to fail the node's scan.
+// readConfig reads the capabilities; false where nothing was read. The device
+// wrote them: whatever they hold is a fact about the device, never a reason to fail
+// the node's scan.
 //
 // The kernel reads the space word by word from the device, which takes longer
 // than all other attributes together. When before is the same device, its
 // capabilities are kept, and the header alone tells whether it is alive.
-func readConfig(f *device.Function, a *attributes, before *device.Function) {
+func readConfig(f *device.Function, a *attributes, before *device.Function) bool {
 	if before != nil && sameDevice(f, before) {
 		header, ok := readSpace(f, a, headerBytes)
 		f.ConfigDead = ok && pci.Dead(header, f.VF != nil)
 		f.Capabilities = before.Capabilities
-		return
+		return ok
 	}
 	config, ok := readSpace(f, a, configBytes)
 	if !ok {
 		f.Capabilities.Truncated = true
-		return
+		return false
 	}
 	f.ConfigDead = pci.Dead(config, f.VF != nil)
 	f.Capabilities, _ = pci.ParseCapabilities(config) // Truncated says so
+	return true
 }
 
 // readSpace reads the beginning of configuration space. Like driver_override it

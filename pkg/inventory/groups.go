@@ -71,7 +71,7 @@ func readGroup(fs *sysfs.FS, number int) (*device.Group, error) {
 
 // readMembers sorts the members of a group into functions and others.
 func readMembers(g *device.Group, a *attributes) {
-	names, _ := a.list("devices")
+	names := a.list("devices")
 	for _, name := range names {
 		addr, err := pci.ParseAddress(name)
 		if err != nil {

@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -47,12 +46,14 @@ func LoadNames(fsys *sysfs.FS) (*Names, error) {
 func ParseNames(data []byte) *Names {
 	n := &Names{text: string(data), vendors: map[pci.ID]int{}}
 	at := 0
-	for line := range bytes.Lines(data) {
-		if bytes.HasPrefix(line, []byte("C ")) { // the classes follow
+	for line := range strings.Lines(n.text) {
+		if strings.HasPrefix(line, "C ") { // the classes follow
 			break
 		}
-		if id, _, ok := entry(string(line)); ok {
-			n.vendors[id] = at
+		if !belongs(line) {
+			if id, _, ok := entry(line); ok {
+				n.vendors[id] = at
+			}
 		}
 		at += len(line)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"runtime"
 	"slices"
 
@@ -36,6 +37,8 @@ type scan struct {
 	// functions and groups hold what was read; nil for what is not there.
 	functions map[pci.Address]*device.Function
 	groups    map[int]*device.Group
+	// places are where the functions were listed, of those that were.
+	places map[pci.Address]string
 	// What uses the functions is read when the first function asks.
 	network *network
 	mounts  *mounts
@@ -71,7 +74,7 @@ func Scan(ctx context.Context, fs *sysfs.FS, opts ...Option) (*device.Snapshot, 
 	if err != nil {
 		return nil, fmt.Errorf("scan host facts: %w", err)
 	}
-	addrs, err := listFunctions(fs)
+	addrs, err := s.listFunctions()
 	if err != nil {
 		return nil, fmt.Errorf("scan PCI functions: %w", err)
 	}
@@ -87,16 +90,30 @@ func Scan(ctx context.Context, fs *sysfs.FS, opts ...Option) (*device.Snapshot, 
 	return s.snapshot(host), nil
 }
 
-// listFunctions returns the addresses of the node's functions, sorted.
-func listFunctions(fs *sysfs.FS) ([]pci.Address, error) {
-	names, err := fs.ReadDir(sysfs.Devices)
+// listFunctions returns the addresses of the node's functions, sorted, and keeps
+// their places: to ask for one link after the other is cheap where they are listed.
+func (s *scan) listFunctions() ([]pci.Address, error) {
+	dir, err := s.fs.OpenDir(sysfs.Devices)
 	if err != nil {
 		return nil, err
 	}
+	defer dir.Close()
+	names, err := dir.Names()
+	if err != nil {
+		return nil, err
+	}
+	s.places = make(map[pci.Address]string, len(names))
 	addrs := make([]pci.Address, len(names))
 	for i, name := range names {
 		if addrs[i], err = pci.ParseAddress(name); err != nil {
 			return nil, fmt.Errorf("list %s: %w", sysfs.Devices, err)
+		}
+		target, ok, err := dir.Link(name)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			s.places[addrs[i]] = path.Join(sysfs.Devices, target)
 		}
 	}
 	slices.SortFunc(addrs, pci.Address.Compare)
@@ -107,7 +124,7 @@ func listFunctions(fs *sysfs.FS) ([]pci.Address, error) {
 func (s *scan) read(ctx context.Context, addrs []pci.Address) error {
 	found := make([]*device.Function, len(addrs))
 	err := spread(ctx, len(addrs), func(i int) (err error) {
-		found[i], err = readFunction(s.fs, addrs[i], s.known(addrs[i]))
+		found[i], err = readFunction(s.fs, addrs[i], s.places[addrs[i]], s.known(addrs[i]))
 		return err
 	})
 	if err != nil {

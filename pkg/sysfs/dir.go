@@ -1,10 +1,11 @@
 package sysfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -21,10 +22,12 @@ import (
 // an error. Mind that the kernel answers "absent" for every attribute of a
 // device that was removed after the Dir was opened.
 type Dir struct {
-	file *os.File
+	fd   int
 	path string
 	fs   *FS
 	buf  *buffer
+	// read is set once the directory was listed and so is to be rewound.
+	read bool
 }
 
 // buffer holds the longest attribute: sysfs limits one to a page,
@@ -34,30 +37,22 @@ type buffer [8192]byte
 
 // OpenDir opens a directory of the node; Close it.
 func (f *FS) OpenDir(path string) (*Dir, error) {
-	file, err := f.openDir(path)
+	fd, err := f.openDir(path)
 	if err = f.told(Access{Op: OpOpen, Path: path}, err); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	return f.newDir(file, path), nil
+	return f.newDir(fd, path), nil
 }
 
-func (f *FS) openDir(path string) (*os.File, error) {
+func (f *FS) openDir(path string) (fd int, err error) {
 	if err := f.answer(OpOpen, path); err != nil {
-		return nil, err
+		return -1, err
 	}
-	// The kernel walks the path in one call, where [os.Root] takes two for each
-	// element of it. What it does not do (an older kernel, a link that the root
-	// does not allow), os.Root does, or says why not.
-	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
-	fd, err := unix.Openat2(int(f.top.Fd()), path, &how)
-	if err != nil {
-		return f.root.Open(path)
-	}
-	return os.NewFile(uintptr(fd), path), nil
+	return f.descriptor(path, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
-func (f *FS) newDir(file *os.File, path string) *Dir {
-	return &Dir{file: file, path: path, fs: f, buf: f.buffers.Get().(*buffer)}
+func (f *FS) newDir(fd int, path string) *Dir {
+	return &Dir{fd: fd, path: path, fs: f, buf: f.buffers.Get().(*buffer)}
 }
 
 // newBuffers returns the pool that Dirs take their buffers from.
@@ -68,7 +63,7 @@ func newBuffers() *sync.Pool { return &sync.Pool{New: func() any { return new(bu
 func (d *Dir) Close() {
 	d.fs.buffers.Put(d.buf)
 	d.buf = nil
-	_ = d.file.Close() // nothing was written to it
+	_ = unix.Close(d.fd) // nothing was written to it
 }
 
 // Path returns the directory's path below the root.
@@ -98,7 +93,7 @@ func (d *Dir) Bytes(name string) (data []byte, ok bool, err error) {
 // Text returns the content of an attribute without the space around it.
 func (d *Dir) Text(name string) (text string, ok bool, err error) {
 	data, ok, err := d.Bytes(name)
-	return strings.TrimSpace(string(data)), ok, err
+	return string(bytes.TrimSpace(data)), ok, err
 }
 
 // Link returns the target of a link as it is written; false where there is no
@@ -106,7 +101,7 @@ func (d *Dir) Text(name string) (text string, ok bool, err error) {
 func (d *Dir) Link(name string) (target string, ok bool, err error) {
 	n, err := 0, d.answer(OpLink, name)
 	if err == nil {
-		n, err = retry(func() (int, error) { return unix.Readlinkat(d.Fd(), name, d.buf[:]) })
+		n, err = retry(func() (int, error) { return unix.Readlinkat(d.fd, name, d.buf[:]) })
 	}
 	err = d.told(Access{Op: OpLink, Path: name, Data: d.buf[:max(n, 0)]}, err)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
@@ -124,21 +119,44 @@ func (d *Dir) Sub(name string) (sub *Dir, ok bool, err error) {
 	if !ok || err != nil {
 		return nil, false, err
 	}
-	path := d.path + "/" + name
-	return d.fs.newDir(os.NewFile(uintptr(fd), path), path), true, nil
+	return d.fs.newDir(fd, d.path+"/"+name), true, nil
 }
 
 // Names lists the directory, sorted as strings.
 func (d *Dir) Names() ([]string, error) {
-	_, err := d.file.Seek(0, io.SeekStart)
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", d.path, reason(err))
-	}
-	names, err := d.fs.names(d.file, d.path)
+	names, err := d.names()
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", d.path, err)
 	}
 	return names, nil
+}
+
+// names lists the directory, which for a copy is what the node listed.
+func (d *Dir) names() ([]string, error) {
+	if d.fs.copy != nil {
+		return d.fs.copy.Names(d.path)
+	}
+	names, err := d.entries()
+	slices.Sort(names)
+	return names, d.fs.told(Access{Op: OpList, Path: d.path, Names: names}, err)
+}
+
+// entries returns the names in the directory in the kernel's order.
+func (d *Dir) entries() ([]string, error) {
+	if d.read {
+		if _, err := unix.Seek(d.fd, 0, io.SeekStart); err != nil {
+			return nil, err
+		}
+	}
+	d.read = true
+	var names []string
+	for {
+		n, err := retry(func() (int, error) { return unix.ReadDirent(d.fd, d.buf[:]) })
+		if n <= 0 || err != nil {
+			return names, err
+		}
+		_, _, names = unix.ParseDirent(d.buf[:n], -1, names)
+	}
 }
 
 // List lists a directory in d.
@@ -159,7 +177,7 @@ func (d *Dir) open(name string, flags int) (fd int, ok bool, err error) {
 	}
 	if err = d.answer(OpOpen, name); err == nil {
 		fd, err = retry(func() (int, error) {
-			return unix.Openat(d.Fd(), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			return unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		})
 	}
 	err = d.told(Access{Op: OpOpen, Path: name}, err)
@@ -174,7 +192,7 @@ func (d *Dir) open(name string, flags int) (fd int, ok bool, err error) {
 
 // Fd returns the directory's descriptor, for system calls that a Dir does not
 // have. It is good until Close.
-func (d *Dir) Fd() int { return int(d.file.Fd()) }
+func (d *Dir) Fd() int { return d.fd }
 
 func (d *Dir) wrap(what, name string, err error) error {
 	return fmt.Errorf("%s %s/%s: %w", what, d.path, name, err)

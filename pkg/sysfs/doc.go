@@ -2,7 +2,7 @@
 // directory: "/" on a live node, "/host" in a container, or a captured tree.
 // It never writes; package sysfs/control does.
 //
-// Everything goes through an [os.Root]: links are followed as the kernel wrote
+// Everything stays below that root, by openat2(2) or an [os.Root]: links are followed as the kernel wrote
 // them, relative ones, and a link or ".." that leaves the root is an error, so
 // a captured tree can't point at the node that looks at it.
 //

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
@@ -61,7 +60,12 @@ func (f *FS) readFile(path string) ([]byte, error) {
 	if err := f.answer(OpRead, path); err != nil {
 		return nil, err
 	}
-	return f.root.ReadFile(path)
+	file, err := f.file(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // nothing was written to it
+	return io.ReadAll(file)
 }
 
 // ReadAtMost returns the first n bytes of a file, or all of one that is shorter.
@@ -80,7 +84,7 @@ func (f *FS) readAtMost(path string, n int64) ([]byte, error) {
 	if err := f.answer(OpRead, path); err != nil {
 		return nil, err
 	}
-	file, err := f.root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	file, err := f.file(path, os.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}
@@ -120,17 +124,18 @@ func (f *FS) readLink(path string) (string, error) {
 	if err := f.answer(OpLink, path); err != nil {
 		return "", err
 	}
-	// As in [FS.openDir], one call for the walk where that does.
 	dir, name := filepath.Split(path)
 	if dir == "" || name == "" || name == ".." {
 		return f.root.Readlink(path)
 	}
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
-	fd, err := unix.Openat2(int(f.top.Fd()), dir, &how)
-	if err != nil {
+	fd, known, err := f.walk(dir, unix.O_PATH|unix.O_DIRECTORY)
+	if !known {
 		return f.root.Readlink(path)
 	}
-	defer func() { _ = unix.Close(fd) }() // nothing is written to it
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
 	var buf [4096]byte
 	n, err := retry(func() (int, error) { return unix.Readlinkat(fd, name, buf[:]) })
 	return string(buf[:max(n, 0)]), err
@@ -149,22 +154,13 @@ func (f *FS) readDir(path string) ([]string, error) {
 	if f.copy != nil {
 		return f.copy.Names(path)
 	}
-	dir, err := f.root.Open(path)
+	fd, err := f.descriptor(path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, f.told(Access{Op: OpList, Path: path}, err)
 	}
-	defer func() { _ = dir.Close() }()
-	return f.names(dir, path)
-}
-
-// names lists an open directory, which for a copy is what the node listed.
-func (f *FS) names(dir *os.File, path string) ([]string, error) {
-	if f.copy != nil {
-		return f.copy.Names(path)
-	}
-	names, err := dir.Readdirnames(-1)
-	slices.Sort(names)
-	return names, f.told(Access{Op: OpList, Path: path, Names: names}, err)
+	dir := f.newDir(fd, path)
+	defer dir.Close()
+	return dir.names()
 }
 
 // Exists reports whether path is there once links are followed.
@@ -190,7 +186,16 @@ func (f *FS) stat(path string) (fs.FileInfo, error) {
 	if err := f.answer(OpStat, path); err != nil {
 		return nil, err
 	}
-	return f.root.Stat(path)
+	fd, known, err := f.walk(path, unix.O_PATH)
+	if !known {
+		return f.root.Stat(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer func() { _ = file.Close() }() // nothing was written to it
+	return file.Stat()
 }
 
 // Lstat describes the file at the path itself, a link included. No tap is told.

@@ -1,6 +1,7 @@
 package sysfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -74,7 +75,7 @@ func (f *FS) ConfigHead(a pci.Address, n int) ([]byte, error) {
 	if err != nil {
 		return nil, f.gone(a, err)
 	}
-	return data, nil
+	return bytes.Clone(data), nil
 }
 
 // GroupNumber returns the function's IOMMU group, false where it has none, or

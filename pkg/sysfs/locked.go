@@ -72,7 +72,8 @@ func (d *Dir) LockedText(a pci.Address, name string) (text string, ok bool, err 
 // ConfigHead reads the first n bytes of configuration space of the function at a,
 // whose directory d is, or as many as are readable. While a reset of the function
 // or of the bus above it goes on, the kernel lets nobody read
-// (drivers/pci/access.c pci_wait_cfg): that is [ErrLocked] when it takes long.
+// (drivers/pci/access.c pci_wait_cfg): that is [ErrLocked] when it takes long. The
+// data is valid until the next read from d.
 func (d *Dir) ConfigHead(a pci.Address, n int) (config []byte, ok bool, err error) {
 	return d.locked(a, "config", n)
 }
@@ -87,9 +88,12 @@ func (d *Dir) locked(a pci.Address, name string, n int) (data []byte, ok bool, e
 		return nil, false, err
 	}
 	if err = d.answer(OpRead, name); err == nil {
-		data, err = d.fs.locked.read(attribute, fd, n)
+		data, err = d.fs.locked.read(attribute, fd, d.buf[:min(n, len(d.buf))])
 	} else {
 		_ = unix.Close(fd)
+	}
+	if errors.Is(err, ErrLocked) { // the read that hangs has the buffer
+		d.buf = d.fs.buffers.Get().(*buffer)
 	}
 	if err = d.told(Access{Op: OpRead, Path: name, Data: data}, err); err != nil {
 		return nil, false, d.wrap("read", name, err)
@@ -100,16 +104,15 @@ func (d *Dir) locked(a pci.Address, name string, n int) (data []byte, ok bool, e
 // pageBytes is as much as an attribute can have.
 const pageBytes = 4096
 
-// read reads up to n bytes of an open attribute of a and closes it, but waits for
-// it no longer than l.wait.
-func (l *lockedReads) read(a lockedAttribute, fd, n int) ([]byte, error) {
+// read reads an open attribute of a into buf and closes it, but waits for it no
+// longer than l.wait. After [ErrLocked] buf is not the caller's any more.
+func (l *lockedReads) read(a lockedAttribute, fd int, buf []byte) ([]byte, error) {
 	type result struct {
 		data []byte
 		err  error
 	}
 	done := make(chan result, 1)
 	go func() {
-		buf := make([]byte, n) // its own: who is not waited for may keep it
 		read, err := retry(func() (int, error) { return unix.Read(fd, buf) })
 		_ = unix.Close(fd)
 		done <- result{buf[:max(read, 0)], err}

@@ -107,3 +107,53 @@ func TestLockedConfigSpace(t *testing.T) {
 	}
 	_ = lock.Close()
 }
+
+// TestHangingReadKeepsItsBuffer: what such a read gets in the end is not written over what was read after it.
+func TestHangingReadKeepsItsBuffer(t *testing.T) {
+	addr := pci.Address{Bus: 0x3b}
+	root := t.TempDir()
+	dir := filepath.Join(root, FunctionPath(addr))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "config")
+	if err := unix.Mkfifo(config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "vendor"), []byte("0x8086\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(config, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Close() }()
+	fs, err := Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fs.Close() }()
+	d, err := fs.OpenDir(FunctionPath(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+
+	fs.locked.wait = time.Millisecond
+	if _, _, err := d.ConfigHead(addr, 64); !errors.Is(err, ErrLocked) {
+		t.Fatalf("configuration space: %v; want ErrLocked", err)
+	}
+	vendor, ok, err := d.Bytes("vendor")
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if _, err := lock.Write(make([]byte, 64)); err != nil {
+		t.Fatal(err)
+	}
+	for fs.locked.hangs(lockedAttribute{addr, "config"}) {
+		runtime.Gosched()
+	}
+	if string(vendor) != "0x8086\n" {
+		t.Errorf("the vendor became %q", vendor)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -15,9 +16,9 @@ import (
 // Document is what is printed.
 type Document struct {
 	*finding.Report
-	// Inventory has the functions, for formats that draw them; nil where there are
+	// Snapshot has the functions, for formats that draw them; nil where there are
 	// none, as for a cluster.
-	Inventory *audit.Inventory `json:"-"`
+	Snapshot *device.Snapshot `json:"-"`
 	// Rules are the rules that were asked, by id.
 	Rules []finding.Rule `json:"-"`
 	// Tenancies are who has and had which function, for formats that tell it.
@@ -74,9 +75,18 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 	case "md":
 		return writeMarkdown(w, d.visible())
 	case "html":
-		return page.Write(w, &page.Page{Report: d.Report, Inventory: d.Inventory, Rules: d.Rules, Tenancies: d.Tenancies, Ledger: d.Ledger})
+		return page.Write(w, &page.Page{Report: d.Report, Inventory: d.inventory(), Rules: d.Rules, Tenancies: d.Tenancies, Ledger: d.Ledger})
 	}
 	return fmt.Errorf("no such format: %s", format)
+}
+
+// inventory judges the functions, which takes long on a large node and is asked for
+// by few formats.
+func (d *Document) inventory() *audit.Inventory {
+	if d.Snapshot == nil {
+		return nil
+	}
+	return audit.NewInventory(d.Snapshot)
 }
 
 // atLeast returns the document without the findings that are less severe.

@@ -8,6 +8,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 
@@ -57,6 +58,16 @@ func (c *Control) Covers(rule string) bool {
 		group, whole := strings.CutSuffix(pattern, "*")
 		return pattern == rule || whole && strings.HasPrefix(rule, group)
 	})
+}
+
+// IDs returns the frameworks' ids, sorted, without reading them: their files are
+// named so.
+func IDs() []string {
+	files, _ := fs.Glob(data, "data/*.yaml") // its only error is a bad pattern
+	for i, name := range files {
+		files[i] = strings.TrimSuffix(path.Base(name), ".yaml")
+	}
+	return files
 }
 
 // Frameworks returns all frameworks, by id. The error is one of the program

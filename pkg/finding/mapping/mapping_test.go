@@ -47,6 +47,9 @@ func TestEveryControlIsWhole(t *testing.T) {
 	if diff := cmp.Diff([]string{"anssi-bp-028", "bsi-c5", "iso-27017", "nist-800-125a", "nist-800-53"}, ids); diff != "" {
 		t.Errorf("frameworks (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(ids, mapping.IDs()); diff != "" {
+		t.Errorf("ids by their files (-want +got):\n%s", diff)
+	}
 }
 
 // TestNothingIsCalledCompliant: checks support controls; whether somebody complies
