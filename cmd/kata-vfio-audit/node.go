@@ -173,6 +173,9 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	if err != nil {
 		return nil, err
 	}
+	if node.manifest != nil && node.manifest.Ledger != nil {
+		n.WithoutLedger(node.manifest.Ledger.Reason)
+	}
 	now := time.Now().UTC()
 	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
 	r.Subject = node.subject(n, now)

@@ -30,7 +30,14 @@ func (n *Node) Ledger() (*ledger.Report, Fact) {
 	return v.report, v.fact
 }
 
+// WithoutLedger says why a copy of a node has nothing of the ledger that the node may
+// have. Call it before the node is asked.
+func (n *Node) WithoutLedger(why string) { n.noLedger = why }
+
 func (n *Node) verifyLedger() (*ledger.Report, Fact) {
+	if n.noLedger != "" {
+		return nil, Fact{Path: "/" + LedgerDir, How: "ledger", Status: Broken, Err: n.noLedger}
+	}
 	names, dir := n.List(LedgerDir)
 	dir.Value, dir.How = "", "ledger"
 	if len(names) == 0 && dir.OK() {

@@ -34,6 +34,8 @@ type Node struct {
 	// offered are those of published that the plugin names; standing those that it
 	// keeps bound.
 	offered, standing map[pci.Address]bool
+	// noLedger is set by [Node.WithoutLedger].
+	noLedger string
 	// Those are read once, when they are first asked for: behind are the functions
 	// by their VFIO nodes, nodeNumbers the nodes by their numbers.
 	processes   func() processes

@@ -7,61 +7,64 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 
 const (
 	// auditTaint is what the plugin puts on devices that fail a check.
 	auditTaint = "kata-vfio.dev/audit"
-	// noIOMMU is the check of VFIO's mode without an IOMMU.
-	noIOMMU = "IOM-003"
+	// portAbove sets $port to the one above the GPU.
+	portAbove  = "port=$(basename $(dirname $(readlink -f /sys/bus/pci/devices/" + topology.GPU0 + "))); "
+	acsControl = "ECAP_ACS+6.w"
 )
 
-// tainted breaks the node's isolation as a careless administrator does, and mends it.
+// tainted switches ACS off above the GPU, as recipes for peer-to-peer transfers do, and on again: the kernel hears of
+// neither.
 func tainted(ctx context.Context, s *site) error {
-	if err := s.awaitAudit(ctx, false); err != nil {
+	if err := s.awaitAudit(ctx, ""); err != nil {
 		return err
 	}
-	const parameter = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
-	if _, err := s.output(ctx, "echo Y > "+parameter); err != nil {
+	before, err := s.output(ctx, portAbove+"setpci -s $port "+acsControl+" && setpci -s $port "+acsControl+"=0")
+	if err != nil {
 		return err
 	}
-	broken := errors.Join(s.awaitAudit(ctx, true), s.refusesWhoTolerates(ctx))
-	_, err := s.output(ctx, "echo N > "+parameter)
-	return errors.Join(broken, err, s.awaitAudit(ctx, false))
+	open := errors.Join(s.awaitAudit(ctx, "ACS-001"), s.refusesWhoTolerates(ctx))
+	_, err = s.output(ctx, portAbove+"setpci -s $port "+acsControl+"="+before)
+	return errors.Join(open, err, s.awaitAudit(ctx, ""))
 }
 
-// awaitAudit waits until the check's id is in the taint of all devices, or of none. The lab has a GPU that fails another,
-// of less severity.
-func (s *site) awaitAudit(ctx context.Context, fails bool) error {
-	return s.until(ctx, fmt.Sprintf("devices have the audit's taint of %s: %t", noIOMMU, fails), nodeLimit, func(ctx context.Context) error {
+// awaitAudit waits until the GPU has the audit's taint of a check, or none.
+func (s *site) awaitAudit(ctx context.Context, want string) error {
+	return s.until(ctx, fmt.Sprintf("%s has the audit's taint %q", topology.GPU0, want), nodeLimit, func(ctx context.Context) error {
 		devices, err := s.published(ctx)
-		if err == nil && len(devices) == 0 {
-			err = errors.New("there are none")
+		if err != nil {
+			return err
 		}
 		for _, d := range devices {
+			if id := d.Attributes["resource.kubernetes.io/pciBusID"].StringValue; id == nil || *id != topology.GPU0 {
+				continue
+			}
 			got := ""
 			for _, taint := range d.Taints {
 				if taint.Key == auditTaint {
 					got = taint.Value
 				}
 			}
-			if (got == noIOMMU) != fails {
-				err = errors.Join(err, fmt.Errorf("%s has %q", d.Name, got))
+			if got != want {
+				return fmt.Errorf("it has %q", got)
 			}
+			return nil
 		}
-		return err
+		return errors.New("it is not published")
 	})
 }
 
-// refusesWhoTolerates has a pod that the policies don't look at tolerate the taint.
+// refusesWhoTolerates has a pod that the policies don't look at tolerate the taints.
 func (s *site) refusesWhoTolerates(ctx context.Context) error {
-	const tolerant = "tolerations: [{key: " + auditTaint + ", operator: Exists}]"
-	claim := strings.Replace(directClaim, "deviceClassName:", tolerant+", deviceClassName:", 1)
-	if claim == directClaim {
-		return fmt.Errorf("no place for the toleration in %s", directClaim)
-	}
+	claim := strings.Replace(directClaim, "deviceClassName:", "tolerations: [{operator: Exists}], deviceClassName:", 1)
 	if err := s.apply(ctx, trusted, claim+vmPod("tolerant", gpuDirect)); err != nil {
 		return err
 	}
-	return s.awaitEvent(ctx, trusted, "tolerant", "FailsAudit", noIOMMU)
+	return s.awaitEvent(ctx, trusted, "tolerant", "FailsAudit", "ACS-001")
 }
