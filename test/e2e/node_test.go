@@ -27,7 +27,7 @@ type nodeCase struct {
 	// noVMs leaves out what takes most of the time where the case does not look at VMs: one that is refused would boot
 	// again and again.
 	noVMs bool
-	// longer leaves the case out with -short: others do the same, one after the other.
+	// longer leaves the case out with -short: others are near it, or the lab's suites are.
 	longer bool
 }
 
@@ -52,17 +52,17 @@ func nodeCases() []nodeCase {
 		{name: "APodHasItsGPUInItsVMAndGivesItBack", run: podHasGPU},
 		{name: "DevicesOfANodeThatFailsTheAuditAreTainted", run: tainted, noVMs: true},
 		{name: "NobodyElseGetsADevice", run: refusesAttacks, noVMs: true},
-		{name: "ThePluginLoadsAModuleByTheNodesModprobe", run: loadsModules, noVMs: true},
+		{name: "ThePluginLoadsAModuleByTheNodesModprobe", run: loadsModules, noVMs: true, longer: true},
 		{name: "EveryExampleRuns", run: runsExamples},
 		{name: "APodHasTheDevicesOfTwoClaims", run: podHasTwoClaims, longer: true},
 		{name: "APodHasAPhysicalEndpoint", run: podHasPhysicalEndpoint},
-		{name: "APodThatIsDeletedWhileItStartsLeavesNothing", run: deletedWhileStarting},
+		{name: "APodThatIsDeletedWhileItStartsLeavesNothing", run: deletedWhileStarting, longer: true},
 		{name: "APodOfTheSameNameGetsTheDeviceClean", run: forceDeletedAndRecreated},
-		{name: "ASandboxThatDiesIsMadeAnewWithItsDevice", run: sandboxDies},
+		{name: "ASandboxThatDiesIsMadeAnewWithItsDevice", run: sandboxDies, longer: true},
 		{name: "APluginThatIsKilledWhileAPodStartsGoesOn", run: pluginKilledWhilePodStarts, longer: true},
 		{name: "DaemonsThatAreKilledAtAnyPhaseLoseNothing", run: crashesAtEachPhase, noVMs: true},
 		{name: "PodsStartDuringARollingUpdate", run: rollingUpdate},
-		{name: "APodWaitsForAPluginThatIsAway", run: pluginAway},
+		{name: "APodWaitsForAPluginThatIsAway", run: pluginAway, longer: true},
 		{name: "RestartsOfAllDaemonsLeaveAPodItsVM", run: daemonsRestart},
 		{name: "APodComesBackWithItsDeviceAfterAReboot", run: nodeReboots},
 	}
