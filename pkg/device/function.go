@@ -98,7 +98,8 @@ type BAR struct {
 	Is64         bool   `json:"is64,omitempty"`
 }
 
-// Link is the state of the PCIe link above the function, in the kernel's
+// Link is the state of the PCIe link above the function (a VF has none of its own: see
+// its PF), in the kernel's
 // words: "16.0 GT/s PCIe" and a lane count.
 type Link struct {
 	Speed    string `json:"speed"`

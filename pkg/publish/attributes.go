@@ -109,7 +109,7 @@ func attributes(n *Node, e *entry) attributeSet {
 	s.text(AttrPCIBusID, e.addr.String())
 	if e.f != nil {
 		s.identity(n, e.f)
-		s.topology(e.f)
+		s.topology(n, e.f)
 		s.isolation(n, e)
 	}
 	if e.vf != nil {
@@ -158,15 +158,26 @@ func hasRDMA(n *Node, f *device.Function) bool {
 	return len(f.Children.RDMA) > 0 || ok && len(pf.Children.RDMA) > 0
 }
 
-func (s attributeSet) topology(f *device.Function) {
+func (s attributeSet) topology(n *Node, f *device.Function) {
 	s.text(AttrPCIeRoot, f.Root)
 	if f.NUMANode != nil {
 		s.number(AttrNUMANode, *f.NUMANode)
 	}
 	s.text(AttrPCIeSwitch, junction(f).String())
-	if speed, ok := linkSpeed(f.Link); ok {
+	if speed, ok := linkSpeed(linkOf(n, f)); ok {
 		s.number(AttrLinkSpeed, speed)
 	}
+}
+
+// linkOf returns the link above a function, which a VF has from its PF.
+func linkOf(n *Node, f *device.Function) *device.Link {
+	if f.VF == nil {
+		return f.Link
+	}
+	if pf, ok := n.Snapshot.Function(f.VF.PF); ok {
+		return pf.Link
+	}
+	return nil
 }
 
 func (s attributeSet) isolation(n *Node, e *entry) {

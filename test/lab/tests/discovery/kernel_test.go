@@ -127,8 +127,12 @@ func virtual(pf string) []string {
 	}
 }
 
-// readLink leaves out what the kernel calls unknown.
+// readLink leaves out what the kernel calls unknown, and what a VF's own registers say: its link is the PF's, and hardware
+// shows none in them.
 func (f *facts) readLink(text func(string) string) {
+	if f.PF != "" {
+		return
+	}
 	known := false
 	link := []string{text("current_link_speed"), text("current_link_width"), text("max_link_speed"), text("max_link_width")}
 	for i, word := range link {
