@@ -92,7 +92,7 @@ func TestFullDiskOnTheWayIn(t *testing.T) {
 	before, failed := stage.Bindings(t), 0
 	const points = 10 // events of a Prepare, see package crash
 	tried := 0
-	for at := 0; at <= points; at += step() {
+	for at := points; at >= 0; at -= step() { // the last point, from which on nothing fails, among them
 		tried++
 		n := attempt(t, places, at, small.fill)
 		if at == 0 {
@@ -125,7 +125,7 @@ func TestFullDiskOnTheWayOut(t *testing.T) {
 	before, failed := stage.Bindings(t), 0
 	const points = 11
 	tried := 0
-	for at := 0; at <= points; at += step() {
+	for at := points; at >= 0; at -= step() { // the last point, from which on nothing fails, among them
 		tried++
 		if _, err := stage.OpenPlain(t, places.NodeConfig()).Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
 			t.Fatal(err)
