@@ -61,8 +61,9 @@ func (d disk) free(t *testing.T) {
 	}
 }
 
-// attempt opens a node that calls interfere after the event of that number, counted from its opening.
-func attempt(t *testing.T, places victim.Places, at int, interfere func() error) *node.Node {
+// attempt opens a node that calls interfere after the event of that number, counted from its opening. reached says
+// whether it came to that, and has it come to nothing from then on.
+func attempt(t *testing.T, places victim.Places, at int, interfere func() error) (n *node.Node, reached func() bool) {
 	t.Helper()
 	count := 0
 	c := places.NodeConfig()
@@ -74,7 +75,11 @@ func attempt(t *testing.T, places victim.Places, at int, interfere func() error)
 			t.Error(err)
 		}
 	}
-	return stage.OpenPlain(t, c)
+	return stage.OpenPlain(t, c), func() bool {
+		came := count >= at
+		at = -1
+		return came
+	}
 }
 
 // step is from one point to the next that is tried: with -short, one in three.
@@ -90,11 +95,10 @@ func TestFullDiskOnTheWayIn(t *testing.T) {
 	places := stateOf(t, "full")
 	small := mountDisk(t, "/"+places.StateDir)
 	before, failed := stage.Bindings(t), 0
-	const points = 10 // events of a Prepare, see package crash
 	tried := 0
-	for at := points; at >= 0; at -= step() { // the last point, from which on nothing fails, among them
+	for at, more := 0, true; more; at += step() { // until nothing is left to fail at
 		tried++
-		n := attempt(t, places, at, small.fill)
+		n, reached := attempt(t, places, at, small.fill)
 		if at == 0 {
 			must(t, small.fill())
 		}
@@ -105,6 +109,7 @@ func TestFullDiskOnTheWayIn(t *testing.T) {
 			stage.Unchanged(t, before)
 			stage.Empty(t, n)
 		}
+		more = reached()
 		small.free(t)
 		unprepared(t, n, small, places, before)
 		if t.Failed() {
@@ -123,14 +128,13 @@ func TestFullDiskOnTheWayOut(t *testing.T) {
 	places := stateOf(t, "full")
 	small := mountDisk(t, "/"+places.StateDir)
 	before, failed := stage.Bindings(t), 0
-	const points = 11
 	tried := 0
-	for at := points; at >= 0; at -= step() { // the last point, from which on nothing fails, among them
+	for at, more := 0, true; more; at += step() { // until nothing is left to fail at
 		tried++
 		if _, err := stage.OpenPlain(t, places.NodeConfig()).Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
 			t.Fatal(err)
 		}
-		n := attempt(t, places, at, small.fill)
+		n, reached := attempt(t, places, at, small.fill)
 		if at == 0 {
 			must(t, small.fill())
 		}
@@ -138,6 +142,7 @@ func TestFullDiskOnTheWayOut(t *testing.T) {
 			failed++
 			stage.Says(t, err, "no space left on device", "/"+places.StateDir)
 		}
+		more = reached()
 		small.free(t)
 		unprepared(t, n, small, places, before)
 		if t.Failed() {

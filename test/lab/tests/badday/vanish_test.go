@@ -49,7 +49,7 @@ func TestVanishesOnTheWayIn(t *testing.T) {
 	tried, failed := 0, 0
 	for at := 1; at <= points; at += step() {
 		tried++
-		n := attempt(t, victim.Places{}, at, remove)
+		n, _ := attempt(t, victim.Places{}, at, remove)
 		_, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
 		if err != nil {
 			failed++
@@ -74,7 +74,7 @@ func TestVanishesOnTheWayOut(t *testing.T) {
 	before := stage.Bindings(t)
 	const points = 11
 	for at := 1; at <= points; at += step() {
-		n := attempt(t, victim.Places{}, at, remove)
+		n, _ := attempt(t, victim.Places{}, at, remove)
 		if _, err := stage.OpenPlain(t, stage.Config()).Prepare(t.Context(), stage.Request(t, uid, topology.GPU0)); err != nil {
 			t.Fatal(err)
 		}
