@@ -1,0 +1,91 @@
+// Package kernelargs reads and extends kernel command lines as the kernel
+// understands them (parse_args and next_arg in kernel/params.c).
+package kernelargs
+
+import (
+	"slices"
+	"strings"
+)
+
+// Split returns the words of a command line. Spaces in double quotes split nothing.
+func Split(line string) []string {
+	quoted := false
+	return strings.FieldsFunc(line, func(r rune) bool {
+		if r == '"' {
+			quoted = !quoted
+		}
+		return !quoted && (r == ' ' || r == '\t' || r == '\n')
+	})
+}
+
+// Values returns the values that a command line gives a parameter, in order
+// ("intremap=off" for intremap is "off"; a bare word is ""). As in the kernel "-"
+// and "_" are one in names, and what is behind "--" is init's.
+func Values(line, name string) []string {
+	var values []string
+	for _, word := range Split(line) {
+		if word == "--" {
+			break
+		}
+		key, value, _ := strings.Cut(word, "=")
+		if Same(key, name) {
+			values = append(values, strings.Trim(value, `"`))
+		}
+	}
+	return values
+}
+
+// Same reports whether two names are of one parameter.
+func Same(a, b string) bool {
+	return strings.ReplaceAll(a, "-", "_") == strings.ReplaceAll(b, "-", "_")
+}
+
+// Has reports whether a command line has the word, "intel_iommu=on".
+func Has(line, word string) bool {
+	name, value, _ := strings.Cut(word, "=")
+	return slices.Contains(Values(line, name), strings.Trim(value, `"`))
+}
+
+// Closed reports whether each quote of a command line is closed. To what is behind one
+// that is not, nothing can be added.
+func Closed(line string) bool { return strings.Count(line, `"`)%2 == 0 }
+
+// Add returns the line with the words that it lacks, at its end but before what is
+// init's. The rest of the line stays as it is, to the byte.
+func Add(line string, words ...string) string {
+	body, end := line, ""
+	if at := indexOfInit(line); at >= 0 {
+		body, end = line[:at], line[at:]
+	}
+	for _, word := range words {
+		if Has(line, word) {
+			continue
+		}
+		if body != "" && !strings.HasSuffix(body, " ") {
+			body += " "
+		}
+		body += word
+		if end != "" {
+			body += " "
+		}
+	}
+	return body + end
+}
+
+// indexOfInit returns where the word "--" begins, or -1.
+func indexOfInit(line string) int {
+	start, quoted := 0, false
+	for i, r := range line + " " {
+		if r == '"' {
+			quoted = !quoted
+		}
+		if quoted || r != ' ' && r != '\t' && r != '\n' {
+			continue
+		}
+		if line[start:i] == "--" {
+			return start
+		}
+		start = i + 1
+	}
+	return -1
+}
