@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -140,7 +141,7 @@ func TestDiff(t *testing.T) {
 // neither sign events nor look pseudonyms up.
 func TestAnArchiveHasTheLedgerAndNotItsKeys(t *testing.T) {
 	tree := board.Server(t)
-	dir := tree.Path(ledgerDir)
+	dir := tree.Path(ledger.DefaultDir)
 	w, err := writer.Open(t.Context(), writer.Config{Dir: dir, Node: "n1", BootID: "b", Pseudonyms: true})
 	if err != nil {
 		t.Fatal(err)
@@ -168,8 +169,39 @@ func TestAnArchiveHasTheLedgerAndNotItsKeys(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
-		if data, _ := os.ReadFile(filepath.Join(a.Path(), ledgerDir, name)); len(data) > 0 {
+		if data, _ := os.ReadFile(filepath.Join(a.Path(), ledger.DefaultDir, name)); len(data) > 0 {
 			t.Errorf("the archive has the ledger's %s", name)
+		}
+	}
+}
+
+// TestDaemonsAreCopied: what a daemon's command line says is in the copy, though it
+// has no device.
+func TestDaemonsAreCopied(t *testing.T) {
+	tree := board.Server(t)
+	tree.Start(board.Process{Comm: "kubelet", Arguments: []string{"/usr/bin/kubelet", "--anonymous-auth=true"}})
+	tree.Start(board.Process{Comm: "cron", Arguments: []string{"/usr/sbin/cron", "hunter2"}})
+	file := filepath.Join(t.TempDir(), "node.tgz")
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{{"node", "--root", tree.Root()}, {"eval", file}} {
+		stdout, _, _ := execute(t, append(command, "-o", "csv")...)
+		if !strings.Contains(stdout, "RT-028,The kubelet answers nobody unknown,fail,") || strings.Contains(stdout, "hunter2") {
+			t.Errorf("%s does not say that the kubelet answers everybody:\n%s", command[0], stdout)
+		}
+	}
+	a, err := archive.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.Close() }()
+	if lines, _ := filepath.Glob(filepath.Join(a.Path(), "proc/*/cmdline")); len(lines) == 0 {
+		t.Error("no command line is in the archive")
+	}
+	for _, name := range []string{"cron", "hunter2"} {
+		if out, _ := exec.Command("grep", "-rl", name, filepath.Join(a.Path(), "proc")).Output(); len(out) > 0 {
+			t.Errorf("the archive has %s in %s", name, out)
 		}
 	}
 }
@@ -178,8 +210,8 @@ func TestAnArchiveHasTheLedgerAndNotItsKeys(t *testing.T) {
 // claims and UIDs count up.
 func longLedger(t *testing.T, tree *board.Tree) (claims int) {
 	t.Helper()
-	tree.Delete(ledgerDir)
-	w, err := writer.Open(t.Context(), writer.Config{Dir: tree.Path(ledgerDir), Node: "n1", BootID: "b", SegmentBytes: 200 << 10})
+	tree.Delete(ledger.DefaultDir)
+	w, err := writer.Open(t.Context(), writer.Config{Dir: tree.Path(ledger.DefaultDir), Node: "n1", BootID: "b", SegmentBytes: 200 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +272,7 @@ func TestALargeLedgerIsCopiedFromItsEnd(t *testing.T) {
 	if err != nil && exitCode(err) != exitFindings || !strings.Contains(report, `"leftOut": "`+leftOut) || !strings.Contains(said, leftOut) {
 		t.Errorf("eval does not say what is left out: %v, %s", err, said)
 	}
-	first := filepath.Join(tree.Path(ledgerDir), ledger.SegmentName(0))
+	first := filepath.Join(tree.Path(ledger.DefaultDir), ledger.SegmentName(0))
 	data, err := os.ReadFile(first)
 	if err != nil {
 		t.Fatal(err)
@@ -272,10 +304,10 @@ func TestALedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
 		t.Errorf("the page does not say it: %v", err)
 	}
 	// A segment that is none can't be read, and what is left would not be the ledger.
-	if err := os.Remove(filepath.Join(tree.Path(ledgerDir), ledger.SegmentName(0))); err != nil {
+	if err := os.Remove(filepath.Join(tree.Path(ledger.DefaultDir), ledger.SegmentName(0))); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(tree.Path(ledgerDir), ledger.SegmentName(0)), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(tree.Path(ledger.DefaultDir), ledger.SegmentName(0)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, said, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil || !strings.Contains(said, want+ledger.SegmentName(0)+" could not be read") {
@@ -287,7 +319,7 @@ func TestALedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
 // it says why not.
 func TestThePageTellsThePast(t *testing.T) {
 	tree := board.Server(t)
-	tree.Delete(ledgerDir)
+	tree.Delete(ledger.DefaultDir)
 	page := func(args ...string) string {
 		t.Helper()
 		text, _, err := execute(t, append(args, "-o", "html")...)
@@ -314,7 +346,7 @@ func TestThePageTellsThePast(t *testing.T) {
 	if text := page("node", "--root", tree.Root()); len(text) > 4<<20 {
 		t.Errorf("the page has %d bytes", len(text))
 	}
-	if err := os.Remove(filepath.Join(tree.Path(ledgerDir), ledger.SegmentName(0))); err != nil {
+	if err := os.Remove(filepath.Join(tree.Path(ledger.DefaultDir), ledger.SegmentName(0))); err != nil {
 		t.Fatal(err)
 	}
 	if text := page("node", "--root", tree.Root()); !strings.Contains(text, "The node’s ledger does not verify") {

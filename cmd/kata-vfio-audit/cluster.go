@@ -8,18 +8,19 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/command/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
 // apiServer is where a cluster is asked.
 type apiServer struct {
-	kubeconfig, context string
-	options             cluster.Options
+	kube    kube.Flags
+	options cluster.Options
 	// reports are files of nodes' own audits.
 	reports []string
 }
@@ -42,7 +43,7 @@ func clusterCommand() *cobra.Command {
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			reports, err := readNodeReports(cmd.InOrStdin(), a.reports)
+			reports, err := nodereport.Read(cmd.InOrStdin(), a.reports)
 			if err != nil {
 				return err
 			}
@@ -55,8 +56,7 @@ func clusterCommand() *cobra.Command {
 	}
 	j.flags(cmd)
 	f, o := cmd.Flags(), &a.options
-	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
-	f.StringVar(&a.context, "context", "", "context of the kubeconfig")
+	a.kube.Add(cmd)
 	f.StringVarP(&o.Namespace, "namespace", "n", "kata-vfio", "namespace of the plugin")
 	f.StringVar(&o.TenantLabel, "tenant-label", "kata-vfio.dev/tenant", "label that marks tenants' namespaces")
 	f.StringSliceVar(&o.RuntimeClasses, "runtime-class", []string{"kata-gpu"}, "RuntimeClasses whose pods may have devices")
@@ -72,17 +72,9 @@ const requestLimit = 2 * time.Minute
 func (a *apiServer) judge(ctx context.Context, j *judging, reports []*finding.Report) (*report.Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = a.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
+	client, host, err := a.connect()
 	if err != nil {
-		return nil, command.Usagef("find the cluster: %w; name a kubeconfig by --kubeconfig", err)
-	}
-	config.WarningHandler = rest.NoWarnings{} // dry runs are answered with some, and they are in the findings
-	config.UserAgent = "kata-vfio-audit/" + command.Build()
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the cluster: %w", err)
+		return nil, err
 	}
 	s, err := cluster.Read(ctx, client, a.options)
 	if err != nil {
@@ -91,10 +83,23 @@ func (a *apiServer) judge(ctx context.Context, j *judging, reports []*finding.Re
 	now := time.Now().UTC()
 	s.Reports, s.Now = reports, now
 	r := cluster.Run(s, j.profileOf, j.accepted, now.Format(time.DateOnly))
-	r.Subject = finding.Subject{Kind: "cluster", Name: config.Host, Time: now.Format(time.RFC3339), Version: command.Build()}
+	r.Subject = finding.Subject{Kind: "cluster", Name: host, Time: now.Format(time.RFC3339), Version: command.Build()}
 	asked := cluster.Rules()
 	if len(reports) > 0 {
 		asked = allRules()
 	}
 	return &report.Document{Report: r, Rules: asked}, nil
+}
+
+// connect returns a client of the API server, and where that is.
+func (a *apiServer) connect() (client kubernetes.Interface, host string, err error) {
+	config, err := a.kube.Config("kata-vfio-audit")
+	if err != nil {
+		return nil, "", err
+	}
+	config.WarningHandler = rest.NoWarnings{} // dry runs are answered with some, and they are in the findings
+	if client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, "", fmt.Errorf("connect to the cluster: %w", err)
+	}
+	return client, config.Host, nil
 }

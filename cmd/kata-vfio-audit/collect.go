@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 func collectCommand(t *tree) *cobra.Command {
@@ -48,7 +50,7 @@ func collectCommand(t *tree) *cobra.Command {
 
 func deliverArchive(data []byte, file string, stdout io.Writer) error {
 	if file == "" || file == "-" {
-		if isTerminal(stdout) {
+		if terminal.Is(stdout) {
 			return command.Usagef("an archive is not for a terminal; name a file with -f")
 		}
 		if _, err := stdout.Write(data); err != nil {
@@ -65,24 +67,52 @@ func deliverArchive(data []byte, file string, stdout io.Writer) error {
 // collect judges the node while a recorder looks on, reads what else may be of
 // use, and writes what was seen; of the ledger no more than so many bytes.
 func (t *tree) collect(ctx context.Context, w, warnings io.Writer, ledgerLimit int64) error {
-	node, err := t.open()
+	r, err := t.record(ctx, warnings, ledgerLimit)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = node.Close() }()
-	if node.manifest != nil {
-		return command.Usagef("%s is an archive already", t.root)
+	defer func() { _ = r.node.Close() }()
+	return r.recorder.Write(w, r.manifest)
+}
+
+// recorded is a node that was looked at while a recorder looked on.
+type recorded struct {
+	node     *opened
+	facts    *facts.Node
+	findings *finding.Report
+	recorder *archive.Recorder
+	manifest archive.Manifest
+}
+
+// record looks at the node; the caller closes it.
+func (t *tree) record(ctx context.Context, warnings io.Writer, ledgerLimit int64) (*recorded, error) {
+	node, err := t.open()
+	if err != nil {
+		return nil, err
 	}
-	if err := t.check(node.FS, warnings); err != nil {
+	if node.manifest != nil {
+		return nil, errors.Join(command.Usagef("%s is an archive already", t.root), node.Close())
+	}
+	r := &recorded{node: node}
+	if err := r.look(ctx, t, warnings, ledgerLimit); err != nil {
+		return nil, errors.Join(err, node.Close())
+	}
+	return r, nil
+}
+
+func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledgerLimit int64) error {
+	if err := t.check(r.node.FS, warnings); err != nil {
 		return err
 	}
 	now := time.Now().UTC()
-	seen, recorder := archive.Record(node.FS)
+	seen, recorder := archive.Record(r.node.FS)
 	n, err := t.look(ctx, seen)
 	if err != nil {
 		return err
 	}
-	check.Run(n, check.Catalogue(), check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
+	r.facts, r.recorder = n, recorder
+	r.findings = check.Run(n, check.Catalogue(), check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
+	r.findings.Subject = r.node.subject(n, now)
 	if err := archive.Wide(ctx, seen); err != nil {
 		return err
 	}
@@ -96,11 +126,11 @@ func (t *tree) collect(ctx context.Context, w, warnings io.Writer, ledgerLimit i
 	if err := warn(warnings, history.String()); err != nil {
 		return err
 	}
-	hostname := n.Read(hostnameFile).Value
-	return recorder.Write(w, archive.Manifest{
+	r.manifest = archive.Manifest{
 		Collector: command.Build(), Time: now.Format(time.RFC3339), UID: os.Getuid(), Hidden: hidden(n.Snapshot),
-		Hostname: hostname, BootID: n.Snapshot.Host.BootID, Kernel: n.Snapshot.Host.Kernel, Ledger: history,
-	})
+		Hostname: n.Read(hostnameFile).Value, BootID: n.Snapshot.Host.BootID, Kernel: n.Snapshot.Host.Kernel, Ledger: history,
+	}
+	return nil
 }
 
 // addFacts adds what no file of the node says: what PFs impose on their VFs, and

@@ -123,6 +123,7 @@ func TestOtherFormats(t *testing.T) {
 		{[]string{"topology"}, "<svg xmlns="},
 		{[]string{"topology", "-o", "svg"}, "<svg xmlns="},
 		{[]string{"topology", "-o", "dot"}, "digraph pcie {\n"},
+		{[]string{"topology", "-o", "tree"}, "pci0000:"},
 	} {
 		stdout, _, err := execute(t, append(c.args, "--root", k.Root())...)
 		if err != nil || !strings.HasPrefix(stdout, c.prefix) || !strings.Contains(stdout, "0000:41:00.0") {
@@ -185,7 +186,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"no Linux tree", []string{"devices", "--root", empty}, exitFailed, "has no sys/bus/pci/devices"},
 		{"no Linux tree to draw", []string{"topology", "--root", empty}, exitFailed, "has no sys/bus/pci/devices"},
 		{"unknown format", []string{"devices", "-o", "xml"}, exitUsage, "want one of table, wide, json, yaml, dot"},
-		{"unknown drawing", []string{"topology", "-o", "png"}, exitUsage, "want one of svg, dot"},
+		{"unknown drawing", []string{"topology", "-o", "png"}, exitUsage, "want one of svg, dot, tree"},
 		{"unknown flag", []string{"devices", "--frob"}, exitUsage, "kata-vfio-audit --help"},
 		{"unknown command", []string{"frob"}, exitUsage, `unknown command "frob"`},
 		{"stray argument", []string{"devices", "0000:3b:00.0"}, exitUsage, `unexpected argument "0000:3b:00.0"`},

@@ -2,13 +2,13 @@ package main
 
 import (
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 func devicesCommand(t *tree) *cobra.Command {
@@ -34,7 +34,7 @@ func devicesCommand(t *tree) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			style.Color = colorful(cmd.OutOrStdout())
+			style.Color = terminal.Colorful(cmd.OutOrStdout())
 			return writeDevices(cmd.OutOrStdout(), inv, format, style)
 		},
 	}
@@ -55,19 +55,4 @@ func writeDevices(w io.Writer, inv *audit.Inventory, format string, style audit.
 		return topology.WriteDOT(w, inv)
 	}
 	return inv.WriteTable(w, style)
-}
-
-// colorful reports whether w is a terminal whose user has not asked for plain
-// text (https://no-color.org).
-func colorful(w io.Writer) bool {
-	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(w)
-}
-
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -4,17 +4,16 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/archive"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/check"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
@@ -37,7 +36,7 @@ func diffCommand(t *tree) *cobra.Command {
 			"severity or reach, and what is gone. OLD and NEW are archives of `collect`, which are judged by this version's\n" +
 			"rules, or reports of `node -o json`, as they are. What is in order in both is left out.\n\n" + diffExitCodes,
 		Example: "  kata-vfio-audit diff monday.tgz tuesday.tgz\n  kata-vfio-audit diff before.json after.json -o json",
-		Args:    files(2, "two archives or reports"),
+		Args:    command.ExactArgs(2, "two archives or reports"),
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var reports [2]*finding.Report
@@ -54,9 +53,6 @@ func diffCommand(t *tree) *cobra.Command {
 	j.flags(cmd)
 	return cmd
 }
-
-// maxReport is the most that is read of a report.
-const maxReport = 256 << 20
 
 // reportOf judges an archive, or reads a report.
 func (t *tree) reportOf(ctx context.Context, name string, j *judging) (*finding.Report, error) {
@@ -78,28 +74,13 @@ func (t *tree) reportOf(ctx context.Context, name string, j *judging) (*finding.
 		return doc.Report, nil
 	}
 	report := &finding.Report{}
-	if err := json.NewDecoder(io.LimitReader(r, maxReport)).Decode(report); err != nil {
+	if err := json.NewDecoder(io.LimitReader(r, nodereport.MaxBytes)).Decode(report); err != nil {
 		return nil, fmt.Errorf("read report %s: it is no archive and no report of `node -o json`: %w", name, err)
 	}
-	if err := known(report); err != nil {
+	if err := nodereport.Known(report); err != nil {
 		return nil, fmt.Errorf("read report %s: %w", name, err)
 	}
 	return report, nil
-}
-
-// known refuses a report with words that this version does not know, whose order
-// would be made up.
-func known(r *finding.Report) error {
-	if len(r.Findings) == 0 {
-		return errors.New("it has no findings")
-	}
-	for i := range r.Findings {
-		f := &r.Findings[i]
-		if !slices.Contains(finding.States(), f.State) || !slices.Contains(finding.Severities(), f.Severity) {
-			return fmt.Errorf("%.32q has the state %.32q and the severity %.32q, one of which this version does not know", f.ID, f.State, f.Severity)
-		}
-	}
-	return nil
 }
 
 // tell prints what changed and turns it into the exit code.

@@ -17,7 +17,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/check"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
@@ -28,15 +27,12 @@ const shortest = time.Minute
 type repeated struct {
 	every time.Duration
 	out   string
-	// name is the node's, where its hostname is another.
-	name string
 }
 
 func (e *repeated) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.DurationVar(&e.every, "every", 0, "repeat after this time, such as 1h, more or less a tenth of it, until a signal comes (1m at least)")
 	f.StringVar(&e.out, "out", "", "with --every: directory in which the latest report is kept, as NODE.json")
-	f.StringVar(&e.name, "node-name", "", "the node's name in the cluster, for the report (default: its hostname)")
 }
 
 // check refuses what can't be meant.
@@ -49,8 +45,6 @@ func (e *repeated) check(cmd *cobra.Command) error {
 		return command.Usagef("--every writes lines of JSON to standard output, and files by --out: it takes neither --file nor another format")
 	case e.every == 0 && e.out != "":
 		return command.Usagef("--out goes with --every; one report is written by --file")
-	case !isFileName(e.name) && e.name != "":
-		return command.Usagef("--node-name %q can't be a node's", e.name)
 	}
 	return nil
 }
@@ -58,13 +52,6 @@ func (e *repeated) check(cmd *cobra.Command) error {
 // isFileName reports whether a node's name can be the name of its file.
 func isFileName(name string) bool {
 	return name != "" && !strings.HasPrefix(name, ".") && !strings.ContainsAny(name, "/\x00") && len(name) <= 253
-}
-
-// named gives the report the node's name in the cluster.
-func (e *repeated) named(r *finding.Report) {
-	if e.name != "" {
-		r.Subject.Name = e.name
-	}
 }
 
 // watch audits the node until the command's context ends. An audit that can't be
@@ -89,7 +76,6 @@ func (t *tree) once(ctx context.Context, j *judging, e *repeated, stdout io.Writ
 	if err != nil {
 		return err
 	}
-	e.named(doc.Report)
 	var line bytes.Buffer
 	if err := encode.JSONLine(&line, "report", doc.Report); err != nil {
 		return err

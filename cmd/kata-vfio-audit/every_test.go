@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 )
 
 // ending ends a run when it has written so many lines.
@@ -44,7 +46,7 @@ func TestEveryGoesOnUntilItIsEnded(t *testing.T) {
 	if diff := cmp.Diff(stdout.String(), string(kept)); diff != "" {
 		t.Errorf("the file is not what was written to the log:\n%s", diff)
 	}
-	reports, err := readNodeReports(nil, []string{out})
+	reports, err := nodereport.Read(nil, []string{out})
 	if err != nil || len(reports) != 1 || reports[0].Subject.Name != "n1" {
 		t.Errorf("read back: %d reports, %v", len(reports), err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/check"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 func explainCommand(t *tree) *cobra.Command {
@@ -34,7 +35,7 @@ func explainCommand(t *tree) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return report.WriteExplanation(cmd.OutOrStdout(), &r, doc, j.format, colorful(cmd.OutOrStdout()))
+			return report.WriteExplanation(cmd.OutOrStdout(), &r, doc, j.format, terminal.Colorful(cmd.OutOrStdout()))
 		},
 	}
 	formats.Flag(cmd, &j.format)

@@ -16,9 +16,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// ledgerDir is where a node's ledger lies, below its root.
-const ledgerDir = "var/lib/kata-vfio/ledger"
-
 const ledgerExitCodes = `Exit codes:
   0  done; nothing is wrong with the ledger
   1  there is no ledger, or it could not be read, or the output not written
@@ -43,7 +40,7 @@ func ledgerCommand(t *tree) *cobra.Command {
 		Args: command.NoSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&h.dir, "dir", "", "the ledger's directory (default: "+ledgerDir+" below --root)")
+	cmd.PersistentFlags().StringVar(&h.dir, "dir", "", "the ledger's directory (default: "+ledger.DefaultDir+" below --root)")
 	cmd.AddCommand(ledgerShowCommand(h), ledgerVerifyCommand(h), ledgerProveCommand(h))
 	return cmd
 }
@@ -82,7 +79,7 @@ func (o *opened) openLedger() (*openedLedger, error) {
 		}
 		leftOut = o.manifest.Ledger.String()
 	}
-	l, err := openLedger(filepath.Join(o.Path(), ledgerDir))
+	l, err := openLedger(filepath.Join(o.Path(), ledger.DefaultDir))
 	if err != nil {
 		return nil, err
 	}
@@ -123,27 +120,6 @@ func (c closers) Close() error {
 		errs = append(errs, one.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// readArgument reads a file that the command line names, "-" being standard input.
-func readArgument(stdin io.Reader, name string, limit int64) ([]byte, error) {
-	in := stdin
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, command.Usagef("%w", err)
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	}
-	data, err := io.ReadAll(io.LimitReader(in, limit+1))
-	if err != nil {
-		return nil, command.Usagef("read %s: %w", name, err)
-	}
-	if int64(len(data)) > limit {
-		return nil, command.Usagef("%s has more than %d bytes", name, limit)
-	}
-	return data, nil
 }
 
 // keyOf returns a public key that the command line names: the key, or a file with it.

@@ -17,7 +17,7 @@ import (
 func ledgerNode(t *testing.T) (root string, anchors []string) {
 	t.Helper()
 	root = t.TempDir()
-	w, err := writer.Open(t.Context(), writer.Config{Dir: filepath.Join(root, ledgerDir), Node: "gpu-07"})
+	w, err := writer.Open(t.Context(), writer.Config{Dir: filepath.Join(root, ledger.DefaultDir), Node: "gpu-07"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,11 +92,11 @@ func TestLedgerVerify(t *testing.T) {
 	if err != nil || !strings.Contains(stdout, "can't be known") {
 		t.Errorf("without an anchor: %v\n%s", err, stdout)
 	}
-	stdout, _, err = execute(t, "ledger", "verify", "--root", root, "--anchor", all, "--key", filepath.Join(root, ledgerDir, "key.pub"))
+	stdout, _, err = execute(t, "ledger", "verify", "--root", root, "--anchor", all, "--key", filepath.Join(root, ledger.DefaultDir, "key.pub"))
 	if err != nil || !strings.Contains(stdout, "4 fit: events 0 to 3") {
 		t.Errorf("with anchors: %v\n%s", err, stdout)
 	}
-	name := filepath.Join(root, ledgerDir, ledger.SegmentName(0))
+	name := filepath.Join(root, ledger.DefaultDir, ledger.SegmentName(0))
 	data, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestLedgerVerify(t *testing.T) {
 
 func TestLedgerProve(t *testing.T) {
 	root, anchors := ledgerNode(t)
-	key := filepath.Join(root, ledgerDir, "key.pub")
+	key := filepath.Join(root, ledger.DefaultDir, "key.pub")
 	for _, args := range [][]string{{"2"}, {"--from", file(t, anchors[1])}} {
 		proof, _, err := execute(t, append([]string{"ledger", "prove", "--root", root}, args...)...)
 		if err != nil {
@@ -137,7 +137,7 @@ func TestLedgerExitCodes(t *testing.T) {
 	root, anchors := ledgerNode(t)
 	other, _ := ledgerNode(t)
 	keyless, _ := ledgerNode(t)
-	if err := os.Remove(filepath.Join(keyless, ledgerDir, "key.pub")); err != nil {
+	if err := os.Remove(filepath.Join(keyless, ledger.DefaultDir, "key.pub")); err != nil {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]int{

@@ -77,7 +77,7 @@ func (h *book) verify(warnings io.Writer, o ledger.Options) (*ledger.Report, err
 func readAnchors(stdin io.Reader, names []string) ([]ledger.Anchor, error) {
 	var anchors []ledger.Anchor
 	for _, name := range names {
-		data, err := readArgument(stdin, name, maxAnchors)
+		data, err := command.ReadArgument(stdin, name, maxAnchors)
 		if err != nil {
 			return nil, err
 		}
@@ -142,7 +142,7 @@ func anchorWords(r *ledger.Report) string {
 
 // verifyProof checks a proof's file.
 func verifyProof(w io.Writer, stdin io.Reader, name, key string) error {
-	data, err := readArgument(stdin, name, 4*ledger.MaxLine)
+	data, err := command.ReadArgument(stdin, name, 4*ledger.MaxLine)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // judging is what the commands that judge have in common.
@@ -33,6 +34,8 @@ type judging struct {
 	profileOf        finding.Profile
 	show, gate       isolation.Severity
 	accepted         []finding.Waiver
+	// name is the node's in the cluster, where its hostname is another.
+	name string
 }
 
 func nodeCommand(t *tree) *cobra.Command {
@@ -56,11 +59,12 @@ func nodeCommand(t *tree) *cobra.Command {
 			if e.every > 0 {
 				return t.watch(cmd, j, &e)
 			}
-			return t.report(cmd, j, &e)
+			return t.report(cmd, j)
 		},
 	}
 	j.flags(cmd)
 	e.flags(cmd)
+	cmd.Flags().StringVar(&j.name, "node-name", "", "the node's name in the cluster, for the report (default: its hostname)")
 	return cmd
 }
 
@@ -89,10 +93,7 @@ func (j *judging) flags(cmd *cobra.Command) {
 
 // profileFlags are those that say what findings weigh.
 func (j *judging) profileFlags(cmd *cobra.Command) {
-	var profiles []string
-	for _, p := range finding.Profiles() {
-		profiles = append(profiles, p.Name)
-	}
+	profiles := finding.ProfileNames()
 	f := cmd.Flags()
 	f.StringVar(&j.profile, "profile", profiles[0], "what the node is for: "+strings.Join(profiles, ", "))
 	f.StringVar(&j.waivers, "waivers", "", "file of accepted failures (YAML; see `kata-vfio-audit waive`)")
@@ -133,6 +134,9 @@ func (j *judging) check() error {
 			return command.Usagef("--%s %q: want one of %s", flag, value, severityWords())
 		}
 	}
+	if j.name != "" && !isFileName(j.name) {
+		return command.Usagef("--node-name %q can't be a node's", j.name)
+	}
 	j.show, j.gate = isolation.Severity(j.severity), isolation.Severity(j.failOn)
 	return j.checkProfile()
 }
@@ -149,12 +153,11 @@ func (j *judging) checkProfile() (err error) {
 
 // report judges the node by every check, prints what was found, and fails with the
 // exit code of the verdict.
-func (t *tree) report(cmd *cobra.Command, j *judging, e *repeated) error {
+func (t *tree) report(cmd *cobra.Command, j *judging) error {
 	doc, err := t.judge(cmd.Context(), j, check.Catalogue())
 	if err != nil {
 		return err
 	}
-	e.named(doc.Report)
 	if err := warn(cmd.ErrOrStderr(), doc.Subject.LeftOut); err != nil {
 		return err
 	}
@@ -179,6 +182,9 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	now := time.Now().UTC()
 	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
 	r.Subject = node.subject(n, now)
+	if j.name != "" {
+		r.Subject.Name = j.name
+	}
 	doc := &report.Document{Report: r, Snapshot: n.Snapshot, Rules: rulesOf(checks), Tenancies: page.TenanciesNow(n)}
 	if report.TellsThePast(j.format) {
 		node.tellThePast(doc, n)
@@ -237,7 +243,7 @@ func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
 // finish prints the document and turns what it says into the exit code.
 func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	var b strings.Builder
-	o := report.Options{Show: j.show, Color: j.file == "" && colorful(stdout)}
+	o := report.Options{Show: j.show, Color: j.file == "" && terminal.Colorful(stdout)}
 	if err := report.Write(&b, doc, j.format, o); err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ func TestExitCodes(t *testing.T) {
 // TestALedgerThatFailsHasItsOwnExitCode: whatever the gate, and nothing else fails.
 func TestALedgerThatFailsHasItsOwnExitCode(t *testing.T) {
 	tree := server(t)
-	name := ledgerDir + "/" + ledger.SegmentName(0)
+	name := ledger.DefaultDir + "/" + ledger.SegmentName(0)
 	tree.Put(name, strings.Replace(tree.Text(name), `"t1"`, `"t9"`, 1))
 	if got, stdout := code(t, "node", "--root", tree.Root(), "--fail-on", "critical"); got != exitLedger || !strings.Contains(stdout, "OBS-001") {
 		t.Errorf("exit code %d, want %d:\n%s", got, exitLedger, stdout)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
@@ -41,7 +42,7 @@ func TestNodeReportsAreReadAsTheyCome(t *testing.T) {
 		"a log":             {[]string{"-"}, log, 1},
 		"several arguments": {[]string{"-", dir}, log, 4},
 	} {
-		reports, err := readNodeReports(strings.NewReader(c.stdin), c.names)
+		reports, err := nodereport.Read(strings.NewReader(c.stdin), c.names)
 		if err != nil || len(reports) != c.want {
 			t.Errorf("%s: %d reports, %v; want %d", about, len(reports), err, c.want)
 			continue
@@ -56,11 +57,11 @@ func TestNodeReportsAreReadAsTheyCome(t *testing.T) {
 		"nothing": "", "no JSON": "hello", "a cluster's report": strings.Replace(pretty, `"kind": "node"`, `"kind": "cluster"`, 1),
 		"no time": strings.Replace(pretty, `"time": "2`, `"time": "x`, 1), "an unknown state": strings.ReplaceAll(pretty, `"fail"`, `"fails"`),
 	} {
-		if reports, err := readNodeReports(strings.NewReader(text), []string{"-"}); err == nil {
+		if reports, err := nodereport.Read(strings.NewReader(text), []string{"-"}); err == nil {
 			t.Errorf("%s: %d reports", about, len(reports))
 		}
 	}
-	if _, err := readNodeReports(nil, []string{t.TempDir()}); err == nil || exitCode(err) != exitUsage {
+	if _, err := nodereport.Read(nil, []string{t.TempDir()}); err == nil || exitCode(err) != exitUsage {
 		t.Errorf("an empty directory: %v", err)
 	}
 }
@@ -75,7 +76,7 @@ func FuzzNodeReports(f *testing.F) {
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		reports, err := decodeReports(data)
+		reports, err := nodereport.Read(bytes.NewReader(data), []string{"-"})
 		if err != nil {
 			return
 		}

@@ -45,7 +45,7 @@ func (q *inquiry) ask(cmd *cobra.Command, about func(args []string) string, pick
 	}
 	formats.Flag(cmd, &q.format)
 	f := cmd.Flags()
-	f.StringVar(&q.dir, "dir", "", "the ledger's directory (default: "+ledgerDir+" below --root)")
+	f.StringVar(&q.dir, "dir", "", "the ledger's directory (default: "+ledger.DefaultDir+" below --root)")
 	f.StringVar(&q.key, "key", "", "the node's public key, or a file with it, as it is known from elsewhere; default: the one beside the ledger")
 	f.StringArrayVar(&q.anchors, "anchor", nil, "file with checkpoints from off the node (a claim's status, Events, a log), - for standard input; may be repeated")
 	f.StringVar(&q.file, "file", "", "write to this file in place of standard output")
@@ -220,7 +220,7 @@ func verifyCommand() *cobra.Command {
 }
 
 func verifyBundle(stdin io.Reader, w io.Writer, file, key string) error {
-	data, err := readArgument(stdin, file, maxAnchors)
+	data, err := command.ReadArgument(stdin, file, maxAnchors)
 	if err != nil {
 		return err
 	}

@@ -11,17 +11,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 func topologyCommand(t *tree) *cobra.Command {
 	var format, file string
-	formats := command.Formats{"svg", "dot"}
+	formats := command.Formats{"svg", "dot", "tree"}
 	cmd := &cobra.Command{
 		Use:   "topology",
 		Short: "Draw the PCIe tree with IOMMU groups and verdicts",
 		Long: "topology draws the node's PCIe tree: NUMA nodes, root buses, ports, switches and functions, IOMMU groups as\n" +
 			"outlines, verdicts as colour and symbol, and which GPU and NIC belong together. The SVG stands alone and opens\n" +
-			"in any browser; hover over a function to read why it is not isolated. dot is for Graphviz.\n\n" + exitCodes,
+			"in any browser; hover over a function to read why it is not isolated. dot is for Graphviz, tree for a terminal.\n\n" + exitCodes,
 		Example: "  kata-vfio-audit topology --file node.svg",
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
@@ -31,7 +32,7 @@ func topologyCommand(t *tree) *cobra.Command {
 				return err
 			}
 			var drawing bytes.Buffer
-			if err := writeTopology(&drawing, inv, format); err != nil {
+			if err := writeTopology(&drawing, inv, format, file == "" && terminal.Colorful(cmd.OutOrStdout())); err != nil {
 				return err
 			}
 			return deliver(drawing.Bytes(), file, cmd.OutOrStdout())
@@ -42,9 +43,12 @@ func topologyCommand(t *tree) *cobra.Command {
 	return cmd
 }
 
-func writeTopology(w io.Writer, inv *audit.Inventory, format string) error {
-	if format == "dot" {
+func writeTopology(w io.Writer, inv *audit.Inventory, format string, color bool) error {
+	switch format {
+	case "dot":
 		return topology.WriteDOT(w, inv)
+	case "tree":
+		return topology.WriteTree(w, topology.Tree(inv), color)
 	}
 	return topology.WriteSVG(w, topology.Arrange(inv))
 }

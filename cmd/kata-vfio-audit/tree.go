@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/spf13/cobra"
-
 	"github.com/kata-vfio/kata-vfio/pkg/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
-	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -121,14 +118,4 @@ func warnHidden(s *device.Snapshot, warnings io.Writer) error {
 		return nil
 	}
 	return warn(warnings, fmt.Sprintf("configuration space of %d functions could not be read in full, so their ACS and ATS are unknown; run as root", n))
-}
-
-// files has a command take exactly so many names of files; what says what of.
-func files(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return command.Usagef("%s wants %s; see `%s --help`", cmd.CommandPath(), what, cmd.CommandPath())
-		}
-		return nil
-	}
 }

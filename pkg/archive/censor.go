@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,19 +18,21 @@ func (r *Recorder) censor() {
 		r.censorProcess(pid)
 	}
 	for place, e := range r.entries {
-		if e.read && isConfiguration(place) {
-			e.data = secret.ReplaceAll(e.data, []byte(`${1}"-"`))
+		if e.read && mayHaveSecrets(place) {
+			e.data = Scrub(e.data)
 		}
 	}
 }
 
-// secret finds quoted values of keys that hold credentials: registries' in
-// containerd's configuration above all.
-var secret = regexp.MustCompile(`(?i)("?[\w-]*(?:password|passwd|secret|token|auth)"?[ \t]*[=:][ \t]*)("[^"\n]*"|'[^'\n]*')`)
-
-func isConfiguration(place string) bool {
+// mayHaveSecrets reports whether people or programs write the file: configurations,
+// and command lines. What the kernel says of devices has none, and our own books
+// would not verify any more.
+func mayHaveSecrets(place string) bool {
+	if strings.HasPrefix(place, "var/lib/kata-vfio/") {
+		return false
+	}
 	top, _, _ := strings.Cut(place, "/")
-	return slices.Contains([]string{"etc", "usr", "opt"}, top)
+	return !slices.Contains([]string{"sys", "dev", "boot"}, top)
 }
 
 // processes returns the names of the processes that were looked at.
@@ -50,7 +51,7 @@ func (r *Recorder) processes() []string {
 func (r *Recorder) censorProcess(pid string) {
 	dir := "proc/" + pid
 	var all []string
-	keep := pid == "1"
+	keep := pid == "1" || r.isDaemon(dir)
 	for place, e := range r.entries {
 		if place == dir || strings.HasPrefix(place, dir+"/") {
 			all = append(all, place)
@@ -67,6 +68,15 @@ func (r *Recorder) censorProcess(pid string) {
 	if list := r.entries["proc"]; list != nil && !keep {
 		list.names = slices.DeleteFunc(list.names, func(name string) bool { return name == pid })
 	}
+}
+
+// isDaemon reports whether a process is one by whose command line the node's runtimes
+// are judged: what it says there may be all that there is to see of its settings.
+func (r *Recorder) isDaemon(dir string) bool {
+	comm := r.entries[dir+"/comm"]
+	return comm != nil && slices.Contains([]string{
+		"kubelet", "containerd", "crio", "virtiofsd", "qemu-system-x86", "qemu-system-aar", "cloud-hyperviso", "firecracker",
+	}, strings.TrimSpace(string(comm.data)))
 }
 
 // concerns reports whether a file of a process says that it has to do with

@@ -14,9 +14,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
-// ledgerDir is where the node's ledger lies.
-const ledgerDir = "var/lib/kata-vfio/ledger"
-
 // LedgerLimit is how much of a ledger is copied unless the user says otherwise, in
 // bytes: the events of years, and half of what an archive may hold.
 const LedgerLimit = 256 << 20
@@ -57,13 +54,13 @@ func (c *LedgerCopy) String() string {
 // a whole or there is none, it returns nil.
 func (r *Recorder) Ledger(ctx context.Context, limit int64) (*LedgerCopy, error) {
 	seen := r.node.WithTap(r.saw)
-	names, err := seen.ReadDir(ledgerDir)
+	names, err := seen.ReadDir(ledger.DefaultDir)
 	if err != nil {
 		return nil, nil //nolint:nilerr // the recorder has the error, which says why there is none
 	}
 	// The recorder keeps what this gave, an error too. The keys that sign and that
 	// look pseudonyms up stay: who has the archive could do either.
-	_, _ = seen.ReadAtMost(path.Join(ledgerDir, ledger.PublicKeyFile), maxWide)
+	_, _ = seen.ReadAtMost(path.Join(ledger.DefaultDir, ledger.PublicKeyFile), maxWide)
 	l := &ledgerFiles{r: r, room: min(limit, maxTotal/2), kept: map[string][]byte{}}
 	for _, name := range slices.Backward(names) {
 		if err := ctx.Err(); err != nil {
@@ -93,7 +90,7 @@ type ledgerFiles struct {
 // add takes in a file. From the first segment on that does not fit, only hashes
 // are.
 func (l *ledgerFiles) add(name string) {
-	place := path.Join(ledgerDir, name)
+	place := path.Join(ledger.DefaultDir, name)
 	data, err := l.r.node.ReadAtMost(place, ledger.MaxSegment)
 	if errors.Is(err, fs.ErrNotExist) {
 		return // dropped since it was listed
@@ -109,7 +106,7 @@ func (l *ledgerFiles) add(name string) {
 		}
 	}
 	if l.room -= int64(len(data)); l.room < 0 {
-		l.copy.Reason = "even the hashes of its events are more than an archive takes; copy the directory " + ledgerDir
+		l.copy.Reason = "even the hashes of its events are more than an archive takes; copy the directory " + ledger.DefaultDir
 		return
 	}
 	l.kept[name] = data
@@ -133,7 +130,7 @@ func (l *ledgerFiles) finish() *LedgerCopy {
 	if l.copy.Reason != "" {
 		clear(l.kept)
 	}
-	dir := r.place(ledgerDir, true)
+	dir := r.place(ledger.DefaultDir, true)
 	list := r.entry(dir)
 	for _, name := range list.names {
 		if isHistory(name) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -19,6 +20,8 @@ type Recorder struct {
 	entries map[string]*entry
 	dirs    map[string]string // directories as they were asked for, and where they are
 	plain   map[string]bool   // places that are no links
+	// text is what [Recorder.Rewrite] does with a text.
+	text func(string) string
 }
 
 // entry is what is known of one file.
@@ -37,7 +40,7 @@ type entry struct {
 
 // Record returns a file system like node whose reads are kept.
 func Record(node *sysfs.FS) (*sysfs.FS, *Recorder) {
-	r := &Recorder{node: node, entries: map[string]*entry{}, dirs: map[string]string{}, plain: map[string]bool{}}
+	r := &Recorder{node: node, entries: map[string]*entry{}, dirs: map[string]string{}, plain: map[string]bool{}, text: func(s string) string { return s }}
 	return node.WithTap(r.saw), r
 }
 
@@ -53,10 +56,50 @@ func (r *Recorder) Put(name string, data []byte) {
 	*e = entry{data: data, read: true, content: true}
 }
 
+// Rewrite has every content pass through f with its name, and every name, link and
+// list without one, and leaves out the files that drop names. It is called last
+// before [Recorder.Write].
+func (r *Recorder) Rewrite(f func(place string, data []byte) []byte, drop func(place string) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text := func(s string) string { return string(f("", []byte(s))) }
+	r.text = text
+	renamed := make(map[string]*entry, len(r.entries))
+	for place, e := range r.entries {
+		if drop(place) {
+			continue
+		}
+		e.target = text(e.target)
+		if e.read {
+			e.data = f(place, e.data)
+		}
+		for i := range e.names {
+			e.names[i] = text(e.names[i])
+		}
+		slices.Sort(e.names)
+		renamed[text(place)] = e
+	}
+	r.entries = renamed
+}
+
+// Contents returns the contents of the files whose names match, by name. The slices
+// are the recorder's own: don't change them.
+func (r *Recorder) Contents(match func(place string) bool) map[string][]byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found := map[string][]byte{}
+	for place, e := range r.entries {
+		if e.read && match(place) {
+			found[place] = e.data
+		}
+	}
+	return found
+}
+
 // saw keeps an access, but not a ledger's content, which may be large: that is for
 // [Recorder.Ledger].
 func (r *Recorder) saw(a sysfs.Access) {
-	if a.Op == sysfs.OpRead && a.Err == nil && path.Dir(a.Path) == ledgerDir && isHistory(path.Base(a.Path)) {
+	if a.Op == sysfs.OpRead && a.Err == nil && path.Dir(a.Path) == ledger.DefaultDir && isHistory(path.Base(a.Path)) {
 		return
 	}
 	r.mu.Lock()

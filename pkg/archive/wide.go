@@ -53,8 +53,8 @@ func patterns() []string {
 		"etc/cdi/*", "var/run/cdi/*", "run/cdi/*", "etc/containerd/*.toml", "etc/containerd/*/*.toml", "etc/crio/*", "etc/crio/*/*",
 		"etc/kata-containers/*", "etc/kata-containers/*/*", "opt/kata/share/defaults/kata-containers/*",
 		"opt/kata/share/defaults/kata-containers/*/*", "usr/share/defaults/kata-containers/*", "usr/share/nvidia/nvswitch/*.cfg",
-		"etc/kubernetes/kubelet*", "var/lib/kubelet/config.yaml",
-		"var/lib/kata-vfio/journal/*", "var/lib/kata-vfio/journal/unclean/*", "run/kata-vfio/*.json",
+		"etc/kata-vfio/*", "etc/kata-vfio/*/*", "etc/kubernetes/kubelet*", "var/lib/kubelet/config.yaml",
+		"var/lib/kata-vfio/journal/*", "var/lib/kata-vfio/journal/unclean/*", "var/lib/kata-vfio/journal/drained/*", "run/kata-vfio/*.json",
 	}
 	for _, attribute := range functionAttributes() {
 		all = append(all, sysfs.Devices+"/*/"+attribute)

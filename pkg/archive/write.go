@@ -86,7 +86,9 @@ func (r *Recorder) manifest(m Manifest, places []string) Manifest {
 		}
 		for op := range opNames() {
 			if err := e.failed[sysfs.Op(op)]; err != nil {
-				m.Failures = append(m.Failures, failure(place, sysfs.Op(op), err))
+				f := failure(place, sysfs.Op(op), err)
+				f.Error = r.text(f.Error)
+				m.Failures = append(m.Failures, f)
 			}
 		}
 	}

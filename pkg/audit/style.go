@@ -15,11 +15,12 @@ func (s Style) paint(color terminal.Color, text string) string {
 	return terminal.Paint(s.Color, color, text)
 }
 
-// mark and color of a standing: never colour alone.
-func (st Standing) mark() string {
+// Mark is the standing as one character: never colour alone.
+func (st Standing) Mark() string {
 	return [...]string{None: " ", Good: "✓", Concern: "!", Bad: "✗"}[st]
 }
 
-func (st Standing) color() terminal.Color {
+// Color is the standing as a colour.
+func (st Standing) Color() terminal.Color {
 	return [...]terminal.Color{None: terminal.Faint, Good: terminal.Green, Concern: terminal.Yellow, Bad: terminal.Red}[st]
 }

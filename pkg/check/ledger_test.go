@@ -6,14 +6,13 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
-	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
 // firstSegment is the only one of a board's ledger.
-func firstSegment() string { return path.Join(facts.LedgerDir, ledger.SegmentName(0)) }
+func firstSegment() string { return path.Join(ledger.DefaultDir, ledger.SegmentName(0)) }
 
 // edit changes a board's ledger behind the plugin's back.
 func edit(change func(lines []string) []string) func(*board.Tree) {
@@ -29,9 +28,9 @@ func ledgerFaults() []fault {
 	}
 	// Not to be read is no file in a file's place: tests run as root, whom no mode stops.
 	unread := func(t *board.Tree) {
-		key := path.Join(facts.LedgerDir, ledger.PublicKeyFile)
+		key := path.Join(ledger.DefaultDir, ledger.PublicKeyFile)
 		text := t.Text(key)
-		t.Delete(facts.LedgerDir)
+		t.Delete(ledger.DefaultDir)
 		t.Put(key, text)
 		t.Put(firstSegment()+"/no-file", "")
 	}
@@ -49,12 +48,12 @@ func ledgerFaults() []fault {
 			last := len(l) - 2
 			return append(l[:last-1:last-1], l[last-1][:40])
 		})),
-		onServer("OBS-001", "the plugin's journal is there and the ledger is not", func(t *board.Tree) { t.Delete(facts.LedgerDir) }),
+		onServer("OBS-001", "the plugin's journal is there and the ledger is not", func(t *board.Tree) { t.Delete(ledger.DefaultDir) }),
 		onServer("OBS-001", "its events are gone", func(t *board.Tree) { t.Delete(firstSegment()) }),
-		onServer("OBS-001", "its key is gone", func(t *board.Tree) { t.Delete(path.Join(facts.LedgerDir, ledger.PublicKeyFile)) }),
-		onServer("OBS-001", "its key is none", func(t *board.Tree) { t.Put(path.Join(facts.LedgerDir, ledger.PublicKeyFile), "x\n") }),
+		onServer("OBS-001", "its key is gone", func(t *board.Tree) { t.Delete(path.Join(ledger.DefaultDir, ledger.PublicKeyFile)) }),
+		onServer("OBS-001", "its key is none", func(t *board.Tree) { t.Put(path.Join(ledger.DefaultDir, ledger.PublicKeyFile), "x\n") }),
 		onServer("OBS-001", "it is another node's", func(t *board.Tree) {
-			for _, name := range []string{firstSegment(), path.Join(facts.LedgerDir, ledger.PublicKeyFile)} {
+			for _, name := range []string{firstSegment(), path.Join(ledger.DefaultDir, ledger.PublicKeyFile)} {
 				t.Put(name, board.Fabric(t.TB).Text(name)) // each of another board: key and events don't fit
 			}
 		}),
@@ -71,7 +70,7 @@ func ledgerFaults() []fault {
 func rebook(t *board.Tree, drop func(*ledger.Event) bool) {
 	t.TB.Helper()
 	var kept []ledger.Event
-	for e, err := range ledger.Events(os.DirFS(t.Path(facts.LedgerDir))) {
+	for e, err := range ledger.Events(os.DirFS(t.Path(ledger.DefaultDir))) {
 		if err != nil {
 			t.TB.Fatal(err)
 		}
@@ -79,7 +78,7 @@ func rebook(t *board.Tree, drop func(*ledger.Event) bool) {
 			kept = append(kept, *e.Event)
 		}
 	}
-	t.Delete(facts.LedgerDir)
+	t.Delete(ledger.DefaultDir)
 	t.NewLedger()
 	t.Tell(kept...)
 }

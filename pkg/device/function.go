@@ -98,9 +98,9 @@ type BAR struct {
 	Is64         bool   `json:"is64,omitempty"`
 }
 
-// Link is the state of the PCIe link above the function (a VF has none of its own: see
-// its PF), in the kernel's
-// words: "16.0 GT/s PCIe" and a lane count.
+// Link is the state of the PCIe link above the function, in the kernel's words:
+// "16.0 GT/s PCIe" and a lane count. A VF has none: its link is its PF's, and of
+// its own registers hardware fills in a part at most.
 type Link struct {
 	Speed    string `json:"speed"`
 	Width    int    `json:"width"`

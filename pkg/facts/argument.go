@@ -1,5 +1,7 @@
 package facts
 
+import "github.com/kata-vfio/kata-vfio/pkg/kernelargs"
+
 // Argument is one value that a kernel command line gives a parameter.
 type Argument struct {
 	Value string
@@ -26,7 +28,7 @@ func (n *Node) NextArguments(name string) []Argument {
 
 func argumentsOf(line Fact, name string) []Argument {
 	var all []Argument
-	for _, value := range arguments(line.Value, name) {
+	for _, value := range kernelargs.Values(line.Value, name) {
 		all = append(all, Argument{value, line})
 	}
 	return all

@@ -10,9 +10,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// LedgerDir is where the node's ledger lies.
-const LedgerDir = "var/lib/kata-vfio/ledger"
-
 // Ledger verifies the node's ledger and returns what that found, with the fact that
 // says so: Absent where there is none. One that has lost its key is verified by
 // nothing, which is a problem like any other. That the node's clock and disk were
@@ -36,9 +33,9 @@ func (n *Node) WithoutLedger(why string) { n.noLedger = why }
 
 func (n *Node) verifyLedger() (*ledger.Report, Fact) {
 	if n.noLedger != "" {
-		return nil, Fact{Path: "/" + LedgerDir, How: "ledger", Status: Broken, Err: n.noLedger}
+		return nil, Fact{Path: "/" + ledger.DefaultDir, How: "ledger", Status: Broken, Err: n.noLedger}
 	}
-	names, dir := n.List(LedgerDir)
+	names, dir := n.List(ledger.DefaultDir)
 	dir.Value, dir.How = "", "ledger"
 	if len(names) == 0 && dir.OK() {
 		dir.Status = Absent
@@ -46,7 +43,7 @@ func (n *Node) verifyLedger() (*ledger.Report, Fact) {
 	if !dir.OK() {
 		return nil, dir
 	}
-	r, err := ledger.Verify(&ledgerFiles{fs: n.fs}, ledger.Options{})
+	r, err := n.verifyFiles()
 	refused := errors.Is(err, fs.ErrPermission)
 	switch {
 	case err == nil:
@@ -55,7 +52,7 @@ func (n *Node) verifyLedger() (*ledger.Report, Fact) {
 	case errors.Is(err, ledger.ErrNone):
 		r = &ledger.Report{Problems: []ledger.Problem{{Kind: ledger.Missing, Seq: 0, What: "the events are gone, and other files of the ledger are there"}}}
 		return r, dir
-	case errors.Is(err, ledger.ErrNoKey) && !refused && n.Read(path.Join(LedgerDir, ledger.PublicKeyFile)).Known():
+	case errors.Is(err, ledger.ErrNoKey) && !refused && n.Read(path.Join(ledger.DefaultDir, ledger.PublicKeyFile)).Known():
 		r = &ledger.Report{Problems: []ledger.Problem{{Kind: ledger.Missing, File: ledger.PublicKeyFile, Seq: -1, What: err.Error()}}}
 		return r, dir
 	}
@@ -64,6 +61,16 @@ func (n *Node) verifyLedger() (*ledger.Report, Fact) {
 		dir.Status = Denied
 	}
 	return nil, dir
+}
+
+// verifyFiles verifies what the ledger's directory has. The plugin may be in the middle
+// of a write, which a second look finds complete; what a crash cut off stays as it is.
+func (n *Node) verifyFiles() (*ledger.Report, error) {
+	r, err := ledger.Verify(&ledgerFiles{fs: n.fs}, ledger.Options{})
+	if err == nil && len(r.Problems) == 1 && r.Problems[0].Kind == ledger.Unfinished {
+		return ledger.Verify(&ledgerFiles{fs: n.fs}, ledger.Options{})
+	}
+	return r, err
 }
 
 // Told is what the ledger says stands now.

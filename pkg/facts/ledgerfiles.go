@@ -35,7 +35,7 @@ func (l *ledgerFiles) Open(name string) (fs.File, error) {
 	if left := maxLedger - l.read.Load(); limit > left+1 {
 		limit = left + 1
 	}
-	data, err := l.fs.ReadAtMost(path.Join(LedgerDir, name), limit)
+	data, err := l.fs.ReadAtMost(path.Join(ledger.DefaultDir, name), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (l *ledgerFiles) Open(name string) (fs.File, error) {
 
 // ReadDir implements [fs.ReadDirFS], for the directory itself.
 func (l *ledgerFiles) ReadDir(string) ([]fs.DirEntry, error) {
-	names, err := l.fs.ReadDir(LedgerDir)
+	names, err := l.fs.ReadDir(ledger.DefaultDir)
 	if err != nil {
 		return nil, err
 	}

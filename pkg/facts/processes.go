@@ -42,7 +42,7 @@ type processes struct {
 }
 
 // processTime is how long processes are looked at.
-const processTime = 10 * time.Second
+const processTime = 30 * time.Second
 
 // Users returns the processes that hold something of VFIO's or have registers of
 // functions mapped, by PID. The fact says whether all processes were seen: where it

@@ -65,7 +65,7 @@ func TestUsersOfWhatIsNotSeen(t *testing.T) {
 	}
 	tree = board.Server(t)
 	tree.Put("proc/"+strconv.Itoa(4711)+"/stat", "4711 (x) S\n")
-	if users, seen := read(t, tree).Users(); seen.Status != facts.Denied || len(users) != 1 {
+	if users, seen := read(t, tree).Users(); seen.Status != facts.Broken || len(users) != 1 {
 		t.Errorf("with one process hidden: %+v, %+v", users, seen)
 	}
 }

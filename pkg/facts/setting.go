@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
 )
 
 func isVFIO(f *device.Function) bool { return device.IsVFIO(f.Driver) }
@@ -16,37 +17,7 @@ func (n *Node) Cmdline() Fact { return n.Read("proc/cmdline") }
 // Arguments returns the values that the command line gives a parameter, in order
 // ("intremap=off" for intremap is "off"; a bare word is ""). As in the kernel "-"
 // and "_" are one in names, and what is behind "--" is init's.
-func (n *Node) Arguments(name string) []string { return arguments(n.Cmdline().Value, name) }
-
-func arguments(cmdline, name string) []string {
-	var values []string
-	for _, word := range splitArguments(cmdline) {
-		if word == "--" {
-			break
-		}
-		key, value, _ := strings.Cut(word, "=")
-		if sameParameter(key, name) {
-			values = append(values, strings.Trim(value, `"`))
-		}
-	}
-	return values
-}
-
-// splitArguments splits at spaces outside of double quotes, as the kernel's
-// next_arg does.
-func splitArguments(cmdline string) []string {
-	quoted := false
-	return strings.FieldsFunc(cmdline, func(r rune) bool {
-		if r == '"' {
-			quoted = !quoted
-		}
-		return !quoted && (r == ' ' || r == '\t' || r == '\n')
-	})
-}
-
-func sameParameter(a, b string) bool {
-	return strings.ReplaceAll(a, "-", "_") == strings.ReplaceAll(b, "-", "_")
-}
+func (n *Node) Arguments(name string) []string { return kernelargs.Values(n.Cmdline().Value, name) }
 
 // Setting is a module's parameter as it is now and as the node is configured to
 // have it after the next boot.
@@ -79,7 +50,7 @@ func (n *Node) Parameter(module, name string) Setting {
 		}
 	}
 	for _, file := range n.BootFiles() {
-		for _, value := range arguments(file.Value, module+"."+name) {
+		for _, value := range kernelargs.Values(file.Value, module+"."+name) {
 			s.Configured = append(s.Configured, Fact{Path: file.Path, Value: value, How: "read"})
 		}
 	}
@@ -95,7 +66,7 @@ func options(file Fact, module, name string) []Fact {
 		if len(fields) < 3 || fields[0] != "options" || !device.SameDriver(fields[1], module) {
 			continue
 		}
-		for _, value := range arguments(strings.Join(fields[2:], " "), name) {
+		for _, value := range kernelargs.Values(strings.Join(fields[2:], " "), name) {
 			found = append(found, Fact{Path: file.Path, Value: value, How: "read"})
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
 )
 
 // Sysctl returns a kernel setting, "kernel.dmesg_restrict", as it runs and as
@@ -53,7 +55,7 @@ func (n *Node) BootArgument(name string) Setting {
 		}
 	}
 	for _, file := range n.BootFiles() {
-		for _, value := range arguments(file.Value, name) {
+		for _, value := range kernelargs.Values(file.Value, name) {
 			s.Configured = append(s.Configured, Fact{Path: file.Path, Value: value, How: "read"})
 		}
 	}

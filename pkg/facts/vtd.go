@@ -1,62 +1,53 @@
 package facts
 
 import (
-	"encoding/binary"
 	"fmt"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/acpi"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// DMAR are the flags of the firmware's DMAR table (Intel VT-d 8.1,
-// include/linux/dmar.h).
-type DMAR struct {
-	// InterruptRemapping: the platform supports it.
-	InterruptRemapping bool
-	// X2APICOptOut asks the system not to use x2APIC.
-	X2APICOptOut bool
-	// DMAOptIn: the firmware keeps DMA confined until the system takes over.
-	DMAOptIn bool
-}
-
-// DMAR returns what the table says, and the fact that it was read: its value is
-// the flags, never the table.
-func (n *Node) DMAR() (DMAR, Fact) {
-	const flags = 37
-	table, file := n.acpiTable("DMAR", flags+1)
+// DMAR returns what the firmware's DMAR table says, and the fact that it was read:
+// its value is the flags, never the table.
+func (n *Node) DMAR() (acpi.DMAR, Fact) {
+	text, file := n.acpiTable("DMAR")
 	if !file.OK() {
-		return DMAR{}, file
+		return acpi.DMAR{}, file
 	}
-	b := table[flags]
-	file.Value = fmt.Sprintf("flags 0x%02x", b)
-	return DMAR{InterruptRemapping: b&1 != 0, X2APICOptOut: b&2 != 0, DMAOptIn: b&4 != 0}, file
+	table, err := acpi.ParseDMAR(text)
+	if err != nil {
+		file.Status, file.Err = Broken, err.Error()
+		return table, file
+	}
+	file.Value = fmt.Sprintf("flags 0x%02x", table.Flags)
+	return table, file
 }
 
 // IVRSRemaps reports whether the firmware's IVRS table says that AMD's IOMMU
-// confined DMA before the boot (IOMMU_IVINFO_DMA_REMAP in
-// drivers/iommu/amd/amd_iommu_types.h), with the fact that it was read.
+// confined DMA before the boot, with the fact that it was read.
 func (n *Node) IVRSRemaps() (bool, Fact) {
-	const info = 36
-	table, file := n.acpiTable("IVRS", info+4)
+	text, file := n.acpiTable("IVRS")
 	if !file.OK() {
 		return false, file
 	}
-	v := binary.LittleEndian.Uint32([]byte(table[info:]))
-	file.Value = fmt.Sprintf("IVinfo 0x%08x", v)
-	return v&2 != 0, file
+	table, err := acpi.ParseIVRS(text)
+	if err != nil {
+		file.Status, file.Err = Broken, err.Error()
+		return false, file
+	}
+	file.Value = fmt.Sprintf("IVinfo 0x%08x", table.Info)
+	return table.Remapped, file
 }
 
-// acpiTable returns a table of at least size bytes.
-func (n *Node) acpiTable(name string, size int) (string, Fact) {
+// acpiTable returns a table, and the fact without it.
+func (n *Node) acpiTable(name string) (string, Fact) {
 	file := n.Read(path.Join("sys/firmware/acpi/tables", name))
 	table := file.Value
 	file.Value = ""
-	if file.OK() && (len(table) < size || !strings.HasPrefix(table, name)) {
-		file.Status, file.Err = Broken, fmt.Sprintf("it is no %s table", name)
-	}
 	return table, file
 }
 

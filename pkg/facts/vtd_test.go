@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/acpi"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -31,13 +32,13 @@ func TestDMARsFlags(t *testing.T) {
 	for _, c := range []struct {
 		name, content string
 		status        facts.Status
-		want          facts.DMAR
+		want          acpi.DMAR
 	}{
-		{"all", table("\x07"), facts.Present, facts.DMAR{InterruptRemapping: true, X2APICOptOut: true, DMAOptIn: true}},
-		{"none", table("\x00"), facts.Present, facts.DMAR{}},
-		{"cut off", "DMAR\x00", facts.Broken, facts.DMAR{}},
-		{"another table", strings.Replace(table("\x07"), "DMAR", "SSDT", 1), facts.Broken, facts.DMAR{}},
-		{"no table", "", facts.Absent, facts.DMAR{}},
+		{"all", table("\x07"), facts.Present, acpi.DMAR{Flags: 7, InterruptRemapping: true, X2APICOptOut: true, DMAOptIn: true}},
+		{"none", table("\x00"), facts.Present, acpi.DMAR{}},
+		{"cut off", "DMAR\x00", facts.Broken, acpi.DMAR{}},
+		{"another table", strings.Replace(table("\x07"), "DMAR", "SSDT", 1), facts.Broken, acpi.DMAR{}},
+		{"no table", "", facts.Absent, acpi.DMAR{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tree := sysfstest.New(t)

@@ -12,6 +12,15 @@ func Profiles() []Profile {
 	}
 }
 
+// ProfileNames returns the names of [Profiles], in their order.
+func ProfileNames() []string {
+	var names []string
+	for _, p := range Profiles() {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
 // singleTenant: a path between two devices, or residue in one, stays within the
 // tenant. What protects the host, and the pods that have no device, is not less.
 func singleTenant() map[string]isolation.Severity {

@@ -52,7 +52,7 @@ func standing(r *ledger.Report, pinned bool) Standing {
 	}
 	switch {
 	case r.Anchored == 0:
-		s.Doubts = append(s.Doubts, "no checkpoint from off the node was given (--anchor): that it was not cut off or replaced as a whole can't be known")
+		s.Doubts = append(s.Doubts, "no checkpoint from off the node was compared with (`kata-vfio-audit ledger verify --anchor`): that it was not cut off or replaced as a whole can't be known")
 	case r.Anchored < r.Size:
 		s.Doubts = append(s.Doubts, fmt.Sprintf("an anchor vouches for the first %d events, the node alone for the %d after them", r.Anchored, r.Size-r.Anchored))
 	}

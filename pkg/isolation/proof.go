@@ -118,6 +118,32 @@ func Compare(before, after Fingerprint) string {
 	return ""
 }
 
+// Difference is one thing in which two fingerprints of a function differ.
+type Difference struct {
+	// What names it; Before and After are its values.
+	What   string `json:"what"`
+	Before string `json:"before"`
+	After  string `json:"after"`
+}
+
+// Differences names everything in which two fingerprints differ, also what a reset
+// may change. Which of the stable registers differ they don't tell: only their
+// digests are kept.
+func Differences(before, after Fingerprint) []Difference {
+	var all []Difference
+	differ := func(what string, a, b any) {
+		if a != b {
+			all = append(all, Difference{what, fmt.Sprint(a), fmt.Sprint(b)})
+		}
+	}
+	differ("readable bytes of configuration space", before.Bytes, after.Bytes)
+	differ("stable registers (SHA-256 of header and capabilities)", before.Digest, after.Digest)
+	differ("bus mastering", before.BusMaster, after.BusMaster)
+	differ("MSI", before.MSI, after.MSI)
+	differ("MSI-X", before.MSIX, after.MSIX)
+	return all
+}
+
 // Proof is the record of one reset between two tenants.
 type Proof struct {
 	Reset

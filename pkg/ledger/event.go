@@ -54,8 +54,17 @@ const (
 	// Quarantine: the Devices could not be proven clean, for Reason, and are kept
 	// from reuse.
 	Quarantine Type = "quarantine"
-	// Release: a quarantine has ended by a proven reset, or with the device off the bus.
+	// Release: a quarantine has ended: by a proven reset, or with the device off the
+	// bus, or, where Codes says that it is not proven clean, because the Clear before
+	// asked for it without a proof.
 	Release Type = "release"
+	// Clear: an operator, By, wants the quarantine of Devices to end, for Reason. What
+	// came of it the events after tell.
+	Clear Type = "clear"
+	// Drain: an operator, By, takes Devices out of use for Reason: no claim gets them
+	// from here on, and who has them keeps them. Undrain: they are in use again.
+	Drain   Type = "drain"
+	Undrain Type = "undrain"
 	// Audit: of the plugin's checks, from here on those fail for the Devices that
 	// Codes names, or for the node where there are no Devices; none where Codes is
 	// empty. The first one after a Start that has no Devices, and its repetitions
@@ -74,7 +83,7 @@ const (
 func Types() []Type {
 	return []Type{
 		Start, Refusal, Prepare, Bind, Reset, Policy, Open, Close, Unprepare,
-		Quarantine, Release, Audit, Torn, Retention,
+		Quarantine, Release, Clear, Drain, Undrain, Audit, Torn, Retention,
 	}
 }
 
@@ -141,6 +150,9 @@ type Event struct {
 	Reset *ResetProof `json:"reset,omitempty"`
 	// Config is the SHA-256 of the node's config as JSON.
 	Config string `json:"config,omitempty"`
+	// By is the person who asked for it by a command; nil where the node acted by
+	// itself.
+	By *Operator `json:"by,omitempty"`
 
 	Result Result `json:"result"`
 	// Codes are stable words for Reason: those of package plan's refusals, ids of
@@ -157,6 +169,23 @@ type Actor struct {
 	Version   string `json:"version,omitempty"`
 	// PID is its process, in its own PID namespace.
 	PID int `json:"pid,omitempty"`
+}
+
+// Operator is who ran a command, as the kernel and sudo tell.
+type Operator struct {
+	// UID is the real user id of the command's process.
+	UID int `json:"uid"`
+	// Sudo is $SUDO_USER, who became that user; whoever has root's rights can set it
+	// as he likes.
+	Sudo string `json:"sudo,omitempty"`
+}
+
+// String returns "uid 0, alice by sudo".
+func (o *Operator) String() string {
+	if o.Sudo == "" {
+		return fmt.Sprintf("uid %d", o.UID)
+	}
+	return fmt.Sprintf("uid %d, %s by sudo", o.UID, o.Sudo)
 }
 
 // Claim names a ResourceClaim. Names may be pseudonyms, see [Pseudonyms]; the

@@ -80,7 +80,19 @@ func (f *FS) ReadAtMost(path string, n int64) ([]byte, error) {
 	return data, nil
 }
 
-func (f *FS) readAtMost(path string, n int64) ([]byte, error) {
+func (f *FS) readAtMost(path string, n int64) ([]byte, error) { return f.readPart(path, n, false) }
+
+// ReadTail is [FS.ReadAtMost] of a file's last n bytes: of a log.
+func (f *FS) ReadTail(path string, n int64) ([]byte, error) {
+	data, err := f.readPart(path, n, true)
+	err = f.told(Access{Op: OpRead, Path: path, Data: data}, err)
+	if err != nil {
+		return nil, fmt.Errorf("read the end of %s: %w", path, err)
+	}
+	return data, nil
+}
+
+func (f *FS) readPart(path string, n int64, tail bool) ([]byte, error) {
 	if err := f.answer(OpRead, path); err != nil {
 		return nil, err
 	}
@@ -97,6 +109,11 @@ func (f *FS) readAtMost(path string, n int64) ([]byte, error) {
 		return nil, unix.EISDIR
 	case !info.Mode().IsRegular():
 		return nil, errNotRegular
+	}
+	if tail {
+		if _, err := file.Seek(max(info.Size()-n, 0), io.SeekStart); err != nil {
+			return nil, err
+		}
 	}
 	return io.ReadAll(io.LimitReader(file, n))
 }

@@ -87,21 +87,26 @@ func (s *survey) isResource(m *mapping) bool {
 }
 
 // readMemory reads a file of proc for which the kernel takes the lock of a
-// process' memory map, or reads that memory. Either may take as long as the
-// process likes, so that it is read aside and given up on.
+// process' memory map, or reads that memory.
 func (s *survey) readMemory(ctx context.Context, name string, limit int64) (string, error) {
+	return s.aside(ctx, func() ([]byte, error) { return s.fs.ReadAtMost(name, limit) })
+}
+
+// aside reads what may take as long as a process likes, and gives it up when
+// patience ends.
+func (s *survey) aside(ctx context.Context, read func() ([]byte, error)) (string, error) {
 	type result struct {
 		data []byte
 		err  error
 	}
 	done := make(chan result, 1)
 	go func() {
-		data, err := s.fs.ReadAtMost(name, limit)
+		data, err := read()
 		done <- result{data, err}
 	}()
 	start := time.Now()
-	defer func() { s.patience -= time.Since(start) }()
-	timer := time.NewTimer(max(s.patience, time.Millisecond))
+	defer func() { s.patience -= max(0, time.Since(start)-atOnce) }()
+	timer := time.NewTimer(min(max(s.patience, 0), maxWait) + atOnce)
 	defer timer.Stop()
 	select {
 	case r := <-done:

@@ -2,7 +2,9 @@ package vfio
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strconv"
@@ -22,13 +24,20 @@ type survey struct {
 	// one's reason.
 	hidden int
 	why    error
+	// denied: privilege is what is missing.
+	denied bool
 	// patience is what is left of the time to wait for processes.
 	patience time.Duration
 }
 
-// maxPatience is for how long a survey waits for processes that don't let their
-// memory be read, all together.
-const maxPatience = 2 * time.Second
+// How long a survey waits for processes that don't let their memory be read: for
+// one, and for all together. A node that is short of processor time is slow with
+// each. When patience has ended, a read that takes no longer than atOnce still counts.
+const (
+	maxWait     = time.Second
+	maxPatience = 10 * time.Second
+	atOnce      = 20 * time.Millisecond
+)
 
 func newSurvey(fsys *sysfs.FS) (*survey, error) {
 	s, err := newSearch(fsys, nil)
@@ -74,6 +83,7 @@ func (s *search) addClass(class, dev string) error {
 
 func (s *survey) hide(pid int, err error) {
 	s.hidden++
+	s.denied = s.denied || errors.Is(err, fs.ErrPermission)
 	if s.why == nil {
 		s.why = fmt.Errorf("process %d: %w", pid, err)
 	}
@@ -84,7 +94,10 @@ func (s *survey) blind() error {
 	if s.hidden == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %d of them, %w", ErrCannotSee, s.hidden, s.why)
+	if s.denied {
+		return fmt.Errorf("%w: %d of them, %w", ErrCannotSee, s.hidden, s.why)
+	}
+	return fmt.Errorf("%d processes could not be looked into: %w", s.hidden, s.why)
 }
 
 // process returns what one process has. What was found before an error is

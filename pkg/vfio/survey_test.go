@@ -1,11 +1,14 @@
 package vfio
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,6 +47,38 @@ func TestSurveyOfALiveProcess(t *testing.T) {
 	if u, err := s.process(t.Context(), os.Getpid()); err != nil || len(u.Registers) != 1 {
 		t.Errorf("in a copy the name counts: %+v, %v", u, err)
 	}
+}
+
+// TestPatienceIsForProcessesThatKeepOneWaiting: not for how many there are.
+func TestPatienceIsForProcessesThatKeepOneWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &survey{patience: maxPatience}
+		read := func(takes time.Duration) error {
+			_, err := s.aside(t.Context(), func() ([]byte, error) { time.Sleep(takes); return nil, nil })
+			return err
+		}
+		for range 1000 {
+			if err := read(atOnce / 2); err != nil {
+				t.Fatalf("one that is read at once: %v, with %v of patience left", err, s.patience)
+			}
+		}
+		if err := read(maxWait); err != nil {
+			t.Errorf("one that takes its time: %v", err)
+		}
+		for s.patience > 0 {
+			begin := time.Now()
+			if err := read(time.Hour); !errors.Is(err, errSlow) || time.Since(begin) > maxWait+atOnce {
+				t.Fatalf("a map that can't be read: %v after %v", err, time.Since(begin))
+			}
+		}
+		if err := read(2 * atOnce); !errors.Is(err, errSlow) {
+			t.Errorf("with no patience left, one that takes its time: %v", err)
+		}
+		if err := read(atOnce / 2); err != nil {
+			t.Errorf("after that, one that is read at once: %v", err)
+		}
+		time.Sleep(time.Hour) // the read that was given up on ends
+	})
 }
 
 // mapFile maps a new file for the time of the test.

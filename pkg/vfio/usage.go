@@ -77,8 +77,8 @@ func (u *Usage) Holds() bool { return len(u.Nodes)+len(u.Devices)+u.Unnamed > 0 
 
 // Usages looks at all processes once and returns those that hold something of
 // VFIO's or have registers of functions mapped, by PID. Where it could not look
-// into all processes the error is [ErrCannotSee], and what it found all the same
-// is returned with it.
+// into all processes there is an error, [ErrCannotSee] where privilege is missing,
+// and what it found all the same is returned with it.
 //
 // On a live node it needs what [Holders] needs. A copy of a node answers by the
 // text of its links, and counts as whole where it has proc/1/ns/pid.

@@ -3,6 +3,7 @@ package vfio_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,8 +90,8 @@ func TestUsagesCannotSee(t *testing.T) {
 			c.process("4711", "vmm", "/", "/dev/vfio/15")
 			change(c)
 			found, err := vfio.Usages(t.Context(), open(t, c.root))
-			if !errors.Is(err, vfio.ErrCannotSee) {
-				t.Errorf("%v, %v; want ErrCannotSee", found, err)
+			if want := !strings.Contains(name, "no other") && !strings.Contains(name, "an end"); err == nil || errors.Is(err, vfio.ErrCannotSee) != want {
+				t.Errorf("%v, %v; for lack of privilege: want %v", found, err, want)
 			}
 		})
 	}

@@ -12,6 +12,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files") //nolint:gochecknoglobals // flags of a test binary are
 
+// Updating reports whether files are to be rewritten, for tests that compare them
+// otherwise than byte by byte.
+func Updating() bool { return *update }
+
 // Compare compares with testdata/name; with -update it writes that first.
 func Compare(tb testing.TB, name, got string) {
 	tb.Helper()

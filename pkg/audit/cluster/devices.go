@@ -41,7 +41,7 @@ func deviceChecks() []Check {
 			Rule: finding.Rule{
 				ID: "K8S-018", Title: "Claims and what was prepared of them agree", Severity: high,
 				Why:    "a device that is prepared for a claim which nobody has any more is held by nobody and free for nobody",
-				Fix:    "look at the claim's events and at `kata-vfio-plugin list` on its node",
+				Fix:    "look at the claim's events and at `kata-vfio-plugin status` on its node",
 				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,DEVICES:.status.devices[*].device,FOR:.status.reservedFor[*].name",
 			}, needs: []string{"resourceclaims"}, judge: preparedAgrees,
 		},

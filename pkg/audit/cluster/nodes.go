@@ -44,7 +44,7 @@ func nodeChecks() []Check {
 			Rule: finding.Rule{
 				ID: "K8S-026", Title: "Nodes and the API server agree on whose the devices are", Severity: high,
 				Why:    "where they differ, a device is one tenant's by one account and free or another's by the other",
-				Fix:    "look at `kata-vfio-plugin list` on the node and at the claim's events; delete the pod of the claim that is at odds",
+				Fix:    "look at `kata-vfio-plugin status` on the node and at the claim's events; delete the pod of the claim that is at odds",
 				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,UID:.metadata.uid,DEVICES:.status.devices[*].data.address",
 			}, needs: []string{"resourceclaims"}, judge: booksAgree,
 		},
@@ -158,7 +158,7 @@ func auditsPass(s *State) []finding.Finding {
 	for i := range reports {
 		r := &reports[i]
 		silent := r.Summary.States[finding.Unknown] + r.Summary.States[finding.Error]
-		text := fmt.Sprintf("%s; %d could not tell, %d waived", failedWords(r.Report), silent, r.Summary.States[finding.Waived])
+		text := fmt.Sprintf("%s; %d unknown, %d waived", failedWords(r.Report), silent, r.Summary.States[finding.Waived])
 		f := onNode(r.node, text, saw("report of "+r.node, string(r.Summary.Verdict)))
 		switch r.Summary.Verdict {
 		case finding.Fail:
@@ -173,7 +173,7 @@ func auditsPass(s *State) []finding.Finding {
 	return orPass(found, count(len(reports), "node"))
 }
 
-// failedWords counts what fails by severity: "2 fail: 1 critical, 1 low".
+// failedWords counts what fails by severity: "has 2 failures: 1 critical, 1 low".
 func failedWords(r *finding.Report) string {
 	var parts []string
 	for _, severity := range finding.Severities() {
@@ -182,9 +182,9 @@ func failedWords(r *finding.Report) string {
 		}
 	}
 	if len(parts) == 0 {
-		return "nothing fails"
+		return "has no failures"
 	}
-	return fmt.Sprintf("%d fail: %s", r.Summary.States[finding.Fail], strings.Join(parts, ", "))
+	return fmt.Sprintf("has %s: %s", count(r.Summary.States[finding.Fail], "failure"), strings.Join(parts, ", "))
 }
 
 // worst is the severity of the gravest failure.

@@ -65,7 +65,7 @@ func withNodes(t *testing.T) (s *cluster.State, server *board.Tree) {
 	server = board.Server(t)
 	empty := board.New(t)
 	empty.Name = "n2"
-	empty.Delete(facts.LedgerDir)
+	empty.Delete(ledger.DefaultDir)
 	empty.NewLedger()
 	empty.Tell(ledger.Event{Type: ledger.Start})
 	first, second := reportOf(t, server, "n1"), reportOf(t, empty, "n2")
@@ -131,7 +131,7 @@ func nodeFaults() []nodeFault {
 		{rule: "K8S-024", about: "an old report", says: "26h", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Now = audited().Add(26 * time.Hour) }},
 		{rule: "K8S-024", about: "a report of tomorrow", says: "future", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Now = audited().Add(-time.Hour) }},
 		{rule: "K8S-024", about: "a node that nobody knows", says: "none of the cluster's", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { delete(s.Nodes, "n2") }},
-		{rule: "K8S-025", about: "a node that fails", says: "node n1: node n1 1 fail: 1 critical", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+		{rule: "K8S-025", about: "a node that fails", says: "node n1: node n1 has 1 failure: 1 critical", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
 			server.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
 			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
 		}},
@@ -190,7 +190,7 @@ func nodeFaults() []nodeFault {
 			}
 		}},
 		{rule: "K8S-027", about: "a new key", says: "another key", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
-			server.Delete(facts.LedgerDir)
+			server.Delete(ledger.DefaultDir)
 			server.NewLedger()
 			server.Tell(ledger.Event{Type: ledger.Start})
 			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
@@ -213,7 +213,7 @@ func nodeFaults() []nodeFault {
 func rewrite(t *testing.T, tree *board.Tree) {
 	t.Helper()
 	var events []ledger.Event
-	for e, err := range ledger.Events(os.DirFS(tree.Path(facts.LedgerDir))) {
+	for e, err := range ledger.Events(os.DirFS(tree.Path(ledger.DefaultDir))) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,11 +224,11 @@ func rewrite(t *testing.T, tree *board.Tree) {
 	}
 	keys := map[string]string{}
 	for _, name := range []string{ledger.PrivateKeyFile, ledger.PublicKeyFile} {
-		keys[name] = tree.Text(facts.LedgerDir + "/" + name)
+		keys[name] = tree.Text(ledger.DefaultDir + "/" + name)
 	}
-	tree.Delete(facts.LedgerDir)
+	tree.Delete(ledger.DefaultDir)
 	for name, text := range keys {
-		tree.Put(facts.LedgerDir+"/"+name, text)
+		tree.Put(ledger.DefaultDir+"/"+name, text)
 	}
 	tree.NewLedger()
 	tree.Tell(events...)

@@ -107,7 +107,7 @@ func TestAPodsEvidence(t *testing.T) {
 		"0000:5e:10.2 (claim t3/c) shares one PF with 0000:5e:10.0\n",
 		`refused      claim t2/c: evil \x1b[31m <script>`,
 		"Ledger: 10 events, chain, tree and signatures are sound\n",
-		"no checkpoint from off the node was given",
+		"no checkpoint from off the node was compared with",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the text lacks %q", want)

@@ -158,7 +158,7 @@ func TestADevicesPartHasItsHistory(t *testing.T) {
 		t.Error("a function that nobody had before has a history")
 	}
 	for _, want := range []string{
-		"The ledger verifies: chain, tree and signatures of its ", "no checkpoint from off the node was given", "Claims that did not get their devices",
+		"The ledger verifies: chain, tree and signatures of its ", "no checkpoint from off the node was compared with", "Claims that did not get their devices",
 		"<code>Quarantined</code>", "0000:43:00.0 is quarantined", `class="stay"`, `class="reset"`, `class="reset unproven"`,
 	} {
 		if !strings.Contains(text, want) {

@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
@@ -92,6 +93,34 @@ func TestSeverityFiltersAllFormats(t *testing.T) {
 type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// What one waiver covers is told once; what another one does, and all of it where nothing is left out, each by itself.
+func TestAWaiverIsToldOnce(t *testing.T) {
+	r := &finding.Report{Profile: "lab", Findings: []finding.Finding{}}
+	for i, reason := range []string{"one segment", "one segment", "SEC-12", "one segment"} {
+		a := pci.Address{Bus: 0x21, Device: uint8(i)}
+		r.Findings = append(r.Findings, finding.Finding{
+			ID: "NIC-003", Title: "VFs are in a VLAN", State: finding.Waived, Device: &a, Text: fmt.Sprintf("VF %d is in none", i),
+			Waiver: &finding.Waiver{Rule: "NIC-003", Scope: "*", Until: "2027-03-31", Author: "alice", Reason: reason},
+		})
+	}
+	r.Finish()
+	d := &report.Document{Report: r}
+	table := write(t, d, "table", report.Options{})
+	const want = `
+Accepted for a time
+  NIC-003 VFs are in a VLAN: 0000:21:00.0, 0000:21:01.0, 0000:21:03.0
+    accepted until 2027-03-31 by alice: one segment
+  NIC-003 VFs are in a VLAN: 0000:21:02.0: VF 2 is in none
+    accepted until 2027-03-31 by alice: SEC-12
+`
+	if !strings.Contains(table, want) {
+		t.Errorf("the table is\n%s\nwant in it%s", table, want)
+	}
+	if wide := write(t, d, "wide", report.Options{}); strings.Count(wide, "accepted until") != 4 {
+		t.Errorf("wide leaves some out:\n%s", wide)
+	}
+}
 
 func TestFormatsReportAFailedWrite(t *testing.T) {
 	for _, format := range report.Formats() {

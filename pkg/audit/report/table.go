@@ -150,17 +150,40 @@ func short(f *finding.Finding) string {
 	return f.ID + "  " + f.Title + ": " + about(f) + ": " + f.Text
 }
 
-// waived lists what somebody has accepted.
+// waived lists what somebody has accepted, once for all that one waiver covers.
 func (t *table) waived(found []finding.Finding) {
 	if len(found) == 0 {
 		return
 	}
 	t.title("Accepted for a time")
-	for _, f := range found {
-		t.lines("  ", "    ", fmt.Sprintf("%s  %s: %s: %s", f.ID, f.Title, about(&f), f.Text))
+	for _, same := range byWaiver(found, t.wide) {
+		f := &same[0]
+		text := about(f) + ": " + f.Text
+		if len(same) > 1 {
+			var names []string
+			for i := range same {
+				names = append(names, about(&same[i]))
+			}
+			text = t.list(names)
+		}
+		t.lines("  ", "    ", fmt.Sprintf("%s  %s: %s", f.ID, f.Title, text))
 		t.lines("    ", "    ", waiverWords(f.Waiver))
-		t.evidence(&f)
+		t.evidence(f)
 	}
+}
+
+// byWaiver gathers the findings that one waiver covers, unless each is to be shown with its evidence.
+func byWaiver(found []finding.Finding, wide bool) [][]finding.Finding {
+	var groups [][]finding.Finding
+	for _, f := range found {
+		i := slices.IndexFunc(groups, func(g []finding.Finding) bool { return !wide && *g[0].Waiver == *f.Waiver })
+		if i < 0 {
+			groups = append(groups, nil)
+			i = len(groups) - 1
+		}
+		groups[i] = append(groups[i], f)
+	}
+	return groups
 }
 
 func waiverWords(w *finding.Waiver) string {

@@ -41,6 +41,18 @@ func TestDOTGolden(t *testing.T) {
 	}
 }
 
+func TestTreeGolden(t *testing.T) {
+	for name, inv := range inventories(t) {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := topology.WriteTree(&b, topology.Tree(inv), false); err != nil {
+				t.Fatal(err)
+			}
+			golden.Compare(t, name+".txt", b.String())
+		})
+	}
+}
+
 func TestSVGIsWellFormedAndSelfContained(t *testing.T) {
 	outside := regexp.MustCompile(`(href|src)=|url\(|@import|<script|<image`)
 	for name, inv := range inventories(t) {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
@@ -38,7 +37,7 @@ func (t *Tree) openLedger() *writer.Writer {
 	t.TB.Helper()
 	at := time.Date(2026, 11, 22, 7, 0, 0, 0, time.UTC)
 	w, err := writer.Open(t.TB.Context(), writer.Config{
-		Dir: t.Path(facts.LedgerDir), Node: t.Name, BootID: t.bootID(), Actor: ledger.Actor{Component: "kata-vfio-plugin", Version: "v1.0.0"},
+		Dir: t.Path(ledger.DefaultDir), Node: t.Name, BootID: t.bootID(), Actor: ledger.Actor{Component: "kata-vfio-plugin", Version: "v1.0.0"},
 		Now: func() (time.Time, int64) {
 			at = at.Add(time.Minute)
 			return at, at.UnixNano()

@@ -128,17 +128,42 @@ func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 		m.Log.WarnContext(ctx, "checks go by the ports as they were", slog.Any("err", err))
 		fresh = snap
 	}
-	n := facts.New(m.FS, fresh)
-	n.Offer(m.Offered(fresh))
 	at := time.Now()
-	r := check.Run(n, m.checks, check.Options{Profile: m.Profile, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly)})
-	m.Observe(r.Findings)
-	before, now := m.settle(n, r.Findings)
+	found, now := m.look(ctx, fresh, at)
+	m.Observe(found)
+	before := m.settle(now)
 	m.tell(ctx, now, at)
 	if !same(before, now) {
-		m.log(ctx, before, now, r.Findings)
+		m.log(ctx, before, now, found)
 		m.Changed()
 	}
+}
+
+// look asks the checks. A snapshot may be older than the journal, of a time in the
+// midst of a claim's steps that have ended since: where something new fails, the
+// functions are read anew and the checks asked again.
+func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time) ([]finding.Finding, *outcome) {
+	n, found := m.ask(ctx, snap, at)
+	now := m.weigh(n, found, n)
+	news := now.newDevices(m.now)
+	if len(news) == 0 {
+		return found, now
+	}
+	fresh, err := inventory.Rescan(ctx, m.FS, snap, news)
+	if err != nil {
+		m.Log.WarnContext(ctx, "checks go by functions as they were", slog.Any("err", err))
+		return found, now
+	}
+	again, found := m.ask(ctx, fresh, at)
+	return found, m.weigh(again, found, n)
+}
+
+// ask asks the checks of a node that is as the snapshot says.
+func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) (*facts.Node, []finding.Finding) {
+	n := facts.New(m.FS, snap)
+	n.Offer(m.Offered(snap))
+	r := check.Run(n, m.checks, check.Options{Profile: m.Profile, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly)})
+	return n, r.Findings
 }
 
 func (m *Monitor) waivers(ctx context.Context) []finding.Waiver {
@@ -148,13 +173,12 @@ func (m *Monitor) waivers(ctx context.Context) []finding.Waiver {
 	return m.Waivers(ctx)
 }
 
-// settle replaces the outcome.
-func (m *Monitor) settle(n *facts.Node, findings []finding.Finding) (before, now *outcome) {
+// settle replaces the outcome and returns the one before.
+func (m *Monitor) settle(now *outcome) (before *outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before = m.now
-	m.now = weigh(n, findings, m.Counts, before, m.static)
-	return before, m.now
+	before, m.now = m.now, now
+	return before
 }
 
 // tell writes to the ledger what it does not know yet.

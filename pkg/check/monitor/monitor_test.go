@@ -249,6 +249,57 @@ func TestAClaimInBetweenIsNotJudgedAnew(t *testing.T) {
 	}
 }
 
+// TestASnapshotOfAnEarlierTimeIsNoFailure: it comes seconds after it was made, of a time in the midst of a claim's steps.
+func TestASnapshotOfAnEarlierTimeIsNoFailure(t *testing.T) {
+	s := newScene(t, board.Server, nil)
+	s.look()
+	s.told = nil
+	method := "sys/bus/pci/devices/" + s.tree.Devices["gpu0"].String() + "/reset_method"
+	whole := s.tree.Text(method)
+	s.tree.Put(method, "\n")
+	s.rescan()
+	s.tree.Put(method, whole)
+	s.look()
+	s.wantFailing("gpu0")
+	s.wantTold()
+	s.tree.Put(method, "\n")
+	s.look()
+	if len(s.Failing(s.tree.Devices["gpu0"])) == 0 {
+		t.Error("a function that can't be reset is in order")
+	}
+}
+
+// TestAClaimThatWentOnMeanwhileIsNotJudgedAnew: it was between two states when the functions were read anew.
+func TestAClaimThatWentOnMeanwhileIsNotJudgedAnew(t *testing.T) {
+	asked := 0
+	var between func()
+	s := newScene(t, board.Server, func(c *monitor.Config) {
+		c.Waivers = func(context.Context) []finding.Waiver {
+			if asked++; asked == 1 && between != nil {
+				between()
+			}
+			return nil
+		}
+	})
+	s.look()
+	rec := s.record("train")
+	rec.State = journal.Releasing
+	s.tree.Save(rec)
+	s.tree.Put("sys/bus/pci/devices/"+s.tree.Devices["gpu0"].String()+"/reset_method", "\n")
+	s.rescan()
+	rec.State = journal.Prepared
+	s.tree.Save(rec)
+	asked, between = 0, func() { // after the journal was read, before the functions are
+		rec.State = journal.Quarantined
+		s.tree.Save(rec)
+	}
+	s.look()
+	s.wantFailing("gpu0")
+	if asked != 2 {
+		t.Errorf("the checks were asked %d times, want twice", asked)
+	}
+}
+
 func (s *scene) record(name string) *journal.Record {
 	s.t.Helper()
 	records, errs := journal.OpenReadOnly(s.tree.Path("var/lib/kata-vfio/journal")).List()

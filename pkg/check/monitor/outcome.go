@@ -5,7 +5,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -27,14 +26,26 @@ func (o *outcome) failing(a pci.Address) []finding.Failure {
 	return finding.WorstFirst(slices.Concat(o.node, own))
 }
 
-// weigh returns the failures of severity counts or worse. A function that a claim
-// is just taking or giving back is in between states that a check may not know:
-// what is new there waits for the next look.
-func weigh(n *facts.Node, findings []finding.Finding, counts isolation.Severity, before *outcome, static map[string]bool) *outcome {
+// newDevices returns the functions for which something fails that did not before.
+func (o *outcome) newDevices(before *outcome) []pci.Address {
+	var all []pci.Address
+	for a, failures := range o.devices {
+		if slices.ContainsFunc(failures, func(f finding.Failure) bool { return !slices.Contains(before.devices[a], f) }) {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, pci.Address.Compare)
+	return all
+}
+
+// weigh returns the failures that count. A function that a claim is just taking or
+// giving back, or was since the earlier look at the node, is in between states that
+// a check may not know: what is new there waits for the next look.
+func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *facts.Node) *outcome {
 	o := &outcome{devices: map[pci.Address][]finding.Failure{}}
 	for i := range findings {
 		f := &findings[i]
-		if f.State != finding.Fail || static[f.ID] || counts == finding.Off || f.Severity.Compare(counts) > 0 {
+		if f.State != finding.Fail || m.static[f.ID] || m.Counts == finding.Off || f.Severity.Compare(m.Counts) > 0 {
 			continue
 		}
 		failure := finding.Failure{ID: f.ID, Severity: f.Severity}
@@ -42,7 +53,7 @@ func weigh(n *facts.Node, findings []finding.Finding, counts isolation.Severity,
 			o.node = append(o.node, failure)
 		}
 		for _, a := range f.Devices {
-			if had := before.devices[a]; inBetween(n, a) && !slices.Contains(had, failure) {
+			if !slices.Contains(m.now.devices[a], failure) && (inBetween(n, a) || !sameTenancies(n, earlier, a)) {
 				continue
 			}
 			o.devices[a] = append(o.devices[a], failure)
@@ -58,6 +69,14 @@ func weigh(n *facts.Node, findings []finding.Finding, counts isolation.Severity,
 func inBetween(n *facts.Node, a pci.Address) bool {
 	return slices.ContainsFunc(n.TenanciesOf(a), func(t facts.Tenancy) bool {
 		return t.Record.State != journal.Prepared && t.Record.State != journal.Quarantined
+	})
+}
+
+// sameTenancies reports whether the same claims had the function, as far, at both
+// times that the journal was read.
+func sameTenancies(n, earlier *facts.Node, a pci.Address) bool {
+	return slices.EqualFunc(n.TenanciesOf(a), earlier.TenanciesOf(a), func(one, other facts.Tenancy) bool {
+		return one.Record.Plan.Claim.UID == other.Record.Plan.Claim.UID && one.Record.State == other.Record.State
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"path"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
 // Container is one that containerd runs, by its bundle.
@@ -58,7 +59,7 @@ func Containers(n *facts.Node) ([]Container, []facts.Fact) {
 
 // container reads one bundle. One that is no pod's has no namespace.
 func container(n *facts.Node, file string) (Container, error) {
-	text, err := n.FS().ReadAtMost(file, maxConfig)
+	text, err := n.FS().ReadAtMost(file, config.MaxSize)
 	if err != nil {
 		return Container{}, err
 	}

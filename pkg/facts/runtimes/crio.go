@@ -5,6 +5,7 @@ import (
 	"path"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
 // CRI-O's files (pkg/config CrioConfigPath, CrioConfigDropInPath).
@@ -14,8 +15,7 @@ const (
 )
 
 // addCRIO reads CRI-O's configuration: the file and each below the directory of
-// drop-ins, by path. A drop-in's handler takes the place of the whole handler
-// before it, since the decoder makes maps' values anew (UpdateFromDropInFile).
+// drop-ins, by path.
 func (r *Runtimes) addCRIO(n *facts.Node) {
 	files, listed := walk(n, crioDropIns, 0)
 	if !listed.Known() {
@@ -27,26 +27,22 @@ func (r *Runtimes) addCRIO(n *facts.Node) {
 	if len(files) == 0 {
 		return
 	}
-	if len(files) > maxFiles {
-		r.damaged(listed, fmt.Errorf("%s: more than %d files", crioDropIns, maxFiles))
-		files = files[:maxFiles]
+	if len(files) > config.MaxFiles {
+		r.damaged(listed, fmt.Errorf("%s: more than %d files", crioDropIns, config.MaxFiles))
+		files = files[:config.MaxFiles]
 	}
-	all := table{}
+	all := config.Table{}
 	for _, file := range files {
 		one, ok := r.load(n, file)
 		if !ok {
 			continue
 		}
-		handlers := all.sub("crio", "runtime", "runtimes")
-		for _, name := range one.sub("crio", "runtime", "runtimes").names() {
-			delete(handlers, name)
-		}
-		all.merge(one)
+		all.MergeCRIO(one)
 	}
-	r.crioHandlers(all.sub("crio", "runtime"), files[0])
-	r.addCDIDirs(all.sub("crio", "runtime").setting(files[0], "cdi_spec_dirs"))
+	r.crioHandlers(all.Sub("crio", "runtime"), files[0])
+	r.addCDIDirs(all.Sub("crio", "runtime").Setting(files[0], "cdi_spec_dirs"))
 	if r.NRI == nil {
-		r.NRI = crioNRI(all.sub("crio", "nri"), files[0])
+		r.NRI = crioNRI(all.Sub("crio", "nri"), files[0])
 	}
 }
 
@@ -69,22 +65,22 @@ func walk(n *facts.Node, dir string, depth int) ([]string, facts.Fact) {
 }
 
 // crioHandlers adds CRI-O's handlers.
-func (r *Runtimes) crioHandlers(runtime table, file string) {
-	handlers := runtime.sub("runtimes")
-	for _, name := range handlers.names() {
-		t := handlers.sub(name)
+func (r *Runtimes) crioHandlers(runtime config.Table, file string) {
+	handlers := runtime.Sub("runtimes")
+	for _, name := range handlers.Names() {
+		t := handlers.Sub(name)
 		from := t
-		if t.setting(file, "inherit_default_runtime").On() {
-			from = handlers.sub(runtime.setting(file, "default_runtime").Text())
+		if t.Setting(file, "inherit_default_runtime").On() {
+			from = handlers.Sub(runtime.Setting(file, "default_runtime").Text())
 		}
 		r.Handlers = append(r.Handlers, Handler{
 			Name: name, Engine: CRIO,
-			Type:                         from.setting(file, "runtime_type"),
-			Path:                         from.setting(file, "runtime_path"),
-			Config:                       from.setting(file, "runtime_config_path"),
-			PodAnnotations:               t.setting(file, "allowed_annotations"),
-			ContainerAnnotations:         t.setting(file, "allowed_annotations"),
-			PrivilegedWithoutHostDevices: t.setting(file, "privileged_without_host_devices"),
+			Type:                         from.Setting(file, "runtime_type"),
+			Path:                         from.Setting(file, "runtime_path"),
+			Config:                       from.Setting(file, "runtime_config_path"),
+			PodAnnotations:               t.Setting(file, "allowed_annotations"),
+			ContainerAnnotations:         t.Setting(file, "allowed_annotations"),
+			PrivilegedWithoutHostDevices: t.Setting(file, "privileged_without_host_devices"),
 			Sandboxer:                    Setting{Name: "sandboxer", File: file},
 		})
 	}
@@ -92,16 +88,16 @@ func (r *Runtimes) crioHandlers(runtime table, file string) {
 
 // crioNRI returns CRI-O's NRI, which is on unless it is switched off
 // (internal/config/nri).
-func crioNRI(t table, file string) *NRI {
-	v := t.sub("default_validator")
+func crioNRI(t config.Table, file string) *NRI {
+	v := t.Sub("default_validator")
 	n := &NRI{
-		Switch: t.setting(file, "enable_nri"),
-		Socket: t.setting(file, "nri_listen"), PluginDir: t.setting(file, "nri_plugin_dir"),
-		PluginConfigDir:    t.setting(file, "nri_plugin_config_dir"),
-		DisableConnections: t.setting(file, "nri_disable_connections"),
-		Validator:          v.setting(file, "nri_enable_default_validator"),
-		RequiredPlugins:    v.setting(file, "nri_validator_required_plugins"),
-		Tolerate:           v.setting(file, "nri_validator_tolerate_missing_plugins_annotation"),
+		Switch: t.Setting(file, "enable_nri"),
+		Socket: t.Setting(file, "nri_listen"), PluginDir: t.Setting(file, "nri_plugin_dir"),
+		PluginConfigDir:    t.Setting(file, "nri_plugin_config_dir"),
+		DisableConnections: t.Setting(file, "nri_disable_connections"),
+		Validator:          v.Setting(file, "nri_enable_default_validator"),
+		RequiredPlugins:    v.Setting(file, "nri_validator_required_plugins"),
+		Tolerate:           v.Setting(file, "nri_validator_tolerate_missing_plugins_annotation"),
 	}
 	n.Enabled = !n.Switch.IsSet() || n.Switch.On()
 	return n

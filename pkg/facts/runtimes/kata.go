@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
 // Kata is Kata's configuration for one handler: the base with the drop-ins over it.
@@ -16,8 +17,8 @@ type Kata struct {
 	// Files are the base and the drop-ins that were read.
 	Files []facts.Fact
 
-	all        table
-	hypervisor table
+	all        config.Table
+	hypervisor config.Table
 	vmm        string
 }
 
@@ -56,16 +57,16 @@ func configFile(n *facts.Node, h *Handler) string {
 // loadKata reads a base and every file of config.d beside it, by name. Links of the
 // base are followed first: the drop-ins are beside what it leads to.
 func loadKata(n *facts.Node, file string) *Kata {
-	k := &Kata{File: file, all: table{}}
+	k := &Kata{File: file, all: config.Table{}}
 	k.add(read(n, file))
 	dir := path.Join("/", path.Dir(n.Real(file)), "config.d")
 	names, listed := n.List(n.Real(dir))
 	if !listed.Known() {
 		k.Damaged = append(k.Damaged, listed)
 	}
-	if len(names) > maxFiles {
+	if len(names) > config.MaxFiles {
 		listed.Status, listed.Err = facts.Broken, "it has too many files"
-		k.Damaged, names = append(k.Damaged, listed), names[:maxFiles]
+		k.Damaged, names = append(k.Damaged, listed), names[:config.MaxFiles]
 	}
 	for _, name := range names {
 		k.add(read(n, path.Join(dir, name)))
@@ -76,9 +77,9 @@ func loadKata(n *facts.Node, file string) *Kata {
 
 // add puts a file over those before it.
 func (k *Kata) add(file facts.Fact) {
-	t, err := table(nil), error(nil)
+	t, err := config.Table(nil), error(nil)
 	if file.OK() {
-		t, err = parse(file)
+		t, err = config.Parse(file)
 	}
 	if err != nil {
 		file.Status, file.Err = facts.Broken, err.Error()
@@ -88,14 +89,14 @@ func (k *Kata) add(file facts.Fact) {
 		return
 	}
 	k.Files = append(k.Files, file)
-	k.all.merge(t)
+	k.all.Merge(t)
 }
 
 // choose finds the hypervisor's section: the one that the Rust runtime's
 // hypervisor_name names, or the only one.
 func (k *Kata) choose() {
-	sections := k.all.sub("hypervisor")
-	names := sections.names()
+	sections := k.all.Sub("hypervisor")
+	names := sections.Names()
 	name := k.Runtime("hypervisor_name").Text()
 	switch {
 	case slices.Contains(names, name):
@@ -106,7 +107,7 @@ func (k *Kata) choose() {
 			Path: k.File, How: "config", Status: facts.Broken, Err: "it does not have one section [hypervisor.NAME]",
 		})
 	}
-	k.hypervisor, k.vmm = sections.sub(name), name
+	k.hypervisor, k.vmm = sections.Sub(name), name
 }
 
 // OK reports whether all files were understood. Otherwise a setting may be another
@@ -114,27 +115,27 @@ func (k *Kata) choose() {
 func (k *Kata) OK() bool { return len(k.Damaged) == 0 }
 
 // Hypervisor returns a setting of the hypervisor's section.
-func (k *Kata) Hypervisor(name string) Setting { return k.hypervisor.setting(k.File, name) }
+func (k *Kata) Hypervisor(name string) Setting { return k.hypervisor.Setting(k.File, name) }
 
 // Runtime returns a setting of the section [runtime].
-func (k *Kata) Runtime(name string) Setting { return k.all.sub("runtime").setting(k.File, name) }
+func (k *Kata) Runtime(name string) Setting { return k.all.Sub("runtime").Setting(k.File, name) }
 
 // Factory returns a setting of VM templates and caches: a section of its own for the
 // Go runtime, and of the hypervisor for the Rust one.
 func (k *Kata) Factory(name string) Setting {
-	if s := k.all.sub("factory").setting(k.File, name); s.IsSet() {
+	if s := k.all.Sub("factory").Setting(k.File, name); s.IsSet() {
 		return s
 	}
-	return k.hypervisor.sub("factory").setting(k.File, name)
+	return k.hypervisor.Sub("factory").Setting(k.File, name)
 }
 
 // Agent returns a setting of the agent's section, of which there is one. With more,
 // it is that of the first one that sets it to true.
 func (k *Kata) Agent(name string) Setting {
-	agents := k.all.sub("agent")
+	agents := k.all.Sub("agent")
 	found := Setting{Name: name, File: k.File}
-	for _, agent := range agents.names() {
-		s := agents.sub(agent).setting(k.File, name)
+	for _, agent := range agents.Names() {
+		s := agents.Sub(agent).Setting(k.File, name)
 		if s.On() || !found.IsSet() {
 			found = s
 		}

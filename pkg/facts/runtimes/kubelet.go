@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
 // kubeletConfig is where kubeadm and most others put the kubelet's file.
@@ -77,7 +78,7 @@ func dropIns(n *facts.Node, running []process) []facts.Fact {
 			continue
 		}
 		names, _ := walk(n, dir, 0)
-		for _, name := range names[:min(len(names), maxFiles)] {
+		for _, name := range names[:min(len(names), config.MaxFiles)] {
 			if path.Ext(name) == ".conf" {
 				files = append(files, read(n, name))
 			}
@@ -97,8 +98,8 @@ func (k *Kubelet) readFiles(files []facts.Fact) {
 		if !file.OK() {
 			continue
 		}
-		err := fmt.Errorf("%s: it is longer than %d bytes", file.Path, maxConfig)
-		if len(file.Value) < maxConfig {
+		err := fmt.Errorf("%s: it is longer than %d bytes", file.Path, config.MaxSize)
+		if len(file.Value) < config.MaxSize {
 			err = yaml.Unmarshal([]byte(file.Value), &all)
 		}
 		if err != nil {

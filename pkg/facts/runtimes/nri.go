@@ -1,6 +1,10 @@
 package runtimes
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+)
 
 // NRI is how the container runtime lets plugins look at and change containers.
 type NRI struct {
@@ -42,25 +46,25 @@ func orDefault(s Setting, path string) string {
 
 // containerdNRI returns containerd's NRI, which is on unless it is switched off, as
 // since 2.0.
-func containerdNRI(all table, file string) *NRI {
-	t := all.sub("plugins", nriPlugin)
-	v := t.sub("default_validator")
+func containerdNRI(all config.Table, file string) *NRI {
+	t := all.Sub("plugins", config.NRI)
+	v := t.Sub("default_validator")
 	n := &NRI{
-		Switch: t.setting(file, "disable"),
-		Socket: t.setting(file, "socket_path"), PluginDir: t.setting(file, "plugin_path"),
-		PluginConfigDir:    t.setting(file, "plugin_config_path"),
-		DisableConnections: t.setting(file, "disable_connections"),
-		Validator:          v.setting(file, "enable"),
-		RequiredPlugins:    v.setting(file, "required_plugins"),
-		Tolerate:           v.setting(file, "tolerate_missing_plugins_annotation"),
+		Switch: t.Setting(file, "disable"),
+		Socket: t.Setting(file, "socket_path"), PluginDir: t.Setting(file, "plugin_path"),
+		PluginConfigDir:    t.Setting(file, "plugin_config_path"),
+		DisableConnections: t.Setting(file, "disable_connections"),
+		Validator:          v.Setting(file, "enable"),
+		RequiredPlugins:    v.Setting(file, "required_plugins"),
+		Tolerate:           v.Setting(file, "tolerate_missing_plugins_annotation"),
 	}
 	for _, key := range []string{
 		"reject_oci_hook_adjustment", "reject_unconfined_seccomp_adjustment", "reject_namespace_adjustment",
 	} {
-		n.Rejects = append(n.Rejects, v.setting(file, key))
+		n.Rejects = append(n.Rejects, v.Setting(file, key))
 	}
 	n.Enabled = !n.Switch.On()
-	if off := all.setting(file, "disabled_plugins"); slices.Contains(off.List(), nriPlugin) {
+	if off := all.Setting(file, "disabled_plugins"); slices.Contains(off.List(), config.NRI) {
 		n.Enabled, n.Switch = false, off
 	}
 	return n

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
 // Runtimes is what the node's container runtimes are set up to do.
@@ -54,6 +55,15 @@ func (r *Runtimes) damaged(file facts.Fact, err error) {
 	}
 	r.Damaged = append(r.Damaged, file)
 }
+
+// Setting is one setting as all files together have it.
+type Setting = config.Setting
+
+// onNode reads a node's files, through absolute links too.
+type onNode struct{ *facts.Node }
+
+// Read implements [config.Files].
+func (n onNode) Read(name string) facts.Fact { return read(n.Node, name) }
 
 // read reads a file of the node, through absolute links too.
 func read(n *facts.Node, name string) facts.Fact {

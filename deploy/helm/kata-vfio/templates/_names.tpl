@@ -13,6 +13,11 @@ kata-vfio-plugin
 kata-vfio-audit
 {{- end }}
 
+{{/* The role of who sees everything. */}}
+{{- define "kata-vfio.view" -}}
+kata-vfio-view
+{{- end }}
+
 {{/* The user that the plugin is to the API server. */}}
 {{- define "kata-vfio.user" -}}
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "kata-vfio.plugin" . }}
@@ -30,6 +35,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* Those of the Service, which the ServiceMonitor finds by the selector's. */}}
+{{- define "kata-vfio.metricsLabels" -}}
+{{- merge (include "kata-vfio.labels" . | fromYaml) (include "kata-vfio.selector" . | fromYaml) | toYaml }}
 {{- end }}
 
 {{- define "kata-vfio.image" -}}

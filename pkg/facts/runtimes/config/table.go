@@ -1,4 +1,4 @@
-package runtimes
+package config
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// Table is a TOML table. Its values are tables again, or leaves.
-type table map[string]any
+// Table is a TOML table. Its values are tables again, or leaves: what is no table.
+type Table map[string]any
 
 // leaf is a value and the file that it comes from.
 type leaf struct {
@@ -22,16 +22,16 @@ type leaf struct {
 }
 
 // Limits of a configuration file. The real ones have some hundred lines; what is
-// deeper or longer than this was made to hurt.
+// longer than MaxSize bytes or deeper than this was made to hurt.
 const (
-	maxConfig  = 1 << 20
+	MaxSize    = 1 << 20
 	maxNesting = 128
 )
 
-// parse returns the table that a file holds. The error names file and line.
-func parse(file facts.Fact) (table, error) {
-	if len(file.Value) >= maxConfig {
-		return nil, fmt.Errorf("%s: it is longer than %d bytes", file.Path, maxConfig)
+// Parse returns the table that a file holds. The error names file and line.
+func Parse(file facts.Fact) (Table, error) {
+	if len(file.Value) >= MaxSize {
+		return nil, fmt.Errorf("%s: it is longer than %d bytes", file.Path, MaxSize)
 	}
 	if line, deep := nestedTooDeep(file.Value); deep {
 		return nil, fmt.Errorf("%s:%d: brackets or dotted keys more than %d deep", file.Path, line, maxNesting)
@@ -70,8 +70,8 @@ func nestedTooDeep(text string) (line int, deep bool) {
 	return line, deepest > maxNesting
 }
 
-func leaves(raw map[string]any, file string) table {
-	t := make(table, len(raw))
+func leaves(raw map[string]any, file string) Table {
+	t := make(Table, len(raw))
 	for key, value := range raw {
 		if sub, ok := value.(map[string]any); ok {
 			t[key] = leaves(sub, file)
@@ -82,44 +82,87 @@ func leaves(raw map[string]any, file string) table {
 	return t
 }
 
-// merge puts other over t: tables key by key, and anything else, lists included,
+// Merge puts other over t: tables key by key, and anything else, lists included,
 // replaces what was there. So do containerd 2 (cmd/containerd/server/config
 // mergeConfig, whose lists inside of plugins replace) and both of Kata's runtimes
 // (katautils updateFromDropIn, kata-types drop_in.rs).
-func (t table) merge(other table) {
+func (t Table) Merge(other Table) {
 	for key, value := range other {
-		to, into := t[key].(table)
-		from, of := value.(table)
+		to, into := t[key].(Table)
+		from, of := value.(Table)
 		if into && of {
-			to.merge(from)
+			to.Merge(from)
 			continue
 		}
 		t[key] = value
 	}
 }
 
-// sub returns a table in t, empty where there is none.
-func (t table) sub(path ...string) table {
+// Sub returns a table in t, empty where there is none.
+func (t Table) Sub(path ...string) Table {
 	for _, key := range path {
-		next, ok := t[key].(table)
+		next, ok := t[key].(Table)
 		if !ok {
-			return table{}
+			return Table{}
 		}
 		t = next
 	}
 	return t
 }
 
-// names returns the keys that hold tables, sorted.
-func (t table) names() []string {
+// Names returns the keys that hold tables, sorted.
+func (t Table) Names() []string {
 	names := slices.Sorted(maps.Keys(t))
-	return slices.DeleteFunc(names, func(name string) bool { _, ok := t[name].(table); return !ok })
+	return slices.DeleteFunc(names, func(name string) bool { _, ok := t[name].(Table); return !ok })
 }
 
-// setting returns a value. where is the file that would set it.
-func (t table) setting(where, key string) Setting {
+// Setting returns a value. where is the file that would set it.
+func (t Table) Setting(where, key string) Setting {
 	if l, ok := t[key].(leaf); ok {
 		return Setting{Name: key, File: l.file, value: l.value}
 	}
 	return Setting{Name: key, File: where}
+}
+
+// Clone returns a table that shares no table with t.
+func (t Table) Clone() Table {
+	c := make(Table, len(t))
+	for key, value := range t {
+		if sub, ok := value.(Table); ok {
+			value = sub.Clone()
+		}
+		c[key] = value
+	}
+	return c
+}
+
+// Plain returns the values without the files that they come from.
+func (t Table) Plain() map[string]any {
+	plain := make(map[string]any, len(t))
+	for key, value := range t {
+		switch v := value.(type) {
+		case Table:
+			plain[key] = v.Plain()
+		case leaf:
+			plain[key] = v.value
+		}
+	}
+	return plain
+}
+
+// Settings returns all settings of the table and those below it, by the keys that
+// lead there with dots between them.
+func (t Table) Settings() map[string]Setting {
+	all := map[string]Setting{}
+	for key, value := range t {
+		switch v := value.(type) {
+		case Table:
+			for below, s := range v.Settings() {
+				all[key+"."+below] = s
+			}
+		case leaf:
+			all[key] = Setting{Name: key, File: v.file, value: v.value}
+		}
+	}
+	return all
 }

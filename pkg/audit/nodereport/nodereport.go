@@ -1,4 +1,6 @@
-package main
+// Package nodereport reads what nodes found of themselves, as `kata-vfio-audit node`
+// writes it: files, directories and logs.
+package nodereport
 
 import (
 	"bytes"
@@ -15,12 +17,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
-// maxReportFiles is how many files of reports are read of one directory.
-const maxReportFiles = 1 << 16
+// MaxBytes is the most that is read of a file.
+const MaxBytes = 256 << 20
 
-// readNodeReports reads the reports in files, in the .json and .ndjson files of
-// directories, and on standard input for "-".
-func readNodeReports(stdin io.Reader, names []string) ([]*finding.Report, error) {
+// maxFiles is how many files of reports are read of one directory.
+const maxFiles = 1 << 16
+
+// Read reads the reports in files, in the .json and .ndjson files of directories, and
+// on standard input for "-", several of a node included, and leaves of each what
+// somebody has to look at. What is no report is a [command.UsageError].
+func Read(stdin io.Reader, names []string) ([]*finding.Report, error) {
 	var all []*finding.Report
 	for _, name := range names {
 		files, err := reportFiles(name)
@@ -28,7 +34,7 @@ func readNodeReports(stdin io.Reader, names []string) ([]*finding.Report, error)
 			return nil, command.Usagef("--node-report: %w", err)
 		}
 		for _, file := range files {
-			data, err := readArgument(stdin, file, maxReport)
+			data, err := command.ReadArgument(stdin, file, MaxBytes)
 			if err != nil {
 				return nil, err
 			}
@@ -56,8 +62,8 @@ func reportFiles(name string) ([]string, error) {
 			files = append(files, filepath.Join(name, e.Name()))
 		}
 	}
-	if len(files) == 0 || len(files) > maxReportFiles {
-		return nil, fmt.Errorf("%s has %d files of reports (.json, .ndjson), want 1 to %d", name, len(files), maxReportFiles)
+	if len(files) == 0 || len(files) > maxFiles {
+		return nil, fmt.Errorf("%s has %d files of reports (.json, .ndjson), want 1 to %d", name, len(files), maxFiles)
 	}
 	return files, nil
 }
@@ -102,7 +108,7 @@ func decodeStream(data []byte) ([]*finding.Report, error) {
 // wantNode refuses what is no node's report, and leaves of a good one what a
 // roll-up needs: what somebody has to look at, and the counts.
 func wantNode(r *finding.Report) error {
-	if err := known(r); err != nil {
+	if err := Known(r); err != nil {
 		return err
 	}
 	if kind := r.Subject.Kind; kind != "node" && kind != "archive" || r.Subject.Name == "" {
@@ -118,5 +124,20 @@ func wantNode(r *finding.Report) error {
 		return f.State == finding.Pass || f.State == finding.NotApplicable
 	})
 	r.Findings = slices.Clip(slices.Clone(r.Findings))
+	return nil
+}
+
+// Known refuses a report with words that this version does not know, whose order
+// would be made up.
+func Known(r *finding.Report) error {
+	if len(r.Findings) == 0 {
+		return errors.New("it has no findings")
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if !slices.Contains(finding.States(), f.State) || !slices.Contains(finding.Severities(), f.Severity) {
+			return fmt.Errorf("%.32q has the state %.32q and the severity %.32q, one of which this version does not know", f.ID, f.State, f.Severity)
+		}
+	}
 	return nil
 }

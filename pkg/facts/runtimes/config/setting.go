@@ -1,7 +1,8 @@
-package runtimes
+package config
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -17,6 +18,9 @@ type Setting struct {
 
 // IsSet reports whether a file sets it.
 func (s Setting) IsSet() bool { return s.value != nil }
+
+// Is reports whether both are set to the same, by whatever file.
+func (s Setting) Is(other Setting) bool { return reflect.DeepEqual(s.value, other.value) }
 
 // Text returns a string; empty where it is not set or is no string.
 func (s Setting) Text() string {

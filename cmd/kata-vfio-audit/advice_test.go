@@ -1,0 +1,58 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/check"
+)
+
+// subcommands are those of a command of ours, by its sources: another program's main package can't be imported.
+func subcommands(t *testing.T, program string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", program, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("sources of %s: %v, %v", program, files, err)
+	}
+	use := regexp.MustCompile(`Use:\s+"([a-z-]+)`)
+	var names []string
+	for _, name := range files {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range use.FindAllSubmatch(source, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	return names
+}
+
+// TestCommandsInAdviceExist: who follows the advice of a check finds the command that it names.
+func TestCommandsInAdviceExist(t *testing.T) {
+	texts := map[string]string{}
+	for _, c := range check.Catalogue() {
+		texts[c.ID] = c.Fix + "\n" + c.Verify
+	}
+	for _, c := range cluster.Catalogue() {
+		texts[c.ID] = c.Fix + "\n" + c.Verify
+	}
+	named := regexp.MustCompile(`\b(kata-vfio-(?:audit|plugin)) ([a-z]+)`)
+	found := 0
+	for _, id := range slices.Sorted(maps.Keys(texts)) {
+		for _, m := range named.FindAllStringSubmatch(texts[id], -1) {
+			found++
+			if !slices.Contains(subcommands(t, m[1]), m[2]) {
+				t.Errorf("%s names `%s`, and there is no such command", id, m[0])
+			}
+		}
+	}
+	if found < 3 {
+		t.Errorf("%d commands of ours are named: the test looks for something else", found)
+	}
+}

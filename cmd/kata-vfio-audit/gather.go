@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/archive/bundle"
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+)
+
+// gathering are the flags of gather.
+type gathering struct {
+	file      string
+	mask      bool
+	ledger    int64
+	namespace string
+	cluster   apiServer
+}
+
+func gatherCommand(t *tree) *cobra.Command {
+	var g gathering
+	cmd := &cobra.Command{
+		Use:   "gather -f FILE",
+		Short: "Make a support bundle of a node, with tenants' names masked on request",
+		Long: "gather writes one .tar.gz for whoever is asked for help: node.tgz (what `collect` has, for `eval` and for every\n" +
+			"command by --root), devices and findings as JSON, the journal's records, the ledger's end and the result of its\n" +
+			"verification, versions, and the ends of logs that lie in files; with --kubeconfig the plugin's own objects, slices and\n" +
+			"the claims that have devices of ours. Its manifest.json has the hash of every file and says what was left out.\n\n" +
+			"It holds no Secrets, keys, tokens, passwords or kubeconfigs, as far as they have a known form. --mask replaces the\n" +
+			"names of tenants' namespaces, pods and claims by pseudonyms, the same for the same name; the ledger's lines then no\n" +
+			"longer verify, so that the result of before is in the bundle. Host names and addresses stay. Its mode is 0600.\n\n" + exitCodes,
+		Example: "  kata-vfio-audit gather -f node7-support.tgz --mask\n  kata-vfio-audit gather -f node7-support.tgz --kubeconfig /etc/kubernetes/kubelet.conf",
+		Args:    command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var out bytes.Buffer
+			if err := g.gather(cmd.Context(), t, &out, cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			return deliverArchive(out.Bytes(), g.file, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&g.file, "file", "f", "", "file to write; - or none is standard output, which must be no terminal")
+	f.BoolVar(&g.mask, "mask", false, "replace the names of tenants' namespaces, pods and claims")
+	f.Int64Var(&g.ledger, "ledger", 16, "most that is copied of the node's ledger, in MiB: the newest events, and the hashes of older ones")
+	g.cluster.kube.AddFile(cmd, "also ask this kubeconfig's cluster (default: no cluster)")
+	f.StringVarP(&g.namespace, "namespace", "n", "kata-vfio", "namespace of the plugin")
+	return cmd
+}
+
+// gather looks at the node and writes the bundle.
+func (g *gathering) gather(ctx context.Context, t *tree, w, warnings io.Writer) error {
+	r, err := t.record(ctx, warnings, g.ledger<<20)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.node.Close() }()
+	var b bundle.Bundle
+	var mask *bundle.Mask
+	if g.mask {
+		mask = bundle.NewMask()
+		b.Note("names of tenants' namespaces, pods and claims are replaced: lines of the ledger and records of the journal no longer verify; " +
+			"ledger-verification.json was made before")
+	}
+	if err := g.fill(ctx, r, &b, mask); err != nil {
+		return err
+	}
+	node, err := r.archive(&b, mask)
+	if err != nil {
+		return err
+	}
+	b.AddDone("node.tgz", node)
+	m := bundle.Manifest{Tool: command.Build(), Time: r.manifest.Time, Hostname: r.manifest.Hostname, BootID: r.manifest.BootID}
+	return b.Write(w, m, mask)
+}
+
+// fill adds all but the node's archive, and has the mask know all names.
+func (g *gathering) fill(ctx context.Context, r *recorded, b *bundle.Bundle, mask *bundle.Mask) error {
+	for _, part := range []func() error{
+		func() error { return r.devices(b) },
+		func() error { return r.addFindings(b, mask) },
+		func() error { return b.AddJSON("versions.json", bundle.VersionsOf(r.node.FS, command.Build())) },
+		func() error { return r.addRecords(b, mask) },
+		func() error { return r.addLedger(b, mask) },
+		func() error { return b.Logs(ctx, r.node.FS) },
+		func() error { return g.addCluster(ctx, b, mask) },
+	} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *recorded) devices(b *bundle.Bundle) error {
+	var out bytes.Buffer
+	if err := audit.NewInventory(r.facts.Snapshot).WriteJSON(&out); err != nil {
+		return fmt.Errorf("write down the devices: %w", err)
+	}
+	b.Add("devices.json", out.Bytes())
+	return nil
+}
+
+// addFindings adds the report. Under a mask it goes without what records said that
+// can't be read, as the node's archive does.
+func (r *recorded) addFindings(b *bundle.Bundle, mask *bundle.Mask) error {
+	_, unreadable := r.records()
+	for i := range r.findings.Findings {
+		for j := range r.findings.Findings[i].Evidence {
+			e := &r.findings.Findings[i].Evidence[j]
+			switch {
+			case mask == nil:
+			case unreadable[strings.TrimPrefix(e.Path, "/")] != nil:
+				e.Value = "(left out)"
+			default:
+				e.Value = whole(e.Value)
+			}
+		}
+	}
+	var out strings.Builder
+	doc := &report.Document{Report: r.findings, Snapshot: r.facts.Snapshot, Rules: allRules()}
+	if err := report.Write(&out, doc, "json", report.Options{Show: isolation.Info}); err != nil {
+		return fmt.Errorf("write down the findings: %w", err)
+	}
+	b.Add("findings.json", []byte(out.String()))
+	return nil
+}
+
+// whole returns a long value, which was cut, without the part of a word at its end: half a
+// name is no name that a mask knows.
+func whole(value string) string {
+	cut, wasCut := strings.CutSuffix(value, "…")
+	if !wasCut {
+		return value
+	}
+	return strings.TrimRightFunc(cut, func(r rune) bool { return r == '-' || r == '.' || unicode.IsLetter(r) || unicode.IsDigit(r) }) + "…"
+}
+
+// archive returns the node's archive. Under a mask it is without the records that
+// could not be read, in which names can't be found.
+func (r *recorded) archive(b *bundle.Bundle, mask *bundle.Mask) ([]byte, error) {
+	if mask != nil {
+		unreadable := r.unreadableRecords(b)
+		r.recorder.Rewrite(func(place string, data []byte) []byte {
+			if ledger.IsSegment(path.Base(place)) {
+				data = bundle.Readable(data)
+			}
+			return mask.Apply(data)
+		}, func(place string) bool { return unreadable[place] })
+	}
+	var out bytes.Buffer
+	if err := r.recorder.Write(&out, r.manifest); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}

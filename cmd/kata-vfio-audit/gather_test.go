@@ -1,0 +1,236 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/kata-vfio/kata-vfio/pkg/archive/bundle"
+	"github.com/kata-vfio/kata-vfio/pkg/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+)
+
+// secretWord is in every credential that is planted, tenantWords are the names.
+const secretWord = "hunter2hunter2"
+
+func tenantWords() []string {
+	return []string{"acme-prod", "train-weights", "acme-pod-0", "globex", "forecast", "initech", "tps-report"}
+}
+
+// plantedNode is a node with credentials and tenants' names wherever they may be.
+func plantedNode(t *testing.T) *board.Tree {
+	t.Helper()
+	tree := server(t)
+	tree.Give("acme-prod", "train-weights", tree.Devices["gpu0"])
+	w, err := writer.Open(t.Context(), writer.Config{Dir: tree.Path(ledger.DefaultDir), Node: "n1", BootID: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Append(t.Context(), ledger.Event{
+		Type: ledger.Prepare, Result: ledger.OK, Claim: &ledger.Claim{UID: "uid-9", Namespace: "globex", Name: "forecast"},
+		Pods: []ledger.Pod{{UID: "pod-9", Name: "acme-pod-0"}}, Devices: []ledger.Device{{Address: tree.Devices["gpu1"]}},
+		Reason: "globex/forecast before acme-prod",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	tree.Put("var/lib/kata-vfio/journal/damaged.json", `{"claim":"initech/tps-report"`)
+	tree.Put("etc/kata-vfio/node.yaml", "# for acme-prod\napiVersion: x\ntoken: "+secretWord+"\n")
+	tree.Put("etc/containerd/config.toml", "version = 3\n[plugins.x.registry.auth]\npassword = '"+secretWord+"'\n")
+	tree.Put("etc/kubernetes/kubelet.conf", "apiVersion: v1\nkind: Config\nusers:\n- user:\n    client-key-data: "+secretWord+"\n    new-thing: "+secretWord+"\n")
+	tree.Put("var/log/pods/kata-vfio_kata-vfio-plugin-x_uid/plugin/0.log",
+		"claim globex/forecast: ready\nregistry https://ops:"+secretWord+"@r.example\nkey:\n-----BEGIN PRIVATE KEY-----\n"+secretWord+"\n-----END PRIVATE KEY-----\n")
+	tree.Put("var/log/syslog", "kernel: vfio-pci 0000:3b:00.0 for acme-pod-0\nsshd: initech logged in\n")
+	tree.Start(board.Process{Comm: "kubelet", Arguments: []string{"/usr/bin/kubelet", "--bootstrap-token", secretWord, "--hostname-override=globex"}})
+	return tree
+}
+
+// gathered returns a bundle's files by name, and those of its archive of the node
+// below "node.tgz/"; names and links are part of the contents.
+func gathered(t *testing.T, root string, args ...string) (files map[string]string, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "support.tgz")
+	if _, stderr, err := execute(t, append([]string{"gather", "--root", root, "-f", file}, args...)...); err != nil {
+		t.Fatal(err, stderr)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = map[string]string{}
+	untar(t, "", data, files)
+	untar(t, "node.tgz/", []byte(files["node.tgz"]), files)
+	delete(files, "node.tgz")
+	return files, file
+}
+
+func untar(t *testing.T, prefix string, data []byte, into map[string]string) {
+	t.Helper()
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		into[prefix+h.Name] = string(content) + h.Linkname
+	}
+}
+
+// TestABundleHasWhatSupportAsksFor, and its archive of the node is one of `collect`.
+func TestABundleHasWhatSupportAsksFor(t *testing.T) {
+	files, _ := gathered(t, plantedNode(t).Root())
+	for name, want := range map[string]string{
+		"manifest.json": `"masked": false`, "devices.json": "0000:3b:00.0", "findings.json": `"findings"`, "versions.json": `"programs"`,
+		"status.json": "train-weights", "ledger-verification.json": `"sound": true`, "ledger-tail.ndjson": "globex",
+		"logs/var/log/syslog": "vfio-pci 0000:3b:00.0", "logs/var/log/pods/kata-vfio_kata-vfio-plugin-x_uid/plugin/0.log": "globex/forecast: ready",
+		"node.tgz/node/etc/kata-vfio/node.yaml": "apiVersion: x", "node.tgz/node/etc/containerd/config.toml": "version = 3",
+	} {
+		if !strings.Contains(files[name], want) {
+			t.Errorf("%s lacks %q:\n%.500s", name, want, files[name])
+		}
+	}
+	if strings.Contains(files["logs/var/log/syslog"], "sshd") {
+		t.Error("the node's log is there in full")
+	}
+	for name, content := range files {
+		for _, word := range []string{secretWord, "PRIVATE KEY"} {
+			if strings.Contains(content, word) || strings.Contains(name, word) {
+				t.Errorf("%s has a credential: %.300s", name, content)
+			}
+		}
+		if base := filepath.Base(name); base == ledger.PrivateKeyFile || base == ledger.PseudonymsFile {
+			t.Errorf("the bundle has %s", name)
+		}
+	}
+}
+
+// TestAMaskedBundleHasNoTenantsName in any file, name or link; it says what that costs,
+// and the archive in it is still judged.
+func TestAMaskedBundleHasNoTenantsName(t *testing.T) {
+	tree := plantedNode(t)
+	files, file := gathered(t, tree.Root(), "--mask")
+	for name, content := range files {
+		for _, word := range append(tenantWords(), secretWord) {
+			if strings.Contains(content, word) || strings.Contains(name, word) {
+				t.Errorf("%s has %q: %.300s", name, word, content)
+			}
+		}
+	}
+	var m bundle.Manifest
+	if err := json.Unmarshal([]byte(files["manifest.json"]), &m); err != nil {
+		t.Fatal(err)
+	}
+	notes := strings.Join(m.Notes, "\n")
+	if !m.Masked || !strings.Contains(notes, "no longer verify") || !strings.Contains(notes, "damaged.json is left out") {
+		t.Errorf("masked %t, notes:\n%s", m.Masked, notes)
+	}
+	if !strings.Contains(files["ledger-verification.json"], `"sound": true`) {
+		t.Errorf("verification: %s", files["ledger-verification.json"])
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer := map[string]string{}
+	untar(t, "", data, outer)
+	node := filepath.Join(t.TempDir(), "node.tgz")
+	if err := os.WriteFile(node, []byte(outer["node.tgz"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, err := execute(t, "devices", "--root", node); err != nil {
+		t.Errorf("the masked archive can't be read: %v %s", err, stderr)
+	}
+}
+
+// TestHalfANameIsLeftOut: what was cut within a name.
+func TestHalfANameIsLeftOut(t *testing.T) {
+	for value, want := range map[string]string{
+		"claim globex/forec…": "claim globex/…", "whole": "whole", "acme-pr…": "…", "x: …": "x: …",
+	} {
+		if got := whole(value); got != want {
+			t.Errorf("%q became %q, want %q", value, got, want)
+		}
+	}
+}
+
+// TestWhatIsAskedOfTheCluster: our own objects and the claims with our devices; no
+// Secret, nobody else's claims, and masked no word of a tenant's.
+func TestWhatIsAskedOfTheCluster(t *testing.T) {
+	claim := func(namespace, driver string) *resourceapi.ResourceClaim {
+		return &resourceapi.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: "train-weights", Labels: map[string]string{"team": "initech"},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "initech"}},
+			},
+			Status: resourceapi.ResourceClaimStatus{
+				Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+					Results: []resourceapi.DeviceRequestAllocationResult{{Driver: driver, Device: "gpu-0000-3b-00-0"}},
+				}},
+				ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "acme-pod-0"}},
+			},
+		}
+	}
+	client := fake.NewClientset(
+		claim("acme-prod", "kata-vfio.dev"), claim("elsewhere", "other.example"),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio", Name: "s"}, Data: map[string][]byte{"k": []byte(secretWord)}},
+		&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio", Name: "kata-vfio-plugin-x"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{{Name: "PROXY_LOGIN", Value: secretWord}}}}},
+		},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "globex", Name: "forecast"}},
+	)
+	for _, masked := range []bool{false, true} {
+		var b bundle.Bundle
+		var mask *bundle.Mask
+		if masked {
+			mask = bundle.NewMask()
+		}
+		if err := addObjects(t.Context(), client, "kata-vfio", &b, mask); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := b.Write(&out, bundle.Manifest{}, mask); err != nil {
+			t.Fatal(err)
+		}
+		files := map[string]string{}
+		untar(t, "", out.Bytes(), files)
+		all := ""
+		for _, content := range files {
+			all += content
+		}
+		if !strings.Contains(files["cluster/resourceclaims.json"], "gpu-0000-3b-00-0") || !strings.Contains(files["cluster/pods.json"], "kata-vfio-plugin-x") {
+			t.Errorf("masked %t: the bundle lacks our objects: %s", masked, all)
+		}
+		never := []string{secretWord, "other.example", "globex", "managedFields"}
+		if masked {
+			never = append(never, tenantWords()...)
+		}
+		for _, word := range never {
+			if strings.Contains(all, word) {
+				t.Errorf("masked %t: the bundle has %q", masked, word)
+			}
+		}
+	}
+}

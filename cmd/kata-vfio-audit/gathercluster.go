@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/archive/bundle"
+)
+
+// maxObjects is how many objects of one kind a bundle has.
+const maxObjects = 2000
+
+// listed is one kind of objects.
+type listed struct {
+	name string
+	list func(context.Context, metav1.ListOptions) (runtime.Object, error)
+}
+
+// listing adapts a client's List, whose error comes with an object that is not nil.
+func listing[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
+}
+
+// ownObjects are what the plugin's namespace has, and what the cluster knows of its
+// devices. Secrets are not among them.
+func ownObjects(client kubernetes.Interface, namespace string) []listed {
+	core, api := client.CoreV1(), client.ResourceV1()
+	return []listed{
+		{"pods", listing(core.Pods(namespace).List)},
+		{"configmaps", listing(core.ConfigMaps(namespace).List)},
+		{"daemonsets", listing(client.AppsV1().DaemonSets(namespace).List)},
+		{"events", listing(core.Events(namespace).List)},
+		{"nodes", listing(core.Nodes().List)},
+		{"runtimeclasses", listing(client.NodeV1().RuntimeClasses().List)},
+		{"deviceclasses", listing(api.DeviceClasses().List)},
+		{"resourceslices", listing(api.ResourceSlices().List)},
+		{"resourceclaims", listing(api.ResourceClaims("").List)},
+	}
+}
+
+// addCluster asks the cluster, if one is named. What it does not tell is noted.
+func (g *gathering) addCluster(ctx context.Context, b *bundle.Bundle, mask *bundle.Mask) error {
+	if !g.cluster.kube.Named() {
+		b.Note("no cluster was asked (--kubeconfig)")
+		return nil
+	}
+	client, _, err := g.cluster.connect()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	return addObjects(ctx, client, g.namespace, b, mask)
+}
+
+func addObjects(ctx context.Context, client kubernetes.Interface, namespace string, b *bundle.Bundle, mask *bundle.Mask) error {
+	for _, kind := range ownObjects(client, namespace) {
+		objects, err := listAll(ctx, kind)
+		if err != nil {
+			b.Note(fmt.Sprintf("%s could not be listed: %v", kind.name, err))
+			continue
+		}
+		if len(objects) == maxObjects {
+			b.Note(fmt.Sprintf("of %s the first %d are there", kind.name, maxObjects))
+		}
+		objects = kept(objects, mask)
+		if err := b.AddJSON("cluster/"+kind.name+".json", objects); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listAll lists so many objects of a kind as a bundle has.
+func listAll(ctx context.Context, kind listed) ([]runtime.Object, error) {
+	objects := []runtime.Object{}
+	errEnough := fmt.Errorf("more than %d", maxObjects)
+	p := pager.New(kind.list)
+	p.PageSize = maxObjects
+	err := p.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		if len(objects) == maxObjects {
+			return errEnough
+		}
+		objects = append(objects, o)
+		return nil
+	})
+	if err != nil && len(objects) < maxObjects {
+		return nil, err
+	}
+	return objects, nil
+}
+
+// kept returns the objects that concern the driver, without what nobody reads, and hides
+// the tenants that they name.
+func kept(objects []runtime.Object, mask *bundle.Mask) []runtime.Object {
+	left := []runtime.Object{}
+	for _, o := range objects {
+		if m, err := meta.Accessor(o); err == nil {
+			m.SetManagedFields(nil)
+			delete(m.GetAnnotations(), "kubectl.kubernetes.io/last-applied-configuration")
+		}
+		switch o := o.(type) {
+		case *corev1.Pod:
+			hideEnvironment(&o.Spec)
+		case *appsv1.DaemonSet:
+			hideEnvironment(&o.Spec.Template.Spec)
+		case *resourceapi.ResourceSlice:
+			if o.Spec.Driver != v1alpha1.DriverName {
+				continue
+			}
+		case *resourceapi.ResourceClaim:
+			if !isOurs(o) {
+				continue
+			}
+			hideClaim(o, mask)
+		}
+		left = append(left, o)
+	}
+	return left
+}
+
+// hideEnvironment takes out the values of environment variables: what a name does not
+// tell of a credential, nothing does.
+func hideEnvironment(spec *corev1.PodSpec) {
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			for j := range containers[i].Env {
+				if e := &containers[i].Env[j]; e.Value != "" {
+					e.Value = "(left out)"
+				}
+			}
+		}
+	}
+}
+
+// isOurs reports whether a claim has a device of ours.
+func isOurs(c *resourceapi.ResourceClaim) bool {
+	if c.Status.Allocation == nil {
+		return false
+	}
+	for i := range c.Status.Allocation.Devices.Results {
+		if c.Status.Allocation.Devices.Results[i].Driver == v1alpha1.DriverName {
+			return true
+		}
+	}
+	return false
+}
+
+// hideClaim hides a claim's names. Its labels and annotations are the tenant's own words,
+// and a masked bundle goes without.
+func hideClaim(c *resourceapi.ResourceClaim, mask *bundle.Mask) {
+	if mask == nil {
+		return
+	}
+	mask.Hide(c.Namespace, c.Name)
+	for i := range c.Status.ReservedFor {
+		mask.Hide(c.Status.ReservedFor[i].Name)
+	}
+	for i := range c.OwnerReferences {
+		mask.Hide(c.OwnerReferences[i].Name)
+	}
+	c.Labels, c.Annotations, c.GenerateName = nil, nil, ""
+}

@@ -1,0 +1,62 @@
+package bundle_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/archive/bundle"
+)
+
+func TestNamesAreReplacedWhereverTheyStand(t *testing.T) {
+	m := bundle.NewMask()
+	m.Hide("acme", "acme-prod", "train.v2", "default", "")
+	pseudonym := func(name string) string { return string(m.Apply([]byte(name))) }
+	if p := pseudonym("acme"); !regexp.MustCompile(`^name-[0-9a-f]{12}$`).MatchString(p) || p == pseudonym("acme-prod") {
+		t.Fatalf("pseudonyms %q and %q", p, pseudonym("acme-prod"))
+	}
+	for text, want := range map[string]string{
+		"acme/train.v2 (uid)":             "{acme}/{train.v2} (uid)",
+		"acme-prod/x":                     "{acme-prod}/x",
+		"acme-prod-7":                     "{acme-prod}-7",
+		"acme_x, x_acme":                  "{acme}_x, x_{acme}",
+		"the claim of acme.":              "the claim of {acme}.",
+		`{"namespace":"acme"}`:            `{"namespace":"{acme}"}`,
+		`{"note":"first\nacme\tacme"}`:    `{"note":"first\n{acme}\t{acme}"}`,
+		`{"note":"\u003cacme\u003e"}`:     `{"note":"\u003c{acme}\u003e"}`,
+		"/namespaces%2Facme%2Fpods":       "/namespaces%2F{acme}%2Fpods",
+		"var/log/pods/acme_train.v2_uid/": "var/log/pods/{acme}_{train.v2}_uid/",
+		"--tenant\x00acme\x00":            "--tenant\x00{acme}\x00",
+		"acmee, xacme, default, train.v3": "acmee, xacme, default, train.v3",
+		"acme":                            "{acme}",
+	} {
+		for _, name := range []string{"acme-prod", "train.v2", "acme"} {
+			want = strings.ReplaceAll(want, "{"+name+"}", pseudonym(name))
+		}
+		if got := pseudonym(text); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
+	}
+	if other := bundle.NewMask(); func() bool { other.Hide("acme"); return string(other.Apply([]byte("acme"))) == pseudonym("acme") }() {
+		t.Error("two bundles have the same pseudonym: it can be found by trying names")
+	}
+}
+
+func FuzzMaskLeavesNoName(f *testing.F) {
+	f.Add([]byte("x acme y"), "acme")
+	f.Add([]byte(`\nacme`), "acme")
+	f.Fuzz(func(t *testing.T, data []byte, name string) {
+		if !regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$`).MatchString(name) {
+			return
+		}
+		m := bundle.NewMask()
+		m.Hide(name)
+		if len(m.Names()) == 0 {
+			return
+		}
+		word := regexp.MustCompile(`(^|[^A-Za-z0-9])` + regexp.QuoteMeta(name) + `($|[^A-Za-z0-9])`)
+		if got := m.Apply(data); word.Match(regexp.MustCompile(`name-[0-9a-f]{12}`).ReplaceAll(got, []byte("_"))) {
+			t.Errorf("%q is in %q, which was %q", name, got, data)
+		}
+	})
+}

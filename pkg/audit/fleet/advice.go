@@ -1,0 +1,81 @@
+package fleet
+
+import (
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// advice returns what to do about a reason of a condition or an event; empty where the
+// message says it, or nothing is to be done.
+func advice(reason string) string {
+	const vm = "set `runtimeClassName: kata-gpu` (or whatever the cluster's class with a Kata VM is) in the pod"
+	return map[string]string{
+		"NoRuntimeClass":                vm,
+		"HandlerNotAllowed":             vm,
+		"SharedClaim":                   "give each pod a claim of its own, by a ResourceClaimTemplate: a device is in one VM only",
+		"NoPod":                         "start a pod that names the claim",
+		"PodReplaced":                   "delete the pod, so that its controller makes a new one",
+		"Absent":                        "look for the device on its node: `kata-vfio-audit devices`",
+		"NotOurs":                       "let the node config have the device, or delete the claim",
+		"Forbidden":                     "delete the claim: the node itself needs the device",
+		"Held":                          "wait for the claim that has the device, or delete it",
+		"GroupNotViable":                "take the function that the message names from its driver",
+		"NotIsolated":                   "mend what the message names; `kata-vfio-audit devices -o wide` on the node has the evidence",
+		"FailsAudit":                    "mend what `kubectl kata-vfio audit` names",
+		"PFBusy":                        "wait until the PF's VFs, or the PF itself, are back",
+		"Quarantined":                   "look at the device, then `kata-vfio-plugin unprepare <claim UID>` on its node tries the reset again",
+		"NoEvidence":                    "see that the node's ledger can be written: its plugin's log says why it can't",
+		"InUse":                         "end the process that the message names: often a VM whose pod is gone",
+		"AddressNotReturned":            "mend the CNI plugin, which is tried again; `unprepare --leave-addresses` where it is gone for good",
+		"NoAddressPool":                 "name the pool in the node config (chart: addressPools)",
+		"NoAddress":                     "mend the CNI plugin, by the words of the message",
+		"WeakensIsolation":              "leave the parameter out: only a DeviceClass may say that",
+		"InvalidConfig":                 "mend the parameters in the claim's spec.devices.config",
+		"DamagedRecord":                 "look at the node's journal: `kata-vfio-plugin status`",
+		"ConfigSpaceDead":               "reset or replace the device: it answers no reads",
+		"Locked":                        "reboot the node if it stays: an operation on the device hangs in the kernel",
+		"NodeWithoutClaim":              "take the device from the pod's spec, and claim it",
+		"NodeOfOthersClaim":             "name the claim in the pod's spec.resourceClaims",
+		"MountNotAllowed":               "take the mount from the pod's spec",
+		"AnnotationNotAllowed":          "take the annotation from the pod's spec",
+		"ClaimNotUsable":                "delete the pod, so that its claim is prepared anew",
+		"DeviceNotClean":                "wait for the former sandbox to end",
+		"NotInSandbox":                  "delete the pod, so that its VM boots with the device",
+		"FailedScheduling":              "see which devices are free: `kubectl kata-vfio devices`; what the class and the claim's selectors ask for must be among them",
+		"FailedResourceClaimCreation":   "mend the pod's ResourceClaimTemplate, by the words of the message",
+		"FailedPrepareDynamicResources": "see the claim's condition Ready; where it has none, the plugin does not run on the node",
+		"FailedCreatePodSandBox":        "see the node's plugin and Kata, by the words of the message",
+	}[reason]
+}
+
+// aboutTaint says what a taint of a device means, and what to do.
+func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text, fix string) {
+	switch t.Key {
+	case publish.TaintAudit:
+		if rule := known[t.Value]; rule != nil {
+			return "check " + t.Value + " fails: " + rule.Title, rule.Fix
+		}
+		return "check " + t.Value + " fails", "`kata-vfio-audit explain " + t.Value + "` of the node's version"
+	case publish.TaintNotIsolated:
+		return "it is not isolated: " + t.Value, "`kata-vfio-audit devices -o wide` on the node names what stands in the way"
+	case publish.TaintQuarantined:
+		return "it could not be proven clean after a tenant", advice("Quarantined")
+	case publish.TaintDead:
+		return "it answers no reads of its configuration", advice("ConfigSpaceDead")
+	case publish.TaintLinkLost:
+		return "its PCIe link is down", "see to the slot, cable and power, then reset the device"
+	case publish.TaintFatalErrors:
+		return "it reported fatal errors", "reset or replace the device"
+	case publish.TaintWithdrawn:
+		return "it is no longer on offer: " + t.Value, "end the claim that has it; the node config or the device changed"
+	}
+	if strings.HasPrefix(t.Key, v1alpha1.DriverName+"/") {
+		return "the plugin keeps claims from it: " + taintWord(t), ""
+	}
+	return "somebody keeps claims from it: " + taintWord(t), "ask who set the taint"
+}

@@ -1,0 +1,191 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// NodeAudit is what is known of one node's audit. Its JSON form is stable: names are
+// added, never changed.
+type NodeAudit struct {
+	Node    string `json:"node"`
+	Devices int    `json:"devices"`
+	// Tainted counts the devices that get no new claim since a check fails.
+	Tainted int `json:"tainted"`
+	// Reported is when the node's own report was made; nil for none.
+	Reported *time.Time `json:"reported,omitempty"`
+	// Verdict is the report's.
+	Verdict finding.State `json:"verdict,omitempty"`
+	Failed  []FailedCheck `json:"failed"`
+}
+
+// FailedCheck is a check that fails on a node.
+type FailedCheck struct {
+	ID       string             `json:"id"`
+	Severity isolation.Severity `json:"severity,omitempty"`
+	// Title and Fix say in one line what is asked and what to do; empty for a check
+	// that this version does not know.
+	Title string `json:"title,omitempty"`
+	Fix   string `json:"fix,omitempty"`
+	// Devices are those concerned, and Claims who has them now.
+	Devices []string `json:"devices"`
+	Claims  []string `json:"claims"`
+	// Taints is set where a device that it concerns gets no new claim on account of it
+	// and others.
+	Taints bool `json:"taints,omitempty"`
+	// By says who found it: the plugin, by the devices' attributes, or a report.
+	By []string `json:"by"`
+	// Texts are the report's findings.
+	Texts []string `json:"texts,omitempty"`
+}
+
+// Who found a failure.
+const (
+	byPlugin = "plugin"
+	byReport = "report"
+)
+
+// Audit rolls up what nodes say of themselves, the worst first: by their devices'
+// attributes, and by reports of theirs, of which the latest of a node counts. The
+// rules are the catalogue.
+func (s *State) Audit(reports []*finding.Report, rules []finding.Rule) []NodeAudit {
+	byNode := map[string]*NodeAudit{}
+	known := map[string]*finding.Rule{}
+	for i := range rules {
+		known[rules[i].ID] = &rules[i]
+	}
+	devices := s.Devices()
+	node := func(name string) *NodeAudit {
+		if byNode[name] == nil {
+			byNode[name] = &NodeAudit{Node: name, Failed: []FailedCheck{}}
+		}
+		return byNode[name]
+	}
+	for _, name := range s.Nodes() {
+		node(name)
+	}
+	for i := range devices {
+		node(devices[i].Node).published(&devices[i], known)
+	}
+	for _, r := range latest(reports) {
+		node(r.Subject.Name).reported(r, devices, known)
+	}
+	all := []NodeAudit{}
+	for _, n := range byNode {
+		slices.SortFunc(n.Failed, compareFailed)
+		all = append(all, *n)
+	}
+	slices.SortFunc(all, func(a, b NodeAudit) int { return cmp.Or(compareWorst(&a, &b), cmp.Compare(a.Node, b.Node)) })
+	return all
+}
+
+// latest returns each node's latest report, by node.
+func latest(reports []*finding.Report) []*finding.Report {
+	byNode := map[string]*finding.Report{}
+	for _, r := range reports {
+		if have := byNode[r.Subject.Name]; have == nil || timeOf(have).Before(timeOf(r)) {
+			byNode[r.Subject.Name] = r
+		}
+	}
+	var all []*finding.Report
+	for _, r := range byNode {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *finding.Report) int { return cmp.Compare(a.Subject.Name, b.Subject.Name) })
+	return all
+}
+
+// timeOf is a report's time; that of one without is long ago.
+func timeOf(r *finding.Report) time.Time {
+	at, _ := time.Parse(time.RFC3339, r.Subject.Time)
+	return at
+}
+
+func compareFailed(a, b FailedCheck) int {
+	return cmp.Or(a.Severity.Compare(b.Severity), cmp.Compare(len(b.Claims), len(a.Claims)), cmp.Compare(a.ID, b.ID))
+}
+
+// compareWorst orders nodes by their worst failure.
+func compareWorst(a, b *NodeAudit) int {
+	if len(a.Failed) == 0 || len(b.Failed) == 0 {
+		return len(b.Failed) - len(a.Failed)
+	}
+	return cmp.Or(a.Failed[0].Severity.Compare(b.Failed[0].Severity), len(b.Failed)-len(a.Failed))
+}
+
+// published adds what a device's attributes say.
+func (n *NodeAudit) published(d *Device, known map[string]*finding.Rule) {
+	n.Devices++
+	tainted := slices.IndexFunc(d.Taints, func(t string) bool { return t == "audit" || strings.HasPrefix(t, "audit=") })
+	worst := ""
+	if tainted >= 0 {
+		n.Tainted++
+		_, worst, _ = strings.Cut(d.Taints[tainted], "=")
+	}
+	ids := d.Failed
+	if worst != "" && !slices.Contains(ids, worst) {
+		ids = append(slices.Clone(ids), worst)
+	}
+	for _, id := range ids {
+		f := n.failed(id, "", known, byPlugin)
+		f.Taints = f.Taints || tainted >= 0
+		f.concerns(d)
+	}
+}
+
+// reported adds what the node's own report says. Which of its functions is whose is
+// what is published.
+func (n *NodeAudit) reported(r *finding.Report, devices []Device, known map[string]*finding.Rule) {
+	n.Reported, n.Verdict = new(timeOf(r)), r.Summary.Verdict
+	for i := range r.Findings {
+		found := &r.Findings[i]
+		if found.State != finding.Fail {
+			continue
+		}
+		f := n.failed(found.ID, found.Severity, known, byReport)
+		f.Texts = append(f.Texts, found.Text)
+		for _, a := range found.Devices {
+			for j := range devices {
+				if d := &devices[j]; d.Node == n.Node && (d.Address == a.String() || d.VF == a.String()) {
+					f.concerns(d)
+				}
+			}
+		}
+	}
+}
+
+// failed returns the entry of a check, which is made where there is none. A severity
+// that a report says is more precise than the rule's.
+func (n *NodeAudit) failed(id string, severity isolation.Severity, known map[string]*finding.Rule, by string) *FailedCheck {
+	i := slices.IndexFunc(n.Failed, func(f FailedCheck) bool { return f.ID == id })
+	if i < 0 {
+		f := FailedCheck{ID: id, Devices: []string{}, Claims: []string{}, By: []string{}}
+		if rule := known[id]; rule != nil {
+			f.Severity, f.Title, f.Fix = rule.Severity, rule.Title, rule.Fix
+		}
+		n.Failed = append(n.Failed, f)
+		i = len(n.Failed) - 1
+	}
+	f := &n.Failed[i]
+	if !slices.Contains(f.By, by) {
+		f.By = append(f.By, by)
+	}
+	if severity != "" {
+		f.Severity = severity
+	}
+	return f
+}
+
+func (f *FailedCheck) concerns(d *Device) {
+	if !slices.Contains(f.Devices, d.Name) {
+		f.Devices = append(f.Devices, d.Name)
+	}
+	if d.Claim != "" && !slices.Contains(f.Claims, d.Claim) {
+		f.Claims = append(f.Claims, d.Claim)
+	}
+}

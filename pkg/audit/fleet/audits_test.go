@@ -1,0 +1,89 @@
+package fleet_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// fails is a device for which checks fail; the first taints it.
+func fails(name, failed, worst string) resourceapi.Device {
+	d := resourceapi.Device{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"auditFailed": {StringValue: &failed}}}
+	if worst != "" {
+		d.Taints = []resourceapi.DeviceTaint{taint(driver+"/audit", worst)}
+	}
+	return d
+}
+
+func rules() []finding.Rule {
+	return []finding.Rule{
+		{ID: "IOM-003", Title: "No-IOMMU mode is off", Severity: isolation.Critical, Fix: "switch it off"},
+		{ID: "ACS-001", Title: "ACS is on", Severity: isolation.High, Fix: "switch it on"},
+	}
+}
+
+// report is a node's own, with one finding.
+func report(node, at string, f finding.Finding) *finding.Report {
+	r := &finding.Report{Subject: finding.Subject{Kind: "node", Name: node, Time: at}, Findings: []finding.Finding{f}}
+	r.Finish()
+	return r
+}
+
+// TestAuditRollsUp what devices and reports say, worst nodes first, the latest report of each.
+func TestAuditRollsUp(t *testing.T) {
+	n2 := slice("n2", resourceapi.Device{Name: "gpu-0000-01-00-0"})
+	n2.Spec.NodeName = new("n2")
+	s := fleet.State{
+		Slices: []resourceapi.ResourceSlice{n2, slice("n1", fails(gpu, "IOM-003,NEW-001", "IOM-003"), fails("gpu-0000-3c-00-0", "IOM-003", ""))},
+		Claims: claims(holds("n1", gpu)),
+	}
+	at, err := pci.ParseAddress("0000:01:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: isolation.Medium, Devices: []pci.Address{at}, Text: "the port has none"}
+	old := failed
+	old.ID = "IOM-003"
+	unpublished := failed
+	unpublished.Devices = nil
+	got := s.Audit([]*finding.Report{
+		report("n2", "2026-11-22T10:00:00Z", failed), report("n2", "2026-11-22T09:00:00Z", old), report("n3", "2026-11-22T09:00:00Z", unpublished),
+	}, rules())
+	want := []fleet.NodeAudit{
+		{Node: "n1", Devices: 2, Tainted: 1, Failed: []fleet.FailedCheck{
+			{ID: "NEW-001", Devices: []string{gpu}, Claims: []string{"t1/c"}, Taints: true, By: []string{"plugin"}},
+			{
+				ID: "IOM-003", Severity: isolation.Critical, Title: "No-IOMMU mode is off", Fix: "switch it off", Devices: []string{gpu, "gpu-0000-3c-00-0"},
+				Claims: []string{"t1/c"}, Taints: true, By: []string{"plugin"},
+			},
+		}},
+		{Node: "n2", Devices: 1, Verdict: finding.Fail, Failed: []fleet.FailedCheck{{
+			ID: "ACS-001", Severity: isolation.Medium, Title: "ACS is on", Fix: "switch it on", Devices: []string{"gpu-0000-01-00-0"}, Claims: []string{},
+			By: []string{"report"}, Texts: []string{"the port has none"},
+		}}},
+		{Node: "n3", Verdict: finding.Fail, Failed: []fleet.FailedCheck{{
+			ID: "ACS-001", Severity: isolation.Medium, Title: "ACS is on", Fix: "switch it on", Devices: []string{}, Claims: []string{},
+			By: []string{"report"}, Texts: []string{"the port has none"},
+		}}},
+	}
+	for i := range got {
+		got[i].Reported = nil
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestAWorstCheckThatTheListHasNoRoomForIsTold: the taint names it.
+func TestAWorstCheckThatTheListHasNoRoomForIsTold(t *testing.T) {
+	s := fleet.State{Slices: []resourceapi.ResourceSlice{slice("n1", fails(gpu, "", "IOM-003"))}}
+	if got := s.Audit(nil, rules()); len(got) != 1 || len(got[0].Failed) != 1 || got[0].Failed[0].ID != "IOM-003" {
+		t.Errorf("%+v", got)
+	}
+}

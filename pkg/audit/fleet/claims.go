@@ -1,0 +1,262 @@
+package fleet
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+)
+
+// Standing says how a claim fares.
+type Standing string
+
+// Standings, the worst first.
+const (
+	// Refused: the node did not prepare a device, or lost it to a quarantine.
+	Refused Standing = "refused"
+	// Pending: no device is allocated, since none is free or no pod asks yet.
+	Pending Standing = "pending"
+	// Allocated: a device is chosen, and its node has not said that it is ready.
+	Allocated Standing = "allocated"
+	// Deleting: it is to go, and something still has it.
+	Deleting Standing = "deleting"
+	// Weakened: all is ready, and its DeviceClass waives isolation or reset.
+	Weakened Standing = "weakened"
+	Ready    Standing = "ready"
+)
+
+func (s Standing) rank() int {
+	return slices.Index([]Standing{Refused, Pending, Allocated, Deleting, Weakened, Ready}, s)
+}
+
+// Claim is a claim for devices of ours. Its JSON form is stable: names are added,
+// never changed.
+type Claim struct {
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	UID       string   `json:"uid"`
+	Standing  Standing `json:"standing"`
+	// Reason is why, where the node refused: "NotIsolated".
+	Reason string `json:"reason,omitempty"`
+	Node   string `json:"node,omitempty"`
+	// Pods are those that the claim is reserved for, or the one that it was made for.
+	Pods []string `json:"pods"`
+	// VM is the RuntimeClass of the pod, in whose VM the devices are, and PodPhase how
+	// far that has come; empty where no pod is seen. The sandbox's own id is not in the
+	// API: `kata-vfio-audit claim` on the node knows it.
+	VM       string        `json:"vm,omitempty"`
+	PodPhase string        `json:"podPhase,omitempty"`
+	Devices  []ClaimDevice `json:"devices"`
+	Created  time.Time     `json:"created"`
+}
+
+// ClaimDevice is a device that a claim has been given, and what its node says of it.
+type ClaimDevice struct {
+	Pool       string      `json:"pool"`
+	Name       string      `json:"device"`
+	Conditions []Condition `json:"conditions"`
+	// MAC, Interface and IPs are the network that the guest finds.
+	MAC       string   `json:"mac,omitempty"`
+	Interface string   `json:"interface,omitempty"`
+	IPs       []string `json:"ips,omitempty"`
+	Data
+}
+
+// Data is what the plugin writes into status.devices[].data.
+type Data struct {
+	Address     string   `json:"address,omitempty"`
+	IOMMUGroup  *int     `json:"iommuGroup,omitempty"`
+	VFIODriver  string   `json:"vfioDriver,omitempty"`
+	Functions   []string `json:"functions,omitempty"`
+	Representor string   `json:"representor,omitempty"`
+	Evidence    string   `json:"evidence,omitempty"`
+	// Ledger is a signed checkpoint of the node's ledger, several lines.
+	Ledger string `json:"ledger,omitempty"`
+}
+
+// Condition is one of a device's conditions.
+type Condition struct {
+	Type    string                 `json:"type"`
+	Status  metav1.ConditionStatus `json:"status"`
+	Reason  string                 `json:"reason,omitempty"`
+	Message string                 `json:"message,omitempty"`
+	Since   time.Time              `json:"since"`
+}
+
+// ClaimRows returns the claims for devices of ours, those first that somebody has to
+// look at, then by namespace and name.
+func (s *State) ClaimRows() []Claim {
+	rows := []Claim{}
+	for i := range s.Claims {
+		if isOurs(&s.Claims[i]) {
+			rows = append(rows, s.claimOf(&s.Claims[i]))
+		}
+	}
+	slices.SortFunc(rows, func(a, b Claim) int {
+		return cmp.Or(a.Standing.rank()-b.Standing.rank(), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return rows
+}
+
+func (s *State) claimOf(c *resourceapi.ResourceClaim) Claim {
+	row := Claim{
+		Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Pods: podsOf(c), Devices: []ClaimDevice{}, Created: c.CreationTimestamp.UTC(),
+	}
+	if len(row.Pods) == 0 {
+		row.Pods = ownersOf(c)
+	}
+	for _, r := range results(c) {
+		row.Node = nodeOf(r.Pool)
+		row.Devices = append(row.Devices, claimDevice(c, r))
+	}
+	if p := s.podOf(c.Namespace, row.Pods); p != nil {
+		row.VM, row.PodPhase = cmp.Or(deref(p.Spec.RuntimeClassName), "none"), string(p.Status.Phase)
+		row.Node = cmp.Or(row.Node, p.Spec.NodeName)
+	}
+	row.Standing, row.Reason = standing(c, row.Devices)
+	return row
+}
+
+// podsOf returns the names of the pods that a claim is reserved for.
+func podsOf(c *resourceapi.ResourceClaim) []string {
+	names := []string{}
+	for _, r := range c.Status.ReservedFor {
+		if r.APIGroup == "" && r.Resource == "pods" {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// ownersOf returns the pod that a claim was made for from a template.
+func ownersOf(c *resourceapi.ResourceClaim) []string {
+	names := []string{}
+	for _, o := range c.OwnerReferences {
+		if o.Kind == "Pod" && o.APIVersion == "v1" {
+			names = append(names, o.Name)
+		}
+	}
+	return names
+}
+
+// podOf returns the first of the pods that was listed.
+func (s *State) podOf(namespace string, names []string) *corev1.Pod {
+	for _, name := range names {
+		for i := range s.Pods {
+			if p := &s.Pods[i]; p.Namespace == namespace && p.Name == name {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+func claimDevice(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) ClaimDevice {
+	d := ClaimDevice{Pool: r.Pool, Name: r.Device, Conditions: []Condition{}}
+	for i := range c.Status.Devices {
+		status := &c.Status.Devices[i]
+		if status.Driver != v1alpha1.DriverName || status.Pool != r.Pool || status.Device != r.Device {
+			continue
+		}
+		for _, have := range status.Conditions {
+			d.Conditions = append(d.Conditions, Condition{have.Type, have.Status, have.Reason, have.Message, have.LastTransitionTime.UTC()})
+		}
+		if n := status.NetworkData; n != nil {
+			d.MAC, d.Interface, d.IPs = n.HardwareAddress, n.InterfaceName, n.IPs
+		}
+		if status.Data != nil {
+			// What is no document of ours tells nothing.
+			_ = json.Unmarshal(status.Data.Raw, &d.Data)
+		}
+	}
+	return d
+}
+
+// standing sums the conditions of a claim's devices up.
+func standing(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s Standing, reason string) {
+	for i := range devices {
+		if ready := devices[i].condition(ready); ready != nil && ready.Status == metav1.ConditionFalse {
+			return Refused, ready.Reason
+		}
+	}
+	switch {
+	case c.DeletionTimestamp != nil:
+		return Deleting, ""
+	case len(devices) == 0:
+		return Pending, ""
+	}
+	s = Ready
+	for i := range devices {
+		d := &devices[i]
+		if !d.is(ready) {
+			return Allocated, ""
+		}
+		if !d.is(isolated) || !d.is(reset) {
+			s = Weakened
+		}
+	}
+	return s, ""
+}
+
+// Conditions that the plugin sets: those of package dra, which this can't import
+// without all that binds devices.
+const (
+	ready    = "Ready"
+	isolated = "Isolated"
+	reset    = "Reset"
+)
+
+func (d *ClaimDevice) condition(kind string) *Condition {
+	for i := range d.Conditions {
+		if d.Conditions[i].Type == kind {
+			return &d.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func (d *ClaimDevice) is(kind string) bool {
+	c := d.condition(kind)
+	return c != nil && c.Status == metav1.ConditionTrue
+}
+
+// Conditions lists the conditions of all devices in few words, each once:
+// "Ready,Isolated,Reset", "!Ready(NotIsolated)", "?Isolated(NotJudged)".
+func (c *Claim) Conditions() []string {
+	words := []string{}
+	for i := range c.Devices {
+		for _, have := range c.Devices[i].Conditions {
+			word := have.Type
+			switch have.Status {
+			case metav1.ConditionTrue:
+			case metav1.ConditionFalse:
+				word = "!" + word + "(" + have.Reason + ")"
+			default:
+				word = "?" + word + "(" + have.Reason + ")"
+			}
+			if !slices.Contains(words, word) {
+				words = append(words, word)
+			}
+		}
+	}
+	return words
+}
+
+// Network lists what guests find: MACs with their addresses.
+func (c *Claim) Network() []string {
+	var words []string
+	for i := range c.Devices {
+		d := &c.Devices[i]
+		if d.MAC != "" {
+			words = append(words, d.MAC)
+		}
+		words = append(words, d.IPs...)
+	}
+	return words
+}

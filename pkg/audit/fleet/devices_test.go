@@ -1,0 +1,173 @@
+package fleet_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+)
+
+const (
+	driver = "kata-vfio.dev"
+	gpu    = "gpu-0000-3b-00-0"
+	pair   = gpu + "-vf-0000-3e-00-2"
+)
+
+// slice is one slice of a pool of node n1, of its first generation.
+func slice(pool string, devices ...resourceapi.Device) resourceapi.ResourceSlice {
+	return resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: pool},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver: driver, NodeName: new("n1"), Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: 1}, Devices: devices,
+		},
+	}
+}
+
+// uses is a device that takes so much of a counter.
+func uses(name, set string, amount int64) resourceapi.Device {
+	return resourceapi.Device{Name: name, ConsumesCounters: []resourceapi.DeviceCounterConsumption{{CounterSet: set, Counters: counter(amount)}}}
+}
+
+func counter(n int64) map[string]resourceapi.Counter {
+	return map[string]resourceapi.Counter{"use": {Value: *resource.NewQuantity(n, resource.DecimalSI)}}
+}
+
+// shares adds a set of counters to a slice.
+func shares(s resourceapi.ResourceSlice, set string, amount int64) resourceapi.ResourceSlice {
+	s.Spec.SharedCounters = append(s.Spec.SharedCounters, resourceapi.CounterSet{Name: set, Counters: counter(amount)})
+	return s
+}
+
+func tainted(d resourceapi.Device, taints ...resourceapi.DeviceTaint) resourceapi.Device {
+	d.Taints = taints
+	return d
+}
+
+func taint(key, value string) resourceapi.DeviceTaint {
+	return resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+}
+
+// holds is a claim t1/c with devices of a pool.
+func holds(pool string, devices ...string) resourceapi.ResourceClaim {
+	c := resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "c", UID: "uid"}}
+	c.Status.Allocation = &resourceapi.AllocationResult{}
+	for _, name := range devices {
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
+			resourceapi.DeviceRequestAllocationResult{Driver: driver, Pool: pool, Device: name})
+	}
+	return c
+}
+
+func claims(list ...resourceapi.ResourceClaim) []resourceapi.ResourceClaim { return list }
+
+// TestStateOfADevice: who can have it, and why not.
+func TestStateOfADevice(t *testing.T) {
+	adminAccess := holds("n1", gpu)
+	adminAccess.Status.Allocation.Devices.Results[0].AdminAccess = new(true)
+	otherDriver := holds("n1", gpu)
+	otherDriver.Status.Allocation.Devices.Results[0].Driver = "other.example.com"
+	informs := taint(driver+"/note", "")
+	informs.Effect = resourceapi.DeviceTaintEffectNone
+	one := func(d resourceapi.Device) []resourceapi.ResourceSlice {
+		return []resourceapi.ResourceSlice{slice("n1", d)}
+	}
+	plain := resourceapi.Device{Name: gpu}
+	older := slice("n1", resourceapi.Device{Name: "gpu-0000-01-00-0"})
+	older.Spec.Pool.Generation = 0
+	foreign := slice("n1", resourceapi.Device{Name: "x"})
+	foreign.Spec.Driver = "other.example.com"
+	family := shares(slice("n1/pf", uses("pf-0000-5e-00-0", "pf", 8), uses("vf-0000-5e-00-2", "pf", 1), uses("vf-0000-5e-00-3", "pf", 1)), "pf", 8)
+	unit := shares(slice("n1", uses(gpu, "unit", 1), uses(pair, "unit", 1)), "unit", 1)
+	for name, tt := range map[string]struct {
+		state fleet.State
+		want  map[string]string
+	}{
+		"nobody has it":                  {fleet.State{Slices: one(plain)}, map[string]string{gpu: "free"}},
+		"a claim has it":                 {fleet.State{Slices: one(plain), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c"}},
+		"a claim has its namesake":       {fleet.State{Slices: one(plain), Claims: claims(holds("n2", gpu))}, map[string]string{gpu: "free"}},
+		"another driver's claim":         {fleet.State{Slices: one(plain), Claims: claims(otherDriver)}, map[string]string{gpu: "free"}},
+		"somebody looks at it":           {fleet.State{Slices: one(plain), Claims: claims(adminAccess)}, map[string]string{gpu: "free"}},
+		"claims are not seen":            {fleet.State{Slices: one(plain), Missing: map[fleet.Kind]string{fleet.Claims: "no"}}, map[string]string{gpu: "unknown"}},
+		"a namespace's claims are seen":  {fleet.State{Slices: one(plain), Namespace: "t1"}, map[string]string{gpu: "unknown"}},
+		"it is tainted":                  {fleet.State{Slices: one(tainted(plain, taint(driver+"/audit", "IOM-003"), taint("example.com/x", "y")))}, map[string]string{gpu: "tainted: audit,example.com/x"}},
+		"it is tainted, claims not seen": {fleet.State{Slices: one(tainted(plain, taint(driver+"/dead", ""))), Namespace: "t1"}, map[string]string{gpu: "tainted: dead"}},
+		"a taint that only informs":      {fleet.State{Slices: one(tainted(plain, informs))}, map[string]string{gpu: "free"}},
+		"it is quarantined":              {fleet.State{Slices: one(tainted(plain, taint(driver+"/quarantined", "")))}, map[string]string{gpu: "quarantined"}},
+		"claimed, tainted since":         {fleet.State{Slices: one(tainted(plain, taint(driver+"/link-lost", ""))), Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c, tainted: link-lost"}},
+		"an older generation is gone":    {fleet.State{Slices: append(one(plain), older)}, map[string]string{gpu: "free"}},
+		"an older generation came first": {fleet.State{Slices: append([]resourceapi.ResourceSlice{older}, one(plain)...)}, map[string]string{gpu: "free"}},
+		"another driver's slice":         {fleet.State{Slices: append(one(plain), foreign)}, map[string]string{gpu: "free"}},
+		"its VF is claimed":              {fleet.State{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "vf-0000-5e-00-2"))}, map[string]string{"pf-0000-5e-00-0": "withheld: vf-0000-5e-00-2 is claimed", "vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "free"}},
+		"its VFs are claimed":            {fleet.State{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "vf-0000-5e-00-2", "vf-0000-5e-00-3"))}, map[string]string{"pf-0000-5e-00-0": "withheld: vf-0000-5e-00-2 is claimed, and more", "vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "claimed t1/c"}},
+		"its PF is claimed":              {fleet.State{Slices: []resourceapi.ResourceSlice{family}, Claims: claims(holds("n1/pf", "pf-0000-5e-00-0"))}, map[string]string{"pf-0000-5e-00-0": "claimed t1/c", "vf-0000-5e-00-2": "withheld: pf-0000-5e-00-0 is claimed", "vf-0000-5e-00-3": "withheld: pf-0000-5e-00-0 is claimed"}},
+		"its GPU is claimed alone":       {fleet.State{Slices: []resourceapi.ResourceSlice{unit}, Claims: claims(holds("n1", gpu))}, map[string]string{gpu: "claimed t1/c", pair: "withheld: " + gpu + " is claimed"}},
+		"its PF has one VF left": {fleet.State{
+			Slices: []resourceapi.ResourceSlice{shares(slice("n1/pf", uses("vf-0000-5e-00-2", "pf", 1), uses("vf-0000-5e-00-3", "pf", 1)), "pf", 2)},
+			Claims: claims(holds("n1/pf", "vf-0000-5e-00-2")),
+		}, map[string]string{"vf-0000-5e-00-2": "claimed t1/c", "vf-0000-5e-00-3": "free"}},
+		"a counter that nobody has set up": {fleet.State{Slices: one(uses(gpu, "none", 1))}, map[string]string{gpu: "free"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := map[string]string{}
+			for _, d := range tt.state.Devices() {
+				got[d.Name] = d.State()
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("states (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestIsolationOfADevice in words.
+func TestIsolationOfADevice(t *testing.T) {
+	with := func(isolated *bool, taints ...resourceapi.DeviceTaint) resourceapi.Device {
+		d := tainted(resourceapi.Device{Name: gpu, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}}, taints...)
+		if isolated != nil {
+			d.Attributes["isolated"] = resourceapi.DeviceAttribute{BoolValue: isolated}
+		}
+		return d
+	}
+	for want, d := range map[string]resourceapi.Device{
+		"yes": with(new(true)), "no": with(new(false)), "unknown": with(nil), "no: GroupNotViable": with(new(false), taint(driver+"/not-isolated", "GroupNotViable")),
+	} {
+		s := fleet.State{Slices: []resourceapi.ResourceSlice{slice("n1", d)}}
+		if got := s.Devices()[0].Isolation(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestDevicesAreInOrder of nodes and of addresses as numbers, also those of large domains.
+func TestDevicesAreInOrder(t *testing.T) {
+	other := slice("n0", resourceapi.Device{Name: "gpu-0000-ff-00-0"})
+	other.Spec.NodeName = new("n0")
+	s := fleet.State{Slices: []resourceapi.ResourceSlice{
+		slice("n1", resourceapi.Device{Name: "what"}, resourceapi.Device{Name: "nvme-10000-01-00-0"}, resourceapi.Device{Name: "gpu-0000-3b-00-0"}),
+		slice("n1/pf", resourceapi.Device{Name: "vf-0000-03-00-1"}), other,
+	}}
+	var got []string
+	for _, d := range s.Devices() {
+		got = append(got, d.Name)
+	}
+	if diff := cmp.Diff([]string{"gpu-0000-ff-00-0", "vf-0000-03-00-1", "gpu-0000-3b-00-0", "nvme-10000-01-00-0", "what"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"n0", "n1"}, s.Nodes()); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}
+
+// TestAPoolThatIsBeingWrittenIsTold: its devices may be missing.
+func TestAPoolThatIsBeingWrittenIsTold(t *testing.T) {
+	half := slice("n1/pf", resourceapi.Device{Name: "vf-0000-03-00-1"})
+	half.Spec.Pool.ResourceSliceCount = 2
+	s := fleet.State{Slices: []resourceapi.ResourceSlice{slice("n1"), half}}
+	if diff := cmp.Diff([]string{"n1/pf"}, s.Unfinished()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,169 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+)
+
+// Explanation says why something is as it is. Its JSON form is stable: names are
+// added, never changed.
+type Explanation struct {
+	// Subject is "claim team-a/train", "pod team-a/train-0", "device n1/gpu-0000-3b-00-0".
+	Subject string `json:"subject"`
+	// Now says in one sentence how it is.
+	Now string `json:"now"`
+	// Moments are in order of time, those that have none last.
+	Moments []Moment `json:"moments"`
+	// Todo is what to do, what troubles now first, each once; empty where nothing is.
+	Todo []string `json:"todo"`
+}
+
+// Moment is one thing that happened, or that is so.
+type Moment struct {
+	// At is zero where nobody wrote the time down.
+	At time.Time `json:"at,omitzero"`
+	// Of is whose it is, as [Explanation.Subject].
+	Of string `json:"of"`
+	// What is "created", "allocated", "has", "condition Ready", "event Quarantined",
+	// "taint audit=IOM-003".
+	What string `json:"what"`
+	Text string `json:"text,omitempty"`
+	// Trouble is set for what somebody has to look at, and Fix says what to do.
+	Trouble bool   `json:"trouble,omitempty"`
+	Fix     string `json:"fix,omitempty"`
+	// Past is set where it has passed: events that a later state has overtaken.
+	Past bool `json:"past,omitempty"`
+}
+
+// NotFoundError says that there is nothing of a name.
+type NotFoundError struct{ Name string }
+
+func (e *NotFoundError) Error() string { return "there is no " + e.Name }
+
+// explaining is an explanation that grows.
+type explaining struct {
+	*State
+	known   map[string]*finding.Rule
+	moments []Moment
+}
+
+func (s *State) explaining(rules []finding.Rule) *explaining {
+	e := &explaining{State: s, known: map[string]*finding.Rule{}}
+	for i := range rules {
+		e.known[rules[i].ID] = &rules[i]
+	}
+	return e
+}
+
+// ExplainClaim tells of a claim, its pods and its devices. The error is a [NotFoundError].
+func (s *State) ExplainClaim(namespace, name string, rules []finding.Rule) (*Explanation, error) {
+	c := s.claim(namespace, name)
+	if c == nil {
+		return nil, &NotFoundError{fmt.Sprintf("claim %s/%s", namespace, name)}
+	}
+	e := s.explaining(rules)
+	e.claim(c)
+	for _, pod := range s.claimOf(c).Pods {
+		e.pod(namespace, pod)
+	}
+	return e.finish("claim "+nameOf(c), claimNow(s, c)), nil
+}
+
+// ExplainPod tells of a pod and its claims. The error is a [NotFoundError].
+func (s *State) ExplainPod(namespace, name string, rules []finding.Rule) (*Explanation, error) {
+	p := s.podOf(namespace, []string{name})
+	if p == nil {
+		return nil, &NotFoundError{fmt.Sprintf("pod %s/%s", namespace, name)}
+	}
+	e := s.explaining(rules)
+	e.add(Moment{At: p.CreationTimestamp.UTC(), Of: "pod " + namespace + "/" + name, What: "created", Text: "RuntimeClass " + cmp.Or(deref(p.Spec.RuntimeClassName), "none")})
+	e.pod(namespace, name)
+	now := []string{"is " + cmp.Or(string(p.Status.Phase), "Pending")}
+	for _, claim := range claimNames(p) {
+		if c := s.claim(namespace, claim); c != nil {
+			e.claim(c)
+			now = append(now, "its claim "+claim+" "+claimNow(s, c))
+		} else {
+			now = append(now, "its claim "+claim+" is not there")
+		}
+	}
+	if len(now) == 1 {
+		now = append(now, "it has no claim")
+	}
+	return e.finish("pod "+namespace+"/"+name, strings.Join(now, "; ")), nil
+}
+
+// ExplainDevice tells of a node's device, by its name or its address, and of the claim
+// that has it. The error is a [NotFoundError].
+func (s *State) ExplainDevice(node, name string, rules []finding.Rule) (*Explanation, error) {
+	e := s.explaining(rules)
+	devices := s.Devices()
+	for i := range devices {
+		d := &devices[i]
+		if d.Node != node || d.Name != name && !strings.EqualFold(d.Address, name) {
+			continue
+		}
+		e.device(d)
+		if namespace, claim, ok := strings.Cut(d.Claim, "/"); ok {
+			e.claimOnly(s.claim(namespace, claim))
+		}
+		return e.finish("device "+node+"/"+d.Name, "is "+d.State()+"; isolated: "+d.Isolation()), nil
+	}
+	return nil, &NotFoundError{fmt.Sprintf("device %s on node %s; `kubectl kata-vfio devices --node %s` lists them", name, node, node)}
+}
+
+func (s *State) claim(namespace, name string) *resourceapi.ResourceClaim {
+	for i := range s.Claims {
+		if c := &s.Claims[i]; c.Namespace == namespace && c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// claimNames returns the claims of a pod, made from templates and by extended
+// resources included.
+func claimNames(p *corev1.Pod) []string {
+	var names []string
+	for _, ref := range p.Spec.ResourceClaims {
+		if ref.ResourceClaimName != nil {
+			names = append(names, *ref.ResourceClaimName)
+		}
+	}
+	for _, st := range p.Status.ResourceClaimStatuses {
+		if st.ResourceClaimName != nil {
+			names = append(names, *st.ResourceClaimName)
+		}
+	}
+	if st := p.Status.ExtendedResourceClaimStatus; st != nil {
+		names = append(names, st.ResourceClaimName)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func claimNow(s *State, c *resourceapi.ResourceClaim) string {
+	row := s.claimOf(c)
+	switch row.Standing {
+	case Refused:
+		return "is refused: " + row.Reason
+	case Pending:
+		return "waits for a device"
+	case Allocated:
+		return "has devices of node " + row.Node + ", which has not said that they are ready"
+	case Deleting:
+		return "is being deleted"
+	case Weakened:
+		return "is ready on node " + row.Node + ", and its DeviceClass waives isolation or reset"
+	case Ready:
+	}
+	return "is ready on node " + row.Node
+}

@@ -1,0 +1,172 @@
+package fleet_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+)
+
+// minute is a time of the tests' day.
+func minute(m int) metav1.Time { return metav1.NewTime(time.Date(2026, 11, 22, 10, m, 0, 0, time.UTC)) }
+
+func event(kind, name, uid, reason, text string, at metav1.Time) corev1.Event {
+	return corev1.Event{
+		InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: "t1", Name: name, UID: "uid"}, Type: corev1.EventTypeWarning,
+		Reason: reason, Message: text, LastTimestamp: at, ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: uid},
+	}
+}
+
+// refused is a claim with a device that its node refused in minute 5.
+func refused(reason string) resourceapi.ResourceClaim {
+	c := says(holds("n1", gpu), "!Ready="+reason)
+	c.CreationTimestamp = minute(1)
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p"}}
+	c.Status.Devices[0].Conditions[0].LastTransitionTime = minute(5)
+	c.Status.Devices[0].Conditions[0].Message = "why"
+	return c
+}
+
+// words are the moments in short.
+func words(x *fleet.Explanation) []string {
+	var all []string
+	for _, m := range x.Moments {
+		text := m.What
+		if m.Of != x.Subject {
+			text += " of " + m.Of
+		}
+		switch {
+		case m.Past:
+			text = "(" + text + ")"
+		case m.Trouble:
+			text = "! " + text
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+func wantMoments(t *testing.T, x *fleet.Explanation, err error, now string, todo int, want ...string) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, words(x)); diff != "" {
+		t.Errorf("moments (-want +got):\n%s", diff)
+	}
+	if x.Now != now || len(x.Todo) != todo {
+		t.Errorf("it %s, want it %s; to do: %q", x.Now, now, x.Todo)
+	}
+}
+
+// TestWhyAClaimIsRefused: in order of time, with its pod's events and its device's taints, what another object of the
+// name had left out, and the same thing once.
+func TestWhyAClaimIsRefused(t *testing.T) {
+	poisoned := taint(driver+"/audit", "IOM-003")
+	poisoned.TimeAdded = new(minute(3))
+	s := fleet.State{
+		Slices: []resourceapi.ResourceSlice{slice("n1", tainted(resourceapi.Device{Name: gpu}, poisoned))},
+		Claims: claims(refused("FailsAudit")),
+		Events: []corev1.Event{
+			event("Pod", "p", "e3", "FailsAudit", "why", minute(6)), event("ResourceClaim", "c", "e1", "FailsAudit", "why", minute(6)),
+			event("Pod", "p", "e4", "FailedCreatePodSandBox", "no", minute(4)), event("Pod", "other", "e5", "x", "y", minute(4)),
+			event("Pod", "c", "e6", "of a pod with the claim's name", "", minute(4)),
+		},
+	}
+	former := event("ResourceClaim", "c", "e2", "NotIsolated", "of the former", minute(2))
+	former.InvolvedObject.UID = "another"
+	s.Events = append(s.Events, former)
+	x, err := s.ExplainClaim("t1", "c", rules())
+	wantMoments(t, x, err, "is refused: FailsAudit", 3, "created", "! taint audit=IOM-003 of device n1/"+gpu,
+		"! event FailedCreatePodSandBox of pod t1/p", "! condition Ready=False", "! event FailsAudit", "has")
+	if !strings.Contains(strings.Join(x.Todo, "; "), "switch it off") {
+		t.Errorf("the check's own fix is not among %q", x.Todo)
+	}
+}
+
+// TestWhatIsOverIsNotTrouble: a claim was refused, tried again, and is ready.
+func TestWhatIsOverIsNotTrouble(t *testing.T) {
+	c := says(holds("n1", gpu), "Ready", "Isolated", "Reset")
+	c.CreationTimestamp = minute(1)
+	for i := range c.Status.Devices[0].Conditions {
+		c.Status.Devices[0].Conditions[i].LastTransitionTime = minute(5)
+	}
+	s := fleet.State{Claims: claims(c), Events: []corev1.Event{
+		event("ResourceClaim", "c", "e1", "InUse", "before", minute(4)), event("ResourceClaim", "c", "e2", "Quarantined", "after", minute(6)),
+	}}
+	x, err := s.ExplainClaim("t1", "c", nil)
+	wantMoments(t, x, err, "is ready on node n1", 1, "created", "(event InUse)", "condition Ready", "condition Isolated", "condition Reset", "! event Quarantined", "has")
+}
+
+// TestWhyAClaimWaits: what is free, what is kept away, and what the scheduler says of its pod.
+func TestWhyAClaimWaits(t *testing.T) {
+	kind := func(d resourceapi.Device, kind string) resourceapi.Device {
+		d.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": {StringValue: &kind}}
+		return d
+	}
+	waits := asks("gpu.kata-vfio.dev")
+	waits.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p"}}
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p", UID: "uid"}, Spec: corev1.PodSpec{
+		ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("c")}},
+	}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", LastTransitionTime: minute(3)}}}}
+	s := fleet.State{Claims: claims(waits), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1",
+		kind(resourceapi.Device{Name: "vf-0000-5e-00-2"}, "vf"), kind(tainted(resourceapi.Device{Name: gpu}, taint(driver+"/dead", "")), "gpu"))}}
+	x, err := s.ExplainClaim("t1", "c", nil)
+	wantMoments(t, x, err, "waits for a device", 1, "! condition PodScheduled=False of pod t1/p", "created", "waits for a device")
+	if got := x.Moments[2].Text; got != "free: 0 gpu, 1 vf; kept from claims by taints: 1 gpu" {
+		t.Errorf("on offer: %s", got)
+	}
+	s.Namespace = "t1"
+	if x, _ := s.ExplainClaim("t1", "c", nil); strings.Contains(x.Moments[2].Text, "free: ") {
+		t.Errorf("other namespaces' claims are not seen, and it says %s", x.Moments[2].Text)
+	}
+	x, err = s.ExplainPod("t1", "p", nil)
+	wantMoments(t, x, err, "is Pending; its claim c waits for a device", 1, "! condition PodScheduled=False", "created", "created of claim t1/c", "waits for a device of claim t1/c")
+}
+
+// TestANodeThatSaysNothingIsTrouble, but not at once.
+func TestANodeThatSaysNothingIsTrouble(t *testing.T) {
+	c := holds("n1", gpu)
+	c.CreationTimestamp = minute(1)
+	c.Status.Allocation.AllocationTimestamp = new(minute(2))
+	s := fleet.State{Claims: claims(c), Now: minute(2).Add(30 * time.Second)}
+	const now = "has devices of node n1, which has not said that they are ready"
+	x, err := s.ExplainClaim("t1", "c", nil)
+	wantMoments(t, x, err, now, 0, "created", "allocated")
+	s.Now = minute(4).Time
+	x, err = s.ExplainClaim("t1", "c", nil)
+	wantMoments(t, x, err, now, 1, "created", "allocated", "! no word from node n1")
+}
+
+// TestWhyADeviceIsKeptAway: by its name and its address, with its claim; other nodes' devices are others.
+func TestWhyADeviceIsKeptAway(t *testing.T) {
+	s := fleet.State{
+		Slices: []resourceapi.ResourceSlice{slice("n1", tainted(fails(gpu, "IOM-003,ACS-001", ""), taint(driver+"/audit", "IOM-003"), taint("example.com/x", "y")))},
+		Claims: claims(refused("FailsAudit")),
+	}
+	for _, name := range []string{gpu, "0000:3b:00.0", "0000:3B:00.0"} {
+		x, err := s.ExplainDevice("n1", name, rules())
+		wantMoments(t, x, err, "is claimed t1/c, tainted: audit,example.com/x; isolated: unknown", 4, "created of claim t1/c", "! condition Ready=False of claim t1/c",
+			"! taint audit=IOM-003", "! taint example.com/x=y", "! check ACS-001", "has of claim t1/c")
+	}
+}
+
+// TestWhatIsNotThereIsSaid as what it is.
+func TestWhatIsNotThereIsSaid(t *testing.T) {
+	s := fleet.State{Claims: claims(refused("x")), Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}
+	_, err1 := s.ExplainClaim("t2", "c", nil)
+	_, err2 := s.ExplainPod("t1", "p", nil)
+	_, err3 := s.ExplainDevice("n2", gpu, nil)
+	for want, err := range map[string]error{"claim t2/c": err1, "pod t1/p": err2, "device " + gpu + " on node n2": err3} {
+		if e, ok := errors.AsType[*fleet.NotFoundError](err); !ok || !strings.HasPrefix(e.Name, want) {
+			t.Errorf("%v, want that there is no %s", err, want)
+		}
+	}
+}

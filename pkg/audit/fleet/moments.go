@@ -1,0 +1,232 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func (e *explaining) add(m Moment) { e.moments = append(e.moments, m) }
+
+// claim tells of a claim and of its devices.
+func (e *explaining) claim(c *resourceapi.ResourceClaim) {
+	e.claimOnly(c)
+	devices := e.Devices()
+	for _, r := range results(c) {
+		for i := range devices {
+			if d := &devices[i]; d.Pool == r.Pool && d.Name == r.Device {
+				e.device(d)
+			}
+		}
+	}
+}
+
+func (e *explaining) claimOnly(c *resourceapi.ResourceClaim) {
+	of := "claim " + nameOf(c)
+	row := e.claimOf(c)
+	e.add(Moment{At: c.CreationTimestamp.UTC(), Of: of, What: "created"})
+	if c.Status.Allocation != nil {
+		e.allocation(of, c.Status.Allocation, &row)
+	} else if text := e.onOffer(); text != "" {
+		e.add(Moment{Of: of, What: "waits for a device", Text: text})
+	}
+	for i := range row.Devices {
+		for _, have := range row.Devices[i].Conditions {
+			e.condition(of, row.Devices[i].Name, &have)
+		}
+	}
+	e.events(of, "ResourceClaim", c.Namespace, c.Name, string(c.UID))
+}
+
+// patience is how long a node may take to answer for a claim.
+const patience = time.Minute
+
+// allocation tells what a claim was given, and of a node that does not say what became
+// of it.
+func (e *explaining) allocation(of string, given *resourceapi.AllocationResult, row *Claim) {
+	names := make([]string, len(row.Devices))
+	for i := range row.Devices {
+		names[i] = row.Devices[i].Name
+	}
+	got, since := Moment{Of: of, What: "has", Text: strings.Join(names, ", ") + " of node " + row.Node}, row.Created
+	if t := given.AllocationTimestamp; t != nil {
+		got.At, got.What, since = t.UTC(), "allocated", t.Time
+	}
+	e.add(got)
+	if row.Standing == Allocated && e.Now.Sub(since) > patience {
+		e.add(Moment{
+			Of: of, What: "no word from node " + row.Node, Text: "it does not say that the devices are ready, nor why not", Trouble: true,
+			Fix: "see whether the pod is on the node, and the plugin's pod runs there (`kubectl get pods -A -l app.kubernetes.io/name=kata-vfio -o wide`)",
+		})
+	}
+}
+
+// onOffer says what of each kind nobody has, free or kept away; empty where nothing
+// is seen.
+func (e *explaining) onOffer() string {
+	var free, kept []string
+	devices := e.Devices()
+	for _, of := range gather(devices, func(d *Device) string { return d.Kind }) {
+		n, away := 0, 0
+		for i := range of.members {
+			switch of.members[i].Use {
+			case Free, Unseen:
+				n++
+			case Tainted, Quarantined:
+				away++
+			case Claimed, Withheld:
+			}
+		}
+		free = append(free, fmt.Sprintf("%d %s", n, of.key))
+		if away > 0 {
+			kept = append(kept, fmt.Sprintf("%d %s", away, of.key))
+		}
+	}
+	if len(free) == 0 {
+		return ""
+	}
+	text := "without taints, free or another namespace's: "
+	if e.Namespace == "" && e.Missing[Claims] == "" {
+		text = "free: "
+	}
+	text += strings.Join(free, ", ")
+	if len(kept) > 0 {
+		text += "; kept from claims by taints: " + strings.Join(kept, ", ")
+	}
+	return text
+}
+
+func (e *explaining) condition(of, device string, c *Condition) {
+	m := Moment{At: c.Since, Of: of, What: "condition " + c.Type, Text: device + ": " + c.Reason, Trouble: c.Status != metav1.ConditionTrue}
+	if c.Message != "" {
+		m.Text += ": " + c.Message
+	}
+	if m.Trouble {
+		m.What += "=" + string(c.Status)
+		m.Fix = advice(c.Reason)
+	}
+	e.add(m)
+}
+
+// pod tells of a pod that may not be there any more.
+func (e *explaining) pod(namespace, name string) {
+	of, uid := "pod "+namespace+"/"+name, ""
+	if p := e.podOf(namespace, []string{name}); p != nil {
+		uid = string(p.UID)
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+				e.add(Moment{
+					At: c.LastTransitionTime.UTC(), Of: of, What: "condition PodScheduled=" + string(c.Status), Text: c.Reason + ": " + c.Message,
+					Trouble: true, Fix: advice("FailedScheduling"),
+				})
+			}
+		}
+	}
+	e.events(of, "Pod", namespace, name, uid)
+}
+
+// events tells what was recorded of an object, the like of another object once. An
+// event of a former object of the name is another's.
+func (e *explaining) events(of, kind, namespace, name, uid string) {
+	for i := range e.Events {
+		ev := &e.Events[i]
+		about := &ev.InvolvedObject
+		if about.Kind != kind || about.Namespace != namespace || about.Name != name || uid != "" && about.UID != "" && string(about.UID) != uid {
+			continue
+		}
+		// The plugin's notes end in a signed checkpoint, which tells people nothing.
+		text, _, _ := strings.Cut(ev.Message, "; ledger ")
+		m := Moment{At: eventTime(ev), Of: of, What: "event " + ev.Reason, Text: text, Trouble: ev.Type == corev1.EventTypeWarning}
+		if m.Trouble {
+			m.Fix = advice(ev.Reason)
+		}
+		if !slices.ContainsFunc(e.moments, func(o Moment) bool { return o.What == m.What && o.Text == m.Text }) {
+			e.add(m)
+		}
+	}
+}
+
+func eventTime(ev *corev1.Event) time.Time {
+	at := ev.FirstTimestamp.Time
+	for _, t := range []time.Time{ev.EventTime.Time, ev.LastTimestamp.Time, ev.CreationTimestamp.Time} {
+		if at.IsZero() || t.After(at) && !t.IsZero() {
+			at = t
+		}
+	}
+	if ev.Series != nil && ev.Series.LastObservedTime.After(at) {
+		at = ev.Series.LastObservedTime.Time
+	}
+	return at.UTC()
+}
+
+func (e *explaining) device(d *Device) {
+	of := "device " + d.Node + "/" + d.Name
+	for _, t := range d.taints {
+		m := Moment{Of: of, What: "taint " + taintWord(t), Trouble: true}
+		if t.TimeAdded != nil {
+			m.At = t.TimeAdded.UTC()
+		}
+		m.Text, m.Fix = aboutTaint(t, e.known)
+		e.add(m)
+	}
+	for _, id := range d.Failed {
+		m := Moment{Of: of, What: "check " + id, Text: "fails", Trouble: true}
+		if rule := e.known[id]; rule != nil {
+			m.Text, m.Fix = "fails: "+rule.Title, rule.Fix
+		}
+		if !slices.ContainsFunc(e.moments, func(o Moment) bool { return o.Of == of && o.What == "taint audit="+id }) {
+			e.add(m)
+		}
+	}
+	if d.Use == Withheld {
+		e.add(Moment{Of: of, What: "withheld", Text: "it shares hardware with " + strings.Join(d.By, ", ") + ", which is claimed"})
+	}
+}
+
+// finish puts the moments in order, tells what has passed from what is so, and
+// gathers what to do.
+func (e *explaining) finish(subject, now string) *Explanation {
+	slices.SortStableFunc(e.moments, func(a, b Moment) int {
+		if a.At.IsZero() || b.At.IsZero() {
+			return boolRank(a.At.IsZero()) - boolRank(b.At.IsZero())
+		}
+		return a.At.Compare(b.At)
+	})
+	e.markPast()
+	x := &Explanation{Subject: subject, Now: now, Moments: e.moments, Todo: []string{}}
+	for _, m := range e.moments {
+		if m.Trouble && !m.Past && m.Fix != "" && !slices.Contains(x.Todo, m.Fix) {
+			x.Todo = append(x.Todo, m.Fix)
+		}
+	}
+	if x.Moments == nil {
+		x.Moments = []Moment{}
+	}
+	return x
+}
+
+// markPast marks the events of troubles before a claim was prepared: they are over.
+func (e *explaining) markPast() {
+	var well time.Time
+	for _, m := range e.moments {
+		if (m.What == "condition Ready" || m.What == "event Prepared") && m.At.After(well) {
+			well = m.At
+		}
+	}
+	for i := range e.moments {
+		m := &e.moments[i]
+		m.Past = m.Trouble && strings.HasPrefix(m.What, "event ") && !m.At.IsZero() && m.At.Before(well)
+	}
+}
+
+func boolRank(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

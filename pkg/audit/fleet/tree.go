@@ -1,0 +1,183 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
+
+// Tree draws a node's published devices by where they are: root, switch, PF, device,
+// and who has which.
+func Tree(node string, devices []Device) topology.Branch {
+	tree := topology.Branch{Text: node + ": " + Sum(devices)}
+	below := gather(devices, func(d *Device) string { return d.Root })
+	slices.SortStableFunc(below, func(a, b family) int {
+		return cmp.Or(compareNUMA(a.members[0].NUMA, b.members[0].NUMA), cmp.Compare(len(a.key), len(b.key)), cmp.Compare(a.key, b.key))
+	})
+	for _, root := range below {
+		branch := topology.Branch{Text: topology.RootLine(cmp.Or(root.key, "root unknown"), root.members[0].NUMA)}
+		branch.Below = switches(root.members)
+		tree.Below = append(tree.Below, branch)
+	}
+	return tree
+}
+
+// switches returns a branch for each switch with what is below it, and what is below
+// none as it is: a device whose switch is its root port has nothing to share there.
+func switches(devices []Device) []topology.Branch {
+	var branches []topology.Branch
+	for _, s := range gather(devices, func(d *Device) string { return d.Switch }) {
+		if s.key == "" || distinct(s.members) < 2 {
+			branches = append(branches, families(s.members)...)
+			continue
+		}
+		branches = append(branches, topology.Branch{Text: "below " + s.key, Below: families(s.members)})
+	}
+	return branches
+}
+
+// distinct counts the functions that hang off a port themselves: VFs are their PF's.
+func distinct(devices []Device) int {
+	seen := map[string]bool{}
+	for i := range devices {
+		seen[physical(&devices[i])] = true
+	}
+	return len(seen)
+}
+
+func physical(d *Device) string {
+	if d.isVF() {
+		return d.PF
+	}
+	return d.Address
+}
+
+// isVF reports whether the device is a VF: a pair names a PF too, its VF's.
+func (d *Device) isVF() bool { return d.PF != "" && d.VF == "" }
+
+// families returns a branch for each device, VFs below their PF, whether that is
+// published or not, and pairs below their GPU.
+func families(devices []Device) []topology.Branch {
+	var branches []topology.Branch
+	for _, f := range gather(devices, physical) {
+		var top *topology.Branch
+		var below []topology.Branch
+		for i := range f.members {
+			d := &f.members[i]
+			branch := topology.Branch{Text: leaf(d), Color: d.Color()}
+			if top == nil && !d.isVF() && d.VF == "" {
+				top = &branch
+				continue
+			}
+			below = append(below, branch)
+		}
+		switch {
+		case top != nil:
+			top.Below = below
+			branches = append(branches, *top)
+		case f.members[0].isVF():
+			branches = append(branches, topology.Branch{Text: "PF " + f.key + ": " + Sum(f.members), Below: below})
+		default:
+			branches = append(branches, below...)
+		}
+	}
+	return branches
+}
+
+// leaf is a device's line.
+func leaf(d *Device) string {
+	text := d.Mark() + " " + d.Name
+	if d.Model != "" {
+		text += "  " + d.Model
+	}
+	text += "  " + d.State()
+	if d.Isolated == nil || !*d.Isolated {
+		text += "  isolated: " + d.Isolation()
+	}
+	return text
+}
+
+// Mark is a device's state as one character: never colour alone.
+func (d *Device) Mark() string {
+	switch {
+	case d.Use == Quarantined, len(d.Taints) > 0:
+		return "✗"
+	case d.Use == Claimed:
+		return "●"
+	case d.Use == Free:
+		return "○"
+	case d.Use == Withheld:
+		return "◌"
+	}
+	return "?"
+}
+
+// Color is a device's state as a colour.
+func (d *Device) Color() terminal.Color {
+	switch {
+	case d.Use == Quarantined, len(d.Taints) > 0:
+		return terminal.Red
+	case d.Use == Claimed:
+		return terminal.Green
+	case d.Use == Free:
+		return ""
+	}
+	return terminal.Faint
+}
+
+// Sum counts devices by how they are used: "8 devices, 3 claimed, 5 free".
+func Sum(devices []Device) string {
+	count := map[Use]int{}
+	for i := range devices {
+		count[devices[i].Use]++
+	}
+	text := fmt.Sprintf("%d devices", len(devices))
+	if len(devices) == 1 {
+		text = "1 device"
+	}
+	for _, use := range []Use{Claimed, Free, Withheld, Tainted, Quarantined, Unseen} {
+		if count[use] > 0 {
+			text += fmt.Sprintf(", %d %s", count[use], use)
+		}
+	}
+	return text
+}
+
+// family is devices with something in common.
+type family struct {
+	key     string
+	members []Device
+}
+
+// gather puts devices of one key together, in the order of their first ones.
+func gather(devices []Device, key func(*Device) string) []family {
+	var all []family
+	index := map[string]int{}
+	for i := range devices {
+		k := key(&devices[i])
+		at, ok := index[k]
+		if !ok {
+			at = len(all)
+			index[k] = at
+			all = append(all, family{key: k})
+		}
+		all[at].members = append(all[at].members, devices[i])
+	}
+	return all
+}
+
+// compareNUMA puts what has no NUMA node last.
+func compareNUMA(a, b *int64) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	return cmp.Compare(*a, *b)
+}

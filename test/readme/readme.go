@@ -1,0 +1,35 @@
+// Package readme finds the commands that the project's README tells people to run, for
+// the tests of those who must know them.
+package readme
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Commands are the arguments with which the README runs a program of ours, in the order in
+// which it does, in the section with the heading ("Uninstall") and those below it.
+// Words in capitals (UID, ADDRESS) stand for something.
+func Commands(tb testing.TB, heading, program string) [][]string {
+	tb.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(text), "\n## "+heading+"\n")
+	if !ok {
+		tb.Fatalf("README.md has no section %q", heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	var all [][]string
+	for _, m := range regexp.MustCompile(regexp.QuoteMeta(program)+"((?: [a-zA-Z0-9/=.:-]+)+)(?:`|\\n| \\|)").FindAllStringSubmatch(section, -1) {
+		all = append(all, strings.Fields(m[1]))
+	}
+	if len(all) == 0 {
+		tb.Fatalf("README.md does not run %s in %q", program, heading)
+	}
+	return all
+}
