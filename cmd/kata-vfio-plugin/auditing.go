@@ -1,11 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"io/fs"
-	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,7 +13,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/finding/waiver"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -33,10 +27,7 @@ type auditing struct {
 }
 
 func (a *auditing) register(cmd *cobra.Command) {
-	var profiles []string
-	for _, p := range finding.Profiles() {
-		profiles = append(profiles, p.Name)
-	}
+	profiles := finding.ProfileNames()
 	f := cmd.Flags()
 	f.StringVar(&a.profile, "audit-profile", profiles[0], "what the node is for, by which the audit's checks weigh: "+strings.Join(profiles, ", "))
 	f.StringVar(&a.counts, "audit-taint", string(isolation.High), "least severity at which a check that fails taints devices and refuses claims:\n"+strings.Join(weights(), ", "))
@@ -69,13 +60,20 @@ func (a *auditing) validate() error {
 	return nil
 }
 
+func (s *service) waiverFile() *waiverFile {
+	if path := s.run.audit.waivers; path != "" {
+		return &waiverFile{path: path, log: s.log}
+	}
+	return &waiverFile{path: filepath.Join(s.opts.node.Root, "etc/kata-vfio/waivers.yaml"), optional: true, log: s.log}
+}
+
 // openMonitor makes the monitor of the node. It judges by what the plugin itself
 // reads; a ledger that can't be written does not keep it from it.
 func (s *service) openMonitor() {
 	a := &s.run.audit
 	profile, _ := finding.ProfileNamed(a.profile) // validated
 	s.monitor = monitor.New(monitor.Config{
-		FS: s.node.FS, Profile: profile, Waivers: s.waivers, Counts: isolation.Severity(a.counts),
+		FS: s.node.FS, Profile: profile, Waivers: s.waiverFile().read, Counts: isolation.Severity(a.counts),
 		Offered: func(snap *device.Snapshot) []pci.Address {
 			var all []pci.Address
 			for _, f := range nodeconfig.Select(s.node.Config.Node, snap).Ours() {
@@ -94,28 +92,6 @@ func (s *service) openMonitor() {
 		}
 		return ids
 	}
-}
-
-// waivers reads the accepted failures. Those of a file that can't be read don't
-// count: nothing is accepted by mistake.
-func (s *service) waivers(ctx context.Context) []finding.Waiver {
-	path := s.run.audit.waivers
-	if path == "" {
-		path = filepath.Join(s.opts.node.Root, "etc/kata-vfio/waivers.yaml")
-	}
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && s.run.audit.waivers == "" {
-		return nil
-	}
-	var accepted []finding.Waiver
-	if err == nil {
-		accepted, err = waiver.Parse(content, checkIDs())
-	}
-	if err != nil {
-		s.log.WarnContext(ctx, "no failure is accepted: waivers can't be read", slog.String("file", path), slog.Any("err", err))
-		return nil
-	}
-	return accepted
 }
 
 func checkIDs() []string {

@@ -13,8 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
 )
 
-// newClient returns the client for the API server.
-func newClient(kubeconfig string) (kubernetes.Interface, error) {
+// newClient returns the client for the API server, whose requests are counted.
+func newClient(kubeconfig string, metrics *dra.Metrics) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("find the API server (outside of a pod, name it with --kubeconfig): %w", err)
@@ -22,6 +22,7 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	// The library's own limits are five requests a second: a node that starts a hundred pods would wait for itself. These
 	// are the kubelet's.
 	config.QPS, config.Burst = 50, 100
+	config.Wrap(metrics.CountRequests)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the API server: %w", err)

@@ -35,8 +35,13 @@ func exitCode(err error) int {
 		refused     *plan.RefusedError
 		inUse       *prepare.InUseError
 		quarantined *prepare.QuarantinedError
+		draining    *drainingError
 	)
 	switch {
+	case errors.As(err, &draining) && draining.quarantined():
+		return exitQuarantined
+	case errors.As(err, &draining):
+		return exitInUse
 	case errors.As(err, &refused):
 		return exitRefused
 	case errors.As(err, &inUse):
@@ -63,7 +68,8 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	opts.register(cmd)
 	cmd.AddCommand(
 		planCommand(&opts), prepareCommand(&opts), unprepareCommand(&opts), statusCommand(&opts),
-		recoverCommand(&opts), provisionCommand(&opts), runCommand(&opts), command.Version(version()),
+		recoverCommand(&opts), provisionCommand(&opts), drainCommand(&opts), undrainCommand(&opts), quarantineCommand(&opts), journalCommand(&opts),
+		runCommand(&opts), command.Version(version()),
 	)
 	return cmd
 }

@@ -123,8 +123,8 @@ func statusCommand(opts *options) *cobra.Command {
 		Use:   "status",
 		Short: "Show which claim has which functions, and in what state",
 		Long: "status reads the journal: which claim has which functions of this node, on which driver they are and\n" +
-			"were, what keeps a claim from being prepared or taken back, and which functions are not proven clean\n" +
-			"since their last tenant. It changes nothing.\n\n" + exitCodes,
+			"were, what keeps a claim from being prepared or taken back, which functions are not proven clean since\n" +
+			"their last tenant, and which are drained. It changes nothing.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin status
   kata-vfio-plugin status -o json | jq -r '.records[] | select(.state == "quarantined") | .uid'`,

@@ -62,7 +62,9 @@ func (s *service) start(ctx context.Context) error {
 	}
 	s.notes = dra.NewNotes(s.opts.node.RunPath())
 	health := dra.NewHealth()
+	s.metrics.WatchReadiness(health.Ready)
 	s.publisher = dra.NewPublisher(s.run.nodeName, s.node.Node, s.node.Journal.List, health, s.metrics)
+	s.publisher.Drains = s.drains
 	s.openMonitor()
 	if err := s.judge(ctx); err != nil {
 		return err
@@ -80,7 +82,10 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.server.Serve(ctx) })
 	g.Go(func() error { return s.publish(ctx) })
 	g.Go(func() error { return s.watchChecks(ctx) })
+	g.Go(func() error { return s.watchLedger(ctx) })
 	g.Go(func() error { return s.reporter.Run(ctx) })
+	g.Go(func() error { return s.watchDrains(ctx) })
+	g.Go(func() error { return s.repair(ctx) })
 	s.runSandboxes(ctx, g)
 	return g.Wait()
 }
@@ -102,6 +107,7 @@ func (s *service) openNode(ctx context.Context) error {
 		return err
 	}
 	s.metrics.WatchVFs(s.node.Journal.List, s.node.Counters)
+	s.watchMetricsOfDrains(ctx)
 	return nil
 }
 
@@ -172,7 +178,7 @@ func (s *service) provision(ctx context.Context) {
 
 // join meets the API server and registers with the kubelet.
 func (s *service) join(ctx context.Context, health *dra.Health) error {
-	client, err := newClient(s.run.kubeconfig)
+	client, err := newClient(s.run.kubeconfig, s.metrics)
 	if err != nil {
 		return err
 	}
@@ -189,7 +195,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Client:     client,
 		Claims:     s.node,
 		Gate:       &dra.Gate{Client: client, NodeName: s.run.nodeName, Handlers: s.node.Node.AllowedHandlers},
-		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Log: s.log, Refused: s.node.Refused,
+		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
 		Changed: s.wake, Fatal: s.fatal,
 	})
 	s.helper, err = dra.Kubelet{

@@ -84,6 +84,7 @@ type nodeStatus struct {
 	views    []view
 	problems []error
 	unclean  []journal.Unclean
+	drains   []journal.Drain
 }
 
 // status reads the journal.
@@ -105,6 +106,11 @@ func (o *options) status() (*nodeStatus, error) {
 		s.problems = append(s.problems, readable(err))
 	}
 	s.unclean = slices.SortedFunc(maps.Values(marks), func(a, b journal.Unclean) int { return a.Address.Compare(b.Address) })
+	drains, err := store.Drains()
+	if err != nil {
+		s.problems = append(s.problems, readable(err))
+	}
+	s.drains = journal.SortDrains(drains)
 	return s, nil
 }
 
@@ -120,20 +126,21 @@ func readable(err error) error {
 type statusView struct {
 	Records []view            `json:"records"`
 	Unclean []journal.Unclean `json:"unclean,omitempty"`
+	Drained []journal.Drain   `json:"drained,omitempty"`
 	Damaged []string          `json:"damaged,omitempty"`
 }
 
 // printStatus prints what the journal says. Its problems are part of it for
 // machines only.
 func printStatus(w io.Writer, format string, s *nodeStatus) error {
-	out := statusView{Records: list(s.views), Unclean: s.unclean}
+	out := statusView{Records: list(s.views), Unclean: s.unclean, Drained: s.drains}
 	for _, p := range s.problems {
 		out.Damaged = append(out.Damaged, p.Error())
 	}
 	if done, err := document(w, format, out); done {
 		return err
 	}
-	return errors.Join(printRecords(w, s.views), printUnclean(w, s.unclean))
+	return errors.Join(printRecords(w, s.views), printUnclean(w, s.unclean), printDrains(w, s.drains, s.views))
 }
 
 // printRecords prints records as a table, with what it has no room for below.

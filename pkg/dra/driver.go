@@ -52,6 +52,7 @@ type DriverConfig struct {
 	Attributes Attributes
 	Health     *Health
 	Reporter   *Reporter
+	Metrics    *Metrics
 	Log        *slog.Logger
 	// Refused writes the gate's refusal of a claim to the ledger; nil for nobody.
 	Refused func(ctx context.Context, req *claim.Request, code string, cause error) error
@@ -122,7 +123,9 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 // are the pods that it is prepared for already.
 func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim, holders []claim.Pod) kubeletplugin.PrepareResult {
 	log := d.Log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
+	begin := time.Now()
 	rec, err := d.admitAndPrepare(ctx, c)
+	d.Metrics.prepared(time.Since(begin), err)
 	if err != nil {
 		log.ErrorContext(ctx, "claim not prepared", slog.Any("err", err))
 		d.Reporter.Refused(c, err, holders)
@@ -236,7 +239,9 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 // unprepare takes one claim back and logs the outcome once.
 func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
 	log := d.Log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
+	begin := time.Now()
 	proofs, err := d.Claims.Unprepare(ctx, string(c.UID))
+	d.Metrics.unprepared(time.Since(begin), err)
 	var quarantined *prepare.QuarantinedError
 	switch {
 	case errors.As(err, &quarantined):
@@ -257,6 +262,16 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	return nil
 }
 
+// Release takes a claim back that the kubelet has forgotten, as its own call would.
+func (d *Driver) Release(ctx context.Context, ref plan.Ref) error {
+	d.running.RLock()
+	defer d.running.RUnlock()
+	defer d.Changed()
+	return d.unprepare(ctx, kubeletplugin.NamespacedObject{
+		NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, UID: types.UID(ref.UID),
+	})
+}
+
 // HandleError is told of errors in the background. Publishing errors are
 // logged and retried by the helper; a gRPC server that is gone ends the plugin.
 func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
@@ -268,7 +283,9 @@ func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 	}
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
 		d.Fatal(err)
+		return
 	}
+	d.Metrics.api.unpublished.Inc()
 }
 
 // WatchHealthStatus streams the health of all published devices.

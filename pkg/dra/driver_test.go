@@ -38,7 +38,7 @@ func TestAnswerComesInTime(t *testing.T) {
 		go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 		d := dra.NewDriver(dra.DriverConfig{
 			Claims: slow{}, Gate: gate(client), Health: dra.NewHealth(), Log: quiet(), Changed: func() {}, Fatal: func(error) {},
-			Reporter: reporter,
+			Reporter: reporter, Metrics: dra.NewMetrics(noRecords, func() int { return 0 }),
 		})
 		for name, call := range map[string]func(context.Context) error{
 			"prepare": func(ctx context.Context) error {

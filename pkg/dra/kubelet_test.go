@@ -50,7 +50,7 @@ func serve(t *testing.T, n *node, claims dra.Claims, podUID string, objects ...r
 	reporter := dra.NewReporter(k.client, k.events, quiet())
 	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 	k.driver = dra.NewDriver(dra.DriverConfig{
-		Client: k.client, Claims: claims, Gate: gate(k.client), Attributes: n.publisher.Attributes, Health: n.health, Reporter: reporter, Log: quiet(),
+		Client: k.client, Claims: claims, Gate: gate(k.client), Attributes: n.publisher.Attributes, Health: n.health, Reporter: reporter, Metrics: n.metrics, Log: quiet(),
 		Changed: func() { k.changed <- struct{}{} }, Fatal: func(err error) { k.fatal <- err },
 	})
 	k.helper, err = dra.Kubelet{
@@ -176,6 +176,9 @@ func TestClaimsThroughTheSocket(t *testing.T) {
 	}
 	if len(k.changed) != 4 {
 		t.Errorf("the publisher was woken %d times, want once for each call", len(k.changed))
+	}
+	if told := k.events.count("Unprepared"); told != 1 {
+		t.Errorf("told %d times that it was taken back, want once: the second time nothing was", told)
 	}
 }
 

@@ -14,6 +14,8 @@ type ledgerMetrics struct {
 	failures prometheus.Counter
 	bytes    prometheus.Counter
 	size     prometheus.Gauge
+	problems prometheus.Gauge
+	verified prometheus.Gauge
 }
 
 func newLedgerMetrics(r *prometheus.Registry) ledgerMetrics {
@@ -30,11 +32,17 @@ func newLedgerMetrics(r *prometheus.Registry) ledgerMetrics {
 		size: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kata_vfio_ledger_size", Help: "Events in the ledger behind the last write of this plugin: it never shrinks.",
 		}),
+		problems: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kata_vfio_ledger_problems", Help: "What the latest verification of the whole ledger found wrong: `kata-vfio-audit ledger verify`.",
+		}),
+		verified: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kata_vfio_ledger_verified_timestamp_seconds", Help: "When the plugin verified the whole ledger last: at its start, and each day.",
+		}),
 	}
 	for _, t := range ledger.Types() {
 		m.events.WithLabelValues(string(t))
 	}
-	r.MustRegister(m.events, m.failures, m.bytes, m.size)
+	r.MustRegister(m.events, m.failures, m.bytes, m.size, m.problems, m.verified)
 	return m
 }
 
@@ -49,4 +57,10 @@ func (m *Metrics) ObserveLedger(w writer.Write) {
 	}
 	m.ledger.bytes.Add(float64(w.Bytes))
 	m.ledger.size.Set(float64(w.Size))
+}
+
+// ObserveVerification tells what a verification of the whole ledger found wrong.
+func (m *Metrics) ObserveVerification(problems int) {
+	m.ledger.problems.Set(float64(problems))
+	m.ledger.verified.SetToCurrentTime()
 }

@@ -16,8 +16,11 @@ type Metrics struct {
 	phases   *prometheus.HistogramVec
 	requests *prometheus.HistogramVec
 	devices  *prometheus.GaugeVec
+	claims   claimMetrics
+	api      apiMetrics
 	ledger   ledgerMetrics
 	audit    auditMetrics
+	orphans  orphanMetrics
 }
 
 // phaseBuckets reach from a write to sysfs to what the kubelet waits for, in seconds.
@@ -44,11 +47,14 @@ func NewMetrics(records func() ([]*journal.Record, []error), stuck func() int) *
 			Help: "Published devices by type (gpu, pf, vf, nvme, other) and health (healthy, unhealthy).",
 		}, []string{"type", "health"}),
 	}
-	m.ledger, m.audit = newLedgerMetrics(m.Registry), newAuditMetrics(m.Registry)
+	m.claims, m.api = newClaimMetrics(m.Registry), newAPIMetrics(m.Registry)
+	m.ledger, m.audit, m.orphans = newLedgerMetrics(m.Registry), newAuditMetrics(m.Registry), newOrphanMetrics(m.Registry)
+	// An alert on failures must see the first one as a rise from none.
+	for _, result := range []string{"ok", "error"} {
+		m.phases.WithLabelValues(string(prepare.PhaseReset), result)
+	}
 	m.Registry.MustRegister(
-		m.phases, m.requests, m.devices, &recordCollector{records: records, desc: prometheus.NewDesc(
-			"kata_vfio_records", "Records of the journal by state (preparing, prepared, releasing, cleaned, quarantined, damaged).", []string{"state"}, nil,
-		)},
+		m.phases, m.requests, m.devices, newRecordCollector(records),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kata_vfio_stuck_writes", Help: "Writes to sysfs that are still in the kernel past their deadline.",
 		}, func() float64 { return float64(stuck()) }),
@@ -94,29 +100,4 @@ func resultOf(err error) string {
 		return "error"
 	}
 	return "ok"
-}
-
-// recordCollector counts the journal's records when asked: the journal is the
-// truth, also for what another instance wrote.
-type recordCollector struct {
-	records func() ([]*journal.Record, []error)
-	desc    *prometheus.Desc
-}
-
-// Describe implements [prometheus.Collector].
-func (c *recordCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-
-// Collect implements [prometheus.Collector].
-func (c *recordCollector) Collect(ch chan<- prometheus.Metric) {
-	records, errs := c.records()
-	count := map[string]int{"damaged": len(errs)}
-	for _, s := range []journal.State{journal.Preparing, journal.Prepared, journal.Releasing, journal.Cleaned, journal.Quarantined} {
-		count[string(s)] = 0
-	}
-	for _, r := range records {
-		count[string(r.State)]++
-	}
-	for state, n := range count {
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), state)
-	}
 }

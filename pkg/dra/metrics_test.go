@@ -2,6 +2,8 @@ package dra_test
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -78,9 +80,10 @@ func TestNamesAndHelp(t *testing.T) {
 		names = append(names, f.GetName())
 	}
 	want := []string{
-		"kata_vfio_audit_last_timestamp_seconds",
-		"kata_vfio_devices", "kata_vfio_ledger_events_total", "kata_vfio_ledger_failures_total", "kata_vfio_ledger_size",
-		"kata_vfio_ledger_written_bytes_total", "kata_vfio_phase_seconds", "kata_vfio_records", "kata_vfio_stuck_writes",
+		"kata_vfio_audit_last_timestamp_seconds", "kata_vfio_claim_seconds",
+		"kata_vfio_devices", "kata_vfio_ledger_events_total", "kata_vfio_ledger_failures_total", "kata_vfio_ledger_problems", "kata_vfio_ledger_size",
+		"kata_vfio_ledger_verified_timestamp_seconds", "kata_vfio_ledger_written_bytes_total", "kata_vfio_phase_seconds",
+		"kata_vfio_publish_failures_total", "kata_vfio_records", "kata_vfio_stuck_writes", "kata_vfio_unfinished_record_seconds",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
@@ -113,11 +116,77 @@ func TestGauges(t *testing.T) {
 // TestTroubleIsCounted: an alert can be set on damaged records and on writes
 // that hang.
 func TestTroubleIsCounted(t *testing.T) {
-	m := dra.NewMetrics(func() ([]*journal.Record, []error) { return nil, []error{journal.ErrDamaged} }, func() int { return 2 })
+	late := &journal.Record{State: journal.Releasing, Since: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)}
+	m := dra.NewMetrics(func() ([]*journal.Record, []error) { return []*journal.Record{late}, []error{journal.ErrDamaged} }, func() int { return 2 })
 	records, _ := gauges(t, m, "kata_vfio_records")
 	stuck, _ := gauges(t, m, "kata_vfio_stuck_writes")
 	if records["damaged"] != 1 || stuck[""] != 2 {
 		t.Errorf("records %v, stuck %v; want 1 damaged and 2 stuck", records, stuck)
+	}
+	unfinished, _ := gauges(t, m, "kata_vfio_unfinished_record_seconds")
+	if age := unfinished["releasing"]; age < 3600 || age > 3700 || len(unfinished) != 1 {
+		t.Errorf("unfinished records are %v, want one for an hour", unfinished)
+	}
+}
+
+// noRecords is the journal of a node that never had a claim.
+func noRecords() ([]*journal.Record, []error) { return nil, nil }
+
+// counters returns the values of a counter by labels.
+func counters(t *testing.T, m *dra.Metrics, name string) map[string]float64 {
+	t.Helper()
+	values := map[string]float64{}
+	for _, metric := range family(t, m, name) {
+		values[labels(metric)] = metric.GetCounter().GetValue()
+	}
+	return values
+}
+
+// TestRequestsToTheAPIServerAreCounted: by their answers, and those without one.
+func TestRequestsToTheAPIServerAreCounted(t *testing.T) {
+	m := dra.NewMetrics(noRecords, func() int { return 0 })
+	askAPI(t, m, http.StatusForbidden)
+	askAPI(t, m, http.StatusForbidden)
+	askAPI(t, m, noAnswer)
+	want := map[string]float64{"403 PATCH": 2, "none PATCH": 1}
+	if diff := cmp.Diff(want, counters(t, m, "kata_vfio_api_requests_total")); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+const noAnswer = 0
+
+// askAPI has an API server answer one counted request with a status, or not at all.
+func askAPI(t *testing.T, m *dra.Metrics, status int) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	defer server.Close()
+	if status == noAnswer {
+		server.Close()
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, server.URL, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{Transport: m.CountRequests(server.Client().Transport)}).Do(request)
+	if (err != nil) != (status == noAnswer) {
+		t.Errorf("%v, %v", response, err)
+	}
+	if err == nil {
+		_ = response.Body.Close() // it has none
+	}
+}
+
+// TestReadinessIsAMetric: an alert needs no probe.
+func TestReadinessIsAMetric(t *testing.T) {
+	m := dra.NewMetrics(noRecords, func() int { return 0 })
+	why := "the inventory is stale"
+	m.WatchReadiness(func() string { return why })
+	stale, _ := gauges(t, m, "kata_vfio_ready")
+	why = ""
+	ready, _ := gauges(t, m, "kata_vfio_ready")
+	if stale[""] != 0 || ready[""] != 1 {
+		t.Errorf("stale: %v, ready: %v", stale, ready)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
@@ -39,6 +40,9 @@ type Publisher struct {
 	// Failing returns the checks that count and fail for a function; nil where nobody
 	// judges. Set it before use.
 	Failing func(pci.Address) []finding.Failure
+
+	// Drains returns what operators take out of use; nil for nothing. Set it before use.
+	Drains func(*device.Snapshot) []prepare.Draining
 
 	publishing sync.Mutex // held for the whole of a Publish, which may wait for the API server; guards last
 	last       map[string]publish.Pool
@@ -73,6 +77,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	err := slices.PublishResources(ctx, resources(pools))
 	p.metrics.phase("publish", time.Since(start), err)
 	if err != nil {
+		p.metrics.api.unpublished.Inc()
 		return fmt.Errorf("publish ResourceSlices: %w", err)
 	}
 	p.last = pools
@@ -111,7 +116,26 @@ func (p *Publisher) describe(snap *device.Snapshot) *publish.Node {
 		}
 	}
 	p.audit(n)
+	p.drain(n)
 	return n
+}
+
+// drain adds what goes out of use.
+func (p *Publisher) drain(n *publish.Node) {
+	if p.Drains == nil {
+		return
+	}
+	for _, d := range p.Drains(n.Snapshot) {
+		for i := range d.Functions {
+			a := d.Functions[i].Address
+			h := n.Health[a]
+			if state := drainState(&d); h.Drained == "" || state == publish.Draining {
+				h.Drained = state
+			}
+			h.Evict = h.Evict || d.Evict
+			n.Health[a] = h
+		}
+	}
 }
 
 // audit adds the checks that fail for the devices, allocated ones included.

@@ -225,7 +225,7 @@ func TestDroppedFieldsWithdrawEverything(t *testing.T) {
 	n.publish(r)
 	woken := 0
 	d := dra.NewDriver(dra.DriverConfig{
-		Health: n.health, Log: quiet(), Changed: func() { woken++ }, Fatal: func(err error) { t.Errorf("fatal: %v", err) },
+		Health: n.health, Metrics: n.metrics, Log: quiet(), Changed: func() { woken++ }, Fatal: func(err error) { t.Errorf("fatal: %v", err) },
 	})
 	d.HandleError(t.Context(), fmt.Errorf("sync: %w", dropped()), "publishing")
 	if woken != 1 {
@@ -251,7 +251,7 @@ func TestDroppedFieldsWithdrawEverything(t *testing.T) {
 func TestHandleError(t *testing.T) {
 	n := newNode(t)
 	var fatal error
-	d := dra.NewDriver(dra.DriverConfig{Health: n.health, Log: quiet(), Changed: func() {}, Fatal: func(err error) { fatal = err }})
+	d := dra.NewDriver(dra.DriverConfig{Health: n.health, Metrics: n.metrics, Log: quiet(), Changed: func() {}, Fatal: func(err error) { fatal = err }})
 	d.HandleError(t.Context(), fmt.Errorf("update: %w", kubeletplugin.ErrRecoverable), "publishing")
 	if fatal != nil {
 		t.Errorf("fatal: %v", fatal)

@@ -35,6 +35,19 @@ func (l *eventLog) Event(regarding, _ *corev1.ObjectReference, eventType, reason
 	l.lines = append(l.lines, strings.Join([]string{regarding.Kind, regarding.Namespace + "/" + regarding.Name, eventType, reason, action + ":", note}, " "))
 }
 
+// count returns how many events have the word.
+func (l *eventLog) count(word string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, line := range l.lines {
+		if strings.Contains(line, word) {
+			n++
+		}
+	}
+	return n
+}
+
 // want checks that the events have the beginnings, in order.
 func (l *eventLog) want(t *testing.T, beginnings ...string) {
 	t.Helper()

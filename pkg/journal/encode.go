@@ -9,8 +9,10 @@ import (
 	"fmt"
 )
 
-// Version is the format that this code writes, and the newest that it reads.
-const Version = 1
+// Version is the newest format that this code reads and writes. A record is written
+// in the oldest one that can hold it ([VersionOf]), so that an older plugin reads all
+// that it can keep, and refuses the rest untouched.
+const Version = 2
 
 // ErrDamaged says that a record's bytes are not what was written.
 var ErrDamaged = errors.New("record is damaged")
@@ -28,12 +30,22 @@ type envelope struct {
 }
 
 // Encode returns the file content of a record.
-func Encode(r *Record) ([]byte, error) {
+func Encode(r *Record) ([]byte, error) { return EncodeAs(r, VersionOf(r)) }
+
+// EncodeAs returns the file content of a record in a format from 1 to [Version]. It
+// returns a [LostError] where an older plugin would lose something of it.
+func EncodeAs(r *Record, version int) ([]byte, error) {
+	if version < 1 || version > Version {
+		return nil, fmt.Errorf("encode record %s: there is no version %d, want 1 to %d", r.ID(), version, Version)
+	}
+	if lost := newIn2(r); version < 2 && len(lost) > 0 {
+		return nil, &LostError{ID: r.ID(), Version: version, What: lost}
+	}
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode record %s: %w", r.ID(), err)
 	}
-	data, err := json.MarshalIndent(envelope{Version: Version, SHA256: checksum(body), Record: body}, "", "  ")
+	data, err := json.MarshalIndent(envelope{Version: version, SHA256: checksum(body), Record: body}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode record %s: %w", r.ID(), err)
 	}

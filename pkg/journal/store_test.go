@@ -116,7 +116,7 @@ func TestUnusableRecords(t *testing.T) {
 		"cut off":         {good[:len(good)/2], journal.ErrDamaged, "backup"},
 		"changed":         {bytes.Replace(good, []byte("nvidia"), []byte("nouveau"), 1), journal.ErrDamaged, "checksum"},
 		"without version": {bytes.Replace(good, []byte(`"version": 1`), []byte(`"version": 0`), 1), journal.ErrDamaged, "version 0"},
-		"newer":           {bytes.Replace(good, []byte(`"version": 1`), []byte(`"version": 2`), 1), journal.ErrNewer, "version that wrote it"},
+		"newer":           {bytes.Replace(good, []byte(`"version": 1`), []byte(`"version": 3`), 1), journal.ErrNewer, "version that wrote it"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -234,7 +234,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(good)
 	f.Add([]byte(`{"version":1,"sha256":"","record":{}}`))
-	f.Add([]byte(`{"version":2}`))
+	f.Add([]byte(`{"version":3}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := journal.Decode(data)

@@ -20,6 +20,8 @@ type Node struct {
 	// Unclean holds the functions that are not proven clean since an earlier
 	// tenant.
 	Unclean map[pci.Address]bool
+	// Drained holds the functions that an operator takes out of use, and why.
+	Drained map[pci.Address]string
 	// Failing returns the ids of the audit's checks that count and fail for a
 	// function; nil where nobody judges.
 	Failing func(pci.Address) []string
@@ -73,7 +75,7 @@ type maker struct {
 func (m *maker) device(d *claim.Device) {
 	c := candidate{maker: m, claimed: d}
 	for _, check := range []func(*candidate) *Refusal{
-		(*candidate).find, (*candidate).settings, (*candidate).selected, (*candidate).free,
+		(*candidate).find, (*candidate).settings, (*candidate).selected, (*candidate).drained, (*candidate).free,
 		(*candidate).standsAlone, (*candidate).imposed, (*candidate).pooled, (*candidate).isolated, (*candidate).endpoint,
 		(*candidate).resettable, (*candidate).backend, (*candidate).audited,
 	} {

@@ -83,6 +83,10 @@ func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch)
 		return p
 	}
 	p.PF, p.Have = pf.Address, pf.PF.NumVFs
+	if a, out := DrainOf(n.Snapshot, pf, n.Drained); out {
+		p.Refused, p.Fix = fmt.Sprintf("%s is taken out of use: %s", a, n.Drained[a]), fmt.Sprintf("run `kata-vfio-plugin undrain %s`", a)
+		return p
+	}
 	if rule.EswitchMode != "" {
 		e := eswitches[pf.Address]
 		p.HaveMode, p.WantMode = e.Mode, strings.ToLower(string(rule.EswitchMode))

@@ -21,6 +21,8 @@ const (
 	Forbidden Code = "Forbidden"
 	// Held: another claim has the function or one that must go with it.
 	Held Code = "Held"
+	// Drained: an operator takes the function, or one that must go with it, out of use.
+	Drained Code = "Drained"
 	// Quarantined: the function could not be proven clean.
 	Quarantined Code = "Quarantined"
 	// NotViable: VFIO would refuse the group as it is.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -68,13 +69,25 @@ func TestUnprepareAgain(t *testing.T) {
 	writes := len(w.k.Writes())
 	for _, id := range []string{uid, "never-heard-of"} {
 		proofs, err := w.plugin(nil).Unprepare(t.Context(), id)
-		if err != nil || len(proofs) > 0 {
-			t.Errorf("Unprepare(%s) = %v, %v", id, proofs, err)
+		if err != nil || proofs != nil {
+			t.Errorf("Unprepare(%s) = %v, %v; want no proofs at all", id, proofs, err)
 		}
 	}
 	w.unchanged(before)
 	if now := lastWrites(w, writes); len(now) > 0 {
 		t.Errorf("wrote %v", now)
+	}
+}
+
+// TestUnprepareWithoutAReset: that nothing was reset is not that there was nothing
+// to take back.
+func TestUnprepareWithoutAReset(t *testing.T) {
+	w := newWorld(t)
+	req := w.request(uid, w.k.AddGPU(0x3b))
+	req.Devices[0].VFIO.Reset = v1alpha1.ResetSkip
+	w.mustPrepare(req)
+	if proofs, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil || proofs == nil || len(proofs) > 0 {
+		t.Errorf("Unprepare = %#v, %v; want proofs, none of them", proofs, err)
 	}
 }
 

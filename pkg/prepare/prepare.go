@@ -201,6 +201,9 @@ func (p *Preparer) plan(req *claim.Request, snap *device.Snapshot) (*plan.Plan, 
 	if n.Unclean, err = p.unclean(); err != nil {
 		return nil, err
 	}
+	if n.Drained, err = p.drained(); err != nil {
+		return nil, err
+	}
 	return plan.Make(req, n)
 }
 

@@ -55,11 +55,20 @@ type Journal interface {
 	// Leftovers returns the IDs of records whose writing was cut off; Delete
 	// removes what is left of that.
 	Leftovers() ([]string, error)
+	// Upgrade writes a record of an older format in the one that holds all of it, and
+	// keeps a copy; DropFormer removes the copies but those of the IDs.
+	Upgrade(id string) (bool, error)
+	DropFormer(keep []string) error
 	// MarkUnclean and MarkClean keep, beyond all records, which functions are
 	// not proven clean since their last tenant, and Unclean returns them.
 	MarkUnclean(m journal.Unclean) error
 	MarkClean(a pci.Address) error
 	Unclean() (map[pci.Address]journal.Unclean, error)
+	// MarkDrained and LiftDrain keep, beyond all records, which functions an operator
+	// takes out of use, and Drains returns them.
+	MarkDrained(d journal.Drain) error
+	LiftDrain(a pci.Address) error
+	Drains() (map[pci.Address]journal.Drain, error)
 }
 
 // Locks are named locks that all instances on the node share.
@@ -135,6 +144,9 @@ type Ledger interface {
 	Append(ctx context.Context, events ...ledger.Event) (signed string, err error)
 	// Tenancy returns the events of a claim since it was prepared last.
 	Tenancy(ctx context.Context, uid string) ([]ledger.Event, error)
+	// Last returns the last event of one of the types that concerns a function, nil
+	// where there is none.
+	Last(ctx context.Context, a pci.Address, types ...ledger.Type) (*ledger.Event, error)
 }
 
 // Config holds the collaborators of a Preparer. All but Observe, Ledger and

@@ -21,11 +21,11 @@ func (p *Preparer) Provisions(ctx context.Context) ([]plan.Provision, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.provisions(ctx, snap, p.Node.VirtualFunctions...), nil
+	return p.provisions(ctx, snap, p.Node.VirtualFunctions...)
 }
 
 // provisions asks the PFs for their modes where rules want one, and decides.
-func (p *Preparer) provisions(ctx context.Context, snap *device.Snapshot, rules ...v1alpha1.VFRule) []plan.Provision {
+func (p *Preparer) provisions(ctx context.Context, snap *device.Snapshot, rules ...v1alpha1.VFRule) ([]plan.Provision, error) {
 	eswitches := map[pci.Address]plan.Eswitch{}
 	for _, rule := range rules {
 		if pf := plan.FindPF(snap, rule.PF); pf != nil && rule.EswitchMode != "" {
@@ -33,7 +33,12 @@ func (p *Preparer) provisions(ctx context.Context, snap *device.Snapshot, rules 
 			eswitches[pf.Address] = plan.Eswitch{Mode: string(mode), Err: err}
 		}
 	}
-	return plan.Provisions(rules, p.node(snap), eswitches)
+	n := p.node(snap)
+	var err error
+	if n.Drained, err = p.drained(); err != nil {
+		return nil, err
+	}
+	return plan.Provisions(rules, n, eswitches), nil
 }
 
 // Provision gives the PFs that the node's config names their VFs, in the mode
@@ -76,7 +81,11 @@ func (p *Preparer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out 
 	if snap, err = p.Inventory.Refresh(ctx, addrs); err != nil {
 		return err
 	}
-	*out = p.provisions(ctx, snap, *rule)[0]
+	again, err := p.provisions(ctx, snap, *rule)
+	if err != nil {
+		return err
+	}
+	*out = again[0]
 	if !out.Due() {
 		return nil
 	}

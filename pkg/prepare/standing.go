@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
@@ -17,10 +18,19 @@ func StandingID(f *device.Function) string { return "standing-" + f.Address.Labe
 
 // BindStanding binds every function of policy "bound" that is on a host driver
 // now, each with a record of its own, so that its claims find it ready and
-// its original driver is known. Call it after Recover; it may be repeated.
+// its original driver is known; not what is drained. Call it after Recover; it may be repeated.
 // Functions that can't be bound are reported together and left as they are.
 func (p *Preparer) BindStanding(ctx context.Context) error {
+	return p.bindStandingOf(ctx, func(pci.Address) bool { return true })
+}
+
+// bindStandingOf does so for those of the functions that are meant.
+func (p *Preparer) bindStandingOf(ctx context.Context, meant func(pci.Address) bool) error {
 	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	drained, err := p.drained()
 	if err != nil {
 		return err
 	}
@@ -29,6 +39,9 @@ func (p *Preparer) BindStanding(ctx context.Context) error {
 	for i := range snap.Functions {
 		f := &snap.Functions[i]
 		choice := selection.Choice(f.Address)
+		if _, out := plan.DrainOf(snap, f, drained); out || !meant(f.Address) {
+			continue
+		}
 		if choice.Ours && choice.Policy == v1alpha1.PolicyBound && !device.IsVFIO(f.Driver) {
 			errs = append(errs, p.bindStanding(ctx, f))
 		}

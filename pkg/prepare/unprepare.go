@@ -46,7 +46,7 @@ func (p *Preparer) Unprepare(ctx context.Context, uid string) ([]isolation.Proof
 	if err == nil {
 		p.refusals.forget(uid)
 	}
-	return slices.Concat([]isolation.Proof{}, work.Proofs), err
+	return append([]isolation.Proof{}, work.Proofs...), err // slices.Concat would return nil for none
 }
 
 // settle takes a record in any state to its end: functions on their original
@@ -57,6 +57,11 @@ func (p *Preparer) settle(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	defer release()
+	return p.settleLocked(ctx, snap, rec)
+}
+
+// settleLocked is settle with the locks of the record's functions held.
+func (p *Preparer) settleLocked(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	earlier := rec.BootID != snap.Host.BootID
 	if earlier || rec.State != journal.Prepared {
 		if err := p.tellMissing(ctx, snap, rec); err != nil {

@@ -147,7 +147,7 @@ func TestVanishedDuringReset(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff([]isolation.Proof(nil), proofs); diff != "" {
+	if diff := cmp.Diff([]isolation.Proof{}, proofs); diff != "" {
 		t.Errorf("proofs of a function that is gone:\n%s", diff)
 	}
 }

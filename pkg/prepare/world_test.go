@@ -115,7 +115,11 @@ func (w *world) plugin(power *power) *prepare.Preparer {
 
 // writer returns the ledger as a process opens it.
 func (w *world) writer() *writer.Writer {
-	return writer.New(writer.Config{Dir: w.history, Node: "node-1", Actor: ledger.Actor{Component: "test"}})
+	boot, err := w.fs.ReadString("proc/sys/kernel/random/boot_id")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return writer.New(writer.Config{Dir: w.history, Node: "node-1", BootID: boot, Actor: ledger.Actor{Component: "test"}})
 }
 
 // told returns the ledger's events of a claim, and verifies it. There is none
@@ -302,6 +306,14 @@ func (c cutJournal) Delete(id string) error {
 
 func (c cutJournal) MarkUnclean(m journal.Unclean) error {
 	return c.p.effect(func() error { return c.Journal.MarkUnclean(m) })
+}
+
+func (c cutJournal) MarkDrained(d journal.Drain) error {
+	return c.p.effect(func() error { return c.Journal.MarkDrained(d) })
+}
+
+func (c cutJournal) LiftDrain(a pci.Address) error {
+	return c.p.effect(func() error { return c.Journal.LiftDrain(a) })
 }
 
 func (c cutJournal) MarkClean(a pci.Address) error {

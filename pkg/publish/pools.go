@@ -44,6 +44,10 @@ type Node struct {
 
 // Health is what is known of a function's state beyond the snapshot.
 type Health struct {
+	// Drained is how far an operator has come with taking the device out of use;
+	// empty where nobody does. Evict says that pods which have it are to go.
+	Drained DrainState
+	Evict   bool
 	// Quarantined is set when the function could not be proven clean after a
 	// tenant, which is until somebody proves it.
 	Quarantined bool

@@ -9,8 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
-// Keys of our taints. All have the effect NoSchedule: they keep new claims
-// away and leave running pods alone. A tenant may tolerate a taint; that only
+// Keys of our taints. All have the effect NoSchedule, but for a drain that evicts:
+// they keep new claims away and leave running pods alone. A tenant may tolerate a taint; that only
 // gets it as far as Prepare, which refuses by itself.
 const (
 	// TaintNotIsolated is on a device with a reason of severity high or worse
@@ -18,6 +18,9 @@ const (
 	TaintNotIsolated = v1alpha1.DriverName + "/not-isolated"
 	// TaintQuarantined is on a device that could not be proven clean after a tenant.
 	TaintQuarantined = v1alpha1.DriverName + "/quarantined"
+	// TaintDrain is on a device that an operator takes out of use; the value is a
+	// [DrainState]. The effect is NoExecute where the pods that have it are to go.
+	TaintDrain = v1alpha1.DriverName + "/drain"
 	// TaintDead is on a device that does not answer configuration reads.
 	TaintDead = v1alpha1.DriverName + "/dead"
 	// TaintLinkLost is on a device whose PCIe link went down.
@@ -33,6 +36,17 @@ const (
 	TaintWithdrawn = v1alpha1.DriverName + "/withdrawn"
 )
 
+// DrainState is how far a drain has come.
+type DrainState string
+
+// States of a drain.
+const (
+	// Draining: a claim has the device still, or it is not with its host driver yet.
+	Draining DrainState = "Draining"
+	// Drained: nobody has it.
+	Drained DrainState = "Drained"
+)
+
 // notJudged is the value of [TaintNotIsolated] for want of a verdict.
 const notJudged = "NotJudged"
 
@@ -42,6 +56,22 @@ type taintList []resourceapi.DeviceTaint
 func (l *taintList) add(on bool, key, value string) {
 	if on && !slices.ContainsFunc(*l, func(t resourceapi.DeviceTaint) bool { return t.Key == key }) {
 		*l = append(*l, resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	}
+}
+
+// drain adds the taint of a drain. Of a device's functions the one that is not
+// drained yet counts, and the one that evicts.
+func (l *taintList) drain(h Health) {
+	if h.Drained == "" {
+		return
+	}
+	l.add(true, TaintDrain, string(h.Drained))
+	i := slices.IndexFunc(*l, func(t resourceapi.DeviceTaint) bool { return t.Key == TaintDrain })
+	if h.Drained == Draining {
+		(*l)[i].Value = string(Draining)
+	}
+	if h.Evict {
+		(*l)[i].Effect = resourceapi.DeviceTaintEffectNoExecute
 	}
 }
 
@@ -62,6 +92,7 @@ func taints(n *Node, e *entry) []resourceapi.DeviceTaint {
 // part adds the taints of one function.
 func (l *taintList) part(n *Node, p part) {
 	health := n.Health[p.addr]
+	l.drain(health)
 	l.add(health.Quarantined, TaintQuarantined, "")
 	l.add(health.LinkLost, TaintLinkLost, "")
 	l.add(health.FatalErrors, TaintFatalErrors, "")

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+const drainExitCodes = `Exit codes:
+  0  drained: no claim has it, and it is with the driver that it came from
+  1  something failed; the message says what is left to do
+  2  the command line is wrong, or the device is none of kata-vfio's; nothing was touched
+  4  it is out of use for new claims, and a claim has it still: the plugin that runs on the node goes on
+  5  it is out of use, and stays on its VFIO driver, since it is quarantined`
+
+// drainOptions are the flags of drain.
+type drainOptions struct {
+	reason string
+	wait   time.Duration
+	evict  bool
+	dryRun bool
+}
+
+// drainCommand takes a device out of use.
+func drainCommand(opts *options) *cobra.Command {
+	var o drainOptions
+	cmd := &cobra.Command{
+		Use:   "drain ADDRESS|DEVICE --reason TEXT",
+		Short: "Take a device out of use for maintenance, and give it back to its driver",
+		Long: "drain keeps a device from new claims, with all that goes with it: its IOMMU group and companions, and a PF's VFs.\n" +
+			"Who has it keeps it. Once no claim has it, it goes back to the driver that it came from, also where the node's\n" +
+			"config binds it to VFIO from start-up on. The mark lies in the journal: it outlives restarts and reboots, until\n" +
+			"`undrain`. A plugin that runs on the node taints the device (kata-vfio.dev/drain) and finishes what this\n" +
+			"command does not wait for.\n\n" + drainExitCodes,
+		Args: oneDevice, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  kata-vfio-plugin drain 0000:3b:00.0 --reason 'fan, ticket 4711' --dry-run\n" +
+			"  kata-vfio-plugin drain gpu-0000-3b-00-0 --reason 'fan, ticket 4711' --wait 1h\n" +
+			"  kata-vfio-plugin undrain 0000:3b:00.0 --reason 'fan replaced'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := deviceNamed(args[0])
+			if err != nil {
+				return err
+			}
+			d := journal.Drain{Address: a, Reason: o.reason, Evict: o.evict}
+			if o.dryRun {
+				return showDrain(cmd, opts, d)
+			}
+			if err := wantReason(o.reason); err != nil {
+				return err
+			}
+			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			if err != nil {
+				return err
+			}
+			return errors.Join(drain(cmd, opts.output, n, d, o.wait), n.Close())
+		},
+	}
+	opts.registerWork(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.reason, "reason", "", "why, in words for those whom claims are refused, and for the ledger")
+	f.DurationVar(&o.wait, "wait", 0, "how long to wait until no claim has it (default: not at all; the plugin goes on)")
+	f.BoolVar(&o.evict, "evict", false, "have the cluster evict pods that have it (the taint's effect is NoExecute)")
+	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be drained, and touch nothing")
+	return cmd
+}
+
+// undrainCommand brings a device back into use.
+func undrainCommand(opts *options) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "undrain ADDRESS|DEVICE [--reason TEXT]",
+		Short: "Bring a drained device back into use",
+		Long: "undrain takes back what drain said of a device, or of one that it goes with: claims may have it again. Where the\n" +
+			"node's config binds it from start-up on, it is bound to VFIO again. A device that is in use is no error.\n\n" + exitCodes,
+		Args: oneDevice, ValidArgsFunction: opts.completeDrained,
+		Example: "  kata-vfio-plugin undrain 0000:3b:00.0 --reason 'fan replaced'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := deviceNamed(args[0])
+			if err != nil {
+				return err
+			}
+			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			if err != nil {
+				return err
+			}
+			named, was, err := n.Undrain(cmd.Context(), a, reason, operator())
+			if err == nil {
+				err = printUndrained(cmd.OutOrStdout(), opts.output, named, was)
+			}
+			return errors.Join(err, n.Close())
+		},
+	}
+	opts.registerWork(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the ledger")
+	return cmd
+}
+
+// oneDevice wants one argument.
+func oneDevice(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return command.Usagef("want one argument, an address such as 0000:3b:00.0 or a device's name such as gpu-0000-3b-00-0")
+	}
+	return nil
+}
+
+// deviceNamed reads an address, or a device's name as ResourceSlices have it; of a
+// pair the GPU's.
+func deviceNamed(text string) (pci.Address, error) {
+	if a, err := pci.ParseAddress(text); err == nil {
+		return a, nil
+	}
+	parts, err := device.ParseParts(text)
+	if err != nil {
+		return pci.Address{}, command.Usagef("%q: want an address such as 0000:3b:00.0 or a device's name such as gpu-0000-3b-00-0", text)
+	}
+	return parts[0].Address, nil
+}
+
+func wantReason(reason string) error {
+	if strings.TrimSpace(reason) == "" {
+		return command.Usagef("--reason is empty: say why, for those who meet it later and for the ledger")
+	}
+	return nil
+}
+
+// operator is who runs this command.
+func operator() ledger.Operator {
+	return ledger.Operator{UID: os.Getuid(), Sudo: os.Getenv("SUDO_USER")}
+}
+
+// completeDrained offers what is drained.
+func (o *options) completeDrained(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	marks, _ := o.node.Records().Drains() // what can't be read can't be offered
+	var all []cobra.Completion
+	for _, d := range journal.SortDrains(marks) {
+		all = append(all, cobra.CompletionWithDesc(d.Address.String(), d.Reason))
+	}
+	return all, cobra.ShellCompDirectiveNoFileComp
+}
+
+// showDrain prints what drain would be about.
+func showDrain(cmd *cobra.Command, opts *options, d journal.Drain) error {
+	n, err := opts.look()
+	if err != nil {
+		return err
+	}
+	state, err := n.WouldDrain(cmd.Context(), d)
+	if err == nil {
+		err = printDraining(cmd.OutOrStdout(), opts.output, state, true)
+	}
+	return errors.Join(drainError(err), n.Close())
+}
+
+// drain drains, waits, and says how it stands.
+func drain(cmd *cobra.Command, format string, n *node.Node, d journal.Drain, wait time.Duration) error {
+	state, err := n.Drain(cmd.Context(), d, operator())
+	if err != nil {
+		return drainError(err)
+	}
+	if state, err = await(cmd.Context(), cmd.ErrOrStderr(), n, state, wait); err != nil {
+		return err
+	}
+	if err := printDraining(cmd.OutOrStdout(), format, state, false); err != nil {
+		return err
+	}
+	return undone(state)
+}
+
+// drainError says what the user got wrong.
+func drainError(err error) error {
+	if errors.Is(err, prepare.ErrNotOurs) {
+		return &command.UsageError{Err: fmt.Errorf("nothing to drain: %w; `kata-vfio-audit devices` lists what is here", err)}
+	}
+	return err
+}
+
+// drainPoll is how often a wait looks.
+const drainPoll = time.Second
+
+// await waits until the drain is done or the time over, and says on w who is waited for
+// whenever that changes.
+func await(ctx context.Context, w io.Writer, n *node.Node, state *prepare.Draining, limit time.Duration) (*prepare.Draining, error) {
+	over, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	said := ""
+	for !state.Done() && over.Err() == nil {
+		if words := waitingFor(state); words != said {
+			said = words
+			fmt.Fprintf(w, "  waiting: %s\n", words)
+		}
+		select {
+		case <-over.Done():
+		case <-tick.C:
+			next, err := n.FinishDrain(ctx, state.Drain)
+			if err != nil {
+				return nil, err
+			}
+			state = next
+		}
+	}
+	return state, ctx.Err()
+}
+
+// waitingFor says what keeps a drain from its end.
+func waitingFor(d *prepare.Draining) string {
+	switch {
+	case d.Unsure != "":
+		return d.Unsure + " can't be read, and its claim may have it"
+	case len(d.Holders) > 0:
+		return claimsWords(d.Holders) + " has it"
+	case len(d.Quarantined) > 0:
+		return "quarantined since claim " + claimsWords(d.Quarantined)
+	}
+	return "not with its driver yet"
+}
+
+func claimsWords(refs []plan.Ref) string {
+	words := make([]string, len(refs))
+	for i := range refs {
+		words[i] = refs[i].String()
+	}
+	return strings.Join(words, ", ")
+}
+
+// undone is the error of a drain that is not at its end.
+func undone(d *prepare.Draining) error {
+	if d.Done() {
+		return nil
+	}
+	return &drainingError{state: d}
+}
+
+// drainingError says that a device is out of use, but not free yet.
+type drainingError struct{ state *prepare.Draining }
+
+func (e *drainingError) Error() string {
+	text := fmt.Sprintf("%s is out of use, and not free: %s", e.state.Address, waitingFor(e.state))
+	if e.quarantined() {
+		return text + "; `kata-vfio-plugin quarantine explain` says why it stays on its VFIO driver"
+	}
+	return text + "; the plugin goes on once that has ended, and so does `drain` with --wait"
+}
+
+func (e *drainingError) quarantined() bool {
+	return len(e.state.Holders) == 0 && len(e.state.Quarantined) > 0
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// TestWhatADrainWouldTake: a dry run names the whole group, who has it and where each
+// function goes, and touches nothing.
+func TestWhatADrainWouldTake(t *testing.T) {
+	root := newRoot(t)
+	seed(t, root)
+	inBoot1(t, root)
+	before := tree(t, root)
+	tests := map[string]struct {
+		args string
+		code int
+		want []string
+	}{
+		"free":           {"0000:50:00.0", 0, []string{"0000:50:00.0", "keep it from claims"}},
+		"in use":         {"gpu-0000-3b-00-0", 0, []string{"0000:3b:00.0  gpu-0000-3b-00-0", "nvidia", "team-a/train (" + oneUID1 + ") has it"}},
+		"quarantined":    {"0000:62:00.1", 0, []string{"0000:62:00.0  gpu-0000-62-00-0", "0000:62:00.1", "snd_hda_intel", "quarantined since claim team-a/three"}},
+		"a PF":           {"0000:21:00.0", 0, []string{"0000:21:02.0", "0000:21:02.1"}},
+		"json":           {"0000:3b:00.0 -o json", 0, []string{`"state": "planned"`, `"uid": "` + oneUID1, `"home": "nvidia"`}},
+		"not there":      {"0000:77:00.0", 2, []string{"no PCI function 0000:77:00.0"}},
+		"no device":      {"gpu", 2, []string{"want an address"}},
+		"nothing at all": {"", 2, []string{"want one argument"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := invoke(t, append([]string{"drain", "--dry-run", "--root", root}, strings.Fields(tt.args)...)...)
+			for _, want := range tt.want {
+				if !strings.Contains(got.stdout+got.stderr, want) {
+					t.Errorf("lacks %q:\n%s%s", want, got.stdout, got.stderr)
+				}
+			}
+			if got.code != tt.code {
+				t.Errorf("exit code %d, want %d", got.code, tt.code)
+			}
+		})
+	}
+	if got := invoke(t, "drain", "--root", root, "0000:3b:00.0", "--reason", " "); got.code != 2 || !strings.Contains(got.stderr, "--reason is empty") {
+		t.Errorf("without a reason: %+v", got)
+	}
+	sameTree(t, before, tree(t, root))
+}
+
+// inBoot1 makes the node's boot the one that seed's records are of.
+func inBoot1(t *testing.T, root string) {
+	t.Helper()
+	file := filepath.Join(root, "proc/sys/kernel/random/boot_id")
+	if err := errors.Join(os.Remove(file), os.WriteFile(file, []byte("boot-1\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sameTree(t *testing.T, before, after map[string]string) {
+	t.Helper()
+	for name, content := range after {
+		if before[name] != content {
+			t.Errorf("%s was changed", name)
+		}
+	}
+}
+
+// TestStatusOfADrain: since when, by whom, why, and who has it still.
+func TestStatusOfADrain(t *testing.T) {
+	root := newRoot(t)
+	seed(t, root)
+	store, err := journal.Open(filepath.Join(root, "var/lib/kata-vfio/journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := journal.Drain{Address: pci.Address{Bus: 0x3b}, Reason: "fan", By: "uid 0, alice by sudo", Since: "2026-11-22T10:00:00Z", Evict: true}
+	if err := store.MarkDrained(mark); err != nil {
+		t.Fatal(err)
+	}
+	want := "\n0000:3b:00.0 is drained since 2026-11-22T10:00:00Z (uid 0, alice by sudo), pods that have it are evicted: fan; claim " + oneUID1 + " has it still\n"
+	if got := invoke(t, "status", "--root", root); !strings.HasSuffix(got.stdout, want) || got.code != 0 {
+		t.Errorf("%+v, want at its end\n%s", got, want)
+	}
+	if got := invoke(t, "status", "--root", root, "-o", "yaml"); !strings.Contains(got.stdout, "drained:\n- address: 0000:3b:00.0\n") {
+		t.Errorf("yaml: %s", got.stdout)
+	}
+	claim := []string{"plan", "--root", root, "-f", "testdata/one-claim.yaml"}
+	if got := invoke(t, claim...); got.code != exitRefused || !strings.Contains(got.stderr, "0000:3b:00.0 is taken out of use: fan") {
+		t.Errorf("a plan of it: %+v", got)
+	}
+}
+
+// TestQuarantinesAreListedAndExplained by the journal and the ledger, without a change.
+func TestQuarantinesAreListedAndExplained(t *testing.T) {
+	root := newRoot(t)
+	if got := invoke(t, "quarantine", "list", "--root", root); got.stdout != "Nothing is quarantined.\n" || got.code != 0 {
+		t.Errorf("of an idle node: %+v", got)
+	}
+	seed(t, root)
+	before := tree(t, root)
+	tests := map[string]struct {
+		args string
+		code int
+		want []string
+	}{
+		"list":               {"list", 0, []string{"gpu-0000-62-00-0", "2026-11-20T10:00:00Z", "team-a/three", "not known", "input/output error"}},
+		"list json":          {"list -o json", 0, []string{`"reason": "reset 0000:62:00.0`, `"noHistory"`}},
+		"explain":            {"explain 0000:62:00.1", 0, []string{"the ledger has nothing of this claim", "What to do", "clear 0000:62:00.0 --reason TEXT"}},
+		"explain by a claim": {"explain " + oneUID2, 0, []string{"quarantined since"}},
+		"explain another":    {"explain 0000:3b:00.0", 2, []string{"nothing of that name is quarantined"}},
+		"clear, steps":       {"clear --dry-run " + oneUID2, 0, []string{"reset", "- -> nvidia "}},
+		"clear, no reason":   {"clear " + oneUID2, 2, []string{"--reason is empty"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := invoke(t, append([]string{"quarantine", "--root", root}, strings.Fields(tt.args)...)...)
+			for _, want := range tt.want {
+				if !strings.Contains(got.stdout+got.stderr, want) {
+					t.Errorf("lacks %q:\n%s%s", want, got.stdout, got.stderr)
+				}
+			}
+			if got.code != tt.code {
+				t.Errorf("exit code %d, want %d", got.code, tt.code)
+			}
+		})
+	}
+	if got := invoke(t, "quarantine", "clear", "--root", root, "--dry-run", "--without-proof", oneUID2); strings.Contains(got.stdout, "  reset  ") {
+		t.Errorf("a reset without a proof:\n%s", got.stdout)
+	}
+	sameTree(t, before, tree(t, root))
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// drainView is a drain for machines. Its JSON names are stable.
+type drainView struct {
+	*prepare.Draining
+	State string `json:"state"`
+}
+
+func drainViewOf(d *prepare.Draining, dryRun bool) drainView {
+	switch {
+	case dryRun:
+		return drainView{d, "planned"}
+	case d.Done():
+		return drainView{d, "drained"}
+	}
+	return drainView{d, "draining"}
+}
+
+// printDraining prints what a drain takes along and how it stands.
+func printDraining(w io.Writer, format string, d *prepare.Draining, dryRun bool) error {
+	if done, err := document(w, format, drainViewOf(d, dryRun)); done {
+		return err
+	}
+	rows := [][]string{{"FUNCTION", "DEVICE", "DRIVER", "GOES BACK TO"}}
+	for _, f := range d.Functions {
+		rows = append(rows, []string{f.Address.String(), orDash(f.Name), driverNow(f), homeWords(f)})
+	}
+	if err := table(w, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "\n"+drainWords(d, dryRun))
+	return err
+}
+
+func driverNow(f prepare.DrainedFunction) string {
+	if f.Gone {
+		return "(off the bus)"
+	}
+	return orDash(f.Driver)
+}
+
+// homeWords is where a function goes. One that is on VFIO with no record of another
+// driver was found there.
+func homeWords(f prepare.DrainedFunction) string {
+	if f.Driver == f.Home && device.IsVFIO(f.Driver) {
+		return "stays: no record of another driver"
+	}
+	return orDash(f.Home)
+}
+
+func drainWords(d *prepare.Draining, dryRun bool) string {
+	switch {
+	case dryRun && d.Done():
+		return "Nobody has it: `drain` would keep it from claims, and leave its driver as it is."
+	case dryRun && d.Due():
+		return "Nobody has it: `drain` would keep it from claims and give it back to its driver."
+	case dryRun:
+		return fmt.Sprintf("`drain` would keep it from new claims, and wait: %s.", waitingFor(d))
+	case d.Done():
+		return fmt.Sprintf("%s is drained: %s. Bring it back with `kata-vfio-plugin undrain %s`.", d.Address, d.Reason, d.Address)
+	}
+	return fmt.Sprintf("%s is kept from new claims: %s", d.Address, d.Reason)
+}
+
+// printUndrained says what undrain did.
+func printUndrained(w io.Writer, format string, a pci.Address, was bool) error {
+	if done, err := document(w, format, map[string]any{"address": a, "undrained": was}); done {
+		return err
+	}
+	text := "%s was not drained.\n"
+	if was {
+		text = "%s is in use again: the plugin offers it as before.\n"
+	}
+	_, err := fmt.Fprintf(w, text, a)
+	return err
+}
+
+// printDrains prints below status what is out of use.
+func printDrains(w io.Writer, drains []journal.Drain, views []view) error {
+	for i := range drains {
+		d := &drains[i]
+		evict := ""
+		if d.Evict {
+			evict = ", pods that have it are evicted"
+		}
+		_, err := fmt.Fprintf(w, "\n%s is drained since %s (%s)%s: %s%s\n", d.Address, orDash(d.Since), orDash(d.By), evict, d.Reason, stillWith(d, views))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stillWith names the claims that have a drained function.
+func stillWith(d *journal.Drain, views []view) string {
+	var text strings.Builder
+	for i := range views {
+		v := &views[i]
+		rec := journal.Record{}
+		rec.Plan.Functions = v.Functions
+		if v.Kind == journal.Claim && d.Concerns(&rec) {
+			text.WriteString("; claim " + v.UID + " has it still")
+		}
+	}
+	return text.String()
+}

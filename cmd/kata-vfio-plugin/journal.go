@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+)
+
+// journalCommand groups what there is to do with the journal as files.
+func journalCommand(opts *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "journal",
+		Short: "Show the journal's formats, and write it as an older plugin reads it",
+		Long: "Each record says the version of its format. This plugin reads versions 1 to " + fmt.Sprint(journal.Version) + ", and writes each\n" +
+			"record in the oldest one that holds all of it; a newer one it refuses, untouched.\n\n" + exitCodes,
+		Example: "  kata-vfio-plugin journal versions\n  kata-vfio-plugin journal export --as 1 --to /root/journal-1",
+		Args:    command.NoSubcommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(journalVersionsCommand(opts), journalExportCommand(opts))
+	return cmd
+}
+
+// recordVersion is the format of one record.
+type recordVersion struct {
+	UID     string `json:"uid"`
+	State   string `json:"state"`
+	Version int    `json:"version"`
+	// Lost is why an older plugin does not read it.
+	Lost string `json:"lost,omitempty"`
+}
+
+func journalVersionsCommand(opts *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "versions",
+		Short: "Show which version of the format each record needs, and why",
+		Long:  "versions says which records an older plugin could go on with.\n\n" + exitCodes,
+		Args:  command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  kata-vfio-plugin journal versions -o json | jq '.records[] | select(.version > 1)'",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			store, err := opts.records()
+			if err != nil {
+				return err
+			}
+			records, problems := store.List()
+			if len(problems) > 0 {
+				return readable(problems[0])
+			}
+			all := []recordVersion{}
+			rows := [][]string{{"UID", "STATE", "VERSION", "WHY"}}
+			for _, rec := range records {
+				v := recordVersion{UID: rec.ID(), State: string(rec.State), Version: journal.VersionOf(rec)}
+				if _, err := journal.EncodeAs(rec, 1); err != nil {
+					v.Lost = err.Error()
+				}
+				all = append(all, v)
+				rows = append(rows, []string{v.UID, v.State, fmt.Sprint(v.Version), orDash(v.Lost)})
+			}
+			if done, err := document(cmd.OutOrStdout(), opts.output, map[string]any{"records": all}); done {
+				return err
+			}
+			return table(cmd.OutOrStdout(), rows)
+		},
+	}
+}
+
+func journalExportCommand(opts *options) *cobra.Command {
+	var version int
+	var to string
+	cmd := &cobra.Command{
+		Use:   "export --as N --to DIR",
+		Short: "Write the journal into a new directory as an older plugin reads it",
+		Long: "export writes all records, and the marks beside them, in an older format. Where something would be lost that the\n" +
+			"older plugin must act on, or a record can't be read, it says all of it and writes nothing. Stop the plugin first, move\n" +
+			"the journal away and the export into its place, and start the older one.\n\n" + exitCodes,
+		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  kata-vfio-plugin journal export --as 1 --to /root/journal-1",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version < 1 || version > journal.Version || to == "" {
+				return command.Usagef("want --as 1 to %d, and --to a directory that is not there yet", journal.Version)
+			}
+			store, err := opts.records()
+			if err != nil {
+				return err
+			}
+			n, err := store.Export(version, to)
+			if err != nil {
+				return readable(err)
+			}
+			if done, err := document(cmd.OutOrStdout(), opts.output, map[string]any{"records": n, "version": version, "directory": to}); done {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d records written as version %d to %s.\n", n, version, to)
+			return err
+		},
+	}
+	cmd.Flags().IntVar(&version, "as", 0, "version of the format")
+	cmd.Flags().StringVar(&to, "to", "", "directory to make")
+	return cmd
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+const clearExitCodes = `Exit codes:
+  0  the quarantine has ended
+  1  something failed; the message says what is left to do
+  2  the command line is wrong, or nothing of that name is quarantined; nothing was touched
+  4  a process has the device open; nothing was touched
+  5  the device still can't be proven clean, and stays quarantined`
+
+// quarantineCommand groups what there is to do about quarantined devices.
+func quarantineCommand(opts *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "quarantine",
+		Short: "List, explain and clear devices that could not be proven clean",
+		Long: "A device is quarantined where its reset after a tenant failed, or did not bring it back to what it was: it stays\n" +
+			"on its VFIO driver, and no claim gets it.\n\n" + clearExitCodes,
+		Example: "  kata-vfio-plugin quarantine list\n  kata-vfio-plugin quarantine explain 0000:3b:00.0",
+		Args:    command.NoSubcommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(quarantineListCommand(opts), quarantineExplainCommand(opts), quarantineClearCommand(opts))
+	return cmd
+}
+
+func quarantineListCommand(opts *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show which devices are quarantined: since when, since which claim, why, and what was tried",
+		Long:  "list reads the journal and the ledger.\n\n" + exitCodes,
+		Args:  command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  kata-vfio-plugin quarantine list\n  kata-vfio-plugin quarantine list -o json | jq -r '.quarantined[].reason'",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, problems, err := opts.quarantined(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return errors.Join(printQuarantines(cmd.OutOrStdout(), opts.output, all), problems)
+		},
+	}
+	ledgerFlag(cmd, opts)
+	return cmd
+}
+
+func quarantineExplainCommand(opts *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain ADDRESS|DEVICE|UID",
+		Short: "Say by which evidence a device is quarantined, and what to do",
+		Long: "explain tells the resets that were tried, in what the device differs from before its tenant (after the last reset,\n" +
+			"and as it is now), and the ways out.\n\n" + exitCodes,
+		Args: oneQuarantined, ValidArgsFunction: opts.completeQuarantined,
+		Example: "  kata-vfio-plugin quarantine explain 0000:3b:00.0",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q, err := opts.quarantineNamed(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			opts.lookNow(cmd.Context(), q)
+			return printQuarantine(cmd.OutOrStdout(), opts.output, q)
+		},
+	}
+	ledgerFlag(cmd, opts)
+	return cmd
+}
+
+func quarantineClearCommand(opts *options) *cobra.Command {
+	var how prepare.Clearance
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "clear ADDRESS|DEVICE|UID --reason TEXT",
+		Short: "End a quarantine, by a reset and its proof unless told otherwise",
+		Long: "clear has the reset tried again, and gives the device back to its driver if that proves it clean. --without-proof\n" +
+			"gives it back as it is, marked: the next claim whose class asks for resets has it reset and proven first. Reason\n" +
+			"and operator go to the ledger before anything is done.\n\n" + clearExitCodes,
+		Args: oneQuarantined, ValidArgsFunction: opts.completeQuarantined,
+		Example: "  kata-vfio-plugin quarantine clear 0000:3b:00.0 --reason 'power-cycled, ticket 4711'\n" +
+			"  kata-vfio-plugin quarantine clear 0000:3b:00.0 --reason 'card replaced' --without-proof",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rec, err := opts.recordQuarantined(args[0])
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				return printSteps(cmd.OutOrStdout(), opts.output, clearSteps(rec, how.WithoutProof))
+			}
+			if err := wantReason(how.Reason); err != nil {
+				return err
+			}
+			how.By = operator()
+			n, err := opts.open(progress(cmd.ErrOrStderr()))
+			if err != nil {
+				return err
+			}
+			return errors.Join(clearOne(cmd, opts.output, n, rec, how), n.Close())
+		},
+	}
+	opts.registerWork(cmd)
+	f := cmd.Flags()
+	f.StringVar(&how.Reason, "reason", "", "why it may be used again, for the ledger")
+	f.BoolVar(&how.WithoutProof, "without-proof", false, "don't try the reset: give it back as it is, marked as not proven clean")
+	f.BoolVar(&dryRun, "dry-run", false, "show the steps and touch nothing")
+	return cmd
+}
+
+// ledgerFlag adds the flag of those that read the ledger.
+func ledgerFlag(cmd *cobra.Command, opts *options) {
+	cmd.Flags().StringVar(&opts.node.Ledger.Dir, "ledger-dir", "", "where the ledger lies, below the root (default: ledger in --state-dir)")
+}
+
+// oneQuarantined wants one argument.
+func oneQuarantined(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return command.Usagef("want one argument, an address, a device's name or a claim's UID; `kata-vfio-plugin quarantine list` has them")
+	}
+	return nil
+}
+
+// completeQuarantined offers the functions that are quarantined.
+func (o *options) completeQuarantined(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	records, _ := o.node.Records().List() // what can't be read can't be offered
+	var all []cobra.Completion
+	for _, rec := range records {
+		for _, d := range rec.Plan.Devices {
+			if rec.State == journal.Quarantined {
+				all = append(all, cobra.CompletionWithDesc(d.Address.String(), rec.Reason))
+			}
+		}
+	}
+	return all, cobra.ShellCompDirectiveNoFileComp
+}
+
+// recordQuarantined returns the record that has what is named in quarantine.
+func (o *options) recordQuarantined(name string) (*journal.Record, error) {
+	store, err := o.records()
+	if err != nil {
+		return nil, err
+	}
+	records, problems := store.List()
+	for _, rec := range records {
+		if rec.State == journal.Quarantined && isNamed(rec, name) {
+			return rec, nil
+		}
+	}
+	if len(problems) > 0 {
+		return nil, readable(problems[0])
+	}
+	return nil, command.Usagef("%q: nothing of that name is quarantined; `kata-vfio-plugin quarantine list` says what is", name)
+}
+
+// isNamed reports whether a name is the record's, or of a function that it has.
+func isNamed(rec *journal.Record, name string) bool {
+	if rec.ID() == name {
+		return true
+	}
+	a, err := deviceNamed(name)
+	return err == nil && slices.Contains(rec.Plan.Addresses(), a)
+}
+
+// clearSteps are the steps of the way back of a quarantine.
+func clearSteps(rec *journal.Record, withoutProof bool) []plan.Step {
+	steps := releaseOf(rec)
+	if withoutProof {
+		steps = slices.DeleteFunc(steps, func(s plan.Step) bool { return s.Operation == plan.Reset })
+	}
+	return steps
+}
+
+func clearOne(cmd *cobra.Command, format string, n *node.Node, rec *journal.Record, how prepare.Clearance) error {
+	proofs, err := n.Clear(cmd.Context(), rec.ID(), how)
+	if errors.Is(err, prepare.ErrNotQuarantined) {
+		return &command.UsageError{Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	return printCleared(cmd.OutOrStdout(), format, rec, how, proofs)
+}
+
+// clearedView is what clear did, for machines.
+type clearedView struct {
+	UID    string            `json:"uid"`
+	Proven bool              `json:"proven"`
+	Resets []isolation.Proof `json:"resets"`
+	Reason string            `json:"reason"`
+	By     string            `json:"by"`
+}
+
+func clearedWords(how prepare.Clearance, proofs []isolation.Proof) string {
+	switch {
+	case how.WithoutProof:
+		return "cleared without a proof: the next claim whose class asks for resets has it reset first"
+	case len(proofs) == 0:
+		return "cleared: its functions are off the bus"
+	}
+	return fmt.Sprintf("cleared by %d resets, proven clean", len(proofs))
+}

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// quarantine is one, with its evidence. Its JSON names are stable.
+type quarantine struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	// Since is when the state was entered; the first time, where resets were tried again.
+	Since   string       `json:"since,omitempty"`
+	Reason  string       `json:"reason"`
+	Devices []deviceView `json:"devices"`
+	// Functions are all that stay on VFIO for it.
+	Functions []pci.Address `json:"functions"`
+	// Tried are the resets since the claim was prepared; NoHistory says why they are
+	// not known.
+	Tried     []attempt `json:"tried"`
+	NoHistory string    `json:"noHistory,omitempty"`
+	// Differs is what is not as before the tenant: after the last reset, and now.
+	Differs []difference `json:"differs,omitempty"`
+	Now     []difference `json:"now,omitempty"`
+
+	record *journal.Record
+}
+
+// attempt is a reset that was tried.
+type attempt struct {
+	Time         time.Time     `json:"time"`
+	Method       string        `json:"method"`
+	Set          []pci.Address `json:"set"`
+	Milliseconds int64         `json:"milliseconds"`
+	OK           bool          `json:"ok"`
+	Reason       string        `json:"reason,omitempty"`
+}
+
+// difference is one of a function.
+type difference struct {
+	Address pci.Address `json:"address"`
+	isolation.Difference
+}
+
+// quarantined returns the node's quarantines, and what of the journal can't be read.
+func (o *options) quarantined(ctx context.Context) (all []*quarantine, problems, err error) {
+	store, err := o.records()
+	if err != nil {
+		return nil, nil, err
+	}
+	records, errs := store.List()
+	for _, rec := range records {
+		if rec.State == journal.Quarantined {
+			all = append(all, o.quarantineOf(ctx, rec))
+		}
+	}
+	for i := range errs {
+		errs[i] = readable(errs[i])
+	}
+	return all, errors.Join(errs...), nil
+}
+
+func (o *options) quarantineNamed(ctx context.Context, name string) (*quarantine, error) {
+	rec, err := o.recordQuarantined(name)
+	if err != nil {
+		return nil, err
+	}
+	return o.quarantineOf(ctx, rec), nil
+}
+
+// quarantineOf joins a record with what the ledger has of its claim.
+func (o *options) quarantineOf(ctx context.Context, rec *journal.Record) *quarantine {
+	v := viewOf(rec)
+	q := &quarantine{
+		UID: v.UID, Namespace: v.Namespace, Name: v.Name, Since: v.Since, Reason: v.Reason, Devices: v.Devices,
+		Functions: rec.Plan.Addresses(), Tried: []attempt{}, record: rec,
+	}
+	events, err := writer.New(writer.Config{Dir: o.node.LedgerDir()}).Tenancy(ctx, rec.ID())
+	if err != nil {
+		q.NoHistory = err.Error()
+	} else if len(events) == 0 {
+		q.NoHistory = "the ledger has nothing of this claim"
+	}
+	first := true
+	for i := range events {
+		e := &events[i]
+		switch {
+		case e.Type == ledger.Release:
+			first = true
+		case e.Type == ledger.Quarantine && first:
+			q.Since, first = e.Time.UTC().Format(time.RFC3339), false
+		case e.Type == ledger.Reset && e.Reset != nil:
+			q.enter(e, rec.Baseline)
+		}
+	}
+	return q
+}
+
+// enter adds a reset, and in what it left the functions other than before.
+func (q *quarantine) enter(e *ledger.Event, baseline []isolation.Fingerprint) {
+	r := e.Reset
+	q.Tried = append(q.Tried, attempt{Time: e.Time.UTC(), Method: r.Method, Set: r.Set, Milliseconds: r.Milliseconds, OK: r.OK, Reason: e.Reason})
+	q.Differs = differences(baseline, r.After)
+}
+
+func differences(baseline, after []isolation.Fingerprint) []difference {
+	var all []difference
+	for _, fp := range after {
+		for _, base := range baseline {
+			if base.Address != fp.Address {
+				continue
+			}
+			for _, d := range isolation.Differences(base, fp) {
+				all = append(all, difference{fp.Address, d})
+			}
+		}
+	}
+	return all
+}
+
+// lookNow compares the functions as they are now with before their tenant. What can't
+// be read now says so in the place of a difference.
+func (o *options) lookNow(ctx context.Context, q *quarantine) {
+	fs, err := sysfs.Open(o.node.Root)
+	if err != nil || ctx.Err() != nil {
+		return // the journal is all that there is to tell
+	}
+	defer func() { _ = fs.Close() }()
+	for _, base := range q.record.Baseline {
+		config, err := fs.ConfigHead(base.Address, isolation.FingerprintBytes)
+		var now isolation.Fingerprint
+		if err == nil {
+			now, err = isolation.FingerprintOf(base.Address, config)
+		}
+		if err != nil {
+			q.Now = append(q.Now, difference{base.Address, isolation.Difference{What: "configuration space", Before: "readable", After: err.Error()}})
+			continue
+		}
+		q.Now = append(q.Now, differences(q.record.Baseline, []isolation.Fingerprint{now})...)
+	}
+}
+
+// printQuarantines prints one row for each.
+func printQuarantines(w io.Writer, format string, all []*quarantine) error {
+	if done, err := document(w, format, map[string]any{"quarantined": list(all)}); done {
+		return err
+	}
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(w, "Nothing is quarantined.")
+		return err
+	}
+	rows := [][]string{{"DEVICE", "FUNCTIONS", "SINCE", "CLAIM", "TRIED", "WHY"}}
+	for _, q := range all {
+		rows = append(rows, []string{q.names(), joined(q.Functions), orDash(q.Since), q.record.Plan.Claim.String(), q.tried(), oneLineOf(q.Reason)})
+	}
+	return table(w, rows)
+}
+
+func (q *quarantine) names() string {
+	words := make([]string, len(q.Devices))
+	for i := range q.Devices {
+		words[i] = q.Devices[i].Name
+	}
+	return strings.Join(words, ", ")
+}
+
+// tried sums up the resets: "flr x3".
+func (q *quarantine) tried() string {
+	if q.NoHistory != "" {
+		return "not known"
+	}
+	count, order := map[string]int{}, []string{}
+	for i := range q.Tried {
+		if m := q.Tried[i].Method; count[m] == 0 {
+			order = append(order, m)
+		}
+		count[q.Tried[i].Method]++
+	}
+	words := make([]string, len(order))
+	for i, m := range order {
+		words[i] = fmt.Sprintf("%s x%d", m, count[m])
+	}
+	return orDash(strings.Join(words, ", "))
+}
+
+// oneLineOf keeps a table's cell in its place.
+func oneLineOf(text string) string { return strings.NewReplacer("\n", "; ", "\t", " ").Replace(text) }
+
+// printQuarantine prints one with its evidence.
+func printQuarantine(w io.Writer, format string, q *quarantine) error {
+	if done, err := document(w, format, q); done {
+		return err
+	}
+	fmt.Fprintf(w, "%s: quarantined since %s, after claim %s\n", q.names(), orDash(q.Since), q.record.Plan.Claim)
+	fmt.Fprintf(w, "  why        %s\n  functions  %s\n", oneLineOf(q.Reason), joined(q.Functions))
+	fmt.Fprintln(w, "\nTried:")
+	if q.NoHistory != "" {
+		fmt.Fprintln(w, "  not known:", q.NoHistory)
+	}
+	for i := range q.Tried {
+		t := &q.Tried[i]
+		outcome := "as before its tenant"
+		if !t.OK {
+			outcome = oneLineOf(t.Reason)
+		}
+		fmt.Fprintf(w, "  %s  %s of %s in %d ms: %s\n", t.Time.Format(time.RFC3339), t.Method, joined(t.Set), t.Milliseconds, outcome)
+	}
+	printDifferences(w, "after the last reset", q.Differs)
+	printDifferences(w, "as it is now", q.Now)
+	_, err := fmt.Fprint(w, "\nWhat to do:\n", waysOut(q))
+	return err
+}
+
+func printDifferences(w io.Writer, when string, all []difference) {
+	fmt.Fprintf(w, "\nOther than before its tenant, %s:\n", when)
+	if len(all) == 0 {
+		fmt.Fprintln(w, "  nothing that was recorded")
+	}
+	for _, d := range all {
+		fmt.Fprintf(w, "  %s  %s: %.40s, was %.40s\n", d.Address, d.What, d.After, d.Before)
+	}
+}
+
+// waysOut are what an operator can do, the mildest first.
+func waysOut(q *quarantine) string {
+	name := q.UID
+	if len(q.Devices) > 0 {
+		name = q.Devices[0].Address
+	}
+	var b strings.Builder
+	for i, way := range []string{
+		"try the reset again: `kata-vfio-plugin quarantine clear " + name + " --reason TEXT`; a quarantine ends if that proves it clean",
+		"where resets keep failing, power-cycle the node (a warm restart leaves some devices as they are), then the same",
+		"keep it from being offered while you work on it: `kata-vfio-plugin drain " + name + " --reason TEXT`",
+		"replaced, or proven sound by other means: `clear` with --without-proof; the next claim whose class asks for resets still has it reset first",
+	} {
+		fmt.Fprintf(&b, "  %d. %s\n", i+1, way)
+	}
+	return b.String()
+}
+
+// printCleared says what clear did.
+func printCleared(w io.Writer, format string, rec *journal.Record, how prepare.Clearance, proofs []isolation.Proof) error {
+	v := clearedView{UID: rec.ID(), Proven: len(proofs) > 0, Resets: list(proofs), Reason: how.Reason, By: how.By.String()}
+	if done, err := document(w, format, v); done {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%s: quarantine %s.\n", joined(rec.Plan.Addresses()), clearedWords(how, proofs))
+	return err
+}

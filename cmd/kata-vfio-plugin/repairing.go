@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// repairEvery is how often orphans are looked for, give or take a fifth: the nodes of a
+// cluster are not to ask together.
+const repairEvery = 5 * time.Minute
+
+// repair looks for orphans at once and then on its schedule, until ctx ends.
+func (s *service) repair(ctx context.Context) error {
+	repair := dra.Repair{
+		Client: s.driver.Client, Node: s.run.nodeName, Records: s.node.Journal.List, Strays: s.node, Release: s.driver.Release,
+		Alive: s.isAlive, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
+	}
+	for {
+		repair.Look(ctx)
+		wait := time.NewTimer(repairEvery*4/5 + rand.N(repairEvery*2/5))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return nil
+		case <-wait.C:
+		}
+	}
+}
+
+// isAlive reports whether a process is there still. One that can't be looked at is.
+func (s *service) isAlive(p journal.Process) bool {
+	stat := fmt.Sprintf("proc/%d/stat", p.PID)
+	text, err := s.node.FS.ReadString(stat)
+	if err != nil {
+		there, lookErr := s.node.FS.Exists(stat)
+		return lookErr != nil || there
+	}
+	start, err := sysfs.ParseStartTime(text)
+	return err != nil || start == p.StartTime
+}

@@ -1,0 +1,156 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// drainState is the word for how far a drain has come.
+func drainState(d *prepare.Draining) publish.DrainState {
+	if d.Done() {
+		return publish.Drained
+	}
+	return publish.Draining
+}
+
+// DrainedDevices finish drains; [prepare.Preparer] has the methods.
+type DrainedDevices interface {
+	Drains(ctx context.Context) ([]prepare.Draining, error)
+	FinishDrains(ctx context.Context) ([]prepare.Draining, error)
+}
+
+// DrainWatch follows the drains of a node, which operators make by a command of
+// another process: it brings them to their end, and tells the cluster. It is not
+// safe for concurrent use.
+type DrainWatch struct {
+	Devices  DrainedDevices
+	Reporter *Reporter
+	Node     string
+	Log      *slog.Logger
+	// Changed is told that what is published has changed; it must not block.
+	Changed func()
+
+	// known are the drains of the last look; nil before the first, which tells of nothing:
+	// an earlier plugin has.
+	known map[pci.Address]drainView
+	said  string
+}
+
+// drainView is what of a drain is worth telling when it changes.
+type drainView struct {
+	state  publish.DrainState
+	reason string
+	evict  bool
+}
+
+// Look looks once. What can't be done now is logged, once, and tried again by the
+// next look.
+func (w *DrainWatch) Look(ctx context.Context) {
+	drains, err := w.Devices.Drains(ctx)
+	if err == nil && slices.ContainsFunc(drains, func(d prepare.Draining) bool { return d.Due() }) {
+		drains, err = w.Devices.FinishDrains(ctx)
+	}
+	w.warn(ctx, err)
+	if err != nil && drains == nil {
+		return
+	}
+	now := map[pci.Address]drainView{}
+	for i := range drains {
+		d := &drains[i]
+		now[d.Address] = drainView{drainState(d), d.Reason, d.Evict}
+	}
+	changed := w.tell(ctx, now)
+	w.known = now
+	if changed {
+		w.Changed()
+	}
+}
+
+// tell tells of what has changed since the last look.
+func (w *DrainWatch) tell(ctx context.Context, now map[pci.Address]drainView) bool {
+	first, changed := w.known == nil, false
+	for a, v := range now {
+		if w.known[a] == v {
+			continue
+		}
+		changed = true
+		if !first {
+			w.event(ctx, string(v.state), fmt.Sprintf("%s is taken out of use (%s): %s", a, v.reason, stateWords(v.state)))
+		}
+	}
+	for a := range w.known {
+		if _, still := now[a]; !still {
+			changed = true
+			w.event(ctx, "Undrained", fmt.Sprintf("%s is in use again", a))
+		}
+	}
+	return changed
+}
+
+func stateWords(s publish.DrainState) string {
+	if s == publish.Drained {
+		return "no claim has it, and it is with the driver that it came from"
+	}
+	return "no new claim gets it; who has it keeps it"
+}
+
+func (w *DrainWatch) event(ctx context.Context, reason, note string) {
+	w.Log.InfoContext(ctx, "drain", slog.String("state", reason), slog.String("what", note))
+	w.Reporter.NodeEvent(w.Node, corev1.EventTypeNormal, reason, "Drain", note)
+}
+
+func (w *DrainWatch) warn(ctx context.Context, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != w.said {
+		w.Log.WarnContext(ctx, "drain not finished", slog.Any("err", err))
+	}
+	w.said = text
+}
+
+// NodeEvent records an event on the node, by the name under which the kubelet's own are.
+func (r *Reporter) NodeEvent(node, eventType, reason, action, note string) {
+	r.record(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, nil, eventType, reason, action, note)
+}
+
+// WatchDrains adds a gauge for each function that is taken out of use. Call it once.
+func (m *Metrics) WatchDrains(drains func() []prepare.Draining) {
+	m.Registry.MustRegister(&drainCollector{drains: drains, desc: prometheus.NewDesc(
+		"kata_vfio_drained", "1 for each function that an operator takes out of use, by state (Draining, Drained).", []string{"address", "state"}, nil,
+	)})
+}
+
+// drainCollector looks when asked: the journal is the truth.
+type drainCollector struct {
+	drains func() []prepare.Draining
+	desc   *prometheus.Desc
+}
+
+// Describe implements [prometheus.Collector].
+func (c *drainCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements [prometheus.Collector].
+func (c *drainCollector) Collect(ch chan<- prometheus.Metric) {
+	told := map[pci.Address]bool{} // two drains may share functions
+	drains := c.drains()
+	for i := range drains {
+		for _, f := range drains[i].Functions {
+			if !told[f.Address] {
+				told[f.Address] = true
+				ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, 1, f.Address.String(), string(drainState(&drains[i])))
+			}
+		}
+	}
+}

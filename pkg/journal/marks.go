@@ -1,0 +1,102 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// marks are the files of one directory below the journal's: one for each marked
+// function, named by its address. They outlive claims' records and reboots.
+type marks[M any] struct {
+	store *Store
+	// dir is the directory's name. What is what a mark does, for errors: "mark as unclean";
+	// of is what the marked functions are: "not clean".
+	dir, what, of string
+	// address returns the function that a mark is of.
+	address func(*M) pci.Address
+	// unreadable returns the mark of a function whose file can't be read.
+	unreadable func(a pci.Address, path string) M
+}
+
+const markSuffix = ".json"
+
+func (k marks[M]) path(a pci.Address) string {
+	return filepath.Join(k.store.dir, k.dir, a.String()+markSuffix)
+}
+
+// put writes a mark durably: when it returns nil, the mark survives a power
+// failure. One that is there is replaced.
+func (k marks[M]) put(m M) error {
+	a, dir := k.address(&m), filepath.Join(k.store.dir, k.dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return &FileError{Path: dir, Err: fmt.Errorf("%s %s: %w", k.what, a, err)}
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", k.what, a, err)
+	}
+	path := k.path(a)
+	if err := renameio.WriteFile(path, append(data, '\n'), 0o600, renameio.WithTempDir(dir)); err != nil {
+		return &FileError{Path: path, Err: fmt.Errorf("%s %s: %w", k.what, a, err)}
+	}
+	return errors.Join(syncDir(dir), k.store.sync())
+}
+
+// lift removes a mark durably. A missing one is no error.
+func (k marks[M]) lift(a pci.Address) error {
+	path := k.path(a)
+	err := os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return &FileError{Path: path, Err: fmt.Errorf("lift the mark of %s: %w", a, err)}
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// all returns the marks by function. A file that can't be read marks its function
+// all the same.
+func (k marks[M]) all() (map[pci.Address]M, error) {
+	dir := filepath.Join(k.store.dir, k.dir)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &FileError{Path: dir, Err: fmt.Errorf("list the functions that are %s: %w", k.of, err)}
+	}
+	found := map[pci.Address]M{}
+	for _, e := range entries {
+		name, isMark := strings.CutSuffix(e.Name(), markSuffix)
+		a, err := pci.ParseAddress(name)
+		if !isMark || err != nil {
+			continue // a write that a crash cut off
+		}
+		if m, ok := k.read(filepath.Join(dir, e.Name()), a); ok {
+			found[a] = m
+		}
+	}
+	return found, nil
+}
+
+// read returns the mark of a, and false for one that was lifted meanwhile.
+func (k marks[M]) read(path string, a pci.Address) (m M, ok bool) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, false
+	}
+	if err != nil || json.Unmarshal(data, &m) != nil || k.address(&m) != a {
+		return k.unreadable(a, path), true
+	}
+	return m, true
+}

@@ -1,0 +1,64 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// DrainSet returns the functions that go out of use with f, by address: what a
+// claim of it would take along, and what a claim that would take it along takes.
+// Of a PF that is its VFs, too.
+func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
+	all := isolation.Taken(s, f)
+	named := map[pci.Address]bool{f.Address: true}
+	for i := range s.Functions {
+		other := &s.Functions[i]
+		if _, ok := DrainOf(s, other, named); ok && !other.IsBridge() {
+			all = append(all, isolation.Taken(s, other)...)
+		}
+	}
+	slices.SortFunc(all, func(a, b *device.Function) int { return a.Address.Compare(b.Address) })
+	return slices.CompactFunc(all, func(a, b *device.Function) bool { return a.Address == b.Address })
+}
+
+// DrainOf returns the address on whose account no claim gets f, among those that an
+// operator has named: its own, its PF's, or that of one that goes with it.
+func DrainOf[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
+	if len(named) == 0 {
+		return pci.Address{}, false
+	}
+	for _, t := range isolation.Taken(s, f) {
+		if _, ok := named[t.Address]; ok {
+			return t.Address, true
+		}
+		if t.VF == nil {
+			continue
+		}
+		if _, ok := named[t.VF.PF]; ok {
+			return t.VF.PF, true
+		}
+	}
+	return pci.Address{}, false
+}
+
+// drained refuses what an operator takes out of use. A taint keeps such a device
+// from claims, but a tenant may tolerate taints.
+func (c *candidate) drained() *Refusal {
+	a, ok := DrainOf(c.node.Snapshot, c.f, c.node.Drained)
+	if !ok {
+		return nil
+	}
+	r := &Refusal{
+		Code: Drained, Driver: c.f.Driver,
+		Text: fmt.Sprintf("%s is taken out of use: %s", a, c.node.Drained[a]),
+		Fix:  fmt.Sprintf("claim another device, or run `kata-vfio-plugin undrain %s` on the node", a),
+	}
+	if a != c.f.Address {
+		r.Culprit = new(a)
+	}
+	return r
+}

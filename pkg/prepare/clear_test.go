@@ -1,0 +1,145 @@
+package prepare_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+func (w *world) resets(works bool) func(string) (sysfstest.ResetEffect, error) {
+	if works {
+		return func(string) (sysfstest.ResetEffect, error) { return sysfstest.ResetWorks, nil }
+	}
+	return func(string) (sysfstest.ResetEffect, error) { return 0, unix.EIO }
+}
+
+// quarantined returns a GPU whose tenant has left it in quarantine, and its driver from before.
+func (w *world) quarantined() (gpu pci.Address, home string) {
+	w.t.Helper()
+	gpu = w.k.AddGPU(0x3b)
+	home = w.driver(gpu)
+	w.mustPrepare(w.request(uid, gpu))
+	w.k.OnReset(gpu, w.resets(false))
+	_, err := w.plugin(nil).Unprepare(w.t.Context(), uid)
+	wantQuarantined(w.t, err)
+	return gpu, home
+}
+
+func clearing(withoutProof bool) prepare.Clearance {
+	return prepare.Clearance{Reason: "ticket 4711", By: alice, WithoutProof: withoutProof}
+}
+
+// TestAQuarantineEndsByAProof: and not without one, unless told so.
+func TestAQuarantineEndsByAProof(t *testing.T) {
+	w := newWorld(t)
+	gpu, home := w.quarantined()
+	_, err := w.plugin(nil).Clear(t.Context(), uid, clearing(false))
+	wantQuarantined(t, err)
+	if w.record(uid) == nil || w.driver(gpu) != "vfio-pci" {
+		t.Fatal("the quarantine ended without a proof")
+	}
+	w.k.OnReset(gpu, w.resets(true))
+	proofs, err := w.plugin(nil).Clear(t.Context(), uid, clearing(false))
+	if err != nil || len(proofs) != 1 || w.record(uid) != nil || w.driver(gpu) != home || len(w.unclean()) > 0 {
+		t.Errorf("Clear = %v, %v; driver %s, marks %v", proofs, err, w.driver(gpu), w.unclean())
+	}
+	if e := w.lastEvent(ledger.Clear); e == nil || e.Reason != "ticket 4711" || e.By == nil || *e.By != alice || len(e.Codes) > 0 {
+		t.Errorf("the ledger has %+v", e)
+	}
+}
+
+// TestAQuarantineClearedWithoutProofIsRemembered: the device is with its driver,
+// and the next tenant still has it reset first.
+func TestAQuarantineClearedWithoutProofIsRemembered(t *testing.T) {
+	for _, reboot := range []bool{false, true} {
+		t.Run(fmt.Sprintf("after a reboot: %t", reboot), func(t *testing.T) {
+			w := newWorld(t)
+			gpu, home := w.quarantined()
+			if reboot {
+				w.k.Reboot()
+				w.mustRecover()
+			}
+			if _, err := w.plugin(nil).Clear(t.Context(), uid, clearing(true)); err != nil {
+				t.Fatal(err)
+			}
+			if w.record(uid) != nil || w.driver(gpu) != home {
+				t.Errorf("record %v, driver %s", w.record(uid), w.driver(gpu))
+			}
+			if diff := cmp.Diff([]pci.Address{gpu}, w.unclean()); diff != "" {
+				t.Errorf("marked (-want +got):\n%s", diff)
+			}
+			if e := w.lastEvent(ledger.Release); e == nil || len(e.Codes) != 1 || e.Codes[0] != ledger.CodeUnproven || e.By == nil {
+				t.Errorf("the ledger has %+v", e)
+			}
+			_, err := w.plugin(nil).Prepare(t.Context(), w.request(other, gpu))
+			wantQuarantined(t, err) // its reset still fails
+		})
+	}
+}
+
+// TestOnlyAQuarantineIsCleared: nothing else comes off the node by it.
+func TestOnlyAQuarantineIsCleared(t *testing.T) {
+	w := newWorld(t)
+	w.mustPrepare(w.request(uid, w.k.AddGPU(0x3b)))
+	for _, id := range []string{uid, other} {
+		if _, err := w.plugin(nil).Clear(t.Context(), id, clearing(true)); !errors.Is(err, prepare.ErrNotQuarantined) {
+			t.Errorf("Clear(%s) = %v, want ErrNotQuarantined", id, err)
+		}
+	}
+	if rec := w.record(uid); rec == nil || rec.State != journal.Prepared {
+		t.Errorf("record %+v, want it prepared", rec)
+	}
+}
+
+// TestCrashInAClear: wherever it is cut off, the function is quarantined, marked, or
+// proven clean.
+func TestCrashInAClear(t *testing.T) {
+	for _, withoutProof := range []bool{false, true} {
+		t.Run(fmt.Sprintf("without proof: %t", withoutProof), func(t *testing.T) {
+			for at := 1; ; at++ {
+				var p *power
+				for _, after := range []bool{false, true} {
+					p = &power{at: at, after: after}
+					crashInAClear(t, p, withoutProof)
+				}
+				if !p.off {
+					return
+				}
+			}
+		})
+	}
+}
+
+func crashInAClear(t *testing.T, p *power, withoutProof bool) {
+	t.Helper()
+	w := newWorld(t)
+	gpu, home := w.quarantined()
+	w.k.OnReset(gpu, w.resets(!withoutProof))
+	_, _ = w.plugin(p).Clear(t.Context(), uid, clearing(withoutProof)) // nobody hears of its error
+	where := fmt.Sprintf("cut at effect %d (after: %t)", p.at, p.after)
+	r, err := w.plugin(nil).Recover(t.Context())
+	if err != nil || len(r.Unfinished) > 0 {
+		t.Fatalf("%s: Recover = %+v, %v", where, r, err)
+	}
+	if rec := w.record(uid); rec != nil {
+		if rec.State != journal.Quarantined || w.driver(gpu) != "vfio-pci" {
+			t.Errorf("%s: record %s, driver %s", where, rec.State, w.driver(gpu))
+		}
+		return
+	}
+	if w.driver(gpu) != home {
+		t.Errorf("%s: driver %s, want %s", where, w.driver(gpu), home)
+	}
+	if marked := len(w.unclean()) == 1; marked != withoutProof {
+		t.Errorf("%s: marked %t, without proof %t", where, marked, withoutProof)
+	}
+}

@@ -1,0 +1,278 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// A drain is a mark and nothing else: from the moment that it is on disk, plans
+// refuse the function. How far it has come is what the other records say. So
+// there is nothing to take back after a crash, and whoever looks next (the
+// command, the plugin, Recover) brings it to its end.
+
+// ErrNotOurs says that a function can't be drained, since no claim could get it.
+var ErrNotOurs = errors.New("kata-vfio does not offer it")
+
+// WouldDrain returns what Drain of a function would be about, and changes nothing.
+// A function that goes with one that is drained already is drained with that.
+func (p *Preparer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.settleDrain(snap, &d); err != nil {
+		return nil, err
+	}
+	return p.draining(snap, d), nil
+}
+
+// settleDrain fills in what the node knows of a drain that is asked for.
+func (p *Preparer) settleDrain(snap *device.Snapshot, d *journal.Drain) error {
+	marks, err := p.Journal.Drains()
+	if err != nil {
+		return err
+	}
+	f, ok := snap.Function(d.Address)
+	if !ok {
+		return fmt.Errorf("%w: this node has no PCI function %s", ErrNotOurs, d.Address)
+	}
+	if a, ok := drainedWith(snap, d.Address, marks); ok {
+		d.Address, d.Since = a, marks[a].Since
+		return nil
+	}
+	selection := nodeconfig.Select(p.Node, snap)
+	ours := func(f *device.Function) bool { return selection.Choice(f.Address).Ours }
+	if !slices.ContainsFunc(plan.DrainSet(snap, f), ours) {
+		return fmt.Errorf("%w: %s: %s", ErrNotOurs, f.Address, selection.Choice(f.Address).Why)
+	}
+	return nil
+}
+
+// Drain takes a function out of use with all that goes with it, and gives it back
+// to its driver if nobody has it; else whoever calls FinishDrains after the last
+// claim has ended does. It may be repeated, with another reason too. After an
+// error before the mark nothing has changed; after one behind it the drain
+// stands, and the next look goes on.
+//
+// Errors a caller may branch on: [ErrNotOurs], [EvidenceError].
+func (p *Preparer) Drain(ctx context.Context, d journal.Drain, by ledger.Operator) (*Draining, error) {
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.settleDrain(snap, &d); err != nil {
+		return nil, err
+	}
+	if d.Since == "" {
+		d.Since = time.Now().UTC().Format(time.RFC3339)
+	}
+	d.By = by.String()
+	// Who plans a claim holds these locks until its record is there: behind them
+	// each claim either has a record or meets the mark.
+	err = p.withDrainSet(ctx, d.Address, func(snap *device.Snapshot) error {
+		if err := p.tellDrain(ctx, snap, ledger.Drain, d.Address, d.Reason, by); err != nil {
+			return err
+		}
+		return p.Journal.MarkDrained(d)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p.FinishDrain(ctx, d)
+}
+
+// Undrain takes the mark away under which a function is out of use, and binds
+// again what policy "bound" wants on VFIO. It returns the address that the drain
+// was made by, and false where the function is in use. It may be repeated.
+func (p *Preparer) Undrain(ctx context.Context, a pci.Address, reason string, by ledger.Operator) (pci.Address, bool, error) {
+	marks, err := p.Journal.Drains()
+	if err != nil {
+		return a, false, err
+	}
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return a, false, err
+	}
+	named, ok := drainedWith(snap, a, marks)
+	if !ok {
+		return a, false, nil
+	}
+	a = named
+	err = p.withDrainSet(ctx, a, func(snap *device.Snapshot) error {
+		if err := p.tellDrain(ctx, snap, ledger.Undrain, a, reason, by); err != nil {
+			return err
+		}
+		return p.Journal.LiftDrain(a)
+	})
+	if err != nil {
+		return a, false, err
+	}
+	addrs := drainAddresses(snap, a)
+	return a, true, p.bindStandingOf(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
+}
+
+// Drains returns the drains and how far each has come, as the latest snapshot and
+// the journal have it.
+func (p *Preparer) Drains(ctx context.Context) ([]Draining, error) {
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.DrainsIn(snap)
+}
+
+// DrainsIn is Drains by a snapshot that the caller has.
+func (p *Preparer) DrainsIn(snap *device.Snapshot) ([]Draining, error) {
+	marks, err := p.Journal.Drains()
+	if err != nil || len(marks) == 0 {
+		return nil, err
+	}
+	all := make([]Draining, 0, len(marks))
+	for _, d := range journal.SortDrains(marks) {
+		all = append(all, *p.draining(snap, d))
+	}
+	return all, nil
+}
+
+// FinishDrains brings every drain as far as it can come now: what no claim has
+// goes back to its driver, also where policy "bound" keeps it on VFIO. It may be
+// repeated; what is left keeps waiting.
+func (p *Preparer) FinishDrains(ctx context.Context) ([]Draining, error) {
+	marks, err := p.Journal.Drains()
+	if err != nil {
+		return nil, err
+	}
+	var all []Draining
+	var errs []error
+	for _, d := range journal.SortDrains(marks) {
+		state, err := p.FinishDrain(ctx, d)
+		if state != nil {
+			all = append(all, *state)
+		}
+		errs = append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// FinishDrain does so for one.
+func (p *Preparer) FinishDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
+	state, err := p.drainingNow(ctx, d)
+	if err != nil || !state.Due() {
+		return state, err
+	}
+	for _, rec := range state.bound {
+		if err := p.endStanding(ctx, rec.ID(), d.Address); err != nil {
+			return state, fmt.Errorf("give %s back to its driver: %w", d.Address, err)
+		}
+	}
+	return p.drainingNow(ctx, d)
+}
+
+// drainingNow is draining by a fresh look at the functions.
+func (p *Preparer) drainingNow(ctx context.Context, d journal.Drain) (*Draining, error) {
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if snap, err = p.refresh(ctx, plan.Ref{}, drainAddresses(snap, d.Address)); err != nil {
+		return nil, err
+	}
+	return p.draining(snap, d), nil
+}
+
+// endStanding gives a function that policy "bound" keeps on VFIO back to its
+// driver. Under the locks it looks again: the drain may be over, or a claim here.
+func (p *Preparer) endStanding(ctx context.Context, id string, drained pci.Address) error {
+	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
+	if err != nil {
+		return err
+	}
+	defer release()
+	rec, err := p.Journal.Load(id)
+	if err != nil || rec == nil {
+		return err
+	}
+	snap, unlock, err := p.lockRecord(ctx, rec)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	marks, err := p.Journal.Drains()
+	if err != nil {
+		return err
+	}
+	d, stands := marks[drained]
+	if !stands {
+		return nil
+	}
+	if !p.draining(snap, d).Due() {
+		return nil
+	}
+	work := *rec
+	return p.settleLocked(ctx, snap, &work)
+}
+
+// withDrainSet runs work under the locks of all functions that go with a drain.
+func (p *Preparer) withDrainSet(ctx context.Context, a pci.Address, work func(*device.Snapshot) error) error {
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	req := &claim.Request{}
+	for _, a := range drainAddresses(snap, a) {
+		req.Devices = append(req.Devices, claim.Device{Address: a})
+	}
+	snap, release, err := p.lockFootprint(ctx, req, snap)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return work(snap)
+}
+
+// drained returns which functions are out of use, and why, for plans.
+func (p *Preparer) drained() (map[pci.Address]string, error) {
+	marks, err := p.Journal.Drains()
+	if err != nil {
+		return nil, err
+	}
+	why := map[pci.Address]string{}
+	for a, d := range marks {
+		why[a] = d.Reason
+	}
+	return why, nil
+}
+
+// tellDrain writes the event of a drain before it has an effect.
+func (p *Preparer) tellDrain(ctx context.Context, snap *device.Snapshot, t ledger.Type, a pci.Address, reason string, by ledger.Operator) error {
+	if p.Ledger == nil {
+		return nil
+	}
+	e := ledger.Event{Type: t, Result: ledger.OK, Reason: reason, By: &by}
+	for _, a := range drainAddresses(snap, a) {
+		d := ledger.Device{Address: a}
+		if f, ok := snap.Function(a); ok {
+			d.Name = f.Name()
+		}
+		e.Devices = append(e.Devices, d)
+	}
+	err := p.timed(plan.Ref{}, PhaseLedger, func() error {
+		_, err := p.Ledger.Append(context.WithoutCancel(ctx), e)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s of %s: write the evidence of it: %w", t, a, err)
+	}
+	return nil
+}

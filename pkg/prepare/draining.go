@@ -1,0 +1,131 @@
+package prepare
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// Draining is a drain and how far it has come.
+type Draining struct {
+	journal.Drain
+	// Functions are all that go out of use with it, itself among them.
+	Functions []DrainedFunction `json:"functions"`
+	// Holders are the claims that have any of them still; Quarantined are those that
+	// have ended and could not be proven clean: what they had stays on VFIO.
+	Holders     []plan.Ref `json:"holders"`
+	Quarantined []plan.Ref `json:"quarantined"`
+	// Unsure is a record that can't be read and may have one of them.
+	Unsure string `json:"unsure,omitempty"`
+	// bound are the records of those that policy "bound" keeps on VFIO.
+	bound []*journal.Record
+}
+
+// DrainedFunction is one function of a drain.
+type DrainedFunction struct {
+	Address pci.Address `json:"address"`
+	// Name is its name in ResourceSlices.
+	Name string `json:"name,omitempty"`
+	// Driver is the driver that it has now; Home the one that it goes back to, or is
+	// back with.
+	Driver string `json:"driver"`
+	Home   string `json:"home"`
+	// Gone says that it is off the bus.
+	Gone bool `json:"gone,omitempty"`
+}
+
+// Done reports whether nobody has any of it, and each function is where it came from.
+func (d *Draining) Done() bool {
+	return len(d.Holders) == 0 && len(d.Quarantined) == 0 && len(d.bound) == 0 && d.Unsure == ""
+}
+
+// Due reports whether nothing keeps a function any more that is not with its driver yet.
+func (d *Draining) Due() bool {
+	return len(d.bound) > 0 && len(d.Holders) == 0 && len(d.Quarantined) == 0 && d.Unsure == ""
+}
+
+// Has reports whether a function is among those that are drained.
+func (d *Draining) Has(a pci.Address) bool {
+	return slices.ContainsFunc(d.Functions, func(f DrainedFunction) bool { return f.Address == a })
+}
+
+// draining says how far a drain has come, by the journal and a snapshot.
+func (p *Preparer) draining(snap *device.Snapshot, d journal.Drain) *Draining {
+	state := &Draining{Drain: d, Holders: []plan.Ref{}, Quarantined: []plan.Ref{}}
+	records, errs := p.Journal.List()
+	state.Unsure = damaged(errs)
+	homes := map[pci.Address]string{}
+	addrs := drainAddresses(snap, d.Address)
+	for _, rec := range records {
+		mine := d.Concerns(rec) || slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool { return slices.Contains(addrs, a) })
+		if mine && (rec.BootID == snap.Host.BootID || rec.State == journal.Quarantined) {
+			state.add(rec, homes)
+		}
+	}
+	for _, a := range addrs {
+		state.Functions = append(state.Functions, drainedFunction(snap, a, homes))
+	}
+	return state
+}
+
+// add enters a record, and where its functions go.
+func (d *Draining) add(rec *journal.Record, homes map[pci.Address]string) {
+	switch {
+	case rec.Kind == journal.Standing:
+		d.bound = append(d.bound, rec)
+	case rec.State == journal.Quarantined:
+		d.Quarantined = append(d.Quarantined, rec.Plan.Claim)
+	default:
+		d.Holders = append(d.Holders, rec.Plan.Claim)
+	}
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		// A claim of a bound function found it on VFIO: the standing record knows better.
+		if _, known := homes[fn.Address]; !known || rec.Kind == journal.Standing {
+			homes[fn.Address] = fn.Original.Driver
+		}
+	}
+}
+
+func drainedFunction(snap *device.Snapshot, a pci.Address, homes map[pci.Address]string) DrainedFunction {
+	f, ok := snap.Function(a)
+	if !ok {
+		return DrainedFunction{Address: a, Gone: true, Home: homes[a]}
+	}
+	home, recorded := homes[a]
+	if !recorded {
+		home = f.Driver
+	}
+	return DrainedFunction{Address: a, Name: f.Name(), Driver: f.Driver, Home: home}
+}
+
+// drainedWith returns the mark under which a function is drained: its own, or that
+// of one that it goes with.
+func drainedWith(snap *device.Snapshot, a pci.Address, marks map[pci.Address]journal.Drain) (pci.Address, bool) {
+	if _, ok := marks[a]; ok {
+		return a, true
+	}
+	for _, d := range journal.SortDrains(marks) {
+		if slices.Contains(drainAddresses(snap, d.Address), a) {
+			return d.Address, true
+		}
+	}
+	return a, false
+}
+
+// drainAddresses are those of all functions that go with a, itself included
+// whether it is there or not.
+func drainAddresses(snap *device.Snapshot, a pci.Address) []pci.Address {
+	f, ok := snap.Function(a)
+	if !ok {
+		return []pci.Address{a}
+	}
+	var addrs []pci.Address
+	for _, f := range plan.DrainSet(snap, f) {
+		addrs = append(addrs, f.Address)
+	}
+	return addrs
+}

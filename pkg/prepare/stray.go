@@ -1,0 +1,146 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// Stray is a function of ours on a VFIO driver that no record explains.
+type Stray struct {
+	Address pci.Address
+	// GivenBack names the driver that it went back to; empty where it was left alone.
+	GivenBack string
+	// Why says why it was left alone.
+	Why string
+}
+
+// SweepSpecs removes CDI specs of ours whose claims have no record here, and returns
+// the claims' UIDs. It may be repeated.
+func (p *Preparer) SweepSpecs(ctx context.Context) ([]string, error) {
+	r := &Recovery{}
+	err := p.sweepSpecs(ctx, r)
+	return r.Specs, errors.Join(err, errors.Join(r.Unfinished...))
+}
+
+// GiveBackStrays gives functions that no record explains back to their drivers, where
+// the ledger tells that kata-vfio has bound them in this boot, and from which driver.
+// All others are left alone, and so are those that policy "bound" wants where they
+// are. What is given back is marked: nobody has proven it clean. It may be repeated.
+func (p *Preparer) GiveBackStrays(ctx context.Context) ([]Stray, error) {
+	r := &Recovery{}
+	if err := p.findStrays(ctx, r); err != nil || len(r.Strays) == 0 {
+		return nil, err
+	}
+	var all []Stray
+	for _, a := range r.Strays {
+		s, err := p.giveBackStray(ctx, a)
+		if err != nil {
+			return all, fmt.Errorf("stray %s: %w", a, err)
+		}
+		if s != nil {
+			all = append(all, *s)
+		}
+	}
+	return all, nil
+}
+
+// strayID is the record's under which a stray goes back: a crash on the way is finished
+// by Recover like that of any claim.
+func strayID(a pci.Address) string { return "stray-" + a.Label() }
+
+// giveBackStray looks again under the locks of the function's group, which every
+// claim of it holds until it has its record.
+func (p *Preparer) giveBackStray(ctx context.Context, a pci.Address) (*Stray, error) {
+	ref := plan.Ref{UID: strayID(a)}
+	release, err := p.lock(ctx, ref, []Lock{claimLock(ref.UID)})
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	rec := &journal.Record{Kind: journal.Claim, Plan: plan.Plan{Claim: ref, Functions: []plan.Function{{Address: a}}}}
+	snap, unlock, err := p.lockRecord(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	n := p.node(snap)
+	f, ok := snap.Function(a)
+	if _, held := n.Holdings[a]; held || !ok || !device.IsVFIO(f.Driver) || f.Group == nil {
+		return nil, nil // it has changed meanwhile
+	}
+	if nodeconfig.Select(p.Node, snap).Choice(a).Policy == v1alpha1.PolicyBound {
+		return nil, nil
+	}
+	stray := &Stray{Address: a}
+	origin, why, err := p.originOf(ctx, snap, f, n.Damaged)
+	if err != nil || why != "" {
+		stray.Why = why
+		return stray, err
+	}
+	stray.GivenBack = origin
+	return stray, p.restoreStray(ctx, snap, rec, f, origin)
+}
+
+// originOf returns the driver from which kata-vfio took a stray, or why that, or that
+// nobody needs it on VFIO, is not certain.
+func (p *Preparer) originOf(ctx context.Context, snap *device.Snapshot, f *device.Function, damagedRecord string) (driver, why string, err error) {
+	if damagedRecord != "" {
+		return "", "record " + damagedRecord + " can't be read, and may be of it", nil
+	}
+	err = p.unheld(ctx, snap, plan.Ref{UID: strayID(f.Address)}, []pci.Address{f.Address})
+	_, used := errors.AsType[*InUseError](err)
+	_, locked := errors.AsType[*LockedError](err)
+	if used || locked {
+		return "", oneLine(err), nil
+	}
+	if err != nil || p.Ledger == nil {
+		return "", "nothing says who bound it", err
+	}
+	last, err := p.Ledger.Last(ctx, f.Address, ledger.Bind, ledger.Quarantine, ledger.Release)
+	if err != nil {
+		return "", "", err
+	}
+	switch {
+	case last == nil || last.BootID != snap.Host.BootID:
+		return "", "the ledger tells of nobody who bound it since the node's start: it was bound by hand, or by driverctl or udev", nil
+	case last.Type == ledger.Quarantine:
+		return "", "the ledger says that it is quarantined, and its record is gone", nil
+	}
+	for _, d := range last.Devices {
+		known := last.Type == ledger.Bind && d.DriverBefore != nil && d.DriverAfter != nil
+		if d.Address == f.Address && known && *d.DriverAfter == f.Driver && *d.DriverBefore != "" && !device.IsVFIO(*d.DriverBefore) {
+			return *d.DriverBefore, "", nil
+		}
+	}
+	return "", "the ledger's last word of it does not say which driver it came from", nil
+}
+
+// restoreStray marks the function, writes a record of what there is to take back, and
+// takes it back.
+func (p *Preparer) restoreStray(ctx context.Context, snap *device.Snapshot, rec *journal.Record, f *device.Function, origin string) error {
+	mark := journal.Unclean{Address: f.Address, Why: "its claim's record was lost", Since: time.Now().UTC().Format(time.RFC3339)}
+	if err := p.Journal.MarkUnclean(mark); err != nil {
+		return err
+	}
+	now := plan.Binding{Driver: f.Driver, Override: f.DriverOverride}
+	rec.BootID = snap.Host.BootID
+	rec.Plan.Devices, rec.Plan.Steps = []plan.Device{}, []plan.Step{}
+	rec.Plan.Functions[0] = plan.Function{
+		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Group: *f.Group, Role: plan.RoleDevice,
+		Original: plan.Binding{Driver: origin}, Target: now,
+	}
+	if err := p.save(rec, journal.Preparing, "no record explained why it was on "+f.Driver); err != nil {
+		return err
+	}
+	return p.undo(ctx, rec, fmt.Errorf("it was on %s, and no record said why", f.Driver))
+}

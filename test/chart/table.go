@@ -1,0 +1,108 @@
+package chart
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Table returns the values as a table in Markdown, in the order of values.yaml, whose
+// comments say what they are for. It is an error when a value is not in the
+// schema, or required there and without a default, or is explained neither by a comment of its own nor by one of
+// what it belongs to.
+func Table(schemaText, values []byte) (string, error) {
+	root, err := readSchema(schemaText)
+	if err != nil {
+		return "", err
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(values, &document); err != nil {
+		return "", fmt.Errorf("read the values: %w", err)
+	}
+	w := &writer{root: root}
+	w.text.WriteString("| value | takes | default | what |\n|---|---|---|---|\n")
+	w.members("", document.Content[0], root, false)
+	return w.text.String(), errors.Join(w.problems...)
+}
+
+type writer struct {
+	root     *schema
+	text     strings.Builder
+	problems []error
+}
+
+// members writes the rows of a mapping's members; explained says that a comment tells of all of them.
+func (w *writer) members(path string, mapping *yaml.Node, s *schema, explained bool) {
+	written := map[string]bool{}
+	for i := 0; i < len(mapping.Content); i += 2 {
+		key, value := mapping.Content[i], mapping.Content[i+1]
+		written[key.Value] = true
+		of := s.Properties[key.Value]
+		if of == nil {
+			w.problem(path+key.Value, "is not in the schema")
+			continue
+		}
+		w.member(path+key.Value, commentOf(key), value, of, explained)
+	}
+	for _, name := range s.Required {
+		if !written[name] {
+			w.problem(path+name, "is not in values.yaml")
+		}
+	}
+}
+
+func (w *writer) member(path, comment string, value *yaml.Node, s *schema, explained bool) {
+	target := s.resolve(w.root)
+	if value.Kind == yaml.MappingNode && len(target.Properties) > 0 && len(value.Content) > 0 {
+		if comment != "" {
+			w.row(path, "", "", comment)
+		}
+		w.members(path+".", value, target, explained || comment != "")
+		return
+	}
+	if comment == "" && !explained {
+		w.problem(path, "has no comment")
+	}
+	text, err := defaultOf(value)
+	if err != nil {
+		w.problem(path, err.Error())
+	}
+	w.row(path, s.takes(w.root), text, comment)
+}
+
+func (w *writer) row(path, takes, standard, comment string) {
+	if standard != "" {
+		standard = "`" + standard + "`"
+	}
+	cells := []string{"`" + path + "`", takes, standard, strings.ReplaceAll(comment, "<", "&lt;")}
+	for i, c := range cells {
+		cells[i] = strings.ReplaceAll(c, "|", `\|`)
+	}
+	fmt.Fprintf(&w.text, "| %s |\n", strings.Join(cells, " | "))
+}
+
+func (w *writer) problem(path, what string) {
+	w.problems = append(w.problems, fmt.Errorf("%s %s", path, what))
+}
+
+// commentOf is the comment above a key, as one line.
+func commentOf(key *yaml.Node) string {
+	var words []string
+	for line := range strings.Lines(key.HeadComment) {
+		words = append(words, strings.Fields(strings.TrimPrefix(line, "#"))...)
+	}
+	return strings.Join(words, " ")
+}
+
+// defaultOf is a value on one line.
+func defaultOf(value *yaml.Node) (string, error) {
+	var decoded any
+	if err := value.Decode(&decoded); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(decoded)
+	return string(text), err
+}
