@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+)
+
+// Exit codes, as the help documents them.
+const (
+	exitFailed = command.Failed
+	exitUsage  = command.Usage
+	// exitChanges: changes are needed, or were made.
+	exitChanges = 3
+	// exitReboot: only a reboot brings the rest.
+	exitReboot = 4
+	// exitImpossible: something is in the way that bootstrap can't mend.
+	exitImpossible = 5
+)
+
+const exitCodes = `Exit codes:
+  0  the node is as the blueprint says; nothing to do
+  1  something failed; what was changed is taken back, or the message says what is left
+  2  the command line or the blueprint is wrong
+  3  plan, verify: changes are needed; apply, revert: changes were made, and all of them count already
+  4  files are right (apply, revert: were made right), and only a reboot brings the rest
+  5  it can't be: the problems say what to change, in the firmware setup or in files; nothing was changed.
+     revert: files that somebody has changed since are kept, the others were reverted`
+
+const long = `kata-vfio-bootstrap brings a node into the state that a blueprint describes: the IOMMU on the kernel's command line
+through the boot loader that the node has, VFIO's modules and their options, functions and VFs kept off drivers and
+network managers, huge pages, locked memory. It shows what it would do with a diff for each file, does it with backups
+and a journal, verifies it, and takes it back to the byte. It never reboots a node.
+
+With --root DIR it works on an image: it reads and writes below DIR, and nothing that runs is touched.
+
+`
+
+// codeError ends the program with a code of its own. What is wrong has been printed
+// where err is nil.
+type codeError struct {
+	code int
+	err  error
+}
+
+func (e *codeError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *codeError) Unwrap() error { return e.err }
+
+// exitCode returns the exit code for an error.
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*codeError](err); ok {
+		return e.code
+	}
+	if _, ok := errors.AsType[*bootstrap.UnknownError](err); ok {
+		return exitUsage
+	}
+	return command.ExitCode(err)
+}
+
+// fail tells an error, but for one of which everything has been printed.
+func fail(stderr io.Writer, err error) int {
+	if e, ok := errors.AsType[*codeError](err); ok && e.err == nil {
+		return e.code
+	}
+	return command.Fail("kata-vfio-bootstrap", exitCode)(stderr, err)
+}
+
+// options are the flags that commands share.
+type options struct {
+	root, blueprint, format string
+	chrootTools             bool
+}
+
+func formats() command.Formats { return command.Formats{"table", "json", "yaml"} }
+
+// newCommand returns the command tree. Results go to stdout, errors to stderr.
+func newCommand(stdout, stderr io.Writer) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "kata-vfio-bootstrap",
+		Short: "Make a node fit for kata-vfio, keep it so, and take it back",
+		Long:  long + exitCodes,
+		Args:  command.NoSubcommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	command.Setup(cmd, stdout, stderr)
+	cmd.PersistentFlags().StringVar(&o.root, "root", "/", "the node's root: / or a directory with an image's files")
+	cmd.AddCommand(planCommand(&o), applyCommand(&o), verifyCommand(&o), revertCommand(&o), statusCommand(&o),
+		command.Version(cmd.Name()+" "+command.Build()))
+	return cmd
+}
+
+// shared adds the flags of a command that looks at the whole node.
+func (o *options) shared(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&o.blueprint, "blueprint", "f", "",
+		"the node's blueprint; else /etc/kata-vfio/blueprint.yaml below the root if it is there, else what was applied last, else the default")
+	// The only error is a flag that does not exist.
+	_ = cmd.MarkFlagFilename("blueprint", "yaml", "yml", "json")
+}
+
+// check is the PreRunE of each command.
+func (o *options) check(*cobra.Command, []string) error { return formats().Check(o.format) }
+
+// open opens the node; what it is given back to closes it.
+func (o *options) open() (*bootstrap.Engine, error) { return bootstrap.Open(o.root, o.chrootTools) }

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
+
+// printPlan shows what apply would do.
+func printPlan(out *printer, p *bootstrap.Plan) {
+	facts(out, p)
+	overview(out, p)
+	for _, f := range p.Files {
+		if f.Diff != "" {
+			out.diff(f.Diff)
+		}
+	}
+	out.problems(p.Problems)
+	out.steps(p.Steps, "then runs:", "left to do:")
+	conclude(out, p, "apply would change it")
+}
+
+// printVerify shows what is not as it should be.
+func printVerify(out *printer, p *bootstrap.Plan) {
+	for _, f := range p.Files {
+		switch {
+		case f.Drift != nil && f.Drift.What == "removed":
+			out.head(terminal.Red, fmt.Sprintf("✗ /%s was removed after %s", f.Path, when(f.Drift.Written)))
+		case f.Drift != nil && f.Status == bootstrap.ToDo:
+			out.head(terminal.Red, fmt.Sprintf("✗ /%s was written %s and is otherwise since %s", f.Path, when(f.Drift.Written), when(f.Drift.Since)))
+		case f.Drift != nil:
+			out.line("! /%s was written %s and changed %s; it still has what is wanted", f.Path, when(f.Drift.Written), when(f.Drift.Since))
+		case f.Status == bootstrap.ToDo:
+			out.head(terminal.Red, fmt.Sprintf("✗ /%s is not as wanted (%s)", f.Path, f.Action))
+		}
+		out.diff(f.Diff)
+	}
+	for _, s := range p.Settings {
+		if s.Status != bootstrap.Right {
+			out.line("%s /%s: want %s, is %s (%s)", map[bootstrap.Status]string{bootstrap.ToDo: "✗", bootstrap.RebootPending: "…"}[s.Status], s.Path, s.Value, s.Now, s.Status)
+		}
+	}
+	out.problems(p.Problems)
+	conclude(out, p, "apply mends it")
+}
+
+func facts(out *printer, p *bootstrap.Plan) {
+	rows := [][]string{{"PART", "FACT", "VALUE", "FROM"}}
+	for _, f := range p.Facts {
+		rows = append(rows, []string{f.Part, f.Name, f.Value, f.Source})
+	}
+	out.table(rows)
+}
+
+func overview(out *printer, p *bootstrap.Plan) {
+	rows := [][]string{{"PART", "FILE OR SETTING", "STATUS", "WHY"}}
+	for _, f := range p.Files {
+		status := string(f.Status)
+		if f.Action != "" {
+			status = f.Action
+		}
+		rows = append(rows, []string{f.Part, "/" + f.Path, status, f.Why})
+	}
+	for _, s := range p.Settings {
+		rows = append(rows, []string{s.Part, "/" + s.Path + " = " + s.Value, string(s.Status), s.Why})
+	}
+	out.table(rows)
+}
+
+func conclude(out *printer, p *bootstrap.Plan, changes string) {
+	if p.Unfinished {
+		out.line("A former run was cut off. apply or revert puts that in order.")
+	}
+	switch p.Outcome() {
+	case bootstrap.Impossible:
+		out.head(terminal.Red, "The node can't be made fit before that is changed; nothing is changed while it is so.")
+	case bootstrap.ChangesNeeded:
+		out.head(terminal.Yellow, "The node is not as the blueprint says; "+changes+".")
+	case bootstrap.RebootNeeded:
+		out.head(terminal.Yellow, "All files are right. Reboot the node to bring it about.")
+	case bootstrap.Fit:
+		out.head(terminal.Green, "The node is as the blueprint says.")
+	}
+}
+
+func printRefusal(out *printer, refused *bootstrap.RefusedError) {
+	out.problems(refused.Problems)
+	out.head(terminal.Red, "Nothing was changed.")
+}
+
+// printResult shows what apply or revert has done.
+func printResult(out *printer, r *bootstrap.Result, what string) {
+	rows := [][]string{{"PART", "FILE OR SETTING", "DONE"}}
+	for _, f := range r.Changed {
+		rows = append(rows, []string{f.Part, "/" + f.Path, f.Action})
+	}
+	for _, s := range r.Settings {
+		rows = append(rows, []string{s.Part, "/" + s.Path, "was " + s.Now})
+	}
+	out.table(rows)
+	for _, k := range r.Kept {
+		out.head(terminal.Yellow, fmt.Sprintf("! /%s is kept: %s", terminal.Visible(k.Path), k.Why))
+		out.diff(k.Diff)
+	}
+	out.steps(r.Steps, "ran:", "left to do:")
+	if what == "apply" && r.Plan != nil {
+		out.problems(r.Plan.Problems)
+	}
+	switch {
+	case r.Reboot:
+		out.head(terminal.Yellow, "Reboot the node to bring it about.")
+	case len(r.Changed)+len(r.Settings)+len(r.Kept) == 0:
+		out.head(terminal.Green, "Nothing to do.")
+	default:
+		out.head(terminal.Green, "Done.")
+	}
+}
+
+func printStatus(out *printer, r *bootstrap.Report) {
+	if len(r.Files)+len(r.Settings) == 0 {
+		out.line("Nothing on this node is of bootstrap's making.")
+		return
+	}
+	out.line("A blueprint was applied last at %s.", when(r.Applied))
+	rows := [][]string{{"PART", "FILE", "WRITTEN", "REVERT", "NOW"}}
+	for _, f := range r.Files {
+		now, back := "as written", "brings it back"
+		if f.Drift != nil {
+			now = f.Drift.What
+			if !f.Drift.Since.IsZero() {
+				now += " " + when(f.Drift.Since)
+			}
+		}
+		if f.Was == "absent" {
+			back = "removes it"
+		}
+		rows = append(rows, []string{f.Part, "/" + f.Path, when(f.At), back, now})
+	}
+	out.table(rows)
+	rows = [][]string{{"PART", "SETTING", "WRITTEN", "WAS", "BECAME"}}
+	for _, s := range r.Settings {
+		rows = append(rows, []string{s.Part, "/" + s.Path, when(s.At), s.Before, s.After})
+	}
+	out.table(rows)
+	for _, f := range r.Pending {
+		out.line("Still to follow: %s", f)
+	}
+	if r.Unfinished {
+		out.line("A run was cut off. apply or revert puts that in order.")
+	}
+	if r.Reboot {
+		out.line("A reboot is pending.")
+	}
+}

@@ -1,0 +1,257 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+)
+
+// RefusedError says why a node is left as it is.
+type RefusedError struct{ Problems []state.Problem }
+
+func (e *RefusedError) Error() string {
+	var texts []string
+	for _, p := range e.Problems {
+		texts = append(texts, p.Text+"; "+p.Fix)
+	}
+	return "nothing was changed: " + strings.Join(texts, "\n")
+}
+
+// Result is what apply or revert has done.
+type Result struct {
+	// Changed are the files that are not as they were, and Settings those that run.
+	Changed  []FilePlan    `json:"changed"`
+	Settings []SettingPlan `json:"settings"`
+	// Steps are the tools that belong to the changes; those that do not run by
+	// themselves are left to the operator.
+	Steps []Step `json:"steps"`
+	// Reboot: only a reboot brings all of it.
+	Reboot bool `json:"rebootPending"`
+	// Kept are files that revert leaves, each with the reason.
+	Kept []Kept `json:"kept,omitempty"`
+	// Plan is the node after it.
+	Plan *Plan `json:"-"`
+}
+
+// Apply makes the node as the blueprint says: all of it, or after an error nothing; of
+// tools that follow, those that have not run are run by the next apply. Text is the
+// blueprint as it was written, for those who ask later. A [RefusedError] says what is
+// in the way.
+func (e *Engine) Apply(ctx context.Context, b *blueprint.Blueprint, text string) (*Result, error) {
+	var result *Result
+	err := e.locked(ctx, func() error {
+		j, err := e.begin()
+		if err != nil {
+			return err
+		}
+		result, err = e.apply(ctx, b, text, j)
+		return err
+	})
+	return result, err
+}
+
+// begin returns the journal once what a cut-off process left is in order.
+func (e *Engine) begin() (*Journal, error) {
+	if err := e.Files.Sweep(journalFile); err != nil {
+		return nil, err
+	}
+	j, err := e.load()
+	if err != nil {
+		return nil, err
+	}
+	return e.settle(j)
+}
+
+func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string, j *Journal) (*Result, error) {
+	p, err := e.plan(b, j)
+	if err != nil {
+		return nil, err
+	}
+	if refused := p.refused(); len(refused) > 0 {
+		return &Result{Plan: p}, &RefusedError{refused}
+	}
+	todo := slices.DeleteFunc(slices.Clone(p.Settings), func(s SettingPlan) bool { return s.Status != ToDo || s.AtBoot })
+	result := &Result{Settings: todo, Steps: p.Steps, Plan: p, Reboot: p.Reboot}
+	for _, f := range p.Files {
+		if f.Status == ToDo {
+			result.Changed = append(result.Changed, f)
+		}
+	}
+	if !p.toDo() {
+		return result, nil
+	}
+	after := j.clone()
+	after.Applied, after.Blueprint = e.Now(), text
+	if after, err = e.commit(ctx, j, after, p.changes, todo); err != nil {
+		return nil, err
+	}
+	if err := e.run(ctx, after, p.Steps); err != nil {
+		return result, err
+	}
+	return result, e.verify(b, after, result)
+}
+
+// verify looks at the node anew: whatever is still to do was not done.
+func (e *Engine) verify(b *blueprint.Blueprint, j *Journal, result *Result) error {
+	p, err := e.plan(b, j)
+	if err != nil {
+		return fmt.Errorf("look at what was applied: %w", err)
+	}
+	result.Plan, result.Reboot = p, p.Reboot
+	var errs []error
+	for _, f := range p.Files {
+		if f.Status == ToDo {
+			errs = append(errs, fmt.Errorf("/%s was written and is not as wanted: somebody else writes it", f.Path))
+		}
+	}
+	for _, s := range p.Settings {
+		if s.Status == ToDo && !s.AtBoot {
+			errs = append(errs, fmt.Errorf("/%s was set to %s and is %q; the files are right, so the next boot may bring it", s.Path, s.Value, s.Now))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// commit makes the changes and returns the journal that has them. First the former
+// contents and the intent are on disk, then the new contents beside the files, then
+// each takes its place. After an error all is as before.
+func (e *Engine) commit(ctx context.Context, before, after *Journal, changes []change, settings []SettingPlan) (*Journal, error) {
+	for i := range changes {
+		if err := e.intend(after, &changes[i]); err != nil {
+			return nil, fmt.Errorf("nothing was changed: %w", err)
+		}
+	}
+	for _, s := range settings {
+		after.Settings = record(after.Settings, Written{Path: s.Path, Part: s.Part, At: e.Now(), Before: s.Now, After: s.Value})
+	}
+	if err := e.save(after); err != nil {
+		return nil, fmt.Errorf("nothing was changed: %w", err)
+	}
+	done, dirs := after.concluded()
+	conclude, err := e.stageAll(changes, done)
+	if err != nil {
+		return nil, e.takeAllBack(before, changes, err)
+	}
+	for i := range changes {
+		err := context.Cause(ctx)
+		if err == nil {
+			err = e.do(&changes[i])
+		}
+		if err != nil {
+			return nil, e.takeAllBack(before, changes, err)
+		}
+	}
+	for i, s := range settings {
+		if err := e.Attributes.Write(s.Path, []byte(s.Value)); err != nil {
+			err = fmt.Errorf("write %s to /%s: %w", s.Value, s.Path, err)
+			return nil, e.takeAllBack(before, changes, errors.Join(err, e.unset(settings[:i])))
+		}
+	}
+	return done, errors.Join(e.removeDirs(dirs), conclude())
+}
+
+// stageAll stages the changes, and the journal that says that they are made.
+func (e *Engine) stageAll(changes []change, done *Journal) (conclude func() error, err error) {
+	for i := range changes {
+		if err := e.stage(&changes[i]); err != nil {
+			return nil, err
+		}
+	}
+	return e.stageJournal(done)
+}
+
+// intend notes a change in the journal before it is made.
+func (e *Engine) intend(j *Journal, c *change) error {
+	for _, version := range []struct {
+		disk.Image
+		content []byte
+	}{{c.was.Image, c.was.Content}, {c.to, c.content}} {
+		if version.Kind == disk.File {
+			if err := e.keep(version.content); err != nil {
+				return err
+			}
+		}
+	}
+	entry := j.entry(c.file.Path)
+	if entry == nil {
+		j.Entries = append(j.Entries, Entry{Path: c.file.Path, Before: c.was.Image, After: c.was.Image, Dirs: append(e.madeFor(j, c.file.Path), c.dirs...)})
+		entry = &j.Entries[len(j.Entries)-1]
+	}
+	if !c.was.Same(entry.After) && entry.Before.Kind != disk.Absent {
+		entry.Before = c.was.Image // what somebody has made of their own file since is theirs
+	}
+	entry.Part, entry.Why, entry.Then, entry.At = c.file.Part, c.file.Why, c.file.Then, e.Now()
+	entry.Was, entry.After = &c.was.Image, c.to
+	for _, f := range c.file.Then {
+		switch {
+		case f == state.Reboot:
+			j.Reboot = e.bootID()
+		case (e.Live || ofImage(f)) && !slices.Contains(j.Pending, f):
+			j.Pending = append(slices.Clone(j.Pending), f)
+		}
+	}
+	return nil
+}
+
+// madeFor returns the directories above a path that were made for other files.
+func (e *Engine) madeFor(j *Journal, name string) []string {
+	var dirs []string
+	for _, entry := range j.Entries {
+		for _, dir := range entry.Dirs {
+			if strings.HasPrefix(name, dir+"/") && !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs
+}
+
+// record notes a setting; of one that was changed before, the first value is kept.
+func record(all []Written, w Written) []Written {
+	all = slices.Clone(all)
+	for i := range all {
+		if all[i].Path == w.Path {
+			all[i].After, all[i].At = w.After, w.At
+			return all
+		}
+	}
+	return append(all, w)
+}
+
+// takeAllBack undoes changes, made or staged, because of an error. Where that fails
+// too, the journal keeps the intent, and the next run puts the node in order.
+func (e *Engine) takeAllBack(before *Journal, changes []change, cause error) error {
+	for i := range slices.Backward(changes) {
+		if err := e.undo(&changes[i]); err != nil {
+			return fmt.Errorf("%w; and what was changed could not be taken back: %w; mend that, and run apply or revert", cause, err)
+		}
+	}
+	if err := errors.Join(e.Files.Sweep(journalFile), e.save(before)); err != nil {
+		return fmt.Errorf("%w; what was changed is taken back, but: %w", cause, err)
+	}
+	return fmt.Errorf("%w; what was changed is taken back", cause)
+}
+
+// unset brings running settings back.
+func (e *Engine) unset(settings []SettingPlan) error {
+	var errs []error
+	for _, s := range slices.Backward(settings) {
+		errs = append(errs, e.Attributes.Write(s.Path, []byte(unsetValue(s.Now))))
+	}
+	return errors.Join(errs...)
+}
+
+// unsetValue is what has to be written so that a file shows the value: a
+// driver_override that is not set shows "(null)" and takes an empty line.
+func unsetValue(shown string) string {
+	if shown == "(null)" {
+		return "\n"
+	}
+	return shown
+}

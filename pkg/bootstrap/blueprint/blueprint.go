@@ -1,0 +1,150 @@
+// Package blueprint has the desired state of the nodes of one pool, as an operator
+// writes it: a versioned YAML document, so that nodes are the same and stay so.
+//
+//	apiVersion: bootstrap.kata-vfio.dev/v1alpha1
+//	kind: NodeBlueprint
+//	kernel:
+//	  iommu: On
+//	  hugePages: [{size: 1Gi, count: 64}]
+//	vfio:
+//	  keepOff: ["0000:3b:00.0"]
+//	virtualFunctions:
+//	- {pf: "0000:5e:00.0", count: 8}
+//	versions:
+//	  kernel: {minimum: "6.6"}
+package blueprint
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// APIVersion and Kind are those of the document.
+const (
+	APIVersion = "bootstrap.kata-vfio.dev/v1alpha1"
+	Kind       = "NodeBlueprint"
+)
+
+// Blueprint is a node as it should be. What is not said has the default that its
+// field names.
+type Blueprint struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Name is the pool's, for people and for reports.
+	Name   string `json:"name,omitempty"`
+	Kernel Kernel `json:"kernel"`
+	VFIO   VFIO   `json:"vfio"`
+	// VirtualFunctions are the VFs that PFs have from boot on, as in a node config.
+	// PFs that are not named keep what they have.
+	VirtualFunctions []v1alpha1.VFRule  `json:"virtualFunctions,omitempty"`
+	Network          Network            `json:"network"`
+	Containers       containers.Options `json:"containers"`
+	Versions         Versions           `json:"versions"`
+	// Labels are the Kubernetes node's. Bootstrap says how to set them and sets none:
+	// it has no access to the cluster.
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// IOMMUMode says what the IOMMU does for functions that no VM has.
+type IOMMUMode string
+
+// Modes. On translates DMA of all functions; with Passthrough, those of the node
+// itself reach all memory.
+const (
+	IOMMUOn          IOMMUMode = "On"
+	IOMMUPassthrough IOMMUMode = "Passthrough"
+)
+
+// Kernel is what the kernel is booted and set up with.
+type Kernel struct {
+	// IOMMU is On when empty.
+	IOMMU IOMMUMode `json:"iommu,omitempty"`
+	// Arguments are further words of the command line, "efi=disable_early_pci_dma".
+	Arguments []string    `json:"arguments,omitempty"`
+	HugePages []HugePages `json:"hugePages,omitempty"`
+	// EarlyBinding has the initial RAM file system keep the functions of
+	// [VFIO.KeepOff] off vendor drivers already. Only for functions whose policy
+	// in the node config is "bound".
+	EarlyBinding bool `json:"earlyBinding,omitempty"`
+}
+
+// HugePageSize is a size of huge pages.
+type HugePageSize string
+
+// Sizes.
+const (
+	HugePage2Mi HugePageSize = "2Mi"
+	HugePage1Gi HugePageSize = "1Gi"
+)
+
+// KiB returns the size in KiB, as names below /sys/kernel/mm/hugepages have it.
+func (s HugePageSize) KiB() int {
+	if s == HugePage1Gi {
+		return 1 << 20
+	}
+	return 2 << 10
+}
+
+// HugePages is a number of huge pages that the node keeps for VMs.
+type HugePages struct {
+	Size  HugePageSize `json:"size"`
+	Count int          `json:"count"`
+	// Node is the NUMA node; without one the kernel spreads them over all.
+	Node *int `json:"node,omitempty"`
+}
+
+// VFIO is what VFIO's modules are told.
+type VFIO struct {
+	// DisableDenylist true gives away devices of which the kernel knows that an
+	// untrusted user can exploit them.
+	DisableDenylist bool `json:"disableDenylist,omitempty"`
+	// KeepOff are functions that no vendor driver gets: their driver_override is
+	// vfio-pci from boot on. By address and never by id, which matches every
+	// function of the model.
+	KeepOff []pci.Address `json:"keepOff,omitempty"`
+}
+
+// Network is what the node's network managers are told.
+type Network struct {
+	// LeaveVFsAlone keeps NetworkManager and systemd-networkd off VFs. True when
+	// not said.
+	LeaveVFsAlone *bool `json:"leaveVFsAlone,omitempty"`
+}
+
+// Versions are what the node's programs must be. What is empty is not asked for.
+type Versions struct {
+	Kernel     Version `json:"kernel"`
+	Containerd Version `json:"containerd"`
+	CRIO       Version `json:"crio"`
+	Kata       Version `json:"kata"`
+	// Chart is the Helm chart's; it is told as a fact, since no file of a node has it.
+	Chart Version `json:"chart"`
+}
+
+// Version is a version that must be had exactly, or at least.
+type Version struct {
+	Exact   string `json:"exact,omitempty"`
+	Minimum string `json:"minimum,omitempty"`
+}
+
+// Default returns the blueprint of who has written none.
+func Default() *Blueprint {
+	b := &Blueprint{}
+	b.fill()
+	return b
+}
+
+// fill sets every field that was not said.
+func (b *Blueprint) fill() {
+	b.APIVersion, b.Kind = APIVersion, Kind
+	if b.Kernel.IOMMU == "" {
+		b.Kernel.IOMMU = IOMMUOn
+	}
+	if b.Network.LeaveVFsAlone == nil {
+		b.Network.LeaveVFsAlone = new(true)
+	}
+	if b.Labels == nil {
+		b.Labels = map[string]string{"kata-vfio.dev/node": "true"}
+	}
+}

@@ -1,0 +1,158 @@
+package blueprint_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+const head = "apiVersion: bootstrap.kata-vfio.dev/v1alpha1\nkind: NodeBlueprint\n"
+
+func TestABlueprintIsReadWholeWithItsDefaults(t *testing.T) {
+	got, err := blueprint.Parse([]byte(head + `
+name: gpu-pool
+kernel:
+  arguments: [efi=disable_early_pci_dma]
+  hugePages:
+  - {size: 1Gi, count: 64, node: 0}
+  - {size: 1Gi, count: 64, node: 1}
+  earlyBinding: true
+vfio:
+  keepOff: ["0000:3b:00.0"]
+virtualFunctions:
+- {pf: ens1f0np0, count: 8}
+network: {leaveVFsAlone: false}
+containers:
+  runtime: CRI-O
+versions:
+  kernel: {minimum: "6.6"}
+labels: {}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &blueprint.Blueprint{
+		APIVersion: blueprint.APIVersion, Kind: blueprint.Kind, Name: "gpu-pool",
+		Kernel: blueprint.Kernel{
+			IOMMU: blueprint.IOMMUOn, Arguments: []string{"efi=disable_early_pci_dma"}, EarlyBinding: true,
+			HugePages: []blueprint.HugePages{{Size: "1Gi", Count: 64, Node: new(0)}, {Size: "1Gi", Count: 64, Node: new(1)}},
+		},
+		VFIO:             blueprint.VFIO{KeepOff: []pci.Address{{Bus: 0x3b}}},
+		VirtualFunctions: []v1alpha1.VFRule{{PF: "ens1f0np0", Count: new(8)}},
+		Network:          blueprint.Network{LeaveVFsAlone: new(false)},
+		Containers:       containers.Options{Runtime: containers.RuntimeCRIO},
+		Versions:         blueprint.Versions{Kernel: blueprint.Version{Minimum: "6.6"}},
+		Labels:           map[string]string{},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("blueprint (-want +got):\n%s", diff)
+	}
+}
+
+func TestAShortBlueprintIsTheDefault(t *testing.T) {
+	got, err := blueprint.Parse([]byte(head))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(blueprint.Default(), got); diff != "" {
+		t.Errorf("blueprint (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatIsWrongIsNamedWithItsLine(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"nothing", "", "the document is empty"},
+		{"two documents", head + "---\na: 1\n", "more than one YAML document"},
+		{"not YAML", head + "kernel: {", "line"},
+		{"another version", "apiVersion: v1\nkind: NodeBlueprint\n", "line 1: apiVersion: want bootstrap"},
+		{"another kind", "apiVersion: bootstrap.kata-vfio.dev/v1alpha1\n\nkind: Node\n", "line 3: kind: want NodeBlueprint"},
+		{"no kind", "apiVersion: bootstrap.kata-vfio.dev/v1alpha1\n", "kind: want NodeBlueprint"},
+		{"unknown field", head + "kernel:\n  iomu: On\n", "line 4: kernel.iomu: no such field; the fields here are iommu, "},
+		{"field twice", head + "kernel: {}\nkernel: {}\n", "line 4: kernel: given twice"},
+		{"field of another type's", head + "containers: {runtyme: Auto}\n", "containers.runtyme: no such field"},
+		{"ids", head + "vfio: {ids: [\"10de:2330\"]}\n", "vfio.ids: no such field: ids match every function"},
+		{"a text for a number", head + "kernel:\n  hugePages:\n  - size: 1Gi\n    count: many\n", "line 6: kernel.hugePages[0].count: `many` is not a whole number"},
+		{"a list for a text", head + "name: [a]\n", "line 3: name: is not a text"},
+		{"a text for a list", head + "virtualFunctions: all\n", "want a list"},
+		{"an alias", head + "name: &n a\nkernel:\n  iommu: *n\n", "aliases are not read"},
+		{"unknown mode", head + "kernel:\n  iommu: pt\n", `line 4: kernel.iommu: "pt" is not one of On, Passthrough`},
+		{"another field's argument", head + "kernel: {arguments: [iommu=pt]}\n", "is decided by kernel.iommu"},
+		{"another field's argument, spelt otherwise", head + "kernel: {arguments: [vfio_pci.ids=1]}\n", "is decided by vfio.keepOff"},
+		{"dangerous argument", head + "kernel: {arguments: [intremap=off]}\n", "weakens the boundary"},
+		{"a shell's argument", head + "kernel: {arguments: ['a$(b)']}\n", "is not one word"},
+		{"two arguments in one", head + "kernel: {arguments: ['a b']}\n", "is not one word"},
+		{"size", head + "kernel: {hugePages: [{size: 4Mi, count: 1}]}\n", `"4Mi" is not one of`},
+		{"pages twice", head + "kernel: {hugePages: [{size: 2Mi, count: 1}, {size: 2Mi, count: 1, node: 0}]}\n", "counted above"},
+		{"early binding of nothing", head + "kernel: {earlyBinding: true}\n", "says nothing without functions"},
+		{"bad address", head + "vfio: {keepOff: [3b]}\n", "vfio.keepOff[0]"},
+		{"address twice", head + "vfio: {keepOff: ['0000:3b:00.0', '0000:3b:00.0']}\n", "named twice"},
+		{"VFs without a count", head + "virtualFunctions:\n- pf: eth0\n", "line 4: virtualFunctions[0].count: missing"},
+		{"two versions", head + "versions: {kata: {exact: '4.0', minimum: '4.0'}}\n", "want one of the two"},
+		{"no version", head + "versions: {kata: {minimum: new}}\n", "is no version"},
+		{"a label for the shell", head + "labels: {a: '$(b)'}\n", "is no label"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := blueprint.Parse([]byte(c.text))
+			if invalid, ok := errors.AsType[*blueprint.InvalidError](err); !ok || !strings.Contains(invalid.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestTheExampleOfTheReadmeIsGood(t *testing.T) {
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := range strings.SplitSeq(string(readme), "```") {
+		text, ok := strings.CutPrefix(block, "yaml\n")
+		if !ok || !strings.Contains(text, "kind: NodeBlueprint") {
+			continue
+		}
+		if _, err := blueprint.Parse([]byte(text)); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	t.Error("README.md has no blueprint")
+}
+
+func TestVersionsAreComparedByTheirNumbers(t *testing.T) {
+	for _, c := range []struct {
+		pin  blueprint.Version
+		have string
+		want bool
+	}{
+		{blueprint.Version{Minimum: "6.6"}, "6.12.9-amd64", true},
+		{blueprint.Version{Minimum: "6.6"}, "6.6.0", true},
+		{blueprint.Version{Minimum: "6.6"}, "5.15.0-91-generic", false},
+		{blueprint.Version{Minimum: "v2.2"}, "v2.10.0", true},
+		{blueprint.Version{Minimum: "2.2.1"}, "2.2", false},
+		{blueprint.Version{Exact: "2.4.2"}, "v2.4.2", true},
+		{blueprint.Version{Exact: "2.4.2"}, "2.4.20", false},
+		{blueprint.Version{Minimum: "1"}, "unknown", false},
+	} {
+		if got := c.pin.Admits(c.have); got != c.want {
+			t.Errorf("%s with %q: %t", c.pin, c.have, got)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(head + "kernel: {iommu: On}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		b, err := blueprint.Parse(text)
+		if (b == nil) == (err == nil) {
+			t.Errorf("blueprint %v, error %v", b, err)
+		}
+	})
+}

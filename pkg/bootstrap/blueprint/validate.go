@@ -1,0 +1,140 @@
+package blueprint
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// at notes a problem of the field at path, at its line.
+func (d *decoder) at(path, format string, args ...any) {
+	line := d.lines[path]
+	for parent := path; line == 0 && parent != ""; line = d.lines[parent] {
+		parent = parent[:max(strings.LastIndexAny(parent, ".["), 0)]
+	}
+	d.add(line, path, format, args...)
+}
+
+// validate notes what is wrong with values that are of the right type.
+func (d *decoder) validate(b *Blueprint) {
+	if b.APIVersion != APIVersion {
+		d.at("apiVersion", "want %s", APIVersion)
+	}
+	if b.Kind != Kind {
+		d.at("kind", "want %s", Kind)
+	}
+	d.checkKernel(&b.Kernel, len(b.VFIO.KeepOff) > 0)
+	d.checkKeepOff(b.VFIO.KeepOff)
+	d.checkVFs(b.VirtualFunctions)
+	d.checkVersions(&b.Versions)
+	for key := range b.Labels {
+		if key == "" || strings.ContainsAny(key, " =\"'$`\\") || strings.ContainsAny(b.Labels[key], " \"'$`\\") {
+			d.at("labels", "%q=%q is no label", key, b.Labels[key])
+		}
+	}
+}
+
+func (d *decoder) checkKernel(k *Kernel, keepsOff bool) {
+	if k.IOMMU != "" && k.IOMMU != IOMMUOn && k.IOMMU != IOMMUPassthrough {
+		d.at("kernel.iommu", "%q is not one of %s, %s", k.IOMMU, IOMMUOn, IOMMUPassthrough)
+	}
+	for i, word := range k.Arguments {
+		d.checkArgument(fmt.Sprintf("kernel.arguments[%d]", i), word)
+	}
+	for i, pages := range k.HugePages {
+		d.checkHugePages(k.HugePages, i, pages)
+	}
+	if k.EarlyBinding && !keepsOff {
+		d.at("kernel.earlyBinding", "says nothing without functions in vfio.keepOff")
+	}
+}
+
+// argument is what shells, boot loaders and the kernel all take for one word.
+var argument = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.,:/=@%+-]*$`)
+
+// ours are arguments that other fields decide.
+func ours() map[string]string {
+	return map[string]string{
+		"intel_iommu": "kernel.iommu", "amd_iommu": "kernel.iommu", "iommu": "kernel.iommu", "iommu.passthrough": "kernel.iommu",
+		"hugepages": "kernel.hugePages", "hugepagesz": "kernel.hugePages", "vfio-pci.ids": "vfio.keepOff", "vfio-pci.disable_denylist": "vfio.disableDenylist",
+	}
+}
+
+// refused are arguments under which no node is fit.
+func refused() []string {
+	return []string{"intremap", "vfio_iommu_type1.allow_unsafe_interrupts", "iommufd.allow_unsafe_interrupts", "vfio.enable_unsafe_noiommu_mode"}
+}
+
+func (d *decoder) checkArgument(path, word string) {
+	if !argument.MatchString(word) {
+		d.at(path, "%q is not one word of a kernel command line, in letters, digits and _ . , : / = @ %% + -", word)
+		return
+	}
+	name, _, _ := strings.Cut(word, "=")
+	for key, field := range ours() {
+		if kernelargs.Same(name, key) {
+			d.at(path, "%q is decided by %s; say it there", word, field)
+		}
+	}
+	for _, key := range refused() {
+		if kernelargs.Same(name, key) {
+			d.at(path, "%q weakens the boundary around VMs; leave it out", word)
+		}
+	}
+}
+
+func (d *decoder) checkHugePages(all []HugePages, i int, h HugePages) {
+	path := fmt.Sprintf("kernel.hugePages[%d]", i)
+	if h.Size != HugePage2Mi && h.Size != HugePage1Gi {
+		d.at(path+".size", "%q is not one of %s, %s", h.Size, HugePage2Mi, HugePage1Gi)
+	}
+	if h.Count < 0 || h.Count > 1<<24 {
+		d.at(path+".count", "%d is not a number from 0 to %d", h.Count, 1<<24)
+	}
+	if h.Node != nil && (*h.Node < 0 || *h.Node > 1023) {
+		d.at(path+".node", "%d is no NUMA node", *h.Node)
+	}
+	for _, other := range all[:i] {
+		sameNode := other.Node == nil || h.Node == nil || *other.Node == *h.Node
+		if other.Size == h.Size && sameNode {
+			d.at(path, "pages of this size are counted above; say one number for the whole node, or one for each NUMA node")
+		}
+	}
+}
+
+func (d *decoder) checkKeepOff(all []pci.Address) {
+	for i, a := range all {
+		if slices.Contains(all[:i], a) {
+			d.at(fmt.Sprintf("vfio.keepOff[%d]", i), "%s is named twice", a)
+		}
+	}
+}
+
+// checkVFs has the node config's own rules judge.
+func (d *decoder) checkVFs(rules []v1alpha1.VFRule) {
+	err := (&v1alpha1.NodeConfig{VirtualFunctions: rules}).Validate()
+	if invalid, ok := asInvalid(err); ok {
+		for _, p := range invalid.Problems {
+			d.at(p.Path, "%s", p.Text)
+		}
+	}
+}
+
+func (d *decoder) checkVersions(v *Versions) {
+	for _, pin := range []struct {
+		name string
+		Version
+	}{{"kernel", v.Kernel}, {"containerd", v.Containerd}, {"crio", v.CRIO}, {"kata", v.Kata}, {"chart", v.Chart}} {
+		if pin.Exact != "" && pin.Minimum != "" {
+			d.at("versions."+pin.name, "exact and minimum: want one of the two")
+		}
+		if pin.Minimum != "" && len(numbers(pin.Minimum)) == 0 {
+			d.at("versions."+pin.name+".minimum", "%q is no version", pin.Minimum)
+		}
+	}
+}

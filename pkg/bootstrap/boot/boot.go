@@ -1,0 +1,224 @@
+// Package boot says what a node's boot loader must be told, so that the kernel is
+// started with the IOMMU on and what else the blueprint asks for. It knows GRUB, with
+// and without boot loader entries, systemd-boot, u-boot-menu, extlinux and Flatcar;
+// for others it says in words what to add where.
+//
+// What users have written stays: fragments and marked blocks append, and nothing is
+// appended that is there already.
+package boot
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
+)
+
+// Part is the name of what this package wants.
+const Part = "kernel"
+
+// Wanted returns the boot loader's files as they should be.
+func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state.Wanted {
+	words := Arguments(b, p)
+	e := &editor{tree: tree, loader: &p.Loader, words: words}
+	e.edit(p)
+	e.wanted.Problems = append(e.wanted.Problems, conflicts(tree, b, p)...)
+	if !p.Live {
+		return e.wanted
+	}
+	for _, word := range words {
+		e.wanted.Settings = append(e.wanted.Settings, state.Setting{
+			Part: Part, Path: state.Cmdline, Value: word, AtBoot: true, Why: "the running kernel was started with it",
+		})
+	}
+	return e.wanted
+}
+
+// editor collects the files of one boot loader.
+type editor struct {
+	tree   state.Tree
+	loader *platform.Loader
+	words  []string
+	wanted state.Wanted
+}
+
+func (e *editor) edit(p *platform.Platform) {
+	l := e.loader
+	switch l.Kind {
+	case platform.GRUB:
+		if l.Tool == "" {
+			e.problem(true, "GRUB's configuration is generated, and nothing here generates it (update-grub, grub2-mkconfig)", "install GRUB's tools")
+		}
+		e.shell("GRUB_CMDLINE_LINUX", "", "50-kata-vfio.cfg", state.BootConfig, state.Reboot)
+	case platform.GRUBEntries:
+		e.shell("GRUB_CMDLINE_LINUX", "", "50-kata-vfio.cfg", state.Reboot)
+		e.entries()
+		e.cmdlineFile(state.Reboot)
+	case platform.Entries:
+		e.entries()
+		e.cmdlineFile(state.Reboot)
+	case platform.UBootMenu:
+		e.uBootMenu()
+	case platform.Extlinux:
+		e.replace(l.Config, "starts kernels with the arguments", addToDirectives("append", e.words), state.Reboot)
+	case platform.Flatcar:
+		e.flatcar(p.Live)
+	case platform.UnifiedImages:
+		e.unifiedImages()
+	case platform.Talos:
+		e.problem(true, "Talos has no files to set up: its machine config decides", "add to the machine config:\n"+talos(e.words))
+	default:
+		e.byHand(p)
+	}
+}
+
+// byHand is for loaders that nothing here knows. It is no problem where the running
+// kernel has all the words, however it got them.
+func (e *editor) byHand(p *platform.Platform) {
+	missing := kernelargs.Split(kernelargs.Add("", e.words...))
+	if p.Live && kernelargs.Add(p.Cmdline, e.words...) == p.Cmdline {
+		return
+	}
+	e.problem(p.Live, "the boot loader is none that is known here, so nothing can tell it the kernel's arguments",
+		"add to its kernel command line, then reboot: "+strings.Join(missing, " "))
+}
+
+func (e *editor) problem(fatal bool, text, fix string) {
+	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Fatal: fatal, Text: text, Fix: fix})
+}
+
+func (e *editor) file(name string, content, why string, then ...state.FollowUp) {
+	e.wanted.Files = append(e.wanted.Files, state.File{
+		Part: Part, Path: name, Content: []byte(content), Mode: 0o644, Why: why, Then: then,
+	})
+}
+
+// read returns a file that platform has found; false, and a problem, where it can't
+// be read any more.
+func (e *editor) read(name string) (string, bool) {
+	data, err := e.tree.ReadAtMost(name, maxFile)
+	if err != nil {
+		e.wanted.Problems = append(e.wanted.Problems, state.Problem{
+			Part: Part, Fatal: true, Path: name, Text: err.Error(), Fix: "make it readable, and a file below the node's root",
+		})
+		return "", false
+	}
+	return string(data), true
+}
+
+const maxFile = 1 << 20
+
+// replace has a file that exists edited.
+func (e *editor) replace(name, why string, edit func(string) (string, error), then ...state.FollowUp) {
+	e.edited(name, name, why, edit, then...)
+}
+
+// edited has a file made of another one, which may be itself.
+func (e *editor) edited(from, name, why string, edit func(string) (string, error), then ...state.FollowUp) {
+	content, ok := e.read(from)
+	if !ok {
+		return
+	}
+	changed, err := edit(content)
+	if err != nil {
+		e.wanted.Problems = append(e.wanted.Problems, state.Problem{
+			Part: Part, Fatal: true, Path: from, Text: fmt.Sprintf("/%s: %v", from, err), Fix: "mend the file",
+		})
+		return
+	}
+	e.file(name, changed, why, then...)
+}
+
+// entries edits the boot loader's entries, as `grubby --update-kernel=ALL --args=...`
+// does. Editing them here shows the change before, brings it back to the byte, and works
+// in an image. Kernels that are installed later take their line from etc/kernel/cmdline
+// or from the running kernel.
+func (e *editor) entries() {
+	for _, name := range e.loader.EntryFiles {
+		if content, ok := e.read(name); ok && hasDirective(content, "linux") {
+			e.replace(name, "starts this kernel with the arguments", addToDirectives("options", e.words), state.Reboot)
+		}
+	}
+}
+
+// cmdlineFile edits the line of kernels to come. A file below usr is the vendor's:
+// one in etc takes its place.
+func (e *editor) cmdlineFile(then ...state.FollowUp) {
+	if e.loader.Cmdline == "" {
+		return
+	}
+	const name, why = "etc/kernel/cmdline", "starts kernels that are installed later with the arguments"
+	e.edited(e.loader.Cmdline, name, why, func(content string) (string, error) {
+		line, rest, _ := strings.Cut(content, "\n")
+		if !kernelargs.Closed(line) {
+			return "", errOpenQuote
+		}
+		return kernelargs.Add(line, e.words...) + "\n" + rest, nil
+	}, then...)
+}
+
+func (e *editor) unifiedImages() {
+	e.cmdlineFile(state.Reboot)
+	e.problem(false, "the kernels are unified images, which have their command line inside",
+		"build and sign them anew with the arguments "+strings.Join(e.words, " ")+", then reboot")
+}
+
+func (e *editor) flatcar(live bool) {
+	const why = "has Flatcar's boot loader append the arguments"
+	if e.loader.Defaults != "oem/grub.cfg" {
+		e.problem(live, "Flatcar's OEM partition has no grub.cfg at /oem/grub.cfg that could be edited",
+			"append to the grub.cfg of the OEM partition, then reboot: "+strings.TrimSpace(flatcarLine(e.words)))
+		return
+	}
+	e.replace(e.loader.Defaults, why, func(content string) (string, error) {
+		return withBlock(content, flatcarLine(e.words))
+	}, state.Reboot)
+}
+
+func flatcarLine(words []string) string {
+	return fmt.Sprintf("set linux_append=\"$linux_append %s\"\n", strings.Join(words, " "))
+}
+
+// uBootMenu sets the variable that u-boot-update reads. Where nothing sets it the tool
+// takes etc/kernel/cmdline, and without that "ro quiet"; both would be lost by setting it.
+func (e *editor) uBootMenu() {
+	const variable = "U_BOOT_PARAMETERS"
+	_, err := e.tree.ReadAtMost("etc/kernel/cmdline", 1)
+	if err == nil && !e.assigns(variable) {
+		e.loader.Cmdline = "etc/kernel/cmdline"
+		e.cmdlineFile(state.BootConfig, state.Reboot)
+		return
+	}
+	e.shell(variable, "ro quiet", "zz-kata-vfio.conf", state.BootConfig, state.Reboot)
+}
+
+// assigns reports whether the loader's settings give a variable a value.
+func (e *editor) assigns(variable string) bool {
+	for _, name := range settings(e.tree, e.loader) {
+		data, err := e.tree.ReadAtMost(name, maxFile)
+		if err == nil && len(assignments(string(data), variable)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// shell appends to a variable of settings that are a shell script, in a fragment of
+// our own where the tool reads fragments.
+func (e *editor) shell(variable, standard, fragment string, then ...state.FollowUp) {
+	const why = "has the boot loader's configuration generated with the arguments"
+	script := appendScript(variable, standard, e.words)
+	if e.loader.DropIns != "" {
+		e.file(path.Join(e.loader.DropIns, fragment), header+script, why, then...)
+		return
+	}
+	if _, err := e.tree.ReadAtMost(e.loader.Defaults, 1); err != nil {
+		e.file(e.loader.Defaults, header+script, why, then...)
+		return
+	}
+	e.replace(e.loader.Defaults, why, func(content string) (string, error) { return withBlock(content, script) }, then...)
+}

@@ -1,0 +1,186 @@
+package boot
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
+)
+
+// commandLine is a kernel command line in a file.
+type commandLine struct {
+	path  string
+	line  int
+	value string
+}
+
+// rule is an argument that is at odds with the blueprint.
+type rule struct {
+	name string
+	// bad are its values that are; nil for any.
+	bad []string
+	// why completes "NAME=VALUE ...".
+	why string
+	// harmless ones are told and stop nothing.
+	harmless bool
+	// last: of several values the kernel goes by the last, in place of all.
+	last bool
+}
+
+func yes() []string { return []string{"1", "y", "Y", "on", "true"} }
+
+// rules are those that hold for every blueprint, and those for this one.
+func rules(b *blueprint.Blueprint) []rule {
+	all := []rule{
+		{name: "intel_iommu", bad: []string{"off"}, why: "switches DMA translation off", last: true},
+		{name: "intel_iommu", bad: []string{"igfx_off"}, why: "switches DMA translation off for the processor's own GPU"},
+		{name: "amd_iommu", bad: []string{"off"}, why: "switches DMA translation off"},
+		{name: "iommu", bad: []string{"off", "noforce", "soft"}, why: "switches DMA translation off"},
+		{name: "intremap", bad: []string{"off", "nosid"}, why: "lets devices forge interrupts"},
+		{name: "vfio_iommu_type1.allow_unsafe_interrupts", bad: yes(), why: "gives devices away that can forge interrupts"},
+		{name: "iommufd.allow_unsafe_interrupts", bad: yes(), why: "gives devices away that can forge interrupts"},
+		{name: "vfio.enable_unsafe_noiommu_mode", bad: yes(), why: "gives devices away without an IOMMU"},
+		{name: "vfio-pci.ids", why: "binds every function of the model; name functions by address in vfio.keepOff", harmless: true},
+	}
+	if b.Kernel.IOMMU == blueprint.IOMMUPassthrough {
+		all = append(all, rule{name: "iommu", bad: []string{"nopt"}, why: "is at odds with kernel.iommu: Passthrough", last: true},
+			rule{name: "iommu.passthrough", bad: []string{"0", "n", "N", "off"}, why: "is at odds with kernel.iommu: Passthrough", last: true})
+	} else {
+		all = append(all, rule{name: "iommu", bad: []string{"pt"}, why: "is at odds with kernel.iommu: On", last: true},
+			rule{name: "iommu.passthrough", bad: yes(), why: "is at odds with kernel.iommu: On", last: true})
+	}
+	if !b.VFIO.DisableDenylist {
+		all = append(all, rule{name: "vfio-pci.disable_denylist", bad: yes(), why: "gives devices away that the kernel knows to be exploitable"})
+	}
+	if len(hugePageArguments(b.Kernel.HugePages)) > 0 {
+		all = append(all, rule{name: "hugepages", why: "is at odds with kernel.hugePages"}, rule{name: "hugepagesz", why: "is at odds with kernel.hugePages"})
+	}
+	return all
+}
+
+// matches reports whether a value is bad, alone or in a list.
+func (r *rule) matches(value string) bool {
+	return r.bad == nil || slices.ContainsFunc(strings.Split(value, ","), func(v string) bool { return slices.Contains(r.bad, v) })
+}
+
+// conflicts names each argument that would undo the blueprint, with the line where
+// it is. Nothing takes it out by itself: somebody had a reason.
+func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []state.Problem {
+	wanted := Arguments(b, p)
+	var found []state.Problem
+	configured := commandLines(tree, &p.Loader)
+	for _, r := range rules(b) {
+		before := len(found)
+		for _, line := range configured {
+			for _, word := range r.words(line.value, wanted) {
+				found = append(found, state.Problem{
+					Part: Part, Fatal: !r.harmless, Path: line.path,
+					Text: fmt.Sprintf("/%s line %d: %s %s", line.path, line.line, word, r.why),
+					Fix:  fmt.Sprintf("take %s out of the line", word),
+				})
+			}
+		}
+		for _, word := range r.words(p.Cmdline, wanted) {
+			if len(found) == before && !r.overridden(p.Cmdline, wanted) {
+				found = append(found, state.Problem{
+					Part: Part, Text: fmt.Sprintf("the running kernel was started with %s, which %s; no file of the boot loader's that is known here has it", word, r.why),
+					Fix: "reboot; if it comes back, take it out where the node is started from (network boot, hypervisor)",
+				})
+			}
+		}
+	}
+	return found
+}
+
+// words returns the words of a command line that the rule is about, without those
+// that are wanted.
+func (r *rule) words(line string, wanted []string) []string {
+	var found []string
+	for _, value := range kernelargs.Values(line, r.name) {
+		word := r.name + "=" + value
+		if r.matches(value) && !slices.Contains(wanted, word) {
+			found = append(found, word)
+		}
+	}
+	return found
+}
+
+// overridden reports whether what is wanted stands behind, and counts.
+func (r *rule) overridden(line string, wanted []string) bool {
+	values := kernelargs.Values(line, r.name)
+	return r.last && len(values) > 0 && slices.Contains(wanted, r.name+"="+values[len(values)-1])
+}
+
+// commandLines returns those that the loader's files have, ours left out.
+func commandLines(tree state.Tree, l *platform.Loader) []commandLine {
+	var all []commandLine
+	for _, name := range settings(tree, l) {
+		for _, a := range assignments(read(tree, name), "GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT", "U_BOOT_PARAMETERS", "set linux_append") {
+			all = append(all, commandLine{name, a.line, a.value})
+		}
+	}
+	for _, name := range append(slices.Clone(l.EntryFiles), l.Config) {
+		if l.Kind == platform.GRUB || l.Kind == platform.UBootMenu {
+			break // Config is generated, and tells nothing that the settings don't
+		}
+		all = append(all, directiveLines(name, read(tree, name))...)
+	}
+	if l.Cmdline != "" {
+		line, _, _ := strings.Cut(read(tree, l.Cmdline), "\n")
+		all = append(all, commandLine{l.Cmdline, 1, line})
+	}
+	return all
+}
+
+func directiveLines(name, content string) []commandLine {
+	var all []commandLine
+	number := 0
+	for line := range strings.Lines(content) {
+		number++
+		for _, keyword := range []string{"options", "append"} {
+			if value, ok := directive(line, keyword); ok {
+				all = append(all, commandLine{name, number, value})
+			}
+		}
+	}
+	return all
+}
+
+// settings returns the loader's settings in the order in which its tool reads them.
+func settings(tree state.Tree, l *platform.Loader) []string {
+	var files []string
+	if l.Defaults != "" {
+		files = append(files, l.Defaults)
+	}
+	if l.DropIns == "" {
+		return files
+	}
+	names, err := tree.ReadDir(l.DropIns)
+	if err != nil {
+		return files
+	}
+	for _, name := range names {
+		if !strings.Contains(name, "-kata-vfio.") && (strings.HasSuffix(name, ".cfg") || strings.HasSuffix(name, ".conf")) {
+			files = append(files, path.Join(l.DropIns, name))
+		}
+	}
+	return files
+}
+
+// read returns a file's content, empty for one that can't be read: what has to be
+// edited is read again, and told then.
+func read(tree state.Tree, name string) string {
+	if name == "" {
+		return ""
+	}
+	data, err := tree.ReadAtMost(name, maxFile)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}

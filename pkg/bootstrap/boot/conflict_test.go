@@ -1,0 +1,31 @@
+package boot
+
+import (
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// TestTheLastValueCountsWhereTheKernelSaysSo: what the running kernel was told first does no harm then. Flags stay.
+func TestTheLastValueCountsWhereTheKernelSaysSo(t *testing.T) {
+	tree, err := sysfs.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tree.Close() }()
+	for cmdline, problems := range map[string]int{
+		"intel_iommu=off":                     1,
+		"intel_iommu=off intel_iommu=on":      0,
+		"intel_iommu=on intel_iommu=off":      1,
+		"intel_iommu=igfx_off intel_iommu=on": 1,
+		"iommu=pt iommu=nopt":                 0,
+		"iommu=off iommu=nopt":                1,
+	} {
+		p := &platform.Platform{Live: true, Arch: "amd64", Cmdline: cmdline}
+		if found := conflicts(tree, blueprint.Default(), p); len(found) != problems {
+			t.Errorf("%s: %v, want %d problems", cmdline, found, problems)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package boot
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
+)
+
+// header stands above what is ours as a whole.
+const header = "# Written by kata-vfio-bootstrap, which writes it anew when it differs. `kata-vfio-bootstrap revert` takes it away.\n"
+
+// The marks around what is ours in somebody else's file.
+const (
+	begin = "# kata-vfio-bootstrap: begin\n"
+	end   = "# kata-vfio-bootstrap: end\n"
+)
+
+var errOpenQuote = errors.New("a quote in the command line is not closed")
+
+// withBlock returns the content with the block at its end, or in place of the one
+// that is there.
+func withBlock(content, block string) (string, error) {
+	if content != "" && !strings.HasSuffix(content, "\n") {
+		content += "\n"
+	}
+	before, rest, there := strings.Cut(content, begin)
+	if !there {
+		return content + begin + block + end, nil
+	}
+	_, after, closed := strings.Cut(rest, end)
+	if !closed || strings.Contains(after, begin) {
+		return "", errors.New("the marks of kata-vfio-bootstrap in it are damaged: take out the lines between them, and them")
+	}
+	return before + begin + block + end + after, nil
+}
+
+// appendScript is shell that appends the words that a variable lacks. It may be read
+// twice. Each assignment stands on a line of its own and begins with the variable's
+// name, as tools that look for it expect. Words have no character that shells obey.
+func appendScript(variable, standard string, words []string) string {
+	var b strings.Builder
+	if standard != "" {
+		fmt.Fprintf(&b, "if [ -z \"$%s\" ]; then\n\t%s=\"%s\"\nfi\n", variable, variable, standard)
+	}
+	for _, word := range words {
+		fmt.Fprintf(&b, "case \" $%s \" in *\" %s \"*) ;; *)\n\t%s=\"$%s %s\"\n\t;;\nesac\n", variable, word, variable, variable, word)
+	}
+	return b.String()
+}
+
+// addToDirectives returns the edit that adds words to lines of the form "options a b".
+// Of several lines, which readers join, the last one is extended; of a file with
+// several kernels (extlinux) each has its line.
+func addToDirectives(keyword string, words []string) func(string) (string, error) {
+	return func(content string) (string, error) {
+		lines := strings.SplitAfter(content, "\n")
+		for i, line := range lines {
+			if value, ok := directive(line, keyword); ok && !kernelargs.Closed(value) {
+				return "", fmt.Errorf("line %d: %w", i+1, errOpenQuote)
+			}
+		}
+		if keyword == "append" {
+			for i := range lines {
+				if _, ok := directive(lines[i], keyword); ok {
+					lines[i] = addToLine(lines[i], words)
+				}
+			}
+			if !hasDirective(content, keyword) {
+				return "", fmt.Errorf("it has no line %q", keyword)
+			}
+			return strings.Join(lines, ""), nil
+		}
+		return addToLast(lines, keyword, words), nil
+	}
+}
+
+func addToLast(lines []string, keyword string, words []string) string {
+	last, all := -1, ""
+	for i, line := range lines {
+		if value, ok := directive(line, keyword); ok {
+			last, all = i, all+" "+value
+		}
+	}
+	missing := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return kernelargs.Has(all, w) })
+	if len(missing) == 0 {
+		return strings.Join(lines, "")
+	}
+	if last < 0 {
+		content := strings.Join(lines, "")
+		if content != "" && !strings.HasSuffix(content, "\n") {
+			content += "\n"
+		}
+		return content + keyword + " " + strings.Join(missing, " ") + "\n"
+	}
+	lines[last] = addToLine(lines[last], missing)
+	return strings.Join(lines, "")
+}
+
+// addToLine adds to a line and keeps how it ends. Its keyword passes for an argument.
+func addToLine(line string, words []string) string {
+	body := strings.TrimRight(line, " \t\r\n")
+	return kernelargs.Add(body, words...) + line[len(body):]
+}
+
+// directive returns what stands behind a keyword that the line begins with.
+func directive(line, keyword string) (string, bool) {
+	fields := strings.Fields(line)
+	if len(fields) == 0 || !strings.EqualFold(fields[0], keyword) {
+		return "", false
+	}
+	return strings.Join(fields[1:], " "), true
+}
+
+func hasDirective(content, keyword string) bool {
+	for line := range strings.Lines(content) {
+		if _, ok := directive(line, keyword); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// assignment is a value that a shell script gives a variable.
+type assignment struct {
+	line  int
+	value string
+}
+
+func assignments(script string, variables ...string) []assignment {
+	var found []assignment
+	number := 0
+	for line := range strings.Lines(script) {
+		number++
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		name = strings.TrimSuffix(strings.TrimPrefix(name, "export "), "+")
+		if ok && slices.Contains(variables, strings.TrimSpace(name)) {
+			found = append(found, assignment{number, strings.Trim(strings.TrimSpace(value), `"'`)})
+		}
+	}
+	return found
+}
+
+// talos is what a machine config says to the same end. With systemd-boot, the default
+// on UEFI since Talos 1.10, the arguments are in the image, and those of the config
+// are ignored (docs.siderolabs.com, "Boot Loader").
+func talos(words []string) string {
+	var b strings.Builder
+	list := func(indent string) {
+		for _, word := range words {
+			fmt.Fprintf(&b, "%s- %s\n", indent, word)
+		}
+	}
+	b.WriteString("machine:\n  kernel:\n    modules:\n    - name: vfio_pci\n    - name: vfio_iommu_type1\n")
+	b.WriteString("  install: # where GRUB boots it\n    extraKernelArgs:\n")
+	list("    ")
+	b.WriteString("and where systemd-boot does, to the schematic of its image (Image Factory), then upgrade to that image:\n")
+	b.WriteString("customization:\n  extraKernelArgs:\n")
+	list("  ")
+	return b.String()
+}

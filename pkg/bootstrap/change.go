@@ -1,0 +1,177 @@
+package bootstrap
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/diff"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+)
+
+// change is a file that becomes another.
+type change struct {
+	file    state.File
+	was     disk.Found
+	to      disk.Image
+	content []byte
+	// dirs are to be made first, outermost first.
+	dirs []string
+	// commit and discard are there once a file is staged.
+	commit, discard func() error
+}
+
+// newChange returns what makes the file that was found the one that is wanted. One
+// that exists keeps its mode, owner and attributes.
+func newChange(f state.File, found disk.Found) change {
+	c := change{file: f, was: found, content: f.Content}
+	switch {
+	case f.Absent:
+		c.to, c.content = disk.Image{Kind: disk.Absent}, nil
+	case f.Target != "":
+		c.to, c.content = disk.Image{Kind: disk.Link, Target: f.Target}, nil
+	case found.Kind == disk.File:
+		c.to = found.Image
+		c.to.Sum = disk.Sum(f.Content)
+	default:
+		c.to = disk.New(f.Mode)
+		c.to.Sum = disk.Sum(f.Content)
+	}
+	return c
+}
+
+// takeBack returns the change that brings back what was before bootstrap.
+func (e *Engine) takeBack(entry *Entry, found disk.Found) (change, error) {
+	content, err := e.kept(entry.Before)
+	if err != nil {
+		return change{}, fmt.Errorf("/%s can't be brought back: %w", entry.Path, err)
+	}
+	f := state.File{Part: entry.Part, Path: entry.Path, Why: entry.Why, Then: entry.Then}
+	return change{file: f, was: found, to: entry.Before, content: content}, nil
+}
+
+func (c *change) action() string {
+	switch {
+	case c.to.Kind == disk.Absent:
+		return "remove"
+	case c.was.Kind == disk.Absent:
+		return "create"
+	}
+	return "change"
+}
+
+func (c *change) diff() string {
+	name := func(side string, i disk.Image) string {
+		if i.Kind == disk.Absent {
+			return "/dev/null"
+		}
+		return side + "/" + c.file.Path
+	}
+	return diff.Unified(name("a", c.was.Image), name("b", c.to), text(c.was.Image, c.was.Content), text(c.to, c.content))
+}
+
+// text is what a diff shows of an image.
+func text(i disk.Image, content []byte) []byte {
+	if i.Kind == disk.Link {
+		return []byte("link to " + i.Target + "\n")
+	}
+	return content
+}
+
+// places are the directories in which bootstrap writes. /usr is the vendor's and often
+// read-only; /efi and /oem are partitions of boot loaders; Kata is unpacked below /opt.
+func places() []string { return []string{"etc", "boot", "efi", "oem", "opt", "var"} }
+
+// obstacle says why a change must not be made, nil if it may.
+func (e *Engine) obstacle(c *change) *state.Problem {
+	p := &state.Problem{Part: c.file.Part, Fatal: true, Path: c.file.Path}
+	top, _, _ := strings.Cut(c.file.Path, "/")
+	link := c.to.Kind == disk.Link
+	switch {
+	case !slices.Contains(places(), top):
+		p.Text, p.Fix = fmt.Sprintf("/%s is in none of the directories that bootstrap writes to", c.file.Path), "set that up where the image is made"
+	case c.was.Kind == disk.Other:
+		p.Text, p.Fix = fmt.Sprintf("/%s is no file", c.file.Path), "move it away"
+	case c.was.Kind == disk.Link && c.to.Kind != disk.Absent:
+		p.Text = fmt.Sprintf("/%s is a link to %s, and links are not written through", c.file.Path, c.was.Target)
+		p.Fix = "put a file in its place, or set up by hand what it leads to"
+	case link && c.was.Kind == disk.File:
+		p.Text, p.Fix = fmt.Sprintf("/%s is a file where a link to %s is wanted", c.file.Path, c.to.Target), "move it away"
+	case c.was.Kind == disk.File && bytes.Contains(c.was.Content, []byte("\r\n")):
+		p.Text, p.Fix = fmt.Sprintf("/%s has DOS line ends, which its readers take for part of the text", c.file.Path), "convert it (sed -i 's/\\r$//'), and see who writes it so"
+	default:
+		err := e.Files.Writable(c.file.Path)
+		if err == nil {
+			return nil
+		}
+		p.Text, p.Fix = err.Error(), "make it writable"
+	}
+	return p
+}
+
+// stage does all of the change that can fail for want of room.
+func (e *Engine) stage(c *change) (err error) {
+	for _, dir := range c.dirs {
+		if err := e.Files.MakeDir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if c.to.Kind == disk.File {
+		c.commit, c.discard, err = e.Files.Stage(c.file.Path, c.content, c.to)
+	}
+	return err
+}
+
+// unstage takes back what stage has done.
+func (e *Engine) unstage(c *change) error {
+	var errs []error
+	if c.discard != nil {
+		errs = append(errs, c.discard())
+	}
+	for _, dir := range slices.Backward(c.dirs) {
+		errs = append(errs, e.Files.RemoveDir(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// do makes the staged change and sees that it is made.
+func (e *Engine) do(c *change) error {
+	put := c.commit
+	if put == nil {
+		put = func() error { return e.put(c.file.Path, c.to, nil) }
+	}
+	c.commit, c.discard = nil, nil
+	if err := put(); err != nil {
+		return err
+	}
+	found, err := e.Files.Look(c.file.Path)
+	if err == nil && !found.Same(c.to) {
+		err = fmt.Errorf("/%s is not as it was written: somebody else writes it", c.file.Path)
+	}
+	return err
+}
+
+func (e *Engine) put(name string, to disk.Image, content []byte) error {
+	switch to.Kind {
+	case disk.File:
+		return e.Files.Write(name, content, to)
+	case disk.Link:
+		return e.Files.Symlink(name, to.Target)
+	case disk.Absent:
+		return e.Files.Remove(name)
+	case disk.Other:
+	}
+	return fmt.Errorf("/%s was neither a file nor a link, and can't be made again", name)
+}
+
+// undo brings back what was before the change, whether that was made or not.
+func (e *Engine) undo(c *change) error {
+	found, err := e.Files.Look(c.file.Path)
+	if err == nil && !found.Identical(c.was.Image) {
+		err = e.put(c.file.Path, c.was.Image, c.was.Content)
+	}
+	return errors.Join(err, e.unstage(c))
+}

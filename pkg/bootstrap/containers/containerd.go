@@ -1,0 +1,226 @@
+package containers
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+)
+
+// containerd is one node's containerd and what is to come of it.
+type containerd struct {
+	*wants
+	node node
+	kata kata
+	at   containerdFiles
+	// major is containerd's version, -1 where no file tells; version is the
+	// configuration's; rule is how files of it are merged.
+	major   int
+	version int64
+	rule    config.Rule
+	// text is the main file as it is, or would be without our imports.
+	text string
+}
+
+// containerdWants is what containerd needs: our drop-in, and that it is imported.
+func containerdWants(n node, k kata) (*wants, error) {
+	c := &containerd{wants: &wants{part: "containerd"}, node: n, kata: k, at: n.containerdFiles()}
+	v := n.containerdVersion(c.at.binaries...)
+	c.major = v.Major
+	c.fact("version", v.String(), v.Source)
+	c.fact("configuration", c.at.main, c.at.main)
+	if v.older(2, 0) {
+		c.warn(v.Source, fmt.Sprintf("containerd is of version %s; kata-vfio is made for 2.2 and newer: this one's NRI knows no required plugins.", v),
+			"Install containerd 2.2 or newer.")
+	}
+	if !c.read() || !c.chooseRule() {
+		return c.wants, nil
+	}
+	return c.wants, c.decide()
+}
+
+// read reads the main file, or makes up the one that is needed where there is none.
+func (c *containerd) read() bool {
+	if target, ok := c.node.link(c.at.main); ok && c.at.maker == nil {
+		c.refuse(c.at.main, fmt.Sprintf("%s is a link to %s: whoever made it writes that file.", c.at.main, target),
+			"Put a file in the link's place, or the import into what it leads to: imports = [\""+containerdDropIns+"/*.toml\"]")
+		return false
+	}
+	file := c.node.Read(c.at.main)
+	switch {
+	case file.OK():
+		c.text = file.Value
+		return c.parse(file)
+	case file.Status != facts.Absent:
+		c.refuse(c.at.main, c.at.main+" can't be read: "+file.Err, "Make it a file that root can read.")
+		return false
+	}
+	if !c.parseVendor() {
+		return false
+	}
+	c.text = fmt.Sprintf("version = %d\n", c.version)
+	if c.at.vendor != "" {
+		c.text += fmt.Sprintf("imports = [%q]\n", c.at.vendor)
+	}
+	return true
+}
+
+// parseVendor learns the configuration's version where there is no main file yet.
+func (c *containerd) parseVendor() bool {
+	if c.at.vendor != "" {
+		file := c.node.Read(c.at.vendor)
+		if !file.OK() {
+			c.refuse(c.at.vendor, c.at.vendor+", with which containerd is started, can't be read: "+cause(file), "Mend containerd's service.")
+			return false
+		}
+		return c.parse(file)
+	}
+	c.version = 2 // every containerd reads it
+	if c.major >= 2 {
+		c.version = 3
+	}
+	return true
+}
+
+func (c *containerd) parse(file facts.Fact) bool {
+	t, err := config.Parse(file)
+	if err != nil {
+		c.refuse(file.Path, "containerd's configuration is not to be understood: "+err.Error(), "Mend the file.")
+		return false
+	}
+	c.version = t.Setting(file.Path, "version").Number()
+	return true
+}
+
+// chooseRule finds out how containerd merges files, by which version reads them.
+func (c *containerd) chooseRule() bool {
+	switch {
+	case c.version < 2:
+		c.refuse(c.at.main, fmt.Sprintf("%s is of version 1 or of none, which can't be put together with newer files.", c.at.main),
+			"Bring it up to date: containerd config migrate > config.new, look at it, and put it in the file's place. "+
+				"Where nothing in it is yours (Docker's package ships it with CRI off), start from containerd config default.")
+	case c.version > 4:
+		c.refuse(c.at.main, fmt.Sprintf("%s is of version %d, which is not known.", c.at.main, c.version),
+			"Use a version of kata-vfio that knows it, or version 2, 3 or 4.")
+	case c.version > 2 && c.major == 1:
+		c.refuse(c.at.main, fmt.Sprintf("%s is of version %d, which containerd 1 does not read.", c.at.main, c.version),
+			"Install containerd 2.2 or newer.")
+	default:
+		if c.version == 2 && c.major < 2 {
+			c.rule = config.BySection
+		}
+		return true
+	}
+	return false
+}
+
+// decide wants the files that do it, once they are seen to do it and nothing else.
+func (c *containerd) decide() error {
+	if !c.placeDropIn() {
+		return nil
+	}
+	before := c.before()
+	if c.damaged(before) || c.disabled(before.All) {
+		return nil
+	}
+	text, err := fragment(flavoured("containerd/kata-gpu", ".toml", c.kata.flavour), c.kata)
+	if err != nil {
+		return err
+	}
+	text = withCDIDirs(text, before.All.Sub("plugins", config.CRIRuntime).Setting("", "cdi_spec_dirs").List())
+	ours := config.LoadContainerd(c.node.with(c.at.dropIn, []byte(text)), c.at.dropIn, config.ByKey)
+	if c.damaged(ours) {
+		return nil
+	}
+	handler := []string{"plugins", config.CRIRuntime, "containerd", "runtimes", handlerName}
+	c.refuseOther(before.All.Sub(handler...), ours.All.Sub(handler...))
+	dropIn := []byte(text)
+	if c.rule == config.BySection {
+		if dropIn, err = sections(before, ours); err != nil {
+			return err
+		}
+	}
+	main, ok := c.imported(dropIn)
+	if !ok || c.refused() {
+		return nil
+	}
+	c.check(before, ours, main, dropIn)
+	if !c.refused() {
+		c.want(main, dropIn)
+	}
+	return nil
+}
+
+// before reads the files without ours. One that containerd 1 would not start with
+// tells that it is containerd 2 that reads them.
+func (c *containerd) before() *config.Containerd {
+	before := c.load(c.text, nil)
+	if c.rule == config.BySection && before.Version > 2 {
+		c.rule = config.ByKey
+		before = c.load(c.text, nil)
+		if c.major == 1 {
+			c.refuse(c.at.main, fmt.Sprintf("%s imports a file of version %d, which containerd 1 does not read.", c.at.main, before.Version),
+				"Install containerd 2.2 or newer, or take the file out of the imports.")
+		}
+	}
+	return before
+}
+
+// load reads the files as they would be.
+func (c *containerd) load(main string, dropIn []byte) *config.Containerd {
+	return config.LoadContainerd(c.node.with(c.at.main, []byte(main)).with(c.at.dropIn, dropIn), c.at.main, c.rule)
+}
+
+// damaged refuses files with which containerd does not start.
+func (c *containerd) damaged(loaded *config.Containerd) bool {
+	for _, file := range loaded.Damaged {
+		c.refuse(file.Path, "containerd would not start with "+file.Path+": "+cause(file), "Mend the file, or take it out of the imports.")
+	}
+	return len(loaded.Damaged) > 0
+}
+
+// disabled refuses a node whose plugins are switched off, as some packages ship it.
+func (c *containerd) disabled(all config.Table) bool {
+	s := all.Setting(c.at.main, "disabled_plugins")
+	needed := []string{"cri", config.CRIBefore, config.CRIRuntime, "io.containerd.cri.v1.images", config.NRI}
+	for _, name := range s.List() {
+		if slices.Contains(needed, name) {
+			c.refuse(s.File, fmt.Sprintf("%s switches the plugin %s off, without which no pod runs as it should.", s.File, name),
+				"Take it out of disabled_plugins.")
+			return true
+		}
+	}
+	return false
+}
+
+// check refuses what containerd would not make of the files what we want of them.
+func (c *containerd) check(before, ours *config.Containerd, main string, dropIn []byte) {
+	after := c.load(main, dropIn)
+	if c.damaged(after) {
+		return
+	}
+	want := before.All.Clone()
+	want.Merge(ours.All)
+	c.refuseDifferences(want, after.All, after.Files[len(after.Files)-1].Path)
+	handler := after.All.Sub("plugins", config.CRIRuntime, "containerd", "runtimes", handlerName)
+	if c.kata.block && !handler.Setting("", "snapshotter").IsSet() {
+		c.warn(c.at.dropIn, "Kata's configuration shares no directory with the guest, and the handler has no snapshotter that makes block devices.",
+			"Set snapshotter (such as erofs) for the handler "+handlerName+" in a drop-in of your own, and for its images.")
+	}
+	c.checkCgroups(after.All)
+}
+
+// want wants the files.
+func (c *containerd) want(main string, dropIn []byte) {
+	c.file(c.at.dropIn, dropIn, "the handler "+handlerName+", CDI and NRI", state.ContainerdRestart)
+	if c.rule == config.BySection {
+		// What it repeats may have the passwords of registries.
+		c.Files[len(c.Files)-1].Mode = 0o600
+	}
+	if c.at.maker == nil {
+		c.file(c.at.main, []byte(main), "containerd imports "+c.at.dropIn, state.ContainerdRestart)
+	}
+	c.startsWith(c.at)
+}

@@ -1,0 +1,122 @@
+package containers
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+)
+
+// containerd's files where nothing says otherwise, and our drop-in's name.
+const (
+	containerdConfig  = "/etc/containerd/config.toml"
+	containerdDropIns = "/etc/containerd/conf.d"
+	dropInName        = "kata-gpu.toml"
+	containerdService = "containerd.service"
+	// serviceDropIn has systemd start containerd with a configuration below /etc.
+	serviceDropIn = "/etc/systemd/system/containerd.service.d/50-kata-vfio-config.conf"
+)
+
+// A maker is a distribution of Kubernetes that writes containerd's configuration anew
+// at each start, so that an edit of it would be lost.
+type maker struct {
+	name   string
+	config string
+	// fix is how to get an import into what it writes.
+	fix string
+}
+
+func makers() []maker {
+	rancher := func(name, dir, service string) maker {
+		dir += "/agent/etc/containerd"
+		return maker{name, dir + "/config.toml", fmt.Sprintf("Put these two lines into %s/config-v3.toml.tmpl (config.toml.tmpl where containerd is 1.7), "+
+			"or the first one into the template that is there, restart %s, then run this again:\n"+
+			"imports = [\"%s/*.toml\"]\n{{ template \"base\" . }}", dir, service, containerdDropIns)}
+	}
+	const snap = "/var/snap/microk8s/current/args/"
+	return []maker{
+		rancher("K3s", "/var/lib/rancher/k3s", "k3s or k3s-agent"),
+		rancher("RKE2", "/var/lib/rancher/rke2", "rke2-server or rke2-agent"),
+		{"k0s", "/etc/k0s/containerd.toml", "Have k0s import " + containerdDropIns + "/*.toml, as its documentation says, then run this again."},
+		{"MicroK8s", snap + "containerd.toml", "Add imports = [\"" + containerdDropIns + "/*.toml\"] to the top of " + snap +
+			"containerd-template.toml, restart MicroK8s, then run this again."},
+	}
+}
+
+// containerdFiles are the files that containerd's configuration is made of.
+type containerdFiles struct {
+	// main is what containerd is started with, or will be; dropIn is ours.
+	main, dropIn string
+	// vendor is a file below /usr that containerd is started with so far: main
+	// imports it.
+	vendor string
+	// maker writes main, if any does.
+	maker *maker
+	// binaries are where containerd's may be, likely ones first.
+	binaries []string
+	// service is what a drop-in of containerd's service says, if one is needed.
+	service string
+}
+
+// hasContainerd reports whether the node has one.
+func (n node) hasContainerd() bool {
+	if _, ok := n.unit(containerdService); ok {
+		return true
+	}
+	return n.maker() != nil || n.exists(containerdConfig) || slices.ContainsFunc(containerdBinaries(), n.exists)
+}
+
+func containerdBinaries() []string {
+	return []string{"/usr/bin/containerd", "/usr/local/bin/containerd", "/usr/sbin/containerd", "/opt/bin/containerd"}
+}
+
+func (n node) maker() *maker {
+	for _, m := range makers() {
+		if n.exists(m.config) {
+			return &m
+		}
+	}
+	return nil
+}
+
+// containerdFiles finds out which files count.
+func (n node) containerdFiles() containerdFiles {
+	at := containerdFiles{
+		main: containerdConfig, dropIn: path.Join(containerdDropIns, dropInName),
+		binaries: containerdBinaries(), maker: n.maker(),
+	}
+	if at.maker != nil {
+		at.main = at.maker.config
+		return at
+	}
+	u, ok := n.unit(containerdService, serviceDropIn)
+	if !ok {
+		return at
+	}
+	args := u.args()
+	if len(args) > 0 && path.IsAbs(args[0]) {
+		at.binaries = append([]string{args[0]}, at.binaries...)
+	}
+	name, ok := option(args, "--config", "-c")
+	if !ok || !path.IsAbs(name) {
+		return at
+	}
+	if strings.HasPrefix(name, "/usr/") {
+		at.vendor = name
+		at.service = fmt.Sprintf("# %s is the distribution's; this one imports it.\n[Service]\nExecStart=\nExecStart=%s\n",
+			name, u.startWith(containerdConfig, "--config", "-c"))
+		return at
+	}
+	at.main = name
+	return at
+}
+
+// startsWith wants containerd started with a configuration that is not below /usr.
+func (w *wants) startsWith(at containerdFiles) {
+	if at.service != "" {
+		w.file(serviceDropIn, []byte(at.service), "containerd reads "+at.main+", which imports "+at.vendor,
+			state.UnitsReload, state.ContainerdRestart)
+	}
+}

@@ -1,0 +1,186 @@
+package containers_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+)
+
+// content returns what is wanted of a file; empty where nothing is.
+func content(w state.Wanted, path string) string {
+	for _, f := range w.Files {
+		if f.Path == path {
+			return string(f.Content)
+		}
+	}
+	return ""
+}
+
+func TestANewConfigurationHasTwoLines(t *testing.T) {
+	for version, want := range map[string]string{"": "version = 2", "1.7.28": "version = 2", "2.2.0-1": "version = 3", "2:2.2.0~rc1": "version = 3"} {
+		fsys, w := open(t, kata().and(containerdPackage(version)), containers.Options{})
+		if diff := cmp.Diff(want+"\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n", content(w, main)); diff != "" {
+			t.Errorf("for containerd %q it differs (-want +got):\n%s", version, diff)
+		}
+		apply(t, fsys, w)
+		if left := changes(t, fsys, wanted(t, fsys, containers.Options{})); len(left) > 0 {
+			t.Errorf("for containerd %q it wants %v again", version, left)
+		}
+		// containerd 1 loses its own handler as soon as a file names another.
+		names := []string{}
+		for _, h := range seen(fsys).Handlers {
+			names = append(names, h.Name)
+		}
+		handlers := map[bool][]string{true: {"kata-gpu", "runc"}, false: {"kata-gpu"}}[want == "version = 2"]
+		if diff := cmp.Diff(handlers, names); diff != "" {
+			t.Errorf("for containerd %q the handlers differ (-want +got):\n%s", version, diff)
+		}
+	}
+}
+
+func TestFilesThatNobodyAskedForStayUnread(t *testing.T) {
+	fsys, w := open(t, kata().and(files{
+		main:                             "version = 3\n",
+		"etc/containerd/conf.d/old.toml": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n",
+	}), containers.Options{})
+	apply(t, fsys, w)
+	if got := content(w, main); !strings.Contains(got, `imports = ["/etc/containerd/conf.d/kata-gpu*.toml"]`) {
+		t.Errorf("it wants %q", got)
+	}
+	if r := seen(fsys); !r.NRI.Enabled || len(r.Files) != 2 {
+		t.Errorf("read are %+v", r.Files)
+	}
+}
+
+func TestAConfigurationThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
+	const handler = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-gpu]\n"
+	const confD = "etc/containerd/conf.d/"
+	const imports = "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"
+	for name, c := range map[string]struct {
+		files
+		path, word string
+	}{
+		"broken":                 {files{main: "version = 3\n[plugins\n"}, main, "/etc/containerd/config.toml:2"},
+		"a duplicated key":       {files{main: "version = 3\nimports = []\nimports = []\n"}, main, "imports"},
+		"a version of tomorrow":  {files{main: "version = 5\n"}, main, "version 5"},
+		"a version that is text": {files{main: "version = '3'\n"}, main, "migrate"},
+		"version 1":              {files{main: "version = 1\n[plugins.cri]\n"}, main, "containerd config migrate"},
+		"no version":             {files{main: "disabled_plugins = ['cri']\n"}, main, "containerd config migrate"},
+		"CRI off":                {files{main: "version = 2\ndisabled_plugins = ['io.containerd.grpc.v1.cri']\n"}, main, "disabled_plugins"},
+		"NRI off in an import": {files{
+			main: imports + "disabled_plugins = ['x.y']\n", confD + "a.toml": "version = 3\ndisabled_plugins = ['io.containerd.nri.v1.nri']\n", confD + "b.toml": "version = 3\ndisabled_plugins = ['z.z']\n",
+		}, confD + "b.toml", "io.containerd.nri.v1.nri"},
+		"a link":                {files{main: "-> /usr/share/x.toml", "usr/share/x.toml": "version = 3\n"}, main, "/usr/share/x.toml"},
+		"a dangling link":       {files{main: "-> x.toml"}, main, "is a link to x.toml"},
+		"a directory":           {files{main + "/x": ""}.and(files{main + "/x": "y"}), main, "can't be read"},
+		"an import that is not": {files{main: "version = 3\nimports = ['gone.toml']\n"}, "etc/containerd/gone.toml", "not there"},
+		"a broken import":       {files{main: imports, confD + "x.toml": "=\n"}, confD + "x.toml", "would not start"},
+		"imports of no list":    {files{main: "version = 3\nimports = 'x'\n"}, main, "not a list"},
+		"another's handler":     {files{main: "version = 3\n" + handler + "runtime_type = 'io.containerd.kata.v2'\n"}, main, "runtime_type"},
+		"another's in version 2": {files{
+			main: "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata-gpu]\npod_annotations = ['cdi.k8s.io/*']\n",
+		}, main, "pod_annotations"},
+		"another's in a drop-in": {files{main: imports, confD + "kata-deploy.toml": "version = 3\n" + handler + "sandboxer = 'shim'\n"}, confD + "kata-deploy.toml", "sandboxer"},
+		"one setting more":       {files{main: imports, confD + "a.toml": "version = 3\n" + handler + "privileged_without_host_devices_all_devices_allowed = true\n"}, confD + "a.toml", "all_devices"},
+		"NRI off after ours":     {files{main: imports, confD + "z.toml": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, confD + "z.toml", "disable = true"},
+		"a section after ours": {containerdPackage("1.7.28").and(files{
+			main: strings.Replace(imports, "3", "2", 1), confD + "z.toml": "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nenable_selinux = true\n",
+		}), confD + "z.toml", "read after our file"},
+		"version 3 for containerd 1": {containerdPackage("1.7.28").and(files{main: "version = 3\n"}), main, "containerd 1 does not read"},
+		"an import of version 3 for containerd 1": {containerdPackage("1.7.28").and(files{
+			main: "version = 2\nimports = ['conf.d/*.toml']\n", confD + "a.toml": "version = 3\n",
+		}), main, "imports a file of version 3"},
+		"too long": {files{main: strings.Repeat("# 345678\n", 1<<17)}, main, "longer than"},
+		"deep":     {files{main: "version = 3\na = " + strings.Repeat("[", 1<<18)}, main, "deep"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, w := open(t, kata().and(c.files), containers.Options{})
+			checkRefused(t, w, "containerd", c.path, c.word)
+		})
+	}
+}
+
+func TestWhatASiteSaysOfTheHandlerItselfStays(t *testing.T) {
+	fsys, w := open(t, kata().and(files{
+		main:                              "version = 3\nimports = ['conf.d/*.toml']\n",
+		"etc/containerd/conf.d/site.toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-gpu]\nsnapshotter = 'erofs'\nruntime_type = 'io.containerd.kata-gpu.v2'\n",
+	}), containers.Options{Kata: containers.FlavourRust})
+	if len(w.Problems) > 0 {
+		t.Errorf("the problems are %+v", w.Problems)
+	}
+	apply(t, fsys, w)
+	if left := changes(t, fsys, wanted(t, fsys, containers.Options{Kata: containers.FlavourRust})); len(left) > 0 {
+		t.Errorf("it wants %v again", left)
+	}
+}
+
+func TestAFileThatADistributionWritesIsNotEdited(t *testing.T) {
+	const k3s = "var/lib/rancher/k3s/agent/etc/containerd/"
+	// A left-over of another package does not count.
+	of := kata().and(files{k3s + "config.toml": "version = 3\n", main: "disabled_plugins = ['cri']\n"})
+	_, w := open(t, of, containers.Options{})
+	checkRefused(t, w, "containerd", k3s+"config.toml", "K3s", "config-v3.toml.tmpl", `{{ template "base" . }}`)
+
+	of[k3s+"config.toml"] = "imports = ['/etc/containerd/conf.d/*.toml']\nversion = 3\n"
+	fsys, w := open(t, of, containers.Options{})
+	if problems := fatal(w); len(problems) > 0 || content(w, k3s+"config.toml") != "" {
+		t.Errorf("the problems are %+v; it wants %q", problems, content(w, k3s+"config.toml"))
+	}
+	apply(t, fsys, w)
+	if text, err := fsys.ReadString(dropIn); err != nil || !strings.Contains(text, "kata-gpu") {
+		t.Errorf("the drop-in is %q, %v", text, err)
+	}
+}
+
+func TestAConfigurationBelowUsrIsImported(t *testing.T) {
+	const vendor = "usr/share/containerd/config.toml"
+	const service = "etc/systemd/system/containerd.service.d/50-kata-vfio-config.conf"
+	of := kata().and(files{
+		vendor: "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\n",
+		"usr/lib/systemd/system/containerd.service": "[Service]\nEnvironment=CONTAINERD_CONFIG=/usr/share/containerd/config.toml\n" +
+			"ExecStartPre=/bin/true --config /x\nExecStart=/usr/bin/env PATH=${PATH} \"A=b c\" /usr/bin/containerd \\\n  --config ${CONTAINERD_CONFIG} --log-level info\n",
+	})
+	fsys, w := open(t, of, containers.Options{})
+	if problems := fatal(w); len(problems) > 0 {
+		t.Fatalf("the problems are %+v", problems)
+	}
+	want := "version = 2\nimports = [\"/usr/share/containerd/config.toml\", \"/etc/containerd/conf.d/*.toml\"]\n"
+	if diff := cmp.Diff(want, content(w, main)); diff != "" {
+		t.Errorf("the new configuration differs (-want +got):\n%s", diff)
+	}
+	start := "ExecStart=\nExecStart=/usr/bin/env PATH=${PATH} \"A=b c\" /usr/bin/containerd --config /etc/containerd/config.toml --log-level info\n"
+	if got := content(w, service); !strings.HasSuffix(got, start) {
+		t.Errorf("the service's drop-in is %q", got)
+	}
+	apply(t, fsys, w)
+	if left := changes(t, fsys, wanted(t, fsys, containers.Options{})); len(left) > 0 {
+		t.Errorf("it wants %v again", left)
+	}
+
+	_, w = open(t, of.and(files{main: "version = 2\n"}), containers.Options{})
+	checkRefused(t, w, "containerd", main, "/usr/share/containerd/config.toml", "does not import")
+}
+
+func TestAFileOfANewerVersionTellsThatContainerdIsNotTheOldOne(t *testing.T) {
+	_, w := open(t, kata().and(files{
+		main: "version = 2\nimports = ['conf.d/*.toml']\n", "etc/containerd/conf.d/a.toml": "version = 3\n",
+	}), containers.Options{})
+	if got := content(w, dropIn); !strings.Contains(got, "version = 3") {
+		t.Errorf("the drop-in is %q, the problems %+v", got, w.Problems)
+	}
+}
+
+func TestTheConfigurationIsTheOneOfTheService(t *testing.T) {
+	_, w := open(t, kata().and(files{
+		main:                  "version = 3\n[broken",
+		"opt/containerd.toml": "version = 3\n",
+		"etc/systemd/system/containerd.service.d/10-site.conf": "[Service]\nExecStart=\nExecStart=-/usr/local/bin/containerd -c \"/opt/containerd.toml\"\n",
+	}), containers.Options{})
+	if problems := fatal(w); len(problems) > 0 || content(w, "opt/containerd.toml") == "" || content(w, main) != "" {
+		t.Errorf("the problems are %+v, wanted %+v", problems, paths(w))
+	}
+}

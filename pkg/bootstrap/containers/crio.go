@@ -1,0 +1,108 @@
+package containers
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+)
+
+// CRI-O's files, and ours.
+const (
+	crioConfig = "/etc/crio/crio.conf"
+	crioDropIn = "/etc/crio/crio.conf.d/50-kata-vfio.conf"
+)
+
+// crioWants is what CRI-O needs: one drop-in.
+func crioWants(n node, k kata) (*wants, error) {
+	w := &wants{part: "CRI-O"}
+	v := n.installed("cri-o")
+	w.fact("version", v.String(), v.Source)
+	before, _, ok := n.crio(w, nil)
+	if !ok {
+		return w, nil
+	}
+	text, err := fragment(flavoured("crio/50-kata-vfio", ".conf", k.flavour), k)
+	if err != nil {
+		return nil, err
+	}
+	text = withCDIDirs(text, before.Sub("crio", "runtime").Setting("", "cdi_spec_dirs").List())
+	n.checkCRIO(w, before, text)
+	if k.flavour == FlavourGo {
+		w.warn("", "CRI-O passes every annotation of a pod to Kata, whose Go runtime may take devices from them (RT-003).",
+			"Use Kata's Rust runtime, or refuse cdi.k8s.io/* and io.katacontainers.* at admission, as the chart's policies do.")
+	}
+	manager := before.Sub("crio", "runtime").Setting(crioConfig, "cgroup_manager")
+	w.compareCgroups(n.kubelet(), cmp.Or(manager.Text(), "systemd"), manager.File, "cgroup_manager")
+	if !w.refused() {
+		w.file(crioDropIn, []byte(text), "the handler "+handlerName+", NRI and the CDI directories", state.CRIORestart)
+	}
+	return w, nil
+}
+
+// crio returns CRI-O's configuration with ours in the place of what is there.
+func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok bool) {
+	with := n.with(crioDropIn, ours)
+	names, complete := with.list(path.Dir(crioDropIn))
+	if !complete {
+		w.refuse(path.Dir(crioDropIn), path.Dir(crioDropIn)+" can't be listed.", "Make it a directory that root can read.")
+		return nil, "", false
+	}
+	files := []string{}
+	if n.exists(crioConfig) {
+		files = append(files, crioConfig)
+	}
+	for _, name := range names {
+		files = append(files, path.Join(path.Dir(crioDropIn), name))
+	}
+	all = config.Table{}
+	for _, name := range files {
+		file := with.Read(name)
+		t, err := config.Parse(file)
+		if !file.OK() || err != nil {
+			w.refuse(name, "CRI-O would not start with "+name+": "+causeOr(err, file), "Mend or remove the file.")
+			return nil, "", false
+		}
+		all.MergeCRIO(t)
+	}
+	return all, files[len(files)-1], true
+}
+
+// checkCRIO refuses what others say of the handler, and what takes a setting of ours
+// back.
+func (n node) checkCRIO(w *wants, before config.Table, text string) {
+	ours, err := config.Parse(n.with(crioDropIn, []byte(text)).Read(crioDropIn))
+	if err != nil {
+		w.refuse(crioDropIn, err.Error(), "Name the CDI directories in the other files without control characters.")
+		return
+	}
+	handler := []string{"crio", "runtime", "runtimes", handlerName}
+	w.refuseOther(before.Sub(handler...), ours.Sub(handler...))
+	after, last, ok := n.crio(w, []byte(text))
+	if !ok {
+		return
+	}
+	want := before.Clone()
+	want.MergeCRIO(ours)
+	w.refuseDifferences(want, after, last)
+}
+
+// refuseOther refuses a handler of our name that is another one.
+func (w *wants) refuseOther(theirs, ours config.Table) {
+	mine := ours.Settings()
+	all := theirs.Settings()
+	for _, name := range sortedKeys(all) {
+		s := all[name]
+		if !slices.Contains(siteSettings(), s.Name) && !s.Is(mine[name]) {
+			w.refuse(s.File, fmt.Sprintf("%s has a handler %s of its own: %s.", s.File, handlerName, s.Fact().Value),
+				"Remove that handler, or give it another name.")
+			return
+		}
+	}
+}
+
+// siteSettings are those of the handler that a site may add in a file of its own.
+func siteSettings() []string { return []string{"snapshotter"} }

@@ -1,0 +1,80 @@
+package containers_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+)
+
+// crio is a node with CRI-O, and containerd as a package that nobody uses.
+func crio() files {
+	return kata().and(files{
+		"etc/crio/crio.conf":                "[crio.runtime]\ndefault_runtime = 'crun'\ncdi_spec_dirs = ['/opt/cdi']\n[crio.runtime.runtimes.crun]\nruntime_path = '/usr/bin/crun'\n[crio.nri]\nenable_nri = false\n",
+		"var/lib/kubelet/kubeadm-flags.env": `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///var/run/crio/crio.sock --pod-infra-container-image=x"` + "\n",
+	})
+}
+
+func TestCRIOHasTheHandlerAndKeepsItsOwn(t *testing.T) {
+	for _, flavour := range []containers.Flavour{containers.FlavourGo, containers.FlavourRust} {
+		o := containers.Options{Kata: flavour}
+		fsys, w := open(t, crio(), o)
+		if problems := fatal(w); len(problems) > 0 || content(w, dropIn) != "" {
+			t.Fatalf("the problems are %+v, wanted %+v", problems, paths(w))
+		}
+		if warned := len(w.Problems) == 1; warned != (flavour == containers.FlavourGo) {
+			t.Errorf("%s: the problems are %+v", flavour, w.Problems)
+		}
+		apply(t, fsys, w)
+		if left := changes(t, fsys, wanted(t, fsys, o)); len(left) > 0 {
+			t.Errorf("it wants %v again", left)
+		}
+		r := seen(fsys)
+		if len(r.Handlers) != 2 || len(r.Kata()) != 1 || r.Kata()[0].IsRust() != (flavour == containers.FlavourRust) || !r.NRI.Enabled || !r.NRI.Validator.On() {
+			t.Errorf("the audit sees %+v, NRI %+v", r.Handlers, r.NRI)
+		}
+		if diff := cmp.Diff([]string{"/opt/cdi", "/etc/cdi", "/var/run/cdi"}, r.CDIDirs); diff != "" {
+			t.Errorf("the CDI directories differ (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestACRIOThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
+	const confD = "etc/crio/crio.conf.d/"
+	const handler = "[crio.runtime.runtimes.kata-gpu]\n"
+	for name, c := range map[string]struct {
+		files
+		path, word string
+	}{
+		"broken":             {files{"etc/crio/crio.conf": "[crio\n"}, "etc/crio/crio.conf", "would not start"},
+		"another's handler":  {files{confD + "10-kata": handler + "runtime_type = 'oci'\n"}, confD + "10-kata", "runtime_type"},
+		"another's after":    {files{confD + "99-kata": handler + "runtime_type = 'vm'\n"}, confD + "99-kata", "read after our file"},
+		"NRI off after ours": {files{confD + "99-nri": "[crio.nri]\nenable_nri = false\n"}, confD + "99-nri", "enable_nri"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, w := open(t, crio().and(c.files), containers.Options{})
+			checkRefused(t, w, "CRI-O", c.path, c.word)
+		})
+	}
+}
+
+func TestCRIOsCgroupsAreComparedToo(t *testing.T) {
+	_, w := open(t, crio().and(files{"var/lib/kubelet/config.yaml": "cgroupDriver: cgroupfs\n"}), containers.Options{Kata: containers.FlavourRust})
+	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Text, "cgroupfs") {
+		t.Errorf("the problems are %+v", w.Problems)
+	}
+}
+
+func TestWithoutARuntimeNothingCanBeDone(t *testing.T) {
+	of := kata().and(files{"usr/bin/containerd": "", "usr/lib/systemd/system/containerd.service": ""})
+	_, w := open(t, of, containers.Options{})
+	if problems := fatal(w); len(problems) != 1 || !strings.Contains(problems[0].Text, "neither containerd nor CRI-O") {
+		t.Errorf("the problems are %+v", problems)
+	}
+	_, w = open(t, of, containers.Options{Runtime: containers.RuntimeNone})
+	if len(w.Files)+len(w.Problems) > 0 {
+		t.Errorf("left alone, it wants %v, with the problems %+v", paths(w), w.Problems)
+	}
+}

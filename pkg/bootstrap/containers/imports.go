@@ -1,0 +1,156 @@
+package containers
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+)
+
+// addImport adds a pattern to the imports of a containerd configuration and leaves
+// every other byte as it is: comments, order, line ends, a last line without one. It
+// fails, naming the file, for what is no TOML, and wherever the outcome would say
+// anything else than the text did.
+func addImport(name, text, pattern string) (string, error) {
+	// Parse has the bounds that the parser below lacks.
+	if _, err := config.Parse(facts.Fact{Path: name, Value: text}); err != nil {
+		return "", err
+	}
+	at, err := placeOf(text)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	edited := text[:at.offset] + at.insertion(pattern) + text[at.offset:]
+	if err := differByImport(text, edited, pattern); err != nil {
+		return "", fmt.Errorf("%s: add %q to its imports: %w", name, pattern, err)
+	}
+	return edited, nil
+}
+
+// place is where in a text an import goes.
+type place struct {
+	offset int
+	// before and after are what stands around the pattern there.
+	before, after string
+}
+
+func (p place) insertion(pattern string) string {
+	return p.before + fmt.Sprintf("%q", pattern) + p.after
+}
+
+// placeOf finds the place: in the list that there is, or else in a line of its own
+// after the version, or before what comes first.
+func placeOf(text string) (place, error) {
+	var p unstable.Parser
+	p.Reset([]byte(text))
+	first, version := len(text), -1
+	for p.NextExpression() {
+		e := p.Expression()
+		start := startOf(e)
+		first = min(first, start)
+		if e.Kind != unstable.KeyValue {
+			break // what follows is in that table
+		}
+		switch keyOf(e) {
+		case "imports":
+			return inList(text, e)
+		case "version":
+			version = end(e.Raw)
+		}
+	}
+	if err := p.Error(); err != nil {
+		return place{}, err
+	}
+	return ownLine(text, first, version), nil
+}
+
+// keyOf returns a key without dots; empty for others.
+func keyOf(e *unstable.Node) string {
+	it := e.Key()
+	if !it.Next() || !it.IsLast() {
+		return ""
+	}
+	return string(it.Node().Data)
+}
+
+// startOf returns where an expression begins, or its key, which is in the same line.
+func startOf(e *unstable.Node) int {
+	it := e.Key()
+	it.Next()
+	return int(it.Node().Raw.Offset)
+}
+
+func end(r unstable.Range) int { return int(r.Offset + r.Length) }
+
+// inList returns the place after the last item of a list of strings, which is on its
+// line, before a comma or comment that follows.
+func inList(text string, e *unstable.Node) (place, error) {
+	list := e.Value()
+	if list.Kind != unstable.Array {
+		return place{}, errors.New("imports is not a list")
+	}
+	last := -1
+	for it := list.Children(); it.Next(); {
+		if it.Node().Kind != unstable.String {
+			return place{}, errors.New("imports has an item that is not a string")
+		}
+		last = end(it.Node().Raw)
+	}
+	if last >= 0 {
+		return place{offset: last, before: ", "}, nil
+	}
+	key := e.Key()
+	key.Next()
+	from := end(key.Node().Raw)
+	return place{offset: from + strings.IndexByte(text[from:], '[') + 1}, nil
+}
+
+// ownLine returns the place of a line of its own: after the one with the version, or
+// before the one where the first expression is.
+func ownLine(text string, first, version int) place {
+	eol := "\n"
+	if i := strings.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
+		eol = "\r\n"
+	}
+	if version < 0 && first < len(text) {
+		return place{offset: strings.LastIndexByte(text[:first], '\n') + 1, before: "imports = [", after: "]" + eol}
+	}
+	at := len(text)
+	if version >= 0 {
+		if i := strings.IndexByte(text[version:], '\n'); i >= 0 {
+			at = version + i + 1
+		}
+	}
+	if at == 0 || text[at-1] == '\n' {
+		return place{offset: at, before: "imports = [", after: "]" + eol}
+	}
+	return place{offset: at, before: eol + "imports = [", after: "]"}
+}
+
+// differByImport fails unless the texts say the same but for one import more.
+func differByImport(before, after, pattern string) error {
+	var was, is map[string]any
+	if err := toml.Unmarshal([]byte(before), &was); err != nil {
+		return err
+	}
+	if err := toml.Unmarshal([]byte(after), &is); err != nil {
+		return err
+	}
+	had, _ := was["imports"].([]any)
+	if want := append(slices.Clone(had), pattern); !reflect.DeepEqual(want, is["imports"]) {
+		return fmt.Errorf("it would import %v", is["imports"])
+	}
+	delete(was, "imports")
+	delete(is, "imports")
+	if len(was)+len(is) > 0 && !reflect.DeepEqual(was, is) {
+		return errors.New("it would change other settings too")
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package containers
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+)
+
+// kata is how one of Kata's runtimes is installed.
+type kata struct {
+	flavour Flavour
+	shim    string
+	// shipped has the configurations that come with it, dir the handler's own.
+	shipped, dir string
+	// block says that its guests share no directory with the node: their root file
+	// systems have to be block devices.
+	block bool
+}
+
+// unpackedKata is Kata's own archive, unpacked at / by hand or by kata-deploy.
+func unpackedKata(flavour Flavour) kata {
+	k := kata{flavour: flavour, shim: "/opt/kata/bin/containerd-shim-kata-v2", shipped: "/opt/kata/share/defaults/kata-containers"}
+	if flavour == FlavourRust {
+		k.shim = "/opt/kata/runtime-rs/bin/containerd-shim-kata-v2"
+		k.shipped = path.Join(k.shipped, "runtime-rs")
+	}
+	k.dir = path.Join(k.shipped, handlerName)
+	return k
+}
+
+// packagedKata is a distribution's package of the Go runtime. /usr is the
+// distribution's, so the handler's directory is below /etc.
+func packagedKata() kata {
+	return kata{
+		flavour: FlavourGo, shim: "/usr/bin/containerd-shim-kata-v2",
+		shipped: "/usr/share/defaults/kata-containers", dir: "/etc/kata-containers/" + handlerName,
+	}
+}
+
+// findKata returns the installation; false where there is none.
+func (n node) findKata(flavour Flavour) (kata, bool) {
+	ways := []kata{unpackedKata(flavour)}
+	if flavour == FlavourGo {
+		ways = append(ways, packagedKata())
+	}
+	for _, k := range ways {
+		if n.exists(k.shim) {
+			return k, true
+		}
+	}
+	return ways[0], false
+}
+
+// kataWants is what Kata needs: the handler's own configuration, which is a copy of
+// one that Kata ships, and our drop-in beside it.
+func kataWants(n node, o Options) (*wants, kata, error) {
+	w := &wants{part: "kata"}
+	k, found := n.findKata(o.Kata)
+	if !found {
+		w.refuse(k.shim, fmt.Sprintf("Kata's runtime %q is not installed: there is no %s.", o.Kata, k.shim),
+			"Unpack Kata's release archive (kata-static) at /, or choose Kata's other runtime, then run this again.")
+		return w, k, nil
+	}
+	w.fact("shim", k.shim, k.shim)
+	n.kataVersion(w)
+	base, text, ok := n.kataBase(w, k, o.Base)
+	if !ok {
+		return w, k, nil
+	}
+	k.block = base.Sub("hypervisor", "qemu").Setting("", "shared_fs").Text() == "none"
+	ours, err := kataFragment(k, o)
+	if err != nil {
+		return nil, k, err
+	}
+	if target, ok := n.link(path.Join(k.dir, "configuration.toml")); ok {
+		w.refuse(path.Join(k.dir, "configuration.toml"), fmt.Sprintf("The handler's configuration is a link to %s: Kata then reads the drop-ins beside that.", target),
+			"Remove the link; a copy takes its place.")
+	}
+	n.checkKata(w, k, base, ours)
+	if w.refused() {
+		return w, k, nil
+	}
+	w.file(path.Join(k.dir, "configuration.toml"), []byte(text),
+		"the handler's configuration: a copy of "+path.Join(k.shipped, baseName(k, o.Base)))
+	w.file(dropInOf(k), []byte(ours), "devices of claims are plugged into the VM, and no annotation counts")
+	if o.HotPlug {
+		w.warn(dropInOf(k), "Devices are hot-plugged: the plugin refuses such pods unless it is told.",
+			"Give the plugin --hot-plug (in the chart plugin.extraArgs), on all nodes.")
+	}
+	return w, k, nil
+}
+
+func dropInOf(k kata) string { return path.Join(k.dir, "config.d", "50-kata-gpu.toml") }
+
+func kataFragment(k kata, o Options) (string, error) {
+	if o.HotPlug {
+		return fragment("kata/50-kata-gpu-hotplug.toml", k)
+	}
+	return fragment(flavoured("kata/50-kata-gpu", ".toml", k.flavour), k)
+}
+
+func baseName(k kata, base Base) string {
+	name := "configuration-qemu"
+	if base == BaseGPU {
+		name += "-nvidia-gpu"
+	}
+	return flavoured(name, ".toml", k.flavour)
+}
+
+// kataBase returns the configuration that is copied.
+func (n node) kataBase(w *wants, k kata, base Base) (config.Table, string, bool) {
+	name := path.Join(k.shipped, baseName(k, base))
+	file := n.Read(name)
+	if !file.OK() {
+		w.refuse(name, fmt.Sprintf("Kata's configuration for %ss can't be had from %s: %s", base, name, cause(file)),
+			"Install a release of Kata that has it, or choose the other base.")
+		return nil, "", false
+	}
+	t, err := config.Parse(file)
+	if err != nil {
+		w.refuse(name, "Kata's configuration is not to be understood: "+err.Error(), "Install that release of Kata again.")
+		return nil, "", false
+	}
+	if !slices.Contains(t.Sub("hypervisor").Names(), "qemu") {
+		w.refuse(name, name+" has no section [hypervisor.qemu].", "Install a release of Kata that has QEMU as its hypervisor.")
+		return nil, "", false
+	}
+	return t, file.Value, true
+}
+
+// checkKata names what files beside ours say to the contrary: Kata applies every file
+// of the directory by name, whatever its name ends in.
+func (n node) checkKata(w *wants, k kata, base config.Table, text string) {
+	dropIn := dropInOf(k)
+	with := n.with(dropIn, []byte(text))
+	all := base.Clone()
+	names, complete := with.list(path.Dir(dropIn))
+	if !complete {
+		w.refuse(path.Dir(dropIn), path.Dir(dropIn)+" can't be listed.", "Make it a directory that root can read.")
+	}
+	for _, name := range names {
+		file := with.Read(path.Join(path.Dir(dropIn), name))
+		t, err := config.Parse(file)
+		if !file.OK() || err != nil {
+			w.refuse(file.Path, "Kata would not start with "+file.Path+": "+causeOr(err, file), "Mend or remove the file.")
+			continue
+		}
+		all.Merge(t)
+	}
+	want, err := config.Parse(with.Read(dropIn))
+	if err != nil {
+		w.refuse(dropIn, err.Error(), "Report it: a shipped fragment is broken.")
+		return
+	}
+	ours, got := want.Settings(), all.Settings()
+	for _, name := range sortedKeys(ours) {
+		if is := got[name]; !is.Is(ours[name]) {
+			w.overridden(name, is, ours[name])
+		}
+	}
+}
+
+// overridden judges a setting of ours that a file of the site takes back: what keeps
+// tenants out has to be ours, sizes are the site's.
+func (w *wants) overridden(name string, is, ours config.Setting) {
+	text := fmt.Sprintf("%s sets %s, over ours: %s.", is.File, is.Fact().Value, ours.Fact().Value)
+	fix := "Take the setting out of " + is.File + "."
+	switch ours.Name {
+	case "default_memory", "pcie_root_port":
+		w.fact(name, is.Fact().Value, is.File)
+	case "cold_plug_vfio", "hot_plug_vfio", "enable_annotations", "pod_resource_api_sock":
+		w.refuse(is.File, text, fix)
+	default:
+		w.warn(is.File, text, fix)
+	}
+}
+
+// kataVersionFile is in Kata's release archive.
+const kataVersionFile = "/opt/kata/VERSION"
+
+func (n node) kataVersion(w *wants) {
+	v := n.installed("kata-containers", "kata-runtime")
+	if file := n.Read(kataVersionFile); file.OK() {
+		v = parseVersion(strings.TrimSpace(file.Value), kataVersionFile)
+	}
+	w.fact("version", v.String(), v.Source)
+	if v.older(4, 0) {
+		w.warn(v.Source, "Kata is of version "+v.Text+"; kata-vfio is made for 4.x.", "Install a release of Kata 4.")
+	}
+}

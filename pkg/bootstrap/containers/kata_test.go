@@ -1,0 +1,115 @@
+package containers_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+)
+
+const handlerDir = opt + "kata-gpu/"
+
+func TestTheHandlersConfigurationIsACopyWithOursBeside(t *testing.T) {
+	for name, c := range map[string]struct {
+		o                        containers.Options
+		dir, copied, dropIn, cut string
+	}{
+		"Go":       {containers.Options{}, handlerDir, opt + "configuration-qemu-nvidia-gpu.toml", "50-kata-gpu.toml", ""},
+		"NIC":      {containers.Options{Base: containers.BaseNIC}, handlerDir, opt + "configuration-qemu.toml", "50-kata-gpu.toml", ""},
+		"hot plug": {containers.Options{HotPlug: true}, handlerDir, opt + "configuration-qemu-nvidia-gpu.toml", "50-kata-gpu-hotplug.toml", ""},
+		"Rust": {
+			containers.Options{Kata: containers.FlavourRust},
+			opt + "runtime-rs/kata-gpu/",
+			opt + "runtime-rs/configuration-qemu-nvidia-gpu-runtime-rs.toml", "50-kata-gpu-runtime-rs.toml", "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			of := kata()
+			_, w := open(t, of, c.o)
+			shipped, err := os.ReadFile(filepath.Join("../../../runtimeclass/kata", c.dropIn))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if content(w, c.dir+"configuration.toml") != of[c.copied] || content(w, c.dir+"config.d/50-kata-gpu.toml") != string(shipped) {
+				t.Errorf("it wants %v, with the problems %+v", paths(w), w.Problems)
+			}
+		})
+	}
+}
+
+func TestAPackagedKataHasItsOwnPaths(t *testing.T) {
+	of := kata().and(files{
+		"opt/kata/bin/containerd-shim-kata-v2": "", "usr/bin/containerd-shim-kata-v2": "ELF",
+		"usr/share/defaults/kata-containers/configuration-qemu.toml": base,
+	})
+	fsys, w := open(t, of, containers.Options{Base: containers.BaseNIC})
+	if problems := fatal(w); len(problems) > 0 || content(w, "etc/kata-containers/kata-gpu/config.d/50-kata-gpu.toml") == "" {
+		t.Fatalf("the problems are %+v, wanted %+v", problems, paths(w))
+	}
+	apply(t, fsys, w)
+	h := seen(fsys).Kata()
+	if len(h) != 1 || h[0].Path.Text() != "/usr/bin/containerd-shim-kata-v2" || h[0].Config.Text() != "/etc/kata-containers/kata-gpu/configuration.toml" {
+		t.Errorf("the handlers are %+v", h)
+	}
+}
+
+func TestAKataThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
+	const gpu = opt + "configuration-qemu-nvidia-gpu.toml"
+	const site = handlerDir + "config.d/60-site"
+	for name, c := range map[string]struct {
+		files
+		path, word string
+	}{
+		"not there":            {files{"opt/kata/bin/containerd-shim-kata-v2": ""}, "opt/kata/bin/containerd-shim-kata-v2", "archive"},
+		"a link":               {files{handlerDir + "configuration.toml": "-> ../configuration-qemu.toml"}, handlerDir + "configuration.toml", "Remove the link"},
+		"no base":              {files{gpu: ""}, gpu, "other base"},
+		"a broken base":        {files{gpu: "[hypervisor\n"}, gpu, ":1:"},
+		"another hypervisor":   {files{gpu: "[hypervisor.clh]\n"}, gpu, "hypervisor.qemu"},
+		"a broken neighbour":   {files{site: "="}, site, "would not start"},
+		"annotations again":    {files{site: "[hypervisor.qemu]\nenable_annotations = ['kernel_params']\n"}, site, "enable_annotations"},
+		"the kubelet's socket": {files{site: "[runtime]\npod_resource_api_sock = '/var/lib/kubelet/pod-resources/kubelet.sock'\n"}, site, "kubelet.sock"},
+		"both ways of plug":    {files{site: "[hypervisor.qemu]\nhot_plug_vfio = 'root-port'\n"}, site, "hot_plug_vfio"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, w := open(t, kata().and(c.files), containers.Options{})
+			checkRefused(t, w, "kata", c.path, c.word)
+		})
+	}
+}
+
+func TestABaseThatIsAnAbsoluteLinkIsFollowed(t *testing.T) {
+	const gpu = opt + "configuration-qemu-nvidia-gpu.toml"
+	_, w := open(t, kata().and(files{gpu: "-> /opt/kata/x.toml", "opt/kata/x.toml": base + "# the same\n"}), containers.Options{})
+	if got := content(w, handlerDir+"configuration.toml"); !strings.HasSuffix(got, "# the same\n") {
+		t.Errorf("it wants %q, the problems are %+v", got, w.Problems)
+	}
+}
+
+func TestSizesAreTheSites(t *testing.T) {
+	_, w := open(t, kata().and(files{handlerDir + "config.d/60-site.toml": "[hypervisor.qemu]\ndefault_memory = 2048\n[runtime]\nvfio_mode = 'vfio'\n"}), containers.Options{})
+	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Text, "vfio_mode") {
+		t.Errorf("the problems are %+v", w.Problems)
+	}
+}
+
+func TestAGuestWithoutSharedDirectoriesNeedsASnapshotter(t *testing.T) {
+	_, w := open(t, kata(), containers.Options{Kata: containers.FlavourRust})
+	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Fix, "snapshotter") {
+		t.Errorf("the problems are %+v", w.Problems)
+	}
+}
+
+func TestOptionsThatCantBeAreAnError(t *testing.T) {
+	for want, o := range map[string]containers.Options{
+		"hotPlug":           {Kata: containers.FlavourRust, HotPlug: true},
+		`kata: "C"`:         {Kata: "C"},
+		`runtime: "docker"`: {Runtime: "docker"},
+		`base: "FPGA"`:      {Base: "FPGA"},
+	} {
+		if _, err := containers.Wanted(nil, o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: the error is %v, want one with %q", o, err, want)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package containers
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+)
+
+// Where kubeadm and most others put the kubelet's file and flags.
+const (
+	kubeletConfig = "/var/lib/kubelet/config.yaml"
+	kubeadmFlags  = "/var/lib/kubelet/kubeadm-flags.env"
+	kubeletRoot   = "/var/lib/kubelet"
+)
+
+// kubeletFile is what counts of a KubeletConfiguration.
+type kubeletFile struct {
+	CgroupDriver          string          `json:"cgroupDriver"`
+	FeatureGates          map[string]bool `json:"featureGates"`
+	Endpoint              string          `json:"containerRuntimeEndpoint"`
+	RuntimeRequestTimeout string          `json:"runtimeRequestTimeout"`
+}
+
+// kubelet is the kubelet as its files set it up.
+type kubelet struct {
+	kubeletFile
+	endpoint, root string
+	// files are those that were read, damaged those that were not to be understood.
+	files   []string
+	damaged []facts.Fact
+	// gateFile has the file that sets a gate last.
+	gateFile map[string]string
+	// cgroupFile is the file that sets the cgroup driver; empty for none.
+	cgroupFile string
+}
+
+// kubelet reads its configuration: the file, those of --config-dir over it, and flags
+// over both.
+func (n node) kubelet() *kubelet {
+	args, sources := n.kubeletArgs()
+	k := &kubelet{root: kubeletRoot, gateFile: map[string]string{}}
+	name := kubeletConfig
+	if given, ok := option(args, "--config"); ok && path.IsAbs(given) {
+		name = given
+	}
+	names := []string{name}
+	if dir, ok := option(args, "--config-dir"); ok && path.IsAbs(dir) {
+		more, _ := n.list(dir)
+		for _, m := range more {
+			if path.Ext(m) == ".conf" {
+				names = append(names, path.Join(dir, m))
+			}
+		}
+	}
+	for _, name := range names {
+		k.read(n.Read(name))
+	}
+	k.readFlags(args, func(flag string) string { return n.fileWith(sources, flag) })
+	return k
+}
+
+// kubeletArgs returns its flags and the files that have them: those of its service,
+// or kubeadm's own.
+func (n node) kubeletArgs() (args, sources []string) {
+	if u, ok := n.unit("kubelet.service"); ok {
+		return u.args(), u.files
+	}
+	for _, assignment := range n.environment(kubeadmFlags) {
+		if _, flags, ok := strings.Cut(assignment, "="); ok {
+			args = append(args, words(flags)...)
+		}
+	}
+	return args, []string{kubeadmFlags}
+}
+
+// fileWith returns the last of the files that has the text in it, or the first one.
+func (n node) fileWith(files []string, text string) string {
+	for _, file := range slices.Backward(files) {
+		if strings.Contains(n.Read(file).Value, text) {
+			return file
+		}
+	}
+	return files[0]
+}
+
+// read reads a file over those before it.
+func (k *kubelet) read(file facts.Fact) {
+	if file.Status == facts.Absent {
+		return
+	}
+	err := fmt.Errorf("it is longer than %d bytes", config.MaxSize)
+	var one kubeletFile
+	if file.OK() && len(file.Value) < config.MaxSize {
+		err = yaml.Unmarshal([]byte(file.Value), &one)
+	}
+	if !file.OK() || err != nil {
+		if file.OK() {
+			file.Status, file.Err = facts.Broken, err.Error()
+		}
+		k.damaged = append(k.damaged, file)
+		return
+	}
+	k.files = append(k.files, file.Path)
+	k.merge(one, file.Path)
+}
+
+func (k *kubelet) merge(one kubeletFile, source string) {
+	if one.CgroupDriver != "" {
+		k.CgroupDriver, k.cgroupFile = one.CgroupDriver, source
+	}
+	if one.Endpoint != "" {
+		k.endpoint = one.Endpoint
+	}
+	if one.RuntimeRequestTimeout != "" {
+		k.RuntimeRequestTimeout = one.RuntimeRequestTimeout
+	}
+	if k.FeatureGates == nil {
+		k.FeatureGates = map[string]bool{}
+	}
+	maps.Copy(k.FeatureGates, one.FeatureGates)
+	for gate := range one.FeatureGates {
+		k.gateFile[gate] = source
+	}
+}
+
+// readFlags reads the flags that have no word in the file, or count more.
+func (k *kubelet) readFlags(args []string, source func(flag string) string) {
+	flag := func(name string, set func(*kubeletFile, string)) {
+		if value, ok := option(args, name); ok {
+			var one kubeletFile
+			set(&one, value)
+			k.merge(one, source(name))
+		}
+	}
+	flag("--cgroup-driver", func(one *kubeletFile, value string) { one.CgroupDriver = value })
+	flag("--container-runtime-endpoint", func(one *kubeletFile, value string) { one.Endpoint = value })
+	flag("--runtime-request-timeout", func(one *kubeletFile, value string) { one.RuntimeRequestTimeout = value })
+	flag("--feature-gates", func(one *kubeletFile, value string) { one.FeatureGates = gatesOf(value) })
+	if root, ok := option(args, "--root-dir"); ok && path.IsAbs(root) {
+		k.root = root
+	}
+}
+
+// gatesOf parses "A=true,B=false".
+func gatesOf(flag string) map[string]bool {
+	gates := map[string]bool{}
+	for gate := range strings.SplitSeq(flag, ",") {
+		if name, value, ok := strings.Cut(gate, "="); ok {
+			gates[strings.TrimSpace(name)] = value == "true"
+		}
+	}
+	return gates
+}
+
+// neededGates are those without which the plugin or Kata's question to the kubelet
+// does not work. All are on, and some locked, in the versions that are supported.
+func neededGates() []string {
+	return []string{"DynamicResourceAllocation", "KubeletPodResources", "KubeletPodResourcesGet", "KubeletPodResourcesDynamicResources"}
+}
+
+// kubeletWants says what the kubelet's files tell. No file of its own is wanted: they
+// are its installer's.
+func kubeletWants(n node) *wants {
+	w := &wants{part: "kubelet"}
+	v := n.installed("kubelet")
+	w.fact("version", v.String(), v.Source)
+	if v.older(1, 34) {
+		w.refuse(v.Source, "The kubelet is of version "+v.Text+", which has no DRA by default.", "Upgrade Kubernetes to 1.34 or newer.")
+	}
+	k := n.kubelet()
+	for _, file := range k.damaged {
+		w.warn(file.Path, "The kubelet's configuration is not to be understood: "+cause(file), "Mend the file.")
+	}
+	for _, gate := range neededGates() {
+		if on, set := k.FeatureGates[gate]; set && !on {
+			w.refuse(k.gateFile[gate], "The kubelet's feature gate "+gate+" is switched off in "+k.gateFile[gate]+".", "Take it out of featureGates, and restart the kubelet.")
+		}
+	}
+	k.facts(w, n)
+	return w
+}
+
+func (k *kubelet) facts(w *wants, n node) {
+	source := strings.Join(k.files, ", ")
+	var gates []string
+	for _, name := range sortedKeys(k.FeatureGates) {
+		gates = append(gates, fmt.Sprintf("%s=%t", name, k.FeatureGates[name]))
+	}
+	for _, f := range []struct{ name, value string }{
+		{"cgroup driver", k.CgroupDriver},
+		{"container runtime endpoint", k.endpoint},
+		{"runtime request timeout", k.RuntimeRequestTimeout},
+		{"feature gates", strings.Join(gates, ",")},
+	} {
+		if f.value == "" {
+			f.value = "not set"
+		}
+		w.fact(f.name, f.value, source)
+	}
+	for _, dir := range []string{"plugins", "plugins_registry", "pod-resources"} {
+		found := "not there"
+		if slices.Contains(n.names(k.root), dir) {
+			found = "there"
+		}
+		w.fact("directory "+dir, found, path.Join(k.root, dir))
+	}
+}
+
+// names returns what is in a directory, as far as it can be read.
+func (n node) names(dir string) []string {
+	names, _ := n.list(dir)
+	return names
+}

@@ -1,0 +1,136 @@
+package containers
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+)
+
+// node is the tree as it is, or as it would be. Paths are as on the node, with a
+// leading slash.
+type node struct {
+	tree state.Tree
+	// would are files that are taken to have this content.
+	would map[string]string
+}
+
+// maxLinks bounds how many links are followed from one path.
+const maxLinks = 8
+
+// with returns the node as it would be with another file.
+func (n node) with(name string, content []byte) node {
+	would := maps.Clone(n.would)
+	if would == nil {
+		would = map[string]string{}
+	}
+	would[name] = string(content)
+	return node{n.tree, would}
+}
+
+// Read implements [config.Files]. Files are cut after [config.MaxSize] bytes, which is
+// more than a configuration is allowed to have.
+func (n node) Read(name string) facts.Fact { return n.readAtMost(name, config.MaxSize) }
+
+func (n node) readAtMost(name string, limit int64) facts.Fact {
+	if content, ok := n.would[name]; ok {
+		return facts.Fact{Path: name, How: "read", Value: content}
+	}
+	data, err := n.tree.ReadAtMost(below(n.target(name)), limit)
+	return fact(name, string(data), err)
+}
+
+func fact(name, value string, err error) facts.Fact {
+	f := facts.Fact{Path: name, How: "read", Value: value}
+	switch {
+	case err == nil:
+		return f
+	case errors.Is(err, fs.ErrNotExist):
+		f.Status = facts.Absent
+	case errors.Is(err, fs.ErrPermission):
+		f.Status, f.Err = facts.Denied, err.Error()
+	default:
+		f.Status, f.Err = facts.Broken, err.Error()
+	}
+	return f
+}
+
+// linker is a tree that tells links from files.
+type linker interface {
+	ReadLink(name string) (string, error)
+}
+
+// link returns where a link leads, as it is written; false for what is none.
+func (n node) link(name string) (string, bool) {
+	tree, ok := n.tree.(linker)
+	if !ok {
+		return "", false
+	}
+	target, err := tree.ReadLink(below(name))
+	return target, err == nil && target != ""
+}
+
+// target follows absolute links below the root, which trees refuse to.
+func (n node) target(name string) string {
+	for range maxLinks {
+		target, ok := n.link(name)
+		if !ok || !path.IsAbs(target) {
+			return name
+		}
+		name = path.Clean(target)
+	}
+	return name
+}
+
+// exists reports whether there is such a file or directory.
+func (n node) exists(name string) bool {
+	if n.readAtMost(name, 1).OK() {
+		return true
+	}
+	_, err := n.tree.ReadDir(below(name))
+	return err == nil
+}
+
+// list returns the names in a directory, sorted. It is not complete where the
+// directory can't be read.
+func (n node) list(dir string) (names []string, all bool) {
+	names, err := n.tree.ReadDir(cmp.Or(below(dir), "."))
+	all = err == nil || errors.Is(err, fs.ErrNotExist)
+	for name := range n.would {
+		if rest, ok := strings.CutPrefix(name, strings.TrimSuffix(dir, "/")+"/"); ok {
+			first, _, _ := strings.Cut(rest, "/")
+			names = append(names, first)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), all
+}
+
+// Match implements [config.Files].
+func (n node) Match(pattern string) (found []string, all bool) {
+	found, all = []string{""}, true
+	for element := range strings.SplitSeq(below(path.Clean(pattern)), "/") {
+		var next []string
+		for _, dir := range found {
+			names, listed := n.list("/" + dir)
+			all = all && listed
+			for _, name := range names {
+				if ok, err := path.Match(element, name); ok && err == nil {
+					next = append(next, path.Join(dir, name))
+				}
+			}
+		}
+		if len(next) > config.MaxFiles {
+			return next[:config.MaxFiles], false
+		}
+		found = next
+	}
+	return found, all
+}

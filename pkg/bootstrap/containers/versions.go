@@ -1,0 +1,122 @@
+package containers
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// Limits of what is read to learn a version.
+const (
+	maxStatus = 64 << 20
+	maxBinary = 256 << 20
+)
+
+// version is a program's, as far as files tell.
+type version struct {
+	// Text is as the file has it; empty where none tells. Major and Minor are -1 then.
+	Text         string
+	Major, Minor int
+	Source       string
+}
+
+// known reports whether a file tells.
+func (v version) known() bool { return v.Major >= 0 }
+
+// older reports whether it is known to be older.
+func (v version) older(major, minor int) bool {
+	return v.known() && (v.Major < major || v.Major == major && v.Minor >= 0 && v.Minor < minor)
+}
+
+// String returns what a fact says.
+func (v version) String() string {
+	if v.Text == "" {
+		return "unknown"
+	}
+	return v.Text
+}
+
+// parseVersion takes what packages and builds call versions: "v2.1.4",
+// "1.7.28-0ubuntu1", "1:2.0.0~rc.1".
+func parseVersion(text, source string) version {
+	v := version{Text: text, Major: -1, Minor: -1, Source: source}
+	if _, after, ok := strings.Cut(text, ":"); ok {
+		text = after
+	}
+	numbers := strings.FieldsFunc(strings.TrimPrefix(text, "v"), func(c rune) bool { return c < '0' || c > '9' })
+	if len(numbers) == 0 || !strings.HasPrefix(strings.TrimPrefix(text, "v"), numbers[0]) {
+		return version{Major: -1, Minor: -1}
+	}
+	v.Major, _ = strconv.Atoi(numbers[0])
+	if len(numbers) > 1 {
+		v.Minor, _ = strconv.Atoi(numbers[1])
+	}
+	return v
+}
+
+// dpkgStatus is where dpkg keeps what is installed.
+const dpkgStatus = "/var/lib/dpkg/status"
+
+// installed returns the version of the first of the Debian packages that is installed.
+func (n node) installed(packages ...string) version {
+	status := n.readAtMost(dpkgStatus, maxStatus).Value
+	for _, name := range packages {
+		_, rest, ok := strings.Cut("\n"+status, "\nPackage: "+name+"\n")
+		if !ok {
+			continue
+		}
+		entry, _, _ := strings.Cut(rest, "\n\n")
+		_, text, ok := strings.Cut("\n"+entry, "\nVersion: ")
+		if !ok || !strings.Contains("\n"+entry, "\nStatus: install ok installed\n") {
+			continue
+		}
+		text, _, _ = strings.Cut(text, "\n")
+		return parseVersion(text, dpkgStatus)
+	}
+	return version{Major: -1, Minor: -1}
+}
+
+// containerdVersion returns containerd's: its package's, or what its binary says of
+// how it was built.
+func (n node) containerdVersion(binaries ...string) version {
+	if v := n.installed("containerd.io", "containerd"); v.known() {
+		return v
+	}
+	for _, binary := range binaries {
+		file := n.readAtMost(binary, maxBinary)
+		if !file.OK() {
+			continue
+		}
+		info, err := buildinfo.Read(bytes.NewReader([]byte(file.Value)))
+		if err != nil {
+			continue
+		}
+		if v := builtVersion(info, binary); v.known() {
+			return v
+		}
+	}
+	return version{Major: -1, Minor: -1}
+}
+
+// builtVersion returns the version of a containerd by its module, whose path has the
+// major version in it where a build does not know its own.
+func builtVersion(info *debug.BuildInfo, source string) version {
+	const module = "github.com/containerd/containerd"
+	modules := append([]*debug.Module{&info.Main}, info.Deps...)
+	for _, m := range modules {
+		rest, ok := strings.CutPrefix(m.Path, module)
+		if !ok || rest != "" && rest != "/v2" {
+			continue
+		}
+		if v := parseVersion(m.Version, source); v.known() && v.Major > 0 {
+			return v
+		}
+		if rest == "/v2" {
+			return version{Text: "2.x", Major: 2, Minor: -1, Source: source}
+		}
+		return version{Text: "1.x", Major: 1, Minor: -1, Source: source}
+	}
+	return version{Major: -1, Minor: -1}
+}

@@ -1,0 +1,232 @@
+// Package disk changes files of a node below one root, durably and each at once: who
+// reads sees the old file or the new one, and what was written survives a power
+// failure. Nothing is written through a link that leaves the root.
+package disk
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+)
+
+// MaxSize is how large a file may be that is looked at, in bytes.
+const MaxSize = 4 << 20
+
+// Kind is what is at a path.
+type Kind string
+
+// Kinds. Other is a directory, a device or the like.
+const (
+	Absent Kind = "absent"
+	File   Kind = "file"
+	Link   Kind = "link"
+	Other  Kind = "other"
+)
+
+// Image is what is at a path, without a file's content.
+type Image struct {
+	Kind Kind `json:"kind"`
+	// Sum is the content's SHA-256, in hexadecimal.
+	Sum    string `json:"sum,omitempty"`
+	Target string `json:"target,omitempty"`
+	// Mode, owner and extended attributes are of a file.
+	Mode   fs.FileMode       `json:"mode,omitempty"`
+	UID    int               `json:"uid,omitempty"`
+	GID    int               `json:"gid,omitempty"`
+	XAttrs map[string][]byte `json:"xattrs,omitempty"`
+}
+
+// New returns the image of a file that is to be made: it belongs to who makes it.
+func New(mode fs.FileMode) Image { return Image{Kind: File, Mode: mode, UID: -1, GID: -1} }
+
+// Same reports whether two images have the same content, by whatever owner and mode.
+func (i Image) Same(o Image) bool {
+	return i.Kind == o.Kind && i.Sum == o.Sum && i.Target == o.Target
+}
+
+// Identical reports whether two images agree in everything.
+func (i Image) Identical(o Image) bool {
+	return i.Same(o) && i.Mode == o.Mode && i.UID == o.UID && i.GID == o.GID && maps.EqualFunc(i.XAttrs, o.XAttrs, bytes.Equal)
+}
+
+// Sum returns a content's sum as [Image.Sum] has it.
+func Sum(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// Found is what [Disk.Look] has found.
+type Found struct {
+	Image
+	Content []byte
+	ModTime time.Time
+}
+
+// Disk is a node's file system below one root. Paths have no leading slash.
+type Disk struct{ root *os.Root }
+
+// Open returns the file system below a directory.
+func Open(root string) (*Disk, error) {
+	r, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, fmt.Errorf("open the node's root: %w", err)
+	}
+	return &Disk{root: r}, nil
+}
+
+// Close lets go of the root.
+func (d *Disk) Close() error { return d.root.Close() }
+
+// Look says what is at a path; links at its end are not followed.
+func (d *Disk) Look(name string) (Found, error) {
+	info, err := d.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Found{Image: Image{Kind: Absent}}, nil
+	case err != nil:
+		return Found{}, explain("look at", name, err)
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, err := d.root.Readlink(name)
+		return Found{Image: Image{Kind: Link, Target: target}, ModTime: info.ModTime()}, explain("read", name, err)
+	case !info.Mode().IsRegular():
+		return Found{Image: Image{Kind: Other}, ModTime: info.ModTime()}, nil
+	}
+	return d.look(name)
+}
+
+func (d *Disk) look(name string) (Found, error) {
+	f, err := d.root.OpenFile(name, os.O_RDONLY|noFollow, 0)
+	if err != nil {
+		return Found{}, explain("read", name, err)
+	}
+	defer func() { _ = f.Close() }() // nothing was written to it
+	info, err := f.Stat()
+	if err != nil {
+		return Found{}, explain("read", name, err)
+	}
+	content, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	if err == nil && len(content) > MaxSize {
+		err = fmt.Errorf("it is larger than %d bytes", MaxSize)
+	}
+	if err != nil {
+		return Found{}, explain("read", name, err)
+	}
+	image := Image{Kind: File, Sum: Sum(content), Mode: info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)}
+	image.UID, image.GID = owner(info)
+	if image.XAttrs, err = attributes(f); err != nil {
+		return Found{}, explain("read the attributes of", name, err)
+	}
+	return Found{Image: image, Content: content, ModTime: info.ModTime()}, nil
+}
+
+// Write replaces a file, or makes it, with mode, owner and attributes of the image.
+// After an error the former file is still there. Its directory must exist.
+func (d *Disk) Write(name string, content []byte, like Image) error {
+	commit, _, err := d.Stage(name, content, like)
+	if err != nil {
+		return err
+	}
+	return commit()
+}
+
+// Stage writes a file beside the one that it is to replace, durably, so that commit has
+// no need of room. One of the two functions is to be called, once; discard leaves the
+// former file.
+func (d *Disk) Stage(name string, content []byte, like Image) (commit, discard func() error, err error) {
+	dir, err := d.root.OpenRoot(path.Dir(name))
+	if err != nil {
+		return nil, nil, explain("write", name, err)
+	}
+	f, err := renameio.NewPendingFile(path.Base(name), renameio.WithRoot(dir), renameio.WithPermissions(0o600))
+	if err != nil {
+		return nil, nil, errors.Join(explain("write", name, err), dir.Close())
+	}
+	discard = func() error { return errors.Join(explain("clean up", name, f.Cleanup()), dir.Close()) }
+	if err := fill(f, content, like); err != nil {
+		return nil, nil, errors.Join(explain("write", name, err), discard())
+	}
+	commit = func() error {
+		if err := f.CloseAtomicallyReplace(); err != nil {
+			return errors.Join(explain("write", name, err), discard())
+		}
+		return errors.Join(explain("write", name, sync(dir)), dir.Close())
+	}
+	return commit, discard, nil
+}
+
+func fill(f *renameio.PendingFile, content []byte, like Image) error {
+	if _, err := f.Write(content); err != nil {
+		return err
+	}
+	if err := f.Chown(like.UID, like.GID); err != nil {
+		return err
+	}
+	if err := setAttributes(f.File, like.XAttrs); err != nil {
+		return err
+	}
+	if err := f.Chmod(like.Mode); err != nil {
+		return err
+	}
+	return f.Sync() // a full disk may show only now
+}
+
+// Symlink makes a link, in place of what is there.
+func (d *Disk) Symlink(name, target string) error {
+	return d.in(name, "link", func(dir *os.Root, base string) error {
+		temporary := "." + base + "0"
+		if err := dir.Symlink(target, temporary); err != nil {
+			return err
+		}
+		if err := dir.Rename(temporary, base); err != nil {
+			return errors.Join(err, dir.Remove(temporary))
+		}
+		return nil
+	})
+}
+
+// Remove removes a file or link. One that is not there is no error.
+func (d *Disk) Remove(name string) error {
+	return d.in(name, "remove", func(dir *os.Root, base string) error {
+		if err := dir.Remove(base); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+}
+
+// in works in the directory of a path and makes the outcome durable there. A
+// directory that is not there has nothing to remove.
+func (d *Disk) in(name, what string, work func(dir *os.Root, base string) error) error {
+	dir, err := d.root.OpenRoot(path.Dir(name))
+	if errors.Is(err, fs.ErrNotExist) && (strings.HasPrefix(what, "remove") || strings.HasPrefix(what, "sweep")) {
+		return nil
+	}
+	if err != nil {
+		return explain(what, name, err)
+	}
+	defer func() { _ = dir.Close() }()
+	if err := work(dir, path.Base(name)); err != nil {
+		return explain(what, name, err)
+	}
+	return explain(what, name, sync(dir))
+}
+
+// sync makes a directory's entries durable, which a rename alone does not.
+func sync(dir *os.Root) error {
+	f, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,181 @@
+package disk_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+)
+
+func open(t *testing.T) (*disk.Disk, string) {
+	t.Helper()
+	root := t.TempDir()
+	d, err := disk.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d, root
+}
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+func TestWhatIsWrittenIsFound(t *testing.T) {
+	d, root := open(t)
+	if err := d.Write("a", []byte("one"), disk.New(0o640)); err != nil {
+		t.Fatal(err)
+	}
+	found, err := d.Look("a")
+	if err != nil || string(found.Content) != "one" || found.Mode != 0o640 || found.Sum != disk.Sum([]byte("one")) || found.Kind != disk.File {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	if err := d.Symlink("b", "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Symlink("b", "../elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	if found, err = d.Look("b"); err != nil || found.Kind != disk.Link || found.Target != "../elsewhere" {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	for range 2 {
+		if err := errors.Join(d.Remove("a"), d.Remove("b"), d.Remove("none/c"), d.RemoveDir("none")); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := names(t, root); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
+func TestAStagedFileTakesItsPlaceOrLeavesNothing(t *testing.T) {
+	d, root := open(t)
+	if err := d.Write("a", []byte("one"), disk.New(0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		commit bool
+		want   string
+	}{{false, "one"}, {true, "two"}} {
+		commit, discard, err := d.Stage("a", []byte("two"), disk.New(0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found, err := d.Look("a"); err != nil || string(found.Content) != "one" {
+			t.Errorf("while staged: %q, %v", found.Content, err)
+		}
+		end := discard
+		if c.commit {
+			end = commit
+		}
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+		if found, err := d.Look("a"); err != nil || string(found.Content) != c.want {
+			t.Errorf("commit %t: %q, %v", c.commit, found.Content, err)
+		}
+		if diff := cmp.Diff([]string{"a"}, names(t, root)); diff != "" {
+			t.Errorf("commit %t (-want +got):\n%s", c.commit, diff)
+		}
+	}
+}
+
+func TestNothingIsWrittenThroughALinkThatLeavesTheRoot(t *testing.T) {
+	d, root := open(t)
+	outside := t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(root, "etc")); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"write": d.Write("etc/a", nil, disk.New(0o600)), "link": d.Symlink("etc/a", "b"), "directory": d.MakeDir("etc/a", 0o755), "up": d.Write("../a", nil, disk.New(0o600)),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+	if got := names(t, outside); len(got) > 0 {
+		t.Errorf("outside there is %v", got)
+	}
+}
+
+func TestSweepTakesTemporaryFilesOfThatNameAlone(t *testing.T) {
+	d, root := open(t)
+	keep := []string{".a", ".a1b", ".ab1", "a", "a1"}
+	for _, name := range append([]string{".a1", ".a4711"}, keep...) {
+		if err := os.WriteFile(filepath.Join(root, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(d.Sweep("a"), d.Sweep("none/a")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(keep, names(t, root)); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+}
+
+func TestMissingDirectoriesAreNamedOutermostFirst(t *testing.T) {
+	d, root := open(t)
+	if err := os.MkdirAll(filepath.Join(root, "a/b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	missing, err := d.Missing("a/b/c/d/file")
+	if diff := cmp.Diff([]string{"a/b/c", "a/b/c/d"}, missing); diff != "" || err != nil {
+		t.Errorf("missing (-want +got):\n%s, %v", diff, err)
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	d, root := open(t)
+	if err := os.WriteFile(filepath.Join(root, "big"), make([]byte, disk.MaxSize+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Look("big"); err == nil || !strings.Contains(err.Error(), "read /big: it is larger than") {
+		t.Errorf("error %v", err)
+	}
+	if err := d.Write("none/a", nil, disk.New(0o600)); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "write /none/a: ") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestOneHasTheLock(t *testing.T) {
+	d, root := open(t)
+	release, err := d.Lock(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := disk.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := other.Lock(ctx, "."); !errors.Is(err, disk.ErrBusy) {
+		t.Errorf("error %v", err)
+	}
+	release()
+	release, err = other.Lock(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+}

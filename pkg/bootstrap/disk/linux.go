@@ -1,0 +1,135 @@
+package disk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
+
+func owner(info fs.FileInfo) (uid, gid int) {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid), int(s.Gid)
+	}
+	return 0, 0
+}
+
+// attributes returns a file's extended attributes (security contexts, ACLs).
+func attributes(f *os.File) (map[string][]byte, error) {
+	names := make([]byte, 64<<10)
+	n, err := unix.Flistxattr(int(f.Fd()), names)
+	if errors.Is(err, unix.ENOTSUP) || n == 0 && err == nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]byte{}
+	for name := range bytes.SplitSeq(bytes.TrimRight(names[:n], "\x00"), []byte{0}) {
+		value := make([]byte, 64<<10)
+		size, err := unix.Fgetxattr(int(f.Fd()), string(name), value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all[string(name)] = value[:size]
+	}
+	return all, nil
+}
+
+func setAttributes(f *os.File, all map[string][]byte) error {
+	for name, value := range all {
+		if err := unix.Fsetxattr(int(f.Fd()), name, value, 0); err != nil {
+			return fmt.Errorf("set attribute %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func isNotEmpty(err error) bool { return errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) }
+
+// Writable returns why nothing can be written at a path, as far as that can be told
+// without trying: it is on a read-only file system.
+func (d *Disk) Writable(name string) error {
+	dir := path.Dir(name)
+	for {
+		f, err := d.root.Open(dir)
+		if errors.Is(err, fs.ErrNotExist) && dir != "." {
+			dir = path.Dir(dir)
+			continue
+		}
+		if err != nil {
+			return explain("open the directory of", name, err)
+		}
+		var s unix.Statfs_t
+		err = unix.Fstatfs(int(f.Fd()), &s)
+		_ = f.Close() // nothing was written to it
+		if err == nil && s.Flags&unix.ST_RDONLY != 0 {
+			err = unix.EROFS
+		}
+		return explain("write", name, err)
+	}
+}
+
+// ErrBusy says that another process has the lock.
+var ErrBusy = errors.New("another kata-vfio-bootstrap is at work on this node")
+
+// Lock locks a directory, which must exist, for this process until release is
+// called or the process ends. It waits until ctx ends.
+func (d *Disk) Lock(ctx context.Context, dir string) (release func(), err error) {
+	f, err := d.root.Open(dir)
+	if err != nil {
+		return nil, explain("lock", dir, err)
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil // the kernel drops the lock with the descriptor
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(explain("lock", dir, err), f.Close())
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("%w: %w", ErrBusy, context.Cause(ctx)), f.Close())
+		}
+	}
+}
+
+// explain words an error for people: what was attempted on which file, and what to
+// do where that is known. Nil stays nil.
+func explain(what, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		err = e.Err
+	}
+	hint := ""
+	switch {
+	case errors.Is(err, unix.EROFS):
+		hint = "; it is on a read-only file system: mount that writable, or set the node up where its image is made"
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		hint = "; free space there"
+	case errors.Is(err, fs.ErrPermission):
+		hint = "; run it as root, and see whether the file is immutable (lsattr)"
+	case strings.Contains(err.Error(), "escapes from parent"):
+		hint = "; a link leads out of the root, and is not followed"
+	}
+	return fmt.Errorf("%s /%s: %w%s", what, name, err, hint)
+}

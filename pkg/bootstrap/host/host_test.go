@@ -1,0 +1,143 @@
+package host_test
+
+import (
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// tree is a node's files.
+type tree map[string]string
+
+func (t tree) ReadAtMost(name string, limit int64) ([]byte, error) {
+	content, ok := t[name]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	return []byte(content[:min(int64(len(content)), limit)]), nil
+}
+
+func (t tree) ReadDir(name string) ([]string, error) {
+	var names []string
+	for _, file := range slices.Sorted(maps.Keys(t)) {
+		if path.Dir(file) == name {
+			names = append(names, path.Base(file))
+		}
+	}
+	return names, nil
+}
+
+func content(t *testing.T, w state.Wanted, name string) string {
+	t.Helper()
+	for _, f := range w.Files {
+		if f.Path == name {
+			_, body, _ := strings.Cut(string(f.Content), "takes it away.\n")
+			return body
+		}
+	}
+	t.Fatalf("no file %s", name)
+	return ""
+}
+
+func TestFilesSayWhatTheBlueprintAsksFor(t *testing.T) {
+	b := blueprint.Default()
+	b.VFIO.KeepOff = []pci.Address{{Bus: 0x3b}}
+	b.Kernel.EarlyBinding = true
+	b.Kernel.HugePages = []blueprint.HugePages{{Size: blueprint.HugePage2Mi, Count: 4, Node: new(0)}, {Size: blueprint.HugePage2Mi, Count: 8, Node: new(1)}}
+	b.VirtualFunctions = []v1alpha1.VFRule{{PF: "ens1", Count: new(8)}, {PF: "0000:5f:00.0", Count: new(4), EswitchMode: v1alpha1.EswitchSwitchdev}}
+	b.Containers.Runtime = containers.RuntimeCRIO
+	p := &platform.Platform{
+		Systemd: true, Networkd: true, Containerd: true, Initramfs: platform.Dracut,
+		Modules: map[string]platform.Module{"vfio_pci": {Loadable: true}, "vfio_iommu_type1": {BuiltIn: true}, "iommufd": {}},
+	}
+	w := host.Wanted(tree{"sys/class/net/ens1/device/uevent": "DRIVER=ice\nPCI_SLOT_NAME=0000:5e:00.0\n"}, b, p)
+	if len(w.Problems)+len(w.Settings) > 0 {
+		t.Errorf("problems %v, settings %v", w.Problems, w.Settings)
+	}
+	for name, want := range map[string]string{
+		"etc/modules-load.d/kata-vfio.conf": "vfio_pci\n",
+		"etc/modprobe.d/50-kata-vfio.conf":  "options vfio_pci disable_denylist=N\noptions vfio_iommu_type1 allow_unsafe_interrupts=N\n",
+		"etc/udev/rules.d/10-kata-vfio.rules": `ACTION=="add", SUBSYSTEM=="pci", KERNEL=="0000:3b:00.0", ATTR{driver_override}="vfio-pci"
+ACTION=="add", SUBSYSTEM=="pci", KERNEL=="0000:5e:00.0", ATTR{sriov_drivers_autoprobe}="0"
+ACTION=="add", SUBSYSTEM=="net", KERNELS=="0000:5e:00.0", ATTR{device/sriov_numvfs}="8"
+ACTION=="add", SUBSYSTEM=="pci", KERNEL=="0000:5f:00.0", ATTR{sriov_drivers_autoprobe}="0"
+ACTION!="remove", SUBSYSTEM=="net", TEST=="device/physfn", ENV{NM_UNMANAGED}="1", ENV{KATA_VFIO_VF}="1"
+`,
+		"etc/tmpfiles.d/kata-vfio.conf": "w /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages - - - - 4\n" +
+			"w /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages - - - - 8\n",
+		"etc/systemd/network/05-kata-vfio-vf.network":         "[Match]\nProperty=KATA_VFIO_VF=1\n\n[Link]\nUnmanaged=yes\n",
+		"etc/systemd/system/crio.service.d/50-kata-vfio.conf": "[Service]\nLimitMEMLOCK=infinity\n",
+		"etc/dracut.conf.d/50-kata-vfio.conf": "add_drivers+=\" vfio-pci \"\n" +
+			"install_items+=\" /etc/udev/rules.d/10-kata-vfio.rules /etc/modprobe.d/50-kata-vfio.conf \"\n",
+	} {
+		if diff := cmp.Diff(want, content(t, w, name)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if len(w.Files) != 7 {
+		t.Errorf("%d files, want 7", len(w.Files))
+	}
+}
+
+// The running node is asked for what can be seen of it; a function that a claim has
+// is left to the plugin.
+func TestARunningNodeIsAskedForItsSettings(t *testing.T) {
+	b := blueprint.Default()
+	b.VFIO.KeepOff = []pci.Address{{Bus: 0x3b}, {Bus: 0x3c}, {Bus: 0x3d}}
+	b.VirtualFunctions = []v1alpha1.VFRule{{PF: "0000:5e:00.0", Count: new(8)}}
+	w := host.Wanted(tree{
+		"sys/bus/pci/devices/0000:3b:00.0/uevent": "DRIVER=nvidia\n", "sys/bus/pci/devices/0000:3b:00.0/driver_override": "(null)\n",
+		"sys/bus/pci/devices/0000:3c:00.0/uevent": "DRIVER=mlx5_vfio_pci\n", "sys/bus/pci/devices/0000:3c:00.0/driver_override": "mlx5_vfio_pci\n",
+		"sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs": "64\n",
+	}, b, &platform.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}})
+	var got []string
+	for _, s := range w.Settings {
+		if strings.HasPrefix(s.Path, "sys/bus/pci") {
+			got = append(got, s.Path[len("sys/bus/pci/devices/"):]+"="+s.Value+map[bool]string{true: " at boot"}[s.AtBoot])
+		}
+	}
+	want := []string{"0000:5e:00.0/sriov_drivers_autoprobe=0", "0000:5e:00.0/sriov_numvfs=8 at boot", "0000:3b:00.0/driver_override=vfio-pci"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+	var problems []string
+	for _, p := range w.Problems {
+		problems = append(problems, p.Text)
+		if p.Fatal {
+			t.Errorf("fatal: %+v", p)
+		}
+	}
+	want = []string{"0000:3b:00.0 is still on the driver nvidia", "vfio.keepOff names 0000:3d:00.0, and the node has no such function"}
+	if diff := cmp.Diff(want, problems); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+func TestPinsAreHeldToFacts(t *testing.T) {
+	b := blueprint.Default()
+	b.Versions = blueprint.Versions{
+		Kernel: blueprint.Version{Minimum: "6.6"}, Containerd: blueprint.Version{Exact: "2.4.2"}, Kata: blueprint.Version{Minimum: "4.0"}, CRIO: blueprint.Version{Minimum: "1.36"},
+	}
+	facts := []state.Fact{{Part: "containerd", Name: "version", Value: "v2.3.0", Source: "/x"}, {Part: "kata", Name: "version", Value: "4.1.0"}, {Part: "CRI-O", Name: "version", Value: "unknown"}}
+	var got []string
+	for _, p := range host.Pins(b, &platform.Platform{Kernel: "6.12.9"}, facts) {
+		got = append(got, p.Text)
+	}
+	want := []string{"containerd is v2.3.0 (/x), and the blueprint wants 2.4.2", "the blueprint wants CRI-O 1.36 or newer, and no file tells which is here"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}

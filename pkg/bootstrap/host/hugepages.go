@@ -1,0 +1,59 @@
+package host
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+)
+
+const hugePagesPart = "hugePages"
+
+// hugePages reserves pages of 2 MiB at boot, and now. Those of 1 GiB come by the
+// kernel's command line (package boot); here it is only seen whether they have come.
+// sysctl knows no sizes and no NUMA nodes: it is for pages of the default size on all
+// nodes, and tmpfiles.d(5) for the rest.
+func (n *node) hugePages() {
+	var sysctl, tmpfiles strings.Builder
+	for _, h := range n.blueprint.Kernel.HugePages {
+		name := pagesFile(h)
+		n.setting(state.Setting{
+			Part: hugePagesPart, Path: name, Value: strconv.Itoa(h.Count), AtBoot: h.Size == blueprint.HugePage1Gi,
+			Why: fmt.Sprintf("%d huge pages of %s are kept for VMs", h.Count, h.Size),
+		})
+		switch {
+		case h.Size == blueprint.HugePage1Gi:
+		case h.Node == nil && n.defaultIs2Mi():
+			fmt.Fprintf(&sysctl, "vm.nr_hugepages = %d\n", h.Count)
+		default:
+			fmt.Fprintf(&tmpfiles, "w /%s - - - - %d\n", name, h.Count)
+		}
+	}
+	for _, f := range []struct{ path, content string }{
+		{"etc/sysctl.d/50-kata-vfio.conf", sysctl.String()}, {"etc/tmpfiles.d/kata-vfio.conf", tmpfiles.String()},
+	} {
+		if f.content != "" {
+			n.file(state.File{Part: hugePagesPart, Path: f.path, Content: []byte(header + f.content), Why: "reserves huge pages at boot"})
+		}
+	}
+}
+
+func pagesFile(h blueprint.HugePages) string {
+	dir := "sys/kernel/mm"
+	if h.Node != nil {
+		dir = fmt.Sprintf("sys/devices/system/node/node%d", *h.Node)
+	}
+	return fmt.Sprintf("%s/hugepages/hugepages-%dkB/nr_hugepages", dir, h.Size.KiB())
+}
+
+// defaultIs2Mi reports whether vm.nr_hugepages counts pages of 2 MiB. Arm's kernels
+// have other sizes with other base pages.
+func (n *node) defaultIs2Mi() bool {
+	if !n.platform.Live {
+		return n.platform.Arch != "arm64"
+	}
+	info, _ := n.text(hugePagesPart, "proc/meminfo")
+	return strings.Join(strings.Fields(line(info, "Hugepagesize:")), " ") == "2048 kB"
+}

@@ -1,0 +1,144 @@
+package host
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
+)
+
+const modulesPart = "modules"
+
+// modules has those of VFIO that are no part of the kernel itself loaded at boot.
+// systemd-modules-load fails over a name that the kernel does not have, so only
+// those that it has are named; vfio-pci alone where nobody can tell.
+func (n *node) modules() {
+	names := []string{"vfio_pci"}
+	if known := n.platform.Modules; known != nil {
+		names = nil
+		for _, name := range []string{"vfio_pci", "vfio_iommu_type1", "iommufd"} {
+			if known[name].Loadable {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	n.file(state.File{
+		Part: modulesPart, Path: "etc/modules-load.d/kata-vfio.conf", Content: []byte(header + strings.Join(names, "\n") + "\n"),
+		Why: "loads VFIO at boot", Then: []state.FollowUp{state.ModulesLoad},
+	})
+}
+
+// option is an option of a module.
+type option struct {
+	module, name, value string
+	// fixed: the kernel takes it only when the module is loaded.
+	fixed bool
+}
+
+func (n *node) moduleOptions() []option {
+	denylist := "N"
+	if n.blueprint.VFIO.DisableDenylist {
+		denylist = "Y"
+	}
+	all := []option{
+		{"vfio_pci", "disable_denylist", denylist, true},
+		{"vfio_iommu_type1", "allow_unsafe_interrupts", "N", false},
+	}
+	if n.platform.Modules["iommufd"].There() {
+		all = append(all, option{"iommufd", "allow_unsafe_interrupts", "N", false})
+	}
+	return all
+}
+
+// options writes modprobe.d(5) and asks for the same of what is loaded.
+func (n *node) options() {
+	var text strings.Builder
+	text.WriteString(header)
+	for _, o := range n.moduleOptions() {
+		fmt.Fprintf(&text, "options %s %s=%s\n", o.module, o.name, o.value)
+		n.setting(state.Setting{
+			Part: modulesPart, Path: path.Join("sys/module", o.module, "parameters", o.name), Value: o.value, AtBoot: o.fixed,
+			Why: fmt.Sprintf("%s is loaded with %s=%s", o.module, o.name, o.value),
+		})
+	}
+	n.setting(state.Setting{
+		Part: modulesPart, Path: "sys/module/vfio/parameters/enable_unsafe_noiommu_mode", Value: "N",
+		Why: "no function is given away without an IOMMU",
+	})
+	n.file(state.File{
+		Part: modulesPart, Path: optionsFile, Content: []byte(text.String()), Why: "keeps VFIO's guards up",
+	})
+	n.contradictions()
+}
+
+const optionsFile = "etc/modprobe.d/50-kata-vfio.conf"
+
+// contradictions names lines of others that undo the options or keep the modules
+// from being loaded.
+func (n *node) contradictions() {
+	for _, dir := range []string{"etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d"} {
+		names, err := n.tree.ReadDir(dir)
+		if err != nil {
+			continue // as a rule it is not there; modprobe passes over it too
+		}
+		for _, name := range names {
+			if file := path.Join(dir, name); strings.HasSuffix(name, ".conf") && file != optionsFile {
+				n.contradictionsIn(file)
+			}
+		}
+	}
+}
+
+func (n *node) contradictionsIn(file string) {
+	content, _ := n.text(modulesPart, file)
+	number := 0
+	for line := range strings.Lines(content) {
+		number++
+		if why := n.contradicts(strings.Fields(line)); why != "" {
+			n.problem(state.Problem{
+				Part: modulesPart, Fatal: true, Path: file, Text: fmt.Sprintf("/%s line %d: %s", file, number, why),
+				Fix: "take the line out: " + strings.TrimSpace(line),
+			})
+		}
+	}
+}
+
+// contradicts says why a line is at odds with what is wanted, empty if it is not.
+func (n *node) contradicts(words []string) string {
+	if len(words) < 2 {
+		return ""
+	}
+	module := strings.ReplaceAll(words[1], "-", "_")
+	ours := slices.Contains([]string{"vfio", "vfio_pci", "vfio_iommu_type1", "iommufd"}, module)
+	switch {
+	case !ours:
+		return ""
+	case words[0] == "blacklist", words[0] == "install" && (strings.Contains(strings.Join(words, " "), "/false") || strings.Contains(strings.Join(words, " "), "/true")):
+		return fmt.Sprintf("it keeps %s from being loaded", module)
+	case words[0] != "options":
+		return ""
+	}
+	given := strings.Join(words[2:], " ")
+	for _, o := range append(n.moduleOptions(), option{"vfio", "enable_unsafe_noiommu_mode", "N", false}) {
+		for _, value := range kernelargs.Values(given, o.name) {
+			if o.module == module && isYes(value) != isYes(o.value) {
+				return fmt.Sprintf("it sets %s of %s to %s, and the blueprint wants %s", o.name, module, value, o.value)
+			}
+		}
+	}
+	if module == "vfio_pci" && len(kernelargs.Values(given, "ids")) > 0 {
+		return "vfio-pci takes every function with these ids, and the one that is plugged in tomorrow; name functions by address in vfio.keepOff"
+	}
+	return ""
+}
+
+// isYes reads a boolean as modules do (lib/kstrtox.c, kstrtobool).
+func isYes(value string) bool {
+	return slices.Contains([]string{"", "y", "1", "on", "true", "t"}, strings.ToLower(value))
+}

@@ -1,0 +1,129 @@
+package host
+
+import (
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
+)
+
+const preflightPart = "preflight"
+
+// preflight refuses a node on which nothing could work. Of an image nothing is known
+// but its kernel.
+func (n *node) preflight() {
+	n.kernel()
+	if !n.platform.Systemd {
+		n.problem(state.Problem{
+			Part: preflightPart, Text: "there is no systemd, and what is laid down for it (modules at boot, locked memory, huge pages) is read by nobody",
+			Fix: "have the node's own init do the same, by what the plan shows",
+		})
+	}
+	if !n.platform.Live {
+		return
+	}
+	n.iommu()
+	p := n.platform
+	if p.Arch == "amd64" && !p.CPU.Virtualizes {
+		n.problem(state.Problem{
+			Part: preflightPart, Text: "the CPU's virtualization is not there or switched off, so VMs run in emulation or not at all",
+			Fix: "switch \"Intel Virtualization Technology (VT-x)\" or \"SVM Mode\" on in the firmware setup",
+		})
+	}
+}
+
+func (n *node) kernel() {
+	known := n.platform.Modules
+	if known == nil {
+		return
+	}
+	if !known["vfio_pci"].There() || !known["vfio_iommu_type1"].There() && !known["iommufd"].There() {
+		n.problem(state.Problem{
+			Part: preflightPart, Fatal: true, Text: fmt.Sprintf("kernel %s has no vfio-pci, or neither vfio_iommu_type1 nor iommufd", n.platform.Kernel),
+			Fix: "install the kernel's package of further modules, or another kernel (CONFIG_VFIO_PCI, CONFIG_VFIO_IOMMU_TYPE1 or CONFIG_IOMMUFD)",
+		})
+	}
+}
+
+// What to look for in firmware setups, whose words differ.
+const (
+	switchOn = "in the firmware setup switch on \"Intel VT for Directed I/O (VT-d)\" on Intel, \"IOMMU\" (AMD-Vi; below NBIO or AMD CBS) and \"SVM Mode\" on AMD, " +
+		"with \"ACS\", \"SR-IOV Support\" and \"Above 4G decoding\" where it has them; then boot again"
+	remapping = "in the firmware setup switch \"Interrupt Remapping\" on (a sub-item of VT-d; x2APIC often brings it), or update the firmware; then boot again"
+)
+
+func (n *node) iommu() {
+	p := n.platform
+	f := &p.Firmware
+	switch {
+	case len(p.IOMMUs) > 0 && f.DMAR == nil:
+		return // the kernel drives one, whatever described it
+	case !f.Readable && p.Arch == "arm64":
+		n.problem(state.Problem{
+			Part: preflightPart, Fatal: true, Text: "the kernel has no IOMMU", Fix: "use a machine with an SMMU that its device tree or firmware describes",
+		})
+	case !f.Readable:
+		n.problem(state.Problem{
+			Part: preflightPart, Fatal: true, Text: "the firmware's ACPI tables can't be seen, and the kernel has no IOMMU",
+			Fix: "run it on the node as root, with /sys as the node has it",
+		})
+	case f.DMAR == nil && f.IVRS == nil && !f.IORT:
+		n.problem(state.Problem{
+			Part: preflightPart, Fatal: true, Text: "the firmware describes no IOMMU (no ACPI table DMAR, IVRS or IORT)", Fix: switchOn,
+		})
+	case f.DMAR != nil && !f.DMAR.InterruptRemapping:
+		n.problem(state.Problem{
+			Part: preflightPart, Fatal: true, Text: "the firmware offers no interrupt remapping (ACPI table DMAR), so a device could forge interrupts", Fix: remapping,
+		})
+	case len(p.IOMMUs) == 0 && f.DMAR != nil && booted(p):
+		n.problem(state.Problem{
+			Part: preflightPart, Text: "the kernel was started with the IOMMU on and drives none", Fix: "read `dmesg | grep -i -e DMAR -e IOMMU`; " + switchOn,
+		})
+	}
+}
+
+// booted reports whether the running kernel was told to use Intel's IOMMU.
+func booted(p *platform.Platform) bool { return kernelargs.Has(p.Cmdline, "intel_iommu=on") }
+
+// Pins returns what is at odds with the versions that the blueprint pins. Versions are
+// the facts that parts found; what no file tells is a problem too, since nobody can
+// say that it is as it should be.
+func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []state.Problem {
+	var found []state.Problem
+	for _, pin := range []struct {
+		part string
+		blueprint.Version
+	}{{"kernel", b.Versions.Kernel}, {"containerd", b.Versions.Containerd}, {"CRI-O", b.Versions.CRIO}, {"kata", b.Versions.Kata}} {
+		if !pin.Wanted() {
+			continue
+		}
+		have, source := versionOf(pin.part, p, facts)
+		switch {
+		case have == "":
+			found = append(found, state.Problem{
+				Part: "versions", Text: fmt.Sprintf("the blueprint wants %s %s, and no file tells which is here", pin.part, pin.Version),
+				Fix: "look by hand, or leave the pin out",
+			})
+		case !pin.Admits(have):
+			found = append(found, state.Problem{
+				Part: "versions", Fatal: true, Text: fmt.Sprintf("%s is %s (%s), and the blueprint wants %s", pin.part, have, source, pin.Version),
+				Fix: fmt.Sprintf("install %s %s, or change the blueprint", pin.part, pin.Version),
+			})
+		}
+	}
+	return found
+}
+
+func versionOf(part string, p *platform.Platform, facts []state.Fact) (version, source string) {
+	if part == "kernel" {
+		return p.Kernel, "the running kernel"
+	}
+	for _, f := range facts {
+		if f.Part == part && f.Name == "version" && f.Value != "unknown" {
+			return f.Value, f.Source
+		}
+	}
+	return "", ""
+}

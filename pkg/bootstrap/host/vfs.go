@@ -1,0 +1,98 @@
+package host
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+const vfPart = "virtualFunctions"
+
+// physicalFunction is a PF of the blueprint's whose address is known.
+type physicalFunction struct {
+	address pci.Address
+	vfs     int
+	// switched: the PF's eswitch has to be set first, which only the plugin can.
+	switched bool
+}
+
+// physicalFunctions returns the PFs that the blueprint names.
+func (n *node) physicalFunctions() []physicalFunction {
+	var all []physicalFunction
+	for i, rule := range n.blueprint.VirtualFunctions {
+		address, ok := n.addressOf(rule)
+		if !ok {
+			n.problem(state.Problem{
+				Part: vfPart, Fatal: true, Text: fmt.Sprintf("virtualFunctions[%d]: the node has no interface %s", i, rule.PF),
+				Fix: "name the PF by its address (`kata-vfio-audit devices` lists them); an image knows no interfaces",
+			})
+			continue
+		}
+		pf := physicalFunction{address, *rule.Count, rule.EswitchMode != ""}
+		if n.platform.Live {
+			n.judge(&pf, rule.PF)
+		}
+		all = append(all, pf)
+	}
+	return all
+}
+
+// addressOf returns the address of a PF that may be named by its interface.
+func (n *node) addressOf(rule v1alpha1.VFRule) (pci.Address, bool) {
+	if address, err := pci.ParseAddress(rule.PF); err == nil {
+		return address, true
+	}
+	uevent, _ := n.text(vfPart, path.Join("sys/class/net", rule.PF, "device/uevent"))
+	address, err := pci.ParseAddress(line(uevent, "PCI_SLOT_NAME="))
+	return address, err == nil
+}
+
+// line returns the rest of the line with a prefix.
+func line(text, prefix string) string {
+	for l := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(l), prefix); ok {
+			return rest
+		}
+	}
+	return ""
+}
+
+func function(a pci.Address, attribute string) string {
+	return path.Join("sys/bus/pci/devices", a.String(), attribute)
+}
+
+// judge refuses what the hardware does not offer, and asks for what the boot brings.
+// A running number of VFs is never changed here: the plugin does, which knows whether
+// one of them is in use (`kata-vfio-plugin provision`).
+func (n *node) judge(pf *physicalFunction, name string) {
+	total, there := n.text(vfPart, function(pf.address, "sriov_totalvfs"))
+	most, err := strconv.Atoi(total)
+	switch {
+	case !there || err != nil || most == 0 && pf.vfs > 0:
+		n.problem(state.Problem{
+			Part: vfPart, Fatal: true, Text: fmt.Sprintf("PF %s offers no VFs", name),
+			Fix: "switch SR-IOV on in the firmware setup (often \"SR-IOV Support\" below PCIe), and in the NIC's own setup where it has one",
+		})
+		return
+	case most < pf.vfs:
+		n.problem(state.Problem{
+			Part: vfPart, Fatal: true, Text: fmt.Sprintf("PF %s offers %d VFs, and the blueprint wants %d", name, most, pf.vfs),
+			Fix: "raise the number of VFs in the NIC's own setup, or lower virtualFunctions in the blueprint",
+		})
+		return
+	}
+	n.setting(state.Setting{
+		Part: vfPart, Path: function(pf.address, "sriov_drivers_autoprobe"), Value: "0", Why: "no driver of the node's takes the VFs of " + name,
+	})
+	if !pf.switched {
+		n.setting(state.Setting{
+			Part: vfPart, Path: function(pf.address, "sriov_numvfs"), Value: strconv.Itoa(pf.vfs), AtBoot: true,
+			Why: fmt.Sprintf("PF %s has its VFs; `kata-vfio-plugin provision` brings them without a reboot", name),
+		})
+	}
+}

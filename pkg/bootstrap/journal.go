@@ -1,0 +1,205 @@
+package bootstrap
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+)
+
+// Where bootstrap keeps what it has done, below the node's root.
+const (
+	stateDir    = "var/lib/kata-vfio/bootstrap"
+	journalFile = stateDir + "/journal.json"
+	backupDir   = stateDir + "/backups"
+)
+
+// version is that of the journal's form.
+const version = 1
+
+// Journal is what bootstrap has done to a node.
+type Journal struct {
+	Version int `json:"version"`
+	// Applied is when a blueprint was applied last, Blueprint its text; empty for
+	// the default.
+	Applied   time.Time `json:"applied,omitzero"`
+	Blueprint string    `json:"blueprint,omitempty"`
+	Entries   []Entry   `json:"entries,omitempty"`
+	Settings  []Written `json:"settings,omitempty"`
+	// Pending is what has still to follow the changes.
+	Pending []state.FollowUp `json:"pending,omitempty"`
+	// Reboot is the ID of the boot in which something was changed that only the
+	// next one brings.
+	Reboot string `json:"reboot,omitempty"`
+}
+
+// Entry is a file that is as bootstrap made it.
+type Entry struct {
+	Path string           `json:"path"`
+	Part string           `json:"part"`
+	Why  string           `json:"why"`
+	Then []state.FollowUp `json:"then,omitempty"`
+	At   time.Time        `json:"at"`
+	// Before is what revert brings back, After what was written.
+	Before disk.Image `json:"before"`
+	After  disk.Image `json:"after"`
+	// Was is there while it is not known whether After was written: what was there
+	// just before.
+	Was *disk.Image `json:"was,omitempty"`
+	// Dirs are directories that were made for it, outermost first.
+	Dirs []string `json:"dirs,omitempty"`
+}
+
+// Written is a running setting that was changed.
+type Written struct {
+	Path   string    `json:"path"`
+	Part   string    `json:"part"`
+	At     time.Time `json:"at"`
+	Before string    `json:"before"`
+	After  string    `json:"after"`
+}
+
+// ErrDamaged marks a journal that can't be trusted.
+var ErrDamaged = errors.New("the journal is damaged")
+
+// sealed is the journal's file: a sum tells a damaged one.
+type sealed struct {
+	Sum     string          `json:"sum"`
+	Journal json.RawMessage `json:"journal"`
+}
+
+func (j *Journal) entry(path string) *Entry {
+	for i := range j.Entries {
+		if j.Entries[i].Path == path {
+			return &j.Entries[i]
+		}
+	}
+	return nil
+}
+
+func (j *Journal) clone() *Journal {
+	c := *j
+	c.Entries, c.Settings, c.Pending = slices.Clone(j.Entries), slices.Clone(j.Settings), slices.Clone(j.Pending)
+	return &c
+}
+
+// empty reports whether nothing is left of bootstrap's on the node.
+func (j *Journal) empty() bool {
+	return len(j.Entries) == 0 && len(j.Settings) == 0 && len(j.Pending) == 0
+}
+
+// load returns the journal; an empty one where there is none.
+func (e *Engine) load() (*Journal, error) {
+	found, err := e.Files.Look(journalFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the journal: %w", err)
+	}
+	j := &Journal{Version: version}
+	if found.Kind == disk.Absent {
+		return j, nil
+	}
+	var s sealed
+	if err := json.Unmarshal(found.Content, &s); err != nil || disk.Sum(s.Journal) != s.Sum {
+		return nil, fmt.Errorf("/%s: %w; put it back from a backup, or move it away: then nothing can be reverted by it", journalFile, ErrDamaged)
+	}
+	if err := json.Unmarshal(s.Journal, j); err != nil {
+		return nil, fmt.Errorf("/%s: %w: %w", journalFile, ErrDamaged, err)
+	}
+	if j.Version > version {
+		return nil, fmt.Errorf("/%s was written by a newer kata-vfio-bootstrap; use that one", journalFile)
+	}
+	return j, nil
+}
+
+// save writes the journal durably. An empty one goes, with the backups.
+func (e *Engine) save(j *Journal) error {
+	commit, err := e.stageJournal(j)
+	if err != nil {
+		return err
+	}
+	return commit()
+}
+
+// stageJournal does all of save that takes room; commit does the rest.
+func (e *Engine) stageJournal(j *Journal) (commit func() error, err error) {
+	if j.empty() {
+		return e.forget, nil
+	}
+	body, err := json.Marshal(j)
+	if err != nil {
+		return nil, fmt.Errorf("encode the journal: %w", err)
+	}
+	text, err := json.Marshal(sealed{Sum: disk.Sum(body), Journal: body})
+	if err != nil {
+		return nil, fmt.Errorf("encode the journal: %w", err)
+	}
+	commit, _, err = e.Files.Stage(journalFile, text, disk.New(0o600))
+	if err != nil {
+		return nil, fmt.Errorf("write the journal: %w", err)
+	}
+	return commit, nil
+}
+
+// forget removes the journal and then the backups that it named, of which one may be
+// left by a crash: the next forget takes it.
+func (e *Engine) forget() error {
+	if err := e.Files.Remove(journalFile); err != nil {
+		return fmt.Errorf("remove the journal: %w", err)
+	}
+	names, err := e.Tree.ReadDir(backupDir)
+	if err != nil {
+		return nil // as a rule it is not there
+	}
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, e.Files.Remove(path.Join(backupDir, name)))
+	}
+	return errors.Join(append(errs, e.Files.RemoveDir(backupDir))...)
+}
+
+func (e *Engine) makeStateDir() error {
+	missing, err := e.Files.Missing(journalFile)
+	if err != nil {
+		return err
+	}
+	for _, dir := range missing {
+		if err := e.Files.MakeDir(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keep stores a content under its sum. It is there whole or not at all.
+func (e *Engine) keep(content []byte) error {
+	if err := e.Files.MakeDir(backupDir, 0o700); err != nil {
+		return err
+	}
+	name := path.Join(backupDir, disk.Sum(content))
+	found, err := e.Files.Look(name)
+	if err == nil && found.Sum == disk.Sum(content) {
+		return nil
+	}
+	return e.Files.Write(name, content, disk.New(0o600))
+}
+
+// kept returns the content that an image had.
+func (e *Engine) kept(i disk.Image) ([]byte, error) {
+	if i.Kind != disk.File {
+		return nil, nil
+	}
+	name := path.Join(backupDir, i.Sum)
+	found, err := e.Files.Look(name)
+	if err != nil {
+		return nil, fmt.Errorf("read the backup: %w", err)
+	}
+	if found.Sum != i.Sum {
+		return nil, fmt.Errorf("the backup /%s is missing or damaged", name)
+	}
+	return found.Content, nil
+}

@@ -1,0 +1,185 @@
+package bootstrap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
+)
+
+// Plan compares the node with the blueprint and changes nothing.
+func (e *Engine) Plan(b *blueprint.Blueprint) (*Plan, error) {
+	j, err := e.load()
+	if err != nil {
+		return nil, err
+	}
+	settled, err := e.settled(j)
+	if err != nil {
+		return nil, err
+	}
+	p, err := e.plan(b, settled)
+	if err == nil {
+		p.Unfinished = j.unfinished()
+	}
+	return p, err
+}
+
+func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
+	tree := &pristine{e.Tree, e, j}
+	p := &Plan{
+		Root: e.Root, Blueprint: b.Name, Applied: j.Applied, Files: []FilePlan{}, Settings: []SettingPlan{},
+		platform: platform.Detect(tree, e.Live),
+	}
+	wanted, err := e.wanted(tree, b, p.platform)
+	if err != nil {
+		return nil, err
+	}
+	p.Facts = append(p.platform.Facts(), wanted.Facts...)
+	p.Problems = slices.Concat(wanted.Problems, host.Pins(b, p.platform, p.Facts))
+	for _, f := range wanted.Files {
+		if err := e.planFile(p, j, f); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.planTakeBack(p, j, wanted.Files); err != nil {
+		return nil, err
+	}
+	p.Steps = e.steps(p.platform, j.Pending, p.changes)
+	for _, s := range wanted.Settings {
+		e.planSetting(p, s)
+	}
+	if j.Reboot != "" && j.Reboot == e.bootID() && len(p.changes) == 0 {
+		p.Reboot = true
+	}
+	return p, nil
+}
+
+// wanted joins what the parts want.
+func (e *Engine) wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) (state.Wanted, error) {
+	var all state.Wanted
+	for _, part := range e.Parts {
+		w, err := part(tree, b, p)
+		if err != nil {
+			return all, err
+		}
+		all.Files = append(all.Files, w.Files...)
+		all.Settings = append(all.Settings, w.Settings...)
+		all.Problems = append(all.Problems, w.Problems...)
+		all.Facts = append(all.Facts, w.Facts...)
+	}
+	slices.SortStableFunc(all.Files, func(a, b state.File) int { return strings.Compare(a.Path, b.Path) })
+	for i := 1; i < len(all.Files); i++ {
+		if a, b := all.Files[i-1], all.Files[i]; a.Path == b.Path {
+			return all, fmt.Errorf("%s and %s both want /%s: this is a bug of kata-vfio-bootstrap", a.Part, b.Part, a.Path)
+		}
+	}
+	return all, nil
+}
+
+func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
+	found, err := e.Files.Look(f.Path)
+	if err != nil {
+		p.Problems = append(p.Problems, state.Problem{Part: f.Part, Fatal: true, Path: f.Path, Text: err.Error(), Fix: "mend that, then run it again"})
+		return nil
+	}
+	c := newChange(f, found)
+	plan := FilePlan{Path: f.Path, Part: f.Part, Why: f.Why, Status: Right, Drift: drift(j.entry(f.Path), found)}
+	if !found.Same(c.to) {
+		plan.Status, plan.Action, plan.Diff = ToDo, c.action(), c.diff()
+		if err := e.admit(p, &c); err != nil {
+			return err
+		}
+	}
+	p.Files = append(p.Files, plan)
+	return nil
+}
+
+// admit takes a change up, or names what stands against it.
+func (e *Engine) admit(p *Plan, c *change) error {
+	if problem := e.obstacle(c); problem != nil {
+		p.Problems = append(p.Problems, *problem)
+		return nil
+	}
+	var err error
+	if c.to.Kind != disk.Absent {
+		c.dirs, err = e.Files.Missing(c.file.Path)
+	}
+	p.changes = append(p.changes, *c)
+	return err
+}
+
+// planTakeBack gives files back that were made for a former blueprint. One that
+// somebody has changed since stays theirs.
+func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
+	for i := range j.Entries {
+		entry := &j.Entries[i]
+		if slices.ContainsFunc(wanted, func(f state.File) bool { return f.Path == entry.Path }) || len(p.refused()) > 0 {
+			continue
+		}
+		found, err := e.Files.Look(entry.Path)
+		if err != nil {
+			return err
+		}
+		if !found.Same(entry.After) {
+			continue
+		}
+		c, err := e.takeBack(entry, found)
+		if err != nil {
+			return err
+		}
+		p.changes = append(p.changes, c)
+		p.Files = append(p.Files, FilePlan{
+			Path: entry.Path, Part: entry.Part, Why: "no longer wanted", Status: ToDo, Action: "take back", Diff: c.diff(),
+		})
+	}
+	return nil
+}
+
+// drift returns what somebody has done to a file of ours, nil for nothing.
+func drift(entry *Entry, found disk.Found) *Drift {
+	switch {
+	case entry == nil || found.Same(entry.After):
+		return nil
+	case found.Kind == disk.Absent:
+		return &Drift{What: "removed", Written: entry.At}
+	}
+	return &Drift{What: "changed", Written: entry.At, Since: found.ModTime}
+}
+
+func (e *Engine) planSetting(p *Plan, s state.Setting) {
+	now, err := e.setting(s.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		p.Problems = append(p.Problems, state.Problem{Part: s.Part, Fatal: true, Path: s.Path, Text: err.Error(), Fix: "run it as root"})
+		return
+	}
+	plan := SettingPlan{Setting: s, Now: now, Status: Right}
+	right := now == s.Value
+	if s.Path == state.Cmdline {
+		right = kernelargs.Has(now, s.Value)
+	}
+	switch {
+	case right:
+	case s.AtBoot && len(p.changes) == 0 && !slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Due }):
+		plan.Status, p.Reboot = RebootPending, true
+	default:
+		plan.Status = ToDo
+	}
+	p.Settings = append(p.Settings, plan)
+}
+
+// setting returns what a file of /proc or /sys shows.
+func (e *Engine) setting(name string) (string, error) {
+	data, err := e.Tree.ReadAtMost(name, 1<<16)
+	return strings.TrimSpace(string(data)), err
+}

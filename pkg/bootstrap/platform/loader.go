@@ -1,0 +1,154 @@
+package platform
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// LoaderKind is how kernels get their command line.
+type LoaderKind string
+
+// Kinds. Unknown is a loader that nothing here knows how to set up.
+const (
+	// GRUB: its configuration is generated from etc/default/grub.
+	GRUB LoaderKind = "GRUB"
+	// GRUBEntries: GRUB reads entries of the Boot Loader Specification.
+	GRUBEntries LoaderKind = "GRUB with boot loader entries"
+	// Entries: another loader reads them, systemd-boot as a rule.
+	Entries LoaderKind = "systemd-boot"
+	// UnifiedImages: the command line is in the signed image of each kernel.
+	UnifiedImages LoaderKind = "unified kernel images"
+	// UBootMenu: Debian's u-boot-menu generates extlinux.conf.
+	UBootMenu LoaderKind = "u-boot-menu"
+	// Extlinux: an extlinux.conf that nobody generates.
+	Extlinux LoaderKind = "extlinux"
+	Flatcar  LoaderKind = "Flatcar's GRUB"
+	Talos    LoaderKind = "Talos"
+	Unknown  LoaderKind = "unknown"
+)
+
+// Loader is the boot loader and its files, those that are there.
+type Loader struct {
+	Kind LoaderKind
+	// Defaults is the file of settings: etc/default/grub, etc/default/u-boot,
+	// Flatcar's grub.cfg.
+	Defaults string
+	// DropIns is the directory whose fragments the tool reads after Defaults; empty
+	// where the tool reads none.
+	DropIns string
+	// Tool generates Config. Empty: none is needed, or none is there.
+	Tool   string
+	Config string
+	// EntryFiles have a command line each.
+	EntryFiles []string
+	// Cmdline is the file from which kernel-install takes the line of kernels to
+	// come: etc/kernel/cmdline, or usr/lib/kernel/cmdline, which is not to be edited.
+	Cmdline string
+}
+
+func (r *reader) loader(system *OS, live bool) Loader {
+	switch {
+	case system.ID == "talos":
+		return Loader{Kind: Talos}
+	case system.ID == "flatcar":
+		return Loader{Kind: Flatcar, Defaults: r.first("oem/grub.cfg", "usr/share/oem/grub.cfg")}
+	case live && r.startedBySystemdBoot():
+		return r.entriesOrImages()
+	}
+	for _, find := range []func() Loader{r.grub, r.entriesOrImages, r.uBootMenu, r.extlinux} {
+		if l := find(); l.Kind != "" {
+			return l
+		}
+	}
+	return Loader{Kind: Unknown}
+}
+
+// startedBySystemdBoot asks the variable by which a loader names itself
+// (https://systemd.io/BOOT_LOADER_INTERFACE), in UTF-16.
+func (r *reader) startedBySystemdBoot() bool {
+	info := r.text(efivars + "LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f")
+	return strings.Contains(strings.ReplaceAll(info, "\x00", ""), "systemd-boot")
+}
+
+func (r *reader) grub() Loader {
+	l := Loader{Kind: GRUB, Defaults: r.first("etc/default/grub")}
+	l.Config = r.first("boot/grub/grub.cfg", "boot/grub2/grub.cfg")
+	generator := r.first("usr/sbin/grub-mkconfig", "usr/sbin/grub2-mkconfig", "usr/bin/grub2-mkconfig", "usr/bin/grub-mkconfig")
+	if l.Defaults == "" || l.Config == "" && generator == "" {
+		return Loader{}
+	}
+	// The script itself tells whether it reads fragments: Debian's does, GRUB's own does not.
+	if generator != "" && strings.Contains(r.text(generator), "default/grub.d") {
+		l.DropIns = "etc/default/grub.d"
+	}
+	if l.Tool = r.first("usr/sbin/update-grub"); l.Tool == "" {
+		l.Tool = generator
+	}
+	if entries := r.entryFiles("boot"); len(entries) > 0 && blsEnabled(r.text(l.Defaults)) {
+		l.Kind, l.EntryFiles, l.Tool, l.Config = GRUBEntries, entries, "", ""
+		l.Cmdline = r.kernelInstall()
+	}
+	return l
+}
+
+// blsEnabled reports whether etc/default/grub has GRUB read entries.
+func blsEnabled(defaults string) bool {
+	enabled := false
+	for line := range strings.Lines(defaults) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "GRUB_ENABLE_BLSCFG="); ok {
+			enabled = strings.Trim(value, `"'`) == "true"
+		}
+	}
+	return enabled
+}
+
+func (r *reader) entriesOrImages() Loader {
+	for _, partition := range []string{"boot", "efi", "boot/efi"} {
+		if entries := r.entryFiles(partition); len(entries) > 0 {
+			return Loader{Kind: Entries, EntryFiles: entries, Cmdline: r.kernelInstall()}
+		}
+	}
+	for _, partition := range []string{"boot", "efi", "boot/efi"} {
+		image := func(name string) bool { return strings.HasSuffix(strings.ToLower(name), ".efi") }
+		if slices.ContainsFunc(r.list(path.Join(partition, "EFI/Linux")), image) {
+			return Loader{Kind: UnifiedImages, Cmdline: r.kernelInstall()}
+		}
+	}
+	return Loader{}
+}
+
+func (r *reader) entryFiles(partition string) []string {
+	var files []string
+	dir := path.Join(partition, "loader/entries")
+	for _, name := range r.list(dir) {
+		if strings.HasSuffix(name, ".conf") {
+			files = append(files, path.Join(dir, name))
+		}
+	}
+	return files
+}
+
+func (r *reader) kernelInstall() string {
+	return r.first("etc/kernel/cmdline", "usr/lib/kernel/cmdline")
+}
+
+func (r *reader) uBootMenu() Loader {
+	tool := r.first("usr/sbin/u-boot-update")
+	if tool == "" {
+		return Loader{}
+	}
+	l := Loader{Kind: UBootMenu, Tool: tool, Config: "boot/extlinux/extlinux.conf", Defaults: "etc/default/u-boot"}
+	if strings.Contains(r.text(tool), "/etc/u-boot-menu/conf.d") { // since u-boot-menu 4.2
+		l.DropIns = "etc/u-boot-menu/conf.d"
+	}
+	return l
+}
+
+func (r *reader) extlinux() Loader {
+	file := r.first("boot/extlinux/extlinux.conf", "boot/extlinux.conf")
+	if file == "" {
+		return Loader{}
+	}
+	return Loader{Kind: Extlinux, Config: file}
+}

@@ -1,0 +1,121 @@
+package platform
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/acpi"
+)
+
+// Module is how a kernel has a module: neither means that it does not.
+type Module struct{ Loadable, BuiltIn bool }
+
+// There reports whether the kernel has it in either way.
+func (m Module) There() bool { return m.Loadable || m.BuiltIn }
+
+func (r *reader) cpu() CPU {
+	info := r.text("proc/cpuinfo")
+	flags := strings.Fields(field(info, "flags"))
+	vendor := field(info, "vendor_id")
+	return CPU{
+		Intel: vendor == "GenuineIntel", AMD: vendor == "AuthenticAMD" || vendor == "HygonGenuine",
+		Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm"),
+	}
+}
+
+// field returns the first of a name in text of the form "name : value".
+func field(text, name string) string {
+	for line := range strings.Lines(text) {
+		key, value, ok := strings.Cut(line, ":")
+		if ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+const tables = "sys/firmware/acpi/tables"
+
+func (r *reader) firmware() Firmware {
+	names := r.list(tables)
+	f := Firmware{Readable: len(names) > 0, IORT: slices.Contains(names, "IORT")}
+	if slices.Contains(names, "DMAR") {
+		table, err := acpi.ParseDMAR(r.text(path.Join(tables, "DMAR")))
+		r.note(err)
+		f.DMAR = &table
+	}
+	if slices.Contains(names, "IVRS") {
+		table, err := acpi.ParseIVRS(r.text(path.Join(tables, "IVRS")))
+		r.note(err)
+		f.IVRS = &table
+	}
+	return f
+}
+
+func (r *reader) lockdown() string {
+	_, rest, _ := strings.Cut(r.text("sys/kernel/security/lockdown"), "[")
+	mode, _, _ := strings.Cut(rest, "]")
+	return mode
+}
+
+// secureBoot reads the variable, before whose value stand four bytes of attributes.
+func (r *reader) secureBoot() string {
+	switch value := r.text(efivars + "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"); {
+	case len(value) != 5:
+		return ""
+	case value[4] == 1:
+		return "on"
+	}
+	return "off"
+}
+
+const efivars = "sys/firmware/efi/efivars/"
+
+// kernel returns the release that runs; of an image the newest by name.
+func (r *reader) kernel(live bool) string {
+	if live {
+		return strings.TrimSpace(r.text("proc/sys/kernel/osrelease"))
+	}
+	newest := ""
+	for _, release := range r.list("usr/lib/modules") {
+		if r.any(path.Join("usr/lib/modules", release, "modules.dep")) {
+			newest = release
+		}
+	}
+	return newest
+}
+
+// modules looks for VFIO's. It is nil where the kernel's list of modules can't be
+// read, which says nothing of what the kernel has.
+func (r *reader) modules(release string) map[string]Module {
+	dir := path.Join("usr/lib/modules", release)
+	if release == "" || !r.any(path.Join(dir, "modules.dep")) {
+		dir = path.Join("lib/modules", release)
+	}
+	dep, builtin := r.text(path.Join(dir, "modules.dep")), r.text(path.Join(dir, "modules.builtin"))
+	if release == "" || dep == "" {
+		return nil
+	}
+	modules := map[string]Module{"vfio_pci": {}, "vfio_iommu_type1": {}, "iommufd": {}}
+	for line := range strings.Lines(dep) {
+		name, _, _ := strings.Cut(line, ":")
+		if m, ok := modules[moduleName(name)]; ok {
+			m.Loadable = true
+			modules[moduleName(name)] = m
+		}
+	}
+	for line := range strings.Lines(builtin) {
+		if m, ok := modules[moduleName(line)]; ok {
+			m.BuiltIn = true
+			modules[moduleName(line)] = m
+		}
+	}
+	return modules
+}
+
+// moduleName returns the name of a module's file: "kernel/a/vfio-pci.ko.zst".
+func moduleName(file string) string {
+	name, _, _ := strings.Cut(path.Base(strings.TrimSpace(file)), ".ko")
+	return strings.ReplaceAll(name, "-", "_")
+}

@@ -1,0 +1,188 @@
+// Package platform finds out what kind of node there is to set up: its system,
+// firmware, boot loader and the tools that belong to it. It reads files and runs
+// nothing, so that it answers alike for a running node and for an image on disk.
+package platform
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/acpi"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+)
+
+// Platform is what there is. A zero field means that the tree does not tell, as an
+// image does not tell of firmware.
+type Platform struct {
+	// Live: the tree is the running node's, and /proc and /sys are its kernel's.
+	Live bool
+	OS   OS
+	// Arch is "amd64" or "arm64", else empty.
+	Arch     string
+	CPU      CPU
+	Firmware Firmware
+	// IOMMUs are those that the running kernel drives.
+	IOMMUs []string
+	// Kernel is the release that runs, or the newest that is installed.
+	Kernel string
+	// Modules are those of VFIO in that kernel, by names with "_".
+	Modules map[string]Module
+	// Cmdline is the running kernel's.
+	Cmdline string
+	// Lockdown and SecureBoot are words for people.
+	Lockdown, SecureBoot string
+	Loader               Loader
+	Initramfs            Initramfs
+	// Systemd reads what is laid down for it.
+	Systemd          bool
+	NetworkManager   bool
+	Networkd         bool
+	Containerd, CRIO bool
+	// Unread are files that are there and could not be read, with the reason.
+	Unread []string
+}
+
+// OS is what os-release says (os-release(5)).
+type OS struct {
+	ID, VersionID, Name string
+	// Like are the systems that it descends from.
+	Like []string
+}
+
+// Is reports whether the system is one of these or descends from one.
+func (o *OS) Is(ids ...string) bool {
+	return slices.ContainsFunc(ids, func(id string) bool { return o.ID == id || slices.Contains(o.Like, id) })
+}
+
+// CPU is what /proc/cpuinfo says.
+type CPU struct {
+	Intel, AMD bool
+	// Virtualizes: VT-x or SVM is there and switched on.
+	Virtualizes bool
+}
+
+// Firmware is what ACPI says of IOMMUs. Tables that are absent are nil.
+type Firmware struct {
+	DMAR *acpi.DMAR
+	IVRS *acpi.IVRS
+	// IORT is Arm's table.
+	IORT bool
+	// Readable: the firmware's tables can be seen at all.
+	Readable bool
+}
+
+// Initramfs is the tool that makes the initial RAM file system.
+type Initramfs string
+
+// Tools, as they are called.
+const (
+	UpdateInitramfs Initramfs = "update-initramfs"
+	Dracut          Initramfs = "dracut"
+)
+
+// Detect reads the tree. Live says that it is the running node's.
+func Detect(tree state.Tree, live bool) *Platform {
+	r := &reader{tree: tree}
+	p := &Platform{Live: live, OS: r.system(), Arch: r.architecture()}
+	if live {
+		p.CPU, p.Firmware = r.cpu(), r.firmware()
+		p.IOMMUs = r.list("sys/class/iommu")
+		p.Cmdline = r.text("proc/cmdline")
+		p.Lockdown, p.SecureBoot = r.lockdown(), r.secureBoot()
+	}
+	p.Kernel = r.kernel(live)
+	p.Modules = r.modules(p.Kernel)
+	p.Loader = r.loader(&p.OS, live)
+	p.Initramfs = r.initramfs()
+	p.Systemd = r.any("usr/lib/systemd/systemd", "lib/systemd/systemd")
+	p.NetworkManager = r.any("usr/sbin/NetworkManager", "usr/bin/NetworkManager")
+	p.Networkd = r.any("usr/lib/systemd/systemd-networkd", "lib/systemd/systemd-networkd")
+	p.Containerd = r.any("usr/bin/containerd", "usr/local/bin/containerd", "opt/bin/containerd", "etc/containerd/config.toml")
+	p.CRIO = r.any("usr/bin/crio", "usr/local/bin/crio", "etc/crio/crio.conf")
+	p.Unread = r.unread
+	return p
+}
+
+// reader reads files that may be absent, and keeps in mind what it could not read.
+type reader struct {
+	tree   state.Tree
+	unread []string
+}
+
+// maxFile bounds what is read of a file: modules.dep has a megabyte.
+const maxFile = 8 << 20
+
+func (r *reader) text(name string) string {
+	data, err := r.tree.ReadAtMost(name, maxFile)
+	r.note(err)
+	return string(data)
+}
+
+func (r *reader) list(dir string) []string {
+	names, err := r.tree.ReadDir(dir)
+	r.note(err)
+	return names
+}
+
+func (r *reader) note(err error) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.unread = append(r.unread, err.Error())
+	}
+}
+
+// any reports whether one of the files is there. A directory is no file, and what
+// can't be read is not there.
+func (r *reader) any(names ...string) bool { return r.first(names...) != "" }
+
+// first returns the first of the files that is there.
+func (r *reader) first(names ...string) string {
+	for _, name := range names {
+		if _, err := r.tree.ReadAtMost(name, 1); err == nil {
+			return name
+		}
+	}
+	return ""
+}
+
+func (r *reader) system() OS {
+	file := r.first("etc/os-release", "usr/lib/os-release")
+	if file == "" {
+		return OS{}
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(r.text(file)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		fields[key] = strings.Trim(value, `"'`)
+	}
+	return OS{ID: fields["ID"], VersionID: fields["VERSION_ID"], Name: fields["PRETTY_NAME"], Like: strings.Fields(fields["ID_LIKE"])}
+}
+
+// architecture goes by a program's ELF header, which an image has too.
+func (r *reader) architecture() string {
+	const machine = 18
+	for _, name := range []string{"usr/bin/env", "usr/lib/systemd/systemd", "bin/sh"} {
+		head, err := r.tree.ReadAtMost(name, machine+2)
+		if err != nil || len(head) < machine+2 || !strings.HasPrefix(string(head), "\x7fELF") {
+			continue
+		}
+		switch head[machine] { // e_machine: EM_X86_64, EM_AARCH64
+		case 62:
+			return "amd64"
+		case 183:
+			return "arm64"
+		}
+	}
+	return ""
+}
+
+func (r *reader) initramfs() Initramfs {
+	switch {
+	case r.any("usr/sbin/update-initramfs"):
+		return UpdateInitramfs
+	case r.any("usr/bin/dracut", "usr/sbin/dracut"):
+		return Dracut
+	}
+	return ""
+}

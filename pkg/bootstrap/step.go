@@ -1,0 +1,150 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+)
+
+// Step is a tool of the node's that has to run after changes. What it writes (grub.cfg,
+// initial RAM file systems) is its own: it is not kept or brought back by bytes, but
+// made again when the changes are reverted.
+type Step struct {
+	FollowUp state.FollowUp `json:"followUp"`
+	// Commands are what is run, in order.
+	Commands []string `json:"commands"`
+	// Due: it has to run now. Runs: apply does it; otherwise it is left to the
+	// operator, since an image's tools are run only when asked for.
+	Due  bool `json:"due"`
+	Runs bool `json:"runs"`
+
+	argv  [][]string
+	limit time.Duration
+}
+
+// order is that in which follow-ups run: what the next boot needs first, what
+// interrupts others last.
+func order() []state.FollowUp {
+	return []state.FollowUp{
+		state.BootConfig, state.Initramfs, state.UnitsReload, state.ModulesLoad, state.UdevReload, state.NetworkReload,
+		state.SocketStart, state.ContainerdRestart, state.CRIORestart,
+	}
+}
+
+// ofImage reports whether an image needs it: a running system's daemons read their
+// files when the image is booted.
+func ofImage(f state.FollowUp) bool { return f == state.BootConfig || f == state.Initramfs }
+
+// steps returns what has to run after the changes and for what is pending, in order.
+func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes []change) []Step {
+	due := slices.Clone(pending)
+	for _, c := range changes {
+		due = append(due, c.file.Then...)
+	}
+	var steps []Step
+	for _, f := range order() {
+		if !slices.Contains(due, f) || !e.Live && !ofImage(f) {
+			continue
+		}
+		s := Step{FollowUp: f, Due: true, Runs: e.Tools != nil, limit: 2 * time.Minute}
+		s.argv = commands(f, p)
+		if ofImage(f) {
+			s.limit = 20 * time.Minute
+		}
+		for _, argv := range s.argv {
+			s.Commands = append(s.Commands, strings.Join(argv, " "))
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// commands returns what a follow-up is on this node; none where nothing has to run.
+func commands(f state.FollowUp, p *platform.Platform) [][]string {
+	if ofSystemd := slices.Contains([]state.FollowUp{
+		state.UnitsReload, state.NetworkReload, state.SocketStart, state.ContainerdRestart, state.CRIORestart,
+	}, f); ofSystemd && !p.Systemd {
+		return nil
+	}
+	switch f {
+	case state.BootConfig:
+		return [][]string{bootConfig(&p.Loader)}
+	case state.Initramfs:
+		if p.Initramfs == platform.Dracut {
+			return [][]string{{"dracut", "--regenerate-all", "--force"}}
+		}
+		return [][]string{{"update-initramfs", "-u", "-k", "all"}}
+	case state.UnitsReload:
+		return [][]string{{"systemctl", "daemon-reload"}}
+	case state.ModulesLoad:
+		return modprobe(p)
+	case state.UdevReload:
+		return [][]string{{"udevadm", "control", "--reload"}, {"udevadm", "trigger", "--subsystem-match=net", "--action=change"}}
+	case state.NetworkReload: // where it runs: it is often installed and not used
+		return [][]string{{"systemctl", "try-reload-or-restart", "systemd-networkd.service"}}
+	case state.SocketStart:
+		return [][]string{{"systemctl", "start", "kata-vfio-pod-resources.socket"}}
+	case state.ContainerdRestart:
+		return [][]string{{"systemctl", "try-restart", "containerd.service"}}
+	case state.CRIORestart:
+		return [][]string{{"systemctl", "try-restart", "crio.service"}}
+	case state.Reboot: // the operator's
+	}
+	return nil
+}
+
+func bootConfig(l *platform.Loader) []string {
+	tool := "/" + l.Tool
+	if strings.HasSuffix(tool, "-mkconfig") {
+		config := l.Config
+		if config == "" {
+			config = "boot/grub2/grub.cfg"
+		}
+		return []string{tool, "-o", "/" + config}
+	}
+	return []string{tool}
+}
+
+func modprobe(p *platform.Platform) [][]string {
+	argv := []string{"modprobe", "-a", "vfio_pci"}
+	for _, name := range []string{"vfio_iommu_type1", "iommufd"} {
+		if p.Modules[name].Loadable {
+			argv = append(argv, name)
+		}
+	}
+	return [][]string{argv}
+}
+
+// run runs the steps that are due and takes each from the journal when it is done, so
+// that what fails, or is cut off, is done by the next apply.
+func (e *Engine) run(ctx context.Context, j *Journal, steps []Step) error {
+	if e.Tools == nil {
+		return nil
+	}
+	for _, s := range steps {
+		if err := e.runStep(ctx, &s); err != nil {
+			return err
+		}
+		j.Pending = slices.DeleteFunc(slices.Clone(j.Pending), func(f state.FollowUp) bool { return f == s.FollowUp })
+		if err := e.save(j); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) runStep(ctx context.Context, s *Step) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("it did not end within %v", s.limit))
+	defer cancel()
+	for _, argv := range s.argv {
+		if err := e.Tools.Run(ctx, argv); err != nil {
+			return fmt.Errorf("the files are written, but %s failed: %w; mend that and run apply again", strings.Join(argv, " "), err)
+		}
+	}
+	return nil
+}

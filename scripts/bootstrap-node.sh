@@ -1,0 +1,101 @@
+#!/bin/sh
+# Makes a node fit for kata-vfio: for cloud-init, an image build, or by hand. It finds kata-vfio-bootstrap or fetches it
+# by its checksum, runs `apply`, and prints the next step. It may run any number of times, waits for nothing and never
+# reboots.
+#
+#   bootstrap-node.sh [--binary FILE] [--url URL] [--sha256 SUM] [--strict] [-- ARGUMENTS OF apply...]
+#
+#   --binary FILE   the program to run; else that in PATH, else that beside this script, else that at the URL
+#   --url URL       where to fetch the program from, with --sha256
+#   --sha256 SUM    what the program must be, wherever it comes from
+#   --strict        end with apply's own exit code; otherwise "changed" (3) and "reboot needed" (4) are success, as
+#                   callers such as cloud-init expect
+#
+# Example:  bootstrap-node.sh --url https://example.org/kata-vfio-bootstrap --sha256 0123... -- -f /etc/kata-vfio/blueprint.yaml
+#
+# The fetched program stays in /var/lib/kata-vfio/bin: the next run fetches nothing, and revert needs it.
+set -eu
+
+name=kata-vfio-bootstrap
+store=${KATA_VFIO_BIN_DIR:-/var/lib/kata-vfio/bin}
+binary='' url='' sum='' strict=no partial=''
+
+fail() {
+	echo "bootstrap-node.sh: $1" >&2
+	exit "${2:-1}"
+}
+
+value() { # of a flag
+	[ "$1" -ge 2 ] || fail "$2 wants a value" 2
+}
+
+while [ $# -gt 0 ]; do
+	case $1 in
+	--binary) value $# "$1"; binary=$2; shift 2 ;;
+	--url) value $# "$1"; url=$2; shift 2 ;;
+	--sha256) value $# "$1"; sum=$2; shift 2 ;;
+	--strict) strict=yes; shift ;;
+	--help | -h) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p;}' "$0"; exit 0 ;;
+	--) shift; break ;;
+	*) fail "unknown argument $1; see --help. Arguments of apply go behind --" 2 ;;
+	esac
+done
+
+# verified says whether a file has the checksum that was asked for, if any was.
+verified() {
+	[ -n "$sum" ] || return 0
+	printf '%s  %s\n' "$sum" "$1" | sha256sum -c - >/dev/null 2>&1
+}
+
+# fetch brings the program into the store, whole or not at all.
+fetch() {
+	[ -n "$sum" ] || fail "--url wants --sha256 too: what is fetched is run as root" 2
+	binary=$store/$name
+	if [ -x "$binary" ] && verified "$binary"; then
+		return
+	fi
+	mkdir -p "$store"
+	partial=$(mktemp "$store/.$name.XXXXXX")
+	trap 'rm -f "$partial"' EXIT
+	trap 'exit 1' HUP INT TERM
+	if command -v curl >/dev/null 2>&1; then
+		curl --fail --silent --show-error --location --retry 3 --max-time 300 --output "$partial" "$url" || fail "can't fetch $url"
+	elif command -v wget >/dev/null 2>&1; then
+		wget -q -T 60 -t 3 -O "$partial" "$url" || fail "can't fetch $url"
+	else
+		fail "there is neither curl nor wget to fetch $url with"
+	fi
+	verified "$partial" || fail "what is at $url does not have the checksum $sum; it was not run"
+	chmod 0755 "$partial"
+	mv "$partial" "$binary"
+}
+
+if [ -z "$binary" ]; then
+	beside=$(dirname "$0")/$name
+	if found=$(command -v "$name" 2>/dev/null) && verified "$found"; then
+		binary=$found
+	elif [ -x "$beside" ] && verified "$beside"; then
+		binary=$beside
+	elif [ -n "$url" ]; then
+		fetch
+	else
+		fail "there is no $name (with that checksum, if one was given) in PATH or beside this script; give --binary, or --url and --sha256"
+	fi
+fi
+if [ ! -f "$binary" ] || [ ! -x "$binary" ]; then
+	fail "$binary is no program"
+fi
+verified "$binary" || fail "$binary does not have the checksum $sum; it was not run"
+
+code=0
+"$binary" apply "$@" || code=$?
+case $code in
+0 | 3) echo "Next: $binary verify; then install the chart (README, \"Install on a cluster\")." ;;
+4) echo "Next: reboot the node, then $binary verify." ;;
+5) echo "Next: change what is named above, then run this again." >&2 ;;
+*) ;;
+esac
+if [ "$strict" = no ] && { [ "$code" = 3 ] || [ "$code" = 4 ]; }; then
+	code=0
+fi
+exit "$code"
