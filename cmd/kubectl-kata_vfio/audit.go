@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/check"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
+
+// auditing is what the command audit is asked.
+type auditing struct {
+	view
+	files   []string
+	failOn  string
+	reports []*finding.Report
+}
+
+func auditCommand(s *session) *cobra.Command {
+	a := &auditing{view: *s.view(fleet.Slices, fleet.Claims, tableFormats())}
+	cmd := &cobra.Command{
+		Use:   "audit [NODE]",
+		Short: "Roll up what fails the audit on which node, and what that means",
+		Long: "audit lists each node's failing checks, the worst first, with the devices and claims concerned. What it knows comes from\n" +
+			"the plugin, which asks the checks that cost little and writes the failures into its devices' attributes and taints: no\n" +
+			"failure there does not mean that the node passes. --node-report adds nodes' whole audits (`kata-vfio-audit node -o\n" +
+			"json`, or the log of `node --every`); the latest of a node counts. TAINT says whether new claims are kept away.\n" +
+			"`kata-vfio-audit explain ID` says more of a check, and `kata-vfio-audit cluster` judges the cluster itself.\n\n" + exitCodes,
+		Example: "  kubectl kata-vfio audit -o wide\n  kubectl kata-vfio audit worker-1 --node-report reports/",
+		Args:    command.MaxArgs(1, "one node"), ValidArgsFunction: s.completeNode,
+		PreRunE: func(*cobra.Command, []string) error { return a.check() },
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if a.reports, err = nodereport.Read(cmd.InOrStdin(), a.files); err != nil {
+				return err
+			}
+			client, _, err := s.connect()
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				a.node = args[0]
+			}
+			a.picture = a.roll
+			return a.show(cmd.Context(), cmd, client)
+		},
+	}
+	a.flags(cmd)
+	cmd.Flags().StringArrayVar(&a.files, "node-report", nil, "report of a node's own audit, or a directory of them, - for standard input; may be given again")
+	cmd.Flags().StringVar(&a.failOn, "fail-on", string(isolation.High), "least severity whose failures make the exit code 3: "+severityWords())
+	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(strings.Split(severityWords(), ", "), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func severityWords() string {
+	var words []string
+	for _, s := range finding.Severities() {
+		words = append(words, string(s))
+	}
+	return strings.Join(words, ", ")
+}
+
+func (a *auditing) check() error {
+	if !slices.Contains(finding.Severities(), isolation.Severity(a.failOn)) {
+		return command.Usagef("--fail-on %q: want one of %s", a.failOn, severityWords())
+	}
+	return a.output.check()
+}
+
+// roll shows the state, and fails where a check does.
+func (a *auditing) roll(state *fleet.State) (*picture, error) {
+	nodes := state.Audit(a.reports, nodeRules())
+	if a.node != "" {
+		nodes = slices.DeleteFunc(nodes, func(n fleet.NodeAudit) bool { return n.Node != a.node })
+		if len(nodes) == 0 && !a.watch {
+			return nil, &fleet.NotFoundError{Name: "node " + a.node + " that publishes something or has a report"}
+		}
+	}
+	failing := 0
+	for i := range nodes {
+		for j := range nodes[i].Failed {
+			if nodes[i].Failed[j].Severity.Compare(isolation.Severity(a.failOn)) <= 0 {
+				failing++
+			}
+		}
+	}
+	p := auditPicture(nodes, a.format == "wide")
+	if failing > 0 {
+		return p, &findingsError{severity: a.failOn, failing: failing}
+	}
+	return p, nil
+}
+
+// nodeRules returns the rules that nodes are judged by.
+func nodeRules() []finding.Rule {
+	checks := check.Catalogue()
+	rules := make([]finding.Rule, len(checks))
+	for i := range checks {
+		rules[i] = checks[i].Rule
+	}
+	return rules
+}
+
+// findingsError is the verdict of an audit. Nothing went wrong.
+type findingsError struct {
+	severity string
+	failing  int
+}
+
+func (e *findingsError) Error() string {
+	return fmt.Sprintf("checks of severity %s or worse that fail: %d", e.severity, e.failing)
+}
+
+func auditPicture(nodes []fleet.NodeAudit, wide bool) *picture {
+	p := &picture{
+		what: "audit", empty: "no node publishes a device",
+		document: struct {
+			Nodes []fleet.NodeAudit `json:"nodes"`
+		}{nodes},
+		titles: []string{"NODE", "CHECK", "SEVERITY", "TAINT", "DEVICES", "CLAIMS", "BY", "WHAT"},
+	}
+	if wide {
+		p.titles = append(p.titles, "FIX")
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		if len(n.Failed) == 0 {
+			c := cells(orDash(n.Node), "-", "-", "-", fmt.Sprintf("0 of %d", n.Devices), "-", seenBy(n), nothingFails(n))
+			p.rows = append(p.rows, row{key: "node " + n.Node, cells: c, value: n})
+		}
+		for j := range n.Failed {
+			p.rows = append(p.rows, auditRow(n, &n.Failed[j], wide))
+		}
+	}
+	return p
+}
+
+// auditRow is a row of a check that fails on a node.
+func auditRow(n *fleet.NodeAudit, f *fleet.FailedCheck, wide bool) row {
+	taints, concerned := "no", "node"
+	if f.Taints {
+		taints = "yes"
+	}
+	if len(f.Devices) > 0 {
+		concerned = fmt.Sprintf("%d of %d", len(f.Devices), n.Devices)
+	}
+	title := f.Title
+	if title == "" {
+		title = "this version does not know the check"
+	}
+	c := cells(orDash(n.Node), f.ID, orDash(string(f.Severity)), taints, concerned, strconv.Itoa(len(f.Claims)), list(f.By), title)
+	c[2].Color = severityColor(f.Severity)
+	if wide {
+		c = append(c, cells(orDash(f.Fix))...)
+	}
+	return row{key: "failure of " + f.ID + " on node " + n.Node, cells: c, value: struct {
+		Node string `json:"node"`
+		*fleet.FailedCheck
+	}{n.Node, f}}
+}
+
+func seenBy(n *fleet.NodeAudit) string {
+	if n.Reported != nil {
+		return "plugin,report"
+	}
+	return "plugin"
+}
+
+// nothingFails says what that is worth.
+func nothingFails(n *fleet.NodeAudit) string {
+	switch {
+	case n.Reported == nil:
+		return "nothing fails of what the plugin asks"
+	case n.Verdict == finding.Pass:
+		return "nothing fails"
+	}
+	return "nothing fails, but some checks could not tell"
+}
+
+func severityColor(s isolation.Severity) terminal.Color {
+	switch s {
+	case isolation.Critical, isolation.High:
+		return terminal.Red
+	case isolation.Medium:
+		return terminal.Yellow
+	default:
+		return ""
+	}
+}

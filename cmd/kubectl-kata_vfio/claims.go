@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
+
+func claimsCommand(s *session) *cobra.Command {
+	v := s.view(fleet.Claims, fleet.Pods, tableFormats())
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "claims",
+		Short: "List claims for devices: pod, node, VM, conditions, network",
+		Long: "claims lists the claims that have devices of kata-vfio, or wait for some, those first that somebody has to look at. STATE\n" +
+			"is refused (with the reason), pending, allocated, deleting, weakened (its DeviceClass waives isolation or reset) or\n" +
+			"ready. Conditions that are not true have a ! (false) or a ? (unknown) and their reason. VM is the pod's RuntimeClass\n" +
+			"and how far the pod is; the sandbox's id is not in the API: `kata-vfio-audit claim` on the node knows it.\n" +
+			"Claims that wait by a DeviceClass whose name does not end in .kata-vfio.dev are not among them.\n\n" + exitCodes,
+		Example: "  kubectl kata-vfio claims -A --watch\n  kubectl kata-vfio claims -n team-a -o wide",
+		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		PreRunE: func(*cobra.Command, []string) error { return v.check() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, namespace, err := s.connect()
+			if err != nil {
+				return err
+			}
+			if !all {
+				v.namespace = namespace
+			}
+			v.picture = func(state *fleet.State) (*picture, error) {
+				return claimsPicture(state.ClaimRows(), state.Now, all, v.format == "wide"), nil
+			}
+			return v.show(cmd.Context(), cmd, client)
+		},
+	}
+	v.flags(cmd)
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "claims of all namespaces")
+	return cmd
+}
+
+func claimsPicture(claims []fleet.Claim, now time.Time, namespaces, wide bool) *picture {
+	p := &picture{
+		what: "claims", empty: "no claim for a device of kata-vfio",
+		document: struct {
+			Claims []fleet.Claim `json:"claims"`
+		}{claims},
+		titles: []string{"CLAIM", "STATE", "POD", "NODE", "DEVICES", "VM", "CONDITIONS", "NETWORK", ageTitle},
+	}
+	if namespaces {
+		p.titles = append([]string{"NAMESPACE"}, p.titles...)
+	}
+	if wide {
+		p.titles = append(p.titles, "FUNCTIONS", "LEDGER")
+	}
+	for i := range claims {
+		c := &claims[i]
+		line := claimCells(c, now)
+		if namespaces {
+			line = append(cells(c.Namespace), line...)
+		}
+		if wide {
+			line = append(line, cells(list(functions(c)), list(anchors(c)))...)
+		}
+		p.rows = append(p.rows, row{key: "claim " + c.Namespace + "/" + c.Name, cells: line, value: c})
+	}
+	return p
+}
+
+func claimCells(c *fleet.Claim, now time.Time) []terminal.Cell {
+	names := make([]string, len(c.Devices))
+	for i := range c.Devices {
+		names[i] = c.Devices[i].Name
+	}
+	state := string(c.Standing)
+	if c.Reason != "" {
+		state += ": " + c.Reason
+	}
+	vm := orDash(c.VM)
+	if c.PodPhase != "" {
+		vm += "/" + c.PodPhase
+	}
+	line := cells(c.Name, state, list(c.Pods), orDash(c.Node), list(names), vm, list(c.Conditions()), list(c.Network()), age(now, c.Created))
+	line[1].Color = standingColor(c.Standing)
+	return line
+}
+
+func standingColor(s fleet.Standing) terminal.Color {
+	switch s {
+	case fleet.Refused:
+		return terminal.Red
+	case fleet.Ready:
+		return terminal.Green
+	case fleet.Pending, fleet.Allocated, fleet.Deleting, fleet.Weakened:
+		return terminal.Yellow
+	}
+	return ""
+}
+
+// ageTitle is over the column that changes by itself.
+const ageTitle = "AGE"
+
+func age(now, since time.Time) string {
+	if since.IsZero() {
+		return "-"
+	}
+	return duration.HumanDuration(now.Sub(since))
+}
+
+func list(words []string) string { return orDash(strings.Join(words, ",")) }
+
+func functions(c *fleet.Claim) []string {
+	var all []string
+	for i := range c.Devices {
+		all = append(all, c.Devices[i].Functions...)
+	}
+	return all
+}
+
+// anchors names the checkpoints of nodes' ledgers in a claim's status by ledger and
+// size: -o json has them whole, with their signatures.
+func anchors(c *fleet.Claim) []string {
+	var all []string
+	for i := range c.Devices {
+		text := c.Devices[i].Ledger
+		if text == "" {
+			continue
+		}
+		point, err := ledger.ParseCheckpoint(text)
+		if err != nil {
+			all = append(all, "damaged")
+			continue
+		}
+		all = append(all, fmt.Sprintf("%s@%d", point.Origin, point.Size))
+	}
+	return all
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+)
+
+func devicesCommand(s *session) *cobra.Command {
+	v := s.view(fleet.Slices, fleet.Claims, tableFormats())
+	var pool string
+	cmd := &cobra.Command{
+		Use:   "devices",
+		Short: "List the devices that nodes publish: whose they are, isolated or why not, health, audit",
+		Long: "devices lists what the nodes publish, by node and address. STATE is free, claimed by a claim, tainted (no new claim gets\n" +
+			"it; the running pod is left alone), quarantined (it could not be proven clean after a tenant), or withheld: it shares\n" +
+			"hardware with a device that is claimed, as a PF does with its VFs. It is unknown where you may not list claims.\n" +
+			"AUDIT has the checks that fail, the worst first: `kubectl kata-vfio audit` says what they are.\n\n" + exitCodes,
+		Example: "  kubectl kata-vfio devices --node worker-1 -o wide\n  kubectl kata-vfio devices -o json | jq -r '.devices[] | select(.use==\"free\") | .name'",
+		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		PreRunE: func(*cobra.Command, []string) error { return v.check() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, _, err := s.connect()
+			if err != nil {
+				return err
+			}
+			v.picture = func(state *fleet.State) (*picture, error) {
+				devices := inPool(state.Devices(), pool)
+				if v.node != "" && len(devices) == 0 && !v.watch {
+					return nil, &fleet.NotFoundError{Name: "device of node " + v.node}
+				}
+				return devicesPicture(devices, v.format == "wide"), nil
+			}
+			return v.show(cmd.Context(), cmd, client)
+		},
+	}
+	v.flags(cmd)
+	cmd.Flags().StringVar(&v.node, "node", "", "devices of this node only")
+	cmd.Flags().StringVar(&pool, "pool", "", "devices of this pool only")
+	_ = cmd.RegisterFlagCompletionFunc("node", s.completeNodes)
+	return cmd
+}
+
+func tableFormats() command.Formats { return command.Formats{"table", "wide", "json", "yaml"} }
+
+// inPool returns the devices of a pool; all for none.
+func inPool(devices []fleet.Device, pool string) []fleet.Device {
+	shown := []fleet.Device{}
+	for _, d := range devices {
+		if pool == "" || d.Pool == pool {
+			shown = append(shown, d)
+		}
+	}
+	return shown
+}
+
+func devicesPicture(devices []fleet.Device, wide bool) *picture {
+	p := &picture{
+		what: "devices", empty: "no node publishes a device",
+		document: struct {
+			Devices []fleet.Device `json:"devices"`
+		}{devices},
+		titles: []string{"NODE", "DEVICE", "ADDRESS", "KIND", "ROOT", "NUMA", "STATE", "ISOLATED", "HEALTH", "AUDIT"},
+	}
+	if wide {
+		p.titles = append(p.titles, "SWITCH", "GROUP", "PF", "MODEL", "DRIVER", "RESET", "POOL")
+	}
+	for i := range devices {
+		d := &devices[i]
+		c := cells(orDash(d.Node), d.Name, orDash(d.Address), orDash(d.Kind), orDash(d.Root), number(d.NUMA), d.State(), d.Isolation(),
+			orOK(d.Health), orDash(strings.Join(d.Failed, ",")))
+		c[6].Color = d.Color()
+		if wide {
+			c = append(c, cells(orDash(d.Switch), number(d.Group), orDash(d.PF), orDash(d.Model), orDash(d.Driver), orDash(d.Reset), d.Pool)...)
+		}
+		p.rows = append(p.rows, row{key: "device " + d.Node + "/" + d.Pool + "/" + d.Name, cells: c, value: d})
+	}
+	return p
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func orOK(words []string) string {
+	if len(words) == 0 {
+		return "ok"
+	}
+	return strings.Join(words, ",")
+}
+
+func number(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*n, 10)
+}

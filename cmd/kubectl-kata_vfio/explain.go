@@ -1,0 +1,172 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
+
+func explainCommand(s *session) *cobra.Command {
+	formats := command.Formats{"text", "json", "yaml"}
+	var format string
+	cmd := &cobra.Command{
+		Use:   "explain CLAIM | POD | NODE/DEVICE",
+		Short: "Say why a claim, pod or device is as it is, and what to do",
+		Long: "explain tells in order of time what happened to a claim, a pod with claims, or a node's device: allocation, conditions,\n" +
+			"events (the API server keeps them for an hour), taints and failing checks, and then what to do. A device is named by\n" +
+			"its name or its PCI address. claim/NAME, pod/NAME and device/NODE/NAME say what is meant where a name could be both.\n\n" + exitCodes,
+		Example: "  kubectl kata-vfio explain -n team-a train-0\n  kubectl kata-vfio explain worker-1/0000:3b:00.0",
+		Args:    command.ExactArgs(1, "one claim, pod or NODE/DEVICE"), ValidArgsFunction: s.completeExplain,
+		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			x, err := s.explain(cmd, subjectOf(args[0]))
+			if err != nil {
+				return err
+			}
+			switch format {
+			case "json":
+				return encode.JSON(cmd.OutOrStdout(), "explanation", x)
+			case "yaml":
+				return encode.YAML(cmd.OutOrStdout(), "explanation", x)
+			}
+			return writeLines(cmd.OutOrStdout(), explanationLines(x, terminal.Colorful(cmd.OutOrStdout())))
+		},
+	}
+	formats.Flag(cmd, &format)
+	return cmd
+}
+
+// subject is what is to be explained; a kind that is empty is a claim or a pod.
+type subject struct{ kind, node, name string }
+
+func subjectOf(text string) subject {
+	first, rest, ok := strings.Cut(text, "/")
+	switch first {
+	case "claim", "claims", "resourceclaim", "resourceclaims":
+		if ok {
+			return subject{kind: "claim", name: rest}
+		}
+	case "pod", "pods", "po":
+		if ok {
+			return subject{kind: "pod", name: rest}
+		}
+	case "device", "devices":
+		if node, name, ok := strings.Cut(rest, "/"); ok {
+			return subject{kind: "device", node: node, name: name}
+		}
+	}
+	if ok {
+		return subject{kind: "device", node: first, name: rest}
+	}
+	return subject{name: text}
+}
+
+func (s *session) explain(cmd *cobra.Command, of subject) (*fleet.Explanation, error) {
+	client, namespace, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	v := view{want: want{needs: []fleet.Kind{fleet.Claims}, also: []fleet.Kind{fleet.Pods, fleet.Events, fleet.Slices}, namespace: namespace, now: s.now}}
+	if of.kind == "device" {
+		v.want = want{needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Events}, node: of.node, eventsOf: "ResourceClaim", now: s.now}
+	}
+	state, err := v.list(cmd.Context(), client)
+	if err != nil {
+		return nil, err
+	}
+	v.warn(cmd.ErrOrStderr(), state)
+	return explanationOf(state, of, namespace)
+}
+
+func explanationOf(state *fleet.State, of subject, namespace string) (*fleet.Explanation, error) {
+	rules := nodeRules()
+	switch of.kind {
+	case "device":
+		return state.ExplainDevice(of.node, of.name, rules)
+	case "claim":
+		return state.ExplainClaim(namespace, of.name, rules)
+	case "pod":
+		return state.ExplainPod(namespace, of.name, rules)
+	}
+	claim, err1 := state.ExplainClaim(namespace, of.name, rules)
+	pod, err2 := state.ExplainPod(namespace, of.name, rules)
+	switch {
+	case err1 != nil && err2 != nil:
+		return nil, &fleet.NotFoundError{Name: "claim, and no pod with a claim, " + namespace + "/" + of.name + " (-n names another namespace)"}
+	case err1 == nil && err2 == nil:
+		return nil, command.Usagef("%s is a claim and a pod: say claim/%s or pod/%s", of.name, of.name, of.name)
+	case err1 == nil:
+		return claim, nil
+	}
+	return pod, nil
+}
+
+// explanationLines is an explanation for people.
+func explanationLines(x *fleet.Explanation, color bool) []string {
+	lines := terminal.Wrap(terminal.Visible(x.Subject+" "+x.Now), terminal.PageWidth)
+	for i := range lines {
+		lines[i] = terminal.Paint(color, terminal.Bold, lines[i])
+	}
+	lines = append(lines, "")
+	for i := range x.Moments {
+		lines = append(lines, momentLines(x, &x.Moments[i], color)...)
+	}
+	if len(x.Todo) == 0 {
+		return append(lines, "", "nothing to do")
+	}
+	lines = append(lines, "", terminal.Paint(color, terminal.Bold, "What to do"))
+	for _, todo := range x.Todo {
+		lines = append(lines, indented("  - ", "    ", todo)...)
+	}
+	return lines
+}
+
+// momentLines are the time, whose it is, and the text below, indented.
+func momentLines(x *fleet.Explanation, m *fleet.Moment, color bool) []string {
+	at := "now                 "
+	if !m.At.IsZero() {
+		at = m.At.UTC().Format(time.RFC3339)
+	}
+	head := at + "  " + mark(m) + " " + m.What
+	if m.Of != x.Subject {
+		head += " of " + m.Of
+	}
+	paint := terminal.Color("")
+	if m.Trouble && !m.Past {
+		paint = terminal.Red
+	}
+	lines := []string{terminal.Paint(color, paint, terminal.Visible(head))}
+	if m.Text != "" {
+		lines = append(lines, indented("    ", "    ", m.Text)...)
+	}
+	return lines
+}
+
+// mark tells trouble from the rest: never colour alone.
+func mark(m *fleet.Moment) string {
+	switch {
+	case m.Past:
+		return "·"
+	case m.Trouble:
+		return "✗"
+	}
+	return "✓"
+}
+
+func indented(first, rest, text string) []string {
+	lines := terminal.Wrap(terminal.Visible(text), terminal.PageWidth-len(rest))
+	for i := range lines {
+		if i == 0 {
+			lines[i] = first + lines[i]
+		} else {
+			lines[i] = rest + lines[i]
+		}
+	}
+	return lines
+}

@@ -1,0 +1,37 @@
+// Command kubectl-kata_vfio is `kubectl kata-vfio`: it shows through the API who has
+// which PCI device, how claims fare, what fails the audit, and why. It reads only.
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/command"
+)
+
+func main() { command.Main(run, command.Fail("kubectl kata-vfio", exitCode)) }
+
+// run executes the command line args.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return execute(ctx, newSession(), args, stdout, stderr)
+}
+
+func execute(ctx context.Context, s *session, args []string, stdout, stderr io.Writer) error {
+	return command.Tree(s.root)(ctx, args, stdout, stderr)
+}
+
+// exitCode returns the exit code for an error.
+func exitCode(err error) int {
+	if _, ok := errors.AsType[*findingsError](err); ok {
+		return exitFindings
+	}
+	if _, ok := errors.AsType[*forbiddenError](err); ok {
+		return exitForbidden
+	}
+	if _, ok := errors.AsType[*fleet.NotFoundError](err); ok {
+		return exitNotFound
+	}
+	return command.ExitCode(err)
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+)
+
+// want is what is to be listed.
+type want struct {
+	// needs are the kinds without which there is nothing to show; also those that add
+	// to it.
+	needs, also []fleet.Kind
+	// namespace is that of claims, pods and events; empty for all.
+	namespace string
+	// node is whose devices are meant; empty for all.
+	node string
+	// eventsOf is the kind of objects whose events are meant; empty for all.
+	eventsOf string
+	// now is the clock by which ages are told.
+	now func() time.Time
+}
+
+// kindOf is how a kind is asked for.
+type kindOf struct {
+	object runtime.Object
+	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	// selector is by fields.
+	selector string
+}
+
+func (w *want) kind(client kubernetes.Interface, kind fleet.Kind) kindOf {
+	switch kind {
+	case fleet.Slices:
+		selector := resourceapi.ResourceSliceSelectorDriver + "=" + v1alpha1.DriverName
+		if w.node != "" {
+			selector += "," + resourceapi.ResourceSliceSelectorNodeName + "=" + w.node
+		}
+		return asked(&resourceapi.ResourceSlice{}, client.ResourceV1().ResourceSlices(), selector)
+	case fleet.Claims:
+		return asked(&resourceapi.ResourceClaim{}, client.ResourceV1().ResourceClaims(w.namespace), "")
+	case fleet.Pods:
+		return asked(&corev1.Pod{}, client.CoreV1().Pods(w.namespace), "")
+	case fleet.Events:
+	}
+	selector := ""
+	if w.eventsOf != "" {
+		selector = "involvedObject.kind=" + w.eventsOf
+	}
+	return asked(&corev1.Event{}, client.CoreV1().Events(w.namespace), selector)
+}
+
+// lists is a client of one kind.
+type lists[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+func asked[L runtime.Object](object runtime.Object, client lists[L], selector string) kindOf {
+	return kindOf{
+		object: object, selector: selector, watch: client.Watch,
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+	}
+}
+
+// pageSize is how many objects are asked for at once.
+const pageSize = 500
+
+// read lists what is wanted. The error is a [forbiddenError] where the user may not list
+// what is needed.
+func (w *want) read(ctx context.Context, client kubernetes.Interface) (*fleet.State, error) {
+	state := w.state(nil)
+	for _, kind := range slices.Concat(w.needs, w.also) {
+		err := w.readKind(ctx, w.kind(client, kind), state)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("list %s: %w", kind, context.Cause(ctx))
+		case !slices.Contains(w.needs, kind) && apierrors.IsForbidden(err):
+			state.Missing[kind] = "it is not permitted"
+		case !slices.Contains(w.needs, kind):
+			state.Missing[kind] = err.Error()
+		case apierrors.IsForbidden(err):
+			return nil, &forbiddenError{kind: kind, err: err}
+		default:
+			return nil, fmt.Errorf("list %s: %w", kind, err)
+		}
+	}
+	return state, nil
+}
+
+// state is one where nothing is listed yet.
+func (w *want) state(missing map[fleet.Kind]string) *fleet.State {
+	if missing == nil {
+		missing = map[fleet.Kind]string{}
+	}
+	return &fleet.State{Missing: missing, Namespace: w.namespace, Now: w.now()}
+}
+
+func (w *want) readKind(ctx context.Context, k kindOf, state *fleet.State) error {
+	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return k.list(ctx, o) })
+	p.PageSize = pageSize
+	return p.EachListItem(ctx, metav1.ListOptions{FieldSelector: k.selector}, func(o runtime.Object) error {
+		w.put(state, o)
+		return nil
+	})
+}
+
+// put adds an object to what was listed.
+func (w *want) put(s *fleet.State, o any) {
+	switch o := o.(type) {
+	case *resourceapi.ResourceSlice:
+		if w.node == "" || o.Spec.NodeName != nil && *o.Spec.NodeName == w.node {
+			s.Slices = append(s.Slices, *o)
+		}
+	case *resourceapi.ResourceClaim:
+		c := *o // what a watch holds is others' too
+		c.ManagedFields = nil
+		s.Claims = append(s.Claims, c)
+	case *corev1.Pod:
+		if len(o.Spec.ResourceClaims) > 0 || o.Status.ExtendedResourceClaimStatus != nil {
+			p := *o
+			p.ManagedFields = nil
+			s.Pods = append(s.Pods, p)
+		}
+	case *corev1.Event:
+		s.Events = append(s.Events, *o)
+	}
+}
+
+// forbiddenError says that the user may not list a kind.
+type forbiddenError struct {
+	kind fleet.Kind
+	err  error
+}
+
+func (e *forbiddenError) Error() string {
+	text := fmt.Sprintf("you may not list %s: %v; ", e.kind, e.err)
+	if e.kind == fleet.Slices {
+		return text + "the chart's ClusterRole kata-vfio-view gives it (values: kubectl.viewers); your namespace's claims need no more than the role view: `kubectl kata-vfio claims -n NAMESPACE`"
+	}
+	return text + "the role view gives it in a namespace (-n), the chart's ClusterRole kata-vfio-view everywhere (values: kubectl.viewers)"
+}
+
+// Unwrap returns what the API server said.
+func (e *forbiddenError) Unwrap() error { return e.err }

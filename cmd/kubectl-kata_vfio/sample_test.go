@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"sigs.k8s.io/yaml"
+)
+
+// sampleObjects are the objects of testdata/cluster.yaml: two nodes with GPUs, pairs, a NIC's
+// VFs and a drive, and claims that fare well and badly.
+func sampleObjects(t *testing.T) []runtime.Object {
+	t.Helper()
+	data, err := os.ReadFile("testdata/cluster.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []runtime.Object
+	for text := range bytes.SplitSeq(data, []byte("\n---\n")) {
+		objects = append(objects, decode(t, text))
+	}
+	return objects
+}
+
+func decode(t *testing.T, text []byte) runtime.Object {
+	t.Helper()
+	var kind struct{ Kind string }
+	if err := yaml.Unmarshal(text, &kind); err != nil {
+		t.Fatal(err)
+	}
+	object, ok := map[string]runtime.Object{
+		"ResourceSlice": &resourceapi.ResourceSlice{}, "ResourceClaim": &resourceapi.ResourceClaim{}, "Pod": &corev1.Pod{}, "Event": &corev1.Event{},
+	}[kind.Kind]
+	if !ok {
+		t.Fatalf("a %q:\n%s", kind.Kind, text)
+	}
+	if err := yaml.UnmarshalStrict(text, object); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	return object
+}
+
+// cluster is an API server with the sample's objects.
+func cluster(t *testing.T) *fake.Clientset {
+	t.Helper()
+	return client(sampleObjects(t))
+}
+
+// client is an API server with some objects.
+func client(objects []runtime.Object) *fake.Clientset { return fake.NewClientset(objects...) }
+
+// sessionOf is a session of team-a's namespace.
+func sessionOf(client kubernetes.Interface) *session {
+	return &session{now: at, connect: func() (kubernetes.Interface, string, error) { return client, "team-a", nil }}
+}
+
+// ask runs a command line and returns what it wrote.
+func ask(t *testing.T, client kubernetes.Interface, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, warn bytes.Buffer
+	err := execute(t.Context(), sessionOf(client), args, &out, &warn)
+	if err != nil {
+		fmt.Fprintln(&warn, err)
+		code = exitCode(err)
+	}
+	return out.String(), warn.String(), code
+}
+
+// documentOf decodes what a command wrote as JSON.
+func documentOf[T any](t *testing.T, text string) T {
+	t.Helper()
+	var doc T
+	if err := json.Unmarshal([]byte(text), &doc); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	return doc
+}
+
+// at is when the sample is looked at.
+func at() time.Time { return time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) }

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+)
+
+// screen is where pictures are shown one after the other.
+type screen interface {
+	show(*picture) error
+}
+
+// newScreen redraws a terminal, and goes on below what is written anywhere else.
+func newScreen(w io.Writer, format string) screen {
+	switch file, isFile := w.(*os.File); {
+	case format == "json":
+		return &stream{to: w}
+	case isFile && terminal.Is(w) && os.Getenv("TERM") != "dumb":
+		return &redrawn{to: file}
+	}
+	return &appended{to: w}
+}
+
+// redrawn is a terminal, where each picture takes the place of the one before.
+type redrawn struct{ to *os.File }
+
+// Escape sequences (ECMA-48, and DEC's for lines that end at the edge).
+const (
+	clear    = "\x1b[H\x1b[2J"
+	wrapOff  = "\x1b[?7l"
+	wrapOn   = "\x1b[?7h"
+	fewLines = 24
+)
+
+func (r *redrawn) show(p *picture) error {
+	height := fewLines
+	if size, err := unix.IoctlGetWinsize(int(r.to.Fd()), unix.TIOCGWINSZ); err == nil && size.Row > 2 {
+		height = int(size.Row)
+	}
+	lines := fit(p.lines(terminal.Colorful(r.to)), height)
+	if _, err := io.WriteString(r.to, clear+wrapOff+strings.Join(lines, "\n")+"\n"+wrapOn); err != nil {
+		return fmt.Errorf("draw: %w", err)
+	}
+	return nil
+}
+
+// fit cuts lines to a screen of so many, the cursor's included, and says what is cut.
+func fit(lines []string, height int) []string {
+	if len(lines) < height {
+		return lines
+	}
+	shown := max(height-2, 0)
+	return append(slices.Clone(lines[:shown]), fmt.Sprintf("... %d lines more", len(lines)-shown))
+}
+
+// appended is a file or a pipe: the rows that changed follow each other.
+type appended struct {
+	to     io.Writer
+	widths []int
+	said   map[string]string
+	drawn  string
+}
+
+func (a *appended) show(p *picture) error {
+	if len(p.titles) == 0 {
+		return a.redraw(p)
+	}
+	var lines []string
+	if a.said == nil {
+		a.said = map[string]string{}
+		a.widths = p.table().Widths(nil)
+		lines = append(lines, terminal.Line(cells(p.titles...), a.widths, false))
+	}
+	a.widths = p.table().Widths(a.widths)
+	there := map[string]bool{}
+	for i := range p.rows {
+		r := &p.rows[i]
+		there[r.key] = true
+		text := p.rowText(r)
+		if a.said[r.key] != text {
+			a.said[r.key] = text
+			lines = append(lines, terminal.Line(r.cells, a.widths, false))
+		}
+	}
+	for _, key := range gone(a.said, there) {
+		lines = append(lines, terminal.Visible(key)+" is gone")
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return writeLines(a.to, lines)
+}
+
+// rowText is what makes a row another one: an age, which grows by itself, does not.
+func (p *picture) rowText(r *row) string {
+	var b strings.Builder
+	for i, c := range r.cells {
+		if p.titles[i] != ageTitle {
+			b.WriteString(c.Text + "\x00")
+		}
+	}
+	return b.String()
+}
+
+// gone removes what is not there any more, and returns it in order.
+func gone(said map[string]string, there map[string]bool) []string {
+	var keys []string
+	for key := range said {
+		if !there[key] {
+			keys = append(keys, key)
+			delete(said, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// redraw writes a drawing that is another one, whole.
+func (a *appended) redraw(p *picture) error {
+	lines := p.lines(false)
+	text := strings.Join(lines, "\n")
+	if text == a.drawn {
+		return nil
+	}
+	if a.drawn != "" {
+		lines = append([]string{""}, lines...)
+	}
+	a.drawn = text
+	return writeLines(a.to, lines)
+}
+
+// stream writes each change as one line of JSON.
+type stream struct {
+	to   io.Writer
+	said map[string]string
+}
+
+// change is a line of a stream.
+type change struct {
+	// Type is "row" for one that is new or has changed, and "gone".
+	Type string `json:"type"`
+	Key  string `json:"key"`
+	Row  any    `json:"row,omitempty"`
+}
+
+func (s *stream) show(p *picture) error {
+	if s.said == nil {
+		s.said = map[string]string{}
+	}
+	there := map[string]bool{}
+	for i := range p.rows {
+		r := &p.rows[i]
+		there[r.key] = true
+		var text strings.Builder
+		if err := encode.JSONLine(&text, p.what, change{"row", r.key, r.value}); err != nil {
+			return err
+		}
+		if s.said[r.key] == text.String() {
+			continue
+		}
+		s.said[r.key] = text.String()
+		if _, err := io.WriteString(s.to, text.String()); err != nil {
+			return fmt.Errorf("write %s as JSON: %w", p.what, err)
+		}
+	}
+	for _, key := range gone(s.said, there) {
+		if err := encode.JSONLine(s.to, p.what, change{Type: "gone", Key: key}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// lines are the lines that a command that goes on writes, as they come.
+type lines chan string
+
+func (l lines) Write(data []byte) (int, error) {
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(data), "\n"), "\n") {
+		l <- line
+	}
+	return len(data), nil
+}
+
+// next is the next line; a test waits no longer than a minute for it.
+func (l lines) next(t *testing.T) string {
+	t.Helper()
+	select {
+	case line := <-l:
+		return line
+	case <-time.After(time.Minute):
+		t.Fatal("nothing more is written")
+		return ""
+	}
+}
+
+// watching runs a command until the test ends it; done has its error.
+func watching(t *testing.T, client *fake.Clientset, args ...string) (out lines, end context.CancelFunc, done chan error) {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	out, done = make(lines, 100), make(chan error, 1)
+	go func() { done <- execute(ctx, sessionOf(client), append(args, "--watch"), out, io.Discard) }()
+	return out, end, done
+}
+
+// take gives a claim to a device that was free.
+func take(t *testing.T, client *fake.Clientset, device string) {
+	t.Helper()
+	c := decode(t, []byte(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {namespace: team-c, name: late, uid: uid-late}
+status:
+  allocation: {devices: {results: [{request: device, driver: kata-vfio.dev, pool: worker-1/pf-0000-5e-00-0, device: `+device+`}]}}
+`)).(*resourceapi.ResourceClaim)
+	if _, err := client.ResourceV1().ResourceClaims("team-c").Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAWatchAppendsTheRowsThatChanged, and only those, where there is no terminal, and
+// ends without an error.
+func TestAWatchAppendsTheRowsThatChanged(t *testing.T) {
+	client := cluster(t)
+	out, end, done := watching(t, client, "devices", "--node", "worker-1")
+	for i := range 8 {
+		if line := out.next(t); (i == 0) != strings.HasPrefix(line, "NODE ") {
+			t.Errorf("line %d: %s", i, line)
+		}
+	}
+	take(t, client, "vf-0000-5e-00-3")
+	if line := out.next(t); !strings.Contains(line, "vf-0000-5e-00-3") || !strings.Contains(line, "claimed team-c/late") {
+		t.Errorf("the change is told as %s", line)
+	}
+	if err := client.ResourceV1().ResourceSlices().Delete(t.Context(), "worker-1-pf-a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if line := out.next(t); !strings.HasPrefix(line, "device worker-1/worker-1/pf-0000-5e-00-0/vf-") || !strings.HasSuffix(line, " is gone") {
+			t.Errorf("line %d of the devices that went: %s", i, line)
+		}
+	}
+	end()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if len(out) > 0 {
+		t.Errorf("more is written: %s", <-out)
+	}
+}
+
+// TestAWatchAsksForEachKindOnce, however much changes.
+func TestAWatchAsksForEachKindOnce(t *testing.T) {
+	client := cluster(t)
+	out, end, done := watching(t, client, "devices", "-o", "json")
+	for range 10 {
+		out.next(t)
+	}
+	asked := len(client.Actions())
+	take(t, client, "vf-0000-5e-00-3")
+	if line := out.next(t); !strings.HasPrefix(line, `{"type":"row","key":"device worker-1/worker-1/pf-0000-5e-00-0/vf-0000-5e-00-3","row":{"node":"worker-1",`) {
+		t.Errorf("the change is told as %s", line)
+	}
+	end()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if more := client.Actions()[asked:]; len(more) != 1 || more[0].GetVerb() != "create" {
+		t.Errorf("a change made it ask again: %v", more)
+	}
+}
+
+// TestAWatchRedrawsADrawingThatChanged as a whole.
+func TestAWatchRedrawsADrawingThatChanged(t *testing.T) {
+	client := cluster(t)
+	out, end, done := watching(t, client, "topology", "worker-1")
+	if line := out.next(t); line != "worker-1: 7 devices, 3 claimed, 2 free, 1 withheld, 1 tainted" {
+		t.Errorf("it begins with %s", line)
+	}
+	take(t, client, "vf-0000-5e-00-3")
+	for line := ""; line != "worker-1: 7 devices, 4 claimed, 1 free, 1 withheld, 1 tainted"; {
+		line = out.next(t)
+	}
+	end()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAWatchEndsWithTheRight to watch.
+func TestAWatchEndsWithTheRight(t *testing.T) {
+	client := cluster(t)
+	client.PrependWatchReactor("resourceslices", func(clienttesting.Action) (bool, watch.Interface, error) {
+		return true, nil, forbidden("resourceslices")
+	})
+	_, end, done := watching(t, client, "devices")
+	defer end()
+	if err := <-done; exitCode(err) != exitForbidden {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// TestAScreenShowsWhatFits, and says what does not.
+func TestAScreenShowsWhatFits(t *testing.T) {
+	all := []string{"1", "2", "3", "4", "5"}
+	for height, want := range map[int]string{6: "1 2 3 4 5", 5: "1 2 3 ... 2 lines more", 3: "1 ... 4 lines more", 1: "... 5 lines more"} {
+		if got := strings.Join(fit(slices.Clone(all), height), " "); got != want {
+			t.Errorf("of a screen of %d: %s, want %s", height, got, want)
+		}
+	}
+}
+
+// failing is a pipe whose reader went away.
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+// TestAWatchEndsWithItsReader: nobody reads what it goes on writing.
+func TestAWatchEndsWithItsReader(t *testing.T) {
+	for _, line := range []string{"devices", "devices -o json", "topology"} {
+		err := execute(t.Context(), sessionOf(cluster(t)), append(strings.Fields(line), "--watch"), failing{}, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "broken pipe") {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+func forbidden(resource string) error {
+	return apierrors.NewForbidden(resourceapi.Resource(resource), "", errors.New("not you"))
+}
+
+// forbid lets nobody list a kind.
+func forbid(client *fake.Clientset, resource string) {
+	client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden(resource) })
+}
