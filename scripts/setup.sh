@@ -2,6 +2,8 @@
 # Installs what building and testing kata-vfio needs on a Debian or Ubuntu
 # machine, and nothing that is there already. Prints the Go command to use on
 # the last line. Safe to run again; says what to do when it can't.
+#
+#   setup.sh [COMMAND:PACKAGE ...]   installs these packages, too, unless the commands are there
 set -eu
 
 say() { printf '%s\n' "$*" >&2; }
@@ -61,6 +63,7 @@ install_go() {
 missing=
 need gcc gcc
 need git git
+for also in "$@"; do need "${also%%:*}" "${also#*:}"; done
 [ -e /etc/ssl/certs/ca-certificates.crt ] || missing="$missing ca-certificates"
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 # shellcheck disable=SC2086 # a list of packages

@@ -24,35 +24,46 @@ const module = "github.com/kata-vfio/kata-vfio/"
 // only packages of earlier layers.
 func layers() [][]string {
 	return [][]string{
-		{"pci", "terminal"},                   // words
-		{"device", "api/v1alpha1"},            // values
-		{"command", "encode"},                 // how programs are told and answer
-		{"isolation", "nodeconfig"},           // judgements
-		{"finding"},                           // what an audit says
-		{"finding/waiver", "finding/mapping"}, // who accepts a failure; what it means to an auditor
-		{"claim", "publish", "sysfs"},         // one source each
-		{"guestnet"},                          // the guest's own side
-		{"plan", "vfio", "sysfs/control", "podnet", "vf/link"}, // the decision; the kernel's edges
-		{"sysfs/sysfstest"}, // the kernel's double
+		{"pci", "terminal", "acpi", "kernelargs"},               // words
+		{"device", "api/v1alpha1", "bootstrap/state"},           // values
+		{"command", "encode"},                                   // how programs are told and answer
+		{"command/kube"},                                        // and which cluster they ask
+		{"isolation", "nodeconfig"},                             // judgements
+		{"finding"},                                             // what an audit says
+		{"finding/waiver", "finding/mapping"},                   // who accepts a failure; what it means to an auditor
+		{"claim", "publish", "sysfs"},                           // one source each
+		{"guestnet"},                                            // the guest's own side
+		{"plan", "vfio", "sysfs/control", "podnet", "vf/link"},  // the decision; the kernel's edges
+		{"sysfs/sysfstest"},                                     // the kernel's double
 		{"cdi", "journal", "bind", "inventory", "vf", "ledger"}, // effects
 		{"ipam", "vf/vftest", "archive", "ledger/writer"},       // addresses for guests; vf's double; copies; the ledger's only writer
+		{"archive/bundle"},                                      // a node's copy with what else support needs
 		{"assignment", "facts", "history"},                      // who has what; what a node says of itself
-		{"facts/runtimes"},                                      // what its container runtimes are set up to do
+		{"facts/runtimes/config"},                               // files of container runtimes, as their loaders read them
+		{"facts/runtimes", "bootstrap/containers"},              // what its container runtimes are set up to do, and should be
+		{"bootstrap/blueprint"},                                 // a node as it should be
+		{"bootstrap/platform"},                                  // what kind of node it is
+		{"bootstrap/boot", "bootstrap/host"},                    // what it takes, one concern each
 		{"check", "check/board"},                                // the rules, and nodes to try them on
 		{"check/monitor"},                                       // the rules on the plugin's own node
 		{"prepare"},                                             // the order of effects
 		{"node"},                                                // the parts joined
-		{"dra", "podres", "nri", "audit"},                       // entry points
+		{"bootstrap/diff", "bootstrap/disk"},                    // how bootstrap tells and writes
+		{"bootstrap"},
+		{"dra", "podres", "nri", "audit"}, // entry points
 		{"audit/topology"},
 		{"audit/page"},
-		{"audit/report", "audit/cluster", "audit/evidence"},
+		{"audit/report", "audit/cluster", "audit/evidence", "audit/nodereport", "audit/fleet"},
 	}
 }
 
 // pure returns the packages that decide. They must not reach the node, the
 // network or a clock.
 func pure() []string {
-	return []string{"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "finding", "check"}
+	return []string{
+		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "finding", "check",
+		"acpi", "kernelargs", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
+	}
 }
 
 func impure() []string {
@@ -62,14 +73,18 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":    {"pkg/bind", "pkg/prepare", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf", "pkg/podnet"},
-		"cmd/kata-vfio-guestnet": {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/dra", "pkg/vf", "pkg/podnet", "pkg/publish"},
-		"cmd/kata-vfio-plugin":   {"pkg/sysfs/sysfstest", "pkg/vf/vftest", "pkg/audit"},
+		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf", "pkg/podnet"},
+		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/dra", "pkg/vf", "pkg/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
+		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/dra", "pkg/vf", "pkg/podnet", "pkg/publish"},
+		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf", "pkg/podnet"},
+		"cmd/kata-vfio-plugin":    {"pkg/sysfs/sysfstest", "pkg/vf/vftest", "pkg/audit"},
 	}
 }
 
 // writers are the packages that may import sysfs/control.
-func writers() []string { return []string{"pkg/bind", "pkg/sysfs/sysfstest", "pkg/node"} }
+func writers() []string {
+	return []string{"pkg/bind", "pkg/sysfs/sysfstest", "pkg/node", "pkg/bootstrap"}
+}
 
 // A source is one directory of Go code, tests left out.
 type source struct {
@@ -167,7 +182,7 @@ func TestBinariesContainNoMoreThanTheyNeed(t *testing.T) {
 // out of what has nothing to ask an API server.
 func TestSmallBinariesKnowNoCluster(t *testing.T) {
 	sources := load(t)
-	for _, cmd := range []string{"cmd/kata-vfio-guestnet"} {
+	for _, cmd := range []string{"cmd/kata-vfio-guestnet", "cmd/kata-vfio-bootstrap"} {
 		for dep := range reach(sources, cmd) {
 			for _, imp := range sources[dep].imports {
 				if strings.HasPrefix(imp, "k8s.io/client-go/") {

@@ -9,15 +9,21 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// save writes the image under its name to an archive. The file is the new one or, after an error, what it was before.
-func save(file string, tag name.Tag, img v1.Image) (err error) {
+// save writes the one image under its name to an archive, and returns its ID. The file is the new one or, after an
+// error, what it was before.
+func save(file string, tag name.Tag, images map[string]v1.Image) (id v1.Hash, err error) {
 	f, err := renameio.NewPendingFile(file, renameio.WithPermissions(0o644))
 	if err != nil {
-		return err
+		return id, err
 	}
 	defer func() { err = errors.Join(err, f.Cleanup()) }()
-	if err := tarball.Write(tag, img, f); err != nil {
-		return err
+	for _, img := range images {
+		if id, err = img.ConfigName(); err != nil {
+			return id, err
+		}
+		if err := tarball.Write(tag, img, f); err != nil {
+			return id, err
+		}
 	}
-	return f.CloseAtomicallyReplace()
+	return id, f.CloseAtomicallyReplace()
 }

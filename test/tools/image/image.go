@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -23,12 +24,22 @@ type program struct {
 	content []byte
 }
 
-// image makes the image in memory, where all programs must fit twice.
-func (r *request) image() (v1.Image, error) {
-	programs, arch, err := r.load()
+// images makes the image for each processor, in memory, where all programs must fit twice.
+func (r *request) images() (map[string]v1.Image, error) {
+	programs, err := r.load()
 	if err != nil {
 		return nil, err
 	}
+	images := map[string]v1.Image{}
+	for arch, programs := range programs {
+		if images[arch], err = r.image(arch, programs); err != nil {
+			return nil, err
+		}
+	}
+	return images, nil
+}
+
+func (r *request) image(arch string, programs []program) (v1.Image, error) {
 	content, err := layer(programs)
 	if err != nil {
 		return nil, err
@@ -45,31 +56,62 @@ func (r *request) image() (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not compressed, as in what `docker save` writes: a node unpacks it at once, and a push to a registry by docker
-	// or podman compresses it.
-	return mutate.Append(base, mutate.Addendum{
-		Layer:   static.NewLayer(content, types.DockerUncompressedLayer),
-		History: v1.History{Created: v1.Time{Time: epoch()}, CreatedBy: "image"},
-	})
+	history := v1.History{Created: v1.Time{Time: epoch()}, CreatedBy: "image"}
+	if !r.oci {
+		// Not compressed, as in what `docker save` writes: a node unpacks it at once, and a push to a registry by docker
+		// or podman compresses it.
+		return mutate.Append(base, mutate.Addendum{Layer: static.NewLayer(content, types.DockerUncompressedLayer), History: history})
+	}
+	compressed, err := compress(content)
+	if err != nil {
+		return nil, err
+	}
+	base = mutate.ConfigMediaType(mutate.MediaType(base, types.OCIManifestSchema1), types.OCIConfigJSON)
+	return mutate.Append(base, mutate.Addendum{Layer: compressed, MediaType: types.OCILayer, History: history})
 }
 
-// load reads the programs, in the order of their paths, and tells the architecture that all of them are for.
-func (r *request) load() (programs []program, arch string, err error) {
+// load reads the programs, by the processors that they are for and in the order of their paths. Each path has a program
+// for the same processors.
+func (r *request) load() (map[string][]program, error) {
+	programs := map[string][]program{}
+	var first, want string
 	for _, p := range slices.Sorted(maps.Keys(r.programs)) {
-		file := r.programs[p]
+		archs, err := r.loadPath(p, programs)
+		if err != nil {
+			return nil, err
+		}
+		if first == "" {
+			first, want = p, archs
+		}
+		if archs != want {
+			return nil, fmt.Errorf("program %s is for %s, and %s for %s", p, archs, first, want)
+		}
+	}
+	return programs, nil
+}
+
+// loadPath adds the program of a path, for one processor or more, and returns in words which they are.
+func (r *request) loadPath(p string, programs map[string][]program) (string, error) {
+	var archs []string
+	for file := range strings.SplitSeq(r.programs[p], ",") {
 		content, err := os.ReadFile(file)
 		if err != nil {
-			return nil, "", fmt.Errorf("read program %s: %w", p, err)
+			return "", fmt.Errorf("read program %s: %w", p, err)
 		}
-		got, err := architecture(content)
+		arch, err := architecture(content)
 		if err != nil {
-			return nil, "", fmt.Errorf("program %s is %s: %w", p, file, err)
+			return "", fmt.Errorf("program %s is %s: %w", p, file, err)
 		}
-		if arch != "" && got != arch {
-			return nil, "", fmt.Errorf("program %s is for %s, and %s for %s", p, got, programs[0].path, arch)
+		if slices.Contains(archs, arch) {
+			return "", fmt.Errorf("program %s is there twice for one processor, %s", p, arch)
 		}
-		arch = got
-		programs = append(programs, program{path: p, content: content})
+		archs = append(archs, arch)
+		programs[arch] = append(programs[arch], program{path: p, content: content})
 	}
-	return programs, arch, nil
+	slices.Sort(archs)
+	words := strings.Join(archs, " and ")
+	if len(archs) > 1 && !r.oci {
+		return "", fmt.Errorf("program %s is for %s: only an OCI archive can have both", p, words)
+	}
+	return words, nil
 }

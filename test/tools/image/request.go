@@ -17,7 +17,8 @@ type request struct {
 	name       name.Tag
 	entrypoint []string
 	labels     map[string]string
-	programs   map[string]string // files of this host, by their paths in the image
+	programs   map[string]string // files of this host, by their paths in the image; several, one for each processor, by commas
+	oci        bool
 }
 
 // parse reads a command line. What is wrong with it is in the error alone; its help goes to w.
@@ -31,6 +32,8 @@ func parse(args []string, w io.Writer) (*request, error) {
 		func(word string) error { r.entrypoint = append(r.entrypoint, word); return nil })
 	flags.Func("label", "a `KEY=VALUE` of the image's labels; may be given again",
 		func(text string) error { return put(r.labels, text) })
+	flags.BoolVar(&r.oci, "oci", false,
+		"write an OCI archive with compressed layers, for registries; PATH=PROGRAM,PROGRAM then is for several processors")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(w, "usage: image -o FILE -name NAME -entrypoint PATH [flags] PATH=PROGRAM ...")

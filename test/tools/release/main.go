@@ -1,0 +1,34 @@
+// Command release makes what is released of programs that are built: an archive of each program with its man page,
+// completions and licences, the chart, packages for Debian and for what uses RPM, an SBOM, and the checksums of all. It
+// asks no network. The same tree and the same programs make the same bytes, wherever and whenever.
+//
+//	release -programs bin/programs -version 1.2.3 -guest show-in-guest -o bin/release
+//
+// The programs lie in a directory for each processor, bin/programs/amd64/show. Everything else that there is to know
+// of them they say themselves: the commit and its time, their modules, how they were compiled, and their help.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	r, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		err = r.run(ctx, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1) //nolint:gocritic // the context has nothing left to end
+	}
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/semver"
+)
+
+// request is what a command line asks for.
+type request struct {
+	tree     string // the source tree, for its documents, chart and units
+	programs string // a directory for each processor
+	output   string // exists already; what is in it is in the checksums
+	version  string // a semantic version without v
+	guests   []string
+	dev      bool
+}
+
+// parse reads a command line. What is wrong with it is in the error alone; its help goes to w.
+func parse(args []string, w io.Writer) (*request, error) {
+	var r request
+	flags := flag.NewFlagSet("release", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&r.tree, "tree", ".", "the source tree's `directory`")
+	flags.StringVar(&r.programs, "programs", "", "the `directory` of the programs, in a directory for each GOARCH")
+	flags.StringVar(&r.output, "o", "", "the `directory` to write to, which may have more to be released in it")
+	flags.StringVar(&r.version, "version", "", "the release's `version`, such as 1.2.3")
+	flags.Func("guest", "a `program` that runs in guests and is in no host's package; may be given again",
+		func(name string) error { r.guests = append(r.guests, name); return nil })
+	flags.BoolVar(&r.dev, "dev", false, "take programs of a tree with changes that are in no commit")
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(w, "usage: release -programs DIRECTORY -version VERSION -o DIRECTORY [flags]")
+		flags.SetOutput(w)
+		flags.PrintDefaults()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &r, r.validate(flags.Args())
+}
+
+func (r *request) validate(rest []string) error {
+	switch {
+	case len(rest) > 0:
+		return fmt.Errorf("unexpected argument %q", rest[0])
+	case r.programs == "":
+		return errors.New("the flag -programs is missing: the directory of the programs")
+	case r.output == "":
+		return errors.New("the flag -o is missing: the directory to write to")
+	case !semver.IsValid("v"+r.version) || strings.Count(r.version, ".") < 2:
+		return fmt.Errorf("version %q is not like 1.2.3", r.version)
+	}
+	return nil
+}
+
+// run makes all files, then their checksums, and says what it made.
+func (r *request) run(ctx context.Context, stdout io.Writer) error {
+	programs, err := load(r.programs)
+	if err != nil {
+		return err
+	}
+	src, err := sourceOf(programs)
+	if err != nil {
+		return err
+	}
+	if err := r.accept(src); err != nil {
+		return err
+	}
+	src.version = r.version
+	if err := r.write(ctx, src, programs); err != nil {
+		return err
+	}
+	return checksums(r.output, stdout)
+}
+
+// accept refuses what nobody could make again.
+func (r *request) accept(src source) error {
+	if src.modified && !r.dev {
+		return errors.New("the programs are of a tree with changes that are in no commit: commit them, or say -dev")
+	}
+	return nil
+}
+
+// write makes all files but the checksums.
+func (r *request) write(ctx context.Context, src source, programs []program) error {
+	cache, err := newModuleCache(ctx)
+	if err != nil {
+		return err
+	}
+	if err := describe(ctx, programs, src, cache); err != nil {
+		return err
+	}
+	if err := writeSBOM(r.output, src, programs, cache); err != nil {
+		return fmt.Errorf("write the SBOM: %w", err)
+	}
+	if err := writeChart(r.tree, r.output, src); err != nil {
+		return fmt.Errorf("write the chart: %w", err)
+	}
+	license, err := os.ReadFile(r.tree + "/LICENSE")
+	if err != nil {
+		return err
+	}
+	for i := range programs {
+		if err := writeArchive(r.output, src, &programs[i], license); err != nil {
+			return fmt.Errorf("write the archive of %s: %w", programs[i].name, err)
+		}
+	}
+	return r.writePackages(src, programs)
+}
+
+// onHosts are the programs for nodes: not those of guests, nor those of who uses a cluster from afar.
+func (r *request) onHosts(programs []program) []program {
+	return slices.DeleteFunc(slices.Clone(programs), func(p program) bool {
+		return slices.Contains(r.guests, p.name) || p.isKubectlPlugin()
+	})
+}
