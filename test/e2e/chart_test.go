@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -45,7 +44,7 @@ func TestHelmHasNothingToSayAboutTheChart(t *testing.T) {
 func TestTheAPIServerTakesEveryRendering(t *testing.T) {
 	p := cluster(t)
 	systemNamespace(t, p)
-	for _, table := range []map[string]rendering{plainRenderings(), podRenderings(), policyRenderings()} {
+	for _, table := range []map[string]rendering{plainRenderings(), podRenderings(), policyRenderings(), networkRenderings()} {
 		for _, name := range slices.Sorted(maps.Keys(table)) {
 			t.Run(name, func(t *testing.T) {
 				one := table[name]
@@ -71,7 +70,7 @@ func plainRenderings() map[string]rendering {
 	return map[string]rendering{
 		"the defaults": {check: func(t *testing.T, got rendered) {
 			want := map[string]int{
-				"ServiceAccount": 1, "ClusterRole": 1, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
+				"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
 				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4,
 			}
 			if diff := cmp.Diff(want, kinds(got)); diff != "" {
@@ -123,10 +122,6 @@ func plainRenderings() map[string]rendering {
 			values: "runtimeClass: {name: vm, handler: vm-gpu, overhead: {memory: 4Gi}, nodeSelector: {a: b}}",
 			check:  func(t *testing.T, got rendered) { has(t, got, "RuntimeClass", "vm", `"handler":"vm-gpu"`) },
 		},
-		"a PodMonitor": {
-			values: "metrics: {podMonitor: {enabled: true, interval: 10s, labels: {team: a}}}", offline: true,
-			check: func(t *testing.T, got rendered) { has(t, got, "PodMonitor", plugin, `"interval":"10s"`, `"team":"a"`) },
-		},
 		"audits of the cluster and of nodes": {
 			values: "audit: {enabled: true, probe: {enabled: false}, nodes: {enabled: true, every: 30m}, profile: lab}\nplugin: {nodeSelector: {pool: gpu}}",
 			check: func(t *testing.T, got rendered) {
@@ -134,25 +129,15 @@ func plainRenderings() map[string]rendering {
 				has(t, got, "CronJob", "kata-vfio-audit", `"--profile=lab"`)
 			},
 		},
+		"who may see": {
+			values: "kubectl: {viewers: [{kind: Group, name: 'gpu: operators'}, {kind: ServiceAccount, name: board, namespace: monitoring}], aggregateToView: true}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "ClusterRole", "kata-vfio-view", `"rbac.authorization.k8s.io/aggregate-to-view":"true"`)
+				has(t, got, "ClusterRoleBinding", "kata-vfio-view", `"name":"gpu: operators"`, `"namespace":"monitoring"`)
+			},
+		},
+		"nobody may see":    {values: "kubectl: {enabled: false}", check: lacks("ClusterRole", "kata-vfio-view")},
 		"no audit of nodes": {values: "audit: {enabled: true, probe: {enabled: false}}", check: lacks("DaemonSet", "kata-vfio-audit-node")},
-		"addresses of the API server": {
-			values: "networkPolicy: {apiServer: {ports: [6443], cidrs: [10.0.0.10/32, 'fd00::10/128']}}",
-			check: func(t *testing.T, got rendered) {
-				egress := object[networkingv1.NetworkPolicy](t, got, "NetworkPolicy", plugin).Spec.Egress
-				if len(egress) != 1 || len(egress[0].Ports) != 1 || len(egress[0].To) != 2 || egress[0].To[1].IPBlock.CIDR != "fd00::10/128" {
-					t.Errorf("the egress rules are %+v", egress)
-				}
-			},
-		},
-		"readers of metrics": {
-			values: "networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}",
-			check: func(t *testing.T, got rendered) {
-				ingress := object[networkingv1.NetworkPolicy](t, got, "NetworkPolicy", plugin).Spec.Ingress
-				if len(ingress) != 1 || len(ingress[0].From) != 1 {
-					t.Errorf("the ingress rules are %+v", ingress)
-				}
-			},
-		},
 	}
 }
 

@@ -41,6 +41,9 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"plugin: {audit: {profile: production}}":                                         "must be one of",
 		"plugin: {audit: {waivers: [{rule: ACS-010, scope: '*'}]}}":                      "missing propert",
 		"plugin: {exemptNamespaces: []}":                                                 "minItems",
+		"kubectl: {viewers: [{kind: Group}]}":                                            "missing propert",
+		"kubectl: {viewers: [{kind: ServiceAccount, name: a}]}":                          "missing propert",
+		"kubectl: {viewers: [{kind: Everybody, name: a}]}":                               "must be one of",
 		"audit: {nodes: {every: 30s}}":                                                   "does not match pattern",
 		"audit: {nodes: {enabled: yes, root: /}}":                                        "additional properties 'root' not allowed",
 		"kubelet: {dir: /var/lib/kubelet/}":                                              "does not match pattern",
@@ -88,6 +91,10 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"networkPolicy: {apiServer: {cidrs: [10.0.0.10]}}":                               "does not match pattern",
 		"runtimeClass: {overhead: {memory: 10GB}}":                                       "does not match pattern",
 		"runtimeClass: {overhead: {memory: null}}":                                       "missing property 'memory'",
+		"metrics: {serviceMonitor: {enabled: true}, podMonitor: {enabled: true}}":        "would count everything twice",
+		"metrics: {serviceMonitor: {interval: often}}":                                   "does not match pattern",
+		"metrics: {dashboard: {namespace: Monitoring}}":                                  "does not match pattern",
+		"metrics: {prometheusRule: {rules: []}}":                                         "additional properties 'rules' not allowed",
 		"metrics: {podMonitor: {interval: often}}":                                       "does not match pattern",
 	} {
 		t.Run(values, func(t *testing.T) {

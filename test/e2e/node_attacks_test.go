@@ -75,9 +75,9 @@ func refusesAttacks(ctx context.Context, s *site) error {
 	if err := s.awaitRunning(ctx, nodeLimit, "holder"); err != nil {
 		return err
 	}
-	heldNode, err := s.output(ctx, "sed -n 's/.*\"path\": *\"\\([^\"]*vfio[0-9]*\\)\".*/\\1/p' /var/run/cdi/kata-vfio.dev-vfio_*.json | head -n 1")
-	if err != nil || !strings.HasPrefix(heldNode, "/dev/vfio/") {
-		return fmt.Errorf("find the node of the held device: %q, %w", heldNode, err)
+	heldNode, err := s.heldNode(ctx)
+	if err != nil {
+		return err
 	}
 	if err := s.makeStaleSpec(ctx, heldNode); err != nil {
 		return err
@@ -92,6 +92,15 @@ func refusesAttacks(ctx context.Context, s *site) error {
 	errs = append(errs, s.node.StopService(ctx, meddler))
 	_, err = s.output(ctx, "rm "+staleSpec)
 	return errors.Join(append(errs, err, s.awaitRunning(ctx, nodeLimit, "holder"))...)
+}
+
+// heldNode is the VFIO node of the only device that a claim has.
+func (s *site) heldNode(ctx context.Context) (string, error) {
+	held, err := s.output(ctx, "sed -n 's/.*\"path\": *\"\\([^\"]*vfio[0-9]*\\)\".*/\\1/p' /var/run/cdi/kata-vfio.dev-vfio_*.json | head -n 1")
+	if err != nil || !strings.HasPrefix(held, "/dev/vfio/") {
+		return "", fmt.Errorf("find the node of the held device: %q, %w", held, err)
+	}
+	return held, nil
 }
 
 // allRefused makes all the pods and then waits for each one's event. The kubelet tries all again and again.

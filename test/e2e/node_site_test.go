@@ -24,7 +24,7 @@ const (
 	// beside other work on this host it takes several.
 	vmPodLimit = 5 * time.Minute
 	// nodeLimit is for what a node does without a VM; the kubelet tries again only after some fifteen seconds.
-	nodeLimit = 2 * time.Minute
+	nodeLimit = 5 * time.Minute
 	// logBytes is how much of each log an error quotes.
 	logBytes = 4000
 )

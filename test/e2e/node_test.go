@@ -50,7 +50,9 @@ func nodeCases() []nodeCase {
 	return []nodeCase{
 		{name: "ThePluginPublishesTheGPU", run: publishesGPU, noVMs: true},
 		{name: "APodHasItsGPUInItsVMAndGivesItBack", run: podHasGPU},
+		{name: "TheAuditFindsAPodThatHoldsATenantsDevice", run: auditFinds, longer: true},
 		{name: "DevicesOfANodeThatFailsTheAuditAreTainted", run: tainted, noVMs: true},
+		{name: "TheChartsAuditOfNodesSeesWhatRootSees", run: auditInAPod, noVMs: true},
 		{name: "NobodyElseGetsADevice", run: refusesAttacks, noVMs: true},
 		{name: "ThePluginLoadsAModuleByTheNodesModprobe", run: loadsModules, noVMs: true, longer: true},
 		{name: "EveryExampleRuns", run: runsExamples},
@@ -64,6 +66,8 @@ func nodeCases() []nodeCase {
 		{name: "PodsStartDuringARollingUpdate", run: rollingUpdate},
 		{name: "APodWaitsForAPluginThatIsAway", run: pluginAway, longer: true},
 		{name: "RestartsOfAllDaemonsLeaveAPodItsVM", run: daemonsRestart},
+		{name: "AnUpgradeAndARollbackLeavePodsTheirDevices", run: upgrades, noVMs: true, longer: true},
+		{name: "AnUninstallLeavesNothing", run: uninstalls, noVMs: true},
 		{name: "APodComesBackWithItsDeviceAfterAReboot", run: nodeReboots},
 	}
 }
@@ -116,13 +120,14 @@ func runOnNode(t *testing.T, cases []nodeCase) ([]caseEnd, error) {
 		return nil, err
 	}
 	defer plane.Stop()
-	meddling := filepath.Join(t.TempDir(), meddler)
-	if err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/test/e2e/node/"+meddler, meddling); err != nil {
-		return nil, err
+	programs := map[string]string{}
+	for name, pkg := range map[string]string{meddler: "test/e2e/node/" + meddler, auditProgram: "cmd/" + auditProgram} {
+		programs[name] = filepath.Join(t.TempDir(), name)
+		if err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/"+pkg, programs[name]); err != nil {
+			return nil, err
+		}
 	}
-	n, err := node.Start(t.Context(), node.Config{
-		Plane: plane, Progress: os.Stderr, Programs: map[string]string{meddler: meddling},
-	})
+	n, err := node.Start(t.Context(), node.Config{Plane: plane, Progress: os.Stderr, Programs: programs})
 	if err != nil {
 		return nil, err
 	}

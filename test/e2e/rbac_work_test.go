@@ -24,6 +24,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
 // publishes has the plugin create, change and delete its node's slices.
@@ -71,7 +72,7 @@ func serve(t *testing.T, plugin *kubernetes.Clientset, node string) *kubeletplug
 		Client: plugin, NodeName: node, PluginDir: filepath.Join(dir, "plugin"), RegistryDir: filepath.Join(dir, "registry"),
 		MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1,
 	}.Register(t.Context(), dra.NewDriver(dra.DriverConfig{
-		Log: slog.New(slog.DiscardHandler), Health: dra.NewHealth(), Changed: func() {}, Fatal: func(err error) { t.Error(err) },
+		Log: slog.New(slog.DiscardHandler), Health: dra.NewHealth(), Metrics: dra.NewMetrics(noRecords, nothingStuck), Changed: func() {}, Fatal: func(err error) { t.Error(err) },
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -79,6 +80,10 @@ func serve(t *testing.T, plugin *kubernetes.Clientset, node string) *kubeletplug
 	t.Cleanup(helper.Stop)
 	return helper
 }
+
+func noRecords() ([]*journal.Record, []error) { return nil, nil }
+
+func nothingStuck() int { return 0 }
 
 // reports has the plugin tell twice of a refused claim: what is told twice is a change of the first event.
 func reports(t *testing.T, plugin, admin *kubernetes.Clientset, ns, name string) {

@@ -12,22 +12,20 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/test/lab"
-	"github.com/kata-vfio/kata-vfio/test/lab/labtest"
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 
-// One machine for what the lab promises to its users. With -short it is left to the suites, which fail without.
-func TestLab(t *testing.T) {
-	if testing.Short() {
-		t.Log("left to the suites")
-		return
-	}
-	m := labtest.Start(t, lab.Config{})
+// testMachine tries what the lab promises to its users.
+func testMachine(t *testing.T, m *lab.Machine) {
 	t.Run("Command", func(t *testing.T) { testCommand(t, m) })
 	t.Run("Cancel", func(t *testing.T) { testCancel(t, m) })
 	t.Run("Share", func(t *testing.T) { testShare(t, m) })
 	t.Run("Monitor", func(t *testing.T) { testMonitor(t, m) })
+}
+
+// testBoots tries what takes a boot each.
+func testBoots(t *testing.T, m *lab.Machine) {
 	t.Run("HardReset", func(t *testing.T) { testHardReset(t, m) })
 	t.Run("GroupNumbersChange", func(t *testing.T) { testGroupNumbers(t, m) })
 	t.Run("Lost", func(t *testing.T) { testLost(t, m) })

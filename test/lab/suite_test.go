@@ -20,7 +20,7 @@ func variants() []string {
 	return []string{image.IOMMUFD, image.Legacy}
 }
 
-// The machine and its nested VM.
+// The machine and its nested VM. With -short, boots and the nested VM are left to the suites that are built on them.
 func TestMachine(t *testing.T) {
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
@@ -28,6 +28,10 @@ func TestMachine(t *testing.T) {
 			labtest.Run(t, m, "./tests/machine")
 			if !testing.Short() { // claims' VMs are of the same kind
 				labtest.Run(t, m, "./tests/nestedvm")
+			}
+			testMachine(t, m)
+			if !testing.Short() && variant == image.IOMMUFD {
+				testBoots(t, m)
 			}
 		})
 	}
@@ -105,6 +109,16 @@ func TestBadDays(t *testing.T) {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
 			labtest.Run(t, m, "./tests/badday")
+		})
+	}
+}
+
+// The audit against the kernel, and what it finds on it.
+func TestAudit(t *testing.T) {
+	for _, variant := range variants() {
+		t.Run(variant, func(t *testing.T) {
+			m := labtest.Start(t, lab.Config{VFIO: variant})
+			labtest.Run(t, m, "./tests/audit")
 		})
 	}
 }

@@ -26,6 +26,8 @@ const (
 	PluginNamespace = "kata-vfio-system"
 	// PluginName is what the chart calls the DaemonSet.
 	PluginName = "kata-vfio-plugin"
+	// release is the chart's, as helm knows it.
+	release = "kata-vfio"
 	// pluginImage is the plugin's image, made from this tree.
 	pluginImage = "localhost/" + PluginName + ":lab"
 	// pluginLimit is for the plugin to be pulled up, and for one instance to follow another.
@@ -51,14 +53,8 @@ func (n *Node) InstallPlugin(ctx context.Context, chart string, settings ...stri
 	if err := n.pluginNamespace(ctx); err != nil {
 		return fmt.Errorf("install the plugin: %w", err)
 	}
-	access, err := n.config.Plane.KubeconfigFile(controlplane.Admin(), "")
-	if err != nil {
-		return fmt.Errorf("install the plugin: %w", err)
-	}
 	values := fmt.Sprintf(pluginValues, server.Hostname(), server.Port())
-	args := []string{
-		"upgrade", "--install", "kata-vfio", chart, "--namespace", PluginNamespace, "--kubeconfig", access, "--values", "-",
-	}
+	args := []string{"upgrade", "--install", release, chart, "--values", "-"}
 	for _, setting := range settings {
 		args = append(args, "--set", setting)
 	}
@@ -72,6 +68,31 @@ func (n *Node) InstallPlugin(ctx context.Context, chart string, settings ...stri
 	return n.AwaitPlugin(ctx)
 }
 
+// RollbackPlugin has helm take back the last InstallPlugin, and waits until the plugin is ready.
+func (n *Node) RollbackPlugin(ctx context.Context) error {
+	if err := n.helm(ctx, "", "rollback", release); err != nil {
+		return fmt.Errorf("roll the plugin back: %w", err)
+	}
+	return n.AwaitPlugin(ctx)
+}
+
+// UninstallPlugin has helm uninstall the chart, and waits until the plugin has ended. Its namespace stays, and the node's
+// label.
+func (n *Node) UninstallPlugin(ctx context.Context) error {
+	if err := n.helm(ctx, "", "uninstall", release); err != nil {
+		return fmt.Errorf("uninstall the plugin: %w", err)
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, pluginLimit, fmt.Errorf("it is there after %s", pluginLimit))
+	defer cancel()
+	return n.until(limited, "the plugin has ended", func(ctx context.Context) error {
+		pods, err := n.client.CoreV1().Pods(PluginNamespace).List(ctx, metav1.ListOptions{})
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("%s is there", pods.Items[0].Name)
+		}
+		return err
+	})
+}
+
 // pluginNamespace makes the namespace that the chart's README asks for.
 func (n *Node) pluginNamespace(ctx context.Context) error {
 	_, err := n.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -83,12 +104,17 @@ func (n *Node) pluginNamespace(ctx context.Context) error {
 	return err
 }
 
-// helm runs helm with values as its input, and without what a person's helm has configured.
+// helm runs helm on the plugin's namespace, with values as its input, and without what a person's helm has configured.
 func (n *Node) helm(ctx context.Context, values string, args ...string) error {
 	set, err := binaries.Ensure(ctx, binaries.Config{Modules: []binaries.Module{binaries.Helm}, Progress: n.config.Progress})
 	if err != nil {
 		return err
 	}
+	access, err := n.config.Plane.KubeconfigFile(controlplane.Admin(), "")
+	if err != nil {
+		return err
+	}
+	args = append(args, "--namespace", PluginNamespace, "--kubeconfig", access)
 	home := filepath.Join(n.dir, "helm")
 	cmd := exec.CommandContext(ctx, set.Path("helm"), args...)
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
@@ -123,7 +149,7 @@ func (n *Node) pluginReady(ctx context.Context) error {
 	if at.ObservedGeneration != got.Generation || at.DesiredNumberScheduled != 1 || at.UpdatedNumberScheduled != 1 || at.NumberReady != 1 {
 		return fmt.Errorf("the DaemonSet is %+v", at)
 	}
-	pods, err := n.client.CoreV1().Pods(PluginNamespace).List(ctx, metav1.ListOptions{})
+	pods, err := n.client.CoreV1().Pods(PluginNamespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(got.Spec.Selector)})
 	if err == nil && len(pods.Items) != 1 {
 		err = fmt.Errorf("there are %d pods of it", len(pods.Items))
 	}

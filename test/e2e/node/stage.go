@@ -56,18 +56,23 @@ func (n *Node) stagePrograms(set *binaries.Set, dir string) error {
 
 // stageImages makes, by the image command, the node's own images, which have one program, and those of the caller.
 func (n *Node) stageImages(ctx context.Context, command, dir string) error {
-	container, plugin := filepath.Join(n.dir, "container"), filepath.Join(n.dir, PluginName)
+	container := filepath.Join(n.dir, "container")
 	if err := compile.Static(ctx, module+"/test/e2e/node/container", container); err != nil {
 		return err
 	}
-	if err := compile.Static(ctx, module+"/cmd/"+PluginName, plugin); err != nil {
-		return err
+	ours := map[string]string{} // as in the image that is shipped
+	for _, name := range []string{PluginName, "kata-vfio-audit"} {
+		program := filepath.Join(n.dir, name)
+		if err := compile.Static(ctx, module+"/cmd/"+name, program); err != nil {
+			return err
+		}
+		ours["/usr/bin/"+name] = program
 	}
 	programs := map[string]string{"/container": container}
 	images := append(slices.Clone(n.config.Images),
 		Image{Name: PauseImage, Programs: programs, Entrypoint: []string{"/container", "pause"}},
 		Image{Name: ShowImage, Programs: programs, Entrypoint: []string{"/container", "show"}},
-		Image{Name: pluginImage, Programs: map[string]string{"/usr/bin/" + PluginName: plugin}, Entrypoint: []string{"/usr/bin/" + PluginName}})
+		Image{Name: pluginImage, Programs: ours, Entrypoint: []string{"/usr/bin/" + PluginName}})
 	for i, image := range images {
 		if err := image.write(ctx, command, filepath.Join(dir, "images", fmt.Sprintf("%d.tar", i))); err != nil {
 			return err

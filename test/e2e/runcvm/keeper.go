@@ -120,7 +120,8 @@ func keep(ctx context.Context, ready *os.File, boot func(context.Context) (func(
 	return errors.Join(tellErr, end(context.WithoutCancel(ctx)))
 }
 
-// boot boots the VM and writes what it sees. What it returns ends the VM.
+// boot boots the VM, writes what it sees, and pauses it unless it has a network, on which it may be asked for more. What
+// it returns ends the VM.
 func (v vm) boot(ctx context.Context) (func(context.Context) error, error) {
 	devices, err := v.devices()
 	if err != nil {
@@ -130,26 +131,32 @@ func (v vm) boot(ctx context.Context) (func(context.Context) error, error) {
 	for _, d := range devices {
 		nodes = append(nodes, d.Path)
 	}
+	if err := v.enterCgroup(); err != nil {
+		return nil, err
+	}
 	running, err := nested.Start(ctx, nested.Config{Nodes: nodes})
 	if err != nil {
 		return nil, err
 	}
-	err = v.configure(ctx, running)
+	endpoints, err := v.endpoints()
+	if err == nil {
+		err = configure(ctx, running, endpoints)
+	}
 	if err == nil {
 		err = v.writeReport(ctx, running)
 	}
-	if err != nil {
-		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
+	if err == nil && len(endpoints) == 0 {
+		err = running.Pause()
 	}
-	return running.Stop, nil
+	end := func(context.Context) error { return running.Kill() }
+	if err != nil {
+		return nil, errors.Join(err, end(ctx))
+	}
+	return end, nil
 }
 
 // configure gives the endpoints' interfaces in the VM their addresses, as Kata's agent does.
-func (v vm) configure(ctx context.Context, running *nested.VM) error {
-	endpoints, err := v.endpoints()
-	if err != nil {
-		return err
-	}
+func configure(ctx context.Context, running *nested.VM, endpoints []taken) error {
 	for _, e := range endpoints {
 		for _, address := range e.Addresses {
 			if strings.Contains(address, ":") {

@@ -86,7 +86,7 @@ func (v vm) stop() error {
 	text, err := os.ReadFile(v.file(pidFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return os.RemoveAll(v.dir)
+		return v.remove()
 	case err != nil:
 		return fmt.Errorf("end the VM: %w", err)
 	}
@@ -97,7 +97,7 @@ func (v vm) stop() error {
 	if err := v.patience.end(pid); err != nil {
 		return fmt.Errorf("end the VM's keeper, process %d: %w", pid, err)
 	}
-	return os.RemoveAll(v.dir)
+	return v.remove()
 }
 
 // end ends a process and waits for its end, whoever's child it is.

@@ -22,7 +22,7 @@ func standard() Recipe {
 	return Recipe{
 		Suite: "trixie",
 		Packages: []string{
-			"driverctl", "ethtool", "iproute2", "iptables", "iputils-ping", "kmod", "netbase",
+			"driverctl", "ethtool", "grub2-common", "iproute2", "iptables", "iputils-ping", "kmod", "netbase",
 			"pci.ids", "pciutils", "procps", "qemu-system-x86", "seabios",
 		},
 		Tools: []string{"linux-headers-amd64", "linux-source", "make", "xz-utils", "zstd"},

@@ -1,6 +1,6 @@
 // Command demo tells the whole story: first without a cluster, in the lab machine (test/lab/cmd/demo), and while that
-// plays it builds what a cluster needs. Then a pod with a claim runs on a node in the lab machine, under a real control
-// plane.
+// plays it builds what a cluster needs. Then pods with claims run on a node in the lab machine, under a real control
+// plane, and the node is audited.
 package main
 
 import (
@@ -21,6 +21,8 @@ func main() {
 	flag.StringVar(&f.machine, "machine", "bin/demo-machine", "the first part's command (test/lab/cmd/demo)")
 	flag.StringVar(&f.chart, "chart", "deploy/helm/kata-vfio", "the chart to install")
 	flag.StringVar(&f.example, "example", "deploy/examples/gpu-pod.yaml", "the pod to run")
+	flag.StringVar(&f.auditor, "auditor", "bin/kata-vfio-audit", "the audit's command, for the node")
+	flag.StringVar(&f.report, "report", "bin/audit.html", "where to put the audit's page")
 	flag.BoolVar(&f.clusterOnly, "cluster-only", false, "leave the first part out")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -33,8 +35,8 @@ func main() {
 }
 
 type flags struct {
-	machine, chart, example string
-	clusterOnly             bool
+	machine, chart, example, auditor, report string
+	clusterOnly                              bool
 }
 
 // run plays the first part and builds beside it, then plays the second. A build that fails is told after the first part,
@@ -52,7 +54,7 @@ func run(ctx context.Context, f flags) error {
 	if err := b.wait(os.Stdout); err != nil {
 		return fmt.Errorf("build what a cluster needs: %w", err)
 	}
-	return newStory(os.Stdout, f.chart, f.example).play(ctx)
+	return newStory(os.Stdout, f).play(ctx)
 }
 
 // playMachine runs the first part as a process of its own, which takes its machine with it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
+	"github.com/kata-vfio/kata-vfio/test/lab"
 )
 
 // story is the part with a cluster.
@@ -19,15 +20,12 @@ type story struct {
 	out     io.Writer
 	begin   time.Time
 	chapter int
-	chart   string
-	example string // file of the pod
-	plane   *controlplane.ControlPlane
-	node    *node.Node
+	flags
+	plane *controlplane.ControlPlane
+	node  *node.Node
 }
 
-func newStory(out io.Writer, chart, example string) *story {
-	return &story{out: out, begin: time.Now(), chart: chart, example: example}
-}
+func newStory(out io.Writer, f flags) *story { return &story{out: out, begin: time.Now(), flags: f} }
 
 // play starts the cluster, tells the story and ends the cluster.
 func (s *story) play(ctx context.Context) error {
@@ -37,16 +35,21 @@ func (s *story) play(ctx context.Context) error {
 		return err
 	}
 	defer s.plane.Stop()
-	if s.node, err = node.Start(ctx, node.Config{Plane: s.plane, Progress: s.out}); err != nil {
+	if s.node, err = node.Start(ctx, node.Config{
+		Plane: s.plane, Progress: s.out, Programs: map[string]string{"kata-vfio-audit": s.auditor},
+		Machine: lab.Config{KernelArgs: []string{"init_on_alloc=1"}}, // the kernel's default, but the image has no file that says so
+	}); err != nil {
 		return err
 	}
 	defer s.node.Stop() //nolint:contextcheck // ctx may be over, and the node is to be removed all the same
-	for _, chapter := range []func(context.Context) error{s.install, s.apply, s.inside, s.describe, s.attacks, s.remove} {
+	for _, chapter := range []func(context.Context) error{
+		s.install, s.apply, s.inside, s.describe, s.attacks, s.neighbour, s.auditClean, s.auditFault, s.remove,
+	} {
 		if err := chapter(ctx); err != nil {
 			return err
 		}
 	}
-	s.say("\nDone in %.0f s.", time.Since(s.begin).Seconds())
+	s.say("\nDone in %.0f s. The audit's report, with the fault in it, is %s.", time.Since(s.begin).Seconds(), s.report)
 	return nil
 }
 
@@ -144,14 +147,17 @@ func (s *story) status(ctx context.Context) error {
 
 // remove deletes the pod and shows that the device is where it was.
 func (s *story) remove(ctx context.Context) error {
-	s.title("The pod is deleted: the device is reset, proven clean and given back")
+	s.title("The pod is deleted: the device is reset, proven clean and given back, and the ledger has it all")
 	if err := s.show(ctx, "delete", "pod", "gpu", "--namespace", "team-a", "--grace-period=1"); err != nil {
 		return err
 	}
 	if err := s.show(ctx, "get", "resourceclaims", "--namespace", "team-a"); err != nil {
 		return err
 	}
-	return s.status(ctx)
+	if err := s.status(ctx); err != nil {
+		return err
+	}
+	return s.history(ctx)
 }
 
 // title begins a chapter.

@@ -234,6 +234,12 @@ func load(t *testing.T, base string, dropIns ...string) outcome {
 	}
 	path := filepath.Join(dir, "config.toml")
 	write(t, path, fmt.Sprintf(base, filepath.Join(dir, "conf.d")))
+	return loadFile(t, path)
+}
+
+// loadFile has containerd read a file and what it imports.
+func loadFile(t *testing.T, path string) outcome {
+	t.Helper()
 	loaded := &config.Config{Version: version.ConfigVersion, Plugins: map[string]any{}}
 	all := func() iter.Seq[plugin.Registration] { return slices.Values(plugins()) }
 	if err := config.LoadConfigWithPlugins(t.Context(), path, all, loaded); err != nil {

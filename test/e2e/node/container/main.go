@@ -1,5 +1,5 @@
 // Command container is all that the lab node's images have. As "pause" it holds a sandbox's namespaces; as "show" it
-// prints what its pod's VM sees, one JSON object on a line, and waits.
+// prints what its pod's VM sees, one JSON object on a line, and waits. As "hold" it opens a file, says so, and waits.
 package main
 
 import (
@@ -32,6 +32,14 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("show what the VM sees: %w", err)
 		}
 		fmt.Printf("%s\n", text)
+	}
+	if len(args) > 1 && args[0] == "hold" {
+		f, err := os.OpenFile(args[1], os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		fmt.Println("held")
 	}
 	<-ctx.Done()
 	return nil

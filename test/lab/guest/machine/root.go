@@ -43,6 +43,7 @@ func rootMounts() []boot.Mount {
 		{Source: "tmp", Target: "/tmp", Type: "tmpfs"},
 		{Source: "cgroup2", Target: "/sys/fs/cgroup", Type: "cgroup2"},
 		{Source: "debugfs", Target: "/sys/kernel/debug", Type: "debugfs"},
+		{Source: "securityfs", Target: "/sys/kernel/security", Type: "securityfs"},
 		{Source: "tracefs", Target: "/sys/kernel/tracing", Type: "tracefs"},
 	}
 }

@@ -78,19 +78,20 @@ func link(t *testing.T, path string) string {
 func Bind(t *testing.T, address, driver string) {
 	t.Helper()
 	before := Driver(t, address)
-	rebind(t, address, driver)
+	Rebind(t, address, driver)
 	if got := Driver(t, address); got != driver {
 		t.Fatalf("%s is bound to %q after the probe, not to %s", address, got, driver)
 	}
 	t.Cleanup(func() {
-		rebind(t, address, "\n")
+		Rebind(t, address, "\n")
 		if got := Driver(t, address); got != before {
 			t.Errorf("%s is bound to %q after the test, not to %q", address, got, before)
 		}
 	})
 }
 
-func rebind(t *testing.T, address, override string) {
+// Rebind has the kernel choose a function's driver anew, under an override; a line's end is none.
+func Rebind(t *testing.T, address, override string) {
 	t.Helper()
 	Write(t, Path(address, "driver_override"), override)
 	if Driver(t, address) != "" {

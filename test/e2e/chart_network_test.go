@@ -1,0 +1,140 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+)
+
+// networkRenderings are those of values that say who watches the plugin and who talks to it.
+func networkRenderings() map[string]rendering {
+	return map[string]rendering{
+		"a PodMonitor": {
+			values: "metrics: {podMonitor: {enabled: true, interval: 10s, labels: {team: a}}}", offline: true,
+			check: func(t *testing.T, got rendered) { has(t, got, "PodMonitor", plugin, `"interval":"10s"`, `"team":"a"`) },
+		},
+		"a ServiceMonitor": {
+			values: "metrics: {serviceMonitor: {enabled: true, interval: 10s, labels: {team: a}}}", offline: true,
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "ServiceMonitor", plugin, `"interval":"10s"`, `"team":"a"`, `"targetLabel":"node"`)
+				checkService(t, got)
+			},
+		},
+		"alerts": {
+			values: "metrics: {prometheusRule: {enabled: true, labels: {team: a}}}", offline: true,
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "PrometheusRule", plugin, `"team":"a"`, `"alert":"KataVFIOPluginDown"`, `of {{ $labels.node }} does not ask`)
+				sameFile(t, "monitoring/alerts.yaml", got.find("PrometheusRule", plugin).Object["spec"])
+			},
+		},
+		"a dashboard": {
+			values: "metrics: {dashboard: {enabled: true, labels: {grafana_dashboard: null, folder: a}, annotations: {a: b}}}",
+			check: func(t *testing.T, got rendered) {
+				c := object[corev1.ConfigMap](t, got, "ConfigMap", plugin+"-dashboard")
+				var of any
+				if err := json.Unmarshal([]byte(c.Data["kata-vfio.json"]), &of); err != nil {
+					t.Error(err)
+				}
+				sameFile(t, "monitoring/dashboard.json", of)
+				if _, ok := c.Labels["grafana_dashboard"]; ok || c.Labels["folder"] != "a" || c.Annotations["a"] != "b" || c.Namespace != system {
+					t.Errorf("the ConfigMap is %+v", c.ObjectMeta)
+				}
+			},
+		},
+		"an API server by its name": {
+			values: "plugin: {apiServer: {host: api.example.org}}",
+			check:  func(t *testing.T, got rendered) { checkEgress(t, got, plugin, "443 6443", "53 53") },
+		},
+		"an API server by its address": {
+			values: "plugin: {apiServer: {host: 'fd00::a'}}", check: func(t *testing.T, got rendered) { checkEgress(t, got, plugin, "443 6443") },
+		},
+		"policies for the audits": {
+			values: "audit: {enabled: true, probe: {enabled: false}, nodes: {enabled: true}}",
+			check: func(t *testing.T, got rendered) {
+				checkEgress(t, got, "kata-vfio-audit", "443 6443")
+				checkEgress(t, got, "kata-vfio-audit-node")
+			},
+		},
+		"addresses of the API server": {
+			values: "networkPolicy: {apiServer: {ports: [6443], cidrs: [10.0.0.10/32, 'fd00::10/128']}}",
+			check: func(t *testing.T, got rendered) {
+				egress := object[networkingv1.NetworkPolicy](t, got, "NetworkPolicy", plugin).Spec.Egress
+				if len(egress) != 1 || len(egress[0].Ports) != 1 || len(egress[0].To) != 2 || egress[0].To[1].IPBlock.CIDR != "fd00::10/128" {
+					t.Errorf("the egress rules are %+v", egress)
+				}
+			},
+		},
+		"readers of metrics": {
+			values: "networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}",
+			check: func(t *testing.T, got rendered) {
+				ingress := object[networkingv1.NetworkPolicy](t, got, "NetworkPolicy", plugin).Spec.Ingress
+				if len(ingress) != 1 || len(ingress[0].From) != 1 {
+					t.Errorf("the ingress rules are %+v", ingress)
+				}
+			},
+		},
+	}
+}
+
+// checkService checks that the ServiceMonitor finds the Service, and the Service the plugin's pods, ready or not.
+func checkService(t *testing.T, got rendered) {
+	t.Helper()
+	service := object[corev1.Service](t, got, "Service", plugin)
+	pod := object[appsv1.DaemonSet](t, got, "DaemonSet", plugin).Spec.Template
+	monitor := got.find("ServiceMonitor", plugin)
+	selector, _, err := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+	if err != nil || !labels.SelectorFromSet(selector).Matches(labels.Set(service.Labels)) || len(selector) == 0 {
+		t.Errorf("the monitor selects %v (%v), the Service has %v", selector, err, service.Labels)
+	}
+	if !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)) || service.Spec.ClusterIP != corev1.ClusterIPNone ||
+		!service.Spec.PublishNotReadyAddresses || service.Spec.Ports[0].Name != "metrics" {
+		t.Errorf("the Service is %+v", service.Spec)
+	}
+}
+
+// checkEgress checks the ports of each rule for what leaves pods, and that no others can reach the audits.
+func checkEgress(t *testing.T, got rendered, policy string, want ...string) {
+	t.Helper()
+	spec := object[networkingv1.NetworkPolicy](t, got, "NetworkPolicy", policy).Spec
+	var rules []string
+	for _, rule := range spec.Egress {
+		var ports []string
+		for _, p := range rule.Ports {
+			ports = append(ports, p.Port.String())
+		}
+		rules = append(rules, strings.Join(ports, " "))
+	}
+	if diff := cmp.Diff(want, rules); diff != "" || len(spec.PolicyTypes) != 2 || policy != plugin && len(spec.Ingress) > 0 {
+		t.Errorf("%s: %+v, the rules differ (-want +got):\n%s", policy, spec, diff)
+	}
+}
+
+// sameFile checks that a file of the chart, YAML or JSON, has come through rendering as it is.
+func sameFile(t *testing.T, name string, got any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(chart, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want any
+	if err := yaml.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	wantText, _ := json.Marshal(want)
+	gotText, err := json.Marshal(got)
+	if err != nil || string(wantText) != string(gotText) {
+		t.Errorf("%s came out otherwise (%v):\n%s", name, err, gotText)
+	}
+}

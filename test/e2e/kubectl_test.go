@@ -1,0 +1,203 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+)
+
+// shownPod claims a GPU of the node of this test.
+const shownPod = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: train-gpu}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [{cel: {expression: "device.attributes['e2e'].?of.orValue('') == 'shown'"}}]}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  runtimeClassName: kata-gpu
+  resourceClaims: [{name: gpu, resourceClaimName: train-gpu}]
+  containers: [{name: main, image: example.com/none:1, resources: {claims: [{name: gpu}]}}]
+`
+
+// shownDevices are a GPU that is well, and one for which a check fails.
+func shownDevices() []resourcev1.Device {
+	gpu := func(address string) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
+		return map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+			"type": {StringValue: new("gpu")}, "isolated": {BoolValue: new(true)}, "e2e/of": {StringValue: new("shown")},
+			"resource.kubernetes.io/pciBusID": {StringValue: &address}, "resource.kubernetes.io/pcieRoot": {StringValue: new("pci0000:3a")},
+		}
+	}
+	bad := resourcev1.Device{
+		Name: "gpu-0000-3c-00-0", Attributes: gpu("0000:3c:00.0"),
+		Taints: []resourcev1.DeviceTaint{{Key: "kata-vfio.dev/audit", Value: "IOM-003", Effect: resourcev1.DeviceTaintEffectNoSchedule}},
+	}
+	bad.Attributes["auditFailed"] = resourcev1.DeviceAttribute{StringValue: new("IOM-003")}
+	return []resourcev1.Device{{Name: "gpu-0000-3b-00-0", Attributes: gpu("0000:3b:00.0")}, bad}
+}
+
+// shownTo is somebody who asks by `kubectl kata-vfio`.
+type shownTo struct {
+	plane   *controlplane.ControlPlane
+	plugins string
+	user    controlplane.User
+}
+
+// buildPlugin makes the plugin and its completion, as kubectl finds them, in a directory.
+func buildPlugin(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "kubectl-kata_vfio")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/kubectl-kata_vfio").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	script, err := exec.CommandContext(t.Context(), program, "completion").Output()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "kubectl_complete-kata_vfio"), script, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// ask runs kubectl and returns what it wrote and its exit code.
+func (s *shownTo) ask(t *testing.T, line string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd, err := s.plane.KubectlAs(t.Context(), s.user, s.plugins, strings.Split(line, " ")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, warn bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &warn
+	err = cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), warn.String(), code
+}
+
+// bind gives a user a role, in a namespace or everywhere.
+func bind(t *testing.T, p *controlplane.ControlPlane, role, user, namespace string) {
+	t.Helper()
+	admin := client(t, p, controlplane.Admin()).RbacV1()
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}
+	named := metav1.ObjectMeta{Name: "e2e-" + user}
+	var err error
+	if namespace != "" {
+		_, err = admin.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: named, RoleRef: ref, Subjects: subjects}, metav1.CreateOptions{})
+	} else {
+		_, err = admin.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: named, RoleRef: ref, Subjects: subjects}, metav1.CreateOptions{})
+		t.Cleanup(func() {
+			// The test's own context is over by now.
+			_ = admin.ClusterRoleBindings().Delete(context.Background(), named.Name, metav1.DeleteOptions{})
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKubectlShowsTheFleet: by kubectl, of a real API server, to an operator who has the chart's role and to a tenant who has
+// the role view in its namespace, and sees its own.
+func TestKubectlShowsTheFleet(t *testing.T) {
+	const node = "e2e-kubectl"
+	p := installed(t)
+	ns := tenantNamespace(t, p)
+	addFitNode(t, p, node)
+	published(t, p, pluginOn(t, p, node).ResourceV1().ResourceSlices(), slice(driver, node, node, shownDevices()...))
+	plugins := buildPlugin(t)
+	operator, tenant := &shownTo{p, plugins, controlplane.User{Name: "olga"}}, &shownTo{p, plugins, controlplane.User{Name: "tim"}}
+	bind(t, p, "kata-vfio-view", operator.user.Name, "")
+	bind(t, p, "view", tenant.user.Name, ns)
+	apply(t, p, ns, shownPod)
+	until(t, "the operator sees who has the GPU", func(context.Context) error {
+		stdout, stderr, code := operator.ask(t, "kata-vfio devices --node "+node)
+		if code != 0 || !strings.Contains(stdout, "claimed "+ns+"/train-gpu") {
+			return fmt.Errorf("exit code %d: %s%s", code, stdout, stderr)
+		}
+		return nil
+	})
+	for _, c := range []struct {
+		to   *shownTo
+		line string
+		code int
+		want string
+	}{
+		{operator, "devices --node " + node + " -o wide", 0, "tainted: audit"},
+		{operator, "devices --node " + node + " -o json", 0, `"auditFailed": [` + "\n"},
+		{operator, "topology " + node, 0, "● gpu-0000-3b-00-0"},
+		{operator, "audit " + node, 3, "IOM-003"},
+		{operator, "claims -A", 0, "allocated"},
+		{operator, "explain " + node + "/0000:3c:00.0", 0, "check IOM-003 fails: "},
+		{operator, "devices --node nowhere", 5, "there is no device of node nowhere"},
+		{tenant, "claims -n " + ns, 0, "gpu-0000-3b-00-0"},
+		{tenant, "explain train -n " + ns, 0, "event Scheduled"},
+		{tenant, "explain train-gpu -n " + ns, 0, "has not said that they are ready"},
+		{tenant, "claims -A", 4, "you may not list resourceclaims"},
+		{tenant, "devices", 4, "kata-vfio-view"},
+		{tenant, "explain nothing -n " + ns, 5, "there is no claim"},
+	} {
+		stdout, stderr, code := c.to.ask(t, "kata-vfio "+c.line)
+		t.Logf("%s$ kubectl kata-vfio %s\n%s%s", c.to.user.Name, c.line, stdout, stderr)
+		if code != c.code || !strings.Contains(stdout+stderr, c.want) {
+			t.Errorf("%s: %s: exit code %d, want %d and %q", c.to.user.Name, c.line, code, c.code, c.want)
+		}
+	}
+	t.Run("completes nodes", func(t *testing.T) {
+		if stdout, stderr, _ := operator.ask(t, "__complete kata-vfio devices --node "); !strings.HasPrefix(stdout, node+"\n") {
+			t.Errorf("%s%s", stdout, stderr)
+		}
+	})
+	t.Run("goes on", func(t *testing.T) { tenant.watches(t, ns) })
+}
+
+// watches follows a tenant's claims: a new one is told, and an interrupt is a good end.
+func (s *shownTo) watches(t *testing.T, ns string) {
+	cmd, err := s.plane.KubectlAs(t.Context(), s.user, s.plugins, "kata-vfio", "claims", "-n", ns, "--watch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stdout)
+	for _, want := range []string{"CLAIM", "train-gpu", "late"} {
+		if !lines.Scan() || !strings.HasPrefix(lines.Text(), want) {
+			t.Fatalf("it writes %q, want a line of %s: %v", lines.Text(), want, lines.Err())
+		}
+		if want == "train-gpu" {
+			apply(t, s.plane, ns, strings.ReplaceAll(strings.Split(shownPod, "---")[0], "train-gpu", "late"))
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+}
