@@ -9,6 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -56,9 +57,9 @@ func (e *Engine) Apply(ctx context.Context, b *blueprint.Blueprint, text string)
 	return result, err
 }
 
-// begin returns the journal once what a cut-off process left is in order.
+// begin returns the journal once what a cut-off process left is in order. What was recorded of the node is over.
 func (e *Engine) begin() (*Journal, error) {
-	if err := e.Files.Sweep(journalFile); err != nil {
+	if err := errors.Join(e.Files.Sweep(journalFile), e.Files.Remove(drift.File)); err != nil {
 		return nil, err
 	}
 	j, err := e.load()

@@ -91,7 +91,7 @@ func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
 		return nil
 	}
 	c := newChange(f, found)
-	plan := FilePlan{Path: f.Path, Part: f.Part, Why: f.Why, Status: Right, Drift: drift(j.entry(f.Path), found)}
+	plan := FilePlan{Path: f.Path, Part: f.Part, Why: f.Why, Status: Right, Drift: drifted(j.entry(f.Path), found)}
 	if !found.Same(c.to) {
 		plan.Status, plan.Action, plan.Diff = ToDo, c.action(), c.diff()
 		if err := e.admit(p, &c); err != nil {
@@ -143,8 +143,8 @@ func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 	return nil
 }
 
-// drift returns what somebody has done to a file of ours, nil for nothing.
-func drift(entry *Entry, found disk.Found) *Drift {
+// drifted returns what somebody has done to a file of ours, nil for nothing.
+func drifted(entry *Entry, found disk.Found) *Drift {
 	switch {
 	case entry == nil || found.Same(entry.After):
 		return nil

@@ -52,7 +52,7 @@ func (e *Engine) Status() (*Report, error) {
 			return nil, err
 		}
 		r.Files = append(r.Files, FileReport{
-			Path: entry.Path, Part: entry.Part, Why: entry.Why, At: entry.At, Was: entry.Before.Kind, Drift: drift(entry, found),
+			Path: entry.Path, Part: entry.Part, Why: entry.Why, At: entry.At, Was: entry.Before.Kind, Drift: drifted(entry, found),
 		})
 	}
 	return r, nil

@@ -1,0 +1,100 @@
+package bootstrap
+
+import (
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+)
+
+// Record leaves on the node what a plan has found, as [drift.File]: the plugin serves it as metrics. It may be repeated; what was found
+// before keeps its time. Apply and Revert remove it, since it is of a node that is no more.
+func (e *Engine) Record(p *Plan) (*drift.Record, error) {
+	found, err := e.Files.Look(drift.File)
+	if err != nil {
+		return nil, fmt.Errorf("read what was found before: %w", err)
+	}
+	former, err := drift.Parse(found.Content)
+	if err != nil {
+		former = nil // a damaged one is replaced
+	}
+	r := drift.New(e.Now(), p.Blueprint, string(p.Outcome()), p.differences(), former)
+	text, err := r.Encode()
+	if err != nil {
+		return nil, err
+	}
+	if err := e.makeStateDir(); err != nil {
+		return nil, err
+	}
+	if err := e.Files.Write(drift.File, text, disk.New(0o600)); err != nil {
+		return nil, fmt.Errorf("leave what was found: %w", err)
+	}
+	return r, nil
+}
+
+// differences are what is not as wanted, the gravest first.
+func (p *Plan) differences() []drift.Difference {
+	all := []drift.Difference{}
+	for _, problem := range p.refused() {
+		all = append(all, drift.Difference{Part: problem.Part, Path: rooted(problem.Path), What: "problem", Why: problem.Text})
+	}
+	for i := range p.Files {
+		if f := &p.Files[i]; f.Status != Right {
+			all = append(all, f.difference())
+		}
+	}
+	for i := range p.Settings {
+		if s := &p.Settings[i]; s.Status != Right {
+			all = append(all, s.difference())
+		}
+	}
+	if len(all) == 0 {
+		all = p.rest()
+	}
+	return all
+}
+
+// rest is what is left where every file and setting is right.
+func (p *Plan) rest() []drift.Difference {
+	all := []drift.Difference{}
+	if p.Unfinished {
+		all = append(all, drift.Difference{Part: "bootstrap", What: "missing", Why: "a former run was cut off"})
+	}
+	for _, s := range p.Steps {
+		if s.Due && s.Runs {
+			all = append(all, drift.Difference{Part: "bootstrap", What: "missing", Why: "has still to follow: " + string(s.FollowUp)})
+		}
+	}
+	if p.Reboot {
+		all = append(all, drift.Difference{Part: "bootstrap", What: "reboot", Why: "what is on disk takes a reboot"})
+	}
+	return all
+}
+
+func (f *FilePlan) difference() drift.Difference {
+	d := drift.Difference{Part: f.Part, Path: rooted(f.Path), What: "missing", Why: f.Why}
+	if f.Drift != nil {
+		d.What, d.Since = f.Drift.What, f.Drift.Since
+	}
+	return d
+}
+
+func (s *SettingPlan) difference() drift.Difference {
+	d := drift.Difference{Part: s.Part, Path: rooted(s.Path), What: "setting", Why: fmt.Sprintf("want %s, is %s", s.Value, s.Now)}
+	if s.Path == state.Cmdline {
+		d.Why = "lacks " + s.Value // all of it would be a long line
+	}
+	if s.Status == RebootPending {
+		d.What = "reboot"
+	}
+	return d
+}
+
+// rooted returns a path below the root as people write it.
+func rooted(name string) string {
+	if name == "" {
+		return ""
+	}
+	return "/" + name
+}
