@@ -18,11 +18,7 @@ const defaultBlueprint = "etc/kata-vfio/blueprint.yaml"
 // what was applied last, or the default, which has no text.
 func (o *options) read(e *bootstrap.Engine) (*blueprint.Blueprint, string, error) {
 	if o.blueprint != "" {
-		text, err := os.ReadFile(o.blueprint)
-		if err != nil {
-			return nil, "", command.Usagef("read the blueprint: %w", err)
-		}
-		return parse(o.blueprint, string(text))
+		return o.readNamed()
 	}
 	text, err := e.Tree.ReadAtMost(defaultBlueprint, blueprint.MaxSize+1)
 	if err == nil {
@@ -39,6 +35,18 @@ func (o *options) read(e *bootstrap.Engine) (*blueprint.Blueprint, string, error
 		return blueprint.Default(), "", nil
 	}
 	return parse("the blueprint that was applied last", report.Blueprint)
+}
+
+// readNamed returns the blueprint of the flag. Standard input is read once and kept.
+func (o *options) readNamed() (*blueprint.Blueprint, string, error) {
+	if o.blueprint != "-" || o.given == nil {
+		text, err := command.ReadArgument(os.Stdin, o.blueprint, blueprint.MaxSize)
+		if err != nil {
+			return nil, "", fmt.Errorf("read the blueprint: %w", err)
+		}
+		o.given = text
+	}
+	return parse(o.blueprint, string(o.given))
 }
 
 func parse(name, text string) (*blueprint.Blueprint, string, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -79,7 +80,9 @@ func fail(stderr io.Writer, err error) int {
 // options are the flags that commands share.
 type options struct {
 	root, blueprint, format string
-	chrootTools             bool
+	chrootTools, enterNode  bool
+	// given is the blueprint that standard input had.
+	given []byte
 }
 
 func formats() command.Formats { return command.Formats{"table", "json", "yaml"} }
@@ -96,7 +99,10 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&o.root, "root", "/", "the node's root: / or a directory with an image's files")
-	cmd.AddCommand(planCommand(&o), applyCommand(&o), verifyCommand(&o), revertCommand(&o), statusCommand(&o),
+	cmd.PersistentFlags().BoolVar(&o.enterNode, "enter-node", false,
+		"from a privileged pod with hostPID: work where the node's first process does, with its files and tools")
+	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return o.enter(os.Args) }
+	cmd.AddCommand(planCommand(&o), applyCommand(&o), verifyCommand(&o), revertCommand(&o), statusCommand(&o), runCommand(&o),
 		command.Version(cmd.Name()+" "+command.Build()))
 	return cmd
 }
@@ -104,7 +110,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 // shared adds the flags of a command that looks at the whole node.
 func (o *options) shared(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.blueprint, "blueprint", "f", "",
-		"the node's blueprint; else /etc/kata-vfio/blueprint.yaml below the root if it is there, else what was applied last, else the default")
+		"the node's blueprint, - for standard input; else /etc/kata-vfio/blueprint.yaml below the root if it is there, else what was applied last, else the default")
 	// The only error is a flag that does not exist.
 	_ = cmd.MarkFlagFilename("blueprint", "yaml", "yml", "json")
 }

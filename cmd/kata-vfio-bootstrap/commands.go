@@ -20,7 +20,7 @@ func planCommand(o *options) *cobra.Command {
 		Example: "  kata-vfio-bootstrap plan\n  kata-vfio-bootstrap plan -f gpu-pool.yaml -o json | jq -r '.files[] | select(.status==\"to do\") | .path'",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: o.check,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.plan(cmd, printPlan) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.plan(cmd, printPlan, false) },
 	}
 	o.shared(cmd)
 	formats().Flag(cmd, &o.format)
@@ -28,28 +28,34 @@ func planCommand(o *options) *cobra.Command {
 }
 
 func verifyCommand(o *options) *cobra.Command {
+	var record bool
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Say whether the node is still as the blueprint says",
 		Long: "verify changes nothing and names each drift: what differs, by which file, when bootstrap wrote it and since when it is\n" +
-			"otherwise. json and yaml are those of plan.\n\n" + exitCodes,
+			"otherwise. json and yaml are those of plan. With --record it leaves what it found in\n" +
+			"/var/lib/kata-vfio/bootstrap/verified.json, which kata-vfio-plugin serves as metrics; `run` does that again and again.\n\n" + exitCodes,
 		Example: "  kata-vfio-bootstrap verify || kata-vfio-bootstrap apply",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: o.check,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.plan(cmd, printVerify) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.plan(cmd, printVerify, record) },
 	}
 	o.shared(cmd)
 	formats().Flag(cmd, &o.format)
+	cmd.Flags().BoolVar(&record, "record", false, "leave what was found on the node, for the plugin's metrics")
 	return cmd
 }
 
 // plan looks at the node and prints it.
-func (o *options) plan(cmd *cobra.Command, show func(*printer, *bootstrap.Plan)) error {
+func (o *options) plan(cmd *cobra.Command, show func(*printer, *bootstrap.Plan), record bool) error {
 	e, err := o.open()
 	if err != nil {
 		return err
 	}
 	p, err := o.look(e)
+	if err == nil && record {
+		_, err = e.Record(p)
+	}
 	if err = errors.Join(err, e.Close()); err != nil {
 		return err
 	}
