@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
 	"github.com/kata-vfio/kata-vfio/pkg/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
@@ -97,6 +98,7 @@ func (s *service) openNode(ctx context.Context) error {
 		if err != nil {
 			s.log.WarnContext(ctx, "no model names", slog.Any("err", err))
 		}
+		s.metrics.WatchBootstrap(func() (*drift.Record, error) { return drift.Read(fs) })
 		s.watcher, err = inventory.Watch(ctx, fs, inventory.WithNames(names))
 		return s.watcher, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -58,6 +59,9 @@ func busyNode(t *testing.T) *node {
 	n.metrics.WatchVFs(n.records.List, (&vf.Policy{FS: n.fs, Links: links}).Counters)
 	n.metrics.WatchNRI(func() bool { return true })
 	n.metrics.WatchReadiness(n.health.Ready)
+	n.metrics.WatchBootstrap(func() (*drift.Record, error) {
+		return drift.New(time.Now(), "gpu-pool", "changes needed", []drift.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil
+	})
 
 	good, bad, absent := allocated("uid-1", "gpu-0000-3b-00-0"), allocated("uid-2", "gpu-0000-3c-00-0"), allocated("uid-3", "gpu-0000-ee-00-0")
 	network := allocated("uid-4", "vf-"+vfs[0].Label())

@@ -56,6 +56,10 @@ func healthy() node {
 		`kata_vfio_api_requests_total{node="a", method="GET", code="503"}`:                   "0 3 3x118",
 		`kata_vfio_nri_connected{node="a"}`:                                                  "0 0 1x118",
 		`kata_vfio_refusals_total{node="a", reason="NoRuntimeClass"}`:                        "0+1x120",
+		`kata_vfio_bootstrap_outcome{node="a", blueprint="", outcome="fit"}`:                 "1x20 _x20 1x79",
+		`kata_vfio_bootstrap_outcome{node="a", blueprint="", outcome="changes needed"}`:      "_x20 1x10 stale",
+		`kata_vfio_bootstrap_outcome{node="a", blueprint="", outcome="reboot needed"}`:       "_x30 1x10 stale",
+		`kata_vfio_bootstrap_verified_timestamp_seconds{node="a"}`:                           "0+60x120",
 		`kata_vfio_ready{node="rolled", pod="old"}`:                                          "1x60 stale",
 		`kata_vfio_ready{node="rolled", pod="new"}`:                                          "_x58 0 1x60",
 		`up{job="kata-vfio-system/kata-vfio-plugin", node="rolled", pod="old"}`:              "1x60 0 stale",
@@ -116,7 +120,14 @@ func incidents() map[string][]node {
 			{`kata_vfio_api_requests_total{node="a", method="PATCH", code="403"}`: "0+3x120"},
 			{`kata_vfio_api_requests_total{node="a", method="GET", code="none"}`: "0+3x120"},
 		},
-		"KataVFIONRIDisconnected": {{`kata_vfio_nri_connected{node="a"}`: "1x60 0x60"}},
+		"KataVFIONodeDrifted": {
+			{`kata_vfio_bootstrap_outcome{node="a", blueprint="", outcome="changes needed"}`: "_x60 1x60"},
+			{`kata_vfio_bootstrap_outcome{node="b", blueprint="p", outcome="can't be made fit"}`: "1x120"},
+			{`kata_vfio_bootstrap_outcome{node="b", blueprint="", outcome="unreadable"}`: "1x120"},
+		},
+		"KataVFIONodeRebootPending": {{`kata_vfio_bootstrap_outcome{node="b", blueprint="", outcome="reboot needed"}`: "1x120"}},
+		"KataVFIONodeNotVerified":   {{`kata_vfio_bootstrap_verified_timestamp_seconds{node="b"}`: "-9000x120"}},
+		"KataVFIONRIDisconnected":   {{`kata_vfio_nri_connected{node="a"}`: "1x60 0x60"}},
 	}
 }
 
