@@ -101,7 +101,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.PersistentFlags().StringVar(&o.root, "root", "/", "the node's root: / or a directory with an image's files")
 	cmd.PersistentFlags().BoolVar(&o.enterNode, "enter-node", false,
 		"from a privileged pod with hostPID: work where the node's first process does, with its files and tools")
-	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return o.enter(os.Args) }
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.enter(cmd, os.Args) }
 	cmd.AddCommand(planCommand(&o), applyCommand(&o), verifyCommand(&o), revertCommand(&o), statusCommand(&o), runCommand(&o),
 		command.Version(cmd.Name()+" "+command.Build()))
 	return cmd

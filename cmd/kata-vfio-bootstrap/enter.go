@@ -1,22 +1,27 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"syscall"
+	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
-// enter has this program run anew in the mount namespace of the node's first process, if that is asked for, and then does not return.
-// There are the node's files, its tools and its init's sockets, which a pod that mounts the node's root elsewhere has by wrong paths. The
-// blueprint is a file of the pod's as a rule: it is opened before, and is the standard input then.
-func (o *options) enter(args []string) error {
+// enter has this program run in the mount namespace of the node's first process, if that is asked for, and then returns how it ended
+// there. There are the node's files, its tools and its init's sockets, which a pod that mounts the node's root elsewhere has by wrong
+// paths. The blueprint is a file of the pod's as a rule: it is opened before, and is the standard input there. This process stays where
+// it is: who enters a container (`kubectl exec`, probes) enters the namespaces of its first process.
+func (o *options) enter(cmd *cobra.Command, args []string) error {
 	if !o.enterNode {
 		return nil
 	}
@@ -28,10 +33,14 @@ func (o *options) enter(args []string) error {
 			return command.Usagef("read the blueprint: %w", err)
 		}
 	}
-	if err := anew(entered(args, o.blueprint != "")); err != nil {
+	err := inNode(cmd.Context(), entered(args, o.blueprint != ""))
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
+		return &codeError{code: ended.ExitCode()} // it has said why
+	}
+	if err != nil {
 		return fmt.Errorf("enter the node: %w", err)
 	}
-	return nil
+	return &codeError{} // all is done, and nothing is to be done here
 }
 
 // becomeInput makes a file the standard input, "-" being that already.
@@ -59,8 +68,11 @@ func entered(args []string, blueprint bool) []string {
 	return slices.Insert(slices.Clone(args), end, further...)
 }
 
-// anew replaces this process by the same program in the mount namespace of process 1.
-func anew(args []string) error {
+// endLimit is for a program that is told to end to do so: an apply that has begun is ended first.
+const endLimit = time.Minute
+
+// inNode runs this program in the mount namespace of process 1, and passes on that it is to end.
+func inNode(ctx context.Context, args []string) error {
 	node, err := os.Open("/proc/1/ns/mnt")
 	if err != nil {
 		return fmt.Errorf("%w; the pod has to be privileged, with hostPID", err)
@@ -74,8 +86,8 @@ func anew(args []string) error {
 		return err
 	}
 	defer self.Close() //nolint:errcheck // it is only executed
-	// A thread of its own root and working directory may change its mount namespace (setns(2)), and exec(2) makes that thread
-	// the process. After a failure it serves nothing else.
+	// A thread of its own root and working directory may change its mount namespace (setns(2)), and what it starts is in there. It
+	// serves nothing else afterwards.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return err
@@ -83,7 +95,16 @@ func anew(args []string) error {
 	if err := unix.Setns(int(node.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("%w; the pod has to be privileged", err)
 	}
-	return syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", self.Fd()), args, os.Environ())
+	child := exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", self.Fd()))
+	child.Args, child.Stdin, child.Stdout, child.Stderr = args, os.Stdin, os.Stdout, os.Stderr
+	child.Dir, child.SysProcAttr = "/", &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
+	child.WaitDelay = endLimit
+	err = child.Run()
+	if child.ProcessState != nil && child.ProcessState.Success() {
+		return nil // also when it was told to end
+	}
+	return err
 }
 
 // isElsewhere refuses the namespace that this process is in: that of a container which takes itself for process 1, too.

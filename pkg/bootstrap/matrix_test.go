@@ -124,10 +124,21 @@ func (n *node) expect(p *bootstrap.Plan, want bootstrap.Outcome, when string) {
 	}
 }
 
+// Tools that talk to a daemon fail where it does not run, as in a container.
+func TestADaemonThatDoesNotRunIsNotTold(t *testing.T) {
+	n := newNode(t, distributions()[14].files)
+	n.put("proc/cmdline", "ro\n")
+	n.remove("run/systemd", "run/udev")
+	n.apply(blueprint.Default())
+	if slices.ContainsFunc(n.tools.ran, func(c string) bool { return strings.HasPrefix(c, "systemctl") || strings.HasPrefix(c, "udevadm") }) {
+		t.Errorf("ran %v", n.tools.ran)
+	}
+}
+
 func TestWithoutSystemdNothingIsAskedOfIt(t *testing.T) {
 	n := newNode(t, distributions()[14].files)
 	n.put("proc/cmdline", "ro\n")
-	n.remove("usr/lib/systemd/systemd")
+	n.remove("usr/lib/systemd/systemd", "run/systemd")
 	r := n.apply(blueprint.Default())
 	if slices.ContainsFunc(n.tools.ran, func(c string) bool { return strings.HasPrefix(c, "systemctl") }) {
 		t.Errorf("ran %v", n.tools.ran)

@@ -37,6 +37,8 @@ func newNode(t *testing.T, files ...map[string]string) *node {
 	t.Helper()
 	n := &node{t: t, root: t.TempDir()}
 	n.tools = &tools{root: n.root}
+	n.put("run/systemd/system/.keep", "")
+	n.put("run/udev/control", "")
 	for _, layer := range files {
 		for name, content := range layer {
 			n.put(name, content)

@@ -68,7 +68,7 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 func commands(f state.FollowUp, p *platform.Platform) [][]string {
 	if ofSystemd := slices.Contains([]state.FollowUp{
 		state.UnitsReload, state.NetworkReload, state.SocketStart, state.ContainerdRestart, state.CRIORestart,
-	}, f); ofSystemd && !p.Systemd {
+	}, f); ofSystemd && !p.SystemdRuns || f == state.UdevReload && !p.UdevRuns {
 		return nil
 	}
 	switch f {

@@ -192,14 +192,7 @@ func (s *site) awaitEvent(ctx context.Context, namespace, pod, reason, text stri
 
 // checkMetrics checks that the plugin is connected to the runtime, and logs where the time went.
 func (s *site) checkMetrics(ctx context.Context) error {
-	pods, err := s.client.CoreV1().Pods(system).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	// The machine has no HTTP client.
-	text, err := s.output(ctx, `bash -c 'exec 3<>/dev/tcp/`+pods.Items[0].Status.PodIP+`/9455
-printf "GET /metrics HTTP/1.0\r\n\r\n" >&3
-grep -E "^kata_vfio_(nri_connected|(phase|request)_seconds_(sum|count))" <&3'`)
+	text, err := s.metrics(ctx, "kata_vfio_(nri_connected|(phase|request)_seconds_(sum|count))")
 	if err != nil {
 		return err
 	}

@@ -53,6 +53,7 @@ func nodeCases() []nodeCase {
 		{name: "TheAuditFindsAPodThatHoldsATenantsDevice", run: auditFinds, longer: true},
 		{name: "DevicesOfANodeThatFailsTheAuditAreTainted", run: tainted, noVMs: true},
 		{name: "TheChartsAuditOfNodesSeesWhatRootSees", run: auditInAPod, noVMs: true},
+		{name: "TheChartsBootstrapKeepsTheNodeFit", run: bootstrapsNode, noVMs: true},
 		{name: "NobodyElseGetsADevice", run: refusesAttacks, noVMs: true},
 		{name: "ThePluginLoadsAModuleByTheNodesModprobe", run: loadsModules, noVMs: true, longer: true},
 		{name: "EveryExampleRuns", run: runsExamples},
@@ -127,7 +128,10 @@ func runOnNode(t *testing.T, cases []nodeCase) ([]caseEnd, error) {
 			return nil, err
 		}
 	}
-	n, err := node.Start(t.Context(), node.Config{Plane: plane, Progress: os.Stderr, Programs: programs})
+	n, err := node.Start(t.Context(), node.Config{
+		Plane: plane, Progress: os.Stderr, Programs: programs,
+		Machine: lab.Config{KernelArgs: []string{"iommu=nopt"}}, // what bootstrap wants; no loader of the machine's could bring it
+	})
 	if err != nil {
 		return nil, err
 	}

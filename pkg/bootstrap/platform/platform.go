@@ -36,7 +36,9 @@ type Platform struct {
 	Loader               Loader
 	Initramfs            Initramfs
 	// Systemd reads what is laid down for it.
-	Systemd          bool
+	Systemd bool
+	// SystemdRuns and UdevRuns: they can be told of changes, as sd_booted(3) and udevadm(8) have it. False for an image.
+	SystemdRuns, UdevRuns bool
 	NetworkManager   bool
 	Networkd         bool
 	Containerd, CRIO bool
@@ -91,6 +93,8 @@ func Detect(tree state.Tree, live bool) *Platform {
 		p.IOMMUs = r.list("sys/class/iommu")
 		p.Cmdline = r.text("proc/cmdline")
 		p.Lockdown, p.SecureBoot = r.lockdown(), r.secureBoot()
+		p.SystemdRuns = slices.Contains(r.list("run/systemd"), "system")
+		p.UdevRuns = slices.Contains(r.list("run/udev"), "control")
 	}
 	p.Kernel = r.kernel(live)
 	p.Modules = r.modules(p.Kernel)

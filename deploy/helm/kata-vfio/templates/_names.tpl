@@ -13,6 +13,10 @@ kata-vfio-plugin
 kata-vfio-audit
 {{- end }}
 
+{{- define "kata-vfio.bootstrap" -}}
+kata-vfio-bootstrap
+{{- end }}
+
 {{/* The role of who sees everything. */}}
 {{- define "kata-vfio.view" -}}
 kata-vfio-view
