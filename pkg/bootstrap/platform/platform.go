@@ -39,9 +39,9 @@ type Platform struct {
 	Systemd bool
 	// SystemdRuns and UdevRuns: they can be told of changes, as sd_booted(3) and udevadm(8) have it. False for an image.
 	SystemdRuns, UdevRuns bool
-	NetworkManager   bool
-	Networkd         bool
-	Containerd, CRIO bool
+	NetworkManager        bool
+	Networkd              bool
+	Containerd, CRIO      bool
 	// Unread are files that are there and could not be read, with the reason.
 	Unread []string
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/test/compile"
 	"github.com/kata-vfio/kata-vfio/test/lab"
+	"github.com/kata-vfio/kata-vfio/test/lab/installed"
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
@@ -43,15 +44,15 @@ func newDemo(out io.Writer, bin, picture string) *demo {
 
 // run boots the machine and plays all chapters.
 func (d *demo) run(ctx context.Context) error {
-	d.title("Boot a machine with an IOMMU, SR-IOV NICs and GPU stand-ins (software emulation)")
-	m, err := lab.Start(ctx, lab.Config{Progress: d.out})
+	d.title("Boot a machine with an IOMMU, SR-IOV NICs and GPU stand-ins (software emulation), as a bare node: its IOMMU is not switched on")
+	m, err := lab.Start(ctx, lab.Config{Progress: d.out, WithoutIOMMU: true})
 	if err != nil {
 		return err
 	}
 	defer m.Stop()
 	d.m = m
 	for _, chapter := range []func(context.Context) error{
-		d.provide, d.provision, d.inventory, d.plan, d.prepare, d.vm, d.refusal, d.unprepare,
+		d.bootstrap, d.provide, d.provision, d.inventory, d.plan, d.prepare, d.vm, d.refusal, d.unprepare,
 	} {
 		if err := chapter(ctx); err != nil {
 			return err
@@ -59,6 +60,36 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	d.say("\nDone in %.0f s. The drawing of the machine is in %s.", time.Since(d.begin).Seconds(), d.picture)
 	return nil
+}
+
+// bootstrap makes the node fit: its boot loader is GRUB, and what it starts is what GRUB's own tools have written.
+func (d *demo) bootstrap(ctx context.Context) error {
+	d.title("Make the node fit: what is to do, then do it")
+	if err := copyFile(filepath.Join(d.bin, "kata-vfio-bootstrap"), filepath.Join(d.m.Share(), "kata-vfio-bootstrap")); err != nil {
+		return fmt.Errorf("%w (run `make build` first)", err)
+	}
+	if err := installed.Enter(ctx, d.m); err != nil {
+		return err
+	}
+	if err := d.onNode(ctx, 3, "kata-vfio-bootstrap plan"); err != nil {
+		return err
+	}
+	if err := d.onNode(ctx, 4, "kata-vfio-bootstrap apply"); err != nil {
+		return err
+	}
+	d.title("The operator reboots the node, by its GRUB's new configuration")
+	if err := installed.Reboot(ctx, d.m); err != nil {
+		return err
+	}
+	return d.onNode(ctx, 0, "kata-vfio-bootstrap verify")
+}
+
+// onNode runs a command line in the installed node's root for all to see, which must end with the exit code.
+func (d *demo) onNode(ctx context.Context, code int, line string) error {
+	d.say("node# %s", line)
+	cmd := d.m.Command(ctx, "sh", "-c", installed.Line(line))
+	cmd.Stdout, cmd.Stderr = d.out, d.out
+	return d.ended(cmd.Run(), code, line)
 }
 
 // provide brings commands and inputs into the machine.
@@ -182,10 +213,17 @@ func (d *demo) show(ctx context.Context, line string) error {
 
 // expect runs a command line that must end with the exit code.
 func (d *demo) expect(ctx context.Context, code int, line string) error {
-	err := d.show(ctx, line)
-	var exit *remote.ExitError
-	if !errors.As(err, &exit) || exit.Code != code {
-		return fmt.Errorf("%q ended with %w; want exit code %d", line, err, code)
+	return d.ended(d.show(ctx, line), code, line)
+}
+
+// ended tells the exit code of a command line, which must be this one.
+func (d *demo) ended(err error, code int, line string) error {
+	got := 0
+	if exit, ok := errors.AsType[*remote.ExitError](err); ok {
+		got, err = exit.Code, nil
+	}
+	if err != nil || got != code {
+		return fmt.Errorf("%q ended with exit code %d, %w; want %d", line, got, err, code)
 	}
 	d.say("(exit code %d)", code)
 	return nil
