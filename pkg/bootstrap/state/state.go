@@ -48,6 +48,8 @@ const (
 	UnitsReload FollowUp = "UnitsReload"
 	// The pod-resources socket is started, unless somebody serves it.
 	SocketStart FollowUp = "SocketStart"
+	// It is stopped, if systemd has it: its unit is going.
+	SocketStop FollowUp = "SocketStop"
 	// Udev reads its rules anew.
 	UdevReload FollowUp = "UdevReload"
 	// The network's manager reads its configuration anew.
@@ -85,6 +87,8 @@ type Problem struct {
 	Fix  string `json:"fix"`
 	// Path is the file that it is about, if any.
 	Path string `json:"path,omitempty"`
+	// AtBoot: it is of the running kernel, and the files are right: the next boot mends it, if anything here can.
+	AtBoot bool `json:"atBoot,omitempty"`
 }
 
 // Fact is what was found, and where.
