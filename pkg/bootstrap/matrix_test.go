@@ -125,7 +125,7 @@ func (n *node) expect(p *bootstrap.Plan, want bootstrap.Outcome, when string) {
 }
 
 func TestWithoutSystemdNothingIsAskedOfIt(t *testing.T) {
-	n := newNode(t, distributions()[14].files)
+	n := newNode(t, files("extlinux"))
 	n.put("proc/cmdline", "ro\n")
 	n.remove("usr/lib/systemd/systemd")
 	r := n.apply(blueprint.Default())
@@ -165,6 +165,10 @@ func TestTalosIsToldItsMachineConfig(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	n.same(before, "after the refusal")
+	n.put("proc/cmdline", "talos.platform=metal intel_iommu=on iommu=nopt\n")
+	if p := n.plan(blueprint.Default()); problem(p, "Talos has no files") {
+		t.Errorf("with all arguments there: %+v", p.Problems)
+	}
 }
 
 func TestAnUnknownBootLoaderIsToldInWords(t *testing.T) {

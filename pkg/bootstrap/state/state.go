@@ -20,11 +20,9 @@ type File struct {
 	Part string `json:"part"`
 	// Path is below the node's root, without a leading slash.
 	Path string `json:"path"`
-	// Content is the whole of it; a link has a Target in its place. With Absent there
-	// must be no such file.
+	// Content is the whole of it; a link has a Target in its place.
 	Content []byte `json:"-"`
 	Target  string `json:"target,omitempty"`
-	Absent  bool   `json:"absent,omitempty"`
 	// Mode has the permission bits of a file that is new; one that exists keeps its own.
 	Mode fs.FileMode `json:"-"`
 	// Why says what it is for, in a line.
