@@ -148,7 +148,7 @@ func (o *options) apply(cmd *cobra.Command) error {
 // resultCode is the exit code of what was done.
 func resultCode(r *bootstrap.Result) error {
 	switch {
-	case keeps(r), notBrought(r):
+	case keeps(r), unfit(r):
 		return &codeError{code: exitImpossible}
 	case r.Reboot:
 		return &codeError{code: exitReboot}
@@ -163,8 +163,9 @@ func keeps(r *bootstrap.Result) bool {
 	return slices.ContainsFunc(r.Kept, func(k bootstrap.Kept) bool { return !k.Removed })
 }
 
-// notBrought reports whether a boot has not brought what was applied before.
-func notBrought(r *bootstrap.Result) bool {
+// unfit reports whether the node is not fit after apply for a reason that apply can't mend, such as a boot that has not brought
+// what was applied before.
+func unfit(r *bootstrap.Result) bool {
 	return r.Plan != nil && r.Plan.Outcome() == bootstrap.Impossible
 }
 

@@ -77,7 +77,7 @@ func conclude(out *printer, p *bootstrap.Plan, changes string) {
 	switch p.Outcome() {
 	case bootstrap.Impossible:
 		if p.NotBrought {
-			out.head(terminal.Red, "All files are right, and a reboot has not brought all of it. Another one would not either: see above.")
+			out.head(terminal.Red, inVain)
 			return
 		}
 		out.head(terminal.Red, "The node can't be made fit before that is changed; nothing is changed while it is so.")
@@ -122,11 +122,16 @@ func printResult(out *printer, r *bootstrap.Result, failed bool) {
 	}
 }
 
+// inVain is said where another reboot is of no use.
+const inVain = "All files are right, and a reboot has not brought all of it. Another one would not either: see above."
+
 func concludeResult(out *printer, r *bootstrap.Result) {
 	done := len(r.Changed)+len(r.Settings) > 0 || ran(r.Steps)
 	switch {
-	case notBrought(r):
-		out.head(terminal.Red, "All files are right, and a reboot has not brought all of it. Another one would not either: see above.")
+	case unfit(r) && r.Plan.NotBrought:
+		out.head(terminal.Red, inVain)
+	case unfit(r):
+		out.head(terminal.Red, "The node can't be made fit before what is named above is changed.")
 	case r.Reboot:
 		out.head(terminal.Yellow, "Reboot the node to bring it about.")
 	case keeps(r) && done:

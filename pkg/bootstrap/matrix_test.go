@@ -171,6 +171,20 @@ func TestTalosIsToldItsMachineConfig(t *testing.T) {
 	}
 }
 
+// An image that was made ready knows nothing of the processor that it is booted on.
+func TestAnImageIsFitOnEveryProcessor(t *testing.T) {
+	n := newNode(t, files("Debian 12"))
+	n.image = true
+	n.apply(blueprint.Default())
+	n.image = false
+	n.put("proc/cpuinfo", "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu svm\n")
+	n.remove("sys/firmware/acpi/tables/DMAR")
+	n.put("sys/firmware/acpi/tables/IVRS", "IVRS"+strings.Repeat("\x00", 60))
+	n.put("proc/cmdline", "ro intel_iommu=on iommu=nopt\n")
+	n.apply(blueprint.Default()) // runs what was left to do
+	n.expect(n.plan(blueprint.Default()), bootstrap.Fit, "on AMD")
+}
+
 func TestAnUnknownBootLoaderIsToldInWords(t *testing.T) {
 	n := newNode(t, with(map[string]string{"etc/os-release": osRelease("other", "1", ""), "proc/cmdline": "root=/dev/nfs\n"}))
 	_, err := n.engine().Apply(t.Context(), blueprint.Default(), "")

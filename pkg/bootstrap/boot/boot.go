@@ -66,9 +66,9 @@ func (e *editor) edit(p *platform.Platform) {
 	case platform.Extlinux:
 		e.replace(l.Config, "starts kernels with the arguments", addToDirectives("append", e.words), state.Reboot)
 	case platform.Flatcar:
-		e.flatcar(p.Live)
+		e.flatcar(p)
 	case platform.UnifiedImages:
-		e.unifiedImages()
+		e.unifiedImages(p)
 	case platform.Unmounted:
 		if !e.booted(p) {
 			e.problem(p.Live, "the node was started by systemd-boot, and the partition with its entries is not mounted at /boot, /efi or /boot/efi",
@@ -176,16 +176,22 @@ func (e *editor) cmdlineFile(then ...state.FollowUp) {
 	}, then...)
 }
 
-func (e *editor) unifiedImages() {
+func (e *editor) unifiedImages(p *platform.Platform) {
 	e.cmdlineFile(state.Reboot)
+	if e.booted(p) {
+		return
+	}
 	e.problem(false, "the kernels are unified images, which have their command line inside",
 		"build and sign them anew with the arguments "+strings.Join(e.words, " ")+", then reboot")
 }
 
-func (e *editor) flatcar(live bool) {
+func (e *editor) flatcar(p *platform.Platform) {
 	const why = "has Flatcar's boot loader append the arguments"
 	if e.loader.Defaults != "oem/grub.cfg" {
-		e.problem(live, "Flatcar's OEM partition has no grub.cfg at /oem/grub.cfg that could be edited",
+		if e.booted(p) {
+			return
+		}
+		e.problem(p.Live, "Flatcar's OEM partition has no grub.cfg at /oem/grub.cfg that could be edited",
 			"append to the grub.cfg of the OEM partition, then reboot: "+strings.TrimSpace(flatcarLine(e.words)))
 		return
 	}

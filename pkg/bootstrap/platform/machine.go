@@ -17,13 +17,8 @@ type Module struct{ Loadable, BuiltIn bool }
 func (m Module) There() bool { return m.Loadable || m.BuiltIn }
 
 func (r *reader) cpu() CPU {
-	info := r.text("proc/cpuinfo")
-	flags := strings.Fields(field(info, "flags"))
-	vendor := field(info, "vendor_id")
-	return CPU{
-		AMD:         vendor == "AuthenticAMD" || vendor == "HygonGenuine",
-		Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm"),
-	}
+	flags := strings.Fields(field(r.text("proc/cpuinfo"), "flags"))
+	return CPU{Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm")}
 }
 
 // field returns the first of a name in text of the form "name : value".

@@ -49,7 +49,6 @@ type OS struct{ ID, Name string }
 
 // CPU is what /proc/cpuinfo says.
 type CPU struct {
-	AMD bool
 	// Virtualizes: VT-x or SVM is there and switched on.
 	Virtualizes bool
 }
