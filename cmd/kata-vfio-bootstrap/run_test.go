@@ -90,6 +90,23 @@ func TestOnceIsUntilAnApplyHasSucceeded(t *testing.T) {
 	}
 }
 
+// An apply whose tool fails is done again.
+func TestOnceTriesAgainAfterAnError(t *testing.T) {
+	k, said := keep(t, image(t), applyOnce)
+	k.chrootTools = true
+	e, err := k.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for range 2 {
+		said.Reset()
+		if err := k.once(t.Context(), e); err == nil || !strings.Contains(said.String(), "failed: /usr/sbin/update-grub") {
+			t.Errorf("error %v, it says %s", err, said)
+		}
+	}
+}
+
 // Where somebody else writes the same file each time, it is mended ever more seldom.
 func TestAlwaysBacksOffFromAnotherWriter(t *testing.T) {
 	root := image(t)

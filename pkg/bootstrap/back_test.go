@@ -196,6 +196,9 @@ func TestARevertThatFailsLeavesSettingsAndFiles(t *testing.T) {
 	if _, err := e.Revert(t.Context()); err != nil || n.read("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages") != "0" {
 		t.Errorf("then: %v", err)
 	}
+	if status, err := n.engine().Status(); err != nil || len(status.Settings) > 0 {
+		t.Errorf("then the journal has %+v, %v", status.Settings, err)
+	}
 }
 
 // Huge pages of which only some could be had are ours all the same.
