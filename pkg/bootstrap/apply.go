@@ -80,7 +80,7 @@ func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string,
 		return &Result{Plan: p}, &RefusedError{refused}
 	}
 	after := j.clone()
-	after.Awaits = p.awaited(j, e.bootID())
+	after.Awaits, after.Pending = p.awaited(j, e.bootID()), p.pending
 	todo := slices.DeleteFunc(slices.Clone(p.Settings), func(s SettingPlan) bool { return s.Status != ToDo || s.AtBoot })
 	result := &Result{Changed: []FilePlan{}, Settings: append([]SettingPlan{}, todo...), Steps: p.Steps, Plan: p, Reboot: p.Reboot}
 	for _, f := range p.Files {

@@ -49,6 +49,21 @@ func TestApplyStopsTheSocketThatIsNoLongerWanted(t *testing.T) {
 	}
 }
 
+// A revert that was cut off before its tools ran does not have a later apply stop what that starts.
+func TestApplyAfterARevertThatFailedStartsTheSocket(t *testing.T) {
+	n := fit(t)
+	n.apply(blueprint.Default())
+	n.tools.fail, n.tools.failing = errors.New("no"), "/usr/sbin/update-grub"
+	if _, err := n.engine().Revert(t.Context()); err == nil {
+		t.Fatal("no error")
+	}
+	n.tools.fail, n.tools.ran = nil, nil
+	n.apply(blueprint.Default())
+	if slices.Contains(n.tools.ran, "systemctl stop kata-vfio-pod-resources.socket*") || !slices.Contains(n.tools.ran, "systemctl start kata-vfio-pod-resources.socket") {
+		t.Errorf("ran %q", n.tools.ran)
+	}
+}
+
 // Whichever tool fails, at apply or at revert, the next revert ends it, and nothing is left to know.
 func TestAToolThatFailsOnTheWayBackIsRunAgain(t *testing.T) {
 	for _, failing := range []string{"/usr/sbin/update-grub", "systemctl daemon-reload", "systemctl stop", "udevadm"} {

@@ -40,6 +40,8 @@ type Plan struct {
 
 	// journal is the sum of the journal that it goes by.
 	journal string
+	// pending is what has still to follow former changes.
+	pending []state.FollowUp
 	// awaits are the keys of what only a boot brings and is not there.
 	awaits   []string
 	changes  []change

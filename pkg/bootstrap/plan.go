@@ -53,7 +53,8 @@ func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 	if err := e.planTakeBack(p, j, wanted.Files); err != nil {
 		return nil, err
 	}
-	p.Steps = e.steps(p.platform, j.Pending, p.changes)
+	p.pending = forward(j.Pending, wanted.Files)
+	p.Steps = e.steps(p.platform, p.pending, p.changes)
 	for _, s := range wanted.Settings {
 		e.planSetting(p, j, s)
 	}

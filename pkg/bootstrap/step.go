@@ -55,6 +55,16 @@ func backward(then []state.FollowUp) []state.FollowUp {
 	return back
 }
 
+// forward returns what is pending for files that are wanted, also where a revert was cut off that had its own pending.
+func forward(pending []state.FollowUp, wanted []state.File) []state.FollowUp {
+	starts := slices.ContainsFunc(wanted, func(f state.File) bool { return slices.Contains(f.Then, state.SocketStart) })
+	pending = slices.Clone(pending)
+	if i := slices.Index(pending, state.SocketStop); i >= 0 && starts {
+		pending[i] = state.SocketStart
+	}
+	return pending
+}
+
 // over returns those of them that need not follow any more then.
 func over(then []state.FollowUp) []state.FollowUp {
 	back := backward(then)

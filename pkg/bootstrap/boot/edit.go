@@ -23,7 +23,7 @@ var errOpenQuote = errors.New("a quote in the command line is not closed")
 // withBlock returns the content with the block at its end, where it has the last word, and without one that is there.
 func withBlock(content, block string) (string, error) {
 	ahead, _, behind, there := splitBlock(content)
-	if !there && strings.Contains(content, begin) {
+	if !there && strings.Contains(content, strings.TrimSpace(begin)) {
 		return "", errors.New("the marks of kata-vfio-bootstrap in it are damaged: take out the lines between them, and them")
 	}
 	content = ahead + behind

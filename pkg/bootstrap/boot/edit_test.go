@@ -58,6 +58,8 @@ func TestWithdrawnIsWhatSomebodyElseHasMadeOfTheFile(t *testing.T) {
 		{"linux /a\n", "linux /a\noptions iommu=nopt\n", "linux /a\noptions iommu=nopt x", "linux /a\noptions x"},
 		{"a\n", "a\n" + begin + "x\n" + end, "b\n" + begin + "y\n" + end + "c\n", "b\nc\n"},
 		{"a\n", "a\n" + begin + "x\n" + end, "b\n" + begin, "b\n" + begin},
+		{"a\n", "a\n" + begin + "x\n" + end, "b\n" + begin + "x\n" + strings.TrimSpace(end), "b\n"},
+		{"a\n", "a\n" + begin + "x\n" + end, "b\n" + begin + "x\n" + end + "c", "b\nc"},
 	} {
 		if got := Withdraw(c.before, c.after, c.found); got != c.want {
 			t.Errorf("%q of %q: %q, want %q", c.found, c.before, got, c.want)
@@ -118,7 +120,12 @@ func FuzzEdits(f *testing.F) {
 			if err != nil || twice != once {
 				t.Errorf("%s of %q: %q, then %q, %v", name, content, once, twice, err)
 			}
-			if name != "block" || !strings.Contains(content, begin) {
+			if !strings.Contains(content, strings.TrimSpace(begin)) {
+				if diff := cmp.Diff(strings.Fields(content), strings.Fields(Withdraw(content, once, once))); diff != "" {
+					t.Errorf("%s of %q, withdrawn (-want +got):\n%s", name, content, diff)
+				}
+			}
+			if name != "block" || !strings.Contains(content, strings.TrimSpace(begin)) {
 				kept := strings.Fields(content)
 				for word := range strings.FieldsSeq(once) {
 					if len(kept) > 0 && word == kept[0] {

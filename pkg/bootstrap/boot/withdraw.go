@@ -11,7 +11,7 @@ func Withdraw(before, after, found string) string {
 	if ahead, _, behind, ok := splitBlock(found); ok {
 		return ahead + behind
 	}
-	if strings.Contains(found, begin) {
+	if strings.Contains(found, strings.TrimSpace(begin)) {
 		return found // with damaged marks; its edit is refused
 	}
 	had, ours := map[string]bool{}, map[string]bool{}
@@ -23,7 +23,7 @@ func Withdraw(before, after, found string) string {
 	}
 	var kept strings.Builder
 	for line := range strings.Lines(found) {
-		if line = withoutWords(line, ours); strings.TrimSpace(line) != "options" || had["options"] { // else the whole line was ours
+		if line = withoutWords(line, ours); strings.TrimSpace(line) != "options" || hasDirective(before, "options") { // else the whole line was ours
 			kept.WriteString(line)
 		}
 	}
@@ -75,10 +75,17 @@ func inOrder(words []string) []string {
 func sorted(words []string) []string { return slices.Sorted(slices.Values(words)) }
 
 // splitBlock returns what is ahead of our block, the block with its marks, and what is behind it; false where there is none, or its
-// marks are damaged.
+// marks are damaged. The last line may lack its end.
 func splitBlock(content string) (ahead, block, behind string, ok bool) {
-	ahead, rest, there := strings.Cut(content, begin)
+	whole := content
+	if !strings.HasSuffix(content, "\n") {
+		whole += "\n"
+	}
+	ahead, rest, there := strings.Cut(whole, begin)
 	inner, behind, closed := strings.Cut(rest, end)
+	if whole != content {
+		behind = strings.TrimSuffix(behind, "\n")
+	}
 	if !there || !closed || strings.Contains(behind, begin) {
 		return content, "", "", false
 	}
