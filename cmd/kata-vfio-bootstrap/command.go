@@ -28,9 +28,11 @@ const exitCodes = `Exit codes:
   0  the node is as the blueprint says; nothing to do
   1  something failed; what was changed is taken back, or the message says what is left
   2  the command line or the blueprint is wrong
-  3  plan, verify: changes are needed; apply, revert: changes were made, and all of them count already
+  3  plan, verify: changes are needed; apply, revert: changes were made, and all of them count already, but for what is
+     named as left to do (the tools of an image)
   4  files are right (apply, revert: were made right), and only a reboot brings the rest
-  5  it can't be: the problems say what to change, in the firmware setup or in files; nothing was changed.
+  5  it can't be: the problems say what to change, in the firmware setup or in files; nothing was changed. Or the node was
+     rebooted, and that has not brought what it should have: another reboot would not either, the problems say where to look.
      revert: files that somebody has changed since are kept, the others were reverted`
 
 const long = `kata-vfio-bootstrap brings a node into the state that a blueprint describes: the IOMMU on the kernel's command line
@@ -100,7 +102,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&o.root, "root", "/", "the node's root: / or a directory with an image's files")
 	cmd.PersistentFlags().BoolVar(&o.enterNode, "enter-node", false,
-		"from a privileged pod with hostPID: work where the node's first process does, with its files and tools")
+		"from a privileged pod with hostPID: work where the node's first process does, with its files and tools; the blueprint of -f is read once, before")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.enter(cmd, os.Args) }
 	cmd.AddCommand(planCommand(&o), applyCommand(&o), verifyCommand(&o), revertCommand(&o), statusCommand(&o), runCommand(&o),
 		command.Version(cmd.Name()+" "+command.Build()))

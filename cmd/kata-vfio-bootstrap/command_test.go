@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
 // image is a Debian image without its kernel.
@@ -58,14 +61,14 @@ func TestExitCodesTellWhatIsAndWhatWasDone(t *testing.T) {
 		{"plan", exitChanges, "+\tGRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX intel_iommu=on\""},
 		{"plan", exitChanges, "left to do: /usr/sbin/update-grub"},
 		{"verify", exitChanges, "✗ /etc/default/grub.d/50-kata-vfio.cfg is not as wanted (create)"},
-		{"apply", exitChanges, "Done."},
+		{"apply", exitChanges, "Done, but for what is left to do."},
 		{"apply", 0, "Nothing to do."},
-		{"verify", 0, "The node is as the blueprint says."},
+		{"verify", 0, "All files are as the blueprint says; what is left to do is named above."},
 		{"status", 0, "/etc/default/grub.d/50-kata-vfio.cfg"},
 		{"revert /etc/modprobe.d/50-kata-vfio.conf", exitChanges, "take back"},
 		{"verify", exitChanges, "50-kata-vfio.conf is not as wanted"},
 		{"revert /etc/passwd", exitUsage, ""},
-		{"revert", exitChanges, "Done."},
+		{"revert", exitChanges, "Done, but for what is left to do."},
 		{"revert", 0, "Nothing to do."},
 		{"plan --nonsense", exitUsage, ""},
 		{"plan -o xml", exitUsage, ""},
@@ -78,6 +81,120 @@ func TestExitCodesTellWhatIsAndWhatWasDone(t *testing.T) {
 		}
 	}
 }
+
+// A tool that fails is not told as run, and nothing as done; nor are those behind it.
+func TestAToolThatFailsIsTold(t *testing.T) {
+	root := image(t)
+	stdout, stderr, code := try(t, "apply", "--root", root, "--chroot-tools")
+	if code != exitFailed || !strings.Contains(stdout, "failed: /usr/sbin/update-grub\n") || strings.Contains(stdout, "ran:") || strings.Contains(stdout, "Done.") || !strings.Contains(stderr, "run apply again") {
+		t.Errorf("apply: code %d\n%s%s", code, stdout, stderr)
+	}
+	stdout, stderr, code = try(t, "revert", "--root", root, "--chroot-tools", "-o", "json")
+	var r bootstrap.Result
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != exitFailed || len(r.Steps) != 1 || r.Steps[0].Ran || r.Steps[0].Error == "" || !strings.Contains(stderr, "run revert again") {
+		t.Errorf("revert: %v, code %d\n%s%s", err, code, stdout, stderr)
+	}
+	stdout, _, _ = try(t, "status", "--root", root)
+	if !strings.Contains(stdout, "Nothing on this node is of bootstrap's making.") || !strings.Contains(stdout, "Still to follow: BootConfig") {
+		t.Errorf("status:\n%s", stdout)
+	}
+}
+
+func TestExitCodesOfWhatOnlyABootBrings(t *testing.T) {
+	problem := []state.Problem{{Text: "x", Fatal: true}}
+	for _, c := range []struct {
+		name string
+		err  error
+		code int
+	}{
+		{"plan", outcome(&bootstrap.Plan{Reboot: true}), exitReboot},
+		{"plan, in vain", outcome(&bootstrap.Plan{Reboot: true, NotBrought: true}), exitImpossible},
+		{"apply", resultCode(&bootstrap.Result{Reboot: true, Changed: make([]bootstrap.FilePlan, 1), Plan: &bootstrap.Plan{Reboot: true}}), exitReboot},
+		{"apply, in vain", resultCode(&bootstrap.Result{Plan: &bootstrap.Plan{NotBrought: true}}), exitImpossible},
+		{"apply, with a tool alone", resultCode(&bootstrap.Result{Steps: []bootstrap.Step{{Runs: true, Ran: true}}, Plan: &bootstrap.Plan{}}), exitChanges},
+		{"apply, of nothing", resultCode(&bootstrap.Result{Plan: &bootstrap.Plan{}}), 0},
+		{"revert that kept a file", resultCode(&bootstrap.Result{Kept: []bootstrap.Kept{{}}}), exitImpossible},
+		{"revert of what was removed", resultCode(&bootstrap.Result{Kept: []bootstrap.Kept{{Removed: true}}}), 0},
+		{"a refusal", outcome(&bootstrap.Plan{Problems: problem}), exitImpossible},
+	} {
+		code := 0
+		if c.err != nil {
+			code = fail(io.Discard, c.err)
+		}
+		if code != c.code {
+			t.Errorf("%s: code %d, want %d", c.name, code, c.code)
+		}
+	}
+}
+
+func TestWhatIsPrintedAtTheEndIsWhatWasDone(t *testing.T) {
+	done := []bootstrap.Step{{Commands: []string{"systemctl daemon-reload"}, Runs: true, Ran: true}}
+	left := []bootstrap.Step{{Commands: []string{"update-grub"}, Due: true}}
+	for _, c := range []struct {
+		name   string
+		result bootstrap.Result
+		want   string
+	}{
+		{"nothing", bootstrap.Result{}, "Nothing to do."},
+		{"a tool alone", bootstrap.Result{Steps: done}, "ran: systemctl daemon-reload\nDone."},
+		{"what was kept alone", bootstrap.Result{Kept: []bootstrap.Kept{{Path: "a", Why: "x"}}}, "Nothing was changed."},
+		{"what was kept, and more", bootstrap.Result{Kept: []bootstrap.Kept{{Path: "a", Why: "x"}}, Steps: done}, "Done, but for what is kept."},
+		{"in vain", bootstrap.Result{Plan: &bootstrap.Plan{NotBrought: true}}, "a reboot has not brought all of it"},
+	} {
+		out := &printer{}
+		printResult(out, &c.result, false)
+		if !strings.HasSuffix(strings.TrimSpace(out.text.String()), c.want) && !strings.Contains(out.text.String(), c.want) {
+			t.Errorf("%s:\n%s", c.name, out.text.String())
+		}
+	}
+	out := &printer{}
+	printVerify(out, &bootstrap.Plan{Steps: left})
+	if text := out.text.String(); !strings.Contains(text, "left to do: update-grub") || strings.Contains(text, "The node is as the blueprint says.") {
+		t.Errorf("verify:\n%s", text)
+	}
+	out = &printer{}
+	printVerify(out, &bootstrap.Plan{Steps: []bootstrap.Step{{Commands: []string{"update-grub"}, Due: true, Runs: true}}})
+	if text := out.text.String(); !strings.Contains(text, "has still to run: update-grub") || !strings.Contains(text, "apply mends it") {
+		t.Errorf("verify:\n%s", text)
+	}
+}
+
+// What is printed where nothing is found is an empty list, not null.
+func TestJSONHasListsWhereThereIsNothing(t *testing.T) {
+	root := image(t)
+	if _, stderr, code := try(t, "apply", "--root", root); code != exitChanges {
+		t.Fatalf("code %d: %s", code, stderr)
+	}
+	for _, c := range []struct{ command, fields string }{
+		{"plan", "files settings steps problems facts"}, {"apply", "changed settings steps"}, {"status", "files settings pending"}, {"revert", "changed settings steps"}, {"status", "files settings pending"},
+	} {
+		stdout, _, _ := try(t, c.command, "--root", root, "-o", "json")
+		var all map[string]any
+		if err := json.Unmarshal([]byte(stdout), &all); err != nil {
+			t.Fatal(err)
+		}
+		for field := range strings.FieldsSeq(c.fields) {
+			if _, ok := all[field].([]any); !ok {
+				t.Errorf("%s: %s is %v", c.command, field, all[field])
+			}
+		}
+	}
+}
+
+// What can't be printed is told, with the refusal's exit code.
+func TestARefusalThatCantBePrintedIsTold(t *testing.T) {
+	root := image(t)
+	put(t, filepath.Join(root, "etc/default/grub"), "GRUB_CMDLINE_LINUX=\"iommu=pt\"\n")
+	var errs bytes.Buffer
+	err := run(t.Context(), []string{"apply", "--root", root}, closed{}, &errs)
+	if code := fail(&errs, err); code != exitImpossible || !strings.Contains(errs.String(), "closed") {
+		t.Errorf("code %d, %q", code, errs.String())
+	}
+}
+
+type closed struct{}
+
+func (closed) Write([]byte) (int, error) { return 0, errors.New("closed") }
 
 func TestTheNodesOwnBlueprintCountsAndThenTheOneAppliedLast(t *testing.T) {
 	root := image(t)

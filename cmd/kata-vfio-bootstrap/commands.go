@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,8 +55,8 @@ func (o *options) plan(cmd *cobra.Command, show func(*printer, *bootstrap.Plan),
 		return err
 	}
 	p, err := o.look(e)
-	if err == nil && record {
-		_, err = e.Record(p)
+	if record {
+		err = leave(cmd.Context(), e, p, err)
 	}
 	if err = errors.Join(err, e.Close()); err != nil {
 		return err
@@ -63,6 +65,14 @@ func (o *options) plan(cmd *cobra.Command, show func(*printer, *bootstrap.Plan),
 		return err
 	}
 	return outcome(p)
+}
+
+// leave leaves on the node what was found, or that nothing could be. The error is that of the look, and of leaving it.
+func leave(ctx context.Context, e *bootstrap.Engine, p *bootstrap.Plan, err error) error {
+	if err != nil {
+		return errors.Join(err, e.RecordUnknown(ctx, err))
+	}
+	return e.Record(ctx, p)
 }
 
 func (o *options) look(e *bootstrap.Engine) (*bootstrap.Plan, error) {
@@ -123,10 +133,11 @@ func (o *options) apply(cmd *cobra.Command) error {
 	closeErr := e.Close()
 	if refused, ok := errors.AsType[*bootstrap.RefusedError](err); ok {
 		shown := o.print(cmd.OutOrStdout(), result.Plan, func(out *printer) { printRefusal(out, refused) })
-		return errors.Join(shown, closeErr, &codeError{code: exitImpossible})
+		return &codeError{code: exitImpossible, err: errors.Join(shown, closeErr)}
 	}
 	if result != nil {
-		err = errors.Join(err, o.print(cmd.OutOrStdout(), result, func(out *printer) { printResult(out, result, "apply") }))
+		failed := err != nil
+		err = errors.Join(err, o.print(cmd.OutOrStdout(), result, func(out *printer) { printResult(out, result, failed) }))
 	}
 	if err = errors.Join(err, closeErr); err != nil {
 		return err
@@ -137,7 +148,7 @@ func (o *options) apply(cmd *cobra.Command) error {
 // resultCode is the exit code of what was done.
 func resultCode(r *bootstrap.Result) error {
 	switch {
-	case len(r.Kept) > 0 && hasChanged(r.Kept):
+	case keeps(r), unfit(r):
 		return &codeError{code: exitImpossible}
 	case r.Reboot:
 		return &codeError{code: exitReboot}
@@ -147,22 +158,19 @@ func resultCode(r *bootstrap.Result) error {
 	return nil
 }
 
-func hasChanged(kept []bootstrap.Kept) bool {
-	for _, k := range kept {
-		if k.Diff != "" {
-			return true
-		}
-	}
-	return false
+// keeps reports whether revert has left a file that is there.
+func keeps(r *bootstrap.Result) bool {
+	return slices.ContainsFunc(r.Kept, func(k bootstrap.Kept) bool { return !k.Removed })
+}
+
+// unfit reports whether the node is not fit after apply for a reason that apply can't mend, such as a boot that has not brought
+// what was applied before.
+func unfit(r *bootstrap.Result) bool {
+	return r.Plan != nil && r.Plan.Outcome() == bootstrap.Impossible
 }
 
 func ran(steps []bootstrap.Step) bool {
-	for _, s := range steps {
-		if s.Runs {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(steps, func(s bootstrap.Step) bool { return s.Ran })
 }
 
 func revertCommand(o *options) *cobra.Command {
@@ -192,7 +200,8 @@ func (o *options) revert(cmd *cobra.Command, args []string) error {
 	}
 	result, err := e.Revert(cmd.Context(), paths...)
 	if result != nil {
-		err = errors.Join(err, o.print(cmd.OutOrStdout(), result, func(out *printer) { printResult(out, result, "revert") }))
+		failed := err != nil
+		err = errors.Join(err, o.print(cmd.OutOrStdout(), result, func(out *printer) { printResult(out, result, failed) }))
 	}
 	if err = errors.Join(err, e.Close()); err != nil {
 		return err

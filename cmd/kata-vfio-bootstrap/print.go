@@ -100,12 +100,18 @@ func (p *printer) problems(all []state.Problem) {
 	}
 }
 
-// steps lists tools, those that run by themselves and those that are left to do.
-func (p *printer) steps(all []bootstrap.Step, ran, left string) {
-	for _, s := range all {
-		what := ran
-		if !s.Runs {
-			what = left
+// steps lists tools: those that run by themselves and what has become of them, and those that are left to do.
+func (p *printer) steps(all []bootstrap.Step, toRun string) {
+	for i := range all {
+		s := &all[i]
+		what := toRun
+		switch {
+		case !s.Runs:
+			what = "left to do:"
+		case s.Ran:
+			what = "ran:"
+		case s.Error != "":
+			what = "failed:"
 		}
 		for _, c := range s.Commands {
 			p.line("%s %s", what, c)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,16 +35,33 @@ type keeper struct {
 	stdout, stderr io.Writer
 	apply          string
 	every          time.Duration
+	now            func() time.Time
 	// said is what was told last, so that each state is told once.
 	said string
+	// applied: an apply has succeeded, or nothing was to do.
+	applied bool
+	mended  mended
 }
 
+// mended is what was mended last. Where somebody writes the same files again and again, it is mended ever more seldom: each time the
+// container runtime may be restarted.
+type mended struct {
+	files []string
+	at    time.Time
+	// pause is how long they are then left as they are.
+	pause time.Duration
+}
+
+// longest is the longest pause between two mendings of the same file.
+const longest = time.Hour
+
 func runCommand(o *options) *cobra.Command {
-	k := &keeper{options: o}
+	k := &keeper{options: o, now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Look after the node until told to end, as a service or a pod of the chart",
-		Long: "run applies the blueprint as --apply says, and verifies the node again and again. What it finds goes to\n" +
+		Long: "run applies the blueprint as --apply says, and verifies the node again and again. The blueprint is read anew for each look,\n" +
+			"with --enter-node or from standard input once: the chart starts the pod anew when it changes. What it finds goes to\n" +
 			"/var/lib/kata-vfio/bootstrap/verified.json, which kata-vfio-plugin serves as metrics, and where it changed, to standard output.\n" +
 			"A node that can't be made fit, or waits for a reboot, is told and looked at again: run never reboots, and ends by a signal only.\n\n" +
 			"Exit codes:\n  0  it was told to end\n  1  the node could not be opened\n  2  the command line or the blueprint is wrong",
@@ -58,7 +76,7 @@ func runCommand(o *options) *cobra.Command {
 	o.shared(cmd)
 	formats().Flag(cmd, &o.format)
 	cmd.Flags().StringVar(&k.apply, "apply", applyNever,
-		"when to apply: Never, Once at the start, or Always, which also mends what is found otherwise later")
+		"when to apply: Never, Once at the start, or Always, which also mends what is found otherwise later, ever more seldom (up to an hour) where somebody else writes the same file again and again")
 	cmd.Flags().DurationVar(&k.every, "every", 10*time.Minute, "time between two looks, more or less a tenth of it (10s at least)")
 	// The only error is a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("apply", cobra.FixedCompletions([]string{applyNever, applyOnce, applyAlways}, cobra.ShellCompDirectiveNoFileComp))
@@ -85,8 +103,8 @@ func (k *keeper) run(ctx context.Context) error {
 	if _, _, err := k.read(e); err != nil {
 		return errors.Join(err, e.Close())
 	}
-	for first := true; ctx.Err() == nil; first = false {
-		if err := k.once(ctx, e, first); err != nil && ctx.Err() == nil {
+	for ctx.Err() == nil {
+		if err := k.once(ctx, e); err != nil && ctx.Err() == nil {
 			_, _ = fmt.Fprintln(k.stderr, "kata-vfio-bootstrap:", terminal.VisibleLines(err.Error()))
 		}
 		k.sleep(ctx)
@@ -105,28 +123,66 @@ func (k *keeper) sleep(ctx context.Context) {
 }
 
 // once applies where it is time, looks at the node, and leaves and tells what it is.
-func (k *keeper) once(ctx context.Context, e *bootstrap.Engine, first bool) error {
+func (k *keeper) once(ctx context.Context, e *bootstrap.Engine) error {
+	p, err := k.mendAndLook(ctx, e)
+	if p == nil {
+		k.said = "" // whatever is found next is news
+		return errors.Join(err, e.RecordUnknown(ctx, err))
+	}
+	return errors.Join(err, e.Record(ctx, p), k.tell(p))
+}
+
+// mendAndLook returns what the node is once what is due is applied; nil where it could not be looked at.
+func (k *keeper) mendAndLook(ctx context.Context, e *bootstrap.Engine) (*bootstrap.Plan, error) {
 	b, text, err := k.read(e)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p, err := e.Plan(b)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var errs []error
-	if k.due(p, first) {
-		errs = append(errs, k.mend(ctx, e, b, text))
-		if p, err = e.Plan(b); err != nil {
-			return errors.Join(append(errs, err)...)
-		}
+	if outcome := p.Outcome(); outcome == bootstrap.Fit || outcome == bootstrap.RebootNeeded {
+		k.applied = true
 	}
-	_, err = e.Record(p)
-	return errors.Join(append(errs, err, k.tell(p))...)
+	if !k.due(p) {
+		return p, nil
+	}
+	failed := k.mend(ctx, e, b, text)
+	k.applied = k.applied || failed == nil
+	k.backOff(p)
+	p, err = e.Plan(b)
+	return p, errors.Join(failed, err)
 }
 
-func (k *keeper) due(p *bootstrap.Plan, first bool) bool {
-	return p.Outcome() == bootstrap.ChangesNeeded && (k.apply == applyAlways || k.apply == applyOnce && first)
+func (k *keeper) due(p *bootstrap.Plan) bool {
+	switch {
+	case p.Outcome() != bootstrap.ChangesNeeded:
+		return false
+	case k.apply == applyAlways:
+		return !k.now().Before(k.mended.at.Add(k.mended.pause))
+	}
+	return k.apply == applyOnce && !k.applied
+}
+
+// backOff notes the files that were mended, and doubles the pause where one of them was mended not long ago.
+func (k *keeper) backOff(p *bootstrap.Plan) {
+	var files, again []string
+	for _, f := range p.Files {
+		if f.Status == bootstrap.ToDo && f.Drift != nil {
+			files = append(files, f.Path)
+			if slices.Contains(k.mended.files, f.Path) {
+				again = append(again, "/"+f.Path)
+			}
+		}
+	}
+	now, pause := k.now(), time.Duration(0)
+	if len(again) > 0 && now.Sub(k.mended.at) < 2*max(longest, k.every) {
+		pause = min(2*max(k.mended.pause, k.every), max(longest, k.every))
+		_, _ = fmt.Fprintf(k.stderr, "kata-vfio-bootstrap: somebody else writes %s again and again; it is mended again after %s at the earliest\n",
+			terminal.Visible(strings.Join(again, ", ")), pause)
+	}
+	k.mended = mended{files: files, at: now, pause: pause}
 }
 
 // mend applies the blueprint and prints what was changed.
@@ -135,7 +191,8 @@ func (k *keeper) mend(ctx context.Context, e *bootstrap.Engine, b *blueprint.Blu
 	if result == nil || len(result.Changed)+len(result.Settings)+len(result.Steps) == 0 {
 		return err
 	}
-	return errors.Join(err, k.print(result, func(out *printer) { printResult(out, result, "apply") }))
+	failed := err != nil
+	return errors.Join(err, k.print(result, func(out *printer) { printResult(out, result, failed) }))
 }
 
 // tell prints what the node is, if that is not what was told last.

@@ -19,17 +19,17 @@ import (
 func keep(t *testing.T, root, apply string) (k *keeper, said *bytes.Buffer) {
 	t.Helper()
 	said = &bytes.Buffer{}
-	return &keeper{options: &options{root: root}, stdout: said, stderr: said, apply: apply, every: shortest}, said
+	return &keeper{options: &options{root: root}, stdout: said, stderr: said, apply: apply, every: shortest, now: time.Now}, said
 }
 
-func (k *keeper) look(t *testing.T, first bool) {
+func (k *keeper) look(t *testing.T) {
 	t.Helper()
 	e, err := k.open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = e.Close() }()
-	if err := k.once(t.Context(), e, first); err != nil {
+	if err := k.once(t.Context(), e); err != nil {
 		t.Error(err)
 	}
 }
@@ -54,33 +54,124 @@ func TestRunAppliesWhenItIsToldTo(t *testing.T) {
 	} {
 		root := image(t)
 		k, _ := keep(t, root, c.apply)
-		k.look(t, true)
+		k.look(t)
 		if got := recorded(t, root).Outcome; got != c.atFirst {
 			t.Errorf("%s, at first: %s, want %s", c.apply, got, c.atFirst)
 		}
 		put(t, filepath.Join(root, ours), "options vfio_pci disable_denylist=Y\n")
-		k.look(t, false)
+		k.look(t)
 		if got := recorded(t, root).Outcome; got != c.later {
 			t.Errorf("%s, later: %s, want %s", c.apply, got, c.later)
 		}
 	}
 }
 
+// A first look at which nothing can be done does not use Once up.
+func TestOnceIsUntilAnApplyHasSucceeded(t *testing.T) {
+	root := image(t)
+	const shim = "opt/kata/bin/containerd-shim-kata-v2"
+	if err := os.Remove(filepath.Join(root, shim)); err != nil {
+		t.Fatal(err)
+	}
+	k, _ := keep(t, root, applyOnce)
+	k.look(t)
+	if got := recorded(t, root).Outcome; got != "can't be made fit" {
+		t.Fatalf("without Kata: %s", got)
+	}
+	put(t, filepath.Join(root, shim), "ELF")
+	k.look(t)
+	if got := recorded(t, root).Outcome; got != "fit" {
+		t.Errorf("with Kata: %s", got)
+	}
+	put(t, filepath.Join(root, "etc/modprobe.d/50-kata-vfio.conf"), "options vfio_pci disable_denylist=Y\n")
+	k.look(t)
+	if got := recorded(t, root).Outcome; got != "changes needed" {
+		t.Errorf("later: %s", got)
+	}
+}
+
+// An apply whose tool fails is done again.
+func TestOnceTriesAgainAfterAnError(t *testing.T) {
+	k, said := keep(t, image(t), applyOnce)
+	k.chrootTools = true
+	e, err := k.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for range 2 {
+		said.Reset()
+		if err := k.once(t.Context(), e); err == nil || !strings.Contains(said.String(), "failed: /usr/sbin/update-grub") {
+			t.Errorf("error %v, it says %s", err, said)
+		}
+	}
+}
+
+// Where somebody else writes the same file each time, it is mended ever more seldom.
+func TestAlwaysBacksOffFromAnotherWriter(t *testing.T) {
+	root := image(t)
+	k, said := keep(t, root, applyAlways)
+	k.every = 10 * time.Minute
+	start := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	var mended []int
+	for minute := 0; minute <= 240; minute += 10 {
+		k.now = func() time.Time { return start.Add(time.Duration(minute) * time.Minute) }
+		put(t, filepath.Join(root, "etc/modprobe.d/50-kata-vfio.conf"), "options vfio_pci disable_denylist=Y\n")
+		k.look(t)
+		if recorded(t, root).Outcome == "fit" {
+			mended = append(mended, minute)
+		}
+	}
+	if diff := cmp.Diff([]int{0, 10, 20, 40, 80, 140, 200}, mended); diff != "" {
+		t.Errorf("mended at minutes (-want +got):\n%s", diff)
+	}
+	if !strings.Contains(said.String(), "somebody else writes /etc/modprobe.d/50-kata-vfio.conf again and again; it is mended again after 40m0s at the earliest") {
+		t.Errorf("it says %s", said)
+	}
+	k.now = func() time.Time { return start.Add(24 * time.Hour) }
+	k.look(t)
+	if got := recorded(t, root).Outcome; got != "fit" || k.mended.pause != 0 {
+		t.Errorf("a day later: %s, pause %s", got, k.mended.pause)
+	}
+}
+
+// A look that fails is not hidden behind what an earlier one has found.
+func TestALookThatFailsIsRecorded(t *testing.T) {
+	root := image(t)
+	k, _ := keep(t, root, applyAlways)
+	k.look(t)
+	put(t, filepath.Join(root, defaultBlueprint), "kind: Node\n")
+	e, err := k.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	if err := k.once(t.Context(), e); err == nil {
+		t.Error("no error")
+	}
+	if r := recorded(t, root); r.Outcome != drift.Unknown || !strings.Contains(r.Differences[0].Why, "kind: want NodeBlueprint") {
+		t.Errorf("record %+v", r)
+	}
+	if _, _, code := try(t, "verify", "--record", "--root", root); code != exitUsage {
+		t.Errorf("verify: code %d", code)
+	}
+}
+
 func TestRunTellsEachStateOnce(t *testing.T) {
 	root := image(t)
 	k, said := keep(t, root, applyNever)
-	k.look(t, true)
+	k.look(t)
 	if !strings.Contains(said.String(), "50-kata-vfio.conf is not as wanted") {
 		t.Errorf("at first it says %s", said)
 	}
 	said.Reset()
-	k.look(t, false)
+	k.look(t)
 	if said.Len() > 0 {
 		t.Errorf("again it says %s", said)
 	}
 	k.apply = applyAlways
-	k.look(t, false)
-	if text := said.String(); !strings.Contains(text, "Done.") || !strings.Contains(text, "The node is as the blueprint says.") {
+	k.look(t)
+	if text := said.String(); !strings.Contains(text, "Done, but for what is left to do.") || !strings.Contains(text, "All files are as the blueprint says") {
 		t.Errorf("having mended it says %s", text)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/terminal"
@@ -17,7 +18,7 @@ func printPlan(out *printer, p *bootstrap.Plan) {
 		}
 	}
 	out.problems(p.Problems)
-	out.steps(p.Steps, "then runs:", "left to do:")
+	out.steps(p.Steps, "then runs:")
 	conclude(out, p, "apply would change it")
 }
 
@@ -38,10 +39,11 @@ func printVerify(out *printer, p *bootstrap.Plan) {
 	}
 	for _, s := range p.Settings {
 		if s.Status != bootstrap.Right {
-			out.line("%s /%s: want %s, is %s (%s)", map[bootstrap.Status]string{bootstrap.ToDo: "✗", bootstrap.RebootPending: "…"}[s.Status], s.Path, s.Value, s.Now, s.Status)
+			out.line("%s /%s: want %s, is %s (%s)", map[bootstrap.Status]string{bootstrap.ToDo: "✗", bootstrap.NotBrought: "✗", bootstrap.RebootPending: "…"}[s.Status], s.Path, s.Value, s.Now, s.Status)
 		}
 	}
 	out.problems(p.Problems)
+	out.steps(p.Steps, "has still to run:")
 	conclude(out, p, "apply mends it")
 }
 
@@ -74,12 +76,20 @@ func conclude(out *printer, p *bootstrap.Plan, changes string) {
 	}
 	switch p.Outcome() {
 	case bootstrap.Impossible:
+		if p.NotBrought {
+			out.head(terminal.Red, inVain)
+			return
+		}
 		out.head(terminal.Red, "The node can't be made fit before that is changed; nothing is changed while it is so.")
 	case bootstrap.ChangesNeeded:
 		out.head(terminal.Yellow, "The node is not as the blueprint says; "+changes+".")
 	case bootstrap.RebootNeeded:
 		out.head(terminal.Yellow, "All files are right. Reboot the node to bring it about.")
 	case bootstrap.Fit:
+		if slices.ContainsFunc(p.Steps, func(s bootstrap.Step) bool { return s.Due && !s.Runs }) {
+			out.head(terminal.Yellow, "All files are as the blueprint says; what is left to do is named above.")
+			return
+		}
 		out.head(terminal.Green, "The node is as the blueprint says.")
 	}
 }
@@ -89,8 +99,8 @@ func printRefusal(out *printer, refused *bootstrap.RefusedError) {
 	out.head(terminal.Red, "Nothing was changed.")
 }
 
-// printResult shows what apply or revert has done.
-func printResult(out *printer, r *bootstrap.Result, what string) {
+// printResult shows what apply or revert has done, which may be less than was to do where it failed.
+func printResult(out *printer, r *bootstrap.Result, failed bool) {
 	rows := [][]string{{"PART", "FILE OR SETTING", "DONE"}}
 	for _, f := range r.Changed {
 		rows = append(rows, []string{f.Part, "/" + f.Path, f.Action})
@@ -103,36 +113,60 @@ func printResult(out *printer, r *bootstrap.Result, what string) {
 		out.head(terminal.Yellow, fmt.Sprintf("! /%s is kept: %s", terminal.Visible(k.Path), k.Why))
 		out.diff(k.Diff)
 	}
-	out.steps(r.Steps, "ran:", "left to do:")
-	if what == "apply" && r.Plan != nil {
+	out.steps(r.Steps, "not run:")
+	if r.Plan != nil {
 		out.problems(r.Plan.Problems)
 	}
+	if !failed {
+		concludeResult(out, r)
+	}
+}
+
+// inVain is said where another reboot is of no use.
+const inVain = "All files are right, and a reboot has not brought all of it. Another one would not either: see above."
+
+func concludeResult(out *printer, r *bootstrap.Result) {
+	done := len(r.Changed)+len(r.Settings) > 0 || ran(r.Steps)
 	switch {
+	case unfit(r) && r.Plan.NotBrought:
+		out.head(terminal.Red, inVain)
+	case unfit(r):
+		out.head(terminal.Red, "The node can't be made fit before what is named above is changed.")
 	case r.Reboot:
 		out.head(terminal.Yellow, "Reboot the node to bring it about.")
-	case len(r.Changed)+len(r.Settings)+len(r.Kept) == 0:
-		out.head(terminal.Green, "Nothing to do.")
-	default:
+	case keeps(r) && done:
+		out.head(terminal.Yellow, "Done, but for what is kept.")
+	case keeps(r):
+		out.head(terminal.Yellow, "Nothing was changed.")
+	case done && slices.ContainsFunc(r.Steps, func(s bootstrap.Step) bool { return !s.Runs }):
+		out.head(terminal.Yellow, "Done, but for what is left to do.")
+	case done, len(r.Kept) > 0:
 		out.head(terminal.Green, "Done.")
+	default:
+		out.head(terminal.Green, "Nothing to do.")
 	}
 }
 
 func printStatus(out *printer, r *bootstrap.Report) {
 	if len(r.Files)+len(r.Settings) == 0 {
 		out.line("Nothing on this node is of bootstrap's making.")
-		return
 	}
-	out.line("A blueprint was applied last at %s.", when(r.Applied))
+	if !r.Applied.IsZero() {
+		out.line("A blueprint was applied last at %s.", when(r.Applied))
+	}
 	rows := [][]string{{"PART", "FILE", "WRITTEN", "REVERT", "NOW"}}
 	for _, f := range r.Files {
 		now, back := "as written", "brings it back"
+		if f.Error != "" {
+			now, back = f.Error, "keeps it"
+		}
 		if f.Drift != nil {
 			now = f.Drift.What
 			if !f.Drift.Since.IsZero() {
 				now += " " + when(f.Drift.Since)
 			}
 		}
-		if f.Was == "absent" {
+		if f.Was == "absent" && f.Error == "" {
 			back = "removes it"
 		}
 		rows = append(rows, []string{f.Part, "/" + f.Path, when(f.At), back, now})

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
@@ -77,25 +79,60 @@ func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string,
 	if refused := p.refused(); len(refused) > 0 {
 		return &Result{Plan: p}, &RefusedError{refused}
 	}
+	after := j.clone()
+	after.Awaits, after.Pending = p.awaited(j, e.bootID()), p.pending
 	todo := slices.DeleteFunc(slices.Clone(p.Settings), func(s SettingPlan) bool { return s.Status != ToDo || s.AtBoot })
-	result := &Result{Settings: todo, Steps: p.Steps, Plan: p, Reboot: p.Reboot}
+	result := &Result{Changed: []FilePlan{}, Settings: append([]SettingPlan{}, todo...), Steps: p.Steps, Plan: p, Reboot: p.Reboot}
 	for _, f := range p.Files {
 		if f.Status == ToDo {
 			result.Changed = append(result.Changed, f)
 		}
 	}
 	if !p.toDo() {
-		return result, nil
+		return result, e.note(j, after, text)
 	}
-	after := j.clone()
 	after.Applied, after.Blueprint = e.Now(), text
-	if after, err = e.commit(ctx, j, after, p.changes, todo); err != nil {
+	for _, s := range todo {
+		after.Settings = record(after.Settings, Written{Path: s.Path, Part: s.Part, At: e.Now(), Before: s.Now, After: s.Value})
+	}
+	if after, err = e.commit(ctx, &work{before: j, after: after, changes: p.changes, settings: todo}); err != nil {
 		return nil, err
 	}
-	if err := e.run(ctx, after, p.Steps); err != nil {
+	if err := e.readBack(after, todo); err != nil {
+		return result, err
+	}
+	if err := e.run(ctx, after, p.Steps, "apply"); err != nil {
 		return result, err
 	}
 	return result, e.verify(b, after, result)
+}
+
+// note keeps what a blueprint with nothing to do says all the same: the next look goes by its text, and knows what waits for a boot.
+func (e *Engine) note(before, after *Journal, text string) error {
+	if text == before.Blueprint && maps.Equal(after.Awaits, before.Awaits) {
+		return nil
+	}
+	if text != before.Blueprint {
+		after.Applied, after.Blueprint = e.Now(), text
+	}
+	return e.save(after)
+}
+
+// readBack has the journal know what settings show that took something else than they were given (huge pages of which only some could
+// be had): by that a later revert knows them for ours.
+func (e *Engine) readBack(j *Journal, settings []SettingPlan) error {
+	former := j.Settings
+	for _, s := range settings {
+		now, err := e.setting(s.Path)
+		if err != nil || now == s.Value {
+			continue // what can't be read is told by the look that follows
+		}
+		j.Settings = record(j.Settings, Written{Path: s.Path, At: e.Now(), After: now})
+	}
+	if slices.Equal(former, j.Settings) {
+		return nil
+	}
+	return e.save(j)
 }
 
 // verify looks at the node anew: whatever is still to do was not done.
@@ -119,42 +156,58 @@ func (e *Engine) verify(b *blueprint.Blueprint, j *Journal, result *Result) erro
 	return errors.Join(errs...)
 }
 
+// work is what one run changes, and the journal before it and while it goes on.
+type work struct {
+	before, after *Journal
+	changes       []change
+	settings      []SettingPlan
+	// forgets: with the settings written the journal has none any more.
+	forgets bool
+}
+
 // commit makes the changes and returns the journal that has them. First the former
 // contents and the intent are on disk, then the new contents beside the files, then
-// each takes its place. After an error all is as before.
-func (e *Engine) commit(ctx context.Context, before, after *Journal, changes []change, settings []SettingPlan) (*Journal, error) {
-	for i := range changes {
-		if err := e.intend(after, &changes[i]); err != nil {
+// each takes its place; running settings are last. After an error all is as before.
+func (e *Engine) commit(ctx context.Context, w *work) (*Journal, error) {
+	for i := range w.changes {
+		if err := e.intend(w.after, &w.changes[i]); err != nil {
 			return nil, fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
-	for _, s := range settings {
-		after.Settings = record(after.Settings, Written{Path: s.Path, Part: s.Part, At: e.Now(), Before: s.Now, After: s.Value})
-	}
-	if err := e.save(after); err != nil {
+	if err := e.save(w.after); err != nil {
 		return nil, fmt.Errorf("nothing was changed: %w", err)
 	}
-	done, dirs := after.concluded()
-	conclude, err := e.stageAll(changes, done)
+	done, dirs := w.after.concluded()
+	if w.forgets {
+		done.Settings = nil
+	}
+	conclude, err := e.stageAll(w.changes, done)
+	if err == nil {
+		err = e.doAll(ctx, w)
+	}
 	if err != nil {
-		return nil, e.takeAllBack(before, changes, err)
-	}
-	for i := range changes {
-		err := context.Cause(ctx)
-		if err == nil {
-			err = e.do(&changes[i])
-		}
-		if err != nil {
-			return nil, e.takeAllBack(before, changes, err)
-		}
-	}
-	for i, s := range settings {
-		if err := e.Attributes.Write(s.Path, []byte(s.Value)); err != nil {
-			err = fmt.Errorf("write %s to /%s: %w", s.Value, s.Path, err)
-			return nil, e.takeAllBack(before, changes, errors.Join(err, e.unset(settings[:i])))
-		}
+		return nil, e.takeAllBack(w.before, w.changes, err)
 	}
 	return done, errors.Join(e.removeDirs(dirs), conclude())
+}
+
+// doAll makes the staged changes and writes the settings, which are as before after an error.
+func (e *Engine) doAll(ctx context.Context, w *work) error {
+	for i := range w.changes {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if err := e.do(&w.changes[i]); err != nil {
+			return err
+		}
+	}
+	for i, s := range w.settings {
+		if err := e.Attributes.Write(s.Path, []byte(s.Value)); err != nil {
+			err = fmt.Errorf("write %s to /%s: %w", strings.TrimSpace(s.Value), s.Path, err)
+			return errors.Join(err, e.unset(w.settings[:i]))
+		}
+	}
+	return nil
 }
 
 // stageAll stages the changes, and the journal that says that they are made.
@@ -185,19 +238,54 @@ func (e *Engine) intend(j *Journal, c *change) error {
 		entry = &j.Entries[len(j.Entries)-1]
 	}
 	if !c.was.Same(entry.After) && entry.Before.Kind != disk.Absent {
-		entry.Before = c.was.Image // what somebody has made of their own file since is theirs
-	}
-	entry.Part, entry.Why, entry.Then, entry.At = c.file.Part, c.file.Why, c.file.Then, e.Now()
-	entry.Was, entry.After = &c.was.Image, c.to
-	for _, f := range c.file.Then {
-		switch {
-		case f == state.Reboot:
-			j.Reboot = e.bootID()
-		case (e.Live || ofImage(f)) && !slices.Contains(j.Pending, f):
-			j.Pending = append(slices.Clone(j.Pending), f)
+		before, err := e.theirs(entry, c.was)
+		if err != nil {
+			return err
 		}
+		entry.Before = before
 	}
+	entry.Part, entry.Why, entry.At = c.file.Part, c.file.Why, e.Now()
+	if !c.back {
+		entry.Then = c.file.Then
+	}
+	entry.Was, entry.After = &c.was.Image, c.to
+	e.pend(j, c)
 	return nil
+}
+
+// pend notes what has to follow a change.
+func (e *Engine) pend(j *Journal, c *change) {
+	if slices.Contains(c.file.Then, state.Reboot) {
+		j.Reboot = e.bootID()
+	}
+	j.Pending = slices.DeleteFunc(follow(j.Pending, c), func(f state.FollowUp) bool { return f == state.Reboot || !e.Live && !ofImage(f) })
+}
+
+// theirs returns what somebody has made of their own file since, without what bootstrap had put into it, and keeps that.
+func (e *Engine) theirs(entry *Entry, found disk.Found) (disk.Image, error) {
+	content, err := e.withdrawn(entry, found)
+	if err != nil {
+		return disk.Image{}, err
+	}
+	image := found.Image
+	if image.Kind != disk.File {
+		return image, nil
+	}
+	image.Sum = disk.Sum(content)
+	return image, e.keep(content)
+}
+
+// withdrawn returns a changed file's content without what bootstrap had put into it.
+func (e *Engine) withdrawn(entry *Entry, found disk.Found) ([]byte, error) {
+	if entry.Part != boot.Part || entry.Before.Kind != disk.File || entry.After.Kind != disk.File {
+		return found.Content, nil
+	}
+	before, err := e.kept(entry.Before)
+	if err != nil {
+		return nil, err
+	}
+	after, err := e.kept(entry.After)
+	return []byte(boot.Withdraw(string(before), string(after), string(found.Content))), err
 }
 
 // madeFor returns the directories above a path that were made for other files.

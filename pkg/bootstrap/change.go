@@ -18,6 +18,10 @@ type change struct {
 	was     disk.Found
 	to      disk.Image
 	content []byte
+	// back: it brings back what was before bootstrap.
+	back bool
+	// over is what need not follow any more, since the file goes that it was for.
+	over []state.FollowUp
 	// dirs are to be made first, outermost first.
 	dirs []string
 	// commit and discard are there once a file is staged.
@@ -29,8 +33,6 @@ type change struct {
 func newChange(f state.File, found disk.Found) change {
 	c := change{file: f, was: found, content: f.Content}
 	switch {
-	case f.Absent:
-		c.to, c.content = disk.Image{Kind: disk.Absent}, nil
 	case f.Target != "":
 		c.to, c.content = disk.Image{Kind: disk.Link, Target: f.Target}, nil
 	case found.Kind == disk.File:
@@ -49,15 +51,12 @@ func (e *Engine) takeBack(entry *Entry, found disk.Found) (change, error) {
 	if err != nil {
 		return change{}, fmt.Errorf("/%s can't be brought back: %w", entry.Path, err)
 	}
-	f := state.File{Part: entry.Part, Path: entry.Path, Why: entry.Why, Then: entry.Then}
-	return change{file: f, was: found, to: entry.Before, content: content}, nil
+	f := state.File{Part: entry.Part, Path: entry.Path, Why: entry.Why, Then: backward(entry.Then)}
+	return change{file: f, back: true, over: over(entry.Then), was: found, to: entry.Before, content: content}, nil
 }
 
 func (c *change) action() string {
-	switch {
-	case c.to.Kind == disk.Absent:
-		return "remove"
-	case c.was.Kind == disk.Absent:
+	if c.was.Kind == disk.Absent {
 		return "create"
 	}
 	return "change"

@@ -133,11 +133,10 @@ func stories(first, second *blueprint.Blueprint) []story {
 func TestKilledAtEveryPointTheNextRunFinishesOrReverts(t *testing.T) {
 	first := parse(t, "kernel: {hugePages: [{size: 2Mi, count: 8}]}\nnetwork: {leaveVFsAlone: false}\n")
 	second := blueprint.Default()
-	fedora := distributions()[8]
 	for _, s := range stories(first, second) {
 		t.Run(s.name, func(t *testing.T) {
 			make := func() *node {
-				n := newNode(t, fedora.files)
+				n := newNode(t, files("Fedora"))
 				n.put("proc/cmdline", "ro\n")
 				return n
 			}
@@ -234,7 +233,7 @@ func (f *full) Stage(name string, content []byte, like disk.Image) (commit, disc
 func TestAFullDiskChangesNothing(t *testing.T) {
 	b := blueprint.Default()
 	for room := 0; ; room++ {
-		n := newNode(t, distributions()[7].files)
+		n := newNode(t, files("RHEL 9"))
 		n.put("proc/cmdline", "ro\n")
 		before := n.snapshot()
 		n.files = func(f bootstrap.Files) bootstrap.Files { return &full{f, room} }

@@ -125,3 +125,13 @@ func distributions() []distribution {
 		})},
 	}
 }
+
+// files are those of the distribution with a name.
+func files(name string) map[string]string {
+	for _, d := range distributions() {
+		if d.name == name {
+			return d.files
+		}
+	}
+	panic("no distribution " + name)
+}

@@ -18,14 +18,14 @@ import (
 // fit is a Debian node that bootstrap can set up.
 func fit(t *testing.T) *node {
 	t.Helper()
-	n := newNode(t, distributions()[0].files)
+	n := newNode(t, files("Debian 12"))
 	n.put("proc/cmdline", "root=/dev/sda1 ro quiet\n")
 	return n
 }
 
 // What is in the way is named, with the file and what to do, and nothing is changed.
 func TestAHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
-	suse := distributions()[9].files
+	suse := files("openSUSE")
 	for _, c := range []struct {
 		name   string
 		files  map[string]string
@@ -60,13 +60,29 @@ func TestAHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 			"passthrough is set, and not asked for", suse, func(n *node) { n.put("etc/default/grub", "GRUB_CMDLINE_LINUX='iommu=pt'\n") }, "",
 			"/etc/default/grub line 1: iommu=pt is at odds with kernel.iommu: On",
 		},
-		{"an entry has unsafe interrupts", distributions()[8].files, func(n *node) {
+		{"an entry has unsafe interrupts", files("Fedora"), func(n *node) {
 			n.put("boot/loader/entries/a.conf", "linux /a\noptions vfio_iommu_type1.allow_unsafe_interrupts=1\n")
 		}, "", "/boot/loader/entries/a.conf line 2: vfio_iommu_type1.allow_unsafe_interrupts=1 gives devices away"},
 		{
 			"another's huge pages", nil, func(n *node) { n.put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"hugepages=64\"\n") },
 			"kernel: {hugePages: [{size: 1Gi, count: 1}]}\n", "line 1: hugepages=64 is at odds with kernel.hugePages",
 		},
+		{
+			"other huge pages of the same number", nil, func(n *node) { n.put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"hugepages=64\"\n") },
+			"kernel: {hugePages: [{size: 1Gi, count: 64}]}\n", "line 1: hugepages=64 is at odds with kernel.hugePages",
+		},
+		{"a bad argument before a comment", nil, func(n *node) {
+			n.put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"quiet intremap=off\" # keep\n")
+		}, "", "line 1: intremap=off lets devices forge interrupts"},
+		{"a bad argument in the second line of kernels to come", files("Fedora"), func(n *node) {
+			n.put("etc/kernel/cmdline", "root=/dev/sda1\nro intremap=off\n")
+		}, "", "/etc/kernel/cmdline line 2: intremap=off"},
+		{"isolation that is not there", nil, func(n *node) {
+			n.put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"pcie_acs_override=downstream\"\n")
+		}, "", "pcie_acs_override=downstream makes the kernel believe"},
+		{"systemd-boot's partition is not mounted", nil, func(n *node) {
+			n.put("sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f", "\x06\x00\x00\x00systemd-boot 257")
+		}, "", "mount the EFI system partition"},
 		{
 			"a module option", nil, func(n *node) { n.put("etc/modprobe.d/vfio.conf", "# old\noptions vfio-pci disable_denylist=1\n") }, "",
 			"/etc/modprobe.d/vfio.conf line 2: it sets disable_denylist of vfio_pci to 1",
@@ -96,7 +112,7 @@ func TestAHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.files == nil {
-				c.files = distributions()[0].files
+				c.files = files("Debian 12")
 			}
 			n := newNode(t, c.files)
 			n.put("proc/cmdline", "ro\n")
@@ -197,7 +213,7 @@ func TestRevertKeepsWhatSomebodyHasChanged(t *testing.T) {
 
 // A kernel that was removed since does not get its boot loader's entry back.
 func TestWhatSomebodyHasRemovedStaysRemoved(t *testing.T) {
-	n := newNode(t, distributions()[8].files)
+	n := newNode(t, files("Fedora"))
 	n.put("boot/loader/entries/m-6.11.conf", entry)
 	n.put("proc/cmdline", "ro\n")
 	n.apply(blueprint.Default())
@@ -229,7 +245,7 @@ func TestRevertTakesBackWhatIsNamedAlone(t *testing.T) {
 
 // Drift is told with the file, when it was written and since when it is otherwise.
 func TestDriftIsNamedAndMended(t *testing.T) {
-	n := newNode(t, distributions()[9].files)
+	n := newNode(t, files("openSUSE"))
 	n.put("proc/cmdline", "ro\n")
 	n.apply(blueprint.Default())
 	n.reboot()
@@ -257,7 +273,7 @@ func TestDriftIsNamedAndMended(t *testing.T) {
 // A file that somebody has edited since, and that is edited again, goes back to what
 // they have made of it.
 func TestSomebodysLaterEditOfTheirFileSurvivesRevert(t *testing.T) {
-	n := newNode(t, distributions()[9].files)
+	n := newNode(t, files("openSUSE"))
 	n.put("proc/cmdline", "ro\n")
 	n.apply(blueprint.Default())
 	edited := "GRUB_TIMEOUT=9\nGRUB_CMDLINE_LINUX=\"\"\n"
@@ -270,7 +286,7 @@ func TestSomebodysLaterEditOfTheirFileSurvivesRevert(t *testing.T) {
 }
 
 func TestAnArgumentThatIsNoLongerWantedGoes(t *testing.T) {
-	n := newNode(t, distributions()[8].files)
+	n := newNode(t, files("Fedora"))
 	n.put("proc/cmdline", "ro\n")
 	before := n.snapshot()
 	n.apply(parse(t, "kernel: {arguments: [efi=disable_early_pci_dma]}\n"))
@@ -285,7 +301,7 @@ func TestAnArgumentThatIsNoLongerWantedGoes(t *testing.T) {
 }
 
 func TestModesAndOwnersAreKept(t *testing.T) {
-	n := newNode(t, distributions()[9].files)
+	n := newNode(t, files("openSUSE"))
 	n.put("proc/cmdline", "ro\n")
 	file := filepath.Join(n.root, "etc/default/grub")
 	if err := os.Chmod(file, 0o640); err != nil {
@@ -364,7 +380,7 @@ func TestANewerJournalIsLeftToTheProgramThatWroteIt(t *testing.T) {
 }
 
 func TestABackupThatIsMissingKeepsTheFile(t *testing.T) {
-	n := newNode(t, distributions()[9].files)
+	n := newNode(t, files("openSUSE"))
 	n.put("proc/cmdline", "ro\n")
 	n.apply(blueprint.Default())
 	n.remove("var/lib/kata-vfio/bootstrap/backups")

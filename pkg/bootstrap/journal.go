@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"time"
@@ -36,6 +37,11 @@ type Journal struct {
 	// Reboot is the ID of the boot in which something was changed that only the
 	// next one brings.
 	Reboot string `json:"reboot,omitempty"`
+	// Awaits is what apply has left to the next boot, with the ID of the boot in which it did.
+	Awaits map[string]string `json:"awaits,omitempty"`
+
+	// sum is that of the file that it was read from.
+	sum string
 }
 
 // Entry is a file that is as bootstrap made it.
@@ -88,9 +94,9 @@ func (j *Journal) clone() *Journal {
 	return &c
 }
 
-// empty reports whether nothing is left of bootstrap's on the node.
+// empty reports whether there is nothing to know of the node: nothing of bootstrap's is on it, and no blueprint is kept for later looks.
 func (j *Journal) empty() bool {
-	return len(j.Entries) == 0 && len(j.Settings) == 0 && len(j.Pending) == 0
+	return len(j.Entries) == 0 && len(j.Settings) == 0 && len(j.Pending) == 0 && j.Blueprint == "" && len(j.Awaits) == 0
 }
 
 // load returns the journal; an empty one where there is none.
@@ -110,7 +116,7 @@ func (e *Engine) load() (*Journal, error) {
 	if err := json.Unmarshal(s.Journal, j); err != nil {
 		return nil, fmt.Errorf("/%s: %w: %w", journalFile, ErrDamaged, err)
 	}
-	if j.Version > version {
+	if j.sum = found.Sum; j.Version > version {
 		return nil, fmt.Errorf("/%s was written by a newer kata-vfio-bootstrap; use that one", journalFile)
 	}
 	return j, nil
@@ -167,8 +173,12 @@ func (e *Engine) makeStateDir() error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range missing {
-		if err := e.Files.MakeDir(dir, 0o700); err != nil {
+	for i, dir := range missing {
+		mode := fs.FileMode(0o755) // of an image that has no /var/lib yet, it is everybody's
+		if i == len(missing)-1 {
+			mode = 0o700
+		}
+		if err := e.Files.MakeDir(dir, mode); err != nil {
 			return err
 		}
 	}

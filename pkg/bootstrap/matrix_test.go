@@ -136,7 +136,7 @@ func TestADaemonThatDoesNotRunIsNotTold(t *testing.T) {
 }
 
 func TestWithoutSystemdNothingIsAskedOfIt(t *testing.T) {
-	n := newNode(t, distributions()[14].files)
+	n := newNode(t, files("extlinux"))
 	n.put("proc/cmdline", "ro\n")
 	n.remove("usr/lib/systemd/systemd", "run/systemd")
 	r := n.apply(blueprint.Default())
@@ -176,6 +176,24 @@ func TestTalosIsToldItsMachineConfig(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	n.same(before, "after the refusal")
+	n.put("proc/cmdline", "talos.platform=metal intel_iommu=on iommu=nopt\n")
+	if p := n.plan(blueprint.Default()); problem(p, "Talos has no files") {
+		t.Errorf("with all arguments there: %+v", p.Problems)
+	}
+}
+
+// An image that was made ready knows nothing of the processor that it is booted on.
+func TestAnImageIsFitOnEveryProcessor(t *testing.T) {
+	n := newNode(t, files("Debian 12"))
+	n.image = true
+	n.apply(blueprint.Default())
+	n.image = false
+	n.put("proc/cpuinfo", "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu svm\n")
+	n.remove("sys/firmware/acpi/tables/DMAR")
+	n.put("sys/firmware/acpi/tables/IVRS", "IVRS"+strings.Repeat("\x00", 60))
+	n.put("proc/cmdline", "ro intel_iommu=on iommu=nopt\n")
+	n.apply(blueprint.Default()) // runs what was left to do
+	n.expect(n.plan(blueprint.Default()), bootstrap.Fit, "on AMD")
 }
 
 func TestAnUnknownBootLoaderIsToldInWords(t *testing.T) {

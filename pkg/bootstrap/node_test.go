@@ -188,6 +188,8 @@ type tools struct {
 	root string
 	ran  []string
 	fail error
+	// failing fails where the command line begins so, all of them when empty.
+	failing string
 	// before is asked before each.
 	before func() error
 }
@@ -199,7 +201,7 @@ func (s *tools) Run(ctx context.Context, argv []string) error {
 		}
 	}
 	s.ran = append(s.ran, strings.Join(argv, " "))
-	if s.fail != nil {
+	if s.fail != nil && strings.HasPrefix(strings.Join(argv, " "), s.failing) {
 		return s.fail
 	}
 	switch filepath.Base(argv[0]) {
@@ -209,6 +211,26 @@ func (s *tools) Run(ctx context.Context, argv []string) error {
 		return s.mkconfig(ctx, strings.TrimPrefix(argv[2], "/"), false)
 	case "u-boot-update":
 		return s.uBootUpdate(ctx)
+	case "systemctl":
+		return s.systemctl(argv[1], argv[2:])
+	}
+	return nil
+}
+
+// systemctl starts no unit that has no file, and of names that are no pattern stops none either.
+func (s *tools) systemctl(verb string, units []string) error {
+	if verb != "start" && verb != "stop" {
+		return nil
+	}
+	for _, unit := range units {
+		if strings.Contains(unit, "*") {
+			continue
+		}
+		_, admins := os.Stat(filepath.Join(s.root, "etc/systemd/system", unit))
+		_, packaged := os.Stat(filepath.Join(s.root, "usr/lib/systemd/system", unit))
+		if admins != nil && packaged != nil {
+			return fmt.Errorf("failed to %s %s: Unit %s not found", verb, unit, unit)
+		}
 	}
 	return nil
 }

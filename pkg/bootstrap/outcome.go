@@ -11,11 +11,12 @@ import (
 // Status says how far a file or a setting is from what is wanted.
 type Status string
 
-// Statuses. RebootPending is right on disk, and only the next boot brings it.
+// Statuses. RebootPending is right on disk, and only the next boot brings it; NotBrought is what a boot has not brought.
 const (
 	Right         Status = "right"
 	ToDo          Status = "to do"
 	RebootPending Status = "reboot pending"
+	NotBrought    Status = "not brought by the boot"
 )
 
 // Plan is what a node is, what it should be, and what lies between.
@@ -34,7 +35,15 @@ type Plan struct {
 	Facts      []state.Fact    `json:"facts"`
 	// Reboot: what is on disk is right and takes a reboot.
 	Reboot bool `json:"rebootPending,omitempty"`
+	// NotBrought: what is on disk is right, and a boot has not brought all of it. Another one would not either.
+	NotBrought bool `json:"notBroughtByBoot,omitempty"`
 
+	// journal is the sum of the journal that it goes by.
+	journal string
+	// pending is what has still to follow former changes.
+	pending []state.FollowUp
+	// awaits are the keys of what only a boot brings and is not there.
+	awaits   []string
 	changes  []change
 	platform *platform.Platform
 }
@@ -45,7 +54,7 @@ type FilePlan struct {
 	Part   string `json:"part"`
 	Why    string `json:"why"`
 	Status Status `json:"status"`
-	// Action is "create", "change", "remove" or "take back", empty for none. Take back
+	// Action is "create", "change" or "take back", empty for none. Take back
 	// is of what no blueprint wants any more.
 	Action string `json:"action,omitempty"`
 	Diff   string `json:"diff,omitempty"`
@@ -98,6 +107,8 @@ func (p *Plan) Outcome() Outcome {
 		return Impossible
 	case p.Unfinished, p.toDo():
 		return ChangesNeeded
+	case p.NotBrought:
+		return Impossible
 	case p.Reboot:
 		return RebootNeeded
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
@@ -27,7 +28,7 @@ func (e *Engine) Plan(b *blueprint.Blueprint) (*Plan, error) {
 	}
 	p, err := e.plan(b, settled)
 	if err == nil {
-		p.Unfinished = j.unfinished()
+		p.Unfinished, p.journal = j.unfinished(), j.sum
 	}
 	return p, err
 }
@@ -43,7 +44,7 @@ func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 		return nil, err
 	}
 	p.Facts = append(p.platform.Facts(), wanted.Facts...)
-	p.Problems = slices.Concat(wanted.Problems, host.Pins(b, p.platform, p.Facts))
+	p.Problems = append([]state.Problem{}, slices.Concat(p.platform.Denied(), wanted.Problems, host.Pins(b, p.platform, p.Facts))...)
 	for _, f := range wanted.Files {
 		if err := e.planFile(p, j, f); err != nil {
 			return nil, err
@@ -52,10 +53,12 @@ func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 	if err := e.planTakeBack(p, j, wanted.Files); err != nil {
 		return nil, err
 	}
-	p.Steps = e.steps(p.platform, j.Pending, p.changes)
+	p.pending = forward(j.Pending, wanted.Files)
+	p.Steps = e.steps(p.platform, p.pending, p.changes)
 	for _, s := range wanted.Settings {
-		e.planSetting(p, s)
+		e.planSetting(p, j, s)
 	}
+	e.planBoot(p, j)
 	if j.Reboot != "" && j.Reboot == e.bootID() && len(p.changes) == 0 {
 		p.Reboot = true
 	}
@@ -92,7 +95,8 @@ func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
 	}
 	c := newChange(f, found)
 	plan := FilePlan{Path: f.Path, Part: f.Part, Why: f.Why, Status: Right, Drift: drifted(j.entry(f.Path), found)}
-	if !found.Same(c.to) {
+	asWanted := found.Same(c.to) || plan.Drift != nil && f.Part == boot.Part && boot.Says(string(found.Content), string(c.content))
+	if !asWanted {
 		plan.Status, plan.Action, plan.Diff = ToDo, c.action(), c.diff()
 		if err := e.admit(p, &c); err != nil {
 			return err
@@ -154,7 +158,7 @@ func drifted(entry *Entry, found disk.Found) *Drift {
 	return &Drift{What: "changed", Written: entry.At, Since: found.ModTime}
 }
 
-func (e *Engine) planSetting(p *Plan, s state.Setting) {
+func (e *Engine) planSetting(p *Plan, j *Journal, s state.Setting) {
 	now, err := e.setting(s.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
@@ -170,8 +174,8 @@ func (e *Engine) planSetting(p *Plan, s state.Setting) {
 	}
 	switch {
 	case right:
-	case s.AtBoot && len(p.changes) == 0 && !slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Due }):
-		plan.Status, p.Reboot = RebootPending, true
+	case s.AtBoot:
+		plan.Status = e.await(p, j, s.Path+"="+s.Value)
 	default:
 		plan.Status = ToDo
 	}

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
@@ -13,7 +14,8 @@ import (
 // pristine is the node as it would be had bootstrap never been there. Parts read that:
 // so what they want does not depend on what they have done already, an argument that a
 // blueprint no longer has is not found in a file that was edited for it, and our own
-// files are nobody's conflict. A file that somebody has changed since is shown as it is.
+// files are nobody's conflict. A file that somebody has changed since is shown as it is;
+// a boot loader's without our arguments.
 type pristine struct {
 	state.Tree
 	engine  *Engine
@@ -26,6 +28,9 @@ func (t *pristine) ReadAtMost(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if content, err := t.changed(name); content != nil || err != nil {
+		return content[:min(int64(len(content)), limit)], err
+	}
 	if entry == nil || entry.Before.Kind == disk.Link {
 		return t.Tree.ReadAtMost(name, limit)
 	}
@@ -34,6 +39,19 @@ func (t *pristine) ReadAtMost(name string, limit int64) ([]byte, error) {
 	}
 	content, err := t.engine.kept(entry.Before)
 	return content[:min(int64(len(content)), limit)], err
+}
+
+// changed returns a file of the boot loader's that somebody has changed since, without our arguments; nil for another.
+func (t *pristine) changed(name string) ([]byte, error) {
+	entry := t.journal.entry(name)
+	if entry == nil || entry.Part != boot.Part {
+		return nil, nil
+	}
+	found, err := t.engine.Files.Look(name)
+	if err != nil || found.Kind != disk.File || found.Same(entry.After) || boot.Marked(string(found.Content)) {
+		return nil, err
+	}
+	return t.engine.withdrawn(entry, found)
 }
 
 // ReadLink returns where a link leads, for parts that ask whether a file is one.

@@ -1,6 +1,8 @@
 package bootstrap
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
@@ -9,28 +11,49 @@ import (
 )
 
 // Record leaves on the node what a plan has found, as [drift.File]: the plugin serves it as metrics. It may be repeated; what was found
-// before keeps its time. Apply and Revert remove it, since it is of a node that is no more.
-func (e *Engine) Record(p *Plan) (*drift.Record, error) {
+// before keeps its time. Apply and Revert remove it, since it is of a node that is no more: after one of another process the error is
+// [ErrOutdated].
+func (e *Engine) Record(ctx context.Context, p *Plan) error {
+	return e.locked(ctx, func() error {
+		j, err := e.load()
+		if err != nil {
+			return err
+		}
+		if j.sum != p.journal {
+			return ErrOutdated
+		}
+		return e.leave(p.Blueprint, string(p.Outcome()), p.differences())
+	})
+}
+
+// ErrOutdated says that the node was changed after it was looked at.
+var ErrOutdated = errors.New("the node was changed while it was looked at; look again")
+
+// RecordUnknown leaves on the node that it could not be looked at, so that what was found before is not taken for what is.
+func (e *Engine) RecordUnknown(ctx context.Context, cause error) error {
+	return e.locked(ctx, func() error {
+		return e.leave("", drift.Unknown, []drift.Difference{{Part: "bootstrap", What: "problem", Why: cause.Error()}})
+	})
+}
+
+// leave writes the record, durably, and what a cut-off one has left of it goes.
+func (e *Engine) leave(blueprint, outcome string, differences []drift.Difference) error {
 	found, err := e.Files.Look(drift.File)
 	if err != nil {
-		return nil, fmt.Errorf("read what was found before: %w", err)
+		return fmt.Errorf("read what was found before: %w", err)
 	}
 	former, err := drift.Parse(found.Content)
 	if err != nil {
 		former = nil // a damaged one is replaced
 	}
-	r := drift.New(e.Now(), p.Blueprint, string(p.Outcome()), p.differences(), former)
-	text, err := r.Encode()
+	text, err := drift.New(e.Now(), blueprint, outcome, differences, former).Encode()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := e.makeStateDir(); err != nil {
-		return nil, err
+	if err := errors.Join(e.Files.Sweep(drift.File), e.Files.Write(drift.File, text, disk.New(0o600))); err != nil {
+		return fmt.Errorf("leave what was found: %w", err)
 	}
-	if err := e.Files.Write(drift.File, text, disk.New(0o600)); err != nil {
-		return nil, fmt.Errorf("leave what was found: %w", err)
-	}
-	return r, nil
+	return nil
 }
 
 // differences are what is not as wanted, the gravest first.
@@ -38,6 +61,11 @@ func (p *Plan) differences() []drift.Difference {
 	all := []drift.Difference{}
 	for _, problem := range p.refused() {
 		all = append(all, drift.Difference{Part: problem.Part, Path: rooted(problem.Path), What: "problem", Why: problem.Text})
+	}
+	for _, problem := range p.Problems {
+		if problem.AtBoot {
+			all = append(all, drift.Difference{Part: problem.Part, What: map[bool]string{true: "problem", false: "reboot"}[p.NotBrought], Why: problem.Text})
+		}
 	}
 	for i := range p.Files {
 		if f := &p.Files[i]; f.Status != Right {

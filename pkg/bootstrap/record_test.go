@@ -21,7 +21,7 @@ func (n *node) record(at time.Time) *drift.Record {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	if _, err := e.Record(p); err != nil {
+	if err := e.Record(n.t.Context(), p); err != nil {
 		n.t.Fatal(err)
 	}
 	r, err := drift.Read(e.Tree)
@@ -42,7 +42,7 @@ func kinds(r *drift.Record) map[string]string {
 // What was found is left on the node with its time: before apply, between it and the reboot, when somebody changes a file; and it is
 // gone with each apply and revert, of which it knows nothing.
 func TestWhatWasFoundIsLeftOnTheNode(t *testing.T) {
-	n := newNode(t, distributions()[0].files)
+	n := newNode(t, files("Debian 12"))
 	n.put("proc/cmdline", "ro\n")
 	first := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	const grub, modprobe = "etc/default/grub.d/50-kata-vfio.cfg", "etc/modprobe.d/50-kata-vfio.conf"
@@ -80,7 +80,7 @@ func TestWhatWasFoundIsLeftOnTheNode(t *testing.T) {
 
 // A problem that keeps a node from being made fit is in the record in words.
 func TestTheRecordHasWhatIsInTheWay(t *testing.T) {
-	n := newNode(t, distributions()[0].files)
+	n := newNode(t, files("Debian 12"))
 	n.put("proc/cmdline", "ro\n")
 	n.put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"intel_iommu=off\"\n")
 	r := n.record(time.Now())

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/diff"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
@@ -17,6 +19,8 @@ import (
 type Kept struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
+	// Removed: there is nothing at the path, and so it stays.
+	Removed bool `json:"removed,omitempty"`
 	// Diff is from what bootstrap wrote to what is there.
 	Diff string `json:"diff,omitempty"`
 }
@@ -44,22 +48,26 @@ func (e *Engine) revert(ctx context.Context, j *Journal, paths []string) (*Resul
 			return nil, &UnknownError{name}
 		}
 	}
-	after, result := j.clone(), &Result{}
+	after, result := j.clone(), &Result{Changed: []FilePlan{}, Settings: []SettingPlan{}}
 	changes, err := e.reversals(after, result, paths)
 	if err != nil {
 		return nil, err
 	}
-	if len(paths) == 0 {
+	all := len(paths) == 0
+	if all {
 		result.Settings = e.resettable(after)
-		after.Settings = nil
+		after.Pending, after.Awaits = backward(after.Pending), nil
+		if !slices.ContainsFunc(result.Kept, func(k Kept) bool { return !k.Removed }) {
+			after.Applied, after.Blueprint = time.Time{}, ""
+		}
 	}
 	p := platform.Detect(&pristine{e.Tree, e, j}, e.Live)
-	result.Steps = e.steps(p, j.Pending, changes)
+	result.Steps = e.steps(p, after.Pending, changes)
 	result.Reboot = e.Live && slices.ContainsFunc(changes, func(c change) bool { return slices.Contains(c.file.Then, state.Reboot) })
-	if after, err = e.commitRevert(ctx, j, after, changes, result.Settings); err != nil {
+	if after, err = e.commit(ctx, &work{before: j, after: after, changes: changes, settings: result.Settings, forgets: all}); err != nil {
 		return nil, err
 	}
-	return result, e.run(ctx, after, result.Steps)
+	return result, e.run(ctx, after, result.Steps, "revert")
 }
 
 // UnknownError names a file that bootstrap has not changed.
@@ -77,17 +85,20 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 			continue
 		}
 		found, err := e.Files.Look(entry.Path)
-		if err != nil {
-			return nil, err
-		}
 		switch {
+		case err != nil:
+			result.Kept = append(result.Kept, Kept{Path: entry.Path, Why: "it can't be looked at: " + err.Error()})
 		case found.Same(entry.Before):
-			j.entry(entry.Path).After = entry.Before // somebody has done it already
+			j.entry(entry.Path).After = entry.Before // somebody has done it already, but perhaps not what has to follow
+			e.pend(j, &change{file: state.File{Then: backward(entry.Then)}, over: over(entry.Then)})
 		case found.Kind == disk.Absent:
 			j.entry(entry.Path).After = entry.Before
-			result.Kept = append(result.Kept, Kept{Path: entry.Path, Why: "somebody has removed it since; it stays removed"})
+			result.Kept = append(result.Kept, Kept{Path: entry.Path, Removed: true, Why: "somebody has removed it since; it stays removed"})
 		case !found.Same(entry.After):
-			result.Kept = append(result.Kept, Kept{Path: entry.Path, Why: "somebody has changed it since; take the change out, or the file from bootstrap's hands by restoring it yourself", Diff: e.since(&entry, found)})
+			result.Kept = append(result.Kept, Kept{
+				Path: entry.Path, Diff: e.since(&entry, found),
+				Why: fmt.Sprintf("somebody has changed it since. Take that out, or give up what is in it: `%s`; then run revert again", e.byHand(&entry)),
+			})
 		default:
 			c, err := e.takeBack(&entry, found)
 			if err != nil {
@@ -98,6 +109,19 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 		}
 	}
 	return changes, nil
+}
+
+// byHand is the command that brings back what was before bootstrap, whatever is there.
+func (e *Engine) byHand(entry *Entry) string {
+	file := path.Join(e.Root, entry.Path)
+	switch entry.Before.Kind {
+	case disk.File:
+		return fmt.Sprintf("cp %s %s", path.Join(e.Root, backupDir, entry.Before.Sum), file)
+	case disk.Link:
+		return fmt.Sprintf("ln -sfn %s %s", entry.Before.Target, file)
+	case disk.Absent, disk.Other:
+	}
+	return "rm " + file
 }
 
 // since is how a file differs from what bootstrap wrote.
@@ -112,7 +136,7 @@ func (e *Engine) since(entry *Entry, found disk.Found) string {
 // resettable returns the running settings that are still as they were written: what
 // somebody has set since is theirs.
 func (e *Engine) resettable(j *Journal) []SettingPlan {
-	var settings []SettingPlan
+	settings := []SettingPlan{}
 	for _, w := range j.Settings {
 		now, err := e.setting(w.Path)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && now != w.After || e.Attributes == nil {
@@ -121,15 +145,4 @@ func (e *Engine) resettable(j *Journal) []SettingPlan {
 		settings = append(settings, SettingPlan{Setting: state.Setting{Part: w.Part, Path: w.Path, Value: unsetValue(w.Before)}, Now: now, Status: ToDo})
 	}
 	return settings
-}
-
-// commitRevert is [Engine.commit] for the way back. Settings are brought back first and
-// leave the journal with the files.
-func (e *Engine) commitRevert(ctx context.Context, before, after *Journal, changes []change, settings []SettingPlan) (*Journal, error) {
-	for _, s := range settings {
-		if err := e.Attributes.Write(s.Path, []byte(s.Value)); err != nil {
-			return nil, fmt.Errorf("bring /%s back to %q: %w", s.Path, s.Value, err)
-		}
-	}
-	return e.commit(ctx, before, after, changes, nil)
 }

@@ -29,6 +29,8 @@ type FileReport struct {
 	// Was says what revert brings back: "absent", "file" or "link".
 	Was   disk.Kind `json:"was"`
 	Drift *Drift    `json:"drift,omitempty"`
+	// Error is why it could not be looked at.
+	Error string `json:"error,omitempty"`
 }
 
 // Status reads the journal and looks at its files. It changes nothing.
@@ -39,7 +41,7 @@ func (e *Engine) Status() (*Report, error) {
 	}
 	r := &Report{
 		Root: e.Root, Applied: j.Applied, Blueprint: j.Blueprint, Unfinished: j.unfinished(), Files: []FileReport{},
-		Settings: j.Settings, Pending: j.Pending, Reboot: j.Reboot != "" && j.Reboot == e.bootID(),
+		Settings: append([]Written{}, j.Settings...), Pending: append([]state.FollowUp{}, j.Pending...), Reboot: j.Reboot != "" && j.Reboot == e.bootID(),
 	}
 	settled, err := e.settled(j)
 	if err != nil {
@@ -47,13 +49,13 @@ func (e *Engine) Status() (*Report, error) {
 	}
 	for i := range settled.Entries {
 		entry := &settled.Entries[i]
-		found, err := e.Files.Look(entry.Path)
-		if err != nil {
-			return nil, err
+		file := FileReport{Path: entry.Path, Part: entry.Part, Why: entry.Why, At: entry.At, Was: entry.Before.Kind}
+		if found, err := e.Files.Look(entry.Path); err != nil {
+			file.Error = err.Error()
+		} else {
+			file.Drift = drifted(entry, found)
 		}
-		r.Files = append(r.Files, FileReport{
-			Path: entry.Path, Part: entry.Part, Why: entry.Why, At: entry.At, Was: entry.Before.Kind, Drift: drifted(entry, found),
-		})
+		r.Files = append(r.Files, file)
 	}
 	return r, nil
 }

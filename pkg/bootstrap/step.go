@@ -22,6 +22,9 @@ type Step struct {
 	// operator, since an image's tools are run only when asked for.
 	Due  bool `json:"due"`
 	Runs bool `json:"runs"`
+	// Ran: it has run to its end. Error is why it has not, of the one that failed.
+	Ran   bool   `json:"ran"`
+	Error string `json:"error,omitempty"`
 
 	argv  [][]string
 	limit time.Duration
@@ -31,9 +34,52 @@ type Step struct {
 // interrupts others last.
 func order() []state.FollowUp {
 	return []state.FollowUp{
-		state.BootConfig, state.Initramfs, state.UnitsReload, state.ModulesLoad, state.UdevReload, state.NetworkReload,
+		state.BootConfig, state.Initramfs, state.SocketStop, state.UnitsReload, state.ModulesLoad, state.UdevReload, state.NetworkReload,
 		state.SocketStart, state.ContainerdRestart, state.CRIORestart,
 	}
+}
+
+// backward returns what has to follow when files are taken away again that wanted these when they were written. Modules stay
+// loaded: without their options they would be loaded in a worse state.
+func backward(then []state.FollowUp) []state.FollowUp {
+	var back []state.FollowUp
+	for _, f := range then {
+		switch f {
+		case state.ModulesLoad:
+		case state.SocketStart:
+			back = append(back, state.SocketStop)
+		default:
+			back = append(back, f)
+		}
+	}
+	return back
+}
+
+// forward returns what is pending for files that are wanted, also where a revert was cut off that had its own pending.
+func forward(pending []state.FollowUp, wanted []state.File) []state.FollowUp {
+	starts := slices.ContainsFunc(wanted, func(f state.File) bool { return slices.Contains(f.Then, state.SocketStart) })
+	pending = slices.Clone(pending)
+	if i := slices.Index(pending, state.SocketStop); i >= 0 && starts {
+		pending[i] = state.SocketStart
+	}
+	return pending
+}
+
+// over returns those of them that need not follow any more then.
+func over(then []state.FollowUp) []state.FollowUp {
+	back := backward(then)
+	return slices.DeleteFunc(slices.Clone(then), func(f state.FollowUp) bool { return slices.Contains(back, f) })
+}
+
+// follow returns what is pending once a change is made as well: what brings its file away takes back what has not followed yet.
+func follow(pending []state.FollowUp, c *change) []state.FollowUp {
+	pending = slices.DeleteFunc(slices.Clone(pending), func(f state.FollowUp) bool { return slices.Contains(c.over, f) })
+	for _, f := range c.file.Then {
+		if !slices.Contains(pending, f) {
+			pending = append(pending, f)
+		}
+	}
+	return pending
 }
 
 // ofImage reports whether an image needs it: a running system's daemons read their
@@ -42,17 +88,19 @@ func ofImage(f state.FollowUp) bool { return f == state.BootConfig || f == state
 
 // steps returns what has to run after the changes and for what is pending, in order.
 func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes []change) []Step {
-	due := slices.Clone(pending)
-	for _, c := range changes {
-		due = append(due, c.file.Then...)
+	due := pending
+	for i := range changes {
+		due = follow(due, &changes[i])
 	}
-	var steps []Step
+	steps := []Step{}
 	for _, f := range order() {
 		if !slices.Contains(due, f) || !e.Live && !ofImage(f) {
 			continue
 		}
 		s := Step{FollowUp: f, Due: true, Runs: e.Tools != nil, limit: 2 * time.Minute}
-		s.argv = commands(f, p)
+		if s.argv = commands(f, p); f == state.BootConfig && generated(&p.Loader) && s.argv == nil {
+			s.Runs, s.Commands = false, []string{"the tool that generates the boot loader's configuration (update-grub, grub2-mkconfig): it is not here"}
+		}
 		if ofImage(f) {
 			s.limit = 20 * time.Minute
 		}
@@ -67,13 +115,13 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 // commands returns what a follow-up is on this node; none where nothing has to run.
 func commands(f state.FollowUp, p *platform.Platform) [][]string {
 	if ofSystemd := slices.Contains([]state.FollowUp{
-		state.UnitsReload, state.NetworkReload, state.SocketStart, state.ContainerdRestart, state.CRIORestart,
+		state.UnitsReload, state.NetworkReload, state.SocketStart, state.SocketStop, state.ContainerdRestart, state.CRIORestart,
 	}, f); ofSystemd && !p.SystemdRuns || f == state.UdevReload && !p.UdevRuns {
 		return nil
 	}
 	switch f {
 	case state.BootConfig:
-		return [][]string{bootConfig(&p.Loader)}
+		return bootConfig(&p.Loader)
 	case state.Initramfs:
 		if p.Initramfs == platform.Dracut {
 			return [][]string{{"dracut", "--regenerate-all", "--force"}}
@@ -89,6 +137,8 @@ func commands(f state.FollowUp, p *platform.Platform) [][]string {
 		return [][]string{{"systemctl", "try-reload-or-restart", "systemd-networkd.service"}}
 	case state.SocketStart:
 		return [][]string{{"systemctl", "start", "kata-vfio-pod-resources.socket"}}
+	case state.SocketStop: // by a pattern, which is no error where systemd has no such unit (any more)
+		return [][]string{{"systemctl", "stop", "kata-vfio-pod-resources.socket*"}}
 	case state.ContainerdRestart:
 		return [][]string{{"systemctl", "try-restart", "containerd.service"}}
 	case state.CRIORestart:
@@ -98,16 +148,25 @@ func commands(f state.FollowUp, p *platform.Platform) [][]string {
 	return nil
 }
 
-func bootConfig(l *platform.Loader) []string {
+// generated reports whether a tool makes the loader's configuration. That of a loader which was found before, in an image, is of no use
+// to another one.
+func generated(l *platform.Loader) bool {
+	return l.Kind == platform.GRUB || l.Kind == platform.UBootMenu
+}
+
+func bootConfig(l *platform.Loader) [][]string {
+	if !generated(l) || l.Tool == "" {
+		return nil
+	}
 	tool := "/" + l.Tool
 	if strings.HasSuffix(tool, "-mkconfig") {
 		config := l.Config
 		if config == "" {
 			config = "boot/grub2/grub.cfg"
 		}
-		return []string{tool, "-o", "/" + config}
+		return [][]string{{tool, "-o", "/" + config}}
 	}
-	return []string{tool}
+	return [][]string{{tool}}
 }
 
 func modprobe(p *platform.Platform) [][]string {
@@ -121,15 +180,18 @@ func modprobe(p *platform.Platform) [][]string {
 }
 
 // run runs the steps that are due and takes each from the journal when it is done, so
-// that what fails, or is cut off, is done by the next apply.
-func (e *Engine) run(ctx context.Context, j *Journal, steps []Step) error {
-	if e.Tools == nil {
-		return nil
-	}
-	for _, s := range steps {
-		if err := e.runStep(ctx, &s); err != nil {
-			return err
+// that what fails, or is cut off, is done by the next apply or revert, as verb says.
+func (e *Engine) run(ctx context.Context, j *Journal, steps []Step, verb string) error {
+	for i := range steps {
+		s := &steps[i]
+		if !s.Runs {
+			continue
 		}
+		if err := e.runStep(ctx, s); err != nil {
+			s.Error = err.Error()
+			return fmt.Errorf("the files are written, but %w; mend that and run %s again", err, verb)
+		}
+		s.Ran = true
 		j.Pending = slices.DeleteFunc(slices.Clone(j.Pending), func(f state.FollowUp) bool { return f == s.FollowUp })
 		if err := e.save(j); err != nil {
 			return err
@@ -143,7 +205,7 @@ func (e *Engine) runStep(ctx context.Context, s *Step) error {
 	defer cancel()
 	for _, argv := range s.argv {
 		if err := e.Tools.Run(ctx, argv); err != nil {
-			return fmt.Errorf("the files are written, but %s failed: %w; mend that and run apply again", strings.Join(argv, " "), err)
+			return fmt.Errorf("%s failed: %w", strings.Join(argv, " "), err)
 		}
 	}
 	return nil

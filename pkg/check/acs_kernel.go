@@ -1,9 +1,6 @@
 package check
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -29,45 +26,6 @@ func acsKernelChecks() []Check {
 			Fix:     "take the option out of the boot loader's configuration, or limit it to ports below which nothing is given to tenants, and reboot",
 			Verify:  "grep -o ' pci=[^ ]*' /proc/cmdline",
 			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (pci=)", "Linux: drivers/pci/pci.c (__pci_config_acs)"},
-		}, Judge: func(n *facts.Node) []finding.Finding { return badArgument(n, "pci", weakensACS) }},
+		}, Judge: func(n *facts.Node) []finding.Finding { return badArgument(n, "pci", isolation.WeakensACS) }},
 	}
-}
-
-// weakensACS says what is wrong with a value of pci=, whose options have commas
-// between.
-func weakensACS(value string) string {
-	for option := range strings.SplitSeq(value, ",") {
-		name, ports, _ := strings.Cut(option, "=")
-		switch name {
-		case "disable_acs_redir":
-			return "switches redirection off for " + ports
-		case "config_acs":
-			if why := configACS(ports); why != "" {
-				return why
-			}
-		}
-	}
-	return ""
-}
-
-// configACS says what is wrong with a list of "<bits>@<ports>;...". The bits are
-// written from right to left, source validation last: 0 is off, 1 on, x as it is.
-func configACS(list string) string {
-	const required = isolation.RequiredACS
-	for entry := range strings.SplitSeq(list, ";") {
-		bits, ports, ok := strings.Cut(entry, "@")
-		if !ok {
-			continue // more ports of the entry before
-		}
-		var off uint16
-		for i := range min(len(bits), 16) {
-			if bits[len(bits)-1-i] == '0' {
-				off |= 1 << i
-			}
-		}
-		if off&required != 0 {
-			return fmt.Sprintf("switches %s off for %s", isolation.ACSNames(off&required), ports)
-		}
-	}
-	return ""
 }

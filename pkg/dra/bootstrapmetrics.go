@@ -19,7 +19,7 @@ func (m *Metrics) WatchBootstrap(read func() (*drift.Record, error)) {
 	m.Registry.MustRegister(&bootstrapCollector{
 		read: read,
 		outcome: prometheus.NewDesc("kata_vfio_bootstrap_outcome",
-			"1 for what bootstrap found when it last compared the node with its blueprint: fit, changes needed, reboot needed, can't be made fit, or unreadable where that can't be read.",
+			"1 for what bootstrap found when it last compared the node with its blueprint: fit, changes needed, reboot needed, can't be made fit, unknown where the look failed, or unreadable where what was found can't be read.",
 			[]string{"blueprint", "outcome"}, nil),
 		drift: prometheus.NewDesc("kata_vfio_bootstrap_drift_timestamp_seconds",
 			"Since when something is not as the node's blueprint says, by part, path and kind (changed, removed, missing, setting, reboot, problem).",

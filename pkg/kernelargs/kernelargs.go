@@ -40,17 +40,49 @@ func Same(a, b string) bool {
 	return strings.ReplaceAll(a, "-", "_") == strings.ReplaceAll(b, "-", "_")
 }
 
-// Has reports whether a command line has the word, "intel_iommu=on".
-func Has(line, word string) bool {
-	name, value, _ := strings.Cut(word, "=")
-	return slices.Contains(Values(line, name), strings.Trim(value, `"`))
+// Has reports whether a command line has the word, "intel_iommu=on", or a group of words that belong together,
+// "hugepagesz=1G hugepages=4": the second parameter is of the first, whichever stands nearest before it.
+func Has(line, group string) bool {
+	words := Split(group)
+	if len(words) == 0 {
+		return true
+	}
+	next := 0
+	for _, word := range Split(line) {
+		switch {
+		case word == "--":
+			return false
+		case equal(word, words[next]):
+			next++
+		case next > 0 && (equal(word, words[0])):
+			next = 1
+		case next > 0 && slices.ContainsFunc(words, func(w string) bool { return sameName(word, w) }):
+			next = 0
+		}
+		if next == len(words) {
+			return true
+		}
+	}
+	return false
+}
+
+func sameName(a, b string) bool {
+	a, _, _ = strings.Cut(a, "=")
+	b, _, _ = strings.Cut(b, "=")
+	return Same(a, b)
+}
+
+func equal(a, b string) bool {
+	_, va, _ := strings.Cut(a, "=")
+	_, vb, _ := strings.Cut(b, "=")
+	return sameName(a, b) && strings.Trim(va, `"`) == strings.Trim(vb, `"`)
 }
 
 // Closed reports whether each quote of a command line is closed. To what is behind one
 // that is not, nothing can be added.
 func Closed(line string) bool { return strings.Count(line, `"`)%2 == 0 }
 
-// Add returns the line with the words that it lacks, at its end but before what is
+// Add returns the line with the words, or groups of words, that it lacks, at its end but before what is
 // init's. The rest of the line stays as it is, to the byte.
 func Add(line string, words ...string) string {
 	body, end := line, ""

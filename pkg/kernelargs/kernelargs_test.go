@@ -27,6 +27,28 @@ func TestValuesAreReadAsTheKernelReadsThem(t *testing.T) {
 	}
 }
 
+// A number of huge pages is of the size that stands before it.
+func TestAGroupOfWordsIsThereAsAGroupAlone(t *testing.T) {
+	for line, want := range map[string]bool{
+		"hugepagesz=1G hugepages=4":                              true,
+		"ro hugepagesz=2M hugepages=8 hugepagesz=1G hugepages=4": true,
+		"hugepagesz=1G quiet hugepages=4":                        true,
+		"hugepages=4":                                            false,
+		"hugepages=4 hugepagesz=1G":                              false,
+		"hugepagesz=1G hugepagesz=2M hugepages=4":                false,
+		"hugepagesz=1G hugepages=8 hugepages=4":                  false,
+		"hugepagesz=1G -- hugepages=4":                           false,
+	} {
+		const group = "hugepagesz=1G hugepages=4"
+		if got := kernelargs.Has(line, group); got != want {
+			t.Errorf("%q: %t, want %t", line, got, want)
+		}
+		if added := kernelargs.Add(line, group); !kernelargs.Has(added, group) {
+			t.Errorf("%q became %q", line, added)
+		}
+	}
+}
+
 func TestAddAppendsWhatIsMissingAndNothingElse(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"", "intel_iommu=on iommu=nopt"},

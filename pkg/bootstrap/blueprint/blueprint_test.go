@@ -57,6 +57,12 @@ labels: {}
 	}
 }
 
+func TestAnArgumentThatSwitchesMoreOfACSOnIsAllowed(t *testing.T) {
+	if _, err := blueprint.Parse([]byte(head + "kernel: {arguments: ['pci=config_acs=xxxxx1x@10de:2330']}\n")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAShortBlueprintIsTheDefault(t *testing.T) {
 	got, err := blueprint.Parse([]byte(head))
 	if err != nil {
@@ -91,6 +97,15 @@ func TestWhatIsWrongIsNamedWithItsLine(t *testing.T) {
 		{"two arguments in one", head + "kernel: {arguments: ['a b']}\n", "is not one word"},
 		{"size", head + "kernel: {hugePages: [{size: 4Mi, count: 1}]}\n", `"4Mi" is not one of`},
 		{"pages twice", head + "kernel: {hugePages: [{size: 2Mi, count: 1}, {size: 2Mi, count: 1, node: 0}]}\n", "counted above"},
+		{"an argument that believes in ACS", head + "kernel: {arguments: ['pcie_acs_override=downstream']}\n", "weakens the boundary"},
+		{"an argument that switches redirection off", head + "kernel: {arguments: ['pci=noats,disable_acs_redir=0000:00:1c.0']}\n", "switches redirection off for 0000:00:1c.0"},
+		{"an argument that clears ACS bits", head + "kernel: {arguments: ['pci=config_acs=0000000@10de:2330']}\n", "switches "},
+		{"null for a function", head + "vfio:\n  keepOff:\n  - ~\n", "line 5: vfio.keepOff[0]: null is no item"},
+		{"null for huge pages", head + "kernel: {hugePages: [null]}\n", "kernel.hugePages[0]: null is no item"},
+		{"unknown runtime", head + "containers:\n  runtime: Podman\n", `line 4: containers.runtime: "Podman" is none of [Auto containerd CRI-O None]`},
+		{"unknown Kata", head + "containers: {kata: c}\n", `containers.kata: "c" is none of [go rs]`},
+		{"unknown base", head + "containers: {base: FPGA}\n", `containers.base: "FPGA" is none of [GPU NIC]`},
+		{"hot plug of the Rust runtime", head + "containers: {kata: rs, hotPlug: true}\n", "containers.hotPlug: Kata's Rust runtime has no such setting"},
 		{"early binding of nothing", head + "kernel: {earlyBinding: true}\n", "says nothing without functions"},
 		{"bad address", head + "vfio: {keepOff: [3b]}\n", "vfio.keepOff[0]"},
 		{"address twice", head + "vfio: {keepOff: ['0000:3b:00.0', '0000:3b:00.0']}\n", "named twice"},

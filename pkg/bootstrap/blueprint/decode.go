@@ -127,6 +127,10 @@ func (d *decoder) list(path string, n *yaml.Node, dst reflect.Value) {
 	}
 	dst.Set(reflect.MakeSlice(dst.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {
+		if item.Kind == yaml.ScalarNode && item.Tag == "!!null" {
+			d.add(item.Line, fmt.Sprintf("%s[%d]", path, i), "null is no item; take it out") // its zero value would say something
+			continue
+		}
 		d.value(fmt.Sprintf("%s[%d]", path, i), item, dst.Index(i))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -31,6 +33,7 @@ func (d *decoder) validate(b *Blueprint) {
 	d.checkKernel(&b.Kernel, len(b.VFIO.KeepOff) > 0)
 	d.checkKeepOff(b.VFIO.KeepOff)
 	d.checkVFs(b.VirtualFunctions)
+	d.checkContainers(&b.Containers)
 	d.checkVersions(&b.Versions)
 	for key := range b.Labels {
 		if key == "" || strings.ContainsAny(key, " =\"'$`\\") || strings.ContainsAny(b.Labels[key], " \"'$`\\") {
@@ -67,7 +70,7 @@ func ours() map[string]string {
 
 // refused are arguments under which no node is fit.
 func refused() []string {
-	return []string{"intremap", "vfio_iommu_type1.allow_unsafe_interrupts", "iommufd.allow_unsafe_interrupts", "vfio.enable_unsafe_noiommu_mode"}
+	return []string{"intremap", "pcie_acs_override", "vfio_iommu_type1.allow_unsafe_interrupts", "iommufd.allow_unsafe_interrupts", "vfio.enable_unsafe_noiommu_mode"}
 }
 
 func (d *decoder) checkArgument(path, word string) {
@@ -75,7 +78,10 @@ func (d *decoder) checkArgument(path, word string) {
 		d.at(path, "%q is not one word of a kernel command line, in letters, digits and _ . , : / = @ %% + -", word)
 		return
 	}
-	name, _, _ := strings.Cut(word, "=")
+	name, value, _ := strings.Cut(word, "=")
+	if why := isolation.WeakensACS(value); kernelargs.Same(name, "pci") && why != "" {
+		d.at(path, "%q %s; leave it out", word, why)
+	}
 	for key, field := range ours() {
 		if kernelargs.Same(name, key) {
 			d.at(path, "%q is decided by %s; say it there", word, field)
@@ -122,6 +128,22 @@ func (d *decoder) checkVFs(rules []v1alpha1.VFRule) {
 		for _, p := range invalid.Problems {
 			d.at(p.Path, "%s", p.Text)
 		}
+	}
+}
+
+func (d *decoder) checkContainers(o *containers.Options) {
+	oneOf(d, "containers.runtime", o.Runtime, containers.RuntimeAuto, containers.RuntimeContainerd, containers.RuntimeCRIO, containers.RuntimeNone)
+	oneOf(d, "containers.kata", o.Kata, containers.FlavourGo, containers.FlavourRust)
+	oneOf(d, "containers.base", o.Base, containers.BaseGPU, containers.BaseNIC)
+	if o.HotPlug && o.Kata == containers.FlavourRust {
+		d.at("containers.hotPlug", "Kata's Rust runtime has no such setting; use kata: %s", containers.FlavourGo)
+	}
+}
+
+// oneOf notes a value that is said and is none of the choices.
+func oneOf[T ~string](d *decoder, path string, value T, choices ...T) {
+	if value != "" && !slices.Contains(choices, value) {
+		d.at(path, "%q is none of %v", string(value), choices)
 	}
 }
 

@@ -8,14 +8,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 )
 
-// Arguments returns the words that the kernel's command line must have.
+// Arguments returns what the kernel's command line must have: words, and groups of words that belong together.
 func Arguments(b *blueprint.Blueprint, p *platform.Platform) []string {
 	words := append(iommuArguments(b.Kernel.IOMMU, p), hugePageArguments(b.Kernel.HugePages)...)
 	return append(words, b.Kernel.Arguments...)
 }
 
 // iommuArguments asks for the IOMMU. Intel's driver is off without a word on kernels
-// that were built so, AMD's is on. "iommu=nopt" is said even where it is the default:
+// that were built so, AMD's is on. The word is said on both, where AMD's does nothing with it: an image knows
+// nothing of the processor that it will be booted on. "iommu=nopt" is said even where it is the default:
 // kernels may be built otherwise, and Kata's runtime in Rust takes a PF's interface only
 // on nodes whose command line has "iommu=". Documentation/admin-guide/kernel-parameters.txt.
 func iommuArguments(mode blueprint.IOMMUMode, p *platform.Platform) []string {
@@ -23,11 +24,7 @@ func iommuArguments(mode blueprint.IOMMUMode, p *platform.Platform) []string {
 	if p.Arch == "arm64" {
 		return []string{"iommu.passthrough=" + map[bool]string{true: "1", false: "0"}[pass]}
 	}
-	var words []string
-	if p.Firmware.DMAR != nil || !p.CPU.AMD { // the table says whose IOMMU it is, where it can be read
-		words = append(words, "intel_iommu=on")
-	}
-	return append(words, "iommu="+map[bool]string{true: "pt", false: "nopt"}[pass])
+	return []string{"intel_iommu=on", "iommu=" + map[bool]string{true: "pt", false: "nopt"}[pass]}
 }
 
 // hugePageArguments reserves pages of 1 GiB: later than at boot there is hardly
@@ -46,5 +43,5 @@ func hugePageArguments(all []blueprint.HugePages) []string {
 	if len(counts) == 0 {
 		return nil
 	}
-	return []string{"hugepagesz=1G", "hugepages=" + strings.Join(counts, ",")}
+	return []string{"hugepagesz=1G hugepages=" + strings.Join(counts, ",")} // a number is of the size before it
 }

@@ -66,10 +66,18 @@ func (e *editor) edit(p *platform.Platform) {
 	case platform.Extlinux:
 		e.replace(l.Config, "starts kernels with the arguments", addToDirectives("append", e.words), state.Reboot)
 	case platform.Flatcar:
-		e.flatcar(p.Live)
+		e.flatcar(p)
 	case platform.UnifiedImages:
-		e.unifiedImages()
+		e.unifiedImages(p)
+	case platform.Unmounted:
+		if !e.booted(p) {
+			e.problem(p.Live, "the node was started by systemd-boot, and the partition with its entries is not mounted at /boot, /efi or /boot/efi",
+				"mount the EFI system partition there (`bootctl status` names it), then run it again")
+		}
 	case platform.Talos:
+		if e.booted(p) {
+			return
+		}
 		e.problem(true, "Talos has no files to set up: its machine config decides", "add to the machine config:\n"+talos(e.words))
 	default:
 		e.byHand(p)
@@ -79,12 +87,16 @@ func (e *editor) edit(p *platform.Platform) {
 // byHand is for loaders that nothing here knows. It is no problem where the running
 // kernel has all the words, however it got them.
 func (e *editor) byHand(p *platform.Platform) {
-	missing := kernelargs.Split(kernelargs.Add("", e.words...))
-	if p.Live && kernelargs.Add(p.Cmdline, e.words...) == p.Cmdline {
+	if e.booted(p) {
 		return
 	}
 	e.problem(p.Live, "the boot loader is none that is known here, so nothing can tell it the kernel's arguments",
-		"add to its kernel command line, then reboot: "+strings.Join(missing, " "))
+		"add to its kernel command line, then reboot: "+strings.Join(e.words, " "))
+}
+
+// booted reports whether the running kernel was started with all the words.
+func (e *editor) booted(p *platform.Platform) bool {
+	return p.Live && kernelargs.Add(p.Cmdline, e.words...) == p.Cmdline
 }
 
 func (e *editor) problem(fatal bool, text, fix string) {
@@ -100,10 +112,13 @@ func (e *editor) file(name string, content, why string, then ...state.FollowUp) 
 // read returns a file that platform has found; false, and a problem, where it can't
 // be read any more.
 func (e *editor) read(name string) (string, bool) {
-	data, err := e.tree.ReadAtMost(name, maxFile)
+	data, err := e.tree.ReadAtMost(name, maxFile+1)
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("read /%s: it is larger than %d bytes", name, maxFile)
+	}
 	if err != nil {
 		e.wanted.Problems = append(e.wanted.Problems, state.Problem{
-			Part: Part, Fatal: true, Path: name, Text: err.Error(), Fix: "make it readable, and a file below the node's root",
+			Part: Part, Fatal: true, Path: name, Text: err.Error(), Fix: "make it readable, and a file of a usual size below the node's root",
 		})
 		return "", false
 	}
@@ -161,16 +176,22 @@ func (e *editor) cmdlineFile(then ...state.FollowUp) {
 	}, then...)
 }
 
-func (e *editor) unifiedImages() {
+func (e *editor) unifiedImages(p *platform.Platform) {
 	e.cmdlineFile(state.Reboot)
+	if e.booted(p) {
+		return
+	}
 	e.problem(false, "the kernels are unified images, which have their command line inside",
 		"build and sign them anew with the arguments "+strings.Join(e.words, " ")+", then reboot")
 }
 
-func (e *editor) flatcar(live bool) {
+func (e *editor) flatcar(p *platform.Platform) {
 	const why = "has Flatcar's boot loader append the arguments"
 	if e.loader.Defaults != "oem/grub.cfg" {
-		e.problem(live, "Flatcar's OEM partition has no grub.cfg at /oem/grub.cfg that could be edited",
+		if e.booted(p) {
+			return
+		}
+		e.problem(p.Live, "Flatcar's OEM partition has no grub.cfg at /oem/grub.cfg that could be edited",
 			"append to the grub.cfg of the OEM partition, then reboot: "+strings.TrimSpace(flatcarLine(e.words)))
 		return
 	}
@@ -200,7 +221,7 @@ func (e *editor) uBootMenu() {
 func (e *editor) assigns(variable string) bool {
 	for _, name := range settings(e.tree, e.loader) {
 		data, err := e.tree.ReadAtMost(name, maxFile)
-		if err == nil && len(assignments(string(data), variable)) > 0 {
+		if err == nil && len(assignments(blank(string(data)), variable)) > 0 {
 			return true
 		}
 	}

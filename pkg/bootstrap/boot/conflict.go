@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
 )
 
@@ -22,8 +23,9 @@ type commandLine struct {
 // rule is an argument that is at odds with the blueprint.
 type rule struct {
 	name string
-	// bad are its values that are; nil for any.
-	bad []string
+	// bad are its values that are; nil for any, or for those that judge has a word against.
+	bad   []string
+	judge func(value string) string
 	// why completes "NAME=VALUE ...".
 	why string
 	// harmless ones are told and stop nothing.
@@ -39,6 +41,9 @@ func rules(b *blueprint.Blueprint) []rule {
 	all := []rule{
 		{name: "intel_iommu", bad: []string{"off"}, why: "switches DMA translation off", last: true},
 		{name: "intel_iommu", bad: []string{"igfx_off"}, why: "switches DMA translation off for the processor's own GPU"},
+		{name: "intel_iommu", bad: []string{"tboot_noforce"}, why: "lets a measured boot do without DMA translation"},
+		{name: "pcie_acs_override", why: "makes the kernel believe in isolation that the hardware does not have"},
+		{name: "pci", judge: isolation.WeakensACS, why: "switches isolation between devices off"},
 		{name: "amd_iommu", bad: []string{"off"}, why: "switches DMA translation off"},
 		{name: "iommu", bad: []string{"off", "noforce", "soft"}, why: "switches DMA translation off"},
 		{name: "intremap", bad: []string{"off", "nosid"}, why: "lets devices forge interrupts"},
@@ -65,6 +70,9 @@ func rules(b *blueprint.Blueprint) []rule {
 
 // matches reports whether a value is bad, alone or in a list.
 func (r *rule) matches(value string) bool {
+	if r.judge != nil {
+		return r.judge(value) != ""
+	}
 	return r.bad == nil || slices.ContainsFunc(strings.Split(value, ","), func(v string) bool { return slices.Contains(r.bad, v) })
 }
 
@@ -88,7 +96,7 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 		for _, word := range r.words(p.Cmdline, wanted) {
 			if len(found) == before && !r.overridden(p.Cmdline, wanted) {
 				found = append(found, state.Problem{
-					Part: Part, Text: fmt.Sprintf("the running kernel was started with %s, which %s; no file of the boot loader's that is known here has it", word, r.why),
+					Part: Part, AtBoot: !r.harmless, Text: fmt.Sprintf("the running kernel was started with %s, which %s; no file of the boot loader's that is known here has it", word, r.why),
 					Fix: "reboot; if it comes back, take it out where the node is started from (network boot, hypervisor)",
 				})
 			}
@@ -98,12 +106,17 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 }
 
 // words returns the words of a command line that the rule is about, without those
-// that are wanted.
+// that are wanted and stand as they are wanted.
 func (r *rule) words(line string, wanted []string) []string {
-	var found []string
+	var found, ours []string
+	for _, group := range wanted {
+		if kernelargs.Has(line, group) {
+			ours = append(ours, kernelargs.Split(group)...)
+		}
+	}
 	for _, value := range kernelargs.Values(line, r.name) {
 		word := r.name + "=" + value
-		if r.matches(value) && !slices.Contains(wanted, word) {
+		if r.matches(value) && !slices.Contains(ours, word) {
 			found = append(found, word)
 		}
 	}
@@ -120,7 +133,7 @@ func (r *rule) overridden(line string, wanted []string) bool {
 func commandLines(tree state.Tree, l *platform.Loader) []commandLine {
 	var all []commandLine
 	for _, name := range settings(tree, l) {
-		for _, a := range assignments(read(tree, name), "GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT", "U_BOOT_PARAMETERS", "set linux_append") {
+		for _, a := range assignments(blank(read(tree, name)), "GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT", "U_BOOT_PARAMETERS", "set linux_append") {
 			all = append(all, commandLine{name, a.line, a.value})
 		}
 	}
@@ -131,8 +144,11 @@ func commandLines(tree state.Tree, l *platform.Loader) []commandLine {
 		all = append(all, directiveLines(name, read(tree, name))...)
 	}
 	if l.Cmdline != "" {
-		line, _, _ := strings.Cut(read(tree, l.Cmdline), "\n")
-		all = append(all, commandLine{l.Cmdline, 1, line})
+		number := 0
+		for line := range strings.Lines(read(tree, l.Cmdline)) { // kernel-install joins them
+			number++
+			all = append(all, commandLine{l.Cmdline, number, line})
+		}
 	}
 	return all
 }

@@ -22,6 +22,11 @@ func TestTheLastValueCountsWhereTheKernelSaysSo(t *testing.T) {
 		"intel_iommu=igfx_off intel_iommu=on": 1,
 		"iommu=pt iommu=nopt":                 0,
 		"iommu=off iommu=nopt":                1,
+		"intel_iommu=on,tboot_noforce":        1,
+		"pcie_acs_override=downstream":        1,
+		"pci=noats,disable_acs_redir=1:2":     1,
+		"pci=config_acs=0000000@1:2":          1,
+		"pci=config_acs=xxxxx1x@1:2":          0,
 	} {
 		p := &platform.Platform{Live: true, Arch: "amd64", Cmdline: cmdline}
 		if found := conflicts(tree, blueprint.Default(), p); len(found) != problems {

@@ -20,21 +20,17 @@ const (
 
 var errOpenQuote = errors.New("a quote in the command line is not closed")
 
-// withBlock returns the content with the block at its end, or in place of the one
-// that is there.
+// withBlock returns the content with the block at its end, where it has the last word, and without one that is there.
 func withBlock(content, block string) (string, error) {
+	ahead, _, behind, there := splitBlock(content)
+	if !there && strings.Contains(content, strings.TrimSpace(begin)) {
+		return "", errors.New("the marks of kata-vfio-bootstrap in it are damaged: take out the lines between them, and them")
+	}
+	content = ahead + behind
 	if content != "" && !strings.HasSuffix(content, "\n") {
 		content += "\n"
 	}
-	before, rest, there := strings.Cut(content, begin)
-	if !there {
-		return content + begin + block + end, nil
-	}
-	_, after, closed := strings.Cut(rest, end)
-	if !closed || strings.Contains(after, begin) {
-		return "", errors.New("the marks of kata-vfio-bootstrap in it are damaged: take out the lines between them, and them")
-	}
-	return before + begin + block + end + after, nil
+	return content + begin + block + end, nil
 }
 
 // appendScript is shell that appends the words that a variable lacks. It may be read
@@ -132,15 +128,46 @@ type assignment struct {
 func assignments(script string, variables ...string) []assignment {
 	var found []assignment
 	number := 0
-	for line := range strings.Lines(script) {
+	for rest := script; rest != ""; {
 		number++
-		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
-		name = strings.TrimSuffix(strings.TrimPrefix(name, "export "), "+")
+		line, after, _ := strings.Cut(rest, "\n")
+		name, value, ok := strings.Cut(rest[:len(line)], "=")
+		name = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(name), "export "), "+")
 		if ok && slices.Contains(variables, strings.TrimSpace(name)) {
-			found = append(found, assignment{number, strings.Trim(strings.TrimSpace(value), `"'`)})
+			found = append(found, assignment{number, shellWord(rest[len(line)-len(value):])})
 		}
+		rest = after
 	}
 	return found
+}
+
+// shellWord returns the word that a shell reads first, without its quotes: what is behind it, such as a comment, is not in it, and a
+// quoted one may go on over lines.
+func shellWord(text string) string {
+	var word strings.Builder
+	quote := rune(0)
+	escaped := false
+	for _, c := range text {
+		switch {
+		case escaped:
+			escaped = false
+			if c == '\n' {
+				continue // a line that goes on
+			}
+			word.WriteRune(c)
+		case c == '\\' && quote != '\'':
+			escaped = true
+		case c == quote:
+			quote = 0
+		case quote == 0 && (c == '"' || c == '\''):
+			quote = c
+		case quote == 0 && strings.ContainsRune(" \t\r\n;&|", c):
+			return word.String()
+		default:
+			word.WriteRune(c)
+		}
+	}
+	return word.String()
 }
 
 // talos is what a machine config says to the same end. With systemd-boot, the default
@@ -149,7 +176,7 @@ func assignments(script string, variables ...string) []assignment {
 func talos(words []string) string {
 	var b strings.Builder
 	list := func(indent string) {
-		for _, word := range words {
+		for _, word := range kernelargs.Split(strings.Join(words, " ")) {
 			fmt.Fprintf(&b, "%s- %s\n", indent, word)
 		}
 	}

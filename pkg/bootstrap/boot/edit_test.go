@@ -31,6 +31,62 @@ func TestEntriesAreExtendedInPlace(t *testing.T) {
 	}
 }
 
+// Of an assignment the word is taken that a shell takes: without a comment behind it, and with lines that it goes on in.
+func TestAssignmentsAreReadAsAShellReadsThem(t *testing.T) {
+	for script, want := range map[string][]assignment{
+		"X=\"quiet intremap=off\" # keep\n":            {{1, "quiet intremap=off"}},
+		"\nX='a b'; Y=c\n":                             {{2, "a b"}},
+		"X=\"a \\\n b\"\nexport X+=\"c\"\n":            {{1, "a  b"}, {3, "c"}},
+		"X=\"a\n b\"\n":                                {{1, "a\n b"}},
+		"X=a\" b\"'c'\n":                               {{1, "a bc"}},
+		"X=\"a \\\"b c\\\"\" #\n":                      {{1, `a "b c"`}},
+		"#X=\"a\"\nX=\n":                               {{2, ""}},
+		"case \" $X \" in *) ;;\n\tX=\"$X a\"\nesac\n": {{2, "$X a"}},
+	} {
+		if diff := cmp.Diff(want, assignments(script, "X"), cmp.AllowUnexported(assignment{})); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", script, diff)
+		}
+	}
+}
+
+func TestWithdrawnIsWhatSomebodyElseHasMadeOfTheFile(t *testing.T) {
+	const after = "linux /a\noptions ro quiet intel_iommu=on iommu=nopt\n"
+	for _, c := range []struct{ before, after, found, want string }{
+		{"linux /a\noptions ro quiet\n", after, "linux /a\noptions ro intel_iommu=on iommu=nopt foo\n", "linux /a\noptions ro foo\n"},
+		{"linux /a\noptions ro quiet iommu=nopt\n", after, "linux /a\noptions ro\tiommu=nopt  x intel_iommu=on \n", "linux /a\noptions ro\tiommu=nopt  x \n"},
+		{"linux /a\n", "linux /a\noptions iommu=nopt\n", "linux /b\noptions iommu=nopt\n", "linux /b\n"},
+		{"linux /a\n", "linux /a\noptions iommu=nopt\n", "linux /a\noptions iommu=nopt x", "linux /a\noptions x"},
+		{"a\n", "a\n" + begin + "x\n" + end, "b\n" + begin + "y\n" + end + "c\n", "b\nc\n"},
+		{"a\n", "a\n" + begin + "x\n" + end, "b\n" + begin, "b\n" + begin},
+		{"a\n", "a\n" + begin + "x\n" + end, "b\n" + begin + "x\n" + strings.TrimSpace(end), "b\n"},
+		{"a\n", "a\n" + begin + "x\n" + end, "b\n" + begin + "x\n" + end + "c", "b\nc"},
+	} {
+		if got := Withdraw(c.before, c.after, c.found); got != c.want {
+			t.Errorf("%q of %q: %q, want %q", c.found, c.before, got, c.want)
+		}
+	}
+}
+
+func TestAChangedFileIsWrittenAnewWhereItsOrderCounts(t *testing.T) {
+	block := begin + "x\n" + end
+	for _, c := range []struct {
+		found, want string
+		says        bool
+	}{
+		{"options ro a foo\n", "options ro foo a\n", true},
+		{"options ro -- a\n", "options ro a --\n", false},
+		{"options ro\n", "options ro a\n", false},
+		{"options hugepages=1 hugepagesz=1G\n", "options hugepagesz=1G hugepages=1\n", false},
+		{"a\n" + block + "b\n", "a\nb\n" + block, true},
+		{"a\n" + block + "GRUB_CMDLINE_LINUX=\"\"\n", "a\nGRUB_CMDLINE_LINUX=\"\"\n" + block, false},
+		{"a\n" + begin + "y\n" + end, "a\n" + block, false},
+	} {
+		if got := Says(c.found, c.want); got != c.says {
+			t.Errorf("%q for %q: %t", c.found, c.want, got)
+		}
+	}
+}
+
 func TestExtlinuxWithoutAppendIsRefused(t *testing.T) {
 	if _, err := addToDirectives("append", words())("LABEL l0\n\tlinux /a\n"); err == nil {
 		t.Error("no error")
@@ -64,7 +120,12 @@ func FuzzEdits(f *testing.F) {
 			if err != nil || twice != once {
 				t.Errorf("%s of %q: %q, then %q, %v", name, content, once, twice, err)
 			}
-			if name != "block" || !strings.Contains(content, begin) {
+			if !strings.Contains(content, strings.TrimSpace(begin)) {
+				if diff := cmp.Diff(strings.Fields(content), strings.Fields(Withdraw(content, once, once))); diff != "" {
+					t.Errorf("%s of %q, withdrawn (-want +got):\n%s", name, content, diff)
+				}
+			}
+			if name != "block" || !strings.Contains(content, strings.TrimSpace(begin)) {
 				kept := strings.Fields(content)
 				for word := range strings.FieldsSeq(once) {
 					if len(kept) > 0 && word == kept[0] {

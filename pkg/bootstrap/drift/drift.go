@@ -18,6 +18,9 @@ const (
 	most = 100
 )
 
+// Unknown is the outcome of a look that failed.
+const Unknown = "unknown"
+
 // version is that of the record's form.
 const version = 1
 
@@ -27,7 +30,7 @@ type Record struct {
 	At      time.Time `json:"at"`
 	// Blueprint is the name of the blueprint that the node was compared with.
 	Blueprint string `json:"blueprint,omitempty"`
-	// Outcome is "fit", "changes needed", "reboot needed" or "can't be made fit".
+	// Outcome is "fit", "changes needed", "reboot needed" or "can't be made fit", or [Unknown].
 	Outcome string `json:"outcome"`
 	// Differences are at most a hundred.
 	Differences []Difference `json:"differences"`

@@ -35,6 +35,18 @@ func (p *Platform) Facts() []state.Fact {
 	return facts
 }
 
+// Denied is the problem that this process may not read what a node has to be judged by, if so: whatever else is found is not to be
+// believed then.
+func (p *Platform) Denied() []state.Problem {
+	if !p.Live || len(p.denied) == 0 {
+		return nil
+	}
+	return []state.Problem{{
+		Part: "platform", Fatal: true, Text: "what the node has to be judged by could not be read, so nothing below is to be relied on: " + strings.Join(p.denied, "; "),
+		Fix: "run it as root",
+	}}
+}
+
 // source names the file by which the loader was told.
 func (l *Loader) source() string {
 	for _, name := range append([]string{l.Defaults, l.Config, l.Cmdline}, l.EntryFiles...) {

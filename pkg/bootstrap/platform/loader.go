@@ -25,7 +25,9 @@ const (
 	Extlinux LoaderKind = "extlinux"
 	Flatcar  LoaderKind = "Flatcar's GRUB"
 	Talos    LoaderKind = "Talos"
-	Unknown  LoaderKind = "unknown"
+	// Unmounted: systemd-boot has started the node, and its partition can't be seen.
+	Unmounted LoaderKind = "systemd-boot on a partition that is not mounted"
+	Unknown   LoaderKind = "unknown"
 )
 
 // Loader is the boot loader and its files, those that are there.
@@ -54,7 +56,10 @@ func (r *reader) loader(system *OS, live bool) Loader {
 	case system.ID == "flatcar":
 		return Loader{Kind: Flatcar, Defaults: r.first("oem/grub.cfg", "usr/share/oem/grub.cfg")}
 	case live && r.startedBySystemdBoot():
-		return r.entriesOrImages()
+		if l := r.entriesOrImages(); l.Kind != "" {
+			return l
+		}
+		return Loader{Kind: Unmounted}
 	}
 	for _, find := range []func() Loader{r.grub, r.entriesOrImages, r.uBootMenu, r.extlinux} {
 		if l := find(); l.Kind != "" {

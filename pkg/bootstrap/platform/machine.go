@@ -1,8 +1,10 @@
 package platform
 
 import (
+	"cmp"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/acpi"
@@ -15,13 +17,8 @@ type Module struct{ Loadable, BuiltIn bool }
 func (m Module) There() bool { return m.Loadable || m.BuiltIn }
 
 func (r *reader) cpu() CPU {
-	info := r.text("proc/cpuinfo")
-	flags := strings.Fields(field(info, "flags"))
-	vendor := field(info, "vendor_id")
-	return CPU{
-		Intel: vendor == "GenuineIntel", AMD: vendor == "AuthenticAMD" || vendor == "HygonGenuine",
-		Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm"),
-	}
+	flags := strings.Fields(field(r.text("proc/cpuinfo"), "flags"))
+	return CPU{Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm")}
 }
 
 // field returns the first of a name in text of the form "name : value".
@@ -41,16 +38,26 @@ func (r *reader) firmware() Firmware {
 	names := r.list(tables)
 	f := Firmware{Readable: len(names) > 0, IORT: slices.Contains(names, "IORT")}
 	if slices.Contains(names, "DMAR") {
-		table, err := acpi.ParseDMAR(r.text(path.Join(tables, "DMAR")))
-		r.note(err)
-		f.DMAR = &table
+		f.DMAR = parsed(r, &f, "DMAR", acpi.ParseDMAR)
 	}
 	if slices.Contains(names, "IVRS") {
-		table, err := acpi.ParseIVRS(r.text(path.Join(tables, "IVRS")))
-		r.note(err)
-		f.IVRS = &table
+		f.IVRS = parsed(r, &f, "IVRS", acpi.ParseIVRS)
 	}
 	return f
+}
+
+// parsed returns a table that is there; nil where it can't be read, of which then nothing is said. One that can be read and not be
+// understood offers nothing.
+func parsed[T any](r *reader, f *Firmware, name string, parse func(string) (T, error)) *T {
+	data, err := r.tree.ReadAtMost(path.Join(tables, name), maxFile)
+	r.note(err)
+	if err != nil {
+		f.Readable = false
+		return nil
+	}
+	table, err := parse(string(data))
+	r.note(err)
+	return &table
 }
 
 func (r *reader) lockdown() string {
@@ -72,18 +79,59 @@ func (r *reader) secureBoot() string {
 
 const efivars = "sys/firmware/efi/efivars/"
 
-// kernel returns the release that runs; of an image the newest by name.
+// kernel returns the release that runs; of an image the newest, by the numbers in its name.
 func (r *reader) kernel(live bool) string {
 	if live {
 		return strings.TrimSpace(r.text("proc/sys/kernel/osrelease"))
 	}
 	newest := ""
 	for _, release := range r.list("usr/lib/modules") {
-		if r.any(path.Join("usr/lib/modules", release, "modules.dep")) {
+		if r.any(path.Join("usr/lib/modules", release, "modules.dep")) && newer(release, newest) {
 			newest = release
 		}
 	}
 	return newest
+}
+
+// newer reports whether a release is newer than another: 6.12 is newer than 6.9. Where a number and a text meet, the number is newer,
+// so that a release is newer than its candidates ("6.12.0-1" and "6.12.0-rc1").
+func newer(a, b string) bool {
+	return slices.CompareFunc(parts(a), parts(b), func(a, b string) int {
+		m, errA := strconv.ParseUint(a, 10, 64)
+		n, errB := strconv.ParseUint(b, 10, 64)
+		switch {
+		case errA == nil && errB == nil:
+			return cmp.Compare(m, n)
+		case errA == nil:
+			return 1
+		case errB == nil:
+			return -1
+		}
+		return strings.Compare(a, b)
+	}) > 0
+}
+
+// parts are a name's numbers and the texts between them, without separators.
+func parts(name string) []string {
+	var all []string
+	kind := 0
+	for _, c := range name {
+		before := kind
+		switch {
+		case c >= '0' && c <= '9':
+			kind = 1
+		case strings.ContainsRune("-._+~", c):
+			kind = 0
+			continue
+		default:
+			kind = 2
+		}
+		if kind != before || before == 0 {
+			all = append(all, "")
+		}
+		all[len(all)-1] += string(c)
+	}
+	return all
 }
 
 // modules looks for VFIO's. It is nil where the kernel's list of modules can't be

@@ -39,28 +39,19 @@ type Platform struct {
 	Systemd bool
 	// SystemdRuns and UdevRuns: they can be told of changes, as sd_booted(3) and udevadm(8) have it. False for an image.
 	SystemdRuns, UdevRuns bool
-	NetworkManager        bool
 	Networkd              bool
 	Containerd, CRIO      bool
 	// Unread are files that are there and could not be read, with the reason.
 	Unread []string
+	// denied are those of them that this process may not read.
+	denied []string
 }
 
 // OS is what os-release says (os-release(5)).
-type OS struct {
-	ID, VersionID, Name string
-	// Like are the systems that it descends from.
-	Like []string
-}
-
-// Is reports whether the system is one of these or descends from one.
-func (o *OS) Is(ids ...string) bool {
-	return slices.ContainsFunc(ids, func(id string) bool { return o.ID == id || slices.Contains(o.Like, id) })
-}
+type OS struct{ ID, Name string }
 
 // CPU is what /proc/cpuinfo says.
 type CPU struct {
-	Intel, AMD bool
 	// Virtualizes: VT-x or SVM is there and switched on.
 	Virtualizes bool
 }
@@ -71,7 +62,7 @@ type Firmware struct {
 	IVRS *acpi.IVRS
 	// IORT is Arm's table.
 	IORT bool
-	// Readable: the firmware's tables can be seen at all.
+	// Readable: the firmware's tables can be seen, and those that matter here can be read.
 	Readable bool
 }
 
@@ -101,18 +92,17 @@ func Detect(tree state.Tree, live bool) *Platform {
 	p.Loader = r.loader(&p.OS, live)
 	p.Initramfs = r.initramfs()
 	p.Systemd = r.any("usr/lib/systemd/systemd", "lib/systemd/systemd")
-	p.NetworkManager = r.any("usr/sbin/NetworkManager", "usr/bin/NetworkManager")
 	p.Networkd = r.any("usr/lib/systemd/systemd-networkd", "lib/systemd/systemd-networkd")
 	p.Containerd = r.any("usr/bin/containerd", "usr/local/bin/containerd", "opt/bin/containerd", "etc/containerd/config.toml")
 	p.CRIO = r.any("usr/bin/crio", "usr/local/bin/crio", "etc/crio/crio.conf")
-	p.Unread = r.unread
+	p.Unread, p.denied = r.unread, r.denied
 	return p
 }
 
 // reader reads files that may be absent, and keeps in mind what it could not read.
 type reader struct {
-	tree   state.Tree
-	unread []string
+	tree           state.Tree
+	unread, denied []string
 }
 
 // maxFile bounds what is read of a file: modules.dep has a megabyte.
@@ -134,17 +124,24 @@ func (r *reader) note(err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.unread = append(r.unread, err.Error())
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		r.denied = append(r.denied, err.Error())
+	}
 }
 
 // any reports whether one of the files is there. A directory is no file, and what
-// can't be read is not there.
+// can't be read is not there; of what may not be read that is noted.
 func (r *reader) any(names ...string) bool { return r.first(names...) != "" }
 
 // first returns the first of the files that is there.
 func (r *reader) first(names ...string) string {
 	for _, name := range names {
-		if _, err := r.tree.ReadAtMost(name, 1); err == nil {
+		_, err := r.tree.ReadAtMost(name, 1)
+		if err == nil {
 			return name
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			r.note(err)
 		}
 	}
 	return ""
@@ -160,7 +157,7 @@ func (r *reader) system() OS {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		fields[key] = strings.Trim(value, `"'`)
 	}
-	return OS{ID: fields["ID"], VersionID: fields["VERSION_ID"], Name: fields["PRETTY_NAME"], Like: strings.Fields(fields["ID_LIKE"])}
+	return OS{ID: fields["ID"], Name: fields["PRETTY_NAME"]}
 }
 
 // architecture goes by a program's ELF header, which an image has too.

@@ -20,11 +20,9 @@ type File struct {
 	Part string `json:"part"`
 	// Path is below the node's root, without a leading slash.
 	Path string `json:"path"`
-	// Content is the whole of it; a link has a Target in its place. With Absent there
-	// must be no such file.
+	// Content is the whole of it; a link has a Target in its place.
 	Content []byte `json:"-"`
 	Target  string `json:"target,omitempty"`
-	Absent  bool   `json:"absent,omitempty"`
 	// Mode has the permission bits of a file that is new; one that exists keeps its own.
 	Mode fs.FileMode `json:"-"`
 	// Why says what it is for, in a line.
@@ -48,6 +46,8 @@ const (
 	UnitsReload FollowUp = "UnitsReload"
 	// The pod-resources socket is started, unless somebody serves it.
 	SocketStart FollowUp = "SocketStart"
+	// It is stopped, if systemd has it: its unit is going.
+	SocketStop FollowUp = "SocketStop"
 	// Udev reads its rules anew.
 	UdevReload FollowUp = "UdevReload"
 	// The network's manager reads its configuration anew.
@@ -85,6 +85,8 @@ type Problem struct {
 	Fix  string `json:"fix"`
 	// Path is the file that it is about, if any.
 	Path string `json:"path,omitempty"`
+	// AtBoot: it is of the running kernel, and the files are right: the next boot mends it, if anything here can.
+	AtBoot bool `json:"atBoot,omitempty"`
 }
 
 // Fact is what was found, and where.

@@ -1,0 +1,83 @@
+package platform_test
+
+import (
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
+)
+
+// tree is a node's files, of which some may not be read.
+type tree map[string]string
+
+const denied = "denied"
+
+func (t tree) ReadAtMost(name string, limit int64) ([]byte, error) {
+	content, ok := t[name]
+	switch {
+	case !ok:
+		return nil, fs.ErrNotExist
+	case content == denied:
+		return nil, &fs.PathError{Op: "open", Path: "/" + name, Err: fs.ErrPermission}
+	}
+	return []byte(content[:min(int64(len(content)), limit)]), nil
+}
+
+func (t tree) ReadDir(name string) ([]string, error) {
+	if t[name] == denied {
+		return nil, &fs.PathError{Op: "open", Path: "/" + name, Err: fs.ErrPermission}
+	}
+	var names []string
+	for _, file := range slices.Sorted(maps.Keys(t)) {
+		rest, ok := strings.CutPrefix(file, name+"/")
+		first, _, _ := strings.Cut(rest, "/")
+		if ok && !slices.Contains(names, first) {
+			names = append(names, first)
+		}
+	}
+	return names, nil
+}
+
+func TestTheNewestKernelIsTheOneWithTheHighestNumbers(t *testing.T) {
+	for _, c := range []struct {
+		releases []string
+		want     string
+	}{
+		{[]string{"6.9.1-1", "6.12.9-1"}, "6.12.9-1"},
+		{[]string{"6.12.9-1-amd64", "6.12.10-1-amd64"}, "6.12.10-1-amd64"},
+		{[]string{"5.14.0-427.el9.x86_64", "5.14.0-70.el9.x86_64"}, "5.14.0-427.el9.x86_64"},
+		{[]string{"6.12.0-rc1", "6.12.0-1"}, "6.12.0-1"},
+		{[]string{"6.12.0"}, "6.12.0"},
+	} {
+		node := tree{}
+		for _, release := range c.releases {
+			node[path.Join("usr/lib/modules", release, "modules.dep")] = "kernel/vfio-pci.ko:\n"
+		}
+		if got := platform.Detect(node, false).Kernel; got != c.want {
+			t.Errorf("of %v: %s", c.releases, got)
+		}
+	}
+}
+
+// A table that may not be read says nothing: not that it offers nothing.
+func TestWhatMayNotBeReadIsTold(t *testing.T) {
+	for _, name := range []string{"sys/firmware/acpi/tables/DMAR", "boot/loader/entries", "boot/grub2/grub.cfg"} {
+		p := platform.Detect(tree{name: denied, "sys/firmware/acpi/tables/DSDT": "", "etc/default/grub": "", "usr/sbin/grub2-mkconfig": ""}, true)
+		if problems := p.Denied(); len(problems) != 1 || !problems[0].Fatal || !strings.Contains(problems[0].Text, "/"+name) || problems[0].Fix != "run it as root" {
+			t.Errorf("%s: %+v", name, problems)
+		}
+		if p.Firmware.DMAR != nil || strings.HasSuffix(name, "DMAR") == p.Firmware.Readable {
+			t.Errorf("%s: firmware %+v", name, p.Firmware)
+		}
+	}
+	if problems := platform.Detect(tree{"etc/shadow": denied}, true).Denied(); len(problems) > 0 {
+		t.Errorf("of nothing that matters: %+v", problems)
+	}
+	if problems := platform.Detect(tree{"boot/loader/entries": denied}, false).Denied(); len(problems) > 0 {
+		t.Errorf("of an image: %+v", problems)
+	}
+}
