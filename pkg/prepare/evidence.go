@@ -25,11 +25,15 @@ import (
 // to the ledger. A claim does not get its devices then, and does not lose them:
 // the next try goes on from here.
 type EvidenceError struct {
+	// Claim is empty where it is not about one.
 	Claim plan.Ref
 	Err   error
 }
 
 func (e *EvidenceError) Error() string {
+	if e.Claim.UID == "" {
+		return "write the evidence of it: " + oneLine(e.Err)
+	}
 	return fmt.Sprintf("claim %s: write the evidence of it: %s", e.Claim, oneLine(e.Err))
 }
 
