@@ -185,7 +185,9 @@ func TestAVFClearedAfterARebootKeepsWhatItHas(t *testing.T) {
 			_, err := w.plugin(nil).Unprepare(t.Context(), uid)
 			wantQuarantined(t, err)
 			w.k.Reboot()
-			w.links.Set(pf, 0, func(s *device.VFSettings) { s.MAC, s.VLAN = "02:00:00:00:00:02", &device.VLAN{ID: 7, Protocol: "802.1Q"} })
+			w.links.Set(pf, 0, func(s *device.VFSettings) {
+				s.MAC, s.VLAN = "02:00:00:00:00:02", &device.VLAN{ID: 7, Protocol: "802.1Q"}
+			})
 			before := w.settings(pf, 0)
 			w.k.OnReset(vfs[0], w.resets(true))
 			if _, err := w.plugin(nil).Clear(t.Context(), uid, clearing(withoutProof)); err != nil {

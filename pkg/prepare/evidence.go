@@ -149,11 +149,7 @@ func codesOf(reasons []isolation.Reason) []isolation.Code {
 
 // briefly returns the record's devices by what names them.
 func briefly(rec *journal.Record) []ledger.Device {
-	list := devicesOf(nil, rec)
-	for i := range list {
-		list[i] = ledger.Device{Address: list[i].Address, Name: list[i].Name, Role: list[i].Role, Group: list[i].Group}
-	}
-	return list
+	return devicesNamed(&ledger.Event{Devices: devicesOf(nil, rec)})
 }
 
 func bindEvent(a pci.Address, before, after string) ledger.Event {

@@ -144,8 +144,8 @@ type Ledger interface {
 	Append(ctx context.Context, events ...ledger.Event) (signed string, err error)
 	// Tenancy returns the events of a claim since it was prepared last.
 	Tenancy(ctx context.Context, uid string) ([]ledger.Event, error)
-	// Last returns the last event of one of the types that concerns a function, nil
-	// where there is none.
+	// Last returns the last event of this boot, of one of the types, that concerns a
+	// function; nil where there is none.
 	Last(ctx context.Context, a pci.Address, types ...ledger.Type) (*ledger.Event, error)
 }
 

@@ -240,8 +240,11 @@ func (p *Preparer) sweepSpec(ctx context.Context, uid string, r *Recovery) error
 	if rec, err := p.Journal.Load(uid); err != nil || rec != nil {
 		return nil // it came meanwhile
 	}
+	if err := p.Specs.Remove(uid); err != nil {
+		return err
+	}
 	r.Specs = append(r.Specs, uid)
-	return p.Specs.Remove(uid)
+	return nil
 }
 
 // findStrays lists our functions on VFIO drivers that no record explains. The
