@@ -252,10 +252,14 @@ func (p *Preparer) step(ctx context.Context, claim plan.Ref, s plan.Step) error 
 	return err
 }
 
-// save writes the record in the given state.
+// save writes the record in the given state, which it is in since now unless it was
+// already: a try that is repeated does not make it younger.
 func (p *Preparer) save(rec *journal.Record, state journal.State, reason string) error {
 	next := *rec
-	next.State, next.Reason, next.Since = state, reason, time.Now().UTC().Format(time.RFC3339)
+	next.State, next.Reason = state, reason
+	if rec.State != state || rec.Since == "" {
+		next.Since = time.Now().UTC().Format(time.RFC3339)
+	}
 	err := p.timed(rec.Plan.Claim, PhaseJournal, func() error { return p.Journal.Save(&next) })
 	if err == nil {
 		*rec = next
