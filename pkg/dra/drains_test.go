@@ -56,6 +56,9 @@ func TestADrainIsSeenAndTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	look(1, []string{"drain"}, map[string]float64{"0000:62:00.0 Draining": 1, "0000:62:00.1 Draining": 1})
+	if got, _ := gauges(t, n.metrics, "kata_vfio_devices"); got["unhealthy gpu"] > 0 {
+		t.Errorf("devices: %v, want none unhealthy for a drain", got)
+	}
 	if _, err := n.claims.Unprepare(t.Context(), "uid-1"); err != nil {
 		t.Fatal(err)
 	}
