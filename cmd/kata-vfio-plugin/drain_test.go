@@ -9,6 +9,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // TestWhatADrainWouldTake: a dry run names the whole group, who has it and where each
@@ -63,9 +65,41 @@ func inBoot1(t *testing.T, root string) {
 func sameTree(t *testing.T, before, after map[string]string) {
 	t.Helper()
 	for name, content := range after {
-		if before[name] != content {
+		if was, there := before[name]; !there || was != content {
 			t.Errorf("%s was changed", name)
 		}
+	}
+	for name := range before {
+		if _, there := after[name]; !there {
+			t.Errorf("%s was removed", name)
+		}
+	}
+}
+
+// TestAnUndrainNamesWhatIsLeft, where another drain covers the device too.
+func TestAnUndrainNamesWhatIsLeft(t *testing.T) {
+	pf, vf := pci.Address{Bus: 0x21}, pci.Address{Bus: 0x21, Device: 2}
+	for want, v := range map[string]undrainedView{
+		"0000:21:02.0 is undrained, and 0000:21:02.0 stays out of use with 0000:21:00.0: `kata-vfio-plugin undrain 0000:21:00.0`.\n": {vf, true, &pf},
+		"0000:21:00.0 is in use again: the plugin offers it as before.\n":                                                            {pf, true, nil},
+		"0000:21:02.0 was not drained.\n": {vf, false, nil},
+	} {
+		var got strings.Builder
+		if err := printUndrained(&got, "table", vf, v); err != nil || got.String() != want {
+			t.Errorf("%q, %v; want %q", &got, err, want)
+		}
+	}
+}
+
+// TestADrainOfWhatIsQuarantinedNamesTheCommand that explains it, as it can be run.
+func TestADrainOfWhatIsQuarantinedNamesTheCommand(t *testing.T) {
+	root := newRoot(t)
+	seed(t, root)
+	state := &prepare.Draining{Drain: journal.Drain{Address: pci.Address{Bus: 0x62}}, Quarantined: []plan.Ref{{UID: oneUID2}}}
+	_, words, _ := strings.Cut(undone(state).Error(), "`kata-vfio-plugin ")
+	words, _, _ = strings.Cut(words, "`")
+	if got := invoke(t, append(strings.Fields(words), "--root", root)...); got.code != 0 || !strings.Contains(got.stdout, "quarantined since") {
+		t.Errorf("%s: %+v", words, got)
 	}
 }
 

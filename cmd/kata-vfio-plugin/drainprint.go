@@ -73,16 +73,27 @@ func drainWords(d *prepare.Draining, dryRun bool) string {
 	return fmt.Sprintf("%s is kept from new claims: %s", d.Address, d.Reason)
 }
 
-// printUndrained says what undrain did.
-func printUndrained(w io.Writer, format string, a pci.Address, was bool) error {
-	if done, err := document(w, format, map[string]any{"address": a, "undrained": was}); done {
+// undrainedView is what undrain did. Its JSON names are stable.
+type undrainedView struct {
+	Address   pci.Address `json:"address"`
+	Undrained bool        `json:"undrained"`
+	// Still is the function on whose account the one that was asked for stays out of use.
+	Still *pci.Address `json:"stillDrainedWith,omitempty"`
+}
+
+// printUndrained says what undrain did for a function.
+func printUndrained(w io.Writer, format string, asked pci.Address, v undrainedView) error {
+	if done, err := document(w, format, v); done {
 		return err
 	}
-	text := "%s was not drained.\n"
-	if was {
-		text = "%s is in use again: the plugin offers it as before.\n"
+	text := fmt.Sprintf("%s was not drained.", v.Address)
+	switch {
+	case v.Still != nil:
+		text = fmt.Sprintf("%s is undrained, and %s stays out of use with %s: `kata-vfio-plugin undrain %s`.", v.Address, asked, *v.Still, *v.Still)
+	case v.Undrained:
+		text = fmt.Sprintf("%s is in use again: the plugin offers it as before.", v.Address)
 	}
-	_, err := fmt.Fprintf(w, text, a)
+	_, err := fmt.Fprintln(w, text)
 	return err
 }
 
