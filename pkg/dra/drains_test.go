@@ -12,7 +12,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
@@ -93,11 +92,10 @@ func (f *flaky) FinishDrains(ctx context.Context) ([]prepare.Draining, error) {
 // TestADrainThatCanNotBeLookedAtIsNotOver: and nobody is told that it is.
 func TestADrainThatCanNotBeLookedAtIsNotOver(t *testing.T) {
 	n := newNode(t)
-	config := nodeconfig.Default()
-	for i := range config.Devices {
-		config.Devices[i].Policy = v1alpha1.PolicyBound
-	}
-	n.claims.Node = config
+	n.claims.Node = &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{
+		Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Policy: v1alpha1.PolicyBound,
+	}}}
+	n.claims.Node.Default()
 	gpus := []pci.Address{n.k.AddGPU(0x3b), n.k.AddGPU(0x3c)}
 	if err := n.claims.BindStanding(t.Context()); err != nil {
 		t.Fatal(err)
