@@ -69,7 +69,7 @@ func quarantineExplainCommand(opts *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			opts.lookNow(cmd.Context(), q)
+			opts.lookNow(q)
 			return printQuarantine(cmd.OutOrStdout(), opts.output, q)
 		},
 	}
