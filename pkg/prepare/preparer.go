@@ -56,9 +56,9 @@ type Journal interface {
 	// removes what is left of that.
 	Leftovers() ([]string, error)
 	// Upgrade writes a record of an older format in the one that holds all of it, and
-	// keeps a copy; DropFormer removes the copies but those of the IDs.
+	// keeps a copy; DropFormer removes the copies of those that are gone.
 	Upgrade(id string) (bool, error)
-	DropFormer(keep []string) error
+	DropFormer() error
 	// MarkUnclean and MarkClean keep, beyond all records, which functions are
 	// not proven clean since their last tenant, and Unclean returns them.
 	MarkUnclean(m journal.Unclean) error
