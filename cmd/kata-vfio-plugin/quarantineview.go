@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -168,11 +169,7 @@ func (o *options) lookNow(q *quarantine) {
 	}
 	defer func() { _ = fs.Close() }()
 	for _, base := range q.record.Baseline {
-		config, err := fs.ConfigHead(base.Address, isolation.FingerprintBytes)
-		var now isolation.Fingerprint
-		if err == nil {
-			now, err = isolation.FingerprintOf(base.Address, config)
-		}
+		now, err := bind.Fingerprint(fs, base.Address)
 		if err != nil {
 			q.Now = append(q.Now, difference{base.Address, isolation.Difference{What: "configuration space", Before: "readable", After: err.Error()}})
 			continue

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -39,11 +40,7 @@ func TestWhatIsNotKnownOfAQuarantineIsNoAbsence(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = fs.Close() }()
-			config, err := fs.ConfigHead(gpu, isolation.FingerprintBytes)
-			if err != nil {
-				t.Fatal(err)
-			}
-			print, err := isolation.FingerprintOf(gpu, config)
+			print, err := bind.Fingerprint(fs, gpu)
 			if err != nil {
 				t.Fatal(err)
 			}
