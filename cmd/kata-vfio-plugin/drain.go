@@ -23,7 +23,7 @@ import (
 
 const drainExitCodes = `Exit codes:
   0  drained: no claim has it, and it is with the driver that it came from
-  1  something failed; the message says what is left to do
+  1  something failed, or somebody has taken the drain back meanwhile; the message says what is left to do
   2  the command line is wrong, or the device is none of kata-vfio's; nothing was touched
   4  it is out of use for new claims, and a claim has it still: the plugin that runs on the node goes on
   5  it is out of use, and stays on its VFIO driver, since it is quarantined`
@@ -85,8 +85,9 @@ func undrainCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undrain ADDRESS|DEVICE [--reason TEXT]",
 		Short: "Bring a drained device back into use",
-		Long: "undrain takes back what drain said of a device, or of one that it goes with: claims may have it again. Where the\n" +
-			"node's config binds it from start-up on, it is bound to VFIO again. A device that is in use is no error.\n\n" + exitCodes,
+		Long: "undrain takes back what drain said of a device, or, where nothing was said of itself, of one that it goes with:\n" +
+			"claims may have it again, unless another drain covers it too, which is named then. Where the node's config binds it\n" +
+			"from start-up on, it is bound to VFIO again. A device that is in use is no error.\n\n" + exitCodes,
 		Args: oneDevice, ValidArgsFunction: opts.completeDrained,
 		Example: "  kata-vfio-plugin undrain 0000:3b:00.0 --reason 'fan replaced'",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -98,11 +99,7 @@ func undrainCommand(opts *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			named, was, err := n.Undrain(cmd.Context(), a, reason, operator())
-			if err == nil {
-				err = printUndrained(cmd.OutOrStdout(), opts.output, named, was)
-			}
-			return errors.Join(err, n.Close())
+			return errors.Join(undrain(cmd, opts.output, n, a, reason), n.Close())
 		},
 	}
 	opts.registerWork(cmd)
@@ -181,6 +178,23 @@ func drain(cmd *cobra.Command, format string, n *node.Node, d journal.Drain, wai
 	return undone(state)
 }
 
+// undrain takes one drain back, and says what that leaves.
+func undrain(cmd *cobra.Command, format string, n *node.Node, a pci.Address, reason string) error {
+	named, was, err := n.Undrain(cmd.Context(), a, reason, operator())
+	if err != nil {
+		return err
+	}
+	v := undrainedView{Address: named, Undrained: was}
+	with, still, err := n.DrainedWith(cmd.Context(), a)
+	if err != nil {
+		return err
+	}
+	if still {
+		v.Still = &with
+	}
+	return printUndrained(cmd.OutOrStdout(), format, a, v)
+}
+
 // drainError says what the user got wrong.
 func drainError(err error) error {
 	if errors.Is(err, prepare.ErrNotOurs) {
@@ -253,7 +267,7 @@ type drainingError struct{ state *prepare.Draining }
 func (e *drainingError) Error() string {
 	text := fmt.Sprintf("%s is out of use, and not free: %s", e.state.Address, waitingFor(e.state))
 	if e.quarantined() {
-		return text + "; `kata-vfio-plugin quarantine explain` says why it stays on its VFIO driver"
+		return text + fmt.Sprintf("; `kata-vfio-plugin quarantine explain %s` says why it stays on its VFIO driver", e.state.Quarantined[0].UID)
 	}
 	return text + "; the plugin goes on once that has ended, and so does `drain` with --wait"
 }

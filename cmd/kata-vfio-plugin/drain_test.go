@@ -7,8 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // TestWhatADrainWouldTake: a dry run names the whole group, who has it and where each
@@ -63,9 +66,41 @@ func inBoot1(t *testing.T, root string) {
 func sameTree(t *testing.T, before, after map[string]string) {
 	t.Helper()
 	for name, content := range after {
-		if before[name] != content {
+		if was, there := before[name]; !there || was != content {
 			t.Errorf("%s was changed", name)
 		}
+	}
+	for name := range before {
+		if _, there := after[name]; !there {
+			t.Errorf("%s was removed", name)
+		}
+	}
+}
+
+// TestAnUndrainNamesWhatIsLeft, where another drain covers the device too.
+func TestAnUndrainNamesWhatIsLeft(t *testing.T) {
+	pf, vf := pci.Address{Bus: 0x21}, pci.Address{Bus: 0x21, Device: 2}
+	for want, v := range map[string]undrainedView{
+		"0000:21:02.0 is undrained, and 0000:21:02.0 stays out of use with 0000:21:00.0: `kata-vfio-plugin undrain 0000:21:00.0`.\n": {vf, true, &pf},
+		"0000:21:00.0 is in use again: the plugin offers it as before.\n":                                                            {pf, true, nil},
+		"0000:21:02.0 was not drained.\n": {vf, false, nil},
+	} {
+		var got strings.Builder
+		if err := printUndrained(&got, "table", vf, v); err != nil || got.String() != want {
+			t.Errorf("%q, %v; want %q", &got, err, want)
+		}
+	}
+}
+
+// TestADrainOfWhatIsQuarantinedNamesTheCommand that explains it, as it can be run.
+func TestADrainOfWhatIsQuarantinedNamesTheCommand(t *testing.T) {
+	root := newRoot(t)
+	seed(t, root)
+	state := &prepare.Draining{Drain: journal.Drain{Address: pci.Address{Bus: 0x62}}, Quarantined: []plan.Ref{{UID: oneUID2}}}
+	_, words, _ := strings.Cut(undone(state).Error(), "`kata-vfio-plugin ")
+	words, _, _ = strings.Cut(words, "`")
+	if got := invoke(t, append(strings.Fields(words), "--root", root)...); got.code != 0 || !strings.Contains(got.stdout, "quarantined since") {
+		t.Errorf("%s: %+v", words, got)
 	}
 }
 
@@ -81,10 +116,20 @@ func TestStatusOfADrain(t *testing.T) {
 	if err := store.MarkDrained(mark); err != nil {
 		t.Fatal(err)
 	}
-	want := "\n0000:3b:00.0 is drained since 2026-11-22T10:00:00Z (uid 0, alice by sudo), pods that have it are evicted: fan; claim " + oneUID1 + " has it still\n"
-	if got := invoke(t, "status", "--root", root); !strings.HasSuffix(got.stdout, want) || got.code != 0 {
-		t.Errorf("%+v, want at its end\n%s", got, want)
+	if err := store.MarkDrained(journal.Drain{Address: pci.Address{Bus: 0x62}, Reason: "cable"}); err != nil {
+		t.Fatal(err)
 	}
+	wantEnd := func(holder string) {
+		t.Helper()
+		want := "\n0000:3b:00.0 is drained since 2026-11-22T10:00:00Z (uid 0, alice by sudo), pods that have it are evicted: fan; " + holder + "\n" +
+			"\n0000:62:00.0 is drained since - (-): cable; quarantined since claim " + oneUID2 + "\n"
+		if got := invoke(t, "status", "--root", root); !strings.HasSuffix(got.stdout, want) || got.code != 0 {
+			t.Errorf("%+v, want at its end\n%s", got, want)
+		}
+	}
+	wantEnd("claim " + oneUID1 + " had it before the node's restart")
+	inBoot1(t, root)
+	wantEnd("claim " + oneUID1 + " has it still")
 	if got := invoke(t, "status", "--root", root, "-o", "yaml"); !strings.Contains(got.stdout, "drained:\n- address: 0000:3b:00.0\n") {
 		t.Errorf("yaml: %s", got.stdout)
 	}
@@ -132,4 +177,57 @@ func TestQuarantinesAreListedAndExplained(t *testing.T) {
 		t.Errorf("a reset without a proof:\n%s", got.stdout)
 	}
 	sameTree(t, before, tree(t, root))
+}
+
+// TestJournalVersions of what can be read, and the error of what can't.
+func TestJournalVersions(t *testing.T) {
+	root := newRoot(t)
+	seed(t, root)
+	dir := filepath.Join(root, "var/lib/kata-vfio/journal")
+	if err := os.WriteFile(filepath.Join(dir, oneUID2+".json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := invoke(t, "journal", "versions", "--root", root)
+	if got.code != 1 || !strings.Contains(got.stdout, oneUID1+"  prepared  1") || !strings.Contains(got.stderr, oneUID2+".json: record is damaged") {
+		t.Errorf("%+v", got)
+	}
+	to := filepath.Join(t.TempDir(), "export")
+	got = invoke(t, "journal", "export", "--root", root, "--state-dir", "var/lib/kata-vifo", "--as", "1", "--to", to)
+	if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "kata-vifo") {
+		t.Errorf("from a path that is mistyped: %+v", got)
+	}
+}
+
+// TestStepsOfAClearance are those that it takes, by what it is to do without.
+func TestStepsOfAClearance(t *testing.T) {
+	root := newRoot(t)
+	vf, pf := pci.Address{Bus: 0x21, Device: 0x10}, pci.Address{Bus: 0x21}
+	rec := &journal.Record{Kind: journal.Claim, State: journal.Quarantined, BootID: "boot-1", Plan: plan.Plan{
+		Devices: []plan.Device{{
+			Address: vf, Lease: &plan.Lease{Pool: "tenants", Plugin: "host-local"},
+			Resets: []isolation.Reset{{Method: "flr", Set: []pci.Address{vf}}},
+		}},
+		Functions: []plan.Function{{
+			Address: vf, PF: &pf, Original: plan.Binding{Driver: "igbvf"}, Target: plan.Binding{Driver: "vfio-pci", Override: "vfio-pci"},
+			Endpoint: &plan.Binding{Driver: "igbvf", Override: "igbvf"},
+		}},
+	}}
+	o := &options{}
+	o.node.Root = root
+	steps := func(withoutProof bool) string {
+		var words []string
+		for _, s := range o.clearSteps(rec, withoutProof) {
+			words = append(words, string(s.Operation)+" "+s.DriverBefore+">"+s.DriverAfter)
+		}
+		return strings.Join(words, ", ")
+	}
+	if got := steps(true); got != "returnAddress igbvf>igbvf" {
+		t.Errorf("after a restart: %s", got)
+	}
+	inBoot1(t, root)
+	with, without := steps(false), steps(true)
+	if !strings.HasSuffix(with, without) || !strings.Contains(with, "reset") || strings.Contains(without, "reset") || strings.Contains(without, "igbvf>vfio-pci") ||
+		!strings.Contains(without, "returnAddress") || strings.Contains(without, ">vfio-pci") {
+		t.Errorf("with a proof: %s\nwithout: %s", with, without)
+	}
 }

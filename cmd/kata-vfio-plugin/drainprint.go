@@ -73,28 +73,39 @@ func drainWords(d *prepare.Draining, dryRun bool) string {
 	return fmt.Sprintf("%s is kept from new claims: %s", d.Address, d.Reason)
 }
 
-// printUndrained says what undrain did.
-func printUndrained(w io.Writer, format string, a pci.Address, was bool) error {
-	if done, err := document(w, format, map[string]any{"address": a, "undrained": was}); done {
+// undrainedView is what undrain did. Its JSON names are stable.
+type undrainedView struct {
+	Address   pci.Address `json:"address"`
+	Undrained bool        `json:"undrained"`
+	// Still is the function on whose account the one that was asked for stays out of use.
+	Still *pci.Address `json:"stillDrainedWith,omitempty"`
+}
+
+// printUndrained says what undrain did for a function.
+func printUndrained(w io.Writer, format string, asked pci.Address, v undrainedView) error {
+	if done, err := document(w, format, v); done {
 		return err
 	}
-	text := "%s was not drained.\n"
-	if was {
-		text = "%s is in use again: the plugin offers it as before.\n"
+	text := fmt.Sprintf("%s was not drained.", v.Address)
+	switch {
+	case v.Still != nil:
+		text = fmt.Sprintf("%s is undrained, and %s stays out of use with %s: `kata-vfio-plugin undrain %s`.", v.Address, asked, *v.Still, *v.Still)
+	case v.Undrained:
+		text = fmt.Sprintf("%s is in use again: the plugin offers it as before.", v.Address)
 	}
-	_, err := fmt.Fprintf(w, text, a)
+	_, err := fmt.Fprintln(w, text)
 	return err
 }
 
 // printDrains prints below status what is out of use.
-func printDrains(w io.Writer, drains []journal.Drain, views []view) error {
-	for i := range drains {
-		d := &drains[i]
+func printDrains(w io.Writer, s *nodeStatus) error {
+	for i := range s.drains {
+		d := &s.drains[i]
 		evict := ""
 		if d.Evict {
 			evict = ", pods that have it are evicted"
 		}
-		_, err := fmt.Fprintf(w, "\n%s is drained since %s (%s)%s: %s%s\n", d.Address, orDash(d.Since), orDash(d.By), evict, d.Reason, stillWith(d, views))
+		_, err := fmt.Fprintf(w, "\n%s is drained since %s (%s)%s: %s%s\n", d.Address, orDash(d.Since), orDash(d.By), evict, d.Reason, s.stillWith(d))
 		if err != nil {
 			return err
 		}
@@ -102,14 +113,23 @@ func printDrains(w io.Writer, drains []journal.Drain, views []view) error {
 	return nil
 }
 
-// stillWith names the claims that have a drained function.
-func stillWith(d *journal.Drain, views []view) string {
+// stillWith names the claims that have a drained function, or have left it in quarantine.
+// One of an earlier boot has ended with that.
+func (s *nodeStatus) stillWith(d *journal.Drain) string {
 	var text strings.Builder
-	for i := range views {
-		v := &views[i]
+	for i := range s.views {
+		v := &s.views[i]
 		rec := journal.Record{}
 		rec.Plan.Functions = v.Functions
-		if v.Kind == journal.Claim && d.Concerns(&rec) {
+		if v.Kind != journal.Claim || !d.Concerns(&rec) {
+			continue
+		}
+		switch {
+		case v.State == journal.Quarantined:
+			text.WriteString("; quarantined since claim " + v.UID)
+		case s.bootID != "" && v.bootID != s.bootID:
+			text.WriteString("; claim " + v.UID + " had it before the node's restart")
+		default:
 			text.WriteString("; claim " + v.UID + " has it still")
 		}
 	}

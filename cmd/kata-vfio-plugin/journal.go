@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,7 @@ func journalVersionsCommand(opts *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "versions",
 		Short: "Show which version of the format each record needs, and why",
-		Long:  "versions says which records an older plugin could go on with.\n\n" + exitCodes,
+		Long:  "versions says which records an older plugin could go on with, and which can't be read at all.\n\n" + exitCodes,
 		Args:  command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin journal versions -o json | jq '.records[] | select(.version > 1)'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,8 +47,8 @@ func journalVersionsCommand(opts *options) *cobra.Command {
 				return err
 			}
 			records, problems := store.List()
-			if len(problems) > 0 {
-				return readable(problems[0])
+			for i := range problems {
+				problems[i] = readable(problems[i])
 			}
 			all := []recordVersion{}
 			rows := [][]string{{"UID", "STATE", "VERSION", "WHY"}}
@@ -59,10 +60,11 @@ func journalVersionsCommand(opts *options) *cobra.Command {
 				all = append(all, v)
 				rows = append(rows, []string{v.UID, v.State, fmt.Sprint(v.Version), orDash(v.Lost)})
 			}
-			if done, err := document(cmd.OutOrStdout(), opts.output, map[string]any{"records": all}); done {
-				return err
+			done, err := document(cmd.OutOrStdout(), opts.output, map[string]any{"records": all})
+			if !done {
+				err = table(cmd.OutOrStdout(), rows)
 			}
-			return table(cmd.OutOrStdout(), rows)
+			return errors.Join(append(problems, err)...)
 		},
 	}
 }

@@ -19,6 +19,7 @@ const clearExitCodes = `Exit codes:
   0  the quarantine has ended
   1  something failed; the message says what is left to do
   2  the command line is wrong, or nothing of that name is quarantined; nothing was touched
+  3  the node uses a disk of it, since its restart; nothing was touched
   4  a process has the device open; nothing was touched
   5  the device still can't be proven clean, and stays quarantined`
 
@@ -69,7 +70,7 @@ func quarantineExplainCommand(opts *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			opts.lookNow(cmd.Context(), q)
+			opts.lookNow(q)
 			return printQuarantine(cmd.OutOrStdout(), opts.output, q)
 		},
 	}
@@ -95,7 +96,7 @@ func quarantineClearCommand(opts *options) *cobra.Command {
 				return err
 			}
 			if dryRun {
-				return printSteps(cmd.OutOrStdout(), opts.output, clearSteps(rec, how.WithoutProof))
+				return printSteps(cmd.OutOrStdout(), opts.output, opts.clearSteps(rec, how.WithoutProof))
 			}
 			if err := wantReason(how.Reason); err != nil {
 				return err
@@ -170,13 +171,23 @@ func isNamed(rec *journal.Record, name string) bool {
 	return err == nil && slices.Contains(rec.Plan.Addresses(), a)
 }
 
-// clearSteps are the steps of the way back of a quarantine.
-func clearSteps(rec *journal.Record, withoutProof bool) []plan.Step {
-	steps := releaseOf(rec)
-	if withoutProof {
-		steps = slices.DeleteFunc(steps, func(s plan.Step) bool { return s.Operation == plan.Reset })
+// clearSteps are the steps of the way back of a quarantine. Without a proof nothing is
+// brought to where it can be reset; and after a restart of the node nothing at all is
+// touched but what outlives that: addresses of pools.
+func (o *options) clearSteps(rec *journal.Record, withoutProof bool) []plan.Step {
+	if !withoutProof {
+		return releaseOf(rec)
 	}
-	return steps
+	own := *rec
+	own.Plan.Functions = slices.Clone(rec.Plan.Functions)
+	for i := range own.Plan.Functions {
+		own.Plan.Functions[i].Endpoint = nil
+	}
+	boot := o.bootID()
+	earlier := boot != "" && boot != rec.BootID
+	return slices.DeleteFunc(releaseOf(&own), func(s plan.Step) bool {
+		return s.Operation == plan.Reset || earlier && s.Operation != plan.ReturnAddress
+	})
 }
 
 func clearOne(cmd *cobra.Command, format string, n *node.Node, rec *journal.Record, how prepare.Clearance) error {

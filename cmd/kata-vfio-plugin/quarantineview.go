@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -32,9 +34,12 @@ type quarantine struct {
 	// not known.
 	Tried     []attempt `json:"tried"`
 	NoHistory string    `json:"noHistory,omitempty"`
-	// Differs is what is not as before the tenant: after the last reset, and now.
-	Differs []difference `json:"differs,omitempty"`
-	Now     []difference `json:"now,omitempty"`
+	// Differs is what is not as before the tenant: after the last reset, and now. The
+	// others say why that is not known.
+	Differs        []difference `json:"differs,omitempty"`
+	DiffersUnknown string       `json:"differsUnknown,omitempty"`
+	Now            []difference `json:"now,omitempty"`
+	NowUnknown     string       `json:"nowUnknown,omitempty"`
 
 	record *journal.Record
 }
@@ -94,6 +99,8 @@ func (o *options) quarantineOf(ctx context.Context, rec *journal.Record) *quaran
 	} else if len(events) == 0 {
 		q.NoHistory = "the ledger has nothing of this claim"
 	}
+	q.NowUnknown = noBaseline(rec, events)
+	q.DiffersUnknown = cmp.Or(q.NoHistory, q.NowUnknown, "no reset has been tried")
 	first := true
 	for i := range events {
 		e := &events[i]
@@ -103,17 +110,35 @@ func (o *options) quarantineOf(ctx context.Context, rec *journal.Record) *quaran
 		case e.Type == ledger.Quarantine && first:
 			q.Since, first = e.Time.UTC().Format(time.RFC3339), false
 		case e.Type == ledger.Reset && e.Reset != nil:
-			q.enter(e, rec.Baseline)
+			q.enter(e)
 		}
 	}
 	return q
 }
 
+// noBaseline says why there is nothing to compare a quarantine's functions with.
+func noBaseline(rec *journal.Record, events []ledger.Event) string {
+	switch {
+	case len(rec.Baseline) == 0:
+		return "its record has no measurement from before its tenant"
+	case len(events) > 0 && events[0].BootID != rec.BootID:
+		return "the node was restarted since, and its record has only what was measured after that"
+	}
+	return ""
+}
+
 // enter adds a reset, and in what it left the functions other than before.
-func (q *quarantine) enter(e *ledger.Event, baseline []isolation.Fingerprint) {
+func (q *quarantine) enter(e *ledger.Event) {
 	r := e.Reset
 	q.Tried = append(q.Tried, attempt{Time: e.Time.UTC(), Method: r.Method, Set: r.Set, Milliseconds: r.Milliseconds, OK: r.OK, Reason: e.Reason})
-	q.Differs = differences(baseline, r.After)
+	q.Differs, q.DiffersUnknown = nil, q.NowUnknown
+	switch {
+	case q.NowUnknown != "": // there is nothing to compare with
+	case len(r.After) == 0:
+		q.DiffersUnknown = "the last reset left nothing that could be measured"
+	default:
+		q.Differs = differences(q.record.Baseline, r.After)
+	}
 }
 
 func differences(baseline, after []isolation.Fingerprint) []difference {
@@ -133,18 +158,18 @@ func differences(baseline, after []isolation.Fingerprint) []difference {
 
 // lookNow compares the functions as they are now with before their tenant. What can't
 // be read now says so in the place of a difference.
-func (o *options) lookNow(ctx context.Context, q *quarantine) {
+func (o *options) lookNow(q *quarantine) {
+	if q.NowUnknown != "" {
+		return
+	}
 	fs, err := sysfs.Open(o.node.Root)
-	if err != nil || ctx.Err() != nil {
-		return // the journal is all that there is to tell
+	if err != nil {
+		q.NowUnknown = err.Error()
+		return
 	}
 	defer func() { _ = fs.Close() }()
 	for _, base := range q.record.Baseline {
-		config, err := fs.ConfigHead(base.Address, isolation.FingerprintBytes)
-		var now isolation.Fingerprint
-		if err == nil {
-			now, err = isolation.FingerprintOf(base.Address, config)
-		}
+		now, err := bind.Fingerprint(fs, base.Address)
 		if err != nil {
 			q.Now = append(q.Now, difference{base.Address, isolation.Difference{What: "configuration space", Before: "readable", After: err.Error()}})
 			continue
@@ -218,15 +243,18 @@ func printQuarantine(w io.Writer, format string, q *quarantine) error {
 		}
 		fmt.Fprintf(w, "  %s  %s of %s in %d ms: %s\n", t.Time.Format(time.RFC3339), t.Method, joined(t.Set), t.Milliseconds, outcome)
 	}
-	printDifferences(w, "after the last reset", q.Differs)
-	printDifferences(w, "as it is now", q.Now)
+	printDifferences(w, "after the last reset", q.Differs, q.DiffersUnknown)
+	printDifferences(w, "as it is now", q.Now, q.NowUnknown)
 	_, err := fmt.Fprint(w, "\nWhat to do:\n", waysOut(q))
 	return err
 }
 
-func printDifferences(w io.Writer, when string, all []difference) {
+func printDifferences(w io.Writer, when string, all []difference, unknown string) {
 	fmt.Fprintf(w, "\nOther than before its tenant, %s:\n", when)
-	if len(all) == 0 {
+	switch {
+	case unknown != "":
+		fmt.Fprintln(w, "  not known:", oneLineOf(unknown))
+	case len(all) == 0:
 		fmt.Fprintln(w, "  nothing that was recorded")
 	}
 	for _, d := range all {

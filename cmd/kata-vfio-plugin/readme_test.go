@@ -1,7 +1,7 @@
 package main
 
 import (
-	"strings"
+	"io"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/test/readme"
@@ -9,12 +9,9 @@ import (
 
 // Who is in trouble types what the README says.
 func TestTheREADMERunsCommandsThatThereAre(t *testing.T) {
-	for _, heading := range []string{"Uninstall", "When something is wrong"} {
+	for _, heading := range []string{"Uninstall", "When something is wrong", "Day two"} {
 		for _, args := range readme.Commands(t, heading, "kata-vfio-plugin") {
-			got := invoke(t, append(args, "--help")...)
-			if got.code != 0 || !strings.Contains(got.stdout, "kata-vfio-plugin "+args[0]) {
-				t.Errorf("%q: code %d: %s%s", args, got.code, got.stdout, got.stderr)
-			}
+			readme.Check(t, newCommand(io.Discard, io.Discard), args)
 		}
 	}
 }

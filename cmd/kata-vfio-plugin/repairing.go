@@ -8,6 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/nri"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -19,7 +20,7 @@ const repairEvery = 5 * time.Minute
 func (s *service) repair(ctx context.Context) error {
 	repair := dra.Repair{
 		Client: s.driver.Client, Node: s.run.nodeName, Records: s.node.Journal.List, Strays: s.node, Release: s.driver.Release,
-		Alive: s.isAlive, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
+		Alive: func(p journal.Process) bool { return isAlive(s.node.FS, p) }, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
 	}
 	for {
 		repair.Look(ctx)
@@ -34,13 +35,11 @@ func (s *service) repair(ctx context.Context) error {
 }
 
 // isAlive reports whether a process is there still. One that can't be looked at is.
-func (s *service) isAlive(p journal.Process) bool {
-	stat := fmt.Sprintf("proc/%d/stat", p.PID)
-	text, err := s.node.FS.ReadString(stat)
-	if err != nil {
-		there, lookErr := s.node.FS.Exists(stat)
-		return lookErr != nil || there
+func isAlive(fs *sysfs.FS, p journal.Process) bool {
+	start, err := nri.Kernel{FS: fs}.StartTime(p.PID)
+	if err == nil {
+		return start == p.StartTime
 	}
-	start, err := sysfs.ParseStartTime(text)
-	return err != nil || start == p.StartTime
+	there, err := fs.Exists(fmt.Sprintf("proc/%d", p.PID))
+	return err != nil || there
 }

@@ -132,7 +132,7 @@ func (s *service) settle(ctx context.Context) error {
 	}
 	s.log.InfoContext(ctx, "recovered", slog.Int("kept", len(r.Kept)), slog.Int("undone", len(r.Undone)),
 		slog.Int("released", len(r.Released)), slog.Int("quarantined", len(r.Quarantined)),
-		slog.Any("removedSpecs", r.Specs), slog.Any("strays", r.Strays))
+		slog.Any("removedSpecs", r.Specs), slog.Any("strays", r.Strays), slog.Any("upgraded", r.Upgraded))
 	for _, err := range r.Unfinished {
 		s.log.ErrorContext(ctx, "not recovered", slog.Any("err", err))
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // view is one record as status prints it. Its JSON names are stable.
@@ -35,6 +36,8 @@ type view struct {
 	Devices []deviceView     `json:"devices"`
 	// Functions are all that the record holds, with their original drivers.
 	Functions []plan.Function `json:"functions"`
+
+	bootID string
 }
 
 // deviceView is one device of a record.
@@ -61,6 +64,7 @@ func viewOf(rec *journal.Record) view {
 	v := view{
 		UID: c.UID, Kind: rec.Kind, State: rec.State, Since: rec.Since, Namespace: c.Namespace, Name: c.Name,
 		Reason: rec.Reason, Pods: c.Pods, Sandbox: rec.Sandbox, Devices: []deviceView{}, Functions: rec.Plan.Functions,
+		bootID: rec.BootID,
 	}
 	for _, d := range rec.Plan.Devices {
 		dv := deviceView{
@@ -85,6 +89,8 @@ type nodeStatus struct {
 	problems []error
 	unclean  []journal.Unclean
 	drains   []journal.Drain
+	// bootID is the node's boot, empty where that can't be read.
+	bootID string
 }
 
 // status reads the journal.
@@ -94,7 +100,7 @@ func (o *options) status() (*nodeStatus, error) {
 		return nil, err
 	}
 	records, problems := store.List()
-	s := &nodeStatus{}
+	s := &nodeStatus{bootID: o.bootID()}
 	for _, err := range problems {
 		s.problems = append(s.problems, readable(err))
 	}
@@ -112,6 +118,17 @@ func (o *options) status() (*nodeStatus, error) {
 	}
 	s.drains = journal.SortDrains(drains)
 	return s, nil
+}
+
+// bootID returns the node's boot, empty where that can't be read.
+func (o *options) bootID() string {
+	fs, err := sysfs.Open(o.node.Root)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = fs.Close() }()
+	id, _ := fs.ReadString("proc/sys/kernel/random/boot_id")
+	return id
 }
 
 // readable adds the way out to a journal that may not be read.
@@ -140,7 +157,7 @@ func printStatus(w io.Writer, format string, s *nodeStatus) error {
 	if done, err := document(w, format, out); done {
 		return err
 	}
-	return errors.Join(printRecords(w, s.views), printUnclean(w, s.unclean), printDrains(w, s.drains, s.views))
+	return errors.Join(printRecords(w, s.views), printUnclean(w, s.unclean), printDrains(w, s))
 }
 
 // printRecords prints records as a table, with what it has no room for below.
@@ -302,6 +319,9 @@ func printRecovery(w io.Writer, format string, r *prepare.Recovery) error {
 	for _, uid := range r.Specs {
 		fmt.Fprintf(w, "%-13s  CDI spec of claim %s, which is not prepared\n", "removed", uid)
 	}
+	for _, id := range r.Upgraded {
+		fmt.Fprintf(w, "%-13s  record %s was of an older format; as it was it is in journal/former until its claim has ended\n", "upgraded", id)
+	}
 	for _, a := range r.Strays {
 		fmt.Fprintf(w, "%-13s  %s is on a VFIO driver and no claim has it\n", "stray", a)
 	}
@@ -317,6 +337,7 @@ type recoveryView struct {
 	Released     []plan.Ref    `json:"released"`
 	Quarantined  []view        `json:"quarantined"`
 	RemovedSpecs []string      `json:"removedSpecs"`
+	Upgraded     []string      `json:"upgraded"`
 	Strays       []pci.Address `json:"strays"`
 	Unfinished   []string      `json:"unfinished"`
 }
@@ -324,7 +345,7 @@ type recoveryView struct {
 func recoveryViewOf(r *prepare.Recovery) *recoveryView {
 	v := &recoveryView{
 		Kept: list(r.Kept), Undone: list(r.Undone), Released: list(r.Released), Quarantined: []view{},
-		RemovedSpecs: list(r.Specs), Strays: list(r.Strays), Unfinished: []string{},
+		RemovedSpecs: list(r.Specs), Upgraded: list(r.Upgraded), Strays: list(r.Strays), Unfinished: []string{},
 	}
 	for _, rec := range r.Quarantined {
 		v.Quarantined = append(v.Quarantined, viewOf(rec))

@@ -38,7 +38,10 @@ func (s *service) verifyLedger(ctx context.Context) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	report, err := verifyTwice(dir)
+	report, err := verifyTwice(ctx, os.DirFS(dir))
+	if ctx.Err() != nil {
+		return
+	}
 	if err != nil {
 		s.log.ErrorContext(ctx, "ledger can't be verified", slog.String("dir", dir), slog.Any("err", err), slog.String("fix", fix))
 		s.metrics.ObserveVerification(1)
@@ -53,11 +56,14 @@ func (s *service) verifyLedger(ctx context.Context) {
 }
 
 // verifyTwice verifies a ledger that is being written meanwhile: what the first
-// look finds unfinished, the second finds complete.
-func verifyTwice(dir string) (*ledger.Report, error) {
-	report, err := ledger.Verify(os.DirFS(dir), ledger.Options{})
+// look finds unfinished, the second finds complete. It reads one file at a time: many
+// at once are more than the plugin's memory limit, and who is killed for that begins
+// anew at the next start.
+func verifyTwice(ctx context.Context, dir fs.FS) (*ledger.Report, error) {
+	o := ledger.Options{Parallel: 1}
+	report, err := ledger.VerifyContext(ctx, dir, o)
 	if err == nil && len(report.Problems) == 1 && report.Problems[0].Kind == ledger.Unfinished {
-		return ledger.Verify(os.DirFS(dir), ledger.Options{})
+		return ledger.VerifyContext(ctx, dir, o)
 	}
 	return report, err
 }

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
@@ -43,6 +46,53 @@ func TestTheLedgerIsVerified(t *testing.T) {
 	s.verifyLedger(t.Context())
 	if problems := gauge(t, s.metrics, "kata_vfio_ledger_problems"); problems == 0 || !strings.Contains(log.String(), "ledger is not what was written") {
 		t.Errorf("%v problems: %s", problems, log.String())
+	}
+}
+
+// watchedFS counts how many of the ledger's segments lie in memory at once: from their
+// opening until they are closed.
+type watchedFS struct {
+	fs.FS
+	open, most atomic.Int32
+}
+
+func (w *watchedFS) Open(name string) (fs.File, error) {
+	f, err := w.FS.Open(name)
+	if err != nil || !ledger.IsSegment(name) {
+		return f, err
+	}
+	w.most.Store(max(w.most.Load(), w.open.Add(1)))
+	for range 100 { // let others come
+		runtime.Gosched()
+	}
+	return &watchedFile{f, w}, nil
+}
+
+type watchedFile struct {
+	fs.File
+	w *watchedFS
+}
+
+func (f *watchedFile) Close() error {
+	f.w.open.Add(-1)
+	return f.File.Close()
+}
+
+// TestTheLedgerIsVerifiedFileByFile: a year of it does not fit into the plugin's memory.
+func TestTheLedgerIsVerifiedFileByFile(t *testing.T) {
+	dir := t.TempDir()
+	w, err := writer.Open(t.Context(), writer.Config{Dir: dir, Node: "node-1", SegmentBytes: 600})
+	for range 20 {
+		if err == nil {
+			_, err = w.Append(t.Context(), ledger.Event{Type: ledger.Start, Result: ledger.OK})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := &watchedFS{FS: os.DirFS(dir)}
+	if r, err := verifyTwice(t.Context(), watched); err != nil || !r.OK() || r.Segments < 5 || watched.most.Load() != 1 {
+		t.Errorf("verifyTwice = %+v, %v; %d files at once", r, err, watched.most.Load())
 	}
 }
 

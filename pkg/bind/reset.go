@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // UncleanError says that a function could not be proven clean: the reset
@@ -63,17 +64,22 @@ func (e *Executor) reset(ctx context.Context, r isolation.Reset) error {
 func (e *Executor) Fingerprints(addrs []pci.Address) ([]isolation.Fingerprint, error) {
 	fps := make([]isolation.Fingerprint, 0, len(addrs))
 	for _, a := range addrs {
-		config, err := e.fs.ConfigHead(a, isolation.FingerprintBytes)
-		if err != nil {
-			return nil, err
-		}
-		fp, err := isolation.FingerprintOf(a, config)
+		fp, err := Fingerprint(e.fs, a)
 		if err != nil {
 			return nil, err
 		}
 		fps = append(fps, fp)
 	}
 	return fps, nil
+}
+
+// Fingerprint reads that of one function.
+func Fingerprint(fs *sysfs.FS, a pci.Address) (isolation.Fingerprint, error) {
+	config, err := fs.ConfigHead(a, isolation.FingerprintBytes)
+	if err != nil {
+		return isolation.Fingerprint{}, err
+	}
+	return isolation.FingerprintOf(a, config)
 }
 
 // compare holds each fingerprint against the baseline of its function. A

@@ -1,11 +1,13 @@
 package dra
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // claimMetrics tell how the kubelet's calls for claims end.
@@ -34,16 +36,22 @@ func newClaimMetrics(r *prometheus.Registry) claimMetrics {
 }
 
 // prepared counts one call to prepare a claim.
-func (m *Metrics) prepared(took time.Duration, err error) {
+func (m *Metrics) prepared(uid string, took time.Duration, err error) {
 	m.claims.took.WithLabelValues("prepare", resultOf(err)).Observe(took.Seconds())
 	if err != nil {
 		m.claims.refused.WithLabelValues(reasonOf(err)).Inc()
+		return
 	}
+	m.failing.note(uid, nil)
 }
 
 // unprepared counts one call to take a claim back.
-func (m *Metrics) unprepared(took time.Duration, err error) {
+func (m *Metrics) unprepared(uid string, took time.Duration, err error) {
 	m.claims.took.WithLabelValues("unprepare", resultOf(err)).Observe(took.Seconds())
+	if _, quarantined := errors.AsType[*prepare.QuarantinedError](err); quarantined {
+		err = nil // its tenant has lost it
+	}
+	m.failing.note(uid, err)
 }
 
 // recordCollector counts the journal's records when asked: the journal is the

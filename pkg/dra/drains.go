@@ -57,19 +57,23 @@ type drainView struct {
 // next look.
 func (w *DrainWatch) Look(ctx context.Context) {
 	drains, err := w.Devices.Drains(ctx)
-	if err == nil && slices.ContainsFunc(drains, func(d prepare.Draining) bool { return d.Due() }) {
-		drains, err = w.Devices.FinishDrains(ctx)
-	}
-	w.warn(ctx, err)
-	if err != nil && drains == nil {
+	if err != nil {
+		w.warn(ctx, err)
 		return
 	}
+	if slices.ContainsFunc(drains, func(d prepare.Draining) bool { return d.Due() }) {
+		var finished []prepare.Draining
+		if finished, err = w.Devices.FinishDrains(ctx); err == nil {
+			drains = finished
+		} // else it may lack some, which are drained all the same
+	}
+	w.warn(ctx, err)
 	now := map[pci.Address]drainView{}
 	for i := range drains {
 		d := &drains[i]
 		now[d.Address] = drainView{drainState(d), d.Reason, d.Evict}
 	}
-	changed := w.tell(ctx, now)
+	changed := w.tell(ctx, now, drains)
 	w.known = now
 	if changed {
 		w.Changed()
@@ -77,7 +81,7 @@ func (w *DrainWatch) Look(ctx context.Context) {
 }
 
 // tell tells of what has changed since the last look.
-func (w *DrainWatch) tell(ctx context.Context, now map[pci.Address]drainView) bool {
+func (w *DrainWatch) tell(ctx context.Context, now map[pci.Address]drainView, drains []prepare.Draining) bool {
 	first, changed := w.known == nil, false
 	for a, v := range now {
 		if w.known[a] == v {
@@ -91,10 +95,20 @@ func (w *DrainWatch) tell(ctx context.Context, now map[pci.Address]drainView) bo
 	for a := range w.known {
 		if _, still := now[a]; !still {
 			changed = true
-			w.event(ctx, "Undrained", fmt.Sprintf("%s is in use again", a))
+			w.event(ctx, "Undrained", fmt.Sprintf("%s %s", a, undrainedWords(a, drains)))
 		}
 	}
 	return changed
+}
+
+// undrainedWords say what the end of a function's drain means, which another may cover too.
+func undrainedWords(a pci.Address, drains []prepare.Draining) string {
+	for i := range drains {
+		if drains[i].Has(a) {
+			return fmt.Sprintf("is out of use still, with %s (%s)", drains[i].Address, drains[i].Reason)
+		}
+	}
+	return "is in use again"
 }
 
 func stateWords(s publish.DrainState) string {

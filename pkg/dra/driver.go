@@ -125,7 +125,7 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim, hold
 	log := d.Log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
 	begin := time.Now()
 	rec, err := d.admitAndPrepare(ctx, c)
-	d.Metrics.prepared(time.Since(begin), err)
+	d.Metrics.prepared(string(c.UID), time.Since(begin), err)
 	if err != nil {
 		log.ErrorContext(ctx, "claim not prepared", slog.Any("err", err))
 		d.Reporter.Refused(c, err, holders)
@@ -241,7 +241,7 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	log := d.Log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
 	begin := time.Now()
 	proofs, err := d.Claims.Unprepare(ctx, string(c.UID))
-	d.Metrics.unprepared(time.Since(begin), err)
+	d.Metrics.unprepared(string(c.UID), time.Since(begin), err)
 	var quarantined *prepare.QuarantinedError
 	switch {
 	case errors.As(err, &quarantined):

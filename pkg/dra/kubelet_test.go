@@ -227,12 +227,23 @@ func TestUnprepareInUseIsAnError(t *testing.T) {
 	k.prepare(claim)
 	group, _ := n.k.GroupOf(gpu)
 	h := n.k.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
-	if answer := k.unprepare(claim)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") {
-		t.Errorf("unprepared: %v", answer)
+	var age float64
+	for range 2 { // an alert is on how long that goes on, which no try begins anew
+		if answer := k.unprepare(claim)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") {
+			t.Errorf("unprepared: %v", answer)
+		}
+		failing, _ := gauges(t, n.metrics, "kata_vfio_unprepare_failing_seconds")
+		if len(failing) != 1 || failing["prepared"] <= age {
+			t.Errorf("failing for %v, before %v", failing, age)
+		}
+		age = failing["prepared"]
 	}
 	h.Release()
 	if answer := k.unprepare(claim)["uid-1"]; answer.Error != "" {
 		t.Errorf("unprepared: %v", answer)
+	}
+	if failing, _ := gauges(t, n.metrics, "kata_vfio_unprepare_failing_seconds"); len(failing) > 0 {
+		t.Errorf("failing still: %v", failing)
 	}
 }
 

@@ -17,6 +17,7 @@ type Metrics struct {
 	requests *prometheus.HistogramVec
 	devices  *prometheus.GaugeVec
 	claims   claimMetrics
+	failing  *failingCollector
 	api      apiMetrics
 	ledger   ledgerMetrics
 	audit    auditMetrics
@@ -47,14 +48,14 @@ func NewMetrics(records func() ([]*journal.Record, []error), stuck func() int) *
 			Help: "Published devices by type (gpu, pf, vf, nvme, other) and health (healthy, unhealthy).",
 		}, []string{"type", "health"}),
 	}
-	m.claims, m.api = newClaimMetrics(m.Registry), newAPIMetrics(m.Registry)
+	m.claims, m.api, m.failing = newClaimMetrics(m.Registry), newAPIMetrics(m.Registry), newFailingCollector(records)
 	m.ledger, m.audit, m.orphans = newLedgerMetrics(m.Registry), newAuditMetrics(m.Registry), newOrphanMetrics(m.Registry)
 	// An alert on failures must see the first one as a rise from none.
 	for _, result := range []string{"ok", "error"} {
 		m.phases.WithLabelValues(string(prepare.PhaseReset), result)
 	}
 	m.Registry.MustRegister(
-		m.phases, m.requests, m.devices, newRecordCollector(records),
+		m.phases, m.requests, m.devices, newRecordCollector(records), m.failing,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kata_vfio_stuck_writes", Help: "Writes to sysfs that are still in the kernel past their deadline.",
 		}, func() float64 { return float64(stuck()) }),

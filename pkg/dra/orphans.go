@@ -61,10 +61,16 @@ type Repair struct {
 	// Now returns the time, with its monotonic part.
 	Now func() time.Time
 
-	// gone is since when a claim has been found gone, at every look.
+	// gone is since when a claim has been found gone, at every look that had an answer.
 	gone map[string]time.Time
-	told map[string]string
+	// claimsLeft are the claims that the last look left, by UID, and told what was told of
+	// all that is left, by kind and name.
+	claimsLeft map[string]orphan
+	told       map[string]string
 }
+
+// orphan is what is left alone, and why.
+type orphan struct{ name, why string }
 
 // Look looks once, mends and reports.
 func (r *Repair) Look(ctx context.Context) {
@@ -96,32 +102,51 @@ func (r *Repair) mended(ctx context.Context, kind, name, what string, err error)
 	}
 }
 
-// claims takes claims back that are certainly gone, and returns those that may be.
+// claims takes claims back that are certainly gone, and returns those that may be. Of
+// those that the API server does not tell about, all stays as it was found last.
 func (r *Repair) claims(ctx context.Context) map[string]string {
-	left := map[string]string{}
 	records, _ := r.Records() // what can't be read is a metric of its own, and nobody's to mend
-	if !r.isOurCluster(ctx, records) {
-		return left
+	if r.isOurCluster(ctx, records) {
+		r.judge(ctx, records)
 	}
-	gone := map[string]time.Time{}
+	left := map[string]string{}
+	for _, o := range r.claimsLeft {
+		left[o.name] = o.why
+	}
+	return left
+}
+
+// judge looks at each claim, and mends those that are gone for long enough.
+func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
+	gone, left := map[string]time.Time{}, map[string]orphan{}
 	for _, rec := range records {
-		if rec.Kind != journal.Claim || rec.State == journal.Quarantined || rec.Plan.Claim.Name == "" || !r.isGone(ctx, rec) {
+		if rec.Kind != journal.Claim || rec.State == journal.Quarantined || rec.Plan.Claim.Name == "" {
 			continue
 		}
-		since, known := r.gone[rec.ID()]
+		id := rec.ID()
+		since, known := r.gone[id]
+		is, err := r.isGone(ctx, rec)
+		if err != nil && known {
+			gone[id] = since
+			if o, was := r.claimsLeft[id]; was {
+				left[id] = o
+			}
+		}
+		if err != nil || !is {
+			continue
+		}
 		if !known {
 			since = r.Now()
 		}
-		gone[rec.ID()] = since
+		gone[id] = since
 		if r.Now().Sub(since) < orphanGrace {
 			continue
 		}
 		if why := r.mend(ctx, rec); why != "" {
-			left[rec.Plan.Claim.String()] = why
+			left[id] = orphan{rec.Plan.Claim.String(), why}
 		}
 	}
-	r.gone = gone
-	return left
+	r.gone, r.claimsLeft = gone, left
 }
 
 // mend takes back a claim that is gone, or says why not.
@@ -136,11 +161,22 @@ func (r *Repair) mend(ctx context.Context, rec *journal.Record) string {
 		return fmt.Sprintf("its ResourceClaim is gone, and sandbox %s (pid %d) still has it", s.ID, s.VMM.PID)
 	}
 	err := r.Release(ctx, ref)
-	r.mended(ctx, orphanClaim, ref.String(), "its ResourceClaim is gone: devices taken back", err)
+	what := "devices taken back"
+	if r.isQuarantined(ref.UID) {
+		what = "taken from its tenant, and quarantined, since its devices are not proven clean"
+	}
+	r.mended(ctx, orphanClaim, ref.String(), "its ResourceClaim is gone: "+what, err)
 	if err != nil {
 		return "its ResourceClaim is gone, and it can't be taken back: " + err.Error()
 	}
 	return ""
+}
+
+// isQuarantined reports whether a claim's end was a quarantine, which is no error of its
+// release.
+func (r *Repair) isQuarantined(uid string) bool {
+	records, _ := r.Records()
+	return slices.ContainsFunc(records, func(rec *journal.Record) bool { return rec.ID() == uid && rec.State == journal.Quarantined })
 }
 
 // isOurCluster reports whether the API server knows this node: one that is not ours knows
@@ -153,15 +189,18 @@ func (r *Repair) isOurCluster(ctx context.Context, records []*journal.Record) bo
 	return err == nil
 }
 
-// isGone reports whether the claim is certainly gone: an answer that is none says
-// nothing.
-func (r *Repair) isGone(ctx context.Context, rec *journal.Record) bool {
+// isGone reports whether the claim is certainly gone. Its error says that there was no
+// answer to that, such as the 404 of a server that does not serve resource.k8s.io/v1 at all.
+func (r *Repair) isGone(ctx context.Context, rec *journal.Record) (bool, error) {
 	ref := rec.Plan.Claim
 	c, err := r.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	if err != nil {
-		return apierrors.IsNotFound(err)
+	switch {
+	case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		return true, nil
+	case err != nil:
+		return false, err
 	}
-	return string(c.UID) != ref.UID
+	return string(c.UID) != ref.UID, nil
 }
 
 // specs removes CDI specs without a record.
@@ -183,11 +222,16 @@ func (r *Repair) bindings(ctx context.Context) map[string]string {
 	left := map[string]string{}
 	for i := range strays {
 		s := &strays[i]
-		if s.GivenBack == "" {
-			left[s.Address.String()] = s.Why
-			continue
+		name := s.Address.String()
+		switch {
+		case s.Err != nil:
+			r.mended(ctx, orphanBinding, name, "", s.Err)
+			left[name] = "it can't be given back now: " + s.Err.Error()
+		case s.GivenBack == "":
+			left[name] = s.Why
+		default:
+			r.mended(ctx, orphanBinding, name, "on VFIO without a record: given back to "+s.GivenBack, nil)
 		}
-		r.mended(ctx, orphanBinding, s.Address.String(), "on VFIO without a record: given back to "+s.GivenBack, nil)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 		r.mended(ctx, orphanBinding, "", "", err)

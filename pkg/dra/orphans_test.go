@@ -1,13 +1,18 @@
 package dra_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -15,7 +20,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // TestOrphanClaims: one whose ResourceClaim is certainly gone, for long enough, and
@@ -40,12 +47,14 @@ func TestOrphanClaims(t *testing.T) {
 		"replaced by one of its name": {objects: []runtime.Object{worker, other}, after: time.Hour, released: true},
 		"there":                       {objects: []runtime.Object{worker, allocated("uid-1", "gpu-0000-3b-00-0")}, after: time.Hour},
 		"the API does not answer":     {objects: []runtime.Object{worker}, fail: errors.New("no route to host"), after: time.Hour},
-		"another cluster":             {after: time.Hour},
-		"prepared by hand":            {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: func(rec *journal.Record) { rec.Plan.Claim.Pods = nil }},
-		"a VM has it":                 {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(4711)},
-		"perhaps a VM has it":         {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(0)},
-		"its VM has ended":            {objects: []runtime.Object{worker}, after: time.Hour, released: true, change: sandbox(4712)},
-		"quarantined":                 {objects: []runtime.Object{worker}, after: time.Hour, change: func(rec *journal.Record) { rec.State = journal.Quarantined }},
+		"the API is not served": {objects: []runtime.Object{worker}, after: time.Hour, fail: apierrors.NewGenericServerResponse(
+			http.StatusNotFound, "get", resourceapi.Resource("resourceclaims"), "claim-uid-1", "404 page not found", 0, true)},
+		"another cluster":     {after: time.Hour},
+		"prepared by hand":    {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: func(rec *journal.Record) { rec.Plan.Claim.Pods = nil }},
+		"a VM has it":         {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(4711)},
+		"perhaps a VM has it": {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(0)},
+		"its VM has ended":    {objects: []runtime.Object{worker}, after: time.Hour, released: true, change: sandbox(4712)},
+		"quarantined":         {objects: []runtime.Object{worker}, after: time.Hour, change: func(rec *journal.Record) { rec.State = journal.Quarantined }},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -118,5 +127,90 @@ func TestAGapInItsAbsenceBeginsItAnew(t *testing.T) {
 	repair.Look(t.Context())
 	if released != 1 {
 		t.Errorf("taken back %d times, want once", released)
+	}
+}
+
+// TestAnOutageChangesNothing: while the API server does not answer, neither for the node
+// nor for a claim, what was found stands, and is not told again afterwards.
+func TestAnOutageChangesNothing(t *testing.T) {
+	n := newNode(t)
+	n.k.AddGPU(0x3b)
+	n.prepared("uid-1", "gpu-0000-3b-00-0")
+	rec, err := n.records.Load("uid-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := *rec
+	own.Sandbox = &journal.Sandbox{ID: "s1", VMM: journal.Process{PID: 4711}}
+	if err := n.records.Save(&own); err != nil {
+		t.Fatal(err)
+	}
+	client, events, now, down := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}), &eventLog{}, time.Now(), ""
+	client.PrependReactor("get", "*", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		return a.GetResource().Resource == down, nil, errors.New("no route to host")
+	})
+	repair := dra.Repair{
+		Client: client, Node: "worker-1", Records: n.records.List, Strays: n.claims, Metrics: n.metrics, Log: quiet(),
+		Alive: func(journal.Process) bool { return true }, Reporter: dra.NewReporter(client, events, quiet()), Now: func() time.Time { return now },
+	}
+	repair.Look(t.Context())
+	now = now.Add(time.Hour)
+	for _, down = range []string{"", "nodes", "", "resourceclaims", ""} {
+		repair.Look(t.Context())
+		if found, _ := gauges(t, n.metrics, "kata_vfio_orphans"); found["claim"] != 1 || events.count("left alone") != 1 {
+			t.Errorf("%q down: %v left, %d events; want one of each", down, found, events.count("left alone"))
+		}
+	}
+}
+
+// strays are found by nobody but the test.
+type strays []prepare.Stray
+
+func (strays) SweepSpecs(context.Context) ([]string, error)              { return nil, nil }
+func (s strays) GiveBackStrays(context.Context) ([]prepare.Stray, error) { return s, nil }
+
+// TestWhatCanNotBeMendedIsCountedAndLeft at every look.
+func TestWhatCanNotBeMendedIsCountedAndLeft(t *testing.T) {
+	n := newNode(t)
+	client, events := fake.NewClientset(), &eventLog{}
+	repair := dra.Repair{
+		Client: client, Node: "worker-1", Records: n.records.List, Metrics: n.metrics, Log: quiet(),
+		Strays:   strays{{Address: pci.Address{Bus: 0x3b}, Err: errors.New("input/output error")}, {Address: pci.Address{Bus: 0x3c}, GivenBack: "nvidia"}},
+		Reporter: dra.NewReporter(client, events, quiet()), Now: time.Now,
+	}
+	for look := range 2 {
+		repair.Look(t.Context())
+		if found, _ := gauges(t, n.metrics, "kata_vfio_orphans"); found["binding"] != 1 {
+			t.Errorf("look %d: %v left, want the one", look, found)
+		}
+	}
+	events.want(t, "Node /worker-1 Warning Orphan Repair: binding 0000:3b:00.0 is left alone: it can't be given back now: input/output error")
+}
+
+// TestAClaimThatEndsInQuarantineIsNotSaidToBeTakenBack.
+func TestAClaimThatEndsInQuarantineIsNotSaidToBeTakenBack(t *testing.T) {
+	n := newNode(t)
+	n.k.AddGPU(0x3b)
+	n.prepared("uid-1", "gpu-0000-3b-00-0")
+	now, log := time.Now(), &bytes.Buffer{}
+	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}})
+	repair := dra.Repair{
+		Client: client, Node: "worker-1", Records: n.records.List, Strays: n.claims, Metrics: n.metrics, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Release: func(context.Context, plan.Ref) error {
+			rec, err := n.records.Load("uid-1")
+			if err != nil {
+				return err
+			}
+			own := *rec
+			own.State = journal.Quarantined
+			return n.records.Save(&own)
+		},
+		Reporter: dra.NewReporter(client, &eventLog{}, quiet()), Now: func() time.Time { return now },
+	}
+	repair.Look(t.Context())
+	now = now.Add(time.Hour)
+	repair.Look(t.Context())
+	if text := log.String(); !strings.Contains(text, "quarantined") || strings.Contains(text, "devices taken back") {
+		t.Errorf("logged %s", text)
 	}
 }

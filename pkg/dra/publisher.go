@@ -210,14 +210,26 @@ func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
 	return out
 }
 
+// ailments are the taints by which a device is not well. One that an operator takes out
+// of use is as well as before, like a node that is cordoned: who has it keeps it.
+func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
+	var all []resourceapi.DeviceTaint
+	for _, t := range d.Taints {
+		if t.Key != publish.TaintDrain {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
 // healthOf derives the kubelet's health from taints: a device that no new
-// claim should get is not well.
+// claim should get is not well, unless that is an operator's wish.
 func healthOf(pools map[string]publish.Pool) []kubeletplugin.DeviceHealth {
 	var all []kubeletplugin.DeviceHealth
 	for _, d := range devices(pools) {
 		h := kubeletplugin.DeviceHealth{PoolName: d.pool, DeviceName: d.Name, Health: kubeletplugin.HealthStatusHealthy}
-		if len(d.Taints) > 0 {
-			h.Health, h.Message = kubeletplugin.HealthStatusUnhealthy, taintWords(d.Taints)
+		if why := ailments(&d.Device); len(why) > 0 {
+			h.Health, h.Message = kubeletplugin.HealthStatusUnhealthy, taintWords(why)
 		}
 		all = append(all, h)
 	}
@@ -253,7 +265,7 @@ func (m *Metrics) count(pools map[string]publish.Pool) {
 			kind = device.PairType
 		}
 		health := "healthy"
-		if len(d.Taints) > 0 {
+		if len(ailments(&d.Device)) > 0 {
 			health = "unhealthy"
 		}
 		m.devices.WithLabelValues(string(kind), health).Inc()

@@ -36,19 +36,25 @@ func (k marks[M]) path(a pci.Address) string {
 // put writes a mark durably: when it returns nil, the mark survives a power
 // failure. One that is there is replaced.
 func (k marks[M]) put(m M) error {
-	a, dir := k.address(&m), filepath.Join(k.store.dir, k.dir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return &FileError{Path: dir, Err: fmt.Errorf("%s %s: %w", k.what, a, err)}
-	}
+	a := k.address(&m)
 	data, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", k.what, a, err)
 	}
-	path := k.path(a)
-	if err := renameio.WriteFile(path, append(data, '\n'), 0o600, renameio.WithTempDir(dir)); err != nil {
-		return &FileError{Path: path, Err: fmt.Errorf("%s %s: %w", k.what, a, err)}
+	return k.store.putIn(k.dir, a.String()+markSuffix, k.what+" "+a.String(), append(data, '\n'))
+}
+
+// putIn writes a file durably into a directory of the store; what says what for.
+func (s *Store) putIn(dir, name, what string, data []byte) error {
+	dir = filepath.Join(s.dir, dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return &FileError{Path: dir, Err: fmt.Errorf("%s: %w", what, err)}
 	}
-	return errors.Join(syncDir(dir), k.store.sync())
+	path := filepath.Join(dir, name)
+	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(dir)); err != nil {
+		return &FileError{Path: path, Err: fmt.Errorf("%s: %w", what, err)}
+	}
+	return errors.Join(syncDir(dir), s.sync())
 }
 
 // lift removes a mark durably. A missing one is no error.

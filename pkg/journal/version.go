@@ -84,9 +84,9 @@ func newInVF(fn *plan.Function) map[string]bool {
 	return news
 }
 
-// FormatOf returns the format in which a file's content is written, which Decode has
+// formatOf returns the format in which a file's content is written, which Decode has
 // found whole.
-func FormatOf(data []byte) int {
+func formatOf(data []byte) int {
 	var env envelope
 	_ = json.Unmarshal(data, &env) // Decode has
 	return env.Version
@@ -113,32 +113,25 @@ func (s *Store) Upgrade(id string) (bool, error) {
 	if err != nil {
 		return false, &FileError{Path: path, Err: err}
 	}
-	if FormatOf(data) >= VersionOf(r) {
+	if formatOf(data) >= VersionOf(r) {
 		return false, nil
 	}
-	dir := filepath.Join(s.dir, formerDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return false, &FileError{Path: dir, Err: fmt.Errorf("upgrade record: %w", err)}
-	}
-	former := filepath.Join(dir, id+".json")
-	if err := renameio.WriteFile(former, data, 0o600, renameio.WithTempDir(dir)); err != nil {
-		return false, &FileError{Path: former, Err: fmt.Errorf("upgrade record: %w", err)}
-	}
-	if err := errors.Join(syncDir(dir), s.sync()); err != nil {
+	if err := s.putIn(formerDir, id+".json", "upgrade record", data); err != nil {
 		return false, err
 	}
 	return true, s.Save(r)
 }
 
-// DropFormer removes the copies that earlier upgrades have left, but those of the IDs.
-func (s *Store) DropFormer(keep []string) error {
+// DropFormer removes the copies that upgrades have left of records which are gone: until
+// a claim ends, its record as an older plugin wrote it may be of use.
+func (s *Store) DropFormer() error {
 	names, err := filepath.Glob(filepath.Join(s.dir, formerDir, "*"))
 	if err != nil {
 		return fmt.Errorf("list former records: %w", err)
 	}
 	var errs []error
 	for _, name := range names {
-		if slices.Contains(keep, strings.TrimSuffix(filepath.Base(name), ".json")) {
+		if _, err := os.Lstat(filepath.Join(s.dir, filepath.Base(name))); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -150,8 +143,12 @@ func (s *Store) DropFormer(keep []string) error {
 
 // Export writes all records as an older plugin reads them into dir, which must not be
 // there, with the marks of functions that are not proven clean. It writes nothing where
-// something can't be read, or would be lost: the errors name all of it.
+// something can't be read, or would be lost: the errors name all of it. A journal that
+// is not there is an error too: nobody exports that on purpose.
 func (s *Store) Export(version int, dir string) (n int, err error) {
+	if _, err := os.Stat(s.dir); err != nil {
+		return 0, &FileError{Path: s.dir, Err: fmt.Errorf("export journal: %w", err)}
+	}
 	records, errs := s.List()
 	files := map[string][]byte{}
 	for _, r := range records {

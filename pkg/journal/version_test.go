@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -55,8 +56,8 @@ func TestOldRecordsAreReadAndUpgraded(t *testing.T) {
 				t.Fatalf("Upgrade = %t, %v", upgraded, err)
 			}
 			after, err := os.ReadFile(filepath.Join(dir, id+".json"))
-			if err != nil || journal.FormatOf(after) != want {
-				t.Errorf("format %d, %v; want %d", journal.FormatOf(after), err, want)
+			if err != nil || formatOf(t, after) != want {
+				t.Errorf("format %d, %v; want %d", formatOf(t, after), err, want)
 			}
 			now, err := s.Load(id)
 			if diff := cmp.Diff(was, now); err != nil || diff != "" {
@@ -69,18 +70,42 @@ func TestOldRecordsAreReadAndUpgraded(t *testing.T) {
 			if again, err := s.Upgrade(id); again || err != nil {
 				t.Errorf("a second Upgrade = %t, %v", again, err)
 			}
-			for _, keep := range [][]string{{id}, nil} {
-				if err := s.DropFormer(keep); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := os.Stat(filepath.Join(dir, "former", id+".json")); upgraded && (err == nil) != (keep != nil) {
-					t.Errorf("the copy is there: %t, to be kept %v", err == nil, keep)
-				}
-			}
 			if records, errs := s.List(); len(records) != 1 || len(errs) > 0 {
 				t.Errorf("List = %d records, %v", len(records), errs)
 			}
+			for _, ended := range []bool{false, true} { // starts don't count, the claim's end does
+				if ended {
+					if err := s.Delete(id); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := s.DropFormer(); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := os.Stat(filepath.Join(dir, "former", id+".json")); upgraded && (err == nil) == ended {
+					t.Errorf("the copy is there: %t, its claim has ended: %t", err == nil, ended)
+				}
+			}
 		})
+	}
+}
+
+// formatOf returns the version that a file says.
+func formatOf(t *testing.T, data []byte) int {
+	t.Helper()
+	var envelope struct{ Version int }
+	if err := json.Unmarshal(data, &envelope); err != nil {
+		t.Fatal(err)
+	}
+	return envelope.Version
+}
+
+// TestNothingIsExportedFromNowhere: a path that is mistyped is no journal without records.
+func TestNothingIsExportedFromNowhere(t *testing.T) {
+	to := filepath.Join(t.TempDir(), "export")
+	n, err := journal.OpenReadOnly(filepath.Join(t.TempDir(), "none")).Export(1, to)
+	if _, there := os.Stat(to); !errors.Is(err, os.ErrNotExist) || there == nil {
+		t.Errorf("Export = %d, %v; written: %t", n, err, there == nil)
 	}
 }
 

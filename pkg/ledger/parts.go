@@ -1,7 +1,10 @@
 package ledger
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"runtime"
 	"slices"
@@ -30,24 +33,25 @@ type part struct {
 // takes microseconds, and the removal of a segment too.
 const rereads = 4
 
-// readParts reads and checks all files of a ledger, several at a time.
-func readParts(fsys fs.FS, v note.Verifier) (parts []part, err error) {
+// readParts reads and checks all files of a ledger, so many at a time; 0 for one on each
+// processor.
+func readParts(ctx context.Context, fsys fs.FS, v note.Verifier, parallel int) (parts []part, err error) {
 	for range rereads {
 		var f files
 		if f, err = listFiles(fsys); err != nil {
 			return nil, err
 		}
-		if parts, err = f.read(fsys, v); !errors.Is(err, fs.ErrNotExist) {
+		if parts, err = f.read(ctx, fsys, v, cmp.Or(parallel, runtime.GOMAXPROCS(0))); !errors.Is(err, fs.ErrNotExist) {
 			return parts, err
 		}
 	}
 	return nil, err
 }
 
-func (f *files) read(fsys fs.FS, v note.Verifier) ([]part, error) {
+func (f *files) read(ctx context.Context, fsys fs.FS, v note.Verifier, parallel int) ([]part, error) {
 	parts := make([]part, len(f.hashes)+len(f.segments))
 	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
+	g.SetLimit(parallel)
 	for i, first := range f.hashes {
 		parts[i] = part{name: HashesName(first), first: first, isHashes: true}
 	}
@@ -55,7 +59,12 @@ func (f *files) read(fsys fs.FS, v note.Verifier) ([]part, error) {
 		parts[len(f.hashes)+i] = part{name: SegmentName(first), first: first}
 	}
 	for i := range parts {
-		g.Go(func() error { return parts[i].read(fsys, v) })
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return fmt.Errorf("read ledger: %w", context.Cause(ctx))
+			}
+			return parts[i].read(fsys, v)
+		})
 	}
 	err := g.Wait()
 	slices.SortFunc(parts, func(a, b part) int { return int(a.first - b.first) })

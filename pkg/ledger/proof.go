@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func readTree(fsys fs.FS) (*tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := readParts(fsys, v)
+	parts, err := readParts(context.Background(), fsys, v, 0)
 	if err != nil {
 		return nil, err
 	}

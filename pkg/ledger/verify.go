@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -76,6 +77,9 @@ type Options struct {
 	Key string
 	// Anchors are checkpoints that were kept off the node.
 	Anchors []Anchor
+	// Parallel is how many files are read at once, each of which lies in memory as a whole
+	// meanwhile; 0 for as many as there are processors.
+	Parallel int
 }
 
 // Verify reads a whole ledger and reports everything that is wrong with it:
@@ -86,6 +90,11 @@ type Options struct {
 // Its error says that the ledger could not be read. It matches [ErrNone] where
 // there is none, and [ErrNoKey] where there is no key to verify it by.
 func Verify(fsys fs.FS, o Options) (*Report, error) {
+	return VerifyContext(context.Background(), fsys, o)
+}
+
+// VerifyContext is Verify until ctx ends; its error wraps ctx's then.
+func VerifyContext(ctx context.Context, fsys fs.FS, o Options) (*Report, error) {
 	v, err := verifierOf(fsys, o.Key)
 	if err != nil {
 		return nil, err
@@ -95,7 +104,7 @@ func Verify(fsys fs.FS, o Options) (*Report, error) {
 		return nil, err
 	}
 	c.anchors(o.Anchors)
-	parts, err := readParts(fsys, v)
+	parts, err := readParts(ctx, fsys, v, o.Parallel)
 	if err != nil {
 		return nil, err
 	}

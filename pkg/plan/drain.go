@@ -11,13 +11,13 @@ import (
 
 // DrainSet returns the functions that go out of use with f, by address: what a
 // claim of it would take along, and what a claim that would take it along takes.
-// Of a PF that is its VFs, too.
+// Of a PF that is its VFs, too. It says of one what [DrainOf] says of all.
 func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	all := isolation.Taken(s, f)
 	named := map[pci.Address]bool{f.Address: true}
 	for i := range s.Functions {
 		other := &s.Functions[i]
-		if _, ok := DrainOf(s, other, named); ok && !other.IsBridge() {
+		if _, ok := takesNamed(s, other, named); ok && !other.IsBridge() {
 			all = append(all, isolation.Taken(s, other)...)
 		}
 	}
@@ -26,10 +26,29 @@ func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
 }
 
 // DrainOf returns the address on whose account no claim gets f, among those that an
-// operator has named: its own, its PF's, or that of one that goes with it.
+// operator has named: its own, its PF's, that of one that goes with it, or that of one
+// that goes with a device which would take f along: a claim of f would keep that from
+// its driver.
 func DrainOf[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
 	if len(named) == 0 {
 		return pci.Address{}, false
+	}
+	if a, ok := takesNamed(s, f, named); ok {
+		return a, true
+	}
+	for _, other := range takers(s, f) {
+		if a, ok := takesNamed(s, other, named); ok {
+			return a, true
+		}
+	}
+	return pci.Address{}, false
+}
+
+// takesNamed returns which of the named functions a claim of f would take along, or
+// have a VF of.
+func takesNamed[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
+	if _, ok := named[f.Address]; ok {
+		return f.Address, true
 	}
 	for _, t := range isolation.Taken(s, f) {
 		if _, ok := named[t.Address]; ok {
@@ -43,6 +62,28 @@ func DrainOf[T any](s *device.Snapshot, f *device.Function, named map[pci.Addres
 		}
 	}
 	return pci.Address{}, false
+}
+
+// takers returns the functions whose claims would take f along: of its group, and
+// those that a function of that is a companion of.
+func takers(s *device.Snapshot, f *device.Function) []*device.Function {
+	var all []*device.Function
+	for _, member := range append([]*device.Function{f}, members(s, f)...) {
+		for _, other := range s.Slot(member) { // itself among them
+			if slices.ContainsFunc(isolation.Taken(s, other), func(t *device.Function) bool { return t.Address == f.Address }) {
+				all = append(all, other)
+			}
+		}
+	}
+	return all
+}
+
+func members(s *device.Snapshot, f *device.Function) []*device.Function {
+	g, ok := s.GroupOf(f)
+	if !ok {
+		return nil
+	}
+	return s.Members(g)
 }
 
 // drained refuses what an operator takes out of use. A taint keeps such a device

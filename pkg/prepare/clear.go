@@ -74,8 +74,11 @@ func (p *Preparer) waive(ctx context.Context, rec *journal.Record, how Clearance
 	if err := p.tellMissing(ctx, snap, rec); err != nil {
 		return err
 	}
-	if err := p.waitUnheld(ctx, snap, rec); err != nil {
-		return err
+	earlier := rec.BootID != snap.Host.BootID
+	if !earlier {
+		if err := p.waitUnheld(ctx, snap, rec); err != nil {
+			return err
+		}
 	}
 	if err := p.removeSpec(rec); err != nil {
 		return err
@@ -91,6 +94,11 @@ func (p *Preparer) waive(ctx context.Context, rec *journal.Record, how Clearance
 	}
 	if err := p.save(rec, journal.Cleaned, ""); err != nil {
 		return err
+	}
+	if earlier {
+		// The node may be using the functions: they are where its start has put them, and
+		// what the record restores (VFIO by policy "bound", a VF's address) is of another boot.
+		return p.drop(ctx, rec)
 	}
 	return p.giveBack(ctx, rec)
 }

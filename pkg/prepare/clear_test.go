@@ -8,11 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/pkg/vf/vftest"
 )
 
 func (w *world) resets(works bool) func(string) (sysfstest.ResetEffect, error) {
@@ -141,5 +143,81 @@ func crashInAClear(t *testing.T, p *power, withoutProof bool) {
 	}
 	if marked := len(w.unclean()) == 1; marked != withoutProof {
 		t.Errorf("%s: marked %t, without proof %t", where, marked, withoutProof)
+	}
+}
+
+// TestAQuarantineOfAnEarlierBootIsClearedWithoutATouch: policy "bound" had the function
+// on VFIO before its claim, and the node is using it now.
+func TestAQuarantineOfAnEarlierBootIsClearedWithoutATouch(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	home := w.driver(gpu)
+	w.boundByPolicy()
+	w.mustPrepare(w.request(uid, gpu))
+	w.k.OnReset(gpu, w.resets(false))
+	_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+	wantQuarantined(t, err)
+	w.k.Reboot()
+	w.mustRecover()
+	writes := len(w.k.Writes())
+	if _, err := w.plugin(nil).Clear(t.Context(), uid, clearing(true)); err != nil {
+		t.Fatal(err)
+	}
+	if now := lastWrites(w, writes); len(now) > 0 || w.driver(gpu) != home || w.record(uid) != nil {
+		t.Errorf("wrote %v, driver %s, record %v", now, w.driver(gpu), w.record(uid))
+	}
+	if diff := cmp.Diff([]pci.Address{gpu}, w.unclean()); diff != "" {
+		t.Errorf("marked (-want +got):\n%s", diff)
+	}
+	if e := w.lastEvent(ledger.Unprepare); e == nil || len(e.Codes) != 1 || e.Codes[0] != ledger.CodeUnproven {
+		t.Errorf("the ledger ends it by %+v", e)
+	}
+}
+
+// TestAVFClearedAfterARebootKeepsWhatItHas: what it had in another boot is nobody's.
+func TestAVFClearedAfterARebootKeepsWhatItHas(t *testing.T) {
+	for _, withoutProof := range []bool{false, true} {
+		t.Run(fmt.Sprintf("without proof: %t", withoutProof), func(t *testing.T) {
+			w, pf, vfs := withNIC(t, vftest.Igb())
+			w.links.Set(pf, 0, func(s *device.VFSettings) { s.MAC = "02:00:00:00:00:01" })
+			w.mustPrepare(w.request(uid, vfs[0]))
+			w.k.OnReset(vfs[0], w.resets(false))
+			_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+			wantQuarantined(t, err)
+			w.k.Reboot()
+			w.links.Set(pf, 0, func(s *device.VFSettings) {
+				s.MAC, s.VLAN = "02:00:00:00:00:02", &device.VLAN{ID: 7, Protocol: "802.1Q"}
+			})
+			before := w.settings(pf, 0)
+			w.k.OnReset(vfs[0], w.resets(true))
+			if _, err := w.plugin(nil).Clear(t.Context(), uid, clearing(withoutProof)); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.settings(pf, 0); got != before || w.driver(vfs[0]) != "igbvf" {
+				t.Errorf("driver %s, the PF imposes %q, want %q", w.driver(vfs[0]), got, before)
+			}
+		})
+	}
+}
+
+// TestAQuarantineProvenAfterARebootEndsWithTheHost: the standing binding of policy
+// "bound" has ended with its boot.
+func TestAQuarantineProvenAfterARebootEndsWithTheHost(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	home := w.driver(gpu)
+	w.boundByPolicy()
+	w.mustPrepare(w.request(uid, gpu))
+	w.k.OnReset(gpu, w.resets(false))
+	_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+	wantQuarantined(t, err)
+	w.k.Reboot()
+	w.mustRecover()
+	w.k.OnReset(gpu, w.resets(true))
+	if proofs, err := w.plugin(nil).Clear(t.Context(), uid, clearing(false)); err != nil || len(proofs) != 1 {
+		t.Fatalf("Clear = %v, %v", proofs, err)
+	}
+	if got := w.driver(gpu); got != home || w.record(uid) != nil {
+		t.Errorf("driver %s, want %s; record %v", got, home, w.record(uid))
 	}
 }

@@ -25,7 +25,6 @@ import (
 var ErrNotOurs = errors.New("kata-vfio does not offer it")
 
 // WouldDrain returns what Drain of a function would be about, and changes nothing.
-// A function that goes with one that is drained already is drained with that.
 func (p *Preparer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
 	snap, err := p.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -37,6 +36,9 @@ func (p *Preparer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining, 
 	return p.draining(snap, d), nil
 }
 
+// ErrNotDrained says that a drain has been taken back, perhaps by somebody else.
+var ErrNotDrained = errors.New("it is not drained any more")
+
 // settleDrain fills in what the node knows of a drain that is asked for.
 func (p *Preparer) settleDrain(snap *device.Snapshot, d *journal.Drain) error {
 	marks, err := p.Journal.Drains()
@@ -47,8 +49,8 @@ func (p *Preparer) settleDrain(snap *device.Snapshot, d *journal.Drain) error {
 	if !ok {
 		return fmt.Errorf("%w: this node has no PCI function %s", ErrNotOurs, d.Address)
 	}
-	if a, ok := drainedWith(snap, d.Address, marks); ok {
-		d.Address, d.Since = a, marks[a].Since
+	if mark, ok := marks[d.Address]; ok {
+		d.Since = mark.Since
 		return nil
 	}
 	selection := nodeconfig.Select(p.Node, snap)
@@ -61,9 +63,11 @@ func (p *Preparer) settleDrain(snap *device.Snapshot, d *journal.Drain) error {
 
 // Drain takes a function out of use with all that goes with it, and gives it back
 // to its driver if nobody has it; else whoever calls FinishDrains after the last
-// claim has ended does. It may be repeated, with another reason too. After an
-// error before the mark nothing has changed; after one behind it the drain
-// stands, and the next look goes on.
+// claim has ended does. It may be repeated, with another reason too. The mark is the
+// function's own, also where it goes with one that is drained already: who drains a
+// VF does not change what somebody else has said of its PF. After an error before the
+// mark nothing has changed; after one behind it the drain stands, and the next look
+// goes on.
 //
 // Errors a caller may branch on: [ErrNotOurs], [EvidenceError].
 func (p *Preparer) Drain(ctx context.Context, d journal.Drain, by ledger.Operator) (*Draining, error) {
@@ -94,7 +98,8 @@ func (p *Preparer) Drain(ctx context.Context, d journal.Drain, by ledger.Operato
 
 // Undrain takes the mark away under which a function is out of use, and binds
 // again what policy "bound" wants on VFIO. It returns the address that the drain
-// was made by, and false where the function is in use. It may be repeated.
+// was made by, and false where the function is in use. It may be repeated, and must be
+// where another mark covers the function as well ([Preparer.DrainedWith]).
 func (p *Preparer) Undrain(ctx context.Context, a pci.Address, reason string, by ledger.Operator) (pci.Address, bool, error) {
 	marks, err := p.Journal.Drains()
 	if err != nil {
@@ -120,6 +125,21 @@ func (p *Preparer) Undrain(ctx context.Context, a pci.Address, reason string, by
 	}
 	addrs := drainAddresses(snap, a)
 	return a, true, p.bindStandingOf(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
+}
+
+// DrainedWith returns the address on whose account a function is out of use: its own,
+// or that of one that it goes with; false where it is in use.
+func (p *Preparer) DrainedWith(ctx context.Context, a pci.Address) (pci.Address, bool, error) {
+	marks, err := p.Journal.Drains()
+	if err != nil || len(marks) == 0 {
+		return a, false, err
+	}
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return a, false, err
+	}
+	named, ok := drainedWith(snap, a, marks)
+	return named, ok, nil
 }
 
 // Drains returns the drains and how far each has come, as the latest snapshot and
@@ -157,6 +177,9 @@ func (p *Preparer) FinishDrains(ctx context.Context) ([]Draining, error) {
 	var errs []error
 	for _, d := range journal.SortDrains(marks) {
 		state, err := p.FinishDrain(ctx, d)
+		if errors.Is(err, ErrNotDrained) {
+			continue
+		}
 		if state != nil {
 			all = append(all, *state)
 		}
@@ -165,28 +188,43 @@ func (p *Preparer) FinishDrains(ctx context.Context) ([]Draining, error) {
 	return all, errors.Join(errs...)
 }
 
-// FinishDrain does so for one.
+// FinishDrain does so for one. A function whose lock is not to be had within the limit
+// for one record is left for the next look, and the others go on.
+//
+// Errors a caller may branch on: [ErrNotDrained].
 func (p *Preparer) FinishDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
-	state, err := p.drainingNow(ctx, d)
+	state, err := p.drainingNow(ctx, d.Address)
 	if err != nil || !state.Due() {
 		return state, err
 	}
+	var errs []error
 	for _, rec := range state.bound {
 		if err := p.endStanding(ctx, rec.ID(), d.Address); err != nil {
-			return state, fmt.Errorf("give %s back to its driver: %w", d.Address, err)
+			errs = append(errs, fmt.Errorf("give %s back to its driver: %w", d.Address, err))
 		}
 	}
-	return p.drainingNow(ctx, d)
+	if len(errs) > 0 {
+		return state, errors.Join(errs...)
+	}
+	return p.drainingNow(ctx, d.Address)
 }
 
-// drainingNow is draining by a fresh look at the functions.
-func (p *Preparer) drainingNow(ctx context.Context, d journal.Drain) (*Draining, error) {
+// drainingNow is draining by a fresh look at the functions and the mark.
+func (p *Preparer) drainingNow(ctx context.Context, a pci.Address) (*Draining, error) {
 	snap, err := p.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if snap, err = p.refresh(ctx, plan.Ref{}, drainAddresses(snap, d.Address)); err != nil {
+	if snap, err = p.refresh(ctx, plan.Ref{}, drainAddresses(snap, a)); err != nil {
 		return nil, err
+	}
+	marks, err := p.Journal.Drains()
+	if err != nil {
+		return nil, err
+	}
+	d, stands := marks[a]
+	if !stands {
+		return nil, fmt.Errorf("drain of %s: %w", a, ErrNotDrained)
 	}
 	return p.draining(snap, d), nil
 }
@@ -194,6 +232,8 @@ func (p *Preparer) drainingNow(ctx context.Context, d journal.Drain) (*Draining,
 // endStanding gives a function that policy "bound" keeps on VFIO back to its
 // driver. Under the locks it looks again: the drain may be over, or a claim here.
 func (p *Preparer) endStanding(ctx context.Context, id string, drained pci.Address) error {
+	ctx, cancel := p.inTime(ctx)
+	defer cancel()
 	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
 	if err != nil {
 		return err
@@ -272,7 +312,7 @@ func (p *Preparer) tellDrain(ctx context.Context, snap *device.Snapshot, t ledge
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%s of %s: write the evidence of it: %w", t, a, err)
+		return fmt.Errorf("%s of %s: %w", t, a, &EvidenceError{Err: err})
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -79,6 +80,11 @@ func TestADrainedDeviceGoesToNobody(t *testing.T) {
 			gpu, companions := w.k.AddGPUWithCompanions(0x70)
 			return companions[0], gpu
 		}},
+		"a companion by its GPU": {func(w *world) (pci.Address, pci.Address) {
+			gpu, companions := w.k.AddGPUWithCompanions(0x70)
+			w.node = everything()
+			return gpu, companions[0]
+		}},
 		"a VF by its PF": {func(w *world) (pci.Address, pci.Address) {
 			pf, vfs := w.k.AddNIC(0x21, 2)
 			return pf, vfs[1]
@@ -97,7 +103,9 @@ func TestADrainedDeviceGoesToNobody(t *testing.T) {
 				t.Errorf("a drain of what nobody has changed drivers (-before +now):\n%s", diff)
 			}
 			w.mustUndrain(asked)
-			w.mustPrepare(w.request(other, asked))
+			req := w.request(other, asked)
+			req.Devices[0].VFIO.Reset = v1alpha1.ResetSkip // which a companion has none of
+			w.mustPrepare(req)
 		})
 	}
 }
@@ -223,6 +231,7 @@ func TestTheLedgerSaysWhoDrained(t *testing.T) {
 		}
 	}
 	_, err := w.plugin(&power{at: 1, fail: unix.ENOSPC}).Drain(t.Context(), journal.Drain{Address: gpu, Reason: "fan"}, alice)
+	as[*prepare.EvidenceError](t, err)
 	if marks, _ := w.records.Drains(); err == nil || len(marks) > 0 {
 		t.Errorf("Drain = %v with marks %v, want an error and none", err, marks)
 	}
@@ -322,7 +331,7 @@ func TestCrashInADrain(t *testing.T) {
 		for _, a := range drainActs() {
 			t.Run(fmt.Sprintf("%s, bound by policy: %t", a.name, bound), func(t *testing.T) {
 				for at := 1; ; at++ {
-					p := &power{at: at, after: at%2 == 0}
+					p := &power{at: at}
 					for _, p.after = range []bool{false, true} {
 						p.count, p.off = 0, false
 						crashInADrain(t, bound, p, a.begin, a.run)
@@ -381,5 +390,102 @@ func crashInADrain(t *testing.T, bound bool, p *power, begin func(*world, pci.Ad
 	}
 	if slices.Contains([]string{home}, w.driver(gpu)) != drained {
 		t.Errorf("%s: at the end driver %q, drained: %t", where, w.driver(gpu), drained)
+	}
+}
+
+// everything has the node's config offer all functions.
+func everything() *v1alpha1.NodeConfig {
+	c := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "vf", "other"}}}}}
+	c.Default()
+	return c
+}
+
+// TestOneDrainChangesNoOther: a PF and its VF are drained for reasons of their own, and
+// only one of them has pods evicted.
+func TestOneDrainChangesNoOther(t *testing.T) {
+	for _, evicts := range []string{"PF", "VF"} {
+		t.Run(evicts+" evicts", func(t *testing.T) {
+			w := newWorld(t)
+			pf, vfs := w.k.AddNIC(0x21, 2)
+			marks := []journal.Drain{{Address: pf, Reason: "cable", Evict: evicts == "PF"}, {Address: vfs[0], Reason: "tenant", Evict: evicts == "VF"}}
+			for _, d := range marks {
+				if _, err := w.plugin(nil).Drain(t.Context(), d, alice); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := w.records.Drains()
+			if err != nil || len(got) != 2 {
+				t.Fatalf("marks %v, %v; want two", got, err)
+			}
+			for _, d := range marks {
+				if mark := got[d.Address]; mark.Reason != d.Reason || mark.Evict != d.Evict {
+					t.Errorf("mark %+v, want %+v", mark, d)
+				}
+			}
+			w.mustUndrain(vfs[0])
+			w.wantDrainedWith(vfs[0], pf)
+			w.mustUndrain(vfs[0])
+			w.wantDrainedWith(vfs[0], pci.Address{})
+			w.mustPrepare(w.request(other, vfs[0]))
+		})
+	}
+}
+
+// wantDrainedWith checks on whose account a function is out of use; the zero address for
+// one that is in use.
+func (w *world) wantDrainedWith(a, want pci.Address) {
+	w.t.Helper()
+	got, out, err := w.plugin(nil).DrainedWith(w.t.Context(), a)
+	if err != nil || out != (want != pci.Address{}) || out && got != want {
+		w.t.Errorf("DrainedWith(%s) = %s, %t, %v; want %s", a, got, out, err, want)
+	}
+}
+
+// TestADrainThatIsTakenBackHasNoEnd: who waits for it hears of that.
+func TestADrainThatIsTakenBackHasNoEnd(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	w.mustPrepare(w.request(uid, gpu))
+	state := w.mustDrain(gpu)
+	w.mustUndrain(gpu)
+	w.mustUnprepare(uid)
+	w.mustPrepare(w.request(other, gpu))
+	if state, err := w.plugin(nil).FinishDrain(t.Context(), state.Drain); !errors.Is(err, prepare.ErrNotDrained) {
+		t.Errorf("FinishDrain = %+v, %v; want ErrNotDrained", state, err)
+	}
+	if states, err := w.plugin(nil).FinishDrains(t.Context()); err != nil || len(states) > 0 {
+		t.Errorf("FinishDrains = %+v, %v; want none", states, err)
+	}
+}
+
+// TestAStartDoesNotWaitForADrain: an instance that hangs in an unbind has the lock of a
+// standing binding. The start leaves that for later, and ends the other.
+func TestAStartDoesNotWaitForADrain(t *testing.T) {
+	w := newWorld(t)
+	stuck, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
+	w.boundByPolicy()
+	for _, gpu := range []pci.Address{stuck, free} {
+		if err := w.records.MarkDrained(journal.Drain{Address: gpu, Reason: "fan"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release, err := w.locks.Acquire(t.Context(), prepare.Lock{Name: "claim-standing-" + stuck.Label()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	w.recover = 100 * time.Millisecond
+	r, err := w.plugin(nil).Recover(t.Context())
+	if err != nil || len(r.Unfinished) != 2 { // the record itself, and the drain
+		t.Fatalf("Recover = %+v, %v", r, err)
+	}
+	says(t, r.Unfinished[1], "give 0000:3b:00.0 back", "left for later")
+	if w.driver(stuck) != "vfio-pci" || w.driver(free) == "vfio-pci" {
+		t.Errorf("drivers %s and %s", w.driver(stuck), w.driver(free))
+	}
+	release()
+	w.mustRecover()
+	if got := w.driver(stuck); got == "vfio-pci" {
+		t.Errorf("driver %s once the lock is free", got)
 	}
 }

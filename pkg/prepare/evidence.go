@@ -25,11 +25,15 @@ import (
 // to the ledger. A claim does not get its devices then, and does not lose them:
 // the next try goes on from here.
 type EvidenceError struct {
+	// Claim is empty where it is not about one.
 	Claim plan.Ref
 	Err   error
 }
 
 func (e *EvidenceError) Error() string {
+	if e.Claim.UID == "" {
+		return "write the evidence of it: " + oneLine(e.Err)
+	}
 	return fmt.Sprintf("claim %s: write the evidence of it: %s", e.Claim, oneLine(e.Err))
 }
 
@@ -145,11 +149,7 @@ func codesOf(reasons []isolation.Reason) []isolation.Code {
 
 // briefly returns the record's devices by what names them.
 func briefly(rec *journal.Record) []ledger.Device {
-	list := devicesOf(nil, rec)
-	for i := range list {
-		list[i] = ledger.Device{Address: list[i].Address, Name: list[i].Name, Role: list[i].Role, Group: list[i].Group}
-	}
-	return list
+	return devicesNamed(&ledger.Event{Devices: devicesOf(nil, rec)})
 }
 
 func bindEvent(a pci.Address, before, after string) ledger.Event {

@@ -56,9 +56,9 @@ type Journal interface {
 	// removes what is left of that.
 	Leftovers() ([]string, error)
 	// Upgrade writes a record of an older format in the one that holds all of it, and
-	// keeps a copy; DropFormer removes the copies but those of the IDs.
+	// keeps a copy; DropFormer removes the copies of those that are gone.
 	Upgrade(id string) (bool, error)
-	DropFormer(keep []string) error
+	DropFormer() error
 	// MarkUnclean and MarkClean keep, beyond all records, which functions are
 	// not proven clean since their last tenant, and Unclean returns them.
 	MarkUnclean(m journal.Unclean) error
@@ -144,8 +144,8 @@ type Ledger interface {
 	Append(ctx context.Context, events ...ledger.Event) (signed string, err error)
 	// Tenancy returns the events of a claim since it was prepared last.
 	Tenancy(ctx context.Context, uid string) ([]ledger.Event, error)
-	// Last returns the last event of one of the types that concerns a function, nil
-	// where there is none.
+	// Last returns the last event of this boot, of one of the types, that concerns a
+	// function; nil where there is none.
 	Last(ctx context.Context, a pci.Address, types ...ledger.Type) (*ledger.Event, error)
 }
 
@@ -252,10 +252,14 @@ func (p *Preparer) step(ctx context.Context, claim plan.Ref, s plan.Step) error 
 	return err
 }
 
-// save writes the record in the given state.
+// save writes the record in the given state, which it is in since now unless it was
+// already: a try that is repeated does not make it younger.
 func (p *Preparer) save(rec *journal.Record, state journal.State, reason string) error {
 	next := *rec
-	next.State, next.Reason, next.Since = state, reason, time.Now().UTC().Format(time.RFC3339)
+	next.State, next.Reason = state, reason
+	if rec.State != state || rec.Since == "" {
+		next.Since = time.Now().UTC().Format(time.RFC3339)
+	}
 	err := p.timed(rec.Plan.Claim, PhaseJournal, func() error { return p.Journal.Save(&next) })
 	if err == nil {
 		*rec = next

@@ -65,7 +65,9 @@ func (p *Preparer) Provision(ctx context.Context) ([]plan.Provision, error) {
 // provisionOne decides again under the PF's lock, which claims of its VFs hold
 // too, and acts.
 func (p *Preparer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out *plan.Provision) error {
-	release, err := p.lock(ctx, plan.Ref{}, []Lock{{Name: "pf-" + out.PF.Label()}})
+	wait, cancel := p.inTime(ctx) // for the lock alone: to make many VFs takes its time
+	defer cancel()
+	release, err := p.lock(wait, plan.Ref{}, []Lock{{Name: "pf-" + out.PF.Label()}})
 	if err != nil {
 		return fmt.Errorf("wait for claims of its VFs: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,5 +171,29 @@ func TestRecoverLeavesALockedClaimForLater(t *testing.T) {
 	unlock()
 	if r, err = w.plugin(nil).Recover(t.Context()); err != nil || len(r.Unfinished) > 0 || len(r.Kept) != 2 {
 		t.Errorf("recovery afterwards %+v, %v; want both kept", r, err)
+	}
+}
+
+// TestAStartWaitsForNoLockForEver: neither for that of a standing binding, nor for a PF's.
+func TestAStartWaitsForNoLockForEver(t *testing.T) {
+	w := newWorld(t)
+	gpu, other := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
+	pf, _ := w.k.AddNIC(0x21, 0)
+	w.boundByPolicy()
+	w.mustUnprepare("standing-" + gpu.Label())
+	w.mustUnprepare("standing-" + other.Label())
+	unlock, err := w.locks.Acquire(t.Context(), journal.Lock{Name: "claim-standing-" + gpu.Label()}, journal.Lock{Name: "pf-" + pf.Label()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	w.recover = 100 * time.Millisecond
+	says(t, w.plugin(nil).BindStanding(t.Context()), "left for later")
+	if w.driver(gpu) == "vfio-pci" || w.driver(other) != "vfio-pci" {
+		t.Errorf("drivers %s and %s, want the one without a lock bound", w.driver(gpu), w.driver(other))
+	}
+	w.wantVFs(pf, 4)
+	if got := w.provision(nil); !strings.Contains(got.Refused, "left for later") {
+		t.Errorf("%+v, want it refused for now", got)
 	}
 }

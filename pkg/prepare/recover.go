@@ -27,8 +27,6 @@ type Recovery struct {
 	// Strays are functions of ours on a VFIO driver that no record explains:
 	// bound by hand, or by a record that is damaged. They are left alone.
 	Strays []pci.Address
-	// Drains are the functions that are out of use, and how far each drain has come.
-	Drains []Draining
 	// Upgraded are the records that were written in an older format.
 	Upgraded []string
 	// Unfinished are the claims that could not be brought to an end, and why.
@@ -51,11 +49,10 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	if err := errors.Join(p.sweepJournal(ctx, r), p.sweepSpecs(ctx, r)); err != nil {
 		return r, err
 	}
-	if err := p.Journal.DropFormer(r.Upgraded); err != nil {
+	if err := p.Journal.DropFormer(); err != nil {
 		r.Unfinished = append(r.Unfinished, err)
 	}
-	var err error
-	if r.Drains, err = p.FinishDrains(ctx); err != nil {
+	if _, err := p.FinishDrains(ctx); err != nil {
 		r.Unfinished = append(r.Unfinished, err)
 	}
 	return r, p.findStrays(ctx, r)
@@ -240,8 +237,11 @@ func (p *Preparer) sweepSpec(ctx context.Context, uid string, r *Recovery) error
 	if rec, err := p.Journal.Load(uid); err != nil || rec != nil {
 		return nil // it came meanwhile
 	}
+	if err := p.Specs.Remove(uid); err != nil {
+		return err
+	}
 	r.Specs = append(r.Specs, uid)
-	return p.Specs.Remove(uid)
+	return nil
 }
 
 // findStrays lists our functions on VFIO drivers that no record explains. The

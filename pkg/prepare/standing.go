@@ -49,7 +49,10 @@ func (p *Preparer) bindStandingOf(ctx context.Context, meant func(pci.Address) b
 	return errors.Join(errs...)
 }
 
+// bindStanding does so for one, within the limit for one record.
 func (p *Preparer) bindStanding(ctx context.Context, f *device.Function) error {
+	ctx, cancel := p.inTime(ctx)
+	defer cancel()
 	req := &claim.Request{
 		UID: StandingID(f),
 		Devices: []claim.Device{{

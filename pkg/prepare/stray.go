@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -18,10 +19,12 @@ import (
 // Stray is a function of ours on a VFIO driver that no record explains.
 type Stray struct {
 	Address pci.Address
-	// GivenBack names the driver that it went back to; empty where it was left alone.
+	// GivenBack names the driver that it went back to; empty where it is where it was.
 	GivenBack string
-	// Why says why it was left alone.
+	// Why says why it was left alone; Err why it could not be given back, though it should
+	// be: the next look tries again.
 	Why string
+	Err error
 }
 
 // SweepSpecs removes CDI specs of ours whose claims have no record here, and returns
@@ -35,17 +38,19 @@ func (p *Preparer) SweepSpecs(ctx context.Context) ([]string, error) {
 // GiveBackStrays gives functions that no record explains back to their drivers, where
 // the ledger tells that kata-vfio has bound them in this boot, and from which driver.
 // All others are left alone, and so are those that policy "bound" wants where they
-// are. What is given back is marked: nobody has proven it clean. It may be repeated.
+// are, and VFs, whose settings from before only the record knew. What is given back is
+// marked: nobody has proven it clean. The claims that had it have their end in the
+// ledger. It may be repeated, and goes on with what it could not do the last time.
 func (p *Preparer) GiveBackStrays(ctx context.Context) ([]Stray, error) {
+	all := p.retryStrays(ctx)
 	r := &Recovery{}
-	if err := p.findStrays(ctx, r); err != nil || len(r.Strays) == 0 {
-		return nil, err
+	if err := p.findStrays(ctx, r); err != nil {
+		return all, err
 	}
-	var all []Stray
 	for _, a := range r.Strays {
 		s, err := p.giveBackStray(ctx, a)
 		if err != nil {
-			return all, fmt.Errorf("stray %s: %w", a, err)
+			s = &Stray{Address: a, Err: fmt.Errorf("stray %s: %w", a, err)}
 		}
 		if s != nil {
 			all = append(all, *s)
@@ -54,13 +59,41 @@ func (p *Preparer) GiveBackStrays(ctx context.Context) ([]Stray, error) {
 	return all, nil
 }
 
+const strayPrefix = "stray-"
+
 // strayID is the record's under which a stray goes back: a crash on the way is finished
 // by Recover like that of any claim.
-func strayID(a pci.Address) string { return "stray-" + a.Label() }
+func strayID(a pci.Address) string { return strayPrefix + a.Label() }
+
+// retryStrays goes on with those whose way back has failed: they have a record since.
+func (p *Preparer) retryStrays(ctx context.Context) (all []Stray) {
+	records, _ := p.Journal.List() // one that can't be read is nobody's to go on with
+	for _, rec := range records {
+		if rec.Kind != journal.Claim || rec.Plan.Claim.Name != "" || !strings.HasPrefix(rec.ID(), strayPrefix) || len(rec.Plan.Functions) != 1 {
+			continue
+		}
+		fn := &rec.Plan.Functions[0]
+		s := Stray{Address: fn.Address, GivenBack: fn.Original.Driver}
+		if err := p.retryStray(ctx, rec.ID()); err != nil {
+			s = Stray{Address: fn.Address, Err: fmt.Errorf("stray %s: %w", fn.Address, err)}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func (p *Preparer) retryStray(ctx context.Context, id string) error {
+	ctx, cancel := p.inTime(ctx)
+	defer cancel()
+	_, err := p.Unprepare(ctx, id)
+	return err
+}
 
 // giveBackStray looks again under the locks of the function's group, which every
 // claim of it holds until it has its record.
 func (p *Preparer) giveBackStray(ctx context.Context, a pci.Address) (*Stray, error) {
+	ctx, cancel := p.inTime(ctx)
+	defer cancel()
 	ref := plan.Ref{UID: strayID(a)}
 	release, err := p.lock(ctx, ref, []Lock{claimLock(ref.UID)})
 	if err != nil {
@@ -87,6 +120,19 @@ func (p *Preparer) giveBackStray(ctx context.Context, a pci.Address) (*Stray, er
 		stray.Why = why
 		return stray, err
 	}
+	lost, why, err := p.lostClaims(ctx, f)
+	if err != nil || why != "" {
+		stray.Why = why
+		return stray, err
+	}
+	if err := p.endLost(ctx, lost); err != nil {
+		return nil, err
+	}
+	if f.VF != nil {
+		stray.Why = fmt.Sprintf("its claim's record is lost, and with it what PF %s imposed on this VF before, and whether it has addresses from a pool: "+
+			"set MAC, VLAN, trust and spoof check as they should be, free its addresses, and bind it to %s", f.VF.PF, origin)
+		return stray, nil
+	}
 	stray.GivenBack = origin
 	return stray, p.restoreStray(ctx, snap, rec, f, origin)
 }
@@ -98,9 +144,7 @@ func (p *Preparer) originOf(ctx context.Context, snap *device.Snapshot, f *devic
 		return "", "record " + damagedRecord + " can't be read, and may be of it", nil
 	}
 	err = p.unheld(ctx, snap, plan.Ref{UID: strayID(f.Address)}, []pci.Address{f.Address})
-	_, used := errors.AsType[*InUseError](err)
-	_, locked := errors.AsType[*LockedError](err)
-	if used || locked {
+	if isUse(err) {
 		return "", oneLine(err), nil
 	}
 	if err != nil || p.Ledger == nil {
@@ -111,7 +155,7 @@ func (p *Preparer) originOf(ctx context.Context, snap *device.Snapshot, f *devic
 		return "", "", err
 	}
 	switch {
-	case last == nil || last.BootID != snap.Host.BootID:
+	case last == nil:
 		return "", "the ledger tells of nobody who bound it since the node's start: it was bound by hand, or by driverctl or udev", nil
 	case last.Type == ledger.Quarantine:
 		return "", "the ledger says that it is quarantined, and its record is gone", nil
@@ -125,10 +169,18 @@ func (p *Preparer) originOf(ctx context.Context, snap *device.Snapshot, f *devic
 	return "", "the ledger's last word of it does not say which driver it came from", nil
 }
 
+// isUse reports whether an error says that a process has a function, or that this
+// can't be seen.
+func isUse(err error) bool {
+	_, used := errors.AsType[*InUseError](err)
+	_, locked := errors.AsType[*LockedError](err)
+	return used || locked
+}
+
 // restoreStray marks the function, writes a record of what there is to take back, and
 // takes it back.
 func (p *Preparer) restoreStray(ctx context.Context, snap *device.Snapshot, rec *journal.Record, f *device.Function, origin string) error {
-	mark := journal.Unclean{Address: f.Address, Why: "its claim's record was lost", Since: time.Now().UTC().Format(time.RFC3339)}
+	mark := journal.Unclean{Address: f.Address, Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
 	if err := p.Journal.MarkUnclean(mark); err != nil {
 		return err
 	}
@@ -142,5 +194,9 @@ func (p *Preparer) restoreStray(ctx context.Context, snap *device.Snapshot, rec 
 	if err := p.save(rec, journal.Preparing, "no record explained why it was on "+f.Driver); err != nil {
 		return err
 	}
-	return p.undo(ctx, rec, fmt.Errorf("it was on %s, and no record said why", f.Driver))
+	err := p.undo(ctx, rec, fmt.Errorf("it was on %s, and no record said why", f.Driver))
+	if err != nil {
+		return errors.Join(err, p.save(rec, journal.Preparing, oneLine(err)))
+	}
+	return nil
 }

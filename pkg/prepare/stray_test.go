@@ -1,12 +1,19 @@
 package prepare_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
 // lost has a claim's record removed behind the plugin's back.
@@ -17,20 +24,46 @@ func (w *world) lost(uid string) {
 	}
 }
 
+// strayCase is a stray, whether it goes back, and why not.
+type strayCase struct {
+	build func(*world) pci.Address
+	back  bool
+	why   string
+}
+
+// marked is how many functions are known not to be clean afterwards: also a VF that stays.
+func (c *strayCase) marked() int {
+	if c.back || strings.Contains(c.why, "VF") {
+		return 1
+	}
+	return 0
+}
+
 // TestStraysThatWeBoundGoBack, marked as not proven clean; all that is not certain stays.
 func TestStraysThatWeBoundGoBack(t *testing.T) {
-	tests := map[string]struct {
-		build func(*world) pci.Address
-		back  bool
-		why   string
-	}{
+	tests := map[string]strayCase{
 		"its record was removed": {func(w *world) pci.Address {
 			gpu := w.k.AddGPU(0x3b)
 			w.mustPrepare(w.request(uid, gpu))
 			w.lost(uid)
 			return gpu
 		}, true, ""},
-		"bound by hand": {func(w *world) pci.Address { return scenes()[9].build(w)[0] }, false, "bound by hand"},
+		"bound by hand": {func(w *world) pci.Address {
+			return addGPU(w, func(f *sysfstest.Function) { f.Driver = "vfio-pci" })
+		}, false, "bound by hand"},
+		"a VF": {func(w *world) pci.Address {
+			_, vfs := w.k.AddNIC(0x21, 1)
+			w.mustPrepare(w.request(uid, vfs[0]))
+			w.lost(uid)
+			return vfs[0]
+		}, false, "what PF 0000:21:00.0 imposed on this VF"},
+		"another function of its claim is in use": {func(w *world) pci.Address {
+			gpus := []pci.Address{w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)}
+			w.mustPrepare(w.request(uid, gpus...))
+			w.hold(gpus[1])
+			w.lost(uid)
+			return gpus[0]
+		}, false, "0000:3c:00.0 is in use"},
 		"quarantined, and its record was removed": {func(w *world) pci.Address {
 			gpu, _ := w.quarantined()
 			w.lost(uid)
@@ -50,15 +83,15 @@ func TestStraysThatWeBoundGoBack(t *testing.T) {
 			before := len(w.unclean())
 			for range 2 { // the second time there is nothing left to give back
 				strays, err := w.plugin(nil).GiveBackStrays(t.Context())
-				if err != nil || tt.why != "" && (len(strays) != 1 || !strings.Contains(strays[0].Why, tt.why)) {
+				if err != nil || tt.why != "" && (len(strays) == 0 || !strings.Contains(strays[0].Why, tt.why)) {
 					t.Fatalf("GiveBackStrays = %+v, %v; want %q", strays, err, tt.why)
 				}
 			}
 			if got := w.driver(a); got == "vfio-pci" == tt.back {
 				t.Errorf("driver %s, want it given back: %t", got, tt.back)
 			}
-			if got := len(w.unclean()) - before; got == 1 != tt.back {
-				t.Errorf("%d marks more, given back: %t", got, tt.back)
+			if got, want := len(w.unclean())-before, tt.marked(); got != want {
+				t.Errorf("%d marks more, want %d", got, want)
 			}
 		})
 	}
@@ -87,5 +120,93 @@ func TestCrashInGivingAStrayBack(t *testing.T) {
 		if !p.off {
 			return
 		}
+	}
+}
+
+// TestALostClaimEndsInTheLedger once, with its VM, also where a VF stays as it is.
+func TestALostClaimEndsInTheLedger(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	_, vfs := w.k.AddNIC(0x21, 1)
+	w.mustPrepare(w.request(uid, gpu, vfs[0]))
+	w.mustHandOver("first")
+	w.lost(uid)
+	for range 2 {
+		strays, err := w.plugin(nil).GiveBackStrays(t.Context())
+		if err != nil || len(strays) == 0 {
+			t.Fatalf("GiveBackStrays = %+v, %v", strays, err)
+		}
+	}
+	var closed, ended []ledger.Event
+	for _, e := range w.told(uid) {
+		switch e.Type {
+		case ledger.Close:
+			closed = append(closed, e)
+		case ledger.Unprepare:
+			ended = append(ended, e)
+		}
+	}
+	if len(closed) != 1 || closed[0].VM == nil || closed[0].VM.Sandbox != "first" || !closed[0].Late {
+		t.Errorf("closed by %+v", closed)
+	}
+	if len(ended) != 1 || !ended[0].Concerns(gpu) || !ended[0].Concerns(vfs[0]) || !slices.Equal(ended[0].Codes, []string{ledger.CodeUnproven}) {
+		t.Errorf("ended by %+v", ended)
+	}
+	if w.driver(gpu) == "vfio-pci" || w.driver(vfs[0]) != "vfio-pci" || len(w.unclean()) != 2 {
+		t.Errorf("drivers %s and %s, marks %v", w.driver(gpu), w.driver(vfs[0]), w.unclean())
+	}
+}
+
+// TestAFailedGiveBackIsTriedAgain by the next look, and keeps no other from going back.
+func TestAFailedGiveBackIsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	stuck, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
+	home := w.driver(stuck)
+	for id, a := range map[string]pci.Address{uid: stuck, other: free} {
+		w.mustPrepare(w.request(id, a))
+		w.lost(id)
+	}
+	refuse := true
+	w.k.OnWrite(func(path, value string) error {
+		if refuse && unbinds(path) && value == stuck.String() {
+			return unix.EIO
+		}
+		return nil
+	})
+	for range 2 { // it is told at each look, not once
+		strays, err := w.plugin(nil).GiveBackStrays(t.Context())
+		i := slices.IndexFunc(strays, func(s prepare.Stray) bool { return s.Address == stuck })
+		if err != nil || i < 0 || strays[i].Err == nil || strays[i].GivenBack != "" {
+			t.Fatalf("GiveBackStrays = %+v, %v; want the one's error", strays, err)
+		}
+		if got := w.driver(free); got != home {
+			t.Errorf("the other is on %s", got)
+		}
+	}
+	if rec := w.record("stray-" + stuck.Label()); rec == nil || !strings.Contains(rec.Reason, "input/output error") {
+		t.Errorf("record %+v, want it to say why", rec)
+	}
+	refuse = false
+	strays, err := w.plugin(nil).GiveBackStrays(t.Context())
+	if err != nil || len(strays) != 1 || strays[0].GivenBack != home || w.driver(stuck) != home {
+		t.Errorf("GiveBackStrays = %+v, %v; driver %s", strays, err, w.driver(stuck))
+	}
+	w.mustPrepare(w.request(uid, stuck))
+}
+
+// brokenSpecs can't remove anything.
+type brokenSpecs struct{ prepare.Specs }
+
+func (brokenSpecs) Remove(string) error { return unix.EROFS }
+
+// TestASpecThatStaysIsNotSaidToBeRemoved.
+func TestASpecThatStaysIsNotSaidToBeRemoved(t *testing.T) {
+	w := newWorld(t)
+	w.mustPrepare(w.request(uid, w.k.AddGPU(0x3b)))
+	w.lost(uid)
+	plugin := w.plugin(nil)
+	plugin.Specs = brokenSpecs{plugin.Specs}
+	if removed, err := plugin.SweepSpecs(t.Context()); len(removed) > 0 || !errors.Is(err, unix.EROFS) {
+		t.Errorf("SweepSpecs = %v, %v", removed, err)
 	}
 }

@@ -95,6 +95,9 @@ func (p *Preparer) retest(ctx context.Context, snap *device.Snapshot, rec *journ
 	if rec.BootID != snap.Host.BootID {
 		// Firmware may have placed its BARs elsewhere.
 		rec.BootID, rec.Baseline = snap.Host.BootID, nil
+		if err := p.rebase(ctx, rec); err != nil {
+			return err
+		}
 	}
 	if err := p.save(rec, journal.Quarantined, rec.Reason); err != nil {
 		return err
@@ -108,6 +111,34 @@ func (p *Preparer) retest(ctx context.Context, snap *device.Snapshot, rec *journ
 		}
 	}
 	return p.release(ctx, rec)
+}
+
+// rebase has a record of an earlier boot go back to what this boot began with: by
+// policy "bound" it would leave the functions on VFIO, where its standing record has
+// ended, and give VFs addresses that they have no more.
+func (p *Preparer) rebase(ctx context.Context, rec *journal.Record) error {
+	rec.Plan.Functions = slices.Clone(rec.Plan.Functions)
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if p.isGone(fn.Address) {
+			continue
+		}
+		var err error
+		if fn.Original, err = p.Executor.Binding(ctx, fn.Address); err != nil {
+			return err
+		}
+		if fn.VF == nil {
+			continue
+		}
+		state, _, err := p.VFs.Read(ctx, *fn.PF, fn.VF.Index)
+		if err != nil {
+			return fmt.Errorf("claim %s: VF %s: %w", rec.Plan.Claim, fn.Address, err)
+		}
+		change := *fn.VF
+		change.Original = restorable(state.Settings.Only(&change.Want))
+		fn.VF = &change
+	}
+	return nil
 }
 
 // allGone reports whether all functions of a record have left the bus.
@@ -143,7 +174,7 @@ func (p *Preparer) drop(ctx context.Context, rec *journal.Record) error {
 		}
 	}
 	if rec.State == journal.Cleaned {
-		code = ""
+		code = endCode(rec)
 	}
 	return p.end(ctx, rec, code, why)
 }
@@ -222,11 +253,16 @@ func (p *Preparer) giveBack(ctx context.Context, rec *journal.Record) error {
 	if err != nil {
 		return errors.Join(err, p.save(rec, journal.Cleaned, oneLine(err)))
 	}
-	code := ""
+	return p.end(ctx, rec, endCode(rec), "")
+}
+
+// endCode is the code of a claim's end: none where all that its VM could reach is
+// proven clean.
+func endCode(rec *journal.Record) string {
 	if slices.ContainsFunc(rec.Plan.Reachable(), func(a pci.Address) bool { return !isProven(rec, a) }) {
-		code = ledger.CodeUnproven
+		return ledger.CodeUnproven
 	}
-	return p.end(ctx, rec, code, "")
+	return ""
 }
 
 // reset resets what is left of one set. A function that has left the bus,

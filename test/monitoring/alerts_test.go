@@ -35,6 +35,7 @@ func healthy() node {
 		`kube_daemonset_status_number_ready{daemonset="kata-vfio-plugin"}`:                   "3x120",
 		`kata_vfio_unfinished_record_seconds{node="a", state="preparing"}`:                   "0 2 0 5 0 0 40 0x113",
 		`kata_vfio_unfinished_record_seconds{node="a", state="releasing"}`:                   "0 0 30 90 0x116",
+		`kata_vfio_unprepare_failing_seconds{node="a", state="prepared"}`:                    "0 0 45 105 0x116",
 		`kata_vfio_stuck_writes{node="a"}`:                                                   "0 0 1 0x117",
 		`kata_vfio_records{node="a", state="prepared"}`:                                      "3x120",
 		`kata_vfio_records{node="a", state="quarantined"}`:                                   "0x120",
@@ -94,8 +95,11 @@ func incidents() map[string][]node {
 			{`up{job="kata-vfio-system/kata-vfio-plugin", node="a"}`: "1x60 0x60"},
 			{`up{job="kata-vfio-plugin", node="b"}`: "0x120"}, // as a ServiceMonitor names it
 		},
-		"KataVFIOPluginMissing":     {{`kube_daemonset_status_number_ready{daemonset="kata-vfio-plugin"}`: "3x60 2x60"}},
-		"KataVFIOClaimStuck":        {{`kata_vfio_unfinished_record_seconds{node="a", state="releasing"}`: "0x60 0+60x60"}},
+		"KataVFIOPluginMissing": {{`kube_daemonset_status_number_ready{daemonset="kata-vfio-plugin"}`: "3x60 2x60"}},
+		"KataVFIOClaimStuck": {
+			{`kata_vfio_unfinished_record_seconds{node="a", state="releasing"}`: "0x60 0+60x60"},
+			{`kata_vfio_unprepare_failing_seconds{node="a", state="prepared"}`: "0x60 0+60x60"},
+		},
 		"KataVFIOKernelStuck":       {{`kata_vfio_stuck_writes{node="a"}`: "0x60 1x60"}},
 		"KataVFIODeviceQuarantined": {{`kata_vfio_records{node="a", state="quarantined"}`: "0x60 1x60"}},
 		"KataVFIOResetFailing":      {{`kata_vfio_phase_seconds_count{node="a", phase="reset", result="error"}`: "0x60 1x60"}},

@@ -3,11 +3,14 @@
 package readme
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // Commands are the arguments with which the README runs a program of ours, in the order in
@@ -25,11 +28,27 @@ func Commands(tb testing.TB, heading, program string) [][]string {
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	var all [][]string
-	for _, m := range regexp.MustCompile(regexp.QuoteMeta(program)+"((?: [a-zA-Z0-9/=.:-]+)+)(?:`|\\n| \\|)").FindAllStringSubmatch(section, -1) {
+	for _, m := range regexp.MustCompile(regexp.QuoteMeta(program)+"((?: (?:[a-zA-Z0-9/=.:-]+|'[^'\\n]*'))+)(?:`|\\n| \\|)").FindAllStringSubmatch(section, -1) {
 		all = append(all, strings.Fields(m[1]))
 	}
 	if len(all) == 0 {
 		tb.Fatalf("README.md does not run %s in %q", program, heading)
 	}
 	return all
+}
+
+// Check reports a command line that the program would not understand: a command under its
+// parents, or a flag, that it does not have.
+func Check(tb testing.TB, program *cobra.Command, args []string) {
+	tb.Helper()
+	cmd, rest, err := program.Find(args)
+	if err == nil && len(rest) > 0 && cmd.HasSubCommands() {
+		err = fmt.Errorf("%s has no such command", cmd.CommandPath())
+	}
+	if err == nil {
+		err = cmd.ParseFlags(rest)
+	}
+	if err != nil {
+		tb.Errorf("%s %q: %v", program.Name(), args, err)
+	}
 }

@@ -3,11 +3,7 @@ package writer
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
@@ -16,29 +12,18 @@ import (
 // order; none for a claim that the ledger has no such event of. It reads
 // backwards from the end, as far as it must.
 func (w *Writer) Tenancy(ctx context.Context, uid string) ([]ledger.Event, error) {
-	names, err := w.segments()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, &Error{Dir: w.Dir, Err: err}
-	}
 	var found []ledger.Event
-	for _, name := range slices.Backward(names) {
-		if err := ctx.Err(); err != nil {
-			return nil, &Error{Dir: w.Dir, Err: context.Cause(ctx)}
-		}
-		data, err := os.ReadFile(w.path(name))
-		if err != nil {
-			return nil, &Error{Dir: w.Dir, Err: err}
-		}
-		events, begun := tenancyIn(data, uid)
+	begun := false
+	err := w.backwards(ctx, func(data []byte) bool {
+		var events []ledger.Event
+		events, begun = tenancyIn(data, uid)
 		found = append(events, found...)
-		if begun {
-			return found, nil
-		}
+		return begun
+	})
+	if err != nil || !begun {
+		return nil, err
 	}
-	return nil, nil
+	return found, nil
 }
 
 // tenancyIn returns the claim's events in a segment's data from its last Prepare

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// TestWhatIsNotKnownOfAQuarantineIsNoAbsence: only what was measured before the tenant,
+// and can be measured now, can be said to be as it was.
+func TestWhatIsNotKnownOfAQuarantineIsNoAbsence(t *testing.T) {
+	const nothing = "nothing that was recorded"
+	gpu := pci.Address{Bus: 0x3b}
+	tests := map[string]struct {
+		change func(*journal.Record)
+		reset  func(*ledger.ResetProof)
+		root   func(string) string
+		want   []string // after the last reset, and now
+	}{
+		"all as before":               {want: []string{nothing, nothing}},
+		"nothing was measured":        {change: func(r *journal.Record) { r.Baseline = nil }, want: []string{"not known: its record has no", "not known: its record has no"}},
+		"tried again after a restart": {change: func(r *journal.Record) { r.BootID = "boot-2" }, want: []string{"not known: the node was restarted", "not known: the node was restarted"}},
+		"the reset left nothing":      {reset: func(r *ledger.ResetProof) { r.After = nil }, want: []string{"not known: the last reset left", nothing}},
+		"no sysfs":                    {root: func(root string) string { return filepath.Join(root, "none") }, want: []string{nothing, "not known: "}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			root := newRoot(t)
+			fs, err := sysfs.Open(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = fs.Close() }()
+			print, err := bind.Fingerprint(fs, gpu)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec := &journal.Record{State: journal.Quarantined, BootID: "boot-1", Baseline: []isolation.Fingerprint{print}, Plan: plan.Plan{
+				Claim: plan.Ref{UID: oneUID1}, Functions: []plan.Function{{Address: gpu}},
+			}}
+			proof := &ledger.ResetProof{Method: "flr", Set: []pci.Address{gpu}, After: rec.Baseline}
+			if tt.change != nil {
+				tt.change(rec)
+			}
+			if tt.reset != nil {
+				tt.reset(proof)
+			}
+			o := &options{}
+			o.node.Root, o.node.StateDir = root, "state"
+			w := writer.New(writer.Config{Dir: o.node.LedgerDir(), Node: "node-1", BootID: "boot-1"})
+			claim := &ledger.Claim{UID: oneUID1}
+			if _, err := w.Append(t.Context(), ledger.Event{Type: ledger.Prepare, Result: ledger.OK, Claim: claim},
+				ledger.Event{Type: ledger.Reset, Result: ledger.Failed, Claim: claim, Reset: proof}); err != nil {
+				t.Fatal(err)
+			}
+			q := o.quarantineOf(t.Context(), rec)
+			if tt.root != nil {
+				o.node.Root = tt.root(root)
+			}
+			o.lookNow(q)
+			var text strings.Builder
+			if err := printQuarantine(&text, "table", q); err != nil {
+				t.Fatal(err)
+			}
+			for i, when := range []string{"after the last reset:\n  ", "as it is now:\n  "} {
+				if !strings.Contains(text.String(), when+tt.want[i]) {
+					t.Errorf("want %q behind %q:\n%s", tt.want[i], when, &text)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,42 @@
+package plan_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// TestADrainRefusesWhatItLists: what goes out of use by one function's drain is exactly
+// what no claim gets on its account.
+func TestADrainRefusesWhatItLists(t *testing.T) {
+	s := fixture()
+	for i := range s.Functions {
+		named := &s.Functions[i]
+		set := plan.DrainSet(s, named)
+		for j := range s.Functions {
+			f := &s.Functions[j]
+			if f.IsBridge() {
+				continue
+			}
+			a, refused := plan.DrainOf(s, f, map[pci.Address]bool{named.Address: true})
+			listed := slices.ContainsFunc(set, func(d *device.Function) bool { return d.Address == f.Address })
+			if refused != listed || refused && a != named.Address {
+				t.Errorf("drain of %s: lists %s: %t, refuses it: %t (by %s)", named.Address, f.Address, listed, refused, a)
+			}
+		}
+	}
+}
+
+// TestAFunctionsOwnDrainSpeaksFirst: that is the one which an undrain of it lifts.
+func TestAFunctionsOwnDrainSpeaksFirst(t *testing.T) {
+	s := fixture()
+	vf, _ := s.Function(nicVF)
+	for want, named := range map[pci.Address]map[pci.Address]bool{nicVF: {nic: true, nicVF: true}, nic: {nic: true}} {
+		if got, ok := plan.DrainOf(s, vf, named); !ok || got != want {
+			t.Errorf("DrainOf = %s, %t; want %s", got, ok, want)
+		}
+	}
+}
