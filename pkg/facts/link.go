@@ -32,6 +32,14 @@ func (n *Node) Real(name string) string {
 	return done
 }
 
+// Link returns what a link says, as it is written. It is for those that lead to no
+// file, such as the namespaces of a process.
+func (n *Node) Link(name string) Fact {
+	name = strings.TrimPrefix(path.Clean(name), "/")
+	target, err := n.fs.ReadLink(name)
+	return fact(name, target, "link", err)
+}
+
 // link returns what a link says, empty for what is none, and asks once: paths that
 // are looked at have most of their directories in common.
 func (n *Node) link(name string) string {
