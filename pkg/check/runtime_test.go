@@ -40,7 +40,7 @@ func runtimeFaults() []fault {
 			t.Put("var/lib/kubelet/config.yaml", "readOnlyPort: 10255\n")
 		}},
 		{rule: "RT-028", about: "a flag over the file", board: board.New, plant: func(t *board.Tree) {
-			kubelet(t, "pid:[1]", "--anonymous-auth=true\x00")
+			kubelet(t, "pid:[4026531836]", "--anonymous-auth=true\x00")
 		}},
 		{rule: "RT-028", about: "a kubelet of which nobody can tell whose it is", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
 			kubelet(t, "", "")
@@ -167,11 +167,10 @@ func kubelet(t *board.Tree, pids, flags string) {
 	t.Put("proc/901/comm", "kubelet\n")
 	t.Put("proc/901/status", "Uid:\t0\t0\t0\t0\n")
 	t.Put("proc/901/cmdline", "/usr/bin/kubelet\x00--config=/var/lib/kubelet/config.yaml\x00"+flags)
-	for _, pid := range []string{"1", "901"} {
-		if pids != "" {
-			t.Symlink("proc/"+pid+"/ns/pid", pids)
-			t.Symlink("proc/"+pid+"/ns/mnt", "mnt:[1]")
-		}
+	t.Symlink("proc/1/ns/mnt", "mnt:[4026531841]")
+	if pids != "" {
+		t.Symlink("proc/901/ns/pid", pids)
+		t.Symlink("proc/901/ns/mnt", "mnt:[4026531841]")
 	}
 }
 

@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -139,5 +140,50 @@ func TestPinsAreHeldToFacts(t *testing.T) {
 	want := []string{"containerd is v2.3.0 (/x), and the blueprint wants 2.4.2", "the blueprint wants CRI-O 1.36 or newer, and no file tells which is here"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+// linked is a tree in which "-> target" is a link, which it does not follow.
+type linked struct{ tree }
+
+func (t linked) ReadAtMost(name string, limit int64) ([]byte, error) {
+	if target, ok := strings.CutPrefix(t.tree[name], "-> "); ok {
+		return nil, fmt.Errorf("read %s: %s leads out of the root", name, target)
+	}
+	return t.tree.ReadAtMost(name, limit)
+}
+
+func (t linked) ReadLink(name string) (string, error) {
+	if target, ok := strings.CutPrefix(t.tree[name], "-> "); ok {
+		return target, nil
+	}
+	return "", fs.ErrInvalid
+}
+
+func TestModprobesFilesAreReadAsModprobeDoes(t *testing.T) {
+	const bad = "options vfio_iommu_type1 allow_unsafe_interrupts=yes\n"
+	for about, c := range map[string]struct {
+		of   tree
+		want string
+	}{
+		"a mask":                      {tree{"etc/modprobe.d/a.conf": "-> /dev/null"}, ""},
+		"a link below the root":       {tree{"etc/modprobe.d/a.conf": "-> /etc/alternatives/a", "etc/alternatives/a": "-> /opt/a", "opt/a": "options nvidia x=1\n"}, ""},
+		"a bad file behind a link":    {tree{"etc/modprobe.d/a.conf": "-> /etc/alternatives/a", "etc/alternatives/a": "# x\n" + bad}, "/etc/modprobe.d/a.conf line 2"},
+		"a link to nothing":           {tree{"etc/modprobe.d/a.conf": "-> /nowhere"}, ""},
+		"a file that is hidden":       {tree{"etc/modprobe.d/a.conf": "# nothing\n", "usr/lib/modprobe.d/a.conf": bad}, ""},
+		"a file that is masked":       {tree{"etc/modprobe.d/a.conf": "-> /dev/null", "usr/lib/modprobe.d/a.conf": bad}, ""},
+		"one that is not":             {tree{"etc/modprobe.d/b.conf": "# nothing\n", "lib/modprobe.d/a.conf": bad}, "/lib/modprobe.d/a.conf line 1"},
+		"two lines":                   {tree{"etc/modprobe.d/a.conf": "\n\noptions vfio_pci \\\n disable_denylist=t\n"}, "/etc/modprobe.d/a.conf line 3"},
+		"a value that is refused":     {tree{"etc/modprobe.d/a.conf": "options vfio_pci disable_denylist=2\n"}, "line 1: it sets disable_denylist"},
+		"another word for what it is": {tree{"etc/modprobe.d/a.conf": "options vfio_pci disable_denylist=Off\n"}, ""},
+	} {
+		w := host.Wanted(linked{c.of}, blueprint.Default(), &platform.Platform{Systemd: true})
+		got := ""
+		for _, p := range w.Problems {
+			got += p.Text
+		}
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", about, got, c.want)
+		}
 	}
 }
