@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
@@ -52,7 +53,7 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 			continue
 		}
 		s := Step{FollowUp: f, Due: true, Runs: e.Tools != nil, limit: 2 * time.Minute}
-		s.argv = commands(f, p)
+		s.argv = e.commands(f, p)
 		if ofImage(f) {
 			s.limit = 20 * time.Minute
 		}
@@ -65,7 +66,7 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 }
 
 // commands returns what a follow-up is on this node; none where nothing has to run.
-func commands(f state.FollowUp, p *platform.Platform) [][]string {
+func (e *Engine) commands(f state.FollowUp, p *platform.Platform) [][]string {
 	if ofSystemd := slices.Contains([]state.FollowUp{
 		state.UnitsReload, state.NetworkReload, state.SocketStart, state.ContainerdRestart, state.CRIORestart,
 	}, f); ofSystemd && !p.Systemd {
@@ -90,12 +91,22 @@ func commands(f state.FollowUp, p *platform.Platform) [][]string {
 	case state.SocketStart:
 		return [][]string{{"systemctl", "start", "kata-vfio-pod-resources.socket"}}
 	case state.ContainerdRestart:
-		return [][]string{{"systemctl", "try-restart", "containerd.service"}}
+		return e.restart(containers.RuntimeContainerd)
 	case state.CRIORestart:
-		return [][]string{{"systemctl", "try-restart", "crio.service"}}
+		return e.restart(containers.RuntimeCRIO)
 	case state.Reboot: // the operator's
 	}
 	return nil
+}
+
+// restart restarts the services that start a runtime, those of them that run; nothing
+// where the node has none, which package containers tells.
+func (e *Engine) restart(r containers.Runtime) [][]string {
+	units := containers.Units(e.Tree, r)
+	if len(units) == 0 {
+		return nil
+	}
+	return [][]string{append([]string{"systemctl", "try-restart"}, units...)}
 }
 
 func bootConfig(l *platform.Loader) []string {

@@ -214,11 +214,12 @@ func (c *containerd) check(before, ours *config.Containerd, main string, dropIn 
 
 // want wants the files.
 func (c *containerd) want(main string, dropIn []byte) {
-	c.file(c.at.dropIn, dropIn, "the handler "+handlerName+", CDI and NRI", state.ContainerdRestart)
+	c.file(c.at.dropIn, dropIn, c.at.maker.why(), state.ContainerdRestart)
 	if c.rule == config.BySection {
 		// What it repeats may have the passwords of registries.
 		c.Files[len(c.Files)-1].Mode = 0o600
 	}
+	c.restarted(c.node, RuntimeContainerd, c.at.dropIn)
 	if c.at.maker == nil {
 		c.file(c.at.main, []byte(main), "containerd imports "+c.at.dropIn, state.ContainerdRestart)
 	}

@@ -24,25 +24,44 @@ const (
 type maker struct {
 	name   string
 	config string
+	// units are those of its services that may start containerd.
+	units []string
+	// alone: its service is containerd's alone. Others restart the kubelet too.
+	alone bool
 	// fix is how to get an import into what it writes.
 	fix string
 }
 
 func makers() []maker {
-	rancher := func(name, dir, service string) maker {
+	rancher := func(name, dir string, units ...string) maker {
 		dir += "/agent/etc/containerd"
-		return maker{name, dir + "/config.toml", fmt.Sprintf("Put these two lines into %s/config-v3.toml.tmpl (config.toml.tmpl where containerd is 1.7), "+
+		return maker{name: name, config: dir + "/config.toml", units: units, fix: fmt.Sprintf("Put these two lines into %s/config-v3.toml.tmpl (config.toml.tmpl where containerd is 1.7), "+
 			"or the first one into the template that is there, restart %s, then run this again:\n"+
-			"imports = [\"%s/*.toml\"]\n{{ template \"base\" . }}", dir, service, containerdDropIns)}
+			"imports = [\"%s/*.toml\"]\n{{ template \"base\" . }}", dir, strings.ReplaceAll(strings.Join(units, " or "), ".service", ""), containerdDropIns)}
 	}
 	const snap = "/var/snap/microk8s/current/args/"
 	return []maker{
-		rancher("K3s", "/var/lib/rancher/k3s", "k3s or k3s-agent"),
-		rancher("RKE2", "/var/lib/rancher/rke2", "rke2-server or rke2-agent"),
-		{"k0s", "/etc/k0s/containerd.toml", "Have k0s import " + containerdDropIns + "/*.toml, as its documentation says, then run this again."},
-		{"MicroK8s", snap + "containerd.toml", "Add imports = [\"" + containerdDropIns + "/*.toml\"] to the top of " + snap +
-			"containerd-template.toml, restart MicroK8s, then run this again."},
+		rancher("K3s", "/var/lib/rancher/k3s", "k3s.service", "k3s-agent.service"),
+		rancher("RKE2", "/var/lib/rancher/rke2", "rke2-server.service", "rke2-agent.service"),
+		{
+			name: "k0s", config: "/etc/k0s/containerd.toml", units: []string{"k0scontroller.service", "k0sworker.service"},
+			fix: "Have k0s import " + containerdDropIns + "/*.toml, as its documentation says, then run this again.",
+		},
+		{
+			name: "MicroK8s", config: snap + "containerd.toml", units: []string{"snap.microk8s.daemon-containerd.service"}, alone: true,
+			fix: "Add imports = [\"" + containerdDropIns + "/*.toml\"] to the top of " + snap +
+				"containerd-template.toml, restart MicroK8s, then run this again.",
+		},
 	}
+}
+
+// why says what a change of containerd's drop-in is for, and what its restart brings.
+func (m *maker) why() string {
+	why := "the handler " + handlerName + ", CDI and NRI"
+	if m == nil || m.alone {
+		return why
+	}
+	return why + "; " + m.name + " starts containerd, so that " + m.name + " restarts, and its kubelet (on a server its API server) with it; pods go on"
 }
 
 // containerdFiles are the files that containerd's configuration is made of.

@@ -39,6 +39,7 @@ func crioWants(n node, k kata) (*wants, error) {
 	w.compareCgroups(n.kubelet(), cmp.Or(manager.Text(), "systemd"), manager.File, "cgroup_manager")
 	if !w.refused() {
 		w.file(crioDropIn, []byte(text), "the handler "+handlerName+", NRI and the CDI directories", state.CRIORestart)
+		w.restarted(n, RuntimeCRIO, crioDropIn)
 	}
 	return w, nil
 }

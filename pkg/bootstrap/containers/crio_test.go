@@ -12,8 +12,9 @@ import (
 // crio is a node with CRI-O, and containerd as a package that nobody uses.
 func crio() files {
 	return kata().and(files{
-		"etc/crio/crio.conf":                "[crio.runtime]\ndefault_runtime = 'crun'\ncdi_spec_dirs = ['/opt/cdi']\n[crio.runtime.runtimes.crun]\nruntime_path = '/usr/bin/crun'\n[crio.nri]\nenable_nri = false\n",
-		"var/lib/kubelet/kubeadm-flags.env": `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///var/run/crio/crio.sock --pod-infra-container-image=x"` + "\n",
+		"etc/crio/crio.conf":                  "[crio.runtime]\ndefault_runtime = 'crun'\ncdi_spec_dirs = ['/opt/cdi']\n[crio.runtime.runtimes.crun]\nruntime_path = '/usr/bin/crun'\n[crio.nri]\nenable_nri = false\n",
+		"usr/lib/systemd/system/crio.service": "[Service]\nExecStart=/usr/bin/crio\n",
+		"var/lib/kubelet/kubeadm-flags.env":   `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///var/run/crio/crio.sock --pod-infra-container-image=x"` + "\n",
 	})
 }
 
