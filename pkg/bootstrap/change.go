@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -95,7 +96,7 @@ func (e *Engine) obstacle(c *change) *state.Problem {
 		p.Text, p.Fix = fmt.Sprintf("/%s is in none of the directories that bootstrap writes to", c.file.Path), "set that up where the image is made"
 	case c.was.Kind == disk.Other:
 		p.Text, p.Fix = fmt.Sprintf("/%s is no file", c.file.Path), "move it away"
-	case c.was.Kind == disk.Link && c.to.Kind != disk.Absent:
+	case c.was.Kind == disk.Link && c.to.Kind != disk.Absent && !c.movesLink():
 		p.Text = fmt.Sprintf("/%s is a link to %s, and links are not written through", c.file.Path, c.was.Target)
 		p.Fix = "put a file in its place, or set up by hand what it leads to"
 	case link && c.was.Kind == disk.File:
@@ -110,6 +111,13 @@ func (e *Engine) obstacle(c *change) *state.Problem {
 		p.Text, p.Fix = err.Error(), "make it writable"
 	}
 	return p
+}
+
+// movesLink reports whether a link becomes one to a file of the same name elsewhere: a
+// unit of systemd's that a package has brought since, or that is enabled by the other
+// name of its directory (/lib, /usr/lib).
+func (c *change) movesLink() bool {
+	return c.was.Kind == disk.Link && c.to.Kind == disk.Link && path.Base(c.was.Target) == path.Base(c.to.Target)
 }
 
 // stage does all of the change that can fail for want of room.

@@ -56,7 +56,8 @@ func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 	for _, s := range wanted.Settings {
 		e.planSetting(p, s)
 	}
-	if j.Reboot != "" && j.Reboot == e.bootID() && len(p.changes) == 0 {
+	pending := j.Reboot != "" && j.Reboot == e.bootID() || slices.ContainsFunc(p.Problems, func(problem state.Problem) bool { return problem.Reboot })
+	if pending && len(p.changes) == 0 {
 		p.Reboot = true
 	}
 	return p, nil

@@ -1,10 +1,16 @@
 package bootstrap_test
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // k3s is a node whose containerd K3s starts, beside one that Docker left.
@@ -38,5 +44,66 @@ func TestAContainerdThatIsNotTheNodesRuntimeIsLeftAlone(t *testing.T) {
 	ran := strings.Join(n.tools.ran, "\n")
 	if !strings.Contains(ran, "systemctl try-restart crio.service") || strings.Contains(ran, "containerd") {
 		t.Errorf("ran:\n%s", ran)
+	}
+}
+
+// A function that a driver has keeps it until the node boots, and the node is not fit
+// before, whatever else is right.
+func TestAFunctionThatADriverHasTakesAReboot(t *testing.T) {
+	n := newNode(t, debian("debian", "13", "", debianGrub, map[string]string{
+		"sys/bus/pci/devices/0000:3b:00.0/uevent": "DRIVER=nvidia\n", "sys/bus/pci/devices/0000:3b:00.0/driver_override": "(null)\n",
+	}))
+	b := blueprint.Default()
+	n.apply(b)
+	n.reboot()
+	b.VFIO.KeepOff = []pci.Address{{Bus: 0x3b}}
+	if got := n.plan(b).Outcome(); got != bootstrap.ChangesNeeded {
+		t.Errorf("with an address more: %s", got)
+	}
+	if r := n.apply(b); !r.Reboot || n.plan(b).Outcome() != bootstrap.RebootNeeded {
+		t.Errorf("applied: reboot %t, %s", r.Reboot, n.plan(b).Outcome())
+	}
+	n.reboot()
+	if got := n.plan(b).Outcome(); got != bootstrap.RebootNeeded {
+		t.Errorf("booted, with the driver still there: %s", got)
+	}
+	n.put("sys/bus/pci/devices/0000:3b:00.0/uevent", "DRIVER=vfio-pci\n")
+	if got := n.plan(b).Outcome(); got != bootstrap.Fit {
+		t.Errorf("without it: %s", got)
+	}
+}
+
+// A package that brings the units moves the link to them; one that was enabled under
+// the other name of their directory is theirs too.
+func TestTheLinkFollowsTheUnitThatAPackageBrings(t *testing.T) {
+	const name = "kata-vfio-pod-resources"
+	const link = "etc/systemd/system/sockets.target.wants/" + name + ".socket"
+	packaged := map[string]string{"usr/lib/systemd/system/" + name + ".socket": "x", "usr/lib/systemd/system/" + name + ".service": "x"}
+	n := newNode(t, debian("debian", "13", "", debianGrub, nil))
+	n.apply(blueprint.Default())
+	for file, text := range packaged {
+		n.put(file, text)
+	}
+	n.apply(blueprint.Default())
+	if target, err := os.Readlink(filepath.Join(n.root, link)); err != nil || target != "/usr/lib/systemd/system/"+name+".socket" {
+		t.Errorf("the link leads to %s, %v", target, err)
+	}
+	if _, err := os.Lstat(filepath.Join(n.root, "etc/systemd/system/"+name+".socket")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("our own unit: %v", err)
+	}
+	n.revert()
+	if _, err := os.Lstat(filepath.Join(n.root, link)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the link: %v", err)
+	}
+
+	n = newNode(t, debian("debian", "13", "", debianGrub, packaged), map[string]string{link: "-> /lib/systemd/system/" + name + ".socket"})
+	before := n.snapshot()
+	n.apply(blueprint.Default())
+	n.revert()
+	n.same(before, "reverted")
+
+	n = newNode(t, debian("debian", "13", "", debianGrub, packaged), map[string]string{link: "-> /dev/null"})
+	if got := n.plan(blueprint.Default()).Outcome(); got != bootstrap.Impossible {
+		t.Errorf("with a mask in its place: %s", got)
 	}
 }

@@ -73,7 +73,8 @@ func (n *node) keptOff() {
 		}
 		if driver := line(uevent, "DRIVER="); driver != "" && !strings.Contains(driver, "vfio") {
 			n.problem(state.Problem{
-				Part: udevPart, Text: fmt.Sprintf("%s is still on the driver %s", a, driver), Fix: "reboot; it is not taken from a driver that may be using it",
+				Part: udevPart, Reboot: true, Text: fmt.Sprintf("%s is still on the driver %s", a, driver),
+				Fix: "reboot; it is not taken from a driver that may be using it. Where the driver has it again after that, it comes from the initial RAM file system: set kernel.earlyBinding",
 			})
 		}
 	}

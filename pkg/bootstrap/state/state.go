@@ -80,6 +80,8 @@ type Problem struct {
 	Part string `json:"part"`
 	// Fatal: nothing is changed while it is there.
 	Fatal bool `json:"fatal"`
+	// Reboot: the next boot is what mends it, and the node is not fit before.
+	Reboot bool `json:"reboot,omitempty"`
 	// Text says what is wrong, Fix what to do, each a sentence or two.
 	Text string `json:"text"`
 	Fix  string `json:"fix"`
