@@ -27,7 +27,7 @@ type containerd struct {
 // containerdWants is what containerd needs: our drop-in, and that it is imported.
 func containerdWants(n node, k kata) (*wants, error) {
 	c := &containerd{wants: &wants{part: "containerd"}, node: n, kata: k, at: n.containerdFiles()}
-	v := n.containerdVersion(c.at.binaries...)
+	v := n.containerdVersion(c.at.program, containerdBinaries()...)
 	c.major = v.Major
 	c.fact("version", v.String(), v.Source)
 	c.fact("configuration", c.at.main, c.at.main)

@@ -26,6 +26,8 @@ type maker struct {
 	config string
 	// units are those of its services that may start containerd.
 	units []string
+	// program is the containerd that it brings.
+	program string
 	// alone: its service is containerd's alone. Others restart the kubelet too.
 	alone bool
 	// fix is how to get an import into what it writes.
@@ -33,22 +35,23 @@ type maker struct {
 }
 
 func makers() []maker {
-	rancher := func(name, dir string, units ...string) maker {
+	rancher := func(name, dir, program string, units ...string) maker {
+		program = path.Join(dir, program)
 		dir += "/agent/etc/containerd"
-		return maker{name: name, config: dir + "/config.toml", units: units, fix: fmt.Sprintf("Put these two lines into %s/config-v3.toml.tmpl (config.toml.tmpl where containerd is 1.7), "+
+		return maker{name: name, config: dir + "/config.toml", program: program, units: units, fix: fmt.Sprintf("Put these two lines into %s/config-v3.toml.tmpl (config.toml.tmpl where containerd is 1.7), "+
 			"or the first one into the template that is there, restart %s, then run this again:\n"+
 			"imports = [\"%s/*.toml\"]\n{{ template \"base\" . }}", dir, strings.ReplaceAll(strings.Join(units, " or "), ".service", ""), containerdDropIns)}
 	}
 	const snap = "/var/snap/microk8s/current/args/"
 	return []maker{
-		rancher("K3s", "/var/lib/rancher/k3s", "k3s.service", "k3s-agent.service"),
-		rancher("RKE2", "/var/lib/rancher/rke2", "rke2-server.service", "rke2-agent.service"),
+		rancher("K3s", "/var/lib/rancher/k3s", "data/current/bin/containerd", "k3s.service", "k3s-agent.service"),
+		rancher("RKE2", "/var/lib/rancher/rke2", "bin/containerd", "rke2-server.service", "rke2-agent.service"),
 		{
-			name: "k0s", config: "/etc/k0s/containerd.toml", units: []string{"k0scontroller.service", "k0sworker.service"},
+			name: "k0s", config: "/etc/k0s/containerd.toml", program: "/var/lib/k0s/bin/containerd", units: []string{"k0scontroller.service", "k0sworker.service"},
 			fix: "Have k0s import " + containerdDropIns + "/*.toml, as its documentation says, then run this again.",
 		},
 		{
-			name: "MicroK8s", config: snap + "containerd.toml", units: []string{"snap.microk8s.daemon-containerd.service"}, alone: true,
+			name: "MicroK8s", config: snap + "containerd.toml", program: "/snap/microk8s/current/bin/containerd", units: []string{"snap.microk8s.daemon-containerd.service"}, alone: true,
 			fix: "Add imports = [\"" + containerdDropIns + "/*.toml\"] to the top of " + snap +
 				"containerd-template.toml, restart MicroK8s, then run this again.",
 		},
@@ -73,8 +76,8 @@ type containerdFiles struct {
 	vendor string
 	// maker writes main, if any does.
 	maker *maker
-	// binaries are where containerd's may be, likely ones first.
-	binaries []string
+	// program is the containerd that is started; empty where nothing tells.
+	program string
 	// service is what a drop-in of containerd's service says, if one is needed.
 	service string
 }
@@ -103,11 +106,10 @@ func (n node) maker() *maker {
 // containerdFiles finds out which files count.
 func (n node) containerdFiles() containerdFiles {
 	at := containerdFiles{
-		main: containerdConfig, dropIn: path.Join(containerdDropIns, dropInName),
-		binaries: containerdBinaries(), maker: n.maker(),
+		main: containerdConfig, dropIn: path.Join(containerdDropIns, dropInName), maker: n.maker(),
 	}
 	if at.maker != nil {
-		at.main = at.maker.config
+		at.main, at.program = at.maker.config, at.maker.program
 		return at
 	}
 	u, ok := n.unit(containerdService, serviceDropIn)
@@ -115,8 +117,11 @@ func (n node) containerdFiles() containerdFiles {
 		return at
 	}
 	args := u.args()
-	if len(args) > 0 && path.IsAbs(args[0]) {
-		at.binaries = append([]string{args[0]}, at.binaries...)
+	for _, arg := range args { // it may be started by env
+		if path.IsAbs(arg) && path.Base(arg) == "containerd" {
+			at.program = arg
+			break
+		}
 	}
 	name, ok := option(args, "--config", "-c")
 	if !ok || !path.IsAbs(name) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -148,12 +149,14 @@ func (k *kubelet) readFlags(args []string, source func(flag string) string) {
 	}
 }
 
-// gatesOf parses "A=true,B=false".
+// gatesOf parses "A=true,B=0". The kubelet does not start with what is no boolean,
+// which counts as off.
 func gatesOf(flag string) map[string]bool {
 	gates := map[string]bool{}
 	for gate := range strings.SplitSeq(flag, ",") {
 		if name, value, ok := strings.Cut(gate, "="); ok {
-			gates[strings.TrimSpace(name)] = value == "true"
+			on, err := strconv.ParseBool(strings.TrimSpace(value))
+			gates[strings.TrimSpace(name)] = on && err == nil
 		}
 	}
 	return gates

@@ -66,6 +66,15 @@ func TestAKubeletThatIsNotFitIsNamed(t *testing.T) {
 	}
 }
 
+func TestAGateIsOnInEachWayOfWritingIt(t *testing.T) {
+	for value, on := range map[string]bool{"true": true, "True": true, "1": true, "t": true, "false": false, "0": false, "F": false, "maybe": false} {
+		_, w := open(t, kubeadm().and(files{"etc/default/kubelet": "KUBELET_EXTRA_ARGS=\"--feature-gates=KubeletPodResourcesGet=" + value + "\""}), containers.Options{Runtime: containers.RuntimeNone})
+		if len(fatal(w)) == 0 != on {
+			t.Errorf("%q: the problems are %+v", value, w.Problems)
+		}
+	}
+}
+
 func TestTwoCgroupDriversAreNamed(t *testing.T) {
 	const runc = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\nSystemdCgroup = true\n"
 	for text, warned := range map[string]bool{"version = 3\n": true, "version = 3\n" + runc: false} {
