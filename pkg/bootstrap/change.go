@@ -25,6 +25,9 @@ type change struct {
 	commit, discard func() error
 }
 
+// othersBits are the permissions of everybody but a file's owner.
+const othersBits = 0o077
+
 // newChange returns what makes the file that was found the one that is wanted. One
 // that exists keeps its mode, owner and attributes.
 func newChange(f state.File, found disk.Found) change {
@@ -37,11 +40,20 @@ func newChange(f state.File, found disk.Found) change {
 	case found.Kind == disk.File:
 		c.to = found.Image
 		c.to.Sum = disk.Sum(f.Content)
+		if f.Mode != 0 && f.Mode&othersBits == 0 {
+			c.to.Mode &^= othersBits
+		}
 	default:
 		c.to = disk.New(f.Mode)
 		c.to.Sum = disk.Sum(f.Content)
 	}
 	return c
+}
+
+// needed reports whether the change makes a difference: in what the file says, or in
+// who may read it.
+func (c *change) needed() bool {
+	return !c.was.Same(c.to) || c.to.Kind == disk.File && c.was.Mode != c.to.Mode
 }
 
 // takeBack returns the change that brings back what was before bootstrap.

@@ -93,7 +93,7 @@ func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
 	}
 	c := newChange(f, found)
 	plan := FilePlan{Path: f.Path, Part: f.Part, Why: f.Why, Status: Right, Drift: drifted(j.entry(f.Path), found)}
-	if !found.Same(c.to) {
+	if c.needed() {
 		plan.Status, plan.Action, plan.Diff = ToDo, c.action(), c.diff()
 		if err := e.admit(p, &c); err != nil {
 			return err

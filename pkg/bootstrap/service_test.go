@@ -107,3 +107,34 @@ func TestTheLinkFollowsTheUnitThatAPackageBrings(t *testing.T) {
 		t.Errorf("with a mask in its place: %s", got)
 	}
 }
+
+// A drop-in that repeats the passwords of registries is not for everybody, also where
+// one was there before that everybody could read.
+func TestAFileWithPasswordsIsKeptFromOthers(t *testing.T) {
+	const dropIn = "etc/containerd/conf.d/kata-gpu.toml"
+	n := newNode(t, debian("debian", "13", "", debianGrub, map[string]string{
+		"etc/containerd/config.toml": "version = 2\nimports = ['/etc/containerd/conf.d/*.toml']\n[plugins.'io.containerd.grpc.v1.cri'.registry.configs.x.auth]\npassword = 'p'\n",
+		dropIn:                       "# a site's\n",
+	}))
+	mode := func() fs.FileMode {
+		info, err := os.Stat(filepath.Join(n.root, dropIn))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Mode()
+	}
+	for range 2 {
+		n.apply(blueprint.Default())
+		if text := n.read(dropIn); mode() != 0o600 || !strings.Contains(text, "password = 'p'") {
+			t.Errorf("mode %o:\n%s", mode(), text)
+		}
+		if err := os.Chmod(filepath.Join(n.root, dropIn), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.apply(blueprint.Default())
+	n.revert()
+	if text := n.read(dropIn); mode() != 0o644 || text != "# a site's\n" {
+		t.Errorf("reverted: mode %o, %q", mode(), text)
+	}
+}

@@ -20,6 +20,8 @@ type containerd struct {
 	major   int
 	version int64
 	rule    config.Rule
+	// versionOf is the file that has the version.
+	versionOf string
 	// text is the main file as it is, or would be without our imports.
 	text string
 }
@@ -77,7 +79,7 @@ func (c *containerd) parseVendor() bool {
 		}
 		return c.parse(file)
 	}
-	c.version = 2 // every containerd reads it
+	c.versionOf, c.version = c.at.main, 2 // every containerd reads it
 	if c.major >= 2 {
 		c.version = 3
 	}
@@ -90,7 +92,7 @@ func (c *containerd) parse(file facts.Fact) bool {
 		c.refuse(file.Path, "containerd's configuration is not to be understood: "+err.Error(), "Mend the file.")
 		return false
 	}
-	c.version = t.Setting(file.Path, "version").Number()
+	c.version, c.versionOf = t.Setting(file.Path, "version").Number(), file.Path
 	return true
 }
 
@@ -98,14 +100,14 @@ func (c *containerd) parse(file facts.Fact) bool {
 func (c *containerd) chooseRule() bool {
 	switch {
 	case c.version < 2:
-		c.refuse(c.at.main, fmt.Sprintf("%s is of version 1 or of none, which can't be put together with newer files.", c.at.main),
+		c.refuse(c.versionOf, fmt.Sprintf("%s is of version 1 or of none, which can't be put together with newer files.", c.versionOf),
 			"Bring it up to date: containerd config migrate > config.new, look at it, and put it in the file's place. "+
 				"Where nothing in it is yours (Docker's package ships it with CRI off), start from containerd config default.")
 	case c.version > 4:
-		c.refuse(c.at.main, fmt.Sprintf("%s is of version %d, which is not known.", c.at.main, c.version),
+		c.refuse(c.versionOf, fmt.Sprintf("%s is of version %d, which is not known.", c.versionOf, c.version),
 			"Use a version of kata-vfio that knows it, or version 2, 3 or 4.")
 	case c.version > 2 && c.major == 1:
-		c.refuse(c.at.main, fmt.Sprintf("%s is of version %d, which containerd 1 does not read.", c.at.main, c.version),
+		c.refuse(c.versionOf, fmt.Sprintf("%s is of version %d, which containerd 1 does not read.", c.versionOf, c.version),
 			"Install containerd 2.2 or newer.")
 	default:
 		if c.version == 2 && c.major < 2 {

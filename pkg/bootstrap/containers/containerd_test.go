@@ -163,6 +163,9 @@ func TestAConfigurationBelowUsrIsImported(t *testing.T) {
 
 	_, w = open(t, of.and(files{main: "version = 2\n"}), containers.Options{})
 	checkRefused(t, w, "containerd", main, "/usr/share/containerd/config.toml", "does not import")
+
+	_, w = open(t, of.and(files{vendor: "version = 1\n"}), containers.Options{})
+	checkRefused(t, w, "containerd", vendor, "/usr/share/containerd/config.toml is of version 1")
 }
 
 func TestAFileOfANewerVersionTellsThatContainerdIsNotTheOldOne(t *testing.T) {

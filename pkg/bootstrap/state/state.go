@@ -25,7 +25,8 @@ type File struct {
 	Content []byte `json:"-"`
 	Target  string `json:"target,omitempty"`
 	Absent  bool   `json:"absent,omitempty"`
-	// Mode has the permission bits of a file that is new; one that exists keeps its own.
+	// Mode has the permission bits of a file that is new. One that exists keeps its own,
+	// but of one that is for its owner alone (0600) everybody else loses theirs.
 	Mode fs.FileMode `json:"-"`
 	// Why says what it is for, in a line.
 	Why string `json:"why"`
