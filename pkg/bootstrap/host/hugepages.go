@@ -19,6 +19,9 @@ func (n *node) hugePages() {
 	var sysctl, tmpfiles strings.Builder
 	for _, h := range n.blueprint.Kernel.HugePages {
 		name := pagesFile(h)
+		if !n.hasPages(h, name) {
+			continue
+		}
 		n.setting(state.Setting{
 			Part: hugePagesPart, Path: name, Value: strconv.Itoa(h.Count), AtBoot: h.Size == blueprint.HugePage1Gi,
 			Why: fmt.Sprintf("%d huge pages of %s are kept for VMs", h.Count, h.Size),
@@ -38,6 +41,26 @@ func (n *node) hugePages() {
 			n.file(state.File{Part: hugePagesPart, Path: f.path, Content: []byte(header + f.content), Why: "reserves huge pages at boot"})
 		}
 	}
+}
+
+// hasPages names pages of a size, or on a NUMA node, that the running node does not
+// have. It would take no setting for them, and never have any.
+func (n *node) hasPages(h blueprint.HugePages, name string) bool {
+	if !n.platform.Live {
+		return true
+	}
+	if _, there := n.text(hugePagesPart, name); there {
+		return true
+	}
+	where := ""
+	if h.Node != nil {
+		where = fmt.Sprintf(" on the NUMA node %d", *h.Node)
+	}
+	n.problem(state.Problem{
+		Part: hugePagesPart, Fatal: true, Path: name, Text: fmt.Sprintf("the blueprint wants huge pages of %s%s, and the node knows none (there is no /%s)", h.Size, where, name),
+		Fix: "name sizes and NUMA nodes that are there (ls /sys/kernel/mm/hugepages /sys/devices/system/node), or have the firmware and kernel offer them",
+	})
+	return false
 }
 
 func pagesFile(h blueprint.HugePages) string {

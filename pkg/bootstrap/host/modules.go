@@ -71,9 +71,11 @@ func (n *node) options() {
 		Part: modulesPart, Path: "sys/module/vfio/parameters/enable_unsafe_noiommu_mode", Value: "N",
 		Why: "no function is given away without an IOMMU",
 	})
-	n.file(state.File{
-		Part: modulesPart, Path: optionsFile, Content: []byte(text.String()), Why: "keeps VFIO's guards up",
-	})
+	f := state.File{Part: modulesPart, Path: optionsFile, Content: []byte(text.String()), Why: "keeps VFIO's guards up"}
+	if n.blueprint.Kernel.EarlyBinding {
+		f.Then = []state.FollowUp{state.Initramfs} // which has the file in it, and loads the modules
+	}
+	n.file(f)
 	n.contradictions()
 }
 

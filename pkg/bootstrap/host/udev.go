@@ -116,5 +116,6 @@ esac
 . /usr/share/initramfs-tools/hook-functions
 manual_add_modules vfio-pci
 mkdir -p "$DESTDIR/etc/udev/rules.d"
-cp -p /` + rulesFile + ` "$DESTDIR/etc/udev/rules.d/"
+# The rules may be gone before this file is: no kernel's update fails for that.
+[ ! -e /` + rulesFile + ` ] || cp -p /` + rulesFile + ` "$DESTDIR/etc/udev/rules.d/"
 `
