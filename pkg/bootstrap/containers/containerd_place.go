@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
 // containerd's files where nothing says otherwise, and our drop-in's name.
@@ -123,7 +124,7 @@ func (n node) containerdFiles() containerdFiles {
 			break
 		}
 	}
-	name, ok := option(args, "--config", "-c")
+	name, ok := config.Option(args, "--config", "-c")
 	if !ok || !path.IsAbs(name) {
 		return at
 	}

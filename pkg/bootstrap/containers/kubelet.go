@@ -48,15 +48,15 @@ func (n node) kubelet() *kubelet {
 	args, sources := n.kubeletArgs()
 	k := &kubelet{root: kubeletRoot, gateFile: map[string]string{}}
 	name := kubeletConfig
-	if given, ok := option(args, "--config"); ok && path.IsAbs(given) {
+	if given, ok := config.Option(args, "--config"); ok && path.IsAbs(given) {
 		name = given
 	}
 	names := []string{name}
-	if dir, ok := option(args, "--config-dir"); ok && path.IsAbs(dir) {
-		more, _ := n.list(dir)
-		for _, m := range more {
-			if path.Ext(m) == ".conf" {
-				names = append(names, path.Join(dir, m))
+	if dir, ok := config.Option(args, "--config-dir"); ok && path.IsAbs(dir) {
+		more := config.Walk(n, dir)
+		for _, name := range more[:min(len(more), config.MaxFiles)] {
+			if path.Ext(name) == ".conf" {
+				names = append(names, name)
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (k *kubelet) merge(one kubeletFile, source string) {
 // readFlags reads the flags that have no word in the file, or count more.
 func (k *kubelet) readFlags(args []string, source func(flag string) string) {
 	flag := func(name string, set func(*kubeletFile, string)) {
-		if value, ok := option(args, name); ok {
+		if value, ok := config.Option(args, name); ok {
 			var one kubeletFile
 			set(&one, value)
 			k.merge(one, source(name))
@@ -144,7 +144,7 @@ func (k *kubelet) readFlags(args []string, source func(flag string) string) {
 	flag("--container-runtime-endpoint", func(one *kubeletFile, value string) { one.Endpoint = value })
 	flag("--runtime-request-timeout", func(one *kubeletFile, value string) { one.RuntimeRequestTimeout = value })
 	flag("--feature-gates", func(one *kubeletFile, value string) { one.FeatureGates = gatesOf(value) })
-	if root, ok := option(args, "--root-dir"); ok && path.IsAbs(root) {
+	if root, ok := config.Option(args, "--root-dir"); ok && path.IsAbs(root) {
 		k.root = root
 	}
 }

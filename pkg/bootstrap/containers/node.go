@@ -107,6 +107,22 @@ func (n node) list(dir string) (names []string, all bool) {
 	return slices.Compact(names), all
 }
 
+// Names implements [config.Dirs].
+func (n node) Names(dir string) ([]string, facts.Fact) {
+	names, _ := n.list(dir)
+	_, err := n.tree.ReadDir(cmp.Or(below(n.target(dir)), "."))
+	if len(names) > 0 {
+		err = nil // some would be
+	}
+	return names, fact(dir, "", err)
+}
+
+// IsLink implements [config.Dirs].
+func (n node) IsLink(name string) bool {
+	_, ok := n.link(name)
+	return ok
+}
+
 // Match implements [config.Files].
 func (n node) Match(pattern string) (found []string, all bool) {
 	found, all = []string{""}, true

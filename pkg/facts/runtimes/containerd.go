@@ -97,22 +97,6 @@ func usualConfig(n *facts.Node) []string {
 	return nil
 }
 
-// load reads and parses one file, which has to be there.
-func (r *Runtimes) load(n *facts.Node, name string) (config.Table, bool) {
-	file := read(n, name)
-	if !file.OK() {
-		r.damaged(file, nil)
-		return nil, false
-	}
-	t, err := config.Parse(file)
-	if err != nil {
-		r.damaged(file, err)
-		return nil, false
-	}
-	r.Files = append(r.Files, file)
-	return t, true
-}
-
 // handlers adds containerd's handlers.
 func (r *Runtimes) handlers(all config.Table, file string) {
 	cri := all.Sub("plugins", config.CRIRuntime)

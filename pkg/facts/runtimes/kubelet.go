@@ -106,7 +106,7 @@ func dropIns(n *facts.Node, p process) []facts.Fact {
 		return nil
 	}
 	var files []facts.Fact
-	names, _ := walk(n, dir, 0)
+	names := config.Walk(onNode{n}, dir)
 	for _, name := range names[:min(len(names), config.MaxFiles)] {
 		if path.Ext(name) == ".conf" {
 			files = append(files, read(n, name))
