@@ -139,6 +139,7 @@ func TestKilledAtEveryPointTheNextRunFinishesOrReverts(t *testing.T) {
 			make := func() *node {
 				n := newNode(t, fedora.files)
 				n.put("proc/cmdline", "ro\n")
+				n.put("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "8\n")
 				return n
 			}
 			n := make()

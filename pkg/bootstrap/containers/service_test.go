@@ -23,6 +23,7 @@ func TestTheServiceThatStartsTheRuntimeIsFound(t *testing.T) {
 		"none known":            {files{"usr/lib/systemd/system/containerd.service": ""}, containers.RuntimeContainerd, nil, ""},
 		"a K3s server":          {files{"var/lib/rancher/k3s/agent/etc/containerd/config.toml": imports, systemd + "k3s.service": "[Service]\n"}, containers.RuntimeContainerd, []string{"k3s.service"}, "K3s restarts, and its kubelet"},
 		"a K3s agent, linked":   {files{"var/lib/rancher": "-> /data", "data/k3s/agent/etc/containerd/config.toml": imports, systemd + "k3s-agent.service": "[Service]\n"}, containers.RuntimeContainerd, []string{"k3s-agent.service"}, "K3s restarts"},
+		"one that is masked":    {files{"etc/systemd/system/containerd.service": "-> /dev/null"}, containers.RuntimeContainerd, nil, ""},
 		"RKE2":                  {files{"var/lib/rancher/rke2/agent/etc/containerd/config.toml": imports, "usr/local/lib/systemd/system/rke2-agent.service": "[Service]\n"}, containers.RuntimeContainerd, []string{"rke2-agent.service"}, "RKE2 restarts"},
 		"k0s":                   {files{"etc/k0s/containerd.toml": imports, systemd + "k0sworker.service": "[Service]\n"}, containers.RuntimeContainerd, []string{"k0sworker.service"}, "k0s restarts"},
 		"MicroK8s":              {files{"var/snap/microk8s/current/args/containerd.toml": imports, systemd + "snap.microk8s.daemon-containerd.service": "[Service]\n"}, containers.RuntimeContainerd, []string{"snap.microk8s.daemon-containerd.service"}, ""},

@@ -26,10 +26,13 @@ func unitDirs() []string {
 }
 
 // unit returns a service with its drop-ins, but the ones named; false where there is
-// none.
+// none, or a mask in its place.
 func (n node) unit(service string, without ...string) (*unit, bool) {
 	u := &unit{environment: map[string]string{}}
 	for _, dir := range unitDirs() {
+		if n.target(path.Join(dir, service)) == "/dev/null" {
+			return nil, false
+		}
 		if file := n.Read(path.Join(dir, service)); file.OK() {
 			u.add(n, file.Path, file.Value)
 			break

@@ -196,22 +196,26 @@ func TestWhatTheNodeDoesNotHaveIsSaidToBeMissing(t *testing.T) {
 	b.Kernel.HugePages = []blueprint.HugePages{{Size: blueprint.HugePage2Mi, Count: 4, Node: new(0)}, {Size: blueprint.HugePage2Mi, Count: 4, Node: new(1)}, {Size: blueprint.HugePage1Gi, Count: 4}}
 	b.VirtualFunctions = []v1alpha1.VFRule{{PF: "0000:5e:00.0", Count: new(8)}, {PF: "0000:5f:00.0", Count: new(8)}}
 	of := tree{
-		"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "0\n",
-		"sys/bus/pci/devices/0000:5e:00.0/uevent":                               "DRIVER=ice\n",
+		"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "0\n", "sys/devices/system/node/node0/meminfo": "Node 0\n",
+		"sys/bus/pci/devices/0000:5e:00.0/uevent": "DRIVER=ice\n",
 	}
-	w := host.Wanted(of, b, &platform.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}})
+	p := &platform.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}, Cmdline: "hugepagesz=1G hugepages=4"}
 	var got []string
-	for _, p := range w.Problems {
+	for _, p := range host.Wanted(of, b, p).Problems {
 		got = append(got, fmt.Sprint(p.Fatal, " ", p.Text))
 	}
 	want := []string{
 		"true PF 0000:5e:00.0 offers no VFs",
 		"true virtualFunctions names PF 0000:5f:00.0, and the node has no such function",
-		"true the blueprint wants huge pages of 2Mi on the NUMA node 1, and the node knows none (there is no /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages)",
+		"true the blueprint wants huge pages on the NUMA node 1, and the node has none of that number (there is no /sys/devices/system/node/node1)",
 		"true the blueprint wants huge pages of 1Gi, and the node knows none (there is no /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages)",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	p.Cmdline = "quiet" // nobody has asked this kernel for pages of 1 GiB
+	if more := host.Wanted(of, b, p).Problems; len(more) != len(want)-1 {
+		t.Errorf("before the boot: %+v", more)
 	}
 }
 
