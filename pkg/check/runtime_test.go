@@ -40,10 +40,11 @@ func runtimeFaults() []fault {
 			t.Put("var/lib/kubelet/config.yaml", "readOnlyPort: 10255\n")
 		}},
 		{rule: "RT-028", about: "a flag over the file", board: board.New, plant: func(t *board.Tree) {
-			kubelet(t, "pid:[4026531836]", "--anonymous-auth=true\x00")
+			t.Start(board.Process{Comm: "kubelet", Arguments: []string{"/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml", "--anonymous-auth=true"}})
 		}},
 		{rule: "RT-028", about: "a kubelet of which nobody can tell whose it is", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
-			kubelet(t, "", "")
+			t.Put("proc/901/comm", "kubelet\n")
+			t.Put("proc/901/cmdline", "/usr/bin/kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
 		}},
 		{rule: "RT-028", about: "everybody reaches the socket", board: board.New, plant: func(t *board.Tree) {
 			t.Own("var/lib/kubelet/pod-resources", "40777", 0, 0)
@@ -159,18 +160,6 @@ func vmmFaults() []fault {
 			t.Put("proc/903/comm", "virtiofsd\n")
 			t.Put("proc/903/cmdline", "/opt/kata/libexec/virtiofsd\x00--sandbox\x00none\x00")
 		}},
-	}
-}
-
-// kubelet runs one in the PID namespace; in none that is known for an empty one.
-func kubelet(t *board.Tree, pids, flags string) {
-	t.Put("proc/901/comm", "kubelet\n")
-	t.Put("proc/901/status", "Uid:\t0\t0\t0\t0\n")
-	t.Put("proc/901/cmdline", "/usr/bin/kubelet\x00--config=/var/lib/kubelet/config.yaml\x00"+flags)
-	t.Symlink("proc/1/ns/mnt", "mnt:[4026531841]")
-	if pids != "" {
-		t.Symlink("proc/901/ns/pid", pids)
-		t.Symlink("proc/901/ns/mnt", "mnt:[4026531841]")
 	}
 }
 
