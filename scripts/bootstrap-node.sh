@@ -2,18 +2,6 @@
 # Makes a node fit for kata-vfio: for cloud-init, an image build, or by hand. It finds kata-vfio-bootstrap or fetches it
 # by its checksum, runs `apply`, and prints the next step. It may run any number of times, waits for nothing and never
 # reboots.
-#
-#   bootstrap-node.sh [--binary FILE] [--url URL] [--sha256 SUM] [--strict] [-- ARGUMENTS OF apply...]
-#
-#   --binary FILE   the program to run; else that in PATH, else that beside this script, else that at the URL
-#   --url URL       where to fetch the program from, with --sha256
-#   --sha256 SUM    what the program must be, wherever it comes from
-#   --strict        end with apply's own exit code; otherwise "changed" (3) and "reboot needed" (4) are success, as
-#                   callers such as cloud-init expect
-#
-# Example:  bootstrap-node.sh --url https://example.org/kata-vfio-bootstrap --sha256 0123... -- -f /etc/kata-vfio/blueprint.yaml
-#
-# The fetched program stays in /var/lib/kata-vfio/bin: the next run fetches nothing, and revert needs it.
 set -eu
 
 name=kata-vfio-bootstrap
@@ -25,17 +13,36 @@ fail() {
 	exit "${2:-1}"
 }
 
-value() { # of a flag
+usage() { # here, since piped into a shell the script is no file to read it from
+	cat <<-'END'
+	bootstrap-node.sh [--binary FILE] [--url URL] [--sha256 SUM] [--strict] [-- ARGUMENTS OF apply...]
+
+	  --binary FILE   the program to run; else that in PATH, else that beside this script (where it is called by a path
+	                  with a slash), else that at the URL
+	  --url URL       where to fetch the program from, with --sha256
+	  --sha256 SUM    what the program must be, wherever it comes from
+	  --strict        end with apply's own exit code; otherwise "changed" (3) and "reboot needed" (4) are success, as
+	                  callers such as cloud-init expect
+
+	Example:  bootstrap-node.sh --url https://example.org/kata-vfio-bootstrap --sha256 0123... -- -f /etc/kata-vfio/blueprint.yaml
+
+	The fetched program stays in /var/lib/kata-vfio/bin: the next run fetches nothing, and revert needs it.
+	END
+}
+
+value() { # of a flag: how many arguments are left, the flag, its value
 	[ "$1" -ge 2 ] || fail "$2 wants a value" 2
+	# A variable that is not set where it should be must not switch the check off.
+	[ -n "$3" ] || fail "the value of $2 is empty" 2
 }
 
 while [ $# -gt 0 ]; do
 	case $1 in
-	--binary) value $# "$1"; binary=$2; shift 2 ;;
-	--url) value $# "$1"; url=$2; shift 2 ;;
-	--sha256) value $# "$1"; sum=$2; shift 2 ;;
+	--binary) value $# "$1" "${2-}"; binary=$2; shift 2 ;;
+	--url) value $# "$1" "${2-}"; url=$2; shift 2 ;;
+	--sha256) value $# "$1" "${2-}"; sum=$2; shift 2 ;;
 	--strict) strict=yes; shift ;;
-	--help | -h) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p;}' "$0"; exit 0 ;;
+	--help | -h) usage; exit 0 ;;
 	--) shift; break ;;
 	*) fail "unknown argument $1; see --help. Arguments of apply go behind --" 2 ;;
 	esac
@@ -71,15 +78,18 @@ fetch() {
 }
 
 if [ -z "$binary" ]; then
-	beside=$(dirname "$0")/$name
+	beside=''
+	case $0 in
+	*/*) beside=${0%/*}/$name ;; # piped into a shell there is no "beside", and the working directory is anybody's
+	esac
 	if found=$(command -v "$name" 2>/dev/null) && verified "$found"; then
 		binary=$found
-	elif [ -x "$beside" ] && verified "$beside"; then
+	elif [ -n "$beside" ] && [ -x "$beside" ] && verified "$beside"; then
 		binary=$beside
 	elif [ -n "$url" ]; then
 		fetch
 	else
-		fail "there is no $name (with that checksum, if one was given) in PATH or beside this script; give --binary, or --url and --sha256"
+		fail "there is no $name (with that checksum, if one was given) in PATH or beside this script (called by a path with a slash); give --binary, or --url and --sha256"
 	fi
 fi
 if [ ! -f "$binary" ] || [ ! -x "$binary" ]; then
@@ -87,12 +97,28 @@ if [ ! -f "$binary" ] || [ ! -x "$binary" ]; then
 fi
 verified "$binary" || fail "$binary does not have the checksum $sum; it was not run"
 
+# image says which image's root is in the arguments of apply; nothing for the node's own.
+image() {
+	root=''
+	while [ $# -gt 0 ]; do
+		case $1 in
+		--root) root=${2-} ;;
+		--root=*) root=${1#--root=} ;;
+		esac
+		shift
+	done
+	[ "$root" = / ] || echo "$root"
+}
+
+echo "bootstrap-node.sh: running $binary apply" >&2
+image=$(image "$@")
 code=0
 "$binary" apply "$@" || code=$?
-case $code in
-0 | 3) echo "Next: $binary verify; then install the chart (README, \"Install on a cluster\")." ;;
-4) echo "Next: reboot the node, then $binary verify." ;;
-5) echo "Next: change what is named above, then run this again." >&2 ;;
+case $code:$image in
+0: | 3:) echo "Next: $binary verify; then install the chart (README, \"Install on a cluster\")." ;;
+4:) echo "Next: reboot the node, then $binary verify." ;;
+0:* | 3:* | 4:*) echo "Next: what is listed above as left to do, if anything is; then start $image as a node, and there $name verify." ;;
+5:*) echo "Next: change what is named above, then run this again." >&2 ;;
 *) ;;
 esac
 if [ "$strict" = no ] && { [ "$code" = 3 ] || [ "$code" = 4 ]; }; then

@@ -117,3 +117,41 @@ func TestTheScriptsExitCodeIsWhatCallersExpect(t *testing.T) {
 	s.expect(2, "wants a value", "--url")
 	s.expect(0, "--strict", "--help")
 }
+
+// A variable that is not set switches no check off.
+func TestAnEmptyValueIsRefused(t *testing.T) {
+	s := newScript(t)
+	s.program(s.path, "kata-vfio-bootstrap", program("0"))
+	for _, flag := range []string{"--sha256", "--url", "--binary"} {
+		s.expect(2, "the value of "+flag+" is empty", flag, "")
+	}
+}
+
+// Piped into a shell the script has no place, and runs nothing of the working directory.
+func TestThePipedScriptRunsNothingOfTheWorkingDirectory(t *testing.T) {
+	s := newScript(t)
+	s.program(s.dir, "kata-vfio-bootstrap", program("0"))
+	for want, args := range map[string][]string{"there is no kata-vfio-bootstrap": {"-s"}, "--strict        end with": {"-s", "--", "--help"}} {
+		text, err := os.Open(filepath.Join(s.dir, "bootstrap-node.sh"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", args...)
+		cmd.Dir, cmd.Env, cmd.Stdin = s.dir, []string{"PATH=/usr/bin:/bin", "KATA_VFIO_BIN_DIR=" + s.store}, text
+		out, _ := cmd.CombinedOutput() // its text tells whether it was right
+		if err := text.Close(); err != nil || !strings.Contains(string(out), want) || strings.Contains(string(out), "ran:") {
+			t.Errorf("%v: %v, %s", args, err, out)
+		}
+	}
+}
+
+// An image is not verified as the node that makes it.
+func TestTheNextStepOfAnImageIsItsOwn(t *testing.T) {
+	s := newScript(t)
+	file := s.program(s.path, "kata-vfio-bootstrap", program("3"))
+	s.expect(0, "running "+file+" apply", "--", "--root", "/mnt/image")
+	for _, args := range [][]string{{"--root", "/mnt/image"}, {"-f", "x", "--root=/mnt/image"}} {
+		s.expect(0, "left to do, if anything is; then start /mnt/image as a node", append([]string{"--"}, args...)...)
+	}
+	s.expect(0, "install the chart", "--", "--root", "/")
+}

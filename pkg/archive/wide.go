@@ -59,7 +59,7 @@ func patterns() []string {
 	for _, attribute := range functionAttributes() {
 		all = append(all, sysfs.Devices+"/*/"+attribute)
 	}
-	for _, dir := range []string{"etc", "run", "usr/lib", "lib"} {
+	for _, dir := range []string{"etc", "run", "usr/local/lib", "usr/lib", "lib"} {
 		all = append(all, dir+"/modprobe.d/*")
 	}
 	for _, module := range []string{"vfio*", "iommu*", "kvm*", "module", "nvidia*", "mlx5_core", "nvme*", "amdgpu", "pcie_*"} {

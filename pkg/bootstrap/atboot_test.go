@@ -50,6 +50,7 @@ func TestWhatABootHasNotBroughtIsAProblem(t *testing.T) {
 // What was added to the blueprint after the last boot has still its own boot to come.
 func TestABootBeforeTheChangeDoesNotCount(t *testing.T) {
 	n := fit(t)
+	n.put("sys/bus/pci/devices/0000:5e:00.0/uevent", "DRIVER=mlx5_core\n")
 	n.put("sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs", "64\n")
 	n.put("sys/bus/pci/devices/0000:5e:00.0/sriov_numvfs", "0\n")
 	n.put("sys/bus/pci/devices/0000:5e:00.0/sriov_drivers_autoprobe", "0\n")

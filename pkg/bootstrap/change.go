@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -28,6 +29,9 @@ type change struct {
 	commit, discard func() error
 }
 
+// othersBits are the permissions of everybody but a file's owner.
+const othersBits = 0o077
+
 // newChange returns what makes the file that was found the one that is wanted. One
 // that exists keeps its mode, owner and attributes.
 func newChange(f state.File, found disk.Found) change {
@@ -38,11 +42,20 @@ func newChange(f state.File, found disk.Found) change {
 	case found.Kind == disk.File:
 		c.to = found.Image
 		c.to.Sum = disk.Sum(f.Content)
+		if f.Mode != 0 && f.Mode&othersBits == 0 {
+			c.to.Mode &^= othersBits
+		}
 	default:
 		c.to = disk.New(f.Mode)
 		c.to.Sum = disk.Sum(f.Content)
 	}
 	return c
+}
+
+// needed reports whether the change makes a difference: in what the file says, or in
+// who may read it.
+func (c *change) needed() bool {
+	return !c.was.Same(c.to) || c.to.Kind == disk.File && c.was.Mode != c.to.Mode
 }
 
 // takeBack returns the change that brings back what was before bootstrap.
@@ -94,7 +107,7 @@ func (e *Engine) obstacle(c *change) *state.Problem {
 		p.Text, p.Fix = fmt.Sprintf("/%s is in none of the directories that bootstrap writes to", c.file.Path), "set that up where the image is made"
 	case c.was.Kind == disk.Other:
 		p.Text, p.Fix = fmt.Sprintf("/%s is no file", c.file.Path), "move it away"
-	case c.was.Kind == disk.Link && c.to.Kind != disk.Absent:
+	case c.was.Kind == disk.Link && c.to.Kind != disk.Absent && !c.movesLink():
 		p.Text = fmt.Sprintf("/%s is a link to %s, and links are not written through", c.file.Path, c.was.Target)
 		p.Fix = "put a file in its place, or set up by hand what it leads to"
 	case link && c.was.Kind == disk.File:
@@ -109,6 +122,13 @@ func (e *Engine) obstacle(c *change) *state.Problem {
 		p.Text, p.Fix = err.Error(), "make it writable"
 	}
 	return p
+}
+
+// movesLink reports whether a link becomes one to a file of the same name elsewhere: a
+// unit of systemd's that a package has brought since, or that is enabled by the other
+// name of its directory (/lib, /usr/lib).
+func (c *change) movesLink() bool {
+	return c.was.Kind == disk.Link && c.to.Kind == disk.Link && path.Base(c.was.Target) == path.Base(c.to.Target)
 }
 
 // stage does all of the change that can fail for want of room.

@@ -138,6 +138,7 @@ func TestKilledAtEveryPointTheNextRunFinishesOrReverts(t *testing.T) {
 			make := func() *node {
 				n := newNode(t, files("Fedora"))
 				n.put("proc/cmdline", "ro\n")
+				n.put("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "8\n")
 				return n
 			}
 			n := make()

@@ -40,10 +40,13 @@ func kernel() map[string]string {
 		"usr/lib/modules/6.12.9-1/modules.dep": "kernel/drivers/vfio/pci/vfio-pci.ko.xz: kernel/drivers/vfio/vfio.ko.xz\n" +
 			"kernel/drivers/vfio/vfio_iommu_type1.ko.xz:\nkernel/drivers/iommu/iommufd/iommufd.ko.xz:\n",
 		"usr/lib/modules/6.12.9-1/modules.builtin": "kernel/fs/ext4/ext4.ko\n",
-		"usr/bin/env":                 amd64,
-		"usr/bin/containerd":          "",
-		"etc/containerd/config.toml":  "version = 3\n",
-		"etc/modprobe.d/nouveau.conf": "blacklist nouveau\n",
+		"usr/bin/env":                amd64,
+		"usr/bin/containerd":         "",
+		"etc/containerd/config.toml": "version = 3\n",
+		"sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": "4\n",
+		"etc/modprobe.d/nouveau.conf":                              "blacklist nouveau\n",
+		"etc/modprobe.d/nvidia.conf":                               "-> /etc/alternatives/nvidia", "etc/alternatives/nvidia": "-> /etc/nvidia/modprobe.conf",
+		"etc/nvidia/modprobe.conf": "options nvidia x=1\n", "etc/modprobe.d/masked.conf": "-> /dev/null", "usr/lib/modprobe.d/masked.conf": "blacklist vfio_pci\n",
 	}
 }
 

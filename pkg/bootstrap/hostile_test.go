@@ -43,7 +43,7 @@ func TestAHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 		},
 		{
 			"a directory is a link out of the root", nil, func(n *node) { n.put("etc/modules-load.d", "-> "+t.TempDir()) }, "",
-			"a link leads out of the root",
+			"an absolute link, or one that leads out of the root",
 		},
 		{"a directory is a file", nil, func(n *node) { n.put("etc/modules-load.d", "x") }, "", "etc/modules-load.d"},
 		{"a file is a directory", nil, func(n *node) { n.put("etc/modules-load.d/kata-vfio.conf/x", "") }, "", "/etc/modules-load.d/kata-vfio.conf is no file"},
@@ -103,7 +103,10 @@ func TestAHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 			"virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n", "PF 0000:5e:00.0 offers no VFs; switch SR-IOV on in the firmware setup",
 		},
 		{
-			"too many VFs", nil, func(n *node) { n.put("sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs", "4\n") },
+			"too many VFs", nil, func(n *node) {
+				n.put("sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs", "4\n")
+				n.put("sys/bus/pci/devices/0000:5e:00.0/uevent", "DRIVER=ice\n")
+			},
 			"virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n", "offers 4 VFs, and the blueprint wants 8",
 		},
 		{"no such interface", nil, func(*node) {}, "virtualFunctions: [{pf: ens1, count: 8}]\n", "the node has no interface ens1"},

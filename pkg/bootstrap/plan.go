@@ -95,7 +95,7 @@ func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
 	}
 	c := newChange(f, found)
 	plan := FilePlan{Path: f.Path, Part: f.Part, Why: f.Why, Status: Right, Drift: drifted(j.entry(f.Path), found)}
-	asWanted := found.Same(c.to) || plan.Drift != nil && f.Part == boot.Part && boot.Says(string(found.Content), string(c.content))
+	asWanted := !c.needed() || plan.Drift != nil && f.Part == boot.Part && boot.Says(string(found.Content), string(c.content))
 	if !asWanted {
 		plan.Status, plan.Action, plan.Diff = ToDo, c.action(), c.diff()
 		if err := e.admit(p, &c); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
@@ -98,7 +99,7 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 			continue
 		}
 		s := Step{FollowUp: f, Due: true, Runs: e.Tools != nil, limit: 2 * time.Minute}
-		if s.argv = commands(f, p); f == state.BootConfig && generated(&p.Loader) && s.argv == nil {
+		if s.argv = e.commands(f, p); f == state.BootConfig && generated(&p.Loader) && s.argv == nil {
 			s.Runs, s.Commands = false, []string{"the tool that generates the boot loader's configuration (update-grub, grub2-mkconfig): it is not here"}
 		}
 		if ofImage(f) {
@@ -113,7 +114,7 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 }
 
 // commands returns what a follow-up is on this node; none where nothing has to run.
-func commands(f state.FollowUp, p *platform.Platform) [][]string {
+func (e *Engine) commands(f state.FollowUp, p *platform.Platform) [][]string {
 	if ofSystemd := slices.Contains([]state.FollowUp{
 		state.UnitsReload, state.NetworkReload, state.SocketStart, state.SocketStop, state.ContainerdRestart, state.CRIORestart,
 	}, f); ofSystemd && !p.SystemdRuns || f == state.UdevReload && !p.UdevRuns {
@@ -140,12 +141,22 @@ func commands(f state.FollowUp, p *platform.Platform) [][]string {
 	case state.SocketStop: // by a pattern, which is no error where systemd has no such unit (any more)
 		return [][]string{{"systemctl", "stop", "kata-vfio-pod-resources.socket*"}}
 	case state.ContainerdRestart:
-		return [][]string{{"systemctl", "try-restart", "containerd.service"}}
+		return e.restart(containers.RuntimeContainerd)
 	case state.CRIORestart:
-		return [][]string{{"systemctl", "try-restart", "crio.service"}}
+		return e.restart(containers.RuntimeCRIO)
 	case state.Reboot: // the operator's
 	}
 	return nil
+}
+
+// restart restarts the services that start a runtime, those of them that run; nothing
+// where the node has none, which package containers tells.
+func (e *Engine) restart(r containers.Runtime) [][]string {
+	units := containers.Units(e.Tree, r)
+	if len(units) == 0 {
+		return nil
+	}
+	return [][]string{append([]string{"systemctl", "try-restart"}, units...)}
 }
 
 // generated reports whether a tool makes the loader's configuration. That of a loader which was found before, in an image, is of no use

@@ -40,8 +40,11 @@ func runtimeFaults() []fault {
 			t.Put("var/lib/kubelet/config.yaml", "readOnlyPort: 10255\n")
 		}},
 		{rule: "RT-028", about: "a flag over the file", board: board.New, plant: func(t *board.Tree) {
+			t.Start(board.Process{Comm: "kubelet", Arguments: []string{"/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml", "--anonymous-auth=true"}})
+		}},
+		{rule: "RT-028", about: "a kubelet of which nobody can tell whose it is", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
 			t.Put("proc/901/comm", "kubelet\n")
-			t.Put("proc/901/cmdline", "/usr/bin/kubelet\x00--config=/var/lib/kubelet/config.yaml\x00--anonymous-auth=true\x00")
+			t.Put("proc/901/cmdline", "/usr/bin/kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
 		}},
 		{rule: "RT-028", about: "everybody reaches the socket", board: board.New, plant: func(t *board.Tree) {
 			t.Own("var/lib/kubelet/pod-resources", "40777", 0, 0)

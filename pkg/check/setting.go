@@ -3,10 +3,10 @@ package check
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
 )
 
 // pending adds to a failure what the next boot makes of it: nothing is configured
@@ -41,19 +41,26 @@ func setLater(found []finding.Finding, s *facts.Setting, good ...string) []findi
 }
 
 // isAny reports whether a value is one of the words, or the same boolean, which
-// modules take in several spellings (lib/kstrtox.c kstrtobool).
+// modules take in many spellings.
 func isAny(value string, words []string) bool {
+	on, ok := kernelargs.Bool(value)
 	return slices.ContainsFunc(words, func(w string) bool {
-		return w == value || isYes(w) && isYes(value) || isNo(w) && isNo(value)
+		switch w {
+		case value:
+			return true
+		case "Y", "1":
+			return ok && on
+		case "N", "0":
+			return ok && !on
+		}
+		return false
 	})
 }
 
-func isYes(v string) bool {
-	return slices.Contains([]string{"y", "1", "on", "true"}, strings.ToLower(v))
-}
-
-func isNo(v string) bool {
-	return slices.Contains([]string{"n", "0", "off", "false"}, strings.ToLower(v))
+// isYes reports whether a boolean is set to true.
+func isYes(value string) bool {
+	on, _ := kernelargs.Bool(value)
+	return on
 }
 
 func evidence(seen []facts.Fact) []finding.Evidence {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
 )
 
 // Status is how a read ended.
@@ -51,7 +52,10 @@ func (f Fact) Is(words ...string) bool {
 }
 
 // On reports whether a boolean parameter is set, as kernels print them.
-func (f Fact) On() bool { return f.Is("Y", "y", "1", "on") }
+func (f Fact) On() bool {
+	on, _ := kernelargs.Bool(f.Value)
+	return f.OK() && f.Value != "" && on
+}
 
 // Words splits the value at spaces.
 func (f Fact) Words() []string { return strings.Fields(f.Value) }

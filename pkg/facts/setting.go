@@ -44,10 +44,8 @@ func (s *Setting) Next() (string, bool) {
 // Parameter returns a module's parameter.
 func (n *Node) Parameter(module, name string) Setting {
 	s := Setting{Name: module + "." + name, Running: n.Read(path.Join("sys/module", strings.ReplaceAll(module, "-", "_"), "parameters", name))}
-	for _, dir := range []string{"usr/lib/modprobe.d", "lib/modprobe.d", "run/modprobe.d", "etc/modprobe.d"} {
-		for _, file := range n.Glob(dir, "*.conf") {
-			s.Configured = append(s.Configured, options(file, module, name)...)
-		}
+	for _, file := range n.modprobeFiles() {
+		s.Configured = append(s.Configured, options(file, module, name)...)
 	}
 	for _, file := range n.BootFiles() {
 		for _, value := range kernelargs.Values(file.Value, module+"."+name) {
@@ -57,12 +55,29 @@ func (n *Node) Parameter(module, name string) Setting {
 	return s
 }
 
+// modprobeFiles returns modprobe's configuration in the order in which it counts. A
+// link may lead anywhere below the root; one to /dev/null only hides others.
+func (n *Node) modprobeFiles() []Fact {
+	var files []Fact
+	for _, name := range kernelargs.ModprobeFiles(func(dir string) []string {
+		names, _ := n.List(n.Real(dir))
+		return names
+	}) {
+		if real := n.Real(name); real != "dev/null" {
+			file := n.Read(real)
+			file.Path = "/" + name
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
 // options returns the values that a file of modprobe.d gives a parameter
 // (modprobe.d(5): "options module name=value ...").
 func options(file Fact, module, name string) []Fact {
 	var found []Fact
-	for line := range strings.Lines(file.Value) {
-		fields := strings.Fields(line)
+	for _, line := range kernelargs.ModprobeLines(file.Value) {
+		fields := strings.Fields(line.Text)
 		if len(fields) < 3 || fields[0] != "options" || !device.SameDriver(fields[1], module) {
 			continue
 		}

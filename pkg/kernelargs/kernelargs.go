@@ -1,5 +1,6 @@
 // Package kernelargs reads and extends kernel command lines as the kernel
-// understands them (parse_args and next_arg in kernel/params.c).
+// understands them (parse_args and next_arg in kernel/params.c), and reads the
+// options of modules as modprobe does.
 package kernelargs
 
 import (

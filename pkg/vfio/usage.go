@@ -83,9 +83,10 @@ func (u *Usage) Holds() bool { return len(u.Nodes)+len(u.Devices)+u.Unnamed > 0 
 // On a live node it needs what [Holders] needs. A copy of a node answers by the
 // text of its links, and counts as whole where it has proc/1/ns/pid.
 //
-// It waits for no process: one whose memory map can't be read at once (its lock
-// is held by a thread that hangs in the kernel, or its owner sees to that) is one
-// that can't be seen. When ctx ends, so are those that are left.
+// A process whose memory map the kernel does not let go of (its lock is held by a
+// thread that hangs in the kernel, or its owner sees to that) is waited for up to a
+// second, and all of them together up to ten: after that it is one that can't be
+// seen. When ctx ends, so are those that are left.
 func Usages(ctx context.Context, fs *sysfs.FS) ([]Usage, error) {
 	s, err := newSurvey(fs)
 	if err != nil {

@@ -20,6 +20,8 @@ type containerd struct {
 	major   int
 	version int64
 	rule    config.Rule
+	// versionOf is the file that has the version.
+	versionOf string
 	// text is the main file as it is, or would be without our imports.
 	text string
 }
@@ -27,7 +29,7 @@ type containerd struct {
 // containerdWants is what containerd needs: our drop-in, and that it is imported.
 func containerdWants(n node, k kata) (*wants, error) {
 	c := &containerd{wants: &wants{part: "containerd"}, node: n, kata: k, at: n.containerdFiles()}
-	v := n.containerdVersion(c.at.binaries...)
+	v := n.containerdVersion(c.at.program, containerdBinaries()...)
 	c.major = v.Major
 	c.fact("version", v.String(), v.Source)
 	c.fact("configuration", c.at.main, c.at.main)
@@ -77,7 +79,7 @@ func (c *containerd) parseVendor() bool {
 		}
 		return c.parse(file)
 	}
-	c.version = 2 // every containerd reads it
+	c.versionOf, c.version = c.at.main, 2 // every containerd reads it
 	if c.major >= 2 {
 		c.version = 3
 	}
@@ -90,7 +92,7 @@ func (c *containerd) parse(file facts.Fact) bool {
 		c.refuse(file.Path, "containerd's configuration is not to be understood: "+err.Error(), "Mend the file.")
 		return false
 	}
-	c.version = t.Setting(file.Path, "version").Number()
+	c.version, c.versionOf = t.Setting(file.Path, "version").Number(), file.Path
 	return true
 }
 
@@ -98,14 +100,14 @@ func (c *containerd) parse(file facts.Fact) bool {
 func (c *containerd) chooseRule() bool {
 	switch {
 	case c.version < 2:
-		c.refuse(c.at.main, fmt.Sprintf("%s is of version 1 or of none, which can't be put together with newer files.", c.at.main),
+		c.refuse(c.versionOf, fmt.Sprintf("%s is of version 1 or of none, which can't be put together with newer files.", c.versionOf),
 			"Bring it up to date: containerd config migrate > config.new, look at it, and put it in the file's place. "+
 				"Where nothing in it is yours (Docker's package ships it with CRI off), start from containerd config default.")
 	case c.version > 4:
-		c.refuse(c.at.main, fmt.Sprintf("%s is of version %d, which is not known.", c.at.main, c.version),
+		c.refuse(c.versionOf, fmt.Sprintf("%s is of version %d, which is not known.", c.versionOf, c.version),
 			"Use a version of kata-vfio that knows it, or version 2, 3 or 4.")
 	case c.version > 2 && c.major == 1:
-		c.refuse(c.at.main, fmt.Sprintf("%s is of version %d, which containerd 1 does not read.", c.at.main, c.version),
+		c.refuse(c.versionOf, fmt.Sprintf("%s is of version %d, which containerd 1 does not read.", c.versionOf, c.version),
 			"Install containerd 2.2 or newer.")
 	default:
 		if c.version == 2 && c.major < 2 {
@@ -214,11 +216,12 @@ func (c *containerd) check(before, ours *config.Containerd, main string, dropIn 
 
 // want wants the files.
 func (c *containerd) want(main string, dropIn []byte) {
-	c.file(c.at.dropIn, dropIn, "the handler "+handlerName+", CDI and NRI", state.ContainerdRestart)
+	c.file(c.at.dropIn, dropIn, c.at.maker.why(), state.ContainerdRestart)
 	if c.rule == config.BySection {
 		// What it repeats may have the passwords of registries.
 		c.Files[len(c.Files)-1].Mode = 0o600
 	}
+	c.restarted(c.node, RuntimeContainerd, c.at.dropIn)
 	if c.at.maker == nil {
 		c.file(c.at.main, []byte(main), "containerd imports "+c.at.dropIn, state.ContainerdRestart)
 	}

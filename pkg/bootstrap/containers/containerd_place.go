@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
 // containerd's files where nothing says otherwise, and our drop-in's name.
@@ -24,25 +25,47 @@ const (
 type maker struct {
 	name   string
 	config string
+	// units are those of its services that may start containerd.
+	units []string
+	// program is the containerd that it brings.
+	program string
+	// alone: its service is containerd's alone. Others restart the kubelet too.
+	alone bool
 	// fix is how to get an import into what it writes.
 	fix string
 }
 
 func makers() []maker {
-	rancher := func(name, dir, service string) maker {
+	rancher := func(name, dir, program string, units ...string) maker {
+		program = path.Join(dir, program)
 		dir += "/agent/etc/containerd"
-		return maker{name, dir + "/config.toml", fmt.Sprintf("Put these two lines into %s/config-v3.toml.tmpl (config.toml.tmpl where containerd is 1.7), "+
+		return maker{name: name, config: dir + "/config.toml", program: program, units: units, fix: fmt.Sprintf("Put these two lines into %s/config-v3.toml.tmpl (config.toml.tmpl where containerd is 1.7), "+
 			"or the first one into the template that is there, restart %s, then run this again:\n"+
-			"imports = [\"%s/*.toml\"]\n{{ template \"base\" . }}", dir, service, containerdDropIns)}
+			"imports = [\"%s/*.toml\"]\n{{ template \"base\" . }}", dir, strings.ReplaceAll(strings.Join(units, " or "), ".service", ""), containerdDropIns)}
 	}
 	const snap = "/var/snap/microk8s/current/args/"
 	return []maker{
-		rancher("K3s", "/var/lib/rancher/k3s", "k3s or k3s-agent"),
-		rancher("RKE2", "/var/lib/rancher/rke2", "rke2-server or rke2-agent"),
-		{"k0s", "/etc/k0s/containerd.toml", "Have k0s import " + containerdDropIns + "/*.toml, as its documentation says, then run this again."},
-		{"MicroK8s", snap + "containerd.toml", "Add imports = [\"" + containerdDropIns + "/*.toml\"] to the top of " + snap +
-			"containerd-template.toml, restart MicroK8s, then run this again."},
+		rancher("K3s", "/var/lib/rancher/k3s", "data/current/bin/containerd", "k3s.service", "k3s-agent.service"),
+		rancher("RKE2", "/var/lib/rancher/rke2", "bin/containerd", "rke2-server.service", "rke2-agent.service"),
+		{
+			name: "k0s", config: "/etc/k0s/containerd.toml", program: "/var/lib/k0s/bin/containerd", units: []string{"k0scontroller.service", "k0sworker.service"},
+			fix: "Have k0s import " + containerdDropIns + "/*.toml, as its documentation says, then run this again.",
+		},
+		{
+			name: "MicroK8s", config: snap + "containerd.toml", program: "/snap/microk8s/current/bin/containerd", units: []string{"snap.microk8s.daemon-containerd.service"}, alone: true,
+			fix: "Add imports = [\"" + containerdDropIns + "/*.toml\"] to the top of " + snap +
+				"containerd-template.toml, restart MicroK8s, then run this again.",
+		},
 	}
+}
+
+// why says what a change of containerd's drop-in is for, and what its restart brings.
+func (m *maker) why() string {
+	why := "the handler " + handlerName + ", CDI and NRI"
+	if m == nil || m.alone {
+		return why
+	}
+	return why + "; " + m.name + " starts containerd, so that " + m.name + " restarts, and its kubelet (on a server its API server) with it; pods go on"
 }
 
 // containerdFiles are the files that containerd's configuration is made of.
@@ -54,8 +77,8 @@ type containerdFiles struct {
 	vendor string
 	// maker writes main, if any does.
 	maker *maker
-	// binaries are where containerd's may be, likely ones first.
-	binaries []string
+	// program is the containerd that is started; empty where nothing tells.
+	program string
 	// service is what a drop-in of containerd's service says, if one is needed.
 	service string
 }
@@ -84,11 +107,10 @@ func (n node) maker() *maker {
 // containerdFiles finds out which files count.
 func (n node) containerdFiles() containerdFiles {
 	at := containerdFiles{
-		main: containerdConfig, dropIn: path.Join(containerdDropIns, dropInName),
-		binaries: containerdBinaries(), maker: n.maker(),
+		main: containerdConfig, dropIn: path.Join(containerdDropIns, dropInName), maker: n.maker(),
 	}
 	if at.maker != nil {
-		at.main = at.maker.config
+		at.main, at.program = at.maker.config, at.maker.program
 		return at
 	}
 	u, ok := n.unit(containerdService, serviceDropIn)
@@ -96,10 +118,13 @@ func (n node) containerdFiles() containerdFiles {
 		return at
 	}
 	args := u.args()
-	if len(args) > 0 && path.IsAbs(args[0]) {
-		at.binaries = append([]string{args[0]}, at.binaries...)
+	for _, arg := range args { // it may be started by env
+		if path.IsAbs(arg) && path.Base(arg) == "containerd" {
+			at.program = arg
+			break
+		}
 	}
-	name, ok := option(args, "--config", "-c")
+	name, ok := config.Option(args, "--config", "-c")
 	if !ok || !path.IsAbs(name) {
 		return at
 	}

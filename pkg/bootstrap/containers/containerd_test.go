@@ -163,6 +163,9 @@ func TestAConfigurationBelowUsrIsImported(t *testing.T) {
 
 	_, w = open(t, of.and(files{main: "version = 2\n"}), containers.Options{})
 	checkRefused(t, w, "containerd", main, "/usr/share/containerd/config.toml", "does not import")
+
+	_, w = open(t, of.and(files{vendor: "version = 1\n"}), containers.Options{})
+	checkRefused(t, w, "containerd", vendor, "/usr/share/containerd/config.toml is of version 1")
 }
 
 func TestAFileOfANewerVersionTellsThatContainerdIsNotTheOldOne(t *testing.T) {
@@ -182,5 +185,21 @@ func TestTheConfigurationIsTheOneOfTheService(t *testing.T) {
 	}), containers.Options{})
 	if problems := fatal(w); len(problems) > 0 || content(w, "opt/containerd.toml") == "" || content(w, main) != "" {
 		t.Errorf("the problems are %+v, wanted %+v", problems, paths(w))
+	}
+}
+
+// A package beside the containerd that the service starts says nothing of that.
+func TestThePackagesVersionCountsForItsOwnProgramAlone(t *testing.T) {
+	const unit = "etc/systemd/system/containerd.service"
+	for program, packaged := range map[string]bool{"/usr/bin/containerd": true, "/bin/containerd": true, "/usr/local/bin/containerd": false, "/usr/bin/env A=b /usr/local/bin/containerd": false} {
+		of := kata().and(files{unit: "[Service]\nExecStart=" + program + "\n", "usr/local/bin/containerd": "ELF", "bin": "-> usr/bin"})
+		_, w := open(t, of.and(containerdPackage("1.7.28-1")).and(files{main: "version = 3\n"}), containers.Options{})
+		if refused := len(fatal(w)) > 0; refused != packaged {
+			t.Errorf("%s beside a package of 1.7: the problems are %+v", program, w.Problems)
+		}
+		_, w = open(t, of.and(containerdPackage("2.1.4-1")).and(files{main: "version = 2\n"}), containers.Options{})
+		if whole := strings.Contains(content(w, dropIn), "version = 2"); whole == packaged {
+			t.Errorf("%s beside a package of 2.1: the drop-in is\n%s", program, content(w, dropIn))
+		}
 	}
 }

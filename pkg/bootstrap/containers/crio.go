@@ -3,17 +3,16 @@ package containers
 import (
 	"cmp"
 	"fmt"
-	"path"
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
-// CRI-O's files, and ours.
+// CRI-O's file, and ours.
 const (
-	crioConfig = "/etc/crio/crio.conf"
-	crioDropIn = "/etc/crio/crio.conf.d/50-kata-vfio.conf"
+	crioConfig = config.CRIOConfig
+	crioDropIn = config.CRIODropIns + "/50-kata-vfio.conf"
 )
 
 // crioWants is what CRI-O needs: one drop-in.
@@ -39,36 +38,21 @@ func crioWants(n node, k kata) (*wants, error) {
 	w.compareCgroups(n.kubelet(), cmp.Or(manager.Text(), "systemd"), manager.File, "cgroup_manager")
 	if !w.refused() {
 		w.file(crioDropIn, []byte(text), "the handler "+handlerName+", NRI and the CDI directories", state.CRIORestart)
+		w.restarted(n, RuntimeCRIO, crioDropIn)
 	}
 	return w, nil
 }
 
 // crio returns CRI-O's configuration with ours in the place of what is there.
 func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok bool) {
-	with := n.with(crioDropIn, ours)
-	names, complete := with.list(path.Dir(crioDropIn))
-	if !complete {
-		w.refuse(path.Dir(crioDropIn), path.Dir(crioDropIn)+" can't be listed.", "Make it a directory that root can read.")
+	loaded := config.LoadCRIO(n.with(crioDropIn, ours))
+	for _, file := range loaded.Damaged {
+		w.refuse(file.Path, "CRI-O would not start with "+file.Path+": "+cause(file), "Mend or remove it.")
+	}
+	if len(loaded.Damaged) > 0 {
 		return nil, "", false
 	}
-	files := []string{}
-	if n.exists(crioConfig) {
-		files = append(files, crioConfig)
-	}
-	for _, name := range names {
-		files = append(files, path.Join(path.Dir(crioDropIn), name))
-	}
-	all = config.Table{}
-	for _, name := range files {
-		file := with.Read(name)
-		t, err := config.Parse(file)
-		if !file.OK() || err != nil {
-			w.refuse(name, "CRI-O would not start with "+name+": "+causeOr(err, file), "Mend or remove the file.")
-			return nil, "", false
-		}
-		all.MergeCRIO(t)
-	}
-	return all, files[len(files)-1], true
+	return loaded.All, loaded.Files[len(loaded.Files)-1].Path, true
 }
 
 // checkCRIO refuses what others say of the handler, and what takes a setting of ours

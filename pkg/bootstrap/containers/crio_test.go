@@ -12,8 +12,9 @@ import (
 // crio is a node with CRI-O, and containerd as a package that nobody uses.
 func crio() files {
 	return kata().and(files{
-		"etc/crio/crio.conf":                "[crio.runtime]\ndefault_runtime = 'crun'\ncdi_spec_dirs = ['/opt/cdi']\n[crio.runtime.runtimes.crun]\nruntime_path = '/usr/bin/crun'\n[crio.nri]\nenable_nri = false\n",
-		"var/lib/kubelet/kubeadm-flags.env": `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///var/run/crio/crio.sock --pod-infra-container-image=x"` + "\n",
+		"etc/crio/crio.conf":                  "[crio.runtime]\ndefault_runtime = 'crun'\ncdi_spec_dirs = ['/opt/cdi']\n[crio.runtime.runtimes.crun]\nruntime_path = '/usr/bin/crun'\n[crio.nri]\nenable_nri = false\n",
+		"usr/lib/systemd/system/crio.service": "[Service]\nExecStart=/usr/bin/crio\n",
+		"var/lib/kubelet/kubeadm-flags.env":   `KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///var/run/crio/crio.sock --pod-infra-container-image=x"` + "\n",
 	})
 }
 
@@ -48,15 +49,24 @@ func TestACRIOThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		files
 		path, word string
 	}{
-		"broken":             {files{"etc/crio/crio.conf": "[crio\n"}, "etc/crio/crio.conf", "would not start"},
-		"another's handler":  {files{confD + "10-kata": handler + "runtime_type = 'oci'\n"}, confD + "10-kata", "runtime_type"},
-		"another's after":    {files{confD + "99-kata": handler + "runtime_type = 'vm'\n"}, confD + "99-kata", "read after our file"},
-		"NRI off after ours": {files{confD + "99-nri": "[crio.nri]\nenable_nri = false\n"}, confD + "99-nri", "enable_nri"},
+		"broken":                {files{"etc/crio/crio.conf": "[crio\n"}, "etc/crio/crio.conf", "would not start"},
+		"another's handler":     {files{confD + "10-kata": handler + "runtime_type = 'oci'\n"}, confD + "10-kata", "runtime_type"},
+		"another's after":       {files{confD + "99-kata": handler + "runtime_type = 'vm'\n"}, confD + "99-kata", "read after our file"},
+		"in a directory below":  {files{confD + "99/x/kata": handler + "runtime_type = 'vm'\n"}, confD + "99/x/kata", "read after our file"},
+		"a link to a directory": {files{confD + "10-x": "-> /opt"}, confD + "10-x", "would not start"},
+		"NRI off after ours":    {files{confD + "99-nri": "[crio.nri]\nenable_nri = false\n"}, confD + "99-nri", "enable_nri"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, w := open(t, crio().and(c.files), containers.Options{})
 			checkRefused(t, w, "CRI-O", c.path, c.word)
 		})
+	}
+}
+
+func TestADirectoryBesideCRIOsDropInsIsNoObstacle(t *testing.T) {
+	_, w := open(t, crio().and(files{"etc/crio/crio.conf.d/10/site": "[crio.runtime]\nlog_level = 'warn'\n"}), containers.Options{Kata: containers.FlavourRust})
+	if len(w.Problems) > 0 || content(w, "etc/crio/crio.conf.d/50-kata-vfio.conf") == "" {
+		t.Errorf("the problems are %+v", w.Problems)
 	}
 }
 

@@ -94,8 +94,12 @@ func FuzzImports(f *testing.F) {
 		if tail := text[i:]; !strings.HasSuffix(got, tail) {
 			t.Errorf("%q became %q: text was lost", text, got)
 		}
-		if again, err := addImport("/c.toml", got, pattern); err == nil && !strings.Contains(again, "imports") {
-			t.Errorf("a second import into %q gives %q", got, again)
+		again, err := addImport("/c.toml", got, pattern+"2")
+		if err != nil {
+			t.Fatalf("a second import into %q: %v", got, err)
+		}
+		if err := differByImport(got, again, pattern+"2"); err != nil {
+			t.Errorf("a second import into %q gives %q: %v", got, again, err)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -47,15 +48,15 @@ func (n node) kubelet() *kubelet {
 	args, sources := n.kubeletArgs()
 	k := &kubelet{root: kubeletRoot, gateFile: map[string]string{}}
 	name := kubeletConfig
-	if given, ok := option(args, "--config"); ok && path.IsAbs(given) {
+	if given, ok := config.Option(args, "--config"); ok && path.IsAbs(given) {
 		name = given
 	}
 	names := []string{name}
-	if dir, ok := option(args, "--config-dir"); ok && path.IsAbs(dir) {
-		more, _ := n.list(dir)
-		for _, m := range more {
-			if path.Ext(m) == ".conf" {
-				names = append(names, path.Join(dir, m))
+	if dir, ok := config.Option(args, "--config-dir"); ok && path.IsAbs(dir) {
+		more := config.Walk(n, dir)
+		for _, name := range more[:min(len(more), config.MaxFiles)] {
+			if path.Ext(name) == ".conf" {
+				names = append(names, name)
 			}
 		}
 	}
@@ -133,7 +134,7 @@ func (k *kubelet) merge(one kubeletFile, source string) {
 // readFlags reads the flags that have no word in the file, or count more.
 func (k *kubelet) readFlags(args []string, source func(flag string) string) {
 	flag := func(name string, set func(*kubeletFile, string)) {
-		if value, ok := option(args, name); ok {
+		if value, ok := config.Option(args, name); ok {
 			var one kubeletFile
 			set(&one, value)
 			k.merge(one, source(name))
@@ -143,17 +144,19 @@ func (k *kubelet) readFlags(args []string, source func(flag string) string) {
 	flag("--container-runtime-endpoint", func(one *kubeletFile, value string) { one.Endpoint = value })
 	flag("--runtime-request-timeout", func(one *kubeletFile, value string) { one.RuntimeRequestTimeout = value })
 	flag("--feature-gates", func(one *kubeletFile, value string) { one.FeatureGates = gatesOf(value) })
-	if root, ok := option(args, "--root-dir"); ok && path.IsAbs(root) {
+	if root, ok := config.Option(args, "--root-dir"); ok && path.IsAbs(root) {
 		k.root = root
 	}
 }
 
-// gatesOf parses "A=true,B=false".
+// gatesOf parses "A=true,B=0". The kubelet does not start with what is no boolean,
+// which counts as off.
 func gatesOf(flag string) map[string]bool {
 	gates := map[string]bool{}
 	for gate := range strings.SplitSeq(flag, ",") {
 		if name, value, ok := strings.Cut(gate, "="); ok {
-			gates[strings.TrimSpace(name)] = value == "true"
+			on, err := strconv.ParseBool(strings.TrimSpace(value))
+			gates[strings.TrimSpace(name)] = on && err == nil
 		}
 	}
 	return gates

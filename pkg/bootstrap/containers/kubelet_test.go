@@ -53,15 +53,25 @@ func TestAKubeletThatIsNotFitIsNamed(t *testing.T) {
 		path, word string
 		fatal      bool
 	}{
-		"too old":     {files{"var/lib/dpkg/status": "Package: kubelet\nStatus: install ok installed\nVersion: 1.33.4-1.1\n"}, "var/lib/dpkg/status", "1.34", true},
-		"no DRA":      {files{"etc/kubernetes/kubelet.conf.d/40.conf": "featureGates: {DynamicResourceAllocation: false}\n"}, "etc/kubernetes/kubelet.conf.d/40.conf", "DynamicResourceAllocation", true},
-		"by a flag":   {files{"etc/default/kubelet": "KUBELET_EXTRA_ARGS=--feature-gates=KubeletPodResourcesGet=false"}, "etc/default/kubelet", "KubeletPodResourcesGet", true},
-		"no YAML":     {files{"var/lib/kubelet/config.yaml": "a: [\n"}, "var/lib/kubelet/config.yaml", "not to be understood", false},
-		"of no bytes": {files{"var/lib/kubelet/config.yaml": "cgroupDriver: [1]\n"}, "var/lib/kubelet/config.yaml", "not to be understood", false},
+		"too old":                      {files{"var/lib/dpkg/status": "Package: kubelet\nStatus: install ok installed\nVersion: 1.33.4-1.1\n"}, "var/lib/dpkg/status", "1.34", true},
+		"no DRA":                       {files{"etc/kubernetes/kubelet.conf.d/40.conf": "featureGates: {DynamicResourceAllocation: false}\n"}, "etc/kubernetes/kubelet.conf.d/40.conf", "DynamicResourceAllocation", true},
+		"no DRA, in a directory below": {files{"etc/kubernetes/kubelet.conf.d/40/x.conf": "featureGates: {DynamicResourceAllocation: false}\n"}, "etc/kubernetes/kubelet.conf.d/40/x.conf", "DynamicResourceAllocation", true},
+		"by a flag":                    {files{"etc/default/kubelet": "KUBELET_EXTRA_ARGS=--feature-gates=KubeletPodResourcesGet=false"}, "etc/default/kubelet", "KubeletPodResourcesGet", true},
+		"no YAML":                      {files{"var/lib/kubelet/config.yaml": "a: [\n"}, "var/lib/kubelet/config.yaml", "not to be understood", false},
+		"of no bytes":                  {files{"var/lib/kubelet/config.yaml": "cgroupDriver: [1]\n"}, "var/lib/kubelet/config.yaml", "not to be understood", false},
 	} {
 		_, w := open(t, kubeadm().and(c.files), containers.Options{Runtime: containers.RuntimeNone})
 		if len(w.Problems) != 1 || w.Problems[0].Path != c.path || w.Problems[0].Fatal != c.fatal || !strings.Contains(w.Problems[0].Text+w.Problems[0].Fix, c.word) {
 			t.Errorf("%s: the problems are %+v", name, w.Problems)
+		}
+	}
+}
+
+func TestAGateIsOnInEachWayOfWritingIt(t *testing.T) {
+	for value, on := range map[string]bool{"true": true, "True": true, "1": true, "t": true, "false": false, "0": false, "F": false, "maybe": false} {
+		_, w := open(t, kubeadm().and(files{"etc/default/kubelet": "KUBELET_EXTRA_ARGS=\"--feature-gates=KubeletPodResourcesGet=" + value + "\""}), containers.Options{Runtime: containers.RuntimeNone})
+		if len(fatal(w)) == 0 != on {
+			t.Errorf("%q: the problems are %+v", value, w.Problems)
 		}
 	}
 }

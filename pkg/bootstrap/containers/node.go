@@ -22,9 +22,6 @@ type node struct {
 	would map[string]string
 }
 
-// maxLinks bounds how many links are followed from one path.
-const maxLinks = 8
-
 // with returns the node as it would be with another file.
 func (n node) with(name string, content []byte) node {
 	would := maps.Clone(n.would)
@@ -77,16 +74,13 @@ func (n node) link(name string) (string, bool) {
 	return target, err == nil && target != ""
 }
 
-// target follows absolute links below the root, which trees refuse to.
+// target returns where a path leads to once all links in it are followed below the
+// root, absolute ones too, which trees refuse to.
 func (n node) target(name string) string {
-	for range maxLinks {
-		target, ok := n.link(name)
-		if !ok || !path.IsAbs(target) {
-			return name
-		}
-		name = path.Clean(target)
-	}
-	return name
+	return "/" + facts.Follow(name, func(at string) string {
+		target, _ := n.link(at)
+		return target
+	})
 }
 
 // exists reports whether there is such a file or directory.
@@ -94,14 +88,14 @@ func (n node) exists(name string) bool {
 	if n.readAtMost(name, 1).OK() {
 		return true
 	}
-	_, err := n.tree.ReadDir(below(name))
+	_, err := n.tree.ReadDir(below(n.target(name)))
 	return err == nil
 }
 
 // list returns the names in a directory, sorted. It is not complete where the
 // directory can't be read.
 func (n node) list(dir string) (names []string, all bool) {
-	names, err := n.tree.ReadDir(cmp.Or(below(dir), "."))
+	names, err := n.tree.ReadDir(cmp.Or(below(n.target(dir)), "."))
 	all = err == nil || errors.Is(err, fs.ErrNotExist)
 	for name := range n.would {
 		if rest, ok := strings.CutPrefix(name, strings.TrimSuffix(dir, "/")+"/"); ok {
@@ -111,6 +105,22 @@ func (n node) list(dir string) (names []string, all bool) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names), all
+}
+
+// Names implements [config.Dirs].
+func (n node) Names(dir string) ([]string, facts.Fact) {
+	names, _ := n.list(dir)
+	_, err := n.tree.ReadDir(cmp.Or(below(n.target(dir)), "."))
+	if len(names) > 0 {
+		err = nil // some would be
+	}
+	return names, fact(dir, "", err)
+}
+
+// IsLink implements [config.Dirs].
+func (n node) IsLink(name string) bool {
+	_, ok := n.link(name)
+	return ok
 }
 
 // Match implements [config.Files].

@@ -4,6 +4,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
 // unit is a systemd service as its files have it.
@@ -24,10 +26,13 @@ func unitDirs() []string {
 }
 
 // unit returns a service with its drop-ins, but the ones named; false where there is
-// none.
+// none, or a mask in its place.
 func (n node) unit(service string, without ...string) (*unit, bool) {
 	u := &unit{environment: map[string]string{}}
 	for _, dir := range unitDirs() {
+		if n.target(path.Join(dir, service)) == "/dev/null" {
+			return nil, false
+		}
 		if file := n.Read(path.Join(dir, service)); file.OK() {
 			u.add(n, file.Path, file.Value)
 			break
@@ -150,7 +155,7 @@ func (u *unit) expand(word string) string {
 // the rest as it is written.
 func (u *unit) startWith(value string, flags ...string) string {
 	line := words(u.start)
-	if _, ok := option(line, flags...); !ok {
+	if _, ok := config.Option(line, flags...); !ok {
 		line = u.args() // the flag is in a variable
 	}
 	for i, arg := range line {
@@ -169,22 +174,6 @@ func (u *unit) startWith(value string, flags ...string) string {
 		}
 	}
 	return strings.Join(line, " ")
-}
-
-// option returns the value of the last of the flags, "--name=value" or "--name value".
-func option(args []string, flags ...string) (string, bool) {
-	value, found := "", false
-	for i, arg := range args {
-		name, given, inOne := strings.Cut(arg, "=")
-		if !slices.Contains(flags, name) {
-			continue
-		}
-		if !inOne && i+1 < len(args) {
-			given = args[i+1]
-		}
-		value, found = given, true
-	}
-	return value, found
 }
 
 // words splits a line at spaces outside of quotes, which it takes away.

@@ -78,11 +78,20 @@ func (n node) installed(packages ...string) version {
 	return version{Major: -1, Minor: -1}
 }
 
-// containerdVersion returns containerd's: its package's, or what its binary says of
-// how it was built.
-func (n node) containerdVersion(binaries ...string) version {
-	if v := n.installed("containerd.io", "containerd"); v.known() {
-		return v
+// packagedBinary is where Debian's packages have containerd.
+const packagedBinary = "/usr/bin/containerd"
+
+// containerdVersion returns containerd's: its package's where that is what is started,
+// or what the binary says of how it was built. Without a program nobody knows which is
+// started.
+func (n node) containerdVersion(program string, binaries ...string) version {
+	if program == "" || n.target(program) == n.target(packagedBinary) {
+		if v := n.installed("containerd.io", "containerd"); v.known() {
+			return v
+		}
+	}
+	if program != "" {
+		binaries = []string{program} // another's version is none of its
 	}
 	for _, binary := range binaries {
 		file := n.readAtMost(binary, maxBinary)

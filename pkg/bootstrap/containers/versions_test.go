@@ -43,7 +43,7 @@ func TestABinaryThatTellsNothingIsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := node{tree: tree.Open(t, map[string]string{"usr/bin/own": string(own), "usr/bin/text": "#!/bin/sh\n"})}
-	if v := n.containerdVersion("/usr/bin/text", "/usr/bin/gone", "/usr/bin/own"); v.known() {
+	if v := n.containerdVersion("", "/usr/bin/text", "/usr/bin/gone", "/usr/bin/own"); v.known() {
 		t.Errorf("it is %+v", v)
 	}
 }
@@ -51,7 +51,7 @@ func TestABinaryThatTellsNothingIsUnknown(t *testing.T) {
 func TestOnlyAnInstalledPackageCounts(t *testing.T) {
 	n := node{tree: tree.Open(t, map[string]string{"var/lib/dpkg/status": "Package: containerd.io\nStatus: deinstall ok config-files\nVersion: 1.6.0\n\n" +
 		"Package: containerd-x\nStatus: install ok installed\nVersion: 9\n\nPackage: containerd\nVersion: 1.7.24~ds1-6+b4\nStatus: install ok installed\n"})}
-	if v := n.containerdVersion(); v.Text != "1.7.24~ds1-6+b4" || v.Major != 1 || v.Minor != 7 {
+	if v := n.containerdVersion(""); v.Text != "1.7.24~ds1-6+b4" || v.Major != 1 || v.Minor != 7 {
 		t.Errorf("it is %+v", v)
 	}
 }

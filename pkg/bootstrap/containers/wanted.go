@@ -71,7 +71,7 @@ func runtimeWants(n node, o Options) (*wants, error) {
 // runtime returns the node's container runtime: the one that is asked for, the one
 // that the kubelet is told to use, or the one that is there.
 func (n node) runtime(asked Runtime) Runtime {
-	if asked != RuntimeAuto {
+	if asked != RuntimeAuto && asked != "" {
 		return asked
 	}
 	endpoint := n.kubelet().endpoint

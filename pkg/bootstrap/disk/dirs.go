@@ -37,11 +37,15 @@ func (d *Disk) MakeDir(name string, mode fs.FileMode) error {
 	})
 }
 
-// RemoveDir removes a directory if it is empty. One that is not, or is not there,
-// stays as it is.
+// RemoveDir removes a directory if it is empty. One that is not, or is not there, stays
+// as it is, and so does what somebody has put in its place.
 func (d *Disk) RemoveDir(name string) error {
-	return d.in(name, "remove directory", func(dir *os.Root, base string) error {
-		err := dir.Remove(base)
+	return d.inThere(name, "remove directory", func(dir *os.Root, base string) error {
+		info, err := dir.Lstat(base)
+		if err != nil || !info.IsDir() {
+			return err
+		}
+		err = dir.Remove(base)
 		if errors.Is(err, fs.ErrNotExist) || isNotEmpty(err) {
 			return nil
 		}
@@ -52,7 +56,7 @@ func (d *Disk) RemoveDir(name string) error {
 // Sweep removes what cut-off writes of a path have left beside it: the names that
 // renameio makes, a dot before the name and a number behind it.
 func (d *Disk) Sweep(name string) error {
-	return d.in(name, "sweep beside", func(dir *os.Root, base string) error {
+	return d.inThere(name, "sweep beside", func(dir *os.Root, base string) error {
 		f, err := dir.Open(".")
 		if err != nil {
 			return err

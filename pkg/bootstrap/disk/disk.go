@@ -14,7 +14,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -197,7 +196,7 @@ func (d *Disk) Symlink(name, target string) error {
 
 // Remove removes a file or link. One that is not there is no error.
 func (d *Disk) Remove(name string) error {
-	return d.in(name, "remove", func(dir *os.Root, base string) error {
+	return d.inThere(name, "remove", func(dir *os.Root, base string) error {
 		if err := dir.Remove(base); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -205,13 +204,9 @@ func (d *Disk) Remove(name string) error {
 	})
 }
 
-// in works in the directory of a path and makes the outcome durable there. A
-// directory that is not there has nothing to remove.
+// in works in the directory of a path and makes the outcome durable there.
 func (d *Disk) in(name, what string, work func(dir *os.Root, base string) error) error {
 	dir, err := d.root.OpenRoot(path.Dir(name))
-	if errors.Is(err, fs.ErrNotExist) && (strings.HasPrefix(what, "remove") || strings.HasPrefix(what, "sweep")) {
-		return nil
-	}
 	if err != nil {
 		return explain(what, name, err)
 	}
@@ -220,6 +215,15 @@ func (d *Disk) in(name, what string, work func(dir *os.Root, base string) error)
 		return explain(what, name, err)
 	}
 	return explain(what, name, sync(dir))
+}
+
+// inThere is [Disk.in] for what takes away: a directory that is not there has nothing
+// of the kind.
+func (d *Disk) inThere(name, what string, work func(dir *os.Root, base string) error) error {
+	if err := d.in(name, what, work); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // sync makes a directory's entries durable, which a rename alone does not.

@@ -129,7 +129,7 @@ func explain(what, name string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		hint = "; run it as root, and see whether the file is immutable (lsattr)"
 	case strings.Contains(err.Error(), "escapes from parent"):
-		hint = "; a link leads out of the root, and is not followed"
+		hint = "; on the way is an absolute link, or one that leads out of the root, and neither is followed: put a directory or a relative link in its place"
 	}
 	return fmt.Errorf("%s /%s: %w%s", what, name, err, hint)
 }

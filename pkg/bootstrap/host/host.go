@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // header stands above each file of ours.
@@ -63,17 +64,37 @@ func (n *node) fact(part, name, value, source string) {
 	n.wanted.Facts = append(n.wanted.Facts, state.Fact{Part: part, Name: name, Value: value, Source: source})
 }
 
-// text returns a file without the space around it; false where it is not there. One
-// that can't be read is a problem.
+// text returns a file without the space behind it; false where it is not there. Links
+// are followed below the root, and one to /dev/null leads to nothing. One that can't be
+// read is a problem.
 func (n *node) text(part, name string) (string, bool) {
-	data, err := n.tree.ReadAtMost(name, 1<<20)
+	real := n.real(name)
+	if real == "dev/null" {
+		return "", true
+	}
+	data, err := n.tree.ReadAtMost(real, 1<<20)
 	if err == nil {
-		return strings.TrimSpace(string(data)), true
+		return strings.TrimRight(string(data), " \t\r\n"), true
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		n.problem(state.Problem{Part: part, Fatal: true, Path: name, Text: err.Error(), Fix: "make it readable, and a file below the node's root"})
 	}
 	return "", false
+}
+
+// real returns where a path leads to below the root.
+func (n *node) real(name string) string {
+	tree, ok := n.tree.(interface{ ReadLink(string) (string, error) })
+	if !ok {
+		return name
+	}
+	return facts.Follow(name, func(at string) string {
+		target, err := tree.ReadLink(at)
+		if err != nil {
+			return "" // it is no link, or not there
+		}
+		return target
+	})
 }
 
 // told are facts for who sets up the cluster. Labels are set from where there is a kubeconfig; a node has no right to its own.

@@ -1,9 +1,13 @@
 package host_test
 
 import (
+	"fmt"
 	"io/fs"
 	"maps"
+	"os"
+	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -101,7 +105,7 @@ func TestARunningNodeIsAskedForItsSettings(t *testing.T) {
 	w := host.Wanted(tree{
 		"sys/bus/pci/devices/0000:3b:00.0/uevent": "DRIVER=nvidia\n", "sys/bus/pci/devices/0000:3b:00.0/driver_override": "(null)\n",
 		"sys/bus/pci/devices/0000:3c:00.0/uevent": "DRIVER=mlx5_vfio_pci\n", "sys/bus/pci/devices/0000:3c:00.0/driver_override": "mlx5_vfio_pci\n",
-		"sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs": "64\n",
+		"sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs": "64\n", "sys/bus/pci/devices/0000:5e:00.0/uevent": "DRIVER=ice\n",
 	}, b, &platform.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}})
 	var got []string
 	for _, s := range w.Settings {
@@ -131,13 +135,141 @@ func TestPinsAreHeldToFacts(t *testing.T) {
 	b.Versions = blueprint.Versions{
 		Kernel: blueprint.Version{Minimum: "6.6"}, Containerd: blueprint.Version{Exact: "2.4.2"}, Kata: blueprint.Version{Minimum: "4.0"}, CRIO: blueprint.Version{Minimum: "1.36"},
 	}
-	facts := []state.Fact{{Part: "containerd", Name: "version", Value: "v2.3.0", Source: "/x"}, {Part: "kata", Name: "version", Value: "4.1.0"}, {Part: "CRI-O", Name: "version", Value: "unknown"}}
+	facts := []state.Fact{{Part: "containerd", Name: "version", Value: "1:2.3.0", Source: "/x"}, {Part: "kata", Name: "version", Value: "1:4.1.0"}, {Part: "CRI-O", Name: "version", Value: "unknown"}}
 	var got []string
 	for _, p := range host.Pins(b, &platform.Platform{Kernel: "6.12.9"}, facts) {
 		got = append(got, p.Text)
 	}
-	want := []string{"containerd is v2.3.0 (/x), and the blueprint wants 2.4.2", "the blueprint wants CRI-O 1.36 or newer, and no file tells which is here"}
+	want := []string{"containerd is 1:2.3.0 (/x), and the blueprint wants 2.4.2", "the blueprint wants CRI-O 1.36 or newer, and no file tells which is here"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+// linked is a tree in which "-> target" is a link, which it does not follow.
+type linked struct{ tree }
+
+func (t linked) ReadAtMost(name string, limit int64) ([]byte, error) {
+	if target, ok := strings.CutPrefix(t.tree[name], "-> "); ok {
+		return nil, fmt.Errorf("read %s: %s leads out of the root", name, target)
+	}
+	return t.tree.ReadAtMost(name, limit)
+}
+
+func (t linked) ReadLink(name string) (string, error) {
+	if target, ok := strings.CutPrefix(t.tree[name], "-> "); ok {
+		return target, nil
+	}
+	return "", fs.ErrInvalid
+}
+
+func TestModprobesFilesAreReadAsModprobeDoes(t *testing.T) {
+	const bad = "options vfio_iommu_type1 allow_unsafe_interrupts=yes\n"
+	for about, c := range map[string]struct {
+		of   tree
+		want string
+	}{
+		"a mask":                      {tree{"etc/modprobe.d/a.conf": "-> /dev/null"}, ""},
+		"a link below the root":       {tree{"etc/modprobe.d/a.conf": "-> /etc/alternatives/a", "etc/alternatives/a": "-> /opt/a", "opt/a": "options nvidia x=1\n"}, ""},
+		"a bad file behind a link":    {tree{"etc/modprobe.d/a.conf": "-> /etc/alternatives/a", "etc/alternatives/a": "# x\n" + bad}, "/etc/modprobe.d/a.conf line 2"},
+		"a link to nothing":           {tree{"etc/modprobe.d/a.conf": "-> /nowhere"}, ""},
+		"a file that is hidden":       {tree{"etc/modprobe.d/a.conf": "# nothing\n", "usr/lib/modprobe.d/a.conf": bad}, ""},
+		"a file that is masked":       {tree{"etc/modprobe.d/a.conf": "-> /dev/null", "usr/lib/modprobe.d/a.conf": bad}, ""},
+		"one that is not":             {tree{"etc/modprobe.d/b.conf": "# nothing\n", "lib/modprobe.d/a.conf": bad}, "/lib/modprobe.d/a.conf line 1"},
+		"two lines":                   {tree{"etc/modprobe.d/a.conf": "\n\noptions vfio_pci \\\n disable_denylist=t\n"}, "/etc/modprobe.d/a.conf line 3"},
+		"a value that is refused":     {tree{"etc/modprobe.d/a.conf": "options vfio_pci disable_denylist=2\n"}, "line 1: it sets disable_denylist"},
+		"another word for what it is": {tree{"etc/modprobe.d/a.conf": "options vfio_pci disable_denylist=Off\n"}, ""},
+	} {
+		w := host.Wanted(linked{c.of}, blueprint.Default(), &platform.Platform{Systemd: true})
+		got := ""
+		for _, p := range w.Problems {
+			got += p.Text
+		}
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", about, got, c.want)
+		}
+	}
+}
+
+func TestWhatTheNodeDoesNotHaveIsSaidToBeMissing(t *testing.T) {
+	b := blueprint.Default()
+	b.Kernel.HugePages = []blueprint.HugePages{{Size: blueprint.HugePage2Mi, Count: 4, Node: new(0)}, {Size: blueprint.HugePage2Mi, Count: 4, Node: new(1)}, {Size: blueprint.HugePage1Gi, Count: 4}}
+	b.VirtualFunctions = []v1alpha1.VFRule{{PF: "0000:5e:00.0", Count: new(8)}, {PF: "0000:5f:00.0", Count: new(8)}}
+	of := tree{
+		"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "0\n", "sys/devices/system/node/node0/meminfo": "Node 0\n",
+		"sys/bus/pci/devices/0000:5e:00.0/uevent": "DRIVER=ice\n",
+	}
+	p := &platform.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}, Cmdline: "hugepagesz=1G hugepages=4"}
+	var got []string
+	for _, p := range host.Wanted(of, b, p).Problems {
+		got = append(got, fmt.Sprint(p.Fatal, " ", p.Text))
+	}
+	want := []string{
+		"true PF 0000:5e:00.0 offers no VFs",
+		"true virtualFunctions names PF 0000:5f:00.0, and the node has no such function",
+		"true the blueprint wants huge pages on the NUMA node 1, and the node has none of that number (there is no /sys/devices/system/node/node1)",
+		"true the blueprint wants huge pages of 1Gi, and the node knows none (there is no /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages)",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	p.Cmdline = "quiet" // nobody has asked this kernel for pages of 1 GiB
+	if more := host.Wanted(of, b, p).Problems; len(more) != len(want)-1 {
+		t.Errorf("before the boot: %+v", more)
+	}
+}
+
+// What the initial RAM file system has in it makes it anew.
+func TestEarlyBindingMakesTheInitramfsAnew(t *testing.T) {
+	b := blueprint.Default()
+	b.Kernel.EarlyBinding, b.VFIO.KeepOff = true, []pci.Address{{Bus: 0x3b}}
+	w := host.Wanted(tree{}, b, &platform.Platform{Systemd: true, Initramfs: platform.Dracut})
+	rebuilt := 0
+	for _, f := range w.Files {
+		if slices.Contains(f.Then, state.Initramfs) {
+			rebuilt++
+		} else if strings.Contains(content(t, w, "etc/dracut.conf.d/50-kata-vfio.conf"), "/"+f.Path) {
+			t.Errorf("%s is in it and does not", f.Path)
+		}
+	}
+	if rebuilt != 3 {
+		t.Errorf("%d files do, want 3", rebuilt)
+	}
+}
+
+// The hook of initramfs-tools brings the rules, and fails for nobody without them.
+func TestTheInitramfsHookEndsWell(t *testing.T) {
+	b := blueprint.Default()
+	b.Kernel.EarlyBinding = true
+	w := host.Wanted(tree{}, b, &platform.Platform{Systemd: true, Initramfs: platform.UpdateInitramfs})
+	hook := ""
+	for _, f := range w.Files {
+		if f.Path == "etc/initramfs-tools/hooks/kata-vfio" {
+			hook = string(f.Content)
+		}
+	}
+	dir := t.TempDir()
+	rules := filepath.Join(dir, "10-kata-vfio.rules")
+	functions := filepath.Join(dir, "hook-functions")
+	if err := os.WriteFile(functions, []byte("manual_add_modules() { echo \"modules: $*\"; }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hook = strings.NewReplacer("/usr/share/initramfs-tools/hook-functions", functions, "/etc/udev/rules.d/10-kata-vfio.rules", rules).Replace(hook)
+	for _, there := range []bool{false, true} {
+		if there {
+			if err := os.WriteFile(rules, []byte("# rules\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		target := t.TempDir()
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-ec", hook, "kata-vfio")
+		cmd.Env = []string{"PATH=/usr/bin:/bin", "DESTDIR=" + target}
+		out, err := cmd.CombinedOutput()
+		if err != nil || string(out) != "modules: vfio-pci\n" {
+			t.Errorf("rules %t: %v: %s", there, err, out)
+		}
+		if _, err := os.Stat(filepath.Join(target, "etc/udev/rules.d/10-kata-vfio.rules")); (err == nil) != there {
+			t.Errorf("rules %t: %v", there, err)
+		}
 	}
 }

@@ -71,9 +71,11 @@ func (n *node) options() {
 		Part: modulesPart, Path: "sys/module/vfio/parameters/enable_unsafe_noiommu_mode", Value: "N",
 		Why: "no function is given away without an IOMMU",
 	})
-	n.file(state.File{
-		Part: modulesPart, Path: optionsFile, Content: []byte(text.String()), Why: "keeps VFIO's guards up",
-	})
+	f := state.File{Part: modulesPart, Path: optionsFile, Content: []byte(text.String()), Why: "keeps VFIO's guards up"}
+	if n.blueprint.Kernel.EarlyBinding {
+		f.Then = []state.FollowUp{state.Initramfs} // which has the file in it, and loads the modules
+	}
+	n.file(f)
 	n.contradictions()
 }
 
@@ -82,28 +84,23 @@ const optionsFile = "etc/modprobe.d/50-kata-vfio.conf"
 // contradictions names lines of others that undo the options or keep the modules
 // from being loaded.
 func (n *node) contradictions() {
-	for _, dir := range []string{"etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d"} {
-		names, err := n.tree.ReadDir(dir)
-		if err != nil {
-			continue // as a rule it is not there; modprobe passes over it too
-		}
-		for _, name := range names {
-			if file := path.Join(dir, name); strings.HasSuffix(name, ".conf") && file != optionsFile {
-				n.contradictionsIn(file)
-			}
+	for _, file := range kernelargs.ModprobeFiles(func(dir string) []string {
+		names, _ := n.tree.ReadDir(n.real(dir)) // as a rule it is not there; modprobe passes over it too
+		return names
+	}) {
+		if file != optionsFile {
+			n.contradictionsIn(file)
 		}
 	}
 }
 
 func (n *node) contradictionsIn(file string) {
 	content, _ := n.text(modulesPart, file)
-	number := 0
-	for line := range strings.Lines(content) {
-		number++
-		if why := n.contradicts(strings.Fields(line)); why != "" {
+	for _, line := range kernelargs.ModprobeLines(content) {
+		if why := n.contradicts(strings.Fields(line.Text)); why != "" {
 			n.problem(state.Problem{
-				Part: modulesPart, Fatal: true, Path: file, Text: fmt.Sprintf("/%s line %d: %s", file, number, why),
-				Fix: "take the line out: " + strings.TrimSpace(line),
+				Part: modulesPart, Fatal: true, Path: file, Text: fmt.Sprintf("/%s line %d: %s", file, line.Number, why),
+				Fix: "take the line out: " + strings.TrimSpace(line.Text),
 			})
 		}
 	}
@@ -127,7 +124,8 @@ func (n *node) contradicts(words []string) string {
 	given := strings.Join(words[2:], " ")
 	for _, o := range append(n.moduleOptions(), option{"vfio", "enable_unsafe_noiommu_mode", "N", false}) {
 		for _, value := range kernelargs.Values(given, o.name) {
-			if o.module == module && isYes(value) != isYes(o.value) {
+			on, ok := kernelargs.Bool(value)
+			if wanted, _ := kernelargs.Bool(o.value); o.module == module && (!ok || on != wanted) {
 				return fmt.Sprintf("it sets %s of %s to %s, and the blueprint wants %s", o.name, module, value, o.value)
 			}
 		}
@@ -136,9 +134,4 @@ func (n *node) contradicts(words []string) string {
 		return "vfio-pci takes every function with these ids, and the one that is plugged in tomorrow; name functions by address in vfio.keepOff"
 	}
 	return ""
-}
-
-// isYes reads a boolean as modules do (lib/kstrtox.c, kstrtobool).
-func isYes(value string) bool {
-	return slices.Contains([]string{"", "y", "1", "on", "true", "t"}, strings.ToLower(value))
 }

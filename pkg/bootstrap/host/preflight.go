@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
@@ -106,7 +107,7 @@ func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []st
 				Part: "versions", Text: fmt.Sprintf("the blueprint wants %s %s, and no file tells which is here", pin.part, pin.Version),
 				Fix: "look by hand, or leave the pin out",
 			})
-		case !pin.Admits(have):
+		case !pin.Admits(withoutEpoch(have)):
 			found = append(found, state.Problem{
 				Part: "versions", Fatal: true, Text: fmt.Sprintf("%s is %s (%s), and the blueprint wants %s", pin.part, have, source, pin.Version),
 				Fix: fmt.Sprintf("install %s %s, or change the blueprint", pin.part, pin.Version),
@@ -114,6 +115,14 @@ func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []st
 		}
 	}
 	return found
+}
+
+// withoutEpoch returns a version as its makers call it: "1:2.2.0" of a package is 2.2.0.
+func withoutEpoch(version string) string {
+	if epoch, rest, ok := strings.Cut(version, ":"); ok && strings.Trim(epoch, "0123456789") == "" {
+		return rest
+	}
+	return version
 }
 
 func versionOf(part string, p *platform.Platform, facts []state.Fact) (version, source string) {

@@ -8,25 +8,24 @@ import (
 )
 
 // lockedMemory lifts the limit of locked memory for the VMMs that the runtime starts:
-// VFIO pins all of a guest's memory.
+// VFIO pins all of a guest's memory. They have it from the service that starts the
+// runtime; of one that is still to come the usual one.
 func (n *node) lockedMemory() {
-	wanted := n.blueprint.Containers.Runtime
-	auto := wanted == "" || wanted == containers.RuntimeAuto
-	for _, service := range []struct {
-		unit string
-		on   bool
-		then state.FollowUp
-	}{
-		{"containerd", wanted == containers.RuntimeContainerd || auto && n.platform.Containerd, state.ContainerdRestart},
-		{"crio", wanted == containers.RuntimeCRIO || auto && n.platform.CRIO, state.CRIORestart},
-	} {
-		if service.on {
-			n.file(state.File{
-				Part: "memlock", Path: fmt.Sprintf("etc/systemd/system/%s.service.d/50-kata-vfio.conf", service.unit),
-				Content: []byte(header + "[Service]\nLimitMEMLOCK=infinity\n"),
-				Why:     "lets VMMs pin their guests' memory", Then: []state.FollowUp{state.UnitsReload, service.then},
-			})
-		}
+	runtime := containers.RuntimeOf(n.tree, n.blueprint.Containers.Runtime)
+	units := containers.Units(n.tree, runtime)
+	if len(units) == 0 {
+		units = containers.UsualUnits(n.tree, runtime)
+	}
+	then := []state.FollowUp{state.UnitsReload, state.ContainerdRestart}
+	if runtime == containers.RuntimeCRIO {
+		then[1] = state.CRIORestart
+	}
+	for _, unit := range units {
+		n.file(state.File{
+			Part: "memlock", Path: fmt.Sprintf("etc/systemd/system/%s.d/50-kata-vfio.conf", unit),
+			Content: []byte(header + "[Service]\nLimitMEMLOCK=infinity\n"),
+			Why:     "lets VMMs pin their guests' memory", Then: then,
+		})
 	}
 }
 

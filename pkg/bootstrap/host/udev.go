@@ -73,7 +73,8 @@ func (n *node) keptOff() {
 		}
 		if driver := line(uevent, "DRIVER="); driver != "" && !strings.Contains(driver, "vfio") {
 			n.problem(state.Problem{
-				Part: udevPart, Text: fmt.Sprintf("%s is still on the driver %s", a, driver), Fix: "reboot; it is not taken from a driver that may be using it",
+				Part: udevPart, AtBoot: true, Text: fmt.Sprintf("%s is still on the driver %s", a, driver),
+				Fix: "reboot; it is not taken from a driver that may be using it. Where the driver has it again after that, it comes from the initial RAM file system: set kernel.earlyBinding",
 			})
 		}
 	}
@@ -115,5 +116,6 @@ esac
 . /usr/share/initramfs-tools/hook-functions
 manual_add_modules vfio-pci
 mkdir -p "$DESTDIR/etc/udev/rules.d"
-cp -p /` + rulesFile + ` "$DESTDIR/etc/udev/rules.d/"
+# The rules may be gone before this file is: no kernel's update fails for that.
+[ ! -e /` + rulesFile + ` ] || cp -p /` + rulesFile + ` "$DESTDIR/etc/udev/rules.d/"
 `

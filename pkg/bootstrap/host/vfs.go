@@ -70,6 +70,13 @@ func function(a pci.Address, attribute string) string {
 // A running number of VFs is never changed here: the plugin does, which knows whether
 // one of them is in use (`kata-vfio-plugin provision`).
 func (n *node) judge(pf *physicalFunction, name string) {
+	if _, there := n.text(vfPart, function(pf.address, "uevent")); !there {
+		n.problem(state.Problem{
+			Part: vfPart, Fatal: true, Text: fmt.Sprintf("virtualFunctions names PF %s, and the node has no such function", name),
+			Fix: "correct the blueprint (`kata-vfio-audit devices` lists functions), or switch the slot on in the firmware setup if the function should be there",
+		})
+		return
+	}
 	total, there := n.text(vfPart, function(pf.address, "sriov_totalvfs"))
 	most, err := strconv.Atoi(total)
 	switch {

@@ -23,7 +23,8 @@ type File struct {
 	// Content is the whole of it; a link has a Target in its place.
 	Content []byte `json:"-"`
 	Target  string `json:"target,omitempty"`
-	// Mode has the permission bits of a file that is new; one that exists keeps its own.
+	// Mode has the permission bits of a file that is new. One that exists keeps its own,
+	// but of one that is for its owner alone (0600) everybody else loses theirs.
 	Mode fs.FileMode `json:"-"`
 	// Why says what it is for, in a line.
 	Why string `json:"why"`
@@ -85,7 +86,7 @@ type Problem struct {
 	Fix  string `json:"fix"`
 	// Path is the file that it is about, if any.
 	Path string `json:"path,omitempty"`
-	// AtBoot: it is of the running kernel, and the files are right: the next boot mends it, if anything here can.
+	// AtBoot: it is of what runs, and the files are right: the next boot mends it, if anything here can, and the node is not fit before.
 	AtBoot bool `json:"atBoot,omitempty"`
 }
 

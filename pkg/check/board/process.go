@@ -35,6 +35,12 @@ type Process struct {
 // startTime is when processes start, in clock ticks after boot.
 const startTime = 8675309
 
+// The namespaces of the node's own processes.
+const (
+	pidNamespace   = "pid:[4026531836]"
+	mountNamespace = "mnt:[4026531841]"
+)
+
 // nextPID returns a number that no process had.
 func (t *Tree) nextPID() int {
 	t.processes++
@@ -59,6 +65,10 @@ func (t *Tree) Start(p Process) journal.Process {
 	t.Put(dir+"/maps", maps(p.Maps))
 	if p.Exe != "" {
 		t.Symlink(dir+"/exe", p.Exe)
+	}
+	if p.Container == "" {
+		t.Symlink(dir+"/ns/pid", pidNamespace)
+		t.Symlink(dir+"/ns/mnt", mountNamespace)
 	}
 	t.Symlink(dir+"/fd/0", "/dev/null")
 	for i, file := range p.Files {

@@ -10,5 +10,6 @@ func (t *Tree) goodVfio() {
 	}
 	t.Put("usr/lib/udev/rules.d/50-udev-default.rules", "# what systemd has\nKERNEL==\"vfio\", MODE=\"0666\", OPTIONS+=\"static_node=vfio/vfio\"\n")
 	t.Put("etc/udev/rules.d/70-kata.rules", "SUBSYSTEM==\"vfio\", GROUP=\"kvm\", MODE=\"0660\"\n")
-	t.Symlink("proc/1/ns/pid", "pid:[4026531836]")
+	t.Symlink("proc/1/ns/pid", pidNamespace)
+	t.Symlink("proc/1/ns/mnt", mountNamespace)
 }

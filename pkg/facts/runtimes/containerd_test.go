@@ -138,15 +138,36 @@ func TestLinksAreFollowedBelowTheRoot(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationIsTheOneOfTheProcess(t *testing.T) {
-	n := node(t, files{
-		"etc/containerd/config.toml": "version = 3\n",
-		"k3s/config.toml":            "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\n",
-		"proc/77/comm":               "containerd\n",
-		"proc/77/cmdline":            "containerd\x00-c\x00/k3s/config.toml\x00",
-	})
-	if r := runtimes.Of(n); len(r.Handlers) != 1 {
-		t.Errorf("the handlers are %+v", r.Handlers)
+func TestTheConfigurationIsTheOneOfTheNodesOwnProcess(t *testing.T) {
+	const runtime = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.%s]\n"
+	of := files{
+		"etc/containerd/config.toml": fmt.Sprintf(runtime, "usual"), "k3s/config.toml": fmt.Sprintf(runtime, "k3s"), "pod/x.toml": fmt.Sprintf(runtime, "pod"),
+		"docker.toml": "disabled_plugins = ['io.containerd.grpc.v1.cri']\n" + fmt.Sprintf(runtime, "docker"),
+	}
+	process := func(pid, config string, in namespaces) files {
+		return process(pid, "containerd", in, "containerd\x00--config\x00"+config+"\x00")
+	}
+	none := files{"proc/9/comm": "containerd\n", "proc/9/cmdline": "containerd\x00-c\x00/k3s/config.toml\x00"}
+	for about, c := range map[string]struct {
+		of      files
+		want    string
+		damaged int
+	}{
+		"one of the node's":          {process("9", "/k3s/config.toml", onNode()), "k3s", 0},
+		"one in a pod":               {process("9", "/pod/x.toml", inPod()), "usual", 0},
+		"one in a pod and the own":   {process("7", "/pod/x.toml", inPod()).and(process("9", "/k3s/config.toml", onNode())), "k3s", 0},
+		"with hostPID beside":        {process("7", "/pod/x.toml", inHostPID()).and(process("9", "/k3s/config.toml", onNode())), "k3s", 0},
+		"with hostPID alone":         {process("9", "/pod/x.toml", inHostPID()), "usual", 1},
+		"with hostPID, no other":     {process("9", "/etc/containerd/config.toml", inHostPID()), "usual", 0},
+		"one that nobody can tell":   {none, "usual", 1},
+		"one that serves Docker too": {process("7", "/docker.toml", onNode()).and(process("9", "/k3s/config.toml", onNode())), "k3s", 0},
+		"two that disagree":          {process("7", "/etc/containerd/config.toml", onNode()).and(process("9", "/k3s/config.toml", onNode())), "usual", 1},
+		"two that agree":             {process("7", "/k3s/config.toml", onNode()).and(process("9", "/k3s/config.toml", onNode())), "k3s", 0},
+	} {
+		r := runtimes.Of(node(t, of.and(c.of)))
+		if len(r.Handlers) != 1 || r.Handlers[0].Name != c.want || len(r.Damaged) != c.damaged {
+			t.Errorf("%s: the handlers are %+v, want %s; damaged %+v, want %d", about, r.Handlers, c.want, r.Damaged, c.damaged)
+		}
 	}
 }
 

@@ -1,67 +1,25 @@
 package runtimes
 
 import (
-	"fmt"
-	"path"
+	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
-// CRI-O's files (pkg/config CrioConfigPath, CrioConfigDropInPath).
-const (
-	crioConfig  = "/etc/crio/crio.conf"
-	crioDropIns = "/etc/crio/crio.conf.d"
-)
-
-// addCRIO reads CRI-O's configuration: the file and each below the directory of
-// drop-ins, by path.
+// addCRIO reads CRI-O's configuration.
 func (r *Runtimes) addCRIO(n *facts.Node) {
-	files, listed := walk(n, crioDropIns, 0)
-	if !listed.Known() {
-		r.damaged(listed, nil)
-	}
-	if read(n, crioConfig).Status != facts.Absent {
-		files = append([]string{crioConfig}, files...)
-	}
-	if len(files) == 0 {
+	loaded := config.LoadCRIO(onNode{n})
+	r.Files, r.Damaged = append(r.Files, loaded.Files...), append(r.Damaged, loaded.Damaged...)
+	if len(loaded.Files)+len(loaded.Damaged) == 0 {
 		return
 	}
-	if len(files) > config.MaxFiles {
-		r.damaged(listed, fmt.Errorf("%s: more than %d files", crioDropIns, config.MaxFiles))
-		files = files[:config.MaxFiles]
-	}
-	all := config.Table{}
-	for _, file := range files {
-		one, ok := r.load(n, file)
-		if !ok {
-			continue
-		}
-		all.MergeCRIO(one)
-	}
-	r.crioHandlers(all.Sub("crio", "runtime"), files[0])
-	r.addCDIDirs(all.Sub("crio", "runtime").Setting(files[0], "cdi_spec_dirs"))
+	first := append(slices.Clone(loaded.Files), loaded.Damaged...)[0].Path
+	r.crioHandlers(loaded.All.Sub("crio", "runtime"), first)
+	r.addCDIDirs(loaded.All.Sub("crio", "runtime").Setting(first, "cdi_spec_dirs"))
 	if r.NRI == nil {
-		r.NRI = crioNRI(all.Sub("crio", "nri"), files[0])
+		r.NRI = crioNRI(loaded.All.Sub("crio", "nri"), first)
 	}
-}
-
-// walk returns the files below a directory in the order of filepath.Walk. depth
-// bounds what a loop of links would go on with.
-func walk(n *facts.Node, dir string, depth int) ([]string, facts.Fact) {
-	names, listed := n.List(n.Real(dir))
-	var files []string
-	for _, name := range names {
-		file := path.Join(dir, name)
-		// Links are not followed by Walk: what they lead to is a file to it.
-		if _, sub := n.List(n.Real(file)); depth < 8 && sub.OK() && n.Real(file) == n.Real(dir)+"/"+name {
-			more, _ := walk(n, file, depth+1)
-			files = append(files, more...)
-			continue
-		}
-		files = append(files, file)
-	}
-	return files, listed
 }
 
 // crioHandlers adds CRI-O's handlers.

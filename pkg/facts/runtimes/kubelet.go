@@ -3,6 +3,7 @@ package runtimes
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 
 	"sigs.k8s.io/yaml"
@@ -13,6 +14,9 @@ import (
 
 // kubeletConfig is where kubeadm and most others put the kubelet's file.
 const kubeletConfig = "/var/lib/kubelet/config.yaml"
+
+// openPort is the port that answers everybody, where it is not switched off.
+const openPort = 10255
 
 // Kubelet is what the kubelet answers whom.
 type Kubelet struct {
@@ -44,52 +48,75 @@ type kubeletFile struct {
 // KubeletOf returns the node's kubelet; false where there is none to be seen. Its
 // command line counts more than its file. The defaults of both differ, and a kubelet
 // with a file has those of files (kubelet.config.k8s.io/v1beta1: no port, no
-// anonymous requests, Webhook).
+// anonymous requests, Webhook). One that runs without a file has none, whatever lies
+// where others have theirs.
 func KubeletOf(n *facts.Node) (Kubelet, bool) {
-	running := processes(n, "kubelet")
-	name, k := kubeletConfig, Kubelet{}
-	for _, p := range running {
-		if given, ok := p.option("--config"); ok {
-			name = given
+	running, doubtful := daemons(n, "kubelet")
+	var k Kubelet
+	switch {
+	case len(running) > 0:
+		k.readRunning(n, running[0])
+		for _, p := range running[1:] {
+			if !slices.Equal(p.args, running[0].args) {
+				f := p.cmdline
+				f.Status, f.Err = facts.Broken, fmt.Sprintf("another kubelet runs too, as process %d, and with other flags: which is the node's can't be told", running[0].pid)
+				k.Damaged = append(k.Damaged, f)
+			}
 		}
-	}
-	file := read(n, name)
-	if file.Status == facts.Absent && len(running) == 0 {
-		return k, false
-	}
-	k.readFiles(append([]facts.Fact{file}, dropIns(n, running)...))
-	if file.Status == facts.Absent {
-		k.Anonymous, k.AlwaysAllow, k.ReadOnlyPort = true, true, 10255 // defaults of the flags
-	}
-	for _, p := range running {
-		k.Seen = append(k.Seen, p.cmdline)
-		k.readFlags(&p)
+	case len(doubtful) > 0:
+		k.Damaged = doubts(doubtful)
+	default:
+		file := read(n, kubeletConfig)
+		if file.Status == facts.Absent {
+			return k, false
+		}
+		k.readFiles(kubeletFile{}, []facts.Fact{file})
 	}
 	return k, true
 }
 
+// readRunning reads the files and flags of a kubelet that runs.
+func (k *Kubelet) readRunning(n *facts.Node, p process) {
+	var files []facts.Fact
+	defaults := flagDefaults()
+	if name, ok := p.option("--config"); ok && name != "" {
+		file := read(n, name)
+		files = append(files, file)
+		if file.Status != facts.Absent { // it was there when the kubelet started, and nobody knows what it said
+			defaults = kubeletFile{}
+		}
+	}
+	k.readFiles(defaults, append(files, dropIns(n, p)...))
+	k.Seen = append(k.Seen, p.cmdline)
+	k.readFlags(&p)
+}
+
+// flagDefaults is a kubelet without any file: open.
+func flagDefaults() kubeletFile {
+	open := kubeletFile{ReadOnlyPort: openPort}
+	open.Authentication.Anonymous.Enabled, open.Authorization.Mode = true, "AlwaysAllow"
+	return open
+}
+
 // dropIns returns the files of --config-dir: those that end in .conf, by path, each
 // over those before it.
-func dropIns(n *facts.Node, running []process) []facts.Fact {
+func dropIns(n *facts.Node, p process) []facts.Fact {
+	dir, ok := p.option("--config-dir")
+	if !ok || dir == "" {
+		return nil
+	}
 	var files []facts.Fact
-	for _, p := range running {
-		dir, ok := p.option("--config-dir")
-		if !ok {
-			continue
-		}
-		names, _ := walk(n, dir, 0)
-		for _, name := range names[:min(len(names), config.MaxFiles)] {
-			if path.Ext(name) == ".conf" {
-				files = append(files, read(n, name))
-			}
+	names := config.Walk(onNode{n}, dir)
+	for _, name := range names[:min(len(names), config.MaxFiles)] {
+		if path.Ext(name) == ".conf" {
+			files = append(files, read(n, name))
 		}
 	}
 	return files
 }
 
-// readFiles puts files over each other: what one does not say stays.
-func (k *Kubelet) readFiles(files []facts.Fact) {
-	var all kubeletFile
+// readFiles puts files over each other: what none says stays as it is at first.
+func (k *Kubelet) readFiles(all kubeletFile, files []facts.Fact) {
 	for _, file := range files {
 		k.Seen = append(k.Seen, file)
 		if !file.Known() {
@@ -113,10 +140,14 @@ func (k *Kubelet) readFiles(files []facts.Fact) {
 
 func (k *Kubelet) readFlags(p *process) {
 	if v, ok := p.option("--read-only-port"); ok {
-		k.ReadOnlyPort, _ = strconv.Atoi(v)
+		port, err := strconv.ParseInt(v, 0, 32)
+		if err != nil {
+			port = openPort // it would not start with that
+		}
+		k.ReadOnlyPort = int(port)
 	}
-	if v, ok := p.option("--anonymous-auth"); ok {
-		k.Anonymous = v == "true"
+	if on, ok := config.Switch(p.args, "--anonymous-auth", true); ok {
+		k.Anonymous = on
 	}
 	if v, ok := p.option("--authorization-mode"); ok {
 		k.AlwaysAllow = v == "AlwaysAllow"

@@ -2,11 +2,11 @@ package runtimes
 
 import (
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -16,22 +16,14 @@ type process struct {
 	comm    string
 	cmdline facts.Fact
 	args    []string
+	// doubt says why it may not be the node's own; see [daemons].
+	doubt facts.Fact
 }
 
 // option returns the value of a command line's option, the last one given:
 // "--config x", "--config=x".
 func (p *process) option(names ...string) (value string, ok bool) {
-	for i, arg := range p.args {
-		name, inline, has := strings.Cut(arg, "=")
-		switch {
-		case !slices.Contains(names, name):
-		case has:
-			value, ok = inline, true
-		case i+1 < len(p.args):
-			value, ok = p.args[i+1], true
-		}
-	}
-	return value, ok
+	return config.Option(p.args, names...)
 }
 
 // processes returns those with one of the names, which the kernel cuts after 15

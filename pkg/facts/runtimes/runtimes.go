@@ -1,6 +1,7 @@
 package runtimes
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -64,6 +65,14 @@ type onNode struct{ *facts.Node }
 
 // Read implements [config.Files].
 func (n onNode) Read(name string) facts.Fact { return read(n.Node, name) }
+
+// Names implements [config.Dirs].
+func (n onNode) Names(dir string) ([]string, facts.Fact) { return n.List(n.Real(dir)) }
+
+// IsLink implements [config.Dirs].
+func (n onNode) IsLink(name string) bool {
+	return n.Real(name) != path.Join(n.Real(path.Dir(name)), path.Base(name))
+}
 
 // read reads a file of the node, through absolute links too.
 func read(n *facts.Node, name string) facts.Fact {

@@ -1,0 +1,81 @@
+package kernelargs
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Bool reads a boolean parameter as the kernel does: by its first letter, and "on" and
+// "off" by their second too (lib/kstrtox.c kstrtobool). A bare one, whose value is
+// empty, is true. It is not ok where the kernel refuses the value.
+func Bool(value string) (on, ok bool) {
+	value = strings.ToLower(value)
+	switch {
+	case value == "", strings.HasPrefix(value, "on"), strings.ContainsRune("yt1e", rune(value[0])):
+		return true, true
+	case strings.HasPrefix(value, "of"), strings.ContainsRune("nf0d", rune(value[0])):
+		return false, true
+	}
+	return false, false
+}
+
+// ModprobeDirs are where modprobe looks for configuration, below the root.
+func ModprobeDirs() []string {
+	return []string{"etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"}
+}
+
+// ModprobeFiles returns modprobe's files in the order in which it reads them: by name,
+// whatever the directory; of those of one name the first directory's hides the others
+// (modprobe.d(5)). List returns the names in a directory.
+func ModprobeFiles(list func(dir string) []string) []string {
+	byName := map[string]string{}
+	var names []string
+	for _, dir := range ModprobeDirs() {
+		for _, name := range list(dir) {
+			if _, hidden := byName[name]; !hidden && strings.HasSuffix(name, ".conf") {
+				byName[name] = path.Join(dir, name)
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	files := make([]string, len(names))
+	for i, name := range names {
+		files[i] = byName[name]
+	}
+	return files
+}
+
+// ModprobeLine is a line of modprobe's.
+type ModprobeLine struct {
+	// Number is that of the first line in the file, where it goes on over several.
+	Number int
+	Text   string
+}
+
+// ModprobeLines returns the lines of a file, each with those that continue it behind a
+// backslash, and without comments.
+func ModprobeLines(text string) []ModprobeLine {
+	var lines []ModprobeLine
+	number, first, whole := 0, 0, ""
+	for line := range strings.Lines(text) {
+		number++
+		if whole == "" {
+			first = number
+		}
+		body, goesOn := strings.CutSuffix(strings.TrimSuffix(line, "\n"), `\`)
+		whole += body
+		if goesOn {
+			continue
+		}
+		if !strings.HasPrefix(whole, "#") && strings.TrimSpace(whole) != "" {
+			lines = append(lines, ModprobeLine{first, whole})
+		}
+		whole = ""
+	}
+	if whole != "" && !strings.HasPrefix(whole, "#") {
+		lines = append(lines, ModprobeLine{first, whole})
+	}
+	return lines
+}
