@@ -93,6 +93,16 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
+// TestClaimsThatWereNotSeenAreNotCounted as none.
+func TestClaimsThatWereNotSeenAreNotCounted(t *testing.T) {
+	client := cluster(t)
+	forbid(client, "resourceclaims")
+	stdout, _, _ := ask(t, client, "audit", "worker-2")
+	if row := strings.Fields(strings.Split(stdout, "\n")[1]); len(row) < 8 || row[7] != "?" {
+		t.Errorf("%q:\n%s", row, stdout)
+	}
+}
+
 // TestAnEmptyCluster is no error.
 func TestAnEmptyCluster(t *testing.T) {
 	for line, want := range map[string]string{
