@@ -77,11 +77,15 @@ func (s *State) ExplainClaim(namespace, name string, rules []finding.Rule) (*Exp
 	return e.finish("claim "+nameOf(c), claimNow(s, c)), nil
 }
 
-// ExplainPod tells of a pod and its claims. The error is a [NotFoundError].
+// ExplainPod tells of a pod and its claims; pods without are not listed. The error is a
+// [NotFoundError] where pods were listed.
 func (s *State) ExplainPod(namespace, name string, rules []finding.Rule) (*Explanation, error) {
 	p := s.podOf(namespace, []string{name})
 	if p == nil {
-		return nil, &NotFoundError{fmt.Sprintf("pod %s/%s", namespace, name)}
+		if why, missing := s.Missing[Pods]; missing {
+			return nil, fmt.Errorf("pod %s/%s can't be explained: pods could not be listed: %s", namespace, name, why)
+		}
+		return nil, &NotFoundError{fmt.Sprintf("pod with a claim, %s/%s", namespace, name)}
 	}
 	e := s.explaining(rules)
 	e.add(Moment{At: p.CreationTimestamp.UTC(), Of: "pod " + namespace + "/" + name, What: "created", Text: "RuntimeClass " + cmp.Or(deref(p.Spec.RuntimeClassName), "none")})
@@ -96,7 +100,7 @@ func (s *State) ExplainPod(namespace, name string, rules []finding.Rule) (*Expla
 		}
 	}
 	if len(now) == 1 {
-		now = append(now, "it has no claim")
+		now = append(now, "its claims are not made yet")
 	}
 	return e.finish("pod "+namespace+"/"+name, strings.Join(now, "; ")), nil
 }
