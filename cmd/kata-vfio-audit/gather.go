@@ -175,7 +175,7 @@ func (r *recorded) archive(b *bundle.Bundle, mask *bundle.Mask) ([]byte, error) 
 			switch isSegment := ledger.IsSegment(path.Base(place)); {
 			case isSegment:
 				data = mask.Fields(bundle.Readable(data))
-			case path.Dir(place) == journalDir && path.Ext(place) == ".json":
+			case path.Dir(place) == journal.DefaultDir && path.Ext(place) == ".json":
 				return maskedRecord(mask, data)
 			case path.Ext(place) == ".json":
 				data = mask.Fields(data)

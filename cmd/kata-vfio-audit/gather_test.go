@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kata-vfio/kata-vfio/pkg/archive/bundle"
@@ -134,6 +135,9 @@ func TestAMaskedBundleHasNoTenantsName(t *testing.T) {
 	tree := plantedNode(t)
 	files, file := gathered(t, tree.Root(), "--mask")
 	for name, content := range files {
+		if filepath.Ext(name) == ".json" && !strings.HasPrefix(name, "node.tgz/") && !json.Valid([]byte(content)) {
+			t.Errorf("%s is no JSON: %.300s", name, content)
+		}
 		for _, word := range append(tenantWords(), secretWord) {
 			if strings.Contains(content, word) || strings.Contains(name, word) {
 				t.Errorf("%s has %q: %.300s", name, word, content)
@@ -304,9 +308,8 @@ func TestHalfANameIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestWhatIsAskedOfTheCluster: our own objects and the claims with our devices; no
-// Secret, nobody else's claims, and masked no word of a tenant's.
-func TestWhatIsAskedOfTheCluster(t *testing.T) {
+// askedCluster has our own objects, claims with and for our devices and others', and credentials.
+func askedCluster() kubernetes.Interface {
 	claim := func(namespace, driver string) *resourceapi.ResourceClaim {
 		return &resourceapi.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{
@@ -325,7 +328,7 @@ func TestWhatIsAskedOfTheCluster(t *testing.T) {
 	waits := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "initech", Name: "tps-report"}, Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 		Requests: []resourceapi.DeviceRequest{{Name: "waits-for", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev"}}},
 	}}}
-	client := fake.NewClientset(
+	return fake.NewClientset(
 		waits, claim("acme-prod", "kata-vfio.dev"), claim("elsewhere", "other.example"),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio", Name: "s"}, Data: map[string][]byte{"k": []byte(secretWord)}},
 		&corev1.Pod{
@@ -340,6 +343,12 @@ func TestWhatIsAskedOfTheCluster(t *testing.T) {
 		},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "globex", Name: "forecast"}},
 	)
+}
+
+// TestWhatIsAskedOfTheCluster: our own objects and the claims with our devices; no
+// Secret, nobody else's claims, and masked no word of a tenant's.
+func TestWhatIsAskedOfTheCluster(t *testing.T) {
+	client := askedCluster()
 	for _, masked := range []bool{false, true} {
 		var b bundle.Bundle
 		var mask *bundle.Mask

@@ -56,29 +56,21 @@ func auditCommand(s *session) *cobra.Command {
 	}
 	a.flags(cmd)
 	cmd.Flags().StringArrayVar(&a.files, "node-report", nil, "report of a node's own audit, or a directory of them, - for standard input; may be given again")
-	cmd.Flags().StringVar(&a.failOn, "fail-on", string(isolation.High), "least severity whose failures make the exit code 3: "+severityWords())
-	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(strings.Split(severityWords(), ", "), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&a.failOn, "fail-on", string(isolation.High), "least severity whose failures make the exit code 3: "+finding.SeverityWords())
+	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(strings.Split(finding.SeverityWords(), ", "), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
-}
-
-func severityWords() string {
-	var words []string
-	for _, s := range finding.Severities() {
-		words = append(words, string(s))
-	}
-	return strings.Join(words, ", ")
 }
 
 func (a *auditing) check() error {
 	if !slices.Contains(finding.Severities(), isolation.Severity(a.failOn)) {
-		return command.Usagef("--fail-on %q: want one of %s", a.failOn, severityWords())
+		return command.Usagef("--fail-on %q: want one of %s", a.failOn, finding.SeverityWords())
 	}
 	return a.output.check()
 }
 
 // roll shows the state, and fails where a check does.
 func (a *auditing) roll(state *fleet.State) (*picture, error) {
-	nodes := state.Audit(a.reports, nodeRules())
+	nodes := state.Audit(a.reports, check.RulesOf(check.Catalogue()))
 	if a.node != "" {
 		nodes = slices.DeleteFunc(nodes, func(n fleet.NodeAudit) bool { return n.Node != a.node })
 		if len(nodes) == 0 && !a.watch {
@@ -99,16 +91,6 @@ func (a *auditing) roll(state *fleet.State) (*picture, error) {
 		return p, &findingsError{severity: a.failOn, failing: failing}
 	}
 	return p, nil
-}
-
-// nodeRules returns the rules that nodes are judged by.
-func nodeRules() []finding.Rule {
-	checks := check.Catalogue()
-	rules := make([]finding.Rule, len(checks))
-	for i := range checks {
-		rules[i] = checks[i].Rule
-	}
-	return rules
 }
 
 // findingsError is the verdict of an audit. Nothing went wrong.

@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -55,7 +56,7 @@ func Patterns() []string {
 		"etc/kata-containers/*", "etc/kata-containers/*/*", "opt/kata/share/defaults/kata-containers/*",
 		"opt/kata/share/defaults/kata-containers/*/*", "usr/share/defaults/kata-containers/*", "usr/share/nvidia/nvswitch/*.cfg",
 		"etc/kata-vfio/*", "etc/kata-vfio/*/*", "etc/kubernetes/kubelet*", "var/lib/kubelet/config.yaml",
-		"var/lib/kata-vfio/journal/*", "var/lib/kata-vfio/journal/unclean/*", "var/lib/kata-vfio/journal/drained/*", "run/kata-vfio/*.json",
+		journal.DefaultDir + "/*", journal.DefaultDir + "/unclean/*", journal.DefaultDir + "/drained/*", "run/kata-vfio/*.json",
 	}
 	for _, attribute := range functionAttributes() {
 		all = append(all, sysfs.Devices+"/*/"+attribute)

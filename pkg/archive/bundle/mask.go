@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -50,14 +49,6 @@ func (m *Mask) Hide(names ...string) {
 			m.reserved[name] = true
 		}
 	}
-}
-
-// Names returns what is hidden, sorted.
-func (m *Mask) Names() []string {
-	if m == nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(m.names))
 }
 
 // longestName is what a name in Kubernetes may have.
