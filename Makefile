@@ -61,6 +61,7 @@ ARCHS := amd64 arm64
 RELEASE := $(VERSION)$(if $(DEV),-dev)
 
 .PHONY: release
+release: VERSION = $(RELEASE)
 release: ## make bin/release: archives, images, chart, packages, SBOM, checksums; DEV=1 of a changed tree
 	@test -n "$(DEV)" || test -z "$$(git status --porcelain)" || { echo "release: there are changes that are in no commit: commit them, or make release DEV=1"; exit 1; }
 	@rm -rf bin/release bin/programs && mkdir -p bin/release
@@ -71,10 +72,10 @@ release: ## make bin/release: archives, images, chart, packages, SBOM, checksums
 	@$(image-tool)
 	@$(call images,-oci,bin/release/,-$(RELEASE).oci.tar,$(ARCHS:%=bin/programs/%))
 	@$(GO) -C test/tools/release build -o $(CURDIR)/bin/make-release .
-	@$(LABPATH) bin/make-release $(if $(DEV),-dev) -programs bin/programs -version $(RELEASE) -guest $(GUEST) -o bin/release
+	@$(LABPATH) bin/make-release $(if $(DEV),-dev) -programs bin/programs -version $(RELEASE) -guest $(GUEST) -bare kata-vfio-bootstrap -o bin/release
 
 .PHONY: release-check
-release-check: ## make the release of the last commit twice, in two places and with nothing compiled before, and compare all bytes
+release-check: ## make the release of the last commit twice, in two places, once with nothing compiled before, and compare all bytes
 	@$(LABPATH) scripts/release-check.sh
 
 # Packages that decide, and those at the edges that qemu-user can follow: it knows too little of rtnetlink and of other

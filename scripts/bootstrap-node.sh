@@ -19,12 +19,12 @@ usage() { # here, since piped into a shell the script is no file to read it from
 
 	  --binary FILE   the program to run; else that in PATH, else that beside this script (where it is called by a path
 	                  with a slash), else that at the URL
-	  --url URL       where to fetch the program from, with --sha256
+	  --url URL       where to fetch the program from, with --sha256: kata-vfio-bootstrap-linux-ARCH of a release, no archive
 	  --sha256 SUM    what the program must be, wherever it comes from
 	  --strict        end with apply's own exit code; otherwise "changed" (3) and "reboot needed" (4) are success, as
 	                  callers such as cloud-init expect
 
-	Example:  bootstrap-node.sh --url https://example.org/kata-vfio-bootstrap --sha256 0123... -- -f /etc/kata-vfio/blueprint.yaml
+	Example:  bootstrap-node.sh --url https://example.org/kata-vfio-bootstrap-linux-amd64 --sha256 0123... -- -f /etc/kata-vfio/blueprint.yaml
 
 	The fetched program stays in /var/lib/kata-vfio/bin: the next run fetches nothing, and revert needs it.
 	END

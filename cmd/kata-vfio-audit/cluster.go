@@ -38,7 +38,7 @@ func clusterCommand() *cobra.Command {
 			"what fails on many nodes once with their names, and what only both sides together show. Of several reports of a\n" +
 			"node the latest counts; the checkpoints in the others, kept off the node, vouch for its ledger.\n\n" + nodeExitCodes,
 		Example: "  kata-vfio-audit cluster\n  kata-vfio-audit cluster --context prod -o sarif > cluster.sarif\n" +
-			"  kubectl logs -n kata-vfio -l app.kubernetes.io/component=node-audit --since=2h --tail=-1 --max-log-requests=100 |\n" +
+			"  kubectl logs -n kata-vfio-system -l app.kubernetes.io/component=node-audit --since=2h --tail=-1 --max-log-requests=100 |\n" +
 			"    kata-vfio-audit cluster --node-report -",
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
@@ -57,7 +57,7 @@ func clusterCommand() *cobra.Command {
 	j.flags(cmd)
 	f, o := cmd.Flags(), &a.options
 	a.kube.Add(cmd)
-	f.StringVarP(&o.Namespace, "namespace", "n", "kata-vfio", "namespace of the plugin")
+	f.StringVarP(&o.Namespace, "namespace", "n", pluginNamespace, "namespace of the plugin")
 	f.StringVar(&o.TenantLabel, "tenant-label", "kata-vfio.dev/tenant", "label that marks tenants' namespaces")
 	f.StringSliceVar(&o.RuntimeClasses, "runtime-class", []string{"kata-gpu"}, "RuntimeClasses whose pods may have devices")
 	f.StringArrayVar(&a.reports, "node-report", nil, "report of a node's own audit, or a directory of them, - for standard input; may be given again")

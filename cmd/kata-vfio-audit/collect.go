@@ -32,7 +32,7 @@ func collectCommand(t *tree) *cobra.Command {
 			"it into one archive (.tar.gz), which `eval`, and every command by --root, takes in place of the node. The archive\n" +
 			"remembers what could not be read, and what nobody looked at: neither is taken as good later.\n\n" +
 			"It holds names of tenants and claims, addresses and host names, kernel and runtime configuration, and of\n" +
-			"processes that hold devices their command lines. It holds no environment variables, keys or tokens. Its mode is 0600.\n\n" + exitCodes,
+			"processes that hold devices and of the node's runtimes their command lines. It holds no environment variables, keys or tokens. Its mode is 0600.\n\n" + exitCodes,
 		Example: "  kata-vfio-audit collect -f node7.tgz\n  kata-vfio-audit eval node7.tgz",
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,10 +58,24 @@ func deliverArchive(data []byte, file string, stdout io.Writer) error {
 		}
 		return nil
 	}
-	if err := renameio.WriteFile(file, data, 0o600); err != nil {
+	if err := writePrivate(file, data); err != nil {
 		return fmt.Errorf("write archive to %s: %w", file, err)
 	}
 	return nil
+}
+
+// writePrivate writes a file that nobody else may read, whatever the mode of the one that it takes
+// the place of: [renameio.WriteFile] would keep that.
+func writePrivate(file string, data []byte) error {
+	f, err := renameio.NewPendingFile(file, renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Cleanup() }()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
 }
 
 // collect judges the node while a recorder looks on, reads what else may be of

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/check"
@@ -90,7 +89,7 @@ func (t *tree) once(ctx context.Context, j *judging, e *repeated, stdout io.Writ
 	if !isFileName(name) {
 		return fmt.Errorf("the node's name %q is none for a file; name it by --node-name", name)
 	}
-	if err := renameio.WriteFile(filepath.Join(e.out, name+".json"), line.Bytes(), 0o600); err != nil {
+	if err := writePrivate(filepath.Join(e.out, name+".json"), line.Bytes()); err != nil {
 		return fmt.Errorf("keep report: %w", err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"path"
@@ -15,7 +16,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
@@ -36,11 +39,12 @@ func gatherCommand(t *tree) *cobra.Command {
 		Long: "gather writes one .tar.gz for whoever is asked for help: node.tgz (what `collect` has, for `eval` and for every\n" +
 			"command by --root), devices and findings as JSON, the journal's records, the ledger's end and the result of its\n" +
 			"verification, versions, and the ends of logs that lie in files; with --kubeconfig the plugin's own objects, slices and\n" +
-			"the claims that have devices of ours. Its manifest.json has the hash of every file and says what was left out.\n\n" +
+			"the claims that have devices of ours or wait for some (an administrator's kubeconfig: others may list little). Its manifest.json has the hash of every file and says what was left out.\n\n" +
 			"It holds no Secrets, keys, tokens, passwords or kubeconfigs, as far as they have a known form. --mask replaces the\n" +
-			"names of tenants' namespaces, pods and claims by pseudonyms, the same for the same name; the ledger's lines then no\n" +
-			"longer verify, so that the result of before is in the bundle. Host names and addresses stay. Its mode is 0600.\n\n" + exitCodes,
-		Example: "  kata-vfio-audit gather -f node7-support.tgz --mask\n  kata-vfio-audit gather -f node7-support.tgz --kubeconfig /etc/kubernetes/kubelet.conf",
+			"names of tenants' namespaces, pods and claims by pseudonyms, the same for the same name, and leaves runtimes' logs out;\n" +
+			"names that are words of the node too, as dev or gpu, stay in running text. The ledger's lines then no longer verify,\n" +
+			"so that the result of before is in the bundle. Host names and addresses stay. Its mode is 0600.\n\n" + exitCodes,
+		Example: "  kata-vfio-audit gather -f node7-support.tgz --mask\n  kata-vfio-audit gather -f node7-support.tgz --kubeconfig /etc/kubernetes/admin.conf",
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var out bytes.Buffer
@@ -55,9 +59,12 @@ func gatherCommand(t *tree) *cobra.Command {
 	f.BoolVar(&g.mask, "mask", false, "replace the names of tenants' namespaces, pods and claims")
 	f.Int64Var(&g.ledger, "ledger", 16, "most that is copied of the node's ledger, in MiB: the newest events, and the hashes of older ones")
 	g.cluster.kube.AddFile(cmd, "also ask this kubeconfig's cluster (default: no cluster)")
-	f.StringVarP(&g.namespace, "namespace", "n", "kata-vfio", "namespace of the plugin")
+	f.StringVarP(&g.namespace, "namespace", "n", pluginNamespace, "namespace of the plugin")
 	return cmd
 }
+
+// pluginNamespace is where the chart is installed unless somebody says otherwise.
+const pluginNamespace = "kata-vfio-system"
 
 // gather looks at the node and writes the bundle.
 func (g *gathering) gather(ctx context.Context, t *tree, w, warnings io.Writer) error {
@@ -70,8 +77,8 @@ func (g *gathering) gather(ctx context.Context, t *tree, w, warnings io.Writer) 
 	var mask *bundle.Mask
 	if g.mask {
 		mask = bundle.NewMask()
-		b.Note("names of tenants' namespaces, pods and claims are replaced: lines of the ledger and records of the journal no longer verify; " +
-			"ledger-verification.json was made before")
+		b.Note("names of tenants' namespaces, pods and claims are replaced: lines of the ledger no longer verify, ledger-verification.json was made " +
+			"before, and records of the journal are written anew")
 	}
 	if err := g.fill(ctx, r, &b, mask); err != nil {
 		return err
@@ -93,14 +100,25 @@ func (g *gathering) fill(ctx context.Context, r *recorded, b *bundle.Bundle, mas
 		func() error { return b.AddJSON("versions.json", bundle.VersionsOf(r.node.FS, command.Build())) },
 		func() error { return r.addRecords(b, mask) },
 		func() error { return r.addLedger(b, mask) },
-		func() error { return b.Logs(ctx, r.node.FS) },
+		func() error { return b.Logs(ctx, r.node.FS, g.namespace, mask) },
 		func() error { return g.addCluster(ctx, b, mask) },
 	} {
 		if err := part(); err != nil {
 			return err
 		}
 	}
+	r.hideContainers(mask, g.namespace)
 	return nil
+}
+
+// hideContainers hides the pods whose containers run on the node, as far as its runtime says.
+func (r *recorded) hideContainers(mask *bundle.Mask, own string) {
+	containers, _ := runtimes.Containers(r.facts)
+	for _, c := range containers {
+		if c.Namespace != own {
+			mask.Hide(c.Namespace, c.Pod)
+		}
+	}
 }
 
 func (r *recorded) devices(b *bundle.Bundle) error {
@@ -152,9 +170,15 @@ func whole(value string) string {
 func (r *recorded) archive(b *bundle.Bundle, mask *bundle.Mask) ([]byte, error) {
 	if mask != nil {
 		unreadable := r.unreadableRecords(b)
+		mask.ReserveNode(r.recorder)
 		r.recorder.Rewrite(func(place string, data []byte) []byte {
-			if ledger.IsSegment(path.Base(place)) {
-				data = bundle.Readable(data)
+			switch isSegment := ledger.IsSegment(path.Base(place)); {
+			case isSegment:
+				data = mask.Fields(bundle.Readable(data))
+			case path.Dir(place) == journal.DefaultDir && path.Ext(place) == ".json":
+				return maskedRecord(mask, data)
+			case path.Ext(place) == ".json":
+				data = mask.Fields(data)
 			}
 			return mask.Apply(data)
 		}, func(place string) bool { return unreadable[place] })
@@ -164,4 +188,26 @@ func (r *recorded) archive(b *bundle.Bundle, mask *bundle.Mask) ([]byte, error) 
 		return nil, err
 	}
 	return out.Bytes(), nil
+}
+
+// maskedRecord writes a record of the journal anew, with other names and a checksum that is theirs:
+// without one nobody could tell from the archive whose which device is.
+func maskedRecord(mask *bundle.Mask, data []byte) []byte {
+	const lost = "(left out: its names could not be replaced)\n"
+	rec, err := journal.Decode(data)
+	if err != nil {
+		return []byte(lost)
+	}
+	body, err := json.Marshal(rec)
+	if err != nil {
+		return []byte(lost)
+	}
+	var masked journal.Record
+	if err := json.Unmarshal(mask.Apply(mask.Fields(body)), &masked); err != nil {
+		return []byte(lost)
+	}
+	if data, err = journal.Encode(&masked); err != nil {
+		return []byte(lost)
+	}
+	return data
 }

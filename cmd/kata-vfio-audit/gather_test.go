@@ -12,13 +12,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kata-vfio/kata-vfio/pkg/archive/bundle"
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 )
@@ -50,7 +53,7 @@ func plantedNode(t *testing.T) *board.Tree {
 	tree.Put("etc/kata-vfio/node.yaml", "# for acme-prod\napiVersion: x\ntoken: "+secretWord+"\n")
 	tree.Put("etc/containerd/config.toml", "version = 3\n[plugins.x.registry.auth]\npassword = '"+secretWord+"'\n")
 	tree.Put("etc/kubernetes/kubelet.conf", "apiVersion: v1\nkind: Config\nusers:\n- user:\n    client-key-data: "+secretWord+"\n    new-thing: "+secretWord+"\n")
-	tree.Put("var/log/pods/kata-vfio_kata-vfio-plugin-x_uid/plugin/0.log",
+	tree.Put("var/log/pods/kata-vfio-system_kata-vfio-plugin-x_uid/plugin/0.log",
 		"claim globex/forecast: ready\nregistry https://ops:"+secretWord+"@r.example\nkey:\n-----BEGIN PRIVATE KEY-----\n"+secretWord+"\n-----END PRIVATE KEY-----\n")
 	tree.Put("var/log/syslog", "kernel: vfio-pci 0000:3b:00.0 for acme-pod-0\nsshd: initech logged in\n")
 	tree.Start(board.Process{Comm: "kubelet", Arguments: []string{"/usr/bin/kubelet", "--bootstrap-token", secretWord, "--hostname-override=globex"}})
@@ -104,7 +107,7 @@ func TestABundleHasWhatSupportAsksFor(t *testing.T) {
 	for name, want := range map[string]string{
 		"manifest.json": `"masked": false`, "devices.json": "0000:3b:00.0", "findings.json": `"findings"`, "versions.json": `"programs"`,
 		"status.json": "train-weights", "ledger-verification.json": `"sound": true`, "ledger-tail.ndjson": "globex",
-		"logs/var/log/syslog": "vfio-pci 0000:3b:00.0", "logs/var/log/pods/kata-vfio_kata-vfio-plugin-x_uid/plugin/0.log": "globex/forecast: ready",
+		"logs/var/log/syslog": "vfio-pci 0000:3b:00.0", "logs/var/log/pods/kata-vfio-system_kata-vfio-plugin-x_uid/plugin/0.log": "globex/forecast: ready",
 		"node.tgz/node/etc/kata-vfio/node.yaml": "apiVersion: x", "node.tgz/node/etc/containerd/config.toml": "version = 3",
 	} {
 		if !strings.Contains(files[name], want) {
@@ -132,6 +135,9 @@ func TestAMaskedBundleHasNoTenantsName(t *testing.T) {
 	tree := plantedNode(t)
 	files, file := gathered(t, tree.Root(), "--mask")
 	for name, content := range files {
+		if filepath.Ext(name) == ".json" && !strings.HasPrefix(name, "node.tgz/") && !json.Valid([]byte(content)) {
+			t.Errorf("%s is no JSON: %.300s", name, content)
+		}
 		for _, word := range append(tenantWords(), secretWord) {
 			if strings.Contains(content, word) || strings.Contains(name, word) {
 				t.Errorf("%s has %q: %.300s", name, word, content)
@@ -149,6 +155,55 @@ func TestAMaskedBundleHasNoTenantsName(t *testing.T) {
 	if !strings.Contains(files["ledger-verification.json"], `"sound": true`) {
 		t.Errorf("verification: %s", files["ledger-verification.json"])
 	}
+	node := archiveIn(t, file)
+	if _, stderr, err := execute(t, "devices", "--root", node); err != nil {
+		t.Errorf("the masked archive can't be read: %v %s", err, stderr)
+	}
+}
+
+// ordinary are names that are words of the node, too: a tenant may choose them on purpose.
+func ordinary() []string {
+	return []string{"dev", "gpu", "vfio", "pci", "config", "net", "proc", "kata-vfio", "kata", "claim", "prepared", "0000", "0000-3b-00-0", "flr", "name"}
+}
+
+// TestOrdinaryNamesLeaveAMaskedNodeAsItIs: it is judged as it was, and in fields that hold names
+// they are replaced all the same.
+func TestOrdinaryNamesLeaveAMaskedNodeAsItIs(t *testing.T) {
+	tree := server(t)
+	words := ordinary()
+	for i, device := range []string{"gpu0", "gpu1"} {
+		rec := tree.Give(words[i], words[i+2], tree.Devices[device])
+		tree.StartVMM(rec)
+	}
+	for i, word := range words {
+		tree.Tell(ledger.Event{Type: ledger.Prepare, Result: ledger.OK, Claim: &ledger.Claim{UID: "uid-" + word, Namespace: word, Name: words[len(words)-1-i]}})
+	}
+	files, file := gathered(t, tree.Root(), "--mask")
+	for _, name := range []string{"status.json", "ledger-tail.ndjson", "findings.json"} {
+		for _, word := range words {
+			if field := `"namespace":"` + word + `"`; strings.Contains(strings.ReplaceAll(files[name], `": "`, `":"`), field) {
+				t.Errorf("%s has %s", name, field)
+			}
+		}
+	}
+	if !strings.Contains(files["manifest.json"], "stay in other text") || !strings.Contains(files["devices.json"], `"0000:3b:00.0"`) {
+		t.Errorf("manifest: %s\ndevices: %.300s", files["manifest.json"], files["devices.json"])
+	}
+	node := archiveIn(t, file)
+	want, got := statesOf(t, "node", "--root", tree.Root()), statesOf(t, "eval", node)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the masked archive is judged in another way (-node +archive):\n%s", diff)
+	}
+	devices, _, err1 := execute(t, "devices", "-o", "json", "--root", tree.Root())
+	copied, _, err2 := execute(t, "devices", "-o", "json", "--root", node)
+	if err1 != nil || err2 != nil || devices != copied {
+		t.Errorf("the masked archive has other devices: %v, %v: %s", err1, err2, cmp.Diff(devices, copied))
+	}
+}
+
+// archiveIn unpacks the node's archive from a bundle.
+func archiveIn(t *testing.T, file string) string {
+	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -159,8 +214,86 @@ func TestAMaskedBundleHasNoTenantsName(t *testing.T) {
 	if err := os.WriteFile(node, []byte(outer["node.tgz"]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, err := execute(t, "devices", "--root", node); err != nil {
-		t.Errorf("the masked archive can't be read: %v %s", err, stderr)
+	return node
+}
+
+// statesOf returns what checks say, but for those of the ledger (OBS), whose lines do not verify any
+// more when names in them are replaced.
+func statesOf(t *testing.T, args ...string) map[string]int {
+	t.Helper()
+	stdout, stderr, err := execute(t, append(args, "-o", "json", "--severity", "info")...)
+	var doc finding.Report
+	if err := json.Unmarshal([]byte(stdout), &doc); err != nil {
+		t.Fatal(err, stderr)
+	}
+	if code := exitCode(err); err != nil && code != exitFindings && code != exitLedger {
+		t.Fatal(err)
+	}
+	states := map[string]int{}
+	for _, f := range doc.Findings {
+		if !strings.HasPrefix(f.ID, "OBS-") {
+			states[f.ID+" "+string(f.State)]++
+		}
+	}
+	return states
+}
+
+// TestNobodysNameIsInAMaskedLog: neither of pods that have logs or containers on the node, nor of
+// those that our own log is about, nor what runtimes say of others; our own log stays.
+func TestNobodysNameIsInAMaskedLog(t *testing.T) {
+	tree := server(t)
+	tree.Run("umbrella")
+	own := "var/log/pods/kata-vfio-system_kata-vfio-plugin-x_uid/plugin/0.log"
+	tree.Put(own, "level=WARN msg=refused pod=soylent/green-1 err=x\n{\"msg\":\"y\",\"claim\":\"tyrell/nexus\"}\ncyberdyne and umbrella\n")
+	tree.Put("var/log/pods/cyberdyne_skynet-0_uid/c/0.log", "x")
+	tree.Put("var/log/pods/hooli_kata-vfio-demo_uid/c/0.log", "output of a tenant")
+	tree.Put("var/log/containerd.log", "RunPodSandbox for kata pod weyland/yutani\n")
+	tree.Put("var/log/syslog", "Nov 22 10:00:00 n1 kernel: vfio-pci 0000:3b:00.0: reset done\nNov 22 10:00:00 n1 containerd[7]: kata weyland kernel: x\n")
+	files, _ := gathered(t, tree.Root(), "--mask")
+	if log := files["logs/"+own]; !strings.Contains(log, "level=WARN msg=refused pod=name-") {
+		t.Errorf("our own log is %q", log)
+	}
+	if log := files["logs/var/log/syslog"]; log != "Nov 22 10:00:00 n1 kernel: vfio-pci 0000:3b:00.0: reset done\n" {
+		t.Errorf("syslog is %q", log)
+	}
+	for name, content := range files {
+		for _, word := range []string{"umbrella", "soylent", "green-1", "tyrell", "nexus", "cyberdyne", "hooli", "output of a tenant", "weyland", "yutani"} {
+			if strings.Contains(content, word) || strings.Contains(name, word) {
+				t.Errorf("%s has %q: %.300s", name, word, content)
+			}
+		}
+	}
+}
+
+// TestAContainersEnvironmentStaysOnTheNode: a check reads whose mounts are whose, in the file that
+// has the environment, too.
+func TestAContainersEnvironmentStaysOnTheNode(t *testing.T) {
+	tree := server(t)
+	tree.Give("t1", "c", tree.Devices["gpu0"])
+	tree.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/x/config.json", `{"process":{"env":["LOGIN=`+secretWord+`"],"args":["`+secretWord+`"]},
+		"annotations":{"io.kubernetes.cri.sandbox-namespace":"t1","io.kubernetes.cri.sandbox-name":"p","note":"`+secretWord+`"},
+		"mounts":[{"source":"/run/containerd/containerd.sock","options":["`+secretWord+`"]}]}`)
+	sameFindings(t, tree.Root())
+	files, _ := gathered(t, tree.Root())
+	for name, content := range files {
+		if strings.Contains(content, secretWord) {
+			t.Errorf("%s has it: %.300s", name, content)
+		}
+	}
+}
+
+// TestABundleIsItsOwners, whatever the mode of a file that it takes the place of.
+func TestABundleIsItsOwners(t *testing.T) {
+	tree := server(t)
+	file := filepath.Join(t.TempDir(), "x.tgz")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chmod(file, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := execute(t, "collect", "--root", tree.Root(), "-f", file); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
 	}
 }
 
@@ -175,9 +308,8 @@ func TestHalfANameIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestWhatIsAskedOfTheCluster: our own objects and the claims with our devices; no
-// Secret, nobody else's claims, and masked no word of a tenant's.
-func TestWhatIsAskedOfTheCluster(t *testing.T) {
+// askedCluster has our own objects, claims with and for our devices and others', and credentials.
+func askedCluster() kubernetes.Interface {
 	claim := func(namespace, driver string) *resourceapi.ResourceClaim {
 		return &resourceapi.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{
@@ -192,15 +324,31 @@ func TestWhatIsAskedOfTheCluster(t *testing.T) {
 			},
 		}
 	}
-	client := fake.NewClientset(
-		claim("acme-prod", "kata-vfio.dev"), claim("elsewhere", "other.example"),
+	env := []corev1.EnvVar{{Name: "PROXY_LOGIN", Value: secretWord}}
+	waits := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "initech", Name: "tps-report"}, Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+		Requests: []resourceapi.DeviceRequest{{Name: "waits-for", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev"}}},
+	}}}
+	return fake.NewClientset(
+		waits, claim("acme-prod", "kata-vfio.dev"), claim("elsewhere", "other.example"),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio", Name: "s"}, Data: map[string][]byte{"k": []byte(secretWord)}},
 		&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio", Name: "kata-vfio-plugin-x"},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{{Name: "PROXY_LOGIN", Value: secretWord}}}}},
+			Spec: corev1.PodSpec{
+				InitContainers: []corev1.Container{{Env: env}}, Containers: []corev1.Container{{Env: env, Args: []string{"--password", secretWord}}},
+				EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Env: env}}},
+			},
+		},
+		&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio", Name: "c"}, Data: map[string]string{"a.yaml": "token: A\npassword: " + secretWord + "\n"},
 		},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "globex", Name: "forecast"}},
 	)
+}
+
+// TestWhatIsAskedOfTheCluster: our own objects and the claims with our devices; no
+// Secret, nobody else's claims, and masked no word of a tenant's.
+func TestWhatIsAskedOfTheCluster(t *testing.T) {
+	client := askedCluster()
 	for _, masked := range []bool{false, true} {
 		var b bundle.Bundle
 		var mask *bundle.Mask
@@ -217,8 +365,14 @@ func TestWhatIsAskedOfTheCluster(t *testing.T) {
 		files := map[string]string{}
 		untar(t, "", out.Bytes(), files)
 		all := ""
-		for _, content := range files {
+		for name, content := range files {
 			all += content
+			if !json.Valid([]byte(content)) {
+				t.Errorf("masked %t: %s is no JSON", masked, name)
+			}
+		}
+		if !strings.Contains(files["cluster/resourceclaims.json"], "waits-for") || !strings.Contains(files["manifest.json"], "the namespace kata-vfio has no DaemonSet") {
+			t.Errorf("masked %t: the bundle lacks a claim that waits, or a note: %s", masked, all)
 		}
 		if !strings.Contains(files["cluster/resourceclaims.json"], "gpu-0000-3b-00-0") || !strings.Contains(files["cluster/pods.json"], "kata-vfio-plugin-x") {
 			t.Errorf("masked %t: the bundle lacks our objects: %s", masked, all)

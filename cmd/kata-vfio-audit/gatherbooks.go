@@ -13,9 +13,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// journalDir is where the journal lies below the node's root.
-const journalDir = "var/lib/kata-vfio/journal"
-
 // maxTail is how many of a ledger's last events a bundle has by themselves.
 const maxTail = 2000
 
@@ -31,7 +28,7 @@ type statusView struct {
 func (r *recorded) records() (readable []*journal.Record, unreadable map[string]error) {
 	unreadable = map[string]error{}
 	files := r.recorder.Contents(func(place string) bool {
-		return path.Dir(place) == journalDir && strings.HasSuffix(place, ".json")
+		return path.Dir(place) == journal.DefaultDir && strings.HasSuffix(place, ".json")
 	})
 	for _, place := range slices.Sorted(maps.Keys(files)) {
 		rec, err := journal.Decode(files[place])
@@ -59,10 +56,10 @@ func (r *recorded) addRecords(b *bundle.Bundle, mask *bundle.Mask) error {
 	}
 	slices.Sort(v.Damaged)
 	marks := r.recorder.Contents(func(place string) bool {
-		return strings.HasPrefix(place, journalDir+"/") && path.Dir(place) != journalDir
+		return strings.HasPrefix(place, journal.DefaultDir+"/") && path.Dir(place) != journal.DefaultDir
 	})
 	for place, data := range marks {
-		v.Marks[strings.TrimPrefix(place, journalDir+"/")] = strings.TrimSpace(string(data))
+		v.Marks[strings.TrimPrefix(place, journal.DefaultDir+"/")] = strings.TrimSpace(string(data))
 	}
 	return b.AddJSON("status.json", v)
 }
@@ -75,7 +72,9 @@ func (r *recorded) unreadableRecords(b *bundle.Bundle) map[string]bool {
 	for place := range unreadable {
 		dropped[place] = true
 	}
-	for place := range r.recorder.Contents(func(place string) bool { return path.Dir(place) == journalDir && !strings.HasSuffix(place, ".json") }) {
+	for place := range r.recorder.Contents(func(place string) bool {
+		return path.Dir(place) == journal.DefaultDir && !strings.HasSuffix(place, ".json")
+	}) {
 		dropped[place] = true
 	}
 	for _, place := range slices.Sorted(maps.Keys(dropped)) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/archive/bundle"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 )
 
 // maxObjects is how many objects of one kind a bundle has.
@@ -70,6 +72,9 @@ func addObjects(ctx context.Context, client kubernetes.Interface, namespace stri
 			b.Note(fmt.Sprintf("%s could not be listed: %v", kind.name, err))
 			continue
 		}
+		if kind.name == "daemonsets" && !slices.ContainsFunc(objects, isPlugins) {
+			b.Note("the namespace " + namespace + " has no DaemonSet of kata-vfio's plugin: pods, events and settings of the plugin may be in another (--namespace)")
+		}
 		if len(objects) == maxObjects {
 			b.Note(fmt.Sprintf("of %s the first %d are there", kind.name, maxObjects))
 		}
@@ -79,6 +84,12 @@ func addObjects(ctx context.Context, client kubernetes.Interface, namespace stri
 		}
 	}
 	return nil
+}
+
+// isPlugins reports whether a DaemonSet is the plugin's, by the label that the chart gives its pods.
+func isPlugins(o runtime.Object) bool {
+	d, ok := o.(*appsv1.DaemonSet)
+	return ok && d.Spec.Template.Labels["app.kubernetes.io/component"] == "plugin"
 }
 
 // listAll lists so many objects of a kind as a bundle has.
@@ -119,7 +130,7 @@ func kept(objects []runtime.Object, mask *bundle.Mask) []runtime.Object {
 				continue
 			}
 		case *resourceapi.ResourceClaim:
-			if !isOurs(o) {
+			if !fleet.IsOurs(o) {
 				continue
 			}
 			hideClaim(o, mask)
@@ -132,28 +143,22 @@ func kept(objects []runtime.Object, mask *bundle.Mask) []runtime.Object {
 // hideEnvironment takes out the values of environment variables: what a name does not
 // tell of a credential, nothing does.
 func hideEnvironment(spec *corev1.PodSpec) {
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			for j := range containers[i].Env {
-				if e := &containers[i].Env[j]; e.Value != "" {
-					e.Value = "(left out)"
-				}
+	hide := func(env []corev1.EnvVar) {
+		for i := range env {
+			if env[i].Value != "" {
+				env[i].Value = "(left out)"
 			}
 		}
 	}
-}
-
-// isOurs reports whether a claim has a device of ours.
-func isOurs(c *resourceapi.ResourceClaim) bool {
-	if c.Status.Allocation == nil {
-		return false
+	for i := range spec.InitContainers {
+		hide(spec.InitContainers[i].Env)
 	}
-	for i := range c.Status.Allocation.Devices.Results {
-		if c.Status.Allocation.Devices.Results[i].Driver == v1alpha1.DriverName {
-			return true
-		}
+	for i := range spec.Containers {
+		hide(spec.Containers[i].Env)
 	}
-	return false
+	for i := range spec.EphemeralContainers {
+		hide(spec.EphemeralContainers[i].Env)
+	}
 }
 
 // hideClaim hides a claim's names. Its labels and annotations are the tenant's own words,

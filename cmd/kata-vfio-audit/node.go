@@ -81,12 +81,12 @@ func newJudging(formats []string) *judging { return &judging{formats: formats} }
 func (j *judging) flags(cmd *cobra.Command) {
 	j.profileFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&j.severity, "severity", "", "least severity to show: "+severityWords()+" (default low for people, info for machines)")
-	f.StringVar(&j.failOn, "fail-on", "high", "least severity whose failures make the exit code 3: "+severityWords())
+	f.StringVar(&j.severity, "severity", "", "least severity to show: "+finding.SeverityWords()+" (default low for people, info for machines)")
+	f.StringVar(&j.failOn, "fail-on", "high", "least severity whose failures make the exit code 3: "+finding.SeverityWords())
 	f.BoolVar(&j.strict, "strict", false, "exit code 4 where nothing fails but some checks could not tell")
 	f.StringVar(&j.file, "file", "", "write to this file in place of standard output")
 	j.formats.Flag(cmd, &j.format)
-	for flag, words := range map[string][]string{"severity": strings.Split(severityWords(), ", "), "fail-on": strings.Split(severityWords(), ", ")} {
+	for flag, words := range map[string][]string{"severity": strings.Split(finding.SeverityWords(), ", "), "fail-on": strings.Split(finding.SeverityWords(), ", ")} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
@@ -110,14 +110,6 @@ func profileTable() string {
 	return b.String()
 }
 
-func severityWords() string {
-	var words []string
-	for _, s := range finding.Severities() {
-		words = append(words, string(s))
-	}
-	return strings.Join(words, ", ")
-}
-
 // check refuses what can't be meant before anything is read.
 func (j *judging) check() error {
 	if err := j.formats.Check(j.format); err != nil {
@@ -131,7 +123,7 @@ func (j *judging) check() error {
 	}
 	for flag, value := range map[string]string{"severity": j.severity, "fail-on": j.failOn} {
 		if !slices.Contains(finding.Severities(), isolation.Severity(value)) {
-			return command.Usagef("--%s %q: want one of %s", flag, value, severityWords())
+			return command.Usagef("--%s %q: want one of %s", flag, value, finding.SeverityWords())
 		}
 	}
 	if j.name != "" && !isFileName(j.name) {
@@ -185,7 +177,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	if j.name != "" {
 		r.Subject.Name = j.name
 	}
-	doc := &report.Document{Report: r, Snapshot: n.Snapshot, Rules: rulesOf(checks), Tenancies: page.TenanciesNow(n)}
+	doc := &report.Document{Report: r, Snapshot: n.Snapshot, Rules: check.RulesOf(checks), Tenancies: page.TenanciesNow(n)}
 	if report.TellsThePast(j.format) {
 		node.tellThePast(doc, n)
 	}

@@ -11,17 +11,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
-// rulesOf returns the rules of checks.
-func rulesOf(checks []check.Check) []finding.Rule {
-	var rules []finding.Rule
-	for i := range checks {
-		rules = append(rules, checks[i].Rule)
-	}
-	return rules
-}
-
 // allRules returns every rule that a waiver, or a person, may name.
-func allRules() []finding.Rule { return append(rulesOf(check.Catalogue()), cluster.Rules()...) }
+func allRules() []finding.Rule { return append(check.RulesOf(check.Catalogue()), cluster.Rules()...) }
 
 func ruleIDs() []string {
 	var ids []string

@@ -38,6 +38,9 @@ func (a *auditing) register(cmd *cobra.Command) {
 	complete(cmd, "audit-waivers", yamlFiles)
 }
 
+// seldom is how long a node may be left without a look: the chart's alert waits twice as long.
+const seldom = 15 * time.Minute
+
 // weights are the values of --audit-taint.
 func weights() []string {
 	var all []string
@@ -54,8 +57,8 @@ func (a *auditing) validate() error {
 	if !slices.Contains(weights(), a.counts) {
 		return command.Usagef("--audit-taint %q: want one of %s", a.counts, strings.Join(weights(), ", "))
 	}
-	if a.every < time.Second {
-		return command.Usagef("--audit-every %v: want a second or more", a.every)
+	if a.every < time.Second || a.every > seldom {
+		return command.Usagef("--audit-every %v: want a second or more, and %v at most: the alert KataVFIOAuditStale waits half an hour", a.every, seldom)
 	}
 	return nil
 }

@@ -195,6 +195,7 @@ func TestUsage(t *testing.T) {
 		"an unknown profile":    {[]string{"run", "--node-name", "n", "--audit-profile", "x"}, `there is no such profile`},
 		"an unknown severity":   {[]string{"run", "--node-name", "n", "--audit-taint", "x"}, "want one of critical, high, medium, low, info, off"},
 		"looks without end":     {[]string{"run", "--node-name", "n", "--audit-every", "1ms"}, "want a second or more"},
+		"looks too seldom":      {[]string{"run", "--node-name", "n", "--audit-every", "1h"}, "and 15m0s at most"},
 		"prepare a plain tree":  {[]string{"prepare", "-f", claim}, "is a plain directory and not the kernel's sysfs"},
 		"unprepare there":       {[]string{"unprepare", oneUID1}, "plan, status and --dry-run work on such a tree"},
 		"recover there":         {[]string{"recover"}, "is a plain directory"},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +34,7 @@ func auditCommand(s *session) *cobra.Command {
 		Long: "audit lists each node's failing checks, the worst first, with the devices and claims concerned. What it knows comes from\n" +
 			"the plugin, which asks the checks that cost little and writes the failures into its devices' attributes and taints: no\n" +
 			"failure there does not mean that the node passes. --node-report adds nodes' whole audits (`kata-vfio-audit node -o\n" +
-			"json`, or the log of `node --every`); the latest of a node counts. TAINT says whether new claims are kept away.\n" +
+			"json`, or the log of `node --every`); the latest of a node counts, and AGE is its age. TAINT says whether new claims are kept away.\n" +
 			"`kata-vfio-audit explain ID` says more of a check, and `kata-vfio-audit cluster` judges the cluster itself.\n\n" + exitCodes,
 		Example: "  kubectl kata-vfio audit -o wide\n  kubectl kata-vfio audit worker-1 --node-report reports/",
 		Args:    command.MaxArgs(1, "one node"), ValidArgsFunction: s.completeNode,
@@ -55,29 +56,21 @@ func auditCommand(s *session) *cobra.Command {
 	}
 	a.flags(cmd)
 	cmd.Flags().StringArrayVar(&a.files, "node-report", nil, "report of a node's own audit, or a directory of them, - for standard input; may be given again")
-	cmd.Flags().StringVar(&a.failOn, "fail-on", string(isolation.High), "least severity whose failures make the exit code 3: "+severityWords())
-	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(strings.Split(severityWords(), ", "), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&a.failOn, "fail-on", string(isolation.High), "least severity whose failures make the exit code 3: "+finding.SeverityWords())
+	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(strings.Split(finding.SeverityWords(), ", "), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
-}
-
-func severityWords() string {
-	var words []string
-	for _, s := range finding.Severities() {
-		words = append(words, string(s))
-	}
-	return strings.Join(words, ", ")
 }
 
 func (a *auditing) check() error {
 	if !slices.Contains(finding.Severities(), isolation.Severity(a.failOn)) {
-		return command.Usagef("--fail-on %q: want one of %s", a.failOn, severityWords())
+		return command.Usagef("--fail-on %q: want one of %s", a.failOn, finding.SeverityWords())
 	}
 	return a.output.check()
 }
 
 // roll shows the state, and fails where a check does.
 func (a *auditing) roll(state *fleet.State) (*picture, error) {
-	nodes := state.Audit(a.reports, nodeRules())
+	nodes := state.Audit(a.reports, check.RulesOf(check.Catalogue()))
 	if a.node != "" {
 		nodes = slices.DeleteFunc(nodes, func(n fleet.NodeAudit) bool { return n.Node != a.node })
 		if len(nodes) == 0 && !a.watch {
@@ -92,21 +85,12 @@ func (a *auditing) roll(state *fleet.State) (*picture, error) {
 			}
 		}
 	}
-	p := auditPicture(nodes, a.format == "wide")
+	_, unseen := state.Missing[fleet.Claims]
+	p := auditPicture(nodes, state.Now, unseen, a.format == "wide")
 	if failing > 0 {
 		return p, &findingsError{severity: a.failOn, failing: failing}
 	}
 	return p, nil
-}
-
-// nodeRules returns the rules that nodes are judged by.
-func nodeRules() []finding.Rule {
-	checks := check.Catalogue()
-	rules := make([]finding.Rule, len(checks))
-	for i := range checks {
-		rules[i] = checks[i].Rule
-	}
-	return rules
 }
 
 // findingsError is the verdict of an audit. Nothing went wrong.
@@ -119,13 +103,14 @@ func (e *findingsError) Error() string {
 	return fmt.Sprintf("checks of severity %s or worse that fail: %d", e.severity, e.failing)
 }
 
-func auditPicture(nodes []fleet.NodeAudit, wide bool) *picture {
+// auditPicture shows the nodes' failures. Unseen says that what claims there are is not known.
+func auditPicture(nodes []fleet.NodeAudit, now time.Time, unseen, wide bool) *picture {
 	p := &picture{
 		what: "audit", empty: "no node publishes a device",
 		document: struct {
 			Nodes []fleet.NodeAudit `json:"nodes"`
 		}{nodes},
-		titles: []string{"NODE", "CHECK", "SEVERITY", "TAINT", "DEVICES", "CLAIMS", "BY", "WHAT"},
+		titles: []string{"NODE", "CHECK", "SEVERITY", "TAINT", "DEVICES", "CLAIMS", "BY", ageTitle, "WHAT"},
 	}
 	if wide {
 		p.titles = append(p.titles, "FIX")
@@ -133,18 +118,18 @@ func auditPicture(nodes []fleet.NodeAudit, wide bool) *picture {
 	for i := range nodes {
 		n := &nodes[i]
 		if len(n.Failed) == 0 {
-			c := cells(orDash(n.Node), "-", "-", "-", fmt.Sprintf("0 of %d", n.Devices), "-", seenBy(n), nothingFails(n))
+			c := cells(orDash(n.Node), "-", "-", "-", fmt.Sprintf("0 of %d", n.Devices), "-", seenBy(n), reportAge(n, now), nothingFails(n))
 			p.rows = append(p.rows, row{key: "node " + n.Node, cells: c, value: n})
 		}
 		for j := range n.Failed {
-			p.rows = append(p.rows, auditRow(n, &n.Failed[j], wide))
+			p.rows = append(p.rows, auditRow(n, &n.Failed[j], now, unseen, wide))
 		}
 	}
 	return p
 }
 
 // auditRow is a row of a check that fails on a node.
-func auditRow(n *fleet.NodeAudit, f *fleet.FailedCheck, wide bool) row {
+func auditRow(n *fleet.NodeAudit, f *fleet.FailedCheck, now time.Time, unseen, wide bool) row {
 	taints, concerned := "no", "node"
 	if f.Taints {
 		taints = "yes"
@@ -152,11 +137,15 @@ func auditRow(n *fleet.NodeAudit, f *fleet.FailedCheck, wide bool) row {
 	if len(f.Devices) > 0 {
 		concerned = fmt.Sprintf("%d of %d", len(f.Devices), n.Devices)
 	}
+	claims := strconv.Itoa(len(f.Claims))
+	if unseen {
+		claims = "?"
+	}
 	title := f.Title
 	if title == "" {
 		title = "this version does not know the check"
 	}
-	c := cells(orDash(n.Node), f.ID, orDash(string(f.Severity)), taints, concerned, strconv.Itoa(len(f.Claims)), list(f.By), title)
+	c := cells(orDash(n.Node), f.ID, orDash(string(f.Severity)), taints, concerned, claims, list(f.By), reportAge(n, now), title)
 	c[2].Color = severityColor(f.Severity)
 	if wide {
 		c = append(c, cells(orDash(f.Fix))...)
@@ -172,6 +161,17 @@ func seenBy(n *fleet.NodeAudit) string {
 		return "plugin,report"
 	}
 	return "plugin"
+}
+
+// reportAge is that of the node's report.
+func reportAge(n *fleet.NodeAudit, now time.Time) string {
+	switch {
+	case n.Reported == nil:
+		return "-"
+	case n.Reported.After(now):
+		return "0s"
+	}
+	return age(now, *n.Reported)
 }
 
 // nothingFails says what that is worth.

@@ -37,7 +37,11 @@ func claimsCommand(s *session) *cobra.Command {
 				v.namespace = namespace
 			}
 			v.picture = func(state *fleet.State) (*picture, error) {
-				return claimsPicture(state.ClaimRows(), state.Now, all, v.format == "wide"), nil
+				p := claimsPicture(state.ClaimRows(), state.Now, all, v.format == "wide")
+				if !all {
+					p.empty += " in namespace " + namespace + " (-A: in all)"
+				}
+				return p, nil
 			}
 			return v.show(cmd.Context(), cmd, client)
 		},

@@ -20,7 +20,7 @@ func TestExitCodes(t *testing.T) {
 	for line, want := range map[string]int{
 		"devices": 0, "claims": 0, "audit worker-1": 0, "audit worker-2": exitFindings, "audit worker-2 --fail-on critical": exitFindings,
 		"audit worker-1 --node-report testdata/reports": exitFindings, "audit worker-1 --node-report testdata/reports --fail-on critical": 0,
-		"devices --node nowhere": exitNotFound, "topology nowhere": exitNotFound, "audit nowhere": exitNotFound,
+		"devices --node nowhere": exitNotFound, "devices --pool TYPO": exitNotFound, "topology nowhere": exitNotFound, "audit nowhere": exitNotFound,
 		"explain nothing": exitNotFound, "explain pod/nothing": exitNotFound, "explain worker-1/gpu-0000-99-00-0": exitNotFound,
 		"explain": command.Usage, "explain a b": command.Usage, "devices x": command.Usage, "devices -o xml": command.Usage, "frob": command.Usage,
 		"devices --watch -o yaml": command.Usage, "audit --fail-on worst": command.Usage, "audit --node-report nowhere": command.Usage,
@@ -93,10 +93,20 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
+// TestClaimsThatWereNotSeenAreNotCounted as none.
+func TestClaimsThatWereNotSeenAreNotCounted(t *testing.T) {
+	client := cluster(t)
+	forbid(client, "resourceclaims")
+	stdout, _, _ := ask(t, client, "audit", "worker-2")
+	if row := strings.Fields(strings.Split(stdout, "\n")[1]); len(row) < 8 || row[7] != "?" {
+		t.Errorf("%q:\n%s", row, stdout)
+	}
+}
+
 // TestAnEmptyCluster is no error.
 func TestAnEmptyCluster(t *testing.T) {
 	for line, want := range map[string]string{
-		"devices": "no node publishes a device\n", "claims": "no claim for a device of kata-vfio\n", "topology": "no node publishes a device\n",
+		"devices": "no node publishes a device\n", "claims": "no claim for a device of kata-vfio in namespace team-a (-A: in all)\n", "claims -A": "no claim for a device of kata-vfio\n", "topology": "no node publishes a device\n",
 		"audit": "no node publishes a device\n", "devices -o json": "{\n  \"devices\": []\n}\n", "claims -o json": "{\n  \"claims\": []\n}\n",
 		"topology -o json": "{\n  \"nodes\": []\n}\n", "audit -o json": "{\n  \"nodes\": []\n}\n",
 	} {

@@ -30,8 +30,8 @@ func devicesCommand(s *session) *cobra.Command {
 			}
 			v.picture = func(state *fleet.State) (*picture, error) {
 				devices := inPool(state.Devices(), pool)
-				if v.node != "" && len(devices) == 0 && !v.watch {
-					return nil, &fleet.NotFoundError{Name: "device of node " + v.node}
+				if (v.node != "" || pool != "") && len(devices) == 0 && !v.watch {
+					return nil, &fleet.NotFoundError{Name: "device" + ofNode(v.node) + inThePool(pool)}
 				}
 				return devicesPicture(devices, v.format == "wide"), nil
 			}
@@ -43,6 +43,20 @@ func devicesCommand(s *session) *cobra.Command {
 	cmd.Flags().StringVar(&pool, "pool", "", "devices of this pool only")
 	_ = cmd.RegisterFlagCompletionFunc("node", s.completeNodes)
 	return cmd
+}
+
+func ofNode(node string) string {
+	if node == "" {
+		return ""
+	}
+	return " of node " + node
+}
+
+func inThePool(pool string) string {
+	if pool == "" {
+		return ""
+	}
+	return " in pool " + pool + "; `kubectl kata-vfio devices -o wide` lists the pools"
 }
 
 func tableFormats() command.Formats { return command.Formats{"table", "wide", "json", "yaml"} }

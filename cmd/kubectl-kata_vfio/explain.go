@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/check"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/terminal"
@@ -85,7 +88,7 @@ func (s *session) explain(cmd *cobra.Command, of subject) (*fleet.Explanation, e
 }
 
 func explanationOf(state *fleet.State, of subject, namespace string) (*fleet.Explanation, error) {
-	rules := nodeRules()
+	rules := check.RulesOf(check.Catalogue())
 	switch of.kind {
 	case "device":
 		return state.ExplainDevice(of.node, of.name, rules)
@@ -96,7 +99,10 @@ func explanationOf(state *fleet.State, of subject, namespace string) (*fleet.Exp
 	}
 	claim, err1 := state.ExplainClaim(namespace, of.name, rules)
 	pod, err2 := state.ExplainPod(namespace, of.name, rules)
+	_, noPod := errors.AsType[*fleet.NotFoundError](err2)
 	switch {
+	case err1 != nil && err2 != nil && !noPod:
+		return nil, fmt.Errorf("there is no claim %s/%s, and whether there is a pod is not known: %w", namespace, of.name, err2)
 	case err1 != nil && err2 != nil:
 		return nil, &fleet.NotFoundError{Name: "claim, and no pod with a claim, " + namespace + "/" + of.name + " (-n names another namespace)"}
 	case err1 == nil && err2 == nil:

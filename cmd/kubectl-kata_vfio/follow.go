@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,12 +33,12 @@ const settling = 150 * time.Millisecond
 func (w *want) follow(ctx context.Context, client kubernetes.Interface, missing map[fleet.Kind]string, warnings io.Writer, show func(*fleet.State) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	changed := make(chan struct{}, 1)
-	var informers []cache.SharedIndexInformer
+	informers := map[fleet.Kind]cache.SharedIndexInformer{}
 	var synced []cache.InformerSynced
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel(nil)
-	trouble := &complaints{to: warnings, end: cancel}
+	trouble := &complaints{to: warnings, needs: w.needs, end: cancel, changed: changed, lost: map[fleet.Kind]string{}}
 	for _, kind := range slices.Concat(w.needs, w.also) {
 		if _, lacks := missing[kind]; lacks {
 			continue
@@ -46,15 +47,21 @@ func (w *want) follow(ctx context.Context, client kubernetes.Interface, missing 
 		if err != nil {
 			return fmt.Errorf("watch %s: %w", kind, err)
 		}
-		informers, synced = append(informers, informer), append(synced, informer.HasSynced)
+		settled := func() bool { return informer.HasSynced() || trouble.hasLost(kind) }
+		informers[kind], synced = informer, append(synced, settled)
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return ended(ctx)
 	}
 	for {
-		state := w.state(missing)
-		for _, informer := range informers {
+		lost := trouble.allLost()
+		maps.Copy(lost, missing)
+		state := w.state(lost)
+		for kind, informer := range informers {
+			if lost[kind] != "" {
+				continue
+			}
 			for _, o := range informer.GetStore().List() {
 				w.put(state, o)
 			}
@@ -133,31 +140,69 @@ func withoutManagers(o any) (any, error) {
 // complaints says of each kind what is wrong with its watch, the same thing once.
 // Safe for concurrent use.
 type complaints struct {
-	end func(error)
+	// needs are the kinds without which there is nothing to show.
+	needs   []fleet.Kind
+	end     func(error)
+	changed chan<- struct{}
 
 	mu   sync.Mutex // guards those below
 	to   io.Writer
 	said map[fleet.Kind]string
+	// lost are the kinds that may not be watched, with the reason.
+	lost map[fleet.Kind]string
 }
 
-// hear ends the watch where the user may not watch any more.
+// hear ends the watch where the user may not watch any more what is needed, or is not known any
+// more. Without another kind it goes on.
 func (c *complaints) hear(kind fleet.Kind, err error) {
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+	switch {
+	case apierrors.IsUnauthorized(err):
+		c.end(fmt.Errorf("watch %s: the API server does not know who you are any more, as when a token has expired; log in again: %w", kind, err))
+	case apierrors.IsForbidden(err) && slices.Contains(c.needs, kind):
 		c.end(&forbiddenError{kind: kind, err: err})
-		return
-	}
+	case apierrors.IsForbidden(err):
+		c.lose(kind)
 	// The server closes every watch after a time, and forgets old versions.
-	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return
+	case errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
+	default:
+		c.say(kind, "broke off and is tried again: "+err.Error())
 	}
+}
+
+// lose notes a kind as one that is not seen.
+func (c *complaints) lose(kind fleet.Kind) {
+	const why = "it is not permitted to watch them"
+	c.mu.Lock()
+	c.lost[kind] = why
+	c.mu.Unlock()
+	c.say(kind, "goes on without them: "+why)
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (c *complaints) hasLost(kind fleet.Kind) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.said[kind] == err.Error() {
+	return c.lost[kind] != ""
+}
+
+func (c *complaints) allLost() map[fleet.Kind]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.lost)
+}
+
+func (c *complaints) say(kind fleet.Kind, text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.said[kind] == text {
 		return
 	}
 	if c.said == nil {
 		c.said = map[fleet.Kind]string{}
 	}
-	c.said[kind] = err.Error()
-	fmt.Fprintf(c.to, "warning: the watch of %s broke off and is tried again: %s\n", kind, terminal.Visible(err.Error()))
+	c.said[kind] = text
+	fmt.Fprintf(c.to, "warning: the watch of %s %s\n", kind, terminal.Visible(text))
 }

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/command"
 )
 
 // lines are the lines that a command that goes on writes, as they come.
@@ -143,6 +145,40 @@ func TestAWatchEndsWithTheRight(t *testing.T) {
 	defer end()
 	if err := <-done; exitCode(err) != exitForbidden {
 		t.Errorf("it ends with %v", err)
+	}
+}
+
+// TestAWatchThatIsNotKnownAnyMore ends, which is no lack of rights.
+func TestAWatchThatIsNotKnownAnyMore(t *testing.T) {
+	client := cluster(t)
+	client.PrependWatchReactor("resourceslices", func(clienttesting.Action) (bool, watch.Interface, error) {
+		return true, nil, apierrors.NewUnauthorized("expired")
+	})
+	_, end, done := watching(t, client, "devices")
+	defer end()
+	if err := <-done; exitCode(err) != command.Failed || !strings.Contains(err.Error(), "log in again") || strings.Contains(err.Error(), "ClusterRole") {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// TestAWatchGoesOnWithout a kind that adds to what is shown, and which may be listed but not watched.
+func TestAWatchGoesOnWithout(t *testing.T) {
+	client := cluster(t)
+	client.PrependWatchReactor("resourceclaims", func(clienttesting.Action) (bool, watch.Interface, error) {
+		return true, nil, forbidden("resourceclaims")
+	})
+	out, end, done := watching(t, client, "devices", "--node", "worker-1")
+	for unseen := map[string]bool{}; len(unseen) < 2; { // one that is free, and one that a claim has
+		line := out.next(t)
+		for _, device := range []string{"vf-0000-5e-00-3", "gpu-0000-3c-00-0"} {
+			if strings.Contains(line, device) && strings.Contains(line, " unknown ") {
+				unseen[device] = true
+			}
+		}
+	}
+	end()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

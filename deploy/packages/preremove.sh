@@ -1,14 +1,17 @@
 #!/bin/sh
-# Before the package is removed for good (not upgraded): the unit that somebody may have enabled is enabled no more.
+# Before the package is removed for good (not upgraded): the units that somebody may have enabled are enabled no more.
 # The socket's file stays: pods that run may need the plugin behind it, and a missing file is worse than a refusing one.
 set -e
-unit=kata-vfio-pod-resources.socket
-case "$1" in
-remove | 0) # Debian says so in a word, RPM in the number of versions that stay
+disable() { # UNIT TARGET
 	if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then
-		systemctl --no-reload disable --now "$unit" || echo "kata-vfio: $unit is still there: systemctl disable --now $unit" >&2
+		systemctl --no-reload disable --now "$1" || echo "kata-vfio: $1 is still there: systemctl disable --now $1" >&2
 	fi
 	# Where an image is made no systemd runs.
-	rm -f "${DPKG_ROOT:-}/etc/systemd/system/sockets.target.wants/$unit"
+	rm -f "${DPKG_ROOT:-}/etc/systemd/system/$2.wants/$1"
+}
+case "$1" in
+remove | 0) # Debian says so in a word, RPM in the number of versions that stay
+	disable kata-vfio-pod-resources.socket sockets.target
+	disable kata-vfio-bootstrap-verify.timer timers.target
 	;;
 esac

@@ -11,14 +11,21 @@ import (
 
 // censor takes out what an archive must not carry to where it is judged:
 // processes that have nothing to do with devices, what those that have do with
-// other files, and passwords in configurations. No check judges by any of it.
+// other files, what containers are given, and passwords in configurations. No check judges by any of it.
 // Callers hold mu.
 func (r *Recorder) censor() {
 	for _, pid := range r.processes() {
 		r.censorProcess(pid)
 	}
 	for place, e := range r.entries {
-		if e.read && mayHaveSecrets(place) {
+		if e.read && isBundle(place) {
+			e.data = censorBundle(e.data)
+		}
+		switch {
+		case !e.read || !mayHaveSecrets(place):
+		case path.Ext(place) == ".json":
+			e.data = ScrubJSON(e.data)
+		default:
 			e.data = Scrub(e.data)
 		}
 	}

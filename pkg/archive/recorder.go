@@ -96,6 +96,16 @@ func (r *Recorder) Contents(match func(place string) bool) map[string][]byte {
 	return found
 }
 
+// Each calls f for every file with what is known of it: the text of a link, the names in a
+// directory, the content. They are the recorder's own: don't change or keep them.
+func (r *Recorder) Each(f func(place, target string, names []string, data []byte)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for place, e := range r.entries {
+		f(place, e.target, e.names, e.data)
+	}
+}
+
 // saw keeps an access, but not a ledger's content, which may be large: that is for
 // [Recorder.Ledger].
 func (r *Recorder) saw(a sysfs.Access) {

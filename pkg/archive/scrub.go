@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"regexp"
+	"strings"
 )
 
 // Scrub returns a text without credentials: values of keys and flags that hold some,
@@ -17,21 +18,51 @@ func Scrub(text []byte) []byte {
 		text = privateKey.ReplaceAll(text, []byte("-"))
 	}
 	lower := bytes.ToLower(text)
-	if len(lower) != len(text) { // some letters are longer in lower case
-		return scrubLine(text)
-	}
 	var out bytes.Buffer
 	for at := 0; at < len(text); {
-		end := at + len(firstLine(text[at:]))
-		line := text[at:end]
-		if isSuspect(lower[at:end]) {
-			line = scrubLine(line)
+		line := firstLine(text[at:])
+		end := at + len(line)
+		if len(lower) == len(text) && !isSuspect(lower[at:end]) { // some letters are longer in lower case
+			out.Write(line)
+			at = end
+			continue
 		}
-		out.Write(line)
-		at = end
+		more := linesOfValue(line, text[end:])
+		if more > 0 {
+			line = severalLines.ReplaceAll(line, []byte(`${1}"-"${3}`))
+		}
+		out.Write(scrubLine(line))
+		at = end + more
 	}
 	return out.Bytes()
 }
+
+// linesOfValue returns how much of the text behind a line belongs to the credential that begins
+// there: a block of YAML, which is further in than its key, or a string of several lines of TOML.
+func linesOfValue(line, rest []byte) int {
+	begin := severalLines.FindSubmatch(line)
+	if begin == nil {
+		return 0
+	}
+	if quotes := begin[2][:min(3, len(begin[2]))]; quotes[0] == '"' || quotes[0] == '\'' {
+		i := bytes.Index(rest, quotes)
+		if i < 0 {
+			return len(rest)
+		}
+		return i + len(firstLine(rest[i:]))
+	}
+	n := 0
+	for n < len(rest) {
+		next := firstLine(rest[n:])
+		if len(bytes.TrimSpace(next)) > 0 && indentation(next) <= indentation(line) {
+			break
+		}
+		n += len(next)
+	}
+	return n
+}
+
+func indentation(line []byte) int { return len(line) - len(bytes.TrimLeft(line, " \t-")) }
 
 // firstLine returns the first line of a text, with its end.
 func firstLine(text []byte) []byte {
@@ -89,10 +120,12 @@ var (
 	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 	// secretValue is a key that ends in a word for a credential, and its value, quoted or not.
 	secretValue = regexp.MustCompile(`(?i)([\w.-]*(?:password|passwd|passphrase|secret|token|auth|authorization|api[_-]?key|access[_-]?key|private[_-]?key|key-data|certificate-data)\\?["']?[ \t]*[=:][ \t]*)` +
-		`(\\?"(?:[^"\\\n]|\\[^"])*\\?"|'[^'\n]*'|[^\s"',;}\]\x00]+)`)
-	secretFlag = regexp.MustCompile(`(?i)(--?[\w-]*(?:password|passwd|secret|token)[ \x00])[^\s\x00-][^\s\x00]*`)
-	bearer     = regexp.MustCompile(`(?i)\b(bearer|basic)[ \t]+[\w.~+/=-]{8,}`)
-	inURL      = regexp.MustCompile(`://[^\s/:@"']+:[^\s/@"']+@`)
+		`(\\?"(?:[^"\\\n]|\\[^"])*\\?"|'[^'\n]*'|(?:[^\s"',;}\]\x00\\]|\\[^nrt"])+)`)
+	// severalLines is a line with such a key whose value begins there and ends on another.
+	severalLines = regexp.MustCompile(`(?i)^(.*(?:password|passwd|passphrase|secret|token|auth|authorization|api[_-]?key|access[_-]?key|private[_-]?key|key-data|certificate-data)["']?[ \t]*[:=][ \t]*)([|>][-+0-9]*[ \t]*(?:#.*)?|"""(?:[^"\r\n]|"[^"\r\n])*|'''(?:[^'\r\n]|'[^'\r\n])*)(\r?\n)?$`)
+	secretFlag   = regexp.MustCompile(`(?i)(--?[\w-]*(?:password|passwd|secret|token)[ \x00])[^\s\x00-][^\s\x00]*`)
+	bearer       = regexp.MustCompile(`(?i)\b(bearer|basic)[ \t]+[\w.~+/=-]{8,}`)
+	inURL        = regexp.MustCompile(`://[^\s/:@"']+:[^\s/@"']+@`)
 	// formOfToken are JSON Web Tokens, bootstrap tokens of kubeadm, and keys of clouds.
 	formOfToken = regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|\b[a-z0-9]{6}\.[a-z0-9]{16}\b|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_\w{30,}`)
 )
@@ -104,13 +137,18 @@ func scrubValue(match []byte) []byte {
 	if parts == nil {
 		return []byte("-")
 	}
-	value := bytes.ToLower(bytes.Trim(parts[2], `\"'`))
-	switch string(value) {
-	case "", "true", "false", "null", "|", ">", "-":
-		return match
-	}
-	if value[0] == '{' || value[0] == '[' {
+	if tellsNothing(strings.Trim(string(parts[2]), `\"'`)) {
 		return match
 	}
 	return append(bytes.Clone(parts[1]), `"-"`...)
+}
+
+// tellsNothing reports whether a value is none of a credential: a structure's beginning, or a
+// word that says whether there is one.
+func tellsNothing(value string) bool {
+	switch strings.ToLower(value) {
+	case "", "true", "false", "null", "-":
+		return true
+	}
+	return value[0] == '{' || value[0] == '['
 }

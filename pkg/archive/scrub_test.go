@@ -1,6 +1,7 @@
 package archive_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -28,6 +29,13 @@ func TestCredentialsAreTakenOut(t *testing.T) {
 		"a key that is cut off": "-----BEGIN PRIVATE KEY-----\n" + planted,
 		"a JWT":                 "got eyJhbGciOiJSUzI1NiJ9." + planted + ".sig-" + planted,
 		"a kubeconfig":          "apiVersion: v1\nkind: Config\nusers:\n- name: a\n  user:\n    something-new: " + planted + "\n",
+		"two lines in JSON":     `{"data":"token: A\npassword: ` + planted + `\n"}`,
+		"two lines in a log":    `msg="token: A\npassword: ` + planted + `\nx"`,
+		"a block of YAML":       "password: |\n  " + planted + "\n\n  " + planted + "\nuser: bob\n",
+		"a block in a list":     "- token: >- # folded\n    " + planted + "\n- name: x\n",
+		"lines of TOML":         "password = \"\"\"\n" + planted + "\n\"\"\"\nuser = \"bob\"\n",
+		"lines of TOML, single": "password = '''a\n" + planted + "'''\n",
+		"no end":                "password = \"\"\"\n" + planted,
 		"key data":              "    client-key-data: " + planted + "\n",
 	} {
 		if got := string(archive.Scrub([]byte(text))); strings.Contains(got, planted) {
@@ -47,6 +55,35 @@ func TestWhatIsNoCredentialStays(t *testing.T) {
 	} {
 		if got := string(archive.Scrub([]byte(text))); got != text {
 			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
+// TestAScrubbedDocumentIsOneStill: strings are scrubbed as the texts that they are, by their
+// keys, and in lists by the flags before them; all else stays, the order too.
+func TestAScrubbedDocumentIsOneStill(t *testing.T) {
+	doc := `{"z": {"data": {"a.yaml": "token: A\npassword: ` + planted + `\nuser: bob"}}, "args": ["--password", "` + planted + `", "--v", "2"],
+ "registryToken": "` + planted + `", "n": 1.50, "auth": {"mode": "x"}, "token": true, "key": "a\tb", "last": "` + planted[:3] + `"}`
+	want := `{"z": {"data": {"a.yaml": "token: \"-\"\npassword: \"-\"\nuser: bob"}}, "args": ["--password", "-", "--v", "2"],
+ "registryToken": "-", "n": 1.50, "auth": {"mode": "x"}, "token": true, "key": "a\tb", "last": "` + planted[:3] + `"}`
+	if got := string(archive.ScrubJSON([]byte(doc))); got != want || !json.Valid([]byte(got)) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	lines := `{"token":"` + planted + `"}` + "\nno JSON: token: " + planted + "\n" + `{"a":1}` + "\n"
+	if got, want := string(archive.ScrubJSON([]byte(lines))), `{"token":"-"}`+"\nno JSON: token: \"-\"\n"+`{"a":1}`+"\n"; got != want {
+		t.Errorf("lines: %q, want %q", got, want)
+	}
+}
+
+// TestTheLinesBehindACredentialStay where they are none of it.
+func TestTheLinesBehindACredentialStay(t *testing.T) {
+	for text, want := range map[string]string{
+		"a:\n  password: |\n    x\n  user: bob\n":        "a:\n  password: \"-\"\n  user: bob\n",
+		"password = \"\"\"\nx\n\"\"\"\nuser = \"bob\"\n": "password = \"-\"\nuser = \"bob\"\n",
+		"description: |\n  about a token\n":              "description: |\n  about a token\n",
+	} {
+		if got := string(archive.Scrub([]byte(text))); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -21,7 +22,7 @@ const (
 // reason. Reading any of it has no effect and does not wait for a device.
 func Wide(ctx context.Context, fsys *sysfs.FS) error {
 	w := wide{fs: fsys, lists: map[string][]string{}}
-	for _, pattern := range patterns() {
+	for _, pattern := range Patterns() {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("read the node's files: %w", err)
 		}
@@ -30,8 +31,9 @@ func Wide(ctx context.Context, fsys *sysfs.FS) error {
 	return nil
 }
 
-// patterns are the files by path.Match, element by element.
-func patterns() []string {
+// Patterns are the files that an archive has, whatever the checks ask for: by path.Match,
+// element by element.
+func Patterns() []string {
 	all := []string{
 		"proc/cmdline", "proc/version", "proc/cpuinfo", "proc/modules", "proc/swaps", "proc/filesystems",
 		"proc/sys/kernel/*", "proc/sys/vm/*", "proc/sys/net/core/bpf_*", "proc/sys/net/ipv4/ip_forward",
@@ -54,7 +56,7 @@ func patterns() []string {
 		"etc/kata-containers/*", "etc/kata-containers/*/*", "opt/kata/share/defaults/kata-containers/*",
 		"opt/kata/share/defaults/kata-containers/*/*", "usr/share/defaults/kata-containers/*", "usr/share/nvidia/nvswitch/*.cfg",
 		"etc/kata-vfio/*", "etc/kata-vfio/*/*", "etc/kubernetes/kubelet*", "var/lib/kubelet/config.yaml",
-		"var/lib/kata-vfio/journal/*", "var/lib/kata-vfio/journal/unclean/*", "var/lib/kata-vfio/journal/drained/*", "run/kata-vfio/*.json",
+		journal.DefaultDir + "/*", journal.DefaultDir + "/unclean/*", journal.DefaultDir + "/drained/*", "run/kata-vfio/*.json",
 	}
 	for _, attribute := range functionAttributes() {
 		all = append(all, sysfs.Devices+"/*/"+attribute)

@@ -31,6 +31,15 @@ func Catalogue() []Check {
 		hostChecks(), runtimeChecks(), cdiChecks(), confidentialChecks(), observationChecks())
 }
 
+// RulesOf returns the rules of checks.
+func RulesOf(checks []Check) []finding.Rule {
+	rules := make([]finding.Rule, len(checks))
+	for i := range checks {
+		rules[i] = checks[i].Rule
+	}
+	return rules
+}
+
 // Options say how [Run] judges.
 type Options struct {
 	Profile finding.Profile

@@ -30,7 +30,7 @@ func (t *Tenancy) Claim() string {
 }
 
 const (
-	journalDir = "var/lib/kata-vfio/journal"
+	journalDir = journal.DefaultDir
 	// publishedFile is what the plugin says of what it publishes: see [Published].
 	publishedFile = runDir + "/" + PublishedFile
 )

@@ -2,6 +2,7 @@ package finding
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
@@ -55,6 +56,15 @@ type Summary struct {
 // Severities returns all severities, worst first.
 func Severities() []isolation.Severity {
 	return []isolation.Severity{isolation.Critical, isolation.High, isolation.Medium, isolation.Low, isolation.Info}
+}
+
+// SeverityWords lists all severities for a help text or an error, worst first.
+func SeverityWords() string {
+	var words []string
+	for _, s := range Severities() {
+		words = append(words, string(s))
+	}
+	return strings.Join(words, ", ")
 }
 
 // Finish sorts the findings, counts them, and makes missing lists empty ones, so

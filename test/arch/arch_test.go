@@ -52,8 +52,8 @@ func layers() [][]string {
 		{"bootstrap"},
 		{"dra", "podres", "nri", "audit"}, // entry points
 		{"audit/topology"},
-		{"audit/page"},
-		{"audit/report", "audit/cluster", "audit/evidence", "audit/nodereport", "audit/fleet"},
+		{"audit/page", "audit/nodereport"},
+		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet"},
 	}
 }
 

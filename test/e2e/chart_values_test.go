@@ -44,6 +44,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"kubectl: {viewers: [{kind: Group}]}":                                            "missing propert",
 		"kubectl: {viewers: [{kind: ServiceAccount, name: a}]}":                          "missing propert",
 		"kubectl: {viewers: [{kind: Everybody, name: a}]}":                               "must be one of",
+		"plugin: {audit: {every: 1h}}":                                                   "does not match pattern",
 		"audit: {nodes: {every: 30s}}":                                                   "does not match pattern",
 		"audit: {nodes: {enabled: yes, root: /}}":                                        "additional properties 'root' not allowed",
 		"kubelet: {dir: /var/lib/kubelet/}":                                              "does not match pattern",

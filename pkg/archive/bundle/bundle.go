@@ -111,10 +111,14 @@ func (b *Bundle) Write(w io.Writer, m Manifest, mask *Mask) error {
 	m.Format, m.Masked, m.Files = Format, mask != nil, []File{}
 	m.Notes = append([]string{}, b.notes...)
 	files := slices.Clone(b.files)
+	if n := b.reserve(mask); n > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("names that are replaced and are also words of nodes or of these documents, as dev or gpu: %d. "+
+			"They are replaced in fields that hold a namespace, claim or pod, and stay in other text", n))
+	}
 	for i := range files {
 		f := &files[i]
 		if !f.done {
-			f.name, f.data = mask.text(f.name), mask.Apply(archive.Scrub(f.data))
+			f.name, f.data = mask.text(f.name), mask.document(f.name, scrub(f.name, f.data))
 		}
 		sum := sha256.Sum256(f.data)
 		m.Files = append(m.Files, File{Name: f.name, Bytes: int64(len(f.data)), SHA256: hex.EncodeToString(sum[:])})
@@ -123,11 +127,43 @@ func (b *Bundle) Write(w io.Writer, m Manifest, mask *Mask) error {
 	if err != nil {
 		return fmt.Errorf("write bundle: %w", err)
 	}
-	first := content{name: ManifestName, data: append(mask.Apply(archive.Scrub(manifest)), '\n')}
+	first := content{name: ManifestName, data: append(mask.Apply(archive.ScrubJSON(manifest)), '\n')}
 	if err := pack(w, m.Time, append([]content{first}, files...)); err != nil {
 		return fmt.Errorf("write bundle: %w", err)
 	}
 	return nil
+}
+
+// reserve has a mask leave alone the words of the bundle's own documents, and returns how many
+// names are such words.
+func (b *Bundle) reserve(mask *Mask) int {
+	if mask == nil {
+		return 0
+	}
+	mask.reserveOwn()
+	for i := range b.files {
+		if f := &b.files[i]; !f.done && isJSON(f.name) {
+			mask.reserveKeys(f.data)
+		}
+	}
+	return mask.Reserved()
+}
+
+func isJSON(name string) bool { return path.Ext(name) == ".json" || path.Ext(name) == ".ndjson" }
+
+func scrub(name string, data []byte) []byte {
+	if isJSON(name) {
+		return archive.ScrubJSON(data)
+	}
+	return archive.Scrub(data)
+}
+
+// document replaces names in a file: of JSON in its fields first.
+func (m *Mask) document(name string, data []byte) []byte {
+	if isJSON(name) {
+		data = m.Fields(data)
+	}
+	return m.Apply(data)
 }
 
 func pack(w io.Writer, when string, files []content) error {

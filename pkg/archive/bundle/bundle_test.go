@@ -105,7 +105,7 @@ func TestLogsAreBounded(t *testing.T) {
 	}
 	defer func() { _ = node.Close() }()
 	var b bundle.Bundle
-	if err := b.Logs(t.Context(), node); err != nil {
+	if err := b.Logs(t.Context(), node, "kata-vfio", nil); err != nil {
 		t.Fatal(err)
 	}
 	m, files := write(t, &b, nil)

@@ -24,10 +24,13 @@ const (
 const noJournald = "the journal of systemd is not in the bundle, since no other program is run to read it: " +
 	"journalctl -b -k and journalctl -u containerd -u crio -u kubelet print it"
 
-// ownLogs are those of kata-vfio's own pods and programs, which are taken whole;
-// nodeLogs those in which only some lines concern devices.
-func ownLogs() []string {
-	return []string{"var/log/pods/*_kata-vfio-*/*/*.log", "var/log/kata-vfio/*", "var/log/kata-vfio*.log"}
+// podLogs is where the kubelet keeps them, a directory <namespace>_<pod>_<uid> for each pod.
+const podLogs = "var/log/pods"
+
+// ownLogs are those of kata-vfio's own pods, which are in its namespace, and programs, which
+// are taken whole; nodeLogs those in which only some lines concern devices.
+func ownLogs(namespace string) []string {
+	return []string{podLogs + "/" + namespace + "_kata-vfio-*/*/*.log", "var/log/kata-vfio/*", "var/log/kata-vfio*.log"}
 }
 
 func nodeLogs() []string {
@@ -40,11 +43,43 @@ func nodeLogs() []string {
 // concerning finds the lines of a node's log that have to do with devices in VMs.
 var concerning = regexp.MustCompile(`(?i)\b(vfio|iommu|dmar|amd-vi|pcieport|aer|pci|kata|nri|cdi|mlx5|nvidia|sr-?iov|vfs?)\b|kata-vfio|resourceclaim`)
 
-// Logs adds the ends of the node's logs, as far as they lie in files.
-func (b *Bundle) Logs(ctx context.Context, node *sysfs.FS) error {
+// kernels is a line of the kernel's in a log that others write to, too.
+var kernels = regexp.MustCompile(`^(?:\S+\s+){0,4}kernel: `)
+
+// ofKernel are the logs that have the kernel's lines only.
+func ofKernel(name string) bool { return name == "var/log/kern.log" || name == "var/log/dmesg" }
+
+// subject is whom a line of our own logs is about, in both forms that the plugin writes.
+var subject = regexp.MustCompile(`\b(?:claim|pod)"?[=:]\s?"?([a-z0-9][a-z0-9.-]*)/([a-z0-9][a-z0-9.-]*)`)
+
+// hideLogged hides whom the node's logs name: the pods that have logs, but for those of our own
+// namespace, and those that our own log is about.
+func (m *Mask) hideLogged(node *sysfs.FS, namespace string) {
+	names, err := node.ReadDir(podLogs)
+	if err != nil {
+		return // there are none
+	}
+	for _, name := range names {
+		if parts := strings.Split(name, "_"); len(parts) == 3 && parts[0] != namespace {
+			m.Hide(parts[0], parts[1])
+		}
+	}
+}
+
+// Logs adds the ends of the node's logs, as far as they lie in files; kata-vfio's own pods are in
+// the namespace. With a mask the logs of runtimes are left out, and of those that all write to
+// what is not the kernel's: they name every pod, and nobody knows them all.
+func (b *Bundle) Logs(ctx context.Context, node *sysfs.FS, namespace string, mask *Mask) error {
 	b.Note(noJournald)
+	if mask != nil {
+		mask.hideLogged(node, namespace)
+		b.Note("logs of containerd, CRI-O and the kubelet are left out, and of the node's other logs what is not the kernel's: they name every pod")
+	}
+	if len(matching(node, ownLogs(namespace)[0])) == 0 {
+		b.Note("no pod kata-vfio-* of the namespace " + namespace + " has logs on the node (--namespace)")
+	}
 	left := maxLogs
-	for _, pattern := range append(ownLogs(), nodeLogs()...) {
+	for _, pattern := range append(ownLogs(namespace), nodeLogs()...) {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("read logs: %w", err)
 		}
@@ -53,14 +88,14 @@ func (b *Bundle) Logs(ctx context.Context, node *sysfs.FS) error {
 				b.Note(fmt.Sprintf("logs behind the first %d are left out", maxLogs))
 				return nil
 			}
-			b.log(node, name)
+			b.log(node, name, mask)
 		}
 	}
 	return nil
 }
 
 // log adds one.
-func (b *Bundle) log(node *sysfs.FS, name string) {
+func (b *Bundle) log(node *sysfs.FS, name string, mask *Mask) {
 	data, err := node.ReadTail(name, maxLog)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
@@ -73,16 +108,29 @@ func (b *Bundle) log(node *sysfs.FS, name string) {
 		b.Note(fmt.Sprintf("of %s the last %d MiB are read", name, maxLog>>20))
 		_, data, _ = bytes.Cut(data, []byte("\n")) // the first line is a part of one
 	}
-	if slices.Contains(nodeLogs(), name) {
-		data = linesConcerning(data)
+	switch isNodes := slices.Contains(nodeLogs(), name); {
+	case isNodes && mask != nil && isRuntimes(name):
+		return
+	case isNodes:
+		data = linesConcerning(data, mask != nil && !ofKernel(name))
+	case mask != nil:
+		for _, m := range subject.FindAllSubmatch(data, -1) {
+			mask.Hide(string(m[1]), string(m[2]))
+		}
 	}
 	b.Add(path.Join("logs", name), data)
 }
 
-func linesConcerning(data []byte) []byte {
+// isRuntimes reports whether a log is of what runs the node's pods.
+func isRuntimes(name string) bool {
+	return slices.Contains([]string{"containerd.log", "crio.log", "kubelet.log"}, path.Base(name))
+}
+
+// linesConcerning returns the lines that concern devices, of those of the kernel on demand.
+func linesConcerning(data []byte, kernelOnly bool) []byte {
 	var out bytes.Buffer
 	for line := range bytes.Lines(data) {
-		if concerning.Match(line) {
+		if concerning.Match(line) && (!kernelOnly || kernels.Match(line)) {
 			out.Write(line)
 		}
 	}

@@ -6,24 +6,26 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"maps"
 	"slices"
+	"strings"
 )
 
 // Mask replaces tenants' names: wherever one stands as a word, whole or before or
 // after a dash or dot, a pseudonym stands in its place, the same for the same name
 // within one bundle. Nobody can tell the name from it, nor by trying names: its key is
-// forgotten with the mask. A nil Mask replaces nothing.
+// forgotten with the mask. A name that is also a word of the node's, as dev or gpu, is
+// replaced in fields only (see [Mask.Reserve]). A nil Mask replaces nothing.
 type Mask struct {
-	key   []byte
-	names map[string]string
+	key      []byte
+	names    map[string]string
+	reserved map[string]bool
 }
 
 // NewMask returns a mask without names.
 func NewMask() *Mask {
 	key := make([]byte, sha256.Size)
 	_, _ = rand.Read(key) // it never fails (crypto/rand)
-	return &Mask{key: key, names: map[string]string{}}
+	return &Mask{key: key, names: map[string]string{}, reserved: map[string]bool{}}
 }
 
 // common are names that every cluster has, and which are no tenant's.
@@ -43,15 +45,10 @@ func (m *Mask) Hide(names ...string) {
 		mac := hmac.New(sha256.New, m.key)
 		mac.Write([]byte(name))
 		m.names[name] = "name-" + hex.EncodeToString(mac.Sum(nil)[:6])
+		if strings.Trim(name, "0123456789.-") == "" { // numbers are everywhere
+			m.reserved[name] = true
+		}
 	}
-}
-
-// Names returns what is hidden, sorted.
-func (m *Mask) Names() []string {
-	if m == nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(m.names))
 }
 
 // longestName is what a name in Kubernetes may have.
@@ -89,19 +86,24 @@ func (m *Mask) text(s string) string { return string(m.Apply([]byte(s))) }
 // at returns the length of the longest name that data begins with, and ends with as a
 // word, and its pseudonym.
 func (m *Mask) at(data []byte) (n int, pseudonym string) {
-	run := 0
-	for run < min(len(data), longestName+1) && (isWord(data[run]) || data[run] == '-' || data[run] == '.') {
-		run++
-	}
-	for n = min(run, longestName); n > 0; n-- {
+	for n = runOf(data); n > 0; n-- {
 		if n < len(data) && isWord(data[n]) || !isWord(data[n-1]) {
 			continue
 		}
-		if pseudonym := m.names[string(data[:n])]; pseudonym != "" {
+		if pseudonym := m.names[string(data[:n])]; pseudonym != "" && !m.reserved[string(data[:n])] {
 			return n, pseudonym
 		}
 	}
 	return 0, ""
+}
+
+// runOf returns how far a name may reach that begins with data.
+func runOf(data []byte) int {
+	n := 0
+	for n < min(len(data), longestName) && (isWord(data[n]) || data[n] == '-' || data[n] == '.') {
+		n++
+	}
+	return n
 }
 
 func isWord(c byte) bool {

@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -69,12 +70,12 @@ func booksAgree(s *State) []finding.Finding {
 	for i := range reports {
 		r := &reports[i]
 		if r.Books == nil {
-			found = append(found, unknown("the report of node "+r.node+" has no books: it is an older version's, or of a part of the checks")...)
+			found = append(found, unknown("the report of node "+r.Node+" has no books: it is an older version's, or of a part of the checks")...)
 			continue
 		}
 		compared++
 		for j := range devices {
-			if h := &devices[j]; h.node == r.node && h.since.Before(r.at.Add(-clockSkew)) {
+			if h := &devices[j]; h.node == r.Node && h.since.Before(r.At.Add(-clockSkew)) {
 				found = append(found, r.lacks(h)...)
 			}
 		}
@@ -91,7 +92,7 @@ func booksAgree(s *State) []finding.Finding {
 func (r *nodeReport) lacks(h *held) []finding.Finding {
 	name := "claim " + h.claim.Namespace + "/" + h.claim.Name
 	at := func(text string) []finding.Finding {
-		f := fail(name, fmt.Sprintf("%s is prepared on node %s since %s by the API server, and %s", name, r.node, h.since.UTC().Format(time.RFC3339), text),
+		f := fail(name, fmt.Sprintf("%s is prepared on node %s since %s by the API server, and %s", name, r.Node, h.since.UTC().Format(time.RFC3339), text),
 			saw("ResourceClaim "+h.claim.Namespace+"/"+h.claim.Name+" status.devices", h.address))
 		return []finding.Finding{of(h.claim.Namespace, f)}
 	}
@@ -115,9 +116,9 @@ func (r *nodeReport) lacks(h *held) []finding.Finding {
 func (s *State) outlives(r *nodeReport, c *finding.BookedClaim) []finding.Finding {
 	for i := range s.Claims {
 		k := &s.Claims[i]
-		if k.Namespace == c.Namespace && k.Name == c.Name && string(k.UID) != c.UID && k.CreationTimestamp.Time.Before(r.at.Add(-clockSkew)) {
+		if k.Namespace == c.Namespace && k.Name == c.Name && string(k.UID) != c.UID && k.CreationTimestamp.Time.Before(r.At.Add(-clockSkew)) {
 			name := "claim " + c.Namespace + "/" + c.Name
-			f := fail(name, fmt.Sprintf("node %s had %s of the UID %s, which had been deleted before: it is %s there since %s", r.node, name, c.UID, c.State, c.Since),
+			f := fail(name, fmt.Sprintf("node %s had %s of the UID %s, which had been deleted before: it is %s there since %s", r.Node, name, c.UID, c.State, c.Since),
 				saw("ResourceClaim "+c.Namespace+"/"+c.Name+" metadata.uid", string(k.UID)))
 			return []finding.Finding{of(c.Namespace, f)}
 		}
@@ -134,13 +135,13 @@ func twice(others []nodeReport, r *nodeReport, c *finding.BookedClaim) []finding
 			continue
 		}
 		for _, k := range o.Books.Claims {
-			first := r.at
-			if o.at.Before(first) {
-				first = o.at
+			first := r.At
+			if o.At.Before(first) {
+				first = o.At
 			}
 			if k.UID == c.UID && before(c.Since, first) && before(k.Since, first) {
 				name := "claim " + c.Namespace + "/" + c.Name
-				found = append(found, of(c.Namespace, fail(name, fmt.Sprintf("%s was on the nodes %s and %s at one time", name, r.node, o.node))))
+				found = append(found, of(c.Namespace, fail(name, fmt.Sprintf("%s was on the nodes %s and %s at one time", name, r.Node, o.Node))))
 			}
 		}
 	}
@@ -170,22 +171,22 @@ func ledgersGoOn(s *State) []finding.Finding {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		now, ok := checkpointOf(r.Report)
+		now, ok := nodereport.Checkpoint(r.Report)
 		if !ok {
 			continue
 		}
 		ledgers++
 		anchors := s.anchorsOf(r, now.Origin)
 		if len(anchors) == 0 {
-			f := unknown(fmt.Sprintf("nothing holds a checkpoint of node %s: Events pass away after an hour, and statuses with their claims; keep reports of it", r.node))
-			f[0].Object = "node " + r.node
+			f := unknown(fmt.Sprintf("nothing holds a checkpoint of node %s: Events pass away after an hour, and statuses with their claims; keep reports of it", r.Node))
+			f[0].Object = "node " + r.Node
 			found = append(found, f...)
 			continue
 		}
 		anchored++
 		for j := range anchors {
 			if text := anchors[j].contradicts(r, &now); text != "" {
-				f := onNode(r.node, text, saw(anchors[j].from, ledger.OneLine(anchors[j].Signed)), saw("report of "+r.node, ledger.OneLine(now.Signed)))
+				f := onNode(r.Node, text, saw(anchors[j].from, ledger.OneLine(anchors[j].Signed)), saw("report of "+r.Node, ledger.OneLine(now.Signed)))
 				found = append(found, f)
 			}
 		}
@@ -211,10 +212,10 @@ func (s *State) anchorsOf(r *nodeReport, origin string) []anchor {
 	for _, h := range s.heldDevices() {
 		add(h.ledger, "ResourceClaim "+h.claim.Namespace+"/"+h.claim.Name+" status.devices", s.Written[h.claim.UID])
 	}
-	for _, o := range r.older {
+	for _, o := range r.Older {
 		if o.Books != nil && o.Books.Ledger != nil {
 			at, _ := time.Parse(time.RFC3339, o.Subject.Time)
-			add(o.Books.Ledger.Checkpoint, "report of "+r.node+" of "+o.Subject.Time, at)
+			add(o.Books.Ledger.Checkpoint, "report of "+r.Node+" of "+o.Subject.Time, at)
 		}
 	}
 	return all
@@ -236,7 +237,7 @@ func (a *anchor) contradicts(r *nodeReport, now *ledger.Anchor) string {
 	switch {
 	case a.Size == now.Size && a.Root != now.Root:
 		return fmt.Sprintf("has other events now than the %d that it had signed", a.Size)
-	case a.Size > now.Size && !a.by.IsZero() && a.by.Before(r.at.Add(-clockSkew)):
+	case a.Size > now.Size && !a.by.IsZero() && a.by.Before(r.At.Add(-clockSkew)):
 		return fmt.Sprintf("had signed %d events before it reported %d: the last ones were cut off, or an older ledger was put back", a.Size, now.Size)
 	}
 	return ""

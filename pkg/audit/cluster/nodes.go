@@ -5,21 +5,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-const (
-	// reportAge is how old a node's report may be.
-	reportAge = 24 * time.Hour
-	// clockSkew is by how much the clocks of nodes and API server may differ: what
-	// is closer to each other is not put in order.
-	clockSkew = 5 * time.Minute
-)
+// clockSkew is by how much the clocks of nodes and API server may differ.
+const clockSkew = nodereport.ClockSkew
 
 func nodeChecks() []Check {
 	const look = "kata-vfio-audit node -o json, on the node"
@@ -60,54 +54,15 @@ func nodeChecks() []Check {
 }
 
 // nodeReport is the latest report of one node, and those before it.
-type nodeReport struct {
-	*finding.Report
-	node  string
-	at    time.Time
-	older []*finding.Report
-}
+type nodeReport struct{ nodereport.NodeReport }
 
 // reports returns the latest report of each node, by its name.
 func (s *State) reports() []nodeReport {
-	byNode := map[string]nodeReport{}
-	for _, r := range s.Reports {
-		at, _ := time.Parse(time.RFC3339, r.Subject.Time) // checked when it was read
-		node := s.nodeOf(r)
-		have, ok := byNode[node]
-		switch {
-		case !ok:
-			have = nodeReport{Report: r, node: node, at: at}
-		case at.After(have.at):
-			have = nodeReport{Report: r, node: node, at: at, older: append(have.older, have.Report)}
-		default:
-			have.older = append(have.older, r)
-		}
-		byNode[node] = have
+	var all []nodeReport
+	for _, r := range nodereport.Latest(s.Reports, func(name string) bool { return s.Nodes[name] }) {
+		all = append(all, nodeReport{r})
 	}
-	return slices.SortedFunc(maps.Values(byNode), func(a, b nodeReport) int { return strings.Compare(a.node, b.node) })
-}
-
-// nodeOf names the node of a report as the cluster does: a node's hostname may be
-// another, and then its ledger knows.
-func (s *State) nodeOf(r *finding.Report) string {
-	if c, ok := checkpointOf(r); ok && !s.Nodes[r.Subject.Name] {
-		if name := strings.TrimPrefix(c.Origin, ledger.OriginPrefix); s.Nodes[name] {
-			return name
-		}
-	}
-	return r.Subject.Name
-}
-
-// checkpointOf returns the checkpoint of a report's ledger.
-func checkpointOf(r *finding.Report) (ledger.Anchor, bool) {
-	if r.Books == nil || r.Books.Ledger == nil {
-		return ledger.Anchor{}, false
-	}
-	found := ledger.FindCheckpoints([]byte(r.Books.Ledger.Checkpoint))
-	if len(found) != 1 {
-		return ledger.Anchor{}, false
-	}
-	return found[0], true
+	return all
 }
 
 func noReports() []finding.Finding {
@@ -132,14 +87,11 @@ func auditedLately(s *State) []finding.Finding {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		delete(missing, r.node)
-		switch age := s.Now.Sub(r.at); {
-		case !s.Nodes[r.node]:
-			found = append(found, onNode(r.node, "has a report and is none of the cluster's"))
-		case age > reportAge:
-			found = append(found, onNode(r.node, fmt.Sprintf("was audited %s ago", age.Round(time.Hour)), saw("report of "+r.node, r.Subject.Time)))
-		case age < -clockSkew:
-			found = append(found, onNode(r.node, "has a report from the future: a clock is wrong", saw("report of "+r.node, r.Subject.Time)))
+		delete(missing, r.Node)
+		if !s.Nodes[r.Node] {
+			found = append(found, onNode(r.Node, "has a report and is none of the cluster's"))
+		} else if text := r.Untimely(s.Now); text != "" {
+			found = append(found, onNode(r.Node, text, saw("report of "+r.Node, r.Subject.Time)))
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(missing)) {
@@ -159,7 +111,7 @@ func auditsPass(s *State) []finding.Finding {
 		r := &reports[i]
 		silent := r.Summary.States[finding.Unknown] + r.Summary.States[finding.Error]
 		text := fmt.Sprintf("%s; %d unknown, %d waived", failedWords(r.Report), silent, r.Summary.States[finding.Waived])
-		f := onNode(r.node, text, saw("report of "+r.node, string(r.Summary.Verdict)))
+		f := onNode(r.Node, text, saw("report of "+r.Node, string(r.Summary.Verdict)))
 		switch r.Summary.Verdict {
 		case finding.Fail:
 			f.Severity = worst(r.Report)

@@ -34,7 +34,7 @@ func (s *State) rolledUp(waivers []finding.Waiver, today string) []finding.Findi
 				folds[key] = &fold{finding: *f}
 				order = append(order, key)
 			}
-			folds[key].add(r.node, f)
+			folds[key].add(r.Node, f)
 		}
 	}
 	all := make([]finding.Finding, 0, len(order))

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
@@ -103,20 +104,7 @@ func isOurs(c *resourceapi.DeviceClass) bool {
 
 // claimsOf returns a pod's claims that hold a device of ours.
 func (s *State) claimsOf(p *corev1.Pod) []*resourceapi.ResourceClaim {
-	var names []string
-	for _, ref := range p.Spec.ResourceClaims {
-		if ref.ResourceClaimName != nil {
-			names = append(names, *ref.ResourceClaimName)
-		}
-	}
-	for _, st := range p.Status.ResourceClaimStatuses {
-		if st.ResourceClaimName != nil {
-			names = append(names, *st.ResourceClaimName)
-		}
-	}
-	if st := p.Status.ExtendedResourceClaimStatus; st != nil {
-		names = append(names, st.ResourceClaimName)
-	}
+	names := claim.NamesOfPod(p)
 	var claims []*resourceapi.ResourceClaim
 	for i := range s.Claims {
 		if c := &s.Claims[i]; c.Namespace == p.Namespace && slices.Contains(names, c.Name) && holds(c) {

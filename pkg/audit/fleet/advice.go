@@ -15,20 +15,30 @@ import (
 func advice(reason string) string {
 	const vm = "set `runtimeClassName: kata-gpu` (or whatever the cluster's class with a Kata VM is) in the pod"
 	return map[string]string{
-		"NoRuntimeClass":                vm,
-		"HandlerNotAllowed":             vm,
-		"SharedClaim":                   "give each pod a claim of its own, by a ResourceClaimTemplate: a device is in one VM only",
-		"NoPod":                         "start a pod that names the claim",
-		"PodReplaced":                   "delete the pod, so that its controller makes a new one",
-		"Absent":                        "look for the device on its node: `kata-vfio-audit devices`",
-		"NotOurs":                       "let the node config have the device, or delete the claim",
-		"Forbidden":                     "delete the claim: the node itself needs the device",
-		"Held":                          "wait for the claim that has the device, or delete it",
-		"GroupNotViable":                "take the function that the message names from its driver",
-		"NotIsolated":                   "mend what the message names; `kata-vfio-audit devices -o wide` on the node has the evidence",
-		"FailsAudit":                    "mend what `kubectl kata-vfio audit` names",
-		"PFBusy":                        "wait until the PF's VFs, or the PF itself, are back",
-		"Quarantined":                   "look at the device, then `kata-vfio-plugin unprepare <claim UID>` on its node tries the reset again",
+		"NoRuntimeClass":    vm,
+		"HandlerNotAllowed": vm,
+		"SharedClaim":       "give each pod a claim of its own, by a ResourceClaimTemplate: a device is in one VM only",
+		"NoPod":             "start a pod that names the claim",
+		"PodReplaced":       "delete the pod, so that its controller makes a new one",
+		"Absent":            "look for the device on its node: `kata-vfio-audit devices`",
+		"NotOurs":           "let the node config have the device, or delete the claim",
+		"Forbidden":         "delete the claim: the node itself needs the device",
+		"Held":              "wait for the claim that has the device, or delete it",
+		"GroupNotViable":    "take the function that the message names from its driver",
+		"NotIsolated":       "mend what the message names; `kata-vfio-audit devices -o wide` on the node has the evidence",
+		"FailsAudit":        "mend what `kubectl kata-vfio audit` names",
+		"PFBusy":            "wait until the PF's VFs, or the PF itself, are back",
+		"Quarantined": "`kata-vfio-plugin quarantine explain DEVICE` on its node has the evidence and the ways out; " +
+			"`kata-vfio-plugin quarantine clear DEVICE --reason TEXT` tries the reset again",
+		"Drained":                       "claim another device; whoever drained it brings it back by `kata-vfio-plugin undrain DEVICE` on its node",
+		"WrongType":                     "delete the claim: the device was replaced by another since it was published",
+		"NoReset":                       "mend what the message names; `kata-vfio-audit devices -o wide` on the node lists the resets",
+		"BackendUnavailable":            "ask for the other backend in the parameters, or give the node a kernel that has this one",
+		"AdminAccess":                   "leave adminAccess out of the claim: the driver gives nobody a device that another has",
+		"UnsupportedSetting":            "leave the setting that the message names out of the claim's or its DeviceClass's parameters",
+		"NodeMismatch":                  "delete the pod, so that its container is made anew; if it comes again, compare the CDI specs on its node with `kata-vfio-plugin status`",
+		"Unverifiable":                  "see the plugin's log on the node: it says what could not be read",
+		"Orphan":                        "see what is left on the node, by the words of the message: `kata-vfio-plugin status`",
 		"NoEvidence":                    "see that the node's ledger can be written: its plugin's log says why it can't",
 		"InUse":                         "end the process that the message names: often a VM whose pod is gone",
 		"AddressNotReturned":            "mend the CNI plugin, which is tried again; `unprepare --leave-addresses` where it is gone for good",
@@ -65,6 +75,11 @@ func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text
 		return "it is not isolated: " + t.Value, "`kata-vfio-audit devices -o wide` on the node names what stands in the way"
 	case publish.TaintQuarantined:
 		return "it could not be proven clean after a tenant", advice("Quarantined")
+	case publish.TaintDrain:
+		if t.Value == string(publish.Drained) {
+			return "an operator has taken it out of use, and nobody has it", advice("Drained")
+		}
+		return "an operator takes it out of use, and waits until nobody has it", advice("Drained")
 	case publish.TaintDead:
 		return "it answers no reads of its configuration", advice("ConfigSpaceDead")
 	case publish.TaintLinkLost:
@@ -75,7 +90,7 @@ func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text
 		return "it is no longer on offer: " + t.Value, "end the claim that has it; the node config or the device changed"
 	}
 	if strings.HasPrefix(t.Key, v1alpha1.DriverName+"/") {
-		return "the plugin keeps claims from it: " + taintWord(t), ""
+		return "the plugin keeps claims from it: " + taintWord(t), "see the plugin's log on its node: this version does not know the taint"
 	}
 	return "somebody keeps claims from it: " + taintWord(t), "ask who set the taint"
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
@@ -17,7 +18,8 @@ type NodeAudit struct {
 	Devices int    `json:"devices"`
 	// Tainted counts the devices that get no new claim since a check fails.
 	Tainted int `json:"tainted"`
-	// Reported is when the node's own report was made; nil for none.
+	// Reported is when the node's own report was made; nil for none. One of another day,
+	// or of tomorrow, is a failure of its own, and nothing else that it says is left out.
 	Reported *time.Time `json:"reported,omitempty"`
 	// Verdict is the report's.
 	Verdict finding.State `json:"verdict,omitempty"`
@@ -72,8 +74,12 @@ func (s *State) Audit(reports []*finding.Report, rules []finding.Rule) []NodeAud
 	for i := range devices {
 		node(devices[i].Node).published(&devices[i], known)
 	}
-	for _, r := range latest(reports) {
-		node(r.Subject.Name).reported(r, devices, known)
+	published := s.Nodes()
+	for _, r := range nodereport.Latest(reports, func(name string) bool { return slices.Contains(published, name) }) {
+		node(r.Node).reported(&r, devices, known)
+		if text := r.Untimely(s.Now); text != "" {
+			node(r.Node).untimely(text)
+		}
 	}
 	all := []NodeAudit{}
 	for _, n := range byNode {
@@ -82,28 +88,6 @@ func (s *State) Audit(reports []*finding.Report, rules []finding.Rule) []NodeAud
 	}
 	slices.SortFunc(all, func(a, b NodeAudit) int { return cmp.Or(compareWorst(&a, &b), cmp.Compare(a.Node, b.Node)) })
 	return all
-}
-
-// latest returns each node's latest report, by node.
-func latest(reports []*finding.Report) []*finding.Report {
-	byNode := map[string]*finding.Report{}
-	for _, r := range reports {
-		if have := byNode[r.Subject.Name]; have == nil || timeOf(have).Before(timeOf(r)) {
-			byNode[r.Subject.Name] = r
-		}
-	}
-	var all []*finding.Report
-	for _, r := range byNode {
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(a, b *finding.Report) int { return cmp.Compare(a.Subject.Name, b.Subject.Name) })
-	return all
-}
-
-// timeOf is a report's time; that of one without is long ago.
-func timeOf(r *finding.Report) time.Time {
-	at, _ := time.Parse(time.RFC3339, r.Subject.Time)
-	return at
 }
 
 func compareFailed(a, b FailedCheck) int {
@@ -140,8 +124,8 @@ func (n *NodeAudit) published(d *Device, known map[string]*finding.Rule) {
 
 // reported adds what the node's own report says. Which of its functions is whose is
 // what is published.
-func (n *NodeAudit) reported(r *finding.Report, devices []Device, known map[string]*finding.Rule) {
-	n.Reported, n.Verdict = new(timeOf(r)), r.Summary.Verdict
+func (n *NodeAudit) reported(r *nodereport.NodeReport, devices []Device, known map[string]*finding.Rule) {
+	n.Reported, n.Verdict = new(r.At), r.Summary.Verdict
 	for i := range r.Findings {
 		found := &r.Findings[i]
 		if found.State != finding.Fail {
@@ -159,8 +143,19 @@ func (n *NodeAudit) reported(r *finding.Report, devices []Device, known map[stri
 	}
 }
 
-// failed returns the entry of a check, which is made where there is none. A severity
-// that a report says is more precise than the rule's.
+// auditedLately is the check of package cluster that asks for reports of a day.
+const auditedLately = "K8S-024"
+
+// untimely adds that the node's report tells nothing of now: what passes in it may fail.
+func (n *NodeAudit) untimely(text string) {
+	f := n.failed(auditedLately, isolation.Medium, nil, byReport)
+	f.Title = "Each node with devices was audited within a day"
+	f.Fix = "run `kata-vfio-audit node -o json` on the node, and give that report"
+	f.Texts = append(f.Texts, "node "+n.Node+" "+text)
+}
+
+// failed returns the entry of a check, which is made where there is none. The severity
+// that a report says is more precise than the rule's, and of several the worst counts.
 func (n *NodeAudit) failed(id string, severity isolation.Severity, known map[string]*finding.Rule, by string) *FailedCheck {
 	i := slices.IndexFunc(n.Failed, func(f FailedCheck) bool { return f.ID == id })
 	if i < 0 {
@@ -172,11 +167,11 @@ func (n *NodeAudit) failed(id string, severity isolation.Severity, known map[str
 		i = len(n.Failed) - 1
 	}
 	f := &n.Failed[i]
+	if severity != "" && (!slices.Contains(f.By, byReport) || severity.Compare(f.Severity) < 0) {
+		f.Severity = severity
+	}
 	if !slices.Contains(f.By, by) {
 		f.By = append(f.By, by)
-	}
-	if severity != "" {
-		f.Severity = severity
 	}
 	return f
 }

@@ -94,7 +94,7 @@ type Condition struct {
 func (s *State) ClaimRows() []Claim {
 	rows := []Claim{}
 	for i := range s.Claims {
-		if isOurs(&s.Claims[i]) {
+		if IsOurs(&s.Claims[i]) {
 			rows = append(rows, s.claimOf(&s.Claims[i]))
 		}
 	}

@@ -3,13 +3,12 @@ package fleet
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
@@ -77,26 +76,34 @@ func (s *State) ExplainClaim(namespace, name string, rules []finding.Rule) (*Exp
 	return e.finish("claim "+nameOf(c), claimNow(s, c)), nil
 }
 
-// ExplainPod tells of a pod and its claims. The error is a [NotFoundError].
+// ExplainPod tells of a pod and its claims; pods without are not listed. The error is a
+// [NotFoundError] where pods were listed.
 func (s *State) ExplainPod(namespace, name string, rules []finding.Rule) (*Explanation, error) {
 	p := s.podOf(namespace, []string{name})
 	if p == nil {
-		return nil, &NotFoundError{fmt.Sprintf("pod %s/%s", namespace, name)}
+		if why, missing := s.Missing[Pods]; missing {
+			return nil, fmt.Errorf("pod %s/%s can't be explained: pods could not be listed: %s", namespace, name, why)
+		}
+		return nil, &NotFoundError{fmt.Sprintf("pod with a claim, %s/%s", namespace, name)}
 	}
 	e := s.explaining(rules)
 	e.add(Moment{At: p.CreationTimestamp.UTC(), Of: "pod " + namespace + "/" + name, What: "created", Text: "RuntimeClass " + cmp.Or(deref(p.Spec.RuntimeClassName), "none")})
 	e.pod(namespace, name)
 	now := []string{"is " + cmp.Or(string(p.Status.Phase), "Pending")}
-	for _, claim := range claimNames(p) {
-		if c := s.claim(namespace, claim); c != nil {
+	names := claim.NamesOfPod(p)
+	for _, name := range names {
+		if c := s.claim(namespace, name); c != nil {
 			e.claim(c)
-			now = append(now, "its claim "+claim+" "+claimNow(s, c))
+			now = append(now, "its claim "+name+" "+claimNow(s, c))
 		} else {
-			now = append(now, "its claim "+claim+" is not there")
+			now = append(now, "its claim "+name+" is not there")
 		}
 	}
-	if len(now) == 1 {
-		now = append(now, "it has no claim")
+	switch {
+	case len(names) == 0:
+		now = append(now, "its claims are not made yet")
+	case len(names) < len(p.Spec.ResourceClaims):
+		now = append(now, "not all of its claims are made yet")
 	}
 	return e.finish("pod "+namespace+"/"+name, strings.Join(now, "; ")), nil
 }
@@ -127,27 +134,6 @@ func (s *State) claim(namespace, name string) *resourceapi.ResourceClaim {
 		}
 	}
 	return nil
-}
-
-// claimNames returns the claims of a pod, made from templates and by extended
-// resources included.
-func claimNames(p *corev1.Pod) []string {
-	var names []string
-	for _, ref := range p.Spec.ResourceClaims {
-		if ref.ResourceClaimName != nil {
-			names = append(names, *ref.ResourceClaimName)
-		}
-	}
-	for _, st := range p.Status.ResourceClaimStatuses {
-		if st.ResourceClaimName != nil {
-			names = append(names, *st.ResourceClaimName)
-		}
-	}
-	if st := p.Status.ExtendedResourceClaimStatus; st != nil {
-		names = append(names, st.ResourceClaimName)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 func claimNow(s *State, c *resourceapi.ResourceClaim) string {

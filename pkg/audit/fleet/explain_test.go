@@ -164,9 +164,68 @@ func TestWhatIsNotThereIsSaid(t *testing.T) {
 	_, err1 := s.ExplainClaim("t2", "c", nil)
 	_, err2 := s.ExplainPod("t1", "p", nil)
 	_, err3 := s.ExplainDevice("n2", gpu, nil)
-	for want, err := range map[string]error{"claim t2/c": err1, "pod t1/p": err2, "device " + gpu + " on node n2": err3} {
+	for want, err := range map[string]error{"claim t2/c": err1, "pod with a claim, t1/p": err2, "device " + gpu + " on node n2": err3} {
 		if e, ok := errors.AsType[*fleet.NotFoundError](err); !ok || !strings.HasPrefix(e.Name, want) {
 			t.Errorf("%v, want that there is no %s", err, want)
 		}
+	}
+}
+
+// TestPodsThatWereNotSeenMayBeThere, and one whose template's claim is not made yet has one.
+func TestPodsThatWereNotSeenMayBeThere(t *testing.T) {
+	s := fleet.State{Missing: map[fleet.Kind]string{fleet.Pods: "it is not permitted"}}
+	_, err := s.ExplainPod("t1", "p", nil)
+	if _, none := errors.AsType[*fleet.NotFoundError](err); err == nil || none || !strings.Contains(err.Error(), "could not be listed: it is not permitted") {
+		t.Errorf("%v", err)
+	}
+	s = fleet.State{Pods: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p"}, Spec: corev1.PodSpec{
+		ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimTemplateName: new("t")}},
+	}}}}
+	if x, err := s.ExplainPod("t1", "p", nil); err != nil || x.Now != "is Pending; its claims are not made yet" {
+		t.Errorf("%v, %+v", err, x)
+	}
+}
+
+// TestWhatOneClaimSaysIsNoOthers: one of a pod's claims is ready, and what befell the other before is not over, nor what
+// befell the pod.
+func TestWhatOneClaimSaysIsNoOthers(t *testing.T) {
+	good := says(holds("n1", gpu), "Ready", "Isolated", "Reset")
+	for i := range good.Status.Devices[0].Conditions {
+		good.Status.Devices[0].Conditions[i].LastTransitionTime = minute(6)
+	}
+	waits := asks("gpu.kata-vfio.dev")
+	waits.Name, waits.UID = "d", "uid"
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p", UID: "uid"}, Spec: corev1.PodSpec{
+		ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("c")}, {Name: "b", ResourceClaimName: new("d")}},
+	}}
+	s := fleet.State{Claims: claims(good, waits), Pods: []corev1.Pod{pod}, Events: []corev1.Event{
+		event("ResourceClaim", "c", "e1", "InUse", "before", minute(2)), event("ResourceClaim", "d", "e2", "PFBusy", "before", minute(3)),
+		event("Pod", "p", "e3", "FailedCreatePodSandBox", "before", minute(4)),
+	}}
+	past := func() string {
+		t.Helper()
+		x, err := s.ExplainPod("t1", "p", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var over []string
+		for _, m := range x.Moments {
+			if m.Past {
+				over = append(over, m.What)
+			}
+		}
+		return strings.Join(over, ", ")
+	}
+	if got := past(); got != "event InUse" {
+		t.Errorf("past is %s", got)
+	}
+	second := *good.DeepCopy()
+	second.Name, second.UID = "d", "uid"
+	for i := range second.Status.Devices[0].Conditions {
+		second.Status.Devices[0].Conditions[i].LastTransitionTime = minute(5)
+	}
+	s.Claims = claims(good, second)
+	if got := past(); got != "event InUse, event PFBusy, event FailedCreatePodSandBox" {
+		t.Errorf("past is %s", got)
 	}
 }

@@ -210,18 +210,48 @@ func (e *explaining) finish(subject, now string) *Explanation {
 	return x
 }
 
-// markPast marks the events of troubles before a claim was prepared: they are over.
+// markPast marks the events of troubles before their claim was prepared: they are over. Those of
+// a pod are when all its claims are prepared that are told of.
 func (e *explaining) markPast() {
-	var well time.Time
-	for _, m := range e.moments {
-		if (m.What == "condition Ready" || m.What == "event Prepared") && m.At.After(well) {
-			well = m.At
-		}
-	}
+	well := e.prepared()
+	all := lastOf(well)
 	for i := range e.moments {
 		m := &e.moments[i]
-		m.Past = m.Trouble && strings.HasPrefix(m.What, "event ") && !m.At.IsZero() && m.At.Before(well)
+		since, isClaim := well[m.Of]
+		if !isClaim {
+			since = all
+		}
+		m.Past = m.Trouble && strings.HasPrefix(m.What, "event ") && !m.At.IsZero() && m.At.Before(since)
 	}
+}
+
+// prepared returns when each claim was prepared last; zero for one that was not.
+func (e *explaining) prepared() map[string]time.Time {
+	well := map[string]time.Time{}
+	for _, m := range e.moments {
+		if !strings.HasPrefix(m.Of, "claim ") {
+			continue
+		}
+		at := well[m.Of]
+		if (m.What == "condition Ready" || m.What == "event Prepared") && m.At.After(at) {
+			at = m.At
+		}
+		well[m.Of] = at
+	}
+	return well
+}
+
+// lastOf returns the latest of some times; zero where one of them is.
+func lastOf(times map[string]time.Time) (last time.Time) {
+	for _, at := range times {
+		if at.IsZero() {
+			return at
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last
 }
 
 func boolRank(b bool) int {

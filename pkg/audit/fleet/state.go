@@ -128,10 +128,10 @@ func results(c *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocation
 	return ours
 }
 
-// isOurs reports whether a claim has devices of ours, or waits for some: it names a
+// IsOurs reports whether a claim has devices of ours, or waits for some: it names a
 // DeviceClass of our domain, or has parameters for the driver. Of a claim that waits
 // by a class of another name nobody can tell without the class.
-func isOurs(c *resourceapi.ResourceClaim) bool {
+func IsOurs(c *resourceapi.ResourceClaim) bool {
 	if len(results(c)) > 0 || slices.ContainsFunc(c.Status.Devices, func(d resourceapi.AllocatedDeviceStatus) bool { return d.Driver == v1alpha1.DriverName }) {
 		return true
 	}

@@ -12,10 +12,10 @@ import (
 // Tree draws a node's published devices by where they are: root, switch, PF, device,
 // and who has which.
 func Tree(node string, devices []Device) topology.Branch {
-	tree := topology.Branch{Text: node + ": " + Sum(devices)}
+	tree := topology.Branch{Text: node + ": " + sum(devices)}
 	below := gather(devices, func(d *Device) string { return d.Root })
 	slices.SortStableFunc(below, func(a, b family) int {
-		return cmp.Or(compareNUMA(a.members[0].NUMA, b.members[0].NUMA), cmp.Compare(len(a.key), len(b.key)), cmp.Compare(a.key, b.key))
+		return cmp.Or(topology.CompareNUMA(a.members[0].NUMA, b.members[0].NUMA), cmp.Compare(len(a.key), len(b.key)), cmp.Compare(a.key, b.key))
 	})
 	for _, root := range below {
 		branch := topology.Branch{Text: topology.RootLine(cmp.Or(root.key, "root unknown"), root.members[0].NUMA)}
@@ -79,7 +79,7 @@ func families(devices []Device) []topology.Branch {
 			top.Below = below
 			branches = append(branches, *top)
 		case f.members[0].isVF():
-			branches = append(branches, topology.Branch{Text: "PF " + f.key + ": " + Sum(f.members), Below: below})
+			branches = append(branches, topology.Branch{Text: "PF " + f.key + ": " + sum(f.members), Below: below})
 		default:
 			branches = append(branches, below...)
 		}
@@ -89,7 +89,7 @@ func families(devices []Device) []topology.Branch {
 
 // leaf is a device's line.
 func leaf(d *Device) string {
-	text := d.Mark() + " " + d.Name
+	text := d.mark() + " " + d.Name
 	if d.Model != "" {
 		text += "  " + d.Model
 	}
@@ -100,8 +100,8 @@ func leaf(d *Device) string {
 	return text
 }
 
-// Mark is a device's state as one character: never colour alone.
-func (d *Device) Mark() string {
+// mark is a device's state as one character: never colour alone.
+func (d *Device) mark() string {
 	switch {
 	case d.Use == Quarantined, len(d.Taints) > 0:
 		return "✗"
@@ -128,8 +128,8 @@ func (d *Device) Color() terminal.Color {
 	return terminal.Faint
 }
 
-// Sum counts devices by how they are used: "8 devices, 3 claimed, 5 free".
-func Sum(devices []Device) string {
+// sum counts devices by how they are used: "8 devices, 3 claimed, 5 free".
+func sum(devices []Device) string {
 	count := map[Use]int{}
 	for i := range devices {
 		count[devices[i].Use]++
@@ -167,17 +167,4 @@ func gather(devices []Device, key func(*Device) string) []family {
 		all[at].members = append(all[at].members, devices[i])
 	}
 	return all
-}
-
-// compareNUMA puts what has no NUMA node last.
-func compareNUMA(a, b *int64) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return 1
-	case b == nil:
-		return -1
-	}
-	return cmp.Compare(*a, *b)
 }

@@ -69,7 +69,7 @@ func byNUMA(roots []Root) []panel {
 	var panels []panel
 	for _, r := range roots {
 		last := len(panels) - 1
-		if last < 0 || compareNUMA(panels[last].numa, r.NUMA) != 0 {
+		if last < 0 || CompareNUMA(panels[last].numa, r.NUMA) != 0 {
 			panels = append(panels, panel{numa: r.NUMA})
 			last++
 		}

@@ -84,7 +84,7 @@ func sorted(roots map[string]*Root) []Root {
 		list = append(list, *r)
 	}
 	slices.SortFunc(list, func(a, b Root) int {
-		return cmp.Or(compareNUMA(a.NUMA, b.NUMA), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(CompareNUMA(a.NUMA, b.NUMA), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
 	return list
 }
@@ -102,8 +102,8 @@ func firstNUMA(nodes []*Node) *int {
 	return nil
 }
 
-// compareNUMA puts what has no NUMA node last.
-func compareNUMA(a, b *int) int {
+// CompareNUMA puts what has no NUMA node last.
+func CompareNUMA[T cmp.Ordered](a, b *T) int {
 	switch {
 	case a == nil && b == nil:
 		return 0

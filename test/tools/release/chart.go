@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,8 +15,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// devSuffix is behind the versions of what was made of a tree with changes: it is not the release.
+const devSuffix = "-dev"
+
+// versions are a chart's lines with its version and its images'.
+var versions = regexp.MustCompile(`(?m)^((?:version|appVersion): \S+)$`)
+
 // writeChart writes the Helm chart as `helm package` names and fills it.
-func writeChart(tree, output string, src source) error {
+func writeChart(tree, output string, src source, dev bool) error {
 	chart := os.DirFS(filepath.Join(tree, "deploy/helm/kata-vfio"))
 	text, err := fs.ReadFile(chart, "Chart.yaml")
 	if err != nil {
@@ -28,6 +35,14 @@ func writeChart(tree, output string, src source) error {
 	files, err := chartFiles(chart, is.Name)
 	if err != nil {
 		return err
+	}
+	if dev {
+		is.Version += devSuffix
+		for i := range files {
+			if files[i].path == path.Join(is.Name, "Chart.yaml") {
+				files[i].content = versions.ReplaceAll(files[i].content, []byte("${1}"+devSuffix))
+			}
+		}
 	}
 	content, err := tarball(files, src.time)
 	if err != nil {

@@ -72,7 +72,7 @@ const tree = "../../.."
 
 // release makes a release of a tree in a directory.
 func release(ctx context.Context, tree, dir string, list []program) error {
-	r := request{tree: tree, output: dir, version: "1.2.3"}
+	r := request{tree: tree, output: dir, version: "1.2.3", bare: []string{"show"}}
 	if err := r.write(ctx, made(), list); err != nil {
 		return err
 	}

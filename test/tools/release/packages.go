@@ -105,7 +105,8 @@ func (r *request) contents(form format, programs []program) ([]file, error) {
 	for from, to := range map[string]string{
 		"LICENSE": doc + "/copyright", "README.md": doc + "/", "deploy/packages/node.yaml": "/etc/kata-vfio/",
 		"runtimeclass/README.md": shared + "/", "runtimeclass/systemd": units + "/",
-		"runtimeclass/containerd": shared + "/containerd/", "runtimeclass/kata": shared + "/kata/",
+		"runtimeclass/containerd": shared + "/containerd/", "runtimeclass/crio": shared + "/crio/", "runtimeclass/kata": shared + "/kata/",
+		"deploy/packages/kata-vfio-bootstrap-verify.service": units + "/", "deploy/packages/kata-vfio-bootstrap-verify.timer": units + "/",
 	} {
 		copied, err := copyTree(filepath.Join(r.tree, from), to)
 		if err != nil {

@@ -17,11 +17,13 @@ import (
 func installed() []string {
 	return []string{
 		"/etc/kata-vfio/node.yaml", "/usr/bin/show",
+		"/usr/lib/systemd/system/kata-vfio-bootstrap-verify.service", "/usr/lib/systemd/system/kata-vfio-bootstrap-verify.timer",
 		"/usr/lib/systemd/system/kata-vfio-pod-resources.service", "/usr/lib/systemd/system/kata-vfio-pod-resources.socket",
 		"/usr/share/bash-completion/completions/show", "/usr/share/doc/kata-vfio/README.md",
 		"/usr/share/doc/kata-vfio/THIRD-PARTY-LICENSES.show", "/usr/share/doc/kata-vfio/copyright",
 		"/usr/share/fish/vendor_completions.d/show.fish", "/usr/share/kata-vfio/README.md",
 		"/usr/share/kata-vfio/containerd/kata-gpu-runtime-rs.toml", "/usr/share/kata-vfio/containerd/kata-gpu.toml",
+		"/usr/share/kata-vfio/crio/50-kata-vfio-runtime-rs.conf", "/usr/share/kata-vfio/crio/50-kata-vfio.conf",
 		"/usr/share/kata-vfio/kata/50-kata-gpu-hotplug.toml", "/usr/share/kata-vfio/kata/50-kata-gpu-runtime-rs.toml",
 		"/usr/share/kata-vfio/kata/50-kata-gpu.toml", "/usr/share/man/man8/show.8.gz",
 	}
@@ -33,7 +35,7 @@ type host struct{ root string }
 func newHost(t *testing.T) host {
 	t.Helper()
 	h := host{root: t.TempDir()}
-	for _, dir := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates", "etc/systemd/system/sockets.target.wants"} {
+	for _, dir := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates", "etc/systemd/system/sockets.target.wants", "etc/systemd/system/timers.target.wants"} {
 		if err := os.MkdirAll(filepath.Join(h.root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -86,13 +88,17 @@ func TestADebianPackageComesAndGoes(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), filepath.Join(h.root, "usr/bin/show"), "list", "deep").Output(); err != nil || string(out) != "here\n" {
 		t.Errorf("it says %q, %v", out, err)
 	}
-	enabled := "/etc/systemd/system/sockets.target.wants/kata-vfio-pod-resources.socket"
-	if err := os.Symlink("/usr/lib/systemd/system/kata-vfio-pod-resources.socket", filepath.Join(h.root, enabled)); err != nil {
-		t.Fatal(err)
+	enabled := []string{"sockets.target.wants/kata-vfio-pod-resources.socket", "timers.target.wants/kata-vfio-bootstrap-verify.timer"}
+	for _, unit := range enabled {
+		if err := os.Symlink("/usr/lib/systemd/system/"+filepath.Base(unit), filepath.Join(h.root, "etc/systemd/system", unit)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	h.dpkg(t, "--install", packages[0]) // an upgrade leaves enabled what is
-	if got := h.files(t); !slices.Contains(got, enabled) {
-		t.Errorf("after an upgrade there are %v", got)
+	for _, unit := range enabled {
+		if got := h.files(t); !slices.Contains(got, "/etc/systemd/system/"+unit) {
+			t.Errorf("after an upgrade there are %v", got)
+		}
 	}
 	h.dpkg(t, "--remove", packageName)
 	if diff := cmp.Diff([]string{"/etc/kata-vfio/node.yaml"}, h.files(t)); diff != "" {

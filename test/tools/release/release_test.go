@@ -10,6 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,9 +23,11 @@ import (
 func TestAReleaseIsWhole(t *testing.T) {
 	dir := released(t)
 	want := []string{
-		"SHA256SUMS", "kata-vfio-0.1.0.tgz", "kata-vfio-1.2.3-1.aarch64.rpm", "kata-vfio-1.2.3-1.x86_64.rpm", "kata-vfio-1.2.3.spdx.json",
+		"SHA256SUMS", chartFile(t), "kata-vfio-1.2.3-1.aarch64.rpm", "kata-vfio-1.2.3-1.x86_64.rpm", "kata-vfio-1.2.3.spdx.json",
 		"kata-vfio_1.2.3-1_amd64.deb", "kata-vfio_1.2.3-1_arm64.deb", "show-1.2.3-linux-amd64.tar.gz", "show-1.2.3-linux-arm64.tar.gz",
+		"show-linux-amd64", "show-linux-arm64",
 	}
+	slices.Sort(want)
 	if diff := cmp.Diff(want, names(contents(t, dir))); diff != "" {
 		t.Errorf("the files differ (-want +got):\n%s", diff)
 	}
@@ -31,6 +36,29 @@ func TestAReleaseIsWhole(t *testing.T) {
 	out, err := sums.CombinedOutput()
 	if err != nil || strings.Count(string(out), ": OK\n") != len(want)-1 {
 		t.Errorf("the checksums: %v\n%s", err, out)
+	}
+}
+
+// chartFile is the chart's name in a release, by the version that it says itself.
+func chartFile(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(tree, "deploy/helm/kata-vfio/Chart.yaml"))
+	version := regexp.MustCompile(`(?m)^version: (\S+)$`).FindSubmatch(text)
+	if err != nil || version == nil {
+		t.Fatalf("the chart's version: %v, %s", err, text)
+	}
+	return "kata-vfio-" + string(version[1]) + ".tgz"
+}
+
+// TestABareProgramRuns: what a node's script fetches is the program, and no archive of it.
+func TestABareProgramRuns(t *testing.T) {
+	file := filepath.Join(released(t), "show-linux-"+runtime.GOARCH)
+	if out, err := exec.CommandContext(t.Context(), file, "list", "deep").Output(); err != nil || string(out) != "here\n" {
+		t.Errorf("it says %q, %v", out, err)
+	}
+	r := request{output: t.TempDir(), bare: []string{"shaw"}}
+	if err := r.writeBare(programs(t)); err == nil {
+		t.Error("a program that is not there is not missed")
 	}
 }
 
@@ -77,7 +105,7 @@ func TestArchivesHaveTheProgramAndWhatComesWithIt(t *testing.T) {
 func TestTheChartHasItsFiles(t *testing.T) {
 	dir := released(t)
 	chart := filepath.Join(tree, "deploy/helm/kata-vfio")
-	got := entries(t, filepath.Join(dir, "kata-vfio-0.1.0.tgz"))
+	got := entries(t, filepath.Join(dir, chartFile(t)))
 	err := filepath.WalkDir(chart, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -91,6 +119,19 @@ func TestTheChartHasItsFiles(t *testing.T) {
 	})
 	if err != nil || len(got) > 0 {
 		t.Errorf("%v; left over: %v", err, got)
+	}
+}
+
+// TestAChartOfAChangedTreeIsNotTheReleases, nor does it take the release's images.
+func TestAChartOfAChangedTreeIsNotTheReleases(t *testing.T) {
+	dir := t.TempDir()
+	if err := writeChart(tree, dir, made(), true); err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Replace(chartFile(t), ".tgz", "-dev.tgz", 1)
+	out, err := exec.CommandContext(t.Context(), "tar", "-xzOf", filepath.Join(dir, name), "kata-vfio/Chart.yaml").Output()
+	if err != nil || len(regexp.MustCompile(`(?m)^(version|appVersion): \S+-dev$`).FindAll(out, -1)) != 2 {
+		t.Errorf("%v:\n%s", err, out)
 	}
 }
 

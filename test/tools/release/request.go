@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/mod/semver"
 )
 
@@ -20,6 +22,7 @@ type request struct {
 	output   string // exists already; what is in it is in the checksums
 	version  string // a semantic version without v
 	guests   []string
+	bare     []string
 	dev      bool
 }
 
@@ -34,6 +37,8 @@ func parse(args []string, w io.Writer) (*request, error) {
 	flags.StringVar(&r.version, "version", "", "the release's `version`, such as 1.2.3")
 	flags.Func("guest", "a `program` that runs in guests and is in no host's package; may be given again",
 		func(name string) error { r.guests = append(r.guests, name); return nil })
+	flags.Func("bare", "a `program` that is released as a file of its own too, for scripts that fetch it; may be given again",
+		func(name string) error { r.bare = append(r.bare, name); return nil })
 	flags.BoolVar(&r.dev, "dev", false, "take programs of a tree with changes that are in no commit")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -101,7 +106,7 @@ func (r *request) write(ctx context.Context, src source, programs []program) err
 	if err := writeSBOM(r.output, src, programs, cache); err != nil {
 		return fmt.Errorf("write the SBOM: %w", err)
 	}
-	if err := writeChart(r.tree, r.output, src); err != nil {
+	if err := writeChart(r.tree, r.output, src, r.dev); err != nil {
 		return fmt.Errorf("write the chart: %w", err)
 	}
 	license, err := os.ReadFile(r.tree + "/LICENSE")
@@ -113,7 +118,31 @@ func (r *request) write(ctx context.Context, src source, programs []program) err
 			return fmt.Errorf("write the archive of %s: %w", programs[i].name, err)
 		}
 	}
+	if err := r.writeBare(programs); err != nil {
+		return err
+	}
 	return r.writePackages(src, programs)
+}
+
+// writeBare writes programs as they are. One that is asked for and is not there would be missed when a node fetches it.
+func (r *request) writeBare(programs []program) error {
+	for _, name := range r.bare {
+		found := false
+		for i := range programs {
+			p := &programs[i]
+			if p.name != name {
+				continue
+			}
+			found = true
+			if err := renameio.WriteFile(filepath.Join(r.output, p.name+"-linux-"+p.arch), p.content, 0o755); err != nil {
+				return err
+			}
+		}
+		if !found {
+			return fmt.Errorf("-bare %s: there is no such program", name)
+		}
+	}
+	return nil
 }
 
 // onHosts are the programs for nodes: not those of guests, nor those of who uses a cluster from afar.

@@ -1,0 +1,56 @@
+package fleet
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+)
+
+// constants are the values of those that a source declares with a prefix before their quotes.
+func constants(t *testing.T, file, declared string) []string {
+	t.Helper()
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	for _, m := range regexp.MustCompile(declared+`"([^"]+)"`).FindAllSubmatch(source, -1) {
+		values = append(values, string(m[1]))
+	}
+	if len(values) < 5 {
+		t.Fatalf("%s declares %v", file, values)
+	}
+	return values
+}
+
+// TestEachReasonHasAdvice: who reads why a claim is refused reads what to do.
+func TestEachReasonHasAdvice(t *testing.T) {
+	for _, file := range []string{"../../plan/refusal.go", "../../nri/refusal.go"} {
+		for _, code := range constants(t, file, `Code = `) {
+			if advice(code) == "" {
+				t.Errorf("%s of %s has no advice", code, file)
+			}
+		}
+	}
+}
+
+// TestEachTaintHasAdvice of its own, one of a newer plugin a general one.
+func TestEachTaintHasAdvice(t *testing.T) {
+	keys := append(constants(t, "../../publish/taints.go", `v1alpha1.DriverName \+ `), "/of-tomorrow")
+	for _, key := range keys {
+		text, fix := aboutTaint(resourceapi.DeviceTaint{Key: v1alpha1.DriverName + key, Value: "IOM-003"}, nil)
+		general := strings.HasPrefix(text, "the plugin keeps claims")
+		if text == "" || fix == "" || general != (key == "/of-tomorrow") {
+			t.Errorf("%s: %q, %q", key, text, fix)
+		}
+	}
+	if !slices.Contains(keys, "/drain") {
+		t.Errorf("the taints are %v", keys)
+	}
+}
