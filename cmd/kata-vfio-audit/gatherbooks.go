@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"maps"
 	"path"
@@ -85,7 +86,7 @@ func (r *recorded) unreadableRecords(b *bundle.Bundle) map[string]bool {
 
 // addLedger adds the ledger's last events and what verifying it says, and hides whom
 // its events name.
-func (r *recorded) addLedger(b *bundle.Bundle, mask *bundle.Mask) error {
+func (r *recorded) addLedger(ctx context.Context, b *bundle.Bundle, mask *bundle.Mask) error {
 	l, err := r.node.openLedger()
 	if err != nil {
 		b.Note(err.Error())
@@ -93,7 +94,7 @@ func (r *recorded) addLedger(b *bundle.Bundle, mask *bundle.Mask) error {
 	}
 	defer func() { _ = l.Close() }()
 	result := map[string]any{}
-	if report, err := ledger.Verify(l.FS, ledger.Options{}); err != nil {
+	if report, err := ledger.VerifyContext(ctx, l.FS, ledger.Options{}); err != nil {
 		result["error"] = err.Error()
 	} else {
 		result["sound"], result["report"] = report.OK(), report

@@ -55,7 +55,7 @@ func Has(line, group string) bool {
 			return false
 		case equal(word, words[next]):
 			next++
-		case next > 0 && (equal(word, words[0])):
+		case next > 0 && equal(word, words[0]):
 			next = 1
 		case next > 0 && slices.ContainsFunc(words, func(w string) bool { return sameName(word, w) }):
 			next = 0

@@ -139,10 +139,10 @@ func TestALostClaimEndsInTheLedger(t *testing.T) {
 	}
 	var closed, ended []ledger.Event
 	for _, e := range w.told(uid) {
-		switch e.Type {
-		case ledger.Close:
+		if e.Type == ledger.Close {
 			closed = append(closed, e)
-		case ledger.Unprepare:
+		}
+		if e.Type == ledger.Unprepare {
 			ended = append(ended, e)
 		}
 	}

@@ -24,31 +24,32 @@ const module = "github.com/kata-vfio/kata-vfio/"
 // only packages of earlier layers.
 func layers() [][]string {
 	return [][]string{
-		{"pci", "terminal", "acpi", "kernelargs"},                        // words
-		{"device", "api/v1alpha1", "bootstrap/state", "bootstrap/drift"}, // values
-		{"command", "encode"},                                            // how programs are told and answer
-		{"command/kube"},                                                 // and which cluster they ask
-		{"isolation", "nodeconfig"},                                      // judgements
-		{"finding"},                                                      // what an audit says
-		{"finding/waiver", "finding/mapping"},                            // who accepts a failure; what it means to an auditor
-		{"claim", "publish", "sysfs"},                                    // one source each
-		{"guestnet"},                                                     // the guest's own side
-		{"plan", "vfio", "sysfs/control", "podnet", "vf/link"},           // the decision; the kernel's edges
-		{"sysfs/sysfstest"},                                              // the kernel's double
-		{"cdi", "journal", "bind", "inventory", "vf", "ledger"},          // effects
-		{"ipam", "vf/vftest", "archive", "ledger/writer"},                // addresses for guests; vf's double; copies; the ledger's only writer
-		{"archive/bundle"},                                               // a node's copy with what else support needs
-		{"assignment", "facts", "history"},                               // who has what; what a node says of itself
-		{"facts/runtimes/config"},                                        // files of container runtimes, as their loaders read them
-		{"facts/runtimes", "bootstrap/containers"},                       // what its container runtimes are set up to do, and should be
-		{"bootstrap/blueprint"},                                          // a node as it should be
-		{"bootstrap/platform"},                                           // what kind of node it is
-		{"bootstrap/boot", "bootstrap/host"},                             // what it takes, one concern each
-		{"check", "check/board"},                                         // the rules, and nodes to try them on
-		{"check/monitor"},                                                // the rules on the plugin's own node
-		{"prepare"},                                                      // the order of effects
-		{"node"},                                                         // the parts joined
-		{"bootstrap/diff", "bootstrap/disk"},                             // how bootstrap tells and writes
+		{"pci", "terminal", "acpi", "kernelargs"},               // words
+		{"device", "api/v1alpha1"},                              // values
+		{"bootstrap/state", "bootstrap/drift"},                  // the same, of a set-up
+		{"command", "encode"},                                   // how programs are told and answer
+		{"command/kube"},                                        // and which cluster they ask
+		{"isolation", "nodeconfig"},                             // judgements
+		{"finding"},                                             // what an audit says
+		{"finding/waiver", "finding/mapping"},                   // who accepts a failure; what it means to an auditor
+		{"claim", "publish", "sysfs"},                           // one source each
+		{"guestnet"},                                            // the guest's own side
+		{"plan", "vfio", "sysfs/control", "podnet", "vf/link"},  // the decision; the kernel's edges
+		{"sysfs/sysfstest"},                                     // the kernel's double
+		{"cdi", "journal", "bind", "inventory", "vf", "ledger"}, // effects
+		{"ipam", "vf/vftest", "archive", "ledger/writer"},       // addresses for guests; vf's double; copies; the ledger's only writer
+		{"archive/bundle"},                                      // a node's copy with what else support needs
+		{"assignment", "facts", "history"},                      // who has what; what a node says of itself
+		{"facts/runtimes/config"},                               // files of container runtimes, as their loaders read them
+		{"facts/runtimes", "bootstrap/containers"},              // what its container runtimes are set up to do, and should be
+		{"bootstrap/blueprint"},                                 // a node as it should be
+		{"bootstrap/platform"},                                  // what kind of node it is
+		{"bootstrap/boot", "bootstrap/host"},                    // what it takes, one concern each
+		{"check", "check/board"},                                // the rules, and nodes to try them on
+		{"check/monitor"},                                       // the rules on the plugin's own node
+		{"prepare"},                                             // the order of effects
+		{"node"},                                                // the parts joined
+		{"bootstrap/diff", "bootstrap/disk"},                    // how bootstrap tells and writes
 		{"bootstrap"},
 		{"dra", "podres", "nri", "audit"}, // entry points
 		{"audit/topology"},

@@ -34,7 +34,20 @@ type rule struct {
 	last bool
 }
 
-func yes() []string { return []string{"1", "y", "Y", "on", "true"} }
+// on has a word against a boolean that is true to the kernel, and off against one that is not.
+func on(value string) string {
+	if set, ok := kernelargs.Bool(value); set && ok {
+		return "on"
+	}
+	return ""
+}
+
+func off(value string) string {
+	if set, ok := kernelargs.Bool(value); !set && ok {
+		return "off"
+	}
+	return ""
+}
 
 // rules are those that hold for every blueprint, and those for this one.
 func rules(b *blueprint.Blueprint) []rule {
@@ -47,20 +60,20 @@ func rules(b *blueprint.Blueprint) []rule {
 		{name: "amd_iommu", bad: []string{"off"}, why: "switches DMA translation off"},
 		{name: "iommu", bad: []string{"off", "noforce", "soft"}, why: "switches DMA translation off"},
 		{name: "intremap", bad: []string{"off", "nosid"}, why: "lets devices forge interrupts"},
-		{name: "vfio_iommu_type1.allow_unsafe_interrupts", bad: yes(), why: "gives devices away that can forge interrupts"},
-		{name: "iommufd.allow_unsafe_interrupts", bad: yes(), why: "gives devices away that can forge interrupts"},
-		{name: "vfio.enable_unsafe_noiommu_mode", bad: yes(), why: "gives devices away without an IOMMU"},
+		{name: "vfio_iommu_type1.allow_unsafe_interrupts", judge: on, why: "gives devices away that can forge interrupts"},
+		{name: "iommufd.allow_unsafe_interrupts", judge: on, why: "gives devices away that can forge interrupts"},
+		{name: "vfio.enable_unsafe_noiommu_mode", judge: on, why: "gives devices away without an IOMMU"},
 		{name: "vfio-pci.ids", why: "binds every function of the model; name functions by address in vfio.keepOff", harmless: true},
 	}
 	if b.Kernel.IOMMU == blueprint.IOMMUPassthrough {
 		all = append(all, rule{name: "iommu", bad: []string{"nopt"}, why: "is at odds with kernel.iommu: Passthrough", last: true},
-			rule{name: "iommu.passthrough", bad: []string{"0", "n", "N", "off"}, why: "is at odds with kernel.iommu: Passthrough", last: true})
+			rule{name: "iommu.passthrough", judge: off, why: "is at odds with kernel.iommu: Passthrough", last: true})
 	} else {
 		all = append(all, rule{name: "iommu", bad: []string{"pt"}, why: "is at odds with kernel.iommu: On", last: true},
-			rule{name: "iommu.passthrough", bad: yes(), why: "is at odds with kernel.iommu: On", last: true})
+			rule{name: "iommu.passthrough", judge: on, why: "is at odds with kernel.iommu: On", last: true})
 	}
 	if !b.VFIO.DisableDenylist {
-		all = append(all, rule{name: "vfio-pci.disable_denylist", bad: yes(), why: "gives devices away that the kernel knows to be exploitable"})
+		all = append(all, rule{name: "vfio-pci.disable_denylist", judge: on, why: "gives devices away that the kernel knows to be exploitable"})
 	}
 	if len(hugePageArguments(b.Kernel.HugePages)) > 0 {
 		all = append(all, rule{name: "hugepages", why: "is at odds with kernel.hugePages"}, rule{name: "hugepagesz", why: "is at odds with kernel.hugePages"})

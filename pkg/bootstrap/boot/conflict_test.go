@@ -27,6 +27,11 @@ func TestTheLastValueCountsWhereTheKernelSaysSo(t *testing.T) {
 		"pci=noats,disable_acs_redir=1:2":     1,
 		"pci=config_acs=0000000@1:2":          1,
 		"pci=config_acs=xxxxx1x@1:2":          0,
+		// As the kernel reads booleans: by the first letter, a bare one being true.
+		"vfio_iommu_type1.allow_unsafe_interrupts=yes": 1,
+		"vfio_iommu_type1.allow_unsafe_interrupts=No":  0,
+		"vfio.enable_unsafe_noiommu_mode":              1,
+		"iommu.passthrough=true":                       1,
 	} {
 		p := &platform.Platform{Live: true, Arch: "amd64", Cmdline: cmdline}
 		if found := conflicts(tree, blueprint.Default(), p); len(found) != problems {

@@ -64,7 +64,7 @@ func TestFilesSayWhatTheBlueprintAsksFor(t *testing.T) {
 	b.VirtualFunctions = []v1alpha1.VFRule{{PF: "ens1", Count: new(8)}, {PF: "0000:5f:00.0", Count: new(4), EswitchMode: v1alpha1.EswitchSwitchdev}}
 	b.Containers.Runtime = containers.RuntimeCRIO
 	p := &platform.Platform{
-		Systemd: true, Networkd: true, Containerd: true, Initramfs: platform.Dracut,
+		Systemd: true, Networkd: true, Initramfs: platform.Dracut,
 		Modules: map[string]platform.Module{"vfio_pci": {Loadable: true}, "vfio_iommu_type1": {BuiltIn: true}, "iommufd": {}},
 	}
 	w := host.Wanted(tree{"sys/class/net/ens1/device/uevent": "DRIVER=ice\nPCI_SLOT_NAME=0000:5e:00.0\n"}, b, p)

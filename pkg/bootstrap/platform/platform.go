@@ -40,7 +40,6 @@ type Platform struct {
 	// SystemdRuns and UdevRuns: they can be told of changes, as sd_booted(3) and udevadm(8) have it. False for an image.
 	SystemdRuns, UdevRuns bool
 	Networkd              bool
-	Containerd, CRIO      bool
 	// Unread are files that are there and could not be read, with the reason.
 	Unread []string
 	// denied are those of them that this process may not read.
@@ -93,8 +92,6 @@ func Detect(tree state.Tree, live bool) *Platform {
 	p.Initramfs = r.initramfs()
 	p.Systemd = r.any("usr/lib/systemd/systemd", "lib/systemd/systemd")
 	p.Networkd = r.any("usr/lib/systemd/systemd-networkd", "lib/systemd/systemd-networkd")
-	p.Containerd = r.any("usr/bin/containerd", "usr/local/bin/containerd", "opt/bin/containerd", "etc/containerd/config.toml")
-	p.CRIO = r.any("usr/bin/crio", "usr/local/bin/crio", "etc/crio/crio.conf")
 	p.Unread, p.denied = r.unread, r.denied
 	return p
 }

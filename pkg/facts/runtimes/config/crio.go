@@ -25,7 +25,8 @@ type CRIO struct {
 func LoadCRIO(node interface {
 	Files
 	Dirs
-}) *CRIO {
+},
+) *CRIO {
 	c := &CRIO{All: Table{}}
 	if _, listed := node.Names(CRIODropIns); !listed.Known() {
 		c.Damaged = append(c.Damaged, listed)
