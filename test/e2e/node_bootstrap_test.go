@@ -20,7 +20,7 @@ const (
 	ownFiles = "cd / && find etc -xdev -type f | sort | xargs sha256sum"
 )
 
-// bootstrapsNode: the chart's bootstrap makes the node fit, from a pod; its pod is ready while the node is; what somebody changes is in
+// bootstrapsNode: the chart's bootstrap makes the node fit, from a pod; its pod is ready while the node is, and a tenant's pod gets its device; what somebody changes is in
 // the plugin's metrics, and mended where that is asked for; and all is taken back from the pod, too.
 func bootstrapsNode(ctx context.Context, s *site) error {
 	before, err := s.output(ctx, ownFiles)
@@ -49,7 +49,7 @@ func (s *site) keptFit(ctx context.Context) error {
 	if err := s.installBootstrap(ctx, "Once"); err != nil {
 		return err
 	}
-	if err := errors.Join(s.awaitBootstrap(ctx, true), s.awaitOutcome(ctx, "fit")); err != nil {
+	if err := errors.Join(s.awaitBootstrap(ctx, true), s.awaitOutcome(ctx, "fit"), s.firstPod(ctx)); err != nil {
 		return err
 	}
 	if _, err := s.output(ctx, "echo options vfio_pci disable_denylist=Y >"+modprobeFile); err != nil {
@@ -68,6 +68,24 @@ func (s *site) keptFit(ctx context.Context) error {
 		return fmt.Errorf("%s is %q: %w", modprobeFile, text, err)
 	}
 	return nil
+}
+
+// firstPod is the last of the README's three commands.
+func (s *site) firstPod(ctx context.Context) error {
+	text, err := example("gpu-pod")
+	if err != nil {
+		return err
+	}
+	if err := s.apply(ctx, tenant, text); err != nil {
+		return err
+	}
+	if err := s.awaitRunning(ctx, vmPodLimit, "gpu"); err != nil {
+		return err
+	}
+	if _, err := s.checkVM(ctx, "gpu"); err != nil {
+		return err
+	}
+	return s.deletePods(ctx, "gpu")
 }
 
 // awaitBootstrap waits until the DaemonSet's only pod, of its latest template, is ready or not.

@@ -53,7 +53,7 @@ func nodeCases() []nodeCase {
 		{name: "TheAuditFindsAPodThatHoldsATenantsDevice", run: auditFinds, longer: true},
 		{name: "DevicesOfANodeThatFailsTheAuditAreTainted", run: tainted, noVMs: true},
 		{name: "TheChartsAuditOfNodesSeesWhatRootSees", run: auditInAPod, noVMs: true},
-		{name: "TheChartsBootstrapKeepsTheNodeFit", run: bootstrapsNode, noVMs: true},
+		{name: "TheChartsBootstrapKeepsTheNodeFit", run: bootstrapsNode},
 		{name: "NobodyElseGetsADevice", run: refusesAttacks, noVMs: true},
 		{name: "ThePluginLoadsAModuleByTheNodesModprobe", run: loadsModules, noVMs: true, longer: true},
 		{name: "EveryExampleRuns", run: runsExamples},
