@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -174,7 +175,7 @@ func whoCommand(t *tree) *cobra.Command {
 	q := inquiry{tree: t}
 	var at string
 	cmd := q.ask(&cobra.Command{
-		Use:     "who --at TIME",
+		Use:     "who [--at TIME]",
 		Short:   "Say who had which function at a moment",
 		Long:    "who lists, by the ledger, every function that a claim had at a moment.\n\n" + inquiryExitCodes,
 		Example: "  kata-vfio-audit who --at 2026-11-22T08:30:00Z",
@@ -186,7 +187,12 @@ func whoCommand(t *tree) *cobra.Command {
 		}
 		return h.At(when), nil
 	})
-	cmd.Flags().StringVar(&at, "at", time.Now().UTC().Format(time.RFC3339), "the moment, RFC 3339")
+	cmd.Flags().StringVar(&at, "at", "", "the moment, RFC 3339 (default: now)")
+	check := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		at = cmp.Or(at, time.Now().UTC().Format(time.RFC3339)) // not as the flag's default, which the manual has
+		return check(cmd, args)
+	}
 	return cmd
 }
 
