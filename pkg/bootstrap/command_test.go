@@ -1,12 +1,15 @@
 package bootstrap
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,27 +30,34 @@ func TestAToolsEndIsTold(t *testing.T) {
 
 // What a tool has started, and what holds its output open, ends with it.
 func TestAToolIsEndedAtItsLimitWithAllThatItStarted(t *testing.T) {
-	cause, pid := errors.New("the limit"), filepath.Join(t.TempDir(), "pid")
-	if err := unix.Mkfifo(pid, 0o600); err != nil {
+	cause, alive := errors.New("the limit"), filepath.Join(t.TempDir(), "alive")
+	if err := unix.Mkfifo(alive, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- command{root: "/"}.Run(ctx, []string{"sh", "-c", "sleep 1000 & echo $! > " + pid + "; wait"})
+		ended <- command{root: "/"}.Run(ctx, []string{"sh", "-c", "(echo started; sleep 1000) > " + alive + " & wait"})
 	}()
-	text, err := os.ReadFile(pid) // once the child is there
+	child, err := os.Open(alive) // and the child holds the other end for as long as it lives
 	if err != nil {
 		t.Fatal(err)
+	}
+	defer child.Close()
+	said := bufio.NewReader(child)
+	if line, err := said.ReadString('\n'); err != nil || line != "started\n" {
+		t.Fatalf("the child says %q: %v", line, err)
 	}
 	cancel(cause)
 	if err := <-ended; !errors.Is(err, cause) {
 		t.Errorf("error %v", err)
 	}
-	stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(text)), "stat"))
-	if err == nil && !strings.Contains(string(stat), ") Z ") {
-		t.Errorf("the child goes on: %s", stat)
+	if err := child.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(said); err != nil {
+		t.Errorf("the child goes on: %v", err)
 	}
 }
 
