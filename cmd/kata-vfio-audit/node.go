@@ -17,7 +17,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -205,13 +204,9 @@ func (o *opened) tellThePast(doc *report.Document, n *facts.Node) {
 
 // look reads the functions of a node, who has them, and what PFs impose on VFs.
 func (t *tree) look(ctx context.Context, fsys *sysfs.FS) (*facts.Node, error) {
-	names, err := loadNames(fsys)
+	s, err := t.scan(ctx, fsys)
 	if err != nil {
 		return nil, err
-	}
-	s, err := inventory.Scan(ctx, fsys, inventory.WithNames(names))
-	if err != nil {
-		return nil, fmt.Errorf("read the node below %s: %w", t.root, err)
 	}
 	n := facts.New(fsys, s)
 	n.ReadLinks(ctx)

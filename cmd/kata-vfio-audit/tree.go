@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/kata-vfio/kata-vfio/pkg/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -27,13 +29,9 @@ func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, 
 	if err := t.check(node.FS, warnings); err != nil {
 		return nil, err
 	}
-	names, err := loadNames(node.FS)
+	s, err := t.scan(ctx, node.FS)
 	if err != nil {
 		return nil, err
-	}
-	s, err := inventory.Scan(ctx, node.FS, inventory.WithNames(names))
-	if err != nil {
-		return nil, fmt.Errorf("read the node below %s: %w", t.root, err)
 	}
 	if err := warnHidden(s, warnings); err != nil {
 		return nil, err
@@ -66,6 +64,27 @@ func (t *tree) open() (*opened, error) {
 		return nil, fmt.Errorf("%w; --root wants / or a directory that holds a node's sys, proc, dev and lib, or an archive of `collect`", err)
 	}
 	return &opened{FS: fs, root: t.root, close: fs.Close}, nil
+}
+
+// scan reads the node's functions, and meanwhile what they are called.
+func (t *tree) scan(ctx context.Context, fs *sysfs.FS) (s *device.Snapshot, err error) {
+	var names *inventory.Names
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		names, err = loadNames(fs)
+		return err
+	})
+	g.Go(func() (err error) {
+		if s, err = inventory.Scan(ctx, fs); err != nil {
+			return fmt.Errorf("read the node below %s: %w", t.root, err)
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	names.Apply(s)
+	return s, nil
 }
 
 // loadNames reads the tree's pci.ids, or this machine's where the tree, a copy

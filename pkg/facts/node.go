@@ -49,9 +49,10 @@ type Node struct {
 	lists    map[string]Fact
 	verdicts map[pci.Address]isolation.Verdict
 
-	memo  sync.Map // of [Memo]
-	stats sync.Map // path to Stat
-	real  sync.Map // path to what a link says, or ""
+	memo    sync.Map // of [Memo]
+	stats   sync.Map // path to Stat
+	real    sync.Map // path to what a link says, or ""
+	decoded sync.Map // text of a journal's file to its record
 }
 
 // New returns the node that the snapshot was taken of, with what its files say of

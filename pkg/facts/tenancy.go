@@ -90,7 +90,7 @@ func (n *Node) readJournal(read func(name string) Fact) (records []*journal.Reco
 		if file.Status == Absent {
 			continue // removed since it was listed
 		}
-		rec, err := journal.Decode([]byte(file.Value))
+		rec, err := n.decode(file.Value)
 		if file.OK() && err != nil {
 			file.Status, file.Err = Broken, err.Error()
 		}
@@ -101,6 +101,19 @@ func (n *Node) readJournal(read func(name string) Fact) (records []*journal.Reco
 		records = append(records, rec)
 	}
 	return records, damaged
+}
+
+// decode decodes a record, which is shared by all that read the same text: the
+// journal is read several times while hardly anything changes in it.
+func (n *Node) decode(text string) (*journal.Record, error) {
+	if known, ok := n.decoded.Load(text); ok {
+		return known.(*journal.Record), nil
+	}
+	rec, err := journal.Decode([]byte(text))
+	if err == nil {
+		n.decoded.Store(text, rec)
+	}
+	return rec, err
 }
 
 // tenancies returns what the claims among the records have, by address.

@@ -100,6 +100,16 @@ func entry(line string) (id pci.ID, name string, ok bool) {
 	return id, strings.TrimSpace(name), true
 }
 
+// Apply names the functions of a snapshot that was scanned without names, which
+// could be loaded meanwhile. The caller must not have shared it yet.
+func (n *Names) Apply(s *device.Snapshot) {
+	functions := make([]*device.Function, len(s.Functions))
+	for i := range s.Functions {
+		functions[i] = &s.Functions[i]
+	}
+	n.apply(functions)
+}
+
 // apply names the functions.
 func (n *Names) apply(functions []*device.Function) {
 	if n == nil {

@@ -1,6 +1,7 @@
 package inventory_test
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
@@ -72,6 +73,11 @@ func TestLoadNames(t *testing.T) {
 	snap := scan(t, node, inventory.WithNames(names))
 	if f := function(t, snap, addr(t, "0000:00:03.0")); f.VendorName != "Intel Corporation" || f.Model != "82576 Virtual Function" {
 		t.Errorf("the function is called %q %q", f.VendorName, f.Model)
+	}
+	late := scan(t, node)
+	names.Apply(late)
+	if !reflect.DeepEqual(late, snap) {
+		t.Errorf("named afterwards it is %+v", late)
 	}
 	// Who rescans without the database keeps the names.
 	again, err := inventory.Rescan(t.Context(), node, snap, []pci.Address{addr(t, "0000:00:03.0")})
