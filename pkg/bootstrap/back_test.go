@@ -141,6 +141,30 @@ func TestRevertLeavesNothingOfOursInAFileThatWasChangedAndAppliedAgain(t *testin
 	}
 }
 
+// What the distribution's own tool makes of the same words is nobody's change: update-initramfs has kernel-install write entries anew.
+func TestAnEntryThatAToolWroteAnewIsStillOurs(t *testing.T) {
+	const entry = "boot/efi/loader/entries/id-6.12.9-1.conf"
+	n := newNode(t, files("Debian 13, systemd-boot"))
+	n.put("proc/cmdline", "ro\n")
+	before := n.snapshot()
+	n.apply(blueprint.Default())
+	n.put(entry, strings.Replace(n.read(entry), "ro crashkernel=1G $tuned_params intel_iommu=on iommu=nopt", "ro intel_iommu=on iommu=nopt crashkernel=1G $tuned_params", 1))
+	status, err := n.engine().Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range status.Files {
+		if f.Drift != nil {
+			t.Errorf("/%s drifted: %+v", f.Path, f.Drift)
+		}
+	}
+	n.expect(n.plan(blueprint.Default()), bootstrap.RebootNeeded, "written anew")
+	if r := n.revert(); len(r.Kept) > 0 {
+		t.Errorf("kept %+v", r.Kept)
+	}
+	n.same(before, "after the way back")
+}
+
 // An argument that only our own part of a changed file has is nobody's conflict, and gives way to another.
 func TestOurOwnArgumentsInAChangedFileAreNoConflict(t *testing.T) {
 	for _, distribution := range []string{"openSUSE", "Fedora"} {

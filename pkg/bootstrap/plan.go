@@ -94,8 +94,8 @@ func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
 		return nil
 	}
 	c := newChange(f, found)
-	plan := FilePlan{Path: f.Path, Part: f.Part, Why: f.Why, Status: Right, Drift: drifted(j.entry(f.Path), found)}
-	asWanted := !c.needed() || plan.Drift != nil && f.Part == boot.Part && boot.Says(string(found.Content), string(c.content))
+	plan := FilePlan{Path: f.Path, Part: f.Part, Why: f.Why, Status: Right, Drift: e.drifted(j.entry(f.Path), found)}
+	asWanted := !c.needed() || j.entry(f.Path) != nil && f.Part == boot.Part && boot.Says(string(found.Content), string(c.content))
 	if !asWanted {
 		plan.Status, plan.Action, plan.Diff = ToDo, c.action(), c.diff()
 		if err := e.admit(p, &c); err != nil {
@@ -132,7 +132,7 @@ func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 		if err != nil {
 			return err
 		}
-		if !found.Same(entry.After) {
+		if !e.asWritten(entry, found) {
 			continue
 		}
 		c, err := e.takeBack(entry, found)
@@ -147,10 +147,24 @@ func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 	return nil
 }
 
+// asWritten reports whether a file of ours is as bootstrap made it. The boot loader's may have been made anew by the distribution's own
+// tool since: where systemd-boot starts Debian, update-initramfs has kernel-install write the kernel's entry, of the words that we put into
+// etc/kernel/cmdline, in another order than we had them in the entry.
+func (e *Engine) asWritten(entry *Entry, found disk.Found) bool {
+	if found.Same(entry.After) {
+		return true
+	}
+	if entry.Part != boot.Part || entry.After.Kind != disk.File || found.Kind != disk.File {
+		return false
+	}
+	written, err := e.kept(entry.After)
+	return err == nil && boot.Says(string(found.Content), string(written))
+}
+
 // drifted returns what somebody has done to a file of ours, nil for nothing.
-func drifted(entry *Entry, found disk.Found) *Drift {
+func (e *Engine) drifted(entry *Entry, found disk.Found) *Drift {
 	switch {
-	case entry == nil || found.Same(entry.After):
+	case entry == nil || e.asWritten(entry, found):
 		return nil
 	case found.Kind == disk.Absent:
 		return &Drift{What: "removed", Written: entry.At}

@@ -94,7 +94,7 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 		case found.Kind == disk.Absent:
 			j.entry(entry.Path).After = entry.Before
 			result.Kept = append(result.Kept, Kept{Path: entry.Path, Removed: true, Why: "somebody has removed it since; it stays removed"})
-		case !found.Same(entry.After):
+		case !e.asWritten(&entry, found):
 			result.Kept = append(result.Kept, Kept{
 				Path: entry.Path, Diff: e.since(&entry, found),
 				Why: fmt.Sprintf("somebody has changed it since. Take that out, or give up what is in it: `%s`; then run revert again", e.byHand(&entry)),

@@ -53,7 +53,7 @@ func (e *Engine) Status() (*Report, error) {
 		if found, err := e.Files.Look(entry.Path); err != nil {
 			file.Error = err.Error()
 		} else {
-			file.Drift = drifted(entry, found)
+			file.Drift = e.drifted(entry, found)
 		}
 		r.Files = append(r.Files, file)
 	}
