@@ -92,12 +92,13 @@ func (s *site) checkGPUAndVF(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	display := slices.ContainsFunc(report.Functions, func(f protocol.Function) bool { return strings.HasPrefix(f.Class, "03") })
-	if !display || len(report.Interfaces) != 1 || report.Interfaces[0].Driver != "igbvf" {
+	if !slices.ContainsFunc(report.Functions, isDisplay) || len(report.Interfaces) != 1 || report.Interfaces[0].Driver != "igbvf" {
 		return fmt.Errorf("want a display and a VF with its driver, the VM sees %+v", report)
 	}
 	return s.checkSameRoot(ctx, held)
 }
+
+func isDisplay(f protocol.Function) bool { return strings.HasPrefix(f.Class, "03") }
 
 // checkSameRoot checks, by the kernel's own paths, that a GPU and a VF sit below one PCIe root.
 func (s *site) checkSameRoot(ctx context.Context, functions []string) error {

@@ -14,15 +14,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 
-// endpointAddress is the example's, nodeAddress the other end's on a PF.
+// networkPod is the example's pod and endpointAddress its address, nodeAddress the other end's on a PF.
 const (
+	networkPod      = "gpu-and-vf-network"
 	endpointAddress = "192.0.2.10"
 	nodeAddress     = "192.0.2.1"
 )
 
-// podHasPhysicalEndpoint: a VF reaches the pod's VM by the pod's network namespace, with its address.
+// podHasPhysicalEndpoint: a VF reaches the pod's VM by the pod's network namespace, with its address, beside a GPU of the same root.
 func podHasPhysicalEndpoint(ctx context.Context, s *site) error {
-	text, err := example("vf-endpoint-pod")
+	text, err := example(networkPod)
 	if err != nil {
 		return err
 	}
@@ -41,11 +42,21 @@ func (s *site) podReached(ctx context.Context, text string) error {
 	if err := s.apply(ctx, tenant, text); err != nil {
 		return err
 	}
-	if err := s.awaitRunning(ctx, vmPodLimit, "vf-endpoint"); err != nil {
+	if err := s.awaitRunning(ctx, vmPodLimit, networkPod); err != nil {
 		return err
 	}
-	report, err := s.checkVM(ctx, "vf-endpoint")
+	report, err := s.checkVM(ctx, networkPod)
 	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(report.Functions, isDisplay) {
+		return fmt.Errorf("want a GPU, the VM sees %+v", report.Functions)
+	}
+	held, err := s.held(ctx, networkPod)
+	if err != nil {
+		return err
+	}
+	if err := s.checkSameRoot(ctx, held); err != nil {
 		return err
 	}
 	if len(report.Interfaces) != 1 || !slices.Contains(report.Interfaces[0].Addresses, endpointAddress+"/24") {
@@ -61,7 +72,7 @@ func (s *site) podReached(ctx context.Context, text string) error {
 	if out, err := s.output(ctx, "ping -c 3 -W 10 "+endpointAddress); err != nil {
 		return fmt.Errorf("ping the VM: %w: %s", err, out)
 	}
-	return s.deletePods(ctx, "vf-endpoint")
+	return s.deletePods(ctx, networkPod)
 }
 
 // networkData is that of the tenant's only claim with a device.

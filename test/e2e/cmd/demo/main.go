@@ -21,6 +21,7 @@ func main() {
 	flag.StringVar(&f.machine, "machine", "bin/demo-machine", "the first part's command (test/lab/cmd/demo)")
 	flag.StringVar(&f.chart, "chart", "deploy/helm/kata-vfio", "the chart to install")
 	flag.StringVar(&f.example, "example", "deploy/examples/gpu-pod.yaml", "the pod to run")
+	flag.StringVar(&f.networked, "network-example", "deploy/examples/gpu-and-vf-network.yaml", "the pod with a network to run")
 	flag.StringVar(&f.auditor, "auditor", "bin/kata-vfio-audit", "the audit's command, for the node")
 	flag.StringVar(&f.report, "report", "bin/audit.html", "where to put the audit's page")
 	flag.BoolVar(&f.clusterOnly, "cluster-only", false, "leave the first part out")
@@ -35,8 +36,8 @@ func main() {
 }
 
 type flags struct {
-	machine, chart, example, auditor, report string
-	clusterOnly                              bool
+	machine, chart, example, networked, auditor, report string
+	clusterOnly                                         bool
 }
 
 // run plays the first part and builds beside it, then plays the second. A build that fails is told after the first part,

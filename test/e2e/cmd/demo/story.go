@@ -43,7 +43,7 @@ func (s *story) play(ctx context.Context) error {
 	}
 	defer s.node.Stop() //nolint:contextcheck // ctx may be over, and the node is to be removed all the same
 	for _, chapter := range []func(context.Context) error{
-		s.install, s.apply, s.inside, s.describe, s.attacks, s.neighbour, s.auditClean, s.auditFault, s.remove,
+		s.install, s.apply, s.inside, s.describe, s.attacks, s.neighbour, s.auditClean, s.auditFault, s.remove, s.network,
 	} {
 		if err := chapter(ctx); err != nil {
 			return err
@@ -88,34 +88,44 @@ metadata: {name: team-a, labels: {kata-vfio.dev/tenant: team-a}}
 
 func (s *story) apply(ctx context.Context) error {
 	s.title("A tenant applies a pod with a claim: " + s.example)
-	text, err := os.ReadFile(s.example)
-	if err != nil {
-		return err
-	}
 	if _, err := s.plane.KubectlInput(ctx, strings.NewReader(tenant), "apply", "-f", "-"); err != nil {
 		return err
 	}
-	small := exampleLimits.ReplaceAll(exampleImage.ReplaceAll(text, []byte("image: "+node.ShowImage)), []byte("limits: {cpu: 50m, memory: 64Mi}"))
-	s.say("(with the lab's image and less memory)\n$ kubectl apply -f %s --namespace team-a", s.example)
-	out, err := s.plane.KubectlInput(ctx, strings.NewReader(string(small)), "apply", "--namespace", "team-a", "-f", "-")
-	if err != nil {
-		return err
-	}
-	s.say("%s", out)
-	if err := s.show(ctx, "wait", "pod/gpu", "--for=condition=Ready", "--timeout=180s", "--namespace", "team-a"); err != nil {
+	if err := s.applyExample(ctx, s.example, "gpu"); err != nil {
 		return err
 	}
 	return s.show(ctx, "get", "pods,resourceclaims", "--namespace", "team-a", "-o", "wide")
 }
 
-// logLimit is for a pod that runs to say what it sees.
-const logLimit = time.Minute
+// applyExample applies an example for the tenant and waits for its pod.
+func (s *story) applyExample(ctx context.Context, file, pod string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	small := exampleLimits.ReplaceAll(exampleImage.ReplaceAll(text, []byte("image: "+node.ShowImage)), []byte("limits: {cpu: 50m, memory: 64Mi}"))
+	s.say("(with the lab's image and less memory)\n$ kubectl apply -f %s --namespace team-a", file)
+	out, err := s.plane.KubectlInput(ctx, strings.NewReader(string(small)), "apply", "--namespace", "team-a", "-f", "-")
+	if err != nil {
+		return err
+	}
+	s.say("%s", out)
+	return s.show(ctx, "wait", "pod/"+pod, "--for=condition=Ready", "--timeout=180s", "--namespace", "team-a")
+}
 
 func (s *story) inside(ctx context.Context) error {
 	s.title("What the pod's VM sees: the log of the pod")
+	return s.showLog(ctx, "gpu")
+}
+
+// logLimit is for a pod that runs to say what it sees.
+const logLimit = time.Minute
+
+// showLog shows what a pod of the tenant's prints first.
+func (s *story) showLog(ctx context.Context, pod string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, logLimit, fmt.Errorf("the pod has printed nothing for %s", logLimit))
 	defer cancel()
-	args := []string{"logs", "gpu", "--namespace", "team-a"}
+	args := []string{"logs", pod, "--namespace", "team-a"}
 	for { // the container runs a moment before its output is in the log
 		out, err := s.plane.Kubectl(ctx, args...)
 		if err != nil {
