@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -22,10 +23,11 @@ func (s *story) network(ctx context.Context) error {
 		return err
 	}
 	s.say("$ cat %s\n%s", s.networked, bytes.TrimSpace(text))
-	if err := s.node.UseVMs(ctx, true); err != nil {
+	s.say("(the node's network: its PFs are on one segment, and one of them is the other end)")
+	if err := s.onNode(ctx, 0, nodeNetwork); err != nil {
 		return err
 	}
-	if err := s.applyExample(ctx, s.networked, networkPod); err != nil {
+	if err := errors.Join(s.node.UseVMs(ctx, true), s.applyExample(ctx, s.networked, networkPod)); err != nil {
 		return err
 	}
 	if err := s.showLog(ctx, networkPod); err != nil {
@@ -34,16 +36,15 @@ func (s *story) network(ctx context.Context) error {
 	if err := s.show(ctx, "get", "resourceclaims", "--namespace", "team-a", "-o", networkView); err != nil {
 		return err
 	}
-	s.say("(the other end is a PF of the node on the same segment)")
-	netdev := "$(ls /sys/bus/pci/devices/" + topology.PF1 + "/net)"
-	if err := s.onNode(ctx, 0, "ip link set "+netdev+" up && ip address replace 192.0.2.1/24 dev "+netdev); err != nil {
-		return err
-	}
 	if err := s.onNode(ctx, 0, "ping -c 3 -W 10 "+networkAddress); err != nil {
 		return err
 	}
 	return s.show(ctx, "delete", "pod", networkPod, "--namespace", "team-a", "--grace-period=1")
 }
+
+// nodeNetwork sets the node's interfaces up.
+const nodeNetwork = "for pf in " + topology.PF0 + " " + topology.PF1 + "; do ip link set $(ls /sys/bus/pci/devices/$pf/net) up; done; " +
+	"ip address replace 192.0.2.1/24 dev $(ls /sys/bus/pci/devices/" + topology.PF0 + "/net)"
 
 // networkView is what the claim says of the interface.
 const networkView = `jsonpath={range .items[*].status.devices[*]}{.device}{"\t"}{.networkData.interfaceName}{"\t"}` +

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -110,7 +111,11 @@ func (s *story) applyExample(ctx context.Context, file, pod string) error {
 		return err
 	}
 	s.say("%s", out)
-	return s.show(ctx, "wait", "pod/"+pod, "--for=condition=Ready", "--timeout=180s", "--namespace", "team-a")
+	err = s.show(ctx, "wait", "pod/"+pod, "--for=condition=Ready", "--timeout=180s", "--namespace", "team-a")
+	if err != nil {
+		return errors.Join(err, s.show(ctx, "get", "events", "--namespace", "team-a", "--field-selector=involvedObject.name="+pod, "-o", eventsView))
+	}
+	return nil
 }
 
 func (s *story) inside(ctx context.Context) error {
