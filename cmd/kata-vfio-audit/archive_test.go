@@ -14,6 +14,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 )
@@ -338,8 +339,18 @@ func TestThePageTellsThePast(t *testing.T) {
 		}
 		return text
 	}
+	if text := page("node", "--root", tree.Root()); !strings.Contains(text, "which is never without a ledger: it was deleted") {
+		t.Error("of a ledger that was deleted the page does not say so")
+	}
+	worked := filepath.Join(t.TempDir(), "journal")
+	if err := os.Rename(tree.Path(journal.DefaultDir), worked); err != nil {
+		t.Fatal(err)
+	}
 	if text := page("node", "--root", tree.Root()); !strings.Contains(text, "Of the past nothing can be told: there is no ledger in ") {
 		t.Error("without a ledger the page does not say so")
+	}
+	if err := os.Rename(worked, tree.Path(journal.DefaultDir)); err != nil {
+		t.Fatal(err)
 	}
 	longLedger(t, tree)
 	file := filepath.Join(t.TempDir(), "node.tgz")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,14 +14,15 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/history"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
 const ledgerExitCodes = `Exit codes:
   0  done; nothing is wrong with the ledger
-  1  there is no ledger, or it could not be read, or the output not written
+  1  there is no ledger and nothing says that there was, or it could not be read, or the output not written
   2  the command line or a file that it names is wrong
-  5  the verification failed: it was changed, cut off, or signed by another key`
+  5  the verification failed: it was changed, cut off, deleted, or signed by another key`
 
 // book is where a ledger is read from.
 type book struct {
@@ -62,12 +64,15 @@ func (h *book) open() (*openedLedger, error) {
 	return l, nil
 }
 
-// openedLedger is a ledger's files, for reading only.
+// openedLedger is a ledger's files, for reading only; without any where its directory is not there.
 type openedLedger struct {
 	fs.FS
 	io.Closer
+	dir string
 	// leftOut says what an archive leaves out of it.
 	leftOut string
+	// witness says what else of the node knows of a ledger; see [ledger.Options].
+	witness string
 }
 
 // openLedger opens the ledger of the node, or of the archive that is of it.
@@ -84,31 +89,57 @@ func (o *opened) openLedger() (*openedLedger, error) {
 		return nil, err
 	}
 	l.leftOut = leftOut
+	if known, err := o.Exists(journal.DefaultDir); err == nil && known {
+		l.witness = fmt.Sprintf("the plugin's journal is there (/%s), which is never without a ledger: it was deleted, or lies elsewhere (--dir)", journal.DefaultDir)
+	}
 	return l, nil
 }
 
 func openLedger(dir string) (*openedLedger, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no ledger in %s: no plugin has worked there, or it lies elsewhere (--dir)", dir)
+		return &openedLedger{FS: absent{}, Closer: closers{}, dir: dir}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w; it is root's alone", err)
 	}
-	return &openedLedger{FS: root.FS(), Closer: root}, nil
+	return &openedLedger{FS: root.FS(), Closer: root, dir: dir}, nil
 }
 
-// history verifies the ledger and returns what it says of tenancies. One that can't
-// be verified for want of a key counts as one that failed.
+// absent is a directory that is not there.
+type absent struct{}
+
+func (absent) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+// verify verifies the ledger.
+func (l *openedLedger) verify(ctx context.Context, o ledger.Options) (*ledger.Report, error) {
+	o.Witness = l.witness
+	r, err := ledger.VerifyContext(ctx, l.FS, o)
+	return r, l.failed(err)
+}
+
+// history verifies the ledger and returns what it says of tenancies.
 func (l *openedLedger) history(o ledger.Options) (*history.History, history.Standing, error) {
+	o.Witness = l.witness
 	h, s, err := history.Read(l.FS, o)
-	if errors.Is(err, ledger.ErrNoKey) {
-		err = &verdictError{code: exitLedger, text: err.Error()}
-	}
 	if err == nil && l.leftOut != "" {
 		s.Doubts = append(s.Doubts, l.leftOut)
 	}
-	return h, s, err
+	return h, s, l.failed(err)
+}
+
+// failed says of a ledger that can't be read where it is not. One that can't be verified
+// for want of a key counts as one that failed.
+func (l *openedLedger) failed(err error) error {
+	switch {
+	case errors.Is(err, ledger.ErrNone):
+		return fmt.Errorf("%w in %s: no plugin has worked there, or it lies elsewhere (--dir)", err, l.dir)
+	case errors.Is(err, ledger.ErrNoKey):
+		return &verdictError{code: exitLedger, text: err.Error()}
+	}
+	return err
 }
 
 // closers closes one thing after the other.

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -131,6 +133,74 @@ func TestLedgerProve(t *testing.T) {
 			t.Errorf("%v, changed: %v", args, err)
 		}
 	}
+}
+
+// TestALedgerThatWasDeletedIsFound by every command that answers from it, by whatever still knows of it.
+func TestALedgerThatWasDeletedIsFound(t *testing.T) {
+	deleted := func(left ...string) (root, anchor string) {
+		t.Helper()
+		root, anchors := ledgerNode(t)
+		place := filepath.Join(root, ledger.DefaultDir)
+		for _, e := range readDir(t, place) {
+			if slices.Contains(left, e) {
+				continue
+			}
+			if err := os.Remove(filepath.Join(place, e)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(left) == 0 {
+			if err := os.Remove(place); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return root, file(t, anchors[3])
+	}
+	nothing, anchor := deleted()
+	keyed, keyedAnchor := deleted(ledger.PublicKeyFile)
+	empty, _ := deleted("append.lock")
+	worked, _ := deleted()
+	if err := os.MkdirAll(filepath.Join(worked, journal.DefaultDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, question := range []string{"ledger verify", "pod a/b", "claim a/b", "device 0000:3b:00.0", "neighbours a/b", "who"} {
+		for line, want := range map[string]int{
+			" --root " + nothing:                            exitFailed,
+			" --root " + nothing + " --anchor " + anchor:    exitLedger,
+			" --root " + keyed:                              exitLedger,
+			" --root " + keyed + " --anchor " + keyedAnchor: exitLedger,
+			" --root " + empty:                              exitFailed,
+			" --root " + empty + " --anchor " + anchor:      exitLedger,
+			" --root " + worked:                             exitLedger,
+			" --dir " + nothing + "/none":                   exitFailed,
+			" --dir /no/such --anchor " + anchor:            exitLedger,
+		} {
+			_, _, err := execute(t, strings.Fields(question+line)...)
+			if err == nil || exitCode(err) != want {
+				t.Errorf("%s%s: %v, want exit code %d", question, line, err, want)
+			}
+		}
+	}
+	stdout, _, _ := execute(t, "ledger", "verify", "--root", keyed, "--anchor", keyedAnchor)
+	if !strings.Contains(stdout, "the events are gone") || !strings.Contains(stdout, "an anchor is of 4 events, and there are 0") {
+		t.Errorf("the report:\n%s", stdout)
+	}
+	if _, _, err := execute(t, "ledger", "prove", "0", "--root", keyed); exitCode(err) != exitLedger {
+		t.Errorf("prove: %v", err)
+	}
+}
+
+func readDir(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
 }
 
 func TestLedgerExitCodes(t *testing.T) {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +48,7 @@ func ledgerVerifyCommand(h *book) *cobra.Command {
 			if o.Anchors, err = readAnchors(cmd.InOrStdin(), anchors); err != nil {
 				return err
 			}
-			r, err := h.verify(cmd.ErrOrStderr(), o)
+			r, err := h.verify(cmd.Context(), cmd.ErrOrStderr(), o)
 			if err != nil {
 				return err
 			}
@@ -60,17 +62,13 @@ func ledgerVerifyCommand(h *book) *cobra.Command {
 	return cmd
 }
 
-// verify verifies the ledger. One that can't be verified for want of a key
-// counts as one that failed.
-func (h *book) verify(warnings io.Writer, o ledger.Options) (*ledger.Report, error) {
+// verify verifies the ledger, and warns of what an archive leaves out.
+func (h *book) verify(ctx context.Context, warnings io.Writer, o ledger.Options) (*ledger.Report, error) {
 	l, err := h.open()
 	if err != nil {
 		return nil, err
 	}
-	r, err := ledger.Verify(l.FS, o)
-	if errors.Is(err, ledger.ErrNoKey) {
-		err = &verdictError{code: exitLedger, text: err.Error()}
-	}
+	r, err := l.verify(ctx, o)
 	return r, errors.Join(err, warn(warnings, l.leftOut), l.Close())
 }
 
@@ -99,7 +97,7 @@ func printReport(w io.Writer, format string, r *ledger.Report) error {
 		_, err = io.WriteString(w, reportWords(r))
 	}
 	if err == nil && !r.OK() {
-		err = &verdictError{code: exitLedger, text: fmt.Sprintf("the ledger of %s failed its verification", terminal.Visible(r.Origin))}
+		err = &verdictError{code: exitLedger, text: fmt.Sprintf("the ledger of %s failed its verification", terminal.Visible(cmp.Or(r.Origin, "this node")))}
 	}
 	return err
 }
@@ -120,7 +118,7 @@ func reportWords(r *ledger.Report) string {
 		text.WriteString("✓ every line, the chain, the tree and the signatures are as they were written\n")
 	}
 	fmt.Fprintf(&text, "\nledger   %s\nkey      %s\nevents   %d proven, %d of them by their hashes only (retention, or left out of an archive), in %d segments\n",
-		terminal.Visible(r.Origin), terminal.Visible(r.Key), r.Size, r.Dropped, r.Segments)
+		terminal.Visible(cmp.Or(r.Origin, "not known")), terminal.Visible(cmp.Or(r.Key, "gone")), r.Size, r.Dropped, r.Segments)
 	text.WriteString(anchorWords(r))
 	if r.Others > 0 {
 		fmt.Fprintf(&text, "         %d of other ledgers were left out\n", r.Others)

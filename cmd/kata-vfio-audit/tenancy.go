@@ -32,7 +32,7 @@ type inquiry struct {
 
 const inquiryExitCodes = `Exit codes:
   0  answered, by a ledger that is sound
-  1  there is no ledger, it could not be read, or the output not written
+  1  there is no ledger and nothing says that there was, it could not be read, or the output not written
   2  the command line is wrong
   5  answered, by a ledger that is not sound: the answer says where`
 

@@ -88,6 +88,9 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
+	if e.File == "" {
+		return fmt.Sprintf("event %d: %s", e.Seq, e.What)
+	}
 	return fmt.Sprintf("%s, line %d (event %d): %s", e.File, e.Line, e.Seq, e.What)
 }
 

@@ -77,6 +77,9 @@ type Options struct {
 	Key string
 	// Anchors are checkpoints that were kept off the node.
 	Anchors []Anchor
+	// Witness says what else knows of a ledger where none is, in words: "the plugin's journal is there".
+	// Then it was deleted.
+	Witness string
 	// Parallel is how many files are read at once, each of which lies in memory as a whole
 	// meanwhile; 0 for as many as there are processors.
 	Parallel int
@@ -87,14 +90,21 @@ type Options struct {
 // by another key; and by the anchors, whether it was cut off, rewritten, or put
 // back from a backup. Without an anchor the latter can't be known.
 //
+// A ledger without any event is one that was deleted, if anything says that there was
+// one: an anchor, other files of it, the witness.
+//
 // Its error says that the ledger could not be read. It matches [ErrNone] where
-// there is none, and [ErrNoKey] where there is no key to verify it by.
+// there is none and nothing says that there was, and [ErrNoKey] where there is no
+// key to verify it by.
 func Verify(fsys fs.FS, o Options) (*Report, error) {
 	return VerifyContext(context.Background(), fsys, o)
 }
 
 // VerifyContext is Verify until ctx ends; its error wraps ctx's then.
 func VerifyContext(ctx context.Context, fsys fs.FS, o Options) (*Report, error) {
+	if _, err := listFiles(fsys); errors.Is(err, ErrNone) {
+		return verifyGone(fsys, o)
+	}
 	v, err := verifierOf(fsys, o.Key)
 	if err != nil {
 		return nil, err
@@ -257,7 +267,7 @@ func (c *check) compare() {
 	}
 }
 
-// end reports the anchors that no event came up to.
+// end says how far the events are proven, and reports the anchors that none came up to.
 func (c *check) end() {
 	if c.r.Segments == 0 {
 		c.problem(Problem{Kind: Missing, Seq: c.chain.Size, What: "there are hashes of dropped events, and no segment that vouches for them"})
@@ -265,6 +275,11 @@ func (c *check) end() {
 	if !c.broken {
 		c.r.Size = c.chain.Size
 	}
+	c.cutOff()
+}
+
+// cutOff reports what anchors say of events that are not there.
+func (c *check) cutOff() {
 	var sizes []int64
 	for size := range c.roots {
 		sizes = append(sizes, size)

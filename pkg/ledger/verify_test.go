@@ -216,8 +216,39 @@ func TestEveryFileThatIsRemovedIsFound(t *testing.T) {
 			t.Errorf("%s removed: not found", name)
 		}
 	}
-	if _, err := ledger.Verify(fstest.MapFS{ledger.PublicKeyFile: {Data: []byte(h.files[ledger.PublicKeyFile])}}, ledger.Options{}); !errors.Is(err, ledger.ErrNone) {
-		t.Errorf("all removed: %v", err)
+}
+
+// TestALedgerThatIsGoneIsFoundByWhatKnowsOfIt, whatever that is. Where nothing does, there never was one.
+func TestALedgerThatIsGoneIsFoundByWhatKnowsOfIt(t *testing.T) {
+	h := newHistory(t)
+	key := h.files[ledger.PublicKeyFile]
+	nothing, keyAlone := fstest.MapFS{}, fstest.MapFS{ledger.PublicKeyFile: {Data: []byte(key)}}
+	latest, others := anchored(h.anchors[7]), anchored(strings.ReplaceAll(h.anchors[7], "node-1", "node-2"))
+	known := latest
+	known.Key = strings.TrimSpace(key)
+	for name, test := range map[string]struct {
+		fsys fs.FS
+		o    ledger.Options
+		want []ledger.Kind
+	}{
+		"the key is left":                      {keyAlone, ledger.Options{}, []ledger.Kind{ledger.Missing}},
+		"the key is left, and an anchor":       {keyAlone, latest, []ledger.Kind{ledger.Missing, ledger.Truncated}},
+		"the key is left, and another's":       {keyAlone, others, []ledger.Kind{ledger.Missing, ledger.NoAnchor}},
+		"a key that is none is left":           {fstest.MapFS{ledger.PublicKeyFile: {Data: []byte("x")}}, ledger.Options{}, []ledger.Kind{ledger.Missing}},
+		"the key of pseudonyms is left":        {fstest.MapFS{ledger.PseudonymsFile: {Data: []byte("x")}}, ledger.Options{}, []ledger.Kind{ledger.Missing}},
+		"nothing is left but an anchor":        {nothing, latest, []ledger.Kind{ledger.Truncated}},
+		"nothing is left but anchor and key":   {nothing, known, []ledger.Kind{ledger.Truncated}},
+		"nothing is left, and a witness knows": {nothing, ledger.Options{Witness: "the journal is there"}, []ledger.Kind{ledger.Missing}},
+	} {
+		r, kinds := found(t, test.fsys, test.o)
+		if diff := cmp.Diff(test.want, kinds); diff != "" || r.OK() || r.Size != 0 {
+			t.Errorf("%s (-want +got):\n%s%+v", name, diff, r)
+		}
+	}
+	for what, fsys := range map[string]fs.FS{"empty": nothing, "of others": fstest.MapFS{"lost+found/x": {}}, "none": os.DirFS(filepath.Join(t.TempDir(), "none"))} {
+		if _, err := ledger.Verify(fsys, ledger.Options{}); !errors.Is(err, ledger.ErrNone) {
+			t.Errorf("a directory that is %s: %v", what, err)
+		}
 	}
 }
 
