@@ -213,7 +213,8 @@ func verifyCommand() *cobra.Command {
 		Use:   "bundle FILE",
 		Short: "Verify a bundle of evidence, without the node and without its ledger",
 		Long: "verify bundle checks that each event of a bundle is in a ledger whose head the node's key has signed, and that the\n" +
-			"tenancies are what these events say. It proves what the bundle holds, not that nothing was left out.\n\n" +
+			"tenancies, and who was near them, are what these events say. It proves what the bundle holds, not that nothing was\n" +
+			"left out; what was before the first of these events it does not tell.\n\n" +
 			"Exit codes:\n  0  all of it is proven\n  1  the file could not be read\n  2  the command line is wrong\n  5  something in it is not proven",
 		Args: oneArgument("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -237,9 +238,5 @@ func verifyBundle(stdin io.Reader, w io.Writer, file, key string) error {
 	if err != nil {
 		return &verdictError{code: exitLedger, text: err.Error()}
 	}
-	d := evidence.Document{Question: v.Bundle.Question, Tenancies: v.Bundle.Tenancies, Ledger: v.Standing()}
-	for _, t := range d.Tenancies {
-		d.Node = t.Node
-	}
-	return d.Write(w, "text")
+	return v.Document().Write(w, "text")
 }

@@ -31,6 +31,9 @@ type Tenancy struct {
 	After  *Cleaning `json:"cleanedAfter,omitempty"`
 	// First is set where the ledger has no earlier tenancy of the function.
 	First bool `json:"first,omitempty"`
+	// Partial is set where not all of a ledger's events were looked at, but a bundle's: of what was before the
+	// tenancy only Before can tell then, and its absence says nothing.
+	Partial bool `json:"-"`
 	// Quarantined says why the function was kept from reuse at the end.
 	Quarantined string `json:"quarantined,omitempty"`
 	// Unproven is set where it was given back without a proof of its being clean.

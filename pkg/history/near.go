@@ -47,9 +47,13 @@ type Neighbour struct {
 // once and by what is nearest, the nearest first, then by time. Of the same tenant too: who asks decides.
 func (h *History) Neighbours(mine []*Tenancy) []Neighbour {
 	var found []Neighbour
+	asked := map[*Tenancy]bool{}
+	for _, m := range mine {
+		asked[m] = true
+	}
 	for _, m := range mine {
 		for _, o := range h.Tenancies {
-			if slices.Contains(mine, o) || o.Claim.UID == m.Claim.UID || o.Node != m.Node || !m.Overlaps(o) {
+			if asked[o] || o.Claim.UID == m.Claim.UID || o.Node != m.Node || !m.Overlaps(o) {
 				continue
 			}
 			n := Neighbour{Mine: m, Other: o, Relation: relate(&m.Device, &o.Device), From: m.From, To: earlier(m.To, o.To)}

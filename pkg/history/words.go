@@ -42,6 +42,8 @@ func (t *Tenancy) BeforeWords() string {
 		return "cleaned " + Stamp(t.Before.Time) + " by " + t.Before.Words()
 	case t.First:
 		return "the ledger has no earlier tenant of this function"
+	case t.Partial:
+		return "what was before is not in this bundle: ask the ledger"
 	}
 	return "no reset since the earlier tenant is in the ledger"
 }

@@ -90,35 +90,60 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 // ProveEvent returns the proof that an event is in the ledger as its last
 // checkpoint says. An event that retention dropped has none that could be shown.
 func ProveEvent(fsys fs.FS, seq int64) (*Proof, error) {
+	proofs, err := ProveEvents(fsys, []int64{seq})
+	if err != nil {
+		return nil, err
+	}
+	return proofs[0], nil
+}
+
+// ProveEvents is [ProveEvent] of several, in their order, by the same checkpoint. It reads the
+// ledger once.
+func ProveEvents(fsys fs.FS, seqs []int64) ([]*Proof, error) {
 	t, err := readTree(fsys)
 	if err != nil {
 		return nil, err
 	}
-	if seq < 0 || seq >= t.size {
-		return nil, fmt.Errorf("there is no event %d: the ledger has %d", seq, t.size)
+	for _, seq := range seqs {
+		if seq < 0 || seq >= t.size {
+			return nil, fmt.Errorf("there is no event %d: the ledger has %d", seq, t.size)
+		}
 	}
-	line, err := lineAt(fsys, seq)
+	lines, err := linesOf(fsys, seqs)
 	if err != nil {
 		return nil, err
 	}
-	hashes, err := tlog.ProveRecord(t.size, seq, t)
-	if err != nil {
-		return nil, fmt.Errorf("prove event %d: %w", seq, err)
+	proofs := make([]*Proof, len(seqs))
+	for i, seq := range seqs {
+		hashes, err := tlog.ProveRecord(t.size, seq, t)
+		if err != nil {
+			return nil, fmt.Errorf("prove event %d: %w", seq, err)
+		}
+		proofs[i] = &Proof{Version: Version, Key: t.key, Event: lines[seq], Seq: seq, Checkpoint: t.signed, Hashes: hashes}
 	}
-	return &Proof{Version: Version, Key: t.key, Event: string(line), Seq: seq, Checkpoint: t.signed, Hashes: hashes}, nil
+	return proofs, nil
 }
 
-// lineAt returns the line of an event.
-func lineAt(fsys fs.FS, seq int64) ([]byte, error) {
+// linesOf returns the lines of events.
+func linesOf(fsys fs.FS, seqs []int64) (map[int64]string, error) {
+	wanted, lines := map[int64]bool{}, map[int64]string{}
+	for _, seq := range seqs {
+		wanted[seq] = true
+	}
 	for e, err := range Events(fsys) {
 		if err != nil {
 			return nil, err
 		}
-		if e.Event.Seq == seq {
-			return e.Raw, nil
+		if wanted[e.Event.Seq] {
+			lines[e.Event.Seq] = string(e.Raw)
 		}
 	}
-	return nil, fmt.Errorf("event %d was dropped by retention: only its hash is left", seq)
+	for _, seq := range seqs {
+		if lines[seq] == "" {
+			return nil, fmt.Errorf("event %d was dropped by retention: only its hash is left", seq)
+		}
+	}
+	return lines, nil
 }
 
 // ErrForeign says that an anchor is not of a ledger's history.

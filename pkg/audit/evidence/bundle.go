@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/history"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // PredicateType names what a bundle states, as in-toto attestations name it.
@@ -22,27 +24,68 @@ type Bundle struct {
 	Type string `json:"type"`
 	// Question is what was asked.
 	Question string `json:"question"`
-	// Tenancies are what the events say; who checks makes them anew.
+	// Tenancies are those that were asked for, as the events say; who checks makes them anew.
 	Tenancies []*history.Tenancy `json:"tenancies"`
+	// Neighbours are other tenants' tenancies at the same time, the nearest first, by the events too; NeighboursLeftOut
+	// counts those beyond as many as a bundle holds.
+	Neighbours        []history.Neighbour `json:"neighbours"`
+	NeighboursLeftOut int                 `json:"neighboursLeftOut,omitempty"`
 	// Proofs hold the events' lines, in order.
 	Proofs []*ledger.Proof `json:"proofs"`
 }
 
-// NewBundle gathers the proofs of a document's tenancies from a ledger, which must
-// be sound. Events that are not the tenancies' own but clean the function before
-// them are among these.
+// maxNear is how many neighbours a bundle holds: on a large node a pod that runs for months has more than anybody reads.
+const maxNear = 500
+
+// NewBundle gathers the proofs of a document's tenancies and of who was near them from a
+// ledger, which must be sound. Events that are not the tenancies' own but clean the
+// function before them are among these.
 func NewBundle(dir fs.FS, d *Document) (*Bundle, error) {
-	b := &Bundle{Type: PredicateType, Question: d.Question}
-	for _, seq := range eventsOf(d.Tenancies) {
-		p, err := ledger.ProveEvent(dir, seq)
-		if err != nil {
-			return nil, fmt.Errorf("prove event %d: %w", seq, err)
-		}
-		b.Proofs = append(b.Proofs, p)
+	near := d.Neighbours[:min(len(d.Neighbours), maxNear)]
+	listed := slices.Clone(d.Tenancies)
+	for i := range near {
+		listed = append(listed, near[i].Other)
 	}
+	b := &Bundle{Type: PredicateType, Question: d.Question, NeighboursLeftOut: len(d.Neighbours) - len(near)}
 	var err error
-	b.Tenancies, err = b.replay()
-	return b, err
+	if b.Proofs, err = ledger.ProveEvents(dir, eventsOf(listed)); err != nil {
+		return nil, fmt.Errorf("prove the events: %w", err)
+	}
+	h, err := b.replay()
+	if err != nil {
+		return nil, err
+	}
+	b.Tenancies = list(pick(h.Tenancies, keysOf(d.Tenancies)))
+	others := keysOf(listed[len(d.Tenancies):])
+	b.Neighbours = list(slices.DeleteFunc(OtherTenants(h.Neighbours(b.Tenancies)), func(n history.Neighbour) bool { return !others[keyOf(n.Other)] }))
+	return b, nil
+}
+
+// key tells a ledger's tenancies apart: by the function, the claim, and the event that began it.
+type key struct {
+	device pci.Address
+	claim  string
+	began  int64
+}
+
+func keyOf(t *history.Tenancy) key { return key{t.Device.Address, t.Claim.UID, t.Events[0]} }
+
+func keysOf(tenancies []*history.Tenancy) map[key]bool {
+	keys := map[key]bool{}
+	for _, t := range tenancies {
+		keys[keyOf(t)] = true
+	}
+	return keys
+}
+
+func pick(made []*history.Tenancy, keys map[key]bool) []*history.Tenancy {
+	var picked []*history.Tenancy
+	for _, t := range made {
+		if keys[keyOf(t)] {
+			picked = append(picked, t)
+		}
+	}
+	return picked
 }
 
 func eventsOf(tenancies []*history.Tenancy) []int64 {
@@ -59,7 +102,7 @@ func eventsOf(tenancies []*history.Tenancy) []int64 {
 
 // replay makes tenancies of the bundle's events alone. What the events of others
 // would add (that a function had an earlier tenant) is not theirs to say.
-func (b *Bundle) replay() ([]*history.Tenancy, error) {
+func (b *Bundle) replay() (*history.History, error) {
 	h := &history.History{}
 	for _, p := range b.Proofs {
 		e, err := ledger.DecodeEvent([]byte(p.Event))
@@ -72,9 +115,9 @@ func (b *Bundle) replay() ([]*history.Tenancy, error) {
 		h.Add(e)
 	}
 	for _, t := range h.Tenancies {
-		t.First = false
+		t.First, t.Partial = false, true
 	}
-	return h.Tenancies, nil
+	return h, nil
 }
 
 // maxBundle is the largest bundle that is read, in bytes.
@@ -87,6 +130,9 @@ type Verified struct {
 	Checkpoints []ledger.Checkpoint
 	// Pinned is set where the key came from elsewhere than the bundle.
 	Pinned bool
+	// Unlisted counts further functions that the claims had by the same events: they were not asked for, or somebody
+	// took them off the list.
+	Unlisted int
 }
 
 // VerifyBundle checks a bundle offline: each event's proof and signature, and
@@ -122,27 +168,61 @@ func VerifyBundle(data []byte, key string) (*Verified, error) {
 		}
 		v.Checkpoints = append(v.Checkpoints, c)
 	}
-	return v, b.agrees()
+	return v, v.agrees()
 }
 
-// agrees makes the tenancies anew and compares.
-func (b *Bundle) agrees() error {
-	made, err := b.replay()
+// agrees makes the tenancies anew, and puts them in the place of those that the bundle claims
+// if these are the same.
+func (v *Verified) agrees() error {
+	b := v.Bundle
+	h, err := b.replay()
 	if err != nil {
 		return err
 	}
-	want, err := json.Marshal(made)
-	if err != nil {
-		return err
+	if b.Tenancies, err = among(h.Tenancies, b.Tenancies); err != nil {
+		return fmt.Errorf("the tenancies are not what the events say: %w", err)
 	}
-	got, err := json.Marshal(b.Tenancies)
-	if err != nil {
-		return err
-	}
-	if !slices.Equal(want, got) {
-		return errors.New("the tenancies are not what the events say")
+	v.Unlisted = unlisted(h, b.Tenancies)
+	if b.Neighbours, err = among(OtherTenants(h.Neighbours(b.Tenancies)), b.Neighbours); err != nil {
+		return fmt.Errorf("who was near is not what the events say: %w", err)
 	}
 	return nil
+}
+
+// unlisted counts the tenancies of the listed ones' claims that are not listed.
+func unlisted(h *history.History, listed []*history.Tenancy) int {
+	claims := map[string]bool{}
+	for _, t := range listed {
+		claims[t.Claim.UID] = true
+	}
+	n := -len(listed)
+	for _, t := range h.Tenancies {
+		if claims[t.Claim.UID] {
+			n++
+		}
+	}
+	return n
+}
+
+// among returns what was made and is claimed. Each claimed one must have been made, as it is, once and in this order.
+func among[T any](made, claimed []T) ([]T, error) {
+	found := []T{}
+	for _, one := range claimed {
+		want, err := json.Marshal(one)
+		if err != nil {
+			return nil, err
+		}
+		for ; len(made) > 0; made = made[1:] {
+			if got, err := json.Marshal(made[0]); err == nil && bytes.Equal(got, want) {
+				break
+			}
+		}
+		if len(made) == 0 {
+			return nil, fmt.Errorf("number %d of %d is not among them", len(found)+1, len(claimed))
+		}
+		found, made = append(found, made[0]), made[1:]
+	}
+	return found, nil
 }
 
 // Encode returns the bundle as JSON.
@@ -154,12 +234,27 @@ func (b *Bundle) Encode() ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
+// Document is the bundle's answer, for people.
+func (v *Verified) Document() *Document {
+	d := &Document{Question: v.Bundle.Question, Tenancies: v.Bundle.Tenancies, Neighbours: v.Bundle.Neighbours, Ledger: v.Standing()}
+	for _, t := range d.Tenancies {
+		d.Node = t.Node
+	}
+	return d
+}
+
 // Standing says how far the bundle can be believed.
 func (v *Verified) Standing() history.Standing {
 	last := v.Bundle.Proofs[len(v.Bundle.Proofs)-1]
 	s := history.Standing{Events: int64(len(v.Bundle.Proofs)), Sound: true, Checkpoint: ledger.OneLine(last.Checkpoint), Key: last.Key}
 	if !v.Pinned {
 		s.Doubts = append(s.Doubts, "it was verified by its own key, which proves only that it fits together (--key names one from elsewhere)")
+	}
+	if v.Unlisted > 0 {
+		s.Doubts = append(s.Doubts, fmt.Sprintf("by the same events these claims had %d more functions, which the bundle does not list: they were not asked for, or were taken off", v.Unlisted))
+	}
+	if n := v.Bundle.NeighboursLeftOut; n > 0 {
+		s.Doubts = append(s.Doubts, fmt.Sprintf("%d more tenancies of others were near, farther than these: they are not in the bundle, ask the ledger", n))
 	}
 	s.Doubts = append(s.Doubts, "a bundle proves what it holds, not that nothing was left out of it")
 	return s

@@ -186,19 +186,94 @@ func TestABundleProvesItself(t *testing.T) {
 		"no events": func(b *evidence.Bundle) { b.Proofs = nil },
 		"no proof":  func(b *evidence.Bundle) { b.Proofs[0] = nil },
 	} {
-		var changed evidence.Bundle
-		if err := json.Unmarshal(data, &changed); err != nil {
-			t.Fatal(err)
-		}
-		change(&changed)
-		raw, err := changed.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := evidence.VerifyBundle(raw, ""); err == nil {
+		if _, err := evidence.VerifyBundle(changedBundle(t, data, change), ""); err == nil {
 			t.Errorf("not found: %s", what)
 		}
 	}
+}
+
+// TestABundleTellsWhoWasNearAndNotWhatWasBefore: neighbours are proven as the tenancies are. Of what was before, events
+// that are not in it would speak.
+func TestABundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
+	root := node(t)
+	d := ask(t, root, "t3/p")
+	b, err := evidence.NewBundle(os.DirFS(root), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := evidence.VerifyBundle(data, d.Ledger.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := text(t, v.Document(), "text")
+	for _, want := range []string{
+		"pod t3/p: 1 tenancy on node n1, 1 held now, near 2 tenancies of other tenants\n",
+		"before       what was before is not in this bundle: ask the ledger\n",
+		"0000:5e:10.0 (claim t2/c) shares one PF with 0000:5e:10.2\n",
+		"0000:3b:00.0 (claim t2/c) shares one node with 0000:5e:10.2\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the text lacks %q", want)
+		}
+	}
+	if strings.Contains(got, "earlier tenant") {
+		t.Error("it speaks of an earlier tenant")
+	}
+	if t.Failed() {
+		t.Log(got)
+	}
+	for what, change := range map[string]func(*evidence.Bundle){
+		"another relation":    func(b *evidence.Bundle) { b.Neighbours[0].Relation = history.SameNode },
+		"another tenant":      func(b *evidence.Bundle) { b.Neighbours[0].Other.Claim.Name = "other" },
+		"one twice":           func(b *evidence.Bundle) { b.Neighbours = append(b.Neighbours, b.Neighbours[1]) },
+		"none of a neighbour": func(b *evidence.Bundle) { b.Neighbours[0].Other = nil },
+	} {
+		if _, err := evidence.VerifyBundle(changedBundle(t, data, change), ""); err == nil {
+			t.Errorf("not found: %s", what)
+		}
+	}
+}
+
+// TestABundleSaysWhatItDoesNotList: of a claim with two functions one was asked for.
+func TestABundleSaysWhatItDoesNotList(t *testing.T) {
+	root := node(t)
+	h, standing, err := history.Read(os.DirFS(root), ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := evidence.NewBundle(os.DirFS(root), evidence.About("function 0000:5e:10.0", h, h.OfDevice(vf0), standing))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := evidence.VerifyBundle(data, "")
+	if err != nil || len(v.Bundle.Tenancies) != 1 || v.Unlisted != 1 {
+		t.Fatalf("%v, %+v", err, v)
+	}
+	if got := text(t, v.Document(), "text"); !strings.Contains(got, "had 1 more functions, which the bundle does not list") {
+		t.Error(got)
+	}
+}
+
+func changedBundle(t *testing.T, data []byte, change func(*evidence.Bundle)) []byte {
+	t.Helper()
+	var b evidence.Bundle
+	if err := json.Unmarshal(data, &b); err != nil {
+		t.Fatal(err)
+	}
+	change(&b)
+	changed, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changed
 }
 
 // TestALedgerThatIsNotSound is answered from, and the answer says so.
