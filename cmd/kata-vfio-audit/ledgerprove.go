@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"strconv"
@@ -40,7 +41,13 @@ func ledgerProveCommand(h *book) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return deliver(data, file, cmd.OutOrStdout())
+			if file == "" {
+				return deliver(data, "", cmd.OutOrStdout())
+			}
+			if err := writePrivate(file, data); err != nil {
+				return fmt.Errorf("write proof to %s: %w", file, err)
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "file with an earlier checkpoint, - for standard input")

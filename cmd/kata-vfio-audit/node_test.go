@@ -325,6 +325,7 @@ func TestWaive(t *testing.T) {
 	for about, args := range map[string][]string{
 		"again":       append(args, "--waivers", file),
 		"no reason":   {"waive", "IOM-003", "--scope", "*", "--until", "2999-12-31", "--author", "alice"},
+		"past day":    {"waive", "IOM-003", "--scope", "*", "--until", "2020-01-01", "--author", "alice", "--reason", "x"},
 		"wrong day":   {"waive", "IOM-003", "--scope", "*", "--until", "soon", "--author", "alice", "--reason", "x"},
 		"no rule":     {"waive", "IOM-999", "--scope", "*", "--until", "2999-12-31", "--author", "alice", "--reason", "x"},
 		"wrong file":  append(slices.Clone(args), "--waivers", put(t, "waivers: yes")),

@@ -2,11 +2,12 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,13 +37,20 @@ const inquiryExitCodes = `Exit codes:
   2  the command line is wrong
   5  answered, by a ledger that is not sound: the answer says where`
 
-// ask adds what the questions have in common to a command, which selects
-// tenancies of the history.
-func (q *inquiry) ask(cmd *cobra.Command, about func(args []string) string, pick func(*history.History, []string) ([]*history.Tenancy, error)) *cobra.Command {
+// reply answers a question from what the ledger says.
+type reply func(*history.History, history.Standing) (*evidence.Document, error)
+
+// ask adds what the questions have in common to a command. asked reads the arguments, before the ledger is, and
+// returns what answers.
+func (q *inquiry) ask(cmd *cobra.Command, asked func(args []string) (reply, error)) *cobra.Command {
 	formats := command.Formats(evidence.Formats())
 	cmd.PreRunE = func(*cobra.Command, []string) error { return formats.Check(q.format) }
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return q.answer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), about(args), func(h *history.History) ([]*history.Tenancy, error) { return pick(h, args) })
+		r, err := asked(args)
+		if err != nil {
+			return err
+		}
+		return q.answer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), r)
 	}
 	formats.Flag(cmd, &q.format)
 	f := cmd.Flags()
@@ -55,7 +63,7 @@ func (q *inquiry) ask(cmd *cobra.Command, about func(args []string) string, pick
 }
 
 // answer reads the ledger, asks, and prints.
-func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer, question string, pick func(*history.History) ([]*history.Tenancy, error)) error {
+func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer, reply reply) error {
 	key, err := keyOf(q.key)
 	if err != nil {
 		return err
@@ -76,11 +84,10 @@ func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer,
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	tenancies, err := pick(h)
+	d, err := reply(h, standing)
 	if err != nil {
 		return err
 	}
-	d := evidence.About(question, h, tenancies, standing)
 	var page bytes.Buffer
 	if err := d.Write(&page, q.format); err != nil {
 		return err
@@ -108,16 +115,33 @@ func (q *inquiry) writeBundle(dir fs.FS, d *evidence.Document) error {
 	if err != nil {
 		return err
 	}
-	return deliver(data, q.bundle, nil)
+	if err := writePrivate(q.bundle, data); err != nil {
+		return fmt.Errorf("write bundle to %s: %w", q.bundle, err)
+	}
+	return nil
 }
+
+// uid is how the API server writes UIDs, and the kubelet those of static pods.
+var uid = regexp.MustCompile(`^([0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{32})$`)
 
 // named adds what a question about one name of a kind has on top.
 func (q *inquiry) named(cmd *cobra.Command, kind, name string, pick func(*history.History, string) []*history.Tenancy) *cobra.Command {
 	cmd.Use += " " + name
 	cmd.Long += "\n\n" + inquiryExitCodes
 	cmd.Args = oneArgument(name)
-	return q.ask(cmd, func(args []string) string { return kind + " " + args[0] }, func(h *history.History, args []string) ([]*history.Tenancy, error) {
-		return pick(h, args[0]), nil
+	return q.ask(cmd, func(args []string) (reply, error) {
+		which := args[0]
+		if namespace, rest, ok := strings.Cut(which, "/"); which == "" || ok && (namespace == "" || rest == "" || strings.Contains(rest, "/")) {
+			return nil, command.Usagef("%s %q: want %s, or a UID", kind, which, name)
+		}
+		return func(h *history.History, s history.Standing) (*evidence.Document, error) {
+			found := pick(h, which)
+			// A claim may be asked for by its name alone, and a name can be right that no ledger knows.
+			if kind == "pod" && len(found) == 0 && s.Sound && !strings.Contains(which, "/") && !uid.MatchString(which) {
+				return nil, command.Usagef("%s %q: want %s; it is no UID that the ledger knows", kind, which, name)
+			}
+			return evidence.About(kind+" "+which, h, found, s), nil
+		}, nil
 	})
 }
 
@@ -156,16 +180,18 @@ func deviceCommand(t *tree) *cobra.Command {
 		Long:    "device tells the last tenancy of a function by the ledger, or all of them: the VMs, the isolation, the resets.\n\n" + inquiryExitCodes,
 		Example: "  kata-vfio-audit device 0000:3b:00.0 --history",
 		Args:    oneArgument("ADDRESS"),
-	}, func(args []string) string { return "function " + args[0] }, func(h *history.History, args []string) ([]*history.Tenancy, error) {
+	}, func(args []string) (reply, error) {
 		a, err := pci.ParseAddress(args[0])
 		if err != nil {
 			return nil, command.Usagef("%w", err)
 		}
-		found := h.OfDevice(a)
-		if n := len(found); n > 0 && !all {
-			found = found[n-1:]
-		}
-		return found, nil
+		return func(h *history.History, s history.Standing) (*evidence.Document, error) {
+			found := h.OfDevice(a)
+			if n := len(found); n > 0 && !all {
+				found = found[n-1:]
+			}
+			return evidence.About("function "+args[0], h, found, s), nil
+		}, nil
 	})
 	cmd.Flags().BoolVar(&all, "history", false, "all tenancies, the first to the last")
 	return cmd
@@ -180,20 +206,35 @@ func whoCommand(t *tree) *cobra.Command {
 		Long:    "who lists, by the ledger, every function that a claim had at a moment.\n\n" + inquiryExitCodes,
 		Example: "  kata-vfio-audit who --at 2026-11-22T08:30:00Z",
 		Args:    command.NoArgs,
-	}, func([]string) string { return "who had a function at " + at }, func(h *history.History, _ []string) ([]*history.Tenancy, error) {
-		when, err := time.Parse(time.RFC3339, at)
+	}, func([]string) (reply, error) {
+		when, err := momentOf(at, time.Now().UTC())
 		if err != nil {
-			return nil, command.Usagef("--at %q: want a time such as 2026-11-22T08:30:00Z", at)
+			return nil, err
 		}
-		return h.At(when), nil
+		return func(h *history.History, s history.Standing) (*evidence.Document, error) {
+			return evidence.At("who had a function at "+when.Format(time.RFC3339), h, when, s), nil
+		}, nil
 	})
-	cmd.Flags().StringVar(&at, "at", "", "the moment, RFC 3339 (default: now)")
-	check := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		at = cmp.Or(at, time.Now().UTC().Format(time.RFC3339)) // not as the flag's default, which the manual has
-		return check(cmd, args)
-	}
+	cmd.Flags().StringVar(&at, "at", "", "the moment, RFC 3339, not in the future (default: now)")
 	return cmd
+}
+
+// skew is how far a node's clock may be ahead of the one here.
+const skew = 2 * time.Minute
+
+// momentOf reads a moment that the ledger can know of; now for none.
+func momentOf(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return now, nil
+	}
+	when, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, command.Usagef("--at %q: want a time such as 2026-11-22T08:30:00Z", text)
+	}
+	if when.After(now.Add(skew)) {
+		return time.Time{}, command.Usagef("--at %s: that is in the future, of which no ledger tells; it is %s now", text, now.Format(time.RFC3339))
+	}
+	return when, nil
 }
 
 // oneArgument wants exactly one, and says which.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
@@ -64,6 +65,9 @@ func writeWaiver(stdout io.Writer, w finding.Waiver, file string) error {
 	changed, err := waiver.Add(content, w, ruleIDs())
 	if err != nil {
 		return command.Usagef("waive %s: %w", w.Rule, err)
+	}
+	if today := time.Now().UTC().Format(time.DateOnly); w.Until < today {
+		return command.Usagef("waive %s: --until %s has passed (today is %s, in UTC): the waiver would accept nothing", w.Rule, w.Until, today)
 	}
 	if file == "" {
 		_, err = stdout.Write(changed)
