@@ -32,8 +32,9 @@ func clusterCommand() *cobra.Command {
 		Use:   "cluster",
 		Short: "Judge a cluster through its API",
 		Long: "cluster asks the API server whether tenants' pods with devices are kept in VMs, who may go round that, and whether\n" +
-			"what runs agrees with what was allocated. It needs get and list (the chart's audit.enabled makes a ServiceAccount\n" +
-			"with no more), and tries the policies by dry runs in a namespace whose quota lets nothing be made.\n\n" +
+			"what runs agrees with what was allocated. It needs list, and tries the policies by dry runs, for which it needs\n" +
+			"create of pods and resourceclaims in one namespace, whose quota lets nothing be made (--probe-namespace; empty for no\n" +
+			"dry runs). The chart's audit.enabled makes a ServiceAccount with no more, and the namespace.\n\n" +
 			"--node-report adds what nodes found of themselves (`node -o json`, or the log of `node --every`): each node's verdict,\n" +
 			"what fails on many nodes once with their names, and what only both sides together show. Of several reports of a\n" +
 			"node the latest counts; the checkpoints in the others, kept off the node, vouch for its ledger.\n\n" + nodeExitCodes,

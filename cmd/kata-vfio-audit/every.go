@@ -62,6 +62,9 @@ func (t *tree) watch(cmd *cobra.Command, j *judging, e *repeated) error {
 		}
 	}
 	repeat(cmd.Context(), e.every, func(ctx context.Context) {
+		if err := j.rereadWaivers(); err != nil {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: no failure is accepted: %s\n", terminal.Visible(err.Error()))
+		}
 		if err := t.once(ctx, j, e, cmd.OutOrStdout()); err != nil && ctx.Err() == nil {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: %s\n", terminal.Visible(err.Error()))
 		}

@@ -5,11 +5,13 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 )
@@ -90,6 +92,40 @@ func TestEveryGoesOnAfterAFailure(t *testing.T) {
 	stderr := &ending{lines: 1, end: cancel}
 	if err := run(ctx, []string{"node", "--root", filepath.Join(t.TempDir(), "none"), "--every", "1h"}, &bytes.Buffer{}, stderr); err != nil {
 		t.Errorf("%v; want nothing but the end", err)
+	}
+}
+
+// TestEveryReadsTheWaiversAnew: they change while it runs, and none counts while they can't be read.
+func TestEveryReadsTheWaiversAnew(t *testing.T) {
+	waivers := func(rule string) string {
+		return "waivers: [{rule: " + rule + ", scope: '*', until: '2999-12-31', reason: x, author: y}]"
+	}
+	j := &judging{waivers: put(t, waivers("IOM-003"))}
+	for _, step := range []struct {
+		content, rule string
+		ok            bool
+	}{{waivers("IOM-003"), "IOM-003", true}, {waivers("K8S-012"), "K8S-012", true}, {"waivers: [", "", false}, {waivers("IOM-001"), "IOM-001", true}} {
+		if err := os.WriteFile(j.waivers, []byte(step.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := j.rereadWaivers()
+		rule := ""
+		for _, w := range j.accepted {
+			rule += w.Rule
+		}
+		if (err == nil) != step.ok || rule != step.rule {
+			t.Errorf("%s: %v, accepted %q", step.content, err, rule)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stderr, cmd := &ending{lines: 1, end: cancel}, &cobra.Command{}
+	cmd.SetContext(ctx)
+	cmd.SetErr(stderr)
+	if err := (&tree{root: t.TempDir()}).watch(cmd, &judging{waivers: t.TempDir()}, &repeated{every: time.Hour}); err != nil {
+		t.Error(err)
+	}
+	if !strings.HasPrefix(stderr.String(), "audit: no failure is accepted: --waivers: ") {
+		t.Errorf("it says %q", stderr)
 	}
 }
 

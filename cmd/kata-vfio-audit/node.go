@@ -133,11 +133,16 @@ func (j *judging) check() error {
 }
 
 // checkProfile finds the profile, and reads the waivers.
-func (j *judging) checkProfile() (err error) {
+func (j *judging) checkProfile() error {
 	var ok bool
 	if j.profileOf, ok = finding.ProfileNamed(j.profile); !ok {
 		return command.Usagef("--profile %q: there is no such profile; see `kata-vfio-audit profiles`", j.profile)
 	}
+	return j.rereadWaivers()
+}
+
+// rereadWaivers reads the waivers anew: their file may change under who audits for months. None counts while it can't be read.
+func (j *judging) rereadWaivers() (err error) {
 	j.accepted, err = loadWaivers(j.waivers)
 	return err
 }

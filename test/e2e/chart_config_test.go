@@ -195,3 +195,29 @@ func TestTheChartHasThePluginsNames(t *testing.T) {
 	}
 	has(t, render(t, "", mutating("v1")...), "MutatingAdmissionPolicy", "require-plugin."+driver, "'[ "+nri.Name+" ]'")
 }
+
+// The audits accept what audit.waivers says, of the cluster too, and what the plugin does; the plugin only its own.
+func TestTheAuditsReadTheWaivers(t *testing.T) {
+	ours := finding.Waiver{Rule: "K8S-012", Scope: "*", Until: "2027-03-31", Reason: "the board: \"old\"", Author: "alice@example.org"}
+	plugins := finding.Waiver{Rule: "ACS-010", Scope: "0000:3b:00.0", Until: "2027-03-31", Reason: "x", Author: "bob"}
+	got := render(t, `
+audit: {enabled: true, nodes: {enabled: true}, waivers: [{rule: K8S-012, scope: '*', until: "2027-03-31", reason: 'the board: "old"', author: alice@example.org}]}
+plugin: {audit: {waivers: [{rule: ACS-010, scope: '0000:3b:00.0', until: "2027-03-31", reason: x, author: bob}]}}`)
+	for name, want := range map[string][]finding.Waiver{"kata-vfio-audit": {ours, plugins}, plugin: {plugins}} {
+		text := object[corev1.ConfigMap](t, got, "ConfigMap", name).Data["waivers.yaml"]
+		accepted, err := waiver.Parse([]byte(text), []string{"ACS-010", "K8S-012"})
+		if err != nil {
+			t.Fatalf("%s: %v:\n%s", name, err, text)
+		}
+		if diff := cmp.Diff(want, accepted); diff != "" {
+			t.Errorf("%s: the waivers differ (-want +got):\n%s", name, diff)
+		}
+	}
+	for kind, name := range map[string]string{"DaemonSet": "kata-vfio-audit-node", "CronJob": "kata-vfio-audit"} {
+		has(t, got, kind, name, `"--waivers=/waivers/waivers.yaml"`, `"mountPath":"/waivers","name":"waivers","readOnly":true`, `"configMap":{"name":"kata-vfio-audit"}`)
+	}
+	if without := render(t, "audit: {nodes: {enabled: true}}"); object[corev1.ConfigMap](t, without, "ConfigMap", "kata-vfio-audit").Data["waivers.yaml"] == "" {
+		t.Error("without a waiver there is no file")
+	}
+	lacks("ConfigMap", "kata-vfio-audit")(t, render(t, ""))
+}
