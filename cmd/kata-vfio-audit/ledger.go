@@ -130,11 +130,14 @@ func (l *openedLedger) history(o ledger.Options) (*history.History, history.Stan
 	return h, s, l.failed(err)
 }
 
-// failed says of a ledger that can't be read where it is not. One that can't be verified
-// for want of a key counts as one that failed.
+// failed says of a ledger that can't be read where it is not, or what says that it was deleted. One that
+// can't be verified for want of a key counts as one that failed.
 func (l *openedLedger) failed(err error) error {
 	switch {
 	case errors.Is(err, ledger.ErrNone):
+		if r, gone := ledger.Verify(l.FS, ledger.Options{Witness: l.witness}); gone == nil && !r.OK() {
+			return &verdictError{code: exitLedger, text: fmt.Sprintf("%s: %s", l.dir, r.Problems[0].What)}
+		}
 		return fmt.Errorf("%w in %s: no plugin has worked there, or it lies elsewhere (--dir)", err, l.dir)
 	case errors.Is(err, ledger.ErrNoKey):
 		return &verdictError{code: exitLedger, text: err.Error()}

@@ -185,8 +185,16 @@ func TestALedgerThatWasDeletedIsFound(t *testing.T) {
 	if !strings.Contains(stdout, "the events are gone") || !strings.Contains(stdout, "an anchor is of 4 events, and there are 0") {
 		t.Errorf("the report:\n%s", stdout)
 	}
-	if _, _, err := execute(t, "ledger", "prove", "0", "--root", keyed); exitCode(err) != exitLedger {
-		t.Errorf("prove: %v", err)
+	for _, command := range []string{"show", "prove 0"} {
+		for root, want := range map[string]int{keyed: exitLedger, worked: exitLedger, nothing: exitFailed} {
+			_, _, err := execute(t, strings.Fields("ledger "+command+" --root "+root)...)
+			if err == nil || exitCode(err) != want {
+				t.Errorf("%s: %v, want exit code %d", command, err, want)
+			}
+		}
+	}
+	if stdout, _, _ := execute(t, "pod", "a/b", "--root", worked, "--anchor", anchor); strings.Contains(stdout, "lies beside it") || strings.Contains(stdout, "was compared with") {
+		t.Errorf("it claims a key, or that no anchor was given:\n%s", stdout)
 	}
 }
 

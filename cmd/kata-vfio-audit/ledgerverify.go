@@ -134,6 +134,8 @@ func anchorWords(r *ledger.Report) string {
 	case r.OK():
 		return fmt.Sprintf("anchors  %d fit: events 0 to %d are those of then; of the %d behind them only the signature speaks\n",
 			r.Anchors, r.Anchored-1, r.Size-r.Anchored)
+	case r.Anchored == 0:
+		return fmt.Sprintf("anchors  %d, and none fits\n", r.Anchors)
 	}
 	return fmt.Sprintf("anchors  %d, up to size %d they fit\n", r.Anchors, r.Anchored)
 }

@@ -51,12 +51,12 @@ func standing(r *ledger.Report, pinned bool) Standing {
 		s.Problems = append(s.Problems, where+p.What)
 	}
 	switch {
-	case r.Anchored == 0:
+	case r.Anchors == 0:
 		s.Doubts = append(s.Doubts, "no checkpoint from off the node was compared with (`kata-vfio-audit ledger verify --anchor`): that it was not cut off or replaced as a whole can't be known")
-	case r.Anchored < r.Size:
+	case r.Anchored > 0 && r.Anchored < r.Size:
 		s.Doubts = append(s.Doubts, fmt.Sprintf("an anchor vouches for the first %d events, the node alone for the %d after them", r.Anchored, r.Size-r.Anchored))
 	}
-	if !pinned {
+	if !pinned && r.Key != "" {
 		s.Doubts = append(s.Doubts, "it was verified by the key that lies beside it (--key names one from elsewhere)")
 	}
 	if r.Dropped > 0 {
