@@ -3,6 +3,7 @@ package evidence_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -235,6 +236,50 @@ func TestABundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
 		if _, err := evidence.VerifyBundle(changedBundle(t, data, change), ""); err == nil {
 			t.Errorf("not found: %s", what)
 		}
+	}
+}
+
+// TestABundleHoldsTheNearest, and says how many more there were.
+func TestABundleHoldsTheNearest(t *testing.T) {
+	root := t.TempDir()
+	w, err := writer.Open(t.Context(), writer.Config{Dir: root, Node: "n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepare := func(tenant string, devices ...ledger.Device) {
+		t.Helper()
+		c := &ledger.Claim{UID: "uid-" + tenant, Namespace: tenant, Name: "c"}
+		if _, err := w.Append(t.Context(), ledger.Event{Type: ledger.Prepare, Result: ledger.OK, Claim: c, Pods: []ledger.Pod{{Name: "p"}}, Devices: devices}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prepare("t1", ledger.Device{Address: vf0, PF: &pf})
+	for bus := range 13 {
+		var far []ledger.Device
+		for slot := range 40 {
+			far = append(far, ledger.Device{Address: pci.Address{Bus: uint8(0x80 + bus), Device: uint8(slot % 32), Function: uint8(slot / 32)}})
+		}
+		prepare(fmt.Sprintf("far%d", bus), far...)
+	}
+	prepare("t3", ledger.Device{Address: vf1, PF: &pf})
+	d := ask(t, root, "t1/p")
+	b, err := evidence.NewBundle(os.DirFS(root), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := evidence.VerifyBundle(data, d.Ledger.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if near := v.Bundle.Neighbours; len(near) != 500 || near[0].Other.Claim.Namespace != "t3" || v.Bundle.NeighboursLeftOut != 21 || v.Unlisted != 0 {
+		t.Errorf("%d neighbours, %d left out, %d unlisted", len(near), v.Bundle.NeighboursLeftOut, v.Unlisted)
+	}
+	if got := text(t, v.Document(), "text"); !strings.Contains(got, "21 more tenancies of others were near, farther than these") {
+		t.Error("it does not say that there were more")
 	}
 }
 
