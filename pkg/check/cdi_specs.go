@@ -7,10 +7,13 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
 // judgeSpecs asks about each spec that can be read, and adds those that can't be.
@@ -51,14 +54,28 @@ func specFact(n *facts.Node, s *facts.Spec) facts.Fact {
 	return facts.Fact{Path: s.File.Path, Value: strings.TrimSpace(s.Content.Kind + " " + strings.Join(slices.Compact(nodes), " ")), How: "read"}
 }
 
-// reach returns the functions that a spec's nodes lead to.
+// reach returns the functions that a spec's nodes lead to, some more than once. A
+// mount of the directory of nodes leads to all that VFIO has.
 func reach(n *facts.Node, s *facts.Spec) []pci.Address {
 	var devices []pci.Address
 	for _, g := range n.Gives(s) {
+		if g.Mount && slices.Contains([]string{"/dev", "/dev/vfio", "/dev/vfio/devices"}, g.Path) {
+			devices = append(devices, withVFIO(n)...)
+		}
 		devices = append(devices, n.NodeOf(g.Path)...)
 	}
-	slices.SortFunc(devices, pci.Address.Compare)
-	return slices.Compact(devices)
+	return devices
+}
+
+// withVFIO returns all functions that VFIO's drivers have.
+func withVFIO(n *facts.Node) []pci.Address {
+	var devices []pci.Address
+	for i := range n.Snapshot.Functions {
+		if f := &n.Snapshot.Functions[i]; device.IsVFIO(f.Driver) {
+			devices = append(devices, f.Address)
+		}
+	}
+	return devices
 }
 
 // claimOf returns the record of the claim that a spec is of; nil for none that has
@@ -91,7 +108,8 @@ func specsAreOurs(n *facts.Node) []finding.Finding {
 		}
 		for _, g := range given {
 			if !isOf(n, rec, &g) {
-				return reaching(n, s, fail(fmt.Sprintf("the spec of %s gives %s, which is not of its functions", claimName(rec), g.Path), seen))
+				f := fail(fmt.Sprintf("the spec of %s gives %s, which is not of its functions", claimName(rec), g.Path), seen)
+				return reaching(n, s, f, rec.Plan.Addresses()...)
 			}
 		}
 		return nil
@@ -108,19 +126,42 @@ func isOf(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 		return true
 	}
 	behind := n.NodeOf(g.Path)
-	stranger := func(a pci.Address) bool {
+	if len(behind) == 0 {
+		return wasOf(n, rec, g)
+	}
+	return !slices.ContainsFunc(behind, func(a pci.Address) bool {
 		_, ok := rec.Plan.Function(a)
 		return !ok
-	}
-	return len(behind) > 0 && !slices.ContainsFunc(behind, stranger)
+	})
 }
 
-// reaching adds the functions that a spec leads to.
-func reaching(n *facts.Node, s *facts.Spec, found []finding.Finding) []finding.Finding {
-	for i := range found {
-		found[i].Devices = reach(n, s)
+// wasOf reports whether a node that nobody is behind any more is one that the claim
+// was given: its function has left VFIO or the bus, which OBS-005 tells of. The record
+// knows a group's node by its number. Of iommufd's nodes it knows none, so that one
+// of the same CDI device must be missing.
+func wasOf(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
+	for i := range rec.Plan.Functions {
+		if group := rec.Plan.Functions[i].Group; g.Path == vfio.GroupNode(group) || g.Path == vfio.NoIOMMUNode(group) {
+			return true
+		}
 	}
-	return found
+	if !strings.HasPrefix(g.Path, vfio.DeviceNode("")) {
+		return false
+	}
+	return slices.ContainsFunc(rec.Plan.Devices, func(d plan.Device) bool {
+		return cdi.DeviceName(rec.ID(), d.Name) == g.Device && slices.ContainsFunc(d.Give, func(a pci.Address) bool {
+			f, ok := n.Snapshot.Function(a)
+			return !ok || f.Children.VFIO == ""
+		})
+	})
+}
+
+// reaching adds the functions that a spec leads to, and those of others that are
+// concerned.
+func reaching(n *facts.Node, s *facts.Spec, found []finding.Finding, others ...pci.Address) []finding.Finding {
+	devices := append(reach(n, s), others...)
+	slices.SortFunc(devices, pci.Address.Compare)
+	return concerning(slices.Compact(devices), found)
 }
 
 // specsDontOverlap compares files with one another: within one, a group's node may

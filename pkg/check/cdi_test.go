@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // foreignSpec is a spec in YAML of another vendor's.
@@ -25,7 +26,41 @@ func changeSpec(t *board.Tree, tenant, name, old, with string) {
 	t.Put(board.SpecFile(rec), strings.ReplaceAll(text, old, with))
 }
 
-func cdiFaults() []fault { return slices.Concat(ownerOfSpecFaults(), specFaults(), editFaults()) }
+func cdiFaults() []fault { return slices.Concat(ownerOfSpecFaults(), specFaults(), goneFaults(), editFaults()) }
+
+// goneFaults are about claims' specs with nodes that nobody is behind.
+func goneFaults() []fault {
+	// leaves has the claim's function leave VFIO, and its VMM end.
+	leaves := func(t *board.Tree) {
+		t.Delete(procOf(record(t, "t1", "train").Sandbox.VMM))
+		t.GiveBack(t.Devices["gpu0"])
+	}
+	iommufd := func(t *board.Tree) {
+		n, _ := t.Node(nodeOf(t, "gpu0"))
+		changeSpec(t, "t1", "train", fmt.Sprintf(`"minor": %d`, n.Minor), `"minor": 9999`)
+		changeSpec(t, "t1", "train", nodeOf(t, "gpu0"), "/dev/vfio/devices/vfio99")
+	}
+	return []fault{
+		{rule: "CDI-002", about: "its function is with its driver again", board: board.Server, state: finding.Pass, plant: leaves},
+		{rule: "CDI-002", about: "its function is with its driver again, by iommufd", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			iommufd(t)
+			leaves(t)
+		}},
+		{rule: "CDI-002", about: "its function is gone", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			t.Delete(procOf(record(t, "t1", "train").Sandbox.VMM))
+			t.Remove(t.Devices["gpu0"])
+		}},
+		{rule: "CDI-002", about: "a node of iommufd's that was nobody's", board: board.Server, plant: func(t *board.Tree) {
+			t.Put(sysfs.FunctionPath(t.Devices["gpu0"])+"/vfio-dev/vfio0/dev", "511:0\n")
+			iommufd(t)
+		}},
+		{rule: "CDI-002", about: "a group's node that was nobody's", board: board.Server, plant: func(t *board.Tree) {
+			n, _ := t.Node(nodeOf(t, "gpu0"))
+			changeSpec(t, "t1", "train", fmt.Sprintf(`"minor": %d`, n.Minor), `"minor": 9999`)
+			changeSpec(t, "t1", "train", nodeOf(t, "gpu0"), "/dev/vfio/4711")
+		}},
+	}
+}
 
 func ownerOfSpecFaults() []fault {
 	return []fault{
