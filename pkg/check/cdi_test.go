@@ -26,7 +26,9 @@ func changeSpec(t *board.Tree, tenant, name, old, with string) {
 	t.Put(board.SpecFile(rec), strings.ReplaceAll(text, old, with))
 }
 
-func cdiFaults() []fault { return slices.Concat(ownerOfSpecFaults(), specFaults(), goneFaults(), editFaults()) }
+func cdiFaults() []fault {
+	return slices.Concat(ownerOfSpecFaults(), specFaults(), goneFaults(), editFaults())
+}
 
 // goneFaults are about claims' specs with nodes that nobody is behind.
 func goneFaults() []fault {

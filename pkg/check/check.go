@@ -126,7 +126,8 @@ func complete(n *facts.Node, c *Check, f finding.Finding) finding.Finding {
 }
 
 // exposure says who is in reach of a finding. One that names no function is
-// about the whole node, and so about everybody who has one of its functions.
+// about the whole node, and so about everybody who has one of its functions; that it
+// lies between two of them is only said of functions that are named.
 func exposure(n *facts.Node, f *finding.Finding) finding.Exposure {
 	devices := f.Devices
 	if len(devices) == 0 {
@@ -135,9 +136,9 @@ func exposure(n *facts.Node, f *finding.Finding) finding.Exposure {
 		}
 	}
 	switch tenants := n.TenantsOf(devices...); {
-	case len(tenants) > 1:
+	case len(tenants) > 1 && len(f.Devices) > 0:
 		return finding.CrossTenant
-	case len(tenants) == 1:
+	case len(tenants) > 0:
 		return finding.Allocated
 	}
 	if slices.ContainsFunc(devices, n.IsPublished) {

@@ -90,6 +90,9 @@ func (p *fault) find(t *testing.T) bool {
 	}
 	var said []string
 	for _, f := range audit(t, tree).Findings {
+		if f.Exposure == finding.CrossTenant && len(f.Tenants) < 2 {
+			t.Errorf("%s is said to be between tenants, and names %v: %s", f.ID, f.Tenants, f.Text)
+		}
 		if f.ID != p.rule {
 			continue
 		}

@@ -46,9 +46,10 @@ type Exposure string
 
 // Exposures, the worst first.
 const (
-	// CrossTenant: functions of several tenants are concerned now.
+	// CrossTenant: functions of several tenants are concerned now, and named.
 	CrossTenant Exposure = "cross-tenant"
-	// Allocated: a tenant has one of the functions concerned.
+	// Allocated: a tenant has one of the functions concerned, or of a node that is
+	// concerned as a whole.
 	Allocated Exposure = "allocated"
 	// Published: functions concerned can be allocated, and none is.
 	Published Exposure = "published"

@@ -268,7 +268,7 @@ func TestTheSameOnManyNodesIsSaidOnce(t *testing.T) {
 		return slices.DeleteFunc(slices.Clone(r.Findings), func(f finding.Finding) bool { return f.ID != "IOM-003" })
 	}
 	found := of(judge(s))
-	if len(found) != 1 || !strings.HasPrefix(found[0].Object, "11 nodes (n00, n01") || !strings.Contains(found[0].Object, "and 3 more") || found[0].Exposure != finding.CrossTenant {
+	if len(found) != 1 || !strings.HasPrefix(found[0].Object, "11 nodes (n00, n01") || !strings.Contains(found[0].Object, "and 3 more") || found[0].Exposure != finding.Allocated {
 		t.Errorf("rolled up as %+v", found)
 	}
 	if states, texts := statesOf(judge(s)); states["OBS-002"] != "" {
