@@ -60,6 +60,13 @@ func ledgerFaults() []fault {
 		onServer("OBS-002", "there is a checkpoint to compare", func(*board.Tree) {}),
 	}
 	faults[len(faults)-1].state = finding.Manual
+	faults = append(faults, fault{
+		rule: "OBS-003", about: "an early event was damaged, and what follows can't be read", board: board.Server, state: finding.Unknown,
+		plant: edit(func(l []string) []string {
+			l[4] = strings.Replace(l[4], `"time"`, `"tine"`, 1)
+			return l
+		}),
+	})
 	for _, rule := range []string{"OBS-001", "OBS-002", "OBS-003"} {
 		faults = append(faults, fault{rule: rule, about: "it can't be read", board: board.Server, state: finding.Unknown, plant: unread})
 	}

@@ -342,6 +342,9 @@ func TestALedgerThatIsNotSound(t *testing.T) {
 	if got := text(t, d, "text"); !strings.Contains(got, "NOT sound") {
 		t.Errorf("the text:\n%s", got)
 	}
+	if got := text(t, ask(t, root, "t9/other"), "text"); !strings.Contains(got, "pod t9/other: what could be read of the ledger knows of no function\n") {
+		t.Errorf("of a pod that is not in it:\n%s", got)
+	}
 	if _, err := evidence.NewBundle(os.DirFS(root), d); err == nil {
 		t.Error("a bundle is made of it")
 	}

@@ -60,8 +60,12 @@ func (d *Document) writeText(w io.Writer) error {
 
 // verdict sums up in one line.
 func (d *Document) verdict() string {
-	if len(d.Tenancies) == 0 {
+	switch {
+	case len(d.Tenancies) > 0:
+	case d.Ledger.Sound:
 		return "the ledger knows of no function"
+	default:
+		return "what could be read of the ledger knows of no function"
 	}
 	open, unproven := 0, 0
 	for _, t := range d.Tenancies {
