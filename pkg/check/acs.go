@@ -3,6 +3,7 @@ package check
 import (
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -31,7 +32,9 @@ func pathChecks() []Check {
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)"},
 		}, Judge: func(n *facts.Node) []finding.Finding {
-			return orPass(because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit == nil }), len(given(n)))
+			all := given(n)
+			said := orPass(because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit == nil }), len(all))
+			return showing(said, all, func(f *device.Function) []facts.Fact { return []facts.Fact{groupOf(f), acsRegisters(f)} })
 		}},
 		{Rule: finding.Rule{
 			ID: "ACS-008", Title: "What keeps functions apart shows in registers", Severity: isolation.Medium, Cheap: true,
@@ -52,7 +55,8 @@ func shownInRegisters(n *facts.Node) []finding.Finding {
 			found[i].State = finding.Manual
 		}
 	}
-	return orPass(found, len(given(n)))
+	all := given(n)
+	return showing(orPass(found, len(all)), all, way(n))
 }
 
 // portsRedirect asks the verdict on each function, which goes by the kernel's
@@ -64,7 +68,8 @@ func portsRedirect(n *facts.Node) []finding.Finding {
 		hidden[i].State = finding.Unknown
 		hidden[i].Remediation = "run the audit as root with CAP_SYS_ADMIN in the initial user namespace, to read all of configuration space"
 	}
-	return orPass(append(found, unreadablePorts(n, hidden)...), len(given(n)))
+	all := given(n)
+	return showing(orPass(append(found, unreadablePorts(n, hidden)...), len(all)), all, way(n))
 }
 
 // unreadablePorts drops those whose registers are readable but not of the

@@ -79,7 +79,8 @@ func tenantsMeet(n *facts.Node) []finding.Finding {
 		found = append(found, meeting(n, &m))
 	}
 	if len(found) == 0 {
-		return pass(fmt.Sprintf("%s of %s", count(len(held), "function"), count(len(tenants), "tenant")))
+		said := pass(fmt.Sprintf("%s of %s", count(len(held), "function"), count(len(tenants), "tenant")))
+		return showing(said, held, func(h isolation.Holding) []facts.Fact { return way(n)(h.Function) })
 	}
 	return found
 }
@@ -189,7 +190,7 @@ func translatedRequests(n *facts.Node) []finding.Finding {
 			p, _ := n.Snapshot.Function(l.At)
 			m, crosses := crossing[l.Into]
 			failed := fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: what it marks as translated reaches others at %s without the IOMMU", f.Address, l.At, l.Into),
-				config(f.Address, "ATS enabled"), acsRegisters(p))
+				append(switched(f, "ATS"), acsRegisters(p))...)
 			failed[0].Remediation = fmt.Sprintf("`%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))
 			failed[0].Devices, failed[0].Severity = m.Devices, isolation.Medium
 			if crosses {
@@ -198,7 +199,9 @@ func translatedRequests(n *facts.Node) []finding.Finding {
 			found = append(found, about(f, failed)...)
 		}
 	}
-	return orPass(append(found, unreadable(functions)...), len(functions))
+	return showing(orPass(append(found, unreadable(functions)...), len(functions)), functions, func(f *device.Function) []facts.Fact {
+		return append(switched(f, "ATS"), way(n)(f)[1:]...)
+	})
 }
 
 // unreadable says of which functions the extended capabilities could not be read.
@@ -218,7 +221,8 @@ func unreadable(functions []*device.Function) []finding.Finding {
 func sharedSwitches(n *facts.Node) []finding.Finding {
 	below := map[pci.Address][]pci.Address{}
 	var switches []pci.Address
-	for _, h := range holdings(n) {
+	held := holdings(n)
+	for _, h := range held {
 		for _, bridge := range h.Function.Upstream {
 			if p, ok := n.Snapshot.Function(bridge); ok && p.Capabilities.Express != nil && p.Capabilities.Express.Type == pci.UpstreamPort {
 				if below[bridge] == nil {
@@ -239,7 +243,8 @@ func sharedSwitches(n *facts.Node) []finding.Finding {
 		found = append(found, objectOf("switch "+s.String(), shared)...)
 	}
 	if len(found) == 0 {
-		return pass("each switch has one tenant at most")
+		said := pass("each switch has one tenant at most", n.Journal())
+		return showing(said, held, func(h isolation.Holding) []facts.Fact { return above(n, h.Function) })
 	}
 	return found
 }

@@ -64,7 +64,7 @@ func nodeACSChecks() []Check {
 // noPeerMemory asks drivers of the node; VFs and what VFIO has publish nothing.
 func noPeerMemory(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	published := 0
+	var able []facts.Fact
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
 		if f.Driver == "" || f.VF != nil || f.IsBridge() || device.IsVFIO(f.Driver) {
@@ -79,12 +79,15 @@ func noPeerMemory(n *facts.Node) []finding.Finding {
 		case memory.On():
 			found = append(found, about(f, fail(fmt.Sprintf("%s (%s) publishes memory for other devices", f.Address, f.Driver), memory))...)
 		}
-		published++
+		able = append(able, memory)
 	}
-	if len(found) == 0 {
-		return pass(count(published, "device") + " with such memory, none published")
+	switch {
+	case len(found) > 0:
+		return found
+	case len(able) == 0:
+		return pass("no driver has such memory", nowhere("/sys/bus/pci/devices/*/p2pmem"))
 	}
-	return found
+	return showing(pass(count(len(able), "device")+" with such memory, none published"), able, one(itself))
 }
 
 // nothingPluggedIn compares with the functions of the boot. VFs come by the
@@ -144,7 +147,7 @@ func thunderboltConfined(n *facts.Node) []finding.Finding {
 // noFatalErrors looks at what tenants have now: the counters don't say when.
 func noFatalErrors(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	counted := 0
+	var counted []facts.Fact
 	for _, h := range holdings(n) {
 		if !h.Function.Capabilities.AER {
 			continue
@@ -158,13 +161,13 @@ func noFatalErrors(n *facts.Node) []finding.Finding {
 		case total > 0:
 			found = append(found, about(h.Function, fail(fmt.Sprintf("%s had %s since it was found", h.Function.Address, count(int(min(total, 1<<31)), "fatal error")), errors))...)
 		}
-		counted++
+		counted = append(counted, errors)
 	}
 	switch {
-	case counted == 0:
+	case len(counted) == 0:
 		return notApplicable("the kernel counts errors of no function that a tenant has")
 	case len(found) == 0:
-		return pass(count(counted, "function"))
+		return showing(pass(count(len(counted), "function")), counted, one(itself))
 	}
 	return found
 }
@@ -197,14 +200,14 @@ const commandMaster = 0x0004 // PCI_COMMAND_MASTER
 // idleMastersNothing looks at what VFIO has for nobody.
 func idleMastersNothing(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	idle := 0
+	var idle []facts.Fact
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
 		if !device.IsVFIO(f.Driver) || f.IsBridge() || len(n.TenanciesOf(f.Address)) > 0 {
 			continue
 		}
-		idle++
 		command, seen := n.Command(f)
+		idle = append(idle, seen)
 		switch {
 		case !seen.OK():
 			found = append(found, about(f, unknown("whether "+f.Address.String()+" masters the bus", seen))...)
@@ -215,10 +218,10 @@ func idleMastersNothing(n *facts.Node) []finding.Finding {
 		}
 	}
 	switch {
-	case idle == 0:
+	case len(idle) == 0:
 		return notApplicable("VFIO has no function without a tenant")
 	case len(found) == 0:
-		return pass(count(idle, "function"))
+		return showing(pass(count(len(idle), "function")), idle, one(itself))
 	}
 	return found
 }

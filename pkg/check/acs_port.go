@@ -37,7 +37,8 @@ func portChecks() []Check {
 			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|PCI-Express to PCI'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/pci/search.c (pci_for_each_dma_alias)"},
 		}, Judge: func(n *facts.Node) []finding.Finding {
-			return each(n, func(f *device.Function) []finding.Finding { return onConventionalBus(n, f) })
+			said := each(n, func(f *device.Function) []finding.Finding { return onConventionalBus(n, f) })
+			return showing(said, given(n), func(f *device.Function) []facts.Fact { return above(n, f) })
 		}},
 		{Rule: finding.Rule{
 			ID: "ACS-014", Title: "Ports above functions that are given away contain errors", Severity: isolation.Low, Cheap: true,
@@ -74,8 +75,8 @@ func noEgressControl(n *facts.Node) []finding.Finding {
 
 // errorsContained leaves out ports that have no containment to be switched on.
 func errorsContained(n *facts.Node) []finding.Finding {
-	off := func(p *device.Function) facts.Fact { return config(p.Address, "DPC off") }
-	return portsThat(n, "have containment (DPC) and leave it off", off, func(p *port) bool {
+	dpc := func(p *device.Function) facts.Fact { return switched(p, "DPC")[0] }
+	return portsThat(n, "have containment (DPC) and leave it off", dpc, func(p *port) bool {
 		return p.Capabilities.DPC != nil && !p.Capabilities.DPC.Enabled
 	})
 }
@@ -107,7 +108,7 @@ func portsThat(n *facts.Node, verb string, evidence func(*device.Function) facts
 	case hidden > 0:
 		return unknown("how "+count(hidden, "port")+" are set up", notReadable(all[0].Function))
 	}
-	return pass(count(len(all), "port"))
+	return showing(pass(count(len(all), "port")), all, func(p *port) []facts.Fact { return []facts.Fact{evidence(p.Function)} })
 }
 
 // listOf names some, and how many more there are.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
@@ -35,7 +36,7 @@ func coverage(said []finding.Finding) []finding.Finding {
 		}
 		silent = append(silent, f.ID)
 		for _, e := range f.Evidence {
-			if e.Needs != "" {
+			if e.Needs != "" && e.Error != "" {
 				needs = append(needs, e.Needs)
 			}
 		}
@@ -45,7 +46,7 @@ func coverage(said []finding.Finding) []finding.Finding {
 	case len(asked) == 0:
 		return notApplicable("no other check was asked")
 	case len(silent) == 0:
-		return pass(fmt.Sprintf("%d checks of severity High or worse have an answer", len(asked)))
+		return pass(fmt.Sprintf("%d checks of severity High or worse have an answer", len(asked)), told(asked, "answered"))
 	}
 	text := fmt.Sprintf("%d of %d checks of severity High or worse could not tell: %s", len(silent), len(asked), strings.Join(silent[:min(len(silent), maxRules)], ", "))
 	if more := len(silent) - maxRules; more > 0 {
@@ -54,7 +55,12 @@ func coverage(said []finding.Finding) []finding.Finding {
 	if len(needs) > 0 {
 		text += "; the audit lacks " + strings.Join(needs, ", ")
 	}
-	return fail(text)
+	return fail(text, told(silent, "not answered"))
+}
+
+// told is the audit's own report as evidence.
+func told(ids []string, what string) facts.Fact {
+	return facts.Fact{Path: "audit: " + count(len(ids), "check") + " " + what, Value: strings.Join(ids, " "), How: "audit"}
 }
 
 func distinct(words []string) []string {

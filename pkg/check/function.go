@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -80,7 +81,7 @@ func attribute(a pci.Address, name, value string) facts.Fact {
 // config is attribute for a register of configuration space.
 func config(a pci.Address, value string) facts.Fact {
 	f := attribute(a, "config", value)
-	f.How = "config"
+	f.How, f.Needs = "config", facts.OfConfigSpace
 	return f
 }
 
@@ -137,7 +138,11 @@ func reasonFinding(f *device.Function, r *isolation.Reason) finding.Finding {
 		made.Device = new(f.Address)
 	}
 	for _, e := range r.Evidence {
-		made.Evidence = append(made.Evidence, finding.Evidence{Path: e.Path, Value: e.Value, How: "read"})
+		seen := facts.Fact{Path: e.Path, Value: e.Value, How: "read"}
+		if path.Base(e.Path) == "config" {
+			seen.How, seen.Needs = "config", facts.OfConfigSpace
+		}
+		made.Evidence = append(made.Evidence, seen.Evidence())
 	}
 	return made
 }

@@ -109,7 +109,7 @@ func onePartition(n *facts.Node) []finding.Finding {
 		if held = append(held, gpus...); len(gpus)&(len(gpus)-1) == 0 {
 			continue
 		}
-		said := fail(fmt.Sprintf("claim %s has %d GPUs, which are no partition of any board", rec.Plan.Claim, len(gpus)))
+		said := fail(fmt.Sprintf("claim %s has %d GPUs, which are no partition of any board", rec.Plan.Claim, len(gpus)), recordFact(rec, string(rec.State)))
 		said[0].Object = "claim " + rec.Plan.Claim.Namespace + "/" + rec.Plan.Claim.Name
 		found = append(found, concerning(gpus, said)...)
 	}
@@ -119,7 +119,7 @@ func onePartition(n *facts.Node) []finding.Finding {
 	case len(found) > 0:
 		return found
 	case b.owner(n) != "":
-		return pass("all GPUs of the board are one tenant's")
+		return pass("all GPUs of the board are one tenant's", n.Journal())
 	}
 	return concerning(held, []finding.Finding{{
 		State: finding.Manual, Text: "no file says which partitions are active: compare `fmpm -l` with the GPUs of each claim",
@@ -138,7 +138,7 @@ func switchWithBoard(n *facts.Node) []finding.Finding {
 			if t.Tenant() == owner {
 				continue
 			}
-			said := fail(fmt.Sprintf("claim %s has NVSwitch %s, and not all GPUs of the board are its tenant's", t.Claim(), a))
+			said := fail(fmt.Sprintf("claim %s has NVSwitch %s, and not all GPUs of the board are its tenant's", t.Claim(), a), recordOf(&t))
 			said[0].Device = new(a)
 			found = append(found, concerning(b.gpus, said)...)
 		}
@@ -146,7 +146,7 @@ func switchWithBoard(n *facts.Node) []finding.Finding {
 	if len(found) > 0 {
 		return found
 	}
-	return pass(count(len(b.switches), "NVSwitch function"))
+	return showing(pass(count(len(b.switches), "NVSwitch function"), n.Journal()), functionsAt(n, b.switches), one(driverFact))
 }
 
 func fabricAPIIsLocal(n *facts.Node) []finding.Finding {

@@ -99,7 +99,7 @@ func hiveWhole(n *facts.Node) []finding.Finding {
 	case len(found) > 0:
 		return found
 	}
-	return pass(count(len(all), "GPU") + ", no two tenants in a hive")
+	return showing(pass(count(len(all), "GPU")+", no two tenants in a hive", n.Journal()), functionsAt(n, all), attributeFile(n, "xgmi_hive_info/xgmi_hive_id"))
 }
 
 // wholeGPUs looks for VFs of several tenants on one GPU, mediated devices, and VFs
@@ -110,7 +110,7 @@ func wholeGPUs(n *facts.Node) []finding.Finding {
 	for _, f := range gpus {
 		vfs := vfsOf(n, f.Address)
 		if tenants := n.TenantsOf(vfs...); len(tenants) > 1 {
-			said := fail(fmt.Sprintf("VFs of GPU %s are those of %s", f.Address, strings.Join(tenants, " and ")))
+			said := fail(fmt.Sprintf("VFs of GPU %s are those of %s", f.Address, strings.Join(tenants, " and ")), n.Journal())
 			found = append(found, about(f, concerning(vfs, said))...)
 		}
 		if made, seen := mediated(n, f); made > 0 {
@@ -127,7 +127,8 @@ func wholeGPUs(n *facts.Node) []finding.Finding {
 	case len(gpus) == 0:
 		return notApplicable("there is no GPU")
 	case len(found) == 0:
-		return pass(count(len(gpus), "GPU"))
+		_, cut := n.List("sys/class/mdev_bus")
+		return showing(pass(count(len(gpus), "GPU"), cut), gpus, one(driverFact))
 	}
 	return found
 }
@@ -152,19 +153,20 @@ func mediated(n *facts.Node, f *device.Function) (int, facts.Fact) {
 
 func companionsTogether(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	judged := 0
+	var judged []*device.Function
 	for _, f := range n.Functions(device.GPU) {
 		held := n.TenanciesOf(f.Address)
 		if len(held) == 0 {
 			continue
 		}
 		for _, c := range n.Snapshot.Companions(f) {
-			judged++
+			judged = append(judged, c)
 			driver := facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/driver", c.Address), Value: c.Driver, How: "link"}
 			other := n.TenanciesOf(c.Address)
 			switch {
 			case len(other) > 0 && other[0].Record.ID() != held[0].Record.ID():
-				said := fail(fmt.Sprintf("claim %s has %s, which belongs to GPU %s of claim %s", other[0].Claim(), c.Address, f.Address, held[0].Claim()))
+				said := fail(fmt.Sprintf("claim %s has %s, which belongs to GPU %s of claim %s", other[0].Claim(), c.Address, f.Address, held[0].Claim()),
+					recordOf(&other[0]), recordOf(&held[0]))
 				found = append(found, about(c, concerning([]pci.Address{f.Address}, said))...)
 			case len(other) == 0 && c.Driver != "" && !device.IsVFIO(c.Driver):
 				said := fail(fmt.Sprintf("driver %s of the node has %s while claim %s has its GPU %s", c.Driver, c.Address, held[0].Claim(), f.Address), driver)
@@ -173,10 +175,10 @@ func companionsTogether(n *facts.Node) []finding.Finding {
 		}
 	}
 	switch {
-	case judged == 0:
+	case len(judged) == 0:
 		return notApplicable("no GPU with companions is given away")
 	case len(found) == 0:
-		return pass(count(judged, "companion"))
+		return showing(pass(count(len(judged), "companion")), judged, one(driverFact))
 	}
 	return found
 }

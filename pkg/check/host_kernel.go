@@ -76,7 +76,7 @@ func clockSet(n *facts.Node) []finding.Finding {
 
 func doorsShut(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	known := 0
+	var known []facts.Fact
 	for _, door := range []struct {
 		name string
 		shut []string
@@ -87,7 +87,7 @@ func doorsShut(n *facts.Node) []finding.Finding {
 		if s.Running.Status == facts.Absent {
 			continue // the kernel was built without
 		}
-		known++
+		known = append(known, s.Running)
 		said := judgeSysctl(&s, door.shut)
 		if said[0].State == finding.Pass {
 			continue
@@ -98,10 +98,10 @@ func doorsShut(n *facts.Node) []finding.Finding {
 	switch {
 	case len(found) > 0:
 		return found
-	case known == 0:
+	case len(known) == 0:
 		return unknown("the kernel's settings", n.Read("proc/sys/kernel/dmesg_restrict"))
 	}
-	return pass(count(known, "setting"))
+	return pass(count(len(known), "setting"), known...)
 }
 
 func judgeSysctl(s *facts.Setting, good []string) []finding.Finding {

@@ -60,28 +60,18 @@ func hasIOMMU(n *facts.Node) []finding.Finding {
 // realGroups looks at what can be given away: VFIO has it, or the plugin may.
 func realGroups(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	given := 0
-	for _, f := range n.Functions() {
-		if !n.IsPublished(f.Address) {
-			continue
-		}
-		given++
+	all := given(n)
+	for _, f := range all {
 		group, ok := n.Snapshot.GroupOf(f)
 		switch {
 		case !ok:
-			found = append(found, about(f, fail(fmt.Sprintf("%s is in no IOMMU group", f.Address)))...)
+			found = append(found, about(f, fail(fmt.Sprintf("%s is in no IOMMU group", f.Address), groupOf(f)))...)
 		case group.NoIOMMU:
 			name := n.Read(fmt.Sprintf("sys/kernel/iommu_groups/%d/name", group.Number))
 			found = append(found, about(f, fail(fmt.Sprintf("group %d of %s is a no-IOMMU group", group.Number, f.Address), name))...)
 		}
 	}
-	switch {
-	case given == 0:
-		return notApplicable("no function is given away")
-	case len(found) == 0:
-		return pass(count(given, "function"))
-	}
-	return found
+	return showing(orPass(found, len(all)), all, one(groupOf))
 }
 
 func noIOMMUMode(n *facts.Node) []finding.Finding {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -37,10 +38,10 @@ func noATS(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
 	for _, f := range functions {
 		if isEnabled(f.Capabilities.ATS) {
-			found = append(found, about(f, fail(f.Address.String()+" has ATS on", config(f.Address, "ATS enabled")))...)
+			found = append(found, about(f, fail(f.Address.String()+" has ATS on", switched(f, "ATS")...))...)
 		}
 	}
-	return orPass(append(found, unreadable(functions)...), len(functions))
+	return showing(orPass(append(found, unreadable(functions)...), len(functions)), functions, func(f *device.Function) []facts.Fact { return switched(f, "ATS") })
 }
 
 func noSharedAddressing(n *facts.Node) []finding.Finding {
@@ -55,10 +56,11 @@ func noSharedAddressing(n *facts.Node) []finding.Finding {
 			on = append(on, "PASIDs")
 		}
 		if len(on) > 0 {
-			found = append(found, about(f, fail(fmt.Sprintf("%s has %s on", f.Address, strings.Join(on, " and ")), config(f.Address, strings.Join(on, ", ")+" enabled")))...)
+			found = append(found, about(f, fail(fmt.Sprintf("%s has %s on", f.Address, strings.Join(on, " and ")), switched(f, "PRI", "PASID")...))...)
 		}
 	}
-	return orPass(append(found, unreadable(functions)...), len(functions))
+	said := orPass(append(found, unreadable(functions)...), len(functions))
+	return showing(said, functions, func(f *device.Function) []facts.Fact { return switched(f, "PRI", "PASID") })
 }
 
 func isEnabled(s *pci.Switchable) bool { return s != nil && s.Enabled }

@@ -36,7 +36,8 @@ func translationChecks() []Check {
 			Verify:  "grep -H . /sys/kernel/iommu_groups/*/type",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups"},
 		}, Judge: func(n *facts.Node) []finding.Finding {
-			return each(n, func(f *device.Function) []finding.Finding { return translated(n, f) })
+			said := each(n, func(f *device.Function) []finding.Finding { return translated(n, f) })
+			return showing(said, given(n), groupFile(n, "type"))
 		}},
 		{Rule: finding.Rule{
 			ID: "IOM-014", Title: "The node's own network and storage functions are translated", Severity: isolation.Medium, Cheap: true,
@@ -111,7 +112,7 @@ func iommuAskedFor(n *facts.Node) []finding.Finding {
 func translated(n *facts.Node, f *device.Function) []finding.Finding {
 	group, ok := n.Snapshot.GroupOf(f)
 	if !ok {
-		return fail(f.Address.String() + " is in no IOMMU group, so nothing translates its DMA")
+		return fail(f.Address.String()+" is in no IOMMU group, so nothing translates its DMA", groupOf(f))
 	}
 	switch group.Type {
 	case "":
@@ -130,12 +131,12 @@ func groupType(n *facts.Node, group *device.Group) facts.Fact {
 // hostTranslated looks at what drivers of the node use.
 func hostTranslated(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	used := 0
+	var used []*device.Function
 	for _, f := range n.Functions(device.PFType, device.NVMe) {
 		if f.Driver == "" || device.IsVFIO(f.Driver) {
 			continue
 		}
-		used++
+		used = append(used, f)
 		judged := translated(n, f)
 		if f.PF != nil && len(judged) > 0 {
 			judged[0].Devices = f.PF.VFs
@@ -143,10 +144,10 @@ func hostTranslated(n *facts.Node) []finding.Finding {
 		found = append(found, about(f, judged)...)
 	}
 	switch {
-	case used == 0:
+	case len(used) == 0:
 		return notApplicable("the node uses no network or storage function")
 	case len(found) == 0:
-		return pass(count(used, "function"))
+		return showing(pass(count(len(used), "function")), used, groupFile(n, "type"))
 	}
 	return found
 }
@@ -154,12 +155,12 @@ func hostTranslated(n *facts.Node) []finding.Finding {
 // strictPFs looks at PFs whose VFs tenants have or can get.
 func strictPFs(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	looked := 0
+	var looked []*device.Function
 	for _, f := range n.Functions() {
 		if f.PF == nil || !slices.ContainsFunc(f.PF.VFs, n.IsPublished) {
 			continue
 		}
-		looked++
+		looked = append(looked, f)
 		if group, ok := n.Snapshot.GroupOf(f); ok && group.Type == "DMA-FQ" {
 			failed := fail(fmt.Sprintf("the domain of %s, whose VFs are given away, is lazy", f.Address), groupType(n, group))
 			failed[0].Devices = f.PF.VFs
@@ -167,10 +168,10 @@ func strictPFs(n *facts.Node) []finding.Finding {
 		}
 	}
 	switch {
-	case looked == 0:
+	case len(looked) == 0:
 		return notApplicable("no VF is given away")
 	case len(found) == 0:
-		return pass(count(looked, "PF"))
+		return showing(pass(count(len(looked), "PF")), looked, groupFile(n, "type"))
 	}
 	return found
 }

@@ -21,7 +21,8 @@ func groupChecks() []Check {
 			Verify:  "grep -H direct /sys/kernel/iommu_groups/*/reserved_regions",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups", "Linux: drivers/iommu/iommu.c (require_direct)"},
 		}, Judge: func(n *facts.Node) []finding.Finding {
-			return orPass(because(n, isolation.DirectRegion, nil), len(given(n)))
+			all := given(n)
+			return showing(orPass(because(n, isolation.DirectRegion, nil), len(all)), all, groupFile(n, "reserved_regions"))
 		}},
 		{Rule: finding.Rule{
 			ID: "IOM-017", Title: "An IOMMU group has one tenant", Severity: isolation.Critical, Cheap: true,
@@ -43,12 +44,12 @@ func groupChecks() []Check {
 // oneTenantPerGroup looks at the groups of what tenants have, each once.
 func oneTenantPerGroup(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	held := 0
+	var held []*device.Group
 	for i := range n.Snapshot.Groups {
 		g := &n.Snapshot.Groups[i]
 		holders, tenants := holdersIn(n, g.Members)
 		if len(holders) > 0 {
-			held++
+			held = append(held, g)
 		}
 		if len(tenants) < 2 {
 			continue
@@ -58,10 +59,11 @@ func oneTenantPerGroup(n *facts.Node) []finding.Finding {
 		found = append(found, objectOf(fmt.Sprintf("IOMMU group %d", g.Number), failed)...)
 	}
 	switch {
-	case held == 0:
+	case len(held) == 0:
 		return notApplicable("no tenant has a function")
 	case len(found) == 0:
-		return pass(fmt.Sprintf("%s with one tenant each", count(held, "group")))
+		said := pass(fmt.Sprintf("%s with one tenant each", count(len(held), "group")), n.Journal())
+		return showing(said, held, func(g *device.Group) []facts.Fact { return membersOf(n, g) })
 	}
 	return found
 }
@@ -97,13 +99,13 @@ func endpointsOf(n *facts.Node, g *device.Group) []pci.Address {
 // physical endpoint, nobody in the group is with VFIO.
 func noHostDriverBeside(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	looked := 0
+	var looked []*device.Group
 	for i := range n.Snapshot.Groups {
 		g := &n.Snapshot.Groups[i]
 		if !anyWithVFIO(n, g) {
 			continue
 		}
-		looked++
+		looked = append(looked, g)
 		for _, f := range n.Snapshot.Members(g) {
 			if isolation.LeavesDMA(f.Driver) {
 				continue
@@ -114,12 +116,21 @@ func noHostDriverBeside(n *facts.Node) []finding.Finding {
 		}
 	}
 	switch {
-	case looked == 0:
+	case len(looked) == 0:
 		return notApplicable("VFIO has no function for a tenant")
 	case len(found) == 0:
-		return pass(count(looked, "group"))
+		return showing(pass(count(len(looked), "group")), looked, func(g *device.Group) []facts.Fact { return driversIn(n, g) })
 	}
 	return found
+}
+
+// driversIn says which drivers have a group's members.
+func driversIn(n *facts.Node, g *device.Group) []facts.Fact {
+	var seen []facts.Fact
+	for _, f := range n.Snapshot.Members(g) {
+		seen = append(seen, driverFact(f))
+	}
+	return seen
 }
 
 func anyWithVFIO(n *facts.Node, g *device.Group) bool {

@@ -56,6 +56,7 @@ func TestMatrix(t *testing.T) {
 	for _, b := range board.All() {
 		good[b.Name] = map[string]finding.State{}
 		for _, f := range audit(t, b.Build(t)).Findings {
+			hasEvidence(t, &f)
 			if f.State == finding.Fail || f.State == finding.Error {
 				t.Errorf("%s: %s cries wolf: %s", b.Name, f.ID, f.Text)
 			}
@@ -90,6 +91,7 @@ func (p *fault) find(t *testing.T) bool {
 	}
 	var said []string
 	for _, f := range audit(t, tree).Findings {
+		hasEvidence(t, &f)
 		if f.Exposure == finding.CrossTenant && len(f.Tenants) < 2 {
 			t.Errorf("%s is said to be between tenants, and names %v: %s", f.ID, f.Tenants, f.Text)
 		}
@@ -104,6 +106,26 @@ func (p *fault) find(t *testing.T) bool {
 	}
 	t.Errorf("%s does not find it; it says %s", p.rule, strings.Join(said, "; "))
 	return false
+}
+
+// hasEvidence holds that what passes or fails says by what, and by which privilege
+// that was read.
+func hasEvidence(t *testing.T, f *finding.Finding) {
+	t.Helper()
+	if (f.State == finding.Pass || f.State == finding.Fail) && len(f.Evidence) == 0 {
+		t.Errorf("%s has no evidence: %s: %s", f.ID, f.State, f.Text)
+	}
+	const most = 64
+	if f.State == finding.Pass && len(f.Evidence) > most {
+		t.Errorf("%s has evidence without end: %d", f.ID, len(f.Evidence))
+	}
+	for _, e := range f.Evidence {
+		beyondHead := e.How == "config" && strings.Contains(e.Value, "apability")
+		others := strings.HasSuffix(e.Path, "/fd") || strings.HasSuffix(e.Path, "/maps")
+		if (beyondHead || e.How == "process" && others) && e.Needs == "" {
+			t.Errorf("%s does not say what it takes to read %s", f.ID, e.Path)
+		}
+	}
 }
 
 func printMatrix(t *testing.T, good map[string]map[string]finding.State, found map[string]int) {

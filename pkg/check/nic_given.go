@@ -47,7 +47,7 @@ type vfVerdict struct {
 type vfTally struct {
 	found  []finding.Finding
 	shared map[string]int // into found
-	judged int
+	judged []*givenVF
 }
 
 func (t *vfTally) add(v *givenVF, r vfVerdict) {
@@ -59,10 +59,7 @@ func (t *vfTally) add(v *givenVF, r vfVerdict) {
 		t.found[i].Devices = append(t.found[i].Devices, v.Address)
 		return
 	}
-	if v.settings != nil {
-		v.seen.Value = v.settings.String()
-	}
-	f := finding.Finding{State: r.state, Remediation: r.fix, Devices: []pci.Address{v.Address}, Evidence: evidence([]facts.Fact{v.seen})}
+	f := finding.Finding{State: r.state, Remediation: r.fix, Devices: []pci.Address{v.Address}, Evidence: evidence(imposed(v))}
 	if r.state == finding.Fail {
 		f.Device = new(v.Address)
 		f.Text = fmt.Sprintf("VF %d of PF %s %s", v.VF.Index, v.VF.PF, r.text)
@@ -74,6 +71,15 @@ func (t *vfTally) add(v *givenVF, r vfVerdict) {
 	t.found = append(t.found, f)
 }
 
+// imposed is what the PF says of a VF.
+func imposed(v *givenVF) []facts.Fact {
+	seen := v.seen
+	if v.settings != nil {
+		seen.Value = v.settings.String()
+	}
+	return []facts.Fact{seen}
+}
+
 // eachVF judges the network VFs that are given away and of the kind.
 func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerdict) []finding.Finding {
 	t := vfTally{shared: map[string]int{}}
@@ -82,7 +88,7 @@ func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerd
 		if !kind(v) {
 			continue
 		}
-		t.judged++
+		t.judged = append(t.judged, v)
 		v.settings, v.seen = n.VFSettings(f)
 		if v.settings == nil {
 			why := unknown("what the PF imposes on them", v.seen)
@@ -93,10 +99,10 @@ func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerd
 		t.add(v, judge(v))
 	}
 	switch {
-	case t.judged == 0:
+	case len(t.judged) == 0:
 		return notApplicable("no such VF is given away")
 	case len(t.found) == 0:
-		return pass(count(t.judged, "VF"))
+		return showing(pass(count(len(t.judged), "VF")), t.judged, imposed)
 	}
 	return t.found
 }

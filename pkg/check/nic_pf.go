@@ -62,7 +62,7 @@ func hostHasPF(n *facts.Node) []finding.Finding {
 	case len(pfs) == 0:
 		return notApplicable("no VF is given away")
 	case len(found) == 0:
-		return pass(count(len(pfs), "PF"))
+		return showing(pass(count(len(pfs), "PF")), pfs, one(driverFact))
 	}
 	return found
 }
@@ -70,24 +70,24 @@ func hostHasPF(n *facts.Node) []finding.Finding {
 // noWholeNIC speaks of cards that a tenant has, or that wait for one on a VFIO driver.
 func noWholeNIC(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	cards := 0
+	var cards []*device.Function
 	for _, f := range n.Functions(device.PFType) {
 		if f.Class.Base() != pci.BaseNetwork {
 			continue
 		}
-		cards++
+		cards = append(cards, f)
 		switch held := n.TenanciesOf(f.Address); {
 		case len(held) > 0:
-			found = append(found, about(f, fail(fmt.Sprintf("claim %s has the whole card %s", held[0].Claim(), f.Address)))...)
+			found = append(found, about(f, fail(fmt.Sprintf("claim %s has the whole card %s", held[0].Claim(), f.Address), recordOf(&held[0])))...)
 		case device.IsVFIO(f.Driver):
-			found = append(found, about(f, fail(fmt.Sprintf("the whole card %s is on %s, ready to be given away", f.Address, f.Driver)))...)
+			found = append(found, about(f, fail(fmt.Sprintf("the whole card %s is on %s, ready to be given away", f.Address, f.Driver), driverFact(f)))...)
 		}
 	}
 	switch {
-	case cards == 0:
+	case len(cards) == 0:
 		return notApplicable("there is no network card")
 	case len(found) == 0:
-		return pass(count(cards, "card"))
+		return showing(pass(count(len(cards), "card")), cards, one(driverFact))
 	}
 	return found
 }
@@ -109,7 +109,7 @@ func noAutoprobe(n *facts.Node) []finding.Finding {
 	case len(pfs) == 0:
 		return notApplicable("no VF is given away")
 	case len(found) == 0:
-		return pass(count(len(pfs), "PF"))
+		return showing(pass(count(len(pfs), "PF")), pfs, attributeFile(n, "sriov_drivers_autoprobe"))
 	}
 	return found
 }
@@ -133,13 +133,13 @@ func filteredElsewhere(n *facts.Node) []finding.Finding {
 // how Kata takes a network interface.
 func noInterface(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	held := 0
+	var held []*device.Function
 	for _, f := range networkVFs(n) {
 		for _, t := range n.TenanciesOf(f.Address) {
 			if t.Record.State != journal.Prepared || isEndpoint(t.Record, f.Address) {
 				continue
 			}
-			held++
+			held = append(held, f)
 			if len(f.Children.Net) == 0 {
 				continue
 			}
@@ -149,10 +149,10 @@ func noInterface(n *facts.Node) []finding.Finding {
 		}
 	}
 	switch {
-	case held == 0:
+	case len(held) == 0:
 		return notApplicable("no claim has a VF")
 	case len(found) == 0:
-		return pass(count(held, "VF"))
+		return showing(pass(count(len(held), "VF")), held, one(driverFact))
 	}
 	return found
 }

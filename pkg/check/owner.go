@@ -69,8 +69,7 @@ func namesIn(n *facts.Node, dir string, is func(string) bool) []string {
 // rootsAlone fails for each file that others than root may write to.
 func rootsAlone(n *facts.Node, what string, paths []string) []finding.Finding {
 	var found []finding.Finding
-	var silent []facts.Fact
-	looked := 0
+	var silent, looked []facts.Fact
 	for _, name := range paths {
 		stat, file := n.Stat(name)
 		switch {
@@ -81,16 +80,16 @@ func rootsAlone(n *facts.Node, what string, paths []string) []finding.Finding {
 		case stat.Writers() != "":
 			found = append(found, objectOf(file.Path, fail(fmt.Sprintf("%s: %s", file.Path, stat.Writers()), file))...)
 		}
-		looked++
+		looked = append(looked, file)
 	}
 	if len(silent) > 0 {
 		found = append(found, unknown("who may write to "+count(len(silent), "path"), silent...)...)
 	}
 	switch {
-	case looked == 0:
+	case len(looked) == 0:
 		return notApplicable("there are no " + what)
 	case len(found) == 0:
-		return pass(fmt.Sprintf("%d %s", looked, what))
+		return showing(pass(fmt.Sprintf("%d %s", len(looked), what)), looked, one(itself))
 	}
 	return found
 }

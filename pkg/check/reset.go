@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -58,17 +59,18 @@ func reasonOf(reasons []isolation.Reason, code isolation.Code) (*isolation.Reaso
 }
 
 func canReset(n *facts.Node) []finding.Finding {
-	return each(n, func(f *device.Function) []finding.Finding {
+	said := each(n, func(f *device.Function) []finding.Finding {
 		v := n.Verdict(f)
 		if r, ok := reasonOf(v.Reasons, isolation.NoReset); ok {
 			return []finding.Finding{reasonFinding(f, r)}
 		}
 		return nil
 	})
+	return showing(said, given(n), one(resetMethods))
 }
 
 func strongReset(n *facts.Node) []finding.Finding {
-	return each(n, func(f *device.Function) []finding.Finding {
+	said := each(n, func(f *device.Function) []finding.Finding {
 		v := n.Verdict(f)
 		r, weak := reasonOf(v.Notes, isolation.WeakReset)
 		if !weak {
@@ -80,12 +82,13 @@ func strongReset(n *facts.Node) []finding.Finding {
 		}
 		return said
 	})
+	return showing(said, given(n), one(resetMethods))
 }
 
 // resetSetsApart looks at functions that can only be reset with all that is below
 // their bridge.
 func resetSetsApart(n *facts.Node) []finding.Finding {
-	return each(n, func(f *device.Function) []finding.Finding {
+	said := each(n, func(f *device.Function) []finding.Finding {
 		own := slices.ContainsFunc(f.ResetMethods, func(m string) bool { return m != isolation.Bus && m != isolation.CXLBus })
 		tenants := n.TenantsOf(f.Address)
 		if own || len(f.Upstream) == 0 || len(tenants) == 0 {
@@ -93,13 +96,15 @@ func resetSetsApart(n *facts.Node) []finding.Finding {
 		}
 		for _, g := range below(n, f) {
 			if others := n.TenantsOf(g.Address); len(others) > 0 && !slices.Equal(others, tenants) {
-				said := fail(fmt.Sprintf("%s of %s can only be reset together with %s of %s", f.Address, tenants[0], g.Address, others[0]))
+				said := fail(fmt.Sprintf("%s of %s can only be reset together with %s of %s", f.Address, tenants[0], g.Address, others[0]),
+					resetMethods(f), resetMethods(g), n.Journal())
 				said[0].Devices = []pci.Address{f.Address, g.Address}
 				return said
 			}
 		}
 		return nil
 	})
+	return showing(said, given(n), one(resetMethods))
 }
 
 // below returns the other functions below the bridge right above f.
@@ -118,7 +123,7 @@ func below(n *facts.Node, f *device.Function) []*device.Function {
 // linksAreWide compares lanes and not speeds: a card that has nothing to do slows
 // its link down by itself. A slot may be narrower than its card.
 func linksAreWide(n *facts.Node) []finding.Finding {
-	return each(n, func(f *device.Function) []finding.Finding {
+	said := each(n, func(f *device.Function) []finding.Finding {
 		const unknownWidth = 255
 		if f.Link == nil || f.Link.Width <= 0 || f.Link.Width >= unknownWidth || f.VF != nil {
 			return nil
@@ -134,6 +139,17 @@ func linksAreWide(n *facts.Node) []finding.Finding {
 		if f.Link.Width >= most || most >= unknownWidth {
 			return nil
 		}
-		return fail(fmt.Sprintf("%s runs with %d of %d lanes", f.Address, f.Link.Width, most))
+		return fail(fmt.Sprintf("%s runs with %d of %d lanes", f.Address, f.Link.Width, most), widths(f)...)
 	})
+	return showing(said, given(n), widths)
+}
+
+// widths are how many lanes a function's link has, and may have. A VF has none.
+func widths(f *device.Function) []facts.Fact {
+	if f.Link == nil {
+		return []facts.Fact{nowhere("/sys/bus/pci/devices/" + f.Address.String() + "/current_link_width")}
+	}
+	return []facts.Fact{
+		attribute(f.Address, "current_link_width", strconv.Itoa(f.Link.Width)), attribute(f.Address, "max_link_width", strconv.Itoa(f.Link.MaxWidth)),
+	}
 }

@@ -76,12 +76,17 @@ func judgeRecords(n *facts.Node, what string, wrong func(*journal.Record) []find
 	case len(n.Records()) == 0:
 		return notApplicable("no claim has a function", dir)
 	}
-	return pass(count(len(n.Records()), "claim"), dir)
+	return showing(pass(count(len(n.Records()), "claim"), dir), n.Records(), func(rec *journal.Record) []facts.Fact {
+		return []facts.Fact{recordFact(rec, string(rec.State))}
+	})
 }
 
 func recordFact(rec *journal.Record, value string) facts.Fact {
 	return facts.Fact{Path: "/var/lib/kata-vfio/journal/" + rec.ID() + ".json", Value: value, How: "journal"}
 }
+
+// recordOf is the record by which somebody has a function.
+func recordOf(t *facts.Tenancy) facts.Fact { return recordFact(t.Record, string(t.Record.State)) }
 
 // onFunction says which function a failure is about.
 func onFunction(a pci.Address, found []finding.Finding) []finding.Finding {
@@ -191,10 +196,13 @@ func inUse(n *facts.Node, rec *journal.Record, a pci.Address) (string, facts.Fac
 }
 
 func functionsAnswer(n *facts.Node) []finding.Finding {
-	return each(n, func(f *device.Function) []finding.Finding {
+	said := each(n, func(f *device.Function) []finding.Finding {
 		if !f.ConfigDead {
 			return nil
 		}
 		return fail(f.Address.String()+" does not answer", facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: "all ones", How: "config"})
+	})
+	return showing(said, given(n), func(f *device.Function) []facts.Fact {
+		return []facts.Fact{{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: fmt.Sprintf("%04x:%04x", uint16(f.Vendor), uint16(f.Device)), How: "config"}}
 	})
 }

@@ -45,13 +45,13 @@ func tenantMounts(n *facts.Node) []finding.Finding {
 	}
 	containers, listed := runtimes.Containers(n)
 	var found []finding.Finding
-	looked := 0
+	var looked []runtimes.Container
 	for _, c := range containers {
 		devices := devicesIn(n, c.Namespace)
 		if len(devices) == 0 {
 			continue
 		}
-		looked++
+		looked = append(looked, c)
 		for _, source := range c.Mounts {
 			if socket := socketBelow(n, source); socket != "" {
 				f := fail(fmt.Sprintf("a container of pod %s/%s has %q of the node, and so %s", c.Namespace, c.Pod, source, socket),
@@ -69,7 +69,9 @@ func tenantMounts(n *facts.Node) []finding.Finding {
 	case len(hidden) > 0 || !shown:
 		return unknown("what tenants' containers have of the node", append(hidden, listed...)...)
 	}
-	return pass(count(looked, "container") + " of tenants")
+	return showing(pass(count(len(looked), "container")+" of tenants"), looked, func(c runtimes.Container) []facts.Fact {
+		return []facts.Fact{{Path: c.Bundle, Value: strings.Join(c.Mounts, " "), How: "read"}}
+	})
 }
 
 // socketBelow returns the socket that a mount of the node gives a container.

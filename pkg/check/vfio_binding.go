@@ -70,7 +70,8 @@ func noIDs(n *facts.Node) []finding.Finding {
 		if line := n.Cmdline(); !line.OK() {
 			return unknown("which ids vfio-pci takes", line)
 		}
-		return pass("none are set")
+		_, files := n.List("etc/modprobe.d")
+		return pass("none are set", n.Cmdline(), files)
 	}
 	last := ids[len(ids)-1]
 	f := fail(fmt.Sprintf("%s has vfio-pci take every function with the ids %s", last.Path, last.Value), ids...)
@@ -99,29 +100,36 @@ func matchesIDs(f *device.Function, ids []facts.Fact) bool {
 // onVFIO asks about each function that a VFIO driver has.
 func onVFIO(n *facts.Node, wrong func(*device.Function) []finding.Finding) []finding.Finding {
 	var found []finding.Finding
-	looked := 0
+	var looked []*device.Function
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
 		switch {
 		case f.Locked:
 			found = append(found, about(f, unknown(fmt.Sprintf("what binds %s (an operation on it hangs in the kernel)", f.Address)))...)
 		case device.IsVFIO(f.Driver):
-			looked++
+			looked = append(looked, f)
 			found = append(found, about(f, wrong(f))...)
 		}
 	}
 	switch {
 	case len(found) > 0:
 		return found
-	case looked == 0:
+	case len(looked) == 0:
 		return notApplicable("VFIO has no function")
 	}
-	return pass(count(looked, "function"))
+	return showing(pass(count(len(looked), "function")), looked, boundBy)
 }
 
 func driverFact(f *device.Function) facts.Fact {
-	return facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/driver", Value: f.Driver, How: "link"}
+	seen := facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/driver", Value: f.Driver, How: "link"}
+	if f.Driver == "" {
+		seen.Status = facts.Absent
+	}
+	return seen
 }
+
+// boundBy is which driver has a function, and what it was told of that.
+func boundBy(f *device.Function) []facts.Fact { return []facts.Fact{driverFact(f), overrideFact(f)} }
 
 func overrideFact(f *device.Function) facts.Fact {
 	return facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/driver_override", Value: orElse(f.DriverOverride, "(null)"), How: "read"}
@@ -170,7 +178,11 @@ func overridesAgree(n *facts.Node) []finding.Finding {
 		}
 	}
 	if len(found) == 0 {
-		return pass(count(len(n.Snapshot.Functions), "function"))
+		all := n.Functions()
+		said := pass(count(len(n.Snapshot.Functions), "function"))
+		said = showing(said, all, boundBy)
+		said[0].LeftOut += len(n.Snapshot.Functions) - len(all)
+		return said
 	}
 	return found
 }
@@ -200,7 +212,9 @@ func noUIO(n *facts.Node) []finding.Finding {
 		}
 	}
 	if len(found) == 0 {
-		return pass("none is")
+		_, generic := n.List("sys/bus/pci/drivers/uio_pci_generic")
+		_, igb := n.List("sys/bus/pci/drivers/igb_uio")
+		return pass("none is", generic, igb)
 	}
 	return found
 }

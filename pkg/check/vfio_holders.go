@@ -59,7 +59,7 @@ func judgeHoldings(n *facts.Node, what string, wrong func(*facts.Holding) []find
 				f.Device = new(h.Devices[0])
 			}
 			f.Object = holderName(h)
-			f.Evidence = append(f.Evidence, finding.Evidence{Path: h.Fact().Path, Value: h.Node, How: h.Fact().How})
+			f.Evidence = append(f.Evidence, h.Fact().Evidence())
 			found = append(found, f)
 		}
 	}
@@ -71,9 +71,9 @@ func judgeHoldings(n *facts.Node, what string, wrong func(*facts.Holding) []find
 	case len(found) > 0:
 		return found
 	case len(holdings) == 0:
-		return pass("no process has anything of VFIO's open")
+		return pass("no process has anything of VFIO's open", seen)
 	}
-	return pass(count(len(holdings), "holder"))
+	return showing(pass(count(len(holdings), "holder")), holdings, func(h facts.Holding) []facts.Fact { return []facts.Fact{h.Fact()} })
 }
 
 func anyOnVFIO(n *facts.Node) bool {

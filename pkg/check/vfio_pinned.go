@@ -24,13 +24,13 @@ func vfioPinnedCheck() Check {
 func pinningBounded(n *facts.Node) []finding.Finding {
 	users, seen := n.Users()
 	var found []finding.Finding
-	looked := 0
+	var looked []*vfio.Usage
 	for i := range users {
 		u := &users[i]
 		if !u.Holds() {
 			continue
 		}
-		looked++
+		looked = append(looked, u)
 		for _, f := range pinningOf(n, u) {
 			f.Object = fmt.Sprintf("pid %d (%s)", u.PID, u.Comm)
 			f.Devices = heldBy(n, u)
@@ -38,14 +38,14 @@ func pinningBounded(n *facts.Node) []finding.Finding {
 		}
 	}
 	switch {
-	case !seen.OK() && (anyOnVFIO(n) || looked > 0):
+	case !seen.OK() && (anyOnVFIO(n) || len(looked) > 0):
 		return append(found, unknown("what VMMs can pin", seen)...)
 	case len(found) > 0:
 		return found
-	case looked == 0:
+	case len(looked) == 0:
 		return notApplicable("nobody holds a function")
 	}
-	return pass(count(looked, "VMM"))
+	return showing(pass(count(len(looked), "VMM")), looked, func(u *vfio.Usage) []facts.Fact { return boundsOf(n, u) })
 }
 
 // pinningOf returns what is wrong with one holder. What it pins is its own memory,
@@ -69,6 +69,16 @@ func pinningOf(n *facts.Node, u *vfio.Usage) []finding.Finding {
 		return unknown("what "+u.String()+" can pin", seen...)
 	}
 	return fail(u.String()+" can pin all memory of the node: none of its cgroups has a limit", seen...)
+}
+
+// boundsOf returns what was read of the bounds of one holder.
+func boundsOf(n *facts.Node, u *vfio.Usage) []facts.Fact {
+	_, bounded, limits, _ := n.MemoryBound(u.Cgroup)
+	if bounded {
+		return limits
+	}
+	_, _, locks := n.LocksAtWill(u.PID)
+	return append(limits, locks...)
 }
 
 // heldBy returns the functions that a process holds, by address.

@@ -32,7 +32,7 @@ func registersUnmapped(n *facts.Node) []finding.Finding {
 		for _, a := range u.Registers {
 			if f, ok := n.Snapshot.Function(a); ok && n.IsPublished(a) {
 				said := about(f, fail(fmt.Sprintf("%s has registers of %s mapped", &u.Process, a),
-					facts.Fact{Path: fmt.Sprintf("/proc/%d/maps", u.PID), Value: "resource file of " + a.String(), How: "process"}))
+					facts.Fact{Path: fmt.Sprintf("/proc/%d/maps", u.PID), Value: "resource file of " + a.String(), How: "process", Needs: facts.OfProcesses}))
 				said[0].Object = fmt.Sprintf("pid %d (%s)", u.PID, u.Comm)
 				found = append(found, said...)
 			}

@@ -16,12 +16,12 @@ import (
 func oneSandbox(n *facts.Node) []finding.Finding {
 	_, seen := n.Holdings()
 	var found []finding.Finding
-	looked := 0
+	var looked []pci.Address
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
 		claims := preparedFor(n, f.Address)
 		if len(claims) > 0 {
-			looked++
+			looked = append(looked, f.Address)
 		}
 		if len(claims) > 1 {
 			found = append(found, about(f, fail(fmt.Sprintf("%s is prepared for %s", f.Address, describeClaims(n, claims)), n.Journal()))...)
@@ -35,10 +35,16 @@ func oneSandbox(n *facts.Node) []finding.Finding {
 		return append(found, unknown("how many hold a function", seen)...)
 	case len(found) > 0:
 		return found
-	case looked == 0:
+	case len(looked) == 0:
 		return notApplicable("no claim has a function")
 	}
-	return pass(count(looked, "function"))
+	return showing(pass(count(len(looked), "function"), n.Journal()), looked, func(a pci.Address) []facts.Fact {
+		var held []facts.Fact
+		for _, h := range n.HoldersOf(a) {
+			held = append(held, h.Fact())
+		}
+		return held
+	})
 }
 
 // preparedFor returns the claims for which a function is prepared in this boot.

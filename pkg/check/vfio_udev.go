@@ -32,7 +32,9 @@ func narrowRules(n *facts.Node) []finding.Finding {
 		}
 	}
 	if len(found) == 0 {
-		return pass("no rule does")
+		_, own := n.List("etc/udev/rules.d")
+		_, system := n.List("usr/lib/udev/rules.d")
+		return pass("no rule does", own, system)
 	}
 	return found
 }

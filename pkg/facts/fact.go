@@ -33,6 +33,8 @@ type Fact struct {
 	How string
 	// Err says what went wrong where Status is Denied or Broken.
 	Err string
+	// Needs is the privilege that such a read takes, where it is not for everybody.
+	Needs string
 }
 
 // OK reports whether the value is there.
@@ -65,14 +67,14 @@ const maxEvidence = 512
 
 // Evidence returns the fact as evidence.
 func (f Fact) Evidence() finding.Evidence {
-	e := finding.Evidence{Path: f.Path, Value: f.Value, How: f.How, Error: f.Err}
+	e := finding.Evidence{Path: f.Path, Value: f.Value, How: f.How, Error: f.Err, Needs: f.Needs}
 	if len(e.Value) > maxEvidence {
 		e.Value = strings.ToValidUTF8(e.Value[:maxEvidence], "") + "…"
 	}
 	if f.Status == Absent {
 		e.Error = "not there"
 	}
-	if f.Status == Denied {
+	if f.Status == Denied && e.Needs == "" {
 		e.Needs = "root"
 	}
 	return e

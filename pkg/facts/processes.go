@@ -29,9 +29,17 @@ type Holding struct {
 	Claims []*journal.Record
 }
 
+// What reads take: all of configuration space (drivers/pci/pci-sysfs.c gives others
+// 64 bytes of it), and what other users' processes have open or mapped
+// (fs/proc/base.c, by ptrace_may_access).
+const (
+	OfConfigSpace = "CAP_SYS_ADMIN"
+	OfProcesses   = "CAP_SYS_PTRACE"
+)
+
 // Fact returns the holding as evidence.
 func (h *Holding) Fact() Fact {
-	return Fact{Path: fmt.Sprintf("/proc/%d/fd", h.Process.PID), Value: h.Node, How: "process"}
+	return Fact{Path: fmt.Sprintf("/proc/%d/fd", h.Process.PID), Value: h.Node, How: "process", Needs: OfProcesses}
 }
 
 // processes is what one look at them gave.
@@ -75,6 +83,7 @@ func (n *Node) readProcesses() processes {
 	defer cancel()
 	users, err := vfio.Usages(ctx, n.fs)
 	p := processes{users: users, seen: fact("proc", "", "process", err)}
+	p.seen.Needs = OfProcesses
 	if errors.Is(err, vfio.ErrCannotSee) {
 		p.seen.Status, p.seen.Err = Denied, err.Error()
 	}

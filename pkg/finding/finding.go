@@ -72,10 +72,10 @@ type Evidence struct {
 	// Value is what it said, in the words of its source; long ones are cut.
 	Value string `json:"value"`
 	// How is how it was read: read, list, link, stat, config, process, netlink,
-	// journal, ledger, api.
+	// journal, ledger, api, audit.
 	How string `json:"how"`
-	// Error says why it could not be read, and Needs what would help: "root",
-	// "CAP_SYS_ADMIN", "hostPID".
+	// Error says why it could not be read. Needs is the privilege that it takes to
+	// read it, also where it was read: "root", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE".
 	Error string `json:"error,omitempty"`
 	Needs string `json:"needs,omitempty"`
 }
@@ -108,6 +108,9 @@ type Finding struct {
 	// Verify is a command by which a person sees the same.
 	Verify   string     `json:"verify"`
 	Evidence []Evidence `json:"evidence"`
+	// LeftOut counts further objects of a pass, which were looked at alike and are not
+	// in Evidence.
+	LeftOut int `json:"evidenceLeftOut,omitempty"`
 	// Waiver is set for Waived, and for Fail where the waiver has expired.
 	Waiver *Waiver `json:"waiver,omitempty"`
 }

@@ -51,7 +51,7 @@ func needsOf(findings []finding.Finding) []need {
 	count := map[string]int{}
 	for i := range findings {
 		for _, e := range findings[i].Evidence {
-			if e.Needs != "" {
+			if e.Needs != "" && e.Error != "" {
 				count[e.Needs]++
 			}
 		}

@@ -152,7 +152,13 @@ func (t *table) evidence(f *finding.Finding) {
 	for _, e := range f.Evidence {
 		t.WriteString("      " + evidenceWords(&e) + "\n")
 	}
+	if f.LeftOut > 0 {
+		t.WriteString("      " + leftOutWords(f) + "\n")
+	}
 }
+
+// leftOutWords says that a pass has more than its evidence shows.
+func leftOutWords(f *finding.Finding) string { return fmt.Sprintf("and %d more alike", f.LeftOut) }
 
 func evidenceWords(e *finding.Evidence) string {
 	text := e.Path
@@ -211,7 +217,7 @@ func (t *table) unknown(g []finding.Finding) {
 // need is the privilege that a finding wants for.
 func need(f *finding.Finding) string {
 	for _, e := range f.Evidence {
-		if e.Needs != "" {
+		if e.Needs != "" && e.Error != "" {
 			return e.Needs
 		}
 	}

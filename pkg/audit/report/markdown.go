@@ -78,6 +78,9 @@ func markdownFinding(b *strings.Builder, f *finding.Finding) {
 	for _, e := range f.Evidence {
 		fmt.Fprintf(b, "  - Evidence: %s\n", code(evidenceWords(&e)))
 	}
+	if f.LeftOut > 0 {
+		fmt.Fprintf(b, "  - Evidence: %s\n", leftOutWords(f))
+	}
 }
 
 func markdownAdvice(b *strings.Builder, f *finding.Finding, indent string) {
