@@ -4,6 +4,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
@@ -141,6 +142,34 @@ func toldFaults() []fault {
 		}})
 	}
 	return faults
+}
+
+// TestCoverageAdvisesByCause: privileges are advised where a read was refused, and
+// what helps otherwise where it was not.
+func TestCoverageAdvisesByCause(t *testing.T) {
+	for name, c := range map[string]struct {
+		plant      func(*board.Tree)
+		want, none string
+	}{
+		"no securityfs": {func(t *board.Tree) { t.Delete("sys/kernel/security") }, "`mount -t securityfs none /sys/kernel/security`", "CAP_SYS"},
+		"no processes":  {func(t *board.Tree) { _ = os.Remove(t.Path("proc/1/ns/pid")) }, "CAP_SYS_PTRACE", "mount"},
+		"no config":     {func(t *board.Tree) { t.CutConfig(t.Devices["gpu0"]) }, "it lacks CAP_SYS_ADMIN", "mount"},
+		"a damaged journal": {func(t *board.Tree) { t.Put("var/lib/kata-vfio/journal/x.json", "{") },
+			"what can't be read: /var/lib/kata-vfio/journal/x.json", "CAP_SYS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree := board.Server(t)
+			c.plant(tree)
+			for _, f := range audit(t, tree).Findings {
+				if f.ID != "OBS-004" {
+					continue
+				}
+				if f.State != finding.Fail || !strings.Contains(f.Remediation, c.want) || strings.Contains(f.Remediation, c.none) {
+					t.Errorf("%s: %s: %s", f.State, f.Text, f.Remediation)
+				}
+			}
+		})
+	}
 }
 
 func coverageFaults() []fault {

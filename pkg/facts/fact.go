@@ -62,6 +62,9 @@ func (f Fact) On() bool {
 // Words splits the value at spaces.
 func (f Fact) Words() []string { return strings.Fields(f.Value) }
 
+// NotThere is the error of evidence whose status is Absent.
+const NotThere = "not there"
+
 // maxEvidence is how much of a value goes into evidence.
 const maxEvidence = 512
 
@@ -72,7 +75,7 @@ func (f Fact) Evidence() finding.Evidence {
 		e.Value = strings.ToValidUTF8(e.Value[:maxEvidence], "") + "…"
 	}
 	if f.Status == Absent {
-		e.Error = "not there"
+		e.Error = NotThere
 	}
 	if f.Status == Denied && e.Needs == "" {
 		e.Needs = "root"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -35,6 +36,8 @@ type Holding struct {
 const (
 	OfConfigSpace = "CAP_SYS_ADMIN"
 	OfProcesses   = "CAP_SYS_PTRACE"
+	// OfAllProcesses is what it takes that they are there to be looked at.
+	OfAllProcesses = "hostPID"
 )
 
 // Fact returns the holding as evidence.
@@ -86,6 +89,9 @@ func (n *Node) readProcesses() processes {
 	p.seen.Needs = OfProcesses
 	if errors.Is(err, vfio.ErrCannotSee) {
 		p.seen.Status, p.seen.Err = Denied, err.Error()
+		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
+			p.seen.Needs = OfAllProcesses
+		}
 	}
 	nodes := n.behind()
 	for i := range users {

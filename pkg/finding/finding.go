@@ -75,7 +75,8 @@ type Evidence struct {
 	// journal, ledger, api, audit.
 	How string `json:"how"`
 	// Error says why it could not be read. Needs is the privilege that it takes to
-	// read it, also where it was read: "root", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE".
+	// read it, also where it was read: "root", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE",
+	// "hostPID".
 	Error string `json:"error,omitempty"`
 	Needs string `json:"needs,omitempty"`
 }
