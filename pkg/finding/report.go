@@ -37,6 +37,18 @@ type Subject struct {
 	LeftOut string `json:"leftOut,omitempty"`
 }
 
+// Label returns what to call the subject where it has to be called something: its
+// name, or else where it was read, or what it is.
+func (s *Subject) Label() string {
+	switch {
+	case s.Name != "":
+		return s.Name
+	case s.Root != "" && s.Root != "/":
+		return s.Root
+	}
+	return s.Kind
+}
+
 // Summary counts a report's findings.
 type Summary struct {
 	// Verdict is fail, unknown or pass: the worst that the report holds.

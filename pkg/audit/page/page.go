@@ -32,9 +32,7 @@ func Write(w io.Writer, p *Page) error {
 		Made:   fmt.Sprintf("kata-vfio-audit %s · %s", p.Report.Subject.Version, p.Report.Subject.Time),
 		Script: template.JS(script), Body: v, //nolint:gosec // our own file
 	}
-	if name := p.Report.Subject.Name; name != "" {
-		f.Title = name + ": " + f.Title
-	}
+	f.Title = p.Report.Subject.Label() + ": " + f.Title
 	return f.write(w, pageTemplate, functions(p.Inventory))
 }
 

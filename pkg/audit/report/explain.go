@@ -77,7 +77,7 @@ func (t *table) field(name, text string) {
 
 // answers is what a node says of the rule.
 func (t *table) answers(d *Document) {
-	t.title("On " + d.Subject.Name)
+	t.title("On " + d.Subject.Label())
 	for i := range d.Findings {
 		f := &d.Findings[i]
 		t.lines("  ", "    ", fmt.Sprintf("%s: %s: %s", f.State, about(f), f.Text))
@@ -95,7 +95,7 @@ func explainMarkdown(w io.Writer, e *entry, d *Document) error {
 	if d != nil {
 		var answers strings.Builder
 		d = d.visible()
-		fmt.Fprintf(&answers, "\n## On %s\n\n", code(d.Subject.Name))
+		fmt.Fprintf(&answers, "\n## On %s\n\n", code(d.Subject.Label()))
 		for i := range d.Findings {
 			fmt.Fprintf(&answers, "**%s**\n\n", d.Findings[i].State)
 			markdownFinding(&answers, &d.Findings[i])

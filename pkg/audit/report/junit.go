@@ -48,10 +48,10 @@ type (
 )
 
 func writeJUnit(w io.Writer, d *Document) error {
-	suites := junitSuites{Name: "kata-vfio-audit " + d.Subject.Name, junitCounts: junitCounts{Time: "0"}}
+	suites := junitSuites{Name: "kata-vfio-audit " + d.Subject.Label(), junitCounts: junitCounts{Time: "0"}}
 	for _, g := range finding.Groups() {
 		suite := junitSuite{
-			Name: g.Letters + ": " + g.Title, Hostname: d.Subject.Name,
+			Name: g.Letters + ": " + g.Title, Hostname: d.Subject.Label(),
 			Timestamp: strings.TrimSuffix(d.Subject.Time, "Z"), junitCounts: junitCounts{Time: "0"},
 		}
 		for i := range d.Findings {

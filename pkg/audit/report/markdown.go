@@ -10,10 +10,7 @@ import (
 
 func writeMarkdown(w io.Writer, d *Document) error {
 	var b strings.Builder
-	name := d.Subject.Name
-	if name == "" {
-		name = d.Subject.Kind
-	}
+	name := d.Subject.Label()
 	fmt.Fprintf(&b, "# Audit of %s: %s\n\n", code(name), d.Summary.Verdict)
 	fmt.Fprintf(&b, "%s %s.\n\n", code(name), verdictWords(&d.Summary))
 	fmt.Fprintf(&b, "Profile %s, %s, %s, kernel %s, boot %s.\n\n", md(d.Profile), count(d.Summary.Rules, "check"), md(d.Subject.Time),

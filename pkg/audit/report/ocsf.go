@@ -64,7 +64,7 @@ func ocsfOf(d *Document, f *finding.Finding, now int64) *ocsfEvent {
 				UID: f.ID, Name: f.Title, Severity: weight, SeverityName: weightName, Status: status, StatusName: statusName,
 			}},
 		},
-		Device:    ocsfDevice{Hostname: d.Subject.Name, Type: 1, TypeName: "Server", BootUID: d.Subject.BootID},
+		Device:    ocsfDevice{Hostname: d.Subject.Label(), Type: 1, TypeName: "Server", BootUID: d.Subject.BootID},
 		Resources: ocsfResources(d, f),
 	}
 	if f.State == finding.Pass || f.State == finding.NotApplicable {
@@ -131,7 +131,7 @@ func ocsfResources(d *Document, f *finding.Finding) []ocsfResource {
 		}
 	}
 	if len(all) == 0 {
-		all = append(all, ocsfResource{UID: d.Subject.Name, Name: d.Subject.Name, Type: d.Subject.Kind, Role: 1, RoleName: "Target"})
+		all = append(all, ocsfResource{UID: d.Subject.Label(), Name: d.Subject.Label(), Type: d.Subject.Kind, Role: 1, RoleName: "Target"})
 	}
 	return all
 }

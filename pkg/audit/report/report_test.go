@@ -94,6 +94,24 @@ type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
+// TestATreeWithoutANameIsCalledSomething: a copy may not say of whom it is.
+func TestATreeWithoutANameIsCalledSomething(t *testing.T) {
+	d := document(few())
+	d.Subject.Name, d.Subject.Root = "", "/srv/copies/a"
+	for format, want := range map[string]string{
+		"junit": `hostname="/srv/copies/a"`, "sarif": "kata-vfio-audit/node/srv_copies_a/", "ocsf": `"hostname":"/srv/copies/a"`,
+		"md": "# Audit of `/srv/copies/a`", "table": "/srv/copies/a",
+	} {
+		if got := write(t, d, format, report.Options{}); !strings.Contains(got, want) {
+			t.Errorf("%s has no %s:\n%.2000s", format, want, got)
+		}
+	}
+	var b strings.Builder
+	if err := report.WriteExplanation(&b, &d.Rules[0], d, "text", false); err != nil || !strings.Contains(b.String(), "\nOn /srv/copies/a\n") {
+		t.Errorf("%v: %s", err, b.String())
+	}
+}
+
 // What one waiver covers is told once; what another one does, and all of it where nothing is left out, each by itself.
 func TestAWaiverIsToldOnce(t *testing.T) {
 	r := &finding.Report{Profile: "lab", Findings: []finding.Finding{}}

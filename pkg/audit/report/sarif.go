@@ -47,7 +47,7 @@ func sarifLog(d *Document) (*sarif.Report, error) {
 		}
 		run.AddResult(result)
 	}
-	run.WithAutomationDetails(sarif.NewRunAutomationDetails().WithID("kata-vfio-audit/" + d.Subject.Kind + "/" + d.Subject.Name + "/"))
+	run.WithAutomationDetails(sarif.NewRunAutomationDetails().WithID("kata-vfio-audit/" + d.Subject.Kind + "/" + strings.ReplaceAll(strings.Trim(d.Subject.Label(), "/"), "/", "_") + "/"))
 	run.AddInvocation(sarif.NewInvocation().WithExecutionSuccessful(true).WithEndTimeUtc(d.Subject.Time).
 		WithProperties(bag(map[string]any{"subject": d.Subject, "profile": d.Profile, "summary": d.Summary})))
 	return sarif.NewReport().AddRun(run), nil
@@ -152,7 +152,7 @@ func sarifLocation(d *Document, f *finding.Finding) *sarif.Location {
 			break
 		}
 	}
-	subject := d.Subject.Kind + "/" + strings.ReplaceAll(d.Subject.Name, "/", "_")
+	subject := d.Subject.Kind + "/" + strings.ReplaceAll(strings.Trim(d.Subject.Label(), "/"), "/", "_")
 	artifact := sarif.NewSimpleArtifactLocation((&url.URL{Path: subject + path.Clean("/"+file)}).EscapedPath())
 	// GitHub wants a line of each result.
 	physical := sarif.NewPhysicalLocation().WithArtifactLocation(artifact).WithRegion(sarif.NewRegion().WithStartLine(1))

@@ -59,10 +59,7 @@ func (t *table) verdict(d *Document) {
 	default:
 		mark, color = "?", terminal.Yellow
 	}
-	name := d.Subject.Name
-	if name == "" {
-		name = d.Subject.Kind
-	}
+	name := d.Subject.Label()
 	lines := terminal.Wrap(mark+" "+name+" "+verdictWords(&d.Summary), terminal.PageWidth)
 	for _, line := range lines {
 		t.WriteString(terminal.Paint(t.color, color, line) + "\n")
