@@ -65,7 +65,7 @@ func realGroups(n *facts.Node) []finding.Finding {
 		group, ok := n.Snapshot.GroupOf(f)
 		switch {
 		case !ok:
-			found = append(found, about(f, fail(fmt.Sprintf("%s is in no IOMMU group", f.Address), groupOf(f)))...)
+			found = append(found, about(f, ungrouped(n, f, fail(fmt.Sprintf("%s is in no IOMMU group", f.Address), groupOf(f))))...)
 		case group.NoIOMMU:
 			name := n.Read(fmt.Sprintf("sys/kernel/iommu_groups/%d/name", group.Number))
 			found = append(found, about(f, fail(fmt.Sprintf("group %d of %s is a no-IOMMU group", group.Number, f.Address), name))...)

@@ -112,7 +112,7 @@ func iommuAskedFor(n *facts.Node) []finding.Finding {
 func translated(n *facts.Node, f *device.Function) []finding.Finding {
 	group, ok := n.Snapshot.GroupOf(f)
 	if !ok {
-		return fail(f.Address.String()+" is in no IOMMU group, so nothing translates its DMA", groupOf(f))
+		return ungrouped(n, f, fail(f.Address.String()+" is in no IOMMU group, so nothing translates its DMA", groupOf(f)))
 	}
 	switch group.Type {
 	case "":
@@ -121,6 +121,16 @@ func translated(n *facts.Node, f *device.Function) []finding.Finding {
 		return fail(fmt.Sprintf("DMA of %s is not translated but by VFIO: the default domain of group %d is identity", f.Address, group.Number), groupType(n, group))
 	}
 	return nil
+}
+
+// ungrouped advises of a function that no IOMMU has what gets it one: how the IOMMU
+// translates is the second question.
+func ungrouped(n *facts.Node, f *device.Function, found []finding.Finding) []finding.Finding {
+	v := n.Verdict(f)
+	if r, ok := reasonOf(v.Reasons, isolation.NoGroup); ok {
+		found[0].Remediation = r.Fix
+	}
+	return found
 }
 
 // groupType reads the type of a group's default domain, for evidence.

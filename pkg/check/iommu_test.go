@@ -215,3 +215,20 @@ func TestAnArgumentSaysWhatTheNextBootBrings(t *testing.T) {
 		})
 	}
 }
+
+// TestWithoutAnIOMMUNobodyIsToldToTuneIt: what helps is to switch one on.
+func TestWithoutAnIOMMUNobodyIsToldToTuneIt(t *testing.T) {
+	failed := 0
+	for _, f := range audit(t, withoutIOMMU(t)).Findings {
+		if f.State != finding.Fail || !strings.HasPrefix(f.ID, "IOM-01") && f.ID != "IOM-002" {
+			continue
+		}
+		failed++
+		if strings.Contains(f.Remediation, "passthrough") || strings.Contains(f.Remediation, "iommu=pt") || strings.Contains(f.Remediation, "noiommu") {
+			t.Errorf("%s: %s: %s", f.ID, f.Text, f.Remediation)
+		}
+	}
+	if failed == 0 {
+		t.Error("nothing fails")
+	}
+}
