@@ -82,7 +82,7 @@ func (j *judging) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&j.severity, "severity", "", "least severity to show: "+finding.SeverityWords()+" (default low for people, info for machines)")
 	f.StringVar(&j.failOn, "fail-on", "high", "least severity whose failures make the exit code 3: "+finding.SeverityWords())
-	f.BoolVar(&j.strict, "strict", false, "exit code 4 where nothing fails but some checks could not tell")
+	f.BoolVar(&j.strict, "strict", false, "exit code 4 where nothing fails but some checks could not tell; what is for a person to look at (manual) does not count")
 	f.StringVar(&j.file, "file", "", "write to this file in place of standard output")
 	j.formats.Flag(cmd, &j.format)
 	for flag, words := range map[string][]string{"severity": strings.Split(finding.SeverityWords(), ", "), "fail-on": strings.Split(finding.SeverityWords(), ", ")} {

@@ -25,7 +25,8 @@ func fabricChecks() []Check {
 		}, Judge: fabricPartitioned},
 		{Rule: finding.Rule{
 			ID: "GPU-002", Title: "A claim's GPUs are one fabric partition, and active for it alone", Severity: isolation.Critical,
-			Why:     "GPUs of one partition reach one another by NVLink, so that a partition with GPUs of two claims joins their tenants",
+			Why: "GPUs of one partition reach one another by NVLink, so that a partition with GPUs of two claims joins their tenants; " +
+				"which partitions are active is in no file, so that a number of GPUs that no partition has fails, and all else is for a person",
 			Fix:     "choose GPUs by partition in the claim (a constraint on an attribute), and activate just that partition",
 			Verify:  "fmpm -l",
 			Sources: []string{fmGuide + ": GPU Partitions", "NVIDIA Fabric-Manager-Client: fmpm"},

@@ -121,9 +121,12 @@ func onePartition(n *facts.Node) []finding.Finding {
 	case b.owner(n) != "":
 		return pass("all GPUs of the board are one tenant's", n.Journal())
 	}
-	return concerning(held, []finding.Finding{{
-		State: finding.Manual, Text: "no file says which partitions are active: compare `fmpm -l` with the GPUs of each claim",
-	}})
+	text := "no file says which partitions are active: compare `fmpm -l` with the GPUs of each claim"
+	if tenants := n.TenantsOf(held...); len(tenants) > 1 {
+		text = fmt.Sprintf("%s have GPUs of one fabric, and %s", strings.Join(tenants, " and "), text)
+	}
+	_, mode := fabricSetting(n.Read(fabricConfig), "FABRIC_MODE")
+	return concerning(held, say(finding.Manual, text, []facts.Fact{mode, n.Journal()}))
 }
 
 func switchWithBoard(n *facts.Node) []finding.Finding {
