@@ -100,9 +100,9 @@ func switched(f *device.Function, names ...string) []facts.Fact {
 		case c == nil:
 			words = append(words, "no "+name+" capability")
 		case c.Enabled:
-			words = append(words, name+" enabled")
+			words = append(words, fmt.Sprintf("%s capability, control 0x%04x (enabled)", name, c.Control))
 		default:
-			words = append(words, name+" disabled")
+			words = append(words, fmt.Sprintf("%s capability, control 0x%04x (disabled)", name, c.Control))
 		}
 	}
 	return []facts.Fact{config(f.Address, strings.Join(words, ", "))}

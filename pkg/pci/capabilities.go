@@ -81,6 +81,8 @@ type ACS struct {
 // Switchable is a capability that software enables (ATS, PASID, PRI, DPC).
 type Switchable struct {
 	Enabled bool `json:"enabled"`
+	// Control is the whole control register.
+	Control uint16 `json:"control"`
 }
 
 // SRIOV is the single root I/O virtualization capability of a PF.

@@ -76,8 +76,8 @@ func nicCapabilities() pci.Capabilities {
 		MSIX:    true,
 		AER:     true,
 		ACS:     &pci.ACS{Capability: 0x1f, Control: 0x1d},
-		ATS:     &pci.Switchable{Enabled: true},
-		PRI:     &pci.Switchable{Enabled: true},
+		ATS:     &pci.Switchable{Enabled: true, Control: 0x8000},
+		PRI:     &pci.Switchable{Enabled: true, Control: 1},
 		PASID:   &pci.Switchable{},
 		SRIOV:   &pci.SRIOV{TotalVFs: 8, NumVFs: 4, VFDevice: 0x10ca},
 	}
@@ -117,7 +117,7 @@ func TestParseCapabilities(t *testing.T) {
 		{"extended space that does not answer", ones, onesWant},
 		{"upstream port of a switch", upstream, pci.Capabilities{Express: &pci.Express{Type: pci.UpstreamPort}}},
 		{"hot-plug port with containment", hotPlug(0x0162, 2), pci.Capabilities{
-			Express: &pci.Express{Type: pci.DownstreamPort, HotPlug: true}, DPC: &pci.Switchable{Enabled: true},
+			Express: &pci.Express{Type: pci.DownstreamPort, HotPlug: true}, DPC: &pci.Switchable{Enabled: true, Control: 2},
 		}},
 		{"a port without a slot, containment off", hotPlug(0x0062, 0), pci.Capabilities{
 			Express: &pci.Express{Type: pci.DownstreamPort}, DPC: &pci.Switchable{},

@@ -53,7 +53,7 @@ func switchable(b []byte, control int, enable uint16) *Switchable {
 	if !ok {
 		return nil
 	}
-	return &Switchable{Enabled: value&enable != 0}
+	return &Switchable{Enabled: value&enable != 0, Control: value}
 }
 
 // sriov decodes PCI_SRIOV_TOTAL_VF, PCI_SRIOV_NUM_VF and PCI_SRIOV_VF_DID.

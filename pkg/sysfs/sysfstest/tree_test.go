@@ -19,9 +19,9 @@ func TestConfigSpace(t *testing.T) {
 		Power: &pci.Power{NoSoftReset: true, State: 3},
 		MSI:   true, MSIX: true, AER: true,
 		ACS:   &pci.ACS{Capability: 0x7f, Control: 0x1d},
-		ATS:   &pci.Switchable{Enabled: true},
-		PASID: &pci.Switchable{Enabled: true},
-		PRI:   &pci.Switchable{Enabled: true},
+		ATS:   &pci.Switchable{Enabled: true, Control: 0x8000},
+		PASID: &pci.Switchable{Enabled: true, Control: 1},
+		PRI:   &pci.Switchable{Enabled: true, Control: 1},
 		SRIOV: &pci.SRIOV{TotalVFs: 64, VFDevice: 0x101e},
 	}
 	off := pci.Capabilities{
