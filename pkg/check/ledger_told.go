@@ -47,7 +47,7 @@ func toldAll(n *facts.Node) []finding.Finding {
 	}
 	if p := b.report.Problems; len(p) > 0 { // events that can't be read are not events that are not there
 		dir.Status, dir.Err = facts.Broken, "it is not what was written ("+LedgerSound+"): "+p[0].What
-		return unknown("whether what stands now was told", dir)
+		return unknown("what the ledger tells of what stands now", dir)
 	}
 	var damaged []facts.Fact
 	b.after, damaged = n.JournalNow()
