@@ -332,3 +332,30 @@ func TestAClaimMayOnlyLowerItsClassesRate(t *testing.T) {
 		})
 	}
 }
+
+// TestAClaimMayNotLoosenItsClass: neither be another than the class says, nor switch on what it switched off.
+func TestAClaimMayNotLoosenItsClass(t *testing.T) {
+	vf := results(result("nic", "vf-0000-5e-10-0"))
+	for name, tt := range map[string]struct{ class, claim, refused string }{
+		"another's address":            {`,"mac":"02:00:5e:10:00:01"`, `,"mac":"02:00:5e:10:00:02"`, "the DeviceClass gives 02:00:5e:10:00:01"},
+		"the same, written otherwise":  {`,"mac":"02:00:5e:10:00:0a"`, `,"mac":"02:00:5E:10:00:0A"`, ""},
+		"where the class gives none":   {`,"trust":true`, `,"mac":"02:00:5e:10:00:02"`, ""},
+		"the link on":                  {`,"linkState":"Disable"`, `,"linkState":"Enable"`, "linkState: Enable, where the DeviceClass says Disable"},
+		"the link as the PF's":         {`,"linkState":"Disable"`, `,"linkState":"Auto"`, "linkState: Auto, where the DeviceClass says Disable"},
+		"the link stays off":           {`,"linkState":"Disable"`, `,"linkState":"Disable"`, ""},
+		"the link off":                 {`,"linkState":"Enable"`, `,"linkState":"Disable"`, ""},
+		"a word on something else":     {`,"linkState":"Disable","mac":"02:00:5e:10:00:01"`, `,"maxTxRate":5`, ""},
+		"the link where none was said": {`,"trust":true`, `,"linkState":"Enable"`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			configs := []resourceapi.DeviceAllocationConfiguration{
+				fromClaim(v1alpha1.KindVFConfig, tt.claim), fromClass(v1alpha1.KindVFConfig, tt.class),
+			}
+			_, err := claim.Decode(claimOf(vf, configs...), driver)
+			_, weakens := errors.AsType[*v1alpha1.WeakensIsolationError](err)
+			if weakens != (tt.refused != "") || err != nil && !strings.Contains(err.Error(), tt.refused) {
+				t.Errorf("got %v, want refused for %q", err, tt.refused)
+			}
+		})
+	}
+}

@@ -1,6 +1,9 @@
 package v1alpha1
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // LinkState is the administrative link state of a VF.
 type LinkState string
@@ -42,7 +45,7 @@ const maxRate = 1<<31 - 1
 type VFConfig struct {
 	TypeMeta `json:",inline"`
 	// MAC is the VF's administrative MAC address, "02:00:5e:10:00:01": unicast
-	// and not zero.
+	// and not zero. A claim may not replace its DeviceClass's.
 	MAC string `json:"mac,omitempty"`
 	// VLAN is the VLAN id, 0 (none) to 4094. From a DeviceClass only.
 	VLAN *int `json:"vlan,omitempty"`
@@ -67,8 +70,10 @@ type VFConfig struct {
 	// from a DeviceClass only.
 	MinTxRate *int `json:"minTxRate,omitempty"`
 	// MaxTxRate is in Mbit/s, 0 for no limit. A claim may only lower what its
-	// DeviceClass says.
-	MaxTxRate *int      `json:"maxTxRate,omitempty"`
+	// DeviceClass says and, where that says nothing, what the PF imposes already.
+	MaxTxRate *int `json:"maxTxRate,omitempty"`
+	// LinkState is the PF's doing, so that a VF that a DeviceClass disables stays
+	// so whatever a claim says.
 	LinkState LinkState `json:"linkState,omitempty"`
 	// Attachment is VFIO when empty. PhysicalEndpoint needs addresses, or a
 	// pool of them.
@@ -196,9 +201,13 @@ func (c *VFConfig) Weakens() error {
 }
 
 // Loosens returns a [WeakensIsolationError] where c, of a claim, would lift a
-// bound that the claim's DeviceClass has set.
+// bound that the claim's DeviceClass has set, or replace the address that it gives.
 func (c *VFConfig) Loosens(class *VFConfig) error {
 	w := weakening{kind: KindVFConfig}
+	w.add(class.MAC != "" && c.MAC != "" && !strings.EqualFold(class.MAC, c.MAC),
+		"mac", fmt.Sprintf("%s, where the DeviceClass gives %s", c.MAC, class.MAC))
+	w.add(class.LinkState == LinkDisable && c.LinkState != "" && c.LinkState != LinkDisable,
+		"linkState", fmt.Sprintf("%s, where the DeviceClass says %s", c.LinkState, class.LinkState))
 	if most, asked := class.MaxTxRate, c.MaxTxRate; most != nil && *most != 0 && asked != nil && (*asked == 0 || *asked > *most) {
 		w.add(true, "maxTxRate", fmt.Sprintf("%d, where the DeviceClass allows %d", *asked, *most))
 	}
