@@ -110,6 +110,11 @@ func plainRenderings() map[string]rendering {
 				lacks("ValidatingAdmissionPolicy", "tenant-claims.kata-vfio.dev")(t, got)
 			},
 		},
+		"addresses from classes alone": {
+			values: "admission: {tenants: {allowMAC: false}}", check: func(t *testing.T, got rendered) {
+				has(t, got, "ValidatingAdmissionPolicy", "tenant-claims.kata-vfio.dev", "p.?mac.orValue('') == ''")
+			},
+		},
 		"without the RuntimeClass":  {values: "runtimeClass: {enabled: false}", check: lacks("RuntimeClass", "")},
 		"without the NetworkPolicy": {values: "networkPolicy: {enabled: false}", check: lacks("NetworkPolicy", "")},
 		"without the class of GPUs": {

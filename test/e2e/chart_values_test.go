@@ -42,6 +42,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"plugin: {audit: {waivers: [{rule: ACS-010, scope: '*'}]}}":       "missing propert",
 		"plugin: {audit: {waivers: [{rule: K8S-012, scope: x, until: '2027-03-31', reason: x, author: x}]}}": "not",
 		"audit: {waivers: [{rule: ACS-010, scope: '*'}]}":                                                    "missing propert",
+		"admission: {tenants: {allowMAC: 'no'}}":                                                             "want boolean",
 		"plugin: {exemptNamespaces: []}":                                                                     "minItems",
 		"kubectl: {viewers: [{kind: Group}]}":                                                                "missing propert",
 		"kubectl: {viewers: [{kind: ServiceAccount, name: a}]}":                                              "missing propert",
