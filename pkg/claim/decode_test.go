@@ -329,6 +329,9 @@ func TestAClaimMayOnlyLowerItsClassesRate(t *testing.T) {
 			if err != nil || *req.Devices[0].VF.MaxTxRate != tt.want {
 				t.Errorf("got %+v, %v; want %d", req, err, tt.want)
 			}
+			if classSays := strings.Contains(tt.class, "maxTxRate"); req.Devices[0].OwnMaxTxRate == classSays {
+				t.Errorf("the claim's own: %t, where the class says one: %t", req.Devices[0].OwnMaxTxRate, classSays)
+			}
 		})
 	}
 }

@@ -29,7 +29,7 @@ func TestAPairIsItsTwoFunctions(t *testing.T) {
 			Origins: map[string]claim.Origin{"vfio.reset": claim.FromClass},
 		},
 		{
-			Request: "pair", Pool: "node", Pair: pair, Name: "vf-0000-3d-10-1", Address: pci.Address{Bus: 0x3d, Device: 0x10, Function: 1}, VFIO: skip, VF: &rate,
+			Request: "pair", Pool: "node", Pair: pair, Name: "vf-0000-3d-10-1", Address: pci.Address{Bus: 0x3d, Device: 0x10, Function: 1}, VFIO: skip, VF: &rate, OwnMaxTxRate: true,
 			Origins: map[string]claim.Origin{"vfio.reset": claim.FromClass, "vf.maxTxRate": claim.FromClaim},
 		},
 		{Request: "gpu", Pool: "node", Name: "gpu-0000-4b-00-0", Address: pci.Address{Bus: 0x4b}, VFIO: defaults(nil)},

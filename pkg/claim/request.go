@@ -44,6 +44,9 @@ type Device struct {
 	VFIO v1alpha1.VFIOConfig `json:"vfio"`
 	// VF is nil when neither class nor claim said anything about the VF.
 	VF *v1alpha1.VFConfig `json:"vf,omitempty"`
+	// OwnMaxTxRate is whether VF's maxTxRate is the claim's and its class says none:
+	// then it may only lower what the PF imposes already.
+	OwnMaxTxRate bool `json:"ownMaxTxRate,omitempty"`
 	// Origins says for each field that was set who set it, by its path:
 	// "vfio.backend" -> "class", "vf.mac" -> "claim".
 	Origins map[string]Origin `json:"origins,omitempty"`

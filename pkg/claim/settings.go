@@ -121,6 +121,9 @@ func (d *Device) overlayVF(p parameters, class *v1alpha1.VFConfig) error {
 	} else if err := p.VF.Loosens(class); err != nil {
 		return err
 	}
+	if p.origin == FromClaim && p.VF.MaxTxRate != nil && class.MaxTxRate == nil {
+		d.OwnMaxTxRate = true
+	}
 	if d.VF == nil {
 		d.VF = &v1alpha1.VFConfig{}
 	}

@@ -35,6 +35,10 @@ type VLAN struct {
 	Protocol string `json:"protocol"`
 }
 
+// AsFound in place of a bound says that the one that the PF imposes already is to
+// stay, in what is still to be settled: the kernel sets both bounds at once.
+const AsFound = -1
+
 // TxRate bounds what a VF sends, in Mbit/s; 0 is no bound.
 type TxRate struct {
 	Min int `json:"min"`
@@ -169,14 +173,18 @@ func (t *VLAN) String() string {
 	return fmt.Sprintf("%d %s qos %d", t.ID, t.Protocol, t.QoS)
 }
 
-// String returns "100 to 1000 Mbit/s" with "any" for no bound, and "" for nil.
+// String returns "100 to 1000 Mbit/s" with "any" for no bound and "as found" for
+// [AsFound], and "" for nil.
 func (r *TxRate) String() string {
 	if r == nil {
 		return ""
 	}
 	bound := func(n int) string {
-		if n == 0 {
+		switch n {
+		case 0:
 			return "any"
+		case AsFound:
+			return "as found"
 		}
 		return strconv.Itoa(n)
 	}

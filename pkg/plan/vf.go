@@ -16,8 +16,12 @@ type VFChange struct {
 	// Index is the VF's at its PF.
 	Index int `json:"index"`
 	// Want is what the PF imposes while the claim is prepared. Its MAC and its
-	// GUIDs are still to be chosen where they are [Choose].
+	// GUIDs are still to be chosen where they are [Choose], its rate is still to be
+	// settled by SettleRate where a bound is [device.AsFound] or OwnMaxTxRate is set.
 	Want device.VFSettings `json:"want"`
+	// OwnMaxTxRate is whether the maximum in Want is the claim's alone, which may
+	// lower one that is found and not lift it.
+	OwnMaxTxRate bool `json:"ownMaxTxRate,omitempty"`
 	// Original are the same settings as they were found and are to be restored;
 	// empty in a plan that was only looked at.
 	Original device.VFSettings `json:"original,omitzero"`
@@ -47,6 +51,38 @@ func generate(claimUID, deviceName string, try, octets int) string {
 	return strings.ReplaceAll(fmt.Sprintf("% x", sum[:octets]), " ", ":")
 }
 
+// SettleRate settles the bounds of the rate that nobody said, and the one that
+// only the claim did, by what the PF imposes already; nil is a driver that reports
+// no rates. Its error says that what follows is at odds.
+func (c *VFChange) SettleRate(found *device.TxRate) error {
+	if c.Want.Rate == nil {
+		return nil
+	}
+	rate, there := *c.Want.Rate, device.TxRate{}
+	if found != nil {
+		there = *found
+	}
+	if rate.Min == device.AsFound {
+		rate.Min = there.Min
+	}
+	if rate.Max == device.AsFound || c.OwnMaxTxRate && there.Max != 0 && (rate.Max == 0 || rate.Max > there.Max) {
+		rate.Max = there.Max
+	}
+	c.Want.Rate, c.OwnMaxTxRate = &rate, false
+	if rate.Max != 0 && rate.Min > rate.Max {
+		return &RateError{Rate: rate, Found: there}
+	}
+	return nil
+}
+
+// RateError says that a bound of a VF's rate which class or claim said and the
+// other one, which was found, are at odds.
+type RateError struct{ Rate, Found device.TxRate }
+
+func (e *RateError) Error() string {
+	return fmt.Sprintf("a minimum of %d Mbit/s is more than the maximum of %d, where the PF imposes %s already", e.Rate.Min, e.Rate.Max, e.Found.String())
+}
+
 // imposed settles what the PF is to impose on a claimed VF. What is on Ethernet
 // gets an address of its own, spoof checking and no trust, whoever says nothing
 // of that, and what is on InfiniBand GUIDs of its own: it would have those that
@@ -71,7 +107,7 @@ func (c *candidate) imposed() *Refusal {
 	}
 	pf, ok := c.node.Snapshot.Function(c.f.VF.PF)
 	if ok && len(pf.Children.Net) > 0 {
-		c.vf = &VFChange{Index: c.f.VF.Index, Want: want}
+		c.vf = &VFChange{Index: c.f.VF.Index, Want: want, OwnMaxTxRate: c.claimed.OwnMaxTxRate}
 		return nil
 	}
 	if len(c.settingsSaid()) == 0 && c.claimed.VFIO.AllowUnisolated != nil && *c.claimed.VFIO.AllowUnisolated {
@@ -93,7 +129,7 @@ func settingsOf(cfg *v1alpha1.VFConfig) device.VFSettings {
 		want.VLAN = &device.VLAN{ID: *cfg.VLAN, QoS: orZero(cfg.VLANQoS), Protocol: string(cfg.VLANProtocol)}
 	}
 	if cfg.MinTxRate != nil || cfg.MaxTxRate != nil {
-		want.Rate = &device.TxRate{Min: orZero(cfg.MinTxRate), Max: orZero(cfg.MaxTxRate)}
+		want.Rate = &device.TxRate{Min: orAsFound(cfg.MinTxRate), Max: orAsFound(cfg.MaxTxRate)}
 	}
 	return want
 }
@@ -137,6 +173,13 @@ func (c *candidate) toBeSet() string {
 func orZero(n *int) int {
 	if n == nil {
 		return 0
+	}
+	return *n
+}
+
+func orAsFound(n *int) int {
+	if n == nil {
+		return device.AsFound
 	}
 	return *n
 }

@@ -42,7 +42,7 @@ func TestWhatAPFIsToImpose(t *testing.T) {
 		"one rate": {
 			change: func(_ *device.Snapshot, d *claim.Device) { d.VF = &v1alpha1.VFConfig{MaxTxRate: new(1000)} },
 			want: &device.VFSettings{
-				MAC: plan.Choose, SpoofCheck: new(true), Trust: new(false), Rate: &device.TxRate{Max: 1000},
+				MAC: plan.Choose, SpoofCheck: new(true), Trust: new(false), Rate: &device.TxRate{Min: device.AsFound, Max: 1000},
 			},
 		},
 		"the guest's network is none of the PF's": {
@@ -132,5 +132,42 @@ func TestGeneratedAddresses(t *testing.T) {
 	}
 	if len(seen) != 16 {
 		t.Errorf("%d addresses of 16 are different", len(seen))
+	}
+}
+
+// TestARateIsSettledByWhatIsFound: who says one bound does not lift the other, and a claim by itself lifts none.
+func TestARateIsSettledByWhatIsFound(t *testing.T) {
+	const kept = device.AsFound
+	limited := &device.TxRate{Min: 20, Max: 1000}
+	for name, tt := range map[string]struct {
+		said  device.TxRate
+		own   bool
+		found *device.TxRate
+		want  string // "" is an error
+	}{
+		"a minimum alone":               {device.TxRate{Min: 100, Max: kept}, false, limited, "100 to 1000 Mbit/s"},
+		"a maximum alone":               {device.TxRate{Min: kept, Max: 500}, false, limited, "20 to 500 Mbit/s"},
+		"both":                          {device.TxRate{Min: 0, Max: 0}, false, limited, "any to any Mbit/s"},
+		"a class lifts it":              {device.TxRate{Min: kept, Max: 2000}, false, limited, "20 to 2000 Mbit/s"},
+		"a claim lowers it":             {device.TxRate{Min: kept, Max: 500}, true, limited, "20 to 500 Mbit/s"},
+		"a claim that lifts it":         {device.TxRate{Min: kept, Max: 2000}, true, limited, "20 to 1000 Mbit/s"},
+		"a claim that wants none":       {device.TxRate{Min: kept, Max: 0}, true, limited, "20 to 1000 Mbit/s"},
+		"a claim where there was none":  {device.TxRate{Min: kept, Max: 500}, true, &device.TxRate{}, "any to 500 Mbit/s"},
+		"a driver without rates":        {device.TxRate{Min: kept, Max: 500}, true, nil, "any to 500 Mbit/s"},
+		"a minimum over the one found":  {device.TxRate{Min: 1001, Max: kept}, false, limited, ""},
+		"a maximum under the one found": {device.TxRate{Min: kept, Max: 10}, true, limited, ""},
+		"a minimum where no maximum is": {device.TxRate{Min: 100, Max: kept}, false, &device.TxRate{}, "100 to any Mbit/s"},
+		"a class without a limit":       {device.TxRate{Min: kept, Max: 0}, false, limited, "20 to any Mbit/s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change := plan.VFChange{Want: device.VFSettings{Rate: &tt.said}, OwnMaxTxRate: tt.own}
+			err := change.SettleRate(tt.found)
+			if (err != nil) != (tt.want == "") {
+				t.Fatalf("SettleRate = %v, want an error: %t", err, tt.want == "")
+			}
+			if got := change.Want.Rate.String(); err == nil && got != tt.want || change.OwnMaxTxRate {
+				t.Errorf("settled %q, want %q", got, tt.want)
+			}
+		})
 	}
 }

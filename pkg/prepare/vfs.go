@@ -13,8 +13,8 @@ import (
 )
 
 // settleVFs completes a plan's changes of VFs before the first effect: the
-// settings as they are now, which are to be restored, and the addresses that
-// are to be generated. What a PF can't do is refused here.
+// settings as they are now, which are to be restored, the bounds of rates that
+// nobody said, and the addresses that are to be generated. What a PF can't do is refused here.
 func (p *Preparer) settleVFs(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -38,6 +38,9 @@ func (p *Preparer) settleVFs(ctx context.Context, rec *journal.Record) error {
 func (p *Preparer) settleVF(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
 	state, others, err := p.VFs.Read(ctx, *fn.PF, fn.VF.Index)
 	if err != nil {
+		return err
+	}
+	if err := fn.VF.SettleRate(state.Settings.Rate); err != nil {
 		return err
 	}
 	want := &fn.VF.Want
@@ -77,6 +80,7 @@ func (p *Preparer) refusedVF(rec *journal.Record, fn *plan.Function, err error) 
 	refusal := plan.Refusal{Code: plan.Unsupported, Address: fn.Address, Culprit: fn.PF, Device: deviceName(&rec.Plan, fn), Text: err.Error()}
 	setting, isSetting := errors.AsType[*vf.SettingError](err)
 	_, noInterface := errors.AsType[*vf.NoInterfaceError](err)
+	_, atOdds := errors.AsType[*plan.RateError](err)
 	taken, isTaken := errors.AsType[*takenAddressError](err)
 	switch {
 	case isSetting && setting.NeedsLink():
@@ -91,6 +95,8 @@ func (p *Preparer) refusedVF(rec *journal.Record, fn *plan.Function, err error) 
 		refusal.Fix = "leave the setting out of the DeviceClass or claim, or claim a VF of another PF"
 	case noInterface:
 		refusal.Fix = "then try again"
+	case atOdds:
+		refusal.Fix = "say both minTxRate and maxTxRate in a DeviceClass, or have the PF impose none (ip link set PF vf N min_tx_rate 0 max_tx_rate 0)"
 	case isTaken:
 		refusal.Fix = fmt.Sprintf("leave the %s out, so that one is generated, or give another", taken.setting)
 	default:

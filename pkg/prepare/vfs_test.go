@@ -171,6 +171,51 @@ func TestAPolicyThatThePFCannotHave(t *testing.T) {
 	}
 }
 
+// TestARateThatIsThereStays, but for the bound that was said: the kernel sets both at once.
+func TestARateThatIsThereStays(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cfg   v1alpha1.VFConfig
+		claim bool
+		want  string
+	}{
+		"a class's minimum":            {v1alpha1.VFConfig{MinTxRate: new(100)}, false, "100 to 1000 Mbit/s"},
+		"a claim's maximum":            {v1alpha1.VFConfig{MaxTxRate: new(50)}, true, "10 to 50 Mbit/s"},
+		"a claim that asks for more":   {v1alpha1.VFConfig{MaxTxRate: new(5000)}, true, "10 to 1000 Mbit/s"},
+		"a claim that asks for no end": {v1alpha1.VFConfig{MaxTxRate: new(0)}, true, "10 to 1000 Mbit/s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, pf, vfs := withNIC(t, vftest.Complete())
+			w.links.Set(pf, 0, func(s *device.VFSettings) { s.Rate = &device.TxRate{Min: 10, Max: 1000} })
+			req := with(w.request(uid, vfs[0]), tt.cfg)
+			req.Devices[0].OwnMaxTxRate = tt.claim
+			w.mustPrepare(req)
+			now := w.links.Settings(pf, 0)
+			if got := now.Rate.String(); got != tt.want {
+				t.Errorf("the PF imposes %q, want %q", got, tt.want)
+			}
+			w.mustUnprepare(uid)
+			now = w.links.Settings(pf, 0)
+			if got := now.Rate.String(); got != "10 to 1000 Mbit/s" {
+				t.Errorf("after Unprepare the PF imposes %q", got)
+			}
+		})
+	}
+}
+
+// TestRatesAtOddsAreRefused before anything changes.
+func TestRatesAtOddsAreRefused(t *testing.T) {
+	w, pf, vfs := withNIC(t, vftest.Complete())
+	w.links.Set(pf, 0, func(s *device.VFSettings) { s.Rate = &device.TxRate{Min: 100, Max: 1000} })
+	_, err := w.plugin(nil).Prepare(t.Context(), with(w.request(uid, vfs[0]), v1alpha1.VFConfig{MaxTxRate: new(50)}))
+	if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Unsupported) {
+		t.Errorf("Prepare = %v, want a refusal of the rate", err)
+	}
+	says(t, err, "a minimum of 100 Mbit/s is more than the maximum of 50", "say both minTxRate and maxTxRate in a DeviceClass")
+	if writes := w.links.Writes(); len(writes) > 0 || w.record(uid) != nil {
+		t.Errorf("record %v, written: %v", w.record(uid), writes)
+	}
+}
+
 // TestAPFWithoutSwitches: where there is no spoof check, a class may do without.
 func TestAPFWithoutSwitches(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Driver{Silent: []device.VFSetting{device.VFSpoofCheck, device.VFTrust}})
