@@ -21,8 +21,8 @@ func provisionCommand(opts *options) *cobra.Command {
 		Use:   "provision",
 		Short: "Give PFs the VFs that the node's config names",
 		Long: "provision brings each PF of virtualFunctions in the node's config to its number of VFs and its eswitch mode, as\n" +
-			"`run` does at start, with host drivers kept away from the VFs. A PF of which a VF is in use stays as it is, with\n" +
-			"the reason.\n\n" + exitCodes,
+			"`run` does at start, with host drivers kept away from the VFs. A PF of which a VF is in use keeps its VFs as they\n" +
+			"are, with the reason.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin provision --config /etc/kata-vfio/node.yaml --dry-run\n  kata-vfio-plugin provision -o json | jq -r '.[] | select(.refused) | .pf'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -87,7 +87,7 @@ func printProvisions(w io.Writer, format string, provisions []plan.Provision, dr
 			result = "would change"
 		case p.Refused != "":
 			result = "left as it is"
-		case p.Have == p.Want && !p.ChangesMode():
+		case p.Right():
 			result = "right"
 		}
 		address := "-"

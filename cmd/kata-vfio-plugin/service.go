@@ -174,6 +174,8 @@ func (s *service) provision(ctx context.Context) {
 			log.WarnContext(ctx, "number of VFs left as it is", slog.String("problem", p.Refused), slog.String("fix", p.Fix))
 		case p.Have != p.Want:
 			log.InfoContext(ctx, "VFs provisioned", slog.String("pf", p.PF.String()))
+		case len(p.OnHostDrivers) > 0:
+			log.WarnContext(ctx, "VFs are on host drivers", slog.String("pf", p.PF.String()), slog.Any("vfs", p.OnHostDrivers))
 		}
 	}
 }

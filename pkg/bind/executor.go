@@ -160,7 +160,46 @@ func (e *Executor) probe(ctx context.Context, s plan.Step) error {
 	if err != nil || driver == s.DriverAfter {
 		return err
 	}
+	byName, err := e.needsName(s.Address)
+	if err != nil {
+		return err
+	}
+	if byName {
+		return e.probeByName(ctx, s)
+	}
 	if err := e.kernel.Probe(ctx, s.Address); err != nil {
+		return err
+	}
+	return e.expectDriver(s.Address, s.DriverAfter)
+}
+
+// needsName reports whether the function is a VF that no driver gets without a
+// driver_override, as its PF's sriov_drivers_autoprobe is off
+// (pci_device_can_probe in drivers/pci/pci-driver.c), and has none.
+func (e *Executor) needsName(a pci.Address) (bool, error) {
+	isVF, err := e.fs.Exists(sysfs.FunctionPath(a) + "/physfn")
+	if err != nil || !isVF {
+		return false, err
+	}
+	on, err := e.autoprobe(sysfs.FunctionPath(a) + "/physfn")
+	if err != nil || on {
+		return false, err
+	}
+	override, err := e.fs.DriverOverride(a)
+	return override == "", err
+}
+
+// probeByName names the driver for as long as the probe takes. Cut off in the
+// middle it leaves the name, which the way to any binding takes away.
+func (e *Executor) probeByName(ctx context.Context, s plan.Step) error {
+	named := s
+	named.Value = s.DriverAfter
+	err := e.override(ctx, named)
+	if err == nil {
+		err = e.kernel.Probe(ctx, s.Address)
+	}
+	named.Value = ""
+	if err := errors.Join(err, e.override(ctx, named)); err != nil {
 		return err
 	}
 	return e.expectDriver(s.Address, s.DriverAfter)

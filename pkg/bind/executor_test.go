@@ -225,3 +225,26 @@ func TestBindingOfNothing(t *testing.T) {
 		t.Errorf("got %v, want %v", err, sysfs.ErrNoFunction)
 	}
 }
+
+// TestAVFIsProbedByName where its PF lets no host driver in by itself, and the name is gone afterwards, whatever became of it.
+func TestAVFIsProbedByName(t *testing.T) {
+	k, fs, e := newNode(t)
+	pf, vfs := k.AddNIC(0x21, 1)
+	driver, err := fs.Driver(vfs[0])
+	if err != nil || driver == "" {
+		t.Fatalf("%s is on %q, %v", vfs[0], driver, err)
+	}
+	if err := e.SetVFs(t.Context(), pf, 1); err != nil {
+		t.Fatal(err)
+	}
+	do(t, e, plan.Step{Operation: plan.Unbind, Address: vfs[0], DriverBefore: driver}, plan.Step{Operation: plan.Probe, Address: vfs[0], DriverAfter: driver})
+	b, err := e.Binding(t.Context(), vfs[0])
+	if want := (plan.Binding{Driver: driver}); err != nil || b != want {
+		t.Errorf("Binding = %+v, %v; want %+v", b, err, want)
+	}
+	do(t, e, plan.Step{Operation: plan.Unbind, Address: vfs[0], DriverBefore: driver})
+	err = e.Do(t.Context(), plan.Step{Operation: plan.Probe, Address: vfs[0], DriverAfter: "unheard-of"})
+	if b, _ := e.Binding(t.Context(), vfs[0]); !errors.Is(err, bind.ErrNoMatch) || b != (plan.Binding{}) {
+		t.Errorf("a driver that is not there: %v, and %+v", err, b)
+	}
+}

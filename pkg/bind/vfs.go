@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"syscall"
 
@@ -13,15 +14,19 @@ import (
 
 // SetVFs gives the PF that many VFs, by way of none where it has others, and
 // keeps host drivers from taking them. It may be repeated. The caller has seen
-// that no VF of the PF is in use. After an error the PF has its former number,
-// none, or the new one, and reading tells which.
+// that no VF of the PF is in use, unless it has that many: then what is bound
+// stays so, and only further drivers are kept off. After an error the PF has its
+// former number, none, or the new one, and reading tells which.
 func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error {
 	have, err := e.numVFs(pf)
-	if err != nil || have == count {
+	if err != nil || have == 0 && count == 0 {
 		return err
 	}
-	if err := e.kernel.SetAutoprobe(ctx, pf, false); err != nil {
+	if err := e.keepDriversOff(ctx, pf); err != nil {
 		return fmt.Errorf("keep host drivers from the VFs of PF %s: %w", pf, err)
+	}
+	if have == count {
+		return nil
 	}
 	if have != 0 {
 		if err := e.kernel.SetNumVFs(ctx, pf, 0); err != nil {
@@ -38,6 +43,29 @@ func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error 
 		err = fmt.Errorf("enable %d VFs of PF %s: the kernel took it and says %d", count, pf, got)
 	}
 	return err
+}
+
+// keepDriversOff switches sriov_drivers_autoprobe off. The kernel only keeps the
+// word, and looks at it in a VF's next probe (drivers/pci/iov.c, pci-driver.c).
+func (e *Executor) keepDriversOff(ctx context.Context, pf pci.Address) error {
+	if err := e.kernel.SetAutoprobe(ctx, pf, false); err != nil {
+		return err
+	}
+	on, err := e.autoprobe(sysfs.FunctionPath(pf))
+	if err == nil && on {
+		err = errors.New("the kernel took it, and sriov_drivers_autoprobe is on")
+	}
+	return err
+}
+
+// autoprobe reports whether host drivers may take the VFs of the PF at a path.
+// A kernel that knows no such attribute lets them.
+func (e *Executor) autoprobe(dir string) (bool, error) {
+	text, err := e.fs.ReadString(dir + "/sriov_drivers_autoprobe")
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return text != "0", err
 }
 
 // hint says what the kernel's refusals of a number of VFs mean

@@ -23,6 +23,12 @@ type Provision struct {
 	// and "switchdev". Both are empty where the config asks for none.
 	HaveMode string `json:"haveMode,omitempty"`
 	WantMode string `json:"wantMode,omitempty"`
+	// Autoprobe is whether the PF lets host drivers take its VFs as they are made,
+	// which is to be switched off where it is to have any.
+	Autoprobe bool `json:"autoprobe,omitempty"`
+	// OnHostDrivers are VFs that host drivers have, outside of any claim. Where the
+	// VFs stay they keep them.
+	OnHostDrivers []pci.Address `json:"onHostDrivers,omitempty"`
 	// Refused says why all stays as it is, and Fix what to do; both are
 	// empty where it may change or is right.
 	Refused string `json:"refused,omitempty"`
@@ -30,9 +36,15 @@ type Provision struct {
 }
 
 // Due reports whether something is to be changed.
-func (p *Provision) Due() bool { return p.Refused == "" && !p.right() }
+func (p *Provision) Due() bool { return p.Refused == "" && !p.Right() }
 
-func (p *Provision) right() bool { return p.Have == p.Want && !p.ChangesMode() }
+// Right reports whether the PF is as the rule wants it.
+func (p *Provision) Right() bool { return !p.Remakes() && !p.keepsDriversOff() }
+
+// Remakes reports whether the PF's VFs are made anew.
+func (p *Provision) Remakes() bool { return p.Have != p.Want || p.ChangesMode() }
+
+func (p *Provision) keepsDriversOff() bool { return p.Autoprobe && p.Want > 0 }
 
 // ChangesMode reports whether another mode is wanted than there is.
 func (p *Provision) ChangesMode() bool { return p.HaveMode != p.WantMode }
@@ -47,12 +59,27 @@ func (p *Provision) String() string {
 	switch {
 	case p.Refused != "":
 		return fmt.Sprintf("%s: %s; %s", name, p.Refused, p.Fix)
-	case p.right():
-		return fmt.Sprintf("%s: has its %d VFs", name, p.Have)
+	case p.Right():
+		return fmt.Sprintf("%s: has its %d VFs%s", name, p.Have, p.staying())
+	case !p.Remakes():
+		return fmt.Sprintf("%s: has its %d VFs, host drivers are kept from them (sriov_drivers_autoprobe)%s", name, p.Have, p.staying())
 	case p.ChangesMode():
 		return fmt.Sprintf("%s: %d -> %d VFs, eswitch %s -> %s", name, p.Have, p.Want, p.HaveMode, p.WantMode)
 	}
 	return fmt.Sprintf("%s: %d -> %d VFs", name, p.Have, p.Want)
+}
+
+// staying names the VFs that host drivers have and keep: ", on host drivers
+// still: 0000:3b:02.0".
+func (p *Provision) staying() string {
+	if len(p.OnHostDrivers) == 0 {
+		return ""
+	}
+	names := make([]string, len(p.OnHostDrivers))
+	for i, a := range p.OnHostDrivers {
+		names[i] = a.String()
+	}
+	return ", on host drivers still: " + strings.Join(names, " ")
 }
 
 // Eswitch is what a PF's driver says of its eswitch: the mode, "" where it has
@@ -82,7 +109,8 @@ func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch)
 		p.Refused, p.Fix = "this node has no such PF", "correct virtualFunctions of the node config; `kata-vfio-audit devices` lists what is here"
 		return p
 	}
-	p.PF, p.Have = pf.Address, pf.PF.NumVFs
+	p.PF, p.Have, p.Autoprobe = pf.Address, pf.PF.NumVFs, pf.PF.Autoprobe
+	p.OnHostDrivers = onHostDrivers(pf, n)
 	if a, out := DrainOf(n.Snapshot, pf, n.Drained); out {
 		p.Refused, p.Fix = fmt.Sprintf("%s is taken out of use: %s", a, n.Drained[a]), fmt.Sprintf("run `kata-vfio-plugin undrain %s`", a)
 		return p
@@ -94,10 +122,22 @@ func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch)
 			return p
 		}
 	}
-	if !p.right() {
+	if !p.Right() {
 		p.Refused, p.Fix = p.notProvisionable(pf, n)
 	}
 	return p
+}
+
+// onHostDrivers returns the VFs of the PF that host drivers have. A claim's is
+// the claim's business: a physical endpoint is on one.
+func onHostDrivers(pf *device.Function, n Node) (vfs []pci.Address) {
+	for _, a := range pf.PF.VFs {
+		f, ok := n.Snapshot.Function(a)
+		if _, held := n.Holdings[a]; ok && !held && f.Driver != "" && !device.IsVFIO(f.Driver) {
+			vfs = append(vfs, a)
+		}
+	}
+	return vfs
 }
 
 // notSwitchable returns why the PF has no mode to choose, and the way out. One
@@ -127,6 +167,8 @@ func FindPF(s *device.Snapshot, name string) *device.Function {
 // now, and the way out.
 func (p *Provision) notProvisionable(pf *device.Function, n Node) (why, fix string) {
 	switch {
+	case !p.Remakes(): // to keep drivers off unbinds nothing, whoever has the VFs
+		return "", ""
 	case p.Want > pf.PF.TotalVFs:
 		return fmt.Sprintf("%d VFs are wanted, and it can have %d", p.Want, pf.PF.TotalVFs),
 			"lower the count, or raise the limit in the device's firmware"

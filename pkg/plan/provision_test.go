@@ -39,11 +39,25 @@ func TestProvisions(t *testing.T) {
 			rule: v1alpha1.VFRule{PF: "0000:21:00.0", Count: new(1), EswitchMode: v1alpha1.EswitchSwitchdev}, refused: "may be in a VM",
 			change: func(s *device.Snapshot, _ *plan.Node) { of(s, nic).Driver = "vfio-pci" },
 		},
-		"more, by address":        {rule: v1alpha1.VFRule{PF: "0000:21:00.0", Count: new(4)}, due: true},
-		"more, by interface":      {rule: v1alpha1.VFRule{PF: "eth0", Count: new(7)}, due: true},
-		"none":                    {rule: v1alpha1.VFRule{PF: "eth0", Count: new(0)}, due: true},
-		"as it is":                {rule: v1alpha1.VFRule{PF: "eth0", Count: new(1)}},
-		"as it is, and in use":    {rule: v1alpha1.VFRule{PF: "eth0", Count: new(1)}, change: held},
+		"more, by address":     {rule: v1alpha1.VFRule{PF: "0000:21:00.0", Count: new(4)}, due: true},
+		"more, by interface":   {rule: v1alpha1.VFRule{PF: "eth0", Count: new(7)}, due: true},
+		"none":                 {rule: v1alpha1.VFRule{PF: "eth0", Count: new(0)}, due: true},
+		"as it is":             {rule: v1alpha1.VFRule{PF: "eth0", Count: new(1)}},
+		"as it is, and in use": {rule: v1alpha1.VFRule{PF: "eth0", Count: new(1)}, change: held},
+		"host drivers let in": {
+			rule: v1alpha1.VFRule{PF: "eth0", Count: new(1)}, due: true,
+			change: func(s *device.Snapshot, _ *plan.Node) { of(s, nic).PF.Autoprobe = true },
+		},
+		"host drivers let in, and in use": {
+			rule: v1alpha1.VFRule{PF: "eth0", Count: new(1)}, due: true,
+			change: func(s *device.Snapshot, n *plan.Node) { held(s, n); of(s, nic).PF.Autoprobe = true },
+		},
+		"host drivers let in to none": {
+			rule: v1alpha1.VFRule{PF: "eth0", Count: new(0)},
+			change: func(s *device.Snapshot, _ *plan.Node) {
+				of(s, nic).PF.Autoprobe, of(s, nic).PF.NumVFs, of(s, nic).PF.VFs = true, 0, nil
+			},
+		},
 		"more than there can be":  {rule: v1alpha1.VFRule{PF: "eth0", Count: new(8)}, refused: "it can have 7"},
 		"no such PF":              {rule: v1alpha1.VFRule{PF: "ens9", Count: new(8)}, refused: "no such PF"},
 		"a function that is none": {rule: v1alpha1.VFRule{PF: gpuAddr.String(), Count: new(8)}, refused: "no such PF"},
@@ -84,6 +98,23 @@ func TestProvisions(t *testing.T) {
 				t.Errorf("%q does not name %s", got.String(), tt.rule.PF)
 			}
 		})
+	}
+}
+
+// TestAProvisionNamesVFsOnHostDrivers: they stay there where the VFs do; a claim's are its own business.
+func TestAProvisionNamesVFsOnHostDrivers(t *testing.T) {
+	s := fixture()
+	of(s, nic).PF.Autoprobe = true
+	n := node(s)
+	rules := []v1alpha1.VFRule{{PF: "eth0", Count: new(1)}}
+	got := plan.Provisions(rules, n, nil)[0]
+	const want = "PF 0000:21:00.0 (eth0): has its 1 VFs, host drivers are kept from them (sriov_drivers_autoprobe), on host drivers still: 0000:21:10.0"
+	if got.String() != want {
+		t.Errorf("%q, want %q", got.String(), want)
+	}
+	held(s, &n)
+	if got := plan.Provisions(rules, n, nil)[0]; len(got.OnHostDrivers) != 0 {
+		t.Errorf("%v are named, though a claim has them", got.OnHostDrivers)
 	}
 }
 

@@ -106,5 +106,9 @@ func (p *Preparer) makeVFs(ctx context.Context, out *plan.Provision) error {
 			modeErr = fmt.Errorf("eswitchMode: %w", modeErr)
 		}
 	}
-	return errors.Join(modeErr, p.Executor.SetVFs(ctx, out.PF, out.Want))
+	if err := errors.Join(modeErr, p.Executor.SetVFs(ctx, out.PF, out.Want)); err != nil {
+		return err
+	}
+	_, err := p.Inventory.Refresh(ctx, []pci.Address{out.PF}) // the kernel tells nobody of sriov_drivers_autoprobe
+	return err
 }

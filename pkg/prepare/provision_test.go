@@ -1,6 +1,7 @@
 package prepare_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/vf/vftest"
 )
@@ -68,6 +70,34 @@ func TestProvisionChangesNothingThatIsInUse(t *testing.T) {
 	w.mustUnprepare(uid)
 	if got := w.provision(nil); got.Refused != "" || len(w.k.VFs(pf)) != 4 {
 		t.Errorf("once it is free: %+v, VFs %v", got, w.k.VFs(pf))
+	}
+}
+
+// TestHostDriversAreKeptFromVFsThatAreThere, while they are in use too; a claim's goes back to the driver that it had all the same.
+func TestHostDriversAreKeptFromVFsThatAreThere(t *testing.T) {
+	w := newWorld(t)
+	pf, vfs := w.k.AddNIC(0x21, 2)
+	before, err := w.fs.Driver(vfs[1])
+	if err != nil || before == "" {
+		t.Fatalf("%s is on %q, %v; want a host driver", vfs[1], before, err)
+	}
+	w.mustPrepare(w.request(uid, vfs[1]))
+	w.wantVFs(pf, 2)
+	got := w.provision(nil)
+	if got.Refused != "" || !slices.Equal(got.OnHostDrivers, vfs[:1]) {
+		t.Errorf("%+v, want that %s is on a host driver", got, vfs[0])
+	}
+	autoprobe, err := w.fs.ReadString(sysfs.FunctionPath(pf) + "/sriov_drivers_autoprobe")
+	if err != nil || autoprobe != "0" {
+		t.Errorf("sriov_drivers_autoprobe is %q, %v", autoprobe, err)
+	}
+	if got := w.provision(nil); !got.Right() {
+		t.Errorf("a second time: %+v", got)
+	}
+	w.mustUnprepare(uid)
+	binding, err := w.plugin(nil).Executor.Binding(t.Context(), vfs[1])
+	if want := (plan.Binding{Driver: before}); err != nil || binding != want || !slices.Equal(w.k.VFs(pf), vfs) {
+		t.Errorf("afterwards %+v, %v; want %+v; VFs %v", binding, err, want, w.k.VFs(pf))
 	}
 }
 
