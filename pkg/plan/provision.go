@@ -93,13 +93,24 @@ type Eswitch struct {
 // Eswitches are those of the PFs for which a rule asks for a mode. The kernel
 // changes a number of VFs only by way of none, and drivers a mode (ice), so that
 // all VFs of the PF must be free for it: one that is a claim's, or of use to the
-// node, keeps everything as it is.
+// node, keeps everything as it is. Of two rules for one PF, by its address and by
+// its interface, the second is refused: each would undo what the other did.
 func Provisions(rules []v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch) []Provision {
 	all := make([]Provision, len(rules))
 	for i := range rules {
 		all[i] = provision(&rules[i], n, eswitches)
+		all[i].refuseSecond(all[:i])
 	}
 	return all
+}
+
+// refuseSecond refuses p where one of those before it is for the same PF.
+func (p *Provision) refuseSecond(before []Provision) {
+	same := func(o Provision) bool { return p.PF != (pci.Address{}) && o.PF == p.PF }
+	if i := slices.IndexFunc(before, same); i >= 0 {
+		p.Refused = fmt.Sprintf("it is the PF of rule %s too, which holds", before[i].Rule)
+		p.Fix = fmt.Sprintf("leave %s or %s out of virtualFunctions of the node config: one rule says how many VFs a PF has", before[i].Rule, p.Rule)
+	}
 }
 
 func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch) Provision {

@@ -118,6 +118,24 @@ func TestAProvisionNamesVFsOnHostDrivers(t *testing.T) {
 	}
 }
 
+// TestOneRuleForAPF: two that name it otherwise would have it made anew for ever.
+func TestOneRuleForAPF(t *testing.T) {
+	got := plan.Provisions([]v1alpha1.VFRule{
+		{PF: "eth0", Count: new(2)}, {PF: "ens9", Count: new(2)}, {PF: "ens10", Count: new(2)}, {PF: "0000:21:00.0", Count: new(4)},
+	}, node(fixture()), nil)
+	if !got[0].Due() {
+		t.Errorf("the first: %+v, want that it holds", got[0])
+	}
+	for _, i := range []int{1, 2} {
+		if !strings.Contains(got[i].Refused, "no such PF") {
+			t.Errorf("%+v, want that there is none", got[i])
+		}
+	}
+	if second := got[3].String(); got[3].Due() || !strings.Contains(second, "rule eth0") || !strings.Contains(second, "0000:21:00.0 out of virtualFunctions") {
+		t.Errorf("the second: %q, want both to be named", second)
+	}
+}
+
 func switchdev(count int) v1alpha1.VFRule {
 	return v1alpha1.VFRule{PF: "eth0", Count: &count, EswitchMode: v1alpha1.EswitchSwitchdev}
 }
