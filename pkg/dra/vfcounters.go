@@ -16,7 +16,9 @@ const countLimit = 5 * time.Second
 
 // WatchVFs adds the traffic of prepared claims' VFs, as their PFs count it: the
 // VMs that have them count for themselves alone. A VF for which nothing was
-// counted is left out, since drivers without counters say the same. Call it once.
+// counted is left out: for a driver without counters the kernel says zeros as well
+// (rtnl_fill_vfinfo in net/core/rtnetlink.c), which would be told as silence. Call
+// it once.
 func (m *Metrics) WatchVFs(records func() ([]*journal.Record, []error), counters func(context.Context, pci.Address) ([]vf.Counters, error)) {
 	m.Registry.MustRegister(&vfCollector{records: records, counters: counters, descs: vfDescs()})
 }
