@@ -98,7 +98,12 @@ func (vm *VM) Frames(ctx context.Context, mac string, send ...frames.Frame) ([]f
 
 // Ping sends echo requests from the VM. Requests without an answer are no error.
 func (vm *VM) Ping(ctx context.Context, to string, count int) (protocol.PingResult, error) {
-	reply, err := vm.ask(ctx, protocol.Request{Ping: &protocol.Ping{To: to, Count: count}})
+	return vm.PingFrom(ctx, "", to, count)
+}
+
+// PingFrom is Ping from one of the VM's addresses, which routing rules go by.
+func (vm *VM) PingFrom(ctx context.Context, from, to string, count int) (protocol.PingResult, error) {
+	reply, err := vm.ask(ctx, protocol.Request{Ping: &protocol.Ping{To: to, From: from, Count: count}})
 	if err != nil {
 		return protocol.PingResult{}, err
 	}

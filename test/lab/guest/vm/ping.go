@@ -9,19 +9,41 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
 )
 
-// ICMP types (RFC 792).
-const (
-	echoReply   = 0
-	echoRequest = 8
-)
+// family is what an echo is in one of both families.
+type family struct {
+	network        string
+	request, reply byte
+}
+
+// familyOf returns that of an address: RFC 792, or RFC 4443, whose checksum is the kernel's work (RFC 3542, section 3.1).
+func familyOf(to net.IP) family {
+	if to.To4() == nil {
+		return family{network: "ip6:ipv6-icmp", request: 128, reply: 129}
+	}
+	return family{network: "ip4:icmp", request: 8, reply: 0}
+}
+
+// dial opens a socket for echoes, from the address that is asked for or the one that the kernel chooses.
+func dial(p protocol.Ping) (*net.IPConn, family, error) {
+	to := net.ParseIP(p.To)
+	if to == nil {
+		return nil, family{}, fmt.Errorf("%q is no IP address", p.To)
+	}
+	var from *net.IPAddr
+	if p.From != "" {
+		from = &net.IPAddr{IP: net.ParseIP(p.From)}
+		if from.IP == nil {
+			return nil, family{}, fmt.Errorf("%q is no IP address", p.From)
+		}
+	}
+	f := familyOf(to)
+	conn, err := net.DialIP(f.network, from, &net.IPAddr{IP: to})
+	return conn, f, err
+}
 
 // ping sends echo requests and counts the replies.
 func ping(p protocol.Ping) (*protocol.PingResult, error) {
-	to, err := net.ResolveIPAddr("ip4", p.To)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := net.DialIP("ip4:icmp", nil, to)
+	conn, f, err := dial(p)
 	if err != nil {
 		return nil, err
 	}
@@ -30,11 +52,11 @@ func ping(p protocol.Ping) (*protocol.PingResult, error) {
 	for sequence := range p.Count {
 		// Before the neighbour is resolved, a request may fail on the spot; it counts as lost.
 		result.Sent++
-		if _, err := conn.Write(echo(uint16(sequence))); err != nil {
+		if _, err := conn.Write(echo(f.request, uint16(sequence))); err != nil {
 			time.Sleep(time.Second)
 			continue
 		}
-		answered, err := awaitReply(conn, uint16(sequence))
+		answered, err := awaitReply(conn, f.reply, uint16(sequence))
 		if err != nil {
 			return nil, err
 		}
@@ -46,9 +68,9 @@ func ping(p protocol.Ping) (*protocol.PingResult, error) {
 }
 
 // echo is a request: type, code, checksum, identifier, sequence.
-func echo(sequence uint16) []byte {
+func echo(request byte, sequence uint16) []byte {
 	packet := make([]byte, 16)
-	packet[0] = echoRequest
+	packet[0] = request
 	binary.BigEndian.PutUint16(packet[6:], sequence)
 	binary.BigEndian.PutUint16(packet[2:], checksum(packet))
 	return packet
@@ -64,7 +86,7 @@ func checksum(packet []byte) uint16 {
 }
 
 // awaitReply reads until the reply comes or a second is over.
-func awaitReply(conn *net.IPConn, sequence uint16) (bool, error) {
+func awaitReply(conn *net.IPConn, reply byte, sequence uint16) (bool, error) {
 	if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 		return false, fmt.Errorf("set a deadline: %w", err)
 	}
@@ -74,7 +96,7 @@ func awaitReply(conn *net.IPConn, sequence uint16) (bool, error) {
 		if err != nil {
 			return false, nil //nolint:nilerr // a lost reply is a result, not an error
 		}
-		if n >= 8 && buffer[0] == echoReply && binary.BigEndian.Uint16(buffer[6:]) == sequence {
+		if n >= 8 && buffer[0] == reply && binary.BigEndian.Uint16(buffer[6:]) == sequence {
 			return true, nil
 		}
 	}

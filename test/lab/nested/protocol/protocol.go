@@ -41,8 +41,9 @@ type Configure struct {
 
 // Ping sends ICMP echo requests, one after the reply to the last or a second.
 type Ping struct {
-	// To is an IPv4 address.
+	// To is an IPv4 or IPv6 address, and From one of the VM's own, of the same family; empty for the kernel's choice.
 	To    string `json:"to"`
+	From  string `json:"from,omitempty"`
 	Count int    `json:"count"`
 }
 

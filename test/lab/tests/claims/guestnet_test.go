@@ -46,7 +46,8 @@ type guestReport struct {
 // a table of its own for the second.
 func TestGuestnetInTheVM(t *testing.T) {
 	pf := kernel.Interface(t, topology.PF0)
-	for _, address := range []string{"10.9.8.20/24", "10.9.7.20/24"} {
+	// The last is on no network of the VM's: the second interface's table alone leads there.
+	for _, address := range []string{"10.9.8.20/24", "10.9.7.20/24", "2001:db8:8::20/64", "203.0.113.20/32"} {
 		ip(t, "address", "add", address, "dev", pf)
 	}
 	t.Cleanup(func() { ip(t, "address", "flush", "dev", pf) })
@@ -82,16 +83,28 @@ func TestGuestnetInTheVM(t *testing.T) {
 		if two.Name.Value != "net2" || len(two.Rules) != 1 || two.Rules[0].From != "10.9.7.30" {
 			t.Errorf("the second interface: %+v", two)
 		}
-		for _, to := range []string{"10.9.8.20", "10.9.7.20"} {
-			if got, err := vm.Ping(t.Context(), to, 5); err != nil || got.Received == 0 {
-				t.Errorf("ping %s: %+v, %v", to, got, err)
-			}
-		}
+		pingFromVM(t, vm)
 		if again := runGuestnet(t, vm); again.Changed {
 			t.Errorf("the second run has changed something: %+v", again)
 		}
 	})
 	mustUnprepare(t, n, "guestnet")
+}
+
+// pingFromVM reaches the host by both interfaces and families, and through the default route of the second one's table.
+func pingFromVM(t *testing.T, vm *nested.VM) {
+	t.Helper()
+	for _, ping := range []struct{ from, to string }{
+		{"", "10.9.8.20"}, {"", "10.9.7.20"}, {"", "2001:db8:8::20"}, {"10.9.7.30", "203.0.113.20"},
+	} {
+		if got, err := vm.PingFrom(t.Context(), ping.from, ping.to, 5); err != nil || got.Received == 0 {
+			t.Errorf("ping %s from %q: %+v, %v", ping.to, ping.from, got, err)
+		}
+	}
+	// Without the source there is no rule and no route: the ping above went by the table.
+	if got, err := vm.Ping(t.Context(), "203.0.113.20", 1); err == nil && got.Received > 0 {
+		t.Errorf("203.0.113.20 is reached past the table: %+v", got)
+	}
 }
 
 // startWithGuestnet starts the claim's VM with the program and what the claim's metadata would tell it.
