@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -18,14 +19,28 @@ type Neighbours struct {
 
 // Words returns the neighbours in one line: "0000:3d:00.0, same switch".
 func (n *Neighbours) Words() string {
-	common := map[string]string{
-		device.SameSwitch.String(): "same switch", device.SameRoot.String(): "same root", device.SameNUMANode.String(): "same NUMA node",
-	}
 	texts := make([]string, len(n.Addresses))
 	for i, a := range n.Addresses {
 		texts[i] = a.String()
 	}
-	return strings.Join(texts, " ") + ", " + common[n.Nearness]
+	return strings.Join(texts, " ") + ", " + n.common()
+}
+
+// Brief names the first neighbour and how many more there are, where Words would
+// be too long: "0000:3d:00.0 +1, same switch".
+func (n *Neighbours) Brief() string {
+	text := n.Addresses[0].String()
+	if more := len(n.Addresses) - 1; more > 0 {
+		text += fmt.Sprintf(" +%d", more)
+	}
+	return text + ", " + n.common()
+}
+
+// common says what they have in common, in words.
+func (n *Neighbours) common() string {
+	return map[string]string{
+		device.SameSwitch.String(): "same switch", device.SameRoot.String(): "same root", device.SameNUMANode.String(): "same NUMA node",
+	}[n.Nearness]
 }
 
 // pairUp sets what is near to each GPU and each NIC.

@@ -29,10 +29,11 @@ func TestWhatBelongsTogether(t *testing.T) {
 		sited(0x52, nic, 0x51, "a", 0), // as near to 22 as those at the first switch, but they have nearer ones
 		sited(0x62, gpu, 0, "d", 2),    // has none
 	}})
-	got := map[string]string{}
+	got, brief := map[string]string{}, map[string]string{}
 	for i := range inv.Devices {
 		if d := &inv.Devices[i]; d.Near != nil {
 			got[d.Address.String()[5:7]] = d.Near.Words()
+			brief[d.Address.String()[5:7]] = d.Near.Brief()
 		}
 	}
 	want := map[string]string{
@@ -43,5 +44,10 @@ func TestWhatBelongsTogether(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for of, want := range map[string]string{"22": "0000:14:00.0 +2, same root", "32": "0000:42:00.0, same NUMA node"} {
+		if brief[of] != want {
+			t.Errorf("in brief %q, want %q", brief[of], want)
+		}
 	}
 }

@@ -58,7 +58,7 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 	lines.add(Body, "", n.Product())
 	lines.add(Body, "muted", driverLine(n.Device, l.panelNUMA))
 	if n.Near != nil {
-		lines.add(Body, "muted", nearLine(n.Device))
+		lines.add(Body, "muted", briefNearLine(n.Device))
 	}
 	if s := n.Standing(); s == audit.Bad || s == audit.Concern {
 		lines.add(Body, standingClass(s), codes(n.Device))
@@ -172,8 +172,13 @@ func driverLine(d *audit.Device, panel *int) string {
 	return strings.Join(parts, " · ")
 }
 
-// nearLine tells which NIC belongs to a GPU, or which GPU to a NIC.
-func nearLine(d *audit.Device) string {
+// nearLine tells which NICs belong to a GPU, or which GPUs to a NIC.
+func nearLine(d *audit.Device) string { return nearWord(d) + " " + d.Near.Words() }
+
+// briefNearLine names one of them, and fits onto a card.
+func briefNearLine(d *audit.Device) string { return nearWord(d) + " " + d.Near.Brief() }
+
+func nearWord(d *audit.Device) string {
 	word := "GPU"
 	if d.Type == device.GPU {
 		word = "NIC"
@@ -181,7 +186,7 @@ func nearLine(d *audit.Device) string {
 	if len(d.Near.Addresses) > 1 {
 		word += "s"
 	}
-	return word + " " + d.Near.Words()
+	return word
 }
 
 // portLine tells a bridge's driver, unless it is the usual one, and its ACS,

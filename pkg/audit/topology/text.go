@@ -86,6 +86,9 @@ func line(d *audit.Device) string {
 	if d.Group != nil {
 		what = append(what, groupName(d))
 	}
+	if d.Near != nil {
+		what = append(what, briefNearLine(d))
+	}
 	if s := d.Standing(); s == audit.Bad || s == audit.Concern {
 		what = append(what, codes(d))
 	}
