@@ -44,6 +44,10 @@ type service struct {
 	reporter  *dra.Reporter
 	sandboxes sandboxes
 	helper    *kubeletplugin.Helper
+	// vfs makes the VFs of the node's config, and vfsWait is whether some wait for
+	// one that is in use.
+	vfs     *dra.ProvisionWatch
+	vfsWait bool
 	// problems are those of the node's config that were logged last.
 	problems []nodeconfig.Problem
 	// changed wakes the publisher after a claim.
@@ -87,6 +91,7 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.reporter.Run(ctx) })
 	g.Go(func() error { return s.watchDrains(ctx) })
 	g.Go(func() error { return s.repair(ctx) })
+	g.Go(func() error { return s.provisionAgain(ctx) })
 	s.runSandboxes(ctx, g)
 	return g.Wait()
 }
@@ -136,7 +141,8 @@ func (s *service) settle(ctx context.Context) error {
 	for _, err := range r.Unfinished {
 		s.log.ErrorContext(ctx, "not recovered", slog.Any("err", err))
 	}
-	s.provision(ctx)
+	s.vfs = &dra.ProvisionWatch{VFs: s.node, Metrics: s.metrics, Log: s.log}
+	s.vfsWait = s.vfs.Look(ctx)
 	if err := s.node.BindStanding(ctx); err != nil {
 		s.log.ErrorContext(ctx, "not bound by policy", slog.Any("err", err))
 	}
@@ -157,27 +163,6 @@ func (s *service) tellStart(ctx context.Context) {
 		return
 	}
 	s.log.InfoContext(ctx, "ledger", slog.String("checkpoint", ledger.OneLine(signed)))
-}
-
-// provision gives PFs their VFs. What can't be had is logged: the node's other
-// devices are not to suffer for it.
-func (s *service) provision(ctx context.Context) {
-	provisions, err := s.node.Provision(ctx)
-	if err != nil {
-		s.log.ErrorContext(ctx, "VFs not provisioned", slog.Any("err", err))
-	}
-	for i := range provisions {
-		p := &provisions[i]
-		log := s.log.With(slog.String("rule", p.Rule), slog.Int("had", p.Have), slog.Int("wanted", p.Want))
-		switch {
-		case p.Refused != "":
-			log.WarnContext(ctx, "number of VFs left as it is", slog.String("problem", p.Refused), slog.String("fix", p.Fix))
-		case p.Have != p.Want:
-			log.InfoContext(ctx, "VFs provisioned", slog.String("pf", p.PF.String()))
-		case len(p.OnHostDrivers) > 0:
-			log.WarnContext(ctx, "VFs are on host drivers", slog.String("pf", p.PF.String()), slog.Any("vfs", p.OnHostDrivers))
-		}
-	}
 }
 
 // join meets the API server and registers with the kubelet.

@@ -22,6 +22,7 @@ type Metrics struct {
 	ledger   ledgerMetrics
 	audit    auditMetrics
 	orphans  orphanMetrics
+	lacking  *prometheus.GaugeVec
 }
 
 // phaseBuckets reach from a write to sysfs to what the kubelet waits for, in seconds.
@@ -50,6 +51,7 @@ func NewMetrics(records func() ([]*journal.Record, []error), stuck func() int) *
 	}
 	m.claims, m.api, m.failing = newClaimMetrics(m.Registry), newAPIMetrics(m.Registry), newFailingCollector(records)
 	m.ledger, m.audit, m.orphans = newLedgerMetrics(m.Registry), newAuditMetrics(m.Registry), newOrphanMetrics(m.Registry)
+	m.lacking = newLackingVFs(m.Registry)
 	// An alert on failures must see the first one as a rise from none.
 	for _, result := range []string{"ok", "error"} {
 		m.phases.WithLabelValues(string(prepare.PhaseReset), result)

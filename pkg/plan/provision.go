@@ -33,6 +33,9 @@ type Provision struct {
 	// empty where it may change or is right.
 	Refused string `json:"refused,omitempty"`
 	Fix     string `json:"fix,omitempty"`
+	// Waits is whether it is refused for a VF that is in use and nothing else, and
+	// takes no VF away for good: it may be tried again once that VF is free.
+	Waits bool `json:"waits,omitempty"`
 }
 
 // Due reports whether something is to be changed.
@@ -108,6 +111,7 @@ func Provisions(rules []v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswit
 func (p *Provision) refuseSecond(before []Provision) {
 	same := func(o Provision) bool { return p.PF != (pci.Address{}) && o.PF == p.PF }
 	if i := slices.IndexFunc(before, same); i >= 0 {
+		p.Waits = false
 		p.Refused = fmt.Sprintf("it is the PF of rule %s too, which holds", before[i].Rule)
 		p.Fix = fmt.Sprintf("leave %s or %s out of virtualFunctions of the node config: one rule says how many VFs a PF has", before[i].Rule, p.Rule)
 	}
@@ -192,6 +196,7 @@ func (p *Provision) notProvisionable(pf *device.Function, n Node) (why, fix stri
 	}
 	for _, a := range pf.PF.VFs {
 		if why := vfTaken(a, n); why != "" {
+			p.Waits = p.Want >= p.Have
 			return fmt.Sprintf("%s only by way of none; but VF %s %s", p.difference(), a, why),
 				"free that VF, and run `kata-vfio-plugin provision` or restart the plugin"
 		}

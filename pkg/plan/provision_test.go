@@ -118,6 +118,29 @@ func TestAProvisionNamesVFsOnHostDrivers(t *testing.T) {
 	}
 }
 
+// TestAProvisionWaitsForAVFThatIsInUse, and for nothing else; one that would take VFs away does not come over them by itself.
+func TestAProvisionWaitsForAVFThatIsInUse(t *testing.T) {
+	s := fixture()
+	n := node(s)
+	held(s, &n)
+	for name, tt := range map[string]struct {
+		rule  v1alpha1.VFRule
+		waits bool
+	}{
+		"more":               {v1alpha1.VFRule{PF: "eth0", Count: new(4)}, true},
+		"more than can be":   {v1alpha1.VFRule{PF: "eth0", Count: new(8)}, false},
+		"none":               {v1alpha1.VFRule{PF: "eth0", Count: new(0)}, false},
+		"as it is":           {v1alpha1.VFRule{PF: "eth0", Count: new(1)}, false},
+		"no such PF":         {v1alpha1.VFRule{PF: "ens9", Count: new(1)}, false},
+		"as many, otherwise": {switchdev(1), true},
+	} {
+		got := plan.Provisions([]v1alpha1.VFRule{tt.rule}, n, map[pci.Address]plan.Eswitch{nic: {Mode: "legacy"}})[0]
+		if got.Waits != tt.waits {
+			t.Errorf("%s: %+v, want that it waits: %t", name, got, tt.waits)
+		}
+	}
+}
+
 // TestOneRuleForAPF: two that name it otherwise would have it made anew for ever.
 func TestOneRuleForAPF(t *testing.T) {
 	got := plan.Provisions([]v1alpha1.VFRule{
