@@ -7,8 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/api/metadata"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -18,11 +24,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 
-// Where the host has put the program, and where it and its config are in the VM.
+// Where the host has put the program, and where it and the files of device metadata are in the VM.
 const (
 	guestnetHere = "/host/kata-vfio-guestnet"
 	guestnet     = "/bin/kata-vfio-guestnet"
-	guestConfig  = "/etc/networks.json"
+	guestDevices = "/etc/devices"
 )
 
 // guestReport is what the test reads of the program's report.
@@ -107,29 +113,50 @@ func pingFromVM(t *testing.T, vm *nested.VM) {
 	}
 }
 
-// startWithGuestnet starts the claim's VM with the program and what the claim's metadata would tell it.
+// deviceMetadata writes the claim's files of device metadata, as the kubelet plugin's library lays them out for its pod, and
+// returns where each is in the VM. That the plugin writes such ones is TestTheGuestReadsWhatThePluginWrites' to show: here is no kubelet.
+func deviceMetadata(t *testing.T, rec *journal.Record) map[string]string {
+	t.Helper()
+	requests := map[string][]metadatav1beta1.Device{}
+	for i := range rec.Plan.Devices {
+		d := &rec.Plan.Devices[i]
+		network, err := json.Marshal(d.Network)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fn, _ := rec.Plan.Function(d.Address)
+		requests[d.Request] = append(requests[d.Request], metadatav1beta1.Device{
+			Driver: v1alpha1.DriverName, Pool: d.Pool, Name: d.Name,
+			Attributes:  map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{v1alpha1.AttrGuestNetwork: {StringValue: new(string(network))}},
+			NetworkData: &resourceapi.NetworkDeviceData{HardwareAddress: fn.VF.Want.MAC},
+		})
+	}
+	files, dir := map[string]string{}, t.TempDir()
+	for request, devices := range requests {
+		content := metadatav1beta1.DeviceMetadata{
+			TypeMeta:   metav1.TypeMeta{APIVersion: metadatav1beta1.SchemeGroupVersion.String(), Kind: "DeviceMetadata"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: rec.Plan.Claim.Namespace, Name: rec.Plan.Claim.Name},
+			Requests:   []metadatav1beta1.DeviceMetadataRequest{{Name: request, Devices: devices}},
+		}
+		text, err := json.Marshal(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here := filepath.Join(dir, request+".json")
+		if err := os.WriteFile(here, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files[path.Join(guestDevices, metadata.ResourceClaimsSubDir, rec.Plan.Claim.Name, request, metadata.MetadataFileName(v1alpha1.DriverName))] = here
+	}
+	return files
+}
+
+// startWithGuestnet starts the claim's VM with the program and what the claim's metadata tell it.
 func startWithGuestnet(t *testing.T, rec *journal.Record) *nested.VM {
 	t.Helper()
-	type entry struct {
-		MAC     string                 `json:"mac"`
-		Network *v1alpha1.GuestNetwork `json:"network"`
-	}
-	var entries []entry
-	for _, d := range rec.Plan.Devices {
-		fn, _ := rec.Plan.Function(d.Address)
-		entries = append(entries, entry{fn.VF.Want.MAC, d.Network})
-	}
-	text, err := json.Marshal(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := filepath.Join(t.TempDir(), "networks.json")
-	if err := os.WriteFile(config, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	vm, err := nested.Start(t.Context(), nested.Config{
-		Nodes: stage.Nodes(t, rec.ID()), Files: map[string]string{guestnet: guestnetHere, guestConfig: config},
-	})
+	files := deviceMetadata(t, rec)
+	files[guestnet] = guestnetHere
+	vm, err := nested.Start(t.Context(), nested.Config{Nodes: stage.Nodes(t, rec.ID()), Files: files})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +174,7 @@ func startWithGuestnet(t *testing.T, rec *journal.Record) *nested.VM {
 // runGuestnet runs the program in the VM, which must succeed.
 func runGuestnet(t *testing.T, vm *nested.VM) guestReport {
 	t.Helper()
-	got, err := vm.Run(t.Context(), guestnet, "--config", guestConfig, "-o", "json")
+	got, err := vm.Run(t.Context(), guestnet, "--metadata-dir", guestDevices, "-o", "json")
 	if err != nil || got.Code != 0 {
 		t.Fatalf("code %d, %v: %s", got.Code, err, got.Stderr)
 	}
