@@ -18,6 +18,20 @@ import (
 // Words in capitals (UID, ADDRESS) stand for something.
 func Commands(tb testing.TB, heading, program string) [][]string {
 	tb.Helper()
+	section := Section(tb, heading)
+	var all [][]string
+	for _, m := range regexp.MustCompile(regexp.QuoteMeta(program)+"((?: (?:[a-zA-Z0-9/=.:-]+|'[^'\\n]*'))+)(?:`|\\n| \\|)").FindAllStringSubmatch(section, -1) {
+		all = append(all, strings.Fields(m[1]))
+	}
+	if len(all) == 0 {
+		tb.Fatalf("README.md does not run %s in %q", program, heading)
+	}
+	return all
+}
+
+// Section is the README's text below a heading, with that of the headings below it.
+func Section(tb testing.TB, heading string) string {
+	tb.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		tb.Fatal(err)
@@ -27,14 +41,7 @@ func Commands(tb testing.TB, heading, program string) [][]string {
 		tb.Fatalf("README.md has no section %q", heading)
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
-	var all [][]string
-	for _, m := range regexp.MustCompile(regexp.QuoteMeta(program)+"((?: (?:[a-zA-Z0-9/=.:-]+|'[^'\\n]*'))+)(?:`|\\n| \\|)").FindAllStringSubmatch(section, -1) {
-		all = append(all, strings.Fields(m[1]))
-	}
-	if len(all) == 0 {
-		tb.Fatalf("README.md does not run %s in %q", program, heading)
-	}
-	return all
+	return section
 }
 
 // Check reports a command line that the program would not understand: a command under its
