@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -118,7 +119,13 @@ func (o *options) shared(cmd *cobra.Command) {
 }
 
 // check is the PreRunE of each command.
-func (o *options) check(*cobra.Command, []string) error { return formats().Check(o.format) }
+func (o *options) check(*cobra.Command, []string) error {
+	// Who has forgotten --root means an image, and must not change the machine that makes it.
+	if root, err := filepath.Abs(o.root); o.chrootTools && (err != nil || root == "/") {
+		return command.Usagef("--chroot-tools is for an image: say which by --root DIR, or leave it out for this node itself")
+	}
+	return formats().Check(o.format)
+}
 
 // open opens the node; what it is given back to closes it.
 func (o *options) open() (*bootstrap.Engine, error) { return bootstrap.Open(o.root, o.chrootTools) }

@@ -82,6 +82,22 @@ func TestExitCodesTellWhatIsAndWhatWasDone(t *testing.T) {
 	}
 }
 
+// Who makes an image and forgets --root would change the machine that makes it.
+func TestToolsOfAnImageWantAnImage(t *testing.T) {
+	for _, args := range []string{"apply --chroot-tools", "revert --chroot-tools --root /", "apply --chroot-tools --root /etc/.."} {
+		cmd, _, err := newCommand(io.Discard, io.Discard).Find(strings.Fields(args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.ParseFlags(strings.Fields(args)[1:]); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.PreRunE(cmd, nil); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--root DIR") {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
 // A tool that fails is not told as run, and nothing as done; nor are those behind it.
 func TestAToolThatFailsIsTold(t *testing.T) {
 	root := image(t)
