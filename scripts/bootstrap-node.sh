@@ -110,15 +110,18 @@ image() {
 	[ "$root" = / ] || echo "$root"
 }
 
+# next says what is to be done then. Standard output is the program's own, which may be read by another one.
+next() { echo "Next: $1" >&2; }
+
 echo "bootstrap-node.sh: running $binary apply" >&2
 image=$(image "$@")
 code=0
 "$binary" apply "$@" || code=$?
 case $code:$image in
-0: | 3:) echo "Next: $binary verify; then install the chart (README, \"Install on a cluster\")." ;;
-4:) echo "Next: reboot the node, then $binary verify." ;;
-0:* | 3:* | 4:*) echo "Next: what is listed above as left to do, if anything is; then start $image as a node, and there $name verify." ;;
-5:*) echo "Next: change what is named above, then run this again." >&2 ;;
+0: | 3:) next "$binary verify; then install the chart (README, \"Install on a cluster\")." ;;
+4:) next "reboot the node, then $binary verify." ;;
+0:* | 3:* | 4:*) next "what is listed above as left to do, if anything is; then start $image as a node, and there $name verify." ;;
+5:*) next "change what is named above, then run this again." ;;
 *) ;;
 esac
 if [ "$strict" = no ] && { [ "$code" = 3 ] || [ "$code" = 4 ]; }; then

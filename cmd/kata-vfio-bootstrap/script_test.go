@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -47,11 +48,15 @@ func (s *script) program(dir, name, text string) string {
 	return file
 }
 
-func (s *script) run(args ...string) (output string, code int) {
-	s.t.Helper()
+func (s *script) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(s.t.Context(), "/bin/sh", append([]string{filepath.Join(s.dir, "bootstrap-node.sh")}, args...)...)
 	cmd.Env = []string{"PATH=" + s.path + ":/usr/bin:/bin", "KATA_VFIO_BIN_DIR=" + s.store}
-	out, err := cmd.CombinedOutput()
+	return cmd
+}
+
+func (s *script) run(args ...string) (output string, code int) {
+	s.t.Helper()
+	out, err := s.command(args...).CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return string(out), exit.ExitCode()
 	}
@@ -116,6 +121,18 @@ func TestTheScriptsExitCodeIsWhatCallersExpect(t *testing.T) {
 	s.expect(2, "unknown argument", "-f")
 	s.expect(2, "wants a value", "--url")
 	s.expect(0, "--strict", "--help")
+}
+
+// Standard output is the program's: who asks for JSON reads it from there.
+func TestTheScriptKeepsStandardOutputForTheProgram(t *testing.T) {
+	for code := range 6 {
+		s := newScript(t)
+		s.program(s.path, "kata-vfio-bootstrap", program(strconv.Itoa(code)))
+		cmd := s.command("--", "-o", "json")
+		if out, _ := cmd.Output(); string(out) != "ran: apply -o json\n" {
+			t.Errorf("code %d: %s", code, out)
+		}
+	}
 }
 
 // A variable that is not set switches no check off.
