@@ -110,6 +110,15 @@ image() {
 	[ "$root" = / ] || echo "$root"
 }
 
+# lacking says what an image needs for that, if it has no program yet. It is put there by whoever makes the image: this one is for this
+# machine's processor, and would be in the way of a revert that leaves the image as it was.
+lacking() {
+	for dir in usr/bin usr/local/bin usr/local/sbin var/lib/kata-vfio/bin; do
+		[ ! -x "$1/$dir/$name" ] || return 0
+	done
+	echo " The image has no $name yet: put a release's package in, or its program at $1/usr/local/sbin/$name; where the chart runs bootstrap, its pod has one."
+}
+
 # next says what is to be done then. Standard output is the program's own, which may be read by another one.
 next() { echo "Next: $1" >&2; }
 
@@ -120,7 +129,7 @@ code=0
 case $code:$image in
 0: | 3:) next "$binary verify; then install the chart (README, \"Install on a cluster\")." ;;
 4:) next "reboot the node, then $binary verify." ;;
-0:* | 3:* | 4:*) next "what is listed above as left to do, if anything is; then start $image as a node, and there $name verify." ;;
+0:* | 3:* | 4:*) next "what is listed above as left to do, if anything is; then start $image as a node, and there $name verify.$(lacking "$image")" ;;
 5:*) next "change what is named above, then run this again." ;;
 *) ;;
 esac

@@ -171,4 +171,13 @@ func TestTheNextStepOfAnImageIsItsOwn(t *testing.T) {
 		s.expect(0, "left to do, if anything is; then start /mnt/image as a node", append([]string{"--"}, args...)...)
 	}
 	s.expect(0, "install the chart", "--", "--root", "/")
+	image := t.TempDir()
+	s.expect(0, "The image has no kata-vfio-bootstrap yet", "--", "--root", image)
+	if err := os.MkdirAll(filepath.Join(image, "usr/bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.program(filepath.Join(image, "usr/bin"), "kata-vfio-bootstrap", program("0"))
+	if out, _ := s.run("--", "--root", image); strings.Contains(out, "has no kata-vfio-bootstrap") {
+		t.Errorf("the image has the program: %s", out)
+	}
 }
