@@ -197,6 +197,24 @@ func TestJSONHasListsWhereThereIsNothing(t *testing.T) {
 	}
 }
 
+// What is said to be unchanged is: there is not even a directory more.
+func TestWhereNothingIsChangedNothingIsMade(t *testing.T) {
+	refused := image(t)
+	put(t, filepath.Join(refused, "etc/default/grub"), "GRUB_CMDLINE_LINUX=\"iommu=pt\"\n")
+	for root, commands := range map[string]map[string]int{
+		refused: {"plan": exitImpossible, "apply": exitImpossible, "revert": 0}, t.TempDir(): {"apply": exitImpossible, "verify": exitImpossible, "revert /etc/x": exitUsage, "revert": 0, "status": 0},
+	} {
+		for args, want := range commands {
+			if stdout, stderr, code := try(t, append(strings.Fields(args), "--root", root)...); code != want {
+				t.Errorf("%s: code %d\n%s%s", args, code, stdout, stderr)
+			}
+		}
+		if _, err := os.Lstat(filepath.Join(root, "var")); err == nil {
+			t.Error("something was made in var")
+		}
+	}
+}
+
 // What can't be printed is told, with the refusal's exit code.
 func TestARefusalThatCantBePrintedIsTold(t *testing.T) {
 	root := image(t)

@@ -144,14 +144,12 @@ func (e *Engine) bootID() string {
 // lockPatience is how long another process is waited for.
 const lockPatience = 10 * time.Second
 
-// locked does work while no other process does.
+// locked does work while no other process does. The lock is on the root itself, which is always there: a node that is refused has
+// nothing of ours.
 func (e *Engine) locked(ctx context.Context, work func() error) error {
-	if err := e.makeStateDir(); err != nil {
-		return err
-	}
 	patient, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
-	release, err := e.Files.Lock(patient, stateDir)
+	release, err := e.Files.Lock(patient, ".")
 	if err != nil {
 		return err
 	}

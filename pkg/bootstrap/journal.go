@@ -144,7 +144,9 @@ func (e *Engine) stageJournal(j *Journal) (commit func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the journal: %w", err)
 	}
-	commit, _, err = e.Files.Stage(journalFile, text, disk.New(0o600))
+	if err = e.makeStateDir(); err == nil {
+		commit, _, err = e.Files.Stage(journalFile, text, disk.New(0o600))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("write the journal: %w", err)
 	}
@@ -168,6 +170,7 @@ func (e *Engine) forget() error {
 	return errors.Join(append(errs, e.Files.RemoveDir(backupDir))...)
 }
 
+// makeStateDir is called before something is written there.
 func (e *Engine) makeStateDir() error {
 	missing, err := e.Files.Missing(journalFile)
 	if err != nil {
@@ -187,7 +190,7 @@ func (e *Engine) makeStateDir() error {
 
 // keep stores a content under its sum. It is there whole or not at all.
 func (e *Engine) keep(content []byte) error {
-	if err := e.Files.MakeDir(backupDir, 0o700); err != nil {
+	if err := errors.Join(e.makeStateDir(), e.Files.MakeDir(backupDir, 0o700)); err != nil {
 		return err
 	}
 	name := path.Join(backupDir, disk.Sum(content))

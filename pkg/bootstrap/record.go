@@ -50,7 +50,7 @@ func (e *Engine) leave(blueprint, outcome string, differences []drift.Difference
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(e.Files.Sweep(drift.File), e.Files.Write(drift.File, text, disk.New(0o600))); err != nil {
+	if err := errors.Join(e.makeStateDir(), e.Files.Sweep(drift.File), e.Files.Write(drift.File, text, disk.New(0o600))); err != nil {
 		return fmt.Errorf("leave what was found: %w", err)
 	}
 	return nil
