@@ -88,6 +88,7 @@ func (n *node) earlyBinding() {
 	if !n.blueprint.Kernel.EarlyBinding {
 		return
 	}
+	n.boundByPolicy()
 	f := state.File{Part: initramfsPart, Why: "keeps vendor drivers off from the initial RAM file system on", Then: []state.FollowUp{state.Initramfs, state.Reboot}}
 	switch n.platform.Initramfs {
 	case platform.UpdateInitramfs:
