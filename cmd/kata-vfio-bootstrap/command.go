@@ -83,6 +83,8 @@ func fail(stderr io.Writer, err error) int {
 // options are the flags that commands share.
 type options struct {
 	root, blueprint, format string
+	// chart is the version of the chart that has this program run.
+	chart string
 	chrootTools, enterNode  bool
 	// given is the blueprint that standard input had.
 	given []byte
@@ -116,6 +118,7 @@ func (o *options) shared(cmd *cobra.Command) {
 		"the node's blueprint, - for standard input; else /etc/kata-vfio/blueprint.yaml below the root if it is there, else what was applied last, else the default")
 	// The only error is a flag that does not exist.
 	_ = cmd.MarkFlagFilename("blueprint", "yaml", "yml", "json")
+	cmd.Flags().StringVar(&o.chart, "chart-version", "", "the version of the Helm chart that is installed, for the blueprint's versions.chart; the chart says its own")
 }
 
 // check is the PreRunE of each command.
@@ -128,4 +131,10 @@ func (o *options) check(*cobra.Command, []string) error {
 }
 
 // open opens the node; what it is given back to closes it.
-func (o *options) open() (*bootstrap.Engine, error) { return bootstrap.Open(o.root, o.chrootTools) }
+func (o *options) open() (*bootstrap.Engine, error) {
+	e, err := bootstrap.Open(o.root, o.chrootTools)
+	if err == nil {
+		e.Chart = o.chart
+	}
+	return e, err
+}

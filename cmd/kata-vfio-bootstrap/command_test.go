@@ -215,6 +215,27 @@ func TestWhereNothingIsChangedNothingIsMade(t *testing.T) {
 	}
 }
 
+// The chart's version is nobody's file: who knows it says it, and a blueprint of another one is drift.
+func TestTheChartsVersionIsCompared(t *testing.T) {
+	root := image(t)
+	file := filepath.Join(t.TempDir(), "b.yaml")
+	put(t, file, "apiVersion: bootstrap.kata-vfio.dev/v1alpha1\nkind: NodeBlueprint\nversions: {chart: {exact: \"7.7.7\"}}\n")
+	for _, c := range []struct {
+		flag, want string
+		code       int
+	}{
+		{"--chart-version=7.7.7", "", exitChanges},
+		{"--chart-version=0.1.0", "✗ chart is 0.1.0 (--chart-version), and the blueprint wants 7.7.7", exitImpossible},
+		{"--chart-version=", "! the blueprint wants chart 7.7.7, and no file tells which is here", exitChanges},
+	} {
+		for _, command := range []string{"plan", "verify"} {
+			if stdout, stderr, code := try(t, command, "--root", root, "-f", file, c.flag); code != c.code || !strings.Contains(stdout, c.want) || c.want == "" && strings.Contains(stdout, "wants chart") {
+				t.Errorf("%s %s: code %d\n%s%s", command, c.flag, code, stdout, stderr)
+			}
+		}
+	}
+}
+
 // What can't be printed is told, with the refusal's exit code.
 func TestARefusalThatCantBePrintedIsTold(t *testing.T) {
 	root := image(t)

@@ -88,6 +88,8 @@ type Engine struct {
 	Tools Runner
 	Parts []Part
 	Now   func() time.Time
+	// Chart is the version of the Helm chart that has the engine run; empty where none does.
+	Chart string
 
 	close func() error
 }

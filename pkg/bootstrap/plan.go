@@ -44,6 +44,9 @@ func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 		return nil, err
 	}
 	p.Facts = append(p.platform.Facts(), wanted.Facts...)
+	if e.Chart != "" {
+		p.Facts = append(p.Facts, state.Fact{Part: "chart", Name: "version", Value: e.Chart, Source: "--chart-version"})
+	}
 	p.Problems = append([]state.Problem{}, slices.Concat(p.platform.Denied(), wanted.Problems, host.Pins(b, p.platform, p.Facts))...)
 	for _, f := range wanted.Files {
 		if err := e.planFile(p, j, f); err != nil {

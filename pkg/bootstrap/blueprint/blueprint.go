@@ -118,7 +118,7 @@ type Versions struct {
 	Containerd Version `json:"containerd"`
 	CRIO       Version `json:"crio"`
 	Kata       Version `json:"kata"`
-	// Chart is the Helm chart's; it is told as a fact, since no file of a node has it.
+	// Chart is the Helm chart's, which the chart's own bootstrap tells (--chart-version): no file of a node has it.
 	Chart Version `json:"chart"`
 }
 

@@ -99,9 +99,6 @@ func (n *node) real(name string) string {
 
 // told are facts for who sets up the cluster. Labels are set from where there is a kubeconfig; a node has no right to its own.
 func (n *node) told() {
-	if chart := n.blueprint.Versions.Chart; chart.Wanted() {
-		n.fact("versions", "chart", chart.String(), "the blueprint")
-	}
 	if len(n.blueprint.Labels) == 0 {
 		return
 	}

@@ -96,7 +96,7 @@ func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []st
 	for _, pin := range []struct {
 		part string
 		blueprint.Version
-	}{{"kernel", b.Versions.Kernel}, {"containerd", b.Versions.Containerd}, {"CRI-O", b.Versions.CRIO}, {"kata", b.Versions.Kata}} {
+	}{{"kernel", b.Versions.Kernel}, {"containerd", b.Versions.Containerd}, {"CRI-O", b.Versions.CRIO}, {"kata", b.Versions.Kata}, {"chart", b.Versions.Chart}} {
 		if !pin.Wanted() {
 			continue
 		}
@@ -104,8 +104,7 @@ func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []st
 		switch {
 		case have == "":
 			found = append(found, state.Problem{
-				Part: "versions", Text: fmt.Sprintf("the blueprint wants %s %s, and no file tells which is here", pin.part, pin.Version),
-				Fix: "look by hand, or leave the pin out",
+				Part: "versions", Text: fmt.Sprintf("the blueprint wants %s %s, and no file tells which is here", pin.part, pin.Version), Fix: byHand(pin.part),
 			})
 		case !pin.Admits(withoutEpoch(have)):
 			found = append(found, state.Problem{
@@ -115,6 +114,14 @@ func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []st
 		}
 	}
 	return found
+}
+
+// byHand says how to find out about a version that no file tells.
+func byHand(part string) string {
+	if part == "chart" {
+		return "say which is there by --chart-version, as the chart's own bootstrap does, or look by `helm list -A`"
+	}
+	return "look by hand, or leave the pin out"
 }
 
 // withoutEpoch returns a version as its makers call it: "1:2.2.0" of a package is 2.2.0.
