@@ -45,6 +45,19 @@ With --root DIR it works on an image: it reads and writes below DIR, and nothing
 
 `
 
+const fields = `A blueprint is YAML of apiVersion bootstrap.kata-vfio.dev/v1alpha1 and kind NodeBlueprint. Its other fields are optional:
+  name                the pool's
+  kernel              iommu (On, Passthrough), arguments, hugePages (a list of size, count, node), earlyBinding
+  vfio                keepOff (a list of addresses), disableDenylist
+  virtualFunctions    a list of pf, count, eswitchMode
+  network             leaveVFsAlone
+  containers          runtime (Auto, containerd, CRI-O, None), kata (go, rs), base (GPU, NIC), hotPlug, podResourcesSocket
+  versions            kernel, containerd, crio, kata, chart; each exact or minimum
+  labels              of the Kubernetes node
+What each does, and its default, is in the project's README, "Make nodes fit".
+
+`
+
 // codeError ends the program with a code of its own. What is wrong has been printed
 // where err is nil.
 type codeError struct {
@@ -84,8 +97,8 @@ func fail(stderr io.Writer, err error) int {
 type options struct {
 	root, blueprint, format string
 	// chart is the version of the chart that has this program run.
-	chart string
-	chrootTools, enterNode  bool
+	chart                  string
+	chrootTools, enterNode bool
 	// given is the blueprint that standard input had.
 	given []byte
 }
@@ -98,7 +111,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kata-vfio-bootstrap",
 		Short: "Make a node fit for kata-vfio, keep it so, and take it back",
-		Long:  long + exitCodes,
+		Long:  long + fields + exitCodes,
 		Args:  command.NoSubcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -143,7 +143,11 @@ func (d *decoder) checkContainers(o *containers.Options) {
 // oneOf notes a value that is said and is none of the choices.
 func oneOf[T ~string](d *decoder, path string, value T, choices ...T) {
 	if value != "" && !slices.Contains(choices, value) {
-		d.at(path, "%q is none of %v", string(value), choices)
+		var words []string
+		for _, c := range choices {
+			words = append(words, string(c))
+		}
+		d.at(path, "%q is not one of %s", string(value), strings.Join(words, ", "))
 	}
 }
 

@@ -61,7 +61,7 @@ func kataWants(n node, o Options) (*wants, kata, error) {
 	k, found := n.findKata(o.Kata)
 	if !found {
 		w.refuse(k.shim, fmt.Sprintf("Kata's runtime %q is not installed: there is no %s.", o.Kata, k.shim),
-			"Unpack Kata's release archive (kata-static) at /, or choose Kata's other runtime, then run this again.")
+			fmt.Sprintf("Unpack Kata's release archive (kata-static) at /, or choose Kata's other runtime (containers.kata: %s in the blueprint), then run this again.", o.Kata.other()))
 		return w, k, nil
 	}
 	w.fact("shim", k.shim, k.shim)
@@ -116,7 +116,7 @@ func (n node) kataBase(w *wants, k kata, base Base) (config.Table, string, bool)
 	file := n.Read(name)
 	if !file.OK() {
 		w.refuse(name, fmt.Sprintf("Kata's configuration for %ss can't be had from %s: %s", base, name, cause(file)),
-			"Install a release of Kata that has it, or choose the other base.")
+			fmt.Sprintf("Install a release of Kata that has it, or choose the other base (containers.base: %s in the blueprint).", base.other()))
 		return nil, "", false
 	}
 	t, err := config.Parse(file)

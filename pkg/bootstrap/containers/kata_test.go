@@ -62,9 +62,9 @@ func TestAKataThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		files
 		path, word string
 	}{
-		"not there":            {files{"opt/kata/bin/containerd-shim-kata-v2": ""}, "opt/kata/bin/containerd-shim-kata-v2", "archive"},
+		"not there":            {files{"opt/kata/bin/containerd-shim-kata-v2": ""}, "opt/kata/bin/containerd-shim-kata-v2", "containers.kata: rs in the blueprint"},
 		"a link":               {files{handlerDir + "configuration.toml": "-> ../configuration-qemu.toml"}, handlerDir + "configuration.toml", "Remove the link"},
-		"no base":              {files{gpu: ""}, gpu, "other base"},
+		"no base":              {files{gpu: ""}, gpu, "containers.base: NIC in the blueprint"},
 		"a broken base":        {files{gpu: "[hypervisor\n"}, gpu, ":1:"},
 		"another hypervisor":   {files{gpu: "[hypervisor.clh]\n"}, gpu, "hypervisor.qemu"},
 		"a broken neighbour":   {files{site: "="}, site, "would not start"},

@@ -25,6 +25,14 @@ const (
 	FlavourRust Flavour = "rs"
 )
 
+// other is the runtime that this one is not.
+func (f Flavour) other() Flavour {
+	if f == FlavourRust {
+		return FlavourGo
+	}
+	return FlavourRust
+}
+
 // Base is which of Kata's configurations the handler's is a copy of.
 type Base string
 
@@ -33,6 +41,14 @@ const (
 	BaseGPU Base = "GPU"
 	BaseNIC Base = "NIC"
 )
+
+// other is the base that this one is not.
+func (b Base) other() Base {
+	if b == BaseNIC {
+		return BaseGPU
+	}
+	return BaseNIC
+}
 
 // Options say what the node's container runtimes are to be set up for. The zero value
 // of each field is its first choice.

@@ -58,7 +58,7 @@ func runtimeWants(n node, o Options) (*wants, error) {
 	case RuntimeCRIO:
 		engine, err = crioWants(n, k)
 	default:
-		w.refuse("", "The node has neither containerd nor CRI-O.", "Install containerd 2, or say in the blueprint which runtime will be there.")
+		w.refuse("", "The node has neither containerd nor CRI-O.", "Install containerd 2, or say in the blueprint which will be there (containers.runtime: containerd or CRI-O), or that it is somebody else's to set up (None).")
 		return w, nil
 	}
 	if err != nil {
