@@ -236,6 +236,29 @@ func TestTheChartsVersionIsCompared(t *testing.T) {
 	}
 }
 
+// What nothing here can tell a boot loader is left to a person, in an image as on a node: nothing is said to be as it should be.
+func TestWhatIsLeftToAPersonIsSaid(t *testing.T) {
+	root := image(t)
+	for _, name := range []string{"etc/default/grub", "boot/grub/grub.cfg", "usr/sbin/grub-mkconfig", "usr/sbin/update-grub"} {
+		if err := os.Remove(filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		command, want, not string
+		code               int
+	}{
+		{"apply", "Done, but for what is left to do.", "Done.", exitChanges},
+		{"verify", "All files are as the blueprint says; what is left to do is named above.", "The node is as the blueprint says.", 0},
+		{"plan", "left to do: add to its kernel command line, then reboot: intel_iommu=on", "The node is as the blueprint says.", 0},
+	} {
+		stdout, stderr, code := try(t, step.command, "--root", root)
+		if code != step.code || !strings.Contains(stdout, step.want) || strings.Contains(stdout, step.not) || !strings.Contains(stdout, "left to do: ") {
+			t.Errorf("%s: code %d\n%s%s", step.command, code, stdout, stderr)
+		}
+	}
+}
+
 // What can't be printed is told, with the refusal's exit code.
 func TestARefusalThatCantBePrintedIsTold(t *testing.T) {
 	root := image(t)

@@ -93,7 +93,11 @@ func (p *printer) problems(all []state.Problem) {
 			mark, color = "✗", terminal.Red
 		}
 		p.head(color, mark+" "+terminal.VisibleLines(problem.Text))
-		p.line("    %s", strings.ReplaceAll(problem.Fix, "\n", "\n    "))
+		fix := problem.Fix
+		if problem.ByHand {
+			fix = "left to do: " + fix
+		}
+		p.line("    %s", strings.ReplaceAll(fix, "\n", "\n    "))
 	}
 	if len(all) > 0 {
 		p.text.WriteByte('\n')

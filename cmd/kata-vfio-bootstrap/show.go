@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
@@ -84,14 +85,23 @@ func conclude(out *printer, p *bootstrap.Plan, changes string) {
 	case bootstrap.ChangesNeeded:
 		out.head(terminal.Yellow, "The node is not as the blueprint says; "+changes+".")
 	case bootstrap.RebootNeeded:
+		if byHand(p) {
+			out.head(terminal.Yellow, "All files are right. Do what is named above as left to do, then reboot the node to bring it about.")
+			return
+		}
 		out.head(terminal.Yellow, "All files are right. Reboot the node to bring it about.")
 	case bootstrap.Fit:
-		if slices.ContainsFunc(p.Steps, func(s bootstrap.Step) bool { return s.Due && !s.Runs }) {
+		if byHand(p) || slices.ContainsFunc(p.Steps, func(s bootstrap.Step) bool { return s.Due && !s.Runs }) {
 			out.head(terminal.Yellow, "All files are as the blueprint says; what is left to do is named above.")
 			return
 		}
 		out.head(terminal.Green, "The node is as the blueprint says.")
 	}
+}
+
+// byHand reports whether something is left to a person that nothing here can do, such as telling a boot loader that nobody knows.
+func byHand(p *bootstrap.Plan) bool {
+	return p != nil && slices.ContainsFunc(p.Problems, func(problem state.Problem) bool { return problem.ByHand })
 }
 
 func printRefusal(out *printer, refused *bootstrap.RefusedError) {
@@ -132,13 +142,15 @@ func concludeResult(out *printer, r *bootstrap.Result) {
 		out.head(terminal.Red, inVain)
 	case unfit(r):
 		out.head(terminal.Red, "The node can't be made fit before what is named above is changed.")
+	case r.Reboot && byHand(r.Plan):
+		out.head(terminal.Yellow, "Do what is named above as left to do, then reboot the node to bring it about.")
 	case r.Reboot:
 		out.head(terminal.Yellow, "Reboot the node to bring it about.")
 	case keeps(r) && done:
 		out.head(terminal.Yellow, "Done, but for what is kept.")
 	case keeps(r):
 		out.head(terminal.Yellow, "Nothing was changed.")
-	case done && slices.ContainsFunc(r.Steps, func(s bootstrap.Step) bool { return !s.Runs }):
+	case done && (byHand(r.Plan) || slices.ContainsFunc(r.Steps, func(s bootstrap.Step) bool { return !s.Runs })):
 		out.head(terminal.Yellow, "Done, but for what is left to do.")
 	case done, len(r.Kept) > 0:
 		out.head(terminal.Green, "Done.")

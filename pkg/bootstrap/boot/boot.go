@@ -71,7 +71,7 @@ func (e *editor) edit(p *platform.Platform) {
 		e.unifiedImages(p)
 	case platform.Unmounted:
 		if !e.booted(p) {
-			e.problem(p.Live, "the node was started by systemd-boot, and the partition with its entries is not mounted at /boot, /efi or /boot/efi",
+			e.left(p.Live, "the node was started by systemd-boot, and the partition with its entries is not mounted at /boot, /efi or /boot/efi",
 				"mount the EFI system partition there (`bootctl status` names it), then run it again")
 		}
 	case platform.Talos:
@@ -90,7 +90,7 @@ func (e *editor) byHand(p *platform.Platform) {
 	if e.booted(p) {
 		return
 	}
-	e.problem(p.Live, "the boot loader is none that is known here, so nothing can tell it the kernel's arguments",
+	e.left(p.Live, "the boot loader is none that is known here, so nothing can tell it the kernel's arguments",
 		"add to its kernel command line, then reboot: "+strings.Join(e.words, " "))
 }
 
@@ -101,6 +101,11 @@ func (e *editor) booted(p *platform.Platform) bool {
 
 func (e *editor) problem(fatal bool, text, fix string) {
 	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Fatal: fatal, Text: text, Fix: fix})
+}
+
+// left is a problem that a person mends where it is not fatal, and nobody sees whether that was done: an image is not booted here.
+func (e *editor) left(fatal bool, text, fix string) {
+	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Fatal: fatal, ByHand: !fatal, Text: text, Fix: fix})
 }
 
 func (e *editor) file(name string, content, why string, then ...state.FollowUp) {
@@ -181,7 +186,7 @@ func (e *editor) unifiedImages(p *platform.Platform) {
 	if e.booted(p) {
 		return
 	}
-	e.problem(false, "the kernels are unified images, which have their command line inside",
+	e.left(false, "the kernels are unified images, which have their command line inside",
 		"build and sign them anew with the arguments "+strings.Join(e.words, " ")+", then reboot")
 }
 
@@ -191,7 +196,7 @@ func (e *editor) flatcar(p *platform.Platform) {
 		if e.booted(p) {
 			return
 		}
-		e.problem(p.Live, "Flatcar's OEM partition has no grub.cfg at /oem/grub.cfg that could be edited",
+		e.left(p.Live, "Flatcar's OEM partition has no grub.cfg at /oem/grub.cfg that could be edited",
 			"append to the grub.cfg of the OEM partition, then reboot: "+strings.TrimSpace(flatcarLine(e.words)))
 		return
 	}

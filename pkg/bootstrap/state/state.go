@@ -88,6 +88,8 @@ type Problem struct {
 	Path string `json:"path,omitempty"`
 	// AtBoot: it is of what runs, and the files are right: the next boot mends it, if anything here can, and the node is not fit before.
 	AtBoot bool `json:"atBoot,omitempty"`
+	// ByHand: Fix is left to a person, and nothing here can see whether it was done.
+	ByHand bool `json:"byHand,omitempty"`
 }
 
 // Fact is what was found, and where.
