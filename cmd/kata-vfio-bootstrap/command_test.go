@@ -111,7 +111,7 @@ func TestAToolThatFailsIsTold(t *testing.T) {
 		t.Errorf("revert: %v, code %d\n%s%s", err, code, stdout, stderr)
 	}
 	stdout, _, _ = try(t, "status", "--root", root)
-	if !strings.Contains(stdout, "Nothing on this node is of bootstrap's making.") || !strings.Contains(stdout, "Still to follow: BootConfig") {
+	if !strings.Contains(stdout, "No file on this node is of bootstrap's making any more") || !strings.Contains(stdout, "left to do: /usr/sbin/update-grub\n") || strings.Contains(stdout, "BootConfig") {
 		t.Errorf("status:\n%s", stdout)
 	}
 }
@@ -182,7 +182,7 @@ func TestJSONHasListsWhereThereIsNothing(t *testing.T) {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
 	for _, c := range []struct{ command, fields string }{
-		{"plan", "files settings steps problems facts"}, {"apply", "changed settings steps"}, {"status", "files settings pending"}, {"revert", "changed settings steps"}, {"status", "files settings pending"},
+		{"plan", "files settings steps problems facts"}, {"apply", "changed settings steps"}, {"status", "files settings pending steps"}, {"revert", "changed settings steps"}, {"status", "files settings pending steps"},
 	} {
 		stdout, _, _ := try(t, c.command, "--root", root, "-o", "json")
 		var all map[string]any

@@ -160,7 +160,11 @@ func concludeResult(out *printer, r *bootstrap.Result) {
 }
 
 func printStatus(out *printer, r *bootstrap.Report) {
-	if len(r.Files)+len(r.Settings) == 0 {
+	switch {
+	case len(r.Files)+len(r.Settings) > 0:
+	case len(r.Steps) > 0:
+		out.line("No file on this node is of bootstrap's making any more, and what is named below has still to run for that.")
+	default:
 		out.line("Nothing on this node is of bootstrap's making.")
 	}
 	if !r.Applied.IsZero() {
@@ -189,9 +193,7 @@ func printStatus(out *printer, r *bootstrap.Report) {
 		rows = append(rows, []string{s.Part, "/" + s.Path, when(s.At), s.Before, s.After})
 	}
 	out.table(rows)
-	for _, f := range r.Pending {
-		out.line("Still to follow: %s", f)
-	}
+	out.steps(r.Steps, "has still to run:")
 	if r.Unfinished {
 		out.line("A run was cut off. apply or revert puts that in order.")
 	}

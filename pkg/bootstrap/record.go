@@ -1,9 +1,11 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
@@ -91,7 +93,7 @@ func (p *Plan) rest() []drift.Difference {
 	}
 	for _, s := range p.Steps {
 		if s.Due && s.Runs {
-			all = append(all, drift.Difference{Part: "bootstrap", What: "missing", Why: "has still to follow: " + string(s.FollowUp)})
+			all = append(all, drift.Difference{Part: "bootstrap", What: "missing", Why: "has still to run: " + cmp.Or(strings.Join(s.Commands, "; "), string(s.FollowUp))})
 		}
 	}
 	if p.Reboot {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -17,7 +18,9 @@ type Report struct {
 	Files      []FileReport     `json:"files"`
 	Settings   []Written        `json:"settings"`
 	Pending    []state.FollowUp `json:"pending"`
-	Reboot     bool             `json:"rebootPending,omitempty"`
+	// Steps are the tools of what is pending.
+	Steps  []Step `json:"steps"`
+	Reboot bool   `json:"rebootPending,omitempty"`
 }
 
 // FileReport is one file of ours.
@@ -47,6 +50,7 @@ func (e *Engine) Status() (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Steps = e.steps(platform.Detect(&pristine{e.Tree, e, settled}, e.Live), j.Pending, nil)
 	for i := range settled.Entries {
 		entry := &settled.Entries[i]
 		file := FileReport{Path: entry.Path, Part: entry.Part, Why: entry.Why, At: entry.At, Was: entry.Before.Kind}
