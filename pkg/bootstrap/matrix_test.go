@@ -11,10 +11,12 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -28,26 +30,29 @@ func parse(t *testing.T, fields string) *blueprint.Blueprint {
 	return b
 }
 
-// A node's life on each distribution: what is planned is applied, once; a reboot
+// A node's life on each distribution, with each boot loader under each container runtime and Kata: what is planned is applied, once; a reboot
 // brings it about; what is reverted is as before, to the byte, with what tools have made.
 func TestMatrixOfDistributions(t *testing.T) {
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "DISTRIBUTION\tBOOT LOADER\tPLAN\tAPPLY\tAGAIN\tREBOOT\tVERIFY\tREVERT\tAFTER REVERT")
-	for _, d := range distributions() {
-		t.Run(d.name, func(t *testing.T) {
-			n := newNode(t, d.files)
-			n.put("proc/cmdline", n.tools.commandLine(t)+"\n")
-			fmt.Fprintln(w, strings.Join(append([]string{d.name, string(d.loader)}, n.life(&d)...), "\t"))
-		})
+	fmt.Fprintln(w, "DISTRIBUTION\tBOOT LOADER\tCONTAINER RUNTIME\tKATA\tPLAN\tAPPLY\tAGAIN\tREBOOT\tVERIFY\tREVERT\tAFTER REVERT")
+	for i, d := range distributions() {
+		for _, c := range enginesOf(i) {
+			t.Run(d.name+"/"+c.name+"/"+c.kata, func(t *testing.T) {
+				n := newNode(t, d.files, c.files)
+				n.put("proc/cmdline", n.tools.commandLine(t)+"\n")
+				fmt.Fprintln(w, strings.Join(append([]string{d.name, string(d.loader), c.name, c.kata}, n.life(&d, &c)...), "\t"))
+			})
+		}
 	}
 	_ = w.Flush()
 	t.Logf("\n%s", table.String())
 }
 
-func (n *node) life(d *distribution) []string {
+func (n *node) life(d *distribution, c *engine) []string {
 	n.t.Helper()
 	b := parse(n.t, "kernel: {hugePages: [{size: 1Gi, count: 4}], arguments: [efi=disable_early_pci_dma]}\n")
+	b.Containers = c.options
 	before := n.snapshot()
 	p := n.plan(b)
 	n.same(before, "after plan")
@@ -64,6 +69,7 @@ func (n *node) life(d *distribution) []string {
 	after := n.snapshot()
 	n.expect(n.plan(b), bootstrap.RebootNeeded, "after apply")
 	n.auditSees(d)
+	n.runtimeHas(c)
 	again := n.apply(b)
 	if len(again.Changed)+len(again.Steps) > 0 {
 		n.t.Errorf("apply again changed %v, ran %v", again.Changed, again.Steps)
@@ -114,6 +120,21 @@ func (n *node) auditSees(d *distribution) {
 	option := seen.Parameter("vfio_pci", "disable_denylist")
 	if next, ok := option.Next(); !ok || next != "N" {
 		n.t.Errorf("the audit sees disable_denylist=%s", next)
+	}
+}
+
+// runtimeHas has the audit find our handler, of the Kata that was asked for, beside the site's own.
+func (n *node) runtimeHas(c *engine) {
+	n.t.Helper()
+	tree, err := sysfs.Open(n.root)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer func() { _ = tree.Close() }()
+	r := runtimes.Of(facts.New(tree, &device.Snapshot{}))
+	i := slices.IndexFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Name == "kata-gpu" })
+	if len(r.Damaged) > 0 || i < 0 || len(r.Handlers) < 2 || r.Handlers[i].IsRust() != (c.options.Kata == containers.FlavourRust) {
+		n.t.Errorf("the audit sees the handlers %+v, damaged %+v", r.Handlers, r.Damaged)
 	}
 }
 
