@@ -27,6 +27,9 @@ func TestBootstrapIsForThoseWhoAskForIt(t *testing.T) {
 	if !pod.HostPID || !*pod.Containers[0].SecurityContext.Privileged || *pod.AutomountServiceAccountToken {
 		t.Errorf("it can't enter the node, or has a token: %+v", pod)
 	}
+	if pod.PriorityClassName != "system-node-critical" || len(pod.Tolerations) == 0 {
+		t.Errorf("it has the priority %q and tolerates %v, and the plugin waits for what it does", pod.PriorityClassName, pod.Tolerations)
+	}
 	if pod.NodeSelector["kata-vfio.dev/node"] != "true" {
 		t.Errorf("it runs on %v", pod.NodeSelector)
 	}
