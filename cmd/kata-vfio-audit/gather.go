@@ -100,6 +100,7 @@ func (g *gathering) fill(ctx context.Context, r *recorded, b *bundle.Bundle, mas
 		func() error { return b.AddJSON("versions.json", bundle.VersionsOf(r.node.FS, command.Build())) },
 		func() error { return r.addRecords(b, mask) },
 		func() error { return r.addLedger(ctx, b, mask) },
+		func() error { return r.addBootstrap(b) },
 		func() error { return b.Logs(ctx, r.node.FS, g.namespace, mask) },
 		func() error { return g.addCluster(ctx, b, mask) },
 	} {
