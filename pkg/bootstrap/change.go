@@ -112,8 +112,8 @@ func (e *Engine) obstacle(c *change) *state.Problem {
 		p.Fix = "put a file in its place, or set up by hand what it leads to"
 	case link && c.was.Kind == disk.File:
 		p.Text, p.Fix = fmt.Sprintf("/%s is a file where a link to %s is wanted", c.file.Path, c.to.Target), "move it away"
-	case c.was.Kind == disk.File && bytes.Contains(c.was.Content, []byte("\r\n")):
-		p.Text, p.Fix = fmt.Sprintf("/%s has DOS line ends, which its readers take for part of the text", c.file.Path), "convert it (sed -i 's/\\r$//'), and see who writes it so"
+	case c.was.Kind == disk.File && bytes.Contains(c.was.Content, []byte("\r\n")) && path.Ext(c.file.Path) != ".toml": // TOML allows them
+		p.Text, p.Fix = fmt.Sprintf("/%s has DOS line ends, which shells, boot loaders and systemd take for part of the text", c.file.Path), "convert it (sed -i 's/\\r$//'), and see who writes it so"
 	default:
 		err := e.Files.Writable(c.file.Path)
 		if err == nil {

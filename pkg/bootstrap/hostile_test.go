@@ -442,3 +442,22 @@ func TestRunningSettingsComeAndGo(t *testing.T) {
 		t.Errorf("parameter %q, pages %q, override %q", n.read(parameter), n.read(pages), n.read(override))
 	}
 }
+
+// TOML allows DOS line ends: containerd's own file is edited in its own way, and comes back.
+func TestDOSLineEndsOfTOMLAreKept(t *testing.T) {
+	n := newNode(t, files("Debian 12"), containerd(3, "2.1.4-1"))
+	n.put("proc/cmdline", "ro\n")
+	const config = "etc/containerd/config.toml"
+	n.put(config, strings.ReplaceAll(n.read(config), "\n", "\r\n"))
+	before := n.snapshot()
+	n.apply(blueprint.Default())
+	text := n.read(config)
+	if !strings.Contains(text, "imports") || strings.Count(text, "\n") != strings.Count(text, "\r\n") {
+		t.Errorf("it is %q", text)
+	}
+	if again := n.apply(blueprint.Default()); len(again.Changed) > 0 {
+		t.Errorf("again it changed %+v", again.Changed)
+	}
+	n.revert()
+	n.same(before, "after revert")
+}
