@@ -28,8 +28,8 @@ func singleTenant() map[string]isolation.Severity {
 		isolation.Medium: {"RST-001", "RST-004", "RST-005", "RST-006", "NIC-001", "NIC-002", "NIC-003", "NIC-007", "NIC-015"},
 		isolation.Low: {
 			"IOM-017", "ACS-001", "ACS-002", "ACS-003", "ACS-004", "ACS-005", "ACS-009", "ACS-010", "ACS-017",
-			"RST-002", "RST-003", "RST-007", "RST-010", "RST-011", "GPU-001", "GPU-002", "GPU-004", "GPU-005", "GPU-006", "GPU-009",
-			"NIC-004", "NIC-010", "HOST-006", "HOST-009", "HOST-011",
+			"RST-002", "RST-003", "RST-007", "RST-010", "GPU-001", "GPU-002", "GPU-004", "GPU-005", "GPU-006", "GPU-009",
+			"NIC-004", "HOST-006", "HOST-009", "HOST-011",
 		},
 		isolation.Info: {"ACS-008", "ACS-019", "NIC-009"},
 	})
@@ -39,9 +39,9 @@ func singleTenant() map[string]isolation.Severity {
 // the host look into a guest, or start another one, weighs more.
 func confidential() map[string]isolation.Severity {
 	return severities(map[isolation.Severity][]string{
-		isolation.Critical: {"CC-001", "GPU-007", "RT-006", "RT-015", "RT-023"},
+		isolation.Critical: {"CC-001", "RT-006", "RT-015"},
 		isolation.High: {
-			"CC-002", "IOM-022", "RT-001", "RT-008", "RT-014", "RT-017", "RT-020", "RT-022",
+			"RT-001", "RT-008", "RT-014", "RT-017", "RT-020", "RT-022",
 			"HOST-001", "HOST-002", "HOST-003", "HOST-012", "RST-008",
 		},
 		isolation.Medium: {"HOST-015", "RT-021"},
@@ -52,10 +52,10 @@ func confidential() map[string]isolation.Severity {
 // node or anchors its ledger.
 func lab() map[string]isolation.Severity {
 	return severities(map[isolation.Severity][]string{
-		Off: {"CC-001", "CC-002", "CC-003", "HOST-015", "HOST-016", "HOST-019"},
+		Off: {"CC-001", "HOST-015", "HOST-016"},
 		isolation.Info: {
-			"IOM-009", "IOM-023", "ACS-008", "ACS-012", "ACS-013", "ACS-014", "RST-002", "RST-006", "RST-007", "RST-009", "RST-013",
-			"GPU-005", "GPU-008", "GPU-011", "NIC-017", "HOST-001", "HOST-002", "HOST-003", "HOST-004", "HOST-006", "HOST-010", "HOST-012",
+			"IOM-009", "IOM-023", "ACS-008", "ACS-012", "ACS-013", "ACS-014", "RST-002", "RST-006", "RST-007", "RST-013",
+			"GPU-005", "GPU-008", "HOST-001", "HOST-002", "HOST-003", "HOST-004", "HOST-006", "HOST-010", "HOST-012",
 			"OBS-002", "VFIO-012",
 		},
 		isolation.Medium: {"IOM-005", "IOM-010", "ACS-010"},

@@ -57,13 +57,14 @@ func WriteCatalogue(w io.Writer, rules []finding.Rule, format string) error {
 		entries = append(entries, entryOf(&rules[i], frameworks))
 	}
 	if format == "json" {
-		return encode.JSON(w, "catalogue", map[string]any{"checks": entries, "groups": finding.Groups()})
+		return encode.JSON(w, "catalogue", map[string]any{"checks": entries, "groups": finding.Groups(), "notAsked": finding.NotAskedRules()})
 	}
 	var b strings.Builder
 	if format == "md" {
 		b.WriteString("# The checks of kata-vfio-audit\n\n")
 		b.WriteString("Written by `kata-vfio-audit checks -o md`. Severities are those for untrusted tenants; profiles change some.\n")
 		b.WriteString("A check supports the controls that it names; no report says that somebody complies with them.\n")
+		b.WriteString("What no check asks is [at the end](#not-asked), with the reason.\n")
 	}
 	for _, g := range finding.Groups() {
 		var some []entry
@@ -76,6 +77,7 @@ func WriteCatalogue(w io.Writer, rules []finding.Rule, format string) error {
 			writeGroup(&b, g, some, format)
 		}
 	}
+	writeNotAsked(&b, format)
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write catalogue: %w", err)
 	}
@@ -117,6 +119,25 @@ func writeSection(b *strings.Builder, e *entry) {
 			words = append(words, fmt.Sprintf("%s %s (%s)", s.Name, s.Control, s.Strength))
 		}
 		fmt.Fprintf(b, "- **Supports:** %s\n", md(strings.Join(words, "; ")))
+	}
+}
+
+// writeNotAsked writes what no check asks: a reader who misses it shall not take it
+// for answered.
+func writeNotAsked(b *strings.Builder, format string) {
+	all := finding.NotAskedRules()
+	if format != "md" {
+		var ids []string
+		for _, not := range all {
+			ids = append(ids, not.ID)
+		}
+		b.WriteString("\nNot asked; `kata-vfio-audit checks -o md` says why, and how to look by hand\n")
+		writeColumns(b, []int{10}, "", strings.Join(ids, " "))
+		return
+	}
+	b.WriteString("\n## Not asked\n\n| What would be in order | Why no check asks it | By hand |\n|---|---|---|\n")
+	for _, not := range all {
+		fmt.Fprintf(b, "| %s: %s | %s | %s |\n", not.ID, md(not.Title), md(not.Why), md(not.ByHand))
 	}
 }
 
