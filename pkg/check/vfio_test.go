@@ -13,7 +13,7 @@ import (
 )
 
 func vfioFaults() []fault {
-	return slices.Concat(holderFaults(), registerFaults(), moduleFaults(), bindingFaults(), udevFaults(), nodeOwnerFaults(), pinningFaults())
+	return slices.Concat(holderFaults(), registerFaults(), moduleFaults(), bindingFaults(), udevFaults(), nodeOwnerFaults(), pinningFaults(), vfioKernelFaults())
 }
 
 // nodeOf returns the node of the group of a board's device.

@@ -23,7 +23,6 @@ func notAskedOfNodes() []NotAsked {
 			"IOM-025", "Machines without a name for remapped interrupts isolate them",
 			"IOM-005 answers it there as well: by VFIO, which refuses functions without isolated interrupts", "see IOM-005, IOM-006, IOM-007",
 		},
-		{"VFIO-016", "The kernel has the fixes of VFIO's known faults", notBuilt, "uname -r, and the distribution's security tracker"},
 		{
 			"RST-009", "Firmware is the same after a tenancy as before it",
 			"a device's firmware is measured by its vendor's tools or by attestation, not by a file; the ledger's fingerprints cover configuration space",
