@@ -10,7 +10,7 @@ import (
 
 // confidentialChecks returns the checks of group CC.
 func confidentialChecks() []Check {
-	return []Check{
+	return append([]Check{
 		{Rule: finding.Rule{
 			ID: "CC-001", Title: "The memory encryption that the node is configured for is on", Severity: isolation.High,
 			Why:     "guests that count on it are refused, or run with memory that the node can read",
@@ -18,7 +18,7 @@ func confidentialChecks() []Check {
 			Verify:  "cat /sys/module/kvm_intel/parameters/tdx /sys/module/kvm_amd/parameters/sev_snp",
 			Sources: []string{"Linux: Documentation/arch/x86/tdx.rst", "Linux: Documentation/virt/kvm/x86/amd-memory-encryption.rst"},
 		}, Judge: encryptionIsOn},
-	}
+	}, confidentialLinkChecks()...)
 }
 
 // encryptionIsOn asks only of nodes that are configured for confidential guests, by

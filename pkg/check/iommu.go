@@ -13,7 +13,7 @@ import (
 // iommuChecks returns the checks of group IOM: DMA and interrupts of functions
 // are confined.
 func iommuChecks() []Check {
-	return slices.Concat(presenceChecks(), traceChecks(), interruptChecks(), translationChecks(), groupChecks(), trustedDeviceChecks())
+	return slices.Concat(presenceChecks(), traceChecks(), interruptChecks(), translationChecks(), groupChecks(), trustedDeviceChecks(), confidentialIommuChecks())
 }
 
 // presenceChecks returns the checks of whether there is an IOMMU at all.

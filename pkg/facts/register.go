@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -63,4 +64,26 @@ func (n *Node) Permissions(name string) (fs.FileMode, Fact) {
 	}
 	seen.Value = info.Mode().String()
 	return info.Mode().Perm(), seen
+}
+
+// Config returns what is readable of a function's configuration space; the fact's value
+// is the caller's to fill in. A function that is locked or does not answer is not
+// touched.
+func (n *Node) Config(a pci.Address) ([]byte, Fact) {
+	seen := Fact{Path: "/" + path.Join(sysfs.FunctionPath(a), "config"), How: "config"}
+	f, ok := n.Snapshot.Function(a)
+	if !ok || f.Locked || f.ConfigDead {
+		seen.Status, seen.Err = Broken, "the function does not answer"
+		return nil, seen
+	}
+	registers, err := n.fs.ConfigSpace(a)
+	if err != nil {
+		return nil, broken(seen.Path, seen.How, err)
+	}
+	const header = 64
+	if len(registers) <= header {
+		seen.Status, seen.Err = Denied, "the header alone is readable"
+		return nil, seen
+	}
+	return registers, seen
 }

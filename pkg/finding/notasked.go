@@ -18,7 +18,6 @@ func NotAskedRules() []NotAsked {
 
 func notAskedOfNodes() []NotAsked {
 	return []NotAsked{
-		{"IOM-022", "Confidential guests get their devices by iommufd", notBuilt, "ls /dev/iommu /dev/vfio/devices"},
 		{
 			"IOM-025", "Machines without a name for remapped interrupts isolate them",
 			"IOM-005 answers it there as well: by VFIO, which refuses functions without isolated interrupts", "see IOM-005, IOM-006, IOM-007",
@@ -34,7 +33,6 @@ func notAskedOfNodes() []NotAsked {
 			"nvidia_gpu_tools.py --devices gpus --query-cc-mode; nvidia-smi -q",
 		},
 		{"RST-012", "VMs run no option ROM of a device", notBuilt, "ls /sys/bus/pci/devices/*/rom; tr '\\0' ' ' < /proc/<VMM>/cmdline"},
-		{"GPU-007", "GPUs are in the confidential mode that the site wants", notBuilt, "nvidia_gpu_tools.py --devices gpus --query-cc-mode"},
 		{
 			"GPU-011", "Firmware and driver of GPUs have the fixes of their vendor's bulletins",
 			"the versions are inside of the device and of the guest's image, and the bulletins are not on the node",
@@ -72,13 +70,11 @@ func notAskedOfNodes() []NotAsked {
 		{"HOST-017", "VMs have memory on the NUMA nodes of their functions", notBuilt, "grep Mems_allowed_list /proc/<VMM>/status; cat /sys/bus/pci/devices/<address>/numa_node"},
 		{"HOST-019", "No pod has the BMC's host interface", notBuilt, "ls -l /dev/ipmi*"},
 		{"RT-011", "The user that VMMs run as is known", notBuilt, "grep -r rootless /opt/kata/share/defaults/kata-containers"},
-		{"RT-023", "Confidential guests have a policy for their agent", notBuilt, "kubectl get pods -A -o yaml | grep cc_init_data"},
 		{
 			"CC-002", "Keys are released to a guest only with evidence of its GPU",
 			"the policy is that of the key broker, which is not on the node and trusts no one there",
 			"kbs-client config get-resource-policy, and the broker's log",
 		},
-		{"CC-003", "Links to devices of confidential guests are encrypted", notBuilt, "lspci -vvv -s <address> | grep -e IDE -e TEE"},
 	}
 }
 

@@ -39,12 +39,12 @@ func singleTenant() map[string]isolation.Severity {
 // the host look into a guest, or start another one, weighs more.
 func confidential() map[string]isolation.Severity {
 	return severities(map[isolation.Severity][]string{
-		isolation.Critical: {"CC-001", "RT-006", "RT-015"},
+		isolation.Critical: {"CC-001", "GPU-007", "RT-006", "RT-015", "RT-023"},
 		isolation.High: {
-			"RT-001", "RT-008", "RT-014", "RT-017", "RT-020", "RT-022",
+			"IOM-022", "RT-001", "RT-008", "RT-014", "RT-017", "RT-020", "RT-022",
 			"HOST-001", "HOST-002", "HOST-003", "HOST-012", "RST-008",
 		},
-		isolation.Medium: {"HOST-015", "RT-021"},
+		isolation.Medium: {"CC-003", "HOST-015", "RT-021"},
 	})
 }
 
@@ -52,7 +52,7 @@ func confidential() map[string]isolation.Severity {
 // node or anchors its ledger.
 func lab() map[string]isolation.Severity {
 	return severities(map[isolation.Severity][]string{
-		Off: {"CC-001", "HOST-015", "HOST-016"},
+		Off: {"CC-001", "CC-003", "HOST-015", "HOST-016"},
 		isolation.Info: {
 			"IOM-009", "IOM-023", "ACS-008", "ACS-012", "ACS-013", "ACS-014", "RST-002", "RST-006", "RST-007", "RST-013",
 			"GPU-005", "GPU-008", "HOST-001", "HOST-002", "HOST-003", "HOST-004", "HOST-006", "HOST-010", "HOST-012",

@@ -20,6 +20,8 @@ type Container struct {
 	Mounts []string
 	// Bundle is the path of the file that says so.
 	Bundle string
+
+	initData string
 }
 
 // bundleDirs are where containerd and its copies in distributions keep bundles.
@@ -34,7 +36,7 @@ const maxBundles = 4096
 
 // Containers returns the containers of the node, and what was asked for them: the
 // directories, and each bundle that was not to be had. Bundles hold the environment of containers, secrets included:
-// they are read for their mounts alone, and kept nowhere.
+// they are read for what is here alone, and kept nowhere.
 func Containers(n *facts.Node) ([]Container, []facts.Fact) {
 	var containers []Container
 	var listed []facts.Fact
@@ -76,6 +78,7 @@ func container(n *facts.Node, file string) (Container, error) {
 		Bundle:    "/" + file,
 		Namespace: spec.Annotations["io.kubernetes.cri.sandbox-namespace"],
 		Pod:       spec.Annotations["io.kubernetes.cri.sandbox-name"],
+		initData:  spec.Annotations[initDataAnnotation],
 	}
 	for _, m := range spec.Mounts {
 		if path.IsAbs(m.Source) {
