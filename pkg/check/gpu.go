@@ -11,7 +11,9 @@ const fmGuide = "NVIDIA Fabric Manager User Guide"
 
 // gpuChecks returns the checks of group GPU: links between GPUs that don't pass
 // the IOMMU, and what else shares one.
-func gpuChecks() []Check { return slices.Concat(fabricChecks(), sharedChecks(), confidentialGPUChecks()) }
+func gpuChecks() []Check {
+	return slices.Concat(fabricChecks(), sharedChecks(), confidentialGPUChecks())
+}
 
 // fabricChecks are about NVSwitches.
 func fabricChecks() []Check {

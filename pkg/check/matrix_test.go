@@ -30,7 +30,7 @@ type fault struct {
 // faults returns all faults, at least one for each rule that can fail.
 func faults() []fault {
 	return slices.Concat(iommuFaults(), acsFaults(), vfioFaults(), resetFaults(), gpuFaults(),
-		nicFaults(), hostFaults(), runtimeFaults(), cdiFaults(), confidentialFaults(), confidentialGuestFaults(), observationFaults())
+		nicFaults(), nicPortFaults(), hostFaults(), runtimeFaults(), cdiFaults(), confidentialFaults(), confidentialGuestFaults(), observationFaults())
 }
 
 // audit judges the node of a tree.

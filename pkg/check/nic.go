@@ -12,7 +12,9 @@ const showVFs = "ip -d link show dev <PF's interface>"
 // nicChecks returns the checks of group NIC: what a tenant's VF may send, and who
 // has its PF. What a PF imposes is asked for by netlink, in the node's network
 // namespace.
-func nicChecks() []Check { return slices.Concat(senderChecks(), ownerChecks(), neighbourChecks()) }
+func nicChecks() []Check {
+	return slices.Concat(senderChecks(), nicPortChecks(), ownerChecks(), neighbourChecks())
+}
 
 // senderChecks are about as whom a VF may send, and where.
 func senderChecks() []Check {

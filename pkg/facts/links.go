@@ -30,6 +30,10 @@ type Uplink struct {
 	Link *link.Link `json:"link,omitempty"`
 	// Eswitch is the mode of the PF's eswitch; empty for one that has none to choose.
 	Eswitch link.Mode `json:"eswitch,omitempty"`
+	// Pause is the port's flow control; nil where its driver has none, or where
+	// PauseError says why it could not be read. A copy may be older than both.
+	Pause      *link.Pause `json:"pause,omitempty"`
+	PauseError string      `json:"pauseError,omitempty"`
 	// Error says why the interface, or the eswitch, could not be read.
 	Error string `json:"error,omitempty"`
 }
@@ -52,14 +56,14 @@ func (n *Node) ReadLinks(ctx context.Context) {
 		return
 	}
 	read := &Links{}
-	interfaces, switches := link.NewRtnetlink(proc), link.NewDevlink(proc)
+	ask := asked{link.NewRtnetlink(proc), link.NewDevlink(proc), link.NewEthtool(proc)}
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
 		if f.PF == nil || f.PF.NumVFs == 0 || f.Class.Base() != pci.BaseNetwork {
 			continue
 		}
 		u := Uplink{PF: f.Address}
-		if err := u.read(ctx, n.fs, interfaces, switches); err != nil {
+		if err := u.read(ctx, n.fs, &ask); err != nil {
 			u.Error = err.Error()
 		}
 		read.PFs = append(read.PFs, u)
@@ -67,7 +71,14 @@ func (n *Node) ReadLinks(ctx context.Context) {
 	n.links = func() (*Links, Fact) { return read, Fact{Path: path, How: "netlink"} }
 }
 
-func (u *Uplink) read(ctx context.Context, fsys *sysfs.FS, interfaces *link.Rtnetlink, switches *link.Devlink) error {
+// asked are those that know something of an interface.
+type asked struct {
+	interfaces *link.Rtnetlink
+	switches   *link.Devlink
+	ports      *link.Ethtool
+}
+
+func (u *Uplink) read(ctx context.Context, fsys *sysfs.FS, ask *asked) error {
 	number, err := link.Number(fsys, u.PF)
 	if err != nil {
 		return err
@@ -75,18 +86,21 @@ func (u *Uplink) read(ctx context.Context, fsys *sysfs.FS, interfaces *link.Rtne
 	if number == 0 {
 		return fmt.Errorf("PF %s has no network interface in the node's network namespace", u.PF)
 	}
-	l, err := interfaces.Read(ctx, number)
+	l, err := ask.interfaces.Read(ctx, number)
 	if err != nil {
 		return err
 	}
 	if l.Parent != "" && l.Parent != u.PF.String() {
 		return fmt.Errorf("interface %d is that of %s and not of PF %s", number, l.Parent, u.PF)
 	}
-	s, err := switches.Read(ctx, link.Handle{Bus: "pci", Name: u.PF.String()})
+	s, err := ask.switches.Read(ctx, link.Handle{Bus: "pci", Name: u.PF.String()})
 	if err != nil {
 		return err // without the mode, what the interface says may not hold
 	}
 	u.Link, u.Eswitch = l, s.Mode
+	if u.Pause, err = ask.ports.Pause(ctx, number); err != nil {
+		u.PauseError = err.Error()
+	}
 	if u.Switchdev() {
 		return u.Link.Connect(s.Ports)
 	}

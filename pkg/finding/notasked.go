@@ -45,8 +45,6 @@ func notAskedOfNodes() []NotAsked {
 			"it takes a GPU that is idle and is told to try: the audit reads, and touches no device",
 			"nvidia_gpu_tools.py --read-sysmem-pa and --test-pcie-p2p, in maintenance",
 		},
-		{"NIC-005", "PFs are in the eswitch mode that the site wants", notBuilt, "devlink dev eswitch show pci/<PF>"},
-		{"NIC-010", "Pause frames of a VF hold up nobody else", notBuilt, "ethtool -a <PF's interface>; dcb pfc show dev <PF's interface>"},
 		{
 			"NIC-011", "Firmware of tenants' NICs has ATS off",
 			"the setting is the firmware's, read by registers that only its vendor's tools know; IOM-019 asks what the function does now",

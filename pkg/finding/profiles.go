@@ -29,7 +29,7 @@ func singleTenant() map[string]isolation.Severity {
 		isolation.Low: {
 			"IOM-017", "ACS-001", "ACS-002", "ACS-003", "ACS-004", "ACS-005", "ACS-009", "ACS-010", "ACS-017",
 			"RST-002", "RST-003", "RST-007", "RST-010", "GPU-001", "GPU-002", "GPU-004", "GPU-005", "GPU-006", "GPU-009",
-			"NIC-004", "HOST-006", "HOST-009", "HOST-011",
+			"NIC-004", "NIC-005", "NIC-010", "HOST-006", "HOST-009", "HOST-011",
 		},
 		isolation.Info: {"ACS-008", "ACS-019", "NIC-009"},
 	})

@@ -22,7 +22,7 @@ func (t *Tree) goodNic() { t.saveLinks(&facts.Links{}) }
 // leave new VFs alone. It comes when the VFs are there.
 func (t *Tree) ShowPF(pf pci.Address, name string) {
 	t.TB.Helper()
-	u := facts.Uplink{PF: pf, Eswitch: link.Legacy, Link: &link.Link{Name: name, Parent: pf.String(), Up: true, Carrier: true}}
+	u := facts.Uplink{PF: pf, Eswitch: link.Legacy, Pause: &link.Pause{}, Link: &link.Link{Name: name, Parent: pf.String(), Up: true, Carrier: true}}
 	for i := range t.VFs(pf) {
 		unit := fmt.Sprintf("%02x:%02x", pf.Bus, i+1)
 		u.Link.VFs = append(u.Link.VFs, link.State{Settings: device.VFSettings{

@@ -130,7 +130,7 @@ func (d *Devlink) execute(c *Command) ([][]byte, error) {
 	}
 	defer socket.Close()
 	sockets := map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: {Socket: socket}}
-	family, err := devlinkFamily(sockets)
+	family, err := genericFamily(sockets, nl.GENL_DEVLINK_NAME, errNoDevlink)
 	if err != nil {
 		return nil, err
 	}
@@ -145,18 +145,19 @@ func (d *Devlink) execute(c *Command) ([][]byte, error) {
 	return req.Execute(unix.NETLINK_GENERIC, 0)
 }
 
-// devlinkFamily asks for devlink's number among generic netlink's families.
-func devlinkFamily(sockets map[int]*nl.SocketHandle) (int, error) {
+// genericFamily asks for a family's number among those of generic netlink; missing is
+// the error for a kernel without it.
+func genericFamily(sockets map[int]*nl.SocketHandle, name string, missing error) (int, error) {
 	req := nl.NewNetlinkRequest(nl.GENL_ID_CTRL, unix.NLM_F_ACK)
 	req.Sockets = sockets
 	req.AddData(&nl.Genlmsg{Command: nl.GENL_CTRL_CMD_GETFAMILY, Version: nl.GENL_CTRL_VERSION})
-	req.AddData(nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated(nl.GENL_DEVLINK_NAME)))
+	req.AddData(nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated(name)))
 	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return 0, errNoDevlink
+		return 0, missing
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ask for devlink's family: %w", err)
+		return 0, fmt.Errorf("ask for the family %s of generic netlink: %w", name, err)
 	}
 	for _, message := range answers {
 		attrs, err := genericAttrs(message)
@@ -169,5 +170,5 @@ func devlinkFamily(sockets map[int]*nl.SocketHandle) (int, error) {
 			}
 		}
 	}
-	return 0, errNoDevlink
+	return 0, missing
 }

@@ -1,4 +1,4 @@
 // Package link reads the node's network interfaces and the VFs behind them by
-// rtnetlink, and eswitches by devlink. It asks and changes nothing; package vf
-// writes.
+// rtnetlink, eswitches by devlink, and flow control by ethtool. It asks and changes
+// nothing; package vf writes.
 package link
