@@ -12,7 +12,7 @@ const fmGuide = "NVIDIA Fabric Manager User Guide"
 // gpuChecks returns the checks of group GPU: links between GPUs that don't pass
 // the IOMMU, and what else shares one.
 func gpuChecks() []Check {
-	return slices.Concat(fabricChecks(), sharedChecks(), confidentialGPUChecks())
+	return slices.Concat(fabricChecks(), sharedChecks(), confidentialGPUChecks(), gpuNodeChecks())
 }
 
 // fabricChecks are about NVSwitches.

@@ -30,7 +30,9 @@ type fault struct {
 // faults returns all faults, at least one for each rule that can fail.
 func faults() []fault {
 	return slices.Concat(iommuFaults(), acsFaults(), vfioFaults(), resetFaults(), gpuFaults(),
-		nicFaults(), nicPortFaults(), hostFaults(), runtimeFaults(), cdiFaults(), confidentialFaults(), confidentialGuestFaults(), observationFaults())
+		nicFaults(), nicPortFaults(), hostFaults(), runtimeFaults(), cdiFaults(), confidentialFaults(), confidentialGuestFaults(), observationFaults(),
+		romFaults(), bmcFaults(), numaFaults(), gpuNodeFaults(),
+		[]fault{kataFault("RT-011", "rootless", "[hypervisor.qemu]\nrootless = true\n")})
 }
 
 // audit judges the node of a tree.

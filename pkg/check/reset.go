@@ -14,7 +14,9 @@ import (
 
 // resetChecks returns the checks of group RST: nothing of a tenant is left in a
 // function when the next one gets it.
-func resetChecks() []Check { return slices.Concat(resetMethodChecks(), resetProofChecks()) }
+func resetChecks() []Check {
+	return slices.Concat(resetMethodChecks(), resetProofChecks(), resetROMChecks())
+}
 
 func resetMethodChecks() []Check {
 	methods := "grep -H . /sys/bus/pci/devices/*/reset_method"

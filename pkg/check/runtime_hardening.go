@@ -30,6 +30,14 @@ func runtimeHardeningChecks() []Check {
 			Sources: []string{"CVE-2020-27151", "Kata 4.1: pkg/oci/utils.go checkPathIsInGlobs, whose globs are expanded on the node"},
 		}, Judge: ofKata(wholePaths)},
 		{Rule: finding.Rule{
+			ID: "RT-011", Title: "VMMs that get devices run as root", Severity: isolation.Info,
+			Why: "it sounds the wrong way round: nodes of VFIO are root's, so that with `rootless` VMs get no device, unless somebody opened the nodes to other users, " +
+				"which opens them to all processes of these users",
+			Fix:     "`rootless = false` in Kata's hypervisor section for handlers with devices; confine the VMM by seccomp (RT-010) and by SELinux or AppArmor (HOST-013)",
+			Verify:  "grep -rE '^ *rootless' /opt/kata/share/defaults/kata-containers; ps -eo user,comm | grep qemu-system",
+			Sources: []string{"Kata 4.1: configuration-qemu.toml.in rootless", "Kata: docs/how-to/how-to-run-rootless-vmm.md"},
+		}, Judge: ofDeviceVMs(asRoot)},
+		{Rule: finding.Rule{
 			ID: "RT-010", Title: "The VMM runs under a system call filter", Severity: isolation.Medium,
 			Why: "who breaks out of a guest into its VMM otherwise has every system call for the next step",
 			Fix: "`seccompsandbox = \"on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny\"` for QEMU (the Rust runtime calls " +
@@ -56,6 +64,14 @@ func runtimeHardeningChecks() []Check {
 // attestation: what the tenant may choose for itself.
 func harmless() []string {
 	return []string{"default_vcpus", "default_memory", "default_maxvcpus", "default_max_vcpus", "cc_init_data"}
+}
+
+func asRoot(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
+	rootless := k.Hypervisor("rootless")
+	if rootless.On() {
+		return "its VMMs run as users of their own, who may not open VFIO's nodes", says(rootless)
+	}
+	return "", says(rootless)
 }
 
 // hypervisorAnnotations counts both gates: containerd's, and Kata's own.

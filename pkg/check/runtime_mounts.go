@@ -61,17 +61,25 @@ func tenantMounts(n *facts.Node) []finding.Finding {
 			}
 		}
 	}
-	shown := slices.ContainsFunc(listed, facts.Fact.OK)
-	hidden := slices.DeleteFunc(slices.Clone(listed), facts.Fact.Known)
-	switch {
-	case len(found) > 0:
+	if hidden := hiddenBundles(listed); len(found) == 0 && len(hidden) > 0 {
+		return unknown("what tenants' containers have of the node", hidden...)
+	}
+	if len(found) > 0 {
 		return found
-	case len(hidden) > 0 || !shown:
-		return unknown("what tenants' containers have of the node", append(hidden, listed...)...)
 	}
 	return showing(pass(count(len(looked), "container")+" of tenants"), looked, func(c runtimes.Container) []facts.Fact {
 		return []facts.Fact{{Path: c.Bundle, Value: strings.Join(c.Mounts, " "), How: "read"}}
 	})
+}
+
+// hiddenBundles returns what was asked for containers where that does not show all of
+// them, those that were not to be had first; nothing where it does.
+func hiddenBundles(listed []facts.Fact) []facts.Fact {
+	hidden := slices.DeleteFunc(slices.Clone(listed), facts.Fact.Known)
+	if len(hidden) > 0 || !slices.ContainsFunc(listed, facts.Fact.OK) {
+		return append(hidden, listed...)
+	}
+	return nil
 }
 
 // socketBelow returns the socket that a mount of the node gives a container.

@@ -32,14 +32,11 @@ func notAskedOfNodes() []NotAsked {
 			"MIG, ECC and the confidential mode are kept in the device's own memory, read by registers that only its vendor's tools know",
 			"nvidia_gpu_tools.py --devices gpus --query-cc-mode; nvidia-smi -q",
 		},
-		{"RST-012", "VMs run no option ROM of a device", notBuilt, "ls /sys/bus/pci/devices/*/rom; tr '\\0' ' ' < /proc/<VMM>/cmdline"},
 		{
 			"GPU-011", "Firmware and driver of GPUs have the fixes of their vendor's bulletins",
 			"the versions are inside of the device and of the guest's image, and the bulletins are not on the node",
 			"nvidia-smi -q, in the guest, against the vendor's security bulletins",
 		},
-		{"GPU-012", "GPUs have the BAR sizes that the site wants", notBuilt, "cat /sys/bus/pci/devices/*/resource"},
-		{"GPU-013", "No process of the node has held a GPU since it left its host driver", notBuilt, "pgrep -a nvidia-persist; pgrep -a nv-hostengine"},
 		{
 			"GPU-014", "A GPU is refused memory that it may not reach",
 			"it takes a GPU that is idle and is told to try: the audit reads, and touches no device",
@@ -65,9 +62,6 @@ func notAskedOfNodes() []NotAsked {
 			"versions alone do not say it, since distributions fix old ones, and the advisories are not on the node",
 			"the distribution's scanner for packages, over the node's and Kata's",
 		},
-		{"HOST-017", "VMs have memory on the NUMA nodes of their functions", notBuilt, "grep Mems_allowed_list /proc/<VMM>/status; cat /sys/bus/pci/devices/<address>/numa_node"},
-		{"HOST-019", "No pod has the BMC's host interface", notBuilt, "ls -l /dev/ipmi*"},
-		{"RT-011", "The user that VMMs run as is known", notBuilt, "grep -r rootless /opt/kata/share/defaults/kata-containers"},
 		{
 			"CC-002", "Keys are released to a guest only with evidence of its GPU",
 			"the policy is that of the key broker, which is not on the node and trusts no one there",
@@ -95,6 +89,3 @@ func notAskedOfClusters() []NotAsked {
 		},
 	}
 }
-
-// notBuilt is for what a node could answer.
-const notBuilt = "a node could answer it, and no check does yet"

@@ -52,7 +52,7 @@ func confidential() map[string]isolation.Severity {
 // node or anchors its ledger.
 func lab() map[string]isolation.Severity {
 	return severities(map[isolation.Severity][]string{
-		Off: {"CC-001", "CC-003", "HOST-015", "HOST-016"},
+		Off: {"CC-001", "CC-003", "HOST-015", "HOST-016", "HOST-019"},
 		isolation.Info: {
 			"IOM-009", "IOM-023", "ACS-008", "ACS-012", "ACS-013", "ACS-014", "RST-002", "RST-006", "RST-007", "RST-013",
 			"GPU-005", "GPU-008", "HOST-001", "HOST-002", "HOST-003", "HOST-004", "HOST-006", "HOST-010", "HOST-012",

@@ -74,3 +74,17 @@ func (r Resource) Prefetchable() bool { return r.Flags&resourcePrefetch != 0 }
 
 // Is64 reports whether the BAR takes 64-bit addresses.
 func (r Resource) Is64() bool { return r.Flags&resourceMem64 != 0 }
+
+// ROM returns the expansion ROM of a function's "resource" attribute, the line behind
+// those of its BARs; false where it has none.
+func ROM(text string) (Resource, bool, error) {
+	index := 0
+	for line := range strings.Lines(text) {
+		if index == MaxBARs {
+			r, err := parseResource(line)
+			return r, r.End > r.Start, err
+		}
+		index++
+	}
+	return Resource{}, false, nil
+}

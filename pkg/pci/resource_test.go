@@ -1,6 +1,7 @@
 package pci_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -85,4 +86,21 @@ func FuzzParseResources(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestROM(t *testing.T) {
+	bars := strings.Repeat("0x0000000000000000 0x0000000000000000 0x0000000000000000\n", pci.MaxBARs)
+	for text, want := range map[string]struct{ has, fails bool }{
+		bars + "0x00000000f7000000 0x00000000f707ffff 0x0000000000046200\n": {has: true},
+		bars + "0x0000000000000000 0x0000000000000000 0x0000000000000000\n": {},
+		bars:             {},
+		"":               {},
+		bars + "0x0\n":   {fails: true},
+		bars + "a b c\n": {fails: true},
+	} {
+		r, has, err := pci.ROM(text)
+		if has != want.has || (err != nil) != want.fails {
+			t.Errorf("%q: %+v, %t, %v", text, r, has, err)
+		}
+	}
 }

@@ -27,6 +27,8 @@ type Process struct {
 	Files []string
 	// Maps are the files that it has mapped.
 	Maps []string
+	// Mems are the NUMA nodes that it may have memory of, "0-1" where empty.
+	Mems string
 	// MemoryMax is what its cgroup bounds its memory to; "" is 128 GiB for one in a
 	// pod, and no bound for one that is in none.
 	MemoryMax string
@@ -56,7 +58,7 @@ func (t *Tree) Start(p Process) journal.Process {
 	dir := "proc/" + strconv.Itoa(p.PID)
 	t.Put(dir+"/comm", p.Comm+"\n")
 	t.Put(dir+"/stat", fmt.Sprintf("%d (%s) S 1%s %d 0\n", p.PID, p.Comm, strings.Repeat(" 0", 17), startTime))
-	t.Put(dir+"/status", fmt.Sprintf("Name:\t%s\nPid:\t%d\nPPid:\t%d\nUid:\t%[4]d\t%[4]d\t%[4]d\t%[4]d\nCapEff:\t000001ffffffffff\n", p.Comm, p.PID, max(p.Parent, 1), p.UID))
+	t.Put(dir+"/status", fmt.Sprintf("Name:\t%s\nPid:\t%d\nPPid:\t%d\nUid:\t%[4]d\t%[4]d\t%[4]d\t%[4]d\nCapEff:\t000001ffffffffff\nMems_allowed_list:\t%s\n", p.Comm, p.PID, max(p.Parent, 1), p.UID, p.mems()))
 	t.Put(dir+"/cmdline", strings.Join(p.Arguments, "\x00")+"\x00")
 	t.Put(dir+"/limits", "Limit                     Soft Limit           Hard Limit           Units     \n"+
 		"Max locked memory         unlimited            unlimited            bytes     \n")
@@ -76,6 +78,13 @@ func (t *Tree) Start(p Process) journal.Process {
 		t.Put(fmt.Sprintf("%s/fdinfo/%d", dir, i+3), "pos:\t0\nflags:\t02000002\n")
 	}
 	return journal.Process{PID: p.PID, StartTime: startTime}
+}
+
+func (p *Process) mems() string {
+	if p.Mems == "" {
+		return "0-1"
+	}
+	return p.Mems
 }
 
 // cgroup returns the path that containerd and systemd give a sandbox.

@@ -18,6 +18,9 @@ type Container struct {
 	Pod       string
 	// Mounts are the files and directories of the node that it has.
 	Mounts []string
+	// Devices are the device nodes that it has, by their paths in it, which are those on
+	// the node unless somebody chose others.
+	Devices []string
 	// Bundle is the path of the file that says so.
 	Bundle string
 
@@ -70,6 +73,11 @@ func container(n *facts.Node, file string) (Container, error) {
 		Mounts      []struct {
 			Source string `json:"source"`
 		} `json:"mounts"`
+		Linux struct {
+			Devices []struct {
+				Path string `json:"path"`
+			} `json:"devices"`
+		} `json:"linux"`
 	}
 	if err := json.Unmarshal(text, &spec); err != nil {
 		return Container{}, fmt.Errorf("parse %s: %w", file, err)
@@ -79,6 +87,9 @@ func container(n *facts.Node, file string) (Container, error) {
 		Namespace: spec.Annotations["io.kubernetes.cri.sandbox-namespace"],
 		Pod:       spec.Annotations["io.kubernetes.cri.sandbox-name"],
 		initData:  spec.Annotations[initDataAnnotation],
+	}
+	for _, d := range spec.Linux.Devices {
+		c.Devices = append(c.Devices, path.Clean(d.Path))
 	}
 	for _, m := range spec.Mounts {
 		if path.IsAbs(m.Source) {

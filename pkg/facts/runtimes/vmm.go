@@ -61,3 +61,48 @@ func VirtioFSDaemons(n *facts.Node) []facts.Fact {
 	}
 	return all
 }
+
+// Passed is a function of the node that a VMM's command line gives to its VM.
+type Passed struct {
+	// Address is as the command line has it.
+	Address string
+	// WithROM is set where the VM sees the function's option ROM: neither "rombar=0" nor
+	// an empty "romfile=" keeps it away (QEMU: hw/pci/pci.c).
+	WithROM bool
+}
+
+// Passed returns the functions that QEMU's command line names. Those that were plugged
+// into the running VM are not there.
+func (v *VMM) Passed() []Passed {
+	var all []Passed
+	for _, arg := range v.args {
+		options := strings.Split(arg, ",")
+		if !strings.HasPrefix(options[0], "vfio-pci") {
+			continue
+		}
+		p := Passed{WithROM: true}
+		for _, option := range options[1:] {
+			name, value, _ := strings.Cut(option, "=")
+			switch {
+			case name == "host":
+				p.Address = value
+			case name == "rombar" && (value == "0" || value == "off"), name == "romfile" && value == "":
+				p.WithROM = false
+			}
+		}
+		if p.Address != "" {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// GPUDaemons returns the command lines of NVIDIA's daemons that run now and keep GPUs
+// of the node open: persistenced, and the host engine of DCGM.
+func GPUDaemons(n *facts.Node) []facts.Fact {
+	var all []facts.Fact
+	for _, p := range processes(n, "nvidia-persiste", "nv-hostengine") {
+		all = append(all, p.cmdline)
+	}
+	return all
+}

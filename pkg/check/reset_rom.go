@@ -1,0 +1,65 @@
+package check
+
+import (
+	"fmt"
+	"path"
+
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+func resetROMChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "RST-012", Title: "VMs do not see the option ROM of their functions", Severity: isolation.Medium,
+			Why: "the VM's firmware runs that code before the guest's kernel: a tenant who could write to the device's flash is in the next tenant's VM from its first " +
+				"instruction, past every reset",
+			Fix: "have the VMM started with `rombar=0` or an empty `romfile=` for the device; where Kata does not, use cards whose flash only signed firmware can change, " +
+				"and a guest firmware with Secure Boot, and waive this",
+			Verify:  "tr '\\0' '\\n' < /proc/<VMM>/cmdline | grep vfio-pci; sed -n 7p /sys/bus/pci/devices/<address>/resource",
+			Sources: []string{"QEMU: hw/vfio/pci.c vfio_pci_size_rom", "QEMU: hw/pci/pci.c rombar, romfile"},
+		}, Judge: noOptionROM},
+	}
+}
+
+// noOptionROM looks at what the command lines of the running VMs give them.
+func noOptionROM(n *facts.Node) []finding.Finding {
+	var found []finding.Finding
+	var seen []facts.Fact
+	looked := 0
+	for _, v := range runtimes.VMMs(n) {
+		for _, p := range v.Passed() {
+			a, err := pci.ParseAddress(p.Address)
+			if err != nil {
+				continue // not of this node's domain 0, or not an address: nothing to look at
+			}
+			looked++
+			resource := n.Read(path.Join(sysfs.FunctionPath(a), "resource"))
+			rom, has, err := pci.ROM(resource.Value)
+			if err != nil {
+				resource.Status, resource.Err = facts.Broken, err.Error()
+			}
+			resource.Value = "no option ROM"
+			if has {
+				resource.Value = fmt.Sprintf("option ROM of %d bytes", rom.End-rom.Start+1)
+			}
+			seen = append(seen, resource)
+			said := fail(fmt.Sprintf("the VM of process %d sees the option ROM of %s", v.PID, a), resource, v.Cmdline)
+			switch {
+			case !p.WithROM:
+				continue
+			case !resource.OK():
+				said = unknown("whether "+a.String()+" has an option ROM", resource)
+			case !has:
+				continue
+			}
+			said[0].Device = new(a)
+			found = append(found, said...)
+		}
+	}
+	return orPassWith(found, looked, "function", "no VMM's command line names a function", seen)
+}
