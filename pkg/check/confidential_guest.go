@@ -134,7 +134,10 @@ func confidentialMode(n *facts.Node) []finding.Finding {
 		return notApplicable("the node is not set up for confidential guests")
 	}
 	said := say(finding.Manual, "the node is set up for confidential guests; no file says in which mode its GPUs are: ask them before they are given away", nil)
-	said[0].Evidence = append(hardware.Evidence, handlers.Evidence...)
+	said[0].Evidence = hardware.Evidence
+	if handlers.State != finding.NotApplicable {
+		said[0].Evidence = append(said[0].Evidence, handlers.Evidence...)
+	}
 	return concerning(gpuAddresses(gpus), said)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
@@ -38,28 +39,29 @@ func noOptionROM(n *facts.Node) []finding.Finding {
 				continue // not of this node's domain 0, or not an address: nothing to look at
 			}
 			looked++
-			resource := n.Read(path.Join(sysfs.FunctionPath(a), "resource"))
-			rom, has, err := pci.ROM(resource.Value)
-			if err != nil {
-				resource.Status, resource.Err = facts.Broken, err.Error()
+			f, ok := n.Snapshot.Function(a)
+			if !ok {
+				resource := facts.Fact{Path: "/" + path.Join(sysfs.FunctionPath(a), "resource"), How: "read", Status: facts.Absent}
+				found = append(found, unknown("whether "+a.String()+" has an option ROM", resource)...)
+				continue
 			}
-			resource.Value = "no option ROM"
-			if has {
-				resource.Value = fmt.Sprintf("option ROM of %d bytes", rom.End-rom.Start+1)
+			resource := attribute(a, "resource", romOf(f))
+			if len(seen) < maxShown {
+				seen = append(seen, resource)
 			}
-			seen = append(seen, resource)
+			if !p.WithROM || f.ROM == 0 {
+				continue
+			}
 			said := fail(fmt.Sprintf("the VM of process %d sees the option ROM of %s", v.PID, a), resource, v.Cmdline)
-			switch {
-			case !p.WithROM:
-				continue
-			case !resource.OK():
-				said = unknown("whether "+a.String()+" has an option ROM", resource)
-			case !has:
-				continue
-			}
-			said[0].Device = new(a)
-			found = append(found, said...)
+			found = append(found, about(f, said)...)
 		}
 	}
 	return orPassWith(found, looked, "function", "no VMM's command line names a function", seen)
+}
+
+func romOf(f *device.Function) string {
+	if f.ROM == 0 {
+		return "no option ROM"
+	}
+	return fmt.Sprintf("option ROM of %d bytes", f.ROM)
 }

@@ -56,7 +56,9 @@ type Function struct {
 	VF *VF `json:"-"`               // set when the function is a VF
 
 	BARs []BAR `json:"bars,omitempty"`
-	Link *Link `json:"link,omitempty"`
+	// ROM is the size of the option ROM in bytes, 0 for none.
+	ROM  uint64 `json:"rom,omitempty"`
+	Link *Link  `json:"link,omitempty"`
 	// ResetMethods are sysfs' reset_method words in the kernel's order; empty
 	// when the function can't be reset on its own.
 	ResetMethods []string         `json:"resetMethods,omitempty"`

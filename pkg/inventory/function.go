@@ -197,31 +197,37 @@ func readHardware(f *device.Function, a *attributes) {
 	if node, ok := a.integer("numa_node"); ok && node >= 0 {
 		f.NUMANode = &node
 	}
-	f.BARs = readBARs(a)
+	f.BARs, f.ROM = readBARs(a)
 	if f.VF == nil { // its link is the PF's, and its own registers say nothing of it
 		f.Link = readLink(a)
 	}
 	f.ResetMethods = a.words("reset_method")
 }
 
-// readBARs reads the populated base address registers.
-func readBARs(a *attributes) []device.BAR {
+// readBARs reads the populated base address registers, and the size of the ROM.
+func readBARs(a *attributes) (bars []device.BAR, rom uint64) {
 	text, ok := a.text("resource")
 	if !ok {
-		return nil
+		return nil, 0
 	}
 	resources, err := pci.ParseResources(text)
 	if err != nil {
 		a.fail("resource", err)
-		return nil
+		return nil, 0
 	}
-	var bars []device.BAR
 	for i, r := range resources {
 		if r.Size() > 0 {
 			bars = append(bars, device.BAR{Index: i, Size: r.Size(), IO: r.IO(), Prefetchable: r.Prefetchable(), Is64: r.Is64()})
 		}
 	}
-	return bars
+	r, has, err := pci.ROM(text)
+	switch {
+	case err != nil:
+		a.fail("resource", err)
+	case has:
+		rom = r.Size()
+	}
+	return bars, rom
 }
 
 // readLink reads the link's state; nil where the kernel knows none: for
