@@ -55,7 +55,7 @@ func lab() map[string]isolation.Severity {
 		Off: {"CC-001", "CC-003", "HOST-015", "HOST-016", "HOST-019"},
 		isolation.Info: {
 			"IOM-009", "IOM-023", "ACS-008", "ACS-012", "ACS-013", "ACS-014", "RST-002", "RST-006", "RST-007", "RST-013",
-			"GPU-005", "GPU-008", "HOST-001", "HOST-002", "HOST-003", "HOST-004", "HOST-006", "HOST-010", "HOST-012",
+			"GPU-005", "GPU-008", "NIC-010", "HOST-001", "HOST-002", "HOST-003", "HOST-004", "HOST-006", "HOST-010", "HOST-012",
 			"OBS-002", "VFIO-012",
 		},
 		isolation.Medium: {"IOM-005", "IOM-010", "ACS-010"},
