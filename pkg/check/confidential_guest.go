@@ -159,14 +159,8 @@ func linksEncrypt(n *facts.Node) []finding.Finding {
 		}
 		return nil
 	})
-	if len(found) == 1 && found[0].State == finding.Pass {
-		found[0].Evidence = evidence(seen[:min(len(seen), maxShown)])
-	}
-	return found
+	return showing(found, seen, one(itself))
 }
-
-// maxShown is how many functions stand in the evidence of a pass.
-const maxShown = 16
 
 // Where configuration space says what a device can do (include/uapi/linux/pci_regs.h).
 const (

@@ -53,7 +53,7 @@ func nearMemory(n *facts.Node) []finding.Finding {
 			case !inList(allowed.Value, *f.NUMANode):
 				text := fmt.Sprintf("%s is at NUMA node %d, and its VM has memory of %s alone", a, *f.NUMANode, allowed.Value)
 				found = append(found, about(f, fail(text, near, allowed))...)
-			case len(seen) < maxShown:
+			default:
 				seen = append(seen, near, allowed)
 			}
 		}

@@ -136,8 +136,8 @@ func ofPF(pf *device.Function, vfs []pci.Address, found []finding.Finding) []fin
 	return about(pf, concerning(slices.Clone(vfs), found))
 }
 
-// orPassWith returns what was found, or a pass with what was seen of the things that
-// were asked, no more than [maxShown] of it.
+// orPassWith returns what was found, or a pass that shows what was seen of the things
+// that were asked.
 func orPassWith(found []finding.Finding, asked int, what, none string, seen []facts.Fact) []finding.Finding {
 	switch {
 	case asked == 0:
@@ -145,5 +145,5 @@ func orPassWith(found []finding.Finding, asked int, what, none string, seen []fa
 	case len(found) > 0:
 		return found
 	}
-	return pass(count(asked, what), seen[:min(len(seen), maxShown)]...)
+	return showing(pass(count(asked, what)), seen, one(itself))
 }

@@ -46,9 +46,7 @@ func noOptionROM(n *facts.Node) []finding.Finding {
 				continue
 			}
 			resource := attribute(a, "resource", romOf(f))
-			if len(seen) < maxShown {
-				seen = append(seen, resource)
-			}
+			seen = append(seen, resource)
 			if !p.WithROM || f.ROM == 0 {
 				continue
 			}
