@@ -18,7 +18,7 @@ const maxBootstrap = 4 << 20
 // hold what nobody else is to see.
 func (r *recorded) addBootstrap(b *bundle.Bundle) error {
 	for _, name := range []string{"journal.json", "verified.json"} {
-		data, err := r.node.FS.ReadAtMost(path.Join(bootstrapDir, name), maxBootstrap)
+		data, err := r.node.ReadAtMost(path.Join(bootstrapDir, name), maxBootstrap)
 		switch {
 		case err == nil:
 			b.Add(path.Join("bootstrap", name), data)

@@ -117,25 +117,25 @@ func (absent) Open(name string) (fs.File, error) {
 func (l *openedLedger) verify(ctx context.Context, o ledger.Options) (*ledger.Report, error) {
 	o.Witness = l.witness
 	r, err := ledger.VerifyContext(ctx, l.FS, o)
-	return r, l.failed(err)
+	return r, l.failed(ctx, err)
 }
 
 // history verifies the ledger and returns what it says of tenancies.
-func (l *openedLedger) history(o ledger.Options) (*history.History, history.Standing, error) {
+func (l *openedLedger) history(ctx context.Context, o ledger.Options) (*history.History, history.Standing, error) {
 	o.Witness = l.witness
 	h, s, err := history.Read(l.FS, o)
 	if err == nil && l.leftOut != "" {
 		s.Doubts = append(s.Doubts, l.leftOut)
 	}
-	return h, s, l.failed(err)
+	return h, s, l.failed(ctx, err)
 }
 
 // failed says of a ledger that can't be read where it is not, or what says that it was deleted. One that
 // can't be verified for want of a key counts as one that failed.
-func (l *openedLedger) failed(err error) error {
+func (l *openedLedger) failed(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, ledger.ErrNone):
-		if r, gone := ledger.Verify(l.FS, ledger.Options{Witness: l.witness}); gone == nil && !r.OK() {
+		if r, gone := ledger.VerifyContext(ctx, l.FS, ledger.Options{Witness: l.witness}); gone == nil && !r.OK() {
 			return &verdictError{code: exitLedger, text: fmt.Sprintf("%s: %s", l.dir, r.Problems[0].What)}
 		}
 		return fmt.Errorf("%w in %s: no plugin has worked there, or it lies elsewhere (--dir)", err, l.dir)

@@ -34,7 +34,7 @@ func ledgerProveCommand(h *book) *cobra.Command {
 				return err
 			}
 			p, err := prove(l.FS)
-			if err := errors.Join(l.failed(err), l.Close()); err != nil {
+			if err := errors.Join(l.failed(cmd.Context(), err), l.Close()); err != nil {
 				return failedLedger(err)
 			}
 			data, err := p.Encode()

@@ -48,7 +48,7 @@ func ledgerShowCommand(h *book) *cobra.Command {
 				return err
 			}
 			err = o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), l.FS)
-			return errors.Join(l.failed(err), warn(cmd.ErrOrStderr(), l.leftOut), l.Close())
+			return errors.Join(l.failed(cmd.Context(), err), warn(cmd.ErrOrStderr(), l.leftOut), l.Close())
 		},
 	}
 	f := cmd.Flags()

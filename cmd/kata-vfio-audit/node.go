@@ -183,14 +183,14 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	}
 	doc := &report.Document{Report: r, Snapshot: n.Snapshot, Rules: check.RulesOf(checks), Tenancies: page.TenanciesNow(n)}
 	if report.TellsThePast(j.format) {
-		node.tellThePast(doc, n)
+		node.tellThePast(ctx, doc, n)
 	}
 	return doc, nil
 }
 
 // tellThePast adds what the ledger says. That it can't be read is for the page to
 // say: the audit of now stands.
-func (o *opened) tellThePast(doc *report.Document, n *facts.Node) {
+func (o *opened) tellThePast(ctx context.Context, doc *report.Document, n *facts.Node) {
 	doc.Ledger = &page.Ledger{}
 	book, err := o.openLedger()
 	if err != nil {
@@ -198,7 +198,7 @@ func (o *opened) tellThePast(doc *report.Document, n *facts.Node) {
 		return
 	}
 	defer func() { _ = book.Close() }()
-	h, standing, err := book.history(ledger.Options{})
+	h, standing, err := book.history(ctx, ledger.Options{})
 	if err != nil {
 		doc.Ledger.Missing = err.Error()
 		return

@@ -77,7 +77,7 @@ func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer,
 		return err
 	}
 	defer func() { _ = l.Close() }()
-	h, standing, err := l.history(ledger.Options{Key: key, Anchors: anchors})
+	h, standing, err := l.history(ctx, ledger.Options{Key: key, Anchors: anchors})
 	if err != nil {
 		return err
 	}

@@ -50,10 +50,7 @@ func coverage(said []finding.Finding) []finding.Finding {
 	if more := len(silent) - maxRules; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	for _, part := range why.words() {
-		text += "; " + part
-	}
-	failed := fail(text, told(silent, "not answered"))
+	failed := fail(strings.Join(append([]string{text}, why.words()...), "; "), told(silent, "not answered"))
 	failed[0].Remediation = why.fix()
 	return failed
 }

@@ -154,8 +154,10 @@ func TestCoverageAdvisesByCause(t *testing.T) {
 		"no securityfs": {func(t *board.Tree) { t.Delete("sys/kernel/security") }, "`mount -t securityfs none /sys/kernel/security`", "CAP_SYS"},
 		"no processes":  {func(t *board.Tree) { _ = os.Remove(t.Path("proc/1/ns/pid")) }, "CAP_SYS_PTRACE", "mount"},
 		"no config":     {func(t *board.Tree) { t.CutConfig(t.Devices["gpu0"]) }, "it lacks CAP_SYS_ADMIN", "mount"},
-		"a damaged journal": {func(t *board.Tree) { t.Put("var/lib/kata-vfio/journal/x.json", "{") },
-			"what can't be read: /var/lib/kata-vfio/journal/x.json", "CAP_SYS"},
+		"a damaged journal": {
+			func(t *board.Tree) { t.Put("var/lib/kata-vfio/journal/x.json", "{") },
+			"what can't be read: /var/lib/kata-vfio/journal/x.json", "CAP_SYS",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := board.Server(t)

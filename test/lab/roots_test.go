@@ -52,10 +52,14 @@ func distributions() []distributed {
 		{"Debian 12, GRUB, initramfs-tools", "bookworm", with("grub2-common", "initramfs-tools"), initramfsTools, grub, grubLines, "lsinitramfs"},
 		{"Debian 13, GRUB, initramfs-tools", "trixie", with("grub2-common", "initramfs-tools"), initramfsTools, grub, grubLines, "lsinitramfs"},
 		{"Debian 13, GRUB, dracut", "trixie", with("grub2-common", "dracut"), dracut, grub, grubLines, "lsinitrd"},
-		{"Debian 13, u-boot-menu", "trixie", with("u-boot-menu", "initramfs-tools"), initramfsTools, "u-boot-update",
-			"grep append /boot/extlinux/extlinux.conf", "lsinitramfs"},
-		{"Debian 13, systemd-boot", "trixie", with("systemd-boot", "initramfs-tools"), systemdBoot + initramfsTools, ":",
-			"grep ^options /boot/efi/loader/entries/*; cat /etc/kernel/cmdline", "lsinitramfs"},
+		{
+			"Debian 13, u-boot-menu", "trixie", with("u-boot-menu", "initramfs-tools"), initramfsTools, "u-boot-update",
+			"grep append /boot/extlinux/extlinux.conf", "lsinitramfs",
+		},
+		{
+			"Debian 13, systemd-boot", "trixie", with("systemd-boot", "initramfs-tools"), systemdBoot + initramfsTools, ":",
+			"grep ^options /boot/efi/loader/entries/*; cat /etc/kernel/cmdline", "lsinitramfs",
+		},
 	}
 }
 

@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -37,9 +38,7 @@ func TestEarlyBindingIsForFunctionsThatAreBound(t *testing.T) {
 	} {
 		files := tree{}
 		if !c.image {
-			for name, text := range node {
-				files[name] = text
-			}
+			maps.Copy(files, node)
 		}
 		if c.config != "" {
 			files["etc/kata-vfio/node.yaml"] = c.config
