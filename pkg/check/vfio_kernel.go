@@ -101,9 +101,12 @@ func (k *kernelFault) fixedIn(release string) bool {
 // kernelNumber returns the three numbers that a release begins with; a last one that
 // is missing is zero. A release candidate is none: it may be older than the fix.
 func kernelNumber(release string) (number [3]int, ok bool) {
-	base, suffix, _ := strings.Cut(release, "-")
+	base, suffix := release, ""
+	if end := strings.IndexAny(release, "-+~_"); end >= 0 { // "6.12.107+deb13-amd64"
+		base, suffix = release[:end], release[end:]
+	}
 	parts := strings.Split(base, ".")
-	if len(parts) < 2 || strings.HasPrefix(suffix, "rc") {
+	if len(parts) < 2 || strings.HasPrefix(suffix, "-rc") {
 		return number, false
 	}
 	for i, part := range parts[:min(len(parts), 3)] {

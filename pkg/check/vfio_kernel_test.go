@@ -22,22 +22,23 @@ func vfioKernelFaults() []fault {
 func TestKernelsByTheirNumber(t *testing.T) {
 	const latest, branched, older = "CVE-2024-26812", "CVE-2024-26810 (", "CVE-2020-12888"
 	for release, open := range map[string][]string{
-		"6.9.0":              nil,
-		"6.12.0-sysfstest":   nil,
-		"7.0":                nil,
-		"6.6.95-flatcar":     {latest},
-		"6.6.24":             {latest},
-		"6.6.23":             {latest, branched},
-		"6.8.0-40-generic":   {latest}, // Ubuntu's: its own number is behind the dash
-		"6.5.13":             {latest, branched},
-		"5.14.0-503.el9":     {latest},
-		"4.18.0-553.el8_10":  {latest, older, "CVE-2019-3882"},
-		"6.9.0-rc1":          {latest, older},
-		"not a number":       {latest, older},
-		"6":                  {latest, older},
-		"6.x.1":              {latest, older},
-		"6.1.0-18-amd64":     {latest}, // Debian's
-		"5.15.154-1-default": {latest},
+		"6.9.0":                nil,
+		"6.12.107+deb13-amd64": nil, // Debian 13's
+		"6.12.0-sysfstest":     nil,
+		"7.0":                  nil,
+		"6.6.95-flatcar":       {latest},
+		"6.6.24":               {latest},
+		"6.6.23":               {latest, branched},
+		"6.8.0-40-generic":     {latest}, // Ubuntu's: its own number is behind the dash
+		"6.5.13":               {latest, branched},
+		"5.14.0-503.el9":       {latest},
+		"4.18.0-553.el8_10":    {latest, older, "CVE-2019-3882"},
+		"6.9.0-rc1":            {latest, older},
+		"not a number":         {latest, older},
+		"6":                    {latest, older},
+		"6.x.1":                {latest, older},
+		"6.1.0-18-amd64":       {latest}, // Debian's
+		"5.15.154-1-default":   {latest},
 	} {
 		tree := board.Server(t)
 		tree.Put("proc/sys/kernel/osrelease", release+"\n")
