@@ -19,10 +19,10 @@ func resetROMChecks() []Check {
 			ID: "RST-012", Title: "VMs do not see the option ROM of their functions", Severity: isolation.Medium,
 			Why: "the VM's firmware runs that code before the guest's kernel: a tenant who could write to the device's flash is in the next tenant's VM from its first " +
 				"instruction, past every reset",
-			Fix: "have the VMM started with `rombar=0` or an empty `romfile=` for the device; where Kata does not, use cards whose flash only signed firmware can change, " +
+			Fix: "have the VMM started with `rombar=0` or an empty `romfile=` for the device; where Kata does not (its Go runtime gives QEMU neither), use cards whose flash only signed firmware can change, " +
 				"and a guest firmware with Secure Boot, and waive this",
 			Verify:  "tr '\\0' '\\n' < /proc/<VMM>/cmdline | grep vfio-pci; sed -n 7p /sys/bus/pci/devices/<address>/resource",
-			Sources: []string{"QEMU: hw/vfio/pci.c vfio_pci_size_rom", "QEMU: hw/pci/pci.c rombar, romfile"},
+			Sources: []string{"QEMU: hw/vfio/pci.c vfio_pci_size_rom", "QEMU: hw/pci/pci.c rombar, romfile", "Kata: src/runtime/pkg/govmm/qemu/qemu.go VFIODevice.QemuParams"},
 		}, Judge: noOptionROM},
 	}
 }
