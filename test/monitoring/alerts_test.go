@@ -70,6 +70,7 @@ func healthy() node {
 		`kube_daemonset_status_number_ready{daemonset="another"}`:                            "0x120",
 		`kata_vfio_request_seconds_count{node="a", request="nri/HandOver", result="error"}`:  "0+1x120",
 		`kata_vfio_vf_transmit_dropped_total{node="a", namespace="team-a", claim="network"}`: "0+100x120",
+		`kata_vfio_vfs_lacking{node="a", pf="ens1"}`:                                         "4x20 0x100",
 	}
 }
 
@@ -131,6 +132,7 @@ func incidents() map[string][]node {
 		},
 		"KataVFIONodeRebootPending": {{`kata_vfio_bootstrap_outcome{node="b", blueprint="", outcome="reboot needed"}`: "1x120"}},
 		"KataVFIONodeNotVerified":   {{`kata_vfio_bootstrap_verified_timestamp_seconds{node="b"}`: "-9000x120"}},
+		"KataVFIOVFsLacking":        {{`kata_vfio_vfs_lacking{node="a", pf="ens1"}`: "0x60 4x60"}},
 		"KataVFIONRIDisconnected":   {{`kata_vfio_nri_connected{node="a"}`: "1x60 0x60"}},
 	}
 }
