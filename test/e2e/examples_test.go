@@ -127,7 +127,7 @@ func TestTheSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 		resourcev1.Device{Name: "bare"},
 		typed("plain-gpu-1", "gpu"), typed("plain-gpu-2", "gpu"), typed("plain-pf-1", "pf"),
 		typed("plain-vf-1", "vf"), typed("plain-vf-2", "vf"), typed("plain-vf-3", "vf"), typed("plain-vf-4", "vf"),
-		full("full-gpu-1", "gpu"), full("full-gpu-2", "gpu"), full("full-vf-1", "vf"),
+		full("full-gpu-1", "gpu"), full("full-gpu-2", "gpu"), full("full-gpu-3", "gpu"), full("full-vf-1", "vf"), full("full-vf-2", "vf"),
 		typed("plain-pair-1", "gpu-vf"), placed("placed-gpu-1", "gpu"), placed("placed-vf-1", "vf"),
 	))
 	for name, text := range examples(t) {
@@ -144,7 +144,7 @@ func TestTheSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 	})
 	want := map[string][]string{
 		"gpu": {"full-gpu"}, "direct": {"plain-gpu"}, "extended-resource": {"plain-gpu"}, "vf": {"plain-vf"}, "vf-endpoint": {"plain-vf"}, "pf": {"plain-pf"},
-		"gpu-and-vf": {"full-gpu", "full-vf"}, "vf-network": {"plain-vf"}, "vf-network-by-policy": {"plain-vf"},
+		"gpu-and-vf": {"full-gpu", "full-vf"}, "gpu-and-vf-network": {"full-gpu", "full-vf"}, "vf-network": {"plain-vf"}, "vf-network-by-policy": {"plain-vf"},
 		"gpu-and-vf-nearest": {"placed-gpu", "placed-vf"}, "gpu-vf-pair": {"plain-pair"},
 	}
 	if diff := cmp.Diff(want, devicesByPod(t, admin, ns)); diff != "" {
