@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -52,7 +53,7 @@ func groupOf(f *device.Function) facts.Fact {
 		seen.Status = facts.Absent
 		return seen
 	}
-	seen.Value = fmt.Sprintf("/sys/kernel/iommu_groups/%d", *f.Group)
+	seen.Value = strconv.Itoa(*f.Group)
 	return seen
 }
 
