@@ -86,7 +86,7 @@ func TestAHeldFunctionIsInOrder(t *testing.T) {
 		}
 	})
 	handOver(t, n, "tenant-a", vm.PID())
-	want := append(before, "fail RST-012 "+topology.GPU0) // the VM is started without rombar=0, as Kata starts its own
+	want := slices.Concat(before, []string{"fail RST-012 " + topology.GPU0}) // the VM is started without rombar=0, as Kata starts its own
 	slices.Sort(want)
 	if diff := cmp.Diff(want, stage.Findings(stage.Audit(t))); diff != "" {
 		t.Errorf("what the audit says before and while the VM runs (-before +while):\n%s", diff)
