@@ -31,16 +31,16 @@ type sharing struct {
 
 // share returns what the members of one pool share. A device has at most two
 // entries, which is what the API allows: its PF's and its unit's.
-func share(l *layout, members []*entry) *sharing {
-	s := &sharing{consumption: map[*entry][]resourceapi.DeviceCounterConsumption{}}
-	s.pfs(l, members)
-	s.units(l, members)
-	slices.SortFunc(s.sets, func(a, b resourceapi.CounterSet) int { return strings.Compare(a.Name, b.Name) })
-	return s
+func share(s *device.Snapshot, l *device.Layout, members []*entry) *sharing {
+	shared := &sharing{consumption: map[*entry][]resourceapi.DeviceCounterConsumption{}}
+	shared.pfs(s, members)
+	shared.units(l, members)
+	slices.SortFunc(shared.sets, func(a, b resourceapi.CounterSet) int { return strings.Compare(a.Name, b.Name) })
+	return shared
 }
 
 // pfs adds a set for each PF that has VFs or could have them.
-func (s *sharing) pfs(l *layout, members []*entry) {
+func (s *sharing) pfs(snap *device.Snapshot, members []*entry) {
 	for _, family := range gather(members, pfOf) {
 		pf, total := family[0].key, 0
 		for _, m := range family {
@@ -48,7 +48,7 @@ func (s *sharing) pfs(l *layout, members []*entry) {
 				total++
 			}
 		}
-		if f, ok := l.snapshot.Function(pf); ok && f.PF != nil {
+		if f, ok := snap.Function(pf); ok && f.PF != nil {
 			total = max(total, f.PF.TotalVFs)
 		}
 		if total == 0 {
@@ -74,17 +74,12 @@ func pfOf(e *entry) (pci.Address, bool) {
 	case e.kind != device.VFType:
 		return e.addr, true
 	}
-	_, label, ok := strings.Cut(e.pool, pfPool)
-	if !ok {
-		return pci.Address{}, false
-	}
-	pf, err := pci.ParseLabel(label)
-	return pf, err == nil
+	return device.PFOfPool(e.pool)
 }
 
 // units adds a set for each unit with more than one device in the pool.
-func (s *sharing) units(l *layout, members []*entry) {
-	for _, unit := range gather(members, func(e *entry) (pci.Address, bool) { return l.units.find(e.addr), e.f != nil }) {
+func (s *sharing) units(l *device.Layout, members []*entry) {
+	for _, unit := range gather(members, func(e *entry) (pci.Address, bool) { return l.Unit(e.addr), e.f != nil }) {
 		if len(unit) < 2 {
 			continue
 		}

@@ -2,7 +2,6 @@ package publish
 
 import (
 	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -57,7 +56,7 @@ const (
 // functions, but for a GPU and its pair, which share a counter. The counter of
 // a pair's PF is in another pool and is not needed: a PF is on offer only while
 // it has no VFs, and then there is no pair.
-func entries(n *Node, l *layout) []*entry {
+func entries(n *Node, l *device.Layout) []*entry {
 	held := map[pci.Address]*entry{}
 	var all []*entry
 	for _, a := range n.Allocated {
@@ -87,8 +86,8 @@ func entries(n *Node, l *layout) []*entry {
 }
 
 // single returns the entry of one function.
-func single(n *Node, l *layout, f *device.Function) *entry {
-	return &entry{name: f.Name(), kind: f.Type, addr: f.Address, pool: l.pool(n.Name, f.Address), f: f}
+func single(n *Node, l *device.Layout, f *device.Function) *entry {
+	return &entry{name: f.Name(), kind: f.Type, addr: f.Address, pool: l.Pool(n.Name, f.Address), f: f}
 }
 
 func hold(held map[pci.Address]*entry, e *entry) {
@@ -117,7 +116,7 @@ func gpuAndPair(a, b *entry) bool {
 // allocated returns the entry of an allocated device, and nil where the name
 // is none that this node could have published.
 func allocated(n *Node, a Allocated) *entry {
-	if a.Pool != n.Name && !strings.HasPrefix(a.Pool, n.Name+"/") {
+	if !device.IsPoolOf(n.Name, a.Pool) {
 		return nil
 	}
 	parts, err := device.ParseParts(a.Name)

@@ -82,7 +82,7 @@ type Slice struct {
 // always there, if only with an empty slice, which tells "no devices" from
 // "not running".
 func Pools(n *Node) map[string]Pool {
-	l := newLayout(n.Snapshot)
+	l := device.NewLayout(n.Snapshot)
 	byPool := map[string][]*entry{n.Name: nil}
 	for _, e := range entries(n, l) {
 		byPool[e.pool] = append(byPool[e.pool], e)
@@ -96,11 +96,11 @@ func Pools(n *Node) map[string]Pool {
 
 // poolOf makes the slices of one pool: devices best isolated first, then what
 // they share.
-func poolOf(n *Node, l *layout, members []*entry) Pool {
+func poolOf(n *Node, l *device.Layout, members []*entry) Pool {
 	slices.SortFunc(members, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.addr.Compare(b.addr), cmp.Compare(a.name, b.name))
 	})
-	shared := share(l, members)
+	shared := share(n.Snapshot, l, members)
 	devices := make([]resourceapi.Device, len(members))
 	for i, e := range members {
 		devices[i] = deviceOf(n, e)

@@ -1,15 +1,17 @@
-package publish
+package device
 
 import (
-	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"strings"
+
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// layout says which functions belong together by the node's hardware alone.
-// What of them is ours or allocated doesn't matter, so that a device doesn't
-// move to another pool when a config or a neighbour changes.
-type layout struct {
-	snapshot *device.Snapshot
+// Layout says which functions belong together, and in which resource pool each of
+// them is published, by the node's hardware alone. The node's config and the claims
+// don't matter, so that a device doesn't move to another pool when a config or a
+// neighbour changes. It is immutable and holds for its snapshot.
+type Layout struct {
+	snapshot *Snapshot
 	// units are sets of functions that go to one tenant together: those of one
 	// IOMMU group, and a GPU with its companions.
 	units sets
@@ -23,8 +25,9 @@ type layout struct {
 	firstPF map[pci.Address]pci.Address
 }
 
-func newLayout(s *device.Snapshot) *layout {
-	l := &layout{
+// NewLayout returns the layout of a snapshot. It looks at each function once.
+func NewLayout(s *Snapshot) *Layout {
+	l := &Layout{
 		snapshot: s, units: sets{}, neighbours: sets{},
 		inNodePool: map[pci.Address]bool{}, firstPF: map[pci.Address]pci.Address{},
 	}
@@ -38,7 +41,7 @@ func newLayout(s *device.Snapshot) *layout {
 }
 
 // join enters f into the sets.
-func (l *layout) join(f *device.Function) {
+func (l *Layout) join(f *Function) {
 	if f.IsBridge() {
 		return
 	}
@@ -59,13 +62,13 @@ func (l *layout) join(f *device.Function) {
 }
 
 // bind makes two functions one unit.
-func (l *layout) bind(a, b pci.Address) {
+func (l *Layout) bind(a, b pci.Address) {
 	l.units.join(a, b)
 	l.neighbours.join(a, b)
 }
 
 // place notes what f says about its neighbours' pool.
-func (l *layout) place(f *device.Function) {
+func (l *Layout) place(f *Function) {
 	if f.IsBridge() {
 		return
 	}
@@ -85,12 +88,17 @@ func (l *layout) place(f *device.Function) {
 
 // hasPool reports whether f has a pool of its own: a NIC, or another function
 // with SR-IOV. GPUs stand in the node's pool, their VFs with them.
-func hasPool(f *device.Function) bool {
-	return f.Type == device.PFType || f.Type != device.GPU && f.PF != nil && f.PF.TotalVFs > 0
+func hasPool(f *Function) bool {
+	return f.Type == PFType || f.Type != GPU && f.PF != nil && f.PF.TotalVFs > 0
 }
 
-// pool returns the name of the pool that the function at addr stands in.
-func (l *layout) pool(node string, addr pci.Address) string {
+// Unit returns the lowest address of the functions that go to one tenant together
+// with the one at addr: those of its IOMMU group, and a GPU's companions.
+func (l *Layout) Unit(addr pci.Address) pci.Address { return l.units.find(addr) }
+
+// Pool returns the name of the pool in which the node with the name publishes the
+// function at addr.
+func (l *Layout) Pool(node string, addr pci.Address) string {
 	set := l.neighbours.find(addr)
 	pf, ok := l.firstPF[set]
 	if l.inNodePool[set] || !ok {
@@ -99,8 +107,32 @@ func (l *layout) pool(node string, addr pci.Address) string {
 	return node + pfPool + pf.Label()
 }
 
-// pfPool stands between node and PF in the name of a PF's pool.
+// pfPool stands between node and PF in the name of a PF's pool. A node's name has
+// no "/" (it is a DNS subdomain).
 const pfPool = "/pf-"
+
+// IsPoolOf reports whether the pool is one that the node with the name publishes: its
+// own, or that of one of its PFs, present or not.
+func IsPoolOf(node, pool string) bool {
+	owner, _, ok := cutPool(pool)
+	return node != "" && (pool == node || ok && owner == node)
+}
+
+// PFOfPool returns the PF after which a PF's pool is named, and false for another
+// pool.
+func PFOfPool(pool string) (pci.Address, bool) {
+	_, pf, ok := cutPool(pool)
+	return pf, ok
+}
+
+func cutPool(pool string) (node string, pf pci.Address, ok bool) {
+	node, label, ok := strings.Cut(pool, pfPool)
+	if !ok {
+		return "", pci.Address{}, false
+	}
+	pf, err := pci.ParseLabel(label)
+	return node, pf, err == nil
+}
 
 // sets is a partition of addresses: each maps to another of its set, and the
 // lowest of a set to none.
