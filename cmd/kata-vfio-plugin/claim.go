@@ -23,6 +23,12 @@ func claimFlag(cmd *cobra.Command, file *string) {
 	complete(cmd, "file", yamlFiles)
 }
 
+// nodeNameFlag adds the flag that names the node, for the claim's pools.
+func (o *options) nodeNameFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.node.Name, "node-name", os.Getenv("NODE_NAME"),
+		"the node's name in the cluster: refuse a claim that is allocated from another node's pool (default: $NODE_NAME;\nwithout a name, pools are not compared)")
+}
+
 // readClaim reads a claim's YAML and returns what of it is ours.
 func readClaim(file string, stdin io.Reader) (*claim.Request, error) {
 	if file == "" {
@@ -59,7 +65,8 @@ func planCommand(opts *options) *cobra.Command {
 		Short: "Show what prepare would do, step by step, and touch nothing",
 		Long: "plan shows what prepare would do for a claim: which functions it takes, which drivers they change and\n" +
 			"what is written where. It works on a captured tree too (--root). The same claim and node give the same\n" +
-			"plan, byte for byte.\n\n" + exitCodes,
+			"plan, byte for byte. With --node-name it refuses, as the kubelet's call would, a claim that is allocated from\n" +
+			"another node's pool, or from a pool in which this node does not publish the device.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin plan -f claim.yaml
   kubectl get resourceclaim -n team-a train -o yaml | kata-vfio-plugin plan -f -
@@ -73,6 +80,7 @@ func planCommand(opts *options) *cobra.Command {
 		},
 	}
 	claimFlag(cmd, &file)
+	opts.nodeNameFlag(cmd)
 	return cmd
 }
 
@@ -85,7 +93,8 @@ func prepareCommand(opts *options) *cobra.Command {
 		Short: "Bind a claim's functions to VFIO and write its CDI spec",
 		Long: "prepare does for a claim what the kubelet asks of the plugin: it binds exactly the claim's functions,\n" +
 			"with their group mates and companions, to their VFIO driver, verifies it, and writes the CDI spec.\n" +
-			"It may be repeated; after an error nothing is left behind.\n\n" + exitCodes,
+			"It may be repeated; after an error nothing is left behind. With --node-name it refuses a claim that is\n" +
+			"allocated from another node's pool, or from a pool in which this node does not publish the device.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin prepare -f claim.yaml --dry-run
   kata-vfio-plugin prepare -f claim.yaml
@@ -106,6 +115,7 @@ func prepareCommand(opts *options) *cobra.Command {
 		},
 	}
 	claimFlag(cmd, &file)
+	opts.nodeNameFlag(cmd)
 	opts.registerWork(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the plan and touch nothing")
 	return cmd

@@ -60,7 +60,7 @@ func runCommand(opts *options) *cobra.Command {
 			}
 			opts.node.HolderWait = *wait
 			log := newLogger(cmd.ErrOrStderr(), r.logFormat)
-			opts.node.Log, opts.node.Ledger.Node = log, r.nodeName
+			opts.node.Log, opts.node.Ledger.Node, opts.node.Name = log, r.nodeName, r.nodeName
 			return serve(cmd.Context(), opts, &r, log)
 		},
 	}

@@ -38,7 +38,7 @@ func decode(c *resourceapi.ResourceClaim, driverName string) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req := &Request{UID: string(c.UID), Namespace: c.Namespace, Name: c.Name, Pods: pods}
+	req := &Request{UID: string(c.UID), Namespace: c.Namespace, Name: c.Name, Pods: pods, NodeSelector: c.Status.Allocation.NodeSelector}
 	if req.Devices, err = devicesOf(c.Status.Allocation.Devices.Results, driverName); err != nil {
 		return nil, err
 	}
@@ -52,6 +52,16 @@ func decode(c *resourceapi.ResourceClaim, driverName string) (*Request, error) {
 		}
 	}
 	return req, nil
+}
+
+// Allocated returns the functions that are allocated to a claim from the driver with the
+// name, with their pools, and without parameters. A claim without an allocation is
+// [ErrNotAllocated], one without a device of the driver [ErrNotOurs].
+func Allocated(c *resourceapi.ResourceClaim, driverName string) ([]Device, error) {
+	if c.Status.Allocation == nil {
+		return nil, ErrNotAllocated
+	}
+	return devicesOf(c.Status.Allocation.Devices.Results, driverName)
 }
 
 // checkIdentity checks what names the claim. The UID also names files and CDI
@@ -70,10 +80,19 @@ func checkIdentity(c *resourceapi.ResourceClaim) error {
 	return nil
 }
 
+// What a claim of a PodGroup's spec.resourceClaims is reserved for (KEP-5729).
+const (
+	podGroupAPI = "scheduling.k8s.io"
+	podGroups   = "podgroups"
+)
+
 // podsOf returns the consumers of a claim, which must be pods: a VM belongs to one.
 func podsOf(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, error) {
 	var pods []Pod
 	for i, ref := range consumers {
+		if ref.APIGroup == podGroupAPI && ref.Resource == podGroups {
+			return nil, &PodGroupError{Group: ref.Name}
+		}
 		if ref.APIGroup != "" || ref.Resource != "pods" {
 			return nil, fmt.Errorf("status.reservedFor[%d] is %s %q in API group %q; only pods can use a device of ours",
 				i, ref.Resource, ref.Name, ref.APIGroup)

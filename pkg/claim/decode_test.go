@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -82,6 +83,9 @@ func TestDecodeWholeClaim(t *testing.T) {
 	want := &claim.Request{
 		UID: "9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0", Namespace: "team-a", Name: "train-devices-x7k2p",
 		Pods: []claim.Pod{{UID: "5d6b6a3f-3c11-4f6c-8f0e-0d6a7a1c2b3e", Name: "train"}},
+		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"worker-1"}}},
+		}}},
 		Devices: []claim.Device{
 			{
 				Request: "gpu", Pool: "worker-1", Name: "gpu-0000-3b-00-0", Address: pci.Address{Bus: 0x3b},
@@ -227,7 +231,13 @@ func TestDecodeRefuses(t *testing.T) {
 					{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "g", UID: "2"},
 				}
 			}),
-			`claim ns/c: status.reservedFor[1] is podgroups "g" in API group "scheduling.k8s.io"; only pods can use a device of ours`,
+			`claim ns/c: the pods of PodGroup "g" share it, and a device goes into the VM of one pod: give each pod a claim of its own`,
+		},
+		"consumer of a kind unknown": {
+			with(func(c *resourceapi.ResourceClaim) {
+				c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "workloads", Name: "w"}}
+			}),
+			`status.reservedFor[0] is workloads "w" in API group "scheduling.k8s.io"; only pods can use a device of ours`,
 		},
 		"pods of another group": {
 			with(func(c *resourceapi.ResourceClaim) {

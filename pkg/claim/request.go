@@ -4,6 +4,8 @@
 package claim
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -16,6 +18,8 @@ type Request struct {
 	Name      string `json:"name"`
 	// Pods are the consumers that status.reservedFor names.
 	Pods []Pod `json:"pods,omitempty"`
+	// NodeSelector selects the nodes for which the claim is allocated; nil for any.
+	NodeSelector *corev1.NodeSelector `json:"nodeSelector,omitempty"`
 	// Devices are the functions of the allocation results for our driver, in the
 	// claim's order, those of a pair one after the other, the GPU first.
 	Devices []Device `json:"devices"`

@@ -29,6 +29,8 @@ const (
 	SharedClaim GateCode = "SharedClaim"
 	// PodReplaced: the pod is gone, or another one has its name.
 	PodReplaced GateCode = "PodReplaced"
+	// AllocatedElsewhere: the claim's devices are allocated on another node.
+	AllocatedElsewhere GateCode = "AllocatedElsewhere"
 	// OtherNode: the pod is not bound to this node.
 	OtherNode GateCode = "OtherNode"
 	// NoRuntimeClass: the pod would run under the node's default runtime.
@@ -68,6 +70,9 @@ type Gate struct {
 func (g *Gate) Admit(ctx context.Context, req *claim.Request) error {
 	pod, err := g.consumer(req)
 	if err != nil {
+		return err
+	}
+	if err := g.allocatedHere(ctx, req); err != nil {
 		return err
 	}
 	handler, err := g.handlerOf(ctx, req, pod)

@@ -144,3 +144,65 @@ func TestGateInsists(t *testing.T) {
 		}
 	})
 }
+
+// TestGateComparesTheAllocation: a tenant may bind a second pod of a claim to another node
+// by spec.nodeName. What is allocated there is not here at the same address.
+func TestGateComparesTheAllocation(t *testing.T) {
+	named := func(name string) *corev1.NodeSelector {
+		return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{name}}},
+		}}}
+	}
+	labelled := func(value string) *corev1.NodeSelector {
+		return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{value}}},
+		}}}
+	}
+	either := func(a, b *corev1.NodeSelector) *corev1.NodeSelector {
+		return &corev1.NodeSelector{NodeSelectorTerms: append(a.NodeSelectorTerms, b.NodeSelectorTerms...)}
+	}
+	for name, tt := range map[string]struct {
+		pool     string
+		selector *corev1.NodeSelector
+		words    string // of the refusal; empty for none
+	}{
+		"the node's pool":             {pool: "worker-1", selector: named("worker-1")},
+		"the pool of one of its PFs":  {pool: "worker-1/pf-0000-21-00-0", selector: named("worker-1")},
+		"no node selector":            {pool: "worker-1"},
+		"labels of the node":          {pool: "worker-1", selector: labelled("a")},
+		"another node's pool":         {pool: "worker-2", selector: named("worker-2"), words: "allocated from pool worker-2, which is not of node worker-1"},
+		"another node's PF":           {pool: "worker-2/pf-0000-21-00-0", words: "allocated from pool worker-2/pf-0000-21-00-0"},
+		"a node with a like name":     {pool: "worker-10", words: "allocated from pool worker-10"},
+		"a selector of another node":  {pool: "worker-1", selector: named("worker-2"), words: "does not match worker-1"},
+		"labels of another node":      {pool: "worker-1", selector: labelled("b"), words: "does not match worker-1"},
+		"a selector of no node":       {pool: "worker-1", selector: &corev1.NodeSelector{}, words: "does not match worker-1"},
+		"a selector nobody can read":  {pool: "worker-1", selector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: "Like"}}}}}, words: "can't be read"},
+		"a selector of several nodes": {pool: "worker-1", selector: either(named("worker-2"), named("worker-1"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := cluster(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1", Labels: map[string]string{"zone": "a"}}})
+			req := request()
+			req.Devices = []claim.Device{{Name: "gpu-0000-3b-00-0", Pool: tt.pool}}
+			req.NodeSelector = tt.selector
+			err := gate(client).Admit(t.Context(), req)
+			refused, ok := errors.AsType[*dra.GateError](err)
+			if ok != (tt.words != "") || !ok && err != nil {
+				t.Fatalf("Admit = %v, want a refusal: %t", err, tt.words != "")
+			}
+			if ok && (refused.Code != dra.AllocatedElsewhere || !strings.Contains(err.Error(), tt.words)) {
+				t.Errorf("Admit = %v (%s), want %q", err, refused.Code, tt.words)
+			}
+		})
+	}
+}
+
+// TestGateWithoutTheNode: labels that can't be looked at admit nobody.
+func TestGateWithoutTheNode(t *testing.T) {
+	req := request()
+	req.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpExists}},
+	}}}
+	if err := gate(cluster()).Admit(t.Context(), req); err == nil || !strings.Contains(err.Error(), "look at node worker-1") {
+		t.Errorf("Admit = %v, want an error that names the node", err)
+	}
+}

@@ -201,6 +201,43 @@ func TestErrorsAreOfTheirClaim(t *testing.T) {
 	}
 }
 
+// TestAClaimOfAnotherNode: the claim is allocated on worker-2, and a second pod of it was
+// bound to this node by spec.nodeName. This node has a GPU at the same address, which
+// stays where it is.
+func TestAClaimOfAnotherNode(t *testing.T) {
+	for name, pool := range map[string]string{
+		"its pool": "worker-2", "a PF's pool": "worker-2/pf-0000-21-00-0", "a pool that does not hold it": "worker-1/pf-0000-21-00-0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			gpu := n.k.AddGPU(0x3b)
+			claim := allocated("uid-1", "gpu-0000-3b-00-0")
+			claim.Status.Allocation.Devices.Results[0].Pool = pool
+			k := serve(t, n, n.claims, "", claim)
+			answer := k.prepare(claim)["uid-1"]
+			if !strings.Contains(answer.Error, "allocated from pool "+pool) || len(answer.Devices) > 0 {
+				t.Errorf("prepared: %v", answer)
+			}
+			rec, err := n.records.Load("uid-1")
+			if driver := n.driver(gpu); err != nil || rec != nil || driver != "nvidia" {
+				t.Errorf("record %v (%v), driver %s; want nothing done", rec, err, driver)
+			}
+		})
+	}
+}
+
+// TestAClaimOfAPodGroup is refused in words that say what to do.
+func TestAClaimOfAPodGroup(t *testing.T) {
+	n := newNode(t)
+	n.k.AddGPU(0x3b)
+	claim := allocated("uid-1", "gpu-0000-3b-00-0")
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "ring", UID: "group-uid"}}
+	k := serve(t, n, n.claims, "", claim)
+	if answer := k.prepare(claim)["uid-1"]; !strings.Contains(answer.Error, `PodGroup "ring"`) || !strings.Contains(answer.Error, "resourceClaimTemplateName") {
+		t.Errorf("prepared: %v", answer)
+	}
+}
+
 // TestQuarantineLetsThePodGo: the claim's pod ends although the device could
 // not be proven clean; the next claim for it is refused.
 func TestQuarantineLetsThePodGo(t *testing.T) {

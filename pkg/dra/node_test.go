@@ -65,7 +65,7 @@ func newNode(t *testing.T) *node {
 	links := vftest.New(t, n.fs, vftest.Igb())
 	n.metrics = dra.NewMetrics(n.records.List, func() int { return 0 })
 	n.claims = prepare.New(prepare.Config{
-		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Node: nodeconfig.Default(),
+		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Node: nodeconfig.Default(), NodeName: "worker-1",
 		Executor: bind.New(n.fs, control.New(n.k, n.fs, 10*time.Second), n.k, n.k.HotReset),
 		Journal:  n.records, Specs: n.specs, Holders: vfio.Processes{FS: n.fs},
 		VFs:       &vf.Policy{FS: n.fs, Links: links, Switches: links.Switches()},
@@ -125,7 +125,17 @@ func allocated(uid string, devices ...string) *resourceapi.ResourceClaim {
 			Name: request, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev"},
 		})
 		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
-			resourceapi.DeviceRequestAllocationResult{Request: request, Driver: v1alpha1.DriverName, Pool: "worker-1", Device: name})
+			resourceapi.DeviceRequestAllocationResult{Request: request, Driver: v1alpha1.DriverName, Pool: poolOf(name), Device: name})
 	}
 	return c
+}
+
+// poolOf is the pool of a device on the tests' node, where a PF is the first function of its VFs' bus.
+func poolOf(name string) string {
+	parts, err := device.ParseParts(name)
+	if err != nil || parts[0].Type != device.VFType {
+		return "worker-1"
+	}
+	pf := pci.Address{Domain: parts[0].Address.Domain, Bus: parts[0].Address.Bus}
+	return "worker-1/pf-" + pf.Label()
 }

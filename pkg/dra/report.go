@@ -189,6 +189,9 @@ func reasonOf(err error) string {
 	if e, ok := errors.AsType[*GateError](err); ok {
 		return string(e.Code)
 	}
+	if _, ok := errors.AsType[*claim.PodGroupError](err); ok {
+		return "ReservedForPodGroup"
+	}
 	if _, ok := errors.AsType[*prepare.QuarantinedError](err); ok {
 		return "Quarantined"
 	}

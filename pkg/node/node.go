@@ -45,6 +45,8 @@ type Config struct {
 	StateDir, RunDir, CDIDir string
 	// Node says which functions are ours; nil is nodeconfig.Default.
 	Node *v1alpha1.NodeConfig
+	// Name is the node's name in the cluster; without it a claim's pools are not compared.
+	Name string
 	// Ledger says how the node's history is kept. Its Dir is below the root, "ledger"
 	// in StateDir where it is empty; what it has of the node itself is filled in.
 	Ledger writer.Config
@@ -128,7 +130,7 @@ func Look(c Config) (*Node, error) {
 		return nil, errors.Join(err, fs.Close())
 	}
 	return &Node{Preparer: prepare.New(prepare.Config{
-		FS: fs, Inventory: inv, Journal: c.Records(), Node: c.Node, Observe: c.Observe, Eswitches: c.policy(fs),
+		FS: fs, Inventory: inv, Journal: c.Records(), Node: c.Node, NodeName: c.Name, Observe: c.Observe, Eswitches: c.policy(fs),
 		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit,
 	})}, nil
 }

@@ -13,6 +13,9 @@ import (
 
 // Node is the node as the planner sees it.
 type Node struct {
+	// Name is the node's name in the cluster, by which its pools are named. Where it is
+	// empty the claim's pools are not compared with the node's.
+	Name      string
 	Snapshot  *device.Snapshot
 	Selection *nodeconfig.Selection
 	// Holdings says which record holds a function, by address.
@@ -69,13 +72,14 @@ type maker struct {
 	taken    map[pci.Address]*Function
 	modules  []string
 	refusals []Refusal
+	layout   *device.Layout // nil until it is needed
 }
 
 // device adds one device, or the first refusal that stands against it.
 func (m *maker) device(d *claim.Device) {
 	c := candidate{maker: m, claimed: d}
 	for _, check := range []func(*candidate) *Refusal{
-		(*candidate).find, (*candidate).settings, (*candidate).selected, (*candidate).drained, (*candidate).free,
+		(*candidate).allocatedHere, (*candidate).find, (*candidate).allocatedFromItsPool, (*candidate).settings, (*candidate).selected, (*candidate).drained, (*candidate).free,
 		(*candidate).standsAlone, (*candidate).imposed, (*candidate).pooled, (*candidate).isolated, (*candidate).endpoint,
 		(*candidate).resettable, (*candidate).backend, (*candidate).audited,
 	} {

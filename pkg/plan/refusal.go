@@ -11,6 +11,10 @@ type Code string
 
 // Refusal codes.
 const (
+	// AllocatedElsewhere: the device is allocated from a pool of another node.
+	AllocatedElsewhere Code = "AllocatedElsewhere"
+	// OtherPool: the device is allocated from another pool than the node publishes it in.
+	OtherPool Code = "OtherPool"
 	// Absent: the node has no function at the address.
 	Absent Code = "Absent"
 	// WrongType: the function is there, but is not what the device name says.

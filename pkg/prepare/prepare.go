@@ -215,6 +215,7 @@ func (p *Preparer) node(snap *device.Snapshot) plan.Node {
 		pools = p.Node.AddressPools
 	}
 	return plan.Node{
+		Name:      p.NodeName,
 		Snapshot:  snap,
 		Selection: nodeconfig.Select(p.Node, snap),
 		Holdings:  holdings,

@@ -168,6 +168,9 @@ type Config struct {
 	Ledger Ledger
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
+	// NodeName is the node's name in the cluster. Where it is empty a claim's pools are
+	// not compared with the node's.
+	NodeName string
 	// Failing returns the ids of the audit's checks that count and fail for a
 	// function, which no claim gets then; nil where nobody judges.
 	Failing func(pci.Address) []string
