@@ -168,6 +168,22 @@ func TestRefusal(t *testing.T) {
 
 // TestUsage: what is wrong with the command line or an input is said before
 // anything is touched, with exit code 2.
+// TestPlanComparesThePoolOfANamedNode: a claim of worker-1 is none of worker-2, which has
+// functions at the same addresses.
+func TestPlanComparesThePoolOfANamedNode(t *testing.T) {
+	root := newRoot(t)
+	for _, command := range [][]string{{"plan"}, {"prepare", "--dry-run"}} {
+		args := append(command, "--root", root, "-f", "testdata/one-claim.yaml", "--node-name")
+		if got := invoke(t, append(args, "worker-1")...); got.code != 0 {
+			t.Errorf("%v on its node: exit code %d: %s", command, got.code, got.stderr)
+		}
+		got := invoke(t, append(args, "worker-2")...)
+		if got.code != exitRefused || !strings.Contains(got.stderr, "allocated from pool worker-1, and the pools of this node are worker-2") {
+			t.Errorf("%v on another node: exit code %d: %s", command, got.code, got.stderr)
+		}
+	}
+}
+
 func TestUsage(t *testing.T) {
 	root := newRoot(t)
 	before := tree(t, root)

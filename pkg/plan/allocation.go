@@ -2,7 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -10,6 +13,46 @@ import (
 // A scheduler allocates a device by the name of its pool and its own. The address in the
 // name exists on many nodes: only the pool says whose function was chosen, by which
 // selectors, taints and counters.
+
+// CheckNode returns a [RefusedError] for what of a request is allocated from pools of other
+// nodes than the one with the name, which may be empty where it is not known.
+func CheckNode(req *claim.Request, node string) error {
+	m := maker{node: Node{Name: node}, ref: RefOf(req)}
+	for i := range req.Devices {
+		d := &req.Devices[i]
+		c := candidate{maker: &m, claimed: d}
+		if r := c.allocatedHere(); r != nil {
+			m.refuse(d, r)
+		}
+	}
+	if len(m.refusals) > 0 {
+		return &RefusedError{Claim: m.ref, Refusals: m.refusals}
+	}
+	return nil
+}
+
+// IsOf reports whether the plan is one of the allocated devices: the same ones for the same
+// requests, from the same pools, in any order.
+func (p *Plan) IsOf(devices []claim.Device) bool {
+	have, want := make([]allocated, len(p.Devices)), make([]allocated, len(devices))
+	for i := range p.Devices {
+		d := &p.Devices[i]
+		have[i] = allocated{d.Request, d.Pool, d.Name, d.Pair}
+	}
+	for i := range devices {
+		d := &devices[i]
+		want[i] = allocated{d.Request, d.Pool, d.Name, d.Pair}
+	}
+	slices.SortFunc(have, allocated.compare)
+	slices.SortFunc(want, allocated.compare)
+	return slices.Equal(have, want)
+}
+
+// allocated is what an allocation says of one function.
+type allocated struct{ request, pool, name, pair string }
+
+// compare orders by name, which a claim has once.
+func (a allocated) compare(b allocated) int { return strings.Compare(a.name, b.name) }
 
 // comparesPools reports whether there are two pools to compare. A device without one was
 // not allocated by a scheduler: it is bound from start-up on by the node's config.

@@ -84,12 +84,17 @@ func (m *maker) device(d *claim.Device) {
 		(*candidate).resettable, (*candidate).backend, (*candidate).audited,
 	} {
 		if r := check(&c); r != nil {
-			r.Device, r.Address = d.Name, d.Address
-			m.refusals = append(m.refusals, *r)
+			m.refuse(d, r)
 			return
 		}
 	}
 	m.add(&c)
+}
+
+// refuse enters what stands against a device.
+func (m *maker) refuse(d *claim.Device, r *Refusal) {
+	r.Device, r.Address = d.Name, d.Address
+	m.refusals = append(m.refusals, *r)
 }
 
 // add enters an accepted candidate into the plan.

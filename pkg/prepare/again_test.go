@@ -44,18 +44,6 @@ func TestPrepareAgainWhileTheVMRuns(t *testing.T) {
 	}
 }
 
-// TestPrepareAgainForOtherDevices: a claim's UID stands for one allocation.
-func TestPrepareAgainForOtherDevices(t *testing.T) {
-	w := newWorld(t)
-	gpu, another := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
-	w.mustPrepare(w.request(uid, gpu))
-	before := w.state()
-	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, another))
-	as[*prepare.ChangedError](t, err)
-	says(t, err, "gpu-0000-3b-00-0", "gpu-0000-3c-00-0", "unprepare it first")
-	w.unchanged(before)
-}
-
 // TestUnprepareAgain: a claim that is off the node, or never was on it, is no
 // error, and nothing is written for it.
 func TestUnprepareAgain(t *testing.T) {

@@ -74,18 +74,6 @@ func (e *UndoError) Error() string {
 
 func (e *UndoError) Unwrap() error { return e.Err }
 
-// ChangedError says that a claim with a record comes with other devices than
-// recorded: a claim of the same UID can't be allocated twice.
-type ChangedError struct {
-	Claim       plan.Ref
-	Have, Asked []string
-}
-
-func (e *ChangedError) Error() string {
-	return fmt.Sprintf("claim %s is prepared with %s and now asks for %s: unprepare it first",
-		e.Claim, strings.Join(e.Have, ", "), strings.Join(e.Asked, ", "))
-}
-
 // oneLine returns an error's text for a record or a sentence: joined errors
 // come on lines of their own.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

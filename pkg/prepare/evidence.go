@@ -221,7 +221,6 @@ func (p *Preparer) tellRefused(ctx context.Context, claim plan.Ref, cause error)
 	_, inUse := errors.AsType[*InUseError](cause)
 	_, locked := errors.AsType[*LockedError](cause)
 	_, quarantined := errors.AsType[*QuarantinedError](cause)
-	_, changed := errors.AsType[*ChangedError](cause)
 	switch {
 	case isRefusal:
 		for i := range refusal.Refusals {
@@ -237,8 +236,6 @@ func (p *Preparer) tellRefused(ctx context.Context, claim plan.Ref, cause error)
 		e.Codes = []string{string(plan.Locked)}
 	case quarantined:
 		e.Codes = []string{string(plan.Quarantined)}
-	case changed:
-		e.Codes = []string{"Changed"}
 	default:
 		return nil
 	}

@@ -21,12 +21,13 @@ import (
 // Prepare makes the claim's functions ready for its VM and returns its record,
 // in state Prepared. It may be repeated at any time: a claim that is prepared
 // is checked and left alone, whoever uses its devices; one that was cut off is
-// taken back and begun anew. After an error nothing of the claim is left on
+// taken back and begun anew. One that is allocated again with other devices, or from other pools,
+// is released first, as Unprepare does it. After an error nothing of the claim is left on
 // the node, or the error says what could not be taken back and the record
 // stays for the next try.
 //
 // Errors a caller may branch on: [plan.RefusedError], [InUseError],
-// [QuarantinedError], [ChangedError], [bind.StepError], [journal.FileError],
+// [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError],
 // [ipam.PluginError], [EvidenceError].
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
 	rec, err := p.prepare(ctx, req)
@@ -60,14 +61,17 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 	if err != nil {
 		return nil, err
 	}
+	if err := plan.CheckNode(req, p.NodeName); err != nil {
+		return nil, err
+	}
 	thisBoot := rec.BootID == snap.Host.BootID
+	lasting := rec.State == journal.Quarantined || rec.State == journal.Prepared && thisBoot
 	switch {
+	case lasting && !rec.Plan.IsOf(req.Devices):
+		return p.reallocate(ctx, req, rec)
 	case rec.State == journal.Quarantined:
 		return nil, &QuarantinedError{Record: rec}
-	case rec.State == journal.Prepared && thisBoot:
-		if have, asked := names(&rec.Plan), askedFor(req); !slices.Equal(have, asked) {
-			return nil, &ChangedError{Claim: rec.Plan.Claim, Have: have, Asked: asked}
-		}
+	case lasting:
 		if err := p.reaffirm(ctx, rec); err != nil {
 			return nil, err
 		}

@@ -29,6 +29,11 @@ import (
 // tries the reset again. When addresses can't be given back to their pool it
 // returns a [ReturnError], and the record stays for the next try.
 func (p *Preparer) Unprepare(ctx context.Context, uid string) ([]isolation.Proof, error) {
+	return p.unprepare(ctx, uid, nil)
+}
+
+// unprepare does so after a check of the record, which may be nil.
+func (p *Preparer) unprepare(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) ([]isolation.Proof, error) {
 	release, err := p.lock(ctx, plan.Ref{UID: uid}, []Lock{claimLock(uid)})
 	if err != nil {
 		return nil, err
@@ -40,6 +45,11 @@ func (p *Preparer) Unprepare(ctx context.Context, uid string) ([]isolation.Proof
 	}
 	if rec == nil {
 		return nil, p.Specs.Remove(uid)
+	}
+	if check != nil {
+		if err := check(ctx, rec); err != nil {
+			return nil, err
+		}
 	}
 	work := *rec
 	err = p.settle(ctx, &work)

@@ -56,6 +56,7 @@ type world struct {
 	pool    *pool
 	vf      *v1alpha1.VFConfig // of VFs that are asked for
 	node    *v1alpha1.NodeConfig
+	name    string                 // the node's in the cluster; empty where pools are not compared
 	network *v1alpha1.GuestNetwork // of the VFs of requests
 	limit   time.Duration          // of a kernel write
 	wait    time.Duration          // for holders
@@ -95,7 +96,7 @@ func (w *world) plugin(power *power) *prepare.Preparer {
 	kernel := control.New(power.writer(w.k), w.fs, w.limit)
 	policy := &vf.Policy{FS: w.fs, Links: power.links(w.links), Switches: power.switches(w.links.Switches())}
 	return prepare.New(prepare.Config{
-		FS: w.fs, Inventory: &scanner{fs: w.fs}, Locks: w.locks, Node: w.node,
+		FS: w.fs, Inventory: &scanner{fs: w.fs}, Locks: w.locks, Node: w.node, NodeName: w.name,
 		Executor: bind.New(w.fs, kernel, w.k, w.k.HotReset),
 		Journal:  power.journal(w.records), Specs: power.specs(w.specs),
 		Holders:    vfio.Processes{FS: w.fs},
