@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
 // Kernel changes the binding of functions. [control.Control] is the real one.
@@ -19,7 +20,10 @@ type Kernel interface {
 	SetDriverOverride(ctx context.Context, a pci.Address, driver string) error
 	Unbind(ctx context.Context, a pci.Address, driver string) error
 	Probe(ctx context.Context, a pci.Address) error
-	Reset(ctx context.Context, a pci.Address, method string) error
+	Reset(ctx context.Context, a pci.Address, method, tenancy string) (control.ResetRun, error)
+	ResetTogether(ctx context.Context, set []pci.Address, method, tenancy string, work func() error) (control.ResetRun, error)
+	// AwaitResets waits until no reset of them by an earlier call is in the kernel.
+	AwaitResets(ctx context.Context, set []pci.Address) error
 	SetNumVFs(ctx context.Context, pf pci.Address, n int) error
 	SetAutoprobe(ctx context.Context, pf pci.Address, on bool) error
 	// Settle waits until no write for a is in the kernel any more.

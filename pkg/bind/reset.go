@@ -2,12 +2,15 @@ package bind
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
 // UncleanError says that a function could not be proven clean: the reset
@@ -25,27 +28,45 @@ func (e *UncleanError) Error() string {
 
 func (e *UncleanError) Unwrap() error { return e.Err }
 
+// UnfinishedError says that a reset has no result yet: it is still in the kernel,
+// or could not begin. It says nothing about the device; ask again.
+type UnfinishedError struct {
+	Reset isolation.Reset
+	Err   error
+}
+
+func (e *UnfinishedError) Error() string {
+	return fmt.Sprintf("reset %s by %s has no result yet: %s", e.Reset.Set[0], e.Reset.Method, e.Err)
+}
+
+func (e *UnfinishedError) Unwrap() error { return e.Err }
+
 // Reset resets the functions of r.Set and compares each with its baseline
-// fingerprint. The proof is valid when the error is nil; otherwise the error
-// is an [UncleanError] and the proof holds what was seen. It may be repeated.
+// fingerprint. The proof is valid when the error is nil. Otherwise the error is an
+// [UncleanError], and the proof holds what was seen; or an [UnfinishedError], which
+// is no evidence against the device. It may be repeated: where a call for the same
+// tenancy was cut off in the middle, the next one takes the result of that reset,
+// and its proof has no fingerprints from before. The tenancy names whose traces are
+// cleared.
 // The functions must be on a VFIO driver and have no holder: the caller looks.
-func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint) (isolation.Proof, error) {
+func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint, tenancy string) (isolation.Proof, error) {
 	proof := isolation.Proof{Reset: r}
-	unclean := func(err error) (isolation.Proof, error) {
-		return proof, &UncleanError{Reset: r, Why: err.Error(), Err: err}
+	if ctx.Err() != nil {
+		return proof, &UnfinishedError{Reset: r, Err: context.Cause(ctx)}
 	}
 	var err error
 	if proof.Before, err = e.Fingerprints(r.Set); err != nil {
-		return unclean(err)
+		return proof, verdict(r, err)
 	}
-	start := time.Now()
-	err = e.reset(ctx, r)
-	proof.Milliseconds = time.Since(start).Milliseconds()
+	run, err := e.reset(ctx, r, tenancy)
+	if proof.Milliseconds = run.Took.Milliseconds(); run.Joined {
+		proof.Before = nil // the reset began before they were read
+	}
 	if err != nil {
-		return unclean(err)
+		return proof, verdict(r, err)
 	}
 	if proof.After, err = e.Fingerprints(r.Set); err != nil {
-		return unclean(err)
+		return proof, verdict(r, err)
 	}
 	if why := compare(proof.After, baseline); why != "" {
 		return proof, &UncleanError{Reset: r, Why: why}
@@ -53,11 +74,29 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 	return proof, nil
 }
 
-func (e *Executor) reset(ctx context.Context, r isolation.Reset) error {
-	if r.Method == isolation.HotReset {
-		return e.hotReset(ctx, r.Set)
+// verdict returns what an error says of the device: nothing, where the kernel has
+// not answered, or did not begin because somebody else has the device (EBUSY from a
+// group that a process has open, EAGAIN from a lock of the bus).
+func verdict(r isolation.Reset, err error) error {
+	_, stuck := errors.AsType[*control.StuckError](err)
+	if stuck || errors.Is(err, sysfs.ErrLocked) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EAGAIN) {
+		return &UnfinishedError{Reset: r, Err: err}
 	}
-	return e.kernel.Reset(ctx, r.Set[0], r.Method)
+	return &UncleanError{Reset: r, Why: err.Error(), Err: err}
+}
+
+func (e *Executor) reset(ctx context.Context, r isolation.Reset, tenancy string) (control.ResetRun, error) {
+	if r.Method != isolation.HotReset {
+		return e.kernel.Reset(ctx, r.Set[0], r.Method, tenancy)
+	}
+	uncut := context.WithoutCancel(ctx) // whoever waits is cut off, what is in the kernel can't be
+	return e.kernel.ResetTogether(ctx, r.Set, r.Method, tenancy, func() error { return e.hotReset(uncut, r.Set) })
+}
+
+// AwaitResets waits until no reset of the functions is in the kernel that an
+// earlier call has begun. It returns a [control.StuckError] when ctx ends first.
+func (e *Executor) AwaitResets(ctx context.Context, set []pci.Address) error {
+	return e.kernel.AwaitResets(ctx, set)
 }
 
 // Fingerprints reads the fingerprints of functions.

@@ -35,7 +35,7 @@ func handedOver(t *testing.T) (*sysfstest.Kernel, *bind.Executor, []isolation.Fi
 func TestResetProof(t *testing.T) {
 	k, e, baseline := handedOver(t)
 	k.SetConfig(gpu, 0x50, 0xde, 0xad) // what the tenant leaves behind the header
-	proof, err := e.Reset(t.Context(), flr, baseline)
+	proof, err := e.Reset(t.Context(), flr, baseline, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestUncleanResets(t *testing.T) {
 			if tt.baseline != nil {
 				baseline = tt.baseline(baseline)
 			}
-			proof, err := e.Reset(t.Context(), flr, baseline)
+			proof, err := e.Reset(t.Context(), flr, baseline, "")
 			var unclean *bind.UncleanError
 			if !errors.As(err, &unclean) || !strings.Contains(unclean.Why, tt.why) {
 				t.Fatalf("got %v, want an UncleanError that says %q", err, tt.why)
@@ -153,7 +153,7 @@ func TestHotResetCoversTheSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	hot := isolation.Reset{Method: isolation.HotReset, Set: set}
-	proof, err := e.Reset(t.Context(), hot, baseline)
+	proof, err := e.Reset(t.Context(), hot, baseline, "")
 	if err != nil || len(proof.After) != 2 {
 		t.Errorf("Reset = %+v, %v; want a proof of both", proof, err)
 	}
@@ -161,7 +161,7 @@ func TestHotResetCoversTheSet(t *testing.T) {
 		t.Errorf("asked for (-want +got):\n%s", diff)
 	}
 	k.SetConfig(audio, 0x10, 0xde, 0xad)
-	if _, err := e.Reset(t.Context(), hot, baseline); err == nil || !strings.Contains(err.Error(), audio.String()) {
+	if _, err := e.Reset(t.Context(), hot, baseline, ""); err == nil || !strings.Contains(err.Error(), audio.String()) {
 		t.Errorf("got %v, want that %s is not as it was", err, audio)
 	}
 }

@@ -135,9 +135,14 @@ func locks(snap *device.Snapshot, addrs []pci.Address) []Lock {
 }
 
 // lockRecord takes the locks of a record's functions, and returns a fresh
-// snapshot of them.
+// snapshot of them. A reset that an earlier call was cut off from is waited for:
+// while it is in the kernel, the functions can't be looked at.
 func (p *Preparer) lockRecord(ctx context.Context, rec *journal.Record) (snap *device.Snapshot, release func(), err error) {
 	claim, addrs := rec.Plan.Claim, rec.Plan.Addresses()
+	err = p.timed(claim, PhaseWait, func() error { return p.Executor.AwaitResets(ctx, addrs) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("claim %s: %w; the next try goes on from here", claim, err)
+	}
 	if snap, err = p.refresh(ctx, claim, addrs); err != nil {
 		return nil, nil, err
 	}

@@ -42,7 +42,8 @@ type Executor interface {
 	Do(ctx context.Context, s plan.Step) error
 	Binding(ctx context.Context, a pci.Address) (plan.Binding, error)
 	Fingerprints(addrs []pci.Address) ([]isolation.Fingerprint, error)
-	Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint) (isolation.Proof, error)
+	Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint, tenancy string) (isolation.Proof, error)
+	AwaitResets(ctx context.Context, set []pci.Address) error
 	SetVFs(ctx context.Context, pf pci.Address, count int) error
 }
 
@@ -210,7 +211,7 @@ type Phase string
 
 // Phases.
 const (
-	PhaseWait    Phase = "wait" // for locks and holders
+	PhaseWait    Phase = "wait" // for locks, holders and resets of earlier calls
 	PhaseUnbind  Phase = "unbind"
 	PhaseBind    Phase = "bind"
 	PhaseReset   Phase = "reset"

@@ -141,31 +141,6 @@ func TestHolderAppearsBeforeTheUnbind(t *testing.T) {
 	})
 }
 
-// TestHangingReset: a reset that does not come back is no proof.
-func TestHangingReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		gpu := w.k.AddGPU(0x3b)
-		p := w.plugin(nil)
-		if _, err := p.Prepare(t.Context(), w.request(uid, gpu)); err != nil {
-			t.Fatal(err)
-		}
-		gate := make(chan struct{})
-		w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) {
-			<-gate
-			return sysfstest.ResetWorks, nil
-		})
-		_, err := p.Unprepare(t.Context(), uid)
-		wantQuarantined(t, err)
-		as[*control.StuckError](t, err)
-		close(gate)
-		synctest.Wait()
-		if _, err := p.Unprepare(t.Context(), uid); err != nil {
-			t.Errorf("once the kernel has answered: %v", err)
-		}
-	})
-}
-
 // lockedInventory sees a function while somebody else's unbind hangs, as after
 // its driver's link is gone.
 type lockedInventory struct {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -223,11 +225,14 @@ func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 	return p.giveBack(ctx, rec)
 }
 
-// failedReset is the end of a reset that failed for cause. One that the caller cut
-// off says nothing of the device: the record as it is has it reset by whoever
-// comes next, and keeps it from others until then. Addresses need not wait in a
+// failedReset is the end of a reset that failed for cause. One without a result
+// says nothing of the device: the record as it is has it reset by whoever comes
+// next, and keeps it from others until then. Addresses need not wait in a
 // quarantine, since the VM is gone; what fails of that is tried again at its end.
 func (p *Preparer) failedReset(ctx context.Context, rec *journal.Record, cause error) error {
+	if _, unfinished := errors.AsType[*bind.UnfinishedError](cause); unfinished {
+		return fmt.Errorf("claim %s: %w; the next try goes on from here", rec.Plan.Claim, cause)
+	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("reset cut off (%w), it is made again: %w", context.Cause(ctx), cause)
 	}
@@ -284,12 +289,15 @@ func (p *Preparer) reset(ctx context.Context, rec *journal.Record, r isolation.R
 		return nil, err
 	}
 	step, start := rec.Plan.ResetStep(r), time.Now()
-	proof, err := p.Executor.Reset(ctx, r, rec.Baseline)
+	proof, err := p.Executor.Reset(ctx, r, rec.Baseline, tenancyOf(rec))
 	e := Event{Claim: rec.Plan.Claim, Phase: PhaseReset, Step: &step, Err: err, Took: time.Since(start)}
 	if err == nil {
 		e.Proof = &proof
 	}
 	p.Observe(e)
+	if _, unfinished := errors.AsType[*bind.UnfinishedError](err); unfinished {
+		return nil, err // its result is told when there is one
+	}
 	proof.Reset = r
 	if tellErr := p.tell(ctx, rec.Plan.Claim, resetEvent(&proof, err)); tellErr != nil {
 		return nil, errors.Join(err, tellErr)
@@ -301,6 +309,16 @@ func (p *Preparer) reset(ctx context.Context, rec *journal.Record, r isolation.R
 		return nil, nil
 	}
 	return nil, err
+}
+
+// tenancyOf names whose traces the resets of a record in its present state clear.
+// The result of a reset that was cut off counts for the same name only.
+func tenancyOf(rec *journal.Record) string {
+	sandbox := ""
+	if rec.Sandbox != nil {
+		sandbox = rec.Sandbox.ID
+	}
+	return strings.Join([]string{rec.ID(), string(rec.State), rec.Since, sandbox}, " ")
 }
 
 // present returns those of the functions that are still on the bus.

@@ -41,7 +41,7 @@ func list(addrs []pci.Address) string {
 // functions of set: all that are behind that bridge, or the kernel refuses.
 // Each must be bound to a VFIO driver and held by nobody; their groups are held
 // for the time it takes, a second and up to a minute for a slow device, during
-// which ctx is not looked at. Functions that are beyond set are never reset:
+// which ctx is not looked at: control.ResetTogether cuts its caller off. Functions that are beyond set are never reset:
 // that is a *[ForeignError]. A held group is [ErrBusy].
 //
 // The kernel takes the open groups as proof of ownership

@@ -36,17 +36,20 @@ type Control struct {
 	r     Reader
 	limit time.Duration
 
-	mu sync.Mutex // guards stuck
-	// stuck are the writes past their deadline, each with what is closed when
+	mu sync.Mutex // guards stuck and resets
+	// stuck are the operations past their deadline, each with what is closed when
 	// the kernel answers it.
 	stuck map[*StuckError]chan struct{}
+	// resets are those whose callers were cut off, until the next call takes
+	// their results.
+	resets map[resetID]*reset
 }
 
 // New returns a Control that writes through w and reads the lists it has to
-// restore through r. No write is waited for longer than limit, nor past the
-// end of its context; limit 0 leaves it to the context alone.
+// restore through r. No write is waited for longer than limit (a reset: six times
+// that), nor past the end of its context; limit 0 leaves it to the context alone.
 func New(w Writer, r Reader, limit time.Duration) *Control {
-	return &Control{w: w, r: r, limit: limit, stuck: map[*StuckError]chan struct{}{}}
+	return &Control{w: w, r: r, limit: limit, stuck: map[*StuckError]chan struct{}{}, resets: map[resetID]*reset{}}
 }
 
 // SetDriverOverride says which driver alone may bind a, whatever the drivers'

@@ -153,7 +153,7 @@ func TestReset(t *testing.T) {
 			if tt.former == "-" {
 				r.files = nil
 			}
-			err := control.New(r, r, 0).Reset(t.Context(), gpu, "pm")
+			_, err := control.New(r, r, 0).Reset(t.Context(), gpu, "pm", "")
 			if !errors.Is(err, tt.err) {
 				t.Errorf("error %v, want %v", err, tt.err)
 			}
@@ -178,7 +178,7 @@ func TestResetRestoresTheListAfterTheContextEnded(t *testing.T) {
 			}
 			return b.Write(path, data)
 		})
-		_ = control.New(w, b, 0).Reset(ctx, gpu, "bus")
+		_, _ = control.New(w, b, 0).Reset(ctx, gpu, "bus", "")
 		synctest.Wait()
 		writes := b.written()
 		want := [2]string{list, "flr bus"}

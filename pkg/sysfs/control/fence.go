@@ -28,13 +28,20 @@ type StuckError struct {
 	// Path is the attribute below the root, "/sys/...", and Value what was
 	// being written to it.
 	Path, Value string
-	// Since is when the write began.
+	// Operation says what was asked for by other means than a write; Path is
+	// empty then.
+	Operation string
+	// Since is when the operation began.
 	Since time.Time
 }
 
 func (e *StuckError) Error() string {
-	text := fmt.Sprintf("write %q to %s: the kernel has not answered since %s; %s is left alone until it does",
-		e.Value, e.Path, e.Since.Format(time.TimeOnly), e.Address)
+	what := e.Operation
+	if e.Path != "" {
+		what = fmt.Sprintf("write %q to %s", e.Value, e.Path)
+	}
+	text := fmt.Sprintf("%s: the kernel has not answered since %s; %s is left alone until it does",
+		what, e.Since.Format(time.TimeOnly), e.Address)
 	switch path.Base(e.Path) {
 	case "unbind", "sriov_numvfs":
 		text += " (a process that has the function's VFIO device open must close it)"
@@ -63,19 +70,13 @@ func (c *Control) Stuck() []StuckError {
 // write writes one attribute and waits for the kernel until ctx ends or the
 // limit has passed.
 func (c *Control) write(ctx context.Context, to attribute) error {
-	return c.writeThen(ctx, to, nil)
-}
-
-// writeThen is write, and calls late, if there is one, when the kernel answers
-// after the deadline, before the fence is lifted.
-func (c *Control) writeThen(ctx context.Context, to attribute, late func()) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("write %q to /%s: not begun: %w", to.value, to.path, context.Cause(ctx))
 	}
-	if stuck, _ := c.fence(to.function); stuck != nil {
+	if stuck := c.pass(to.function); stuck != nil {
 		return stuck
 	}
-	ctx, cancel := c.deadline(ctx)
+	ctx, cancel := c.deadline(ctx, 1)
 	defer cancel()
 	begun, done := time.Now(), make(chan error, 1)
 	go func() { done <- c.w.Write(to.path, []byte(to.value)) }()
@@ -91,16 +92,28 @@ func (c *Control) writeThen(ctx context.Context, to attribute, late func()) erro
 	}
 	stuck := &StuckError{Address: to.function, Path: "/" + to.path, Value: to.value, Since: begun}
 	c.hold(stuck)
-	go c.release(stuck, done, late)
+	go c.release(stuck, done)
 	return stuck
 }
 
-// deadline returns ctx cut short by the limit.
-func (c *Control) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+// deadline returns ctx cut short by so many times the limit.
+func (c *Control) deadline(ctx context.Context, times time.Duration) (context.Context, context.CancelFunc) {
 	if c.limit == 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, c.limit)
+	return context.WithTimeout(ctx, times*c.limit)
+}
+
+// pass returns the operation that keeps a from being written to, and else drops
+// the results of its resets that nobody took: a write may undo what they did.
+func (c *Control) pass(a pci.Address) *StuckError {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stuck, _ := c.fenceLocked(a)
+	if stuck == nil {
+		c.forget([]pci.Address{a})
+	}
+	return stuck
 }
 
 // fence returns the write that keeps a from being written to, nil if none does,
@@ -108,6 +121,11 @@ func (c *Control) deadline(ctx context.Context) (context.Context, context.Cancel
 func (c *Control) fence(a pci.Address) (first *StuckError, answered <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.fenceLocked(a)
+}
+
+// fenceLocked is fence for who holds mu.
+func (c *Control) fenceLocked(a pci.Address) (first *StuckError, answered <-chan struct{}) {
 	for s, ch := range c.stuck {
 		if s.Address == a && (first == nil || s.Since.Before(first.Since)) {
 			first, answered = s, ch
@@ -143,11 +161,8 @@ func (c *Control) Settle(ctx context.Context, a pci.Address) error {
 // release waits for the kernel's late answer and then lifts the fence. The
 // answer itself has no reader any more: whoever goes on with the function
 // looks at its state first.
-func (c *Control) release(stuck *StuckError, done <-chan error, late func()) {
+func (c *Control) release(stuck *StuckError, done <-chan error) {
 	<-done //nolint:errcheck // nobody is left to hear it
-	if late != nil {
-		late()
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.stuck[stuck])

@@ -155,7 +155,8 @@ func TestStuckResetRestoresTheListWhenTheKernelAnswers(t *testing.T) {
 		c := control.New(b, b, time.Second)
 		begun := time.Now()
 		want := &control.StuckError{Address: gpu, Path: "/" + reset, Value: "1", Since: begun}
-		wantStuck(t, c.Reset(t.Context(), gpu, "bus"), want)
+		_, err := c.Reset(t.Context(), gpu, "bus", "")
+		wantStuck(t, err, want)
 		close(b.until[reset])
 		synctest.Wait()
 		writes := [][2]string{{list, "bus"}, {reset, "1"}, {list, "flr bus"}}

@@ -66,13 +66,13 @@ func TestResetByOneMethodOnly(t *testing.T) {
 		}
 		return sysfstest.ResetWorks, nil
 	})
-	if err := c.Reset(t.Context(), gpu, "flr"); !errors.Is(err, unix.ENOTTY) {
+	if _, err := c.Reset(t.Context(), gpu, "flr", ""); !errors.Is(err, unix.ENOTTY) {
 		t.Errorf("flr: %v, want ENOTTY", err)
 	}
-	if err := c.Reset(t.Context(), gpu, "bus"); err != nil {
+	if _, err := c.Reset(t.Context(), gpu, "bus", ""); err != nil {
 		t.Errorf("bus: %v", err)
 	}
-	if err := c.Reset(t.Context(), gpu, "pm"); !errors.Is(err, unix.EINVAL) {
+	if _, err := c.Reset(t.Context(), gpu, "pm", ""); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a method that is not offered: %v, want EINVAL", err)
 	}
 	var methods []string
@@ -91,7 +91,7 @@ func TestResetOfWhatCantBeReset(t *testing.T) {
 	k, _, c := node(t)
 	_, audio := k.AddGPUWithAudio(0x3b, 15)
 	for _, a := range []pci.Address{audio, {Bus: 0x99}} {
-		if err := c.Reset(t.Context(), a, "flr"); !errors.Is(err, unix.ENOENT) {
+		if _, err := c.Reset(t.Context(), a, "flr", ""); !errors.Is(err, unix.ENOENT) {
 			t.Errorf("reset of %s: %v, want ENOENT", a, err)
 		}
 	}

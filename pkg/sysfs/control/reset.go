@@ -5,10 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
+
+// resetFactor says how much longer than for another write Control waits for a
+// reset, where the context leaves it the time: the kernel itself waits a minute
+// for a function to answer after a reset (PCIE_RESET_READY_POLL_MS in
+// drivers/pci/pci.c), for each of those below a bridge.
+const resetFactor = 6
+
+// ResetRun says how a reset was run.
+type ResetRun struct {
+	// Took is how long the reset took in the kernel.
+	Took time.Duration
+	// Joined is set when an earlier call had begun the reset, was cut off, and
+	// this call took its result.
+	Joined bool
+}
 
 // Reset resets a by the method, one of the kernel's words in reset_method
 // ("flr", "bus", ...). The kernel tries its list in order and passes over a
@@ -20,27 +37,238 @@ import (
 //
 // Kernels before 5.15 have no reset_method: there the reset is asked for as it
 // is, and the caller has made sure that the method is the only one possible.
-func (c *Control) Reset(ctx context.Context, a pci.Address, method string) error {
-	list := device(a, "reset_method")
+//
+// A reset that is still in the kernel when ctx ends, or after six times the
+// limit, is a [*StuckError], which says nothing about the device. The next Reset
+// by the same method for the same tenancy takes the result of that reset and
+// starts none of its own. The tenancy names whose traces the reset clears; with
+// an empty one no result is kept.
+func (c *Control) Reset(ctx context.Context, a pci.Address, method, tenancy string) (ResetRun, error) {
+	what := StuckError{Path: "/" + device(a, "reset"), Value: "1"}
+	return c.once(ctx, &reset{
+		id:   resetID{method: method, tenancy: tenancy, first: a},
+		set:  []pci.Address{a},
+		what: what,
+		work: func() error { return c.resetBy(a, method) },
+	})
+}
+
+// ResetTogether runs work, which resets all functions of set by other means than
+// sysfs, by the rules of [Control.Reset]: it has a goroutine of its own, the set
+// is fenced while it runs past the end of ctx, and the next call for the tenancy
+// takes its result.
+func (c *Control) ResetTogether(ctx context.Context, set []pci.Address, method, tenancy string, work func() error) (ResetRun, error) {
+	if len(set) == 0 {
+		return ResetRun{}, errors.New("there is no function to reset")
+	}
+	return c.once(ctx, &reset{
+		id:   resetID{method: method, tenancy: tenancy, first: set[0]},
+		set:  slices.Clone(set),
+		what: StuckError{Operation: "reset " + listed(set) + " by " + method},
+		work: work,
+	})
+}
+
+func listed(set []pci.Address) string {
+	words := make([]string, len(set))
+	for i, a := range set {
+		words[i] = a.String()
+	}
+	return strings.Join(words, ", ")
+}
+
+// resetID tells whether two calls ask for the same reset.
+type resetID struct {
+	method, tenancy string
+	first           pci.Address
+}
+
+// A reset is one that was begun. What is not set here is its result, which may be
+// read once done is closed.
+type reset struct {
+	id    resetID
+	set   []pci.Address
+	what  StuckError // without address and time
+	work  func() error
+	begun time.Time
+	done  chan struct{}
+
+	took time.Duration
+	err  error
+}
+
+// once runs the reset, or takes the result of the one that a call before has
+// begun and was cut off from.
+func (c *Control) once(ctx context.Context, r *reset) (ResetRun, error) {
+	if ctx.Err() != nil {
+		return ResetRun{}, fmt.Errorf("reset %s by %s: not begun: %w", listed(r.set), r.id.method, context.Cause(ctx))
+	}
+	ctx, cancel := c.deadline(ctx, resetFactor)
+	defer cancel()
+	if had := c.cutOff(r.id); had != nil {
+		return c.result(ctx, had, true)
+	}
+	if err := c.begin(r); err != nil {
+		return ResetRun{}, err
+	}
+	return c.result(ctx, r, false)
+}
+
+// cutOff returns the same reset by an earlier call, nil where there is none.
+func (c *Control) cutOff(id resetID) *reset {
+	if id.tenancy == "" {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.resets[id]
+}
+
+// begin starts a reset unless a function of its set is fenced.
+func (c *Control) begin(r *reset) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range r.set {
+		if stuck, _ := c.fenceLocked(a); stuck != nil {
+			return stuck
+		}
+	}
+	c.forget(r.set)
+	r.begun, r.done = time.Now(), make(chan struct{})
+	go func() {
+		r.err = r.work()
+		r.took = time.Since(r.begun)
+		c.lift(r)
+	}()
+	return nil
+}
+
+// forget drops results of resets of these functions that nobody took: what comes
+// next may leave new traces. Callers hold mu, and none of the functions is fenced.
+func (c *Control) forget(set []pci.Address) {
+	for id, old := range c.resets {
+		if slices.ContainsFunc(old.set, func(a pci.Address) bool { return slices.Contains(set, a) }) {
+			delete(c.resets, id)
+		}
+	}
+}
+
+// result waits for a reset. One that is not done in time is fenced and kept for
+// the next call.
+func (c *Control) result(ctx context.Context, r *reset, joined bool) (ResetRun, error) {
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		if stuck := c.abandon(r); stuck != nil {
+			return ResetRun{Joined: joined}, stuck
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.resets[r.id] == r {
+		delete(c.resets, r.id)
+	}
+	return ResetRun{Took: r.took, Joined: joined}, r.err
+}
+
+// abandon fences the set of a reset that is still in the kernel, and returns what
+// the fence answers; nil where the reset has ended meanwhile.
+func (c *Control) abandon(r *reset) *StuckError {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-r.done:
+		return nil
+	default:
+	}
+	if c.resets[r.id] != r {
+		c.resets[r.id] = r
+		for _, a := range r.set {
+			c.stuck[r.stuck(a)] = r.done
+		}
+	}
+	return r.stuck(r.set[0])
+}
+
+// stuck returns what the fence answers for one function of the set.
+func (r *reset) stuck(a pci.Address) *StuckError {
+	stuck := r.what
+	stuck.Address, stuck.Since = a, r.begun
+	return &stuck
+}
+
+// lift ends a reset: it opens the fence around its set. Without a tenancy nobody
+// may take its result later.
+func (c *Control) lift(r *reset) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for stuck, done := range c.stuck {
+		if done == r.done {
+			delete(c.stuck, stuck)
+		}
+	}
+	if r.id.tenancy == "" && c.resets[r.id] == r {
+		delete(c.resets, r.id)
+	}
+	close(r.done)
+}
+
+// AwaitResets waits until no reset of the functions, whose caller was cut off, is
+// in the kernel any more. It returns a [*StuckError] when ctx, or the time that a
+// reset may take, ends first.
+func (c *Control) AwaitResets(ctx context.Context, set []pci.Address) error {
+	ctx, cancel := c.deadline(ctx, resetFactor)
+	defer cancel()
+	for {
+		r := c.inFlight(set)
+		if r == nil {
+			return nil
+		}
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return r.stuck(r.set[0])
+		}
+	}
+}
+
+// inFlight returns a reset of one of the functions that is in the kernel although
+// its caller was cut off, nil where there is none.
+func (c *Control) inFlight(set []pci.Address) *reset {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.resets {
+		select {
+		case <-r.done:
+			continue
+		default:
+		}
+		if slices.ContainsFunc(r.set, func(a pci.Address) bool { return slices.Contains(set, a) }) {
+			return r
+		}
+	}
+	return nil
+}
+
+// resetBy resets a by the one method, however long the kernel takes.
+func (c *Control) resetBy(a pci.Address, method string) error {
+	list, reset := device(a, "reset_method"), attribute{a, device(a, "reset"), "1"}
 	former, err := c.r.ReadString(list)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && former == method:
-		return c.write(ctx, attribute{a, device(a, "reset"), "1"})
+		return c.put(reset)
 	case err != nil:
 		return fmt.Errorf("read reset_method of %s: %w", a, err)
 	}
-	if err := c.write(ctx, attribute{a, list, method}); err != nil {
+	if err := c.put(attribute{a, list, method}); err != nil {
 		return err
 	}
-	// The list is restored even if the caller has given up by now.
-	restore := attribute{a, list, restorable(former)}
-	err = c.writeThen(ctx, attribute{a, device(a, "reset"), "1"}, func() {
-		_ = c.w.Write(restore.path, []byte(restore.value)) // nobody is left to tell
-	})
-	if _, ok := errors.AsType[*StuckError](err); ok {
-		return err
-	}
-	return errors.Join(err, c.write(context.WithoutCancel(ctx), restore))
+	return errors.Join(c.put(reset), c.put(attribute{a, list, restorable(former)}))
+}
+
+// put writes one attribute and waits for the kernel's answer.
+func (c *Control) put(to attribute) error {
+	return refused(to, c.w.Write(to.path, []byte(to.value)))
 }
 
 // restorable returns the text that sets reset_method to the list. An empty

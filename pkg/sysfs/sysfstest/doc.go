@@ -57,7 +57,11 @@
 //     list stays; "default" restores, "\n" disables; reset: EINVAL unless 1,
 //     then the methods in order, going on after ENOTTY only (drivers/pci/pci.c
 //     reset_method_store, __pci_reset_function_locked). The header of the
-//     configuration space is saved and restored around a reset.
+//     configuration space is saved and restored around a reset. The store function
+//     of reset_method does not take the device lock.
+//   - VFIO's hot reset reaches all functions below the bridge above: EINVAL unless
+//     the caller has the groups of all of them, EBUSY while a process has one open
+//     (drivers/vfio/pci/vfio_pci_core.c vfio_pci_dev_set_hot_reset).
 //   - sriov_numvfs: EINVAL, ERANGE above sriov_totalvfs, ENOENT without a driver
 //     that does SR-IOV, EBUSY from one number to another (drivers/pci/iov.c
 //     sriov_numvfs_store). A VF's configuration space has ffff for its ids. The

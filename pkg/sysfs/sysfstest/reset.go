@@ -2,7 +2,6 @@ package sysfstest
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"path"
 	"slices"
@@ -66,30 +65,6 @@ func (k *Kernel) SetConfig(a pci.Address, offset int, data ...byte) {
 		copy(f.config[offset:], data)
 		k.showConfig(f)
 	})
-}
-
-// HotReset resets all functions of the set together, as
-// VFIO_DEVICE_PCI_HOT_RESET does. EPERM where one of them is not on a VFIO
-// driver, since its owner could not have agreed.
-func (k *Kernel) HotReset(_ context.Context, set []pci.Address) error {
-	k.mu.Lock()
-	functions := make([]*function, 0, len(set))
-	for _, a := range set {
-		f := k.functions[a]
-		if f == nil || f.driver == nil || !f.driver.VFIO {
-			k.mu.Unlock()
-			return unix.EPERM
-		}
-		functions = append(functions, f)
-	}
-	k.mu.Unlock()
-	var errs error
-	for _, f := range functions {
-		f.acquire()
-		errs = errors.Join(errs, k.reset(f, "vfio_hot_reset"))
-		f.release()
-	}
-	return errs
 }
 
 // storeReset is reset_store of drivers/pci/pci-sysfs.c and

@@ -103,12 +103,13 @@ type target struct {
 }
 
 // A storeFunc is what the kernel calls for a write. The function's lock is
-// held, Kernel.mu is not.
+// held (see store), Kernel.mu is not.
 type storeFunc func(k *Kernel, t target, value string) error
 
-// store runs the hooks and the store function under the function's lock.
+// store runs the hooks and the store function, under the function's lock but for
+// reset_method, whose store function does not take it.
 func (k *Kernel) store(t target, name, value string) error {
-	if t.function != nil {
+	if t.function != nil && path.Base(name) != "reset_method" {
 		t.function.acquire()
 		defer t.function.release()
 	}
