@@ -45,9 +45,15 @@ type Control struct {
 	resets map[resetID]*reset
 }
 
+// NumVFsLimit is how long a change of a PF's number of VFs may take where the
+// limit for other writes is shorter. The kernel makes the VFs one by one: mlx5
+// takes 25 seconds for 127.
+const NumVFsLimit = 2 * time.Minute
+
 // New returns a Control that writes through w and reads the lists it has to
 // restore through r. No write is waited for longer than limit (a reset: six times
-// that), nor past the end of its context; limit 0 leaves it to the context alone.
+// that; the number of VFs: at least [NumVFsLimit]), nor past the end of its context;
+// limit 0 leaves it to the context alone.
 func New(w Writer, r Reader, limit time.Duration) *Control {
 	return &Control{w: w, r: r, limit: limit, stuck: map[*StuckError]chan struct{}{}, resets: map[resetID]*reset{}}
 }
@@ -83,6 +89,7 @@ func (c *Control) Probe(ctx context.Context, a pci.Address) error {
 // SetNumVFs enables n VFs on the PF, or disables all of them when n is 0. The
 // kernel refuses to go from one number to another (EBUSY), more than
 // sriov_totalvfs (ERANGE) and a PF without a driver that does SR-IOV (ENOENT).
+// It waits for up to [NumVFsLimit].
 func (c *Control) SetNumVFs(ctx context.Context, pf pci.Address, n int) error {
 	return c.write(ctx, attribute{pf, device(pf, "sriov_numvfs"), strconv.Itoa(n)})
 }

@@ -76,7 +76,7 @@ func (c *Control) write(ctx context.Context, to attribute) error {
 	if stuck := c.pass(to.function); stuck != nil {
 		return stuck
 	}
-	ctx, cancel := c.deadline(ctx, 1)
+	ctx, cancel := deadline(ctx, c.limitOf(to))
 	defer cancel()
 	begun, done := time.Now(), make(chan error, 1)
 	go func() { done <- c.w.Write(to.path, []byte(to.value)) }()
@@ -96,12 +96,20 @@ func (c *Control) write(ctx context.Context, to attribute) error {
 	return stuck
 }
 
-// deadline returns ctx cut short by so many times the limit.
-func (c *Control) deadline(ctx context.Context, times time.Duration) (context.Context, context.CancelFunc) {
-	if c.limit == 0 {
+// limitOf returns how long a write is waited for; 0 for as long as its context lasts.
+func (c *Control) limitOf(to attribute) time.Duration {
+	if c.limit != 0 && path.Base(to.path) == "sriov_numvfs" {
+		return max(c.limit, NumVFsLimit)
+	}
+	return c.limit
+}
+
+// deadline returns ctx cut short by the limit, and as it is for a limit of 0.
+func deadline(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit == 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, times*c.limit)
+	return context.WithTimeout(ctx, limit)
 }
 
 // pass returns the operation that keeps a from being written to, and else drops

@@ -103,7 +103,7 @@ func (c *Control) once(ctx context.Context, r *reset) (ResetRun, error) {
 	if ctx.Err() != nil {
 		return ResetRun{}, fmt.Errorf("reset %s by %s: not begun: %w", listed(r.set), r.id.method, context.Cause(ctx))
 	}
-	ctx, cancel := c.deadline(ctx, resetFactor)
+	ctx, cancel := deadline(ctx, resetFactor*c.limit)
 	defer cancel()
 	if had := c.cutOff(r.id); had != nil {
 		return c.result(ctx, had, true)
@@ -217,7 +217,7 @@ func (c *Control) lift(r *reset) {
 // in the kernel any more. It returns a [*StuckError] when ctx, or the time that a
 // reset may take, ends first.
 func (c *Control) AwaitResets(ctx context.Context, set []pci.Address) error {
-	ctx, cancel := c.deadline(ctx, resetFactor)
+	ctx, cancel := deadline(ctx, resetFactor*c.limit)
 	defer cancel()
 	for {
 		r := c.inFlight(set)
