@@ -124,7 +124,7 @@ func (p *Preparer) Undrain(ctx context.Context, a pci.Address, reason string, by
 		return a, false, err
 	}
 	addrs := drainAddresses(snap, a)
-	return a, true, p.bindStandingOf(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
+	return a, true, p.BindStandingOf(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
 }
 
 // DrainedWith returns the address on whose account a function is out of use: its own,

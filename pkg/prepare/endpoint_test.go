@@ -270,3 +270,30 @@ func TestWhatCannotBeAnEndpoint(t *testing.T) {
 		t.Errorf("backend %s", rec.Plan.Devices[0].Backend)
 	}
 }
+
+// TestAnEndpointStaysWithItsClaim: the VF is bound by policy while nobody has it, and waits on its kernel driver for the sandbox.
+func TestAnEndpointStaysWithItsClaim(t *testing.T) {
+	w, _, vfs := withNIC(t, vftest.Igb())
+	w.node = &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{
+		Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}, Policy: v1alpha1.PolicyBound,
+	}}}
+	w.node.Default()
+	if err := w.plugin(nil).BindStanding(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.vf = endpoint()
+	w.mustPrepare(w.request(uid, vfs[0]))
+	exposed, err := w.fs.Driver(vfs[0])
+	if err != nil || exposed == "" || device.IsVFIO(exposed) {
+		t.Fatalf("endpoint is on %q, %v; want a kernel driver", exposed, err)
+	}
+	if err := w.plugin(nil).BindStanding(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.plugin(nil).Recover(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if driver, err := w.fs.Driver(vfs[0]); err != nil || driver != exposed {
+		t.Errorf("afterwards it is on %q, %v; want %q still", driver, err, exposed)
+	}
+}

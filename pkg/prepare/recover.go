@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -193,6 +194,9 @@ func (p *Preparer) rebind(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	defer release()
+	if rec.Kind == journal.Standing && p.lent(snap, rec) {
+		return nil
+	}
 	if err := p.unheld(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
 		return err
 	}
@@ -205,6 +209,16 @@ func (p *Preparer) rebind(ctx context.Context, rec *journal.Record) error {
 		}
 	}
 	return nil
+}
+
+// lent reports whether a claim has a function of a standing record, and with it
+// the say about its binding: a physical endpoint waits on its kernel driver.
+func (p *Preparer) lent(snap *device.Snapshot, rec *journal.Record) bool {
+	holdings, _ := p.holdings(snap.Host.BootID)
+	return slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool {
+		h, held := holdings[a]
+		return held && !h.Standing
+	})
 }
 
 // sweepSpecs removes CDI specs of claims that are not prepared here.

@@ -8,7 +8,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -19,13 +18,14 @@ func StandingID(f *device.Function) string { return "standing-" + f.Address.Labe
 // BindStanding binds every function of policy "bound" that is on a host driver
 // now, each with a record of its own, so that its claims find it ready and
 // its original driver is known; not what is drained. Call it after Recover; it may be repeated.
-// Functions that can't be bound are reported together and left as they are.
+// Functions that can't be bound are reported together and left as they are. A
+// function that a claim has is the claim's.
 func (p *Preparer) BindStanding(ctx context.Context) error {
-	return p.bindStandingOf(ctx, func(pci.Address) bool { return true })
+	return p.BindStandingOf(ctx, func(pci.Address) bool { return true })
 }
 
-// bindStandingOf does so for those of the functions that are meant.
-func (p *Preparer) bindStandingOf(ctx context.Context, meant func(pci.Address) bool) error {
+// BindStandingOf is BindStanding for those of the functions that are meant.
+func (p *Preparer) BindStandingOf(ctx context.Context, meant func(pci.Address) bool) error {
 	snap, err := p.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
@@ -34,12 +34,13 @@ func (p *Preparer) bindStandingOf(ctx context.Context, meant func(pci.Address) b
 	if err != nil {
 		return err
 	}
-	selection := nodeconfig.Select(p.Node, snap)
+	n := p.node(snap)
 	var errs []error
 	for i := range snap.Functions {
 		f := &snap.Functions[i]
-		choice := selection.Choice(f.Address)
-		if _, out := plan.DrainOf(snap, f, drained); out || !meant(f.Address) {
+		choice := n.Selection.Choice(f.Address)
+		holding, held := n.Holdings[f.Address]
+		if _, out := plan.DrainOf(snap, f, drained); out || held && !holding.Standing || !meant(f.Address) {
 			continue
 		}
 		if choice.Ours && choice.Policy == v1alpha1.PolicyBound && !device.IsVFIO(f.Driver) {
