@@ -5,21 +5,15 @@ import (
 	"time"
 )
 
-// provisionEvery is how often `run` tries again to make VFs for which another one
-// of the same PF has to come free first. A look is one snapshot.
+// provisionEvery is how often `run` tries again what it could not provision or bind,
+// besides whenever a PF or a VF changes. A look is one snapshot.
 const provisionEvery = time.Minute
 
-// provisionAgain tries until nothing waits for a VF any more, or ctx ends.
-func (s *service) provisionAgain(ctx context.Context) error {
+// provision follows the node's PFs and VFs until ctx ends.
+func (s *service) provision(ctx context.Context) error {
+	snapshots, cancel := s.watcher.Subscribe()
+	defer cancel()
 	tick := time.NewTicker(provisionEvery)
 	defer tick.Stop()
-	for s.vfsWait {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			s.vfsWait = s.vfs.Again(ctx)
-		}
-	}
-	return nil
+	return s.vfs.Follow(ctx, snapshots, tick.C)
 }

@@ -44,10 +44,8 @@ type service struct {
 	reporter  *dra.Reporter
 	sandboxes sandboxes
 	helper    *kubeletplugin.Helper
-	// vfs makes the VFs of the node's config, and vfsWait is whether some wait for
-	// one that is in use.
-	vfs     *dra.ProvisionWatch
-	vfsWait bool
+	// vfs makes the VFs of the node's config, and binds what stands bound.
+	vfs *dra.ProvisionWatch
 	// problems are those of the node's config that were logged last.
 	problems []nodeconfig.Problem
 	// changed wakes the publisher after a claim.
@@ -91,7 +89,7 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.reporter.Run(ctx) })
 	g.Go(func() error { return s.watchDrains(ctx) })
 	g.Go(func() error { return s.repair(ctx) })
-	g.Go(func() error { return s.provisionAgain(ctx) })
+	g.Go(func() error { return s.provision(ctx) })
 	s.runSandboxes(ctx, g)
 	return g.Wait()
 }
@@ -142,10 +140,7 @@ func (s *service) settle(ctx context.Context) error {
 		s.log.ErrorContext(ctx, "not recovered", slog.Any("err", err))
 	}
 	s.vfs = &dra.ProvisionWatch{VFs: s.node, Metrics: s.metrics, Log: s.log}
-	s.vfsWait = s.vfs.Look(ctx)
-	if err := s.node.BindStanding(ctx); err != nil {
-		s.log.ErrorContext(ctx, "not bound by policy", slog.Any("err", err))
-	}
+	s.vfs.Start(ctx)
 	return nil
 }
 

@@ -58,7 +58,7 @@ func busyNode(t *testing.T) *node {
 	links.Count(pf, 0, vf.Counters{RxBytes: 1500, TxBytes: 64, RxPackets: 1, TxPackets: 1, RxDropped: 1, TxDropped: 7})
 	n.metrics.WatchVFs(n.records.List, (&vf.Policy{FS: n.fs, Links: links}).Counters)
 	n.metrics.WatchNRI(func() bool { return true })
-	(&dra.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.metrics, Log: quiet()}).Look(t.Context())
+	(&dra.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.metrics, Log: quiet()}).Start(t.Context())
 	n.metrics.WatchReadiness(n.health.Ready)
 	n.metrics.WatchBootstrap(func() (*drift.Record, error) {
 		return drift.New(time.Now(), "gpu-pool", "changes needed", []drift.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil

@@ -36,6 +36,9 @@ type Provision struct {
 	// Waits is whether it is refused for a VF that is in use and nothing else, and
 	// takes no VF away for good: it may be tried again once that VF is free.
 	Waits bool `json:"waits,omitempty"`
+	// Failed is whether the change was begun and did not succeed; Refused has the
+	// error then.
+	Failed bool `json:"failed,omitempty"`
 }
 
 // Due reports whether something is to be changed.
@@ -46,6 +49,9 @@ func (p *Provision) Right() bool { return !p.Remakes() && !p.keepsDriversOff() }
 
 // Remakes reports whether the PF's VFs are made anew.
 func (p *Provision) Remakes() bool { return p.Have != p.Want || p.ChangesMode() }
+
+// TakesAway reports whether the PF would have fewer VFs than it has.
+func (p *Provision) TakesAway() bool { return p.Want < p.Have }
 
 func (p *Provision) keepsDriversOff() bool { return p.Autoprobe && p.Want > 0 }
 
@@ -121,7 +127,7 @@ func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch)
 	p := Provision{Rule: rule.PF, Want: *rule.Count}
 	pf := FindPF(n.Snapshot, rule.PF)
 	if pf == nil {
-		p.Refused, p.Fix = "this node has no such PF", "correct virtualFunctions of the node config; `kata-vfio-audit devices` lists what is here"
+		p.Refused, p.Fix = "this node has no such PF", "load the PF's driver if the rule names an interface, or correct virtualFunctions of the node config; `kata-vfio-audit devices` lists what is here"
 		return p
 	}
 	p.PF, p.Have, p.Autoprobe = pf.Address, pf.PF.NumVFs, pf.PF.Autoprobe
@@ -160,7 +166,7 @@ func onHostDrivers(pf *device.Function, n Node) (vfs []pci.Address) {
 func notSwitchable(pf *device.Function, e Eswitch) (why, fix string) {
 	switch {
 	case e.Err != nil:
-		return "eswitchMode: " + e.Err.Error(), "mend that, and run `kata-vfio-plugin provision` or restart the plugin"
+		return "eswitchMode: " + e.Err.Error(), "correct that; the plugin tries again, and so does `kata-vfio-plugin provision`"
 	case e.Mode == "" && pf.Driver != "" && !device.IsVFIO(pf.Driver):
 		return fmt.Sprintf("eswitchMode: its driver %s has no eswitch modes", pf.Driver), "leave eswitchMode out of the node config for this PF"
 	}
@@ -198,10 +204,19 @@ func (p *Provision) notProvisionable(pf *device.Function, n Node) (why, fix stri
 		if why := vfTaken(a, n); why != "" {
 			p.Waits = p.Want >= p.Have
 			return fmt.Sprintf("%s only by way of none; but VF %s %s", p.difference(), a, why),
-				"free that VF, and run `kata-vfio-plugin provision` or restart the plugin"
+				p.freeThat()
 		}
 	}
 	return "", ""
+}
+
+// freeThat says what to do about a VF that is in use. The plugin takes no VFs
+// away unless it starts.
+func (p *Provision) freeThat() string {
+	if p.TakesAway() {
+		return "free that VF, and run `kata-vfio-plugin provision` or restart the plugin"
+	}
+	return "free that VF; the plugin tries again, and so does `kata-vfio-plugin provision`"
 }
 
 // difference says what is and what is wanted: "it has 4 VFs and 8 are wanted,

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -47,24 +49,41 @@ func (p *Preparer) provisions(ctx context.Context, snap *device.Snapshot, rules 
 // middle leaves a PF without VFs, and the next call makes them. What is refused
 // is no error.
 func (p *Preparer) Provision(ctx context.Context) ([]plan.Provision, error) {
+	return p.Reprovision(ctx, func(*plan.Provision) (why, fix string) { return "", "" })
+}
+
+// Reprovision is Provision, but for changes that hold refuses: it returns why a
+// change that is due is not made, and what to do, or "" to have it made. PFs are
+// changed side by side, so hold is called from several goroutines.
+func (p *Preparer) Reprovision(ctx context.Context, hold func(*plan.Provision) (why, fix string)) ([]plan.Provision, error) {
 	all, err := p.Provisions(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var g errgroup.Group
 	for i := range all {
-		if !all[i].Due() {
+		out := &all[i]
+		if !out.Due() {
 			continue
 		}
-		if err := p.provisionOne(ctx, &p.Node.VirtualFunctions[i], &all[i]); err != nil {
-			all[i].Refused, all[i].Fix = err.Error(), "mend that, and run `kata-vfio-plugin provision` or restart the plugin"
+		if out.Refused, out.Fix = hold(out); out.Refused != "" {
+			continue
 		}
+		g.Go(func() error {
+			if err := p.provisionOne(ctx, &p.Node.VirtualFunctions[i], out, hold); err != nil {
+				out.Failed, out.Refused = true, err.Error()
+				out.Fix = "correct that; the plugin tries again, and so does `kata-vfio-plugin provision`"
+			}
+			return nil
+		})
 	}
+	_ = g.Wait() // the goroutines return nil; the provisions have their errors
 	return all, nil
 }
 
 // provisionOne decides again under the PF's lock, which claims of its VFs hold
 // too, and acts.
-func (p *Preparer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out *plan.Provision) error {
+func (p *Preparer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out *plan.Provision, hold func(*plan.Provision) (why, fix string)) error {
 	wait, cancel := p.inTime(ctx) // for the lock alone: to make many VFs takes its time
 	defer cancel()
 	release, err := p.lock(wait, plan.Ref{}, []Lock{{Name: "pf-" + out.PF.Label()}})
@@ -72,26 +91,34 @@ func (p *Preparer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out 
 		return fmt.Errorf("wait for claims of its VFs: %w", err)
 	}
 	defer release()
-	snap, err := p.Inventory.Snapshot(ctx)
+	snap, err := p.refreshPF(ctx, out.PF)
 	if err != nil {
-		return err
-	}
-	addrs := []pci.Address{out.PF}
-	if pf, ok := snap.Function(out.PF); ok && pf.PF != nil {
-		addrs = append(addrs, pf.PF.VFs...)
-	}
-	if snap, err = p.Inventory.Refresh(ctx, addrs); err != nil {
 		return err
 	}
 	again, err := p.provisions(ctx, snap, *rule)
 	if err != nil {
 		return err
 	}
-	*out = again[0]
-	if !out.Due() {
+	if *out = again[0]; !out.Due() {
+		return nil
+	}
+	if out.Refused, out.Fix = hold(out); out.Refused != "" {
 		return nil
 	}
 	return p.timed(plan.Ref{}, PhaseVF, func() error { return p.makeVFs(ctx, out) })
+}
+
+// refreshPF returns a snapshot in which a PF and its VFs are as they are now.
+func (p *Preparer) refreshPF(ctx context.Context, a pci.Address) (*device.Snapshot, error) {
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	addrs := []pci.Address{a}
+	if pf, ok := snap.Function(a); ok && pf.PF != nil {
+		addrs = append(addrs, pf.PF.VFs...)
+	}
+	return p.Inventory.Refresh(ctx, addrs)
 }
 
 // makeVFs sets the mode while the PF has no VFs, and makes them. Where the mode
