@@ -234,10 +234,8 @@ func (p *Preparer) node(snap *device.Snapshot) plan.Node {
 // record. After a [QuarantinedError] the record has its end, and is not to be
 // taken back.
 func (p *Preparer) carryOut(ctx context.Context, rec *journal.Record) error {
-	for _, module := range rec.Plan.Modules {
-		if err := p.step(ctx, rec.Plan.Claim, plan.Step{Operation: plan.Load, Value: module}); err != nil {
-			return err
-		}
+	if err := p.loadModules(ctx, rec); err != nil {
+		return err
 	}
 	if err := p.bindAll(ctx, rec); err != nil {
 		return err
