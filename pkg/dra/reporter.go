@@ -39,7 +39,8 @@ type Recorder interface {
 // Reporter tells the cluster how claims fare: by the conditions of
 // status.devices, and by Events on the claim and its pod. It never blocks its
 // caller and its failures never fail a claim: what the API server does not take
-// is tried again for a while, then logged.
+// is tried again for a while, then logged. What prepared claims lack after that
+// is [StatusSync]'s.
 type Reporter struct {
 	client   kubernetes.Interface
 	recorder Recorder
