@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,40 +17,56 @@ import (
 // Locks are named locks shared by all processes that use one directory: flock
 // on a file per name. The kernel drops them when the process dies. Two plugin
 // instances of a rolling update agree by them.
-type Locks struct{ dir string }
+//
+// A waiter tries without blocking, again when this process releases a lock, and
+// after growing pauses, since another process tells nobody. flock itself can't be
+// interrupted: a waiter that blocks in it keeps a thread and a descriptor after
+// its caller has given up. Locks of open file descriptions (fcntl) have the same
+// limit, and older instances don't see them.
+type Locks struct {
+	dir string
+
+	mu sync.Mutex // guards freed
+	// freed is closed when this process next releases a lock.
+	freed chan struct{}
+}
 
 // NewLocks returns the locks in dir, which is made if it is missing.
 func NewLocks(dir string) (*Locks, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open locks: %w", err)
 	}
-	return &Locks{dir: dir}, nil
+	return &Locks{dir: dir, freed: make(chan struct{})}, nil
 }
 
 // Lock names a lock; several may have it at once if all share it.
 type Lock struct {
 	Name   string
 	Shared bool
+	// Transient has the lock's file removed when it is released: for names that
+	// don't come back, such as those of claims. A transient lock is never shared.
+	Transient bool
 }
 
 // Acquire takes all the locks, in one order for everybody, and returns the
 // function that gives them back (it may be called more than once). A name that
 // comes twice is taken once, shared only if both are. When ctx ends first,
-// it takes none and returns an error that wraps ctx's.
+// it takes none, leaves nobody waiting, and returns an error that wraps ctx's.
 func (l *Locks) Acquire(ctx context.Context, locks ...Lock) (release func(), err error) {
-	var held []*os.File
+	var held []heldLock
 	release = sync.OnceFunc(func() {
-		for _, f := range slices.Backward(held) {
-			_ = f.Close() // the kernel drops the lock with the descriptor
+		for _, h := range slices.Backward(held) {
+			h.release()
 		}
+		l.wakeWaiters()
 	})
 	for _, lock := range ordered(locks) {
-		f, err := l.take(ctx, lock)
+		h, err := l.take(ctx, lock)
 		if err != nil {
 			release()
 			return nil, err
 		}
-		held = append(held, f)
+		held = append(held, h)
 	}
 	return release, nil
 }
@@ -65,56 +82,124 @@ func ordered(locks []Lock) []Lock {
 	return slices.CompactFunc(sorted, func(a, b Lock) bool { return a.Name == b.Name })
 }
 
+// Pauses between two tries of a waiter.
+const (
+	firstPause   = time.Millisecond
+	longestPause = 50 * time.Millisecond
+)
+
 // take takes one lock.
-func (l *Locks) take(ctx context.Context, lock Lock) (*os.File, error) {
-	path := filepath.Join(l.dir, lock.Name+".lock")
+func (l *Locks) take(ctx context.Context, lock Lock) (heldLock, error) {
+	pause := firstPause
+	for {
+		freed := l.nextRelease() // before the try, so that no release is missed
+		h, err := l.try(lock)
+		if !errors.Is(err, errTaken) {
+			return h, err
+		}
+		select {
+		case <-freed:
+		case <-time.After(pause):
+			pause = min(2*pause, longestPause)
+		case <-ctx.Done():
+			return heldLock{}, fmt.Errorf("lock %s is held by another claim's work: %w", l.path(lock.Name), context.Cause(ctx))
+		}
+	}
+}
+
+// errTaken says that somebody else has the lock now.
+var errTaken = errors.New("taken")
+
+// try takes one lock if it is free, and returns errTaken if it is not.
+func (l *Locks) try(lock Lock) (heldLock, error) {
+	path := l.path(lock.Name)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", lock.Name, err)
+		return heldLock{}, fmt.Errorf("lock %s: %w", lock.Name, err)
 	}
 	how := unix.LOCK_EX
 	if lock.Shared {
 		how = unix.LOCK_SH
 	}
 	err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-	if err == nil {
-		return f, nil
+	if errors.Is(err, unix.EWOULDBLOCK) || err == nil && !names(path, f) {
+		_ = f.Close()
+		return heldLock{}, errTaken
 	}
-	if !errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	if err != nil {
+		return heldLock{}, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
-	return wait(ctx, f, how, path)
+	return heldLock{Lock: lock, file: f}, nil
 }
 
-// wait blocks for a lock. flock can't be interrupted, so a goroutine waits,
-// which, when abandoned, lets go of the lock as soon as it gets it.
-func wait(ctx context.Context, f *os.File, how int, path string) (*os.File, error) {
-	got := make(chan error)
-	go func() {
-		err := flock(f, how)
-		select {
-		case got <- err:
-		case <-ctx.Done():
-			_ = f.Close()
+// names reports whether the path still leads to the open file. Between open and
+// flock the former owner of a transient lock may have removed the file: the next
+// one then locks another file, and both would have the lock.
+func names(path string, f *os.File) bool {
+	there, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	opened, err := f.Stat()
+	return err == nil && os.SameFile(there, opened)
+}
+
+func (l *Locks) path(name string) string { return filepath.Join(l.dir, name+lockSuffix) }
+
+const lockSuffix = ".lock"
+
+// nextRelease returns a channel that is closed when this process next releases a
+// lock.
+func (l *Locks) nextRelease() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.freed
+}
+
+func (l *Locks) wakeWaiters() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.freed)
+	l.freed = make(chan struct{})
+}
+
+// heldLock is a lock that this process has.
+type heldLock struct {
+	Lock
+
+	file *os.File
+}
+
+// release gives the lock back. The file goes while the lock is still held, so
+// that only its owner removes it.
+func (h heldLock) release() {
+	if h.Transient && !h.Shared {
+		_ = os.Remove(h.file.Name()) // what stays is removed by Sweep
+	}
+	_ = h.file.Close() // the kernel drops the lock with the descriptor
+}
+
+// Sweep removes the files of locks whose names begin with the prefix and that
+// nobody has: what killed processes, and versions that never removed them, left.
+// Only names that are taken as Transient may be swept.
+func (l *Locks) Sweep(prefix string) error {
+	entries, err := os.ReadDir(l.dir)
+	if err != nil {
+		return fmt.Errorf("sweep locks: %w", err)
+	}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), lockSuffix)
+		if !ok || !strings.HasPrefix(name, prefix) {
+			continue
 		}
-	}()
-	select {
-	case err := <-got:
+		h, err := l.try(Lock{Name: name, Transient: true})
+		if errors.Is(err, errTaken) {
+			continue
+		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+			return fmt.Errorf("sweep locks: %w", err)
 		}
-		return f, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("lock %s is held by another claim's work: %w", path, context.Cause(ctx))
+		h.release()
 	}
-}
-
-// flock blocks until the lock is had; a signal to the thread is no end.
-func flock(f *os.File, how int) error {
-	for {
-		err := unix.Flock(int(f.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
+	return nil
 }

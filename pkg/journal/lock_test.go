@@ -3,6 +3,9 @@ package journal_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -125,4 +128,104 @@ func TestCrossedLocksDoNotDeadlock(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+func transient(name string) journal.Lock { return journal.Lock{Name: name, Transient: true} }
+
+// count returns how many entries a directory has.
+func count(t *testing.T, dir string) int {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// TestAbandonedWaitsLeaveNothing: waiters that gave up keep neither a thread nor a
+// descriptor, however long the lock is held.
+func TestAbandonedWaitsLeaveNothing(t *testing.T) {
+	a, b := instances(t)
+	release, err := a.Acquire(t.Context(), group("g"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	threads, descriptors := count(t, "/proc/self/task"), count(t, "/proc/self/fd")
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			if _, err := b.Acquire(ctx, group("g")); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Acquire = %v; want it out of time", err)
+			}
+		})
+	}
+	wg.Wait()
+	if more := count(t, "/proc/self/task") - threads; more > 20 {
+		t.Errorf("100 abandoned waits keep %d threads", more)
+	}
+	if more := count(t, "/proc/self/fd") - descriptors; more > 5 {
+		t.Errorf("100 abandoned waits keep %d descriptors", more)
+	}
+}
+
+// TestTransientLocksLeaveNoFile takes and releases many locks in two instances,
+// each name by several at once, and checks that never two have one.
+func TestTransientLocksLeaveNoFile(t *testing.T) {
+	dir := t.TempDir()
+	var wg sync.WaitGroup
+	var inside [8]atomic.Int32
+	for range 4 {
+		locks, err := journal.NewLocks(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 200 {
+			wg.Go(func() {
+				release, err := locks.Acquire(t.Context(), transient(fmt.Sprintf("claim-%d", n%len(inside))))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := inside[n%len(inside)].Add(1); n != 1 {
+					t.Errorf("%d are inside", n)
+				}
+				inside[n%len(inside)].Add(-1)
+				release()
+			})
+		}
+	}
+	wg.Wait()
+	if n := count(t, dir); n != 0 {
+		t.Errorf("%d files are left", n)
+	}
+}
+
+// TestSweepRemovesFilesOfNobody: a killed process, or an older version, left them.
+func TestSweepRemovesFilesOfNobody(t *testing.T) {
+	dir := t.TempDir()
+	locks, err := journal.NewLocks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"claim-a.lock", "claim-b.lock", "group-1.lock", "claim-notes"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release, err := locks.Acquire(t.Context(), transient("claim-b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := locks.Sweep("claim-"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"claim-a.lock": false, "claim-b.lock": true, "group-1.lock": true, "claim-notes": true} {
+		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("%s: %v; want it there: %t", name, err, want)
+		}
+	}
+	release()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -96,6 +97,7 @@ func (s *Store) Delete(id string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &FileError{Path: path, Err: fmt.Errorf("remove record: %w", err)}
 	}
+	s.uncache(path)
 	if err := s.sweep(id); err != nil {
 		return err
 	}
@@ -125,6 +127,7 @@ func (s *Store) List() ([]*Record, []error) {
 	if err != nil {
 		return nil, []error{&FileError{Path: s.dir, Err: fmt.Errorf("list journal: %w", err)}}
 	}
+	s.uncacheOthers(entries)
 	var records []*Record
 	var errs []error
 	for _, e := range entries {
@@ -181,6 +184,7 @@ func (s *Store) sweep(id string) error {
 func (s *Store) read(path string) (*Record, error) {
 	info, err := os.Stat(path)
 	if err != nil {
+		s.uncache(path)
 		return nil, &FileError{Path: path, Err: err}
 	}
 	s.mu.Lock()
@@ -194,6 +198,26 @@ func (s *Store) read(path string) (*Record, error) {
 	s.cache[path] = c
 	s.mu.Unlock()
 	return c.record, c.err
+}
+
+// uncache forgets a file that is gone: claims come and go for as long as the
+// plugin runs.
+func (s *Store) uncache(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.cache, path)
+}
+
+// uncacheOthers forgets the files that are not among the directory's entries:
+// another process has removed them.
+func (s *Store) uncacheOthers(entries []fs.DirEntry) {
+	there := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		there[e.Name()] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.cache, func(path string, _ cached) bool { return !there[filepath.Base(path)] })
 }
 
 func (s *Store) decode(path string, info fs.FileInfo) cached {

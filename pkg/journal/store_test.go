@@ -257,3 +257,33 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestStoreForgetsDeadClaims: claims come and go for as long as the plugin runs.
+func TestStoreForgetsDeadClaims(t *testing.T) {
+	s, dir := open(t)
+	other := journal.OpenReadOnly(dir) // the metrics' view
+	for _, uid := range []string{"a", "b", "c"} {
+		if err := s.Save(record(uid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, store := range []*journal.Store{s, other} {
+		if all, errs := store.List(); len(all) != 3 || len(errs) > 0 {
+			t.Fatalf("List = %v, %v", all, errs)
+		}
+	}
+	for _, uid := range []string{"a", "b"} {
+		if err := s.Delete(uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.Cached(); n != 1 {
+		t.Errorf("%d files are kept in memory after Delete, want that of the claim that lives", n)
+	}
+	if r, err := other.Load("a"); r != nil || err != nil {
+		t.Errorf("Load = %v, %v; want neither", r, err)
+	}
+	if _, errs := other.List(); len(errs) > 0 || other.Cached() != 1 {
+		t.Errorf("another process keeps %d files in memory, %v; want that of the claim that lives", other.Cached(), errs)
+	}
+}

@@ -197,6 +197,9 @@ func (c *Config) places(full *prepare.Config) error {
 	if err != nil {
 		return err
 	}
+	if err := locks.Sweep(prepare.ClaimLocks); err != nil {
+		return err
+	}
 	specs, err := cdi.Open(filepath.Join(c.Root, c.CDIDir))
 	if err != nil {
 		return err

@@ -150,4 +150,7 @@ func (p *Preparer) lockRecord(ctx context.Context, rec *journal.Record) (snap *d
 	return snap, release, err
 }
 
-func claimLock(uid string) Lock { return Lock{Name: "claim-" + uid} }
+// ClaimLocks begins the names of claims' locks, which are transient.
+const ClaimLocks = "claim-"
+
+func claimLock(uid string) Lock { return Lock{Name: ClaimLocks + uid, Transient: true} }
