@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/kata-vfio/kata-vfio/pkg/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
@@ -22,6 +23,7 @@ import (
 // sandboxes is the side of the plugin that faces the runtimes: what Kata asks
 // at sandbox creation, and what the container runtime tells by NRI.
 type sandboxes struct {
+	table    *assignment.Table
 	podres   *podres.Server
 	listener net.Listener
 	kubelet  io.Closer
@@ -30,11 +32,12 @@ type sandboxes struct {
 
 // openSandboxes takes the pod-resources socket over. It comes before the
 // registration with the kubelet: a claim that is prepared must find it served.
-func (s *service) openSandboxes(ctx context.Context) error {
+func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface) error {
 	table, err := s.assignments(ctx)
 	if err != nil {
 		return err
 	}
+	s.sandboxes.table = table
 	kubelet, closer, err := podres.DialKubelet(s.run.kubeletSocket)
 	if err != nil {
 		return err
@@ -45,10 +48,12 @@ func (s *service) openSandboxes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	allocations := &dra.Allocations{Client: client, Load: s.node.Journal.Load}
 	claims := &dra.Sandboxes{Claims: s.node, Reporter: s.reporter, Changed: s.wake}
 	s.sandboxes.podres = podres.New(podres.Config{
 		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
 		Reserve: func(ctx context.Context, c plan.Ref) error { return s.driver.Reserve(ctx, c) },
+		Confirm: allocations.Confirm,
 		Observe: func(took time.Duration, err error) { s.metrics.ObserveRequest("pod-resources/Get", took, err) },
 	})
 	s.sandboxes.nri = nri.New(nri.Config{
@@ -74,7 +79,9 @@ func (s *service) assignments(ctx context.Context) (*assignment.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return assignment.NewTable(s.node.Journal, specs, snap.Host.BootID, s.opts.node.JournalDir(), s.cdiDir()), nil
+	table := assignment.NewTable(s.node.Journal, specs, snap.Host.BootID, s.opts.node.JournalDir(), s.cdiDir())
+	table.Node = s.run.nodeName
+	return table, nil
 }
 
 func (s *service) cdiDir() string { return filepath.Join(s.opts.node.Root, s.opts.node.CDIDir) }

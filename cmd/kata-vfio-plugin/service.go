@@ -173,7 +173,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	}
 	s.reporter = dra.NewReporter(client, recorder, s.log)
 	s.reporter.Anchor = s.node.History.Checkpoint
-	if err := s.openSandboxes(ctx); err != nil {
+	if err := s.openSandboxes(ctx, client); err != nil {
 		return err
 	}
 	s.driver = dra.NewDriver(dra.DriverConfig{
@@ -181,7 +181,8 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Claims:     s.node,
 		Gate:       &dra.Gate{Client: client, NodeName: s.run.nodeName, Handlers: s.node.Node.AllowedHandlers},
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
-		Changed: s.wake, Fatal: s.fatal,
+		Confirmed: func(uid string) { s.sandboxes.table.Withdraw(uid, "") },
+		Changed:   s.wake, Fatal: s.fatal,
 	})
 	s.helper, err = dra.Kubelet{
 		Client: client, NodeName: s.run.nodeName, PodUID: s.run.podUID,

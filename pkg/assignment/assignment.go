@@ -20,6 +20,9 @@ type Assignment struct {
 	State journal.State
 	// Stale marks a record of an earlier boot, whose nodes mean nothing.
 	Stale bool
+	// Withdrawn says why the claim's allocation is not, or not any more, of these devices on
+	// this node, as far as that is known: "its allocation was withdrawn". Empty where it is.
+	Withdrawn string
 	// Sandbox has the devices, or had them and they are not clean since. Nil
 	// for devices that no sandbox has had.
 	Sandbox *journal.Sandbox
@@ -30,7 +33,9 @@ type Assignment struct {
 // Device is one prepared device.
 type Device struct {
 	Request, Pool, Name string
-	Address             pci.Address
+	// Published is the name under which it was allocated: its own, or its pair's.
+	Published string
+	Address   pci.Address
 	// CDI is the qualified CDI name, "kata-vfio.dev/vfio=<claim UID>-<name>".
 	CDI string
 	// Endpoint marks a VF that reaches the VM as a network interface of the pod's
@@ -42,14 +47,14 @@ type Device struct {
 }
 
 // Usable reports whether the claim's devices may be given to a VM: it is
-// prepared, in this boot, and each device that needs nodes has them.
+// prepared, in this boot, its allocation is of them, and each device that needs nodes has them.
 func (a *Assignment) Usable() bool {
 	for _, d := range a.Devices {
 		if len(d.Nodes) == 0 && !d.Endpoint {
 			return false
 		}
 	}
-	return a.State == journal.Prepared && !a.Stale
+	return a.State == journal.Prepared && !a.Stale && a.Withdrawn == ""
 }
 
 // HasEndpoint reports whether a device is a physical endpoint.

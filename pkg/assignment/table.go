@@ -11,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
@@ -29,6 +30,10 @@ type Specs interface {
 // Table keeps a [View] of the journal. Its methods may be called from several
 // goroutines.
 type Table struct {
+	// Node is the node's name in the cluster, by which its pools are named. Set it before use;
+	// where it is empty, pools are not compared.
+	Node string
+
 	journal Journal
 	specs   Specs
 	bootID  string
@@ -38,6 +43,8 @@ type Table struct {
 	stamp stamp      // of dirs, before given was read
 	given []entry    // what the view was made of
 	view  *View
+	// withdrawn says of claims, by UID, why their allocation is not of what is prepared.
+	withdrawn map[string]string
 }
 
 // entry is what one assignment is made of.
@@ -49,7 +56,22 @@ type entry struct {
 // NewTable returns the table of a node that booted with the ID. The
 // directories are the journal's and that of the specs.
 func NewTable(records Journal, specs Specs, bootID, journalDir, specsDir string) *Table {
-	return &Table{journal: records, specs: specs, bootID: bootID, dirs: [2]string{journalDir, specsDir}}
+	return &Table{journal: records, specs: specs, bootID: bootID, dirs: [2]string{journalDir, specsDir}, withdrawn: map[string]string{}}
+}
+
+// Withdraw tells that the allocation of the claim with the UID is not of what is prepared, and
+// why; an empty reason tells that it is.
+func (t *Table) Withdraw(uid, why string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.withdrawn[uid] == why {
+		return
+	}
+	if t.view = nil; why == "" {
+		delete(t.withdrawn, uid)
+		return
+	}
+	t.withdrawn[uid] = why
 }
 
 // View returns the assignments as journal and specs have them now, also what
@@ -105,14 +127,17 @@ func (t *Table) entries() ([]entry, error) {
 
 func (t *Table) assignment(e entry) *Assignment {
 	r := e.record
-	a := &Assignment{Claim: r.Plan.Claim, State: r.State, Stale: r.BootID != t.bootID, Sandbox: r.Sandbox}
+	a := &Assignment{Claim: r.Plan.Claim, State: r.State, Stale: r.BootID != t.bootID, Withdrawn: t.withdrawn[r.ID()], Sandbox: r.Sandbox}
 	nodes := map[string][]string{}
 	if !a.Stale {
 		nodes = nodesByDevice(e.spec)
 	}
 	for _, d := range r.Plan.Devices {
+		if t.Node != "" && !device.IsPoolOf(t.Node, d.Pool) {
+			a.Withdrawn = fmt.Sprintf("%s is allocated from pool %s, which is not of node %s", d.Name, d.Pool, t.Node)
+		}
 		a.Devices = append(a.Devices, Device{
-			Request: d.Request, Pool: d.Pool, Name: d.Name, Address: d.Address,
+			Request: d.Request, Pool: d.Pool, Name: d.Name, Published: d.Published(), Address: d.Address,
 			Endpoint: d.Attachment == v1alpha1.AttachPhysicalEndpoint,
 			CDI:      cdi.QualifiedName(r.ID(), d.Name), Nodes: nodes[cdi.DeviceName(r.ID(), d.Name)],
 		})

@@ -99,7 +99,7 @@ func TestViewFindsADeviceByPodNodeAndCDIName(t *testing.T) {
 	want := &assignment.Assignment{
 		Claim: r.Plan.Claim, State: journal.Prepared,
 		Devices: []assignment.Device{{
-			Request: "gpu", Pool: "worker-1", Name: gpu, Address: pci.Address{Bus: 0x3b},
+			Request: "gpu", Pool: "worker-1", Name: gpu, Published: gpu, Address: pci.Address{Bus: 0x3b},
 			CDI: "kata-vfio.dev/vfio=c1-" + gpu, Nodes: []string{"/dev/vfio/15"},
 		}},
 	}
@@ -223,5 +223,41 @@ func TestSandboxesTellWhetherDevicesAreClean(t *testing.T) {
 	a.Sandbox = &journal.Sandbox{ID: "s1"}
 	if !a.CleanFor("s1") || a.CleanFor("s2") {
 		t.Error("want clean for its own sandbox alone")
+	}
+}
+
+// TestWithdrawnClaimsAreNotUsable: what is prepared and not allocated to the claim is nobody's
+// to have, also in a view that was made before that was known.
+func TestWithdrawnClaimsAreNotUsable(t *testing.T) {
+	n := newNode(t)
+	r := record("c1", "p1")
+	n.save(r)
+	n.writeSpec(r, "/dev/vfio/15")
+	table := n.table()
+	table.Node = "worker-1"
+	for _, why := range []string{"", "its allocation was withdrawn", "it is allocated elsewhere now", ""} {
+		table.Withdraw("c1", why)
+		table.Withdraw("c2", "of a claim that is not here")
+		if a := n.view(table).OfPod("p1")[0]; a.Usable() != (why == "") || a.Withdrawn != why {
+			t.Errorf("withdrawn %q: usable %t, %q", why, a.Usable(), a.Withdrawn)
+		}
+	}
+}
+
+// TestDevicesOfAnotherNodesPoolAreNotUsable, as records had them before pools were compared.
+func TestDevicesOfAnotherNodesPoolAreNotUsable(t *testing.T) {
+	for pool, usable := range map[string]bool{
+		"worker-1": true, "worker-1/pf-0000-21-00-0": true, "worker-2": false, "worker-10": false, "worker-2/pf-0000-21-00-0": false,
+	} {
+		n := newNode(t)
+		r := record("c1", "p1")
+		r.Plan.Devices[0].Pool = pool
+		n.save(r)
+		n.writeSpec(r, "/dev/vfio/15")
+		table := n.table()
+		table.Node = "worker-1"
+		if a := n.view(table).OfPod("p1")[0]; a.Usable() != usable {
+			t.Errorf("pool %s: usable %t, %q", pool, a.Usable(), a.Withdrawn)
+		}
 	}
 }

@@ -30,7 +30,9 @@ import (
 // Claims prepares and unprepares; [prepare.Preparer] is the real one.
 type Claims interface {
 	Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error)
-	Unprepare(ctx context.Context, uid string) ([]isolation.Proof, error)
+	// UnprepareIf takes a claim back unless the check, which may be nil, returns an error,
+	// which it returns.
+	UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) ([]isolation.Proof, error)
 }
 
 // Attributes returns what a container is told of a device, under the names of
@@ -43,7 +45,7 @@ type Admission interface {
 	Admit(ctx context.Context, req *claim.Request) error
 }
 
-// DriverConfig holds what a Driver works with. All fields but Refused are required;
+// DriverConfig holds what a Driver works with. All fields but Refused and Confirmed are required;
 // none of the functions may block, Refused but briefly.
 type DriverConfig struct {
 	Client     kubernetes.Interface
@@ -56,6 +58,9 @@ type DriverConfig struct {
 	Log        *slog.Logger
 	// Refused writes the gate's refusal of a claim to the ledger; nil for nobody.
 	Refused func(ctx context.Context, req *claim.Request, code string, cause error) error
+	// Confirmed is told of a claim, by its UID, whose allocation is of what is prepared; nil for
+	// nobody.
+	Confirmed func(uid string)
 	// Changed is told after each call, since claims change what is published.
 	Changed func()
 	// Fatal ends the plugin with a cause.
@@ -130,6 +135,9 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim, hold
 		log.ErrorContext(ctx, "claim not prepared", slog.Any("err", err))
 		d.Reporter.Refused(c, err, holders)
 		return kubeletplugin.PrepareResult{Err: err}
+	}
+	if d.Confirmed != nil {
+		d.Confirmed(string(c.UID))
 	}
 	log.InfoContext(ctx, "claim prepared", slog.Any("pci", rec.Plan.Addresses()))
 	d.Reporter.Prepared(c, rec, d.Attributes)
@@ -225,7 +233,7 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	errs := make([]error, len(claims))
 	var wg sync.WaitGroup
 	for i, c := range claims {
-		wg.Go(func() { errs[i] = d.unprepare(ctx, c) })
+		wg.Go(func() { errs[i] = d.unprepare(ctx, c, nil) })
 	}
 	wg.Wait()
 	d.Changed()
@@ -236,11 +244,15 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return byUID, nil
 }
 
-// unprepare takes one claim back and logs the outcome once.
-func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
+// unprepare takes one claim back, if the check allows it, and logs the outcome once. The check
+// may be nil.
+func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject, check func(context.Context, *journal.Record) error) error {
 	log := d.Log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
 	begin := time.Now()
-	proofs, err := d.Claims.Unprepare(ctx, string(c.UID))
+	proofs, err := d.Claims.UnprepareIf(ctx, string(c.UID), check)
+	if errors.Is(err, errHasAgain) {
+		return err
+	}
 	d.Metrics.unprepared(string(c.UID), time.Since(begin), err)
 	var quarantined *prepare.QuarantinedError
 	switch {
@@ -262,14 +274,15 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	return nil
 }
 
-// Release takes a claim back that the kubelet has forgotten, as its own call would.
-func (d *Driver) Release(ctx context.Context, ref plan.Ref) error {
+// Release takes a claim back that the kubelet has forgotten, as its own call would, unless the
+// check, with the claim's lock held, returns an error.
+func (d *Driver) Release(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
 	d.running.RLock()
 	defer d.running.RUnlock()
 	defer d.Changed()
 	return d.unprepare(ctx, kubeletplugin.NamespacedObject{
 		NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, UID: types.UID(ref.UID),
-	})
+	}, check)
 }
 
 // HandleError is told of errors in the background. Publishing errors are

@@ -23,7 +23,7 @@ func (slow) Prepare(ctx context.Context, _ *claim.Request) (*journal.Record, err
 	return nil, context.Cause(ctx)
 }
 
-func (slow) Unprepare(ctx context.Context, _ string) ([]isolation.Proof, error) {
+func (slow) UnprepareIf(ctx context.Context, _ string, _ func(context.Context, *journal.Record) error) ([]isolation.Proof, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }

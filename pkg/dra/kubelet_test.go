@@ -238,6 +238,33 @@ func TestAClaimOfAPodGroup(t *testing.T) {
 	}
 }
 
+// TestAClaimThatIsAllocatedAgainThroughTheSocket: the kubelet has forgotten the claim's first
+// allocation. Its next one is prepared, and the former device goes back.
+func TestAClaimThatIsAllocatedAgainThroughTheSocket(t *testing.T) {
+	n := newNode(t)
+	former, next := n.k.AddGPU(0x3b), n.k.AddGPU(0x3c)
+	claim := allocated("uid-1", "gpu-0000-3b-00-0")
+	k := serve(t, n, n.claims, "", claim)
+	k.prepare(claim)
+	again := allocated("uid-1", "gpu-0000-3c-00-0")
+	if err := k.client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), again, "team-a"); err != nil {
+		t.Fatal(err)
+	}
+	group, _ := n.k.GroupOf(former)
+	h := n.k.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
+	if answer := k.prepare(again)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") || len(n.k.Resets()) > 0 {
+		t.Errorf("prepared while a VM has the former device: %v", answer)
+	}
+	h.Release()
+	answer := k.prepare(again)["uid-1"]
+	if answer.Error != "" || len(answer.Devices) != 1 || answer.Devices[0].DeviceName != "gpu-0000-3c-00-0" {
+		t.Fatalf("prepared: %v", answer)
+	}
+	if n.driver(former) != "nvidia" || n.driver(next) != "vfio-pci" {
+		t.Errorf("drivers %s and %s", n.driver(former), n.driver(next))
+	}
+}
+
 // TestQuarantineLetsThePodGo: the claim's pod ends although the device could
 // not be proven clean; the next claim for it is refused.
 func TestQuarantineLetsThePodGo(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -21,12 +20,12 @@ import (
 
 // Kinds of orphans, as the metrics have them.
 const (
-	orphanClaim   = "claim"   // a record whose ResourceClaim is gone
+	orphanClaim   = "claim"   // a record whose ResourceClaim is gone, or allocated otherwise
 	orphanSpec    = "spec"    // a CDI spec without a record
 	orphanBinding = "binding" // a function on VFIO without a record
 )
 
-// orphanGrace is how long a claim must be gone before it is an orphan: the kubelet takes
+// orphanGrace is how long a claim must be gone, or allocated otherwise, before it is an orphan: the kubelet takes
 // a pod's claims back after the pod, and tries for minutes.
 const orphanGrace = 10 * time.Minute
 
@@ -44,15 +43,19 @@ type Strays interface {
 //
 // The kubelet unprepares the claims of pods that end, and goes on after its own
 // restart; Recover settles what a crash of the plugin cut off. Here comes what neither
-// knows of any more: a kubelet that has lost its state, a claim that was deleted by force, a record that
-// was removed by hand.
+// knows of any more: a kubelet that has lost its state, a claim that was deleted by force, or
+// whose allocation was withdrawn or is of other devices now, a record that was removed by hand.
 type Repair struct {
 	Client  kubernetes.Interface
 	Node    string
 	Records func() ([]*journal.Record, []error)
 	Strays  Strays
-	// Release takes a claim back; [Driver.Release] is the real one.
-	Release func(ctx context.Context, ref plan.Ref) error
+	// Release takes a claim back unless the check, which it makes when nothing can come in
+	// between any more, returns an error, which it returns; [Driver.Release] is the real one.
+	Release func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error
+	// Withdrawn, if set, is told of each claim, by its UID, why its allocation is not of what
+	// is prepared, so that no sandbox gets it; empty where it is, or nothing is prepared any more.
+	Withdrawn func(uid, why string)
 	// Alive reports whether a process is there still.
 	Alive    func(journal.Process) bool
 	Reporter *Reporter
@@ -61,8 +64,9 @@ type Repair struct {
 	// Now returns the time, with its monotonic part.
 	Now func() time.Time
 
-	// gone is since when a claim has been found gone, at every look that had an answer.
-	gone map[string]time.Time
+	// lost is since when a claim has been found without its devices, at every look that had an
+	// answer.
+	lost map[string]loss
 	// claimsLeft are the claims that the last look left, by UID, and told what was told of
 	// all that is left, by kind and name.
 	claimsLeft map[string]orphan
@@ -71,6 +75,12 @@ type Repair struct {
 
 // orphan is what is left alone, and why.
 type orphan struct{ name, why string }
+
+// loss is why a claim does not have its devices any more, and since when.
+type loss struct {
+	why   string
+	since time.Time
+}
 
 // Look looks once, mends and reports.
 func (r *Repair) Look(ctx context.Context) {
@@ -116,60 +126,95 @@ func (r *Repair) claims(ctx context.Context) map[string]string {
 	return left
 }
 
-// judge looks at each claim, and mends those that are gone for long enough.
+// judge looks at each claim, and mends those that have lost their devices for long enough.
 func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
-	gone, left := map[string]time.Time{}, map[string]orphan{}
+	lost, left := map[string]loss{}, map[string]orphan{}
+	var due []*journal.Record
 	for _, rec := range records {
 		if rec.Kind != journal.Claim || rec.State == journal.Quarantined || rec.Plan.Claim.Name == "" {
 			continue
 		}
 		id := rec.ID()
-		since, known := r.gone[id]
-		is, err := r.isGone(ctx, rec)
+		now, known := r.lost[id]
+		why, err := r.allocations().Lost(ctx, rec)
 		if err != nil && known {
-			gone[id] = since
+			lost[id] = now
 			if o, was := r.claimsLeft[id]; was {
 				left[id] = o
 			}
 		}
-		if err != nil || !is {
+		if err == nil {
+			r.tellWithdrawn(id, why)
+		}
+		if err != nil || why == "" {
 			continue
 		}
 		if !known {
-			since = r.Now()
+			now.since = r.Now()
 		}
-		gone[id] = since
-		if r.Now().Sub(since) < orphanGrace {
-			continue
-		}
-		if why := r.mend(ctx, rec); why != "" {
-			left[id] = orphan{rec.Plan.Claim.String(), why}
+		now.why = why
+		if lost[id] = now; r.Now().Sub(now.since) >= orphanGrace {
+			due = append(due, rec)
 		}
 	}
-	r.gone, r.claimsLeft = gone, left
+	for id := range r.lost {
+		if _, still := lost[id]; !still {
+			r.tellWithdrawn(id, "")
+		}
+	}
+	r.lost, r.claimsLeft = lost, left
+	for _, rec := range due {
+		if why := r.mend(ctx, rec, lost[rec.ID()].why); why != "" {
+			left[rec.ID()] = orphan{rec.Plan.Claim.String(), why}
+		}
+	}
 }
 
-// mend takes back a claim that is gone, or says why not.
-func (r *Repair) mend(ctx context.Context, rec *journal.Record) string {
+func (r *Repair) allocations() *Allocations { return &Allocations{Client: r.Client} }
+
+// tellWithdrawn tells who hands devices over.
+func (r *Repair) tellWithdrawn(uid, why string) {
+	if r.Withdrawn != nil {
+		r.Withdrawn(uid, why)
+	}
+}
+
+// errHasAgain says that a claim was allocated what it has, after it had lost it.
+var errHasAgain = errors.New("its allocation is of these devices again")
+
+// mend takes back a claim that has lost its devices, or says why not.
+func (r *Repair) mend(ctx context.Context, rec *journal.Record, why string) string {
 	ref := rec.Plan.Claim
 	switch s := rec.Sandbox; {
 	case len(ref.Pods) == 0:
-		return "its ResourceClaim is gone, and it was prepared by hand: `kata-vfio-plugin unprepare " + ref.UID + "` if nobody needs it"
+		return why + ", and it was prepared by hand: `kata-vfio-plugin unprepare " + ref.UID + "` if nobody needs it"
 	case s != nil && s.VMM.PID == 0:
-		return "its ResourceClaim is gone, and whether sandbox " + s.ID + " still has it is not known"
+		return why + ", and whether sandbox " + s.ID + " still has it is not known"
 	case s != nil && r.Alive(s.VMM):
-		return fmt.Sprintf("its ResourceClaim is gone, and sandbox %s (pid %d) still has it", s.ID, s.VMM.PID)
+		return fmt.Sprintf("%s, and sandbox %s (pid %d) still has it", why, s.ID, s.VMM.PID)
 	}
-	err := r.Release(ctx, ref)
+	err := r.Release(ctx, ref, r.stillLost)
+	if errors.Is(err, errHasAgain) {
+		return ""
+	}
 	what := "devices taken back"
 	if r.isQuarantined(ref.UID) {
 		what = "taken from its tenant, and quarantined, since its devices are not proven clean"
 	}
-	r.mended(ctx, orphanClaim, ref.String(), "its ResourceClaim is gone: "+what, err)
+	r.mended(ctx, orphanClaim, ref.String(), why+": "+what, err)
 	if err != nil {
-		return "its ResourceClaim is gone, and it can't be taken back: " + err.Error()
+		return why + ", and it can't be taken back: " + err.Error()
 	}
 	return ""
+}
+
+// stillLost returns an error unless a claim certainly has lost its devices.
+func (r *Repair) stillLost(ctx context.Context, rec *journal.Record) error {
+	why, err := r.allocations().Lost(ctx, rec)
+	if err == nil && why == "" {
+		return errHasAgain
+	}
+	return err
 }
 
 // isQuarantined reports whether a claim's end was a quarantine, which is no error of its
@@ -187,20 +232,6 @@ func (r *Repair) isOurCluster(ctx context.Context, records []*journal.Record) bo
 	}
 	_, err := r.Client.CoreV1().Nodes().Get(ctx, r.Node, metav1.GetOptions{})
 	return err == nil
-}
-
-// isGone reports whether the claim is certainly gone. Its error says that there was no
-// answer to that, such as the 404 of a server that does not serve resource.k8s.io/v1 at all.
-func (r *Repair) isGone(ctx context.Context, rec *journal.Record) (bool, error) {
-	ref := rec.Plan.Claim
-	c, err := r.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		return true, nil
-	case err != nil:
-		return false, err
-	}
-	return string(c.UID) != ref.UID, nil
 }
 
 // specs removes CDI specs without a record.

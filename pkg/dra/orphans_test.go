@@ -49,12 +49,19 @@ func TestOrphanClaims(t *testing.T) {
 		"the API does not answer":     {objects: []runtime.Object{worker}, fail: errors.New("no route to host"), after: time.Hour},
 		"the API is not served": {objects: []runtime.Object{worker}, after: time.Hour, fail: apierrors.NewGenericServerResponse(
 			http.StatusNotFound, "get", resourceapi.Resource("resourceclaims"), "claim-uid-1", "404 page not found", 0, true)},
-		"another cluster":     {after: time.Hour},
-		"prepared by hand":    {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: func(rec *journal.Record) { rec.Plan.Claim.Pods = nil }},
-		"a VM has it":         {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(4711)},
-		"perhaps a VM has it": {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(0)},
-		"its VM has ended":    {objects: []runtime.Object{worker}, after: time.Hour, released: true, change: sandbox(4712)},
-		"quarantined":         {objects: []runtime.Object{worker}, after: time.Hour, change: func(rec *journal.Record) { rec.State = journal.Quarantined }},
+		"its allocation withdrawn":            {objects: []runtime.Object{worker, reallocated()}, after: time.Hour, released: true},
+		"its allocation withdrawn just now":   {objects: []runtime.Object{worker, reallocated()}, after: time.Minute},
+		"its allocation withdrawn under a VM": {objects: []runtime.Object{worker, reallocated()}, after: time.Hour, left: 1, change: sandbox(4711)},
+		"allocated another device":            {objects: []runtime.Object{worker, reallocated("gpu-0000-3c-00-0 worker-1")}, after: time.Hour, released: true},
+		"allocated one more":                  {objects: []runtime.Object{worker, reallocated("gpu-0000-3b-00-0 worker-1", "gpu-0000-3c-00-0 worker-1")}, after: time.Hour, released: true},
+		"allocated on another node":           {objects: []runtime.Object{worker, reallocated("gpu-0000-3b-00-0 worker-2")}, after: time.Hour, released: true},
+		"allocated what can't be read":        {objects: []runtime.Object{worker, reallocated("gpu-0 worker-1")}, after: time.Hour},
+		"another cluster":                     {after: time.Hour},
+		"prepared by hand":                    {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: func(rec *journal.Record) { rec.Plan.Claim.Pods = nil }},
+		"a VM has it":                         {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(4711)},
+		"perhaps a VM has it":                 {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(0)},
+		"its VM has ended":                    {objects: []runtime.Object{worker}, after: time.Hour, released: true, change: sandbox(4712)},
+		"quarantined":                         {objects: []runtime.Object{worker}, after: time.Hour, change: func(rec *journal.Record) { rec.State = journal.Quarantined }},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +84,10 @@ func TestOrphanClaims(t *testing.T) {
 			now, released, events := time.Now(), "", &eventLog{}
 			repair := dra.Repair{
 				Client: client, Node: "worker-1", Records: n.records.List, Strays: n.claims,
-				Release:  func(_ context.Context, ref plan.Ref) error { released = ref.UID; return nil },
+				Release: func(_ context.Context, ref plan.Ref, _ func(context.Context, *journal.Record) error) error {
+					released = ref.UID
+					return nil
+				},
 				Alive:    func(p journal.Process) bool { return p.PID == 4711 },
 				Reporter: dra.NewReporter(client, events, quiet()), Metrics: n.metrics, Log: quiet(), Now: func() time.Time { return now },
 			}
@@ -99,6 +109,94 @@ func TestOrphanClaims(t *testing.T) {
 	}
 }
 
+// reallocated is the claim that has the first GPU here, with another allocation now, of devices
+// with their pools: of nothing without one.
+func reallocated(devices ...string) *resourceapi.ResourceClaim {
+	c := allocated("uid-1")
+	for _, d := range devices {
+		name, pool, _ := strings.Cut(d, " ")
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
+			resourceapi.DeviceRequestAllocationResult{Request: "gpu", Driver: "kata-vfio.dev", Pool: pool, Device: name})
+	}
+	if len(devices) == 0 {
+		c.Status.Allocation = nil
+	}
+	return c
+}
+
+// TestAWithdrawnAllocation: from the first look on no sandbox gets the device, and after the
+// grace it goes back by the usual path. One that is allocated again until then stays.
+func TestAWithdrawnAllocation(t *testing.T) {
+	for name, again := range map[string]bool{"for good": false, "until it is taken back": true} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			gpu := n.k.AddGPU(0x3b)
+			n.prepared("uid-1", "gpu-0000-3b-00-0")
+			client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}, reallocated())
+			now, events, withdrawn := time.Now(), &eventLog{}, map[string]string{}
+			repair := dra.Repair{
+				Client: client, Node: "worker-1", Records: n.records.List, Strays: n.claims, Metrics: n.metrics, Log: quiet(),
+				Reporter: dra.NewReporter(client, events, quiet()), Now: func() time.Time { return now },
+				Withdrawn: func(uid, why string) { withdrawn[uid] = why },
+				Release: func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
+					if again {
+						if err := client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), allocated("uid-1", "gpu-0000-3b-00-0"), "team-a"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					_, err := n.claims.UnprepareIf(ctx, ref.UID, check)
+					return err
+				},
+			}
+			repair.Look(t.Context())
+			if withdrawn["uid-1"] != "its allocation was withdrawn" || n.driver(gpu) != "vfio-pci" {
+				t.Errorf("withdrawn %v, driver %s", withdrawn, n.driver(gpu))
+			}
+			now = now.Add(11 * time.Minute)
+			repair.Look(t.Context())
+			repair.Look(t.Context())
+			want := map[bool]string{false: "nvidia", true: "vfio-pci"}[again]
+			if driver := n.driver(gpu); driver != want || withdrawn["uid-1"] != "" || events.count("") != 0 {
+				t.Errorf("driver %s, withdrawn %v, %d events; want %s and no event", driver, withdrawn, events.count(""), want)
+			}
+		})
+	}
+}
+
+// TestConfirm: the API server's word counts, and its silence doesn't.
+func TestConfirm(t *testing.T) {
+	for name, tt := range map[string]struct {
+		claim *resourceapi.ResourceClaim
+		fail  error
+		words string // of the error; empty for none
+	}{
+		"as it was prepared":  {claim: allocated("uid-1", "gpu-0000-3b-00-0")},
+		"withdrawn":           {claim: reallocated(), words: "its allocation was withdrawn"},
+		"another device":      {claim: reallocated("gpu-0000-3c-00-0 worker-1"), words: "it is allocated gpu-0000-3c-00-0 of pool worker-1 now"},
+		"another node":        {claim: reallocated("gpu-0000-3b-00-0 worker-2"), words: "it is allocated gpu-0000-3b-00-0 of pool worker-2 now"},
+		"gone":                {words: "its ResourceClaim is gone"},
+		"without any answer":  {fail: errors.New("no route to host")},
+		"of unreadable names": {claim: reallocated("gpu-0 worker-1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.k.AddGPU(0x3b)
+			n.prepared("uid-1", "gpu-0000-3b-00-0")
+			client := fake.NewClientset()
+			if tt.claim != nil {
+				client = fake.NewClientset(tt.claim)
+			}
+			if tt.fail != nil {
+				client.PrependReactor("get", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, tt.fail })
+			}
+			err := (&dra.Allocations{Client: client, Load: n.records.Load}).Confirm(t.Context(), "uid-1")
+			if (err != nil) != (tt.words != "") || err != nil && !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("Confirm = %v, want %q", err, tt.words)
+			}
+		})
+	}
+}
+
 // TestAGapInItsAbsenceBeginsItAnew: a claim that is there in between is none.
 func TestAGapInItsAbsenceBeginsItAnew(t *testing.T) {
 	n := newNode(t)
@@ -112,7 +210,10 @@ func TestAGapInItsAbsenceBeginsItAnew(t *testing.T) {
 	now, released := time.Now(), 0
 	repair := dra.Repair{
 		Client: client, Node: "worker-1", Records: n.records.List, Strays: n.claims, Metrics: n.metrics, Log: quiet(),
-		Release:  func(context.Context, plan.Ref) error { released++; return nil },
+		Release: func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
+			released++
+			return nil
+		},
 		Reporter: dra.NewReporter(client, &eventLog{}, quiet()), Now: func() time.Time { return now },
 	}
 	for _, there = range []bool{false, true, false} {
@@ -196,7 +297,7 @@ func TestAClaimThatEndsInQuarantineIsNotSaidToBeTakenBack(t *testing.T) {
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}})
 	repair := dra.Repair{
 		Client: client, Node: "worker-1", Records: n.records.List, Strays: n.claims, Metrics: n.metrics, Log: slog.New(slog.NewTextHandler(log, nil)),
-		Release: func(context.Context, plan.Ref) error {
+		Release: func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
 			rec, err := n.records.Load("uid-1")
 			if err != nil {
 				return err

@@ -99,6 +99,8 @@ func condition(a *assignment.Assignment) string {
 	switch {
 	case a.Stale:
 		return "of an earlier boot of the node"
+	case a.State == journal.Prepared && a.Withdrawn != "":
+		return "prepared with devices that are not allocated to it here: " + a.Withdrawn
 	case a.State == journal.Prepared:
 		return "without its CDI spec"
 	}

@@ -50,6 +50,9 @@ func TestSandboxes(t *testing.T) {
 		"whose claim is of an earlier boot are refused": {
 			sandbox: "s1", record: func(r *journal.Record) { r.BootID = "older" }, want: nri.ClaimNotUsable,
 		},
+		"whose claim is allocated from another node's pool are refused": {
+			sandbox: "s1", record: func(r *journal.Record) { r.Plan.Devices[0].Pool = "worker-2" }, want: nri.ClaimNotUsable,
+		},
 		"with a CDI annotation are refused": {
 			sandbox: "s1", pod: annotate("cdi.k8s.io/x", "vendor.com/net=0"), want: nri.AnnotationNotAllowed,
 		},
@@ -99,6 +102,23 @@ func TestSandboxes(t *testing.T) {
 				t.Errorf("Sandbox = %v, want %q", refused, tt.want)
 			}
 		})
+	}
+}
+
+// TestAWithdrawnAllocationRefusesTheSandbox and a container with the device, whatever sandbox
+// has it.
+func TestAWithdrawnAllocationRefusesTheSandbox(t *testing.T) {
+	n := newNode(t)
+	n.prepare("c1", "p1", "s1", nil, gpu())
+	r, p := rules(), pod("p1", "s1")
+	n.table.Withdraw("c1", "its allocation was withdrawn")
+	_, refused := r.Sandbox(n.table, p)
+	if code(refused) != nri.ClaimNotUsable || !strings.Contains(refused.Error(), "its allocation was withdrawn") {
+		t.Errorf("Sandbox = %v", refused)
+	}
+	n.table.Withdraw("c1", "")
+	if _, refused = r.Sandbox(n.table, p); refused != nil {
+		t.Errorf("Sandbox = %v", refused)
 	}
 }
 

@@ -16,14 +16,22 @@ type namedClaim struct {
 	namespace, name string
 	// cdi are the CDI names of its devices; they hold the claim's UID.
 	cdi []string
+	// devices are its devices of ours by pool and name, as they were prepared.
+	devices []poolDevice
 }
 
-// is reports whether the assignment is of this very claim: the same name, and
-// by the CDI names the same UID.
+// poolDevice is a device as ResourceSlices name it.
+type poolDevice struct{ pool, name string }
+
+// is reports whether the assignment is of this very claim: the same name, by the CDI names
+// the same UID, and the same devices from the same pools.
 func (c *namedClaim) is(a *assignment.Assignment) bool {
 	return c.namespace == a.Claim.Namespace && c.name == a.Claim.Name &&
 		!slices.ContainsFunc(c.cdi, func(name string) bool {
 			return !slices.ContainsFunc(a.Devices, func(d assignment.Device) bool { return d.CDI == name })
+		}) &&
+		!slices.ContainsFunc(c.devices, func(named poolDevice) bool {
+			return !slices.ContainsFunc(a.Devices, func(d assignment.Device) bool { return poolDevice{d.Pool, d.Published} == named })
 		})
 }
 
@@ -35,7 +43,7 @@ func namedClaims(pod *podresourcesv1.PodResources) []*namedClaim {
 		for _, dynamic := range container.GetDynamicResources() {
 			if slices.ContainsFunc(dynamic.GetClaimResources(), ours) {
 				claims = append(claims, &namedClaim{
-					namespace: dynamic.GetClaimNamespace(), name: dynamic.GetClaimName(), cdi: cdiNames(dynamic),
+					namespace: dynamic.GetClaimNamespace(), name: dynamic.GetClaimName(), cdi: cdiNames(dynamic), devices: devicesNamed(dynamic),
 				})
 			}
 		}
@@ -56,6 +64,17 @@ func cdiNames(dynamic *podresourcesv1.DynamicResource) []string {
 		}
 	}
 	return names
+}
+
+// devicesNamed returns our devices by pool and name.
+func devicesNamed(dynamic *podresourcesv1.DynamicResource) []poolDevice {
+	var devices []poolDevice
+	for _, r := range dynamic.GetClaimResources() {
+		if ours(r) {
+			devices = append(devices, poolDevice{r.GetPoolName(), r.GetDeviceName()})
+		}
+	}
+	return devices
 }
 
 // ours reports whether a claim's device is our driver's.

@@ -158,6 +158,8 @@ func unusable(a *assignment.Assignment) string {
 		return fmt.Sprintf("is %s: its device could not be proven clean; delete the pod, whose next one gets another", a.State)
 	case a.State != journal.Prepared:
 		return fmt.Sprintf("is not prepared: it is %s; wait, or delete the pod", a.State)
+	case a.Withdrawn != "":
+		return fmt.Sprintf("is prepared, and its devices are not allocated to it here: %s; delete the pod and create it again", a.Withdrawn)
 	case a.Stale:
 		return "was prepared before the node's last start and not since: delete the pod, or restart the kubelet"
 	}

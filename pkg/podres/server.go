@@ -81,6 +81,9 @@ type Config struct {
 	// now, or says why not. The kubelet does not ask for that when a pod that was
 	// deleted by force is followed by another on the same claim.
 	Reserve func(ctx context.Context, c plan.Ref) error
+	// Confirm, if set, asks the cluster whether a claim's allocation is still of what is
+	// prepared, and returns an error where it is not. It must answer within seconds.
+	Confirm func(ctx context.Context, claimUID string) error
 	// Observe, if set, is called at the end of each Get, from several goroutines.
 	Observe func(took time.Duration, err error)
 }
@@ -179,6 +182,9 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 		return nil, refused(codes.FailedPrecondition, "pod %s: a VF of claim %s is to be a physical endpoint, and the sandbox has no network "+
 			"namespace of its own: leave hostNetwork out of the pod, or `attachment: PhysicalEndpoint` out of the VFConfig", pod, own[i].Claim)
 	}
+	if err := s.confirm(ctx, own); err != nil {
+		return nil, refused(codes.FailedPrecondition, "pod %s: %v", pod, err)
+	}
 	if err := s.handOver(ctx, own, journal.Sandbox{ID: shim.ID, PodUID: shim.PodUID, NetNS: shim.NetNS}); err != nil {
 		return nil, refused(codes.FailedPrecondition, "pod %s: hand its devices to sandbox %s: %v", pod, shim.ID, err)
 	}
@@ -222,14 +228,27 @@ func (s *Server) shim(ctx context.Context) (PeerSandbox, error) {
 	return shim, nil
 }
 
+// confirm returns what keeps claims from their devices by the cluster's word.
+func (s *Server) confirm(ctx context.Context, own []*assignment.Assignment) error {
+	if s.cfg.Confirm == nil {
+		return nil
+	}
+	return sideBySide(own, func(a *assignment.Assignment) error { return s.cfg.Confirm(ctx, a.Claim.UID) })
+}
+
 // handOver hands over all claims side by side and returns all that went wrong.
 // One claim's failure does not cut off another's reset: the sandbox gets none
 // of them, and the next one finds clean what is clean.
 func (s *Server) handOver(ctx context.Context, own []*assignment.Assignment, to journal.Sandbox) error {
+	return sideBySide(own, func(a *assignment.Assignment) error { return s.cfg.Claims.HandOver(ctx, a.Claim.UID, to) })
+}
+
+// sideBySide does something for all claims at once, and returns all that went wrong.
+func sideBySide(own []*assignment.Assignment, do func(*assignment.Assignment) error) error {
 	errs := make([]error, len(own))
 	var wg sync.WaitGroup
 	for i, a := range own {
-		wg.Go(func() { errs[i] = s.cfg.Claims.HandOver(ctx, a.Claim.UID, to) })
+		wg.Go(func() { errs[i] = do(a) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

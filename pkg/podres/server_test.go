@@ -1,6 +1,7 @@
 package podres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -164,6 +165,30 @@ func TestGetRefuses(t *testing.T) {
 				w.prepared(r)
 			},
 			code: codes.FailedPrecondition, say: []string{"(c1)", "quarantined", "delete the pod"},
+		},
+		"a claim that is allocated from another node's pool": {
+			node: func(w *world) {
+				r := record("c1", "p1", gpu)
+				r.Plan.Devices[0].Pool = "worker-2"
+				w.prepared(r)
+			},
+			code: codes.FailedPrecondition, say: []string{"(c1)", "pool worker-2, which is not of node worker-1", "delete the pod"},
+		},
+		"a claim whose allocation was withdrawn": {
+			node: func(w *world) {
+				w.prepared(record("c1", "p1", gpu))
+				w.confirm = func(_ context.Context, uid string) error { return errors.New(uid + ": its allocation was withdrawn") }
+			},
+			code: codes.FailedPrecondition, say: []string{"tenant-a/db-0", "c1: its allocation was withdrawn"},
+		},
+		"a device that the kubelet has from another pool": {
+			node: func(w *world) {
+				w.prepared(record("c1", "p1", gpu))
+				d := dynamic("c1", gpu)
+				d.ClaimResources[0].PoolName = "worker-1/pf-0000-21-00-0"
+				w.lists(d)
+			},
+			code: codes.FailedPrecondition, say: []string{"tenant-a/claim-c1"},
 		},
 		"a claim of an earlier boot": {
 			node: func(w *world) {

@@ -58,6 +58,8 @@ type world struct {
 	shim    shim
 	claims  claims
 	log     lockedBuffer
+	// confirm is the cluster's word on a claim; nil for none.
+	confirm func(context.Context, string) error
 	// limit is how long the server waits for the kubelet: long where it must
 	// not matter.
 	limit time.Duration
@@ -151,9 +153,11 @@ func (w *world) config() podres.Config {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = closer.Close() })
+	table := assignment.NewTable(records, w.specs, thisBoot, filepath.Join(w.dir, "journal"), filepath.Join(w.dir, "cdi"))
+	table.Node = "worker-1"
 	return podres.Config{
-		Assignments: assignment.NewTable(records, w.specs, thisBoot, filepath.Join(w.dir, "journal"), filepath.Join(w.dir, "cdi")),
-		Claims:      &w.claims, Kubelet: client, Peers: &w.shim, Resolver: resolver,
+		Assignments: table, Confirm: w.confirm,
+		Claims: &w.claims, Kubelet: client, Peers: &w.shim, Resolver: resolver,
 		Log:   slog.New(slog.NewTextHandler(&w.log, nil)),
 		Owner: uint32(os.Geteuid()), KubeletLimit: w.limit,
 	}

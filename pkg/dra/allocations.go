@@ -1,0 +1,91 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+)
+
+// Allocations compare what is prepared with what the API server has as allocated.
+type Allocations struct {
+	Client kubernetes.Interface
+	// Load returns a claim's record, nil where there is none.
+	Load func(uid string) (*journal.Record, error)
+}
+
+// confirmLimit bounds [Allocations.Confirm]: Kata's Rust shim waits 10 s for its devices.
+const confirmLimit = 2 * time.Second
+
+// WithdrawnError says that a claim's allocation is not of what is prepared for it.
+type WithdrawnError struct {
+	Claim string // "namespace/name (uid)"
+	Why   string
+}
+
+func (e *WithdrawnError) Error() string {
+	return fmt.Sprintf("claim %s: %s, and its former device is prepared here: delete the pod and create it again", e.Claim, e.Why)
+}
+
+// Lost returns why a record's claim does not have its devices any more; empty where it has
+// them. Its error says that there was no answer to that, such as the 404 of a server that
+// does not serve resource.k8s.io/v1 at all.
+func (a *Allocations) Lost(ctx context.Context, rec *journal.Record) (why string, err error) {
+	ref := rec.Plan.Claim
+	c, err := a.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		return claimGone, nil
+	case err != nil:
+		return "", err
+	case string(c.UID) != ref.UID:
+		return claimGone, nil
+	}
+	devices, err := claim.Allocated(c, v1alpha1.DriverName)
+	switch {
+	case errors.Is(err, claim.ErrNotAllocated), errors.Is(err, claim.ErrNotOurs):
+		return "its allocation was withdrawn", nil
+	case err != nil:
+		return "", err
+	case !rec.Plan.IsOf(devices):
+		return "it is allocated " + inPools(devices) + " now", nil
+	}
+	return "", nil
+}
+
+const claimGone = "its ResourceClaim is gone"
+
+// inPools names devices with their pools.
+func inPools(devices []claim.Device) string {
+	words := make([]string, len(devices))
+	for i := range devices {
+		words[i] = devices[i].Name + " of pool " + devices[i].Pool
+	}
+	return strings.Join(words, ", ")
+}
+
+// Confirm returns a [WithdrawnError] where the API server says that the claim does not have
+// its devices any more. Without an answer in time it returns nil: an allocation is changed by
+// the API server alone, and a VM must start again where that can't be reached for hours.
+func (a *Allocations) Confirm(ctx context.Context, uid string) error {
+	ctx, cancel := context.WithTimeout(ctx, confirmLimit)
+	defer cancel()
+	rec, err := a.Load(uid)
+	if err != nil || rec == nil || len(rec.Plan.Claim.Pods) == 0 {
+		return err
+	}
+	why, err := a.Lost(ctx, rec)
+	if err != nil || why == "" {
+		return nil
+	}
+	return &WithdrawnError{Claim: rec.Plan.Claim.String(), Why: why}
+}
