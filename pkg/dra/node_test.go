@@ -67,7 +67,7 @@ func newNode(t *testing.T) *node {
 	n.claims = prepare.New(prepare.Config{
 		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Node: nodeconfig.Default(), NodeName: "worker-1",
 		Executor: bind.New(n.fs, control.New(n.k, n.fs, 10*time.Second), n.k, n.k.HotReset),
-		Journal:  n.records, Specs: n.specs, Holders: vfio.Processes{FS: n.fs},
+		Journal:  n.records, Specs: n.specs, Holders: vfio.NewProcesses(n.fs),
 		VFs:       &vf.Policy{FS: n.fs, Links: links, Switches: links.Switches()},
 		UndoLimit: 10 * time.Second, Observe: n.metrics.Observe,
 	})

@@ -151,7 +151,7 @@ func Open(c Config) (*Node, error) {
 	n.Kernel = control.New(n.writer, n.FS, c.WriteLimit)
 	hotReset := func(ctx context.Context, set []pci.Address) error { return vfio.HotReset(ctx, n.FS, set) }
 	full.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, hotReset)
-	full.Holders = vfio.Processes{FS: n.FS}
+	full.Holders = vfio.NewProcesses(n.FS)
 	policy := c.policy(n.FS)
 	full.VFs, n.Counters = policy, policy.Counters
 	full.Interfaces = &podnet.Mover{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}

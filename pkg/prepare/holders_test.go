@@ -98,7 +98,7 @@ func TestHolderRefusesUnprepare(t *testing.T) {
 
 // A patient finds holders in the scripted node and waits as told.
 type patient struct {
-	vfio.Processes
+	*vfio.Processes
 	wait func(context.Context, []vfio.Holder) error
 }
 
@@ -108,7 +108,7 @@ func (p patient) Wait(ctx context.Context, holders []vfio.Holder) error { return
 func (w *world) waiter(wait func(context.Context, []vfio.Holder) error) *prepare.Preparer {
 	p := w.plugin(nil)
 	p.HolderWait = time.Hour
-	p.Holders = patient{vfio.Processes{FS: w.fs}, wait}
+	p.Holders = patient{vfio.NewProcesses(w.fs), wait}
 	return p
 }
 

@@ -99,7 +99,7 @@ func (w *world) plugin(power *power) *prepare.Preparer {
 		FS: w.fs, Inventory: &scanner{fs: w.fs}, Locks: w.locks, Node: w.node, NodeName: w.name,
 		Executor: bind.New(w.fs, kernel, w.k, w.k.HotReset),
 		Journal:  power.journal(w.records), Specs: power.specs(w.specs),
-		Holders:    vfio.Processes{FS: w.fs},
+		Holders:    vfio.NewProcesses(w.fs),
 		VFs:        policy,
 		Eswitches:  policy,
 		Interfaces: power.interfaces(w.pods),

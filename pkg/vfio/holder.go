@@ -5,10 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 
-	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -41,25 +45,6 @@ func (h Holder) String() string {
 	return fmt.Sprintf("%s (pid %d%s, opened %s)", h.Comm, h.PID, container, h.Node)
 }
 
-// Processes finds the processes that hold device nodes. It has the methods
-// that package prepare asks for.
-type Processes struct{ FS *sysfs.FS }
-
-// Find is [Holders] on the node of p.
-func (p Processes) Find(ctx context.Context, nodes []string) ([]Holder, error) {
-	return Holders(ctx, p.FS, nodes)
-}
-
-// Claimed is [Claimed].
-func (p Processes) Claimed(ctx context.Context, f *device.Function) (node string, err error) {
-	return Claimed(ctx, p.FS, f)
-}
-
-// Wait is [Wait].
-func (p Processes) Wait(ctx context.Context, holders []Holder) error {
-	return Wait(ctx, p.FS, holders)
-}
-
 // Holders returns the processes that have any of the nodes open, containers
 // included, by PID and node. Nodes are paths as on the node: "/dev/vfio/15",
 // "/dev/dri/card0"; one that does not exist is held by nobody unless it was
@@ -75,27 +60,61 @@ func Holders(ctx context.Context, fs *sysfs.FS, nodes []string) ([]Holder, error
 	if err != nil {
 		return nil, fmt.Errorf("find holders: %w", err)
 	}
-	names, err := fs.ReadDir("proc")
+	pids, err := processes(fs)
 	if err != nil {
 		return nil, fmt.Errorf("find holders: %w", err)
 	}
-	var holders []Holder
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("find holders: %w", err)
-		}
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue // not a process
-		}
-		found, err := s.process(pid)
-		if err != nil {
-			return nil, fmt.Errorf("find holders: process %d: %w", pid, err)
-		}
-		holders = append(holders, found...)
+	holders, err := s.all(ctx, pids)
+	if err != nil {
+		return nil, fmt.Errorf("find holders: %w", err)
 	}
 	slices.SortFunc(holders, func(a, b Holder) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Node, b.Node))
 	})
 	return holders, nil
+}
+
+// processes returns the PIDs that proc lists.
+func processes(fs *sysfs.FS) ([]int, error) {
+	names, err := fs.ReadDir("proc")
+	if err != nil {
+		return nil, err
+	}
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// lookers is how many goroutines look into processes at most: one look is some ten
+// system calls, and a node has other things to do.
+const lookers = 4
+
+// all looks into all processes, some at a time.
+func (s *search) all(ctx context.Context, pids []int) ([]Holder, error) {
+	var mu sync.Mutex // guards holders
+	var holders []Holder
+	var next atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	for range min(lookers, runtime.GOMAXPROCS(0)) {
+		g.Go(func() error {
+			for i := next.Add(1) - 1; i < int64(len(pids)); i = next.Add(1) - 1 {
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				found, err := s.process(pids[i])
+				if err != nil {
+					return fmt.Errorf("process %d: %w", pids[i], err)
+				}
+				mu.Lock()
+				holders = append(holders, found...)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	return holders, g.Wait()
 }

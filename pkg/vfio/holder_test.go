@@ -18,7 +18,7 @@ import (
 
 const containerID = "3f2c0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab"
 
-func open(t *testing.T, root string) *sysfs.FS {
+func open(t testing.TB, root string) *sysfs.FS {
 	t.Helper()
 	fs, err := sysfs.Open(root)
 	if err != nil {
@@ -40,11 +40,11 @@ func holders(t *testing.T, fs *sysfs.FS, nodes ...string) []vfio.Holder {
 // captured is a tree of proc as a capture has it: the links of open files are
 // plain links, with or without something behind them.
 type captured struct {
-	t    *testing.T
+	t    testing.TB
 	root string
 }
 
-func newCaptured(t *testing.T) captured {
+func newCaptured(t testing.TB) captured {
 	t.Helper()
 	c := captured{t: t, root: t.TempDir()}
 	c.put("proc/uptime", "1 1\n")
@@ -105,7 +105,7 @@ func TestHolders(t *testing.T) {
 	if found := holders(t, fs, "/dev/vfio/17"); found != nil {
 		t.Errorf("holders of a node that nobody has open: %v", found)
 	}
-	if found, err := (vfio.Processes{FS: fs}).Find(t.Context(), []string{"/dev/dri/card0"}); err != nil || len(found) != 1 {
+	if found, err := vfio.NewProcesses(fs).Find(t.Context(), []string{"/dev/dri/card0"}); err != nil || len(found) != 1 {
 		t.Errorf("Find: %v, %v", found, err)
 	}
 }

@@ -151,20 +151,20 @@ func (s *search) held(proc string) ([]string, error) {
 	}
 	held := map[string]bool{}
 	for _, fd := range fds {
-		node, err := s.node(proc, dir, fd)
+		opened, err := s.opened(proc, dir, fd)
 		if err != nil {
 			return nil, err
 		}
-		if node != "" {
+		for _, node := range opened {
 			held[node] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(held)), nil
 }
 
-// node returns the node that an open file is of, empty when it is none of
-// those that are looked for.
-func (s *search) node(proc string, dir *sysfs.Dir, fd string) (string, error) {
+// opened returns the nodes that an open file is of, none when it is none of those
+// that are looked for. A VFIO device is of its group's node and of its own.
+func (s *search) opened(proc string, dir *sysfs.Dir, fd string) ([]string, error) {
 	if s.live {
 		if n, ok := numberOfFile(dir, fd); ok {
 			return s.byNumber(dir, fd, n)
@@ -172,7 +172,7 @@ func (s *search) node(proc string, dir *sysfs.Dir, fd string) (string, error) {
 	}
 	target, ok, err := dir.Link(fd)
 	if !ok || err != nil {
-		return "", err // closed meanwhile
+		return nil, err // closed meanwhile
 	}
 	if target == "anon_inode:[vfio-device]" {
 		return s.byDevice(proc, fd)
@@ -182,29 +182,32 @@ func (s *search) node(proc string, dir *sysfs.Dir, fd string) (string, error) {
 
 // byNumber finds the node with a number; by name those that could not be
 // stat'ed, which includes those that were removed while open.
-func (s *search) byNumber(dir *sysfs.Dir, fd string, n number) (string, error) {
-	if node, ok := s.numbers[n]; ok || len(s.numbers) == len(s.names) {
-		return node, nil
+func (s *search) byNumber(dir *sysfs.Dir, fd string, n number) ([]string, error) {
+	if node, ok := s.numbers[n]; ok {
+		return []string{node}, nil
+	}
+	if len(s.numbers) == len(s.names) {
+		return nil, nil
 	}
 	target, _, err := dir.Link(fd)
 	return s.byName(target), err
 }
 
 // byName finds the node of a link's text.
-func (s *search) byName(target string) string {
+func (s *search) byName(target string) []string {
 	target = strings.TrimSuffix(target, " (deleted)")
 	if s.names[target] {
-		return target
+		return []string{target}
 	}
-	return ""
+	return nil
 }
 
-// byDevice finds the node of an open VFIO device by the place of its function,
+// byDevice finds the nodes of an open VFIO device by the place of its function,
 // which newer kernels write to fdinfo.
-func (s *search) byDevice(proc, fd string) (string, error) {
+func (s *search) byDevice(proc, fd string) ([]string, error) {
 	text, err := s.fs.ReadString(proc + "/fdinfo/" + fd)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for line := range strings.Lines(text) {
 		place, ok := strings.CutPrefix(line, "vfio-device-syspath:")
@@ -213,37 +216,31 @@ func (s *search) byDevice(proc, fd string) (string, error) {
 		}
 		addr, err := pci.ParseAddress(path.Base(strings.TrimSpace(place)))
 		if err != nil {
-			return "", nil // not a PCI device
+			return nil, nil // not a PCI device
 		}
 		return s.byFunction(addr)
 	}
-	return "", nil
+	return nil, nil
 }
 
-// byFunction finds the node among those that lead to a function by VFIO.
-func (s *search) byFunction(addr pci.Address) (string, error) {
+// byFunction finds the nodes that lead to a function by VFIO.
+func (s *search) byFunction(addr pci.Address) ([]string, error) {
 	group, ok, err := s.fs.GroupNumber(addr)
 	if errors.Is(err, sysfs.ErrNoFunction) || err == nil && !ok {
-		return "", nil
+		return nil, nil
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	for _, node := range []string{GroupNode(group), NoIOMMUNode(group)} {
-		if s.names[node] {
-			return node, nil
-		}
-	}
+	nodes := []string{GroupNode(group), NoIOMMUNode(group)}
 	names, err := s.fs.ReadDir(sysfs.FunctionPath(addr) + "/vfio-dev")
-	for _, name := range names {
-		if s.names[DeviceNode(name)] {
-			return DeviceNode(name), nil
-		}
-	}
 	if sysfs.Vanished(err) {
 		err = nil
 	}
-	return "", err
+	for _, name := range names {
+		nodes = append(nodes, DeviceNode(name))
+	}
+	return slices.DeleteFunc(nodes, func(node string) bool { return !s.names[node] }), err
 }
 
 // numberOfFile returns the number of the device that an open file is of, false

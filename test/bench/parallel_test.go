@@ -58,7 +58,7 @@ func slowNode(b *testing.B) (*prepare.Preparer, []pci.Address) {
 		b.Fatal(err)
 	}
 	return prepare.New(prepare.Config{
-		FS: fs, Inventory: inventory, Journal: records, Locks: locks, Specs: specs, Holders: vfio.Processes{FS: fs},
+		FS: fs, Inventory: inventory, Journal: records, Locks: locks, Specs: specs, Holders: vfio.NewProcesses(fs),
 		Executor: bind.New(fs, control.New(k, fs, time.Minute), k, k.HotReset), UndoLimit: time.Minute,
 	}), gpus
 }

@@ -1,0 +1,134 @@
+package vfio
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Processes finds the processes that hold device nodes. It has the methods that
+// package prepare asks for, and is safe for concurrent use.
+//
+// A walk through /proc takes seconds on a node with many processes. So all calls of
+// Find that came before a walk began share it, however many claims they are for. A
+// call that comes while one is under way waits for the next: what it learns is never
+// older than its question.
+type Processes struct {
+	fs *sysfs.FS
+
+	mu      sync.Mutex // guards all below
+	walking bool
+	next    *walk // of those that came since the present walk began; nil for none
+}
+
+// NewProcesses returns the processes of the node whose proc and dev fs has.
+func NewProcesses(fs *sysfs.FS) *Processes { return &Processes{fs: fs} }
+
+// A walk is one look through /proc on behalf of its callers.
+type walk struct {
+	ctx     context.Context // ends when all callers have left
+	cancel  context.CancelFunc
+	callers int      // guarded by Processes.mu
+	nodes   []string // guarded by Processes.mu until the walk begins
+
+	done    chan struct{} // closed when what is below is set
+	holders []Holder
+	err     error
+}
+
+// Find is [Holders] on the node, see [Processes].
+func (p *Processes) Find(ctx context.Context, nodes []string) ([]Holder, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("find holders: %w", err)
+	}
+	w := p.join(ctx, nodes)
+	defer p.leave(w)
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("find holders: %w", ctx.Err())
+	}
+	if w.err != nil {
+		return nil, w.err
+	}
+	return of(w.holders, nodes), nil
+}
+
+// of returns the holders of these nodes.
+func of(holders []Holder, nodes []string) []Holder {
+	wanted := make(map[string]bool, len(nodes))
+	for _, n := range nodes {
+		wanted[n] = true
+	}
+	var list []Holder
+	for _, h := range holders {
+		if wanted[h.Node] {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// join enters a caller into the next walk, which begins at once where none is
+// under way.
+func (p *Processes) join(ctx context.Context, nodes []string) *walk {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next == nil {
+		p.next = &walk{done: make(chan struct{})}
+		p.next.ctx, p.next.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	}
+	w := p.next
+	w.callers++
+	w.nodes = append(w.nodes, nodes...)
+	if !p.walking {
+		p.walking = true
+		go p.walk()
+	}
+	return w
+}
+
+// leave takes a caller out. A walk whose callers have all left ends early.
+func (p *Processes) leave(w *walk) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.callers--; w.callers == 0 {
+		w.cancel()
+		if p.next == w {
+			p.next = nil
+		}
+	}
+}
+
+// walk makes one walk after the other while there are callers.
+func (p *Processes) walk() {
+	for w := p.begin(); w != nil; w = p.begin() {
+		slices.Sort(w.nodes)
+		w.holders, w.err = Holders(w.ctx, p.fs, slices.Compact(w.nodes))
+		close(w.done)
+	}
+}
+
+// begin returns the next walk, which nobody joins any more; nil where nobody waits.
+func (p *Processes) begin() *walk {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.next
+	p.next = nil
+	p.walking = w != nil
+	return w
+}
+
+// Claimed is [Claimed].
+func (p *Processes) Claimed(ctx context.Context, f *device.Function) (node string, err error) {
+	return Claimed(ctx, p.fs, f)
+}
+
+// Wait is [Wait].
+func (p *Processes) Wait(ctx context.Context, holders []Holder) error {
+	return Wait(ctx, p.fs, holders)
+}
