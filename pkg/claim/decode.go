@@ -47,8 +47,10 @@ func decode(c *resourceapi.ResourceClaim, driverName string) (*Request, error) {
 		return nil, err
 	}
 	for i := range req.Devices {
-		if err := settings.settle(&req.Devices[i]); err != nil {
-			return nil, fmt.Errorf("device %s: %w", req.Devices[i].Name, err)
+		d := &req.Devices[i]
+		d.Class = classOf(&c.Spec.Devices, d.Request)
+		if err := settings.settle(d); err != nil {
+			return nil, fmt.Errorf("device %s: %w", d.Name, err)
 		}
 	}
 	return req, nil
@@ -62,6 +64,28 @@ func Allocated(c *resourceapi.ResourceClaim, driverName string) ([]Device, error
 		return nil, ErrNotAllocated
 	}
 	return devicesOf(c.Status.Allocation.Devices.Results, driverName)
+}
+
+// classOf returns the DeviceClass that a request names, "request/subrequest"
+// included; empty for a request that the spec does not have. The API server
+// keeps names of requests apart, and the spec as it was made.
+func classOf(spec *resourceapi.DeviceClaim, request string) string {
+	name, sub, isSub := strings.Cut(request, "/")
+	for i := range spec.Requests {
+		r := &spec.Requests[i]
+		if r.Name != name {
+			continue
+		}
+		if !isSub && r.Exactly != nil {
+			return r.Exactly.DeviceClassName
+		}
+		for j := range r.FirstAvailable {
+			if isSub && r.FirstAvailable[j].Name == sub {
+				return r.FirstAvailable[j].DeviceClassName
+			}
+		}
+	}
+	return ""
 }
 
 // checkIdentity checks what names the claim. The UID also names files and CDI

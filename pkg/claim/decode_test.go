@@ -1,6 +1,7 @@
 package claim_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"strings"
@@ -88,12 +89,15 @@ func TestDecodeWholeClaim(t *testing.T) {
 		}}},
 		Devices: []claim.Device{
 			{
-				Request: "gpu", Pool: "worker-1", Name: "gpu-0000-3b-00-0", Address: pci.Address{Bus: 0x3b},
+				Request: "gpu", Class: "gpu.kata-vfio.dev", Pool: "worker-1", Name: "gpu-0000-3b-00-0",
+				ClassParameters: []json.RawMessage{json.RawMessage(`{"apiVersion":"resource.kata-vfio.dev/v1alpha1","backend":"Group","kind":"VFIOConfig","reset":"Skip"}`)}, Address: pci.Address{Bus: 0x3b},
 				VFIO:    defaults(func(c *v1alpha1.VFIOConfig) { c.Backend = v1alpha1.BackendGroup }),
 				Origins: map[string]claim.Origin{"vfio.backend": claim.FromClass, "vfio.reset": claim.FromClaim},
 			},
 			{
-				Request: "nic/fast", Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-0",
+				Request: "nic/fast", Class: "vf.kata-vfio.dev",
+				ClassParameters: []json.RawMessage{json.RawMessage(`{"apiVersion":"resource.kata-vfio.dev/v1alpha1","kind":"VFConfig","trust":true,"vlan":100}`)},
+				Pool:            "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-0",
 				Address: pci.Address{Bus: 0x5e, Device: 0x10}, VFIO: defaults(nil),
 				VF: &v1alpha1.VFConfig{
 					TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindVFConfig},
@@ -133,10 +137,10 @@ func TestDecodeSettles(t *testing.T) {
 		},
 		"later wins field by field": {
 			[]resourceapi.DeviceAllocationConfiguration{
-				fromClaim(vfio, `,"backend":"Group","controlNode":true`), fromClaim(vfio, `,"backend":"IOMMUFD"`),
+				fromClaim(vfio, `,"backend":"Group","companions":"Withhold"`), fromClaim(vfio, `,"backend":"IOMMUFD"`),
 			},
-			defaults(func(c *v1alpha1.VFIOConfig) { c.Backend, c.ControlNode = v1alpha1.BackendIOMMUFD, new(true) }),
-			map[string]claim.Origin{"vfio.backend": claim.FromClaim, "vfio.controlNode": claim.FromClaim},
+			defaults(func(c *v1alpha1.VFIOConfig) { c.Backend = v1alpha1.BackendIOMMUFD }),
+			map[string]claim.Origin{"vfio.backend": claim.FromClaim, "vfio.companions": claim.FromClaim},
 		},
 		"another request's": {
 			[]resourceapi.DeviceAllocationConfiguration{fromClaim(vfio, `,"backend":"Group"`, "nic")}, defaults(nil), nil,
@@ -159,6 +163,33 @@ func TestDecodeSettles(t *testing.T) {
 				t.Errorf("origins (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestDecodeSaysWhichClassARequestNames(t *testing.T) {
+	exactly := func(class string) *resourceapi.ExactDeviceRequest {
+		return &resourceapi.ExactDeviceRequest{DeviceClassName: class}
+	}
+	spec := resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
+		{Name: "other", Exactly: exactly("other.example.com")},
+		{Name: "gpu", Exactly: exactly("gpu.kata-vfio.dev")},
+		{Name: "any", FirstAvailable: []resourceapi.DeviceSubRequest{
+			{Name: "best", DeviceClassName: "best.example.com"}, {Name: "gpu", DeviceClassName: "good.example.com"},
+		}},
+	}}
+	for request, want := range map[string]string{
+		"gpu": "gpu.kata-vfio.dev", "any/best": "best.example.com", "any/gpu": "good.example.com",
+		"any": "", "gpu/gpu": "", "any/worst": "", "gone": "", "/gpu": "",
+	} {
+		c := claimOf(results(result(request, "gpu-0000-3b-00-0")), fromClass("VFIOConfig", `,"reset":"Skip"`, request), fromClaim("VFIOConfig", ""))
+		c.Spec.Devices = spec
+		req, err := claim.Decode(c, driver)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := req.Devices[0]; d.Class != want || len(d.ClassParameters) != 1 || !strings.Contains(string(d.ClassParameters[0]), "Skip") {
+			t.Errorf("request %s is of class %q with %s, want %q", request, d.Class, d.ClassParameters, want)
+		}
 	}
 }
 
@@ -185,7 +216,7 @@ func TestDecodeSentinels(t *testing.T) {
 func TestDecodeRefusesWhatWeakensFromAClaim(t *testing.T) {
 	vf := results(result("nic", "vf-0000-5e-10-0"))
 	for kind, bodies := range map[string][]string{
-		"VFIOConfig": {`,"reset":"Skip"`, `,"allowUnisolated":true`},
+		"VFIOConfig": {`,"reset":"Skip"`, `,"allowUnisolated":true`, `,"controlNode":true`},
 		"VFConfig":   {`,"trust":true`, `,"spoofCheck":false`, `,"vlan":5`, `,"vlanQoS":1`, `,"vlanProtocol":"802.1ad"`, `,"minTxRate":0`},
 	} {
 		for _, body := range bodies {

@@ -1,6 +1,7 @@
 package claim_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -23,13 +24,14 @@ func TestAPairIsItsTwoFunctions(t *testing.T) {
 	skip := defaults(func(c *v1alpha1.VFIOConfig) { c.Reset = v1alpha1.ResetSkip })
 	rate := v1alpha1.VFConfig{MaxTxRate: new(100)}
 	rate.Default()
+	said := []json.RawMessage{json.RawMessage(`{"apiVersion":"resource.kata-vfio.dev/v1alpha1","kind":"VFIOConfig","reset":"Skip"}`)}
 	want := []claim.Device{
 		{
-			Request: "pair", Pool: "node", Pair: pair, Name: "gpu-0000-3b-00-0", Address: pci.Address{Bus: 0x3b}, VFIO: skip,
+			Request: "pair", ClassParameters: said, Pool: "node", Pair: pair, Name: "gpu-0000-3b-00-0", Address: pci.Address{Bus: 0x3b}, VFIO: skip,
 			Origins: map[string]claim.Origin{"vfio.reset": claim.FromClass},
 		},
 		{
-			Request: "pair", Pool: "node", Pair: pair, Name: "vf-0000-3d-10-1", Address: pci.Address{Bus: 0x3d, Device: 0x10, Function: 1}, VFIO: skip, VF: &rate, OwnMaxTxRate: true,
+			Request: "pair", ClassParameters: said, Pool: "node", Pair: pair, Name: "vf-0000-3d-10-1", Address: pci.Address{Bus: 0x3d, Device: 0x10, Function: 1}, VFIO: skip, VF: &rate, OwnMaxTxRate: true,
 			Origins: map[string]claim.Origin{"vfio.reset": claim.FromClass, "vf.maxTxRate": claim.FromClaim},
 		},
 		{Request: "gpu", Pool: "node", Name: "gpu-0000-4b-00-0", Address: pci.Address{Bus: 0x4b}, VFIO: defaults(nil)},

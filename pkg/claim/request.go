@@ -4,6 +4,8 @@
 package claim
 
 import (
+	"encoding/json"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -35,7 +37,13 @@ type Pod struct {
 type Device struct {
 	// Request is the claim's request name, "request/subrequest" included.
 	Request string `json:"request"`
-	Pool    string `json:"pool"`
+	// Class is the DeviceClass that the request names; empty where the claim's spec
+	// has no such request.
+	Class string `json:"class,omitempty"`
+	// ClassParameters are those for our driver that the allocation copied from the
+	// DeviceClass, in its order, as they stand there.
+	ClassParameters []json.RawMessage `json:"-"`
+	Pool            string            `json:"pool"`
 	// Name is the function's device name; Address is what it names.
 	Name    string      `json:"name"`
 	Address pci.Address `json:"address"`

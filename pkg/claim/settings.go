@@ -97,6 +97,9 @@ func (s *settings) settle(d *Device) error {
 	var class v1alpha1.VFConfig // what the class alone says
 	for _, c := range resourceclaim.ConfigForResult(s.configs, result) {
 		p := s.decoded[c.Opaque]
+		if p.origin == FromClass {
+			d.ClassParameters = append(d.ClassParameters, c.Opaque.Parameters.Raw)
+		}
 		switch {
 		case p.VFIO != nil:
 			d.VFIO.Overlay(p.VFIO)

@@ -37,6 +37,14 @@ const (
 	NoRuntimeClass GateCode = "NoRuntimeClass"
 	// HandlerNotAllowed: the pod's RuntimeClass has another handler.
 	HandlerNotAllowed GateCode = "HandlerNotAllowed"
+	// ClassUnknown: the allocation is of a request that the claim's spec does not have.
+	ClassUnknown GateCode = "ClassUnknown"
+	// ClassGone: the DeviceClass of a device was deleted.
+	ClassGone GateCode = "ClassGone"
+	// ClassNotGranted: the DeviceClass is not for the claim's namespace.
+	ClassNotGranted GateCode = "ClassNotGranted"
+	// ClassChanged: the DeviceClass has other parameters than the allocation.
+	ClassChanged GateCode = "ClassChanged"
 )
 
 // GateError says why the pod of a claim may not have its devices.
@@ -52,7 +60,8 @@ func (e *GateError) Error() string {
 }
 
 // Gate admits the pods that may have devices: one pod a claim, under a
-// RuntimeClass whose handler puts it into a VM. It is the decision that holds
+// RuntimeClass whose handler puts it into a VM, by DeviceClasses that are granted
+// to its namespace. It is the decision that holds
 // whatever admission policies there are: nothing of a claim is prepared
 // before it.
 type Gate struct {
@@ -84,7 +93,7 @@ func (g *Gate) Admit(ctx context.Context, req *claim.Request) error {
 			fmt.Sprintf("pod %s runs under the handler %q, which is no VM for our devices", pod.Name, handler),
 			"use a RuntimeClass with the handler "+strings.Join(g.Handlers, " or ")+", or allow this one in the node config (allowedHandlers)")
 	}
-	return nil
+	return g.admitClasses(ctx, req)
 }
 
 // consumer returns the one pod that the claim is reserved for.

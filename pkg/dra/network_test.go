@@ -75,6 +75,13 @@ func usePlugin(t *testing.T, n *node, script string) {
 	n.claims = prepare.New(cfg)
 }
 
+// pooled has the claim name a class whose parameters are the first that the
+// allocation has, and returns that class.
+func pooled(c *resourceapi.ResourceClaim) *resourceapi.DeviceClass {
+	c.Spec.Devices.Requests[0].Exactly.DeviceClassName = "pooled.example.com"
+	return deviceClass("pooled.example.com", c.Namespace, string(c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw))
+}
+
 // TestAddressesFromAPool: the class names the pool, the claim the interface; the
 // claim's status has the addresses, and the guest hears of no pool.
 func TestAddressesFromAPool(t *testing.T) {
@@ -84,7 +91,7 @@ func TestAddressesFromAPool(t *testing.T) {
 	c := allocated("uid-1", "vf-"+vfs[0].Label())
 	configure(c, resourceapi.AllocationConfigSourceClass, `{"addressPool":"tenants"}`)
 	configure(c, resourceapi.AllocationConfigSourceClaim, `{"interface":"net1"}`)
-	k := serve(t, n, n.claims, "", c)
+	k := serve(t, n, n.claims, "", c, pooled(c))
 	n.publish(&recorder{})
 	if answer := k.prepare(c)["uid-1"]; answer.Error != "" {
 		t.Fatal(answer.Error)
@@ -110,7 +117,7 @@ func TestNoAddress(t *testing.T) {
 	usePlugin(t, n, `echo '{"code":999,"msg":"no IP addresses available"}'; exit 1`)
 	c := allocated("uid-1", "vf-"+vfs[0].Label())
 	configure(c, resourceapi.AllocationConfigSourceClass, `{"addressPool":"tenants"}`)
-	k := serve(t, n, n.claims, "", c)
+	k := serve(t, n, n.claims, "", c, pooled(c))
 	if answer := k.prepare(c)["uid-1"]; !strings.Contains(answer.Error, "no IP addresses available") {
 		t.Errorf("the kubelet hears %q", answer.Error)
 	}

@@ -12,9 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
 
@@ -71,7 +73,7 @@ func plainRenderings() map[string]rendering {
 		"the defaults": {check: func(t *testing.T, got rendered) {
 			want := map[string]int{
 				"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
-				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4,
+				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 6,
 			}
 			if diff := cmp.Diff(want, kinds(got)); diff != "" {
 				t.Errorf("the kinds differ (-want +got):\n%s", diff)
@@ -98,6 +100,17 @@ func plainRenderings() map[string]rendering {
 		},
 		"the init container by no policy":      {args: mutating("v1"), check: lacks("MutatingAdmissionPolicy", "configure-network.kata-vfio.dev")},
 		"the init container, without mutation": {values: "guestnet: {inject: true}", check: lacks("MutatingAdmissionPolicy", "")},
+		"classes for some namespaces": {
+			values: "deviceClasses: {vf: {namespaces: [team-a, team-b], vf: {trust: true}}, pf: {namespaces: []}}",
+			check: func(t *testing.T, got rendered) {
+				for name, want := range map[string]string{"gpu": "*", "gpu-vf": "*", "vf": "team-a,team-b", "pf": ""} {
+					class := object[resourcev1.DeviceClass](t, got, "DeviceClass", name+".kata-vfio.dev")
+					if namespaces := class.Annotations[v1alpha1.AnnotationNamespaces]; namespaces != want {
+						t.Errorf("DeviceClass %s is granted to %q, want %q", class.Name, namespaces, want)
+					}
+				}
+			},
+		},
 		"without policies for slices": {
 			values: "admission: {slices: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "slices.kata-vfio.dev"),
 		},
@@ -108,6 +121,8 @@ func plainRenderings() map[string]rendering {
 			values: "admission: {tenants: {enabled: false}}", check: func(t *testing.T, got rendered) {
 				lacks("ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-claims.kata-vfio.dev")(t, got)
+				lacks("ValidatingAdmissionPolicy", "tenant-classes.kata-vfio.dev")(t, got)
+				lacks("ValidatingAdmissionPolicy", "tenant-pod-classes.kata-vfio.dev")(t, got)
 			},
 		},
 		"addresses from classes alone": {

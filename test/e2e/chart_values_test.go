@@ -81,6 +81,8 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"nodeConfig: {cniBinDirs: [bin]}":                                                                    "does not match pattern",
 		"deviceClasses: {vf: {vf: {network: {addressPool: A}}}}":                                             "does not match pattern",
 		"deviceClasses: {nvme: {enabled: true}}":                                                             "additional properties 'nvme' not allowed",
+		"deviceClasses: {gpu: {namespaces: [team_a]}}":                                                       "does not match pattern",
+		"deviceClasses: {gpu: {namespaces: ['team-*']}}":                                                     "does not match pattern",
 		"deviceClasses: {gpu: {vfio: {backend: group}}}":                                                     "must be one of",
 		"deviceClasses: {gpu: {vfio: {reset: 'false'}}}":                                                     "must be one of",
 		"deviceClasses: {gpu: {vf: {trust: true}}}":                                                          "additional properties 'vf' not allowed",

@@ -163,6 +163,7 @@ func TestThePluginMayDoNothingElse(t *testing.T) {
 		"[get] [] [nodes] []",
 		"[get] [] [pods] []",
 		"[get] [node.k8s.io] [runtimeclasses] []",
+		"[get] [resource.k8s.io] [deviceclasses] []",
 		"[get] [resource.k8s.io] [resourceclaims] []",
 		"[patch] [resource.k8s.io] [resourceclaims/status] []",
 		"[associated-node:patch] [resource.k8s.io] [resourceclaims/driver] [kata-vfio.dev]",

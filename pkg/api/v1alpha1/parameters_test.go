@@ -225,8 +225,9 @@ func TestWeakens(t *testing.T) {
 		in   string
 		want []string
 	}{
-		"VFIO harmless":    {head("VFIOConfig") + `,"backend":"Group","controlNode":true,"companions":"Give","reset":"Required","allowUnisolated":false}`, nil},
+		"VFIO harmless":    {head("VFIOConfig") + `,"backend":"Group","controlNode":false,"companions":"Give","reset":"Required","allowUnisolated":false}`, nil},
 		"no reset":         {head("VFIOConfig") + `,"reset":"Skip"}`, []string{"reset: Skip"}},
+		"a control node":   {head("VFIOConfig") + `,"controlNode":true}`, []string{"controlNode: true"}},
 		"unisolated":       {head("VFIOConfig") + `,"allowUnisolated":true}`, []string{"allowUnisolated: true"}},
 		"VF harmless":      {head("VFConfig") + `,"mac":"02:00:00:00:00:01","spoofCheck":true,"trust":false,"linkState":"Disable"}`, nil},
 		"a minimum rate":   {head("VFConfig") + `,"minTxRate":10}`, []string{"minTxRate: 10"}},

@@ -39,7 +39,8 @@ type VFIOConfig struct {
 	TypeMeta `json:",inline"`
 	Backend  Backend `json:"backend,omitempty"`
 	// ControlNode adds /dev/vfio/vfio or /dev/iommu to the CDI device, which
-	// some VMMs want and Kata's Rust runtime refuses. Default false.
+	// some VMMs want and Kata's Rust runtime refuses. A container that has it can
+	// open IOMMU contexts of its own: from a DeviceClass only. Default false.
 	ControlNode *bool           `json:"controlNode,omitempty"`
 	Reset       ResetPolicy     `json:"reset,omitempty"`
 	Companions  CompanionPolicy `json:"companions,omitempty"`
@@ -107,5 +108,6 @@ func (c *VFIOConfig) Weakens() error {
 	w := weakening{kind: KindVFIOConfig}
 	w.add(c.Reset == ResetSkip, "reset", c.Reset)
 	w.add(isTrue(c.AllowUnisolated), "allowUnisolated", true)
+	w.add(isTrue(c.ControlNode), "controlNode", true)
 	return w.err()
 }

@@ -17,6 +17,10 @@ func advice(reason string) string {
 	return map[string]string{
 		"NoRuntimeClass":    vm,
 		"HandlerNotAllowed": vm,
+		"ClassNotGranted":   "name a class that is granted to the namespace, or have the cluster's admin add the namespace to the class's annotation " + v1alpha1.AnnotationNamespaces,
+		"ClassGone":         "name a class that exists, and create the pod and its claim again",
+		"ClassChanged":      "create the pod and its claim again, so that the claim is allocated by the class as it is now",
+		"ClassUnknown":      "create the pod and its claim again",
 		"SharedClaim":       "give each pod a claim of its own, by a ResourceClaimTemplate: a device is in one VM only",
 		"NoPod":             "start a pod that names the claim",
 		"PodReplaced":       "delete the pod, so that its controller makes a new one",

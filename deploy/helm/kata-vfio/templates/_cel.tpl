@@ -58,6 +58,11 @@ required-plugins.noderesource.dev
 [ kata-vfio ]
 {{- end }}
 
+{{/* The annotation by which a DeviceClass names the namespaces that it is granted to. */}}
+{{- define "kata-vfio.namespaces.key" -}}
+kata-vfio.dev/namespaces
+{{- end }}
+
 {{- define "kata-vfio.cel.actions" -}}
 validationActions: [{{ .Values.admission.action }}]
 {{- end }}
