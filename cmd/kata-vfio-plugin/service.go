@@ -66,7 +66,7 @@ func (s *service) start(ctx context.Context) error {
 	s.notes = dra.NewNotes(s.opts.node.RunPath())
 	health := dra.NewHealth()
 	s.metrics.WatchReadiness(health.Ready)
-	s.publisher = dra.NewPublisher(s.run.nodeName, s.node.Node, s.node.Journal.List, health, s.metrics)
+	s.publisher = dra.NewPublisher(s.run.nodeName, s.node.PlanNode, s.node.Journal.List, health, s.metrics)
 	s.publisher.Drains = s.drains
 	s.openMonitor()
 	if err := s.judge(ctx); err != nil {

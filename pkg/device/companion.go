@@ -14,16 +14,16 @@ func (s *Snapshot) Companions(f *Function) []*Function {
 	}
 	var companions []*Function
 	for _, c := range s.Slot(f) {
-		if c.Address != f.Address && serves(c.Class) && c.VF == nil {
+		if c.Address != f.Address && Serves(c.Class) && c.VF == nil {
 			companions = append(companions, c)
 		}
 	}
 	return companions
 }
 
-// serves reports whether a class is one of those that GPUs carry beside
-// their display function.
-func serves(class pci.Class) bool {
+// Serves reports whether a class is one of those that GPUs carry beside
+// their display function: audio, USB, and the serial controller of USB Type-C.
+func Serves(class pci.Class) bool {
 	switch class.Sub() {
 	case pci.ClassAudio, pci.ClassUSB, pci.ClassSerialOther:
 		return true

@@ -110,6 +110,9 @@ type Link struct {
 	MaxWidth int    `json:"maxWidth"`
 }
 
+// LinkDown reports whether the function's PCIe link is there and carries nothing.
+func (f *Function) LinkDown() bool { return f.Link != nil && f.Link.Width == 0 && f.Link.MaxWidth > 0 }
+
 // Children are the names that kernel subsystems gave to the function.
 type Children struct {
 	Net   []string `json:"net,omitempty"`

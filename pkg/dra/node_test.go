@@ -71,7 +71,7 @@ func newNode(t *testing.T) *node {
 		VFs:       &vf.Policy{FS: n.fs, Links: links, Switches: links.Switches()},
 		UndoLimit: 10 * time.Second, Observe: n.metrics.Observe,
 	})
-	n.publisher = dra.NewPublisher("worker-1", nodeconfig.Default(), n.records.List, n.health, n.metrics)
+	n.publisher = dra.NewPublisher("worker-1", n.claims.PlanNode, n.records.List, n.health, n.metrics)
 	return n
 }
 

@@ -11,8 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // pairs makes the node publish a pair of a GPU and a VF, and returns its name and its VF.
@@ -20,7 +23,12 @@ func (n *node) pairs() (string, pci.Address) {
 	_, _, vfs := n.k.AddGPUAndNIC(0x39, 2)
 	config := &v1alpha1.NodeConfig{Pairing: v1alpha1.PairingSwitch}
 	config.Default()
-	n.publisher = dra.NewPublisher("worker-1", config, n.records.List, n.health, n.metrics)
+	planned := func(snap *device.Snapshot) (plan.Node, error) {
+		known, err := n.claims.PlanNode(snap)
+		known.Selection = nodeconfig.Select(config, snap)
+		return known, err
+	}
+	n.publisher = dra.NewPublisher("worker-1", planned, n.records.List, n.health, n.metrics)
 	return "gpu-0000-3b-00-0-vf-" + vfs[1].Label(), vfs[1]
 }
 

@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -16,10 +17,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
@@ -33,7 +33,7 @@ type Slices interface {
 // over when they differ from the last ones.
 type Publisher struct {
 	node    string
-	config  *v1alpha1.NodeConfig
+	planned func(*device.Snapshot) (plan.Node, error)
 	records func() ([]*journal.Record, []error)
 	health  *Health
 	metrics *Metrics
@@ -51,20 +51,23 @@ type Publisher struct {
 	known map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute // by device name
 }
 
-// NewPublisher returns a publisher for the node with the name.
-func NewPublisher(node string, config *v1alpha1.NodeConfig, records func() ([]*journal.Record, []error), health *Health, metrics *Metrics) *Publisher {
-	return &Publisher{node: node, config: config, records: records, health: health, metrics: metrics}
+// NewPublisher returns a publisher for the node with the name. Devices are judged on
+// the node that Prepare plans with ([prepare.Preparer.PlanNode]).
+func NewPublisher(node string, planned func(*device.Snapshot) (plan.Node, error), records func() ([]*journal.Record, []error), health *Health, metrics *Metrics) *Publisher {
+	return &Publisher{node: node, planned: planned, records: records, health: health, metrics: metrics}
 }
 
 // Publish publishes the node as the snapshot and the journal have it now. What
 // was handed over before and is the same is not handed over again; after an
 // error the next call tries again. Once the health is withdrawn it publishes a
-// pool without devices: no slices at all would leave the old ones in place.
+// pool without devices: no slices at all would leave the old ones in place. Where it can't
+// be told what Prepare would refuse, all devices are tainted, and the error says why.
 func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Snapshot) error {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
 	start := time.Now()
-	pools := publish.Pools(p.describe(snap))
+	described, unknown := p.describe(snap)
+	pools := publish.Pools(described)
 	p.learn(pools) // also for claims that were allocated before a withdrawal
 	if p.health.Withdrawn() != nil {
 		pools = map[string]publish.Pool{p.node: {Slices: []publish.Slice{{}}}}
@@ -72,17 +75,17 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	p.health.Set(healthOf(pools), snap.Stale)
 	p.metrics.count(pools)
 	if reflect.DeepEqual(pools, p.last) {
-		return nil
+		return unknown
 	}
 	err := slices.PublishResources(ctx, resources(pools))
 	p.metrics.phase("publish", time.Since(start), err)
 	if err != nil {
 		p.metrics.api.unpublished.Inc()
-		return fmt.Errorf("publish ResourceSlices: %w", err)
+		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", err), unknown)
 	}
 	p.last = pools
 	p.health.Published()
-	return nil
+	return unknown
 }
 
 // Attributes returns what the latest Publish says of the device; see
@@ -93,31 +96,50 @@ func (p *Publisher) Attributes(name string) map[resourceapi.QualifiedName]resour
 	return maps.Clone(p.known[name])
 }
 
-// describe gathers what publishing decides on.
-func (p *Publisher) describe(snap *device.Snapshot) *publish.Node {
+// describe gathers what publishing decides on. After an error no device is judged.
+func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
+	known, err := p.planned(snap)
+	if p.Failing != nil {
+		known.Failing = p.failing
+	}
 	n := &publish.Node{
-		Name: p.node, Snapshot: snap, Selection: nodeconfig.Select(p.config, snap),
-		Verdicts: map[pci.Address]isolation.Verdict{}, Health: map[pci.Address]publish.Health{},
-	}
-	judge := func(f *device.Function) {
-		n.Verdicts[f.Address] = isolation.Judge(snap, f)
-		if l := f.Link; l != nil && l.Width == 0 && l.MaxWidth > 0 {
-			n.Health[f.Address] = publish.Health{LinkLost: true}
-		}
-	}
-	for _, f := range n.Selection.Ours() {
-		judge(f)
+		Name: p.node, Snapshot: snap, Selection: known.Selection,
+		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
 	}
 	records, _ := p.records() // what can't be read is a metric, and Prepare refuses on its account
-	for _, rec := range records {
-		ours := rec.BootID == snap.Host.BootID || rec.State == journal.Quarantined
-		if ours && rec.Kind == journal.Claim {
-			p.enter(n, rec, judge)
+	addrs := p.enter(n, records)
+	for _, f := range n.Selection.Ours() {
+		addrs = append(addrs, f.Address)
+	}
+	if err == nil {
+		assess(n, known, addrs)
+	}
+	p.audit(n, addrs)
+	p.drain(n)
+	if err != nil {
+		err = fmt.Errorf("no device can be judged, so all are tainted: %w", err)
+	}
+	return n, err
+}
+
+// assess judges the functions at the addresses.
+func assess(n *publish.Node, known plan.Node, addrs []pci.Address) {
+	assessor := plan.NewAssessor(known)
+	for _, a := range addrs {
+		f, ok := n.Snapshot.Function(a)
+		if _, done := n.Assessments[a]; ok && !done {
+			n.Assessments[a] = assessor.Assess(f)
 		}
 	}
-	p.audit(n)
-	p.drain(n)
-	return n
+}
+
+// failing returns the ids of the checks that fail for a function.
+func (p *Publisher) failing(a pci.Address) []string {
+	var ids []string
+	for _, f := range p.Failing(a) {
+		ids = append(ids, f.ID)
+	}
+	return ids
 }
 
 // drain adds what goes out of use.
@@ -139,32 +161,31 @@ func (p *Publisher) drain(n *publish.Node) {
 }
 
 // audit adds the checks that fail for the devices, allocated ones included.
-func (p *Publisher) audit(n *publish.Node) {
+func (p *Publisher) audit(n *publish.Node, addrs []pci.Address) {
 	if p.Failing == nil {
 		return
 	}
-	for a := range n.Verdicts {
+	for _, a := range addrs {
 		h := n.Health[a]
 		h.Failing = p.Failing(a)
 		n.Health[a] = h
 	}
 }
 
-// enter adds what a record says of its devices.
-func (p *Publisher) enter(n *publish.Node, rec *journal.Record, judge func(*device.Function)) {
-	for _, parts := range rec.Plan.Allocated() {
-		n.Allocated = append(n.Allocated, publish.Allocated{Pool: parts[0].Pool, Name: parts[0].Published()})
-	}
-	for _, a := range rec.Plan.Addresses() {
-		if f, ok := n.Snapshot.Function(a); ok {
-			judge(f)
+// enter adds the devices of the records that hold any, and returns their functions.
+func (p *Publisher) enter(n *publish.Node, records []*journal.Record) []pci.Address {
+	var addrs []pci.Address
+	for _, rec := range records {
+		holds := rec.BootID == n.Snapshot.Host.BootID || rec.State == journal.Quarantined
+		if !holds || rec.Kind != journal.Claim {
+			continue
 		}
-		if rec.State == journal.Quarantined {
-			h := n.Health[a]
-			h.Quarantined = true
-			n.Health[a] = h
+		for _, parts := range rec.Plan.Allocated() {
+			n.Allocated = append(n.Allocated, publish.Allocated{Pool: parts[0].Pool, Name: parts[0].Published()})
 		}
+		addrs = append(addrs, rec.Plan.Addresses()...)
 	}
+	return addrs
 }
 
 // learn remembers the attributes of all devices for the metadata of claims.

@@ -87,6 +87,9 @@ func (j *judgement) viable() {
 		j.mate(mate)
 		mates = append(mates, describe(mate))
 	}
+	for _, name := range j.group.Others {
+		j.otherMate(name)
+	}
 	if len(mates) > 0 {
 		j.note(Reason{
 			Code: GroupMates, Severity: Low,
@@ -104,6 +107,18 @@ func (j *judgement) missingMate(addr pci.Address) {
 		Text:     fmt.Sprintf("%s is a member of IOMMU group %d but not among this node's functions, so it can't be taken along", addr, j.group.Number),
 		Fix:      "look again; if it stays, the function is half removed: `echo 1 > /sys/bus/pci/rescan`, or reboot",
 		Evidence: j.saw(groupFile(j.group.Number, "devices/"+addr.String()), "no such function"),
+	})
+}
+
+// otherMate refuses a group with a member that is no PCI function: nothing here can take
+// it from its driver or tell who uses it, and VFIO refuses the group while it has one that
+// keeps DMA for the host.
+func (j *judgement) otherMate(name string) {
+	j.reason(Reason{
+		Code: NotViable, Severity: High,
+		Text:     fmt.Sprintf("%s, which is no PCI function, is a member of IOMMU group %d with %s, so the group can't be taken as a whole", name, j.group.Number, j.f.Address),
+		Fix:      "move the device to a slot with an IOMMU group of its own, or update the firmware, whose tables give both one stream ID",
+		Evidence: j.saw(groupFile(j.group.Number, "devices/"+name), "no PCI function"),
 	})
 }
 

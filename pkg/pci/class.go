@@ -19,6 +19,7 @@ const (
 	ClassPCIBridge   = 0x0604
 	ClassUSB         = 0x0c03
 	ClassSerialOther = 0x0c80 // USB Type-C UCSI of a GPU
+	BaseStorage      = 0x01
 	BaseNetwork      = 0x02
 	BaseDisplay      = 0x03
 	BaseBridge       = 0x06

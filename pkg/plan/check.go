@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -9,6 +10,38 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
+
+// checks are all that stands between a claim and a device, in the order in which a claim
+// is told of them. Each gives one reason at most. What [Assessor.Assess] says of a function
+// is what these say of a claim for it that sets no parameters.
+func checks() []func(*candidate) *Refusal {
+	return []func(*candidate) *Refusal{
+		(*candidate).allocatedHere, (*candidate).find, (*candidate).allocatedFromItsPool,
+		(*candidate).settings, (*candidate).alive, (*candidate).selected, (*candidate).drained,
+		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained,
+		(*candidate).linked, (*candidate).sound,
+		(*candidate).isolated, (*candidate).companionsIsolated,
+		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).imposed, (*candidate).pooled, (*candidate).endpoint,
+		(*candidate).resettable, (*candidate).backend, (*candidate).audited,
+	}
+}
+
+// refused returns the reasons against the candidate, each as its check finds it. Where the
+// function is not found there is nothing more to say.
+func (c *candidate) refused() iter.Seq[Refusal] {
+	return func(yield func(Refusal) bool) {
+		for _, check := range checks() {
+			r := check(c)
+			if r == nil {
+				continue
+			}
+			r.Device, r.Address = c.claimed.Name, c.claimed.Address
+			if !yield(*r) || c.f == nil {
+				return
+			}
+		}
+	}
+}
 
 // find looks the function up and checks that it is what its name says.
 func (c *candidate) find() *Refusal {
@@ -45,15 +78,20 @@ func (c *candidate) settings() *Refusal {
 	return nil
 }
 
+// alive checks that the function answers.
+func (c *candidate) alive() *Refusal {
+	if !c.f.ConfigDead {
+		return nil
+	}
+	return &Refusal{
+		Code: Dead, Driver: c.f.Driver,
+		Text: fmt.Sprintf("configuration space of %s reads all ones: the function does not answer", c.f.Address),
+		Fix:  "check its power and seating; remove and rescan it, or restart the node",
+	}
+}
+
 // selected checks that the function is ours by the node's config.
 func (c *candidate) selected() *Refusal {
-	if c.f.ConfigDead {
-		return &Refusal{
-			Code: Dead, Driver: c.f.Driver,
-			Text: fmt.Sprintf("configuration space of %s reads all ones: the function does not answer", c.f.Address),
-			Fix:  "check its power and seating; remove and rescan it, or restart the node",
-		}
-	}
 	switch {
 	case c.choice.Forbidden:
 		return &Refusal{
@@ -71,80 +109,27 @@ func (c *candidate) selected() *Refusal {
 	return nil
 }
 
-// free checks that no other record holds what would be taken.
-func (c *candidate) free() *Refusal {
-	for _, t := range c.all {
-		if t.f.Locked {
-			return c.mate(t.f, Locked,
-				fmt.Sprintf("an operation on %s hangs in the kernel, so its state can't be read", t.f.Address),
-				"end the process that has the device open, or restart the node")
-		}
-		h, ok := c.node.Holdings[t.f.Address]
-		if ok && h.Quarantined != "" {
-			return c.mate(t.f, Quarantined,
-				fmt.Sprintf("%s is quarantined since claim %s: %s", t.f.Address, c.nameOf(h.Claim), h.Quarantined),
-				fmt.Sprintf("run `kata-vfio-plugin unprepare %s` to try the reset again", h.Claim.UID))
-		}
-		if ok && !h.Standing && h.Claim.UID != c.ref.UID {
-			return c.mate(t.f, Held,
-				fmt.Sprintf("%s is held by claim %s", t.f.Address, c.nameOf(h.Claim)),
-				"wait until that claim's pod is gone, or unprepare it; `kata-vfio-plugin status` shows who has what")
-		}
-		if !ok && c.node.Damaged != "" && device.IsVFIO(t.f.Driver) {
-			return c.mate(t.f, Unexplained,
-				fmt.Sprintf("%s is on %s and the unreadable record %s may own it", t.f.Address, t.f.Driver, c.node.Damaged),
-				"repair or remove that file once no VM uses the function")
-		}
-	}
-	return nil
-}
-
-// nameOf names another claim. A refusal is shown to the tenant who claims, whom
-// the names of others are none of his business: the UID tells the operator.
-func (c *candidate) nameOf(other Ref) string {
-	if other.Namespace == c.ref.Namespace {
-		return other.String()
-	}
-	return other.UID + " of another namespace"
-}
-
-// standsAlone keeps a PF and its VFs out of two tenants' hands.
-func (c *candidate) standsAlone() *Refusal {
-	for _, t := range c.all {
-		if t.f.PF != nil && t.f.PF.NumVFs > 0 {
-			return c.mate(t.f, PFBusy,
-				fmt.Sprintf("%s is a PF with %d VFs enabled, which binding it to vfio-pci would destroy", t.f.Address, t.f.PF.NumVFs),
-				fmt.Sprintf("free the VFs and run `echo 0 > /sys/bus/pci/devices/%s/sriov_numvfs`, or claim a VF", t.f.Address))
-		}
-		if t.f.VF == nil {
-			continue
-		}
-		if pf, ok := c.node.Snapshot.Function(t.f.VF.PF); ok && device.IsVFIO(pf.Driver) {
-			return c.mate(pf, PFBusy,
-				fmt.Sprintf("%s is a VF of %s, which is on %s and may be a tenant's", t.f.Address, pf.Address, pf.Driver),
-				"give the PF back to its driver first")
-		}
-	}
-	return nil
-}
-
-// isolated judges the function, and the companions in other groups that the
-// VM gets with it.
+// isolated judges the function.
 func (c *candidate) isolated() *Refusal {
-	c.verdict = isolation.Judge(c.node.Snapshot, c.f)
-	if r := c.judged(&c.verdict); r != nil {
-		return r
+	c.verdict = c.known.verdict(c.f)
+	return c.judged(&c.verdict)
+}
+
+// companionsIsolated judges the companions in other groups that the VM gets too.
+func (c *candidate) companionsIsolated() *Refusal {
+	if c.claimed.VFIO.Companions != v1alpha1.CompanionsGive {
+		return nil
 	}
 	for _, t := range c.all {
-		if t.role != RoleCompanion || c.claimed.VFIO.Companions != v1alpha1.CompanionsGive {
+		if t.role != RoleCompanion {
 			continue
 		}
-		verdict := isolation.Judge(c.node.Snapshot, t.f)
+		verdict := c.known.verdict(t.f)
 		if r := c.judged(&verdict); r != nil {
 			return r
 		}
 	}
-	return c.matesTakeable()
+	return nil
 }
 
 // judged turns the first reason of a verdict that nothing waives into a refusal.
@@ -194,31 +179,10 @@ func (c *candidate) audited() *Refusal {
 			continue
 		}
 		return &Refusal{
-			Code: FailsAudit, Driver: t.f.Driver,
+			Code: FailsAudit, Driver: t.f.Driver, Check: ids[0],
 			Text: fmt.Sprintf("%s fails %s of the node's audit", t.f.Address, strings.Join(ids, ", ")),
 			Fix: fmt.Sprintf("`kata-vfio-audit node` says what is wrong and `kata-vfio-audit explain %s` why it matters; a failure that is accepted needs a waiver",
 				ids[0]),
-		}
-	}
-	return nil
-}
-
-// matesTakeable refuses a group mate or companion that the node itself needs,
-// which may lie in another group than the one judged.
-func (c *candidate) matesTakeable() *Refusal {
-	for _, t := range c.all {
-		if t.role == RoleDevice {
-			continue
-		}
-		if t.f.Group == nil {
-			return c.mate(t.f, NotIsolated,
-				fmt.Sprintf("%s goes with %s and is in no IOMMU group", t.f.Address, c.f.Address),
-				"switch the IOMMU on in the firmware and on the kernel command line")
-		}
-		if ch := c.node.Selection.Choice(t.f.Address); ch.Forbidden {
-			return c.mate(t.f, Forbidden,
-				fmt.Sprintf("%s (driver %s) goes with %s and must not be taken: %s", t.f.Address, driverName(t.f.Driver), c.f.Address, ch.Why),
-				"free it of that use first, or claim another device")
 		}
 	}
 	return nil

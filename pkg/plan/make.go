@@ -33,6 +33,8 @@ type Node struct {
 	// Damaged names a record that can't be read; while there is one, a
 	// function on a VFIO driver that no record explains is refused.
 	Damaged string
+	// FatalErrors holds the functions that reported fatal errors.
+	FatalErrors map[pci.Address]bool
 }
 
 // Holding is a function's entry in the journal.
@@ -49,7 +51,7 @@ type Holding struct {
 // Make returns the plan for the request, or a [RefusedError] with every
 // reason that stands against it.
 func Make(req *claim.Request, n Node) (*Plan, error) {
-	m := maker{node: n, ref: RefOf(req), taken: map[pci.Address]*Function{}}
+	m := maker{node: n, ref: RefOf(req), taken: map[pci.Address]*Function{}, known: newMemo(n.Snapshot)}
 	for i := range req.Devices {
 		m.device(&req.Devices[i])
 	}
@@ -72,21 +74,16 @@ type maker struct {
 	taken    map[pci.Address]*Function
 	modules  []string
 	refusals []Refusal
+	known    *memo
 	layout   *device.Layout // nil until it is needed
 }
 
 // device adds one device, or the first refusal that stands against it.
 func (m *maker) device(d *claim.Device) {
 	c := candidate{maker: m, claimed: d}
-	for _, check := range []func(*candidate) *Refusal{
-		(*candidate).allocatedHere, (*candidate).find, (*candidate).allocatedFromItsPool, (*candidate).settings, (*candidate).selected, (*candidate).drained, (*candidate).free,
-		(*candidate).standsAlone, (*candidate).imposed, (*candidate).pooled, (*candidate).isolated, (*candidate).endpoint,
-		(*candidate).resettable, (*candidate).backend, (*candidate).audited,
-	} {
-		if r := check(&c); r != nil {
-			m.refuse(d, r)
-			return
-		}
+	for refusal := range c.refused() {
+		m.refusals = append(m.refusals, refusal)
+		return
 	}
 	m.add(&c)
 }

@@ -218,6 +218,56 @@ func TestMakeRefuses(t *testing.T) {
 				f.Locked = true
 			},
 		},
+		"a mate that is a PF with VFs": {
+			ask: audioGPU, want: plan.PFBusy, names: []string{"0000:62:00.1", "1 VFs enabled", "if no claim has a VF"},
+			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				f, _ := s.Function(audio)
+				f.Class, f.Type, f.PF = 0x020000, device.PFType, &device.PF{TotalVFs: 4, NumVFs: 1}
+				n.Selection = nodeconfig.Select(nil, s)
+			},
+		},
+		"a mate that is the host's disk": {
+			ask: audioGPU, want: plan.MateNotSelected, names: []string{"0000:62:00.1", "goes with 0000:62:00.0", `addresses: ["0000:62:00.1"]`},
+			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) { become(s, n, 0x010802) },
+		},
+		"a mate that is the host's NIC": {
+			ask: audioGPU, want: plan.MateNotSelected, names: []string{"0000:62:00.1"},
+			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) { become(s, n, 0x020000) },
+		},
+		"a companion without a group": {
+			ask: splitGPU, want: plan.NotIsolated, names: []string{"0000:70:00.1", "no IOMMU group"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
+				f, _ := s.Function(splitUSB)
+				f.Group = nil
+			},
+		},
+		"a member of the group that is no PCI function": {
+			ask: gpuAddr, want: plan.NotViable, names: []string{"fe800000.usb", "no PCI function"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
+				g, _ := s.Group(10)
+				g.Others = []string{"fe800000.usb"}
+			},
+		},
+		"a link that is down": {
+			ask: gpuAddr, want: plan.LinkLost, names: []string{"0000:3b:00.0", "x16"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
+				f, _ := s.Function(gpuAddr)
+				f.Link = &device.Link{MaxWidth: 16}
+			},
+		},
+		"the link of its PF is down": {
+			ask: nicVF, want: plan.LinkLost, names: []string{"0000:21:00.0"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
+				f, _ := s.Function(nic)
+				f.Link = &device.Link{MaxWidth: 8}
+			},
+		},
+		"fatal errors": {
+			ask: gpuAddr, want: plan.FatalErrors, names: []string{"0000:3b:00.0", "aer_dev_fatal"},
+			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				n.FatalErrors = map[pci.Address]bool{gpuAddr: true}
+			},
+		},
 		"its PF is with a tenant": {
 			ask: nicVF, want: plan.Forbidden, names: []string{"0000:21:00.0", "vfio-pci"},
 			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {
@@ -292,6 +342,33 @@ func TestMakeRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// become turns the GPU's mate into a function of another class.
+func become(s *device.Snapshot, n *plan.Node, class pci.Class) {
+	f, _ := s.Function(audio)
+	f.Class, f.Type = class, device.Classify(class, false, false)
+	n.Selection = nodeconfig.Select(nil, s)
+}
+
+// TestAMateThatTheConfigNames goes with the device, and one that a rule excludes does not.
+func TestAMateThatTheConfigNames(t *testing.T) {
+	s := fixture()
+	n := node(s)
+	become(s, &n, 0x010802)
+	gpus := v1alpha1.DeviceRule{Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}}
+	mate := v1alpha1.DeviceRule{Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{audio}}}
+	f, _ := s.Function(audio)
+	f.ResetMethods = []string{"flr"}
+	n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{gpus, mate}}, s)
+	if _, err := plan.Make(asking(s, audioGPU), n); err != nil {
+		t.Errorf("named: %v", err)
+	}
+	mate.Exclude, f.Class = true, 0x088000
+	n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{mate, gpus}}, s)
+	if _, err := plan.Make(asking(s, audioGPU), n); err == nil || !strings.Contains(err.Error(), "excludes it") {
+		t.Errorf("excluded: %v, want a refusal that names the rule", err)
 	}
 }
 

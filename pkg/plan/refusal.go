@@ -49,6 +49,12 @@ const (
 	NoAddressPool Code = "NoAddressPool"
 	// Unexplained: the function is on a VFIO driver while a damaged record may own it.
 	Unexplained Code = "DamagedRecord"
+	// MateNotSelected: the function would take along one that the node's config does not name.
+	MateNotSelected Code = "GroupMateNotSelected"
+	// LinkLost: the PCIe link of the function is down.
+	LinkLost Code = "LinkLost"
+	// FatalErrors: the function reported fatal errors.
+	FatalErrors Code = "FatalErrors"
 	// Locked: an earlier operation on the function hangs in the kernel.
 	Locked Code = "Locked"
 	// Dead: configuration space reads all ones.
@@ -65,6 +71,8 @@ type Refusal struct {
 	// and Driver the kernel driver it is bound to.
 	Culprit *pci.Address `json:"culprit,omitempty"`
 	Driver  string       `json:"driver,omitempty"`
+	// Check is the id of the worst of the audit's checks that fail, where that is the reason.
+	Check string `json:"check,omitempty"`
 	// Text says what is wrong, Fix what to do; both are whole phrases.
 	Text string `json:"text"`
 	Fix  string `json:"fix"`

@@ -48,7 +48,7 @@ func (c *candidate) reachable() []*device.Function {
 
 // bestReset returns the best reset of f whose set is all ours.
 func (c *candidate) bestReset(f *device.Function) (isolation.Reset, bool) {
-	for _, r := range isolation.Resets(c.node.Snapshot, f) {
+	for _, r := range c.known.resets(f) {
 		if c.takesAll(r.Set) {
 			return r, true
 		}

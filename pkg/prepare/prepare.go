@@ -200,15 +200,26 @@ func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, er
 }
 
 func (p *Preparer) plan(req *claim.Request, snap *device.Snapshot) (*plan.Plan, error) {
-	n := p.node(snap)
-	var err error
-	if n.Unclean, err = p.unclean(); err != nil {
-		return nil, err
-	}
-	if n.Drained, err = p.drained(); err != nil {
+	n, err := p.PlanNode(snap)
+	if err != nil {
 		return nil, err
 	}
 	return plan.Make(req, n)
+}
+
+// PlanNode joins a snapshot with what config, journal and marks say about it: all that
+// decides whether a claim is refused. What is published is judged by the same. After an
+// error, which refuses every claim, config and records are there.
+func (p *Preparer) PlanNode(snap *device.Snapshot) (plan.Node, error) {
+	n := p.node(snap)
+	var err error
+	if n.Unclean, err = p.unclean(); err != nil {
+		return n, err
+	}
+	if n.Drained, err = p.drained(); err != nil {
+		return n, err
+	}
+	return n, nil
 }
 
 // node joins a snapshot with what config and journal say about it.

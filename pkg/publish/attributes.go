@@ -126,7 +126,7 @@ func (s attributeSet) pair(n *Node, e *entry) {
 		return
 	}
 	s.nic(n, e.vf.f)
-	gpu, vf := n.Verdicts[e.addr], n.Verdicts[e.vf.addr]
+	gpu, vf := n.verdict(e.addr), n.verdict(e.vf.addr)
 	s.flag(AttrIsolated, gpu.Isolated && vf.Isolated)
 	s.audit(n.failing(e), gpu.Reasons, gpu.Notes, vf.Reasons, vf.Notes)
 }
@@ -189,7 +189,7 @@ func (s attributeSet) isolation(n *Node, e *entry) {
 	if n.Snapshot.Host.IOMMUFD {
 		s.text(AttrIOMMUBackend, "iommufd")
 	}
-	v := n.Verdicts[f.Address]
+	v := n.verdict(f.Address)
 	s.flag(AttrIsolated, v.Isolated)
 	if v.Reset != nil {
 		s.text(AttrReset, v.Reset.Method)

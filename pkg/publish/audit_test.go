@@ -47,7 +47,7 @@ func TestFailedChecksAreTaintAndAttributes(t *testing.T) {
 		"one":                       {failing("ACS-017", "high"), "", "audit=ACS-017 ACS-017 high"},
 		"the worst first":           {failing("ACS-001", "high", "IOM-003", "critical"), "", "audit=IOM-003 IOM-003,ACS-001 critical"},
 		"beside a verdict":          {failing("ACS-017", "high"), isolation.Critical, "not-isolated=NoReset audit=ACS-017 ACS-017 critical"},
-		"worse than the verdict":    {failing("IOM-003", "critical"), isolation.Medium, "audit=IOM-003 IOM-003 critical"},
+		"worse than the verdict":    {failing("IOM-003", "critical"), isolation.Medium, "not-isolated=NoReset audit=IOM-003 IOM-003 critical"},
 		"more than a value may say": {failing(many...), "", "audit=RST-000 RST-000,RST-001,RST-002,RST-003,RST-004,RST-005,RST-006,RST-007 high"},
 	} {
 		t.Run(name, func(t *testing.T) {

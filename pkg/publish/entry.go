@@ -164,10 +164,11 @@ func rank(n *Node, e *entry) int {
 }
 
 func rankOf(n *Node, p part) int {
-	v, ok := n.Verdicts[p.addr]
+	as, ok := n.Assessments[p.addr]
 	if !ok || p.f == nil {
 		return severityRank("")
 	}
+	v := as.Verdict
 	if v.Isolated {
 		return 0
 	}
@@ -211,6 +212,9 @@ func (n *Node) failing(e *entry) []finding.Failure {
 	}
 	return finding.WorstFirst(all)
 }
+
+// verdict returns the isolation verdict on a function; the zero one where nobody judged.
+func (n *Node) verdict(a pci.Address) isolation.Verdict { return n.Assessments[a].Verdict }
 
 // deviceOf returns the entry as the API has it, without counters.
 func deviceOf(n *Node, e *entry) resourceapi.Device {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
@@ -33,9 +34,9 @@ func mixed(t testing.TB) *publish.Node {
 	n.Snapshot.Functions[5].Children.RDMA = []string{"mlx5_0"}
 	blemish(n, addr(t, "0000:3b:00.0"), isolation.NoInterruptRemapping, isolation.High)
 	blemish(n, addr(t, "10000:01:00.0"), isolation.DirectRegion, isolation.Medium)
-	v := n.Verdicts[addr(t, "0000:3c:00.0")]
-	v.Notes = []isolation.Reason{{Code: "ATSEnabled", Severity: isolation.Low, Text: "ATS is on."}}
-	n.Verdicts[addr(t, "0000:3c:00.0")] = v
+	v := n.Assessments[addr(t, "0000:3c:00.0")]
+	v.Verdict.Notes = []isolation.Reason{{Code: "ATSEnabled", Severity: isolation.Low, Text: "ATS is on."}}
+	n.Assessments[addr(t, "0000:3c:00.0")] = v
 	return n
 }
 
@@ -58,10 +59,9 @@ func TestGolden(t *testing.T) {
 			}
 		},
 		"unwell": func(n *publish.Node) {
-			n.Health[addr(t, "0000:3b:00.0")] = publish.Health{Quarantined: true, LinkLost: true, FatalErrors: true}
-			disk, _ := n.Snapshot.Function(addr(t, "10000:01:00.0"))
-			disk.ConfigDead = true
-			delete(n.Verdicts, addr(t, "0000:5e:10.0"))
+			refuse(n, addr(t, "0000:3b:00.0"), plan.Quarantined, plan.LinkLost, plan.FatalErrors)
+			refuse(n, addr(t, "10000:01:00.0"), plan.Dead)
+			delete(n.Assessments, addr(t, "0000:5e:10.0"))
 		},
 		"nothing": func(n *publish.Node) { *n = *nodeOf() },
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
@@ -140,7 +141,6 @@ func worst(t testing.TB) device.Function {
 	for i := range 6 {
 		f.BARs = append(f.BARs, device.BAR{Index: i, Size: 1 << (40 + i)})
 	}
-	f.ConfigDead = true
 	return f
 }
 
@@ -168,7 +168,7 @@ func TestLimits(t *testing.T) {
 			n := nodeOf(f)
 			choose(n, &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{}})
 			blemish(n, f.Address, isolation.NoInterruptRemapping, isolation.Critical)
-			n.Health[f.Address] = publish.Health{Quarantined: true, LinkLost: true, FatalErrors: true}
+			refuse(n, f.Address, plan.Quarantined, plan.Dead, plan.LinkLost, plan.FatalErrors, plan.MateNotSelected)
 			n.Allocated = []publish.Allocated{{Pool: "worker-1/pf-ffffffff-ff-00-0", Name: "vf-ffffffff-ff-1f-7"}}
 			n.Name = strings.Repeat("n", 63)
 			n.Allocated[0].Pool = n.Name + "/pf-ffffffff-ff-00-0"

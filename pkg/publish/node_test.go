@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
@@ -33,12 +34,12 @@ func everything() *v1alpha1.NodeConfig {
 func nodeOf(functions ...device.Function) *publish.Node {
 	slices.SortFunc(functions, func(a, b device.Function) int { return a.Address.Compare(b.Address) })
 	s := &device.Snapshot{Functions: functions, Host: device.Host{IOMMUFD: true}}
-	verdicts := map[pci.Address]isolation.Verdict{}
+	assessments := map[pci.Address]plan.Assessment{}
 	groups := map[int]*device.Group{}
 	for i := range functions {
 		f := &functions[i]
 		f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
-		verdicts[f.Address] = isolation.Verdict{Isolated: true, Reset: &isolation.Reset{Method: isolation.FLR, Set: []pci.Address{f.Address}}}
+		assessments[f.Address] = plan.Assessment{Verdict: isolation.Verdict{Isolated: true, Reset: &isolation.Reset{Method: isolation.FLR, Set: []pci.Address{f.Address}}}}
 		if f.Group == nil {
 			continue
 		}
@@ -53,7 +54,7 @@ func nodeOf(functions ...device.Function) *publish.Node {
 		s.Groups = append(s.Groups, *g)
 	}
 	slices.SortFunc(s.Groups, func(a, b device.Group) int { return a.Number - b.Number })
-	n := &publish.Node{Name: "worker-1", Snapshot: s, Verdicts: verdicts, Health: map[pci.Address]publish.Health{}}
+	n := &publish.Node{Name: "worker-1", Snapshot: s, Assessments: assessments, Health: map[pci.Address]publish.Health{}}
 	choose(n, everything())
 	return n
 }
@@ -111,7 +112,19 @@ func hopper(t testing.TB, a string, group int) device.Function {
 
 // blemish gives the function a verdict with a reason of the severity.
 func blemish(n *publish.Node, a pci.Address, code isolation.Code, severity isolation.Severity) {
-	n.Verdicts[a] = isolation.Verdict{Reasons: []isolation.Reason{{Code: code, Severity: severity, Text: "it is so."}}}
+	n.Assessments[a] = plan.Assessment{
+		Verdict:  isolation.Verdict{Reasons: []isolation.Reason{{Code: code, Severity: severity, Text: "it is so."}}},
+		Refusals: []plan.Refusal{{Code: plan.NotIsolated, Text: "it is so"}},
+	}
+}
+
+// refuse adds refusals to the judgement on the function.
+func refuse(n *publish.Node, a pci.Address, codes ...plan.Code) {
+	as := n.Assessments[a]
+	for _, code := range codes {
+		as.Refusals = append(as.Refusals, plan.Refusal{Code: code, Text: "it is so"})
+	}
+	n.Assessments[a] = as
 }
 
 // names returns the names of a pool's devices in order.

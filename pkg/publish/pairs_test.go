@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
@@ -143,11 +144,11 @@ func TestAPairIsAsGoodAsItsParts(t *testing.T) {
 		want   []string // taints, with their values
 	}{
 		"well":                      {func(*publish.Node) {}, nil},
-		"the GPU is quarantined":    {func(n *publish.Node) { n.Health[gpu] = publish.Health{Quarantined: true} }, []string{"quarantined="}},
-		"the VF lost its link":      {func(n *publish.Node) { n.Health[vf] = publish.Health{LinkLost: true} }, []string{"link-lost="}},
+		"the GPU is quarantined":    {func(n *publish.Node) { refuse(n, gpu, plan.Quarantined) }, []string{"quarantined="}},
+		"the VF lost its link":      {func(n *publish.Node) { refuse(n, vf, plan.LinkLost) }, []string{"link-lost="}},
 		"the VF is not isolated":    {func(n *publish.Node) { blemish(n, vf, isolation.NoReset, isolation.High) }, []string{"not-isolated=NoReset"}},
-		"the VF has no verdict":     {func(n *publish.Node) { delete(n.Verdicts, vf) }, []string{"not-isolated=NotJudged"}},
-		"the VF is dead":            {func(n *publish.Node) { function(n, vf).ConfigDead = true }, []string{"dead="}},
+		"the VF has no verdict":     {func(n *publish.Node) { delete(n.Assessments, vf) }, []string{"not-isolated=NotJudged"}},
+		"the VF is dead":            {func(n *publish.Node) { refuse(n, vf, plan.Dead) }, []string{"dead="}},
 		"taken, and pairs given up": {func(n *publish.Node) { held("worker-1", pairName)(n); pair(n, v1alpha1.PairingNone) }, []string{"withdrawn=NotOurs"}},
 		"taken, and the VF is gone": {
 			func(n *publish.Node) {
@@ -167,7 +168,8 @@ func TestAPairIsAsGoodAsItsParts(t *testing.T) {
 		},
 		"both are quarantined": {
 			func(n *publish.Node) {
-				n.Health[gpu], n.Health[vf] = publish.Health{Quarantined: true}, publish.Health{Quarantined: true}
+				refuse(n, gpu, plan.Quarantined)
+				refuse(n, vf, plan.Quarantined)
 			},
 			[]string{"quarantined="},
 		},

@@ -20,9 +20,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // Node is what there is to publish.
@@ -31,9 +31,9 @@ type Node struct {
 	Name      string
 	Snapshot  *device.Snapshot
 	Selection *nodeconfig.Selection
-	// Verdicts hold isolation.Judge's word on each function that is ours or
+	// Assessments hold the judgement ([plan.Assessor]) on each function that is ours or
 	// allocated. A function without one counts as not isolated.
-	Verdicts map[pci.Address]isolation.Verdict
+	Assessments map[pci.Address]plan.Assessment
 	// Health holds the functions that are not well.
 	Health map[pci.Address]Health
 	// Allocated are the devices that claims hold, in any order. They stay
@@ -42,19 +42,12 @@ type Node struct {
 	Allocated []Allocated
 }
 
-// Health is what is known of a function's state beyond the snapshot.
+// Health is what is known of a function's state beyond the judgement on it.
 type Health struct {
 	// Drained is how far an operator has come with taking the device out of use;
 	// empty where nobody does. Evict says that pods which have it are to go.
 	Drained DrainState
 	Evict   bool
-	// Quarantined is set when the function could not be proven clean after a
-	// tenant, which is until somebody proves it.
-	Quarantined bool
-	// LinkLost is set when the PCIe link above the function went down.
-	LinkLost bool
-	// FatalErrors is set when the function reported fatal AER errors.
-	FatalErrors bool
 	// Failing are the checks of the audit that count and fail for the function or
 	// its node.
 	Failing []finding.Failure

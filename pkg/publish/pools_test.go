@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
@@ -189,7 +190,7 @@ func TestAChangeStaysInItsPool(t *testing.T) {
 	changes := map[string]func(n *publish.Node){
 		"driver":  func(n *publish.Node) { f, _ := n.Snapshot.Function(vf); f.Driver = "vfio-pci" },
 		"verdict": func(n *publish.Node) { blemish(n, vf, isolation.NotViable, isolation.Critical) },
-		"health":  func(n *publish.Node) { n.Health[vf] = publish.Health{Quarantined: true} },
+		"health":  func(n *publish.Node) { refuse(n, vf, plan.Quarantined) },
 		"use": func(n *publish.Node) {
 			f, _ := n.Snapshot.Function(vf)
 			f.Uses = []device.Use{{Kind: device.UseMaster}}

@@ -6,15 +6,15 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // Keys of our taints. All have the effect NoSchedule, but for a drain that evicts:
 // they keep new claims away and leave running pods alone. A tenant may tolerate a taint; that only
 // gets it as far as Prepare, which refuses by itself.
 const (
-	// TaintNotIsolated is on a device with a reason of severity high or worse
-	// against its isolation; the value is the worst reason's code.
+	// TaintNotIsolated is on a device with a reason against its isolation; the value
+	// is the worst reason's code.
 	TaintNotIsolated = v1alpha1.DriverName + "/not-isolated"
 	// TaintQuarantined is on a device that could not be proven clean after a tenant.
 	TaintQuarantined = v1alpha1.DriverName + "/quarantined"
@@ -31,6 +31,9 @@ const (
 	// the plugin's flags (severity high or worse, unless told otherwise), or for its
 	// node; the value is the id of the worst, [AttrAuditFailed] has them all.
 	TaintAudit = v1alpha1.DriverName + "/audit"
+	// TaintNotPreparable is on a device for which Prepare would refuse every claim for
+	// another reason; the value is the refusal's code ([plan.Code]).
+	TaintNotPreparable = v1alpha1.DriverName + "/not-preparable"
 	// TaintWithdrawn is on an allocated device that is no longer on offer; the
 	// value says why: Forbidden, NotOurs, Gone.
 	TaintWithdrawn = v1alpha1.DriverName + "/withdrawn"
@@ -54,9 +57,13 @@ const notJudged = "NotJudged"
 type taintList []resourceapi.DeviceTaint
 
 func (l *taintList) add(on bool, key, value string) {
-	if on && !slices.ContainsFunc(*l, func(t resourceapi.DeviceTaint) bool { return t.Key == key }) {
+	if on && !l.has(key) {
 		*l = append(*l, resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
+}
+
+func (l *taintList) has(key string) bool {
+	return slices.ContainsFunc(*l, func(t resourceapi.DeviceTaint) bool { return t.Key == key })
 }
 
 // drain adds the taint of a drain. Of a device's functions the one that is not
@@ -86,26 +93,62 @@ func taints(n *Node, e *entry) []resourceapi.DeviceTaint {
 	if failing := n.failing(e); len(failing) > 0 {
 		l.add(true, TaintAudit, failing[0].ID)
 	}
+	for _, p := range e.parts() {
+		l.audit(n, p)
+	}
 	return l
 }
 
-// part adds the taints of one function.
+// part adds the taints of one function: one for each reason of the judgement on it, so
+// that what is published without a taint can be prepared.
 func (l *taintList) part(n *Node, p part) {
-	health := n.Health[p.addr]
-	l.drain(health)
-	l.add(health.Quarantined, TaintQuarantined, "")
-	l.add(health.LinkLost, TaintLinkLost, "")
-	l.add(health.FatalErrors, TaintFatalErrors, "")
+	l.drain(n.Health[p.addr])
 	if p.f == nil {
 		return
 	}
-	v, judged := n.Verdicts[p.addr]
-	l.add(p.f.ConfigDead || v.Has(isolation.Dead), TaintDead, "")
-	worst, found := worstOf(v.Reasons)
-	switch {
-	case !judged, !found && !v.Isolated:
-		l.add(true, TaintNotIsolated, notJudged)
-	case found:
-		l.add(severityRank(worst.Severity) >= severityRank(isolation.High), TaintNotIsolated, string(worst.Code))
+	as, judged := n.Assessments[p.addr]
+	worst, found := worstOf(as.Verdict.Reasons)
+	for _, r := range as.Faults() {
+		l.refused(&r, found)
 	}
+	l.add(found, TaintNotIsolated, string(worst.Code))
+	l.add(!judged || !as.Verdict.Isolated, TaintNotIsolated, notJudged)
+}
+
+// audit adds the taint of checks that fail for one that a claim would take along.
+func (l *taintList) audit(n *Node, p part) {
+	as := n.Assessments[p.addr]
+	for _, r := range as.Faults() {
+		l.add(r.Code == plan.FailsAudit, TaintAudit, r.Check)
+	}
+}
+
+// refused adds the taint of a refusal. What the verdict gives a reason for has its taint.
+func (l *taintList) refused(r *plan.Refusal, notIsolated bool) {
+	switch r.Code {
+	case plan.Quarantined:
+		l.add(true, TaintQuarantined, "")
+	case plan.Dead:
+		l.add(true, TaintDead, "")
+	case plan.LinkLost:
+		l.add(true, TaintLinkLost, "")
+	case plan.FatalErrors:
+		l.add(true, TaintFatalErrors, "")
+	case plan.Drained:
+		l.add(true, TaintDrain, string(Draining))
+	case plan.FailsAudit: // last, see audit
+	default:
+		l.add(!l.explains(r.Code, notIsolated), TaintNotPreparable, string(r.Code))
+	}
+}
+
+// explains reports whether another taint says the same as a refusal with the code.
+func (l *taintList) explains(code plan.Code, notIsolated bool) bool {
+	switch code {
+	case plan.NotIsolated, plan.NotViable, plan.NoReset:
+		return notIsolated
+	case plan.NotOurs, plan.Forbidden, plan.WrongType, plan.Absent:
+		return l.has(TaintWithdrawn)
+	}
+	return false
 }

@@ -32,10 +32,10 @@ func layers() [][]string {
 		{"isolation", "nodeconfig"},                             // judgements
 		{"finding"},                                             // what an audit says
 		{"finding/waiver", "finding/mapping"},                   // who accepts a failure; what it means to an auditor
-		{"claim", "publish", "sysfs"},                           // one source each
+		{"claim", "sysfs"},                                      // one source each
 		{"guestnet"},                                            // the guest's own side
 		{"plan", "vfio", "sysfs/control", "podnet", "vf/link"},  // the decision; the kernel's edges
-		{"sysfs/sysfstest"},                                     // the kernel's double
+		{"publish", "sysfs/sysfstest"},                          // what the decision means to the scheduler; the kernel's double
 		{"cdi", "journal", "bind", "inventory", "vf", "ledger"}, // effects
 		{"ipam", "vf/vftest", "archive", "ledger/writer"},       // addresses for guests; vf's double; copies; the ledger's only writer
 		{"archive/bundle"},                                      // a node's copy with what else support needs

@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/test/bench/fleet"
 )
@@ -54,7 +55,9 @@ func TestAChangeOfAFullNodeIsWrittenToItsPool(t *testing.T) {
 		t.Fatalf("the last VF is %s, not %s", fleet.LastVF(0, fullVFs), kept)
 	}
 	sick := func(a pci.Address) func(n *publish.Node) {
-		return func(n *publish.Node) { n.Health = map[pci.Address]publish.Health{a: {Quarantined: true}} }
+		return func(n *publish.Node) {
+			n.Assessments[a] = plan.Assessment{Verdict: n.Assessments[a].Verdict, Refusals: []plan.Refusal{{Code: plan.Quarantined}}}
+		}
 	}
 	for name, test := range map[string]struct {
 		change func(n *publish.Node)
@@ -73,7 +76,8 @@ func TestAChangeOfAFullNodeIsWrittenToItsPool(t *testing.T) {
 		},
 		"a VF is isolated no more, and goes last": {
 			func(n *publish.Node) {
-				n.Verdicts[pci.Address{Bus: 0x14}] = isolation.Verdict{Reasons: []isolation.Reason{{Code: isolation.NoReset, Severity: isolation.High}}}
+				reason := isolation.Reason{Code: isolation.NoReset, Severity: isolation.High}
+				n.Assessments[pci.Address{Bus: 0x14}] = plan.Assessment{Verdict: isolation.Verdict{Reasons: []isolation.Reason{reason}}}
 			},
 			map[string]int{nics: 3},
 		},

@@ -12,9 +12,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -63,10 +63,11 @@ func largeNode(b *testing.B) (*sysfstest.Kernel, *sysfs.FS, []pci.Address) {
 func publishAll(b *testing.B, snap *device.Snapshot) int {
 	b.Helper()
 	n := &publish.Node{
-		Name: "node", Snapshot: snap, Selection: nodeconfig.Select(nil, snap), Verdicts: map[pci.Address]isolation.Verdict{},
+		Name: "node", Snapshot: snap, Selection: nodeconfig.Select(nil, snap), Assessments: map[pci.Address]plan.Assessment{},
 	}
+	assessor := plan.NewAssessor(plan.Node{Snapshot: snap, Selection: n.Selection})
 	for _, f := range n.Selection.Ours() {
-		n.Verdicts[f.Address] = isolation.Judge(snap, f)
+		n.Assessments[f.Address] = assessor.Assess(f)
 	}
 	data, err := json.Marshal(publish.Pools(n))
 	if err != nil {

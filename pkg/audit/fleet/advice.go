@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -15,23 +16,28 @@ import (
 func advice(reason string) string {
 	const vm = "set `runtimeClassName: kata-gpu` (or whatever the cluster's class with a Kata VM is) in the pod"
 	return map[string]string{
-		"NoRuntimeClass":    vm,
-		"HandlerNotAllowed": vm,
-		"ClassNotGranted":   "name a class that is granted to the namespace, or have the cluster's admin add the namespace to the class's annotation " + v1alpha1.AnnotationNamespaces,
-		"ClassGone":         "name a class that exists, and create the pod and its claim again",
-		"ClassChanged":      "create the pod and its claim again, so that the claim is allocated by the class as it is now",
-		"ClassUnknown":      "create the pod and its claim again",
-		"SharedClaim":       "give each pod a claim of its own, by a ResourceClaimTemplate: a device is in one VM only",
-		"NoPod":             "start a pod that names the claim",
-		"PodReplaced":       "delete the pod, so that its controller makes a new one",
-		"Absent":            "look for the device on its node: `kata-vfio-audit devices`",
-		"NotOurs":           "let the node config have the device, or delete the claim",
-		"Forbidden":         "delete the claim: the node itself needs the device",
-		"Held":              "wait for the claim that has the device, or delete it",
-		"GroupNotViable":    "take the function that the message names from its driver",
-		"NotIsolated":       "mend what the message names; `kata-vfio-audit devices -o wide` on the node has the evidence",
-		"FailsAudit":        "mend what `kubectl kata-vfio audit` names",
-		"PFBusy":            "wait until the PF's VFs, or the PF itself, are back",
+		"NoRuntimeClass":       vm,
+		"HandlerNotAllowed":    vm,
+		"SharedClaim":          "give each pod a claim of its own, by a ResourceClaimTemplate: a device is in one VM only",
+		"NoPod":                "start a pod that names the claim",
+		"PodReplaced":          "delete the pod, so that its controller makes a new one",
+		"Absent":               "look for the device on its node: `kata-vfio-audit devices`",
+		"NotOurs":              "let the node config have the device, or delete the claim",
+		"Forbidden":            "delete the claim: the node itself needs the device",
+		"GroupMateNotSelected": "let the node config name the function that the message names, or claim another device",
+		"AllocatedElsewhere":   "delete the pod and create it without spec.nodeName, so that the scheduler places it",
+		"OtherPool":            "delete the pod and its claim, so that a new claim is allocated from the current ResourceSlices",
+		"LinkLost":             "check the slot, cable and power of the device, then reset it",
+		"FatalErrors":          "reset or replace the device",
+		"Held":                 "wait for the claim that has the device, or delete it",
+		"GroupNotViable":       "take the function that the message names from its driver",
+		"NotIsolated":          "mend what the message names; `kata-vfio-audit devices -o wide` on the node has the evidence",
+		"FailsAudit":           "mend what `kubectl kata-vfio audit` names",
+		"PFBusy":               "wait until the PF's VFs, or the PF itself, are back",
+		"ClassNotGranted":      "name a class that is granted to the namespace, or have the cluster's admin add the namespace to the class's annotation " + v1alpha1.AnnotationNamespaces,
+		"ClassGone":            "name a class that exists, and create the pod and its claim again",
+		"ClassChanged":         "create the pod and its claim again, so that the claim is allocated by the class as it is now",
+		"ClassUnknown":         "create the pod and its claim again",
 		"Quarantined": "`kata-vfio-plugin quarantine explain DEVICE` on its node has the evidence and the ways out; " +
 			"`kata-vfio-plugin quarantine clear DEVICE --reason TEXT` tries the reset again",
 		"Drained":                       "claim another device; whoever drained it brings it back by `kata-vfio-plugin undrain DEVICE` on its node",
@@ -90,6 +96,8 @@ func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text
 		return "its PCIe link is down", "see to the slot, cable and power, then reset the device"
 	case publish.TaintFatalErrors:
 		return "it reported fatal errors", "reset or replace the device"
+	case publish.TaintNotPreparable:
+		return "every claim for it is refused: " + t.Value, cmp.Or(advice(t.Value), "`kata-vfio-audit devices` on the node says why")
 	case publish.TaintWithdrawn:
 		return "it is no longer on offer: " + t.Value, "end the claim that has it; the node config or the device changed"
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
@@ -26,15 +27,15 @@ func Node(name string, vfs int, config *v1alpha1.NodeConfig) *publish.Node {
 		s.Functions = append(s.Functions, rail(i, vfs)...)
 	}
 	slices.SortFunc(s.Functions, func(a, b device.Function) int { return a.Address.Compare(b.Address) })
-	n := &publish.Node{Name: name, Snapshot: s, Verdicts: map[pci.Address]isolation.Verdict{}}
+	n := &publish.Node{Name: name, Snapshot: s, Assessments: map[pci.Address]plan.Assessment{}}
 	for i := range s.Functions {
 		f := &s.Functions[i]
 		f.Group = new(i)
 		f.Type = device.Classify(f.Class, f.PF != nil, f.VF != nil)
 		s.Groups = append(s.Groups, device.Group{Number: i, Type: "DMA", Members: []pci.Address{f.Address}})
-		n.Verdicts[f.Address] = isolation.Verdict{
+		n.Assessments[f.Address] = plan.Assessment{Verdict: isolation.Verdict{
 			Isolated: true, Reset: &isolation.Reset{Method: isolation.FLR, Set: []pci.Address{f.Address}},
-		}
+		}}
 	}
 	n.Selection = nodeconfig.Select(config, s)
 	return n

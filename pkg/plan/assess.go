@@ -1,0 +1,59 @@
+package plan
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// Assessment is the judgement on one function: what a claim for it would meet that sets no
+// parameters. All that says anything of a device says this: slices, plan, audit and the
+// tables of the commands.
+type Assessment struct {
+	// Verdict is the isolation verdict, whose reasons are among the refusals.
+	Verdict isolation.Verdict
+	// Refusals are all that stands against the claim, in the order of the checks. [Make]
+	// refuses the claim with the first of them.
+	Refusals []Refusal
+}
+
+// Faults returns the refusals on the device's side: all but that another claim has it,
+// which passes by itself and which the scheduler knows.
+func (a *Assessment) Faults() []Refusal {
+	var faults []Refusal
+	for _, r := range a.Refusals {
+		if r.Code != Held {
+			faults = append(faults, r)
+		}
+	}
+	return faults
+}
+
+// Assessor assesses the functions of one node, and remembers what it found out for the
+// others. It is not safe for concurrent use.
+type Assessor struct{ maker maker }
+
+// NewAssessor returns the assessor of a node. Of a node, only what is known counts: with no
+// Holdings nothing is held or quarantined.
+func NewAssessor(n Node) *Assessor {
+	return &Assessor{maker{node: n, known: newMemo(n.Snapshot)}}
+}
+
+// Assess returns the judgement on a function of the node's snapshot.
+func (a *Assessor) Assess(f *device.Function) Assessment {
+	c := candidate{maker: &a.maker, claimed: defaultClaim(f)}
+	var as Assessment
+	for refusal := range c.refused() {
+		as.Refusals = append(as.Refusals, refusal)
+	}
+	as.Verdict = a.maker.known.verdict(f)
+	return as
+}
+
+// defaultClaim returns a claimed device for which neither class nor claim sets parameters.
+func defaultClaim(f *device.Function) *claim.Device {
+	d := &claim.Device{Name: f.Name(), Address: f.Address, VFIO: v1alpha1.VFIOConfig{}}
+	d.VFIO.Default()
+	return d
+}

@@ -1,0 +1,76 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// matesTakeable refuses a group mate or companion that the node itself needs,
+// which may lie in another group than the one judged.
+func (c *candidate) matesTakeable() *Refusal {
+	for _, t := range c.all {
+		if t.role == RoleDevice {
+			continue
+		}
+		if t.f.Group == nil {
+			return c.mate(t.f, NotIsolated,
+				fmt.Sprintf("%s goes with %s and is in no IOMMU group", t.f.Address, c.f.Address),
+				"switch the IOMMU on in the firmware and on the kernel command line")
+		}
+		if ch := c.node.Selection.Choice(t.f.Address); ch.Forbidden {
+			return c.mate(t.f, Forbidden,
+				fmt.Sprintf("%s (driver %s) goes with %s and must not be taken: %s", t.f.Address, driverName(t.f.Driver), c.f.Address, ch.Why),
+				"free it of that use first, or claim another device")
+		}
+	}
+	return nil
+}
+
+// matesSelected refuses a mate that a claim would take along although nobody named it: a
+// storage or network function of the host's, whose users need not show (LVM, ZFS, Ceph, a
+// raw device, a network that the tenant is not to reach), and whatever a rule excludes. A
+// companion is part of the card that was named.
+func (c *candidate) matesSelected() *Refusal {
+	for _, t := range c.all {
+		choice := c.node.Selection.Choice(t.f.Address)
+		if t.role == RoleDevice || choice.Ours || choice.Forbidden || device.Serves(t.f.Class) {
+			continue
+		}
+		if choice.Rule == "" && !isHostFunction(t.f) {
+			continue
+		}
+		return c.mate(t.f, MateNotSelected,
+			fmt.Sprintf("%s (class %s, driver %s) goes with %s and is not ours: %s",
+				t.f.Address, t.f.Class, driverName(t.f.Driver), c.f.Address, choice.Why),
+			fmt.Sprintf("if tenants may have it, name it in the node config (kind NodeConfig, `devices: [{match: {addresses: [\"%s\"]}}]`); else move one of the two to a slot with an IOMMU group of its own",
+				t.f.Address))
+	}
+	return nil
+}
+
+// isHostFunction reports whether f is a storage or network function.
+func isHostFunction(f *device.Function) bool {
+	return f.Class.Base() == pci.BaseStorage || f.Class.Base() == pci.BaseNetwork
+}
+
+// standsAlone keeps a PF and its VFs out of two tenants' hands.
+func (c *candidate) standsAlone() *Refusal {
+	for _, t := range c.all {
+		if t.f.PF != nil && t.f.PF.NumVFs > 0 {
+			return c.mate(t.f, PFBusy,
+				fmt.Sprintf("%s is a PF with %d VFs enabled, which binding it to vfio-pci would destroy", t.f.Address, t.f.PF.NumVFs),
+				fmt.Sprintf("claim another device, or move one of the two to a slot with an IOMMU group of its own; if no claim has a VF of %s, its VFs can be removed: `echo 0 > /sys/bus/pci/devices/%s/sriov_numvfs`", t.f.Address, t.f.Address))
+		}
+		if t.f.VF == nil {
+			continue
+		}
+		if pf, ok := c.node.Snapshot.Function(t.f.VF.PF); ok && device.IsVFIO(pf.Driver) {
+			return c.mate(pf, PFBusy,
+				fmt.Sprintf("%s is a VF of %s, which is on %s and may be a tenant's", t.f.Address, pf.Address, pf.Driver),
+				"give the PF back to its driver first")
+		}
+	}
+	return nil
+}
