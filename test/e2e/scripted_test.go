@@ -1,0 +1,172 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	binder "github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+)
+
+// scripted is a node of the control plane whose kernel is scripted, with the plugin's own code and
+// the kubelet's end of its socket.
+type scripted struct {
+	t       *testing.T
+	name    string
+	kernel  *sysfstest.Kernel
+	fs      *sysfs.FS
+	records *journal.Store
+	claims  *prepare.Preparer
+	driver  *dra.Driver
+	client  *kubernetes.Clientset
+	metrics *dra.Metrics
+	kubelet drapb.DRAPluginClient
+}
+
+// addScripted adds a node with GPUs on the buses, and publishes them.
+func addScripted(t *testing.T, p *controlplane.ControlPlane, name string, buses ...uint8) *scripted {
+	t.Helper()
+	addNode(t, p, name)
+	n := &scripted{t: t, name: name, kernel: sysfstest.New(t), client: client(t, p, controlplane.Admin())}
+	for _, bus := range buses {
+		n.kernel.AddGPU(bus)
+	}
+	n.prepares()
+	n.serves()
+	return n
+}
+
+// prepares opens the node for claims.
+func (n *scripted) prepares() {
+	n.t.Helper()
+	var err error
+	if n.fs, err = sysfs.Open(n.kernel.Root()); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = n.fs.Close() })
+	if n.records, err = journal.Open(filepath.Join(n.kernel.Root(), "var/lib/kata-vfio/journal")); err != nil {
+		n.t.Fatal(err)
+	}
+	specs, err := cdi.Open(filepath.Join(n.kernel.Root(), "run/cdi"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	locks, err := journal.NewLocks(filepath.Join(n.kernel.Root(), "run/locks"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.metrics = dra.NewMetrics(n.records.List, nothingStuck)
+	n.claims = prepare.New(prepare.Config{
+		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Journal: n.records, Specs: specs, Holders: vfio.Processes{FS: n.fs},
+		Node: nodeconfig.Default(), NodeName: n.name, UndoLimit: 10 * time.Second,
+		Executor: binder.New(n.fs, control.New(n.kernel, n.fs, 10*time.Second), n.kernel, n.kernel.HotReset),
+	})
+}
+
+// serves registers the plugin, dials it as a kubelet, and publishes the node's devices.
+func (n *scripted) serves() {
+	n.t.Helper()
+	dir, err := os.MkdirTemp("", "dra") // the path of a socket has at most 107 bytes
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Mkdir(filepath.Join(dir, "registry"), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	health := dra.NewHealth()
+	publisher := dra.NewPublisher(n.name, nodeconfig.Default(), n.records.List, health, n.metrics)
+	n.driver = dra.NewDriver(dra.DriverConfig{
+		Client: n.client, Claims: n.claims, Gate: &dra.Gate{Client: n.client, NodeName: n.name, Handlers: []string{"kata-gpu"}},
+		Attributes: publisher.Attributes, Health: health, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
+		Changed: func() {}, Fatal: func(err error) { n.t.Error(err) },
+	})
+	helper, err := dra.Kubelet{
+		Client: n.client, NodeName: n.name, PluginDir: filepath.Join(dir, "plugin"), RegistryDir: filepath.Join(dir, "registry"),
+		MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1,
+	}.Register(n.t.Context(), n.driver)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(helper.Stop)
+	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, "plugin/dra.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = conn.Close() })
+	n.kubelet = drapb.NewDRAPluginClient(conn)
+	snap, err := inventory.Scan(n.t.Context(), n.fs)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := publisher.Publish(n.t.Context(), helper, snap); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// reporter tells nobody: it does not run.
+func (n *scripted) reporter() *dra.Reporter {
+	return dra.NewReporter(n.client, dra.EventRecorder{Recorder: events.NewFakeRecorder(1000)}, slog.New(slog.DiscardHandler))
+}
+
+// prepare asks for a claim as the node's kubelet does, and returns the devices' names or the error.
+func (n *scripted) prepare(c *resourcev1.ResourceClaim) (devices []string, problem string) {
+	n.t.Helper()
+	resp, err := n.kubelet.NodePrepareResources(n.t.Context(), &drapb.NodePrepareResourcesRequest{
+		Claims: []*drapb.Claim{{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}},
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	answer := resp.Claims[string(c.UID)]
+	for _, d := range answer.GetDevices() {
+		devices = append(devices, d.PoolName+" "+d.DeviceName)
+	}
+	return devices, answer.GetError()
+}
+
+// boundTo returns the driver of the GPU on a bus.
+func (n *scripted) boundTo(bus uint8) string {
+	n.t.Helper()
+	name, err := n.fs.Driver(pci.Address{Bus: bus})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return name
+}
+
+// scanner reads the whole node each time.
+type scanner struct{ fs *sysfs.FS }
+
+func (s scanner) Snapshot(ctx context.Context) (*device.Snapshot, error) {
+	return inventory.Scan(ctx, s.fs)
+}
+
+func (s scanner) Refresh(ctx context.Context, _ []pci.Address) (*device.Snapshot, error) {
+	return inventory.Scan(ctx, s.fs)
+}
