@@ -48,7 +48,7 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 	if err != nil {
 		return err
 	}
-	allocations := &dra.Allocations{Client: client, Load: s.node.Journal.Load}
+	allocations := &dra.Allocations{Client: client, Node: s.run.nodeName, Load: s.node.Journal.Load}
 	claims := &dra.Sandboxes{Claims: s.node, Reporter: s.reporter, Changed: s.wake}
 	s.sandboxes.podres = podres.New(podres.Config{
 		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,12 +14,15 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
 // Allocations compare what is prepared with what the API server has as allocated.
 type Allocations struct {
 	Client kubernetes.Interface
+	// Node is the node's name.
+	Node string
 	// Load returns a claim's record, nil where there is none.
 	Load func(uid string) (*journal.Record, error)
 }
@@ -56,11 +60,15 @@ func (a *Allocations) Lost(ctx context.Context, rec *journal.Record) (why string
 		return "its allocation was withdrawn", nil
 	case err != nil:
 		return "", err
-	case !rec.Plan.IsOf(devices):
+	case !rec.Plan.IsOf(devices) || slices.ContainsFunc(devices, a.isElsewhere):
 		return "it is allocated " + inPools(devices) + " now", nil
 	}
 	return "", nil
 }
+
+// isElsewhere reports whether a device is of another node's pool, as records could be before
+// pools were compared.
+func (a *Allocations) isElsewhere(d claim.Device) bool { return !device.IsPoolOf(a.Node, d.Pool) }
 
 const claimGone = "its ResourceClaim is gone"
 

@@ -243,13 +243,9 @@ func TestAClaimOfAPodGroup(t *testing.T) {
 func TestAClaimThatIsAllocatedAgainThroughTheSocket(t *testing.T) {
 	n := newNode(t)
 	former, next := n.k.AddGPU(0x3b), n.k.AddGPU(0x3c)
-	claim := allocated("uid-1", "gpu-0000-3b-00-0")
-	k := serve(t, n, n.claims, "", claim)
-	k.prepare(claim)
+	n.prepared("uid-1", "gpu-0000-3b-00-0")
 	again := allocated("uid-1", "gpu-0000-3c-00-0")
-	if err := k.client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), again, "team-a"); err != nil {
-		t.Fatal(err)
-	}
+	k := serve(t, n, n.claims, "", again)
 	group, _ := n.k.GroupOf(former)
 	h := n.k.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
 	if answer := k.prepare(again)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") || len(n.k.Resets()) > 0 {

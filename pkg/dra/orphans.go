@@ -170,7 +170,7 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 	}
 }
 
-func (r *Repair) allocations() *Allocations { return &Allocations{Client: r.Client} }
+func (r *Repair) allocations() *Allocations { return &Allocations{Client: r.Client, Node: r.Node} }
 
 // tellWithdrawn tells who hands devices over.
 func (r *Repair) tellWithdrawn(uid, why string) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,13 +56,20 @@ func TestOrphanClaims(t *testing.T) {
 		"allocated another device":            {objects: []runtime.Object{worker, reallocated("gpu-0000-3c-00-0 worker-1")}, after: time.Hour, released: true},
 		"allocated one more":                  {objects: []runtime.Object{worker, reallocated("gpu-0000-3b-00-0 worker-1", "gpu-0000-3c-00-0 worker-1")}, after: time.Hour, released: true},
 		"allocated on another node":           {objects: []runtime.Object{worker, reallocated("gpu-0000-3b-00-0 worker-2")}, after: time.Hour, released: true},
-		"allocated what can't be read":        {objects: []runtime.Object{worker, reallocated("gpu-0 worker-1")}, after: time.Hour},
-		"another cluster":                     {after: time.Hour},
-		"prepared by hand":                    {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: func(rec *journal.Record) { rec.Plan.Claim.Pods = nil }},
-		"a VM has it":                         {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(4711)},
-		"perhaps a VM has it":                 {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(0)},
-		"its VM has ended":                    {objects: []runtime.Object{worker}, after: time.Hour, released: true, change: sandbox(4712)},
-		"quarantined":                         {objects: []runtime.Object{worker}, after: time.Hour, change: func(rec *journal.Record) { rec.State = journal.Quarantined }},
+		"prepared from another node's pool": {
+			objects: []runtime.Object{worker, reallocated("gpu-0000-3b-00-0 worker-2")}, after: time.Hour, released: true,
+			change: func(rec *journal.Record) {
+				rec.Plan.Devices = slices.Clone(rec.Plan.Devices)
+				rec.Plan.Devices[0].Pool = "worker-2"
+			},
+		},
+		"allocated what can't be read": {objects: []runtime.Object{worker, reallocated("gpu-0 worker-1")}, after: time.Hour},
+		"another cluster":              {after: time.Hour},
+		"prepared by hand":             {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: func(rec *journal.Record) { rec.Plan.Claim.Pods = nil }},
+		"a VM has it":                  {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(4711)},
+		"perhaps a VM has it":          {objects: []runtime.Object{worker}, after: time.Hour, left: 1, change: sandbox(0)},
+		"its VM has ended":             {objects: []runtime.Object{worker}, after: time.Hour, released: true, change: sandbox(4712)},
+		"quarantined":                  {objects: []runtime.Object{worker}, after: time.Hour, change: func(rec *journal.Record) { rec.State = journal.Quarantined }},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +197,7 @@ func TestConfirm(t *testing.T) {
 			if tt.fail != nil {
 				client.PrependReactor("get", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, tt.fail })
 			}
-			err := (&dra.Allocations{Client: client, Load: n.records.Load}).Confirm(t.Context(), "uid-1")
+			err := (&dra.Allocations{Client: client, Node: "worker-1", Load: n.records.Load}).Confirm(t.Context(), "uid-1")
 			if (err != nil) != (tt.words != "") || err != nil && !strings.Contains(err.Error(), tt.words) {
 				t.Errorf("Confirm = %v, want %q", err, tt.words)
 			}
