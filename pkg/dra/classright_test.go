@@ -42,7 +42,7 @@ func deviceClass(name, namespaces string, parameters ...string) *resourceapi.Dev
 // of is a request for a VF by a class, allocated with parameters of that class.
 func of(class string, parameters ...string) *claim.Request {
 	req := request()
-	d := claim.Device{Request: "nic", Class: class, Name: "vf-0000-5e-10-0"}
+	d := claim.Device{Request: "nic", Class: class, Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-0"}
 	for _, text := range parameters {
 		d.ClassParameters = append(d.ClassParameters, json.RawMessage(text))
 	}

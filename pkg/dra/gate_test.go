@@ -183,7 +183,7 @@ func TestGateComparesTheAllocation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := cluster(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1", Labels: map[string]string{"zone": "a"}}})
 			req := request()
-			req.Devices = []claim.Device{{Name: "gpu-0000-3b-00-0", Pool: tt.pool}}
+			req.Devices = []claim.Device{{Request: "gpu", Class: "gpu.kata-vfio.dev", Name: "gpu-0000-3b-00-0", Pool: tt.pool}}
 			req.NodeSelector = tt.selector
 			err := gate(client).Admit(t.Context(), req)
 			refused, ok := errors.AsType[*dra.GateError](err)

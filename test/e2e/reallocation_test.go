@@ -24,7 +24,7 @@ import (
 const movingClass = `
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
-metadata: {name: moving.e2e.example.com}
+metadata: {name: moving.e2e.example.com, annotations: {kata-vfio.dev/namespaces: "*"}}
 spec:
   selectors:
   - cel: {expression: 'device.driver == "kata-vfio.dev"'}

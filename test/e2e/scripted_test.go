@@ -82,7 +82,7 @@ func (n *scripted) prepares() {
 	}
 	n.metrics = dra.NewMetrics(n.records.List, nothingStuck)
 	n.claims = prepare.New(prepare.Config{
-		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Journal: n.records, Specs: specs, Holders: vfio.Processes{FS: n.fs},
+		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Journal: n.records, Specs: specs, Holders: vfio.NewProcesses(n.fs),
 		Node: nodeconfig.Default(), NodeName: n.name, UndoLimit: 10 * time.Second,
 		Executor: binder.New(n.fs, control.New(n.kernel, n.fs, 10*time.Second), n.kernel, n.kernel.HotReset),
 	})
