@@ -12,9 +12,11 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
 const driver = "kata-vfio.dev"
@@ -81,6 +83,9 @@ func good() *cluster.State {
 	policy(s, "tenant-claims", "true")
 	policy(s, "slices", "true")
 	policy(s, "claims", "true")
+	policy(s, "tenant-classes", "true")
+	policy(s, "tenant-pod-classes", "true")
+	policy(s, "tenant-bindings", "true")
 	for _, ns := range []string{"t1", "t2"} {
 		s.Quotas = append(s.Quotas, corev1.ResourceQuota{
 			ObjectMeta: inNamespace(ns, "devices"),
@@ -131,6 +136,51 @@ func pod(ns, name, class string) corev1.Pod {
 func grantTo(kind, ns, name string) func(*cluster.State) {
 	return func(s *cluster.State) {
 		s.Grants = append(s.Grants, cluster.Grant{Subject: rbacv1.Subject{Kind: kind, Namespace: ns, Name: name}, Role: "everything", RoleKind: "ClusterRole", Binding: "oops"})
+	}
+}
+
+// plantClass adds a DeviceClass of the site's that is granted to namespaces, with
+// parameters for our driver.
+func plantClass(namespaces, parameters string) func(*cluster.State) {
+	return func(s *cluster.State) {
+		c := resourceapi.DeviceClass{ObjectMeta: named("fast.example.com")}
+		if namespaces != "" {
+			c.Annotations = map[string]string{"kata-vfio.dev/namespaces": namespaces}
+		}
+		c.Spec.Config = []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: runtime.RawExtension{
+				Raw: []byte(`{"apiVersion":"resource.kata-vfio.dev/v1alpha1",` + parameters + `}`),
+			}},
+		}}}
+		s.DeviceClasses = append(s.DeviceClasses, c)
+	}
+}
+
+// TestWhoMayWeaken: what a grant is for is no fault, nor what nobody may name; what
+// can't be read is unknown.
+func TestWhoMayWeaken(t *testing.T) {
+	for name, tt := range map[string]struct {
+		plant    func(*cluster.State)
+		state    finding.State
+		severity isolation.Severity
+	}{
+		"a tenant's VLAN":                   {plantClass("t1", `"kind":"VFConfig","vlan":100`), finding.Pass, ""},
+		"trust for who is no tenant":        {plantClass("kata-vfio", `"kind":"VFConfig","trust":true`), finding.Pass, ""},
+		"trust for nobody":                  {plantClass("", `"kind":"VFConfig","trust":true`), finding.Pass, ""},
+		"nothing that weakens, for all":     {plantClass("*", `"kind":"VFIOConfig","backend":"Group"`), finding.Pass, ""},
+		"trust for everybody":               {plantClass("*", `"kind":"VFConfig","trust":true`), finding.Fail, isolation.High},
+		"trust for a tenant":                {plantClass("t1", `"kind":"VFConfig","trust":true`), finding.Fail, isolation.Medium},
+		"parameters that nobody can decode": {plantClass("*", `"kind":"?"`), finding.Unknown, isolation.High},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := good()
+			tt.plant(s)
+			for _, f := range judge(s).Findings {
+				if f.ID == "K8S-028" && (f.State != tt.state || tt.severity != "" && f.Severity != tt.severity) {
+					t.Errorf("it is %s, %s: %s", f.State, f.Severity, f.Text)
+				}
+			}
+		})
 	}
 }
 
@@ -205,6 +255,11 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-022", "it tolerates", func(s *cluster.State) {
 			s.Claims[0].Spec.Devices.Requests[0].Exactly.Tolerations = []resourceapi.DeviceToleration{{Operator: "Exists"}}
 		}, "claim t1/gpu"},
+		{"K8S-028", "trust for everybody", plantClass("*", `"kind":"VFConfig","trust":true`), "DeviceClass fast.example.com"},
+		{"K8S-028", "a VLAN for everybody", plantClass("t9,*", `"kind":"VFConfig","vlan":100`), "DeviceClass fast.example.com"},
+		{"K8S-028", "an address for everybody", plantClass("*", `"kind":"VFConfig","mac":"02:00:00:00:00:01"`), "DeviceClass fast.example.com"},
+		{"K8S-028", "no reset for a tenant", plantClass("t1", `"kind":"VFIOConfig","reset":"Skip"`), "DeviceClass fast.example.com"},
+		{"K8S-028", "the control node for a tenant", plantClass("kata-vfio, t2", `"kind":"VFIOConfig","controlNode":true`), "DeviceClass fast.example.com"},
 		{"K8S-023", "a tag", func(s *cluster.State) { s.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "r.example.com/p:1" }, ""},
 	}
 	for _, c := range cluster.Catalogue() {

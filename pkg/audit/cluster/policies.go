@@ -44,14 +44,14 @@ func policyChecks() []Check {
 // tenantPolicies looks at the objects, and at what the API server does.
 func tenantPolicies(s *State) []finding.Finding {
 	var found []finding.Finding
-	for _, name := range []string{"tenant-pods", "tenant-claims"} {
+	for _, name := range []string{"tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-bindings"} {
 		for _, f := range s.bound(name) {
 			if f.State != finding.Pass {
 				found = append(found, f)
 			}
 		}
 	}
-	return orPass(append(found, s.probed()...), fmt.Sprintf("both policies are bound with Deny, and the API server refused %s", count(max(len(s.Probes)-1, 0), "attack")))
+	return orPass(append(found, s.probed()...), fmt.Sprintf("the policies are bound with Deny, and the API server refused %s", count(max(len(s.Probes)-1, 0), "attack")))
 }
 
 // bound judges one policy of the chart and its binding.

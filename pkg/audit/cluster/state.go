@@ -91,10 +91,17 @@ func holds(c *resourceapi.ResourceClaim) bool {
 		func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == v1alpha1.DriverName })
 }
 
-// isOurs reports whether a DeviceClass asks for our driver: it has our domain, or
-// names the driver.
+// isOurs reports whether a DeviceClass asks for our driver: it has our domain or
+// annotation, or its parameters or selectors name the driver. The chart's policy
+// tenant-classes goes by the same.
 func isOurs(c *resourceapi.DeviceClass) bool {
-	if strings.HasSuffix(c.Name, "."+v1alpha1.DriverName) {
+	_, annotated := c.Annotations[v1alpha1.AnnotationNamespaces]
+	if annotated || strings.HasSuffix(c.Name, "."+v1alpha1.DriverName) {
+		return true
+	}
+	if slices.ContainsFunc(c.Spec.Config, func(config resourceapi.DeviceClassConfiguration) bool {
+		return config.Opaque != nil && config.Opaque.Driver == v1alpha1.DriverName
+	}) {
 		return true
 	}
 	return slices.ContainsFunc(c.Spec.Selectors, func(sel resourceapi.DeviceSelector) bool {

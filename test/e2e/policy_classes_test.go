@@ -1,0 +1,124 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+)
+
+// classesOfTheSite are DeviceClasses that the chart does not make. NAMESPACE is a tenant's.
+const classesOfTheSite = `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: e2e-granted.example.com, annotations: {kata-vfio.dev/namespaces: "team-z, NAMESPACE"}}
+spec:
+  extendedResourceName: e2e.example.com/granted
+  config: [{opaque: {driver: kata-vfio.dev, parameters: {apiVersion: resource.kata-vfio.dev/v1alpha1, kind: VFConfig, trust: true}}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: e2e-others.example.com, annotations: {kata-vfio.dev/namespaces: "team-z,NAMESPACE1"}}
+spec:
+  extendedResourceName: e2e.example.com/others
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: e2e-parameters.example.com}
+spec:
+  config: [{opaque: {driver: kata-vfio.dev, parameters: {apiVersion: resource.kata-vfio.dev/v1alpha1, kind: VFConfig, trust: true}}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: e2e-selector.example.com}
+spec: {selectors: [{cel: {expression: "device.driver == 'kata-vfio.dev'"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: e2e-name.kata-vfio.dev}
+spec: {}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: e2e-foreign.example.com}
+spec: {extendedResourceName: e2e.example.com/foreign, selectors: [{cel: {expression: "device.driver == 'foreign.example.com'"}}]}
+`
+
+// claimOf is a claim by a class: exactly, or as the second of alternatives.
+func claimOf(class string, alternative bool) *resourcev1.ResourceClaim {
+	request := resourcev1.DeviceRequest{Name: "one", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class}}
+	if alternative {
+		request = resourcev1.DeviceRequest{Name: "one", FirstAvailable: []resourcev1.DeviceSubRequest{
+			{Name: "a", DeviceClassName: "gpu.kata-vfio.dev"}, {Name: "b", DeviceClassName: class},
+		}}
+	}
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "attack"},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+			{Name: "first", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev"}}, request,
+		}}},
+	}
+}
+
+// A class of ours is a right: what names it is refused where it is not granted. Classes of other drivers are their own.
+func TestATenantNamesOnlyClassesThatAreGranted(t *testing.T) {
+	p := installed(t)
+	ns, admin := tenantNamespace(t, p), client(t, p, controlplane.Admin())
+	api, pods := admin.ResourceV1(), admin.CoreV1().Pods(ns)
+	if _, err := p.KubectlInput(t.Context(), strings.NewReader(strings.ReplaceAll(classesOfTheSite, "NAMESPACE", ns)), "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// The test's own context is over by now.
+		if _, err := p.KubectlInput(context.Background(), strings.NewReader(classesOfTheSite), "delete", "-f", "-"); err != nil {
+			t.Error(err)
+		}
+	})
+	until(t, "the API server knows the classes", func(ctx context.Context) error {
+		for _, class := range []string{"e2e-others.example.com", "e2e-parameters.example.com", "e2e-selector.example.com", "e2e-name.kata-vfio.dev"} {
+			if _, err := api.ResourceClaims(ns).Create(ctx, claimOf(class, false), dryRunCreate()); err == nil {
+				return errors.New(class + " may be named")
+			}
+		}
+		return nil
+	})
+	for class, granted := range map[string]bool{
+		"gpu.kata-vfio.dev": true, "vf.kata-vfio.dev": true, "pf.kata-vfio.dev": true, "gpu-vf.kata-vfio.dev": true,
+		"e2e-granted.example.com": true, "e2e-foreign.example.com": true,
+		"e2e-others.example.com": false, "e2e-parameters.example.com": false, "e2e-selector.example.com": false, "e2e-name.kata-vfio.dev": false,
+	} {
+		want := ""
+		if !granted {
+			want = "DeviceClass " + class + " is not granted to namespace " + ns
+		}
+		t.Run(class, func(t *testing.T) {
+			for _, alternative := range []bool{false, true} {
+				claim := claimOf(class, alternative)
+				_, err := api.ResourceClaims(ns).Create(t.Context(), claim, dryRunCreate())
+				wantForbidden(t, err, want)
+				_, err = api.ResourceClaimTemplates(ns).Create(t.Context(), templateOf(claim), dryRunCreate())
+				wantForbidden(t, err, want)
+			}
+			for _, kind := range []string{"containers", "initContainers"} {
+				_, err := pods.Create(t.Context(), pod(t, inVM+containers(kind, "deviceclass.resource.kubernetes.io/"+class), ""), dryRunCreate())
+				wantForbidden(t, err, want)
+			}
+		})
+	}
+	for resource, want := range map[string]string{
+		"e2e.example.com/granted": "", "e2e.example.com/foreign": "",
+		"e2e.example.com/others": "DeviceClass e2e-others.example.com is not granted to namespace " + ns,
+	} {
+		_, err := pods.Create(t.Context(), pod(t, inVM+containers("containers", resource), ""), dryRunCreate())
+		wantForbidden(t, err, want)
+	}
+	_, err := api.ResourceClaims(namespace(t, p)).Create(t.Context(), claimOf("e2e-others.example.com", false), dryRunCreate())
+	wantForbidden(t, err, "") // the plugin refuses it all the same
+}
