@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -148,6 +149,57 @@ nodeConfig:
   cniBinDirs: [/opt/cni/bin, /usr/lib/cni]
   addressPools: [{name: tenants, ipam: {type: whereabouts}}]
 plugin: {cni: {configDir: /etc/cni/net.d/whereabouts.d}}`
+
+// localImages are values with every pod of the chart.
+const localImages = "audit: {enabled: true, nodes: {enabled: true}}\nbootstrap: {enabled: true}\nguestnet: {inject: true}\n"
+
+// pullPolicies are the pull policies of a rendering, those in policies that make containers included.
+func pullPolicies(r rendered) []string {
+	var all []string
+	for _, match := range regexp.MustCompile(`imagePullPolicy: '?([A-Za-z]+)`).FindAllStringSubmatch(r.text, -1) {
+		all = append(all, match[1])
+	}
+	return all
+}
+
+// containerd asks https://localhost/v2/ without TLS verification for an image that is not there, and a tenant's pod may
+// serve that port of the node: an image of such a name is never asked of a registry.
+func TestImagesOnLocalhostArePulledFromNowhere(t *testing.T) {
+	digest := "digest: 'sha256:" + strings.Repeat("0", 64) + "'"
+	for name, tt := range map[string]struct {
+		values string
+		want   string
+	}{
+		"by default":                 {"", "Never"},
+		"by a port of the node":      {"image: {repository: 'localhost:5000/a'}\nguestnet: {inject: true, image: {repository: 127.0.0.1/b}}", "Never"},
+		"as said":                    {"image: {pullPolicy: Never}\nguestnet: {inject: true, image: {pullPolicy: Never}}", "Never"},
+		"from a registry":            {"image: {repository: r.example.com/a}\nguestnet: {inject: true, image: {repository: localhost.example.com/b}}", "IfNotPresent"},
+		"from a registry each time":  {"image: {repository: r.example.com/a, pullPolicy: Always}\nguestnet: {inject: true, image: {repository: r.example.com/b, pullPolicy: Always}}", "Always"},
+		"by a digest, from anywhere": {"image: {pullPolicy: IfNotPresent, " + digest + "}\nguestnet: {inject: true, image: {pullPolicy: IfNotPresent, " + digest + "}}", "IfNotPresent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			values := tt.values
+			for line := range strings.SplitSeq(localImages, "\n") {
+				if key, _, _ := strings.Cut(line, ":"); !strings.Contains(values, key+":") {
+					values += "\n" + line
+				}
+			}
+			got := pullPolicies(render(t, values, mutating("v1")...))
+			// The plugin, the audits of the cluster and of nodes, bootstrap, and the init container by policy.
+			if want := slices.Repeat([]string{tt.want}, 5); !slices.Equal(got, want) {
+				t.Errorf("the pull policies are %v, want %v", got, want)
+			}
+		})
+	}
+	for _, values := range []string{
+		"image: {pullPolicy: IfNotPresent}", "image: {pullPolicy: Always}", "image: {repository: 'localhost:5000/a', pullPolicy: Always}",
+		"guestnet: {inject: true, image: {pullPolicy: IfNotPresent}}",
+	} {
+		if _, err := template(t, values, mutating("v1")...); err == nil || !strings.Contains(err.Error(), "any pod that serves a port of the node could be that registry") {
+			t.Errorf("%s: %v", values, err)
+		}
+	}
+}
 
 func pluginPod(t *testing.T, r rendered) corev1.PodSpec {
 	t.Helper()

@@ -73,7 +73,7 @@ func plainRenderings() map[string]rendering {
 		"the defaults": {check: func(t *testing.T, got rendered) {
 			want := map[string]int{
 				"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
-				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 6,
+				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 7, "ValidatingAdmissionPolicyBinding": 7,
 			}
 			if diff := cmp.Diff(want, kinds(got)); diff != "" {
 				t.Errorf("the kinds differ (-want +got):\n%s", diff)
@@ -89,7 +89,7 @@ func plainRenderings() map[string]rendering {
 		"the init container by policy, v1": {
 			values: "guestnet: {inject: true}", args: mutating("v1"),
 			check: func(t *testing.T, got rendered) {
-				has(t, got, "MutatingAdmissionPolicy", "configure-network.kata-vfio.dev", "'localhost/kata-vfio-guestnet:0.1.0'")
+				has(t, got, "MutatingAdmissionPolicy", "configure-network.kata-vfio.dev", "'localhost/kata-vfio-guestnet:0.1.0'", "imagePullPolicy: 'Never'")
 			},
 		},
 		"the init container by policy, v1beta1": {
@@ -122,12 +122,20 @@ func plainRenderings() map[string]rendering {
 				lacks("ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-claims.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-classes.kata-vfio.dev")(t, got)
+				lacks("ValidatingAdmissionPolicy", "tenant-bindings.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-pod-classes.kata-vfio.dev")(t, got)
 			},
 		},
 		"addresses from classes alone": {
-			values: "admission: {tenants: {allowMAC: false}}", check: func(t *testing.T, got rendered) {
+			check: func(t *testing.T, got rendered) {
 				has(t, got, "ValidatingAdmissionPolicy", "tenant-claims.kata-vfio.dev", "p.?mac.orValue('') == ''")
+			},
+		},
+		"addresses from claims, too": {
+			values: "admission: {tenants: {allowMAC: true}}", check: func(t *testing.T, got rendered) {
+				if strings.Contains(got.text, "p.?mac.orValue('') == ''") {
+					t.Error("a claim may not choose its address")
+				}
 			},
 		},
 		"without the RuntimeClass":  {values: "runtimeClass: {enabled: false}", check: lacks("RuntimeClass", "")},
@@ -190,16 +198,17 @@ admission: {tenants: {extendedResources: [example.com/other, example.com/gpu]}}`
 			},
 		},
 		"other RuntimeClasses": {
-			values: "allowedRuntimeClasses: [kata-gpu, kata.cc]", args: mutating("v1"),
+			values: "allowedRuntimeClasses: [kata-gpu, kata.cc]\nguestnet: {inject: true}", args: mutating("v1"),
 			check: func(t *testing.T, got rendered) {
 				has(t, got, "ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev", "['kata-gpu', 'kata.cc']", "kata-gpu or kata.cc")
-				has(t, got, "MutatingAdmissionPolicy", "require-plugin.kata-vfio.dev", "['kata-gpu', 'kata.cc']")
+				has(t, got, "MutatingAdmissionPolicy", "configure-network.kata-vfio.dev", "['kata-gpu', 'kata.cc']")
 			},
 		},
 		"another label of tenants": {
 			values: "admission: {tenants: {namespaceLabel: capsule.clastix.io/tenant}}",
 			check: func(t *testing.T, got rendered) {
-				for _, name := range []string{"tenant-pods.kata-vfio.dev", "tenant-claims.kata-vfio.dev"} {
+				for _, name := range []string{"tenant-pods.kata-vfio.dev", "tenant-claims.kata-vfio.dev", "tenant-bindings.kata-vfio.dev",
+					"tenant-classes.kata-vfio.dev", "tenant-pod-classes.kata-vfio.dev"} {
 					has(t, got, "ValidatingAdmissionPolicyBinding", name, `"key":"capsule.clastix.io/tenant"`)
 				}
 			},

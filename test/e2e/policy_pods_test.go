@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
@@ -52,6 +53,15 @@ func containers(kind, resource string) string {
 	return kind + ": " + one
 }
 
+// withRights has a container with a security context.
+func withRights(kind, rights string) string {
+	one := "[{name: a, image: 'example.com/none:1', securityContext: {" + rights + "}}]\n"
+	if kind == "initContainers" {
+		return "initContainers: " + one + "containers: [{name: main, image: 'example.com/none:1'}]\n"
+	}
+	return kind + ": " + one
+}
+
 // wantForbidden checks that a policy refused, with its message, or that all was well where no message is wanted.
 func wantForbidden(t *testing.T, err error, message string) {
 	t.Helper()
@@ -68,7 +78,7 @@ func wantForbidden(t *testing.T, err error, message string) {
 // The API server checks an expression's types, as far as it can, and tells in the policy's status what it finds.
 func TestThePoliciesPassTheTypeCheck(t *testing.T) {
 	policies := client(t, installed(t), controlplane.Admin()).AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	for _, name := range []string{"slices", "claims", "tenant-pods", "tenant-claims"} {
+	for _, name := range []string{"slices", "claims", "tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-bindings"} {
 		until(t, "policy "+name+" is checked", func(ctx context.Context) error {
 			got, err := policies.Get(ctx, name+"."+driver, metav1.GetOptions{})
 			if err != nil {
@@ -94,6 +104,8 @@ func TestATenantsPodWithDevicesRunsInAVM(t *testing.T) {
 		hostPath    = "hostPath volumes reach the node's VFIO devices"
 		annotations = "annotations cdi.k8s.io/* and io.katacontainers.* choose devices"
 		required    = "the annotation required-plugins.noderesource.dev is the cluster's"
+		namespaces  = "hostPID, hostIPC and hostNetwork reach the node's processes"
+		rights      = "privileged containers, and capabilities beyond those of Pod Security"
 	)
 	if _, err := p.KubectlInput(t.Context(), strings.NewReader(otherClass), "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
@@ -111,6 +123,21 @@ func TestATenantsPodWithDevicesRunsInAVM(t *testing.T) {
 		"a resource that is no device":       {containers("containers", "cpu"), "", ""},
 		"a hostPath":                         {"volumes: [{name: a, hostPath: {path: /dev/vfio}}]", "", hostPath},
 		"a hostPath in a VM":                 {inVM + "volumes: [{name: b, emptyDir: {}}, {name: a, hostPath: {path: /}}]", "", hostPath},
+		"the node's processes":               {inVM + "hostPID: true", "", namespaces},
+		"the node's shared memory":           {"hostIPC: true", "", namespaces},
+		"the node's network":                 {"hostNetwork: true", "", namespaces},
+		"none of the node's namespaces":      {"hostPID: false\nhostNetwork: false", "", ""},
+		"a privileged container":             {withRights("containers", "privileged: true"), "", rights},
+		"a privileged container in a VM":     {inVM + withRights("containers", "privileged: true"), "", rights},
+		"a privileged init container":        {withRights("initContainers", "privileged: true"), "", rights},
+		"an unprivileged container":          {withRights("containers", "privileged: false"), "", ""},
+		"a capability":                       {withRights("containers", "capabilities: {add: [SYS_ADMIN]}"), "", rights},
+		"a capability in a VM":               {inVM + withRights("containers", "capabilities: {add: [CHOWN, SYS_RAWIO]}"), "", rights},
+		"all capabilities":                   {inVM + withRights("initContainers", "capabilities: {add: [ALL]}"), "", rights},
+		"a capability in small letters":      {inVM + withRights("containers", "capabilities: {add: [sys_admin]}"), "", rights},
+		"a capability of the baseline":       {withRights("containers", "capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}"), "", ""},
+		"the network's, in a VM":             {inVM + withRights("initContainers", "capabilities: {add: [NET_ADMIN]}"), "", ""},
+		"the network's":                      {withRights("containers", "capabilities: {add: [NET_ADMIN]}"), "", rights},
 		"an emptyDir":                        {"volumes: [{name: a, emptyDir: {}}]", "", ""},
 		"a CDI annotation":                   {inVM, "cdi.k8s.io/x: nvidia.com/pgpu=0", annotations},
 		"a Kata annotation":                  {inVM, "io.katacontainers.config.runtime.vfio_mode: vfio", annotations},
@@ -139,15 +166,27 @@ func TestATenantsPodWithDevicesRunsInAVM(t *testing.T) {
 			_, err := free.Create(t.Context(), attack, dryRunCreate())
 			wantForbidden(t, err, "")
 		}
-		got, err := free.Create(t.Context(), pod(t, inVM+oneClaim, ""), dryRunCreate())
-		if err != nil || got.Annotations[requiredPlugins] != "[ kata-vfio ]" {
-			t.Errorf("the annotation holds in every namespace; got %v, %v", got, err)
+		for spec, want := range map[string]string{
+			inVM + oneClaim: "[ kata-vfio ]", oneClaim: "[ kata-vfio ]", "runtimeClassName: e2e-other\n" + oneClaim: "[ kata-vfio ]", inVM: "",
+		} {
+			got, err := free.Create(t.Context(), pod(t, spec, ""), dryRunCreate())
+			if err != nil || got.Annotations[requiredPlugins] != want {
+				t.Errorf("the annotation is on each pod with claims, in every namespace; got %v, %v of %s", got, err, spec)
+			}
 		}
 	})
 	t.Run("is watched after its creation", func(t *testing.T) {
 		made := pod(t, inVM+oneClaim, "")
 		if _, err := pods.Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
+		}
+		for rights, want := range map[string]string{
+			`{"privileged": true}`: rights, `{"capabilities": {"add": ["SYS_PTRACE"]}}`: rights, `{"runAsUser": 1}`: "",
+		} {
+			_, err := pods.Patch(t.Context(), made.Name, types.StrategicMergePatchType,
+				[]byte(`{"spec": {"ephemeralContainers": [{"name": "debug", "image": "example.com/none:1", "securityContext": `+rights+`}]}}`),
+				metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "ephemeralcontainers")
+			wantForbidden(t, err, want)
 		}
 		for patch, want := range map[string]string{
 			`{"example.com/a": "b"}`:                        "",
@@ -164,6 +203,32 @@ func TestATenantsPodWithDevicesRunsInAVM(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A Binding's annotations become its pod's, by both of the API server's resources.
+func TestATenantsBindingAnnotatesNoPod(t *testing.T) {
+	p := installed(t)
+	ns := tenantNamespace(t, p)
+	admin := client(t, p, controlplane.Admin())
+	// What the scheduler passes over, so that it binds nothing itself.
+	waits := pod(t, "schedulerName: nobody", "")
+	if _, err := admin.CoreV1().Pods(ns).Create(t.Context(), waits, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for annotation, want := range map[string]string{
+		"cdi.k8s.io/x": "a Binding's annotations become its pod's", "io.katacontainers.config.hypervisor.path": "a Binding's annotations become its pod's",
+		requiredPlugins: "a Binding's annotations become its pod's", requiredPlugins + "/container.main": "a Binding's annotations become its pod's",
+		"example.com/a": "",
+	} {
+		binding := &corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Name: waits.Name, Namespace: ns, Annotations: map[string]string{annotation: "x"}},
+			Target:     corev1.ObjectReference{Kind: "Node", Name: "e2e-nowhere"},
+		}
+		wantForbidden(t, admin.CoreV1().Pods(ns).Bind(t.Context(), binding, dryRunCreate()), want)
+		err := admin.CoreV1().RESTClient().Post().Namespace(ns).Resource("bindings").
+			VersionedParams(new(dryRunCreate()), scheme.ParameterCodec).Body(binding).Do(t.Context()).Error()
+		wantForbidden(t, err, want)
+	}
 }
 
 // otherClass is a RuntimeClass that does not run VMs.

@@ -33,6 +33,11 @@ size(object.spec.?resourceClaims.orValue([])) > 0 ||
 object.spec.?runtimeClassName.orValue('') in {{ include "kata-vfio.cel.list" .Values.allowedRuntimeClasses }}
 {{- end }}
 
+{{/* Capabilities that Pod Security "baseline" lets a container add. */}}
+{{- define "kata-vfio.cel.capabilities" -}}
+{{- include "kata-vfio.cel.list" (list "AUDIT_WRITE" "CHOWN" "DAC_OVERRIDE" "FOWNER" "FSETID" "KILL" "MKNOD" "NET_BIND_SERVICE" "SETFCAP" "SETGID" "SETPCAP" "SETUID" "SYS_CHROOT") }}
+{{- end }}
+
 {{/* The API version in which the API server has MutatingAdmissionPolicy; empty where it has none. */}}
 {{- define "kata-vfio.mutatingVersion" -}}
 {{- $versions := list }}

@@ -57,6 +57,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/*
+When an image is pulled, from (list image path root). containerd asks a registry on localhost without TLS verification
+(containerd 2.4.2), and whoever may serve a port of the node is that registry: an image by such a name is loaded on the node
+or pinned by its digest.
+*/}}
+{{- define "kata-vfio.pullPolicy" -}}
+{{- $image := index . 0 }}
+{{- $local := regexMatch "^(localhost|127[.][0-9.]+)(:[0-9]+)?/" $image.repository }}
+{{- if and $local (not $image.digest) (not (has $image.pullPolicy (list "" "Never"))) }}
+{{- fail (printf "%s.pullPolicy: %s is refused for %s, since any pod that serves a port of the node could be that registry: leave it empty, set %s.digest, or name a registry" (index . 1) $image.pullPolicy $image.repository (index . 1)) }}
+{{- end }}
+{{- $image.pullPolicy | default (ternary "Never" "IfNotPresent" $local) }}
+{{- end }}
+
 {{/* The container that configures a pod's network inside its VM. */}}
 {{- define "kata-vfio.guestnet" -}}
 kata-vfio-guestnet
