@@ -27,6 +27,9 @@ const tenantExample = "tenant-namespace.yaml"
 // netAdminExample has NET_ADMIN in its VM, which Pod Security can't tell from the node's.
 const netAdminExample = "vf-pod-network.yaml"
 
+// ownClass is the DeviceClass of tenantExample.
+const ownClass = "vf-team-a.example.com"
+
 // examples are the texts of deploy/examples by their files' names.
 func examples(t *testing.T) map[string]string {
 	t.Helper()
@@ -53,11 +56,14 @@ func TestATenantMayApplyTheExamples(t *testing.T) {
 	const ns = "team-a"
 	p := installed(t)
 	admin := client(t, p, controlplane.Admin())
-	all := examples(t)
+	all, others := examples(t), tenantNamespace(t, p)
 	apply(t, p, ns, all[tenantExample])
 	t.Cleanup(func() {
 		// The test's own context is over by now.
 		if err := admin.CoreV1().Namespaces().Delete(context.Background(), ns, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		if err := admin.ResourceV1().DeviceClasses().Delete(context.Background(), ownClass, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -85,6 +91,17 @@ func TestATenantMayApplyTheExamples(t *testing.T) {
 			dryRun(t, p, text, "--namespace", ns)
 		})
 	}
+	t.Run("and name the class that is its own, which others may not", func(t *testing.T) {
+		own := claimOf(ownClass, false)
+		_, err := admin.ResourceV1().ResourceClaims(ns).Create(t.Context(), own, dryRunCreate())
+		wantForbidden(t, err, "")
+		until(t, "the API server knows the class", func(ctx context.Context) error {
+			if _, err := admin.ResourceV1().ResourceClaims(others).Create(ctx, own, dryRunCreate()); err == nil {
+				return errors.New("another tenant may name it")
+			}
+			return nil
+		})
+	})
 	t.Run("and claim no whole NIC, by the quota", func(t *testing.T) {
 		whole := claimWith(t, "VFIOConfig", nil)
 		whole.Spec.Devices.Requests[0].Exactly.DeviceClassName = "pf." + driver
