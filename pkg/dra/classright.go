@@ -13,6 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
 // allocateAgain is what to do about an allocation that its DeviceClass no longer
@@ -75,6 +76,11 @@ func (g *Gate) admitClass(req *claim.Request, d *claim.Device, class *resourceap
 		return g.refuse(req, ClassChanged,
 			fmt.Sprintf("DeviceClass %s of request %s has other parameters now than when device %s was allocated by it", d.Class, d.Request, d.Name),
 			allocateAgain)
+	}
+	if kind, _, err := device.ParseName(d.Name); err == nil && kind == device.VFType && !d.VF.SaysSegment() {
+		return g.refuse(req, NoVLAN,
+			fmt.Sprintf("VF %s would be in no VLAN, beside whatever else its PF's network has, and DeviceClass %s does not allow that", d.Name, d.Class),
+			"have the cluster's admin set vlan in the class's VFConfig, or allowUntagged: true where no VLAN is meant (chart: deviceClasses.vf.vf)")
 	}
 	return nil
 }

@@ -42,7 +42,9 @@ func deviceClass(name, namespaces string, parameters ...string) *resourceapi.Dev
 // of is a request for a VF by a class, allocated with parameters of that class.
 func of(class string, parameters ...string) *claim.Request {
 	req := request()
-	d := claim.Device{Request: "nic", Class: class, Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-0"}
+	d := claim.Device{
+		Request: "nic", Class: class, Pool: "worker-1/pf-0000-5e-00-0", Name: "vf-0000-5e-10-0", VF: &v1alpha1.VFConfig{VLAN: new(100)},
+	}
 	for _, text := range parameters {
 		d.ClassParameters = append(d.ClassParameters, json.RawMessage(text))
 	}
@@ -59,7 +61,7 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 		code    dra.GateCode // empty: admitted
 		words   []string
 	}{
-		"granted to all":           {[]runtime.Object{deviceClass("vf.kata-vfio.dev", "*")}, of("vf.kata-vfio.dev"), "", nil},
+		"granted to all":           {[]runtime.Object{deviceClass("other.kata-vfio.dev", "*")}, of("other.kata-vfio.dev"), "", nil},
 		"granted to the namespace": {[]runtime.Object{deviceClass("fast", "team-b,team-a", trusting)}, of("fast", trusting), "", nil},
 		"in another order":         {[]runtime.Object{deviceClass("fast", "team-a", reordered)}, of("fast", trusting), "", nil},
 		"granted to another": {
@@ -67,7 +69,7 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 			[]string{"DeviceClass fast of request nic is not granted to namespace team-a", "kata-vfio.dev/namespaces"},
 		},
 		"granted to nobody":             {[]runtime.Object{deviceClass("fast", "", trusting)}, of("fast", trusting), dra.ClassNotGranted, nil},
-		"of our name and not annotated": {[]runtime.Object{deviceClass("vf.kata-vfio.dev", "")}, of("vf.kata-vfio.dev"), dra.ClassNotGranted, nil},
+		"of our name and not annotated": {[]runtime.Object{deviceClass("other.kata-vfio.dev", "")}, of("other.kata-vfio.dev"), dra.ClassNotGranted, nil},
 		"without parameters, to nobody": {[]runtime.Object{deviceClass("all", "")}, of("all"), dra.ClassNotGranted, nil},
 		"deleted since": {
 			nil, of("fast", trusting), dra.ClassGone,
@@ -84,9 +86,9 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 			[]runtime.Object{deviceClass("fast", "*")}, of(""), dra.ClassUnknown, []string{"request nic, which the claim's spec does not have"},
 		},
 		"the second device's": {
-			[]runtime.Object{deviceClass("vf.kata-vfio.dev", "*"), deviceClass("fast", "team-b", trusting)},
+			[]runtime.Object{deviceClass("other.kata-vfio.dev", "*"), deviceClass("fast", "team-b", trusting)},
 			func() *claim.Request {
-				req := of("vf.kata-vfio.dev")
+				req := of("other.kata-vfio.dev")
 				req.Devices = append(req.Devices, of("fast", trusting).Devices...)
 				return req
 			}(), dra.ClassNotGranted, []string{"DeviceClass fast"},
@@ -108,6 +110,36 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 				if !strings.Contains(err.Error(), word) {
 					t.Errorf("%q does not say %q", err, word)
 				}
+			}
+		})
+	}
+}
+
+// TestGateGivesNoVFWithoutAVLAN unless its class says so: two tenants without one
+// are in one segment.
+func TestGateGivesNoVFWithoutAVLAN(t *testing.T) {
+	const device = "vf-0000-5e-10-0"
+	for name, tt := range map[string]struct {
+		device string
+		vf     *v1alpha1.VFConfig
+		code   dra.GateCode
+	}{
+		"in a VLAN":              {device, &v1alpha1.VFConfig{VLAN: new(100)}, ""},
+		"in none, as said":       {device, &v1alpha1.VFConfig{VLAN: new(0)}, ""},
+		"in none, as allowed":    {device, &v1alpha1.VFConfig{AllowUntagged: new(true)}, ""},
+		"in none, as it happens": {device, nil, dra.NoVLAN},
+		"with another setting":   {device, &v1alpha1.VFConfig{MaxTxRate: new(100)}, dra.NoVLAN},
+		"in none, as forbidden":  {device, &v1alpha1.VFConfig{AllowUntagged: new(false)}, dra.NoVLAN},
+		"a GPU":                  {"gpu-0000-3b-00-0", nil, ""},
+		"a PF":                   {"pf-0000-5e-00-0", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := of("fast")
+			req.Devices[0].Name, req.Devices[0].VF = tt.device, tt.vf
+			err := gate(cluster(deviceClass("fast", "team-a"))).Admit(t.Context(), req)
+			refused, decided := errors.AsType[*dra.GateError](err)
+			if tt.code == "" && err != nil || tt.code != "" && (!decided || refused.Code != tt.code || !strings.Contains(err.Error(), "DeviceClass fast does not allow that")) {
+				t.Errorf("Admit = %v, want code %q", err, tt.code)
 			}
 		})
 	}

@@ -45,6 +45,8 @@ const (
 	ClassNotGranted GateCode = "ClassNotGranted"
 	// ClassChanged: the DeviceClass has other parameters than the allocation.
 	ClassChanged GateCode = "ClassChanged"
+	// NoVLAN: a VF would be in no VLAN, and its DeviceClass does not say that it may.
+	NoVLAN GateCode = "NoVLAN"
 )
 
 // GateError says why the pod of a claim may not have its devices.

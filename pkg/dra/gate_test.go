@@ -32,10 +32,10 @@ func runtimeClass(name, handler string) *nodev1.RuntimeClass {
 	return &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}
 }
 
-// cluster is an API server with the pod, RuntimeClasses, the chart's DeviceClass of GPUs and the objects.
+// cluster is an API server with the pod, RuntimeClasses, the chart's DeviceClasses and the objects.
 func cluster(objects ...runtime.Object) *fake.Clientset {
 	return fake.NewClientset(append(objects, trainPod(), runtimeClass("kata-gpu", "kata-gpu"), runtimeClass("plain", "runc"),
-		deviceClass("gpu.kata-vfio.dev", "*"))...)
+		deviceClass("gpu.kata-vfio.dev", "*"), deviceClass("vf.kata-vfio.dev", "*", untagged))...)
 }
 
 func gate(client *fake.Clientset) *dra.Gate {

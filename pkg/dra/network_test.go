@@ -75,11 +75,17 @@ func usePlugin(t *testing.T, n *node, script string) {
 	n.claims = prepare.New(cfg)
 }
 
-// pooled has the claim name a class whose parameters are the first that the
-// allocation has, and returns that class.
+// pooled has the claim name a class whose parameters are those that the
+// allocation has of its class, and returns that class.
 func pooled(c *resourceapi.ResourceClaim) *resourceapi.DeviceClass {
 	c.Spec.Devices.Requests[0].Exactly.DeviceClassName = "pooled.example.com"
-	return deviceClass("pooled.example.com", c.Namespace, string(c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw))
+	var said []string
+	for _, config := range c.Status.Allocation.Devices.Config {
+		if config.Source == resourceapi.AllocationConfigSourceClass {
+			said = append(said, string(config.Opaque.Parameters.Raw))
+		}
+	}
+	return deviceClass("pooled.example.com", c.Namespace, said...)
 }
 
 // TestAddressesFromAPool: the class names the pool, the claim the interface; the

@@ -10,6 +10,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -109,6 +110,19 @@ func (s scanner) Refresh(ctx context.Context, _ []pci.Address) (*device.Snapshot
 // quiet is a logger for nobody.
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
+// untagged are parameters of a class whose VFs may be in no VLAN.
+const untagged = `{"apiVersion":"resource.kata-vfio.dev/v1alpha1","kind":"VFConfig","allowUntagged":true}`
+
+// fromClass is what an allocation copies from a request's class.
+func fromClass(request, parameters string) resourceapi.DeviceAllocationConfiguration {
+	return resourceapi.DeviceAllocationConfiguration{
+		Source: resourceapi.AllocationConfigSourceClass, Requests: []string{request},
+		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Driver: v1alpha1.DriverName, Parameters: runtime.RawExtension{Raw: []byte(parameters)},
+		}},
+	}
+}
+
 // allocated returns a claim whose requests got the devices: "gpu" the first,
 // "gpu-more" the second.
 func allocated(uid string, devices ...string) *resourceapi.ResourceClaim {
@@ -120,9 +134,13 @@ func allocated(uid string, devices ...string) *resourceapi.ResourceClaim {
 		},
 	}
 	for i, name := range devices {
-		request := "gpu" + strings.Repeat("-more", i)
+		request, class := "gpu"+strings.Repeat("-more", i), "gpu.kata-vfio.dev"
+		if strings.Contains(name, "vf-") {
+			class = "vf.kata-vfio.dev"
+			c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, fromClass(request, untagged))
+		}
 		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{
-			Name: request, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev"},
+			Name: request, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class},
 		})
 		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
 			resourceapi.DeviceRequestAllocationResult{Request: request, Driver: v1alpha1.DriverName, Pool: poolOf(name), Device: name})

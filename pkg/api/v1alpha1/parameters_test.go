@@ -231,6 +231,7 @@ func TestWeakens(t *testing.T) {
 		"unisolated":       {head("VFIOConfig") + `,"allowUnisolated":true}`, []string{"allowUnisolated: true"}},
 		"VF harmless":      {head("VFConfig") + `,"mac":"02:00:00:00:00:01","spoofCheck":true,"trust":false,"linkState":"Disable"}`, nil},
 		"a minimum rate":   {head("VFConfig") + `,"minTxRate":10}`, []string{"minTxRate: 10"}},
+		"no VLAN allowed":  {head("VFConfig") + `,"allowUntagged":true}`, []string{"allowUntagged: true"}},
 		"even no VLAN":     {head("VFConfig") + `,"vlan":0}`, []string{"vlan: 0"}},
 		"trust and spoof":  {head("VFConfig") + `,"trust":true,"spoofCheck":false}`, []string{"spoofCheck: false", "trust: true"}},
 		"a hash key":       {head("VFConfig") + `,"rssQuery":true}`, []string{"rssQuery: true"}},

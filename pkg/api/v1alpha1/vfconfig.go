@@ -49,6 +49,9 @@ type VFConfig struct {
 	MAC string `json:"mac,omitempty"`
 	// VLAN is the VLAN id, 0 (none) to 4094. From a DeviceClass only.
 	VLAN *int `json:"vlan,omitempty"`
+	// AllowUntagged true lets a VF without a VLAN be given: it shares the PF's
+	// segment with whatever else is there. From a DeviceClass only.
+	AllowUntagged *bool `json:"allowUntagged,omitempty"`
 	// VLANQoS is the 802.1p priority, 0 to 7. Needs VLAN. From a DeviceClass only.
 	VLANQoS *int `json:"vlanQoS,omitempty"`
 	// VLANProtocol is "802.1Q" (default) or "802.1ad". Needs VLAN. From a
@@ -182,6 +185,7 @@ func (c *VFConfig) Weakens() error {
 	if c.VLAN != nil {
 		w.add(true, "vlan", *c.VLAN)
 	}
+	w.add(isTrue(c.AllowUntagged), "allowUntagged", true)
 	if c.VLANQoS != nil {
 		w.add(true, "vlanQoS", *c.VLANQoS)
 	}
@@ -198,6 +202,12 @@ func (c *VFConfig) Weakens() error {
 		w.add(c.Network.AddressPool != "", "network.addressPool", c.Network.AddressPool)
 	}
 	return w.err()
+}
+
+// SaysSegment reports whether c says in which segment the VF is: in a VLAN, or on
+// purpose in none. Only a DeviceClass can.
+func (c *VFConfig) SaysSegment() bool {
+	return c != nil && (c.VLAN != nil || isTrue(c.AllowUntagged))
 }
 
 // Loosens returns a [WeakensIsolationError] where c, of a claim, would lift a

@@ -74,7 +74,7 @@ func (s *State) mayWeaken(c *resourceapi.DeviceClass, settings []string) []findi
 // isHazard reports whether a setting endangers others than the tenant that has it.
 func isHazard(setting string) bool {
 	field, _, _ := strings.Cut(setting, ":")
-	return slices.Contains([]string{"reset", "allowUnisolated", "controlNode", "trust", "spoofCheck", "rssQuery"}, field)
+	return slices.Contains([]string{"reset", "allowUnisolated", "controlNode", "trust", "spoofCheck", "rssQuery", "allowUntagged"}, field)
 }
 
 // weakeningSettings returns what a class says that is not accepted from a claim, or

@@ -37,6 +37,7 @@ func advice(reason string) string {
 		"ClassNotGranted":      "name a class that is granted to the namespace, or have the cluster's admin add the namespace to the class's annotation " + v1alpha1.AnnotationNamespaces,
 		"ClassGone":            "name a class that exists, and create the pod and its claim again",
 		"ClassChanged":         "create the pod and its claim again, so that the claim is allocated by the class as it is now",
+		"NoVLAN":               "have the cluster's admin set vlan in the DeviceClass's VFConfig, or `allowUntagged: true` where no VLAN is meant",
 		"ClassUnknown":         "create the pod and its claim again",
 		"Quarantined": "`kata-vfio-plugin quarantine explain DEVICE` on its node has the evidence and the ways out; " +
 			"`kata-vfio-plugin quarantine clear DEVICE --reason TEXT` tries the reset again",

@@ -39,6 +39,7 @@ const (
 const pluginValues = `
 image: {repository: localhost/kata-vfio-plugin, tag: lab, pullPolicy: Never}
 plugin: {apiServer: {host: %q, port: %s}, audit: {profile: lab, every: 10s}}
+deviceClasses: {vf: {vf: {allowUntagged: true}}, gpu-vf: {vf: {allowUntagged: true}}}
 runtimeClass: {overhead: {memory: 350Mi, cpu: 100m}}
 `
 
