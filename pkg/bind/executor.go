@@ -96,7 +96,8 @@ func (e *Executor) Do(ctx context.Context, s plan.Step) error {
 
 // Binding returns how the kernel binds the function now, once no earlier write
 // can change it any more. Its error matches [sysfs.ErrNoFunction] when the
-// function is gone, and is a [control.StuckError] when a write hangs.
+// function is gone, [sysfs.ErrLocked] when somebody else's unbind hangs, and is a
+// [control.StuckError] when a write of ours does.
 func (e *Executor) Binding(ctx context.Context, a pci.Address) (plan.Binding, error) {
 	if err := e.kernel.Settle(ctx, a); err != nil {
 		return plan.Binding{}, err
@@ -105,11 +106,26 @@ func (e *Executor) Binding(ctx context.Context, a pci.Address) (plan.Binding, er
 	if err != nil {
 		return plan.Binding{}, err
 	}
+	if driver == "" {
+		if err := e.free(a); err != nil {
+			return plan.Binding{}, err
+		}
+	}
 	override, err := e.fs.DriverOverride(a)
 	if err != nil {
 		return plan.Binding{}, err
 	}
 	return plan.Binding{Driver: driver, Override: override}, nil
+}
+
+// free checks that a function without a driver's link has none: somebody else's
+// unbind of it may hang in the kernel.
+func (e *Executor) free(a pci.Address) error {
+	driver, err := e.fs.Detaching(a)
+	if err == nil && driver != "" {
+		err = fmt.Errorf("unbind %s from %s: %w", a, driver, sysfs.ErrLocked)
+	}
+	return err
 }
 
 // load loads a module and checks that its driver is registered. Of a modalias

@@ -38,6 +38,9 @@ type Function struct {
 	// kernel at the time of the scan and held its device lock: DriverOverride
 	// could not be read, and a write to the function would hang too.
 	Locked bool `json:"locked,omitempty"`
+	// Detaching is the driver that still had the function although the unbind from it
+	// had begun: Locked is set too.
+	Detaching string `json:"detaching,omitempty"`
 
 	// NUMANode is nil where the kernel says -1.
 	NUMANode *int `json:"numaNode,omitempty"`

@@ -52,6 +52,8 @@ type Host struct {
 	IOMMUFD bool `json:"iommufd"`
 	// Drivers are the PCI drivers that are registered now.
 	Drivers []string `json:"drivers,omitempty"`
+	// NVIDIAModeset is set when nvidia_drm drives displays (its parameter modeset).
+	NVIDIAModeset bool `json:"nvidiaModeset,omitempty"`
 	// VFIOAliases are the "vfio_pci:" lines of the running kernel's
 	// modules.alias, in the file's order.
 	VFIOAliases []Alias `json:"-"`

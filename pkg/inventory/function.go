@@ -105,6 +105,7 @@ func readIdentity(f *device.Function, a *attributes) {
 // readBinding reads who has the function.
 func readBinding(f *device.Function, a *attributes) {
 	f.Driver = unique.Make(a.link("driver")).Value()
+	readDetaching(f, a)
 	readOverride(f, a)
 	if group := a.link("iommu_group"); group != "" {
 		n, err := strconv.Atoi(group)
@@ -116,11 +117,26 @@ func readBinding(f *device.Function, a *attributes) {
 	}
 }
 
+// readDetaching sees an unbind that hangs where no lock shows it. The function is
+// then Locked.
+func readDetaching(f *device.Function, a *attributes) {
+	if f.Driver != "" || !a.usable() {
+		return
+	}
+	driver, err := a.dir.Detaching(f.Address)
+	if errors.Is(err, sysfs.ErrLocked) {
+		f.Locked = true
+		return
+	}
+	f.Detaching, a.err = unique.Make(driver).Value(), err
+	f.Locked = driver != ""
+}
+
 // readOverride reads driver_override. While an operation hangs in the kernel
 // that is not possible; the function is then Locked, and the rest of it and of
 // the node is read all the same.
 func readOverride(f *device.Function, a *attributes) {
-	if !a.usable() {
+	if !a.usable() || f.Locked && f.Detaching == "" {
 		return
 	}
 	override, err := a.dir.DriverOverride(f.Address)

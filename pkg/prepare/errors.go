@@ -2,8 +2,10 @@ package prepare
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -23,8 +25,12 @@ func (e *InUseError) Error() string {
 	for i, h := range e.Holders {
 		names[i] = h.String()
 	}
-	return fmt.Sprintf("claim %s: %s is in use by %s: stop it (delete its pod) and try again",
+	text := fmt.Sprintf("claim %s: %s is in use by %s: stop it (delete its pod) and try again",
 		e.Claim, e.Address, strings.Join(names, ", "))
+	if slices.ContainsFunc(e.Holders, func(h vfio.Holder) bool { return device.IsShared(h.Node) }) {
+		text += "; a process with a shared node of the driver open may use each of its GPUs, so bind those that are for VMs at start-up (policy: bound)"
+	}
+	return text
 }
 
 // LockedError says that an operation on a function hangs in the kernel, most
@@ -34,9 +40,14 @@ func (e *InUseError) Error() string {
 type LockedError struct {
 	Claim   plan.Ref
 	Address pci.Address
+	// Driver is the driver whose unbind hangs, empty where that is not known.
+	Driver string
 }
 
 func (e *LockedError) Error() string {
+	if device.WaitsForUsers(e.Driver) {
+		return fmt.Sprintf("claim %s: unbinding %s from driver %s hangs in the kernel: %s", e.Claim, e.Address, e.Driver, device.NeverLetsGo)
+	}
 	return fmt.Sprintf("claim %s: an operation on %s hangs in the kernel: stop the process that has the device open (delete its pod) and try again",
 		e.Claim, e.Address)
 }

@@ -48,17 +48,18 @@ func (p *Preparer) untaken(ctx context.Context, snap *device.Snapshot, claim pla
 
 // unheld returns an [InUseError] when a process has a node of one of the
 // functions open, through a host driver or through VFIO, and a [LockedError] when
-// that can't be seen.
+// an operation on one of them hangs and nobody is seen who holds it.
 func (p *Preparer) unheld(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
 	var nodes []string
+	var locked error
 	owner := map[string]pci.Address{}
 	for _, a := range addrs {
 		f, ok := snap.Function(a)
 		if !ok {
 			continue
 		}
-		if f.Locked {
-			return &LockedError{Claim: claim, Address: a}
+		if f.Locked && locked == nil {
+			locked = &LockedError{Claim: claim, Address: a, Driver: f.Detaching}
 		}
 		for _, n := range vfio.Nodes(f) {
 			nodes = append(nodes, n)
@@ -66,14 +67,14 @@ func (p *Preparer) unheld(ctx context.Context, snap *device.Snapshot, claim plan
 		}
 	}
 	if len(nodes) == 0 {
-		return nil
+		return locked
 	}
 	holders, err := p.Holders.Find(ctx, nodes)
 	if err != nil {
 		return fmt.Errorf("claim %s: look for processes that use its devices: %w", claim, err)
 	}
 	if len(holders) == 0 {
-		return nil
+		return locked
 	}
 	return &InUseError{Claim: claim, Address: owner[holders[0].Node], Holders: holders}
 }

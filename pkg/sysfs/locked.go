@@ -53,6 +53,16 @@ func (l *lockedReads) add(a lockedAttribute, n int) {
 	}
 }
 
+// note enters whether what a stands for hangs.
+func (l *lockedReads) note(a lockedAttribute, hangs bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.hanging, a)
+	if hangs {
+		l.hanging[a] = 1
+	}
+}
+
 func (l *lockedReads) hangs(a lockedAttribute) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,6 +77,67 @@ func (l *lockedReads) hangs(a lockedAttribute) bool {
 func (d *Dir) LockedText(a pci.Address, name string) (text string, ok bool, err error) {
 	data, ok, err := d.locked(a, name, pageBytes)
 	return strings.TrimSpace(string(data)), ok, err
+}
+
+// lockPoll is how often a read looks again while a driver is on its way.
+const lockPoll = 50 * time.Millisecond
+
+// Detaching returns the driver that the function at a, whose directory d is, still has
+// although the link to it is gone: the unbind from it has begun and not ended (or the
+// probe by it has not, which makes the link last). It is empty in any other case. It
+// waits for the end as long as for a device lock, and no second time while that lasts.
+//
+// The kernel removes the driver's link first, and then waits for the driver to let go
+// (drivers/base/dd.c __device_release_driver). Until that ends, the uevent attribute
+// has the driver (drivers/base/core.c dev_uevent). No lock tells of it: newer kernels
+// show driver_override without the device lock.
+func (d *Dir) Detaching(a pci.Address) (driver string, err error) {
+	attribute := lockedAttribute{a, "driver"}
+	before := d.fs.locked.hangs(attribute)
+	end := time.Now().Add(d.fs.locked.wait)
+	for {
+		driver, err = d.detaching(a)
+		if driver == "" || err != nil || before || time.Now().After(end) {
+			break
+		}
+		time.Sleep(lockPoll)
+	}
+	d.fs.locked.note(attribute, driver != "")
+	return driver, err
+}
+
+// detaching looks once.
+func (d *Dir) detaching(a pci.Address) (driver string, err error) {
+	if _, bound, err := d.Link("driver"); bound || err != nil {
+		return "", err
+	}
+	text, _, err := d.LockedText(a, "uevent")
+	if err != nil {
+		if d.fs.copy != nil && !errors.Is(err, ErrLocked) {
+			err = nil // an older copy does not have it
+		}
+		return "", err
+	}
+	for line := range strings.Lines(text) {
+		if driver, ok := strings.CutPrefix(strings.TrimSpace(line), "DRIVER="); ok {
+			_, bound, err := d.Link("driver") // between the two looks it may have come
+			if bound || err != nil {
+				return "", err
+			}
+			return driver, nil
+		}
+	}
+	return "", nil
+}
+
+// Detaching is [Dir.Detaching] for a function; or [ErrNoFunction], or [ErrLocked].
+func (f *FS) Detaching(a pci.Address) (driver string, err error) {
+	dir, err := f.OpenDir(FunctionPath(a))
+	if err != nil {
+		return "", f.absent(a, err)
+	}
+	defer dir.Close()
+	return dir.Detaching(a)
 }
 
 // ConfigHead reads the first n bytes of configuration space of the function at a,

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	pcidevice "github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -42,8 +43,11 @@ func (e *StuckError) Error() string {
 	}
 	text := fmt.Sprintf("%s: the kernel has not answered since %s; %s is left alone until it does",
 		what, e.Since.Format(time.TimeOnly), e.Address)
-	switch path.Base(e.Path) {
-	case "unbind", "sriov_numvfs":
+	dir, attribute := path.Split(e.Path)
+	switch {
+	case attribute == "unbind" && pcidevice.WaitsForUsers(path.Base(dir)):
+		text += " (" + pcidevice.NeverLetsGo + ")"
+	case attribute == "unbind", attribute == "sriov_numvfs":
 		text += " (a process that has the function's VFIO device open must close it)"
 	}
 	return text

@@ -104,6 +104,9 @@ func (k *Kernel) detach(f *function) error {
 	k.mu.Unlock()
 
 	k.await(f)
+	if d.Remove != nil {
+		d.Remove(f.Address)
+	}
 	if f.numVFs > 0 && !d.KeepsVFs {
 		k.disableVFs(f)
 	}

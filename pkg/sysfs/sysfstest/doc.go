@@ -73,9 +73,9 @@
 //   - All writes that concern one function come one after another, hooks
 //     included. The kernel's device lock covers most of them, but a drivers_probe
 //     during a blocked unbind, for one, returns at once and does nothing.
-//   - Reads never block. The kernel's show functions of sriov_numvfs and, in older
-//     kernels, driver_override take the device lock, so that reading them hangs
-//     as long as an unbind does.
+//   - Reads of the plain tree never block. The kernel's show functions of
+//     sriov_numvfs and driver_override take the device lock in some versions, so that
+//     reading them hangs as long as an unbind does: [Kernel.Reading] does that.
 //   - Device nodes are empty regular files, since mknod takes privileges; the
 //     numbers are in sysfs' dev attributes and in [Kernel.Node].
 //   - Groups are as the test says; they are not derived from ACS.

@@ -59,6 +59,10 @@ type Driver struct {
 	// Probe is called when it is about to take a function and may refuse with
 	// an errno, or block. It must not write to the function.
 	Probe func(pci.Address) error
+	// Remove is called when it is taken from a function, after the links between
+	// them have gone, and may block: as long as it does, the kernel still counts the
+	// driver as the function's. It must not write to the function.
+	Remove func(pci.Address)
 }
 
 // A driver is a registered driver. Its id table is guarded by Kernel.mu.
