@@ -50,8 +50,16 @@ func (r *hostReader) refresh(h *device.Host) {
 		}
 	}
 	h.NoIOMMUMode = isOn(r.text("sys/module/vfio/parameters/enable_unsafe_noiommu_mode"))
+	h.NVIDIAModeset = nvidiaModeset(r.fs)
 	h.IOMMUFD = r.exists("dev/iommu")
 	h.Drivers = r.list("sys/bus/pci/drivers")
+}
+
+// nvidiaModeset reads a parameter that root alone may read. Without privilege, and in
+// a copy that does not have it, it counts as off.
+func nvidiaModeset(fs *sysfs.FS) bool {
+	text, err := readOptional(fs, "sys/module/nvidia_drm/parameters/modeset")
+	return err == nil && isOn(text)
 }
 
 func (r *hostReader) text(path string) string {

@@ -18,7 +18,7 @@ func checks() []func(*candidate) *Refusal {
 	return []func(*candidate) *Refusal{
 		(*candidate).allocatedHere, (*candidate).find, (*candidate).allocatedFromItsPool,
 		(*candidate).settings, (*candidate).alive, (*candidate).selected, (*candidate).drained,
-		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained,
+		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained, (*candidate).letGo,
 		(*candidate).linked, (*candidate).sound,
 		(*candidate).isolated, (*candidate).companionsIsolated,
 		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).imposed, (*candidate).pooled, (*candidate).endpoint,

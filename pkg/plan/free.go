@@ -10,9 +10,7 @@ import (
 func (c *candidate) unlocked() *Refusal {
 	for _, t := range c.all {
 		if t.f.Locked {
-			return c.mate(t.f, Locked,
-				fmt.Sprintf("an operation on %s hangs in the kernel, so its state can't be read", t.f.Address),
-				"end the process that has the device open, or restart the node")
+			return c.locked(t.f)
 		}
 	}
 	return nil

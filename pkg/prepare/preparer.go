@@ -251,7 +251,10 @@ func (p *Preparer) step(ctx context.Context, claim plan.Ref, s plan.Step) error 
 		phase = PhaseUnbind
 	}
 	start := time.Now()
-	err := p.Executor.Do(ctx, s)
+	err := p.stillFree(ctx, claim, s)
+	if err == nil {
+		err = p.Executor.Do(ctx, s)
+	}
 	p.Observe(Event{Claim: claim, Phase: phase, Step: &s, Took: time.Since(start), Err: err})
 	return err
 }

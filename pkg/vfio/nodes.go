@@ -19,11 +19,12 @@ func NoIOMMUNode(group int) string { return "/dev/vfio/noiommu-" + strconv.Itoa(
 func DeviceNode(vfioN string) string { return "/dev/vfio/devices/" + vfioN }
 
 // Nodes returns every node below /dev through which a process can hold f:
-// those of its host driver's subsystems and those of VFIO, sorted. The group's
-// are always among them, since the group is held as a whole.
+// those of its host driver and its subsystems, and those of VFIO, sorted. The group's
+// are always among them, since the group is held as a whole; so are those that a
+// driver has for all its functions (see [device.SharedNodes]).
 func Nodes(f *device.Function) []string {
 	c := &f.Children
-	var nodes []string
+	nodes := device.SharedNodes(f.Driver)
 	for _, name := range slices.Concat(c.Nodes, c.NVMe, c.Block) {
 		nodes = append(nodes, "/dev/"+name)
 	}

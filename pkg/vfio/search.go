@@ -23,10 +23,14 @@ type search struct {
 	// live is set when the root's proc is the kernel's, whose links lead to the
 	// open files themselves; in a captured tree they are mere text.
 	live bool
-	// names are the nodes that are looked for; numbers those of them that could
-	// be stat'ed, by type and device number.
+	// names are the nodes that are looked for; one that ends in "/" stands for all
+	// nodes in it. numbers are those of them whose number is known, by type and
+	// device number; majors those that have a major number to themselves.
 	names   map[string]bool
 	numbers map[number]string
+	majors  map[uint32]string
+	// unnumbered is set where a node is known by its name only.
+	unnumbered bool
 }
 
 // number identifies a device node: its type (S_IFCHR or S_IFBLK) and device.
@@ -36,18 +40,16 @@ type number struct {
 }
 
 func newSearch(fsys *sysfs.FS, nodes []string) (*search, error) {
-	s := &search{fs: fsys, names: map[string]bool{}, numbers: map[number]string{}}
+	s := &search{fs: fsys, names: map[string]bool{}, numbers: map[number]string{}, majors: map[uint32]string{}}
+	parts, err := driverParts(fsys, nodes)
+	if err != nil {
+		return nil, err
+	}
 	for _, node := range nodes {
-		s.names[node] = true
-		n, ok, err := numberOf(fsys, node)
-		if err != nil {
+		if err := s.add(node, parts); err != nil {
 			return nil, err
 		}
-		if ok {
-			s.numbers[n] = node
-		}
 	}
-	var err error
 	if s.live, err = isProc(fsys); err != nil {
 		return nil, err
 	}
@@ -55,6 +57,18 @@ func newSearch(fsys *sysfs.FS, nodes []string) (*search, error) {
 		return s, wholeNode(fsys)
 	}
 	return s, nil
+}
+
+// add enters a node that is looked for.
+func (s *search) add(node string, parts map[string]uint32) error {
+	s.names[node] = true
+	numbered := s.addShared(node, parts)
+	n, ok, err := numberOf(s.fs, node)
+	if ok {
+		s.numbers[n] = node
+	}
+	s.unnumbered = s.unnumbered || !ok && !numbered
+	return err
 }
 
 // numberOf returns the number of a device node; false where there is no such
@@ -186,7 +200,10 @@ func (s *search) byNumber(dir *sysfs.Dir, fd string, n number) ([]string, error)
 	if node, ok := s.numbers[n]; ok {
 		return []string{node}, nil
 	}
-	if len(s.numbers) == len(s.names) {
+	if node, ok := s.majors[n.major]; ok && n.kind == unix.S_IFCHR {
+		return []string{node}, nil
+	}
+	if !s.unnumbered {
 		return nil, nil
 	}
 	target, _, err := dir.Link(fd)
@@ -198,6 +215,9 @@ func (s *search) byName(target string) []string {
 	target = strings.TrimSuffix(target, " (deleted)")
 	if s.names[target] {
 		return []string{target}
+	}
+	if dir, _ := path.Split(target); s.names[dir] {
+		return []string{dir}
 	}
 	return nil
 }

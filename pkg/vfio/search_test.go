@@ -7,12 +7,16 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
 func openRoot(t *testing.T) *sysfs.FS {
@@ -59,7 +63,7 @@ func TestSearchLiveByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = zero.Close() }()
-	s := &search{fs: openRoot(t), live: true, names: map[string]bool{"/dev/zero": true}, numbers: map[number]string{}}
+	s := &search{fs: openRoot(t), live: true, names: map[string]bool{"/dev/zero": true}, unnumbered: true}
 	holders, err := s.process(os.Getpid())
 	if err != nil || len(holders) != 1 || holders[0].Node != "/dev/zero" {
 		t.Errorf("holders: %v, %v", holders, err)
@@ -186,5 +190,35 @@ func TestWaitGivesUp(t *testing.T) {
 	}
 	if err := Wait(ctx, f, []Holder{h}); !errors.Is(err, tired) {
 		t.Errorf("error %v with a context that is over, want its cause", err)
+	}
+}
+
+// NVIDIA's nodes are known by the numbers of the driver's parts: a container may have
+// them where the node's own /dev does not.
+func TestSearchNumbersOfNVIDIA(t *testing.T) {
+	k := sysfstest.New(t)
+	k.AddNVIDIANodes()
+	fs, err := sysfs.Open(k.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	gpu := &device.Function{Driver: "nvidia", Children: device.Children{Nodes: []string{"nvidia3"}}}
+	s, err := newSearch(fs, Nodes(gpu))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[number]string{
+		{unix.S_IFCHR, 195, 3}: "/dev/nvidia3", {unix.S_IFCHR, 195, 255}: "/dev/nvidiactl", {unix.S_IFCHR, 195, 254}: "/dev/nvidia-modeset",
+		{unix.S_IFCHR, 508, 0}: "/dev/nvidia-uvm", {unix.S_IFCHR, 508, 1}: "/dev/nvidia-uvm-tools",
+	}
+	if diff := cmp.Diff(want, s.numbers, cmp.AllowUnexported(number{})); diff != "" {
+		t.Errorf("numbers (-want +got):\n%s", diff)
+	}
+	if s.majors[234] != "/dev/nvidia-caps/" || len(s.majors) != 1 || s.unnumbered {
+		t.Errorf("majors %v, unnumbered %t; want those of nvidia-caps, and all numbered", s.majors, s.unnumbered)
+	}
+	if found := s.byName("/dev/nvidia-caps/nvidia-cap7 (deleted)"); !slices.Equal(found, []string{"/dev/nvidia-caps/"}) {
+		t.Errorf("a node of nvidia-caps is of %v", found)
 	}
 }
