@@ -45,7 +45,7 @@ func (o *options) registerWork(cmd *cobra.Command) {
 	f.StringVar(&o.node.Ledger.Dir, "ledger-dir", "", "where the ledger lies, below the root (default: ledger in --state-dir)")
 	f.DurationVar(&o.node.Ledger.Retain, "ledger-retention", 0, "how long the ledger keeps events, such as 8760h; their hashes stay (default: for ever)")
 	f.BoolVar(&o.node.Ledger.Pseudonyms, "ledger-pseudonyms", false, "replace the names of namespaces, pods and claims in the ledger by a keyed hash, whose key lies beside it")
-	f.DurationVar(&o.node.WriteLimit, "write-limit", node.DefaultWriteLimit, "how long one write to sysfs may take before the function is fenced")
+	f.DurationVar(&o.node.WriteLimit, "write-limit", node.DefaultWriteLimit, "how long one write to sysfs may take before the function is fenced; a reset may take six times as long")
 }
 
 // waitFlag adds the flag of the commands that take devices back.
