@@ -21,10 +21,13 @@ func devicesCommand(t *tree) *cobra.Command {
 		Use:   "devices",
 		Short: "List the PCI functions with their isolation verdicts",
 		Long: "devices lists the node's PCI functions, members of an IOMMU group side by side, with the verdict on each\n" +
-			"(✓ isolated, ! isolated with a grave note, ✗ not isolated), and then what to do, the worst last.\n" +
+			"(✓ a claim for it is prepared if the node config names it, ! likewise and with a grave note, ✗ claims are refused;\n" +
+			"no mark for what the node itself uses), and then what to do, the worst last. The plugin's plan, taints and refusals\n" +
+			"go by the same judgement.\n" +
 			"wide also has NEAR: the NIC that is nearest to a GPU, and the GPU to a NIC, and what they have in common.\n\n" +
 			"json and yaml hold every function, bridges included, as {\"devices\": [...]}; `reasons` are objects with\n" +
-			"code, severity, text, fix and evidence, and empty for an isolated function.\n\n" + exitCodes,
+			"code, severity, text, fix and evidence, and empty for an isolated function; `refusals` are what a claim for the\n" +
+			"function is refused for.\n\n" + exitCodes,
 		Example: "  kata-vfio-audit devices\n" +
 			"  kata-vfio-audit devices -o json | jq -r '.devices[] | select(.type==\"gpu\" and (.isolated|not)) | .address'",
 		Args:    command.NoArgs,

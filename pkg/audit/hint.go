@@ -26,12 +26,21 @@ func (inv *Inventory) hints() []hint {
 		if !d.Assignable() {
 			continue
 		}
-		for _, r := range slices.Concat(d.Reasons, d.Grave()) {
+		for _, r := range slices.Concat(d.against(), d.Grave()) {
 			hints = gather(hints, r, d.Address)
 		}
 	}
 	slices.SortStableFunc(hints, func(a, b hint) int { return b.Severity.Compare(a.Severity) })
 	return hints
+}
+
+// against returns what an operator is to look at. That a function is in use is as it is
+// to be.
+func (d *Device) against() []isolation.Reason {
+	if d.InUse() {
+		return d.Reasons
+	}
+	return d.Against()
 }
 
 // Grave returns the notes of high severity or worse.

@@ -3,7 +3,9 @@ package audit
 import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // Inventory is a node's functions with the verdict on each. Its JSON form is
@@ -36,6 +38,9 @@ type Device struct {
 	Notes []isolation.Reason `json:"notes"`
 	// Evidence is what the verdict rests on.
 	Evidence []isolation.Evidence `json:"evidence"`
+	// Refusals are what Prepare refuses a claim for the function for that sets no
+	// parameters; empty where it accepts the claim. What publishes a taint is the same.
+	Refusals []plan.Refusal `json:"refusals"`
 	// Reset is how the function would be cleaned between tenants.
 	Reset *isolation.Reset `json:"reset,omitempty"`
 	// ACS is what a PCIe port's registers say; see [isolation.ACSOf].
@@ -44,21 +49,29 @@ type Device struct {
 	Near *Neighbours `json:"near,omitempty"`
 }
 
-// NewInventory judges every function of the snapshot. The result points into
-// the snapshot.
+// NewInventory judges every function of the snapshot as [NewInventoryOf] does, by the
+// default node config and without records of claims. The result points into the snapshot.
 func NewInventory(s *device.Snapshot) *Inventory {
+	return NewInventoryOf(plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s)})
+}
+
+// NewInventoryOf judges every function of a node by the judgement that Prepare and the
+// node's ResourceSlices go by. The result points into the node's snapshot.
+func NewInventoryOf(n plan.Node) *Inventory {
+	s, assessor := n.Snapshot, plan.NewAssessor(n)
 	inv := &Inventory{Host: s.Host, Devices: make([]Device, len(s.Functions))}
 	for i := range s.Functions {
-		inv.Devices[i] = view(s, &s.Functions[i])
+		inv.Devices[i] = view(s, &s.Functions[i], assessor)
 	}
 	inv.pairUp()
 	return inv
 }
 
-func view(s *device.Snapshot, f *device.Function) Device {
-	v := isolation.Judge(s, f)
+func view(s *device.Snapshot, f *device.Function, assessor *plan.Assessor) Device {
+	as := assessor.Assess(f)
+	v := as.Verdict
 	d := Device{
-		Function: f, GroupMembers: []pci.Address{},
+		Function: f, GroupMembers: []pci.Address{}, Refusals: list(as.Faults()),
 		Isolated: v.Isolated, Reasons: list(v.Reasons), Notes: list(v.Notes), Evidence: list(v.Evidence), Reset: v.Reset,
 	}
 	if g, ok := s.GroupOf(f); ok {
@@ -84,8 +97,9 @@ func list[T any](items []T) []T {
 // Standing sums up a verdict for the eye.
 type Standing int
 
-// Standings. Concern is isolated with a note of high severity; None is a
-// bridge's, which is not up for assignment.
+// Standings. Good and Concern are those of a function for which Prepare accepts a claim
+// once the node config names it; Concern has a note of high severity. None is a bridge's,
+// which is not up for assignment, and that of an isolated function that is in use.
 const (
 	None Standing = iota
 	Good
@@ -99,6 +113,10 @@ func (d *Device) Standing() Standing {
 	case d.IsBridge():
 		return None
 	case !d.Isolated:
+		return Bad
+	case d.InUse():
+		return None
+	case len(d.Against()) > 0:
 		return Bad
 	}
 	for i := range d.Notes {

@@ -24,7 +24,7 @@ func TestStanding(t *testing.T) {
 	inv := sample()
 	for a, want := range map[pci.Address]audit.Standing{
 		at(0x20, 0, 0): audit.None,
-		at(0x21, 0, 0): audit.Good,
+		at(0x21, 0, 0): audit.None, // the node uses it
 		at(0x22, 0, 0): audit.Good, // its companion is but a note of low severity
 		at(0x24, 1, 0): audit.Bad,
 		at(0x25, 0, 0): audit.Concern,

@@ -85,13 +85,16 @@ func (r *row) group() string {
 func (r *row) verdict() string {
 	switch r.Standing() {
 	case None:
-		return "-"
+		if r.IsBridge() {
+			return "-"
+		}
+		return "isolated, in use"
 	case Good:
 		return "isolated"
 	case Concern:
 		return "isolated, " + firstCode(r.Grave())
 	case Bad:
-		return firstCode(r.Reasons)
+		return firstCode(r.Against())
 	}
 	return ""
 }

@@ -146,11 +146,15 @@ func standingWord(d *audit.Device) string {
 	case audit.Concern:
 		return "isolated, with a grave note"
 	case audit.Bad:
-		codes := make([]string, len(d.Reasons))
-		for i := range d.Reasons {
-			codes[i] = string(d.Reasons[i].Code)
+		var codes []string
+		for _, r := range d.Against() {
+			codes = append(codes, string(r.Code))
 		}
-		return fmt.Sprintf("not isolated: %s", strings.Join(codes, ", "))
+		what := "not isolated"
+		if d.Isolated {
+			what = "claims are refused"
+		}
+		return fmt.Sprintf("%s: %s", what, strings.Join(codes, ", "))
 	case audit.None:
 	}
 	return ""

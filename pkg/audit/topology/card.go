@@ -204,8 +204,8 @@ func portLine(d *audit.Device) string {
 
 // codes lists the codes of what is wrong, or of the grave notes.
 func codes(d *audit.Device) string {
-	reasons := d.Reasons
-	if d.Isolated {
+	reasons := d.Against()
+	if d.Standing() != audit.Bad {
 		reasons = d.Grave()
 	}
 	names := make([]string, len(reasons))

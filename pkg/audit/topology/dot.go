@@ -69,7 +69,7 @@ func dotNode(d *audit.Device) string {
 		label += "\\ndriver " + d.Driver
 	}
 	if d.Standing() == audit.Bad {
-		label += "\\n✗ " + string(d.Reasons[0].Code)
+		label += "\\n✗ " + string(d.Against()[0].Code)
 	}
 	return fmt.Sprintf("%s [fillcolor=%s, label=%s];\n", quote(d.Address.String()), fill[d.Standing()], quote(label))
 }

@@ -54,6 +54,11 @@ func judged(d *audit.Device) []string {
 	for _, r := range d.Reasons {
 		lines = append(lines, fmt.Sprintf("not isolated (%s): %s", r.Severity, r.Text))
 	}
+	if d.Isolated && d.Standing() == audit.Bad {
+		for _, r := range d.Against() {
+			lines = append(lines, "every claim is refused: "+r.Text)
+		}
+	}
 	for _, r := range d.Grave() {
 		lines = append(lines, fmt.Sprintf("note (%s): %s", r.Severity, r.Text))
 	}

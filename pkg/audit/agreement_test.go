@@ -1,0 +1,192 @@
+package audit_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+	"github.com/kata-vfio/kata-vfio/pkg/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// seeds is how many nodes are generated. One that fails names its seed, and
+// `go test -run 'TestAllAgree/generated/seed_17$'` shows it alone.
+const seeds = 2000
+
+// tally counts what a property was tried on.
+type tally struct{ nodes, devices, tainted int }
+
+// TestAllAgree: what is published without a taint is what plan accepts, and the tables
+// and pictures of the audit say the same.
+func TestAllAgree(t *testing.T) {
+	var all tally
+	for _, b := range board.All() {
+		t.Run("board/"+b.Name, func(t *testing.T) { all.try(t, scanned(t, b.Build(t).Kernel)) })
+	}
+	for name, script := range scripts() {
+		t.Run("script/"+name, func(t *testing.T) {
+			k := sysfstest.New(t)
+			script(k)
+			all.try(t, scanned(t, k))
+		})
+	}
+	t.Run("generated", func(t *testing.T) {
+		for seed := range uint64(seeds) {
+			t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { all.node(t, generate(seed)) })
+		}
+	})
+	t.Logf("tried on %d nodes with %d published devices, %d of them tainted", all.nodes, all.devices, all.tainted)
+	if all.devices < 20_000 || all.tainted < all.devices/5 || all.tainted > all.devices*4/5 {
+		t.Errorf("%d devices, %d tainted: want 20,000 and a fifth of each kind", all.devices, all.tainted)
+	}
+}
+
+// scripts are the kinds of hardware that the kernel's double knows.
+func scripts() map[string]func(*sysfstest.Kernel) {
+	return map[string]func(*sysfstest.Kernel){
+		"GPU":              func(k *sysfstest.Kernel) { k.AddGPU(0x3b) },
+		"GPU and audio":    func(k *sysfstest.Kernel) { k.AddGPUWithAudio(0x62, 15) },
+		"companions":       func(k *sysfstest.Kernel) { k.AddGPUWithCompanions(0x62) },
+		"NIC":              func(k *sysfstest.Kernel) { k.AddNIC(0x21, 7) },
+		"HCA":              func(k *sysfstest.Kernel) { k.AddHCA(0x21, 4) },
+		"NVMe":             func(k *sysfstest.Kernel) { k.AddNVMe(0x21) },
+		"behind a bridge":  func(k *sysfstest.Kernel) { k.AddBehindBridge(0x62, 15) },
+		"busy mate":        func(k *sysfstest.Kernel) { k.AddWithBusyMate(0x62, 15) },
+		"GPU and NIC":      func(k *sysfstest.Kernel) { k.AddGPUAndNIC(0x39, 2) },
+		"without an IOMMU": func(k *sysfstest.Kernel) { k.WithoutIOMMU(); k.AddGPU(0x3b) },
+		"iommufd":          func(k *sysfstest.Kernel) { k.WithIOMMUFD(); k.AddGPU(0x3b) },
+		"console":          func(k *sysfstest.Kernel) { k.AddConsole(); k.AddGPU(0x3b) },
+		"256 functions":    func(k *sysfstest.Kernel) { k.Scale(256) },
+	}
+}
+
+func scanned(t *testing.T, k *sysfstest.Kernel) *device.Snapshot {
+	t.Helper()
+	fs, err := sysfs.Open(k.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	s, err := inventory.Scan(t.Context(), fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// try checks a snapshot by the default config and by one that names everything.
+func (c *tally) try(t *testing.T, s *device.Snapshot) {
+	t.Helper()
+	for _, config := range []*v1alpha1.NodeConfig{nil, everything()} {
+		c.node(t, plan.Node{Snapshot: s, Selection: nodeconfig.Select(config, s)})
+	}
+}
+
+func everything() *v1alpha1.NodeConfig {
+	return &v1alpha1.NodeConfig{
+		Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "vf", "nvme", "other"}}}},
+		Pairing: v1alpha1.PairingSwitch,
+	}
+}
+
+// node checks one node.
+func (c *tally) node(t *testing.T, n plan.Node) {
+	t.Helper()
+	n.Name = "node-1"
+	c.nodes++
+	published := &publish.Node{Name: n.Name, Snapshot: n.Snapshot, Selection: n.Selection, Assessments: map[pci.Address]plan.Assessment{}}
+	assessor := plan.NewAssessor(n)
+	for _, f := range n.Selection.Ours() {
+		published.Assessments[f.Address] = assessor.Assess(f)
+	}
+	rows := rowsOf(n)
+	for pool, p := range publish.Pools(published) {
+		for _, slice := range p.Slices {
+			for i := range slice.Devices {
+				d := &slice.Devices[i]
+				c.devices++
+				if len(d.Taints) > 0 {
+					c.tainted++
+				}
+				agree(t, n, rows, pool, d.Name, len(d.Taints) > 0)
+			}
+		}
+	}
+}
+
+// rowsOf returns what the tables and pictures show, by address.
+func rowsOf(n plan.Node) map[pci.Address]*audit.Device {
+	inv := audit.NewInventoryOf(n)
+	rows := map[pci.Address]*audit.Device{}
+	var enter func(nodes []*topology.Node)
+	enter = func(nodes []*topology.Node) {
+		for _, node := range nodes {
+			rows[node.Address] = node.Device
+			for _, vf := range node.VFs {
+				rows[vf.Address] = vf
+			}
+			enter(node.Children)
+		}
+	}
+	for _, root := range topology.Roots(inv) {
+		enter(root.Children)
+	}
+	return rows
+}
+
+// agree checks one device: its taints against the plan of a claim for it, and against
+// what is shown of its functions.
+func agree(t *testing.T, n plan.Node, rows map[pci.Address]*audit.Device, pool, name string, tainted bool) {
+	t.Helper()
+	parts, err := device.ParseParts(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &claim.Request{UID: "uid-of-nobody", Namespace: "tenant", Name: "default"}
+	shown := true
+	for _, part := range parts {
+		d := claim.Device{Request: "one", Pool: pool, Name: part.Name, Address: part.Address}
+		if len(parts) > 1 {
+			d.Pair = name
+		}
+		d.VFIO.Default()
+		req.Devices = append(req.Devices, d)
+		shown = shown && rows[part.Address].Standing() != audit.Bad && rows[part.Address].Standing() != audit.None
+	}
+	_, err = plan.Make(req, n)
+	refused := err != nil && !merelyHeld(err)
+	switch {
+	case tainted && err == nil:
+		t.Errorf("%s is tainted, and plan accepts it", name)
+	case !tainted && refused:
+		t.Errorf("%s has no taint, and plan refuses it: %v", name, err)
+	}
+	if shown == tainted {
+		t.Errorf("%s: shown as fit %t, tainted %t (plan: %v)", name, shown, tainted, err)
+	}
+}
+
+// merelyHeld reports whether a claim is refused on account of other claims only.
+func merelyHeld(err error) bool {
+	refused, ok := errors.AsType[*plan.RefusedError](err)
+	if !ok {
+		return false
+	}
+	for _, r := range refused.Refusals {
+		if r.Code != plan.Held {
+			return false
+		}
+	}
+	return true
+}
