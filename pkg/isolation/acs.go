@@ -149,7 +149,7 @@ func (j *judgement) switchPort(p *device.Function, upstream pci.Address) {
 		Code: PeerToPeer, Severity: High, Culprit: new(p.Address), Evidence: j.sawACS(p),
 		Text: fmt.Sprintf("switch port %s above %s does not redirect requests by ACS: they can reach %s, which is in another group below the same switch, without passing the IOMMU",
 			p.Address, j.f.Address, neighbour),
-		Fix: fmt.Sprintf("enable ACS for the switch in the firmware setup, move the device to a slot of its own, or give all devices below %s to one tenant by a DeviceClass with `allowUnisolated: true`", upstream),
+		Fix: fmt.Sprintf("%s; or give all devices below %s to one tenant by a DeviceClass with `allowUnisolated: true`", Separate(j.s, j.f), upstream),
 	})
 }
 
@@ -249,8 +249,8 @@ func (j *judgement) sawACS(f *device.Function) []Evidence {
 // restoreACS says how to switch a port's ACS on again.
 func restoreACS(p *device.Function) string {
 	control := p.Capabilities.ACS.Control | missingACS(p.Capabilities.ACS)
-	return fmt.Sprintf("find what cleared it (`pci=disable_acs_redir=` or `pci=config_acs=` on the kernel command line, a GPUDirect or tuning script) and reboot without; at once: `%s`",
-		SetACS(p.Address, control))
+	return fmt.Sprintf("find what cleared it (a kernel argument, a GPUDirect or tuning script): %s; at once: `%s`",
+		acsAtBoot(p), SetACS(p.Address, control))
 }
 
 // ACSNames names ACS switches in lspci's words: "SrcValid, ReqRedir".

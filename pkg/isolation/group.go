@@ -134,10 +134,10 @@ func (j *judgement) mate(m *device.Function) {
 		return
 	case len(m.Uses) > 0:
 		r.Text = fmt.Sprintf("%s (%s) in IOMMU group %d is used by the node itself: %s", m.Address, orNone(m.Driver), j.group.Number, uses(m))
-		r.Fix = "free it of that use, or move one of the two to a slot with a group of its own"
+		r.Fix = "free it of that use, or " + Separate(j.s, j.f)
 	case j.f.VF != nil && j.f.VF.PF == m.Address:
 		r.Text = fmt.Sprintf("%s shares IOMMU group %d with its own PF %s, and taking the PF would remove the VF", j.f.Address, j.group.Number, m.Address)
-		r.Fix = "move the NIC to a slot whose ports have ACS, or enable ACS and ARI in the firmware setup"
+		r.Fix = Separate(j.s, j.f)
 	default:
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -44,8 +45,8 @@ func (c *candidate) matesSelected() *Refusal {
 		return c.mate(t.f, MateNotSelected,
 			fmt.Sprintf("%s (class %s, driver %s) goes with %s and is not ours: %s",
 				t.f.Address, t.f.Class, driverName(t.f.Driver), c.f.Address, choice.Why),
-			fmt.Sprintf("if tenants may have it, name it in the node config (kind NodeConfig, `devices: [{match: {addresses: [\"%s\"]}}]`); else move one of the two to a slot with an IOMMU group of its own",
-				t.f.Address))
+			fmt.Sprintf("if tenants may have it, name it in the node config (kind NodeConfig, `devices: [{match: {addresses: [\"%s\"]}}]`); else %s",
+				t.f.Address, isolation.Separate(c.node.Snapshot, c.f)))
 	}
 	return nil
 }
@@ -61,7 +62,8 @@ func (c *candidate) standsAlone() *Refusal {
 		if t.f.PF != nil && t.f.PF.NumVFs > 0 {
 			return c.mate(t.f, PFBusy,
 				fmt.Sprintf("%s is a PF with %d VFs enabled, which binding it to vfio-pci would destroy", t.f.Address, t.f.PF.NumVFs),
-				fmt.Sprintf("claim another device, or move one of the two to a slot with an IOMMU group of its own; if no claim has a VF of %s, its VFs can be removed: `echo 0 > /sys/bus/pci/devices/%s/sriov_numvfs`", t.f.Address, t.f.Address))
+				fmt.Sprintf("claim another device, or %s; if no claim has a VF of %s, its VFs can be removed: `echo 0 > /sys/bus/pci/devices/%s/sriov_numvfs`",
+					isolation.Separate(c.node.Snapshot, c.f), t.f.Address, t.f.Address))
 		}
 		if t.f.VF == nil {
 			continue

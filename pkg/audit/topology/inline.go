@@ -35,7 +35,7 @@ func Style() string { return style }
 // marks defines the marks that symbols refer to, and dots.
 func (b *svg) marks() {
 	b.put("<defs>")
-	for _, s := range []audit.Standing{audit.Good, audit.Concern, audit.Bad} {
+	for _, s := range []audit.Standing{audit.None, audit.Good, audit.Concern, audit.Bad} {
 		class := standingClass(s)
 		b.put(`<g id="mark-%s" class="%s">%s</g>`, class, class, mark(s))
 		b.put(`<g id="dot-%s" class="%s"><rect class="card dot" x="-8" y="-8" width="16" height="16" rx="4"/><g transform="scale(.62)">%s</g></g>`, class, class, mark(s))

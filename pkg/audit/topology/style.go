@@ -27,6 +27,7 @@ text.group{fill:#4250b5}
 .bad>.chip{stroke:#afb8c1}
 .culprit>.card{stroke:#cf222e}
 .good .bar,.good .disc{fill:#1a7f37}
+.none .bar,.none .disc{fill:#6e7781}
 .warn .bar,.warn .disc{fill:#9a6700}
 .bad .bar,.bad .disc{fill:#cf222e}
 .mark{fill:none;stroke:#fff;stroke-width:2;stroke-linecap:round;stroke-linejoin:round}
@@ -49,6 +50,7 @@ text.group{fill:#a8b1ff}
 .bad>.chip{stroke:#4a535d}
 .culprit>.card{stroke:#f85149}
 .good .bar,.good .disc{fill:#2ea043}
+.none .bar,.none .disc{fill:#768390}
 .warn .bar,.warn .disc{fill:#bb8009}
 .bad .bar,.bad .disc{fill:#da3633}
 }

@@ -164,6 +164,7 @@ func (b *svg) symbol(s Symbol) {
 // mark draws a mark around the origin, 16 pixels wide.
 func mark(s audit.Standing) string {
 	path := map[audit.Standing]string{
+		audit.None:    "M-3.5,0h7",
 		audit.Good:    "M-4,0.5l2.8,3l5,-6.5",
 		audit.Concern: "M0,-4.5v5M0,3.4v1",
 		audit.Bad:     "M-3,-3l6,6M3,-3l-6,6",
