@@ -39,6 +39,7 @@ type service struct {
 	publisher *dra.Publisher
 	monitor   *monitor.Monitor
 	notes     *dra.Notes
+	attempts  *dra.Attempts
 	server    *dra.Server
 	driver    *dra.Driver
 	reporter  *dra.Reporter
@@ -68,6 +69,8 @@ func (s *service) start(ctx context.Context) error {
 	s.metrics.WatchReadiness(health.Ready)
 	s.publisher = dra.NewPublisher(s.run.nodeName, s.node.PlanNode, s.node.Journal.List, health, s.metrics)
 	s.publisher.Drains = s.drains
+	s.attempts = &dra.Attempts{Kept: dra.AttemptsKept, Changed: s.wake}
+	s.publisher.Attempts = s.attempts.Standing
 	s.openMonitor()
 	if err := s.judge(ctx); err != nil {
 		return err
@@ -182,7 +185,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Gate:       &dra.Gate{Client: client, NodeName: s.run.nodeName, Handlers: s.node.Node.AllowedHandlers},
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
 		Confirmed: func(uid string) { s.sandboxes.table.Withdraw(uid, "") },
-		Changed:   s.wake, Fatal: s.fatal,
+		Attempts:  s.attempts, Changed: s.wake, Fatal: s.fatal,
 	})
 	s.helper, err = dra.Kubelet{
 		Client: client, NodeName: s.run.nodeName, PodUID: s.run.podUID,

@@ -61,6 +61,8 @@ type DriverConfig struct {
 	// Confirmed is told of a claim, by its UID, whose allocation is of what is prepared; nil for
 	// nobody.
 	Confirmed func(uid string)
+	// Attempts is told how each Prepare ended; nil for nobody.
+	Attempts *Attempts
 	// Changed is told after each call, since claims change what is published.
 	Changed func()
 	// Fatal ends the plugin with a cause.
@@ -177,7 +179,15 @@ func (d *Driver) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceCla
 		}
 		return nil, err
 	}
-	return d.Claims.Prepare(ctx, req)
+	rec, err := d.Claims.Prepare(ctx, req)
+	switch {
+	case d.Attempts == nil:
+	case err != nil:
+		d.Attempts.Failed(err)
+	default:
+		d.Attempts.Succeeded(rec.Plan.Addresses())
+	}
+	return rec, err
 }
 
 // device is a prepared device as the kubelet hears of it, from its parts: one

@@ -44,6 +44,10 @@ type Publisher struct {
 	// Drains returns what operators take out of use; nil for nothing. Set it before use.
 	Drains func(*device.Snapshot) []prepare.Draining
 
+	// Attempts returns what Prepare failed for more than once; nil for nothing. Set it before
+	// use.
+	Attempts func() map[pci.Address]plan.Code
+
 	publishing sync.Mutex // held for the whole of a Publish, which may wait for the API server; guards last
 	last       map[string]publish.Pool
 
@@ -115,6 +119,7 @@ func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 		assess(n, known, addrs)
 	}
 	p.audit(n, addrs)
+	p.attempted(n)
 	p.drain(n)
 	if err != nil {
 		err = fmt.Errorf("no device can be judged, so all are tainted: %w", err)
@@ -140,6 +145,24 @@ func (p *Publisher) failing(a pci.Address) []string {
 		ids = append(ids, f.ID)
 	}
 	return ids
+}
+
+// attempted adds what Prepare failed for, with all whose claims would take that along.
+func (p *Publisher) attempted(n *publish.Node) {
+	if p.Attempts == nil {
+		return
+	}
+	for a, code := range p.Attempts() {
+		f, ok := n.Snapshot.Function(a)
+		if !ok {
+			continue
+		}
+		for _, with := range plan.DrainSet(n.Snapshot, f) {
+			h := n.Health[with.Address]
+			h.Attempted = code
+			n.Health[with.Address] = h
+		}
+	}
 }
 
 // drain adds what goes out of use.

@@ -55,6 +55,10 @@ const (
 	LinkLost Code = "LinkLost"
 	// FatalErrors: the function reported fatal errors.
 	FatalErrors Code = "FatalErrors"
+	// DiskInUse: somebody has a disk of the function for himself, which only Prepare sees.
+	DiskInUse Code = "DiskInUse"
+	// InUse: a process has the function open, which only Prepare sees.
+	InUse Code = "InUse"
 	// Locked: an earlier operation on the function hangs in the kernel.
 	Locked Code = "Locked"
 	// Dead: configuration space reads all ones.

@@ -37,7 +37,7 @@ func (p *Preparer) untaken(ctx context.Context, snap *device.Snapshot, claim pla
 		}
 		if disk != "" {
 			return &plan.RefusedError{Claim: claim, Refusals: []plan.Refusal{{
-				Code: plan.Forbidden, Device: f.Name(), Address: a, Driver: f.Driver,
+				Code: plan.DiskInUse, Device: f.Name(), Address: a, Driver: f.Driver,
 				Text: fmt.Sprintf("disk %s of %s is in exclusive use (mounted in some namespace, swap, RAID, ZFS or opened by a process)", disk, a),
 				Fix:  "unmount or stop what uses it, or claim another device",
 			}}}

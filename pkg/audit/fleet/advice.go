@@ -23,6 +23,7 @@ func advice(reason string) string {
 		"PodReplaced":          "delete the pod, so that its controller makes a new one",
 		"Absent":               "look for the device on its node: `kata-vfio-audit devices`",
 		"NotOurs":              "let the node config have the device, or delete the claim",
+		"DiskInUse":            "unmount or stop what uses the disk, or claim another device",
 		"Forbidden":            "delete the claim: the node itself needs the device",
 		"GroupMateNotSelected": "let the node config name the function that the message names, or claim another device",
 		"AllocatedElsewhere":   "delete the pod and create it without spec.nodeName, so that the scheduler places it",
