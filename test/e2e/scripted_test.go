@@ -100,7 +100,7 @@ func (n *scripted) serves() {
 		n.t.Fatal(err)
 	}
 	health := dra.NewHealth()
-	publisher := dra.NewPublisher(n.name, nodeconfig.Default(), n.records.List, health, n.metrics)
+	publisher := dra.NewPublisher(n.name, n.claims.PlanNode, n.records.List, health, n.metrics)
 	n.driver = dra.NewDriver(dra.DriverConfig{
 		Client: n.client, Claims: n.claims, Gate: &dra.Gate{Client: n.client, NodeName: n.name, Handlers: []string{"kata-gpu"}},
 		Attributes: publisher.Attributes, Health: health, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
