@@ -94,6 +94,7 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.repair(ctx) })
 	g.Go(func() error { return s.provision(ctx) })
 	g.Go(func() error { return s.syncStatuses(ctx) })
+	g.Go(func() error { return s.lookAtDevices(ctx) })
 	s.runSandboxes(ctx, g)
 	return g.Wait()
 }

@@ -69,6 +69,9 @@ type Function struct {
 	// ConfigDead is set when configuration space reads all ones: the function
 	// fell off the bus or does not answer.
 	ConfigDead bool `json:"configDead,omitempty"`
+	// FatalErrors is how many fatal errors (AER) the kernel has counted since it
+	// found the function; 0 also where it counts none.
+	FatalErrors uint64 `json:"fatalErrors,omitempty"`
 
 	Children Children `json:"children"`
 	// Uses say what on this node needs the function now; empty when free.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -44,11 +43,8 @@ func (n *Node) FatalErrors(f *device.Function) (uint64, Fact) {
 	if !file.OK() {
 		return 0, file
 	}
-	for line := range strings.Lines(file.Value) {
-		count, ok := strings.CutPrefix(strings.TrimSpace(line), "TOTAL_ERR_FATAL ")
-		if total, err := strconv.ParseUint(count, 10, 64); ok && err == nil {
-			return total, file
-		}
+	if total, ok := pci.ParseFatalErrors(file.Value); ok {
+		return total, file
 	}
 	file.Status, file.Err = Broken, "it has no total"
 	return 0, file

@@ -218,6 +218,7 @@ func readHardware(f *device.Function, a *attributes) {
 		f.Link = readLink(a)
 	}
 	f.ResetMethods = a.words("reset_method")
+	f.FatalErrors = readFatalErrors(a)
 }
 
 // readBARs reads the populated base address registers, and the size of the ROM.

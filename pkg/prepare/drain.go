@@ -118,6 +118,9 @@ func (p *Preparer) Undrain(ctx context.Context, a pci.Address, reason string, by
 		if err := p.tellDrain(ctx, snap, ledger.Undrain, a, reason, by); err != nil {
 			return err
 		}
+		if err := p.accountForAll(ctx, drainAddresses(snap, a)); err != nil {
+			return err
+		}
 		return p.Journal.LiftDrain(a)
 	})
 	if err != nil {

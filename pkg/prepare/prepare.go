@@ -219,7 +219,8 @@ func (p *Preparer) PlanNode(snap *device.Snapshot) (plan.Node, error) {
 	if n.Drained, err = p.drained(); err != nil {
 		return n, err
 	}
-	return n, nil
+	n.FatalErrors, err = p.FatalErrors(snap)
+	return n, err
 }
 
 // node joins a snapshot with what config and journal say about it.

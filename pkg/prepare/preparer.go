@@ -64,6 +64,10 @@ type Journal interface {
 	// not proven clean since their last tenant, and Unclean returns them.
 	MarkUnclean(m journal.Unclean) error
 	MarkClean(a pci.Address) error
+	// MarkFatalErrors and FatalErrors keep, beyond all records, which fatal errors of
+	// functions are accounted for.
+	MarkFatalErrors(m journal.FatalErrors) error
+	FatalErrors() (map[pci.Address]journal.FatalErrors, error)
 	Unclean() (map[pci.Address]journal.Unclean, error)
 	// MarkDrained and LiftDrain keep, beyond all records, which functions an operator
 	// takes out of use, and Drains returns them.

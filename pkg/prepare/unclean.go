@@ -38,7 +38,7 @@ func (p *Preparer) mark(rec *journal.Record, why string) error {
 	}
 	for _, a := range rec.Plan.Reachable() {
 		if isProven(rec, a) {
-			if err := p.Journal.MarkClean(a); err != nil {
+			if err := p.provenClean(rec.BootID, a); err != nil {
 				return err
 			}
 			continue
@@ -75,7 +75,7 @@ func (p *Preparer) cleanse(ctx context.Context, rec *journal.Record) error {
 	}
 	for _, proof := range rec.Proofs {
 		for _, a := range proof.Set {
-			if err := p.Journal.MarkClean(a); err != nil {
+			if err := p.provenClean(rec.BootID, a); err != nil {
 				return err
 			}
 		}

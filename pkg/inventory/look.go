@@ -1,0 +1,79 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// poweredDown is the power state in which a function answers nothing, and a look
+// at its registers would wake it.
+const poweredDown = "D3cold"
+
+// Look looks whether the functions that are meant answer still, have a link and
+// reported fatal errors, and has those read again for which that is not what the
+// latest snapshot says: no uevent tells of a device that falls off the bus. It reads
+// a few bytes of each function. What can't be read is left out, and the error says so.
+func (w *Watcher) Look(ctx context.Context, meant func(*device.Function) bool) error {
+	snap := w.latest.Load()
+	var errs []error
+	for i := range snap.Functions {
+		f := &snap.Functions[i]
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if f.Locked || !meant(f) { // a locked one is read again already
+			continue
+		}
+		same, err := soundAsBefore(w.fs, f)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("look at PCI function %s: %w", f.Address, err))
+		}
+		if !same {
+			w.changed.add(subject{subsystem: "pci", path: f.Address.String()})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// soundAsBefore reports whether a function is as well or unwell as it was.
+func soundAsBefore(fs *sysfs.FS, before *device.Function) (bool, error) {
+	dir, _, err := openFunction(fs, before.Address, "")
+	if err != nil {
+		return !sysfs.Vanished(err), notVanished(err)
+	}
+	defer dir.Close()
+	a := &attributes{dir: dir}
+	if state, _ := a.text("power_state"); state == poweredDown {
+		return true, a.err
+	}
+	now := device.Function{Address: before.Address, FatalErrors: readFatalErrors(a)}
+	if before.VF == nil {
+		now.Link = readLink(a)
+	}
+	header, read := readSpace(&now, a, headerBytes)
+	now.ConfigDead = read && pci.Dead(header, before.VF != nil)
+	if a.err != nil || now.Locked || !read {
+		return !sysfs.Vanished(a.err), notVanished(a.err)
+	}
+	return now.ConfigDead == before.ConfigDead && now.LinkDown() == before.LinkDown() && now.FatalErrors == before.FatalErrors, nil
+}
+
+// notVanished returns the error unless it says that the function is gone.
+func notVanished(err error) error {
+	if sysfs.Vanished(err) {
+		return nil
+	}
+	return err
+}
+
+// readFatalErrors reads how many fatal errors the kernel counted; 0 where it counts none.
+func readFatalErrors(a *attributes) uint64 {
+	text, _ := a.text("aer_dev_fatal")
+	total, _ := pci.ParseFatalErrors(text)
+	return total
+}

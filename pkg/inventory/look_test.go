@@ -1,0 +1,98 @@
+package inventory
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// TestALookFindsWhatNoUeventTells: a device that fell off the bus, one that lost its link, and fatal errors.
+func TestALookFindsWhatNoUeventTells(t *testing.T) {
+	lose := func(k *sysfstest.Kernel, a pci.Address) {
+		k.PutFile(filepath.Join(sysfs.FunctionPath(a), "current_link_width"), "0\n")
+	}
+	for name, tt := range map[string]struct {
+		change func(k *sysfstest.Kernel, a pci.Address)
+		found  func(f *device.Function) bool
+	}{
+		"off the bus":      {(*sysfstest.Kernel).FallOff, func(f *device.Function) bool { return f.ConfigDead }},
+		"without its link": {lose, (*device.Function).LinkDown},
+		"fatal errors": {
+			func(k *sysfstest.Kernel, a pci.Address) { k.CountFatalErrors(a, 2) },
+			func(f *device.Function) bool { return f.FatalErrors == 2 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := sysfstest.New(t)
+				k.AddRootPort(0x3b)
+				gpu, asleep := sysfstest.GPU(pci.Address{Bus: 0x3b}), pci.Address{Bus: 0x3c}
+				gpu.Link = &device.Link{Speed: "32.0 GT/s PCIe", MaxSpeed: "32.0 GT/s PCIe", Width: 16, MaxWidth: 16}
+				k.Add(gpu)
+				k.AddGPU(0x3c)
+				k.PutFile(filepath.Join(sysfs.FunctionPath(asleep), "power_state"), "D3cold\n")
+				w, stop := follow(t, k)
+				defer stop()
+				before := w.latest.Load()
+				look(t, w)
+				if w.latest.Load() != before {
+					t.Error("a look at a node that is as it was made a new snapshot")
+				}
+				tt.change(k, gpu.Address)
+				tt.change(k, asleep)
+				synctest.Wait()
+				if w.latest.Load() != before {
+					t.Fatal("something told of the change: the test shows nothing")
+				}
+				look(t, w)
+				if f, _ := w.latest.Load().Function(gpu.Address); !tt.found(f) {
+					t.Errorf("not found: %+v", f)
+				}
+				if f, _ := w.latest.Load().Function(asleep); tt.found(f) {
+					t.Error("a function in D3cold was woken")
+				}
+			})
+		})
+	}
+}
+
+// follow runs a watcher on a scripted node, which tells it nothing.
+func follow(t *testing.T, k *sysfstest.Kernel) (*Watcher, func()) {
+	t.Helper()
+	fs, err := sysfs.Open(k.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing(t, fs)
+	events := newFakeEvents()
+	w, err := watch(t.Context(), fs, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- w.Run(t.Context()) }()
+	synctest.Wait()
+	return w, func() {
+		events.next <- os.ErrClosed
+		if err := <-done; !errors.Is(err, os.ErrClosed) {
+			t.Error(err)
+		}
+	}
+}
+
+// look looks at all functions, and waits for what comes of it.
+func look(t *testing.T, w *Watcher) {
+	t.Helper()
+	if err := w.Look(t.Context(), func(f *device.Function) bool { return !f.IsBridge() }); err != nil {
+		t.Fatal(err)
+	}
+	pause(t.Context(), 2*settle)
+	synctest.Wait()
+}
