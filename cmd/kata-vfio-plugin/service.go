@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -23,6 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -175,6 +177,9 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	if err != nil {
 		return err
 	}
+	s.publisher.Existing = func(ctx context.Context) ([]publish.Allocated, error) {
+		return dra.PublishedDevices(ctx, client, s.run.nodeName)
+	}
 	s.reporter = dra.NewReporter(client, recorder, s.log)
 	s.reporter.Anchor = s.node.History.Checkpoint
 	if err := s.openSandboxes(ctx, client); err != nil {
@@ -216,27 +221,46 @@ func (s *service) watchChecks(ctx context.Context) error {
 	return s.monitor.Run(ctx, snapshots)
 }
 
-// publish publishes at each new snapshot and after each claim.
+// publishEvery is how often `run` publishes though nothing has changed: what failed is
+// tried again, and devices that are withdrawn go after a while.
+const publishEvery = 30 * time.Second
+
+// publish publishes at each new snapshot, after each claim and every now and then.
 func (s *service) publish(ctx context.Context) error {
 	snapshots, cancel := s.watcher.Subscribe()
 	defer cancel()
+	tick := time.NewTicker(publishEvery)
+	defer tick.Stop()
 	var snap *device.Snapshot
+	unpublished := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case snap = <-snapshots:
 		case <-s.changed:
+		case <-tick.C:
 		}
 		if snap == nil {
 			continue
 		}
 		s.checkConfig(ctx, snap)
-		if err := s.publisher.Publish(ctx, s.helper, snap); err != nil && ctx.Err() == nil {
-			s.log.ErrorContext(ctx, "not published", slog.Any("err", err))
-		}
+		unpublished = s.publishOnce(ctx, snap, unpublished)
 		s.note(ctx, snap)
 	}
+}
+
+// publishOnce publishes once, and returns why it did not. That is logged unless it was
+// logged last.
+func (s *service) publishOnce(ctx context.Context, snap *device.Snapshot, last string) string {
+	err := s.publisher.Publish(ctx, s.helper, snap)
+	if err == nil || ctx.Err() != nil {
+		return ""
+	}
+	if err.Error() != last {
+		s.log.ErrorContext(ctx, "not published", slog.Any("err", err))
+	}
+	return err.Error()
 }
 
 // note leaves for the audit what it can't see for itself. Serving does not depend

@@ -48,8 +48,14 @@ type Publisher struct {
 	// use.
 	Attempts func() map[pci.Address]plan.Code
 
-	publishing sync.Mutex // held for the whole of a Publish, which may wait for the API server; guards last
+	// Existing returns the devices that an earlier instance has published and that the
+	// API server has. Until it has answered once nothing is published; nil where there
+	// never was any. Set it before use.
+	Existing func(context.Context) ([]publish.Allocated, error)
+
+	publishing sync.Mutex // held for the whole of a Publish, which may wait for the API server; guards last and offered
 	last       map[string]publish.Pool
+	offered    offered
 
 	mu    sync.Mutex                                                           // guards known
 	known map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute // by device name
@@ -70,6 +76,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
 	start := time.Now()
+	unseeded := p.seed(ctx)
 	described, unknown := p.describe(snap)
 	pools := publish.Pools(described)
 	p.learn(pools) // also for claims that were allocated before a withdrawal
@@ -78,6 +85,10 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	}
 	p.health.Set(healthOf(pools), snap.Stale)
 	p.metrics.count(pools)
+	if unseeded != nil {
+		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", unseeded), unknown)
+	}
+	p.offered.note(pools)
 	if reflect.DeepEqual(pools, p.last) {
 		return unknown
 	}
@@ -90,6 +101,22 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	p.last = pools
 	p.health.Published()
 	return unknown
+}
+
+// seed finds out once what was published before.
+func (p *Publisher) seed(ctx context.Context) error {
+	if p.offered.last != nil {
+		return nil
+	}
+	var before []publish.Allocated
+	if p.Existing != nil {
+		var err error
+		if before, err = p.Existing(ctx); err != nil {
+			return err
+		}
+	}
+	p.offered.seed(before)
+	return nil
 }
 
 // Attributes returns what the latest Publish says of the device; see
@@ -110,7 +137,8 @@ func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 		Name: p.node, Snapshot: snap, Selection: known.Selection,
 		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
 	}
-	records, _ := p.records() // what can't be read is a metric, and Prepare refuses on its account
+	records, unread := p.records() // what can't be read is a metric, and Prepare refuses on its account
+	n.Lingering = p.offered.lingering(len(unread) > 0)
 	addrs := p.enter(n, records)
 	for _, f := range n.Selection.Ours() {
 		addrs = append(addrs, f.Address)

@@ -49,6 +49,7 @@ const (
 	withdrawnForbidden = "Forbidden" // the node needs it itself
 	withdrawnNotOurs   = "NotOurs"   // the node config leaves it out now
 	withdrawnGone      = "Gone"      // no such function any more
+	withdrawnMoved     = "Moved"     // it is offered in another pool or as a pair soon
 )
 
 // entries returns everything to publish. An allocated device keeps the pool
@@ -65,22 +66,39 @@ func entries(n *Node, l *device.Layout) []*entry {
 			all = append(all, e)
 		}
 	}
-	kept := map[pci.Address]bool{}
-	for _, p := range n.Selection.Pairs() {
-		kept[p.VF.Address] = true
-		e := single(n, l, p.GPU)
-		e.name, e.vf = p.Name(), &part{p.VF.Address, p.VF}
+	offers := onOffer(n, l)
+	for _, e := range lingering(n, append(slices.Clone(all), offers...)) {
 		if !overlaps(held, e) {
+			hold(held, e)
 			all = append(all, e)
 		}
 	}
-	for _, f := range n.Selection.Ours() {
-		if e := single(n, l, f); !kept[f.Address] && !overlaps(held, e) {
+	elsewhere := newElsewhere(l, all)
+	for _, e := range offers {
+		if !overlaps(held, e) && !elsewhere.shares(e) {
 			all = append(all, e)
 		}
 	}
 	for _, e := range all {
 		e.rank = rank(n, e)
+	}
+	return all
+}
+
+// onOffer returns what the node would publish if nothing were allocated.
+func onOffer(n *Node, l *device.Layout) []*entry {
+	var all []*entry
+	paired := map[pci.Address]bool{}
+	for _, p := range n.Selection.Pairs() {
+		paired[p.VF.Address] = true
+		e := single(n, l, p.GPU)
+		e.name, e.vf = p.Name(), &part{p.VF.Address, p.VF}
+		all = append(all, e)
+	}
+	for _, f := range n.Selection.Ours() {
+		if !paired[f.Address] {
+			all = append(all, single(n, l, f))
+		}
 	}
 	return all
 }

@@ -40,6 +40,10 @@ type Node struct {
 	// published whatever becomes of them: the scheduler counts shared counters
 	// by the allocated devices that it sees in slices.
 	Allocated []Allocated
+	// Lingering are devices that were published a short while ago. A claim may have
+	// been allocated one without the node knowing of it yet. One that is no longer on
+	// offer under its name in its pool stays published there, withdrawn.
+	Lingering []Allocated
 }
 
 // Health is what is known of a function's state beyond the judgement on it.
@@ -60,6 +64,11 @@ type Health struct {
 type Allocated struct {
 	Pool string
 	Name string
+}
+
+// Compare orders by pool and name.
+func (a Allocated) Compare(b Allocated) int {
+	return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
 }
 
 // Pool is the content of one resource pool. The first slice and the first
