@@ -19,7 +19,7 @@ import (
 // last. The node hears of an allocation only when the kubelet prepares the claim; until
 // then the scheduler must find the device in its slice, or it gives its shared counters
 // to somebody else (Kubernetes issue 140802).
-const lingerTime = 15 * time.Minute
+const lingerTime = 8 * time.Minute
 
 // listLimit is how long the API server may take to list the node's slices.
 const listLimit = 10 * time.Second

@@ -21,7 +21,7 @@ func TestADeviceStaysWhileAClaimMayBeOnItsWay(t *testing.T) {
 		gone := n.k.AddGPU(0x3c)
 		n.publish(r)
 		n.k.Remove(gone)
-		for range 14 {
+		for range 7 {
 			time.Sleep(time.Minute)
 			n.publish(r)
 		}

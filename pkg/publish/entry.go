@@ -68,14 +68,15 @@ func entries(n *Node, l *device.Layout) []*entry {
 	}
 	offers := onOffer(n, l)
 	for _, e := range lingering(n, append(slices.Clone(all), offers...)) {
-		if !overlaps(held, e) {
-			hold(held, e)
-			all = append(all, e)
-		}
+		hold(held, e)
+		all = append(all, e)
 	}
 	elsewhere := newElsewhere(l, all)
 	for _, e := range offers {
-		if !overlaps(held, e) && !elsewhere.shares(e) {
+		if overlaps(held, e) || elsewhere.shares(e) {
+			e.withdrawn = withdrawnMoved
+		}
+		if e.withdrawn == "" || lingers(n, all, e) {
 			all = append(all, e)
 		}
 	}
@@ -108,9 +109,12 @@ func single(n *Node, l *device.Layout, f *device.Function) *entry {
 	return &entry{name: f.Name(), kind: f.Type, addr: f.Address, pool: l.Pool(n.Name, f.Address), f: f}
 }
 
+// hold enters the functions that e has to itself, unless another device has them.
 func hold(held map[pci.Address]*entry, e *entry) {
 	for _, p := range e.parts() {
-		held[p.addr] = e
+		if held[p.addr] == nil {
+			held[p.addr] = e
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package publish
 
 import (
+	"slices"
+
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -26,6 +28,12 @@ func lingering(n *Node, published []*entry) []*entry {
 		}
 	}
 	return all
+}
+
+// lingers reports whether e is a lingering device that is not published yet.
+func lingers(n *Node, published []*entry, e *entry) bool {
+	return slices.Contains(n.Lingering, Allocated{Pool: e.pool, Name: e.name}) &&
+		!slices.ContainsFunc(published, func(p *entry) bool { return p.pool == e.pool && p.name == e.name })
 }
 
 // elsewhere knows in which pools stand the devices that stay where they are, by what

@@ -1,0 +1,136 @@
+package publish_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// randomNode is a node as it may be at some moment: GPUs with their audio and NICs with VFs, any of which may be
+// gone, in groups at random, by a config that takes any of the types.
+func randomNode(t *testing.T, r *rand.Rand) *publish.Node {
+	t.Helper()
+	var functions []device.Function
+	group := func() int { return r.IntN(12) }
+	for bus := range 3 {
+		if r.IntN(4) > 0 {
+			functions = append(functions, function(t, fmt.Sprintf("0000:%02x:00.0", bus+1), 0x030200, group()))
+		}
+		if r.IntN(3) == 0 {
+			functions = append(functions, function(t, fmt.Sprintf("0000:%02x:00.1", bus+1), 0x040300, group()))
+		}
+	}
+	for bus := range 2 {
+		if r.IntN(5) > 0 {
+			functions = append(functions, pfWith(t, fmt.Sprintf("0000:%02x:00.0", bus+0x21), 4, r.IntN(5), group())...)
+		}
+	}
+	n := nodeOf(functions...)
+	var types []string
+	for _, name := range []string{"gpu", "pf", "vf", "other"} {
+		if r.IntN(4) > 0 {
+			types = append(types, name)
+		}
+	}
+	choose(n, &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: types}}}})
+	return n
+}
+
+// published is where each device stands.
+func published(pools map[string]publish.Pool) map[publish.Allocated]resourceapi.Device {
+	all := map[publish.Allocated]resourceapi.Device{}
+	for pool, p := range pools {
+		for _, s := range p.Slices {
+			for _, d := range s.Devices {
+				all[publish.Allocated{Pool: pool, Name: d.Name}] = d
+			}
+		}
+	}
+	return all
+}
+
+func isWithdrawn(d resourceapi.Device) bool {
+	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == publish.TaintWithdrawn })
+}
+
+// firstFunction returns the address that a device is at.
+func firstFunction(t *testing.T, name string) pci.Address {
+	t.Helper()
+	parts, err := device.ParseParts(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parts[0].Address
+}
+
+// TestNothingAllocatedIsEverDropped, whatever happens to the node, in whichever order: what the scheduler may have allocated
+// stands where it stood, and nobody is offered what shares hardware with it out of reach of its counters.
+func TestNothingAllocatedIsEverDropped(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 9))
+	devices := 0
+	for range 400 {
+		var held, before []publish.Allocated
+		for range 8 {
+			n := randomNode(t, r)
+			n.Allocated, n.Lingering = held, before
+			now := published(publish.Pools(n))
+			devices += len(now)
+			for _, a := range slices.Concat(held, before) {
+				if _, there := now[a]; !there {
+					t.Fatalf("%v was dropped; allocated %v, lingering %v", a, held, before)
+				}
+			}
+			unmet(t, n, held, now)
+			held, before = next(r, held, now)
+		}
+	}
+	t.Logf("%d devices", devices)
+}
+
+// unmet looks for devices on offer that share a unit with an allocated one and no counter.
+func unmet(t *testing.T, n *publish.Node, held []publish.Allocated, now map[publish.Allocated]resourceapi.Device) {
+	t.Helper()
+	l := device.NewLayout(n.Snapshot)
+	for _, h := range held {
+		for a, d := range now {
+			if a == h || isWithdrawn(d) || isWithdrawn(now[h]) || l.Unit(firstFunction(t, a.Name)) != l.Unit(firstFunction(t, h.Name)) {
+				continue
+			}
+			if a.Pool != h.Pool {
+				t.Fatalf("%v is on offer, and %v of its unit is allocated in another pool", a, h)
+			}
+		}
+	}
+}
+
+// next allocates and releases devices at random. What is on offer and not allocated lingers.
+func next(r *rand.Rand, held []publish.Allocated, now map[publish.Allocated]resourceapi.Device) (allocated, lingering []publish.Allocated) {
+	allocated = slices.DeleteFunc(slices.Clone(held), func(publish.Allocated) bool { return r.IntN(4) == 0 })
+	taken := map[string]bool{}
+	for _, a := range held {
+		taken[a.Name] = true
+	}
+	keys := make([]publish.Allocated, 0, len(now))
+	for a := range now {
+		keys = append(keys, a)
+	}
+	slices.SortFunc(keys, publish.Allocated.Compare)
+	for _, a := range keys {
+		switch d := now[a]; {
+		case isWithdrawn(d):
+		case r.IntN(5) == 0 && !taken[a.Name] && len(d.ConsumesCounters) == 0:
+			allocated = append(allocated, a)
+		default:
+			lingering = append(lingering, a)
+		}
+	}
+	return allocated, lingering
+}
