@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -43,7 +44,8 @@ func (o *options) registerWork(cmd *cobra.Command) {
 	f.StringVar(&o.node.RunDir, "run-dir", node.DefaultRunDir, "where locks lie, below the root")
 	f.StringVar(&o.node.CDIDir, "cdi-dir", node.DefaultCDIDir, "where the runtimes read CDI specs (/var/run/cdi), below the root")
 	f.StringVar(&o.node.Ledger.Dir, "ledger-dir", "", "where the ledger lies, below the root (default: ledger in --state-dir)")
-	f.DurationVar(&o.node.Ledger.Retain, "ledger-retention", 0, "how long the ledger keeps events, such as 8760h; their hashes stay (default: for ever)")
+	f.DurationVar(&o.node.Ledger.Retain, "ledger-retention", writer.DefaultRetain, "how long the ledger keeps events; their hashes stay; 0 is for ever")
+	f.Int64Var(&o.node.Ledger.RetainBytes, "ledger-max-bytes", writer.DefaultRetainBytes, "how large the ledger may be before its oldest events are dropped but for their hashes; 0 is without limit")
 	f.BoolVar(&o.node.Ledger.Pseudonyms, "ledger-pseudonyms", false, "replace the names of namespaces, pods and claims in the ledger by a keyed hash, whose key lies beside it")
 	f.DurationVar(&o.node.WriteLimit, "write-limit", node.DefaultWriteLimit, "how long one write to sysfs may take before the function is fenced; a reset may take six times as long")
 }

@@ -3,6 +3,7 @@ package history
 import (
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
@@ -17,6 +18,9 @@ type Standing struct {
 	// Doubts say what can't be known: that it was not replaced as a whole, where no
 	// checkpoint from off the node was given.
 	Doubts []string `json:"doubts"`
+	// Since is when the first event was written that can be read: of what was before
+	// nothing is known. Nil where no event was dropped.
+	Since *time.Time `json:"since,omitempty"`
 	// Checkpoint is the last signed one, in one line, and Key the node's public key.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	Key        string `json:"key,omitempty"`
@@ -35,6 +39,10 @@ func Read(dir fs.FS, o ledger.Options) (*History, Standing, error) {
 	for entry, err := range ledger.Events(dir) {
 		if err != nil {
 			continue // it is among the report's problems
+		}
+		if report.Dropped > 0 && s.Since == nil {
+			s.Since = new(entry.Event.Time)
+			s.Doubts = append(s.Doubts, dropped(report.Dropped, entry.Event.Time))
 		}
 		h.Add(entry.Event)
 	}
@@ -59,8 +67,11 @@ func standing(r *ledger.Report, pinned bool) Standing {
 	if !pinned && r.Key != "" {
 		s.Doubts = append(s.Doubts, "it was verified by the key that lies beside it (--key names one from elsewhere)")
 	}
-	if r.Dropped > 0 {
-		s.Doubts = append(s.Doubts, fmt.Sprintf("the first %d events are here by their hashes only: what they told was dropped", r.Dropped))
-	}
 	return s
+}
+
+// dropped says from when on a ledger can answer.
+func dropped(events int64, since time.Time) string {
+	return fmt.Sprintf("it can answer for the time from %s on: of the first %d events the retention has kept only the hashes",
+		since.UTC().Format(time.RFC3339), events)
 }

@@ -84,9 +84,15 @@ plugin:
 			},
 		},
 		"a ledger that forgets, and knows no names": {
-			values: "plugin: {ledger: {retention: 8760h, pseudonyms: true}}",
+			values: "plugin: {ledger: {retention: 720h, maxBytes: 67108864, pseudonyms: true}}",
 			check: func(t *testing.T, got rendered) {
-				wantArgs(t, got, "--ledger-retention=8760h", "--ledger-pseudonyms")
+				wantArgs(t, got, "--ledger-retention=720h", "--ledger-max-bytes=67108864", "--ledger-pseudonyms")
+			},
+		},
+		"a ledger that keeps everything": {
+			values: "plugin: {ledger: {retention: '', maxBytes: 0}}",
+			check: func(t *testing.T, got rendered) {
+				wantArgs(t, got, "--ledger-retention=0", "--ledger-max-bytes=0")
 			},
 		},
 		"a pinned image": {

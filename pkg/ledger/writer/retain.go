@@ -11,56 +11,97 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// maintain drops the segments whose last event is older than the retention, the
-// oldest first, never the newest: an event says so, then their hashes take their
-// place, so that what is left can be proven as before. A damaged one is evidence
-// and stays, with all behind it. The lock is held.
+// Defaults for Config's retention, as the plugin has them. A claim takes some
+// twenty kilobytes: a gibibyte is more than fifty thousand of them.
+const (
+	DefaultRetain            = 365 * 24 * time.Hour
+	DefaultRetainBytes int64 = 1 << 30
+)
+
+// maintain drops the oldest segments, never the newest: those whose last event is
+// older than the retention, and as many as it takes to come below the limit of
+// bytes. An event says so, then their hashes take their place, so that what is
+// left can be proven as before. A damaged one is evidence and stays, with all
+// behind it. The lock is held.
 func (w *Writer) maintain() error {
-	if w.Retain == 0 {
+	if w.Retain == 0 && w.RetainBytes == 0 {
 		return nil
 	}
 	names, err := w.segments()
 	if err != nil {
 		return err
 	}
+	total, err := w.bytesOf(names)
+	if err != nil {
+		return err
+	}
 	at, _ := w.Now()
 	for _, name := range names[:max(len(names)-1, 0)] {
-		dropped, err := w.dropOlder(name, at.Add(-w.Retain))
+		dropped, err := w.dropOldest(name, at, total)
 		if err != nil {
-			return fmt.Errorf("drop %s, which is older than %s: %w", name, w.Retain, err)
+			return fmt.Errorf("drop %s by the retention: %w", name, err)
 		}
-		if !dropped {
+		if dropped == 0 {
 			return nil
 		}
+		total -= dropped
 	}
 	return nil
 }
 
-// dropOlder drops one segment if all of it is older than the limit.
-func (w *Writer) dropOlder(name string, limit time.Time) (bool, error) {
+// bytesOf returns how many bytes segments have.
+func (w *Writer) bytesOf(names []string) (total int64, err error) {
+	for _, name := range names {
+		info, err := os.Stat(w.path(name))
+		if err != nil {
+			return 0, err
+		}
+		total += info.Size()
+	}
+	return total, nil
+}
+
+// dropOldest drops one segment if the retention wants it, where all segments have
+// so many bytes, and returns how many it had.
+func (w *Writer) dropOldest(name string, at time.Time, total int64) (int64, error) {
 	data, err := os.ReadFile(w.path(name))
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	s := ledger.CheckSegment(name, data, w.verifier)
 	if s.Damage != nil || len(s.Torn) > 0 || len(s.Events) == 0 {
-		return false, nil
+		return 0, nil
 	}
 	first, err := ledger.DecodeEvent(s.Events[0])
 	if err != nil {
-		return false, nil //nolint:nilerr // of a newer version, which may know what to do with it
+		return 0, nil //nolint:nilerr // of a newer version, which may know what to do with it
 	}
 	last, err := ledger.DecodeEvent(s.Events[len(s.Events)-1])
-	if err != nil || !last.Time.Before(limit) {
-		return false, nil //nolint:nilerr // as above
+	if err != nil {
+		return 0, nil //nolint:nilerr // as above
+	}
+	why := w.whyDrop(last.Time, at, total)
+	if why == "" {
+		return 0, nil
 	}
 	e := ledger.Event{Type: ledger.Retention, Result: ledger.OK, Reason: fmt.Sprintf(
-		"events %d to %d, of %s to %s, are dropped after %s; their hashes are in %s",
-		first.Seq, last.Seq, first.Time.Format(time.RFC3339), last.Time.Format(time.RFC3339), w.Retain, ledger.HashesName(first.Seq))}
+		"events %d to %d, of %s to %s, are dropped %s; their hashes are in %s",
+		first.Seq, last.Seq, first.Time.Format(time.RFC3339), last.Time.Format(time.RFC3339), why, ledger.HashesName(first.Seq))}
 	if err := w.commit([]ledger.Event{e}); err != nil {
-		return false, err
+		return 0, err
 	}
-	return true, w.drop(s)
+	return int64(len(data)), w.drop(s)
+}
+
+// whyDrop returns why a segment with that last event is to go; "" where it stays.
+func (w *Writer) whyDrop(last, at time.Time, total int64) string {
+	switch {
+	case w.Retain > 0 && last.Before(at.Add(-w.Retain)):
+		return fmt.Sprintf("after %s", w.Retain)
+	case w.RetainBytes > 0 && total > w.RetainBytes:
+		return fmt.Sprintf("because all segments have %d bytes and may have %d", total, w.RetainBytes)
+	}
+	return ""
 }
 
 // drop puts the hashes of a segment in its place.

@@ -39,6 +39,10 @@ type Config struct {
 	SegmentBytes int64
 	// Retain is how long events are kept; 0 is for ever. Their hashes stay.
 	Retain time.Duration
+	// RetainBytes is how many bytes all segments may have before the oldest are
+	// dropped; 0 is no limit. The limit is looked at when a segment is full, so that
+	// there may be two segments more.
+	RetainBytes int64
 	// Pseudonyms has the names of tenants replaced by a keyed hash. The key is made
 	// on first use; as long as it lies with the ledger, they are replaced.
 	Pseudonyms bool

@@ -496,6 +496,45 @@ func TestOldSegmentsAreDroppedAndTheRestIsProven(t *testing.T) {
 	}
 }
 
+// A ledger that has grown to its limit drops its oldest segments, tells of it, and
+// can be proven as before.
+func TestRetentionBySize(t *testing.T) {
+	c := config(t)
+	c.SegmentBytes, c.RetainBytes = 2000, 6000
+	w := open(t, c)
+	signed, err := w.Append(t.Context(), event("first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		add(t, w, fmt.Sprint(i))
+	}
+	var total int64
+	for name, data := range read(t, c.Dir) {
+		if ledger.IsSegment(name) {
+			total += int64(len(data))
+		}
+	}
+	if most := c.RetainBytes + 2*(c.SegmentBytes+1000); total > most {
+		t.Errorf("the segments have %d bytes, want at most %d", total, most)
+	}
+	if r := verify(t, c.Dir, signed); r.Dropped == 0 || r.Anchored != 1 {
+		t.Errorf("report %+v, want it to have dropped events and to fit the first anchor", r)
+	}
+	var told string
+	for e, err := range ledger.Events(os.DirFS(c.Dir)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Event.Type == ledger.Retention {
+			told = e.Event.Reason
+		}
+	}
+	if !strings.Contains(told, "may have 6000") {
+		t.Errorf("the last retention says %q", told)
+	}
+}
+
 // A crash between the hashes and the removal of their segment leaves both.
 func TestADropThatWasCutOffIsMadeAgain(t *testing.T) {
 	c := config(t)

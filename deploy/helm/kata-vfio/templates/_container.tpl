@@ -26,8 +26,11 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- if ne (join "," .Values.plugin.exemptNamespaces) "kube-system" }}
 - --exempt-namespace={{ append .Values.plugin.exemptNamespaces .Release.Namespace | uniq | join "," }}
 {{- end }}
-{{- with .Values.plugin.ledger.retention }}
-- --ledger-retention={{ . }}
+{{- if ne .Values.plugin.ledger.retention "8760h" }}
+- --ledger-retention={{ .Values.plugin.ledger.retention | default "0" }}
+{{- end }}
+{{- if ne (int64 .Values.plugin.ledger.maxBytes) 1073741824 }}
+- --ledger-max-bytes={{ int64 .Values.plugin.ledger.maxBytes }}
 {{- end }}
 {{- if .Values.plugin.ledger.pseudonyms }}
 - --ledger-pseudonyms
