@@ -235,3 +235,10 @@ func (k *Kernel) storeRemove(t target, value string) error {
 	k.vanish(t.function)
 	return k.err
 }
+
+// Forget empties the lists of writes and resets, for tests that make very many.
+func (k *Kernel) Forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.script.log, k.script.resets = nil, nil
+}
