@@ -25,6 +25,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/ration"
 )
 
 // FieldManager owns our entries of a claim's status.devices (server-side apply).
@@ -49,6 +50,9 @@ type Reporter struct {
 	Anchor func() string
 	queue  workqueue.TypedRateLimitingInterface[types.UID]
 
+	// ration is how many refusals of one namespace become Events.
+	ration *ration.Ration
+
 	mu     sync.Mutex // guards latest
 	latest map[types.UID]*report
 }
@@ -63,6 +67,7 @@ func NewReporter(client kubernetes.Interface, recorder Recorder, log *slog.Logge
 	return &Reporter{
 		client: client, recorder: recorder, log: log,
 		queue:  workqueue.NewTypedRateLimitingQueue(limiter),
+		ration: &ration.Ration{Burst: 50, Pause: 6 * time.Second},
 		latest: map[types.UID]*report{},
 	}
 }
@@ -113,7 +118,8 @@ func shorten(text string, limit int) string {
 
 // Refused reports a claim that was not prepared, and why. With holders, the
 // pods that it is prepared for already, the claim's status goes on telling of
-// their device, and the event is not theirs.
+// their device, and the event is not theirs. A namespace whose claims are refused
+// in a loop has some of them told in Events, and the next one says how many were not.
 func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []claim.Pod) {
 	rep := refusedReport(c, cause)
 	pods := podsOf(c)
@@ -122,7 +128,15 @@ func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []
 	} else {
 		pods = slices.DeleteFunc(pods, func(p claim.Pod) bool { return slices.Contains(holders, p) })
 	}
-	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, pods, corev1.EventTypeWarning, rep.reason, "Prepare", rep.problem)
+	granted, leftOut := r.ration.Take(c.Namespace)
+	if !granted {
+		return
+	}
+	note := rep.problem
+	if leftOut > 0 {
+		note = fmt.Sprintf("(%d refusals of this namespace before it have no event: they were too many at once) %s", leftOut, note)
+	}
+	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, pods, corev1.EventTypeWarning, rep.reason, "Prepare", note)
 }
 
 // Quarantined reports a claim whose devices could not be proven clean. The

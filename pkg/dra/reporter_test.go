@@ -189,6 +189,37 @@ func TestStatusIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestRefusalsInALoopAreFewEvents: a tenant makes one refused claim after the other.
+func TestRefusalsInALoopAreFewEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &eventLog{}
+		r, c := dra.NewReporter(cluster(), log, quiet()), allocated("uid-1", "gpu-0000-3b-00-0")
+		go func() { _ = r.Run(t.Context()) }() // it has no error to return
+		refused := func(namespace string) int {
+			before := len(log.lines)
+			again := *c
+			again.Namespace = namespace
+			r.Refused(&again, errors.New("a device is in use"), nil)
+			return len(log.lines) - before
+		}
+		each := refused("another")
+		for range 1000 {
+			refused("loop")
+		}
+		if n := len(log.lines); each == 0 || n > 60*each {
+			t.Errorf("%d events of 1000 refusals, want some fifty times %d", n, each)
+		}
+		if refused("another") != each {
+			t.Error("another namespace has no event of its refusal")
+		}
+		time.Sleep(time.Minute)
+		refused("loop")
+		if last := log.lines[len(log.lines)-1]; !strings.Contains(last, "950 refusals of this namespace") || !strings.Contains(last, "a device is in use") {
+			t.Errorf("the next event says %q, want it to count those without one", last)
+		}
+	})
+}
+
 // TestLongNotesAreCut: the API server refuses an event with a note of more
 // than 1024 bytes.
 func TestLongNotesAreCut(t *testing.T) {

@@ -30,7 +30,8 @@ const (
 	Start Type = "start"
 	// Refusal: a claim does not get its devices; Codes and Reason say why. Nothing
 	// of it is left on the node. The kubelet's repetitions of the same refusal are
-	// one event as long as the plugin runs.
+	// one event as long as the plugin runs. Of a namespace that has very many, some are
+	// left out, and Untold of the next one counts them.
 	Refusal Type = "refusal"
 	// Prepare: a claim takes the Devices, each with its isolation verdict of this
 	// moment. Its plan is on disk, and nothing of it is done yet.
@@ -160,6 +161,9 @@ type Event struct {
 	Codes []string `json:"codes,omitempty"`
 	// Reason is the same in words: what failed and why.
 	Reason string `json:"reason,omitempty"`
+	// Untold is how many refusals of the claim's namespace came before this [Refusal]
+	// and after the last one here, and were not written: there were too many at once.
+	Untold int `json:"untold,omitempty"`
 }
 
 // Actor is the program that wrote an event.

@@ -253,13 +253,23 @@ func (p *Preparer) Refused(ctx context.Context, req *claim.Request, code string,
 	return p.tellRefusal(ctx, plan.RefOf(req), e)
 }
 
+// tellRefusal writes a refusal unless the claim's last was the same. Beyond the
+// namespace's rate it is counted, and the next one that is written says how many.
 func (p *Preparer) tellRefusal(ctx context.Context, claim plan.Ref, e ledger.Event) error {
 	if p.refusals.repeats(claim.UID, e.Reason) {
 		return nil
 	}
+	tell, untold := p.ration.Take(claim.Namespace)
+	if !tell {
+		return nil
+	}
+	if e.Untold = untold; untold > 0 {
+		e.Reason += fmt.Sprintf(" (%d refusals of this namespace before it are not in the ledger: they were too many at once)", untold)
+	}
 	err := p.tell(ctx, claim, e)
 	if err != nil {
 		p.refusals.forget(claim.UID)
+		p.ration.Return(claim.Namespace, untold)
 	}
 	return err
 }

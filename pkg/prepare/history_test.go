@@ -103,6 +103,33 @@ func TestARefusalIsToldOnce(t *testing.T) {
 	}
 }
 
+// TestRefusalsInALoopDoNotFillTheLedger: a tenant makes one refused claim after the
+// other. Some are told, and another tenant's are told as before.
+func TestRefusalsInALoopDoNotFillTheLedger(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	w.mustPrepare(w.request("other", gpu))
+	p, req := w.plugin(nil), w.request(uid, gpu)
+	refuse := func(namespace, uid string) {
+		t.Helper()
+		again := *req
+		again.Namespace, again.UID = namespace, uid
+		if _, err := p.Prepare(t.Context(), &again); err == nil {
+			t.Fatal("prepared")
+		}
+	}
+	told := 0
+	for i := range 100 {
+		refuse("loop", fmt.Sprint("claim-", i))
+		told += len(w.told(fmt.Sprint("claim-", i)))
+	}
+	if told < 10 || told > 30 {
+		t.Errorf("%d of 100 refusals are told, want some twenty", told)
+	}
+	refuse("another", uid)
+	w.wantHistory(uid, "refusal refused Held")
+}
+
 // TestNothingIsHandedOverWithoutItsEvent fails each event once, of every act.
 func TestNothingIsHandedOverWithoutItsEvent(t *testing.T) {
 	full := errors.New("no space left on device")

@@ -23,6 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/podnet"
+	"github.com/kata-vfio/kata-vfio/pkg/ration"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
@@ -200,6 +201,7 @@ type Config struct {
 type Preparer struct {
 	Config
 	refusals refusals
+	ration   *ration.Ration // of refusals in the ledger
 }
 
 // New returns a Preparer.
@@ -207,7 +209,7 @@ func New(c Config) *Preparer {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	return &Preparer{Config: c}
+	return &Preparer{Config: c, ration: refusalRation()}
 }
 
 // Phase names a part of the work, for metrics.

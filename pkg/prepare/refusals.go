@@ -1,6 +1,11 @@
 package prepare
 
-import "sync"
+import (
+	"sync"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/ration"
+)
 
 // refusals remembers why claims were refused last, so that the kubelet's
 // repetitions of one refusal, every minute or so, are one event.
@@ -11,6 +16,11 @@ type refusals struct {
 
 // maxRefusals bounds what is remembered: tenants make claims as they please.
 const maxRefusals = 4096
+
+// refusalRation is how many refusals of one namespace are written: a tenant makes
+// refused claims as fast as it likes, and they must not fill the ledger. It is some
+// 1,500 a day.
+func refusalRation() *ration.Ration { return &ration.Ration{Burst: 20, Pause: time.Minute} }
 
 // repeats enters a refusal, and reports whether the claim's last was the same.
 func (r *refusals) repeats(uid, reason string) bool {

@@ -38,6 +38,7 @@ func layers() [][]string {
 		{"publish", "sysfs/sysfstest"},                          // what the decision means to the scheduler; the kernel's double
 		{"cdi", "journal", "bind", "inventory", "vf", "ledger"}, // effects
 		{"ipam", "vf/vftest", "archive", "ledger/writer"},       // addresses for guests; vf's double; copies; the ledger's only writer
+		{"ration"},                                              // how much of a tenant is told
 		{"archive/bundle"},                                      // a node's copy with what else support needs
 		{"assignment", "facts", "history"},                      // who has what; what a node says of itself
 		{"facts/runtimes/config"},                               // files of container runtimes, as their loaders read them
