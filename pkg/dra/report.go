@@ -198,6 +198,9 @@ func reasonOf(err error) string {
 	if _, ok := errors.AsType[*prepare.EvidenceError](err); ok {
 		return "NoEvidence"
 	}
+	if _, ok := errors.AsType[*journal.FullError](err); ok {
+		return "DiskFull"
+	}
 	if _, ok := errors.AsType[*prepare.InUseError](err); ok {
 		return "InUse"
 	}

@@ -205,6 +205,7 @@ func (c *Config) places(full *prepare.Config) error {
 		return err
 	}
 	full.Journal, full.Locks, full.Specs = records, locks, specs
+	full.Room = journal.Reserve{Dir: filepath.Join(c.Root, c.StateDir)}
 	return nil
 }
 

@@ -27,7 +27,7 @@ import (
 // stays for the next try.
 //
 // Errors a caller may branch on: [plan.RefusedError], [InUseError],
-// [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError],
+// [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
 // [ipam.PluginError], [EvidenceError].
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
 	rec, err := p.prepare(ctx, req)
@@ -99,6 +99,9 @@ func (p *Preparer) reserve(rec *journal.Record, req *claim.Request) (*journal.Re
 
 // begin prepares a claim that has no record.
 func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.Kind) (*journal.Record, error) {
+	if err := p.hasRoom(); err != nil {
+		return nil, err
+	}
 	snap, err := p.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
@@ -299,6 +302,7 @@ func (p *Preparer) bindAll(ctx context.Context, rec *journal.Record) error {
 func (p *Preparer) abandon(ctx context.Context, rec *journal.Record, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.UndoLimit)
 	defer cancel()
+	p.makeRoom()
 	if err := p.undo(ctx, rec, cause); err != nil {
 		keep := p.save(rec, journal.Preparing, oneLine(err))
 		return errors.Join(cause, &UndoError{Claim: rec.Plan.Claim, Err: errors.Join(err, keep)})

@@ -155,7 +155,15 @@ type Ledger interface {
 	Last(ctx context.Context, a pci.Address, types ...ledger.Type) (*ledger.Event, error)
 }
 
-// Config holds the collaborators of a Preparer. All but Observe, Ledger and
+// Room is kept on the disk of the state for claims that end; see [journal.Reserve].
+type Room interface {
+	// Fill keeps it, or returns a [journal.FullError] where there is none.
+	Fill() error
+	// Spend gives it up where the disk is about to be full.
+	Spend() error
+}
+
+// Config holds the collaborators of a Preparer. All but Observe, Ledger, Room and
 // Failing are required.
 type Config struct {
 	FS        *sysfs.FS
@@ -172,6 +180,8 @@ type Config struct {
 	Addresses  Addresses
 	// Ledger is nil where no history is kept; package node always has one.
 	Ledger Ledger
+	// Room is nil where none is kept; package node always keeps some.
+	Room Room
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
 	// NodeName is the node's name in the cluster. Where it is empty a claim's pools are
@@ -278,6 +288,22 @@ func (p *Preparer) save(rec *journal.Record, state journal.State, reason string)
 		*rec = next
 	}
 	return err
+}
+
+// hasRoom returns an error where the disk has no room for a claim to begin.
+func (p *Preparer) hasRoom() error {
+	if p.Room == nil {
+		return nil
+	}
+	return p.Room.Fill()
+}
+
+// makeRoom lets a claim end on a disk that is about to be full. Where that fails
+// the writes that follow say what is wrong.
+func (p *Preparer) makeRoom() {
+	if p.Room != nil {
+		_ = p.Room.Spend()
+	}
 }
 
 // forget removes the record.

@@ -74,6 +74,7 @@ func (p *Preparer) settle(ctx context.Context, rec *journal.Record) error {
 
 // settleLocked is settle with the locks of the record's functions held.
 func (p *Preparer) settleLocked(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	p.makeRoom()
 	earlier := rec.BootID != snap.Host.BootID
 	if earlier || rec.State != journal.Prepared {
 		if err := p.tellMissing(ctx, snap, rec); err != nil {

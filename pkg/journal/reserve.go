@@ -1,0 +1,114 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reserve keeps room on the disk of the journal and the ledger for taking devices
+// back: a file in their parent that has its blocks. While it can't be had, no new claim
+// begins; where the disk is full all the same, it is spent on a claim's end.
+type Reserve struct {
+	Dir string
+	// Free returns how many bytes of the directory's disk are free; nil asks the kernel.
+	Free func(dir string) (int64, error)
+}
+
+const (
+	// reserveBytes are enough for the records and events of hundreds of claims that end.
+	reserveBytes = 16 << 20
+	// lowBytes must be free besides for a claim to begin, and with less the reserve is spent.
+	lowBytes    = 4 << 20
+	reserveName = "reserve"
+)
+
+// FullError says that a disk has no room for another claim. Those that are there can end.
+type FullError struct {
+	Dir string
+	// Free is how many bytes are free, the reserve not counted.
+	Free int64
+	Err  error
+}
+
+func (e *FullError) Error() string {
+	text := fmt.Sprintf("the disk of %s is full (%d MiB free): no claim begins, and those that are prepared can still end; free %d MiB there",
+		e.Dir, e.Free>>20, (reserveBytes+lowBytes)>>20)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+func (e *FullError) Unwrap() error { return e.Err }
+
+// Fill has the reserve there. It returns a [FullError] where the disk has no room
+// for it, or hardly any besides. It may be repeated.
+func (r Reserve) Fill() error {
+	err := r.allocate()
+	if err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("reserve room on the disk of %s: %w", r.Dir, err)
+	}
+	free, freeErr := r.free()
+	if freeErr != nil {
+		return freeErr
+	}
+	if err != nil || free < lowBytes {
+		return &FullError{Dir: r.Dir, Free: free, Err: err}
+	}
+	return nil
+}
+
+// allocate makes the file with all its blocks, whole or not at all.
+func (r Reserve) allocate() error {
+	if info, err := os.Stat(r.path()); err == nil && info.Size() == reserveBytes {
+		return nil
+	}
+	f, err := os.OpenFile(r.path(), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, reserveBytes), f.Close())
+	if errors.Is(err, unix.EOPNOTSUPP) { // a file system that can't promise blocks: what is free must do
+		err = nil
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(r.path()))
+	}
+	return nil
+}
+
+// Spend gives the reserve up where the disk is about to be full. It may be
+// repeated.
+func (r Reserve) Spend() error {
+	free, err := r.free()
+	if err != nil || free >= lowBytes {
+		return err
+	}
+	if err := os.Remove(r.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("spend the reserve of the disk: %w", err)
+	}
+	return nil
+}
+
+func (r Reserve) path() string { return filepath.Join(r.Dir, reserveName) }
+
+func (r Reserve) free() (int64, error) {
+	if r.Free != nil {
+		return r.Free(r.Dir)
+	}
+	return FreeBytes(r.Dir)
+}
+
+// FreeBytes returns how many bytes the disk of a directory has for its files.
+func FreeBytes(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("look how much of the disk of %s is free: %w", dir, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
