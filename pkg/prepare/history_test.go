@@ -130,6 +130,47 @@ func TestRefusalsInALoopDoNotFillTheLedger(t *testing.T) {
 	w.wantHistory(uid, "refusal refused Held")
 }
 
+// countedLedger counts how often the ledger is read.
+type countedLedger struct {
+	prepare.Ledger
+	one, several int
+}
+
+func (c *countedLedger) Tenancy(ctx context.Context, uid string) ([]ledger.Event, error) {
+	c.one++
+	return c.Ledger.Tenancy(ctx, uid)
+}
+
+func (c *countedLedger) Tenancies(ctx context.Context, uids []string) (map[string][]ledger.Event, error) {
+	c.several++
+	return c.Ledger.Tenancies(ctx, uids)
+}
+
+// TestRecoverReadsTheLedgerOnce: a start must not take the longer the more claims
+// there are. What is missing is told all the same.
+func TestRecoverReadsTheLedgerOnce(t *testing.T) {
+	w := newWorld(t)
+	for i := range 3 {
+		w.mustPrepare(w.request(fmt.Sprint("claim-", i), w.k.AddGPU(uint8(0x3b+i))))
+	}
+	silent := w.plugin(nil)
+	silent.Ledger = nil
+	if err := silent.HandOver(t.Context(), "claim-1", journal.Sandbox{ID: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	p := w.plugin(nil)
+	counted := &countedLedger{Ledger: p.Ledger}
+	p.Ledger = counted
+	if r, err := p.Recover(t.Context()); err != nil || len(r.Unfinished) > 0 || len(r.Kept) != 3 {
+		t.Fatalf("recovery %+v, %v", r, err)
+	}
+	if counted.one != 0 || counted.several != 1 {
+		t.Errorf("the ledger was read %d times for one claim and %d times for several, want once for all", counted.one, counted.several)
+	}
+	w.wantHistory("claim-1", "prepare", `bind "nvidia" to "vfio-pci"`, "open late first")
+	w.wantHistory("claim-2", "prepare", `bind "nvidia" to "vfio-pci"`)
+}
+
 // TestNothingIsHandedOverWithoutItsEvent fails each event once, of every act.
 func TestNothingIsHandedOverWithoutItsEvent(t *testing.T) {
 	full := errors.New("no space left on device")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -42,8 +43,9 @@ type Recovery struct {
 func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	records, errs := p.Journal.List()
 	r := &Recovery{Unfinished: errs}
+	told := p.toldOf(ctx, records)
 	for _, rec := range records {
-		if err := p.recoverOne(ctx, rec.ID(), r); err != nil {
+		if err := p.recoverOne(ctx, rec.ID(), told, r); err != nil {
 			r.Unfinished = append(r.Unfinished, fmt.Errorf("recover claim %s: %w", rec.Plan.Claim, err))
 		}
 	}
@@ -57,6 +59,38 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 		r.Unfinished = append(r.Unfinished, err)
 	}
 	return r, p.findStrays(ctx, r)
+}
+
+// toldOf returns the events of records' tenancies, in one pass: the ledger may be
+// large, and the node's pods wait for it. Where they can't be read there are none,
+// and each record asks for itself and fails by itself.
+func (p *Preparer) toldOf(ctx context.Context, records []*journal.Record) map[*journal.Record][]ledger.Event {
+	if p.Ledger == nil {
+		return nil
+	}
+	uids := make([]string, len(records))
+	for i, rec := range records {
+		uids[i] = rec.ID()
+	}
+	byUID, err := p.Ledger.Tenancies(ctx, uids)
+	if err != nil {
+		return nil
+	}
+	told := make(map[*journal.Record][]ledger.Event, len(records))
+	for _, rec := range records {
+		told[rec] = byUID[rec.ID()]
+	}
+	return told
+}
+
+// tellMissingOf is tellMissing with what was told of the records as they were
+// listed: one that has changed since asks again.
+func (p *Preparer) tellMissingOf(ctx context.Context, snap *device.Snapshot, rec *journal.Record, toldOf map[*journal.Record][]ledger.Event) error {
+	work := *rec
+	if told, known := toldOf[rec]; known {
+		return p.tellBeyond(ctx, snap, &work, told)
+	}
+	return p.tellMissing(ctx, snap, &work)
 }
 
 // inTime cuts ctx short by the limit for one record.
@@ -99,7 +133,7 @@ func (p *Preparer) sweepRecord(ctx context.Context, id string) error {
 
 // recoverOne brings one record to its end. The record is read again under the
 // claim's lock: an older instance may still have been at work on it.
-func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error {
+func (p *Preparer) recoverOne(ctx context.Context, id string, told map[*journal.Record][]ledger.Event, r *Recovery) error {
 	ctx, cancel := p.inTime(ctx)
 	defer cancel()
 	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
@@ -127,10 +161,10 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	switch {
 	case thisBoot && rec.State == journal.Prepared:
 		r.Kept = append(r.Kept, rec.Plan.Claim)
-		return errors.Join(p.reaffirm(ctx, &work), p.tellMissing(ctx, snap, &work))
+		return errors.Join(p.reaffirm(ctx, &work), p.tellMissingOf(ctx, snap, rec, told))
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)
-		return errors.Join(p.removeSpec(rec), p.tellMissing(ctx, snap, &work))
+		return errors.Join(p.removeSpec(rec), p.tellMissingOf(ctx, snap, rec, told))
 	case thisBoot && rec.State != journal.Preparing:
 		return p.finish(ctx, &work, &r.Released, r)
 	default:

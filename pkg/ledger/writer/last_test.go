@@ -1,6 +1,7 @@
 package writer_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,5 +38,42 @@ func TestTheLastEventOfThisBoot(t *testing.T) {
 	}
 	if e, err := w.Last(t.Context(), gpu, ledger.Bind); err != nil || e != nil {
 		t.Errorf("Last = %+v, %v; want none, without a look at the boot before", e, err)
+	}
+}
+
+// TestTenanciesAreReadAtOnce: one pass finds those of many claims, each from its last
+// Prepare on, in whichever segment that lies.
+func TestTenanciesAreReadAtOnce(t *testing.T) {
+	c := config(t)
+	c.SegmentBytes = 2000
+	w := open(t, c)
+	uids := []string{"never"}
+	tell := func(kind ledger.Type, uid string) {
+		t.Helper()
+		if _, err := w.Append(t.Context(), ledger.Event{Type: kind, Result: ledger.OK, Claim: &ledger.Claim{UID: uid}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, kind := range []ledger.Type{ledger.Prepare, ledger.Unprepare, ledger.Prepare, ledger.Bind, ledger.Open} {
+		for i := range 20 {
+			uid := fmt.Sprint("claim-", i)
+			tell(kind, uid)
+			if kind == ledger.Open {
+				uids = append(uids, uid)
+			}
+		}
+	}
+	tell(ledger.Open, "never") // begun before there was a ledger
+	all, err := w.Tenancies(t.Context(), uids)
+	if err != nil || len(all) != 20 {
+		t.Fatalf("%d tenancies, %v; want 20", len(all), err)
+	}
+	for uid, events := range all {
+		if len(events) != 3 || events[0].Type != ledger.Prepare || events[1].Type != ledger.Bind || events[2].Type != ledger.Open {
+			t.Errorf("claim %s: %+v", uid, events)
+		}
+		if one, err := w.Tenancy(t.Context(), uid); err != nil || len(one) != 3 {
+			t.Errorf("claim %s alone: %+v, %v", uid, one, err)
+		}
 	}
 }
