@@ -83,14 +83,18 @@ func (p *Preparer) toldOf(ctx context.Context, records []*journal.Record) map[*j
 	return told
 }
 
-// tellMissingOf is tellMissing with what was told of the records as they were
-// listed: one that has changed since asks again.
-func (p *Preparer) tellMissingOf(ctx context.Context, snap *device.Snapshot, rec *journal.Record, toldOf map[*journal.Record][]ledger.Event) error {
+// keepPrepared brings a prepared claim's functions back to where they belong, and tells
+// what is missing of it. Told has what was told of the records as they were
+// listed: of one that has changed since, or is bound again here, there is more.
+func (p *Preparer) keepPrepared(ctx context.Context, snap *device.Snapshot, rec *journal.Record, told map[*journal.Record][]ledger.Event) error {
 	work := *rec
-	if told, known := toldOf[rec]; known {
-		return p.tellBeyond(ctx, snap, &work, told)
+	events, known := told[rec]
+	moved, seen := p.moved(ctx, &work)
+	err := p.reaffirm(ctx, &work) // which looks by itself, and says what is wrong
+	if known && !moved && seen == nil && err == nil {
+		return p.tellBeyond(ctx, snap, &work, events)
 	}
-	return p.tellMissing(ctx, snap, &work)
+	return errors.Join(err, p.tellMissing(ctx, snap, &work))
 }
 
 // inTime cuts ctx short by the limit for one record.
@@ -161,10 +165,10 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, told map[*journal.
 	switch {
 	case thisBoot && rec.State == journal.Prepared:
 		r.Kept = append(r.Kept, rec.Plan.Claim)
-		return errors.Join(p.reaffirm(ctx, &work), p.tellMissingOf(ctx, snap, rec, told))
+		return p.keepPrepared(ctx, snap, rec, told)
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)
-		return errors.Join(p.removeSpec(rec), p.tellMissingOf(ctx, snap, rec, told))
+		return errors.Join(p.removeSpec(rec), p.tellMissing(ctx, snap, &work))
 	case thisBoot && rec.State != journal.Preparing:
 		return p.finish(ctx, &work, &r.Released, r)
 	default:
