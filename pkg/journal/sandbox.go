@@ -10,6 +10,9 @@ type Sandbox struct {
 	// VMM is the process that the runtime names as the sandbox's: for a VM its
 	// monitor. Zero while it is not known.
 	VMM Process `json:"vmm,omitzero"`
+	// Shim is the runtime's process that asked for the functions and starts the VM with
+	// them. Zero where no process asked, and in records from before it was kept.
+	Shim Process `json:"shim,omitzero"`
 	// NetNS is the pod's network namespace as a path of the node, where the
 	// runtime has named it. Physical endpoints are put there.
 	NetNS string `json:"netns,omitempty"`

@@ -23,6 +23,9 @@ import (
 //	2  pairs, physical endpoints, addresses from pools, representors, hash keys
 //	   (rssQuery) and GUIDs of VFs
 //
+// The sandbox's shim is in neither: without it an older plugin waits for the VM only once
+// the functions are open, as it always did, and can still take the claim back.
+//
 // The first plugins that had what is new in 2 wrote it as 1: such records are read, and
 // written as 2 from then on.
 

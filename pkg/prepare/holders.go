@@ -79,6 +79,36 @@ func (p *Preparer) unheld(ctx context.Context, snap *device.Snapshot, claim plan
 	return &InUseError{Claim: claim, Address: owner[holders[0].Node], Holders: holders}
 }
 
+// unused is unheld for functions of a record, whose sandbox may have been given them and
+// not have opened them yet: its shim and the processes of it count as holders.
+func (p *Preparer) unused(ctx context.Context, snap *device.Snapshot, rec *journal.Record, addrs []pci.Address) error {
+	// First who may still open them: once that is nobody, what is open now is all.
+	starting, err := p.starting(ctx, snap, rec)
+	if err != nil {
+		return err
+	}
+	if err := p.unheld(ctx, snap, rec.Plan.Claim, addrs); err != nil || len(starting) == 0 {
+		return err
+	}
+	return &InUseError{Claim: rec.Plan.Claim, Address: rec.Plan.Functions[0].Address, Holders: starting}
+}
+
+// starting returns the processes that start a sandbox with the record's functions. Once
+// the runtime has named the VM's process, the VM has opened what it was given, and its
+// open files tell the rest: a shim may outlive its VM until the sandbox is removed.
+func (p *Preparer) starting(ctx context.Context, snap *device.Snapshot, rec *journal.Record) ([]vfio.Holder, error) {
+	none := journal.Process{}
+	if rec.Sandbox == nil || rec.Sandbox.Shim == none || rec.Sandbox.VMM != none || rec.BootID != snap.Host.BootID || len(rec.Plan.Functions) == 0 {
+		return nil, nil
+	}
+	shim := rec.Sandbox.Shim
+	family, err := p.Holders.Family(ctx, shim.PID, shim.StartTime)
+	if err != nil {
+		return nil, fmt.Errorf("claim %s: look whether sandbox %s, which has its devices, still starts: %w", rec.Plan.Claim, rec.Sandbox.ID, err)
+	}
+	return family, nil
+}
+
 // holdings maps each function to the record that has it. Records of other
 // boots hold nothing, but for a quarantine: that the machine was restarted
 // (perhaps by kexec) is no proof that the device is clean.

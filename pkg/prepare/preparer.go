@@ -96,6 +96,9 @@ type Specs interface {
 type Holders interface {
 	// Find returns the holders of any of the nodes ("/dev/vfio/15").
 	Find(ctx context.Context, nodes []string) ([]vfio.Holder, error)
+	// Family returns the process that started at the time, in clock ticks since boot,
+	// and those that descend from it; none once all have ended.
+	Family(ctx context.Context, pid int, start uint64) ([]vfio.Holder, error)
 	// Claimed returns the node of a disk of f that somebody has for himself.
 	Claimed(ctx context.Context, f *device.Function) (node string, err error)
 	// Wait returns when one of the holders has ended, or with ctx's error.

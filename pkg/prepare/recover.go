@@ -235,7 +235,7 @@ func (p *Preparer) rebind(ctx context.Context, rec *journal.Record) error {
 	if rec.Kind == journal.Standing && p.lent(snap, rec) {
 		return nil
 	}
-	if err := p.unheld(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
+	if err := p.unused(ctx, snap, rec, rec.Plan.Addresses()); err != nil {
 		return err
 	}
 	for i := range rec.Plan.Functions {

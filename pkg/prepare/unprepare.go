@@ -338,7 +338,7 @@ func (p *Preparer) present(addrs []pci.Address) ([]pci.Address, error) {
 }
 
 // waitUnheld returns when no process has a function of the record open that is
-// still with VFIO, or with an [InUseError] once the wait is over. Who opens a
+// still with VFIO, and none can open one that was handed to it, or with an [InUseError] once the wait is over. Who opens a
 // function that went back to its driver is none of our business.
 //
 // Holders that are all there again after a wait that saw one end can't be
@@ -349,7 +349,7 @@ func (p *Preparer) waitUnheld(ctx context.Context, snap *device.Snapshot, rec *j
 	claim, addrs := rec.Plan.Claim, onVFIO(snap, rec.Plan.Addresses())
 	var last []vfio.Holder
 	for {
-		err := p.unheld(ctx, snap, claim, addrs)
+		err := p.unused(ctx, snap, rec, addrs)
 		var used *InUseError
 		if !errors.As(err, &used) || wait.Err() != nil || slices.Equal(used.Holders, last) {
 			return err

@@ -22,3 +22,19 @@ func ParseStartTime(stat string) (uint64, error) {
 	}
 	return start, nil
 }
+
+// ParseParents returns a process' parent and its process group by the text of
+// proc/<pid>/stat: fields 4 and 5 (proc_pid_stat(5)).
+func ParseParents(stat string) (parent, group int, err error) {
+	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(f) < 3 {
+		return 0, 0, fmt.Errorf("stat %q: want at least 5 fields", stat)
+	}
+	if parent, err = strconv.Atoi(f[1]); err != nil {
+		return 0, 0, fmt.Errorf("stat %q: parent: %w", stat, err)
+	}
+	if group, err = strconv.Atoi(f[2]); err != nil {
+		return 0, 0, fmt.Errorf("stat %q: process group: %w", stat, err)
+	}
+	return parent, group, nil
+}

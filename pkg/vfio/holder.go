@@ -26,7 +26,8 @@ type Holder struct {
 	PID int `json:"pid"`
 	// Comm is the kernel's short name of the process.
 	Comm string `json:"comm"`
-	// Node is the node it was asked for by: "/dev/vfio/15".
+	// Node is the node it was asked for by: "/dev/vfio/15". Empty for a process that may
+	// open the device and has not yet ([Family]).
 	Node string `json:"node"`
 	// Container is the id of the process' container, empty outside of any.
 	Container string `json:"container,omitempty"`
@@ -42,7 +43,11 @@ func (h Holder) String() string {
 	if h.Container != "" {
 		container = ", container " + h.Container
 	}
-	return fmt.Sprintf("%s (pid %d%s, opened %s)", h.Comm, h.PID, container, h.Node)
+	what := "opened " + h.Node
+	if h.Node == "" {
+		what = "starts a sandbox with it"
+	}
+	return fmt.Sprintf("%s (pid %d%s, %s)", h.Comm, h.PID, container, what)
 }
 
 // Holders returns the processes that have any of the nodes open, containers

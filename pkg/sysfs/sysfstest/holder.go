@@ -144,9 +144,14 @@ func (k *Kernel) startProcess(pid int, comm, container string) {
 // processStat returns the 52 fields of proc/<pid>/stat; the 22nd is the start
 // time in clock ticks since boot, here a hundred for each PID.
 func processStat(pid int, comm string) string {
+	return processStatOf(pid, 1, 0, StartTime(pid), comm)
+}
+
+func processStatOf(pid, parent, group int, start uint64, comm string) string {
 	fields := slices.Repeat([]string{"0"}, 52)
-	fields[0], fields[1], fields[2], fields[3] = strconv.Itoa(pid), "("+comm+")", "S", "1"
-	fields[21] = strconv.Itoa(pid * 100)
+	fields[0], fields[1], fields[2] = strconv.Itoa(pid), "("+comm+")", "S"
+	fields[3], fields[4] = strconv.Itoa(parent), strconv.Itoa(group)
+	fields[21] = strconv.FormatUint(start, 10)
 	return strings.Join(fields, " ") + "\n"
 }
 

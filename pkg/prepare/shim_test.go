@@ -1,0 +1,175 @@
+package prepare_test
+
+import (
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// shimPID and the ones behind it are of processes that no machine has.
+const shimPID = nobody + 100
+
+func shim() journal.Process {
+	return journal.Process{PID: shimPID, StartTime: sysfstest.StartTime(shimPID)}
+}
+
+// asked prepares a claim on a GPU and hands it to the shim of the sandbox "first", whose
+// VM has not opened it yet.
+func asked(t *testing.T) (*world, pci.Address) {
+	t.Helper()
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	w.mustPrepare(w.request(uid, gpu))
+	w.k.Run(sysfstest.Process{PID: shimPID, Comm: "containerd-shim", Group: shimPID})
+	w.tellHandOver(journal.Sandbox{ID: "first", Shim: shim()})
+	return w, gpu
+}
+
+// tellHandOver hands the claim's functions over, or tells more of the sandbox that has them.
+func (w *world) tellHandOver(to journal.Sandbox) {
+	w.t.Helper()
+	if err := w.plugin(nil).HandOver(w.t.Context(), uid, to); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// takingCalls are all that take a device from a sandbox.
+func takingCalls() map[string]func(*world) error {
+	return map[string]func(*world) error{
+		"Unprepare": func(w *world) error {
+			_, err := w.plugin(nil).Unprepare(w.t.Context(), uid)
+			return err
+		},
+		"HandOver to a second sandbox": func(w *world) error {
+			return w.plugin(nil).HandOver(w.t.Context(), uid, journal.Sandbox{ID: "second"})
+		},
+		"Renew": func(w *world) error {
+			_, err := w.plugin(nil).Renew(w.t.Context(), uid, "first")
+			return err
+		},
+		"Unprepare after a restart": func(w *world) error {
+			if _, err := w.plugin(nil).Recover(w.t.Context()); err != nil {
+				return err
+			}
+			_, err := w.plugin(nil).Unprepare(w.t.Context(), uid)
+			return err
+		},
+		"Clear of a quarantine": func(w *world) error {
+			w.saveQuarantined()
+			_, err := w.plugin(nil).Clear(w.t.Context(), uid, prepare.Clearance{Reason: "test", WithoutProof: true})
+			return err
+		},
+		"a claim that is allocated again": func(w *world) error {
+			other := pci.Address{Bus: 0x3c}
+			if _, there := w.bindings()[other]; !there {
+				w.k.AddGPU(0x3c)
+			}
+			_, err := w.plugin(nil).Prepare(w.t.Context(), w.request(uid, other))
+			return err
+		},
+	}
+}
+
+// saveQuarantined has the claim's record say that its functions are not clean.
+func (w *world) saveQuarantined() {
+	w.t.Helper()
+	rec := *w.record(uid)
+	rec.State, rec.Reason = journal.Quarantined, "test"
+	if err := w.records.Save(&rec); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestHandedOverAndNotYetOpened: between a sandbox's answer and the VM's open nobody has
+// the device open, and it is the sandbox's all the same.
+func TestHandedOverAndNotYetOpened(t *testing.T) {
+	for name, call := range takingCalls() {
+		t.Run(name, func(t *testing.T) {
+			w, gpu := asked(t)
+			bound := w.bindings()[gpu]
+			err := call(w)
+			used := as[*prepare.InUseError](t, err)
+			if used.Address != gpu || len(used.Holders) != 1 || used.Holders[0].PID != shimPID {
+				t.Errorf("in use: %+v", used)
+			}
+			says(t, err, "containerd-shim (pid 4194405", "starts a sandbox with it")
+			if rec := w.record(uid); rec == nil || rec.Sandbox == nil || rec.Sandbox.ID != "first" {
+				t.Errorf("record %+v, want it with the first sandbox", rec)
+			}
+			if n, now := len(w.k.Resets()), w.bindings()[gpu]; n != 0 || now != bound {
+				t.Errorf("%d resets, %+v; want none and the binding %+v", n, now, bound)
+			}
+			w.k.Kill(shimPID)
+			if err := call(w); err != nil {
+				t.Errorf("after the shim's end: %v", err)
+			}
+		})
+	}
+}
+
+// TestWhatStartsASandbox is the shim, of this boot, with what it has started.
+func TestWhatStartsASandbox(t *testing.T) {
+	const qemu = shimPID + 1
+	for name, c := range map[string]struct {
+		change func(*world)
+		held   int // PID; 0 for none
+	}{
+		"a child of the shim's child": {held: qemu + 1, change: func(w *world) {
+			w.k.Run(sysfstest.Process{PID: qemu, Comm: "sh", Parent: shimPID})
+			w.k.Run(sysfstest.Process{PID: qemu + 1, Comm: "qemu", Parent: qemu})
+		}},
+		"a process that outlived the shim": {held: qemu, change: func(w *world) {
+			w.k.Run(sysfstest.Process{PID: qemu, Comm: "qemu", Group: shimPID})
+			w.k.Kill(shimPID)
+		}},
+		"another process with the shim's PID": {change: func(w *world) {
+			w.k.Run(sysfstest.Process{PID: shimPID, Comm: "bash", Group: shimPID, Start: 1 << 40})
+			w.k.Run(sysfstest.Process{PID: qemu, Comm: "sh", Parent: shimPID, Group: shimPID})
+		}},
+		"another sandbox's": {change: func(w *world) {
+			w.k.Kill(shimPID)
+			w.k.Run(sysfstest.Process{PID: qemu, Comm: "qemu", Group: qemu})
+		}},
+		"a shim whose VM runs": {change: func(w *world) {
+			w.tellHandOver(journal.Sandbox{ID: "first", VMM: journal.Process{PID: qemu, StartTime: 7}})
+		}},
+		"a sandbox that is gone": {change: func(w *world) {
+			rec := *w.record(uid)
+			rec.Sandbox = nil
+			if err := w.records.Save(&rec); err != nil {
+				w.t.Fatal(err)
+			}
+		}},
+		"the PID after a restart of the node": {change: func(w *world) {
+			w.k.Reboot()
+			w.k.Run(sysfstest.Process{PID: shimPID, Comm: "bash"})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := asked(t)
+			c.change(w)
+			_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+			if c.held == 0 {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if used := as[*prepare.InUseError](t, err); used.Holders[len(used.Holders)-1].PID != c.held {
+				t.Errorf("in use: %+v, want process %d last", used, c.held)
+			}
+		})
+	}
+}
+
+// TestTheShimIsKept when its sandbox is told of again without it.
+func TestTheShimIsKept(t *testing.T) {
+	w, _ := asked(t)
+	w.tellHandOver(journal.Sandbox{ID: "first", NetNS: "/run/netns/first"})
+	if got := w.record(uid).Sandbox.Shim; got != shim() {
+		t.Errorf("shim %+v, want %+v", got, shim())
+	}
+}
