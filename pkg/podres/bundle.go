@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 const (
@@ -36,21 +39,39 @@ type Bundles struct {
 // bundle to be read it says so in Unknown and knows nothing else. A bundle that
 // can be read and names no pod is an error.
 func (b Bundles) Sandbox(pid int) (PeerSandbox, error) {
+	shim, gone := b.process(pid)
+	if gone != nil {
+		return PeerSandbox{Unknown: fmt.Errorf("no OCI bundle: %w", gone)}, nil
+	}
 	config, unreadable := b.config(pid)
 	if unreadable != nil {
 		return PeerSandbox{Unknown: unreadable}, nil
 	}
-	sandbox, err := parseSandbox(config.Annotations)
+	sandbox, err := parseSandbox(config)
 	if err != nil {
 		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: %w", pid, err)
 	}
-	sandbox.NetNS = config.netNS()
+	// What was read is of the process whose time is kept, and not of a later one.
+	if now, err := b.process(pid); err != nil || now != shim {
+		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: the process has ended", pid)
+	}
+	sandbox.NetNS, sandbox.Shim = config.netNS(), shim
 	return sandbox, nil
+}
+
+// process returns the process with the PID now.
+func (b Bundles) process(pid int) (journal.Process, error) {
+	stat, err := readFile(b.file(pid, "stat"))
+	if err != nil {
+		return journal.Process{}, err
+	}
+	start, err := sysfs.ParseStartTime(string(stat))
+	return journal.Process{PID: pid, StartTime: start}, err
 }
 
 // config returns that of the shim's bundle.
 func (b Bundles) config(pid int) (*ociConfig, error) {
-	here, err := readConfig(b.file(pid, "cwd", "config.json"))
+	here, err := b.configHere(pid)
 	if err == nil {
 		return here, nil
 	}
@@ -62,7 +83,19 @@ func (b Bundles) config(pid int) (*ociConfig, error) {
 	if namedErr != nil {
 		return nil, fmt.Errorf("no OCI bundle: %w", errors.Join(err, namedErr))
 	}
+	named.dir = filepath.Dir(path)
 	return named, nil
+}
+
+// configHere returns that of the bundle in which the shim works.
+func (b Bundles) configHere(pid int) (*ociConfig, error) {
+	cwd := b.file(pid, "cwd")
+	config, err := readConfig(filepath.Join(cwd, "config.json"))
+	if err != nil {
+		return nil, err
+	}
+	config.dir, err = os.Readlink(cwd)
+	return config, err
 }
 
 // bundleByID returns the config.json of the bundle that the shim's arguments
@@ -124,6 +157,19 @@ type ociConfig struct {
 			Path string `json:"path"`
 		} `json:"namespaces"`
 	} `json:"linux"`
+
+	// dir is the bundle's directory.
+	dir string
+}
+
+// id returns the sandbox's id by the bundle's directory, which the runtime chooses and a
+// pod can't: containerd has <tasks>/<namespace>/<id>, CRI-O
+// <storage>/overlay-containers/<id>/userdata.
+func (c *ociConfig) id() string {
+	if filepath.Base(c.dir) == "userdata" {
+		return filepath.Base(filepath.Dir(c.dir))
+	}
+	return filepath.Base(c.dir)
 }
 
 // netNS returns the path of the network namespace; empty where the sandbox has

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/podres"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // shimRuns is what a shim of the tests says.
@@ -109,11 +112,16 @@ func TestTheBundleTellsTheSandbox(t *testing.T) {
 	known := podres.PeerSandbox{ID: "s1", PodNamespace: namespace, PodName: "db-0", PodUID: "p1", NetNS: netNS}
 	for name, c := range map[string]struct {
 		annotations map[string]string
+		dir         string // s1 when empty
 		want        podres.PeerSandbox
 		fails       string
 	}{
 		"containerd": {annotations: containerd(), want: known},
-		"CRI-O":      {annotations: crio(), want: known},
+		"containerd, in another sandbox's directory": {annotations: containerd(), dir: "s9", fails: "directory is that of s9"},
+		"CRI-O": {annotations: crio(), dir: "overlay-containers/s1/userdata", want: known},
+		"CRI-O, with another sandbox's id as a pod's annotation": {
+			annotations: with(crio(), "io.kubernetes.cri-o.SandboxID", "victim"), dir: "overlay-containers/s1/userdata", want: known,
+		},
 		"CRI-O, with a pod's annotation over the kubelet's word": {
 			annotations: with(crio(), "io.kubernetes.cri.sandbox-name", "victim"), want: known,
 		},
@@ -133,7 +141,10 @@ func TestTheBundleTellsTheSandbox(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := filepath.Join(t.TempDir(), c.dir)
+			if c.dir == "" {
+				dir = filepath.Join(dir, "s1")
+			}
 			writeBundle(t, dir, c.annotations)
 			got, err := podres.Bundles{}.Sandbox(startShim(t, dir))
 			if c.fails != "" {
@@ -145,7 +156,7 @@ func TestTheBundleTellsTheSandbox(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, got, cmpopts.IgnoreFields(podres.PeerSandbox{}, "Unknown")); diff != "" {
+			if diff := cmp.Diff(c.want, got, cmpopts.IgnoreFields(podres.PeerSandbox{}, "Unknown", "Shim")); diff != "" {
 				t.Errorf("Sandbox (-want +got):\n%s", diff)
 			}
 			if (got.Unknown == nil) != (got.PodUID != "") {
@@ -158,7 +169,7 @@ func TestTheBundleTellsTheSandbox(t *testing.T) {
 func TestTheArgumentsNameTheBundleWhereTheDirectoryDoesNot(t *testing.T) {
 	tasks := filepath.Join(t.TempDir(), "tasks")
 	for _, namespace := range []string{"k8s.io", "other"} {
-		writeBundle(t, filepath.Join(tasks, namespace, "s1"), with(containerd(), "io.kubernetes.cri.sandbox-id", namespace+"/s1"))
+		writeBundle(t, filepath.Join(tasks, namespace, "s1"), with(containerd(), "io.kubernetes.cri.sandbox-namespace", namespace))
 	}
 	for _, outside := range []string{"x", "../x/s1"} {
 		writeBundle(t, filepath.Join(tasks, outside), containerd())
@@ -185,10 +196,26 @@ func TestTheArgumentsNameTheBundleWhereTheDirectoryDoesNot(t *testing.T) {
 				checkUnknown(t, got)
 				return
 			}
-			if got.ID != want || got.PodUID != "p1" || got.Unknown != nil {
+			if got.PodNamespace+"/"+got.ID != want || got.PodUID != "p1" || got.Unknown != nil {
 				t.Errorf("Sandbox = %+v; want that of %s", got, want)
 			}
 		})
+	}
+}
+
+// TestTheBundleTellsTheShim: its PID may be another's tomorrow, so that its start time
+// is known too.
+func TestTheBundleTellsTheShim(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s1")
+	writeBundle(t, dir, containerd())
+	pid := startShim(t, dir)
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	mustDo(t, err)
+	start, err := sysfs.ParseStartTime(string(stat))
+	mustDo(t, err)
+	got, err := podres.Bundles{}.Sandbox(pid)
+	if want := (journal.Process{PID: pid, StartTime: start}); err != nil || got.Shim != want {
+		t.Errorf("Sandbox = %+v, %v; want the shim %+v", got, err, want)
 	}
 }
 

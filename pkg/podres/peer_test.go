@@ -3,6 +3,7 @@ package podres_test
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/podres"
 )
 
@@ -23,6 +25,21 @@ func TestTheKernelNamesThePeer(t *testing.T) {
 	}
 	if pid := int(w.shim.pid.Load()); pid != os.Getpid() {
 		t.Errorf("process %d asked, want %d", pid, os.Getpid())
+	}
+}
+
+// TestTheShimIsHandedOverTo: the claim's record is to tell whether it still starts its VM.
+func TestTheShimIsHandedOverTo(t *testing.T) {
+	w := newWorld(t)
+	w.prepared(record("c1", "p1", gpu))
+	w.lists(dynamic("c1", gpu))
+	w.startKubelet()
+	w.start(w.config())
+	if _, err := w.get(); err != nil {
+		t.Fatal(err)
+	}
+	if want := []journal.Process{w.shim.sandbox.Shim}; !slices.Equal(w.claims.shims, want) {
+		t.Errorf("handed over to %+v, want %+v", w.claims.shims, want)
 	}
 }
 

@@ -3,6 +3,8 @@ package podres
 import (
 	"errors"
 	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
 // PeerSandbox is the sandbox that a shim is starting.
@@ -16,14 +18,22 @@ type PeerSandbox struct {
 	// NetNS is the pod's network namespace as a path of the node; empty for a pod
 	// in the node's own.
 	NetNS string
+	// Shim is the process that starts it.
+	Shim journal.Process
 	// Unknown says why PodUID is empty; nil when it is not.
 	Unknown error
+}
+
+// forJournal returns what the claims' records keep of the sandbox.
+func (s *PeerSandbox) forJournal() journal.Sandbox {
+	return journal.Sandbox{ID: s.ID, PodUID: s.PodUID, NetNS: s.NetNS, Shim: s.Shim}
 }
 
 // Keys of an OCI bundle's annotations. Those of containerd are its own words: it
 // writes them over whatever a pod's annotations said. CRI-O writes a pod's
 // annotations over its own, and the kubelet's labels over those, so that there
-// only the labels can be relied on for the pod.
+// only the labels can be relied on for the pod, and only the bundle's directory for the
+// sandbox's id.
 const (
 	containerdID        = "io.kubernetes.cri.sandbox-id"
 	containerdNamespace = "io.kubernetes.cri.sandbox-namespace"
@@ -39,11 +49,12 @@ const (
 // errNoUID says that the runtime does not tell a pod's UID.
 var errNoUID = errors.New("the sandbox's bundle has no " + containerdUID)
 
-// parseSandbox returns the sandbox that a bundle's annotations name. Ones that
+// parseSandbox returns the sandbox that a bundle's directory and annotations name. Ones that
 // name no pod, or speak for two runtimes, are an error: on CRI-O a pod's own
 // annotations are among them, and Kata takes the pod's name from containerd's
 // keys before it looks at CRI-O's.
-func parseSandbox(annotations map[string]string) (PeerSandbox, error) {
+func parseSandbox(config *ociConfig) (PeerSandbox, error) {
+	annotations := config.Annotations
 	_, containerd := annotations[containerdID]
 	_, crio := annotations[crioID]
 	var s PeerSandbox
@@ -57,12 +68,15 @@ func parseSandbox(annotations map[string]string) (PeerSandbox, error) {
 		}
 	case crio:
 		s = PeerSandbox{
-			ID: annotations[crioID], PodUID: annotations[labelUID],
+			ID: config.id(), PodUID: annotations[labelUID],
 			PodNamespace: annotations[labelNamespace], PodName: annotations[labelName],
 		}
 	}
 	if s.ID == "" || s.PodNamespace == "" || s.PodName == "" {
 		return s, errors.New("the annotations name no pod sandbox")
+	}
+	if dir := config.id(); s.ID != dir {
+		return s, fmt.Errorf("the annotations name sandbox %s, and the directory is that of %s", s.ID, dir)
 	}
 	if s.PodUID == "" {
 		s.Unknown = errNoUID

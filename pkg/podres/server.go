@@ -185,7 +185,7 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 	if err := s.confirm(ctx, own); err != nil {
 		return nil, refused(codes.FailedPrecondition, "pod %s: %v", pod, err)
 	}
-	if err := s.handOver(ctx, own, journal.Sandbox{ID: shim.ID, PodUID: shim.PodUID, NetNS: shim.NetNS}); err != nil {
+	if err := s.handOver(ctx, own, shim.forJournal()); err != nil {
 		return nil, refused(codes.FailedPrecondition, "pod %s: hand its devices to sandbox %s: %v", pod, shim.ID, err)
 	}
 	if len(own) > 0 {

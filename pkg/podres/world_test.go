@@ -76,7 +76,9 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w.kubelet = &kubelet{answer: &podresourcesv1.PodResources{}}
-	w.shim.sandbox = podres.PeerSandbox{ID: "s1", PodNamespace: namespace, PodName: "db-0", PodUID: "p1"}
+	w.shim.sandbox = podres.PeerSandbox{
+		ID: "s1", PodNamespace: namespace, PodName: "db-0", PodUID: "p1", Shim: journal.Process{PID: 4711, StartTime: 99},
+	}
 	return w
 }
 
@@ -304,8 +306,9 @@ func (s *shim) Sandbox(pid int) (podres.PeerSandbox, error) {
 
 // claims is a double of package prepare.
 type claims struct {
-	mu    sync.Mutex // guards given
-	given []string   // "<claim UID> to <sandbox>[ in <network namespace>]", sorted
+	mu    sync.Mutex // guards given and shims
+	shims []journal.Process
+	given []string // "<claim UID> to <sandbox>[ in <network namespace>]", sorted
 	fail  map[string]error
 	// wait, if set, is what a hand-over waits for.
 	wait chan struct{}
@@ -324,6 +327,7 @@ func (c *claims) HandOver(ctx context.Context, uid string, to journal.Sandbox) e
 	if to.NetNS != "" {
 		to.ID += " in " + to.NetNS
 	}
+	c.shims = append(c.shims, to.Shim)
 	c.given = append(c.given, uid+" to "+to.ID)
 	slices.Sort(c.given)
 	return c.fail[uid]
