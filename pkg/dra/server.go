@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
+
+// maxHeader bounds a request's header.
+const maxHeader = 16 << 10
 
 // Server serves /metrics, /healthz and /readyz.
 type Server struct {
@@ -28,10 +30,13 @@ func Listen(ctx context.Context, addr string, registry *prometheus.Registry, rea
 		return nil, fmt.Errorf("listen for metrics and probes: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", newScrapes(registry))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, "") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, ready()) })
-	return &Server{listener: l, http: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}, nil
+	return &Server{listener: l, http: &http.Server{
+		Handler: mux, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: scrapeLimit + 10*time.Second, IdleTimeout: time.Minute,
+	}}, nil
 }
 
 // Addr returns the address that the server listens on.
