@@ -21,17 +21,19 @@ const holderWait = 30 * time.Second
 
 // runOptions are the flags of `run`.
 type runOptions struct {
-	nodeName      string
-	podUID        string
-	kubeconfig    string
-	pluginDir     string
-	registryDir   string
-	hostCDIDir    string
-	listen        string
-	podResources  string
-	kubeletSocket string
-	nriSocket     string
-	hotPlug       bool
+	nodeName    string
+	podUID      string
+	kubeconfig  string
+	pluginDir   string
+	registryDir string
+	hostCDIDir  string
+	listen      string
+	// metricsTenants has metrics name claims and their namespaces.
+	metricsTenants bool
+	podResources   string
+	kubeletSocket  string
+	nriSocket      string
+	hotPlug        bool
 	// exemptNamespaces are trusted with the node's devices in NRI's checks.
 	exemptNamespaces []string
 	logFormat        string
@@ -85,6 +87,7 @@ func (r *runOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&r.hotPlug, "hot-plug", false, "the RuntimeClass hot-plugs: accept a container whose sandbox booted without its device")
 	f.StringSliceVar(&r.exemptNamespaces, "exempt-namespace", exemptNamespaces(), "namespaces whose pods may mount /dev and have VFIO nodes: the node's own (default: kube-system and $POD_NAMESPACE)")
 	f.StringVar(&r.listen, "listen", ":9455", "address of metrics and probes")
+	f.BoolVar(&r.metricsTenants, "metrics-tenants", false, "name namespaces and claims in the metrics of VFs' traffic: whoever may read the metrics sees them")
 	f.StringVar(&r.logFormat, "log-format", "text", "log format: text or json")
 	complete(cmd, "log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	f.IntVar(&r.grpcVerbosity, "grpc-verbosity", -1, "klog verbosity at which gRPC calls are logged; -1: never")

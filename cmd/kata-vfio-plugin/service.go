@@ -118,7 +118,7 @@ func (s *service) openNode(ctx context.Context) error {
 	if s.node, err = s.opts.open(s.metrics.Observe); err != nil {
 		return err
 	}
-	s.metrics.WatchVFs(s.node.Journal.List, s.node.Counters)
+	s.metrics.WatchVFs(s.node.Journal.List, s.node.Counters, s.run.metricsTenants)
 	s.watchMetricsOfDrains(ctx)
 	return nil
 }

@@ -56,7 +56,7 @@ func busyNode(t *testing.T) *node {
 	n.claims.Ledger = history
 	links := vftest.New(t, n.fs, vftest.Igb())
 	links.Count(pf, 0, vf.Counters{RxBytes: 1500, TxBytes: 64, RxPackets: 1, TxPackets: 1, RxDropped: 1, TxDropped: 7})
-	n.metrics.WatchVFs(n.records.List, (&vf.Policy{FS: n.fs, Links: links}).Counters)
+	n.metrics.WatchVFs(n.records.List, (&vf.Policy{FS: n.fs, Links: links}).Counters, true)
 	n.metrics.WatchNRI(func() bool { return true })
 	(&dra.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.metrics, Log: quiet()}).Start(t.Context())
 	n.metrics.WatchReadiness(n.health.Ready)

@@ -22,7 +22,7 @@ func TestScrapesShareACollection(t *testing.T) {
 	n.metrics.WatchVFs(n.records.List, func(context.Context, pci.Address) ([]vf.Counters, error) {
 		rounds.Add(1)
 		return nil, nil
-	})
+	}, false)
 	server, err := dra.Listen(t.Context(), "127.0.0.1:0", n.metrics.Registry, func() string { return "" })
 	if err != nil {
 		t.Fatal(err)

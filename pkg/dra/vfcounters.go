@@ -8,6 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/vf"
 )
 
@@ -17,10 +18,10 @@ const countLimit = 5 * time.Second
 // WatchVFs adds the traffic of prepared claims' VFs, as their PFs count it: the
 // VMs that have them count for themselves alone. A VF for which nothing was
 // counted is left out: for a driver without counters the kernel says zeros as well
-// (rtnl_fill_vfinfo in net/core/rtnetlink.c), which would be told as silence. Call
-// it once.
-func (m *Metrics) WatchVFs(records func() ([]*journal.Record, []error), counters func(context.Context, pci.Address) ([]vf.Counters, error)) {
-	m.Registry.MustRegister(&vfCollector{records: records, counters: counters, descs: vfDescs()})
+// (rtnl_fill_vfinfo in net/core/rtnetlink.c), which would be told as silence. Only with
+// tenants set do labels name the claims and their namespaces. Call it once.
+func (m *Metrics) WatchVFs(records func() ([]*journal.Record, []error), counters func(context.Context, pci.Address) ([]vf.Counters, error), tenants bool) {
+	m.Registry.MustRegister(&vfCollector{records: records, counters: counters, tenants: tenants, descs: vfDescs(tenants)})
 }
 
 // vfDesc is one kind of counter.
@@ -29,11 +30,15 @@ type vfDesc struct {
 	value func(*vf.Counters) uint64
 }
 
-func vfDescs() []vfDesc {
+func vfDescs(tenants bool) []vfDesc {
+	labels := []string{"address", "pf"}
+	if tenants {
+		labels = append(labels, "namespace", "claim")
+	}
 	counter := func(name, help string, value func(*vf.Counters) uint64) vfDesc {
 		return vfDesc{value: value, desc: prometheus.NewDesc(
 			"kata_vfio_vf_"+name+"_total", help+" by a claimed VF since it was enabled, as its PF counts.",
-			[]string{"address", "pf", "namespace", "claim"}, nil,
+			labels, nil,
 		)}
 	}
 	return []vfDesc{
@@ -50,6 +55,7 @@ func vfDescs() []vfDesc {
 type vfCollector struct {
 	records  func() ([]*journal.Record, []error)
 	counters func(context.Context, pci.Address) ([]vf.Counters, error)
+	tenants  bool // whether labels name them
 	descs    []vfDesc
 }
 
@@ -82,10 +88,19 @@ func (c *vfCollector) Collect(ch chan<- prometheus.Metric) {
 				asked[*fn.PF] = counted
 			}
 			if fn.VF.Index < len(counted) && counted[fn.VF.Index] != (vf.Counters{}) {
-				c.send(ch, &counted[fn.VF.Index], fn.Address.String(), fn.PF.String(), rec.Plan.Claim.Namespace, rec.Plan.Claim.Name)
+				c.send(ch, &counted[fn.VF.Index], c.labels(rec, fn)...)
 			}
 		}
 	}
+}
+
+// labels are the values for those of [vfDescs].
+func (c *vfCollector) labels(rec *journal.Record, fn *plan.Function) []string {
+	labels := []string{fn.Address.String(), fn.PF.String()}
+	if c.tenants {
+		labels = append(labels, rec.Plan.Claim.Namespace, rec.Plan.Claim.Name)
+	}
+	return labels
 }
 
 func (c *vfCollector) send(ch chan<- prometheus.Metric, counted *vf.Counters, labels ...string) {

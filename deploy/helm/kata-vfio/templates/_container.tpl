@@ -32,6 +32,9 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- if ne (int64 .Values.plugin.ledger.maxBytes) 1073741824 }}
 - --ledger-max-bytes={{ int64 .Values.plugin.ledger.maxBytes }}
 {{- end }}
+{{- if .Values.metrics.tenantLabels }}
+- --metrics-tenants
+{{- end }}
 {{- if .Values.plugin.ledger.pseudonyms }}
 - --ledger-pseudonyms
 {{- end }}
