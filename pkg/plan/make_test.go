@@ -316,6 +316,14 @@ func TestMakeRefuses(t *testing.T) {
 				r.Devices[0].VF = &v1alpha1.VFConfig{VLAN: new(100), MAC: "02:00:00:00:00:01"}
 			},
 		},
+		"a rate of an InfiniBand VF": {
+			ask: nicVF, want: plan.Unsupported, names: []string{"InfiniBand", "can't set maxTxRate"},
+			change: func(s *device.Snapshot, r *claim.Request, _ *plan.Node) {
+				f, _ := s.Function(nicVF)
+				f.Class = pci.ClassInfiniBand << 8
+				r.Devices[0].VF = &v1alpha1.VFConfig{MaxTxRate: new(1000), LinkState: v1alpha1.LinkAuto}
+			},
+		},
 		"a VF that nobody can guard": {
 			ask: nicVF, want: plan.Unsupported, names: []string{"0000:21:00.0", "spoof check"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) { withoutInterface(s) },

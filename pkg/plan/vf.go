@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -100,6 +101,11 @@ func (c *candidate) imposed() *Refusal {
 	case pci.ClassEthernet:
 		guardEthernet(&want)
 	case pci.ClassInfiniBand:
+		if said := c.ethernetOnly(); len(said) > 0 {
+			return c.mate(c.f, Unsupported,
+				fmt.Sprintf("%s is a VF of an InfiniBand NIC, whose PF can't set %s", c.f.Address, strings.Join(said, ", ")),
+				"leave those out of the VFConfig: an InfiniBand VF takes nodeGUID, portGUID, linkState and network")
+		}
 		want.NodeGUID, want.PortGUID = cmp.Or(want.NodeGUID, Choose), cmp.Or(want.PortGUID, Choose)
 	}
 	if want == (device.VFSettings{}) {
@@ -157,6 +163,14 @@ func (c *candidate) settingsSaid() []string {
 		}
 	}
 	return said
+}
+
+// ethernetOnly returns the names of the settings that class or claim said and that
+// no PF on InfiniBand has.
+func (c *candidate) ethernetOnly() []string {
+	return slices.DeleteFunc(c.settingsSaid(), func(name string) bool {
+		return name == "nodeGUID" || name == "portGUID" || name == "linkState"
+	})
 }
 
 // toBeSet names what can't be set.
