@@ -1,12 +1,14 @@
 package check
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // acsChecks returns the checks of group ACS: requests from one function to
@@ -19,7 +21,7 @@ func acsChecks() []Check {
 func pathChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "ACS-001", Title: "Every port above a function that is given away redirects requests to the IOMMU", Severity: isolation.High, Cheap: true,
+			ID: "ACS-001", Title: "No port lets requests of one IOMMU group reach another below the IOMMU", Severity: isolation.High, Cheap: true,
 			Why:     "a port without ACS routes requests from one device to another below the IOMMU, which never sees them",
 			Fix:     "enable ACS in the firmware setup, or move the device to a slot whose ports have it",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
@@ -60,16 +62,49 @@ func shownInRegisters(n *facts.Node) []finding.Finding {
 }
 
 // portsRedirect asks the verdict on each function, which goes by the kernel's
-// groups and holds the registers against them.
+// groups and holds the registers against them. A port whose registers don't show
+// what the kernel's groups claim is for a person to judge: that is no pass.
 func portsRedirect(n *facts.Node) []finding.Finding {
 	found := because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit != nil })
+	unproven := because(n, isolation.ACSUnproven, func(r *isolation.Reason) bool { return isPort(n, r.Culprit) })
+	for i := range unproven {
+		unproven[i].State = finding.Manual
+	}
+	found = append(found, unproven...)
 	hidden := because(n, isolation.ACSUnreadable, nil)
 	for i := range hidden {
 		hidden[i].State = finding.Unknown
 		hidden[i].Remediation = "run the audit as root with CAP_SYS_ADMIN in the initial user namespace, to read all of configuration space"
 	}
 	all := given(n)
-	return showing(orPass(append(found, unreadablePorts(n, hidden)...), len(all)), all, way(n))
+	said := showing(orPass(append(found, unreadablePorts(n, hidden)...), len(all)), all, way(n))
+	if inside := portsInside(n); len(inside) > 0 && said[0].State == finding.Pass {
+		said[0].Text += fmt.Sprintf("; %s without redirection (%s) in the same IOMMU group as all functions below",
+			count(len(inside), "port"), listOf(inside))
+	}
+	return said
+}
+
+func isPort(n *facts.Node, a *pci.Address) bool {
+	if a == nil {
+		return false
+	}
+	f, ok := n.Snapshot.Function(*a)
+	return ok && f.IsBridge()
+}
+
+// portsInside names the ports whose registers don't redirect requests and which are
+// in the group of what is below: such a group is given out as a whole, so that what
+// the port lets pass stays with one tenant.
+func portsInside(n *facts.Node) []string {
+	var names []string
+	for _, p := range ports(n) {
+		state := isolation.ACSOf(n.Snapshot, p.Function)
+		if state == isolation.ACSAbsent || state == isolation.ACSOff {
+			names = append(names, p.Address.String())
+		}
+	}
+	return names
 }
 
 // unreadablePorts drops those whose registers are readable but not of the

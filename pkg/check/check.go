@@ -60,6 +60,7 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 		}
 	}
 	finding.Apply(o.Waivers, o.Today, r.Findings)
+	r.Basis, r.Exposures = new(n.Basis()), finding.ExposureWords()
 	r.Summary.Devices = len(n.Snapshot.Functions)
 	r.Summary.Claims = claimsAffected(n, r.Findings)
 	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == LedgerSound }) {
@@ -141,8 +142,11 @@ func exposure(n *facts.Node, f *finding.Finding) finding.Exposure {
 	case len(tenants) > 0:
 		return finding.Allocated
 	}
-	if slices.ContainsFunc(devices, n.IsPublished) {
+	switch {
+	case slices.ContainsFunc(devices, n.IsPublished):
 		return finding.Published
+	case slices.ContainsFunc(devices, n.IsAvailable):
+		return finding.WouldBePublished
 	}
 	return finding.Unexposed
 }

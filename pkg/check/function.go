@@ -16,7 +16,7 @@ import (
 func given(n *facts.Node) []*device.Function {
 	var found []*device.Function
 	for _, f := range n.Functions() {
-		if n.IsPublished(f.Address) {
+		if n.IsAvailable(f.Address) {
 			found = append(found, f)
 		}
 	}
@@ -39,7 +39,7 @@ func each(n *facts.Node, judge func(*device.Function) []finding.Finding) []findi
 func orPass(found []finding.Finding, functions int) []finding.Finding {
 	switch {
 	case functions == 0:
-		return notApplicable("no function is given away")
+		return notApplicable("tenants can get no function of this node")
 	case len(found) == 0:
 		return pass(count(functions, "function"))
 	}

@@ -44,7 +44,7 @@ func fabricChecks() []Check {
 			ID: "GPU-004", Title: "Who has an NVSwitch has the whole board", Severity: isolation.Critical, Cheap: true,
 			Why:     "who has a switch sets its routes: the memory of all GPUs of the board is in reach",
 			Fix:     "take the NVSwitch from the claim, or give all GPUs and NVSwitches of the board to the one tenant",
-			Verify:  "lspci -d 10de::0680 -k",
+			Verify:  "lspci -d 10de::0680 -k; grep -l SW_MNG /sys/bus/pci/devices/*/vpd",
 			Sources: []string{fmGuide + ": Full Passthrough Virtualization Model"},
 		}, Judge: switchWithBoard},
 	}

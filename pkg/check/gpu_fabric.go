@@ -13,15 +13,31 @@ import (
 )
 
 const (
-	vendorNVIDIA = 0x10de
-	vendorAMD    = 0x1002
+	vendorNVIDIA   = 0x10de
+	vendorMellanox = 0x15b3
+	vendorAMD      = 0x1002
 	// classOtherBridge is that of an NVSwitch.
 	classOtherBridge = 0x0680
+	// switchManagement is in the VPD of a ConnectX function by which the NVSwitches of
+	// B200 and B300 are managed: they have no function of their own on the PCI bus.
+	switchManagement = "SW_MNG"
 	fabricConfig     = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
 )
 
 // fabric is a board of NVIDIA GPUs with the NVSwitches between them.
-type fabric struct{ gpus, switches []pci.Address }
+type fabric struct {
+	gpus, switches []pci.Address
+	// hidden are functions that may be NVSwitches, and whose VPD can't be read.
+	hidden []facts.Fact
+}
+
+// missing says what is to be said of a board without a known NVSwitch.
+func (b *fabric) missing() []finding.Finding {
+	if len(b.hidden) > 0 {
+		return concerning(b.gpus, unknown("whether "+count(len(b.hidden), "ConnectX function")+" manages NVSwitches", b.hidden...))
+	}
+	return notApplicable("there is no NVSwitch on the PCI bus")
+}
 
 func fabricOf(n *facts.Node) fabric {
 	var b fabric
@@ -35,7 +51,32 @@ func fabricOf(n *facts.Node) fabric {
 			b.gpus = append(b.gpus, f.Address)
 		}
 	}
+	b.addManaged(n)
 	return b
+}
+
+// addManaged adds the NVSwitches that are managed by ConnectX functions. The VPD of
+// others is not read: each word of it takes the device's time.
+func (b *fabric) addManaged(n *facts.Node) {
+	managed := slices.ContainsFunc(functionsAt(n, b.gpus), func(f *device.Function) bool { return switchesAreManaged(f.Device) })
+	for i := range n.Snapshot.Functions {
+		f := &n.Snapshot.Functions[i]
+		if !managed || f.Vendor != vendorMellanox || f.VF != nil {
+			continue
+		}
+		switch vpd := n.VPD(f.Address); {
+		case strings.Contains(vpd.Value, switchManagement):
+			b.switches = append(b.switches, f.Address)
+		case !vpd.Known():
+			b.hidden = append(b.hidden, vpd)
+		}
+	}
+}
+
+// switchesAreManaged reports whether a GPU is of a kind whose NVSwitches are behind
+// ConnectX functions: GB100 (B100, B200) and GB110 (B300), by pci.ids.
+func switchesAreManaged(id pci.ID) bool {
+	return 0x2900 <= id && id <= 0x29ff || 0x3180 <= id && id <= 0x31ff
 }
 
 // owner returns the one tenant that has all GPUs of the board; empty for none.
@@ -50,9 +91,9 @@ func (b *fabric) owner(n *facts.Node) string {
 func fabricPartitioned(n *facts.Node) []finding.Finding {
 	b := fabricOf(n)
 	if len(b.switches) == 0 {
-		return notApplicable("there is no NVSwitch on the PCI bus")
+		return b.missing()
 	}
-	if !slices.ContainsFunc(b.gpus, n.IsPublished) {
+	if !slices.ContainsFunc(b.gpus, n.IsAvailable) {
 		return notApplicable("no GPU of the fabric is given away")
 	}
 	config := n.Read(fabricConfig)
@@ -95,7 +136,7 @@ func fabricSetting(config facts.Fact, key string) (string, facts.Fact) {
 func onePartition(n *facts.Node) []finding.Finding {
 	b := fabricOf(n)
 	if len(b.switches) == 0 {
-		return notApplicable("there is no NVSwitch on the PCI bus")
+		return b.missing()
 	}
 	var found []finding.Finding
 	var held []pci.Address
@@ -132,7 +173,7 @@ func onePartition(n *facts.Node) []finding.Finding {
 func switchWithBoard(n *facts.Node) []finding.Finding {
 	b := fabricOf(n)
 	if len(b.switches) == 0 {
-		return notApplicable("there is no NVSwitch on the PCI bus")
+		return b.missing()
 	}
 	owner := b.owner(n)
 	var found []finding.Finding
@@ -154,7 +195,7 @@ func switchWithBoard(n *facts.Node) []finding.Finding {
 
 func fabricAPIIsLocal(n *facts.Node) []finding.Finding {
 	if b := fabricOf(n); len(b.switches) == 0 {
-		return notApplicable("there is no NVSwitch on the PCI bus")
+		return b.missing()
 	}
 	config := n.Read(fabricConfig)
 	socket, line := fabricSetting(config, "FM_CMD_UNIX_SOCKET_PATH")

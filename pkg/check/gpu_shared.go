@@ -14,7 +14,7 @@ import (
 
 // givenGPUs returns the GPUs that tenants have or may have.
 func givenGPUs(n *facts.Node) []*device.Function {
-	return slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return !n.IsPublished(f.Address) })
+	return slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
 }
 
 func gpuAddresses(functions []*device.Function) []pci.Address {

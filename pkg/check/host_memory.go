@@ -75,7 +75,7 @@ func clearedMemory(n *facts.Node) []finding.Finding {
 	case standard:
 		return setLater(pass("it is this kernel's default", config), &argument, "1")
 	}
-	return pending(fail("it is neither this kernel's default nor asked for", config), &argument, "1")
+	return pending(fail("pages are not cleared when they are allocated: init_on_alloc is neither this kernel's default nor asked for", config), &argument, "1")
 }
 
 func noPlainSwap(n *facts.Node) []finding.Finding {

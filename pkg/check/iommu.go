@@ -13,7 +13,7 @@ import (
 // iommuChecks returns the checks of group IOM: DMA and interrupts of functions
 // are confined.
 func iommuChecks() []Check {
-	return slices.Concat(presenceChecks(), traceChecks(), interruptChecks(), translationChecks(), groupChecks(), trustedDeviceChecks(), confidentialIommuChecks())
+	return slices.Concat(presenceChecks(), traceChecks(), interruptChecks(), translationChecks(), groupChecks(), []Check{mergedGroupCheck()}, trustedDeviceChecks(), confidentialIommuChecks())
 }
 
 // presenceChecks returns the checks of whether there is an IOMMU at all.
@@ -82,7 +82,7 @@ func noIOMMUMode(n *facts.Node) []finding.Finding {
 	case made:
 		return pending(fail("there are device nodes of no-IOMMU groups", mode.Running, dir), &mode, "N")
 	case mode.Running.On():
-		return pending(fail("the mode is on: a root process may use any function without an IOMMU", mode.Running), &mode, "N")
+		return pending(fail("VFIO's no-IOMMU mode is on: a root process may use any function without an IOMMU", mode.Running), &mode, "N")
 	case !mode.Running.Known():
 		return unknown("the mode", mode.Running)
 	case mode.Running.Status == facts.Absent:

@@ -167,7 +167,7 @@ func strictPFs(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
 	var looked []*device.Function
 	for _, f := range n.Functions() {
-		if f.PF == nil || !slices.ContainsFunc(f.PF.VFs, n.IsPublished) {
+		if f.PF == nil || !slices.ContainsFunc(f.PF.VFs, n.IsAvailable) {
 			continue
 		}
 		looked = append(looked, f)
@@ -197,7 +197,7 @@ func mappingsBounded(n *facts.Node) []finding.Finding {
 	}
 	switch {
 	case limit.Running.OK() && tooMany(limit.Running.Value):
-		return pending(fail("the bound is "+limit.Running.Value+" mappings", limit.Running), &limit, good)
+		return pending(fail("a container may have "+limit.Running.Value+" DMA mappings", limit.Running), &limit, good)
 	case !limit.Running.Known():
 		return unknown("the bound", limit.Running)
 	case limit.Running.Status == facts.Absent:

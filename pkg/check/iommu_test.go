@@ -151,6 +151,38 @@ func groupFaults() []fault {
 		}},
 		{rule: "IOM-017", about: "two tenants", board: shared, plant: func(t *board.Tree) { t.Give("t2", "second", t.Devices["audio"]) }},
 		{rule: "IOM-018", about: "a host driver beside a tenant", board: shared, device: "audio", plant: func(*board.Tree) {}},
+		{rule: "IOM-026", about: "two GPUs below a port without ACS", board: joined, plant: func(*board.Tree) {}},
+		{rule: "IOM-026", about: "a card with its companions", board: board.Desktop, state: finding.Pass, plant: func(*board.Tree) {}},
+	}
+}
+
+// joined has two GPUs that nobody has in one group, below a port without ACS.
+func joined(tb testing.TB) *board.Tree {
+	tb.Helper()
+	t := board.New(tb)
+	t.AddRoot(sysfstest.Root{Bus: 0x60})
+	t.AddPort(sysfstest.Port{Address: pci.Address{Bus: 0x60, Device: 1}, Secondary: 0x61, NoACS: true, Group: 61})
+	left, right := sysfstest.GPU(pci.Address{Bus: 0x61}), sysfstest.GPU(pci.Address{Bus: 0x61, Device: 1})
+	left.Group, right.Group = 61, 61
+	t.Add(left, right)
+	return t
+}
+
+// TestAMergedGroupIsToldBeforeAnybodyHasIt: which devices, which port, and what
+// parts them.
+func TestAMergedGroupIsToldBeforeAnybodyHasIt(t *testing.T) {
+	for _, f := range audit(t, joined(t)).Findings {
+		if f.ID != "IOM-026" {
+			continue
+		}
+		for _, want := range []string{"0000:61:00.0", "0000:61:01.0", "0000:60:01.0"} {
+			if !strings.Contains(f.Text, want) {
+				t.Errorf("%s is not named: %s", want, f.Text)
+			}
+		}
+		if f.Exposure != finding.WouldBePublished || !strings.Contains(f.Remediation, "ACS") {
+			t.Errorf("exposure %s, fix %s", f.Exposure, f.Remediation)
+		}
 	}
 }
 

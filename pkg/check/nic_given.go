@@ -111,7 +111,7 @@ func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerd
 func networkVFs(n *facts.Node) []*device.Function {
 	var vfs []*device.Function
 	for _, f := range n.Functions(device.VFType) {
-		if f.VF != nil && f.Class.Base() == pci.BaseNetwork && n.IsPublished(f.Address) {
+		if f.VF != nil && f.Class.Base() == pci.BaseNetwork && n.IsAvailable(f.Address) {
 			vfs = append(vfs, f)
 		}
 	}

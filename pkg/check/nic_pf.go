@@ -28,7 +28,7 @@ func givingPFs(n *facts.Node) (pfs []*device.Function, given map[pci.Address][]p
 			continue
 		}
 		for _, vf := range f.PF.VFs {
-			if n.IsPublished(vf) {
+			if n.IsAvailable(vf) {
 				given[f.Address] = append(given[f.Address], vf)
 			}
 		}

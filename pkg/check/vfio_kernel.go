@@ -60,7 +60,7 @@ func kernelFixed(n *facts.Node) []finding.Finding {
 		devices = append(devices, f.Address)
 	}
 	if len(devices) == 0 {
-		return notApplicable("no function is given away")
+		return notApplicable("tenants can get no function of this node")
 	}
 	release := n.Read("proc/sys/kernel/osrelease")
 	if !release.OK() {

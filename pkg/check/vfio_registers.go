@@ -30,7 +30,7 @@ func registersUnmapped(n *facts.Node) []finding.Finding {
 	for i := range users {
 		u := &users[i]
 		for _, a := range u.Registers {
-			if f, ok := n.Snapshot.Function(a); ok && n.IsPublished(a) {
+			if f, ok := n.Snapshot.Function(a); ok && n.IsAvailable(a) {
 				said := about(f, fail(fmt.Sprintf("%s has registers of %s mapped", &u.Process, a),
 					facts.Fact{Path: fmt.Sprintf("/proc/%d/maps", u.PID), Value: "resource file of " + a.String(), How: "process", Needs: facts.OfProcesses}))
 				said[0].Object = fmt.Sprintf("pid %d (%s)", u.PID, u.Comm)
@@ -39,8 +39,8 @@ func registersUnmapped(n *facts.Node) []finding.Finding {
 		}
 	}
 	switch {
-	case !slices.ContainsFunc(n.Functions(), func(f *device.Function) bool { return n.IsPublished(f.Address) }):
-		return notApplicable("no function is given away")
+	case !slices.ContainsFunc(n.Functions(), func(f *device.Function) bool { return n.IsAvailable(f.Address) }):
+		return notApplicable("tenants can get no function of this node")
 	case !seen.OK():
 		return append(found, unknown("what processes have mapped", seen)...)
 	case len(found) > 0:

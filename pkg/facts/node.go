@@ -25,15 +25,14 @@ type Node struct {
 	// Damaged are the files of the journal that could not be read.
 	Damaged []Fact
 
-	fs        *sysfs.FS
-	published map[pci.Address]bool
+	fs    *sysfs.FS
+	offer offer
 	// records are those of claims, by UID.
 	records []*journal.Record
 	// journal are all records, as they were read first.
 	journal []*journal.Record
-	// offered are those of published that the plugin names; standing those that it
-	// keeps bound.
-	offered, standing map[pci.Address]bool
+	// standing are the functions that the plugin keeps bound.
+	standing map[pci.Address]bool
 	// noLedger is set by [Node.WithoutLedger].
 	noLedger string
 	// Those are read once, when they are first asked for: behind are the functions
@@ -67,7 +66,7 @@ func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 	n.behind, n.nodeNumbers = sync.OnceValue(n.functionsByNode), sync.OnceValue(n.readNumbers)
 	n.links = sync.OnceValues(n.copiedLinks)
 	n.readTenancies()
-	n.readPublished()
+	n.readOffer()
 	return n
 }
 

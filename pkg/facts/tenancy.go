@@ -1,7 +1,6 @@
 package facts
 
 import (
-	"encoding/json"
 	"path"
 	"slices"
 	"strings"
@@ -29,18 +28,7 @@ func (t *Tenancy) Claim() string {
 	return ref.Namespace + "/" + ref.Name
 }
 
-const (
-	journalDir = journal.DefaultDir
-	// publishedFile is what the plugin says of what it publishes: see [Published].
-	publishedFile = runDir + "/" + PublishedFile
-)
-
-// Published is what the plugin writes to /run/kata-vfio/published.json whenever
-// it publishes: the functions that can be allocated.
-type Published struct {
-	BootID  string        `json:"bootID"`
-	Devices []pci.Address `json:"devices"`
-}
+const journalDir = journal.DefaultDir
 
 // readTenancies reads the journal. A record that can't be read is kept as damaged:
 // any function may be in it. A standing binding has no tenant, and a record of an
@@ -203,35 +191,4 @@ func (n *Node) Record(uid string) (*journal.Record, bool) {
 		return nil, false
 	}
 	return n.records[i], true
-}
-
-// IsOffered reports whether the plugin says that the function can be allocated,
-// and what it says it in.
-func (n *Node) IsOffered(a pci.Address) (bool, Fact) { return n.offered[a], n.Read(publishedFile) }
-
-// IsPublished reports whether the function can be allocated: the plugin says so,
-// or a VFIO driver has it, or a claim.
-func (n *Node) IsPublished(a pci.Address) bool { return n.published[a] }
-
-// Offer says, in the plugin's own process, which functions can be allocated: it
-// judges them before it publishes them. Call it before the node is asked.
-func (n *Node) Offer(addrs []pci.Address) {
-	for _, a := range addrs {
-		n.published[a], n.offered[a] = true, true
-	}
-}
-
-func (n *Node) readPublished() {
-	n.published, n.offered = map[pci.Address]bool{}, map[pci.Address]bool{}
-	var said Published
-	if f := n.Read(publishedFile); f.OK() && json.Unmarshal([]byte(f.Value), &said) == nil {
-		for _, a := range said.Devices {
-			n.published[a], n.offered[a] = true, true
-		}
-	}
-	for _, f := range n.Functions() {
-		if len(n.TenanciesOf(f.Address)) > 0 || isVFIO(f) {
-			n.published[f.Address] = true
-		}
-	}
 }

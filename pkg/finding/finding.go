@@ -53,6 +53,9 @@ const (
 	Allocated Exposure = "allocated"
 	// Published: functions concerned can be allocated, and none is.
 	Published Exposure = "published"
+	// WouldBePublished: nothing is published on the node, and functions concerned
+	// would be by its config (see [Basis]).
+	WouldBePublished Exposure = "would-be-published"
 	// Unexposed: no function that is given to tenants is concerned.
 	Unexposed Exposure = "none"
 )
@@ -61,7 +64,40 @@ const (
 func (e Exposure) Compare(other Exposure) int { return e.rank() - other.rank() }
 
 func (e Exposure) rank() int {
-	return slices.Index([]Exposure{CrossTenant, Allocated, Published, Unexposed}, e)
+	return slices.Index(Exposures(), e)
+}
+
+// Exposures returns all exposures, the worst first.
+func Exposures() []Exposure {
+	return []Exposure{CrossTenant, Allocated, Published, WouldBePublished, Unexposed}
+}
+
+// About says what the exposure means, as a phrase.
+func (e Exposure) About() string {
+	return map[Exposure]string{
+		CrossTenant:      "several tenants have functions that the finding names",
+		Allocated:        "a tenant has a function that the finding is about",
+		Published:        "no tenant has one; the plugin publishes one, or a VFIO driver has one",
+		WouldBePublished: "no plugin publishes here; the node's config, or the default one, selects one",
+		Unexposed:        "tenants can't get any function that the finding is about",
+	}[e]
+}
+
+// ExposureWords returns what each exposure means.
+func ExposureWords() map[Exposure]string {
+	words := map[Exposure]string{}
+	for _, e := range Exposures() {
+		words[e] = e.About()
+	}
+	return words
+}
+
+// Words returns the exposure for people: "would be published".
+func (e Exposure) Words() string {
+	if e == WouldBePublished {
+		return "would be published"
+	}
+	return string(e)
 }
 
 // Evidence is one thing that was read.

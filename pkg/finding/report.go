@@ -13,6 +13,11 @@ type Report struct {
 	Subject Subject `json:"subject"`
 	// Profile names the profile that it was judged by.
 	Profile string `json:"profile"`
+	// Basis says which functions count as those that tenants can get; nil where a
+	// report is not of a node.
+	Basis *Basis `json:"basis,omitempty"`
+	// Exposures say what the exposures of the findings mean.
+	Exposures map[Exposure]string `json:"exposures,omitempty"`
 	// Findings are in the order of [Finding.Compare]. Every rule has one or more.
 	Findings []Finding `json:"findings"`
 	Summary  Summary   `json:"summary"`
@@ -57,6 +62,11 @@ type Summary struct {
 	States map[State]int `json:"states"`
 	// Failed counts those that fail by severity; all severities are there.
 	Failed map[isolation.Severity]int `json:"failed"`
+	// RuleStates counts rules, each once by the worst state that its findings have:
+	// together they are Rules. FailedRules counts those that fail by the worst
+	// severity at which they do.
+	RuleStates  map[State]int              `json:"ruleStates"`
+	FailedRules map[isolation.Severity]int `json:"failedRules"`
 	// Rules is how many rules were looked at, and Devices how many functions.
 	Rules   int `json:"rules"`
 	Devices int `json:"devices"`
@@ -86,18 +96,24 @@ func (r *Report) Finish() {
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return a.Compare(&b) })
 	s := Summary{
 		Verdict: Pass, States: map[State]int{}, Failed: map[isolation.Severity]int{},
-		Devices: r.Summary.Devices, Claims: r.Summary.Claims,
+		RuleStates: map[State]int{}, FailedRules: map[isolation.Severity]int{}, Devices: r.Summary.Devices, Claims: r.Summary.Claims,
 	}
 	for _, state := range States() {
-		s.States[state] = 0
+		s.States[state], s.RuleStates[state] = 0, 0
 	}
 	for _, severity := range Severities() {
-		s.Failed[severity] = 0
+		s.Failed[severity], s.FailedRules[severity] = 0, 0
 	}
 	rules, tenants := map[string]bool{}, map[string]bool{}
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		rules[f.ID] = true
+		if !rules[f.ID] { // its worst, by the order of findings
+			rules[f.ID] = true
+			s.RuleStates[f.State]++
+			if f.State == Fail {
+				s.FailedRules[f.Severity]++
+			}
+		}
 		s.States[f.State]++
 		if f.State == Fail {
 			s.Failed[f.Severity]++
@@ -129,6 +145,17 @@ func list[T any](items []T) []T {
 		return []T{}
 	}
 	return items
+}
+
+// FailsAt reports whether a rule fails with the severity or a worse one; an empty
+// severity stands for any.
+func (s *Summary) FailsAt(at isolation.Severity) bool {
+	for severity, failed := range s.FailedRules {
+		if failed > 0 && (at == "" || severity.Compare(at) <= 0) {
+			return true
+		}
+	}
+	return false
 }
 
 // Failing returns the findings that fail with the severity or a worse one, in
