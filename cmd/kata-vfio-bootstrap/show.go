@@ -137,6 +137,7 @@ const inVain = "All files are right, and a reboot has not brought all of it. Ano
 
 func concludeResult(out *printer, r *bootstrap.Result) {
 	done := len(r.Changed)+len(r.Settings) > 0 || ran(r.Steps)
+	left := byHand(r.Plan) || slices.ContainsFunc(r.Steps, func(s bootstrap.Step) bool { return !s.Runs })
 	switch {
 	case unfit(r) && r.Plan.NotBrought:
 		out.head(terminal.Red, inVain)
@@ -150,8 +151,10 @@ func concludeResult(out *printer, r *bootstrap.Result) {
 		out.head(terminal.Yellow, "Done, but for what is kept.")
 	case keeps(r):
 		out.head(terminal.Yellow, "Nothing was changed.")
-	case done && (byHand(r.Plan) || slices.ContainsFunc(r.Steps, func(s bootstrap.Step) bool { return !s.Runs })):
+	case done && left:
 		out.head(terminal.Yellow, "Done, but for what is left to do.")
+	case left:
+		out.head(terminal.Yellow, "Nothing was changed. Do what is named above as left to do.")
 	case done, len(r.Kept) > 0:
 		out.head(terminal.Green, "Done.")
 	default:
