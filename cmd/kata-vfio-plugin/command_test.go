@@ -291,6 +291,12 @@ func seed(t *testing.T, root string) {
 // TestStatusOutput: who has what, for people and for machines.
 func TestStatusOutput(t *testing.T) {
 	root := newRoot(t)
+	if got := invoke(t, "status", "--root", root); !strings.HasPrefix(got.stdout, "There is no journal in "+root) || got.code != 0 {
+		t.Errorf("of a node where the plugin never was: %+v", got)
+	}
+	if _, err := journal.Open(filepath.Join(root, "var/lib/kata-vfio/journal")); err != nil {
+		t.Fatal(err)
+	}
 	if got := invoke(t, "status", "--root", root); got.stdout != "No claim has a device of this node.\n" || got.code != 0 {
 		t.Errorf("of an idle node: %+v", got)
 	}
@@ -375,6 +381,23 @@ func TestStatusOfAFunctionThatIsNotClean(t *testing.T) {
 	}
 	if got := invoke(t, "status", "--root", root, "-o", "json"); !strings.Contains(got.stdout, `"why": "the node went down before a reset"`) {
 		t.Errorf("json: %s", got.stdout)
+	}
+}
+
+// TestStatusOfADamagedRecordAlone: whose devices it tells of is not known, and not
+// said to be nobody's.
+func TestStatusOfADamagedRecordAlone(t *testing.T) {
+	root := newRoot(t)
+	dir := filepath.Join(root, "var/lib/kata-vfio/journal")
+	if _, err := journal.Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, oneUID2+".json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := invoke(t, "status", "--root", root)
+	if got.code != exitFailed || strings.Contains(got.stdout, "No claim has a device") || !strings.Contains(got.stdout, "It is not known") {
+		t.Errorf("%+v", got)
 	}
 }
 

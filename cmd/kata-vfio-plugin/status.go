@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -91,6 +92,8 @@ type nodeStatus struct {
 	drains   []journal.Drain
 	// bootID is the node's boot, empty where that can't be read.
 	bootID string
+	// absent is the directory of a journal that is not there; empty where one is.
+	absent string
 }
 
 // status reads the journal.
@@ -101,6 +104,9 @@ func (o *options) status() (*nodeStatus, error) {
 	}
 	records, problems := store.List()
 	s := &nodeStatus{bootID: o.bootID()}
+	if _, err := os.Stat(o.node.JournalDir()); errors.Is(err, fs.ErrNotExist) {
+		s.absent = o.node.JournalDir()
+	}
 	for _, err := range problems {
 		s.problems = append(s.problems, readable(err))
 	}
@@ -157,13 +163,18 @@ func printStatus(w io.Writer, format string, s *nodeStatus) error {
 	if done, err := document(w, format, out); done {
 		return err
 	}
-	return errors.Join(printRecords(w, s.views), printUnclean(w, s.unclean), printDrains(w, s))
+	if err := printRecords(w, s); err != nil {
+		return err
+	}
+	return errors.Join(printUnclean(w, s.unclean), printDrains(w, s))
 }
 
-// printRecords prints records as a table, with what it has no room for below.
-func printRecords(w io.Writer, views []view) error {
+// printRecords prints records as a table, with what it has no room for below. That
+// no claim has a device is only said of a journal that was read as a whole.
+func printRecords(w io.Writer, s *nodeStatus) error {
+	views := s.views
 	if len(views) == 0 {
-		_, err := fmt.Fprintln(w, "No claim has a device of this node.")
+		_, err := fmt.Fprintln(w, s.none())
 		return err
 	}
 	rows := [][]string{{"CLAIM", "UID", "STATE", "DEVICE", "FUNCTION", "DRIVER", "WAS"}}
@@ -174,6 +185,17 @@ func printRecords(w io.Writer, views []view) error {
 		return err
 	}
 	return errors.Join(printAddresses(w, views), printSandboxes(w, views), printReasons(w, views))
+}
+
+// none says what it means that there is no record to show.
+func (s *nodeStatus) none() string {
+	switch {
+	case len(s.problems) > 0:
+		return "It is not known which claims have devices of this node: its journal could not be read as a whole."
+	case s.absent != "":
+		return "There is no journal in " + s.absent + ": the plugin has prepared nothing on this node, or keeps its journal elsewhere (--state-dir)."
+	}
+	return "No claim has a device of this node."
 }
 
 // printAddresses prints below the table what devices have from pools.
