@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -60,13 +61,16 @@ func readInput(file string, stdin io.Reader) ([]byte, error) {
 // planCommand shows what prepare would do.
 func planCommand(opts *options) *cobra.Command {
 	var file string
+	var audit auditing
 	cmd := &cobra.Command{
 		Use:   "plan -f claim.yaml",
-		Short: "Show what prepare would do, step by step, and touch nothing",
-		Long: "plan shows what prepare would do for a claim: which functions it takes, which drivers they change and\n" +
-			"what is written where. It works on a captured tree too (--root). The same claim and node give the same\n" +
-			"plan, byte for byte. With --node-name it refuses, as the kubelet's call would, a claim that is allocated from\n" +
-			"another node's pool, or from a pool in which this node does not publish the device.\n\n" + exitCodes,
+		Short: "Show what run would do for a claim, step by step, and touch nothing",
+		Long: "plan shows what `run` would do for a claim: which functions it takes, which drivers they change and\n" +
+			"what is written where. It refuses a claim for a check of the audit that fails, as `run` does; give it the\n" +
+			"--audit-* flags of `run`. `prepare` asks no checks: --audit-taint off or `prepare --dry-run` shows its plan.\n" +
+			"It works on a captured tree too (--root). The same claim and node give the same plan, byte for byte.\n" +
+			"With --node-name it refuses, as the kubelet's call would, a claim that is allocated from another node's pool,\n" +
+			"or from a pool in which this node does not publish the device.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin plan -f claim.yaml
   kubectl get resourceclaim -n team-a train -o yaml | kata-vfio-plugin plan -f -
@@ -76,11 +80,15 @@ func planCommand(opts *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showPlan(cmd, opts, req)
+			if err := audit.validateGate(); err != nil {
+				return err
+			}
+			return showPlan(cmd, opts, req, &audit)
 		},
 	}
 	claimFlag(cmd, &file)
 	opts.nodeNameFlag(cmd)
+	audit.registerGate(cmd)
 	return cmd
 }
 
@@ -105,7 +113,7 @@ func prepareCommand(opts *options) *cobra.Command {
 				return err
 			}
 			if dryRun {
-				return showPlan(cmd, opts, req)
+				return showPlan(cmd, opts, req, &auditing{counts: string(finding.Off)})
 			}
 			n, err := opts.open(progress(cmd.ErrOrStderr()))
 			if err != nil {
@@ -121,11 +129,14 @@ func prepareCommand(opts *options) *cobra.Command {
 	return cmd
 }
 
-// showPlan prints what prepare would do.
-func showPlan(cmd *cobra.Command, opts *options, req *claim.Request) error {
+// showPlan prints what would be done for a claim, where the checks let it pass.
+func showPlan(cmd *cobra.Command, opts *options, req *claim.Request, checks *auditing) error {
 	n, err := opts.look()
 	if err != nil {
 		return err
+	}
+	if err := checks.gate(cmd.Context(), n, opts.node.Root); err != nil {
+		return errors.Join(err, n.Close())
 	}
 	pl, err := planOne(cmd, n, req)
 	if err == nil {
