@@ -141,11 +141,14 @@ func auditRow(n *fleet.NodeAudit, f *fleet.FailedCheck, now time.Time, unseen, w
 	if unseen {
 		claims = "?"
 	}
-	title := f.Title
-	if title == "" {
-		title = "this version does not know the check"
+	wrong := "this version does not know the check"
+	switch {
+	case len(f.Texts) > 0:
+		wrong = f.Texts[0]
+	case f.Title != "":
+		wrong = "expected: " + f.Title
 	}
-	c := cells(orDash(n.Node), f.ID, orDash(string(f.Severity)), taints, concerned, claims, list(f.By), reportAge(n, now), title)
+	c := cells(orDash(n.Node), f.ID, orDash(string(f.Severity)), taints, concerned, claims, list(f.By), reportAge(n, now), wrong)
 	c[2].Color = severityColor(f.Severity)
 	if wide {
 		c = append(c, cells(orDash(f.Fix))...)
