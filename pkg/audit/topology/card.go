@@ -131,7 +131,7 @@ func (l *layout) chip(n *Node, x, y int) Card {
 	return c
 }
 
-// standing is the function's own, but Bad for a bridge that is at fault.
+// standing is the function's own, but Bad for one that is at fault.
 func (l *layout) standing(d *audit.Device) audit.Standing {
 	if l.isCulprit(d) {
 		return audit.Bad
@@ -139,9 +139,9 @@ func (l *layout) standing(d *audit.Device) audit.Standing {
 	return d.Standing()
 }
 
-// isCulprit reports whether d is a bridge that keeps others from being
-// isolated. A function that does so is shown by its own verdict.
-func (l *layout) isCulprit(d *audit.Device) bool { return d.IsBridge() && l.culprits[d.Address] }
+// isCulprit reports whether d keeps others from being isolated, or is at fault in a
+// finding. The legend says so of what is red, whatever the verdict on d itself.
+func (l *layout) isCulprit(d *audit.Device) bool { return l.culprits[d.Address] }
 
 // ownGroup names the group of a function that has no outline.
 func (l *layout) ownGroup(d *audit.Device) string {
