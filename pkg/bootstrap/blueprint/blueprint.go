@@ -61,6 +61,8 @@ type Kernel struct {
 	// IOMMU is On when empty.
 	IOMMU IOMMUMode `json:"iommu,omitempty"`
 	// Arguments are further words of the command line, "efi=disable_early_pci_dma".
+	// "iommu.strict=1" is none by default: it costs the node's own I/O throughput, and
+	// a VM's mappings are invalidated at once without it.
 	Arguments []string    `json:"arguments,omitempty"`
 	HugePages []HugePages `json:"hugePages,omitempty"`
 	// EarlyBinding has the initial RAM file system keep the functions of
