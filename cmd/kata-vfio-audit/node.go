@@ -45,6 +45,10 @@ func nodeCommand(t *tree) *cobra.Command {
 		Short: "Judge a node by every check that it can answer",
 		Long: "node asks the node every check of the catalogue and says what it found, the worst first, who is in reach of it,\n" +
 			"what to do, and how to see it by hand. It reads only. What it can't tell is unknown, never good.\n\n" +
+			"Functions that tenants can get are judged: those that the plugin publishes. Where no plugin has published anything\n" +
+			"since the node's start, they are those that /etc/kata-vfio/node.yaml would have it publish, or the default config:\n" +
+			"every GPU and VF. The headline says so. Functions that a claim or a VFIO driver has count in any case.\n\n" +
+			exposureTable() + "\n" +
 			"--severity says what is shown and --fail-on what fails the run: neither changes the other, whatever the format.\n" +
 			"Of one profile to the next, checks weigh differently: `kata-vfio-audit profiles`.\n\n" +
 			"--every repeats it until a signal ends it: each report is one line of JSON on standard output, which a log keeps off\n" +
@@ -97,6 +101,16 @@ func (j *judging) profileFlags(cmd *cobra.Command) {
 	f.StringVar(&j.profile, "profile", profiles[0], "what the node is for: "+strings.Join(profiles, ", "))
 	f.StringVar(&j.waivers, "waivers", "", "file of accepted failures (YAML; see `kata-vfio-audit waive`)")
 	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// exposureTable says what the exposures mean, for the help.
+func exposureTable() string {
+	var b strings.Builder
+	b.WriteString("Each finding says who is in reach of it (\"exposure\" in JSON; \"exposures\" there has these words):\n")
+	for _, e := range finding.Exposures() {
+		fmt.Fprintf(&b, "  %-18s %s\n", e, e.About())
+	}
+	return b.String()
 }
 
 // profileTable lists the profiles for the help.
@@ -235,7 +249,7 @@ func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
 // finish prints the document and turns what it says into the exit code.
 func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	var b strings.Builder
-	o := report.Options{Show: j.show, Color: j.file == "" && terminal.Colorful(stdout)}
+	o := report.Options{Show: j.show, FailOn: j.gate, Color: j.file == "" && terminal.Colorful(stdout)}
 	if err := report.Write(&b, doc, j.format, o); err != nil {
 		return err
 	}

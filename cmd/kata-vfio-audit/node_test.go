@@ -241,7 +241,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%v:\n%s", err, stdout)
 	}
 	stdout, _, err = execute(t, "explain", "IOM-003", "--root", unsafeServer(t).Root())
-	for _, want := range []string{"fail: node: the mode is on", "enable_unsafe_noiommu_mode = \"Y\""} {
+	for _, want := range []string{"fail: node: VFIO's no-IOMMU mode is on", "enable_unsafe_noiommu_mode = \"Y\""} {
 		if err != nil || !strings.Contains(stdout, want) {
 			t.Errorf("no %s: %v:\n%s", want, err, stdout)
 		}
@@ -338,5 +338,27 @@ func TestWaive(t *testing.T) {
 	after, err := os.ReadFile(file)
 	if err != nil || !bytes.Equal(after, written) {
 		t.Errorf("what was refused changed the file: %v\n%s", err, after)
+	}
+}
+
+// TestTheHeadlineSaysWhatIsJudged where no plugin publishes anything.
+func TestTheHeadlineSaysWhatIsJudged(t *testing.T) {
+	tree := server(t)
+	if _, out := code(t, "node", "--root", tree.Root()); !strings.Contains(out, "judged as the default config would publish: ") {
+		t.Errorf("of a node without a plugin:\n%s", out)
+	}
+	tree.Put("run/kata-vfio/published.json", `{"bootID":"","devices":[]}`)
+	if _, out := code(t, "node", "--root", tree.Root()); strings.Contains(out, "would publish") {
+		t.Errorf("of a node with one:\n%s", out)
+	}
+}
+
+// TestAFailureNeverShowsTheRulesTitle: it says what is in order, and it is not.
+func TestAFailureNeverShowsTheRulesTitle(t *testing.T) {
+	root := unsafeServer(t).Root()
+	for _, format := range []string{"table", "md"} {
+		if _, out := code(t, "node", "-o", format, "--root", root); strings.Contains(out, "no-IOMMU mode is off") || !strings.Contains(out, "no-IOMMU mode is on") {
+			t.Errorf("%s:\n%s", format, out)
+		}
 	}
 }

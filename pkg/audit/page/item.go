@@ -98,6 +98,15 @@ func (it *item) Text() string {
 	return ""
 }
 
+// Heading says what fails: the first finding's text. The rule's title says what is in
+// order, which is not so here.
+func (it *item) Heading() string {
+	if len(it.Findings) == 0 { // the page had no room for any in full
+		return "fails"
+	}
+	return it.Findings[0].Text
+}
+
 // Words are what a search looks through, in lower case.
 func (it *item) Words() string {
 	var b strings.Builder

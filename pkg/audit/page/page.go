@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
 // Page is what an audit page shows.
@@ -22,6 +23,9 @@ type Page struct {
 	Tenancies []Tenancy
 	// Ledger is what the past ones come from; nil where nobody looked for one.
 	Ledger *Ledger
+	// FailOn is the least severity whose failures make the run fail; empty for every
+	// one.
+	FailOn isolation.Severity
 }
 
 // Write writes the page.

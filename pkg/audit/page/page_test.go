@@ -74,7 +74,7 @@ func TestEverythingIsOnThePage(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"Fails: 4 critical, 1 high and 1 low findings", "3 tenants with 4 claims", "ACSCap 0x005f, ACSCtl 0x0000",
+		"Fails: 3 critical, 1 high and 1 low checks", "3 tenants with 4 claims", "ACSCap 0x005f, ACSCtl 0x0000",
 		"until 2027-03-31 by sec@example.org", "1 read needs root", "flr, proven clean (104 ms)", "bus, not proven clean",
 		"not known", "fails RST-004",
 	} {

@@ -36,7 +36,10 @@ const maxWorst = 5
 
 func verdictOf(p *Page, items []item) verdict {
 	s := &p.Report.Summary
-	v := verdict{State: s.Verdict, Headline: headline(s), Reach: reach(s, items), Numbers: numbers(p)}
+	v := verdict{State: s.Verdict, Headline: headline(s, p.FailOn), Reach: reach(s, items), Numbers: numbers(p)}
+	if s.Verdict == finding.Fail && !s.FailsAt(p.FailOn) {
+		v.State = finding.Error // the amber sign: the run itself passes
+	}
 	for _, it := range items {
 		if it.State == finding.Fail && len(v.Worst) < maxWorst {
 			v.Worst = append(v.Worst, it)
@@ -45,17 +48,21 @@ func verdictOf(p *Page, items []item) verdict {
 	return v
 }
 
-func headline(s *finding.Summary) string {
-	unclear := s.States[finding.Unknown] + s.States[finding.Error]
+func headline(s *finding.Summary, failOn isolation.Severity) string {
+	unclear := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]
 	switch {
 	case s.Verdict == finding.Fail:
 		var parts []string
 		for _, severity := range finding.Severities() {
-			if n := s.Failed[severity]; n > 0 {
+			if n := s.FailedRules[severity]; n > 0 {
 				parts = append(parts, fmt.Sprintf("%d %s", n, severity))
 			}
 		}
-		return fmt.Sprintf("Fails: %s %s", enumerate(parts), plural(s.States[finding.Fail], "finding"))
+		failed := fmt.Sprintf("%s %s", enumerate(parts), plural(s.RuleStates[finding.Fail], "check"))
+		if !s.FailsAt(failOn) {
+			return fmt.Sprintf("Passes at severity %s; less severe failures: %s", failOn, failed)
+		}
+		return "Fails: " + failed
 	case unclear > 0:
 		return fmt.Sprintf("Nothing fails, but %d %s could not tell", unclear, plural(unclear, "check"))
 	}
@@ -87,16 +94,16 @@ func numbers(p *Page) []number {
 	var list []number
 	for _, severity := range []isolation.Severity{isolation.Critical, isolation.High, isolation.Medium, isolation.Low} {
 		kind := ""
-		if s.Failed[severity] > 0 {
+		if s.FailedRules[severity] > 0 {
 			kind = "sev-" + string(severity)
 		}
-		list = append(list, number{fmt.Sprint(s.Failed[severity]), string(severity), kind, finding.Fail, severity})
+		list = append(list, number{fmt.Sprint(s.FailedRules[severity]), string(severity), kind, finding.Fail, severity})
 	}
-	unclear := s.States[finding.Unknown] + s.States[finding.Error]
+	unclear := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]
 	list = append(list,
 		number{fmt.Sprint(unclear), "could not tell", kindIf(unclear > 0, "warn"), finding.Unknown, ""},
-		number{fmt.Sprint(s.States[finding.Waived]), "waived", "", finding.Waived, ""},
-		number{fmt.Sprint(s.States[finding.Pass]), plural(s.States[finding.Pass], "pass", "passes"), "", finding.Pass, ""})
+		number{fmt.Sprint(s.RuleStates[finding.Waived]), "waived", "", finding.Waived, ""},
+		number{fmt.Sprint(s.RuleStates[finding.Pass]), plural(s.RuleStates[finding.Pass], "pass", "passes"), "", finding.Pass, ""})
 	if p.Inventory != nil {
 		isolated, all := isolatedOf(p.Inventory)
 		list = append(list, number{Value: fmt.Sprint(isolated), Label: fmt.Sprintf("of %d %s isolated", all, plural(all, "function")), Kind: kindIf(isolated < all, "warn")})

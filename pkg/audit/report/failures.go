@@ -16,14 +16,15 @@ const (
 	shownNames  = 4
 )
 
-// failures writes what fails by one rule: the rule once, what it found, and once
-// what to do where that is the same for all.
+// failures writes what fails by one rule: its id, what it found, and once what to
+// do where that is the same for all. The rule's title says what is in order, and
+// stays out.
 func (t *table) failures(g []finding.Finding) {
 	worst := &g[0]
 	label := "✗ " + strings.ToUpper(string(worst.Severity))
-	title := worst.ID + " " + worst.Title
+	title := worst.ID
 	if worst.Exposure != finding.Unexposed && worst.Exposure != "" {
-		title += fmt.Sprintf(" (%s)", worst.Exposure)
+		title += fmt.Sprintf(" (%s)", worst.Exposure.Words())
 	}
 	t.WriteString("\n")
 	first := terminal.Paint(t.color, severityColor(worst.Severity), fmt.Sprintf("%-10s", label)) + "  "

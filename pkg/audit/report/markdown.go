@@ -6,18 +6,22 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
-func writeMarkdown(w io.Writer, d *Document) error {
+func writeMarkdown(w io.Writer, d *Document, failOn isolation.Severity) error {
 	var b strings.Builder
 	name := d.Subject.Label()
 	fmt.Fprintf(&b, "# Audit of %s: %s\n\n", code(name), d.Summary.Verdict)
-	fmt.Fprintf(&b, "%s %s.\n\n", code(name), verdictWords(&d.Summary))
+	fmt.Fprintf(&b, "%s %s.\n\n", code(name), verdictWords(&d.Summary, failOn))
 	fmt.Fprintf(&b, "Profile %s, %s, %s, kernel %s, boot %s.\n\n", md(d.Profile), count(d.Summary.Rules, "check"), md(d.Subject.Time),
 		code(d.Subject.Kernel), code(d.Subject.BootID))
-	b.WriteString("| State | Findings |\n|---|---:|\n")
+	if d.Basis != nil {
+		b.WriteString(md(d.Basis.String()) + ".\n\n")
+	}
+	b.WriteString("| State | Checks | Findings |\n|---|---:|---:|\n")
 	for _, state := range finding.States() {
-		fmt.Fprintf(&b, "| %s | %d |\n", state, d.Summary.States[state])
+		fmt.Fprintf(&b, "| %s | %d | %d |\n", state, d.Summary.RuleStates[state], d.Summary.States[state])
 	}
 	for _, s := range []struct {
 		title string
@@ -44,7 +48,11 @@ func markdownSection(b *strings.Builder, title string, found []finding.Finding) 
 	fmt.Fprintf(b, "\n## %s\n", title)
 	for _, g := range byRule(found) {
 		worst := &g[0]
-		fmt.Fprintf(b, "\n### %s %s: %s\n\n", strings.ToUpper(string(worst.Severity)), worst.ID, md(worst.Title))
+		heading := fmt.Sprintf("%s %s", strings.ToUpper(string(worst.Severity)), worst.ID)
+		if worst.State != finding.Fail {
+			heading += ": " + md(worst.Title)
+		}
+		fmt.Fprintf(b, "\n### %s\n\n", heading)
 		same := sameAdvice(g)
 		for i := range g {
 			markdownFinding(b, &g[i])
@@ -64,7 +72,7 @@ func markdownFinding(b *strings.Builder, f *finding.Finding) {
 		fmt.Fprintf(b, "  - In reach: %s\n", codes(addresses(f)))
 	}
 	if len(f.Tenants) > 0 {
-		fmt.Fprintf(b, "  - Exposure: %s; tenants %s\n", f.Exposure, codes(f.Tenants))
+		fmt.Fprintf(b, "  - Exposure: %s; tenants %s\n", f.Exposure.Words(), codes(f.Tenants))
 	}
 	if f.Pending != "" {
 		fmt.Fprintf(b, "  - Next boot: %s\n", md(f.Pending))

@@ -32,8 +32,11 @@ type Document struct {
 type Options struct {
 	// Show is the least severity that is shown, whatever the format and the state;
 	// empty shows all. The summary counts the whole report.
-	Show  isolation.Severity
-	Color bool
+	Show isolation.Severity
+	// FailOn is the least severity whose failures make the run fail, as its exit
+	// code says; empty for every one.
+	FailOn isolation.Severity
+	Color  bool
 }
 
 // Formats returns the names that [Write] knows, the default first.
@@ -57,7 +60,7 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 	d = d.atLeast(o.Show)
 	switch format {
 	case "table", "wide":
-		return writeTable(w, d.visible(), tableStyle{color: o.Color, wide: format == "wide", hidden: d.hidden()})
+		return writeTable(w, d.visible(), tableStyle{color: o.Color, wide: format == "wide", hidden: d.hidden(), failOn: o.FailOn})
 	case "json":
 		return encode.JSON(w, "report", d.Report)
 	case "yaml":
@@ -73,9 +76,9 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 	case "csv":
 		return writeCSV(w, d.visible())
 	case "md":
-		return writeMarkdown(w, d.visible())
+		return writeMarkdown(w, d.visible(), o.FailOn)
 	case "html":
-		return page.Write(w, &page.Page{Report: d.Report, Inventory: d.inventory(), Rules: d.Rules, Tenancies: d.Tenancies, Ledger: d.Ledger})
+		return page.Write(w, &page.Page{Report: d.Report, Inventory: d.inventory(), Rules: d.Rules, Tenancies: d.Tenancies, Ledger: d.Ledger, FailOn: o.FailOn})
 	}
 	return fmt.Errorf("no such format: %s", format)
 }

@@ -150,3 +150,37 @@ func TestFormatsReportAFailedWrite(t *testing.T) {
 		t.Errorf("an unknown format: %v", err)
 	}
 }
+
+// TestTheHeadlineGoesByTheGate, as the exit code does: a failure that is less severe
+// than --fail-on is told and is no red verdict.
+func TestTheHeadlineGoesByTheGate(t *testing.T) {
+	medium := document(few()[1:2])
+	for format, c := range map[string]struct{ below, at string }{
+		"table": {"! gpu-07 passes at --fail-on high; less severe failures: 1 medium", "✗ gpu-07 fails: 1 medium"},
+		"html":  {"Passes at severity high; less severe failures: 1 medium check", "Fails: 1 medium check"},
+		"md":    {"passes at --fail-on high; less severe failures: 1 medium", "fails: 1 medium"},
+	} {
+		if got := write(t, medium, format, report.Options{FailOn: isolation.High}); !strings.Contains(got, c.below) || strings.Contains(got, c.at) {
+			t.Errorf("%s: a failure below the gate: %q is not there, or %q is", format, c.below, c.at)
+		}
+		if got := write(t, medium, format, report.Options{FailOn: isolation.Medium}); !strings.Contains(got, c.at) {
+			t.Errorf("%s: a failure at the gate: %q is not there", format, c.at)
+		}
+	}
+}
+
+// TestTotalsAddUpToTheChecks that the headline counts, whatever the number of findings.
+func TestTotalsAddUpToTheChecks(t *testing.T) {
+	for about, d := range map[string]*report.Document{"few": document(few()), "many": document(many())} {
+		sum, failed := 0, 0
+		for _, n := range d.Summary.RuleStates {
+			sum += n
+		}
+		for _, n := range d.Summary.FailedRules {
+			failed += n
+		}
+		if sum != d.Summary.Rules || failed != d.Summary.RuleStates[finding.Fail] {
+			t.Errorf("%s: %d checks, whose states add up to %d; %d fail, whose severities add up to %d", about, d.Summary.Rules, sum, d.Summary.RuleStates[finding.Fail], failed)
+		}
+	}
+}

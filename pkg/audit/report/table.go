@@ -18,6 +18,8 @@ type tableStyle struct {
 	wide bool
 	// hidden is how many failures are left out by severity.
 	hidden int
+	// failOn is the least severity whose failures make the run fail.
+	failOn isolation.Severity
 }
 
 // table is text that grows.
@@ -51,16 +53,18 @@ func writeTable(w io.Writer, d *Document, style tableStyle) error {
 func (t *table) verdict(d *Document) {
 	var mark string
 	var color terminal.Color
-	switch d.Summary.Verdict {
-	case finding.Fail:
+	switch {
+	case d.Summary.FailsAt(t.failOn):
 		mark, color = "✗", terminal.Red
-	case finding.Pass:
+	case d.Summary.Verdict == finding.Fail:
+		mark, color = "!", terminal.Yellow
+	case d.Summary.Verdict == finding.Pass:
 		mark, color = "✓", terminal.Green
 	default:
 		mark, color = "?", terminal.Yellow
 	}
 	name := d.Subject.Label()
-	lines := terminal.Wrap(mark+" "+name+" "+verdictWords(&d.Summary), terminal.PageWidth)
+	lines := terminal.Wrap(mark+" "+name+" "+verdictWords(&d.Summary, t.failOn), terminal.PageWidth)
 	for _, line := range lines {
 		t.WriteString(terminal.Paint(t.color, color, line) + "\n")
 	}
@@ -71,13 +75,19 @@ func (t *table) verdict(d *Document) {
 		facts = append(facts, "kernel "+d.Subject.Kernel)
 	}
 	t.lines("  ", "  ", strings.Join(facts, ", "))
+	if d.Basis != nil && d.Basis.By != finding.ByPlugin {
+		t.lines("  ", "  ", d.Basis.String())
+	}
 }
 
-// verdictWords says in words what a summary says.
-func verdictWords(s *finding.Summary) string {
+// verdictWords says in words what a summary says, and whether the run fails for it.
+func verdictWords(s *finding.Summary, failOn isolation.Severity) string {
 	switch s.Verdict {
 	case finding.Fail:
 		text := "fails: " + failedWords(s)
+		if !s.FailsAt(failOn) {
+			text = fmt.Sprintf("passes at --fail-on %s; less severe failures: %s", failOn, failedWords(s))
+		}
 		if s.Tenants > 0 {
 			text += fmt.Sprintf("; %s and %s affected", count(s.Tenants, "tenant"), count(s.Claims, "claim"))
 		}
@@ -89,18 +99,23 @@ func verdictWords(s *finding.Summary) string {
 		}
 		return text
 	default:
-		return fmt.Sprintf("is undetermined: nothing fails, but %d could not be told", s.States[finding.Unknown]+s.States[finding.Error])
+		return fmt.Sprintf("is undetermined: nothing fails, but %s could not tell", count(s.RuleStates[finding.Unknown]+s.RuleStates[finding.Error], "check"))
 	}
 }
 
+// failedWords counts the checks that fail, each once, as the blocks below do.
 func failedWords(s *finding.Summary) string {
 	var words []string
 	for _, severity := range finding.Severities() {
-		if n := s.Failed[severity]; n > 0 {
+		if n := s.FailedRules[severity]; n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n, severity))
 		}
 	}
-	return strings.Join(words, ", ")
+	text := strings.Join(words, ", ")
+	if rules, found := s.RuleStates[finding.Fail], s.States[finding.Fail]; found > rules {
+		text += fmt.Sprintf(" (%s)", count(found, "finding"))
+	}
+	return text
 }
 
 // lines writes text within the page, the first line behind first, the others
@@ -193,10 +208,10 @@ func waiverWords(w *finding.Waiver) string {
 func (t *table) totals(s *finding.Summary) {
 	var words []string
 	for _, state := range finding.States() {
-		words = append(words, fmt.Sprintf("%s %d", state, s.States[state]))
+		words = append(words, fmt.Sprintf("%s %d", state, s.RuleStates[state]))
 	}
 	t.WriteString("\n")
-	t.lines("", "", strings.Join(words, ", "))
+	t.lines("", "", count(s.Rules, "check")+", each by its worst finding: "+strings.Join(words, ", "))
 	if t.hidden > 0 {
 		t.lines("", "", fmt.Sprintf("%s of less severity not shown: --severity info shows all", count(t.hidden, "failure")))
 	}
