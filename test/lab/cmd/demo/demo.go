@@ -138,7 +138,7 @@ func (d *demo) inventory(ctx context.Context) error {
 
 func (d *demo) plan(ctx context.Context) error {
 	d.title("A tenant's claim: what would be done (nothing is touched)")
-	return d.show(ctx, "kata-vfio-plugin plan -f /host/claim.yaml")
+	return d.show(ctx, "kata-vfio-plugin prepare --dry-run -f /host/claim.yaml")
 }
 
 func (d *demo) prepare(ctx context.Context) error {
