@@ -62,8 +62,7 @@ func (c *candidate) standsAlone() *Refusal {
 		if t.f.PF != nil && t.f.PF.NumVFs > 0 {
 			return c.mate(t.f, PFBusy,
 				fmt.Sprintf("%s is a PF with %d VFs enabled, which binding it to vfio-pci would destroy", t.f.Address, t.f.PF.NumVFs),
-				fmt.Sprintf("claim another device, or %s; if no claim has a VF of %s, its VFs can be removed: `echo 0 > /sys/bus/pci/devices/%s/sriov_numvfs`",
-					isolation.Separate(c.node.Snapshot, c.f), t.f.Address, t.f.Address))
+				c.withoutVFs(t.f))
 		}
 		if t.f.VF == nil {
 			continue
@@ -75,4 +74,14 @@ func (c *candidate) standsAlone() *Refusal {
 		}
 	}
 	return nil
+}
+
+// withoutVFs is the fix for a PF that has VFs: the claimed device, or a group mate of it.
+func (c *candidate) withoutVFs(pf *device.Function) string {
+	instead := "claim another device"
+	if pf.Address != c.f.Address {
+		instead += ", or " + isolation.Separate(c.node.Snapshot, c.f)
+	}
+	return fmt.Sprintf("%s; if no claim has a VF of %s, its VFs can be removed: `echo 0 > /sys/bus/pci/devices/%s/sriov_numvfs`",
+		instead, pf.Address, pf.Address)
 }
