@@ -149,7 +149,7 @@ func TestKubectlShowsTheFleet(t *testing.T) {
 		{operator, "topology " + node, 0, "● gpu-0000-3b-00-0"},
 		{operator, "audit " + node, 3, "IOM-003"},
 		{operator, "claims -A", 0, "allocated"},
-		{operator, "explain " + node + "/0000:3c:00.0", 0, "check IOM-003 fails: "},
+		{operator, "explain " + node + "/0000:3c:00.0", 0, "check IOM-003 fails; expected: "},
 		{operator, "devices --node nowhere", 5, "there is no device of node nowhere"},
 		{tenant, "claims -n " + ns, 0, "gpu-0000-3b-00-0"},
 		{tenant, "explain train -n " + ns, 0, "event Scheduled"},
