@@ -85,8 +85,9 @@ func quarantineClearCommand(opts *options) *cobra.Command {
 		Use:   "clear ADDRESS|DEVICE|UID --reason TEXT",
 		Short: "End a quarantine, by a reset and its proof unless told otherwise",
 		Long: "clear has the reset tried again, and gives the device back to its driver if that proves it clean. --without-proof\n" +
-			"gives it back as it is, marked: the next claim whose class asks for resets has it reset and proven first. Reason\n" +
-			"and operator go to the ledger before anything is done.\n\n" + clearExitCodes,
+			"gives it back without a proof, marked: the next claim whose class asks for resets has it reset and proven first. A\n" +
+			"driver of the host gets it only after a reset that works; where resets fail, power-cycle the node and clear the\n" +
+			"quarantine then. Reason and operator go to the ledger before anything is done.\n\n" + clearExitCodes,
 		Args: oneQuarantined, ValidArgsFunction: opts.completeQuarantined,
 		Example: "  kata-vfio-plugin quarantine clear 0000:3b:00.0 --reason 'power-cycled, ticket 4711'\n" +
 			"  kata-vfio-plugin quarantine clear 0000:3b:00.0 --reason 'card replaced' --without-proof",
@@ -112,7 +113,7 @@ func quarantineClearCommand(opts *options) *cobra.Command {
 	opts.registerWork(cmd)
 	f := cmd.Flags()
 	f.StringVar(&how.Reason, "reason", "", "why it may be used again, for the ledger")
-	f.BoolVar(&how.WithoutProof, "without-proof", false, "don't try the reset: give it back as it is, marked as not proven clean")
+	f.BoolVar(&how.WithoutProof, "without-proof", false, "give it back, marked, although nothing proves it clean")
 	f.BoolVar(&dryRun, "dry-run", false, "show the steps and touch nothing")
 	return cmd
 }
@@ -172,12 +173,13 @@ func isNamed(rec *journal.Record, name string) bool {
 }
 
 // clearSteps are the steps of the way back of a quarantine. Without a proof nothing is
-// brought to where it can be reset; and after a restart of the node nothing at all is
+// reset that no host driver gets; and after a restart of the node nothing at all is
 // touched but what outlives that: addresses of pools.
 func (o *options) clearSteps(rec *journal.Record, withoutProof bool) []plan.Step {
 	if !withoutProof {
 		return releaseOf(rec)
 	}
+	resets := rec.Plan.ReturnsToHost()
 	own := *rec
 	own.Plan.Functions = slices.Clone(rec.Plan.Functions)
 	for i := range own.Plan.Functions {
@@ -186,7 +188,7 @@ func (o *options) clearSteps(rec *journal.Record, withoutProof bool) []plan.Step
 	boot := o.bootID()
 	earlier := boot != "" && boot != rec.BootID
 	return slices.DeleteFunc(releaseOf(&own), func(s plan.Step) bool {
-		return s.Operation == plan.Reset || earlier && s.Operation != plan.ReturnAddress
+		return !resets && s.Operation == plan.Reset || earlier && s.Operation != plan.ReturnAddress
 	})
 }
 

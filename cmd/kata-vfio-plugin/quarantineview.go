@@ -273,7 +273,7 @@ func waysOut(q *quarantine) string {
 		"try the reset again: `kata-vfio-plugin quarantine clear " + name + " --reason TEXT`; a quarantine ends if that proves it clean",
 		"where resets keep failing, power-cycle the node (a warm restart leaves some devices as they are), then the same",
 		"keep it from being offered while you work on it: `kata-vfio-plugin drain " + name + " --reason TEXT`",
-		"replaced, or proven sound by other means: `clear` with --without-proof; the next claim whose class asks for resets still has it reset first",
+		"replaced, or proven sound by other means: `clear` with --without-proof; a driver of the host gets it after a reset, and the next claim whose class asks for resets still has it reset first",
 	} {
 		fmt.Fprintf(&b, "  %d. %s\n", i+1, way)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -157,6 +158,12 @@ func (p *Plan) Reachable() []pci.Address {
 		}
 	}
 	return addrs
+}
+
+// ReturnsToHost reports whether a function goes back to a driver of the host's: one that
+// policy "bound" keeps on VFIO, or that had no driver, does not.
+func (p *Plan) ReturnsToHost() bool {
+	return slices.ContainsFunc(p.Functions, func(f Function) bool { return f.Original.Driver != "" && !device.IsVFIO(f.Original.Driver) })
 }
 
 // Function returns the function at addr.

@@ -21,7 +21,8 @@ type Clearance struct {
 	By     ledger.Operator
 	// WithoutProof ends it though nothing is proven: its functions go back to their
 	// drivers, marked, so that the next claim whose class asks for resets has them
-	// reset and proven first.
+	// reset and proven first. A host driver gets them after a reset that the kernel says
+	// has worked, whatever they look like since.
 	WithoutProof bool
 }
 
@@ -83,6 +84,11 @@ func (p *Preparer) waive(ctx context.Context, rec *journal.Record, how Clearance
 	if err := p.removeSpec(rec); err != nil {
 		return err
 	}
+	if !earlier {
+		if err := p.resetForHost(ctx, rec); err != nil {
+			return err
+		}
+	}
 	rec.Proofs = nil
 	if err := p.mark(rec, "its quarantine was cleared without a proof: "+how.Reason); err != nil {
 		return err
@@ -101,4 +107,26 @@ func (p *Preparer) waive(ctx context.Context, rec *journal.Record, how Clearance
 		return p.drop(ctx, rec)
 	}
 	return p.giveBack(ctx, rec)
+}
+
+// resetForHost resets the functions of a quarantine before a host driver gets one of
+// them: their last tenant may have armed a device against the driver. The record stays as
+// it is.
+func (p *Preparer) resetForHost(ctx context.Context, rec *journal.Record) error {
+	if !rec.Plan.ReturnsToHost() || p.allGone(rec) {
+		return nil
+	}
+	own := *rec
+	err := p.bindAll(ctx, &own)
+	if err == nil {
+		err = p.measure(&own)
+	}
+	if err == nil {
+		err = p.resetAll(ctx, &own, own.Plan.Resets())
+	}
+	if err != nil {
+		return fmt.Errorf("claim %s: its devices stay in quarantine, since a host driver must not get what was not reset after a tenant: %w; "+
+			"if resets keep failing, power-cycle the node and clear the quarantine then", rec.Plan.Claim, err)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package prepare_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,12 +71,18 @@ func TestAQuarantineClearedWithoutProofIsRemembered(t *testing.T) {
 				w.k.Reboot()
 				w.mustRecover()
 			}
+			resets := len(w.k.Resets())
+			w.k.OnReset(gpu, w.resets(!reboot)) // after a reboot there is none that could fail
 			if _, err := w.plugin(nil).Clear(t.Context(), uid, clearing(true)); err != nil {
 				t.Fatal(err)
 			}
 			if w.record(uid) != nil || w.driver(gpu) != home {
 				t.Errorf("record %v, driver %s", w.record(uid), w.driver(gpu))
 			}
+			if made := len(w.k.Resets()) > resets; made == reboot {
+				t.Errorf("reset before the host's driver has it: %t", made)
+			}
+			w.k.OnReset(gpu, w.resets(false))
 			if diff := cmp.Diff([]pci.Address{gpu}, w.unclean()); diff != "" {
 				t.Errorf("marked (-want +got):\n%s", diff)
 			}
@@ -85,6 +92,31 @@ func TestAQuarantineClearedWithoutProofIsRemembered(t *testing.T) {
 			_, err := w.plugin(nil).Prepare(t.Context(), w.request(other, gpu))
 			wantQuarantined(t, err) // its reset still fails
 		})
+	}
+}
+
+// TestNoHostDriverGetsWhatCannotBeReset: not even where an operator does without a proof. A
+// function that stays on VFIO needs no reset for that.
+func TestNoHostDriverGetsWhatCannotBeReset(t *testing.T) {
+	w := newWorld(t)
+	gpu, _ := w.quarantined()
+	_, err := w.plugin(nil).Clear(t.Context(), uid, clearing(true))
+	if err == nil || !strings.Contains(err.Error(), "power-cycle the node") {
+		t.Errorf("Clear = %v, want what to do", err)
+	}
+	if rec := w.record(uid); rec == nil || rec.State != journal.Quarantined || w.driver(gpu) != "vfio-pci" {
+		t.Errorf("record %v, driver %s, want the quarantine as it was", rec, w.driver(gpu))
+	}
+
+	bound := newWorld(t)
+	gpu = bound.k.AddGPU(0x3b)
+	bound.boundByPolicy()
+	bound.mustPrepare(bound.request(uid, gpu))
+	bound.k.OnReset(gpu, bound.resets(false))
+	_, err = bound.plugin(nil).Unprepare(t.Context(), uid)
+	wantQuarantined(t, err)
+	if _, err := bound.plugin(nil).Clear(t.Context(), uid, clearing(true)); err != nil || bound.record(uid) != nil || bound.driver(gpu) != "vfio-pci" {
+		t.Errorf("Clear = %v; record %v, driver %s, want it on VFIO by policy", err, bound.record(uid), bound.driver(gpu))
 	}
 }
 
@@ -125,7 +157,7 @@ func crashInAClear(t *testing.T, p *power, withoutProof bool) {
 	t.Helper()
 	w := newWorld(t)
 	gpu, home := w.quarantined()
-	w.k.OnReset(gpu, w.resets(!withoutProof))
+	w.k.OnReset(gpu, w.resets(true))
 	_, _ = w.plugin(p).Clear(t.Context(), uid, clearing(withoutProof)) // nobody hears of its error
 	where := fmt.Sprintf("cut at effect %d (after: %t)", p.at, p.after)
 	r, err := w.plugin(nil).Recover(t.Context())

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -39,6 +41,7 @@ func (p *Preparer) SweepSpecs(ctx context.Context) ([]string, error) {
 // the ledger tells that kata-vfio has bound them in this boot, and from which driver.
 // All others are left alone, and so are those that policy "bound" wants where they
 // are, and VFs, whose settings from before only the record knew. What is given back is
+// reset first, since its last tenant may have armed it against the host's driver, and is
 // marked: nobody has proven it clean. The claims that had it have their end in the
 // ledger. It may be repeated, and goes on with what it could not do the last time.
 func (p *Preparer) GiveBackStrays(ctx context.Context) ([]Stray, error) {
@@ -133,6 +136,9 @@ func (p *Preparer) giveBackStray(ctx context.Context, a pci.Address) (*Stray, er
 			"set MAC, VLAN, trust and spoof check as they should be, free its addresses, and bind it to %s", f.VF.PF, origin)
 		return stray, nil
 	}
+	if stray.Why, err = p.resetStray(ctx, n, f, origin); err != nil || stray.Why != "" {
+		return stray, err
+	}
 	stray.GivenBack = origin
 	return stray, p.restoreStray(ctx, snap, rec, f, origin)
 }
@@ -199,4 +205,36 @@ func (p *Preparer) restoreStray(ctx context.Context, snap *device.Snapshot, rec 
 		return errors.Join(err, p.save(rec, journal.Preparing, oneLine(err)))
 	}
 	return nil
+}
+
+// resetStray resets a stray, or says why that can't be done. A crash before or after leaves
+// nothing behind: the next look resets it again.
+func (p *Preparer) resetStray(ctx context.Context, n plan.Node, f *device.Function, origin string) (why string, err error) {
+	ref := plan.Ref{UID: strayID(f.Address)}
+	for _, r := range isolation.Resets(n.Snapshot, f) {
+		if !areStrays(n, f, r.Set) {
+			continue
+		}
+		if err := p.unheld(ctx, n.Snapshot, ref, r.Set); err != nil {
+			return "", err
+		}
+		rec := &journal.Record{Kind: journal.Claim, Plan: plan.Plan{Claim: ref, Functions: []plan.Function{{Address: f.Address}}}}
+		if rec.Baseline, err = p.Executor.Fingerprints(r.Set); err != nil {
+			return "", err
+		}
+		_, err = p.reset(ctx, rec, r)
+		return "", err
+	}
+	return fmt.Sprintf("it can't be reset without functions that others have, and a driver of the host must not get it as a tenant has left it: "+
+		"restart the node, or bind it to %s if no tenant had it", origin), nil
+}
+
+// areStrays reports whether all functions of a reset's set are strays of one IOMMU group,
+// whose lock the caller has.
+func areStrays(n plan.Node, f *device.Function, set []pci.Address) bool {
+	return !slices.ContainsFunc(set, func(a pci.Address) bool {
+		other, ok := n.Snapshot.Function(a)
+		_, held := n.Holdings[a]
+		return !ok || held || !device.IsVFIO(other.Driver) || other.Group == nil || *other.Group != *f.Group
+	})
 }

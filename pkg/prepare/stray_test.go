@@ -33,7 +33,7 @@ type strayCase struct {
 
 // marked is how many functions are known not to be clean afterwards: also a VF that stays.
 func (c *strayCase) marked() int {
-	if c.back || strings.Contains(c.why, "VF") {
+	if c.back || strings.Contains(c.why, "VF") || strings.Contains(c.why, "reset") {
 		return 1
 	}
 	return 0
@@ -51,6 +51,12 @@ func TestStraysThatWeBoundGoBack(t *testing.T) {
 		"bound by hand": {func(w *world) pci.Address {
 			return addGPU(w, func(f *sysfstest.Function) { f.Driver = "vfio-pci" })
 		}, false, "bound by hand"},
+		"nothing resets it": {func(w *world) pci.Address {
+			gpu := addGPU(w, func(f *sysfstest.Function) { f.ResetMethods = nil })
+			w.mustPrepare(skipping(w.request(uid, gpu)))
+			w.lost(uid)
+			return gpu
+		}, false, "it can't be reset"},
 		"a VF": {func(w *world) pci.Address {
 			_, vfs := w.k.AddNIC(0x21, 1)
 			w.mustPrepare(w.request(uid, vfs[0]))
@@ -94,6 +100,29 @@ func TestStraysThatWeBoundGoBack(t *testing.T) {
 				t.Errorf("%d marks more, want %d", got, want)
 			}
 		})
+	}
+}
+
+// TestAStrayIsResetBeforeItGoesBack: a reset that fails keeps it from its host driver.
+func TestAStrayIsResetBeforeItGoesBack(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	home := w.driver(gpu)
+	w.mustPrepare(w.request(uid, gpu))
+	w.lost(uid)
+	w.k.OnReset(gpu, w.resets(false))
+	strays, err := w.plugin(nil).GiveBackStrays(t.Context())
+	if err != nil || len(strays) != 1 || strays[0].Err == nil || w.driver(gpu) != "vfio-pci" {
+		t.Fatalf("GiveBackStrays = %+v, %v; driver %s, want it kept", strays, err, w.driver(gpu))
+	}
+	bound := ""
+	w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) {
+		bound = w.driver(gpu)
+		return sysfstest.ResetWorks, nil
+	})
+	strays, err = w.plugin(nil).GiveBackStrays(t.Context())
+	if err != nil || len(strays) != 1 || strays[0].GivenBack != home || w.driver(gpu) != home || bound != "vfio-pci" {
+		t.Errorf("GiveBackStrays = %+v, %v; driver %s, reset while on %q", strays, err, w.driver(gpu), bound)
 	}
 }
 
