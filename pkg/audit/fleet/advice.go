@@ -18,6 +18,8 @@ func advice(reason string) string {
 	return map[string]string{
 		"NoRuntimeClass":       vm,
 		"HandlerNotAllowed":    vm,
+		"ReservedForPodGroup":  "give each pod a claim of its own, by a ResourceClaimTemplate, and take the claim out of the PodGroup",
+		"DiskFull":             "free space on the node's disk that has /var/lib/kata-vfio; claims that are prepared can still end",
 		"SharedClaim":          "give each pod a claim of its own, by a ResourceClaimTemplate: a device is in one VM only",
 		"NoPod":                "start a pod that names the claim",
 		"PodReplaced":          "delete the pod, so that its controller makes a new one",
