@@ -97,6 +97,7 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.provision(ctx) })
 	g.Go(func() error { return s.syncStatuses(ctx) })
 	g.Go(func() error { return s.lookAtDevices(ctx) })
+	g.Go(func() error { return s.watchDisk(ctx) })
 	s.runSandboxes(ctx, g)
 	return g.Wait()
 }
@@ -113,6 +114,7 @@ func (s *service) openNode(ctx context.Context) error {
 		return s.watcher, err
 	}
 	s.metrics = dra.NewMetrics(s.opts.node.Records().List, s.stuck)
+	s.metrics.WatchDisk(s.freeDisk)
 	s.opts.node.Ledger.Observe = s.metrics.ObserveLedger
 	var err error
 	if s.node, err = s.opts.open(s.metrics.Observe); err != nil {

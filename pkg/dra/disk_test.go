@@ -1,0 +1,54 @@
+package dra_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/dra"
+)
+
+// TestAScarceDiskIsToldOnce, before claims are refused, and again when it was well meanwhile.
+func TestAScarceDiskIsToldOnce(t *testing.T) {
+	var log bytes.Buffer
+	free, err := int64(dra.ScarceDisk), error(nil)
+	w := dra.DiskWatch{
+		Free: func() (int64, error) { return free, err },
+		Dir:  "/var/lib/kata-vfio", Log: slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	for i, step := range []struct {
+		free  int64
+		err   error
+		words string // of the log; empty for nothing new
+	}{
+		{free: dra.ScarceDisk},
+		{free: 200 << 20, words: "freeMiB=200"},
+		{free: 100 << 20},
+		{err: errors.New("input/output error"), words: "input/output error"},
+		{free: 300 << 20},
+		{free: 10 << 20, words: "dir=/var/lib/kata-vfio freeMiB=10"},
+	} {
+		log.Reset()
+		free, err = step.free, step.err
+		w.Look(t.Context())
+		if got := log.String(); (got == "") != (step.words == "") || !strings.Contains(got, step.words) {
+			t.Errorf("step %d: logged %q, want %q", i, got, step.words)
+		}
+	}
+}
+
+// TestFreeBytesThatAreNotKnown are no number, which no alert compares.
+func TestFreeBytesThatAreNotKnown(t *testing.T) {
+	m, err := newNode(t).metrics, errors.New("no such file or directory")
+	m.WatchDisk(func() (int64, error) { return 7, err })
+	if all, _ := gauges(t, m, "kata_vfio_state_free_bytes"); len(all) != 1 || !math.IsNaN(all[""]) {
+		t.Errorf("got %v, want NaN", all)
+	}
+	err = nil
+	if all, _ := gauges(t, m, "kata_vfio_state_free_bytes"); len(all) != 1 || all[""] != 7 {
+		t.Errorf("got %v, want 7", all)
+	}
+}
