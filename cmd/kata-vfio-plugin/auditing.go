@@ -103,7 +103,7 @@ func (a *auditing) gate(ctx context.Context, n *node.Node, root string) error {
 	profile, _ := finding.ProfileNamed(a.profile) // validated
 	m := monitor.New(monitor.Config{
 		FS: n.FS, Profile: profile, Waivers: a.waiverFile(root, log).read, Counts: isolation.Severity(a.counts),
-		Offered: func(snap *device.Snapshot) []pci.Address { return offered(n.Config.Node, snap) },
+		Offered: func(snap *device.Snapshot) []pci.Address { return offered(n.Node, snap) },
 		Append:  func(context.Context, ...ledger.Event) (string, error) { return "", nil },
 		Observe: func([]finding.Finding) {}, Changed: func() {}, Log: log,
 	})
@@ -139,7 +139,7 @@ func (s *service) openMonitor() {
 	profile, _ := finding.ProfileNamed(a.profile) // validated
 	s.monitor = monitor.New(monitor.Config{
 		FS: s.node.FS, Profile: profile, Waivers: a.waiverFile(s.opts.node.Root, s.log).read, Counts: isolation.Severity(a.counts),
-		Offered: func(snap *device.Snapshot) []pci.Address { return offered(s.node.Config.Node, snap) },
+		Offered: func(snap *device.Snapshot) []pci.Address { return offered(s.node.Node, snap) },
 		Append:  s.node.History.Append, Observe: s.metrics.ObserveAudit, Changed: s.wake, Log: s.log,
 		Every: a.every, Pause: monitor.DefaultPause,
 	})

@@ -173,11 +173,11 @@ func TestRefusal(t *testing.T) {
 func TestPlanComparesThePoolOfANamedNode(t *testing.T) {
 	root := newRoot(t)
 	for _, command := range [][]string{{"plan"}, {"prepare", "--dry-run"}} {
-		args := append(command, "--root", root, "-f", "testdata/one-claim.yaml", "--node-name")
-		if got := invoke(t, append(args, "worker-1")...); got.code != 0 {
+		args := slices.Concat(command, []string{"--root", root, "-f", "testdata/one-claim.yaml", "--node-name"})
+		if got := invoke(t, slices.Concat(args, []string{"worker-1"})...); got.code != 0 {
 			t.Errorf("%v on its node: exit code %d: %s", command, got.code, got.stderr)
 		}
-		got := invoke(t, append(args, "worker-2")...)
+		got := invoke(t, slices.Concat(args, []string{"worker-2"})...)
 		if got.code != exitRefused || !strings.Contains(got.stderr, "allocated from pool worker-1, and the pools of this node are worker-2") {
 			t.Errorf("%v on another node: exit code %d: %s", command, got.code, got.stderr)
 		}

@@ -33,7 +33,7 @@ func (s *service) lookAtDevices(ctx context.Context) error {
 func (s *service) lookOnce(ctx context.Context, last string) string {
 	snap, err := s.watcher.Snapshot(ctx)
 	if err == nil {
-		selection := nodeconfig.Select(s.node.Config.Node, snap)
+		selection := nodeconfig.Select(s.node.Node, snap)
 		err = s.watcher.Look(ctx, func(f *device.Function) bool {
 			return selection.Choice(f.Address).Ours || device.IsVFIO(f.Driver)
 		})

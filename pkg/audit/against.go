@@ -33,8 +33,9 @@ func (d *Device) explained(r *plan.Refusal) bool {
 		return true
 	case plan.MateNotSelected:
 		return d.has(plan.NotOurs)
+	default:
+		return false
 	}
-	return false
 }
 
 // InUse reports whether the function must not be taken, whatever the node config says: the

@@ -50,18 +50,18 @@ func (g *generator) rarely() bool { return g.IntN(30) == 0 }
 
 func (g *generator) know(n *plan.Node, a pci.Address, failing map[pci.Address]bool) {
 	holder := plan.Ref{UID: "uid-other", Namespace: "tenant", Name: "other"}
-	switch {
-	case g.rarely():
+	switch g.IntN(30) { // most have none of it
+	case 0:
 		n.Holdings[a] = plan.Holding{Claim: holder}
-	case g.rarely():
+	case 1:
 		n.Holdings[a] = plan.Holding{Claim: holder, Quarantined: "the reset failed"}
-	case g.rarely():
+	case 2:
 		n.Holdings[a] = plan.Holding{Standing: true}
-	case g.rarely() && g.rarely():
+	case 3:
 		n.Drained[a] = "fan"
-	case g.rarely():
+	case 4:
 		n.FatalErrors[a] = true
-	case g.rarely():
+	case 5:
 		failing[a] = true
 	}
 }

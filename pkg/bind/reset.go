@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -75,11 +73,10 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 }
 
 // verdict returns what an error says of the device: nothing, where the kernel has
-// not answered, or did not begin because somebody else has the device (EBUSY from a
-// group that a process has open, EAGAIN from a lock of the bus).
+// not answered, or did not begin because somebody else has the device.
 func verdict(r isolation.Reset, err error) error {
 	_, stuck := errors.AsType[*control.StuckError](err)
-	if stuck || errors.Is(err, sysfs.ErrLocked) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EAGAIN) {
+	if stuck || errors.Is(err, sysfs.ErrLocked) || control.NotBegun(err) {
 		return &UnfinishedError{Reset: r, Err: err}
 	}
 	return &UncleanError{Reset: r, Why: err.Error(), Err: err}

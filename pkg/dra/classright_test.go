@@ -65,7 +65,8 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 		"granted to the namespace": {[]runtime.Object{deviceClass("fast", "team-b,team-a", trusting)}, of("fast", trusting), "", nil},
 		"in another order":         {[]runtime.Object{deviceClass("fast", "team-a", reordered)}, of("fast", trusting), "", nil},
 		"granted to another": {
-			[]runtime.Object{deviceClass("fast", "team-b", trusting)}, of("fast", trusting), dra.ClassNotGranted,
+			[]runtime.Object{deviceClass("fast", "team-b", trusting)},
+			of("fast", trusting), dra.ClassNotGranted,
 			[]string{"DeviceClass fast of request nic is not granted to namespace team-a", "kata-vfio.dev/namespaces"},
 		},
 		"granted to nobody":             {[]runtime.Object{deviceClass("fast", "", trusting)}, of("fast", trusting), dra.ClassNotGranted, nil},
@@ -76,7 +77,8 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 			[]string{"DeviceClass fast of request nic was deleted after device vf-0000-5e-10-0 was allocated by it"},
 		},
 		"tightened since": {
-			[]runtime.Object{deviceClass("fast", "team-a", vlan)}, of("fast", trusting), dra.ClassChanged,
+			[]runtime.Object{deviceClass("fast", "team-a", vlan)},
+			of("fast", trusting), dra.ClassChanged,
 			[]string{"has other parameters now than when device vf-0000-5e-10-0 was allocated", "delete the pod"},
 		},
 		"without parameters since":   {[]runtime.Object{deviceClass("fast", "team-a")}, of("fast", trusting), dra.ClassChanged, nil},
@@ -91,7 +93,8 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 				req := of("other.kata-vfio.dev")
 				req.Devices = append(req.Devices, of("fast", trusting).Devices...)
 				return req
-			}(), dra.ClassNotGranted, []string{"DeviceClass fast"},
+			}(), dra.ClassNotGranted,
+			[]string{"DeviceClass fast"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,21 +29,21 @@ type DiskWatch struct {
 func (w *DiskWatch) Look(ctx context.Context) {
 	free, err := w.Free()
 	switch {
-	case err != nil:
-		w.tell(ctx, "unknown", "the room on the plugin's disk is not known", slog.Any("err", err))
-	case free < ScarceDisk:
-		w.tell(ctx, "scarce", "the plugin's disk is about to be full: free space, or new claims are refused soon",
+	case err != nil && w.isNew("unknown"):
+		w.Log.WarnContext(ctx, "the room on the plugin's disk is not known", slog.Any("err", err))
+	case err == nil && free < ScarceDisk && w.isNew("scarce"):
+		w.Log.WarnContext(ctx, "the plugin's disk is about to be full: free space, or new claims are refused soon",
 			slog.String("dir", w.Dir), slog.Int64("freeMiB", free>>20), slog.Int64("wantMiB", ScarceDisk>>20))
-	default:
+	case err == nil && free >= ScarceDisk:
 		w.told = ""
 	}
 }
 
-func (w *DiskWatch) tell(ctx context.Context, what, msg string, attrs ...any) {
-	if w.told != what {
-		w.Log.WarnContext(ctx, msg, attrs...)
-	}
+// isNew reports whether something else was told last, and notes it.
+func (w *DiskWatch) isNew(what string) bool {
+	last := w.told
 	w.told = what
+	return last != what
 }
 
 // WatchDisk adds a gauge of the bytes that are free on the disk of the plugin's state. Call

@@ -136,7 +136,10 @@ func (w *ProvisionWatch) hold(p *plan.Provision) (why, fix string) {
 
 // learn tells what became of the rules, and remembers it.
 func (w *ProvisionWatch) learn(ctx context.Context, all []plan.Provision, err error) {
-	if w.problem = w.logOnce(ctx, "VFs not provisioned", w.problem, err); err != nil {
+	if isNew(&w.problem, err) {
+		w.Log.ErrorContext(ctx, "VFs not provisioned", slog.Any("err", err))
+	}
+	if err != nil {
 		return
 	}
 	w.Metrics.lackingVFs(all)
@@ -202,20 +205,23 @@ func (w *ProvisionWatch) bind(ctx context.Context, meant func(pci.Address) bool)
 	if ctx.Err() != nil {
 		return
 	}
-	if w.unboundProblem = w.logOnce(ctx, "not bound by policy", w.unboundProblem, err); err == nil {
+	if isNew(&w.unboundProblem, err) {
+		w.Log.ErrorContext(ctx, "not bound by policy", slog.Any("err", err))
+	}
+	if err == nil {
 		w.unbound = nil
 	}
 }
 
-// logOnce logs an error unless it was logged last, and returns its text.
-func (w *ProvisionWatch) logOnce(ctx context.Context, msg, last string, err error) string {
-	if err == nil {
-		return ""
+// isNew reports whether there is an error with another text than last, and notes it there.
+func isNew(last *string, err error) bool {
+	text := ""
+	if err != nil {
+		text = err.Error()
 	}
-	if err.Error() != last {
-		w.Log.ErrorContext(ctx, msg, slog.Any("err", err))
-	}
-	return err.Error()
+	changed := text != "" && text != *last
+	*last = text
+	return changed
 }
 
 // describePFs returns what rules are decided on: the state of the node's PFs and

@@ -39,6 +39,7 @@ func (b Basis) String() string {
 		return "judged as the plugin publishes: " + functions
 	case ByConfig:
 		return "judged as the node's config would publish: " + functions
+	case ByDefault:
 	}
 	text := "judged as the default config would publish: " + functions
 	if b.Problem != "" {

@@ -148,7 +148,7 @@ type cost struct {
 	rss, heap                                 int64 // kB
 	descriptors, threads                      int
 	locks, records, specs                     int
-	ledgerKB, hashesKB, ledgerEvents, seconds int64
+	ledgerKB, hashesKB, seconds int64
 }
 
 func (s *soak) measure(claims int, begun time.Time) cost {

@@ -151,6 +151,7 @@ func (l *taintList) explains(code plan.Code, notIsolated bool) bool {
 		return notIsolated
 	case plan.NotOurs, plan.Forbidden, plan.WrongType, plan.Absent:
 		return l.has(TaintWithdrawn)
+	default:
+		return false
 	}
-	return false
 }

@@ -100,7 +100,7 @@ func (d *Dir) Detaching(a pci.Address) (driver string, err error) {
 		if driver == "" || err != nil || before || time.Now().After(end) {
 			break
 		}
-		time.Sleep(lockPoll)
+		<-time.After(lockPoll)
 	}
 	d.fs.locked.note(attribute, driver != "")
 	return driver, err

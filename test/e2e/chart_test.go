@@ -207,8 +207,10 @@ admission: {tenants: {extendedResources: [example.com/other, example.com/gpu]}}`
 		"another label of tenants": {
 			values: "admission: {tenants: {namespaceLabel: capsule.clastix.io/tenant}}",
 			check: func(t *testing.T, got rendered) {
-				for _, name := range []string{"tenant-pods.kata-vfio.dev", "tenant-claims.kata-vfio.dev", "tenant-bindings.kata-vfio.dev",
-					"tenant-classes.kata-vfio.dev", "tenant-pod-classes.kata-vfio.dev"} {
+				for _, name := range []string{
+					"tenant-pods.kata-vfio.dev", "tenant-claims.kata-vfio.dev", "tenant-bindings.kata-vfio.dev",
+					"tenant-classes.kata-vfio.dev", "tenant-pod-classes.kata-vfio.dev",
+				} {
 					has(t, got, "ValidatingAdmissionPolicyBinding", name, `"key":"capsule.clastix.io/tenant"`)
 				}
 			},

@@ -35,8 +35,10 @@ func weakeningClasses(s *State) []finding.Finding {
 		ours++
 		settings, err := weakeningSettings(c)
 		if err != nil {
-			found = append(found, finding.Finding{State: finding.Unknown, Object: "DeviceClass " + c.Name,
-				Text: fmt.Sprintf("the parameters of DeviceClass %s can't be read: %v", c.Name, err)})
+			found = append(found, finding.Finding{
+				State: finding.Unknown, Object: "DeviceClass " + c.Name,
+				Text: fmt.Sprintf("the parameters of DeviceClass %s can't be read: %v", c.Name, err),
+			})
 			continue
 		}
 		found = append(found, s.mayWeaken(c, settings)...)

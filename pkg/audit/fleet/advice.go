@@ -11,13 +11,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
+// inAVM is what to do about a pod that would not be in a VM.
+const inAVM = "set `runtimeClassName: kata-gpu` (or whatever the cluster's class with a Kata VM is) in the pod"
+
 // advice returns what to do about a reason of a condition or an event; empty where the
 // message says it, or nothing is to be done.
 func advice(reason string) string {
-	const vm = "set `runtimeClassName: kata-gpu` (or whatever the cluster's class with a Kata VM is) in the pod"
 	return map[string]string{
-		"NoRuntimeClass":       vm,
-		"HandlerNotAllowed":    vm,
+		"NoRuntimeClass":       inAVM,
+		"HandlerNotAllowed":    inAVM,
 		"ReservedForPodGroup":  "give each pod a claim of its own, by a ResourceClaimTemplate, and take the claim out of the PodGroup",
 		"DiskFull":             "free space on the node's disk that has /var/lib/kata-vfio; claims that are prepared can still end",
 		"SharedClaim":          "give each pod a claim of its own, by a ResourceClaimTemplate: a device is in one VM only",

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -270,6 +272,10 @@ func (c *Control) resetBy(a pci.Address, method string) error {
 func (c *Control) put(to attribute) error {
 	return refused(to, c.w.Write(to.path, []byte(to.value)))
 }
+
+// NotBegun reports whether an error of a reset says that the kernel did not begin it: EBUSY
+// from a group that a process has open, EAGAIN from a lock of the bus.
+func NotBegun(err error) bool { return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EAGAIN) }
 
 // restorable returns the text that sets reset_method to the list. An empty
 // list means that an administrator has disabled resets, which takes a newline:

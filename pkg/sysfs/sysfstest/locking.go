@@ -52,7 +52,7 @@ func (r *reader) Answer(op sysfs.Op, name string) error {
 	if err != nil || !r.k.isLocked(a) {
 		return nil
 	}
-	time.Sleep(patience)
+	<-time.After(patience)
 	if r.k.isLocked(a) {
 		return sysfs.ErrLocked
 	}

@@ -44,7 +44,7 @@ func (k *Kernel) SlowVFs(pf pci.Address, each time.Duration) {
 		dir, attr := path.Split(name)
 		if attr == "sriov_numvfs" && path.Base(dir) == pf.String() {
 			n, _ := strconv.Atoi(word(value)) // the kernel answers what is no number
-			time.Sleep(time.Duration(n) * each)
+			<-time.After(time.Duration(n) * each)
 		}
 		return nil
 	})
