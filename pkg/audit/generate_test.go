@@ -88,12 +88,12 @@ func (g *generator) slot(i uint8) {
 	root := g.function(up, 0x060400, "pcieport", nil)
 	root.Capabilities.Express.Type = pci.RootPort
 	root.Capabilities.ACS = &pci.ACS{Capability: 0x1d, Control: 0x1d}
-	switch {
-	case g.rarely():
+	switch g.IntN(30) {
+	case 0:
 		root.Capabilities.ACS.Control = 0x01
-	case g.rarely():
+	case 1:
 		root.Capabilities.ACS = nil
-	case g.rarely():
+	case 2:
 		root.Group, root.Driver = new(g.group+1), "shpchp" // that of what is below
 	}
 	g.functions = append(g.functions, root)

@@ -144,10 +144,10 @@ func (s *soak) abandon(uid string) {
 
 // cost is what the process and its node hold at one time.
 type cost struct {
-	claims, refused, restarts                 int
-	rss, heap                                 int64 // kB
-	descriptors, threads                      int
-	locks, records, specs                     int
+	claims, refused, restarts   int
+	rss, heap                   int64 // kB
+	descriptors, threads        int
+	locks, records, specs       int
 	ledgerKB, hashesKB, seconds int64
 }
 

@@ -89,10 +89,33 @@ func fileSays(pattern, value string) bool {
 		return value == fmt.Sprintf("flags 0x%02x", text[37])
 	case pattern == "/proc/cpuinfo":
 		return contains(text, strings.Replace(value, " ", " : ", 1))
+	case filepath.Base(pattern) == "resource":
+		return barsSay(text, value)
 	case len(paths) > 1: // words that some of them have, or begin with: chips of MSI have a function's address behind
 		return !slices.ContainsFunc(strings.Fields(value), func(w string) bool { return !strings.Contains("\n"+text, "\n"+w) })
 	}
 	return contains(text, value)
+}
+
+// barsSay compares sizes, "BAR 0 16 MiB, BAR 2 4 KiB", with the lines of a resource file: "0xstart 0xend 0xflags".
+func barsSay(text, value string) bool {
+	lines := strings.Split(text, "\n")
+	for _, bar := range strings.Split(value, ", ") {
+		var index, size int
+		var unit string
+		if _, err := fmt.Sscanf(bar, "BAR %d %d %s", &index, &size, &unit); err != nil || index >= len(lines) {
+			return false
+		}
+		var start, end, flags uint64
+		if _, err := fmt.Sscanf(lines[index], "0x%x 0x%x 0x%x", &start, &end, &flags); err != nil {
+			return false
+		}
+		shift, known := map[string]int{"KiB": 10, "MiB": 20, "GiB": 30}[unit]
+		if !known || end-start+1 != uint64(size)<<shift {
+			return false
+		}
+	}
+	return true
 }
 
 // contains compares without regard to white space, which evidence has on one line.

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -21,13 +23,19 @@ import (
 // disk is a small disk that can be filled and freed.
 type disk struct{ dir string }
 
+// Sizes of disks: that of the plugin's state has its reserve on it, and room for claims besides.
+const (
+	tinyDisk  = "size=64k"
+	stateDisk = "size=24m"
+)
+
 // mountDisk mounts one on a directory as long as the test runs.
-func mountDisk(t *testing.T, dir string) disk {
+func mountDisk(t *testing.T, dir, size string) disk {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("small", dir, "tmpfs", 0, "size=64k"); err != nil {
+	if err := unix.Mount("small", dir, "tmpfs", 0, size); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -45,13 +53,15 @@ func (d disk) fill() error {
 		return err
 	}
 	defer f.Close()
-	for err == nil {
-		_, err = f.Write(make([]byte, 512))
+	for _, size := range []int{1 << 20, 512} {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			return err
+		}
 	}
-	if errors.Is(err, unix.ENOSPC) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 func (d disk) free(t *testing.T) {
@@ -90,10 +100,10 @@ func step() int {
 	return 1
 }
 
-// TestFullDiskOnTheWayIn fills the journal's disk before Prepare and after every point of it.
+// TestFullDiskOnTheWayIn fills the journal's disk before Prepare, which does not begin then, and after every point of it.
 func TestFullDiskOnTheWayIn(t *testing.T) {
 	places := stateOf(t, "full")
-	small := mountDisk(t, "/"+places.StateDir)
+	small := mountDisk(t, "/"+places.StateDir, stateDisk)
 	before, failed := stage.Bindings(t), 0
 	tried := 0
 	for at, more := 0, true; more; at += step() { // until nothing is left to fail at
@@ -105,7 +115,10 @@ func TestFullDiskOnTheWayIn(t *testing.T) {
 		_, err := n.Prepare(t.Context(), stage.Request(t, uid, topology.GPU0))
 		if err != nil {
 			failed++
-			stage.Says(t, err, "no space left on device", "/"+places.StateDir)
+			stage.Says(t, err, "/"+places.StateDir)
+			if _, full := errors.AsType[*journal.FullError](err); full != (at == 0) || !full && !strings.Contains(err.Error(), "no space left on device") {
+				t.Errorf("at point %d: %v", at, err)
+			}
 			stage.Unchanged(t, before)
 			stage.Empty(t, n)
 		}
@@ -122,11 +135,11 @@ func TestFullDiskOnTheWayIn(t *testing.T) {
 	}
 }
 
-// TestFullDiskOnTheWayOut fills it before Unprepare and after every point. The claim stays whole, or its way back is
-// finished once there is room.
+// TestFullDiskOnTheWayOut fills it before Unprepare, which ends by the reserve then, and after every point. The claim stays
+// whole, or its way back is finished once there is room.
 func TestFullDiskOnTheWayOut(t *testing.T) {
 	places := stateOf(t, "full")
-	small := mountDisk(t, "/"+places.StateDir)
+	small := mountDisk(t, "/"+places.StateDir, stateDisk)
 	before, failed := stage.Bindings(t), 0
 	tried := 0
 	for at, more := 0, true; more; at += step() { // until nothing is left to fail at
@@ -141,6 +154,9 @@ func TestFullDiskOnTheWayOut(t *testing.T) {
 		if _, err := n.Unprepare(t.Context(), uid); err != nil {
 			failed++
 			stage.Says(t, err, "no space left on device", "/"+places.StateDir)
+			if at == 0 {
+				t.Error("the claim did not end by the reserve")
+			}
 		}
 		more = reached()
 		small.free(t)
@@ -172,7 +188,7 @@ func unprepared(t *testing.T, n *node.Node, small disk, places victim.Places, be
 // TestFullCDIDirectory leaves no room for the CDI spec.
 func TestFullCDIDirectory(t *testing.T) {
 	places := stateOf(t, "full")
-	small := mountDisk(t, "/"+places.CDIDir)
+	small := mountDisk(t, "/"+places.CDIDir, tinyDisk)
 	must(t, small.fill())
 	before := stage.Bindings(t)
 	n := stage.Open(t, places.NodeConfig())

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
@@ -72,6 +73,14 @@ func TestBridgeUnboundMakesItViable(t *testing.T) {
 	t.Cleanup(func() { kernel.Write(t, "/sys/bus/pci/drivers_probe", topology.Bridge0) })
 	n = open(t, stage.Everything("other"))
 	before := stage.Bindings(t)
+	_, err = n.Prepare(t.Context(), stage.Request(t, "advice", topology.Edu0))
+	if refused := asRefusal(t, err); !refused.Has(plan.MateNotSelected) || !strings.Contains(err.Error(), topology.NIC1) {
+		t.Errorf("refused with %+v; want %s for %s, which the config does not name", refused.Refusals, plan.MateNotSelected, topology.NIC1)
+	}
+	cfg := stage.Everything("other")
+	cfg.Devices = append(cfg.Devices, v1alpha1.DeviceRule{Match: v1alpha1.DeviceMatch{Addresses: []pci.Address{stage.Address(t, topology.NIC1)}}})
+	cfg.Default()
+	n = open(t, cfg)
 	mustPrepare(t, n, stage.Request(t, "advice", topology.Edu0))
 	for _, mate := range []string{topology.Edu0, topology.NIC1} {
 		if got := kernel.Driver(t, mate); got != "vfio-pci" {

@@ -25,10 +25,12 @@ func TestANoIOMMUGroupIsFound(t *testing.T) {
 	takeBack := giveWithoutIOMMU(t)
 	meanwhile := stage.Findings(stage.Audit(t))
 	takeBack()
-	for _, want := range []string{"fail IOM-003", "fail IOM-002 " + topology.GPU0} {
-		if slices.Contains(before, want) || !slices.Contains(meanwhile, want) {
-			t.Errorf("%q is to be found with the fault only; before it was\n%q\nand with it\n%q", want, before, meanwhile)
-		}
+	if want := "fail IOM-003"; slices.Contains(before, want) || !slices.Contains(meanwhile, want) {
+		t.Errorf("%q is to be found with the fault only; before it was\n%q\nand with it\n%q", want, before, meanwhile)
+	}
+	// A function that would be published is judged before anybody has it.
+	if want := "fail IOM-002 " + topology.GPU0; !slices.Contains(before, want) || !slices.Contains(meanwhile, want) {
+		t.Errorf("%q is to be found on this machine; before the fault it was\n%q\nand with it\n%q", want, before, meanwhile)
 	}
 	if diff := cmp.Diff(before, stage.Findings(stage.Audit(t))); diff != "" {
 		t.Errorf("what is found once it is taken back (-before +after):\n%s", diff)
