@@ -20,14 +20,5 @@ func (s *service) stateDir() string { return filepath.Dir(s.opts.node.JournalDir
 // watchDisk warns of a disk that is about to be full, until ctx ends.
 func (s *service) watchDisk(ctx context.Context) error {
 	watch := dra.DiskWatch{Free: s.freeDisk, Dir: s.stateDir(), Log: s.log}
-	tick := time.NewTicker(diskEvery)
-	defer tick.Stop()
-	for {
-		watch.Look(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	return every(ctx, diskEvery, watch.Look)
 }

@@ -31,14 +31,5 @@ func (s *service) watchMetricsOfDrains(ctx context.Context) {
 // watchDrains follows drains until ctx ends.
 func (s *service) watchDrains(ctx context.Context) error {
 	watch := dra.DrainWatch{Devices: s.node, Reporter: s.reporter, Node: s.run.nodeName, Log: s.log, Changed: s.wake}
-	tick := time.NewTicker(drainEvery)
-	defer tick.Stop()
-	for {
-		watch.Look(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	return every(ctx, drainEvery, watch.Look)
 }
