@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,6 +142,36 @@ func TestHoldersOfPassedDevices(t *testing.T) {
 	found := holders(t, open(t, k.Root()), vfio.GroupNode(group))
 	if len(found) != 1 || found[0].PID != 100 || found[0].Node != vfio.GroupNode(group) {
 		t.Errorf("holders: %v, want process 100 alone", found)
+	}
+}
+
+// A descriptor that only names the node holds nothing: the program's own look at a node
+// is one. One whose flags are not known counts.
+func TestHoldersOfPathsOnly(t *testing.T) {
+	c := newCaptured(t).whole()
+	for pid, fdinfo := range map[string]string{
+		"100": "pos:\t0\nflags:\t012000000\n",
+		"101": "pos:\t0\nflags:\t0100002\n",
+		"102": "pos:\t0\n",
+		"103": "pos:\t0\nflags:\tnone\n",
+	} {
+		c.process(pid, "look", "/", "/dev/vfio/15")
+		c.more(pid, "")
+		c.put("proc/"+pid+"/fdinfo/3", fdinfo)
+	}
+	c.put("sys/class/vfio/15/dev", "235:15\n")
+	fs := open(t, c.root)
+	var found []int
+	for _, h := range holders(t, fs, "/dev/vfio/15") {
+		found = append(found, h.PID)
+	}
+	usages, err := vfio.Usages(t.Context(), fs)
+	var used []int
+	for i := range usages {
+		used = append(used, usages[i].PID)
+	}
+	if want := []int{101, 102, 103}; err != nil || !slices.Equal(found, want) || !slices.Equal(used, want) {
+		t.Errorf("holders %v, usages %v (%v); want %v of both", found, used, err, want)
 	}
 }
 

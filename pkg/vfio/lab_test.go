@@ -132,6 +132,28 @@ func TestLabHolderUnderAnotherName(t *testing.T) {
 	}
 }
 
+// A descriptor that only names the node is no holder, neither for Prepare nor for the
+// audit.
+func TestLabPathIsNoHolder(t *testing.T) {
+	fs := openRoot(t)
+	node.Bind(t, topology.GPU0, "vfio-pci")
+	group, _, err := fs.GroupNumber(address(t, topology.GPU0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(GroupNode(group), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if found, err := Holders(t.Context(), fs, []string{GroupNode(group)}); err != nil || found != nil {
+		t.Errorf("holders: %v, %v; want none", found, err)
+	}
+	if used, err := Usages(t.Context(), fs); err != nil || used != nil {
+		t.Errorf("usages: %+v, %v; want none", used, err)
+	}
+}
+
 // While an unbind waits for a holder, the kernel holds the function's device
 // lock. Some kernels show some attributes under that lock; a scan must come to
 // its end with all of them.

@@ -176,9 +176,20 @@ func (s *search) held(proc string) ([]string, error) {
 	return slices.Sorted(maps.Keys(held)), nil
 }
 
-// opened returns the nodes that an open file is of, none when it is none of those
-// that are looked for. A VFIO device is of its group's node and of its own.
+// opened returns the nodes that an open file holds, none when it is none of those that
+// are looked for. It looks twice: a descriptor that is closed in between may be that of
+// another file then.
 func (s *search) opened(proc string, dir *sysfs.Dir, fd string) ([]string, error) {
+	nodes, err := s.nodesOf(proc, dir, fd)
+	if err != nil || len(nodes) == 0 || isPathOnly(s.fs, proc, fd) {
+		return nil, err
+	}
+	return s.nodesOf(proc, dir, fd)
+}
+
+// nodesOf returns the nodes that an open file is of. A VFIO device is of its group's
+// node and of its own.
+func (s *search) nodesOf(proc string, dir *sysfs.Dir, fd string) ([]string, error) {
 	if s.live {
 		if n, ok := numberOfFile(dir, fd); ok {
 			return s.byNumber(dir, fd, n)

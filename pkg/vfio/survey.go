@@ -162,10 +162,23 @@ func (s *survey) openFile(proc string, dir *sysfs.Dir, fd string, u *Usage) erro
 		return s.openDevice(proc, fd, u)
 	case strings.HasPrefix(target, "/"):
 		if node := s.nodeOf(dir, fd, target); node != "" {
-			u.Nodes = append(u.Nodes, node)
+			return s.openNode(proc, dir, fd, node, u)
 		}
 	}
 	return nil
+}
+
+// openNode enters an open VFIO node. It looks once more which file it is: a descriptor
+// that was closed meanwhile may be that of another file.
+func (s *survey) openNode(proc string, dir *sysfs.Dir, fd, node string, u *Usage) error {
+	if isPathOnly(s.fs, proc, fd) {
+		return nil
+	}
+	target, ok, err := dir.Link(fd)
+	if ok && s.nodeOf(dir, fd, target) == node {
+		u.Nodes = append(u.Nodes, node)
+	}
+	return err
 }
 
 // nodeOf returns the VFIO node that an open file is of, empty for any other. The
