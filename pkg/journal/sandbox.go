@@ -11,7 +11,8 @@ type Sandbox struct {
 	// monitor. Zero while it is not known.
 	VMM Process `json:"vmm,omitzero"`
 	// Shim is the runtime's process that asked for the functions and starts the VM with
-	// them. Zero where no process asked, and in records from before it was kept.
+	// them. Zero where no process asked, and in records from before it was kept: the
+	// sandbox's ID leads to its shim then.
 	Shim Process `json:"shim,omitzero"`
 	// NetNS is the pod's network namespace as a path of the node, where the
 	// runtime has named it. Physical endpoints are put there.

@@ -41,7 +41,7 @@ func (e *NotPreparedError) Error() string {
 // HandOver enters into a prepared claim's record that the sandbox gets its
 // functions. From then on the shim that asked for them, and the processes it started,
 // count as holders until they end or the VM is known to run: the VM may not have opened
-// the functions yet. Between two sandboxes of one pod there is no Unprepare: where
+// the functions yet. A shim without a child counts for five minutes at most. Between two sandboxes of one pod there is no Unprepare: where
 // another one had them, the functions are reset and proven clean first, for
 // which that one must be gone. It may be repeated for the same sandbox, which
 // changes nothing but what is known of it. The interfaces of physical endpoints

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -93,20 +94,49 @@ func (p *Preparer) unused(ctx context.Context, snap *device.Snapshot, rec *journ
 	return &InUseError{Claim: rec.Plan.Claim, Address: rec.Plan.Functions[0].Address, Holders: starting}
 }
 
+// startLimit is how long a shim without a child may take until it starts its VM. The
+// kubelet and the runtimes give a sandbox up after less.
+const startLimit = 5 * time.Minute
+
 // starting returns the processes that start a sandbox with the record's functions. Once
 // the runtime has named the VM's process, the VM has opened what it was given, and its
-// open files tell the rest: a shim may outlive its VM until the sandbox is removed.
+// open files tell the rest: a shim may outlive its VM until the sandbox is removed. So a
+// shim that has no child counts for [startLimit] only, where the runtime names no VM: CRI-O
+// ends it when it removes the sandbox, and the kubelet has that done after Unprepare.
 func (p *Preparer) starting(ctx context.Context, snap *device.Snapshot, rec *journal.Record) ([]vfio.Holder, error) {
-	none := journal.Process{}
-	if rec.Sandbox == nil || rec.Sandbox.Shim == none || rec.Sandbox.VMM != none || rec.BootID != snap.Host.BootID || len(rec.Plan.Functions) == 0 {
+	s := rec.Sandbox
+	if s == nil || s.VMM != (journal.Process{}) || rec.BootID != snap.Host.BootID || len(rec.Plan.Functions) == 0 {
 		return nil, nil
 	}
-	shim := rec.Sandbox.Shim
-	family, err := p.Holders.Family(ctx, shim.PID, shim.StartTime)
+	family, err := p.shims(ctx, s)
 	if err != nil {
-		return nil, fmt.Errorf("claim %s: look whether sandbox %s, which has its devices, still starts: %w", rec.Plan.Claim, rec.Sandbox.ID, err)
+		return nil, fmt.Errorf("claim %s: look whether sandbox %s, which has its devices, still starts: %w", rec.Plan.Claim, s.ID, err)
+	}
+	alone := len(family) == 1 && (s.Shim == journal.Process{} || family[0].PID == s.Shim.PID)
+	if alone && !mayStart(s) {
+		return nil, nil
 	}
 	return family, nil
+}
+
+// shims returns the shim that asked for a sandbox's functions, with its descendants. A
+// record from before the shim was kept names the sandbox alone, and so does one of a
+// sandbox that the NRI plugin handed over without a process.
+func (p *Preparer) shims(ctx context.Context, s *journal.Sandbox) ([]vfio.Holder, error) {
+	switch {
+	case s.Shim != journal.Process{}:
+		return p.Holders.Family(ctx, s.Shim.PID, s.Shim.StartTime)
+	case s.ID != "":
+		return p.Holders.Shims(ctx, s.ID)
+	}
+	return nil, nil
+}
+
+// mayStart reports whether a sandbox has its functions for so short a time that its shim
+// may still be about to start the VM. One of unknown age may.
+func mayStart(s *journal.Sandbox) bool {
+	since, err := time.Parse(time.RFC3339, s.Since)
+	return err != nil || time.Since(since) < startLimit
 }
 
 // holdings maps each function to the record that has it. Records of other

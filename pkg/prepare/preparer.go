@@ -99,6 +99,8 @@ type Holders interface {
 	// Family returns the process that started at the time, in clock ticks since boot,
 	// and those that descend from it; none once all have ended.
 	Family(ctx context.Context, pid int, start uint64) ([]vfio.Holder, error)
+	// Shims returns the shims of the sandbox and the processes that descend from them.
+	Shims(ctx context.Context, sandboxID string) ([]vfio.Holder, error)
 	// Claimed returns the node of a disk of f that somebody has for himself.
 	Claimed(ctx context.Context, f *device.Function) (node string, err error)
 	// Wait returns when one of the holders has ended, or with ctx's error.

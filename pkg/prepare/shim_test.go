@@ -1,7 +1,10 @@
 package prepare_test
 
 import (
+	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -22,10 +25,16 @@ func asked(t *testing.T) (*world, pci.Address) {
 	t.Helper()
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
-	w.mustPrepare(w.request(uid, gpu))
+	w.askFor(gpu)
+	return w, gpu
+}
+
+// askFor prepares a claim on a function, and hands it to the shim of the sandbox "first".
+func (w *world) askFor(a pci.Address) {
+	w.t.Helper()
+	w.mustPrepare(w.request(uid, a))
 	w.k.Run(sysfstest.Process{PID: shimPID, Comm: "containerd-shim", Group: shimPID})
 	w.tellHandOver(journal.Sandbox{ID: "first", Shim: shim()})
-	return w, gpu
 }
 
 // tellHandOver hands the claim's functions over, or tells more of the sandbox that has them.
@@ -171,5 +180,106 @@ func TestTheShimIsKept(t *testing.T) {
 	w.tellHandOver(journal.Sandbox{ID: "first", NetNS: "/run/netns/first"})
 	if got := w.record(uid).Sandbox.Shim; got != shim() {
 		t.Errorf("shim %+v, want %+v", got, shim())
+	}
+}
+
+// TestADrainWaitsForAHandedOverDevice that nobody has opened yet: the claim's record holds
+// it, and the drain takes it from nobody before the claim has ended.
+func TestADrainWaitsForAHandedOverDevice(t *testing.T) {
+	for _, bound := range []bool{false, true} {
+		t.Run(fmt.Sprintf("bound by policy: %t", bound), func(t *testing.T) {
+			w := newWorld(t)
+			gpu := w.k.AddGPU(0x3b)
+			home := w.driver(gpu)
+			if bound {
+				w.boundByPolicy()
+			}
+			w.askFor(gpu)
+			if state := w.mustDrain(gpu); state.Done() || state.Due() || len(state.Holders) != 1 {
+				t.Errorf("drain: %+v, want it to wait for the claim", state)
+			}
+			if _, err := w.plugin(nil).FinishDrains(t.Context()); err != nil {
+				t.Error(err)
+			}
+			_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+			as[*prepare.InUseError](t, err)
+			if state := w.mustDrain(gpu); state.Done() || w.driver(gpu) != "vfio-pci" || len(w.k.Resets()) > 0 {
+				t.Errorf("after a refused Unprepare: %+v, driver %s, resets %v", state, w.driver(gpu), w.k.Resets())
+			}
+			w.k.Kill(shimPID)
+			w.mustUnprepare(uid)
+			if state := w.mustDrain(gpu); !state.Done() || w.driver(gpu) != home {
+				t.Errorf("after the claim's end: %+v, driver %s; want it done and driver %s", state, w.driver(gpu), home)
+			}
+		})
+	}
+}
+
+// sandboxID is of a sandbox as the runtimes name them.
+const sandboxID = "b5d0f7c5a5f1d1c4ed2a8b0fb8c1d5a4be5dbcf17d5d6bd4a6cf1bb6d8a0aa51"
+
+// TestARecordWithoutItsShim, as plugins before it was kept have left it: the sandbox's shim
+// is found by its bundle, so that an upgrade in the middle of a sandbox's start takes
+// nothing from it.
+func TestARecordWithoutItsShim(t *testing.T) {
+	for name, call := range takingCalls() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			gpu := w.k.AddGPU(0x3b)
+			w.mustPrepare(w.request(uid, gpu))
+			w.k.Run(sysfstest.Process{
+				PID: shimPID, Comm: "containerd-shim", Group: shimPID, Dir: "/run/containerd/io.containerd.runtime.v2.task/k8s.io/first",
+			})
+			w.tellHandOver(journal.Sandbox{ID: "first"})
+			if _, err := w.plugin(nil).Recover(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			err := call(w)
+			as[*prepare.InUseError](t, err)
+			says(t, err, "containerd-shim (pid 4194405", "starts a sandbox with it")
+			if rec := w.record(uid); rec == nil || rec.Sandbox == nil || rec.Sandbox.ID != "first" || len(w.k.Resets()) > 0 {
+				t.Errorf("record %+v, resets %v; want the sandbox's and none", rec, w.k.Resets())
+			}
+			w.k.Kill(shimPID)
+			if err := call(w); err != nil {
+				t.Errorf("after the shim's end: %v", err)
+			}
+		})
+	}
+}
+
+// TestAShimThatOutlivesItsVM, as CRI-O's does, while no NRI event names the VM: the kubelet
+// has the sandbox removed only after Unprepare, so the shim alone must not hold the
+// device for longer than a VM may take to be started. What it has started holds it.
+func TestAShimThatOutlivesItsVM(t *testing.T) {
+	const qemu = shimPID + 1
+	for name, s := range map[string]journal.Sandbox{
+		"that is recorded": {ID: sandboxID, Shim: shim()},
+		"found by its ID":  {ID: sandboxID},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.mustPrepare(w.request(uid, w.k.AddGPU(0x3b)))
+				w.k.Run(sysfstest.Process{PID: shimPID, Comm: "kata-shim", Group: shimPID, Args: []string{"kata-shim", "-id", sandboxID}})
+				w.tellHandOver(s)
+				held := func(when string, holders ...int) {
+					t.Helper()
+					_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+					used := as[*prepare.InUseError](t, err)
+					if used == nil || len(used.Holders) != len(holders) {
+						t.Fatalf("%s: %v, want it held by %v", when, err, holders)
+					}
+				}
+				held("the shim has it for a moment", shimPID)
+				time.Sleep(4 * time.Minute)
+				held("the shim has it for 4 minutes", shimPID)
+				w.k.Run(sysfstest.Process{PID: qemu, Comm: "qemu", Parent: shimPID})
+				time.Sleep(time.Hour)
+				held("the VM's process runs and has not opened it", shimPID, qemu)
+				w.k.Kill(qemu)
+				w.mustUnprepare(uid)
+			})
+		})
 	}
 }

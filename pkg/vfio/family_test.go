@@ -40,3 +40,44 @@ func TestFamily(t *testing.T) {
 	k.Kill(child)
 	check("its group has ended", sysfstest.StartTime(shim))
 }
+
+// TestShims: a sandbox's shim is known by its bundle or its arguments, and what descends
+// from it goes with it.
+func TestShims(t *testing.T) {
+	const id, shim, qemu = "1f2e3d4c", 900, 901
+	for name, c := range map[string]struct {
+		process sysfstest.Process
+		want    bool
+	}{
+		"containerd's bundle":        {sysfstest.Process{Dir: "/run/containerd/io.containerd.runtime.v2.task/k8s.io/" + id}, true},
+		"CRI-O's bundle":             {sysfstest.Process{Dir: "/run/containers/storage/overlay-containers/" + id + "/userdata"}, true},
+		"a bundle that is removed":   {sysfstest.Process{Dir: "/run/containerd/io.containerd.runtime.v2.task/k8s.io/" + id + " (deleted)"}, true},
+		"its arguments":              {sysfstest.Process{Args: []string{"containerd-shim-kata-v2", "-namespace", "k8s.io", "-id", id}}, true},
+		"its arguments in one":       {sysfstest.Process{Args: []string{"containerd-shim-kata-v2", "-id=" + id}}, true},
+		"another sandbox's bundle":   {sysfstest.Process{Dir: "/run/containerd/io.containerd.runtime.v2.task/k8s.io/0" + id}, false},
+		"another's, with its prefix": {sysfstest.Process{Args: []string{"containerd-shim-kata-v2", "-id", id + "0"}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := sysfstest.New(t)
+			c.process.PID, c.process.Comm = shim, "shim"
+			k.Run(c.process)
+			k.Run(sysfstest.Process{PID: qemu, Comm: "qemu", Parent: shim})
+			k.Run(sysfstest.Process{PID: 700, Comm: "bash"})
+			fs, err := sysfs.Open(k.Root())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = fs.Close() }()
+			shims, err := vfio.Shims(t.Context(), fs, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case !c.want && len(shims) > 0:
+				t.Errorf("shims %v, want none", shims)
+			case c.want && (len(shims) != 2 || shims[0].PID != shim || shims[1].PID != qemu):
+				t.Errorf("shims %v, want processes %d and %d", shims, shim, qemu)
+			}
+		})
+	}
+}

@@ -1,8 +1,10 @@
 package sysfstest
 
 import (
+	"cmp"
 	"path"
 	"strconv"
+	"strings"
 )
 
 // Process is a process that has no device node open.
@@ -13,6 +15,9 @@ type Process struct {
 	Parent, Group int
 	// Start is the start time in clock ticks since boot, [StartTime] of the PID when it is 0.
 	Start uint64
+	// Dir is the working directory, "/" when it is empty. Args are the command and its arguments.
+	Dir  string
+	Args []string
 }
 
 // StartTime is when the kernel says that a process of [Kernel.Hold] started, in clock
@@ -32,6 +37,8 @@ func (k *Kernel) Run(p Process) {
 		k.remove(dir)
 		k.startProcess(p.PID, p.Comm, "")
 		k.put(path.Join(dir, "stat"), processStatOf(p.PID, p.Parent, p.Group, p.Start, p.Comm), readOnly)
+		k.put(path.Join(dir, "cmdline"), strings.Join(append(p.Args, ""), "\x00"), readOnly)
+		k.symlink(path.Join(dir, "cwd"), cmp.Or(p.Dir, "/"))
 	})
 }
 
