@@ -35,6 +35,8 @@ type Node struct {
 	standing map[pci.Address]bool
 	// noLedger is set by [Node.WithoutLedger].
 	noLedger string
+	// vpds is set by [Node.KeepVPDs].
+	vpds *VPDs
 	// Those are read once, when they are first asked for: behind are the functions
 	// by their VFIO nodes, nodeNumbers the nodes by their numbers.
 	processes   func() processes

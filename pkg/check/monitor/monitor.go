@@ -61,6 +61,7 @@ type Monitor struct {
 	Config
 	checks []check.Check
 	static map[string]bool
+	vpds   *facts.VPDs
 	told   told
 	took   time.Duration // the last look
 
@@ -70,7 +71,7 @@ type Monitor struct {
 
 // New returns a monitor that has not looked yet: nothing fails.
 func New(c Config) *Monitor {
-	m := &Monitor{Config: c, static: map[string]bool{}, now: &outcome{}}
+	m := &Monitor{Config: c, static: map[string]bool{}, vpds: facts.NewVPDs(), now: &outcome{}}
 	for _, one := range check.Catalogue() {
 		if one.Cheap {
 			m.checks = append(m.checks, one)
@@ -161,6 +162,7 @@ func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time)
 // ask asks the checks of a node that is as the snapshot says.
 func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) (*facts.Node, []finding.Finding) {
 	n := facts.New(m.FS, snap)
+	n.KeepVPDs(m.vpds)
 	n.Offer(m.Offered(snap))
 	r := check.Run(n, m.checks, check.Options{Profile: m.Profile, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly)})
 	return n, r.Findings
