@@ -75,7 +75,8 @@
 //     during a blocked unbind, for one, returns at once and does nothing.
 //   - Reads of the plain tree never block. The kernel's show functions of
 //     sriov_numvfs and driver_override take the device lock in some versions, so that
-//     reading them hangs as long as an unbind does: [Kernel.Reading] does that.
+//     reading them hangs as long as an unbind does, and a reset keeps everybody from
+//     the configuration space: [Kernel.Reading] does that.
 //   - Device nodes are empty regular files, since mknod takes privileges; the
 //     numbers are in sysfs' dev attributes and in [Kernel.Node].
 //   - Groups are as the test says; they are not derived from ACS.

@@ -80,6 +80,7 @@ type function struct {
 	group    *group // nil without an IOMMU
 	methods  []string
 	config   []byte
+	resets   int  // under way, which keep everybody from config
 	multi    bool // its device has other functions
 	children []child
 	vfio     *vfioDevice // nil unless a VFIO driver has it

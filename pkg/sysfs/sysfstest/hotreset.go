@@ -28,6 +28,7 @@ func (k *Kernel) HotReset(_ context.Context, set []pci.Address) error {
 		f.acquire()
 		defer f.release()
 	}
+	defer k.blockConfig(functions...)()
 	var errs error
 	for _, f := range functions {
 		errs = errors.Join(errs, k.reset(f, "vfio_hot_reset"))

@@ -31,7 +31,8 @@ const patience = 2 * time.Second
 
 // Reading returns fs, which has the node's root, with reads that block as the
 // kernel's do: while a function's device lock is held, reading one of its attributes
-// takes the two seconds that package sysfs waits, and ends with [sysfs.ErrLocked].
+// takes the two seconds that package sysfs waits, and ends with [sysfs.ErrLocked]. On
+// every kernel the configuration space is read like that while a reset is under way.
 func (k *Kernel) Reading(fs *sysfs.FS, locking LockingReads) *sysfs.FS {
 	return fs.WithCopy(&reader{k: k, locking: locking})
 }
@@ -45,18 +46,26 @@ type reader struct {
 // Answer implements [sysfs.Copy].
 func (r *reader) Answer(op sysfs.Op, name string) error {
 	dir, attribute := path.Split(name)
-	if op != sysfs.OpRead || !slices.Contains(r.locking, attribute) {
+	if op != sysfs.OpRead {
 		return nil
 	}
 	a, err := pci.ParseAddress(path.Base(dir))
-	if err != nil || !r.k.isLocked(a) {
+	if err != nil || !r.blocks(a, attribute) {
 		return nil
 	}
 	<-time.After(patience)
-	if r.k.isLocked(a) {
+	if r.blocks(a, attribute) {
 		return sysfs.ErrLocked
 	}
 	return nil
+}
+
+// blocks reports whether reading the attribute would block now.
+func (r *reader) blocks(a pci.Address, attribute string) bool {
+	if attribute == "config" {
+		return r.k.isResetting(a)
+	}
+	return slices.Contains(r.locking, attribute) && r.k.isLocked(a)
 }
 
 // Names implements [sysfs.Copy].
@@ -75,4 +84,13 @@ func (k *Kernel) isLocked(a pci.Address) bool {
 	defer k.mu.Unlock()
 	f := k.functions[a]
 	return f != nil && len(f.lock) > 0
+}
+
+// isResetting reports whether a reset keeps everybody from the function's
+// configuration space.
+func (k *Kernel) isResetting(a pci.Address) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.functions[a]
+	return f != nil && f.resets > 0
 }

@@ -76,12 +76,28 @@ func (k *Kernel) storeReset(t target, value string) error {
 	k.mu.Lock()
 	methods := slices.Clone(t.function.methods)
 	k.mu.Unlock()
+	defer k.blockConfig(t.function)()
 	for _, method := range methods {
 		if err := k.reset(t.function, method); !errors.Is(err, unix.ENOTTY) {
 			return err
 		}
 	}
 	return unix.ENOTTY
+}
+
+// blockConfig keeps everybody from the configuration space of functions until the
+// returned function is called (drivers/pci/access.c pci_cfg_access_lock, which
+// pci_dev_lock takes).
+func (k *Kernel) blockConfig(functions ...*function) (release func()) {
+	add := func(n int) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for _, f := range functions {
+			f.resets += n
+		}
+	}
+	add(1)
+	return func() { add(-1) }
 }
 
 // reset tries one method. Callers hold f's lock.
