@@ -39,6 +39,13 @@ func (e *UnfinishedError) Error() string {
 
 func (e *UnfinishedError) Unwrap() error { return e.Err }
 
+// InKernel reports whether a reset, or another operation that keeps it from beginning,
+// is in the kernel: until that has ended, no driver can take the function or let it go.
+func (e *UnfinishedError) InKernel() bool {
+	_, stuck := errors.AsType[*control.StuckError](e.Err)
+	return stuck || errors.Is(e.Err, sysfs.ErrLocked)
+}
+
 // Reset resets the functions of r.Set and compares each with its baseline
 // fingerprint. The proof is valid when the error is nil. Otherwise the error is an
 // [UncleanError], and the proof holds what was seen; or an [UnfinishedError], which
@@ -75,9 +82,9 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 // verdict returns what an error says of the device: nothing, where the kernel has
 // not answered, or did not begin because somebody else has the device.
 func verdict(r isolation.Reset, err error) error {
-	_, stuck := errors.AsType[*control.StuckError](err)
-	if stuck || errors.Is(err, sysfs.ErrLocked) || control.NotBegun(err) {
-		return &UnfinishedError{Reset: r, Err: err}
+	unfinished := &UnfinishedError{Reset: r, Err: err}
+	if unfinished.InKernel() || control.NotBegun(err) {
+		return unfinished
 	}
 	return &UncleanError{Reset: r, Why: err.Error(), Err: err}
 }

@@ -57,7 +57,8 @@ type Record struct {
 	// Plan holds the claim, the devices, and each function's original binding.
 	Plan plan.Plan `json:"plan"`
 	// Baseline are the fingerprints of the functions when they were handed
-	// over, against which the reset is proven.
+	// over, against which the reset is proven. While the state is preparing they are
+	// from before the resets on the way in, and say that these have begun.
 	Baseline []isolation.Fingerprint `json:"baseline,omitempty"`
 	// Sandbox is the last sandbox that got the functions. They are not clean for
 	// another one until it is nil again. Nil before the first.

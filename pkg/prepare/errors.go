@@ -48,7 +48,7 @@ func (e *LockedError) Error() string {
 	if device.WaitsForUsers(e.Driver) {
 		return fmt.Sprintf("claim %s: unbinding %s from driver %s hangs in the kernel: %s", e.Claim, e.Address, e.Driver, device.NeverLetsGo)
 	}
-	return fmt.Sprintf("claim %s: an operation on %s hangs in the kernel: stop the process that has the device open (delete its pod) and try again",
+	return fmt.Sprintf("claim %s: an operation on %s hangs in the kernel: a reset may take a minute, so try again; if it stays, stop the process that has the device open (delete its pod)",
 		e.Claim, e.Address)
 }
 

@@ -55,7 +55,7 @@ func TestHungUnbindOfARunningVM(t *testing.T) {
 				vm := w.hold(gpu)
 				w.unbindByHand(gpu)
 				for range 2 {
-					_, _, err := asKubelet(t, p)
+					err := asKubelet(t, p)
 					if used := as[*prepare.InUseError](t, err); len(used.Holders) != 1 || used.Holders[0].PID != vm.PID {
 						t.Errorf("in use by %v, want the VM", used.Holders)
 					}
@@ -63,7 +63,7 @@ func TestHungUnbindOfARunningVM(t *testing.T) {
 				}
 				vm.Release()
 				synctest.Wait()
-				if _, _, err := asKubelet(t, p); err != nil {
+				if err := asKubelet(t, p); err != nil {
 					t.Errorf("once the VM has ended: %v", err)
 				}
 				w.unchanged(before)
@@ -88,7 +88,7 @@ func TestHungUnbindWithoutAHolder(t *testing.T) {
 				gate := make(chan struct{})
 				w.k.AddDriver("vfio-pci", sysfstest.Driver{VFIO: true, Remove: func(pci.Address) { <-gate }})
 				w.unbindByHand(gpu)
-				_, _, err := asKubelet(t, p)
+				err := asKubelet(t, p)
 				if locked := as[*prepare.LockedError](t, err); locked.Address != gpu || locked.Driver != "vfio-pci" {
 					t.Errorf("locked: %+v", locked)
 				}
@@ -100,7 +100,7 @@ func TestHungUnbindWithoutAHolder(t *testing.T) {
 				w.k.AddDriver("vfio-pci", sysfstest.Driver{VFIO: true})
 				close(gate)
 				synctest.Wait()
-				if _, _, err := asKubelet(t, p); err != nil {
+				if err := asKubelet(t, p); err != nil {
 					t.Errorf("once the driver has let go: %v", err)
 				}
 			})

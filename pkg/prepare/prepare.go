@@ -20,7 +20,8 @@ import (
 
 // Prepare makes the claim's functions ready for its VM and returns its record,
 // in state Prepared. It may be repeated at any time: a claim that is prepared
-// is checked and left alone, whoever uses its devices; one that was cut off is
+// is checked and left alone, whoever uses its devices; one that was cut off during a
+// reset takes the result of that reset and goes on; one that was cut off elsewhere is
 // taken back and begun anew. One that is allocated again with other devices, or from other pools,
 // is released first, as Unprepare does it. After an error nothing of the claim is left on
 // the node, or the error says what could not be taken back and the record
@@ -28,7 +29,7 @@ import (
 //
 // Errors a caller may branch on: [plan.RefusedError], [InUseError],
 // [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
-// [ipam.PluginError], [EvidenceError].
+// [ipam.PluginError], [EvidenceError], [bind.UnfinishedError].
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
 	rec, err := p.prepare(ctx, req)
 	if err != nil {
@@ -77,6 +78,11 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 		}
 		return p.reserve(rec, req)
 	}
+	if thisBoot && isCleansing(rec) && rec.Plan.IsOf(req.Devices) {
+		if own, err := p.goOn(ctx, req, rec); own != nil || err != nil {
+			return own, err
+		}
+	}
 	work := *rec
 	if err := p.settle(ctx, &work); err != nil {
 		return nil, err
@@ -122,14 +128,20 @@ func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.K
 	if err := p.tell(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: devicesOf(snap, rec)}); err != nil {
 		return nil, errors.Join(err, p.forget(rec)) // nothing is done yet
 	}
-	err = p.carryOut(ctx, rec)
-	if _, quarantined := errors.AsType[*QuarantinedError](err); quarantined {
+	return p.conclude(ctx, rec, p.carryOut(ctx, rec))
+}
+
+// conclude returns the record of a Prepare whose steps ended with err. What has failed
+// is taken back, unless the record has its end as a quarantine, or waits for a reset.
+func (p *Preparer) conclude(ctx context.Context, rec *journal.Record, err error) (*journal.Record, error) {
+	_, quarantined := errors.AsType[*QuarantinedError](err)
+	switch {
+	case err == nil:
+		return rec, nil
+	case quarantined, isCleansing(rec) && inKernel(err):
 		return nil, err
 	}
-	if err != nil {
-		return nil, p.abandon(ctx, rec, err)
-	}
-	return rec, nil
+	return nil, p.abandon(ctx, rec, err)
 }
 
 // lockFootprint takes the locks of all functions that the request takes along,
@@ -246,8 +258,9 @@ func (p *Preparer) node(snap *device.Snapshot) plan.Node {
 }
 
 // carryOut takes the steps of a plan, writes the CDI spec and completes the
-// record. After a [QuarantinedError] the record has its end, and is not to be
-// taken back.
+// record. It may be repeated where a reset was cut off: what is done is left alone, and
+// the reset is joined. After a [QuarantinedError] the record has its end, and is not to
+// be taken back.
 func (p *Preparer) carryOut(ctx context.Context, rec *journal.Record) error {
 	if err := p.loadModules(ctx, rec); err != nil {
 		return err
@@ -303,6 +316,7 @@ func (p *Preparer) abandon(ctx context.Context, rec *journal.Record, cause error
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.UndoLimit)
 	defer cancel()
 	p.makeRoom()
+	rec.Baseline, rec.Proofs = nil, nil // no later call goes on with what is taken back
 	if err := p.undo(ctx, rec, cause); err != nil {
 		keep := p.save(rec, journal.Preparing, oneLine(err))
 		return errors.Join(cause, &UndoError{Claim: rec.Plan.Claim, Err: errors.Join(err, keep)})

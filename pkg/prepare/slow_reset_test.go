@@ -3,7 +3,6 @@ package prepare_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -54,13 +54,138 @@ func ways() []resettable {
 }
 
 // asKubelet calls Unprepare with the kubelet's patience.
-func asKubelet(t *testing.T, p *prepare.Preparer) ([]isolation.Proof, time.Duration, error) {
+func asKubelet(t *testing.T, p *prepare.Preparer) error {
+	t.Helper()
+	return patiently(t, func(ctx context.Context) error {
+		_, err := p.Unprepare(ctx, uid)
+		return err
+	})
+}
+
+// A resetting is a call that resets a claim's device.
+type resetting struct {
+	name string
+	// begin sets the stage, call is what resets.
+	begin func(w *world, p *prepare.Preparer, dev pci.Address)
+	call  func(ctx context.Context, p *prepare.Preparer, req *claim.Request) error
+	// during and after are the states of the record while the reset runs and then;
+	// empty for none.
+	during, after journal.State
+}
+
+// resettings are all calls that reset a device for a claim.
+func resettings() []resetting {
+	prepared := func(w *world, p *prepare.Preparer, dev pci.Address) {
+		if _, err := p.Prepare(w.t.Context(), w.request(uid, dev)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return []resetting{
+		{"the end of a claim", prepared, func(ctx context.Context, p *prepare.Preparer, _ *claim.Request) error {
+			_, err := p.Unprepare(ctx, uid)
+			return err
+		}, journal.Releasing, ""},
+		{"the second sandbox of a pod", func(w *world, p *prepare.Preparer, dev pci.Address) {
+			prepared(w, p, dev)
+			w.mustHandOver("first")
+		}, func(ctx context.Context, p *prepare.Preparer, _ *claim.Request) error {
+			return p.HandOver(ctx, uid, journal.Sandbox{ID: "second"})
+		}, journal.Prepared, journal.Prepared},
+		{"a device that is not proven clean", func(w *world, _ *prepare.Preparer, dev pci.Address) {
+			w.markUnclean(dev)
+		}, func(ctx context.Context, p *prepare.Preparer, req *claim.Request) error {
+			_, err := p.Prepare(ctx, req)
+			return err
+		}, journal.Preparing, journal.Prepared},
+	}
+}
+
+// patiently makes a call with the kubelet's patience.
+func patiently(t *testing.T, call func(context.Context) error) error {
 	t.Helper()
 	ctx, cancel := timeout(t, kubelet)
 	defer cancel()
 	start := time.Now()
-	proofs, err := p.Unprepare(ctx, uid)
-	return proofs, time.Since(start), err
+	err := call(ctx)
+	if took := time.Since(start); took > kubelet {
+		t.Errorf("answered after %s: %v", took, err)
+	}
+	return err
+}
+
+// A slowReset is a node on which a call resets a device, slowly.
+type slowReset struct {
+	*world
+	resetting
+	way       resettable
+	dev, slow pci.Address
+	req       *claim.Request
+	before    state // of the node without the claim
+}
+
+// eachSlowReset runs a test of each way to reset a device in each call that does.
+func eachSlowReset(t *testing.T, locking sysfstest.LockingReads, test func(*testing.T, *prepare.Preparer, *slowReset)) {
+	for _, call := range resettings() {
+		for _, way := range ways() {
+			t.Run(call.name+" by "+way.method, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &slowReset{world: newWorld(t), resetting: call, way: way}
+					s.fs = s.k.Reading(s.fs, locking)
+					s.dev, s.slow = way.add(s.world)
+					s.before = s.state()
+					p := s.plugin(nil)
+					call.begin(s.world, p, s.dev)
+					s.req = s.request(uid, s.dev)
+					test(t, p, s)
+				})
+			})
+		}
+	}
+}
+
+// try makes the call with the kubelet's patience.
+func (s *slowReset) try(p *prepare.Preparer) error {
+	s.t.Helper()
+	return patiently(s.t, func(ctx context.Context) error { return s.call(ctx, p, s.req) })
+}
+
+// wantCutOff checks an error of a call that was cut off: it says so, nothing is
+// quarantined, and no VM can get the device.
+func (s *slowReset) wantCutOff(err error) {
+	s.t.Helper()
+	as[*control.StuckError](s.t, err)
+	says(s.t, err, "has not answered", "the next try goes on from here")
+	s.wantUnknown(err)
+}
+
+// wantUnknown checks that an error has no verdict on the device.
+func (s *slowReset) wantUnknown(err error) {
+	s.t.Helper()
+	if quarantined, ok := errors.AsType[*prepare.QuarantinedError](err); ok {
+		s.t.Errorf("quarantined: %v", quarantined)
+	}
+	rec := s.record(uid)
+	if rec == nil || rec.State != s.during {
+		s.t.Fatalf("record %+v, want one that is %s", rec, s.during)
+	}
+	if s.during != journal.Prepared && s.hasSpec(uid) {
+		s.t.Error("it has a CDI spec")
+	}
+}
+
+// wantDone checks that the claim is where the call takes it, and that it can end.
+func (s *slowReset) wantDone() {
+	s.t.Helper()
+	rec := s.record(uid)
+	if s.after == "" && rec != nil || s.after != "" && (rec == nil || rec.State != s.after) {
+		s.t.Fatalf("record %+v, want it %q", rec, s.after)
+	}
+	if marks := s.unclean(); len(marks) > 0 {
+		s.t.Errorf("marked: %v", marks)
+	}
+	resets(s.world, s.slow, 0, nil)
+	s.mustUnprepare(uid)
+	s.unchanged(s.before)
 }
 
 // TestSlowReset: a reset that takes longer than the limit of a write is waited
@@ -68,147 +193,149 @@ func asKubelet(t *testing.T, p *prepare.Preparer) ([]isolation.Proof, time.Durat
 // by the next call: the device is reset once, and proven clean. It is never
 // quarantined.
 func TestSlowReset(t *testing.T) {
-	for _, way := range ways() {
+	for _, takes := range []time.Duration{15 * time.Second, 30 * time.Second, 70 * time.Second} {
+		t.Run(takes.String(), func(t *testing.T) {
+			eachSlowReset(t, sysfstest.MiddleKernel(), func(t *testing.T, p *prepare.Preparer, s *slowReset) {
+				resets(s.world, s.slow, takes, nil)
+				err := s.try(p)
+				for tries := 0; err != nil && tries < 3; tries++ {
+					s.wantCutOff(err)
+					err = s.try(p)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				told := wantOneResetTold(t, s.world, ledger.OK)
+				if told.Reset.Method != s.way.method || told.Reset.Milliseconds != takes.Milliseconds() {
+					t.Errorf("told of a reset by %s of %d ms, want %s of %s", told.Reset.Method, told.Reset.Milliseconds, s.way.method, takes)
+				}
+				if n := len(s.k.Resets()); n != len(told.Reset.Set) {
+					t.Errorf("%d resets of %d functions", n, len(told.Reset.Set))
+				}
+				s.wantDone()
+			})
+		})
+	}
+}
+
+// wantOneResetTold checks that the ledger has one reset of the claim, with its
+// result: a reset without one is no failure.
+func wantOneResetTold(t *testing.T, w *world, want ledger.Result) *ledger.Event {
+	t.Helper()
+	var told []ledger.Event
+	for _, e := range w.told(uid) {
+		if e.Type == ledger.Reset {
+			told = append(told, e)
+		}
+	}
+	if len(told) != 1 || told[0].Result != want {
+		t.Fatalf("the ledger has resets %+v, want one, %s", told, want)
+	}
+	return &told[0]
+}
+
+// TestSlowResetThatFails: the evidence comes after the call. The next one finds it,
+// without another reset, and quarantines the device.
+func TestSlowResetThatFails(t *testing.T) {
+	eachSlowReset(t, sysfstest.NewerKernel(), func(t *testing.T, p *prepare.Preparer, s *slowReset) {
+		resets(s.world, s.slow, 70*time.Second, unix.EIO)
+		s.wantCutOff(s.try(p))
+		time.Sleep(time.Minute)
+		n := len(s.k.Resets())
+		err := s.try(p)
+		wantQuarantined(t, err)
+		as[*bind.UncleanError](t, err)
+		wantOneResetTold(t, s.world, ledger.Failed)
+		if more := len(s.k.Resets()) - n; more != 0 {
+			t.Errorf("%d more resets", more)
+		}
+	})
+}
+
+// TestClaimEndsDuringASlowReset: whoever ends a claim during the reset waits for it,
+// and the device is not marked as clean without a proof.
+func TestClaimEndsDuringASlowReset(t *testing.T) {
+	eachSlowReset(t, sysfstest.NewerKernel(), func(t *testing.T, p *prepare.Preparer, s *slowReset) {
+		resets(s.world, s.slow, 70*time.Second, nil)
+		s.wantCutOff(s.try(p))
+		for {
+			err := patiently(t, func(ctx context.Context) error {
+				_, err := p.Unprepare(ctx, uid)
+				return err
+			})
+			if err == nil {
+				break
+			}
+			as[*control.StuckError](t, err)
+		}
+		s.unchanged(s.before)
+		if marks := s.unclean(); s.during == journal.Preparing && len(marks) == 0 {
+			t.Error("it counts as clean, and nothing has proven that")
+		}
+	})
+}
+
+// TestAnotherPluginDuringASlowReset: a plugin that starts during a reset, which the
+// kernel goes on with for the one before it, finds a device that it can't look at. It
+// leaves the device alone, and once the kernel has ended makes a reset of its own,
+// since nobody knows the result of the other.
+func TestAnotherPluginDuringASlowReset(t *testing.T) {
+	for name, locking := range kernels() {
 		for _, takes := range []time.Duration{15 * time.Second, 30 * time.Second, 70 * time.Second} {
-			t.Run(way.method+" "+takes.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t)
-					dev, slow := way.add(w)
-					before := w.state()
-					p := w.plugin(nil)
-					if _, err := p.Prepare(t.Context(), w.request(uid, dev)); err != nil {
-						t.Fatal(err)
+			t.Run(name+"/"+takes.String(), func(t *testing.T) {
+				eachSlowReset(t, locking, func(t *testing.T, p *prepare.Preparer, s *slowReset) {
+					resets(s.world, s.slow, takes, nil)
+					ctx, cancel := timeout(t, 5*time.Second)
+					defer cancel()
+					s.wantCutOff(s.call(ctx, p, s.req))
+					next := s.plugin(nil)
+					if r, err := next.Recover(t.Context()); err != nil || len(r.Quarantined) > 0 {
+						t.Errorf("Recover = %+v, %v", r, err)
 					}
-					resets(w, slow, takes, nil)
-					proofs, took, err := asKubelet(t, p)
-					for tries := 0; err != nil && tries < 3; tries++ {
-						if wantCutOff(t, w, err); took > kubelet {
-							t.Errorf("cut off after %s", took)
-						}
-						proofs, took, err = asKubelet(t, p)
-					}
-					if err != nil || len(proofs) != 1 || proofs[0].Method != way.method || proofs[0].Milliseconds != takes.Milliseconds() {
-						t.Errorf("Unprepare = %+v, %v; want one proof by %s of %s", proofs, err, way.method, takes)
-					}
-					if n := len(w.k.Resets()); n != len(proofs[0].Set) {
-						t.Errorf("%d resets of %d functions", n, len(proofs[0].Set))
-					}
-					wantOneResetTold(t, w, ledger.OK)
-					w.unchanged(before)
+					s.wantUnknown(nil)
+					s.wantDoneBy(next)
 				})
 			})
 		}
 	}
 }
 
-// wantCutOff checks an error of a call that was cut off: it says so, nothing is
-// quarantined, and no VM can get the device.
-func wantCutOff(t *testing.T, w *world, err error) {
-	t.Helper()
-	as[*control.StuckError](t, err)
-	says(t, err, "has not answered", "the next try goes on from here")
-	if quarantined, ok := errors.AsType[*prepare.QuarantinedError](err); ok {
-		t.Errorf("quarantined: %v", quarantined)
+// wantDoneBy has a plugin that knows nothing of the reset that is under way try until
+// it succeeds, and checks that it made one of its own for that.
+func (s *slowReset) wantDoneBy(p *prepare.Preparer) {
+	s.t.Helper()
+	err := s.try(p)
+	for tries := 0; err != nil && tries < 5; tries++ {
+		s.wantUnknown(err)
+		time.Sleep(time.Minute) // as the kubelet does
+		err = s.try(p)
 	}
-	if rec := w.record(uid); rec == nil || rec.State != journal.Releasing || w.hasSpec(uid) {
-		t.Errorf("record %+v, spec: %t; want a release that goes on", rec, w.hasSpec(uid))
+	if err != nil {
+		s.t.Fatal(err)
 	}
+	told := wantOneResetTold(s.t, s.world, ledger.OK)
+	if n := len(s.k.Resets()); n != 2*len(told.Reset.Set) {
+		s.t.Errorf("%d resets of %d functions, want two of each", n, len(told.Reset.Set))
+	}
+	s.wantDone()
 }
 
-// wantOneResetTold checks that the ledger has one reset of the claim, with its
-// result: a reset without one is no failure.
-func wantOneResetTold(t *testing.T, w *world, want ledger.Result) {
-	t.Helper()
-	var told []ledger.Result
-	for _, e := range w.told(uid) {
-		if e.Type == ledger.Reset {
-			told = append(told, e.Result)
-		}
-	}
-	if !slices.Equal(told, []ledger.Result{want}) {
-		t.Errorf("the ledger has resets %v, want %v", told, want)
-	}
-}
-
-// TestSlowResetThatFails: the evidence comes after the call. The next one finds it,
-// without another reset, and quarantines the device.
-func TestSlowResetThatFails(t *testing.T) {
-	for _, way := range ways() {
-		t.Run(way.method, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				dev, slow := way.add(w)
-				p := w.plugin(nil)
-				if _, err := p.Prepare(t.Context(), w.request(uid, dev)); err != nil {
-					t.Fatal(err)
-				}
-				resets(w, slow, 70*time.Second, unix.EIO)
-				_, _, err := asKubelet(t, p)
-				wantCutOff(t, w, err)
-				time.Sleep(time.Minute)
-				n := len(w.k.Resets())
-				_, _, err = asKubelet(t, p)
-				wantQuarantined(t, err)
-				as[*bind.UncleanError](t, err)
-				wantOneResetTold(t, w, ledger.Failed)
-				if more := len(w.k.Resets()) - n; more != 0 {
-					t.Errorf("%d more resets", more)
-				}
-			})
-		})
-	}
-}
-
-// TestDeviceStaysWithTheClaimDuringASlowReset: other claims, a second plugin and a
-// start of the plugin leave it alone.
+// TestDeviceStaysWithTheClaimDuringASlowReset: other claims and a start of the plugin
+// leave it alone.
 func TestDeviceStaysWithTheClaimDuringASlowReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		gpu := w.k.AddGPU(0x3b)
-		p := w.plugin(nil)
-		if _, err := p.Prepare(t.Context(), w.request(uid, gpu)); err != nil {
-			t.Fatal(err)
-		}
-		resets(w, gpu, 70*time.Second, nil)
-		_, _, err := asKubelet(t, p)
-		wantCutOff(t, w, err)
-		_, err = p.Prepare(t.Context(), w.request(other, gpu))
-		if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Held) {
+	eachSlowReset(t, sysfstest.NewerKernel(), func(t *testing.T, p *prepare.Preparer, s *slowReset) {
+		resets(s.world, s.slow, 70*time.Second, nil)
+		s.wantCutOff(s.try(p))
+		_, err := p.Prepare(t.Context(), s.request(other, s.dev))
+		if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Held) && !refused.Has(plan.Locked) {
 			t.Errorf("another claim: %v", err)
 		}
 		r, err := p.Recover(t.Context())
-		if err != nil || len(r.Quarantined) > 0 || len(r.Released) != 1 {
-			t.Errorf("Recover = %+v, %v; want the claim released", r, err)
+		if err != nil || len(r.Quarantined)+len(r.Unfinished) > 0 {
+			t.Errorf("Recover = %+v, %v", r, err)
 		}
-		if n := len(w.k.Resets()); n != 1 {
-			t.Errorf("%d resets, want one", n)
-		}
-	})
-}
-
-// TestNextSandboxWaitsForASlowReset: a pod's second sandbox gets the device after
-// the reset that its first try had begun, and is never refused as quarantined.
-func TestNextSandboxWaitsForASlowReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		gpu := w.k.AddGPU(0x3b)
-		p := w.plugin(nil)
-		if _, err := p.Prepare(t.Context(), w.request(uid, gpu)); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.HandOver(t.Context(), uid, journal.Sandbox{ID: "first"}); err != nil {
-			t.Fatal(err)
-		}
-		resets(w, gpu, 70*time.Second, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		err := p.HandOver(ctx, uid, journal.Sandbox{ID: "second"})
-		as[*control.StuckError](t, err)
-		if err := p.HandOver(t.Context(), uid, journal.Sandbox{ID: "third"}); err != nil {
-			t.Error(err)
-		}
-		if rec, n := w.record(uid), len(w.k.Resets()); rec.Sandbox == nil || rec.Sandbox.ID != "third" || n != 1 {
-			t.Errorf("record %+v after %d resets, want the third sandbox after one", rec, n)
+		if rec := s.record(uid); s.during == journal.Prepared && rec == nil || s.during != journal.Prepared && rec != nil {
+			t.Errorf("record %+v after a start that waits for the reset", rec)
 		}
 	})
 }

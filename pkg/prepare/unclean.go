@@ -62,13 +62,19 @@ func isProven(rec *journal.Record, a pci.Address) bool {
 //
 // A proof here says that the kernel has reset the function and that it answers
 // as before the reset: what it was before its last tenant may be of another
-// boot, in which firmware placed its BARs elsewhere.
+// boot, in which firmware placed its BARs elsewhere. So it is measured, and the record
+// keeps that, before the first reset only: the next call may have to go on from there.
 func (p *Preparer) cleanse(ctx context.Context, rec *journal.Record) error {
 	if len(rec.Plan.Cleanse) == 0 {
 		return nil
 	}
-	if err := p.measure(rec); err != nil {
-		return err
+	if !isCleansing(rec) {
+		if err := p.measure(rec); err != nil {
+			return err
+		}
+		if err := p.keep(rec); err != nil {
+			return err
+		}
 	}
 	if err := p.resetAll(ctx, rec, rec.Plan.Cleanse); err != nil {
 		return p.failedReset(ctx, rec, err)
