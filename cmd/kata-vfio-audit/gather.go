@@ -124,7 +124,7 @@ func (r *recorded) hideContainers(mask *bundle.Mask, own string) {
 
 func (r *recorded) devices(b *bundle.Bundle) error {
 	var out bytes.Buffer
-	if err := audit.NewInventory(r.facts.Snapshot).WriteJSON(&out); err != nil {
+	if err := audit.InventoryOf(r.facts).WriteJSON(&out); err != nil {
 		return fmt.Errorf("write down the devices: %w", err)
 	}
 	b.Add("devices.json", out.Bytes())
@@ -148,7 +148,7 @@ func (r *recorded) addFindings(b *bundle.Bundle, mask *bundle.Mask) error {
 		}
 	}
 	var out strings.Builder
-	doc := &report.Document{Report: r.findings, Snapshot: r.facts.Snapshot, Rules: allRules()}
+	doc := &report.Document{Report: r.findings, Rules: allRules()}
 	if err := report.Write(&out, doc, "json", report.Options{Show: isolation.Info}); err != nil {
 		return fmt.Errorf("write down the findings: %w", err)
 	}

@@ -168,8 +168,10 @@ func (t *tree) report(cmd *cobra.Command, j *judging) error {
 	if err != nil {
 		return err
 	}
-	if err := warn(cmd.ErrOrStderr(), doc.Subject.LeftOut); err != nil {
-		return err
+	for _, text := range append([]string{doc.Subject.LeftOut}, doc.Unread...) {
+		if err := warn(cmd.ErrOrStderr(), text); err != nil {
+			return err
+		}
 	}
 	return j.finish(cmd.OutOrStdout(), doc)
 }
@@ -195,7 +197,8 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	if j.name != "" {
 		r.Subject.Name = j.name
 	}
-	doc := &report.Document{Report: r, Snapshot: n.Snapshot, Rules: check.RulesOf(checks), Tenancies: page.TenanciesNow(n)}
+	planned, unread := n.Planned()
+	doc := &report.Document{Report: r, Node: &planned, Unread: unread, Rules: check.RulesOf(checks), Tenancies: page.TenanciesNow(n)}
 	if report.TellsThePast(j.format) {
 		node.tellThePast(ctx, doc, n)
 	}

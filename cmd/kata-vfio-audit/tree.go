@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/terminal"
@@ -36,7 +37,18 @@ func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, 
 	if err := warnHidden(s, warnings); err != nil {
 		return nil, err
 	}
-	return audit.NewInventory(s), nil
+	inv := audit.InventoryOf(facts.New(node.FS, s))
+	return inv, warnUnread(inv, warnings)
+}
+
+// warnUnread says what the verdicts don't count.
+func warnUnread(inv *audit.Inventory, warnings io.Writer) error {
+	for _, text := range inv.Unread {
+		if err := warn(warnings, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // opened is a node's file system, or that of an archive.

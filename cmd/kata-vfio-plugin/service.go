@@ -268,7 +268,9 @@ func (s *service) publishOnce(ctx context.Context, snap *device.Snapshot, last s
 // note leaves for the audit what it can't see for itself. Serving does not depend
 // on it: what can't be written is logged, and tried again with the next snapshot.
 func (s *service) note(ctx context.Context, snap *device.Snapshot) {
-	if err := errors.Join(s.notes.Keep(snap), s.notes.Publish(snap.Host.BootID, s.publisher.Published())); err != nil {
+	published := s.publisher.Published()
+	published.BootID, published.Config = snap.Host.BootID, s.opts.node.Node
+	if err := errors.Join(s.notes.Keep(snap), s.notes.Publish(published)); err != nil {
 		s.log.WarnContext(ctx, "not noted", slog.Any("err", err))
 	}
 }

@@ -56,7 +56,7 @@ func Patterns() []string {
 		"etc/kata-containers/*", "etc/kata-containers/*/*", "opt/kata/share/defaults/kata-containers/*",
 		"opt/kata/share/defaults/kata-containers/*/*", "usr/share/defaults/kata-containers/*", "usr/share/nvidia/nvswitch/*.cfg",
 		"etc/kata-vfio/*", "etc/kata-vfio/*/*", "etc/kubernetes/kubelet*", "var/lib/kubelet/config.yaml",
-		journal.DefaultDir + "/*", journal.DefaultDir + "/unclean/*", journal.DefaultDir + "/drained/*", "run/kata-vfio/*.json",
+		journal.DefaultDir + "/*", journal.DefaultDir + "/unclean/*", journal.DefaultDir + "/drained/*", journal.DefaultDir + "/fatal-errors/*", "run/kata-vfio/*.json",
 	}
 	for _, attribute := range functionAttributes() {
 		all = append(all, sysfs.Devices+"/*/"+attribute)

@@ -2,6 +2,8 @@ package audit
 
 import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -12,6 +14,12 @@ import (
 // stable for machines: names are added, never changed.
 type Inventory struct {
 	Host device.Host `json:"host"`
+	// Basis says by what config it is known which functions the plugin publishes; nil
+	// where no node was asked.
+	Basis *finding.Basis `json:"basis,omitempty"`
+	// Unread says what of the node could not be read and so does not count in the
+	// verdicts, one sentence each.
+	Unread []string `json:"unread,omitempty"`
 	// Devices are all functions, bridges included, by address.
 	Devices []Device `json:"devices"`
 }
@@ -64,6 +72,16 @@ func NewInventoryOf(n plan.Node) *Inventory {
 		inv.Devices[i] = view(s, &s.Functions[i], assessor)
 	}
 	inv.pairUp()
+	return inv
+}
+
+// InventoryOf judges every function of a node by its own config, the records and marks of
+// its journal, and what its plugin says: a function that the plugin publishes is shown as
+// its slice says.
+func InventoryOf(n *facts.Node) *Inventory {
+	planned, unread := n.Planned()
+	inv := NewInventoryOf(planned)
+	inv.Basis, inv.Unread = new(n.Basis()), unread
 	return inv
 }
 

@@ -53,7 +53,7 @@ func TestARestartDropsNoDevice(t *testing.T) {
 			return nil, away
 		}
 		var all []publish.Allocated
-		for _, a := range published {
+		for _, a := range published.Devices {
 			all = append(all, publish.Allocated{Pool: "worker-1", Name: "gpu-" + a.Label()})
 		}
 		return all, nil

@@ -14,6 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 // Notes are files that the plugin leaves for the audit, and never reads again
@@ -62,10 +64,10 @@ func (n *Notes) hasBaselineOf(bootID string) bool {
 	return json.Unmarshal(data, &b) == nil && b.BootID == bootID
 }
 
-// Publish says which functions can be allocated. What was said before is not
-// written again.
-func (n *Notes) Publish(bootID string, functions []pci.Address) error {
-	data, err := json.Marshal(facts.Published{BootID: bootID, Devices: functions})
+// Publish says which functions can be allocated, and by what they are judged. What was
+// said before is not written again.
+func (n *Notes) Publish(published facts.Published) error {
+	data, err := json.Marshal(published)
 	if err != nil {
 		return fmt.Errorf("say what is published, for the audit: %w", err)
 	}
@@ -89,9 +91,29 @@ func (n *Notes) write(name string, data []byte) error {
 	return renameio.WriteFile(filepath.Join(n.dir, name), append(data, '\n'), 0o600, renameio.WithTempDir(n.dir))
 }
 
+// unwritten is what taints functions and is in no file of the node.
+type unwritten struct {
+	failing   map[pci.Address][]string
+	attempted map[pci.Address]plan.Code
+}
+
+// keep keeps what decides over a Publish for [Publisher.Published].
+func (p *Publisher) keep(n *publish.Node, attempted map[pci.Address]plan.Code) {
+	failing := map[pci.Address][]string{}
+	for a, h := range n.Health {
+		for _, f := range h.Failing {
+			failing[a] = append(failing[a], f.ID)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unwritten = unwritten{failing, attempted}
+}
+
 // Published returns the functions of all devices that the latest Publish had, by
-// address, each once.
-func (p *Publisher) Published() []pci.Address {
+// address, each once, and what no file of the node says of them. The boot and the config
+// are the caller's to add.
+func (p *Publisher) Published() facts.Published {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	functions := []pci.Address{}
@@ -105,5 +127,8 @@ func (p *Publisher) Published() []pci.Address {
 		}
 	}
 	slices.SortFunc(functions, pci.Address.Compare)
-	return slices.Compact(functions)
+	return facts.Published{
+		NodeName: p.node, Devices: slices.Compact(functions),
+		Failing: p.unwritten.failing, Attempted: p.unwritten.attempted,
+	}
 }

@@ -73,16 +73,18 @@ func TestPublishedIsWrittenWhenItChanges(t *testing.T) {
 	notes := dra.NewNotes(dir)
 	say := func() facts.Published {
 		n.publish(r)
-		if err := notes.Publish("b1", n.publisher.Published()); err != nil {
+		published := n.publisher.Published()
+		published.BootID = "b1"
+		if err := notes.Publish(published); err != nil {
 			t.Fatal(err)
 		}
 		return readNote[facts.Published](t, dir, facts.PublishedFile)
 	}
-	if diff := cmp.Diff(facts.Published{BootID: "b1", Devices: []pci.Address{}}, say()); diff != "" {
+	if diff := cmp.Diff(facts.Published{BootID: "b1", NodeName: "worker-1", Devices: []pci.Address{}}, say()); diff != "" {
 		t.Errorf("nothing published (-want +got):\n%s", diff)
 	}
 	gpu := n.k.AddGPU(0x3b)
-	if diff := cmp.Diff(facts.Published{BootID: "b1", Devices: []pci.Address{gpu}}, say()); diff != "" {
+	if diff := cmp.Diff(facts.Published{BootID: "b1", NodeName: "worker-1", Devices: []pci.Address{gpu}}, say()); diff != "" {
 		t.Errorf("one GPU (-want +got):\n%s", diff)
 	}
 	file := filepath.Join(dir, facts.PublishedFile)
@@ -105,7 +107,7 @@ func TestNotesThatCanNotBeWrittenSayWhere(t *testing.T) {
 	if err := notes.Keep(bootWith("b1", 0)); err == nil {
 		t.Error("Keep gave no error")
 	}
-	if err := notes.Publish("b1", nil); err == nil {
+	if err := notes.Publish(facts.Published{}); err == nil {
 		t.Error("Publish gave no error")
 	}
 }

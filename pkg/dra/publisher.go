@@ -57,8 +57,11 @@ type Publisher struct {
 	last       map[string]publish.Pool
 	offered    offered
 
-	mu    sync.Mutex                                                           // guards known
+	mu    sync.Mutex                                                           // guards known and unwritten
 	known map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute // by device name
+
+	// unwritten is what decided over the latest Publish and no file of the node says.
+	unwritten unwritten
 }
 
 // NewPublisher returns a publisher for the node with the name. Devices are judged on
@@ -133,6 +136,9 @@ func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 	if p.Failing != nil {
 		known.Failing = p.failing
 	}
+	if p.Attempts != nil {
+		known.Attempted = p.Attempts()
+	}
 	n := &publish.Node{
 		Name: p.node, Snapshot: snap, Selection: known.Selection,
 		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
@@ -147,8 +153,8 @@ func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 		assess(n, known, addrs)
 	}
 	p.audit(n, addrs)
-	p.attempted(n)
 	p.drain(n)
+	p.keep(n, known.Attempted)
 	if err != nil {
 		err = fmt.Errorf("no device can be judged, so all are tainted: %w", err)
 	}
@@ -173,24 +179,6 @@ func (p *Publisher) failing(a pci.Address) []string {
 		ids = append(ids, f.ID)
 	}
 	return ids
-}
-
-// attempted adds what Prepare failed for, with all whose claims would take that along.
-func (p *Publisher) attempted(n *publish.Node) {
-	if p.Attempts == nil {
-		return
-	}
-	for a, code := range p.Attempts() {
-		f, ok := n.Snapshot.Function(a)
-		if !ok {
-			continue
-		}
-		for _, with := range plan.DrainSet(n.Snapshot, f) {
-			h := n.Health[with.Address]
-			h.Attempted = code
-			n.Health[with.Address] = h
-		}
-	}
 }
 
 // drain adds what goes out of use.

@@ -7,6 +7,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 const (
@@ -17,15 +18,28 @@ const (
 )
 
 // Published is what the plugin writes to /run/kata-vfio/published.json whenever
-// it publishes: the functions that can be allocated.
+// it publishes: the functions that can be allocated, and by what it judges them that no
+// other file of the node says. Older plugins say the first two alone.
 type Published struct {
 	BootID  string        `json:"bootID"`
 	Devices []pci.Address `json:"devices"`
+	// NodeName is the node's name in the cluster.
+	NodeName string `json:"nodeName,omitempty"`
+	// Config is the node config that the plugin goes by: one from a ConfigMap is in no
+	// file of the node.
+	Config *v1alpha1.NodeConfig `json:"config,omitempty"`
+	// Failing holds the ids of the audit's checks that taint a function, the worst first.
+	Failing map[pci.Address][]string `json:"failing,omitempty"`
+	// Attempted holds the functions that are tainted since Prepare failed for them more
+	// than once.
+	Attempted map[pci.Address]plan.Code `json:"attempted,omitempty"`
 }
 
-// offer is which functions tenants can get.
+// offer is which functions tenants can get, and by what config.
 type offer struct {
-	basis finding.Basis
+	basis  finding.Basis
+	config *v1alpha1.NodeConfig // nil for the default one
+	said   Published            // empty where no plugin said anything
 	// named are those that the plugin publishes. The published ones are those, and
 	// the functions that a claim or a VFIO driver has.
 	named, published map[pci.Address]bool
@@ -62,7 +76,7 @@ func (o *offer) publish(addrs []pci.Address) {
 	for _, a := range addrs {
 		o.named[a], o.published[a] = true, true
 	}
-	o.basis = finding.Basis{By: finding.ByPlugin, Functions: len(o.named)}
+	o.basis.By, o.basis.Functions = finding.ByPlugin, len(o.named)
 }
 
 // readOffer reads what the plugin publishes. Where no plugin has said so since
@@ -74,35 +88,57 @@ func (n *Node) readOffer() {
 			n.offer.published[f.Address] = true
 		}
 	}
-	var said Published
-	if f := n.Read(publishedFile); f.OK() && json.Unmarshal([]byte(f.Value), &said) == nil {
-		n.offer.publish(said.Devices)
+	n.offer.basis.By = finding.ByDefault
+	if f := n.Read(publishedFile); f.OK() && n.readPublished(f) {
 		return
 	}
-	n.selectOffer()
-}
-
-// selectOffer applies the node's config as publishing does. A config that can't be
-// read selects what the default one does, and the basis says why.
-func (n *Node) selectOffer() {
-	basis := finding.Basis{By: finding.ByDefault}
-	var cfg *v1alpha1.NodeConfig
-	switch file := n.Read(NodeConfigFile); {
-	case file.OK():
-		decoded, err := v1alpha1.DecodeNodeConfig([]byte(file.Value))
-		if err != nil {
-			basis.Problem = file.Path + ": " + err.Error()
-			break
-		}
-		cfg, basis.By = decoded, finding.ByConfig
-	case file.Status != Absent:
-		basis.Problem = file.Path + ": " + file.Err
-	}
-	ours := nodeconfig.Select(cfg, n.Snapshot).Ours()
+	n.readConfig()
+	ours := nodeconfig.Select(n.offer.config, n.Snapshot).Ours()
 	n.offer.selected = make(map[pci.Address]bool, len(ours))
 	for _, f := range ours {
 		n.offer.selected[f.Address] = true
 	}
-	basis.Functions = len(ours)
-	n.offer.basis = basis
+	n.offer.basis.Functions = len(ours)
+}
+
+// readPublished reads what the plugin says, and reports whether it can be read. Where the
+// plugin doesn't say by which config, the node's file counts.
+func (n *Node) readPublished(f Fact) bool {
+	var said struct {
+		Published
+		Config json.RawMessage `json:"config"`
+	}
+	if json.Unmarshal([]byte(f.Value), &said) != nil {
+		return false
+	}
+	n.offer.said = said.Published
+	if len(said.Config) == 0 || !n.useConfig(f.Path, said.Config) {
+		n.readConfig()
+	}
+	n.offer.publish(said.Devices)
+	return true
+}
+
+// readConfig reads the node's config. Where it can't be read the default one counts, and
+// the basis says why.
+func (n *Node) readConfig() {
+	switch file := n.Read(NodeConfigFile); {
+	case file.OK():
+		if n.useConfig(file.Path, []byte(file.Value)) {
+			n.offer.basis.By = finding.ByConfig
+		}
+	case file.Status != Absent:
+		n.offer.basis.Problem = file.Path + ": " + file.Err
+	}
+}
+
+// useConfig goes by a config if it is valid; else the basis says what is wrong.
+func (n *Node) useConfig(path string, text []byte) bool {
+	decoded, err := v1alpha1.DecodeNodeConfig(text)
+	if err != nil {
+		n.offer.basis.Problem = path + ": " + err.Error()
+		return false
+	}
+	n.offer.config, n.offer.basis.Problem = decoded, ""
+	return true
 }

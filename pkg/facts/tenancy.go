@@ -79,6 +79,9 @@ func (n *Node) readJournal(read func(name string) Fact) (records []*journal.Reco
 			continue // removed since it was listed
 		}
 		rec, err := n.decode(file.Value)
+		if err == nil {
+			err = rec.CheckName(name)
+		}
 		if file.OK() && err != nil {
 			file.Status, file.Err = Broken, err.Error()
 		}

@@ -42,9 +42,11 @@ func SortDrains(byAddress map[pci.Address]Drain) []Drain {
 	return all
 }
 
-func (s *Store) drains() marks[Drain] {
-	return marks[Drain]{
-		store: s, dir: "drained", what: "mark as drained", of: "drained",
+func (s *Store) marksDrain() marks[Drain] { return marks[Drain]{s, drains()} }
+
+func drains() markKind[Drain] {
+	return markKind[Drain]{
+		dir: "drained", what: "mark as drained", of: "drained",
 		address:    func(d *Drain) pci.Address { return d.Address },
 		unreadable: func(a pci.Address, path string) Drain { return Drain{Address: a, Reason: unreadable(path)} },
 	}
@@ -52,11 +54,11 @@ func (s *Store) drains() marks[Drain] {
 
 // MarkDrained writes a mark durably: when it returns nil, the mark survives a
 // power failure. One that is there is replaced.
-func (s *Store) MarkDrained(d Drain) error { return s.drains().put(d) }
+func (s *Store) MarkDrained(d Drain) error { return s.marksDrain().put(d) }
 
 // LiftDrain lifts a mark durably. A missing one is no error.
-func (s *Store) LiftDrain(a pci.Address) error { return s.drains().lift(a) }
+func (s *Store) LiftDrain(a pci.Address) error { return s.marksDrain().lift(a) }
 
 // Drains returns all marks. A file that can't be read marks its function all the
 // same. An error means that nobody knows which functions are in use.
-func (s *Store) Drains() (map[pci.Address]Drain, error) { return s.drains().all() }
+func (s *Store) Drains() (map[pci.Address]Drain, error) { return s.marksDrain().all() }

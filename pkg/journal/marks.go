@@ -18,6 +18,11 @@ import (
 // function, named by its address. They outlive claims' records and reboots.
 type marks[M any] struct {
 	store *Store
+	markKind[M]
+}
+
+// markKind is what tells one kind of marks from the others.
+type markKind[M any] struct {
 	// dir is the directory's name. What is what a mark does, for errors: "mark as unclean";
 	// of is what the marked functions are: "not clean".
 	dir, what, of string
@@ -72,9 +77,12 @@ func (k marks[M]) lift(a pci.Address) error {
 
 // all returns the marks by function. A file that can't be read marks its function
 // all the same.
-func (k marks[M]) all() (map[pci.Address]M, error) {
-	dir := filepath.Join(k.store.dir, k.dir)
-	entries, err := os.ReadDir(dir)
+func (k marks[M]) all() (map[pci.Address]M, error) { return k.in(disk{}, k.store.dir) }
+
+// in returns the marks of the journal in a directory.
+func (k markKind[M]) in(files Files, journal string) (map[pci.Address]M, error) {
+	dir := filepath.Join(journal, k.dir)
+	names, err := files.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -82,13 +90,13 @@ func (k marks[M]) all() (map[pci.Address]M, error) {
 		return nil, &FileError{Path: dir, Err: fmt.Errorf("list the functions that are %s: %w", k.of, err)}
 	}
 	found := map[pci.Address]M{}
-	for _, e := range entries {
-		name, isMark := strings.CutSuffix(e.Name(), markSuffix)
+	for _, file := range names {
+		name, isMark := strings.CutSuffix(file, markSuffix)
 		a, err := pci.ParseAddress(name)
 		if !isMark || err != nil {
 			continue // a write that a crash cut off
 		}
-		if m, ok := k.read(filepath.Join(dir, e.Name()), a); ok {
+		if m, ok := k.read(files, filepath.Join(dir, file), a); ok {
 			found[a] = m
 		}
 	}
@@ -96,8 +104,8 @@ func (k marks[M]) all() (map[pci.Address]M, error) {
 }
 
 // read returns the mark of a, and false for one that was lifted meanwhile.
-func (k marks[M]) read(path string, a pci.Address) (m M, ok bool) {
-	data, err := os.ReadFile(path)
+func (k markKind[M]) read(files Files, path string, a pci.Address) (m M, ok bool) {
+	data, err := files.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, false
 	}
@@ -105,4 +113,44 @@ func (k marks[M]) read(path string, a pci.Address) (m M, ok bool) {
 		return k.unreadable(a, path), true
 	}
 	return m, true
+}
+
+// Files reads a journal that does not lie on this machine's disk: that of a copy, or
+// below another root.
+type Files interface {
+	ReadDir(path string) ([]string, error)
+	ReadFile(path string) ([]byte, error)
+}
+
+// disk is this machine's.
+type disk struct{}
+
+func (disk) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }
+
+func (disk) ReadDir(path string) ([]string, error) {
+	entries, err := os.ReadDir(path)
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, err
+}
+
+// Marks are what a journal says of functions besides its records.
+type Marks struct {
+	Unclean     map[pci.Address]Unclean
+	Drains      map[pci.Address]Drain
+	FatalErrors map[pci.Address]FatalErrors
+}
+
+// ReadMarks returns the marks of the journal in a directory, as [Store.Unclean],
+// [Store.Drains] and [Store.FatalErrors] do. Kinds that can't be listed are empty, and the
+// error, a [FileError] for each, says why.
+func ReadMarks(files Files, dir string) (*Marks, error) {
+	var m Marks
+	var errs [3]error
+	m.Unclean, errs[0] = uncleans().in(files, dir)
+	m.Drains, errs[1] = drains().in(files, dir)
+	m.FatalErrors, errs[2] = fatalErrors().in(files, dir)
+	return &m, errors.Join(errs[:]...)
 }

@@ -226,14 +226,21 @@ func (s *Store) decode(path string, info fs.FileInfo) cached {
 		return cached{info: info, err: &FileError{Path: path, Err: err}}
 	}
 	r, err := Decode(data)
+	if err == nil {
+		err = r.CheckName(filepath.Base(path))
+	}
 	if err != nil {
 		return cached{info: info, err: &FileError{Path: path, Err: err}}
 	}
-	if want := filepath.Base(path); r.ID()+".json" != want {
-		err := fmt.Errorf("%w: it holds claim %s under the name of another", ErrDamaged, r.ID())
-		return cached{info: info, err: &FileError{Path: path, Err: err}}
-	}
 	return cached{info: info, record: r}
+}
+
+// CheckName returns [ErrDamaged] where a file is not named after the record in it.
+func (r *Record) CheckName(file string) error {
+	if r.ID()+".json" == file {
+		return nil
+	}
+	return fmt.Errorf("%w: it holds claim %s under the name of another", ErrDamaged, r.ID())
 }
 
 // idPattern admits claim UIDs and nothing that could leave the directory.

@@ -17,9 +17,11 @@ type Unclean struct {
 	Since string `json:"since"`
 }
 
-func (s *Store) uncleans() marks[Unclean] {
-	return marks[Unclean]{
-		store: s, dir: "unclean", what: "mark as unclean", of: "not clean",
+func (s *Store) marksUnclean() marks[Unclean] { return marks[Unclean]{s, uncleans()} }
+
+func uncleans() markKind[Unclean] {
+	return markKind[Unclean]{
+		dir: "unclean", what: "mark as unclean", of: "not clean",
 		address:    func(m *Unclean) pci.Address { return m.Address },
 		unreadable: func(a pci.Address, path string) Unclean { return Unclean{Address: a, Why: unreadable(path)} },
 	}
@@ -29,12 +31,12 @@ func unreadable(path string) string { return "its mark " + path + " can't be rea
 
 // MarkUnclean writes a mark durably: when it returns nil, the mark survives a
 // power failure. One that is there is replaced.
-func (s *Store) MarkUnclean(m Unclean) error { return s.uncleans().put(m) }
+func (s *Store) MarkUnclean(m Unclean) error { return s.marksUnclean().put(m) }
 
 // MarkClean lifts a mark durably, after a proven reset. A missing one is no
 // error.
-func (s *Store) MarkClean(a pci.Address) error { return s.uncleans().lift(a) }
+func (s *Store) MarkClean(a pci.Address) error { return s.marksUnclean().lift(a) }
 
 // Unclean returns all marks. A file that can't be read marks its function all
 // the same. An error means that nobody knows which functions are clean.
-func (s *Store) Unclean() (map[pci.Address]Unclean, error) { return s.uncleans().all() }
+func (s *Store) Unclean() (map[pci.Address]Unclean, error) { return s.marksUnclean().all() }

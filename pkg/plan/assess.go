@@ -14,7 +14,8 @@ type Assessment struct {
 	// Verdict is the isolation verdict, whose reasons are among the refusals.
 	Verdict isolation.Verdict
 	// Refusals are all that stands against the claim, in the order of the checks. [Make]
-	// refuses the claim with the first of them.
+	// refuses the claim with the first of them, but for one that is on account of
+	// [Node.Attempted], the last.
 	Refusals []Refusal
 }
 
@@ -45,6 +46,9 @@ func (a *Assessor) Assess(f *device.Function) Assessment {
 	c := candidate{maker: &a.maker, claimed: defaultClaim(f)}
 	var as Assessment
 	for refusal := range c.refused() {
+		as.Refusals = append(as.Refusals, refusal)
+	}
+	if refusal, ok := a.attempted(f); ok {
 		as.Refusals = append(as.Refusals, refusal)
 	}
 	as.Verdict = a.maker.known.verdict(f)

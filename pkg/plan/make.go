@@ -35,6 +35,9 @@ type Node struct {
 	Damaged string
 	// FatalErrors holds the functions that reported fatal errors.
 	FatalErrors map[pci.Address]bool
+	// Attempted holds the functions for which Prepare failed more than once by a reason
+	// that only an attempt shows. It counts for [Assessor.Assess] and not for [Make].
+	Attempted map[pci.Address]Code
 }
 
 // Holding is a function's entry in the journal.

@@ -17,12 +17,7 @@ import (
 // non-fatal don't count: they lose a transaction, not the device, and resets and a
 // tenant's own driver cause them.
 func (p *Preparer) FatalErrors(snap *device.Snapshot) (map[pci.Address]bool, error) {
-	grown := map[pci.Address]bool{}
-	for i := range snap.Functions {
-		if f := &snap.Functions[i]; f.FatalErrors > 0 {
-			grown[f.Address] = true
-		}
-	}
+	grown := journal.Unaccounted(snap, nil)
 	if len(grown) == 0 {
 		return grown, nil
 	}
@@ -30,12 +25,7 @@ func (p *Preparer) FatalErrors(snap *device.Snapshot) (map[pci.Address]bool, err
 	if err != nil {
 		return grown, err
 	}
-	for a, m := range marks {
-		if f, ok := snap.Function(a); ok && m.BootID == snap.Host.BootID && m.Count == f.FatalErrors {
-			delete(grown, a)
-		}
-	}
-	return grown, nil
+	return journal.Unaccounted(snap, marks), nil
 }
 
 // provenClean lifts the mark of a function that is proven clean, and accounts for the

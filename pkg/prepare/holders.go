@@ -144,22 +144,7 @@ func mayStart(s *journal.Sandbox) bool {
 // (perhaps by kexec) is no proof that the device is clean.
 func (p *Preparer) holdings(bootID string) (map[pci.Address]plan.Holding, string) {
 	records, errs := p.Journal.List()
-	held := map[pci.Address]plan.Holding{}
-	for _, rec := range records {
-		if rec.BootID != bootID && rec.State != journal.Quarantined {
-			continue
-		}
-		h := plan.Holding{Claim: rec.Plan.Claim, Standing: rec.Kind == journal.Standing}
-		if rec.State == journal.Quarantined {
-			h.Quarantined = rec.Reason
-		}
-		for _, a := range rec.Plan.Addresses() {
-			if have, ok := held[a]; !ok || have.Standing {
-				held[a] = h
-			}
-		}
-	}
-	return held, damaged(errs)
+	return journal.Holdings(records, bootID), damaged(errs)
 }
 
 // damaged names the first record file that can't be read.

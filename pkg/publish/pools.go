@@ -52,9 +52,6 @@ type Health struct {
 	// empty where nobody does. Evict says that pods which have it are to go.
 	Drained DrainState
 	Evict   bool
-	// Attempted is why Prepare failed for the function more than once, where only an
-	// attempt shows it; empty for none.
-	Attempted plan.Code
 	// Failing are the checks of the audit that count and fail for the function or
 	// its node.
 	Failing []finding.Failure

@@ -111,8 +111,6 @@ func (l *taintList) part(n *Node, p part) {
 	for _, r := range as.Faults() {
 		l.refused(&r, found)
 	}
-	attempted := n.Health[p.addr].Attempted
-	l.add(attempted != "", TaintNotPreparable, string(attempted))
 	l.add(found, TaintNotIsolated, string(worst.Code))
 	l.add(!judged || !as.Verdict.Isolated, TaintNotIsolated, notJudged)
 }

@@ -7,18 +7,19 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
-	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // Document is what is printed.
 type Document struct {
 	*finding.Report
-	// Snapshot has the functions, for formats that draw them; nil where there are
-	// none, as for a cluster.
-	Snapshot *device.Snapshot `json:"-"`
+	// Node has the functions and what decides over them, for formats that draw them; nil
+	// where there are none. Unread says what of it could not be read.
+	Node   *plan.Node `json:"-"`
+	Unread []string   `json:"-"`
 	// Rules are the rules that were asked, by id.
 	Rules []finding.Rule `json:"-"`
 	// Tenancies are who has and had which function, for formats that tell it.
@@ -86,10 +87,12 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 // inventory judges the functions, which takes long on a large node and is asked for
 // by few formats.
 func (d *Document) inventory() *audit.Inventory {
-	if d.Snapshot == nil {
+	if d.Node == nil {
 		return nil
 	}
-	return audit.NewInventory(d.Snapshot)
+	inv := audit.NewInventoryOf(*d.Node)
+	inv.Basis, inv.Unread = d.Basis, d.Unread
+	return inv
 }
 
 // atLeast returns the document without the findings that are less severe.
