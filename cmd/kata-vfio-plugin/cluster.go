@@ -13,15 +13,25 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
 )
 
-// newClient returns the client for the API server, whose requests are counted.
+// newClient returns the client for the API server, whose requests are counted. The library's
+// own limits are five requests a second: a node that starts a hundred pods would wait for
+// itself. These are the kubelet's.
 func newClient(kubeconfig string, metrics *dra.Metrics) (kubernetes.Interface, error) {
+	return newLimitedClient(kubeconfig, metrics, 50, 100)
+}
+
+// newReviewClient returns a client for reviews of scrapers' tokens, apart from the one that
+// claims are prepared with: whoever sends tokens uses up the limits of this one alone.
+func newReviewClient(kubeconfig string, metrics *dra.Metrics) (kubernetes.Interface, error) {
+	return newLimitedClient(kubeconfig, metrics, 5, 10)
+}
+
+func newLimitedClient(kubeconfig string, metrics *dra.Metrics, qps float32, burst int) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("find the API server (outside of a pod, name it with --kubeconfig): %w", err)
 	}
-	// The library's own limits are five requests a second: a node that starts a hundred pods would wait for itself. These
-	// are the kubelet's.
-	config.QPS, config.Burst = 50, 100
+	config.QPS, config.Burst = qps, burst
 	config.Wrap(metrics.CountRequests)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

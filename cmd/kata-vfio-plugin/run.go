@@ -21,19 +21,18 @@ const holderWait = 30 * time.Second
 
 // runOptions are the flags of `run`.
 type runOptions struct {
-	nodeName    string
-	podUID      string
-	kubeconfig  string
-	pluginDir   string
-	registryDir string
-	hostCDIDir  string
-	listen      string
-	// metricsTenants has metrics name claims and their namespaces.
-	metricsTenants bool
-	podResources   string
-	kubeletSocket  string
-	nriSocket      string
-	hotPlug        bool
+	nodeName      string
+	podUID        string
+	kubeconfig    string
+	pluginDir     string
+	registryDir   string
+	hostCDIDir    string
+	listen        string
+	metrics       scraping
+	podResources  string
+	kubeletSocket string
+	nriSocket     string
+	hotPlug       bool
 	// exemptNamespaces are trusted with the node's devices in NRI's checks.
 	exemptNamespaces []string
 	logFormat        string
@@ -52,7 +51,9 @@ func runCommand(opts *options) *cobra.Command {
 			"claims for the kubelet until it gets SIGTERM. It answers Kata, which asks at sandbox creation for the devices\n" +
 			"to plug, and checks sandboxes and containers by NRI. It asks those of the audit's checks that cost little whenever\n" +
 			"the node changes: devices that fail one get a taint, and no claim. A second instance may run beside it during a rolling\n" +
-			"update (--pod-uid); both agree by locks. Metrics and probes: /metrics, /healthz, /readyz.",
+			"update (--pod-uid); both agree by locks.\n\n" +
+			"The probes /healthz and /readyz need no credentials. /metrics has its own port, speaks TLS, and wants a bearer token of\n" +
+			"the cluster whose user may get the non-resource URL /metrics; --metrics-open drops all three.",
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin run --node-name worker-1 --kubeconfig /etc/kubernetes/kubelet.conf
   NODE_NAME=worker-1 POD_UID=5d6b6a3f kata-vfio-plugin run --log-format json`,
@@ -86,8 +87,8 @@ func (r *runOptions) register(cmd *cobra.Command) {
 	f.StringVar(&r.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
 	f.BoolVar(&r.hotPlug, "hot-plug", false, "the RuntimeClass hot-plugs: accept a container whose sandbox booted without its device")
 	f.StringSliceVar(&r.exemptNamespaces, "exempt-namespace", exemptNamespaces(), "namespaces whose pods may mount /dev and have VFIO nodes: the node's own (default: kube-system and $POD_NAMESPACE)")
-	f.StringVar(&r.listen, "listen", ":9455", "address of metrics and probes")
-	f.BoolVar(&r.metricsTenants, "metrics-tenants", false, "name namespaces and claims in the metrics of VFs' traffic: whoever may read the metrics sees them")
+	f.StringVar(&r.listen, "listen", ":9455", "address of the probes /healthz and /readyz")
+	r.metrics.register(f)
 	f.StringVar(&r.logFormat, "log-format", "text", "log format: text or json")
 	complete(cmd, "log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	f.IntVar(&r.grpcVerbosity, "grpc-verbosity", -1, "klog verbosity at which gRPC calls are logged; -1: never")
@@ -109,6 +110,9 @@ func (r *runOptions) validate() error {
 		return command.Usagef("--node-name is empty: set it, or $NODE_NAME from the downward API (spec.nodeName)")
 	case r.logFormat != "text" && r.logFormat != "json":
 		return command.Usagef("--log-format %q: want text or json", r.logFormat)
+	}
+	if err := r.metrics.validate(); err != nil {
+		return err
 	}
 	return r.audit.validate()
 }

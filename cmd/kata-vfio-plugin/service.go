@@ -25,6 +25,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/pkg/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -42,7 +43,8 @@ type service struct {
 	monitor   *monitor.Monitor
 	notes     *dra.Notes
 	attempts  *dra.Attempts
-	server    *dra.Server
+	probes    *serving.Server
+	scrapes   *serving.Server
 	driver    *dra.Driver
 	reporter  *dra.Reporter
 	sandboxes sandboxes
@@ -78,16 +80,21 @@ func (s *service) start(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if s.server, err = dra.Listen(ctx, s.run.listen, s.metrics.Registry, health.Ready); err != nil {
+	if s.probes, err = serving.Listen(ctx, s.run.listen, serving.Probes(health.Ready), nil); err != nil {
+		return err
+	}
+	if s.scrapes, err = s.listenMetrics(ctx); err != nil {
 		return err
 	}
 	if err := s.join(ctx, health); err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "serving", slog.String("node", s.run.nodeName), slog.String("metrics", s.server.Addr().String()))
+	s.log.InfoContext(ctx, "serving", slog.String("node", s.run.nodeName), slog.String("probes", s.probes.Addr().String()),
+		slog.String("metrics", s.scrapes.Addr().String()))
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.watcher.Run(ctx) })
-	g.Go(func() error { return s.server.Serve(ctx) })
+	g.Go(func() error { return s.probes.Serve(ctx) })
+	g.Go(func() error { return s.scrapes.Serve(ctx) })
 	g.Go(func() error { return s.publish(ctx) })
 	g.Go(func() error { return s.watchChecks(ctx) })
 	g.Go(func() error { return s.watchLedger(ctx) })
@@ -120,7 +127,7 @@ func (s *service) openNode(ctx context.Context) error {
 	if s.node, err = s.opts.open(s.metrics.Observe); err != nil {
 		return err
 	}
-	s.metrics.WatchVFs(s.node.Journal.List, s.node.Counters, s.run.metricsTenants)
+	s.metrics.WatchVFs(s.node.Journal.List, s.node.Counters, s.run.metrics.tenants)
 	s.watchMetricsOfDrains(ctx)
 	return nil
 }
@@ -303,8 +310,10 @@ func (s *service) stop() error {
 		s.helper.Stop()
 		s.driver.Drain()
 	}
-	if s.server != nil {
-		s.server.Close()
+	for _, server := range []*serving.Server{s.probes, s.scrapes} {
+		if server != nil {
+			server.Close()
+		}
 	}
 	err := s.sandboxes.close()
 	if s.node != nil {

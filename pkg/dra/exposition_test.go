@@ -2,6 +2,7 @@ package dra_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+	"github.com/kata-vfio/kata-vfio/pkg/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/test/golden"
@@ -88,15 +90,13 @@ func busyNode(t *testing.T) *node {
 // program does.
 func scrape(t *testing.T, m *dra.Metrics) string {
 	t.Helper()
-	server, err := dra.Listen(t.Context(), "127.0.0.1:0", m.Registry, func() string { return "" })
-	if err != nil {
-		t.Fatal(err)
+	w := httptest.NewRecorder()
+	serving.Metrics(m.Registry, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, serving.MetricsPath, http.NoBody))
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	defer server.Close()
-	go func() { _ = server.Serve(t.Context()) }() // it ends with the test
-	_, text := get(t, server, "/metrics")
 	var ours strings.Builder
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(w.Body.String()) {
 		if strings.Contains(line, "kata_vfio_") || strings.Contains(line, "process_resident_memory_bytes") {
 			ours.WriteString(line)
 		}

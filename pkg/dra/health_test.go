@@ -2,8 +2,6 @@ package dra_test
 
 import (
 	"context"
-	"io"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -130,78 +128,4 @@ func TestReadiness(t *testing.T) {
 			t.Errorf("Ready = %q, want %q", got, s.want)
 		}
 	}
-}
-
-// get returns status and body of a page.
-func get(t *testing.T, s *dra.Server, page string) (int, string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+page, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
-}
-
-func TestServer(t *testing.T) {
-	n := newNode(t)
-	s, err := dra.Listen(t.Context(), "127.0.0.1:0", n.metrics.Registry, n.health.Ready)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if second, err := dra.Listen(t.Context(), s.Addr().String(), n.metrics.Registry, n.health.Ready); err == nil {
-		second.Close()
-		t.Error("listens twice on one address")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- s.Serve(ctx) }()
-	for _, page := range []struct {
-		path string
-		code int
-		body string
-	}{
-		{"/healthz", 200, "ok\n"},
-		{"/readyz", 503, "the inventory is not published yet\n"},
-		{"/nothing", 404, "404 page not found\n"},
-	} {
-		if code, body := get(t, s, page.path); code != page.code || body != page.body {
-			t.Errorf("%s: %d %q, want %d %q", page.path, code, body, page.code, page.body)
-		}
-	}
-	n.publish(&recorder{})
-	if code, body := get(t, s, "/readyz"); code != 200 || body != "ok\n" {
-		t.Errorf("/readyz: %d %q once published", code, body)
-	}
-	if code, body := get(t, s, "/metrics"); code != 200 || !strings.Contains(body, "kata_vfio_devices") {
-		t.Errorf("/metrics: %d %q", code, body)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	s.Close()
-}
-
-// TestServerNeverServed: a plugin that fails to start gives its port back.
-func TestServerNeverServed(t *testing.T) {
-	n := newNode(t)
-	s, err := dra.Listen(t.Context(), "127.0.0.1:0", n.metrics.Registry, n.health.Ready)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
-	again, err := dra.Listen(t.Context(), s.Addr().String(), n.metrics.Registry, n.health.Ready)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again.Close()
 }

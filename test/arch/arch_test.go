@@ -39,6 +39,7 @@ func layers() [][]string {
 		{"cdi", "journal", "bind", "inventory", "vf", "ledger"}, // effects
 		{"ipam", "vf/vftest", "archive", "ledger/writer"},       // addresses for guests; vf's double; copies; the ledger's only writer
 		{"ration"},                                 // how much of a tenant is told
+		{"serving"},                                // probes and metrics over HTTP
 		{"archive/bundle"},                         // a node's copy with what else support needs
 		{"assignment", "facts", "history"},         // who has what; what a node says of itself
 		{"facts/runtimes/config"},                  // files of container runtimes, as their loaders read them
@@ -75,10 +76,10 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf", "pkg/podnet"},
-		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/dra", "pkg/vf", "pkg/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
-		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/dra", "pkg/vf", "pkg/podnet", "pkg/publish"},
-		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/vf", "pkg/podnet"},
+		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/serving", "pkg/vf", "pkg/podnet"},
+		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/dra", "pkg/serving", "pkg/vf", "pkg/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
+		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/dra", "pkg/serving", "pkg/vf", "pkg/podnet", "pkg/publish"},
+		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/serving", "pkg/vf", "pkg/podnet"},
 		"cmd/kata-vfio-plugin":    {"pkg/sysfs/sysfstest", "pkg/vf/vftest", "pkg/audit"},
 	}
 }

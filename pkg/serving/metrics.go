@@ -1,4 +1,4 @@
-package dra
+package serving
 
 import (
 	"net/http"
@@ -15,16 +15,27 @@ const (
 	maxScrapes = 8
 	// scrapeLimit is for one answer, a collection included.
 	scrapeLimit = 20 * time.Second
+	// writeLimit is for all of a request: the question whether it may, the answer, and sending it.
+	writeLimit = reviewLimit + scrapeLimit + 10*time.Second
 	// shareFor is how long a collection is shared. It asks each PF that has claimed VFs
 	// and reads the journal, and the shortest intervals of scrapes are longer.
 	shareFor = 3 * time.Second
 )
 
-// newScrapes returns the handler of /metrics.
-func newScrapes(registry prometheus.Gatherer) http.Handler {
-	return promhttp.HandlerFor(&sharedGatherer{from: registry, now: time.Now}, promhttp.HandlerOpts{
+// MetricsPath is where metrics are, and the URL that a scraper's role names.
+const MetricsPath = "/metrics"
+
+// Metrics returns the handler of [MetricsPath], behind guard. A nil guard lets everybody in.
+func Metrics(registry prometheus.Gatherer, guard *Guard) http.Handler {
+	var scrapes http.Handler = promhttp.HandlerFor(&sharedGatherer{from: registry, now: time.Now}, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeLimit,
 	})
+	if guard != nil {
+		scrapes = guard.protect(scrapes)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET "+MetricsPath, scrapes)
+	return mux
 }
 
 // sharedGatherer collects once for all who ask while a collection is under way or
