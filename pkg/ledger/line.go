@@ -78,6 +78,21 @@ const markPrefix = `{"checkpoint":`
 
 func isMark(line []byte) bool { return bytes.HasPrefix(line, []byte(markPrefix)) }
 
+// Complete returns a segment's data, or a part of it that begins with a line, up to its
+// last checkpoint: what stands behind is being written, or was when the power failed. It
+// does not look whether the checkpoint is sound.
+func Complete(data []byte) []byte {
+	end := bytes.LastIndexByte(data, '\n') + 1
+	for end > 0 {
+		begin := bytes.LastIndexByte(data[:end-1], '\n') + 1
+		if isMark(data[begin:end]) {
+			break
+		}
+		end = begin
+	}
+	return data[:end]
+}
+
 // openHeader verifies a segment's first line and returns the chain before it with
 // its signed note.
 func openHeader(line []byte, v note.Verifier) (Chain, string, error) {

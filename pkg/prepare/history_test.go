@@ -134,41 +134,62 @@ func TestRefusalsInALoopDoNotFillTheLedger(t *testing.T) {
 type countedLedger struct {
 	prepare.Ledger
 	one, several int
+	recalled     bool
 }
 
 func (c *countedLedger) Tenancy(ctx context.Context, uid string) ([]ledger.Event, error) {
-	c.one++
+	if !c.recalled {
+		c.one++
+	}
 	return c.Ledger.Tenancy(ctx, uid)
 }
 
-func (c *countedLedger) Tenancies(ctx context.Context, uids []string) (map[string][]ledger.Event, error) {
+func (c *countedLedger) Recall(ctx context.Context, uids []string) (func(), error) {
 	c.several++
-	return c.Ledger.Tenancies(ctx, uids)
+	forget, err := c.Ledger.Recall(ctx, uids)
+	c.recalled = err == nil
+	return func() { c.recalled = false; forget() }, err
 }
 
 // TestRecoverReadsTheLedgerOnce: a start must not take the longer the more claims
-// there are. What is missing is told all the same.
+// there are, whatever state they are in. What is missing is told all the same.
 func TestRecoverReadsTheLedgerOnce(t *testing.T) {
-	w := newWorld(t)
-	for i := range 3 {
-		w.mustPrepare(w.request(fmt.Sprint("claim-", i), w.k.AddGPU(uint8(0x3b+i))))
+	for name, reboot := range map[string]bool{"in the same boot": false, "after a reboot": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.quarantined()
+			for i := range 4 {
+				w.mustPrepare(w.request(fmt.Sprint("claim-", i), w.k.AddGPU(uint8(0x3c+i))))
+			}
+			silent := w.plugin(nil)
+			silent.Ledger = nil
+			if err := silent.HandOver(t.Context(), "claim-1", journal.Sandbox{ID: "first"}); err != nil {
+				t.Fatal(err)
+			}
+			moved := w.record("claim-3").Plan.Functions[0].Address.String()
+			if err := w.k.Write("sys/bus/pci/drivers/vfio-pci/unbind", []byte(moved)); err != nil {
+				t.Fatal(err)
+			}
+			if reboot {
+				w.k.Reboot()
+			}
+			p := w.plugin(nil)
+			counted := &countedLedger{Ledger: p.Ledger}
+			p.Ledger = counted
+			r, err := p.Recover(t.Context())
+			if err != nil || len(r.Unfinished) > 0 || len(r.Kept)+len(r.Undone) != 4 || len(r.Quarantined) != 1 {
+				t.Fatalf("recovery %+v, %v", r, err)
+			}
+			if counted.one != 0 || counted.several != 1 || counted.recalled {
+				t.Errorf("the ledger was read %d times for one claim and %d times for several, want once for all; still recalled: %t",
+					counted.one, counted.several, counted.recalled)
+			}
+			if !reboot {
+				w.wantHistory("claim-1", "prepare", `bind "nvidia" to "vfio-pci"`, "open late first")
+				w.wantHistory("claim-2", "prepare", `bind "nvidia" to "vfio-pci"`)
+			}
+		})
 	}
-	silent := w.plugin(nil)
-	silent.Ledger = nil
-	if err := silent.HandOver(t.Context(), "claim-1", journal.Sandbox{ID: "first"}); err != nil {
-		t.Fatal(err)
-	}
-	p := w.plugin(nil)
-	counted := &countedLedger{Ledger: p.Ledger}
-	p.Ledger = counted
-	if r, err := p.Recover(t.Context()); err != nil || len(r.Unfinished) > 0 || len(r.Kept) != 3 {
-		t.Fatalf("recovery %+v, %v", r, err)
-	}
-	if counted.one != 0 || counted.several != 1 {
-		t.Errorf("the ledger was read %d times for one claim and %d times for several, want once for all", counted.one, counted.several)
-	}
-	w.wantHistory("claim-1", "prepare", `bind "nvidia" to "vfio-pci"`, "open late first")
-	w.wantHistory("claim-2", "prepare", `bind "nvidia" to "vfio-pci"`)
 }
 
 // TestNothingIsHandedOverWithoutItsEvent fails each event once, of every act.

@@ -23,11 +23,6 @@ func (p *Preparer) tellMissing(ctx context.Context, snap *device.Snapshot, rec *
 	if err != nil {
 		return &EvidenceError{Claim: rec.Plan.Claim, Err: err}
 	}
-	return p.tellBeyond(ctx, snap, rec, told)
-}
-
-// tellBeyond is tellMissing where the events that were told are known.
-func (p *Preparer) tellBeyond(ctx context.Context, snap *device.Snapshot, rec *journal.Record, told []ledger.Event) error {
 	if len(told) == 0 && rec.State == journal.Preparing {
 		return nil // its first event comes before the first effect, so there was none
 	}

@@ -155,8 +155,9 @@ type Ledger interface {
 	Append(ctx context.Context, events ...ledger.Event) (signed string, err error)
 	// Tenancy returns the events of a claim since it was prepared last.
 	Tenancy(ctx context.Context, uid string) ([]ledger.Event, error)
-	// Tenancies is Tenancy of several claims, by UID, in one pass.
-	Tenancies(ctx context.Context, uids []string) (map[string][]ledger.Event, error)
+	// Recall reads the tenancies of claims in one pass, so that Tenancy need not read them
+	// again until forget is called.
+	Recall(ctx context.Context, uids []string) (forget func(), err error)
 	// Last returns the last event of this boot, of one of the types, that concerns a
 	// function; nil where there is none.
 	Last(ctx context.Context, a pci.Address, types ...ledger.Type) (*ledger.Event, error)

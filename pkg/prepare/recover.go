@@ -8,7 +8,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -43,9 +42,9 @@ type Recovery struct {
 func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	records, errs := p.Journal.List()
 	r := &Recovery{Unfinished: errs}
-	told := p.toldOf(ctx, records)
+	defer p.recall(ctx, records)()
 	for _, rec := range records {
-		if err := p.recoverOne(ctx, rec.ID(), told, r); err != nil {
+		if err := p.recoverOne(ctx, rec.ID(), r); err != nil {
 			r.Unfinished = append(r.Unfinished, fmt.Errorf("recover claim %s: %w", rec.Plan.Claim, err))
 		}
 	}
@@ -61,40 +60,19 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	return r, p.findStrays(ctx, r)
 }
 
-// toldOf returns the events of records' tenancies, in one pass: the ledger may be
-// large, and the node's pods wait for it. Where they can't be read there are none,
-// and each record asks for itself and fails by itself.
-func (p *Preparer) toldOf(ctx context.Context, records []*journal.Record) map[*journal.Record][]ledger.Event {
-	if p.Ledger == nil {
-		return nil
+// recall has the ledger read once for all records, since it may be large and the node's
+// pods wait for it. Where it can't be read, each record asks for itself and fails by itself.
+func (p *Preparer) recall(ctx context.Context, records []*journal.Record) (forget func()) {
+	if p.Ledger != nil {
+		uids := make([]string, len(records))
+		for i, rec := range records {
+			uids[i] = rec.ID()
+		}
+		if forget, err := p.Ledger.Recall(ctx, uids); err == nil {
+			return forget
+		}
 	}
-	uids := make([]string, len(records))
-	for i, rec := range records {
-		uids[i] = rec.ID()
-	}
-	byUID, err := p.Ledger.Tenancies(ctx, uids)
-	if err != nil {
-		return nil
-	}
-	told := make(map[*journal.Record][]ledger.Event, len(records))
-	for _, rec := range records {
-		told[rec] = byUID[rec.ID()]
-	}
-	return told
-}
-
-// keepPrepared brings a prepared claim's functions back to where they belong, and tells
-// what is missing of it. Told has what was told of the records as they were
-// listed: of one that has changed since, or is bound again here, there is more.
-func (p *Preparer) keepPrepared(ctx context.Context, snap *device.Snapshot, rec *journal.Record, told map[*journal.Record][]ledger.Event) error {
-	work := *rec
-	events, known := told[rec]
-	moved, seen := p.moved(ctx, &work)
-	err := p.reaffirm(ctx, &work) // which looks by itself, and says what is wrong
-	if known && !moved && seen == nil && err == nil {
-		return p.tellBeyond(ctx, snap, &work, events)
-	}
-	return errors.Join(err, p.tellMissing(ctx, snap, &work))
+	return func() {}
 }
 
 // inTime cuts ctx short by the limit for one record.
@@ -137,7 +115,7 @@ func (p *Preparer) sweepRecord(ctx context.Context, id string) error {
 
 // recoverOne brings one record to its end. The record is read again under the
 // claim's lock: an older instance may still have been at work on it.
-func (p *Preparer) recoverOne(ctx context.Context, id string, told map[*journal.Record][]ledger.Event, r *Recovery) error {
+func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error {
 	ctx, cancel := p.inTime(ctx)
 	defer cancel()
 	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
@@ -165,7 +143,8 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, told map[*journal.
 	switch {
 	case thisBoot && rec.State == journal.Prepared:
 		r.Kept = append(r.Kept, rec.Plan.Claim)
-		return p.keepPrepared(ctx, snap, rec, told)
+		// What is wrong with where they are does not keep the ledger from its events.
+		return errors.Join(p.reaffirm(ctx, &work), p.tellMissing(ctx, snap, &work))
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)
 		return errors.Join(p.removeSpec(rec), p.tellMissing(ctx, snap, &work))

@@ -13,7 +13,7 @@ import (
 // function; nil where there is none. It reads backwards from the end, as far as it must,
 // and no further than to where the boot began.
 func (w *Writer) Last(ctx context.Context, a pci.Address, types ...ledger.Type) (last *ledger.Event, err error) {
-	err = w.backwards(ctx, func(data []byte) bool {
+	err = w.backwards(ctx, func(_ string, data []byte) bool {
 		last = w.lastIn(data, a, types)
 		return last != nil || !w.isThisBoot(data)
 	})

@@ -10,15 +10,18 @@ import (
 
 // Tenancy returns the events of a claim from its last [ledger.Prepare] on, in
 // order; none for a claim that the ledger has no such event of. It reads
-// backwards from the end, as far as it must.
+// backwards from the end, as far as it must, unless [Writer.Recall] has done so.
 func (w *Writer) Tenancy(ctx context.Context, uid string) ([]ledger.Event, error) {
-	all, err := w.Tenancies(ctx, []string{uid})
+	if events, recalled, err := w.recalled(ctx, uid); recalled {
+		return events, err
+	}
+	all, err := w.tenancies(ctx, []string{uid}, func(string, []byte) {})
 	return all[uid], err
 }
 
-// Tenancies is [Writer.Tenancy] of several claims, by UID. It reads the ledger once,
-// however many there are.
-func (w *Writer) Tenancies(ctx context.Context, uids []string) (map[string][]ledger.Event, error) {
+// tenancies is [Writer.Tenancy] of several claims, by UID. It reads the ledger once,
+// however many there are, and shows each segment that it reads.
+func (w *Writer) tenancies(ctx context.Context, uids []string, show func(name string, data []byte)) (map[string][]ledger.Event, error) {
 	found, open := map[string][]ledger.Event{}, map[string]bool{}
 	for _, uid := range uids {
 		open[uid] = true
@@ -26,7 +29,9 @@ func (w *Writer) Tenancies(ctx context.Context, uids []string) (map[string][]led
 	if len(open) == 0 {
 		return found, nil
 	}
-	err := w.backwards(ctx, func(data []byte) bool {
+	err := w.backwards(ctx, func(name string, data []byte) bool {
+		data = ledger.Complete(data)
+		show(name, data)
 		for uid, t := range tenanciesIn(data, open) {
 			found[uid] = append(t.events, found[uid]...)
 			if t.begun {
@@ -55,7 +60,7 @@ type tenancy struct {
 func tenanciesIn(data []byte, uids map[string]bool) map[string]*tenancy {
 	all := map[string]*tenancy{}
 	for line := range bytes.Lines(data) {
-		if !uids[claimIn(line)] {
+		if !isOf(line, uids) {
 			continue
 		}
 		e, err := ledger.DecodeEvent(bytes.TrimSuffix(line, []byte("\n")))
@@ -75,19 +80,22 @@ func tenanciesIn(data []byte, uids map[string]bool) map[string]*tenancy {
 	return all
 }
 
-// claimIn returns the UID of the claim in an event's line without decoding the rest,
-// which takes a hundred times as long; "" for none. No text of a tenant is taken for
+// claimWord stands before the UID of an event's claim. No text of a tenant is taken for
 // it: quotes in it are escaped.
-func claimIn(line []byte) string {
-	_, rest, ok := bytes.Cut(line, []byte(`,"claim":{"uid":"`))
+var claimWord = []byte(`,"claim":{"uid":"`)
+
+// isOf reports whether an event's line is of one of the claims, without decoding the
+// rest, which takes a hundred times as long.
+func isOf(line []byte, uids map[string]bool) bool {
+	_, rest, ok := bytes.Cut(line, claimWord)
 	end := bytes.IndexByte(rest, '"')
 	if !ok || end < 0 {
-		return ""
+		return false
 	}
 	if bytes.IndexByte(rest[:end], '\\') < 0 {
-		return string(rest[:end])
+		return uids[string(rest[:end])]
 	}
 	var uid string
 	_ = json.Unmarshal(append([]byte{'"'}, append(rest[:end:end], '"')...), &uid) // "" for what is none
-	return uid
+	return uids[uid]
 }

@@ -105,6 +105,8 @@ type Writer struct {
 	at       position
 
 	last atomic.Pointer[string] // the last signed checkpoint, for readers that must not wait
+
+	recall recall
 }
 
 // request is a caller's events on their way.
