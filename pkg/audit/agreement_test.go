@@ -67,7 +67,29 @@ func scripts() map[string]func(*sysfstest.Kernel) {
 		"without an IOMMU": func(k *sysfstest.Kernel) { k.WithoutIOMMU(); k.AddGPU(0x3b) },
 		"iommufd":          func(k *sysfstest.Kernel) { k.WithIOMMUFD(); k.AddGPU(0x3b) },
 		"console":          func(k *sysfstest.Kernel) { k.AddConsole(); k.AddGPU(0x3b) },
+		"NVIDIA modeset":   addModesetDisplay,
 		"256 functions":    func(k *sysfstest.Kernel) { k.Scale(256) },
+	}
+}
+
+// addModesetDisplay adds a GPU that nvidia_drm uses for its display, and one without a display.
+func addModesetDisplay(k *sysfstest.Kernel) {
+	k.AddRootPort(0x62)
+	display := sysfstest.GPU(pci.Address{Bus: 0x62})
+	display.Class = pci.Class(pci.ClassVGA) << 8
+	k.Add(display)
+	k.AddGPU(0x3b)
+	k.SetNVIDIAModeset(true)
+}
+
+// TestADisplayThatItsDriverUsesIsTainted, and the GPU beside it is not.
+func TestADisplayThatItsDriverUsesIsTainted(t *testing.T) {
+	k := sysfstest.New(t)
+	addModesetDisplay(k)
+	var c tally
+	c.try(t, scanned(t, k))
+	if want := (tally{nodes: 2, devices: 4, tainted: 2}); c != want {
+		t.Errorf("%+v, want %+v", c, want)
 	}
 }
 

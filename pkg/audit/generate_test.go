@@ -220,7 +220,7 @@ func (g *generator) several(first pci.Address, up *pci.Address) {
 func (g *generator) snapshot() *device.Snapshot {
 	s := &device.Snapshot{Functions: g.functions, Host: device.Host{
 		BootID: "boot", Kernel: "6.12", IOMMUs: []string{"dmar0"}, IRQChips: []string{"IR-PCI-MSI"}, Drivers: []string{"vfio-pci"},
-		IOMMUFD: g.IntN(2) == 0, NoIOMMUMode: g.rarely(),
+		IOMMUFD: g.IntN(2) == 0, NoIOMMUMode: g.rarely(), NVIDIAModeset: g.IntN(4) == 0,
 	}}
 	if g.rarely() {
 		s.Host.IRQChips = []string{"PCI-MSI"}

@@ -55,11 +55,36 @@ func (r *hostReader) refresh(h *device.Host) {
 	h.Drivers = r.list("sys/bus/pci/drivers")
 }
 
-// nvidiaModeset reads a parameter that root alone may read. Without privilege, and in
-// a copy that does not have it, it counts as off.
-func nvidiaModeset(fs *sysfs.FS) bool {
-	text, err := readOptional(fs, "sys/module/nvidia_drm/parameters/modeset")
+// nvidiaModeset reads a parameter that root alone may read. Anybody else sees its effect:
+// with modeset, and only with it, nvidia_drm makes connectors for GPUs with a display
+// engine. A copy that has neither counts as off.
+func nvidiaModeset(fsys *sysfs.FS) bool {
+	text, err := readOptional(fsys, "sys/module/nvidia_drm/parameters/modeset")
+	if errors.Is(err, fs.ErrPermission) {
+		return nvidiaHasConnectors(fsys)
+	}
 	return err == nil && isOn(text)
+}
+
+// nvidiaHasConnectors reports whether NVIDIA's driver has a connector ("card1-DP-1").
+func nvidiaHasConnectors(fsys *sysfs.FS) bool {
+	const dir = "sys/class/drm"
+	names, err := fsys.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		if !strings.Contains(name, "-") {
+			return false
+		}
+		place, err := fsys.ReadLink(path.Join(dir, name)) // .../0000:3b:00.0/drm/card1/card1-DP-1
+		if err != nil {
+			return false
+		}
+		function := path.Base(path.Dir(path.Dir(path.Dir(place))))
+		driver, err := fsys.ReadLink(path.Join(sysfs.Devices, function, "driver"))
+		return err == nil && device.WaitsForUsers(path.Base(driver))
+	})
 }
 
 func (r *hostReader) text(path string) string {

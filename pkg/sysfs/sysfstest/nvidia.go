@@ -1,5 +1,13 @@
 package sysfstest
 
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
 // Numbers of the nodes that NVIDIA's driver has for all GPUs. Those of uvm and caps
 // are allotted as it comes.
 const (
@@ -26,11 +34,39 @@ func (k *Kernel) AddNVIDIANodes() {
 	})
 }
 
-// SetNVIDIAModeset loads nvidia_drm with modeset on or off.
+// SetNVIDIAModeset loads nvidia_drm with modeset on or off: on, the GPUs with a display
+// engine that NVIDIA's driver has by then get a connector.
 func (k *Kernel) SetNVIDIAModeset(on bool) {
 	text := "N\n"
 	if on {
 		text = "Y\n"
 	}
-	k.build(func() { k.put("sys/module/nvidia_drm/parameters/modeset", text, readOnly) })
+	k.build(func() {
+		k.put("sys/module/nvidia_drm/parameters/modeset", text, 0o400)
+		for _, f := range k.functions {
+			if f.driver != nil && f.driver.name == "nvidia" && f.Class.Sub() == pci.ClassVGA {
+				k.setConnector(f, on)
+			}
+		}
+	})
+}
+
+// setConnector adds a connector to a function's card, or removes it.
+func (k *Kernel) setConnector(f *function, there bool) {
+	for i := range f.children {
+		c := &f.children[i]
+		if !strings.HasPrefix(c.name, "card") {
+			continue
+		}
+		name := c.name + "-DP-1"
+		class, dir := path.Join("sys/class/drm", name), path.Join(f.dir, "drm", c.name, name)
+		k.remove(class)
+		k.remove(dir)
+		if !there {
+			continue
+		}
+		k.mkdir(dir)
+		k.link(class, dir)
+		c.paths = slices.Insert(c.paths, 0, class)
+	}
 }
