@@ -259,9 +259,11 @@ func has(t *testing.T, r rendered, kind, name string, parts ...string) {
 func checkMutating(version string) func(*testing.T, rendered) {
 	return func(t *testing.T, r rendered) {
 		for _, kind := range []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"} {
-			o := r.find(kind, "require-plugin.kata-vfio.dev")
-			if o == nil || o.GetAPIVersion() != "admissionregistration.k8s.io/"+version {
-				t.Errorf("the %s is %v", kind, o)
+			for _, name := range []string{"require-plugin", "require-plugin-classes"} {
+				o := r.find(kind, name+".kata-vfio.dev")
+				if o == nil || o.GetAPIVersion() != "admissionregistration.k8s.io/"+version {
+					t.Errorf("the %s %s is %v", kind, name, o)
+				}
 			}
 		}
 	}

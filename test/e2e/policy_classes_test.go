@@ -10,6 +10,7 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
@@ -119,6 +120,27 @@ func TestATenantNamesOnlyClassesThatAreGranted(t *testing.T) {
 		_, err := pods.Create(t.Context(), pod(t, inVM+containers("containers", resource), ""), dryRunCreate())
 		wantForbidden(t, err, want)
 	}
+	wantVMs(t, pods)
 	_, err := api.ResourceClaims(namespace(t, p)).Create(t.Context(), claimOf("e2e-others.example.com", false), dryRunCreate())
 	wantForbidden(t, err, "") // the plugin refuses it all the same
+}
+
+// wantVMs checks that a pod with an extended resource runs in a VM and requires the plugin, also where the resource is of a
+// DeviceClass that the chart's values don't name.
+func wantVMs(t *testing.T, pods typedcorev1.PodInterface) {
+	t.Helper()
+	for _, resource := range []string{"e2e.example.com/granted", "e2e.example.com/foreign", "deviceclass.resource.kubernetes.io/e2e-foreign.example.com"} {
+		for _, kind := range []string{"containers", "initContainers"} {
+			_, err := pods.Create(t.Context(), pod(t, containers(kind, resource), ""), dryRunCreate())
+			wantForbidden(t, err, "a pod with devices (resourceClaims, or a device resource in limits) must run in a VM")
+			made, err := pods.Create(t.Context(), pod(t, inVM+containers(kind, resource), ""), dryRunCreate())
+			if err != nil || made.Annotations[requiredPlugins] != "[ kata-vfio ]" {
+				t.Errorf("%s in %s: %v, annotations %v; want the plugin required", resource, kind, err, made.Annotations)
+			}
+		}
+	}
+	made, err := pods.Create(t.Context(), pod(t, containers("containers", "e2e.example.com/no-class"), ""), dryRunCreate())
+	if err != nil || made.Annotations[requiredPlugins] != "" {
+		t.Errorf("a resource of no DeviceClass: %v, annotations %v; want neither a refusal nor an annotation", err, made.Annotations)
+	}
 }

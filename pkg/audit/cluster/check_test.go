@@ -304,3 +304,38 @@ func TestWhatCantBeTold(t *testing.T) {
 		t.Errorf("dry runs of which even the harmless one is refused: %+v", f.Findings[0])
 	}
 }
+
+// TestAPolicyThatLooksAtClassesKnowsTheirNames: those of classes that the chart's values
+// don't name, where the policy is in force and asks for VMs.
+func TestAPolicyThatLooksAtClassesKnowsTheirNames(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding)
+		want   finding.State
+	}{
+		"in force": {func(*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding) {}, finding.Pass},
+		"without parameters": {func(_ *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Spec.ParamRef = nil
+		}, finding.Fail},
+		"that only warns": {func(_ *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
+		}, finding.Fail},
+		"of an older chart": {func(p *admissionv1.ValidatingAdmissionPolicy, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+			p.Spec.Validations[0].Expression = "!variables.named || variables.granted"
+		}, finding.Fail},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := good()
+			s.DeviceClasses[0].Spec.ExtendedResourceName = new("example.com/other")
+			i := slices.IndexFunc(s.Policies, func(p admissionv1.ValidatingAdmissionPolicy) bool { return p.Name == "tenant-pod-classes."+driver })
+			p, b := &s.Policies[i], &s.Bindings[i]
+			p.Spec.ParamKind = &admissionv1.ParamKind{APIVersion: "resource.k8s.io/v1", Kind: "DeviceClass"}
+			b.Spec.ParamRef = &admissionv1.ParamRef{Selector: &metav1.LabelSelector{}}
+			p.Spec.Validations[0].Expression = "!variables.named || object.spec.?runtimeClassName.orValue('') in ['kata-gpu']"
+			tt.change(p, b)
+			i = slices.IndexFunc(judge(s).Findings, func(f finding.Finding) bool { return f.ID == "K8S-015" && f.State == tt.want })
+			if i < 0 {
+				t.Errorf("K8S-015 is not %s: %+v", tt.want, judge(s).Findings)
+			}
+		})
+	}
+}

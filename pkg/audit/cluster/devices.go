@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -33,9 +34,9 @@ func deviceChecks() []Check {
 			Rule: finding.Rule{
 				ID: "K8S-015", Title: "Devices that are asked for as extended resources are covered by the policies", Severity: high,
 				Why:    "a pod that asks by resources.limits has no claim in its spec that a policy could see",
-				Fix:    "set the name in the chart's deviceClasses.*.extendedResourceName or admission.tenants.extendedResources",
+				Fix:    "install the chart with admission.tenants.enabled=true: its policy tenant-pod-classes looks at the names of all DeviceClasses",
 				Verify: "kubectl get deviceclasses -o custom-columns=NAME:.metadata.name,RESOURCE:.spec.extendedResourceName",
-			}, needs: []string{"deviceclasses", "validatingadmissionpolicies"}, judge: extendedResources,
+			}, needs: []string{"deviceclasses", "validatingadmissionpolicies", "validatingadmissionpolicybindings"}, judge: extendedResources,
 		},
 		{
 			Rule: finding.Rule{
@@ -109,16 +110,10 @@ func knownPools(s *State) []finding.Finding {
 	return orPass(found, count(ours, "device"))
 }
 
-// extendedResources looks for the names in the policy's text, which lists them.
+// extendedResources looks for a policy that knows the names: one for which each DeviceClass is
+// a parameter, or the text of one that lists them, as charts before it had.
 func extendedResources(s *State) []finding.Finding {
-	var text strings.Builder
-	for i := range s.Policies {
-		for _, v := range s.Policies[i].Spec.Validations {
-			if strings.HasSuffix(s.Policies[i].Name, "."+v1alpha1.DriverName) {
-				text.WriteString(v.Expression + "\n")
-			}
-		}
-	}
+	all, text := s.looksAtClasses(), s.expressions()
 	var found []finding.Finding
 	named := 0
 	for i := range s.DeviceClasses {
@@ -127,7 +122,7 @@ func extendedResources(s *State) []finding.Finding {
 			continue
 		}
 		named++
-		if name := *c.Spec.ExtendedResourceName; !strings.Contains(text.String(), "'"+name+"'") {
+		if name := *c.Spec.ExtendedResourceName; !all && !strings.Contains(text, "'"+name+"'") {
 			found = append(found, fail("DeviceClass "+c.Name, fmt.Sprintf("no policy knows that %s asks for a device of DeviceClass %s", name, c.Name)))
 		}
 	}
@@ -135,6 +130,32 @@ func extendedResources(s *State) []finding.Finding {
 		return notApplicable("no DeviceClass of ours has an extended resource")
 	}
 	return orPass(found, count(named, "extended resource"))
+}
+
+// looksAtClasses reports whether the policy for pods' extended resources is in force, and
+// has them run in VMs by whatever DeviceClass they are.
+func (s *State) looksAtClasses() bool {
+	const name = "tenant-pod-classes"
+	if s.bound(name)[0].State != finding.Pass {
+		return false
+	}
+	i := slices.IndexFunc(s.Policies, func(p admissionv1.ValidatingAdmissionPolicy) bool { return p.Name == name+"."+v1alpha1.DriverName })
+	spec := &s.Policies[i].Spec
+	return spec.ParamKind != nil && spec.ParamKind.Kind == "DeviceClass" &&
+		slices.ContainsFunc(spec.Validations, func(v admissionv1.Validation) bool { return strings.Contains(v.Expression, "runtimeClassName") })
+}
+
+// expressions returns those of all policies of the chart.
+func (s *State) expressions() string {
+	var text strings.Builder
+	for i := range s.Policies {
+		for _, v := range s.Policies[i].Spec.Validations {
+			if strings.HasSuffix(s.Policies[i].Name, "."+v1alpha1.DriverName) {
+				text.WriteString(v.Expression + "\n")
+			}
+		}
+	}
+	return text.String()
 }
 
 func preparedAgrees(s *State) []finding.Finding {

@@ -29,6 +29,21 @@ size(object.spec.?resourceClaims.orValue([])) > 0 ||
       name in {{ include "kata-vfio.cel.extendedResources" . }}))))
 {{- end }}
 
+{{/* Whether a container of the pod asks for an extended resource of the DeviceClass that is the parameter. */}}
+{{- define "kata-vfio.cel.namesClass" -}}
+[dyn(object.spec.?containers.orValue([])), dyn(object.spec.?initContainers.orValue([]))].exists(list, list != null &&
+  list.exists(c, [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(quantities,
+    quantities.exists(name, name == 'deviceclass.resource.kubernetes.io/' + params.metadata.name ||
+      name == params.spec.?extendedResourceName.orValue('')))))
+{{- end }}
+
+{{/* The refusal of a pod with devices that runs in no VM. */}}
+{{- define "kata-vfio.cel.mustRunInVM" -}}
+a pod with devices (resourceClaims, or a device resource in limits) must run in a VM in this namespace, which is a
+tenant's (label {{ .Values.admission.tenants.namespaceLabel }}): set runtimeClassName to
+{{ join " or " .Values.allowedRuntimeClasses }}
+{{- end }}
+
 {{- define "kata-vfio.cel.runsInVM" -}}
 object.spec.?runtimeClassName.orValue('') in {{ include "kata-vfio.cel.list" .Values.allowedRuntimeClasses }}
 {{- end }}
