@@ -83,33 +83,55 @@ func TestTheAuditOfACluster(t *testing.T) {
 			t.Errorf("the account may make a pod: %v", err)
 		}
 	})
-	t.Run("a binding that only warns", func(t *testing.T) {
-		bindings := admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
-		name := "tenant-pods.kata-vfio.dev"
-		patchActions := func(actions ...string) {
-			t.Helper()
-			raw, err := json.Marshal(map[string]any{"spec": map[string]any{"validationActions": actions}})
-			if err != nil {
-				t.Fatal(err)
+	for policy, passes := range map[string]string{
+		"tenant-pods.kata-vfio.dev":    "lets pass a pod with a claim and no RuntimeClass",
+		"tenant-classes.kata-vfio.dev": "lets pass a claim by DeviceClass audit-probe.kata-vfio.dev, which is not granted to its namespace",
+	} {
+		t.Run("a binding of "+policy+" that only warns", func(t *testing.T) {
+			bindings := admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+			patchActions := func(actions ...string) {
+				t.Helper()
+				raw, err := json.Marshal(map[string]any{"spec": map[string]any{"validationActions": actions}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := bindings.Patch(t.Context(), policy, "application/merge-patch+json", raw, metav1.PatchOptions{}); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if _, err := bindings.Patch(t.Context(), name, "application/merge-patch+json", raw, metav1.PatchOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		patchActions("Warn")
-		defer func() {
-			patchActions("Deny")
-			until(t, "the policies refuse again", func(ctx context.Context) error {
-				_, err := admin.CoreV1().Pods("kata-vfio-audit-probe").Create(ctx, pod(t, oneClaim, ""), dryRunCreate())
-				if err == nil || !strings.Contains(err.Error(), "must run in a VM") {
-					return fmt.Errorf("a pod without a VM: %w", err)
+			patchActions("Warn")
+			defer func() {
+				patchActions("Deny")
+				until(t, "the policies refuse again", func(context.Context) error {
+					if states, texts := auditCluster(t, p); states["K8S-001"] != finding.Pass {
+						return fmt.Errorf("K8S-001 is %s: %s", states["K8S-001"], texts["K8S-001"])
+					}
+					return nil
+				})
+			}()
+			until(t, "the audit finds that "+policy+" lets pass", func(context.Context) error {
+				states, texts := auditCluster(t, p)
+				if states["K8S-001"] != finding.Fail || !strings.Contains(texts["K8S-001"], passes) {
+					return fmt.Errorf("K8S-001 is %s: %s", states["K8S-001"], texts["K8S-001"])
 				}
 				return nil
 			})
-		}()
-		until(t, "the audit finds that pods pass", func(context.Context) error {
-			states, texts := auditCluster(t, p)
-			if states["K8S-001"] != finding.Fail || !strings.Contains(texts["K8S-001"], "lets pass a pod with a claim and no RuntimeClass") {
+		})
+	}
+	t.Run("a DeviceClass that is granted by mistake", func(t *testing.T) {
+		grant := func(namespaces string) {
+			t.Helper()
+			if _, err := p.Kubectl(t.Context(), "annotate", "--overwrite", "deviceclass", "audit-probe.kata-vfio.dev", "kata-vfio.dev/namespaces="+namespaces); err != nil {
+				t.Fatal(err)
+			}
+		}
+		grant("*")
+		if states, texts := auditCluster(t, p); states["K8S-001"] != finding.Unknown || !strings.Contains(texts["K8S-001"], "was not tried") {
+			t.Errorf("K8S-001 is %s: %s", states["K8S-001"], texts["K8S-001"])
+		}
+		grant("")
+		until(t, "the policies refuse the class again", func(context.Context) error {
+			if states, texts := auditCluster(t, p); states["K8S-001"] != finding.Pass {
 				return fmt.Errorf("K8S-001 is %s: %s", states["K8S-001"], texts["K8S-001"])
 			}
 			return nil

@@ -38,7 +38,7 @@ func Read(ctx context.Context, client kubernetes.Interface, o Options) (*State, 
 		return nil, fmt.Errorf("read the cluster: %w", err)
 	}
 	if o.ProbeNamespace != "" {
-		s.Probes = probe(ctx, client, o)
+		s.Probes = probe(ctx, client, o, s.withheld())
 	}
 	return s, nil
 }

@@ -93,6 +93,8 @@ func (s *State) probed() []finding.Finding {
 		switch {
 		case p.Impossible != "":
 			return []finding.Finding{{State: finding.Unknown, Text: "whether the policies work can't be tried: " + p.Impossible, Evidence: []finding.Evidence{seen}}}
+		case p.Untried != "":
+			found = append(found, unknown("whether the API server refuses "+p.About+" was not tried: "+p.Untried)...)
 		case p.Harmless && p.Refused:
 			return []finding.Finding{{State: finding.Unknown, Text: p.Policy + " refuses even " + p.About + ", so the dry runs prove nothing", Evidence: []finding.Evidence{seen}}}
 		case !p.Harmless && !p.Refused:

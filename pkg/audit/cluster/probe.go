@@ -29,6 +29,8 @@ type Probe struct {
 	Said string
 	// Impossible says why the probe proves nothing: no namespace, no permission.
 	Impossible string
+	// Untried says why this one was not made while the others were.
+	Untried string
 }
 
 const (
@@ -37,15 +39,16 @@ const (
 )
 
 // probe makes the dry runs in the probe namespace, which has a tenant's label.
-// With dryRun the API server goes all the way but to its storage.
-func probe(ctx context.Context, client kubernetes.Interface, o Options) []Probe {
+// With dryRun the API server goes all the way but to its storage. Withheld is a DeviceClass
+// that is not granted to the namespace, empty where there is none.
+func probe(ctx context.Context, client kubernetes.Interface, o Options, withheld string) []Probe {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	pod := func(p *corev1.Pod) error {
 		_, err := client.CoreV1().Pods(o.ProbeNamespace).Create(ctx, p, dry)
 		return err
 	}
-	claim := func(parameters string) error {
-		_, err := client.ResourceV1().ResourceClaims(o.ProbeNamespace).Create(ctx, probeClaim(parameters), dry)
+	claim := func(c *resourceapi.ResourceClaim) error {
+		_, err := client.ResourceV1().ResourceClaims(o.ProbeNamespace).Create(ctx, c, dry)
 		return err
 	}
 	class := ""
@@ -69,16 +72,43 @@ func probe(ctx context.Context, client kubernetes.Interface, o Options) []Probe 
 				p.Annotations = map[string]string{"cdi.k8s.io/probe": v1alpha1.DriverName + "/vfio=probe"}
 			}))
 		}},
-		{"a claim that waives the reset", func() error { return claim(`"kind":"VFIOConfig","reset":"Skip"`) }},
-		{"a claim that trusts its VF", func() error { return claim(`"kind":"VFConfig","trust":true`) }},
+		{"a claim that waives the reset", func() error { return claim(probeParameters(`"kind":"VFIOConfig","reset":"Skip"`)) }},
+		{"a claim that trusts its VF", func() error { return claim(probeParameters(`"kind":"VFConfig","trust":true`)) }},
 	} {
 		probes = append(probes, Probe{About: attack.about})
 		answers = append(answers, attack.try())
+	}
+	probes, answers = append(probes, byClass(withheld, o.ProbeNamespace)), append(answers, nil)
+	if withheld != "" {
+		answers[len(answers)-1] = claim(probeClaim(withheld))
 	}
 	for i := range probes {
 		probes[i].hear(answers[i], o.ProbeNamespace)
 	}
 	return probes
+}
+
+// byClass is the dry run of a claim by a DeviceClass that is not granted to the namespace.
+func byClass(withheld, namespace string) Probe {
+	if withheld != "" {
+		return Probe{About: fmt.Sprintf("a claim by DeviceClass %s, which is not granted to its namespace", withheld)}
+	}
+	return Probe{
+		About:   "a claim by a DeviceClass that is not granted to its namespace",
+		Untried: fmt.Sprintf("every DeviceClass of ours is granted to namespace %s; the chart makes one that is not (audit.probe.enabled)", namespace),
+	}
+}
+
+// withheld returns the name of a DeviceClass of ours that is not granted to the probe
+// namespace, empty for none.
+func (s *State) withheld() string {
+	for i := range s.DeviceClasses {
+		c := &s.DeviceClasses[i]
+		if isOurs(c) && !v1alpha1.Grants(c.Annotations, s.Options.ProbeNamespace) {
+			return c.Name
+		}
+	}
+	return ""
 }
 
 // hear understands the API server's answer. A quota of nothing, which the probe
@@ -122,15 +152,22 @@ func probePod(class string, change func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func probeClaim(parameters string) *resourceapi.ResourceClaim {
-	raw := fmt.Sprintf(`{"apiVersion":%q,%s}`, v1alpha1.APIVersion, parameters)
+// probeClaim is a claim by a DeviceClass.
+func probeClaim(class string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: probeName},
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
-			Requests: []resourceapi.DeviceRequest{{Name: "device", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "vf." + v1alpha1.DriverName}}},
-			Config: []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
-				Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: v1alpha1.DriverName, Parameters: runtime.RawExtension{Raw: []byte(raw)}},
-			}}},
+			Requests: []resourceapi.DeviceRequest{{Name: "device", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}}},
 		}},
 	}
+}
+
+// probeParameters is a claim with parameters of its own.
+func probeParameters(parameters string) *resourceapi.ResourceClaim {
+	raw := fmt.Sprintf(`{"apiVersion":%q,%s}`, v1alpha1.APIVersion, parameters)
+	c := probeClaim("vf." + v1alpha1.DriverName)
+	c.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+		Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: v1alpha1.DriverName, Parameters: runtime.RawExtension{Raw: []byte(raw)}},
+	}}}
+	return c
 }

@@ -1,0 +1,71 @@
+package cluster_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+)
+
+// class is a DeviceClass of ours that is granted to the namespaces.
+func class(name, namespaces string) runtime.Object {
+	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{
+		Name: name + "." + driver, Annotations: map[string]string{"kata-vfio.dev/namespaces": namespaces},
+	}}
+}
+
+// TestADeviceClassThatIsNotGrantedIsTried: one that a policy must refuse is looked for, and
+// the audit says so where there is none, or where the API server lets it pass.
+func TestADeviceClassThatIsNotGrantedIsTried(t *testing.T) {
+	const refusal = "ValidatingAdmissionPolicy 'tenant-classes.kata-vfio.dev' denied request"
+	for name, tt := range map[string]struct {
+		classes []runtime.Object
+		refuses bool
+		tried   string
+		state   finding.State
+		says    string
+	}{
+		"refused":        {[]runtime.Object{class("gpu", "*"), class("other", "t1,t2")}, true, "other." + driver, finding.Pass, ""},
+		"let pass":       {[]runtime.Object{class("gpu", "*"), class("audit-probe", "")}, false, "audit-probe." + driver, finding.Fail, "lets pass a claim by DeviceClass audit-probe." + driver},
+		"all granted":    {[]runtime.Object{class("gpu", "*"), class("vf", "t1, probe")}, true, "", finding.Unknown, "was not tried: every DeviceClass of ours is granted to namespace probe"},
+		"no class there": {nil, true, "", finding.Unknown, "was not tried"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(tt.classes...)
+			tried := ""
+			client.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				c, ok := action.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceClaim)
+				if !ok || len(c.Spec.Devices.Config) > 0 {
+					return true, nil, errors.New(refusal)
+				}
+				tried = c.Spec.Devices.Requests[0].Exactly.DeviceClassName
+				if tt.refuses {
+					return true, nil, errors.New(refusal)
+				}
+				return true, c, nil
+			})
+			read, err := cluster.Read(t.Context(), client, cluster.Options{TenantLabel: "kata-vfio.dev/tenant", Namespace: "kata-vfio", ProbeNamespace: "probe"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tried != tt.tried {
+				t.Errorf("tried class %q, want %q", tried, tt.tried)
+			}
+			s := good()
+			s.Probes = append(s.Probes, read.Probes[len(read.Probes)-1])
+			i := slices.IndexFunc(judge(s).Findings, func(f finding.Finding) bool { return f.ID == "K8S-001" })
+			if f := judge(s).Findings[i]; f.State != tt.state || !strings.Contains(f.Text, tt.says) {
+				t.Errorf("K8S-001 is %s: %s; want %s: %s", f.State, f.Text, tt.state, tt.says)
+			}
+		})
+	}
+}
