@@ -63,7 +63,7 @@ func (w *Writer) reload(name string) error {
 	if err != nil {
 		return err
 	}
-	s := ledger.CheckSegment(name, data, w.verifier)
+	s := ledger.CheckEnd(name, data, w.verifier)
 	if s.Damage != nil {
 		return s.Damage
 	}

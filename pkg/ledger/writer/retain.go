@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -68,6 +69,9 @@ func (w *Writer) dropOldest(name string, at time.Time, total int64) (int64, erro
 	if err != nil {
 		return 0, err
 	}
+	if seen := lastTime(data); seen.IsZero() || w.whyDrop(seen, at, total) == "" {
+		return 0, nil
+	}
 	s := ledger.CheckSegment(name, data, w.verifier)
 	if s.Damage != nil || len(s.Torn) > 0 || len(s.Events) == 0 {
 		return 0, nil
@@ -81,9 +85,6 @@ func (w *Writer) dropOldest(name string, at time.Time, total int64) (int64, erro
 		return 0, nil //nolint:nilerr // as above
 	}
 	why := w.whyDrop(last.Time, at, total)
-	if why == "" {
-		return 0, nil
-	}
 	e := ledger.Event{Type: ledger.Retention, Result: ledger.OK, Reason: fmt.Sprintf(
 		"events %d to %d, of %s to %s, are dropped %s; their hashes are in %s",
 		first.Seq, last.Seq, first.Time.Format(time.RFC3339), last.Time.Format(time.RFC3339), why, ledger.HashesName(first.Seq))}
@@ -91,6 +92,20 @@ func (w *Writer) dropOldest(name string, at time.Time, total int64) (int64, erro
 		return 0, err
 	}
 	return int64(len(data)), w.drop(s)
+}
+
+// lastTime returns the time of the last event in a segment's data, as they say, without
+// the second that it takes to check them: mostly nothing is to be dropped. It is zero where
+// there is none.
+func lastTime(data []byte) time.Time {
+	for len(data) > 0 {
+		begin := bytes.LastIndexByte(data[:len(data)-1], '\n') + 1
+		if e, err := ledger.DecodeEvent(bytes.TrimSuffix(data[begin:], []byte("\n"))); err == nil && !e.Time.IsZero() {
+			return e.Time
+		}
+		data = data[:begin]
+	}
+	return time.Time{}
 }
 
 // whyDrop returns why a segment with that last event is to go; "" where it stays.
