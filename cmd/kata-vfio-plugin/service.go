@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -121,7 +122,7 @@ func (s *service) openNode(ctx context.Context) error {
 		return s.watcher, err
 	}
 	s.metrics = dra.NewMetrics(s.opts.node.Records().List, s.stuck)
-	s.metrics.WatchDisk(s.freeDisk)
+	s.metrics.WatchDisks(s.disks, journal.FreeBytes)
 	s.opts.node.Ledger.Observe = s.metrics.ObserveLedger
 	var err error
 	if s.node, err = s.opts.open(s.metrics.Observe); err != nil {

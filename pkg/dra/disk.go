@@ -8,54 +8,77 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ScarceDisk is how many bytes must be free on the disk of the plugin's state: with less
+// ScarceDisk is how many bytes must be free on each disk of the plugin's state: with less
 // the plugin warns, long before it refuses claims ([journal.FullError]). The alert
 // KataVFIODiskScarce has the same number.
 const ScarceDisk = 256 << 20
 
-// DiskWatch warns while the disk of the plugin's state is about to be full. It is not safe
+// DiskWatch warns while a disk of the plugin's state is about to be full. It is not safe
 // for concurrent use.
 type DiskWatch struct {
-	// Free returns how many bytes are free.
-	Free func() (int64, error)
-	// Dir is the directory, for the log.
-	Dir string
-	Log *slog.Logger
+	// Dirs returns a directory of each disk.
+	Dirs func() []string
+	// Free returns how many bytes are free on a directory's disk.
+	Free func(dir string) (int64, error)
+	Log  *slog.Logger
 
-	told string // what was logged last, empty when nothing was wrong
+	told map[string]string // what was logged last of each directory; nothing where nothing was wrong
 }
 
 // Look looks once, and logs what is new.
 func (w *DiskWatch) Look(ctx context.Context) {
-	free, err := w.Free()
-	switch {
-	case err != nil && w.isNew("unknown"):
-		w.Log.WarnContext(ctx, "the room on the plugin's disk is not known", slog.Any("err", err))
-	case err == nil && free < ScarceDisk && w.isNew("scarce"):
-		w.Log.WarnContext(ctx, "the plugin's disk is about to be full: free space, or new claims are refused soon",
-			slog.String("dir", w.Dir), slog.Int64("freeMiB", free>>20), slog.Int64("wantMiB", ScarceDisk>>20))
-	case err == nil && free >= ScarceDisk:
-		w.told = ""
+	for _, dir := range w.Dirs() {
+		w.lookAt(ctx, dir)
 	}
 }
 
-// isNew reports whether something else was told last, and notes it.
-func (w *DiskWatch) isNew(what string) bool {
-	last := w.told
-	w.told = what
+func (w *DiskWatch) lookAt(ctx context.Context, dir string) {
+	free, err := w.Free(dir)
+	switch {
+	case err != nil && w.isNew(dir, "unknown"):
+		w.Log.WarnContext(ctx, "the room on the plugin's disk is not known", slog.String("dir", dir), slog.Any("err", err))
+	case err == nil && free < ScarceDisk && w.isNew(dir, "scarce"):
+		w.Log.WarnContext(ctx, "the plugin's disk is about to be full: free space, or new claims are refused soon",
+			slog.String("dir", dir), slog.Int64("freeMiB", free>>20), slog.Int64("wantMiB", ScarceDisk>>20))
+	case err == nil && free >= ScarceDisk:
+		delete(w.told, dir)
+	}
+}
+
+// isNew reports whether something else was told last of a directory, and notes it.
+func (w *DiskWatch) isNew(dir, what string) bool {
+	if w.told == nil {
+		w.told = map[string]string{}
+	}
+	last := w.told[dir]
+	w.told[dir] = what
 	return last != what
 }
 
-// WatchDisk adds a gauge of the bytes that are free on the disk of the plugin's state. Call
-// it once.
-func (m *Metrics) WatchDisk(free func() (int64, error)) {
-	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "kata_vfio_state_free_bytes", Help: "Bytes that are free on the disk of the plugin's journal and ledger. Claims are refused when it is full.",
-	}, func() float64 {
-		bytes, err := free()
-		if err != nil {
-			return math.NaN()
+// WatchDisks adds a gauge of the bytes that are free on the disks of the plugin's state, by
+// directories, one for each disk. Call it once.
+func (m *Metrics) WatchDisks(dirs func() []string, free func(dir string) (int64, error)) {
+	m.Registry.MustRegister(&diskCollector{dirs: dirs, free: free, desc: prometheus.NewDesc("kata_vfio_state_free_bytes",
+		"Bytes that are free on the disks of the plugin's journal and ledger. Claims are refused when one is full.", []string{"directory"}, nil)})
+}
+
+// diskCollector looks at disks for each scrape.
+type diskCollector struct {
+	dirs func() []string
+	free func(dir string) (int64, error)
+	desc *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *diskCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *diskCollector) Collect(out chan<- prometheus.Metric) {
+	for _, dir := range c.dirs() {
+		value := math.NaN()
+		if bytes, err := c.free(dir); err == nil {
+			value = float64(bytes)
 		}
-		return float64(bytes)
-	}))
+		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value, dir)
+	}
 }

@@ -16,8 +16,14 @@ func TestAScarceDiskIsToldOnce(t *testing.T) {
 	var log bytes.Buffer
 	free, err := int64(dra.ScarceDisk), error(nil)
 	w := dra.DiskWatch{
-		Free: func() (int64, error) { return free, err },
-		Dir:  "/var/lib/kata-vfio", Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Dirs: func() []string { return []string{"/var/lib/kata-vfio", "/ledger"} },
+		Free: func(dir string) (int64, error) {
+			if dir == "/ledger" {
+				return free, err
+			}
+			return 40 << 30, nil
+		},
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
 	}
 	for i, step := range []struct {
 		free  int64
@@ -25,11 +31,11 @@ func TestAScarceDiskIsToldOnce(t *testing.T) {
 		words string // of the log; empty for nothing new
 	}{
 		{free: dra.ScarceDisk},
-		{free: 200 << 20, words: "freeMiB=200"},
+		{free: 200 << 20, words: "dir=/ledger freeMiB=200"},
 		{free: 100 << 20},
 		{err: errors.New("input/output error"), words: "input/output error"},
 		{free: 300 << 20},
-		{free: 10 << 20, words: "dir=/var/lib/kata-vfio freeMiB=10"},
+		{free: 10 << 20, words: "dir=/ledger freeMiB=10"},
 	} {
 		log.Reset()
 		free, err = step.free, step.err
@@ -43,12 +49,17 @@ func TestAScarceDiskIsToldOnce(t *testing.T) {
 // TestFreeBytesThatAreNotKnown are no number, which no alert compares.
 func TestFreeBytesThatAreNotKnown(t *testing.T) {
 	m, err := newNode(t).metrics, errors.New("no such file or directory")
-	m.WatchDisk(func() (int64, error) { return 7, err })
-	if all, _ := gauges(t, m, "kata_vfio_state_free_bytes"); len(all) != 1 || !math.IsNaN(all[""]) {
-		t.Errorf("got %v, want NaN", all)
+	m.WatchDisks(func() []string { return []string{"/state", "/ledger"} }, func(dir string) (int64, error) {
+		if dir == "/state" {
+			return 7, nil
+		}
+		return 8, err
+	})
+	if all, _ := gauges(t, m, "kata_vfio_state_free_bytes"); len(all) != 2 || !math.IsNaN(all["/ledger"]) || all["/state"] != 7 {
+		t.Errorf("got %v, want NaN of one", all)
 	}
 	err = nil
-	if all, _ := gauges(t, m, "kata_vfio_state_free_bytes"); len(all) != 1 || all[""] != 7 {
-		t.Errorf("got %v, want 7", all)
+	if all, _ := gauges(t, m, "kata_vfio_state_free_bytes"); all["/ledger"] != 8 {
+		t.Errorf("got %v, want 8", all)
 	}
 }

@@ -60,7 +60,7 @@ func busyNode(t *testing.T) *node {
 	links.Count(pf, 0, vf.Counters{RxBytes: 1500, TxBytes: 64, RxPackets: 1, TxPackets: 1, RxDropped: 1, TxDropped: 7})
 	n.metrics.WatchVFs(n.records.List, (&vf.Policy{FS: n.fs, Links: links}).Counters, true)
 	n.metrics.WatchNRI(func() bool { return true })
-	n.metrics.WatchDisk(func() (int64, error) { return 40 << 30, nil })
+	n.metrics.WatchDisks(func() []string { return []string{"/var/lib/kata-vfio"} }, func(string) (int64, error) { return 40 << 30, nil })
 	(&dra.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.metrics, Log: quiet()}).Start(t.Context())
 	n.metrics.WatchReadiness(n.health.Ready)
 	n.metrics.WatchBootstrap(func() (*drift.Record, error) {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reserve keeps room on the disk of the journal and the ledger for taking devices
-// back: a file in their parent that has its blocks. While it can't be had, no new claim
+// Reserve keeps room on the disk of the journal or the ledger for taking devices
+// back: a file in the directory that has its blocks. While it can't be had, no new claim
 // begins; where the disk is full all the same, it is spent on a claim's end.
 type Reserve struct {
 	Dir string

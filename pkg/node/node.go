@@ -91,6 +91,11 @@ func (c *Config) Records() *journal.Store {
 // JournalDir is where the journal lies, by its path here.
 func (c *Config) JournalDir() string { return filepath.Join(c.Root, c.StateDir, "journal") }
 
+// Reserves keep room on the disks of the journal and the ledger.
+func (c *Config) Reserves() journal.Reserves {
+	return journal.Reserves{Dirs: []string{filepath.Join(c.Root, c.StateDir), c.LedgerDir()}}
+}
+
 // RunPath is where the locks' parent is, by its path here.
 func (c *Config) RunPath() string { return filepath.Join(c.Root, c.RunDir) }
 
@@ -205,7 +210,7 @@ func (c *Config) places(full *prepare.Config) error {
 		return err
 	}
 	full.Journal, full.Locks, full.Specs = records, locks, specs
-	full.Room = journal.Reserve{Dir: filepath.Join(c.Root, c.StateDir)}
+	full.Room = c.Reserves()
 	return nil
 }
 

@@ -163,7 +163,7 @@ type Ledger interface {
 	Last(ctx context.Context, a pci.Address, types ...ledger.Type) (*ledger.Event, error)
 }
 
-// Room is kept on the disk of the state for claims that end; see [journal.Reserve].
+// Room is kept on the disks of the state for claims that end; see [journal.Reserves].
 type Room interface {
 	// Fill keeps it, or returns a [journal.FullError] where there is none.
 	Fill() error

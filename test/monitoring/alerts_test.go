@@ -71,7 +71,7 @@ func healthy() node {
 		`kata_vfio_request_seconds_count{node="a", request="nri/HandOver", result="error"}`:  "0+1x120",
 		`kata_vfio_vf_transmit_dropped_total{node="a", namespace="team-a", claim="network"}`: "0+100x120",
 		`kata_vfio_vfs_lacking{node="a", pf="ens1"}`:                                         "4x20 0x100",
-		`kata_vfio_state_free_bytes{node="a"}`:                                               "1000000x5 40000000000x115",
+		`kata_vfio_state_free_bytes{node="a", directory="/var/lib/kata-vfio"}`:                                               "1000000x5 40000000000x115",
 	}
 }
 
@@ -134,7 +134,7 @@ func incidents() map[string][]node {
 		"KataVFIONodeRebootPending": {{`kata_vfio_bootstrap_outcome{node="b", blueprint="", outcome="reboot needed"}`: "1x120"}},
 		"KataVFIONodeNotVerified":   {{`kata_vfio_bootstrap_verified_timestamp_seconds{node="b"}`: "-9000x120"}},
 		"KataVFIOVFsLacking":        {{`kata_vfio_vfs_lacking{node="a", pf="ens1"}`: "0x60 4x60"}},
-		"KataVFIODiskScarce":        {{`kata_vfio_state_free_bytes{node="a"}`: "40000000000x60 200000000x60"}},
+		"KataVFIODiskScarce":        {{`kata_vfio_state_free_bytes{node="a", directory="/var/lib/kata-vfio"}`: "40000000000x60 200000000x60"}},
 		"KataVFIONRIDisconnected":   {{`kata_vfio_nri_connected{node="a"}`: "1x60 0x60"}},
 	}
 }
