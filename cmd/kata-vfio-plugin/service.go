@@ -187,6 +187,8 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	if err != nil {
 		return err
 	}
+	asked := &dra.Asked{Client: client}
+	s.publisher.Asked = asked
 	s.publisher.Existing = func(ctx context.Context) ([]publish.Allocated, error) {
 		return dra.PublishedDevices(ctx, client, s.run.nodeName)
 	}
@@ -201,7 +203,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Gate:       &dra.Gate{Client: client, NodeName: s.run.nodeName, Handlers: s.node.Node.AllowedHandlers},
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
 		Confirmed: func(uid string) { s.sandboxes.table.Withdraw(uid, "") },
-		Attempts:  s.attempts, Changed: s.wake, Fatal: s.fatal,
+		Attempts:  s.attempts, Asked: asked, Changed: s.wake, Fatal: s.fatal,
 	})
 	s.helper, err = dra.Kubelet{
 		Client: client, NodeName: s.run.nodeName, PodUID: s.run.podUID,

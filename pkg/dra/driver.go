@@ -63,6 +63,8 @@ type DriverConfig struct {
 	Confirmed func(uid string)
 	// Attempts is told how each Prepare ended; nil for nobody.
 	Attempts *Attempts
+	// Asked is told of claims that are not prepared; nil for nobody.
+	Asked *Asked
 	// Changed is told after each call, since claims change what is published.
 	Changed func()
 	// Fatal ends the plugin with a cause.
@@ -134,10 +136,14 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim, hold
 	rec, err := d.admitAndPrepare(ctx, c)
 	d.Metrics.prepared(string(c.UID), time.Since(begin), err)
 	if err != nil {
+		if d.Asked != nil {
+			d.Asked.Note(c)
+		}
 		log.ErrorContext(ctx, "claim not prepared", slog.Any("err", err))
 		d.Reporter.Refused(c, err, holders)
 		return kubeletplugin.PrepareResult{Err: err}
 	}
+	d.forget(c.UID)
 	if d.Confirmed != nil {
 		d.Confirmed(string(c.UID))
 	}
@@ -275,6 +281,7 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 		d.Reporter.NotUnprepared(c, err)
 		return err
 	}
+	d.forget(c.UID)
 	if proofs == nil {
 		log.InfoContext(ctx, "claim was not prepared here")
 		return nil
@@ -282,6 +289,13 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	log.InfoContext(ctx, "claim unprepared", slog.Int("resets", len(proofs)))
 	d.Reporter.Unprepared(c, len(proofs))
 	return nil
+}
+
+// forget drops what was remembered of a claim while it was not prepared.
+func (d *Driver) forget(uid types.UID) {
+	if d.Asked != nil {
+		d.Asked.Forget(uid)
+	}
 }
 
 // Release takes a claim back that the kubelet has forgotten, as its own call would, unless the

@@ -28,6 +28,7 @@ type kubelet struct {
 	t       *testing.T
 	dir     string
 	driver  *dra.Driver
+	asked   *dra.Asked
 	helper  *kubeletplugin.Helper
 	client  *fake.Clientset
 	events  *eventLog
@@ -49,7 +50,9 @@ func serve(t *testing.T, n *node, claims dra.Claims, podUID string, objects ...r
 	}
 	reporter := dra.NewReporter(k.client, k.events, quiet())
 	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
+	k.asked = &dra.Asked{Client: k.client}
 	k.driver = dra.NewDriver(dra.DriverConfig{
+		Asked:  k.asked,
 		Client: k.client, Claims: claims, Gate: gate(k.client), Attributes: n.publisher.Attributes, Health: n.health, Reporter: reporter, Metrics: n.metrics, Log: quiet(),
 		Changed: func() { k.changed <- struct{}{} }, Fatal: func(err error) { k.fatal <- err },
 	})

@@ -16,12 +16,14 @@ import (
 )
 
 // lingerTime is how long a device stays published, withdrawn, after it was on offer
-// last. The node hears of an allocation only when the kubelet prepares the claim; until
+// last. The node hears of an allocation only when the kubelet asks for the claim; until
 // then the scheduler must find the device in its slice, or it gives its shared counters
-// to somebody else (Kubernetes issue 140802).
-const lingerTime = 8 * time.Minute
+// to somebody else (Kubernetes issue 140802). The scheduler binds a pod within ten minutes
+// of the allocation (its bindingTimeout), and the kubelet asks at once.
+const lingerTime = 15 * time.Minute
 
-// listLimit is how long the API server may take to list the node's slices.
+// listLimit is how long the API server may take to list the node's slices, or to say which
+// claims have their allocation.
 const listLimit = 10 * time.Second
 
 // offered remembers when each device was on offer last.
@@ -37,15 +39,18 @@ func (o *offered) seed(devices []publish.Allocated) {
 	}
 }
 
-// lingering returns the devices that were on offer a short while ago, in order. Those
-// that were so longer ago are forgotten, unless records can't be read: one of them may
-// hold the device.
-func (o *offered) lingering(keep bool) []publish.Allocated {
+// lingering returns the devices that were on offer a short while ago, in order. Of those
+// that were so longer ago the allocated ones begin their time again, and the others are
+// forgotten.
+func (o *offered) lingering(isAllocated func(publish.Allocated) bool) []publish.Allocated {
 	var all []publish.Allocated
 	for d, at := range o.last {
-		if !keep && time.Since(at) >= lingerTime {
-			delete(o.last, d)
-			continue
+		if time.Since(at) >= lingerTime {
+			if !isAllocated(d) {
+				delete(o.last, d)
+				continue
+			}
+			o.last[d] = time.Now()
 		}
 		all = append(all, d)
 	}
@@ -61,6 +66,16 @@ func (o *offered) note(pools map[string]publish.Pool) {
 			o.last[publish.Allocated{Pool: d.pool, Name: d.Name}] = time.Now()
 		}
 	}
+}
+
+// lingering returns the devices that were on offer and may be allocated. While records can't
+// be read, each of them may be of any.
+func (p *Publisher) lingering(ctx context.Context, unread bool) []publish.Allocated {
+	ctx, cancel := context.WithTimeout(ctx, listLimit)
+	defer cancel()
+	return p.offered.lingering(func(d publish.Allocated) bool {
+		return unread || p.Asked != nil && p.Asked.Allocated(ctx, d)
+	})
 }
 
 // PublishedDevices returns the devices of our slices of the node at the API server.

@@ -48,6 +48,10 @@ type Publisher struct {
 	// use.
 	Attempts func() map[pci.Address]plan.Code
 
+	// Asked knows the claims that are allocated and not prepared; nil for none. Set it before
+	// use.
+	Asked *Asked
+
 	// Existing returns the devices that an earlier instance has published and that the
 	// API server has. Until it has answered once nothing is published; nil where there
 	// never was any. Set it before use.
@@ -80,7 +84,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	defer p.publishing.Unlock()
 	start := time.Now()
 	unseeded := p.seed(ctx)
-	described, unknown := p.describe(snap)
+	described, unknown := p.describe(ctx, snap)
 	pools := publish.Pools(described)
 	p.learn(pools) // also for claims that were allocated before a withdrawal
 	if p.health.Withdrawn() != nil {
@@ -131,7 +135,7 @@ func (p *Publisher) Attributes(name string) map[resourceapi.QualifiedName]resour
 }
 
 // describe gathers what publishing decides on. After an error no device is judged.
-func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
+func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publish.Node, error) {
 	known, err := p.planned(snap)
 	if p.Failing != nil {
 		known.Failing = p.failing
@@ -144,7 +148,7 @@ func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
 		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
 	}
 	records, unread := p.records() // what can't be read is a metric, and Prepare refuses on its account
-	n.Lingering = p.offered.lingering(len(unread) > 0)
+	n.Lingering = p.lingering(ctx, len(unread) > 0)
 	addrs := p.enter(n, records)
 	for _, f := range n.Selection.Ours() {
 		addrs = append(addrs, f.Address)

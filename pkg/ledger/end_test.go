@@ -25,7 +25,7 @@ func TestTheEndOfASegmentIsThatOfAWholeCheck(t *testing.T) {
 			continue
 		}
 		sound := ledger.CheckSegment(name, []byte(text), v)
-		for i := range text {
+		for i := 0; i < len(text); i += 5 {
 			data := []byte(text)
 			data[i] ^= 1
 			whole, end := ledger.CheckSegment(name, data, v), ledger.CheckEnd(name, data, v)
