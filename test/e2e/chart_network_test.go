@@ -22,15 +22,55 @@ import (
 func networkRenderings() map[string]rendering {
 	return map[string]rendering{
 		"a PodMonitor": {
-			values: "metrics: {podMonitor: {enabled: true, interval: 10s, labels: {team: a}}}", offline: true,
-			check: func(t *testing.T, got rendered) { has(t, got, "PodMonitor", plugin, `"interval":"10s"`, `"team":"a"`) },
+			values: "metrics: {podMonitor: {enabled: true, interval: 10s, labels: {team: a}}, tokenSecret: {name: scraper, key: t}}", offline: true,
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "PodMonitor", plugin, `"interval":"10s"`, `"team":"a"`, `"scheme":"https"`, `"insecureSkipVerify":true`,
+					`"authorization":{"credentials":{"key":"t","name":"scraper"}}`)
+				hasNot(t, got, "PodMonitor", plugin, "bearerTokenFile") // it has no such field
+			},
 		},
 		"a ServiceMonitor": {
 			values: "metrics: {serviceMonitor: {enabled: true, interval: 10s, labels: {team: a}}}", offline: true,
 			check: func(t *testing.T, got rendered) {
-				has(t, got, "ServiceMonitor", plugin, `"interval":"10s"`, `"team":"a"`, `"targetLabel":"node"`)
+				has(t, got, "ServiceMonitor", plugin, `"interval":"10s"`, `"team":"a"`, `"targetLabel":"node"`, `"scheme":"https"`,
+					`"insecureSkipVerify":true`, `"bearerTokenFile":"/var/run/secrets/kubernetes.io/serviceaccount/token"`)
+				hasNot(t, got, "ServiceMonitor", plugin, "authorization")
 				checkService(t, got)
 			},
+		},
+		"metrics with a certificate": {
+			values: "metrics: {serviceMonitor: {enabled: true}, tls: {secretName: cert}, tokenSecret: {name: scraper}}", offline: true,
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "ServiceMonitor", plugin, `"ca":{"secret":{"key":"ca.crt","name":"cert"}}`, `"serverName":"kata-vfio-plugin.kata-vfio-system.svc"`,
+					`"credentials":{"key":"token","name":"scraper"}`)
+				hasNot(t, got, "ServiceMonitor", plugin, "insecureSkipVerify")
+				hasNot(t, got, "ServiceMonitor", plugin, "bearerTokenFile")
+				has(t, got, "DaemonSet", plugin, `"--metrics-cert-file=/etc/kata-vfio-metrics/tls.crt"`, `"--metrics-key-file=/etc/kata-vfio-metrics/tls.key"`,
+					`"mountPath":"/etc/kata-vfio-metrics"`, `"secretName":"cert"`)
+			},
+		},
+		"metrics that are closed": {
+			values: "metrics: {readers: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "ClusterRole", "kata-vfio-metrics-reader", `"rules":[{"nonResourceURLs":["/metrics"],"verbs":["get"]}]`)
+				has(t, got, "ClusterRoleBinding", "kata-vfio-metrics-reader", `"kind":"ServiceAccount","name":"prometheus","namespace":"monitoring"`)
+				has(t, got, "ClusterRole", plugin, `"tokenreviews"`, `"subjectaccessreviews"`)
+				hasNot(t, got, "DaemonSet", plugin, "--metrics-open")
+			},
+		},
+		"metrics that are open": {
+			values: "metrics: {open: true, serviceMonitor: {enabled: true}}", offline: true,
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "DaemonSet", plugin, `"--metrics-open"`)
+				has(t, got, "ServiceMonitor", plugin, `"scheme":"http"`)
+				hasNot(t, got, "ServiceMonitor", plugin, "bearerTokenFile")
+				hasNot(t, got, "ClusterRole", plugin, "reviews")
+				lacks("ClusterRole", "kata-vfio-metrics-reader")(t, got)
+			},
+		},
+		"open metrics that name tenants, to some": {
+			values: "{metrics: {open: true, tenantLabels: true}, networkPolicy: {metricsFrom: [{podSelector: {}}]}}",
+			check:  func(t *testing.T, got rendered) { wantArgs(t, got, "--metrics-open", "--metrics-tenants") },
 		},
 		"alerts": {
 			values: "metrics: {prometheusRule: {enabled: true, labels: {team: a}}}", offline: true,
@@ -80,7 +120,8 @@ func networkRenderings() map[string]rendering {
 			values: "networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}",
 			check: func(t *testing.T, got rendered) {
 				ingress := object[networkingv1.NetworkPolicy](t, got, "NetworkPolicy", plugin).Spec.Ingress
-				if len(ingress) != 1 || len(ingress[0].From) != 1 {
+				if len(ingress) != 2 || ingress[0].Ports[0].Port.StrVal != "probes" || len(ingress[0].From) != 0 ||
+					ingress[1].Ports[0].Port.StrVal != "metrics" || len(ingress[1].From) != 1 {
 					t.Errorf("the ingress rules are %+v", ingress)
 				}
 			},

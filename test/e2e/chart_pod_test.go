@@ -72,9 +72,9 @@ plugin:
 			},
 		},
 		"further flags": {
-			values: "plugin: {extraArgs: ['--holder-wait=20s', '--hot-plug'], logFormat: text, port: 9999}",
+			values: "plugin: {extraArgs: ['--holder-wait=20s', '--hot-plug'], logFormat: text, port: 9999}\nmetrics: {port: 9998}",
 			check: func(t *testing.T, got rendered) {
-				wantArgs(t, got, "--holder-wait=20s", "--hot-plug", "--log-format=text", "--listen=:9999")
+				wantArgs(t, got, "--holder-wait=20s", "--hot-plug", "--log-format=text", "--listen=:9999", "--metrics-listen=:9998")
 			},
 		},
 		"checks of another profile, that taint nothing": {

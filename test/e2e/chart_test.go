@@ -72,7 +72,7 @@ func plainRenderings() map[string]rendering {
 	return map[string]rendering{
 		"the defaults": {check: func(t *testing.T, got rendered) {
 			want := map[string]int{
-				"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
+				"ServiceAccount": 1, "ClusterRole": 3, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
 				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 7, "ValidatingAdmissionPolicyBinding": 7,
 			}
 			if diff := cmp.Diff(want, kinds(got)); diff != "" {
@@ -253,6 +253,19 @@ func has(t *testing.T, r rendered, kind, name string, parts ...string) {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("%s %s lacks %q:\n%s", kind, name, part, text)
 		}
+	}
+}
+
+// hasNot checks that an object's JSON does not have a part.
+func hasNot(t *testing.T, r rendered, kind, name, part string) {
+	t.Helper()
+	o := r.find(kind, name)
+	if o == nil {
+		t.Fatalf("there is no %s %s", kind, name)
+	}
+	text, err := json.Marshal(o.Object)
+	if err != nil || strings.Contains(string(text), part) {
+		t.Errorf("%s %s has %q (%v):\n%s", kind, name, part, err, text)
 	}
 }
 

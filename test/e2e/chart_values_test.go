@@ -109,6 +109,13 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"metrics: {dashboard: {namespace: Monitoring}}":                                                      "does not match pattern",
 		"metrics: {prometheusRule: {rules: []}}":                                                             "additional properties 'rules' not allowed",
 		"metrics: {podMonitor: {interval: often}}":                                                           "does not match pattern",
+		"metrics: {podMonitor: {enabled: true}}":                                                             "metrics.podMonitor has no token to send",
+		"metrics: {port: 9455}":                                                                              "each has its own port",
+		"metrics: {readers: [{kind: ServiceAccount, name: a}]}":                                              "missing propert",
+		"metrics: {tls: {secretName: A}}":                                                                    "does not match pattern",
+		"metrics: {tokenSecret: {name: a, key: ''}}":                                                         "does not match pattern",
+		"metrics: {open: true, tls: {secretName: a}}":                                                        "metrics.open serves plain HTTP",
+		"metrics: {open: true, tenantLabels: true}":                                                          "name tenants and claims to every pod",
 	} {
 		t.Run(values, func(t *testing.T) {
 			if text, err := template(t, values); err == nil || !strings.Contains(err.Error(), want) {

@@ -160,6 +160,8 @@ func TestThePluginMayDoNothingElse(t *testing.T) {
 	got := slices.DeleteFunc(rulesOf(t, pluginOn(t, p, node)), func(rule string) bool { return slices.Contains(anybody, rule) })
 	want := []string{
 		"[create patch] [events.k8s.io] [events] []",
+		"[create] [authentication.k8s.io] [tokenreviews] []",
+		"[create] [authorization.k8s.io] [subjectaccessreviews] []",
 		"[get] [] [nodes] []",
 		"[get] [] [pods] []",
 		"[get] [node.k8s.io] [runtimeclasses] []",

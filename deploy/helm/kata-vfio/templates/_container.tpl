@@ -32,8 +32,27 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- if ne (int64 .Values.plugin.ledger.maxBytes) 1073741824 }}
 - --ledger-max-bytes={{ int64 .Values.plugin.ledger.maxBytes }}
 {{- end }}
-{{- if .Values.metrics.tenantLabels }}
+{{- with .Values.metrics }}
+- --metrics-listen=:{{ .port }}
+{{- if eq (int .port) (int $.Values.plugin.port) }}
+{{- fail (printf "metrics.port and plugin.port are both %d: probes need no credentials and metrics do, so that each has its own port" (int .port)) }}
+{{- end }}
+{{- if and .open .tls.secretName }}
+{{- fail "metrics.open serves plain HTTP: leave metrics.tls.secretName empty, or metrics.open false" }}
+{{- end }}
+{{- if and .open .tenantLabels (not (and $.Values.networkPolicy.enabled $.Values.networkPolicy.metricsFrom)) }}
+{{- fail "metrics.open and metrics.tenantLabels name tenants and claims to every pod: say who may connect by networkPolicy.metricsFrom, or leave one of them false" }}
+{{- end }}
+{{- if .open }}
+- --metrics-open
+{{- end }}
+{{- if .tls.secretName }}
+- --metrics-cert-file={{ include "kata-vfio.metricsTLS" $ }}/tls.crt
+- --metrics-key-file={{ include "kata-vfio.metricsTLS" $ }}/tls.key
+{{- end }}
+{{- if .tenantLabels }}
 - --metrics-tenants
+{{- end }}
 {{- end }}
 {{- if .Values.plugin.ledger.pseudonyms }}
 - --ledger-pseudonyms
@@ -52,6 +71,11 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- with .Values.plugin.extraArgs }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/* Where the certificate of /metrics is mounted. */}}
+{{- define "kata-vfio.metricsTLS" -}}
+/etc/kata-vfio-metrics
 {{- end }}
 
 {{- define "kata-vfio.podResources" -}}

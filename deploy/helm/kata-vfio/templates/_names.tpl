@@ -22,6 +22,36 @@ kata-vfio-bootstrap
 kata-vfio-view
 {{- end }}
 
+{{/* The role of who reads the plugin's metrics. */}}
+{{- define "kata-vfio.metricsReader" -}}
+kata-vfio-metrics-reader
+{{- end }}
+
+{{/* A ClusterRoleBinding of (list name subjects root), where there are subjects: the ClusterRole has the same name. */}}
+{{- define "kata-vfio.bindingOf" -}}
+{{- $name := index . 0 }}
+{{- $root := index . 2 }}
+{{- with index . 1 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ $name }}
+  labels: {{- include "kata-vfio.labels" $root | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ $name }}}
+subjects:
+{{- range . }}
+- kind: {{ .kind }}
+  name: {{ .name | quote }}
+  {{- if eq .kind "ServiceAccount" }}
+  namespace: {{ .namespace }}
+  {{- else }}
+  apiGroup: rbac.authorization.k8s.io
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* The user that the plugin is to the API server. */}}
 {{- define "kata-vfio.user" -}}
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "kata-vfio.plugin" . }}
