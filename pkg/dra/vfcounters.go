@@ -33,7 +33,8 @@ type vfDesc struct {
 func vfDescs(tenants bool) []vfDesc {
 	labels := []string{"address", "pf"}
 	if tenants {
-		labels = append(labels, "namespace", "claim")
+		// Not "namespace": Prometheus' operator adds that of the plugin's pod.
+		labels = append(labels, "claim_namespace", "claim")
 	}
 	counter := func(name, help string, value func(*vf.Counters) uint64) vfDesc {
 		return vfDesc{value: value, desc: prometheus.NewDesc(
