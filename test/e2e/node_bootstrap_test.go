@@ -152,18 +152,3 @@ func (s *site) onlyLooks(ctx context.Context) error {
 	}
 	return s.awaitBootstrap(ctx, true)
 }
-
-// metrics are the plugin's whose names begin so.
-func (s *site) metrics(ctx context.Context, prefix string) (string, error) {
-	pods, err := s.client.CoreV1().Pods(system).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=plugin"})
-	if err != nil {
-		return "", err
-	}
-	if len(pods.Items) != 1 {
-		return "", fmt.Errorf("there are %d pods of the plugin", len(pods.Items))
-	}
-	// The machine has no HTTP client.
-	return s.output(ctx, `bash -c 'exec 3<>/dev/tcp/`+pods.Items[0].Status.PodIP+`/9455
-printf "GET /metrics HTTP/1.0\r\n\r\n" >&3
-grep -E "^`+prefix+`" <&3 || true'`)
-}

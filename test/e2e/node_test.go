@@ -51,6 +51,7 @@ func nodeCases() []nodeCase {
 		{name: "ThePluginPublishesTheGPU", run: publishesGPU, noVMs: true},
 		{name: "APodHasItsGPUInItsVMAndGivesItBack", run: podHasGPU},
 		{name: "TheAuditFindsAPodThatHoldsATenantsDevice", run: auditFinds, longer: true},
+		{name: "MetricsAreForThoseWhomTheChartNames", run: closesMetrics, noVMs: true},
 		{name: "DevicesOfANodeThatFailsTheAuditAreTainted", run: tainted, noVMs: true},
 		{name: "TheChartsAuditOfNodesSeesWhatRootSees", run: auditInAPod, noVMs: true},
 		{name: "TheChartsBootstrapKeepsTheNodeFit", run: bootstrapsNode},

@@ -26,6 +26,8 @@ const (
 	PluginNamespace = "kata-vfio-system"
 	// PluginName is what the chart calls the DaemonSet.
 	PluginName = "kata-vfio-plugin"
+	// MetricsReader is a ServiceAccount of the namespace trusted, which the chart lets read metrics.
+	MetricsReader = "metrics-reader"
 	// release is the chart's, as helm knows it.
 	release = "kata-vfio"
 	// pluginImage is the plugin's image, made from this tree.
@@ -41,6 +43,7 @@ image: {repository: localhost/kata-vfio-plugin, tag: lab, pullPolicy: Never}
 plugin: {apiServer: {host: %q, port: %s}, audit: {profile: lab, every: 10s}}
 deviceClasses: {vf: {vf: {allowUntagged: true}}, gpu-vf: {vf: {allowUntagged: true}}}
 runtimeClass: {overhead: {memory: 350Mi, cpu: 100m}}
+metrics: {readers: [{kind: ServiceAccount, name: ` + MetricsReader + `, namespace: trusted}]}
 `
 
 // InstallPlugin installs the plugin as an administrator would: the chart by helm, in PluginNamespace, and the label on
