@@ -20,8 +20,8 @@ func newClient(kubeconfig string, metrics *dra.Metrics) (kubernetes.Interface, e
 	return newLimitedClient(kubeconfig, metrics, 50, 100)
 }
 
-// newReviewClient returns a client for reviews of scrapers' tokens, apart from the one that
-// claims are prepared with: whoever sends tokens uses up the limits of this one alone.
+// newReviewClient returns a client for reviews of scrapers' tokens. Its rate limit is its own,
+// so that clients that send tokens can't delay the requests that claims need.
 func newReviewClient(kubeconfig string, metrics *dra.Metrics) (kubernetes.Interface, error) {
 	return newLimitedClient(kubeconfig, metrics, 5, 10)
 }

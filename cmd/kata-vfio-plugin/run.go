@@ -52,8 +52,8 @@ func runCommand(opts *options) *cobra.Command {
 			"to plug, and checks sandboxes and containers by NRI. It asks those of the audit's checks that cost little whenever\n" +
 			"the node changes: devices that fail one get a taint, and no claim. A second instance may run beside it during a rolling\n" +
 			"update (--pod-uid); both agree by locks.\n\n" +
-			"The probes /healthz and /readyz need no credentials. /metrics has its own port, speaks TLS, and wants a bearer token of\n" +
-			"the cluster whose user may get the non-resource URL /metrics; --metrics-open drops all three.",
+			"The probes /healthz and /readyz need no credentials. /metrics has its own port and is served over TLS. A client needs a\n" +
+			"bearer token, and its user the verb get on the non-resource URL /metrics; --metrics-open serves it to every client.",
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin run --node-name worker-1 --kubeconfig /etc/kubernetes/kubelet.conf
   NODE_NAME=worker-1 POD_UID=5d6b6a3f kata-vfio-plugin run --log-format json`,

@@ -16,8 +16,8 @@ import (
 // selfSignedFor is longer than a plugin runs without a restart.
 const selfSignedFor = 10 * 365 * 24 * time.Hour
 
-// SelfSigned returns a TLS configuration with a certificate that is made now for host. It
-// keeps a token from those who listen, not from those who answer in the server's place.
+// SelfSigned returns a TLS configuration with a new certificate for host. Clients can't
+// verify it: it protects a token from eavesdroppers, not from an impostor of the server.
 func SelfSigned(host string) (*tls.Config, error) {
 	pair, err := selfSigned(host)
 	if err != nil {
@@ -26,8 +26,8 @@ func SelfSigned(host string) (*tls.Config, error) {
 	return config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair, nil }), nil
 }
 
-// selfSigned makes a key and signs its certificate with it. client-go's own makes RSA keys: two
-// of them take seconds on a slow node, and each handshake then takes a millisecond, which strangers ask for.
+// selfSigned makes an ECDSA key and a certificate. The helper in client-go makes two RSA keys,
+// which take seconds on a slow node, and RSA makes each handshake cost a millisecond.
 func selfSigned(host string) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -47,8 +47,8 @@ func selfSigned(host string) (*tls.Certificate, error) {
 }
 
 // FromFiles returns a TLS configuration with the certificate and key of two PEM files.
-// They are read at each handshake, since both are replaced while the plugin runs. Where
-// they can't be read then, those that were read last still serve.
+// It reads them at each handshake, so that a renewed certificate needs no restart. If they
+// can't be read then, it serves the last good pair.
 func FromFiles(certFile, keyFile string) (*tls.Config, error) {
 	var last atomic.Pointer[tls.Certificate]
 	read := func() error {
@@ -67,7 +67,8 @@ func FromFiles(certFile, keyFile string) (*tls.Config, error) {
 	}), nil
 }
 
-// config speaks HTTP/1.1 alone: nobody scrapes in streams, and they have cost servers dear.
+// config offers HTTP/1.1 only: scrapers need no HTTP/2, whose streams have been used for
+// denial of service (CVE-2023-44487).
 func config(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}
 }

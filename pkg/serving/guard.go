@@ -23,21 +23,21 @@ const (
 	reviewLimit = 10 * time.Second
 	// maxReviews is how many tokens are reviewed at once.
 	maxReviews = 8
-	// allowedFor is how long a token that may read is not reviewed again: so long after it was revoked it still reads.
+	// allowedFor is how long an allowed token is cached. A revoked token still works that long.
 	allowedFor = time.Minute
-	// refusedFor is shorter, so that a role that was granted is soon of use.
+	// refusedFor is shorter, so that a newly granted role takes effect soon.
 	refusedFor = 10 * time.Second
-	// maxAllowed and maxRefused bound what is remembered. They are apart, so that
-	// made-up tokens can't displace those of scrapers.
+	// maxAllowed and maxRefused bound the caches. There are two of them, so that made-up
+	// tokens can't evict those of scrapers.
 	maxAllowed, maxRefused = 256, 1024
 	// unansweredEvery is how often the log says that the API server does not answer.
 	unansweredEvery = time.Minute
 )
 
-// Guard lets a request pass whose bearer token the API server knows (TokenReview), and
-// whose user may get [MetricsPath] (SubjectAccessReview, non-resource URL). Other
-// requests get the status 401 or 403, and 503 where the API server can't be asked. It
-// keeps no tokens, only their hashes.
+// Guard admits a request if the API server accepts its bearer token (TokenReview) and the
+// token's user may get the non-resource URL [MetricsPath] (SubjectAccessReview). It answers
+// other requests with 401 or 403, and with 503 if the API server can't be asked. It keeps
+// hashes of tokens only. It is safe for concurrent use.
 type Guard struct {
 	client           kubernetes.Interface
 	log              *slog.Logger
@@ -47,8 +47,8 @@ type Guard struct {
 	unanswered       rate.Sometimes
 }
 
-// NewGuard returns a guard that asks by client. Give it a client of its own with a limit
-// for requests: strangers decide how often it asks.
+// NewGuard returns a guard that sends its reviews through client. Use a separate client with
+// its own rate limit: anybody who can connect causes requests.
 func NewGuard(client kubernetes.Interface, log *slog.Logger) *Guard {
 	return &Guard{
 		client: client, log: log,
@@ -81,7 +81,7 @@ func (g *Guard) protect(next http.Handler) http.Handler {
 func (g *Guard) judge(r *http.Request) refusal {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return refusal{http.StatusUnauthorized, "metrics need a bearer token of this cluster"}
+		return refusal{http.StatusUnauthorized, "metrics need a bearer token: send that of a ServiceAccount of this cluster"}
 	}
 	sum := sha256.Sum256([]byte(token))
 	if known, ok := g.remembered(sum); ok {
@@ -125,7 +125,7 @@ func (g *Guard) review(ctx context.Context, token string, sum [sha256.Size]byte)
 	switch {
 	case err != nil:
 		g.unanswered.Do(func() {
-			g.log.WarnContext(ctx, "metrics are refused", slog.String("err", withoutToken(err, token)))
+			g.log.WarnContext(ctx, "scrape refused, since its token can't be reviewed", slog.String("err", withoutToken(err, token)))
 		})
 	case refused == (refusal{}):
 		g.allowed.Add(sum, nil, allowedFor)
@@ -169,7 +169,7 @@ func (g *Guard) askRight(ctx context.Context, user *authenticationv1.UserInfo) (
 		return refusal{}, fmt.Errorf("create a SubjectAccessReview: %w", err)
 	}
 	if !access.Status.Allowed || access.Status.Denied {
-		return refusal{http.StatusForbidden, fmt.Sprintf("user %q may not get the URL %s", user.Username, MetricsPath)}, nil
+		return refusal{http.StatusForbidden, fmt.Sprintf("user %q may not get %s: grant it the verb get on this non-resource URL", user.Username, MetricsPath)}, nil
 	}
 	return refusal{}, nil
 }

@@ -196,7 +196,7 @@ func TestWhoMayReadMetrics(t *testing.T) {
 		"another scheme":        {"Basic dDp0", nil, 401, "need a bearer token", nil},
 		"an empty token":        {"Bearer  ", nil, 401, "need a bearer token", nil},
 		"an unknown token":      {"Bearer t-unknown", nil, 401, "does not accept", []string{"tokenreviews"}},
-		"a user without a role": {"Bearer t-stranger", nil, 403, `user "stranger" may not get the URL /metrics`, []string{"tokenreviews", "subjectaccessreviews"}},
+		"a user without a role": {"Bearer t-stranger", nil, 403, `user "stranger" may not get /metrics`, []string{"tokenreviews", "subjectaccessreviews"}},
 		"a user who is denied":  {"Bearer t-denied", nil, 403, `user "denied"`, []string{"tokenreviews", "subjectaccessreviews"}},
 		"a reader":              {"Bearer t-reader", nil, 200, "kata_vfio_test 0", []string{"tokenreviews", "subjectaccessreviews"}},
 		"a scheme in capitals":  {"BEARER t-reader", nil, 200, "kata_vfio_test 0", []string{"tokenreviews", "subjectaccessreviews"}},

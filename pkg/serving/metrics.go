@@ -25,7 +25,8 @@ const (
 // MetricsPath is where metrics are, and the URL that a scraper's role names.
 const MetricsPath = "/metrics"
 
-// Metrics returns the handler of [MetricsPath], behind guard. A nil guard lets everybody in.
+// Metrics returns the handler of [MetricsPath], protected by guard. With a nil guard it
+// serves every client.
 func Metrics(registry prometheus.Gatherer, guard *Guard) http.Handler {
 	var scrapes http.Handler = promhttp.HandlerFor(&sharedGatherer{from: registry, now: time.Now}, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeLimit,

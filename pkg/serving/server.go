@@ -19,7 +19,7 @@ import (
 const (
 	// maxHeader bounds a request's header, and with it a token.
 	maxHeader = 16 << 10
-	// maxConnections bounds what clients that connect and ask nothing hold of the plugin's memory.
+	// maxConnections bounds the memory that idle clients take.
 	maxConnections = 256
 )
 
@@ -43,7 +43,7 @@ func Listen(ctx context.Context, addr string, handler http.Handler, certificates
 	}
 	return &Server{listener: l, http: &http.Server{
 		Handler: handler, MaxHeaderBytes: maxHeader,
-		// It would tell of each broken handshake, and who breaks them fills the log.
+		// It reports each failed handshake, and any client could fill the log with them.
 		ErrorLog:          log.New(io.Discard, "", 0),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: writeLimit, IdleTimeout: time.Minute,
 	}}, nil

@@ -105,7 +105,7 @@ func scrape(ctx context.Context, t *testing.T, url, token string) (int, string) 
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	scraper := &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // as the chart's monitors do by default
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, // as the chart's monitors do by default
 	}}
 	resp, err := scraper.Do(req)
 	if err != nil {

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+)
+
+// reviewer is an API server whose reviews are all positive, and its kubeconfig.
+func reviewer(t *testing.T) (*httptest.Server, string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/tokenreviews") {
+			fmt.Fprint(w, `{"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "status": {"authenticated": true, "user": {"username": "p"}}}`)
+			return
+		}
+		fmt.Fprint(w, `{"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": {"allowed": true}}`)
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+		"clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return server, file
+}
+
+// served is where a service with the flags serves metrics.
+func served(t *testing.T, m scraping, kubeconfig string) string {
+	t.Helper()
+	m.listen = "127.0.0.1:0"
+	s := &service{
+		run: &runOptions{nodeName: "worker-1", kubeconfig: kubeconfig, metrics: m}, log: slog.New(slog.DiscardHandler),
+		metrics: dra.NewMetrics(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 }),
+	}
+	server, err := s.listenMetrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	go func() { _ = server.Serve(t.Context()) }() // it ends with the test
+	return server.Addr().String()
+}
+
+// scraped is the status that a scraper with a token, if any, gets.
+func scraped(t *testing.T, url, token string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+// TestRunClosesMetrics: unless --metrics-open is set.
+func TestRunClosesMetrics(t *testing.T) {
+	api, kubeconfig := reviewer(t)
+	closed, open := served(t, scraping{}, kubeconfig), served(t, scraping{open: true}, "testdata/nothing.yaml")
+	gone, gonesConfig := reviewer(t)
+	gone.Close()
+	away := served(t, scraping{}, gonesConfig)
+	for _, c := range []struct {
+		url, token string
+		want       int
+	}{
+		{"http://" + closed, "t", 400},
+		{"https://" + closed, "", 401},
+		{"https://" + closed, "t", 200},
+		{"https://" + away, "t", 503},
+		{"http://" + open, "", 200},
+	} {
+		if got := scraped(t, c.url+"/metrics", c.token); got != c.want {
+			t.Errorf("%s with token %q: %d, want %d (API server at %s)", c.url, c.token, got, c.want, api.URL)
+		}
+	}
+}
+
+// TestRunNeedsItsCertificateAndAPIServer: it neither falls back to another certificate nor to
+// metrics for everybody.
+func TestRunNeedsItsCertificateAndAPIServer(t *testing.T) {
+	_, kubeconfig := reviewer(t)
+	for want, run := range map[string]runOptions{
+		"read the certificate for metrics": {kubeconfig: kubeconfig, metrics: scraping{listen: "127.0.0.1:0", certFile: "testdata/nothing", keyFile: "testdata/nothing"}},
+		"find the API server":              {kubeconfig: "testdata/nothing.yaml", metrics: scraping{listen: "127.0.0.1:0"}},
+	} {
+		s := &service{
+			run: &run, log: slog.New(slog.DiscardHandler),
+			metrics: dra.NewMetrics(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 }),
+		}
+		if server, err := s.listenMetrics(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, %v; want %q", server, err, want)
+		}
+	}
+}
