@@ -73,7 +73,7 @@ func plainRenderings() map[string]rendering {
 		"the defaults": {check: func(t *testing.T, got rendered) {
 			want := map[string]int{
 				"ServiceAccount": 1, "ClusterRole": 3, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
-				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 7, "ValidatingAdmissionPolicyBinding": 7,
+				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 8, "ValidatingAdmissionPolicyBinding": 8,
 			}
 			if diff := cmp.Diff(want, kinds(got)); diff != "" {
 				t.Errorf("the kinds differ (-want +got):\n%s", diff)
@@ -123,6 +123,7 @@ func plainRenderings() map[string]rendering {
 				lacks("ValidatingAdmissionPolicy", "tenant-claims.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-classes.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-bindings.kata-vfio.dev")(t, got)
+				lacks("ValidatingAdmissionPolicy", "tenant-podgroups.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-pod-classes.kata-vfio.dev")(t, got)
 			},
 		},
@@ -209,7 +210,7 @@ admission: {tenants: {extendedResources: [example.com/other, example.com/gpu]}}`
 			check: func(t *testing.T, got rendered) {
 				for _, name := range []string{
 					"tenant-pods.kata-vfio.dev", "tenant-claims.kata-vfio.dev", "tenant-bindings.kata-vfio.dev",
-					"tenant-classes.kata-vfio.dev", "tenant-pod-classes.kata-vfio.dev",
+					"tenant-classes.kata-vfio.dev", "tenant-pod-classes.kata-vfio.dev", "tenant-podgroups.kata-vfio.dev",
 				} {
 					has(t, got, "ValidatingAdmissionPolicyBinding", name, `"key":"capsule.clastix.io/tenant"`)
 				}

@@ -86,6 +86,7 @@ func good() *cluster.State {
 	policy(s, "tenant-classes", "true")
 	policy(s, "tenant-pod-classes", "true")
 	policy(s, "tenant-bindings", "true")
+	policy(s, "tenant-podgroups", "true")
 	for _, ns := range []string{"t1", "t2"} {
 		s.Quotas = append(s.Quotas, corev1.ResourceQuota{
 			ObjectMeta: inNamespace(ns, "devices"),

@@ -44,7 +44,7 @@ func policyChecks() []Check {
 // tenantPolicies looks at the objects, and at what the API server does.
 func tenantPolicies(s *State) []finding.Finding {
 	var found []finding.Finding
-	for _, name := range []string{"tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-bindings"} {
+	for _, name := range []string{"tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-bindings", "tenant-podgroups"} {
 		for _, f := range s.bound(name) {
 			if f.State != finding.Pass {
 				found = append(found, f)
