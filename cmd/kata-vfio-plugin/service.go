@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -48,6 +49,7 @@ type service struct {
 	scrapes   *serving.Server
 	driver    *dra.Driver
 	reporter  *dra.Reporter
+	outbox    *dra.Outbox
 	sandboxes sandboxes
 	helper    *kubeletplugin.Helper
 	// vfs makes the VFs of the node's config, and binds what stands bound.
@@ -100,6 +102,7 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.watchChecks(ctx) })
 	g.Go(func() error { return s.watchLedger(ctx) })
 	g.Go(func() error { return s.reporter.Run(ctx) })
+	g.Go(func() error { return s.outbox.Run(ctx) })
 	g.Go(func() error { return s.watchDrains(ctx) })
 	g.Go(func() error { return s.repair(ctx) })
 	g.Go(func() error { return s.provision(ctx) })
@@ -194,6 +197,8 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	}
 	s.reporter = dra.NewReporter(client, recorder, s.log)
 	s.reporter.Anchor = s.node.History.Checkpoint
+	s.outbox = dra.NewOutbox(client, s.run.nodeName, filepath.Join(filepath.Dir(s.opts.node.JournalDir()), "events.json"), s.log)
+	s.reporter.Final = s.outbox
 	if err := s.openSandboxes(ctx, client); err != nil {
 		return err
 	}

@@ -46,6 +46,9 @@ type Reporter struct {
 	client   kubernetes.Interface
 	recorder Recorder
 	log      *slog.Logger
+	// Final records what no later look makes up for: how a claim ended. Nil is the recorder.
+	// Set it before use.
+	Final Recorder
 	// Anchor returns the latest signed checkpoint of the node's ledger, which goes along; nil for none. Set it before use.
 	Anchor func() string
 	queue  workqueue.TypedRateLimitingInterface[types.UID]
@@ -83,7 +86,7 @@ func (r *Reporter) Prepared(c *resourceapi.ResourceClaim, rec *journal.Record, a
 // its event stays a while.
 func (r *Reporter) Unprepared(c kubeletplugin.NamespacedObject, resets int) {
 	note := withAnchor(fmt.Sprintf("devices taken back, %d resets made and proven", resets), r.anchor())
-	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeNormal, "Unprepared", "Unprepare", note)
+	r.tellBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeNormal, "Unprepared", "Unprepare", note)
 }
 
 func (r *Reporter) anchor() string {
@@ -142,7 +145,7 @@ func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []
 // Quarantined reports a claim whose devices could not be proven clean. The
 // claim may be gone by now; its event stays.
 func (r *Reporter) Quarantined(c kubeletplugin.NamespacedObject, err *prepare.QuarantinedError) {
-	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, err.Record.Plan.Claim.Pods, corev1.EventTypeWarning, "Quarantined", "Unprepare", err.Error())
+	r.tellBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, err.Record.Plan.Claim.Pods, corev1.EventTypeWarning, "Quarantined", "Unprepare", err.Error())
 }
 
 // NotUnprepared reports a claim that could not be taken back.
@@ -157,16 +160,29 @@ func (r *Reporter) PodRefused(namespace string, pod claim.Pod, reason, note stri
 
 // tell records an event on the claim and on each of its pods.
 func (r *Reporter) tell(c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
+	r.tellBy(r.recorder, c, namespace, pods, eventType, reason, action, note)
+}
+
+// tellBy is tell by a recorder.
+func (r *Reporter) tellBy(by Recorder, c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
+	note = shorten(note, longestNote)
 	if len(pods) == 0 {
-		r.record(c, nil, eventType, reason, action, note)
+		by.Event(c, nil, eventType, reason, action, note)
 	}
 	for i, p := range pods {
 		pod := podRef(namespace, p)
 		if i == 0 {
-			r.record(c, pod, eventType, reason, action, note)
+			by.Event(c, pod, eventType, reason, action, note)
 		}
-		r.record(pod, c, eventType, reason, action, note)
+		by.Event(pod, c, eventType, reason, action, note)
 	}
+}
+
+func (r *Reporter) final() Recorder {
+	if r.Final == nil {
+		return r.recorder
+	}
+	return r.Final
 }
 
 // longestNote is what an event's note may have (events.k8s.io/v1).

@@ -1,0 +1,196 @@
+package dra
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+)
+
+// Outbox records Events that nothing makes up for later: the claim may be gone when the API
+// server is back, and with it the anchor in the event. They are sent until it takes them, in
+// order, however long it is away; meanwhile they lie in a file, for the next instance. It
+// implements [Recorder] and is safe for concurrent use.
+type Outbox struct {
+	client kubernetes.Interface
+	// instance is the reporting instance, path the file.
+	instance, path string
+	log            *slog.Logger
+	wake           chan struct{}
+
+	mu      sync.Mutex // guards those below
+	waiting []*eventsv1.Event
+	lost    int // how many were left out since the last that was logged
+
+	saved string // what is in the file; Run's alone
+}
+
+const (
+	// outboxRoom is how many events wait; the oldest go first.
+	outboxRoom = 1000
+	// outboxPause is the time after which events are sent again.
+	outboxPause = time.Minute
+	// outboxLimit bounds one request.
+	outboxLimit = 10 * time.Second
+)
+
+// NewOutbox returns an outbox of a node, which sends once [Outbox.Run] runs. What waits lies
+// in the file at the path, whose directory must exist.
+func NewOutbox(client kubernetes.Interface, node, path string, log *slog.Logger) *Outbox {
+	return &Outbox{client: client, instance: v1alpha1.DriverName + "-" + node, path: path, log: log, wake: make(chan struct{}, 1)}
+}
+
+// Event implements [Recorder].
+func (o *Outbox) Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
+	name := shorten(regarding.Name, 200) + "." + rand.String(16) // which makes a second try of the same event known
+	o.mu.Lock()
+	o.waiting = append(o.waiting, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: regarding.Namespace, Name: name},
+		EventTime:  metav1.NowMicro(), ReportingController: v1alpha1.DriverName, ReportingInstance: shorten(o.instance, 128),
+		Regarding: *regarding, Related: related, Type: eventType, Reason: reason, Action: action, Note: note,
+	})
+	o.bound()
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default: // it is to look already
+	}
+}
+
+// bound leaves out the oldest where there are too many. The lock is held.
+func (o *Outbox) bound() {
+	if more := len(o.waiting) - outboxRoom; more > 0 {
+		o.waiting = append([]*eventsv1.Event{}, o.waiting[more:]...)
+		o.lost += more
+	}
+}
+
+// Run sends events until ctx ends, those first that an earlier instance has left.
+func (o *Outbox) Run(ctx context.Context) error {
+	if err := o.load(); err != nil {
+		o.log.WarnContext(ctx, "Events of an earlier start are lost", slog.Any("err", err))
+	}
+	for {
+		err := o.send(ctx)
+		o.save(ctx)
+		var again <-chan time.Time
+		if err != nil {
+			again = time.After(outboxPause)
+		}
+		select {
+		case <-ctx.Done():
+			o.save(ctx)
+			return nil
+		case <-again:
+		case <-o.wake:
+		}
+	}
+}
+
+// send sends what waits, up to the first that the API server does not take now.
+func (o *Outbox) send(ctx context.Context) error {
+	for {
+		o.mu.Lock()
+		if len(o.waiting) == 0 {
+			o.mu.Unlock()
+			return nil
+		}
+		first := o.waiting[0]
+		o.mu.Unlock()
+		if err := o.create(ctx, first); err != nil {
+			return err
+		}
+		o.mu.Lock()
+		if len(o.waiting) > 0 && o.waiting[0] == first { // not left out meanwhile
+			o.waiting = o.waiting[1:]
+		}
+		o.mu.Unlock()
+	}
+}
+
+// create sends one event. An error says that it is to be sent again.
+func (o *Outbox) create(ctx context.Context, e *eventsv1.Event) error {
+	limited, cancel := context.WithTimeout(ctx, outboxLimit)
+	defer cancel()
+	_, err := o.client.EventsV1().Events(e.Namespace).Create(limited, e, metav1.CreateOptions{})
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err):
+		return nil
+	case transient(err), ctx.Err() != nil: // cut off by the plugin's end, it is the next instance's
+		return err
+	}
+	o.log.WarnContext(ctx, "Event not taken", slog.String("event", e.Namespace+"/"+e.Name), slog.String("reason", e.Reason), slog.Any("err", err))
+	return nil
+}
+
+// load puts what an earlier instance left before what waits.
+func (o *Outbox) load() error {
+	data, err := os.ReadFile(o.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var left []*eventsv1.Event
+	if err := json.Unmarshal(data, &left); err != nil {
+		return fmt.Errorf("%s: %w", o.path, err)
+	}
+	o.saved = string(data)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.waiting = append(left, o.waiting...)
+	o.bound()
+	return nil
+}
+
+// save has the file say what waits; there is none when nothing does. What can't be written
+// is logged: it is in memory still.
+func (o *Outbox) save(ctx context.Context) {
+	o.mu.Lock()
+	data, err := json.Marshal(o.waiting)
+	empty, lost := len(o.waiting) == 0, o.lost
+	o.lost = 0
+	o.mu.Unlock()
+	if lost > 0 {
+		o.log.WarnContext(ctx, "Events are lost: the API server has been away too long", slog.Int("events", lost))
+	}
+	text := string(data)
+	if empty {
+		text = ""
+	}
+	if err != nil || text == o.saved {
+		return
+	}
+	if err := o.write(text); err != nil {
+		o.log.WarnContext(ctx, "Events that wait for the API server are not on disk", slog.Any("err", err))
+		return
+	}
+	o.saved = text
+}
+
+func (o *Outbox) write(text string) error {
+	if text != "" {
+		return renameio.WriteFile(o.path, []byte(text), 0o600, renameio.WithTempDir(filepath.Dir(o.path)))
+	}
+	if err := os.Remove(o.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
