@@ -57,104 +57,107 @@ func NewGuard(client kubernetes.Interface, log *slog.Logger) *Guard {
 	}
 }
 
-// refusal is the status and the text of a request that is not let in; the zero value lets it in.
-type refusal struct {
-	status int
-	text   string
+// verdict admits a request, or refuses it with a status and a text.
+type verdict struct {
+	admitted bool
+	status   int
+	text     string
 }
+
+func refuse(status int, text string) verdict { return verdict{status: status, text: text} }
 
 func (g *Guard) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refused := g.judge(r)
-		if refused == (refusal{}) {
+		v := g.judge(r)
+		if v.admitted {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if refused.status == http.StatusUnauthorized {
+		if v.status == http.StatusUnauthorized {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
-		http.Error(w, refused.text, refused.status)
+		http.Error(w, v.text, v.status)
 	})
 }
 
-// judge answers from memory, or by reviews that all who ask with the same token share.
-func (g *Guard) judge(r *http.Request) refusal {
+// judge answers from the caches, or by reviews that concurrent requests with the same token share.
+func (g *Guard) judge(r *http.Request) verdict {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return refusal{http.StatusUnauthorized, "metrics need a bearer token: send that of a ServiceAccount of this cluster"}
+		return refuse(http.StatusUnauthorized, "metrics need a bearer token: send that of a ServiceAccount of this cluster")
 	}
 	sum := sha256.Sum256([]byte(token))
-	if known, ok := g.remembered(sum); ok {
-		return known
+	if v, ok := g.cached(sum); ok {
+		return v
 	}
-	// The first of them may hang up; the others still want the answer.
+	// The client that came first may disconnect; the others still need the answer.
 	ctx := context.WithoutCancel(r.Context())
 	shared, err, _ := g.reviewing.Do(string(sum[:]), func() (any, error) {
-		if known, ok := g.remembered(sum); ok { // by those who asked just before
-			return known, nil
+		if v, ok := g.cached(sum); ok { // since a moment ago
+			return v, nil
 		}
 		return g.review(ctx, token, sum)
 	})
 	if err != nil {
-		return refusal{http.StatusServiceUnavailable, "the API server can't be asked who may read metrics; the plugin's log says why"}
+		return refuse(http.StatusServiceUnavailable, "the API server can't be asked who may read metrics; the plugin's log says why")
 	}
-	return shared.(refusal)
+	return shared.(verdict)
 }
 
-func (g *Guard) remembered(sum [sha256.Size]byte) (refusal, bool) {
-	if _, ok := g.allowed.Get(sum); ok {
-		return refusal{}, true
+func (g *Guard) cached(sum [sha256.Size]byte) (verdict, bool) {
+	for _, c := range []*cache.LRUExpireCache{g.allowed, g.refused} {
+		if v, ok := c.Get(sum); ok {
+			return v.(verdict), true
+		}
 	}
-	if known, ok := g.refused.Get(sum); ok {
-		return known.(refusal), true
-	}
-	return refusal{}, false
+	return verdict{}, false
 }
 
-// review asks the API server and remembers what it says, but not that it says nothing.
-func (g *Guard) review(ctx context.Context, token string, sum [sha256.Size]byte) (refusal, error) {
+// review asks the API server and caches its answer. An error is not cached.
+func (g *Guard) review(ctx context.Context, token string, sum [sha256.Size]byte) (verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewLimit)
 	defer cancel()
 	select {
 	case g.slots <- struct{}{}:
 		defer func() { <-g.slots }()
 	case <-ctx.Done():
-		return refusal{}, ctx.Err()
+		return verdict{}, ctx.Err()
 	}
-	refused, err := g.ask(ctx, token)
+	v, err := g.ask(ctx, token)
 	switch {
 	case err != nil:
 		g.unanswered.Do(func() {
 			g.log.WarnContext(ctx, "scrape refused, since its token can't be reviewed", slog.String("err", withoutToken(err, token)))
 		})
-	case refused == (refusal{}):
-		g.allowed.Add(sum, nil, allowedFor)
+	case v.admitted:
+		g.allowed.Add(sum, v, allowedFor)
 	default:
-		g.refused.Add(sum, refused, refusedFor)
+		g.refused.Add(sum, v, refusedFor)
 	}
-	return refused, err
+	return v, err
 }
 
-// withoutToken is the text of an error, for a log: what refuses a review may quote it.
+// withoutToken returns the text of an error for the log. Whatever answers in the API server's
+// place may quote the token.
 func withoutToken(err error, token string) string {
 	return strings.ReplaceAll(err.Error(), token, "<token>")
 }
 
-// ask has the token's user named, and its right looked up.
-func (g *Guard) ask(ctx context.Context, token string) (refusal, error) {
+// ask reviews the token and then its user's right.
+func (g *Guard) ask(ctx context.Context, token string) (verdict, error) {
 	review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return refusal{}, fmt.Errorf("create a TokenReview: %w", err)
+		return verdict{}, fmt.Errorf("create a TokenReview: %w", err)
 	}
 	if !review.Status.Authenticated {
-		return refusal{http.StatusUnauthorized, "the API server does not accept this bearer token"}, nil
+		return refuse(http.StatusUnauthorized, "the API server does not accept this bearer token"), nil
 	}
 	return g.askRight(ctx, &review.Status.User)
 }
 
-func (g *Guard) askRight(ctx context.Context, user *authenticationv1.UserInfo) (refusal, error) {
+func (g *Guard) askRight(ctx context.Context, user *authenticationv1.UserInfo) (verdict, error) {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for name, values := range user.Extra {
 		extra[name] = authorizationv1.ExtraValue(values)
@@ -166,10 +169,10 @@ func (g *Guard) askRight(ctx context.Context, user *authenticationv1.UserInfo) (
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return refusal{}, fmt.Errorf("create a SubjectAccessReview: %w", err)
+		return verdict{}, fmt.Errorf("create a SubjectAccessReview: %w", err)
 	}
 	if !access.Status.Allowed || access.Status.Denied {
-		return refusal{http.StatusForbidden, fmt.Sprintf("user %q may not get %s: grant it the verb get on this non-resource URL", user.Username, MetricsPath)}, nil
+		return refuse(http.StatusForbidden, fmt.Sprintf("user %q may not get %s: grant it the verb get on this non-resource URL", user.Username, MetricsPath)), nil
 	}
-	return refusal{}, nil
+	return verdict{admitted: true}, nil
 }
