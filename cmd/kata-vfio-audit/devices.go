@@ -21,9 +21,13 @@ func devicesCommand(t *tree) *cobra.Command {
 		Use:   "devices",
 		Short: "List the PCI functions with their isolation verdicts",
 		Long: "devices lists the node's PCI functions, members of an IOMMU group side by side, with the verdict on each\n" +
-			"(✓ a claim for it is prepared if the node config names it, ! likewise and with a grave note, ✗ claims are refused;\n" +
-			"no mark for what the node itself uses), and then what to do, the worst last. The plugin's plan, taints and refusals\n" +
-			"go by the same judgement.\n" +
+			"(✓ a claim for it is prepared, ! likewise and with a grave note, ✗ claims are refused; no mark for what the node\n" +
+			"itself uses), and then what to do, the worst last. \"not selected\" is what the node config leaves alone: it is not\n" +
+			"published.\n\n" +
+			"The verdicts are those of the plugin's plan and of the taints in its ResourceSlices. They go by the config that the\n" +
+			"plugin says it uses (/run/kata-vfio/published.json), else by /etc/kata-vfio/node.yaml, else by the default one; by the\n" +
+			"journal's records, marks and drains; and by the checks of the audit that the plugin says fail. Where no plugin runs,\n" +
+			"`kata-vfio-audit node` asks the checks. A warning says what could not be read.\n\n" +
 			"wide also has NEAR: the NIC that is nearest to a GPU, and the GPU to a NIC, and what they have in common.\n\n" +
 			"json and yaml hold every function, bridges included, as {\"devices\": [...]}; `reasons` are objects with\n" +
 			"code, severity, text, fix and evidence, and empty for an isolated function; `refusals` are what a claim for the\n" +

@@ -22,7 +22,8 @@ func topologyCommand(t *tree) *cobra.Command {
 		Short: "Draw the PCIe tree with IOMMU groups and verdicts",
 		Long: "topology draws the node's PCIe tree: NUMA nodes, root buses, ports, switches and functions, IOMMU groups as\n" +
 			"outlines, verdicts as colour and symbol, and which GPU and NIC belong together. The SVG stands alone and opens\n" +
-			"in any browser; hover over a function to read why it is not isolated. dot is for Graphviz, tree for a terminal.\n\n" + exitCodes,
+			"in any browser; hover over a function to read what is wrong. dot is for Graphviz, tree for a terminal.\n" +
+			"Functions are judged as `devices` judges them.\n\n" + exitCodes,
 		Example: "  kata-vfio-audit topology --file node.svg",
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 // row is one function in a table, with its place in its group.
@@ -90,6 +91,9 @@ func (r *row) verdict() string {
 		}
 		return "isolated, in use"
 	case Good:
+		if r.Assignable() && r.has(plan.NotOurs) {
+			return "isolated, not selected"
+		}
 		return "isolated"
 	case Concern:
 		return "isolated, " + firstCode(r.Grave())

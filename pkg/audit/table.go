@@ -95,7 +95,11 @@ func fit(cols []column, rows []row, limit int) {
 // writeReport writes heading, table and hints in one go.
 func (inv *Inventory) writeReport(w io.Writer, rows []row, cols []column, style Style) error {
 	var b strings.Builder
-	b.WriteString(inv.heading() + "\n\n")
+	b.WriteString(inv.heading() + "\n")
+	if inv.Basis != nil {
+		b.WriteString(strings.Join(terminal.Wrap(terminal.Visible(inv.Basis.String()), terminal.PageWidth), "\n") + "\n")
+	}
+	b.WriteString("\n")
 	b.WriteString(style.paint(terminal.Bold, titles(cols)) + "\n")
 	for i := range rows {
 		b.WriteString(rows[i].line(cols, style) + "\n")
@@ -160,9 +164,9 @@ func (inv *Inventory) heading() string {
 }
 
 // summary counts the verdicts, those of the chipset's many small functions
-// apart.
+// apart. With the refused ones it has as many as there are rows with a cross.
 func (inv *Inventory) summary() string {
-	var main, others, badMain, badOthers int
+	var main, others, badMain, badOthers, refused int
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		all, bad := &others, &badOthers
@@ -173,13 +177,19 @@ func (inv *Inventory) summary() string {
 			all, bad = &main, &badMain
 		}
 		*all++
-		if !d.Isolated {
+		switch {
+		case !d.Isolated:
 			*bad++
+		case d.Standing() == Bad:
+			refused++
 		}
 	}
 	text := fmt.Sprintf("not isolated: %d of %d GPUs, PFs, VFs and NVMe drives", badMain, main)
 	if others > 0 {
 		text += fmt.Sprintf(", %d of %d other functions", badOthers, others)
+	}
+	if refused > 0 {
+		text += fmt.Sprintf("; isolated, but refused to claims: %d", refused)
 	}
 	return text
 }

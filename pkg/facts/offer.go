@@ -39,7 +39,8 @@ type Published struct {
 type offer struct {
 	basis  finding.Basis
 	config *v1alpha1.NodeConfig // nil for the default one
-	said   Published            // empty where no plugin said anything
+	note   Fact                 // the plugin's file
+	said   Published            // what it says; empty where no plugin said anything
 	// named are those that the plugin publishes. The published ones are those, and
 	// the functions that a claim or a VFIO driver has.
 	named, published map[pci.Address]bool
@@ -89,7 +90,8 @@ func (n *Node) readOffer() {
 		}
 	}
 	n.offer.basis.By = finding.ByDefault
-	if f := n.Read(publishedFile); f.OK() && n.readPublished(f) {
+	n.offer.note = n.Read(publishedFile)
+	if n.offer.note.OK() && n.readPublished() {
 		return
 	}
 	n.readConfig()
@@ -101,14 +103,16 @@ func (n *Node) readOffer() {
 	n.offer.basis.Functions = len(ours)
 }
 
-// readPublished reads what the plugin says, and reports whether it can be read. Where the
+// readPublished decodes what the plugin says, and reports whether it can be. Where the
 // plugin doesn't say by which config, the node's file counts.
-func (n *Node) readPublished(f Fact) bool {
+func (n *Node) readPublished() bool {
+	f := &n.offer.note
 	var said struct {
 		Published
 		Config json.RawMessage `json:"config"`
 	}
-	if json.Unmarshal([]byte(f.Value), &said) != nil {
+	if err := json.Unmarshal([]byte(f.Value), &said); err != nil {
+		f.Status, f.Err = Broken, err.Error()
 		return false
 	}
 	n.offer.said = said.Published

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -55,7 +56,7 @@ func (n *Node) unread(marks error) []string {
 	if p := n.offer.basis.Problem; p != "" {
 		all = append(all, fmt.Sprintf("the node's config could not be read, so that functions are selected by the default one: %s", p))
 	}
-	if f := n.Read(publishedFile); !f.Known() {
+	if f := n.offer.note; !f.Known() {
 		all = append(all, fmt.Sprintf("what the plugin publishes could not be read, so that its config and the checks that fail are not known: %s: %s", f.Path, f.Err))
 	}
 	if f := n.Journal(); !f.Known() {
@@ -65,7 +66,7 @@ func (n *Node) unread(marks error) []string {
 		all = append(all, fmt.Sprintf("a record of the journal could not be read, so that the devices of its claim are not known: %s: %s", f.Path, f.Err))
 	}
 	if marks != nil {
-		all = append(all, fmt.Sprintf("marks of the journal could not be read, so that drains and resets that are due are not known: %v", marks))
+		all = append(all, fmt.Sprintf("marks of the journal could not be read, so that drains and resets that are due are not known: %s", strings.ReplaceAll(marks.Error(), "\n", "; ")))
 	}
 	return all
 }

@@ -1,0 +1,372 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	parts "github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// pluginNode is a board with a plugin on it.
+type pluginNode struct {
+	*board.Tree
+	t *testing.T
+	// config is the plugin's; inPod says that it is in no file of the node.
+	config *v1alpha1.NodeConfig
+	inPod  bool
+	// failing and attempted are what the plugin knows by itself.
+	failing   map[pci.Address][]finding.Failure
+	attempted map[pci.Address]plan.Code
+}
+
+// slices publishes the node as the plugin does, and returns the taints of the functions
+// that are published by themselves.
+func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
+	n.t.Helper()
+	opened, err := parts.Look(parts.Config{Root: n.Root(), StateDir: parts.DefaultStateDir, RunDir: parts.DefaultRunDir, Node: n.config, Name: "worker-1"})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer func() { _ = opened.Close() }()
+	p := dra.NewPublisher("worker-1", opened.PlanNode, opened.Journal.List, dra.NewHealth(), dra.NewMetrics(opened.Journal.List, func() int { return 0 }))
+	p.Failing = func(a pci.Address) []finding.Failure { return n.failing[a] }
+	p.Attempts = func() map[pci.Address]plan.Code { return n.attempted }
+	p.Drains = func(s *device.Snapshot) []prepare.Draining {
+		drains, err := opened.DrainsIn(s)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		return drains
+	}
+	var written written
+	s := n.Scan()
+	if err := p.Publish(n.t.Context(), &written, s); err != nil {
+		n.t.Fatal(err)
+	}
+	if n.inPod {
+		said := p.Published()
+		said.BootID, said.Config = s.Host.BootID, n.config
+		if err := dra.NewNotes(n.Path(parts.DefaultRunDir)).Publish(said); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	return written.taints(n.t)
+}
+
+// written is what a publisher wrote.
+type written struct{ resourceslice.DriverResources }
+
+func (w *written) PublishResources(_ context.Context, r resourceslice.DriverResources) error {
+	w.DriverResources = r
+	return nil
+}
+
+func (w *written) taints(t *testing.T) map[pci.Address][]resourceapi.DeviceTaint {
+	t.Helper()
+	all := map[pci.Address][]resourceapi.DeviceTaint{}
+	for _, pool := range w.Pools {
+		for _, slice := range pool.Slices {
+			for i := range slice.Devices {
+				functions, err := device.ParseParts(slice.Devices[i].Name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(functions) == 1 {
+					all[functions[0].Address] = slice.Devices[i].Taints
+				}
+			}
+		}
+	}
+	return all
+}
+
+// store is the node's journal.
+func (n *pluginNode) store() *journal.Store {
+	n.t.Helper()
+	s, err := journal.Open(n.Path(journal.DefaultDir))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return s
+}
+
+// ours returns the functions that the config selects.
+func (n *pluginNode) ours() []*device.Function {
+	return nodeconfig.Select(n.config, n.Scan()).Ours()
+}
+
+// records returns the claims' records.
+func (n *pluginNode) records() []*journal.Record {
+	n.t.Helper()
+	all, errs := n.store().List()
+	if len(all) == 0 || len(errs) > 0 {
+		n.t.Fatalf("the board has %d records, errors %v; want some", len(all), errs)
+	}
+	return all
+}
+
+// events are what may be on a node that decides over its devices.
+func events() map[string]func(*pluginNode) {
+	return map[string]func(*pluginNode){
+		"as it is": func(*pluginNode) {},
+		"a config": func(n *pluginNode) { n.config = everything() },
+		"a drain": func(n *pluginNode) {
+			f := n.ours()[0]
+			if err := n.store().MarkDrained(journal.Drain{Address: f.Address, Reason: "RMA"}); err != nil {
+				n.t.Fatal(err)
+			}
+		},
+		"a quarantined record": func(n *pluginNode) {
+			rec := *n.records()[0]
+			rec.State, rec.Reason = journal.Quarantined, "the reset failed"
+			n.Save(&rec)
+		},
+		"a quarantined record of another boot": func(n *pluginNode) {
+			rec := *n.records()[0]
+			rec.State, rec.Reason, rec.BootID = journal.Quarantined, "the reset failed", "another"
+			n.Save(&rec)
+		},
+		"a record of another boot": func(n *pluginNode) {
+			rec := *n.records()[0]
+			rec.BootID = "another"
+			n.Save(&rec)
+		},
+		"a damaged record":              func(n *pluginNode) { n.damage(n.records()[0]) },
+		"a record under another's name": func(n *pluginNode) { n.Put(journal.DefaultDir+"/other.json", n.Text(n.file(n.records()[0]))) },
+		"fatal errors":                  func(n *pluginNode) { n.CountFatalErrors(n.ours()[0].Address, 2) },
+		"fatal errors that are accounted for": func(n *pluginNode) {
+			s := n.Scan()
+			mark := journal.FatalErrors{Address: n.ours()[0].Address, BootID: s.Host.BootID, Count: 2}
+			n.CountFatalErrors(mark.Address, 2)
+			if err := n.store().MarkFatalErrors(mark); err != nil {
+				n.t.Fatal(err)
+			}
+		},
+		"a tenant's leftovers": func(n *pluginNode) {
+			if err := n.store().MarkUnclean(journal.Unclean{Address: n.ours()[0].Address}); err != nil {
+				n.t.Fatal(err)
+			}
+		},
+		"a device that fell off": func(n *pluginNode) { n.FallOff(n.ours()[0].Address) },
+		"a failed attempt": func(n *pluginNode) {
+			n.inPod, n.attempted = true, map[pci.Address]plan.Code{n.ours()[0].Address: plan.InUse}
+		},
+		"a check that fails": func(n *pluginNode) {
+			n.inPod, n.failing = true, map[pci.Address][]finding.Failure{n.ours()[0].Address: {{ID: "ACS-017", Severity: isolation.High}}}
+		},
+	}
+}
+
+func (n *pluginNode) file(rec *journal.Record) string {
+	return journal.DefaultDir + "/" + rec.ID() + ".json"
+}
+
+func (n *pluginNode) damage(rec *journal.Record) { n.Put(n.file(rec), "{") }
+
+// everything is a config that names other functions than the default one.
+func everything() *v1alpha1.NodeConfig {
+	c := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
+		{Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}, Exclude: true},
+		{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "pf", "nvme", "other"}}},
+	}}
+	c.Default()
+	return c
+}
+
+// TestCommandsShowWhatTheSliceShows: with whatever may be on a node, by a config in a file
+// or in the plugin's pod, devices and topology show a device as fit where its slice has no
+// taint, and as unfit where it has one.
+func TestCommandsShowWhatTheSliceShows(t *testing.T) {
+	tried, tainted := 0, 0
+	try := func(b board.Board, name string, inPod bool) {
+		t.Run(fmt.Sprintf("%s/%s/in a pod %t", b.Name, name, inPod), func(t *testing.T) {
+			n := &pluginNode{Tree: b.Build(t), t: t, config: nodeconfig.Default(), inPod: inPod}
+			events()[name](n)
+			n.configure()
+			want := n.slices()
+			for _, taints := range want {
+				tried++
+				if len(taints) > 0 {
+					tainted++
+				}
+			}
+			n.compare(want)
+		})
+	}
+	for _, b := range board.All() {
+		switch b.Name {
+		case "server": // a small one
+			for name := range events() {
+				try(b, name, false)
+				try(b, name, true)
+			}
+		case "hgx": // as many files as all others
+		default:
+			try(b, "a config", true)
+			try(b, "a damaged record", false)
+		}
+	}
+	t.Logf("compared %d devices, %d of them tainted", tried, tainted)
+	if tainted < tried/20 || tried < 150 {
+		t.Errorf("compared %d devices, %d of them tainted: want 150 and some of each kind", tried, tainted)
+	}
+}
+
+// configure leaves the config where the plugin finds it: on the node, or, for one in its
+// pod, another one on the node, which must not count.
+func (n *pluginNode) configure() {
+	cfg := n.config
+	if n.inPod {
+		cfg = &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{}}
+		cfg.Default()
+	}
+	data, err := json.Marshal(cfg)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.Put("etc/kata-vfio/node.yaml", string(data))
+}
+
+// compare runs the commands and compares what they show with the slices.
+func (n *pluginNode) compare(want map[pci.Address][]resourceapi.DeviceTaint) {
+	n.t.Helper()
+	shown := map[string]map[pci.Address]bool{
+		"devices -o json": n.json(), "devices": n.marks("devices"), "devices -o wide": n.marks("devices", "-o", "wide"),
+		"topology -o tree": n.marks("topology", "-o", "tree"),
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(want), pci.Address.Compare) {
+		for command, fit := range shown {
+			if ok, found := fit[a]; !found || ok == (len(want[a]) > 0) {
+				n.t.Errorf("%s: `%s` shows it %t as fit %t, its slice has the taints %v", a, command, found, ok, want[a])
+			}
+		}
+	}
+}
+
+// json returns which functions are fit for claims by devices -o json.
+func (n *pluginNode) json() map[pci.Address]bool {
+	n.t.Helper()
+	var doc struct {
+		Devices []struct {
+			Address  pci.Address
+			Isolated bool
+			Refusals []plan.Refusal
+		}
+	}
+	if err := json.Unmarshal([]byte(n.run("devices", "-o", "json")), &doc); err != nil {
+		n.t.Fatal(err)
+	}
+	fit := map[pci.Address]bool{}
+	for _, d := range doc.Devices {
+		fit[d.Address] = d.Isolated && len(d.Refusals) == 0
+	}
+	return fit
+}
+
+// marks returns which functions have the mark of one that is fit.
+func (n *pluginNode) marks(args ...string) map[pci.Address]bool {
+	n.t.Helper()
+	fit := map[pci.Address]bool{}
+	lines := bufio.NewScanner(strings.NewReader(n.run(args...)))
+	for lines.Scan() {
+		line := strings.TrimLeft(lines.Text(), " │├└─")
+		mark, rest, _ := strings.Cut(line, " ")
+		if _, err := pci.ParseAddress(mark); err == nil {
+			mark, rest = "", line
+		}
+		words := strings.Fields(rest)
+		if len(words) == 0 {
+			continue
+		}
+		a, err := pci.ParseAddress(words[0])
+		if _, seen := fit[a]; err == nil && !seen {
+			fit[a] = mark == "✓" || mark == "!"
+		}
+	}
+	return fit
+}
+
+func (n *pluginNode) run(args ...string) string {
+	n.t.Helper()
+	stdout, _, err := execute(n.t, append(args, "--root", n.Root())...)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return stdout
+}
+
+// TestWhatCouldNotBeReadIsSaid: a verdict that rests on less than the plugin's says so.
+func TestWhatCouldNotBeReadIsSaid(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*pluginNode)
+		want   string
+	}{
+		"a damaged record": {func(n *pluginNode) { n.damage(n.records()[0]) }, "a record of the journal could not be read"},
+		"a config that is not valid": {
+			func(n *pluginNode) { n.Put("etc/kata-vfio/node.yaml", "kind: NodeConfig\nspec: {}\n") },
+			"the node's config could not be read, so that functions are selected by the default one: /etc/kata-vfio/node.yaml: ",
+		},
+		"a note of the plugin's that is not valid": {
+			func(n *pluginNode) { n.Put("run/kata-vfio/published.json", "{") },
+			"what the plugin publishes could not be read",
+		},
+		"a journal that is no directory": {
+			func(n *pluginNode) {
+				n.Delete(journal.DefaultDir)
+				n.Put("var/lib/kata-vfio/elsewhere", "")
+				n.Put(journal.DefaultDir, "")
+			},
+			"marks of the journal could not be read",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &pluginNode{Tree: board.Server(t), t: t}
+			tt.change(n)
+			for _, command := range []string{"devices", "topology"} {
+				_, stderr, err := execute(t, command, "--root", n.Root())
+				if err != nil || !strings.Contains(stderr, "warning: "+tt.want) {
+					t.Errorf("%s: err %v, stderr %q; want a warning that %s", command, err, stderr, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// TestAnArchiveIsJudgedAsItsNode: records, drains and config travel with a node's copy.
+func TestAnArchiveIsJudgedAsItsNode(t *testing.T) {
+	n := &pluginNode{Tree: board.Server(t), t: t, config: everything()}
+	events()["a drain"](n)
+	events()["a quarantined record"](n)
+	events()["fatal errors that are accounted for"](n)
+	n.configure()
+	file := t.TempDir() + "/node.tgz"
+	n.run("collect", "-f", file)
+	want := n.run("devices")
+	stdout, stderr, err := execute(t, "devices", "--root", file)
+	if err != nil || stderr != "" {
+		t.Fatalf("err %v, stderr %q", err, stderr)
+	}
+	if stdout != want {
+		t.Errorf("the archive shows\n%s\nthe node\n%s", stdout, want)
+	}
+}
