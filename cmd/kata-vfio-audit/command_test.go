@@ -118,7 +118,7 @@ func TestOtherFormats(t *testing.T) {
 		args   []string
 		prefix string
 	}{
-		{[]string{"devices", "-o", "yaml"}, "devices:\n- "},
+		{[]string{"devices", "-o", "yaml"}, "basis:\n  by: default-config\n"},
 		{[]string{"devices", "-o", "dot"}, "digraph pcie {\n"},
 		{[]string{"topology"}, "<svg xmlns="},
 		{[]string{"topology", "-o", "svg"}, "<svg xmlns="},
