@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/serving"
 )
 
@@ -37,6 +38,16 @@ func (m *scraping) validate() error {
 		return command.Usagef("--metrics-open serves plain HTTP: leave out --metrics-cert-file and --metrics-key-file, or --metrics-open")
 	}
 	return nil
+}
+
+// listen opens the ports of probes and of metrics.
+func (s *service) listen(ctx context.Context, health *dra.Health) error {
+	var err error
+	if s.probes, err = serving.Listen(ctx, s.run.listen, serving.Probes(health.Ready), nil); err != nil {
+		return err
+	}
+	s.scrapes, err = s.listenMetrics(ctx)
+	return err
 }
 
 // listenMetrics opens the port of metrics.

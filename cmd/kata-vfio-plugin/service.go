@@ -82,11 +82,7 @@ func (s *service) start(ctx context.Context) error {
 	if err := s.judge(ctx); err != nil {
 		return err
 	}
-	var err error
-	if s.probes, err = serving.Listen(ctx, s.run.listen, serving.Probes(health.Ready), nil); err != nil {
-		return err
-	}
-	if s.scrapes, err = s.listenMetrics(ctx); err != nil {
+	if err := s.listen(ctx, health); err != nil {
 		return err
 	}
 	if err := s.join(ctx, health); err != nil {

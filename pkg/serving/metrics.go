@@ -28,7 +28,7 @@ const MetricsPath = "/metrics"
 // Metrics returns the handler of [MetricsPath], protected by guard. With a nil guard it
 // serves every client.
 func Metrics(registry prometheus.Gatherer, guard *Guard) http.Handler {
-	var scrapes http.Handler = promhttp.HandlerFor(&sharedGatherer{from: registry, now: time.Now}, promhttp.HandlerOpts{
+	scrapes := promhttp.HandlerFor(&sharedGatherer{from: registry, now: time.Now}, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeLimit,
 	})
 	if guard != nil {
