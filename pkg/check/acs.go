@@ -23,14 +23,14 @@ func pathChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "ACS-001", Title: "No port lets requests of one IOMMU group reach another below the IOMMU", Severity: isolation.High, Cheap: true,
 			Why:     "a port without ACS routes requests from one device to another below the IOMMU, which never sees them",
-			Fix:     "enable ACS in the firmware setup, or move the device to a slot whose ports have it",
+			Fix:     isolation.Fix(isolation.PeerToPeer),
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/iommu/iommu.c (REQ_ACS_FLAGS)", "PCI Express Base 6.12"},
 		}, Judge: portsRedirect},
 		{Rule: finding.Rule{
 			ID: "ACS-002", Title: "Functions of one device that are given away apart can't reach each other", Severity: isolation.High, Cheap: true,
 			Why:     "a device with several functions may route requests between them within itself",
-			Fix:     "give all functions of the device to one tenant, or enable ACS in the device",
+			Fix:     isolation.Fix(isolation.PeerToPeer) + "; or give all functions of the device to one tenant",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)"},
 		}, Judge: func(n *facts.Node) []finding.Finding {
@@ -41,7 +41,7 @@ func pathChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "ACS-008", Title: "What keeps functions apart shows in registers", Severity: isolation.Medium, Cheap: true,
 			Why:     "where a port shows no ACS and the kernel isolates all the same, it is the vendor's word in the kernel's table of quirks, or a patched kernel's invention",
-			Fix:     "on a stock kernel accept it by a waiver that names the vendor's statement (drivers/pci/quirks.c, pci_dev_acs_enabled); make sure that `pcie_acs_override` is not in use",
+			Fix:     isolation.Fix(isolation.ACSUnproven),
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'; ls /sys/kernel/iommu_groups/*/devices",
 			Sources: []string{"Linux: drivers/pci/quirks.c (pci_dev_acs_enabled)"},
 		}, Judge: shownInRegisters},
@@ -74,7 +74,6 @@ func portsRedirect(n *facts.Node) []finding.Finding {
 	hidden := because(n, isolation.ACSUnreadable, nil)
 	for i := range hidden {
 		hidden[i].State = finding.Unknown
-		hidden[i].Remediation = "run the audit as root with CAP_SYS_ADMIN in the initial user namespace, to read all of configuration space"
 	}
 	all := given(n)
 	said := showing(orPass(append(found, unreadablePorts(n, hidden)...), len(all)), all, way(n))

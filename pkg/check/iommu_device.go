@@ -19,7 +19,7 @@ func trustedDeviceChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "IOM-019", Title: "Functions that are given away translate no addresses themselves", Severity: isolation.High, Cheap: true,
 			Why:     "with ATS the IOMMU takes the device's word for addresses that it marks as translated: firmware that a tenant took over reaches any memory",
-			Fix:     "boot with `pci=noats`, or switch ATS off in the device's firmware",
+			Fix:     isolation.Fix(isolation.ATSEnabled),
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ATSCtl'",
 			Sources: []string{"Linux: drivers/pci/ats.c", "Linux: include/uapi/linux/pci_regs.h (PCI_ATS_CTRL_ENABLE)"},
 		}, Judge: noATS},

@@ -32,7 +32,7 @@ func translationChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "IOM-013", Title: "Functions that are given away are translated while VFIO does not have them too", Severity: isolation.Medium, Cheap: true,
 			Why:     "with an identity domain a function reaches all memory before VFIO takes it and after it lets go, with what the last tenant left running in it",
-			Fix:     "boot without `iommu=pt`, or write DMA to the group's type while no member has a driver",
+			Fix:     isolation.Fix(isolation.IdentityDomain),
 			Verify:  "grep -H . /sys/kernel/iommu_groups/*/type",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups"},
 		}, Judge: func(n *facts.Node) []finding.Finding {
@@ -118,7 +118,8 @@ func translated(n *facts.Node, f *device.Function) []finding.Finding {
 	case "":
 		return unknown("the type of IOMMU group "+strconv.Itoa(group.Number), groupType(n, group))
 	case "identity":
-		return fail(fmt.Sprintf("DMA of %s is not translated but by VFIO: the default domain of group %d is identity", f.Address, group.Number), groupType(n, group))
+		found := fail(fmt.Sprintf("DMA of %s is not translated but by VFIO: the default domain of group %d is identity", f.Address, group.Number), groupType(n, group))
+		return advised(found, n.Verdict(f).Notes, isolation.IdentityDomain)
 	}
 	return nil
 }
@@ -126,9 +127,16 @@ func translated(n *facts.Node, f *device.Function) []finding.Finding {
 // ungrouped advises of a function that no IOMMU has what gets it one: how the IOMMU
 // translates is the second question.
 func ungrouped(n *facts.Node, f *device.Function, found []finding.Finding) []finding.Finding {
-	v := n.Verdict(f)
-	if r, ok := reasonOf(v.Reasons, isolation.NoGroup); ok {
-		found[0].Remediation = r.Fix
+	return advised(found, n.Verdict(f).Reasons, isolation.NoGroup)
+}
+
+// advised gives findings the fix of a reason with the code, where there is one.
+func advised(found []finding.Finding, reasons []isolation.Reason, code isolation.Code) []finding.Finding {
+	r, ok := reasonOf(reasons, code)
+	for i := range found {
+		if ok {
+			found[i].Remediation = r.Fix
+		}
 	}
 	return found
 }

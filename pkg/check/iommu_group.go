@@ -17,7 +17,7 @@ func groupChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "IOM-016", Title: "The firmware shares no memory with functions that are given away", Severity: isolation.High, Cheap: true,
 			Why:     "a region that the firmware wants mapped directly is host memory that the function keeps reaching",
-			Fix:     "switch off what shares memory with the device in the firmware setup (RMRR, \"shared memory features\"), or ask the platform's vendor",
+			Fix:     isolation.Fix(isolation.DirectRegion),
 			Verify:  "grep -H direct /sys/kernel/iommu_groups/*/reserved_regions",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups", "Linux: drivers/iommu/iommu.c (require_direct)"},
 		}, Judge: func(n *facts.Node) []finding.Finding {

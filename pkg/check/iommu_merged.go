@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -16,7 +17,7 @@ func mergedGroupCheck() Check {
 	return Check{Rule: finding.Rule{
 		ID: "IOM-026", Title: "Devices that tenants can get are in IOMMU groups of their own", Severity: isolation.Medium, Cheap: true,
 		Why:     "a group is given out as a whole: one claim gets all devices of it, or none of them can be given to anybody",
-		Fix:     "enable ACS in the firmware setup, or move the devices to slots whose ports have ACS",
+		Fix:     isolation.Fix(isolation.PeerToPeer),
 		Verify:  "ls -d /sys/kernel/iommu_groups/*/devices/*",
 		Sources: []string{"Linux: drivers/iommu/iommu.c (pci_device_group)", "Linux: Documentation/driver-api/vfio.rst"},
 	}, Judge: noMergedGroup}
@@ -104,12 +105,14 @@ func joining(n *facts.Node, g *device.Group) []*device.Function {
 // partBy says what would part the group. Registers count only while the kernel makes
 // groups, which it does at boot.
 func partBy(n *facts.Node, ports []*device.Function) string {
-	off := slices.ContainsFunc(ports, func(p *device.Function) bool { return isolation.ACSOf(n.Snapshot, p) == isolation.ACSOff })
-	switch {
-	case off && len(n.RunningArguments("pci")) > 0:
-		return "take `disable_acs_redir=` and `config_acs=` for these ports out of the kernel's `pci=` argument and reboot: groups are made at boot"
-	case off:
-		return "enable ACS for these ports in the firmware setup, or boot with `pci=config_acs=`; the registers alone change no group before the next boot"
+	var fixes []string
+	for _, p := range ports {
+		if isolation.ACSOf(n.Snapshot, p) == isolation.ACSOff {
+			fixes = append(fixes, fmt.Sprintf("port %s: %s", p.Address, isolation.ACSAtBoot(p)))
+		}
 	}
-	return "move the devices to slots whose ports have ACS; a switch without it can't part what is below"
+	if len(fixes) == 0 {
+		return "move the devices to slots whose ports have ACS; a switch without it can't part what is below"
+	}
+	return "switch ACS of the ports on: " + strings.Join(fixes, "; ") + "; then reboot: groups are made at boot"
 }

@@ -94,6 +94,7 @@ func (p *fault) find(t *testing.T) bool {
 	var said []string
 	for _, f := range audit(t, tree).Findings {
 		hasEvidence(t, &f)
+		saysWhatIsWrong(t, &f)
 		if f.Exposure == finding.CrossTenant && len(f.Tenants) < 2 {
 			t.Errorf("%s is said to be between tenants, and names %v: %s", f.ID, f.Tenants, f.Text)
 		}
@@ -108,6 +109,19 @@ func (p *fault) find(t *testing.T) bool {
 	}
 	t.Errorf("%s does not find it; it says %s", p.rule, strings.Join(said, "; "))
 	return false
+}
+
+// saysWhatIsWrong holds that what fails says what is wrong in place of how it should be,
+// and what to do.
+func saysWhatIsWrong(t *testing.T, f *finding.Finding) {
+	t.Helper()
+	same := strings.EqualFold(strings.TrimSpace(f.Text), f.Title)
+	if f.State == finding.Fail && (f.Text == "" || same) {
+		t.Errorf("%s fails and shows its title: %q", f.ID, f.Text)
+	}
+	if f.State == finding.Fail && f.Remediation == "" {
+		t.Errorf("%s fails and says nothing to do: %q", f.ID, f.Text)
+	}
 }
 
 // hasEvidence holds that what passes or fails says by what, and by which privilege

@@ -24,14 +24,14 @@ func resetMethodChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "RST-001", Title: "Functions that are given away can be reset", Severity: isolation.Critical, Cheap: true,
 			Why:     "VFIO opens a device even where its reset fails, so that the next tenant finds what the last one left",
-			Fix:     "`echo default > reset_method` if somebody cleared it; else don't publish the function",
+			Fix:     isolation.Fix(isolation.NoReset),
 			Verify:  methods,
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci", "Linux: drivers/vfio/pci/vfio_pci_core.c vfio_pci_core_enable"},
 		}, Judge: canReset},
 		{Rule: finding.Rule{
 			ID: "RST-002", Title: "The reset of a function clears more than its power state", Severity: isolation.High, Cheap: true,
 			Why:     "a power cycle of the function (D3hot to D0) need not clear its memory, and does nothing where it declares so (No_Soft_Reset)",
-			Fix:     "use a function with FLR, or one alone below its port so that its bus can be reset",
+			Fix:     isolation.Fix(isolation.WeakReset),
 			Verify:  methods,
 			Sources: []string{"Linux: drivers/pci/pci.c pci_pm_reset"},
 		}, Judge: strongReset},

@@ -42,7 +42,7 @@ func resetProofChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "RST-008", Title: "Functions that are given away answer", Severity: isolation.Medium, Cheap: true,
 			Why:     "configuration space of all ones is a function that a reset or a fault took off the bus: nothing about it is proven",
-			Fix:     "remove and rescan the function, else reboot the node; replace the device if that does not help",
+			Fix:     isolation.Fix(isolation.Dead),
 			Verify:  "lspci -x -s <address>",
 			Sources: []string{"amd/MxGPU issue 25"},
 		}, Judge: functionsAnswer},
@@ -200,7 +200,8 @@ func functionsAnswer(n *facts.Node) []finding.Finding {
 		if !f.ConfigDead {
 			return nil
 		}
-		return fail(f.Address.String()+" does not answer", facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: "all ones", How: "config"})
+		found := fail(f.Address.String()+" does not answer", facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: "all ones", How: "config"})
+		return advised(found, n.Verdict(f).Reasons, isolation.Dead)
 	})
 	return showing(said, given(n), func(f *device.Function) []facts.Fact {
 		return []facts.Fact{{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: fmt.Sprintf("%04x:%04x", uint16(f.Vendor), uint16(f.Device)), How: "config"}}

@@ -191,7 +191,7 @@ func (j *judgement) port(p *device.Function) {
 		j.reason(r)
 	case state == ACSAbsent && !vouched:
 		r.Text = fmt.Sprintf("port %s above %s has no ACS and no IOMMU group: requests can reach other devices below it without passing the IOMMU", p.Address, j.f.Address)
-		r.Fix = "move the device to a slot whose ports have ACS, or enable ACS in the firmware setup"
+		r.Fix = otherSlotFix(j.f.Address.String())
 		j.reason(r)
 	case state == ACSAbsent:
 		j.unproven(p, seen, fmt.Sprintf("port %s above %s shows no ACS, yet the kernel counts it as isolating", p.Address, j.f.Address))
@@ -223,7 +223,7 @@ func (j *judgement) unproven(p *device.Function, seen []Evidence, text string) {
 	j.note(Reason{
 		Code: ACSUnproven, Severity: Medium, Culprit: new(p.Address), Evidence: seen,
 		Text: text,
-		Fix:  "on a stock kernel this is a quirk by the vendor's word (drivers/pci/quirks.c); make sure that `pcie_acs_override` is not on the kernel command line",
+		Fix:  Fix(ACSUnproven),
 	})
 }
 
@@ -231,7 +231,7 @@ func (j *judgement) unreadable(p *device.Function, seen []Evidence) {
 	j.note(Reason{
 		Code: ACSUnreadable, Severity: Low, Culprit: new(p.Address), Evidence: seen,
 		Text: fmt.Sprintf("ACS of %s can't be read in a standard form, so that the group alone speaks for it", p.Address),
-		Fix:  "run as root with CAP_SYS_ADMIN in the initial user namespace to read all of configuration space; Intel PCH ports with 32-bit ACS registers stay unreadable",
+		Fix:  Fix(ACSUnreadable),
 	})
 }
 
@@ -250,7 +250,7 @@ func (j *judgement) sawACS(f *device.Function) []Evidence {
 func restoreACS(p *device.Function) string {
 	control := p.Capabilities.ACS.Control | missingACS(p.Capabilities.ACS)
 	return fmt.Sprintf("find what cleared it (a kernel argument, a GPUDirect or tuning script): %s; at once: `%s`",
-		acsAtBoot(p), SetACS(p.Address, control))
+		ACSAtBoot(p), SetACS(p.Address, control))
 }
 
 // ACSNames names ACS switches in lspci's words: "SrcValid, ReqRedir".
@@ -284,7 +284,7 @@ func (j *judgement) translation() {
 	r := Reason{
 		Code: ATSEnabled, Severity: Medium,
 		Text:     fmt.Sprintf("%s has ATS on: the IOMMU takes its word for addresses that it marks as translated", j.f.Address),
-		Fix:      "boot with `pci=noats`, or switch ATS off in the device's firmware, unless you trust its firmware against its tenant",
+		Fix:      Fix(ATSEnabled),
 		Evidence: j.saw(attribute(j.f.Address, "config"), "ATS enabled"),
 	}
 	for _, addr := range j.f.Upstream {

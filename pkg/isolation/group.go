@@ -29,7 +29,7 @@ func (j *judgement) grouped() {
 		j.reason(Reason{
 			Code: NoIOMMU, Severity: Critical,
 			Text:     fmt.Sprintf("group %d of %s is a no-IOMMU group that VFIO made up: nothing confines its DMA", j.group.Number, j.f.Address),
-			Fix:      noIOMMUFix,
+			Fix:      Fix(NoIOMMU),
 			Evidence: append(seen, j.saw(groupFile(j.group.Number, "name"), "vfio-noiommu")...),
 		})
 		return
@@ -38,23 +38,20 @@ func (j *judgement) grouped() {
 		j.note(Reason{
 			Code: NoIOMMU, Severity: High,
 			Text:     "unsafe no-IOMMU mode is on: a function without an IOMMU group that is given to anyone can reach all memory, that of this function's VM included",
-			Fix:      noIOMMUFix,
+			Fix:      Fix(NoIOMMU),
 			Evidence: j.saw(noIOMMUParameter, "Y"),
 		})
 	}
 }
 
-const (
-	noIOMMUParameter = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
-	noIOMMUFix       = "remove enable_unsafe_noiommu_mode from /etc/modprobe.d and the kernel command line, enable the IOMMU, and reboot"
-)
+const noIOMMUParameter = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
 
 // groupless says why a function without a group can't be given away.
 func (j *judgement) groupless() {
 	r := Reason{
 		Code: NoGroup, Severity: Critical,
 		Text:     fmt.Sprintf("%s is in no IOMMU group: this node has no working IOMMU, so nothing confines its DMA", j.f.Address),
-		Fix:      "switch on VT-d, AMD-Vi or the SMMU in the firmware setup, boot with `intel_iommu=on` on Intel, and remove any `iommu=off`",
+		Fix:      Fix(NoGroup),
 		Evidence: j.saw(attribute(j.f.Address, "iommu_group"), "absent"),
 	}
 	units := strings.Join(j.s.Host.IOMMUs, " ")
@@ -166,7 +163,7 @@ func (j *judgement) reserved() {
 			Code: DirectRegion, Severity: High,
 			Text: fmt.Sprintf("the firmware demands that IOMMU group %d of %s reach host memory 0x%x-0x%x directly, and the kernel refuses such a group to a VM",
 				j.group.Number, j.f.Address, region.Start, region.End),
-			Fix:      "switch off what shares memory with the device in the firmware setup (RMRR, \"shared memory features\", legacy USB), or ask the platform's vendor",
+			Fix:      Fix(DirectRegion),
 			Evidence: j.saw(groupFile(j.group.Number, "reserved_regions"), fmt.Sprintf("0x%016x 0x%016x %s", region.Start, region.End, region.Type)),
 		})
 	}
@@ -184,7 +181,7 @@ func (j *judgement) domain() {
 	j.note(Reason{
 		Code: IdentityDomain, Severity: Medium,
 		Text:     fmt.Sprintf("the default domain of IOMMU group %d is identity: before VFIO takes the group and after it lets go, DMA of %s is not translated", j.group.Number, j.f.Address),
-		Fix:      fmt.Sprintf("boot without `iommu=pt`, or `echo DMA > %s` while no member has a driver", groupFile(j.group.Number, "type")),
+		Fix:      identityFix(groupFile(j.group.Number, "type")),
 		Evidence: seen,
 	})
 }

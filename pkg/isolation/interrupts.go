@@ -62,7 +62,7 @@ func (j *judgement) remapped() bool {
 		return true
 	case known:
 		r.Text = fmt.Sprintf("interrupts are not remapped (chip %s): %s could forge interrupts of the host and of other VMs", strings.Join(found.Plain, ", "), j.f.Address)
-		r.Fix = "switch on interrupt remapping with VT-d or AMD-Vi in the firmware setup, remove `intremap=off` from the kernel command line, and reboot"
+		r.Fix = Fix(NoInterruptRemapping)
 	default:
 		r.Text = fmt.Sprintf("no MSI interrupt is in use on this node, so it can't be told whether those of %s would be remapped", j.f.Address)
 		r.Fix = "make sure that /sys/kernel/irq is there and some device uses MSI; a captured tree must hold sys/kernel/irq/*/chip_name"
@@ -88,7 +88,7 @@ func (j *judgement) unsafeParameter(path string, remapped bool) {
 	r := Reason{
 		Code: UnsafeInterrupts, Severity: Critical,
 		Text:     fmt.Sprintf("%s is on: VFIO gives functions away though nothing keeps them from forging interrupts", path),
-		Fix:      fmt.Sprintf("`echo N > %s`, and remove allow_unsafe_interrupts from /etc/modprobe.d and the kernel command line", path),
+		Fix:      UnsafeInterruptsFix(path),
 		Evidence: j.saw(path, "Y"),
 	}
 	if !remapped {

@@ -72,9 +72,8 @@ func (j *judgement) alive() {
 	}
 	j.reason(Reason{
 		Code: Dead, Severity: High,
-		Text: fmt.Sprintf("configuration space of %s reads all ones: the function does not answer", j.f.Address),
-		Fix: fmt.Sprintf("check its power and seating, then `echo 1 > %s` and `echo 1 > /sys/bus/pci/rescan`, or power-cycle the node",
-			attribute(j.f.Address, "remove")),
+		Text:     fmt.Sprintf("configuration space of %s reads all ones: the function does not answer", j.f.Address),
+		Fix:      deadFix(attribute(j.f.Address, "remove")),
 		Evidence: j.saw(attribute(j.f.Address, "config"), "ff ff ff ff"),
 	})
 }

@@ -125,7 +125,7 @@ func (j *judgement) resettable() {
 		j.note(Reason{
 			Code: WeakReset, Severity: High, Evidence: seen,
 			Text: fmt.Sprintf("%s can only be reset by power management (D3hot to D0), which need not clear its memory", j.f.Address),
-			Fix:  "prefer a device with FLR, or one that is alone below its port so that the bus can be reset",
+			Fix:  Fix(WeakReset),
 		})
 	}
 }
@@ -136,7 +136,7 @@ func (j *judgement) noReset(seen []Evidence) Reason {
 	r := Reason{
 		Code: NoReset, Severity: Critical, Evidence: seen,
 		Text: fmt.Sprintf("%s offers no reset: the kernel knows none, or they were struck from reset_method", j.f.Address),
-		Fix:  fmt.Sprintf("`echo default > %s` if somebody cleared it; else use a device with FLR, or one that is alone below its port", attribute(j.f.Address, "reset_method")),
+		Fix:  noResetFix(attribute(j.f.Address, "reset_method")),
 	}
 	taken := addressesOf(Taken(j.s, j.f))
 	for _, other := range sharers(j.s, j.f) {

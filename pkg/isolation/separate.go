@@ -12,18 +12,15 @@ import (
 func Separate(s *device.Snapshot, f *device.Function) string {
 	for _, addr := range slices.Backward(f.Upstream) {
 		if port, ok := s.Function(addr); ok && port.Capabilities.Express != nil && ACSOf(s, port) == ACSOff {
-			return fmt.Sprintf("switch ACS of port %s on: %s", addr, acsAtBoot(port))
+			return fmt.Sprintf("switch ACS of port %s on: %s", addr, ACSAtBoot(port))
 		}
 	}
-	return fmt.Sprintf("move %s to a slot whose ports have ACS, or enable ACS (for VFs also ARI) in the firmware setup", f.Address)
+	return otherSlotFix(f.Address.String())
 }
 
-// acsAtBoot says how the kernel gets to switch a port's ACS on. It does so by itself for
-// IOMMUs unless an argument says otherwise: disable_acs_redir switches redirection off, and
-// config_acs sets each switch (Documentation/admin-guide/kernel-parameters.txt, since 6.11).
-func acsAtBoot(p *device.Function) string {
-	return fmt.Sprintf("take `pci=disable_acs_redir=` off the kernel command line if it names the port, or boot with `pci=config_acs=%s@%s` (Linux 6.11 or later)",
-		acsFlags(missingACS(p.Capabilities.ACS)), p.Address)
+// ACSAtBoot says how the kernel gets to switch a port's ACS on. The port has ACS.
+func ACSAtBoot(p *device.Function) string {
+	return acsAtBootBy(acsFlags(missingACS(p.Capabilities.ACS)) + "@" + p.Address.String())
 }
 
 // acsFlags writes switches as config_acs takes them, the lowest on the right: 1 is on, x as

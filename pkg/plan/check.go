@@ -86,7 +86,7 @@ func (c *candidate) alive() *Refusal {
 	return &Refusal{
 		Code: Dead, Driver: c.f.Driver,
 		Text: fmt.Sprintf("configuration space of %s reads all ones: the function does not answer", c.f.Address),
-		Fix:  "check its power and seating; remove and rescan it, or restart the node",
+		Fix:  c.known.fix(c.f, isolation.Dead),
 	}
 }
 

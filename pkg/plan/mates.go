@@ -18,7 +18,7 @@ func (c *candidate) matesTakeable() *Refusal {
 		if t.f.Group == nil {
 			return c.mate(t.f, NotIsolated,
 				fmt.Sprintf("%s goes with %s and is in no IOMMU group", t.f.Address, c.f.Address),
-				"switch the IOMMU on in the firmware and on the kernel command line")
+				isolation.Fix(isolation.NoGroup))
 		}
 		if ch := c.node.Selection.Choice(t.f.Address); ch.Forbidden {
 			return c.mate(t.f, Forbidden,

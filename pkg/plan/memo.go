@@ -36,3 +36,13 @@ func (m *memo) resets(f *device.Function) []isolation.Reset {
 	}
 	return ways
 }
+
+// fix returns what the verdict on f says to do about a reason with the code.
+func (m *memo) fix(f *device.Function, code isolation.Code) string {
+	for _, r := range m.verdict(f).Reasons {
+		if r.Code == code {
+			return r.Fix
+		}
+	}
+	return isolation.Fix(code)
+}

@@ -25,7 +25,7 @@ func (c *candidate) resettable() *Refusal {
 		if !ok {
 			return c.mate(f, NoReset,
 				fmt.Sprintf("%s can't be reset without touching functions outside its group (the kernel offers: %s)", f.Address, orNone(f.ResetMethods)),
-				"use a device with FLR, or let a DeviceClass say `reset: Skip` where all users of this device trust each other")
+				c.known.fix(f, isolation.NoReset)+"; where all users of the device trust each other, a DeviceClass can say `reset: Skip`")
 		}
 		c.resets = append(c.resets, r)
 	}
