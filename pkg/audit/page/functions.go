@@ -38,11 +38,11 @@ func functions(inv *audit.Inventory) template.FuncMap {
 			return f.Evidence[:min(len(f.Evidence), maxEvidence)]
 		},
 		"more": func(all, shown int) int { return all - shown },
-		"mark": func(standing string) template.HTML {
-			words := map[string]audit.Standing{"good": audit.Good, "warn": audit.Concern, "bad": audit.Bad}
-			return template.HTML(topology.Mark(words[standing])) //nolint:gosec // our own drawing
+		"mark": func(standing audit.Standing) template.HTML {
+			return template.HTML(topology.Mark(standing)) //nolint:gosec // our own drawing
 		},
-		"prose": prose, "claim": claimName, "addresses": addressesOf,
+		"symbols": topology.Legend,
+		"prose":   prose, "claim": claimName, "addresses": addressesOf,
 	}
 }
 

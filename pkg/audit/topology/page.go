@@ -15,7 +15,7 @@ const (
 	panelGap     = 20
 	// sideBySide puts the two sockets of a common server beside each other.
 	sideBySide   = 2
-	minPageWidth = 900
+	minPageWidth = 1040
 )
 
 // Arrange lays the node's tree out: a heading, a legend, and one panel per
@@ -120,19 +120,28 @@ func (l *layout) panel(p panel, x, y int) Rect {
 	return rect
 }
 
+// Explained is a symbol and what it says of a function.
+type Explained struct {
+	Standing audit.Standing
+	Text     string
+}
+
+// Legend explains every symbol that a drawing can have, for whoever draws one.
+func Legend() []Explained {
+	return []Explained{
+		{audit.Good, "fit for claims"},
+		{audit.Concern, "fit, with a grave note"},
+		{audit.Bad, "claims refused, or at fault"},
+		{audit.None, "in use by the node"},
+	}
+}
+
 // legend explains symbols and outlines, and returns where it ends.
 func (l *layout) legend(x, y int) int {
 	d := l.drawing
-	for _, item := range []struct {
-		standing audit.Standing
-		text     string
-	}{
-		{audit.Good, "isolated"},
-		{audit.Concern, "isolated, with a grave note"},
-		{audit.Bad, "not isolated, or the cause of it"},
-	} {
-		d.Symbols = append(d.Symbols, Symbol{Point{x + 8, y}, 7, item.standing})
-		t := Text{x + 21, y + 4, Body, item.text, ""}
+	for _, item := range Legend() {
+		d.Symbols = append(d.Symbols, Symbol{Point{x + 8, y}, 7, item.Standing})
+		t := Text{x + 21, y + 4, Body, item.Text, ""}
 		d.Texts = append(d.Texts, t)
 		x = t.Box().Right() + 24
 	}
