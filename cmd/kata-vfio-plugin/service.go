@@ -26,7 +26,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
-	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -188,7 +187,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	}
 	asked := &dra.Asked{Client: client}
 	s.publisher.Asked = asked
-	s.publisher.Existing = func(ctx context.Context) ([]publish.Allocated, error) {
+	s.publisher.Existing = func(ctx context.Context) (dra.Consumed, error) {
 		return dra.PublishedDevices(ctx, client, s.run.nodeName)
 	}
 	s.reporter = dra.NewReporter(client, recorder, s.log)

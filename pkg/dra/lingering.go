@@ -26,15 +26,20 @@ const lingerTime = 15 * time.Minute
 // claims have their allocation.
 const listLimit = 10 * time.Second
 
-// offered remembers when each device was on offer last.
+// offered remembers when each device was on offer last, and what it consumed when it was
+// published last.
 type offered struct {
-	last map[publish.Allocated]time.Time
+	last     map[publish.Allocated]time.Time
+	consumed Consumed
 }
 
+// Consumed is what published devices consume of shared counters.
+type Consumed = map[publish.Allocated][]resourceapi.DeviceCounterConsumption
+
 // seed enters what an earlier instance has published.
-func (o *offered) seed(devices []publish.Allocated) {
-	o.last = map[publish.Allocated]time.Time{}
-	for _, d := range devices {
+func (o *offered) seed(devices Consumed) {
+	o.last, o.consumed = map[publish.Allocated]time.Time{}, devices
+	for d := range devices {
 		o.last[d] = time.Now()
 	}
 }
@@ -58,9 +63,11 @@ func (o *offered) lingering(isAllocated func(publish.Allocated) bool) []publish.
 	return all
 }
 
-// note enters what is on offer now.
+// note enters what is published now.
 func (o *offered) note(pools map[string]publish.Pool) {
+	o.consumed = Consumed{}
 	for _, d := range devices(pools) {
+		o.consumed[publish.Allocated{Pool: d.pool, Name: d.Name}] = d.ConsumesCounters
 		withdrawn := slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == publish.TaintWithdrawn })
 		if !withdrawn {
 			o.last[publish.Allocated{Pool: d.pool, Name: d.Name}] = time.Now()
@@ -78,8 +85,9 @@ func (p *Publisher) lingering(ctx context.Context, unread bool) []publish.Alloca
 	})
 }
 
-// PublishedDevices returns the devices of our slices of the node at the API server.
-func PublishedDevices(ctx context.Context, client kubernetes.Interface, node string) ([]publish.Allocated, error) {
+// PublishedDevices returns the devices of our slices of the node at the API server, and what
+// they consume.
+func PublishedDevices(ctx context.Context, client kubernetes.Interface, node string) (Consumed, error) {
 	ours := fields.Set{
 		resourceapi.ResourceSliceSelectorDriver: v1alpha1.DriverName, resourceapi.ResourceSliceSelectorNodeName: node,
 	}
@@ -89,11 +97,12 @@ func PublishedDevices(ctx context.Context, client kubernetes.Interface, node str
 	if err != nil {
 		return nil, fmt.Errorf("read the node's ResourceSlices: %w", err)
 	}
-	var all []publish.Allocated
+	all := Consumed{}
 	for i := range list.Items {
 		spec := &list.Items[i].Spec
 		for j := range spec.Devices {
-			all = append(all, publish.Allocated{Pool: spec.Pool.Name, Name: spec.Devices[j].Name})
+			d := &spec.Devices[j]
+			all[publish.Allocated{Pool: spec.Pool.Name, Name: d.Name}] = d.ConsumesCounters
 		}
 	}
 	return all, nil

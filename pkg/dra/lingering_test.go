@@ -121,13 +121,13 @@ func TestARestartDropsNoDevice(t *testing.T) {
 	n.k.Remove(gone)
 	away := errors.New("connection refused")
 	n.publisher = dra.NewPublisher("worker-1", n.claims.PlanNode, n.records.List, n.health, n.metrics)
-	n.publisher.Existing = func(context.Context) ([]publish.Allocated, error) {
+	n.publisher.Existing = func(context.Context) (dra.Consumed, error) {
 		if away != nil {
 			return nil, away
 		}
-		var all []publish.Allocated
+		all := dra.Consumed{}
 		for _, a := range published.Devices {
-			all = append(all, publish.Allocated{Pool: "worker-1", Name: "gpu-" + a.Label()})
+			all[publish.Allocated{Pool: "worker-1", Name: "gpu-" + a.Label()}] = nil
 		}
 		return all, nil
 	}

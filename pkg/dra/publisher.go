@@ -55,7 +55,7 @@ type Publisher struct {
 	// Existing returns the devices that an earlier instance has published and that the
 	// API server has. Until it has answered once nothing is published; nil where there
 	// never was any. Set it before use.
-	Existing func(context.Context) ([]publish.Allocated, error)
+	Existing func(context.Context) (Consumed, error)
 
 	publishing sync.Mutex // held for the whole of a Publish, which may wait for the API server; guards last and offered
 	last       map[string]publish.Pool
@@ -115,7 +115,7 @@ func (p *Publisher) seed(ctx context.Context) error {
 	if p.offered.last != nil {
 		return nil
 	}
-	var before []publish.Allocated
+	var before Consumed
 	if p.Existing != nil {
 		var err error
 		if before, err = p.Existing(ctx); err != nil {
@@ -148,7 +148,7 @@ func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publi
 		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
 	}
 	records, unread := p.records() // what can't be read is a metric, and Prepare refuses on its account
-	n.Lingering = p.lingering(ctx, len(unread) > 0)
+	n.Lingering, n.Consumed = p.lingering(ctx, len(unread) > 0), p.offered.consumed
 	addrs := p.enter(n, records)
 	for _, f := range n.Selection.Ours() {
 		addrs = append(addrs, f.Address)

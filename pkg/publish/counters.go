@@ -31,25 +31,32 @@ type sharing struct {
 
 // share returns what the members of one pool share. A device has at most two
 // entries, which is what the API allows: its PF's and its unit's.
-func share(s *device.Snapshot, l *device.Layout, members []*entry) *sharing {
+func share(n *Node, l *device.Layout, members []*entry) *sharing {
 	shared := &sharing{consumption: map[*entry][]resourceapi.DeviceCounterConsumption{}}
-	shared.pfs(s, members)
-	shared.units(l, members)
+	shared.pfs(n, members)
+	shared.units(n, l, members)
 	slices.SortFunc(shared.sets, func(a, b resourceapi.CounterSet) int { return strings.Compare(a.Name, b.Name) })
 	return shared
 }
 
 // pfs adds a set for each PF that has VFs or could have them.
-func (s *sharing) pfs(snap *device.Snapshot, members []*entry) {
-	for _, family := range gather(members, pfOf) {
+func (s *sharing) pfs(n *Node, members []*entry) {
+	for _, family := range gather(members, n.pfOf) {
 		pf, total := family[0].key, 0
 		for _, m := range family {
 			if m.entry.addr != pf {
 				total++
 			}
 		}
-		if f, ok := snap.Function(pf); ok && f.PF != nil {
+		if f, ok := n.Snapshot.Function(pf); ok && f.PF != nil {
 			total = max(total, f.PF.TotalVFs)
+		}
+		for _, m := range family {
+			for _, c := range n.before(m.entry, pfSet) {
+				if all := c.Counters[pfCounter]; m.entry.addr == pf {
+					total = int(all.Value.Value()) // who has the PF has all of it
+				}
+			}
 		}
 		if total == 0 {
 			continue // a NIC without SR-IOV
@@ -65,30 +72,89 @@ func (s *sharing) pfs(snap *device.Snapshot, members []*entry) {
 	}
 }
 
+// before is what a device that stays has consumed of the sets of a kind.
+func (n *Node) before(e *entry, prefix string) []resourceapi.DeviceCounterConsumption {
+	if !e.stays {
+		return nil
+	}
+	return n.ever(e, prefix)
+}
+
+// ever is before of any device.
+func (n *Node) ever(e *entry, prefix string) []resourceapi.DeviceCounterConsumption {
+	var all []resourceapi.DeviceCounterConsumption
+	for _, c := range n.Consumed[Allocated{Pool: e.pool, Name: e.name}] {
+		if strings.HasPrefix(c.CounterSet, prefix) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // pfOf returns the PF that a device is or belongs to. Of a VF that is gone
-// the pool's name tells it.
-func pfOf(e *entry) (pci.Address, bool) {
+// what it consumed tells it, or the pool's name.
+func (n *Node) pfOf(e *entry) (pci.Address, bool) {
 	switch {
 	case e.f != nil && e.f.VF != nil:
 		return e.f.VF.PF, true
 	case e.kind != device.VFType:
 		return e.addr, true
 	}
+	for _, c := range n.before(e, pfSet) {
+		if pf, err := pci.ParseLabel(strings.TrimPrefix(c.CounterSet, pfSet)); err == nil {
+			return pf, true
+		}
+	}
 	return device.PFOfPool(e.pool)
 }
 
-// units adds a set for each unit with more than one device in the pool.
-func (s *sharing) units(l *device.Layout, members []*entry) {
-	for _, unit := range gather(members, func(e *entry) (pci.Address, bool) { return l.Unit(e.addr), e.f != nil }) {
-		if len(unit) < 2 {
-			continue
-		}
-		name := unitSet + unit[0].key.Label()
-		s.add(name, unitCounter, 1)
-		for _, m := range unit {
-			s.consume(m.entry, name, unitCounter, 1)
+// units adds a set for each unit with more than one device in the pool, and keeps the sets
+// of devices that stay, with all that shared them or share with these devices now.
+func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
+	kept, renamed := map[string]bool{}, map[pci.Address]string{}
+	for _, e := range members {
+		for _, c := range n.before(e, unitSet) {
+			kept[c.CounterSet] = true
+			if e.f != nil {
+				renamed[l.Unit(e.addr)] = c.CounterSet
+			}
 		}
 	}
+	bySet := map[string][]*entry{}
+	for _, e := range members {
+		sets := n.unitsOf(l, e, kept, renamed)
+		for _, set := range sets[:min(len(sets), resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice-len(s.consumption[e]))] {
+			bySet[set] = append(bySet[set], e)
+		}
+	}
+	for set, unit := range bySet {
+		if len(unit) < 2 && !kept[set] {
+			continue
+		}
+		s.add(set, unitCounter, 1)
+		for _, e := range unit {
+			s.consume(e, set, unitCounter, 1)
+		}
+	}
+}
+
+// unitsOf returns the names of the sets of a device's unit, the most important first: two
+// where it shared with one device that stays, and shares with another now. It has none where
+// it is gone and had none.
+func (n *Node) unitsOf(l *device.Layout, e *entry, kept map[string]bool, renamed map[pci.Address]string) []string {
+	var sets []string
+	if e.f != nil && len(n.before(e, unitSet)) == 0 && renamed[l.Unit(e.addr)] != "" {
+		sets = []string{renamed[l.Unit(e.addr)]}
+	}
+	for _, c := range n.ever(e, unitSet) {
+		if kept[c.CounterSet] && !slices.Contains(sets, c.CounterSet) {
+			sets = append(sets, c.CounterSet)
+		}
+	}
+	if sets == nil && e.f != nil {
+		sets = []string{unitSet + l.Unit(e.addr).Label()}
+	}
+	return sets
 }
 
 func (s *sharing) add(set, counter string, value int) {

@@ -25,6 +25,8 @@ type entry struct {
 	// withdrawn says why the device would not be published if it were not
 	// allocated, as a taint's value; empty when it would.
 	withdrawn string
+	// stays says that the device may be a claim's, so that its counters don't change.
+	stays bool
 	// rank orders devices by how well they are isolated, best first.
 	rank int
 }
@@ -62,6 +64,7 @@ func entries(n *Node, l *device.Layout) []*entry {
 	var all []*entry
 	for _, a := range n.Allocated {
 		if e := allocated(n, a); e != nil && !overlaps(held, e) {
+			e.stays = true
 			hold(held, e)
 			all = append(all, e)
 		}
@@ -81,6 +84,7 @@ func entries(n *Node, l *device.Layout) []*entry {
 		}
 	}
 	for _, e := range all {
+		e.stays = e.stays || e.withdrawn != ""
 		e.rank = rank(n, e)
 	}
 	return all

@@ -41,19 +41,30 @@ func lingers(n *Node, published []*entry, e *entry) bool {
 // across pools, so that nothing that shares with one of them is offered in another.
 type elsewhere struct {
 	layout   *device.Layout
-	units    map[pci.Address]string
-	pfs, vfs map[pci.Address]string // by the PF
+	units    poolsOf
+	pfs, vfs poolsOf // by the PF
+}
+
+// poolsOf has the pools in which something of each key stands: more than one, where claims
+// hold devices that were apart when they were allocated.
+type poolsOf map[pci.Address][]string
+
+func (p poolsOf) add(key pci.Address, pool string) { p[key] = append(p[key], pool) }
+
+// other reports whether something of the key stands in another pool than this.
+func (p poolsOf) other(key pci.Address, pool string) bool {
+	return slices.ContainsFunc(p[key], func(other string) bool { return other != pool })
 }
 
 func newElsewhere(l *device.Layout, staying []*entry) *elsewhere {
-	all := &elsewhere{layout: l, units: map[pci.Address]string{}, pfs: map[pci.Address]string{}, vfs: map[pci.Address]string{}}
+	all := &elsewhere{layout: l, units: poolsOf{}, pfs: poolsOf{}, vfs: poolsOf{}}
 	for _, e := range staying {
 		for _, p := range e.parts() {
-			all.units[l.Unit(p.addr)] = e.pool
+			all.units.add(l.Unit(p.addr), e.pool)
 			if p.f != nil && p.f.VF != nil {
-				all.vfs[p.f.VF.PF] = e.pool
+				all.vfs.add(p.f.VF.PF, e.pool)
 			} else {
-				all.pfs[p.addr] = e.pool
+				all.pfs.add(p.addr, e.pool)
 			}
 		}
 	}
@@ -63,22 +74,16 @@ func newElsewhere(l *device.Layout, staying []*entry) *elsewhere {
 // shares reports whether e shares with a device in another pool.
 func (s *elsewhere) shares(e *entry) bool {
 	for _, p := range e.parts() {
-		if differs(s.units, s.layout.Unit(p.addr), e.pool) {
+		if s.units.other(s.layout.Unit(p.addr), e.pool) {
 			return true
 		}
 		if p.f != nil && p.f.VF != nil {
-			if differs(s.pfs, p.f.VF.PF, e.pool) {
+			if s.pfs.other(p.f.VF.PF, e.pool) {
 				return true
 			}
-		} else if differs(s.vfs, p.addr, e.pool) {
+		} else if s.vfs.other(p.addr, e.pool) {
 			return true
 		}
 	}
 	return false
-}
-
-// differs reports whether there is a pool by the key, and another than this.
-func differs(pools map[pci.Address]string, key pci.Address, pool string) bool {
-	other, ok := pools[key]
-	return ok && other != pool
 }

@@ -44,6 +44,10 @@ type Node struct {
 	// been allocated one without the node knowing of it yet. One that is no longer on
 	// offer under its name in its pool stays published there, withdrawn.
 	Lingering []Allocated
+	// Consumed is what devices consumed when they were published last. Allocated and
+	// withdrawn ones go on with it, also where what they share it with has changed: what the
+	// scheduler has counted for a claim must not change.
+	Consumed map[Allocated][]resourceapi.DeviceCounterConsumption
 }
 
 // Health is what is known of a function's state beyond the judgement on it.
@@ -102,7 +106,7 @@ func poolOf(n *Node, l *device.Layout, members []*entry) Pool {
 	slices.SortFunc(members, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.addr.Compare(b.addr), cmp.Compare(a.name, b.name))
 	})
-	shared := share(n.Snapshot, l, members)
+	shared := share(n, l, members)
 	devices := make([]resourceapi.Device, len(members))
 	for i, e := range members {
 		devices[i] = deviceOf(n, e)

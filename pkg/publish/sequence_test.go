@@ -2,11 +2,14 @@ package publish_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -61,6 +64,10 @@ func isWithdrawn(d resourceapi.Device) bool {
 	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == publish.TaintWithdrawn })
 }
 
+func isGone(d resourceapi.Device) bool {
+	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == publish.TaintWithdrawn && t.Value == "Gone" })
+}
+
 // firstFunction returns the address that a device is at.
 func firstFunction(t *testing.T, name string) pci.Address {
 	t.Helper()
@@ -78,10 +85,12 @@ func TestNothingAllocatedIsEverDropped(t *testing.T) {
 	devices := 0
 	for range 400 {
 		var held, before []publish.Allocated
+		var last map[publish.Allocated]resourceapi.Device
 		for range 8 {
 			n := randomNode(t, r)
-			n.Allocated, n.Lingering = held, before
-			now := published(publish.Pools(n))
+			n.Allocated, n.Lingering, n.Consumed = held, before, consumption(last)
+			pools := publish.Pools(n)
+			now := published(pools)
 			devices += len(now)
 			for _, a := range slices.Concat(held, before) {
 				if _, there := now[a]; !there {
@@ -89,10 +98,96 @@ func TestNothingAllocatedIsEverDropped(t *testing.T) {
 				}
 			}
 			unmet(t, n, held, now)
-			held, before = next(r, held, now)
+			keepTheirCounters(t, held, before, last, now)
+			overcommitted(t, pools, held, last, now)
+			held, before = next(r, held, now, roomIn(pools, held, now))
+			last = now
 		}
 	}
 	t.Logf("%d devices", devices)
+}
+
+// consumption is what each device consumes.
+func consumption(all map[publish.Allocated]resourceapi.Device) map[publish.Allocated][]resourceapi.DeviceCounterConsumption {
+	consumed := map[publish.Allocated][]resourceapi.DeviceCounterConsumption{}
+	for a, d := range all {
+		consumed[a] = d.ConsumesCounters
+	}
+	return consumed
+}
+
+// keepTheirCounters checks that what may be allocated and is not on offer, or is a claim's, consumes what it did.
+func keepTheirCounters(t *testing.T, held, lingering []publish.Allocated, last, now map[publish.Allocated]resourceapi.Device) {
+	t.Helper()
+	for _, a := range slices.Concat(held, lingering) {
+		if !slices.Contains(held, a) && !isWithdrawn(now[a]) {
+			continue
+		}
+		for _, was := range last[a].ConsumesCounters {
+			if !slices.ContainsFunc(now[a].ConsumesCounters, func(c resourceapi.DeviceCounterConsumption) bool { return equality.Semantic.DeepEqual(c, was) }) {
+				t.Fatalf("%v consumed %v, and consumes %v", a, was, now[a].ConsumesCounters)
+			}
+		}
+	}
+}
+
+// room is what the scheduler has left of each counter, by pool, set and counter.
+type room map[string]int64
+
+func roomIn(pools map[string]publish.Pool, held []publish.Allocated, now map[publish.Allocated]resourceapi.Device) room {
+	left := room{}
+	for pool, p := range pools {
+		for _, s := range p.Slices {
+			for _, set := range s.SharedCounters {
+				for name, v := range set.Counters {
+					left[pool+" "+set.Name+" "+name] = v.Value.Value()
+				}
+			}
+		}
+	}
+	for _, a := range held {
+		left.take(a, now[a])
+	}
+	return left
+}
+
+// take takes what a device consumes, and reports whether it was there.
+func (left room) take(a publish.Allocated, d resourceapi.Device) bool {
+	enough := true
+	for _, c := range d.ConsumesCounters {
+		for name, v := range c.Counters {
+			key := a.Pool + " " + c.CounterSet + " " + name
+			left[key] -= v.Value.Value()
+			enough = enough && left[key] >= 0
+		}
+	}
+	return enough
+}
+
+// overcommitted looks for devices that the scheduler would give away beside an allocated one that is gone and with which they
+// shared a unit. Of two that are there the node's layout says whether they do. A VF has two counters, which is what the API
+// allows: its PF's and one unit's, that of a device which is there if there are two.
+func overcommitted(t *testing.T, pools map[string]publish.Pool, held []publish.Allocated, last, now map[publish.Allocated]resourceapi.Device) {
+	t.Helper()
+	left := roomIn(pools, held, now)
+	for a, d := range now {
+		if isWithdrawn(d) || slices.Contains(held, a) || len(d.ConsumesCounters) == 2 && strings.HasPrefix(a.Name, "vf-") || !maps.Clone(left).take(a, d) {
+			continue
+		}
+		for _, h := range held {
+			if a.Pool == h.Pool && isGone(now[h]) && shared(last[a], last[h]) {
+				t.Fatalf("%v is on offer beside %v, with which it shared a unit: %v, %v", a, h, d.ConsumesCounters, now[h].ConsumesCounters)
+			}
+		}
+	}
+}
+
+// shared reports whether two devices consumed the counter of one unit.
+func shared(a, b resourceapi.Device) bool {
+	return slices.ContainsFunc(a.ConsumesCounters, func(c resourceapi.DeviceCounterConsumption) bool {
+		return strings.HasPrefix(c.CounterSet, "unit-") &&
+			slices.ContainsFunc(b.ConsumesCounters, func(o resourceapi.DeviceCounterConsumption) bool { return o.CounterSet == c.CounterSet })
+	})
 }
 
 // unmet looks for devices on offer that share a unit with an allocated one and no counter.
@@ -101,7 +196,7 @@ func unmet(t *testing.T, n *publish.Node, held []publish.Allocated, now map[publ
 	l := device.NewLayout(n.Snapshot)
 	for _, h := range held {
 		for a, d := range now {
-			if a == h || isWithdrawn(d) || isWithdrawn(now[h]) || l.Unit(firstFunction(t, a.Name)) != l.Unit(firstFunction(t, h.Name)) {
+			if slices.Contains(held, a) || isWithdrawn(d) || isWithdrawn(now[h]) || l.Unit(firstFunction(t, a.Name)) != l.Unit(firstFunction(t, h.Name)) {
 				continue
 			}
 			if a.Pool != h.Pool {
@@ -112,7 +207,7 @@ func unmet(t *testing.T, n *publish.Node, held []publish.Allocated, now map[publ
 }
 
 // next allocates and releases devices at random. What is on offer and not allocated lingers.
-func next(r *rand.Rand, held []publish.Allocated, now map[publish.Allocated]resourceapi.Device) (allocated, lingering []publish.Allocated) {
+func next(r *rand.Rand, held []publish.Allocated, now map[publish.Allocated]resourceapi.Device, left room) (allocated, lingering []publish.Allocated) {
 	allocated = slices.DeleteFunc(slices.Clone(held), func(publish.Allocated) bool { return r.IntN(4) == 0 })
 	taken := map[string]bool{}
 	for _, a := range held {
@@ -126,7 +221,7 @@ func next(r *rand.Rand, held []publish.Allocated, now map[publish.Allocated]reso
 	for _, a := range keys {
 		switch d := now[a]; {
 		case isWithdrawn(d):
-		case r.IntN(5) == 0 && !taken[a.Name] && len(d.ConsumesCounters) == 0:
+		case r.IntN(5) == 0 && !taken[a.Name] && left.take(a, d):
 			allocated = append(allocated, a)
 		default:
 			lingering = append(lingering, a)
