@@ -67,6 +67,7 @@ func (k *Kernel) probe(f *function, d *driver) error {
 	} else {
 		k.makeChildren(f)
 	}
+	k.say("bind", f.dir, "pci")
 	return k.err
 }
 
@@ -120,6 +121,7 @@ func (k *Kernel) detach(f *function) error {
 	k.leaveVFIOGroup(f)
 	f.driver = nil
 	k.put(path.Join(f.dir, "uevent"), f.uevent(), readWrite)
+	k.say("unbind", f.dir, "pci")
 	return k.err
 }
 

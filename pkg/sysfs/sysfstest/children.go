@@ -12,6 +12,7 @@ import (
 // A child is what a kernel subsystem made of a function for its driver.
 type child struct {
 	name  string   // in Kernel.taken
+	class string   // that tells of it by uevents; empty for none
 	paths []string // what goes with it, links first
 	nodes []string
 }
@@ -44,6 +45,9 @@ func (k *Kernel) makeChildren(f *function) {
 func (k *Kernel) dropChildren(f *function) {
 	for _, c := range f.children {
 		k.giveBack(c.name)
+		if c.class != "" {
+			k.say("remove", path.Join(f.dir, c.class, c.name), c.class)
+		}
 		for _, p := range c.paths {
 			k.remove(p)
 		}
@@ -66,7 +70,8 @@ func (k *Kernel) makeChild(f *function, class, name string) *child {
 	k.link(inClass, dir)
 	k.link(path.Join(dir, "subsystem"), path.Join("sys/class", class))
 	k.link(path.Join(dir, "device"), f.dir)
-	f.children = append(f.children, child{name: name, paths: []string{inClass, path.Join(f.dir, class)}})
+	k.say("add", dir, class)
+	f.children = append(f.children, child{name: name, class: class, paths: []string{inClass, path.Join(f.dir, class)}})
 	return &f.children[len(f.children)-1]
 }
 

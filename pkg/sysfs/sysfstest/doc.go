@@ -80,7 +80,8 @@
 //   - Device nodes are empty regular files, since mknod takes privileges; the
 //     numbers are in sysfs' dev attributes and in [Kernel.Node].
 //   - Groups are as the test says; they are not derived from ACS.
+//   - Uevents are sent for functions, their drivers, their VFs and what drivers make
+//     of them ([Kernel.OnUevent]); modules and the IOMMU send none.
 //   - Drivers have no new_id and remove_id, and attributes that kata-vfio never
 //     writes are read-only.
-//   - No uevents are sent.
 package sysfstest

@@ -127,6 +127,7 @@ func (k *Kernel) register(name string, behaviour Driver) *driver {
 	k.mkdir(path.Join(module, "drivers"))
 	k.link(path.Join(d.dir(), "module"), module)
 	k.link(path.Join(module, "drivers", "pci:"+name), d.dir())
+	k.say("add", d.dir(), "drivers")
 	return d
 }
 
@@ -144,6 +145,7 @@ func (k *Kernel) RemoveDriver(name string) {
 		k.drivers = slices.DeleteFunc(k.drivers, func(d *driver) bool { return d.name == name })
 		k.remove(path.Join("sys/bus/pci/drivers", name))
 		k.remove(path.Join("sys/module", moduleName(name)))
+		k.say("remove", path.Join("sys/bus/pci/drivers", name), "drivers")
 	})
 }
 

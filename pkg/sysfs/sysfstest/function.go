@@ -142,6 +142,7 @@ func (k *Kernel) appear(f *function) {
 	k.link(path.Join(f.dir, "subsystem"), "sys/bus/pci")
 	k.link(path.Join("sys/bus/pci/devices", f.Address.String()), f.dir)
 	k.join(f)
+	k.say("add", f.dir, "pci")
 }
 
 // tellMates marks f and the other functions of its device as parts of a
@@ -227,6 +228,7 @@ func (k *Kernel) vanish(f *function) {
 	k.leave(f)
 	k.remove(path.Join("sys/bus/pci/devices", f.Address.String()))
 	k.remove(f.dir)
+	k.say("remove", f.dir, "pci")
 	f.gone, f.driver = true, nil
 	delete(k.functions, f.Address)
 	if f.bridge != nil {

@@ -149,6 +149,7 @@ func (k *Kernel) disableVFs(f *function) {
 func (k *Kernel) setNumVFs(f *function, n int) {
 	k.changeConfig(f, func() { f.numVFs = n })
 	k.put(path.Join(f.dir, "sriov_numvfs"), fmt.Sprintln(n), readWrite)
+	k.say("change", f.dir, "pci")
 }
 
 // storeAutoprobe is sriov_drivers_autoprobe_store of drivers/pci/iov.c.

@@ -159,3 +159,20 @@ func (k *Kernel) above(a pci.Address) (dir string, root Root, ok bool) {
 	}
 	return "", Root{}, false
 }
+
+// SetACS sets which of its access controls a port has on, as setpci does: no uevent
+// tells of it.
+func (k *Kernel) SetACS(port pci.Address, control uint16) {
+	k.build(func() {
+		f := k.functions[port]
+		if f == nil || f.Capabilities.ACS == nil {
+			k.wrong("set ACS of %s: it has none", port)
+			return
+		}
+		k.changeConfig(f, func() {
+			acs := *f.Capabilities.ACS
+			acs.Control = control
+			f.Capabilities.ACS = &acs
+		})
+	})
+}

@@ -107,6 +107,7 @@ func (k *Kernel) openVFIO(f *function) {
 	if k.host.iommufd && !f.group.noIOMMU {
 		k.makeNode(f.vfio.node(), Number{majorVFIO, n}, dir)
 	}
+	k.say("add", dir, "vfio-dev")
 }
 
 // makeNoIOMMU makes up a group for a function that has none (drivers/vfio/group.c
@@ -126,6 +127,7 @@ func (k *Kernel) makeGroupNode(g *group) {
 	k.mkdir(dir)
 	k.link(path.Join("sys/class/vfio", name), dir)
 	k.makeNode(g.node(), Number{majorGroup, g.number}, dir)
+	k.say("add", dir, "vfio")
 }
 
 // closeVFIO unregisters the function's own device, the first half of a VFIO
@@ -139,6 +141,7 @@ func (k *Kernel) closeVFIO(f *function) {
 	k.dropNode(f.vfio.node())
 	k.remove(path.Join("sys/class/vfio-dev", f.vfio.name))
 	k.remove(path.Join(f.dir, "vfio-dev"))
+	k.say("remove", path.Join(f.dir, "vfio-dev", f.vfio.name), "vfio-dev")
 }
 
 // leaveVFIOGroup is the second half, after the wait for holders: the group's
@@ -156,6 +159,7 @@ func (k *Kernel) leaveVFIOGroup(f *function) {
 		k.dropNode(g.node())
 		k.remove(path.Join("sys/class/vfio", name))
 		k.remove(path.Join("sys/devices/virtual/vfio", name))
+		k.say("remove", path.Join("sys/devices/virtual/vfio", name), "vfio")
 	}
 	if g.noIOMMU {
 		k.leave(f)

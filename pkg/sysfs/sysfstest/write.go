@@ -32,6 +32,7 @@ type script struct {
 	log    []Write
 	resets []ResetCall
 	reset  map[pci.Address]func(method string) (ResetEffect, error)
+	uevent func(Uevent)
 }
 
 // OnWrite has hook called before each write takes effect, when its attribute
