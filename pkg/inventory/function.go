@@ -285,9 +285,10 @@ func width(text string) int {
 //
 // The kernel reads the space word by word from the device, which takes longer
 // than all other attributes together. When before is the same device, its
-// capabilities are kept, and the header alone tells whether it is alive.
+// capabilities are kept, and the header alone tells whether it is alive. Not so for a
+// port: who reads one wants to know what its registers say now.
 func readConfig(f *device.Function, a *attributes, before *device.Function) bool {
-	if before != nil && sameDevice(f, before) {
+	if before != nil && sameDevice(f, before) && f.Class.Sub() != pci.ClassPCIBridge {
 		header, ok := readSpace(f, a, headerBytes)
 		f.ConfigDead = ok && pci.Dead(header, f.VF != nil)
 		f.Capabilities = before.Capabilities

@@ -72,7 +72,7 @@ func follow(t *testing.T, k *sysfstest.Kernel) (*Watcher, func()) {
 	}
 	closing(t, fs)
 	events := newFakeEvents()
-	w, err := watch(t.Context(), fs, events)
+	w, err := WatchBy(t.Context(), fs, events)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func listen() (*netlinkEvents, error) {
 	return &netlinkEvents{file: file, conn: conn}, nil
 }
 
-// Next implements [events]. Messages that the kernel did not send, or that it
+// Next implements [Events]. Messages that the kernel did not send, or that it
 // does not write so, are passed over: anybody may send to a socket.
 func (e *netlinkEvents) Next() (Uevent, error) {
 	for {

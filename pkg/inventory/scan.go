@@ -24,7 +24,7 @@ type Option func(*scan)
 func WithNames(names *Names) Option { return func(s *scan) { s.names = names } }
 
 // Lightly has a [Rescan] keep the capabilities of functions that are the same
-// devices as before: for who asks how functions are bound and used now.
+// devices as before, but for ports: for who asks how functions are bound and used now.
 func Lightly() Option { return func(s *scan) { s.light = true } }
 
 // scan is one reading of a node, or of a part of it.

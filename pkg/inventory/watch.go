@@ -21,8 +21,8 @@ import (
 // fast enough: what has changed is not known.
 var ErrOverrun = errors.New("the kernel dropped uevents")
 
-// events delivers the kernel's messages.
-type events interface {
+// Events delivers the kernel's messages.
+type Events interface {
 	// Next waits for the next message. After an [ErrOverrun], and no other error,
 	// there is more. It is called from one goroutine.
 	Next() (Uevent, error)
@@ -49,7 +49,7 @@ const (
 type Watcher struct {
 	fs      *sysfs.FS
 	opts    []Option
-	events  events
+	events  Events
 	changed *pending
 	latest  atomic.Pointer[device.Snapshot]
 
@@ -65,10 +65,12 @@ func Watch(ctx context.Context, fs *sysfs.FS, opts ...Option) (*Watcher, error) 
 	if err != nil {
 		return nil, fmt.Errorf("listen for uevents: %w", err)
 	}
-	return watch(ctx, fs, events, opts...)
+	return WatchBy(ctx, fs, events, opts...)
 }
 
-func watch(ctx context.Context, fs *sysfs.FS, events events, opts ...Option) (*Watcher, error) {
+// WatchBy is [Watch] by messages from elsewhere. It takes over the events, also where
+// it fails.
+func WatchBy(ctx context.Context, fs *sysfs.FS, events Events, opts ...Option) (*Watcher, error) {
 	snap, err := Scan(ctx, fs, opts...)
 	if err != nil {
 		return nil, errors.Join(err, events.Close())

@@ -65,7 +65,7 @@ func newWatched(t *testing.T) *watched {
 		t.Fatal(err)
 	}
 	closing(t, fs)
-	if n.w, err = watch(t.Context(), fs, n.events); err != nil {
+	if n.w, err = WatchBy(t.Context(), fs, n.events); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -322,7 +322,7 @@ func TestWatchNeedsANode(t *testing.T) {
 	}
 	closing(t, fs)
 	events := newFakeEvents()
-	if w, err := watch(t.Context(), fs, events); !errors.Is(err, os.ErrNotExist) || w != nil {
+	if w, err := WatchBy(t.Context(), fs, events); !errors.Is(err, os.ErrNotExist) || w != nil {
 		t.Errorf("watch a directory that is no node: %v, %v", w, err)
 	}
 	<-events.closed
