@@ -189,11 +189,11 @@ func (p *Preparer) lockRecord(ctx context.Context, rec *journal.Record) (snap *d
 	if err != nil {
 		return nil, nil, fmt.Errorf("claim %s: %w; the next try goes on from here", claim, err)
 	}
-	if snap, err = p.refresh(ctx, claim, addrs); err != nil {
+	if snap, err = p.Inventory.Snapshot(ctx); err != nil {
 		return nil, nil, err
 	}
-	release, err = p.lock(ctx, claim, locks(snap, addrs))
-	return snap, release, err
+	theirs := func(*device.Snapshot) []pci.Address { return slices.Clone(addrs) }
+	return p.lockFresh(ctx, claim, snap, theirs, theirs)
 }
 
 // ClaimLocks begins the names of claims' locks, which are transient.

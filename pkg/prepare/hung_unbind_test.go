@@ -1,12 +1,15 @@
 package prepare_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -102,6 +105,119 @@ func TestHungUnbindWithoutAHolder(t *testing.T) {
 				synctest.Wait()
 				if err := asKubelet(t, p); err != nil {
 					t.Errorf("once the driver has let go: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// lateLocks has something happen while a call waits for the lock of an IOMMU group.
+type lateLocks struct {
+	prepare.Locks
+	meanwhile func()
+}
+
+func (l lateLocks) Acquire(ctx context.Context, locks ...prepare.Lock) (func(), error) {
+	if len(locks) > 0 && strings.HasPrefix(locks[0].Name, "group-") {
+		l.meanwhile()
+	}
+	return l.Locks.Acquire(ctx, locks...)
+}
+
+// TestHungUnbindThatBeginsBeforeTheLock: what a call has seen before it waited for a
+// lock counts for nothing once it has it.
+func TestHungUnbindThatBeginsBeforeTheLock(t *testing.T) {
+	for name, locking := range kernels() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.fs = w.k.Reading(w.fs, locking)
+				gpu := w.k.AddGPU(0x3b)
+				p := w.plugin(nil)
+				if _, err := p.Prepare(t.Context(), w.request(uid, gpu)); err != nil {
+					t.Fatal(err)
+				}
+				gate := make(chan struct{})
+				w.k.AddDriver("vfio-pci", sysfstest.Driver{VFIO: true, Remove: func(pci.Address) { <-gate }})
+				p.Locks = lateLocks{p.Locks, func() { w.unbindByHand(gpu) }}
+				as[*prepare.LockedError](t, asKubelet(t, p))
+				w.wantKept()
+				close(gate)
+			})
+		})
+	}
+}
+
+// TestHungRemovalOfVFsOfARunningVM: an operator takes the PF's VFs away, which waits for
+// the VM that has one. Nothing changes until the VM has ended, and then the claim ends.
+func TestHungRemovalOfVFsOfARunningVM(t *testing.T) {
+	for name, locking := range kernels() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.fs = w.k.Reading(w.fs, locking)
+				pf, vfs := w.k.AddNIC(0x21, 2)
+				p := w.plugin(nil)
+				if _, err := p.Prepare(t.Context(), w.request(uid, vfs[1])); err != nil {
+					t.Fatal(err)
+				}
+				vm := w.hold(vfs[1])
+				go func() { _ = w.k.Write("sys/bus/pci/devices/"+pf.String()+"/sriov_numvfs", []byte("0")) }()
+				synctest.Wait()
+				for range 2 {
+					if used := as[*prepare.InUseError](t, asKubelet(t, p)); used.Address != vfs[1] {
+						t.Errorf("in use: %s, want %s", used.Address, vfs[1])
+					}
+					w.wantKept()
+				}
+				vm.Release()
+				synctest.Wait()
+				if err := asKubelet(t, p); err != nil {
+					t.Errorf("once the VM has ended: %v", err)
+				}
+				if rec := w.record(uid); rec != nil || w.hasSpec(uid) {
+					t.Errorf("record %+v, CDI spec: %t; want none", rec, w.hasSpec(uid))
+				}
+			})
+		})
+	}
+}
+
+// TestHungBindOnTheWayBack: the host's driver hangs in its probe. The device is proven
+// clean by then: nobody resets it again, and it is not quarantined, also by a plugin
+// that starts meanwhile.
+func TestHungBindOnTheWayBack(t *testing.T) {
+	for name, locking := range kernels() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.fs = w.k.Reading(w.fs, locking)
+				gpu := w.k.AddGPU(0x3b)
+				before := w.state()
+				p := w.plugin(nil)
+				if _, err := p.Prepare(t.Context(), w.request(uid, gpu)); err != nil {
+					t.Fatal(err)
+				}
+				gate := make(chan struct{})
+				w.k.AddDriver("nvidia", sysfstest.Driver{Probe: func(pci.Address) error {
+					<-gate
+					return nil
+				}})
+				as[*control.StuckError](t, asKubelet(t, p))
+				if r, err := w.plugin(nil).Recover(t.Context()); err != nil || len(r.Quarantined) > 0 {
+					t.Errorf("Recover = %+v, %v", r, err)
+				}
+				if rec := w.record(uid); rec == nil || rec.State != journal.Cleaned {
+					t.Errorf("record %+v, want one that is cleaned", rec)
+				}
+				close(gate)
+				synctest.Wait()
+				if err := asKubelet(t, p); err != nil {
+					t.Errorf("once the driver has it: %v", err)
+				}
+				w.unchanged(before)
+				if n := len(w.k.Resets()); n != 1 {
+					t.Errorf("%d resets, want one", n)
 				}
 			})
 		})

@@ -10,7 +10,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -142,28 +141,6 @@ func (p *Preparer) conclude(ctx context.Context, rec *journal.Record, err error)
 		return nil, err
 	}
 	return nil, p.abandon(ctx, rec, err)
-}
-
-// lockFootprint takes the locks of all functions that the request takes along,
-// and returns a fresh snapshot of them. Where that shows other groups than the
-// locks were chosen by (a function was plugged in meanwhile), it starts over.
-func (p *Preparer) lockFootprint(ctx context.Context, req *claim.Request, snap *device.Snapshot) (fresh *device.Snapshot, release func(), err error) {
-	ref := plan.RefOf(req)
-	for {
-		addrs := footprint(snap, req)
-		chosen := locks(snap, addrs)
-		if release, err = p.lock(ctx, ref, chosen); err != nil {
-			return nil, nil, err
-		}
-		if snap, err = p.refresh(ctx, ref, addrs); err != nil {
-			release()
-			return nil, nil, err
-		}
-		if slices.Equal(chosen, locks(snap, footprint(snap, req))) {
-			return snap, release, nil
-		}
-		release()
-	}
 }
 
 // announce settles what the plan left open and writes the record. Addresses
@@ -345,22 +322,6 @@ func (p *Preparer) undo(ctx context.Context, rec *journal.Record, cause error) e
 		why = oneLine(cause)
 	}
 	return p.end(ctx, rec, ledger.CodeUndone, why)
-}
-
-// footprint returns the addresses of all functions that a request's devices
-// take along, themselves included whether they are there or not.
-func footprint(snap *device.Snapshot, req *claim.Request) []pci.Address {
-	var addrs []pci.Address
-	for _, d := range req.Devices {
-		addrs = append(addrs, d.Address)
-		if f, ok := snap.Function(d.Address); ok {
-			for _, t := range isolation.Taken(snap, f) {
-				addrs = append(addrs, t.Address)
-			}
-		}
-	}
-	slices.SortFunc(addrs, pci.Address.Compare)
-	return slices.Compact(addrs)
 }
 
 func (p *Preparer) refresh(ctx context.Context, ref plan.Ref, addrs []pci.Address) (snap *device.Snapshot, err error) {

@@ -61,6 +61,8 @@ type world struct {
 	limit   time.Duration          // of a kernel write
 	wait    time.Duration          // for holders
 	recover time.Duration          // of one record
+	// inventory is what plugins read the node through; nil for a fresh look each time.
+	inventory prepare.Inventory
 
 	mu     sync.Mutex // guards events
 	events []prepare.Event
@@ -95,8 +97,12 @@ func newWorld(t *testing.T) *world {
 func (w *world) plugin(power *power) *prepare.Preparer {
 	kernel := control.New(power.writer(w.k), w.fs, w.limit)
 	policy := &vf.Policy{FS: w.fs, Links: power.links(w.links), Switches: power.switches(w.links.Switches())}
+	var look prepare.Inventory = &scanner{fs: w.fs}
+	if w.inventory != nil {
+		look = w.inventory
+	}
 	return prepare.New(prepare.Config{
-		FS: w.fs, Inventory: &scanner{fs: w.fs}, Locks: w.locks, Node: w.node, NodeName: w.name,
+		FS: w.fs, Inventory: look, Locks: w.locks, Node: w.node, NodeName: w.name,
 		Executor: bind.New(w.fs, kernel, w.k, w.k.HotReset),
 		Journal:  power.journal(w.records), Specs: power.specs(w.specs),
 		Holders:    vfio.NewProcesses(w.fs),
