@@ -358,3 +358,29 @@ func TestResetThatBeginsNowhere(t *testing.T) {
 	resets(w, slow, 0, nil)
 	w.mustUnprepare(uid)
 }
+
+// TestRefusedAfterASlowReset: what has come between counts, although the reset had
+// begun: the claim is refused, and taken back.
+func TestRefusedAfterASlowReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		gpu := w.k.AddGPU(0x3b)
+		w.markUnclean(gpu)
+		before := w.state()
+		p := w.plugin(nil)
+		resets(w, gpu, 70*time.Second, nil)
+		prepareIt := func(ctx context.Context) error {
+			_, err := p.Prepare(ctx, w.request(uid, gpu))
+			return err
+		}
+		as[*bind.UnfinishedError](t, patiently(t, prepareIt))
+		w.mustDrain(gpu)
+		if refused := wantRefused(t, patiently(t, prepareIt)); refused == nil || !refused.Has(plan.Drained) {
+			t.Errorf("refused: %+v", refused)
+		}
+		w.unchanged(before)
+		if marks := w.unclean(); len(marks) != 1 {
+			t.Errorf("marked: %v, want %s", marks, gpu)
+		}
+	})
+}
