@@ -100,9 +100,7 @@ type auditee struct {
 // auditedNode writes a node with tenants into memory-backed storage where there is some.
 func auditedNode(b *testing.B) auditee {
 	b.Helper()
-	if _, err := os.Stat("/dev/shm"); err == nil {
-		b.Setenv("TMPDIR", "/dev/shm")
-	}
+	inMemoryStorage(b)
 	t := board.New(b)
 	all := t.Scale(assignable)
 	for i := range tenants {
@@ -113,6 +111,14 @@ func auditedNode(b *testing.B) auditee {
 		b.Fatalf("the node has %d functions (%v)", len(names), err)
 	}
 	return auditee{tree: t, functions: len(names)}
+}
+
+// inMemoryStorage has temporary files in memory-backed storage where there is some.
+func inMemoryStorage(b *testing.B) {
+	b.Helper()
+	if _, err := os.Stat("/dev/shm"); err == nil {
+		b.Setenv("TMPDIR", "/dev/shm")
+	}
 }
 
 // usage is the least that runs of a program took.
