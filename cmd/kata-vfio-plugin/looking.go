@@ -15,17 +15,8 @@ const lookEvery = time.Minute
 
 // lookAtDevices looks at the functions that are ours until ctx ends.
 func (s *service) lookAtDevices(ctx context.Context) error {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
 	problem := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			problem = s.lookOnce(ctx, problem)
-		}
-	}
+	return everyAfter(ctx, lookEvery, func(ctx context.Context) { problem = s.lookOnce(ctx, problem) })
 }
 
 // lookOnce looks once, and returns what could not be read. It is logged unless it was

@@ -14,14 +14,5 @@ const statusEvery = time.Minute
 // syncStatuses looks for prepared claims without a status until ctx ends.
 func (s *service) syncStatuses(ctx context.Context) error {
 	statuses := dra.StatusSync{Reporter: s.reporter, Records: s.node.Journal.List, Attributes: s.publisher.Attributes}
-	tick := time.NewTicker(statusEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			statuses.Look(ctx)
-		}
-	}
+	return everyAfter(ctx, statusEvery, statuses.Look)
 }
