@@ -97,7 +97,7 @@ func TestBootstrap(t *testing.T) {
 		t.Fatal("the IOMMU is off after the reboot")
 	}
 	b.want("0", command+"verify")
-	labtest.Run(t, b.m, "./tests/claims", "-test.run=^TestClaimReachesTheVM$")
+	suite.Run(t, b.m, "./tests/claims", "-test.run=^TestClaimReachesTheVM$")
 	b.want("4", command+"revert")
 	if after := b.files(); after != before {
 		t.Errorf("after the way back the node has\n%s\nbefore it had\n%s", after, before)

@@ -31,7 +31,7 @@ const (
 // way that a record can go.
 func TestPowerCut(t *testing.T) {
 	m := labtest.Start(t, lab.Config{})
-	labtest.Run(t, m, aftermathPackage, "-test.run=^TestBefore$")
+	suite.Run(t, m, aftermathPackage, "-test.run=^TestBefore$")
 	for _, tt := range []struct {
 		name   string
 		act    victim.Act
@@ -61,7 +61,7 @@ func TestPowerCut(t *testing.T) {
 			hangVictim(t, m, o)
 			expect(t, m, victim.Aftermath{UID: o.UID, Addresses: o.Addresses, State: tt.state})
 			reset(t, m)
-			labtest.Run(t, m, aftermathPackage, "-test.run=^TestAfterReset$")
+			suite.Run(t, m, aftermathPackage, "-test.run=^TestAfterReset$")
 		})
 	}
 	t.Run("a VF that the boot does not have", func(t *testing.T) {
@@ -70,14 +70,14 @@ func TestPowerCut(t *testing.T) {
 		runVictim(t, m, o)
 		expect(t, m, victim.Aftermath{UID: o.UID, Addresses: o.Addresses, State: journal.Prepared})
 		reset(t, m)
-		labtest.Run(t, m, aftermathPackage, "-test.run=^TestAfterReset$")
+		suite.Run(t, m, aftermathPackage, "-test.run=^TestAfterReset$")
 	})
 }
 
 // TestGroupsAreRenumbered prepares a claim, and boots with a device more, which gives the function another group.
 func TestGroupsAreRenumbered(t *testing.T) {
 	m := labtest.Start(t, lab.Config{VFIO: image.Legacy})
-	labtest.Run(t, m, aftermathPackage, "-test.run=^TestBefore$")
+	suite.Run(t, m, aftermathPackage, "-test.run=^TestBefore$")
 	o := victim.Orders{Act: victim.Prepare, UID: victimUID, Addresses: []string{topology.GPU0}}
 	runVictim(t, m, o)
 	expect(t, m, victim.Aftermath{UID: o.UID, Addresses: o.Addresses, State: journal.Prepared, Renumbered: true})
@@ -90,13 +90,13 @@ func TestGroupsAreRenumbered(t *testing.T) {
 	if err := m.Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	labtest.Run(t, m, aftermathPackage, "-test.run=^TestAfterReset$")
+	suite.Run(t, m, aftermathPackage, "-test.run=^TestAfterReset$")
 }
 
 // TestUnplugged pulls the device of a prepared claim out of the running machine.
 func TestUnplugged(t *testing.T) {
 	m := labtest.Start(t, lab.Config{})
-	labtest.Run(t, m, aftermathPackage, "-test.run=^TestBefore$")
+	suite.Run(t, m, aftermathPackage, "-test.run=^TestBefore$")
 	o := victim.Orders{Act: victim.Prepare, UID: victimUID, Addresses: []string{topology.GPU0, topology.GPU2}}
 	runVictim(t, m, o)
 	expect(t, m, victim.Aftermath{UID: o.UID, Addresses: o.Addresses, State: journal.Prepared})
@@ -109,7 +109,7 @@ func TestUnplugged(t *testing.T) {
 			t.Fatalf("%s is still there", topology.GPU0)
 		}
 	}
-	labtest.Run(t, m, aftermathPackage, "-test.run=^TestAfterUnplug$")
+	suite.Run(t, m, aftermathPackage, "-test.run=^TestAfterUnplug$")
 }
 
 // runVictim lets a victim do its work in the machine to the end.

@@ -3,6 +3,7 @@
 package lab_test
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -11,6 +12,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
 	"github.com/kata-vfio/kata-vfio/test/lab/labtest"
 )
+
+// suite runs all guest tests.
+var suite labtest.Suite
+
+func TestMain(m *testing.M) { os.Exit(suite.Main(m)) }
 
 // variants are those of the VFIO modules that most suites run with; with -short the newer one. TestClaims has both always.
 func variants() []string {
@@ -25,9 +31,9 @@ func TestMachine(t *testing.T) {
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
-			labtest.Run(t, m, "./tests/machine")
+			suite.Run(t, m, "./tests/machine")
 			if !testing.Short() { // claims' VMs are of the same kind
-				labtest.Run(t, m, "./tests/nestedvm")
+				suite.Run(t, m, "./tests/nestedvm")
 			}
 			testMachine(t, m)
 			if !testing.Short() && variant == image.IOMMUFD {
@@ -52,7 +58,7 @@ func TestClaims(t *testing.T) {
 			// With one processor the emulated VMs, three at a time here, are steadier.
 			m := labtest.Start(t, lab.Config{VFIO: variant, CPUs: 1})
 			putGuestnet(t, m)
-			labtest.Run(t, m, "./tests/claims", "-test.timeout=25m", "-test.skip="+others)
+			suite.Run(t, m, "./tests/claims", "-test.timeout=25m", "-test.skip="+others)
 		})
 	}
 }
@@ -72,7 +78,7 @@ func TestPackages(t *testing.T) {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
 			for _, pkg := range []string{"inventory", "vfio", "vf"} {
-				labtest.Run(t, m, "github.com/kata-vfio/kata-vfio/pkg/"+pkg, "-test.run=^TestLab")
+				suite.Run(t, m, "github.com/kata-vfio/kata-vfio/pkg/"+pkg, "-test.run=^TestLab")
 			}
 		})
 	}
@@ -81,26 +87,26 @@ func TestPackages(t *testing.T) {
 // What PFs impose on VFs, against the kernel's simulated NIC.
 func TestEswitch(t *testing.T) {
 	m := labtest.Start(t, lab.Config{})
-	labtest.Run(t, m, "./tests/eswitch")
+	suite.Run(t, m, "./tests/eswitch")
 }
 
 // The inventory and its verdicts against the kernel and lspci, with an IOMMU and without.
 func TestDiscovery(t *testing.T) {
 	t.Run("with an IOMMU", func(t *testing.T) {
 		m := labtest.Start(t, lab.Config{})
-		labtest.Run(t, m, "./tests/discovery")
+		suite.Run(t, m, "./tests/discovery")
 	})
 	t.Run("without", func(t *testing.T) {
 		// Debian's kernel has its IOMMU on unless it is told otherwise.
 		m := labtest.Start(t, lab.Config{WithoutIOMMU: true})
-		labtest.Run(t, m, "./tests/discovery/withoutiommu")
+		suite.Run(t, m, "./tests/discovery/withoutiommu")
 	})
 }
 
 // A plugin killed at every point of its work.
 func TestCrash(t *testing.T) {
 	m := labtest.Start(t, lab.Config{})
-	labtest.Run(t, m, "./tests/crash", "-test.timeout=35m")
+	suite.Run(t, m, "./tests/crash", "-test.timeout=35m")
 }
 
 // What a kernel, a disk and other processes can do to a claim.
@@ -108,7 +114,7 @@ func TestBadDays(t *testing.T) {
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
-			labtest.Run(t, m, "./tests/badday")
+			suite.Run(t, m, "./tests/badday")
 		})
 	}
 }
@@ -118,7 +124,7 @@ func TestAudit(t *testing.T) {
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
-			labtest.Run(t, m, "./tests/audit")
+			suite.Run(t, m, "./tests/audit")
 		})
 	}
 }

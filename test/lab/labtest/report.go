@@ -2,6 +2,7 @@ package labtest
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -20,11 +21,28 @@ func report(t *testing.T, pkg string, root *result, err error) {
 	for _, child := range root.children {
 		child.replay(t)
 	}
-	// A failed test ends the program with status 1, and its subtest says the rest.
-	var failed *remote.ExitError
-	if err != nil && (!errors.As(err, &failed) || failed.Code != 1 || !t.Failed()) {
+	if err != nil && (!isTestFailure(err) || !t.Failed()) {
 		t.Errorf("run %s in the machine: %v\n%s", pkg, err, root.output.String())
 	}
+}
+
+// isTestFailure reports whether an error of a run says that a test failed, which ends the program with status 1: the
+// test's own output says the rest.
+func isTestFailure(err error) bool {
+	var failed *remote.ExitError
+	return errors.As(err, &failed) && failed.Code == 1
+}
+
+// failuresOf are the failures of a package's run: the tests', and the package's own where no test explains the error.
+func failuresOf(pkg string, root *result, err error) []failure {
+	if root == nil {
+		return []failure{{name: pkg, output: fmt.Sprint(err)}}
+	}
+	failed := root.failures(pkg)
+	if err != nil && (!isTestFailure(err) || len(failed) == 0) {
+		failed = append(failed, failure{name: pkg, output: root.output.String() + err.Error()})
+	}
+	return failed
 }
 
 // replay is one guest test, as a subtest of t.

@@ -54,7 +54,7 @@ const runsWithoutEnd = 3
 // further arguments such as -test.run=TestBind, and with -short if that is set here. Each guest test becomes a subtest of t. A machine that is lost on
 // the way, which nested virtualization under emulation does now and then, is reset, and the tests that had not passed
 // run again; the log says so.
-func Run(t *testing.T, m *lab.Machine, pkg string, args ...string) {
+func (s *Suite) Run(t *testing.T, m *lab.Machine, pkg string, args ...string) {
 	t.Helper()
 	p, err := compile(t.Context(), m, pkg)
 	if err != nil {
@@ -68,7 +68,9 @@ func Run(t *testing.T, m *lab.Machine, pkg string, args ...string) {
 			fruitless = 0
 		}
 		if lost == nil || fruitless == runsWithoutEnd {
-			report(t, pkg, root.after(passed), cmp.Or(lost, err))
+			root, err = root.after(passed), cmp.Or(lost, err)
+			s.note(failuresOf(pkg, root, err))
+			report(t, pkg, root, err)
 			return
 		}
 		t.Logf("what has not passed of %s runs again: %v", pkg, lost)
