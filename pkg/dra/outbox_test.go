@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,13 +28,23 @@ import (
 // eventServer is an API server that answers the writing of Events with an error, if it has one.
 type eventServer struct {
 	*fake.Clientset
+	mu   sync.Mutex // guards those below
 	err  error
 	told []string
+}
+
+// answer sets the error.
+func (s *eventServer) answer(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
 }
 
 func newEventServer() *eventServer {
 	s := &eventServer{Clientset: fake.NewClientset()}
 	s.PrependReactor("create", "events", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if s.err != nil {
 			return true, nil, s.err
 		}
@@ -69,7 +80,7 @@ func TestEventsOfEndsAreToldAfterHoursWithoutTheAPIServer(t *testing.T) {
 				return finalReporter(ctx, server, file), stop
 			}
 			r, stop := start()
-			server.err = errors.New("dial tcp: connection refused")
+			server.answer(errors.New("dial tcp: connection refused"))
 			r.Unprepared(claimNamed("a"), 1)
 			time.Sleep(3 * time.Hour)
 			r.Unprepared(claimNamed("b"), 1)
@@ -83,8 +94,9 @@ func TestEventsOfEndsAreToldAfterHoursWithoutTheAPIServer(t *testing.T) {
 				synctest.Wait()
 				_, stop = start()
 			}
-			server.err = nil
+			server.answer(nil)
 			time.Sleep(2 * time.Minute)
+			synctest.Wait()
 			want := []string{"Unprepared a at 00:00", "Unprepared b at 03:00"}
 			if diff := cmp.Diff(want, server.told); diff != "" {
 				t.Errorf("restarted: %t (-want +got):\n%s", restarted, diff)
@@ -109,10 +121,10 @@ func TestAnEventThatIsRefusedHoldsUpNoOther(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, file := newEventServer(), filepath.Join(t.TempDir(), "events.json")
 				r := finalReporter(t.Context(), server, file)
-				server.err = err
+				server.answer(err)
 				r.Unprepared(claimNamed("a"), 1)
 				synctest.Wait()
-				server.err = nil
+				server.answer(nil)
 				r.Unprepared(claimNamed("b"), 1)
 				synctest.Wait()
 				if diff := cmp.Diff([]string{"Unprepared b at 00:00"}, server.told); diff != "" {
@@ -128,12 +140,12 @@ func TestTheOutboxIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, file := newEventServer(), filepath.Join(t.TempDir(), "events.json")
 		r := finalReporter(t.Context(), server, file)
-		server.err = errors.New("dial tcp: connection refused")
+		server.answer(errors.New("dial tcp: connection refused"))
 		for i := range 1200 {
 			r.Unprepared(claimNamed(fmt.Sprint("claim-", i)), 1)
 		}
 		synctest.Wait()
-		server.err = nil
+		server.answer(nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if len(server.told) != 1000 || server.told[999] != "Unprepared claim-1199 at 00:00" {
