@@ -85,7 +85,8 @@ func (t *Attempts) Standing() map[pci.Address]plan.Code {
 }
 
 // onlySeenByPrepare returns the function that an error is about where it is a reason of the
-// device's that the plan doesn't see.
+// device's that the plan doesn't see. A pool of addresses whose CNI plugin is missing is
+// none: a class names the pool, and claims of other classes are prepared on the same VF.
 func onlySeenByPrepare(err error) (pci.Address, plan.Code, bool) {
 	if held, ok := errors.AsType[*prepare.InUseError](err); ok {
 		return held.Address, plan.InUse, true

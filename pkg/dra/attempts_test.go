@@ -31,9 +31,14 @@ func TestAttempts(t *testing.T) {
 		"by different reasons": {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(disk) }, none},
 		"a disk":               {func(a *dra.Attempts) { a.Failed(disk); a.Failed(disk) }, map[pci.Address]plan.Code{gpu: plan.DiskInUse}},
 		"prepared since":       {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse); a.Succeeded([]pci.Address{gpu}) }, none},
-		"not the device's":     {func(a *dra.Attempts) { a.Failed(errors.New("no space left")); a.Failed(errors.New("no space left")) }, none},
-		"long ago":             {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse); time.Sleep(11 * time.Minute) }, none},
-		"far apart":            {func(a *dra.Attempts) { a.Failed(inUse); time.Sleep(11 * time.Minute); a.Failed(inUse) }, none},
+		"a missing CNI plugin": {func(a *dra.Attempts) {
+			missing := &plan.RefusedError{Refusals: []plan.Refusal{{Code: plan.NoAddressPool, Address: gpu}}}
+			a.Failed(missing)
+			a.Failed(missing)
+		}, none},
+		"not the device's": {func(a *dra.Attempts) { a.Failed(errors.New("no space left")); a.Failed(errors.New("no space left")) }, none},
+		"long ago":         {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse); time.Sleep(11 * time.Minute) }, none},
+		"far apart":        {func(a *dra.Attempts) { a.Failed(inUse); time.Sleep(11 * time.Minute); a.Failed(inUse) }, none},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
