@@ -71,7 +71,7 @@ func healthy() node {
 		`kata_vfio_request_seconds_count{node="a", request="nri/HandOver", result="error"}`:  "0+1x120",
 		`kata_vfio_vf_transmit_dropped_total{node="a", namespace="team-a", claim="network"}`: "0+100x120",
 		`kata_vfio_vfs_lacking{node="a", pf="ens1"}`:                                         "4x20 0x100",
-		`kata_vfio_state_free_bytes{node="a", directory="/var/lib/kata-vfio"}`:                                               "1000000x5 40000000000x115",
+		`kata_vfio_state_free_bytes{node="a", directory="/var/lib/kata-vfio"}`:               "1000000x5 40000000000x115",
 	}
 }
 
