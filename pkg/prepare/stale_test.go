@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -376,11 +377,13 @@ func (w *world) outcome(err error, writesBefore int) outcome {
 // since, and whenever the uevents of that arrive, each act does exactly what it does by
 // a fresh look: the same writes, the same end, the same words.
 func TestStaleWatcher(t *testing.T) {
-	tried := 0
+	var tried atomic.Int64
+	t.Cleanup(func() { t.Logf("%d acts on a node that had changed", tried.Load()) })
 	for _, sc := range staleScenes() {
 		for _, a := range staleActs() {
 			for _, c := range changes() {
 				t.Run(strings.Join([]string{sc.name, a.name, c.name}, "/"), func(t *testing.T) {
+					t.Parallel()
 					fresh, ok := outcomeOf(t, &sc, &a, &c, nil)
 					if !ok {
 						return
@@ -393,11 +396,10 @@ func TestStaleWatcher(t *testing.T) {
 						if diff := cmp.Diff(fresh, stale); diff != "" {
 							t.Errorf("uevents %s (-fresh look +Watcher):\n%s", s.name, diff)
 						}
-						tried++
+						tried.Add(1)
 					}
 				})
 			}
 		}
 	}
-	t.Logf("%d acts on a node that had changed", tried)
 }
