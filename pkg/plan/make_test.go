@@ -276,6 +276,22 @@ func TestMakeRefuses(t *testing.T) {
 				n.Selection = nodeconfig.Select(nil, s)
 			},
 		},
+		"its PF is with a tenant since the selection was made": {
+			ask: nicVF, want: plan.PFBusy, names: []string{"0000:21:00.0", "vfio-pci", "back to its driver"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
+				f, _ := s.Function(nic)
+				f.Driver = "vfio-pci"
+			},
+		},
+		"the PF of a mate is with a tenant": {
+			ask: audioGPU, want: plan.PFBusy, names: []string{"0000:62:00.1 is a VF of 0000:21:00.0"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
+				f, _ := s.Function(nic)
+				f.Driver = "vfio-pci"
+				mate, _ := s.Function(audio)
+				mate.VF = &device.VF{PF: nic}
+			},
+		},
 		"no interrupt remapping": {
 			ask: gpuAddr, want: plan.NotIsolated, names: []string{"remapping"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) { s.Host.IRQChips = []string{"PCI-MSI"} },
