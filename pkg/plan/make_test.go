@@ -226,6 +226,41 @@ func TestMakeRefuses(t *testing.T) {
 				n.Selection = nodeconfig.Select(nil, s)
 			},
 		},
+		"an operation hangs on a mate": {
+			ask: audioGPU, want: plan.Locked, names: []string{"0000:62:00.1", "hangs"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
+				f, _ := s.Function(audio)
+				f.Locked = true
+			},
+		},
+		"a quarantined mate": {
+			ask: audioGPU, want: plan.Quarantined, names: []string{"0000:62:00.1", "unprepare uid-2"},
+			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				n.Holdings[audio] = plan.Holding{Claim: plan.Ref{UID: "uid-2"}, Quarantined: "reset timed out"}
+			},
+		},
+		"a damaged record may own a mate": {
+			ask: audioGPU, want: plan.Unexplained, names: []string{"0000:62:00.1", "uid-9.json"},
+			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				f, _ := s.Function(audio)
+				f.Driver, n.Damaged = "vfio-pci", "uid-9.json"
+			},
+		},
+		"a mate that its driver does not let go of": {
+			ask: audioGPU, want: plan.Forbidden, names: []string{"0000:62:00.1", "modeset"},
+			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
+				f, _ := s.Function(audio)
+				f.Class, f.Driver, s.Host.NVIDIAModeset = 0x030000, "nvidia", true
+			},
+		},
+		"a companion for the VM that is not isolated": {
+			ask: splitGPU, want: plan.NotIsolated, names: []string{"0000:70:00.1", "all ones"},
+			change: func(s *device.Snapshot, r *claim.Request, _ *plan.Node) {
+				f, _ := s.Function(splitUSB)
+				f.ConfigDead, s.Host.IOMMUFD = true, true
+				r.Devices[0].VFIO.Companions = v1alpha1.CompanionsGive
+			},
+		},
 		"a mate that is the host's disk": {
 			ask: audioGPU, want: plan.MateNotSelected, names: []string{"0000:62:00.1", "goes with 0000:62:00.0", `addresses: ["0000:62:00.1"]`},
 			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) { become(s, n, 0x010802) },
