@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -245,6 +248,48 @@ func TestWhatSomebodySetIsLeft(t *testing.T) {
 		p.watch.Start(t.Context())
 		p.said("VFs provisioned", 1)
 	}
+}
+
+// TestWhatSomebodySetIsLeftOfFreeVFs: not because they are held. A start does what the rule says.
+func TestWhatSomebodySetIsLeftOfFreeVFs(t *testing.T) {
+	for count, why := range map[int]string{2: "was changed since", 6: "takes VFs away only when it starts"} {
+		n := newNode(t)
+		pf, _ := n.k.AddNIC(0x21, 0)
+		p := n.provisioning(&v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: new(4)}}})
+		p.watch.Start(t.Context())
+		p.look()
+		for _, value := range []int{0, count} {
+			if err := n.k.Write("sys/bus/pci/devices/"+pf.String()+"/sriov_numvfs", []byte(strconv.Itoa(value))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.look()
+		p.watch.Again(t.Context())
+		if got := len(n.k.VFs(pf)); got != count {
+			t.Errorf("%d VFs, want the %d that somebody set", got, count)
+		}
+		p.said(why, 1)
+		p.watch.Start(t.Context())
+		if got := len(n.k.VFs(pf)); got != 4 {
+			t.Errorf("%d VFs after a start, want the 4 of the rule", got)
+		}
+	}
+}
+
+// TestAPFsInterfaceIsNamedLate, as udev renames it: nothing else of the PF changes.
+func TestAPFsInterfaceIsNamedLate(t *testing.T) {
+	n := newNode(t)
+	pf, _ := n.k.AddNIC(0x21, 0)
+	p := n.wantsVFs("ens1f0", 4)
+	p.watch.Start(t.Context())
+	p.look()
+	p.has("before", pf, 0, 4)
+	net := n.k.Path("sys/bus/pci/devices/" + pf.String() + "/net/")
+	if err := os.Rename(filepath.Join(net, "eth0"), filepath.Join(net, "ens1f0")); err != nil {
+		t.Fatal(err)
+	}
+	p.look()
+	p.has("after", pf, 4, 0)
 }
 
 // TestAFunctionAppearsLate: it is bound by its policy as those that were there at the start, one that can't be bound is tried again, and the log says so once.
