@@ -179,8 +179,9 @@ func (w *ProvisionWatch) tell(ctx context.Context, p *plan.Provision, before str
 	}
 }
 
-// appeared notes the functions that the snapshot has and the last had not, or had
-// on a driver that they are not on any more, and reports whether there are any.
+// appeared notes the functions that the snapshot has and the last had not, or had on
+// another driver: one that was replaced between two snapshots comes up on its host driver,
+// or on none. It reports whether there are any.
 func (w *ProvisionWatch) appeared(snap *device.Snapshot) bool {
 	drivers, found := make(map[pci.Address]string, len(snap.Functions)), false
 	unbound := map[pci.Address]bool{}
@@ -188,7 +189,7 @@ func (w *ProvisionWatch) appeared(snap *device.Snapshot) bool {
 		f := &snap.Functions[i]
 		drivers[f.Address] = f.Driver
 		before, known := w.drivers[f.Address]
-		fresh := !known || before != "" && f.Driver == ""
+		fresh := !known || before != f.Driver && (f.Driver == "" || device.IsVFIO(before))
 		found = found || fresh
 		if fresh || w.unbound[f.Address] {
 			unbound[f.Address] = true
