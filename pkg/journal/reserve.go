@@ -112,3 +112,10 @@ func FreeBytes(dir string) (int64, error) {
 	}
 	return int64(st.Bavail) * st.Bsize, nil
 }
+
+// diskOf returns the number of the disk that a directory is on.
+func diskOf(dir string) (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Stat(dir, &st)
+	return st.Dev, err
+}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-
-	"golang.org/x/sys/unix"
 )
 
 // Reserves keep room on the disks of several directories: a [Reserve] on each disk, in the
@@ -56,10 +54,4 @@ func (r Reserves) Disks() (dirs []string, err error) {
 		}
 	}
 	return dirs, err
-}
-
-func diskOf(dir string) (uint64, error) {
-	var st unix.Stat_t
-	err := unix.Stat(dir, &st)
-	return st.Dev, err
 }

@@ -147,7 +147,7 @@ func orCut(err error) error {
 	return err
 }
 
-// CheckEnd is CheckSegment at a tenth of its cost, for who goes on from the end: the last
+// CheckEnd is CheckSegment at a tenth of its cost, for a writer that goes on from the end: the last
 // signature covers all events, and those between it and the header's are left out. Where
 // anything is wrong it is CheckSegment.
 func CheckEnd(name string, data []byte, v note.Verifier) *Segment {

@@ -41,8 +41,10 @@ func BenchmarkJudgement(b *testing.B) {
 		name         string
 		small, large time.Duration
 	}{
-		{"scan", small.scan, large.scan}, {"assess", small.assess, large.assess},
-		{"publish", small.publishing, large.publishing}, {"audit", small.audit, large.audit},
+		{"scan", small.scan, large.scan},
+		{"assess", small.assess, large.assess},
+		{"publish", small.publishing, large.publishing},
+		{"audit", small.audit, large.audit},
 	} {
 		b.ReportMetric(float64(part.large)/float64(large.scan), part.name+"/scan")
 		perFunction := float64(part.large) / float64(large.functions)

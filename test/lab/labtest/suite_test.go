@@ -16,7 +16,9 @@ func TestTheSummaryHasTheInnermostFailures(t *testing.T) {
 	one.output.WriteString("seen\n")
 	root := &result{children: []*result{
 		{name: "TestA", outcome: "fail", children: []*result{one, {name: "two", outcome: "pass"}}},
-		{name: "TestB", outcome: "pass"}, {name: "TestC"}, {name: "TestD", outcome: "skip"},
+		{name: "TestB", outcome: "pass"},
+		{name: "TestC"},
+		{name: "TestD", outcome: "skip"},
 	}}
 	root.output.WriteString("panic: lost\n")
 	tests := []failure{{"pkg/TestA/one", "seen\n"}, {"pkg/TestC", ""}, {"pkg/TestD", ""}}

@@ -100,7 +100,7 @@ func fileSays(pattern, value string) bool {
 // barsSay compares sizes, "BAR 0 16 MiB, BAR 2 4 KiB", with the lines of a resource file: "0xstart 0xend 0xflags".
 func barsSay(text, value string) bool {
 	lines := strings.Split(text, "\n")
-	for _, bar := range strings.Split(value, ", ") {
+	for bar := range strings.SplitSeq(value, ", ") {
 		var index, size int
 		var unit string
 		if _, err := fmt.Sscanf(bar, "BAR %d %d %s", &index, &size, &unit); err != nil || index >= len(lines) {
