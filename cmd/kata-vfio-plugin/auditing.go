@@ -104,6 +104,9 @@ func (a *auditing) gate(ctx context.Context, n *node.Node, root string) error {
 	m := monitor.New(monitor.Config{
 		FS: n.FS, Profile: profile, Waivers: a.waiverFile(root, log).read, Counts: isolation.Severity(a.counts),
 		Offered: func(snap *device.Snapshot) []pci.Address { return offered(n.Node, snap) },
+		Refresh: func(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+			return inventory.Rescan(ctx, n.FS, snap, addrs)
+		},
 		Append:  func(context.Context, ...ledger.Event) (string, error) { return "", nil },
 		Observe: func([]finding.Finding) {}, Changed: func() {}, Log: log,
 	})
@@ -140,7 +143,7 @@ func (s *service) openMonitor() {
 	s.monitor = monitor.New(monitor.Config{
 		FS: s.node.FS, Profile: profile, Waivers: a.waiverFile(s.opts.node.Root, s.log).read, Counts: isolation.Severity(a.counts),
 		Offered: func(snap *device.Snapshot) []pci.Address { return offered(s.node.Node, snap) },
-		Append:  s.node.History.Append, Observe: s.metrics.ObserveAudit, Changed: s.wake, Log: s.log,
+		Refresh: s.watcher.Refresh, Append: s.node.History.Append, Observe: s.metrics.ObserveAudit, Changed: s.wake, Log: s.log,
 		Every: a.every, Pause: monitor.DefaultPause,
 	})
 	s.publisher.Failing = s.monitor.Failing

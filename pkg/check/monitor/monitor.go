@@ -32,6 +32,10 @@ type Config struct {
 	// Offered returns the functions that tenants can get; those that a claim or a VFIO
 	// driver has are known besides.
 	Offered func(*device.Snapshot) []pci.Address
+	// Refresh returns the node's latest snapshot with the functions at the addresses
+	// read again. The kernel sends no uevent when a register of a port changes: whoever
+	// publishes devices by the same snapshots has to learn of the change here.
+	Refresh func(context.Context, []pci.Address) (*device.Snapshot, error)
 	// Append writes to the node's ledger; Observe is told of every look; Changed of
 	// what fails for a device being another now. None may wait for the monitor.
 	Append  func(context.Context, ...ledger.Event) (string, error)
@@ -115,8 +119,8 @@ func (m *Monitor) Run(ctx context.Context, snapshots <-chan *device.Snapshot) er
 	}
 }
 
-// Look asks the checks of a node that is as the snapshot says, but for its ports,
-// which are read anew. A stale snapshot tells nothing. What the ledger does not
+// Look asks the checks of the node, whose ports it reads again. The snapshot says which
+// functions are ports, and what the node is like if they can't be read. A stale snapshot tells nothing. What the ledger does not
 // take is logged, and told at the next look.
 func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 	if snap.Stale != "" {
@@ -124,10 +128,13 @@ func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 	}
 	begin := time.Now()
 	defer func() { m.took = time.Since(begin) }()
-	fresh, err := inventory.Rescan(ctx, m.FS, snap, bridges(snap))
+	fresh, err := m.Refresh(ctx, bridges(snap))
 	if err != nil {
 		m.Log.WarnContext(ctx, "checks go by the ports as they were", slog.Any("err", err))
 		fresh = snap
+	}
+	if fresh.Stale != "" {
+		return
 	}
 	at := time.Now()
 	found, now := m.look(ctx, fresh, at)

@@ -53,7 +53,7 @@ func newScene(t *testing.T, build func(testing.TB) *board.Tree, change func(*mon
 	}
 	profile, _ := finding.ProfileNamed(finding.MultiTenant)
 	c := monitor.Config{
-		FS: s.fs, Profile: profile, Counts: isolation.High, Offered: offered, Append: s.append, Observe: s.observe,
+		FS: s.fs, Profile: profile, Counts: isolation.High, Offered: offered, Refresh: s.refresh, Append: s.append, Observe: s.observe,
 		Changed: func() { s.changes++ }, Log: slog.New(slog.DiscardHandler), Every: time.Minute, Pause: 3 * time.Second,
 	}
 	if change != nil {
@@ -94,6 +94,10 @@ func (s *scene) observe(findings []finding.Finding) {
 	for _, f := range slices.Backward(findings) { // the worst of each rule stays
 		s.states[f.ID] = f.State
 	}
+}
+
+func (s *scene) refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+	return inventory.Rescan(ctx, s.fs, s.first, addrs)
 }
 
 // look looks as the watcher would have it: capabilities as they were at first.
