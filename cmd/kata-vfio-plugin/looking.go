@@ -9,8 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 )
 
-// lookEvery is how often `run` looks whether the node's devices answer still. The
-// kernel tells nobody of one that does not.
+// lookEvery is how often `run` looks whether the node's devices answer still, and
+// which of them the node uses itself. The kernel sends no uevent for either.
 const lookEvery = time.Minute
 
 // lookAtDevices looks at the functions that are ours until ctx ends.

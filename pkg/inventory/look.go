@@ -15,9 +15,11 @@ import (
 const poweredDown = "D3cold"
 
 // Look looks whether the functions that are meant answer still, have a link and
-// reported fatal errors, and has those read again for which that is not what the
-// latest snapshot says: no uevent tells of a device that falls off the bus. It reads
-// a few bytes of each function. What can't be read is left out, and the error says so.
+// reported fatal errors, and what of the node uses any function. It has those read
+// again for which that is not what the latest snapshot says: no uevent tells of a
+// device that falls off the bus, nor of an address on its interface. It reads a few
+// bytes of each function that is meant, and reads those with an interface or a disk
+// [Lightly]. What can't be read is left out, and the error says so.
 func (w *Watcher) Look(ctx context.Context, meant func(*device.Function) bool) error {
 	snap := w.latest.Load()
 	var errs []error
@@ -37,7 +39,7 @@ func (w *Watcher) Look(ctx context.Context, meant func(*device.Function) bool) e
 			w.changed.add(subject{subsystem: "pci", path: f.Address.String()})
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, w.lookAtUses(ctx, snap))...)
 }
 
 // soundAsBefore reports whether a function is as well or unwell as it was.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,14 @@ func (k *Kernel) AddAddress(netdev, prefix string) {
 // way to everywhere through the gateway.
 func (k *Kernel) AddDefaultRoute(netdev, prefix, gateway string) {
 	k.addAddress(netdev, prefix, gateway)
+}
+
+// RemoveAddresses takes all addresses of a netdev, and the routes through it.
+func (k *Kernel) RemoveAddresses(netdev string) {
+	k.build(func() {
+		k.host.addresses = slices.DeleteFunc(k.host.addresses, func(a netAddress) bool { return a.netdev == netdev })
+		k.showNetwork()
+	})
 }
 
 func (k *Kernel) addAddress(netdev, prefix, gateway string) {
