@@ -42,8 +42,8 @@ const (
 
 // Watcher keeps a snapshot of the node up to date. One goroutine makes the
 // updates, when the kernel says that something has changed. Of addresses,
-// routes and mounts the kernel says nothing: who decides on
-// [device.Function.Uses] calls [Watcher.Refresh] before.
+// routes and mounts the kernel says nothing: call [Watcher.Refresh] before you decide
+// on [device.Function.Uses], and [Watcher.Look] from time to time.
 //
 // All methods may be called from several goroutines.
 type Watcher struct {
