@@ -3,15 +3,13 @@ package lab
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/kata-vfio/kata-vfio/test/compile"
 	"github.com/kata-vfio/kata-vfio/test/lab/cpio"
-	"github.com/kata-vfio/kata-vfio/test/lab/guest/boot"
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
-	"github.com/kata-vfio/kata-vfio/test/lab/kmod"
+	"github.com/kata-vfio/kata-vfio/test/lab/initramfs"
 )
 
 const module = "github.com/kata-vfio/kata-vfio"
@@ -28,7 +26,7 @@ func writeInitrd(ctx context.Context, img image.Image, dir string) error {
 		return err
 	}
 	w := cpio.NewWriter(f)
-	err = errors.Join(addPrograms(ctx, w, dir), addModules(w, img))
+	err = errors.Join(addPrograms(ctx, w, dir), initramfs.AddModules(w, img.ModuleIndex(image.Legacy), img.Modules(), initrdModules()...))
 	return errors.Join(err, w.Close(), f.Close())
 }
 
@@ -39,33 +37,9 @@ func addPrograms(ctx context.Context, w *cpio.Writer, dir string) error {
 		if err := compile.Static(ctx, module+"/test/lab/guest/"+pkg, binary); err != nil {
 			return err
 		}
-		data, err := os.ReadFile(binary)
-		if err != nil {
+		if err := errors.Join(initramfs.AddProgram(w, name, binary), os.Remove(binary)); err != nil {
 			return err
 		}
-		w.File(name, 0o755, data)
-		if err := os.Remove(binary); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func addModules(w *cpio.Writer, img image.Image) error {
-	index, err := kmod.Read(os.DirFS(img.ModuleIndex(image.Legacy)))
-	if err != nil {
-		return err
-	}
-	files, err := index.Files(initrdModules()...)
-	if err != nil {
-		return err
-	}
-	for i, file := range files {
-		data, err := os.ReadFile(filepath.Join(img.Modules(), file))
-		if err != nil {
-			return fmt.Errorf("add a module to the initramfs: %w", err)
-		}
-		w.File(fmt.Sprintf("%s/%03d-%s.ko", boot.ModulesDir[1:], i, kmod.Name(file)), 0o644, data)
 	}
 	return nil
 }

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/test/lab/cpio"
-	"github.com/kata-vfio/kata-vfio/test/lab/guest/boot"
-	"github.com/kata-vfio/kata-vfio/test/lab/kmod"
+	"github.com/kata-vfio/kata-vfio/test/lab/initramfs"
 )
 
 // firstProcess is where the lab machine has the VM's init.
@@ -43,36 +42,14 @@ func writeInitrd(path, release string, more map[string]string) error {
 
 func addFiles(w *cpio.Writer, files map[string]string) error {
 	for path, from := range files {
-		data, err := os.ReadFile(from)
-		if err != nil {
+		if err := initramfs.AddProgram(w, strings.TrimPrefix(path, "/"), from); err != nil {
 			return err
 		}
-		w.File(strings.TrimPrefix(path, "/"), 0o755, data)
 	}
 	return nil
 }
 
 func fillInitrd(w *cpio.Writer, release string) error {
-	program, err := os.ReadFile(firstProcess)
-	if err != nil {
-		return err
-	}
-	w.File("init", 0o755, program)
 	dir := filepath.Join("/lib/modules", release)
-	index, err := kmod.Read(os.DirFS(dir))
-	if err != nil {
-		return err
-	}
-	files, err := index.Files(vmModules()...)
-	if err != nil {
-		return err
-	}
-	for i, file := range files {
-		data, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil {
-			return err
-		}
-		w.File(fmt.Sprintf("%s/%03d-%s.ko", boot.ModulesDir[1:], i, kmod.Name(file)), 0o644, data)
-	}
-	return nil
+	return errors.Join(initramfs.AddProgram(w, "init", firstProcess), initramfs.AddModules(w, dir, dir, vmModules()...))
 }
