@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/test/lab/guest/boot"
+	"github.com/kata-vfio/kata-vfio/test/lab/guest/look"
 	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
 )
 
@@ -86,7 +87,7 @@ func serve(in *json.Decoder, out *json.Encoder, all listeners) error {
 func answer(r protocol.Request, all listeners) (protocol.Reply, error) {
 	switch {
 	case r.Report:
-		report, err := look()
+		report, err := look.Report()
 		return protocol.Reply{Report: report}, err
 	case r.Configure != nil:
 		return protocol.Reply{}, configure(*r.Configure)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/test/lab/guest/look"
 	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
 )
 
@@ -43,7 +44,7 @@ func configure(c protocol.Configure) error {
 }
 
 func byMAC(mac string) (string, error) {
-	all, err := interfaces()
+	all, err := look.Interfaces()
 	if err != nil {
 		return "", err
 	}
@@ -80,7 +81,7 @@ func setUp(socket int, name string) error {
 
 func awaitCarrier(name string) error {
 	for end := time.Now().Add(carrierLimit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if up := carrier(filepath.Join("/sys/class/net", name)); up != nil && *up {
+		if up := look.Carrier(filepath.Join("/sys/class/net", name)); up != nil && *up {
 			return nil
 		}
 	}

@@ -1,4 +1,5 @@
-package main
+// Package look reads what a VM sees of its hardware, from inside.
+package look
 
 import (
 	"errors"
@@ -12,8 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
 )
 
-// look reads what the VM's kernel found.
-func look() (*protocol.Report, error) {
+// Report reads what the VM's kernel has found: functions, interfaces, displays, disks. It may be repeated.
+func Report() (*protocol.Report, error) {
 	var r protocol.Report
 	uptime, err := os.ReadFile("/proc/uptime")
 	if err != nil {
@@ -26,7 +27,7 @@ func look() (*protocol.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Interfaces, err = interfaces()
+	r.Interfaces, err = Interfaces()
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +58,8 @@ func functions() ([]protocol.Function, error) {
 	return found, nil
 }
 
-func interfaces() ([]protocol.Interface, error) {
+// Interfaces are the network interfaces that have a PCI function.
+func Interfaces() ([]protocol.Interface, error) {
 	dirs, err := filepath.Glob("/sys/class/net/*/device")
 	if err != nil {
 		return nil, err
@@ -71,7 +73,7 @@ func interfaces() ([]protocol.Interface, error) {
 		}
 		found = append(found, protocol.Interface{
 			Name: filepath.Base(dir), Address: linkName(device), Driver: linkName(filepath.Join(device, "driver")),
-			MAC: mac, Addresses: addresses(filepath.Base(dir)), Carrier: carrier(dir),
+			MAC: mac, Addresses: addresses(filepath.Base(dir)), Carrier: Carrier(dir),
 		})
 	}
 	return found, nil
@@ -94,8 +96,9 @@ func addresses(name string) []string {
 	return all
 }
 
-// carrier is absent while the interface is down: the attribute cannot be read then.
-func carrier(dir string) *bool {
+// Carrier tells of the interface whose directory of sysfs this is whether it has a link. It is nil while the interface is
+// down: the attribute can't be read then.
+func Carrier(dir string) *bool {
 	text, err := attribute(filepath.Join(dir, "carrier"))
 	if err != nil {
 		return nil
