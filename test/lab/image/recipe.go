@@ -24,6 +24,7 @@ func standard() Recipe {
 		Packages: []string{
 			"driverctl", "ethtool", "grub2-common", "iproute2", "iptables", "iputils-ping", "kmod", "netbase",
 			"pci.ids", "pciutils", "procps", "qemu-system-x86", "seabios",
+			"virtiofsd", // Kata's
 		},
 		Tools: []string{"linux-headers-amd64", "linux-source", "make", "xz-utils", "zstd"},
 		Modules: []string{
@@ -35,6 +36,8 @@ func standard() Recipe {
 			"xt_comment", "xt_conntrack", "xt_mark", "xt_multiport", "xt_nat", "xt_tcpudp",
 			"ip_tables", "iptable_filter", "iptable_nat", "ip6_tables",
 			"psample", // netdevsim's
+			// Kata's: it opens every family of netlink, and leads a pod's traffic to its VM.
+			"xfrm_user", "sch_ingress", "cls_u32", "act_mirred",
 		},
 		StockVFIO: []string{"vfio-pci", "vfio_iommu_type1"},
 		RootMiB:   1024,
