@@ -149,11 +149,19 @@ unit: ## run the tests that need no kernel of their own
 .PHONY: cluster
 cluster: ## run the tests against a real control plane
 	$(LABGO) -C test/e2e/containerd test -count=1 ./...
-	$(LABGO) test -count=1 -timeout 60m -tags e2e -v -skip '^TestNode$$' ./test/e2e
+	$(LABGO) test -count=1 -timeout 60m -tags e2e -v -skip '^(TestNode|TestKata)$$' ./test/e2e
 
 .PHONY: node
 node: ## run the tests on a node of a real cluster, in a lab machine
 	$(LABGO) test -count=1 $(SHORT) -timeout 75m -tags e2e -v -run '^TestNode$$' ./test/e2e
+
+# KATA is the directory of an installed Kata; KATA_AGENT is its agent, where that is not in KATA's bin.
+.PHONY: kata
+kata: export KATA := $(KATA)
+kata: export KATA_AGENT := $(KATA_AGENT)
+kata: export KATA_VFIO_LOGS := $(or $(KATA_VFIO_LOGS),$(CURDIR)/bin/kata-logs)
+kata: ## run the tests on a node with real Kata: make kata KATA=/opt/kata KATA_AGENT=/path/to/kata-agent; the logs go to bin/kata-logs
+	$(LABGO) test -count=1 $(SHORT) -timeout 6h -tags e2e -v -run '^TestKata$$' ./test/e2e
 
 .PHONY: lab
 lab: ## run the tests in lab machines

@@ -171,16 +171,23 @@ func (s *site) checkVM(ctx context.Context, pod string) (*protocol.Report, error
 	return report, nil
 }
 
-// report is what a pod has printed.
+// report is what a pod with one container has printed.
 func (s *site) report(ctx context.Context, pod string) (*protocol.Report, error) {
+	return s.reportOf(ctx, pod, "")
+}
+
+// reportOf is what a container of a pod has printed.
+func (s *site) reportOf(ctx context.Context, pod, container string) (*protocol.Report, error) {
 	report := &protocol.Report{}
 	err := s.until(ctx, "the log has the VM's report", nodeLimit, func(ctx context.Context) error {
-		text, err := s.client.CoreV1().Pods(tenant).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
+		text, err := s.client.CoreV1().Pods(tenant).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
 		if err != nil {
 			return err
 		}
 		return json.Unmarshal(text, report)
 	})
+	// Every VM of Kata has one for the pod's own network.
+	report.Interfaces = slices.DeleteFunc(report.Interfaces, func(i protocol.Interface) bool { return i.Driver == "virtio_net" })
 	return report, err
 }
 

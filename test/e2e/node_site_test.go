@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+	"github.com/kata-vfio/kata-vfio/test/e2e/kata"
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
 )
 
@@ -34,9 +36,13 @@ type site struct {
 	node   *node.Node
 	plane  *controlplane.ControlPlane
 	client kubernetes.Interface
+	// kata is what runs pods in VMs; nil is the stand-in.
+	kata *kata.Install
 	// drivers are the functions' drivers while nothing is held.
 	drivers string
-	log     func(format string, args ...any)
+	// logs is where the logs of each case are kept; empty keeps none.
+	logs string
+	log  func(format string, args ...any)
 }
 
 // The site's namespaces: of a tenant, and one that the policies do not look at.
@@ -92,7 +98,8 @@ func (s *site) awaitRunning(ctx context.Context, limit time.Duration, pods ...st
 			if err != nil {
 				return err
 			}
-			if got.Status.Phase != corev1.PodRunning || !got.Status.ContainerStatuses[0].Ready {
+			unready := slices.ContainsFunc(got.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return !c.Ready })
+			if got.Status.Phase != corev1.PodRunning || unready {
 				return fmt.Errorf("it is %s", got.Status.Phase)
 			}
 			return nil
@@ -127,6 +134,9 @@ func (s *site) awaitGone(ctx context.Context, namespace string) error {
 	})
 }
 
+// vmState is what a sandbox leaves while it lives: of the stand-in, and of Kata's two runtimes.
+const vmState = "/run/vm/* /run/vc/sbs/* /run/vc/vm/* /run/kata/* /run/kata-containers/shared/sandboxes/*"
+
 // clear deletes what is left of a case and waits until nothing is held: every function has its driver, and there is no
 // VM and no claim's CDI spec.
 func (s *site) clear(ctx context.Context) error {
@@ -146,7 +156,7 @@ func (s *site) clear(ctx context.Context) error {
 		}
 	}
 	return s.until(ctx, "nothing is held", nodeLimit, func(ctx context.Context) error {
-		left, err := s.output(ctx, "ls /run/vm 2>/dev/null; pgrep -a qemu-system; ls /var/run/cdi | grep kata-vfio.dev-vfio; true")
+		left, err := s.output(ctx, "ls -d "+vmState+" 2>/dev/null; pgrep -a 'qemu-system|virtiofsd'; ls /var/run/cdi | grep kata-vfio.dev-vfio; true")
 		if err != nil {
 			return err
 		}

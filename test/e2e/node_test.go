@@ -32,13 +32,13 @@ type nodeCase struct {
 }
 
 // chosenCases are the cases whose names match $KATA_VFIO_NODE_RUN, all of them if it is empty; with -short not the longer.
-func chosenCases(t *testing.T) []nodeCase {
+func chosenCases(t *testing.T, all []nodeCase) []nodeCase {
 	t.Helper()
 	match, err := regexp.Compile(os.Getenv("KATA_VFIO_NODE_RUN"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	chosen := slices.DeleteFunc(nodeCases(), func(c nodeCase) bool { return !match.MatchString(c.name) || c.longer && testing.Short() })
+	chosen := slices.DeleteFunc(all, func(c nodeCase) bool { return !match.MatchString(c.name) || c.longer && testing.Short() })
 	if len(chosen) == 0 {
 		t.Fatalf("no case matches %s", match)
 	}
@@ -83,9 +83,15 @@ const lossesOfCase = 3
 // TestNode runs pods with devices on a node in a lab machine: the plugin from its image and chart, in a cluster of its
 // own. When the machine is lost, the case that it was at and those after it run on another one.
 func TestNode(t *testing.T) {
-	left, losses := chosenCases(t), 0
+	runCases(t, node.Config{}, chosenCases(t, nodeCases()))
+}
+
+// runCases runs cases on nodes of a configuration, each as a test.
+func runCases(t *testing.T, c node.Config, left []nodeCase) {
+	t.Helper()
+	losses := 0
 	for len(left) > 0 {
-		ended, err := runOnNode(t, left)
+		ended, err := runOnNode(t, c, left)
 		for _, e := range ended {
 			t.Run(e.name, func(t *testing.T) {
 				if e.err != nil {
@@ -115,7 +121,7 @@ type caseEnd struct {
 
 // runOnNode runs the cases on a node of their own and tells how they ended. With an error, the case after those and
 // what follows it have no result.
-func runOnNode(t *testing.T, cases []nodeCase) ([]caseEnd, error) {
+func runOnNode(t *testing.T, c node.Config, cases []nodeCase) ([]caseEnd, error) {
 	t.Helper()
 	plane, err := controlplane.Start(t.Context(), controlplane.Config{Progress: os.Stderr})
 	if err != nil {
@@ -129,15 +135,17 @@ func runOnNode(t *testing.T, cases []nodeCase) ([]caseEnd, error) {
 			return nil, err
 		}
 	}
-	n, err := node.Start(t.Context(), node.Config{
-		Plane: plane, Progress: os.Stderr, Programs: programs,
-		Machine: lab.Config{KernelArgs: []string{"iommu=nopt"}}, // what bootstrap wants; no loader of the machine's could bring it
-	})
+	c.Plane, c.Progress, c.Programs = plane, os.Stderr, programs
+	c.Machine.KernelArgs = []string{"iommu=nopt"} // what bootstrap wants; no loader of the machine's could bring it
+	n, err := node.Start(t.Context(), c)
 	if err != nil {
 		return nil, err
 	}
 	defer n.Stop()
-	s := &site{node: n, plane: plane, client: client(t, plane, controlplane.Admin()), log: t.Logf}
+	s := &site{node: n, kata: c.Kata, plane: plane, client: client(t, plane, controlplane.Admin()), log: t.Logf}
+	if dir := os.Getenv(logsDir); dir != "" {
+		s.logs = filepath.Join(dir, t.Name())
+	}
 	if err := s.install(t.Context()); err != nil {
 		return nil, s.explain(fmt.Errorf("install the plugin: %w", err))
 	}
@@ -158,7 +166,7 @@ func runOnNode(t *testing.T, cases []nodeCase) ([]caseEnd, error) {
 
 // try runs a case, after which nothing may be held. What a case leaves behind is its failure, and no other's.
 func (s *site) try(ctx context.Context, c nodeCase) error {
-	begin := time.Now()
+	begin, logs := time.Now(), s.logEnds()
 	err := s.node.UseVMs(ctx, !c.noVMs)
 	if err == nil {
 		err = c.run(ctx, s)
@@ -166,7 +174,7 @@ func (s *site) try(ctx context.Context, c nodeCase) error {
 	if err != nil {
 		err = s.explain(err)
 	}
-	err = errors.Join(err, s.clear(ctx))
+	err = errors.Join(err, s.keepLogs(ctx, c.name, logs), s.clear(ctx))
 	s.log("%s: %v after %.1fs", c.name, err, time.Since(begin).Seconds())
 	return err
 }

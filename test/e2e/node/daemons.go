@@ -49,7 +49,10 @@ func (n *Node) startDaemons(ctx context.Context) error {
 	if err := n.script(ctx, "prepare the machine", prepareMachine); err != nil {
 		return err
 	}
-	if err := n.StartService(containerd, "containerd", "--config", Dir+"/etc/containerd.toml"); err != nil {
+	if err := n.installKata(ctx); err != nil {
+		return err
+	}
+	if err := n.StartService(containerd, "containerd", "--config", n.containerdConfig()); err != nil {
 		return err
 	}
 	if err := n.awaitContainerd(ctx); err != nil {
@@ -70,6 +73,14 @@ func (n *Node) startDaemons(ctx context.Context) error {
 		return n.until(ctx, "the node is ready", n.isReady)
 	})
 	return group.Wait()
+}
+
+// containerdConfig is the configuration that containerd starts with. With Kata it is the file that bootstrap has added our handler to.
+func (n *Node) containerdConfig() string {
+	if n.config.Kata != nil {
+		return "/etc/containerd/config.toml"
+	}
+	return Dir + "/" + containerdFile
 }
 
 // Reboot cuts the node's power, boots it and waits until it is ready. Its images and volumes survive, its sandboxes do
@@ -141,8 +152,11 @@ func (n *Node) CrashContainerd(ctx context.Context) error {
 }
 
 // UseVMs says whether sandboxes of Handler that are made from now on boot a VM, as they do at first. All else is the
-// same without: what a pod's start and end take besides its VM shows better then.
+// same without: what a pod's start and end take besides its VM shows better then. Kata always boots one.
 func (n *Node) UseVMs(ctx context.Context, use bool) error {
+	if n.config.Kata != nil {
+		return nil // it knows no other way
+	}
 	script := "touch /run/vm-off"
 	if use {
 		script = "rm -f /run/vm-off"

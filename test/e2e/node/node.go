@@ -21,6 +21,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+	"github.com/kata-vfio/kata-vfio/test/e2e/kata"
 	"github.com/kata-vfio/kata-vfio/test/lab"
 )
 
@@ -54,6 +55,8 @@ type Config struct {
 	Name string
 	// Programs are further programs for Dir/bin, by their name there: paths of static binaries on this host.
 	Programs map[string]string
+	// Kata is what runs the pods of Handler; without one it is the stand-in runcvm.
+	Kata *kata.Install
 	// Images are further images for pods, which must not be pulled (imagePullPolicy Never or IfNotPresent).
 	Images []Image
 	// Machine is the lab machine. Its State is the node's own and must be empty; its memory is 6 GiB unless

@@ -31,11 +31,16 @@ func (n *Node) stage(ctx context.Context, set *binaries.Set, dir string) error {
 			return err
 		}
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return compile.Static(ctx, module+"/test/e2e/runcvm", filepath.Join(dir, "bin/runcvm")) })
-	group.Go(func() error { return n.stageImages(ctx, set.Path("image"), dir) })
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return compile.Static(groupCtx, module+"/test/e2e/runcvm", filepath.Join(dir, "bin/runcvm"))
+	})
+	group.Go(func() error { return n.stageImages(groupCtx, set.Path("image"), dir) })
 	group.Go(func() error { return errors.Join(n.stagePrograms(set, dir), n.stageConfig(dir)) })
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return n.stageKata(ctx, dir)
 }
 
 func (n *Node) stagePrograms(set *binaries.Set, dir string) error {
@@ -83,7 +88,7 @@ func (n *Node) stageImages(ctx context.Context, command, dir string) error {
 
 // stageConfig writes the daemons' configuration, the kubelet's identity and its serving certificate.
 func (n *Node) stageConfig(dir string) error {
-	values := map[string]any{"Dir": Dir, "Port": n.port, "Pause": PauseImage}
+	values := map[string]any{"Dir": Dir, "Port": n.port, "Pause": PauseImage, "Kata": n.config.Kata != nil}
 	for name, to := range map[string]string{
 		"containerd.toml": "etc/containerd.toml", "kubelet.yaml": "etc/kubelet.yaml",
 		"lab-cni": "cni/lab-cni", "lab-cni.conflist": "etc/cni/10-lab.conflist",

@@ -3,15 +3,21 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/test/lab/guest/look"
 )
 
-// report is where runcvm shows a container what the VM of its sandbox sees.
+// report is where runcvm shows a container what the VM of its sandbox sees. Without it the container is in the VM.
 const report = "/vm/report.json"
 
 func main() {
@@ -26,12 +32,15 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) > 0 && args[0] == "show" {
-		text, err := os.ReadFile(report)
+	if len(args) > 0 && (args[0] == "show" || args[0] == "look") {
+		text, err := see()
 		if err != nil {
 			return fmt.Errorf("show what the VM sees: %w", err)
 		}
 		fmt.Printf("%s\n", text)
+		if args[0] == "look" {
+			return nil
+		}
 	}
 	if len(args) > 1 && args[0] == "hold" {
 		f, err := os.OpenFile(args[1], os.O_RDWR, 0)
@@ -43,4 +52,17 @@ func run(ctx context.Context, args []string) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// see is what the pod's VM sees, as JSON: told by runcvm, or seen from inside.
+func see() ([]byte, error) {
+	text, err := os.ReadFile(report)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return bytes.TrimSpace(text), err
+	}
+	seen, err := look.Report()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(seen)
 }
