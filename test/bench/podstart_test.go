@@ -35,7 +35,7 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.ka
 // machine. Neither has a VM: it takes most of the time, and the same. From what the claim adds it takes the kernel's own
 // time for the device's two drivers, and says how much slower the machine is than this host.
 func BenchmarkPodStart(b *testing.B) {
-	s := newStarter(b)
+	s := newStarter(b, node.Config{})
 	kernel := s.kernel(b)
 	var without, with time.Duration
 	runs := 0
@@ -62,16 +62,19 @@ type starter struct {
 	node   *node.Node
 	plane  *controlplane.ControlPlane
 	client kubernetes.Interface
+	// printed is what the last pod has printed.
+	printed []byte
 }
 
-func newStarter(b *testing.B) *starter {
+func newStarter(b *testing.B, config node.Config) *starter {
 	b.Helper()
 	plane, err := controlplane.Start(b.Context(), controlplane.Config{Progress: os.Stderr})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(plane.Stop)
-	n, err := node.Start(b.Context(), node.Config{Plane: plane, Progress: os.Stderr})
+	config.Plane, config.Progress = plane, os.Stderr
+	n, err := node.Start(b.Context(), config)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -82,11 +85,11 @@ func newStarter(b *testing.B) *starter {
 	if err := n.UseVMs(b.Context(), false); err != nil {
 		b.Fatal(err)
 	}
-	config, err := plane.RESTConfig(controlplane.Admin())
+	access, err := plane.RESTConfig(controlplane.Admin())
 	if err != nil {
 		b.Fatal(err)
 	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(access)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -101,7 +104,7 @@ func (s *starter) start(b *testing.B, name string, claim bool) time.Duration {
 	b.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 		RuntimeClassName: new(className), AutomountServiceAccountToken: new(false), DNSPolicy: corev1.DNSDefault,
-		Containers: []corev1.Container{{Name: "main", Image: node.PauseImage, ImagePullPolicy: corev1.PullNever}},
+		Containers: []corev1.Container{{Name: "main", Image: node.ShowImage, ImagePullPolicy: corev1.PullNever}},
 	}}
 	if claim {
 		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("gpu")}}
@@ -117,6 +120,7 @@ func (s *starter) start(b *testing.B, name string, claim bool) time.Duration {
 		return err == nil && got.Status.Phase == corev1.PodRunning, err
 	})
 	took := time.Since(begin)
+	s.print(b, name)
 	if err := pods.Delete(b.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}); err != nil {
 		b.Fatal(err)
 	}
@@ -129,7 +133,7 @@ func (s *starter) start(b *testing.B, name string, claim bool) time.Duration {
 
 func poll(b *testing.B, done func(context.Context) (bool, error)) {
 	b.Helper()
-	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 3*time.Minute, true, done); err != nil {
+	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 6*time.Minute, true, done); err != nil {
 		b.Fatal(err)
 	}
 }

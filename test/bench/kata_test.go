@@ -1,0 +1,146 @@
+//go:build e2e
+
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kata-vfio/kata-vfio/test/e2e/kata"
+	"github.com/kata-vfio/kata-vfio/test/e2e/node"
+	"github.com/kata-vfio/kata-vfio/test/lab/image"
+	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
+)
+
+// BenchmarkKataPodStart says where the time goes from a pod's creation to its container in a VM of real Kata: the installation that
+// KATA names (see make kata). Ours are request, which has the kernel's bind in it, and part of get; percent-ours is their share
+// of the whole. The last phase ends where the container looks around: guest is how long its kernel was up by then.
+func BenchmarkKataPodStart(b *testing.B) {
+	dir := os.Getenv("KATA")
+	if dir == "" {
+		b.Skip("KATA names no installation of Kata: make bench KATA=/opt/kata")
+	}
+	install, err := kata.Find(b.Context(), dir, os.Getenv("KATA_AGENT"), kata.Go)
+	if err != nil {
+		b.Fatal(err)
+	}
+	config := node.Config{Kata: &install}
+	config.Machine.VFIO = image.IOMMUFD
+	s := newStarter(b, config)
+	kernel := s.kernel(b)
+	sums, runs := map[string]time.Duration{}, 0
+	for b.Loop() {
+		created := s.clock(b)
+		s.start(b, fmt.Sprintf("timed-%d", runs), true)
+		for name, took := range s.timeline(b, created) {
+			sums[name] += took
+		}
+		runs++
+	}
+	b.ReportMetric(0, "ns/op")
+	var whole time.Duration
+	for name, sum := range sums {
+		if name != "guest" {
+			whole += sum
+		}
+		b.ReportMetric(float64(sum.Milliseconds())/float64(runs), "ms-"+name)
+	}
+	b.ReportMetric(float64(kernel.Milliseconds()), "ms-kernel-bind")
+	b.ReportMetric(100*float64(sums["request"])/float64(whole), "percent-request")
+}
+
+// clock is the node's.
+func (s *starter) clock(b *testing.B) time.Time {
+	b.Helper()
+	out, err := s.node.Command(b.Context(), "date", "+%s%N").Output()
+	if err != nil {
+		b.Fatal(err)
+	}
+	nanoseconds, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return time.Unix(0, nanoseconds)
+}
+
+// given is what the plugin logs of a pod's start.
+type given struct {
+	Time    time.Time `json:"time"`
+	Message string    `json:"msg"`
+	Sandbox string    `json:"sandbox"`
+}
+
+// timeline is how long each phase of the last pod's start took.
+func (s *starter) timeline(b *testing.B, created time.Time) map[string]time.Duration {
+	b.Helper()
+	prepared, sandbox := s.lastGiven(b)
+	log, err := os.Open(s.node.LogFile("syslog"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer log.Close() // it was only read
+	phases, err := kata.Phases(log, sandbox)
+	if err != nil {
+		b.Fatal(err)
+	}
+	took := map[string]time.Duration{"request": prepared.Sub(created), "runtime": phases[0].Began.Sub(prepared), "guest": s.guestUp(b)}
+	for _, p := range phases {
+		took[p.Name] = p.Took
+	}
+	return took
+}
+
+// lastGiven is when the plugin had prepared the claim that it prepared last, and the sandbox that it gave devices to last.
+func (s *starter) lastGiven(b *testing.B) (prepared time.Time, sandbox string) {
+	b.Helper()
+	out, err := s.node.Command(b.Context(), "sh", "-c", "cat /var/log/pods/kata-vfio_*/plugin/*.log").Output()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range bytes.Lines(out) {
+		var g given
+		if _, text, ok := bytes.Cut(line, []byte("stderr F ")); !ok || json.Unmarshal(text, &g) != nil {
+			continue // not one of slog's
+		}
+		switch g.Message {
+		case "claim prepared":
+			prepared = g.Time
+		case "devices given":
+			sandbox = g.Sandbox
+		}
+	}
+	return prepared, sandbox
+}
+
+// guestUp is how long the guest's kernel was up when the last pod's container looked.
+func (s *starter) guestUp(b *testing.B) time.Duration {
+	b.Helper()
+	var report protocol.Report
+	if err := json.Unmarshal(s.printed, &report); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(report.Uptime * float64(time.Second))
+}
+
+// print keeps what a pod has printed.
+func (s *starter) print(b *testing.B, pod string) {
+	b.Helper()
+	stream, err := s.client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{}).Stream(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stream.Close() // it was only read
+	s.printed, err = io.ReadAll(stream)
+	if err != nil {
+		b.Fatal(err)
+	}
+}
