@@ -161,7 +161,7 @@ kata: export KATA := $(KATA)
 kata: export KATA_AGENT := $(KATA_AGENT)
 kata: export KATA_VFIO_LOGS := $(or $(KATA_VFIO_LOGS),$(CURDIR)/bin/kata-logs)
 kata: ## run the tests on a node with real Kata: make kata KATA=/opt/kata KATA_AGENT=/path/to/kata-agent; the logs go to bin/kata-logs
-	$(LABGO) test -count=1 $(SHORT) -timeout 6h -tags e2e -v -run '^TestKata$$' ./test/e2e
+	$(LABGO) test -count=1 -timeout 8h -tags e2e -v -run '^TestKata$$' ./test/e2e
 
 .PHONY: lab
 lab: ## run the tests in lab machines
