@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -72,7 +73,8 @@ func (t *tree) watch(cmd *cobra.Command, j *judging, e *repeated) error {
 	return nil
 }
 
-// once makes one audit and hands it over.
+// once makes one audit and hands it over: whoever sees its line finds its file, and a file that can't be kept does not keep the
+// line back.
 func (t *tree) once(ctx context.Context, j *judging, e *repeated, stdout io.Writer) error {
 	doc, err := t.judge(ctx, j, check.Catalogue())
 	if err != nil {
@@ -82,17 +84,22 @@ func (t *tree) once(ctx context.Context, j *judging, e *repeated, stdout io.Writ
 	if err := encode.JSONLine(&line, "report", doc.Report); err != nil {
 		return err
 	}
+	kept := e.keep(doc.Subject.Name, line.Bytes())
 	if _, err := stdout.Write(line.Bytes()); err != nil {
-		return fmt.Errorf("write report: %w", err)
+		return errors.Join(kept, fmt.Errorf("write report: %w", err))
 	}
+	return kept
+}
+
+// keep writes a node's report to its file, if reports are kept.
+func (e *repeated) keep(name string, report []byte) error {
 	if e.out == "" {
 		return nil
 	}
-	name := doc.Subject.Name
 	if !isFileName(name) {
 		return fmt.Errorf("the node's name %q is none for a file; name it by --node-name", name)
 	}
-	if err := writePrivate(filepath.Join(e.out, name+".json"), line.Bytes()); err != nil {
+	if err := writePrivate(filepath.Join(e.out, name+".json"), report); err != nil {
 		return fmt.Errorf("keep report: %w", err)
 	}
 	return nil

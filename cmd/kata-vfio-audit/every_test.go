@@ -58,6 +58,36 @@ func TestEveryGoesOnUntilItIsEnded(t *testing.T) {
 	}
 }
 
+// looking ends a run at its first line, and notes what the file has by then.
+type looking struct {
+	file string
+	end  context.CancelFunc
+	kept []byte
+	line []byte
+}
+
+func (l *looking) Write(line []byte) (int, error) {
+	defer l.end()
+	var err error
+	l.line = bytes.Clone(line)
+	l.kept, err = os.ReadFile(l.file)
+	return len(line), err
+}
+
+// TestWhoSeesALineFindsItsFile: the log's line comes after the file.
+func TestWhoSeesALineFindsItsFile(t *testing.T) {
+	root, out := unsafeServer(t).Root(), filepath.Join(t.TempDir(), "audit")
+	ctx, cancel := context.WithCancel(t.Context())
+	stdout, stderr := &looking{file: filepath.Join(out, "n1.json"), end: cancel}, &bytes.Buffer{}
+	err := run(ctx, []string{"node", "--root", root, "--every", "1h", "--out", out, "--node-name", "n1"}, stdout, stderr)
+	if err != nil || stderr.Len() > 0 {
+		t.Fatalf("%v, %s", err, stderr)
+	}
+	if !bytes.Equal(stdout.kept, stdout.line) {
+		t.Errorf("the file has %d bytes when the line of %d is written", len(stdout.kept), len(stdout.line))
+	}
+}
+
 // TestEveryKeepsItsTime: more or less a tenth, and a signal need not wait.
 func TestEveryKeepsItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
