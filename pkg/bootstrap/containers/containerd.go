@@ -132,6 +132,7 @@ func (c *containerd) decide() error {
 		return err
 	}
 	text = withCDIDirs(text, before.All.Sub("plugins", config.CRIRuntime).Setting("", "cdi_spec_dirs").List())
+	text = withShimCleanup(text, before.All.Timeout("", config.ShimCleanup))
 	ours := config.LoadContainerd(c.node.with(c.at.dropIn, []byte(text)), c.at.dropIn, config.ByKey)
 	if c.damaged(ours) {
 		return nil

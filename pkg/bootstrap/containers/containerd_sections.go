@@ -11,7 +11,8 @@ import (
 
 // sections returns our drop-in in version 2, for a containerd that may be 1.x: there
 // a section of a later file replaces the whole section of those before it, so ours
-// repeats what they say. containerd 2 merges it and comes to the same.
+// repeats what they say. containerd 2 merges it and comes to the same. Timeouts merge key by
+// key in both.
 func sections(before, ours *config.Containerd) ([]byte, error) {
 	runtime := ours.All.Sub("plugins", config.CRIRuntime).Clone()
 	handler := runtime.Sub("containerd", "runtimes", handlerName)
@@ -20,7 +21,7 @@ func sections(before, ours *config.Containerd) ([]byte, error) {
 	all := before.Written.Sub("plugins").Clone()
 	all.Merge(config.Table{config.CRIBefore: runtime, config.NRI: ours.All.Sub("plugins", config.NRI).Clone()})
 	plugins := config.Table{config.CRIBefore: all[config.CRIBefore], config.NRI: all[config.NRI]}
-	text, err := toml.Marshal(map[string]any{"version": 2, "plugins": plugins.Plain()})
+	text, err := toml.Marshal(map[string]any{"version": 2, "plugins": plugins.Plain(), "timeouts": ours.All.Sub("timeouts").Plain()})
 	if err != nil {
 		return nil, fmt.Errorf("write a drop-in of version 2: %w", err)
 	}

@@ -87,6 +87,9 @@ func TestAConfigurationThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"another's in a drop-in": {files{main: imports, confD + "kata-deploy.toml": "version = 3\n" + handler + "sandboxer = 'shim'\n"}, confD + "kata-deploy.toml", "sandboxer"},
 		"one setting more":       {files{main: imports, confD + "a.toml": "version = 3\n" + handler + "privileged_without_host_devices_all_devices_allowed = true\n"}, confD + "a.toml", "all_devices"},
 		"NRI off after ours":     {files{main: imports, confD + "z.toml": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, confD + "z.toml", "disable = true"},
+		"a shorter clean-up after ours": {files{
+			main: imports, confD + "z.toml": "version = 3\n[timeouts]\n'io.containerd.timeout.shim.cleanup' = '10s'\n",
+		}, confD + "z.toml", `io.containerd.timeout.shim.cleanup = "60s" is wanted`},
 		"a section after ours": {containerdPackage("1.7.28").and(files{
 			main: strings.Replace(imports, "3", "2", 1), confD + "z.toml": "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nenable_selinux = true\n",
 		}), confD + "z.toml", "read after our file"},
@@ -100,6 +103,45 @@ func TestAConfigurationThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, w := open(t, kata().and(c.files), containers.Options{})
 			checkRefused(t, w, "containerd", c.path, c.word)
+		})
+	}
+}
+
+// The limit for the clean-up after a killed shim is raised where it is shorter than ours, and
+// a longer one stays, wherever the node says it.
+func TestALongerCleanUpLimitOfTheNodeStays(t *testing.T) {
+	const imports = "imports = ['/etc/containerd/conf.d/*.toml']\n"
+	limit := func(value string) string {
+		return "[timeouts]\n'io.containerd.timeout.shim.cleanup' = '" + value + "'\n'io.containerd.timeout.shim.load' = '7s'\n"
+	}
+	for name, c := range map[string]struct {
+		files
+		want string
+	}{
+		"none":                    {files{main: "version = 3\n"}, "60s"},
+		"none in version 2":       {files{main: "version = 2\n"}, "60s"},
+		"a shorter one":           {files{main: "version = 3\n" + limit("5s")}, "60s"},
+		"a longer one":            {files{main: "version = 3\n" + limit("1m20s")}, "1m20s"},
+		"a longer one, version 2": {files{main: "version = 2\n" + limit("80s")}, "80s"},
+		"a longer one in a later file": {files{
+			main: "version = 3\n" + imports, "etc/containerd/conf.d/z.toml": "version = 3\n" + limit("80s"),
+		}, "80s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fsys, w := open(t, kata().and(c.files), containers.Options{})
+			if problems := fatal(w); len(problems) > 0 {
+				t.Fatalf("the problems are %+v", problems)
+			}
+			apply(t, fsys, w)
+			if got := seen(fsys).ShimCleanup.Text(); got != c.want {
+				t.Errorf("the limit is %q, want %q", got, c.want)
+			}
+			if text, err := fsys.ReadString(dropIn); err != nil || strings.Contains(text, "shim.load") {
+				t.Errorf("the drop-in repeats another timeout (%v):\n%s", err, text)
+			}
+			if left := changes(t, fsys, wanted(t, fsys, containers.Options{})); len(left) > 0 {
+				t.Errorf("it wants %v again", left)
+			}
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
 
@@ -43,6 +44,20 @@ func withCDIDirs(text string, base []string) string {
 		}
 	}
 	return strings.Replace(text, "cdi_spec_dirs = "+tomlList(cdiDirs()), "cdi_spec_dirs = "+tomlList(all), 1)
+}
+
+// shimCleanup is how many seconds our fragments give the clean-up after a shim that was
+// killed; they say why.
+const shimCleanup = 60
+
+// withShimCleanup returns a fragment that keeps the node's own limit for that clean-up
+// where it is longer.
+func withShimCleanup(text string, own config.Setting) string {
+	if seconds, ok := own.Seconds(); !ok || seconds <= shimCleanup {
+		return text
+	}
+	setting := func(value string) string { return fmt.Sprintf("%q = %q", config.ShimCleanup, value) }
+	return strings.Replace(text, setting(fmt.Sprintf("%ds", shimCleanup)), setting(own.Text()), 1)
 }
 
 func tomlList(items []string) string {

@@ -22,6 +22,7 @@ func (r *Runtimes) addContainerd(n *facts.Node) {
 	r.handlers(loaded.All, file)
 	r.addCDIDirs(loaded.All.Sub("plugins", config.CRIRuntime).Setting(file, "cdi_spec_dirs"))
 	r.NRI = containerdNRI(loaded.All, file)
+	r.ShimCleanup = loaded.All.Timeout(file, config.ShimCleanup)
 }
 
 // chooseContainerd loads the configuration of the containerd that serves the kubelet:

@@ -17,6 +17,8 @@ type Runtimes struct {
 	CDIDirs []string
 	// NRI is nil where there is no container runtime.
 	NRI *NRI
+	// ShimCleanup is containerd's limit for ending a VM whose shim was killed.
+	ShimCleanup Setting
 	// Files are those that were read, in the order in which they count.
 	Files []facts.Fact
 	// Damaged are files that were not to be had or not to be understood: anything

@@ -36,6 +36,7 @@ func TestContainerdReadsWhatBootstrapWrites(t *testing.T) {
 				t.Errorf("the handler differs (-want +got):\n%s", diff)
 			}
 			checkNRI(t, with)
+			checkTimeouts(t, with, map[string]string{shimCleanup: "60s"})
 			delete(with.CRI.Containerd.Runtimes, "kata-gpu")
 			if diff := cmp.Diff(without.CRI, with.CRI); diff != "" {
 				t.Errorf("something else differs (-without +with the drop-in):\n%s", diff)

@@ -12,8 +12,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/v2/cmd/containerd/server/config"
+	_ "github.com/containerd/containerd/v2/core/runtime/v2" // its timeouts
+	"github.com/containerd/containerd/v2/pkg/timeout"
 	_ "github.com/containerd/containerd/v2/plugins/cri/runtime" // the config's type, defaults and migration
 	_ "github.com/containerd/containerd/v2/plugins/nri"
 	"github.com/containerd/containerd/v2/version"
@@ -31,6 +34,9 @@ const (
 	criRuntime = "io.containerd.cri.v1.runtime"
 	nri        = "io.containerd.nri.v1.nri"
 )
+
+// shimCleanup is the limit for ending a VM whose shim was killed.
+const shimCleanup = "io.containerd.timeout.shim.cleanup"
 
 // bases are files that a node may have before the drop-in comes. %s is the directory of drop-ins.
 func bases() map[string]string {
@@ -103,6 +109,9 @@ type outcome struct {
 			RequiredPlugins []string
 		} `json:"defaultValidator"`
 	}
+	// ShimCleanup is how long containerd lets Kata end a VM whose shim was killed.
+	ShimCleanup time.Duration
+	Timeouts    map[string]string
 }
 
 func TestTheDropInHoldsOverABase(t *testing.T) {
@@ -129,9 +138,42 @@ func TestTheDropInHoldsOverABase(t *testing.T) {
 					t.Errorf("the CDI directories differ (-want +got):\n%s", diff)
 				}
 				checkNRI(t, got)
+				checkTimeouts(t, got, map[string]string{shimCleanup: "60s"})
 			})
 		}
 	}
+}
+
+// checkTimeouts wants the clean-up after a shim longer than it takes to unpin hundreds of GiB, and shorter than systemd
+// waits for containerd's start; and no other timeout but the wanted.
+func checkTimeouts(t *testing.T, got outcome, want map[string]string) {
+	t.Helper()
+	if got.ShimCleanup < 30*time.Second || got.ShimCleanup >= 90*time.Second {
+		t.Errorf("the clean-up after a shim has %s", got.ShimCleanup)
+	}
+	if diff := cmp.Diff(want, got.Timeouts); diff != "" {
+		t.Errorf("the timeouts differ (-want +got):\n%s", diff)
+	}
+}
+
+// containerd knows the timeout by this name: one that it does not know it takes without a word.
+func TestContainerdKnowsTheTimeout(t *testing.T) {
+	if limit, ok := timeout.All()[shimCleanup]; !ok || limit != 5*time.Second {
+		t.Errorf("containerd's default for %s is %s, known: %t; the fragments and rule RT-029 say 5 s", shimCleanup, limit, ok)
+	}
+}
+
+// A drop-in's timeouts merge with those of the files before it, key by key.
+func TestTheDropInChangesNoOtherTimeout(t *testing.T) {
+	const base = `
+version = 3
+imports = ["%s/*.toml"]
+[timeouts]
+  "io.containerd.timeout.shim.load" = "7s"
+  "io.containerd.timeout.shim.cleanup" = "5s"
+`
+	got := load(t, base, "kata-gpu.toml")
+	checkTimeouts(t, got, map[string]string{"io.containerd.timeout.shim.load": "7s", shimCleanup: "60s"})
 }
 
 func options(path string) map[string]any { return map[string]any{"ConfigPath": path} }
@@ -248,6 +290,13 @@ func loadFile(t *testing.T, path string) outcome {
 	var got outcome
 	section(t, loaded, criRuntime, &got.CRI)
 	section(t, loaded, nri, &got.NRI)
+	got.Timeouts = loaded.Timeouts
+	if limit, ok := loaded.Timeouts[shimCleanup]; ok {
+		var err error
+		if got.ShimCleanup, err = time.ParseDuration(limit); err != nil { // with which containerd does not start
+			t.Fatal(err)
+		}
+	}
 	return got
 }
 
