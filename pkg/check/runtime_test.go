@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/finding"
@@ -23,7 +24,7 @@ func containerdFault(rule, about, text string) fault {
 }
 
 func runtimeFaults() []fault {
-	return slices.Concat(handlerFaults(), kataFaults(), vmmFaults(), ownerFaults(), mountFaults(), []fault{
+	return slices.Concat(handlerFaults(), kataFaults(), vmmFaults(), ownerFaults(), mountFaults(), cleanupFaults(), []fault{
 		{rule: "RT-004", about: "no socket", board: board.New, plant: func(t *board.Tree) {
 			t.AddToKata("[runtime]\npod_resource_api_sock = '/run/elsewhere.sock'\n")
 		}},
@@ -53,6 +54,24 @@ func runtimeFaults() []fault {
 			t.Put("var/lib/kubelet/config.yaml", "{")
 		}},
 	})
+}
+
+func cleanupFaults() []fault {
+	timeout := func(about, value string) fault {
+		return containerdFault("RT-029", about, "[timeouts]\n'io.containerd.timeout.shim.cleanup' = "+value+"\n")
+	}
+	return []fault{
+		timeout("too short", "'20s'"),
+		timeout("no duration", "'soon'"),
+		timeout("a number", "60"),
+		{rule: "RT-029", about: "containerd's default", board: board.New, plant: func(t *board.Tree) {
+			without, _, _ := strings.Cut(t.Fragment("containerd/kata-gpu.toml"), "[timeouts]")
+			t.Put(board.ContainerdDropIn, without)
+		}},
+		{rule: "RT-029", about: "a file that containerd can't parse", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.AddToContainerd("[timeouts\n")
+		}},
+	}
 }
 
 func mountFaults() []fault {

@@ -52,7 +52,7 @@ func TestTheAuditHasNothingAgainstWhatIsApplied(t *testing.T) {
 					t.Errorf("%s is %s", id, state)
 				}
 			}
-			for _, id := range []string{"RT-001", "RT-002", "RT-003", "RT-004", "RT-005", "RT-016", "RT-017", "RT-025", "RT-026"} {
+			for _, id := range []string{"RT-001", "RT-002", "RT-003", "RT-004", "RT-005", "RT-016", "RT-017", "RT-025", "RT-026", "RT-029"} {
 				if after[id] != finding.Pass {
 					t.Errorf("%s is %s", id, after[id])
 				}
