@@ -95,16 +95,8 @@ func isShimOf(fs *sysfs.FS, pid int, sandboxID string) (bool, error) {
 	if err == nil && (path.Base(bundle) == sandboxID || path.Base(bundle) == "userdata" && path.Base(path.Dir(bundle)) == sandboxID) {
 		return true, nil
 	}
-	args, err := fs.ReadString(dir + "/cmdline")
-	if err != nil {
-		return false, seen(err)
-	}
-	for arg := range strings.SplitSeq(args, "\x00") {
-		if arg == sandboxID || strings.HasSuffix(arg, "="+sandboxID) {
-			return true, nil
-		}
-	}
-	return false, nil
+	args, err := argumentsOf(fs, pid)
+	return names(args, sandboxID), err
 }
 
 // tree is the node's processes by PID.
