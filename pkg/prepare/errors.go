@@ -2,36 +2,13 @@ package prepare
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
-
-// InUseError says that processes have a function open, so that it can neither
-// be taken from its driver nor given back.
-type InUseError struct {
-	Claim   plan.Ref
-	Address pci.Address
-	Holders []vfio.Holder
-}
-
-func (e *InUseError) Error() string {
-	names := make([]string, len(e.Holders))
-	for i, h := range e.Holders {
-		names[i] = h.String()
-	}
-	text := fmt.Sprintf("claim %s: %s is in use by %s: stop it (delete its pod) and try again",
-		e.Claim, e.Address, strings.Join(names, ", "))
-	if slices.ContainsFunc(e.Holders, func(h vfio.Holder) bool { return device.IsShared(h.Node) }) {
-		text += "; a process with a shared node of the driver open may use each of its GPUs, so bind those that are for VMs at start-up (policy: bound)"
-	}
-	return text
-}
 
 // LockedError says that an operation on a function hangs in the kernel, most
 // often an unbind (of the function, or of its PF's driver) that waits for a

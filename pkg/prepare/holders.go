@@ -77,7 +77,17 @@ func (p *Preparer) unheld(ctx context.Context, snap *device.Snapshot, claim plan
 	if len(holders) == 0 {
 		return locked
 	}
-	return &InUseError{Claim: claim, Address: owner[holders[0].Node], Holders: holders}
+	return p.inUse(ctx, claim, owner[holders[0].Node], holders)
+}
+
+// inUse returns the error for functions that processes hold. Whether a shim is left that
+// ends them decides about the advice alone: without an answer the refusal stands.
+func (p *Preparer) inUse(ctx context.Context, claim plan.Ref, a pci.Address, holders []vfio.Holder) error {
+	used := &InUseError{Claim: claim, Address: a, Holders: holders}
+	if abandoned, err := p.Holders.Abandoned(ctx, holders); err == nil {
+		used.Abandoned = abandoned
+	}
+	return used
 }
 
 // unused is unheld for functions of a record, whose sandbox may have been given them and
@@ -91,7 +101,7 @@ func (p *Preparer) unused(ctx context.Context, snap *device.Snapshot, rec *journ
 	if err := p.unheld(ctx, snap, rec.Plan.Claim, addrs); err != nil || len(starting) == 0 {
 		return err
 	}
-	return &InUseError{Claim: rec.Plan.Claim, Address: rec.Plan.Functions[0].Address, Holders: starting}
+	return p.inUse(ctx, rec.Plan.Claim, rec.Plan.Functions[0].Address, starting)
 }
 
 // startLimit is how long a shim without a child may take until it starts its VM. The

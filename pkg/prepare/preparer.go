@@ -101,6 +101,8 @@ type Holders interface {
 	Family(ctx context.Context, pid int, start uint64) ([]vfio.Holder, error)
 	// Shims returns the shims of the sandbox and the processes that descend from them.
 	Shims(ctx context.Context, sandboxID string) ([]vfio.Holder, error)
+	// Abandoned returns the sandboxes of those holders, by PID, that are VMMs without a shim.
+	Abandoned(ctx context.Context, holders []vfio.Holder) (map[int]string, error)
 	// Claimed returns the node of a disk of f that somebody has for himself.
 	Claimed(ctx context.Context, f *device.Function) (node string, err error)
 	// Wait returns when one of the holders has ended, or with ctx's error.

@@ -31,7 +31,8 @@ type Holder struct {
 // Hold has a process open a device node: "/dev/vfio/15", "/dev/dri/card0". It
 // appears in proc, and if the node is one of VFIO's, the functions behind it
 // can't be unbound until it lets go, nor can a host driver join the group. The
-// node must exist, and the group be viable.
+// node must exist, and the group be viable. A process of [Kernel.Run] with the PID is
+// that process, whatever comm and container say.
 func (k *Kernel) Hold(node string, pid int, comm, container string) *Holder {
 	if k.tb != nil {
 		k.tb.Helper()
@@ -59,7 +60,9 @@ func (k *Kernel) hold(h *Holder) {
 		}
 	}
 	k.holders[h.PID] = h
-	k.startProcess(h.PID, h.Comm, h.Container)
+	if !k.exists(path.Join("proc", strconv.Itoa(h.PID))) {
+		k.startProcess(h.PID, h.Comm, h.Container)
+	}
 	k.symlink(h.fd(), h.Node)
 }
 

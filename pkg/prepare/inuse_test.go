@@ -1,0 +1,59 @@
+package prepare_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// runVM prepares a claim on a GPU for the sandbox "first", whose VM has it open.
+func runVM(t *testing.T) (w *world, gpu pci.Address, vm *sysfstest.Holder) {
+	t.Helper()
+	w = newWorld(t)
+	gpu = w.k.AddGPU(0x3b)
+	w.mustPrepare(w.request(uid, gpu))
+	w.k.Run(sysfstest.Process{PID: shimPID, Comm: "containerd-shim", Group: shimPID, Args: []string{"containerd-shim-kata-v2", "-id", "first"}})
+	w.tellHandOver(journal.Sandbox{ID: "first", Shim: shim()})
+	w.k.Run(sysfstest.Process{PID: nobody, Comm: "qemu-system-x86", Parent: shimPID, Args: []string{"qemu-system-x86_64", "-name", "sandbox-first,debug-threads=on"}})
+	return w, gpu, w.k.Hold(w.groupNode(gpu), nobody, "qemu-system-x86", "")
+}
+
+// TestAVMWhoseShimWasKilled: the pod that owns it may be the very one that is refused, so
+// that deleting it is no advice. The refusal names the process and how to end it.
+func TestAVMWhoseShimWasKilled(t *testing.T) {
+	const deletePod, kill = "(delete its pod)", "run `kill -9 4194305` on the node"
+	for name, call := range takingCalls() {
+		t.Run(name, func(t *testing.T) {
+			w, _, vm := runVM(t)
+			err := call(w)
+			as[*prepare.InUseError](t, err)
+			if says(t, err, deletePod); strings.Contains(err.Error(), "kill") {
+				t.Errorf("with its shim it says %q", err)
+			}
+			w.k.Kill(shimPID)
+			err = call(w)
+			as[*prepare.InUseError](t, err)
+			says(t, err, "qemu-system-x86 (pid 4194305", "process 4194305 is the VM of sandbox first, whose shim does not run any more", kill)
+			if strings.Contains(err.Error(), deletePod) {
+				t.Errorf("without its shim it says %q", err)
+			}
+			vm.Release()
+			if err := call(w); err != nil {
+				t.Errorf("after the VM's end: %v", err)
+			}
+		})
+	}
+}
+
+// TestSeveralHolders, of which one is such a VM: each has its own advice.
+func TestSeveralHolders(t *testing.T) {
+	w, gpu, _ := runVM(t)
+	w.k.Kill(shimPID)
+	w.k.Hold(w.groupNode(gpu), nobody+1, "fio", container)
+	_, err := w.plugin(nil).Unprepare(t.Context(), uid)
+	says(t, err, "fio (pid 4194306", "stop it (delete its pod)", "run `kill -9 4194305` on the node")
+}
