@@ -35,7 +35,7 @@ func vfioHolderChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "VFIO-011", Title: "A function is held only while its claim is prepared", Severity: isolation.High,
 			Why:    "a VMM that outlives its claim keeps its DMA, and keeps the device from being cleaned",
-			Fix:    "end the process; Unprepare then goes on by itself, with a reset",
+			Fix:    "end the process (`kill -9 PID` on the node: a VM whose shim was killed does not end with its pod); Unprepare then goes on by itself, with a reset",
 			Verify: seeHolders,
 		}, Judge: heldWhilePrepared},
 		{Rule: finding.Rule{

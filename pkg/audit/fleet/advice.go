@@ -59,7 +59,7 @@ func advice(reason string) string {
 		"Unverifiable":                  "see the plugin's log on the node: it says what could not be read",
 		"Orphan":                        "see what is left on the node, by the words of the message: `kata-vfio-plugin status`",
 		"NoEvidence":                    "see that the node's ledger can be written: its plugin's log says why it can't",
-		"InUse":                         "end the process that the message names: often a VM whose pod is gone",
+		"InUse":                         "end the process that the message names: often a VM whose pod is gone or whose shim was killed",
 		"AddressNotReturned":            "mend the CNI plugin, which is tried again; `unprepare --leave-addresses` where it is gone for good",
 		"NoAddressPool":                 "name the pool in the node config (chart: addressPools)",
 		"NoAddress":                     "mend the CNI plugin, by the words of the message",
