@@ -10,9 +10,9 @@ import (
 const fmGuide = "NVIDIA Fabric Manager User Guide"
 
 // gpuChecks returns the checks of group GPU: links between GPUs that don't pass
-// the IOMMU, and what else shares one.
+// the IOMMU, what else shares one, and what containers get of them.
 func gpuChecks() []Check {
-	return slices.Concat(fabricChecks(), sharedChecks(), confidentialGPUChecks(), gpuNodeChecks())
+	return slices.Concat(fabricChecks(), sharedChecks(), confidentialGPUChecks(), gpuNodeChecks(), gpuInContainerChecks())
 }
 
 // fabricChecks are about NVSwitches.

@@ -19,6 +19,7 @@ func AMD(tb testing.TB) *Tree {
 	t := New(tb)
 	t.WithIOMMU(sysfstest.AMDVi)
 	t.becomeAMD()
+	t.AddToKata("[agent.kata]\nvisible_cdi_devices = true\n")
 	t.AddRoot(sysfstest.Root{Bus: 0, NUMA: 0})
 	t.Add(sysfstest.Function{
 		Address: pci.Address{Function: 2}, Vendor: 0x1022, Device: 0x149e, SubVendor: 0x1022, SubDevice: 0x149e, Class: 0x080600,
