@@ -158,7 +158,7 @@ func (c *candidate) settingsSaid() []string {
 	}
 	var said []string
 	for _, name := range c.claimed.VF.Fields() {
-		if name != "network" && name != "attachment" {
+		if name != "network" && name != "attachment" && name != "allowUntagged" {
 			said = append(said, name)
 		}
 	}

@@ -66,6 +66,14 @@ func TestWhatAPFIsToImpose(t *testing.T) {
 			},
 			want: &device.VFSettings{NodeGUID: "02:00:5e:10:00:00:00:01", PortGUID: "02:00:5e:10:00:00:00:02", LinkState: "auto"},
 		},
+		"InfiniBand of a class that says that no VLAN is meant": {
+			change: func(s *device.Snapshot, d *claim.Device) {
+				f, _ := s.Function(nicVF)
+				f.Class = pci.ClassInfiniBand << 8
+				d.VF = &v1alpha1.VFConfig{AllowUntagged: new(true)}
+			},
+			want: &device.VFSettings{NodeGUID: plan.Choose, PortGUID: plan.Choose},
+		},
 		"the hash key": {
 			change: func(_ *device.Snapshot, d *claim.Device) { d.VF = &v1alpha1.VFConfig{RSSQuery: new(true)} },
 			want:   &device.VFSettings{MAC: plan.Choose, SpoofCheck: new(true), Trust: new(false), RSSQuery: new(true)},
