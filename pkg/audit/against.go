@@ -33,6 +33,8 @@ func (d *Device) explained(r *plan.Refusal) bool {
 		return true
 	case plan.MateNotSelected:
 		return d.has(plan.NotOurs)
+	case plan.OtherOfGroup: // matters of a function that a claim could have otherwise
+		return d.has(plan.NotOurs) || d.has(plan.Forbidden) || d.has(plan.NotViable)
 	default:
 		return false
 	}

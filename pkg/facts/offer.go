@@ -33,6 +33,8 @@ type Published struct {
 	// Attempted holds the functions that are tainted since Prepare failed for them more
 	// than once.
 	Attempted map[pci.Address]plan.Code `json:"attempted,omitempty"`
+	// HotPlug says that the plugin expects running VMs to get devices.
+	HotPlug bool `json:"hotPlug,omitempty"`
 }
 
 // offer is which functions tenants can get, and by what config.

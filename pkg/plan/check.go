@@ -22,7 +22,7 @@ func checks() []func(*candidate) *Refusal {
 		(*candidate).linked, (*candidate).sound,
 		(*candidate).isolated, (*candidate).companionsIsolated,
 		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).imposed, (*candidate).pooled, (*candidate).endpoint,
-		(*candidate).resettable, (*candidate).backend, (*candidate).audited,
+		(*candidate).resettable, (*candidate).backend, (*candidate).pluggableTogether, (*candidate).pluggedByGroup, (*candidate).audited,
 	}
 }
 
@@ -209,8 +209,8 @@ func (c *candidate) backend() *Refusal {
 	if c.claimed.VFIO.Companions == v1alpha1.CompanionsGive && c.settled == v1alpha1.BackendGroup {
 		return &Refusal{
 			Code: NoBackend,
-			Text: "companions: Give needs the IOMMUFD backend; with a group node the VMM takes what it wants of the group",
-			Fix:  "say `companions: Withhold`, or use a kernel with iommufd",
+			Text: "companions: Give needs the IOMMUFD backend; with a group node Kata decides what it plugs of the group",
+			Fix:  "say `companions: Withhold`; where each companion has an IOMMU group of its own, a kernel with iommufd will do as well",
 		}
 	}
 	return nil

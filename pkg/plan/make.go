@@ -28,6 +28,9 @@ type Node struct {
 	// Failing returns the ids of the audit's checks that count and fail for a
 	// function; nil where nobody judges.
 	Failing func(pci.Address) []string
+	// HotPlug says that Kata plugs devices into VMs that run (the plugin's --hot-plug) and
+	// not into those that it boots.
+	HotPlug bool
 	// AddressPools are those of the node's config.
 	AddressPools []v1alpha1.AddressPool
 	// Damaged names a record that can't be read; while there is one, a

@@ -41,6 +41,10 @@ const (
 	PFBusy Code = "PFBusy"
 	// NoBackend: the kernel lacks the interface that the config asks for.
 	NoBackend Code = "BackendUnavailable"
+	// SeveralOfGroup: the VM would get several functions of one IOMMU group, which Kata can't plug.
+	SeveralOfGroup Code = "SeveralOfIOMMUGroup"
+	// OtherOfGroup: Kata would plug another function of the IOMMU group.
+	OtherOfGroup Code = "OtherOfIOMMUGroup"
 	// AdminAccess: the claim asks for administrative access.
 	AdminAccess Code = "AdminAccess"
 	// Unsupported: the config asks for a setting that can't be applied.

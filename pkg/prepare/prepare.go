@@ -231,6 +231,7 @@ func (p *Preparer) node(snap *device.Snapshot) plan.Node {
 
 		AddressPools: pools,
 		Failing:      p.Failing,
+		HotPlug:      p.HotPlug,
 	}
 }
 

@@ -200,6 +200,8 @@ type Config struct {
 	// Failing returns the ids of the audit's checks that count and fail for a
 	// function, which no claim gets then; nil where nobody judges.
 	Failing func(pci.Address) []string
+	// HotPlug says that Kata plugs devices into running VMs and not at their boot.
+	HotPlug bool
 	// HolderWait is how long Unprepare waits for a holder to end before it
 	// gives up with an [InUseError]; the context may end it sooner.
 	HolderWait time.Duration

@@ -25,8 +25,10 @@ const (
 // either way.
 type CompanionPolicy string
 
-// Companion policies. Give needs the IOMMUFD backend: with a group node the
-// VMM decides by itself what it takes of the group.
+// Companion policies. Give needs the IOMMUFD backend, since Kata decides by
+// itself what it plugs of a group's node, and an IOMMU group of its own for each
+// function: Kata 4.1.0 makes an iommufd context for each, and the kernel lets one
+// context have a group. What shares a group is refused when a claim is prepared.
 const (
 	CompanionsWithhold CompanionPolicy = "Withhold"
 	CompanionsGive     CompanionPolicy = "Give"
@@ -90,7 +92,7 @@ func (c *VFIOConfig) Validate() error {
 	c.check(&p)
 	if c.Companions == CompanionsGive && c.Backend == BackendGroup {
 		p.add("companions", "Give needs the IOMMUFD backend, and backend is Group: "+
-			"with a group node the VMM takes what it wants of the group; say companions: Withhold, or backend: IOMMUFD")
+			"with a group node Kata decides what it plugs of the group; say companions: Withhold, or backend: IOMMUFD")
 	}
 	return p.err(KindVFIOConfig)
 }

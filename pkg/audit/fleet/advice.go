@@ -53,6 +53,8 @@ func advice(reason string) string {
 		"WrongType":                     "delete the claim: the device was replaced by another since it was published",
 		"NoReset":                       "mend what the message names; `kata-vfio-audit devices -o wide` on the node lists the resets",
 		"BackendUnavailable":            "ask for the other backend in the parameters, or give the node a kernel that has this one",
+		"SeveralOfIOMMUGroup":           "say `companions: Withhold` in the parameters, or claim one function of the IOMMU group",
+		"OtherOfIOMMUGroup":             "leave `backend: Group` out of the parameters, give the node a kernel with iommufd, or claim another device",
 		"AdminAccess":                   "leave adminAccess out of the claim: the driver gives nobody a device that another has",
 		"UnsupportedSetting":            "leave the setting that the message names out of the claim's or its DeviceClass's parameters",
 		"NodeMismatch":                  "delete the pod, so that its container is made anew; if it comes again, compare the CDI specs on its node with `kata-vfio-plugin status`",
