@@ -2,18 +2,24 @@ package nested
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // Where the device nodes lie.
 const (
-	groupDir  = "/dev/vfio"
-	cdevDir   = "/dev/vfio/devices"
-	sysGroups = "/sys/kernel/iommu_groups"
-	sysCdevs  = "/sys/class/vfio-dev"
-	sysPCI    = "/sys/bus/pci/devices"
+	groupDir = "/dev/vfio"
+	cdevDir  = "/dev/vfio/devices"
+)
+
+// Where sysfs, relative to its root, has what is behind them.
+const (
+	sysGroups = "kernel/iommu_groups"
+	sysCdevs  = "class/vfio-dev"
+	sysPCI    = "bus/pci/devices"
 )
 
 // assigned is a function for the VM.
@@ -22,67 +28,64 @@ type assigned struct {
 	iommufd bool
 }
 
-// resolve finds the functions behind device nodes, in order: all of a group but its bridges, or the one of a cdev.
-func resolve(nodes []string) ([]assigned, error) {
+// resolve finds the functions behind device nodes, in order: the one of a cdev, and of a group the one that Kata plugs
+// before the VM boots.
+func resolve(sys string, nodes []string) ([]assigned, error) {
 	var found []assigned
 	for _, node := range nodes {
-		var some []assigned
+		var one assigned
 		var err error
 		switch filepath.Dir(node) {
 		case cdevDir:
-			some, err = cdev(filepath.Base(node))
+			one, err = cdev(sys, filepath.Base(node))
 		case groupDir:
-			some, err = group(filepath.Base(node))
+			one, err = group(sys, filepath.Base(node))
 		default:
 			err = fmt.Errorf("neither a group in %s nor a device in %s", groupDir, cdevDir)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("find the function of %s: %w", node, err)
 		}
-		found = append(found, some...)
+		found = append(found, one)
 	}
 	return found, nil
 }
 
-func cdev(name string) ([]assigned, error) {
-	path, err := os.Readlink(filepath.Join(sysCdevs, name, "device"))
-	if err != nil {
-		return nil, err
-	}
-	return []assigned{{address: filepath.Base(path), iommufd: true}}, nil
+func cdev(sys, name string) (assigned, error) {
+	path, err := os.Readlink(filepath.Join(sys, sysCdevs, name, "device"))
+	return assigned{address: filepath.Base(path), iommufd: true}, err
 }
 
-func group(number string) ([]assigned, error) {
-	entries, err := os.ReadDir(filepath.Join(sysGroups, number, "devices"))
+// ignored are the classes of host and PCI bridges, which Kata leaves out of a group.
+func ignored() []string { return []string{"0x0600", "0x0604"} }
+
+// group returns the first function of a group that is no bridge, the one that Kata's Go runtime cold-plugs.
+func group(sys, number string) (assigned, error) {
+	entries, err := os.ReadDir(filepath.Join(sys, sysGroups, number, "devices"))
 	if err != nil {
-		return nil, err
+		return assigned{}, err
 	}
-	var found []assigned
 	for _, e := range entries {
-		class, err := os.ReadFile(filepath.Join(sysPCI, e.Name(), "class"))
+		class, err := os.ReadFile(filepath.Join(sys, sysPCI, e.Name(), "class"))
 		if err != nil {
-			return nil, err
+			return assigned{}, err
 		}
-		if !strings.HasPrefix(string(class), "0x06") {
-			found = append(found, assigned{address: e.Name()})
+		if !slices.ContainsFunc(ignored(), func(prefix string) bool { return strings.HasPrefix(string(class), prefix) }) {
+			return assigned{address: e.Name()}, nil
 		}
 	}
-	return found, nil
+	return assigned{}, fmt.Errorf("group %s has only bridges: %w", number, fs.ErrNotExist)
 }
 
-// deviceArgs are QEMU's arguments for the functions.
+// deviceArgs are QEMU's arguments for the functions. As Kata's are, each iommufd object is of one function, so that two
+// functions of one IOMMU group fail: the kernel lets one iommufd context have a group.
 func deviceArgs(functions []assigned) []string {
 	var args []string
-	for _, f := range functions {
-		if f.iommufd {
-			args = append(args, "-object", "iommufd,id=iommufd0")
-			break
-		}
-	}
 	for i, f := range functions {
 		device := fmt.Sprintf("vfio-pci,host=%s,bus=port%d", f.address, i)
 		if f.iommufd {
-			device += ",iommufd=iommufd0"
+			args = append(args, "-object", fmt.Sprintf("iommufd,id=iommufd%d", i))
+			device += fmt.Sprintf(",iommufd=iommufd%d", i)
 		}
 		port := fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d", i, i+1)
 		args = append(args, "-device", port, "-device", device)

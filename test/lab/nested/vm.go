@@ -50,7 +50,7 @@ var errEarlyEnd = errors.New("it ended before its first word")
 
 // Start starts a VM and waits until its drivers are loaded. It ends with ctx, with Stop, and with this process.
 func Start(ctx context.Context, c Config) (*VM, error) {
-	functions, err := resolve(c.Nodes)
+	functions, err := resolve("/sys", c.Nodes)
 	if err != nil {
 		return nil, fmt.Errorf("start a nested VM: %w", err)
 	}
