@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +29,7 @@ const exitCodes = `Exit codes:
   4  an interface had no link in time; all else is configured`
 
 const long = `kata-vfio-guestnet finds the interface of each VF that the pod's claims give to this VM, by its MAC
-or else by its PCI address in the guest, and sets its name, MTU, addresses, routes and rules. It then
+or, on InfiniBand, by its port GUID, and sets its name, MTU, addresses, routes and rules. It then
 waits for the link. It may be repeated: what is so already is left alone, as is everything beyond it.
 
 It reads the device metadata that DRA mounts into a container which names the claims in
@@ -45,7 +44,7 @@ const example = `  kata-vfio-guestnet
   kata-vfio-guestnet --config networks.yaml --wait 1m
 
   # networks.yaml
-  - mac: "02:00:5e:10:00:01"   # or pci: "0000:02:00.0", the address in the guest
+  - mac: "02:00:5e:10:00:01"   # or portGUID, or pci: "0000:02:00.0", the address in the guest
     network:
       interface: net1
       mtu: 9000
@@ -101,7 +100,7 @@ func formats() command.Formats { return command.Formats{"table", "json", "yaml"}
 func (o *options) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.metadataDir, "metadata-dir", guestnet.DefaultMetadataDir, "directory of the device metadata files")
-	f.StringVar(&o.config, "config", "", "file that lists {mac or pci, network}, used instead of the metadata")
+	f.StringVar(&o.config, "config", "", "file that lists {mac, portGUID or pci, network}, used instead of the metadata")
 	f.DurationVar(&o.Wait, "wait", 30*time.Second, "how long to wait for the interfaces, and then for their link")
 	f.BoolVar(&o.NoWaitLink, "no-wait-link", false, "do not wait for the link")
 	f.BoolVar(&o.DryRun, "dry-run", false, "change nothing, show what would change")
@@ -142,7 +141,7 @@ func (o *options) devices() ([]guestnet.Device, error) {
 	if o.config != "" {
 		return guestnet.ReadConfig(o.config)
 	}
-	return guestnet.ReadMetadata(o.metadataDir, os.Environ())
+	return guestnet.ReadMetadata(o.metadataDir)
 }
 
 func (o *options) write(w io.Writer, report *guestnet.Report) error {

@@ -213,19 +213,19 @@ func (d *Driver) device(p *plan.Plan, parts []plan.Device) kubeletplugin.Device 
 
 // tellNetwork adds what the guest is to know of a VF's network.
 func tellNetwork(out *kubeletplugin.Device, p *plan.Plan, dev *plan.Device) {
-	network := networkData(p, dev)
-	if network == nil {
+	network, told := networkData(p, dev), toldGuest(p, dev)
+	if network == nil && len(told) == 0 {
 		return
 	}
 	if out.Metadata == nil {
 		out.Metadata = &kubeletplugin.DeviceMetadata{}
 	}
 	out.Metadata.NetworkData = network
-	if text, ok := guestNetwork(dev); ok {
-		if out.Metadata.Attributes == nil {
-			out.Metadata.Attributes = map[string]resourceapi.DeviceAttribute{}
-		}
-		out.Metadata.Attributes[v1alpha1.AttrGuestNetwork] = resourceapi.DeviceAttribute{StringValue: &text}
+	if out.Metadata.Attributes == nil && len(told) > 0 {
+		out.Metadata.Attributes = map[string]resourceapi.DeviceAttribute{}
+	}
+	for name, text := range told {
+		out.Metadata.Attributes[name] = resourceapi.DeviceAttribute{StringValue: &text}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/guestnet"
+	"github.com/kata-vfio/kata-vfio/pkg/vf/vftest"
 )
 
 // metadataMounts lays the files of device metadata where their CDI specs mount them, below the directory that it returns in place of DRA's.
@@ -87,7 +88,7 @@ func TestTheGuestReadsWhatThePluginWrites(t *testing.T) {
 			t.Fatalf("%s: %s", uid, answer.Error)
 		}
 	}
-	devices, err := guestnet.ReadMetadata(k.metadataMounts(), nil)
+	devices, err := guestnet.ReadMetadata(k.metadataMounts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,5 +111,31 @@ func TestTheGuestReadsWhatThePluginWrites(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestTheGuestReadsThePortGUIDOfAnInfiniBandVF: it is what IPoIB's interface can be told by.
+func TestTheGuestReadsThePortGUIDOfAnInfiniBandVF(t *testing.T) {
+	n := newNode(t)
+	n.links.Use(vftest.InfiniBand())
+	_, vfs := n.k.AddHCA(0x21, 2)
+	c := allocated("uid-1", "vf-"+vfs[0].Label())
+	configureVF(c, resourceapi.AllocationConfigSourceClaim, `"network":{"interface":"ib0","addresses":["192.0.2.10/24"]}`)
+	k := serve(t, n, n.claims, "", c)
+	n.publish(&recorder{})
+	if answer := k.prepare(c)["uid-1"]; answer.Error != "" {
+		t.Fatal(answer.Error)
+	}
+	devices, err := guestnet.ReadMetadata(k.metadataMounts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, problems := n.records.List()
+	if len(records) != 1 || len(problems) > 0 {
+		t.Fatalf("%d records, problems %v; want one", len(records), problems)
+	}
+	want := records[0].Plan.Functions[0].VF.Want.PortGUID
+	if len(devices) != 1 || devices[0].MAC != nil || want == "" || devices[0].PortGUID.String() != want || devices[0].Network.Interface != "ib0" {
+		t.Errorf("the guest reads %+v; want the port GUID %q", devices, want)
 	}
 }

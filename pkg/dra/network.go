@@ -6,6 +6,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
@@ -35,6 +36,19 @@ func applyNetwork(data *resourceapi.NetworkDeviceData) *resourceac.NetworkDevice
 		ac.WithInterfaceName(data.InterfaceName)
 	}
 	return ac
+}
+
+// toldGuest returns what the standard data have no place for, by the attribute's
+// name.
+func toldGuest(p *plan.Plan, d *plan.Device) map[string]string {
+	told := map[string]string{}
+	if text, ok := guestNetwork(d); ok {
+		told[v1alpha1.AttrGuestNetwork] = text
+	}
+	if fn, ok := p.Function(d.Address); ok && fn.VF != nil && fn.VF.Want.PortGUID != "" {
+		told[v1alpha1.AttrPortGUID] = fn.VF.Want.PortGUID
+	}
+	return told
 }
 
 // guestNetwork is the device's network as JSON, for kata-vfio-guestnet: the

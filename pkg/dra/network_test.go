@@ -19,7 +19,12 @@ import (
 
 // configure gives a claim's VFs an address and a network.
 func configure(c *resourceapi.ResourceClaim, by resourceapi.AllocationConfigSource, network string) {
-	raw := `{"apiVersion":"` + v1alpha1.APIVersion + `","kind":"VFConfig","mac":"02:00:5E:10:00:01","network":` + network + `}`
+	configureVF(c, by, `"mac":"02:00:5E:10:00:01","network":`+network)
+}
+
+// configureVF gives a claim's VFs the fields of a VFConfig.
+func configureVF(c *resourceapi.ResourceClaim, by resourceapi.AllocationConfigSource, fields string) {
+	raw := `{"apiVersion":"` + v1alpha1.APIVersion + `","kind":"VFConfig",` + fields + `}`
 	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
 		Source: by, DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
 			Driver: v1alpha1.DriverName, Parameters: runtime.RawExtension{Raw: []byte(raw)},

@@ -43,6 +43,7 @@ type node struct {
 	health    *dra.Health
 	metrics   *dra.Metrics
 	publisher *dra.Publisher
+	links     *vftest.Links
 }
 
 func newNode(t *testing.T) *node {
@@ -63,13 +64,13 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	links := vftest.New(t, n.fs, vftest.Igb())
+	n.links = vftest.New(t, n.fs, vftest.Igb())
 	n.metrics = dra.NewMetrics(n.records.List, func() int { return 0 })
 	n.claims = prepare.New(prepare.Config{
 		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Node: nodeconfig.Default(), NodeName: "worker-1",
 		Executor: bind.New(n.fs, control.New(n.k, n.fs, 10*time.Second), n.k, n.k.HotReset),
 		Journal:  n.records, Specs: n.specs, Holders: vfio.NewProcesses(n.fs),
-		VFs:       &vf.Policy{FS: n.fs, Links: links, Switches: links.Switches()},
+		VFs:       &vf.Policy{FS: n.fs, Links: n.links, Switches: n.links.Switches()},
 		UndoLimit: 10 * time.Second, Observe: n.metrics.Observe,
 	})
 	n.publisher = dra.NewPublisher("worker-1", n.claims.PlanNode, n.records.List, n.health, n.metrics)

@@ -13,13 +13,14 @@ import (
 
 // configEntry is one entry of a config file; PCI is the guest's address.
 type configEntry struct {
-	MAC     string                `json:"mac"`
-	PCI     *pci.Address          `json:"pci"`
-	Network v1alpha1.GuestNetwork `json:"network"`
+	MAC      string                `json:"mac"`
+	PortGUID string                `json:"portGUID"`
+	PCI      *pci.Address          `json:"pci"`
+	Network  v1alpha1.GuestNetwork `json:"network"`
 }
 
-// ReadConfig returns the devices that a YAML or JSON file lists, each with mac
-// or pci (the address in the guest) and network, a v1alpha1.GuestNetwork:
+// ReadConfig returns the devices that a YAML or JSON file lists, each with mac,
+// portGUID or pci (the address in the guest) and network, a v1alpha1.GuestNetwork:
 //
 //	[{"mac": "02:00:5e:10:00:01", "network": {"interface": "net1", "addresses": ["192.0.2.10/24"]}}]
 //
@@ -55,11 +56,19 @@ func ReadConfig(file string) ([]Device, error) {
 // fill sets what the entry says.
 func (e *configEntry) fill(d *Device) (err error) {
 	d.PCI, d.Network = e.PCI, e.Network
-	if (e.MAC == "") == (e.PCI == nil) {
-		return errors.New("want one of mac and pci")
+	said := 0
+	for _, is := range []bool{e.MAC != "", e.PortGUID != "", e.PCI != nil} {
+		if is {
+			said++
+		}
 	}
-	if e.MAC != "" {
+	switch {
+	case said != 1:
+		return errors.New("want one of mac, portGUID and pci")
+	case e.MAC != "":
 		d.MAC, err = parseMAC(e.MAC)
+	case e.PortGUID != "":
+		d.PortGUID, err = parseGUID(e.PortGUID)
 	}
 	return err
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Device is a VF of the pod, and how its interface in the guest is to be.
-// MAC or PCI must be known.
+// MAC, PortGUID or PCI must be known.
 type Device struct {
 	// Claim and Request are the pod's names of where it comes from; they are
 	// empty for an entry of a config file.
@@ -18,8 +18,10 @@ type Device struct {
 	Name string
 	// MAC is the VF's, nil when it is not known.
 	MAC net.HardwareAddr
+	// PortGUID is that of an InfiniBand VF, nil for any other.
+	PortGUID net.HardwareAddr
 	// PCI is the function's address in the guest, nil when it is not known. It is
-	// used where no interface has the MAC.
+	// used where no interface has the MAC or the port GUID.
 	PCI *pci.Address
 	// Network is what is asked.
 	Network v1alpha1.GuestNetwork
@@ -39,6 +41,9 @@ func (d *Device) sought() string {
 	var by []string
 	if d.MAC != nil {
 		by = append(by, "MAC "+d.MAC.String())
+	}
+	if d.PortGUID != nil {
+		by = append(by, "port GUID "+d.PortGUID.String())
 	}
 	if d.PCI != nil {
 		by = append(by, "PCI address "+d.PCI.String())

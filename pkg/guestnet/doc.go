@@ -5,7 +5,7 @@
 // finds that interface and does what the claim asks; all containers of the pod
 // share the guest's network namespace, so that the others find it ready.
 //
-//	devices, err := guestnet.ReadMetadata("", os.Environ())
+//	devices, err := guestnet.ReadMetadata("")
 //	report, err := guestnet.Configure(ctx, devices, guestnet.Options{Wait: 30 * time.Second, Log: log})
 //
 // # What is asked
@@ -19,12 +19,20 @@
 //
 // # Which interface it is
 //
-// The one whose permanent or current MAC is the device's. Where there is none,
-// the one of the PCI function that the variable PCIDEVICE_KATA_VFIO_DEV_<REQUEST>
-// names: Kata's agent rewrites the host's addresses in it to the guest's.
-// It does so for one function only where a container has several, so that with
-// several an address that is still the host's is not believed. Two interfaces
-// with the MAC, and one interface for two devices, are errors.
+// The one whose permanent or current MAC is the device's, which its PF has
+// imposed. An InfiniBand VF has no such address: its interface is the one of
+// IPoIB whose address ends with the port's GUID, the attribute portGUID of the
+// metadata. Two interfaces that could be it, and one interface for two devices,
+// are errors, and so is a device of which neither is known.
+//
+// A PCI address of the guest counts only in a config file, where a person says
+// it. The plugin knows the host's alone, and no variable of the container tells
+// the guest's: kata-agent 4.1.0 rewrites PCIDEVICE_* variables for a container in
+// a copy that it drops (add_devices in src/agent/src/device/mod.rs: to_vec), and
+// in earnest only for processes that are executed later (do_exec_process in
+// src/agent/src/rpc.rs), and then for the functions of one device alone. What an
+// init container has is the host's address, at which the guest may have another
+// function.
 //
 // # What is done
 //

@@ -16,8 +16,9 @@ import (
 
 // How an interface was found.
 const (
-	byMAC = "mac"
-	byPCI = "pci"
+	byMAC  = "mac"
+	byGUID = "portGUID"
+	byPCI  = "pci"
 )
 
 // find waits until every target has its interface. It changes nothing.
@@ -72,6 +73,11 @@ func (t *target) pick(links []link, sysRoot string) (found *link, how string, er
 			return bytes.Equal(l.mac, t.MAC) || bytes.Equal(l.permanent, t.MAC)
 		}); found != nil || err != nil {
 			return found, byMAC, err
+		}
+	}
+	if t.PortGUID != nil {
+		if found, err = only(links, func(l *link) bool { return bytes.Equal(l.portGUID(), t.PortGUID) }); found != nil || err != nil {
+			return found, byGUID, err
 		}
 	}
 	if t.PCI == nil {

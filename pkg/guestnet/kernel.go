@@ -70,6 +70,7 @@ type link struct {
 	up        bool
 	carrier   bool
 	pci       string // empty where it is no PCI function's
+	upon      int    // the interface that this one is made upon, 0 for none
 }
 
 // String names the interface: "eth0 (02:00:5e:10:00:01)".
@@ -78,6 +79,22 @@ func (l *link) String() string {
 		return printable(l.name)
 	}
 	return fmt.Sprintf("%s (%s)", printable(l.name), l.mac)
+}
+
+// guidSize is that of an InfiniBand port's GUID, and ipoibSize that of an IPoIB interface's address: queue pair, and the
+// port's GID, which is the subnet's prefix and the GUID (RFC 4391, section 9.1.1).
+const (
+	guidSize  = 8
+	ipoibSize = 20
+)
+
+// portGUID returns the GUID of an InfiniBand port's interface, nil for any other. An interface of a partition, made by
+// somebody upon the port's own, has it too: it is the port's own that is wanted.
+func (l *link) portGUID() net.HardwareAddr {
+	if len(l.mac) != ipoibSize || l.upon != 0 {
+		return nil
+	}
+	return l.mac[ipoibSize-guidSize:]
 }
 
 // links lists all interfaces but loopback.
@@ -93,7 +110,7 @@ func (k *kernel) links(ctx context.Context) ([]link, error) {
 			continue
 		}
 		found := link{
-			index: a.Index, name: a.Name, altNames: a.AltNames, mac: a.HardwareAddr, permanent: a.PermHWAddr, mtu: a.MTU,
+			index: a.Index, upon: a.ParentIndex, name: a.Name, altNames: a.AltNames, mac: a.HardwareAddr, permanent: a.PermHWAddr, mtu: a.MTU,
 			up: a.Flags&net.FlagUp != 0, carrier: a.RawFlags&lowerUp != 0,
 		}
 		if a.ParentDevBus == "pci" {

@@ -18,20 +18,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
-// attrPCIBusID is the function's address on the host.
-const attrPCIBusID resourceapi.QualifiedName = "resource.kubernetes.io/pciBusID"
-
 // DefaultMetadataDir is where DRA mounts the metadata files.
 const DefaultMetadataDir = metadata.ContainerDir
 
 // ReadMetadata returns the devices that the metadata files in dir give to this
 // container and that have a network, in the order of claim and request. An
-// empty dir means [DefaultMetadataDir]. variables are the container's, as
-// os.Environ has them.
+// empty dir means [DefaultMetadataDir].
 //
 // It is an [InputError] when a file can't be understood, a device has neither
-// a MAC nor a known PCI address, or there is no such device at all.
-func ReadMetadata(dir string, variables []string) ([]Device, error) {
+// a MAC nor a port GUID, or there is no such device at all.
+func ReadMetadata(dir string) ([]Device, error) {
 	if dir == "" {
 		dir = DefaultMetadataDir
 	}
@@ -39,13 +35,12 @@ func ReadMetadata(dir string, variables []string) ([]Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	env := newEnvironment(variables)
 	var devices []Device
 	for i := range entries {
 		if !entries[i].networked() {
 			continue
 		}
-		d, err := entries[i].device(env, entries)
+		d, err := entries[i].device()
 		if err != nil {
 			return nil, inputErrorf("%s: %w", d.String(), err)
 		}
@@ -61,7 +56,6 @@ func ReadMetadata(dir string, variables []string) ([]Device, error) {
 // entry is one of our devices as the metadata has it.
 type entry struct {
 	claim, request string
-	index          int // among the devices of its request
 	metadata.Device
 }
 
@@ -106,9 +100,9 @@ func readFile(root *os.Root, file string) ([]entry, error) {
 	var entries []entry
 	for _, r := range content.Requests {
 		request, _, _ := strings.Cut(r.Name, "/")
-		for i, d := range r.Devices {
+		for _, d := range r.Devices {
 			if d.Driver == v1alpha1.DriverName {
-				entries = append(entries, entry{claim: path.Base(path.Dir(path.Dir(file))), request: request, index: i, Device: d})
+				entries = append(entries, entry{claim: path.Base(path.Dir(path.Dir(file))), request: request, Device: d})
 			}
 		}
 	}
@@ -131,7 +125,7 @@ func (e *entry) attribute(name resourceapi.QualifiedName) (resourceapi.DeviceAtt
 }
 
 // device makes a Device of the entry. With an error it has at least its names.
-func (e *entry) device(env environment, all []entry) (*Device, error) {
+func (e *entry) device() (*Device, error) {
 	d := &Device{Claim: e.claim, Request: e.request, Name: e.Pool + "/" + e.Name}
 	if err := e.network(&d.Network); err != nil {
 		return d, err
@@ -143,14 +137,31 @@ func (e *entry) device(env environment, all []entry) (*Device, error) {
 		}
 		d.MAC = mac
 	}
-	addr, err := env.address(e.seat(all))
-	if err == nil {
-		d.PCI = &addr
+	if err := e.portGUID(d); err != nil {
+		return d, err
 	}
-	if d.MAC == nil && err != nil {
-		return d, fmt.Errorf("there is no MAC, and no PCI address in the guest: %w; set the VF's MAC", err)
+	if d.MAC == nil && d.PortGUID == nil {
+		return d, errors.New("it has neither a MAC nor a port GUID, and Kata does not tell a container which address a function has in the guest; " +
+			"set the VF's mac or portGUID in its VFConfig, which its PF must be able to impose")
 	}
 	return d, nil
+}
+
+// portGUID fills in the GUID of an InfiniBand port, where the device has one.
+func (e *entry) portGUID(d *Device) error {
+	attr, ok := e.attribute(v1alpha1.AttrPortGUID)
+	switch {
+	case !ok:
+		return nil
+	case attr.StringValue == nil:
+		return fmt.Errorf("attribute %s is not a text", v1alpha1.AttrPortGUID)
+	}
+	guid, err := parseGUID(*attr.StringValue)
+	if err != nil {
+		return fmt.Errorf("attribute %s: %w", v1alpha1.AttrPortGUID, err)
+	}
+	d.PortGUID = guid
+	return nil
 }
 
 // network fills in what is asked of the device.
@@ -167,23 +178,6 @@ func (e *entry) network(n *v1alpha1.GuestNetwork) error {
 		n.Interface, n.Addresses = e.NetworkData.InterfaceName, e.NetworkData.IPs
 	}
 	return nil
-}
-
-// seat returns the entry's place in the variable of its request.
-func (e *entry) seat(all []entry) seat {
-	s := seat{request: e.request, index: e.index}
-	if host := e.Attributes[attrPCIBusID].StringValue; host != nil {
-		s.host = *host
-	}
-	claims := map[string]bool{}
-	for i := range all {
-		if other := &all[i]; variable(other.request) == variable(e.request) {
-			claims[other.claim+"/"+other.request] = true
-			s.devices++
-		}
-	}
-	s.claims = len(claims)
-	return s
 }
 
 // decodeNetwork reads one JSON object strictly.
@@ -211,4 +205,16 @@ func parseMAC(text string) (net.HardwareAddr, error) {
 		return nil, fmt.Errorf("%q is no interface's MAC", text)
 	}
 	return mac, nil
+}
+
+// parseGUID reads the GUID of an InfiniBand port.
+func parseGUID(text string) (net.HardwareAddr, error) {
+	guid, err := net.ParseMAC(text)
+	if err != nil || len(guid) != guidSize {
+		return nil, fmt.Errorf("%q is no GUID; want eight bytes such as 02:00:5e:10:00:00:00:01", text)
+	}
+	if text := guid.String(); text == "00:00:00:00:00:00:00:00" || text == "ff:ff:ff:ff:ff:ff:ff:ff" {
+		return nil, fmt.Errorf("%q is no port's GUID", text)
+	}
+	return guid, nil
 }

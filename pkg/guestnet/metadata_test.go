@@ -45,6 +45,9 @@ const (
 		"networkData":{"interfaceName":"ignored","hardwareAddress":"02:00:5e:10:00:02"}}`
 	withDomain = `{"driver":"kata-vfio.dev","pool":"node","name":"vf-3","attributes":
 		{"kata-vfio.dev/guestNetwork":{"string":"{}"},"resource.kubernetes.io/pciBusID":{"string":"0000:3b:02.2"}}}`
+	withGUID = `{"driver":"kata-vfio.dev","pool":"node","name":"vf-4","attributes":
+		{"guestNetwork":{"string":"{\"interface\":\"ib0\"}"},"portGUID":{"string":"02:00:5E:10:00:00:00:01"},"resource.kubernetes.io/pciBusID":{"string":"0000:3b:02.3"}},
+		"networkData":{"interfaceName":"ib0"}}`
 	aGPU = `{"driver":"kata-vfio.dev","pool":"node","name":"gpu-1","attributes":{"resource.kubernetes.io/pciBusID":{"string":"0000:41:00.0"}}}`
 )
 
@@ -56,7 +59,7 @@ func TestMetadataGivesTheDevicesWithANetwork(t *testing.T) {
 		"resourceclaimtemplates/a/nic/" + ownFile:             metadataOf("nic", withData),
 		"resourceclaimtemplates/a/nic/" + ownFile + ".backup": `{`,
 	})
-	got, err := guestnet.ReadMetadata(dir, nil)
+	got, err := guestnet.ReadMetadata(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,42 +78,30 @@ func TestMetadataGivesTheDevicesWithANetwork(t *testing.T) {
 	}
 }
 
-func TestTheVariableOfTheRequestTellsTheGuestsAddress(t *testing.T) {
-	one := map[string]string{"resourceclaims/c/my-nic/" + ownFile: metadataOf("my-nic", withDomain)}
-	two := map[string]string{"resourceclaims/c/my-nic/" + ownFile: metadataOf("my-nic", aGPU+","+withDomain)}
-	same := map[string]string{
-		"resourceclaims/c/my-nic/" + ownFile:         metadataOf("my-nic", withDomain),
-		"resourceclaimtemplates/d/my.nic/" + ownFile: metadataOf("my.nic", aGPU),
+// TestTheHostsAddressIsNotTheGuests: neither the metadata's address nor a variable of the container is the guest's with
+// Kata, so that a device of which nothing else is known is refused.
+func TestTheHostsAddressIsNotTheGuests(t *testing.T) {
+	t.Setenv("PCIDEVICE_KATA_VFIO_DEV_MY_NIC", "0000:3b:02.2")
+	file := "resourceclaims/c/my-nic/" + ownFile
+	_, err := guestnet.ReadMetadata(metadataDir(t, map[string]string{file: metadataOf("my-nic", withDomain)}))
+	wantError[*guestnet.InputError](t, err, "device node/vf-3 (claim c, request my-nic)", "neither a MAC nor a port GUID", "mac or portGUID")
+	devices, err := guestnet.ReadMetadata(metadataDir(t, map[string]string{file: metadataOf("my-nic", withData)}))
+	if err != nil || len(devices) != 1 || devices[0].PCI != nil {
+		t.Errorf("devices %+v, err %v; want one without a PCI address", devices, err)
 	}
-	for name, c := range map[string]struct {
-		files     map[string]string
-		variables []string
-		want, err string
-	}{
-		"translated":                        {one, []string{"PCIDEVICE_KATA_VFIO_DEV_MY_NIC=0000:02:00.0"}, "0000:02:00.0", ""},
-		"alone, the same as on the host":    {one, []string{"PCIDEVICE_KATA_VFIO_DEV_MY_NIC=0000:3b:02.2", "PCIDEVICE_X_INFO={}"}, "0000:3b:02.2", ""},
-		"the second of two":                 {two, []string{"PCIDEVICE_KATA_VFIO_DEV_MY_NIC=0000:41:00.0,0000:02:00.0"}, "0000:02:00.0", ""},
-		"the second of two, not translated": {two, []string{"PCIDEVICE_KATA_VFIO_DEV_MY_NIC=0000:02:00.0,0000:3b:02.2"}, "", "may still be the host's"},
-		"not translated beside another's":   {one, []string{"PCIDEVICE_KATA_VFIO_DEV_MY_NIC=0000:3b:02.2", "PCIDEVICE_OTHER=0000:01:00.0"}, "", "may still be the host's"},
-		"fewer addresses than devices":      {two, []string{"PCIDEVICE_KATA_VFIO_DEV_MY_NIC=0000:02:00.0"}, "", "1 addresses for 2 devices"},
-		"two claims with such a request":    {same, []string{"PCIDEVICE_KATA_VFIO_DEV_MY_NIC=0000:02:00.0"}, "", "that of 2 claims"},
-		"not set":                           {one, []string{"PCIDEVICE_KATA_VFIO_DEV_NIC=0000:02:00.0"}, "", "PCIDEVICE_KATA_VFIO_DEV_MY_NIC is not set"},
-		"empty":                             {one, []string{"PCIDEVICE_KATA_VFIO_DEV_MY_NIC="}, "", "is not set"},
-		"no address":                        {one, []string{"PCIDEVICE_KATA_VFIO_DEV_MY_NIC=../../x"}, "", "not a PCI address"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			devices, err := guestnet.ReadMetadata(metadataDir(t, c.files), c.variables)
-			if c.err != "" {
-				wantError[*guestnet.InputError](t, err, c.err, "device node/vf-3 (claim c, request my-nic)", "set the VF's MAC")
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(devices) != 1 || devices[0].PCI == nil || devices[0].PCI.String() != c.want {
-				t.Errorf("devices %+v, want one at %s", devices, c.want)
-			}
-		})
+}
+
+func TestAnInfiniBandVFHasItsPortGUID(t *testing.T) {
+	devices, err := guestnet.ReadMetadata(metadataDir(t, map[string]string{"resourceclaims/c/ib/" + ownFile: metadataOf("ib", withGUID)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []guestnet.Device{{
+		Claim: "c", Request: "ib", Name: "node/vf-4", PortGUID: net.HardwareAddr{2, 0, 0x5e, 0x10, 0, 0, 0, 1},
+		Network: v1alpha1.GuestNetwork{Interface: "ib0"},
+	}}
+	if diff := cmp.Diff(want, devices); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
 	}
 }
 
@@ -123,10 +114,17 @@ func TestBadMetadataIsRefused(t *testing.T) {
 	withMAC := func(mac string) map[string]string {
 		return map[string]string{file: metadataOf("vf", `{"driver":"kata-vfio.dev","pool":"node","name":"vf-1","networkData":{"hardwareAddress":"`+mac+`"}}`)}
 	}
+	withPort := func(guid string) map[string]string {
+		return map[string]string{file: metadataOf("vf", `{"driver":"kata-vfio.dev","pool":"node","name":"vf-1","attributes":{"guestNetwork":{"string":"{}"},"portGUID":`+guid+`}}`)}
+	}
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  string
 	}{
+		"a short GUID":        {withPort(`{"string":"02:00:5e:10:00:01"}`), "want eight bytes"},
+		"the zero GUID":       {withPort(`{"string":"00:00:00:00:00:00:00:00"}`), "no port's GUID"},
+		"all ones for a GUID": {withPort(`{"string":"ff:ff:ff:ff:ff:ff:ff:ff"}`), "no port's GUID"},
+		"a GUID as a number":  {withPort(`{"int":1}`), "attribute portGUID is not a text"},
 		"nothing":             {nil, "has 0 devices of kata-vfio.dev"},
 		"only GPUs":           {map[string]string{file: metadataOf("vf", aGPU)}, "has 1 devices of kata-vfio.dev, none with a network"},
 		"another's device":    {map[string]string{file: metadataOf("vf", `{"driver":"other","networkData":{"hardwareAddress":"02:00:5e:10:00:01"}}`)}, "has 0 devices"},
@@ -146,11 +144,11 @@ func TestBadMetadataIsRefused(t *testing.T) {
 		"the zero MAC":        {withMAC("00:00:00:00:00:00"), "no interface's MAC"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := guestnet.ReadMetadata(metadataDir(t, c.files), nil)
+			_, err := guestnet.ReadMetadata(metadataDir(t, c.files))
 			wantError[*guestnet.InputError](t, err, c.want)
 		})
 	}
-	_, err := guestnet.ReadMetadata(filepath.Join(t.TempDir(), "none"), nil)
+	_, err := guestnet.ReadMetadata(filepath.Join(t.TempDir(), "none"))
 	wantError[*guestnet.InputError](t, err, "resources.claims")
 }
 
@@ -160,7 +158,7 @@ func TestMetadataThatLeavesItsDirectoryIsNotRead(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(dir, "resourceclaims/c/vf", ownFile)); err != nil {
 		t.Fatal(err)
 	}
-	if devices, err := guestnet.ReadMetadata(dir, nil); err == nil {
+	if devices, err := guestnet.ReadMetadata(dir); err == nil {
 		t.Errorf("devices %+v", devices)
 	}
 }
@@ -174,6 +172,8 @@ func TestAConfigListsDevices(t *testing.T) {
     routes: [{to: default, via: 192.0.2.1}]
 - pci: 0000:02:00.0
   network: {mtu: 9000}
+- portGUID: 02:00:5e:10:00:00:00:01
+  network: {interface: ib0}
 `}), "n.yaml")
 	got, err := guestnet.ReadConfig(file)
 	if err != nil {
@@ -184,6 +184,7 @@ func TestAConfigListsDevices(t *testing.T) {
 			Interface: "net1", Addresses: []string{"192.0.2.10/24", "2001:db8::10/64"}, Routes: []v1alpha1.GuestRoute{{To: "default", Via: "192.0.2.1"}},
 		}},
 		{Name: file + "[1]", PCI: &pci.Address{Bus: 2}, Network: v1alpha1.GuestNetwork{MTU: new(9000)}},
+		{Name: file + "[2]", PortGUID: net.HardwareAddr{2, 0, 0x5e, 0x10, 0, 0, 0, 1}, Network: v1alpha1.GuestNetwork{Interface: "ib0"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
@@ -196,8 +197,9 @@ func TestABadConfigIsRefused(t *testing.T) {
 		"an empty list":    {"[]", "the list is empty"},
 		"no list":          {"mac: x", "cannot unmarshal"},
 		"an unknown field": {`[{"mac":"02:00:5e:10:00:01","netwrk":{}}]`, `unknown field "[0].netwrk"`},
-		"neither":          {`[{"network":{}}]`, "[0]: want one of mac and pci"},
-		"both":             {`[{"mac":"02:00:5e:10:00:01","pci":"0000:02:00.0"}]`, "want one of mac and pci"},
+		"neither":          {`[{"network":{}}]`, "[0]: want one of mac, portGUID and pci"},
+		"both":             {`[{"mac":"02:00:5e:10:00:01","pci":"0000:02:00.0"}]`, "want one of mac, portGUID and pci"},
+		"a short GUID":     {`[{"portGUID":"02:00:5e:10:00:01"}]`, "want eight bytes"},
 		"no PCI address":   {`[{"pci":"2:0.0"}]`, "not a PCI address"},
 		"two documents":    {"[]\n---\n[]", "more than one"},
 	} {

@@ -29,7 +29,7 @@ type Interface struct {
 	Claim   string `json:"claim,omitempty"`
 	Request string `json:"request,omitempty"`
 	Device  string `json:"device"`
-	// FoundBy is "mac" or "pci".
+	// FoundBy is "mac", "portGUID" or "pci".
 	FoundBy string `json:"foundBy"`
 	MAC     string `json:"mac"`
 	// PCI is the function's address in the guest, empty where the interface does

@@ -56,8 +56,8 @@ func newTargets(devices []Device) ([]*target, error) {
 
 // read fills in addresses, routes and rules.
 func (t *target) read() error {
-	if t.MAC == nil && t.PCI == nil {
-		return &v1alpha1.InvalidError{Kind: "device", Problems: []v1alpha1.Problem{{Text: "neither a MAC nor a PCI address is known"}}}
+	if t.MAC == nil && t.PortGUID == nil && t.PCI == nil {
+		return &v1alpha1.InvalidError{Kind: "device", Problems: []v1alpha1.Problem{{Text: "no MAC, port GUID or PCI address is known"}}}
 	}
 	if err := t.Network.Validate(); err != nil {
 		return err

@@ -3,6 +3,7 @@ package guestnet
 import (
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +55,7 @@ func TestWhatCannotBeIsRefusedBeforeAnythingIsDone(t *testing.T) {
 		})
 	}
 	_, err := newTargets([]Device{{Name: "vf-1"}})
-	if err == nil || !strings.Contains(err.Error(), "neither a MAC nor a PCI address") {
+	if err == nil || !strings.Contains(err.Error(), "no MAC, port GUID or PCI address") {
 		t.Errorf("err = %v", err)
 	}
 }
@@ -69,5 +70,38 @@ func TestThePermanentMACFindsAnInterfaceToo(t *testing.T) {
 		if err != nil || found == nil || found.name != "eth1" || how != byMAC {
 			t.Errorf("%s: found %v by %q, err %v", mac, found, how, err)
 		}
+	}
+}
+
+// Nor have they 20 bytes of address, as those of IPoIB have.
+func TestThePortGUIDFindsAnInterface(t *testing.T) {
+	guid, other := net.HardwareAddr{2, 0, 0x5e, 0x10, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0x5e, 0x10, 0, 0, 0, 2}
+	ipoib := func(index int, name string, guid net.HardwareAddr) link {
+		return link{index: index, name: name, mac: slices.Concat(net.HardwareAddr{0, 0, 1, 0x28, 0xfe, 0x80, 0, 0, 0, 0, 0, 0}, guid)}
+	}
+	partition := ipoib(4, "ib0.8001", guid)
+	partition.upon = 3
+	ethernet := link{index: 1, name: "eth0", mac: guid[2:]}
+	for name, c := range map[string]struct {
+		links       []link
+		found, fail string
+	}{
+		"one of several":       {[]link{ethernet, ipoib(2, "ib1", other), ipoib(3, "ib0", guid), partition}, "ib0", ""},
+		"none yet":             {[]link{ethernet, ipoib(2, "ib1", other)}, "", ""},
+		"two that could be it": {[]link{ipoib(2, "ib1", guid), ipoib(3, "ib0", guid)}, "", "several interfaces could be it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := &target{Device: &Device{PortGUID: guid}}
+			found, how, err := target.pick(c.links, t.TempDir())
+			if c.fail != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fail) {
+					t.Errorf("err = %v, want %q", err, c.fail)
+				}
+				return
+			}
+			if err != nil || (found == nil) != (c.found == "") || found != nil && (found.name != c.found || how != byGUID) {
+				t.Errorf("found %v by %q, err %v; want %q", found, how, err, c.found)
+			}
+		})
 	}
 }

@@ -47,6 +47,11 @@ type GuestRoute struct {
 // (KEP-5304) that holds its [GuestNetwork] as JSON.
 const AttrGuestNetwork = "guestNetwork"
 
+// AttrPortGUID is the attribute of a prepared InfiniBand VF's metadata file that
+// holds its port's GUID, by which the guest finds the interface: IPoIB's hardware
+// address is not known before the guest's driver has made it.
+const AttrPortGUID = "portGUID"
+
 // DefaultRoute is the [GuestRoute.To] of a default route.
 const DefaultRoute = "default"
 
