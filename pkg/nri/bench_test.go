@@ -24,7 +24,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			p := pod("p100", "s100")
 			for b.Loop() {
-				if _, refused := r.Container(n.table, n.kernel, p, c, nil); refused != nil {
+				if refused := r.Container(n.table, n.kernel, p, c, nil); refused != nil {
 					b.Fatal(refused)
 				}
 			}

@@ -22,17 +22,12 @@ type Host interface {
 }
 
 // Container decides on a container as its spec and the pending adjustments of
-// all plugins make it; adjust may be nil. It returns the claims of the pod whose
-// devices the container gets. Assignments are looked up for a container with a
-// VFIO device only, so that all others pass whatever the state of the journal.
-func (r *Rules) Container(
-	who Assignments, host Host, pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment,
-) ([]*assignment.Assignment, *Refusal) {
+// all plugins make it; adjust may be nil. Assignments are looked up for a
+// container with a VFIO device only, so that all others pass whatever the state
+// of the journal.
+func (r *Rules) Container(who Assignments, host Host, pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment) *Refusal {
 	k := &check{rules: r, who: who, host: host, pod: pod, given: givenTo(c, adjust)}
-	if refused := k.run(); refused != nil {
-		return nil, refused
-	}
-	return k.used, nil
+	return k.run()
 }
 
 // check is the decision on one container.

@@ -162,7 +162,7 @@ func TestContainers(t *testing.T) {
 			if tt.pod != nil {
 				tt.pod(p)
 			}
-			_, refused := r.Container(n.table, n.kernel, p, tt.container, tt.adjust)
+			refused := r.Container(n.table, n.kernel, p, tt.container, tt.adjust)
 			if code(refused) != tt.want {
 				t.Errorf("Container = %v, want %q", refused, tt.want)
 			}

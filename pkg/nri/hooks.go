@@ -36,15 +36,13 @@ func (h *hooks) RunPodSandbox(_ context.Context, pod *api.PodSandbox) (err error
 	return nil
 }
 
-// CreateContainer refuses a container with devices that it must not have, and
-// tells the others which they have.
+// CreateContainer refuses a container with devices that it must not have. It
+// leaves the others as they are: the plugin knows the host's addresses of their
+// functions, and Kata's agent (4.1.0) rewrites none to the guest's, not even those
+// in PCIDEVICE_* variables, before a container starts (see package guestnet).
 func (h *hooks) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (_ *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
 	defer h.observe("CreateContainer", time.Now(), &err)
-	used, err := h.check(pod, c, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	return environment(used, c), nil, nil
+	return nil, nil, h.check(pod, c, nil)
 }
 
 // ValidateContainerAdjustment checks the container again as it was before any
@@ -53,8 +51,7 @@ func (h *hooks) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.C
 // must not hide the node either.
 func (h *hooks) ValidateContainerAdjustment(_ context.Context, req *api.ValidateContainerAdjustmentRequest) (err error) {
 	defer h.observe("ValidateContainerAdjustment", time.Now(), &err)
-	_, err = h.check(req.GetPod(), req.GetContainer(), req.GetAdjust())
-	return err
+	return h.check(req.GetPod(), req.GetContainer(), req.GetAdjust())
 }
 
 // StopPodSandbox has the devices of the sandbox reset.
@@ -71,12 +68,11 @@ func (h *hooks) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) (err er
 	return nil
 }
 
-func (h *hooks) check(pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment) ([]*assignment.Assignment, error) {
-	used, refused := h.cfg.Rules.Container(h.cfg.Assignments, h.cfg.Host, pod, c, adjust)
-	if refused != nil {
-		return nil, h.refuse(refused)
+func (h *hooks) check(pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment) error {
+	if refused := h.cfg.Rules.Container(h.cfg.Assignments, h.cfg.Host, pod, c, adjust); refused != nil {
+		return h.refuse(refused)
 	}
-	return used, nil
+	return nil
 }
 
 // handOver has the sandbox entered into the records of its pod's claims. With

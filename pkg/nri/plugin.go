@@ -8,8 +8,7 @@
 // the device bound for the pods of the claim alone.
 //
 // Two instances of a rolling update may be connected at once: checks change
-// nothing, the work on a claim may be repeated, and the one variable that they
-// set is left alone where it is there already.
+// nothing, and the work on a claim may be repeated.
 package nri
 
 import (

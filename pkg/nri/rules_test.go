@@ -147,7 +147,7 @@ func TestDamagedJournalRefusesOnlyWhatMayHaveDevices(t *testing.T) {
 		"CDI name": {plain(func(c *api.Container) { c.CDIDevices = []*api.CDIDevice{{Name: "kata-vfio.dev/vfio=c1-x"}} }), nri.Unverifiable},
 		"nothing":  {plain(nil), ""},
 	} {
-		_, refused := r.Container(broken{}, n.kernel, runc, tt.container, nil)
+		refused := r.Container(broken{}, n.kernel, runc, tt.container, nil)
 		if code(refused) != tt.want {
 			t.Errorf("container with %s: %v, want %q", name, refused, tt.want)
 		}
@@ -163,10 +163,10 @@ func TestUnreadableDeviceNumbersRefuseContainersWithDevices(t *testing.T) {
 	fuse := plain(func(c *api.Container) {
 		c.Linux.Devices = []*api.LinuxDevice{{Path: "/dev/fuse", Type: "c", Major: 10, Minor: 229}}
 	})
-	if _, refused := r.Container(n.table, n.kernel, pod("p9", "s9"), fuse, nil); code(refused) != nri.Unverifiable {
+	if refused := r.Container(n.table, n.kernel, pod("p9", "s9"), fuse, nil); code(refused) != nri.Unverifiable {
 		t.Errorf("container with a device: %v, want %q", refused, nri.Unverifiable)
 	}
-	if _, refused := r.Container(n.table, n.kernel, pod("p9", "s9"), plain(nil), nil); refused != nil {
+	if refused := r.Container(n.table, n.kernel, pod("p9", "s9"), plain(nil), nil); refused != nil {
 		t.Errorf("container without a device: %v", refused)
 	}
 }
@@ -182,7 +182,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		t.Errorf("got  %v\nwant %s", refused, want)
 	}
 	stolen := plain(func(c *api.Container) { c.Linux.Devices = []*api.LinuxDevice{oci(gpu().nodes[0])} })
-	_, refused = r.Container(n.table, n.kernel, pod("p9", "s9"), stolen, nil)
+	refused = r.Container(n.table, n.kernel, pod("p9", "s9"), stolen, nil)
 	if refused == nil || refused.Claim.UID != "c1" || strings.Contains(refused.Error(), "claim-c1") {
 		t.Errorf("a stolen node: %v, claim %v; want the claim in the report and not in the text", refused, refused.Claim)
 	}

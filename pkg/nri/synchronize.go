@@ -96,7 +96,7 @@ func (h *hooks) inspect(pods []*api.PodSandbox, containers []*api.Container) {
 	for _, c := range containers {
 		pod := byID[c.GetPodSandboxId()]
 		start := time.Now()
-		_, refused := h.cfg.Rules.Container(h.cfg.Assignments, h.cfg.Host, pod, c, nil)
+		refused := h.cfg.Rules.Container(h.cfg.Assignments, h.cfg.Host, pod, c, nil)
 		if refused == nil {
 			continue
 		}
