@@ -77,6 +77,16 @@ func (p *Policy) Counters(ctx context.Context, pf pci.Address) ([]Counters, erro
 	return all, nil
 }
 
+// Uplink returns the PF's interface: whether it is up and has a carrier, and its VFs. Its
+// errors match [NoInterfaceError] where the PF has none.
+func (p *Policy) Uplink(ctx context.Context, pf pci.Address) (*Link, error) {
+	link, err := p.link(ctx, pf)
+	if err != nil {
+		return nil, err
+	}
+	return link.Link, nil
+}
+
 // Mode returns the mode of the PF's eswitch, empty where its driver has none.
 func (p *Policy) Mode(ctx context.Context, pf pci.Address) (Mode, error) {
 	s, err := p.Switches.Read(ctx, handle(pf))

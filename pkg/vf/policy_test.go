@@ -87,6 +87,28 @@ func TestApplySetsOneByOneAndReadsBack(t *testing.T) {
 	}
 }
 
+func TestUplinkTellsOfThePFsLink(t *testing.T) {
+	n := newNode(t, vftest.Igb())
+	for _, c := range []struct {
+		change      func()
+		up, carrier bool
+	}{
+		{func() {}, true, true},
+		{n.links.Unplug, true, false},
+		{n.links.TurnOff, false, false},
+	} {
+		c.change()
+		link, err := n.Uplink(t.Context(), n.pf)
+		if err != nil || link.Up != c.up || link.Carrier != c.carrier || len(link.VFs) != 2 {
+			t.Errorf("Uplink = %+v, %v; want up: %t, carrier: %t", link, err, c.up, c.carrier)
+		}
+	}
+	n.links.Pretend("0000:99:00.0")
+	if link, err := n.Uplink(t.Context(), n.pf); err == nil {
+		t.Errorf("of another namespace: %+v", link)
+	}
+}
+
 func TestApplyLeavesAloneWhatIsNotAskedFor(t *testing.T) {
 	n := newNode(t, vftest.Complete())
 	n.links.Set(n.pf, 0, func(s *device.VFSettings) { s.VLAN = &device.VLAN{ID: 7, Protocol: "802.1Q"} })

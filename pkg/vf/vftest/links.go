@@ -30,7 +30,8 @@ type Links struct {
 	mu     sync.Mutex // guards what follows
 	driver Driver
 	parent string // of all interfaces, where it is not the truth
-	down   bool
+	down   bool   // no PF has a link
+	off    bool   // all interfaces are down
 	boot   string // the boot in which pfs is true
 	pfs    map[pci.Address][]vf.State
 	modes  map[pci.Address]vf.Mode
@@ -70,6 +71,13 @@ func (l *Links) Plug() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = false
+}
+
+// TurnOff takes all interfaces down, as `ip link set NAME down` does.
+func (l *Links) TurnOff() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.off = true
 }
 
 // Set changes a VF past the driver's rules, as somebody else would.
@@ -127,7 +135,7 @@ func (l *Links) Read(ctx context.Context, number int) (*vf.Link, error) {
 	if err := l.sync(pf); err != nil {
 		return nil, err
 	}
-	link := &vf.Link{Name: name, Parent: pf.String(), Up: true, Carrier: !l.down}
+	link := &vf.Link{Name: name, Parent: pf.String(), Up: !l.off, Carrier: !l.down && !l.off}
 	if l.parent != "" {
 		link.Parent = l.parent
 	}
