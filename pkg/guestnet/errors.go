@@ -20,6 +20,10 @@ func inputErrorf(format string, args ...any) error {
 	return &InputError{fmt.Errorf(format, args...)}
 }
 
+// aboutPFLink names a cause that only the node sees: VF drivers give the VF a random MAC
+// address where the PF does not answer, as while its interface is down.
+const aboutPFLink = "If the PF's link was down when the VM booted, the VF may have a random MAC address: see the claim's condition LinkUp"
+
 // NotFoundError says that devices had no interface in time. Nothing was
 // changed.
 type NotFoundError struct {
@@ -31,8 +35,8 @@ type NotFoundError struct {
 }
 
 func (e *NotFoundError) Error() string {
-	return fmt.Sprintf("no interface for %s after %v; the guest has %s. Is the VF's driver in the guest's kernel, and did Kata plug the VF?",
-		strings.Join(e.Missing, "; "), e.Wait, strings.Join(e.Seen, ", "))
+	return fmt.Sprintf("no interface for %s after %v; the guest has %s. Is the VF's driver in the guest's kernel, and did Kata plug the VF? %s",
+		strings.Join(e.Missing, "; "), e.Wait, strings.Join(e.Seen, ", "), aboutPFLink)
 }
 
 // NoLinkError says that interfaces had no link in time. Everything else is
@@ -43,7 +47,7 @@ type NoLinkError struct {
 }
 
 func (e *NoLinkError) Error() string {
-	return fmt.Sprintf("no link on %s after %v, all else is configured; look at the PF's link and the VF's linkState, or wait longer",
+	return fmt.Sprintf("no link on %s after %v, all else is configured; look at the claim's condition LinkUp, which tells of the PF's link and the VF's linkState, or wait longer",
 		strings.Join(e.Interfaces, ", "), e.Wait)
 }
 

@@ -48,7 +48,7 @@ func TestAMissingInterfaceIsNamedWithWhatThereIs(t *testing.T) {
 	opts := options()
 	opts.Wait, opts.Log = 200*time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
 	report, err := g.configureWith(t.Context(), opts, nicOf(macB, network()), nicOf(macA, v1alpha1.GuestNetwork{}))
-	wantError[*guestnet.NotFoundError](t, err, "device node/"+macA+" (claim nic, request vf)", "MAC "+macA, "eth0 ("+macB+")", "200ms")
+	wantError[*guestnet.NotFoundError](t, err, "device node/"+macA+" (claim nic, request vf)", "MAC "+macA, "eth0 ("+macB+")", "200ms", "random MAC address", "condition LinkUp")
 	if strings.Contains(err.Error(), "lo,") || strings.HasSuffix(err.Error(), "lo") {
 		t.Errorf("names the loopback: %v", err)
 	}

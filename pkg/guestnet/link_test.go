@@ -72,7 +72,7 @@ func TestWithoutALinkAllElseIsConfigured(t *testing.T) {
 	opts := options()
 	opts.Wait = 10 * time.Millisecond
 	report, err := g.configureWith(t.Context(), opts, device)
-	wantError[*guestnet.NoLinkError](t, err, "net1", "10ms")
+	wantError[*guestnet.NoLinkError](t, err, "net1", "10ms", "condition LinkUp")
 	i := report.Interfaces[0]
 	if i.Carrier || len(i.Addresses) != 2 || len(i.Routes) != 4 || !i.Addresses[1].Tentative {
 		t.Errorf("report %+v", i)
