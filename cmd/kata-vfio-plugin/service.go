@@ -192,7 +192,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		return dra.PublishedDevices(ctx, client, s.run.nodeName)
 	}
 	s.reporter = dra.NewReporter(client, recorder, s.log)
-	s.reporter.Anchor = s.node.History.Checkpoint
+	s.reporter.Anchor, s.reporter.Uplink = s.node.History.Checkpoint, s.node.Uplink
 	s.outbox = dra.NewOutbox(client, s.run.nodeName, filepath.Join(filepath.Dir(s.opts.node.JournalDir()), "events.json"), s.log)
 	s.reporter.Final = s.outbox
 	if err := s.openSandboxes(ctx, client); err != nil {

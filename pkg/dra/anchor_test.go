@@ -55,7 +55,7 @@ func TestTheLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { _ = r.Run(ctx) }() // it has no error to return
-	r.Prepared(c, rec, func(string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil })
+	r.Prepared(t.Context(), c, rec, func(string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil })
 	r.Unprepared(kubeletplugin.NamespacedObject{}, 1)
 	for _, line := range log.lines {
 		wantAnchor(t, "event", line, signed)
@@ -81,7 +81,7 @@ func TestALongNoteKeepsTheCheckpoint(t *testing.T) {
 		devices = append(devices, plan.Device{Name: fmt.Sprintf("gpu-0000-%02x-00-0", i), Pool: "worker-1"})
 	}
 	c := allocated("uid-1", "gpu-0000-3b-00-0")
-	r.Prepared(c, &journal.Record{Plan: plan.Plan{Claim: plan.Ref{UID: "uid-1"}, Devices: devices}}, func(string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil })
+	r.Prepared(t.Context(), c, &journal.Record{Plan: plan.Plan{Claim: plan.Ref{UID: "uid-1"}, Devices: devices}}, func(string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil })
 	for _, line := range log.lines {
 		wantAnchor(t, "event", line, signed)
 		if _, note, _ := strings.Cut(line, ": "); len(note) > 1024 || !strings.Contains(note, "...; ledger ") {

@@ -148,7 +148,7 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim, hold
 		d.Confirmed(string(c.UID))
 	}
 	log.InfoContext(ctx, "claim prepared", slog.Any("pci", rec.Plan.Addresses()))
-	d.Reporter.Prepared(c, rec, d.Attributes)
+	d.Reporter.Prepared(ctx, c, rec, d.Attributes)
 	result := kubeletplugin.PrepareResult{}
 	for _, parts := range rec.Plan.Allocated() {
 		result.Devices = append(result.Devices, d.device(&rec.Plan, parts))

@@ -49,6 +49,7 @@ func serve(t *testing.T, n *node, claims dra.Claims, podUID string, objects ...r
 		t.Fatal(err)
 	}
 	reporter := dra.NewReporter(k.client, k.events, quiet())
+	reporter.Uplink = n.policy.Uplink
 	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 	k.asked = &dra.Asked{Client: k.client}
 	k.driver = dra.NewDriver(dra.DriverConfig{

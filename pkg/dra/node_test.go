@@ -44,6 +44,7 @@ type node struct {
 	metrics   *dra.Metrics
 	publisher *dra.Publisher
 	links     *vftest.Links
+	policy    *vf.Policy
 }
 
 func newNode(t *testing.T) *node {
@@ -65,12 +66,13 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n.links = vftest.New(t, n.fs, vftest.Igb())
+	n.policy = &vf.Policy{FS: n.fs, Links: n.links, Switches: n.links.Switches()}
 	n.metrics = dra.NewMetrics(n.records.List, func() int { return 0 })
 	n.claims = prepare.New(prepare.Config{
 		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Node: nodeconfig.Default(), NodeName: "worker-1",
 		Executor: bind.New(n.fs, control.New(n.k, n.fs, 10*time.Second), n.k, n.k.HotReset),
 		Journal:  n.records, Specs: n.specs, Holders: vfio.NewProcesses(n.fs),
-		VFs:       &vf.Policy{FS: n.fs, Links: n.links, Switches: n.links.Switches()},
+		VFs:       n.policy,
 		UndoLimit: 10 * time.Second, Observe: n.metrics.Observe,
 	})
 	n.publisher = dra.NewPublisher("worker-1", n.claims.PlanNode, n.records.List, n.health, n.metrics)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
@@ -20,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
@@ -34,6 +36,8 @@ const (
 	ConditionIsolated = "Isolated"
 	// ConditionReset: it is reset and proven clean before anybody else gets it.
 	ConditionReset = "Reset"
+	// ConditionLinkUp: the VF has a link. Only VFs with a MAC address have the condition.
+	ConditionLinkUp = "LinkUp"
 )
 
 // DeviceData is status.devices[].data of a claim, as JSON.
@@ -63,8 +67,8 @@ type report struct {
 	reason, problem string
 }
 
-// preparedReport tells of a prepared claim.
-func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes, anchor string) *report {
+// preparedReport tells of a prepared claim, with the links of its VFs.
+func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes, links map[pci.Address]vfLink, anchor string) *report {
 	r := &report{claim: c}
 	since := metav1.Now()
 	if t, err := time.Parse(time.RFC3339, rec.Since); err == nil {
@@ -77,6 +81,10 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 				condition(ConditionReady, metav1.ConditionTrue, "Prepared", readyWords(parts), since),
 				isolatedCondition(attributes(name), since), resetCondition(&rec.Plan, parts, since),
 			)
+		before := meta.FindStatusCondition(conditionsOf(c, parts[0].Pool, name), ConditionLinkUp)
+		if link := linkCondition(links, parts, before, since); link != nil {
+			status.WithConditions(link)
+		}
 		facts := dataOf(rec, parts)
 		facts.Ledger = anchor
 		if data, err := json.Marshal(facts); err == nil {

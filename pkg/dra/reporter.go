@@ -24,6 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/ration"
 )
@@ -51,6 +52,8 @@ type Reporter struct {
 	Final Recorder
 	// Anchor returns the latest signed checkpoint of the node's ledger, which goes along; nil for none. Set it before use.
 	Anchor func() string
+	// Uplink returns the interface of a PF, by which the links of its VFs are reported; nil for none. Set it before use.
+	Uplink Uplink
 	queue  workqueue.TypedRateLimitingInterface[types.UID]
 
 	// ration is how many refusals of one namespace become Events.
@@ -75,11 +78,27 @@ func NewReporter(client kubernetes.Interface, recorder Recorder, log *slog.Logge
 	}
 }
 
-// Prepared reports a claim whose devices are ready.
-func (r *Reporter) Prepared(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) {
-	anchor := r.anchor()
-	r.enqueue(preparedReport(c, rec, attributes, anchor))
+// Prepared reports a claim whose devices are ready, and warns of VFs without a link. It
+// reads the interfaces of their PFs.
+func (r *Reporter) Prepared(ctx context.Context, c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) {
+	anchor, links := r.anchor(), r.Uplink.links(ctx, rec)
+	r.enqueue(preparedReport(c, rec, attributes, links, anchor))
 	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeNormal, "Prepared", "Prepare", withAnchor(taken(rec)+" bound for the pod's VM", anchor))
+	r.warnOfLinks(ctx, c, rec, links)
+}
+
+// warnOfLinks tells of each VF without a link, which its pod starts with all the same.
+func (r *Reporter) warnOfLinks(ctx context.Context, c *resourceapi.ResourceClaim, rec *journal.Record, links map[pci.Address]vfLink) {
+	for i := range rec.Plan.Functions {
+		a := rec.Plan.Functions[i].Address
+		link, has := links[a]
+		if !has || !link.isLost() {
+			continue
+		}
+		r.log.WarnContext(ctx, "a prepared VF has no link", slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)),
+			slog.Any("pci", a), slog.String("why", link.message))
+		r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeWarning, link.reason, "Prepare", fmt.Sprintf("vf %s: %s", a, link.message))
+	}
 }
 
 // Unprepared reports a claim that was taken back. The claim may be gone by now;

@@ -13,18 +13,19 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // StatusSync sees to it that each prepared claim's status says so, however long
 // the API server was away and whether the plugin was restarted meanwhile: what is
-// missing follows from the journal and from the claims themselves. It is not safe
-// for concurrent use.
+// missing follows from the journal and from the claims themselves. It also follows the
+// links of their VFs. It is not safe for concurrent use.
 type StatusSync struct {
 	Reporter   *Reporter
 	Records    func() ([]*journal.Record, []error)
 	Attributes Attributes
 
-	// told are the claims whose status is right, by UID, as of which preparation.
+	// told are the claims whose status is right, by UID, as of which preparation and links.
 	told map[types.UID]string
 	// problem was logged last.
 	problem string
@@ -41,17 +42,19 @@ func (s *StatusSync) Look(ctx context.Context) {
 		if rec.Kind != journal.Claim || rec.State != journal.Prepared {
 			continue
 		}
-		if done, known := s.told[uid]; known && done == rec.Since {
+		links := s.Reporter.Uplink.links(ctx, rec)
+		state := rec.Since + linkWords(links)
+		if done, known := s.told[uid]; known && done == state {
 			told[uid] = done
 			continue
 		}
 		if away != nil || s.Reporter.pending(uid) {
 			continue
 		}
-		right, err := s.check(ctx, rec)
+		right, err := s.check(ctx, rec, links)
 		switch {
 		case right:
-			told[uid] = rec.Since
+			told[uid] = state
 		case err != nil:
 			away = err
 		}
@@ -61,8 +64,9 @@ func (s *StatusSync) Look(ctx context.Context) {
 }
 
 // check asks for one claim, and reports it again where its status does not say
-// that it is prepared. A claim that is gone needs no status.
-func (s *StatusSync) check(ctx context.Context, rec *journal.Record) (right bool, err error) {
+// that it is prepared, or what its VFs' links are. A claim that is gone needs no status,
+// and that of one which was refused later stays.
+func (s *StatusSync) check(ctx context.Context, rec *journal.Record, links map[pci.Address]vfLink) (right bool, err error) {
 	ref := rec.Plan.Claim
 	c, err := s.Reporter.client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
@@ -70,10 +74,10 @@ func (s *StatusSync) check(ctx context.Context, rec *journal.Record) (right bool
 		return true, nil
 	case err != nil:
 		return false, err
-	case string(c.UID) != ref.UID || tellsPrepared(c, rec):
+	case string(c.UID) != ref.UID || tellsPrepared(c, rec) && (!isReady(c, rec) || tellsLinks(c, rec, links)):
 		return true, nil
 	}
-	s.Reporter.enqueue(preparedReport(c, rec, s.Attributes, s.Reporter.anchor()))
+	s.Reporter.enqueue(preparedReport(c, rec, s.Attributes, links, s.Reporter.anchor()))
 	return false, nil
 }
 
@@ -105,12 +109,27 @@ func tellsPrepared(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 	return true
 }
 
+// isReady reports whether a claim's status says of each of its devices that it is ready.
+func isReady(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
+	for _, parts := range rec.Plan.Allocated() {
+		if ready := readyOf(c, parts[0].Pool, parts[0].Published()); ready == nil || ready.Status != metav1.ConditionTrue {
+			return false
+		}
+	}
+	return true
+}
+
 // readyOf returns the condition Ready of a device of ours, nil for none.
 func readyOf(c *resourceapi.ResourceClaim, pool, name string) *metav1.Condition {
+	return meta.FindStatusCondition(conditionsOf(c, pool, name), ConditionReady)
+}
+
+// conditionsOf returns the conditions of a device of ours.
+func conditionsOf(c *resourceapi.ResourceClaim, pool, name string) []metav1.Condition {
 	for i := range c.Status.Devices {
 		d := &c.Status.Devices[i]
 		if d.Driver == v1alpha1.DriverName && d.Pool == pool && d.Device == name {
-			return meta.FindStatusCondition(d.Conditions, ConditionReady)
+			return d.Conditions
 		}
 	}
 	return nil

@@ -81,7 +81,7 @@ func TestAStatusIsWrittenAfterHoursWithoutTheAPIServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Prepared(c, rec, n.publisher.Attributes)
+			r.Prepared(t.Context(), c, rec, n.publisher.Attributes)
 			lookEachMinute(t, statuses, 8*60)
 			if restarted {
 				_, statuses = start()

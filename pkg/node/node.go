@@ -79,6 +79,8 @@ type Node struct {
 	History *writer.Writer
 	// Counters returns what a PF has counted for each of its VFs; nil like Kernel.
 	Counters func(ctx context.Context, pf pci.Address) ([]vf.Counters, error)
+	// Uplink returns a PF's interface; nil like Kernel.
+	Uplink func(ctx context.Context, pf pci.Address) (*vf.Link, error)
 
 	writer *control.RootWriter
 }
@@ -158,7 +160,7 @@ func Open(c Config) (*Node, error) {
 	full.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, hotReset)
 	full.Holders = vfio.NewProcesses(n.FS)
 	policy := c.policy(n.FS)
-	full.VFs, n.Counters = policy, policy.Counters
+	full.VFs, n.Counters, n.Uplink = policy, policy.Counters, policy.Uplink
 	full.Interfaces = &podnet.Mover{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
 	full.Addresses = &ipam.Plugins{Dirs: c.binDirs(), Limit: ipam.DefaultLimit}
 	n.History = c.history(n.FS)
