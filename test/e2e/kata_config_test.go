@@ -30,23 +30,40 @@ const (
 	keptDropIn = "/run/" + ourDropIn
 )
 
-// withHotPlug runs a case with our drop-in for hot plug in place of the one for cold plug.
-func withHotPlug(run func(context.Context, *site) error) func(context.Context, *site) error {
-	return func(ctx context.Context, s *site) error {
-		text, err := os.ReadFile("../../runtimeclass/kata/50-kata-gpu-hotplug.toml")
-		if err != nil {
-			return err
-		}
-		file := path.Join(s.kata.HandlerConfig(), "config.d", ourDropIn)
-		write := s.node.Command(ctx, "sh", "-c", "mv "+file+" "+keptDropIn+" && cat >"+file)
-		write.Stdin = bytes.NewReader(text)
-		if out, err := write.CombinedOutput(); err != nil {
-			return fmt.Errorf("change to hot plug: %w: %s", err, out)
-		}
-		err = run(ctx, s)
-		_, backErr := s.output(context.WithoutCancel(ctx), "mv "+keptDropIn+" "+file)
-		return errors.Join(err, backErr)
+// hotPlugged: with our drop-in for hot plug in place of the one for cold plug, and a plugin that knows of it, a VM gets a VF when
+// its container is made.
+func hotPlugged(ctx context.Context, s *site) error {
+	text, err := os.ReadFile("../../runtimeclass/kata/50-kata-gpu-hotplug.toml")
+	if err != nil {
+		return err
 	}
+	if err := s.node.InstallPlugin(ctx, chart, "plugin.extraArgs={--hot-plug}"); err != nil {
+		return err
+	}
+	file := path.Join(s.kata.HandlerConfig(), "config.d", ourDropIn)
+	write := s.node.Command(ctx, "sh", "-c", "mv "+file+" "+keptDropIn+" && cat >"+file)
+	write.Stdin = bytes.NewReader(text)
+	if out, err := write.CombinedOutput(); err != nil {
+		return fmt.Errorf("change to hot plug: %w: %s", err, out)
+	}
+	err = s.podHasHotPluggedVF(ctx)
+	after := context.WithoutCancel(ctx)
+	_, backErr := s.output(after, "mv "+keptDropIn+" "+file)
+	return errors.Join(err, backErr, s.node.InstallPlugin(after, chart))
+}
+
+func (s *site) podHasHotPluggedVF(ctx context.Context) error {
+	if err := s.apply(ctx, tenant, templates+vmPod("hot", vfOfTemplate)); err != nil {
+		return err
+	}
+	if err := s.awaitRunning(ctx, vmPodLimit, "hot"); err != nil {
+		return err
+	}
+	report, err := s.checkVM(ctx, "hot")
+	if err == nil && (len(report.Interfaces) != 1 || report.Interfaces[0].Driver != "igbvf") {
+		err = fmt.Errorf("want a network interface that works, the VM sees %+v", report)
+	}
+	return errors.Join(err, s.deletePods(ctx, "hot"))
 }
 
 // A careless administrator's settings: all of a pod's annotations reach Kata, and Kata believes them.
@@ -73,30 +90,42 @@ func refusesAnnotations(ctx context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
-	if err := s.allRefused(ctx, annotationAttacks("default", "kata-vfio.dev/vfio="+heldCDI)); err != nil {
+	attacks := annotationAttacks("kata-vfio.dev/vfio=" + heldCDI)
+	if err := s.eachRefused(ctx, attacks); err != nil {
 		return fmt.Errorf("with our configuration: %w", err)
 	}
-	err = s.whileCareless(ctx, func(ctx context.Context, s *site) error {
-		return s.allRefused(ctx, annotationAttacks("careless", "kata-vfio.dev/vfio="+heldCDI))
-	})
+	err = s.whileCareless(ctx, func(ctx context.Context, s *site) error { return s.eachRefused(ctx, attacks) })
 	if err != nil {
 		return fmt.Errorf("with a careless configuration: %w", err)
 	}
 	return s.awaitRunning(ctx, nodeLimit, "holder")
 }
 
-func annotationAttacks(prefix, heldCDI string) []attack {
+// eachRefused tries one attack after the other: each boots a VM, again and again, until it is deleted.
+func (s *site) eachRefused(ctx context.Context, attacks []attack) error {
+	for _, a := range attacks {
+		if err := s.allRefused(ctx, []attack{a}); err != nil {
+			return err
+		}
+		if _, err := s.plane.Kubectl(ctx, "delete", "pod", a.name, "--namespace", a.namespace, "--grace-period=1"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func annotationAttacks(heldCDI string) []attack {
 	const inVM = "runtimeClassName: kata-gpu\ncontainers: [{name: main, image: '" + node.PauseImage + "', imagePullPolicy: Never}]"
 	const refused = "AnnotationNotAllowed"
 	return []attack{
 		{
-			name: prefix + "-mode", namespace: trusted, spec: inVM, reason: refused, text: "io.katacontainers.config.runtime.vfio_mode",
+			name: "annotation-mode", namespace: trusted, spec: inVM, reason: refused, text: "io.katacontainers.config.runtime.vfio_mode",
 			annotations: "io.katacontainers.config.runtime.vfio_mode: vfio",
 		}, {
-			name: prefix + "-params", namespace: trusted, spec: inVM, reason: refused, text: "io.katacontainers.config.hypervisor.kernel_params",
+			name: "annotation-params", namespace: trusted, spec: inVM, reason: refused, text: "io.katacontainers.config.hypervisor.kernel_params",
 			annotations: "io.katacontainers.config.hypervisor.kernel_params: agent.debug_console",
 		}, {
-			name: prefix + "-cdi", namespace: trusted, spec: inVM, reason: refused, text: "cdi.k8s.io/mine",
+			name: "annotation-cdi", namespace: trusted, spec: inVM, reason: refused, text: "cdi.k8s.io/mine",
 			annotations: "cdi.k8s.io/mine: " + heldCDI,
 		},
 	}

@@ -20,7 +20,7 @@ func kataCases() []nodeCase {
 		nodeCase{name: "AGuestWithoutTheDriverHasTheDevice", run: guestLacksTheDriver},
 		nodeCase{name: "AVMHasMoreDevicesThanRootPorts", run: moreDevicesThanPorts},
 		nodeCase{name: "AVMIsLargerThanTheMemlockLimit", run: memlockIsLow},
-		nodeCase{name: "DevicesAreHotPlugged", run: withHotPlug(podHasTwoClaims)},
+		nodeCase{name: "DevicesAreHotPlugged", run: hotPlugged},
 		nodeCase{name: "APodWithoutAPortForItsDeviceDoesNotRun", run: portlessIsRefused},
 		nodeCase{name: "AnnotationsGiveNobodyADevice", run: refusesAnnotations},
 	)
