@@ -23,12 +23,13 @@ const (
 )
 
 // kataBase is short for what Kata ships.
-const kataBase = "[hypervisor.qemu]\npath = \"/opt/kata/bin/qemu-system-x86_64\"\ncold_plug_vfio = \"root-port\"\ndefault_memory = 8192\n[agent.kata]\n[runtime]\n"
+const kataBase = "[hypervisor.qemu]\npath = \"/opt/kata/bin/qemu-system-x86_64\"\ncold_plug_vfio = \"root-port\"\ndefault_memory = 8192\n" +
+	"shared_fs = \"virtio-fs\"\nvirtio_fs_daemon = \"/opt/kata/libexec/virtiofsd\"\n[agent.kata]\n[runtime]\n"
 
 // kernel is a running kernel on a machine that is fit.
 func kernel() map[string]string {
 	return map[string]string{
-		"usr/lib/systemd/systemd": amd64, "opt/kata/VERSION": "4.1.0\n", "opt/kata/bin/containerd-shim-kata-v2": "ELF",
+		"usr/lib/systemd/systemd": amd64, "opt/kata/VERSION": "4.1.0\n", "opt/kata/bin/containerd-shim-kata-v2": "ELF", "opt/kata/libexec/virtiofsd": "ELF",
 		"opt/kata/share/defaults/kata-containers/configuration-qemu-nvidia-gpu.toml": kataBase,
 		"usr/lib/systemd/system/containerd.service":                                  "[Service]\nExecStart=/usr/bin/containerd\n",
 		"proc/cpuinfo":                   "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu vmx\n",
@@ -38,8 +39,10 @@ func kernel() map[string]string {
 		"sys/class/iommu/dmar0/address":  "0\n",
 		"sys/firmware/acpi/tables/DMAR":  "DMAR" + strings.Repeat("\x00", 33) + "\x01" + strings.Repeat("\x00", 10),
 		"usr/lib/modules/6.12.9-1/modules.dep": "kernel/drivers/vfio/pci/vfio-pci.ko.xz: kernel/drivers/vfio/vfio.ko.xz\n" +
-			"kernel/drivers/vfio/vfio_iommu_type1.ko.xz:\nkernel/drivers/iommu/iommufd/iommufd.ko.xz:\n",
-		"usr/lib/modules/6.12.9-1/modules.builtin": "kernel/fs/ext4/ext4.ko\n",
+			"kernel/drivers/vfio/vfio_iommu_type1.ko.xz:\nkernel/drivers/iommu/iommufd/iommufd.ko.xz:\n" +
+			"kernel/net/xfrm/xfrm_user.ko.xz:\nkernel/net/sched/sch_ingress.ko.xz:\nkernel/net/sched/act_mirred.ko.xz:\nkernel/net/sched/cls_u32.ko.xz:\n" +
+			"kernel/drivers/vhost/vhost_vsock.ko.xz:\n",
+		"usr/lib/modules/6.12.9-1/modules.builtin": "kernel/fs/ext4/ext4.ko\nkernel/net/netfilter/nfnetlink.ko\n",
 		"usr/bin/env":                amd64,
 		"usr/bin/containerd":         "",
 		"etc/containerd/config.toml": "version = 3\n",

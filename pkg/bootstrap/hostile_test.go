@@ -97,6 +97,10 @@ func TestAHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 			"the firmware describes no IOMMU (no ACPI table DMAR, IVRS or IORT); in the firmware setup switch on \"Intel VT for Directed I/O (VT-d)\"",
 		},
 		{"no interrupt remapping", nil, func(n *node) { n.put("sys/firmware/acpi/tables/DMAR", "DMAR"+strings.Repeat("\x00", 60)) }, "", "no interrupt remapping"},
+		{"no network for Kata's VMs", nil, func(n *node) {
+			n.put("usr/lib/modules/6.12.9-1/modules.builtin", "kernel/fs/ext4/ext4.ko\n")
+		}, "", "kernel 6.12.9-1 lacks modules that Kata needs: nfnetlink (the Go runtime opens"},
+		{"no virtiofsd", nil, func(n *node) { n.remove("opt/kata/libexec/virtiofsd") }, "", "/opt/kata/libexec/virtiofsd (virtio_fs_daemon), which is not there"},
 		{"no VFIO", nil, func(n *node) { n.put("usr/lib/modules/6.12.9-1/modules.dep", "kernel/a.ko:\n") }, "", "kernel 6.12.9-1 has no vfio-pci"},
 		{
 			"no VFs", nil, func(n *node) { n.put("sys/bus/pci/devices/0000:5e:00.0/uevent", "") },

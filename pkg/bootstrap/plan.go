@@ -43,11 +43,12 @@ func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Facts = append(p.platform.Facts(), wanted.Facts...)
+	lacking, loadable := host.Modules(wanted.Modules, p.platform)
+	p.Facts = slices.Concat(p.platform.Facts(), wanted.Facts, loadable)
 	if e.Chart != "" {
 		p.Facts = append(p.Facts, state.Fact{Part: "chart", Name: "version", Value: e.Chart, Source: "--chart-version"})
 	}
-	p.Problems = append([]state.Problem{}, slices.Concat(p.platform.Denied(), wanted.Problems, host.Pins(b, p.platform, p.Facts))...)
+	p.Problems = append([]state.Problem{}, slices.Concat(p.platform.Denied(), wanted.Problems, lacking, host.Pins(b, p.platform, p.Facts))...)
 	for _, f := range wanted.Files {
 		if err := e.planFile(p, j, f); err != nil {
 			return nil, err
@@ -80,6 +81,7 @@ func (e *Engine) wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Pla
 		all.Settings = append(all.Settings, w.Settings...)
 		all.Problems = append(all.Problems, w.Problems...)
 		all.Facts = append(all.Facts, w.Facts...)
+		all.Modules = append(all.Modules, w.Modules...)
 	}
 	slices.SortStableFunc(all.Files, func(a, b state.File) int { return strings.Compare(a.Path, b.Path) })
 	for i := 1; i < len(all.Files); i++ {

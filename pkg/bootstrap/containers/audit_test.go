@@ -35,6 +35,7 @@ func TestTheAuditHasNothingAgainstWhatIsApplied(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = fsys.Close() })
 			tree.Put("opt/kata/bin/containerd-shim-kata-v2", "ELF")
+			tree.Put("opt/kata/libexec/virtiofsd", "ELF")
 			if before := rules(t, tree); before["RT-005"] == finding.Pass {
 				t.Error("before, RT-005 passes already")
 			}

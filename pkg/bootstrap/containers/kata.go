@@ -131,36 +131,44 @@ func (n node) kataBase(w *wants, k kata, base Base) (config.Table, string, bool)
 	return t, file.Value, true
 }
 
-// checkKata names what files beside ours say to the contrary: Kata applies every file
-// of the directory by name, whatever its name ends in.
+// checkKata names what files beside ours say to the contrary, and what the node lacks for what all files together say.
 func (n node) checkKata(w *wants, k kata, base config.Table, text string) {
 	dropIn := dropInOf(k)
 	with := n.with(dropIn, []byte(text))
-	all := base.Clone()
-	names, complete := with.list(path.Dir(dropIn))
-	if !complete {
-		w.refuse(path.Dir(dropIn), path.Dir(dropIn)+" can't be listed.", "Make it a directory that root can read.")
-	}
-	for _, name := range names {
-		file := with.Read(path.Join(path.Dir(dropIn), name))
-		t, err := config.Parse(file)
-		if !file.OK() || err != nil {
-			w.refuse(file.Path, "Kata would not start with "+file.Path+": "+causeOr(err, file), "Mend or remove the file.")
-			continue
-		}
-		all.Merge(t)
-	}
+	effective := with.effectiveKata(w, dropIn, base)
 	want, err := config.Parse(with.Read(dropIn))
 	if err != nil {
 		w.refuse(dropIn, err.Error(), "Report it: a shipped fragment is broken.")
 		return
 	}
-	ours, got := want.Settings(), all.Settings()
+	ours, got := want.Settings(), effective.Settings()
 	for _, name := range sortedKeys(ours) {
 		if is := got[name]; !is.Is(ours[name]) {
 			w.overridden(name, is, ours[name])
 		}
 	}
+	w.Modules = append(w.Modules, kataModules(k.flavour, effective)...)
+	n.checkVirtiofsd(w, k, effective)
+}
+
+// effectiveKata returns the base with the files of the drop-in's directory over it: Kata applies every one, by name, whatever its
+// name ends in.
+func (n node) effectiveKata(w *wants, dropIn string, base config.Table) config.Table {
+	all := base.Clone()
+	names, complete := n.list(path.Dir(dropIn))
+	if !complete {
+		w.refuse(path.Dir(dropIn), path.Dir(dropIn)+" can't be listed.", "Make it a directory that root can read.")
+	}
+	for _, name := range names {
+		file := n.Read(path.Join(path.Dir(dropIn), name))
+		t, err := config.Parse(file)
+		if !file.OK() || err != nil {
+			w.refuse(file.Path, "Kata would not start with "+file.Path+": "+causeOr(err, file), "Correct or remove the file.")
+			continue
+		}
+		all.Merge(t)
+	}
+	return all
 }
 
 // overridden judges a setting of ours that a file of the site takes back: what keeps

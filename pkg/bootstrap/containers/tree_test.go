@@ -38,6 +38,8 @@ const (
 path = "/opt/kata/bin/qemu-system-x86_64"
 cold_plug_vfio = "root-port"
 default_memory = 8192
+shared_fs = "virtio-fs"
+virtio_fs_daemon = "/opt/kata/libexec/virtiofsd"
 enable_annotations = ["enable_iommu", "kernel_params"]
 [agent.kata]
 [runtime]
@@ -50,10 +52,11 @@ func kata() files {
 	return files{
 		"opt/kata/bin/containerd-shim-kata-v2":                           "ELF",
 		"opt/kata/runtime-rs/bin/containerd-shim-kata-v2":                "ELF",
+		"opt/kata/libexec/virtiofsd":                                     "ELF",
 		"opt/kata/VERSION":                                               "4.1.0\n",
 		opt + "configuration-qemu-nvidia-gpu.toml":                       base,
 		opt + "configuration-qemu.toml":                                  base,
-		opt + "runtime-rs/configuration-qemu-nvidia-gpu-runtime-rs.toml": strings.Replace(base, "[hypervisor.qemu]\n", "[hypervisor.qemu]\nshared_fs = 'none'\n", 1),
+		opt + "runtime-rs/configuration-qemu-nvidia-gpu-runtime-rs.toml": strings.Replace(base, `"virtio-fs"`, `"none"`, 1),
 		opt + "runtime-rs/configuration-qemu-runtime-rs.toml":            base,
 		"usr/lib/systemd/system/containerd.service":                      "[Service]\nExecStartPre=-/sbin/modprobe overlay\nExecStart=/usr/bin/containerd\n",
 		"usr/bin/containerd":                                             "ELF",

@@ -43,6 +43,7 @@ func join(all *state.Wanted, w state.Wanted) {
 	all.Settings = append(all.Settings, w.Settings...)
 	all.Problems = append(all.Problems, w.Problems...)
 	all.Facts = append(all.Facts, w.Facts...)
+	all.Modules = append(all.Modules, w.Modules...)
 }
 
 // runtimeWants is what the container runtime needs, and Kata below it.

@@ -11,7 +11,11 @@ import (
 )
 
 // Module is how a kernel has a module: neither means that it does not.
-type Module struct{ Loadable, BuiltIn bool }
+type Module struct {
+	Loadable, BuiltIn bool
+	// Loaded: the running kernel has it in memory. False for an image, and for most of what is built in.
+	Loaded bool
+}
 
 // There reports whether the kernel has it in either way.
 func (m Module) There() bool { return m.Loadable || m.BuiltIn }
@@ -134,9 +138,9 @@ func parts(name string) []string {
 	return all
 }
 
-// modules looks for VFIO's. It is nil where the kernel's list of modules can't be
+// modules lists those of the kernel. It is nil where the kernel's list of modules can't be
 // read, which says nothing of what the kernel has.
-func (r *reader) modules(release string) map[string]Module {
+func (r *reader) modules(release string, live bool) map[string]Module {
 	dir := path.Join("usr/lib/modules", release)
 	if release == "" || !r.any(path.Join(dir, "modules.dep")) {
 		dir = path.Join("lib/modules", release)
@@ -145,21 +149,28 @@ func (r *reader) modules(release string) map[string]Module {
 	if release == "" || dep == "" {
 		return nil
 	}
-	modules := map[string]Module{"vfio_pci": {}, "vfio_iommu_type1": {}, "iommufd": {}}
+	modules := map[string]Module{}
 	for line := range strings.Lines(dep) {
 		name, _, _ := strings.Cut(line, ":")
-		if m, ok := modules[moduleName(name)]; ok {
-			m.Loadable = true
-			modules[moduleName(name)] = m
-		}
+		modules[moduleName(name)] = Module{Loadable: true}
 	}
 	for line := range strings.Lines(builtin) {
-		if m, ok := modules[moduleName(line)]; ok {
-			m.BuiltIn = true
-			modules[moduleName(line)] = m
-		}
+		modules[moduleName(line)] = Module{BuiltIn: true}
+	}
+	if live {
+		r.markLoaded(modules)
 	}
 	return modules
+}
+
+// markLoaded marks what /sys/module has. A module that is built in is there only where it has parameters.
+func (r *reader) markLoaded(modules map[string]Module) {
+	for _, name := range r.list("sys/module") {
+		if m, known := modules[name]; known {
+			m.Loaded = true
+			modules[name] = m
+		}
+	}
 }
 
 // moduleName returns the name of a module's file: "kernel/a/vfio-pci.ko.zst".

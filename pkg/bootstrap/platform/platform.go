@@ -27,7 +27,7 @@ type Platform struct {
 	IOMMUs []string
 	// Kernel is the release that runs, or the newest that is installed.
 	Kernel string
-	// Modules are those of VFIO in that kernel, by names with "_".
+	// Modules are those of that kernel, by names with "_". Nil where its list of modules can't be read.
 	Modules map[string]Module
 	// Cmdline is the running kernel's.
 	Cmdline string
@@ -87,7 +87,7 @@ func Detect(tree state.Tree, live bool) *Platform {
 		p.UdevRuns = slices.Contains(r.list("run/udev"), "control")
 	}
 	p.Kernel = r.kernel(live)
-	p.Modules = r.modules(p.Kernel)
+	p.Modules = r.modules(p.Kernel, live)
 	p.Loader = r.loader(&p.OS, live)
 	p.Initramfs = r.initramfs()
 	p.Systemd = r.any("usr/lib/systemd/systemd", "lib/systemd/systemd")

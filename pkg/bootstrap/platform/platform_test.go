@@ -81,3 +81,19 @@ func TestWhatMayNotBeReadIsTold(t *testing.T) {
 		t.Errorf("of an image: %+v", problems)
 	}
 }
+
+// All modules of the kernel are known, and which of them it has loaded.
+func TestModulesAreThoseOfTheKernel(t *testing.T) {
+	node := tree{
+		"proc/sys/kernel/osrelease":              "6.12.9\n",
+		"usr/lib/modules/6.12.9/modules.dep":     "kernel/net/sched/sch_ingress.ko.xz:\nkernel/drivers/vfio/pci/vfio-pci.ko: kernel/drivers/vfio/vfio.ko\n",
+		"usr/lib/modules/6.12.9/modules.builtin": "kernel/net/xfrm/xfrm_user.ko\n",
+		"sys/module/vfio_pci/refcnt":             "0\n", "sys/module/kernel/x": "",
+	}
+	for live, loaded := range map[bool]bool{true: true, false: false} {
+		want := map[string]platform.Module{"sch_ingress": {Loadable: true}, "vfio_pci": {Loadable: true, Loaded: loaded}, "xfrm_user": {BuiltIn: true}}
+		if got := platform.Detect(node, live).Modules; !maps.Equal(got, want) {
+			t.Errorf("live %t: %+v, want %+v", live, got, want)
+		}
+	}
+}

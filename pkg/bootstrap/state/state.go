@@ -12,6 +12,7 @@ type Wanted struct {
 	Settings []Setting `json:"settings,omitempty"`
 	Problems []Problem `json:"problems,omitempty"`
 	Facts    []Fact    `json:"facts,omitempty"`
+	Modules  []Module  `json:"modules,omitempty"`
 }
 
 // File is a file as it should be.
@@ -71,6 +72,17 @@ type Setting struct {
 	Why   string `json:"why"`
 	// AtBoot: only the next boot can bring it, nobody writes it.
 	AtBoot bool `json:"atBoot,omitempty"`
+}
+
+// Module is a kernel module that Kata needs. The kernel loads it by itself when it is first needed, so it need not be loaded, but
+// the kernel has to have it.
+type Module struct {
+	// Name is as lsmod(8) shows it, with "_".
+	Name string `json:"name"`
+	// Config is the option that a kernel with the module is built with.
+	Config string `json:"config"`
+	// Why says what it is needed for.
+	Why string `json:"why"`
 }
 
 // Cmdline is the file with the running kernel's command line.
