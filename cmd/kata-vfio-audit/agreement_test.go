@@ -37,13 +37,15 @@ type pluginNode struct {
 	// failing and attempted are what the plugin knows by itself.
 	failing   map[pci.Address][]finding.Failure
 	attempted map[pci.Address]plan.Code
+	// window is what its VMs have for functions that are hot-plugged.
+	window uint64
 }
 
 // slices publishes the node as the plugin does, and returns the taints of the functions
 // that are published by themselves.
 func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 	n.t.Helper()
-	opened, err := parts.Look(parts.Config{Root: n.Root(), StateDir: parts.DefaultStateDir, RunDir: parts.DefaultRunDir, Node: n.config, Name: "worker-1"})
+	opened, err := parts.Look(parts.Config{Root: n.Root(), StateDir: parts.DefaultStateDir, RunDir: parts.DefaultRunDir, Node: n.config, Name: "worker-1", HotPlugWindow: n.window})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -171,6 +173,7 @@ func events() map[string]func(*pluginNode) {
 		"a failed attempt": func(n *pluginNode) {
 			n.inPod, n.attempted = true, map[pci.Address]plan.Code{n.ours()[0].Address: plan.InUse}
 		},
+		"hot plug": func(n *pluginNode) { n.inPod, n.window = true, plan.FirmwareWindow },
 		"a check that fails": func(n *pluginNode) {
 			n.inPod, n.failing = true, map[pci.Address][]finding.Failure{n.ours()[0].Address: {{ID: "ACS-017", Severity: isolation.High}}}
 		},

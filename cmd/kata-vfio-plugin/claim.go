@@ -62,12 +62,13 @@ func readInput(file string, stdin io.Reader) ([]byte, error) {
 func planCommand(opts *options) *cobra.Command {
 	var file string
 	var audit auditing
+	var plugs plugging
 	cmd := &cobra.Command{
 		Use:   "plan -f claim.yaml",
 		Short: "Show what run would do for a claim, step by step, and touch nothing",
 		Long: "plan shows what `run` would do for a claim: which functions it takes, which drivers they change and\n" +
 			"what is written where. It refuses a claim for a check of the audit that fails, as `run` does; give it the\n" +
-			"--audit-* flags of `run`. `prepare` asks no checks: --audit-taint off or `prepare --dry-run` shows its plan.\n" +
+			"--audit-* flags of `run`, and --hot-plug where `run` has it. `prepare` asks no checks: --audit-taint off or `prepare --dry-run` shows its plan.\n" +
 			"It works on a captured tree too (--root). The same claim and node give the same plan, byte for byte.\n" +
 			"With --node-name it refuses, as the kubelet's call would, a claim that is allocated from another node's pool,\n" +
 			"or from a pool in which this node does not publish the device.\n\n" + exitCodes,
@@ -83,12 +84,14 @@ func planCommand(opts *options) *cobra.Command {
 			if err := audit.validateGate(); err != nil {
 				return err
 			}
+			opts.node.HotPlug, opts.node.HotPlugWindow = plugs.hot, plugs.window()
 			return showPlan(cmd, opts, req, &audit)
 		},
 	}
 	claimFlag(cmd, &file)
 	opts.nodeNameFlag(cmd)
 	audit.registerGate(cmd)
+	plugs.register(cmd.Flags())
 	return cmd
 }
 

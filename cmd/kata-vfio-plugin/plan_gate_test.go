@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -27,5 +28,24 @@ func TestPlanRefusesWhatRunRefusesForTheAudit(t *testing.T) {
 	}
 	if got := invoke(t, append(args, "--audit-taint", "grave")...); got.code != exitUsage {
 		t.Errorf("of a severity that is none: %+v", got)
+	}
+}
+
+// TestPlanRefusesWhatAVMThatRunsHasNoRoomFor: plan is told as `run` is how VMs get their devices.
+func TestPlanRefusesWhatAVMThatRunsHasNoRoomFor(t *testing.T) {
+	args := []string{"plan", "--root", newRoot(t), "-f", "testdata/one-claim.yaml", "--audit-taint", "off"}
+	for _, c := range []struct {
+		flags   []string
+		refused bool
+	}{
+		{nil, false},
+		{[]string{"--hot-plug"}, true},
+		{[]string{"--hot-plug", "--hot-plug-window", "0"}, false},
+		{[]string{"--hot-plug-window", "1"}, false}, // which VMs boot with
+	} {
+		got := invoke(t, append(slices.Clone(args), c.flags...)...)
+		if refused := strings.Contains(got.stderr, "128 GiB"); refused != c.refused || (got.code != 0) != c.refused {
+			t.Errorf("%v: %+v", c.flags, got)
+		}
 	}
 }

@@ -32,7 +32,7 @@ type runOptions struct {
 	podResources  string
 	kubeletSocket string
 	nriSocket     string
-	hotPlug       bool
+	plugging      plugging
 	// exemptNamespaces are trusted with the node's devices in NRI's checks.
 	exemptNamespaces []string
 	logFormat        string
@@ -61,7 +61,7 @@ func runCommand(opts *options) *cobra.Command {
 			if err := r.validate(); err != nil {
 				return err
 			}
-			opts.node.HolderWait = *wait
+			opts.node.HolderWait, opts.node.HotPlug, opts.node.HotPlugWindow = *wait, r.plugging.hot, r.plugging.window()
 			log := newLogger(cmd.ErrOrStderr(), r.logFormat)
 			opts.node.Log, opts.node.Ledger.Node, opts.node.Name = log, r.nodeName, r.nodeName
 			return serve(cmd.Context(), opts, &r, log)
@@ -85,7 +85,7 @@ func (r *runOptions) register(cmd *cobra.Command) {
 	f.StringVar(&r.podResources, "pod-resources-socket", "/run/kata-vfio/pod-resources.sock", "socket that Kata asks for a sandbox's devices (its pod_resource_api_sock)")
 	f.StringVar(&r.kubeletSocket, "kubelet-pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's own pod-resources socket")
 	f.StringVar(&r.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
-	f.BoolVar(&r.hotPlug, "hot-plug", false, "the RuntimeClass hot-plugs: accept a container whose sandbox booted without its device")
+	r.plugging.register(f)
 	f.StringSliceVar(&r.exemptNamespaces, "exempt-namespace", exemptNamespaces(), "namespaces whose pods may mount /dev and have VFIO nodes: the node's own (default: kube-system and $POD_NAMESPACE)")
 	f.StringVar(&r.listen, "listen", ":9455", "address of the probes /healthz and /readyz")
 	r.metrics.register(f)

@@ -59,7 +59,7 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 	s.sandboxes.nri = nri.New(nri.Config{
 		Assignments: table, Claims: claims, Host: nri.Kernel{FS: s.node.FS}, Socket: s.run.nriSocket, Log: s.log,
 		Rules: nri.Rules{
-			AllowedHandlers: s.node.Node.AllowedHandlers, ExemptNamespaces: s.run.exemptNamespaces, ColdPlug: !s.run.hotPlug,
+			AllowedHandlers: s.node.Node.AllowedHandlers, ExemptNamespaces: s.run.exemptNamespaces, ColdPlug: !s.run.plugging.hot,
 		},
 		Observe: func(hook string, took time.Duration, err error) { s.metrics.ObserveRequest("nri/"+hook, took, err) },
 		Report:  s.podRefused,

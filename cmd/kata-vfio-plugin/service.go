@@ -126,7 +126,6 @@ func (s *service) openNode(ctx context.Context) error {
 	if s.node, err = s.opts.open(s.metrics.Observe); err != nil {
 		return err
 	}
-	s.node.HotPlug = s.run.hotPlug
 	s.metrics.WatchVFs(s.node.Journal.List, s.node.Counters, s.run.metrics.tenants)
 	s.watchMetricsOfDrains(ctx)
 	return nil
@@ -280,7 +279,7 @@ func (s *service) publishOnce(ctx context.Context, snap *device.Snapshot, last s
 // on it: what can't be written is logged, and tried again with the next snapshot.
 func (s *service) note(ctx context.Context, snap *device.Snapshot) {
 	published := s.publisher.Published()
-	published.BootID, published.Config, published.HotPlug = snap.Host.BootID, s.opts.node.Node, s.run.hotPlug
+	published.BootID, published.Config = snap.Host.BootID, s.opts.node.Node
 	if err := errors.Join(s.notes.Keep(snap), s.notes.Publish(published)); err != nil {
 		s.log.WarnContext(ctx, "not noted", slog.Any("err", err))
 	}

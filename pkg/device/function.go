@@ -136,6 +136,21 @@ type Children struct {
 	Nodes []string `json:"nodes,omitempty"`
 }
 
+// Memory is how much the function's BARs take of the two memory windows of the bridge above it, in bytes: prefetchable ones that are 64
+// bits wide of the one, all others of the 32-bit one.
+func (f *Function) Memory() (low, prefetchable uint64) {
+	for _, b := range f.BARs {
+		switch {
+		case b.IO:
+		case b.Prefetchable && b.Is64:
+			prefetchable += b.Size
+		default:
+			low += b.Size
+		}
+	}
+	return low, prefetchable
+}
+
 // IsBridge reports whether the function is a bridge, which is never assigned.
 func (f *Function) IsBridge() bool { return f.Class.Base() == pci.BaseBridge }
 

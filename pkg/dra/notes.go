@@ -95,10 +95,12 @@ func (n *Notes) write(name string, data []byte) error {
 type unwritten struct {
 	failing   map[pci.Address][]string
 	attempted map[pci.Address]plan.Code
+	hotPlug   bool
+	window    uint64
 }
 
 // keep keeps what decides over a Publish for [Publisher.Published].
-func (p *Publisher) keep(n *publish.Node, attempted map[pci.Address]plan.Code) {
+func (p *Publisher) keep(n *publish.Node, known *plan.Node) {
 	failing := map[pci.Address][]string{}
 	for a, h := range n.Health {
 		for _, f := range h.Failing {
@@ -107,7 +109,7 @@ func (p *Publisher) keep(n *publish.Node, attempted map[pci.Address]plan.Code) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unwritten = unwritten{failing, attempted}
+	p.unwritten = unwritten{failing, known.Attempted, known.HotPlug, known.HotPlugWindow}
 }
 
 // Published returns the functions of all devices that the latest Publish had, by
@@ -130,5 +132,6 @@ func (p *Publisher) Published() facts.Published {
 	return facts.Published{
 		NodeName: p.node, Devices: slices.Compact(functions),
 		Failing: p.unwritten.failing, Attempted: p.unwritten.attempted,
+		HotPlug: p.unwritten.hotPlug, HotPlugWindow: p.unwritten.window,
 	}
 }

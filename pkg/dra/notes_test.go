@@ -96,6 +96,10 @@ func TestPublishedIsWrittenWhenItChanges(t *testing.T) {
 	if after, err := os.Stat(file); err != nil || !os.SameFile(before, after) {
 		t.Errorf("written again though nothing changed (%v)", err)
 	}
+	n.claims.HotPlugWindow = 2 << 20
+	if got := say(); got.HotPlugWindow != 2<<20 {
+		t.Errorf("it says %+v, and not the window by which functions are tainted", got)
+	}
 }
 
 func TestNotesThatCanNotBeWrittenSayWhere(t *testing.T) {

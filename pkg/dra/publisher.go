@@ -158,7 +158,7 @@ func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publi
 	}
 	p.audit(n, addrs)
 	p.drain(n)
-	p.keep(n, known.Attempted)
+	p.keep(n, &known)
 	if err != nil {
 		err = fmt.Errorf("no device can be judged, so all are tainted: %w", err)
 	}

@@ -35,6 +35,8 @@ type Published struct {
 	Attempted map[pci.Address]plan.Code `json:"attempted,omitempty"`
 	// HotPlug says that the plugin expects running VMs to get devices.
 	HotPlug bool `json:"hotPlug,omitempty"`
+	// HotPlugWindow is [plan.Node]'s, by which functions with large BARs are tainted.
+	HotPlugWindow uint64 `json:"hotPlugWindow,omitempty"`
 }
 
 // offer is which functions tenants can get, and by what config.

@@ -19,7 +19,7 @@ func (n *Node) Planned() (node plan.Node, unread []string) {
 	node = plan.Node{
 		Name: n.offer.said.NodeName, Snapshot: n.Snapshot, Selection: nodeconfig.Select(cfg, n.Snapshot),
 		Holdings:  journal.Holdings(n.journal, n.Snapshot.Host.BootID),
-		Attempted: n.offer.said.Attempted, HotPlug: n.offer.said.HotPlug,
+		Attempted: n.offer.said.Attempted, HotPlug: n.offer.said.HotPlug, HotPlugWindow: n.offer.said.HotPlugWindow,
 	}
 	if cfg != nil {
 		node.AddressPools = cfg.AddressPools

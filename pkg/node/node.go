@@ -50,6 +50,11 @@ type Config struct {
 	// Ledger says how the node's history is kept. Its Dir is below the root, "ledger"
 	// in StateDir where it is empty; what it has of the node itself is filled in.
 	Ledger writer.Config
+	// HotPlug says that VMs get their functions while they run. See [plan.Node].
+	HotPlug bool
+	// HotPlugWindow is how much memory space VMs have for a function that they get while they run; 0 where they boot with it. See
+	// [plan.Node].
+	HotPlugWindow uint64
 	// WriteLimit is how long one write to sysfs may take before its function is fenced.
 	WriteLimit time.Duration
 	// HolderWait is how long Unprepare waits for holders to end.
@@ -138,7 +143,7 @@ func Look(c Config) (*Node, error) {
 	}
 	return &Node{Preparer: prepare.New(prepare.Config{
 		FS: fs, Inventory: inv, Journal: c.Records(), Node: c.Node, NodeName: c.Name, Observe: c.Observe, Eswitches: c.policy(fs),
-		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit,
+		HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow, HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit,
 	})}, nil
 }
 

@@ -36,6 +36,9 @@ type Node struct {
 	// Damaged names a record that can't be read; while there is one, a
 	// function on a VFIO driver that no record explains is refused.
 	Damaged string
+	// HotPlugWindow is how much memory space a VM has for the 32-bit BARs of a function that it gets while it runs, in bytes. It is 0
+	// where VMs boot with their functions, and then no size is judged. See [FirmwareWindow].
+	HotPlugWindow uint64
 	// FatalErrors holds the functions that reported fatal errors.
 	FatalErrors map[pci.Address]bool
 	// Attempted holds the functions for which Prepare failed more than once by a reason

@@ -45,6 +45,8 @@ const (
 	SeveralOfGroup Code = "SeveralOfIOMMUGroup"
 	// OtherOfGroup: Kata would plug another function of the IOMMU group.
 	OtherOfGroup Code = "OtherOfIOMMUGroup"
+	// WindowTooSmall: a VM that gets the function while it runs has no room for its BARs.
+	WindowTooSmall Code = "HotPlugWindowTooSmall"
 	// AdminAccess: the claim asks for administrative access.
 	AdminAccess Code = "AdminAccess"
 	// Unsupported: the config asks for a setting that can't be applied.

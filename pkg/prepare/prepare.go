@@ -231,7 +231,9 @@ func (p *Preparer) node(snap *device.Snapshot) plan.Node {
 
 		AddressPools: pools,
 		Failing:      p.Failing,
-		HotPlug:      p.HotPlug,
+
+		HotPlug:       p.HotPlug,
+		HotPlugWindow: p.HotPlugWindow,
 	}
 }
 

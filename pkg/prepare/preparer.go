@@ -202,6 +202,8 @@ type Config struct {
 	Failing func(pci.Address) []string
 	// HotPlug says that Kata plugs devices into running VMs and not at their boot.
 	HotPlug bool
+	// HotPlugWindow is [plan.Node]'s.
+	HotPlugWindow uint64
 	// HolderWait is how long Unprepare waits for a holder to end before it
 	// gives up with an [InUseError]; the context may end it sooner.
 	HolderWait time.Duration

@@ -55,6 +55,7 @@ func advice(reason string) string {
 		"BackendUnavailable":            "ask for the other backend in the parameters, or give the node a kernel that has this one",
 		"SeveralOfIOMMUGroup":           "say `companions: Withhold` in the parameters, or claim one function of the IOMMU group",
 		"OtherOfIOMMUGroup":             "leave `backend: Group` out of the parameters, give the node a kernel with iommufd, or claim another device",
+		"HotPlugWindowTooSmall":         "have the node's VMs boot with their devices: cold plug in Kata's configuration, and the plugin without --hot-plug",
 		"AdminAccess":                   "leave adminAccess out of the claim: the driver gives nobody a device that another has",
 		"UnsupportedSetting":            "leave the setting that the message names out of the claim's or its DeviceClass's parameters",
 		"NodeMismatch":                  "delete the pod, so that its container is made anew; if it comes again, compare the CDI specs on its node with `kata-vfio-plugin status`",
