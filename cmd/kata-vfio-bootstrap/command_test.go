@@ -22,8 +22,9 @@ func image(t *testing.T) string {
 		"etc/os-release": "ID=debian\n", "etc/default/grub": "GRUB_CMDLINE_LINUX=\"\"\n", "boot/grub/grub.cfg": "x\n",
 		"usr/sbin/grub-mkconfig": "default/grub.d\n", "usr/sbin/update-grub": "",
 		"usr/lib/systemd/systemd": "", "usr/bin/containerd": "", "usr/lib/systemd/system/containerd.service": "[Service]\nExecStart=/usr/bin/containerd\n", "etc/containerd/config.toml": "version = 3\n",
-		"opt/kata/VERSION": "4.1.0\n", "opt/kata/bin/containerd-shim-kata-v2": "ELF",
-		"opt/kata/share/defaults/kata-containers/configuration-qemu-nvidia-gpu.toml": "[hypervisor.qemu]\ncold_plug_vfio = \"root-port\"\n[agent.kata]\n[runtime]\n",
+		"opt/kata/VERSION": "4.1.0\n", "opt/kata/bin/containerd-shim-kata-v2": "ELF", "opt/kata/libexec/virtiofsd": "ELF",
+		"opt/kata/share/defaults/kata-containers/configuration-qemu-nvidia-gpu.toml": "[hypervisor.qemu]\ncold_plug_vfio = \"root-port\"\n" +
+			"virtio_fs_daemon = \"/opt/kata/libexec/virtiofsd\"\n[agent.kata]\n[runtime]\n",
 	} {
 		put(t, filepath.Join(root, name), content)
 	}

@@ -60,14 +60,16 @@ func TestWhatKataCanNotPlugIsRefused(t *testing.T) {
 		names []string
 	}{
 		"a companion of the same group": {
-			situation{ask: []pci.Address{audioGPU}, iommufd: true, companions: give}, plan.SeveralOfGroup,
+			situation{ask: []pci.Address{audioGPU}, iommufd: true, companions: give},
+			plan.SeveralOfGroup,
 			[]string{"companions: Give", "0000:62:00.0 and 0000:62:00.1", "group 15", "`companions: Withhold`"},
 		},
 		"a companion of the same group, hot plug": {
 			situation{ask: []pci.Address{audioGPU}, iommufd: true, companions: give, hotPlug: true}, plan.SeveralOfGroup, nil,
 		},
 		"two devices of a group by iommufd": {
-			situation{ask: []pci.Address{firstGPU, secondGPU}, iommufd: true}, plan.SeveralOfGroup,
+			situation{ask: []pci.Address{firstGPU, secondGPU}, iommufd: true},
+			plan.SeveralOfGroup,
 			[]string{"the claim has 0000:a1:00.0 and 0000:a1:00.1", "group 60", "claim one of the two"},
 		},
 		"two devices of a group by iommufd, hot plug": {
@@ -77,11 +79,13 @@ func TestWhatKataCanNotPlugIsRefused(t *testing.T) {
 			situation{ask: []pci.Address{firstGPU, secondGPU}}, plan.SeveralOfGroup, []string{"0000:a1:00.0", "0000:a1:00.1"},
 		},
 		"the second function by the group's node": {
-			situation{ask: []pci.Address{secondGPU}}, plan.OtherOfGroup,
+			situation{ask: []pci.Address{secondGPU}},
+			plan.OtherOfGroup,
 			[]string{"0000:a1:00.1 by the node of IOMMU group 60", "the first function, 0000:a1:00.0", "a kernel with iommufd"},
 		},
 		"the second function by the group's node, which the claim wants": {
-			situation{ask: []pci.Address{secondGPU}, iommufd: true, backend: group}, plan.OtherOfGroup,
+			situation{ask: []pci.Address{secondGPU}, iommufd: true, backend: group},
+			plan.OtherOfGroup,
 			[]string{"leave `backend: Group` out"},
 		},
 	} {
