@@ -43,6 +43,7 @@ func layers() [][]string {
 		{"archive/bundle"},                         // a node's copy with what else support needs
 		{"assignment", "facts", "history"},         // who has what; what a node says of itself
 		{"facts/runtimes/config"},                  // files of container runtimes, as their loaders read them
+		{"facts/katastate"},                        // what Kata writes down of its sandboxes
 		{"facts/runtimes", "bootstrap/containers"}, // what its container runtimes are set up to do, and should be
 		{"bootstrap/blueprint"},                    // a node as it should be
 		{"bootstrap/platform"},                     // what kind of node it is

@@ -1,0 +1,113 @@
+package katastate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// persistVersion is the newest form of the state that is known
+// (virtcontainers/persist/api CurPersistVersion).
+const persistVersion = 2
+
+// goState is what is read of virtcontainers/persist/api SandboxState.
+type goState struct {
+	SandboxContainer string
+	PersistVersion   *uint
+	HypervisorState  struct {
+		Type string
+		Pid  int
+	}
+	Devices []struct {
+		Type     string
+		ColdPlug bool
+		VFIODevs []goDevice
+	}
+	Network struct {
+		Endpoints []struct {
+			Physical *struct{ BDF string }
+		}
+	}
+}
+
+// goDevice is what is read of pkg/device/config VFIODev.
+type goDevice struct {
+	BDF, Bus     string
+	Type         int
+	GuestPciPath json.RawMessage
+}
+
+// adjunctProcessor is the type of a device of s390x that has no PCI address
+// (VFIOAPDeviceMediatedType).
+const adjunctProcessor = 3
+
+// parseGo reads the state of the Go runtime.
+func parseGo(text []byte) (Sandbox, error) {
+	var state goState
+	if err := json.Unmarshal(text, &state); err != nil {
+		return Sandbox{}, fmt.Errorf("parse the state of Kata's Go runtime: %w", err)
+	}
+	if state.PersistVersion == nil || state.SandboxContainer == "" {
+		return Sandbox{}, errors.New("it is no state of Kata's Go runtime: PersistVersion or SandboxContainer is missing")
+	}
+	if *state.PersistVersion > persistVersion {
+		return Sandbox{}, fmt.Errorf("the form of the state is version %d, and the newest one known is %d: a newer Kata wrote it", *state.PersistVersion, persistVersion)
+	}
+	s := Sandbox{ID: state.SandboxContainer, Runtime: Go, Hypervisor: state.HypervisorState.Type, PID: state.HypervisorState.Pid}
+	for _, d := range state.Devices {
+		for _, v := range d.VFIODevs {
+			if err := s.addDevice(v, d.ColdPlug); err != nil {
+				return Sandbox{}, err
+			}
+		}
+	}
+	for _, e := range state.Network.Endpoints {
+		if e.Physical == nil {
+			continue
+		}
+		if err := s.addEndpoint(e.Physical.BDF); err != nil {
+			return Sandbox{}, err
+		}
+	}
+	return s, nil
+}
+
+func (s *Sandbox) addDevice(v goDevice, cold bool) error {
+	if v.Type == adjunctProcessor {
+		return nil
+	}
+	a, err := pci.ParseAddress(v.BDF)
+	if err != nil {
+		return fmt.Errorf("read a VFIO device of Kata's state: %w", err)
+	}
+	s.Devices = append(s.Devices, Device{Address: a, Bus: v.Bus, GuestPath: guestPath(v.GuestPciPath), ColdPlugged: cold})
+	return nil
+}
+
+// addEndpoint adds a physical endpoint. Kata lists its function among the devices too,
+// since it plugs it as one.
+func (s *Sandbox) addEndpoint(address string) error {
+	a, err := pci.ParseAddress(address)
+	if err != nil {
+		return fmt.Errorf("read a physical endpoint of Kata's state: %w", err)
+	}
+	i := slices.IndexFunc(s.Devices, func(d Device) bool { return d.Address == a })
+	if i < 0 {
+		i, s.Devices = len(s.Devices), append(s.Devices, Device{Address: a})
+	}
+	s.Devices[i].Endpoint = true
+	return nil
+}
+
+// guestPath returns a path that is written as text. Kata 4.1.0 writes an empty object,
+// since its type has no exported field.
+func guestPath(written json.RawMessage) string {
+	var path string
+	if err := json.Unmarshal(written, &path); err != nil {
+		return ""
+	}
+	return path
+}
