@@ -66,6 +66,8 @@ func VirtioFSDaemons(n *facts.Node) []facts.Fact {
 type Passed struct {
 	// Address is as the command line has it.
 	Address string
+	// Bus is the bus of the VM that it is on; empty for the root bus.
+	Bus string
 	// WithROM is set where the VM sees the function's option ROM: neither "rombar=0" nor
 	// an empty "romfile=" keeps it away (QEMU: hw/pci/pci.c).
 	WithROM bool
@@ -86,6 +88,8 @@ func (v *VMM) Passed() []Passed {
 			switch {
 			case name == "host":
 				p.Address = value
+			case name == "bus":
+				p.Bus = value
 			case name == "rombar" && (value == "0" || value == "off"), name == "romfile" && value == "":
 				p.WithROM = false
 			}
