@@ -6,5 +6,5 @@ import "slices"
 // should be, and with the VMMs of their claims.
 func vfioChecks() []Check {
 	return slices.Concat(vfioModuleChecks(), vfioBindingChecks(), vfioHolderChecks(), vfioRegisterChecks(), vfioUdevChecks(), nodeOwnerChecks(),
-		[]Check{vfioPinnedCheck()}, vfioKernelChecks())
+		[]Check{vfioPinnedCheck()}, vfioKernelChecks(), vfioKataChecks())
 }

@@ -40,6 +40,7 @@ func (t *Tree) Give(tenant, name string, devices ...pci.Address) *journal.Record
 	t.WriteSpec(rec)
 	rec.Sandbox = &journal.Sandbox{ID: SandboxID(uid), Since: "2026-11-22T08:00:01Z"}
 	rec.Sandbox.VMM = t.StartVMM(rec)
+	t.KeepState(rec)
 	t.tellOpened(rec)
 	t.Save(rec)
 	return rec
@@ -241,7 +242,7 @@ func (t *Tree) StartVMM(rec *journal.Record) journal.Process {
 	p := Process{
 		PID: t.nextPID(), Comm: "qemu-system-x86", Exe: "/opt/kata/bin/qemu-system-x86_64",
 		Container: SandboxID(rec.ID()), Pod: rec.Plan.Claim.Pods[0].UID, Files: []string{"anon_inode:kvm-vm", "anon_inode:kvm-vcpu:0", "/dev/vfio/vfio"},
-		Arguments: []string{"/opt/kata/bin/qemu-system-x86_64", "-machine", "q35,accel=kvm"},
+		Arguments: []string{"/opt/kata/bin/qemu-system-x86_64", "-name", "sandbox-" + SandboxID(rec.ID()), "-machine", "q35,accel=kvm"},
 	}
 	for i := range rec.Plan.Devices {
 		a := rec.Plan.Devices[i].Address
@@ -255,4 +256,37 @@ func (t *Tree) StartVMM(rec *journal.Record) journal.Process {
 func SandboxID(uid string) string {
 	sum := sha256.Sum256([]byte(uid))
 	return hex.EncodeToString(sum[:])
+}
+
+// StateFile returns the path of Kata's state of the sandbox that has a claim.
+func StateFile(rec *journal.Record) string {
+	return "run/vc/sbs/" + SandboxID(rec.ID()) + "/persist.json"
+}
+
+// KeepState writes what Kata's Go runtime keeps of the sandbox that has a claim's
+// functions, as far as it is read (pkg/facts/katastate).
+func (t *Tree) KeepState(rec *journal.Record) {
+	t.TB.Helper()
+	type vfioDev struct {
+		BDF, Bus     string
+		GuestPciPath struct{}
+		Type         int
+	}
+	type device struct {
+		Type     string
+		ColdPlug bool
+		VFIODevs []vfioDev
+	}
+	devices := make([]device, len(rec.Plan.Devices))
+	for i := range rec.Plan.Devices {
+		devices[i] = device{Type: "vfio", ColdPlug: true, VFIODevs: []vfioDev{{BDF: rec.Plan.Devices[i].Address.String(), Bus: fmt.Sprintf("rp%d", i), Type: 1}}}
+	}
+	text, err := json.Marshal(map[string]any{
+		"SandboxContainer": SandboxID(rec.ID()), "State": "running", "PersistVersion": 2, "Devices": devices,
+		"HypervisorState": map[string]any{"Type": "qemu", "Pid": rec.Sandbox.VMM.PID},
+	})
+	if err != nil {
+		t.TB.Fatal(err)
+	}
+	t.Put(StateFile(rec), string(text)+"\n")
 }
