@@ -21,6 +21,9 @@ func (r *Recorder) censor() {
 		if e.read && isBundle(place) {
 			e.data = censorBundle(e.data)
 		}
+		if e.read && isKataState(place) {
+			e.data = censorKataState(e.data)
+		}
 		switch {
 		case !e.read || !mayHaveSecrets(place):
 		case path.Ext(place) == ".json":
