@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/katastate"
@@ -210,17 +211,17 @@ func sandboxFacts(s runtimes.Sandbox) []facts.Fact {
 
 // inGuest lists functions with where they are in the guest.
 func inGuest(devices []katastate.Device) string {
-	text := ""
-	for _, d := range devices {
-		text += fmt.Sprintf("%s ", d.Address)
-		if d.GuestPath != "" {
-			text += fmt.Sprintf("(guest %s) ", d.GuestPath)
-		}
-	}
-	if text == "" {
+	if len(devices) == 0 {
 		return "no device"
 	}
-	return text[:len(text)-1]
+	var words []string
+	for _, d := range devices {
+		words = append(words, d.Address.String())
+		if d.GuestPath != "" {
+			words = append(words, "(guest "+d.GuestPath+")")
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // sandboxName names a sandbox, with its pod where its bundle says so.
