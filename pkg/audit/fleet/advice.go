@@ -21,7 +21,7 @@ const explainAndClear = "`kata-vfio-plugin quarantine explain DEVICE` on its nod
 // advice returns what to do about a reason of a condition or an event; empty where the
 // message says it, or nothing is to be done.
 func advice(reason string) string {
-	return map[string]string{
+	return cmp.Or(pluggingAdvice(reason), map[string]string{
 		"NoRuntimeClass":                inAVM,
 		"HandlerNotAllowed":             inAVM,
 		"ReservedForPodGroup":           "give each pod a claim of its own, by a ResourceClaimTemplate, and take the claim out of the PodGroup",
@@ -52,10 +52,6 @@ func advice(reason string) string {
 		"Drained":                       "claim another device; whoever drained it brings it back by `kata-vfio-plugin undrain DEVICE` on its node",
 		"WrongType":                     "delete the claim: the device was replaced by another since it was published",
 		"NoReset":                       "mend what the message names; `kata-vfio-audit devices -o wide` on the node lists the resets",
-		"BackendUnavailable":            "ask for the other backend in the parameters, or give the node a kernel that has this one",
-		"SeveralOfIOMMUGroup":           "say `companions: Withhold` in the parameters, or claim one function of the IOMMU group",
-		"OtherOfIOMMUGroup":             "leave `backend: Group` out of the parameters, give the node a kernel with iommufd, or claim another device",
-		"HotPlugWindowTooSmall":         "have the node's VMs boot with their devices: cold plug in Kata's configuration, and the plugin without --hot-plug",
 		"AdminAccess":                   "leave adminAccess out of the claim: the driver gives nobody a device that another has",
 		"UnsupportedSetting":            "leave the setting that the message names out of the claim's or its DeviceClass's parameters",
 		"NodeMismatch":                  "delete the pod, so that its container is made anew; if it comes again, compare the CDI specs on its node with `kata-vfio-plugin status`",
@@ -82,6 +78,16 @@ func advice(reason string) string {
 		"FailedResourceClaimCreation":   "mend the pod's ResourceClaimTemplate, by the words of the message",
 		"FailedPrepareDynamicResources": "see the claim's condition Ready; where it has none, the plugin does not run on the node",
 		"FailedCreatePodSandBox":        "see the node's plugin and Kata, by the words of the message",
+	}[reason])
+}
+
+// pluggingAdvice is about what Kata can't plug into a VM.
+func pluggingAdvice(reason string) string {
+	return map[string]string{
+		"BackendUnavailable":    "ask for the other backend in the parameters, or give the node a kernel that has this one",
+		"SeveralOfIOMMUGroup":   "say `companions: Withhold` in the parameters, or claim one function of the IOMMU group",
+		"OtherOfIOMMUGroup":     "leave `backend: Group` out of the parameters, give the node a kernel with iommufd, or claim another device",
+		"HotPlugWindowTooSmall": "have the node's VMs boot with their devices: cold plug in Kata's configuration, and the plugin without --hot-plug",
 	}[reason]
 }
 
