@@ -50,14 +50,15 @@ func (n *Node) stageKata(ctx context.Context, dir string) error {
 
 // prepareKata makes the node one for Kata, as an administrator does: by bootstrap, from a containerd that knows no handler of ours. Bootstrap ends
 // with 3 when it has changed something. The lab's settings are a file of their own, which is there before: bootstrap looks for virtiofsd where they say.
-// What modules Kata needs beside ours it names, and the kernel loads them.
+// What modules Kata needs beside ours the kernel loads, but for those whose device nodes systemd makes at boot (kmod static-nodes), which the machine
+// lacks.
 const prepareKata = `
 mkdir -p ` + kata.Dir + ` /etc/containerd
 mountpoint -q ` + kata.Dir + ` || mount --bind ` + kataDir + ` ` + kata.Dir + `
 cp ` + Dir + `/` + containerdFile + ` /etc/containerd/config.toml
 mkdir -p "$0"/config.d
 cp ` + Dir + `/etc/kata-lab.toml "$0"/config.d/60-lab.toml
-modprobe -a vhost_net tun
+modprobe -a vhost_vsock vhost_net tun
 ` + bootstrap + ` apply -f ` + Dir + `/etc/kata-blueprint.yaml || [ $? -eq 3 ]
 `
 
