@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
 )
@@ -46,10 +47,22 @@ func hotPlugged(ctx context.Context, s *site) error {
 	if out, err := write.CombinedOutput(); err != nil {
 		return fmt.Errorf("change to hot plug: %w: %s", err, out)
 	}
-	err = s.podHasHotPluggedVF(ctx)
+	err = errors.Join(s.largeIsRefused(ctx), s.podHasHotPluggedVF(ctx))
 	after := context.WithoutCancel(ctx)
 	_, backErr := s.output(after, "mv "+keptDropIn+" "+file)
 	return errors.Join(err, backErr, s.node.InstallPlugin(after, chart))
+}
+
+// largeIsRefused: the GPU stand-in's BAR of 16 MiB does not fit below a port of a VM that runs. Its taint keeps pods away, and Prepare
+// refuses one that tolerates it.
+func (s *site) largeIsRefused(ctx context.Context) error {
+	claim := strings.Replace(directClaim, "deviceClassName:", "tolerations: [{operator: Exists}], deviceClassName:", 1)
+	if err := s.apply(ctx, trusted, claim+vmPod("large", gpuDirect)); err != nil {
+		return err
+	}
+	err := s.awaitEvent(ctx, trusted, "large", "HotPlugWindowTooSmall", "16 MiB")
+	_, deleteErr := s.plane.Kubectl(ctx, "delete", "pod/large", "resourceclaim/direct", "--namespace", trusted, "--grace-period=1")
+	return errors.Join(err, deleteErr)
 }
 
 func (s *site) podHasHotPluggedVF(ctx context.Context) error {

@@ -64,3 +64,29 @@ spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: vf.kata-vfio.
 		return errors.Join(err, s.deletePods(ctx, "many"))
 	})
 }
+
+// withCompanions asks for a GPU and for the audio function that shares its IOMMU group.
+const withCompanions = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: direct}
+spec:
+  devices:
+    requests: [{name: gpu, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [` +
+	`{cel: {expression: "device.attributes['resource.kubernetes.io'].?pciBusID.orValue('') == '` + topology.GPU1 + `'"}}]}}]
+    config:
+    - opaque: {driver: kata-vfio.dev, parameters: {apiVersion: resource.kata-vfio.dev/v1alpha1, kind: VFIOConfig, companions: Give}}
+`
+
+// companionsAreRefused: no VM boots for what Kata can't plug into it. Without iommufd the parameter itself is refused.
+func companionsAreRefused(ctx context.Context, s *site) error {
+	reason, err := s.output(ctx, "if [ -e /dev/iommu ]; then echo SeveralOfIOMMUGroup; else echo BackendUnavailable; fi")
+	if err != nil {
+		return err
+	}
+	if err := s.apply(ctx, tenant, withCompanions+vmPod("both", gpuDirect)); err != nil {
+		return err
+	}
+	err = s.awaitEvent(ctx, tenant, "both", reason, "companions: Give")
+	return errors.Join(err, s.neverStarted(ctx, attack{name: "both", namespace: tenant}), s.deletePods(ctx, "both"))
+}

@@ -18,6 +18,7 @@ func kataCases() []nodeCase {
 	shared := slices.DeleteFunc(nodeCases(), func(c nodeCase) bool { return !c.contract })
 	return append(shared,
 		nodeCase{name: "AGuestWithoutTheDriverHasTheDevice", run: guestLacksTheDriver},
+		nodeCase{name: "CompanionsOfOneGroupAreRefused", run: companionsAreRefused},
 		nodeCase{name: "AVMHasMoreDevicesThanRootPorts", run: moreDevicesThanPorts},
 		nodeCase{name: "AVMIsLargerThanTheMemlockLimit", run: memlockIsLow},
 		nodeCase{name: "DevicesAreHotPlugged", run: hotPlugged},
