@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/podpolicy"
 )
 
 // GateCode names why a pod may not have the devices of its claim. Codes are
@@ -37,6 +38,11 @@ const (
 	NoRuntimeClass GateCode = "NoRuntimeClass"
 	// HandlerNotAllowed: the pod's RuntimeClass has another handler.
 	HandlerNotAllowed GateCode = "HandlerNotAllowed"
+	// AnnotationNotAllowed: an annotation of the pod could name devices or change its VM. Package nri refuses it by the same code, once
+	// its VM has booted.
+	AnnotationNotAllowed GateCode = "AnnotationNotAllowed"
+	// MountNotAllowed: a hostPath volume of the pod shows VFIO nodes of the host. As for AnnotationNotAllowed.
+	MountNotAllowed GateCode = "MountNotAllowed"
 	// ClassUnknown: the allocation is of a request that the claim's spec does not have.
 	ClassUnknown GateCode = "ClassUnknown"
 	// ClassGone: the DeviceClass of a device was deleted.
@@ -79,21 +85,22 @@ type Gate struct {
 // server that can't be reached is asked again until ctx ends: the kubelet's own
 // next try is a minute away.
 func (g *Gate) Admit(ctx context.Context, req *claim.Request) error {
-	pod, err := g.consumer(req)
+	consumer, err := g.consumer(req)
 	if err != nil {
 		return err
 	}
 	if err := g.allocatedHere(ctx, req); err != nil {
 		return err
 	}
-	handler, err := g.handlerOf(ctx, req, pod)
+	pod, err := g.pod(ctx, req, consumer)
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(g.Handlers, handler) {
-		return g.refuse(req, HandlerNotAllowed,
-			fmt.Sprintf("pod %s runs under the handler %q, which is no VM for our devices", pod.Name, handler),
-			"use a RuntimeClass with the handler "+strings.Join(g.Handlers, " or ")+", or allow this one in the node config (allowedHandlers)")
+	if err := g.admitHandler(ctx, req, pod); err != nil {
+		return err
+	}
+	if err := g.admitSpec(req, pod); err != nil {
+		return err
 	}
 	return g.admitClasses(ctx, req)
 }
@@ -114,8 +121,8 @@ func (g *Gate) consumer(req *claim.Request) (claim.Pod, error) {
 		"it is reserved for "+strings.Join(names, " and ")+", and a device can be in one VM only", "give each pod a claim of its own, by a ResourceClaimTemplate")
 }
 
-// handlerOf returns the handler that the pod runs under.
-func (g *Gate) handlerOf(ctx context.Context, req *claim.Request, want claim.Pod) (string, error) {
+// pod returns the pod that the claim is reserved for, which is bound to this node.
+func (g *Gate) pod(ctx context.Context, req *claim.Request, want claim.Pod) (*corev1.Pod, error) {
 	var pod *corev1.Pod
 	err := insist(ctx, func(ctx context.Context) (err error) {
 		pod, err = g.Client.CoreV1().Pods(req.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
@@ -123,15 +130,47 @@ func (g *Gate) handlerOf(ctx context.Context, req *claim.Request, want claim.Pod
 	})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != want.UID:
-		return "", g.refuse(req, PodReplaced, fmt.Sprintf("pod %s (%s), which it is reserved for, is gone", want.Name, want.UID), "nothing to do: the claim goes with it")
+		return nil, g.refuse(req, PodReplaced, fmt.Sprintf("pod %s (%s), which it is reserved for, is gone", want.Name, want.UID), "nothing to do: the claim goes with it")
 	case err != nil:
-		return "", fmt.Errorf("claim %s/%s: look at pod %s: %w", req.Namespace, req.Name, want.Name, err)
+		return nil, fmt.Errorf("claim %s/%s: look at pod %s: %w", req.Namespace, req.Name, want.Name, err)
 	case pod.Spec.NodeName != g.NodeName:
-		return "", g.refuse(req, OtherNode, fmt.Sprintf("pod %s is bound to node %q, not to %s", want.Name, pod.Spec.NodeName, g.NodeName), "delete the pod and create it again")
-	case pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "":
-		return "", g.refuse(req, NoRuntimeClass, fmt.Sprintf("pod %s has no runtimeClassName, so it would share the node's kernel", want.Name), "set runtimeClassName: kata-gpu in the pod")
+		return nil, g.refuse(req, OtherNode, fmt.Sprintf("pod %s is bound to node %q, not to %s", want.Name, pod.Spec.NodeName, g.NodeName), "delete the pod and create it again")
 	}
-	return g.handler(ctx, req, *pod.Spec.RuntimeClassName)
+	return pod, nil
+}
+
+// admitHandler refuses a pod that would not run in a VM.
+func (g *Gate) admitHandler(ctx context.Context, req *claim.Request, pod *corev1.Pod) error {
+	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
+		return g.refuse(req, NoRuntimeClass, fmt.Sprintf("pod %s has no runtimeClassName, so it would share the node's kernel", pod.Name), "set runtimeClassName: kata-gpu in the pod")
+	}
+	handler, err := g.handler(ctx, req, *pod.Spec.RuntimeClassName)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(g.Handlers, handler) {
+		return g.refuse(req, HandlerNotAllowed,
+			fmt.Sprintf("pod %s runs under the handler %q, which is no VM for our devices", pod.Name, handler),
+			"use a RuntimeClass with the handler "+strings.Join(g.Handlers, " or ")+", or allow this one in the node config (allowedHandlers)")
+	}
+	return nil
+}
+
+// admitSpec refuses a pod that asks for devices beside its claims. Package nri would refuse it too, but not before a VM has booted
+// for it, again and again.
+func (g *Gate) admitSpec(req *claim.Request, pod *corev1.Pod) error {
+	if refused := podpolicy.Annotations(pod.Annotations, true); refused != nil {
+		return g.refuse(req, AnnotationNotAllowed, "pod "+pod.Name+": "+refused.Text, refused.Fix)
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.HostPath == nil {
+			continue
+		}
+		if refused := podpolicy.HostPath(v.HostPath.Path); refused != nil {
+			return g.refuse(req, MountNotAllowed, "pod "+pod.Name+": "+refused.Text, refused.Fix)
+		}
+	}
+	return nil
 }
 
 func (g *Gate) handler(ctx context.Context, req *claim.Request, class string) (string, error) {

@@ -38,6 +38,10 @@ func cluster(objects ...runtime.Object) *fake.Clientset {
 		deviceClass("gpu.kata-vfio.dev", "*"), deviceClass("vf.kata-vfio.dev", "*", untagged))...)
 }
 
+func hostPath(path string) corev1.Volume {
+	return corev1.Volume{Name: "path", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}}
+}
+
 func gate(client *fake.Clientset) *dra.Gate {
 	return &dra.Gate{Client: client, NodeName: "worker-1", Handlers: []string{"kata-gpu"}}
 }
@@ -47,7 +51,14 @@ func request() *claim.Request {
 }
 
 func TestGateAdmitsAPodInAVM(t *testing.T) {
-	if err := gate(cluster()).Admit(t.Context(), request()); err != nil {
+	pod := trainPod()
+	pod.Annotations = map[string]string{"example.com/io.katacontainers.": "x"}
+	pod.Spec.Volumes = []corev1.Volume{hostPath("/var/data"), hostPath("/dev/shm"), {Name: "none"}}
+	client := cluster()
+	if err := client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, pod.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	if err := gate(client).Admit(t.Context(), request()); err != nil {
 		t.Error(err)
 	}
 }
@@ -69,6 +80,21 @@ func TestGateRefuses(t *testing.T) {
 		"under another handler": {
 			pod:  func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("plain") },
 			code: dra.HandlerNotAllowed, words: []string{`handler "runc"`, "allowedHandlers"},
+		},
+		"with an annotation for its VM": {
+			pod: func(p *corev1.Pod) {
+				p.Annotations = map[string]string{"io.katacontainers.config.runtime.vfio_mode": "vfio"}
+			},
+			code:  dra.AnnotationNotAllowed,
+			words: []string{"pod train: the annotation io.katacontainers.config.runtime.vfio_mode could change its VM", "remove it from the pod"},
+		},
+		"with an annotation for devices": {
+			pod:  func(p *corev1.Pod) { p.Annotations = map[string]string{"cdi.k8s.io/mine": "nvidia.com/pgpu=0"} },
+			code: dra.AnnotationNotAllowed, words: []string{"the annotation cdi.k8s.io/mine"},
+		},
+		"with a volume that shows VFIO nodes": {
+			pod:  func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "other"}, hostPath("/dev//vfio/")} },
+			code: dra.MountNotAllowed, words: []string{"pod train: its mount of /dev/vfio shows", "remove the mount"},
 		},
 		"replaced by one of its name": {pod: func(p *corev1.Pod) { p.UID = "another" }, code: dra.PodReplaced},
 		"gone":                        {pod: func(p *corev1.Pod) { p.Name = "another" }, code: dra.PodReplaced},

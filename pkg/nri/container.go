@@ -154,12 +154,12 @@ func (k *check) mounts() *Refusal {
 	if k.rules.exempt(k.pod) {
 		return nil
 	}
-	i := slices.IndexFunc(k.given.mounts, exposes)
-	if i < 0 {
-		return nil
+	for _, m := range k.given.mounts {
+		if shown := exposed(m); shown != nil {
+			return k.refuse(MountNotAllowed, shown.Subject, "%s", shown.Text)
+		}
 	}
-	source := k.given.mounts[i].GetSource()
-	return k.refuse(MountNotAllowed, source, "its mount of %s shows the host's VFIO nodes", source)
+	return nil
 }
 
 // claims decides whether the sandbox may have what the container gets.

@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/podpolicy"
 )
 
 // given is what a container gets that may carry a VFIO device, whoever put it
@@ -78,7 +79,7 @@ func (g *given) vfioNodes(majors []int64) []node {
 	var nodes []node
 	for _, d := range g.devices {
 		n := node{path: path.Clean("/" + d.GetPath()), char: isChar(d.GetType()), major: d.GetMajor(), minor: d.GetMinor()}
-		if isVFIOPath(d.GetPath()) || isVFIOPath(n.path) || n.char && isVFIONumber(majors, n.major, n.minor) {
+		if podpolicy.IsVFIO(d.GetPath()) || podpolicy.IsVFIO(n.path) || n.char && isVFIONumber(majors, n.major, n.minor) {
 			nodes = append(nodes, n)
 		}
 	}
@@ -127,26 +128,18 @@ const (
 
 func isControl(path string) bool { return path == controlNode || path == iommuNode }
 
-// isVFIOPath reports whether Kata or the kernel takes a path for a VFIO node.
-// Kata looks at the beginning of the path as it is written.
-func isVFIOPath(p string) bool {
-	return p == "/dev/vfio" || strings.HasPrefix(p, "/dev/vfio/") || p == iommuNode
-}
-
 func isVFIONumber(majors []int64, major, minor int64) bool {
 	return slices.Contains(majors, major) || major == miscMajor && minor == controlMinor
 }
 
-// exposes reports whether a mount shows VFIO nodes of the host. A mount of the
-// whole root does, like a privileged container that makes its own node: both
-// are for the admission policy, since agents that only read mount it too.
-func exposes(m *api.Mount) bool {
-	if strings.EqualFold(m.GetType(), "devtmpfs") {
-		return true
+// exposed returns what of the host's VFIO nodes a mount shows; nil for nothing.
+func exposed(m *api.Mount) *podpolicy.Refusal {
+	switch source := m.GetSource(); {
+	case strings.EqualFold(m.GetType(), "devtmpfs"):
+		return podpolicy.HostPath("/dev")
+	case !strings.HasPrefix(source, "/"):
+		return nil // a file system without a path: proc, tmpfs
+	default:
+		return podpolicy.HostPath(source)
 	}
-	if !strings.HasPrefix(m.GetSource(), "/") {
-		return false // a file system without a path: proc, tmpfs
-	}
-	source := path.Clean(m.GetSource())
-	return source == "/dev" || isVFIOPath(source)
 }

@@ -2,15 +2,14 @@ package nri
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/kata-vfio/kata-vfio/pkg/assignment"
-	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/podpolicy"
 )
 
 // Rules decide what may run. The zero value allows no handler, exempts nobody
@@ -19,11 +18,6 @@ type Rules struct {
 	// AllowedHandlers are the runtime handlers that run a pod in a VM of its own
 	// with our devices.
 	AllowedHandlers []string
-	// AllowedAnnotations are the io.katacontainers.* annotations that a pod
-	// under an allowed handler may have, by their whole key. Usually none: they
-	// change the VM, and those of the runtime and the agent are not gated by
-	// Kata's enable_annotations.
-	AllowedAnnotations []string
 	// ExemptNamespaces are trusted with the nodes and mounts of the host, for
 	// the node's own privileged pods: every namespace whose pods mount /dev or
 	// are privileged, such as kube-system and this plugin's own. Whoever may
@@ -33,12 +27,6 @@ type Rules struct {
 	// ColdPlug says that VMs get devices at their boot and never later.
 	ColdPlug bool
 }
-
-// annotation prefixes, in lower case.
-const (
-	cdiAnnotations  = "cdi.k8s.io/"
-	kataAnnotations = "io.katacontainers."
-)
 
 // Sandbox decides on a pod's sandbox, which the runtime has started, and
 // returns what the pod's claims have. When assignments can't be read, pods under
@@ -109,28 +97,14 @@ func condition(a *assignment.Assignment) string {
 
 // annotations decides on the annotations of a pod or of its container.
 func (r *Rules) annotations(pod *api.PodSandbox, container string, annotations map[string]string) *Refusal {
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		var why string
-		switch lower := strings.ToLower(key); {
-		case strings.HasPrefix(lower, cdiAnnotations) && (r.allowed(pod) || namesOurs(annotations[key])):
-			why = "could give it devices that it has no claim for"
-		case strings.HasPrefix(lower, kataAnnotations) && r.allowed(pod) && !slices.Contains(r.AllowedAnnotations, key):
-			why = "could change its VM"
-		default:
-			continue
-		}
-		return &Refusal{
-			Code: AnnotationNotAllowed, Pod: podOf(pod), Container: container, Subject: key,
-			Text: fmt.Sprintf("the annotation %s %s", key, why),
-			Fix:  "remove it from the pod; devices come by ResourceClaims, and the VM's settings from the RuntimeClass",
-		}
+	refused := podpolicy.Annotations(annotations, r.allowed(pod))
+	if refused == nil {
+		return nil
 	}
-	return nil
+	return &Refusal{
+		Code: AnnotationNotAllowed, Pod: podOf(pod), Container: container, Subject: refused.Subject, Text: refused.Text, Fix: refused.Fix,
+	}
 }
-
-// namesOurs reports whether the value of a CDI annotation names a device of
-// our kind.
-func namesOurs(value string) bool { return strings.Contains(strings.ToLower(value), cdi.Kind+"=") }
 
 func (r *Rules) allowed(pod *api.PodSandbox) bool {
 	return slices.Contains(r.AllowedHandlers, pod.GetRuntimeHandler())

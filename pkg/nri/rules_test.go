@@ -62,12 +62,6 @@ func TestSandboxes(t *testing.T) {
 		"with a Kata annotation are refused": {
 			sandbox: "s1", pod: annotate("io.katacontainers.config.runtime.vfio_mode", "vfio"), want: nri.AnnotationNotAllowed,
 		},
-		"with a Kata annotation that is allowed pass": {
-			sandbox: "s1", pod: annotate("io.katacontainers.config.hypervisor.default_vcpus", "4"),
-			rules: func(r *nri.Rules) {
-				r.AllowedAnnotations = []string{"io.katacontainers.config.hypervisor.default_vcpus"}
-			},
-		},
 		"with others' annotations pass": {sandbox: "s1", pod: annotate("io.kubernetes.cri.sandbox-id", "s1")},
 		"without a claim pass under any handler": {
 			pod: func(p *api.PodSandbox) { p.Uid, p.RuntimeHandler = "p9", "runc" },

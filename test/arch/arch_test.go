@@ -38,6 +38,7 @@ func layers() [][]string {
 		{"publish", "sysfs/sysfstest"},                          // what the decision means to the scheduler; the kernel's double
 		{"cdi", "journal", "bind", "inventory", "vf", "ledger"}, // effects
 		{"ipam", "vf/vftest", "archive", "ledger/writer"},       // addresses for guests; vf's double; copies; the ledger's only writer
+		{"podpolicy"},                              // what a pod must not ask for
 		{"ration"},                                 // how much of a tenant is told
 		{"serving"},                                // probes and metrics over HTTP
 		{"archive/bundle"},                         // a node's copy with what else support needs
@@ -66,7 +67,7 @@ func layers() [][]string {
 func pure() []string {
 	return []string{
 		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "finding", "check",
-		"acpi", "kernelargs", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
+		"acpi", "kernelargs", "podpolicy", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }
 

@@ -73,7 +73,7 @@ func plainRenderings() map[string]rendering {
 		"the defaults": {check: func(t *testing.T, got rendered) {
 			want := map[string]int{
 				"ServiceAccount": 1, "ClusterRole": 3, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
-				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 8, "ValidatingAdmissionPolicyBinding": 8,
+				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 9,
 			}
 			if diff := cmp.Diff(want, kinds(got)); diff != "" {
 				t.Errorf("the kinds differ (-want +got):\n%s", diff)
@@ -117,8 +117,15 @@ func plainRenderings() map[string]rendering {
 		"without the policy for claims' status": {
 			values: "admission: {claims: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "claims.kata-vfio.dev"),
 		},
+		"without the policy for pods of no tenant": {
+			values: "admission: {pods: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "pods.kata-vfio.dev"),
+		},
 		"without policies for tenants": {
 			values: "admission: {tenants: {enabled: false}}", check: func(t *testing.T, got rendered) {
+				binding := object[admissionv1.ValidatingAdmissionPolicyBinding](t, got, "ValidatingAdmissionPolicyBinding", "pods.kata-vfio.dev")
+				if binding.Spec.MatchResources != nil {
+					t.Errorf("the policy for pods leaves namespaces out that no other looks at: %+v", binding.Spec.MatchResources)
+				}
 				lacks("ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-claims.kata-vfio.dev")(t, got)
 				lacks("ValidatingAdmissionPolicy", "tenant-classes.kata-vfio.dev")(t, got)
@@ -175,7 +182,7 @@ func policyRenderings() map[string]rendering {
 	const names = "'example.com/gpu', 'example.com/other', 'example.com/vf'"
 	action := func(want admissionv1.ValidationAction) func(*testing.T, rendered) {
 		return func(t *testing.T, got rendered) {
-			for _, name := range []string{"slices", "claims", "tenant-pods", "tenant-claims"} {
+			for _, name := range []string{"slices", "claims", "pods", "tenant-pods", "tenant-claims"} {
 				b := object[admissionv1.ValidatingAdmissionPolicyBinding](t, got, "ValidatingAdmissionPolicyBinding", name+".kata-vfio.dev")
 				if diff := cmp.Diff([]admissionv1.ValidationAction{want}, b.Spec.ValidationActions); diff != "" {
 					t.Errorf("%s acts otherwise (-want +got):\n%s", name, diff)

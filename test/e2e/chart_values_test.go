@@ -94,6 +94,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 		`admission: {tenants: {extendedResources: ["a/b'"]}}`:                                                "does not match pattern",
 		"admission: {tenants: {namespaceLabel: ''}}":                                                         "does not match pattern",
 		"admission: {action: Allow}":                                                                         "must be one of",
+		"admission: {pods: {enabled: 'no'}}":                                                                 "want boolean",
 		"admission: {claims: {enabled: 'no'}}":                                                               "want boolean",
 		"plugin: {cni: {stateDir: /var}}":                                                                    "does not match pattern",
 		`guestnet: {image: {tag: "x'"}}`:                                                                     "does not match pattern",

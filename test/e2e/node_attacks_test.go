@@ -11,16 +11,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
 )
 
-// attack is a pod that must not run, with an event on it that says why. Those of a tenant get by the API server's
-// policies; the others are in a namespace that the policies do not look at.
+// attack is a pod that must not run, with an event on it that says why. It gets by the API server's policies: those for tenants do not
+// look at the namespace of some, and the one for other pods sees neither the annotations of a Binding nor what a volume claim leads to.
 type attack struct {
 	name, namespace string
-	annotations     string
-	spec            string
+	// annotations come to the pod by its Binding.
+	annotations string
+	spec        string
+	// objects are there before the pod.
+	objects string
 	// reason is the event's, text is in its message. Without a reason there is none.
 	reason, text string
 }
@@ -44,7 +48,8 @@ func attacks(heldNode, heldCDI string) []attack {
 			spec: "volumes: [{name: vfio, hostPath: {path: /dev/vfio}}]\n" + container + ", volumeMounts: [{name: vfio, mountPath: /dev/vfio}]}]",
 		}, {
 			name: "host-path-in-vm", namespace: trusted, reason: "MountNotAllowed", text: "/dev",
-			spec: inVM + "\nvolumes: [{name: dev, hostPath: {path: /dev}}]\n" + container + ", volumeMounts: [{name: dev, mountPath: /host}]}]",
+			spec:    inVM + "\nvolumes: [{name: dev, persistentVolumeClaim: {claimName: dev}}]\n" + container + ", volumeMounts: [{name: dev, mountPath: /host}]}]",
+			objects: devVolume,
 		}, {
 			name: "privileged", namespace: trusted, reason: "NodeWithoutClaim", text: "/dev/iommu",
 			spec: container + ", securityContext: {privileged: true}}]",
@@ -88,7 +93,11 @@ func refusesAttacks(ctx context.Context, s *site) error {
 	if err := s.node.StartService(meddler, path.Join(node.Dir, "bin", meddler)); err != nil {
 		return err
 	}
-	errs := []error{s.allRefused(ctx, attacks(heldNode, staleCDI)), s.socketIsRoots(ctx)}
+	try := s.allRefused
+	if s.kata != nil {
+		try = s.eachRefused // each boots a VM, and two at a time take longer than Kata waits
+	}
+	errs := []error{try(ctx, attacks(heldNode, staleCDI)), s.socketIsRoots(ctx)}
 	errs = append(errs, s.node.StopService(ctx, meddler))
 	_, err = s.output(ctx, "rm "+staleSpec)
 	return errors.Join(append(errs, err, s.awaitRunning(ctx, nodeLimit, "holder"))...)
@@ -103,12 +112,53 @@ func (s *site) heldNode(ctx context.Context) (string, error) {
 	return held, nil
 }
 
+// devVolume is a volume, and a claim for it, that show the node's /dev.
+const devVolume = `
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: dev}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  hostPath: {path: /dev}
+  claimRef: {namespace: ` + trusted + `, name: dev}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: dev}
+spec:
+  storageClassName: ""
+  volumeName: dev
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Gi}}
+`
+
+// make makes the pod of an attack.
+func (s *site) make(ctx context.Context, a attack) error {
+	if a.objects != "" {
+		if err := s.apply(ctx, a.namespace, a.objects); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  dnsPolicy: Default\n  automountServiceAccountToken: false\n  %s\n",
+		a.name, strings.ReplaceAll(a.spec, "\n", "\n  "))
+	if a.annotations == "" {
+		return s.apply(ctx, a.namespace, text)
+	}
+	if err := s.apply(ctx, a.namespace, text+"  schedulerName: nobody\n"); err != nil {
+		return err
+	}
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: a.name}, Target: corev1.ObjectReference{Kind: "Node", Name: s.node.Name()}}
+	if err := yaml.UnmarshalStrict([]byte(a.annotations), &binding.Annotations); err != nil {
+		return err
+	}
+	return s.client.CoreV1().Pods(a.namespace).Bind(ctx, binding, metav1.CreateOptions{})
+}
+
 // allRefused makes all the pods and then waits for each one's event. The kubelet tries all again and again.
 func (s *site) allRefused(ctx context.Context, attacks []attack) error {
 	for _, a := range attacks {
-		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, annotations: {%s}}\nspec:\n  dnsPolicy: Default\n  automountServiceAccountToken: false\n  %s\n",
-			a.name, a.annotations, strings.ReplaceAll(a.spec, "\n", "\n  "))
-		if err := s.apply(ctx, a.namespace, text); err != nil {
+		if err := s.make(ctx, a); err != nil {
 			return fmt.Errorf("attack %s: %w", a.name, err)
 		}
 	}

@@ -78,7 +78,7 @@ func wantForbidden(t *testing.T, err error, message string) {
 // The API server checks an expression's types, as far as it can, and tells in the policy's status what it finds.
 func TestThePoliciesPassTheTypeCheck(t *testing.T) {
 	policies := client(t, installed(t), controlplane.Admin()).AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	for _, name := range []string{"slices", "claims", "tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-bindings", "tenant-podgroups"} {
+	for _, name := range []string{"slices", "claims", "pods", "tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-bindings", "tenant-podgroups"} {
 		until(t, "policy "+name+" is checked", func(ctx context.Context) error {
 			got, err := policies.Get(ctx, name+"."+driver, metav1.GetOptions{})
 			if err != nil {
@@ -203,6 +203,53 @@ func TestATenantsPodWithDevicesRunsInAVM(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Outside of tenants' namespaces, what the plugin would refuse once the pod's VM has booted is refused at once, and nothing else.
+func TestAPodOfNoTenantReachesNoDevicePastAClaim(t *testing.T) {
+	p := installed(t)
+	pods := client(t, p, controlplane.Admin()).CoreV1().Pods(namespace(t, p))
+	const (
+		kata     = "annotations io.katacontainers.* change a pod's VM"
+		cdi      = "annotations cdi.k8s.io/* that name devices of kata-vfio.dev/vfio"
+		hostPath = "hostPath volumes of /dev, /dev/vfio and /dev/iommu"
+		mode     = "io.katacontainers.config.runtime.vfio_mode: vfio"
+	)
+	mount := func(path string) string { return "volumes: [{name: a, hostPath: {path: '" + path + "'}}]" }
+	for name, attack := range map[string]struct{ spec, annotations, want string }{
+		"a claim in a VM":                       {inVM + oneClaim, "", ""},
+		"a Kata annotation":                     {inVM, mode, kata},
+		"a Kata annotation in capitals":         {inVM, "IO.katacontainers.config.agent.trace: x", kata},
+		"a Kata annotation without a VM":        {"", mode, ""},
+		"a CDI annotation":                      {inVM, "cdi.k8s.io/x: nvidia.com/pgpu=0", cdi},
+		"another's CDI annotation without a VM": {"", "cdi.k8s.io/x: nvidia.com/pgpu=0", ""},
+		"a CDI annotation for a device of ours": {"", "cdi.k8s.io/x: 'nvidia.com/gpu=0,kata-vfio.dev/vfio=x'", cdi},
+		"another annotation":                    {inVM, "example.com/cdi.k8s.io: x", ""},
+		"the node's /dev":                       {inVM + mount("/dev/"), "", hostPath},
+		"the node's VFIO nodes":                 {inVM + mount("//dev/./vfio/devices"), "", hostPath},
+		"the node's iommufd":                    {inVM + mount("/dev/iommu"), "", hostPath},
+		"the node's shared memory":              {inVM + mount("/dev/shm"), "", ""},
+		"the node's root, as node exporters do": {inVM + mount("/"), "", ""},
+		"another directory":                     {inVM + mount("/var/dev"), "", ""},
+		"the node's /dev without a VM":          {mount("/dev"), "", ""},
+		"volumes of other kinds":                {inVM + "volumes: [{name: a, emptyDir: {}}]", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := pods.Create(t.Context(), pod(t, attack.spec, attack.annotations), dryRunCreate())
+			wantForbidden(t, err, attack.want)
+		})
+	}
+	made := pod(t, inVM, "")
+	if _, err := pods.Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for annotation, want := range map[string]string{"cdi.k8s.io/x": cdi, "io.katacontainers.config.agent.trace": kata, "example.com/a": ""} {
+		for _, subresource := range []string{"", "status"} {
+			_, err := pods.Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"metadata": {"annotations": {"`+annotation+`": "a"}}}`),
+				metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, subresource)
+			wantForbidden(t, err, want)
+		}
+	}
 }
 
 // A Binding's annotations become its pod's, by both of the API server's resources.

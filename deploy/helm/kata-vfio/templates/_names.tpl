@@ -5,6 +5,11 @@ Names are fixed, since there is one release per cluster: the driver's name, and 
 kata-vfio.dev
 {{- end }}
 
+{{/* The CDI vendor and class of all our devices. */}}
+{{- define "kata-vfio.cdiKind" -}}
+kata-vfio.dev/vfio
+{{- end }}
+
 {{- define "kata-vfio.plugin" -}}
 kata-vfio-plugin
 {{- end }}
