@@ -55,10 +55,15 @@ func auditCommand(s *session) *cobra.Command {
 		},
 	}
 	a.flags(cmd)
-	cmd.Flags().StringArrayVar(&a.files, "node-report", nil, "report of a node's own audit, or a directory of them, - for standard input; may be given again")
+	nodeReportFlag(cmd, &a.files)
 	cmd.Flags().StringVar(&a.failOn, "fail-on", string(isolation.High), "least severity whose failures make the exit code 3: "+finding.SeverityWords())
 	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(strings.Split(finding.SeverityWords(), ", "), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// nodeReportFlag adds the flag that names files of nodes' own audits.
+func nodeReportFlag(cmd *cobra.Command, files *[]string) {
+	cmd.Flags().StringArrayVar(files, "node-report", nil, "report of a node's own audit, or a directory of them, - for standard input; may be given again")
 }
 
 func (a *auditing) check() error {

@@ -9,26 +9,35 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/check"
 	"github.com/kata-vfio/kata-vfio/pkg/command"
 	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 func explainCommand(s *session) *cobra.Command {
 	formats := command.Formats{"text", "json", "yaml"}
 	var format string
+	var files []string
 	cmd := &cobra.Command{
 		Use:   "explain CLAIM | POD | NODE/DEVICE",
 		Short: "Say why a claim, pod or device is as it is, and what to do",
 		Long: "explain tells in order of time what happened to a claim, a pod with claims, or a node's device: allocation, conditions,\n" +
 			"events (the API server keeps them for an hour), taints and failing checks, and then what to do. A device is named by\n" +
-			"its name or its PCI address. claim/NAME, pod/NAME and device/NODE/NAME say what is meant where a name could be both.\n\n" + exitCodes,
-		Example: "  kubectl kata-vfio explain -n team-a train-0\n  kubectl kata-vfio explain worker-1/0000:3b:00.0",
+			"its name or its PCI address. claim/NAME, pod/NAME and device/NODE/NAME say what is meant where a name could be both.\n" +
+			"--node-report adds what the node's own audit (`kata-vfio-audit node -o json`) says of the pod's VM: its process, and where\n" +
+			"its devices are in the guest.\n\n" + exitCodes,
+		Example: "  kubectl kata-vfio explain -n team-a train-0\n  kubectl kata-vfio explain worker-1/0000:3b:00.0\n  kubectl kata-vfio explain -n team-a train-0 --node-report reports/",
 		Args:    command.ExactArgs(1, "one claim, pod or NODE/DEVICE"), ValidArgsFunction: s.completeExplain,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			x, err := s.explain(cmd, subjectOf(args[0]))
+			reports, err := nodereport.Read(cmd.InOrStdin(), files)
+			if err != nil {
+				return err
+			}
+			x, err := s.explain(cmd, subjectOf(args[0]), reports)
 			if err != nil {
 				return err
 			}
@@ -42,6 +51,7 @@ func explainCommand(s *session) *cobra.Command {
 		},
 	}
 	formats.Flag(cmd, &format)
+	nodeReportFlag(cmd, &files)
 	return cmd
 }
 
@@ -70,7 +80,7 @@ func subjectOf(text string) subject {
 	return subject{name: text}
 }
 
-func (s *session) explain(cmd *cobra.Command, of subject) (*fleet.Explanation, error) {
+func (s *session) explain(cmd *cobra.Command, of subject, reports []*finding.Report) (*fleet.Explanation, error) {
 	client, namespace, err := s.connect()
 	if err != nil {
 		return nil, err
@@ -84,6 +94,7 @@ func (s *session) explain(cmd *cobra.Command, of subject) (*fleet.Explanation, e
 		return nil, err
 	}
 	v.warn(cmd.ErrOrStderr(), state)
+	state.Reports = reports
 	return explanationOf(state, of, namespace)
 }
 

@@ -66,6 +66,9 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == LedgerSound }) {
 		r.Books = booksOf(n)
 	}
+	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == kataSandboxes }) {
+		r.Kata = KataOf(n)
+	}
 	r.Finish()
 	return r
 }

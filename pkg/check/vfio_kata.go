@@ -14,6 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
+// kataSandboxes is the rule that reads what Kata writes down.
+const kataSandboxes = "VFIO-019"
+
 // seeSandboxes is how a person sees what Kata says of its sandboxes.
 const seeSandboxes = "kata-vfio-audit sandboxes; ls /run/vc/sbs /run/kata"
 
@@ -21,10 +24,10 @@ const seeSandboxes = "kata-vfio-audit sandboxes; ls /run/vc/sbs /run/kata"
 func vfioKataChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "VFIO-019", Title: "Kata's sandboxes have the functions of their own claims only", Severity: isolation.Critical,
+			ID: kataSandboxes, Title: "Kata's sandboxes have the functions of their own claims only", Severity: isolation.Critical,
 			Why: "what Kata's state names is in that VM: a function that no claim has was given past the plugin, and nothing resets it " +
 				"before the next tenant; one of another pod's claim is in the wrong VM",
-			Fix: "delete the sandbox's pod, find out who gave it the function (the pod's annotations, `kata-vfio-audit node` for RT-003 and " +
+			Fix: "delete the sandbox's pod, find out what gave it the function (the pod's annotations, `kata-vfio-audit node` for RT-003 and " +
 				"CDI-002, a CNI plugin with SR-IOV), and have the function reset before it is given away again",
 			Verify:  seeSandboxes,
 			Sources: []string{"Kata 4.1: virtcontainers/persist/api SandboxState", "Kata 4.1: runtime-rs virt_container SandboxState"},

@@ -23,6 +23,8 @@ type Report struct {
 	Summary  Summary   `json:"summary"`
 	// Books are a node's own; nil where nobody asked for them.
 	Books *Books `json:"books,omitempty"`
+	// Kata is a node's own; nil where nobody asked for it.
+	Kata *Kata `json:"kata,omitempty"`
 }
 
 // Subject identifies what was audited.

@@ -13,10 +13,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
 )
 
-// kataCases are the cases of real Kata: those that it shares with the stand-in, and those that only Kata can show.
-func kataCases() []nodeCase {
-	shared := slices.DeleteFunc(nodeCases(), func(c nodeCase) bool { return !c.contract })
-	return append(shared,
+// kataCases are the cases of one of Kata's runtimes: those that it shares with the stand-in, and those that only Kata can show.
+func kataCases(runtime kata.Runtime) []nodeCase {
+	cases := slices.DeleteFunc(nodeCases(), func(c nodeCase) bool { return !c.contract })
+	if runtime == kata.Go { // the Rust runtime's settings no command of Kata's shows
+		cases = append(cases, nodeCase{name: "TheAuditReadsKatasSettingsAsKataDoes", run: auditReadsKatasSettings})
+	}
+	return append(cases,
 		nodeCase{name: "AGuestWithoutTheDriverHasTheDevice", run: guestLacksTheDriver},
 		nodeCase{name: "CompanionsOfOneGroupAreRefused", run: companionsAreRefused},
 		nodeCase{name: "AVMHasMoreDevicesThanRootPorts", run: moreDevicesThanPorts},
@@ -45,7 +48,7 @@ func TestKata(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Logf("%s: %s", dir, install.Version)
-				runCases(t, node.Config{Kata: &install, Machine: lab.Config{VFIO: variant}}, chosenCases(t, kataCases()))
+				runCases(t, node.Config{Kata: &install, Machine: lab.Config{VFIO: variant}}, chosenCases(t, kataCases(runtime)))
 			})
 		}
 	}

@@ -125,7 +125,18 @@ func podHasGPU(ctx context.Context, s *site) error {
 	if now, err := s.driversNow(ctx); err != nil || !strings.Contains(now, topology.GPU0+" vfio-pci") {
 		return fmt.Errorf("the drivers while the pod runs are (%w)\n%s", err, now)
 	}
-	return s.deletePods(ctx, "one")
+	return errors.Join(s.logVMsCost(ctx), s.deletePods(ctx, "one"))
+}
+
+// logVMsCost logs what real Kata's only VM is charged with: guest, VMM, shim and file system daemon.
+func (s *site) logVMsCost(ctx context.Context) error {
+	if s.kata == nil {
+		return nil
+	}
+	used, err := s.output(ctx, "cd /sys/fs/cgroup; for g in $(find . -name 'kata_*' -type d); do echo $g; cat $g/memory.current $g/memory.peak; done; "+
+		"grep -H -E 'VmRSS|RssAnon|RssShmem|RssFile' /proc/$(pgrep -n qemu-system)/status")
+	s.log("the VM's memory in bytes, now and at most:\n%s", used)
+	return err
 }
 
 func podHasTwoClaims(ctx context.Context, s *site) error {

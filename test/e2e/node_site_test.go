@@ -72,8 +72,12 @@ func (s *site) explain(err error) error {
 func (s *site) until(ctx context.Context, what string, limit time.Duration, try func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		if last = try(ctx); last == nil {
+		err := try(ctx)
+		if err == nil {
 			return true, nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err // one that the limit cuts off says less than the one before
 		}
 		return false, s.node.Lost()
 	})

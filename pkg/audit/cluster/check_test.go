@@ -59,7 +59,9 @@ func good() *cluster.State {
 			{ObjectMeta: named("probe", "kata-vfio.dev/tenant", "")},
 			{ObjectMeta: named("kata-vfio")},
 		},
-		RuntimeClasses: []nodev1.RuntimeClass{{ObjectMeta: named("kata-gpu"), Handler: "kata-gpu"}},
+		RuntimeClasses: []nodev1.RuntimeClass{{
+			ObjectMeta: named("kata-gpu"), Handler: "kata-gpu", Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{"memory": resource.MustParse("10240Mi")}},
+		}},
 		DeviceClasses: []resourceapi.DeviceClass{{
 			ObjectMeta: named("gpu." + driver), Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: new("example.com/gpu")},
 		}},

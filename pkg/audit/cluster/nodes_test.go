@@ -10,6 +10,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -97,13 +98,13 @@ func statesOf(r *finding.Report) (states map[string]finding.State, texts map[str
 func TestGoodNodesOfAGoodCluster(t *testing.T) {
 	s, _ := withNodes(t)
 	states, texts := statesOf(judge(s))
-	for _, id := range []string{"K8S-024", "K8S-025", "K8S-026", "K8S-027"} {
+	for _, id := range []string{"K8S-024", "K8S-025", "K8S-026", "K8S-027", "K8S-029"} {
 		if states[id] != finding.Pass {
 			t.Errorf("%s is %s: %s", id, states[id], texts[id])
 		}
 	}
 	s.Reports = nil
-	for _, id := range []string{"K8S-024", "K8S-025", "K8S-026", "K8S-027"} {
+	for _, id := range []string{"K8S-024", "K8S-025", "K8S-026", "K8S-027", "K8S-029"} {
 		if states, _ := statesOf(judge(s)); states[id] != finding.NotApplicable {
 			t.Errorf("without reports %s is %s", id, states[id])
 		}
@@ -171,6 +172,24 @@ func nodeFaults() []nodeFault {
 			}
 		}},
 		{rule: "K8S-026", about: "an older version's report", state: finding.Unknown, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { reportNamed(s, "n1").Books = nil }},
+		{rule: "K8S-029", about: "no overhead", says: "node n1 gives each VM of handler kata-gpu 8192 MiB", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.RuntimeClasses[0].Overhead = nil }},
+		{rule: "K8S-029", about: "an overhead of less than the VM takes", says: "the overhead of RuntimeClass kata-gpu is 8Gi", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			s.RuntimeClasses[0].Overhead.PodFixed["memory"] = resource.MustParse("8Gi")
+		}},
+		{rule: "K8S-029", about: "a VM of its own cgroup", state: finding.Pass, plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+			s.RuntimeClasses[0].Overhead = nil
+			server.AddToKata("[runtime]\nsandbox_cgroup_only = false\n")
+			reportNamed(s, "n1").Kata = reportOf(t, server, "n1").Kata
+		}},
+		{rule: "K8S-029", about: "a handler that the node lacks", says: "node n1 has no handler kata-other", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
+			s.RuntimeClasses[0].Handler = "kata-other"
+		}},
+		{rule: "K8S-029", about: "settings that are not understood", state: finding.Unknown, says: "99-fault.toml", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
+			server.AddToKata("=")
+			reportNamed(s, "n1").Kata = reportOf(t, server, "n1").Kata
+		}},
+		{rule: "K8S-029", about: "an older version's report", state: finding.Unknown, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { reportNamed(s, "n1").Kata = nil }},
+		{rule: "K8S-029", about: "a node without devices", state: finding.NotApplicable, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Devices = nil }},
 		{rule: "K8S-027", about: "no checkpoint anywhere", state: finding.Unknown, says: "node n1", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
 			for i := range s.Claims {
 				for j := range s.Claims[i].Status.Devices {

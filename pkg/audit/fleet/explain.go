@@ -119,6 +119,7 @@ func (s *State) ExplainDevice(node, name string, rules []finding.Rule) (*Explana
 			continue
 		}
 		e.device(d)
+		e.vmOfDevice(node, d.Address)
 		if namespace, claim, ok := strings.Cut(d.Claim, "/"); ok {
 			e.claimOnly(s.claim(namespace, claim))
 		}

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // minute is a time of the tests' day.
@@ -228,4 +230,46 @@ func TestWhatOneClaimSaysIsNoOthers(t *testing.T) {
 	if got := past(); got != "event InUse, event PFBusy, event FailedCreatePodSandBox" {
 		t.Errorf("past is %s", got)
 	}
+}
+
+// TestThePodsVMIsThatOfItsNodesReport: its process and the guest's paths are in no object of the API.
+func TestThePodsVMIsThatOfItsNodesReport(t *testing.T) {
+	c := says(holds("n1", gpu), "Ready", "Isolated", "Reset")
+	c.CreationTimestamp, c.Status.Devices[0].Conditions = minute(1), c.Status.Devices[0].Conditions[:3]
+	for i := range c.Status.Devices[0].Conditions {
+		c.Status.Devices[0].Conditions[i].LastTransitionTime = minute(2)
+	}
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p"}}
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "p", CreationTimestamp: minute(1)}, Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{ResourceClaimName: &c.Name}}}}
+	vm := finding.KataSandbox{
+		ID: "0123456789abcdef", Namespace: "t1", Pod: "p", Runtime: "go", PID: 4711, Running: true,
+		Devices: []finding.KataSandboxDevice{{Address: pci.Address{Bus: 0x3b}, GuestPath: "05/00"}, {Address: pci.Address{Bus: 0x5e, Device: 0x10}, Endpoint: true}},
+	}
+	report := func(at metav1.Time, vm finding.KataSandbox) *finding.Report {
+		return &finding.Report{
+			Subject: finding.Subject{Kind: "node", Name: "n1", Time: at.UTC().Format(time.RFC3339)},
+			Kata:    &finding.Kata{Sandboxes: []finding.KataSandbox{{ID: "other", Namespace: "t2", Pod: "p"}, vm}},
+		}
+	}
+	s := fleet.State{Claims: claims(c), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"address": {StringValue: new("0000:3b:00.0")}}})}}
+	s.Reports = []*finding.Report{report(minute(3), vm)}
+	x, err := s.ExplainPod("t1", "p", nil)
+	wantMoments(t, x, err, "is Pending; its claim c is ready on node n1", 0, "created", "created of claim t1/c", "condition Ready of claim t1/c", "condition Isolated of claim t1/c", "condition Reset of claim t1/c", "VM on node n1", "has of claim t1/c")
+	const text = "sandbox 0123456789ab of Kata's go runtime; process 4711 runs it; 0000:3b:00.0 is at 05/00 in the guest; 0000:5e:10.0 is a network interface of the guest"
+	if got := x.Moments[5].Text; got != text {
+		t.Errorf("the VM is %q, want %q", got, text)
+	}
+	x, err = s.ExplainDevice("n1", gpu, nil)
+	if err != nil || !strings.Contains(strings.Join(words(x), ", "), "VM on node n1 of pod t1/p") {
+		t.Errorf("of the device: %v, %q", err, words(x))
+	}
+
+	vm.Running = false
+	s.Reports = []*finding.Report{report(minute(4), vm), report(minute(3), finding.KataSandbox{})}
+	x, err = s.ExplainPod("t1", "p", nil)
+	wantMoments(t, x, err, "is Pending; its claim c is ready on node n1", 1, "created", "created of claim t1/c", "condition Ready of claim t1/c", "condition Isolated of claim t1/c", "condition Reset of claim t1/c", "! VM on node n1", "has of claim t1/c")
+
+	s.Reports = []*finding.Report{report(minute(0), vm)}
+	x, err = s.ExplainPod("t1", "p", nil)
+	wantMoments(t, x, err, "is Pending; its claim c is ready on node n1", 0, "created", "created of claim t1/c", "condition Ready of claim t1/c", "condition Isolated of claim t1/c", "condition Reset of claim t1/c", "has of claim t1/c")
 }

@@ -118,6 +118,7 @@ func (e *explaining) pod(namespace, name string) {
 	of, uid := "pod "+namespace+"/"+name, ""
 	if p := e.podOf(namespace, []string{name}); p != nil {
 		uid = string(p.UID)
+		e.vmOfPod(namespace, name, p.CreationTimestamp.Time)
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
 				e.add(Moment{

@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
 // Kind is a kind of object that is listed, by its name in the API.
@@ -35,6 +36,8 @@ type State struct {
 	// Namespace is the only one whose claims were listed; empty for all.
 	Namespace string
 	Now       time.Time
+	// Reports are nodes' own audits, several of a node included, for explanations; none where nobody gave any.
+	Reports []*finding.Report
 }
 
 // pool is one pool of a node: the slices of its latest generation.
