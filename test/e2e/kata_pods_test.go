@@ -90,3 +90,9 @@ func companionsAreRefused(ctx context.Context, s *site) error {
 	err = s.awaitEvent(ctx, tenant, "both", reason, "companions: Give")
 	return errors.Join(err, s.neverStarted(ctx, attack{name: "both", namespace: tenant}), s.deletePods(ctx, "both"))
 }
+
+// shimDies kills Kata's shim and nothing else: containerd has Kata clean up after it, in the time that our fragment gives, and the pod's next
+// VM gets the device.
+func shimDies(ctx context.Context, s *site) error {
+	return s.diesAndComesBack(ctx, "pkill -KILL -f '[c]ontainerd-shim-kata-v2'")
+}

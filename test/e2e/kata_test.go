@@ -21,6 +21,7 @@ func kataCases(runtime kata.Runtime) []nodeCase {
 	}
 	return append(cases,
 		nodeCase{name: "AGuestWithoutTheDriverHasTheDevice", run: guestLacksTheDriver},
+		nodeCase{name: "AShimThatIsKilledLeavesItsDeviceToTheNextVM", run: shimDies},
 		nodeCase{name: "CompanionsOfOneGroupAreRefused", run: companionsAreRefused},
 		nodeCase{name: "AVMHasMoreDevicesThanRootPorts", run: moreDevicesThanPorts},
 		nodeCase{name: "AVMIsLargerThanTheMemlockLimit", run: memlockIsLow},

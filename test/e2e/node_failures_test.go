@@ -84,6 +84,14 @@ func (s *site) awaitNewVM(ctx context.Context, pod, before string) error {
 // sandboxDies kills what holds the sandbox's namespaces: the kubelet makes another sandbox for the same pod, whose VM
 // gets the device after a reset.
 func sandboxDies(ctx context.Context, s *site) error {
+	if s.kata != nil {
+		return s.diesAndComesBack(ctx, "pkill -KILL qemu-system") // which Kata's shim notices: the sandbox's own process is in the VM
+	}
+	return s.diesAndComesBack(ctx, "ctr -n k8s.io tasks kill -s SIGKILL $(ls /run/vm)")
+}
+
+// diesAndComesBack kills something of a pod's only VM by a shell script, and waits for another one.
+func (s *site) diesAndComesBack(ctx context.Context, kill string) error {
 	if err := s.apply(ctx, tenant, templates+vmPod("crash", gpuOfTemplate)); err != nil {
 		return err
 	}
@@ -93,10 +101,6 @@ func sandboxDies(ctx context.Context, s *site) error {
 	before, err := s.sandboxes(ctx)
 	if err != nil {
 		return err
-	}
-	kill := "ctr -n k8s.io tasks kill -s SIGKILL " + before
-	if s.kata != nil {
-		kill = "pkill -KILL qemu-system" // which Kata's shim notices: the sandbox's own process is in the VM
 	}
 	if _, err := s.output(ctx, kill); err != nil {
 		return err

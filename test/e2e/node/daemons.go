@@ -20,6 +20,9 @@ const (
 	kubelet    = "kubelet"
 )
 
+// askCRI is the program that asks whether containerd is ready for the kubelet, which ends if it is not.
+const askCRI = "askcri"
+
 const (
 	// startLimit is for the daemons to come up. Some fifteen seconds are usual.
 	startLimit = 3 * time.Minute
@@ -166,7 +169,7 @@ func (n *Node) UseVMs(ctx context.Context, use bool) error {
 
 func (n *Node) awaitContainerd(ctx context.Context) error {
 	return n.until(ctx, "containerd serves", func(ctx context.Context) error {
-		return n.script(ctx, "ask containerd", "ctr version")
+		return n.script(ctx, "ask containerd", askCRI+" /run/containerd/containerd.sock")
 	})
 }
 

@@ -35,6 +35,9 @@ func (n *Node) stage(ctx context.Context, set *binaries.Set, dir string) error {
 	group.Go(func() error {
 		return compile.Static(groupCtx, module+"/test/e2e/runcvm", filepath.Join(dir, "bin/runcvm"))
 	})
+	group.Go(func() error {
+		return compile.Static(groupCtx, module+"/test/e2e/node/"+askCRI, filepath.Join(dir, "bin", askCRI))
+	})
 	group.Go(func() error { return n.stageImages(groupCtx, set.Path("image"), dir) })
 	group.Go(func() error { return errors.Join(n.stagePrograms(set, dir), n.stageConfig(dir)) })
 	if err := group.Wait(); err != nil {
