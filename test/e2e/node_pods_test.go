@@ -133,9 +133,9 @@ func (s *site) logVMsCost(ctx context.Context) error {
 	if s.kata == nil {
 		return nil
 	}
-	used, err := s.output(ctx, "cd /sys/fs/cgroup; for g in $(find . -name 'kata_*' -type d); do echo $g; cat $g/memory.current $g/memory.peak; done; "+
-		"grep -H -E 'VmRSS|RssAnon|RssShmem|RssFile' /proc/$(pgrep -n qemu-system)/status")
-	s.log("the VM's memory in bytes, now and at most:\n%s", used)
+	used, err := s.output(ctx, "for p in $(cat $(find /sys/fs/cgroup -path '*/kata_*/cgroup.procs')); do "+
+		"echo $(cat /proc/$p/comm) $(grep -E 'RssAnon|RssFile|RssShmem' /proc/$p/status); done")
+	s.log("the processes of the VM's cgroup have in memory:\n%s", used)
 	return err
 }
 
