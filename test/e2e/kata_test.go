@@ -20,6 +20,7 @@ func kataCases(runtime kata.Runtime) []nodeCase {
 		cases = append(cases, nodeCase{name: "TheAuditReadsKatasSettingsAsKataDoes", run: auditReadsKatasSettings})
 	}
 	return append(cases,
+		nodeCase{name: "TheAuditKnowsKatasVMs", run: auditKnowsKatasVMs},
 		nodeCase{name: "AGuestWithoutTheDriverHasTheDevice", run: guestLacksTheDriver},
 		nodeCase{name: "AShimThatIsKilledLeavesItsDeviceToTheNextVM", run: shimDies},
 		nodeCase{name: "CompanionsOfOneGroupAreRefused", run: companionsAreRefused},
