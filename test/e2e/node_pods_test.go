@@ -133,9 +133,9 @@ func (s *site) logVMsCost(ctx context.Context) error {
 	if s.kata == nil {
 		return nil
 	}
-	used, err := s.output(ctx, "for p in $(cat $(find /sys/fs/cgroup -path '*/kata_*/cgroup.procs')); do "+
-		"echo $(cat /proc/$p/comm) $(grep -E 'RssAnon|RssFile|RssShmem' /proc/$p/status); done")
-	s.log("the processes of the VM's cgroup have in memory:\n%s", used)
+	used, err := s.output(ctx, "for p in $(pgrep 'qemu-system|virtiofsd|containerd-shim'); do "+
+		"echo $p $(cat /proc/$p/comm /proc/$p/cgroup) $(grep -E 'RssAnon|RssFile|RssShmem' /proc/$p/status); done")
+	s.log("the processes of VMs, and of other shims, have in memory:\n%s", used)
 	return err
 }
 
