@@ -57,7 +57,7 @@ func handlerLines(h *finding.KataHandler) []string {
 	if h.Damaged != "" {
 		return []string{terminal.Visible(head), terminal.Visible("  its settings are not known: " + h.Damaged)}
 	}
-	t := terminal.Table{}
+	lines := []string{terminal.Visible(head)}
 	for _, row := range [][2]string{
 		{"vmm", h.VMM},
 		{"default_memory", strconv.FormatInt(h.MemoryMiB, 10) + " MiB"},
@@ -71,7 +71,7 @@ func handlerLines(h *finding.KataHandler) []string {
 		{"enable_annotations", orDash(strings.Join(h.Annotations, ", "))},
 		{"files", strings.Join(h.Files, ", ")},
 	} {
-		t.Rows = append(t.Rows, []terminal.Cell{{Text: "  " + row[0]}, {Text: row[1]}})
+		lines = append(lines, terminal.Visible(fmt.Sprintf("  %-28s  %s", row[0], row[1])))
 	}
-	return append([]string{terminal.Visible(head)}, t.Lines(false)...)
+	return lines
 }
