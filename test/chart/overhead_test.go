@@ -25,8 +25,12 @@ func TestTheOverheadCoversTheVMsBoot(t *testing.T) {
 		t.Errorf("the overhead has a CPU of %s; want 1 at least", cpu.String())
 	}
 	const forTheHost = 2048
+	rust := memoryOf(t, "50-kata-gpu-runtime-rs.toml")
+	if rust.OverheadMemory != rust.DefaultMemory {
+		t.Errorf("the Rust runtime's overhead_memory is %d MiB, want its default_memory, %d MiB: a pod with limits would have a smaller VM than one without", rust.OverheadMemory, rust.DefaultMemory)
+	}
 	for _, file := range []string{"50-kata-gpu.toml", "50-kata-gpu-runtime-rs.toml", "50-kata-gpu-hotplug.toml"} {
-		memory, guest := byChart["memory"], defaultMemory(t, file)
+		memory, guest := byChart["memory"], memoryOf(t, file).DefaultMemory
 		if want := (guest + forTheHost) << 20; memory.Value() != want {
 			t.Errorf("%s has default_memory %d MiB, and the overhead is %s; want %d MiB", file, guest, memory.String(), want>>20)
 		}
@@ -51,20 +55,24 @@ func overheads(t *testing.T) (byChart, byFile quantities) {
 	return values.RuntimeClass.Overhead, class.Overhead.PodFixed
 }
 
-// defaultMemory is the guest's RAM in MiB by a drop-in of Kata's.
-func defaultMemory(t *testing.T, file string) int64 {
+// guestMemory is the guest's RAM in MiB: where a pod has no limits, and with the Rust runtime what is added to limits.
+type guestMemory struct {
+	DefaultMemory  int64 `toml:"default_memory"`
+	OverheadMemory int64 `toml:"overhead_memory"`
+}
+
+// memoryOf is the guest's RAM by a drop-in of Kata's.
+func memoryOf(t *testing.T, file string) guestMemory {
 	t.Helper()
 	var dropIn struct {
 		Hypervisor struct {
-			QEMU struct {
-				DefaultMemory int64 `toml:"default_memory"`
-			} `toml:"qemu"`
+			QEMU guestMemory `toml:"qemu"`
 		} `toml:"hypervisor"`
 	}
 	if err := toml.Unmarshal(fileOf(t, "kata/"+file), &dropIn); err != nil {
 		t.Fatal(err)
 	}
-	return dropIn.Hypervisor.QEMU.DefaultMemory
+	return dropIn.Hypervisor.QEMU
 }
 
 func fileOf(t *testing.T, name string) []byte {

@@ -177,7 +177,7 @@ func (w *wants) overridden(name string, is, ours config.Setting) {
 	text := fmt.Sprintf("%s sets %s, over ours: %s.", is.File, is.Fact().Value, ours.Fact().Value)
 	fix := "Take the setting out of " + is.File + "."
 	switch ours.Name {
-	case "default_memory", "pcie_root_port":
+	case "default_memory", "overhead_memory", "pcie_root_port":
 		w.fact(name, is.Fact().Value, is.File)
 	case "cold_plug_vfio", "hot_plug_vfio", "enable_annotations", "pod_resource_api_sock":
 		w.refuse(is.File, text, fix)

@@ -19,6 +19,7 @@ type kataConfig struct {
 		HotPlugVFIO       *string   `toml:"hot_plug_vfio"`
 		PCIeRootPort      int       `toml:"pcie_root_port"`
 		DefaultMemory     int64     `toml:"default_memory"`
+		OverheadMemory    int64     `toml:"overhead_memory"`
 		EnableAnnotations *[]string `toml:"enable_annotations"`
 	} `toml:"hypervisor"`
 	Runtime struct {
