@@ -61,6 +61,7 @@ func handlerLines(h *finding.KataHandler) []string {
 	for _, row := range [][2]string{
 		{"vmm", h.VMM},
 		{"default_memory", strconv.FormatInt(h.MemoryMiB, 10) + " MiB"},
+		{"memory beside limits", strconv.FormatInt(h.LimitedMiB, 10) + " MiB"},
 		{"static_sandbox_resource_mgmt", strconv.FormatBool(h.FixedSize)},
 		{"sandbox_cgroup_only", strconv.FormatBool(h.InPodsCgroup)},
 		{"cold_plug_vfio", h.ColdPlug},

@@ -46,9 +46,11 @@ func kataHandlerOf(h *runtimes.Handler, k *runtimes.Kata) finding.KataHandler {
 		Socket:      k.Runtime("pod_resource_api_sock").Text(),
 		Annotations: append([]string{}, k.Hypervisor("enable_annotations").List()...),
 	}
+	view.LimitedMiB = view.MemoryMiB
 	if h.IsRust() {
 		view.Runtime = string(katastate.Rust)
 		view.MemoryMiB = cmp.Or(k.Hypervisor("default_memory").Number(), rustMemoryMiB)
+		view.LimitedMiB = k.Hypervisor("overhead_memory").Number()
 	}
 	for _, file := range k.Files {
 		view.Files = append(view.Files, file.Path)

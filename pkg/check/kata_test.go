@@ -64,7 +64,7 @@ func TestSettingsThatNoFileSaysAreKatasDefaults(t *testing.T) {
 	h := kataHandler(t, tree)
 	want := finding.KataHandler{
 		Name: "kata-gpu", Engine: "containerd", Runtime: "go", Config: "/" + board.KataConfig, Files: []string{"/" + board.KataConfig}, VMM: "qemu",
-		MemoryMiB: 2048, ColdPlug: "no-port", HotPlug: "no-port", Annotations: []string{},
+		MemoryMiB: 2048, LimitedMiB: 2048, ColdPlug: "no-port", HotPlug: "no-port", Annotations: []string{},
 	}
 	if diff := cmp.Diff(want, h); diff != "" {
 		t.Errorf("the Go runtime's (-want +got):\n%s", diff)
@@ -72,7 +72,7 @@ func TestSettingsThatNoFileSaysAreKatasDefaults(t *testing.T) {
 	tree.Put(board.ContainerdDropIn, tree.Fragment("containerd/kata-gpu-runtime-rs.toml"))
 	rust := "/opt/kata/share/defaults/kata-containers/runtime-rs/kata-gpu/configuration.toml"
 	tree.Put(rust[1:], "[hypervisor.qemu]\n[hypervisor.other]\n[runtime]\nhypervisor_name = 'qemu'\n")
-	if h = kataHandler(t, tree); h.Runtime != "rust" || h.MemoryMiB != 128 || h.Config != rust || h.VMM != "qemu" {
+	if h = kataHandler(t, tree); h.Runtime != "rust" || h.MemoryMiB != 128 || h.LimitedMiB != 0 || h.Config != rust || h.VMM != "qemu" {
 		t.Errorf("the Rust runtime's are %+v", h)
 	}
 	tree.Put(rust[1:], "[")

@@ -14,7 +14,7 @@ import (
 // Kata and the kubelet are set up to do keeps devices with their tenants.
 func runtimeChecks() []Check {
 	all := slices.Concat(runtimeHandlerChecks(), runtimePlugChecks(), runtimeVMMChecks(), runtimeHardeningChecks(),
-		runtimeMemoryChecks(), runtimeGuestChecks(), runtimeNodeChecks(), runtimeMountChecks(), runtimeCleanupChecks(), confidentialAgentChecks())
+		runtimeMemoryChecks(), runtimeGuestChecks(), runtimeNodeChecks(), runtimeMountChecks(), runtimeCleanupChecks(), runtimeSizeChecks(), confidentialAgentChecks())
 	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }

@@ -24,7 +24,7 @@ func containerdFault(rule, about, text string) fault {
 }
 
 func runtimeFaults() []fault {
-	return slices.Concat(handlerFaults(), kataFaults(), vmmFaults(), ownerFaults(), mountFaults(), cleanupFaults(), []fault{
+	return slices.Concat(handlerFaults(), kataFaults(), vmmFaults(), ownerFaults(), mountFaults(), cleanupFaults(), sizeFaults(), []fault{
 		{rule: "RT-004", about: "no socket", board: board.New, plant: func(t *board.Tree) {
 			t.AddToKata("[runtime]\npod_resource_api_sock = '/run/elsewhere.sock'\n")
 		}},
@@ -201,5 +201,24 @@ func ownerFaults() []fault {
 		{rule: "RT-024", about: "a copy that does not say", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
 			t.Put("kata-vfio/stat.json", "{}")
 		}},
+	}
+}
+
+// sizeFaults are of the Rust runtime, which has two sizes.
+func sizeFaults() []fault {
+	rust := func(about, size string, state finding.State) fault {
+		return fault{rule: "RT-030", about: about, board: board.Server, state: state, plant: func(t *board.Tree) {
+			const dir = "opt/kata/share/defaults/kata-containers/runtime-rs/kata-gpu/"
+			t.Put(board.ContainerdDropIn, t.Fragment("containerd/kata-gpu-runtime-rs.toml"))
+			t.Put(dir+"configuration.toml", strings.Replace(board.KataBase, "default_memory", "overhead_memory = 32\ndefault_memory", 1)+"hypervisor_name = 'qemu'\n")
+			t.Put(dir+"config.d/50-kata-gpu.toml", t.Fragment("kata/50-kata-gpu-runtime-rs.toml"))
+			t.Put(dir+"config.d/60-site.toml", size)
+		}}
+	}
+	return []fault{
+		rust("Kata's own size", "[hypervisor.qemu]\noverhead_memory = 32\n", ""),
+		rust("more for all than for those with limits", "[hypervisor.qemu]\ndefault_memory = 16384\n", ""),
+		rust("our drop-in", "", finding.Pass),
+		rust("sizes that change while the VM runs", "[hypervisor.qemu]\noverhead_memory = 32\n[runtime]\nstatic_sandbox_resource_mgmt = false\n", finding.Pass),
 	}
 }

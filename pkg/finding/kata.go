@@ -25,8 +25,10 @@ type KataHandler struct {
 	Damaged string `json:"damaged,omitempty"`
 	// VMM is the hypervisor: "qemu".
 	VMM string `json:"vmm,omitempty"`
-	// MemoryMiB is the guest's RAM before the containers' limits are added.
-	MemoryMiB int64 `json:"memoryMiB"`
+	// MemoryMiB is the guest's RAM where the pod has no limits, and LimitedMiB what is added to the limits where it has some. With the
+	// Go runtime they are the same.
+	MemoryMiB  int64 `json:"memoryMiB"`
+	LimitedMiB int64 `json:"limitedMiB"`
 	// FixedSize says that a VM has its whole size from its boot on (static_sandbox_resource_mgmt), and InPodsCgroup that the VMM is
 	// charged to the pod (sandbox_cgroup_only).
 	FixedSize    bool `json:"fixedSize"`

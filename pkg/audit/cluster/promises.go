@@ -22,7 +22,7 @@ func promiseChecks() []Check {
 			ID: "K8S-029", Title: "Nodes make the VMs that the RuntimeClasses promise", Severity: medium,
 			Why: "the kernel kills a VM that needs more memory than its pod's limits and the RuntimeClass's overhead together, and the scheduler " +
 				"fills a node by the overhead; a handler that a node lacks fails every pod there",
-			Fix: "set the RuntimeClass's overhead.podFixed.memory (chart: runtimeClass.overhead.memory) to default_memory of Kata's drop-in and what the VMM " +
+			Fix: "set the RuntimeClass's overhead.podFixed.memory (chart: runtimeClass.overhead.memory) to default_memory of Kata's drop-in (with the Rust runtime overhead_memory) and what the VMM " +
 				"takes, 2 GiB more in the chart; or set up the node's handler with `kata-vfio-bootstrap apply`",
 			Verify:  "kubectl get runtimeclass -o custom-columns=NAME:.metadata.name,HANDLER:.handler,OVERHEAD:.overhead.podFixed; on the node: kata-vfio-audit handlers",
 			Sources: []string{"Kubernetes: Pod Overhead", "Kata 4.1: docs/design/host-cgroups.md"},
@@ -89,11 +89,11 @@ func overheadCovers(r *nodeReport, h *finding.KataHandler, class *nodev1.Runtime
 	if class.Overhead != nil {
 		overhead = class.Overhead.PodFixed["memory"]
 	}
-	least := h.MemoryMiB + vmmMiB
+	least := h.LimitedMiB + vmmMiB
 	if overhead.Value() >= least<<20 {
 		return nil
 	}
 	return []finding.Finding{onNode(r.Node, fmt.Sprintf("gives each VM of handler %s %d MiB beside its containers' limits, and some %d MiB go to the VMM; the overhead of RuntimeClass %s is %s: "+
-		"the kernel kills a VM that uses its memory", h.Name, h.MemoryMiB, vmmMiB, class.Name, overhead.String()),
-		saw("RuntimeClass "+class.Name+" overhead.podFixed.memory", overhead.String()), saw("node "+r.Node+" default_memory", fmt.Sprint(h.MemoryMiB)))}
+		"the kernel kills a VM that uses its memory", h.Name, h.LimitedMiB, vmmMiB, class.Name, overhead.String()),
+		saw("RuntimeClass "+class.Name+" overhead.podFixed.memory", overhead.String()), saw("node "+r.Node+" memory beside limits, MiB", fmt.Sprint(h.LimitedMiB)))}
 }
