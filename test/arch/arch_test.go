@@ -38,22 +38,22 @@ func layers() [][]string {
 		{"publish", "sysfs/sysfstest"},                          // what the decision means to the scheduler; the kernel's double
 		{"cdi", "journal", "bind", "inventory", "vf", "ledger"}, // effects
 		{"ipam", "vf/vftest", "archive", "ledger/writer"},       // addresses for guests; vf's double; copies; the ledger's only writer
-		{"podpolicy"},                              // what a pod must not ask for
-		{"ration"},                                 // how much of a tenant is told
-		{"serving"},                                // probes and metrics over HTTP
-		{"archive/bundle"},                         // a node's copy with what else support needs
-		{"assignment", "facts", "history"},         // who has what; what a node says of itself
-		{"facts/runtimes/config"},                  // files of container runtimes, as their loaders read them
-		{"facts/katastate"},                        // what Kata writes down of its sandboxes
-		{"facts/runtimes", "bootstrap/containers"}, // what its container runtimes are set up to do, and should be
-		{"bootstrap/blueprint"},                    // a node as it should be
-		{"bootstrap/platform"},                     // what kind of node it is
-		{"bootstrap/boot", "bootstrap/host"},       // what it takes, one concern each
-		{"check", "check/board"},                   // the rules, and nodes to try them on
-		{"check/monitor"},                          // the rules on the plugin's own node
-		{"prepare"},                                // the order of effects
-		{"node"},                                   // the parts joined
-		{"bootstrap/diff", "bootstrap/disk"},       // how bootstrap tells and writes
+		{"podpolicy"},                                           // what a pod must not ask for
+		{"ration"},                                              // how much of a tenant is told
+		{"serving"},                                             // probes and metrics over HTTP
+		{"archive/bundle"},                                      // a node's copy with what else support needs
+		{"assignment", "facts", "history"},                      // who has what; what a node says of itself
+		{"facts/runtimes/config"},                               // files of container runtimes, as their loaders read them
+		{"facts/katastate"},                                     // what Kata writes down of its sandboxes
+		{"facts/runtimes", "bootstrap/containers"},              // what its container runtimes are set up to do, and should be
+		{"bootstrap/blueprint"},                                 // a node as it should be
+		{"bootstrap/platform"},                                  // what kind of node it is
+		{"bootstrap/boot", "bootstrap/host"},                    // what it takes, one concern each
+		{"check", "check/board"},                                // the rules, and nodes to try them on
+		{"check/monitor"},                                       // the rules on the plugin's own node
+		{"prepare"},                                             // the order of effects
+		{"node"},                                                // the parts joined
+		{"bootstrap/diff", "bootstrap/disk"},                    // how bootstrap tells and writes
 		{"bootstrap"},
 		{"dra", "podres", "nri", "audit"}, // entry points
 		{"audit/topology"},

@@ -103,9 +103,9 @@ func refusesAttacks(ctx context.Context, s *site) error {
 	return errors.Join(append(errs, err, s.awaitRunning(ctx, nodeLimit, "holder"))...)
 }
 
-// heldNode is the VFIO node of the only device that a claim has.
+// heldNode is the VFIO node of the only device that a claim has: its own, or that of its group.
 func (s *site) heldNode(ctx context.Context) (string, error) {
-	held, err := s.output(ctx, "sed -n 's/.*\"path\": *\"\\([^\"]*vfio[0-9]*\\)\".*/\\1/p' /var/run/cdi/kata-vfio.dev-vfio_*.json | head -n 1")
+	held, err := s.output(ctx, `sed -n 's/.*"path": *"\(\/dev\/vfio\/[^"]*[0-9]\)".*/\1/p' /var/run/cdi/kata-vfio.dev-vfio_*.json | head -n 1`)
 	if err != nil || !strings.HasPrefix(held, "/dev/vfio/") {
 		return "", fmt.Errorf("find the node of the held device: %q, %w", held, err)
 	}
