@@ -92,13 +92,7 @@ func companionsAreRefused(ctx context.Context, s *site) error {
 }
 
 // shimDies kills Kata's shim and nothing else: containerd has Kata clean up after it, in the time that our fragment gives, and the pod's next
-// VM gets the device. What Kata 4.1.0 leaves behind, the directory that it shared with the killed VM, is removed here.
+// VM gets the device.
 func shimDies(ctx context.Context, s *site) error {
-	if err := s.diesAndComesBack(ctx, "pkill -KILL -f '[c]ontainerd-shim-kata-v2'"); err != nil {
-		return err
-	}
-	left, err := s.output(ctx, "cd /run/kata-containers/shared/sandboxes; grep $PWD /proc/mounts | cut -d' ' -f2; find . | head -50; "+
-		"for d in *; do umount --lazy --recursive $d/* 2>/dev/null; rm -r --one-file-system $d; done")
-	s.log("the killed VM leaves %s", left)
-	return err
+	return s.diesAndComesBack(ctx, "pkill -KILL -f '[c]ontainerd-shim-kata-v2'")
 }

@@ -139,7 +139,18 @@ func (s *site) awaitGone(ctx context.Context, namespace string) error {
 }
 
 // vmState is what a sandbox leaves while it lives: of the stand-in, and of Kata's two runtimes.
-const vmState = "/run/vm/* /run/vc/sbs/* /run/vc/vm/* /run/kata/* /run/kata-containers/shared/sandboxes/*"
+const vmState = "/run/vm/* /run/vc/sbs/* /run/vc/vm/* /run/kata/*"
+
+// removeShared shows and removes the directories that Kata has shared with VMs. Kata 4.1.0 leaves them behind when its shim is killed, and its
+// Rust runtime after a physical endpoint: no device is in them, and the kubelet removes what it has mounted there.
+const removeShared = `cd /run/kata-containers/shared/sandboxes 2>/dev/null || exit 0
+grep "$PWD" /proc/mounts | cut -d' ' -f2
+find . -mindepth 1 | head -n 30
+for d in *; do
+	[ -d "$d" ] || continue
+	umount --lazy --recursive "$d"/* 2>/dev/null
+	rm -r --one-file-system "$d"
+done`
 
 // clear deletes what is left of a case and waits until nothing is held: every function has its driver, and there is no
 // VM and no claim's CDI spec.
@@ -159,7 +170,7 @@ func (s *site) clear(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.until(ctx, "nothing is held", nodeLimit, func(ctx context.Context) error {
+	err := s.until(ctx, "nothing is held", nodeLimit, func(ctx context.Context) error {
 		left, err := s.output(ctx, "ls -d "+vmState+" 2>/dev/null; pgrep -a 'qemu-system|virtiofsd'; ls /var/run/cdi | grep kata-vfio.dev-vfio; true")
 		if err != nil {
 			return err
@@ -170,6 +181,11 @@ func (s *site) clear(ctx context.Context) error {
 		}
 		return err
 	})
+	shared, sharedErr := s.output(ctx, removeShared)
+	if shared != "" {
+		s.log("Kata leaves in /run/kata-containers/shared/sandboxes:\n%s", shared)
+	}
+	return errors.Join(err, sharedErr)
 }
 
 // driversNow lists the PCI functions that have a driver, with the driver.
