@@ -142,7 +142,7 @@ func (s *site) awaitGone(ctx context.Context, namespace string) error {
 const vmState = "/run/vm/* /run/vc/sbs/* /run/vc/vm/* /run/kata/*"
 
 // removeShared shows and removes the directories that Kata has shared with VMs. Kata 4.1.0 leaves them behind when its shim is killed, and its
-// Rust runtime after a physical endpoint: no device is in them, and the kubelet removes what it has mounted there.
+// Rust runtime did once after a physical endpoint: no device is in them, and the kubelet removes what it has mounted there.
 const removeShared = `cd /run/kata-containers/shared/sandboxes 2>/dev/null || exit 0
 grep "$PWD" /proc/mounts | cut -d' ' -f2
 find . -mindepth 1 | head -n 30
