@@ -17,7 +17,7 @@ import (
 
 // sandboxes are the IDs of the sandboxes with a VM, one on a line.
 func (s *site) sandboxes(ctx context.Context) (string, error) {
-	return s.output(ctx, "ls /run/vm /run/vc/vm 2>/dev/null | grep '^[0-9a-f]\\{64\\}$' || true")
+	return s.output(ctx, "ls /run/vm /run/vc/vm /run/kata 2>/dev/null | grep '^[0-9a-f]\\{64\\}$' || true")
 }
 
 // killPlugin kills the plugin as the kernel does when memory is short.
