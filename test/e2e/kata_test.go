@@ -16,8 +16,10 @@ import (
 // kataCases are the cases of one of Kata's runtimes: those that it shares with the stand-in, and those that only Kata can show.
 func kataCases(runtime kata.Runtime) []nodeCase {
 	cases := slices.DeleteFunc(nodeCases(), func(c nodeCase) bool { return !c.contract })
-	if runtime == kata.Go { // the Rust runtime's settings no command of Kata's shows
-		cases = append(cases, nodeCase{name: "TheAuditReadsKatasSettingsAsKataDoes", run: auditReadsKatasSettings})
+	if runtime == kata.Go { // the Rust runtime has no setting for hot plug, and no command that shows its settings
+		cases = append(cases,
+			nodeCase{name: "DevicesAreHotPlugged", run: hotPlugged},
+			nodeCase{name: "TheAuditReadsKatasSettingsAsKataDoes", run: auditReadsKatasSettings})
 	}
 	return append(cases,
 		nodeCase{name: "TheAuditKnowsKatasVMs", run: auditKnowsKatasVMs},
@@ -26,7 +28,6 @@ func kataCases(runtime kata.Runtime) []nodeCase {
 		nodeCase{name: "CompanionsOfOneGroupAreRefused", run: companionsAreRefused},
 		nodeCase{name: "AVMHasMoreDevicesThanRootPorts", run: moreDevicesThanPorts},
 		nodeCase{name: "AVMIsLargerThanTheMemlockLimit", run: memlockIsLow},
-		nodeCase{name: "DevicesAreHotPlugged", run: hotPlugged},
 		nodeCase{name: "APodWithoutAPortForItsDeviceDoesNotRun", run: portlessIsRefused},
 		nodeCase{name: "AnnotationsGiveNobodyADevice", run: refusesAnnotations},
 	)
