@@ -22,14 +22,14 @@ import (
 )
 
 // BenchmarkKataPodStart says where the time goes from a pod's creation to its container in a VM of real Kata: the installation that
-// KATA names (see make kata). Ours are request, which has the kernel's bind in it, and part of get; percent-ours is their share
-// of the whole. The last phase ends where the container looks around: guest is how long its kernel was up by then.
+// KATA names (see make kata). Ours are request, which has the kernel's bind in it, and part of get; percent-request is the
+// former's share of the whole. The last phase ends where the container looks around: guest is how long its kernel was up by then.
 func BenchmarkKataPodStart(b *testing.B) {
-	dir := os.Getenv("KATA")
-	if dir == "" {
+	source := kata.SourceOf(os.Getenv)
+	if source.Dir == "" {
 		b.Skip("KATA names no installation of Kata: make bench KATA=/opt/kata")
 	}
-	install, err := kata.Find(b.Context(), dir, os.Getenv("KATA_AGENT"), kata.Go)
+	install, err := kata.Find(b.Context(), source, kata.Go)
 	if err != nil {
 		b.Fatal(err)
 	}

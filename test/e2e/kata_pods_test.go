@@ -36,6 +36,16 @@ func guestLacksTheDriver(ctx context.Context, s *site) error {
 	return errors.Join(err, s.deletePods(ctx, "driverless"))
 }
 
+// guestWritesNoCDI: by what the Rust runtime asks of the guest for the GPU's vendor, the agent waits for a CDI specification, and the container fails
+// where there is none. The VM has the device, which comes back.
+func guestWritesNoCDI(ctx context.Context, s *site) error {
+	if err := s.apply(ctx, tenant, driverless+vmPod("driverless", gpuDirect)); err != nil {
+		return err
+	}
+	err := s.awaitEvent(ctx, tenant, "driverless", "Failed", "failed to inject devices after CDI timeout")
+	return errors.Join(err, s.deletePods(ctx, "driverless"))
+}
+
 // onePort is a Kata with one root port for devices, and manyFunctions are more than that.
 const (
 	onePort       = "[hypervisor.qemu]\npcie_root_port = 1\n"

@@ -32,6 +32,11 @@ type attack struct {
 func attacks(heldNode, heldCDI string) []attack {
 	const inVM, container = "runtimeClassName: kata-gpu", "containers: [{name: main, image: '" + node.PauseImage + "', imagePullPolicy: Never"
 	plain := container + "}]"
+	// A privileged pod has all nodes, and is refused for the first: with groups that of the holder's, otherwise iommufd's, which nobody has.
+	privileged, first := "NodeOfOthersClaim", heldNode
+	if strings.HasPrefix(heldNode, "/dev/vfio/devices/") {
+		privileged, first = "NodeWithoutClaim", "/dev/iommu"
+	}
 	return []attack{
 		{
 			name: "shared-kernel", namespace: trusted, reason: "NoRuntimeClass", text: "has no runtimeClassName",
@@ -51,7 +56,7 @@ func attacks(heldNode, heldCDI string) []attack {
 			spec:    inVM + "\nvolumes: [{name: dev, persistentVolumeClaim: {claimName: dev}}]\n" + container + ", volumeMounts: [{name: dev, mountPath: /host}]}]",
 			objects: devVolume,
 		}, {
-			name: "privileged", namespace: trusted, reason: "NodeWithoutClaim", text: "/dev/iommu",
+			name: "privileged", namespace: trusted, reason: privileged, text: first,
 			spec: container + ", securityContext: {privileged: true}}]",
 		}, {
 			name: "cdi-annotation", namespace: trusted, reason: "AnnotationNotAllowed", text: "cdi.k8s.io/mine",

@@ -1,8 +1,10 @@
 // Package kata puts an installed Kata into the lab's node, in the place of the stand-in runcvm: the runtime as its release
-// unpacks it, unmodified, and for its VMs the lab's own kernel and drivers around Kata's agent.
+// unpacks it, unmodified, and for its VMs either the lab's own kernel and drivers around Kata's agent, or the guest that Kata's
+// configuration names.
 package kata
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +38,22 @@ const (
 	agentFile  = "bin/kata-agent"
 )
 
+// Source says where Kata is on this host, and what of it to use.
+type Source struct {
+	// Dir has bin and share, as a release has them below opt/kata.
+	Dir string
+	// Agent is a static kata-agent for a guest of the lab's; empty means bin/kata-agent below Dir. Where neither is, VMs boot the guest that
+	// the configuration names.
+	Agent string
+	// Config is a configuration file for one of the runtimes, in the place of the release's; empty means the release's for each.
+	Config string
+}
+
+// SourceOf reads a Source from the environment: KATA, KATA_AGENT and KATA_CONFIG.
+func SourceOf(getenv func(string) string) Source {
+	return Source{Dir: getenv("KATA"), Agent: getenv("KATA_AGENT"), Config: getenv("KATA_CONFIG")}
+}
+
 // Install is an installed Kata and the runtime of it that a node uses.
 type Install struct {
 	// Runtime is the runtime that the node's handler has.
@@ -43,35 +61,59 @@ type Install struct {
 	// Version is what the runtime says of itself.
 	Version string
 
-	dir   string
-	agent string
+	dir    string
+	base   string // its configuration, on this host
+	agent  string // in a guest of the lab's
+	guest  guest  // its own, where there is no agent
+	labOwn bool
 }
 
-// Find finds a runtime in the installation below dir. The agent is a static kata-agent for the guest, which releases have
-// in their guest images only; empty means bin/kata-agent below dir. The error says what is missing.
-func Find(ctx context.Context, dir, agent string, runtime Runtime) (Install, error) {
-	if agent == "" {
-		agent = filepath.Join(dir, agentFile)
+// Find finds a runtime of an installation, and what its VMs boot. The error says what is missing.
+func Find(ctx context.Context, source Source, runtime Runtime) (Install, error) {
+	i := Install{Runtime: runtime, dir: source.Dir, base: source.Config}
+	if i.base == "" {
+		i.base = filepath.Join(i.dir, i.config())
 	}
-	i := Install{Runtime: runtime, dir: dir, agent: agent}
-	if _, err := os.Stat(agent); err != nil {
-		return Install{}, fmt.Errorf("find Kata's agent: %w. Releases have it in their guest images only (/usr/bin/kata-agent): copy it out, or build it, "+
-			"as a static program, and name its file by KATA_AGENT", err)
-	}
-	for _, file := range i.needed() {
-		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+	for _, file := range []string{filepath.Join(i.dir, i.shim()), i.base} {
+		if _, err := os.Stat(file); err != nil {
 			return Install{}, fmt.Errorf("find Kata's runtime %s: %w. Unpack a release of Kata, and name the directory that has bin and share", runtime, err)
 		}
+	}
+	if err := i.findGuest(source.Agent); err != nil {
+		return Install{}, err
 	}
 	var err error
 	i.Version, err = i.ask(ctx)
 	return i, err
 }
 
-// Has tells whether an installation has a runtime at all.
-func Has(dir string, runtime Runtime) bool {
-	_, err := os.Stat(filepath.Join(dir, Install{Runtime: runtime}.shim()))
-	return err == nil
+// findGuest prefers a guest of the lab's, which has drivers for all of the lab's devices.
+func (i *Install) findGuest(agent string) error {
+	i.agent, i.labOwn = cmp.Or(agent, filepath.Join(i.dir, agentFile)), true
+	_, err := os.Stat(i.agent)
+	if err == nil {
+		return nil
+	}
+	if agent != "" || !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("find the agent that KATA_AGENT names: %w", err)
+	}
+	i.labOwn = false
+	i.guest, err = readGuest(i.base, i.dir)
+	return err
+}
+
+// LabsGuest reports whether VMs boot the lab's guest, with drivers for all of the lab's devices, and not Kata's own.
+func (i Install) LabsGuest() bool { return i.labOwn }
+
+// Lacks says why a source has nothing of a runtime; empty when it has.
+func (s Source) Lacks(runtime Runtime) string {
+	if _, err := os.Stat(filepath.Join(s.Dir, Install{Runtime: runtime}.shim())); err != nil {
+		return fmt.Sprintf("the installation lacks the runtime %s: %v", runtime, err)
+	}
+	if s.Config != "" && runtimeOf(s.Config) != runtime {
+		return fmt.Sprintf("KATA_CONFIG is not for the runtime %s: %s", runtime, s.Config)
+	}
+	return ""
 }
 
 func (i Install) shim() string {
@@ -93,8 +135,6 @@ func (i Install) HandlerConfig() string {
 	return filepath.Join(Dir, filepath.Dir(i.config()), "kata-gpu")
 }
 
-func (i Install) needed() []string { return []string{i.shim(), i.config()} }
-
 // ask asks the shim for its version: "... version: 4.1.0, commit: ...".
 func (i Install) ask(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, filepath.Join(i.dir, i.shim()), "--version").Output()
@@ -106,13 +146,24 @@ func (i Install) ask(ctx context.Context) (string, error) {
 
 // Stage puts what the node needs of the installation into dir, which becomes Dir there.
 func (i Install) Stage(dir string) error {
-	for _, file := range append(i.needed(), command) {
-		err := copyFile(filepath.Join(i.dir, file), filepath.Join(dir, file))
-		if err != nil && (file != command || !errors.Is(err, os.ErrNotExist)) {
+	files := map[string]string{i.shim(): filepath.Join(i.dir, i.shim()), i.config(): i.base}
+	if program := filepath.Join(i.dir, command); i.Runtime == Go && exists(program) {
+		files[command] = program
+	}
+	if !i.labOwn {
+		files[guestKernel], files[guestRoot] = i.guest.kernel, i.guest.root()
+	}
+	for to, from := range files {
+		if err := copyFile(from, filepath.Join(dir, to)); err != nil {
 			return fmt.Errorf("stage Kata: %w", err)
 		}
 	}
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func copyFile(from, to string) error {

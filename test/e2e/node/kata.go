@@ -33,10 +33,13 @@ func (n *Node) stageKata(ctx context.Context, dir string) error {
 	if err := k.Stage(filepath.Join(dir, "kata")); err != nil {
 		return err
 	}
-	if err := k.WriteInitramfs(ctx, img, filepath.Join(dir, "kata-guest.img")); err != nil {
-		return fmt.Errorf("make the guest's initramfs: %w", err)
+	if k.LabsGuest() {
+		if err := k.WriteInitramfs(ctx, img, filepath.Join(dir, "kata-guest.img")); err != nil {
+			return fmt.Errorf("make the guest's initramfs: %w", err)
+		}
 	}
-	values := map[string]any{"Kernel": "/boot/vmlinux-" + img.KernelVersion, "Initramfs": initramfs, "Runtime": string(k.Runtime)}
+	kernel, root, initrd := k.BootFiles("/boot/vmlinux-"+img.KernelVersion, initramfs)
+	values := map[string]any{"Kernel": kernel, "Image": root, "Initrd": initrd, "Runtime": string(k.Runtime)}
 	for _, name := range []string{"kata-blueprint.yaml", "kata-lab.toml"} {
 		if err := render(name, filepath.Join(dir, "etc", name), values); err != nil {
 			return err
