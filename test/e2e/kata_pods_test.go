@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -101,8 +102,42 @@ func companionsAreRefused(ctx context.Context, s *site) error {
 	return errors.Join(err, s.neverStarted(ctx, attack{name: "both", namespace: tenant}), s.deletePods(ctx, "both"))
 }
 
-// shimDies kills Kata's shim and nothing else: containerd has Kata clean up after it, in the time that our fragment gives, and the pod's next
-// VM gets the device.
-func shimDies(ctx context.Context, s *site) error {
-	return s.diesAndComesBack(ctx, "pkill -KILL -f '[c]ontainerd-shim-kata-v2'")
+// killShim is the shell command that kills Kata's shim and nothing else.
+const killShim = "pkill -KILL -f '[c]ontainerd-shim-kata-v2'"
+
+// shimDies: containerd has the Go runtime end the VM of a shim that was killed, in the time that our fragment gives, and the pod's next VM gets the
+// device.
+func shimDies(ctx context.Context, s *site) error { return s.diesAndComesBack(ctx, killShim) }
+
+// shimLeavesItsVM: the Rust runtime leaves the VM of a shim that was killed running. Its device goes to nobody, and the claim's event says which process
+// to end; then the pod's next VM gets it.
+func shimLeavesItsVM(ctx context.Context, s *site) error {
+	if err := s.apply(ctx, tenant, templates+vmPod("crash", gpuOfTemplate)); err != nil {
+		return err
+	}
+	if err := s.awaitRunning(ctx, vmPodLimit, "crash"); err != nil {
+		return err
+	}
+	before, err := s.sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	vmm, err := s.output(ctx, "pgrep qemu-system && "+killShim)
+	if err != nil {
+		return err
+	}
+	err = s.until(ctx, "an event names the VM's process", vmPodLimit, func(ctx context.Context) error {
+		if events := s.events(ctx, tenant); !strings.Contains(events, "whose shim does not run any more") || !strings.Contains(events, "`kill -9 "+vmm+"`") {
+			return fmt.Errorf("want process %s, the events are\n%s", vmm, events)
+		}
+		_, err := s.output(ctx, "test -d /proc/"+vmm)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := s.output(ctx, "kill -9 "+vmm); err != nil {
+		return err
+	}
+	return errors.Join(s.awaitNewVM(ctx, "crash", before), s.deletePods(ctx, "crash"))
 }

@@ -14,8 +14,15 @@ func kataModules(flavour Flavour, effective config.Table) []state.Module {
 	// The shim opens /dev/vhost-vsock, by which it reaches the agent in the VM: virtcontainers/utils/utils_linux.go FindContextID; in
 	// the Rust runtime crates/hypervisor/src/device/driver/virtio_vsock.rs.
 	all := []state.Module{{Name: "vhost_vsock", Config: "CONFIG_VHOST_VSOCK", Why: "the shim reaches the agent in the VM by vsock"}}
-	if flavour == FlavourGo {
+	switch flavour {
+	case FlavourGo:
 		all = append(all, netlinkModules()...)
+	case FlavourRust:
+		// Cold plug adds an iommufd object for each function, for one of a group too, and QEMU ends where /dev/iommu is not there:
+		// crates/hypervisor/src/qemu/cmdline_generator.rs add_vfio_device, seen with Kata 4.1.0.
+		all = append(all, state.Module{
+			Name: "iommufd", Config: "CONFIG_IOMMUFD, CONFIG_VFIO_DEVICE_CDEV", Why: "the Rust runtime plugs functions by iommufd, and not by groups",
+		})
 	}
 	if joinsByTCFilter(effective) {
 		all = append(all, tcFilterModules()...)

@@ -18,7 +18,7 @@ func TestKataNamesTheModulesThatItNeeds(t *testing.T) {
 		want []string
 	}{
 		"Go":                 {nil, containers.Options{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
-		"Rust":               {nil, containers.Options{Kata: containers.FlavourRust}, []string{"vhost_vsock", "sch_ingress", "cls_u32", "act_mirred"}},
+		"Rust":               {nil, containers.Options{Kata: containers.FlavourRust}, []string{"vhost_vsock", "iommufd", "sch_ingress", "cls_u32", "act_mirred"}},
 		"said to be so":      {files{site: "[runtime]\ninternetworking_model = 'tcfilter'\n"}, containers.Options{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink", "sch_ingress", "cls_u32", "act_mirred"}},
 		"by macvtap":         {files{site: "[runtime]\ninternetworking_model = 'macvtap'\n"}, containers.Options{}, []string{"vhost_vsock", "xfrm_user", "nfnetlink"}},
 		"somebody else's":    {nil, containers.Options{Runtime: containers.RuntimeNone}, nil},
