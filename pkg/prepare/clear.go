@@ -77,7 +77,7 @@ func (p *Preparer) waive(ctx context.Context, rec *journal.Record, how Clearance
 	}
 	earlier := rec.BootID != snap.Host.BootID
 	if !earlier {
-		if err := p.waitUnheld(ctx, snap, rec); err != nil {
+		if err := p.waitUnheld(ctx, snap, rec, p.HolderWait); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package prepare
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -53,8 +54,12 @@ func (e *NotPreparedError) Error() string {
 // Errors a caller may branch on: [NotPreparedError], [InUseError],
 // [QuarantinedError], [EvidenceError]. After an error the sandbox must not get the functions.
 func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
+	another := func(rec *journal.Record) bool { return rec.Sandbox.ID != to.ID && serves(rec, to.PodUID) }
+	if err := p.awaitFormer(ctx, uid, another, min(p.HolderWait, handOverWait)); err != nil {
+		return err
+	}
 	return p.withPrepared(ctx, uid, func(snap *device.Snapshot, rec *journal.Record) error {
-		if to.PodUID != "" && !slices.ContainsFunc(rec.Plan.Claim.Pods, func(c claim.Pod) bool { return c.UID == to.PodUID }) {
+		if !serves(rec, to.PodUID) {
 			return &NotPreparedError{Claim: rec.Plan.Claim, State: rec.State, PodUID: to.PodUID}
 		}
 		had := rec.Sandbox
@@ -78,6 +83,11 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 		}
 		return p.place(ctx, rec)
 	})
+}
+
+// serves reports whether a claim is prepared for a pod. Who does not know the pod's UID asks for the claim alone.
+func serves(rec *journal.Record, podUID string) bool {
+	return podUID == "" || slices.ContainsFunc(rec.Plan.Claim.Pods, func(c claim.Pod) bool { return c.UID == podUID })
 }
 
 // join returns what is known of a sandbox by now: who hands over knows its VMM
@@ -106,6 +116,10 @@ func join(had *journal.Sandbox, to journal.Sandbox) journal.Sandbox {
 // (any more) is left alone, so that it may be repeated. Its errors are those
 // of [Preparer.HandOver].
 func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error) {
+	its := func(rec *journal.Record) bool { return rec.Sandbox.ID == sandboxID }
+	if err := p.awaitFormer(ctx, uid, its, p.HolderWait); err != nil {
+		return nil, err
+	}
 	var proofs []isolation.Proof
 	err := p.withPrepared(ctx, uid, func(_ *device.Snapshot, rec *journal.Record) error {
 		if rec.Sandbox == nil || rec.Sandbox.ID != sandboxID {
@@ -118,6 +132,28 @@ func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolatio
 		return p.keep(rec)
 	})
 	return proofs, err
+}
+
+// handOverWait is how long [Preparer.HandOver] waits for the former sandbox of its pod to end. Kata's Rust runtime gives up after ten seconds
+// (pod-resources-rs: DEFAULT_POD_RESOURCES_TIMEOUT), of which the kubelet may take five, and its pod's event would not say why.
+const handOverWait = 4 * time.Second
+
+// awaitFormer waits until nothing has the functions of a prepared claim's sandbox open, where that is the former one; otherwise it returns an
+// [InUseError]. It does so without the claim's lock: the next sandbox, which asks meanwhile, must learn who has them, and not only that somebody
+// works on the claim. Whatever else is wrong, a reset that is still under way among it, the caller finds once it has the lock.
+func (p *Preparer) awaitFormer(ctx context.Context, uid string, former func(*journal.Record) bool, limit time.Duration) error {
+	rec, err := p.Journal.Load(uid)
+	if err != nil || rec == nil || rec.State != journal.Prepared || rec.Sandbox == nil || !former(rec) {
+		return nil //nolint:nilerr // see above
+	}
+	snap, err := p.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	if used, ok := errors.AsType[*InUseError](p.waitUnheld(ctx, snap, rec, limit)); ok {
+		return used
+	}
+	return nil
 }
 
 // withPrepared runs work on the latest snapshot and a copy of a prepared claim's
@@ -159,7 +195,7 @@ func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	defer release()
-	if err := p.waitUnheld(ctx, snap, rec); err != nil {
+	if err := p.waitUnheld(ctx, snap, rec, 0); err != nil { // awaitFormer has waited
 		return err
 	}
 	if err := p.tell(ctx, rec.Plan.Claim, closeEvent(rec)); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
 // mustHandOver gives the claim's functions to a sandbox.
@@ -85,6 +86,31 @@ func TestHandOverWaitsForTheFormerVM(t *testing.T) {
 	}
 	h.Release()
 	w.mustHandOver("second")
+}
+
+// TestHandOverSaysWhoHoldsTheDeviceWhileRenewWaits: Kata's Rust runtime leaves the VM of a shim that was killed. The next sandbox is told so at once,
+// although the clean-up after the former one waits for that VM all the time.
+func TestHandOverSaysWhoHoldsTheDeviceWhileRenewWaits(t *testing.T) {
+	w, gpu := handedOver(t)
+	w.hold(gpu)
+	ctx, cancel := context.WithCancel(t.Context())
+	waits, renewed := make(chan struct{}), make(chan error, 1)
+	renewing := w.waiter(func(ctx context.Context, _ []vfio.Holder) error {
+		close(waits)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	go func() {
+		_, err := renewing.Renew(ctx, uid, "first")
+		renewed <- err
+	}()
+	<-waits
+	err := w.plugin(nil).HandOver(t.Context(), uid, journal.Sandbox{ID: "second"})
+	if used := as[*prepare.InUseError](t, err); used.Address != gpu {
+		t.Errorf("in use: %+v", used)
+	}
+	cancel()
+	as[*prepare.InUseError](t, <-renewed)
 }
 
 // TestRenew cleans up after a sandbox, once, and only after its own.

@@ -84,7 +84,7 @@ func (p *Preparer) settleLocked(ctx context.Context, snap *device.Snapshot, rec 
 	if earlier && rec.State != journal.Quarantined {
 		return p.drop(ctx, rec)
 	}
-	if err := p.waitUnheld(ctx, snap, rec); err != nil {
+	if err := p.waitUnheld(ctx, snap, rec, p.HolderWait); err != nil {
 		return err
 	}
 	switch rec.State {
@@ -338,13 +338,13 @@ func (p *Preparer) present(addrs []pci.Address) ([]pci.Address, error) {
 }
 
 // waitUnheld returns when no process has a function of the record open that is
-// still with VFIO, and none can open one that was handed to it, or with an [InUseError] once the wait is over. Who opens a
+// still with VFIO, and none can open one that was handed to it, or with an [InUseError] once the limit is over. Who opens a
 // function that went back to its driver is none of our business.
 //
 // Holders that are all there again after a wait that saw one end can't be
 // waited for: their PIDs are those of another PID namespace.
-func (p *Preparer) waitUnheld(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
-	wait, cancel := context.WithTimeout(ctx, p.HolderWait)
+func (p *Preparer) waitUnheld(ctx context.Context, snap *device.Snapshot, rec *journal.Record, limit time.Duration) error {
+	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	claim, addrs := rec.Plan.Claim, onVFIO(snap, rec.Plan.Addresses())
 	var last []vfio.Holder
