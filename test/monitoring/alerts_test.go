@@ -227,28 +227,28 @@ func alertNames(t *testing.T) []string {
 	return names
 }
 
-// A runbook is a heading of the README: its anchor, as GitHub makes it, is the link's.
-func TestEachRunbookIsInTheREADME(t *testing.T) {
+// Each alert links to a heading of the runbook, by the anchor that GitHub makes of it.
+func TestAlertsLinkToTheRunbook(t *testing.T) {
 	text, err := os.ReadFile(alertsFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile("../../README.md")
+	runbook, err := os.ReadFile("../../deploy/RUNBOOK.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	anchors := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(readme), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(runbook), -1) {
 		words := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
 		anchors[strings.ReplaceAll(words, " ", "-")] = true
 	}
-	links := regexp.MustCompile(`runbook_url: https://github.com/kata-vfio/kata-vfio/blob/main/README\.md#(\S+)`).FindAllStringSubmatch(string(text), -1)
+	links := regexp.MustCompile(`runbook_url: https://github.com/kata-vfio/kata-vfio/blob/main/deploy/RUNBOOK\.md#(\S+)`).FindAllStringSubmatch(string(text), -1)
 	if len(links) != len(alertNames(t)) {
 		t.Errorf("%d alerts have %d links", len(alertNames(t)), len(links))
 	}
 	for _, link := range links {
 		if !anchors[link[1]] {
-			t.Errorf("README.md has no heading for #%s", link[1])
+			t.Errorf("deploy/RUNBOOK.md has no heading for #%s", link[1])
 		}
 	}
 }
