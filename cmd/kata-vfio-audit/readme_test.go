@@ -8,16 +8,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kata-vfio/kata-vfio/test/readme"
+	"github.com/kata-vfio/kata-vfio/test/docs"
 )
 
-// Who is in trouble types what the README says.
-func TestTheREADMERunsCommandsThatThereAre(t *testing.T) {
-	for _, heading := range []string{"When something is wrong", "Day two"} {
-		for _, args := range readme.Commands(t, heading, "kata-vfio-audit") {
-			readme.Check(t, newCommand(io.Discard, io.Discard), args)
-		}
-	}
+// What the documents tell people to run must be there.
+func TestDocumentsRunCommandsThatExist(t *testing.T) {
+	docs.CheckCommands(t, "kata-vfio-audit", func() *cobra.Command { return newCommand(io.Discard, io.Discard) }, docs.All(t)...)
 }
 
 // Manuals are made of the help: one that had the time in it would make each release another.

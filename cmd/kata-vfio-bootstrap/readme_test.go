@@ -10,23 +10,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/test/readme"
+	"github.com/kata-vfio/kata-vfio/test/docs"
 )
 
-// Who is in trouble types what the README says.
-func TestTheREADMERunsCommandsThatThereAre(t *testing.T) {
-	for _, heading := range []string{"Install on a cluster", "Uninstall", "When something is wrong"} {
-		for _, args := range readme.Commands(t, heading, "kata-vfio-bootstrap") {
-			readme.Check(t, newCommand(io.Discard, io.Discard), args)
-		}
-	}
+// What the documents tell people to run must be there.
+func TestDocumentsRunCommandsThatExist(t *testing.T) {
+	docs.CheckCommands(t, "kata-vfio-bootstrap", func() *cobra.Command { return newCommand(io.Discard, io.Discard) }, docs.All(t)...)
 }
 
 // Every field of a blueprint is explained: in a row of the README's table, and named in the help.
-func TestTheREADMEHasEveryFieldOfTheBlueprint(t *testing.T) {
-	_, section, _ := strings.Cut(readme.Section(t, "Install on a cluster"), "\n### Make nodes fit\n")
-	rows := strings.Split(section, "\n")
+func TestREADMEHasEveryFieldOfTheBlueprint(t *testing.T) {
+	rows := strings.Split(docs.Section(t, "cmd/kata-vfio-bootstrap/README.md", "Blueprint"), "\n")
 	for path, kind := range leaves("", reflect.TypeFor[blueprint.Blueprint]()) {
 		i := slices.IndexFunc(rows, func(row string) bool { return strings.HasPrefix(row, "| `") && strings.Contains(row, "`"+path+"`") })
 		if i < 0 {
@@ -67,15 +64,15 @@ func leaves(path string, of reflect.Type) map[string]reflect.Type {
 	return all
 }
 
-// The chart's bootstrap leaves no program on nodes: what it did is taken back by its pods, which go with the chart.
-func TestTheREADMERevertsNodesWhileThePodsAreThere(t *testing.T) {
-	section := readme.Section(t, "Uninstall")
-	revert, uninstall := strings.Index(section, "-- kata-vfio-bootstrap revert --enter-node\n"), strings.Index(section, "`helm uninstall ")
-	if revert < 0 || uninstall < 0 || uninstall < revert {
-		t.Errorf("from the pod it reverts at %d, and uninstalls the chart at %d", revert, uninstall)
+// The chart's bootstrap leaves no program on nodes: its pods revert what they did, and they go with the chart.
+func TestUninstallRevertsNodesBeforeItRemovesTheChart(t *testing.T) {
+	section := docs.Section(t, "deploy/README.md", "Uninstall")
+	revert, uninstall := strings.Index(section, "-- kata-vfio-bootstrap revert --enter-node\n"), strings.Index(section, "helm uninstall ")
+	if revert < 0 || uninstall < revert {
+		t.Errorf("the pods revert at %d, and the chart is removed at %d", revert, uninstall)
 	}
-	fromPod := func(args []string) bool { return args[0] == "verify" && slices.Contains(args, "--enter-node") }
-	if !slices.ContainsFunc(readme.Commands(t, "When something is wrong", "kata-vfio-bootstrap"), fromPod) {
-		t.Error("who has the program in the pod alone is not told how to verify")
+	fromPod := func(c docs.Command) bool { return c.Args[0] == "verify" && slices.Contains(c.Args, "--enter-node") }
+	if !slices.ContainsFunc(docs.Commands(t, "kata-vfio-bootstrap", "deploy/RUNBOOK.md"), fromPod) {
+		t.Error("the runbook does not verify a node by bootstrap's pod")
 	}
 }

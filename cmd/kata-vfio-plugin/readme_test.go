@@ -4,14 +4,12 @@ import (
 	"io"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/test/readme"
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/test/docs"
 )
 
-// Who is in trouble types what the README says.
-func TestTheREADMERunsCommandsThatThereAre(t *testing.T) {
-	for _, heading := range []string{"Uninstall", "When something is wrong", "Day two"} {
-		for _, args := range readme.Commands(t, heading, "kata-vfio-plugin") {
-			readme.Check(t, newCommand(io.Discard, io.Discard), args)
-		}
-	}
+// What the documents tell people to run must be there.
+func TestDocumentsRunCommandsThatExist(t *testing.T) {
+	docs.CheckCommands(t, "kata-vfio-plugin", func() *cobra.Command { return newCommand(io.Discard, io.Discard) }, docs.All(t)...)
 }

@@ -62,9 +62,11 @@ func WriteCatalogue(w io.Writer, rules []finding.Rule, format string) error {
 	var b strings.Builder
 	if format == "md" {
 		b.WriteString("# The checks of kata-vfio-audit\n\n")
-		b.WriteString("Written by `kata-vfio-audit checks -o md`. Severities are those for untrusted tenants; profiles change some.\n")
-		b.WriteString("A check supports the controls that it names; no report says that somebody complies with them.\n")
-		b.WriteString("What no check asks is [at the end](#not-asked), with the reason.\n")
+		b.WriteString("`kata-vfio-audit checks -o md` writes this page. `kata-vfio-audit explain CHECK` shows one check, with the node's answer.\n\n")
+		b.WriteString("- Severities are those for untrusted tenants. Profiles change some of them.\n")
+		b.WriteString("- Controls are those that a check supports, by framework. An asterisk marks partial evidence.\n")
+		b.WriteString("  `kata-vfio-audit checks --mapping FRAMEWORK` gives their titles and the reasons. No report claims compliance.\n")
+		b.WriteString("- Questions that no check answers are [at the end](#not-checked), with the reasons.\n")
 	}
 	for _, g := range finding.Groups() {
 		var some []entry
@@ -95,10 +97,7 @@ func writeGroup(b *strings.Builder, g finding.Group, entries []entry, format str
 		}
 		return
 	}
-	fmt.Fprintf(b, "\n## %s: %s\n\n| Check | Severity | What is in order |\n|---|---|---|\n", g.Letters, g.Title)
-	for _, e := range entries {
-		fmt.Fprintf(b, "| [%s](#%s) | %s | %s |\n", e.ID, strings.ToLower(e.ID), e.Severity, md(e.Title))
-	}
+	fmt.Fprintf(b, "\n## %s: %s\n", g.Letters, g.Title)
 	for i := range entries {
 		writeSection(b, &entries[i])
 	}
@@ -108,18 +107,35 @@ func writeGroup(b *strings.Builder, g finding.Group, entries []entry, format str
 func writeSection(b *strings.Builder, e *entry) {
 	fmt.Fprintf(b, "\n### %s\n\n%s. (%s)\n\n- **Why:** %s\n- **Fix:** %s\n", e.ID, md(e.Title), e.weight(), md(e.Why), md(e.Fix))
 	if e.Verify != "" {
-		fmt.Fprintf(b, "- **By hand:** %s\n", code(e.Verify))
+		fmt.Fprintf(b, "- **Command:** %s\n", code(e.Verify))
 	}
 	if len(e.Sources) > 0 {
 		fmt.Fprintf(b, "- **Sources:** %s\n", md(strings.Join(e.Sources, "; ")))
 	}
 	if len(e.Supports) > 0 {
-		var words []string
-		for _, s := range e.Supports {
-			words = append(words, fmt.Sprintf("%s %s (%s)", s.Name, s.Control, s.Strength))
-		}
-		fmt.Fprintf(b, "- **Supports:** %s\n", md(strings.Join(words, "; ")))
+		fmt.Fprintf(b, "- **Controls:** %s\n", md(controls(e.Supports)))
 	}
+}
+
+// controls are a rule's controls by framework, "nist-800-53: SC-39, SC-3*": an asterisk marks those that it supports in part.
+func controls(supports []mapping.Support) string {
+	var b strings.Builder
+	for i, s := range supports {
+		switch {
+		case i > 0 && supports[i-1].Framework == s.Framework:
+			b.WriteString(", ")
+		case i > 0:
+			b.WriteString("; ")
+			fallthrough
+		default:
+			b.WriteString(s.Framework + ": ")
+		}
+		b.WriteString(s.Control)
+		if s.Strength == mapping.Supporting {
+			b.WriteString("*")
+		}
+	}
+	return b.String()
 }
 
 // writeNotAsked writes what no check asks: a reader who misses it shall not take it
@@ -131,11 +147,11 @@ func writeNotAsked(b *strings.Builder, format string) {
 		for _, not := range all {
 			ids = append(ids, not.ID)
 		}
-		b.WriteString("\nNot asked; `kata-vfio-audit checks -o md` says why, and how to look by hand\n")
+		b.WriteString("\nNot checked; `kata-vfio-audit checks -o md` gives the reasons, and what to check by hand\n")
 		writeColumns(b, []int{10}, "", strings.Join(ids, " "))
 		return
 	}
-	b.WriteString("\n## Not asked\n\n| What would be in order | Why no check asks it | By hand |\n|---|---|---|\n")
+	b.WriteString("\n## Not checked\n\n| Question | Why no check answers it | By hand |\n|---|---|---|\n")
 	for _, not := range all {
 		fmt.Fprintf(b, "| %s: %s | %s | %s |\n", not.ID, md(not.Title), md(not.Why), md(not.ByHand))
 	}

@@ -123,8 +123,8 @@ func TestWhatIsWrongIsNamedWithItsLine(t *testing.T) {
 	}
 }
 
-func TestTheExampleOfTheReadmeIsGood(t *testing.T) {
-	readme, err := os.ReadFile("../../../README.md")
+func TestREADMEsExampleIsAGoodBlueprint(t *testing.T) {
+	readme, err := os.ReadFile("../../../cmd/kata-vfio-bootstrap/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestTheExampleOfTheReadmeIsGood(t *testing.T) {
 		}
 		return
 	}
-	t.Error("README.md has no blueprint")
+	t.Error("cmd/kata-vfio-bootstrap/README.md has no blueprint")
 }
 
 func TestVersionsAreComparedByTheirNumbers(t *testing.T) {
