@@ -127,7 +127,7 @@ image=$(image "$@")
 code=0
 "$binary" apply "$@" || code=$?
 case $code:$image in
-0: | 3:) next "$binary verify; then install the chart (README, \"Install on a cluster\")." ;;
+0: | 3:) next "$binary verify; then install the chart (deploy/README.md)." ;;
 4:) next "reboot the node, then $binary verify." ;;
 0:* | 3:* | 4:*) next "what is listed above as left to do, if anything is; then start $image as a node, and there $name verify.$(lacking "$image")" ;;
 5:*) next "change what is named above, then run this again." ;;

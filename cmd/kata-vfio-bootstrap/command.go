@@ -54,7 +54,7 @@ const fields = `A blueprint is YAML of apiVersion bootstrap.kata-vfio.dev/v1alph
   containers          runtime (Auto, containerd, CRI-O, None), kata (go, rs), base (GPU, NIC), hotPlug, podResourcesSocket
   versions            kernel, containerd, crio, kata, chart; each exact or minimum
   labels              of the Kubernetes node
-What each does, and its default, is in the project's README, "Make nodes fit".
+cmd/kata-vfio-bootstrap/README.md, "Blueprint", describes each field and its default.
 
 `
 
