@@ -4,9 +4,9 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -37,6 +37,7 @@ func BenchmarkKataPodStart(b *testing.B) {
 	config.Machine.VFIO = image.IOMMUFD
 	config.Machine.KernelArgs = []string{"iommu=nopt"} // what bootstrap asks for; the machine has no boot loader that could add it
 	s := newStarter(b, config)
+	s.reports = true
 	kernel := s.kernel(b)
 	sums, runs := map[string]time.Duration{}, 0
 	for b.Loop() {
@@ -132,16 +133,12 @@ func (s *starter) guestUp(b *testing.B) time.Duration {
 	return time.Duration(report.Uptime * float64(time.Second))
 }
 
-// print keeps what a pod has printed.
+// print keeps what a pod has printed: a report, which comes some time after the pod runs.
 func (s *starter) print(b *testing.B, pod string) {
 	b.Helper()
-	stream, err := s.client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{}).Stream(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer stream.Close() // it was only read
-	s.printed, err = io.ReadAll(stream)
-	if err != nil {
-		b.Fatal(err)
-	}
+	poll(b, func(ctx context.Context) (bool, error) {
+		var err error
+		s.printed, err = s.client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
+		return json.Valid(s.printed), err
+	})
 }
