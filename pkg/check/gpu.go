@@ -57,7 +57,7 @@ func sharedChecks() []Check {
 			ID: "GPU-005", Title: "No NVLink bridge joins GPUs of different tenants", Severity: isolation.High, Static: true, Cheap: true,
 			Why:     "a bridge that somebody plugged in joins two GPUs past the IOMMU, and no file of the node shows it",
 			Fix:     "look into the chassis, keep an inventory, and give GPUs that a bridge joins to one tenant",
-			Verify:  "nvidia-smi nvlink -s (with the GPUs on the nvidia driver, before they are given away)",
+			Verify:  "nvidia-smi nvlink -s (with the GPUs on the nvidia driver, before VMs get them)",
 			Sources: []string{"nvidia-smi: nvlink --status"},
 		}, Judge: noBridge},
 		{Rule: finding.Rule{
