@@ -33,7 +33,7 @@ const ownClass = "vf-team-a.example.com"
 // examples are the texts of deploy/examples by their files' names.
 func examples(t *testing.T) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob("../../deploy/examples/*")
+	files, err := filepath.Glob("../../deploy/examples/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
