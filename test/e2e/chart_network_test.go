@@ -75,7 +75,7 @@ func networkRenderings() map[string]rendering {
 		"alerts": {
 			values: "metrics: {prometheusRule: {enabled: true, labels: {team: a}}}", offline: true,
 			check: func(t *testing.T, got rendered) {
-				has(t, got, "PrometheusRule", plugin, `"team":"a"`, `"alert":"KataVFIOPluginDown"`, `of {{ $labels.node }} does not ask`)
+				has(t, got, "PrometheusRule", plugin, `"team":"a"`, `"alert":"KataVFIOPluginDown"`, `on {{ $labels.node }} does not answer`)
 				sameFile(t, "monitoring/alerts.yaml", got.find("PrometheusRule", plugin).Object["spec"])
 			},
 		},
