@@ -269,12 +269,28 @@ func TestWhyNot(t *testing.T) {
 	}
 }
 
-// seed puts records into the node's journal.
+// seed puts records of an earlier boot into the node's journal.
 func seed(t *testing.T, root string) {
+	t.Helper()
+	seedOf(t, root, "boot-1")
+}
+
+// bootID returns the boot of the node at root.
+func bootID(t *testing.T, root string) string {
+	t.Helper()
+	boot, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(boot))
+}
+
+// seedOf puts records of a boot into the node's journal.
+func seedOf(t *testing.T, root, boot string) {
 	t.Helper()
 	for file, state := range map[string]journal.State{"one": journal.Prepared, "three": journal.Quarantined} {
 		got := invoke(t, "plan", "--root", root, "-f", "testdata/"+file+"-claim.yaml", "-o", "json")
-		rec := journal.Record{Kind: journal.Claim, State: state, BootID: "boot-1", Since: "2026-11-20T10:00:00Z"}
+		rec := journal.Record{Kind: journal.Claim, State: state, BootID: boot, Since: "2026-11-20T10:00:00Z"}
 		if err := json.Unmarshal([]byte(got.stdout), &rec.Plan); err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +322,7 @@ func TestStatusOutput(t *testing.T) {
 	if got := invoke(t, "status", "--root", root, "-o", "json"); got.stdout != "{\n  \"records\": []\n}\n" {
 		t.Errorf("of an idle node: %+v", got)
 	}
-	seed(t, root)
+	seedOf(t, root, bootID(t, root))
 	before := tree(t, root)
 	for _, format := range []string{"table", "json", "yaml"} {
 		got := invoke(t, "status", "--root", root, "-o", format)
@@ -324,6 +340,20 @@ func TestStatusOutput(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, tree(t, root)); diff != "" {
 		t.Errorf("the node was touched (-before +after):\n%s", diff)
+	}
+}
+
+// TestUnprepareDryRunAfterARestart shows that nothing of an earlier boot is reset or bound, as Unprepare does it.
+func TestUnprepareDryRunAfterARestart(t *testing.T) {
+	root := newRoot(t)
+	seed(t, root)
+	got := invoke(t, "unprepare", "--dry-run", "--root", root, oneUID1)
+	if got.stdout != "The node was restarted since claim "+oneUID1+" was prepared: only its record and its CDI spec are removed.\n" {
+		t.Errorf("%+v", got)
+	}
+	got = invoke(t, "unprepare", "--dry-run", "--root", root, oneUID2) // a quarantine is tested again, for which it is bound first
+	if !strings.Contains(got.stdout, "1     unbind     0000:21:02.0  igbvf -> -") {
+		t.Errorf("%+v", got)
 	}
 }
 

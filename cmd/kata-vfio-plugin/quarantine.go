@@ -172,24 +172,13 @@ func isNamed(rec *journal.Record, name string) bool {
 	return err == nil && slices.Contains(rec.Plan.Addresses(), a)
 }
 
-// clearSteps are the steps of the way back of a quarantine. Without a proof nothing is
-// reset that no host driver gets; and after a restart of the node nothing at all is
-// touched but what outlives that: addresses of pools.
+// clearSteps returns the steps that end a quarantine, with or without a proof.
 func (o *options) clearSteps(rec *journal.Record, withoutProof bool) []plan.Step {
 	if !withoutProof {
-		return releaseOf(rec)
+		return o.ahead(rec)
 	}
-	resets := rec.Plan.ReturnsToHost()
-	own := *rec
-	own.Plan.Functions = slices.Clone(rec.Plan.Functions)
-	for i := range own.Plan.Functions {
-		own.Plan.Functions[i].Endpoint = nil
-	}
-	boot := o.bootID()
-	earlier := boot != "" && boot != rec.BootID
-	return slices.DeleteFunc(releaseOf(&own), func(s plan.Step) bool {
-		return !resets && s.Operation == plan.Reset || earlier && s.Operation != plan.ReturnAddress
-	})
+	boot := o.bootOf(rec)
+	return rec.StepsOf(boot, rec.AheadWithoutProof(boot))
 }
 
 func clearOne(cmd *cobra.Command, format string, n *node.Node, rec *journal.Record, how prepare.Clearance) error {

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,21 +89,25 @@ func showRelease(w io.Writer, opts *options, uid string) error {
 		_, err := fmt.Fprintf(w, "Claim %s has nothing on this node; `kata-vfio-plugin status` lists what has.\n", uid)
 		return err
 	}
-	return printSteps(w, opts.output, releaseOf(rec))
+	steps := opts.ahead(rec)
+	if len(steps) == 0 && rec != nil && opts.bootOf(rec) != rec.BootID && opts.output == "table" {
+		_, err := fmt.Fprintf(w, "The node was restarted since claim %s was prepared: only its record and its CDI spec are removed.\n", uid)
+		return err
+	}
+	return printSteps(w, opts.output, steps)
 }
 
-// releaseOf returns the steps of a record's way back. What was not handed over
-// or is proven clean already is not reset.
-func releaseOf(rec *journal.Record) []plan.Step {
+// ahead returns the steps that take a record's claim off the node.
+func (o *options) ahead(rec *journal.Record) []plan.Step {
 	if rec == nil {
 		return []plan.Step{}
 	}
-	steps := rec.Plan.Release()
-	if rec.State == journal.Preparing || rec.State == journal.Cleaned {
-		steps = slices.DeleteFunc(steps, func(s plan.Step) bool { return s.Operation == plan.Reset })
-	}
-	return steps
+	boot := o.bootOf(rec)
+	return rec.StepsOf(boot, rec.Ahead(boot))
 }
+
+// bootOf returns the node's boot. Where that can't be read, it is taken for the record's.
+func (o *options) bootOf(rec *journal.Record) string { return cmp.Or(o.bootID(), rec.BootID) }
 
 func unprepareOne(cmd *cobra.Command, format string, n *node.Node, uid string) error {
 	before, err := n.Journal.Load(uid)

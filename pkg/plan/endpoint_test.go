@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,7 +58,7 @@ func TestAnEndpointEndsOnItsKernelDriver(t *testing.T) {
 			if last := got.Steps[len(got.Steps)-1].String(); last != "probe 0000:21:10.0 for "+tt.want {
 				t.Errorf("the last step is %q", last)
 			}
-			if first := got.Release()[0].String(); first != "unbind 0000:21:10.0 from "+tt.want {
+			if first := got.StepsOf(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...)[0].String(); first != "unbind 0000:21:10.0 from "+tt.want {
 				t.Errorf("the first step back is %q", first)
 			}
 		})

@@ -95,20 +95,3 @@ func leaseArgs(claim Ref, container string) string {
 func (d *Device) LeaseStep(op Op) Step {
 	return Step{Operation: op, Address: d.Address, Value: d.Lease.Pool}
 }
-
-// leaseSteps returns the step of each device that has a lease.
-func (p *Plan) leaseSteps(op Op, driver func(*Function) string) []Step {
-	var steps []Step
-	for i := range p.Devices {
-		d := &p.Devices[i]
-		if d.Lease == nil {
-			continue
-		}
-		s := d.LeaseStep(op)
-		if fn, ok := p.Function(d.Address); ok {
-			s.DriverBefore, s.DriverAfter = driver(fn), driver(fn)
-		}
-		steps = append(steps, s)
-	}
-	return steps
-}

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,7 +45,7 @@ func TestAPoolsAddressesAreAStep(t *testing.T) {
 	if last := got.Steps[len(got.Steps)-1]; last.String() != "take addresses for "+nicVF.String()+" from pool storage" {
 		t.Errorf("the last step is %s", last)
 	}
-	release := got.Release()
+	release := got.StepsOf(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...)
 	if last := release[len(release)-1]; last.String() != "give the addresses of "+nicVF.String()+" back to pool storage" {
 		t.Errorf("the last step of the way back is %s", last)
 	}

@@ -159,7 +159,7 @@ func (m *maker) plan() *Plan {
 	}
 	slices.SortFunc(p.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
 	p.Cleanse = m.cleanse(p.Resets())
-	p.Steps = p.Sequence()
+	p.Steps = p.StepsOf(AtOriginal, Preparation()...)
 	return p
 }
 

@@ -29,9 +29,7 @@ type Plan struct {
 	// Cleanse are the resets on the way in: of what is not proven clean since an
 	// earlier tenant.
 	Cleanse []isolation.Reset `json:"cleanse,omitempty"`
-	// Steps are all steps in order: modules, then function by function, then the
-	// resets of Cleanse, then what PFs impose, then addresses from pools, then
-	// endpoints to their drivers.
+	// Steps are the steps of [Preparation], in order.
 	Steps []Step `json:"steps"`
 }
 

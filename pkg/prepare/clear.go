@@ -81,11 +81,11 @@ func (p *Preparer) waive(ctx context.Context, rec *journal.Record, how Clearance
 			return err
 		}
 	}
-	if err := p.removeSpec(rec); err != nil {
+	if err := p.removeSpec(ctx, rec); err != nil {
 		return err
 	}
 	if !earlier {
-		if err := p.resetForHost(ctx, rec); err != nil {
+		if err := p.makeFitForHost(ctx, rec); err != nil {
 			return err
 		}
 	}
@@ -109,24 +109,23 @@ func (p *Preparer) waive(ctx context.Context, rec *journal.Record, how Clearance
 	return p.giveBack(ctx, rec)
 }
 
-// resetForHost resets the functions of a quarantine before a host driver gets one of
+// makeFitForHost resets the functions of a quarantine before a host driver gets one of
 // them: their last tenant may have armed a device against the driver. The record stays as
 // it is.
-func (p *Preparer) resetForHost(ctx context.Context, rec *journal.Record) error {
+func (p *Preparer) makeFitForHost(ctx context.Context, rec *journal.Record) error {
 	if !rec.Plan.ReturnsToHost() || p.allGone(rec) {
 		return nil
 	}
 	own := *rec
-	err := p.bindAll(ctx, &own)
-	if err == nil {
-		err = p.measure(&own)
-	}
-	if err == nil {
-		err = p.resetAll(ctx, &own, own.Plan.Resets())
-	}
-	if err != nil {
+	own.Baseline = nil // no proof is asked for: the functions are compared with what they are now
+	if err := p.carryOut(ctx, &own, plan.ForHost()); err != nil {
 		return fmt.Errorf("claim %s: its devices stay in quarantine, since a host driver must not get what was not reset after a tenant: %w; "+
 			"if resets keep failing, power-cycle the node and clear the quarantine then", rec.Plan.Claim, err)
 	}
 	return nil
+}
+
+// resetForHost makes the resets. One that fails leaves the quarantine as it is.
+func (p *Preparer) resetForHost(ctx context.Context, rec *journal.Record) error {
+	return p.resetAll(ctx, rec, rec.Plan.Resets())
 }

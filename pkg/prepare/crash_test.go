@@ -197,14 +197,18 @@ func crash(t *testing.T, sc scene, a act, p *power, reboot bool) {
 		w.k.Reboot()
 		original = w.bindings()
 	}
+	planned, mark := ahead(w.record(uid), w.bootID(), true), len(w.events)
 	r, err := w.plugin(nil).Recover(t.Context())
 	if err != nil || len(r.Unfinished) > 0 || len(r.Quarantined) > 0 {
 		t.Fatalf("%s: Recover = %+v, %v", where, r, err)
 	}
+	planned.wantSome(t, where+": Recover", w.executed(mark))
 	checkWholeOrGone(t, w, where, original, reboot)
+	planned, mark = ahead(w.record(uid), w.bootID(), false), len(w.events)
 	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
 		t.Fatalf("%s: Unprepare after Recover: %v", where, err)
 	}
+	planned.wantSome(t, where+": Unprepare", w.executed(mark))
 	if diff := cmp.Diff(original, w.bindings()); diff != "" {
 		t.Errorf("%s: after Unprepare (-original +now):\n%s", where, diff)
 	}

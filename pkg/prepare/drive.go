@@ -102,7 +102,7 @@ func (p *Preparer) restore(ctx context.Context, rec *journal.Record) error {
 // driver takes its address when it is bound. Where the driver is not registered
 // any more, its module is loaded and the probe tried once more.
 func (p *Preparer) restoreOne(ctx context.Context, claim plan.Ref, fn plan.Function) error {
-	if fn.VF != nil {
+	if fn.RestoresVF() {
 		if err := p.impose(ctx, claim, &fn, &fn.VF.Original); err != nil && !p.isGone(fn.Address) {
 			return withoutLink(err)
 		}

@@ -61,9 +61,9 @@ func (p *Preparer) moduleOf(snap *device.Snapshot, fn *plan.Function) (string, e
 	return device.ModuleFor(bytes.NewReader(data), f.Modalias)
 }
 
-// expose brings the record's endpoints to their kernel drivers, where they wait
+// bindEndpoints brings the record's endpoints to their kernel drivers, where they wait
 // for a sandbox with the address that their PF imposes.
-func (p *Preparer) expose(ctx context.Context, rec *journal.Record) error {
+func (p *Preparer) bindEndpoints(ctx context.Context, rec *journal.Record) error {
 	for _, fn := range rec.Plan.Functions {
 		if fn.Endpoint == nil {
 			continue
@@ -79,16 +79,16 @@ func (p *Preparer) expose(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// retake brings the record's endpoints back to VFIO, wherever they are: in the
+// rebindEndpoints brings the record's endpoints back to VFIO, wherever they are: in the
 // node's or a pod's namespace, on VFIO or on no driver. One that is gone needs
 // nothing.
-func (p *Preparer) retake(ctx context.Context, rec *journal.Record) error {
+func (p *Preparer) rebindEndpoints(ctx context.Context, rec *journal.Record) error {
 	return p.driveEndpoints(ctx, rec, func(fn *plan.Function) plan.Binding { return fn.Target })
 }
 
-// detach takes the record's endpoints from their drivers: bound anew to one,
+// unbindEndpoints takes the record's endpoints from their drivers: bound anew to one,
 // they take the address that their PF has for them then.
-func (p *Preparer) detach(ctx context.Context, rec *journal.Record) error {
+func (p *Preparer) unbindEndpoints(ctx context.Context, rec *journal.Record) error {
 	return p.driveEndpoints(ctx, rec, func(*plan.Function) plan.Binding { return plan.Binding{} })
 }
 

@@ -50,7 +50,7 @@ func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Re
 	}
 	own := *rec
 	own.Plan.Claim = now.Claim
-	return p.conclude(ctx, &own, p.carryOut(ctx, &own))
+	return p.conclude(ctx, &own, p.carryIn(ctx, &own))
 }
 
 // takesTheSame reports whether two plans take the same functions from the same groups

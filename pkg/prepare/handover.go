@@ -201,16 +201,7 @@ func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 	if err := p.tell(ctx, rec.Plan.Claim, closeEvent(rec)); err != nil {
 		return err
 	}
-	if err := p.retake(ctx, rec); err != nil {
-		return err
-	}
-	if err := p.resetAll(ctx, rec, rec.Plan.Resets()); err != nil {
-		return p.failedReset(ctx, rec, err)
-	}
-	if err := p.imposeNew(ctx, rec); err != nil {
-		return err
-	}
-	return p.expose(ctx, rec)
+	return p.carryOut(ctx, rec, plan.Renewal())
 }
 
 // keep writes a record whose state does not change.

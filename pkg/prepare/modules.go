@@ -28,7 +28,7 @@ func (p *Preparer) loadModules(ctx context.Context, rec *journal.Record) error {
 	if err != nil || !changed {
 		return err
 	}
-	next.Plan.Steps = next.Plan.Sequence()
+	next.Plan.Steps = next.Plan.StepsOf(plan.AtOriginal, plan.Preparation()...)
 	if err := p.save(&next, journal.Preparing, ""); err != nil {
 		return err
 	}

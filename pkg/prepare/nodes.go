@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ import (
 
 // writeSpec resolves the nodes of a record's devices and writes its CDI spec.
 // Standing records have none.
-func (p *Preparer) writeSpec(rec *journal.Record) error {
+func (p *Preparer) writeSpec(_ context.Context, rec *journal.Record) error {
 	if rec.Kind == journal.Standing {
 		return nil
 	}
@@ -35,7 +36,7 @@ func (p *Preparer) writeSpec(rec *journal.Record) error {
 	return p.timed(rec.Plan.Claim, PhaseCDI, func() error { return p.Specs.Write(rec.ID(), spec) })
 }
 
-func (p *Preparer) removeSpec(rec *journal.Record) error {
+func (p *Preparer) removeSpec(_ context.Context, rec *journal.Record) error {
 	if rec.Kind == journal.Standing {
 		return nil
 	}

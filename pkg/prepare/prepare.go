@@ -127,7 +127,7 @@ func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.K
 	if err := p.tell(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: devicesOf(snap, rec)}); err != nil {
 		return nil, errors.Join(err, p.forget(rec)) // nothing is done yet
 	}
-	return p.conclude(ctx, rec, p.carryOut(ctx, rec))
+	return p.conclude(ctx, rec, p.carryIn(ctx, rec))
 }
 
 // conclude returns the record of a Prepare whose steps ended with err. What has failed
@@ -237,45 +237,33 @@ func (p *Preparer) node(snap *device.Snapshot) plan.Node {
 	}
 }
 
-// carryOut takes the steps of a plan, writes the CDI spec and completes the
-// record. It may be repeated where a reset was cut off: what is done is left alone, and
-// the reset is joined. After a [QuarantinedError] the record has its end, and is not to
-// be taken back.
-func (p *Preparer) carryOut(ctx context.Context, rec *journal.Record) error {
-	if err := p.loadModules(ctx, rec); err != nil {
-		return err
-	}
-	if err := p.bindAll(ctx, rec); err != nil {
-		return err
-	}
-	if err := p.cleanse(ctx, rec); err != nil {
-		return err
-	}
-	if err := p.imposeNew(ctx, rec); err != nil {
-		return err
-	}
-	if err := p.measure(rec); err != nil {
-		return err
-	}
-	if err := p.takeAddresses(ctx, rec); err != nil {
-		return err
-	}
-	if err := p.expose(ctx, rec); err != nil {
-		return err
-	}
-	if err := p.writeSpec(rec); err != nil {
+// carryIn carries out the phases of a Prepare and completes the record. It may be repeated where
+// a reset was cut off: what is done is left alone, and the reset is joined. After a
+// [QuarantinedError] the record has its end, and is not to be taken back.
+func (p *Preparer) carryIn(ctx context.Context, rec *journal.Record) error {
+	if err := p.carryOut(ctx, rec, plan.Preparation()); err != nil {
 		return err
 	}
 	return p.save(rec, journal.Prepared, "")
 }
 
-// measure takes the fingerprints against which the next reset is proven.
-func (p *Preparer) measure(rec *journal.Record) (err error) {
-	rec.Baseline, err = p.Executor.Fingerprints(rec.Plan.Addresses())
+// measure takes the fingerprints against which the next reset is proven. Those of a
+// quarantine stay: its devices are compared with what they were before their tenant.
+func (p *Preparer) measure(_ context.Context, rec *journal.Record) error {
+	quarantined := rec.State == journal.Quarantined
+	if quarantined && rec.Baseline != nil {
+		return nil
+	}
+	found, err := p.Executor.Fingerprints(rec.Plan.Addresses())
+	if err != nil && quarantined && p.allGone(rec) {
+		return nil
+	}
+	rec.Baseline = found
 	return err
 }
 
-// bindAll brings all functions to their target, groups side by side.
+// bindAll brings all functions to their target, groups side by side. Those of a
+// quarantine may all have left the bus.
 func (p *Preparer) bindAll(ctx context.Context, rec *journal.Record) error {
 	var g errgroup.Group // without a shared context: one group's failure must not cut off another's write
 	for _, fns := range byGroup(rec.Plan.Functions) {
@@ -288,7 +276,10 @@ func (p *Preparer) bindAll(ctx context.Context, rec *journal.Record) error {
 			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil && (rec.State != journal.Quarantined || !p.allGone(rec)) {
+		return err
+	}
+	return nil
 }
 
 // abandon takes a failed Prepare back and returns the whole story.
@@ -308,16 +299,7 @@ func (p *Preparer) abandon(ctx context.Context, rec *journal.Record, cause error
 // back, and removes record and spec. It may be repeated. The cause is nil where
 // it was a crash.
 func (p *Preparer) undo(ctx context.Context, rec *journal.Record, cause error) error {
-	if err := p.removeSpec(rec); err != nil {
-		return err
-	}
-	if err := p.detach(ctx, rec); err != nil {
-		return err
-	}
-	if err := p.restore(ctx, rec); err != nil {
-		return err
-	}
-	if err := p.returnAddresses(ctx, rec); err != nil {
+	if err := p.carryOut(ctx, rec, plan.Undo()); err != nil {
 		return err
 	}
 	why := "it was cut off"

@@ -147,7 +147,7 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 		return errors.Join(p.reaffirm(ctx, &work), p.tellMissing(ctx, snap, &work))
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)
-		return errors.Join(p.removeSpec(rec), p.tellMissing(ctx, snap, &work))
+		return errors.Join(p.removeSpec(ctx, rec), p.tellMissing(ctx, snap, &work))
 	case thisBoot && rec.State != journal.Preparing:
 		return p.finish(ctx, &work, &r.Released, r)
 	default:
@@ -186,7 +186,7 @@ func (p *Preparer) reaffirm(ctx context.Context, rec *journal.Record) error {
 	if err := p.imposeAll(ctx, rec); err != nil {
 		return err
 	}
-	return p.writeSpec(rec)
+	return p.writeSpec(ctx, rec)
 }
 
 // moved reports whether a function of the record is not on its target.

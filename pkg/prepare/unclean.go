@@ -56,7 +56,7 @@ func isProven(rec *journal.Record, a pci.Address) bool {
 	return slices.ContainsFunc(rec.Proofs, func(proof isolation.Proof) bool { return slices.Contains(proof.Set, a) })
 }
 
-// cleanse makes the resets that are due before the record's tenant, enters
+// resetBefore makes the resets that are due before the record's tenant, enters
 // their proofs into the record and lifts the marks. What can't be proven clean
 // is quarantined. The functions are on their targets.
 //
@@ -64,12 +64,12 @@ func isProven(rec *journal.Record, a pci.Address) bool {
 // as before the reset: what it was before its last tenant may be of another
 // boot, in which firmware placed its BARs elsewhere. So it is measured, and the record
 // keeps that, before the first reset only: the next call may have to go on from there.
-func (p *Preparer) cleanse(ctx context.Context, rec *journal.Record) error {
+func (p *Preparer) resetBefore(ctx context.Context, rec *journal.Record) error {
 	if len(rec.Plan.Cleanse) == 0 {
 		return nil
 	}
 	if !isCleansing(rec) {
-		if err := p.measure(rec); err != nil {
+		if err := p.measure(ctx, rec); err != nil {
 			return err
 		}
 		if err := p.keep(rec); err != nil {

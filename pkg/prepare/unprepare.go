@@ -115,13 +115,8 @@ func (p *Preparer) retest(ctx context.Context, snap *device.Snapshot, rec *journ
 	if err := p.save(rec, journal.Quarantined, rec.Reason); err != nil {
 		return err
 	}
-	if err := p.bindAll(ctx, rec); err != nil && !p.allGone(rec) {
+	if err := p.carryOut(ctx, rec, plan.Retest()); err != nil {
 		return err
-	}
-	if rec.Baseline == nil {
-		if err := p.measure(rec); err != nil && !p.allGone(rec) {
-			return err
-		}
 	}
 	return p.release(ctx, rec)
 }
@@ -165,9 +160,6 @@ func (p *Preparer) allGone(rec *journal.Record) bool {
 // bindings. That the machine went down (perhaps by kexec) is no proof that the
 // functions are clean.
 func (p *Preparer) drop(ctx context.Context, rec *journal.Record) error {
-	if err := p.removeSpec(rec); err != nil {
-		return err
-	}
 	code, why := ledger.CodeUndone, "the node went down"
 	if rec.State == journal.Prepared || rec.State == journal.Releasing {
 		code, why = ledger.CodeUnproven, "the node went down before a reset"
@@ -176,7 +168,7 @@ func (p *Preparer) drop(ctx context.Context, rec *journal.Record) error {
 			return err
 		}
 	}
-	if err := p.returnAddresses(ctx, rec); err != nil {
+	if err := p.carryOut(ctx, rec, plan.AfterReboot()); err != nil {
 		return err
 	}
 	if rec.State == journal.Prepared && rec.Sandbox != nil {
@@ -203,14 +195,8 @@ func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 	if err := p.save(rec, journal.Releasing, ""); err != nil {
 		return err
 	}
-	if err := p.removeSpec(rec); err != nil {
+	if err := p.carryOut(ctx, rec, plan.Cleaning()); err != nil {
 		return err
-	}
-	if err := p.retake(ctx, rec); err != nil {
-		return err
-	}
-	if err := p.resetAll(ctx, rec, rec.Plan.Resets()); err != nil {
-		return p.failedReset(ctx, rec, err)
 	}
 	if err := p.mark(rec, "no reset was made: its class waives that, or it was off the bus"); err != nil {
 		return err
@@ -224,6 +210,15 @@ func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	return p.giveBack(ctx, rec)
+}
+
+// resetAfter makes the resets that are due after a tenant, and enters their proofs into
+// the record. What can't be proven clean is quarantined.
+func (p *Preparer) resetAfter(ctx context.Context, rec *journal.Record) error {
+	if err := p.resetAll(ctx, rec, rec.Plan.Resets()); err != nil {
+		return p.failedReset(ctx, rec, err)
+	}
+	return nil
 }
 
 // failedReset is the end of a reset that failed for cause. One without a result
@@ -247,7 +242,7 @@ func (p *Preparer) failedReset(ctx context.Context, rec *journal.Record, cause e
 // cause, and returns the [QuarantinedError]. The spec is gone before the state
 // is entered: nothing can give the functions to a VM any more.
 func (p *Preparer) quarantine(ctx context.Context, rec *journal.Record, cause error) error {
-	if err := p.removeSpec(rec); err != nil {
+	if err := p.removeSpec(ctx, rec); err != nil {
 		return errors.Join(cause, err)
 	}
 	if err := p.save(rec, journal.Quarantined, oneLine(cause)); err != nil {
@@ -262,11 +257,7 @@ func (p *Preparer) quarantine(ctx context.Context, rec *journal.Record, cause er
 // giveBack brings clean functions to their original bindings, then gives the
 // addresses back, which no VM has any more, and forgets them.
 func (p *Preparer) giveBack(ctx context.Context, rec *journal.Record) error {
-	err := p.restore(ctx, rec)
-	if err == nil {
-		err = p.returnAddresses(ctx, rec)
-	}
-	if err != nil {
+	if err := p.carryOut(ctx, rec, plan.GivingBack()); err != nil {
 		return errors.Join(err, p.save(rec, journal.Cleaned, oneLine(err)))
 	}
 	return p.end(ctx, rec, endCode(rec), "")

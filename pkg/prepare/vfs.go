@@ -31,7 +31,7 @@ func (p *Preparer) settleVFs(ctx context.Context, rec *journal.Record) error {
 			return p.refusedVF(rec, fn, err)
 		}
 	}
-	rec.Plan.Steps = rec.Plan.Sequence()
+	rec.Plan.Steps = rec.Plan.StepsOf(plan.AtOriginal, plan.Preparation()...)
 	return nil
 }
 
@@ -130,8 +130,8 @@ func (p *Preparer) imposeAll(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// imposeNew is imposeAll for a new tenant, of whom it is told.
-func (p *Preparer) imposeNew(ctx context.Context, rec *journal.Record) error {
+// configureVFs is imposeAll for a new tenant, which it reports to the ledger.
+func (p *Preparer) configureVFs(ctx context.Context, rec *journal.Record) error {
 	if err := p.imposeAll(ctx, rec); err != nil {
 		return err
 	}

@@ -120,13 +120,19 @@ func (w *world) plugin(power *power) *prepare.Preparer {
 	})
 }
 
-// writer returns the ledger as a process opens it.
-func (w *world) writer() *writer.Writer {
+// bootID returns the node's boot.
+func (w *world) bootID() string {
+	w.t.Helper()
 	boot, err := w.fs.ReadString("proc/sys/kernel/random/boot_id")
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return writer.New(writer.Config{Dir: w.history, Node: "node-1", BootID: boot, Actor: ledger.Actor{Component: "test"}})
+	return boot
+}
+
+// writer returns the ledger as a process opens it.
+func (w *world) writer() *writer.Writer {
+	return writer.New(writer.Config{Dir: w.history, Node: "node-1", BootID: w.bootID(), Actor: ledger.Actor{Component: "test"}})
 }
 
 // told returns the ledger's events of a claim, and verifies it. There is none
