@@ -70,7 +70,7 @@ func absolute(b *testing.B, path string) string {
 func compile(b *testing.B, pkg string, flags ...string) string {
 	b.Helper()
 	binary := filepath.Join(b.TempDir(), filepath.Base(pkg))
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", binary}, flags...)
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", binary}, flags...)
 	cmd := exec.CommandContext(b.Context(), "go", append(args, pkg)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
