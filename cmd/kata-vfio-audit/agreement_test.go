@@ -68,7 +68,7 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 	if n.inPod {
 		said := p.Published()
 		said.BootID, said.Config = s.Host.BootID, n.config
-		if err := dra.NewNotes(n.Path(parts.DefaultRunDir)).Publish(said); err != nil {
+		if err := dra.NewRunFiles(n.Path(parts.DefaultRunDir)).Publish(said); err != nil {
 			n.t.Fatal(err)
 		}
 	}
@@ -165,7 +165,7 @@ func events() map[string]func(*pluginNode) {
 			}
 		},
 		"a tenant's leftovers": func(n *pluginNode) {
-			if err := n.store().MarkUnclean(journal.Unclean{Address: n.ours()[0].Address}); err != nil {
+			if err := n.store().MarkNeedsReset(journal.ResetMark{Address: n.ours()[0].Address}); err != nil {
 				n.t.Fatal(err)
 			}
 		},

@@ -47,7 +47,7 @@ func diffCommand(t *tree) *cobra.Command {
 				}
 				reports[i] = r
 			}
-			return j.tell(cmd.OutOrStdout(), finding.Compare(reports[0], reports[1]))
+			return j.printChanges(cmd.OutOrStdout(), finding.Compare(reports[0], reports[1]))
 		},
 	}
 	j.flags(cmd)
@@ -83,8 +83,8 @@ func (t *tree) reportOf(ctx context.Context, name string, j *judging) (*finding.
 	return report, nil
 }
 
-// tell prints what changed and turns it into the exit code.
-func (j *judging) tell(stdout io.Writer, d *finding.Diff) error {
+// printChanges prints what changed and turns it into the exit code.
+func (j *judging) printChanges(stdout io.Writer, d *finding.Diff) error {
 	var b strings.Builder
 	var err error
 	switch j.format {

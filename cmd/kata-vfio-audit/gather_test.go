@@ -176,7 +176,7 @@ func TestOrdinaryNamesLeaveAMaskedNodeAsItIs(t *testing.T) {
 		tree.StartVMM(rec)
 	}
 	for i, word := range words {
-		tree.Tell(ledger.Event{Type: ledger.Prepare, Result: ledger.OK, Claim: &ledger.Claim{UID: "uid-" + word, Namespace: word, Name: words[len(words)-1-i]}})
+		tree.Record(ledger.Event{Type: ledger.Prepare, Result: ledger.OK, Claim: &ledger.Claim{UID: "uid-" + word, Namespace: word, Name: words[len(words)-1-i]}})
 	}
 	files, file := gathered(t, tree.Root(), "--mask")
 	for _, name := range []string{"status.json", "ledger-tail.ndjson", "findings.json"} {

@@ -41,7 +41,7 @@ func ledgerShowCommand(h *book) *cobra.Command {
 		Example: "  kata-vfio-audit ledger show --device 0000:3b:00.0 --since 2026-11-01\n" +
 			"  kata-vfio-audit ledger show --claim tenant-a/gpu -o ndjson | jq -r 'select(.type==\"reset\").reset.ms'",
 		Args:    command.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(formats.Check(o.format), o.settle()) },
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(formats.Check(o.format), o.resolve()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := h.open()
 			if err != nil {
@@ -71,8 +71,8 @@ func typeWords() []string {
 	return words
 }
 
-// settle reads the flags.
-func (o *showOptions) settle() (err error) {
+// resolve reads the flags.
+func (o *showOptions) resolve() (err error) {
 	o.filter.Claim, o.filter.Pod = o.claim, o.pod
 	if o.device != "" {
 		a, err := pci.ParseAddress(o.device)

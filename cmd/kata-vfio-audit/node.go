@@ -199,15 +199,15 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	}
 	planned, unread := n.Planned()
 	doc := &report.Document{Report: r, Node: &planned, Unread: unread, Rules: check.RulesOf(checks), Tenancies: page.TenanciesNow(n)}
-	if report.TellsThePast(j.format) {
-		node.tellThePast(ctx, doc, n)
+	if report.HasHistory(j.format) {
+		node.addHistory(ctx, doc, n)
 	}
 	return doc, nil
 }
 
-// tellThePast adds what the ledger says. That it can't be read is for the page to
+// addHistory adds what the ledger says. That it can't be read is for the page to
 // say: the audit of now stands.
-func (o *opened) tellThePast(ctx context.Context, doc *report.Document, n *facts.Node) {
+func (o *opened) addHistory(ctx context.Context, doc *report.Document, n *facts.Node) {
 	doc.Ledger = &page.Ledger{}
 	book, err := o.openLedger()
 	if err != nil {
@@ -221,7 +221,7 @@ func (o *opened) tellThePast(ctx context.Context, doc *report.Document, n *facts
 		return
 	}
 	doc.Tenancies = page.Tenancies(n, h)
-	doc.Ledger.Standing, doc.Ledger.Refusals = standing, h.Refusals
+	doc.Ledger.Verification, doc.Ledger.Refusals = standing, h.Refusals
 }
 
 // look reads the functions of a node, who has them, and what PFs impose on VFs.

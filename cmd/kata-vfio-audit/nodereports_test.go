@@ -48,7 +48,7 @@ func TestNodeReportsAreReadAsTheyCome(t *testing.T) {
 			continue
 		}
 		for _, r := range reports {
-			if r.Subject.Name != "n1" || r.Books == nil || len(r.Books.Claims) != 2 || r.Summary.Verdict != finding.Fail || len(r.Findings) == 0 {
+			if r.Subject.Name != "n1" || r.NodeRecords == nil || len(r.NodeRecords.Claims) != 2 || r.Summary.Verdict != finding.Fail || len(r.Findings) == 0 {
 				t.Errorf("%s: %+v", about, r)
 			}
 		}

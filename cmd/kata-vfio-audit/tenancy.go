@@ -38,7 +38,7 @@ const inquiryExitCodes = `Exit codes:
   5  answered, by a ledger that is not sound: the answer says where`
 
 // reply answers a question from what the ledger says.
-type reply func(*history.History, history.Standing) (*evidence.Document, error)
+type reply func(*history.History, history.Verification) (*evidence.Document, error)
 
 // ask adds what the questions have in common to a command. asked reads the arguments, before the ledger is, and
 // returns what answers.
@@ -134,7 +134,7 @@ func (q *inquiry) named(cmd *cobra.Command, kind, name string, pick func(*histor
 		if namespace, rest, ok := strings.Cut(which, "/"); which == "" || ok && (namespace == "" || rest == "" || strings.Contains(rest, "/")) {
 			return nil, command.Usagef("%s %q: want %s, or a UID", kind, which, name)
 		}
-		return func(h *history.History, s history.Standing) (*evidence.Document, error) {
+		return func(h *history.History, s history.Verification) (*evidence.Document, error) {
 			found := pick(h, which)
 			// A claim may be asked for by its name alone, and a name can be right that no ledger knows.
 			if kind == "pod" && len(found) == 0 && s.Sound && !strings.Contains(which, "/") && !uid.MatchString(which) {
@@ -185,7 +185,7 @@ func deviceCommand(t *tree) *cobra.Command {
 		if err != nil {
 			return nil, command.Usagef("%w", err)
 		}
-		return func(h *history.History, s history.Standing) (*evidence.Document, error) {
+		return func(h *history.History, s history.Verification) (*evidence.Document, error) {
 			found := h.OfDevice(a)
 			if n := len(found); n > 0 && !all {
 				found = found[n-1:]
@@ -211,7 +211,7 @@ func whoCommand(t *tree) *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
-		return func(h *history.History, s history.Standing) (*evidence.Document, error) {
+		return func(h *history.History, s history.Verification) (*evidence.Document, error) {
 			return evidence.At("who had a function at "+when.Format(time.RFC3339), h, when, s), nil
 		}, nil
 	})

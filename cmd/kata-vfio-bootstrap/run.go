@@ -40,12 +40,12 @@ type keeper struct {
 	said string
 	// applied: an apply has succeeded, or nothing was to do.
 	applied bool
-	mended  mended
+	fixed   fixes
 }
 
-// mended is what was mended last. Where somebody writes the same files again and again, it is mended ever more seldom: each time the
+// fixed is what was mended last. Where somebody writes the same files again and again, it is mended ever more seldom: each time the
 // container runtime may be restarted.
-type mended struct {
+type fixes struct {
 	files []string
 	at    time.Time
 	// pause is how long they are then left as they are.
@@ -124,16 +124,16 @@ func (k *keeper) sleep(ctx context.Context) {
 
 // once applies where it is time, looks at the node, and leaves and tells what it is.
 func (k *keeper) once(ctx context.Context, e *bootstrap.Engine) error {
-	p, err := k.mendAndLook(ctx, e)
+	p, err := k.fixAndVerify(ctx, e)
 	if p == nil {
 		k.said = "" // whatever is found next is news
 		return errors.Join(err, e.RecordUnknown(ctx, err))
 	}
-	return errors.Join(err, e.Record(ctx, p), k.tell(p))
+	return errors.Join(err, e.Record(ctx, p), k.report(p))
 }
 
-// mendAndLook returns what the node is once what is due is applied; nil where it could not be looked at.
-func (k *keeper) mendAndLook(ctx context.Context, e *bootstrap.Engine) (*bootstrap.Plan, error) {
+// fixAndVerify returns what the node is once what is due is applied; nil where it could not be looked at.
+func (k *keeper) fixAndVerify(ctx context.Context, e *bootstrap.Engine) (*bootstrap.Plan, error) {
 	b, text, err := k.read(e)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (k *keeper) mendAndLook(ctx context.Context, e *bootstrap.Engine) (*bootstr
 	if !k.due(p) {
 		return p, nil
 	}
-	failed := k.mend(ctx, e, b, text)
+	failed := k.fix(ctx, e, b, text)
 	k.applied = k.applied || failed == nil
 	k.backOff(p)
 	p, err = e.Plan(b)
@@ -160,7 +160,7 @@ func (k *keeper) due(p *bootstrap.Plan) bool {
 	case p.Outcome() != bootstrap.ChangesNeeded:
 		return false
 	case k.apply == applyAlways:
-		return !k.now().Before(k.mended.at.Add(k.mended.pause))
+		return !k.now().Before(k.fixed.at.Add(k.fixed.pause))
 	}
 	return k.apply == applyOnce && !k.applied
 }
@@ -171,22 +171,22 @@ func (k *keeper) backOff(p *bootstrap.Plan) {
 	for _, f := range p.Files {
 		if f.Status == bootstrap.ToDo && f.Drift != nil {
 			files = append(files, f.Path)
-			if slices.Contains(k.mended.files, f.Path) {
+			if slices.Contains(k.fixed.files, f.Path) {
 				again = append(again, "/"+f.Path)
 			}
 		}
 	}
 	now, pause := k.now(), time.Duration(0)
-	if len(again) > 0 && now.Sub(k.mended.at) < 2*max(longest, k.every) {
-		pause = min(2*max(k.mended.pause, k.every), max(longest, k.every))
+	if len(again) > 0 && now.Sub(k.fixed.at) < 2*max(longest, k.every) {
+		pause = min(2*max(k.fixed.pause, k.every), max(longest, k.every))
 		_, _ = fmt.Fprintf(k.stderr, "kata-vfio-bootstrap: somebody else writes %s again and again; it is mended again after %s at the earliest\n",
 			terminal.Visible(strings.Join(again, ", ")), pause)
 	}
-	k.mended = mended{files: files, at: now, pause: pause}
+	k.fixed = fixes{files: files, at: now, pause: pause}
 }
 
-// mend applies the blueprint and prints what was changed.
-func (k *keeper) mend(ctx context.Context, e *bootstrap.Engine, b *blueprint.Blueprint, text string) error {
+// fix applies the blueprint and prints what was changed.
+func (k *keeper) fix(ctx context.Context, e *bootstrap.Engine, b *blueprint.Blueprint, text string) error {
 	result, err := e.Apply(ctx, b, text)
 	if result == nil || len(result.Changed)+len(result.Settings)+len(result.Steps) == 0 {
 		return err
@@ -195,8 +195,8 @@ func (k *keeper) mend(ctx context.Context, e *bootstrap.Engine, b *blueprint.Blu
 	return errors.Join(err, k.print(result, func(out *printer) { printResult(out, result, failed) }))
 }
 
-// tell prints what the node is, if that is not what was told last.
-func (k *keeper) tell(p *bootstrap.Plan) error {
+// report prints what the node is, if that is not what was told last.
+func (k *keeper) report(p *bootstrap.Plan) error {
 	out := &printer{}
 	printVerify(out, p)
 	if out.text.String() == k.said {

@@ -130,8 +130,8 @@ func TestAlwaysBacksOffFromAnotherWriter(t *testing.T) {
 	}
 	k.now = func() time.Time { return start.Add(24 * time.Hour) }
 	k.look(t)
-	if got := recorded(t, root).Outcome; got != "fit" || k.mended.pause != 0 {
-		t.Errorf("a day later: %s, pause %s", got, k.mended.pause)
+	if got := recorded(t, root).Outcome; got != "fit" || k.fixed.pause != 0 {
+		t.Errorf("a day later: %s, pause %s", got, k.fixed.pause)
 	}
 }
 

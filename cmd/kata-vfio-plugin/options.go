@@ -65,8 +65,8 @@ func yamlFiles(*cobra.Command, []string, string) ([]cobra.Completion, cobra.Shel
 	return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// settle checks the options and reads the node's config.
-func (o *options) settle() error {
+// resolve checks the options and reads the node's config.
+func (o *options) resolve() error {
 	if err := o.validate(); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (o *options) settle() error {
 
 // look opens the node for a command that changes nothing.
 func (o *options) look() (*node.Node, error) {
-	if err := o.settle(); err != nil {
+	if err := o.resolve(); err != nil {
 		return nil, err
 	}
 	n, err := node.Look(o.node)
@@ -89,7 +89,7 @@ func (o *options) look() (*node.Node, error) {
 
 // open opens the node for a command that works on it and tells observe.
 func (o *options) open(observe func(prepare.Event)) (*node.Node, error) {
-	if err := o.settle(); err != nil {
+	if err := o.resolve(); err != nil {
 		return nil, err
 	}
 	if err := writable(o.node.Root); err != nil {

@@ -168,7 +168,7 @@ func by(s plan.Step) string {
 		return "drivers_probe"
 	case plan.Reset:
 		return s.Value + " of " + joined(s.Set)
-	case plan.Impose:
+	case plan.ConfigureVF:
 		return "PF: " + s.Value
 	case plan.TakeAddress:
 		return "from pool " + s.Value

@@ -19,7 +19,7 @@ const repairEvery = 5 * time.Minute
 // repair looks for orphans at once and then on its schedule, until ctx ends.
 func (s *service) repair(ctx context.Context) error {
 	repair := dra.Repair{
-		Client: s.driver.Client, Node: s.run.nodeName, Records: s.node.Journal.List, Strays: s.node, Release: s.driver.Release, Withdrawn: s.sandboxes.table.Withdraw,
+		Client: s.plugin.Client, Node: s.run.nodeName, Records: s.node.Journal.List, Orphans: s.node, Release: s.plugin.Release, Withdrawn: s.sandboxes.table.Withdraw,
 		Alive: func(p journal.Process) bool { return isAlive(s.node.FS, p) }, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
 	}
 	for {

@@ -52,7 +52,7 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 	claims := &dra.Sandboxes{Claims: s.node, Reporter: s.reporter, Changed: s.wake}
 	s.sandboxes.podres = podres.New(podres.Config{
 		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
-		Reserve: func(ctx context.Context, c plan.Ref) error { return s.driver.Reserve(ctx, c) },
+		Reserve: func(ctx context.Context, c plan.Ref) error { return s.plugin.Reserve(ctx, c) },
 		Confirm: allocations.Confirm,
 		Observe: func(took time.Duration, err error) { s.metrics.ObserveRequest("pod-resources/Get", took, err) },
 	})

@@ -42,11 +42,11 @@ type service struct {
 	metrics   *dra.Metrics
 	publisher *dra.Publisher
 	monitor   *monitor.Monitor
-	notes     *dra.Notes
+	notes     *dra.RunFiles
 	attempts  *dra.Attempts
 	probes    *serving.Server
 	scrapes   *serving.Server
-	driver    *dra.Driver
+	plugin    *dra.Plugin
 	reporter  *dra.Reporter
 	outbox    *dra.Outbox
 	sandboxes sandboxes
@@ -67,16 +67,16 @@ func (s *service) start(ctx context.Context) error {
 	if err := s.openNode(ctx); err != nil {
 		return err
 	}
-	if err := s.settle(ctx); err != nil {
+	if err := s.recover(ctx); err != nil {
 		return err
 	}
-	s.notes = dra.NewNotes(s.opts.node.RunPath())
+	s.notes = dra.NewRunFiles(s.opts.node.RunPath())
 	health := dra.NewHealth()
 	s.metrics.WatchReadiness(health.Ready)
 	s.publisher = dra.NewPublisher(s.run.nodeName, s.node.PlanNode, s.node.Journal.List, health, s.metrics)
 	s.publisher.Drains = s.drains
 	s.attempts = &dra.Attempts{Kept: dra.AttemptsKept, Changed: s.wake}
-	s.publisher.Attempts = s.attempts.Standing
+	s.publisher.Attempts = s.attempts.Failing
 	s.openMonitor()
 	if err := s.judge(ctx); err != nil {
 		return err
@@ -139,18 +139,18 @@ func (s *service) stuck() int {
 	return len(s.node.Kernel.Stuck())
 }
 
-// settle recovers what an earlier instance left and binds what stands bound.
+// recover recovers what an earlier instance left and binds what stands bound.
 // What can't be settled is logged and stays for a later try: the other
 // devices of the node are not to suffer for it.
-func (s *service) settle(ctx context.Context) error {
-	s.tellStart(ctx)
+func (s *service) recover(ctx context.Context) error {
+	s.recordStart(ctx)
 	r, err := s.node.Recover(ctx)
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
 	s.log.InfoContext(ctx, "recovered", slog.Int("kept", len(r.Kept)), slog.Int("undone", len(r.Undone)),
 		slog.Int("released", len(r.Released)), slog.Int("quarantined", len(r.Quarantined)),
-		slog.Any("removedSpecs", r.Specs), slog.Any("strays", r.Strays), slog.Any("upgraded", r.Upgraded))
+		slog.Any("removedSpecs", r.Specs), slog.Any("strays", r.Orphans), slog.Any("upgraded", r.Upgraded))
 	for _, err := range r.Unfinished {
 		s.log.ErrorContext(ctx, "not recovered", slog.Any("err", err))
 	}
@@ -159,10 +159,10 @@ func (s *service) settle(ctx context.Context) error {
 	return nil
 }
 
-// tellStart writes to the ledger that the plugin starts, and by which config. One
+// recordStart writes to the ledger that the plugin starts, and by which config. One
 // that can't be written is logged: claims are refused then, each with the reason,
 // but what is on the node can be seen.
-func (s *service) tellStart(ctx context.Context) {
+func (s *service) recordStart(ctx context.Context) {
 	e := ledger.Event{Type: ledger.Start, Result: ledger.OK}
 	if config, err := json.Marshal(s.node.Node); err == nil {
 		e.Config = fmt.Sprintf("%x", sha256.Sum256(config))
@@ -197,7 +197,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	if err := s.openSandboxes(ctx, client); err != nil {
 		return err
 	}
-	s.driver = dra.NewDriver(dra.DriverConfig{
+	s.plugin = dra.NewPlugin(dra.PluginConfig{
 		Client:     client,
 		Claims:     s.node,
 		Gate:       &dra.Gate{Client: client, NodeName: s.run.nodeName, Handlers: s.node.Node.AllowedHandlers},
@@ -209,7 +209,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Client: client, NodeName: s.run.nodeName, PodUID: s.run.podUID,
 		PluginDir: s.run.pluginDir, RegistryDir: s.run.registryDir, MetadataCDIDir: s.run.hostCDIDir,
 		GRPCVerbosity: s.run.grpcVerbosity,
-	}.Register(ctx, s.driver)
+	}.Register(ctx, s.plugin)
 	return err
 }
 
@@ -311,7 +311,7 @@ func (s *service) wake() {
 func (s *service) stop() error {
 	if s.helper != nil {
 		s.helper.Stop()
-		s.driver.Drain()
+		s.plugin.Wait()
 	}
 	for _, server := range []*serving.Server{s.probes, s.scrapes} {
 		if server != nil {

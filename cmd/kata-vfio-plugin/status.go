@@ -86,10 +86,10 @@ func viewOf(rec *journal.Record) view {
 // nodeStatus is what the journal says: records, the files that can't be read, and
 // the functions that are not proven clean.
 type nodeStatus struct {
-	views    []view
-	problems []error
-	unclean  []journal.Unclean
-	drains   []journal.Drain
+	views      []view
+	problems   []error
+	needsReset []journal.ResetMark
+	drains     []journal.Drain
 	// bootID is the node's boot, empty where that can't be read.
 	bootID string
 	// absent is the directory of a journal that is not there; empty where one is.
@@ -113,11 +113,11 @@ func (o *options) status() (*nodeStatus, error) {
 	for _, rec := range records {
 		s.views = append(s.views, viewOf(rec))
 	}
-	marks, err := store.Unclean()
+	marks, err := store.NeedsReset()
 	if err != nil {
 		s.problems = append(s.problems, readable(err))
 	}
-	s.unclean = slices.SortedFunc(maps.Values(marks), func(a, b journal.Unclean) int { return a.Address.Compare(b.Address) })
+	s.needsReset = slices.SortedFunc(maps.Values(marks), func(a, b journal.ResetMark) int { return a.Address.Compare(b.Address) })
 	drains, err := store.Drains()
 	if err != nil {
 		s.problems = append(s.problems, readable(err))
@@ -147,16 +147,16 @@ func readable(err error) error {
 
 // statusView is the whole of status for machines.
 type statusView struct {
-	Records []view            `json:"records"`
-	Unclean []journal.Unclean `json:"unclean,omitempty"`
-	Drained []journal.Drain   `json:"drained,omitempty"`
-	Damaged []string          `json:"damaged,omitempty"`
+	Records    []view              `json:"records"`
+	NeedsReset []journal.ResetMark `json:"unclean,omitempty"`
+	Drained    []journal.Drain     `json:"drained,omitempty"`
+	Damaged    []string            `json:"damaged,omitempty"`
 }
 
 // printStatus prints what the journal says. Its problems are part of it for
 // machines only.
 func printStatus(w io.Writer, format string, s *nodeStatus) error {
-	out := statusView{Records: list(s.views), Unclean: s.unclean, Drained: s.drains}
+	out := statusView{Records: list(s.views), NeedsReset: s.needsReset, Drained: s.drains}
 	for _, p := range s.problems {
 		out.Damaged = append(out.Damaged, p.Error())
 	}
@@ -166,7 +166,7 @@ func printStatus(w io.Writer, format string, s *nodeStatus) error {
 	if err := printRecords(w, s); err != nil {
 		return err
 	}
-	return errors.Join(printUnclean(w, s.unclean), printDrains(w, s))
+	return errors.Join(printNeedsReset(w, s.needsReset), printDrains(w, s))
 }
 
 // printRecords prints records as a table, with what it has no room for below. That
@@ -214,7 +214,7 @@ func printAddresses(w io.Writer, views []view) error {
 }
 
 // printUnclean prints which functions are reset before their next tenant.
-func printUnclean(w io.Writer, marks []journal.Unclean) error {
+func printNeedsReset(w io.Writer, marks []journal.ResetMark) error {
 	for _, m := range marks {
 		since := ""
 		if m.Claim != "" {
@@ -344,7 +344,7 @@ func printRecovery(w io.Writer, format string, r *prepare.Recovery) error {
 	for _, id := range r.Upgraded {
 		fmt.Fprintf(w, "%-13s  record %s was of an older format; as it was it is in journal/former until its claim has ended\n", "upgraded", id)
 	}
-	for _, a := range r.Strays {
+	for _, a := range r.Orphans {
 		fmt.Fprintf(w, "%-13s  %s is on a VFIO driver and no claim has it\n", "stray", a)
 	}
 	_, err := fmt.Fprintf(w, "%d records, %d unfinished\n", len(r.Kept)+len(r.Undone)+len(r.Released)+len(r.Quarantined), len(r.Unfinished))
@@ -360,14 +360,14 @@ type recoveryView struct {
 	Quarantined  []view        `json:"quarantined"`
 	RemovedSpecs []string      `json:"removedSpecs"`
 	Upgraded     []string      `json:"upgraded"`
-	Strays       []pci.Address `json:"strays"`
+	Orphans      []pci.Address `json:"strays"`
 	Unfinished   []string      `json:"unfinished"`
 }
 
 func recoveryViewOf(r *prepare.Recovery) *recoveryView {
 	v := &recoveryView{
 		Kept: list(r.Kept), Undone: list(r.Undone), Released: list(r.Released), Quarantined: []view{},
-		RemovedSpecs: list(r.Specs), Upgraded: list(r.Upgraded), Strays: list(r.Strays), Unfinished: []string{},
+		RemovedSpecs: list(r.Specs), Upgraded: list(r.Upgraded), Orphans: list(r.Orphans), Unfinished: []string{},
 	}
 	for _, rec := range r.Quarantined {
 		v.Quarantined = append(v.Quarantined, viewOf(rec))

@@ -84,7 +84,7 @@ func claimCells(c *fleet.Claim, now time.Time) []terminal.Cell {
 	for i := range c.Devices {
 		names[i] = c.Devices[i].Name
 	}
-	state := string(c.Standing)
+	state := string(c.State)
 	if c.Reason != "" {
 		state += ": " + c.Reason
 	}
@@ -93,11 +93,11 @@ func claimCells(c *fleet.Claim, now time.Time) []terminal.Cell {
 		vm += "/" + c.PodPhase
 	}
 	line := cells(c.Name, state, list(c.Pods), orDash(c.Node), list(names), vm, list(c.Conditions()), list(c.Network()), age(now, c.Created))
-	line[1].Color = standingColor(c.Standing)
+	line[1].Color = stateColor(c.State)
 	return line
 }
 
-func standingColor(s fleet.Standing) terminal.Color {
+func stateColor(s fleet.ClaimState) terminal.Color {
 	switch s {
 	case fleet.Refused:
 		return terminal.Red

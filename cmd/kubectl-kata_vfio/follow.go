@@ -126,7 +126,7 @@ func (w *want) informer(client kubernetes.Interface, kind fleet.Kind, changed ch
 	})
 	return informer, errors.Join(err,
 		informer.SetTransform(withoutManagers),
-		informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { trouble.hear(kind, err) }))
+		informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { trouble.add(kind, err) }))
 }
 
 // withoutManagers drops who wrote which field: half of an object.
@@ -152,9 +152,9 @@ type complaints struct {
 	lost map[fleet.Kind]string
 }
 
-// hear ends the watch where the user may not watch any more what is needed, or is not known any
+// add ends the watch where the user may not watch any more what is needed, or is not known any
 // more. Without another kind it goes on.
-func (c *complaints) hear(kind fleet.Kind, err error) {
+func (c *complaints) add(kind fleet.Kind, err error) {
 	switch {
 	case apierrors.IsUnauthorized(err):
 		c.end(fmt.Errorf("watch %s: the API server does not know who you are any more, as when a token has expired; log in again: %w", kind, err))

@@ -137,15 +137,15 @@ func scrubValue(match []byte) []byte {
 	if parts == nil {
 		return []byte("-")
 	}
-	if tellsNothing(strings.Trim(string(parts[2]), `\"'`)) {
+	if isAnonymous(strings.Trim(string(parts[2]), `\"'`)) {
 		return match
 	}
 	return append(bytes.Clone(parts[1]), `"-"`...)
 }
 
-// tellsNothing reports whether a value is none of a credential: a structure's beginning, or a
+// isAnonymous reports whether a value is none of a credential: a structure's beginning, or a
 // word that says whether there is one.
-func tellsNothing(value string) bool {
+func isAnonymous(value string) bool {
 	switch strings.ToLower(value) {
 	case "", "true", "false", "null", "-":
 		return true

@@ -38,7 +38,7 @@ func ScrubJSON(data []byte) []byte {
 func scrubDocument(data []byte) []byte {
 	return encode.RewriteStrings(data, func(s *encode.String) string {
 		switch {
-		case secretKey.MatchString(s.Key) && !tellsNothing(s.Text), secretName.MatchString(s.Before) && !strings.HasPrefix(s.Text, "-"):
+		case secretKey.MatchString(s.Key) && !isAnonymous(s.Text), secretName.MatchString(s.Before) && !strings.HasPrefix(s.Text, "-"):
 			return "-"
 		}
 		return string(Scrub([]byte(s.Text)))

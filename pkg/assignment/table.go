@@ -40,7 +40,7 @@ type Table struct {
 	dirs    [2]string
 
 	mu    sync.Mutex // guards below
-	stamp stamp      // of dirs, before given was read
+	stamp dirVersion // of dirs, before given was read
 	given []entry    // what the view was made of
 	view  *View
 	// withdrawn says of claims, by UID, why their allocation is not of what is prepared.

@@ -184,7 +184,7 @@ func agree(t *testing.T, n plan.Node, rows map[pci.Address]*audit.Device, pool, 
 		}
 		d.VFIO.Default()
 		req.Devices = append(req.Devices, d)
-		shown = shown && rows[part.Address].Standing() != audit.Bad && rows[part.Address].Standing() != audit.None
+		shown = shown && rows[part.Address].Grade() != audit.Bad && rows[part.Address].Grade() != audit.None
 	}
 	_, err = plan.Make(req, n)
 	refused := err != nil && !merelyHeld(err)

@@ -26,7 +26,7 @@ func generate(seed uint64) plan.Node {
 	}
 	s := g.snapshot()
 	n := plan.Node{
-		Snapshot: s, Holdings: map[pci.Address]plan.Holding{}, Drained: map[pci.Address]string{}, FatalErrors: map[pci.Address]bool{},
+		Snapshot: s, Owners: map[pci.Address]plan.Owner{}, Drained: map[pci.Address]string{}, FatalErrors: map[pci.Address]bool{},
 	}
 	if g.rarely() {
 		n.Damaged = "/var/lib/kata-vfio/journal/uid-9.json"
@@ -52,11 +52,11 @@ func (g *generator) know(n *plan.Node, a pci.Address, failing map[pci.Address]bo
 	holder := plan.Ref{UID: "uid-other", Namespace: "tenant", Name: "other"}
 	switch g.IntN(30) { // most have none of it
 	case 0:
-		n.Holdings[a] = plan.Holding{Claim: holder}
+		n.Owners[a] = plan.Owner{Claim: holder}
 	case 1:
-		n.Holdings[a] = plan.Holding{Claim: holder, Quarantined: "the reset failed"}
+		n.Owners[a] = plan.Owner{Claim: holder, Quarantined: "the reset failed"}
 	case 2:
-		n.Holdings[a] = plan.Holding{Standing: true}
+		n.Owners[a] = plan.Owner{Bound: true}
 	case 3:
 		n.Drained[a] = "fan"
 	case 4:

@@ -112,21 +112,23 @@ func list[T any](items []T) []T {
 	return items
 }
 
-// Standing sums up a verdict for the eye.
-type Standing int
+// Grade sums up a verdict for the eye.
+type Grade int
 
-// Standings. Good and Concern are those of a function for which Prepare accepts a claim
-// once the node config names it; Concern has a note of high severity. None is a bridge's,
-// which is not up for assignment, and that of an isolated function that is in use.
+// The grades of a function:
+//   - None: a bridge, which can't be assigned, or an isolated function that is in use.
+//   - Good: Prepare accepts a claim for the function once the node config names it.
+//   - Concern: as Good, and a note of the function is of high severity.
+//   - Bad: the function is not isolated.
 const (
-	None Standing = iota
+	None Grade = iota
 	Good
 	Concern
 	Bad
 )
 
-// Standing returns the function's standing.
-func (d *Device) Standing() Standing {
+// Grade returns the function's grade.
+func (d *Device) Grade() Grade {
 	switch {
 	case d.IsBridge():
 		return None

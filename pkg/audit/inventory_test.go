@@ -22,14 +22,14 @@ func find(t *testing.T, inv *audit.Inventory, a pci.Address) *audit.Device {
 
 func TestStanding(t *testing.T) {
 	inv := sample()
-	for a, want := range map[pci.Address]audit.Standing{
+	for a, want := range map[pci.Address]audit.Grade{
 		at(0x20, 0, 0): audit.None,
 		at(0x21, 0, 0): audit.None, // the node uses it
 		at(0x22, 0, 0): audit.Good, // its companion is but a note of low severity
 		at(0x24, 1, 0): audit.Bad,
 		at(0x25, 0, 0): audit.Concern,
 	} {
-		if got := find(t, inv, a).Standing(); got != want {
+		if got := find(t, inv, a).Grade(); got != want {
 			t.Errorf("%s: standing %d, want %d", a, got, want)
 		}
 	}

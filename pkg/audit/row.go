@@ -84,7 +84,7 @@ func (r *row) group() string {
 }
 
 func (r *row) verdict() string {
-	switch r.Standing() {
+	switch r.Grade() {
 	case None:
 		if r.IsBridge() {
 			return "-"

@@ -16,11 +16,11 @@ func (s Style) paint(color terminal.Color, text string) string {
 }
 
 // Mark is the standing as one character: never colour alone.
-func (st Standing) Mark() string {
+func (st Grade) Mark() string {
 	return [...]string{None: " ", Good: "✓", Concern: "!", Bad: "✗"}[st]
 }
 
 // Color is the standing as a colour.
-func (st Standing) Color() terminal.Color {
+func (st Grade) Color() terminal.Color {
 	return [...]terminal.Color{None: terminal.Faint, Good: terminal.Green, Concern: terminal.Yellow, Bad: terminal.Red}[st]
 }

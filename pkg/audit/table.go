@@ -46,7 +46,7 @@ type column struct {
 
 func narrow() []column {
 	return []column{
-		{cell: func(r *row) string { return r.Standing().Mark() }, judged: true},
+		{cell: func(r *row) string { return r.Grade().Mark() }, judged: true},
 		{title: "ADDRESS", cell: func(r *row) string { return r.Address.String() }},
 		{title: "TYPE", cell: func(r *row) string { return string(r.Type) }},
 		{title: "DEVICE", cell: func(r *row) string { return r.Product() }, flexible: true},
@@ -130,7 +130,7 @@ func (r *row) line(cols []column, style Style) string {
 			cells[i] = strings.TrimRight(cells[i], " ")
 		}
 		if cols[i].judged || r.IsBridge() {
-			cells[i] = style.paint(r.Standing().Color(), cells[i])
+			cells[i] = style.paint(r.Grade().Color(), cells[i])
 		}
 	}
 	return strings.TrimRight(strings.Join(cells, "  "), " ")
@@ -180,7 +180,7 @@ func (inv *Inventory) summary() string {
 		switch {
 		case !d.Isolated:
 			*bad++
-		case d.Standing() == Bad:
+		case d.Grade() == Bad:
 			refused++
 		}
 	}

@@ -11,20 +11,20 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// UncleanError says that a function could not be proven clean: the reset
+// NotCleanError says that a function could not be proven clean: the reset
 // failed, the function does not answer, or it is not as it was.
-type UncleanError struct {
+type NotCleanError struct {
 	Reset isolation.Reset
 	// Why is a phrase; Err is the cause where there was one.
 	Why string
 	Err error
 }
 
-func (e *UncleanError) Error() string {
+func (e *NotCleanError) Error() string {
 	return fmt.Sprintf("reset %s by %s: %s", e.Reset.Set[0], e.Reset.Method, e.Why)
 }
 
-func (e *UncleanError) Unwrap() error { return e.Err }
+func (e *NotCleanError) Unwrap() error { return e.Err }
 
 // UnfinishedError says that a reset has no result yet: it is still in the kernel,
 // or could not begin. It says nothing about the device; ask again.
@@ -48,7 +48,7 @@ func (e *UnfinishedError) InKernel() bool {
 
 // Reset resets the functions of r.Set and compares each with its baseline
 // fingerprint. The proof is valid when the error is nil. Otherwise the error is an
-// [UncleanError], and the proof holds what was seen; or an [UnfinishedError], which
+// [NotCleanError], and the proof holds what was seen; or an [UnfinishedError], which
 // is no evidence against the device. It may be repeated: where a call for the same
 // tenancy was cut off in the middle, the next one takes the result of that reset,
 // and its proof has no fingerprints from before. The tenancy names whose traces are
@@ -74,7 +74,7 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 		return proof, verdict(r, err)
 	}
 	if why := compare(proof.After, baseline); why != "" {
-		return proof, &UncleanError{Reset: r, Why: why}
+		return proof, &NotCleanError{Reset: r, Why: why}
 	}
 	return proof, nil
 }
@@ -86,7 +86,7 @@ func verdict(r isolation.Reset, err error) error {
 	if unfinished.InKernel() || control.NotBegun(err) {
 		return unfinished
 	}
-	return &UncleanError{Reset: r, Why: err.Error(), Err: err}
+	return &NotCleanError{Reset: r, Why: err.Error(), Err: err}
 }
 
 func (e *Executor) reset(ctx context.Context, r isolation.Reset, tenancy string) (control.ResetRun, error) {

@@ -115,7 +115,7 @@ func TestUncleanResets(t *testing.T) {
 				baseline = tt.baseline(baseline)
 			}
 			proof, err := e.Reset(t.Context(), flr, baseline, "")
-			var unclean *bind.UncleanError
+			var unclean *bind.NotCleanError
 			if !errors.As(err, &unclean) || !strings.Contains(unclean.Why, tt.why) {
 				t.Fatalf("got %v, want an UncleanError that says %q", err, tt.why)
 			}

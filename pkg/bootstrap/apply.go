@@ -68,7 +68,7 @@ func (e *Engine) begin() (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.settle(j)
+	return e.resume(j)
 }
 
 func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string, j *Journal) (*Result, error) {
@@ -186,7 +186,7 @@ func (e *Engine) commit(ctx context.Context, w *work) (*Journal, error) {
 		err = e.doAll(ctx, w)
 	}
 	if err != nil {
-		return nil, e.takeAllBack(w.before, w.changes, err)
+		return nil, e.revertAll(w.before, w.changes, err)
 	}
 	return done, errors.Join(e.removeDirs(dirs), conclude())
 }
@@ -313,9 +313,9 @@ func record(all []Written, w Written) []Written {
 	return append(all, w)
 }
 
-// takeAllBack undoes changes, made or staged, because of an error. Where that fails
+// revertAll undoes changes, made or staged, because of an error. Where that fails
 // too, the journal keeps the intent, and the next run puts the node in order.
-func (e *Engine) takeAllBack(before *Journal, changes []change, cause error) error {
+func (e *Engine) revertAll(before *Journal, changes []change, cause error) error {
 	for i := range slices.Backward(changes) {
 		if err := e.undo(&changes[i]); err != nil {
 			return fmt.Errorf("%w; and what was changed could not be taken back: %w; mend that, and run apply or revert", cause, err)

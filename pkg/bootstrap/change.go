@@ -58,8 +58,8 @@ func (c *change) needed() bool {
 	return !c.was.Same(c.to) || c.to.Kind == disk.File && c.was.Mode != c.to.Mode
 }
 
-// takeBack returns the change that brings back what was before bootstrap.
-func (e *Engine) takeBack(entry *Entry, found disk.Found) (change, error) {
+// revertEntry returns the change that brings back what was before bootstrap.
+func (e *Engine) revertEntry(entry *Entry, found disk.Found) (change, error) {
 	content, err := e.kept(entry.Before)
 	if err != nil {
 		return change{}, fmt.Errorf("/%s can't be brought back: %w", entry.Path, err)

@@ -22,7 +22,7 @@ func (e *Engine) Plan(b *blueprint.Blueprint) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	settled, err := e.settled(j)
+	settled, err := e.resumed(j)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 		if !e.asWritten(entry, found) {
 			continue
 		}
-		c, err := e.takeBack(entry, found)
+		c, err := e.revertEntry(entry, found)
 		if err != nil {
 			return err
 		}

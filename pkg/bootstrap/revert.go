@@ -100,7 +100,7 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 				Why: fmt.Sprintf("somebody has changed it since. Take that out, or give up what is in it: `%s`; then run revert again", e.byHand(&entry)),
 			})
 		default:
-			c, err := e.takeBack(&entry, found)
+			c, err := e.revertEntry(&entry, found)
 			if err != nil {
 				return nil, err
 			}

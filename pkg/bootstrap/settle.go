@@ -10,9 +10,9 @@ func (j *Journal) unfinished() bool {
 	return slices.ContainsFunc(j.Entries, func(e Entry) bool { return e.Was != nil })
 }
 
-// settled returns the journal with what a cut-off process had begun found out: each
+// resumed returns the journal with what a cut-off process had begun found out: each
 // write has happened or not, since files are replaced at once. It changes nothing.
-func (e *Engine) settled(j *Journal) (*Journal, error) {
+func (e *Engine) resumed(j *Journal) (*Journal, error) {
 	j = j.clone()
 	var errs []error
 	for i := range j.Entries {
@@ -30,9 +30,9 @@ func (e *Engine) settled(j *Journal) (*Journal, error) {
 	return j, errors.Join(errs...)
 }
 
-// settle brings the disk in order after a cut-off process and returns the journal:
+// resume brings the disk in order after a cut-off process and returns the journal:
 // temporary files go, and so do directories for files that were never made.
-func (e *Engine) settle(j *Journal) (*Journal, error) {
+func (e *Engine) resume(j *Journal) (*Journal, error) {
 	if !j.unfinished() {
 		return j, nil
 	}
@@ -43,7 +43,7 @@ func (e *Engine) settle(j *Journal) (*Journal, error) {
 			}
 		}
 	}
-	after, err := e.settled(j)
+	after, err := e.resumed(j)
 	if err != nil {
 		return nil, err
 	}

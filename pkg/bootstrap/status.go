@@ -46,7 +46,7 @@ func (e *Engine) Status() (*Report, error) {
 		Root: e.Root, Applied: j.Applied, Blueprint: j.Blueprint, Unfinished: j.unfinished(), Files: []FileReport{},
 		Settings: append([]Written{}, j.Settings...), Pending: append([]state.FollowUp{}, j.Pending...), Reboot: j.Reboot != "" && j.Reboot == e.bootID(),
 	}
-	settled, err := e.settled(j)
+	settled, err := e.resumed(j)
 	if err != nil {
 		return nil, err
 	}

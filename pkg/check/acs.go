@@ -14,7 +14,7 @@ import (
 // acsChecks returns the checks of group ACS: requests from one function to
 // another pass the IOMMU.
 func acsChecks() []Check {
-	return slices.Concat(pathChecks(), portChecks(), acsKernelChecks(), meetingChecks(), nodeACSChecks(), driftChecks())
+	return slices.Concat(pathChecks(), portChecks(), acsKernelChecks(), sharedDomainChecks(), nodeACSChecks(), driftChecks())
 }
 
 // pathChecks returns the checks of the ports above functions.
@@ -34,7 +34,7 @@ func pathChecks() []Check {
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)"},
 		}, Judge: func(n *facts.Node) []finding.Finding {
-			all := given(n)
+			all := assignable(n)
 			said := orPass(because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit == nil }), len(all))
 			return showing(said, all, func(f *device.Function) []facts.Fact { return []facts.Fact{groupOf(f), acsRegisters(f)} })
 		}},
@@ -57,7 +57,7 @@ func shownInRegisters(n *facts.Node) []finding.Finding {
 			found[i].State = finding.Manual
 		}
 	}
-	all := given(n)
+	all := assignable(n)
 	return showing(orPass(found, len(all)), all, way(n))
 }
 
@@ -75,7 +75,7 @@ func portsRedirect(n *facts.Node) []finding.Finding {
 	for i := range hidden {
 		hidden[i].State = finding.Unknown
 	}
-	all := given(n)
+	all := assignable(n)
 	said := showing(orPass(append(found, unreadablePorts(n, hidden)...), len(all)), all, way(n))
 	if inside := portsInside(n); len(inside) > 0 && said[0].State == finding.Pass {
 		said[0].Text += fmt.Sprintf("; %s without redirection (%s) in the same IOMMU group as all functions below",

@@ -86,7 +86,7 @@ func driftText(a pci.Address, was, is uint16) string {
 // belowPort returns the functions below a port that are or can be given away.
 func belowPort(n *facts.Node, port pci.Address) []pci.Address {
 	var found []pci.Address
-	for _, f := range given(n) {
+	for _, f := range assignable(n) {
 		if slices.Contains(f.Upstream, port) {
 			found = append(found, f.Address)
 		}

@@ -38,7 +38,7 @@ func portChecks() []Check {
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/pci/search.c (pci_for_each_dma_alias)"},
 		}, Judge: func(n *facts.Node) []finding.Finding {
 			said := each(n, func(f *device.Function) []finding.Finding { return onConventionalBus(n, f) })
-			return showing(said, given(n), func(f *device.Function) []facts.Fact { return above(n, f) })
+			return showing(said, assignable(n), func(f *device.Function) []facts.Fact { return above(n, f) })
 		}},
 		{Rule: finding.Rule{
 			ID: "ACS-014", Title: "Ports above functions that are given away contain errors", Severity: isolation.Low, Cheap: true,

@@ -64,7 +64,7 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 	r.Summary.Devices = len(n.Snapshot.Functions)
 	r.Summary.Claims = claimsAffected(n, r.Findings)
 	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == LedgerSound }) {
-		r.Books = booksOf(n)
+		r.NodeRecords = nodeRecords(n)
 	}
 	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == kataSandboxes }) {
 		r.Kata = KataOf(n)

@@ -124,7 +124,7 @@ func agentPolicies(n *facts.Node) []finding.Finding {
 
 // confidentialMode asks a person: the mode is in registers that the vendor's tools know.
 func confidentialMode(n *facts.Node) []finding.Finding {
-	gpus := slices.DeleteFunc(givenGPUs(n), func(f *device.Function) bool { return f.Vendor != vendorNVIDIA })
+	gpus := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.Vendor != vendorNVIDIA })
 	hardware := encryptionIsOn(n)[0]
 	handlers := ofChosen(confidential, hasIommufd)(n)[0]
 	switch {

@@ -44,13 +44,13 @@ func coverage(said []finding.Finding) []finding.Finding {
 	case len(asked) == 0:
 		return notApplicable("no other check was asked")
 	case len(silent) == 0:
-		return pass(fmt.Sprintf("%d checks of severity High or worse have an answer", len(asked)), told(asked, "answered"))
+		return pass(fmt.Sprintf("%d checks of severity High or worse have an answer", len(asked)), listed(asked, "answered"))
 	}
 	text := fmt.Sprintf("%d of %d checks of severity High or worse could not tell: %s", len(silent), len(asked), strings.Join(silent[:min(len(silent), maxRules)], ", "))
 	if more := len(silent) - maxRules; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	failed := fail(strings.Join(append([]string{text}, why.words()...), "; "), told(silent, "not answered"))
+	failed := fail(strings.Join(append([]string{text}, why.words()...), "; "), listed(silent, "not answered"))
 	failed[0].Remediation = why.fix()
 	return failed
 }
@@ -136,8 +136,8 @@ func mounts(paths []string) string {
 	return strings.Join(distinct(commands), ", ")
 }
 
-// told is the audit's own report as evidence.
-func told(ids []string, what string) facts.Fact {
+// listed is the audit's own report as evidence.
+func listed(ids []string, what string) facts.Fact {
 	return facts.Fact{Path: "audit: " + count(len(ids), "check") + " " + what, Value: strings.Join(ids, " "), How: "audit"}
 }
 

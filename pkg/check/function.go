@@ -12,8 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// given returns the functions that tenants have or can get.
-func given(n *facts.Node) []*device.Function {
+// assignable returns the functions that tenants have or can get.
+func assignable(n *facts.Node) []*device.Function {
 	var found []*device.Function
 	for _, f := range n.Functions() {
 		if n.IsAvailable(f.Address) {
@@ -26,7 +26,7 @@ func given(n *facts.Node) []*device.Function {
 // each judges every function that tenants have or can get. The rule passes if
 // there is one and nothing is found.
 func each(n *facts.Node, judge func(*device.Function) []finding.Finding) []finding.Finding {
-	functions := given(n)
+	functions := assignable(n)
 	var found []finding.Finding
 	for _, f := range functions {
 		found = append(found, about(f, judge(f))...)
@@ -56,7 +56,7 @@ type port struct {
 func ports(n *facts.Node) []*port {
 	var all []*port
 	known := map[pci.Address]*port{}
-	for _, f := range given(n) {
+	for _, f := range assignable(n) {
 		for _, a := range f.Upstream {
 			if known[a] == nil {
 				p, ok := n.Snapshot.Function(a)
@@ -108,7 +108,7 @@ func notReadable(f *device.Function) facts.Fact {
 func because(n *facts.Node, code isolation.Code, culprit func(*isolation.Reason) bool) []finding.Finding {
 	var found []finding.Finding
 	at := map[pci.Address]int{}
-	for _, f := range given(n) {
+	for _, f := range assignable(n) {
 		v := n.Verdict(f)
 		for _, r := range slices.Concat(v.Reasons, v.Notes) {
 			if r.Code != code || culprit != nil && !culprit(&r) {

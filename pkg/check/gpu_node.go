@@ -37,7 +37,7 @@ func gpuNodeChecks() []Check {
 // sameBARs compares GPUs of the same vendor, device and subsystem.
 func sameBARs(n *facts.Node) []finding.Finding {
 	models := map[string][]*device.Function{}
-	for _, f := range givenGPUs(n) {
+	for _, f := range assignableGPUs(n) {
 		if f.VF == nil && !f.ConfigDead {
 			model := fmt.Sprintf("%s:%s %s:%s", f.Vendor, f.Device, f.SubVendor, f.SubDevice)
 			models[model] = append(models[model], f)

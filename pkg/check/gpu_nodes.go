@@ -32,7 +32,7 @@ func gpuInContainerChecks() []Check {
 }
 
 func gpuNodesInContainers(n *facts.Node) []finding.Finding {
-	gpus := givenDisplays(n)
+	gpus := assignableDisplays(n)
 	if len(gpus) == 0 {
 		return notApplicable("tenants can get no GPU of this node")
 	}
@@ -73,10 +73,10 @@ func nodesInContainers(h *runtimes.Handler, k *runtimes.Kata, gpus []*device.Fun
 	return concerning(lacking, fail(text, append(h.Facts(), seen...)...))
 }
 
-// givenDisplays are the GPUs and other accelerators that tenants have or can get, virtual ones too, but for the node's own
+// assignableDisplays are the GPUs and other accelerators that tenants have or can get, virtual ones too, but for the node's own
 // console, of which the plugin gives away no more than what it publishes.
-func givenDisplays(n *facts.Node) []*device.Function {
-	return slices.DeleteFunc(given(n), func(f *device.Function) bool {
+func assignableDisplays(n *facts.Node) []*device.Function {
+	return slices.DeleteFunc(assignable(n), func(f *device.Function) bool {
 		base := f.Class.Base()
 		return base != pci.BaseDisplay && base != pci.BaseAccelerator || f.BootVGA && !n.IsPublished(f.Address)
 	})

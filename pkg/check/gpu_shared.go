@@ -12,8 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// givenGPUs returns the GPUs that tenants have or may have.
-func givenGPUs(n *facts.Node) []*device.Function {
+// assignableGPUs returns the GPUs that tenants have or may have.
+func assignableGPUs(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
 }
 
@@ -31,7 +31,7 @@ func noBridge(n *facts.Node) []finding.Finding {
 		return notApplicable("the GPUs are joined by NVSwitches, see GPU-001")
 	}
 	models := map[pci.ID][]*device.Function{}
-	for _, f := range givenGPUs(n) {
+	for _, f := range assignableGPUs(n) {
 		if f.Vendor == vendorNVIDIA {
 			models[f.Device] = append(models[f.Device], f)
 		}
@@ -51,7 +51,7 @@ func noBridge(n *facts.Node) []finding.Finding {
 }
 
 func gpuECC(n *facts.Node) []finding.Finding {
-	gpus := givenGPUs(n)
+	gpus := assignableGPUs(n)
 	if len(gpus) == 0 {
 		return notApplicable("no GPU is given away")
 	}

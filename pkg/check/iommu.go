@@ -60,7 +60,7 @@ func hasIOMMU(n *facts.Node) []finding.Finding {
 // realGroups looks at what can be given away: VFIO has it, or the plugin may.
 func realGroups(n *facts.Node) []finding.Finding {
 	var found []finding.Finding
-	all := given(n)
+	all := assignable(n)
 	for _, f := range all {
 		group, ok := n.Snapshot.GroupOf(f)
 		switch {

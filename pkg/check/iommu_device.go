@@ -34,7 +34,7 @@ func trustedDeviceChecks() []Check {
 }
 
 func noATS(n *facts.Node) []finding.Finding {
-	functions := given(n)
+	functions := assignable(n)
 	var found []finding.Finding
 	for _, f := range functions {
 		if isEnabled(f.Capabilities.ATS) {
@@ -45,7 +45,7 @@ func noATS(n *facts.Node) []finding.Finding {
 }
 
 func noSharedAddressing(n *facts.Node) []finding.Finding {
-	functions := given(n)
+	functions := assignable(n)
 	var found []finding.Finding
 	for _, f := range functions {
 		var on []string

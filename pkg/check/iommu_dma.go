@@ -37,7 +37,7 @@ func translationChecks() []Check {
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups"},
 		}, Judge: func(n *facts.Node) []finding.Finding {
 			said := each(n, func(f *device.Function) []finding.Finding { return translated(n, f) })
-			return showing(said, given(n), groupFile(n, "type"))
+			return showing(said, assignable(n), groupFile(n, "type"))
 		}},
 		{Rule: finding.Rule{
 			ID: "IOM-014", Title: "The node's own network and storage functions are translated", Severity: isolation.Medium, Cheap: true,

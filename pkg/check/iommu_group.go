@@ -21,7 +21,7 @@ func groupChecks() []Check {
 			Verify:  "grep -H direct /sys/kernel/iommu_groups/*/reserved_regions",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups", "Linux: drivers/iommu/iommu.c (require_direct)"},
 		}, Judge: func(n *facts.Node) []finding.Finding {
-			all := given(n)
+			all := assignable(n)
 			return showing(orPass(because(n, isolation.DirectRegion, nil), len(all)), all, groupFile(n, "reserved_regions"))
 		}},
 		{Rule: finding.Rule{

@@ -69,7 +69,7 @@ func interruptChecks() []Check {
 func interruptsRemapped(n *facts.Node) []finding.Finding {
 	var devices []pci.Address
 	var found isolation.Interrupts
-	for _, f := range given(n) {
+	for _, f := range assignable(n) {
 		if of := isolation.InterruptsOf(n.Snapshot, f); len(devices) == 0 || len(of.Plain) > 0 {
 			found = of
 		}

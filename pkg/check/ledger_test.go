@@ -88,7 +88,7 @@ func rebook(t *board.Tree, drop func(*ledger.Event) bool) {
 	}
 	t.Delete(ledger.DefaultDir)
 	t.NewLedger()
-	t.Tell(kept...)
+	t.Record(kept...)
 }
 
 func toldFaults() []fault {
@@ -115,12 +115,12 @@ func toldFaults() []fault {
 		}},
 		{rule: "OBS-003", about: "a VM that runs on after its end was told", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
 			rec := record(t, "t1", "train")
-			t.Tell(ledger.Event{Type: ledger.Close, Claim: board.ClaimOf(rec), VM: &ledger.VM{Sandbox: rec.Sandbox.ID}})
+			t.Record(ledger.Event{Type: ledger.Close, Claim: board.ClaimOf(rec), VM: &ledger.VM{Sandbox: rec.Sandbox.ID}})
 		}},
 		{rule: "OBS-003", about: "a function that somebody bound again", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
 			rec := record(t, "t1", "train")
 			fn := rec.Plan.Functions[0]
-			t.Tell(ledger.Event{Type: ledger.Bind, Claim: board.ClaimOf(rec), Devices: []ledger.Device{{Address: fn.Address, DriverAfter: new(fn.Original.Driver)}}},
+			t.Record(ledger.Event{Type: ledger.Bind, Claim: board.ClaimOf(rec), Devices: []ledger.Device{{Address: fn.Address, DriverAfter: new(fn.Original.Driver)}}},
 				ledger.Event{Type: ledger.Unprepare, Claim: board.ClaimOf(rec)})
 			t.Delete("var/lib/kata-vfio/journal/" + rec.ID() + ".json")
 		}},
@@ -138,7 +138,7 @@ func toldFaults() []fault {
 			rec := record(t, "t1", "train")
 			rec.State = state
 			t.Save(rec)
-			t.Tell(ledger.Event{Type: ledger.Unprepare, Claim: board.ClaimOf(rec)})
+			t.Record(ledger.Event{Type: ledger.Unprepare, Claim: board.ClaimOf(rec)})
 		}})
 	}
 	return faults

@@ -15,30 +15,30 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-func toldCheck() Check {
+func replayCheck() Check {
 	return Check{Rule: finding.Rule{
 		ID: "OBS-003", Title: "What stands now is what the ledger tells", Severity: isolation.High,
 		Why:    "a device that changed hands without an event is one whose tenants nobody can name later",
 		Fix:    "find out who changed it: nobody but the plugin should; its next start writes what is missing, marked as late",
 		Verify: "kata-vfio-audit who; kata-vfio-audit ledger show --since 24h",
-	}, Judge: toldAll}
+	}, Judge: checkReplay}
 }
 
-// books are the accounts that are compared: each read after the one before, and
+// replayed are the accounts that are compared: each read after the one before, and
 // the journal once more behind them all, so that what goes on meanwhile is told
 // from what is wrong.
-type books struct {
+type replayed struct {
 	node   *facts.Node
 	report *ledger.Report
-	told   *facts.Told
+	replay *facts.Replay
 	ledger facts.Fact
 	after  []*journal.Record
 }
 
-func toldAll(n *facts.Node) []finding.Finding {
+func checkReplay(n *facts.Node) []finding.Finding {
 	_, seen := n.Holdings() // first: a holder's event comes before it
-	told, dir := n.Told()
-	b := &books{node: n, told: told, ledger: dir}
+	told, dir := n.Replay()
+	b := &replayed{node: n, replay: told, ledger: dir}
 	if b.report, _ = n.Ledger(); b.report == nil {
 		if dir.Known() {
 			return notApplicable("there is no ledger", dir)
@@ -59,7 +59,7 @@ func toldAll(n *facts.Node) []finding.Finding {
 			found = append(found, b.record(rec)...)
 		}
 	}
-	found = append(found, b.strays()...)
+	found = append(found, b.orphans()...)
 	if len(damaged)+len(n.Damaged) > 0 {
 		found = append(found, unknown("whether all that stands was told", slices.Concat(n.Damaged, damaged)...)...)
 	} else {
@@ -76,7 +76,7 @@ func toldAll(n *facts.Node) []finding.Finding {
 
 // stands reports whether a record was the same before and after: what changes
 // just now is not compared.
-func (b *books) stands(rec *journal.Record) bool {
+func (b *replayed) stands(rec *journal.Record) bool {
 	return slices.ContainsFunc(b.after, func(r *journal.Record) bool {
 		return r.ID() == rec.ID() && r.State == rec.State && r.Since == rec.Since && sandboxOf(r) == sandboxOf(rec)
 	}) && (rec.State == journal.Prepared || rec.State == journal.Quarantined)
@@ -90,8 +90,8 @@ func sandboxOf(rec *journal.Record) string {
 }
 
 // record compares one record with the ledger, and its functions with both.
-func (b *books) record(rec *journal.Record) []finding.Finding {
-	c := b.told.Claims[rec.ID()]
+func (b *replayed) record(rec *journal.Record) []finding.Finding {
+	c := b.replay.Claims[rec.ID()]
 	if c == nil {
 		return b.about(rec, b.untold(rec))
 	}
@@ -108,7 +108,7 @@ func (b *books) record(rec *journal.Record) []finding.Finding {
 
 // untold is about a claim that has functions and no event. What retention may have
 // dropped can't be known.
-func (b *books) untold(rec *journal.Record) []finding.Finding {
+func (b *replayed) untold(rec *journal.Record) []finding.Finding {
 	f := fail(claimName(rec)+" has functions, and the ledger has no event of that", b.ledger, recordFact(rec, string(rec.State)))
 	if b.report.Dropped > 0 {
 		f = unknown(fmt.Sprintf("whether %s was told of: the events that retention dropped may have", claimName(rec)), b.ledger)
@@ -119,12 +119,12 @@ func (b *books) untold(rec *journal.Record) []finding.Finding {
 
 // driver compares the driver of a function with the last binding that was told.
 // What Kata binds, a physical endpoint, is not the plugin's to tell.
-func (b *books) driver(rec *journal.Record, fn *plan.Function) []finding.Finding {
+func (b *replayed) driver(rec *journal.Record, fn *plan.Function) []finding.Finding {
 	f, ok := b.node.Snapshot.Function(fn.Address)
 	if !ok || f.Locked || fn.Endpoint != nil || rec.State != journal.Prepared {
 		return nil
 	}
-	told, known := b.told.Drivers[fn.Address]
+	told, known := b.replay.Drivers[fn.Address]
 	if !known && b.report.Dropped > 0 {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (b *books) driver(rec *journal.Record, fn *plan.Function) []finding.Finding
 }
 
 // sandbox compares who has the functions with the last hand-over that was told.
-func (b *books) sandbox(rec *journal.Record, c *facts.ToldClaim) []finding.Finding {
+func (b *replayed) sandbox(rec *journal.Record, c *facts.ReplayedClaim) []finding.Finding {
 	has := sandboxOf(rec)
 	switch {
 	case has == "" || has == c.Sandbox:
@@ -158,19 +158,19 @@ func (b *books) sandbox(rec *journal.Record, c *facts.ToldClaim) []finding.Findi
 	return nil
 }
 
-func (b *books) about(rec *journal.Record, found []finding.Finding) []finding.Finding {
+func (b *replayed) about(rec *journal.Record, found []finding.Finding) []finding.Finding {
 	for i := range found {
 		found[i].Object = claimName(rec)
 	}
 	return found
 }
 
-// strays are functions that VFIO has, that no record is about, and that the ledger
+// orphans are functions that VFIO has, that no record is about, and that the ledger
 // told of last with another driver: somebody else has bound them.
-func (b *books) strays() []finding.Finding {
+func (b *replayed) orphans() []finding.Finding {
 	var found []finding.Finding
-	for _, a := range slices.SortedFunc(maps.Keys(b.told.Drivers), pci.Address.Compare) {
-		told := b.told.Drivers[a]
+	for _, a := range slices.SortedFunc(maps.Keys(b.replay.Drivers), pci.Address.Compare) {
+		told := b.replay.Drivers[a]
 		now, ok := b.node.DriverNow(a)
 		if !ok || device.IsVFIO(told) || !device.IsVFIO(now) || hasRecord(b.node.AllRecords(), a) || hasRecord(b.after, a) {
 			continue
@@ -189,14 +189,14 @@ func hasRecord(records []*journal.Record, a pci.Address) bool {
 }
 
 // forgotten are claims that have functions by the ledger and no record.
-func (b *books) forgotten() []finding.Finding {
+func (b *replayed) forgotten() []finding.Finding {
 	var found []finding.Finding
-	for _, uid := range slices.Sorted(maps.Keys(b.told.Claims)) {
+	for _, uid := range slices.Sorted(maps.Keys(b.replay.Claims)) {
 		is := func(rec *journal.Record) bool { return rec.ID() == uid }
 		if slices.ContainsFunc(b.node.AllRecords(), is) || slices.ContainsFunc(b.after, is) {
 			continue
 		}
-		c := b.told.Claims[uid]
+		c := b.replay.Claims[uid]
 		name := "claim " + uid
 		if c.Claim.Name != "" {
 			name = "claim " + c.Claim.Namespace + "/" + c.Claim.Name

@@ -59,7 +59,7 @@ func (t *vfTally) add(v *givenVF, r vfVerdict) {
 		t.found[i].Devices = append(t.found[i].Devices, v.Address)
 		return
 	}
-	f := finding.Finding{State: r.state, Remediation: r.fix, Devices: []pci.Address{v.Address}, Evidence: evidence(imposed(v))}
+	f := finding.Finding{State: r.state, Remediation: r.fix, Devices: []pci.Address{v.Address}, Evidence: evidence(configured(v))}
 	if r.state == finding.Fail {
 		f.Device = new(v.Address)
 		f.Text = fmt.Sprintf("VF %d of PF %s %s", v.VF.Index, v.VF.PF, r.text)
@@ -71,8 +71,8 @@ func (t *vfTally) add(v *givenVF, r vfVerdict) {
 	t.found = append(t.found, f)
 }
 
-// imposed is what the PF says of a VF.
-func imposed(v *givenVF) []facts.Fact {
+// configured is what the PF says of a VF.
+func configured(v *givenVF) []facts.Fact {
 	seen := v.seen
 	if v.settings != nil {
 		seen.Value = v.settings.String()
@@ -102,7 +102,7 @@ func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerd
 	case len(t.judged) == 0:
 		return notApplicable("no such VF is given away")
 	case len(t.found) == 0:
-		return showing(pass(count(len(t.judged), "VF")), t.judged, imposed)
+		return showing(pass(count(len(t.judged), "VF")), t.judged, configured)
 	}
 	return t.found
 }

@@ -68,7 +68,7 @@ func canReset(n *facts.Node) []finding.Finding {
 		}
 		return nil
 	})
-	return showing(said, given(n), one(resetMethods))
+	return showing(said, assignable(n), one(resetMethods))
 }
 
 func strongReset(n *facts.Node) []finding.Finding {
@@ -84,7 +84,7 @@ func strongReset(n *facts.Node) []finding.Finding {
 		}
 		return said
 	})
-	return showing(said, given(n), one(resetMethods))
+	return showing(said, assignable(n), one(resetMethods))
 }
 
 // resetSetsApart looks at functions that can only be reset with all that is below
@@ -106,7 +106,7 @@ func resetSetsApart(n *facts.Node) []finding.Finding {
 		}
 		return nil
 	})
-	return showing(said, given(n), one(resetMethods))
+	return showing(said, assignable(n), one(resetMethods))
 }
 
 // below returns the other functions below the bridge right above f.
@@ -143,7 +143,7 @@ func linksAreWide(n *facts.Node) []finding.Finding {
 		}
 		return fail(fmt.Sprintf("%s runs with %d of %d lanes", f.Address, f.Link.Width, most), widths(f)...)
 	})
-	return showing(said, given(n), widths)
+	return showing(said, assignable(n), widths)
 }
 
 // widths are how many lanes a function's link has, and may have. A VF has none.

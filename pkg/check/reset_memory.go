@@ -62,7 +62,7 @@ func drives(n *facts.Node) []finding.Finding {
 // byHand is for what a person has to look at where such functions are given away.
 func byHand(n *facts.Node, kind device.Type, what string) []finding.Finding {
 	var devices []pci.Address
-	for _, f := range given(n) {
+	for _, f := range assignable(n) {
 		if f.Type == kind {
 			devices = append(devices, f.Address)
 		}

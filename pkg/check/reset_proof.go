@@ -100,7 +100,7 @@ func onFunction(a pci.Address, found []finding.Finding) []finding.Finding {
 // reset, the proofs themselves, and fingerprints to prove the next by. What was
 // before is for the ledger to say.
 func provenClean(n *facts.Node) []finding.Finding {
-	marks, dir := n.Unclean()
+	marks, dir := n.NeedsReset()
 	said := judgeRecords(n, "whether functions were reset", func(rec *journal.Record) []finding.Finding {
 		var found []finding.Finding
 		for _, a := range rec.Plan.Reachable() {
@@ -203,7 +203,7 @@ func functionsAnswer(n *facts.Node) []finding.Finding {
 		found := fail(f.Address.String()+" does not answer", facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: "all ones", How: "config"})
 		return advised(found, n.Verdict(f).Reasons, isolation.Dead)
 	})
-	return showing(said, given(n), func(f *device.Function) []facts.Fact {
+	return showing(said, assignable(n), func(f *device.Function) []facts.Fact {
 		return []facts.Fact{{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: fmt.Sprintf("%04x:%04x", uint16(f.Vendor), uint16(f.Device)), How: "config"}}
 	})
 }

@@ -49,7 +49,7 @@ func vfioHolderChecks() []Check {
 }
 
 // judgeHoldings asks about each holding and adds what was not seen.
-func judgeHoldings(n *facts.Node, what string, wrong func(*facts.Holding) []finding.Finding) []finding.Finding {
+func judgeHoldings(n *facts.Node, what string, wrong func(*facts.OpenHandle) []finding.Finding) []finding.Finding {
 	holdings, seen := n.Holdings()
 	var found []finding.Finding
 	for i := range holdings {
@@ -73,7 +73,7 @@ func judgeHoldings(n *facts.Node, what string, wrong func(*facts.Holding) []find
 	case len(holdings) == 0:
 		return pass("no process has anything of VFIO's open", seen)
 	}
-	return showing(pass(count(len(holdings), "holder")), holdings, func(h facts.Holding) []facts.Fact { return []facts.Fact{h.Fact()} })
+	return showing(pass(count(len(holdings), "holder")), holdings, func(h facts.OpenHandle) []facts.Fact { return []facts.Fact{h.Fact()} })
 }
 
 func anyOnVFIO(n *facts.Node) bool {
@@ -81,12 +81,12 @@ func anyOnVFIO(n *facts.Node) bool {
 }
 
 // holderName names the holder's process.
-func holderName(h *facts.Holding) string {
+func holderName(h *facts.OpenHandle) string {
 	return fmt.Sprintf("pid %d (%s)", h.Process.PID, h.Process.Comm)
 }
 
 func holdersAreVMMs(n *facts.Node) []finding.Finding {
-	return judgeHoldings(n, "who holds functions", func(h *facts.Holding) []finding.Finding {
+	return judgeHoldings(n, "who holds functions", func(h *facts.OpenHandle) []finding.Finding {
 		switch {
 		case len(h.Devices) == 0:
 			return unnamed(n, h)
@@ -104,7 +104,7 @@ func holdersAreVMMs(n *facts.Node) []finding.Finding {
 
 // unnamed judges who holds a device that the kernel does not name, or by a node
 // that has gone: it is in order for a sandbox of any claim.
-func unnamed(n *facts.Node, h *facts.Holding) []finding.Finding {
+func unnamed(n *facts.Node, h *facts.OpenHandle) []finding.Finding {
 	if slices.ContainsFunc(n.Records(), func(rec *journal.Record) bool { return belongs(n, h.Process, rec) }) {
 		return nil
 	}
@@ -162,7 +162,7 @@ func claimName(rec *journal.Record) string {
 }
 
 func heldWhilePrepared(n *facts.Node) []finding.Finding {
-	return judgeHoldings(n, "who holds functions", func(h *facts.Holding) []finding.Finding {
+	return judgeHoldings(n, "who holds functions", func(h *facts.OpenHandle) []finding.Finding {
 		if len(h.Claims) == 0 && h.Process.VM && len(h.Devices) > 0 {
 			return fail(fmt.Sprintf("%s has a VM with %s, and no claim has that", &h.Process.Process, h.Node))
 		}
@@ -183,7 +183,7 @@ func heldWhilePrepared(n *facts.Node) []finding.Finding {
 }
 
 func holdersRunVMs(n *facts.Node) []finding.Finding {
-	return judgeHoldings(n, "whether holders run VMs", func(h *facts.Holding) []finding.Finding {
+	return judgeHoldings(n, "whether holders run VMs", func(h *facts.OpenHandle) []finding.Finding {
 		if h.Process.VM {
 			return nil
 		}

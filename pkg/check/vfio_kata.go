@@ -183,7 +183,7 @@ func isGone(n *facts.Node, sandboxes []runtimes.Sandbox, id string) bool {
 		return false
 	}
 	holdings, _ := n.Holdings()
-	if slices.ContainsFunc(holdings, func(h facts.Holding) bool { return h.Process.Container == id }) {
+	if slices.ContainsFunc(holdings, func(h facts.OpenHandle) bool { return h.Process.Container == id }) {
 		return false
 	}
 	containers, _ := runtimes.Containers(n)

@@ -56,7 +56,7 @@ func kernelFaults() []kernelFault {
 // faults the number excludes, so that a person looks for the others alone.
 func kernelFixed(n *facts.Node) []finding.Finding {
 	var devices []pci.Address
-	for _, f := range given(n) {
+	for _, f := range assignable(n) {
 		devices = append(devices, f.Address)
 	}
 	if len(devices) == 0 {

@@ -58,7 +58,7 @@ func moduleSays(n *facts.Node, name, bad, good string) []finding.Finding {
 // legacyOff asks for VGA only where a card of that class is given away.
 func legacyOff(n *facts.Node) []finding.Finding {
 	said := moduleSays(n, "nointxmask", "interrupts are masked at the interrupt controller", "N")
-	vga := slices.ContainsFunc(given(n), func(f *device.Function) bool { return f.Class.Sub() == pci.ClassVGA })
+	vga := slices.ContainsFunc(assignable(n), func(f *device.Function) bool { return f.Class.Sub() == pci.ClassVGA })
 	if !vga || said[0].State == finding.Fail {
 		return said
 	}

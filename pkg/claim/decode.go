@@ -49,7 +49,7 @@ func decode(c *resourceapi.ResourceClaim, driverName string) (*Request, error) {
 	for i := range req.Devices {
 		d := &req.Devices[i]
 		d.Class = classOf(&c.Spec.Devices, d.Request)
-		if err := settings.settle(d); err != nil {
+		if err := settings.resolve(d); err != nil {
 			return nil, fmt.Errorf("device %s: %w", d.Name, err)
 		}
 	}

@@ -90,9 +90,9 @@ func decodeEntry(c *resourceapi.DeviceAllocationConfiguration) (parameters, erro
 	return p, nil
 }
 
-// settle fills in the parameters of d: the entries that apply to its request
+// resolve fills in the parameters of d: the entries that apply to its request
 // over the defaults, field by field.
-func (s *settings) settle(d *Device) error {
+func (s *settings) resolve(d *Device) error {
 	result := resourceapi.DeviceRequestAllocationResult{Request: d.Request}
 	var class v1alpha1.VFConfig // what the class alone says
 	for _, c := range resourceclaim.ConfigForResult(s.configs, result) {

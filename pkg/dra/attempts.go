@@ -68,8 +68,8 @@ func (t *Attempts) Succeeded(addrs []pci.Address) {
 	}
 }
 
-// Standing returns why functions are to be tainted now, and drops what is over.
-func (t *Attempts) Standing() map[pci.Address]plan.Code {
+// Failing returns why functions are to be tainted now, and drops what is over.
+func (t *Attempts) Failing() map[pci.Address]plan.Code {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	standing := map[pci.Address]plan.Code{}

@@ -44,7 +44,7 @@ func TestAttempts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := &dra.Attempts{Kept: dra.AttemptsKept, Changed: func() {}}
 				tt.do(a)
-				if diff := cmp.Diff(tt.want, a.Standing()); diff != "" {
+				if diff := cmp.Diff(tt.want, a.Failing()); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
 				}
 			})

@@ -22,7 +22,7 @@ type DiskWatch struct {
 	Free func(dir string) (int64, error)
 	Log  *slog.Logger
 
-	told map[string]string // what was logged last of each directory; nothing where nothing was wrong
+	logged map[string]string // what was logged last of each directory; nothing where nothing was wrong
 }
 
 // Look looks once, and logs what is new.
@@ -41,17 +41,17 @@ func (w *DiskWatch) lookAt(ctx context.Context, dir string) {
 		w.Log.WarnContext(ctx, "the plugin's disk is about to be full: free space, or new claims are refused soon",
 			slog.String("dir", dir), slog.Int64("freeMiB", free>>20), slog.Int64("wantMiB", ScarceDisk>>20))
 	case err == nil && free >= ScarceDisk:
-		delete(w.told, dir)
+		delete(w.logged, dir)
 	}
 }
 
 // isNew reports whether something else was told last of a directory, and notes it.
 func (w *DiskWatch) isNew(dir, what string) bool {
-	if w.told == nil {
-		w.told = map[string]string{}
+	if w.logged == nil {
+		w.logged = map[string]string{}
 	}
-	last := w.told[dir]
-	w.told[dir] = what
+	last := w.logged[dir]
+	w.logged[dir] = what
 	return last != what
 }
 

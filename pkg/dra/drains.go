@@ -73,15 +73,15 @@ func (w *DrainWatch) Look(ctx context.Context) {
 		d := &drains[i]
 		now[d.Address] = drainView{drainState(d), d.Reason, d.Evict}
 	}
-	changed := w.tell(ctx, now, drains)
+	changed := w.report(ctx, now, drains)
 	w.known = now
 	if changed {
 		w.Changed()
 	}
 }
 
-// tell tells of what has changed since the last look.
-func (w *DrainWatch) tell(ctx context.Context, now map[pci.Address]drainView, drains []prepare.Draining) bool {
+// report tells of what has changed since the last look.
+func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, drains []prepare.Draining) bool {
 	first, changed := w.known == nil, false
 	for a, v := range now {
 		if w.known[a] == v {

@@ -97,7 +97,7 @@ func TestADrainThatCanNotBeLookedAtIsNotOver(t *testing.T) {
 	}}}
 	n.claims.Node.Default()
 	gpus := []pci.Address{n.k.AddGPU(0x3b), n.k.AddGPU(0x3c)}
-	if err := n.claims.BindStanding(t.Context()); err != nil {
+	if err := n.claims.BindByPolicy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, gpu := range gpus {

@@ -35,7 +35,7 @@ type Kubelet struct {
 // Register serves the driver on its sockets and offers it to the kubelet, which
 // calls from then on until the returned helper is stopped. Calls run side by
 // side: package prepare has finer locks than the helper's one for all.
-func (k Kubelet) Register(ctx context.Context, driver *Driver) (*kubeletplugin.Helper, error) {
+func (k Kubelet) Register(ctx context.Context, driver *Plugin) (*kubeletplugin.Helper, error) {
 	if err := os.MkdirAll(k.PluginDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's data directory: %w", err)
 	}

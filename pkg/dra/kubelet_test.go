@@ -27,7 +27,7 @@ import (
 type kubelet struct {
 	t       *testing.T
 	dir     string
-	driver  *dra.Driver
+	driver  *dra.Plugin
 	asked   *dra.Asked
 	helper  *kubeletplugin.Helper
 	client  *fake.Clientset
@@ -52,7 +52,7 @@ func serve(t *testing.T, n *node, claims dra.Claims, podUID string, objects ...r
 	reporter.Uplink = n.policy.Uplink
 	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 	k.asked = &dra.Asked{Client: k.client}
-	k.driver = dra.NewDriver(dra.DriverConfig{
+	k.driver = dra.NewPlugin(dra.PluginConfig{
 		Asked:  k.asked,
 		Client: k.client, Claims: claims, Gate: gate(k.client), Attributes: n.publisher.Attributes, Health: n.health, Reporter: reporter, Metrics: n.metrics, Log: quiet(),
 		Changed: func() { k.changed <- struct{}{} }, Fatal: func(err error) { k.fatal <- err },
@@ -415,7 +415,7 @@ func TestStopRemovesTheSockets(t *testing.T) {
 		t.Error("the call that was cut off reports success")
 	}
 	close(leave)
-	k.driver.Drain()
+	k.driver.Wait()
 	if files := k.files(); len(files) > 0 {
 		t.Errorf("left behind: %v", files)
 	}

@@ -38,9 +38,9 @@ func applyNetwork(data *resourceapi.NetworkDeviceData) *resourceac.NetworkDevice
 	return ac
 }
 
-// toldGuest returns what the standard data have no place for, by the attribute's
+// guestMetadata returns what the standard data have no place for, by the attribute's
 // name.
-func toldGuest(p *plan.Plan, d *plan.Device) map[string]string {
+func guestMetadata(p *plan.Plan, d *plan.Device) map[string]string {
 	told := map[string]string{}
 	if text, ok := guestNetwork(d); ok {
 		told[v1alpha1.AttrGuestNetwork] = text

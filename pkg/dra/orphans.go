@@ -29,11 +29,11 @@ const (
 // a pod's claims back after the pod, and tries for minutes.
 const orphanGrace = 10 * time.Minute
 
-// Strays are functions and files that no record explains; [prepare.Preparer] has the
+// Orphans are functions and files that no record explains; [prepare.Preparer] has the
 // methods.
-type Strays interface {
+type Orphans interface {
 	SweepSpecs(ctx context.Context) ([]string, error)
-	GiveBackStrays(ctx context.Context) ([]prepare.Stray, error)
+	GiveBackOrphans(ctx context.Context) ([]prepare.Orphan, error)
 }
 
 // Repair compares the journal with the claims at the API server, the CDI specs and the
@@ -49,9 +49,9 @@ type Repair struct {
 	Client  kubernetes.Interface
 	Node    string
 	Records func() ([]*journal.Record, []error)
-	Strays  Strays
+	Orphans Orphans
 	// Release takes a claim back unless the check, which it makes when nothing can come in
-	// between any more, returns an error, which it returns; [Driver.Release] is the real one.
+	// between any more, returns an error, which it returns; [Plugin.Release] is the real one.
 	Release func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error
 	// Withdrawn, if set, is told of each claim, by its UID, why its allocation is not of what
 	// is prepared, so that no sandbox gets it; empty where it is, or nothing is prepared any more.
@@ -70,7 +70,7 @@ type Repair struct {
 	// claimsLeft are the claims that the last look left, by UID, and told what was told of
 	// all that is left, by kind and name.
 	claimsLeft map[string]orphan
-	told       map[string]string
+	reported   map[string]string
 }
 
 // orphan is what is left alone, and why.
@@ -90,12 +90,12 @@ func (r *Repair) Look(ctx context.Context) {
 		r.Metrics.orphans.found.WithLabelValues(kind).Set(float64(len(orphans)))
 		for _, name := range slices.Sorted(maps.Keys(orphans)) {
 			id := kind + " " + name
-			if told[id] = orphans[name]; r.told[id] != orphans[name] {
+			if told[id] = orphans[name]; r.reported[id] != orphans[name] {
 				r.report(ctx, kind, name, orphans[name])
 			}
 		}
 	}
-	r.told = told
+	r.reported = told
 }
 
 // report tells of what is left alone, once for each reason.
@@ -104,8 +104,8 @@ func (r *Repair) report(ctx context.Context, kind, name, why string) {
 	r.Reporter.NodeEvent(r.Node, corev1.EventTypeWarning, "Orphan", "Repair", fmt.Sprintf("%s %s is left alone: %s", kind, name, why))
 }
 
-// mended counts a repair.
-func (r *Repair) mended(ctx context.Context, kind, name, what string, err error) {
+// repaired counts a repair.
+func (r *Repair) repaired(ctx context.Context, kind, name, what string, err error) {
 	r.Metrics.orphans.repairs.WithLabelValues(kind, resultOf(err)).Inc()
 	if err == nil {
 		r.Log.InfoContext(ctx, "orphan mended", slog.String("kind", kind), slog.String("name", name), slog.String("what", what))
@@ -144,7 +144,7 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 			}
 		}
 		if err == nil {
-			r.tellWithdrawn(id, why)
+			r.reportWithdrawn(id, why)
 		}
 		if err != nil || why == "" {
 			continue
@@ -159,12 +159,12 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 	}
 	for id := range r.lost {
 		if _, still := lost[id]; !still {
-			r.tellWithdrawn(id, "")
+			r.reportWithdrawn(id, "")
 		}
 	}
 	r.lost, r.claimsLeft = lost, left
 	for _, rec := range due {
-		if why := r.mend(ctx, rec, lost[rec.ID()].why); why != "" {
+		if why := r.repair(ctx, rec, lost[rec.ID()].why); why != "" {
 			left[rec.ID()] = orphan{rec.Plan.Claim.String(), why}
 		}
 	}
@@ -172,8 +172,8 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 
 func (r *Repair) allocations() *Allocations { return &Allocations{Client: r.Client, Node: r.Node} }
 
-// tellWithdrawn tells who hands devices over.
-func (r *Repair) tellWithdrawn(uid, why string) {
+// reportWithdrawn tells who hands devices over.
+func (r *Repair) reportWithdrawn(uid, why string) {
 	if r.Withdrawn != nil {
 		r.Withdrawn(uid, why)
 	}
@@ -182,8 +182,8 @@ func (r *Repair) tellWithdrawn(uid, why string) {
 // errHasAgain says that a claim was allocated what it has, after it had lost it.
 var errHasAgain = errors.New("its allocation is of these devices again")
 
-// mend takes back a claim that has lost its devices, or says why not.
-func (r *Repair) mend(ctx context.Context, rec *journal.Record, why string) string {
+// repair takes back a claim that has lost its devices, or says why not.
+func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) string {
 	ref := rec.Plan.Claim
 	switch s := rec.Sandbox; {
 	case len(ref.Pods) == 0:
@@ -201,7 +201,7 @@ func (r *Repair) mend(ctx context.Context, rec *journal.Record, why string) stri
 	if r.isQuarantined(ref.UID) {
 		what = "taken from its tenant, and quarantined, since its devices are not proven clean"
 	}
-	r.mended(ctx, orphanClaim, ref.String(), why+": "+what, err)
+	r.repaired(ctx, orphanClaim, ref.String(), why+": "+what, err)
 	if err != nil {
 		return why + ", and it can't be taken back: " + err.Error()
 	}
@@ -236,36 +236,36 @@ func (r *Repair) isOurCluster(ctx context.Context, records []*journal.Record) bo
 
 // specs removes CDI specs without a record.
 func (r *Repair) specs(ctx context.Context) map[string]string {
-	removed, err := r.Strays.SweepSpecs(ctx)
+	removed, err := r.Orphans.SweepSpecs(ctx)
 	for _, uid := range removed {
-		r.mended(ctx, orphanSpec, uid, "CDI spec without a record: removed", nil)
+		r.repaired(ctx, orphanSpec, uid, "CDI spec without a record: removed", nil)
 	}
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
-	r.mended(ctx, orphanSpec, "", "", err)
+	r.repaired(ctx, orphanSpec, "", "", err)
 	return map[string]string{"of the node": err.Error()}
 }
 
 // bindings gives strays back.
 func (r *Repair) bindings(ctx context.Context) map[string]string {
-	strays, err := r.Strays.GiveBackStrays(ctx)
+	strays, err := r.Orphans.GiveBackOrphans(ctx)
 	left := map[string]string{}
 	for i := range strays {
 		s := &strays[i]
 		name := s.Address.String()
 		switch {
 		case s.Err != nil:
-			r.mended(ctx, orphanBinding, name, "", s.Err)
+			r.repaired(ctx, orphanBinding, name, "", s.Err)
 			left[name] = "it can't be given back now: " + s.Err.Error()
 		case s.GivenBack == "":
 			left[name] = s.Why
 		default:
-			r.mended(ctx, orphanBinding, name, "on VFIO without a record: given back to "+s.GivenBack, nil)
+			r.repaired(ctx, orphanBinding, name, "on VFIO without a record: given back to "+s.GivenBack, nil)
 		}
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
-		r.mended(ctx, orphanBinding, "", "", err)
+		r.repaired(ctx, orphanBinding, "", "", err)
 		left["of the node"] = err.Error()
 	}
 	return left

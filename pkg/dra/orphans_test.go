@@ -91,7 +91,7 @@ func TestOrphanClaims(t *testing.T) {
 			}
 			now, released, events := time.Now(), "", &eventLog{}
 			repair := dra.Repair{
-				Client: client, Node: "worker-1", Records: n.records.List, Strays: n.claims,
+				Client: client, Node: "worker-1", Records: n.records.List, Orphans: n.claims,
 				Release: func(_ context.Context, ref plan.Ref, _ func(context.Context, *journal.Record) error) error {
 					released = ref.UID
 					return nil
@@ -143,7 +143,7 @@ func TestAWithdrawnAllocation(t *testing.T) {
 			client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}, reallocated())
 			now, events, withdrawn := time.Now(), &eventLog{}, map[string]string{}
 			repair := dra.Repair{
-				Client: client, Node: "worker-1", Records: n.records.List, Strays: n.claims, Metrics: n.metrics, Log: quiet(),
+				Client: client, Node: "worker-1", Records: n.records.List, Orphans: n.claims, Metrics: n.metrics, Log: quiet(),
 				Reporter: dra.NewReporter(client, events, quiet()), Now: func() time.Time { return now },
 				Withdrawn: func(uid, why string) { withdrawn[uid] = why },
 				Release: func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
@@ -217,7 +217,7 @@ func TestAGapInItsAbsenceBeginsItAnew(t *testing.T) {
 	})
 	now, released := time.Now(), 0
 	repair := dra.Repair{
-		Client: client, Node: "worker-1", Records: n.records.List, Strays: n.claims, Metrics: n.metrics, Log: quiet(),
+		Client: client, Node: "worker-1", Records: n.records.List, Orphans: n.claims, Metrics: n.metrics, Log: quiet(),
 		Release: func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
 			released++
 			return nil
@@ -259,7 +259,7 @@ func TestAnOutageChangesNothing(t *testing.T) {
 		return a.GetResource().Resource == down, nil, errors.New("no route to host")
 	})
 	repair := dra.Repair{
-		Client: client, Node: "worker-1", Records: n.records.List, Strays: n.claims, Metrics: n.metrics, Log: quiet(),
+		Client: client, Node: "worker-1", Records: n.records.List, Orphans: n.claims, Metrics: n.metrics, Log: quiet(),
 		Alive: func(journal.Process) bool { return true }, Reporter: dra.NewReporter(client, events, quiet()), Now: func() time.Time { return now },
 	}
 	repair.Look(t.Context())
@@ -272,11 +272,11 @@ func TestAnOutageChangesNothing(t *testing.T) {
 	}
 }
 
-// strays are found by nobody but the test.
-type strays []prepare.Stray
+// orphanList are found by nobody but the test.
+type orphanList []prepare.Orphan
 
-func (strays) SweepSpecs(context.Context) ([]string, error)              { return nil, nil }
-func (s strays) GiveBackStrays(context.Context) ([]prepare.Stray, error) { return s, nil }
+func (orphanList) SweepSpecs(context.Context) ([]string, error)                { return nil, nil }
+func (s orphanList) GiveBackOrphans(context.Context) ([]prepare.Orphan, error) { return s, nil }
 
 // TestWhatCanNotBeMendedIsCountedAndLeft at every look.
 func TestWhatCanNotBeMendedIsCountedAndLeft(t *testing.T) {
@@ -284,7 +284,7 @@ func TestWhatCanNotBeMendedIsCountedAndLeft(t *testing.T) {
 	client, events := fake.NewClientset(), &eventLog{}
 	repair := dra.Repair{
 		Client: client, Node: "worker-1", Records: n.records.List, Metrics: n.metrics, Log: quiet(),
-		Strays:   strays{{Address: pci.Address{Bus: 0x3b}, Err: errors.New("input/output error")}, {Address: pci.Address{Bus: 0x3c}, GivenBack: "nvidia"}},
+		Orphans:  orphanList{{Address: pci.Address{Bus: 0x3b}, Err: errors.New("input/output error")}, {Address: pci.Address{Bus: 0x3c}, GivenBack: "nvidia"}},
 		Reporter: dra.NewReporter(client, events, quiet()), Now: time.Now,
 	}
 	for look := range 2 {
@@ -304,7 +304,7 @@ func TestAClaimThatEndsInQuarantineIsNotSaidToBeTakenBack(t *testing.T) {
 	now, log := time.Now(), &bytes.Buffer{}
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}})
 	repair := dra.Repair{
-		Client: client, Node: "worker-1", Records: n.records.List, Strays: n.claims, Metrics: n.metrics, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Client: client, Node: "worker-1", Records: n.records.List, Orphans: n.claims, Metrics: n.metrics, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Release: func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
 			rec, err := n.records.Load("uid-1")
 			if err != nil {

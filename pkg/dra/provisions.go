@@ -19,7 +19,7 @@ import (
 type ProvisionedVFs interface {
 	Provision(ctx context.Context) ([]plan.Provision, error)
 	Reprovision(ctx context.Context, hold func(*plan.Provision) (why, fix string)) ([]plan.Provision, error)
-	BindStandingOf(ctx context.Context, meant func(pci.Address) bool) error
+	BindByPolicyOf(ctx context.Context, meant func(pci.Address) bool) error
 }
 
 // After a change of a PF that failed, the next is tried after provisionRetry, and
@@ -146,7 +146,7 @@ func (w *ProvisionWatch) learn(ctx context.Context, all []plan.Provision, err er
 	rules := make(map[string]ruleState, len(all))
 	for i := range all {
 		before := w.rules[all[i].Rule]
-		w.tell(ctx, &all[i], before.refused)
+		w.report(ctx, &all[i], before.refused)
 		rules[all[i].Rule] = before.after(&all[i])
 	}
 	w.rules = rules
@@ -165,8 +165,8 @@ func (s ruleState) after(p *plan.Provision) ruleState {
 	return next
 }
 
-// tell logs what became of one rule, unless it was said before.
-func (w *ProvisionWatch) tell(ctx context.Context, p *plan.Provision, before string) {
+// report logs what became of one rule, unless it was said before.
+func (w *ProvisionWatch) report(ctx context.Context, p *plan.Provision, before string) {
 	log := w.Log.With(slog.String("rule", p.Rule), slog.Int("had", p.Have), slog.Int("wanted", p.Want))
 	switch {
 	case p.Refused != "" && before != p.Refused:
@@ -202,7 +202,7 @@ func (w *ProvisionWatch) appeared(snap *device.Snapshot) bool {
 // bind binds those of the functions whose policy says so. Where that does not
 // succeed the functions that appeared are kept for the next tick.
 func (w *ProvisionWatch) bind(ctx context.Context, meant func(pci.Address) bool) {
-	err := w.VFs.BindStandingOf(ctx, meant)
+	err := w.VFs.BindByPolicyOf(ctx, meant)
 	if ctx.Err() != nil {
 		return
 	}

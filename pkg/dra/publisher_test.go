@@ -224,7 +224,7 @@ func TestDroppedFieldsWithdrawEverything(t *testing.T) {
 	n.k.AddGPU(0x3b)
 	n.publish(r)
 	woken := 0
-	d := dra.NewDriver(dra.DriverConfig{
+	d := dra.NewPlugin(dra.PluginConfig{
 		Health: n.health, Metrics: n.metrics, Log: quiet(), Changed: func() { woken++ }, Fatal: func(err error) { t.Errorf("fatal: %v", err) },
 	})
 	d.HandleError(t.Context(), fmt.Errorf("sync: %w", dropped()), "publishing")
@@ -251,7 +251,7 @@ func TestDroppedFieldsWithdrawEverything(t *testing.T) {
 func TestHandleError(t *testing.T) {
 	n := newNode(t)
 	var fatal error
-	d := dra.NewDriver(dra.DriverConfig{Health: n.health, Metrics: n.metrics, Log: quiet(), Changed: func() {}, Fatal: func(err error) { fatal = err }})
+	d := dra.NewPlugin(dra.PluginConfig{Health: n.health, Metrics: n.metrics, Log: quiet(), Changed: func() {}, Fatal: func(err error) { fatal = err }})
 	d.HandleError(t.Context(), fmt.Errorf("update: %w", kubeletplugin.ErrRecoverable), "publishing")
 	if fatal != nil {
 		t.Errorf("fatal: %v", fatal)

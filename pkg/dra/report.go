@@ -133,7 +133,7 @@ func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *meta
 		return condition(ConditionReset, metav1.ConditionFalse, "Waived", "its DeviceClass waives the reset between tenants", since)
 	}
 	message := "reset by " + strings.Join(methods, ", ") + " and compared with its former state before anybody else gets it"
-	if slices.ContainsFunc(pl.Cleanse, func(r isolation.Reset) bool {
+	if slices.ContainsFunc(pl.ResetsBefore, func(r isolation.Reset) bool {
 		return slices.ContainsFunc(parts, func(d plan.Device) bool { return slices.Contains(r.Set, d.Address) })
 	}) {
 		message += "; so it was before this claim, since its last tenancy had ended without that"
@@ -238,8 +238,8 @@ func podsOf(c *resourceapi.ResourceClaim) []claim.Pod {
 	return pods
 }
 
-// taken says in words which functions a claim has got.
-func taken(rec *journal.Record) string {
+// assigned says in words which functions a claim has got.
+func assigned(rec *journal.Record) string {
 	words := make([]string, len(rec.Plan.Devices))
 	for i, d := range rec.Plan.Devices {
 		kind := "device"

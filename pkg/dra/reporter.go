@@ -83,7 +83,7 @@ func NewReporter(client kubernetes.Interface, recorder Recorder, log *slog.Logge
 func (r *Reporter) Prepared(ctx context.Context, c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) {
 	anchor, links := r.anchor(), r.Uplink.links(ctx, rec)
 	r.enqueue(preparedReport(c, rec, attributes, links, anchor))
-	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeNormal, "Prepared", "Prepare", withAnchor(taken(rec)+" bound for the pod's VM", anchor))
+	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeNormal, "Prepared", "Prepare", withAnchor(assigned(rec)+" bound for the pod's VM", anchor))
 	r.warnOfLinks(ctx, c, rec, links)
 }
 
@@ -97,7 +97,7 @@ func (r *Reporter) warnOfLinks(ctx context.Context, c *resourceapi.ResourceClaim
 		}
 		r.log.WarnContext(ctx, "a prepared VF has no link", slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)),
 			slog.Any("pci", a), slog.String("why", link.message))
-		r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeWarning, link.reason, "Prepare", fmt.Sprintf("vf %s: %s", a, link.message))
+		r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeWarning, link.reason, "Prepare", fmt.Sprintf("vf %s: %s", a, link.message))
 	}
 }
 
@@ -105,7 +105,7 @@ func (r *Reporter) warnOfLinks(ctx context.Context, c *resourceapi.ResourceClaim
 // its event stays a while.
 func (r *Reporter) Unprepared(c kubeletplugin.NamespacedObject, resets int) {
 	note := withAnchor(fmt.Sprintf("devices taken back, %d resets made and proven", resets), r.anchor())
-	r.tellBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeNormal, "Unprepared", "Unprepare", note)
+	r.reportBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeNormal, "Unprepared", "Unprepare", note)
 }
 
 func (r *Reporter) anchor() string {
@@ -158,18 +158,18 @@ func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []
 	if leftOut > 0 {
 		note = fmt.Sprintf("(%d refusals of this namespace before it have no event: they were too many at once) %s", leftOut, note)
 	}
-	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, pods, corev1.EventTypeWarning, rep.reason, "Prepare", note)
+	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, pods, corev1.EventTypeWarning, rep.reason, "Prepare", note)
 }
 
 // Quarantined reports a claim whose devices could not be proven clean. The
 // claim may be gone by now; its event stays.
 func (r *Reporter) Quarantined(c kubeletplugin.NamespacedObject, err *prepare.QuarantinedError) {
-	r.tellBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, err.Record.Plan.Claim.Pods, corev1.EventTypeWarning, "Quarantined", "Unprepare", err.Error())
+	r.reportBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, err.Record.Plan.Claim.Pods, corev1.EventTypeWarning, "Quarantined", "Unprepare", err.Error())
 }
 
 // NotUnprepared reports a claim that could not be taken back.
 func (r *Reporter) NotUnprepared(c kubeletplugin.NamespacedObject, err error) {
-	r.tell(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeWarning, reasonOf(err), "Unprepare", err.Error())
+	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeWarning, reasonOf(err), "Unprepare", err.Error())
 }
 
 // PodRefused reports a sandbox or a container of a pod that was refused.
@@ -177,13 +177,13 @@ func (r *Reporter) PodRefused(namespace string, pod claim.Pod, reason, note stri
 	r.record(podRef(namespace, pod), nil, corev1.EventTypeWarning, reason, "Verify", note)
 }
 
-// tell records an event on the claim and on each of its pods.
-func (r *Reporter) tell(c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
-	r.tellBy(r.recorder, c, namespace, pods, eventType, reason, action, note)
+// report records an event on the claim and on each of its pods.
+func (r *Reporter) report(c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
+	r.reportBy(r.recorder, c, namespace, pods, eventType, reason, action, note)
 }
 
-// tellBy is tell by a recorder.
-func (r *Reporter) tellBy(by Recorder, c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
+// reportBy is tell by a recorder.
+func (r *Reporter) reportBy(by Recorder, c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
 	note = shorten(note, longestNote)
 	if len(pods) == 0 {
 		by.Event(c, nil, eventType, reason, action, note)

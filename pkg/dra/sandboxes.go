@@ -72,5 +72,5 @@ func (r *Reporter) Lost(q *prepare.QuarantinedError) {
 		))
 	}
 	r.enqueue(rep)
-	r.tell(claimRef(c.Namespace, c.Name, types.UID(c.UID)), c.Namespace, c.Pods, corev1.EventTypeWarning, rep.reason, "HandOver", rep.problem)
+	r.report(claimRef(c.Namespace, c.Name, types.UID(c.UID)), c.Namespace, c.Pods, corev1.EventTypeWarning, rep.reason, "HandOver", rep.problem)
 }

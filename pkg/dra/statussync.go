@@ -25,8 +25,8 @@ type StatusSync struct {
 	Records    func() ([]*journal.Record, []error)
 	Attributes Attributes
 
-	// told are the claims whose status is right, by UID, as of which preparation and links.
-	told map[types.UID]string
+	// reported are the claims whose status is right, by UID, as of which preparation and links.
+	current map[types.UID]string
 	// problem was logged last.
 	problem string
 }
@@ -44,7 +44,7 @@ func (s *StatusSync) Look(ctx context.Context) {
 		}
 		links := s.Reporter.Uplink.links(ctx, rec)
 		state := rec.Since + linkWords(links)
-		if done, known := s.told[uid]; known && done == state {
+		if done, known := s.current[uid]; known && done == state {
 			told[uid] = done
 			continue
 		}
@@ -59,7 +59,7 @@ func (s *StatusSync) Look(ctx context.Context) {
 			away = err
 		}
 	}
-	s.told = told
+	s.current = told
 	s.log(ctx, away)
 }
 
@@ -74,7 +74,7 @@ func (s *StatusSync) check(ctx context.Context, rec *journal.Record, links map[p
 		return true, nil
 	case err != nil:
 		return false, err
-	case string(c.UID) != ref.UID || tellsPrepared(c, rec) && (!isReady(c, rec) || tellsLinks(c, rec, links)):
+	case string(c.UID) != ref.UID || showsPrepared(c, rec) && (!isReady(c, rec) || showsLinks(c, rec, links)):
 		return true, nil
 	}
 	s.Reporter.enqueue(preparedReport(c, rec, s.Attributes, links, s.Reporter.anchor()))
@@ -93,9 +93,9 @@ func (s *StatusSync) log(ctx context.Context, err error) {
 	s.problem = problem
 }
 
-// tellsPrepared reports whether a claim's status has what was told of each of its
+// showsPrepared reports whether a claim's status has what was told of each of its
 // devices at its preparation, or later.
-func tellsPrepared(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
+func showsPrepared(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 	since, err := time.Parse(time.RFC3339, rec.Since)
 	if err != nil {
 		since = time.Time{} // any status will do

@@ -120,9 +120,9 @@ func linkCondition(links map[pci.Address]vfLink, parts []plan.Device, before *me
 	return condition(ConditionLinkUp, now.status, now.reason, now.message, since)
 }
 
-// tellsLinks reports whether the status of a prepared claim says what the links of its
+// showsLinks reports whether the status of a prepared claim says what the links of its
 // VFs are now.
-func tellsLinks(c *resourceapi.ResourceClaim, rec *journal.Record, links map[pci.Address]vfLink) bool {
+func showsLinks(c *resourceapi.ResourceClaim, rec *journal.Record, links map[pci.Address]vfLink) bool {
 	for _, parts := range rec.Plan.Allocated() {
 		for i := range parts {
 			now, has := links[parts[i].Address]

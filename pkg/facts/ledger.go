@@ -73,18 +73,18 @@ func (n *Node) verifyFiles() (*ledger.Report, error) {
 	return r, err
 }
 
-// Told is what the ledger says stands now.
-type Told struct {
+// Replay is what the ledger says stands now.
+type Replay struct {
 	// Claims are those that were prepared and have not ended, by UID; standing
 	// bindings are among them.
-	Claims map[string]*ToldClaim
+	Claims map[string]*ReplayedClaim
 	// Drivers are the kernel drivers that functions were bound to last, in this
 	// boot; "" for none. A function whose last binding failed is not there.
 	Drivers map[pci.Address]string
 }
 
-// ToldClaim is one claim that has functions by the ledger.
-type ToldClaim struct {
+// ReplayedClaim is one claim that has functions by the ledger.
+type ReplayedClaim struct {
 	// Event is the number of the one that says so.
 	Event   int64
 	Claim   ledger.Claim
@@ -93,16 +93,16 @@ type ToldClaim struct {
 	Sandbox, Last string
 }
 
-// Told returns what the proven events of the ledger come to; the fact is that of
+// Replay returns what the proven events of the ledger come to; the fact is that of
 // [Node.Ledger]. It is empty without a ledger.
-func (n *Node) Told() (*Told, Fact) {
+func (n *Node) Replay() (*Replay, Fact) {
 	type key struct{}
 	type result struct {
-		told *Told
+		told *Replay
 		fact Fact
 	}
 	r := Memo(n, key{}, func() result {
-		t := &Told{Claims: map[string]*ToldClaim{}, Drivers: map[pci.Address]string{}}
+		t := &Replay{Claims: map[string]*ReplayedClaim{}, Drivers: map[pci.Address]string{}}
 		report, f := n.Ledger()
 		if report == nil {
 			return result{t, f}
@@ -112,7 +112,7 @@ func (n *Node) Told() (*Told, Fact) {
 				continue // it is among the report's problems
 			}
 			if entry.Event.Seq < report.Size {
-				t.hear(entry.Event, n.Snapshot.Host.BootID)
+				t.apply(entry.Event, n.Snapshot.Host.BootID)
 			}
 		}
 		return result{t, f}
@@ -120,8 +120,8 @@ func (n *Node) Told() (*Told, Fact) {
 	return r.told, r.fact
 }
 
-// hear takes in the next event.
-func (t *Told) hear(e *ledger.Event, boot string) {
+// apply takes in the next event.
+func (t *Replay) apply(e *ledger.Event, boot string) {
 	if e.Type == ledger.Bind && e.BootID == boot {
 		for _, d := range e.Devices {
 			delete(t.Drivers, d.Address)
@@ -146,8 +146,8 @@ func (t *Told) hear(e *ledger.Event, boot string) {
 	}
 }
 
-func begun(e *ledger.Event) *ToldClaim {
-	c := &ToldClaim{Event: e.Seq, Claim: *e.Claim}
+func begun(e *ledger.Event) *ReplayedClaim {
+	c := &ReplayedClaim{Event: e.Seq, Claim: *e.Claim}
 	for i := range e.Devices {
 		c.Devices = append(c.Devices, e.Devices[i].Address)
 	}

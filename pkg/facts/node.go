@@ -31,8 +31,8 @@ type Node struct {
 	records []*journal.Record
 	// journal are all records, as they were read first.
 	journal []*journal.Record
-	// standing are the functions that the plugin keeps bound.
-	standing map[pci.Address]bool
+	// bound are the functions that the plugin keeps bound.
+	bound map[pci.Address]bool
 	// noLedger is set by [Node.WithoutLedger].
 	noLedger string
 	// vpds is set by [Node.KeepVPDs].

@@ -70,9 +70,9 @@ func (n *Node) IsAvailable(a pci.Address) bool {
 // Basis says by what it is known which functions tenants can get.
 func (n *Node) Basis() finding.Basis { return n.offer.basis }
 
-// Offer says, in the plugin's own process, which functions can be allocated: it
+// SetPublished says, in the plugin's own process, which functions can be allocated: it
 // judges them before it publishes them. Call it before the node is asked.
-func (n *Node) Offer(addrs []pci.Address) {
+func (n *Node) SetPublished(addrs []pci.Address) {
 	n.offer.publish(addrs)
 	n.offer.selected = nil
 }

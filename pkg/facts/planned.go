@@ -18,7 +18,7 @@ func (n *Node) Planned() (node plan.Node, unread []string) {
 	cfg := n.offer.config
 	node = plan.Node{
 		Name: n.offer.said.NodeName, Snapshot: n.Snapshot, Selection: nodeconfig.Select(cfg, n.Snapshot),
-		Holdings:  journal.Holdings(n.journal, n.Snapshot.Host.BootID),
+		Owners:    journal.Holdings(n.journal, n.Snapshot.Host.BootID),
 		Attempted: n.offer.said.Attempted, HotPlug: n.offer.said.HotPlug, HotPlugWindow: n.offer.said.HotPlugWindow,
 	}
 	if cfg != nil {
@@ -31,12 +31,12 @@ func (n *Node) Planned() (node plan.Node, unread []string) {
 		node.Damaged = n.Damaged[0].Path
 	}
 	marks, err := journal.ReadMarks(n.fs, journalDir)
-	node.Unclean, node.Drained = mapped(marks.Unclean, isMarked), mapped(marks.Drains, reason)
+	node.NeedsReset, node.Drained = mapped(marks.NeedsReset, isMarked), mapped(marks.Drains, reason)
 	node.FatalErrors = journal.Unaccounted(n.Snapshot, marks.FatalErrors)
 	return node, n.unread(err)
 }
 
-func isMarked(journal.Unclean) bool { return true }
+func isMarked(journal.ResetMark) bool { return true }
 
 func reason(d journal.Drain) string { return d.Reason }
 

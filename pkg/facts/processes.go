@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// Holding is one process that has functions by VFIO.
-type Holding struct {
+// OpenHandle is one process that has functions by VFIO.
+type OpenHandle struct {
 	// Process is shared.
 	Process *vfio.Usage
 	// Node is what it has open: "/dev/vfio/15", or "a VFIO device" where the kernel
@@ -41,14 +41,14 @@ const (
 )
 
 // Fact returns the holding as evidence.
-func (h *Holding) Fact() Fact {
+func (h *OpenHandle) Fact() Fact {
 	return Fact{Path: fmt.Sprintf("/proc/%d/fd", h.Process.PID), Value: h.Node, How: "process", Needs: OfProcesses}
 }
 
 // processes is what one look at them gave.
 type processes struct {
 	users    []vfio.Usage
-	holdings []Holding
+	holdings []OpenHandle
 	seen     Fact
 }
 
@@ -65,14 +65,14 @@ func (n *Node) Users() ([]vfio.Usage, Fact) {
 
 // Holdings returns what processes hold by VFIO, by PID and node, with the fact of
 // [Node.Users].
-func (n *Node) Holdings() ([]Holding, Fact) {
+func (n *Node) Holdings() ([]OpenHandle, Fact) {
 	p := n.processes()
 	return p.holdings, p.seen
 }
 
 // HoldersOf returns the processes that hold the function.
-func (n *Node) HoldersOf(a pci.Address) []Holding {
-	var found []Holding
+func (n *Node) HoldersOf(a pci.Address) []OpenHandle {
+	var found []OpenHandle
 	for _, h := range n.processes().holdings {
 		if slices.Contains(h.Devices, a) {
 			found = append(found, h)
@@ -141,21 +141,21 @@ func vfioNodes(f *device.Function) []string {
 func (n *Node) NodeOf(node string) []pci.Address { return n.behind()[node] }
 
 // holdingsOf returns what one process holds.
-func holdingsOf(u *vfio.Usage, nodes map[string][]pci.Address) []Holding {
-	var all []Holding
+func holdingsOf(u *vfio.Usage, nodes map[string][]pci.Address) []OpenHandle {
+	var all []OpenHandle
 	for _, node := range u.Nodes {
-		all = append(all, Holding{Process: u, Node: node, Devices: nodes[node]})
+		all = append(all, OpenHandle{Process: u, Node: node, Devices: nodes[node]})
 	}
 	held := func(a pci.Address) bool {
-		return slices.ContainsFunc(all, func(h Holding) bool { return slices.Contains(h.Devices, a) })
+		return slices.ContainsFunc(all, func(h OpenHandle) bool { return slices.Contains(h.Devices, a) })
 	}
 	for _, a := range u.Devices {
 		if !held(a) {
-			all = append(all, Holding{Process: u, Node: "the VFIO device of " + a.String(), Devices: []pci.Address{a}})
+			all = append(all, OpenHandle{Process: u, Node: "the VFIO device of " + a.String(), Devices: []pci.Address{a}})
 		}
 	}
 	if len(all) == 0 && u.Unnamed > 0 { // devices that came without their group's node, of which an old kernel does not say which
-		all = append(all, Holding{Process: u, Node: "a VFIO device"})
+		all = append(all, OpenHandle{Process: u, Node: "a VFIO device"})
 	}
 	return all
 }

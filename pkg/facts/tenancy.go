@@ -37,13 +37,13 @@ func (n *Node) readTenancies() {
 	var records []*journal.Record
 	records, n.Damaged = n.readJournal(n.Read)
 	n.Tenancies = tenancies(records)
-	n.journal, n.standing = records, map[pci.Address]bool{}
+	n.journal, n.bound = records, map[pci.Address]bool{}
 	for _, rec := range records {
 		if rec.Kind == journal.Claim {
 			n.records = append(n.records, rec)
 		}
 		for _, fn := range rec.Plan.Functions {
-			n.standing[fn.Address] = n.standing[fn.Address] || rec.Kind == journal.Standing
+			n.bound[fn.Address] = n.bound[fn.Address] || rec.Kind == journal.Bound
 		}
 	}
 	slices.SortFunc(n.records, func(a, b *journal.Record) int { return strings.Compare(a.ID(), b.ID()) })
@@ -129,16 +129,16 @@ func (n *Node) Journal() Fact {
 	return f
 }
 
-// IsStanding reports whether the plugin keeps the function bound without a claim.
-func (n *Node) IsStanding(a pci.Address) bool { return n.standing[a] }
+// IsBound reports whether the plugin keeps the function bound without a claim.
+func (n *Node) IsBound(a pci.Address) bool { return n.bound[a] }
 
 // IsThisBoot reports whether the record was begun since the node's last start:
 // bindings, group numbers and device nodes of another one mean nothing.
 func (n *Node) IsThisBoot(rec *journal.Record) bool { return rec.BootID == n.Snapshot.Host.BootID }
 
-// Unclean returns the plugin's marks of functions that a tenant could reach and
+// NeedsReset returns the plugin's marks of functions that a tenant could reach and
 // whose reset has not been proven since, with the file as evidence.
-func (n *Node) Unclean() (marks map[pci.Address]Fact, dir Fact) {
+func (n *Node) NeedsReset() (marks map[pci.Address]Fact, dir Fact) {
 	dirName := path.Join(journalDir, "unclean")
 	names, dir := n.List(dirName)
 	marks = map[pci.Address]Fact{}

@@ -21,8 +21,8 @@ type Report struct {
 	// Findings are in the order of [Finding.Compare]. Every rule has one or more.
 	Findings []Finding `json:"findings"`
 	Summary  Summary   `json:"summary"`
-	// Books are a node's own; nil where nobody asked for them.
-	Books *Books `json:"books,omitempty"`
+	// NodeRecords are a node's own; nil where nobody asked for them.
+	NodeRecords *NodeRecords `json:"books,omitempty"`
 	// Kata is a node's own; nil where nobody asked for it.
 	Kata *Kata `json:"kata,omitempty"`
 }

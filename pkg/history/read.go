@@ -8,8 +8,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// Standing is what a look at the ledger as a whole gave.
-type Standing struct {
+// Verification is what a look at the ledger as a whole gave.
+type Verification struct {
 	Events int64 `json:"events"`
 	// Sound is set where chain, tree and signatures fit.
 	Sound bool `json:"sound"`
@@ -27,14 +27,14 @@ type Standing struct {
 }
 
 // Read verifies the ledger in a directory, and makes tenancies of its events. A
-// ledger that is not sound is read all the same: [Standing] says what is wrong.
+// ledger that is not sound is read all the same: [Verification] says what is wrong.
 // Its error matches [ledger.ErrNone] where there is no ledger.
-func Read(dir fs.FS, o ledger.Options) (*History, Standing, error) {
+func Read(dir fs.FS, o ledger.Options) (*History, Verification, error) {
 	report, err := ledger.Verify(dir, o)
 	if err != nil {
-		return nil, Standing{}, err
+		return nil, Verification{}, err
 	}
-	s := standing(report, o.Key != "")
+	s := verification(report, o.Key != "")
 	h := &History{}
 	for entry, err := range ledger.Events(dir) {
 		if err != nil {
@@ -49,8 +49,8 @@ func Read(dir fs.FS, o ledger.Options) (*History, Standing, error) {
 	return h, s, nil
 }
 
-func standing(r *ledger.Report, pinned bool) Standing {
-	s := Standing{Events: r.Size, Sound: r.OK(), Checkpoint: ledger.OneLine(r.Signed), Key: r.Key}
+func verification(r *ledger.Report, pinned bool) Verification {
+	s := Verification{Events: r.Size, Sound: r.OK(), Checkpoint: ledger.OneLine(r.Signed), Key: r.Key}
 	for _, p := range r.Problems {
 		where := ""
 		if p.File != "" {

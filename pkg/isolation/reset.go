@@ -34,7 +34,7 @@ type Reset struct {
 }
 
 // Resets returns the ways to reset f whose reset set lies within what is taken
-// with f (see [Taken]), best first: what the device's own quirk or the
+// with f (see [AssignmentSet]), best first: what the device's own quirk or the
 // firmware offers, function level resets, resets of the whole bus, and last
 // the power cycle "pm", which need not clear device memory (the kernel tries
 // pm before bus: pci_reset_fn_methods in drivers/pci/pci.c). A method that the
@@ -73,7 +73,7 @@ func hotResetSet(s *device.Snapshot, f *device.Function) ([]pci.Address, bool) {
 	if len(set) < 2 {
 		return nil, false
 	}
-	taken := addressesOf(Taken(s, f))
+	taken := addressesOf(AssignmentSet(s, f))
 	for _, addr := range set {
 		if !slices.Contains(taken, addr) {
 			return nil, false
@@ -138,7 +138,7 @@ func (j *judgement) noReset(seen []Evidence) Reason {
 		Text: fmt.Sprintf("%s offers no reset: the kernel knows none, or they were struck from reset_method", j.f.Address),
 		Fix:  noResetFix(attribute(j.f.Address, "reset_method")),
 	}
-	taken := addressesOf(Taken(j.s, j.f))
+	taken := addressesOf(AssignmentSet(j.s, j.f))
 	for _, other := range sharers(j.s, j.f) {
 		if !slices.Contains(taken, other.Address) {
 			r.Culprit = new(other.Address)

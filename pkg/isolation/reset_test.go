@@ -141,7 +141,7 @@ func TestTaken(t *testing.T) {
 				t.Fatalf("no function %s", c.of)
 			}
 			var got []pci.Address
-			for _, g := range isolation.Taken(c.node, f) {
+			for _, g := range isolation.AssignmentSet(c.node, f) {
 				got = append(got, g.Address)
 			}
 			if diff := cmp.Diff(c.want, addresses(got)); diff != "" {

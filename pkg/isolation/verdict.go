@@ -129,7 +129,7 @@ func (v *Verdict) Has(code Code) bool {
 
 // Judge returns the verdict on f. It is deterministic and reads nothing but
 // the snapshot that f belongs to. It answers whether a tenant's VM that has f
-// and all that goes with it (see [Taken]) is kept apart from the rest of the
+// and all that goes with it (see [AssignmentSet]) is kept apart from the rest of the
 // node; whether f is free to be taken is for package plan to say.
 //
 // What can't be told is no proof: unknown counts as not isolated.

@@ -8,18 +8,18 @@ import (
 // Holdings returns which record holds a function, by address: records of the boot count,
 // and quarantined ones of any boot. Where several hold a function, a claim's record wins
 // over a standing binding's.
-func Holdings(records []*Record, bootID string) map[pci.Address]plan.Holding {
-	held := map[pci.Address]plan.Holding{}
+func Holdings(records []*Record, bootID string) map[pci.Address]plan.Owner {
+	held := map[pci.Address]plan.Owner{}
 	for _, rec := range records {
 		if rec.BootID != bootID && rec.State != Quarantined {
 			continue
 		}
-		h := plan.Holding{Claim: rec.Plan.Claim, Standing: rec.Kind == Standing}
+		h := plan.Owner{Claim: rec.Plan.Claim, Bound: rec.Kind == Bound}
 		if rec.State == Quarantined {
 			h.Quarantined = rec.Reason
 		}
 		for _, a := range rec.Plan.Addresses() {
-			if have, ok := held[a]; !ok || have.Standing {
+			if have, ok := held[a]; !ok || have.Bound {
 				held[a] = h
 			}
 		}

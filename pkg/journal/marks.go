@@ -138,18 +138,18 @@ func (disk) ReadDir(path string) ([]string, error) {
 
 // Marks are what a journal says of functions besides its records.
 type Marks struct {
-	Unclean     map[pci.Address]Unclean
+	NeedsReset  map[pci.Address]ResetMark
 	Drains      map[pci.Address]Drain
 	FatalErrors map[pci.Address]FatalErrors
 }
 
-// ReadMarks returns the marks of the journal in a directory, as [Store.Unclean],
+// ReadMarks returns the marks of the journal in a directory, as [Store.NeedsReset],
 // [Store.Drains] and [Store.FatalErrors] do. Kinds that can't be listed are empty, and the
 // error, a [FileError] for each, says why.
 func ReadMarks(files Files, dir string) (*Marks, error) {
 	var m Marks
 	var errs [3]error
-	m.Unclean, errs[0] = uncleans().in(files, dir)
+	m.NeedsReset, errs[0] = resetMarkKind().in(files, dir)
 	m.Drains, errs[1] = drains().in(files, dir)
 	m.FatalErrors, errs[2] = fatalErrors().in(files, dir)
 	return &m, errors.Join(errs[:]...)

@@ -43,8 +43,8 @@ type Kind string
 const (
 	// Claim is the record of a ResourceClaim.
 	Claim Kind = "claim"
-	// Standing is the record of a function bound at start-up by policy "bound".
-	Standing Kind = "standing"
+	// Bound is the record of a function bound at start-up by policy "bound".
+	Bound Kind = "standing"
 )
 
 // Record is one claim's entry.

@@ -169,7 +169,7 @@ func (s *Store) Export(version int, dir string) (n int, err error) {
 			errs = append(errs, fmt.Errorf("version %d has no drains: %s would be in use again; undrain it first", version, d.Address))
 		}
 	}
-	unclean, err := s.Unclean()
+	unclean, err := s.NeedsReset()
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return 0, err
 	}
@@ -178,7 +178,7 @@ func (s *Store) Export(version int, dir string) (n int, err error) {
 	}
 	to := &Store{dir: dir, cache: map[string]cached{}}
 	for _, m := range unclean {
-		errs = append(errs, to.MarkUnclean(m))
+		errs = append(errs, to.MarkNeedsReset(m))
 	}
 	for _, d := range drains {
 		errs = append(errs, to.MarkDrained(d))

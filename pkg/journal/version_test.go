@@ -141,14 +141,14 @@ func TestRecordsGoBackToAnOlderPlugin(t *testing.T) {
 func TestAnExportLosesNothing(t *testing.T) {
 	s, dir, _, _ := place(t, "e312b59/one.json")
 	gpu := pci.Address{Bus: 0x3b}
-	if err := s.MarkUnclean(journal.Unclean{Address: gpu, Why: "of a test"}); err != nil {
+	if err := s.MarkNeedsReset(journal.ResetMark{Address: gpu, Why: "of a test"}); err != nil {
 		t.Fatal(err)
 	}
 	to := filepath.Join(t.TempDir(), "export")
 	if n, err := s.Export(1, to); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
-	if marks, err := journal.OpenReadOnly(to).Unclean(); err != nil || marks[gpu].Why != "of a test" {
+	if marks, err := journal.OpenReadOnly(to).NeedsReset(); err != nil || marks[gpu].Why != "of a test" {
 		t.Errorf("marks %v, %v", marks, err)
 	}
 	if err := s.MarkDrained(journal.Drain{Address: gpu, Reason: "fan"}); err != nil {

@@ -166,7 +166,7 @@ func Open(c Config) (*Node, error) {
 	full.Holders = vfio.NewProcesses(n.FS)
 	policy := c.policy(n.FS)
 	full.VFs, n.Counters, n.Uplink = policy, policy.Counters, policy.Uplink
-	full.Interfaces = &podnet.Mover{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
+	full.Interfaces = &podnet.Attacher{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
 	full.Addresses = &ipam.Plugins{Dirs: c.binDirs(), Limit: ipam.DefaultLimit}
 	n.History = c.history(n.FS)
 	full.Ledger = n.History

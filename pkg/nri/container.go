@@ -26,7 +26,7 @@ type Host interface {
 // container with a VFIO device only, so that all others pass whatever the state
 // of the journal.
 func (r *Rules) Container(who Assignments, host Host, pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment) *Refusal {
-	k := &check{rules: r, who: who, host: host, pod: pod, given: givenTo(c, adjust)}
+	k := &check{rules: r, who: who, host: host, pod: pod, given: devicesFor(c, adjust)}
 	return k.run()
 }
 
@@ -36,7 +36,7 @@ type check struct {
 	who   Assignments
 	host  Host
 	pod   *api.PodSandbox
-	given *given
+	given *containerDevices
 	view  *assignment.View         // nil until it is needed
 	used  []*assignment.Assignment // what of the pod's the container gets
 }

@@ -13,7 +13,7 @@ import (
 
 // given is what a container gets that may carry a VFIO device, whoever put it
 // into its spec.
-type given struct {
+type containerDevices struct {
 	name        string
 	devices     []*api.LinuxDevice
 	access      []*api.LinuxDeviceCgroup // device cgroup rules
@@ -22,11 +22,11 @@ type given struct {
 	annotations []map[string]string
 }
 
-// givenTo returns what the container gets by its own spec and by adjust, the
+// devicesFor returns what the container gets by its own spec and by adjust, the
 // pending adjustments of all plugins; nil for none. Removals in adjust don't
 // count: the runtime does not remove a device that CDI has put in.
-func givenTo(c *api.Container, adjust *api.ContainerAdjustment) *given {
-	g := &given{
+func devicesFor(c *api.Container, adjust *api.ContainerAdjustment) *containerDevices {
+	g := &containerDevices{
 		name:        c.GetName(),
 		devices:     slices.Concat(c.GetLinux().GetDevices(), additions(adjust.GetLinux().GetDevices())),
 		access:      slices.Concat(c.GetLinux().GetResources().GetDevices(), adjust.GetLinux().GetResources().GetDevices()),
@@ -48,7 +48,7 @@ func additions(devices []*api.LinuxDevice) []*api.LinuxDevice {
 }
 
 // ourCDI returns the CDI names of our kind.
-func (g *given) ourCDI() []string {
+func (g *containerDevices) ourCDI() []string {
 	return slices.DeleteFunc(slices.Clone(g.cdi), func(name string) bool {
 		return !strings.HasPrefix(name, cdi.Kind+"=")
 	})
@@ -75,7 +75,7 @@ func (n node) String() string {
 
 // vfioNodes returns the VFIO nodes among what a container gets: by their path,
 // and by their number whatever their path. majors are those of VFIO.
-func (g *given) vfioNodes(majors []int64) []node {
+func (g *containerDevices) vfioNodes(majors []int64) []node {
 	var nodes []node
 	for _, d := range g.devices {
 		n := node{path: path.Clean("/" + d.GetPath()), char: isChar(d.GetType()), major: d.GetMajor(), minor: d.GetMinor()}
@@ -108,7 +108,7 @@ func ruleNode(rule *api.LinuxDeviceCgroup) (node, bool) {
 
 // hasNodes reports whether the container gets any character device, or may open
 // one by its number.
-func (g *given) hasNodes() bool {
+func (g *containerDevices) hasNodes() bool {
 	return slices.ContainsFunc(g.devices, func(d *api.LinuxDevice) bool { return isChar(d.GetType()) })
 }
 

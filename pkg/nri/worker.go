@@ -49,18 +49,18 @@ type worker struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	mu    sync.Mutex       // guards below
-	lines map[string]*line // by claim; there while a goroutine is at the first job
+	mu    sync.Mutex        // guards below
+	lines map[string]*queue // by claim; there while a goroutine is at the first job
 }
 
-// line is the jobs of one claim.
-type line struct {
+// queue is the jobs of one claim.
+type queue struct {
 	jobs []job
 	more chan struct{} // a job has come behind the one under way
 }
 
 func newWorker(ctx context.Context, cfg *Config) *worker {
-	w := &worker{claims: cfg.Claims, log: cfg.Log, observe: cfg.observe, lines: map[string]*line{}}
+	w := &worker{claims: cfg.Claims, log: cfg.Log, observe: cfg.observe, lines: map[string]*queue{}}
 	w.ctx, w.stop = context.WithCancel(ctx)
 	return w
 }
@@ -76,7 +76,7 @@ func (w *worker) add(j job) {
 	l := w.lines[j.claim]
 	switch {
 	case l == nil:
-		l = &line{jobs: []job{j}, more: make(chan struct{}, 1)}
+		l = &queue{jobs: []job{j}, more: make(chan struct{}, 1)}
 		w.lines[j.claim] = l
 		w.wg.Go(func() { w.work(j, l) })
 	case l.jobs[len(l.jobs)-1].same(j):
@@ -107,7 +107,7 @@ func (w *worker) wait() {
 }
 
 // work does the first job of a line and those behind it until there are none.
-func (w *worker) work(j job, l *line) {
+func (w *worker) work(j job, l *queue) {
 	for ok := true; ok; j, ok = w.next(j.claim, l) {
 		w.do(j, l.more)
 	}
@@ -115,7 +115,7 @@ func (w *worker) work(j job, l *line) {
 
 // next takes the first job off a line and returns the one behind it. A line
 // without jobs is removed.
-func (w *worker) next(claim string, l *line) (job, bool) {
+func (w *worker) next(claim string, l *queue) (job, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l.jobs = l.jobs[1:]

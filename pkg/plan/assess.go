@@ -36,7 +36,7 @@ func (a *Assessment) Faults() []Refusal {
 type Assessor struct{ maker maker }
 
 // NewAssessor returns the assessor of a node. Of a node, only what is known counts: with no
-// Holdings nothing is held or quarantined.
+// Owners, nothing is held or quarantined.
 func NewAssessor(n Node) *Assessor {
 	return &Assessor{maker{node: n, known: newMemo(n.Snapshot)}}
 }

@@ -21,7 +21,7 @@ func checks() []func(*candidate) *Refusal {
 		(*candidate).unlocked, (*candidate).clean, (*candidate).unheld, (*candidate).explained, (*candidate).letGo,
 		(*candidate).linked, (*candidate).sound,
 		(*candidate).isolated, (*candidate).companionsIsolated,
-		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).imposed, (*candidate).pooled, (*candidate).endpoint,
+		(*candidate).standsAlone, (*candidate).matesTakeable, (*candidate).matesSelected, (*candidate).configured, (*candidate).pooled, (*candidate).endpoint,
 		(*candidate).resettable, (*candidate).backend, (*candidate).pluggableTogether, (*candidate).pluggedByGroup, (*candidate).hotPluggable, (*candidate).audited,
 	}
 }
@@ -62,7 +62,7 @@ func (c *candidate) find() *Refusal {
 		}
 	}
 	c.f, c.choice = f, c.node.Selection.Choice(f.Address)
-	c.all = take(s, f)
+	c.all = assignmentSet(s, f)
 	return nil
 }
 

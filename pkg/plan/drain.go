@@ -13,12 +13,12 @@ import (
 // claim of it would take along, and what a claim that would take it along takes.
 // Of a PF that is its VFs, too. It says of one what [DrainOf] says of all.
 func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
-	all := isolation.Taken(s, f)
+	all := isolation.AssignmentSet(s, f)
 	named := map[pci.Address]bool{f.Address: true}
 	for i := range s.Functions {
 		other := &s.Functions[i]
 		if _, ok := takesNamed(s, other, named); ok && !other.IsBridge() {
-			all = append(all, isolation.Taken(s, other)...)
+			all = append(all, isolation.AssignmentSet(s, other)...)
 		}
 	}
 	slices.SortFunc(all, func(a, b *device.Function) int { return a.Address.Compare(b.Address) })
@@ -36,7 +36,7 @@ func DrainOf[T any](s *device.Snapshot, f *device.Function, named map[pci.Addres
 	if a, ok := takesNamed(s, f, named); ok {
 		return a, true
 	}
-	for _, other := range takers(s, f) {
+	for _, other := range dependents(s, f) {
 		if a, ok := takesNamed(s, other, named); ok {
 			return a, true
 		}
@@ -50,7 +50,7 @@ func takesNamed[T any](s *device.Snapshot, f *device.Function, named map[pci.Add
 	if _, ok := named[f.Address]; ok {
 		return f.Address, true
 	}
-	for _, t := range isolation.Taken(s, f) {
+	for _, t := range isolation.AssignmentSet(s, f) {
 		if _, ok := named[t.Address]; ok {
 			return t.Address, true
 		}
@@ -64,13 +64,13 @@ func takesNamed[T any](s *device.Snapshot, f *device.Function, named map[pci.Add
 	return pci.Address{}, false
 }
 
-// takers returns the functions whose claims would take f along: of its group, and
+// dependents returns the functions whose claims would take f along: of its group, and
 // those that a function of that is a companion of.
-func takers(s *device.Snapshot, f *device.Function) []*device.Function {
+func dependents(s *device.Snapshot, f *device.Function) []*device.Function {
 	var all []*device.Function
 	for _, member := range append([]*device.Function{f}, members(s, f)...) {
 		for _, other := range s.Slot(member) { // itself among them
-			if slices.ContainsFunc(isolation.Taken(s, other), func(t *device.Function) bool { return t.Address == f.Address }) {
+			if slices.ContainsFunc(isolation.AssignmentSet(s, other), func(t *device.Function) bool { return t.Address == f.Address }) {
 				all = append(all, other)
 			}
 		}

@@ -19,7 +19,7 @@ func (c *candidate) unlocked() *Refusal {
 // clean refuses what could not be proven clean after an earlier claim.
 func (c *candidate) clean() *Refusal {
 	for _, t := range c.all {
-		if h := c.node.Holdings[t.f.Address]; h.Quarantined != "" {
+		if h := c.node.Owners[t.f.Address]; h.Quarantined != "" {
 			return c.mate(t.f, Quarantined,
 				fmt.Sprintf("%s is quarantined since claim %s: %s", t.f.Address, c.nameOf(h.Claim), h.Quarantined),
 				fmt.Sprintf("run `kata-vfio-plugin unprepare %s` to try the reset again", h.Claim.UID))
@@ -31,8 +31,8 @@ func (c *candidate) clean() *Refusal {
 // unheld checks that no other claim holds what would be taken.
 func (c *candidate) unheld() *Refusal {
 	for _, t := range c.all {
-		h, ok := c.node.Holdings[t.f.Address]
-		if ok && h.Quarantined == "" && !h.Standing && h.Claim.UID != c.ref.UID {
+		h, ok := c.node.Owners[t.f.Address]
+		if ok && h.Quarantined == "" && !h.Bound && h.Claim.UID != c.ref.UID {
 			return c.mate(t.f, Held,
 				fmt.Sprintf("%s is held by claim %s", t.f.Address, c.nameOf(h.Claim)),
 				"wait until that claim's pod is gone, or unprepare it; `kata-vfio-plugin status` shows who has what")
@@ -47,7 +47,7 @@ func (c *candidate) explained() *Refusal {
 		return nil
 	}
 	for _, t := range c.all {
-		if _, ok := c.node.Holdings[t.f.Address]; !ok && device.IsVFIO(t.f.Driver) {
+		if _, ok := c.node.Owners[t.f.Address]; !ok && device.IsVFIO(t.f.Driver) {
 			return c.mate(t.f, Unexplained,
 				fmt.Sprintf("%s is on %s and the unreadable record %s may own it", t.f.Address, t.f.Driver, c.node.Damaged),
 				"repair or remove that file once no VM uses the function")

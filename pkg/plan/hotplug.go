@@ -41,7 +41,7 @@ func (c *candidate) hotPluggable() *Refusal {
 
 // plugged reports whether the VM gets a function by hot plug: those that are given, and, since Kata plugs all functions of a group's
 // node, the group's others.
-func (c *candidate) plugged(t taken) bool {
+func (c *candidate) plugged(t member) bool {
 	if t.f.IsBridge() {
 		return false
 	}

@@ -91,7 +91,7 @@ func leaseArgs(claim Ref, container string) string {
 }
 
 // LeaseStep returns the step in which addresses of d, which has a lease, are
-// taken or given back.
+// taken or returned.
 func (d *Device) LeaseStep(op Op) Step {
 	return Step{Operation: op, Address: d.Address, Value: d.Lease.Pool}
 }

@@ -18,11 +18,11 @@ type Node struct {
 	Name      string
 	Snapshot  *device.Snapshot
 	Selection *nodeconfig.Selection
-	// Holdings says which record holds a function, by address.
-	Holdings map[pci.Address]Holding
-	// Unclean holds the functions that are not proven clean since an earlier
+	// Owners says which record holds a function, by address.
+	Owners map[pci.Address]Owner
+	// NeedsReset holds the functions that are not proven clean since an earlier
 	// tenant.
-	Unclean map[pci.Address]bool
+	NeedsReset map[pci.Address]bool
 	// Drained holds the functions that an operator takes out of use, and why.
 	Drained map[pci.Address]string
 	// Failing returns the ids of the audit's checks that count and fail for a
@@ -46,15 +46,15 @@ type Node struct {
 	Attempted map[pci.Address]Code
 }
 
-// Holding is a function's entry in the journal.
-type Holding struct {
+// Owner is a function's entry in the journal.
+type Owner struct {
 	Claim Ref
 	// Quarantined is the reason why the function is not reusable; empty when it
 	// is in ordinary use.
 	Quarantined string
-	// Standing is set for a function that is bound from start-up on by policy
+	// Bound is set for a function that is bound from start-up on by policy
 	// and free for claims.
-	Standing bool
+	Bound bool
 }
 
 // Make returns the plan for the request, or a [RefusedError] with every
@@ -130,7 +130,7 @@ func (m *maker) add(c *candidate) {
 }
 
 // function settles how one taken function is bound.
-func (m *maker) function(t taken) *Function {
+func (m *maker) function(t member) *Function {
 	f := t.f
 	fn := &Function{
 		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Group: *f.Group, Role: t.role,
@@ -158,16 +158,16 @@ func (m *maker) plan() *Plan {
 		p.Functions = append(p.Functions, *fn)
 	}
 	slices.SortFunc(p.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
-	p.Cleanse = m.cleanse(p.Resets())
+	p.ResetsBefore = m.resetsBefore(p.Resets())
 	p.Steps = p.StepsOf(AtOriginal, Preparation()...)
 	return p
 }
 
-// cleanse returns those of a plan's resets that are due before its tenant.
-func (m *maker) cleanse(resets []isolation.Reset) []isolation.Reset {
+// resetsBefore returns those of a plan's resets that are due before its tenant.
+func (m *maker) resetsBefore(resets []isolation.Reset) []isolation.Reset {
 	var due []isolation.Reset
 	for _, r := range resets {
-		if slices.ContainsFunc(r.Set, func(a pci.Address) bool { return m.node.Unclean[a] }) {
+		if slices.ContainsFunc(r.Set, func(a pci.Address) bool { return m.node.NeedsReset[a] }) {
 			due = append(due, r)
 		}
 	}
@@ -186,7 +186,7 @@ type candidate struct {
 	claimed *claim.Device
 	f       *device.Function
 	choice  nodeconfig.Choice
-	all     []taken
+	all     []member
 	verdict isolation.Verdict
 	resets  []isolation.Reset
 	settled v1alpha1.Backend

@@ -54,7 +54,7 @@ func TestMakeSteps(t *testing.T) {
 		"two devices": {
 			ask: []pci.Address{nicVF, gpuAddr},
 			want: slices.Concat(bindSteps(nicVF, "igbvf"), bindSteps(gpuAddr, "nvidia"), []plan.Step{{
-				Operation: plan.Impose, Address: nicVF, DriverBefore: "vfio-pci", DriverAfter: "vfio-pci",
+				Operation: plan.ConfigureVF, Address: nicVF, DriverBefore: "vfio-pci", DriverAfter: "vfio-pci",
 				Value: "spoofCheck on, trust off, mac generated",
 			}}),
 			roles: []plan.Role{plan.RoleDevice, plan.RoleDevice},
@@ -192,19 +192,19 @@ func TestMakeRefuses(t *testing.T) {
 		"held by another claim": {
 			ask: gpuAddr, want: plan.Held, names: []string{"uid-2 of another namespace", "status"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
-				n.Holdings[gpuAddr] = plan.Holding{Claim: plan.Ref{UID: "uid-2", Namespace: "tenant-b", Name: "other"}}
+				n.Owners[gpuAddr] = plan.Owner{Claim: plan.Ref{UID: "uid-2", Namespace: "tenant-b", Name: "other"}}
 			},
 		},
 		"a group mate held by another claim": {
 			ask: audioGPU, want: plan.Held, names: []string{"0000:62:00.1", "uid-2"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
-				n.Holdings[audio] = plan.Holding{Claim: plan.Ref{UID: "uid-2"}}
+				n.Owners[audio] = plan.Owner{Claim: plan.Ref{UID: "uid-2"}}
 			},
 		},
 		"quarantined": {
 			ask: gpuAddr, want: plan.Quarantined, names: []string{"reset timed out", "unprepare uid-2"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
-				n.Holdings[gpuAddr] = plan.Holding{Claim: plan.Ref{UID: "uid-2"}, Quarantined: "reset timed out"}
+				n.Owners[gpuAddr] = plan.Owner{Claim: plan.Ref{UID: "uid-2"}, Quarantined: "reset timed out"}
 			},
 		},
 		"a damaged record may own it": {
@@ -236,7 +236,7 @@ func TestMakeRefuses(t *testing.T) {
 		"a quarantined mate": {
 			ask: audioGPU, want: plan.Quarantined, names: []string{"0000:62:00.1", "unprepare uid-2"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
-				n.Holdings[audio] = plan.Holding{Claim: plan.Ref{UID: "uid-2"}, Quarantined: "reset timed out"}
+				n.Owners[audio] = plan.Owner{Claim: plan.Ref{UID: "uid-2"}, Quarantined: "reset timed out"}
 			},
 		},
 		"a damaged record may own a mate": {
@@ -434,7 +434,7 @@ func TestAMateThatTheConfigNames(t *testing.T) {
 // TestARefusalDoesNotNameOthersClaims: it is shown to the tenant, whom the names
 // in another namespace tell what others run.
 func TestARefusalDoesNotNameOthersClaims(t *testing.T) {
-	for name, h := range map[string]plan.Holding{
+	for name, h := range map[string]plan.Owner{
 		"held":        {},
 		"quarantined": {Quarantined: "the reset failed"},
 	} {
@@ -442,7 +442,7 @@ func TestARefusalDoesNotNameOthersClaims(t *testing.T) {
 			s := fixture()
 			n := node(s)
 			h.Claim = plan.Ref{UID: "uid-2", Namespace: "tenant-b", Name: "payroll"}
-			n.Holdings[gpuAddr] = h
+			n.Owners[gpuAddr] = h
 			_, err := plan.Make(asking(s, gpuAddr), n)
 			if err == nil || !strings.Contains(err.Error(), "uid-2") {
 				t.Fatalf("Make = %v; want a refusal that names uid-2", err)
@@ -471,8 +471,8 @@ func TestMakeRefusesAllAtOnce(t *testing.T) {
 func TestMakeOwnClaimIsNoObstacle(t *testing.T) {
 	s := fixture()
 	n := node(s)
-	n.Holdings[gpuAddr] = plan.Holding{Claim: plan.Ref{UID: "uid-1"}}
-	n.Holdings[boundGPU] = plan.Holding{Claim: plan.Ref{UID: "standing"}, Standing: true}
+	n.Owners[gpuAddr] = plan.Owner{Claim: plan.Ref{UID: "uid-1"}}
+	n.Owners[boundGPU] = plan.Owner{Claim: plan.Ref{UID: "standing"}, Bound: true}
 	if _, err := plan.Make(asking(s, gpuAddr, boundGPU), n); err != nil {
 		t.Errorf("Make = %v; want a plan", err)
 	}

@@ -97,7 +97,7 @@ func assemble(fns []device.Function) *device.Snapshot {
 }
 
 func node(s *device.Snapshot) plan.Node {
-	return plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s), Holdings: map[pci.Address]plan.Holding{}}
+	return plan.Node{Snapshot: s, Selection: nodeconfig.Select(nil, s), Owners: map[pci.Address]plan.Owner{}}
 }
 
 // asking returns a request for the functions, under the names that the

@@ -26,9 +26,9 @@ type Plan struct {
 	Functions []Function `json:"functions"`
 	// Modules are the kernel modules to load first.
 	Modules []string `json:"modules,omitempty"`
-	// Cleanse are the resets on the way in: of what is not proven clean since an
+	// ResetsBefore are the resets on the way in: of what is not proven clean since an
 	// earlier tenant.
-	Cleanse []isolation.Reset `json:"cleanse,omitempty"`
+	ResetsBefore []isolation.Reset `json:"cleanse,omitempty"`
 	// Steps are the steps of [Preparation], in order.
 	Steps []Step `json:"steps"`
 }

@@ -154,7 +154,7 @@ func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch)
 func onHostDrivers(pf *device.Function, n Node) (vfs []pci.Address) {
 	for _, a := range pf.PF.VFs {
 		f, ok := n.Snapshot.Function(a)
-		if _, held := n.Holdings[a]; ok && !held && f.Driver != "" && !device.IsVFIO(f.Driver) {
+		if _, held := n.Owners[a]; ok && !held && f.Driver != "" && !device.IsVFIO(f.Driver) {
 			vfs = append(vfs, a)
 		}
 	}
@@ -230,7 +230,7 @@ func (p *Provision) difference() string {
 
 // vfTaken says who has a VF; empty when it is free.
 func vfTaken(a pci.Address, n Node) string {
-	if h, ok := n.Holdings[a]; ok {
+	if h, ok := n.Owners[a]; ok {
 		return "is held by claim " + h.Claim.String()
 	}
 	f, ok := n.Snapshot.Function(a)

@@ -164,7 +164,7 @@ func switchdev(count int) v1alpha1.VFRule {
 }
 
 func held(_ *device.Snapshot, n *plan.Node) {
-	n.Holdings[nicVF] = plan.Holding{Claim: plan.Ref{UID: "uid-2"}}
+	n.Owners[nicVF] = plan.Owner{Claim: plan.Ref{UID: "uid-2"}}
 }
 
 func of(s *device.Snapshot, a pci.Address) *device.Function {

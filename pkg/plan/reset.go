@@ -49,17 +49,17 @@ func (c *candidate) reachable() []*device.Function {
 // bestReset returns the best reset of f whose set is all ours.
 func (c *candidate) bestReset(f *device.Function) (isolation.Reset, bool) {
 	for _, r := range c.known.resets(f) {
-		if c.takesAll(r.Set) {
+		if c.includesAll(r.Set) {
 			return r, true
 		}
 	}
 	return isolation.Reset{}, false
 }
 
-// takesAll reports whether all of the addresses are among what is taken.
-func (c *candidate) takesAll(set []pci.Address) bool {
+// includesAll reports whether all of the addresses are among what is taken.
+func (c *candidate) includesAll(set []pci.Address) bool {
 	return !slices.ContainsFunc(set, func(a pci.Address) bool {
-		return !slices.ContainsFunc(c.all, func(t taken) bool { return t.f.Address == a })
+		return !slices.ContainsFunc(c.all, func(t member) bool { return t.f.Address == a })
 	})
 }
 

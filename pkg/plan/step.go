@@ -22,8 +22,8 @@ const (
 	Probe Op = "probe"
 	// Reset resets every function of Set by the method Value.
 	Reset Op = "reset"
-	// Impose has the PF of a VF impose Value on it.
-	Impose Op = "impose"
+	// ConfigureVF has the PF of a VF impose Value on it.
+	ConfigureVF Op = "impose"
 	// TakeAddress takes the addresses of a VF from the pool Value, and
 	// ReturnAddress gives them back.
 	TakeAddress   Op = "takeAddress"
@@ -80,7 +80,7 @@ func (s Step) String() string {
 		return fmt.Sprintf("probe %s for %s", s.Address, s.DriverAfter)
 	case Reset:
 		return fmt.Sprintf("reset %s by %s", s.Address, s.Value)
-	case Impose:
+	case ConfigureVF:
 		return fmt.Sprintf("have the PF of %s set %s", s.Address, s.Value)
 	case TakeAddress:
 		return fmt.Sprintf("take addresses for %s from pool %s", s.Address, s.Value)

@@ -49,7 +49,7 @@ func (w *walk) take(phase Phase) {
 	case Bind:
 		w.bind(func(fn *Function) *Binding { return &fn.Target })
 	case ResetBefore:
-		w.reset(w.plan.Cleanse)
+		w.reset(w.plan.ResetsBefore)
 	case ResetAfter, ResetForHost:
 		w.reset(w.plan.Resets())
 	case ConfigureVFs:
@@ -100,7 +100,7 @@ func endpointTo(wanted func(*Function) *Binding) func(*Function) *Binding {
 func (w *walk) restore() {
 	for _, fn := range slices.Backward(w.plan.Functions) {
 		if fn.RestoresVF() {
-			w.add(fn.ImposeStep(&fn.VF.Original))
+			w.add(fn.ConfigureStep(&fn.VF.Original))
 		}
 		w.bindOne(fn.Address, fn.Original)
 	}
@@ -109,7 +109,7 @@ func (w *walk) restore() {
 func (w *walk) configureVFs() {
 	for i := range w.plan.Functions {
 		if fn := &w.plan.Functions[i]; fn.VF != nil {
-			w.add(fn.ImposeStep(&fn.VF.Want))
+			w.add(fn.ConfigureStep(&fn.VF.Want))
 		}
 	}
 }
@@ -152,9 +152,9 @@ func (p *Plan) Resets() []isolation.Reset {
 	return all
 }
 
-// ImposeStep returns the step in which the PF of the VF at fn imposes settings.
-func (fn *Function) ImposeStep(to *device.VFSettings) Step {
-	return Step{Operation: Impose, Address: fn.Address, DriverBefore: fn.Target.Driver, DriverAfter: fn.Target.Driver, Value: to.String()}
+// ConfigureStep returns the step in which the PF of the VF at fn imposes settings.
+func (fn *Function) ConfigureStep(to *device.VFSettings) Step {
+	return Step{Operation: ConfigureVF, Address: fn.Address, DriverBefore: fn.Target.Driver, DriverAfter: fn.Target.Driver, Value: to.String()}
 }
 
 // ResetStep returns the step that the reset r is, taken while the functions

@@ -153,7 +153,7 @@ func TestTwoClaimsDoNotGetOneGroup(t *testing.T) {
 	}
 	n := node(s)
 	for _, a := range p.Addresses() {
-		n.Holdings[a] = plan.Holding{Claim: p.Claim}
+		n.Owners[a] = plan.Owner{Claim: p.Claim}
 	}
 	second := asking(s, secondGPU)
 	second.UID, second.Pods = "uid-2", pods

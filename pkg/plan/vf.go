@@ -88,7 +88,7 @@ func (e *RateError) Error() string {
 // gets an address of its own, spoof checking and no trust, whoever says nothing
 // of that, and what is on InfiniBand GUIDs of its own: it would have those that
 // the tenant before was given.
-func (c *candidate) imposed() *Refusal {
+func (c *candidate) configured() *Refusal {
 	if c.f.VF == nil {
 		return nil
 	}

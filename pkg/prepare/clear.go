@@ -46,13 +46,13 @@ func (p *Preparer) Clear(ctx context.Context, uid string, how Clearance) ([]isol
 		return nil, fmt.Errorf("claim %s: %w", uid, ErrNotQuarantined)
 	}
 	work := *rec
-	if err := p.tell(ctx, work.Plan.Claim, how.event(&work)); err != nil {
+	if err := p.record(ctx, work.Plan.Claim, how.event(&work)); err != nil {
 		return nil, err
 	}
 	if how.WithoutProof {
 		return nil, p.waive(ctx, &work, how)
 	}
-	err = p.settle(ctx, &work)
+	err = p.takeOff(ctx, &work)
 	return append([]isolation.Proof{}, work.Proofs...), err
 }
 
@@ -72,7 +72,7 @@ func (p *Preparer) waive(ctx context.Context, rec *journal.Record, how Clearance
 		return err
 	}
 	defer release()
-	if err := p.tellMissing(ctx, snap, rec); err != nil {
+	if err := p.backfill(ctx, snap, rec); err != nil {
 		return err
 	}
 	earlier := rec.BootID != snap.Host.BootID
@@ -95,7 +95,7 @@ func (p *Preparer) waive(ctx context.Context, rec *journal.Record, how Clearance
 	}
 	e := how.event(rec)
 	e.Type = ledger.Release
-	if err := p.tell(ctx, rec.Plan.Claim, e); err != nil {
+	if err := p.record(ctx, rec.Plan.Claim, e); err != nil {
 		return err
 	}
 	if err := p.save(rec, journal.Cleaned, ""); err != nil {

@@ -89,7 +89,7 @@ func scenes() []scene {
 				Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Policy: v1alpha1.PolicyBound,
 			}}}
 			w.node.Default()
-			if err := w.plugin(nil).BindStanding(w.t.Context()); err != nil {
+			if err := w.plugin(nil).BindByPolicy(w.t.Context()); err != nil {
 				w.t.Fatal(err)
 			}
 			return one(gpu)

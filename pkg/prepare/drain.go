@@ -30,7 +30,7 @@ func (p *Preparer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining, 
 	if err != nil {
 		return nil, err
 	}
-	if err := p.settleDrain(snap, &d); err != nil {
+	if err := p.resolveDrain(snap, &d); err != nil {
 		return nil, err
 	}
 	return p.draining(snap, d), nil
@@ -39,8 +39,8 @@ func (p *Preparer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining, 
 // ErrNotDrained says that a drain has been taken back, perhaps by somebody else.
 var ErrNotDrained = errors.New("it is not drained any more")
 
-// settleDrain fills in what the node knows of a drain that is asked for.
-func (p *Preparer) settleDrain(snap *device.Snapshot, d *journal.Drain) error {
+// resolveDrain fills in what the node knows of a drain that is asked for.
+func (p *Preparer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error {
 	marks, err := p.Journal.Drains()
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (p *Preparer) Drain(ctx context.Context, d journal.Drain, by ledger.Operato
 	if err != nil {
 		return nil, err
 	}
-	if err := p.settleDrain(snap, &d); err != nil {
+	if err := p.resolveDrain(snap, &d); err != nil {
 		return nil, err
 	}
 	if d.Since == "" {
@@ -85,7 +85,7 @@ func (p *Preparer) Drain(ctx context.Context, d journal.Drain, by ledger.Operato
 	// Who plans a claim holds these locks until its record is there: behind them
 	// each claim either has a record or meets the mark.
 	err = p.withDrainSet(ctx, d.Address, func(snap *device.Snapshot) error {
-		if err := p.tellDrain(ctx, snap, ledger.Drain, d.Address, d.Reason, by); err != nil {
+		if err := p.recordDrain(ctx, snap, ledger.Drain, d.Address, d.Reason, by); err != nil {
 			return err
 		}
 		return p.Journal.MarkDrained(d)
@@ -115,7 +115,7 @@ func (p *Preparer) Undrain(ctx context.Context, a pci.Address, reason string, by
 	}
 	a = named
 	err = p.withDrainSet(ctx, a, func(snap *device.Snapshot) error {
-		if err := p.tellDrain(ctx, snap, ledger.Undrain, a, reason, by); err != nil {
+		if err := p.recordDrain(ctx, snap, ledger.Undrain, a, reason, by); err != nil {
 			return err
 		}
 		if err := p.accountForAll(ctx, drainAddresses(snap, a)); err != nil {
@@ -127,7 +127,7 @@ func (p *Preparer) Undrain(ctx context.Context, a pci.Address, reason string, by
 		return a, false, err
 	}
 	addrs := drainAddresses(snap, a)
-	return a, true, p.BindStandingOf(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
+	return a, true, p.BindByPolicyOf(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
 }
 
 // DrainedWith returns the address on whose account a function is out of use: its own,
@@ -202,7 +202,7 @@ func (p *Preparer) FinishDrain(ctx context.Context, d journal.Drain) (*Draining,
 	}
 	var errs []error
 	for _, rec := range state.bound {
-		if err := p.endStanding(ctx, rec.ID(), d.Address); err != nil {
+		if err := p.endBound(ctx, rec.ID(), d.Address); err != nil {
 			errs = append(errs, fmt.Errorf("give %s back to its driver: %w", d.Address, err))
 		}
 	}
@@ -232,9 +232,9 @@ func (p *Preparer) drainingNow(ctx context.Context, a pci.Address) (*Draining, e
 	return p.draining(snap, d), nil
 }
 
-// endStanding gives a function that policy "bound" keeps on VFIO back to its
+// endBound gives a function that policy "bound" keeps on VFIO back to its
 // driver. Under the locks it looks again: the drain may be over, or a claim here.
-func (p *Preparer) endStanding(ctx context.Context, id string, drained pci.Address) error {
+func (p *Preparer) endBound(ctx context.Context, id string, drained pci.Address) error {
 	ctx, cancel := p.inTime(ctx)
 	defer cancel()
 	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
@@ -263,7 +263,7 @@ func (p *Preparer) endStanding(ctx context.Context, id string, drained pci.Addre
 		return nil
 	}
 	work := *rec
-	return p.settleLocked(ctx, snap, &work)
+	return p.takeOffLocked(ctx, snap, &work)
 }
 
 // withDrainSet runs work under the locks of all functions that go with a drain.
@@ -276,7 +276,7 @@ func (p *Preparer) withDrainSet(ctx context.Context, a pci.Address, work func(*d
 	for _, a := range drainAddresses(snap, a) {
 		req.Devices = append(req.Devices, claim.Device{Address: a})
 	}
-	snap, release, err := p.lockFootprint(ctx, req, snap)
+	snap, release, err := p.lockAssignmentSet(ctx, req, snap)
 	if err != nil {
 		return err
 	}
@@ -297,8 +297,8 @@ func (p *Preparer) drained() (map[pci.Address]string, error) {
 	return why, nil
 }
 
-// tellDrain writes the event of a drain before it has an effect.
-func (p *Preparer) tellDrain(ctx context.Context, snap *device.Snapshot, t ledger.Type, a pci.Address, reason string, by ledger.Operator) error {
+// recordDrain writes the event of a drain before it has an effect.
+func (p *Preparer) recordDrain(ctx context.Context, snap *device.Snapshot, t ledger.Type, a pci.Address, reason string, by ledger.Operator) error {
 	if p.Ledger == nil {
 		return nil
 	}

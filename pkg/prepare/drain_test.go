@@ -46,7 +46,7 @@ func (w *world) boundByPolicy() {
 		Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Policy: v1alpha1.PolicyBound,
 	}}}
 	w.node.Default()
-	if err := w.plugin(nil).BindStanding(w.t.Context()); err != nil {
+	if err := w.plugin(nil).BindByPolicy(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -157,7 +157,7 @@ func TestADrainOutlivesReboots(t *testing.T) {
 	w.mustDrain(gpu)
 	w.k.Reboot()
 	w.mustRecover()
-	if err := w.plugin(nil).BindStanding(t.Context()); err != nil {
+	if err := w.plugin(nil).BindByPolicy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.driver(gpu); got != home {
@@ -360,7 +360,7 @@ func crashInADrain(t *testing.T, bound bool, p *power, begin func(*world, pci.Ad
 	_ = run(w, p, gpu) // the process is dead: nobody hears of its error
 	where := fmt.Sprintf("cut at effect %d (after: %t)", p.at, p.after)
 	w.mustRecover()
-	if err := w.plugin(nil).BindStanding(t.Context()); err != nil {
+	if err := w.plugin(nil).BindByPolicy(t.Context()); err != nil {
 		t.Fatalf("%s: %v", where, err)
 	}
 	marks, err := w.records.Drains()

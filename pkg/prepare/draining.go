@@ -74,7 +74,7 @@ func (p *Preparer) draining(snap *device.Snapshot, d journal.Drain) *Draining {
 // add enters a record, and where its functions go.
 func (d *Draining) add(rec *journal.Record, homes map[pci.Address]string) {
 	switch {
-	case rec.Kind == journal.Standing:
+	case rec.Kind == journal.Bound:
 		d.bound = append(d.bound, rec)
 	case rec.State == journal.Quarantined:
 		d.Quarantined = append(d.Quarantined, rec.Plan.Claim)
@@ -84,7 +84,7 @@ func (d *Draining) add(rec *journal.Record, homes map[pci.Address]string) {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		// A claim of a bound function found it on VFIO: the standing record knows better.
-		if _, known := homes[fn.Address]; !known || rec.Kind == journal.Standing {
+		if _, known := homes[fn.Address]; !known || rec.Kind == journal.Bound {
 			homes[fn.Address] = fn.Original.Driver
 		}
 	}

@@ -39,7 +39,7 @@ func (p *Preparer) drive(ctx context.Context, claim plan.Ref, a pci.Address, wan
 		e.Devices[0].DriverAfter = nil
 		e.Result, e.Reason = ledger.Failed, fmt.Sprintf("bind to %s: %s", cmp.Or(want.Driver, "no driver"), oneLine(err))
 	}
-	return errors.Join(err, p.tell(ctx, claim, e))
+	return errors.Join(err, p.record(ctx, claim, e))
 }
 
 // driveTo is drive without a word to the ledger.
@@ -103,7 +103,7 @@ func (p *Preparer) restore(ctx context.Context, rec *journal.Record) error {
 // any more, its module is loaded and the probe tried once more.
 func (p *Preparer) restoreOne(ctx context.Context, claim plan.Ref, fn plan.Function) error {
 	if fn.RestoresVF() {
-		if err := p.impose(ctx, claim, &fn, &fn.VF.Original); err != nil && !p.isGone(fn.Address) {
+		if err := p.configureVF(ctx, claim, &fn, &fn.VF.Original); err != nil && !p.isGone(fn.Address) {
 			return withoutLink(err)
 		}
 	}

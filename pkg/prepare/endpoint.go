@@ -20,8 +20,8 @@ import (
 // binding is Kata's, which may leave it anywhere: whoever takes it back brings
 // it to VFIO again, before the reset.
 
-// settleEndpoints finds the kernel drivers that the plan left open.
-func (p *Preparer) settleEndpoints(snap *device.Snapshot, rec *journal.Record) error {
+// resolveEndpoints finds the kernel drivers that the plan left open.
+func (p *Preparer) resolveEndpoints(snap *device.Snapshot, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if fn.Endpoint == nil || fn.Endpoint.Driver != plan.FindDriver {

@@ -278,7 +278,7 @@ func TestAnEndpointStaysWithItsClaim(t *testing.T) {
 		Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}, Policy: v1alpha1.PolicyBound,
 	}}}
 	w.node.Default()
-	if err := w.plugin(nil).BindStanding(t.Context()); err != nil {
+	if err := w.plugin(nil).BindByPolicy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.vf = endpoint()
@@ -287,7 +287,7 @@ func TestAnEndpointStaysWithItsClaim(t *testing.T) {
 	if err != nil || exposed == "" || device.IsVFIO(exposed) {
 		t.Fatalf("endpoint is on %q, %v; want a kernel driver", exposed, err)
 	}
-	if err := w.plugin(nil).BindStanding(t.Context()); err != nil {
+	if err := w.plugin(nil).BindByPolicy(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := w.plugin(nil).Recover(t.Context()); err != nil {

@@ -51,9 +51,9 @@ func onlyEvidence(err error) bool {
 	return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !onlyEvidence(e) })
 }
 
-// tell writes events of a claim. Every one without a result was well. It does not
+// record writes events of a claim. Every one without a result was well. It does not
 // end with ctx: what was done is told, and the ledger has a limit of its own.
-func (p *Preparer) tell(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
+func (p *Preparer) record(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
 	if p.Ledger == nil || len(events) == 0 {
 		return nil
 	}
@@ -208,14 +208,14 @@ func (p *Preparer) end(ctx context.Context, rec *journal.Record, code, why strin
 	if code != "" {
 		e.Codes = []string{code}
 	}
-	if err := p.tell(ctx, rec.Plan.Claim, e); err != nil {
+	if err := p.record(ctx, rec.Plan.Claim, e); err != nil {
 		return err
 	}
 	return p.forget(rec)
 }
 
-// tellRefused writes that a claim does not get its devices, once for each reason.
-func (p *Preparer) tellRefused(ctx context.Context, claim plan.Ref, cause error) error {
+// recordRefused writes that a claim does not get its devices, once for each reason.
+func (p *Preparer) recordRefused(ctx context.Context, claim plan.Ref, cause error) error {
 	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Reason: oneLine(cause)}
 	refusal, isRefusal := errors.AsType[*plan.RefusedError](cause)
 	_, inUse := errors.AsType[*InUseError](cause)
@@ -239,7 +239,7 @@ func (p *Preparer) tellRefused(ctx context.Context, claim plan.Ref, cause error)
 	default:
 		return nil
 	}
-	return p.tellRefusal(ctx, claim, e)
+	return p.recordRefusal(ctx, claim, e)
 }
 
 // Refused writes to the ledger that somebody else refuses the claim its devices,
@@ -250,12 +250,12 @@ func (p *Preparer) Refused(ctx context.Context, req *claim.Request, code string,
 	for _, d := range req.Devices {
 		e.Devices = append(e.Devices, ledger.Device{Address: d.Address, Name: d.Name})
 	}
-	return p.tellRefusal(ctx, plan.RefOf(req), e)
+	return p.recordRefusal(ctx, plan.RefOf(req), e)
 }
 
-// tellRefusal writes a refusal unless the claim's last was the same. Beyond the
+// recordRefusal writes a refusal unless the claim's last was the same. Beyond the
 // namespace's rate it is counted, and the next one that is written says how many.
-func (p *Preparer) tellRefusal(ctx context.Context, claim plan.Ref, e ledger.Event) error {
+func (p *Preparer) recordRefusal(ctx context.Context, claim plan.Ref, e ledger.Event) error {
 	if p.refusals.repeats(claim.UID, e.Reason) {
 		return nil
 	}
@@ -266,7 +266,7 @@ func (p *Preparer) tellRefusal(ctx context.Context, claim plan.Ref, e ledger.Eve
 	if e.Untold = untold; untold > 0 {
 		e.Reason += fmt.Sprintf(" (%d refusals of this namespace before it are not in the ledger: they were too many at once)", untold)
 	}
-	err := p.tell(ctx, claim, e)
+	err := p.record(ctx, claim, e)
 	if err != nil {
 		p.refusals.forget(claim.UID)
 		p.ration.Return(claim.Namespace, untold)

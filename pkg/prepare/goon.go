@@ -15,9 +15,9 @@ import (
 // be taken back while it is in the kernel, and if it were then, the next call would
 // begin another one. So the record stays as it is, and the next call takes the result.
 
-// isCleansing reports whether the resets on a record's way in have begun.
-func isCleansing(rec *journal.Record) bool {
-	return rec.State == journal.Preparing && len(rec.Plan.Cleanse) > 0 && rec.Baseline != nil
+// isResettingBefore reports whether the resets on a record's way in have begun.
+func isResettingBefore(rec *journal.Record) bool {
+	return rec.State == journal.Preparing && len(rec.Plan.ResetsBefore) > 0 && rec.Baseline != nil
 }
 
 // inKernel reports whether an error says that a reset is in the kernel still.

@@ -71,7 +71,7 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 		}
 		if next := join(had, to); had == nil || *had != next {
 			rec.Sandbox = &next
-			if err := p.tell(ctx, rec.Plan.Claim, openEvent(snap, rec)); err != nil {
+			if err := p.record(ctx, rec.Plan.Claim, openEvent(snap, rec)); err != nil {
 				return err
 			}
 			if err := p.keep(rec); err != nil {
@@ -198,7 +198,7 @@ func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 	if err := p.waitUnheld(ctx, snap, rec, 0); err != nil { // awaitFormer has waited
 		return err
 	}
-	if err := p.tell(ctx, rec.Plan.Claim, closeEvent(rec)); err != nil {
+	if err := p.record(ctx, rec.Plan.Claim, closeEvent(rec)); err != nil {
 		return err
 	}
 	return p.carryOut(ctx, rec, plan.Renewal())

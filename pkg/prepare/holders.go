@@ -152,7 +152,7 @@ func mayStart(s *journal.Sandbox) bool {
 // holdings maps each function to the record that has it. Records of other
 // boots hold nothing, but for a quarantine: that the machine was restarted
 // (perhaps by kexec) is no proof that the device is clean.
-func (p *Preparer) holdings(bootID string) (map[pci.Address]plan.Holding, string) {
+func (p *Preparer) holdings(bootID string) (map[pci.Address]plan.Owner, string) {
 	records, errs := p.Journal.List()
 	return journal.Holdings(records, bootID), damaged(errs)
 }

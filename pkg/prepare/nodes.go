@@ -18,7 +18,7 @@ import (
 // writeSpec resolves the nodes of a record's devices and writes its CDI spec.
 // Standing records have none.
 func (p *Preparer) writeSpec(_ context.Context, rec *journal.Record) error {
-	if rec.Kind == journal.Standing {
+	if rec.Kind == journal.Bound {
 		return nil
 	}
 	var nodes [][]cdi.Node
@@ -37,7 +37,7 @@ func (p *Preparer) writeSpec(_ context.Context, rec *journal.Record) error {
 }
 
 func (p *Preparer) removeSpec(_ context.Context, rec *journal.Record) error {
-	if rec.Kind == journal.Standing {
+	if rec.Kind == journal.Bound {
 		return nil
 	}
 	return p.timed(rec.Plan.Claim, PhaseCDI, func() error { return p.Specs.Remove(rec.ID()) })

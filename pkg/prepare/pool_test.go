@@ -22,7 +22,7 @@ import (
 type pool struct {
 	dir  string
 	size int
-	// missing is what Find says, badConfig what every call says of a config that
+	// backfilling is what Find says, badConfig what every call says of a config that
 	// the plugin does not take, mute what a call says that may have done its work.
 	missing, badConfig, mute error
 

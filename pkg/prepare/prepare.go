@@ -32,7 +32,7 @@ import (
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
 	rec, err := p.prepare(ctx, req)
 	if err != nil {
-		return nil, errors.Join(err, p.tellRefused(ctx, plan.RefOf(req), err))
+		return nil, errors.Join(err, p.recordRefused(ctx, plan.RefOf(req), err))
 	}
 	p.refusals.forget(req.UID)
 	return rec, nil
@@ -77,13 +77,13 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 		}
 		return p.reserve(rec, req)
 	}
-	if thisBoot && isCleansing(rec) && rec.Plan.IsOf(req.Devices) {
+	if thisBoot && isResettingBefore(rec) && rec.Plan.IsOf(req.Devices) {
 		if own, err := p.goOn(ctx, req, rec); own != nil || err != nil {
 			return own, err
 		}
 	}
 	work := *rec
-	if err := p.settle(ctx, &work); err != nil {
+	if err := p.takeOff(ctx, &work); err != nil {
 		return nil, err
 	}
 	return p.begin(ctx, req, rec.Kind)
@@ -111,7 +111,7 @@ func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.K
 	if err != nil {
 		return nil, err
 	}
-	snap, release, err := p.lockFootprint(ctx, req, snap)
+	snap, release, err := p.lockAssignmentSet(ctx, req, snap)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.K
 	if err := p.announce(ctx, snap, rec); err != nil {
 		return nil, err
 	}
-	if err := p.tell(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: devicesOf(snap, rec)}); err != nil {
+	if err := p.record(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: devicesOf(snap, rec)}); err != nil {
 		return nil, errors.Join(err, p.forget(rec)) // nothing is done yet
 	}
 	return p.conclude(ctx, rec, p.carryIn(ctx, rec))
@@ -137,7 +137,7 @@ func (p *Preparer) conclude(ctx context.Context, rec *journal.Record, err error)
 	switch {
 	case err == nil:
 		return rec, nil
-	case quarantined, isCleansing(rec) && inKernel(err):
+	case quarantined, isResettingBefore(rec) && inKernel(err):
 		return nil, err
 	}
 	return nil, p.abandon(ctx, rec, err)
@@ -154,10 +154,10 @@ func (p *Preparer) announce(ctx context.Context, snap *device.Snapshot, rec *jou
 		}
 		defer release()
 	}
-	if err := p.settleEndpoints(snap, rec); err != nil {
+	if err := p.resolveEndpoints(snap, rec); err != nil {
 		return err
 	}
-	if err := p.settleVFs(ctx, rec); err != nil {
+	if err := p.resolveVFs(ctx, rec); err != nil {
 		return err
 	}
 	if err := p.findPools(rec); err != nil {
@@ -205,7 +205,7 @@ func (p *Preparer) plan(req *claim.Request, snap *device.Snapshot) (*plan.Plan, 
 func (p *Preparer) PlanNode(snap *device.Snapshot) (plan.Node, error) {
 	n := p.node(snap)
 	var err error
-	if n.Unclean, err = p.unclean(); err != nil {
+	if n.NeedsReset, err = p.needsReset(); err != nil {
 		return n, err
 	}
 	if n.Drained, err = p.drained(); err != nil {
@@ -226,7 +226,7 @@ func (p *Preparer) node(snap *device.Snapshot) plan.Node {
 		Name:      p.NodeName,
 		Snapshot:  snap,
 		Selection: nodeconfig.Select(p.Node, snap),
-		Holdings:  holdings,
+		Owners:    holdings,
 		Damaged:   damaged,
 
 		AddressPools: pools,

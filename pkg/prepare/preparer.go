@@ -61,15 +61,15 @@ type Journal interface {
 	// keeps a copy; DropFormer removes the copies of those that are gone.
 	Upgrade(id string) (bool, error)
 	DropFormer() error
-	// MarkUnclean and MarkClean keep, beyond all records, which functions are
+	// MarkNeedsReset and MarkClean keep, beyond all records, which functions are
 	// not proven clean since their last tenant, and Unclean returns them.
-	MarkUnclean(m journal.Unclean) error
+	MarkNeedsReset(m journal.ResetMark) error
 	MarkClean(a pci.Address) error
 	// MarkFatalErrors and FatalErrors keep, beyond all records, which fatal errors of
 	// functions are accounted for.
 	MarkFatalErrors(m journal.FatalErrors) error
 	FatalErrors() (map[pci.Address]journal.FatalErrors, error)
-	Unclean() (map[pci.Address]journal.Unclean, error)
+	NeedsReset() (map[pci.Address]journal.ResetMark, error)
 	// MarkDrained and LiftDrain keep, beyond all records, which functions an operator
 	// takes out of use, and Drains returns them.
 	MarkDrained(d journal.Drain) error

@@ -40,7 +40,7 @@ func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *jour
 	work := *rec
 	err := error(nil)
 	if rec.State != journal.Quarantined {
-		err = p.settle(ctx, &work)
+		err = p.takeOff(ctx, &work)
 	}
 	if q, ok := errors.AsType[*QuarantinedError](err); ok {
 		work, err = *q.Record, nil
@@ -72,7 +72,7 @@ func (p *Preparer) setAside(ctx context.Context, rec *journal.Record) error {
 	if err := p.keep(&aside); err != nil {
 		return err
 	}
-	if err := p.tellMissing(ctx, snap, &aside); err != nil {
+	if err := p.backfill(ctx, snap, &aside); err != nil {
 		return err
 	}
 	return p.end(ctx, rec, ledger.CodeUnproven, "the claim is allocated again, and the quarantine goes on as "+aside.ID())

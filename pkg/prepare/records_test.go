@@ -188,7 +188,7 @@ func TestAStartWaitsForNoLockForEver(t *testing.T) {
 	}
 	defer unlock()
 	w.recover = 100 * time.Millisecond
-	says(t, w.plugin(nil).BindStanding(t.Context()), "left for later")
+	says(t, w.plugin(nil).BindByPolicy(t.Context()), "left for later")
 	if w.driver(gpu) == "vfio-pci" || w.driver(other) != "vfio-pci" {
 		t.Errorf("drivers %s and %s, want the one without a lock bound", w.driver(gpu), w.driver(other))
 	}

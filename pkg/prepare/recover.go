@@ -25,9 +25,9 @@ type Recovery struct {
 	Quarantined []*journal.Record
 	// Specs are the claim UIDs whose CDI specs had no record and were removed.
 	Specs []string
-	// Strays are functions of ours on a VFIO driver that no record explains:
+	// Orphans are functions of ours on a VFIO driver that no record explains:
 	// bound by hand, or by a record that is damaged. They are left alone.
-	Strays []pci.Address
+	Orphans []pci.Address
 	// Upgraded are the records that were written in an older format.
 	Upgraded []string
 	// Unfinished are the claims that could not be brought to an end, and why.
@@ -57,7 +57,7 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	if _, err := p.FinishDrains(ctx); err != nil {
 		r.Unfinished = append(r.Unfinished, err)
 	}
-	return r, p.findStrays(ctx, r)
+	return r, p.findOrphans(ctx, r)
 }
 
 // recall has the ledger read once for all records, since it may be large and the node's
@@ -144,10 +144,10 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	case thisBoot && rec.State == journal.Prepared:
 		r.Kept = append(r.Kept, rec.Plan.Claim)
 		// What is wrong with where they are does not keep the ledger from its events.
-		return errors.Join(p.reaffirm(ctx, &work), p.tellMissing(ctx, snap, &work))
+		return errors.Join(p.reaffirm(ctx, &work), p.backfill(ctx, snap, &work))
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)
-		return errors.Join(p.removeSpec(ctx, rec), p.tellMissing(ctx, snap, &work))
+		return errors.Join(p.removeSpec(ctx, rec), p.backfill(ctx, snap, &work))
 	case thisBoot && rec.State != journal.Preparing:
 		return p.finish(ctx, &work, &r.Released, r)
 	default:
@@ -157,7 +157,7 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 
 // finish settles a record and enters it into the list it belongs to.
 func (p *Preparer) finish(ctx context.Context, rec *journal.Record, list *[]plan.Ref, r *Recovery) error {
-	err := p.settle(ctx, rec)
+	err := p.takeOff(ctx, rec)
 	var q *QuarantinedError
 	switch {
 	case errors.As(err, &q):
@@ -183,7 +183,7 @@ func (p *Preparer) reaffirm(ctx context.Context, rec *journal.Record) error {
 			return err
 		}
 	}
-	if err := p.imposeAll(ctx, rec); err != nil {
+	if err := p.applyVFs(ctx, rec); err != nil {
 		return err
 	}
 	return p.writeSpec(ctx, rec)
@@ -211,7 +211,7 @@ func (p *Preparer) rebind(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	defer release()
-	if rec.Kind == journal.Standing && p.lent(snap, rec) {
+	if rec.Kind == journal.Bound && p.isLent(snap, rec) {
 		return nil
 	}
 	if err := p.unused(ctx, snap, rec, rec.Plan.Addresses()); err != nil {
@@ -228,13 +228,13 @@ func (p *Preparer) rebind(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// lent reports whether a claim has a function of a standing record, and with it
+// isLent reports whether a claim has a function of a standing record, and with it
 // the say about its binding: a physical endpoint waits on its kernel driver.
-func (p *Preparer) lent(snap *device.Snapshot, rec *journal.Record) bool {
+func (p *Preparer) isLent(snap *device.Snapshot, rec *journal.Record) bool {
 	holdings, _ := p.holdings(snap.Host.BootID)
 	return slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool {
 		h, held := holdings[a]
-		return held && !h.Standing
+		return held && !h.Bound
 	})
 }
 
@@ -275,27 +275,27 @@ func (p *Preparer) sweepSpec(ctx context.Context, uid string, r *Recovery) error
 	return nil
 }
 
-// findStrays lists our functions on VFIO drivers that no record explains. The
+// findOrphans lists our functions on VFIO drivers that no record explains. The
 // snapshot may be older than what was just undone, so they are looked at again.
-func (p *Preparer) findStrays(ctx context.Context, r *Recovery) error {
+func (p *Preparer) findOrphans(ctx context.Context, r *Recovery) error {
 	snap, err := p.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	if snap, err = p.Inventory.Refresh(ctx, p.strays(snap)); err != nil {
+	if snap, err = p.Inventory.Refresh(ctx, p.orphans(snap)); err != nil {
 		return err
 	}
-	r.Strays = p.strays(snap)
+	r.Orphans = p.orphans(snap)
 	return nil
 }
 
-// strays returns our functions on VFIO drivers without a record, by address.
-func (p *Preparer) strays(snap *device.Snapshot) []pci.Address {
+// orphans returns our functions on VFIO drivers without a record, by address.
+func (p *Preparer) orphans(snap *device.Snapshot) []pci.Address {
 	n := p.node(snap)
 	var strays []pci.Address
 	for i := range snap.Functions {
 		f := &snap.Functions[i]
-		_, held := n.Holdings[f.Address]
+		_, held := n.Owners[f.Address]
 		if !held && device.IsVFIO(f.Driver) && n.Selection.Choice(f.Address).Ours {
 			strays = append(strays, f.Address)
 		}

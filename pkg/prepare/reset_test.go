@@ -69,7 +69,7 @@ func TestUncleanDeviceIsQuarantined(t *testing.T) {
 			w := newWorld(t)
 			gpu, err := w.quarantine(tt)
 			wantQuarantined(t, err)
-			as[*bind.UncleanError](t, err)
+			as[*bind.NotCleanError](t, err)
 			says(t, err, append(tt.words, "quarantined", "kata-vfio-plugin unprepare "+uid)...)
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("more than one line: %q", err)
@@ -99,7 +99,7 @@ func TestQuarantineKeepsTheDeviceFromAll(t *testing.T) {
 	_, err = w.plugin(nil).Prepare(t.Context(), w.request(uid, gpu))
 	wantQuarantined(t, err)
 	r, err := w.plugin(nil).Recover(t.Context())
-	if err != nil || len(r.Quarantined) != 1 || len(r.Strays) > 0 {
+	if err != nil || len(r.Quarantined) != 1 || len(r.Orphans) > 0 {
 		t.Errorf("Recover = %+v, %v; want the quarantine", r, err)
 	}
 	w.unchanged(before)

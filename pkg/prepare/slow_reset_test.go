@@ -244,7 +244,7 @@ func TestSlowResetThatFails(t *testing.T) {
 		n := len(s.k.Resets())
 		err := s.try(p)
 		wantQuarantined(t, err)
-		as[*bind.UncleanError](t, err)
+		as[*bind.NotCleanError](t, err)
 		wantOneResetTold(t, s.world, ledger.Failed)
 		if more := len(s.k.Resets()) - n; more != 0 {
 			t.Errorf("%d more resets", more)

@@ -54,30 +54,30 @@ func (p *Preparer) unprepare(ctx context.Context, uid string, check func(context
 		}
 	}
 	work := *rec
-	err = p.settle(ctx, &work)
+	err = p.takeOff(ctx, &work)
 	if err == nil {
 		p.refusals.forget(uid)
 	}
 	return append([]isolation.Proof{}, work.Proofs...), err // slices.Concat would return nil for none
 }
 
-// settle takes a record in any state to its end: functions on their original
+// takeOff takes a record in any state to its end: functions on their original
 // bindings, no spec, no record. The claim's lock is held.
-func (p *Preparer) settle(ctx context.Context, rec *journal.Record) error {
+func (p *Preparer) takeOff(ctx context.Context, rec *journal.Record) error {
 	snap, release, err := p.lockRecord(ctx, rec)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return p.settleLocked(ctx, snap, rec)
+	return p.takeOffLocked(ctx, snap, rec)
 }
 
-// settleLocked is settle with the locks of the record's functions held.
-func (p *Preparer) settleLocked(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+// takeOffLocked is settle with the locks of the record's functions held.
+func (p *Preparer) takeOffLocked(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	p.makeRoom()
 	earlier := rec.BootID != snap.Host.BootID
 	if earlier || rec.State != journal.Prepared {
-		if err := p.tellMissing(ctx, snap, rec); err != nil {
+		if err := p.backfill(ctx, snap, rec); err != nil {
 			return err
 		}
 	}
@@ -174,7 +174,7 @@ func (p *Preparer) drop(ctx context.Context, rec *journal.Record) error {
 	if rec.State == journal.Prepared && rec.Sandbox != nil {
 		e := closeEvent(rec)
 		e.Late, e.Reason = true, why
-		if err := p.tell(ctx, rec.Plan.Claim, e); err != nil {
+		if err := p.record(ctx, rec.Plan.Claim, e); err != nil {
 			return err
 		}
 	}
@@ -188,7 +188,7 @@ func (p *Preparer) drop(ctx context.Context, rec *journal.Record) error {
 func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 	quarantined := rec.State == journal.Quarantined
 	if rec.State == journal.Prepared && rec.Sandbox != nil {
-		if err := p.tell(ctx, rec.Plan.Claim, closeEvent(rec)); err != nil {
+		if err := p.record(ctx, rec.Plan.Claim, closeEvent(rec)); err != nil {
 			return err
 		}
 	}
@@ -202,7 +202,7 @@ func (p *Preparer) release(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	if quarantined {
-		if err := p.tell(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Release, Devices: briefly(rec)}); err != nil {
+		if err := p.record(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Release, Devices: briefly(rec)}); err != nil {
 			return err
 		}
 	}
@@ -248,7 +248,7 @@ func (p *Preparer) quarantine(ctx context.Context, rec *journal.Record, cause er
 	if err := p.save(rec, journal.Quarantined, oneLine(cause)); err != nil {
 		return errors.Join(cause, err)
 	}
-	if err := p.tell(ctx, rec.Plan.Claim, quarantineEvent(rec)); err != nil {
+	if err := p.record(ctx, rec.Plan.Claim, quarantineEvent(rec)); err != nil {
 		cause = errors.Join(cause, err) // whoever looks at the quarantine next tells of it
 	}
 	return &QuarantinedError{Record: rec, Err: cause}
@@ -291,7 +291,7 @@ func (p *Preparer) reset(ctx context.Context, rec *journal.Record, r isolation.R
 		return nil, err // its result is told when there is one
 	}
 	proof.Reset = r
-	if tellErr := p.tell(ctx, rec.Plan.Claim, resetEvent(&proof, err)); tellErr != nil {
+	if tellErr := p.record(ctx, rec.Plan.Claim, resetEvent(&proof, err)); tellErr != nil {
 		return nil, errors.Join(err, tellErr)
 	}
 	if err == nil {

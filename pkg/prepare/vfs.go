@@ -12,13 +12,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vf"
 )
 
-// settleVFs completes a plan's changes of VFs before the first effect: the
+// resolveVFs completes a plan's changes of VFs before the first effect: the
 // settings as they are now, which are to be restored, the bounds of rates that
 // nobody said, and the addresses that are to be generated. What a PF can't do is refused here.
-func (p *Preparer) settleVFs(ctx context.Context, rec *journal.Record) error {
+func (p *Preparer) resolveVFs(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
-		if rec.Kind == journal.Standing {
+		if rec.Kind == journal.Bound {
 			fn.VF = nil // no tenant, no policy
 		}
 		if fn.VF == nil {
@@ -26,7 +26,7 @@ func (p *Preparer) settleVFs(ctx context.Context, rec *journal.Record) error {
 		}
 		change := *fn.VF
 		fn.VF = &change
-		err := p.timed(rec.Plan.Claim, PhaseVF, func() error { return p.settleVF(ctx, rec, fn) })
+		err := p.timed(rec.Plan.Claim, PhaseVF, func() error { return p.resolveVF(ctx, rec, fn) })
 		if err != nil {
 			return p.refusedVF(rec, fn, err)
 		}
@@ -35,7 +35,7 @@ func (p *Preparer) settleVFs(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-func (p *Preparer) settleVF(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
+func (p *Preparer) resolveVF(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
 	state, others, err := p.VFs.Read(ctx, *fn.PF, fn.VF.Index)
 	if err != nil {
 		return err
@@ -115,36 +115,36 @@ func deviceName(pl *plan.Plan, fn *plan.Function) string {
 	return fn.Address.String()
 }
 
-// imposeAll has the PFs impose what the record's VFs are to have, and verifies
+// applyVFs has the PFs impose what the record's VFs are to have, and verifies
 // it. It may be repeated, whoever uses the VFs.
-func (p *Preparer) imposeAll(ctx context.Context, rec *journal.Record) error {
+func (p *Preparer) applyVFs(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if fn.VF == nil {
 			continue
 		}
-		if err := p.impose(ctx, rec.Plan.Claim, fn, &fn.VF.Want); err != nil {
+		if err := p.configureVF(ctx, rec.Plan.Claim, fn, &fn.VF.Want); err != nil {
 			return p.refusedVF(rec, fn, err)
 		}
 	}
 	return nil
 }
 
-// configureVFs is imposeAll for a new tenant, which it reports to the ledger.
+// configureVFs is applyVFs for a new tenant, which it reports to the ledger.
 func (p *Preparer) configureVFs(ctx context.Context, rec *journal.Record) error {
-	if err := p.imposeAll(ctx, rec); err != nil {
+	if err := p.applyVFs(ctx, rec); err != nil {
 		return err
 	}
 	e, ok := policyEvent(rec)
 	if !ok {
 		return nil
 	}
-	return p.tell(ctx, rec.Plan.Claim, e)
+	return p.record(ctx, rec.Plan.Claim, e)
 }
 
-// impose brings one VF to settings. The observer hears of it as of a step.
-func (p *Preparer) impose(ctx context.Context, claim plan.Ref, fn *plan.Function, want *device.VFSettings) error {
-	step, start := fn.ImposeStep(want), time.Now()
+// configureVF brings one VF to settings. The observer hears of it as of a step.
+func (p *Preparer) configureVF(ctx context.Context, claim plan.Ref, fn *plan.Function, want *device.VFSettings) error {
+	step, start := fn.ConfigureStep(want), time.Now()
 	err := p.VFs.Apply(ctx, *fn.PF, fn.VF.Index, want)
 	p.Observe(Event{Claim: claim, Phase: PhaseVF, Step: &step, Took: time.Since(start), Err: err})
 	if err != nil {

@@ -513,7 +513,7 @@ func TestBindingByPolicyImposesNothing(t *testing.T) {
 		Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}, Policy: v1alpha1.PolicyBound,
 	}}}
 	w.node.Default()
-	if err := w.plugin(nil).BindStanding(t.Context()); err != nil {
+	if err := w.plugin(nil).BindByPolicy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string(nil), w.links.Writes()); diff != "" {

@@ -135,7 +135,7 @@ func (w *world) writer() *writer.Writer {
 	return writer.New(writer.Config{Dir: w.history, Node: "node-1", BootID: w.bootID(), Actor: ledger.Actor{Component: "test"}})
 }
 
-// told returns the ledger's events of a claim, and verifies it. There is none
+// recorded returns the ledger's events of a claim, and verifies it. There is none
 // where nothing was told yet.
 func (w *world) told(uid string) []ledger.Event {
 	w.t.Helper()
@@ -317,8 +317,8 @@ func (c cutJournal) Delete(id string) error {
 	return c.p.effect(func() error { return c.Journal.Delete(id) })
 }
 
-func (c cutJournal) MarkUnclean(m journal.Unclean) error {
-	return c.p.effect(func() error { return c.Journal.MarkUnclean(m) })
+func (c cutJournal) MarkNeedsReset(m journal.ResetMark) error {
+	return c.p.effect(func() error { return c.Journal.MarkNeedsReset(m) })
 }
 
 func (c cutJournal) MarkDrained(d journal.Drain) error {

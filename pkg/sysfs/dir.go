@@ -38,7 +38,7 @@ type buffer [8192]byte
 // OpenDir opens a directory of the node; Close it.
 func (f *FS) OpenDir(path string) (*Dir, error) {
 	fd, err := f.openDir(path)
-	if err = f.told(Access{Op: OpOpen, Path: path}, err); err != nil {
+	if err = f.observed(Access{Op: OpOpen, Path: path}, err); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	return f.newDir(fd, path), nil
@@ -81,7 +81,7 @@ func (d *Dir) Bytes(name string) (data []byte, ok bool, err error) {
 	if err == nil {
 		read, err = retry(func() (int, error) { return unix.Read(fd, d.buf[:]) })
 	}
-	if err = d.told(Access{Op: OpRead, Path: name, Data: d.buf[:max(read, 0)]}, err); err != nil {
+	if err = d.observed(Access{Op: OpRead, Path: name, Data: d.buf[:max(read, 0)]}, err); err != nil {
 		return nil, false, d.wrap("read", name, err)
 	}
 	if read == len(d.buf) {
@@ -103,7 +103,7 @@ func (d *Dir) Link(name string) (target string, ok bool, err error) {
 	if err == nil {
 		n, err = retry(func() (int, error) { return unix.Readlinkat(d.fd, name, d.buf[:]) })
 	}
-	err = d.told(Access{Op: OpLink, Path: name, Data: d.buf[:max(n, 0)]}, err)
+	err = d.observed(Access{Op: OpLink, Path: name, Data: d.buf[:max(n, 0)]}, err)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
 		return "", false, nil
 	}
@@ -138,7 +138,7 @@ func (d *Dir) names() ([]string, error) {
 	}
 	names, err := d.entries()
 	slices.Sort(names)
-	return names, d.fs.told(Access{Op: OpList, Path: d.path, Names: names}, err)
+	return names, d.fs.observed(Access{Op: OpList, Path: d.path, Names: names}, err)
 }
 
 // entries returns the names in the directory in the kernel's order.
@@ -180,7 +180,7 @@ func (d *Dir) open(name string, flags int) (fd int, ok bool, err error) {
 			return unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		})
 	}
-	err = d.told(Access{Op: OpOpen, Path: name}, err)
+	err = d.observed(Access{Op: OpOpen, Path: name}, err)
 	if errors.Is(err, unix.ENOENT) {
 		return -1, false, nil
 	}

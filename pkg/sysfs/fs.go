@@ -49,7 +49,7 @@ func (f *FS) Path() string { return f.path }
 // ReadFile returns the whole content of a file or attribute.
 func (f *FS) ReadFile(path string) ([]byte, error) {
 	data, err := f.readFile(path)
-	err = f.told(Access{Op: OpRead, Path: path, Data: data}, err)
+	err = f.observed(Access{Op: OpRead, Path: path, Data: data}, err)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
@@ -73,7 +73,7 @@ func (f *FS) readFile(path string) ([]byte, error) {
 // attribute (a pipe, a device) is refused, since reading it may never end.
 func (f *FS) ReadAtMost(path string, n int64) ([]byte, error) {
 	data, err := f.readAtMost(path, n)
-	err = f.told(Access{Op: OpRead, Path: path, Data: data}, err)
+	err = f.observed(Access{Op: OpRead, Path: path, Data: data}, err)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
@@ -85,7 +85,7 @@ func (f *FS) readAtMost(path string, n int64) ([]byte, error) { return f.readPar
 // ReadTail is [FS.ReadAtMost] of a file's last n bytes: of a log.
 func (f *FS) ReadTail(path string, n int64) ([]byte, error) {
 	data, err := f.readPart(path, n, true)
-	err = f.told(Access{Op: OpRead, Path: path, Data: data}, err)
+	err = f.observed(Access{Op: OpRead, Path: path, Data: data}, err)
 	if err != nil {
 		return nil, fmt.Errorf("read the end of %s: %w", path, err)
 	}
@@ -130,7 +130,7 @@ func (f *FS) ReadString(path string) (string, error) {
 // ReadLink returns a link's target as it is written, without following it.
 func (f *FS) ReadLink(path string) (string, error) {
 	target, err := f.readLink(path)
-	err = f.told(Access{Op: OpLink, Path: path, Data: []byte(target)}, err)
+	err = f.observed(Access{Op: OpLink, Path: path, Data: []byte(target)}, err)
 	if err != nil {
 		return "", fmt.Errorf("read link %s: %w", path, err)
 	}
@@ -173,7 +173,7 @@ func (f *FS) readDir(path string) ([]string, error) {
 	}
 	fd, err := f.descriptor(path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return nil, f.told(Access{Op: OpList, Path: path}, err)
+		return nil, f.observed(Access{Op: OpList, Path: path}, err)
 	}
 	dir := f.newDir(fd, path)
 	defer dir.Close()
@@ -192,7 +192,7 @@ func (f *FS) Exists(path string) (bool, error) {
 // Stat describes the file that path leads to once links are followed.
 func (f *FS) Stat(path string) (fs.FileInfo, error) {
 	info, err := f.stat(path)
-	err = f.told(Access{Op: OpStat, Path: path, Info: info}, err)
+	err = f.observed(Access{Op: OpStat, Path: path, Info: info}, err)
 	if err != nil {
 		return nil, fmt.Errorf("stat %s: %w", path, err)
 	}

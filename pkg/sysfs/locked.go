@@ -166,7 +166,7 @@ func (d *Dir) locked(a pci.Address, name string, n int) (data []byte, ok bool, e
 	if errors.Is(err, ErrLocked) { // the read that hangs has the buffer
 		d.buf = d.fs.buffers.Get().(*buffer)
 	}
-	if err = d.told(Access{Op: OpRead, Path: name, Data: data}, err); err != nil {
+	if err = d.observed(Access{Op: OpRead, Path: name, Data: data}, err); err != nil {
 		return nil, false, d.wrap("read", name, err)
 	}
 	return data, true, nil

@@ -68,9 +68,9 @@ func (f *FS) answer(op Op, path string) error {
 	return f.copy.Answer(op, path)
 }
 
-// told tells the tap of an access that ended with err, and returns the reason for
+// observed tells the tap of an access that ended with err, and returns the reason for
 // the caller's message.
-func (f *FS) told(a Access, err error) error {
+func (f *FS) observed(a Access, err error) error {
 	err = reason(err)
 	if f.tap != nil {
 		a.Err = err
@@ -87,11 +87,11 @@ func (d *Dir) answer(op Op, name string) error {
 	return d.fs.copy.Answer(op, d.path+"/"+name)
 }
 
-// told is [FS.told] of a name in d.
-func (d *Dir) told(a Access, err error) error {
+// observed is [FS.told] of a name in d.
+func (d *Dir) observed(a Access, err error) error {
 	if d.fs.tap == nil {
 		return err
 	}
 	a.Path = d.path + "/" + a.Path
-	return d.fs.told(a, err)
+	return d.fs.observed(a, err)
 }

@@ -71,7 +71,7 @@ func serve(t *testing.T, plugin *kubernetes.Clientset, node string) *kubeletplug
 	helper, err := dra.Kubelet{
 		Client: plugin, NodeName: node, PluginDir: filepath.Join(dir, "plugin"), RegistryDir: filepath.Join(dir, "registry"),
 		MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1,
-	}.Register(t.Context(), dra.NewDriver(dra.DriverConfig{
+	}.Register(t.Context(), dra.NewPlugin(dra.PluginConfig{
 		Log: slog.New(slog.DiscardHandler), Health: dra.NewHealth(), Metrics: dra.NewMetrics(noRecords, nothingStuck), Changed: func() {}, Fatal: func(err error) { t.Error(err) },
 	}))
 	if err != nil {

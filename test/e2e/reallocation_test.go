@@ -125,7 +125,7 @@ func testWithdrawn(t *testing.T, p *controlplane.ControlPlane) {
 	claim := withdrawn(t, p, ns, "one")
 	now, told := time.Now(), map[string]string{}
 	repair := dra.Repair{
-		Client: n.client, Node: n.name, Records: n.records.List, Strays: n.claims, Release: n.driver.Release,
+		Client: n.client, Node: n.name, Records: n.records.List, Orphans: n.claims, Release: n.driver.Release,
 		Alive: func(journal.Process) bool { return false }, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return now }, Withdrawn: func(uid, why string) { told[uid] = why },
 	}

@@ -42,7 +42,7 @@ type scripted struct {
 	fs      *sysfs.FS
 	records *journal.Store
 	claims  *prepare.Preparer
-	driver  *dra.Driver
+	driver  *dra.Plugin
 	client  *kubernetes.Clientset
 	metrics *dra.Metrics
 	kubelet drapb.DRAPluginClient
@@ -101,7 +101,7 @@ func (n *scripted) serves() {
 	}
 	health := dra.NewHealth()
 	publisher := dra.NewPublisher(n.name, n.claims.PlanNode, n.records.List, health, n.metrics)
-	n.driver = dra.NewDriver(dra.DriverConfig{
+	n.driver = dra.NewPlugin(dra.PluginConfig{
 		Client: n.client, Claims: n.claims, Gate: &dra.Gate{Client: n.client, NodeName: n.name, Handlers: []string{"kata-gpu"}},
 		Attributes: publisher.Attributes, Health: health, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
 		Changed: func() {}, Fatal: func(err error) { n.t.Error(err) },

@@ -57,10 +57,10 @@ func (s *State) heldDevices() []held {
 	return all
 }
 
-// booksAgree compares what nodes' journals had when they were audited with what
+// recordsAgree compares what nodes' journals had when they were audited with what
 // the API server says of that time. A claim that came or went since then is not
 // at odds.
-func booksAgree(s *State) []finding.Finding {
+func recordsAgree(s *State) []finding.Finding {
 	if len(s.Reports) == 0 {
 		return noReports()
 	}
@@ -69,7 +69,7 @@ func booksAgree(s *State) []finding.Finding {
 	reports, devices := s.reports(), s.heldDevices()
 	for i := range reports {
 		r := &reports[i]
-		if r.Books == nil {
+		if r.NodeRecords == nil {
 			found = append(found, unknown("the report of node "+r.Node+" has no books: it is an older version's, or of a part of the checks")...)
 			continue
 		}
@@ -79,9 +79,9 @@ func booksAgree(s *State) []finding.Finding {
 				found = append(found, r.lacks(h)...)
 			}
 		}
-		for j := range r.Books.Claims {
-			found = append(found, s.outlives(r, &r.Books.Claims[j])...)
-			found = append(found, twice(reports[i+1:], r, &r.Books.Claims[j])...)
+		for j := range r.NodeRecords.Claims {
+			found = append(found, s.outlives(r, &r.NodeRecords.Claims[j])...)
+			found = append(found, twice(reports[i+1:], r, &r.NodeRecords.Claims[j])...)
 		}
 	}
 	return orPass(found, count(compared, "node"))
@@ -96,11 +96,11 @@ func (r *nodeReport) lacks(h *held) []finding.Finding {
 			saw("ResourceClaim "+h.claim.Namespace+"/"+h.claim.Name+" status.devices", h.address))
 		return []finding.Finding{of(h.claim.Namespace, f)}
 	}
-	i := slices.IndexFunc(r.Books.Claims, func(c finding.BookedClaim) bool { return c.UID == string(h.claim.UID) })
+	i := slices.IndexFunc(r.NodeRecords.Claims, func(c finding.ClaimRecord) bool { return c.UID == string(h.claim.UID) })
 	if i < 0 {
 		return at("the node's journal does not know it")
 	}
-	c := &r.Books.Claims[i]
+	c := &r.NodeRecords.Claims[i]
 	has := slices.ContainsFunc(c.Devices, func(a pci.Address) bool { return a.String() == h.address })
 	switch {
 	case h.address != "" && !has:
@@ -113,7 +113,7 @@ func (r *nodeReport) lacks(h *held) []finding.Finding {
 
 // outlives finds a claim that the node had though it was deleted before: another
 // of its name was there already.
-func (s *State) outlives(r *nodeReport, c *finding.BookedClaim) []finding.Finding {
+func (s *State) outlives(r *nodeReport, c *finding.ClaimRecord) []finding.Finding {
 	for i := range s.Claims {
 		k := &s.Claims[i]
 		if k.Namespace == c.Namespace && k.Name == c.Name && string(k.UID) != c.UID && k.CreationTimestamp.Time.Before(r.At.Add(-clockSkew)) {
@@ -127,14 +127,14 @@ func (s *State) outlives(r *nodeReport, c *finding.BookedClaim) []finding.Findin
 }
 
 // twice finds a claim that another node had at the same time.
-func twice(others []nodeReport, r *nodeReport, c *finding.BookedClaim) []finding.Finding {
+func twice(others []nodeReport, r *nodeReport, c *finding.ClaimRecord) []finding.Finding {
 	var found []finding.Finding
 	for i := range others {
 		o := &others[i]
-		if o.Books == nil {
+		if o.NodeRecords == nil {
 			continue
 		}
-		for _, k := range o.Books.Claims {
+		for _, k := range o.NodeRecords.Claims {
 			first := r.At
 			if o.At.Before(first) {
 				first = o.At
@@ -213,9 +213,9 @@ func (s *State) anchorsOf(r *nodeReport, origin string) []anchor {
 		add(h.ledger, "ResourceClaim "+h.claim.Namespace+"/"+h.claim.Name+" status.devices", s.Written[h.claim.UID])
 	}
 	for _, o := range r.Older {
-		if o.Books != nil && o.Books.Ledger != nil {
+		if o.NodeRecords != nil && o.NodeRecords.Ledger != nil {
 			at, _ := time.Parse(time.RFC3339, o.Subject.Time)
-			add(o.Books.Ledger.Checkpoint, "report of "+r.Node+" of "+o.Subject.Time, at)
+			add(o.NodeRecords.Ledger.Checkpoint, "report of "+r.Node+" of "+o.Subject.Time, at)
 		}
 	}
 	return all
@@ -224,7 +224,7 @@ func (s *State) anchorsOf(r *nodeReport, origin string) []anchor {
 // contradicts says how a checkpoint can't be one of the ledger that the report
 // tells of; empty where it can.
 func (a *anchor) contradicts(r *nodeReport, now *ledger.Anchor) string {
-	v, err := note.NewVerifier(r.Books.Ledger.Key)
+	v, err := note.NewVerifier(r.NodeRecords.Ledger.Key)
 	if err != nil {
 		return "has no key for its ledger"
 	}

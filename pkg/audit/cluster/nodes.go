@@ -40,7 +40,7 @@ func nodeChecks() []Check {
 				Why:    "where they differ, a device is one tenant's by one account and free or another's by the other",
 				Fix:    "look at `kata-vfio-plugin status` on the node and at the claim's events; delete the pod of the claim that is at odds",
 				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,UID:.metadata.uid,DEVICES:.status.devices[*].data.address",
-			}, needs: []string{"resourceclaims"}, judge: booksAgree,
+			}, needs: []string{"resourceclaims"}, judge: recordsAgree,
 		},
 		{
 			Rule: finding.Rule{

@@ -41,7 +41,7 @@ func reportOf(t *testing.T, tree *board.Tree, node string) *finding.Report {
 // the checkpoint that they were given.
 func claimsOf(r *finding.Report, checkpoint string) []resourceapi.ResourceClaim {
 	var claims []resourceapi.ResourceClaim
-	for _, b := range r.Books.Claims {
+	for _, b := range r.NodeRecords.Claims {
 		c := claim(b.Namespace, b.Name)
 		c.UID = types.UID(b.UID)
 		pool := r.Subject.Name
@@ -68,7 +68,7 @@ func withNodes(t *testing.T) (s *cluster.State, server *board.Tree) {
 	empty.Name = "n2"
 	empty.Delete(ledger.DefaultDir)
 	empty.NewLedger()
-	empty.Tell(ledger.Event{Type: ledger.Start})
+	empty.Record(ledger.Event{Type: ledger.Start})
 	first, second := reportOf(t, server, "n1"), reportOf(t, empty, "n2")
 	second.Findings = slices.DeleteFunc(second.Findings, func(f finding.Finding) bool { return f.State == finding.Fail }) // it has no IOMMU
 	second.Finish()
@@ -78,7 +78,7 @@ func withNodes(t *testing.T) (s *cluster.State, server *board.Tree) {
 	s.Nodes["n2"] = true
 	s.Now, s.Reports = audited().Add(time.Hour), []*finding.Report{second, &before, first}
 	s.Written = map[types.UID]time.Time{}
-	s.Claims = claimsOf(first, first.Books.Ledger.Checkpoint)
+	s.Claims = claimsOf(first, first.NodeRecords.Ledger.Checkpoint)
 	for i := range s.Claims {
 		s.Written[s.Claims[i].UID] = audited().Add(-2 * time.Hour)
 	}
@@ -144,23 +144,23 @@ func nodeFaults() []nodeFault {
 			*reportNamed(s, "n1") = *r
 		}},
 		{rule: "K8S-026", about: "the node does not know a claim", says: "journal does not know it", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
-			b := reportNamed(s, "n1").Books
+			b := reportNamed(s, "n1").NodeRecords
 			b.Claims = b.Claims[1:]
 		}},
 		{rule: "K8S-026", about: "other functions", says: "has other functions", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
-			reportNamed(s, "n1").Books.Claims[0].Devices = nil
+			reportNamed(s, "n1").NodeRecords.Claims[0].Devices = nil
 		}},
 		{rule: "K8S-026", about: "a quarantine", says: "quarantine", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
-			reportNamed(s, "n1").Books.Claims[0].State = "quarantined"
+			reportNamed(s, "n1").NodeRecords.Claims[0].State = "quarantined"
 		}},
 		{rule: "K8S-026", about: "another claim of the name", says: "had been deleted before", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
 			s.Claims[0].UID, s.Claims[0].Status.Devices = "new", nil
 		}},
 		{rule: "K8S-026", about: "a claim on two nodes", says: "at one time", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
-			reportNamed(s, "n2").Books.Claims = append(reportNamed(s, "n2").Books.Claims, reportNamed(s, "n1").Books.Claims[0])
+			reportNamed(s, "n2").NodeRecords.Claims = append(reportNamed(s, "n2").NodeRecords.Claims, reportNamed(s, "n1").NodeRecords.Claims[0])
 		}},
 		{rule: "K8S-026", about: "a claim that came since", state: finding.Pass, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
-			b := reportNamed(s, "n1").Books
+			b := reportNamed(s, "n1").NodeRecords
 			gone := b.Claims[0]
 			b.Claims = b.Claims[1:]
 			for i := range s.Claims {
@@ -171,7 +171,7 @@ func nodeFaults() []nodeFault {
 				}
 			}
 		}},
-		{rule: "K8S-026", about: "an older version's report", state: finding.Unknown, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { reportNamed(s, "n1").Books = nil }},
+		{rule: "K8S-026", about: "an older version's report", state: finding.Unknown, plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { reportNamed(s, "n1").NodeRecords = nil }},
 		{rule: "K8S-029", about: "no overhead", says: "node n1 gives each VM of handler kata-gpu 8192 MiB", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.RuntimeClasses[0].Overhead = nil }},
 		{rule: "K8S-029", about: "an overhead of less than the VM takes", says: "the overhead of RuntimeClass kata-gpu is 8Gi", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) {
 			s.RuntimeClasses[0].Overhead.PodFixed["memory"] = resource.MustParse("8Gi")
@@ -198,12 +198,12 @@ func nodeFaults() []nodeFault {
 			}
 		}},
 		{rule: "K8S-027", about: "an older ledger was put back", says: "cut off", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
-			server.Tell(ledger.Event{Type: ledger.Start})
-			s.Claims = claimsOf(reportNamed(s, "n1"), reportOf(t, server, "n1").Books.Ledger.Checkpoint)
+			server.Record(ledger.Event{Type: ledger.Start})
+			s.Claims = claimsOf(reportNamed(s, "n1"), reportOf(t, server, "n1").NodeRecords.Ledger.Checkpoint)
 		}},
 		{rule: "K8S-027", about: "the ledger went on since", state: finding.Pass, plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
-			server.Tell(ledger.Event{Type: ledger.Start})
-			s.Claims = claimsOf(reportNamed(s, "n1"), reportOf(t, server, "n1").Books.Ledger.Checkpoint)
+			server.Record(ledger.Event{Type: ledger.Start})
+			s.Claims = claimsOf(reportNamed(s, "n1"), reportOf(t, server, "n1").NodeRecords.Ledger.Checkpoint)
 			for i := range s.Claims {
 				s.Written[s.Claims[i].UID] = audited().Add(time.Minute)
 			}
@@ -211,7 +211,7 @@ func nodeFaults() []nodeFault {
 		{rule: "K8S-027", about: "a new key", says: "another key", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
 			server.Delete(ledger.DefaultDir)
 			server.NewLedger()
-			server.Tell(ledger.Event{Type: ledger.Start})
+			server.Record(ledger.Event{Type: ledger.Start})
 			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
 		}},
 		{rule: "K8S-027", about: "a ledger written anew with the old key", says: "has other events", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
@@ -221,7 +221,7 @@ func nodeFaults() []nodeFault {
 		{rule: "K8S-027", about: "an older report vouches for it", state: finding.Pass, plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
 			older := *reportNamed(s, "n1")
 			older.Subject.Time = audited().Add(-time.Hour).Format(time.RFC3339)
-			server.Tell(ledger.Event{Type: ledger.Start})
+			server.Record(ledger.Event{Type: ledger.Start})
 			s.Reports, s.Claims = []*finding.Report{&older, reportOf(t, server, "n1")}, nil
 		}},
 	}
@@ -250,7 +250,7 @@ func rewrite(t *testing.T, tree *board.Tree) {
 		tree.Put(ledger.DefaultDir+"/"+name, text)
 	}
 	tree.NewLedger()
-	tree.Tell(events...)
+	tree.Record(events...)
 }
 
 func TestNodesAndTheClusterTogether(t *testing.T) {

@@ -83,7 +83,7 @@ func probe(ctx context.Context, client kubernetes.Interface, o Options, withheld
 		answers[len(answers)-1] = claim(probeClaim(withheld))
 	}
 	for i := range probes {
-		probes[i].hear(answers[i], o.ProbeNamespace)
+		probes[i].note(answers[i], o.ProbeNamespace)
 	}
 	return probes
 }
@@ -111,10 +111,10 @@ func (s *State) withheld() string {
 	return ""
 }
 
-// hear understands the API server's answer. A quota of nothing, which the probe
+// note understands the API server's answer. A quota of nothing, which the probe
 // namespace has so that nothing can ever be made there, comes after the policies:
 // its refusal means that they let the request pass.
-func (p *Probe) hear(err error, namespace string) {
+func (p *Probe) note(err error, namespace string) {
 	if err == nil {
 		return
 	}

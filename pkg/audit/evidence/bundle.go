@@ -236,17 +236,17 @@ func (b *Bundle) Encode() ([]byte, error) {
 
 // Document is the bundle's answer, for people.
 func (v *Verified) Document() *Document {
-	d := &Document{Question: v.Bundle.Question, Tenancies: v.Bundle.Tenancies, Neighbours: v.Bundle.Neighbours, Ledger: v.Standing()}
+	d := &Document{Question: v.Bundle.Question, Tenancies: v.Bundle.Tenancies, Neighbours: v.Bundle.Neighbours, Ledger: v.Verification()}
 	for _, t := range d.Tenancies {
 		d.Node = t.Node
 	}
 	return d
 }
 
-// Standing says how far the bundle can be believed.
-func (v *Verified) Standing() history.Standing {
+// Verification says how far the bundle can be believed.
+func (v *Verified) Verification() history.Verification {
 	last := v.Bundle.Proofs[len(v.Bundle.Proofs)-1]
-	s := history.Standing{Events: int64(len(v.Bundle.Proofs)), Sound: true, Checkpoint: ledger.OneLine(last.Checkpoint), Key: last.Key}
+	s := history.Verification{Events: int64(len(v.Bundle.Proofs)), Sound: true, Checkpoint: ledger.OneLine(last.Checkpoint), Key: last.Key}
 	if !v.Pinned {
 		s.Doubts = append(s.Doubts, "it was verified by its own key, which proves only that it fits together (--key names one from elsewhere)")
 	}

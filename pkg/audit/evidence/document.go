@@ -22,24 +22,24 @@ type Document struct {
 	Neighbours []history.Neighbour `json:"neighbours"`
 	Refusals   []history.Refusal   `json:"refusals"`
 	// Ledger says how far the ledger can be believed.
-	Ledger history.Standing `json:"ledger"`
+	Ledger history.Verification `json:"ledger"`
 }
 
 // About returns the answer to a question: the tenancies that were asked for, who
 // was near them, and what was refused to the same claims.
-func About(question string, h *history.History, tenancies []*history.Tenancy, ledger history.Standing) *Document {
+func About(question string, h *history.History, tenancies []*history.Tenancy, ledger history.Verification) *Document {
 	return answer(question, h, tenancies, OtherTenants(h.Neighbours(tenancies)), ledger)
 }
 
 // At returns the answer to a question about a moment. Everybody of that moment is among the tenancies: who came
 // later, or was gone, was near nobody then. Nor had been refused what was refused later.
-func At(question string, h *history.History, when time.Time, ledger history.Standing) *Document {
+func At(question string, h *history.History, when time.Time, ledger history.Verification) *Document {
 	d := answer(question, h, h.At(when), nil, ledger)
 	d.Refusals = slices.DeleteFunc(d.Refusals, func(r history.Refusal) bool { return r.Time.After(when) })
 	return d
 }
 
-func answer(question string, h *history.History, tenancies []*history.Tenancy, near []history.Neighbour, ledger history.Standing) *Document {
+func answer(question string, h *history.History, tenancies []*history.Tenancy, near []history.Neighbour, ledger history.Verification) *Document {
 	d := &Document{Question: question, Tenancies: list(tenancies), Neighbours: list(near), Refusals: []history.Refusal{}, Ledger: ledger}
 	for _, t := range tenancies {
 		d.Node = t.Node

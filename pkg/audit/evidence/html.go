@@ -10,6 +10,6 @@ import (
 func (d *Document) writeHTML(w io.Writer) error {
 	return page.WriteAnswer(w, &page.Answer{
 		Question: d.Question, Verdict: d.verdict(), Node: d.Node, Tenancies: d.Tenancies, Neighbours: d.Neighbours,
-		Refusals: d.Refusals, Standing: d.Ledger,
+		Refusals: d.Refusals, Verification: d.Ledger,
 	})
 }

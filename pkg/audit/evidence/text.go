@@ -149,7 +149,7 @@ func (p *lines) neighbours(near []history.Neighbour) {
 	}
 }
 
-func (p *lines) ledger(s *history.Standing) {
+func (p *lines) ledger(s *history.Verification) {
 	state := "chain, tree and signatures are sound"
 	if !s.Sound {
 		state = "NOT sound"

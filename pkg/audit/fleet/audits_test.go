@@ -125,7 +125,7 @@ func TestAReportOfAnotherDayIsNoneOfNow(t *testing.T) {
 func TestAReportIsItsNodes(t *testing.T) {
 	s := fleet.State{Now: minute(30).Time, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}
 	r := report("host-7.example", "2026-11-22T10:00:00Z", finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: isolation.High})
-	r.Books = &finding.Books{Ledger: &finding.BookedLedger{Checkpoint: "kata-vfio.dev/n1\n1\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\n— kata-vfio.dev/n1 AAAAAAAAAAAAAAAA\n"}}
+	r.NodeRecords = &finding.NodeRecords{Ledger: &finding.LedgerRecord{Checkpoint: "kata-vfio.dev/n1\n1\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\n— kata-vfio.dev/n1 AAAAAAAAAAAAAAAA\n"}}
 	if got := s.Audit([]*finding.Report{r}, rules()); len(got) != 1 || got[0].Node != "n1" || got[0].Reported == nil {
 		t.Errorf("%+v", got)
 	}

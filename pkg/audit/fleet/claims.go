@@ -13,35 +13,35 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
-// Standing says how a claim fares.
-type Standing string
+// ClaimState says how a claim fares.
+type ClaimState string
 
-// Standings, the worst first.
+// Claim states, the worst first.
 const (
 	// Refused: the node did not prepare a device, or lost it to a quarantine.
-	Refused Standing = "refused"
+	Refused ClaimState = "refused"
 	// Pending: no device is allocated, since none is free or no pod asks yet.
-	Pending Standing = "pending"
+	Pending ClaimState = "pending"
 	// Allocated: a device is chosen, and its node has not said that it is ready.
-	Allocated Standing = "allocated"
+	Allocated ClaimState = "allocated"
 	// Deleting: it is to go, and something still has it.
-	Deleting Standing = "deleting"
+	Deleting ClaimState = "deleting"
 	// Weakened: all is ready, and its DeviceClass waives isolation or reset.
-	Weakened Standing = "weakened"
-	Ready    Standing = "ready"
+	Weakened ClaimState = "weakened"
+	Ready    ClaimState = "ready"
 )
 
-func (s Standing) rank() int {
-	return slices.Index([]Standing{Refused, Pending, Allocated, Deleting, Weakened, Ready}, s)
+func (s ClaimState) rank() int {
+	return slices.Index([]ClaimState{Refused, Pending, Allocated, Deleting, Weakened, Ready}, s)
 }
 
 // Claim is a claim for devices of ours. Its JSON form is stable: names are added,
 // never changed.
 type Claim struct {
-	Namespace string   `json:"namespace"`
-	Name      string   `json:"name"`
-	UID       string   `json:"uid"`
-	Standing  Standing `json:"standing"`
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	UID       string     `json:"uid"`
+	State     ClaimState `json:"standing"`
 	// Reason is why, where the node refused: "NotIsolated".
 	Reason string `json:"reason,omitempty"`
 	Node   string `json:"node,omitempty"`
@@ -99,7 +99,7 @@ func (s *State) ClaimRows() []Claim {
 		}
 	}
 	slices.SortFunc(rows, func(a, b Claim) int {
-		return cmp.Or(a.Standing.rank()-b.Standing.rank(), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.State.rank()-b.State.rank(), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return rows
 }
@@ -119,7 +119,7 @@ func (s *State) claimOf(c *resourceapi.ResourceClaim) Claim {
 		row.VM, row.PodPhase = cmp.Or(deref(p.Spec.RuntimeClassName), "none"), string(p.Status.Phase)
 		row.Node = cmp.Or(row.Node, p.Spec.NodeName)
 	}
-	row.Standing, row.Reason = standing(c, row.Devices)
+	row.State, row.Reason = stateOf(c, row.Devices)
 	return row
 }
 
@@ -178,8 +178,8 @@ func claimDevice(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAlloca
 	return d
 }
 
-// standing sums the conditions of a claim's devices up.
-func standing(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s Standing, reason string) {
+// stateOf sums the conditions of a claim's devices up.
+func stateOf(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s ClaimState, reason string) {
 	for i := range devices {
 		if ready := devices[i].condition(ready); ready != nil && ready.Status == metav1.ConditionFalse {
 			return Refused, ready.Reason

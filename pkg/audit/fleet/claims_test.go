@@ -96,7 +96,7 @@ func TestStandingOfAClaim(t *testing.T) {
 				}
 				return
 			}
-			got := string(rows[0].Standing)
+			got := string(rows[0].State)
 			if rows[0].Reason != "" {
 				got += " " + rows[0].Reason
 			}
@@ -129,7 +129,7 @@ func TestWhatAClaimHas(t *testing.T) {
 		t.Errorf("network (-want +got):\n%s", diff)
 	}
 	s.Claims[0].Status.Devices[0].Data.Raw = []byte(`{"address":7}`)
-	if got := s.ClaimRows()[0]; got.Devices[0].Address != "" || got.Standing != fleet.Ready {
+	if got := s.ClaimRows()[0]; got.Devices[0].Address != "" || got.State != fleet.Ready {
 		t.Errorf("of a damaged document: %+v", got)
 	}
 	s.Claims[0].Status.ReservedFor = nil

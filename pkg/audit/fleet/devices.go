@@ -81,7 +81,7 @@ func (s *State) Devices() []Device {
 	for _, p := range s.pools() {
 		for i := range p.devices {
 			d := deviceOf(p, &p.devices[i])
-			d.settle(p, &p.devices[i], held, unseen)
+			d.resolve(p, &p.devices[i], held, unseen)
 			devices = append(devices, d)
 		}
 	}
@@ -147,8 +147,8 @@ func split(list string) []string {
 	return strings.Split(list, ",")
 }
 
-// settle adds taints, and from them and the claims how the device is used.
-func (d *Device) settle(p *pool, raw *resourceapi.Device, held map[allocated]*resourceapi.ResourceClaim, unseen bool) {
+// resolve adds taints, and from them and the claims how the device is used.
+func (d *Device) resolve(p *pool, raw *resourceapi.Device, held map[allocated]*resourceapi.ResourceClaim, unseen bool) {
 	quarantined := false
 	for _, t := range raw.Taints {
 		if t.Effect != resourceapi.DeviceTaintEffectNoSchedule && t.Effect != resourceapi.DeviceTaintEffectNoExecute {

@@ -139,7 +139,7 @@ func (s *State) claim(namespace, name string) *resourceapi.ResourceClaim {
 
 func claimNow(s *State, c *resourceapi.ResourceClaim) string {
 	row := s.claimOf(c)
-	switch row.Standing {
+	switch row.State {
 	case Refused:
 		return "is refused: " + row.Reason
 	case Pending:

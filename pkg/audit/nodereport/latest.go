@@ -61,10 +61,10 @@ func nodeOf(r *finding.Report, isNode func(string) bool) string {
 
 // Checkpoint returns the checkpoint of a report's ledger.
 func Checkpoint(r *finding.Report) (ledger.Anchor, bool) {
-	if r.Books == nil || r.Books.Ledger == nil {
+	if r.NodeRecords == nil || r.NodeRecords.Ledger == nil {
 		return ledger.Anchor{}, false
 	}
-	found := ledger.FindCheckpoints([]byte(r.Books.Ledger.Checkpoint))
+	found := ledger.FindCheckpoints([]byte(r.NodeRecords.Ledger.Checkpoint))
 	if len(found) != 1 {
 		return ledger.Anchor{}, false
 	}

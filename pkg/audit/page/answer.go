@@ -14,11 +14,11 @@ type Answer struct {
 	// Question is what was asked, and Verdict the answer in a line.
 	Question, Verdict string
 	// Node is whose ledger it is.
-	Node       string
-	Tenancies  []*history.Tenancy
-	Neighbours []history.Neighbour
-	Refusals   []history.Refusal
-	Standing   history.Standing
+	Node         string
+	Tenancies    []*history.Tenancy
+	Neighbours   []history.Neighbour
+	Refusals     []history.Refusal
+	Verification history.Verification
 }
 
 // state is the answer's sign: it fails where the ledger is not sound, and is in doubt
@@ -26,7 +26,7 @@ type Answer struct {
 func (a *Answer) state() finding.State {
 	doubtful := func(t *history.Tenancy) bool { return t.Unproven || t.Quarantined != "" || len(t.Doubts) > 0 }
 	switch {
-	case !a.Standing.Sound:
+	case !a.Verification.Sound:
 		return finding.Fail
 	case len(a.Tenancies) == 0:
 		return finding.NotApplicable
@@ -48,7 +48,7 @@ func WriteAnswer(w io.Writer, a *Answer) error {
 type answerView struct {
 	Question, Verdict, Node string
 	State                   finding.State
-	Standing                standing
+	Verification            verification
 	Timeline                *timeline
 	Tenancies               []tenancyOf
 	Neighbours              []history.Neighbour
@@ -58,7 +58,7 @@ type answerView struct {
 func newAnswerView(a *Answer) *answerView {
 	v := &answerView{
 		Question: a.Question, Verdict: a.Verdict, Node: a.Node, State: a.state(),
-		Standing: standingOf(a.Standing), Neighbours: a.Neighbours, Refusals: refusalsOf(a.Refusals),
+		Verification: verificationOf(a.Verification), Neighbours: a.Neighbours, Refusals: refusalsOf(a.Refusals),
 	}
 	list := make([]Tenancy, len(a.Tenancies))
 	for i, t := range a.Tenancies {

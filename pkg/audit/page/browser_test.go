@@ -383,13 +383,13 @@ func ledgerDoesNothing(b browser) {
 	book.add(ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Claim: &ledger.Claim{UID: "r", Namespace: markup, Name: markup}, Codes: []string{markup}, Reason: markup})
 	p := samplePage()
 	h, l := book.read()
-	l.Standing.Sound, l.Standing.Problems, l.Standing.Doubts = false, []string{markup}, []string{markup}
+	l.Verification.Sound, l.Verification.Problems, l.Verification.Doubts = false, []string{markup}, []string{markup}
 	p.Ledger = l
 	for _, one := range h.Tenancies {
 		p.Tenancies = append(p.Tenancies, page.TenancyOf(one))
 	}
 	a := answerOf(book)
-	a.Question, a.Verdict, a.Node, a.Standing = markup, markup, markup, l.Standing
+	a.Question, a.Verdict, a.Node, a.Verification = markup, markup, markup, l.Verification
 	for text, scripts := range map[string]int{render(b.t, p): 1, renderAnswer(b.t, a): 0} {
 		shown := b.openText(text, desk())
 		if eval[bool](shown, `"ran" in globalThis`) {
@@ -416,7 +416,7 @@ func answerOf(b *book) *page.Answer {
 	h, l := b.read()
 	return &page.Answer{
 		Question: "function 0000:13:00.0", Verdict: "4 tenancies on node gpu-node-07, 0 held now", Node: "gpu-node-07",
-		Tenancies: h.Tenancies, Neighbours: h.Neighbours(h.Tenancies[:1]), Refusals: h.Refusals, Standing: l.Standing,
+		Tenancies: h.Tenancies, Neighbours: h.Neighbours(h.Tenancies[:1]), Refusals: h.Refusals, Verification: l.Verification,
 	}
 }
 

@@ -29,7 +29,7 @@ func functions(inv *audit.Inventory) template.FuncMap {
 		"standing": func(f function) template.HTML {
 			return template.HTML(topology.Mark(f.grade())) //nolint:gosec // our own drawing
 		},
-		"verdict": standingWord, "subject": subject, "plural": plural,
+		"verdict": gradeWord, "subject": subject, "plural": plural,
 		"who": func(f finding.Finding) string { return "|" + strings.Join(f.Tenants, "|") + "|" },
 		"devices": func(f finding.Finding) []pci.Address {
 			return f.Devices[:min(len(f.Devices), maxDevices)]
@@ -38,7 +38,7 @@ func functions(inv *audit.Inventory) template.FuncMap {
 			return f.Evidence[:min(len(f.Evidence), maxEvidence)]
 		},
 		"more": func(all, shown int) int { return all - shown },
-		"mark": func(standing audit.Standing) template.HTML {
+		"mark": func(standing audit.Grade) template.HTML {
 			return template.HTML(topology.Mark(standing)) //nolint:gosec // our own drawing
 		},
 		"symbols": topology.Legend,
@@ -138,9 +138,9 @@ func groupName(group string) string {
 	return group
 }
 
-// standingWord is the isolation verdict on a function.
-func standingWord(d *audit.Device) string {
-	switch d.Standing() {
+// gradeWord is the isolation verdict on a function.
+func gradeWord(d *audit.Device) string {
+	switch d.Grade() {
 	case audit.Good:
 		return "isolated"
 	case audit.Concern:

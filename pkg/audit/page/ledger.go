@@ -13,42 +13,42 @@ import (
 type Ledger struct {
 	// Missing says why nothing of it can be told; empty where it was read.
 	Missing string
-	// Standing says how far it can be believed. What one that is not sound says is
+	// Verification says how far it can be believed. What one that is not sound says is
 	// shown all the same, and marked.
-	Standing history.Standing
+	Verification history.Verification
 	// Refusals are the claims that did not get their devices, in order.
 	Refusals []history.Refusal
 }
 
 // ledgerView is the ledger as templates have it.
 type ledgerView struct {
-	Missing  string
-	Standing standing
-	Refusals refusalTable
+	Missing      string
+	Verification verification
+	Refusals     refusalTable
 }
 
 // Unsound reports whether there is a ledger that does not verify.
-func (v *ledgerView) Unsound() bool { return v != nil && v.Missing == "" && !v.Standing.Sound }
+func (v *ledgerView) Unsound() bool { return v != nil && v.Missing == "" && !v.Verification.Sound }
 
 func ledgerViewOf(l *Ledger) *ledgerView {
 	if l == nil {
 		return nil
 	}
-	return &ledgerView{Missing: terminal.Shorten(l.Missing, maxWords), Standing: standingOf(l.Standing), Refusals: refusalsOf(l.Refusals)}
+	return &ledgerView{Missing: terminal.Shorten(l.Missing, maxWords), Verification: verificationOf(l.Verification), Refusals: refusalsOf(l.Refusals)}
 }
 
-// standing is what a look at the ledger gave, with no more problems than a reader
+// verification is what a look at the ledger gave, with no more problems than a reader
 // can use.
-type standing struct {
-	history.Standing
+type verification struct {
+	history.Verification
 	// Count is how many events are proven, and Left how many problems are left out.
 	Count, Left int
 }
 
 const maxProblems = 10
 
-func standingOf(s history.Standing) standing {
-	v := standing{Standing: s, Count: int(s.Events), Left: max(len(s.Problems)-maxProblems, 0)}
+func verificationOf(s history.Verification) verification {
+	v := verification{Verification: s, Count: int(s.Events), Left: max(len(s.Problems)-maxProblems, 0)}
 	v.Problems = nil
 	for _, p := range s.Problems[:min(len(s.Problems), maxProblems)] {
 		v.Problems = append(v.Problems, terminal.Shorten(p, maxWords))

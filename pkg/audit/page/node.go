@@ -121,11 +121,11 @@ func (f *function) Bad() bool {
 }
 
 // grade is the function's standing, bad where something fails at it.
-func (f *function) grade() audit.Standing {
+func (f *function) grade() audit.Grade {
 	if f.failing() {
 		return audit.Bad
 	}
-	return f.Standing()
+	return f.Grade()
 }
 
 // failing reports whether a finding about the function itself fails.

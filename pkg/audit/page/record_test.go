@@ -84,7 +84,7 @@ func (b *book) read() (*history.History, *page.Ledger) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return h, &page.Ledger{Standing: standing, Refusals: h.Refusals}
+	return h, &page.Ledger{Verification: standing, Refusals: h.Refusals}
 }
 
 // tamper changes a word that was written.
@@ -228,7 +228,7 @@ func TestTheLedgersTextsAreBounded(t *testing.T) {
 			p.Tenancies[i] = page.TenancyOf(one)
 		}
 	}
-	p.Ledger.Refusals[0].Reason, p.Ledger.Standing.Problems, p.Ledger.Standing.Sound = long, slices.Repeat([]string{long}, 100), false
+	p.Ledger.Refusals[0].Reason, p.Ledger.Verification.Problems, p.Ledger.Verification.Sound = long, slices.Repeat([]string{long}, 100), false
 	p.Ledger.Refusals[0].Codes = slices.Repeat([]string{long}, 1000)
 	if size := len(render(t, p)); size > 1<<20 {
 		t.Errorf("the page has %d bytes", size)

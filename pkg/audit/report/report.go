@@ -51,8 +51,8 @@ func ForPeople(format string) bool {
 	return format == "table" || format == "wide" || format == "md"
 }
 
-// TellsThePast reports whether a format tells who had the functions before.
-func TellsThePast(format string) bool { return format == "html" }
+// HasHistory reports whether a format tells who had the functions before.
+func HasHistory(format string) bool { return format == "html" }
 
 // Write writes the document in the format. Whatever comes from the node does
 // nothing where it is looked at: JSON escapes it (package encode), all other formats

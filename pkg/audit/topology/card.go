@@ -50,7 +50,7 @@ func isChip(n *Node) bool {
 }
 
 func (l *layout) functionCard(n *Node, x, y int) Card {
-	c := Card{Rect: Rect{x, y, cardWidth, 0}, Kind: FunctionCard, Standing: l.grade(n.Device, n.Standing()), Device: n.Device}
+	c := Card{Rect: Rect{x, y, cardWidth, 0}, Kind: FunctionCard, Grade: l.grade(n.Device, n.Grade()), Device: n.Device}
 	tag := strings.ToUpper(string(n.Type))
 	lines := lines{card: &c, left: textLeft, right: padding}
 	lines.add(Strong, "", n.Address.String())
@@ -60,8 +60,8 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 	if n.Near != nil {
 		lines.add(Body, "muted", briefNearLine(n.Device))
 	}
-	if s := n.Standing(); s == audit.Bad || s == audit.Concern {
-		lines.add(Body, standingClass(s), codes(n.Device))
+	if s := n.Grade(); s == audit.Bad || s == audit.Concern {
+		lines.add(Body, gradeClass(s), codes(n.Device))
 	}
 	if text := l.failing(n.Device); text != "" {
 		lines.add(Body, "bad", text)
@@ -70,7 +70,7 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 		lines.tag(h)
 	}
 	c.H = lines.y - y + padding
-	c.Symbol = &Symbol{Point{x + 20, y + padding + 6}, 7, c.Standing}
+	c.Symbol = &Symbol{Point{x + 20, y + padding + 6}, 7, c.Grade}
 	return c
 }
 
@@ -101,10 +101,10 @@ func (ls *lines) tag(h Holder) {
 }
 
 func (l *layout) bridgeCard(n *Node, x, y int) Card {
-	c := Card{Rect: Rect{x, y, bridgeWidth, 0}, Kind: BridgeCard, Standing: l.standing(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
+	c := Card{Rect: Rect{x, y, bridgeWidth, 0}, Kind: BridgeCard, Grade: l.gradeOf(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
 	lines := lines{card: &c, left: padding + 6, right: padding}
-	if c.Standing == audit.Bad {
-		c.Symbol = &Symbol{Point{c.Right() - padding - 8, y + padding + 6}, 7, c.Standing}
+	if c.Grade == audit.Bad {
+		c.Symbol = &Symbol{Point{c.Right() - padding - 8, y + padding + 6}, 7, c.Grade}
 	}
 	lines.add(Strong, "", n.Address.String())
 	lines.add(Small, "muted", Kind(n.Device)+l.ownGroup(n.Device))
@@ -117,7 +117,7 @@ func (l *layout) bridgeCard(n *Node, x, y int) Card {
 }
 
 func (l *layout) chip(n *Node, x, y int) Card {
-	c := Card{Rect: Rect{x, y, chipWidth, chipHeight}, Kind: Chip, Standing: l.standing(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
+	c := Card{Rect: Rect{x, y, chipWidth, chipHeight}, Kind: Chip, Grade: l.gradeOf(n.Device), Culprit: l.isCulprit(n.Device), Device: n.Device}
 	lines := lines{card: &c, left: 24, right: 4, y: y + 1}
 	what := n.Product()
 	if n.IsBridge() {
@@ -125,18 +125,18 @@ func (l *layout) chip(n *Node, x, y int) Card {
 	}
 	lines.add(Small, "", n.Address.String()+l.ownGroup(n.Device))
 	lines.add(Small, "muted", firstOf(n.Driver, what))
-	if c.Standing != audit.None {
-		c.Symbol = &Symbol{Point{x + 14, y + chipHeight/2}, 6, c.Standing}
+	if c.Grade != audit.None {
+		c.Symbol = &Symbol{Point{x + 14, y + chipHeight/2}, 6, c.Grade}
 	}
 	return c
 }
 
-// standing is the function's own, but Bad for one that is at fault.
-func (l *layout) standing(d *audit.Device) audit.Standing {
+// gradeOf is the function's own, but Bad for one that is at fault.
+func (l *layout) gradeOf(d *audit.Device) audit.Grade {
 	if l.isCulprit(d) {
 		return audit.Bad
 	}
-	return d.Standing()
+	return d.Grade()
 }
 
 // isCulprit reports whether d keeps others from being isolated, or is at fault in a
@@ -205,7 +205,7 @@ func portLine(d *audit.Device) string {
 // codes lists the codes of what is wrong, or of the grave notes.
 func codes(d *audit.Device) string {
 	reasons := d.Against()
-	if d.Standing() != audit.Bad {
+	if d.Grade() != audit.Bad {
 		reasons = d.Grave()
 	}
 	names := make([]string, len(reasons))

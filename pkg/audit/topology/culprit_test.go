@@ -26,8 +26,8 @@ func TestTheCauseIsRedAsTheLegendSays(t *testing.T) {
 		}
 	}
 	for _, c := range topology.Arrange(inv).Cards {
-		if c.Device.Address == disk && (c.Standing != audit.Bad || !c.Culprit) {
-			t.Errorf("the card of %s is %v, culprit %v", disk, c.Standing, c.Culprit)
+		if c.Device.Address == disk && (c.Grade != audit.Bad || !c.Culprit) {
+			t.Errorf("the card of %s is %v, culprit %v", disk, c.Grade, c.Culprit)
 		}
 	}
 }

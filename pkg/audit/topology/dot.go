@@ -63,15 +63,15 @@ func clusters(b *strings.Builder, inv *audit.Inventory) {
 }
 
 func dotNode(d *audit.Device) string {
-	fill := map[audit.Standing]string{audit.None: "gray90", audit.Good: "palegreen", audit.Concern: "khaki", audit.Bad: "lightpink"}
+	fill := map[audit.Grade]string{audit.None: "gray90", audit.Good: "palegreen", audit.Concern: "khaki", audit.Bad: "lightpink"}
 	label := d.Address.String() + " " + dotKind(d) + "\\n" + d.Product()
 	if d.Driver != "" {
 		label += "\\ndriver " + d.Driver
 	}
-	if d.Standing() == audit.Bad {
+	if d.Grade() == audit.Bad {
 		label += "\\n✗ " + string(d.Against()[0].Code)
 	}
-	return fmt.Sprintf("%s [fillcolor=%s, label=%s];\n", quote(d.Address.String()), fill[d.Standing()], quote(label))
+	return fmt.Sprintf("%s [fillcolor=%s, label=%s];\n", quote(d.Address.String()), fill[d.Grade()], quote(label))
 }
 
 func dotKind(d *audit.Device) string {

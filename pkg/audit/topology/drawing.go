@@ -36,10 +36,10 @@ const (
 type Card struct {
 	Rect
 	Kind CardKind
-	// Standing colours the card.
-	Standing audit.Standing
+	// Grade colours the card.
+	Grade audit.Grade
 	// Culprit is set for a bridge that keeps functions from being isolated; its
-	// Standing is Bad then.
+	// Grade is Bad then.
 	Culprit bool
 	Device  *audit.Device
 	Texts   []Text
@@ -56,8 +56,8 @@ type Card struct {
 // Symbol is a check mark, an exclamation mark or a cross, by its center.
 type Symbol struct {
 	Point
-	Radius   int
-	Standing audit.Standing
+	Radius int
+	Grade  audit.Grade
 }
 
 // Area is a part of an HTML page's drawing that leads somewhere.

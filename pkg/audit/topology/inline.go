@@ -25,8 +25,8 @@ func Inline(d *Drawing) string {
 
 // Mark returns the mark of a standing as an svg element to stand in a line of
 // text, after an [Inline] of the same page.
-func Mark(s audit.Standing) string {
-	return `<svg class="topology" width="16" height="16" viewBox="-8 -8 16 16" aria-hidden="true"><use href="#mark-` + standingClass(s) + `"/></svg>`
+func Mark(s audit.Grade) string {
+	return `<svg class="topology" width="16" height="16" viewBox="-8 -8 16 16" aria-hidden="true"><use href="#mark-` + gradeClass(s) + `"/></svg>`
 }
 
 // Style returns the style sheet of what [Inline] returns.
@@ -35,8 +35,8 @@ func Style() string { return style }
 // marks defines the marks that symbols refer to, and dots.
 func (b *svg) marks() {
 	b.put("<defs>")
-	for _, s := range []audit.Standing{audit.None, audit.Good, audit.Concern, audit.Bad} {
-		class := standingClass(s)
+	for _, s := range []audit.Grade{audit.None, audit.Good, audit.Concern, audit.Bad} {
+		class := gradeClass(s)
 		b.put(`<g id="mark-%s" class="%s">%s</g>`, class, class, mark(s))
 		b.put(`<g id="dot-%s" class="%s"><rect class="card dot" x="-8" y="-8" width="16" height="16" rx="4"/><g transform="scale(.62)">%s</g></g>`, class, class, mark(s))
 	}
@@ -55,7 +55,7 @@ func (b *svg) dot(c *Card) {
 	}
 	switch {
 	case len(c.Tags) == 0:
-		b.put(`<use href="#dot-%s" x="%d" y="%d"/>`, standingClass(c.Standing), x, y)
+		b.put(`<use href="#dot-%s" x="%d" y="%d"/>`, gradeClass(c.Grade), x, y)
 	case c.Symbol != nil:
 		b.symbol(*c.Symbol)
 	}

@@ -148,7 +148,7 @@ func (l *layout) failing(d *audit.Device) string {
 }
 
 // grade makes a function at which something fails a bad one, whatever its verdict.
-func (l *layout) grade(d *audit.Device, s audit.Standing) audit.Standing {
+func (l *layout) grade(d *audit.Device, s audit.Grade) audit.Grade {
 	if l.failing(d) != "" {
 		return audit.Bad
 	}

@@ -42,7 +42,7 @@ func describe(inv *audit.Inventory) string {
 			continue
 		}
 		functions++
-		if inv.Devices[i].Standing() == audit.Bad {
+		if inv.Devices[i].Grade() == audit.Bad {
 			bad++
 		}
 	}
@@ -122,8 +122,8 @@ func (l *layout) panel(p panel, x, y int) Rect {
 
 // Explained is a symbol and what it says of a function.
 type Explained struct {
-	Standing audit.Standing
-	Text     string
+	Grade audit.Grade
+	Text  string
 }
 
 // Legend explains every symbol that a drawing can have, for whoever draws one.
@@ -140,7 +140,7 @@ func Legend() []Explained {
 func (l *layout) legend(x, y int) int {
 	d := l.drawing
 	for _, item := range Legend() {
-		d.Symbols = append(d.Symbols, Symbol{Point{x + 8, y}, 7, item.Standing})
+		d.Symbols = append(d.Symbols, Symbol{Point{x + 8, y}, 7, item.Grade})
 		t := Text{x + 21, y + 4, Body, item.Text, ""}
 		d.Texts = append(d.Texts, t)
 		x = t.Box().Right() + 24

@@ -104,7 +104,7 @@ func brokenClass(class string, broken bool) string {
 }
 
 func (b *svg) card(c *Card) {
-	class := standingClass(c.Standing)
+	class := gradeClass(c.Grade)
 	if c.Culprit {
 		class += " culprit"
 	}
@@ -150,20 +150,20 @@ func radius(k CardKind) int {
 
 // symbol draws a mark on a disc: a shape besides the colour.
 func (b *svg) symbol(s Symbol) {
-	if s.Standing == audit.None {
+	if s.Grade == audit.None {
 		return
 	}
-	class, scale := standingClass(s.Standing), float64(s.Radius)/8
+	class, scale := gradeClass(s.Grade), float64(s.Radius)/8
 	if b.inline {
 		b.put(`<use href="#mark-%s" transform="translate(%d %d) scale(%.2f)"/>`, class, s.X, s.Y, scale)
 		return
 	}
-	b.put(`<g class="%s" transform="translate(%d %d) scale(%.2f)">%s</g>`, class, s.X, s.Y, scale, mark(s.Standing))
+	b.put(`<g class="%s" transform="translate(%d %d) scale(%.2f)">%s</g>`, class, s.X, s.Y, scale, mark(s.Grade))
 }
 
 // mark draws a mark around the origin, 16 pixels wide.
-func mark(s audit.Standing) string {
-	path := map[audit.Standing]string{
+func mark(s audit.Grade) string {
+	path := map[audit.Grade]string{
 		audit.None:    "M-3.5,0h7",
 		audit.Good:    "M-4,0.5l2.8,3l5,-6.5",
 		audit.Concern: "M0,-4.5v5M0,3.4v1",
@@ -172,6 +172,6 @@ func mark(s audit.Standing) string {
 	return fmt.Sprintf(`<circle class="disc" r="8"/><path class="mark" d="%s"/>`, path)
 }
 
-func standingClass(s audit.Standing) string {
+func gradeClass(s audit.Grade) string {
 	return [...]string{audit.None: "none", audit.Good: "good", audit.Concern: "warn", audit.Bad: "bad"}[s]
 }

@@ -65,12 +65,12 @@ func RootLine[T int | int64](name string, numa *T) string {
 }
 
 func (n *Node) branch() Branch {
-	t := Branch{Text: line(n.Device), Color: n.Standing().Color()}
+	t := Branch{Text: line(n.Device), Color: n.Grade().Color()}
 	for _, c := range n.Children {
 		t.Below = append(t.Below, c.branch())
 	}
 	for _, vf := range n.VFs {
-		t.Below = append(t.Below, Branch{Text: line(vf), Color: vf.Standing().Color()})
+		t.Below = append(t.Below, Branch{Text: line(vf), Color: vf.Grade().Color()})
 	}
 	return t
 }
@@ -89,8 +89,8 @@ func line(d *audit.Device) string {
 	if d.Near != nil {
 		what = append(what, briefNearLine(d))
 	}
-	if s := d.Standing(); s == audit.Bad || s == audit.Concern {
+	if s := d.Grade(); s == audit.Bad || s == audit.Concern {
 		what = append(what, codes(d))
 	}
-	return strings.TrimLeft(d.Standing().Mark()+" ", " ") + strings.Join(what, "  ")
+	return strings.TrimLeft(d.Grade().Mark()+" ", " ") + strings.Join(what, "  ")
 }

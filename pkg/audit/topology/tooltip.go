@@ -54,7 +54,7 @@ func judged(d *audit.Device) []string {
 	for _, r := range d.Reasons {
 		lines = append(lines, fmt.Sprintf("not isolated (%s): %s", r.Severity, r.Text))
 	}
-	if d.Isolated && d.Standing() == audit.Bad {
+	if d.Isolated && d.Grade() == audit.Bad {
 		for _, r := range d.Against() {
 			lines = append(lines, "every claim is refused: "+r.Text)
 		}

@@ -58,17 +58,17 @@ func (l *layout) vfs(n *Node, pf Rect) Rect {
 // cell is the small card of one VF: a mark, and while there is room its index
 // and group. The letters of those who have it are below.
 func (l *layout) cell(vf *audit.Device, at Rect) Card {
-	c := Card{Rect: at, Kind: Cell, Standing: l.grade(vf, vf.Standing()), Device: vf}
+	c := Card{Rect: at, Kind: Cell, Grade: l.grade(vf, vf.Grade()), Device: vf}
 	if at.W == dotSize {
 		c.Kind = Dot
-		c.Symbol = &Symbol{Point{at.X + at.W/2, at.Y + at.H/2}, 5, c.Standing}
+		c.Symbol = &Symbol{Point{at.X + at.W/2, at.Y + at.H/2}, 5, c.Grade}
 		if holders := l.holders(vf.Address); len(holders) > 0 {
 			c.Tags = []Tag{letters(holders, Rect{at.X + 1, at.Y + 1, at.W - 2, at.H - 2})}
 			c.Symbol = corner(c.Symbol, at)
 		}
 		return c
 	}
-	c.Symbol = &Symbol{Point{at.X + 9, at.Y + 9}, 5, c.Standing}
+	c.Symbol = &Symbol{Point{at.X + 9, at.Y + 9}, 5, c.Grade}
 	c.Texts = []Text{
 		{at.X + 16, at.Y + 12, Small, clip(strconv.Itoa(*vf.VFIndex), Small, at.W-17), ""},
 		{at.X + 3, at.Y + 25, Small, clip(groupName(vf), Small, at.W-4), "muted"},
@@ -93,10 +93,10 @@ func letters(holders []Holder, at Rect) Tag {
 // corner moves a mark that means trouble to where a dot's letter leaves room, and
 // drops one that does not.
 func corner(s *Symbol, at Rect) *Symbol {
-	if s.Standing != audit.Bad && s.Standing != audit.Concern {
+	if s.Grade != audit.Bad && s.Grade != audit.Concern {
 		return nil
 	}
-	return &Symbol{Point{at.Right() - 1, at.Y + 1}, 4, s.Standing}
+	return &Symbol{Point{at.Right() - 1, at.Y + 1}, 4, s.Grade}
 }
 
 // vfCount tells how many VFs there are and in which groups.

@@ -21,7 +21,7 @@ const header = "# Written by kata-vfio-bootstrap, which writes it anew when it d
 func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state.Wanted {
 	n := &node{tree: tree, blueprint: b, platform: p}
 	n.preflight()
-	n.told()
+	n.observed()
 	if p.Loader.Kind == platform.Talos {
 		return n.wanted // its files are nobody's to change
 	}
@@ -97,8 +97,8 @@ func (n *node) real(name string) string {
 	})
 }
 
-// told are facts for who sets up the cluster. Labels are set from where there is a kubeconfig; a node has no right to its own.
-func (n *node) told() {
+// observed are facts for who sets up the cluster. Labels are set from where there is a kubeconfig; a node has no right to its own.
+func (n *node) observed() {
 	if len(n.blueprint.Labels) == 0 {
 		return
 	}

@@ -33,7 +33,7 @@ func AMD(tb testing.TB) *Tree {
 	nic, _ := t.AddNIC(0xc1, 4)
 	t.nameNIC("nic0", nic)
 	t.Give("t1", "train", t.Devices["gpu0"], t.Devices["gpu1"], t.Devices["gpu2"], t.Devices["gpu3"])
-	t.Impose(t.Give("t2", "serve", t.Devices["nic0/vf0"]))
+	t.ConfigureVFs(t.Give("t2", "serve", t.Devices["nic0/vf0"]))
 	t.KeepBaseline()
 	return t
 }

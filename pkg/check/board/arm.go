@@ -26,7 +26,7 @@ func Arm(tb testing.TB) *Tree {
 	t.Add(nic)
 	t.nameNIC("nic0", nic.Address)
 	t.Give("t1", "train", t.Devices["gpu0"])
-	t.Impose(t.Give("t2", "serve", t.Devices["nic0/vf0"]))
+	t.ConfigureVFs(t.Give("t2", "serve", t.Devices["nic0/vf0"]))
 	t.KeepBaseline()
 	return t
 }

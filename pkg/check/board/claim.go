@@ -36,12 +36,12 @@ func (t *Tree) Give(tenant, name string, devices ...pci.Address) *journal.Record
 	}
 	slices.SortFunc(rec.Plan.Functions, func(a, b plan.Function) int { return a.Address.Compare(b.Address) })
 	t.measure(rec)
-	t.tellTaken(rec)
+	t.recordPrepared(rec)
 	t.WriteSpec(rec)
 	rec.Sandbox = &journal.Sandbox{ID: SandboxID(uid), Since: "2026-11-22T08:00:01Z"}
 	rec.Sandbox.VMM = t.StartVMM(rec)
 	t.KeepState(rec)
-	t.tellOpened(rec)
+	t.recordOpened(rec)
 	t.Save(rec)
 	return rec
 }
@@ -65,7 +65,7 @@ func (t *Tree) take(rec *journal.Record, i int, a pci.Address) {
 	if !ok {
 		t.TB.Fatalf("give %s: there is no such function", a)
 	}
-	for _, g := range isolation.Taken(s, f) {
+	for _, g := range isolation.AssignmentSet(s, f) {
 		if _, ok := rec.Plan.Function(g.Address); !ok {
 			rec.Plan.Functions = append(rec.Plan.Functions, t.bind(g, a))
 		}
@@ -133,11 +133,11 @@ func (t *Tree) Keep(a pci.Address) {
 	if !ok {
 		t.TB.Fatalf("keep %s: there is no such function", a)
 	}
-	rec := &journal.Record{Kind: journal.Standing, State: journal.Prepared, BootID: t.bootID(), Since: "2026-11-22T07:00:00Z"}
+	rec := &journal.Record{Kind: journal.Bound, State: journal.Prepared, BootID: t.bootID(), Since: "2026-11-22T07:00:00Z"}
 	rec.Plan.Claim = plan.Ref{UID: "standing-" + a.Label()}
 	rec.Plan.Functions = []plan.Function{t.bind(f, a)}
 	t.measure(rec)
-	t.tellTaken(rec)
+	t.recordPrepared(rec)
 	t.Own(t.groupNode(rec, a), "20600", 0, 0)
 	t.Save(rec)
 }

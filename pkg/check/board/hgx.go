@@ -30,10 +30,10 @@ func HGX(tb testing.TB) *Tree {
 		t.addQuad(i, bus)
 	}
 	t.Put("usr/share/nvidia/nvswitch/fabricmanager.cfg", fabricManager)
-	t.Impose(t.Give("t1", "train",
+	t.ConfigureVFs(t.Give("t1", "train",
 		t.Devices["gpu0"], t.Devices["gpu1"], t.Devices["gpu2"], t.Devices["gpu3"],
 		t.Devices["nic0/vf0"], t.Devices["nic1/vf0"], t.Devices["nic2/vf0"], t.Devices["nic3/vf0"]))
-	t.Impose(t.Give("t2", "serve", t.Devices["gpu4"], t.Devices["gpu5"], t.Devices["nic4/vf0"], t.Devices["nic5/vf0"]))
+	t.ConfigureVFs(t.Give("t2", "serve", t.Devices["gpu4"], t.Devices["gpu5"], t.Devices["nic4/vf0"], t.Devices["nic5/vf0"]))
 	t.KeepBaseline()
 	return t
 }

@@ -37,9 +37,9 @@ func (t *Tree) ShowPF(pf pci.Address, name string) {
 	t.Put(fmt.Sprintf("sys/bus/pci/devices/%s/sriov_drivers_autoprobe", pf), "0\n")
 }
 
-// Impose has the claim's record say that the PFs were told what they impose on its
+// ConfigureVFs has the claim's record say that the PFs were told what they impose on its
 // VFs now, and binds these to VFIO.
-func (t *Tree) Impose(rec *journal.Record) {
+func (t *Tree) ConfigureVFs(rec *journal.Record) {
 	t.TB.Helper()
 	for _, u := range t.links().PFs {
 		for index, vf := range t.VFs(u.PF) {

@@ -11,10 +11,10 @@ import (
 )
 
 // goodObservation begins the node's ledger, as the plugin does at its start.
-func (t *Tree) goodObservation() { t.Tell(ledger.Event{Type: ledger.Start}) }
+func (t *Tree) goodObservation() { t.Record(ledger.Event{Type: ledger.Start}) }
 
-// Tell appends events to the node's ledger. Each without a result was well.
-func (t *Tree) Tell(events ...ledger.Event) {
+// Record appends events to the node's ledger. Each without a result was well.
+func (t *Tree) Record(events ...ledger.Event) {
 	t.TB.Helper()
 	if t.ledger == nil {
 		t.ledger = t.openLedger()
@@ -49,8 +49,8 @@ func (t *Tree) openLedger() *writer.Writer {
 	return w
 }
 
-// tellTaken tells of a record's beginning: the claim, and what was bound for it.
-func (t *Tree) tellTaken(rec *journal.Record) {
+// recordPrepared tells of a record's beginning: the claim, and what was bound for it.
+func (t *Tree) recordPrepared(rec *journal.Record) {
 	t.TB.Helper()
 	claim := ClaimOf(rec)
 	prepare := ledger.Event{Type: ledger.Prepare, Claim: claim}
@@ -67,11 +67,11 @@ func (t *Tree) tellTaken(rec *journal.Record) {
 			}}})
 		}
 	}
-	t.Tell(append([]ledger.Event{prepare}, events...)...)
+	t.Record(append([]ledger.Event{prepare}, events...)...)
 }
 
-// tellOpened tells of the hand-over to the record's sandbox.
-func (t *Tree) tellOpened(rec *journal.Record) {
+// recordOpened tells of the hand-over to the record's sandbox.
+func (t *Tree) recordOpened(rec *journal.Record) {
 	t.TB.Helper()
 	e := ledger.Event{Type: ledger.Open, Claim: ClaimOf(rec), VM: &ledger.VM{
 		Sandbox: rec.Sandbox.ID, PID: rec.Sandbox.VMM.PID, StartTime: rec.Sandbox.VMM.StartTime, Since: rec.Sandbox.Since,
@@ -79,7 +79,7 @@ func (t *Tree) tellOpened(rec *journal.Record) {
 	for _, a := range rec.Plan.Addresses() {
 		e.Devices = append(e.Devices, ledger.Device{Address: a})
 	}
-	t.Tell(e)
+	t.Record(e)
 }
 
 // ClaimOf names the claim of a record as the ledger does.

@@ -25,7 +25,7 @@ func Server(tb testing.TB) *Tree {
 	}
 	t.ShowPF(nic, "ens1f0")
 	t.Give("t1", "train", t.Devices["gpu0"])
-	t.Impose(t.Give("t2", "serve", slices.Concat([]pci.Address{gpu}, companions, vfs[:1])...))
+	t.ConfigureVFs(t.Give("t2", "serve", slices.Concat([]pci.Address{gpu}, companions, vfs[:1])...))
 	t.KeepBaseline()
 	return t
 }

@@ -15,15 +15,15 @@ import (
 // later is to see that they were asked, and not only that nothing failed.
 const repeatAfter = 12 * time.Hour
 
-// told is what the ledger says of the checks.
-type told struct {
+// published is what the ledger says of the checks.
+type published struct {
 	outcome *outcome  // nil for nothing yet
 	at      time.Time // when it was told all of it
 }
 
 // events returns what the ledger is to be told. The first of a run, and the
 // repetitions, say all of it; those between say what changed.
-func (t *told) events(now *outcome, at time.Time) (events []ledger.Event, whole bool) {
+func (t *published) events(now *outcome, at time.Time) (events []ledger.Event, whole bool) {
 	whole = t.outcome == nil || at.Sub(t.at) >= repeatAfter
 	before := &outcome{}
 	if !whole {

@@ -29,7 +29,7 @@ type Config struct {
 	// Counts is the least severity at which a failure counts against a device;
 	// [finding.Off] for none, which leaves metrics.
 	Counts isolation.Severity
-	// Offered returns the functions that tenants can get; those that a claim or a VFIO
+	// Assignable returns the functions that tenants can get; those that a claim or a VFIO
 	// driver has are known besides.
 	Offered func(*device.Snapshot) []pci.Address
 	// Refresh returns the node's latest snapshot with the functions at the addresses
@@ -63,11 +63,11 @@ const (
 // goroutine.
 type Monitor struct {
 	Config
-	checks []check.Check
-	static map[string]bool
-	vpds   *facts.VPDs
-	told   told
-	took   time.Duration // the last look
+	checks    []check.Check
+	static    map[string]bool
+	vpds      *facts.VPDs
+	published published
+	took      time.Duration // the last look
 
 	mu  sync.Mutex // guards now
 	now *outcome
@@ -139,8 +139,8 @@ func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 	at := time.Now()
 	found, now := m.look(ctx, fresh, at)
 	m.Observe(found)
-	before := m.settle(now)
-	m.tell(ctx, now, at)
+	before := m.conclude(now)
+	m.publish(ctx, now, at)
 	if !same(before, now) {
 		m.log(ctx, before, now, found)
 		m.Changed()
@@ -170,7 +170,7 @@ func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time)
 func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) (*facts.Node, []finding.Finding) {
 	n := facts.New(m.FS, snap)
 	n.KeepVPDs(m.vpds)
-	n.Offer(m.Offered(snap))
+	n.SetPublished(m.Offered(snap))
 	r := check.Run(n, m.checks, check.Options{Profile: m.Profile, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly)})
 	return n, r.Findings
 }
@@ -182,17 +182,17 @@ func (m *Monitor) waivers(ctx context.Context) []finding.Waiver {
 	return m.Waivers(ctx)
 }
 
-// settle replaces the outcome and returns the one before.
-func (m *Monitor) settle(now *outcome) (before *outcome) {
+// conclude replaces the outcome and returns the one before.
+func (m *Monitor) conclude(now *outcome) (before *outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before, m.now = m.now, now
 	return before
 }
 
-// tell writes to the ledger what it does not know yet.
-func (m *Monitor) tell(ctx context.Context, now *outcome, at time.Time) {
-	events, whole := m.told.events(now, at)
+// publish writes to the ledger what it does not know yet.
+func (m *Monitor) publish(ctx context.Context, now *outcome, at time.Time) {
+	events, whole := m.published.events(now, at)
 	if len(events) == 0 {
 		return
 	}
@@ -200,9 +200,9 @@ func (m *Monitor) tell(ctx context.Context, now *outcome, at time.Time) {
 		m.Log.WarnContext(ctx, "checks not told to the ledger", slog.Any("err", err))
 		return
 	}
-	m.told.outcome = now
+	m.published.outcome = now
 	if whole {
-		m.told.at = at
+		m.published.at = at
 	}
 }
 

@@ -76,7 +76,7 @@ func (w *Writer) reload(name string) error {
 		}
 	}
 	w.move(position{file: name, offset: s.Good, chain: s.End, signed: s.Signed})
-	return w.tellTorn()
+	return w.recordTorn()
 }
 
 // continues checks that a segment goes on from what this process knows: a ledger

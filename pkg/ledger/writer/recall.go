@@ -14,7 +14,7 @@ import (
 // recall has the tenancies of claims up to a place in the ledger. Its zero value has none.
 type recall struct {
 	mu     sync.Mutex // guards those below, and is held while the ledger is read
-	told   map[string][]ledger.Event
+	events map[string][]ledger.Event
 	file   string
 	offset int64
 }
@@ -39,27 +39,27 @@ func (w *Writer) Recall(ctx context.Context, uids []string) (forget func(), err 
 	for _, uid := range uids {
 		told[uid] = found[uid]
 	}
-	w.recall.told, w.recall.file, w.recall.offset = told, file, offset
+	w.recall.events, w.recall.file, w.recall.offset = told, file, offset
 	return w.forget, nil
 }
 
 func (w *Writer) forget() {
 	w.recall.mu.Lock()
 	defer w.recall.mu.Unlock()
-	w.recall.told = nil
+	w.recall.events = nil
 }
 
 // recalled returns the tenancy of a claim that Recall has read.
 func (w *Writer) recalled(ctx context.Context, uid string) (events []ledger.Event, recalled bool, err error) {
 	w.recall.mu.Lock()
 	defer w.recall.mu.Unlock()
-	if _, known := w.recall.told[uid]; !known {
+	if _, known := w.recall.events[uid]; !known {
 		return nil, false, nil
 	}
 	if err := w.readOn(ctx); err != nil {
 		return nil, true, &Error{Dir: w.Dir, Err: err}
 	}
-	return slices.Clone(w.recall.told[uid]), true, nil
+	return slices.Clone(w.recall.events[uid]), true, nil
 }
 
 // readOn adds what was written since. The lock of the recall is held.
@@ -72,7 +72,7 @@ func (w *Writer) readOn(ctx context.Context) error {
 		return err
 	}
 	open := map[string]bool{}
-	for uid := range maps.Keys(w.recall.told) {
+	for uid := range maps.Keys(w.recall.events) {
 		open[uid] = true
 	}
 	first, _ := slices.BinarySearch(names, w.recall.file)
@@ -100,9 +100,9 @@ func (r *recall) add(later map[string]*tenancy) {
 	for uid, t := range later {
 		switch {
 		case t.begun:
-			r.told[uid] = t.events
-		case len(r.told[uid]) > 0:
-			r.told[uid] = append(r.told[uid], t.events...)
+			r.events[uid] = t.events
+		case len(r.events[uid]) > 0:
+			r.events[uid] = append(r.events[uid], t.events...)
 		}
 	}
 }

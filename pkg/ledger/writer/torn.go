@@ -34,8 +34,8 @@ func (w *Writer) putAside(s *ledger.Segment) error {
 	return f.Sync()
 }
 
-// tellTorn writes the events of torn writes that none tells of yet.
-func (w *Writer) tellTorn() error {
+// recordTorn writes the events of torn writes that none tells of yet.
+func (w *Writer) recordTorn() error {
 	names, err := filepath.Glob(w.path("*" + tornSuffix))
 	if err != nil {
 		return err

@@ -104,7 +104,7 @@ func (k *Kernel) Add(functions ...Function) {
 		if f == nil {
 			return
 		}
-		k.settle(f)
+		k.initialize(f)
 	}
 }
 
@@ -134,7 +134,7 @@ func (k *Kernel) appear(f *function) {
 	if f.bridge != nil {
 		k.buses[bus{f.Address.Domain, f.bridge.secondary}] = f
 	}
-	k.tellMates(f)
+	k.notifyMates(f)
 	k.mkdir(f.dir)
 	for _, a := range f.attributes() {
 		k.create(path.Join(f.dir, a.name), a.content, a.mode)
@@ -145,9 +145,9 @@ func (k *Kernel) appear(f *function) {
 	k.say("add", f.dir, "pci")
 }
 
-// tellMates marks f and the other functions of its device as parts of a
+// notifyMates marks f and the other functions of its device as parts of a
 // multi-function device. A VF's header says nothing about that. Callers hold mu.
-func (k *Kernel) tellMates(f *function) {
+func (k *Kernel) notifyMates(f *function) {
 	if f.pf != nil {
 		return
 	}
@@ -164,12 +164,12 @@ func (k *Kernel) tellMates(f *function) {
 	}
 }
 
-// settle gives f the driver it was added with, or probes for one, and enables
+// initialize gives f the driver it was added with, or probes for one, and enables
 // the VFs that it was added with.
-func (k *Kernel) settle(f *function) {
+func (k *Kernel) initialize(f *function) {
 	f.acquire()
 	defer f.release()
-	err := k.settleDriver(f)
+	err := k.initializeDriver(f)
 	if err == nil && f.SRIOV != nil && f.SRIOV.VFs > 0 {
 		err = k.enableVFs(f, f.SRIOV.VFs)
 	}
@@ -178,7 +178,7 @@ func (k *Kernel) settle(f *function) {
 	}
 }
 
-func (k *Kernel) settleDriver(f *function) error {
+func (k *Kernel) initializeDriver(f *function) error {
 	if f.Driver == "" {
 		return k.attach(f)
 	}

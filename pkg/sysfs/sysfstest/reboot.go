@@ -31,7 +31,7 @@ func (k *Kernel) Reboot() {
 		}
 	})
 	for _, f := range functions {
-		k.settle(f)
+		k.initialize(f)
 	}
 	k.build(func() {})
 }

@@ -38,7 +38,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("at the end (-before +after):\n%s", diff)
 		}
 	})
-	if err := n.BindStanding(t.Context()); err != nil {
+	if err := n.BindByPolicy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	req := stage.Request(t, "holder", vf)

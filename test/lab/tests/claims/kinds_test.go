@@ -116,7 +116,7 @@ func TestBoundByPolicy(t *testing.T) {
 	before := stage.Bindings(t)
 	n := open(t, cfg)
 	snap := stage.Scan(t)
-	if err := n.BindStanding(t.Context()); err != nil {
+	if err := n.BindByPolicy(t.Context()); err != nil {
 		t.Error(err)
 	}
 	records, _ := n.Journal.List()

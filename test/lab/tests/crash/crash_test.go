@@ -136,7 +136,7 @@ func (s *tally) tryPoint(t *testing.T, o victim.Orders, before map[string]plan.B
 		}
 	}
 	r, err := n.Recover(t.Context())
-	if err != nil || len(r.Unfinished) > 0 || len(r.Quarantined) > 0 || len(r.Strays) > 0 {
+	if err != nil || len(r.Unfinished) > 0 || len(r.Quarantined) > 0 || len(r.Orphans) > 0 {
 		t.Fatalf("%s: Recover = %+v, %v", where, r, err)
 	}
 	wholeOrGone(t, n, where, before)

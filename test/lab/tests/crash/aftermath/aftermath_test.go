@@ -41,7 +41,7 @@ func expected(t *testing.T) victim.Aftermath {
 // TestBefore checks that the machine has nothing of ours yet.
 func TestBefore(t *testing.T) {
 	n := stage.Open(t, stage.Config())
-	if strays, err := n.Recover(t.Context()); err != nil || len(strays.Strays) > 0 {
+	if strays, err := n.Recover(t.Context()); err != nil || len(strays.Orphans) > 0 {
 		t.Errorf("Recover = %+v, %v", strays, err)
 	}
 }
@@ -56,7 +56,7 @@ func TestAfterReset(t *testing.T) {
 		t.Errorf("CDI specs before Recover: %v, %v", specs, err)
 	}
 	r, err := n.Recover(t.Context())
-	if err != nil || len(r.Unfinished) > 0 || len(r.Quarantined) > 0 || len(r.Strays) > 0 || len(r.Kept) > 0 {
+	if err != nil || len(r.Unfinished) > 0 || len(r.Quarantined) > 0 || len(r.Orphans) > 0 || len(r.Kept) > 0 {
 		t.Errorf("Recover = %+v, %v", r, err)
 	}
 	if gone := len(r.Undone) + len(r.Released); rec != nil && gone != 1 {

@@ -112,8 +112,8 @@ func (n *node) addInterface(name, mac string) {
 	must(n.t, os.WriteFile(filepath.Join(dir, "ifindex"), fmt.Appendf(nil, "%d\n", l.Attrs().Index), 0o600))
 }
 
-func (n *node) mover() *podnet.Mover {
-	return &podnet.Mover{
+func (n *node) mover() *podnet.Attacher {
+	return &podnet.Attacher{
 		FS: n.fs, Proc: filepath.Join(n.root, "proc"), Wait: 20 * time.Second, Log: slog.New(slog.DiscardHandler),
 	}
 }

@@ -88,9 +88,9 @@ func TestStraysThatWeBoundGoBack(t *testing.T) {
 			a := tt.build(w)
 			before := len(w.unclean())
 			for range 2 { // the second time there is nothing left to give back
-				strays, err := w.plugin(nil).GiveBackStrays(t.Context())
+				strays, err := w.plugin(nil).GiveBackOrphans(t.Context())
 				if err != nil || tt.why != "" && (len(strays) == 0 || !strings.Contains(strays[0].Why, tt.why)) {
-					t.Fatalf("GiveBackStrays = %+v, %v; want %q", strays, err, tt.why)
+					t.Fatalf("GiveBackOrphans = %+v, %v; want %q", strays, err, tt.why)
 				}
 			}
 			if got := w.driver(a); got == "vfio-pci" == tt.back {
@@ -111,18 +111,18 @@ func TestAStrayIsResetBeforeItGoesBack(t *testing.T) {
 	w.mustPrepare(w.request(uid, gpu))
 	w.lost(uid)
 	w.k.OnReset(gpu, w.resets(false))
-	strays, err := w.plugin(nil).GiveBackStrays(t.Context())
+	strays, err := w.plugin(nil).GiveBackOrphans(t.Context())
 	if err != nil || len(strays) != 1 || strays[0].Err == nil || w.driver(gpu) != "vfio-pci" {
-		t.Fatalf("GiveBackStrays = %+v, %v; driver %s, want it kept", strays, err, w.driver(gpu))
+		t.Fatalf("GiveBackOrphans = %+v, %v; driver %s, want it kept", strays, err, w.driver(gpu))
 	}
 	bound := ""
 	w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) {
 		bound = w.driver(gpu)
 		return sysfstest.ResetWorks, nil
 	})
-	strays, err = w.plugin(nil).GiveBackStrays(t.Context())
+	strays, err = w.plugin(nil).GiveBackOrphans(t.Context())
 	if err != nil || len(strays) != 1 || strays[0].GivenBack != home || w.driver(gpu) != home || bound != "vfio-pci" {
-		t.Errorf("GiveBackStrays = %+v, %v; driver %s, reset while on %q", strays, err, w.driver(gpu), bound)
+		t.Errorf("GiveBackOrphans = %+v, %v; driver %s, reset while on %q", strays, err, w.driver(gpu), bound)
 	}
 }
 
@@ -137,9 +137,9 @@ func TestCrashInGivingAStrayBack(t *testing.T) {
 			w.mustPrepare(w.request(uid, gpu))
 			w.lost(uid)
 			p = &power{at: at, after: after}
-			_, _ = w.plugin(p).GiveBackStrays(t.Context()) // nobody hears of its error
+			_, _ = w.plugin(p).GiveBackOrphans(t.Context()) // nobody hears of its error
 			w.mustRecover()
-			if _, err := w.plugin(nil).GiveBackStrays(t.Context()); err != nil {
+			if _, err := w.plugin(nil).GiveBackOrphans(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if got := w.driver(gpu); got != home || len(w.unclean()) != 1 {
@@ -161,9 +161,9 @@ func TestALostClaimEndsInTheLedger(t *testing.T) {
 	w.mustHandOver("first")
 	w.lost(uid)
 	for range 2 {
-		strays, err := w.plugin(nil).GiveBackStrays(t.Context())
+		strays, err := w.plugin(nil).GiveBackOrphans(t.Context())
 		if err != nil || len(strays) == 0 {
-			t.Fatalf("GiveBackStrays = %+v, %v", strays, err)
+			t.Fatalf("GiveBackOrphans = %+v, %v", strays, err)
 		}
 	}
 	var closed, ended []ledger.Event
@@ -203,10 +203,10 @@ func TestAFailedGiveBackIsTriedAgain(t *testing.T) {
 		return nil
 	})
 	for range 2 { // it is told at each look, not once
-		strays, err := w.plugin(nil).GiveBackStrays(t.Context())
-		i := slices.IndexFunc(strays, func(s prepare.Stray) bool { return s.Address == stuck })
+		strays, err := w.plugin(nil).GiveBackOrphans(t.Context())
+		i := slices.IndexFunc(strays, func(s prepare.Orphan) bool { return s.Address == stuck })
 		if err != nil || i < 0 || strays[i].Err == nil || strays[i].GivenBack != "" {
-			t.Fatalf("GiveBackStrays = %+v, %v; want the one's error", strays, err)
+			t.Fatalf("GiveBackOrphans = %+v, %v; want the one's error", strays, err)
 		}
 		if got := w.driver(free); got != home {
 			t.Errorf("the other is on %s", got)
@@ -216,9 +216,9 @@ func TestAFailedGiveBackIsTriedAgain(t *testing.T) {
 		t.Errorf("record %+v, want it to say why", rec)
 	}
 	refuse = false
-	strays, err := w.plugin(nil).GiveBackStrays(t.Context())
+	strays, err := w.plugin(nil).GiveBackOrphans(t.Context())
 	if err != nil || len(strays) != 1 || strays[0].GivenBack != home || w.driver(stuck) != home {
-		t.Errorf("GiveBackStrays = %+v, %v; driver %s", strays, err, w.driver(stuck))
+		t.Errorf("GiveBackOrphans = %+v, %v; driver %s", strays, err, w.driver(stuck))
 	}
 	w.mustPrepare(w.request(uid, stuck))
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Scope is a part of the PCIe hierarchy within which requests can be routed
+// Domain is a part of the PCIe hierarchy within which requests can be routed
 // without passing the IOMMU: what is below a bridge or a switch's upstream port,
 // the functions of one device, or what hangs off one root bus. It is comparable.
 // The zero fields say which it is.
-type Scope struct {
+type Domain struct {
 	// Below is the bridge whose functions they are.
 	Below pci.Address
 	// Slot is function 0 of a device, and Group one more than the IOMMU group of
@@ -34,7 +34,7 @@ const (
 )
 
 // String names the scope in a sentence: "switch or bridge 0000:3b:00.0".
-func (s Scope) String() string {
+func (s Domain) String() string {
 	switch s.kind {
 	case bridgeScope:
 		return "switch or bridge " + s.Below.String()
@@ -45,18 +45,18 @@ func (s Scope) String() string {
 	return "root complex " + s.Root
 }
 
-func below(bridge pci.Address) Scope { return Scope{Below: bridge, kind: bridgeScope} }
+func below(bridge pci.Address) Domain { return Domain{Below: bridge, kind: bridgeScope} }
 
-func slot(a pci.Address, group int) Scope {
+func slot(a pci.Address, group int) Domain {
 	a.Function = 0
-	return Scope{Slot: a, Group: group, kind: slotScope}
+	return Domain{Slot: a, Group: group, kind: slotScope}
 }
 
-func root(f *device.Function) Scope { return Scope{Root: f.Root} }
+func root(f *device.Function) Domain { return Domain{Root: f.Root} }
 
 // around returns all scopes that f is part of.
-func around(f *device.Function) []Scope {
-	scopes := []Scope{root(f), slot(f.Address, 0), slot(f.Address, groupKey(f))}
+func around(f *device.Function) []Domain {
+	scopes := []Domain{root(f), slot(f.Address, 0), slot(f.Address, groupKey(f))}
 	for _, bridge := range f.Upstream {
 		scopes = append(scopes, below(bridge), slot(bridge, 0), slot(bridge, groupKey(f)))
 	}
@@ -70,30 +70,30 @@ func groupKey(f *device.Function) int {
 	return *f.Group + 1
 }
 
-// Leak is one way by which what a function sends gets to others without passing
+// Bypass is one way by which what a function sends gets to others without passing
 // the IOMMU.
-type Leak struct {
+type Bypass struct {
 	// From is the function that sends, and At the port on its way, or the function
 	// itself, that does not hand its requests up.
 	From, At pci.Address
-	// Into is where they get.
-	Into Scope
+	// Domain is where they get.
+	Domain Domain
 	// State is what At's registers say: [ACSOff], [ACSAbsent], or [ACSUnknown] where
 	// it can't be told whether there is a leak at all.
 	State ACSState
 }
 
-// Leaks returns where requests of f get without passing the IOMMU, from the
+// Bypasses returns where requests of f get without passing the IOMMU, from the
 // function up to the root: by the registers of each port on the way, and by the
 // kernel's judgement where a port shows none (see [Redirects]).
-func Leaks(s *device.Snapshot, f *device.Function) []Leak {
-	var leaks []Leak
+func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
+	var leaks []Bypass
 	if state := ACSOf(s, f); multifunction(s, f) && state != ACSOn {
 		into := slot(f.Address, 0)
 		if state == ACSAbsent { // functions in groups of their own the kernel vouches for
 			into = slot(f.Address, groupKey(f))
 		}
-		leaks = append(leaks, Leak{f.Address, f.Address, into, state})
+		leaks = append(leaks, Bypass{f.Address, f.Address, into, state})
 	}
 	for i, bridge := range slices.Backward(f.Upstream) {
 		port, ok := s.Function(bridge)
@@ -101,7 +101,7 @@ func Leaks(s *device.Snapshot, f *device.Function) []Leak {
 			continue
 		}
 		if state := Redirects(s, f, port); state != ACSOn {
-			leaks = append(leaks, Leak{f.Address, bridge, leaksInto(f, port, i, state), state})
+			leaks = append(leaks, Bypass{f.Address, bridge, bypassDomain(f, port, i, state), state})
 		}
 	}
 	return leaks
@@ -119,12 +119,12 @@ func Redirects(s *device.Snapshot, f, port *device.Function) ACSState {
 	return state
 }
 
-// leaksInto returns where requests get that the port, the i-th from the root,
+// bypassDomain returns where requests get that the port, the i-th from the root,
 // does not hand up: to the other ports of a switch, to all on a shared bus. A root
 // port that could redirect and does not may route to its neighbours; of one that
 // shows no ACS the kernel expects that only of the ports of the same device
 // (pci_device_group in drivers/iommu/iommu.c).
-func leaksInto(f, port *device.Function, i int, state ACSState) Scope {
+func bypassDomain(f, port *device.Function, i int, state ACSState) Domain {
 	express := port.Capabilities.Express
 	switch {
 	case state == ACSAbsent && (express == nil || express.Type == pci.PCIeToPCI || express.Type == pci.PCIToPCIe):
@@ -137,54 +137,54 @@ func leaksInto(f, port *device.Function, i int, state ACSState) Scope {
 	return root(f)
 }
 
-// TranslatedLeaks returns where requests of f that it marks as translated get
+// TranslatedBypasses returns where requests of f that it marks as translated get
 // without passing the IOMMU: f has ATS on and a port above Direct Translated P2P.
-func TranslatedLeaks(s *device.Snapshot, f *device.Function) []Leak {
+func TranslatedBypasses(s *device.Snapshot, f *device.Function) []Bypass {
 	if ats := f.Capabilities.ATS; ats == nil || !ats.Enabled {
 		return nil
 	}
-	var leaks []Leak
+	var leaks []Bypass
 	for i, bridge := range slices.Backward(f.Upstream) {
 		port, ok := s.Function(bridge)
 		if !ok || port.Capabilities.ACS == nil || port.Capabilities.ACS.Control&pci.ACSDirectTranslated == 0 {
 			continue
 		}
-		leaks = append(leaks, Leak{f.Address, bridge, leaksInto(f, port, i, ACSOff), ACSOff})
+		leaks = append(leaks, Bypass{f.Address, bridge, bypassDomain(f, port, i, ACSOff), ACSOff})
 	}
 	return leaks
 }
 
-// Holding is a function in somebody's hands.
-type Holding struct {
+// Assigned is a function in somebody's hands.
+type Assigned struct {
 	Function *device.Function
 	// Tenants are who has it, more than one if that is contradictory.
 	Tenants []string
 }
 
-// Meeting is a scope in which functions of several tenants are, at least one of
+// SharedDomain is a domain in which functions of several tenants are, at least one of
 // which leaks into it.
-type Meeting struct {
-	Scope Scope
-	// Leaks are in order of From, and never empty.
-	Leaks []Leak
+type SharedDomain struct {
+	Domain Domain
+	// Bypasses are in order of From, and never empty.
+	Bypasses []Bypass
 	// Devices are all functions there that are held, and Tenants who has them, both
 	// in order.
 	Devices []pci.Address
 	Tenants []string
 }
 
-// Meetings returns where functions of different tenants can reach each other by
-// leaks, by what [Leaks] or [TranslatedLeaks] gave for those who hold them. The
+// SharedDomains returns where functions of different tenants can reach each other by
+// leaks, by what [Bypasses] or [TranslatedBypasses] gave for those who hold them. The
 // work grows with the number of functions and not with that of their pairs.
-func Meetings(held []Holding, leaks []Leak) []Meeting {
-	found := map[Scope]*Meeting{}
+func SharedDomains(held []Assigned, leaks []Bypass) []SharedDomain {
+	found := map[Domain]*SharedDomain{}
 	for _, l := range leaks {
-		m := found[l.Into]
+		m := found[l.Domain]
 		if m == nil {
-			m = &Meeting{Scope: l.Into}
-			found[l.Into] = m
+			m = &SharedDomain{Domain: l.Domain}
+			found[l.Domain] = m
 		}
-		m.Leaks = append(m.Leaks, l)
+		m.Bypasses = append(m.Bypasses, l)
 	}
 	for i := range held {
 		for _, scope := range around(held[i].Function) {
@@ -198,8 +198,8 @@ func Meetings(held []Holding, leaks []Leak) []Meeting {
 }
 
 // shared returns those meetings that have several tenants, complete and in order.
-func shared(found map[Scope]*Meeting) []Meeting {
-	var meetings []Meeting
+func shared(found map[Domain]*SharedDomain) []SharedDomain {
+	var meetings []SharedDomain
 	for _, m := range found {
 		slices.Sort(m.Tenants)
 		m.Tenants = slices.Compact(m.Tenants)
@@ -207,11 +207,11 @@ func shared(found map[Scope]*Meeting) []Meeting {
 			continue
 		}
 		slices.SortFunc(m.Devices, pci.Address.Compare)
-		slices.SortStableFunc(m.Leaks, func(a, b Leak) int { return a.From.Compare(b.From) })
+		slices.SortStableFunc(m.Bypasses, func(a, b Bypass) int { return a.From.Compare(b.From) })
 		meetings = append(meetings, *m)
 	}
-	slices.SortFunc(meetings, func(a, b Meeting) int {
-		return cmp.Or(a.Devices[0].Compare(b.Devices[0]), cmp.Compare(a.Scope.String(), b.Scope.String()), cmp.Compare(a.Scope.Group, b.Scope.Group))
+	slices.SortFunc(meetings, func(a, b SharedDomain) int {
+		return cmp.Or(a.Devices[0].Compare(b.Devices[0]), cmp.Compare(a.Domain.String(), b.Domain.String()), cmp.Compare(a.Domain.Group, b.Domain.Group))
 	})
 	return meetings
 }

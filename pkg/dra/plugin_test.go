@@ -36,7 +36,7 @@ func TestAnswerComesInTime(t *testing.T) {
 		client := cluster()
 		reporter := dra.NewReporter(client, &eventLog{}, quiet())
 		go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
-		d := dra.NewDriver(dra.DriverConfig{
+		d := dra.NewPlugin(dra.PluginConfig{
 			Claims: slow{}, Gate: gate(client), Health: dra.NewHealth(), Log: quiet(), Changed: func() {}, Fatal: func(error) {},
 			Reporter: reporter, Metrics: dra.NewMetrics(noRecords, func() int { return 0 }),
 		})

@@ -7,11 +7,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Taken returns every function that one tenant must have together with f: f
+// AssignmentSet returns every function that one tenant must have together with f: f
 // itself, the members of its IOMMU group but bridges, and f's companions
 // ([device.Snapshot.Companions]) with the members of their groups. The result
 // is in order of address and holds each function once.
-func Taken(s *device.Snapshot, f *device.Function) []*device.Function {
+func AssignmentSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	taken := []*device.Function{f}
 	for _, seed := range append(s.Companions(f), f) {
 		taken = append(taken, seed)

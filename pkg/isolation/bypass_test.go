@@ -27,21 +27,21 @@ func switchedPair(left, right edit) *device.Snapshot {
 }
 
 // meetings judges a node whose functions the tenants have, as lines.
-func meetings(t *testing.T, s *device.Snapshot, tenants map[string]string, leaksOf func(*device.Snapshot, *device.Function) []isolation.Leak) []string {
+func meetings(t *testing.T, s *device.Snapshot, tenants map[string]string, leaksOf func(*device.Snapshot, *device.Function) []isolation.Bypass) []string {
 	t.Helper()
-	var held []isolation.Holding
-	var leaks []isolation.Leak
+	var held []isolation.Assigned
+	var leaks []isolation.Bypass
 	for i := range s.Functions {
 		f := &s.Functions[i]
 		if tenant, ok := tenants[f.Address.String()]; ok {
-			held = append(held, isolation.Holding{Function: f, Tenants: []string{tenant}})
+			held = append(held, isolation.Assigned{Function: f, Tenants: []string{tenant}})
 			leaks = append(leaks, leaksOf(s, f)...)
 		}
 	}
 	var lines []string
-	for _, m := range isolation.Meetings(held, leaks) {
-		line := fmt.Sprintf("%s %v", m.Scope, m.Tenants)
-		for _, l := range m.Leaks {
+	for _, m := range isolation.SharedDomains(held, leaks) {
+		line := fmt.Sprintf("%s %v", m.Domain, m.Tenants)
+		for _, l := range m.Bypasses {
 			line += fmt.Sprintf(" %s@%s=%s", l.From, l.At, l.State)
 		}
 		lines = append(lines, line)
@@ -95,7 +95,7 @@ func TestMeetings(t *testing.T) {
 		{"functions with ACS off", dual(off, 3), ports, []string{"device 0000:21:00.0 [a b] 0000:21:00.0@0000:21:00.0=off 0000:21:00.1@0000:21:00.1=off"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, meetings(t, c.node, c.tenants, isolation.Leaks)); diff != "" {
+			if diff := cmp.Diff(c.want, meetings(t, c.node, c.tenants, isolation.Bypasses)); diff != "" {
 				t.Errorf("meetings (-want +got):\n%s", diff)
 			}
 		})
@@ -106,13 +106,13 @@ func TestTranslatedRequestsMeet(t *testing.T) {
 	direct := acs(0x5f, fullACS|pci.ACSDirectTranslated)
 	two := map[string]string{"0000:23:00.0": "a", "0000:24:00.0": "b"}
 	s := switchedPair(direct, direct)
-	if got := meetings(t, s, two, isolation.TranslatedLeaks); got != nil {
+	if got := meetings(t, s, two, isolation.TranslatedBypasses); got != nil {
 		t.Errorf("without ATS: %v", got)
 	}
 	f, _ := s.Function(addr(t, "0000:23:00.0"))
 	ats(true)(f)
 	want := []string{"switch or bridge 0000:21:00.0 [a b] 0000:23:00.0@0000:22:00.0=off"}
-	if diff := cmp.Diff(want, meetings(t, s, two, isolation.TranslatedLeaks)); diff != "" {
+	if diff := cmp.Diff(want, meetings(t, s, two, isolation.TranslatedBypasses)); diff != "" {
 		t.Errorf("with ATS (-want +got):\n%s", diff)
 	}
 }
@@ -131,7 +131,7 @@ func TestMeetingsOfManyAreFast(t *testing.T) {
 	}
 	s := node(fns...)
 	start := time.Now()
-	got := meetings(t, s, tenants, isolation.Leaks)
+	got := meetings(t, s, tenants, isolation.Bypasses)
 	if len(got) != 1 {
 		t.Errorf("%d meetings, want 1", len(got))
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// Stray is a function of ours on a VFIO driver that no record explains.
-type Stray struct {
+// Orphan is a function of ours on a VFIO driver that no record explains.
+type Orphan struct {
 	Address pci.Address
 	// GivenBack names the driver that it went back to; empty where it is where it was.
 	GivenBack string
@@ -37,23 +37,23 @@ func (p *Preparer) SweepSpecs(ctx context.Context) ([]string, error) {
 	return r.Specs, errors.Join(err, errors.Join(r.Unfinished...))
 }
 
-// GiveBackStrays gives functions that no record explains back to their drivers, where
+// GiveBackOrphans gives functions that no record explains back to their drivers, where
 // the ledger tells that kata-vfio has bound them in this boot, and from which driver.
 // All others are left alone, and so are those that policy "bound" wants where they
 // are, and VFs, whose settings from before only the record knew. What is given back is
 // reset first, since its last tenant may have armed it against the host's driver, and is
 // marked: nobody has proven it clean. The claims that had it have their end in the
 // ledger. It may be repeated, and goes on with what it could not do the last time.
-func (p *Preparer) GiveBackStrays(ctx context.Context) ([]Stray, error) {
-	all := p.retryStrays(ctx)
+func (p *Preparer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
+	all := p.retryOrphans(ctx)
 	r := &Recovery{}
-	if err := p.findStrays(ctx, r); err != nil {
+	if err := p.findOrphans(ctx, r); err != nil {
 		return all, err
 	}
-	for _, a := range r.Strays {
-		s, err := p.giveBackStray(ctx, a)
+	for _, a := range r.Orphans {
+		s, err := p.giveBackOrphan(ctx, a)
 		if err != nil {
-			s = &Stray{Address: a, Err: fmt.Errorf("stray %s: %w", a, err)}
+			s = &Orphan{Address: a, Err: fmt.Errorf("stray %s: %w", a, err)}
 		}
 		if s != nil {
 			all = append(all, *s)
@@ -62,42 +62,42 @@ func (p *Preparer) GiveBackStrays(ctx context.Context) ([]Stray, error) {
 	return all, nil
 }
 
-const strayPrefix = "stray-"
+const orphanPrefix = "stray-"
 
-// strayID is the record's under which a stray goes back: a crash on the way is finished
+// orphanID is the record's under which a stray goes back: a crash on the way is finished
 // by Recover like that of any claim.
-func strayID(a pci.Address) string { return strayPrefix + a.Label() }
+func orphanID(a pci.Address) string { return orphanPrefix + a.Label() }
 
-// retryStrays goes on with those whose way back has failed: they have a record since.
-func (p *Preparer) retryStrays(ctx context.Context) (all []Stray) {
+// retryOrphans goes on with those whose way back has failed: they have a record since.
+func (p *Preparer) retryOrphans(ctx context.Context) (all []Orphan) {
 	records, _ := p.Journal.List() // one that can't be read is nobody's to go on with
 	for _, rec := range records {
-		if rec.Kind != journal.Claim || rec.Plan.Claim.Name != "" || !strings.HasPrefix(rec.ID(), strayPrefix) || len(rec.Plan.Functions) != 1 {
+		if rec.Kind != journal.Claim || rec.Plan.Claim.Name != "" || !strings.HasPrefix(rec.ID(), orphanPrefix) || len(rec.Plan.Functions) != 1 {
 			continue
 		}
 		fn := &rec.Plan.Functions[0]
-		s := Stray{Address: fn.Address, GivenBack: fn.Original.Driver}
-		if err := p.retryStray(ctx, rec.ID()); err != nil {
-			s = Stray{Address: fn.Address, Err: fmt.Errorf("stray %s: %w", fn.Address, err)}
+		s := Orphan{Address: fn.Address, GivenBack: fn.Original.Driver}
+		if err := p.retryOrphan(ctx, rec.ID()); err != nil {
+			s = Orphan{Address: fn.Address, Err: fmt.Errorf("stray %s: %w", fn.Address, err)}
 		}
 		all = append(all, s)
 	}
 	return all
 }
 
-func (p *Preparer) retryStray(ctx context.Context, id string) error {
+func (p *Preparer) retryOrphan(ctx context.Context, id string) error {
 	ctx, cancel := p.inTime(ctx)
 	defer cancel()
 	_, err := p.Unprepare(ctx, id)
 	return err
 }
 
-// giveBackStray looks again under the locks of the function's group, which every
+// giveBackOrphan looks again under the locks of the function's group, which every
 // claim of it holds until it has its record.
-func (p *Preparer) giveBackStray(ctx context.Context, a pci.Address) (*Stray, error) {
+func (p *Preparer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan, error) {
 	ctx, cancel := p.inTime(ctx)
 	defer cancel()
-	ref := plan.Ref{UID: strayID(a)}
+	ref := plan.Ref{UID: orphanID(a)}
 	release, err := p.lock(ctx, ref, []Lock{claimLock(ref.UID)})
 	if err != nil {
 		return nil, err
@@ -111,24 +111,24 @@ func (p *Preparer) giveBackStray(ctx context.Context, a pci.Address) (*Stray, er
 	defer unlock()
 	n := p.node(snap)
 	f, ok := snap.Function(a)
-	if _, held := n.Holdings[a]; held || !ok || !device.IsVFIO(f.Driver) || f.Group == nil {
+	if _, held := n.Owners[a]; held || !ok || !device.IsVFIO(f.Driver) || f.Group == nil {
 		return nil, nil // it has changed meanwhile
 	}
 	if nodeconfig.Select(p.Node, snap).Choice(a).Policy == v1alpha1.PolicyBound {
 		return nil, nil
 	}
-	stray := &Stray{Address: a}
+	stray := &Orphan{Address: a}
 	origin, why, err := p.originOf(ctx, snap, f, n.Damaged)
 	if err != nil || why != "" {
 		stray.Why = why
 		return stray, err
 	}
-	lost, why, err := p.lostClaims(ctx, f)
+	lost, why, err := p.claimsWithoutRecord(ctx, f)
 	if err != nil || why != "" {
 		stray.Why = why
 		return stray, err
 	}
-	if err := p.endLost(ctx, lost); err != nil {
+	if err := p.endWithoutRecord(ctx, lost); err != nil {
 		return nil, err
 	}
 	if f.VF != nil {
@@ -136,11 +136,11 @@ func (p *Preparer) giveBackStray(ctx context.Context, a pci.Address) (*Stray, er
 			"set MAC, VLAN, trust and spoof check as they should be, free its addresses, and bind it to %s", f.VF.PF, origin)
 		return stray, nil
 	}
-	if stray.Why, err = p.resetStray(ctx, n, f, origin); err != nil || stray.Why != "" {
+	if stray.Why, err = p.resetOrphan(ctx, n, f, origin); err != nil || stray.Why != "" {
 		return stray, err
 	}
 	stray.GivenBack = origin
-	return stray, p.restoreStray(ctx, snap, rec, f, origin)
+	return stray, p.restoreOrphan(ctx, snap, rec, f, origin)
 }
 
 // originOf returns the driver from which kata-vfio took a stray, or why that, or that
@@ -149,7 +149,7 @@ func (p *Preparer) originOf(ctx context.Context, snap *device.Snapshot, f *devic
 	if damagedRecord != "" {
 		return "", "record " + damagedRecord + " can't be read, and may be of it", nil
 	}
-	err = p.unheld(ctx, snap, plan.Ref{UID: strayID(f.Address)}, []pci.Address{f.Address})
+	err = p.unheld(ctx, snap, plan.Ref{UID: orphanID(f.Address)}, []pci.Address{f.Address})
 	if isUse(err) {
 		return "", oneLine(err), nil
 	}
@@ -183,11 +183,11 @@ func isUse(err error) bool {
 	return used || locked
 }
 
-// restoreStray marks the function, writes a record of what there is to take back, and
+// restoreOrphan marks the function, writes a record of what there is to take back, and
 // takes it back.
-func (p *Preparer) restoreStray(ctx context.Context, snap *device.Snapshot, rec *journal.Record, f *device.Function, origin string) error {
-	mark := journal.Unclean{Address: f.Address, Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
-	if err := p.Journal.MarkUnclean(mark); err != nil {
+func (p *Preparer) restoreOrphan(ctx context.Context, snap *device.Snapshot, rec *journal.Record, f *device.Function, origin string) error {
+	mark := journal.ResetMark{Address: f.Address, Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
+	if err := p.Journal.MarkNeedsReset(mark); err != nil {
 		return err
 	}
 	now := plan.Binding{Driver: f.Driver, Override: f.DriverOverride}
@@ -207,12 +207,12 @@ func (p *Preparer) restoreStray(ctx context.Context, snap *device.Snapshot, rec 
 	return nil
 }
 
-// resetStray resets a stray, or says why that can't be done. A crash before or after leaves
+// resetOrphan resets a stray, or says why that can't be done. A crash before or after leaves
 // nothing behind: the next look resets it again.
-func (p *Preparer) resetStray(ctx context.Context, n plan.Node, f *device.Function, origin string) (why string, err error) {
-	ref := plan.Ref{UID: strayID(f.Address)}
+func (p *Preparer) resetOrphan(ctx context.Context, n plan.Node, f *device.Function, origin string) (why string, err error) {
+	ref := plan.Ref{UID: orphanID(f.Address)}
 	for _, r := range isolation.Resets(n.Snapshot, f) {
-		if !areStrays(n, f, r.Set) {
+		if !areOrphans(n, f, r.Set) {
 			continue
 		}
 		if err := p.unheld(ctx, n.Snapshot, ref, r.Set); err != nil {
@@ -229,12 +229,12 @@ func (p *Preparer) resetStray(ctx context.Context, n plan.Node, f *device.Functi
 		"restart the node, or bind it to %s if no tenant had it", origin), nil
 }
 
-// areStrays reports whether all functions of a reset's set are strays of one IOMMU group,
+// areOrphans reports whether all functions of a reset's set are strays of one IOMMU group,
 // whose lock the caller has.
-func areStrays(n plan.Node, f *device.Function, set []pci.Address) bool {
+func areOrphans(n plan.Node, f *device.Function, set []pci.Address) bool {
 	return !slices.ContainsFunc(set, func(a pci.Address) bool {
 		other, ok := n.Snapshot.Function(a)
-		_, held := n.Holdings[a]
+		_, held := n.Owners[a]
 		return !ok || held || !device.IsVFIO(other.Driver) || other.Group == nil || *other.Group != *f.Group
 	})
 }

@@ -17,9 +17,9 @@ import (
 // a claim that may have had a VM, without a proof, marks the function first,
 // and the next claim whose class asks for resets has it reset on the way in.
 
-// unclean returns the functions that are marked.
-func (p *Preparer) unclean() (map[pci.Address]bool, error) {
-	marks, err := p.Journal.Unclean()
+// needsReset returns the functions that are marked.
+func (p *Preparer) needsReset() (map[pci.Address]bool, error) {
+	marks, err := p.Journal.NeedsReset()
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (p *Preparer) unclean() (map[pci.Address]bool, error) {
 // mark marks what the record's VM could reach and no proof covers, and lifts
 // the marks of what is proven. It may be repeated.
 func (p *Preparer) mark(rec *journal.Record, why string) error {
-	if rec.Kind == journal.Standing {
+	if rec.Kind == journal.Bound {
 		return nil // no VM gets a function by such a record
 	}
 	for _, a := range rec.Plan.Reachable() {
@@ -43,8 +43,8 @@ func (p *Preparer) mark(rec *journal.Record, why string) error {
 			}
 			continue
 		}
-		m := journal.Unclean{Address: a, Claim: rec.ID(), Why: why, Since: time.Now().UTC().Format(time.RFC3339)}
-		if err := p.Journal.MarkUnclean(m); err != nil {
+		m := journal.ResetMark{Address: a, Claim: rec.ID(), Why: why, Since: time.Now().UTC().Format(time.RFC3339)}
+		if err := p.Journal.MarkNeedsReset(m); err != nil {
 			return err
 		}
 	}
@@ -65,10 +65,10 @@ func isProven(rec *journal.Record, a pci.Address) bool {
 // boot, in which firmware placed its BARs elsewhere. So it is measured, and the record
 // keeps that, before the first reset only: the next call may have to go on from there.
 func (p *Preparer) resetBefore(ctx context.Context, rec *journal.Record) error {
-	if len(rec.Plan.Cleanse) == 0 {
+	if len(rec.Plan.ResetsBefore) == 0 {
 		return nil
 	}
-	if !isCleansing(rec) {
+	if !isResettingBefore(rec) {
 		if err := p.measure(ctx, rec); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (p *Preparer) resetBefore(ctx context.Context, rec *journal.Record) error {
 			return err
 		}
 	}
-	if err := p.resetAll(ctx, rec, rec.Plan.Cleanse); err != nil {
+	if err := p.resetAll(ctx, rec, rec.Plan.ResetsBefore); err != nil {
 		return p.failedReset(ctx, rec, err)
 	}
 	for _, proof := range rec.Proofs {

@@ -24,17 +24,17 @@ const (
 	dumpAttempts = 5
 )
 
-// space is a network namespace with a socket in it.
-type space struct {
+// namespace is a network namespace with a socket in it.
+type namespace struct {
 	file   *os.File
 	handle *netlink.Handle
 }
 
 // nodeSpace opens the node's network namespace.
-func (m *Mover) nodeSpace() (*space, error) {
+func (m *Attacher) nodeSpace() (*namespace, error) {
 	file, err := os.Open(m.proc("1/ns/net"))
 	if err == nil {
-		var s *space
+		var s *namespace
 		if s, err = enter(file); err == nil {
 			return s, nil
 		}
@@ -44,7 +44,7 @@ func (m *Mover) nodeSpace() (*space, error) {
 
 // podSpace opens the network namespace at a path of the node, which must not be
 // the node's own: that a pod's would be no boundary.
-func (m *Mover) podSpace(at string) (*space, error) {
+func (m *Attacher) podSpace(at string) (*namespace, error) {
 	file, err := openIn(m.proc("1/root"), at)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func openIn(root, at string) (*os.File, error) {
 
 // enter opens a socket in the network namespace that a file is; one that is
 // none is an error. The file is the space's, or closed.
-func enter(file *os.File) (*space, error) {
+func enter(file *os.File) (*namespace, error) {
 	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
 	if err == nil && kind != unix.CLONE_NEWNET {
 		err = fmt.Errorf("a namespace of type %#x", kind)
@@ -103,17 +103,17 @@ func enter(file *os.File) (*space, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &space{file: file, handle: handle}, nil
+	return &namespace{file: file, handle: handle}, nil
 }
 
-func (s *space) close() {
+func (s *namespace) close() {
 	s.handle.Close()
 	_ = s.file.Close() // nothing was written to it
 }
 
 // run runs work in the namespace, on a thread that ends with it: no other
 // goroutine ever finds itself there.
-func (s *space) run(work func() error) error {
+func (s *namespace) run(work func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked
@@ -148,7 +148,7 @@ func (l links) name(vf pci.Address, mac net.HardwareAddr) string {
 }
 
 // links lists the interfaces of the namespace.
-func (s *space) links(ctx context.Context) (links, error) {
+func (s *namespace) links(ctx context.Context) (links, error) {
 	for attempt := 1; ; attempt++ {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -169,7 +169,7 @@ func (s *space) links(ctx context.Context) (links, error) {
 }
 
 // link returns the interface of a number.
-func (s *space) link(ctx context.Context, number int) (link, error) {
+func (s *namespace) link(ctx context.Context, number int) (link, error) {
 	if ctx.Err() != nil {
 		return link{}, context.Cause(ctx)
 	}
@@ -190,7 +190,7 @@ func linkOf(a *netlink.LinkAttrs) link {
 
 // setMAC gives an interface its address. Many drivers take one only while it is
 // down, in which it is moved anyway.
-func (s *space) setMAC(number int, mac net.HardwareAddr) error {
+func (s *namespace) setMAC(number int, mac net.HardwareAddr) error {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: number}}
 	if err := s.handle.LinkSetDown(device); err != nil {
 		return fmt.Errorf("take interface %d down: %w", number, err)
@@ -203,7 +203,7 @@ func (s *space) setMAC(number int, mac net.HardwareAddr) error {
 
 // moveTo moves an interface into another namespace under a name, in one
 // request: in between it would have to be free in both.
-func (s *space) moveTo(number int, name string, to *space) error {
+func (s *namespace) moveTo(number int, name string, to *namespace) error {
 	socket, err := nl.GetNetlinkSocketAt(netns.NsHandle(s.file.Fd()), netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {
 		return err

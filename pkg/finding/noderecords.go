@@ -2,18 +2,18 @@ package finding
 
 import "github.com/kata-vfio/kata-vfio/pkg/pci"
 
-// Books are what a node itself keeps of who has its functions: for whoever
+// NodeRecords are what a node itself keeps of who has its functions: for whoever
 // compares them with what others say, as `kata-vfio-audit cluster` does with the
 // API server.
-type Books struct {
+type NodeRecords struct {
 	// Claims are those of the journal, by UID.
-	Claims []BookedClaim `json:"claims"`
+	Claims []ClaimRecord `json:"claims"`
 	// Ledger is nil where there is none, or it could not be read.
-	Ledger *BookedLedger `json:"ledger,omitempty"`
+	Ledger *LedgerRecord `json:"ledger,omitempty"`
 }
 
-// BookedClaim is a claim's record.
-type BookedClaim struct {
+// ClaimRecord is a claim's record.
+type ClaimRecord struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -25,8 +25,8 @@ type BookedClaim struct {
 	Devices []pci.Address `json:"devices"`
 }
 
-// BookedLedger is how far a ledger has come.
-type BookedLedger struct {
+// LedgerRecord is how far a ledger has come.
+type LedgerRecord struct {
 	Events int64 `json:"events"`
 	// Checkpoint is the signed one behind the last event, its lines joined by spaces: kept
 	// elsewhere, the report is an anchor.

@@ -20,10 +20,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Mover moves interfaces of VFs. Its methods may be called from several
+// Attacher moves interfaces of VFs. Its methods may be called from several
 // goroutines, for one VF by one at a time. It needs CAP_NET_ADMIN and
 // CAP_SYS_ADMIN, and the node's processes in sight (hostPID).
-type Mover struct {
+type Attacher struct {
 	// FS is the node's sysfs, which shows the interfaces of the node's own
 	// network namespace.
 	FS *sysfs.FS
@@ -51,7 +51,7 @@ const (
 	pause       = 20 * time.Millisecond
 )
 
-func (m *Mover) wait() time.Duration {
+func (m *Attacher) wait() time.Duration {
 	if m.Wait == 0 {
 		return defaultWait
 	}
@@ -73,7 +73,7 @@ func (e *NoInterfaceError) Error() string {
 // Await returns when the VF has its interface in the node's namespace: some
 // drivers (iavf) make it a while after they are bound. Its error is a
 // [NoInterfaceError] where there is none in time.
-func (m *Mover) Await(ctx context.Context, vf pci.Address) error {
+func (m *Attacher) Await(ctx context.Context, vf pci.Address) error {
 	_, err := m.number(ctx, vf)
 	return err
 }
@@ -83,14 +83,14 @@ func (m *Mover) Await(ctx context.Context, vf pci.Address) error {
 // there already stays. After an error, or a crash, the interface is in one of
 // the two namespaces, perhaps half configured; who takes it back unbinds the
 // function.
-func (m *Mover) Place(ctx context.Context, what Interface, at string) error {
+func (m *Attacher) Place(ctx context.Context, what Interface, at string) error {
 	if err := m.place(ctx, what, at); err != nil {
 		return fmt.Errorf("put the interface of VF %s into the pod's network namespace %s: %w", what.VF, at, err)
 	}
 	return nil
 }
 
-func (m *Mover) place(ctx context.Context, what Interface, at string) error {
+func (m *Attacher) place(ctx context.Context, what Interface, at string) error {
 	mac, err := net.ParseMAC(what.MAC)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (m *Mover) place(ctx context.Context, what Interface, at string) error {
 // not up yet, from addresses and routes that a router advertises: Kata would
 // give them to the guest for good, which asks routers itself. A kernel without
 // IPv6 has no such switch.
-func (m *Mover) ignoreRouters(name string) error {
+func (m *Attacher) ignoreRouters(name string) error {
 	// The node's proc, since a container's may be read-only; it shows the
 	// thread's namespace all the same (proc_sys_lookup in fs/proc/proc_sysctl.c).
 	file, err := os.OpenFile(m.proc("1/root/proc/sys/net/ipv6/conf", name, "accept_ra"), os.O_WRONLY, 0)
@@ -143,14 +143,14 @@ func (m *Mover) ignoreRouters(name string) error {
 
 // configure makes the interface with the MAC in the calling thread's namespace
 // what is asked, by the code that does it in a guest.
-func (m *Mover) configure(ctx context.Context, what Interface, mac net.HardwareAddr) error {
+func (m *Attacher) configure(ctx context.Context, what Interface, mac net.HardwareAddr) error {
 	device := guestnet.Device{Name: what.VF.String(), MAC: mac, Network: *what.Network}
 	_, err := guestnet.Configure(ctx, []guestnet.Device{device}, guestnet.Options{Wait: m.wait(), NoWaitLink: true, Log: m.Log})
 	return err
 }
 
 // move moves the interface from the node's namespace into the pod's.
-func (m *Mover) move(ctx context.Context, what Interface, mac net.HardwareAddr, pod *space) error {
+func (m *Attacher) move(ctx context.Context, what Interface, mac net.HardwareAddr, pod *namespace) error {
 	number, err := m.number(ctx, what.VF)
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func (m *Mover) move(ctx context.Context, what Interface, mac net.HardwareAddr, 
 }
 
 // number returns the number of the VF's interface in the node's namespace.
-func (m *Mover) number(ctx context.Context, vf pci.Address) (int, error) {
+func (m *Attacher) number(ctx context.Context, vf pci.Address) (int, error) {
 	limit := time.NewTimer(m.wait())
 	defer limit.Stop()
 	tick := time.NewTicker(pause)
@@ -202,7 +202,7 @@ func (m *Mover) number(ctx context.Context, vf pci.Address) (int, error) {
 }
 
 // look returns the number of the VF's interface, 0 where it has none now.
-func (m *Mover) look(vf pci.Address) (int, error) {
+func (m *Attacher) look(vf pci.Address) (int, error) {
 	dir := path.Join(sysfs.FunctionPath(vf), "net")
 	there, err := m.FS.Exists(dir)
 	if err != nil || !there {
@@ -222,7 +222,7 @@ func (m *Mover) look(vf pci.Address) (int, error) {
 	return strconv.Atoi(text)
 }
 
-func (m *Mover) proc(elements ...string) string {
+func (m *Attacher) proc(elements ...string) string {
 	proc := m.Proc
 	if proc == "" {
 		proc = "/proc"

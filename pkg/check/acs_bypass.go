@@ -12,8 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// meetingChecks returns the checks of where functions of several tenants meet.
-func meetingChecks() []Check {
+// sharedDomainChecks returns the checks of where functions of several tenants meet.
+func sharedDomainChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
 			ID: "ACS-003", Title: "Translated requests can't go from one device to another", Severity: isolation.Critical, Cheap: true,
@@ -44,19 +44,19 @@ func meetingChecks() []Check {
 }
 
 // holdings returns the functions that tenants have.
-func holdings(n *facts.Node) []isolation.Holding {
-	var held []isolation.Holding
+func holdings(n *facts.Node) []isolation.Assigned {
+	var held []isolation.Assigned
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
 		if tenants := n.TenantsOf(f.Address); len(tenants) > 0 {
-			held = append(held, isolation.Holding{Function: f, Tenants: tenants})
+			held = append(held, isolation.Assigned{Function: f, Tenants: tenants})
 		}
 	}
 	return held
 }
 
-func leaksOf(n *facts.Node, held []isolation.Holding, of func(*device.Snapshot, *device.Function) []isolation.Leak) []isolation.Leak {
-	var leaks []isolation.Leak
+func bypassesOf(n *facts.Node, held []isolation.Assigned, of func(*device.Snapshot, *device.Function) []isolation.Bypass) []isolation.Bypass {
+	var leaks []isolation.Bypass
 	for _, h := range held {
 		leaks = append(leaks, of(n.Snapshot, h.Function)...)
 	}
@@ -75,32 +75,32 @@ func tenantsMeet(n *facts.Node) []finding.Finding {
 		return notApplicable("no two tenants have functions")
 	}
 	var found []finding.Finding
-	for _, m := range isolation.Meetings(held, leaksOf(n, held, isolation.Leaks)) {
-		found = append(found, meeting(n, &m))
+	for _, m := range isolation.SharedDomains(held, bypassesOf(n, held, isolation.Bypasses)) {
+		found = append(found, sharedDomain(n, &m))
 	}
 	if len(found) == 0 {
 		said := pass(fmt.Sprintf("%s of %s", count(len(held), "function"), count(len(tenants), "tenant")))
-		return showing(said, held, func(h isolation.Holding) []facts.Fact { return way(n)(h.Function) })
+		return showing(said, held, func(h isolation.Assigned) []facts.Fact { return way(n)(h.Function) })
 	}
 	return found
 }
 
 // meeting tells of one place: a failure where a port is seen to let requests
 // through, unknown where the registers of all in question are not readable.
-func meeting(n *facts.Node, m *isolation.Meeting) finding.Finding {
-	open := slices.DeleteFunc(slices.Clone(m.Leaks), func(l isolation.Leak) bool { return l.State == isolation.ACSUnknown })
+func sharedDomain(n *facts.Node, m *isolation.SharedDomain) finding.Finding {
+	open := slices.DeleteFunc(slices.Clone(m.Bypasses), func(l isolation.Bypass) bool { return l.State == isolation.ACSUnknown })
 	state, leaks := finding.Fail, open
 	if len(open) == 0 {
-		state, leaks = finding.Unknown, m.Leaks
+		state, leaks = finding.Unknown, m.Bypasses
 	}
-	text := fmt.Sprintf("functions of %s meet at %s, ", strings.Join(m.Tenants, ", "), m.Scope)
+	text := fmt.Sprintf("functions of %s meet at %s, ", strings.Join(m.Tenants, ", "), m.Domain)
 	if state == finding.Unknown {
 		text += "and whether their requests pass the IOMMU can't be told: registers not readable of " + portNames(leaks)
 	} else {
 		text += fmt.Sprintf("and %s: requests pass without the IOMMU %s", portStates(leaks), ways(n, m, leaks))
 	}
 	found := say(state, text, portRegisters(n, leaks))[0]
-	found.Object, found.Devices = m.Scope.String(), m.Devices
+	found.Object, found.Devices = m.Domain.String(), m.Devices
 	if len(leaks) == 1 || len(m.Devices) == 2 {
 		found.Device = new(leaks[0].From)
 	}
@@ -108,7 +108,7 @@ func meeting(n *facts.Node, m *isolation.Meeting) finding.Finding {
 }
 
 // ways says between whom requests pass.
-func ways(n *facts.Node, m *isolation.Meeting, leaks []isolation.Leak) string {
+func ways(n *facts.Node, m *isolation.SharedDomain, leaks []isolation.Bypass) string {
 	var senders []pci.Address
 	for _, l := range leaks {
 		senders = append(senders, l.From)
@@ -128,22 +128,22 @@ func ways(n *facts.Node, m *isolation.Meeting, leaks []isolation.Leak) string {
 const maxNamed = 4
 
 // distinctPorts returns the ports of leaks, each once.
-func distinctPorts(leaks []isolation.Leak) []isolation.Leak {
+func distinctPorts(leaks []isolation.Bypass) []isolation.Bypass {
 	seen := map[pci.Address]bool{}
-	return slices.DeleteFunc(slices.Clone(leaks), func(l isolation.Leak) bool {
+	return slices.DeleteFunc(slices.Clone(leaks), func(l isolation.Bypass) bool {
 		was := seen[l.At]
 		seen[l.At] = true
 		return was
 	})
 }
 
-func portNames(leaks []isolation.Leak) string {
-	return inWords(leaks, func(l isolation.Leak) string { return l.At.String() })
+func portNames(leaks []isolation.Bypass) string {
+	return inWords(leaks, func(l isolation.Bypass) string { return l.At.String() })
 }
 
 // portStates says what is wrong: "0000:22:00.0 has ACS off".
-func portStates(leaks []isolation.Leak) string {
-	return inWords(leaks, func(l isolation.Leak) string {
+func portStates(leaks []isolation.Bypass) string {
+	return inWords(leaks, func(l isolation.Bypass) string {
 		if l.State == isolation.ACSAbsent {
 			return l.At.String() + " has no ACS"
 		}
@@ -151,7 +151,7 @@ func portStates(leaks []isolation.Leak) string {
 	})
 }
 
-func inWords(leaks []isolation.Leak, word func(isolation.Leak) string) string {
+func inWords(leaks []isolation.Bypass, word func(isolation.Bypass) string) string {
 	var words []string
 	all := distinctPorts(leaks)
 	for _, l := range all[:min(len(all), maxNamed)] {
@@ -164,7 +164,7 @@ func inWords(leaks []isolation.Leak, word func(isolation.Leak) string) string {
 }
 
 // portRegisters returns the ACS registers of the ports as evidence.
-func portRegisters(n *facts.Node, leaks []isolation.Leak) []facts.Fact {
+func portRegisters(n *facts.Node, leaks []isolation.Bypass) []facts.Fact {
 	var seen []facts.Fact
 	for _, l := range distinctPorts(leaks) {
 		if p, ok := n.Snapshot.Function(l.At); ok {
@@ -179,17 +179,17 @@ func portRegisters(n *facts.Node, leaks []isolation.Leak) []facts.Fact {
 // meets nobody's.
 func translatedRequests(n *facts.Node) []finding.Finding {
 	held := holdings(n)
-	crossing := map[isolation.Scope]isolation.Meeting{}
-	for _, m := range isolation.Meetings(held, leaksOf(n, held, isolation.TranslatedLeaks)) {
-		crossing[m.Scope] = m
+	crossing := map[isolation.Domain]isolation.SharedDomain{}
+	for _, m := range isolation.SharedDomains(held, bypassesOf(n, held, isolation.TranslatedBypasses)) {
+		crossing[m.Domain] = m
 	}
-	functions := given(n)
+	functions := assignable(n)
 	var found []finding.Finding
 	for _, f := range functions {
-		for _, l := range isolation.TranslatedLeaks(n.Snapshot, f) {
+		for _, l := range isolation.TranslatedBypasses(n.Snapshot, f) {
 			p, _ := n.Snapshot.Function(l.At)
-			m, crosses := crossing[l.Into]
-			failed := fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: what it marks as translated reaches others at %s without the IOMMU", f.Address, l.At, l.Into),
+			m, crosses := crossing[l.Domain]
+			failed := fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: what it marks as translated reaches others at %s without the IOMMU", f.Address, l.At, l.Domain),
 				append(switched(f, "ATS"), acsRegisters(p))...)
 			failed[0].Remediation = fmt.Sprintf("`%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))
 			failed[0].Devices, failed[0].Severity = m.Devices, isolation.Medium
@@ -244,7 +244,7 @@ func sharedSwitches(n *facts.Node) []finding.Finding {
 	}
 	if len(found) == 0 {
 		said := pass("each switch has one tenant at most", n.Journal())
-		return showing(said, held, func(h isolation.Holding) []facts.Fact { return above(n, h.Function) })
+		return showing(said, held, func(h isolation.Assigned) []facts.Fact { return above(n, h.Function) })
 	}
 	return found
 }

@@ -20,15 +20,15 @@ import (
 
 func (w *world) markUnclean(a pci.Address) {
 	w.t.Helper()
-	if err := w.records.MarkUnclean(journal.Unclean{Address: a, Claim: "earlier", Why: "of a test"}); err != nil {
+	if err := w.records.MarkNeedsReset(journal.ResetMark{Address: a, Claim: "earlier", Why: "of a test"}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// unclean returns the functions that are marked, in order.
+// needsReset returns the functions that are marked, in order.
 func (w *world) unclean() []pci.Address {
 	w.t.Helper()
-	marks, err := w.records.Unclean()
+	marks, err := w.records.NeedsReset()
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestNextTenantGetsItProvenClean(t *testing.T) {
 				t.Errorf("still marked: %v", left)
 			}
 			w.mustUnprepare(uid)
-			if rec := w.mustPrepare(w.request(other, fns[0])); len(rec.Proofs) > 0 || len(rec.Plan.Cleanse) > 0 {
+			if rec := w.mustPrepare(w.request(other, fns[0])); len(rec.Proofs) > 0 || len(rec.Plan.ResetsBefore) > 0 {
 				t.Errorf("reset again before the tenant after that: %+v", rec.Proofs)
 			}
 		})

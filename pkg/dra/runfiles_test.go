@@ -54,7 +54,7 @@ func TestBaselineIsKeptOncePerBoot(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		notes := dra.NewNotes(dir)
+		notes := dra.NewRunFiles(dir)
 		for range 2 {
 			if err := notes.Keep(c.snap); err != nil {
 				t.Fatal(err)
@@ -70,7 +70,7 @@ func TestBaselineIsKeptOncePerBoot(t *testing.T) {
 
 func TestPublishedIsWrittenWhenItChanges(t *testing.T) {
 	n, r, dir := newNode(t), &recorder{}, t.TempDir()
-	notes := dra.NewNotes(dir)
+	notes := dra.NewRunFiles(dir)
 	say := func() facts.Published {
 		n.publish(r)
 		published := n.publisher.Published()
@@ -107,7 +107,7 @@ func TestNotesThatCanNotBeWrittenSayWhere(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	notes := dra.NewNotes(filepath.Join(dir, "run"))
+	notes := dra.NewRunFiles(filepath.Join(dir, "run"))
 	if err := notes.Keep(bootWith("b1", 0)); err == nil {
 		t.Error("Keep gave no error")
 	}

@@ -11,24 +11,24 @@ import (
 // changes within a tick look the same.
 const settleTime = 50 * time.Millisecond
 
-// stamp tells whether files in the directories were made, replaced or removed:
+// dirVersion tells whether files in the directories were made, replaced or removed:
 // each of these changes its directory's modification time (POSIX rename(),
 // unlink()). A write into an existing file does not, and nobody makes one:
 // journal and CDI specs are replaced whole.
-type stamp struct {
+type dirVersion struct {
 	times   [2]time.Time
 	settled bool
 }
 
 // stampOf reads the stamp now. A directory that can't be read has none that is
 // settled.
-func stampOf(dirs [2]string) stamp {
+func stampOf(dirs [2]string) dirVersion {
 	now := time.Now()
-	s := stamp{settled: true}
+	s := dirVersion{settled: true}
 	for i, dir := range dirs {
 		info, err := os.Stat(dir)
 		if err != nil {
-			return stamp{}
+			return dirVersion{}
 		}
 		s.times[i] = info.ModTime()
 		s.settled = s.settled && now.Sub(s.times[i]) > settleTime
@@ -37,4 +37,4 @@ func stampOf(dirs [2]string) stamp {
 }
 
 // same reports whether nothing changed between an earlier stamp and this one.
-func (s stamp) same(earlier stamp) bool { return earlier.settled && s.times == earlier.times }
+func (s dirVersion) same(earlier dirVersion) bool { return earlier.settled && s.times == earlier.times }

@@ -11,11 +11,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// tellMissing writes the events that a record's journal and the kernel know of
+// backfill writes the events that a record's journal and the kernel know of
 // and the ledger does not: a crash, or a disk that was full, came between the
 // effect and its event. They are marked, since when it was is not known. So is
 // all of a claim from before the node had a ledger.
-func (p *Preparer) tellMissing(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+func (p *Preparer) backfill(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if p.Ledger == nil {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (p *Preparer) tellMissing(ctx context.Context, snap *device.Snapshot, rec *
 	if len(told) == 0 && rec.State == journal.Preparing {
 		return nil // its first event comes before the first effect, so there was none
 	}
-	m := missing{rec: rec, told: told}
+	m := backfilling{rec: rec, recorded: told}
 	if len(told) == 0 {
 		m.add(ledger.Event{Type: ledger.Prepare, Devices: devicesOf(snap, rec)})
 	}
@@ -41,26 +41,26 @@ func (p *Preparer) tellMissing(ctx context.Context, snap *device.Snapshot, rec *
 	if last := m.last(ledger.Quarantine, ledger.Release); rec.State == journal.Quarantined && (last == nil || last.Type == ledger.Release) {
 		m.add(quarantineEvent(rec))
 	}
-	return p.tell(ctx, rec.Plan.Claim, m.events...)
+	return p.record(ctx, rec.Plan.Claim, m.events...)
 }
 
-// missing gathers the events that are not among those that were told.
-type missing struct {
-	rec    *journal.Record
-	told   []ledger.Event
-	events []ledger.Event
+// backfilling gathers the events that are not among those that were told.
+type backfilling struct {
+	rec      *journal.Record
+	recorded []ledger.Event
+	events   []ledger.Event
 }
 
-func (m *missing) add(e ledger.Event) {
+func (m *backfilling) add(e ledger.Event) {
 	e.Late = true
 	m.events = append(m.events, e)
 }
 
 // last returns the last event of one of the types, nil where there is none.
-func (m *missing) last(types ...ledger.Type) *ledger.Event {
-	for i := range slices.Backward(m.told) {
-		if slices.Contains(types, m.told[i].Type) {
-			return &m.told[i]
+func (m *backfilling) last(types ...ledger.Type) *ledger.Event {
+	for i := range slices.Backward(m.recorded) {
+		if slices.Contains(types, m.recorded[i].Type) {
+			return &m.recorded[i]
 		}
 	}
 	return nil
@@ -68,24 +68,24 @@ func (m *missing) last(types ...ledger.Type) *ledger.Event {
 
 // bindings compares the drivers that the kernel has bound with the last that were
 // told. What Kata binds, while its sandbox has it, is not ours to tell.
-func (m *missing) bindings(driver func(pci.Address) (string, bool)) {
+func (m *backfilling) bindings(driver func(pci.Address) (string, bool)) {
 	for i := range m.rec.Plan.Functions {
 		fn := &m.rec.Plan.Functions[i]
 		if _, ours := bindingOf(m.rec, fn); !ours && m.rec.State == journal.Prepared {
 			continue
 		}
 		now, known := driver(fn.Address)
-		if before := m.driverTold(fn.Address, fn.Original.Driver); known && now != before {
+		if before := m.driverRecorded(fn.Address, fn.Original.Driver); known && now != before {
 			m.add(bindEvent(fn.Address, before, now))
 		}
 	}
 }
 
-func (m *missing) driverTold(a pci.Address, original string) string {
+func (m *backfilling) driverRecorded(a pci.Address, original string) string {
 	driver := original
-	for i := range m.told {
-		for _, d := range m.told[i].Devices {
-			if m.told[i].Type == ledger.Bind && d.Address == a && d.DriverAfter != nil {
+	for i := range m.recorded {
+		for _, d := range m.recorded[i].Devices {
+			if m.recorded[i].Type == ledger.Bind && d.Address == a && d.DriverAfter != nil {
 				driver = *d.DriverAfter
 			}
 		}
@@ -94,10 +94,10 @@ func (m *missing) driverTold(a pci.Address, original string) string {
 }
 
 // resets adds the proofs that the record has.
-func (m *missing) resets() {
+func (m *backfilling) resets() {
 	for i := range m.rec.Proofs {
 		e := resetEvent(&m.rec.Proofs[i], nil)
-		if !slices.ContainsFunc(m.told, func(t ledger.Event) bool { return t.Type == ledger.Reset && reflect.DeepEqual(t.Reset, e.Reset) }) {
+		if !slices.ContainsFunc(m.recorded, func(t ledger.Event) bool { return t.Type == ledger.Reset && reflect.DeepEqual(t.Reset, e.Reset) }) {
 			m.add(e)
 		}
 	}
@@ -105,7 +105,7 @@ func (m *missing) resets() {
 
 // sandbox adds that the functions went to the record's sandbox, or that they
 // came back from the one that was told last.
-func (m *missing) sandbox(snap *device.Snapshot) {
+func (m *backfilling) sandbox(snap *device.Snapshot) {
 	vm, last := vmOf(m.rec.Sandbox), m.last(ledger.Open, ledger.Close)
 	if last != nil && last.Type == ledger.Open && last.VM != nil && (vm == nil || vm.Sandbox != last.VM.Sandbox) {
 		m.add(ledger.Event{Type: ledger.Close, Devices: briefly(m.rec), VM: last.VM, Reason: "it did not get them: the hand-over was cut off"})
@@ -113,7 +113,7 @@ func (m *missing) sandbox(snap *device.Snapshot) {
 	if vm == nil {
 		return
 	}
-	if !slices.ContainsFunc(m.told, func(t ledger.Event) bool { return t.Type == ledger.Open && t.VM != nil && *t.VM == *vm }) {
+	if !slices.ContainsFunc(m.recorded, func(t ledger.Event) bool { return t.Type == ledger.Open && t.VM != nil && *t.VM == *vm }) {
 		m.add(openEvent(snap, m.rec))
 	}
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
-// Notes are files that the plugin leaves for the audit, and never reads again
+// RunFiles are files that the plugin leaves for the audit, and never reads again
 // itself: see [facts.Baseline] and [facts.Published]. They are replaced whole, so
 // that a reader never sees half of one, and a crash leaves the former. Safe for
 // concurrent use.
-type Notes struct {
+type RunFiles struct {
 	dir string
 
 	mu        sync.Mutex // guards those below and the files
@@ -30,13 +30,13 @@ type Notes struct {
 	published []byte
 }
 
-// NewNotes returns the notes in a directory, which is made when the first is
+// NewRunFiles returns the files in a directory, which is made when the first is
 // written.
-func NewNotes(dir string) *Notes { return &Notes{dir: dir} }
+func NewRunFiles(dir string) *RunFiles { return &RunFiles{dir: dir} }
 
 // Keep writes the baseline if there is none of this boot. The snapshot's
 // configuration spaces were read since the process started.
-func (n *Notes) Keep(snap *device.Snapshot) error {
+func (n *RunFiles) Keep(snap *device.Snapshot) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.kept || n.hasBaselineOf(snap.Host.BootID) {
@@ -55,7 +55,7 @@ func (n *Notes) Keep(snap *device.Snapshot) error {
 }
 
 // hasBaselineOf reports whether there is one of the boot; a damaged one is none.
-func (n *Notes) hasBaselineOf(bootID string) bool {
+func (n *RunFiles) hasBaselineOf(bootID string) bool {
 	data, err := os.ReadFile(filepath.Join(n.dir, facts.BaselineFile))
 	if err != nil {
 		return false
@@ -66,7 +66,7 @@ func (n *Notes) hasBaselineOf(bootID string) bool {
 
 // Publish says which functions can be allocated, and by what they are judged. What was
 // said before is not written again.
-func (n *Notes) Publish(published facts.Published) error {
+func (n *RunFiles) Publish(published facts.Published) error {
 	data, err := json.Marshal(published)
 	if err != nil {
 		return fmt.Errorf("say what is published, for the audit: %w", err)
@@ -84,7 +84,7 @@ func (n *Notes) Publish(published facts.Published) error {
 }
 
 // write replaces a file.
-func (n *Notes) write(name string, data []byte) error {
+func (n *RunFiles) write(name string, data []byte) error {
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return err
 	}

@@ -45,9 +45,9 @@ type Admission interface {
 	Admit(ctx context.Context, req *claim.Request) error
 }
 
-// DriverConfig holds what a Driver works with. All fields but Refused and Confirmed are required;
+// PluginConfig holds what a Plugin works with. All fields but Refused and Confirmed are required;
 // none of the functions may block, Refused but briefly.
-type DriverConfig struct {
+type PluginConfig struct {
 	Client     kubernetes.Interface
 	Claims     Claims
 	Gate       Admission
@@ -71,17 +71,17 @@ type DriverConfig struct {
 	Fatal func(error)
 }
 
-// Driver implements [kubeletplugin.DRAPlugin].
-type Driver struct {
-	DriverConfig
+// Plugin implements [kubeletplugin.DRAPlugin].
+type Plugin struct {
+	PluginConfig
 	// running is held for reading by each call that changes the node.
 	running sync.RWMutex
 }
 
-var _ kubeletplugin.DRAPlugin = (*Driver)(nil)
+var _ kubeletplugin.DRAPlugin = (*Plugin)(nil)
 
-// NewDriver returns the driver.
-func NewDriver(c DriverConfig) *Driver { return &Driver{DriverConfig: c} }
+// NewPlugin returns the plugin.
+func NewPlugin(c PluginConfig) *Plugin { return &Plugin{PluginConfig: c} }
 
 // answerTime is what is left of the kubelet's deadline for our answer to get
 // there: an error that names a holder helps, "deadline exceeded" does not.
@@ -98,10 +98,10 @@ func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 
 var errDeadline = errors.New("the time that the kubelet gives for one call is over")
 
-// Drain returns when the calls that are under way have ended. Call it after
+// Wait returns when the calls that are under way have ended. Call it after
 // the kubelet was cut off: their contexts are over, and what they had begun is
 // being taken back.
-func (d *Driver) Drain() {
+func (d *Plugin) Wait() {
 	d.running.Lock()
 	defer d.running.Unlock()
 }
@@ -109,7 +109,7 @@ func (d *Driver) Drain() {
 // PrepareResourceClaims prepares the claims of one pod side by side. Each
 // claim's error goes into its own result, so that the kubelet's event names
 // the claim.
-func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (d *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	d.running.RLock()
 	defer d.running.RUnlock()
 	ctx, cancel := inTime(ctx)
@@ -130,7 +130,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 
 // prepare prepares one claim, and logs and reports the outcome once. The holders
 // are the pods that it is prepared for already.
-func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim, holders []claim.Pod) kubeletplugin.PrepareResult {
+func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim, holders []claim.Pod) kubeletplugin.PrepareResult {
 	log := d.Log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
 	begin := time.Now()
 	rec, err := d.admitAndPrepare(ctx, c)
@@ -160,7 +160,7 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim, hold
 // kubelet's own call would: it does not call when a pod that was deleted by force
 // is followed by another on the same claim. It is an error when the claim is
 // not the one with the UID any more.
-func (d *Driver) Reserve(ctx context.Context, ref plan.Ref) error {
+func (d *Plugin) Reserve(ctx context.Context, ref plan.Ref) error {
 	d.running.RLock()
 	defer d.running.RUnlock()
 	c, err := d.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -174,7 +174,7 @@ func (d *Driver) Reserve(ctx context.Context, ref plan.Ref) error {
 }
 
 // admitAndPrepare prepares the claim of a pod that may have it.
-func (d *Driver) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceClaim) (*journal.Record, error) {
+func (d *Plugin) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceClaim) (*journal.Record, error) {
 	req, err := claim.Decode(c, v1alpha1.DriverName)
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (d *Driver) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceCla
 
 // device is a prepared device as the kubelet hears of it, from its parts: one
 // function, or the two of a pair.
-func (d *Driver) device(p *plan.Plan, parts []plan.Device) kubeletplugin.Device {
+func (d *Plugin) device(p *plan.Plan, parts []plan.Device) kubeletplugin.Device {
 	first := &parts[0]
 	out := kubeletplugin.Device{Requests: []string{first.Request}, PoolName: first.Pool, DeviceName: first.Published()}
 	if attrs := d.Attributes(first.Published()); attrs != nil {
@@ -206,14 +206,14 @@ func (d *Driver) device(p *plan.Plan, parts []plan.Device) kubeletplugin.Device 
 	}
 	for i := range parts {
 		out.CDIDeviceIDs = append(out.CDIDeviceIDs, cdi.QualifiedName(p.Claim.UID, parts[i].Name))
-		tellNetwork(&out, p, &parts[i])
+		addNetwork(&out, p, &parts[i])
 	}
 	return out
 }
 
-// tellNetwork adds what the guest is to know of a VF's network.
-func tellNetwork(out *kubeletplugin.Device, p *plan.Plan, dev *plan.Device) {
-	network, told := networkData(p, dev), toldGuest(p, dev)
+// addNetwork adds what the guest is to know of a VF's network.
+func addNetwork(out *kubeletplugin.Device, p *plan.Plan, dev *plan.Device) {
+	network, told := networkData(p, dev), guestMetadata(p, dev)
 	if network == nil && len(told) == 0 {
 		return
 	}
@@ -241,7 +241,7 @@ func metadata(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) m
 // UnprepareResourceClaims takes claims back side by side. A claim whose
 // device is quarantined counts as unprepared: its pod may go, the device
 // stays behind, tainted.
-func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+func (d *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	d.running.RLock()
 	defer d.running.RUnlock()
 	ctx, cancel := inTime(ctx)
@@ -262,7 +262,7 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 
 // unprepare takes one claim back, if the check allows it, and logs the outcome once. The check
 // may be nil.
-func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject, check func(context.Context, *journal.Record) error) error {
+func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject, check func(context.Context, *journal.Record) error) error {
 	log := d.Log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
 	begin := time.Now()
 	proofs, err := d.Claims.UnprepareIf(ctx, string(c.UID), check)
@@ -292,7 +292,7 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 }
 
 // forget drops what was remembered of a claim while it was not prepared.
-func (d *Driver) forget(uid types.UID) {
+func (d *Plugin) forget(uid types.UID) {
 	if d.Asked != nil {
 		d.Asked.Forget(uid)
 	}
@@ -300,7 +300,7 @@ func (d *Driver) forget(uid types.UID) {
 
 // Release takes a claim back that the kubelet has forgotten, as its own call would, unless the
 // check, with the claim's lock held, returns an error.
-func (d *Driver) Release(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
+func (d *Plugin) Release(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
 	d.running.RLock()
 	defer d.running.RUnlock()
 	defer d.Changed()
@@ -311,7 +311,7 @@ func (d *Driver) Release(ctx context.Context, ref plan.Ref, check func(context.C
 
 // HandleError is told of errors in the background. Publishing errors are
 // logged and retried by the helper; a gRPC server that is gone ends the plugin.
-func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
+func (d *Plugin) HandleError(ctx context.Context, err error, msg string) {
 	d.Log.ErrorContext(ctx, "background error", slog.String("what", msg), slog.Any("err", err))
 	if dropped := droppedFields(err); dropped != nil {
 		d.Health.Withdraw(dropped)
@@ -326,6 +326,6 @@ func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 }
 
 // WatchHealthStatus streams the health of all published devices.
-func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+func (d *Plugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	return d.Health.Stream(ctx, reports)
 }

@@ -16,11 +16,11 @@ import (
 // name its tenant as the holder for ever. Its end is written when what it had is found
 // as a stray and no process has any of it.
 
-// lostClaims returns the tenancies that had a stray and have neither an end in the
+// claimsWithoutRecord returns the tenancies that had a stray and have neither an end in the
 // ledger nor a record, each from its Prepare on. It says why where a process still has
 // something of one.
-func (p *Preparer) lostClaims(ctx context.Context, f *device.Function) (lost [][]ledger.Event, why string, err error) {
-	ids := []string{StandingID(f)}
+func (p *Preparer) claimsWithoutRecord(ctx context.Context, f *device.Function) (lost [][]ledger.Event, why string, err error) {
+	ids := []string{BoundID(f)}
 	last, err := p.Ledger.Last(ctx, f.Address, ledger.Prepare)
 	if err != nil {
 		return nil, "", err
@@ -29,7 +29,7 @@ func (p *Preparer) lostClaims(ctx context.Context, f *device.Function) (lost [][
 		ids = append(ids, last.Claim.UID)
 	}
 	for _, id := range ids {
-		events, err := p.lostClaim(ctx, id)
+		events, err := p.claimWithoutRecord(ctx, id)
 		if err != nil {
 			return nil, "", err
 		}
@@ -46,8 +46,8 @@ func (p *Preparer) lostClaims(ctx context.Context, f *device.Function) (lost [][
 	return lost, "", nil
 }
 
-// lostClaim returns the events of a claim that has neither a record nor an end.
-func (p *Preparer) lostClaim(ctx context.Context, uid string) ([]ledger.Event, error) {
+// claimWithoutRecord returns the events of a claim that has neither a record nor an end.
+func (p *Preparer) claimWithoutRecord(ctx context.Context, uid string) ([]ledger.Event, error) {
 	if rec, err := p.Journal.Load(uid); err != nil || rec != nil {
 		return nil, err
 	}
@@ -68,18 +68,18 @@ func (p *Preparer) allUnheld(ctx context.Context, uid string, addrs []pci.Addres
 	return p.unheld(ctx, snap, ref, onVFIO(snap, addrs))
 }
 
-// endLost marks what lost claims had, and writes their ends.
-func (p *Preparer) endLost(ctx context.Context, lost [][]ledger.Event) error {
+// endWithoutRecord marks what lost claims had, and writes their ends.
+func (p *Preparer) endWithoutRecord(ctx context.Context, lost [][]ledger.Event) error {
 	for _, events := range lost {
 		uid := events[0].Claim.UID
 		for _, a := range addressesOf(&events[0]) {
-			m := journal.Unclean{Address: a, Claim: uid, Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
-			if err := p.Journal.MarkUnclean(m); err != nil {
+			m := journal.ResetMark{Address: a, Claim: uid, Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
+			if err := p.Journal.MarkNeedsReset(m); err != nil {
 				return err
 			}
 		}
 		// By its UID alone: the names in the ledger may be pseudonyms.
-		if err := p.tell(ctx, plan.Ref{UID: uid}, endOf(events)...); err != nil {
+		if err := p.record(ctx, plan.Ref{UID: uid}, endOf(events)...); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ const recordLost = "its claim's record was lost"
 // and neither has the claim.
 func endOf(events []ledger.Event) []ledger.Event {
 	var end []ledger.Event
-	m := missing{told: events}
+	m := backfilling{recorded: events}
 	if last := m.last(ledger.Open, ledger.Close); last != nil && last.Type == ledger.Open {
 		end = append(end, ledger.Event{Type: ledger.Close, Devices: devicesNamed(&events[0]), VM: last.VM, Late: true, Reason: recordLost})
 	}

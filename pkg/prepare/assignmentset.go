@@ -11,11 +11,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// lockFootprint takes the locks of all functions that the request takes along,
+// lockAssignmentSet takes the locks of all functions that the request takes along,
 // and returns a fresh snapshot of them.
-func (p *Preparer) lockFootprint(ctx context.Context, req *claim.Request, snap *device.Snapshot) (fresh *device.Snapshot, release func(), err error) {
+func (p *Preparer) lockAssignmentSet(ctx context.Context, req *claim.Request, snap *device.Snapshot) (fresh *device.Snapshot, release func(), err error) {
 	return p.lockFresh(ctx, plan.RefOf(req), snap,
-		func(s *device.Snapshot) []pci.Address { return footprint(s, req) },
+		func(s *device.Snapshot) []pci.Address { return assignmentSet(s, req) },
 		func(s *device.Snapshot) []pci.Address { return surroundings(s, req) })
 }
 
@@ -43,14 +43,14 @@ func (p *Preparer) lockFresh(ctx context.Context, ref plan.Ref, snap *device.Sna
 	}
 }
 
-// footprint returns the addresses of all functions that a request's devices
+// assignmentSet returns the addresses of all functions that a request's devices
 // take along, themselves included whether they are there or not.
-func footprint(snap *device.Snapshot, req *claim.Request) []pci.Address {
+func assignmentSet(snap *device.Snapshot, req *claim.Request) []pci.Address {
 	var addrs []pci.Address
 	for _, d := range req.Devices {
 		addrs = append(addrs, d.Address)
 		if f, ok := snap.Function(d.Address); ok {
-			for _, t := range isolation.Taken(snap, f) {
+			for _, t := range isolation.AssignmentSet(snap, f) {
 				addrs = append(addrs, t.Address)
 			}
 		}
@@ -59,10 +59,10 @@ func footprint(snap *device.Snapshot, req *claim.Request) []pci.Address {
 }
 
 // surroundings returns the addresses of all functions that decide on a request: its
-// footprint, what may have come into the slots of its devices, and the ports above
+// assignment set, what may have come into the slots of its devices, and the ports above
 // them, whose registers say what reaches the devices past the IOMMU.
 func surroundings(snap *device.Snapshot, req *claim.Request) []pci.Address {
-	addrs := footprint(snap, req)
+	addrs := assignmentSet(snap, req)
 	for _, d := range req.Devices {
 		f, ok := snap.Function(d.Address)
 		if ok {
