@@ -1,6 +1,7 @@
 package sysfstest
 
 import (
+	"os"
 	"path"
 	"slices"
 
@@ -227,6 +228,7 @@ func (k *Kernel) vanish(f *function) {
 	k.leaveVFIOGroup(f)
 	k.leave(f)
 	k.remove(path.Join("sys/bus/pci/devices", f.Address.String()))
+	k.keepInode(f)
 	k.remove(f.dir)
 	k.say("remove", f.dir, "pci")
 	f.gone, f.driver = true, nil
@@ -234,6 +236,24 @@ func (k *Kernel) vanish(f *function) {
 	if f.bridge != nil {
 		delete(k.buses, bus{f.Address.Domain, f.bridge.secondary})
 	}
+}
+
+// keepInode keeps the inode of f's directory in use, so that the next function at the
+// address gets another: sysfs gives numbers out in turn (fs/kernfs/dir.c,
+// idr_alloc_cyclic), while ext4 gives out a free one again at once. Callers hold mu.
+func (k *Kernel) keepInode(f *function) {
+	if k.closed {
+		return
+	}
+	dir, err := os.Open(k.Path(f.dir))
+	if err != nil {
+		k.wrong("keep the inode of a removed function: %w", err)
+		return
+	}
+	if earlier := k.removed[f.Address]; earlier != nil {
+		_ = earlier.Close()
+	}
+	k.removed[f.Address] = dir
 }
 
 // behind returns the functions below f's directory. Callers hold mu.

@@ -40,9 +40,10 @@ type Kernel struct {
 	groups    map[int]*group
 	holders   map[int]*Holder // by PID
 	nodes     map[string]Number
-	buses     map[bus]*function // the ports that lead to them
-	taken     map[string]bool   // names given to children: eth0, card1, vfio0
-	lowest    map[string]int    // by prefix: below it all numbers are taken
+	buses     map[bus]*function        // the ports that lead to them
+	taken     map[string]bool          // names given to children: eth0, card1, vfio0
+	lowest    map[string]int           // by prefix: below it all numbers are taken
+	removed   map[pci.Address]*os.File // directories of removed functions, see keepInode
 	host      host
 	script    script
 }
@@ -84,6 +85,7 @@ func newKernel(dir string, tb TB) *Kernel {
 		buses:     map[bus]*function{},
 		taken:     map[string]bool{},
 		lowest:    map[string]int{},
+		removed:   map[pci.Address]*os.File{},
 	}
 }
 
@@ -107,6 +109,10 @@ func (k *Kernel) Err() error {
 func (k *Kernel) Close() {
 	k.mu.Lock()
 	k.closed = true
+	for _, dir := range k.removed {
+		_ = dir.Close()
+	}
+	clear(k.removed)
 	k.mu.Unlock()
 	for _, h := range k.Holders() {
 		h.Release()
