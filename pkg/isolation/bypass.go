@@ -79,7 +79,7 @@ type Bypass struct {
 	// Domain is where they get.
 	Domain Domain
 	// State is what At's registers say: [ACSOff], [ACSAbsent], or [ACSUnknown] where
-	// it can't be told whether there is a leak at all.
+	// it can't be told whether there is a bypass at all.
 	State ACSState
 }
 
@@ -87,13 +87,13 @@ type Bypass struct {
 // function up to the root: by the registers of each port on the way, and by the
 // kernel's judgement where a port shows none (see [Redirects]).
 func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
-	var leaks []Bypass
+	var bypasses []Bypass
 	if state := ACSOf(s, f); multifunction(s, f) && state != ACSOn {
 		into := slot(f.Address, 0)
 		if state == ACSAbsent { // functions in groups of their own the kernel vouches for
 			into = slot(f.Address, groupKey(f))
 		}
-		leaks = append(leaks, Bypass{f.Address, f.Address, into, state})
+		bypasses = append(bypasses, Bypass{f.Address, f.Address, into, state})
 	}
 	for i, bridge := range slices.Backward(f.Upstream) {
 		port, ok := s.Function(bridge)
@@ -101,10 +101,10 @@ func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
 			continue
 		}
 		if state := Redirects(s, f, port); state != ACSOn {
-			leaks = append(leaks, Bypass{f.Address, bridge, bypassDomain(f, port, i, state), state})
+			bypasses = append(bypasses, Bypass{f.Address, bridge, bypassDomain(f, port, i, state), state})
 		}
 	}
-	return leaks
+	return bypasses
 }
 
 // Redirects returns whether a port above f hands f's requests up to the IOMMU:
@@ -143,42 +143,41 @@ func TranslatedBypasses(s *device.Snapshot, f *device.Function) []Bypass {
 	if ats := f.Capabilities.ATS; ats == nil || !ats.Enabled {
 		return nil
 	}
-	var leaks []Bypass
+	var bypasses []Bypass
 	for i, bridge := range slices.Backward(f.Upstream) {
 		port, ok := s.Function(bridge)
 		if !ok || port.Capabilities.ACS == nil || port.Capabilities.ACS.Control&pci.ACSDirectTranslated == 0 {
 			continue
 		}
-		leaks = append(leaks, Bypass{f.Address, bridge, bypassDomain(f, port, i, ACSOff), ACSOff})
+		bypasses = append(bypasses, Bypass{f.Address, bridge, bypassDomain(f, port, i, ACSOff), ACSOff})
 	}
-	return leaks
+	return bypasses
 }
 
-// Assigned is a function in somebody's hands.
+// Assigned is a function that a tenant holds.
 type Assigned struct {
 	Function *device.Function
-	// Tenants are who has it, more than one if that is contradictory.
+	// Tenants hold the function: more than one where sources contradict each other.
 	Tenants []string
 }
 
-// SharedDomain is a domain in which functions of several tenants are, at least one of
-// which leaks into it.
+// SharedDomain is a domain with functions of several tenants, at least one of which
+// reaches it by a bypass.
 type SharedDomain struct {
 	Domain Domain
 	// Bypasses are in order of From, and never empty.
 	Bypasses []Bypass
-	// Devices are all functions there that are held, and Tenants who has them, both
-	// in order.
+	// Devices are the assigned functions there, and Tenants their holders, both in order.
 	Devices []pci.Address
 	Tenants []string
 }
 
-// SharedDomains returns where functions of different tenants can reach each other by
-// leaks, by what [Bypasses] or [TranslatedBypasses] gave for those who hold them. The
+// SharedDomains returns where functions of different tenants can reach each other, by
+// what [Bypasses] or [TranslatedBypasses] returned for those functions. The
 // work grows with the number of functions and not with that of their pairs.
-func SharedDomains(held []Assigned, leaks []Bypass) []SharedDomain {
+func SharedDomains(held []Assigned, bypasses []Bypass) []SharedDomain {
 	found := map[Domain]*SharedDomain{}
-	for _, l := range leaks {
+	for _, l := range bypasses {
 		m := found[l.Domain]
 		if m == nil {
 			m = &SharedDomain{Domain: l.Domain}

@@ -27,19 +27,19 @@ func switchedPair(left, right edit) *device.Snapshot {
 }
 
 // meetings judges a node whose functions the tenants have, as lines.
-func meetings(t *testing.T, s *device.Snapshot, tenants map[string]string, leaksOf func(*device.Snapshot, *device.Function) []isolation.Bypass) []string {
+func sharedDomains(t *testing.T, s *device.Snapshot, tenants map[string]string, bypassesOf func(*device.Snapshot, *device.Function) []isolation.Bypass) []string {
 	t.Helper()
 	var held []isolation.Assigned
-	var leaks []isolation.Bypass
+	var bypasses []isolation.Bypass
 	for i := range s.Functions {
 		f := &s.Functions[i]
 		if tenant, ok := tenants[f.Address.String()]; ok {
 			held = append(held, isolation.Assigned{Function: f, Tenants: []string{tenant}})
-			leaks = append(leaks, leaksOf(s, f)...)
+			bypasses = append(bypasses, bypassesOf(s, f)...)
 		}
 	}
 	var lines []string
-	for _, m := range isolation.SharedDomains(held, leaks) {
+	for _, m := range isolation.SharedDomains(held, bypasses) {
 		line := fmt.Sprintf("%s %v", m.Domain, m.Tenants)
 		for _, l := range m.Bypasses {
 			line += fmt.Sprintf(" %s@%s=%s", l.From, l.At, l.State)
@@ -95,7 +95,7 @@ func TestMeetings(t *testing.T) {
 		{"functions with ACS off", dual(off, 3), ports, []string{"device 0000:21:00.0 [a b] 0000:21:00.0@0000:21:00.0=off 0000:21:00.1@0000:21:00.1=off"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, meetings(t, c.node, c.tenants, isolation.Bypasses)); diff != "" {
+			if diff := cmp.Diff(c.want, sharedDomains(t, c.node, c.tenants, isolation.Bypasses)); diff != "" {
 				t.Errorf("meetings (-want +got):\n%s", diff)
 			}
 		})
@@ -106,20 +106,20 @@ func TestTranslatedRequestsMeet(t *testing.T) {
 	direct := acs(0x5f, fullACS|pci.ACSDirectTranslated)
 	two := map[string]string{"0000:23:00.0": "a", "0000:24:00.0": "b"}
 	s := switchedPair(direct, direct)
-	if got := meetings(t, s, two, isolation.TranslatedBypasses); got != nil {
+	if got := sharedDomains(t, s, two, isolation.TranslatedBypasses); got != nil {
 		t.Errorf("without ATS: %v", got)
 	}
 	f, _ := s.Function(addr(t, "0000:23:00.0"))
 	ats(true)(f)
 	want := []string{"switch or bridge 0000:21:00.0 [a b] 0000:23:00.0@0000:22:00.0=off"}
-	if diff := cmp.Diff(want, meetings(t, s, two, isolation.TranslatedBypasses)); diff != "" {
+	if diff := cmp.Diff(want, sharedDomains(t, s, two, isolation.TranslatedBypasses)); diff != "" {
 		t.Errorf("with ATS (-want +got):\n%s", diff)
 	}
 }
 
-// TestMeetingsOfManyAreFast: all functions of a large node leak into one switch,
+// TestSharedDomainsOfManyAreFast: all functions of a large node leak into one switch,
 // each another tenant's, which are two million pairs.
-func TestMeetingsOfManyAreFast(t *testing.T) {
+func TestSharedDomainsOfManyAreFast(t *testing.T) {
 	fns := []device.Function{port(rp, 1), switchPort("0000:21:00.0", 2, pci.UpstreamPort, under(rp), noACS)}
 	tenants := map[string]string{}
 	for i := range 2048 {
@@ -131,7 +131,7 @@ func TestMeetingsOfManyAreFast(t *testing.T) {
 	}
 	s := node(fns...)
 	start := time.Now()
-	got := meetings(t, s, tenants, isolation.Bypasses)
+	got := sharedDomains(t, s, tenants, isolation.Bypasses)
 	if len(got) != 1 {
 		t.Errorf("%d meetings, want 1", len(got))
 	}
