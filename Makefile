@@ -84,7 +84,8 @@ release-check: ## make the release of the last commit twice, in two places, once
 # Packages that decide, and those at the edges that qemu-user can follow: it knows too little of rtnetlink and of other
 # processes for guestnet, podnet and vfio. A test of how fast something is says nothing there; those of bootstrap/containers look for
 # their own source, whose place -trimpath takes out.
-ARM64 := pci device api/v1alpha1 isolation nodeconfig claim publish plan finding sysfs cdi journal vf/link encode terminal kernelargs \
+ARM64 := pci device api/v1alpha1 isolation nodeconfig claim publish plan audit/finding sysfs sysfs/kernelargs cdi journal network/vf/link \
+	cli/encode cli/terminal \
 	$(addprefix bootstrap/,blueprint boot host platform diff drift disk)
 
 # With -trimpath what the release has compiled is not compiled again.
@@ -136,7 +137,7 @@ MEMORY = $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && $$
 NOEXEC = $(shell awk '$$2 == "/dev/shm" && $$4 ~ /noexec/ {print "noexec"}' /proc/mounts)
 
 # What does one thing after the other thousands of times, and needs no race detector, which is five times slower.
-ALONE := archive|ledger|check|audit/page
+ALONE := audit/archive|audit/check|audit/page|ledger
 
 .PHONY: unit
 unit: export TMPDIR := $(or $(TMPDIR),$(if $(NOEXEC),,$(MEMORY)),/tmp)

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
-	"github.com/kata-vfio/kata-vfio/pkg/check"
 )
 
 // subcommands are those of a command of ours, by its sources: another program's main package can't be imported.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
-	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // node is a scripted node with a NIC and its VFs, GPUs with and without

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/archive/bundle"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/archive/bundle"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )

@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"path"
 
-	"github.com/kata-vfio/kata-vfio/pkg/archive/bundle"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/archive/bundle"
 )
 
 // bootstrapDir is where kata-vfio-bootstrap keeps what it has done to the node.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/archive/bundle"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/archive/bundle"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 )
 

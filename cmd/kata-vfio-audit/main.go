@@ -8,7 +8,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
 func main() { command.Main(run, command.Fail("kata-vfio-audit", exitCode)) }

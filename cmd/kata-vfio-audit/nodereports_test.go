@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
 // TestNodeReportsAreReadAsTheyCome: as files, as a directory, as a stream, and as

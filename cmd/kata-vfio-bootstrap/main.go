@@ -6,7 +6,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
 func main() { command.Main(run, fail) }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/encode"
-	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 // printer collects a text for people. What comes from a node is made harmless to a

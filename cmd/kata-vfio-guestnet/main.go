@@ -7,7 +7,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
 func main() { command.Main(run, command.Fail("kata-vfio-guestnet", exitCode)) }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 )
 
 // newClient returns the client for the API server, whose requests are counted. The library's

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 )
 
 // diskEvery is how often `run` looks how much of its disks is free.

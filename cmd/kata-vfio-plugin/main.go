@@ -2,6 +2,6 @@
 // that prepares claims for the kubelet, and the same by hand.
 package main
 
-import "github.com/kata-vfio/kata-vfio/pkg/command"
+import "github.com/kata-vfio/kata-vfio/pkg/cli/command"
 
 func main() { command.Main(command.Tree(newCommand), fail) }

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kata-vfio/kata-vfio/pkg/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/dra"
-	"github.com/kata-vfio/kata-vfio/pkg/nri"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/podres"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 )
 
 // sandboxes is the side of the plugin that faces the runtimes: what Kata asks

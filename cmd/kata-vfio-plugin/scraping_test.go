@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 )
 
 // reviewer is an API server whose reviews are all positive, and its kubeconfig.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 )
 
 // statusEvery is how often `run` looks for prepared claims without a status, and at the links

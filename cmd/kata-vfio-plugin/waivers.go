@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/finding/waiver"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
 )
 
 // waiverFile has the failures that the node's operator accepts. It is read at each

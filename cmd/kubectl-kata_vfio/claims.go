@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
-	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 func claimsCommand(s *session) *cobra.Command {

@@ -8,7 +8,7 @@ import (
 	"io"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
-	"github.com/kata-vfio/kata-vfio/pkg/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
 func main() { command.Main(run, command.Fail("kubectl kata-vfio", exitCode)) }

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
-	"github.com/kata-vfio/kata-vfio/pkg/command"
-	"github.com/kata-vfio/kata-vfio/pkg/command/kube"
-	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 // session is what the command line says of the cluster.

@@ -3,7 +3,7 @@ package audit
 import (
 	"io"
 
-	"github.com/kata-vfio/kata-vfio/pkg/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 )
 
 // WriteJSON writes the inventory as one indented JSON document.

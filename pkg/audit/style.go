@@ -1,6 +1,6 @@
 package audit
 
-import "github.com/kata-vfio/kata-vfio/pkg/terminal"
+import "github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 
 // Style says how to print for people.
 type Style struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // Plan compares the node with the blueprint and changes nothing.

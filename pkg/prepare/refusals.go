@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/ration"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/ration"
 )
 
 // refusals remembers why claims were refused last, so that the kubelet's

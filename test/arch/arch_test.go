@@ -24,38 +24,38 @@ const module = "github.com/kata-vfio/kata-vfio/"
 // only packages of earlier layers.
 func layers() [][]string {
 	return [][]string{
-		{"pci", "terminal", "acpi", "kernelargs"},               // words
-		{"device", "api/v1alpha1"},                              // values
-		{"bootstrap/state", "bootstrap/drift"},                  // the same, of a set-up
-		{"command", "encode"},                                   // how programs are told and answer
-		{"command/kube"},                                        // and which cluster they ask
-		{"isolation", "nodeconfig"},                             // judgements
-		{"finding"},                                             // what an audit says
-		{"finding/waiver", "finding/mapping"},                   // who accepts a failure; what it means to an auditor
-		{"claim", "sysfs"},                                      // one source each
-		{"guestnet"},                                            // the guest's own side
-		{"plan", "vfio", "sysfs/control", "podnet", "vf/link"},  // the decision; the kernel's edges
-		{"publish", "sysfs/sysfstest"},                          // what the decision means to the scheduler; the kernel's double
-		{"cdi", "journal", "bind", "inventory", "vf", "ledger"}, // effects
-		{"ipam", "vf/vftest", "archive", "ledger/writer"},       // addresses for guests; vf's double; copies; the ledger's only writer
-		{"podpolicy"},                                           // what a pod must not ask for
-		{"ration"},                                              // how much of a tenant is told
-		{"serving"},                                             // probes and metrics over HTTP
-		{"archive/bundle"},                                      // a node's copy with what else support needs
-		{"assignment", "facts", "history"},                      // who has what; what a node says of itself
-		{"facts/runtimes/config"},                               // files of container runtimes, as their loaders read them
-		{"facts/katastate"},                                     // what Kata writes down of its sandboxes
-		{"facts/runtimes", "bootstrap/containers"},              // what its container runtimes are set up to do, and should be
-		{"bootstrap/blueprint"},                                 // a node as it should be
-		{"bootstrap/platform"},                                  // what kind of node it is
-		{"bootstrap/boot", "bootstrap/host"},                    // what it takes, one concern each
-		{"check", "check/board"},                                // the rules, and nodes to try them on
-		{"check/monitor"},                                       // the rules on the plugin's own node
-		{"prepare"},                                             // the order of effects
-		{"node"},                                                // the parts joined
-		{"bootstrap/diff", "bootstrap/disk"},                    // how bootstrap tells and writes
+		{"pci", "cli/terminal", "sysfs/acpi", "sysfs/kernelargs"}, // words
+		{"device", "api/v1alpha1"},                                // values
+		{"bootstrap/state", "bootstrap/drift"},                    // the same, of a set-up
+		{"cli/command", "cli/encode"},                             // how programs are told and answer
+		{"cli/kube"},                                              // and which cluster they ask
+		{"isolation", "nodeconfig"},                               // judgements
+		{"audit/finding"},                                         // what an audit says
+		{"audit/finding/waiver", "audit/finding/mapping"},         // who accepts a failure; what it means to an auditor
+		{"claim", "sysfs"},                                        // one source each
+		{"network/guestnet"},                                      // the guest's own side
+		{"plan", "vfio", "sysfs/control", "network/podnet", "network/vf/link"},  // the decision; the kernel's edges
+		{"publish", "sysfs/sysfstest"},                                          // what the decision means to the scheduler; the kernel's double
+		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger"},         // effects
+		{"network/ipam", "network/vf/vftest", "audit/archive", "ledger/writer"}, // addresses for guests; vf's double; copies; the ledger's only writer
+		{"plugin/podpolicy"},     // what a pod must not ask for
+		{"plugin/ration"},        // how much of a tenant is told
+		{"plugin/serving"},       // probes and metrics over HTTP
+		{"audit/archive/bundle"}, // a node's copy with what else support needs
+		{"plugin/assignment", "audit/facts", "ledger/history"}, // who has what; what a node says of itself
+		{"audit/facts/runtimes/config"},                        // files of container runtimes, as their loaders read them
+		{"audit/facts/katastate"},                              // what Kata writes down of its sandboxes
+		{"audit/facts/runtimes", "bootstrap/containers"},       // what its container runtimes are set up to do, and should be
+		{"bootstrap/blueprint"},                                // a node as it should be
+		{"bootstrap/platform"},                                 // what kind of node it is
+		{"bootstrap/boot", "bootstrap/host"},                   // what it takes, one concern each
+		{"audit/check", "audit/check/board"},                   // the rules, and nodes to try them on
+		{"audit/check/monitor"},                                // the rules on the plugin's own node
+		{"prepare"},                                            // the order of effects
+		{"node"},                                               // the parts joined
+		{"bootstrap/diff", "bootstrap/disk"},                   // how bootstrap tells and writes
 		{"bootstrap"},
-		{"dra", "podres", "nri", "audit"}, // entry points
+		{"plugin/dra", "plugin/podres", "plugin/nri", "audit"}, // entry points
 		{"audit/topology"},
 		{"audit/page", "audit/nodereport"},
 		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet"},
@@ -66,8 +66,8 @@ func layers() [][]string {
 // network or a clock.
 func pure() []string {
 	return []string{
-		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "finding", "check",
-		"acpi", "kernelargs", "podpolicy", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
+		"pci", "device", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "audit/finding", "audit/check",
+		"sysfs/acpi", "sysfs/kernelargs", "plugin/podpolicy", "bootstrap/state", "bootstrap/containers", "bootstrap/blueprint", "bootstrap/platform", "bootstrap/boot", "bootstrap/host",
 	}
 }
 
@@ -78,11 +78,11 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/serving", "pkg/vf", "pkg/podnet"},
-		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/dra", "pkg/serving", "pkg/vf", "pkg/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
-		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/dra", "pkg/serving", "pkg/vf", "pkg/podnet", "pkg/publish"},
-		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/dra", "pkg/serving", "pkg/vf", "pkg/podnet"},
-		"cmd/kata-vfio-plugin":    {"pkg/sysfs/sysfstest", "pkg/vf/vftest", "pkg/audit"},
+		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin/dra", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/plugin/dra", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
+		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/plugin/dra", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
+		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin/dra", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-plugin":    {"pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/audit"},
 	}
 }
 

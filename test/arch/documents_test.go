@@ -21,7 +21,7 @@ var (
 func TestSecurityNamesWhatThereIs(t *testing.T) {
 	root := os.DirFS("../..")
 	security := text(t, root, ".github/SECURITY.md")
-	checks := all(checkThere, text(t, root, "pkg/check/CATALOGUE.md"))
+	checks := all(checkThere, text(t, root, "pkg/audit/check/CATALOGUE.md"))
 	named := checkNamed.FindAllString(security, -1)
 	for _, id := range named {
 		if !slices.Contains(checks, id) {

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
-	"github.com/kata-vfio/kata-vfio/test/apt"
+	"github.com/kata-vfio/kata-vfio/test/internal/apt"
 )
 
 // The node that is audited has 2,052 functions: assignable ones, and the ports above them. Of the former, as many

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/test/apt"
+	"github.com/kata-vfio/kata-vfio/test/internal/apt"
 )
 
 // Browser is a running Chromium.

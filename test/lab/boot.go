@@ -10,8 +10,8 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/test/await"
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
+	"github.com/kata-vfio/kata-vfio/test/internal/await"
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
 )
 

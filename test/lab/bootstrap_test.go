@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/test/compile"
+	"github.com/kata-vfio/kata-vfio/test/internal/compile"
 	"github.com/kata-vfio/kata-vfio/test/lab"
 	"github.com/kata-vfio/kata-vfio/test/lab/installed"
 	"github.com/kata-vfio/kata-vfio/test/lab/labtest"

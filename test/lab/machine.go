@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/test/internal/scratch"
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
-	"github.com/kata-vfio/kata-vfio/test/scratch"
 )
 
 // ErrLost is a machine that ended by itself, by a panic of its kernel or QEMU's end, or was ended since it hung.

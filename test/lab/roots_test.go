@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/test/compile"
+	"github.com/kata-vfio/kata-vfio/test/internal/compile"
+	"github.com/kata-vfio/kata-vfio/test/internal/scratch"
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
-	"github.com/kata-vfio/kata-vfio/test/scratch"
 )
 
 // distributed is a root in which a distribution's own tools are set up as its installer does. They run as they do where images are

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
 // vmmMiB is what a VM costs on the node beside the guest's RAM, at least: with Kata 4.1.0, QEMU 10.0 and an idle guest, QEMU has some 140 MiB

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/history"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 )
 
 // Document is the answer to one question.

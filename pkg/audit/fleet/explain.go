@@ -8,8 +8,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
 // Explanation says why something is as it is. Its JSON form is stable: names are

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
-	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 // Tree draws a node's published devices by where they are: root, switch, PF, device,

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
 // Kata's own view of a VM, which is in no object of the API: the nodes' reports have it.

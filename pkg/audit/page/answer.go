@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/history"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 )
 
 // Answer is what a ledger says to one question: who had what.

@@ -3,10 +3,10 @@ package page
 import (
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/history"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/terminal"
 )
 
 // Ledger is the node's ledger as a page tells of it.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
 // all returns what the first group of a pattern matches.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
 // columns are those of the CSV form; their names are stable.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
 // JUnit XML as CI systems read it. Time is always 0: how long a check takes says

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
 )
 
 // attribute is what OCSF 1.8.0 says of an attribute of a class or object: an excerpt

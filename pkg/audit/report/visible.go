@@ -3,8 +3,8 @@ package report
 import (
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 // visible returns a copy in which every text is as [terminal.Visible] has it.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
-	"github.com/kata-vfio/kata-vfio/pkg/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 // Branch is one line of a tree that is drawn as text, and what hangs off it. Texts

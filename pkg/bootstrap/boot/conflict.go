@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
-	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 // commandLine is a kernel command line in a file.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/kernelargs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
 func words() []string { return []string{"intel_iommu=on", "iommu=nopt"} }

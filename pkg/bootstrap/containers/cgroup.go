@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 )
 
 // checkCgroups compares containerd's way of making cgroups with the kubelet's. runc's

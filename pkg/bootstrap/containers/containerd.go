@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
 // containerd is one node's containerd and what is to come of it.

@@ -5,7 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 )
 
 // placeDropIn finds the directory of a configuration that somebody else writes: one

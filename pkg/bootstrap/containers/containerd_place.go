@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
 // containerd's files where nothing says otherwise, and our drop-in's name.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 )
 
 // sections returns our drop-in in version 2, for a containerd that may be 1.x: there

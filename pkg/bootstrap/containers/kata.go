@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 )
 
 // kata is how one of Kata's runtimes is installed.

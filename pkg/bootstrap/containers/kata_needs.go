@@ -5,8 +5,8 @@ import (
 	"path"
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
 )
 
 // kataModules returns the kernel modules that Kata's shim needs of the node, by Kata 4.1's sources.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes/config"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 )
 
 // unit is a systemd service as its files have it.

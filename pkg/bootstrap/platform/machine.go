@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/acpi"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
 )
 
 // Module is how a kernel has a module: neither means that it does not.

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/acpi"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
 )
 
 // Platform is what there is. A zero field means that the tree does not tell, as an

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
-	"github.com/kata-vfio/kata-vfio/pkg/vf"
 )
 
 // compareVF times, taking turns, the settings of a PF's first VF imposed and restored by our code, which reads them before and

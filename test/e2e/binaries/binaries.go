@@ -14,7 +14,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/kata-vfio/kata-vfio/test/buildcache"
+	"github.com/kata-vfio/kata-vfio/test/internal/buildcache"
 )
 
 // Module is one of the modules that commands are built from.

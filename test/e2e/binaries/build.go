@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/test/buildcache"
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
+	"github.com/kata-vfio/kata-vfio/test/internal/buildcache"
 )
 
 // progressPause is how often somebody who waits for minutes hears something.

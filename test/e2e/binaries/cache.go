@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/test/buildcache"
+	"github.com/kata-vfio/kata-vfio/test/internal/buildcache"
 )
 
 // CacheVariable names the environment variable that moves the cache, which is kata-vfio/e2e in the user's cache

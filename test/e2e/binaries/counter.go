@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"sync/atomic"
 
-	"github.com/kata-vfio/kata-vfio/test/tail"
+	"github.com/kata-vfio/kata-vfio/test/internal/tail"
 )
 
 // counter counts the packages in the output of go build -v, and keeps the output's end. Its zero value is ready, and

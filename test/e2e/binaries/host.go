@@ -5,7 +5,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/test/apt"
+	"github.com/kata-vfio/kata-vfio/test/internal/apt"
 )
 
 // need is a command, or a library that pkg-config knows, that a build uses on the host, and the Debian or Ubuntu

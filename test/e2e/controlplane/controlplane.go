@@ -22,7 +22,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
-	"github.com/kata-vfio/kata-vfio/test/scratch"
+	"github.com/kata-vfio/kata-vfio/test/internal/scratch"
 )
 
 // LabHost is the address of this host's loopback in a lab machine: what QEMU's user network calls it.

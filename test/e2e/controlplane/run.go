@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kata-vfio/kata-vfio/test/await"
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
-	"github.com/kata-vfio/kata-vfio/test/tail"
+	"github.com/kata-vfio/kata-vfio/test/internal/await"
+	"github.com/kata-vfio/kata-vfio/test/internal/tail"
 )
 
 func pace() await.Pace { return await.Pace{Limit: 2 * time.Second, Pause: 50 * time.Millisecond} }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os"
 
-	"github.com/kata-vfio/kata-vfio/test/compile"
+	"github.com/kata-vfio/kata-vfio/test/internal/compile"
 	"github.com/kata-vfio/kata-vfio/test/lab/cpio"
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
 	"github.com/kata-vfio/kata-vfio/test/lab/initramfs"

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kata-vfio/kata-vfio/test/await"
+	"github.com/kata-vfio/kata-vfio/test/internal/await"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 )
 

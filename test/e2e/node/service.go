@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/test/internal/tail"
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
-	"github.com/kata-vfio/kata-vfio/test/tail"
 )
 
 const (

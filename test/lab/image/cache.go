@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/test/buildcache"
+	"github.com/kata-vfio/kata-vfio/test/internal/buildcache"
 )
 
 // CacheVariable names the environment variable that moves the cache, which is kata-vfio/lab in the user's cache

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/test/apt"
+	"github.com/kata-vfio/kata-vfio/test/internal/apt"
 )
 
 // need is a file that a build uses on the host and the Debian or Ubuntu package that has it.

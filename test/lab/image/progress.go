@@ -1,6 +1,6 @@
 package image
 
-import shared "github.com/kata-vfio/kata-vfio/test/progress"
+import shared "github.com/kata-vfio/kata-vfio/test/internal/progress"
 
 // progress is a build's progress under the name that it has in the files that an image's key covers: to change them is
 // to have every host build its image anew.

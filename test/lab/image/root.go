@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/test/buildcache"
+	"github.com/kata-vfio/kata-vfio/test/internal/buildcache"
 )
 
 // RootsVariable names the environment variable that moves the cache of roots, which is kata-vfio/roots in the user's cache directory.

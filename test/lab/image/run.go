@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
-	"github.com/kata-vfio/kata-vfio/test/tail"
+	"github.com/kata-vfio/kata-vfio/test/internal/tail"
 )
 
 // runner runs the commands of one build and keeps what they say in the build's log.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	values "github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/vf"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 )
 

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
-	"github.com/kata-vfio/kata-vfio/pkg/vf"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 )
 

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
-	"github.com/kata-vfio/kata-vfio/pkg/vf"
 )
 
 // PhaseSetting is the phase of the events between those of the plugin: a PF was told one setting of a VF.

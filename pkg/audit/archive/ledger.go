@@ -1,0 +1,153 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+)
+
+// LedgerLimit is how much of a ledger is copied unless the user says otherwise, in
+// bytes: the events of years, and half of what an archive may hold.
+const LedgerLimit = 256 << 20
+
+// LedgerCopy says what of the node's ledger an archive leaves out.
+type LedgerCopy struct {
+	// Segments is how many the ledger had. LeftOut is how many of them, the oldest,
+	// the archive has by the hashes of their events only, Events how many events these
+	// are, and Bytes how much they take. Chain, tree and signatures verify all the same.
+	Segments int   `json:"segments"`
+	LeftOut  int   `json:"leftOut"`
+	Events   int64 `json:"events"`
+	Bytes    int64 `json:"bytes"`
+	// Reason is why the archive has nothing of the ledger; empty where it has.
+	Reason string `json:"reason,omitempty"`
+}
+
+// maxReason bounds what an archive, which nobody vouches for, has a reader read.
+const maxReason = 300
+
+// String says it in a sentence; empty where nothing is left out.
+func (c *LedgerCopy) String() string {
+	switch {
+	case c == nil:
+		return ""
+	case c.Reason != "":
+		return "the archive has nothing of the node's ledger: " + terminal.Shorten(c.Reason, maxReason)
+	case c.LeftOut == 0:
+		return ""
+	}
+	return fmt.Sprintf("the archive leaves out the oldest %d of the ledger's %d segments (%d MiB): the first %d events are there by their hashes only",
+		c.LeftOut, c.Segments, c.Bytes>>20, c.Events)
+}
+
+// Ledger copies the node's ledger: as many of its newest segments as fit into limit
+// bytes, and in the place of older ones the hashes of their events, as retention
+// leaves them. It is called last before [Recorder.Write]; where the ledger fits as
+// a whole or there is none, it returns nil.
+func (r *Recorder) Ledger(ctx context.Context, limit int64) (*LedgerCopy, error) {
+	seen := r.node.WithTap(r.saw)
+	names, err := seen.ReadDir(ledger.DefaultDir)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the recorder has the error, which says why there is none
+	}
+	// The recorder keeps what this gave, an error too. The keys that sign and that
+	// look pseudonyms up stay: who has the archive could do either.
+	_, _ = seen.ReadAtMost(path.Join(ledger.DefaultDir, ledger.PublicKeyFile), maxWide)
+	l := &ledgerFiles{r: r, room: min(limit, maxTotal/2), kept: map[string][]byte{}}
+	for _, name := range slices.Backward(names) {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("copy the ledger: %w", err)
+		}
+		if l.copy.Reason == "" && isHistory(name) {
+			l.add(name)
+		}
+	}
+	return l.finish(), nil
+}
+
+// isHistory reports whether a file of the ledger's directory has events, or hashes of
+// events.
+func isHistory(name string) bool { return ledger.IsSegment(name) || ledger.IsHashes(name) }
+
+// ledgerFiles are those of a ledger on their way into an archive, the newest first.
+type ledgerFiles struct {
+	r    *Recorder
+	copy LedgerCopy
+	// room is how much is left of what may be copied.
+	room int64
+	// kept are the files that the archive gets.
+	kept map[string][]byte
+}
+
+// add takes in a file. From the first segment on that does not fit, only hashes
+// are.
+func (l *ledgerFiles) add(name string) {
+	place := path.Join(ledger.DefaultDir, name)
+	data, err := l.r.node.ReadAtMost(place, ledger.MaxSegment)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // dropped since it was listed
+	}
+	if err != nil {
+		l.copy.Reason = fmt.Sprintf("%s could not be read: %v", name, err)
+		return
+	}
+	if ledger.IsSegment(name) {
+		l.copy.Segments++
+		if l.copy.LeftOut > 0 || int64(len(data)) > min(l.room*3/4, maxFile) {
+			name, data = l.hashes(name, data)
+		}
+	}
+	if l.room -= int64(len(data)); l.room < 0 {
+		l.copy.Reason = "even the hashes of its events are more than an archive takes; copy the directory " + ledger.DefaultDir
+		return
+	}
+	l.kept[name] = data
+}
+
+// hashes leaves a segment out, and returns what takes its place.
+func (l *ledgerFiles) hashes(name string, data []byte) (string, []byte) {
+	instead, hashes := ledger.HashesOf(name, data)
+	l.copy.LeftOut++
+	l.copy.Bytes += int64(len(data))
+	l.copy.Events += int64(len(hashes) / tlog.HashSize)
+	return instead, hashes
+}
+
+// finish has the recorder know no other files of the ledger than those that were
+// taken in.
+func (l *ledgerFiles) finish() *LedgerCopy {
+	r := l.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.copy.Reason != "" {
+		clear(l.kept)
+	}
+	dir := r.place(ledger.DefaultDir, true)
+	list := r.entry(dir)
+	for _, name := range list.names {
+		if isHistory(name) {
+			delete(r.entries, path.Join(dir, name))
+		}
+	}
+	list.names = slices.DeleteFunc(list.names, func(name string) bool { return ledger.IsSegment(name) && l.kept[name] == nil && l.copy.LeftOut > 0 })
+	for name, data := range l.kept {
+		place := path.Join(dir, name)
+		info, _ := r.node.Lstat(place) // nil for hashes that the node does not have
+		r.entries[place] = &entry{data: data, read: true, info: info, opened: true, content: true}
+		list.names = append(list.names, name)
+	}
+	slices.Sort(list.names)
+	list.names = slices.Compact(list.names)
+	if l.copy.LeftOut == 0 && l.copy.Reason == "" {
+		return nil
+	}
+	return &l.copy
+}

@@ -1,0 +1,89 @@
+package archive_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
+)
+
+// planted is in every credential of the tests.
+const planted = "hunter2hunter2"
+
+func TestCredentialsAreTakenOut(t *testing.T) {
+	for name, text := range map[string]string{
+		"TOML":                  "[plugins.registry.auth]\n  password = \"" + planted + "\"\n",
+		"TOML, single quotes":   "password = '" + planted + "'\n",
+		"YAML":                  "  token: " + planted + "\n",
+		"JSON":                  `{"auths":{"r.example":{"auth":"` + planted + `"}}}`,
+		"JSON in JSON":          `{"annotation":"{\"password\":\"` + planted + `\"}"}`,
+		"an environment":        "AWS_SECRET=x\nMY_API_KEY=" + planted + "\n",
+		"a flag":                "kubelet --token " + planted + " --v 2",
+		"a flag, NUL":           "kubelet\x00--bootstrap-token\x00" + planted + "\x00--v\x002\x00",
+		"a flag, =":             "--password=" + planted,
+		"a header":              "Authorization: Bearer " + planted,
+		"a header in a log":     `msg="GET" header="bearer ` + planted + `"`,
+		"a URL":                 "https://ops:" + planted + "@registry.example/v2",
+		"a key":                 "-----BEGIN EC PRIVATE KEY-----\n" + planted + "\n-----END EC PRIVATE KEY-----\n",
+		"a key that is cut off": "-----BEGIN PRIVATE KEY-----\n" + planted,
+		"a JWT":                 "got eyJhbGciOiJSUzI1NiJ9." + planted + ".sig-" + planted,
+		"a kubeconfig":          "apiVersion: v1\nkind: Config\nusers:\n- name: a\n  user:\n    something-new: " + planted + "\n",
+		"two lines in JSON":     `{"data":"token: A\npassword: ` + planted + `\n"}`,
+		"two lines in a log":    `msg="token: A\npassword: ` + planted + `\nx"`,
+		"a block of YAML":       "password: |\n  " + planted + "\n\n  " + planted + "\nuser: bob\n",
+		"a block in a list":     "- token: >- # folded\n    " + planted + "\n- name: x\n",
+		"lines of TOML":         "password = \"\"\"\n" + planted + "\n\"\"\"\nuser = \"bob\"\n",
+		"lines of TOML, single": "password = '''a\n" + planted + "'''\n",
+		"no end":                "password = \"\"\"\n" + planted,
+		"key data":              "    client-key-data: " + planted + "\n",
+	} {
+		if got := string(archive.Scrub([]byte(text))); strings.Contains(got, planted) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if got := string(archive.Scrub([]byte("join abcdef.0123456789abcdef now"))); strings.Contains(got, "0123456789abcdef") {
+		t.Errorf("a bootstrap token: %q", got)
+	}
+}
+
+func TestWhatIsNoCredentialStays(t *testing.T) {
+	for _, text := range []string{
+		"authorization-mode: Webhook\n", "authentication-token-webhook=true", "secretName: tls\n", `"automountServiceAccountToken": false`,
+		"enable_iommu = true\nhot_plug_vfio = \"root-port\"\n", "token:\n  mode: x\n", "0000:3b:00.0 bound to vfio-pci", "kind: KubeletConfiguration\n",
+		"{authorization: {mode: Webhook}, authentication: {anonymous: {enabled: false}}}", "nvidia.com/gpu: 1", "password: \"\"",
+	} {
+		if got := string(archive.Scrub([]byte(text))); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
+// TestAScrubbedDocumentIsOneStill: strings are scrubbed as the texts that they are, by their
+// keys, and in lists by the flags before them; all else stays, the order too.
+func TestAScrubbedDocumentIsOneStill(t *testing.T) {
+	doc := `{"z": {"data": {"a.yaml": "token: A\npassword: ` + planted + `\nuser: bob"}}, "args": ["--password", "` + planted + `", "--v", "2"],
+ "registryToken": "` + planted + `", "n": 1.50, "auth": {"mode": "x"}, "token": true, "key": "a\tb", "last": "` + planted[:3] + `"}`
+	want := `{"z": {"data": {"a.yaml": "token: \"-\"\npassword: \"-\"\nuser: bob"}}, "args": ["--password", "-", "--v", "2"],
+ "registryToken": "-", "n": 1.50, "auth": {"mode": "x"}, "token": true, "key": "a\tb", "last": "` + planted[:3] + `"}`
+	if got := string(archive.ScrubJSON([]byte(doc))); got != want || !json.Valid([]byte(got)) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	lines := `{"token":"` + planted + `"}` + "\nno JSON: token: " + planted + "\n" + `{"a":1}` + "\n"
+	if got, want := string(archive.ScrubJSON([]byte(lines))), `{"token":"-"}`+"\nno JSON: token: \"-\"\n"+`{"a":1}`+"\n"; got != want {
+		t.Errorf("lines: %q, want %q", got, want)
+	}
+}
+
+// TestTheLinesBehindACredentialStay where they are none of it.
+func TestTheLinesBehindACredentialStay(t *testing.T) {
+	for text, want := range map[string]string{
+		"a:\n  password: |\n    x\n  user: bob\n":        "a:\n  password: \"-\"\n  user: bob\n",
+		"password = \"\"\"\nx\n\"\"\"\nuser = \"bob\"\n": "password = \"-\"\nuser = \"bob\"\n",
+		"description: |\n  about a token\n":              "description: |\n  about a token\n",
+	} {
+		if got := string(archive.Scrub([]byte(text))); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package check_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// ACS control words: what the kernel wants without redirection, and with direct
+// translated requests.
+const (
+	acsNoRR   = 0x11
+	acsDirect = 0x5d
+)
+
+func acsFaults() []fault {
+	clear := func(port string) func(*board.Tree) {
+		return func(t *board.Tree) { t.SetACS(t.Devices[port], acsNoRR) }
+	}
+	return slices.Concat([]fault{
+		{rule: "ACS-001", about: "cleared on a switch port", board: board.Switch, plant: clear("left/port")},
+		{rule: "ACS-001", about: "cleared on a root port", board: board.Switch, plant: clear("port")},
+		{rule: "ACS-001", about: "not readable", board: board.Switch, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.CutConfig(t.Devices["left/port"])
+		}},
+		{rule: "ACS-008", about: "a quirk", board: board.Server, state: finding.Manual, device: "gpu1", plant: func(*board.Tree) {}},
+		{rule: "ACS-008", about: "the override's word", board: board.Server, device: "gpu1", plant: func(t *board.Tree) {
+			t.Put("proc/cmdline", "ro pcie_acs_override=downstream,multifunction\n")
+		}},
+		{rule: "ACS-002", about: "a device whose functions reach each other", board: dualPort, device: "nic1", plant: func(*board.Tree) {}},
+		{rule: "ACS-003", about: "ATS and DirectTrans", board: board.Switch, device: "left", plant: func(t *board.Tree) {
+			t.EnableATS(t.Devices["left"])
+			t.SetACS(t.Devices["left/port"], acsDirect)
+		}},
+		{rule: "ACS-003", about: "not readable", board: board.Switch, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.CutConfig(t.Devices["left"])
+		}},
+		{rule: "ACS-009", about: "one way", board: board.Switch, device: "left", plant: clear("left/port")},
+		{rule: "ACS-009", about: "not readable", board: board.Switch, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.CutConfig(t.Devices["right/port"])
+		}},
+		{rule: "ACS-017", about: "cleared since boot", board: board.Switch, device: "port", plant: clear("port")},
+		{rule: "ACS-017", about: "more than before", board: board.Switch, device: "left/port", plant: func(t *board.Tree) {
+			t.SetACS(t.Devices["left/port"], acsDirect)
+		}},
+		{rule: "ACS-017", about: "no baseline", board: board.Switch, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Delete("run/kata-vfio/acs.json")
+		}},
+		{rule: "ACS-017", about: "a damaged baseline", board: board.Switch, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("run/kata-vfio/acs.json", "{")
+		}},
+		{rule: "ACS-019", about: "two tenants below a switch", board: board.Switch, state: finding.Manual, plant: func(*board.Tree) {}},
+	}, acsArgumentFaults(), portFaults(), nodeACSFaults())
+}
+
+func acsArgumentFaults() []fault {
+	cmdline := func(rule, about, args string) fault {
+		return fault{rule: rule, about: about, board: board.Server, plant: func(t *board.Tree) { t.Put("proc/cmdline", args+"\n") }}
+	}
+	return []fault{
+		cmdline("ACS-006", "in use", "ro pcie_acs_override=downstream"),
+		cmdline("ACS-006", "in use, in other letters", "ro pcie-acs-override"),
+		{rule: "ACS-006", about: "after the next boot", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"pcie_acs_override=downstream\"\n")
+		}},
+		cmdline("ACS-007", "redirection off", "ro pci=realloc,disable_acs_redir=0000:22:00.0;0000:22:01.0"),
+		cmdline("ACS-007", "upstream forwarding off", "ro pci=config_acs=x0xxxx@0000:22:00.0"),
+	}
+}
+
+func portFaults() []fault {
+	withPort := func(change func(*sysfstest.Port)) func(testing.TB) *board.Tree {
+		return func(tb testing.TB) *board.Tree { return portBoard(tb, change) }
+	}
+	nothing := func(*board.Tree) {}
+	return []fault{
+		{rule: "ACS-004", about: "could block and doesn't", plant: nothing, board: withPort(func(p *sysfstest.Port) {
+			p.ACS = &pci.ACS{Capability: 0x1f, Control: 0x1d}
+		})},
+		{rule: "ACS-004", about: "not readable", board: board.Switch, state: finding.Unknown, plant: func(t *board.Tree) { t.CutConfig(t.Devices["upstream"]) }},
+		{rule: "ACS-005", about: "egress control", plant: nothing, board: withPort(func(p *sysfstest.Port) {
+			p.ACS = &pci.ACS{Capability: 0x3d, Control: 0x3d}
+		})},
+		{rule: "ACS-010", about: "a shared bus", board: board.New, plant: func(t *board.Tree) {
+			gpu, _ := t.AddBehindBridge(0x71, 71)
+			t.Give("t1", "old", gpu)
+		}},
+		{rule: "ACS-014", about: "containment off", board: portWithDPC, plant: nothing},
+	}
+}
+
+// portBoard has one GPU below a root port that is changed.
+func portBoard(tb testing.TB, change func(*sysfstest.Port)) *board.Tree {
+	tb.Helper()
+	t := board.New(tb)
+	t.AddRoot(sysfstest.Root{Bus: 0x60})
+	p := sysfstest.Port{Address: pci.Address{Bus: 0x60, Device: 1}, Secondary: 0x61}
+	change(&p)
+	t.AddPort(p)
+	gpu := sysfstest.GPU(pci.Address{Bus: 0x61})
+	gpu.Driver = "vfio-pci"
+	t.Add(gpu)
+	t.Devices["gpu"] = gpu.Address
+	return t
+}
+
+func portWithDPC(tb testing.TB) *board.Tree {
+	tb.Helper()
+	return portBoard(tb, func(p *sysfstest.Port) { p.DPC = &pci.Switchable{} })
+}
+
+func nodeACSFaults() []fault {
+	attribute := func(t *board.Tree, device, name, value string) {
+		t.Put("sys/bus/pci/devices/"+t.Devices[device].String()+"/"+name, value)
+	}
+	return []fault{
+		{rule: "ACS-011", about: "published", board: board.Server, device: "nic0", plant: func(t *board.Tree) {
+			attribute(t, "nic0", "p2pmem/published", "1\n")
+		}},
+		{rule: "ACS-012", about: "a device that came", board: board.Switch, plant: func(t *board.Tree) { t.AddGPU(0x81) }},
+		{rule: "ACS-012", about: "no baseline", board: board.Switch, state: finding.Unknown, plant: func(t *board.Tree) { t.Delete("run/kata-vfio/acs.json") }},
+		{rule: "ACS-013", about: "not confined", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("sys/bus/thunderbolt/devices/domain0/iommu_dma_protection", "0\n")
+		}},
+		{rule: "ACS-013", about: "not told", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("sys/bus/thunderbolt/devices/domain0/security", "user\n")
+		}},
+		{rule: "ACS-015", about: "fatal errors", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			attribute(t, "gpu0", "aer_dev_fatal", "Undefined 0\nDLP 2\nTOTAL_ERR_FATAL 2\n")
+		}},
+		{rule: "ACS-015", about: "rubbish", board: board.Server, device: "gpu0", state: finding.Unknown, plant: func(t *board.Tree) {
+			attribute(t, "gpu0", "aer_dev_fatal", "many\n")
+		}},
+		{rule: "ACS-016", about: "panic", board: board.Server, plant: func(t *board.Tree) { t.Put("proc/sys/kernel/unknown_nmi_panic", "1\n") }},
+		{rule: "ACS-018", about: "DMA of nobody's", board: board.Switch, device: "spare", plant: func(t *board.Tree) {
+			t.SetConfig(t.Devices["spare"], 4, 0x06)
+		}},
+	}
+}
+
+// dualPort has a NIC with two ports, each in a group of its own, whose ACS is off.
+func dualPort(tb testing.TB) *board.Tree {
+	tb.Helper()
+	t := board.New(tb)
+	t.AddRootPort(0x51)
+	for fn := range uint8(2) {
+		t.Add(dualFunction(pci.Address{Bus: 0x51, Function: fn}))
+	}
+	t.Devices["nic1"] = pci.Address{Bus: 0x51, Function: 1}
+	t.Give("t1", "port1", t.Devices["nic1"])
+	return t
+}
+
+func dualFunction(a pci.Address) sysfstest.Function {
+	f := sysfstest.NIC(a)
+	f.Driver, f.SRIOV, f.Capabilities.SRIOV = "vfio-pci", nil, nil
+	f.Capabilities.ACS = &pci.ACS{Capability: 0x1f}
+	return f
+}
+
+// of returns the findings of one rule.
+func of(r *finding.Report, id string) []finding.Finding {
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f finding.Finding) bool { return f.ID != id })
+}
+
+func TestMeetingTenantsAreToldWithTheirDevicesAndWays(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		plant func(*board.Tree)
+		want  string
+	}{
+		{
+			"one way",
+			func(t *board.Tree) { t.SetACS(t.Devices["left/port"], acsNoRR) },
+			"functions of t1, t2 meet at switch or bridge 0000:21:00.0, and 0000:22:00.0 does not redirect: requests pass without the IOMMU from t1 to t2, not the other way",
+		},
+		{"both ways", func(t *board.Tree) {
+			t.SetACS(t.Devices["left/port"], acsNoRR)
+			t.SetACS(t.Devices["right/port"], acsNoRR)
+		}, "functions of t1, t2 meet at switch or bridge 0000:21:00.0, and 0000:22:00.0 does not redirect, 0000:22:01.0 does not redirect: requests pass without the IOMMU both ways"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tree := board.Switch(t)
+			c.plant(tree)
+			found := of(audit(t, tree), "ACS-009")
+			if len(found) != 1 {
+				t.Fatalf("%d findings, want one", len(found))
+			}
+			f := found[0]
+			if f.Text != c.want {
+				t.Errorf("it says\n%s, want\n%s", f.Text, c.want)
+			}
+			want := []pci.Address{tree.Devices["left"], tree.Devices["right"]}
+			if diff := cmp.Diff(want, f.Devices); diff != "" || !slices.Equal(f.Tenants, []string{"t1", "t2"}) || f.Exposure != finding.CrossTenant {
+				t.Errorf("devices (-want +got):\n%stenants %v, exposure %s", diff, f.Tenants, f.Exposure)
+			}
+		})
+	}
+}
+
+func TestDirectTranslationWeighsByWhoIsInReach(t *testing.T) {
+	for _, c := range []struct {
+		name, device, port string
+		want               isolation.Severity
+	}{
+		{"another tenant", "left", "left/port", isolation.Critical},
+		{"nobody", "spare", "spare/port", isolation.Medium},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tree := board.Switch(t)
+			tree.Devices["spare/port"] = pci.Address{Bus: 0x20, Device: 2}
+			tree.EnableATS(tree.Devices[c.device])
+			tree.SetACS(tree.Devices[c.port], acsDirect)
+			found := of(audit(t, tree), "ACS-003")
+			if len(found) != 1 || found[0].State != finding.Fail || found[0].Severity != c.want {
+				t.Errorf("found %+v, want one that fails as %s", found, c.want)
+			}
+		})
+	}
+}
+
+func TestDriftIsToldWithTheWayBack(t *testing.T) {
+	tree := board.Switch(t)
+	tree.SetACS(tree.Devices["port"], acsNoRR)
+	found := of(audit(t, tree), "ACS-017")
+	if len(found) != 1 {
+		t.Fatalf("%d findings, want one", len(found))
+	}
+	want := "ACS control of 0000:20:01.0 is 0x0011 and was 0x001d: ReqRedir, CmpltRedir was switched off"
+	if found[0].Text != want || !strings.Contains(found[0].Remediation, "setpci -s 0000:20:01.0 ECAP_ACS+6.w=001d") {
+		t.Errorf("it says %s; %s", found[0].Text, found[0].Remediation)
+	}
+	if len(found[0].Devices) != 3 {
+		t.Errorf("blast radius %v, want the port and both GPUs below it", found[0].Devices)
+	}
+}

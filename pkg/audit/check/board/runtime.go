@@ -1,0 +1,161 @@
+package board
+
+import (
+	"encoding/json"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Places of the handler kata-gpu.
+const (
+	ContainerdConfig = "etc/containerd/config.toml"
+	ContainerdDropIn = "etc/containerd/conf.d/kata-gpu.toml"
+	kataDir          = "opt/kata/share/defaults/kata-containers/kata-gpu"
+	KataConfig       = kataDir + "/configuration.toml"
+	KataDropIns      = kataDir + "/config.d"
+)
+
+// KataBase is what counts of Kata 4.1's configuration-qemu-nvidia-gpu.toml as its
+// Makefile renders it.
+const KataBase = `
+[hypervisor.qemu]
+path = "/opt/kata/bin/qemu-system-x86_64"
+kernel = "/opt/kata/share/kata-containers/vmlinuz-nvidia-gpu.container"
+image = "/opt/kata/share/kata-containers/kata-containers-nvidia-gpu.img"
+machine_type = "q35"
+rootfs_type = "erofs"
+rootless = false
+enable_annotations = ["enable_iommu", "kernel_params", "kernel_verity_params"]
+valid_hypervisor_paths = ["/opt/kata/bin/qemu-system-x86_64"]
+kernel_params = "cgroup_no_v1=all pci=realloc pci=nocrs pci=assign-busses"
+kernel_verity_params = ""
+firmware = "/opt/kata/share/ovmf/OVMF.fd"
+seccompsandbox = ""
+default_memory = 8192
+shared_fs = "virtio-fs"
+virtio_fs_daemon = "/opt/kata/libexec/virtiofsd"
+valid_virtio_fs_daemon_paths = ["/opt/kata/libexec/virtiofsd"]
+virtio_fs_extra_args = ["--thread-pool-size=1", "--announce-submounts"]
+enable_vhost_user_store = false
+vhost_user_store_path = "/var/run/kata-containers/vhost-user"
+valid_vhost_user_store_paths = ["/var/run/kata-containers/vhost-user"]
+enable_iommu = false
+enable_debug = false
+extra_monitor_socket = ""
+hot_plug_vfio = "no-port"
+cold_plug_vfio = "root-port"
+pcie_root_port = 8
+entropy_source= "/dev/urandom"
+valid_entropy_sources = ["/dev/urandom","/dev/random",""]
+guest_hook_path = ""
+guest_memory_dump_path = ""
+disable_selinux = false
+disable_guest_selinux = true
+
+[factory]
+enable_template = false
+template_path = "/run/vc/vm/template"
+vm_cache_number = 0
+
+[agent.kata]
+enable_debug = false
+enable_tracing = false
+debug_console_enabled = false
+
+[runtime]
+enable_debug = false
+internetworking_model = "tcfilter"
+disable_guest_seccomp = true
+enable_tracing = false
+sandbox_cgroup_only = true
+static_sandbox_resource_mgmt = true
+sandbox_bind_mounts = []
+vfio_mode = "guest-kernel"
+enable_pprof = false
+pod_resource_api_sock = "/var/lib/kubelet/pod-resources/kubelet.sock"
+`
+
+// hardening is what a site adds to what Kata ships and to this project's drop-ins.
+const hardening = `
+[hypervisor.qemu]
+seccompsandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+kernel_verity_params = "root_hash=6c1e4e3a5f0d2b7c,salt=00,data_blocks=65536,data_block_size=4096,hash_block_size=4096"
+[runtime]
+disable_guest_seccomp = false
+`
+
+// goodRuntime sets up what the checks of RT look at: this project's own drop-ins
+// over containerd's and Kata's configuration.
+func (t *Tree) goodRuntime() {
+	t.Put(ContainerdConfig, "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n")
+	t.Put(ContainerdDropIn, t.Fragment("containerd/kata-gpu.toml"))
+	t.Put(KataConfig, KataBase)
+	t.Put(KataDropIns+"/50-kata-gpu.toml", t.Fragment("kata/50-kata-gpu.toml"))
+	t.Put(KataDropIns+"/60-site.toml", hardening)
+	t.Put("etc/systemd/system/sockets.target.wants/kata-vfio-pod-resources.socket", t.Fragment("systemd/kata-vfio-pod-resources.socket"))
+	t.Put("sys/fs/selinux/enforce", "1\n")
+	t.Put("var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\nauthentication: {anonymous: {enabled: false}}\nauthorization: {mode: Webhook}\n")
+	for _, file := range []string{
+		ContainerdConfig, ContainerdDropIn, KataConfig, KataDropIns + "/50-kata-gpu.toml", KataDropIns + "/60-site.toml",
+		"opt/kata/share/kata-containers/vmlinuz-nvidia-gpu.container", "opt/kata/share/kata-containers/kata-containers-nvidia-gpu.img",
+		"opt/kata/share/ovmf/OVMF.fd",
+	} {
+		t.Own(file, "100644", 0, 0)
+	}
+	for _, file := range []string{"opt/kata/bin/containerd-shim-kata-v2", "opt/kata/bin/qemu-system-x86_64", "opt/kata/libexec/virtiofsd"} {
+		t.Own(file, "100755", 0, 0)
+	}
+	for _, tenant := range []string{"t1", "t2"} {
+		t.Run(tenant, "/run/containerd/io.containerd.grpc.v1.cri/sandboxes/"+tenant+"/hostname", "/var/lib/kubelet/pods/"+tenant+"/etc-hosts")
+	}
+	t.Own("run/kata-vfio", "40700", 0, 0)
+	t.Own("run/kata-vfio/pod-resources.sock", "140600", 0, 0)
+	t.Own("var/run/nri/nri.sock", "140755", 0, 0)
+	t.Own("var/lib/kubelet/pod-resources", "40750", 0, 0)
+}
+
+// Fragment returns one of the files that runtimeclass/ has for a node.
+func (t *Tree) Fragment(name string) string {
+	t.TB.Helper()
+	_, here, _, _ := runtime.Caller(0)
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "../../../../runtimeclass", filepath.FromSlash(path.Clean(name))))
+	if err != nil {
+		t.TB.Fatal(err)
+	}
+	return string(text)
+}
+
+// Run has containerd run a container of a tenant's pod, which has the mounts.
+func (t *Tree) Run(tenant string, mounts ...string) {
+	t.TB.Helper()
+	spec := specs.Spec{Annotations: map[string]string{
+		"io.kubernetes.cri.sandbox-namespace": tenant, "io.kubernetes.cri.sandbox-name": "pod-of-" + tenant,
+	}}
+	for _, source := range mounts {
+		spec.Mounts = append(spec.Mounts, specs.Mount{Source: source, Type: "bind"})
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.TB.Fatal(err)
+	}
+	t.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/container-of-"+tenant+"/config.json", string(text))
+}
+
+// AddToKata has Kata's configuration for kata-gpu say something more, after all
+// else that it says.
+func (t *Tree) AddToKata(text string) {
+	t.TB.Helper()
+	t.Put(KataDropIns+"/99-fault.toml", text)
+	t.Own(KataDropIns+"/99-fault.toml", "100644", 0, 0)
+}
+
+// AddToContainerd does the same to containerd's.
+func (t *Tree) AddToContainerd(text string) {
+	t.TB.Helper()
+	t.Put("etc/containerd/conf.d/zz-fault.toml", "version = 3\n"+text)
+	t.Own("etc/containerd/conf.d/zz-fault.toml", "100644", 0, 0)
+}

@@ -1,0 +1,137 @@
+package check_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// foreignSpec is a spec in YAML of another vendor's.
+func foreignSpec(t *board.Tree, name, edits string) {
+	t.Put("etc/cdi/"+name+".yaml", "cdiVersion: 0.6.0\nkind: example.com/pgpu\ndevices:\n- name: \"0\"\n  containerEdits:\n"+edits)
+}
+
+// changeSpec replaces text in a claim's spec.
+func changeSpec(t *board.Tree, tenant, name, old, with string) {
+	rec := record(t, tenant, name)
+	text := t.Text(board.SpecFile(rec))
+	if !strings.Contains(text, old) {
+		t.TB.Fatalf("the spec has no %q: %s", old, text)
+	}
+	t.Put(board.SpecFile(rec), strings.ReplaceAll(text, old, with))
+}
+
+func cdiFaults() []fault {
+	return slices.Concat(ownerOfSpecFaults(), specFaults(), goneFaults(), editFaults())
+}
+
+// goneFaults are about claims' specs with nodes that nobody is behind.
+func goneFaults() []fault {
+	// leaves has the claim's function leave VFIO, and its VMM end.
+	leaves := func(t *board.Tree) {
+		t.Delete(procOf(record(t, "t1", "train").Sandbox.VMM))
+		t.GiveBack(t.Devices["gpu0"])
+	}
+	iommufd := func(t *board.Tree) {
+		n, _ := t.Node(nodeOf(t, "gpu0"))
+		changeSpec(t, "t1", "train", fmt.Sprintf(`"minor": %d`, n.Minor), `"minor": 9999`)
+		changeSpec(t, "t1", "train", nodeOf(t, "gpu0"), "/dev/vfio/devices/vfio99")
+	}
+	return []fault{
+		{rule: "CDI-002", about: "its function is with its driver again", board: board.Server, state: finding.Pass, plant: leaves},
+		{rule: "CDI-002", about: "its function is with its driver again, by iommufd", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			iommufd(t)
+			leaves(t)
+		}},
+		{rule: "CDI-002", about: "its function is gone", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			t.Delete(procOf(record(t, "t1", "train").Sandbox.VMM))
+			t.Remove(t.Devices["gpu0"])
+		}},
+		{rule: "CDI-002", about: "a node of iommufd's that was nobody's", board: board.Server, plant: func(t *board.Tree) {
+			t.Put(sysfs.FunctionPath(t.Devices["gpu0"])+"/vfio-dev/vfio0/dev", "511:0\n")
+			iommufd(t)
+		}},
+		{rule: "CDI-002", about: "a group's node that was nobody's", board: board.Server, plant: func(t *board.Tree) {
+			n, _ := t.Node(nodeOf(t, "gpu0"))
+			changeSpec(t, "t1", "train", fmt.Sprintf(`"minor": %d`, n.Minor), `"minor": 9999`)
+			changeSpec(t, "t1", "train", nodeOf(t, "gpu0"), "/dev/vfio/4711")
+		}},
+	}
+}
+
+func ownerOfSpecFaults() []fault {
+	return []fault{
+		{rule: "CDI-001", about: "a spec of a user's", board: board.Server, plant: func(t *board.Tree) { t.Own("etc/cdi/nvidia.yaml", "100644", 1000, 1000) }},
+		{rule: "CDI-001", about: "a directory that all may write to", board: board.Server, plant: func(t *board.Tree) { t.Own("run/cdi", "40777", 0, 0) }},
+	}
+}
+
+func specFaults() []fault {
+	return []fault{
+		{rule: "CDI-002", about: "a foreign spec by path", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "pgpu", "    deviceNodes:\n    - path: "+nodeOf(t, "gpu0")+"\n")
+		}},
+		{rule: "CDI-002", about: "a foreign spec by number", board: board.Server, plant: func(t *board.Tree) {
+			n, _ := t.Node(nodeOf(t, "gpu0"))
+			foreignSpec(t, "pgpu", fmt.Sprintf("    deviceNodes:\n    - path: /dev/harmless\n      type: c\n      major: %d\n      minor: %d\n", n.Major, n.Minor))
+		}},
+		{rule: "CDI-002", about: "a foreign spec by a mount of all nodes", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "pgpu", "    mounts:\n    - hostPath: /dev/vfio\n      containerPath: /x\n")
+		}},
+		{rule: "CDI-002", about: "in a directory that containerd is told of", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("etc/containerd/config.toml", "[plugins]\n  cdi_spec_dirs = [\"/etc/cdi\", '/opt/cdi']\n")
+			t.Put("opt/cdi/x.json", `{"cdiVersion":"0.6.0","kind":"example.com/x","devices":[{"name":"0","containerEdits":{"deviceNodes":[{"path":"/dev/iommu"}]}}]}`)
+		}},
+		{rule: "CDI-002", about: "a claim's spec with another's node", board: board.Server, plant: func(t *board.Tree) {
+			n, _ := t.Node(nodeOf(t, "gpu0"))
+			m, _ := t.Node(nodeOf(t, "nic0/vf0"))
+			changeSpec(t, "t2", "serve", fmt.Sprintf(`"minor": %d`, m.Minor), fmt.Sprintf(`"minor": %d`, n.Minor))
+		}},
+		{rule: "CDI-002", about: "a spec that can't be read", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("etc/cdi/x.yaml", "kind: [\n")
+		}},
+		{rule: "CDI-003", about: "one node in two specs", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "pgpu", "    deviceNodes:\n    - path: "+nodeOf(t, "gpu0")+"\n")
+		}},
+		{rule: "CDI-003", about: "one name in two specs", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "a", "    env: [A=1]\n")
+			foreignSpec(t, "b", "    env: [A=2]\n")
+		}},
+		{rule: "CDI-004", about: "its claim is gone", board: board.Server, plant: func(t *board.Tree) {
+			t.Delete("var/lib/kata-vfio/journal/" + record(t, "t1", "train").ID() + ".json")
+		}},
+		{rule: "CDI-004", about: "its claim is quarantined", board: board.Server, plant: func(t *board.Tree) {
+			rec := record(t, "t1", "train")
+			rec.State = journal.Quarantined
+			t.Save(rec)
+		}},
+		{rule: "CDI-004", about: "its claim's record is damaged", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("var/lib/kata-vfio/journal/"+record(t, "t1", "train").ID()+".json", "{}")
+		}},
+	}
+}
+
+func editFaults() []fault {
+	return []fault{
+		{rule: "CDI-005", about: "a hook of nobody's", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "x", "    hooks:\n    - hookName: createContainer\n      path: /opt/x/run\n")
+		}},
+		{rule: "CDI-005", about: "the runtime's socket", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "x", "    mounts:\n    - hostPath: /run/containerd/containerd.sock\n      containerPath: /c.sock\n")
+		}},
+		{rule: "CDI-005", about: "a library that is loaded first", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "x", "    env: [LD_PRELOAD=/x.so]\n")
+		}},
+		{rule: "CDI-006", about: "a control node that nobody asked for", board: board.Server, plant: func(t *board.Tree) {
+			changeSpec(t, "t1", "train", `"deviceNodes": [`, `"deviceNodes": [ {"path": "/dev/vfio/vfio"},`)
+		}},
+		{rule: "CDI-007", about: "a name that everybody knows", board: board.Server, plant: func(t *board.Tree) {
+			foreignSpec(t, "pgpu", "    deviceNodes:\n    - path: "+nodeOf(t, "gpu0")+"\n")
+		}},
+	}
+}

@@ -1,0 +1,178 @@
+// Package check judges a node by rules: each a question with a stable id, asked
+// of the facts of package facts. It reads nothing itself and keeps no state, so
+// that a live node, a copy and the plugin's own snapshot get the same answers.
+package check
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Check is a rule and how a node is judged by it.
+type Check struct {
+	finding.Rule
+	// Judge returns what there is to say: one finding for each object that fails or
+	// can't be told, and one [pass] for all that are in order, or [notApplicable].
+	// What the rule says already may be left out; a Severity that is set weighs one
+	// case otherwise than the rule does. An empty list is a bug, and reported as one.
+	Judge func(*facts.Node) []finding.Finding
+	// Review takes the place of Judge in a check of the audit itself: it is asked last,
+	// of what all others have said.
+	Review func([]finding.Finding) []finding.Finding
+}
+
+// Catalogue returns all checks that a node can answer, by group and number.
+func Catalogue() []Check {
+	return slices.Concat(iommuChecks(), acsChecks(), vfioChecks(), resetChecks(), gpuChecks(), nicChecks(),
+		hostChecks(), runtimeChecks(), cdiChecks(), confidentialChecks(), observationChecks())
+}
+
+// RulesOf returns the rules of checks.
+func RulesOf(checks []Check) []finding.Rule {
+	rules := make([]finding.Rule, len(checks))
+	for i := range checks {
+		rules[i] = checks[i].Rule
+	}
+	return rules
+}
+
+// Options say how [Run] judges.
+type Options struct {
+	Profile finding.Profile
+	Waivers []finding.Waiver
+	// Today is the day that waivers are held against, "2026-11-22".
+	Today string
+}
+
+// Run asks all checks and returns the finished report. The caller says what was
+// audited.
+func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
+	r := &finding.Report{Profile: o.Profile.Name, Findings: askAll(n, checks, &o.Profile)}
+	said := slices.Clone(r.Findings)
+	for _, c := range checks {
+		if c.Review != nil {
+			c.Judge = func(*facts.Node) []finding.Finding { return c.Review(said) }
+			r.Findings = append(r.Findings, ask(n, &c, &o.Profile)...)
+		}
+	}
+	finding.Apply(o.Waivers, o.Today, r.Findings)
+	r.Basis, r.Exposures = new(n.Basis()), finding.ExposureWords()
+	r.Summary.Devices = len(n.Snapshot.Functions)
+	r.Summary.Claims = claimsAffected(n, r.Findings)
+	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == LedgerSound }) {
+		r.NodeRecords = nodeRecords(n)
+	}
+	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == kataSandboxes }) {
+		r.Kata = KataOf(n)
+	}
+	r.Finish()
+	return r
+}
+
+// askAll returns what the checks found, in their order, but for reviews. They are
+// asked side by side: some read files, most think.
+func askAll(n *facts.Node, checks []Check, profile *finding.Profile) []finding.Finding {
+	found := make([][]finding.Finding, len(checks))
+	var asking sync.WaitGroup
+	for i := range checks {
+		if checks[i].Review == nil {
+			asking.Go(func() { found[i] = ask(n, &checks[i], profile) })
+		}
+	}
+	asking.Wait()
+	return slices.Concat(found...)
+}
+
+// ask returns a check's findings, complete.
+func ask(n *facts.Node, c *Check, profile *finding.Profile) []finding.Finding {
+	severity := profile.Severity(&c.Rule)
+	_, named := profile.Severities[c.ID]
+	if severity == finding.Off {
+		off := notApplicable("the profile " + profile.Name + " does not ask for this")
+		return []finding.Finding{complete(n, c, off[0])}
+	}
+	found := c.Judge(n)
+	if len(found) == 0 {
+		found = []finding.Finding{{State: finding.Error, Text: "the check said nothing"}}
+	}
+	for i := range found {
+		own := found[i].Severity
+		found[i] = complete(n, c, found[i])
+		found[i].Severity = severity
+		if own != "" && !named {
+			found[i].Severity = own
+		}
+	}
+	return found
+}
+
+// complete fills in what the rule says, and who is exposed.
+func complete(n *facts.Node, c *Check, f finding.Finding) finding.Finding {
+	f.ID, f.Title, f.Severity = c.ID, c.Title, c.Severity
+	if f.State != finding.Pass && f.State != finding.NotApplicable {
+		f.Remediation = orElse(f.Remediation, c.Fix)
+	}
+	f.Verify = orElse(f.Verify, c.Verify)
+	if f.Device != nil && !slices.Contains(f.Devices, *f.Device) {
+		f.Devices = append([]pci.Address{*f.Device}, f.Devices...)
+	}
+	if f.State == finding.Pass || f.State == finding.NotApplicable {
+		f.Exposure = finding.Unexposed
+		return f
+	}
+	f.Tenants = n.TenantsOf(f.Devices...)
+	f.Exposure = exposure(n, &f)
+	return f
+}
+
+// exposure says who is in reach of a finding. One that names no function is
+// about the whole node, and so about everybody who has one of its functions; that it
+// lies between two of them is only said of functions that are named.
+func exposure(n *facts.Node, f *finding.Finding) finding.Exposure {
+	devices := f.Devices
+	if len(devices) == 0 {
+		for _, fn := range n.Functions() {
+			devices = append(devices, fn.Address)
+		}
+	}
+	switch tenants := n.TenantsOf(devices...); {
+	case len(tenants) > 1 && len(f.Devices) > 0:
+		return finding.CrossTenant
+	case len(tenants) > 0:
+		return finding.Allocated
+	}
+	switch {
+	case slices.ContainsFunc(devices, n.IsPublished):
+		return finding.Published
+	case slices.ContainsFunc(devices, n.IsAvailable):
+		return finding.WouldBePublished
+	}
+	return finding.Unexposed
+}
+
+// claimsAffected counts the claims that have a function which a failure is about.
+func claimsAffected(n *facts.Node, findings []finding.Finding) int {
+	claims := map[string]bool{}
+	for i := range findings {
+		if findings[i].State != finding.Fail {
+			continue
+		}
+		for _, a := range findings[i].Devices {
+			for _, t := range n.TenanciesOf(a) {
+				claims[t.Record.ID()] = true
+			}
+		}
+	}
+	return len(claims)
+}
+
+func orElse(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}

@@ -1,0 +1,146 @@
+package check_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// freshServer is a node with eight GPUs that are with their host driver. No plugin
+// has run there.
+func freshServer(tb testing.TB) *board.Tree {
+	tb.Helper()
+	t := board.New(tb)
+	for i, bus := range []uint8{0x10, 0x18, 0x20, 0x28, 0x30, 0x38, 0x40, 0x48} {
+		t.AddRootPort(bus)
+		gpu := sysfstest.GPU(pci.Address{Bus: bus})
+		gpu.Driver = "nvidia"
+		t.Add(gpu)
+		t.Devices[fmt.Sprintf("gpu%d", i)] = pci.Address{Bus: bus}
+	}
+	return t
+}
+
+// judgedOfFunctions are checks of ACS, ATS, resets and firmware, which every GPU that
+// tenants can get is asked.
+func judgedOfFunctions() []string {
+	return []string{"ACS-001", "ACS-010", "IOM-002", "IOM-016", "RST-001"}
+}
+
+// TestAFreshNodeIsJudgedByWhatItsConfigWouldPublish: nothing is published yet, and
+// nothing says so by "not applicable".
+func TestAFreshNodeIsJudgedByWhatItsConfigWouldPublish(t *testing.T) {
+	r := audit(t, freshServer(t))
+	if want := (finding.Basis{By: finding.ByDefault, Functions: 8}); r.Basis == nil || *r.Basis != want {
+		t.Errorf("judged by %v, want %v", r.Basis, want)
+	}
+	for _, f := range r.Findings {
+		if slices.Contains(judgedOfFunctions(), f.ID) && f.State == finding.NotApplicable {
+			t.Errorf("%s is %s: %s", f.ID, f.State, f.Text)
+		}
+	}
+}
+
+// TestAFreshNodesConfigSaysWhatIsJudged: a function that the config leaves out is
+// not asked, and a config that can't be read is no reason to ask none.
+func TestAFreshNodesConfigSaysWhatIsJudged(t *testing.T) {
+	const head = "apiVersion: resource.kata-vfio.dev/v1alpha1\nkind: NodeConfig\n"
+	for about, c := range map[string]struct {
+		config, problem string
+		want            finding.Basis
+	}{
+		"two GPUs": {head + "devices:\n- match: {addresses: [\"0000:10:00.0\", \"0000:18:00.0\"]}\n", "", finding.Basis{By: finding.ByConfig, Functions: 2}},
+		"none":     {head + "devices: []\n", "", finding.Basis{By: finding.ByConfig}},
+		"damaged":  {"devices: [", "node.yaml", finding.Basis{By: finding.ByDefault, Functions: 8}},
+	} {
+		tree := freshServer(t)
+		tree.Put("etc/kata-vfio/node.yaml", c.config)
+		got := *audit(t, tree).Basis
+		if (c.problem == "") != (got.Problem == "") || !strings.Contains(got.Problem, c.problem) {
+			t.Errorf("%s: problem %q", about, got.Problem)
+		}
+		got.Problem = ""
+		if got != c.want {
+			t.Errorf("%s: judged by %v, want %v", about, got, c.want)
+		}
+	}
+}
+
+// TestExposureTellsWhatIsPublishedFromWhatWouldBe, for a fault of one GPU's port.
+func TestExposureTellsWhatIsPublishedFromWhatWouldBe(t *testing.T) {
+	for want, plant := range map[finding.Exposure]func(*board.Tree){
+		finding.WouldBePublished: func(*board.Tree) {},
+		finding.Published: func(t *board.Tree) {
+			t.Put("run/kata-vfio/published.json", `{"bootID":"","devices":["`+t.Devices["gpu0"].String()+`"]}`)
+		},
+		finding.Allocated: func(t *board.Tree) { t.Give("t1", "train", t.Devices["gpu0"]) },
+		finding.Unexposed: func(t *board.Tree) { t.Put("run/kata-vfio/published.json", `{"bootID":"","devices":[]}`) },
+	} {
+		tree := freshServer(t)
+		plant(tree)
+		tree.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
+		for _, f := range audit(t, tree).Findings {
+			if f.ID == "IOM-003" && f.Exposure != want {
+				t.Errorf("the exposure is %q, want %q", f.Exposure, want)
+			}
+		}
+	}
+}
+
+// TestAPortThatShowsNoRedirectionIsNoPass: the kernel counts a port without ACS as
+// isolating, by a quirk or a patch, which a person has to look into.
+func TestAPortThatShowsNoRedirectionIsNoPass(t *testing.T) {
+	tree := board.New(t)
+	port := pci.Address{Bus: 0x60, Device: 1}
+	tree.AddRoot(sysfstest.Root{Bus: 0x60})
+	tree.AddPort(sysfstest.Port{Address: port, Secondary: 0x61, NoACS: true, Group: 61})
+	gpu := sysfstest.GPU(pci.Address{Bus: 0x61})
+	gpu.Group = 62
+	tree.Add(gpu)
+	for _, f := range audit(t, tree).Findings {
+		if f.ID != "ACS-001" {
+			continue
+		}
+		if f.State != finding.Manual || !strings.Contains(f.Text, port.String()) {
+			t.Errorf("%s: %s", f.State, f.Text)
+		}
+	}
+}
+
+// blackwell is a board whose NVSwitches are behind ConnectX functions, as B200 has
+// them. vpd is what the first of those says.
+func blackwell(vpd string) func(testing.TB) *board.Tree {
+	return func(tb testing.TB) *board.Tree {
+		tb.Helper()
+		t := freshServer(tb)
+		t.AddRootPort(0x50)
+		gpu, manager := sysfstest.GPU(pci.Address{Bus: 0x50}), sysfstest.NIC(pci.Address{Bus: 0x58})
+		gpu.Device, manager.Vendor, manager.Device = 0x2901, 0x15b3, 0x1021
+		t.AddRootPort(0x58)
+		t.Add(gpu, manager)
+		t.Put("sys/bus/pci/devices/"+manager.Address.String()+"/vpd", vpd)
+		t.Put("usr/share/nvidia/nvswitch/fabricmanager.cfg", "FABRIC_MODE=0\n")
+		return t
+	}
+}
+
+// TestSwitchesBehindConnectXFunctionsAreAFabric: they don't show as bridges, and the
+// VPD of another ConnectX function makes none.
+func TestSwitchesBehindConnectXFunctionsAreAFabric(t *testing.T) {
+	for vpd, want := range map[string]finding.State{
+		"\x82\x10\x00Nvidia ConnectX-7\x90\x20\x00VA\x06SW_MNG\x00": finding.Fail,
+		"\x82\x10\x00Nvidia ConnectX-7\x90\x20\x00":                 finding.NotApplicable,
+	} {
+		for _, f := range audit(t, blackwell(vpd)(t)).Findings {
+			if f.ID == "GPU-001" && f.State != want {
+				t.Errorf("%q: %s: %s, want %s", vpd, f.State, f.Text, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package check_test
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+const fabricConfig = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
+
+func gpuFaults() []fault {
+	return []fault{
+		{rule: "GPU-001", about: "bare metal mode", board: board.Fabric, plant: func(t *board.Tree) { t.Put(fabricConfig, "FABRIC_MODE=0\n") }},
+		{rule: "GPU-001", about: "the last setting counts", board: board.Fabric, plant: func(t *board.Tree) { t.Put(fabricConfig, "FABRIC_MODE=1\n FABRIC_MODE = 0\n") }},
+		{rule: "GPU-001", about: "no configuration to see", board: board.Fabric, state: finding.Unknown, plant: func(t *board.Tree) { t.Delete(fabricConfig) }},
+		{rule: "GPU-001", about: "one tenant has all", board: board.Fabric, state: finding.Pass, plant: func(t *board.Tree) {
+			t.Delete("var/lib/kata-vfio/journal")
+			t.Give("t1", "all", t.Devices["gpu0"], t.Devices["gpu1"], t.Devices["gpu2"], t.Devices["gpu3"])
+			t.Put(fabricConfig, "FABRIC_MODE=0\n")
+		}},
+		{rule: "GPU-002", about: "three GPUs", board: board.Fabric, plant: func(t *board.Tree) {
+			t.Delete("var/lib/kata-vfio/journal")
+			t.Give("t1", "three", t.Devices["gpu0"], t.Devices["gpu1"], t.Devices["gpu2"])
+		}},
+		{rule: "GPU-002", about: "only Fabric Manager knows", board: board.Fabric, state: finding.Manual, plant: func(*board.Tree) {}},
+		{rule: "GPU-002", about: "one tenant has all", board: board.Fabric, state: finding.Pass, plant: func(t *board.Tree) {
+			t.Delete("var/lib/kata-vfio/journal")
+			t.Give("t1", "all", t.Devices["gpu0"], t.Devices["gpu1"], t.Devices["gpu2"], t.Devices["gpu3"])
+		}},
+		{rule: "GPU-003", about: "configured for all", board: board.Fabric, plant: func(t *board.Tree) {
+			t.Put(fabricConfig, "FABRIC_MODE=1\nFM_CMD_BIND_INTERFACE=0.0.0.0\n")
+		}},
+		{rule: "GPU-003", about: "listens to all", board: board.Fabric, plant: func(t *board.Tree) {
+			t.Put("proc/1/net/tcp", "  sl  local_address rem_address   st\n   0: 00000000:1A0A 00000000:0000 0A 00000000:00000000\n")
+		}},
+		{rule: "GPU-003", about: "listens to all by IPv6", board: board.Fabric, plant: func(t *board.Tree) {
+			t.Put("proc/1/net/tcp6", "   0: "+strings.Repeat("0", 32)+":1A0A 0:0 0A 0\n")
+		}},
+		{rule: "GPU-003", about: "a port that is none", board: board.Fabric, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put(fabricConfig, "FABRIC_MODE=1\nFM_CMD_PORT_NUMBER=66666\n")
+		}},
+		{rule: "GPU-004", about: "a tenant has a switch", board: board.Fabric, device: "nvswitch0", plant: func(t *board.Tree) {
+			t.Give("t1", "switch", t.Devices["nvswitch0"])
+		}},
+		{rule: "GPU-005", about: "two of a model", board: board.Server, state: finding.Manual, plant: func(*board.Tree) {}},
+		{rule: "GPU-006", about: "two tenants in a hive", board: board.Server, plant: func(t *board.Tree) {
+			t.AddHive("4711", 0x81, 0x91)
+			t.Give("t3", "a", t.Devices["xgmi0"])
+			t.Give("t4", "b", t.Devices["xgmi1"])
+		}},
+		{rule: "GPU-006", about: "two tenants, and no hive to see", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.AddHive("4711", 0x81, 0x91)
+			for _, name := range []string{"xgmi0", "xgmi1"} {
+				a := t.Devices[name].String()
+				t.Delete("sys/bus/pci/devices/" + a + "/xgmi_hive_info")
+				t.Delete("sys/bus/pci/devices/" + a + "/driver")
+				t.Give("tenant-of-"+name, "c", t.Devices[name])
+			}
+		}},
+		{rule: "GPU-006", about: "one tenant has the hive", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			t.AddHive("4711", 0x81, 0x91)
+			t.Give("t3", "a", t.Devices["xgmi0"], t.Devices["xgmi1"])
+		}},
+		{rule: "GPU-008", about: "on VFIO", board: board.Server, state: finding.Manual, plant: func(*board.Tree) {}},
+		{rule: "GPU-009", about: "mediated devices", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			gpu := t.Devices["gpu0"].String()
+			t.Put("sys/class/mdev_bus/"+gpu+"/mdev_supported_types/nvidia-1/name", "x\n")
+			t.Put("sys/bus/pci/devices/"+gpu+"/83b8f4f2-509f-382f-3c1e-e6bfe0fa1001/uevent", "")
+		}},
+		{rule: "GPU-010", about: "a driver of the node has one", board: board.Server, device: "gpu1/companion0", plant: func(t *board.Tree) {
+			withoutCompanion(t)
+			t.GiveBack(t.Devices["gpu1/companion0"])
+		}},
+		{rule: "GPU-010", about: "another claim has one", board: board.Server, device: "gpu1/companion0", plant: func(t *board.Tree) {
+			withoutCompanion(t)
+			t.Give("t3", "music", t.Devices["gpu1/companion0"])
+		}},
+	}
+}
+
+// withoutCompanion has a claim that took a GPU without its first companion.
+func withoutCompanion(t *board.Tree) {
+	t.Delete("var/lib/kata-vfio/journal")
+	rec := t.Give("t2", "serve", t.Devices["gpu1"])
+	rec.Plan.Functions = slices.DeleteFunc(rec.Plan.Functions, func(f plan.Function) bool { return f.Address == t.Devices["gpu1/companion0"] })
+	t.Save(rec)
+}

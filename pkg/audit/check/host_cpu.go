@@ -1,0 +1,207 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+const (
+	vulnerabilities = "sys/devices/system/cpu/vulnerabilities"
+	hwVuln          = "Linux: Documentation/admin-guide/hw-vuln/"
+)
+
+func cpuChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "HOST-004", Title: "The CPU's known flaws are mitigated", Severity: isolation.High,
+			Why:     "a guest reads memory of the node or of other guests by speculation",
+			Fix:     "update the microcode and the kernel, and take opt-outs from the kernel's command line",
+			Verify:  "grep . /sys/devices/system/cpu/vulnerabilities/*",
+			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-devices-system-cpu", hwVuln + "index.rst"},
+		}, Judge: flawsMitigated},
+		{Rule: finding.Rule{
+			ID: "HOST-005", Title: "No mitigation is switched off on the kernel's command line", Severity: isolation.Critical,
+			Why:     "it opens the way from guests to the node that the CPU's microcode and the kernel had closed",
+			Fix:     "take the argument from the boot loader's configuration and reboot",
+			Verify:  "cat /proc/cmdline",
+			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt, mitigations="},
+		}, Judge: noOptOut},
+		{Rule: finding.Rule{
+			ID: "HOST-006", Title: "Tenants don't share a CPU core", Severity: isolation.High,
+			Why:     "threads of one core share buffers and caches: a guest reads what its neighbour on the other thread works on",
+			Fix:     "boot with `mitigations=auto,nosmt` or `nosmt`, or let VMs have whole cores (core scheduling; the kubelet's CPU manager with full-pcpus-only)",
+			Verify:  "cat /sys/devices/system/cpu/smt/active; grep SMT /sys/devices/system/cpu/vulnerabilities/*",
+			Sources: []string{hwVuln + "core-scheduling.rst", hwVuln + "l1tf.rst"},
+		}, Judge: noSharedCore},
+		{Rule: finding.Rule{
+			ID: "HOST-007", Title: "KVM guards the node's cache and page tables from guests", Severity: isolation.High,
+			Why:     "without the flush a guest reads the node's data from the L1 cache; with executable huge pages it halts the node",
+			Fix:     "`echo cond > /sys/module/kvm_intel/parameters/vmentry_l1d_flush`, `echo auto > /sys/module/kvm/parameters/nx_huge_pages`, and take both from modprobe.d",
+			Verify:  "cat /sys/module/kvm_intel/parameters/vmentry_l1d_flush /sys/module/kvm/parameters/nx_huge_pages",
+			Sources: []string{hwVuln + "l1tf.rst", hwVuln + "multihit.rst"},
+		}, Judge: kvmGuards},
+		{Rule: finding.Rule{
+			ID: "HOST-008", Title: "Guests can't run guests of their own", Severity: isolation.Medium,
+			Why:     "nested virtualization opens a large part of KVM to the guest's kernel",
+			Fix:     "`options kvm_intel nested=0` (or kvm_amd) in /etc/modprobe.d, and reload the module",
+			Verify:  "cat /sys/module/kvm_*/parameters/nested",
+			Sources: []string{"Linux: Documentation/virt/kvm/x86/running-nested-guests.rst"},
+		}, Judge: notNested},
+		{Rule: finding.Rule{
+			ID: "HOST-010", Title: "All CPUs of a kind run one microcode", Severity: isolation.Medium,
+			Why:     "a CPU with older microcode lacks fixes that the kernel counts on",
+			Fix:     "update the firmware or the microcode package, and reboot",
+			Verify:  "grep microcode /proc/cpuinfo | sort | uniq -c",
+			Sources: []string{"Linux: Documentation/arch/x86/microcode.rst"},
+		}, Judge: oneMicrocode},
+	}
+}
+
+// flaws are the CPU's, each with what the kernel says of it.
+func flaws(n *facts.Node) ([]facts.Fact, facts.Fact) {
+	_, dir := n.List(vulnerabilities)
+	return n.Glob(vulnerabilities, "*"), dir
+}
+
+// flawsMitigated reports flaws one by one. What SMT adds is HOST-006's.
+func flawsMitigated(n *facts.Node) []finding.Finding {
+	files, dir := flaws(n)
+	if len(files) == 0 {
+		return unknown("the CPU's flaws", dir)
+	}
+	var found []finding.Finding
+	for _, f := range files {
+		name := f.Path[strings.LastIndexByte(f.Path, '/')+1:]
+		var said []finding.Finding
+		switch open := unmitigated(f.Value); {
+		case !f.OK():
+			said = unknown(name, f)
+		case open != "":
+			said = fail(fmt.Sprintf("%s: %s", name, open), f)
+		case strings.HasPrefix(f.Value, "Unknown"):
+			said = unknown(name+" (a virtual machine's hypervisor decides, or the CPU is not on the kernel's list)", f)
+		default:
+			continue
+		}
+		said[0].Object = name
+		found = append(found, said...)
+	}
+	if len(found) == 0 {
+		return pass(count(len(files), "known flaw")+", none open", dir)
+	}
+	return found
+}
+
+// unmitigated returns the part of a line that says that guests can use the flaw;
+// empty for none. Parts are set apart by semicolons, and begin with a word and a
+// colon where they are about one side of it (arch/x86/kernel/cpu/bugs.c):
+//
+//	Mitigation: PTE Inversion; VMX: vulnerable
+//	Mitigation: Enhanced / Automatic IBRS; IBPB: conditional; BHI: Vulnerable
+//	KVM: Vulnerable
+//	Mitigation: Vulnerable, KVM: Not affected
+//
+// The last one is about the node's own processes: guests have KVM in between.
+func unmitigated(line string) string {
+	for part := range strings.SplitSeq(line, ";") {
+		part = strings.TrimSpace(part)
+		_, kvm, about := strings.Cut(part, ", KVM: ")
+		switch {
+		case about && !strings.HasPrefix(kvm, "Vulnerable"):
+		case strings.HasPrefix(part, "Vulnerable"), strings.Contains(part, ": Vulnerable"), strings.HasPrefix(part, "VMX: vulnerable"):
+			return part
+		}
+	}
+	return ""
+}
+
+func noSharedCore(n *facts.Node) []finding.Finding {
+	active := n.Read("sys/devices/system/cpu/smt/active")
+	switch {
+	case active.Status == facts.Absent:
+		return notApplicable("the kernel knows no SMT here", active)
+	case !active.OK():
+		return unknown("whether SMT is on", active)
+	case active.Is("0"):
+		return pass("SMT is off", active)
+	}
+	files, _ := flaws(n)
+	seen := []facts.Fact{active, n.Read("sys/devices/system/cpu/smt/control")}
+	var names []string
+	for _, f := range files {
+		if strings.Contains(f.Value, "SMT vulnerable") {
+			names = append(names, f.Path[strings.LastIndexByte(f.Path, '/')+1:])
+			seen = append(seen, f)
+		}
+	}
+	if len(names) > 0 {
+		return fail("SMT is on, and the kernel counts the CPU as vulnerable by it: "+strings.Join(names, ", "), seen...)
+	}
+	return say(finding.Manual, "SMT is on; the kernel knows no flaw of this CPU by which it leaks data, but its threads share caches: see whether VMs have whole cores", seen)
+}
+
+// notAffected reports whether the CPU does not have the flaw.
+func notAffected(n *facts.Node, flaw string) bool {
+	return n.Read(vulnerabilities + "/" + flaw).Is("Not affected")
+}
+
+func kvmGuards(n *facts.Node) []finding.Finding {
+	flush, pages := n.Parameter("kvm_intel", "vmentry_l1d_flush"), n.Parameter("kvm", "nx_huge_pages")
+	var found []finding.Finding
+	if flush.Running.Is("never") && !notAffected(n, "l1tf") {
+		found = append(found, pending(fail("the L1 cache is never flushed when a guest is entered", flush.Running), &flush, "cond", "always")...)
+	}
+	if pages.Running.OK() && isAny(pages.Running.Value, []string{"N", "never"}) && !notAffected(n, "itlb_multihit") {
+		found = append(found, pending(fail("guests' huge pages are executable", pages.Running), &pages, "auto", "force", "Y")...)
+	}
+	switch {
+	case len(found) > 0:
+		return found
+	case !flush.Running.Known() || !pages.Running.Known():
+		return unknown("what KVM guards", flush.Running, pages.Running)
+	case !flush.Running.OK() && !pages.Running.OK():
+		return notApplicable("KVM is not loaded, or this CPU has neither", pages.Running)
+	}
+	return pass("in force where the CPU needs them", flush.Running, pages.Running)
+}
+
+func notNested(n *facts.Node) []finding.Finding {
+	for _, module := range []string{"kvm_intel", "kvm_amd"} {
+		nested := n.Parameter(module, "nested")
+		switch {
+		case nested.Running.On():
+			return pending(fail("guests may run guests of their own", nested.Running), &nested, "0", "N")
+		case nested.Running.OK():
+			return setLater(pass("off", nested.Running), &nested, "0", "N")
+		case !nested.Running.Known():
+			return unknown("nested virtualization", nested.Running)
+		}
+	}
+	return notApplicable("neither kvm_intel nor kvm_amd is loaded")
+}
+
+func oneMicrocode(n *facts.Node) []finding.Finding {
+	kinds, seen := n.Processors()
+	if !seen.OK() {
+		return unknown("the CPUs' microcode", seen)
+	}
+	var found []finding.Finding
+	for _, p := range kinds {
+		if len(p.Microcode) > 1 {
+			seen.Value = "microcode " + strings.Join(p.Microcode, " ")
+			found = append(found, fail(fmt.Sprintf("CPUs of family/model/stepping %s run %s", p.Name, strings.Join(p.Microcode, " and ")), seen)...)
+		}
+	}
+	switch {
+	case len(kinds) == 0:
+		return notApplicable("the kernel shows no microcode", seen)
+	case len(found) == 0:
+		seen.Value = "microcode " + kinds[0].Microcode[0]
+		return pass(count(len(kinds), "kind")+" of CPU", seen)
+	}
+	return found
+}

@@ -1,0 +1,161 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+func memoryChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "HOST-009", Title: "Guests' memory is not merged", Severity: isolation.Medium,
+			Why:     "by the time that a write takes a guest learns what pages another one has",
+			Fix:     "`echo 2 > /sys/kernel/mm/ksm/run`, and stop ksmtuned",
+			Verify:  "cat /sys/kernel/mm/ksm/run",
+			Sources: []string{"Linux: Documentation/admin-guide/mm/ksm.rst"},
+		}, Judge: notMerged},
+		{Rule: finding.Rule{
+			ID: "HOST-011", Title: "Memory is cleared when it is allocated", Severity: isolation.Medium,
+			Why:     "otherwise what one tenant's work left in the kernel's buffers reaches another through a kernel bug",
+			Fix:     "boot with `init_on_alloc=1`, and with `init_on_free=1` where that is worth its cost",
+			Verify:  "grep -o 'init_on_alloc=.' /proc/cmdline; grep INIT_ON_ALLOC /boot/config-$(uname -r)",
+			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt, init_on_alloc="},
+		}, Judge: clearedMemory},
+		{Rule: finding.Rule{
+			ID: "HOST-012", Title: "Guests' memory is not written to a disk in the clear", Severity: isolation.Medium,
+			Why:     "swap keeps a guest's memory over its end, and over the node's; only what a VFIO device may reach is pinned",
+			Fix:     "`swapoff -a` and take it from /etc/fstab, or swap to dm-crypt with a random key",
+			Verify:  "cat /proc/swaps; lsblk -o NAME,TYPE,MOUNTPOINT",
+			Sources: []string{"proc_swaps(5)", "crypttab(5): swap"},
+		}, Judge: noPlainSwap},
+		{Rule: finding.Rule{
+			ID: "HOST-016", Title: "The node's memory corrects errors", Severity: isolation.Medium,
+			Why:     "without ECC a guest flips bits of the node or of another guest by hammering its own rows",
+			Fix:     "fit ECC memory, switch ECC on in the firmware setup, and load the EDAC driver of the platform",
+			Verify:  "grep . /sys/devices/system/edac/mc/mc*/*/dimm_edac_mode /sys/devices/system/edac/mc/mc*/ue_count",
+			Sources: []string{"Linux: Documentation/admin-guide/RAS/main.rst"},
+		}, Judge: correctedMemory},
+	}
+}
+
+func notMerged(n *facts.Node) []finding.Finding {
+	run := n.Read("sys/kernel/mm/ksm/run")
+	switch {
+	case run.Status == facts.Absent:
+		return notApplicable("the kernel has no KSM", run)
+	case !run.OK():
+		return unknown("whether pages are merged", run)
+	case run.Is("1"):
+		return fail("KSM is merging pages", run)
+	}
+	if shared := n.Read("sys/kernel/mm/ksm/pages_shared"); shared.OK() && !shared.Is("0") {
+		return fail("KSM has stopped, and pages are still merged", run, shared)
+	}
+	return pass("KSM does not run", run)
+}
+
+func clearedMemory(n *facts.Node) []finding.Finding {
+	argument := n.BootArgument("init_on_alloc")
+	config := n.Read("boot/config-" + n.Snapshot.Host.Kernel)
+	standard := strings.Contains(config.Value, "CONFIG_INIT_ON_ALLOC_DEFAULT_ON=y\n")
+	config.Value = fmt.Sprintf("CONFIG_INIT_ON_ALLOC_DEFAULT_ON: %t", standard)
+	switch {
+	case argument.Running.OK() && isYes(argument.Running.Value):
+		return setLater(pass("init_on_alloc=1", argument.Running), &argument, "1")
+	case argument.Running.OK():
+		return pending(fail("init_on_alloc="+argument.Running.Value, argument.Running), &argument, "1")
+	case !argument.Running.Known():
+		return unknown("the kernel's command line", argument.Running)
+	case !config.OK():
+		return unknown("what the kernel does without the argument init_on_alloc", config)
+	case standard:
+		return setLater(pass("it is this kernel's default", config), &argument, "1")
+	}
+	return pending(fail("pages are not cleared when they are allocated: init_on_alloc is neither this kernel's default nor asked for", config), &argument, "1")
+}
+
+func noPlainSwap(n *facts.Node) []finding.Finding {
+	swaps := n.Read("proc/swaps")
+	if !swaps.OK() {
+		return unknown("whether there is swap", swaps)
+	}
+	var found []finding.Finding
+	areas := 0
+	for line := range strings.Lines(swaps.Value) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0] == "Filename" {
+			continue
+		}
+		areas++
+		said := judgeSwap(n, fields[0], fields[1], swaps)
+		for i := range said {
+			said[i].Object = fields[0]
+		}
+		found = append(found, said...)
+	}
+	switch {
+	case areas == 0:
+		return pass("there is no swap", swaps)
+	case len(found) == 0:
+		return pass("swap is in memory or encrypted", swaps)
+	}
+	return found
+}
+
+// judgeSwap says what is wrong with a swap area, nothing for one in memory (zram) or
+// on dm-crypt.
+func judgeSwap(n *facts.Node, name, kind string, swaps facts.Fact) []finding.Finding {
+	device := strings.TrimPrefix(name, "/dev/")
+	uuid := n.Read("sys/class/block/" + device + "/dm/uuid")
+	switch {
+	case kind == "file":
+		return unknown("whether the file system of swap file "+name+" is encrypted", swaps)
+	case strings.HasPrefix(device, "zram"):
+		if backing := n.Read("sys/class/block/" + device + "/backing_dev"); backing.OK() && !backing.Is("none", "") {
+			return fail(fmt.Sprintf("swap %s writes to %s", name, backing.Value), backing)
+		}
+		return nil
+	case strings.HasPrefix(uuid.Value, "CRYPT-"):
+		return nil
+	case strings.HasPrefix(uuid.Value, "LVM-"):
+		return unknown("whether the volume group below swap "+name+" is encrypted", swaps)
+	}
+	return fail(fmt.Sprintf("swap %s is in the clear", name), swaps)
+}
+
+func correctedMemory(n *facts.Node) []finding.Finding {
+	const dir = "sys/devices/system/edac/mc"
+	names, list := n.List(dir)
+	var modes, found []finding.Finding
+	corrected := 0
+	for _, controller := range names {
+		if !strings.HasPrefix(controller, "mc") {
+			continue
+		}
+		if errors := n.Read(dir + "/" + controller + "/ue_count"); errors.OK() && !errors.Is("0") {
+			found = append(found, fail(fmt.Sprintf("memory controller %s counted %s errors that could not be corrected", controller, errors.Value), errors)...)
+		}
+		modules, _ := n.List(dir + "/" + controller)
+		for _, module := range modules {
+			mode := n.Read(dir + "/" + controller + "/" + module + "/dimm_edac_mode")
+			switch {
+			case mode.Is("None"):
+				modes = append(modes, fail(fmt.Sprintf("memory module %s of %s corrects nothing", module, controller), mode)...)
+			case mode.OK() && !mode.Is("Unknown", "Reserved"):
+				corrected++
+			}
+		}
+	}
+	found = append(found, modes...)
+	switch {
+	case len(found) > 0:
+		return found
+	case corrected == 0:
+		return say(finding.Unknown, "no EDAC driver tells of a memory module: there is no ECC, or no driver for it", []facts.Fact{list})
+	}
+	return pass(count(corrected, "memory module"), list)
+}

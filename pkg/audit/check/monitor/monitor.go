@@ -1,0 +1,258 @@
+package monitor
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Config says what a monitor looks at and whom it tells.
+type Config struct {
+	FS      *sysfs.FS
+	Profile finding.Profile
+	// Waivers returns the failures that are accepted now; nil for none.
+	Waivers func(context.Context) []finding.Waiver
+	// Counts is the least severity at which a failure counts against a device;
+	// [finding.Off] for none, which leaves metrics.
+	Counts isolation.Severity
+	// Assignable returns the functions that tenants can get; those that a claim or a VFIO
+	// driver has are known besides.
+	Offered func(*device.Snapshot) []pci.Address
+	// Refresh returns the node's latest snapshot with the functions at the addresses
+	// read again. The kernel sends no uevent when a register of a port changes: whoever
+	// publishes devices by the same snapshots has to learn of the change here.
+	Refresh func(context.Context, []pci.Address) (*device.Snapshot, error)
+	// Append writes to the node's ledger; Observe is told of every look; Changed of
+	// what fails for a device being another now. None may wait for the monitor.
+	Append  func(context.Context, ...ledger.Event) (string, error)
+	Observe func([]finding.Finding)
+	Changed func()
+	Log     *slog.Logger
+	// Every is how often it looks where nothing is heard of a change (parameters of
+	// modules and registers of ports change without a word), and Pause how long it
+	// lets changes gather.
+	Every, Pause time.Duration
+}
+
+// rest is how many times as long as its last look took the monitor waits before one
+// for a change: on a node of thousands of functions that changes all the time it
+// takes a twentieth of a processor.
+const rest = 20
+
+// Defaults of [Config].
+const (
+	DefaultEvery = time.Minute
+	DefaultPause = 3 * time.Second
+)
+
+// Monitor looks at one node. Failing may be called at any time, Look and Run by one
+// goroutine.
+type Monitor struct {
+	Config
+	checks    []check.Check
+	static    map[string]bool
+	vpds      *facts.VPDs
+	published published
+	took      time.Duration // the last look
+
+	mu  sync.Mutex // guards now
+	now *outcome
+}
+
+// New returns a monitor that has not looked yet: nothing fails.
+func New(c Config) *Monitor {
+	m := &Monitor{Config: c, static: map[string]bool{}, vpds: facts.NewVPDs(), now: &outcome{}}
+	for _, one := range check.Catalogue() {
+		if one.Cheap {
+			m.checks = append(m.checks, one)
+			m.static[one.ID] = one.Static
+		}
+	}
+	return m
+}
+
+// Failing returns the rules that count and fail for a function or for its node,
+// the worst first. Nothing is known of a function that came after the last look.
+// The slice is shared.
+func (m *Monitor) Failing(a pci.Address) []finding.Failure {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now.failing(a)
+}
+
+// Run looks whenever a snapshot comes, and every once in a while, until ctx ends.
+func (m *Monitor) Run(ctx context.Context, snapshots <-chan *device.Snapshot) error {
+	every := time.NewTicker(m.Every)
+	defer every.Stop()
+	var snap *device.Snapshot
+	var due <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case snap = <-snapshots:
+			if due == nil {
+				due = time.After(max(m.Pause, rest*m.took))
+			}
+			continue
+		case <-every.C:
+		case <-due:
+		}
+		due = nil
+		if snap != nil {
+			m.Look(ctx, snap)
+		}
+	}
+}
+
+// Look asks the checks of the node, whose ports it reads again. The snapshot says which
+// functions are ports, and what the node is like if they can't be read. A stale snapshot tells nothing. What the ledger does not
+// take is logged, and told at the next look.
+func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
+	if snap.Stale != "" {
+		return
+	}
+	begin := time.Now()
+	defer func() { m.took = time.Since(begin) }()
+	fresh, err := m.Refresh(ctx, bridges(snap))
+	if err != nil {
+		m.Log.WarnContext(ctx, "checks go by the ports as they were", slog.Any("err", err))
+		fresh = snap
+	}
+	if fresh.Stale != "" {
+		return
+	}
+	at := time.Now()
+	found, now := m.look(ctx, fresh, at)
+	m.Observe(found)
+	before := m.conclude(now)
+	m.publish(ctx, now, at)
+	if !same(before, now) {
+		m.log(ctx, before, now, found)
+		m.Changed()
+	}
+}
+
+// look asks the checks. A snapshot may be older than the journal, of a time in the
+// midst of a claim's steps that have ended since: where something new fails, the
+// functions are read anew and the checks asked again.
+func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time) ([]finding.Finding, *outcome) {
+	n, found := m.ask(ctx, snap, at)
+	now := m.weigh(n, found, n)
+	news := now.newDevices(m.now)
+	if len(news) == 0 {
+		return found, now
+	}
+	fresh, err := inventory.Rescan(ctx, m.FS, snap, news)
+	if err != nil {
+		m.Log.WarnContext(ctx, "checks go by functions as they were", slog.Any("err", err))
+		return found, now
+	}
+	again, found := m.ask(ctx, fresh, at)
+	return found, m.weigh(again, found, n)
+}
+
+// ask asks the checks of a node that is as the snapshot says.
+func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) (*facts.Node, []finding.Finding) {
+	n := facts.New(m.FS, snap)
+	n.KeepVPDs(m.vpds)
+	n.SetPublished(m.Offered(snap))
+	r := check.Run(n, m.checks, check.Options{Profile: m.Profile, Waivers: m.waivers(ctx), Today: at.UTC().Format(time.DateOnly)})
+	return n, r.Findings
+}
+
+func (m *Monitor) waivers(ctx context.Context) []finding.Waiver {
+	if m.Waivers == nil {
+		return nil
+	}
+	return m.Waivers(ctx)
+}
+
+// conclude replaces the outcome and returns the one before.
+func (m *Monitor) conclude(now *outcome) (before *outcome) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before, m.now = m.now, now
+	return before
+}
+
+// publish writes to the ledger what it does not know yet.
+func (m *Monitor) publish(ctx context.Context, now *outcome, at time.Time) {
+	events, whole := m.published.events(now, at)
+	if len(events) == 0 {
+		return
+	}
+	if _, err := m.Append(ctx, events...); err != nil {
+		m.Log.WarnContext(ctx, "checks not told to the ledger", slog.Any("err", err))
+		return
+	}
+	m.published.outcome = now
+	if whole {
+		m.published.at = at
+	}
+}
+
+// log says what began to fail and what no longer does, each rule once.
+func (m *Monitor) log(ctx context.Context, before, now *outcome, findings []finding.Finding) {
+	was, is := before.rules(), now.rules()
+	for _, id := range slices.Sorted(maps.Keys(is)) {
+		if was[id] {
+			continue
+		}
+		i := slices.IndexFunc(findings, func(f finding.Finding) bool { return f.ID == id && f.State == finding.Fail })
+		m.Log.WarnContext(ctx, "check fails", slog.String("check", id), slog.String("severity", string(findings[i].Severity)),
+			slog.String("problem", findings[i].Text), slog.String("fix", findings[i].Remediation), slog.String("more", "kata-vfio-audit explain "+id))
+	}
+	var mended []string
+	for _, id := range slices.Sorted(maps.Keys(was)) {
+		if !is[id] {
+			mended = append(mended, id)
+		}
+	}
+	if len(mended) > 0 {
+		m.Log.InfoContext(ctx, "checks pass again", slog.String("checks", strings.Join(mended, " ")))
+	}
+}
+
+// rules returns the ids of all that fails.
+func (o *outcome) rules() map[string]bool {
+	all := map[string]bool{}
+	for _, f := range o.node {
+		all[f.ID] = true
+	}
+	for _, failures := range o.devices {
+		for _, f := range failures {
+			all[f.ID] = true
+		}
+	}
+	return all
+}
+
+func same(a, b *outcome) bool {
+	return slices.Equal(a.node, b.node) && maps.EqualFunc(a.devices, b.devices, slices.Equal)
+}
+
+// bridges returns the ports of the node.
+func bridges(snap *device.Snapshot) []pci.Address {
+	var all []pci.Address
+	for i := range snap.Functions {
+		if f := &snap.Functions[i]; f.IsBridge() {
+			all = append(all, f.Address)
+		}
+	}
+	return all
+}

@@ -1,0 +1,91 @@
+package monitor
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// outcome is what a look at the node came to: the failures that count, the worst
+// first, each rule once.
+type outcome struct {
+	node    []finding.Failure
+	devices map[pci.Address][]finding.Failure
+}
+
+// failing returns what fails for a function, what fails for the whole node
+// included.
+func (o *outcome) failing(a pci.Address) []finding.Failure {
+	own := o.devices[a]
+	if len(own) == 0 {
+		return o.node
+	}
+	return finding.WorstFirst(slices.Concat(o.node, own))
+}
+
+// newDevices returns the functions for which something fails that did not before.
+func (o *outcome) newDevices(before *outcome) []pci.Address {
+	var all []pci.Address
+	for a, failures := range o.devices {
+		if slices.ContainsFunc(failures, func(f finding.Failure) bool { return !slices.Contains(before.devices[a], f) }) {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, pci.Address.Compare)
+	return all
+}
+
+// weigh returns the failures that count. A function that a claim is just taking or
+// giving back, or was since the earlier look at the node, is in between states that
+// a check may not know: what is new there waits for the next look.
+func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *facts.Node) *outcome {
+	o := &outcome{devices: map[pci.Address][]finding.Failure{}}
+	for i := range findings {
+		f := &findings[i]
+		if f.State != finding.Fail || m.static[f.ID] || m.Counts == finding.Off || f.Severity.Compare(m.Counts) > 0 {
+			continue
+		}
+		failure := finding.Failure{ID: f.ID, Severity: f.Severity}
+		if len(f.Devices) == 0 {
+			o.node = append(o.node, failure)
+		}
+		for _, a := range f.Devices {
+			if !slices.Contains(m.now.devices[a], failure) && (inBetween(n, a) || !sameTenancies(n, earlier, a)) {
+				continue
+			}
+			o.devices[a] = append(o.devices[a], failure)
+		}
+	}
+	o.node = finding.WorstFirst(o.node)
+	for a, failures := range o.devices {
+		o.devices[a] = finding.WorstFirst(failures)
+	}
+	return o
+}
+
+func inBetween(n *facts.Node, a pci.Address) bool {
+	return slices.ContainsFunc(n.TenanciesOf(a), func(t facts.Tenancy) bool {
+		return t.Record.State != journal.Prepared && t.Record.State != journal.Quarantined
+	})
+}
+
+// sameTenancies reports whether the same claims had the function, as far, at both
+// times that the journal was read.
+func sameTenancies(n, earlier *facts.Node, a pci.Address) bool {
+	return slices.EqualFunc(n.TenanciesOf(a), earlier.TenanciesOf(a), func(one, other facts.Tenancy) bool {
+		return one.Record.Plan.Claim.UID == other.Record.Plan.Claim.UID && one.Record.State == other.Record.State
+	})
+}
+
+// ids returns the rules of failures, by name.
+func ids(failures []finding.Failure) []string {
+	var all []string
+	for _, f := range failures {
+		all = append(all, f.ID)
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,86 @@
+package check_test
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf/link"
+)
+
+// imposed plants another setting of the first VF, which tenant t2 has.
+func imposed(rule, what string, change func(*device.VFSettings)) fault {
+	return fault{rule: rule, about: what, board: board.Server, device: "nic0/vf0", plant: func(t *board.Tree) {
+		t.ChangeVF(t.Devices["nic0"], 0, change)
+	}}
+}
+
+// untold plants a setting that the PF's driver does not report.
+func untold(rule string, change func(*device.VFSettings)) fault {
+	f := imposed(rule, "not reported", change)
+	f.device, f.state = "", finding.Unknown
+	return f
+}
+
+func nicFaults() []fault {
+	return []fault{
+		imposed("NIC-001", "off", func(s *device.VFSettings) { s.SpoofCheck = new(false) }),
+		untold("NIC-001", func(s *device.VFSettings) { s.SpoofCheck = nil }),
+		{rule: "NIC-001", about: "switchdev", board: board.Server, state: finding.Manual, plant: switchdev},
+		{rule: "NIC-001", about: "no interface to ask", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.ChangePF(t.Devices["nic0"], func(u *facts.Uplink) { u.Link, u.Error = nil, "it has none" })
+		}},
+		{rule: "NIC-001", about: "nothing of the network in the copy", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Delete(facts.LinksFile)
+		}},
+		{rule: "NIC-001", about: "a copy that is no JSON", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put(facts.LinksFile, `{"pfs": [{"pf": "no address"`)
+		}},
+		{rule: "NIC-001", about: "fewer VFs than there are", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.ChangePF(t.Devices["nic0"], func(u *facts.Uplink) { u.Link.VFs = nil })
+		}},
+		imposed("NIC-002", "on", func(s *device.VFSettings) { s.Trust = new(true) }),
+		untold("NIC-002", func(s *device.VFSettings) { s.Trust = nil }),
+		imposed("NIC-003", "none", func(s *device.VFSettings) { s.VLAN = &device.VLAN{Protocol: "802.1Q"} }),
+		{rule: "NIC-003", about: "switchdev", board: board.Server, state: finding.Manual, plant: switchdev},
+		imposed("NIC-004", "none", func(s *device.VFSettings) { s.MAC = "00:00:00:00:00:00" }),
+		{rule: "NIC-004", about: "twice", board: board.Server, device: "nic0/vf1", plant: func(t *board.Tree) {
+			t.Give("t3", "other", t.Devices["nic0/vf1"])
+			t.ChangePF(t.Devices["nic0"], func(u *facts.Uplink) { u.Link.VFs[1].Settings.MAC = u.Link.VFs[0].Settings.MAC })
+		}},
+		{rule: "NIC-006", about: "a tenant has the PF", board: board.Server, device: "nic0", plant: func(t *board.Tree) {
+			t.Give("t3", "greedy", t.Devices["nic0"])
+		}},
+		{rule: "NIC-007", about: "a tenant has the PF", board: board.Server, device: "nic0", plant: func(t *board.Tree) {
+			t.Give("t3", "greedy", t.Devices["nic0"])
+		}},
+		{rule: "NIC-008", about: "on", board: board.Server, device: "nic0", plant: func(t *board.Tree) {
+			t.Put("sys/bus/pci/devices/"+t.Devices["nic0"].String()+"/sriov_drivers_autoprobe", "1\n")
+		}},
+		{rule: "NIC-009", about: "no bound beside another tenant", board: board.Server, device: "nic0/vf0", plant: func(t *board.Tree) {
+			t.Give("t3", "other", t.Devices["nic0/vf1"])
+			t.ChangeVF(t.Devices["nic0"], 0, func(s *device.VFSettings) { s.Rate = &device.TxRate{} })
+		}},
+		imposed("NIC-012", "reads the hash key", func(s *device.VFSettings) { s.RSSQuery = new(true) }),
+		imposed("NIC-012", "a link of its own", func(s *device.VFSettings) { s.LinkState = "enable" }),
+		{rule: "NIC-013", about: "no GUID", board: board.Fabric, device: "hca0/vf0", plant: func(t *board.Tree) {
+			t.ChangeVF(t.Devices["hca0"], 0, func(s *device.VFSettings) { s.NodeGUID = "00:00:00:00:00:00:00:00" })
+		}},
+		{rule: "NIC-013", about: "a port twice", board: board.Fabric, device: "hca0/vf1", plant: func(t *board.Tree) {
+			t.ChangePF(t.Devices["hca0"], func(u *facts.Uplink) { u.Link.VFs[1].Settings.PortGUID = u.Link.VFs[0].Settings.PortGUID })
+		}},
+		{rule: "NIC-015", about: "a VF is given", board: board.Server, state: finding.Manual, plant: func(*board.Tree) {}},
+		{rule: "NIC-016", about: "an interface of the node", board: board.Server, device: "nic0/vf2", plant: func(t *board.Tree) {
+			vf := t.Devices["nic0/vf2"]
+			t.Give("t3", "other", vf)
+			t.Put("sys/bus/pci/devices/"+vf.String()+"/net/eth9/ifindex", "99\n")
+		}},
+		{rule: "NIC-018", about: "another VLAN than the claim's", board: board.Server, device: "nic0/vf0", plant: func(t *board.Tree) {
+			t.ChangeVF(t.Devices["nic0"], 0, func(s *device.VFSettings) { s.VLAN.ID = 666 })
+		}},
+	}
+}
+
+func switchdev(t *board.Tree) {
+	t.ChangePF(t.Devices["nic0"], func(u *facts.Uplink) { u.Eswitch = link.Switchdev })
+}

@@ -1,0 +1,106 @@
+package check_test
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+func resetFaults() []fault { return append(methodFaults(), proofFaults()...) }
+
+// setMethods writes a function's reset_method.
+func setMethods(t *board.Tree, device, methods string) {
+	t.Put(sysfs.FunctionPath(t.Devices[device])+"/reset_method", methods+"\n")
+}
+
+func methodFaults() []fault {
+	return []fault{
+		{rule: "RST-001", about: "none is left", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			setMethods(t, "gpu0", "")
+		}},
+		{rule: "RST-002", about: "power management alone", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			setMethods(t, "gpu0", "pm")
+		}},
+		{rule: "RST-003", about: "two tenants below one bridge", board: board.Server, device: "gpu1", plant: func(t *board.Tree) {
+			rec := record(t, "t2", "serve")
+			rec.Plan.Functions = rec.Plan.Functions[:0]
+			t.Save(rec)
+			t.Give("t2", "one", t.Devices["gpu1"])
+			t.Give("t3", "two", t.Devices["gpu1/companion0"])
+			setMethods(t, "gpu1", "")
+		}},
+		{rule: "RST-008", about: "all ones", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			ones := make([]byte, 4096)
+			for i := range ones {
+				ones[i] = 0xff
+			}
+			t.Put(sysfs.FunctionPath(t.Devices["gpu0"])+"/config", string(ones))
+		}},
+		{rule: "RST-013", about: "lanes are missing", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			for _, dir := range []string{"sys/devices/pci0000:3a/0000:3a:01.0", sysfs.FunctionPath(t.Devices["gpu0"])} {
+				t.Put(dir+"/current_link_speed", "32.0 GT/s PCIe\n")
+				t.Put(dir+"/max_link_speed", "32.0 GT/s PCIe\n")
+				t.Put(dir+"/current_link_width", "4\n")
+				t.Put(dir+"/max_link_width", "16\n")
+			}
+		}},
+		{rule: "RST-007", about: "a GPU's memory", board: board.Server, state: finding.Manual, plant: func(*board.Tree) {}},
+		{rule: "RST-010", about: "a drive", board: board.Server, state: finding.Manual, plant: func(t *board.Tree) {
+			t.Devices["nvme0"] = t.AddNVMe(0x81)
+			t.Give("t4", "store", t.Devices["nvme0"])
+		}},
+	}
+}
+
+// markUnclean writes the plugin's mark.
+func markUnclean(t *board.Tree, device string) {
+	a := t.Devices[device].String()
+	t.Put("var/lib/kata-vfio/journal/unclean/"+a+".json", `{"address":"`+a+`","claim":"earlier","why":"the node went down before a reset","since":"2026-11-21T08:00:00Z"}`+"\n")
+}
+
+// changed is a fault in the record of t1/train.
+func changed(rule, about string, change func(*board.Tree, *journal.Record)) fault {
+	return fault{rule: rule, about: about, board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+		rec := record(t, "t1", "train")
+		change(t, rec)
+		t.Save(rec)
+	}}
+}
+
+func proofFaults() []fault {
+	proofOf := func(rec *journal.Record) isolation.Proof {
+		return isolation.Proof{Reset: rec.Plan.Devices[0].Resets[0], Before: rec.Baseline, After: rec.Baseline, Milliseconds: 100}
+	}
+	return []fault{
+		{rule: "RST-004", about: "marked as not clean", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			markUnclean(t, "gpu0")
+		}},
+		changed("RST-004", "no fingerprint from before", func(_ *board.Tree, rec *journal.Record) { rec.Baseline = nil }),
+		changed("RST-004", "cleaned without a proof", func(_ *board.Tree, rec *journal.Record) { rec.State = journal.Cleaned }),
+		changed("RST-004", "a proof without fingerprints", func(_ *board.Tree, rec *journal.Record) {
+			rec.Proofs = []isolation.Proof{{Reset: rec.Plan.Devices[0].Resets[0]}}
+		}),
+		changed("RST-004", "other registers after the reset", func(_ *board.Tree, rec *journal.Record) {
+			p := proofOf(rec)
+			after := p.After[0]
+			after.Digest = "00"
+			p.After = []isolation.Fingerprint{after}
+			rec.Proofs = []isolation.Proof{p}
+		}),
+		changed("RST-005", "still published", func(t *board.Tree, rec *journal.Record) {
+			rec.State = journal.Quarantined
+			t.Put("run/kata-vfio/published.json", `{"bootID":"`+rec.BootID+`","devices":["`+t.Devices["gpu0"].String()+`"]}`)
+		}),
+		changed("RST-005", "still held", func(_ *board.Tree, rec *journal.Record) { rec.State = journal.Quarantined }),
+		changed("RST-005", "prepared for another", func(t *board.Tree, rec *journal.Record) {
+			rec.State = journal.Quarantined
+			t.Give("t3", "next", t.Devices["gpu0"])
+		}),
+		changed("RST-006", "by its function alone", func(_ *board.Tree, rec *journal.Record) {
+			rec.Plan.Devices[0].Resets[0].Method = isolation.FLR
+		}),
+		changed("RST-006", "not at all", func(_ *board.Tree, rec *journal.Record) { rec.Plan.Devices[0].Resets = nil }),
+	}
+}

@@ -1,0 +1,224 @@
+package check_test
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+)
+
+const kataGPU = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-gpu]\n"
+
+// Their boards have no functions, which these rules don't look at, and so are made
+// in no time.
+
+// kataFault is one line or more of Kata's configuration.
+func kataFault(rule, about, text string) fault {
+	return fault{rule: rule, about: about, board: board.New, plant: func(t *board.Tree) { t.AddToKata(text) }}
+}
+
+// containerdFault is the same of containerd's.
+func containerdFault(rule, about, text string) fault {
+	return fault{rule: rule, about: about, board: board.New, plant: func(t *board.Tree) { t.AddToContainerd(text) }}
+}
+
+func runtimeFaults() []fault {
+	return slices.Concat(handlerFaults(), kataFaults(), vmmFaults(), ownerFaults(), mountFaults(), cleanupFaults(), sizeFaults(), []fault{
+		{rule: "RT-004", about: "no socket", board: board.New, plant: func(t *board.Tree) {
+			t.AddToKata("[runtime]\npod_resource_api_sock = '/run/elsewhere.sock'\n")
+		}},
+		{rule: "RT-004", about: "a file in its place", board: board.New, plant: func(t *board.Tree) {
+			t.Own("run/kata-vfio/pod-resources.sock", "100600", 0, 0)
+		}},
+		{rule: "RT-004", about: "none after a boot", board: board.New, plant: func(t *board.Tree) {
+			t.Delete("etc/systemd/system/sockets.target.wants")
+		}},
+		{rule: "RT-004", about: "a file that Kata can't parse", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.AddToKata("[runtime\n")
+		}},
+		{rule: "RT-028", about: "a read-only port", board: board.New, plant: func(t *board.Tree) {
+			t.Put("var/lib/kubelet/config.yaml", "readOnlyPort: 10255\n")
+		}},
+		{rule: "RT-028", about: "a flag over the file", board: board.New, plant: func(t *board.Tree) {
+			t.Start(board.Process{Comm: "kubelet", Arguments: []string{"/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml", "--anonymous-auth=true"}})
+		}},
+		{rule: "RT-028", about: "a kubelet of which nobody can tell whose it is", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("proc/901/comm", "kubelet\n")
+			t.Put("proc/901/cmdline", "/usr/bin/kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
+		}},
+		{rule: "RT-028", about: "everybody reaches the socket", board: board.New, plant: func(t *board.Tree) {
+			t.Own("var/lib/kubelet/pod-resources", "40777", 0, 0)
+		}},
+		{rule: "RT-028", about: "no file that can be read", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("var/lib/kubelet/config.yaml", "{")
+		}},
+	})
+}
+
+func cleanupFaults() []fault {
+	timeout := func(about, value string) fault {
+		return containerdFault("RT-029", about, "[timeouts]\n'io.containerd.timeout.shim.cleanup' = "+value+"\n")
+	}
+	return []fault{
+		timeout("too short", "'20s'"),
+		timeout("no duration", "'soon'"),
+		timeout("a number", "60"),
+		{rule: "RT-029", about: "containerd's default", board: board.New, plant: func(t *board.Tree) {
+			without, _, _ := strings.Cut(t.Fragment("containerd/kata-gpu.toml"), "[timeouts]")
+			t.Put(board.ContainerdDropIn, without)
+		}},
+		{rule: "RT-029", about: "a file that containerd can't parse", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.AddToContainerd("[timeouts\n")
+		}},
+	}
+}
+
+func mountFaults() []fault {
+	mount := func(about, source string) fault {
+		return fault{rule: "RT-027", about: about, board: board.Server, plant: func(t *board.Tree) { t.Run("t1", source) }}
+	}
+	return []fault{
+		mount("containerd's socket", "/run/containerd/containerd.sock"),
+		mount("a directory above", "/var/lib/kubelet"),
+		mount("the root", "/"),
+		{rule: "RT-027", about: "nothing to be seen", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Delete("run/containerd")
+		}},
+		{rule: "RT-027", about: "a bundle that can't be read", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/container-of-t1/config.json", "{")
+		}},
+	}
+}
+
+func handlerFaults() []fault {
+	return []fault{
+		containerdFault("RT-002", "a pattern", kataGPU+"pod_annotations = ['io.katacontainers.*']\n"),
+		containerdFault("RT-003", "the prefix", kataGPU+"pod_annotations = ['cdi.k8s.io/*']\n"),
+		containerdFault("RT-003", "every prefix", kataGPU+"pod_annotations = ['*/*']\n"),
+		containerdFault("RT-003", "one key", kataGPU+"container_annotations = ['cdi.k8s.io/gpu']\n"),
+		containerdFault("RT-003", "the shim sandboxer", kataGPU+"sandboxer = 'shim'\n"),
+		{rule: "RT-003", about: "CRI-O", board: board.New, plant: crio},
+		containerdFault("RT-005", "off", kataGPU+"privileged_without_host_devices = false\n"),
+		containerdFault("RT-005", "all devices allowed", kataGPU+"privileged_without_host_devices_all_devices_allowed = true\n"),
+		containerdFault("RT-025", "runc", kataGPU+"runtime_type = 'io.containerd.runc.v2'\nruntime_path = ''\n"),
+		containerdFault("RT-025", "a path of another runtime", kataGPU+"runtime_path = '/usr/bin/containerd-shim-runc-v2'\n"),
+		containerdFault("RT-025", "another handler", "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-qemu]\nruntime_type = 'io.containerd.runc.v2'\n"),
+		{rule: "RT-025", about: "a file that containerd can't parse", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.AddToContainerd("[plugins\n")
+		}},
+		{rule: "RT-025", about: "an import that is not there", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.AddToContainerd("imports = ['elsewhere.toml']\n")
+		}},
+		containerdFault("RT-026", "NRI off", "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"),
+		containerdFault("RT-026", "NRI disabled as a plugin", "disabled_plugins = ['io.containerd.nri.v1.nri']\n"),
+		containerdFault("RT-026", "no validator", "[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = false\n"),
+		containerdFault("RT-026", "an excuse", "[plugins.'io.containerd.nri.v1.nri'.default_validator]\ntolerate_missing_plugins_annotation = 'x/y'\n"),
+		{rule: "RT-026", about: "everybody's socket", board: board.New, plant: func(t *board.Tree) {
+			t.Own("var/run/nri/nri.sock", "140777", 0, 0)
+		}},
+	}
+}
+
+// crio has CRI-O run Kata's Go runtime.
+func crio(t *board.Tree) {
+	t.Put("etc/crio/crio.conf.d/50-kata.conf", `[crio.runtime.runtimes.kata]
+runtime_type = "vm"
+runtime_path = "/opt/kata/bin/containerd-shim-kata-v2"
+runtime_config_path = "/`+board.KataConfig+`"
+privileged_without_host_devices = true
+`)
+	t.Own("etc/crio/crio.conf.d/50-kata.conf", "100644", 0, 0)
+}
+
+func kataFaults() []fault {
+	return []fault{
+		{rule: "RT-001", about: "kernel_params", board: board.New, plant: func(t *board.Tree) {
+			t.AddToKata("[hypervisor.qemu]\nenable_annotations = ['kernel_params']\n")
+			t.AddToContainerd(kataGPU + "pod_annotations = ['io.katacontainers.*']\n")
+		}},
+		kataFault("RT-004", "no setting", "[runtime]\npod_resource_api_sock = ''\n"),
+		kataFault("RT-006", "on", "[agent.kata]\ndebug_console_enabled = true\n"),
+		kataFault("RT-006", "by kernel_params", "[hypervisor.qemu]\nkernel_params = 'agent.debug_console'\n"),
+		kataFault("RT-007", "qmp", "[hypervisor.qemu]\nenable_debug = true\nextra_monitor_socket = 'qmp'\n"),
+		{rule: "RT-007", about: "by its other name", board: board.New, plant: func(t *board.Tree) {
+			t.AddToContainerd(kataGPU + "runtime_path = '/opt/kata/runtime-rs/bin/containerd-shim-kata-v2'\n")
+			t.AddToKata("[hypervisor.qemu]\nenable_debug = true\ndbg_monitor_socket = 'hmp'\n")
+		}},
+		kataFault("RT-008", "debug", "[runtime]\nenable_debug = true\n"),
+		kataFault("RT-008", "a monitor that waits", "[hypervisor.qemu]\nextra_monitor_socket = 'hmp'\n"),
+		kataFault("RT-009", "a pattern", "[hypervisor.qemu]\nvalid_hypervisor_paths = ['/usr/bin/*']\n"),
+		kataFault("RT-010", "Kata's default", "[hypervisor.qemu]\nseccompsandbox = ''\n"),
+		kataFault("RT-012", "off", "[hypervisor.qemu]\ndisable_selinux = true\n"),
+		kataFault("RT-013", "Kata's default", "[runtime]\ndisable_guest_seccomp = true\n"),
+		kataFault("RT-014", "hooks", "[hypervisor.qemu]\nguest_hook_path = '/usr/share/oci/hooks'\nkernel_verity_params = ''\n"),
+		kataFault("RT-015", "a directory", "[hypervisor.qemu]\nguest_memory_dump_path = '/var/crash/kata'\n"),
+		kataFault("RT-016", "off", "[runtime]\nsandbox_cgroup_only = false\n"),
+		kataFault("RT-017", "hot plug", "[hypervisor.qemu]\ncold_plug_vfio = 'no-port'\nhot_plug_vfio = 'root-port'\n"),
+		kataFault("RT-018", "vfio", "[runtime]\nvfio_mode = 'vfio'\n"),
+		kataFault("RT-019", "no sandbox, one word", "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--sandbox=none']\n"),
+		kataFault("RT-019", "no filter, two words", "[hypervisor.qemu]\nvirtio_fs_extra_args = ['--seccomp', 'none']\n"),
+		kataFault("RT-019", "a directory of the node", "[runtime]\nsandbox_bind_mounts = ['/etc']\n"),
+		kataFault("RT-020", "a template", "[factory]\nenable_template = true\n"),
+		kataFault("RT-020", "a cache", "[factory]\nvm_cache_number = 3\n"),
+		kataFault("RT-021", "on", "[hypervisor.qemu]\nenable_vhost_user_store = true\n"),
+		kataFault("RT-022", "Kata's default", "[hypervisor.qemu]\nkernel_verity_params = ''\n"),
+	}
+}
+
+// vmmFaults are processes that run, whatever is on disk.
+func vmmFaults() []fault {
+	return []fault{
+		{rule: "RT-007", about: "in a VMM that runs", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			qemu(t, "-qmp\x00unix:path=/run/vc/vm/sandbox-train/extra-monitor.sock,server=on,wait=off\x00")
+		}},
+		{rule: "RT-006", about: "in a VMM that runs", board: board.New, plant: func(t *board.Tree) {
+			qemu(t, "-append\x00root=/dev/vda1 agent.debug_console agent.debug_console_vport=1026\x00")
+		}},
+		{rule: "RT-019", about: "in a daemon that runs", board: board.New, plant: func(t *board.Tree) {
+			t.Put("proc/903/comm", "virtiofsd\n")
+			t.Put("proc/903/cmdline", "/opt/kata/libexec/virtiofsd\x00--sandbox\x00none\x00")
+		}},
+	}
+}
+
+// qemu runs the VM of the tenant t1's sandbox.
+func qemu(t *board.Tree, args string) {
+	t.Put("proc/902/comm", "qemu-system-x86\n")
+	t.Put("proc/902/cmdline", "/opt/kata/bin/qemu-system-x86_64\x00-name\x00sandbox-"+board.SandboxID("t1-train-0000-4000-8000-000000000000")+",debug-threads=on\x00"+args)
+}
+
+func ownerFaults() []fault {
+	owner := func(about, name, mode string, uid, gid uint32) fault {
+		return fault{rule: "RT-024", about: about, board: board.New, plant: func(t *board.Tree) { t.Own(name, mode, uid, gid) }}
+	}
+	return []fault{
+		owner("a configuration that all may write", board.ContainerdConfig, "100666", 0, 0),
+		owner("a drop-in of a group", board.KataDropIns+"/50-kata-gpu.toml", "100664", 0, 1000),
+		owner("a user's shim", "opt/kata/bin/containerd-shim-kata-v2", "100755", 1000, 1000),
+		owner("an image that all may write", "opt/kata/share/kata-containers/kata-containers-nvidia-gpu.img", "100646", 0, 0),
+		owner("a directory above", "opt/kata", "40757", 0, 0),
+		{rule: "RT-024", about: "a copy that does not say", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put("kata-vfio/stat.json", "{}")
+		}},
+	}
+}
+
+// sizeFaults are of the Rust runtime, which has two sizes.
+func sizeFaults() []fault {
+	rust := func(about, size string, state finding.State) fault {
+		return fault{rule: "RT-030", about: about, board: board.Server, state: state, plant: func(t *board.Tree) {
+			const dir = "opt/kata/share/defaults/kata-containers/runtime-rs/kata-gpu/"
+			t.Put(board.ContainerdDropIn, t.Fragment("containerd/kata-gpu-runtime-rs.toml"))
+			t.Put(dir+"configuration.toml", strings.Replace(board.KataBase, "default_memory", "overhead_memory = 32\ndefault_memory", 1)+"hypervisor_name = 'qemu'\n")
+			t.Put(dir+"config.d/50-kata-gpu.toml", t.Fragment("kata/50-kata-gpu-runtime-rs.toml"))
+			t.Put(dir+"config.d/60-site.toml", size)
+		}}
+	}
+	return []fault{
+		rust("Kata's own size", "[hypervisor.qemu]\noverhead_memory = 32\n", ""),
+		rust("more for all than for those with limits", "[hypervisor.qemu]\ndefault_memory = 16384\n", ""),
+		rust("our drop-in", "", finding.Pass),
+		rust("sizes that change while the VM runs", "[hypervisor.qemu]\noverhead_memory = 32\n[runtime]\nstatic_sandbox_resource_mgmt = false\n", finding.Pass),
+	}
+}

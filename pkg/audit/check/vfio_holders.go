@@ -1,0 +1,192 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
+)
+
+// seeHolders is how a person sees who holds what.
+const seeHolders = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -E '^/proc|vfio|kvm-vm' | grep -B1 -E 'vfio|kvm-vm'"
+
+// vfioHolderChecks returns the checks of who holds devices now.
+func vfioHolderChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "VFIO-009", Title: "Who holds a function by VFIO is the VMM of its claim's sandbox", Severity: isolation.Critical,
+			Why:     "an open VFIO device is DMA and the device's registers: whoever has it has the tenant's device, whatever the API says",
+			Fix:     "find out what the process is, then end it; the function is reset before it is given away again",
+			Verify:  seeHolders,
+			Sources: []string{"Linux: drivers/vfio/group.c", "Linux: Documentation/filesystems/proc.rst, VFIO Device files"},
+		}, Judge: holdersAreVMMs},
+		{Rule: finding.Rule{
+			ID: "VFIO-010", Title: "A function is in one sandbox only", Severity: isolation.Critical,
+			Why:    "two VMs that share a device share its memory and its DMA",
+			Fix:    "delete both pods, and see that each claim's devices are its own before they start again",
+			Verify: seeHolders,
+		}, Judge: oneSandbox},
+		{Rule: finding.Rule{
+			ID: "VFIO-011", Title: "A function is held only while its claim is prepared", Severity: isolation.High,
+			Why:    "a VMM that outlives its claim keeps its DMA, and keeps the device from being cleaned",
+			Fix:    "end the process (`kill -9 PID` on the node: a VM whose shim was killed does not end with its pod); Unprepare then goes on by itself, with a reset",
+			Verify: seeHolders,
+		}, Judge: heldWhilePrepared},
+		{Rule: finding.Rule{
+			ID: "VFIO-012", Title: "Who holds a function by VFIO runs a virtual machine", Severity: isolation.Critical,
+			Why:     "a process without a VM that drives a device is a plain container with it, or worse: nothing but the kernel is between it and the node",
+			Fix:     "run the pod under a Kata RuntimeClass, and bind the admission policy that asks for one",
+			Verify:  seeHolders,
+			Sources: []string{"Linux: virt/kvm/kvm_main.c kvm_dev_ioctl_create_vm"},
+		}, Judge: holdersRunVMs},
+	}
+}
+
+// judgeHoldings asks about each holding and adds what was not seen.
+func judgeHoldings(n *facts.Node, what string, wrong func(*facts.OpenHandle) []finding.Finding) []finding.Finding {
+	holdings, seen := n.Holdings()
+	var found []finding.Finding
+	for i := range holdings {
+		h := &holdings[i]
+		for _, f := range wrong(h) {
+			if f.Devices = h.Devices; len(h.Devices) > 0 {
+				f.Device = new(h.Devices[0])
+			}
+			f.Object = holderName(h)
+			f.Evidence = append(f.Evidence, h.Fact().Evidence())
+			found = append(found, f)
+		}
+	}
+	switch {
+	case !seen.OK() && !anyOnVFIO(n) && len(found) == 0:
+		return notApplicable("VFIO has no function")
+	case !seen.OK():
+		return append(found, unknown(what, seen)...)
+	case len(found) > 0:
+		return found
+	case len(holdings) == 0:
+		return pass("no process has anything of VFIO's open", seen)
+	}
+	return showing(pass(count(len(holdings), "holder")), holdings, func(h facts.OpenHandle) []facts.Fact { return []facts.Fact{h.Fact()} })
+}
+
+func anyOnVFIO(n *facts.Node) bool {
+	return slices.ContainsFunc(n.Snapshot.Functions, func(f device.Function) bool { return device.IsVFIO(f.Driver) || f.Locked })
+}
+
+// holderName names the holder's process.
+func holderName(h *facts.OpenHandle) string {
+	return fmt.Sprintf("pid %d (%s)", h.Process.PID, h.Process.Comm)
+}
+
+func holdersAreVMMs(n *facts.Node) []finding.Finding {
+	return judgeHoldings(n, "who holds functions", func(h *facts.OpenHandle) []finding.Finding {
+		switch {
+		case len(h.Devices) == 0:
+			return unnamed(n, h)
+		case len(h.Claims) == 0:
+			return fail(fmt.Sprintf("%s holds %s, which no claim has", &h.Process.Process, h.Node))
+		}
+		for _, rec := range h.Claims {
+			if belongs(n, h.Process, rec) {
+				return nil
+			}
+		}
+		return fail(fmt.Sprintf("%s holds %s and is not the VMM of %s", &h.Process.Process, h.Node, describeClaims(n, h.Claims)))
+	})
+}
+
+// unnamed judges who holds a device that the kernel does not name, or by a node
+// that has gone: it is in order for a sandbox of any claim.
+func unnamed(n *facts.Node, h *facts.OpenHandle) []finding.Finding {
+	if slices.ContainsFunc(n.Records(), func(rec *journal.Record) bool { return belongs(n, h.Process, rec) }) {
+		return nil
+	}
+	return fail(fmt.Sprintf("%s holds %s, of a function that the kernel does not name, and is no claim's VMM", &h.Process.Process, h.Node))
+}
+
+// belongs reports whether the process is of the sandbox that has the claim's
+// functions: the process that the runtime named, a child of it (a runtime may name
+// its shim), or one in the cgroup of the sandbox or, while the journal knows none,
+// of the claim's pods.
+func belongs(n *facts.Node, p *vfio.Usage, rec *journal.Record) bool {
+	if !n.IsThisBoot(rec) {
+		return false
+	}
+	if s := rec.Sandbox; s != nil {
+		named := s.VMM == journal.Process{PID: p.PID, StartTime: p.StartTime}
+		child := s.VMM.PID > 1 && p.Parent == s.VMM.PID && p.StartTime >= s.VMM.StartTime
+		return named || child || s.ID != "" && p.Container == s.ID
+	}
+	for _, pod := range rec.Plan.Claim.Pods {
+		if p.InPod(pod.UID) {
+			return true
+		}
+	}
+	return false
+}
+
+// describeClaims says which claims have a function, and what runs for them.
+func describeClaims(n *facts.Node, claims []*journal.Record) string {
+	var all []string
+	for _, rec := range claims {
+		text := claimName(rec)
+		switch {
+		case !n.IsThisBoot(rec):
+			text += " (prepared before the node's last start)"
+		case rec.Sandbox == nil:
+			text += " (no sandbox has it yet)"
+		case rec.Sandbox.VMM.PID != 0:
+			text += fmt.Sprintf(" (pid %d of sandbox %.12s)", rec.Sandbox.VMM.PID, rec.Sandbox.ID)
+		default:
+			text += fmt.Sprintf(" (sandbox %.12s)", rec.Sandbox.ID)
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, " or ")
+}
+
+// claimName names a record's claim: "claim t1/train".
+func claimName(rec *journal.Record) string {
+	ref := rec.Plan.Claim
+	if ref.Name == "" {
+		return "claim " + ref.UID
+	}
+	return "claim " + ref.Namespace + "/" + ref.Name
+}
+
+func heldWhilePrepared(n *facts.Node) []finding.Finding {
+	return judgeHoldings(n, "who holds functions", func(h *facts.OpenHandle) []finding.Finding {
+		if len(h.Claims) == 0 && h.Process.VM && len(h.Devices) > 0 {
+			return fail(fmt.Sprintf("%s has a VM with %s, and no claim has that", &h.Process.Process, h.Node))
+		}
+		for _, rec := range h.Claims {
+			if n.IsThisBoot(rec) && (rec.State == journal.Prepared || !belongs(n, h.Process, rec)) {
+				return nil
+			}
+		}
+		if len(h.Claims) == 0 {
+			return nil // a stray: VFIO-009's
+		}
+		rec := h.Claims[0]
+		if !n.IsThisBoot(rec) {
+			return fail(fmt.Sprintf("%s holds %s of %s, which was prepared before the node's last start", &h.Process.Process, h.Node, claimName(rec)))
+		}
+		return fail(fmt.Sprintf("%s holds %s of %s, which is %s since %s", &h.Process.Process, h.Node, claimName(rec), rec.State, rec.Since))
+	})
+}
+
+func holdersRunVMs(n *facts.Node) []finding.Finding {
+	return judgeHoldings(n, "whether holders run VMs", func(h *facts.OpenHandle) []finding.Finding {
+		if h.Process.VM {
+			return nil
+		}
+		return fail(fmt.Sprintf("%s holds %s and has no virtual machine", &h.Process.Process, h.Node))
+	})
+}

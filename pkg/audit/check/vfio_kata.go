@@ -1,0 +1,236 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/katastate"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// kataSandboxes is the rule that reads what Kata writes down.
+const kataSandboxes = "VFIO-019"
+
+// seeSandboxes is how a person sees what Kata says of its sandboxes.
+const seeSandboxes = "kata-vfio-audit sandboxes; ls /run/vc/sbs /run/kata"
+
+// vfioKataChecks are about what Kata itself says of its sandboxes.
+func vfioKataChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: kataSandboxes, Title: "Kata's sandboxes have the functions of their own claims only", Severity: isolation.Critical,
+			Why: "what Kata's state names is in that VM: a function that no claim has was given past the plugin, and nothing resets it " +
+				"before the next tenant; one of another pod's claim is in the wrong VM",
+			Fix: "delete the sandbox's pod, find out what gave it the function (the pod's annotations, `kata-vfio-audit node` for RT-003 and " +
+				"CDI-002, a CNI plugin with SR-IOV), and have the function reset before it is given away again",
+			Verify:  seeSandboxes,
+			Sources: []string{"Kata 4.1: virtcontainers/persist/api SandboxState", "Kata 4.1: runtime-rs virt_container SandboxState"},
+		}, Judge: sandboxesHaveTheirOwn},
+		{Rule: finding.Rule{
+			ID: "VFIO-020", Title: "Kata's sandboxes and prepared claims agree about which VMs run", Severity: isolation.Medium,
+			Why: "a claim whose sandbox is gone keeps its function from everybody, and one whose state outlives the VM makes Kata clean up " +
+				"what may be another tenant's by now",
+			Fix: "where the claim's pod is gone, the kubelet unprepares the claim within minutes; else delete the pod. Of a state that is " +
+				"left behind, remove the sandbox's directory once none of its processes runs",
+			Verify:  seeSandboxes,
+			Sources: []string{"Kata 4.1: virtcontainers/persist/fs Destroy"},
+		}, Judge: sandboxesAgree},
+	}
+}
+
+// sandboxesHaveTheirOwn compares each function of a sandbox with the claims that
+// have it. A state whose VM is gone is VFIO-020's.
+func sandboxesHaveTheirOwn(n *facts.Node) []finding.Finding {
+	sandboxes, asked := runtimes.Sandboxes(n)
+	var found []finding.Finding
+	var looked []runtimes.Sandbox
+	for i := range sandboxes {
+		s := &sandboxes[i]
+		if len(s.Devices) == 0 || isLeft(n, s) {
+			continue
+		}
+		looked = append(looked, *s)
+		for _, d := range s.Devices {
+			if wrong := notItsOwn(n, s, d.Address); wrong != "" {
+				found = append(found, aboutSandbox(n, s, d.Address, wrong)...)
+			}
+		}
+	}
+	found = append(found, damagedStates(asked)...)
+	switch {
+	case len(found) > 0:
+		return found
+	case len(looked) == 0:
+		return notApplicable("no sandbox of Kata's has a function", asked...)
+	}
+	return showing(pass(count(len(looked), "sandbox")+" with functions"), looked, sandboxFacts)
+}
+
+// damagedStates says of each state that is not understood that any function may be
+// in it.
+func damagedStates(asked []facts.Fact) []finding.Finding {
+	var found []finding.Finding
+	for _, f := range asked {
+		if !f.Known() {
+			u := unknown("which functions a sandbox of Kata's has", f)
+			u[0].Object = f.Path
+			found = append(found, u...)
+		}
+	}
+	return found
+}
+
+// notItsOwn says why the sandbox should not have the function; nothing where it
+// should.
+func notItsOwn(n *facts.Node, s *runtimes.Sandbox, a pci.Address) string {
+	claims := n.TenanciesOf(a)
+	for _, t := range claims {
+		if isFor(n, t.Record, s) {
+			return ""
+		}
+	}
+	if len(claims) == 0 {
+		return fmt.Sprintf("%s has %s, which no claim has", sandboxName(s), a)
+	}
+	return fmt.Sprintf("%s has %s of %s", sandboxName(s), a, describeClaims(n, []*journal.Record{claims[0].Record}))
+}
+
+// isFor reports whether the claim's functions are for the sandbox: the journal names
+// it, or names none yet and the claim is of its pod.
+func isFor(n *facts.Node, rec *journal.Record, s *runtimes.Sandbox) bool {
+	if !n.IsThisBoot(rec) {
+		return false
+	}
+	if rec.Sandbox != nil && rec.Sandbox.ID != "" {
+		return rec.Sandbox.ID == s.ID
+	}
+	ref := rec.Plan.Claim
+	for _, pod := range ref.Pods {
+		if s.Pod == "" || ref.Namespace == s.Namespace && pod.Name == s.Pod {
+			return true
+		}
+	}
+	return false
+}
+
+// sandboxesAgree looks for states without a VM, and for claims without a sandbox.
+func sandboxesAgree(n *facts.Node) []finding.Finding {
+	sandboxes, asked := runtimes.Sandboxes(n)
+	if !slices.ContainsFunc(asked, facts.Fact.OK) {
+		return notApplicable("the node has no state of Kata's", asked...)
+	}
+	if _, seen := n.Holdings(); !seen.OK() {
+		return unknown("which VMs run", seen)
+	}
+	found := leftStates(n, sandboxes)
+	claims := 0
+	for _, rec := range n.Records() {
+		if rec.State != journal.Prepared || rec.Sandbox == nil || rec.Sandbox.ID == "" || !n.IsThisBoot(rec) {
+			continue
+		}
+		claims++
+		if isGone(n, sandboxes, rec.Sandbox.ID) {
+			f := fail(fmt.Sprintf("%s is prepared for sandbox %.12s, of which neither a state of Kata's nor a VMM nor a bundle is there", claimName(rec), rec.Sandbox.ID), n.Journal())
+			f[0].Object, f[0].Devices = claimName(rec), rec.Plan.Addresses()
+			found = append(found, f...)
+		}
+	}
+	found = append(found, damagedStates(asked)...)
+	if len(found) > 0 {
+		return found
+	}
+	return showing(pass(fmt.Sprintf("%s, %s", count(len(sandboxes), "sandbox"), count(claims, "prepared claim")), asked...), sandboxes, sandboxFacts)
+}
+
+func leftStates(n *facts.Node, sandboxes []runtimes.Sandbox) []finding.Finding {
+	var found []finding.Finding
+	for i := range sandboxes {
+		s := &sandboxes[i]
+		if !isLeft(n, s) {
+			continue
+		}
+		f := fail(fmt.Sprintf("%s has a state of Kata's, and its VMM, process %d, is gone", sandboxName(s), s.PID), sandboxFacts(*s)...)
+		f[0].Object = sandboxName(s)
+		for _, d := range s.Devices {
+			f[0].Devices = append(f[0].Devices, d.Address)
+		}
+		if len(f[0].Devices) > 0 {
+			f[0].Device = new(f[0].Devices[0])
+		}
+		found = append(found, f...)
+	}
+	return found
+}
+
+// isLeft reports whether a state outlived the VM: it names a process that no VMM of
+// the sandbox is. Without a PID the VM may just be starting. Where processes can't be
+// seen nothing is left.
+func isLeft(n *facts.Node, s *runtimes.Sandbox) bool {
+	_, seen := n.Holdings()
+	return seen.OK() && s.VMM == nil && s.PID != 0 && !n.Exists(fmt.Sprintf("proc/%d/cmdline", s.PID)).OK()
+}
+
+// isGone reports whether nothing of the sandbox is there. A bundle is there before the
+// VM starts.
+func isGone(n *facts.Node, sandboxes []runtimes.Sandbox, id string) bool {
+	if slices.ContainsFunc(sandboxes, func(s runtimes.Sandbox) bool { return s.ID == id }) {
+		return false
+	}
+	holdings, _ := n.Holdings()
+	if slices.ContainsFunc(holdings, func(h facts.OpenHandle) bool { return h.Process.Container == id }) {
+		return false
+	}
+	containers, _ := runtimes.Containers(n)
+	return !slices.ContainsFunc(containers, func(c runtimes.Container) bool { return c.ID == id })
+}
+
+// aboutSandbox fails for a sandbox and a function.
+func aboutSandbox(n *facts.Node, s *runtimes.Sandbox, a pci.Address, text string) []finding.Finding {
+	found := fail(text, append(sandboxFacts(*s), n.Journal())...)
+	found[0].Object, found[0].Devices = sandboxName(s), []pci.Address{a}
+	if f, ok := n.Snapshot.Function(a); ok {
+		return about(f, found)
+	}
+	return found
+}
+
+// sandboxFacts are what says that there is a sandbox.
+func sandboxFacts(s runtimes.Sandbox) []facts.Fact {
+	var seen []facts.Fact
+	if s.File != "" {
+		seen = append(seen, facts.Fact{Path: s.File, Value: inGuest(s.Devices), How: "read", Needs: "root"})
+	}
+	if s.VMM != nil {
+		seen = append(seen, s.VMM.Cmdline)
+	}
+	return seen
+}
+
+// inGuest lists functions with where they are in the guest.
+func inGuest(devices []katastate.Device) string {
+	if len(devices) == 0 {
+		return "no device"
+	}
+	var words []string
+	for _, d := range devices {
+		words = append(words, d.Address.String())
+		if d.GuestPath != "" {
+			words = append(words, "(guest "+d.GuestPath+")")
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// sandboxName names a sandbox, with its pod where its bundle says so.
+func sandboxName(s *runtimes.Sandbox) string {
+	if s.Pod == "" {
+		return fmt.Sprintf("sandbox %.12s", s.ID)
+	}
+	return fmt.Sprintf("sandbox %.12s of pod %s/%s", s.ID, s.Namespace, s.Pod)
+}

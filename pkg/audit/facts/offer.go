@@ -1,0 +1,152 @@
+package facts
+
+import (
+	"encoding/json"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+const (
+	// publishedFile is what the plugin says of what it publishes: see [Published].
+	publishedFile = runDir + "/" + PublishedFile
+	// NodeConfigFile is the node's own configuration of the plugin.
+	NodeConfigFile = "etc/kata-vfio/node.yaml"
+)
+
+// Published is what the plugin writes to /run/kata-vfio/published.json whenever
+// it publishes: the functions that can be allocated, and by what it judges them that no
+// other file of the node says. Older plugins say the first two alone.
+type Published struct {
+	BootID  string        `json:"bootID"`
+	Devices []pci.Address `json:"devices"`
+	// NodeName is the node's name in the cluster.
+	NodeName string `json:"nodeName,omitempty"`
+	// Config is the node config that the plugin goes by: one from a ConfigMap is in no
+	// file of the node.
+	Config *v1alpha1.NodeConfig `json:"config,omitempty"`
+	// Failing holds the ids of the audit's checks that taint a function, the worst first.
+	Failing map[pci.Address][]string `json:"failing,omitempty"`
+	// Attempted holds the functions that are tainted since Prepare failed for them more
+	// than once.
+	Attempted map[pci.Address]plan.Code `json:"attempted,omitempty"`
+	// HotPlug says that the plugin expects running VMs to get devices.
+	HotPlug bool `json:"hotPlug,omitempty"`
+	// HotPlugWindow is [plan.Node]'s, by which functions with large BARs are tainted.
+	HotPlugWindow uint64 `json:"hotPlugWindow,omitempty"`
+}
+
+// offer is which functions tenants can get, and by what config.
+type offer struct {
+	basis  finding.Basis
+	config *v1alpha1.NodeConfig // nil for the default one
+	note   Fact                 // the plugin's file
+	said   Published            // what it says; empty where no plugin said anything
+	// named are those that the plugin publishes. The published ones are those, and
+	// the functions that a claim or a VFIO driver has.
+	named, published map[pci.Address]bool
+	// selected are those that the node's config selects, where no plugin has
+	// published anything.
+	selected map[pci.Address]bool
+}
+
+// IsOffered reports whether the plugin says that the function can be allocated,
+// and what it says it in.
+func (n *Node) IsOffered(a pci.Address) (bool, Fact) { return n.offer.named[a], n.Read(publishedFile) }
+
+// IsPublished reports whether the function can be allocated now: the plugin says
+// so, or a VFIO driver has it, or a claim.
+func (n *Node) IsPublished(a pci.Address) bool { return n.offer.published[a] }
+
+// IsAvailable reports whether tenants can get the function: it is published, or
+// the plugin would publish it once it runs (see [Node.Basis]).
+func (n *Node) IsAvailable(a pci.Address) bool {
+	return n.offer.published[a] || n.offer.selected[a]
+}
+
+// Basis says by what it is known which functions tenants can get.
+func (n *Node) Basis() finding.Basis { return n.offer.basis }
+
+// SetPublished says, in the plugin's own process, which functions can be allocated: it
+// judges them before it publishes them. Call it before the node is asked.
+func (n *Node) SetPublished(addrs []pci.Address) {
+	n.offer.publish(addrs)
+	n.offer.selected = nil
+}
+
+func (o *offer) publish(addrs []pci.Address) {
+	for _, a := range addrs {
+		o.named[a], o.published[a] = true, true
+	}
+	o.basis.By, o.basis.Functions = finding.ByPlugin, len(o.named)
+}
+
+// readOffer reads what the plugin publishes. Where no plugin has said so since
+// the node's start, the functions count that it would publish by the node's config.
+func (n *Node) readOffer() {
+	n.offer = offer{named: map[pci.Address]bool{}, published: map[pci.Address]bool{}}
+	for _, f := range n.Functions() {
+		if len(n.TenanciesOf(f.Address)) > 0 || isVFIO(f) {
+			n.offer.published[f.Address] = true
+		}
+	}
+	n.offer.basis.By = finding.ByDefault
+	n.offer.note = n.Read(publishedFile)
+	if n.offer.note.OK() && n.readPublished() {
+		return
+	}
+	n.readConfig()
+	ours := nodeconfig.Select(n.offer.config, n.Snapshot).Ours()
+	n.offer.selected = make(map[pci.Address]bool, len(ours))
+	for _, f := range ours {
+		n.offer.selected[f.Address] = true
+	}
+	n.offer.basis.Functions = len(ours)
+}
+
+// readPublished decodes what the plugin says, and reports whether it can be. Where the
+// plugin doesn't say by which config, the node's file counts.
+func (n *Node) readPublished() bool {
+	f := &n.offer.note
+	var said struct {
+		Published
+		Config json.RawMessage `json:"config"`
+	}
+	if err := json.Unmarshal([]byte(f.Value), &said); err != nil {
+		f.Status, f.Err = Broken, err.Error()
+		return false
+	}
+	n.offer.said = said.Published
+	if len(said.Config) == 0 || !n.useConfig(f.Path, said.Config) {
+		n.readConfig()
+	}
+	n.offer.publish(said.Devices)
+	return true
+}
+
+// readConfig reads the node's config. Where it can't be read the default one counts, and
+// the basis says why.
+func (n *Node) readConfig() {
+	switch file := n.Read(NodeConfigFile); {
+	case file.OK():
+		if n.useConfig(file.Path, []byte(file.Value)) {
+			n.offer.basis.By = finding.ByConfig
+		}
+	case file.Status != Absent:
+		n.offer.basis.Problem = file.Path + ": " + file.Err
+	}
+}
+
+// useConfig goes by a config if it is valid; else the basis says what is wrong.
+func (n *Node) useConfig(path string, text []byte) bool {
+	decoded, err := v1alpha1.DecodeNodeConfig(text)
+	if err != nil {
+		n.offer.basis.Problem = path + ": " + err.Error()
+		return false
+	}
+	n.offer.config, n.offer.basis.Problem = decoded, ""
+	return true
+}

@@ -1,0 +1,168 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+)
+
+// Table is a TOML table. Its values are tables again, or leaves: what is no table.
+type Table map[string]any
+
+// leaf is a value and the file that it comes from.
+type leaf struct {
+	value any
+	file  string
+}
+
+// Limits of a configuration file. The real ones have some hundred lines; what is
+// longer than MaxSize bytes or deeper than this was made to hurt.
+const (
+	MaxSize    = 1 << 20
+	maxNesting = 128
+)
+
+// Parse returns the table that a file holds. The error names file and line.
+func Parse(file facts.Fact) (Table, error) {
+	if len(file.Value) >= MaxSize {
+		return nil, fmt.Errorf("%s: it is longer than %d bytes", file.Path, MaxSize)
+	}
+	if line, deep := nestedTooDeep(file.Value); deep {
+		return nil, fmt.Errorf("%s:%d: brackets or dotted keys more than %d deep", file.Path, line, maxNesting)
+	}
+	var raw map[string]any
+	if err := toml.Unmarshal([]byte(file.Value), &raw); err != nil {
+		if e, ok := errors.AsType[*toml.DecodeError](err); ok {
+			row, _ := e.Position()
+			return nil, fmt.Errorf("%s:%d: %s", file.Path, row, e.Error())
+		}
+		return nil, fmt.Errorf("%s: %w", file.Path, err)
+	}
+	return leaves(raw, file.Path), nil
+}
+
+// nestedTooDeep finds what would send a recursive parser deep into its stack. It
+// counts without regard to strings and comments: what is counted too much there
+// is a file that no runtime ships.
+func nestedTooDeep(text string) (line int, deep bool) {
+	for row := range strings.Lines(text) {
+		line++
+		if strings.Count(row, "[")+strings.Count(row, "{")+strings.Count(row, ".") > 8*maxNesting {
+			return line, true
+		}
+	}
+	depth, deepest := 0, 0
+	for _, c := range []byte(text) {
+		switch c {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth = max(0, depth-1)
+		}
+		deepest = max(deepest, depth)
+	}
+	return line, deepest > maxNesting
+}
+
+func leaves(raw map[string]any, file string) Table {
+	t := make(Table, len(raw))
+	for key, value := range raw {
+		if sub, ok := value.(map[string]any); ok {
+			t[key] = leaves(sub, file)
+			continue
+		}
+		t[key] = leaf{value, file}
+	}
+	return t
+}
+
+// Merge puts other over t: tables key by key, and anything else, lists included,
+// replaces what was there. So do containerd 2 (cmd/containerd/server/config
+// mergeConfig, whose lists inside of plugins replace) and both of Kata's runtimes
+// (katautils updateFromDropIn, kata-types drop_in.rs).
+func (t Table) Merge(other Table) {
+	for key, value := range other {
+		to, into := t[key].(Table)
+		from, of := value.(Table)
+		if into && of {
+			to.Merge(from)
+			continue
+		}
+		t[key] = value
+	}
+}
+
+// Sub returns a table in t, empty where there is none.
+func (t Table) Sub(path ...string) Table {
+	for _, key := range path {
+		next, ok := t[key].(Table)
+		if !ok {
+			return Table{}
+		}
+		t = next
+	}
+	return t
+}
+
+// Names returns the keys that hold tables, sorted.
+func (t Table) Names() []string {
+	names := slices.Sorted(maps.Keys(t))
+	return slices.DeleteFunc(names, func(name string) bool { _, ok := t[name].(Table); return !ok })
+}
+
+// Setting returns a value. where is the file that would set it.
+func (t Table) Setting(where, key string) Setting {
+	if l, ok := t[key].(leaf); ok {
+		return Setting{Name: key, File: l.file, value: l.value}
+	}
+	return Setting{Name: key, File: where}
+}
+
+// Clone returns a table that shares no table with t.
+func (t Table) Clone() Table {
+	c := make(Table, len(t))
+	for key, value := range t {
+		if sub, ok := value.(Table); ok {
+			value = sub.Clone()
+		}
+		c[key] = value
+	}
+	return c
+}
+
+// Plain returns the values without the files that they come from.
+func (t Table) Plain() map[string]any {
+	plain := make(map[string]any, len(t))
+	for key, value := range t {
+		switch v := value.(type) {
+		case Table:
+			plain[key] = v.Plain()
+		case leaf:
+			plain[key] = v.value
+		}
+	}
+	return plain
+}
+
+// Settings returns all settings of the table and those below it, by the keys that
+// lead there with dots between them.
+func (t Table) Settings() map[string]Setting {
+	all := map[string]Setting{}
+	for key, value := range t {
+		switch v := value.(type) {
+		case Table:
+			for below, s := range v.Settings() {
+				all[key+"."+below] = s
+			}
+		case leaf:
+			all[key] = Setting{Name: key, File: v.file, value: v.value}
+		}
+	}
+	return all
+}

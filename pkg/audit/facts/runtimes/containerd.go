@@ -1,0 +1,121 @@
+package runtimes
+
+import (
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
+)
+
+// addContainerd reads containerd's configuration as containerd 2 does. containerd 1
+// is too old for the plugin (NRI, CDI).
+func (r *Runtimes) addContainerd(n *facts.Node) {
+	names, doubtful := containerdConfigs(n)
+	r.Damaged = append(r.Damaged, doubtful...)
+	file, loaded := r.chooseContainerd(n, names)
+	if loaded == nil {
+		return
+	}
+	r.Files, r.Damaged = append(r.Files, loaded.Files...), append(r.Damaged, loaded.Damaged...)
+	r.handlers(loaded.All, file)
+	r.addCDIDirs(loaded.All.Sub("plugins", config.CRIRuntime).Setting(file, "cdi_spec_dirs"))
+	r.NRI = containerdNRI(loaded.All, file)
+	r.ShimCleanup = loaded.All.Timeout(file, config.ShimCleanup)
+}
+
+// chooseContainerd loads the configuration of the containerd that serves the kubelet:
+// of several the one with CRI on. That more than one has is kept as damage.
+func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string, chosen *config.Containerd) {
+	serves := false
+	for _, name := range names {
+		loaded := config.LoadContainerd(onNode{n}, name, config.ByKey)
+		on := servesCRI(loaded.All)
+		switch {
+		case chosen == nil, on && !serves:
+			file, chosen, serves = name, loaded, on
+		case on:
+			err := fmt.Errorf("one containerd runs with %s and one with %s, both with CRI: whose pods are the kubelet's can't be told", file, name)
+			r.damaged(facts.Fact{Path: name, How: "process"}, err)
+		}
+	}
+	return file, chosen
+}
+
+// servesCRI reports whether the CRI plugin is not switched off, as dockerd does for a
+// containerd of its own.
+func servesCRI(all config.Table) bool {
+	return !slices.ContainsFunc(all.Setting("", "disabled_plugins").List(), func(name string) bool {
+		return name == "cri" || name == config.CRIBefore || name == config.CRIRuntime
+	})
+}
+
+// containerdDefault is what containerd reads where its command line names nothing.
+const containerdDefault = "/etc/containerd/config.toml"
+
+// containerdConfigs returns the paths of the files that the node's containerds are
+// started with, each once, or that a distribution puts where no process shows it.
+// Doubtful are processes that may be the node's and read another.
+func containerdConfigs(n *facts.Node) (names []string, doubtful []facts.Fact) {
+	own, others := daemons(n, "containerd")
+	for _, p := range own {
+		if name := containerdFile(&p); !slices.Contains(names, name) && (name != containerdDefault || read(n, name).Status != facts.Absent) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		names = usualConfig(n)
+	}
+	if len(own) > 0 {
+		return names, nil
+	}
+	others = slices.DeleteFunc(others, func(p process) bool { return slices.Contains(names, containerdFile(&p)) })
+	return names, doubts(others)
+}
+
+// containerdFile returns the file that a containerd is started with.
+func containerdFile(p *process) string {
+	if name, ok := p.option("--config", "-c"); ok && path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return containerdDefault
+}
+
+// usualConfig returns the first of the usual files that is there.
+func usualConfig(n *facts.Node) []string {
+	for _, name := range []string{
+		containerdDefault,
+		"/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+		"/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+		"/etc/k0s/containerd.toml",
+		"/var/snap/microk8s/current/args/containerd.toml",
+	} {
+		if read(n, name).Status != facts.Absent {
+			return []string{name}
+		}
+	}
+	return nil
+}
+
+// handlers adds containerd's handlers.
+func (r *Runtimes) handlers(all config.Table, file string) {
+	cri := all.Sub("plugins", config.CRIRuntime)
+	runtimes := cri.Sub("containerd", "runtimes")
+	for _, name := range runtimes.Names() {
+		t := runtimes.Sub(name)
+		options := t.Sub("options")
+		r.Handlers = append(r.Handlers, Handler{
+			Name: name, Engine: Containerd,
+			Type:                         t.Setting(file, "runtime_type"),
+			Path:                         t.Setting(file, "runtime_path"),
+			Config:                       options.Setting(file, "ConfigPath"),
+			Binary:                       options.Setting(file, "BinaryName"),
+			PodAnnotations:               t.Setting(file, "pod_annotations"),
+			ContainerAnnotations:         t.Setting(file, "container_annotations"),
+			PrivilegedWithoutHostDevices: t.Setting(file, "privileged_without_host_devices"),
+			AllDevicesAllowed:            t.Setting(file, "privileged_without_host_devices_all_devices_allowed"),
+			Sandboxer:                    t.Setting(file, "sandboxer"),
+		})
+	}
+}

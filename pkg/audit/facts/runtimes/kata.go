@@ -1,0 +1,147 @@
+package runtimes
+
+import (
+	"path"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
+)
+
+// Kata is Kata's configuration for one handler: the base with the drop-ins over it.
+type Kata struct {
+	// File is the base. Where it was not to be had or not to be understood,
+	// Damaged says so, and no setting is known.
+	File    string
+	Damaged []facts.Fact
+	// Files are the base and the drop-ins that were read.
+	Files []facts.Fact
+
+	all        config.Table
+	hypervisor config.Table
+	vmm        string
+}
+
+// KataOf returns the configuration that the handler's shim loads. It is worked out
+// once.
+func KataOf(n *facts.Node, h *Handler) *Kata {
+	type key struct{ file string }
+	file := configFile(n, h)
+	return facts.Memo(n, key{file}, func() *Kata { return loadKata(n, file) })
+}
+
+// configFile returns the base: what the handler names, or the first of the shim's
+// own list that is there (katautils GetDefaultConfigFilePaths, kata-types
+// DEFAULT_RUNTIME_CONFIGURATIONS), with the places of Kata's own build and of
+// distributions.
+func configFile(n *facts.Node, h *Handler) string {
+	if file := h.Config.Text(); file != "" {
+		return path.Clean("/" + file)
+	}
+	dir := ""
+	if h.IsRust() {
+		dir = "runtime-rs"
+	}
+	var files []string
+	for _, place := range []string{"/etc/kata-containers", "/usr/share/defaults/kata-containers", "/opt/kata/share/defaults/kata-containers"} {
+		files = append(files, path.Join(place, dir, "configuration.toml"))
+	}
+	for _, file := range files {
+		if read(n, file).Status != facts.Absent {
+			return file
+		}
+	}
+	return files[len(files)-1]
+}
+
+// loadKata reads a base and every file of config.d beside it, by name. Links of the
+// base are followed first: the drop-ins are beside what it leads to.
+func loadKata(n *facts.Node, file string) *Kata {
+	k := &Kata{File: file, all: config.Table{}}
+	k.add(read(n, file))
+	dir := path.Join("/", path.Dir(n.Real(file)), "config.d")
+	names, listed := n.List(n.Real(dir))
+	if !listed.Known() {
+		k.Damaged = append(k.Damaged, listed)
+	}
+	if len(names) > config.MaxFiles {
+		listed.Status, listed.Err = facts.Broken, "it has too many files"
+		k.Damaged, names = append(k.Damaged, listed), names[:config.MaxFiles]
+	}
+	for _, name := range names {
+		k.add(read(n, path.Join(dir, name)))
+	}
+	k.choose()
+	return k
+}
+
+// add puts a file over those before it.
+func (k *Kata) add(file facts.Fact) {
+	t, err := config.Table(nil), error(nil)
+	if file.OK() {
+		t, err = config.Parse(file)
+	}
+	if err != nil {
+		file.Status, file.Err = facts.Broken, err.Error()
+	}
+	if !file.OK() {
+		k.Damaged = append(k.Damaged, file)
+		return
+	}
+	k.Files = append(k.Files, file)
+	k.all.Merge(t)
+}
+
+// choose finds the hypervisor's section: the one that the Rust runtime's
+// hypervisor_name names, or the only one.
+func (k *Kata) choose() {
+	sections := k.all.Sub("hypervisor")
+	names := sections.Names()
+	name := k.Runtime("hypervisor_name").Text()
+	switch {
+	case slices.Contains(names, name):
+	case len(names) == 1:
+		name = names[0]
+	case len(k.Damaged) == 0:
+		k.Damaged = append(k.Damaged, facts.Fact{
+			Path: k.File, How: "config", Status: facts.Broken, Err: "it does not have one section [hypervisor.NAME]",
+		})
+	}
+	k.hypervisor, k.vmm = sections.Sub(name), name
+}
+
+// OK reports whether all files were understood. Otherwise a setting may be another
+// one than what the methods below say.
+func (k *Kata) OK() bool { return len(k.Damaged) == 0 }
+
+// Hypervisor returns a setting of the hypervisor's section.
+func (k *Kata) Hypervisor(name string) Setting { return k.hypervisor.Setting(k.File, name) }
+
+// Runtime returns a setting of the section [runtime].
+func (k *Kata) Runtime(name string) Setting { return k.all.Sub("runtime").Setting(k.File, name) }
+
+// Factory returns a setting of VM templates and caches: a section of its own for the
+// Go runtime, and of the hypervisor for the Rust one.
+func (k *Kata) Factory(name string) Setting {
+	if s := k.all.Sub("factory").Setting(k.File, name); s.IsSet() {
+		return s
+	}
+	return k.hypervisor.Sub("factory").Setting(k.File, name)
+}
+
+// Agent returns a setting of the agent's section, of which there is one. With more,
+// it is that of the first one that sets it to true.
+func (k *Kata) Agent(name string) Setting {
+	agents := k.all.Sub("agent")
+	found := Setting{Name: name, File: k.File}
+	for _, agent := range agents.Names() {
+		s := agents.Sub(agent).Setting(k.File, name)
+		if s.On() || !found.IsSet() {
+			found = s
+		}
+		if s.On() {
+			break
+		}
+	}
+	return found
+}

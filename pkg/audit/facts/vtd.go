@@ -1,0 +1,91 @@
+package facts
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
+)
+
+// DMAR returns what the firmware's DMAR table says, and the fact that it was read:
+// its value is the flags, never the table.
+func (n *Node) DMAR() (acpi.DMAR, Fact) {
+	text, file := n.acpiTable("DMAR")
+	if !file.OK() {
+		return acpi.DMAR{}, file
+	}
+	table, err := acpi.ParseDMAR(text)
+	if err != nil {
+		file.Status, file.Err = Broken, err.Error()
+		return table, file
+	}
+	file.Value = fmt.Sprintf("flags 0x%02x", table.Flags)
+	return table, file
+}
+
+// IVRSRemaps reports whether the firmware's IVRS table says that AMD's IOMMU
+// confined DMA before the boot, with the fact that it was read.
+func (n *Node) IVRSRemaps() (bool, Fact) {
+	text, file := n.acpiTable("IVRS")
+	if !file.OK() {
+		return false, file
+	}
+	table, err := acpi.ParseIVRS(text)
+	if err != nil {
+		file.Status, file.Err = Broken, err.Error()
+		return false, file
+	}
+	file.Value = fmt.Sprintf("IVinfo 0x%08x", table.Info)
+	return table.Remapped, file
+}
+
+// acpiTable returns a table, and the fact without it.
+func (n *Node) acpiTable(name string) (string, Fact) {
+	file := n.Read(path.Join("sys/firmware/acpi/tables", name))
+	table := file.Value
+	file.Value = ""
+	return table, file
+}
+
+// VTdUnit is one IOMMU of Intel's.
+type VTdUnit struct {
+	// Name is the kernel's: "dmar0".
+	Name string
+	// Extended is its extended capability register.
+	Extended Fact
+	// RemapsInterrupts is bit 3 of it, DeviceTLB bit 2 (ecap_ir_support and
+	// ecap_dev_iotlb_support in drivers/iommu/intel/iommu.h).
+	RemapsInterrupts, DeviceTLB bool
+	// Functions are those behind it.
+	Functions []pci.Address
+}
+
+// VTdUnits returns the units by name, none on other makes.
+func (n *Node) VTdUnits() []VTdUnit {
+	const class = "sys/class/iommu"
+	var units []VTdUnit
+	for _, name := range n.Snapshot.Host.IOMMUs {
+		if !strings.HasPrefix(name, "dmar") {
+			continue
+		}
+		u := VTdUnit{Name: name, Extended: n.Read(path.Join(class, name, "intel-iommu/ecap"))}
+		bits, err := strconv.ParseUint(u.Extended.Value, 16, 64)
+		if u.Extended.OK() && err != nil {
+			u.Extended.Status, u.Extended.Err = Broken, "it is no hexadecimal number"
+		}
+		u.RemapsInterrupts, u.DeviceTLB = bits&8 != 0, bits&4 != 0
+		devices, _ := n.List(path.Join(class, name, "devices"))
+		for _, d := range devices {
+			if a, err := pci.ParseAddress(d); err == nil {
+				u.Functions = append(u.Functions, a)
+			}
+		}
+		slices.SortFunc(u.Functions, pci.Address.Compare)
+		units = append(units, u)
+	}
+	return units
+}

@@ -1,0 +1,117 @@
+package finding_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+func address(t *testing.T, text string) *pci.Address {
+	t.Helper()
+	a, err := pci.ParseAddress(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &a
+}
+
+func TestApplyWaivesWhatAWaiverCovers(t *testing.T) {
+	const today = "2026-11-22"
+	gpu := address(t, "0000:3b:00.0")
+	waiver := func(scope, until string) finding.Waiver {
+		return finding.Waiver{Rule: "IOM-001", Scope: scope, Until: until, Reason: "r", Author: "a"}
+	}
+	fails := finding.Finding{ID: "IOM-001", State: finding.Fail, Device: gpu}
+	for about, c := range map[string]struct {
+		finding finding.Finding
+		waivers []finding.Waiver
+		state   finding.State
+		expired bool
+	}{
+		"its device":        {fails, []finding.Waiver{waiver("0000:3b:00.0", "2026-12-01")}, finding.Waived, false},
+		"all":               {fails, []finding.Waiver{waiver("*", "2026-12-01")}, finding.Waived, false},
+		"the last day":      {fails, []finding.Waiver{waiver("*", today)}, finding.Waived, false},
+		"the day after":     {fails, []finding.Waiver{waiver("*", "2026-11-21")}, finding.Fail, true},
+		"another device":    {fails, []finding.Waiver{waiver("0000:41:00.0", "2026-12-01")}, finding.Fail, false},
+		"an old and a new":  {fails, []finding.Waiver{waiver("*", "2026-11-21"), waiver("0000:3b:00.0", "2026-12-01")}, finding.Waived, false},
+		"a new and an old":  {fails, []finding.Waiver{waiver("0000:3b:00.0", "2026-12-01"), waiver("*", "2026-11-21")}, finding.Waived, false},
+		"its object":        {finding.Finding{ID: "IOM-001", State: finding.Fail, Object: "claim t1/a"}, []finding.Waiver{waiver("claim t1/a", today)}, finding.Waived, false},
+		"no scope":          {finding.Finding{ID: "IOM-001", State: finding.Fail}, []finding.Waiver{waiver("", today)}, finding.Fail, false},
+		"another rule":      {finding.Finding{ID: "IOM-002", State: finding.Fail, Device: gpu}, []finding.Waiver{waiver("*", today)}, finding.Fail, false},
+		"what is unknown":   {finding.Finding{ID: "IOM-001", State: finding.Unknown}, []finding.Waiver{waiver("*", today)}, finding.Unknown, false},
+		"what is all right": {finding.Finding{ID: "IOM-001", State: finding.Pass}, []finding.Waiver{waiver("*", today)}, finding.Pass, false},
+	} {
+		findings := []finding.Finding{c.finding}
+		finding.Apply(c.waivers, today, findings)
+		expired := findings[0].Waiver != nil && findings[0].Waiver.Expired
+		if findings[0].State != c.state || expired != c.expired {
+			t.Errorf("%s: %s, expired %t; want %s, %t", about, findings[0].State, expired, c.state, c.expired)
+		}
+	}
+}
+
+func TestFinishOrdersAndCounts(t *testing.T) {
+	r := finding.Report{Findings: []finding.Finding{
+		{ID: "IOM-001", State: finding.Pass, Severity: isolation.Critical},
+		{ID: "IOM-003", State: finding.Fail, Severity: isolation.Low, Tenants: []string{"t1"}},
+		{ID: "IOM-002", State: finding.Unknown, Severity: isolation.Critical},
+		{ID: "ACS-001", State: finding.Fail, Severity: isolation.High, Exposure: finding.Published, Tenants: []string{"t1", "t2"}},
+		{ID: "IOM-005", State: finding.Fail, Severity: isolation.High, Exposure: finding.CrossTenant},
+		{ID: "IOM-004", State: finding.Waived, Severity: isolation.Critical},
+	}}
+	r.Finish()
+	var order []string
+	for _, f := range r.Findings {
+		order = append(order, f.ID)
+	}
+	if diff := cmp.Diff([]string{"IOM-005", "ACS-001", "IOM-003", "IOM-002", "IOM-004", "IOM-001"}, order); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+	if s := r.Summary; s.Verdict != finding.Fail || s.Rules != 6 || s.Tenants != 2 || s.Failed[isolation.High] != 2 || s.States[finding.Error] != 0 {
+		t.Errorf("summary %+v", s)
+	}
+	if n := len(r.Failing(isolation.High)); n != 2 {
+		t.Errorf("%d fail at high or worse", n)
+	}
+	text, err := json.Marshal(&finding.Report{})
+	if err != nil || !strings.Contains(string(text), "null") {
+		t.Fatalf("an unfinished report has no null: %v, %s", err, text)
+	}
+	if text, err = json.Marshal(r); err != nil || strings.Contains(string(text), "null") {
+		t.Errorf("a finished one has null: %v, %s", err, text)
+	}
+}
+
+// TestProfilesAreWhole: each has a name of its own and a sentence, and weighs rules
+// by severities that there are; the default changes none.
+func TestProfilesAreWhole(t *testing.T) {
+	severities := append(finding.Severities(), finding.Off)
+	seen := map[string]bool{}
+	for i, p := range finding.Profiles() {
+		if p.Name == "" || p.About == "" || seen[p.Name] || (len(p.Severities) == 0) != (i == 0) {
+			t.Errorf("profile %d: %+v", i, p)
+		}
+		seen[p.Name] = true
+		for id, s := range p.Severities {
+			if !slices.Contains(severities, s) {
+				t.Errorf("%s: %s is %q", p.Name, id, s)
+			}
+		}
+		if got, ok := finding.ProfileNamed(p.Name); !ok || got.About != p.About {
+			t.Errorf("no profile by the name %s", p.Name)
+		}
+	}
+	single, _ := finding.ProfileNamed(finding.SingleTenant)
+	for id, want := range map[string]isolation.Severity{"ACS-009": isolation.Low, "IOM-003": isolation.Critical} {
+		if got := single.Severity(&finding.Rule{ID: id, Severity: isolation.Critical}); got != want {
+			t.Errorf("%s is %s, want %s", id, got, want)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+// Package waiver reads and writes the file of accepted failures:
+//
+//	waivers:
+//	  - rule: IOM-013
+//	    scope: 0000:3b:00.0
+//	    until: 2027-03-31
+//	    reason: the driver needs identity until the firmware is replaced (SEC-1234)
+//	    author: alice@example.org
+//
+// A waiver that is misspelt would silently accept nothing, or too much. So all
+// five fields are required, nothing else is allowed, and an error names the line.
+package waiver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+)
+
+// MaxSize is how large a file may be, in bytes.
+const MaxSize = 1 << 20
+
+// Parse reads a file's content. rules are the ids that a waiver may be of. The
+// error names all lines that are wrong.
+func Parse(content []byte, rules []string) ([]finding.Waiver, error) {
+	entries, err := load(content)
+	if err != nil || entries == nil {
+		return nil, err
+	}
+	var (
+		waivers []finding.Waiver
+		wrong   []string
+	)
+	lines := map[finding.Waiver]int{}
+	for _, e := range entries.Content {
+		w, problems := read(e, rules)
+		same := finding.Waiver{Rule: w.Rule, Scope: w.Scope}
+		if first, ok := lines[same]; ok && len(problems) == 0 {
+			problems = append(problems, at(e, "%s for %q is waived in line %d already", w.Rule, w.Scope, first))
+		}
+		lines[same] = e.Line
+		waivers, wrong = append(waivers, w), append(wrong, problems...)
+	}
+	if len(wrong) > 0 {
+		return nil, errors.New(strings.Join(wrong, "; "))
+	}
+	return waivers, nil
+}
+
+// load returns the list of entries, nil where the file is empty.
+func load(content []byte) (*yaml.Node, error) {
+	if len(content) > MaxSize {
+		return nil, fmt.Errorf("larger than %d bytes", MaxSize)
+	}
+	document, err := one(content)
+	if document == nil || err != nil {
+		return nil, err
+	}
+	top := document.Content[0]
+	if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
+		return nil, nil
+	}
+	if top.Kind != yaml.MappingNode || len(top.Content) != 2 || top.Content[0].Value != "waivers" {
+		return nil, errors.New(at(top, "want `waivers:` with a list below it, and nothing else"))
+	}
+	entries := top.Content[1]
+	switch {
+	case entries.Kind == yaml.ScalarNode && entries.Tag == "!!null":
+		return nil, nil
+	case entries.Kind != yaml.SequenceNode:
+		return nil, errors.New(at(entries, "want a list of waivers"))
+	}
+	return entries, nil
+}
+
+// one returns the only document, nil where there is none.
+func one(content []byte) (*yaml.Node, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	var document, more yaml.Node
+	if err := decoder.Decode(&document); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		return nil, errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "))
+	}
+	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, errors.New("want one document only")
+	}
+	return &document, nil
+}
+
+// read returns an entry and what is wrong with it.
+func read(entry *yaml.Node, rules []string) (w finding.Waiver, problems []string) {
+	if entry.Kind != yaml.MappingNode {
+		return w, []string{at(entry, "want a waiver with rule, scope, until, reason and author")}
+	}
+	fields, given := fieldsOf(&w), map[string]*yaml.Node{}
+	for i := 0; i+1 < len(entry.Content); i += 2 {
+		key, value := entry.Content[i], entry.Content[i+1]
+		field, ok := fields[key.Value]
+		switch {
+		case !ok:
+			problems = append(problems, at(key, "unknown field %q", key.Value))
+		case given[key.Value] != nil:
+			problems = append(problems, at(key, "%s is given twice", key.Value))
+		case value.Kind != yaml.ScalarNode || value.Tag == "!!null" || strings.TrimSpace(value.Value) == "":
+			problems = append(problems, at(value, "%s wants a text", key.Value))
+		default:
+			*field = strings.TrimSpace(value.Value)
+		}
+		given[key.Value] = value
+	}
+	for _, name := range names() {
+		if given[name] == nil {
+			problems = append(problems, at(entry, "%s is missing", name))
+		}
+	}
+	return w, append(problems, wrongValues(&w, given, rules)...)
+}
+
+// wrongValues says what is wrong with the values that are there.
+func wrongValues(w *finding.Waiver, given map[string]*yaml.Node, rules []string) (problems []string) {
+	if w.Rule != "" && !slices.Contains(rules, w.Rule) {
+		problems = append(problems, at(given["rule"], "there is no rule %q", w.Rule))
+	}
+	if w.Until != "" {
+		if _, err := time.Parse(time.DateOnly, w.Until); err != nil {
+			problems = append(problems, at(given["until"], "until wants a day as 2027-03-31, not %q", w.Until))
+		}
+	}
+	return problems
+}
+
+func names() []string { return []string{"rule", "scope", "until", "reason", "author"} }
+
+func fieldsOf(w *finding.Waiver) map[string]*string {
+	return map[string]*string{
+		"rule": &w.Rule, "scope": &w.Scope, "until": &w.Until, "reason": &w.Reason, "author": &w.Author,
+	}
+}
+
+func at(n *yaml.Node, format string, args ...any) string {
+	return fmt.Sprintf("line %d: ", n.Line) + fmt.Sprintf(format, args...)
+}

@@ -1,0 +1,73 @@
+// Package kube is how programs' command lines name a cluster: by kubectl's flags,
+// files and variables.
+package kube
+
+import (
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+)
+
+// Flags say which cluster is meant, and who asks. The zero value is kubectl's
+// default: $KUBECONFIG, ~/.kube/config, or the pod's own account.
+type Flags struct {
+	kubeconfig string
+	overrides  clientcmd.ConfigOverrides
+}
+
+// Add gives a command --kubeconfig and --context.
+func (f *Flags) Add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
+	cmd.Flags().StringVar(&f.overrides.CurrentContext, "context", "", "context of the kubeconfig")
+}
+
+// AddFile gives a command --kubeconfig alone, for one that asks no cluster unless a
+// file is named ([Flags.Named]). About is the flag's help.
+func (f *Flags) AddFile(cmd *cobra.Command, about string) {
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", about)
+}
+
+// Named reports whether a kubeconfig file was named.
+func (f *Flags) Named() bool { return f.kubeconfig != "" }
+
+// AddAll gives a command and those below it all flags by which kubectl is told of a
+// cluster: --context, --namespace (-n), --server, --as, --token and the others.
+func (f *Flags) AddAll(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ClusterOverrideFlags.APIServer.ShortName = "s"
+	// As of kubectl: no password on a command line, which everybody on the machine reads.
+	names.AuthOverrideFlags.Username.LongName, names.AuthOverrideFlags.Password.LongName = "", ""
+	clientcmd.BindOverrideFlags(&f.overrides, flags, names)
+}
+
+// Config returns how to reach the cluster. The program's name and version are what
+// the API server's log knows it by. A cluster that can't be found is a
+// [command.UsageError].
+func (f *Flags) Config(program string) (*rest.Config, error) {
+	config, err := f.client().ClientConfig()
+	if err != nil {
+		return nil, command.Usagef("find the cluster: %w; name a kubeconfig by --kubeconfig", err)
+	}
+	config.UserAgent = program + "/" + command.Build()
+	return config, nil
+}
+
+// Namespace returns the namespace that is meant: the flag's, the context's, or
+// "default".
+func (f *Flags) Namespace() (string, error) {
+	namespace, _, err := f.client().Namespace()
+	if err != nil {
+		return "", command.Usagef("find the namespace: %w; name it by --namespace", err)
+	}
+	return namespace, nil
+}
+
+func (f *Flags) client() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &f.overrides)
+}

@@ -1,0 +1,38 @@
+package terminal_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+)
+
+// TestTableAlignsWhatIsSeen: columns are as wide as what is shown of texts, colours take no room, and nothing ends in spaces.
+func TestTableAlignsWhatIsSeen(t *testing.T) {
+	table := &terminal.Table{Titles: []string{"A", "LONG", "C"}, Rows: [][]terminal.Cell{
+		{{Text: "größer"}, {Text: "b", Color: terminal.Red}, {Text: "c"}},
+		{{Text: "x\x1b"}, {}, {Text: "c"}},
+		{{Text: "short"}},
+	}}
+	want := []string{"A        LONG   C", "größer   b      c", `x\x1b           c`, "short"}
+	if diff := cmp.Diff(want, table.Lines(false)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	colored := table.Lines(true)
+	if colored[1] != "größer   \x1b[31mb\x1b[0m      c" || !strings.HasPrefix(colored[0], "\x1b[1mA\x1b[0m        ") {
+		t.Errorf("in colours:\n%q", colored)
+	}
+}
+
+// TestTableGoesOn below what is written already: no column gets narrower.
+func TestTableGoesOn(t *testing.T) {
+	table := &terminal.Table{Titles: []string{"A", "B"}, Rows: [][]terminal.Cell{{{Text: "1234"}, {Text: "x"}}}}
+	if diff := cmp.Diff([]int{6, 1}, table.Widths([]int{6, 0})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := terminal.Line([]terminal.Cell{{Text: "toolong"}, {Text: "x"}}, []int{3, 1}, false); got != "toolong   x" {
+		t.Errorf("%q", got)
+	}
+}

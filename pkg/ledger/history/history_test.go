@@ -1,0 +1,233 @@
+package history_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+func at(bus, dev, fn uint8) pci.Address { return pci.Address{Bus: bus, Device: dev, Function: fn} }
+
+// book writes a ledger, an event a minute.
+type book struct {
+	h      history.History
+	events []*ledger.Event
+}
+
+var start = time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+
+func minute(n int) time.Time { return start.Add(time.Duration(n) * time.Minute) }
+
+func (b *book) add(e ledger.Event) {
+	e.Version, e.Seq, e.Time, e.Node = ledger.Version, int64(len(b.events)), minute(len(b.events)), "n1"
+	if e.Result == "" {
+		e.Result = ledger.OK
+	}
+	b.events = append(b.events, &e)
+	b.h.Add(&e)
+}
+
+func (b *book) skip() { b.add(ledger.Event{Type: ledger.Start}) }
+
+func claimOf(tenant, name string) *ledger.Claim {
+	return &ledger.Claim{UID: tenant + "-" + name, Namespace: tenant, Name: name}
+}
+
+func (b *book) prepare(c *ledger.Claim, devices ...ledger.Device) {
+	b.add(ledger.Event{Type: ledger.Prepare, Claim: c, Pods: []ledger.Pod{{UID: "pod-" + c.UID, Name: "p-" + c.Name}}, Devices: devices})
+}
+
+func (b *book) open(c *ledger.Claim, sandbox string, devices ...ledger.Device) {
+	b.add(ledger.Event{Type: ledger.Open, Claim: c, VM: &ledger.VM{Sandbox: sandbox}, Devices: devices})
+}
+
+func (b *book) close(c *ledger.Claim, sandbox string, devices ...ledger.Device) {
+	b.add(ledger.Event{Type: ledger.Close, Claim: c, VM: &ledger.VM{Sandbox: sandbox}, Devices: devices})
+}
+
+func (b *book) reset(c *ledger.Claim, ok bool, devices ...ledger.Device) {
+	e := ledger.Event{Type: ledger.Reset, Claim: c, Devices: devices, Reset: &ledger.ResetProof{Method: isolation.FLR, OK: ok, Match: ok}}
+	for _, d := range devices {
+		e.Reset.Set = append(e.Reset.Set, d.Address)
+	}
+	if !ok {
+		e.Result, e.Reason = ledger.Failed, "it does not answer"
+	}
+	b.add(e)
+}
+
+func (b *book) unprepare(c *ledger.Claim, codes ...string) {
+	b.add(ledger.Event{Type: ledger.Unprepare, Claim: c, Codes: codes})
+}
+
+func gpu() ledger.Device {
+	return ledger.Device{Address: at(0x3b, 0, 0), Upstream: []pci.Address{at(0x3a, 0, 0)}}
+}
+
+func vf(index uint8) ledger.Device {
+	return ledger.Device{Address: at(0x5e, 0x10, index), PF: new(at(0x5e, 0, 0)), Upstream: []pci.Address{at(0x5d, 0, 0)}}
+}
+
+// tenancy is one that ran its whole course.
+func (b *book) tenancy(c *ledger.Claim, d ledger.Device) {
+	b.prepare(c, d)
+	b.open(c, "s-"+c.Name, d)
+	b.close(c, "s-"+c.Name, d)
+	b.reset(c, true, d)
+	b.unprepare(c)
+}
+
+func TestOneAfterTheOther(t *testing.T) {
+	var b book
+	a, c := claimOf("t1", "a"), claimOf("t2", "b")
+	b.tenancy(a, gpu())
+	b.skip()
+	b.prepare(c, gpu())
+	b.open(c, "s-b", gpu())
+	b.add(ledger.Event{Type: ledger.Open, Claim: c, VM: &ledger.VM{Sandbox: "s-b", PID: 4711}, Devices: []ledger.Device{gpu()}})
+
+	got := b.h.OfDevice(gpu().Address)
+	if len(got) != 2 {
+		t.Fatalf("%d tenancies, want 2", len(got))
+	}
+	first, second := got[0], got[1]
+	want := &history.Tenancy{
+		Device: gpu(), Node: "n1", Claim: *a, Pods: []ledger.Pod{{UID: "pod-t1-a", Name: "p-a"}}, From: minute(0), To: new(minute(4)), First: true,
+		Stays:  []history.Stay{{VM: ledger.VM{Sandbox: "s-a"}, From: minute(1), To: new(minute(2))}},
+		After:  &history.Cleaning{Time: minute(3), Event: 3, Result: ledger.OK, Proof: *b.events[3].Reset},
+		Events: []int64{0, 1, 2, 3, 4},
+	}
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Errorf("the first (-want +got):\n%s", diff)
+	}
+	if !first.After.Proven() || second.Before != first.After || second.First || second.To != nil {
+		t.Errorf("the second is %+v", second)
+	}
+	if len(second.Stays) != 1 || second.Stays[0].VM.PID != 4711 || second.Stays[0].From != minute(7) || second.Stays[0].To != nil {
+		t.Errorf("the second's stays are %+v", second.Stays)
+	}
+	for when, claim := range map[int]string{0: "a", 3: "a", 5: "", 6: "b", 600: "b"} {
+		names := ""
+		for _, t := range b.h.At(minute(when)) {
+			names += t.Claim.Name
+		}
+		if names != claim {
+			t.Errorf("at minute %d %q has it, want %q", when, names, claim)
+		}
+	}
+	for which, want := range map[string]int{"t1/a": 1, "t1-a": 1, "a": 1, "t2/a": 0} {
+		if n := len(b.h.OfClaim(which)); n != want {
+			t.Errorf("claim %s has %d tenancies, want %d", which, n, want)
+		}
+	}
+	for which, want := range map[string]int{"t1/p-a": 1, "pod-t1-a": 1, "p-a": 0} {
+		if n := len(b.h.OfPod(which)); n != want {
+			t.Errorf("pod %s has %d tenancies, want %d", which, n, want)
+		}
+	}
+	if near := b.h.Neighbours([]*history.Tenancy{first}); len(near) > 0 {
+		t.Errorf("who came after was no neighbour: %+v", near)
+	}
+}
+
+// TestASandboxThatIsMadeAnew is a second stay of the same tenancy, and a doubt
+// where nothing was reset between them.
+func TestASandboxThatIsMadeAnew(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		var b book
+		c := claimOf("t1", "a")
+		b.prepare(c, gpu())
+		b.open(c, "s1", gpu())
+		b.close(c, "s1", gpu())
+		if clean {
+			b.reset(c, true, gpu())
+		}
+		b.open(c, "s2", gpu())
+		got := b.h.Tenancies[0]
+		if len(got.Stays) != 2 || got.Stays[0].To == nil || got.Stays[1].To != nil {
+			t.Errorf("clean %t: the stays are %+v", clean, got.Stays)
+		}
+		if doubted := strings.Contains(strings.Join(got.Doubts, ";"), "without a reset"); doubted == clean {
+			t.Errorf("clean %t: the doubts are %q", clean, got.Doubts)
+		}
+	}
+}
+
+func TestWhatDoesNotEndWell(t *testing.T) {
+	var b book
+	c, d := claimOf("t1", "a"), claimOf("t1", "b")
+	b.prepare(c, gpu(), vf(0))
+	b.open(c, "s1", gpu(), vf(0))
+	b.reset(c, false, gpu())
+	b.add(ledger.Event{Type: ledger.Quarantine, Claim: c, Devices: []ledger.Device{gpu()}, Reason: "it does not answer", Result: ledger.Failed})
+	b.add(ledger.Event{Type: ledger.Unprepare, Claim: c, Devices: []ledger.Device{vf(0)}, Codes: []string{ledger.CodeUnproven}, Late: true})
+	b.add(ledger.Event{Type: ledger.Refusal, Claim: d, Reason: "in use", Result: ledger.Refused})
+
+	bad, unproven := b.h.Tenancies[0], b.h.Tenancies[1]
+	if bad.To != nil || bad.Quarantined != "it does not answer" || bad.After.Proven() {
+		t.Errorf("the GPU's is %+v", bad)
+	}
+	if unproven.To == nil || !unproven.Unproven || unproven.After != nil || len(unproven.Doubts) != 1 {
+		t.Errorf("the VF's is %+v", unproven)
+	}
+	if len(b.h.Refusals) != 1 || b.h.Refusals[0].Reason != "in use" {
+		t.Errorf("the refusals are %+v", b.h.Refusals)
+	}
+	b.add(ledger.Event{Type: ledger.Release, Claim: c, Devices: []ledger.Device{gpu()}})
+	b.prepare(d, gpu())
+	if last := b.h.Tenancies[2]; bad.Quarantined != "" || len(last.Doubts) != 1 {
+		t.Errorf("after its release the GPU's is %+v, the next %+v; it should doubt that the first ended", bad, last)
+	}
+}
+
+func TestNeighbours(t *testing.T) {
+	var b book
+	mine, sibling, far, later := claimOf("t1", "a"), claimOf("t2", "b"), claimOf("t3", "c"), claimOf("t4", "d")
+	b.prepare(mine, vf(0))
+	b.prepare(sibling, vf(1))
+	b.prepare(far, gpu())
+	b.unprepare(sibling)
+	b.unprepare(mine)
+	b.prepare(later, vf(2))
+	near := b.h.Neighbours(b.h.OfClaim("t1/a"))
+	var got []string
+	for _, n := range near {
+		got = append(got, n.Other.Claim.Name+" "+string(n.Relation)+" "+n.From.Format("15:04")+" "+n.To.Format("15:04"))
+	}
+	if want := []string{"b one PF 08:01 08:03", "c one node 08:02 08:04"}; !slices.Equal(got, want) {
+		t.Errorf("neighbours %q, want %q", got, want)
+	}
+}
+
+func TestRelations(t *testing.T) {
+	deep := ledger.Device{Address: at(0x40, 0, 0), Switch: new(at(0x3c, 0, 0)), Upstream: []pci.Address{at(0x3a, 0, 0), at(0x3b, 0, 0), at(0x3c, 0, 0)}}
+	for _, c := range []struct {
+		other ledger.Device
+		want  history.Relation
+	}{
+		{ledger.Device{Address: at(0x40, 0, 0)}, history.SameFunction},
+		{ledger.Device{Address: at(0x50, 0, 0), GroupMembers: []pci.Address{at(0x40, 0, 0)}}, history.SameGroup},
+		{ledger.Device{Address: at(0x40, 1, 0), PF: new(at(0x40, 0, 0))}, history.SamePF},
+		{ledger.Device{Address: at(0x40, 0, 1)}, history.SameSlot},
+		{ledger.Device{Address: at(0x41, 0, 0), Switch: new(at(0x3c, 0, 0))}, history.SameSwitch},
+		{ledger.Device{Address: at(0x41, 0, 0), Switch: new(at(0x3b, 0, 0))}, history.SameSwitch},
+		{ledger.Device{Address: at(0x41, 0, 0), Upstream: []pci.Address{at(0x3a, 0, 0)}}, history.SamePort},
+		{vf(0), history.SameNode},
+	} {
+		var b book
+		b.prepare(claimOf("t1", "a"), deep)
+		b.prepare(claimOf("t2", "b"), c.other)
+		near := b.h.Neighbours(b.h.OfClaim("t1/a"))
+		if len(near) != 1 || near[0].Relation != c.want {
+			t.Errorf("%s: %+v, want %s", c.other.Address, near, c.want)
+		}
+	}
+}

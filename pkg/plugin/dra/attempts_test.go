@@ -1,0 +1,67 @@
+package dra_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// TestAttempts: what Prepare alone sees counts when it was seen twice, until a claim is
+// prepared or time has passed.
+func TestAttempts(t *testing.T) {
+	gpu := pci.Address{Bus: 0x3b}
+	inUse := fmt.Errorf("prepare: %w", &prepare.InUseError{Address: gpu})
+	disk := &plan.RefusedError{Refusals: []plan.Refusal{{Code: plan.DiskInUse, Address: gpu}}}
+	none, held := map[pci.Address]plan.Code{}, map[pci.Address]plan.Code{gpu: plan.InUse}
+	for name, tt := range map[string]struct {
+		do   func(*dra.Attempts)
+		want map[pci.Address]plan.Code
+	}{
+		"once":                 {func(a *dra.Attempts) { a.Failed(inUse) }, none},
+		"twice":                {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse) }, held},
+		"by different reasons": {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(disk) }, none},
+		"a disk":               {func(a *dra.Attempts) { a.Failed(disk); a.Failed(disk) }, map[pci.Address]plan.Code{gpu: plan.DiskInUse}},
+		"prepared since":       {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse); a.Succeeded([]pci.Address{gpu}) }, none},
+		"a missing CNI plugin": {func(a *dra.Attempts) {
+			missing := &plan.RefusedError{Refusals: []plan.Refusal{{Code: plan.NoAddressPool, Address: gpu}}}
+			a.Failed(missing)
+			a.Failed(missing)
+		}, none},
+		"not the device's": {func(a *dra.Attempts) { a.Failed(errors.New("no space left")); a.Failed(errors.New("no space left")) }, none},
+		"long ago":         {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse); time.Sleep(11 * time.Minute) }, none},
+		"far apart":        {func(a *dra.Attempts) { a.Failed(inUse); time.Sleep(11 * time.Minute); a.Failed(inUse) }, none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &dra.Attempts{Kept: dra.AttemptsKept, Changed: func() {}}
+				tt.do(a)
+				if diff := cmp.Diff(tt.want, a.Failing()); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestAFailedAttemptIsATaint of the device and of those that would take it along.
+func TestAFailedAttemptIsATaint(t *testing.T) {
+	n := newNode(t)
+	_, audio := n.k.AddGPUWithAudio(0x62, 15)
+	n.k.AddGPU(0x3b)
+	n.publisher.Attempts = func() map[pci.Address]plan.Code { return map[pci.Address]plan.Code{audio: plan.InUse} }
+	var r recorder
+	n.publish(&r)
+	want := map[string][]string{"gpu-0000-62-00-0": {"not-preparable"}, "gpu-0000-3b-00-0": {}}
+	if diff := cmp.Diff(want, r.devices()); diff != "" {
+		t.Errorf("taints (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,48 @@
+package dra_test
+
+import (
+	"fmt"
+	"io/fs"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+)
+
+func TestWhatBootstrapFoundIsServed(t *testing.T) {
+	var record *drift.Record
+	var err error
+	m := dra.NewMetrics(noRecords, func() int { return 0 })
+	m.WatchBootstrap(func() (*drift.Record, error) { return record, err })
+	outcomes := func() map[string]float64 {
+		set, _ := gauges(t, m, "kata_vfio_bootstrap_outcome")
+		return set
+	}
+
+	err = fmt.Errorf("read: %w", fs.ErrNotExist)
+	if got := outcomes(); len(got) != 0 {
+		t.Errorf("nobody has looked: %v", got)
+	}
+	err = drift.ErrDamaged
+	if diff := cmp.Diff(map[string]float64{" unreadable": 1}, outcomes()); diff != "" {
+		t.Errorf("a damaged record (-want +got):\n%s", diff)
+	}
+	at := time.Unix(1_800_000_000, 0)
+	twice := drift.Difference{Part: "kernel", What: "problem", Why: "a"}
+	other := twice
+	other.Why, other.Since = "b", at.Add(-time.Minute)
+	record, err = drift.New(at, "pool", "can't be made fit", []drift.Difference{twice, other, {Part: "modules", Path: "/etc/x", What: "changed", Since: at}}, nil), nil
+	if diff := cmp.Diff(map[string]float64{"pool can't be made fit": 1}, outcomes()); diff != "" {
+		t.Errorf("outcome (-want +got):\n%s", diff)
+	}
+	since, _ := gauges(t, m, "kata_vfio_bootstrap_drift_timestamp_seconds")
+	if diff := cmp.Diff(map[string]float64{"kernel  problem": 1_799_999_940, "modules /etc/x changed": 1_800_000_000}, since); diff != "" {
+		t.Errorf("since when (-want +got):\n%s", diff)
+	}
+	if verified, _ := gauges(t, m, "kata_vfio_bootstrap_verified_timestamp_seconds"); verified[""] != 1_800_000_000 {
+		t.Errorf("verified at %v", verified)
+	}
+}

@@ -1,0 +1,65 @@
+package dra_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+)
+
+// TestAScarceDiskIsToldOnce, before claims are refused, and again when it was well meanwhile.
+func TestAScarceDiskIsToldOnce(t *testing.T) {
+	var log bytes.Buffer
+	free, err := int64(dra.ScarceDisk), error(nil)
+	w := dra.DiskWatch{
+		Dirs: func() []string { return []string{"/var/lib/kata-vfio", "/ledger"} },
+		Free: func(dir string) (int64, error) {
+			if dir == "/ledger" {
+				return free, err
+			}
+			return 40 << 30, nil
+		},
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	for i, step := range []struct {
+		free  int64
+		err   error
+		words string // of the log; empty for nothing new
+	}{
+		{free: dra.ScarceDisk},
+		{free: 200 << 20, words: "dir=/ledger freeMiB=200"},
+		{free: 100 << 20},
+		{err: errors.New("input/output error"), words: "input/output error"},
+		{free: 300 << 20},
+		{free: 10 << 20, words: "dir=/ledger freeMiB=10"},
+	} {
+		log.Reset()
+		free, err = step.free, step.err
+		w.Look(t.Context())
+		if got := log.String(); (got == "") != (step.words == "") || !strings.Contains(got, step.words) {
+			t.Errorf("step %d: logged %q, want %q", i, got, step.words)
+		}
+	}
+}
+
+// TestFreeBytesThatAreNotKnown are no number, which no alert compares.
+func TestFreeBytesThatAreNotKnown(t *testing.T) {
+	m, err := newNode(t).metrics, errors.New("no such file or directory")
+	m.WatchDisks(func() []string { return []string{"/state", "/ledger"} }, func(dir string) (int64, error) {
+		if dir == "/state" {
+			return 7, nil
+		}
+		return 8, err
+	})
+	if all, _ := gauges(t, m, "kata_vfio_state_free_bytes"); len(all) != 2 || !math.IsNaN(all["/ledger"]) || all["/state"] != 7 {
+		t.Errorf("got %v, want NaN of one", all)
+	}
+	err = nil
+	if all, _ := gauges(t, m, "kata_vfio_state_free_bytes"); all["/ledger"] != 8 {
+		t.Errorf("got %v, want 8", all)
+	}
+}

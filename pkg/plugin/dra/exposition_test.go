@@ -1,0 +1,117 @@
+package dra_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
+	"github.com/kata-vfio/kata-vfio/test/golden"
+)
+
+// exposition is what the chart's alerts and dashboard are tried on, by the tests of module test/monitoring.
+const exposition = "../../../test/monitoring/testdata/metrics.txt"
+
+// TestMonitoringIsTriedOnWhatThePluginServes: the file has the series of a plugin
+// that has prepared, refused, taken back and quarantined; values differ each time.
+// Run it with -update after a change of metrics.
+func TestMonitoringIsTriedOnWhatThePluginServes(t *testing.T) {
+	got := scrape(t, busyNode(t).metrics)
+	if golden.Updating() {
+		if err := os.WriteFile(exposition, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(exposition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(series(string(want)), series(got)); diff != "" {
+		t.Errorf("%s has other series (-file +plugin); run this test with -update:\n%s", exposition, diff)
+	}
+}
+
+// busyNode is a node that shows all metrics.
+func busyNode(t *testing.T) *node {
+	n := newNode(t)
+	n.k.AddGPU(0x3b)
+	broken := n.k.AddGPU(0x3c)
+	pf, vfs := n.k.AddNIC(0x21, 2)
+	history, err := writer.Open(t.Context(), writer.Config{Dir: filepath.Join(t.TempDir(), "ledger"), Node: "worker-1", Observe: n.metrics.ObserveLedger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.claims.Ledger = history
+	links := vftest.New(t, n.fs, vftest.Igb())
+	links.Count(pf, 0, vf.Counters{RxBytes: 1500, TxBytes: 64, RxPackets: 1, TxPackets: 1, RxDropped: 1, TxDropped: 7})
+	n.metrics.WatchVFs(n.records.List, (&vf.Policy{FS: n.fs, Links: links}).Counters, true)
+	n.metrics.WatchNRI(func() bool { return true })
+	n.metrics.WatchDisks(func() []string { return []string{"/var/lib/kata-vfio"} }, func(string) (int64, error) { return 40 << 30, nil })
+	(&dra.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.metrics, Log: quiet()}).Start(t.Context())
+	n.metrics.WatchReadiness(n.health.Ready)
+	n.metrics.WatchBootstrap(func() (*drift.Record, error) {
+		return drift.New(time.Now(), "gpu-pool", "changes needed", []drift.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil
+	})
+
+	good, bad, absent := allocated("uid-1", "gpu-0000-3b-00-0"), allocated("uid-2", "gpu-0000-3c-00-0"), allocated("uid-3", "gpu-0000-ee-00-0")
+	network := allocated("uid-4", "vf-"+vfs[0].Label())
+	k := serve(t, n, n.claims, "", good, bad, absent, network)
+	k.prepare(good, bad, absent, network)
+	k.unprepare(good)
+	n.k.SetConfig(broken, 0, []byte(strings.Repeat("\xff", 256))...) // off the bus
+	k.unprepare(bad)
+	n.publish(&recorder{})
+	n.metrics.ObserveRequest("pod-resources/Get", time.Millisecond, nil)
+	n.metrics.ObserveRequest("nri/CreateContainer", time.Millisecond, nil)
+	n.metrics.ObserveVerification(0)
+	n.metrics.ObserveAudit([]finding.Finding{
+		{ID: "IOM-003", Severity: isolation.Critical, State: finding.Pass}, {ID: "ACS-001", Severity: isolation.High, State: finding.Fail},
+	})
+	askAPI(t, n.metrics, http.StatusOK)
+	askAPI(t, n.metrics, http.StatusInternalServerError)
+	return n
+}
+
+// scrape is what a plugin with the metrics serves to Prometheus, but for what every Go
+// program does.
+func scrape(t *testing.T, m *dra.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	serving.Metrics(m.Registry, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, serving.MetricsPath, http.NoBody))
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	var ours strings.Builder
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.Contains(line, "kata_vfio_") || strings.Contains(line, "process_resident_memory_bytes") {
+			ours.WriteString(line)
+		}
+	}
+	return ours.String()
+}
+
+// series are the series of a scrape, without their values.
+func series(text string) []string {
+	var all []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") {
+			all = append(all, line[:strings.LastIndexByte(line, ' ')])
+		}
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,429 @@
+package dra_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+)
+
+// kubelet is the kubelet's end of the sockets.
+type kubelet struct {
+	t       *testing.T
+	dir     string
+	driver  *dra.Plugin
+	asked   *dra.Asked
+	helper  *kubeletplugin.Helper
+	client  *fake.Clientset
+	events  *eventLog
+	changed chan struct{}
+	fatal   chan error
+}
+
+// serve registers a driver with the claims behind it, as `run` does.
+func serve(t *testing.T, n *node, claims dra.Claims, podUID string, objects ...runtime.Object) *kubelet {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dra") // the path of a socket has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	k := &kubelet{t: t, dir: dir, client: cluster(objects...), events: &eventLog{}, changed: make(chan struct{}, 100), fatal: make(chan error, 1)}
+	if err := os.Mkdir(filepath.Join(dir, "registry"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	reporter := dra.NewReporter(k.client, k.events, quiet())
+	reporter.Uplink = n.policy.Uplink
+	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
+	k.asked = &dra.Asked{Client: k.client}
+	k.driver = dra.NewPlugin(dra.PluginConfig{
+		Asked:  k.asked,
+		Client: k.client, Claims: claims, Gate: gate(k.client), Attributes: n.publisher.Attributes, Health: n.health, Reporter: reporter, Metrics: n.metrics, Log: quiet(),
+		Changed: func() { k.changed <- struct{}{} }, Fatal: func(err error) { k.fatal <- err },
+	})
+	k.helper, err = dra.Kubelet{
+		Client: k.client, NodeName: "worker-1", PodUID: podUID, PluginDir: filepath.Join(dir, "plugin"),
+		RegistryDir: filepath.Join(dir, "registry"), MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1,
+	}.Register(t.Context(), k.driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.helper.Stop)
+	return k
+}
+
+// dial connects to one of the plugin's sockets.
+func (k *kubelet) dial(socket string) *grpc.ClientConn {
+	k.t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// plugin is the DRA service, on the socket that registration names.
+func (k *kubelet) plugin() drapb.DRAPluginClient {
+	return drapb.NewDRAPluginClient(k.dial(filepath.Join(k.dir, "plugin/dra.sock")))
+}
+
+func (k *kubelet) prepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
+	k.t.Helper()
+	resp, err := k.plugin().NodePrepareResources(k.t.Context(), &drapb.NodePrepareResourcesRequest{Claims: refs(claims)})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return resp.Claims
+}
+
+func (k *kubelet) unprepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodeUnprepareResourceResponse {
+	k.t.Helper()
+	resp, err := k.plugin().NodeUnprepareResources(k.t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: refs(claims)})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return resp.Claims
+}
+
+func refs(claims []*resourceapi.ResourceClaim) []*drapb.Claim {
+	var all []*drapb.Claim
+	for _, c := range claims {
+		all = append(all, &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)})
+	}
+	return all
+}
+
+// files lists all files below the kubelet's directory, without sockets' names
+// of temporary files.
+func (k *kubelet) files() []string {
+	k.t.Helper()
+	var names []string
+	err := filepath.WalkDir(k.dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names = append(names, strings.TrimPrefix(path, k.dir+"/"))
+		}
+		return err
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestRegistration: the kubelet finds the plugin where it looks, with the
+// services it needs.
+func TestRegistration(t *testing.T) {
+	n := newNode(t)
+	k := serve(t, n, n.claims, "")
+	info, err := registerapi.NewRegistrationClient(k.dial(filepath.Join(k.dir, "registry/kata-vfio.dev-reg.sock"))).
+		GetInfo(t.Context(), &registerapi.InfoRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Type != registerapi.DRAPlugin || info.Name != "kata-vfio.dev" || info.Endpoint != filepath.Join(k.dir, "plugin/dra.sock") {
+		t.Errorf("registered as %v", info)
+	}
+	for _, service := range []string{drapb.DRAPluginService, drahealthv1.DRAResourceHealthService} {
+		if !slices.Contains(info.SupportedVersions, service) {
+			t.Errorf("services %v lack %s", info.SupportedVersions, service)
+		}
+	}
+}
+
+// TestClaimsThroughTheSocket: prepare, again, and back, as the kubelet asks.
+func TestClaimsThroughTheSocket(t *testing.T) {
+	n := newNode(t)
+	gpu := n.k.AddGPU(0x3b)
+	claim := allocated("uid-1", "gpu-0000-3b-00-0")
+	k := serve(t, n, n.claims, "", claim)
+	first := k.prepare(claim)["uid-1"]
+	if first.Error != "" || len(first.Devices) != 1 {
+		t.Fatalf("prepared: %v", first)
+	}
+	dev := first.Devices[0]
+	got := []string{dev.PoolName, dev.DeviceName, dev.RequestNames[0], dev.CdiDeviceIds[0]}
+	if diff := cmp.Diff([]string{"worker-1", "gpu-0000-3b-00-0", "gpu", "kata-vfio.dev/vfio=uid-1-gpu-0000-3b-00-0"}, got); diff != "" {
+		t.Errorf("device (-want +got):\n%s", diff)
+	}
+	if driver := n.driver(gpu); driver != "vfio-pci" {
+		t.Errorf("bound to %s", driver)
+	}
+	writes := len(n.k.Writes())
+	if again := k.prepare(claim)["uid-1"]; again.String() != first.String() || len(n.k.Writes()) != writes {
+		t.Errorf("again: %v after %d writes, first %v after %d", again, len(n.k.Writes()), first, writes)
+	}
+	for range 2 {
+		if answer, ok := k.unprepare(claim)["uid-1"]; !ok || answer.Error != "" {
+			t.Fatalf("unprepared: %v", answer)
+		}
+		if driver := n.driver(gpu); driver != "nvidia" {
+			t.Errorf("bound to %s", driver)
+		}
+	}
+	if len(k.changed) != 4 {
+		t.Errorf("the publisher was woken %d times, want once for each call", len(k.changed))
+	}
+	if told := k.events.count("Unprepared"); told != 1 {
+		t.Errorf("told %d times that it was taken back, want once: the second time nothing was", told)
+	}
+}
+
+// TestErrorsAreOfTheirClaim: one claim's failure is its own, with the reason
+// for its event, and its pod's other claim is prepared.
+func TestErrorsAreOfTheirClaim(t *testing.T) {
+	n := newNode(t)
+	n.k.AddGPU(0x3b)
+	good, absent, foreign := allocated("uid-1", "gpu-0000-3b-00-0"), allocated("uid-2", "gpu-0000-ee-00-0"), allocated("uid-3", "gpu-0000-3b-00-0")
+	foreign.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com"
+	k := serve(t, n, n.claims, "", good, absent, foreign)
+	answers := k.prepare(good, absent, foreign)
+	for uid, want := range map[string]string{
+		"uid-1": "", "uid-2": "this node has no PCI function 0000:ee:00.0", "uid-3": "kata-vfio.dev",
+	} {
+		got := answers[uid]
+		if got == nil || (got.Error == "") != (want == "") || !strings.Contains(got.Error, want) {
+			t.Errorf("%s: %v, want error %q", uid, got, want)
+		}
+	}
+}
+
+// TestAClaimOfAnotherNode: the claim is allocated on worker-2, and a second pod of it was
+// bound to this node by spec.nodeName. This node has a GPU at the same address, which
+// stays where it is.
+func TestAClaimOfAnotherNode(t *testing.T) {
+	for name, pool := range map[string]string{
+		"its pool": "worker-2", "a PF's pool": "worker-2/pf-0000-21-00-0", "a pool that does not hold it": "worker-1/pf-0000-21-00-0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			gpu := n.k.AddGPU(0x3b)
+			claim := allocated("uid-1", "gpu-0000-3b-00-0")
+			claim.Status.Allocation.Devices.Results[0].Pool = pool
+			k := serve(t, n, n.claims, "", claim)
+			answer := k.prepare(claim)["uid-1"]
+			if !strings.Contains(answer.Error, "allocated from pool "+pool) || len(answer.Devices) > 0 {
+				t.Errorf("prepared: %v", answer)
+			}
+			rec, err := n.records.Load("uid-1")
+			if driver := n.driver(gpu); err != nil || rec != nil || driver != "nvidia" {
+				t.Errorf("record %v (%v), driver %s; want nothing done", rec, err, driver)
+			}
+		})
+	}
+}
+
+// TestAClaimOfAPodGroup is refused in words that say what to do.
+func TestAClaimOfAPodGroup(t *testing.T) {
+	n := newNode(t)
+	n.k.AddGPU(0x3b)
+	claim := allocated("uid-1", "gpu-0000-3b-00-0")
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "ring", UID: "group-uid"}}
+	k := serve(t, n, n.claims, "", claim)
+	if answer := k.prepare(claim)["uid-1"]; !strings.Contains(answer.Error, `PodGroup "ring"`) || !strings.Contains(answer.Error, "resourceClaimTemplateName") {
+		t.Errorf("prepared: %v", answer)
+	}
+}
+
+// TestAClaimThatIsAllocatedAgainThroughTheSocket: the kubelet has forgotten the claim's first
+// allocation. Its next one is prepared, and the former device goes back.
+func TestAClaimThatIsAllocatedAgainThroughTheSocket(t *testing.T) {
+	n := newNode(t)
+	former, next := n.k.AddGPU(0x3b), n.k.AddGPU(0x3c)
+	n.prepared("uid-1", "gpu-0000-3b-00-0")
+	again := allocated("uid-1", "gpu-0000-3c-00-0")
+	k := serve(t, n, n.claims, "", again)
+	group, _ := n.k.GroupOf(former)
+	h := n.k.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
+	if answer := k.prepare(again)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") || len(n.k.Resets()) > 0 {
+		t.Errorf("prepared while a VM has the former device: %v", answer)
+	}
+	h.Release()
+	answer := k.prepare(again)["uid-1"]
+	if answer.Error != "" || len(answer.Devices) != 1 || answer.Devices[0].DeviceName != "gpu-0000-3c-00-0" {
+		t.Fatalf("prepared: %v", answer)
+	}
+	if n.driver(former) != "nvidia" || n.driver(next) != "vfio-pci" {
+		t.Errorf("drivers %s and %s", n.driver(former), n.driver(next))
+	}
+}
+
+// TestQuarantineLetsThePodGo: the claim's pod ends although the device could
+// not be proven clean; the next claim for it is refused.
+func TestQuarantineLetsThePodGo(t *testing.T) {
+	n := newNode(t)
+	gpu := n.k.AddGPU(0x3b)
+	claim, next := allocated("uid-1", "gpu-0000-3b-00-0"), allocated("uid-2", "gpu-0000-3b-00-0")
+	k := serve(t, n, n.claims, "", claim, next)
+	k.prepare(claim)
+	n.k.SetConfig(gpu, 0, []byte(strings.Repeat("\xff", 256))...)
+	if answer := k.unprepare(claim)["uid-1"]; answer.Error != "" {
+		t.Errorf("unprepared: %v", answer)
+	}
+	if answer := k.prepare(next)["uid-2"]; !strings.Contains(answer.Error, "all ones") && !strings.Contains(answer.Error, "quarantined") {
+		t.Errorf("the next tenant: %v", answer)
+	}
+}
+
+// TestUnprepareInUseIsAnError: the pod stays until its VM is gone.
+func TestUnprepareInUseIsAnError(t *testing.T) {
+	n := newNode(t)
+	gpu := n.k.AddGPU(0x3b)
+	claim := allocated("uid-1", "gpu-0000-3b-00-0")
+	k := serve(t, n, n.claims, "", claim)
+	k.prepare(claim)
+	group, _ := n.k.GroupOf(gpu)
+	h := n.k.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
+	var age float64
+	for range 2 { // an alert is on how long that goes on, which no try begins anew
+		if answer := k.unprepare(claim)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") {
+			t.Errorf("unprepared: %v", answer)
+		}
+		failing, _ := gauges(t, n.metrics, "kata_vfio_unprepare_failing_seconds")
+		if len(failing) != 1 || failing["prepared"] <= age {
+			t.Errorf("failing for %v, before %v", failing, age)
+		}
+		age = failing["prepared"]
+	}
+	h.Release()
+	if answer := k.unprepare(claim)["uid-1"]; answer.Error != "" {
+		t.Errorf("unprepared: %v", answer)
+	}
+	if failing, _ := gauges(t, n.metrics, "kata_vfio_unprepare_failing_seconds"); len(failing) > 0 {
+		t.Errorf("failing still: %v", failing)
+	}
+}
+
+// TestMetadata: the pod's container gets a file about its device.
+func TestMetadata(t *testing.T) {
+	n := newNode(t)
+	n.k.AddGPU(0x3b)
+	if err := n.publisher.Publish(t.Context(), &recorder{}, n.snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	claim := allocated("uid-1", "gpu-0000-3b-00-0")
+	k := serve(t, n, n.claims, "", claim)
+	before := k.files()
+	dev := k.prepare(claim)["uid-1"].Devices[0]
+	if want := []string{"kata-vfio.dev/vfio=uid-1-gpu-0000-3b-00-0", "kata-vfio.dev/metadata=uid-1_gpu"}; !slices.Equal(dev.CdiDeviceIds, want) {
+		t.Errorf("CDI devices %v, want %v", dev.CdiDeviceIds, want)
+	}
+	file := "plugin/dra-device-metadata/team-a_claim-uid-1/gpu/metadata.json"
+	data, err := os.ReadFile(filepath.Join(k.dir, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{`"resource.kubernetes.io/pciBusID"`, `"0000:3b:00.0"`, `"gpu-0000-3b-00-0"`, "metadata.resource.k8s.io/v1beta1"} {
+		if !strings.Contains(string(data), word) {
+			t.Errorf("metadata lacks %s:\n%s", word, data)
+		}
+	}
+	k.unprepare(claim)
+	if diff := cmp.Diff(before, k.files()); diff != "" {
+		t.Errorf("files (-before +after):\n%s", diff)
+	}
+}
+
+// TestCallsRunSideBySide: two pods' calls are in the kernel at once. With the
+// helper's own lock the second would wait for the first forever.
+func TestCallsRunSideBySide(t *testing.T) {
+	for name, podUID := range map[string]string{"alone": "", "in a rolling update": "pod-uid"} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.k.AddGPU(0x3b)
+			n.k.AddGPU(0x3c)
+			both := make(chan struct{}, 2)
+			meet := make(chan struct{})
+			n.k.OnWrite(func(path, _ string) error {
+				if strings.HasSuffix(path, "/unbind") {
+					both <- struct{}{}
+					<-meet
+				}
+				return nil
+			})
+			one, two := allocated("uid-1", "gpu-0000-3b-00-0"), allocated("uid-2", "gpu-0000-3c-00-0")
+			k := serve(t, n, n.claims, podUID, one, two)
+			socket := filepath.Join(k.dir, "plugin/dra.sock")
+			if podUID != "" {
+				socket = filepath.Join(k.dir, "plugin/dra-"+podUID+".sock")
+			}
+			plugin := drapb.NewDRAPluginClient(k.dial(socket))
+			var wg sync.WaitGroup
+			for _, c := range []*resourceapi.ResourceClaim{one, two} {
+				wg.Go(func() {
+					resp, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: refs([]*resourceapi.ResourceClaim{c})})
+					if err != nil || resp.Claims[string(c.UID)].Error != "" {
+						t.Errorf("%s: %v, %v", c.UID, resp, err)
+					}
+				})
+			}
+			for range 2 {
+				select {
+				case <-both:
+				case <-time.After(20 * time.Second):
+					t.Error("the calls wait for each other")
+				}
+			}
+			close(meet)
+			wg.Wait()
+		})
+	}
+}
+
+// TestStopRemovesTheSockets: after SIGTERM the kubelet finds no dead sockets,
+// and a call that was under way has come to its end when Drain returns.
+func TestStopRemovesTheSockets(t *testing.T) {
+	n := newNode(t)
+	gpu := n.k.AddGPU(0x3b)
+	claim := allocated("uid-1", "gpu-0000-3b-00-0")
+	k := serve(t, n, n.claims, "", claim)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	n.k.OnWrite(func(string, string) error {
+		once.Do(func() {
+			close(entered)
+			<-leave
+		})
+		return nil
+	})
+	answered := make(chan error)
+	plugin := k.plugin()
+	go func() {
+		_, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: refs([]*resourceapi.ResourceClaim{claim})})
+		answered <- err
+	}()
+	<-entered
+	k.helper.Stop()
+	if err := <-answered; err == nil {
+		t.Error("the call that was cut off reports success")
+	}
+	close(leave)
+	k.driver.Wait()
+	if files := k.files(); len(files) > 0 {
+		t.Errorf("left behind: %v", files)
+	}
+	rec, err := n.records.Load("uid-1")
+	if driver := n.driver(gpu); err != nil || rec != nil || driver != "nvidia" {
+		t.Errorf("record %v (%v), driver %s; want the claim taken back", rec, err, driver)
+	}
+	if len(k.fatal) > 0 {
+		t.Errorf("stopping was fatal: %v", <-k.fatal)
+	}
+}

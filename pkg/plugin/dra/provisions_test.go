@@ -1,0 +1,330 @@
+package dra_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+)
+
+// lackingVFs are those of a node whose PF waits for a VF that is in use.
+type lackingVFs struct{}
+
+func (lackingVFs) Provision(context.Context) ([]plan.Provision, error) {
+	return []plan.Provision{{Rule: "ens1f0np0", Have: 2, Want: 8, Refused: "VF 0000:21:02.0 is held by claim uid-1", Fix: "free it", Waits: true}}, nil
+}
+
+func (l lackingVFs) Reprovision(ctx context.Context, _ func(*plan.Provision) (string, string)) ([]plan.Provision, error) {
+	return l.Provision(ctx)
+}
+
+func (lackingVFs) BindByPolicyOf(context.Context, func(pci.Address) bool) error { return nil }
+
+// provisioning is a node whose config asks for VFs, and what follows it.
+type provisioning struct {
+	*node
+	watch *dra.ProvisionWatch
+	log   bytes.Buffer
+}
+
+// wantsVFs has the node's config ask for VFs of a PF, by its name there; they are bound from their making on.
+func (n *node) wantsVFs(pf string, count int) *provisioning {
+	n.t.Helper()
+	return n.provisioning(&v1alpha1.NodeConfig{
+		VirtualFunctions: []v1alpha1.VFRule{{PF: pf, Count: &count}},
+		Devices:          []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}, Policy: v1alpha1.PolicyBound}},
+	})
+}
+
+// provisioning gives the node a config, and a watch.
+func (n *node) provisioning(config *v1alpha1.NodeConfig) *provisioning {
+	cfg := n.claims.Config
+	cfg.Node = config
+	cfg.Node.Default()
+	n.claims = prepare.New(cfg)
+	p := &provisioning{node: n}
+	p.watch = &dra.ProvisionWatch{VFs: n.claims, Metrics: n.metrics, Log: slog.New(slog.NewTextHandler(&p.log, nil))}
+	return p
+}
+
+// look lets the watch see the node as it is, as often as it changes by that.
+func (p *provisioning) look() {
+	p.t.Helper()
+	for range 3 {
+		p.watch.Changed(p.t.Context(), p.snapshot())
+	}
+}
+
+// has checks how many VFs the PF has, how many the metric says that it lacks, and that VFIO has all of them.
+func (p *provisioning) has(when string, pf pci.Address, vfs int, lacking float64) {
+	p.t.Helper()
+	if got := len(p.k.VFs(pf)); got != vfs {
+		p.t.Errorf("%s: %d VFs, want %d; log:\n%s", when, got, vfs, p.log.String())
+	}
+	for _, a := range p.k.VFs(pf) {
+		if driver := p.driver(a); driver != "vfio-pci" {
+			p.t.Errorf("%s: VF %s is on %q, want what its policy says; log:\n%s", when, a, driver, p.log.String())
+		}
+	}
+	for rule, got := range gaugesByRule(p.t, p.metrics) {
+		if got != lacking {
+			p.t.Errorf("%s: the PF of rule %s lacks %v VFs, want %v", when, rule, got, lacking)
+		}
+	}
+}
+
+// said checks how often something was logged.
+func (p *provisioning) said(what string, want int) {
+	p.t.Helper()
+	if got := strings.Count(p.log.String(), what); got != want {
+		p.t.Errorf("%q was logged %d times, want %d:\n%s", what, got, want, p.log.String())
+	}
+}
+
+func gaugesByRule(t *testing.T, m *dra.Metrics) map[string]float64 {
+	t.Helper()
+	all, _ := gauges(t, m, "kata_vfio_vfs_lacking")
+	return all
+}
+
+// addLateHCA adds a PF whose driver is not loaded yet, as one that a driver container brings.
+func (n *node) addLateHCA() pci.Address {
+	n.t.Helper()
+	n.k.AddRootPort(0x21)
+	hca := sysfstest.HCA(pci.Address{Bus: 0x21})
+	hca.Class, hca.Driver = pci.ClassEthernet<<8, ""
+	n.k.Add(hca)
+	n.k.AddModule("mlx5_core", sysfstest.Driver{SRIOV: true, IDs: []sysfstest.Match{
+		sysfstest.MatchID(hca.Vendor, hca.Device), sysfstest.MatchID(hca.Vendor, hca.Capabilities.SRIOV.VFDevice),
+	}})
+	return hca.Address
+}
+
+// TestVFsAreMadeOnceTheOneInUseIsFree: the node is told to be short of them until then, and the log says why, once.
+func TestVFsAreMadeOnceTheOneInUseIsFree(t *testing.T) {
+	n := newNode(t)
+	pf, vfs := n.k.AddNIC(0x21, 2)
+	p := n.provisioning(&v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: new(4)}}})
+	n.prepared("uid-1", "vf-"+vfs[0].Label())
+	p.watch.Start(t.Context())
+	p.look()
+	p.watch.Again(t.Context())
+	if lacking := gaugesByRule(t, n.metrics)[pf.String()]; lacking != 2 || len(n.k.VFs(pf)) != 2 {
+		t.Errorf("lacking %v VFs, want two, with %v", lacking, n.k.VFs(pf))
+	}
+	p.said("number of VFs left as it is", 1)
+	if _, err := n.claims.Unprepare(t.Context(), "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	p.look()
+	if lacking := gaugesByRule(t, n.metrics)[pf.String()]; lacking != 0 || len(n.k.VFs(pf)) != 4 {
+		t.Errorf("lacking %v VFs, want none, with %v", lacking, n.k.VFs(pf))
+	}
+}
+
+// TestAPFsDriverComesLate, named by its address or by the interface that the driver makes.
+func TestAPFsDriverComesLate(t *testing.T) {
+	for _, name := range []string{"0000:21:00.0", "eth0"} {
+		n := newNode(t)
+		pf := n.addLateHCA()
+		p := n.wantsVFs(name, 4)
+		p.watch.Start(t.Context())
+		p.look()
+		p.watch.Again(t.Context())
+		p.has(name+" without its driver", pf, 0, 4)
+		p.said("number of VFs left as it is", 1)
+		if err := n.k.Load(t.Context(), "mlx5_core"); err != nil {
+			t.Fatal(err)
+		}
+		p.look()
+		p.has(name+" with it", pf, 4, 0)
+		p.said("VFs provisioned", 1)
+	}
+}
+
+// TestAPFsDriverIsReloaded: its VFs go with it, and come again.
+func TestAPFsDriverIsReloaded(t *testing.T) {
+	n := newNode(t)
+	pf := n.addLateHCA()
+	if err := n.k.Load(t.Context(), "mlx5_core"); err != nil {
+		t.Fatal(err)
+	}
+	p := n.wantsVFs("eth0", 4)
+	p.watch.Start(t.Context())
+	p.look()
+	p.has("at first", pf, 4, 0)
+	for _, between := range []func(){func() {}, p.look} { // the reload may take less time than a scan
+		n.k.UnloadDriver("mlx5_core")
+		between()
+		if err := n.k.Load(t.Context(), "mlx5_core"); err != nil {
+			t.Fatal(err)
+		}
+		p.look()
+		p.has("after the reload", pf, 4, 0)
+	}
+}
+
+// TestVFsThatTakeLongerThanOtherWrites are waited for.
+func TestVFsThatTakeLongerThanOtherWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		pf, _ := n.k.AddNIC(0x21, 0)
+		n.k.SlowVFs(pf, 25*time.Second/4)
+		p := n.wantsVFs(pf.String(), 4)
+		p.watch.Start(t.Context())
+		p.look()
+		p.has("after 25 seconds", pf, 4, 0)
+	})
+}
+
+// TestAChangeThatFailsIsTriedAgain, later and later, and told once.
+func TestAChangeThatFailsIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		pf, _ := n.k.AddNIC(0x21, 0)
+		answer, tries := error(unix.ENOMEM), 0
+		n.k.OnWrite(func(path, _ string) error {
+			if strings.HasSuffix(path, "sriov_numvfs") {
+				tries++
+				return answer
+			}
+			return nil
+		})
+		p := n.wantsVFs(pf.String(), 4)
+		p.watch.Start(t.Context())
+		for range 60 {
+			p.look()
+			p.watch.Again(t.Context())
+			time.Sleep(time.Minute)
+		}
+		if tries < 5 || tries > 12 {
+			t.Errorf("tried %d times within an hour", tries)
+		}
+		p.said("number of VFs left as it is", 1)
+		answer = nil
+		for range 9 {
+			time.Sleep(time.Minute)
+			p.watch.Again(t.Context())
+		}
+		p.look()
+		p.has("once the kernel has room", pf, 4, 0)
+	})
+}
+
+// TestWhatSomebodySetIsLeft while the plugin runs: a newer instance in a rolling update may want another number, and VFs are not taken away from claims that are on their way.
+func TestWhatSomebodySetIsLeft(t *testing.T) {
+	for _, count := range []string{"2", "6"} {
+		n := newNode(t)
+		pf, _ := n.k.AddNIC(0x21, 0)
+		p := n.wantsVFs(pf.String(), 4)
+		p.watch.Start(t.Context())
+		p.look()
+		for _, value := range []string{"0", count} {
+			if err := n.k.Write("sys/bus/pci/devices/"+pf.String()+"/sriov_numvfs", []byte(value)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.look()
+		p.watch.Again(t.Context())
+		if got := len(n.k.VFs(pf)); got != int(count[0]-'0') {
+			t.Errorf("%d VFs, want the %s that somebody set", got, count)
+		}
+		p.said("number of VFs left as it is", 1)
+		p.watch.Start(t.Context())
+		p.said("VFs provisioned", 1)
+	}
+}
+
+// TestWhatSomebodySetIsLeftOfFreeVFs: not because they are held. A start does what the rule says.
+func TestWhatSomebodySetIsLeftOfFreeVFs(t *testing.T) {
+	for count, why := range map[int]string{2: "was changed since", 6: "takes VFs away only when it starts"} {
+		n := newNode(t)
+		pf, _ := n.k.AddNIC(0x21, 0)
+		p := n.provisioning(&v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: new(4)}}})
+		p.watch.Start(t.Context())
+		p.look()
+		for _, value := range []int{0, count} {
+			if err := n.k.Write("sys/bus/pci/devices/"+pf.String()+"/sriov_numvfs", []byte(strconv.Itoa(value))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.look()
+		p.watch.Again(t.Context())
+		if got := len(n.k.VFs(pf)); got != count {
+			t.Errorf("%d VFs, want the %d that somebody set", got, count)
+		}
+		p.said(why, 1)
+		p.watch.Start(t.Context())
+		if got := len(n.k.VFs(pf)); got != 4 {
+			t.Errorf("%d VFs after a start, want the 4 of the rule", got)
+		}
+	}
+}
+
+// TestAPFsInterfaceIsNamedLate, as udev renames it: nothing else of the PF changes.
+func TestAPFsInterfaceIsNamedLate(t *testing.T) {
+	n := newNode(t)
+	pf, _ := n.k.AddNIC(0x21, 0)
+	p := n.wantsVFs("ens1f0", 4)
+	p.watch.Start(t.Context())
+	p.look()
+	p.has("before", pf, 0, 4)
+	net := n.k.Path("sys/bus/pci/devices/" + pf.String() + "/net/")
+	if err := os.Rename(filepath.Join(net, "eth0"), filepath.Join(net, "ens1f0")); err != nil {
+		t.Fatal(err)
+	}
+	p.look()
+	p.has("after", pf, 4, 0)
+}
+
+// TestAFunctionAppearsLate: it is bound by its policy as those that were there at the start, one that can't be bound is tried again, and the log says so once.
+func TestAFunctionAppearsLate(t *testing.T) {
+	n := newNode(t)
+	p := n.provisioning(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Policy: v1alpha1.PolicyBound}}})
+	p.watch.Start(t.Context())
+	p.look()
+	answer := error(unix.EIO)
+	n.k.OnWrite(func(path, value string) error {
+		if strings.HasSuffix(path, "driver_override") && value == "vfio-pci" {
+			return answer
+		}
+		return nil
+	})
+	gpu := n.k.AddGPU(0x3b)
+	for range 3 {
+		p.look()
+		p.watch.Again(t.Context())
+	}
+	p.said("not bound by policy", 1)
+	answer = nil
+	p.watch.Again(t.Context())
+	if driver := n.driver(gpu); driver != "vfio-pci" {
+		t.Errorf("GPU is on %q; log:\n%s", driver, p.log.String())
+	}
+	for _, between := range []func(){p.look, func() {}} { // both may happen between two scans
+		n.k.Remove(gpu)
+		between()
+		again := sysfstest.GPU(gpu)
+		again.Driver = ""
+		n.k.Add(again)
+		p.look()
+		if driver := n.driver(gpu); driver != "vfio-pci" {
+			t.Errorf("GPU that was plugged in again is on %q; log:\n%s", driver, p.log.String())
+		}
+	}
+}

@@ -1,0 +1,337 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// Slices writes ResourceSlices; [kubeletplugin.Helper] is the real one.
+type Slices interface {
+	PublishResources(ctx context.Context, resources resourceslice.DriverResources) error
+}
+
+// Publisher turns snapshots and records into ResourceSlices, and hands them
+// over when they differ from the last ones.
+type Publisher struct {
+	node    string
+	planned func(*device.Snapshot) (plan.Node, error)
+	records func() ([]*journal.Record, []error)
+	health  *Health
+	metrics *Metrics
+	// Failing returns the checks that count and fail for a function; nil where nobody
+	// judges. Set it before use.
+	Failing func(pci.Address) []finding.Failure
+
+	// Drains returns what operators take out of use; nil for nothing. Set it before use.
+	Drains func(*device.Snapshot) []prepare.Draining
+
+	// Attempts returns what Prepare failed for more than once; nil for nothing. Set it before
+	// use.
+	Attempts func() map[pci.Address]plan.Code
+
+	// Asked knows the claims that are allocated and not prepared; nil for none. Set it before
+	// use.
+	Asked *Asked
+
+	// Existing returns the devices that an earlier instance has published and that the
+	// API server has. Until it has answered once nothing is published; nil where there
+	// never was any. Set it before use.
+	Existing func(context.Context) (Consumed, error)
+
+	publishing sync.Mutex // held for the whole of a Publish, which may wait for the API server; guards last and offered
+	last       map[string]publish.Pool
+	offered    offered
+
+	mu    sync.Mutex                                                           // guards known and unwritten
+	known map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute // by device name
+
+	// unwritten is what decided over the latest Publish and no file of the node says.
+	unwritten unwritten
+}
+
+// NewPublisher returns a publisher for the node with the name. Devices are judged on
+// the node that Prepare plans with ([prepare.Preparer.PlanNode]).
+func NewPublisher(node string, planned func(*device.Snapshot) (plan.Node, error), records func() ([]*journal.Record, []error), health *Health, metrics *Metrics) *Publisher {
+	return &Publisher{node: node, planned: planned, records: records, health: health, metrics: metrics}
+}
+
+// Publish publishes the node as the snapshot and the journal have it now. What
+// was handed over before and is the same is not handed over again; after an
+// error the next call tries again. Once the health is withdrawn it publishes a
+// pool without devices: no slices at all would leave the old ones in place. Where it can't
+// be told what Prepare would refuse, all devices are tainted, and the error says why.
+func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Snapshot) error {
+	p.publishing.Lock()
+	defer p.publishing.Unlock()
+	start := time.Now()
+	unseeded := p.seed(ctx)
+	described, unknown := p.describe(ctx, snap)
+	pools := publish.Pools(described)
+	p.learn(pools) // also for claims that were allocated before a withdrawal
+	if p.health.Withdrawn() != nil {
+		pools = map[string]publish.Pool{p.node: {Slices: []publish.Slice{{}}}}
+	}
+	p.health.Set(healthOf(pools), snap.Stale)
+	p.metrics.count(pools)
+	if unseeded != nil {
+		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", unseeded), unknown)
+	}
+	p.offered.note(pools)
+	if reflect.DeepEqual(pools, p.last) {
+		return unknown
+	}
+	err := slices.PublishResources(ctx, resources(pools))
+	p.metrics.phase("publish", time.Since(start), err)
+	if err != nil {
+		p.metrics.api.unpublished.Inc()
+		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", err), unknown)
+	}
+	p.last = pools
+	p.health.Published()
+	return unknown
+}
+
+// seed finds out once what was published before.
+func (p *Publisher) seed(ctx context.Context) error {
+	if p.offered.last != nil {
+		return nil
+	}
+	var before Consumed
+	if p.Existing != nil {
+		var err error
+		if before, err = p.Existing(ctx); err != nil {
+			return err
+		}
+	}
+	p.offered.seed(before)
+	return nil
+}
+
+// Attributes returns what the latest Publish says of the device; see
+// [Attributes]. It does not wait for a Publish that is under way.
+func (p *Publisher) Attributes(name string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.known[name])
+}
+
+// describe gathers what publishing decides on. After an error no device is judged.
+func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publish.Node, error) {
+	known, err := p.planned(snap)
+	if p.Failing != nil {
+		known.Failing = p.failing
+	}
+	if p.Attempts != nil {
+		known.Attempted = p.Attempts()
+	}
+	n := &publish.Node{
+		Name: p.node, Snapshot: snap, Selection: known.Selection,
+		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
+	}
+	records, unread := p.records() // what can't be read is a metric, and Prepare refuses on its account
+	n.Lingering, n.Consumed = p.lingering(ctx, len(unread) > 0), p.offered.consumed
+	addrs := p.enter(n, records)
+	for _, f := range n.Selection.Ours() {
+		addrs = append(addrs, f.Address)
+	}
+	if err == nil {
+		assess(n, known, addrs)
+	}
+	p.audit(n, addrs)
+	p.drain(n)
+	p.keep(n, &known)
+	if err != nil {
+		err = fmt.Errorf("no device can be judged, so all are tainted: %w", err)
+	}
+	return n, err
+}
+
+// assess judges the functions at the addresses.
+func assess(n *publish.Node, known plan.Node, addrs []pci.Address) {
+	assessor := plan.NewAssessor(known)
+	for _, a := range addrs {
+		f, ok := n.Snapshot.Function(a)
+		if _, done := n.Assessments[a]; ok && !done {
+			n.Assessments[a] = assessor.Assess(f)
+		}
+	}
+}
+
+// failing returns the ids of the checks that fail for a function.
+func (p *Publisher) failing(a pci.Address) []string {
+	var ids []string
+	for _, f := range p.Failing(a) {
+		ids = append(ids, f.ID)
+	}
+	return ids
+}
+
+// drain adds what goes out of use.
+func (p *Publisher) drain(n *publish.Node) {
+	if p.Drains == nil {
+		return
+	}
+	for _, d := range p.Drains(n.Snapshot) {
+		for i := range d.Functions {
+			a := d.Functions[i].Address
+			h := n.Health[a]
+			if state := drainState(&d); h.Drained == "" || state == publish.Draining {
+				h.Drained = state
+			}
+			h.Evict = h.Evict || d.Evict
+			n.Health[a] = h
+		}
+	}
+}
+
+// audit adds the checks that fail for the devices, allocated ones included.
+func (p *Publisher) audit(n *publish.Node, addrs []pci.Address) {
+	if p.Failing == nil {
+		return
+	}
+	for _, a := range addrs {
+		h := n.Health[a]
+		h.Failing = p.Failing(a)
+		n.Health[a] = h
+	}
+}
+
+// enter adds the devices of the records that hold any, and returns their functions.
+func (p *Publisher) enter(n *publish.Node, records []*journal.Record) []pci.Address {
+	var addrs []pci.Address
+	for _, rec := range records {
+		holds := rec.BootID == n.Snapshot.Host.BootID || rec.State == journal.Quarantined
+		if !holds || rec.Kind != journal.Claim {
+			continue
+		}
+		for _, parts := range rec.Plan.Allocated() {
+			n.Allocated = append(n.Allocated, publish.Allocated{Pool: parts[0].Pool, Name: parts[0].Published()})
+		}
+		addrs = append(addrs, rec.Plan.Addresses()...)
+	}
+	return addrs
+}
+
+// learn remembers the attributes of all devices for the metadata of claims.
+func (p *Publisher) learn(pools map[string]publish.Pool) {
+	known := map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+	for _, d := range devices(pools) {
+		known[d.Name] = d.Attributes
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known = known
+}
+
+// poolDevice is a device together with the name of its pool.
+type poolDevice struct {
+	resourceapi.Device
+	pool string
+}
+
+// devices returns the devices of all pools.
+func devices(pools map[string]publish.Pool) []poolDevice {
+	var all []poolDevice
+	for name, pool := range pools {
+		for _, slice := range pool.Slices {
+			for _, d := range slice.Devices {
+				all = append(all, poolDevice{d, name})
+			}
+		}
+	}
+	return all
+}
+
+// resources wraps pools for the helper.
+func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
+	out := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}
+	for name, pool := range pools {
+		var wrapped resourceslice.Pool
+		for _, s := range pool.Slices {
+			wrapped.Slices = append(wrapped.Slices, resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters})
+		}
+		out.Pools[name] = wrapped
+	}
+	return out
+}
+
+// ailments are the taints by which a device is not well. One that an operator takes out
+// of use is as well as before, like a node that is cordoned: who has it keeps it.
+func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
+	var all []resourceapi.DeviceTaint
+	for _, t := range d.Taints {
+		if t.Key != publish.TaintDrain {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// healthOf derives the kubelet's health from taints: a device that no new
+// claim should get is not well, unless that is an operator's wish.
+func healthOf(pools map[string]publish.Pool) []kubeletplugin.DeviceHealth {
+	var all []kubeletplugin.DeviceHealth
+	for _, d := range devices(pools) {
+		h := kubeletplugin.DeviceHealth{PoolName: d.pool, DeviceName: d.Name, Health: kubeletplugin.HealthStatusHealthy}
+		if why := ailments(&d.Device); len(why) > 0 {
+			h.Health, h.Message = kubeletplugin.HealthStatusUnhealthy, taintWords(why)
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// taintWords lists taints for people: "quarantined, not-isolated (NoReset)".
+func taintWords(taints []resourceapi.DeviceTaint) string {
+	words := make([]string, len(taints))
+	for i, t := range taints {
+		words[i] = strings.TrimPrefix(t.Key, v1alpha1.DriverName+"/")
+		if t.Value != "" {
+			words[i] += " (" + t.Value + ")"
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// count sets the gauges of published devices.
+func (m *Metrics) count(pools map[string]publish.Pool) {
+	m.devices.Reset()
+	for _, t := range append(device.Types(), device.PairType) {
+		m.devices.WithLabelValues(string(t), "healthy").Set(0)
+		m.devices.WithLabelValues(string(t), "unhealthy").Set(0)
+	}
+	for _, d := range devices(pools) {
+		parts, err := device.ParseParts(d.Name)
+		if err != nil {
+			continue
+		}
+		kind := parts[0].Type
+		if len(parts) > 1 {
+			kind = device.PairType
+		}
+		health := "healthy"
+		if len(ailments(&d.Device)) > 0 {
+			health = "unhealthy"
+		}
+		m.devices.WithLabelValues(string(kind), health).Inc()
+	}
+}

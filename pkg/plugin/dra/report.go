@@ -1,0 +1,252 @@
+package dra
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// Conditions of a device in its claim's status.
+const (
+	// ConditionReady: the device is bound to its VFIO driver and its CDI spec is
+	// written.
+	ConditionReady = "Ready"
+	// ConditionIsolated: nothing below the IOMMU lets another tenant reach it.
+	ConditionIsolated = "Isolated"
+	// ConditionReset: it is reset and proven clean before anybody else gets it.
+	ConditionReset = "Reset"
+	// ConditionLinkUp: the VF has a link. Only VFs with a MAC address have the condition.
+	ConditionLinkUp = "LinkUp"
+)
+
+// DeviceData is status.devices[].data of a claim, as JSON.
+type DeviceData struct {
+	// Address is the function's ("0000:3b:00.0"), of a pair the GPU's, IOMMUGroup its group in this
+	// boot of the node.
+	Address    string `json:"address"`
+	IOMMUGroup int    `json:"iommuGroup"`
+	VFIODriver string `json:"vfioDriver"`
+	// Functions are those that the VM gets, its own first, a pair's VF last; companions may stay behind, bound.
+	Functions []string `json:"functions"`
+	// Representor is the node's interface that stands for a VF whose PF is in
+	// switchdev mode.
+	Representor string `json:"representor,omitempty"`
+	// Evidence is the checksum of the node's record of the claim.
+	Evidence string `json:"evidence,omitempty"`
+	// Ledger is the signed checkpoint of the node's ledger that covers the claim's events so far:
+	// `kata-vfio-audit ledger verify --anchor` proves by it that nothing before was rewritten.
+	Ledger string `json:"ledger,omitempty"`
+}
+
+// report is what is told of one claim: to its status, and as events.
+type report struct {
+	claim   *resourceapi.ResourceClaim
+	devices []*resourceac.AllocatedDeviceStatusApplyConfiguration
+	// problem is empty when all went well.
+	reason, problem string
+}
+
+// preparedReport tells of a prepared claim, with the links of its VFs.
+func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes, links map[pci.Address]vfLink, anchor string) *report {
+	r := &report{claim: c}
+	since := metav1.Now()
+	if t, err := time.Parse(time.RFC3339, rec.Since); err == nil {
+		since = metav1.NewTime(t)
+	}
+	for _, parts := range rec.Plan.Allocated() {
+		name := parts[0].Published()
+		status := resourceac.AllocatedDeviceStatus().WithDriver(v1alpha1.DriverName).WithPool(parts[0].Pool).WithDevice(name).
+			WithConditions(
+				condition(ConditionReady, metav1.ConditionTrue, "Prepared", readyWords(parts), since),
+				isolatedCondition(attributes(name), since), resetCondition(&rec.Plan, parts, since),
+			)
+		before := meta.FindStatusCondition(conditionsOf(c, parts[0].Pool, name), ConditionLinkUp)
+		if link := linkCondition(links, parts, before, since); link != nil {
+			status.WithConditions(link)
+		}
+		facts := dataOf(rec, parts)
+		facts.Ledger = anchor
+		if data, err := json.Marshal(facts); err == nil {
+			status.WithData(runtime.RawExtension{Raw: data})
+		}
+		for i := range parts {
+			if n := networkData(&rec.Plan, &parts[i]); n != nil {
+				status.WithNetworkData(applyNetwork(n))
+			}
+		}
+		r.devices = append(r.devices, status)
+	}
+	return r
+}
+
+// longestMessage is what a condition's message may have.
+const longestMessage = 32768
+
+func condition(kind string, status metav1.ConditionStatus, reason, message string, since metav1.Time) *metaac.ConditionApplyConfiguration {
+	return metaac.Condition().WithType(kind).WithStatus(status).WithReason(reason).
+		WithMessage(message[:min(len(message), longestMessage)]).WithLastTransitionTime(since)
+}
+
+func isolatedCondition(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, since metav1.Time) *metaac.ConditionApplyConfiguration {
+	a, known := attrs[publish.AttrIsolated]
+	switch {
+	case !known || a.BoolValue == nil:
+		return condition(ConditionIsolated, metav1.ConditionUnknown, "NotJudged", "the node has not published the device yet", since)
+	case *a.BoolValue:
+		return condition(ConditionIsolated, metav1.ConditionTrue, "Isolated", "its IOMMU group, interrupts and path to the CPU keep it apart", since)
+	}
+	return condition(ConditionIsolated, metav1.ConditionFalse, "Waived", "it is not isolated, which its DeviceClass accepts", since)
+}
+
+// resetCondition tells of the resets of a device's parts.
+func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *metaac.ConditionApplyConfiguration {
+	var methods []string
+	for i := range parts {
+		for _, r := range parts[i].Resets {
+			if !slices.Contains(methods, r.Method) {
+				methods = append(methods, r.Method)
+			}
+		}
+	}
+	if len(methods) == 0 {
+		return condition(ConditionReset, metav1.ConditionFalse, "Waived", "its DeviceClass waives the reset between tenants", since)
+	}
+	message := "reset by " + strings.Join(methods, ", ") + " and compared with its former state before anybody else gets it"
+	if slices.ContainsFunc(pl.ResetsBefore, func(r isolation.Reset) bool {
+		return slices.ContainsFunc(parts, func(d plan.Device) bool { return slices.Contains(r.Set, d.Address) })
+	}) {
+		message += "; so it was before this claim, since its last tenancy had ended without that"
+	}
+	return condition(ConditionReset, metav1.ConditionTrue, "ResetBetweenTenants", message, since)
+}
+
+// readyWords says in what way a device's parts are ready.
+func readyWords(parts []plan.Device) string {
+	const text = "bound to its VFIO driver, CDI spec written"
+	if slices.ContainsFunc(parts, func(d plan.Device) bool { return d.Attachment == v1alpha1.AttachPhysicalEndpoint }) {
+		return text + "; as a physical endpoint its VF waits on its kernel driver until the pod's network namespace is there"
+	}
+	return text
+}
+
+func dataOf(rec *journal.Record, parts []plan.Device) DeviceData {
+	data := DeviceData{Address: parts[0].Address.String(), Functions: []string{}}
+	if f, ok := rec.Plan.Function(parts[0].Address); ok {
+		data.IOMMUGroup, data.VFIODriver = f.Group, f.Target.Driver
+	}
+	for i := range parts {
+		if f, ok := rec.Plan.Function(parts[i].Address); ok && f.VF != nil {
+			data.Representor = f.VF.Representor
+		}
+		for _, a := range parts[i].Give {
+			data.Functions = append(data.Functions, a.String())
+		}
+	}
+	if sum, err := journal.Checksum(rec); err == nil {
+		data.Evidence = "sha256:" + sum
+	}
+	return data
+}
+
+// refusedReport tells why a claim is not prepared.
+func refusedReport(c *resourceapi.ResourceClaim, cause error) *report {
+	r := &report{claim: c, reason: reasonOf(cause), problem: strings.ReplaceAll(cause.Error(), "\n", "; ")}
+	if c.Status.Allocation == nil {
+		return r
+	}
+	for _, res := range c.Status.Allocation.Devices.Results {
+		if res.Driver != v1alpha1.DriverName {
+			continue
+		}
+		status := resourceac.AllocatedDeviceStatus().WithDriver(res.Driver).WithPool(res.Pool).WithDevice(res.Device).
+			WithConditions(condition(ConditionReady, metav1.ConditionFalse, r.reason, r.problem, metav1.Now()))
+		if res.ShareID != nil {
+			status.WithShareID(string(*res.ShareID))
+		}
+		r.devices = append(r.devices, status)
+	}
+	return r
+}
+
+// reasonOf is an error's name for conditions and events: CamelCase, stable.
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[*plan.RefusedError](err); ok && len(e.Refusals) > 0 {
+		return string(e.Refusals[0].Code)
+	}
+	if e, ok := errors.AsType[*GateError](err); ok {
+		return string(e.Code)
+	}
+	if _, ok := errors.AsType[*claim.PodGroupError](err); ok {
+		return "ReservedForPodGroup"
+	}
+	if _, ok := errors.AsType[*prepare.QuarantinedError](err); ok {
+		return "Quarantined"
+	}
+	if _, ok := errors.AsType[*prepare.EvidenceError](err); ok {
+		return "NoEvidence"
+	}
+	if _, ok := errors.AsType[*journal.FullError](err); ok {
+		return "DiskFull"
+	}
+	if _, ok := errors.AsType[*prepare.InUseError](err); ok {
+		return "InUse"
+	}
+	if _, ok := errors.AsType[*prepare.ReturnError](err); ok {
+		return "AddressNotReturned"
+	}
+	if _, ok := errors.AsType[*ipam.PluginError](err); ok {
+		return "NoAddress"
+	}
+	if _, ok := errors.AsType[*v1alpha1.WeakensIsolationError](err); ok {
+		return "WeakensIsolation"
+	}
+	if _, ok := errors.AsType[*v1alpha1.InvalidError](err); ok {
+		return "InvalidConfig"
+	}
+	return "NotPrepared"
+}
+
+// podsOf returns the pods that a claim is reserved for.
+func podsOf(c *resourceapi.ResourceClaim) []claim.Pod {
+	var pods []claim.Pod
+	for _, r := range c.Status.ReservedFor {
+		if r.APIGroup == "" && r.Resource == "pods" {
+			pods = append(pods, claim.Pod{UID: string(r.UID), Name: r.Name})
+		}
+	}
+	return pods
+}
+
+// assigned says in words which functions a claim has got.
+func assigned(rec *journal.Record) string {
+	words := make([]string, len(rec.Plan.Devices))
+	for i, d := range rec.Plan.Devices {
+		kind := "device"
+		if t, _, err := device.ParseName(d.Name); err == nil {
+			kind = string(t)
+		}
+		words[i] = fmt.Sprintf("%s %s", kind, d.Address)
+	}
+	return strings.Join(words, ", ")
+}

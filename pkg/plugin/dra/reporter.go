@@ -1,0 +1,296 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/ration"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// FieldManager owns our entries of a claim's status.devices (server-side apply).
+const FieldManager = "kata-vfio.dev"
+
+// Recorder records Events; [events.EventRecorder] is the real one. It must not
+// block.
+type Recorder interface {
+	Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string)
+}
+
+// Reporter tells the cluster how claims fare: by the conditions of
+// status.devices, and by Events on the claim and its pod. It never blocks its
+// caller and its failures never fail a claim: what the API server does not take
+// is tried again for a while, then logged. What prepared claims lack after that
+// is [StatusSync]'s.
+type Reporter struct {
+	client   kubernetes.Interface
+	recorder Recorder
+	log      *slog.Logger
+	// Final records what no later look makes up for: how a claim ended. Nil is the recorder.
+	// Set it before use.
+	Final Recorder
+	// Anchor returns the latest signed checkpoint of the node's ledger, which goes along; nil for none. Set it before use.
+	Anchor func() string
+	// Uplink returns the interface of a PF, by which the links of its VFs are reported; nil for none. Set it before use.
+	Uplink Uplink
+	queue  workqueue.TypedRateLimitingInterface[types.UID]
+
+	// ration is how many refusals of one namespace become Events.
+	ration *ration.Ration
+
+	mu     sync.Mutex // guards latest
+	latest map[types.UID]*report
+}
+
+// tries is how often a status is written before it is given up; with the
+// queue's back-off that is about ten minutes.
+const tries = 17
+
+// NewReporter returns a reporter, which works once [Reporter.Run] runs.
+func NewReporter(client kubernetes.Interface, recorder Recorder, log *slog.Logger) *Reporter {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](100*time.Millisecond, time.Minute)
+	return &Reporter{
+		client: client, recorder: recorder, log: log,
+		queue:  workqueue.NewTypedRateLimitingQueue(limiter),
+		ration: &ration.Ration{Burst: 50, Pause: 6 * time.Second},
+		latest: map[types.UID]*report{},
+	}
+}
+
+// Prepared reports a claim whose devices are ready, and warns of VFs without a link. It
+// reads the interfaces of their PFs.
+func (r *Reporter) Prepared(ctx context.Context, c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) {
+	anchor, links := r.anchor(), r.Uplink.links(ctx, rec)
+	r.enqueue(preparedReport(c, rec, attributes, links, anchor))
+	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeNormal, "Prepared", "Prepare", withAnchor(assigned(rec)+" bound for the pod's VM", anchor))
+	r.warnOfLinks(ctx, c, rec, links)
+}
+
+// warnOfLinks tells of each VF without a link, which its pod starts with all the same.
+func (r *Reporter) warnOfLinks(ctx context.Context, c *resourceapi.ResourceClaim, rec *journal.Record, links map[pci.Address]vfLink) {
+	for i := range rec.Plan.Functions {
+		a := rec.Plan.Functions[i].Address
+		link, has := links[a]
+		if !has || !link.isLost() {
+			continue
+		}
+		r.log.WarnContext(ctx, "a prepared VF has no link", slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)),
+			slog.Any("pci", a), slog.String("why", link.message))
+		r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeWarning, link.reason, "Prepare", fmt.Sprintf("vf %s: %s", a, link.message))
+	}
+}
+
+// Unprepared reports a claim that was taken back. The claim may be gone by now;
+// its event stays a while.
+func (r *Reporter) Unprepared(c kubeletplugin.NamespacedObject, resets int) {
+	note := withAnchor(fmt.Sprintf("devices taken back, %d resets made and proven", resets), r.anchor())
+	r.reportBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeNormal, "Unprepared", "Unprepare", note)
+}
+
+func (r *Reporter) anchor() string {
+	if r.Anchor == nil {
+		return ""
+	}
+	return r.Anchor()
+}
+
+// withAnchor adds a signed checkpoint to an event's note, which is cut to leave room
+// for it: half a checkpoint proves nothing.
+func withAnchor(note, signed string) string {
+	if signed == "" {
+		return note
+	}
+	anchor := "; ledger " + ledger.OneLine(signed)
+	return shorten(note, longestNote-len(anchor)) + anchor
+}
+
+// shorten cuts a text to so many bytes, whole characters only.
+func shorten(text string, limit int) string {
+	const more = "..."
+	if len(text) <= limit {
+		return text
+	}
+	end := max(limit-len(more), 0)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + more
+}
+
+// Refused reports a claim that was not prepared, and why. With holders, the
+// pods that it is prepared for already, the claim's status goes on telling of
+// their device, and the event is not theirs. A namespace whose claims are refused
+// in a loop has some of them told in Events, and the next one says how many were not.
+func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []claim.Pod) {
+	rep := refusedReport(c, cause)
+	pods := podsOf(c)
+	if len(holders) == 0 {
+		r.enqueue(rep)
+	} else {
+		pods = slices.DeleteFunc(pods, func(p claim.Pod) bool { return slices.Contains(holders, p) })
+	}
+	granted, leftOut := r.ration.Take(c.Namespace)
+	if !granted {
+		return
+	}
+	note := rep.problem
+	if leftOut > 0 {
+		note = fmt.Sprintf("(%d refusals of this namespace before it have no event: they were too many at once) %s", leftOut, note)
+	}
+	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, pods, corev1.EventTypeWarning, rep.reason, "Prepare", note)
+}
+
+// Quarantined reports a claim whose devices could not be proven clean. The
+// claim may be gone by now; its event stays.
+func (r *Reporter) Quarantined(c kubeletplugin.NamespacedObject, err *prepare.QuarantinedError) {
+	r.reportBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, err.Record.Plan.Claim.Pods, corev1.EventTypeWarning, "Quarantined", "Unprepare", err.Error())
+}
+
+// NotUnprepared reports a claim that could not be taken back.
+func (r *Reporter) NotUnprepared(c kubeletplugin.NamespacedObject, err error) {
+	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeWarning, reasonOf(err), "Unprepare", err.Error())
+}
+
+// PodRefused reports a sandbox or a container of a pod that was refused.
+func (r *Reporter) PodRefused(namespace string, pod claim.Pod, reason, note string) {
+	r.record(podRef(namespace, pod), nil, corev1.EventTypeWarning, reason, "Verify", note)
+}
+
+// report records an event on the claim and on each of its pods.
+func (r *Reporter) report(c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
+	r.reportBy(r.recorder, c, namespace, pods, eventType, reason, action, note)
+}
+
+// reportBy is tell by a recorder.
+func (r *Reporter) reportBy(by Recorder, c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
+	note = shorten(note, longestNote)
+	if len(pods) == 0 {
+		by.Event(c, nil, eventType, reason, action, note)
+	}
+	for i, p := range pods {
+		pod := podRef(namespace, p)
+		if i == 0 {
+			by.Event(c, pod, eventType, reason, action, note)
+		}
+		by.Event(pod, c, eventType, reason, action, note)
+	}
+}
+
+func (r *Reporter) final() Recorder {
+	if r.Final == nil {
+		return r.recorder
+	}
+	return r.Final
+}
+
+// longestNote is what an event's note may have (events.k8s.io/v1).
+const longestNote = 1024
+
+func (r *Reporter) record(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
+	r.recorder.Event(regarding, related, eventType, reason, action, shorten(note, longestNote))
+}
+
+func claimRef(namespace, name string, uid types.UID) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: namespace, Name: name, UID: uid,
+	}
+}
+
+func podRef(namespace string, p claim.Pod) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: p.Name, UID: types.UID(p.UID)}
+}
+
+func (r *Reporter) enqueue(rep *report) {
+	if len(rep.devices) == 0 {
+		return
+	}
+	r.mu.Lock()
+	r.latest[rep.claim.UID] = rep
+	r.mu.Unlock()
+	r.queue.Add(rep.claim.UID)
+}
+
+// Run writes statuses until ctx ends.
+func (r *Reporter) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, r.queue.ShutDown)
+	defer stop()
+	for {
+		uid, shutdown := r.queue.Get()
+		if shutdown {
+			return nil
+		}
+		r.handle(ctx, uid)
+		r.queue.Done(uid)
+	}
+}
+
+// handle writes the latest report of one claim.
+func (r *Reporter) handle(ctx context.Context, uid types.UID) {
+	r.mu.Lock()
+	rep := r.latest[uid]
+	r.mu.Unlock()
+	if rep == nil {
+		return
+	}
+	err := r.write(ctx, rep)
+	if err != nil && transient(err) && ctx.Err() == nil && r.queue.NumRequeues(uid) < tries {
+		r.queue.AddRateLimited(uid)
+		return
+	}
+	r.queue.Forget(uid)
+	r.mu.Lock()
+	if r.latest[uid] == rep {
+		delete(r.latest, uid)
+	}
+	r.mu.Unlock()
+	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		r.log.WarnContext(ctx, "claim status not written", slog.String("claim", rep.claim.Namespace+"/"+rep.claim.Name),
+			slog.String("uid", string(uid)), slog.Any("err", err))
+	}
+}
+
+// write applies our entries of status.devices. The claim's UID goes along, so
+// that a new claim of the same name is not taken for it.
+func (r *Reporter) write(ctx context.Context, rep *report) error {
+	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
+		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
+	_, err := r.client.ResourceV1().ResourceClaims(rep.claim.Namespace).
+		ApplyStatus(ctx, ac, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if apierrors.IsConflict(err) {
+		return errors.Join(errors.New("the claim was replaced by another of its name"), err)
+	}
+	return err
+}
+
+// EventRecorder records through client-go's broadcaster.
+type EventRecorder struct{ Recorder events.EventRecorder }
+
+// Event implements [Recorder].
+func (e EventRecorder) Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
+	if related == nil { // a nil pointer in the interface would not be nil
+		e.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", note)
+		return
+	}
+	e.Recorder.Eventf(regarding, related, eventType, reason, action, "%s", note)
+}

@@ -1,0 +1,295 @@
+package dra_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+)
+
+// eventLog keeps events as "Kind name type reason action: note".
+type eventLog struct {
+	mu    sync.Mutex // guards lines
+	lines []string
+}
+
+func (l *eventLog) Event(regarding, _ *corev1.ObjectReference, eventType, reason, action, note string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, strings.Join([]string{regarding.Kind, regarding.Namespace + "/" + regarding.Name, eventType, reason, action + ":", note}, " "))
+}
+
+// count returns how many events have the word.
+func (l *eventLog) count(word string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, line := range l.lines {
+		if strings.Contains(line, word) {
+			n++
+		}
+	}
+	return n
+}
+
+// want checks that the events have the beginnings, in order.
+func (l *eventLog) want(t *testing.T, beginnings ...string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lines) != len(beginnings) {
+		t.Fatalf("%d events, want %d:\n%s", len(l.lines), len(beginnings), strings.Join(l.lines, "\n"))
+	}
+	for i, b := range beginnings {
+		if !strings.HasPrefix(l.lines[i], b) {
+			t.Errorf("event %q, want %q...", l.lines[i], b)
+		}
+	}
+}
+
+// status waits until the claim's status has entries.
+func (k *kubelet) status(c *resourceapi.ResourceClaim) []resourceapi.AllocatedDeviceStatus {
+	k.t.Helper()
+	for range 500 {
+		got, err := k.client.ResourceV1().ResourceClaims(c.Namespace).Get(k.t.Context(), c.Name, metav1.GetOptions{})
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		if len(got.Status.Devices) > 0 {
+			return got.Status.Devices
+		}
+		select {
+		case <-k.t.Context().Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	k.t.Fatal("the claim's status has no devices")
+	return nil
+}
+
+// conditions lists conditions as "Type=Status (Reason)".
+func conditions(s resourceapi.AllocatedDeviceStatus) []string {
+	var words []string
+	for _, c := range s.Conditions {
+		words = append(words, c.Type+"="+string(c.Status)+" ("+c.Reason+")")
+	}
+	return words
+}
+
+// TestPreparedClaimsStatus: the tenant reads in the claim what became of it.
+func TestPreparedClaimsStatus(t *testing.T) {
+	n := newNode(t)
+	gpu := n.k.AddGPU(0x3b)
+	c := allocated("uid-1", "gpu-0000-3b-00-0")
+	k := serve(t, n, n.claims, "", c)
+	n.publish(&recorder{})
+	if answer := k.prepare(c)["uid-1"]; answer.Error != "" {
+		t.Fatal(answer.Error)
+	}
+	devices := k.status(c)
+	if len(devices) != 1 || devices[0].Driver != v1alpha1.DriverName || devices[0].Pool != "worker-1" || devices[0].Device != "gpu-0000-3b-00-0" {
+		t.Fatalf("status.devices = %+v", devices)
+	}
+	want := []string{"Ready=True (Prepared)", "Isolated=True (Isolated)", "Reset=True (ResetBetweenTenants)"}
+	if diff := cmp.Diff(want, conditions(devices[0])); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+	var data dra.DeviceData
+	if err := json.Unmarshal(devices[0].Data.Raw, &data); err != nil {
+		t.Fatal(err)
+	}
+	group, _ := n.k.GroupOf(gpu)
+	if data.Address != "0000:3b:00.0" || data.VFIODriver != "vfio-pci" || data.IOMMUGroup != group || !strings.HasPrefix(data.Evidence, "sha256:") {
+		t.Errorf("data %+v", data)
+	}
+	k.events.want(t, "ResourceClaim team-a/claim-uid-1 Normal Prepared Prepare: gpu 0000:3b:00.0 bound", "Pod team-a/train Normal Prepared Prepare: gpu 0000:3b:00.0 bound")
+}
+
+// TestRefusedClaimsStatus: so does one whose claim is refused, with the
+// culprit, on the claim and on the pod.
+func TestRefusedClaimsStatus(t *testing.T) {
+	n := newNode(t)
+	c := allocated("uid-1", "gpu-0000-ee-00-0")
+	k := serve(t, n, n.claims, "", c)
+	if answer := k.prepare(c)["uid-1"]; answer.Error == "" {
+		t.Fatal("prepared a device that is not there")
+	}
+	devices := k.status(c)
+	if diff := cmp.Diff([]string{"Ready=False (Absent)"}, conditions(devices[0])); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+	if message := devices[0].Conditions[0].Message; !strings.Contains(message, "0000:ee:00.0") {
+		t.Errorf("the message %q does not name the device", message)
+	}
+	k.events.want(t, "ResourceClaim team-a/claim-uid-1 Warning Absent Prepare: ", "Pod team-a/train Warning Absent Prepare: ")
+}
+
+// TestGateComesFirst: a pod that is not in a VM gets nothing bound.
+func TestGateComesFirst(t *testing.T) {
+	n := newNode(t)
+	gpu := n.k.AddGPU(0x3b)
+	c := allocated("uid-1", "gpu-0000-3b-00-0")
+	c.Status.ReservedFor[0].UID = "another"
+	k := serve(t, n, n.claims, "", c)
+	if answer := k.prepare(c)["uid-1"]; !strings.Contains(answer.Error, "is gone") {
+		t.Errorf("prepared: %v", answer)
+	}
+	if driver := n.driver(gpu); driver != "nvidia" {
+		t.Errorf("bound to %s", driver)
+	}
+	k.events.want(t, "ResourceClaim team-a/claim-uid-1 Warning PodReplaced", "Pod team-a/train Warning PodReplaced")
+}
+
+// TestStatusIsTriedAgain: the API server may be away for a while, and a claim
+// that is gone is nobody's loss.
+func TestStatusIsTriedAgain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer error
+		tries  int
+	}{
+		"away":  {errors.New("connection refused"), 4},
+		"gone":  {apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), "c"), 1},
+		"no":    {apierrors.NewForbidden(resourceapi.Resource("resourceclaims"), "c", errors.New("no")), 1},
+		"taken": {nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, tried := allocated("uid-1", "gpu-0000-3b-00-0"), 0
+				client := cluster(c)
+				client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+					tried++
+					return tt.answer != nil && tried < 4, nil, tt.answer
+				})
+				r := dra.NewReporter(client, &eventLog{}, quiet())
+				go func() { _ = r.Run(t.Context()) }() // it has no error to return
+				r.Refused(c, errors.New("it is so"), nil)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if tried != tt.tries {
+					t.Errorf("tried %d times, want %d", tried, tt.tries)
+				}
+			})
+		})
+	}
+}
+
+// TestRefusalsInALoopAreFewEvents: a tenant makes one refused claim after the other.
+func TestRefusalsInALoopAreFewEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &eventLog{}
+		r, c := dra.NewReporter(cluster(), log, quiet()), allocated("uid-1", "gpu-0000-3b-00-0")
+		go func() { _ = r.Run(t.Context()) }() // it has no error to return
+		refused := func(namespace string) int {
+			before := len(log.lines)
+			again := *c
+			again.Namespace = namespace
+			r.Refused(&again, errors.New("a device is in use"), nil)
+			return len(log.lines) - before
+		}
+		each := refused("another")
+		for range 1000 {
+			refused("loop")
+		}
+		if n := len(log.lines); each == 0 || n > 60*each {
+			t.Errorf("%d events of 1000 refusals, want some fifty times %d", n, each)
+		}
+		if refused("another") != each {
+			t.Error("another namespace has no event of its refusal")
+		}
+		time.Sleep(time.Minute)
+		refused("loop")
+		if last := log.lines[len(log.lines)-1]; !strings.Contains(last, "950 refusals of this namespace") || !strings.Contains(last, "a device is in use") {
+			t.Errorf("the next event says %q, want it to count those without one", last)
+		}
+	})
+}
+
+// TestLongNotesAreCut: the API server refuses an event with a note of more
+// than 1024 bytes.
+func TestLongNotesAreCut(t *testing.T) {
+	log := &eventLog{}
+	dra.NewReporter(cluster(), log, quiet()).Refused(allocated("uid-1", "gpu-0000-3b-00-0"), errors.New(strings.Repeat("x", 5000)), nil)
+	if _, note, _ := strings.Cut(log.lines[0], ": "); len(note) != 1024 || !strings.HasSuffix(note, "...") {
+		t.Errorf("a note of %d bytes", len(note))
+	}
+}
+
+// TestRefusalLeavesAHoldersDeviceAlone: a second pod on a claim is told so. The
+// status is that of the device, which the first goes on using.
+func TestRefusalLeavesAHoldersDeviceAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, log, written := allocated("uid-1", "gpu-0000-3b-00-0"), &eventLog{}, 0
+		holder := claim.Pod{UID: string(c.Status.ReservedFor[0].UID), Name: c.Status.ReservedFor[0].Name}
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "second", UID: "2"})
+		client := cluster(c)
+		client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+			written++
+			return false, nil, nil
+		})
+		r := dra.NewReporter(client, log, quiet())
+		go func() { _ = r.Run(t.Context()) }() // it has no error to return
+		r.Refused(c, errors.New("a device is in one VM only"), []claim.Pod{holder})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if written > 0 {
+			t.Errorf("the status was written %d times", written)
+		}
+		log.want(t, "ResourceClaim team-a/claim-uid-1 Warning", "Pod team-a/second Warning")
+	})
+}
+
+// TestReserve: a claim goes over to the pod that it is reserved for now, by the
+// same gate as ever.
+func TestReserve(t *testing.T) {
+	n := newNode(t)
+	n.k.AddGPU(0x3b)
+	c := allocated("uid-1", "gpu-0000-3b-00-0")
+	k := serve(t, n, n.claims, "", c)
+	if answer := k.prepare(c)["uid-1"]; answer.Error != "" {
+		t.Fatal(answer.Error)
+	}
+	ref := plan.Ref{UID: "uid-1", Namespace: c.Namespace, Name: c.Name}
+	next := trainPod()
+	next.UID = "next"
+	if err := k.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), next, next.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.driver.Reserve(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "is gone") {
+		t.Errorf("Reserve for the former pod = %v", err)
+	}
+	got, err := k.client.ResourceV1().ResourceClaims(c.Namespace).Get(t.Context(), c.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Status.ReservedFor[0].UID = "next"
+	if _, err := k.client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), got, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.driver.Reserve(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := n.records.Load("uid-1")
+	if err != nil || rec.Plan.Claim.Pods[0].UID != "next" {
+		t.Errorf("record %+v, %v; want the next pod's", rec, err)
+	}
+	ref.UID = "older"
+	if err := k.driver.Reserve(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "replaced") {
+		t.Errorf("Reserve of another claim = %v", err)
+	}
+}

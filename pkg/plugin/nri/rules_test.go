@@ -1,0 +1,183 @@
+package nri_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+)
+
+func TestSandboxes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		record  func(*journal.Record)
+		sandbox string // the record's
+		rules   func(*nri.Rules)
+		pod     func(*api.PodSandbox)
+		want    nri.Code
+	}{
+		"with its device pass":           {sandbox: "s1"},
+		"of another handler are refused": {sandbox: "s1", pod: func(p *api.PodSandbox) { p.RuntimeHandler = "runc" }, want: nri.HandlerNotAllowed},
+		"of the default handler, which has no name, are refused": {
+			sandbox: "s1", pod: func(p *api.PodSandbox) { p.RuntimeHandler = "" }, want: nri.HandlerNotAllowed,
+		},
+		"of a handler in other letters are refused": {
+			sandbox: "s1", pod: func(p *api.PodSandbox) { p.RuntimeHandler = "Kata-GPU" }, want: nri.HandlerNotAllowed,
+		},
+		"of another handler are refused in exempt namespaces too": {
+			sandbox: "s1", pod: func(p *api.PodSandbox) { p.Namespace, p.RuntimeHandler = "kube-system", "runc" }, want: nri.HandlerNotAllowed,
+		},
+		"that booted without the device are refused":        {want: nri.NotInSandbox},
+		"that booted without the device pass with hot plug": {rules: func(r *nri.Rules) { r.ColdPlug = false }},
+		"that booted without a physical endpoint are refused with hot plug too": {
+			record: func(r *journal.Record) { r.Plan.Devices[0].Attachment = v1alpha1.AttachPhysicalEndpoint },
+			rules:  func(r *nri.Rules) { r.ColdPlug = false }, want: nri.NotInSandbox,
+		},
+		"after one that is not cleaned up are refused": {sandbox: "s0", want: nri.DeviceNotClean},
+		"after one that is not cleaned up are refused with hot plug": {
+			sandbox: "s0", rules: func(r *nri.Rules) { r.ColdPlug = false }, want: nri.DeviceNotClean,
+		},
+		"handed the device under the shim's process alone are refused": {sandbox: "pid-12-34", want: nri.DeviceNotClean},
+		"whose claim is being released are refused": {
+			sandbox: "s1", record: func(r *journal.Record) { r.State = journal.Releasing }, want: nri.ClaimNotUsable,
+		},
+		"whose claim is quarantined are refused": {
+			sandbox: "s1", record: func(r *journal.Record) { r.State = journal.Quarantined }, want: nri.ClaimNotUsable,
+		},
+		"whose claim is of an earlier boot are refused": {
+			sandbox: "s1", record: func(r *journal.Record) { r.BootID = "older" }, want: nri.ClaimNotUsable,
+		},
+		"whose claim is allocated from another node's pool are refused": {
+			sandbox: "s1", record: func(r *journal.Record) { r.Plan.Devices[0].Pool = "worker-2" }, want: nri.ClaimNotUsable,
+		},
+		"with a CDI annotation are refused": {
+			sandbox: "s1", pod: annotate("cdi.k8s.io/x", "vendor.com/net=0"), want: nri.AnnotationNotAllowed,
+		},
+		"with a CDI annotation in other letters are refused": {
+			sandbox: "s1", pod: annotate("CDI.K8s.io/x", "vendor.com/net=0"), want: nri.AnnotationNotAllowed,
+		},
+		"with a Kata annotation are refused": {
+			sandbox: "s1", pod: annotate("io.katacontainers.config.runtime.vfio_mode", "vfio"), want: nri.AnnotationNotAllowed,
+		},
+		"with others' annotations pass": {sandbox: "s1", pod: annotate("io.kubernetes.cri.sandbox-id", "s1")},
+		"without a claim pass under any handler": {
+			pod: func(p *api.PodSandbox) { p.Uid, p.RuntimeHandler = "p9", "runc" },
+		},
+		"without a UID have no claim": {pod: func(p *api.PodSandbox) { p.Uid = "" }},
+		"under runc may have others' CDI annotations": {
+			pod: func(p *api.PodSandbox) {
+				p.Uid, p.RuntimeHandler = "p9", "runc"
+				annotate("cdi.k8s.io/x", "vendor.com/net=0")(p)
+			},
+		},
+		"under runc may not have our CDI annotations": {
+			pod: func(p *api.PodSandbox) {
+				p.Uid, p.RuntimeHandler = "p9", "runc"
+				annotate("cdi.k8s.io/x", "vendor.com/net=0,kata-vfio.dev/vfio=c1-gpu")(p)
+			},
+			want: nri.AnnotationNotAllowed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.prepare("c1", "p1", tt.sandbox, tt.record, gpu())
+			r, p := rules(), pod("p1", "s1")
+			if tt.rules != nil {
+				tt.rules(&r)
+			}
+			if tt.pod != nil {
+				tt.pod(p)
+			}
+			_, refused := r.Sandbox(n.table, p)
+			if code(refused) != tt.want {
+				t.Errorf("Sandbox = %v, want %q", refused, tt.want)
+			}
+		})
+	}
+}
+
+// TestAWithdrawnAllocationRefusesTheSandbox and a container with the device, whatever sandbox
+// has it.
+func TestAWithdrawnAllocationRefusesTheSandbox(t *testing.T) {
+	n := newNode(t)
+	n.prepare("c1", "p1", "s1", nil, gpu())
+	r, p := rules(), pod("p1", "s1")
+	n.table.Withdraw("c1", "its allocation was withdrawn")
+	_, refused := r.Sandbox(n.table, p)
+	if code(refused) != nri.ClaimNotUsable || !strings.Contains(refused.Error(), "its allocation was withdrawn") {
+		t.Errorf("Sandbox = %v", refused)
+	}
+	n.table.Withdraw("c1", "")
+	if _, refused = r.Sandbox(n.table, p); refused != nil {
+		t.Errorf("Sandbox = %v", refused)
+	}
+}
+
+func annotate(key, value string) func(*api.PodSandbox) {
+	return func(p *api.PodSandbox) { p.Annotations = map[string]string{key: value} }
+}
+
+// What can't be verified is refused where it matters and passes elsewhere.
+func TestDamagedJournalRefusesOnlyWhatMayHaveDevices(t *testing.T) {
+	r, n := rules(), newNode(t)
+	vm, runc := pod("p1", "s1"), pod("p9", "s9")
+	runc.RuntimeHandler = "runc"
+	for name, tt := range map[string]struct {
+		pod  *api.PodSandbox
+		want nri.Code
+	}{"VM": {vm, nri.Unverifiable}, "other": {runc, ""}} {
+		if _, refused := r.Sandbox(broken{}, tt.pod); code(refused) != tt.want {
+			t.Errorf("sandbox of the %s: %v, want %q", name, refused, tt.want)
+		}
+	}
+	for name, tt := range map[string]struct {
+		container *api.Container
+		want      nri.Code
+	}{
+		"node":     {plain(func(c *api.Container) { c.Linux.Devices = []*api.LinuxDevice{oci(gpu().nodes[0])} }), nri.Unverifiable},
+		"CDI name": {plain(func(c *api.Container) { c.CDIDevices = []*api.CDIDevice{{Name: "kata-vfio.dev/vfio=c1-x"}} }), nri.Unverifiable},
+		"nothing":  {plain(nil), ""},
+	} {
+		refused := r.Container(broken{}, n.kernel, runc, tt.container, nil)
+		if code(refused) != tt.want {
+			t.Errorf("container with %s: %v, want %q", name, refused, tt.want)
+		}
+		if refused != nil && strings.Contains(refused.Error(), "secret") {
+			t.Errorf("the tenant reads of another's claim: %v", refused)
+		}
+	}
+}
+
+func TestUnreadableDeviceNumbersRefuseContainersWithDevices(t *testing.T) {
+	r, n := rules(), newNode(t)
+	n.write("proc/devices", "nonsense vfio\n")
+	fuse := plain(func(c *api.Container) {
+		c.Linux.Devices = []*api.LinuxDevice{{Path: "/dev/fuse", Type: "c", Major: 10, Minor: 229}}
+	})
+	if refused := r.Container(n.table, n.kernel, pod("p9", "s9"), fuse, nil); code(refused) != nri.Unverifiable {
+		t.Errorf("container with a device: %v, want %q", refused, nri.Unverifiable)
+	}
+	if refused := r.Container(n.table, n.kernel, pod("p9", "s9"), plain(nil), nil); refused != nil {
+		t.Errorf("container without a device: %v", refused)
+	}
+}
+
+// A refusal is read by a tenant in the pod's events.
+func TestRefusalsSayWhatToDo(t *testing.T) {
+	n, r := newNode(t), rules()
+	n.prepare("c1", "p1", "s0", nil, gpu())
+	_, refused := r.Sandbox(n.table, pod("p1", "s1"))
+	want := "kata-vfio refuses pod tenants/vm-p1: the devices of claim tenants/claim-c1 (c1) were given to sandbox s0 and are not reset since; " +
+		"wait: they are reset once that sandbox is gone, and the kubelet tries again; pods can't share a device (DeviceNotClean)"
+	if refused == nil || refused.Error() != want {
+		t.Errorf("got  %v\nwant %s", refused, want)
+	}
+	stolen := plain(func(c *api.Container) { c.Linux.Devices = []*api.LinuxDevice{oci(gpu().nodes[0])} })
+	refused = r.Container(n.table, n.kernel, pod("p9", "s9"), stolen, nil)
+	if refused == nil || refused.Claim.UID != "c1" || strings.Contains(refused.Error(), "claim-c1") {
+		t.Errorf("a stolen node: %v, claim %v; want the claim in the report and not in the text", refused, refused.Claim)
+	}
+}
