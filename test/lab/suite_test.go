@@ -77,7 +77,7 @@ func TestPackages(t *testing.T) {
 	for _, variant := range variants() {
 		t.Run(variant, func(t *testing.T) {
 			m := labtest.Start(t, lab.Config{VFIO: variant})
-			for _, pkg := range []string{"inventory", "vfio", "vf"} {
+			for _, pkg := range []string{"inventory", "vfio", "network/vf"} {
 				suite.Run(t, m, "github.com/kata-vfio/kata-vfio/pkg/"+pkg, "-test.run=^TestLab")
 			}
 		})
