@@ -403,3 +403,97 @@ func TestAClaimMayNotLoosenItsClass(t *testing.T) {
 		})
 	}
 }
+
+// TestAllocated: what is allocated is told apart from nothing, and from what other drivers have.
+func TestAllocated(t *testing.T) {
+	foreign := result("other", "gpu-0")
+	foreign.Driver = "gpu.example.com"
+	for name, tt := range map[string]struct {
+		in   *resourceapi.ResourceClaim
+		want []string
+		err  error
+	}{
+		"a device and another driver's": {in: claimOf(results(result("gpu", "gpu-0000-3b-00-0"), foreign)), want: []string{"node gpu-0000-3b-00-0"}},
+		"nothing":                       {in: &resourceapi.ResourceClaim{}, err: claim.ErrNotAllocated},
+		"another driver's":              {in: claimOf(results(foreign)), err: claim.ErrNotOurs},
+	} {
+		t.Run(name, func(t *testing.T) {
+			devices, err := claim.Allocated(tt.in, driver)
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("Allocated: %v, want %v", err, tt.err)
+			}
+			var got []string
+			for _, d := range devices {
+				got = append(got, d.Pool+" "+d.Name)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("devices (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDecodeKeepsTheNodeSelector of the allocation.
+func TestDecodeKeepsTheNodeSelector(t *testing.T) {
+	c := claimOf(results(result("gpu", "gpu-0000-3b-00-0")))
+	c.Status.Allocation.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node"}}},
+	}}}
+	req, err := claim.Decode(c, driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(c.Status.Allocation.NodeSelector, req.NodeSelector); diff != "" {
+		t.Errorf("node selector (-want +got):\n%s", diff)
+	}
+}
+
+const pair = "gpu-0000-3b-00-0-vf-0000-3d-10-1"
+
+func TestAPairIsItsTwoFunctions(t *testing.T) {
+	c := claimOf(results(result("pair", pair), result("gpu", "gpu-0000-4b-00-0")),
+		fromClass("VFIOConfig", `,"reset":"Skip"`, "pair"), fromClaim("VFConfig", `,"maxTxRate":100`, "pair"))
+	got, err := claim.Decode(c, driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	skip := defaults(func(c *v1alpha1.VFIOConfig) { c.Reset = v1alpha1.ResetSkip })
+	rate := v1alpha1.VFConfig{MaxTxRate: new(100)}
+	rate.Default()
+	said := []json.RawMessage{json.RawMessage(`{"apiVersion":"resource.kata-vfio.dev/v1alpha1","kind":"VFIOConfig","reset":"Skip"}`)}
+	want := []claim.Device{
+		{
+			Request: "pair", ClassParameters: said, Pool: "node", Pair: pair, Name: "gpu-0000-3b-00-0", Address: pci.Address{Bus: 0x3b}, VFIO: skip,
+			Origins: map[string]claim.Origin{"vfio.reset": claim.FromClass},
+		},
+		{
+			Request: "pair", ClassParameters: said, Pool: "node", Pair: pair, Name: "vf-0000-3d-10-1", Address: pci.Address{Bus: 0x3d, Device: 0x10, Function: 1}, VFIO: skip, VF: &rate, OwnMaxTxRate: true,
+			Origins: map[string]claim.Origin{"vfio.reset": claim.FromClass, "vf.maxTxRate": claim.FromClaim},
+		},
+		{Request: "gpu", Pool: "node", Name: "gpu-0000-4b-00-0", Address: pci.Address{Bus: 0x4b}, VFIO: defaults(nil)},
+	}
+	if diff := cmp.Diff(want, got.Devices); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAPairAndOneOfItsFunctionsAreNotForOneClaim(t *testing.T) {
+	for _, other := range []string{"gpu-0000-3b-00-0", "vf-0000-3d-10-1", pair, "gpu-0000-3b-00-0-vf-0000-3d-10-2"} {
+		_, err := claim.Decode(claimOf(results(result("a", pair), result("b", other))), driver)
+		if err == nil || !strings.Contains(err.Error(), `is allocated twice, to requests "a" and "b"`) {
+			t.Errorf("%s beside its pair: %v", other, err)
+		}
+	}
+}
+
+func TestAPairsNameIsAsSlicesHaveIt(t *testing.T) {
+	for name, want := range map[string]string{
+		"gpu-0000-3B-00-0-vf-0000-3d-10-1": "want it as ResourceSlices have it, gpu-0000-3b-00-0",
+		"gpu-0000-3b-00-0-vf-0000-3d-1f":   "want <type>-<domain>",
+		"vf-0000-3b-00-0-vf-0000-3d-10-1":  "the first function of a pair is a GPU",
+	} {
+		if _, err := claim.Decode(claimOf(results(result("a", name))), driver); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+}

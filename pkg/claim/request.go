@@ -5,6 +5,9 @@ package claim
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -62,4 +65,43 @@ type Device struct {
 	// Origins says for each field that was set who set it, by its path:
 	// "vfio.backend" -> "class", "vf.mac" -> "claim".
 	Origins map[string]Origin `json:"origins,omitempty"`
+}
+
+// NamesOfPod returns the names of a pod's claims, sorted, made from templates and by extended
+// resources included. One that is not made yet is not among them.
+func NamesOfPod(p *corev1.Pod) []string {
+	var names []string
+	for _, ref := range p.Spec.ResourceClaims {
+		if ref.ResourceClaimName != nil {
+			names = append(names, *ref.ResourceClaimName)
+		}
+	}
+	for _, st := range p.Status.ResourceClaimStatuses {
+		if st.ResourceClaimName != nil {
+			names = append(names, *st.ResourceClaimName)
+		}
+	}
+	if st := p.Status.ExtendedResourceClaimStatus; st != nil {
+		names = append(names, st.ResourceClaimName)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// ErrNotOurs says that a claim holds no device of our driver.
+var ErrNotOurs = errors.New("no device of our driver is allocated")
+
+// ErrNotAllocated says that a claim has no status.allocation. The scheduler
+// writes it once a pod uses the claim.
+var ErrNotAllocated = errors.New("status.allocation is missing")
+
+// PodGroupError says that a claim is reserved for a PodGroup instead of a pod.
+type PodGroupError struct {
+	// Group is the PodGroup's name, in the claim's namespace.
+	Group string
+}
+
+func (e *PodGroupError) Error() string {
+	return fmt.Sprintf("the pods of PodGroup %q share it, and a device goes into the VM of one pod: give each pod a claim of its own "+
+		"(resourceClaimTemplateName in the pod's spec.resourceClaims) and remove the claim from the PodGroup's spec.resourceClaims", e.Group)
 }

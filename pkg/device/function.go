@@ -7,10 +7,71 @@
 package device
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
+
+// Type is what an operator calls a function.
+type Type string
+
+// The types. A NIC, NVMe or accelerator that has SR-IOV is a PF first, and
+// its virtual functions are VFs.
+const (
+	GPU    Type = "gpu"
+	PFType Type = "pf"
+	VFType Type = "vf"
+	NVMe   Type = "nvme"
+	Bridge Type = "bridge"
+	Other  Type = "other"
+)
+
+// Types lists every type, in the order in which they are shown.
+func Types() []Type { return []Type{GPU, PFType, VFType, NVMe, Bridge, Other} }
+
+// Classify returns the type of a function from its class and SR-IOV role. A
+// display, 3D or processing accelerator is a GPU even where it has SR-IOV
+// itself (its VFs are VFs); a network controller without SR-IOV is a PF too:
+// it is the whole physical function.
+func Classify(class pci.Class, isPF, isVF bool) Type {
+	switch {
+	case isVF:
+		return VFType
+	case class.Base() == pci.BaseBridge:
+		return Bridge
+	case class.Base() == pci.BaseDisplay, class.Base() == pci.BaseAccelerator:
+		return GPU
+	case class.Base() == pci.BaseNetwork:
+		return PFType
+	case class.Sub() == pci.ClassNVMe:
+		return NVMe
+	case isPF:
+		return PFType
+	default:
+		return Other
+	}
+}
+
+// ParseName splits a device name as written by [Function.Name] into type and
+// address.
+func ParseName(name string) (Type, pci.Address, error) {
+	prefix, label, ok := strings.Cut(name, "-")
+	if !ok {
+		return "", pci.Address{}, fmt.Errorf("device name %q: want <type>-<domain>-<bus>-<device>-<function>", name)
+	}
+	addr, err := pci.ParseLabel(label)
+	if err != nil {
+		return "", pci.Address{}, fmt.Errorf("device name %q: want <type>-<domain>-<bus>-<device>-<function>", name)
+	}
+	for _, t := range Types() {
+		if prefix == string(t) && t != Bridge {
+			return t, addr, nil
+		}
+	}
+	return "", pci.Address{}, fmt.Errorf("device name %q: %q is no assignable type", name, prefix)
+}
 
 // Function is one PCI function as the kernel shows it at the time of a scan.
 // Its JSON names are stable for machines.
@@ -161,4 +222,61 @@ func (f *Function) Name() string { return string(f.Type) + "-" + f.Address.Label
 // CanReset reports whether the kernel offers the reset method for f.
 func (f *Function) CanReset(method string) bool {
 	return slices.Contains(f.ResetMethods, method)
+}
+
+// UseKind says how the node itself depends on a function.
+type UseKind string
+
+// Uses of a function by its own node. Any of them keeps the function from
+// being taken, whatever the config says.
+const (
+	// UseAddress: a netdev of the function, or a device stacked on it, has an IP address.
+	UseAddress UseKind = "address"
+	// UseRoute: a route of the node goes out through the function.
+	UseRoute UseKind = "route"
+	// UseMaster: a netdev of the function is enslaved to a bond, bridge or team.
+	UseMaster UseKind = "master"
+	// UseNamespace: a netdev of the function was moved to another network
+	// namespace, that of a container for example.
+	UseNamespace UseKind = "namespace"
+	// UseMount: a file system on the function's storage is mounted.
+	UseMount UseKind = "mount"
+	// UseSwap: the function's storage carries active swap.
+	UseSwap UseKind = "swap"
+	// UseStack: the function's storage backs a device-mapper or md device.
+	UseStack UseKind = "stack"
+	// UseConsole: the function drives the node's boot console.
+	UseConsole UseKind = "console"
+)
+
+// Use is one reason why the node itself needs a function.
+type Use struct {
+	Kind UseKind `json:"kind"`
+	// Name is the kernel's name of the child in use: eth0, nvme0n1p1, card0.
+	Name string `json:"name"`
+	// Detail completes the sentence: an address, a mount point, a master.
+	Detail string `json:"detail,omitempty"`
+}
+
+// String returns the use as a phrase: "netdev eth0 has address 10.0.0.5/24".
+func (u Use) String() string {
+	switch u.Kind {
+	case UseAddress:
+		return "netdev " + u.Name + " has address " + u.Detail
+	case UseRoute:
+		return "netdev " + u.Name + " carries the route " + u.Detail
+	case UseMaster:
+		return "netdev " + u.Name + " is part of " + u.Detail
+	case UseNamespace:
+		return "its netdev is in another network namespace"
+	case UseMount:
+		return "block device " + u.Name + " is mounted on " + u.Detail
+	case UseSwap:
+		return "block device " + u.Name + " is used as swap"
+	case UseStack:
+		return "block device " + u.Name + " backs " + u.Detail
+	case UseConsole:
+		return "it drives the boot console"
+	}
+	return string(u.Kind) + " " + u.Name + " " + u.Detail
 }

@@ -300,3 +300,69 @@ func (j *judgement) translation() {
 	}
 	j.note(r)
 }
+
+// WeakensACS says what is wrong with a value of the kernel's argument pci=, whose options have commas
+// between; empty where nothing is.
+func WeakensACS(value string) string {
+	for option := range strings.SplitSeq(value, ",") {
+		name, ports, _ := strings.Cut(option, "=")
+		switch name {
+		case "disable_acs_redir":
+			return "switches redirection off for " + ports
+		case "config_acs":
+			if why := configACS(ports); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// configACS says what is wrong with a list of "<bits>@<ports>;...". The bits are
+// written from right to left, source validation last: 0 is off, 1 on, x as it is.
+func configACS(list string) string {
+	for entry := range strings.SplitSeq(list, ";") {
+		bits, ports, ok := strings.Cut(entry, "@")
+		if !ok {
+			continue // more ports of the entry before
+		}
+		var off uint16
+		for i := range min(len(bits), 16) {
+			if bits[len(bits)-1-i] == '0' {
+				off |= 1 << i
+			}
+		}
+		if off&RequiredACS != 0 {
+			return fmt.Sprintf("switches %s off for %s", ACSNames(off&RequiredACS), ports)
+		}
+	}
+	return ""
+}
+
+// Separate says how f gets an IOMMU group of its own, as a phrase for a fix. The kernel
+// makes groups by the ACS of the ports above a function, when it finds them.
+func Separate(s *device.Snapshot, f *device.Function) string {
+	for _, addr := range slices.Backward(f.Upstream) {
+		if port, ok := s.Function(addr); ok && port.Capabilities.Express != nil && ACSOf(s, port) == ACSOff {
+			return fmt.Sprintf("switch ACS of port %s on: %s", addr, ACSAtBoot(port))
+		}
+	}
+	return otherSlotFix(f.Address.String())
+}
+
+// ACSAtBoot says how the kernel gets to switch a port's ACS on. The port has ACS.
+func ACSAtBoot(p *device.Function) string {
+	return acsAtBootBy(acsFlags(missingACS(p.Capabilities.ACS)) + "@" + p.Address.String())
+}
+
+// acsFlags writes switches as config_acs takes them, the lowest on the right: 1 is on, x as
+// it is.
+func acsFlags(on uint16) string {
+	flags := []byte("xxxxxxx")
+	for i := range flags {
+		if on&(1<<i) != 0 {
+			flags[len(flags)-1-i] = '1'
+		}
+	}
+	return string(flags)
+}

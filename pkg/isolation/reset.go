@@ -1,6 +1,9 @@
 package isolation
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -148,4 +151,149 @@ func (j *judgement) noReset(seen []Evidence) Reason {
 		}
 	}
 	return r
+}
+
+// Fingerprint sums up a function's configuration space: what must be the same
+// for the same function in the same binding, whoever used it in between.
+type Fingerprint struct {
+	Address pci.Address `json:"address"`
+	// Digest is the SHA-256 of the stable registers: the header without
+	// command, status and BIST, and the layout of the capabilities behind it.
+	Digest string `json:"digest"`
+	// Bytes is how much of the space was read: [FingerprintBytes], or 64
+	// without the privilege for more.
+	Bytes int `json:"bytes"`
+	// BusMaster, MSI and MSIX are the switches that let a function reach
+	// memory and raise interrupts: off when nobody uses it.
+	BusMaster bool `json:"busMaster,omitempty"`
+	MSI       bool `json:"msi,omitempty"`
+	MSIX      bool `json:"msix,omitempty"`
+}
+
+// FingerprintBytes is how much of the configuration space a fingerprint looks
+// at: conventional space, which has the header and the message interrupts. The
+// extended space behind it is the kernel's and the VMM's to write, and takes
+// sixteen times as long to read.
+const FingerprintBytes = 256
+
+// Registers of the type 0 header and offsets within MSI and MSI-X
+// capabilities (Linux: include/uapi/linux/pci_regs.h).
+const (
+	regCommand    = 0x04
+	regRevision   = 0x08
+	regCacheLine  = 0x0c
+	regHeaderType = 0x0e
+	regBAR0       = 0x10
+	regCapPointer = 0x34
+	regInterrupt  = 0x3d // 0x3c, the interrupt line, is scratch space
+	headerEnd     = 0x40
+
+	commandMaster = 0x4
+	capMSI        = 0x05
+	capMSIX       = 0x11
+	msiEnable     = 0x0001
+	msixEnable    = 0x8000
+)
+
+// DeadError says that a function does not answer: its configuration space
+// reads all ones.
+type DeadError struct{ Address pci.Address }
+
+func (e *DeadError) Error() string {
+	return fmt.Sprintf("configuration space of %s reads all ones: it does not answer", e.Address)
+}
+
+// FingerprintOf reads a function's fingerprint out of its configuration
+// space. It returns a [DeadError] for a space of all ones, and an error for
+// one shorter than the header.
+func FingerprintOf(addr pci.Address, config []byte) (Fingerprint, error) {
+	if len(config) < headerEnd {
+		return Fingerprint{}, fmt.Errorf("configuration space of %s has %d bytes, want at least %d", addr, len(config), headerEnd)
+	}
+	if pci.Dead(config, true) { // a VF's ids always read ffff, so the whole header counts
+		return Fingerprint{}, &DeadError{Address: addr}
+	}
+	config = config[:min(len(config), FingerprintBytes)]
+	chain, err := pci.Chain(config)
+	if err != nil {
+		return Fingerprint{}, fmt.Errorf("fingerprint of %s: %w", addr, err)
+	}
+	fp := Fingerprint{Address: addr, Bytes: len(config), Digest: digest(config, chain)}
+	fp.BusMaster = config[regCommand]&commandMaster != 0
+	for _, c := range chain {
+		if c.Offset+4 > len(config) {
+			continue
+		}
+		control := binary.LittleEndian.Uint16(config[c.Offset+2:])
+		fp.MSI = fp.MSI || c.ID == capMSI && control&msiEnable != 0
+		fp.MSIX = fp.MSIX || c.ID == capMSIX && control&msixEnable != 0
+	}
+	return fp, nil
+}
+
+// digest hashes the registers that neither use nor reset may change.
+func digest(config []byte, chain []pci.Capability) string {
+	h := sha256.New()
+	h.Write(config[:regCommand])
+	h.Write(config[regRevision:regCacheLine])
+	h.Write(config[regHeaderType : regHeaderType+1])
+	h.Write(config[regBAR0 : regCapPointer+1])
+	h.Write(config[regInterrupt:headerEnd])
+	for _, c := range chain {
+		h.Write(fmt.Appendf(nil, "%x %x\n", c.ID, c.Offset))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Compare returns why the function is not proven to be as it was: the stable
+// registers differ, or a switch that a reset clears is still on. An empty
+// text is the proof.
+func Compare(before, after Fingerprint) string {
+	switch {
+	case before.Bytes != after.Bytes:
+		return fmt.Sprintf("%d bytes of configuration space of %s are readable, %d were before the tenant", after.Bytes, after.Address, before.Bytes)
+	case before.Digest != after.Digest:
+		return fmt.Sprintf("configuration space of %s differs from before the tenant (%.12s, was %.12s)", after.Address, after.Digest, before.Digest)
+	case after.BusMaster && !before.BusMaster:
+		return fmt.Sprintf("%s still has bus mastering on", after.Address)
+	case after.MSI && !before.MSI, after.MSIX && !before.MSIX:
+		return fmt.Sprintf("%s still has message interrupts on", after.Address)
+	}
+	return ""
+}
+
+// Difference is one thing in which two fingerprints of a function differ.
+type Difference struct {
+	// What names it; Before and After are its values.
+	What   string `json:"what"`
+	Before string `json:"before"`
+	After  string `json:"after"`
+}
+
+// Differences names everything in which two fingerprints differ, also what a reset
+// may change. Which of the stable registers differ they don't tell: only their
+// digests are kept.
+func Differences(before, after Fingerprint) []Difference {
+	var all []Difference
+	differ := func(what string, a, b any) {
+		if a != b {
+			all = append(all, Difference{what, fmt.Sprint(a), fmt.Sprint(b)})
+		}
+	}
+	differ("readable bytes of configuration space", before.Bytes, after.Bytes)
+	differ("stable registers (SHA-256 of header and capabilities)", before.Digest, after.Digest)
+	differ("bus mastering", before.BusMaster, after.BusMaster)
+	differ("MSI", before.MSI, after.MSI)
+	differ("MSI-X", before.MSIX, after.MSIX)
+	return all
+}
+
+// Proof is the record of one reset between two tenants.
+type Proof struct {
+	Reset
+	// Before and After are the fingerprints of the reset set around the reset.
+	Before []Fingerprint `json:"before"`
+	After  []Fingerprint `json:"after"`
+	// Milliseconds is how long the kernel took.
+	Milliseconds int64 `json:"milliseconds"`
 }

@@ -1,13 +1,33 @@
+// Package nodeconfig decides which functions of a node are ours and when they
+// are bound, from the node's configuration and a snapshot. It is pure.
 package nodeconfig
 
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
+
+// Choice is what the config says of one function.
+type Choice struct {
+	// Ours is true when kata-vfio may take the function.
+	Ours   bool                `json:"ours"`
+	Policy v1alpha1.BindPolicy `json:"policy,omitempty"`
+	// Rule is the name or number of the rule that decided: "rule 2 (gpus)", or
+	// "default".
+	Rule string `json:"rule,omitempty"`
+	// Why says why the function is not ours, as a phrase that completes
+	// "0000:3b:00.0 is not ours: ...": no rule matches it, rule 2 excludes it,
+	// it is a bridge, netdev eth0 has address 10.0.0.5/24. Empty when Ours.
+	Why string `json:"why,omitempty"`
+	// Forbidden is true when the function must never be taken, whatever the
+	// config says (DESIGN "What may be taken"); Why names the reason.
+	Forbidden bool `json:"forbidden,omitempty"`
+}
 
 // Default returns the config of a node without one: the default rules, by
 // which every display, 3D and processing accelerator function and every VF is
@@ -86,3 +106,38 @@ type Problem struct {
 
 // String returns rule, text and fix in one line.
 func (p Problem) String() string { return fmt.Sprintf("%s %s; %s", p.Rule, p.Text, p.Fix) }
+
+// forbidden returns why f must never be taken, whatever the config says, as
+// [Choice.Why] puts it; empty when it may be.
+func forbidden(s *device.Snapshot, f *device.Function) string {
+	switch {
+	case f.IsBridge():
+		return "it is a bridge"
+	case len(f.Uses) > 0:
+		return uses(f)
+	case f.PF != nil && f.PF.NumVFs > 0:
+		return fmt.Sprintf("it is a PF with VFs enabled (%d), which binding it would destroy", f.PF.NumVFs)
+	case f.VF != nil:
+		return ofTenantsPF(s, f)
+	}
+	return ""
+}
+
+// uses lists what the node itself needs f for.
+func uses(f *device.Function) string {
+	phrases := make([]string, len(f.Uses))
+	for i, use := range f.Uses {
+		phrases[i] = use.String()
+	}
+	return strings.Join(phrases, ", ")
+}
+
+// ofTenantsPF returns why the VF f can't be given away when its PF may be in
+// a VM: whoever has the PF controls the VF.
+func ofTenantsPF(s *device.Snapshot, f *device.Function) string {
+	pf, ok := s.Function(f.VF.PF)
+	if !ok || !device.IsVFIO(pf.Driver) {
+		return ""
+	}
+	return fmt.Sprintf("its PF %s is on %s and may be a tenant's", pf.Address, pf.Driver)
+}

@@ -32,3 +32,78 @@ func unmarshalHex(text []byte, digits int) (uint64, error) {
 	}
 	return n, nil
 }
+
+// Class is a function's 24-bit class code: base class, subclass and
+// programming interface, as in sysfs' "class" attribute (0x030200).
+type Class uint32
+
+// Base classes and subclasses that matter to assignment, as base<<8|sub
+// (PCI Code and ID Assignment Specification).
+const (
+	ClassNVMe        = 0x0108
+	ClassEthernet    = 0x0200
+	ClassInfiniBand  = 0x0207
+	ClassVGA         = 0x0300
+	Class3D          = 0x0302
+	ClassAudio       = 0x0403
+	ClassHostBridge  = 0x0600
+	ClassPCIBridge   = 0x0604
+	ClassUSB         = 0x0c03
+	ClassSerialOther = 0x0c80 // USB Type-C UCSI of a GPU
+	BaseStorage      = 0x01
+	BaseNetwork      = 0x02
+	BaseDisplay      = 0x03
+	BaseBridge       = 0x06
+	BaseAccelerator  = 0x12
+)
+
+// Base returns the base class, the top 8 bits.
+func (c Class) Base() uint8 { return uint8(c >> 16) }
+
+// Sub returns base class and subclass, the top 16 bits: 0x0302.
+func (c Class) Sub() uint16 { return uint16(c >> 8) }
+
+// String returns the six hexadecimal digits of the code: "030200".
+func (c Class) String() string { return fmt.Sprintf("%06x", uint32(c)) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler]; six digits, with or
+// without "0x".
+func (c *Class) UnmarshalText(text []byte) error {
+	n, err := unmarshalHex(text, 6)
+	*c = Class(n)
+	return err
+}
+
+// Modalias is what a function's drivers are found by. The kernel prints it from
+// the same numbers as the attributes of its parts (drivers/pci/pci-sysfs.c
+// modalias_show), so that one read gives all of them.
+type Modalias struct {
+	Vendor, Device, SubVendor, SubDevice ID
+	Class                                Class
+}
+
+// ParseModalias reads "pci:v00008086d000010C9sv00008086sd0000A03Cbc02sc00i00";
+// false for anything else, patterns included.
+func ParseModalias(text string) (Modalias, bool) {
+	rest, ok := strings.CutPrefix(text, "pci:")
+	field := func(key string, digits int, limit uint64) uint64 {
+		after, found := strings.CutPrefix(rest, key)
+		if !found || len(after) < digits {
+			ok = false
+			return 0
+		}
+		n, valid := hex(after[:digits], digits, digits, limit)
+		rest, ok = after[digits:], ok && valid
+		return n
+	}
+	id := func(key string) ID { return ID(field(key, 8, 0xffff)) }
+	m := Modalias{Vendor: id("v"), Device: id("d"), SubVendor: id("sv"), SubDevice: id("sd")}
+	m.Class = Class(field("bc", 2, 0xff)<<16 | field("sc", 2, 0xff)<<8 | field("i", 2, 0xff))
+	if !ok || rest != "" {
+		return Modalias{}, false
+	}
+	return m, true
+}

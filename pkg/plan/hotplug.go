@@ -6,6 +6,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // FirmwareWindow is the 32-bit memory window that a VM's firmware leaves below an empty hot-plug port, in bytes. Kata 4.1 reserves
@@ -69,4 +71,99 @@ func bytes(n uint64) string {
 		size, unit = size/1024, unit+1
 	}
 	return fmt.Sprintf("%.4g %s", size, units[unit])
+}
+
+// What Kata 4.1.0 plugs of an IOMMU group, by its sources:
+//
+// An iommufd node is one function, and Kata makes an iommufd object for each function, which is a context of its own in
+// the kernel (Go: VFIODevice.QemuParams in src/runtime/pkg/govmm/qemu/qemu.go, and ExecuteVFIODeviceAdd in qmp.go for hot
+// plug; Rust: add_pcie_vfio_device in src/runtime-rs/crates/hypervisor/src/qemu/cmdline_generator.rs). The kernel lets one
+// context have a group (iommu_device_claim_dma_owner), so that QEMU fails with EPERM for the second function.
+//
+// A group's node is one device to Kata, whose functions it finds by itself: all but host and PCI bridges, in order of
+// address (GetAllVFIODevicesFromIOMMUGroup in src/runtime/pkg/device/drivers/utils.go). Hot plug plugs all of them
+// (HotplugAddDevice in src/runtime/virtcontainers/sandbox.go), cold plug the first one only (AppendDevice, the same file).
+// The Rust runtime leaves audio functions out as well, and QEMU refuses two of what remains, since they get one root port.
+
+// pluggableTogether refuses a second function of one IOMMU group for one VM. Two claims of one pod can't have them
+// either: whoever has a function holds its whole group.
+func (c *candidate) pluggableTogether() *Refusal {
+	given := map[int]pci.Address{} // what the VM gets of each group
+	for i := range c.devices {
+		for _, a := range c.devices[i].Give {
+			given[c.groupOf(a)] = a
+		}
+	}
+	for _, a := range c.give() {
+		group := c.groupOf(a)
+		if first, ok := given[group]; ok && first != a && !c.plugsWholeGroups() {
+			return c.secondOfGroup(a, first, group)
+		}
+		given[group] = a
+	}
+	return nil
+}
+
+// plugsWholeGroups reports whether Kata plugs all functions of a group by its node.
+func (c *candidate) plugsWholeGroups() bool {
+	return c.node.HotPlug && c.settled == v1alpha1.BackendGroup
+}
+
+// groupOf returns the IOMMU group of a function that is in one: earlier checks refuse others.
+func (c *candidate) groupOf(a pci.Address) int {
+	if f, ok := c.node.Snapshot.Function(a); ok && f.Group != nil {
+		return *f.Group
+	}
+	return -1
+}
+
+// secondOfGroup is the refusal of a function whose VM gets another one of the group.
+func (c *candidate) secondOfGroup(second, first pci.Address, group int) *Refusal {
+	r := &Refusal{
+		Code: SeveralOfGroup, Driver: c.f.Driver, Culprit: &first,
+		Text: fmt.Sprintf("the claim has %s and %s of IOMMU group %d, and Kata plugs one function of a group into a VM", first, second, group),
+		Fix:  fmt.Sprintf("claim one of the two; for both, %s", isolation.Separate(c.node.Snapshot, c.f)),
+	}
+	if c.claimed.VFIO.Companions == v1alpha1.CompanionsGive {
+		r.Culprit = &second
+		r.Text = fmt.Sprintf("companions: Give has the VM get %s and %s of IOMMU group %d, and Kata plugs one function of a group into a VM", first, second, group)
+		r.Fix = "say `companions: Withhold`: the companions stay on their VFIO driver, and no other VM gets them"
+	}
+	return r
+}
+
+// pluggedByGroup refuses a function in whose place Kata would plug another one of its IOMMU group.
+func (c *candidate) pluggedByGroup() *Refusal {
+	if c.settled != v1alpha1.BackendGroup || c.node.HotPlug {
+		return nil
+	}
+	first, ok := c.pluggedOf(c.f)
+	if !ok || first.Address == c.f.Address {
+		return nil
+	}
+	return c.mate(first, OtherOfGroup,
+		fmt.Sprintf("the VM gets %s by the node of IOMMU group %d, of which Kata plugs the first function, %s", c.f.Address, *c.f.Group, first.Address),
+		fmt.Sprintf("%s, or claim another device; else %s", c.byFunction(), isolation.Separate(c.node.Snapshot, c.f)))
+}
+
+// pluggedOf returns the function that Kata cold-plugs by the node of f's group: the first that is no bridge to it.
+func (c *candidate) pluggedOf(f *device.Function) (*device.Function, bool) {
+	g, ok := c.node.Snapshot.GroupOf(f)
+	if !ok {
+		return nil, false
+	}
+	for _, m := range c.node.Snapshot.Members(g) {
+		if sub := m.Class.Sub(); sub != pci.ClassHostBridge && sub != pci.ClassPCIBridge {
+			return m, true
+		}
+	}
+	return nil, false
+}
+
+// byFunction says how the VM gets a function by a node of its own.
+func (c *candidate) byFunction() string {
+	if c.node.Snapshot.Host.IOMMUFD {
+		return "leave `backend: Group` out of the parameters"
+	}
+	return "use a kernel with iommufd (CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV)"
 }

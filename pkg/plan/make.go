@@ -207,3 +207,90 @@ func (c *candidate) give() []pci.Address {
 	}
 	return give
 }
+
+// member is a function together with the reason why it is taken.
+type member struct {
+	f    *device.Function
+	role Role
+}
+
+// assignmentSet returns every function that goes with f, in order of address.
+func assignmentSet(s *device.Snapshot, f *device.Function) []member {
+	fns := isolation.AssignmentSet(s, f)
+	all := make([]member, len(fns))
+	for i, t := range fns {
+		all[i] = member{t, roleIn(f, t)}
+	}
+	return all
+}
+
+// roleIn returns the role of t, which is taken on account of f.
+func roleIn(f, t *device.Function) Role {
+	switch {
+	case t.Address == f.Address:
+		return RoleDevice
+	case t.Group != nil && f.Group != nil && *t.Group == *f.Group:
+		return RoleGroupMate
+	default:
+		return RoleCompanion
+	}
+}
+
+// memo keeps what was found out about the functions of a snapshot: devices of one group
+// ask for the same.
+type memo struct {
+	snapshot *device.Snapshot
+	verdicts map[pci.Address]isolation.Verdict
+	ways     map[pci.Address][]isolation.Reset
+}
+
+func newMemo(s *device.Snapshot) *memo {
+	return &memo{snapshot: s, verdicts: map[pci.Address]isolation.Verdict{}, ways: map[pci.Address][]isolation.Reset{}}
+}
+
+func (m *memo) verdict(f *device.Function) isolation.Verdict {
+	v, ok := m.verdicts[f.Address]
+	if !ok {
+		v = isolation.Judge(m.snapshot, f)
+		m.verdicts[f.Address] = v
+	}
+	return v
+}
+
+// resets returns the ways to reset f, best first.
+func (m *memo) resets(f *device.Function) []isolation.Reset {
+	ways, ok := m.ways[f.Address]
+	if !ok {
+		ways = isolation.Resets(m.snapshot, f)
+		m.ways[f.Address] = ways
+	}
+	return ways
+}
+
+// fix returns what the verdict on f says to do about a reason with the code.
+func (m *memo) fix(f *device.Function, code isolation.Code) string {
+	for _, r := range m.verdict(f).Reasons {
+		if r.Code == code {
+			return r.Fix
+		}
+	}
+	return isolation.Fix(code)
+}
+
+// vfioDriver returns the VFIO driver for f: the module whose "vfio_pci:" alias
+// matches most specifically, as `modprobe -R` over modules.alias would choose
+// (Documentation/driver-api/vfio-pci-device-specific-driver-acceptance.rst),
+// and vfio-pci where none does. load names the module when it is not loaded.
+func vfioDriver(h *device.Host, f *device.Function) (driver, load string) {
+	module, best := "vfio_pci", -1
+	for _, a := range h.VFIOAliases {
+		if score := a.Specificity(); score > best && a.Match(f.Modalias) {
+			module, best = a.Module, score
+		}
+	}
+	driver, loaded := h.DriverOf(module)
+	if loaded {
+		return driver, ""
+	}
+	return driver, module
+}

@@ -2,7 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -138,3 +141,246 @@ func override(steps []Step, addr pci.Address, now Binding, value string) ([]Step
 	now.Override = value
 	return steps, now
 }
+
+// StepsOf returns the steps of phases, in order, for functions that are at a place
+// when the first phase begins.
+func (p *Plan) StepsOf(from Place, phases ...Phase) []Step {
+	w := walk{plan: p, steps: []Step{}, now: map[pci.Address]Binding{}}
+	for i := range p.Functions {
+		fn := &p.Functions[i]
+		w.now[fn.Address] = fn.at(from)
+	}
+	for _, phase := range phases {
+		w.take(phase)
+	}
+	return w.steps
+}
+
+// at returns the binding of a function at a place.
+func (fn *Function) at(place Place) Binding {
+	switch {
+	case place == AtOriginal:
+		return fn.Original
+	case place == AtPrepared && fn.Endpoint != nil:
+		return *fn.Endpoint
+	}
+	return fn.Target
+}
+
+// walk collects steps, and follows where they bring each function.
+type walk struct {
+	plan  *Plan
+	steps []Step
+	now   map[pci.Address]Binding
+}
+
+func (w *walk) take(phase Phase) {
+	switch phase {
+	case LoadModules:
+		for _, module := range w.plan.Modules {
+			w.add(Step{Operation: Load, Value: module})
+		}
+	case Bind:
+		w.bind(func(fn *Function) *Binding { return &fn.Target })
+	case ResetBefore:
+		w.reset(w.plan.ResetsBefore)
+	case ResetAfter, ResetForHost:
+		w.reset(w.plan.Resets())
+	case ConfigureVFs:
+		w.configureVFs()
+	case BindEndpoints:
+		w.bind(func(fn *Function) *Binding { return fn.Endpoint })
+	case RebindEndpoints:
+		w.bind(endpointTo(func(fn *Function) *Binding { return &fn.Target }))
+	case UnbindEndpoints:
+		w.bind(endpointTo(func(*Function) *Binding { return &Binding{} }))
+	case Restore:
+		w.restore()
+	case TakeAddresses:
+		w.lease(TakeAddress)
+	case ReturnAddresses:
+		w.lease(ReturnAddress)
+	case Measure, WriteSpec, RemoveSpec:
+	}
+}
+
+func (w *walk) add(steps ...Step) { w.steps = append(w.steps, steps...) }
+
+// bind brings the functions that have a wanted binding there.
+func (w *walk) bind(wanted func(*Function) *Binding) {
+	for i := range w.plan.Functions {
+		if to := wanted(&w.plan.Functions[i]); to != nil {
+			w.bindOne(w.plan.Functions[i].Address, *to)
+		}
+	}
+}
+
+func (w *walk) bindOne(a pci.Address, to Binding) {
+	w.add(Transition(a, w.now[a], to)...)
+	w.now[a] = to
+}
+
+// endpointTo limits a wanted binding to physical endpoints.
+func endpointTo(wanted func(*Function) *Binding) func(*Function) *Binding {
+	return func(fn *Function) *Binding {
+		if fn.Endpoint == nil {
+			return nil
+		}
+		return wanted(fn)
+	}
+}
+
+// restore brings the functions back, the last one first.
+func (w *walk) restore() {
+	for _, fn := range slices.Backward(w.plan.Functions) {
+		if fn.RestoresVF() {
+			w.add(fn.ConfigureStep(&fn.VF.Original))
+		}
+		w.bindOne(fn.Address, fn.Original)
+	}
+}
+
+func (w *walk) configureVFs() {
+	for i := range w.plan.Functions {
+		if fn := &w.plan.Functions[i]; fn.VF != nil {
+			w.add(fn.ConfigureStep(&fn.VF.Want))
+		}
+	}
+}
+
+func (w *walk) reset(resets []isolation.Reset) {
+	for _, r := range resets {
+		w.add(w.plan.ResetStep(r))
+	}
+}
+
+func (w *walk) lease(op Op) {
+	for i := range w.plan.Devices {
+		d := &w.plan.Devices[i]
+		if d.Lease == nil {
+			continue
+		}
+		s := d.LeaseStep(op)
+		s.DriverBefore = w.now[d.Address].Driver
+		s.DriverAfter = s.DriverBefore
+		w.add(s)
+	}
+}
+
+// RestoresVF reports whether the VF at fn had settings that are to be set again.
+func (fn *Function) RestoresVF() bool {
+	return fn.VF != nil && fn.VF.Original != (device.VFSettings{})
+}
+
+// Resets returns the resets that release p, each once.
+func (p *Plan) Resets() []isolation.Reset {
+	var all []isolation.Reset
+	for _, d := range p.Devices {
+		for _, r := range d.Resets {
+			same := func(o isolation.Reset) bool { return o.Method == r.Method && slices.Equal(o.Set, r.Set) }
+			if !slices.ContainsFunc(all, same) {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// ConfigureStep returns the step in which the PF of the VF at fn imposes settings.
+func (fn *Function) ConfigureStep(to *device.VFSettings) Step {
+	return Step{Operation: ConfigureVF, Address: fn.Address, DriverBefore: fn.Target.Driver, DriverAfter: fn.Target.Driver, Value: to.String()}
+}
+
+// ResetStep returns the step that the reset r is, taken while the functions
+// are bound as p left them.
+func (p *Plan) ResetStep(r isolation.Reset) Step {
+	s := Step{Operation: Reset, Address: r.Set[0], Value: r.Method, Set: r.Set}
+	if fn, ok := p.Function(r.Set[0]); ok {
+		s.DriverBefore, s.DriverAfter = fn.Target.Driver, fn.Target.Driver
+	}
+	return s
+}
+
+// Phase is one kind of work on all functions or devices of a plan that need it.
+// Lists of phases, as [Preparation] and the others return them, are the one order
+// of effects: package prepare carries them out, recovery resumes them, and a dry
+// run prints their steps (see [Plan.StepsOf]).
+type Phase string
+
+// Phases. Those without steps change files, or nothing at all.
+const (
+	// LoadModules loads the plan's kernel modules.
+	LoadModules Phase = "loadModules"
+	// Bind brings every function to its target.
+	Bind Phase = "bind"
+	// ResetBefore resets what is not proven clean since an earlier tenant.
+	ResetBefore Phase = "resetBefore"
+	// ConfigureVFs has the PFs set what the VFs are to have.
+	ConfigureVFs Phase = "configureVFs"
+	// Measure records the registers against which the next reset is proven. It has no steps.
+	Measure Phase = "measure"
+	// TakeAddresses takes the addresses of VFs from their pools.
+	TakeAddresses Phase = "takeAddresses"
+	// BindEndpoints brings physical endpoints to their kernel drivers.
+	BindEndpoints Phase = "bindEndpoints"
+	// WriteSpec writes the CDI spec, RemoveSpec removes it. They have no steps.
+	WriteSpec  Phase = "writeSpec"
+	RemoveSpec Phase = "removeSpec"
+	// RebindEndpoints brings physical endpoints back to their targets, UnbindEndpoints
+	// takes them from every driver.
+	RebindEndpoints Phase = "rebindEndpoints"
+	UnbindEndpoints Phase = "unbindEndpoints"
+	// ResetAfter resets what the tenant's VM could reach, and proves it clean.
+	ResetAfter Phase = "resetAfter"
+	// ResetForHost resets the same before a host driver gets it, where no proof is asked for.
+	ResetForHost Phase = "resetForHost"
+	// Restore brings every function back to its original binding, a VF with the
+	// settings that it had.
+	Restore Phase = "restore"
+	// ReturnAddresses returns addresses to their pools.
+	ReturnAddresses Phase = "returnAddresses"
+)
+
+// Preparation returns the phases of a Prepare.
+func Preparation() []Phase {
+	return []Phase{LoadModules, Bind, ResetBefore, ConfigureVFs, Measure, TakeAddresses, BindEndpoints, WriteSpec}
+}
+
+// Undo returns the phases that take back a Prepare which did not end: no tenant
+// had the devices, so nothing is reset.
+func Undo() []Phase {
+	return []Phase{RemoveSpec, UnbindEndpoints, Restore, ReturnAddresses}
+}
+
+// Cleaning returns the phases of an Unprepare up to the proof.
+func Cleaning() []Phase { return []Phase{RemoveSpec, RebindEndpoints, ResetAfter} }
+
+// GivingBack returns the phases that follow once the devices are clean.
+func GivingBack() []Phase { return []Phase{Restore, ReturnAddresses} }
+
+// Renewal returns the phases between two sandboxes of one claim.
+func Renewal() []Phase { return []Phase{RebindEndpoints, ResetAfter, ConfigureVFs, BindEndpoints} }
+
+// ForHost returns the phases before [GivingBack] where a quarantine ends without a
+// proof and a host driver gets a device.
+func ForHost() []Phase { return []Phase{Bind, Measure, ResetForHost} }
+
+// Retest returns the phases that come before [Cleaning] where the devices are quarantined.
+func Retest() []Phase { return []Phase{Bind, Measure} }
+
+// AfterReboot returns the phases for a claim of an earlier boot. The node's start has
+// put the functions where they are; only addresses outlive it.
+func AfterReboot() []Phase { return []Phase{RemoveSpec, ReturnAddresses} }
+
+// Place is where the functions of a plan are when a list of phases begins.
+type Place int
+
+// Places.
+const (
+	// AtOriginal is before the plan.
+	AtOriginal Place = iota
+	// AtTarget is on the drivers for the VM: bound, and without endpoints on kernel drivers.
+	AtTarget
+	// AtPrepared is where [Preparation] ends.
+	AtPrepared
+)

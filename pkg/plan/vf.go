@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -196,4 +197,131 @@ func orAsFound(n *int) int {
 		return device.AsFound
 	}
 	return *n
+}
+
+// isEndpoint reports whether the device is to reach its VM as a physical
+// endpoint.
+func (c *candidate) isEndpoint() bool {
+	return c.claimed.VF != nil && c.claimed.VF.Attachment == v1alpha1.AttachPhysicalEndpoint
+}
+
+// endpoint refuses a VF that Kata would not take as a physical endpoint: it
+// needs a PCI function with an Ethernet interface, alone in its group, and
+// knows legacy groups only.
+func (c *candidate) endpoint() *Refusal {
+	if !c.isEndpoint() {
+		return nil
+	}
+	no := func(text, fix string) *Refusal {
+		return &Refusal{Code: Unsupported, Driver: c.f.Driver, Text: text, Fix: fix}
+	}
+	const fix = "leave `attachment: PhysicalEndpoint` out, so that the VM gets the function and kata-vfio-guestnet configures it, or claim another VF"
+	switch {
+	case c.f.VF == nil || c.f.Class.Sub() != pci.ClassEthernet:
+		return no(fmt.Sprintf("%s (class %s) is no virtual function of an Ethernet controller, so Kata can't take it as a physical endpoint", c.f.Address, c.f.Class), fix)
+	case c.vf == nil || c.vf.Want.MAC == "":
+		return no(fmt.Sprintf("the address of %s can't be set by its PF, and Kata finds a physical endpoint's interface by it", c.f.Address), fix)
+	case len(c.all) > 1:
+		return no(fmt.Sprintf("%s is not alone: %d functions go together, and Kata takes a physical endpoint by a group of its own", c.f.Address, len(c.all)), fix)
+	case c.claimed.VFIO.Backend == v1alpha1.BackendIOMMUFD:
+		return no("backend IOMMUFD is asked for, and Kata takes a physical endpoint by its group", "say `backend: Auto`")
+	}
+	return nil
+}
+
+// endpointBinding is the binding on which an endpoint waits. The override lets
+// its driver have it though the PF's sriov_drivers_autoprobe is off
+// (pci_device_can_probe in drivers/pci/pci-driver.c).
+func endpointBinding(f *device.Function) *Binding {
+	driver := f.Driver
+	if driver == "" || device.IsVFIO(driver) {
+		driver = FindDriver
+	}
+	return &Binding{Driver: driver, Override: driver}
+}
+
+// Lease is how a VF's addresses are taken from a pool of the node's config and
+// given back: all that the pool's CNI IPAM plugin is told. It is told the same
+// when they are given back, whatever the node's config says by then.
+type Lease struct {
+	// Pool is the pool's name.
+	Pool string `json:"pool"`
+	// Plugin is the name of the plugin's binary.
+	Plugin string `json:"plugin"`
+	// Config is the CNI network configuration that the plugin reads.
+	Config json.RawMessage `json:"config"`
+	// Container (CNI_CONTAINERID) and Interface (CNI_IFNAME) are what the plugin
+	// knows the lease by.
+	Container string `json:"container"`
+	Interface string `json:"interface"`
+	// Args are for the plugin to show or to check (CNI_ARGS): the first pod.
+	Args string `json:"args"`
+}
+
+// anyInterface is the interface's name for the plugin where class and claim
+// name none: the guest's kernel chooses it later. The container's ID tells the
+// devices of a claim apart.
+const anyInterface = "vf"
+
+// pooled finds the pool that a VF's addresses come from.
+func (c *candidate) pooled() *Refusal {
+	if c.claimed.VF == nil || c.claimed.VF.Network == nil || c.claimed.VF.Network.AddressPool == "" {
+		return nil
+	}
+	name := c.claimed.VF.Network.AddressPool
+	i := slices.IndexFunc(c.node.AddressPools, func(a v1alpha1.AddressPool) bool { return a.Name == name })
+	if i < 0 {
+		return &Refusal{
+			Code: NoAddressPool,
+			Text: fmt.Sprintf("its addresses are to come from pool %s, and this node's config %s", name, poolsOf(c.node.AddressPools)),
+			Fix:  "add the pool to addressPools of the node config, or correct network.addressPool in the DeviceClass",
+		}
+	}
+	pool := &c.node.AddressPools[i]
+	config, err := pool.NetworkConfig()
+	if err != nil {
+		return &Refusal{Code: NoAddressPool, Text: err.Error(), Fix: "correct addressPools of the node config"}
+	}
+	container := c.ref.UID + "-" + c.claimed.Name
+	c.lease = &Lease{
+		Pool: name, Plugin: pool.Plugin(), Config: config, Container: container,
+		Interface: cmp.Or(c.claimed.VF.Network.Interface, anyInterface), Args: leaseArgs(c.ref, container),
+	}
+	return nil
+}
+
+// poolsOf says which pools there are.
+func poolsOf(pools []v1alpha1.AddressPool) string {
+	if len(pools) == 0 {
+		return "has no addressPools"
+	}
+	names := make([]string, len(pools))
+	for i := range pools {
+		names[i] = pools[i].Name
+	}
+	return "has " + strings.Join(names, ", ")
+}
+
+// leaseArgs are CNI_ARGS as container runtimes set them. What could be taken for
+// further ones is left out; the API server lets no such name through.
+func leaseArgs(claim Ref, container string) string {
+	args := "IgnoreUnknown=1"
+	add := func(key, value string) {
+		if value != "" && !strings.ContainsAny(value, ";=") {
+			args += ";" + key + "=" + value
+		}
+	}
+	if len(claim.Pods) > 0 {
+		add("K8S_POD_NAMESPACE", claim.Namespace)
+		add("K8S_POD_NAME", claim.Pods[0].Name)
+		add("K8S_POD_UID", claim.Pods[0].UID)
+	}
+	add("K8S_POD_INFRA_CONTAINER_ID", container)
+	return args
+}
+
+// LeaseStep returns the step in which addresses of d, which has a lease, are
+// taken or returned.
+func (d *Device) LeaseStep(op Op) Step {
+	return Step{Operation: op, Address: d.Address, Value: d.Lease.Pool}
 }

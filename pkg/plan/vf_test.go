@@ -1,7 +1,10 @@
 package plan_test
 
 import (
+	"errors"
 	"net"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -177,5 +180,156 @@ func TestARateIsSettledByWhatIsFound(t *testing.T) {
 				t.Errorf("settled %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func askEndpoint(d *claim.Device) {
+	d.VF = &v1alpha1.VFConfig{
+		Attachment: v1alpha1.AttachPhysicalEndpoint, Network: &v1alpha1.GuestNetwork{Addresses: []string{"192.0.2.10/24"}},
+	}
+}
+
+// TestAnEndpointEndsOnItsKernelDriver, by way of VFIO, with iommufd too.
+func TestAnEndpointEndsOnItsKernelDriver(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*device.Snapshot)
+		want   string
+	}{
+		"that it has":     {want: "igbvf"},
+		"with iommufd":    {change: func(s *device.Snapshot) { s.Host.IOMMUFD = true }, want: "igbvf"},
+		"that is unknown": {change: func(s *device.Snapshot) { f, _ := s.Function(nicVF); f.Driver = "" }, want: plan.FindDriver},
+		"bound to VFIO": {
+			change: func(s *device.Snapshot) {
+				f, _ := s.Function(nicVF)
+				f.Driver, f.DriverOverride = "vfio-pci", "vfio-pci"
+			},
+			want: plan.FindDriver,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture()
+			req := asking(s, nicVF)
+			askEndpoint(&req.Devices[0])
+			if tt.change != nil {
+				tt.change(s)
+			}
+			got, err := plan.Make(req, node(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fn, _ := got.Function(nicVF)
+			if diff := cmp.Diff(&plan.Binding{Driver: tt.want, Override: tt.want}, fn.Endpoint); diff != "" {
+				t.Errorf("endpoint (-want +got):\n%s", diff)
+			}
+			if d := got.Devices[0]; d.Attachment != v1alpha1.AttachPhysicalEndpoint || d.Backend != v1alpha1.BackendGroup || fn.Target.Driver != "vfio-pci" {
+				t.Errorf("device %+v, target %+v", d, fn.Target)
+			}
+			if last := got.Steps[len(got.Steps)-1].String(); last != "probe 0000:21:10.0 for "+tt.want {
+				t.Errorf("the last step is %q", last)
+			}
+			if first := got.StepsOf(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...)[0].String(); first != "unbind 0000:21:10.0 from "+tt.want {
+				t.Errorf("the first step back is %q", first)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeAnEndpoint(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*device.Snapshot, *claim.Device)
+		code   plan.Code
+		says   string
+	}{
+		"InfiniBand": {
+			change: func(s *device.Snapshot, _ *claim.Device) { f, _ := s.Function(nicVF); f.Class = 0x020700 },
+			code:   plan.Unsupported, says: "no virtual function of an Ethernet controller",
+		},
+		"without an address by its PF": {
+			change: func(s *device.Snapshot, d *claim.Device) { withoutInterface(s); d.VFIO.AllowUnisolated = new(true) },
+			code:   plan.Unsupported, says: "can't be set by its PF",
+		},
+		"by iommufd": {
+			change: func(s *device.Snapshot, d *claim.Device) {
+				s.Host.IOMMUFD, d.VFIO.Backend = true, v1alpha1.BackendIOMMUFD
+			},
+			code: plan.Unsupported, says: "by its group",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture()
+			req := asking(s, nicVF)
+			askEndpoint(&req.Devices[0])
+			tt.change(s, &req.Devices[0])
+			_, err := plan.Make(req, node(s))
+			refused, ok := errors.AsType[*plan.RefusedError](err)
+			if !ok || !refused.Has(tt.code) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("Make = %v, want a refusal %s that says %q", err, tt.code, tt.says)
+			}
+		})
+	}
+}
+
+// pooled asks for a VF with addresses from a pool, of a node that has two.
+func pooled(pool, ifname string) (*claim.Request, plan.Node) {
+	s := fixture()
+	req := asking(s, nicVF)
+	req.UID, req.Namespace, req.Pods = "0f8fad5b", "team-a", []claim.Pod{{UID: "7c9e", Name: "train"}}
+	req.Devices[0].VF = &v1alpha1.VFConfig{Network: &v1alpha1.GuestNetwork{AddressPool: pool, Interface: ifname}}
+	n := node(s)
+	for _, name := range []string{"tenants", "storage"} {
+		n.AddressPools = append(n.AddressPools, v1alpha1.AddressPool{Name: name, CNIVersion: "1.0.0", IPAM: []byte(`{"type":"host-local"}`)})
+	}
+	return req, n
+}
+
+// TestAPoolsAddressesAreAStep: the plan has all that its plugin is told.
+func TestAPoolsAddressesAreAStep(t *testing.T) {
+	req, n := pooled("storage", "net1")
+	got, err := plan.Make(req, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := "0f8fad5b-" + req.Devices[0].Name
+	want := &plan.Lease{
+		Pool: "storage", Plugin: "host-local", Config: []byte(`{"cniVersion":"1.0.0","ipam":{"type":"host-local"},"name":"kata-vfio-storage"}`),
+		Container: container, Interface: "net1",
+		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=team-a;K8S_POD_NAME=train;K8S_POD_UID=7c9e;K8S_POD_INFRA_CONTAINER_ID=" + container,
+	}
+	if diff := cmp.Diff(want, got.Devices[0].Lease); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if last := got.Steps[len(got.Steps)-1]; last.String() != "take addresses for "+nicVF.String()+" from pool storage" {
+		t.Errorf("the last step is %s", last)
+	}
+	release := got.StepsOf(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...)
+	if last := release[len(release)-1]; last.String() != "give the addresses of "+nicVF.String()+" back to pool storage" {
+		t.Errorf("the last step of the way back is %s", last)
+	}
+}
+
+// TestWhatAPluginIsToldOfAClaimByHand: no pod, no name of an interface, and
+// nothing that could be read as one more argument.
+func TestWhatAPluginIsToldOfAClaimByHand(t *testing.T) {
+	req, n := pooled("tenants", "")
+	req.Namespace, req.Pods[0].Name = "a;IP=192.0.2.1", "x=y"
+	got, err := plan.Make(req, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := got.Devices[0].Lease
+	if want := "IgnoreUnknown=1;K8S_POD_UID=7c9e;K8S_POD_INFRA_CONTAINER_ID=" + l.Container; l.Args != want || l.Interface != "vf" {
+		t.Errorf("the arguments are %q of interface %q, want %q", l.Args, l.Interface, want)
+	}
+}
+
+func TestAPoolThatTheNodeHasNot(t *testing.T) {
+	for pools, want := range map[int]string{2: "has tenants, storage", 0: "has no addressPools"} {
+		req, n := pooled("tenant", "net1")
+		n.AddressPools = n.AddressPools[:pools]
+		_, err := plan.Make(req, n)
+		refused, ok := errors.AsType[*plan.RefusedError](err)
+		if !ok || !refused.Has(plan.NoAddressPool) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Make = %v, want a refusal that says %q", err, want)
+		}
 	}
 }

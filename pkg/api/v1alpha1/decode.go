@@ -4,8 +4,15 @@ import (
 	"bytes"
 	"encoding"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"reflect"
+	"strconv"
 	"strings"
+
+	yamlv2 "go.yaml.in/yaml/v2"
+	"sigs.k8s.io/yaml"
 )
 
 // decode fills the struct that dst points to from one JSON object, strictly:
@@ -130,4 +137,165 @@ func (d *decoder) scalar(path string, raw json.RawMessage, dst reflect.Value) {
 		want = "true or false"
 	}
 	d.problems.add(path, "%s is not %s", literal(raw), want)
+}
+
+// names returns the JSON names of a struct's fields in declaration order,
+// those of embedded structs included.
+func names(t reflect.Type) []string {
+	var all []string
+	for _, f := range reflect.VisibleFields(t) {
+		if !f.Anonymous {
+			all = append(all, nameOf(f))
+		}
+	}
+	return all
+}
+
+// indexOf finds the field of a struct with a JSON name.
+func indexOf(t reflect.Type, name string) ([]int, bool) {
+	for _, f := range reflect.VisibleFields(t) {
+		if !f.Anonymous && nameOf(f) == name {
+			return f.Index, true
+		}
+	}
+	return nil, false
+}
+
+func nameOf(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+// said returns the JSON names of the parameters that c sets, in declaration
+// order. Those of the embedded [TypeMeta] are no parameters.
+func said[T any](c *T) []string {
+	var set []string
+	v := reflect.ValueOf(c).Elem()
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if len(f.Index) == 1 && !f.Anonymous && !v.FieldByIndex(f.Index).IsZero() {
+			set = append(set, nameOf(f))
+		}
+	}
+	return set
+}
+
+// lay puts every parameter that over sets in place of base's.
+func lay[T any](base, over *T) {
+	b, o := reflect.ValueOf(base).Elem(), reflect.ValueOf(over).Elem()
+	for _, name := range said(over) {
+		if index, ok := indexOf(b.Type(), name); ok {
+			b.FieldByIndex(index).Set(o.FieldByIndex(index))
+		}
+	}
+}
+
+// emptyLists returns the JSON names of c's lists that were written but hold
+// nothing.
+func emptyLists[T any](c *T) []string {
+	var empty []string
+	v := reflect.ValueOf(c).Elem()
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		list := v.FieldByIndex(f.Index)
+		if list.Kind() == reflect.Slice && !list.IsNil() && list.Len() == 0 {
+			empty = append(empty, nameOf(f))
+		}
+	}
+	return empty
+}
+
+// field is one member of a JSON object.
+type field struct {
+	name  string
+	value json.RawMessage
+}
+
+// split returns the members of a JSON object in its order, repeated names
+// included, and false when the value is no object.
+func split(raw json.RawMessage) ([]field, bool) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
+		return nil, false
+	}
+	var fields []field
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, false
+		}
+		var f field
+		f.name, _ = name.(string)
+		if err := dec.Decode(&f.value); err != nil {
+			return nil, false
+		}
+		fields = append(fields, f)
+	}
+	return fields, true
+}
+
+func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
+
+// join appends a member's name to a path; a name that is no plain word is
+// quoted, so that a path stays one line.
+func join(path, name string) string {
+	for _, r := range name {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {
+			return path + "[" + show(name) + "]"
+		}
+	}
+	switch {
+	case name == "" || len(name) > 64:
+		return path + "[" + show(name) + "]"
+	case path == "":
+		return name
+	}
+	return path + "." + name
+}
+
+// literal returns a JSON value as it was written, cut to a length that fits a
+// message.
+func literal(raw json.RawMessage) string {
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, raw); err != nil {
+		return show(string(raw))
+	}
+	const most = 64
+	if compact.Len() > most {
+		return strconv.Quote(compact.String()[:most]) + "..."
+	}
+	return compact.String()
+}
+
+// index appends a list index to a path.
+func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// YAMLToJSON converts a text that holds one YAML document (JSON is YAML) to
+// JSON. A repeated key and a second document are errors. It is the reading
+// half of everything that users hand us as a file; packages decode the JSON
+// strictly.
+func YAMLToJSON(text []byte) ([]byte, error) {
+	if err := oneDocument(text); err != nil {
+		return nil, err
+	}
+	return yaml.YAMLToJSONStrict(text)
+}
+
+// oneDocument returns an error unless text holds exactly one YAML document;
+// empty ones after it, as a closing "---" makes, don't count. The conversion
+// by itself would drop what follows the first in silence.
+func oneDocument(text []byte) error {
+	dec := yamlv2.NewDecoder(bytes.NewReader(text))
+	for n := 0; ; n++ {
+		var doc any
+		err := dec.Decode(&doc)
+		switch {
+		case errors.Is(err, io.EOF) && n == 0:
+			return errors.New("the document is empty")
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("parse YAML: %w", err)
+		case n > 0 && doc != nil:
+			return errors.New("more than one YAML document; want one")
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package v1alpha1_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -65,5 +66,109 @@ func TestDecodeGuestNetworkRefuses(t *testing.T) {
 				t.Errorf("error %v, want %q", err, want)
 			}
 		})
+	}
+}
+
+// TestAPoolsIPAMIsThePlugins: it goes to the plugin as it was written.
+func TestAPoolsIPAMIsThePlugins(t *testing.T) {
+	c, err := v1alpha1.DecodeNodeConfig([]byte(nodeHead + `
+addressPools:
+- name: tenants
+  ipam: {type: host-local, ranges: [[{subnet: 192.0.2.0/24}]], routes: [{dst: 0.0.0.0/0}], ours: {not: null}}
+- {name: old, cniVersion: 0.4.0, ipam: {type: whereabouts}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"/opt/cni/bin"}, c.CNIBinDirs); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for i, want := range []string{
+		`{"cniVersion":"1.0.0","ipam":{"ours":{"not":null},"ranges":[[{"subnet":"192.0.2.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},"name":"kata-vfio-tenants"}`,
+		`{"cniVersion":"0.4.0","ipam":{"type":"whereabouts"},"name":"kata-vfio-old"}`,
+	} {
+		got, err := c.AddressPools[i].NetworkConfig()
+		if err != nil || string(got) != want {
+			t.Errorf("the plugin reads %s, %v, want %s", got, err, want)
+		}
+	}
+	if plugin := c.AddressPools[1].Plugin(); plugin != "whereabouts" {
+		t.Errorf("the plugin is %q", plugin)
+	}
+}
+
+func TestDecodeAddressPoolsRefuses(t *testing.T) {
+	for in, want := range map[string]string{
+		`addressPools: [{ipam: {type: a}}]`:                                      `addressPools[0].name: "" is no name of a pool`,
+		`addressPools: [{name: A, ipam: {type: a}}]`:                             `addressPools[0].name: "A" is no name`,
+		`addressPools: [{name: a, ipam: {type: a}}, {name: a, ipam: {type: b}}]`: `addressPools[1].name: "a" is the name of addressPools[0] too`,
+		`addressPools: [{name: a}]`:                                              "addressPools[0].ipam: missing",
+		`addressPools: [{name: a, ipam: null}]`:                                  "addressPools[0].ipam: missing",
+		`addressPools: [{name: a, ipam: host-local}]`:                            `addressPools[0].ipam: "host-local" is not an object`,
+		`addressPools: [{name: a, ipam: []}]`:                                    "addressPools[0].ipam: [] is not an object",
+		`addressPools: [{name: a, ipam: {}}]`:                                    `addressPools[0].ipam.type: "" is no name of a plugin's binary`,
+		`addressPools: [{name: a, ipam: {type: 7}}]`:                             "addressPools[0].ipam.type:",
+		`addressPools: [{name: a, ipam: {type: ../../bin/sh}}]`:                  "addressPools[0].ipam.type:",
+		`addressPools: [{name: a, ipam: {type: ..}}]`:                            "addressPools[0].ipam.type:",
+		`addressPools: [{name: a, cniVersion: "2.0.0", ipam: {type: a}}]`:        `addressPools[0].cniVersion: "2.0.0" is not one of 0.3.1, 0.4.0, 1.0.0, 1.1.0`,
+		`addressPools: [{name: a, ipam: {type: a}, capabilities: {ips: true}}]`:  "addressPools[0].capabilities: no such field",
+		`cniBinDirs: []`:                "cniBinDirs: the list is empty",
+		`cniBinDirs: [bin]`:             `cniBinDirs[0]: "bin" is no absolute path`,
+		`cniBinDirs: ["/a:/b"]`:         "cniBinDirs[0]:",
+		`cniBinDirs: [/opt/cni/bin, 7]`: "cniBinDirs[1]: 7 is not a text",
+	} {
+		_, err := v1alpha1.DecodeNodeConfig([]byte(nodeHead + in + "\n"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", in, err, want)
+		}
+	}
+}
+
+// TestWhoSaysWhichPool: the class does, and a claim's network keeps it.
+func TestWhoSaysWhichPool(t *testing.T) {
+	decode := func(network string) *v1alpha1.VFConfig {
+		t.Helper()
+		c, err := v1alpha1.DecodeVF([]byte(head("VFConfig") + `,"network":` + network + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	class := decode(`{"addressPool":"tenants","mtu":9000}`)
+	if err := class.Weakens(); err == nil || !strings.Contains(err.Error(), "network.addressPool: tenants") {
+		t.Errorf("a claim may name a pool: %v", err)
+	}
+	for in, want := range map[string]string{
+		`{"interface":"net1"}`:            `{"interface":"net1","addressPool":"tenants"}`,
+		`{"addressPool":"other"}`:         `{"addressPool":"other"}`,
+		`{"addresses":["192.0.2.10/24"]}`: `network.addresses: given beside addressPool: tenants`,
+	} {
+		settled := *class
+		settled.Overlay(decode(in))
+		if err := settled.Validate(); err != nil {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %v, want %q", in, err, want)
+			}
+			continue
+		}
+		if got, err := json.Marshal(settled.Network); err != nil || string(got) != want {
+			t.Errorf("%s over the class's is %s, %v, want %s", in, got, err, want)
+		}
+	}
+	if class.Network.AddressPool != "tenants" || *class.Network.MTU != 9000 {
+		t.Errorf("the class's own network has become %+v", class.Network)
+	}
+	plain := decode(`{"mtu":1400}`)
+	plain.Overlay(&v1alpha1.VFConfig{MAC: "02:00:5e:10:00:01"})
+	if plain.Network.AddressPool != "" || *plain.Network.MTU != 1400 {
+		t.Errorf("without a pool: %+v", plain.Network)
+	}
+}
+
+// TestAPoolIsNotTheGuests: the guest gets addresses.
+func TestAPoolIsNotTheGuests(t *testing.T) {
+	n := v1alpha1.GuestNetwork{AddressPool: "tenants"}
+	if err := n.Validate(); err == nil || !strings.Contains(err.Error(), "list addresses") {
+		t.Errorf("Validate = %v", err)
 	}
 }

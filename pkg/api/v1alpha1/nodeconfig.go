@@ -1,6 +1,11 @@
 package v1alpha1
 
-import "github.com/kata-vfio/kata-vfio/pkg/pci"
+import (
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
 
 // BindPolicy says when a function is bound to its VFIO driver.
 type BindPolicy string
@@ -98,3 +103,174 @@ type DeviceMatch struct {
 	// claim that takes it. Name a PF by its address.
 	PFNames []string `json:"pfNames,omitempty"`
 }
+
+// DefaultHandler is the RuntimeClass handler that gets our devices when the
+// node's config names none.
+const DefaultHandler = "kata-gpu"
+
+// DecodeNodeConfig reads a node's config from YAML or JSON: strictly, with
+// defaults filled in. Its error is an [InvalidError] with every problem.
+func DecodeNodeConfig(text []byte) (*NodeConfig, error) {
+	raw, err := YAMLToJSON(text)
+	if err != nil {
+		return nil, &InvalidError{Kind: KindNodeConfig, Problems: []Problem{{Text: err.Error()}}}
+	}
+	c := &NodeConfig{}
+	if err := decode(raw, KindNodeConfig, c).err(KindNodeConfig); err != nil {
+		return nil, err
+	}
+	c.Default()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Default fills in every field that was not set. The rules for a nil Devices
+// are not written out here; package nodeconfig has them.
+func (c *NodeConfig) Default() {
+	c.TypeMeta = TypeMeta{APIVersion: APIVersion, Kind: KindNodeConfig}
+	if c.AllowedHandlers == nil {
+		c.AllowedHandlers = []string{DefaultHandler}
+	}
+	for i := range c.Devices {
+		if r := &c.Devices[i]; r.Policy == "" && !r.Exclude {
+			r.Policy = PolicyOnDemand
+		}
+	}
+	for i := range c.AddressPools {
+		if pool := &c.AddressPools[i]; pool.CNIVersion == "" {
+			pool.CNIVersion = defaultCNIVersion
+		}
+	}
+	if c.CNIBinDirs == nil {
+		c.CNIBinDirs = []string{DefaultCNIBinDir}
+	}
+}
+
+// Validate reports everything that is wrong with c as an [InvalidError].
+func (c *NodeConfig) Validate() error {
+	var p problems
+	seen := map[string]int{}
+	for i := range c.Devices {
+		rule := &c.Devices[i]
+		at := index("devices", i)
+		rule.check(&p, at)
+		if first, ok := seen[rule.Name]; ok && rule.Name != "" {
+			p.add(at+".name", "%s is the name of %s too; no two rules may have one name", show(rule.Name), index("devices", first))
+			continue
+		}
+		seen[rule.Name] = i
+	}
+	c.checkHandlers(&p)
+	c.checkVFs(&p)
+	c.checkPools(&p)
+	oneOf(&p, "pairing", c.Pairing, PairingNone, PairingSwitch, PairingRoot)
+	return p.err(KindNodeConfig)
+}
+
+// mostVFs is what SR-IOV's 16-bit counts allow.
+const mostVFs = 65535
+
+func (c *NodeConfig) checkVFs(p *problems) {
+	for i, r := range c.VirtualFunctions {
+		at := index("virtualFunctions", i)
+		if _, err := pci.ParseAddress(r.PF); err != nil && !isNetdev(r.PF) {
+			p.add(at+".pf", "%s is neither an address such as 0000:3b:00.0 nor the name of an interface", show(r.PF))
+		}
+		if r.Count == nil {
+			p.add(at+".count", "missing; say how many VFs the PF is to have, 0 for none")
+		}
+		p.within(at+".count", r.Count, mostVFs)
+		oneOf(p, at+".eswitchMode", r.EswitchMode, EswitchLegacy, EswitchSwitchdev)
+		same := func(o VFRule) bool { return o.PF == r.PF }
+		if first := slices.IndexFunc(c.VirtualFunctions, same); first < i {
+			p.add(at+".pf", "%s is named by %s too; one rule says how many VFs it has", show(r.PF), index("virtualFunctions", first))
+		}
+	}
+}
+
+func (c *NodeConfig) checkHandlers(p *problems) {
+	if c.AllowedHandlers != nil && len(c.AllowedHandlers) == 0 {
+		p.add("allowedHandlers", "the list is empty, so that no pod could have a device; name a RuntimeClass handler such as %s", DefaultHandler)
+	}
+	for i, h := range c.AllowedHandlers {
+		if !isLabel(h) {
+			p.add(index("allowedHandlers", i), "%s is not a RuntimeClass handler; want lower-case letters, digits and \"-\"", show(h))
+		}
+	}
+}
+
+// check notes what is wrong with the rule at path.
+func (r *DeviceRule) check(p *problems, path string) {
+	oneOf(p, path+".policy", r.Policy, PolicyBound, PolicyOnDemand)
+	if r.Exclude && r.Policy != "" {
+		p.add(path+".policy", "%s says nothing where exclude is true; remove one of the two", show(string(r.Policy)))
+	}
+	r.Match.check(p, path+".match")
+}
+
+// check notes what is wrong with the match at path.
+func (m *DeviceMatch) check(p *problems, path string) {
+	if len(said(m)) == 0 {
+		p.add(path, "empty; set at least one of types, vendors, classes, addresses, pfNames (types: [gpu] for all GPUs)")
+	}
+	for _, name := range emptyLists(m) {
+		p.add(path+"."+name, "the list is empty, so that the rule matches nothing; remove it or fill it")
+	}
+	for i, t := range m.Types {
+		if !slices.Contains(matchTypes(), t) {
+			p.add(index(path+".types", i), "%s is not one of %s", show(t), strings.Join(matchTypes(), ", "))
+		}
+	}
+	for i, class := range m.Classes {
+		if !isClassPrefix(class) {
+			p.add(index(path+".classes", i), "%s is not a class; want the first two, four or six hexadecimal digits of the class code such as \"0302\"", show(class))
+		}
+	}
+	if len(m.Devices) > 0 && len(m.Vendors) == 0 {
+		p.add(path+".devices", "needs vendors: a device id means something only to its vendor")
+	}
+	m.checkPFNames(p, path)
+}
+
+func (m *DeviceMatch) checkPFNames(p *problems, path string) {
+	for i, name := range m.PFNames {
+		if !isNetdev(name) {
+			p.add(index(path+".pfNames", i), "%s is not a network interface name; want the PF's, such as ens1f0np0", show(name))
+		}
+	}
+	for i, t := range m.Types {
+		if len(m.PFNames) > 0 && t != typeVF {
+			p.add(index(path+".types", i), "%s never matches beside pfNames, which match the VFs of a PF; name a PF by its address", show(t))
+		}
+	}
+}
+
+// typeVF is the device type of a VF (package device, which is above this one).
+const typeVF = "vf"
+
+// matchTypes lists the device types that a rule may name: all but bridges,
+// which are never assigned.
+func matchTypes() []string { return []string{"gpu", "pf", typeVF, "nvme", "other"} }
+
+// isClassPrefix reports whether text is the first two, four or six digits of
+// a class code.
+func isClassPrefix(text string) bool {
+	return len(text) > 0 && len(text) <= 6 && len(text)%2 == 0 && consists(text, "0123456789abcdefABCDEF")
+}
+
+// isNetdev reports whether the kernel would take text as an interface name
+// (dev_valid_name in net/core/dev.c; IFNAMSIZ is 16 with the closing zero).
+func isNetdev(text string) bool {
+	return text != "" && len(text) <= 15 && text != "." && text != ".." && !strings.ContainsAny(text, "/: \t\n\v\f\r")
+}
+
+// isLabel reports whether text is an RFC 1123 DNS label, as a RuntimeClass
+// handler must be.
+func isLabel(text string) bool {
+	return len(text) > 0 && len(text) <= 63 && consists(text, "abcdefghijklmnopqrstuvwxyz0123456789-") &&
+		text[0] != '-' && text[len(text)-1] != '-'
+}
+
+func consists(text, of string) bool { return strings.Trim(text, of) == "" }
