@@ -24,6 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
@@ -50,7 +51,7 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 		n.t.Fatal(err)
 	}
 	defer func() { _ = opened.Close() }()
-	p := dra.NewPublisher("worker-1", opened.PlanNode, opened.Journal.List, dra.NewHealth(), dra.NewMetrics(opened.Journal.List, func() int { return 0 }))
+	p := dra.NewPublisher("worker-1", opened.PlanNode, opened.Journal.List, dra.NewHealth(), metrics.New(opened.Journal.List, func() int { return 0 }))
 	p.Failing = func(a pci.Address) []finding.Failure { return n.failing[a] }
 	p.Attempts = func() map[pci.Address]plan.Code { return n.attempted }
 	p.Drains = func(s *device.Snapshot) []prepare.Draining {

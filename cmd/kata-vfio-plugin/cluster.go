@@ -11,28 +11,29 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 )
 
 // newClient returns the client for the API server, whose requests are counted. The library's
 // own limits are five requests a second: a node that starts a hundred pods would wait for
 // itself. These are the kubelet's.
-func newClient(kubeconfig string, metrics *dra.Metrics) (kubernetes.Interface, error) {
-	return newLimitedClient(kubeconfig, metrics, 50, 100)
+func newClient(kubeconfig string, m *metrics.Metrics) (kubernetes.Interface, error) {
+	return newLimitedClient(kubeconfig, m, 50, 100)
 }
 
 // newReviewClient returns a client for reviews of scrapers' tokens. Its rate limit is its own,
 // so that clients that send tokens can't delay the requests that claims need.
-func newReviewClient(kubeconfig string, metrics *dra.Metrics) (kubernetes.Interface, error) {
-	return newLimitedClient(kubeconfig, metrics, 5, 10)
+func newReviewClient(kubeconfig string, m *metrics.Metrics) (kubernetes.Interface, error) {
+	return newLimitedClient(kubeconfig, m, 5, 10)
 }
 
-func newLimitedClient(kubeconfig string, metrics *dra.Metrics, qps float32, burst int) (kubernetes.Interface, error) {
+func newLimitedClient(kubeconfig string, m *metrics.Metrics, qps float32, burst int) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("find the API server (outside of a pod, name it with --kubeconfig): %w", err)
 	}
 	config.QPS, config.Burst = qps, burst
-	config.Wrap(metrics.CountRequests)
+	config.Wrap(m.CountRequests)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the API server: %w", err)

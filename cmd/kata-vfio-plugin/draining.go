@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 // drainEvery is how often `run` looks for drains, which another process makes. A
@@ -22,9 +24,9 @@ func (s *service) drains(snap *device.Snapshot) []prepare.Draining {
 
 // watchMetricsOfDrains adds them to the metrics.
 func (s *service) watchMetricsOfDrains(ctx context.Context) {
-	s.metrics.WatchDrains(func() []prepare.Draining {
+	s.metrics.WatchDrains(func() map[pci.Address]publish.DrainState {
 		drains, _ := s.node.Drains(ctx)
-		return drains
+		return dra.DrainStates(drains)
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 )
 
 // reviewer is an API server whose reviews are all positive, and its kubeconfig.
@@ -44,7 +44,7 @@ func served(t *testing.T, m scraping, kubeconfig string) string {
 	m.listen = "127.0.0.1:0"
 	s := &service{
 		run: &runOptions{nodeName: "worker-1", kubeconfig: kubeconfig, metrics: m}, log: slog.New(slog.DiscardHandler),
-		metrics: dra.NewMetrics(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 }),
+		metrics: metrics.New(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 }),
 	}
 	server, err := s.listenMetrics(t.Context())
 	if err != nil {
@@ -107,7 +107,7 @@ func TestRunNeedsItsCertificateAndAPIServer(t *testing.T) {
 	} {
 		s := &service{
 			run: &run, log: slog.New(slog.DiscardHandler),
-			metrics: dra.NewMetrics(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 }),
+			metrics: metrics.New(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 }),
 		}
 		if server, err := s.listenMetrics(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, %v; want %q", server, err, want)

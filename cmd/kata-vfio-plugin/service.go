@@ -25,6 +25,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -39,7 +40,7 @@ type service struct {
 
 	node      *node.Node
 	watcher   *inventory.Watcher
-	metrics   *dra.Metrics
+	metrics   *metrics.Metrics
 	publisher *dra.Publisher
 	monitor   *monitor.Monitor
 	notes     *dra.RunFiles
@@ -119,7 +120,7 @@ func (s *service) openNode(ctx context.Context) error {
 		s.watcher, err = inventory.Watch(ctx, fs, inventory.WithNames(names))
 		return s.watcher, err
 	}
-	s.metrics = dra.NewMetrics(s.opts.node.Records().List, s.stuck)
+	s.metrics = metrics.New(s.opts.node.Records().List, s.stuck)
 	s.metrics.WatchDisks(s.disks, journal.FreeBytes)
 	s.opts.node.Ledger.Observe = s.metrics.ObserveLedger
 	var err error

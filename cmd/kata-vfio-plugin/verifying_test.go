@@ -14,12 +14,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 )
 
 // The plugin says by metric and log that its ledger was changed, and no ledger is no problem.
 func TestTheLedgerIsVerified(t *testing.T) {
-	s := &service{opts: &options{}, metrics: dra.NewMetrics(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 })}
+	s := &service{opts: &options{}, metrics: metrics.New(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 })}
 	s.opts.node.Root, s.opts.node.StateDir = t.TempDir(), "state"
 	var log bytes.Buffer
 	s.log = slog.New(slog.NewTextHandler(&log, nil))
@@ -108,7 +108,7 @@ func rewrite(t *testing.T, file, before, after string) {
 	}
 }
 
-func gauge(t *testing.T, m *dra.Metrics, name string) float64 {
+func gauge(t *testing.T, m *metrics.Metrics, name string) float64 {
 	t.Helper()
 	families, err := m.Registry.Gather()
 	if err != nil {

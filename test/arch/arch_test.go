@@ -52,6 +52,8 @@ func layers() [][]string {
 		{"audit/check", "audit/check/board"},                   // the rules, and nodes to try them on
 		{"audit/check/monitor"},                                // the rules on the plugin's own node
 		{"prepare"},                                            // the order of effects
+		{"plugin/metrics"},                                     // what of that is counted
+		{"plugin/metrics/metricstest"},                         // read single metrics
 		{"node"},                                               // the parts joined
 		{"bootstrap/diff", "bootstrap/disk"},                   // how bootstrap tells and writes
 		{"bootstrap"},
@@ -78,11 +80,11 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin/dra", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
-		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/plugin/dra", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
-		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/plugin/dra", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
-		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin/dra", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
-		"cmd/kata-vfio-plugin":    {"pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/audit"},
+		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
+		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
+		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-plugin":    {"pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
 	}
 }
 

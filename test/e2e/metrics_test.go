@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
@@ -70,7 +70,7 @@ func servedMetrics(t *testing.T, reviews kubernetes.Interface, log io.Writer) st
 		t.Fatal(err)
 	}
 	guard := serving.NewGuard(reviews, slog.New(slog.NewTextHandler(log, nil)))
-	metrics := dra.NewMetrics(noRecords, nothingStuck)
+	metrics := metrics.New(noRecords, nothingStuck)
 	server, err := serving.Listen(t.Context(), "127.0.0.1:0", serving.Metrics(metrics.Registry, guard), certificates)
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 )
 
 // publishes has the plugin create, change and delete its node's slices.
@@ -72,7 +73,7 @@ func serve(t *testing.T, plugin *kubernetes.Clientset, node string) *kubeletplug
 		Client: plugin, NodeName: node, PluginDir: filepath.Join(dir, "plugin"), RegistryDir: filepath.Join(dir, "registry"),
 		MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1,
 	}.Register(t.Context(), dra.NewPlugin(dra.PluginConfig{
-		Log: slog.New(slog.DiscardHandler), Health: dra.NewHealth(), Metrics: dra.NewMetrics(noRecords, nothingStuck), Changed: func() {}, Fatal: func(err error) { t.Error(err) },
+		Log: slog.New(slog.DiscardHandler), Health: dra.NewHealth(), Metrics: metrics.New(noRecords, nothingStuck), Changed: func() {}, Fatal: func(err error) { t.Error(err) },
 	}))
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
@@ -44,7 +45,7 @@ type scripted struct {
 	claims  *prepare.Preparer
 	driver  *dra.Plugin
 	client  *kubernetes.Clientset
-	metrics *dra.Metrics
+	metrics *metrics.Metrics
 	kubelet drapb.DRAPluginClient
 }
 
@@ -80,7 +81,7 @@ func (n *scripted) prepares() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.metrics = dra.NewMetrics(n.records.List, nothingStuck)
+	n.metrics = metrics.New(n.records.List, nothingStuck)
 	n.claims = prepare.New(prepare.Config{
 		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Journal: n.records, Specs: specs, Holders: vfio.NewProcesses(n.fs),
 		Node: nodeconfig.Default(), NodeName: n.name, UndoLimit: 10 * time.Second,

@@ -43,22 +43,3 @@ func TestFailedChecksArePublishedAndTakenBack(t *testing.T) {
 		t.Errorf("published %d times, want 3", len(r.published))
 	}
 }
-
-// The gauge has what the last look found, and nothing of the looks before.
-func TestChecksAreCounted(t *testing.T) {
-	n := newNode(t)
-	n.metrics.ObserveAudit([]finding.Finding{{ID: "IOM-003", Severity: isolation.Critical, State: finding.Fail}})
-	n.metrics.ObserveAudit([]finding.Finding{
-		{ID: "IOM-003", Severity: isolation.Critical, State: finding.Pass},
-		{ID: "ACS-001", Severity: isolation.High, State: finding.Fail},
-		{ID: "ACS-001", Severity: isolation.High, State: finding.Fail},
-	})
-	got, zero := gauges(t, n.metrics, "kata_vfio_audit_check")
-	want := map[string]float64{"IOM-003 critical pass": 1, "ACS-001 high fail": 2}
-	if diff := cmp.Diff(want, got); diff != "" || zero != 0 {
-		t.Errorf("%d zeros; -want +got:\n%s", zero, diff)
-	}
-	if last, _ := gauges(t, n.metrics, "kata_vfio_audit_last_timestamp_seconds"); last[""] == 0 {
-		t.Error("no time of the last look")
-	}
-}

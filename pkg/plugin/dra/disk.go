@@ -3,9 +3,6 @@ package dra
 import (
 	"context"
 	"log/slog"
-	"math"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // ScarceDisk is how many bytes must be free on each disk of the plugin's state: with less
@@ -53,32 +50,4 @@ func (w *DiskWatch) isNew(dir, what string) bool {
 	last := w.logged[dir]
 	w.logged[dir] = what
 	return last != what
-}
-
-// WatchDisks adds a gauge of the bytes that are free on the disks of the plugin's state, by
-// directories, one for each disk. Call it once.
-func (m *Metrics) WatchDisks(dirs func() []string, free func(dir string) (int64, error)) {
-	m.Registry.MustRegister(&diskCollector{dirs: dirs, free: free, desc: prometheus.NewDesc("kata_vfio_state_free_bytes",
-		"Bytes that are free on the disks of the plugin's journal and ledger. Claims are refused when one is full.", []string{"directory"}, nil)})
-}
-
-// diskCollector looks at disks for each scrape.
-type diskCollector struct {
-	dirs func() []string
-	free func(dir string) (int64, error)
-	desc *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c *diskCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
-
-// Collect implements prometheus.Collector.
-func (c *diskCollector) Collect(out chan<- prometheus.Metric) {
-	for _, dir := range c.dirs() {
-		value := math.NaN()
-		if bytes, err := c.free(dir); err == nil {
-			value = float64(bytes)
-		}
-		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value, dir)
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
-	"math"
 	"strings"
 	"testing"
 
@@ -43,23 +42,5 @@ func TestAScarceDiskIsToldOnce(t *testing.T) {
 		if got := log.String(); (got == "") != (step.words == "") || !strings.Contains(got, step.words) {
 			t.Errorf("step %d: logged %q, want %q", i, got, step.words)
 		}
-	}
-}
-
-// TestFreeBytesThatAreNotKnown are no number, which no alert compares.
-func TestFreeBytesThatAreNotKnown(t *testing.T) {
-	m, err := newNode(t).metrics, errors.New("no such file or directory")
-	m.WatchDisks(func() []string { return []string{"/state", "/ledger"} }, func(dir string) (int64, error) {
-		if dir == "/state" {
-			return 7, nil
-		}
-		return 8, err
-	})
-	if all, _ := gauges(t, m, "kata_vfio_state_free_bytes"); len(all) != 2 || !math.IsNaN(all["/ledger"]) || all["/state"] != 7 {
-		t.Errorf("got %v, want NaN of one", all)
-	}
-	err = nil
-	if all, _ := gauges(t, m, "kata_vfio_state_free_bytes"); all["/ledger"] != 8 {
-		t.Errorf("got %v, want 8", all)
 	}
 }

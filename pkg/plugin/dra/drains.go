@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,6 +20,19 @@ func drainState(d *prepare.Draining) publish.DrainState {
 		return publish.Drained
 	}
 	return publish.Draining
+}
+
+// DrainStates returns the functions that are drained, and how far. Two drains may share functions.
+func DrainStates(drains []prepare.Draining) map[pci.Address]publish.DrainState {
+	states := map[pci.Address]publish.DrainState{}
+	for i := range drains {
+		for _, f := range drains[i].Functions {
+			if _, seen := states[f.Address]; !seen {
+				states[f.Address] = drainState(&drains[i])
+			}
+		}
+	}
+	return states
 }
 
 // DrainedDevices finish drains; [prepare.Preparer] has the methods.
@@ -137,34 +149,4 @@ func (w *DrainWatch) warn(ctx context.Context, err error) {
 // NodeEvent records an event on the node, by the name under which the kubelet's own are.
 func (r *Reporter) NodeEvent(node, eventType, reason, action, note string) {
 	r.record(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, nil, eventType, reason, action, note)
-}
-
-// WatchDrains adds a gauge for each function that is taken out of use. Call it once.
-func (m *Metrics) WatchDrains(drains func() []prepare.Draining) {
-	m.Registry.MustRegister(&drainCollector{drains: drains, desc: prometheus.NewDesc(
-		"kata_vfio_drained", "1 for each function that an operator takes out of use, by state (Draining, Drained).", []string{"address", "state"}, nil,
-	)})
-}
-
-// drainCollector looks when asked: the journal is the truth.
-type drainCollector struct {
-	drains func() []prepare.Draining
-	desc   *prometheus.Desc
-}
-
-// Describe implements [prometheus.Collector].
-func (c *drainCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-
-// Collect implements [prometheus.Collector].
-func (c *drainCollector) Collect(ch chan<- prometheus.Metric) {
-	told := map[pci.Address]bool{} // two drains may share functions
-	drains := c.drains()
-	for i := range drains {
-		for _, f := range drains[i].Functions {
-			if !told[f.Address] {
-				told[f.Address] = true
-				ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, 1, f.Address.String(), string(drainState(&drains[i])))
-			}
-		}
-	}
 }

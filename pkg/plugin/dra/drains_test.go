@@ -13,7 +13,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 // TestADrainIsSeenAndTold: another process makes it; the plugin taints the device,
@@ -28,9 +30,9 @@ func TestADrainIsSeenAndTold(t *testing.T) {
 		drains, _ := n.claims.DrainsIn(snap)
 		return drains
 	}
-	n.metrics.WatchDrains(func() []prepare.Draining {
+	n.metrics.WatchDrains(func() map[pci.Address]publish.DrainState {
 		drains, _ := n.claims.Drains(t.Context())
-		return drains
+		return dra.DrainStates(drains)
 	})
 	events, changes := &eventLog{}, 0
 	watch := dra.DrainWatch{
@@ -49,7 +51,7 @@ func TestADrainIsSeenAndTold(t *testing.T) {
 		}
 		var got map[string]float64
 		if states != nil {
-			got, _ = gauges(t, n.metrics, "kata_vfio_drained")
+			got, _ = metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_drained")
 		}
 		if diff := cmp.Diff(states, got); diff != "" || changes != wantChanges {
 			t.Errorf("%d changes, want %d; metrics (-want +got):\n%s", changes, wantChanges, diff)
@@ -60,7 +62,7 @@ func TestADrainIsSeenAndTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	look(1, []string{"drain"}, map[string]float64{"0000:62:00.0 Draining": 1, "0000:62:00.1 Draining": 1})
-	if got, _ := gauges(t, n.metrics, "kata_vfio_devices"); got["unhealthy gpu"] > 0 {
+	if got, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_devices"); got["unhealthy gpu"] > 0 {
 		t.Errorf("devices: %v, want none unhealthy for a drain", got)
 	}
 	if _, err := n.claims.Unprepare(t.Context(), "uid-1"); err != nil {

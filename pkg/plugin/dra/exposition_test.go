@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
@@ -81,14 +82,23 @@ func busyNode(t *testing.T) *node {
 	n.metrics.ObserveAudit([]finding.Finding{
 		{ID: "IOM-003", Severity: isolation.Critical, State: finding.Pass}, {ID: "ACS-001", Severity: isolation.High, State: finding.Fail},
 	})
-	askAPI(t, n.metrics, http.StatusOK)
-	askAPI(t, n.metrics, http.StatusInternalServerError)
+	for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
+		patch := httptest.NewRequestWithContext(t.Context(), http.MethodPatch, "/", http.NoBody)
+		_, _ = n.metrics.CountRequests(answer(status)).RoundTrip(patch)
+	}
 	return n
+}
+
+// answer is a transport that answers with its status.
+type answer int
+
+func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: int(a)}, nil
 }
 
 // scrape is what a plugin with the metrics serves to Prometheus, but for what every Go
 // program does.
-func scrape(t *testing.T, m *dra.Metrics) string {
+func scrape(t *testing.T, m *metrics.Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	serving.Metrics(m.Registry, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, serving.MetricsPath, http.NoBody))

@@ -21,6 +21,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 )
 
 // kubelet is the kubelet's end of the sockets.
@@ -296,7 +297,7 @@ func TestUnprepareInUseIsAnError(t *testing.T) {
 		if answer := k.unprepare(claim)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") {
 			t.Errorf("unprepared: %v", answer)
 		}
-		failing, _ := gauges(t, n.metrics, "kata_vfio_unprepare_failing_seconds")
+		failing, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_unprepare_failing_seconds")
 		if len(failing) != 1 || failing["prepared"] <= age {
 			t.Errorf("failing for %v, before %v", failing, age)
 		}
@@ -306,7 +307,7 @@ func TestUnprepareInUseIsAnError(t *testing.T) {
 	if answer := k.unprepare(claim)["uid-1"]; answer.Error != "" {
 		t.Errorf("unprepared: %v", answer)
 	}
-	if failing, _ := gauges(t, n.metrics, "kata_vfio_unprepare_failing_seconds"); len(failing) > 0 {
+	if failing, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_unprepare_failing_seconds"); len(failing) > 0 {
 		t.Errorf("failing still: %v", failing)
 	}
 }

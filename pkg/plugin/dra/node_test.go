@@ -24,6 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
@@ -41,7 +42,7 @@ type node struct {
 	specs     *cdi.Dir
 	claims    *prepare.Preparer
 	health    *dra.Health
-	metrics   *dra.Metrics
+	metrics   *metrics.Metrics
 	publisher *dra.Publisher
 	links     *vftest.Links
 	policy    *vf.Policy
@@ -67,7 +68,7 @@ func newNode(t *testing.T) *node {
 	}
 	n.links = vftest.New(t, n.fs, vftest.Igb())
 	n.policy = &vf.Policy{FS: n.fs, Links: n.links, Switches: n.links.Switches()}
-	n.metrics = dra.NewMetrics(n.records.List, func() int { return 0 })
+	n.metrics = metrics.New(n.records.List, func() int { return 0 })
 	n.claims = prepare.New(prepare.Config{
 		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Node: nodeconfig.Default(), NodeName: "worker-1",
 		Executor: bind.New(n.fs, control.New(n.k, n.fs, 10*time.Second), n.k, n.k.HotReset),

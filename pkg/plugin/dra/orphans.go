@@ -15,6 +15,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
@@ -59,7 +60,7 @@ type Repair struct {
 	// Alive reports whether a process is there still.
 	Alive    func(journal.Process) bool
 	Reporter *Reporter
-	Metrics  *Metrics
+	Metrics  *metrics.Metrics
 	Log      *slog.Logger
 	// Now returns the time, with its monotonic part.
 	Now func() time.Time
@@ -87,7 +88,7 @@ func (r *Repair) Look(ctx context.Context) {
 	left := map[string]map[string]string{orphanClaim: r.claims(ctx), orphanSpec: r.specs(ctx), orphanBinding: r.bindings(ctx)}
 	told := map[string]string{}
 	for kind, orphans := range left {
-		r.Metrics.orphans.found.WithLabelValues(kind).Set(float64(len(orphans)))
+		r.Metrics.ObserveOrphans(kind, len(orphans))
 		for _, name := range slices.Sorted(maps.Keys(orphans)) {
 			id := kind + " " + name
 			if told[id] = orphans[name]; r.reported[id] != orphans[name] {
@@ -106,7 +107,7 @@ func (r *Repair) report(ctx context.Context, kind, name, why string) {
 
 // repaired counts a repair.
 func (r *Repair) repaired(ctx context.Context, kind, name, what string, err error) {
-	r.Metrics.orphans.repairs.WithLabelValues(kind, resultOf(err)).Inc()
+	r.Metrics.ObserveRepair(kind, err)
 	if err == nil {
 		r.Log.InfoContext(ctx, "orphan mended", slog.String("kind", kind), slog.String("name", name), slog.String("what", what))
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
@@ -109,7 +110,7 @@ func TestOrphanClaims(t *testing.T) {
 				t.Errorf("released %q, want %t", released, tt.released)
 			}
 			repair.Look(t.Context()) // tells of nothing twice
-			found, _ := gauges(t, n.metrics, "kata_vfio_orphans")
+			found, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_orphans")
 			if found["claim"] != tt.left || events.count("left alone") != int(tt.left) {
 				t.Errorf("%v left, %d events; want %v", found, events.count(""), tt.left)
 			}
@@ -266,7 +267,7 @@ func TestAnOutageChangesNothing(t *testing.T) {
 	now = now.Add(time.Hour)
 	for _, down = range []string{"", "nodes", "", "resourceclaims", ""} {
 		repair.Look(t.Context())
-		if found, _ := gauges(t, n.metrics, "kata_vfio_orphans"); found["claim"] != 1 || events.count("left alone") != 1 {
+		if found, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_orphans"); found["claim"] != 1 || events.count("left alone") != 1 {
 			t.Errorf("%q down: %v left, %d events; want one of each", down, found, events.count("left alone"))
 		}
 	}
@@ -289,7 +290,7 @@ func TestWhatCanNotBeMendedIsCountedAndLeft(t *testing.T) {
 	}
 	for look := range 2 {
 		repair.Look(t.Context())
-		if found, _ := gauges(t, n.metrics, "kata_vfio_orphans"); found["binding"] != 1 {
+		if found, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_orphans"); found["binding"] != 1 {
 			t.Errorf("look %d: %v left, want the one", look, found)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 )
 
 // pairs makes the node publish a pair of a GPU and a VF, and returns its name and its VF.
@@ -118,7 +119,7 @@ func TestAnUncleanVFTaintsThePair(t *testing.T) {
 	if got := r.devices()[pair]; !slices.Contains(got, "quarantined") {
 		t.Errorf("the pair's taints are %v", got)
 	}
-	devices, _ := gauges(t, n.metrics, "kata_vfio_devices")
+	devices, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_devices")
 	if diff := cmp.Diff(map[string]float64{"unhealthy gpu": 1, "unhealthy gpu-vf": 1, "healthy vf": 1}, devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}

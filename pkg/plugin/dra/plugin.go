@@ -24,6 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
@@ -54,7 +55,7 @@ type PluginConfig struct {
 	Attributes Attributes
 	Health     *Health
 	Reporter   *Reporter
-	Metrics    *Metrics
+	Metrics    *metrics.Metrics
 	Log        *slog.Logger
 	// Refused writes the gate's refusal of a claim to the ledger; nil for nobody.
 	Refused func(ctx context.Context, req *claim.Request, code string, cause error) error
@@ -134,7 +135,7 @@ func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim, hold
 	log := d.Log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
 	begin := time.Now()
 	rec, err := d.admitAndPrepare(ctx, c)
-	d.Metrics.prepared(string(c.UID), time.Since(begin), err)
+	d.Metrics.ObservePrepare(string(c.UID), time.Since(begin), refusalOf(err))
 	if err != nil {
 		if d.Asked != nil {
 			d.Asked.Note(c)
@@ -269,7 +270,7 @@ func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	if errors.Is(err, errHasAgain) {
 		return err
 	}
-	d.Metrics.unprepared(string(c.UID), time.Since(begin), err)
+	d.Metrics.ObserveUnprepare(string(c.UID), time.Since(begin), err)
 	var quarantined *prepare.QuarantinedError
 	switch {
 	case errors.As(err, &quarantined):
@@ -322,7 +323,7 @@ func (d *Plugin) HandleError(ctx context.Context, err error, msg string) {
 		d.Fatal(err)
 		return
 	}
-	d.Metrics.api.unpublished.Inc()
+	d.Metrics.CountUnpublished()
 }
 
 // WatchHealthStatus streams the health of all published devices.

@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 )
 
 // slow is work that goes on until its context ends.
@@ -38,7 +39,7 @@ func TestAnswerComesInTime(t *testing.T) {
 		go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 		d := dra.NewPlugin(dra.PluginConfig{
 			Claims: slow{}, Gate: gate(client), Health: dra.NewHealth(), Log: quiet(), Changed: func() {}, Fatal: func(error) {},
-			Reporter: reporter, Metrics: dra.NewMetrics(noRecords, func() int { return 0 }),
+			Reporter: reporter, Metrics: metrics.New(noRecords, func() int { return 0 }),
 		})
 		for name, call := range map[string]func(context.Context) error{
 			"prepare": func(ctx context.Context) error {

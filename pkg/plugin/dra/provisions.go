@@ -7,11 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 )
 
 // ProvisionedVFs are the VFs that the node's config names, and the functions that
@@ -36,7 +35,7 @@ const (
 // use.
 type ProvisionWatch struct {
 	VFs     ProvisionedVFs
-	Metrics *Metrics
+	Metrics *metrics.Metrics
 	Log     *slog.Logger
 
 	// rules is what became of each rule, by its PF as the config names it.
@@ -142,7 +141,7 @@ func (w *ProvisionWatch) learn(ctx context.Context, all []plan.Provision, err er
 	if err != nil {
 		return
 	}
-	w.Metrics.lackingVFs(all)
+	w.Metrics.ObserveProvisions(all)
 	rules := make(map[string]ruleState, len(all))
 	for i := range all {
 		before := w.rules[all[i].Rule]
@@ -238,25 +237,4 @@ func describePFs(snap *device.Snapshot) string {
 		}
 	}
 	return b.String()
-}
-
-// newLackingVFs returns the gauge of VFs that are wanted and not there.
-func newLackingVFs(r *prometheus.Registry) *prometheus.GaugeVec {
-	lacking := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kata_vfio_vfs_lacking",
-		Help: "VFs that the node's config wants of a PF, as it names the PF, and that could not be made yet; the plugin's log says why.",
-	}, []string{"pf"})
-	r.MustRegister(lacking)
-	return lacking
-}
-
-// lackingVFs enters what is wanted and was refused.
-func (m *Metrics) lackingVFs(all []plan.Provision) {
-	for i := range all {
-		p, lacking := &all[i], 0
-		if p.Refused != "" {
-			lacking = max(0, p.Want-p.Have)
-		}
-		m.lacking.WithLabelValues(p.Rule).Set(float64(lacking))
-	}
 }

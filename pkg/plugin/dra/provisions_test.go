@@ -18,6 +18,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -96,9 +98,9 @@ func (p *provisioning) said(what string, want int) {
 	}
 }
 
-func gaugesByRule(t *testing.T, m *dra.Metrics) map[string]float64 {
+func gaugesByRule(t *testing.T, m *metrics.Metrics) map[string]float64 {
 	t.Helper()
-	all, _ := gauges(t, m, "kata_vfio_vfs_lacking")
+	all, _ := metricstest.Gauges(t, m.Registry, "kata_vfio_vfs_lacking")
 	return all
 }
 

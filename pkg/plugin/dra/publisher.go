@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
@@ -36,7 +37,7 @@ type Publisher struct {
 	planned func(*device.Snapshot) (plan.Node, error)
 	records func() ([]*journal.Record, []error)
 	health  *Health
-	metrics *Metrics
+	metrics *metrics.Metrics
 	// Failing returns the checks that count and fail for a function; nil where nobody
 	// judges. Set it before use.
 	Failing func(pci.Address) []finding.Failure
@@ -70,8 +71,8 @@ type Publisher struct {
 
 // NewPublisher returns a publisher for the node with the name. Devices are judged on
 // the node that Prepare plans with ([prepare.Preparer.PlanNode]).
-func NewPublisher(node string, planned func(*device.Snapshot) (plan.Node, error), records func() ([]*journal.Record, []error), health *Health, metrics *Metrics) *Publisher {
-	return &Publisher{node: node, planned: planned, records: records, health: health, metrics: metrics}
+func NewPublisher(node string, planned func(*device.Snapshot) (plan.Node, error), records func() ([]*journal.Record, []error), health *Health, m *metrics.Metrics) *Publisher {
+	return &Publisher{node: node, planned: planned, records: records, health: health, metrics: m}
 }
 
 // Publish publishes the node as the snapshot and the journal have it now. What
@@ -91,7 +92,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 		pools = map[string]publish.Pool{p.node: {Slices: []publish.Slice{{}}}}
 	}
 	p.health.Set(healthOf(pools), snap.Stale)
-	p.metrics.count(pools)
+	p.metrics.ObserveDevices(counted(pools))
 	if unseeded != nil {
 		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", unseeded), unknown)
 	}
@@ -100,9 +101,8 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 		return unknown
 	}
 	err := slices.PublishResources(ctx, resources(pools))
-	p.metrics.phase("publish", time.Since(start), err)
+	p.metrics.ObservePublish(time.Since(start), err)
 	if err != nil {
-		p.metrics.api.unpublished.Inc()
 		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", err), unknown)
 	}
 	p.last = pools
@@ -312,13 +312,9 @@ func taintWords(taints []resourceapi.DeviceTaint) string {
 	return strings.Join(words, ", ")
 }
 
-// count sets the gauges of published devices.
-func (m *Metrics) count(pools map[string]publish.Pool) {
-	m.devices.Reset()
-	for _, t := range append(device.Types(), device.PairType) {
-		m.devices.WithLabelValues(string(t), "healthy").Set(0)
-		m.devices.WithLabelValues(string(t), "unhealthy").Set(0)
-	}
+// counted returns the devices of all pools by type and health.
+func counted(pools map[string]publish.Pool) []metrics.Device {
+	var all []metrics.Device
 	for _, d := range devices(pools) {
 		parts, err := device.ParseParts(d.Name)
 		if err != nil {
@@ -328,10 +324,7 @@ func (m *Metrics) count(pools map[string]publish.Pool) {
 		if len(parts) > 1 {
 			kind = device.PairType
 		}
-		health := "healthy"
-		if len(ailments(&d.Device)) > 0 {
-			health = "unhealthy"
-		}
-		m.devices.WithLabelValues(string(kind), health).Inc()
+		all = append(all, metrics.Device{Type: kind, Healthy: len(ailments(&d.Device)) == 0})
 	}
+	return all
 }

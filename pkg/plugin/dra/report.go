@@ -189,6 +189,14 @@ func refusedReport(c *resourceapi.ResourceClaim, cause error) *report {
 	return r
 }
 
+// refusalOf returns an error's reason, empty for no error.
+func refusalOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return reasonOf(err)
+}
+
 // reasonOf is an error's name for conditions and events: CamelCase, stable.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[*plan.RefusedError](err); ok && len(e.Refusals) > 0 {

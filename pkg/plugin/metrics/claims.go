@@ -1,7 +1,8 @@
-package dra
+package metrics
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
-// claimMetrics tell how the kubelet's calls for claims end.
+// claimMetrics count the kubelet's calls for claims.
 type claimMetrics struct {
 	took    *prometheus.HistogramVec
 	refused *prometheus.CounterVec
@@ -35,27 +36,29 @@ func newClaimMetrics(r *prometheus.Registry) claimMetrics {
 	return m
 }
 
-// prepared counts one call to prepare a claim.
-func (m *Metrics) prepared(uid string, took time.Duration, err error) {
-	m.claims.took.WithLabelValues("prepare", resultOf(err)).Observe(took.Seconds())
-	if err != nil {
-		m.claims.refused.WithLabelValues(reasonOf(err)).Inc()
+// ObservePrepare counts one call to prepare a claim. The reason says why the claim was refused; it
+// is empty where it was prepared.
+func (m *Metrics) ObservePrepare(uid string, took time.Duration, reason string) {
+	if reason != "" {
+		m.claims.took.WithLabelValues("prepare", "error").Observe(took.Seconds())
+		m.claims.refused.WithLabelValues(reason).Inc()
 		return
 	}
+	m.claims.took.WithLabelValues("prepare", "ok").Observe(took.Seconds())
 	m.failing.note(uid, nil)
 }
 
-// unprepared counts one call to take a claim back.
-func (m *Metrics) unprepared(uid string, took time.Duration, err error) {
+// ObserveUnprepare counts one call to unprepare a claim.
+func (m *Metrics) ObserveUnprepare(uid string, took time.Duration, err error) {
 	m.claims.took.WithLabelValues("unprepare", resultOf(err)).Observe(took.Seconds())
 	if _, quarantined := errors.AsType[*prepare.QuarantinedError](err); quarantined {
-		err = nil // its tenant has lost it
+		err = nil // its tenant does not have it any more
 	}
 	m.failing.note(uid, err)
 }
 
-// recordCollector counts the journal's records when asked: the journal is the
-// truth, also for what another instance wrote.
+// recordCollector counts the journal's records for each scrape, which another instance of the
+// plugin may write too.
 type recordCollector struct {
 	records func() ([]*journal.Record, []error)
 	now     func() time.Time
@@ -101,11 +104,66 @@ func (c *recordCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// age is how long a record is in its state; 0 where it does not say since when.
+// age returns how long a record has been in its state; 0 where it does not say since when.
 func (c *recordCollector) age(r *journal.Record) time.Duration {
 	since, err := time.Parse(time.RFC3339, r.Since)
 	if err != nil {
 		return 0
 	}
 	return c.now().Sub(since)
+}
+
+// failingCollector measures for how long claims can't be unprepared. The journal does not show
+// it: while a process has a device open, its claim stays prepared.
+type failingCollector struct {
+	records func() ([]*journal.Record, []error)
+	now     func() time.Time
+	desc    *prometheus.Desc
+
+	mu    sync.Mutex           // guards since
+	since map[string]time.Time // the first failure of the claims whose latest try failed, by UID
+}
+
+func newFailingCollector(records func() ([]*journal.Record, []error)) *failingCollector {
+	return &failingCollector{
+		records: records, now: time.Now, since: map[string]time.Time{},
+		desc: prometheus.NewDesc("kata_vfio_unprepare_failing_seconds",
+			"How long ago the first of the failures was to take back the claim that fails for longest, by the state in which that leaves it (preparing, prepared, releasing, cleaned); 0 where none fails.",
+			[]string{"state"}, nil),
+	}
+}
+
+// note notes the result of a call for a claim. A call that succeeds ends the failing, also one that
+// prepares the claim again.
+func (c *failingCollector) note(uid string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		delete(c.since, uid)
+	} else if _, failing := c.since[uid]; !failing {
+		c.since[uid] = c.now()
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (c *failingCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements [prometheus.Collector]. A claim without a record, or in quarantine, has ended.
+func (c *failingCollector) Collect(ch chan<- prometheus.Metric) {
+	records, _ := c.records()
+	longest := map[journal.State]time.Duration{journal.Preparing: 0, journal.Prepared: 0, journal.Releasing: 0, journal.Cleaned: 0}
+	c.mu.Lock()
+	left := map[string]time.Time{}
+	for _, rec := range records {
+		since, failing := c.since[rec.ID()]
+		if age, unfinished := longest[rec.State]; failing && unfinished {
+			longest[rec.State] = max(age, c.now().Sub(since))
+			left[rec.ID()] = since
+		}
+	}
+	c.since = left
+	c.mu.Unlock()
+	for state, age := range longest {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, age.Seconds(), string(state))
+	}
 }

@@ -1,4 +1,4 @@
-package dra_test
+package metrics_test
 
 import (
 	"fmt"
@@ -9,16 +9,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 )
 
 func TestWhatBootstrapFoundIsServed(t *testing.T) {
 	var record *drift.Record
 	var err error
-	m := dra.NewMetrics(noRecords, func() int { return 0 })
+	m := empty()
 	m.WatchBootstrap(func() (*drift.Record, error) { return record, err })
 	outcomes := func() map[string]float64 {
-		set, _ := gauges(t, m, "kata_vfio_bootstrap_outcome")
+		set, _ := metricstest.Gauges(t, m.Registry, "kata_vfio_bootstrap_outcome")
 		return set
 	}
 
@@ -38,11 +38,11 @@ func TestWhatBootstrapFoundIsServed(t *testing.T) {
 	if diff := cmp.Diff(map[string]float64{"pool can't be made fit": 1}, outcomes()); diff != "" {
 		t.Errorf("outcome (-want +got):\n%s", diff)
 	}
-	since, _ := gauges(t, m, "kata_vfio_bootstrap_drift_timestamp_seconds")
+	since, _ := metricstest.Gauges(t, m.Registry, "kata_vfio_bootstrap_drift_timestamp_seconds")
 	if diff := cmp.Diff(map[string]float64{"kernel  problem": 1_799_999_940, "modules /etc/x changed": 1_800_000_000}, since); diff != "" {
 		t.Errorf("since when (-want +got):\n%s", diff)
 	}
-	if verified, _ := gauges(t, m, "kata_vfio_bootstrap_verified_timestamp_seconds"); verified[""] != 1_800_000_000 {
+	if verified, _ := metricstest.Gauges(t, m.Registry, "kata_vfio_bootstrap_verified_timestamp_seconds"); verified[""] != 1_800_000_000 {
 		t.Errorf("verified at %v", verified)
 	}
 }

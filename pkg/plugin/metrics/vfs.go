@@ -1,4 +1,4 @@
-package dra
+package metrics
 
 import (
 	"context"
@@ -12,14 +12,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// countLimit bounds what one scrape asks of all PFs together.
+// countLimit bounds the time in which one scrape asks all PFs.
 const countLimit = 5 * time.Second
 
-// WatchVFs adds the traffic of prepared claims' VFs, as their PFs count it: the
-// VMs that have them count for themselves alone. A VF for which nothing was
-// counted is left out: for a driver without counters the kernel says zeros as well
-// (rtnl_fill_vfinfo in net/core/rtnetlink.c), which would be told as silence. Only with
-// tenants set do labels name the claims and their namespaces. Call it once.
+// WatchVFs adds the traffic of prepared claims' VFs, as their PFs count it: the counters in a VM
+// are the guest's own. A VF whose counters are all zero is left out, because the kernel reports
+// zeros for a driver without counters too (rtnl_fill_vfinfo in net/core/rtnetlink.c). The labels
+// name claims and namespaces only if tenants is set. Call it once.
 func (m *Metrics) WatchVFs(records func() ([]*journal.Record, []error), counters func(context.Context, pci.Address) ([]vf.Counters, error), tenants bool) {
 	m.Registry.MustRegister(&vfCollector{records: records, counters: counters, tenants: tenants, descs: vfDescs(tenants)})
 }
@@ -52,11 +51,11 @@ func vfDescs(tenants bool) []vfDesc {
 	}
 }
 
-// vfCollector asks the PFs when it is asked.
+// vfCollector asks the PFs for each scrape.
 type vfCollector struct {
 	records  func() ([]*journal.Record, []error)
 	counters func(context.Context, pci.Address) ([]vf.Counters, error)
-	tenants  bool // whether labels name them
+	tenants  bool // whether labels name claims and namespaces
 	descs    []vfDesc
 }
 
@@ -67,12 +66,12 @@ func (c *vfCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector]. A PF that does not answer is left
-// out: other metrics are not to wait for it.
+// Collect implements [prometheus.Collector]. A PF that does not answer is left out, so that other
+// metrics do not wait for it.
 func (c *vfCollector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), countLimit)
 	defer cancel()
-	records, _ := c.records() // what can't be read is counted elsewhere
+	records, _ := c.records() // [recordCollector] counts what can't be read
 	asked := map[pci.Address][]vf.Counters{}
 	for _, rec := range records {
 		if rec.State != journal.Prepared {
@@ -95,7 +94,7 @@ func (c *vfCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// labels are the values for those of [vfDescs].
+// labels returns the values for the labels of [vfDescs].
 func (c *vfCollector) labels(rec *journal.Record, fn *plan.Function) []string {
 	labels := []string{fn.Address.String(), fn.PF.String()}
 	if c.tenants {

@@ -1,0 +1,136 @@
+package metrics
+
+import (
+	"math"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// nodeMetrics count the node's devices, its orphans, and the VFs that it lacks.
+type nodeMetrics struct {
+	devices *prometheus.GaugeVec
+	orphans *prometheus.GaugeVec
+	repairs *prometheus.CounterVec
+	lacking *prometheus.GaugeVec
+}
+
+func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
+	m := nodeMetrics{
+		devices: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kata_vfio_devices",
+			Help: "Published devices by type (gpu, pf, vf, nvme, other) and health (healthy, unhealthy).",
+		}, []string{"type", "health"}),
+		orphans: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kata_vfio_orphans",
+			Help: "Orphans on the node that are left alone, by kind: claim (its ResourceClaim is gone), spec (a CDI spec without a record), binding (a function on VFIO without a record).",
+		}, []string{"kind"}),
+		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kata_vfio_repairs_total", Help: "Repairs of orphans by kind (claim, spec, binding) and result (ok, error).",
+		}, []string{"kind", "result"}),
+		lacking: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kata_vfio_vfs_lacking",
+			Help: "VFs that the node's config wants of a PF, as it names the PF, and that could not be made yet; the plugin's log says why.",
+		}, []string{"pf"}),
+	}
+	r.MustRegister(m.devices, m.orphans, m.repairs, m.lacking)
+	return m
+}
+
+// Device is a published device, as it is counted.
+type Device struct {
+	Type    device.Type
+	Healthy bool
+}
+
+// ObserveDevices counts the published devices, in place of those that were published before.
+func (m *Metrics) ObserveDevices(devices []Device) {
+	m.node.devices.Reset()
+	for _, t := range append(device.Types(), device.PairType) {
+		m.node.devices.WithLabelValues(string(t), "healthy").Set(0)
+		m.node.devices.WithLabelValues(string(t), "unhealthy").Set(0)
+	}
+	for _, d := range devices {
+		health := "unhealthy"
+		if d.Healthy {
+			health = "healthy"
+		}
+		m.node.devices.WithLabelValues(string(d.Type), health).Inc()
+	}
+}
+
+// ObserveOrphans sets how many orphans of a kind are left alone.
+func (m *Metrics) ObserveOrphans(kind string, count int) {
+	m.node.orphans.WithLabelValues(kind).Set(float64(count))
+}
+
+// ObserveRepair counts one attempt to repair an orphan.
+func (m *Metrics) ObserveRepair(kind string, err error) {
+	m.node.repairs.WithLabelValues(kind, resultOf(err)).Inc()
+}
+
+// ObserveProvisions sets how many VFs the rules of the node's config want and do not have.
+func (m *Metrics) ObserveProvisions(all []plan.Provision) {
+	for i := range all {
+		p, lacking := &all[i], 0
+		if p.Refused != "" {
+			lacking = max(0, p.Want-p.Have)
+		}
+		m.node.lacking.WithLabelValues(p.Rule).Set(float64(lacking))
+	}
+}
+
+// WatchDrains adds a gauge for each function that is drained. The states are read for each scrape.
+// Call it once.
+func (m *Metrics) WatchDrains(states func() map[pci.Address]publish.DrainState) {
+	m.Registry.MustRegister(&drainCollector{states: states, desc: prometheus.NewDesc(
+		"kata_vfio_drained", "1 for each function that an operator takes out of use, by state (Draining, Drained).", []string{"address", "state"}, nil,
+	)})
+}
+
+type drainCollector struct {
+	states func() map[pci.Address]publish.DrainState
+	desc   *prometheus.Desc
+}
+
+// Describe implements [prometheus.Collector].
+func (c *drainCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements [prometheus.Collector].
+func (c *drainCollector) Collect(ch chan<- prometheus.Metric) {
+	for a, state := range c.states() {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, 1, a.String(), string(state))
+	}
+}
+
+// WatchDisks adds a gauge of the free bytes on the disks of the plugin's state, with one directory
+// for each disk. Call it once.
+func (m *Metrics) WatchDisks(dirs func() []string, free func(dir string) (int64, error)) {
+	m.Registry.MustRegister(&diskCollector{dirs: dirs, free: free, desc: prometheus.NewDesc("kata_vfio_state_free_bytes",
+		"Bytes that are free on the disks of the plugin's journal and ledger. Claims are refused when one is full.", []string{"directory"}, nil)})
+}
+
+type diskCollector struct {
+	dirs func() []string
+	free func(dir string) (int64, error)
+	desc *prometheus.Desc
+}
+
+// Describe implements [prometheus.Collector].
+func (c *diskCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements [prometheus.Collector]. A number that is not known is NaN, which no alert
+// compares.
+func (c *diskCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, dir := range c.dirs() {
+		value := math.NaN()
+		if bytes, err := c.free(dir); err == nil {
+			value = float64(bytes)
+		}
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value, dir)
+	}
+}
