@@ -176,6 +176,14 @@ lab: ## run the tests in lab machines
 lint: ## run the linters
 	cd test/tools && $(GO) build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	bin/golangci-lint run --build-tags lab,labhost,e2e ./...
+	@$(MAKE) --no-print-directory lint-docs
+
+# What warns is worth a look; what is an error fails. vale's parsers are in C, and warn themselves when they are compiled.
+.PHONY: lint-docs
+lint-docs: ## check the words of the documents
+	CGO_ENABLED=1 CGO_CFLAGS=-w $(GO) -C test/tools/vale build -o $(CURDIR)/bin/vale github.com/vale-cli/vale/v3/cmd/vale
+	bin/vale $$(find . -name '*.md' -not -path '*/testdata/*' -not -path './bin/*' -not -name CATALOGUE.md -not -name SECURITY.md \
+		-not -path './runtimeclass/*' -not -path './test/e2e/*')
 
 .PHONY: verify
 verify: ## check that formatting and modules leave no difference
