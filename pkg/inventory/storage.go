@@ -1,10 +1,14 @@
 package inventory
 
 import (
+	"fmt"
 	"path"
+	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // A blockDevice is a disk or one of its partitions.
@@ -82,4 +86,156 @@ func (st *storage) partitions(disk string) []string {
 		}
 	}
 	return names
+}
+
+// mounts is what the node does with its block devices.
+type mounts struct {
+	fs *sysfs.FS
+	// byNumber and bySource hold mount points, by "major:minor" and by the name
+	// of the node that was mounted: btrfs and the like mount under a number that
+	// is not the device's.
+	byNumber, bySource map[string][]string
+	swap               map[string]bool // by the node's name
+	storage            *storage
+}
+
+// readMounts reads the mounts and swaps of the node.
+func (s *scan) readMounts() (*mounts, error) {
+	storage, err := s.readStorage()
+	if err != nil {
+		return nil, err
+	}
+	mountinfo, err := readInit(s.fs, "mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	swaps, err := readOptional(s.fs, "proc/swaps")
+	if err != nil {
+		return nil, err
+	}
+	m := &mounts{fs: s.fs, byNumber: map[string][]string{}, bySource: map[string][]string{}, swap: parseSwaps(swaps), storage: storage}
+	for _, line := range lines(mountinfo) {
+		mount, err := parseMount(line)
+		if err != nil {
+			return nil, err
+		}
+		m.byNumber[mount.number] = append(m.byNumber[mount.number], mount.point)
+		if name, ok := strings.CutPrefix(mount.source, "/dev/"); ok {
+			m.bySource[name] = append(m.bySource[name], mount.point)
+		}
+	}
+	return m, nil
+}
+
+// A mount is one line of mountinfo.
+type mount struct{ number, point, source string }
+
+// parseMount reads a line of proc/<pid>/mountinfo (proc_pid_mountinfo(5)):
+//
+//	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+func parseMount(line string) (mount, error) {
+	before, after, ok := strings.Cut(line, " - ")
+	f, rest := strings.Fields(before), strings.Fields(after)
+	if !ok || len(f) < 5 || len(rest) < 2 {
+		return mount{}, fmt.Errorf("mountinfo line %q: want a device number, a mount point and a source", line)
+	}
+	return mount{number: f[2], point: unescape(f[4]), source: unescape(rest[1])}, nil
+}
+
+// unescape undoes the octal escapes of proc's path names.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(s)
+}
+
+// parseSwaps reads the names of the devices in proc/swaps. A swap file counts
+// by the mount that it is on.
+func parseSwaps(text string) map[string]bool {
+	names := map[string]bool{}
+	for _, line := range lines(text) {
+		if name, ok := strings.CutPrefix(strings.SplitN(line, " ", 2)[0], "/dev/"); ok {
+			names[unescape(name)] = true
+		}
+	}
+	return names
+}
+
+// uses returns what the node does with f's disks.
+func (m *mounts) uses(f *device.Function) ([]device.Use, error) {
+	var uses []device.Use
+	for _, disk := range f.Children.Block {
+		for _, name := range m.storage.partitions(disk) {
+			found, err := m.usesOf(name, name, nil)
+			if err != nil {
+				return nil, err
+			}
+			uses = append(uses, found...)
+		}
+	}
+	return uses, nil
+}
+
+// usesOf returns the uses of a block device, name for the part of a disk that
+// carries it: they are told as uses of that part. above lists the devices
+// between the two.
+func (m *mounts) usesOf(part, name string, above []string) ([]device.Use, error) {
+	number, err := readOptional(m.fs, "sys/class/block/"+name+"/dev")
+	if err != nil {
+		return nil, err
+	}
+	suffix := ""
+	if len(above) > 0 {
+		suffix = " through " + strings.Join(above, " and ")
+	}
+	var uses []device.Use
+	if points := sorted(append(m.bySource[nodeName(name)], m.byNumber[number]...)); len(points) > 0 {
+		uses = append(uses, device.Use{Kind: device.UseMount, Name: part, Detail: listing(points) + suffix})
+	}
+	if m.swap[nodeName(name)] {
+		uses = append(uses, device.Use{Kind: device.UseSwap, Name: part, Detail: strings.TrimSpace(suffix)})
+	}
+	stacked, err := m.stack(part, name, above)
+	return append(uses, stacked...), err
+}
+
+// stack returns the uses by the devices built right on a block device, and of
+// those.
+func (m *mounts) stack(part, name string, above []string) ([]device.Use, error) {
+	holders, err := m.fs.ReadDir("sys/class/block/" + name + "/holders")
+	if sysfs.Vanished(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var uses []device.Use
+	for _, holder := range holders {
+		if len(above) == 0 {
+			uses = append(uses, device.Use{Kind: device.UseStack, Name: part, Detail: m.title(holder)})
+		}
+		found, err := m.usesOf(part, holder, append(slices.Clip(above), holder))
+		if err != nil {
+			return nil, err
+		}
+		uses = append(uses, found...)
+	}
+	return uses, nil
+}
+
+// title returns a block device's name with the one that people know it by:
+// "dm-0 (vg0-data)".
+func (m *mounts) title(name string) string {
+	known, err := readOptional(m.fs, path.Join("sys/class/block", name, "dm/name"))
+	if err != nil || known == "" {
+		return name
+	}
+	return name + " (" + known + ")"
+}
+
+// listing names the first of several and counts the others: a volume of a
+// container is mounted in many places.
+func listing(all []string) string {
+	if len(all) == 1 {
+		return all[0]
+	}
+	return fmt.Sprintf("%s and %d more", all[0], len(all)-1)
 }

@@ -1,6 +1,16 @@
 package inventory
 
-import "github.com/kata-vfio/kata-vfio/pkg/device"
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
 
 // judgeUses finds out what on the node needs the functions of fresh now.
 // Nothing is read that no function's children ask for: most functions have no
@@ -47,4 +57,233 @@ func (s *scan) usesOf(f *device.Function) (uses []device.Use, err error) {
 		uses = append(uses, found.uses(f)...)
 	}
 	return uses, nil
+}
+
+// owners are the functions that are being read, by address.
+type owners map[pci.Address]*device.Function
+
+func ownersOf(fresh []*device.Function) owners {
+	o := make(owners, len(fresh))
+	for _, f := range fresh {
+		o[f.Address] = f
+	}
+	return o
+}
+
+// at returns the function that a place in the device tree belongs to, nil if
+// it is none of them.
+func (o owners) at(where string) *device.Function {
+	a, ok := lastAddress(where)
+	if !ok {
+		return nil
+	}
+	return o[a]
+}
+
+// adopt gives the functions of fresh what hangs on them at any depth: the
+// disks of a SCSI or USB controller, a USB netdev, and all device nodes. The
+// kernel's lists of block devices, netdevs and device numbers lead to the
+// places of all of them in the device tree.
+func (s *scan) adopt(fresh []*device.Function) error {
+	o := ownersOf(fresh)
+	if err := s.adoptNet(o); err != nil {
+		return err
+	}
+	if err := s.adoptBlock(o); err != nil {
+		return err
+	}
+	if err := s.adoptNodes(o); err != nil {
+		return err
+	}
+	for _, f := range fresh {
+		c := &f.Children
+		c.Net, c.Block, c.Nodes = sorted(c.Net), sorted(c.Block), sorted(c.Nodes)
+	}
+	return nil
+}
+
+// adoptNet finds the netdevs below other devices of a function.
+func (s *scan) adoptNet(o owners) error {
+	all, err := members(s.fs, "sys/class/net")
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		f := o.at(m.where)
+		if f == nil || slices.Contains(f.Children.Net, m.name) {
+			continue
+		}
+		uppers, err := uppersAt(s.fs, m.where)
+		if err != nil {
+			return err
+		}
+		f.Children.Net = append(f.Children.Net, m.name)
+		f.Uses = append(f.Uses, masters(m.name, uppers)...)
+	}
+	return nil
+}
+
+// adoptBlock finds the disks of a function wherever they are, and their nodes.
+func (s *scan) adoptBlock(o owners) error {
+	storage, err := s.readStorage()
+	if err != nil {
+		return err
+	}
+	for _, b := range storage.devices {
+		for _, a := range b.owners {
+			f, ok := o[a]
+			if !ok {
+				continue
+			}
+			f.Children.Nodes = append(f.Children.Nodes, nodeName(b.name))
+			if b.disk == "" {
+				f.Children.Block = append(f.Children.Block, b.name)
+			}
+		}
+	}
+	return nil
+}
+
+// nodeName returns the name below /dev of a device whose node is named like
+// it; sysfs writes "!" for a slash ("cciss!c0d0").
+func nodeName(name string) string { return strings.ReplaceAll(name, "!", "/") }
+
+// isConsole reports whether a device number is a virtual console's: 4:0 to
+// 4:63 and major 7 (Documentation/admin-guide/devices.txt). There are more of
+// them than of all others together, and none is on a PCI function.
+func isConsole(number string) bool {
+	major, minor, _ := strings.Cut(number, ":")
+	return major == "7" || major == "4" && (len(minor) == 1 || len(minor) == 2 && minor < "64")
+}
+
+// adoptNodes finds the character device nodes of the functions.
+func (s *scan) adoptNodes(o owners) error {
+	all, err := membersBut(s.fs, "sys/dev/char", isConsole)
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		f := o.at(m.where)
+		if f == nil {
+			continue
+		}
+		name, err := devName(s.fs, m.where)
+		if err != nil {
+			return err
+		}
+		if name != "" {
+			f.Children.Nodes = append(f.Children.Nodes, name)
+		}
+	}
+	for _, f := range o {
+		if err := adoptNVIDIA(s.fs, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// devName returns the name below /dev of the node of a device, which the
+// kernel gives in its uevent; empty when it has none or is gone.
+func devName(fs *sysfs.FS, where string) (string, error) {
+	if dir, name := path.Split(where); strings.HasSuffix(dir, "/vfio-dev/") {
+		return "vfio/devices/" + name, nil // one for each of thousands: not worth a read
+	}
+	text, err := readOptional(fs, where+"/uevent")
+	return variable(text, "DEVNAME"), err
+}
+
+// adoptNVIDIA finds the node that NVIDIA's own driver makes behind sysfs' back.
+func adoptNVIDIA(fs *sysfs.FS, f *device.Function) error {
+	if f.Driver != "nvidia" {
+		return nil
+	}
+	text, err := readOptional(fs, "proc/driver/nvidia/gpus/"+f.Address.String()+"/information")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(text) {
+		if minor, ok := strings.CutPrefix(line, "Device Minor:"); ok && isNumber(strings.TrimSpace(minor)) {
+			f.Children.Nodes = append(f.Children.Nodes, "nvidia"+strings.TrimSpace(minor))
+		}
+	}
+	return nil
+}
+
+// member is one device of a class and its place in the device tree.
+type member struct{ name, where string }
+
+// members lists a class ("sys/class/net") or another directory of links into
+// the device tree; empty when the tree has none.
+func members(fsys *sysfs.FS, class string) ([]member, error) {
+	return membersBut(fsys, class, func(string) bool { return false })
+}
+
+// membersBut is members without those whose names skip is true for.
+func membersBut(fsys *sysfs.FS, class string, skip func(name string) bool) ([]member, error) {
+	dir, err := fsys.OpenDir(class)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Names()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]member, 0, len(names))
+	for _, name := range slices.DeleteFunc(names, skip) {
+		// bonding_masters in class/net is a file, and a device may just be gone.
+		target, ok, err := dir.Link(name)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			all = append(all, member{name: name, where: path.Join(class, target)})
+		}
+	}
+	return all, nil
+}
+
+// readOptional returns a file's text, empty when there is none.
+func readOptional(fsys *sysfs.FS, path string) (string, error) {
+	text, err := fsys.ReadString(path)
+	if sysfs.Vanished(err) {
+		return "", nil
+	}
+	return text, err
+}
+
+// variable returns the value of one line "NAME=value".
+func variable(text, name string) string {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+"="); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// sorted returns the names in order and without doubles, nil when empty.
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// readInit reads a file below proc that is different for each process, as the
+// node's first process sees it: in a container with the host's PID namespace,
+// and with the host's proc below the root, that is the host's view. Where it is
+// not to be seen (a captured tree, no privilege) it is that of the reader.
+// Empty when there is neither.
+func readInit(fsys *sysfs.FS, file string) (string, error) {
+	text, err := fsys.ReadString("proc/1/" + file)
+	if err == nil {
+		return text, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		return "", err
+	}
+	return readOptional(fsys, "proc/self/"+file)
 }

@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -154,3 +156,139 @@ func ReadMarks(files Files, dir string) (*Marks, error) {
 	m.FatalErrors, errs[2] = fatalErrors().in(files, dir)
 	return &m, errors.Join(errs[:]...)
 }
+
+// Drain marks a function that an operator takes out of use: no claim gets it any
+// more, nor what goes with it (its group and companions, a PF's VFs); who has it
+// keeps it. It outlives reboots, and is lifted by the operator alone.
+type Drain struct {
+	Address pci.Address `json:"address"`
+	// Reason is the operator's.
+	Reason string `json:"reason"`
+	// Evict says that pods which have it are to go, too.
+	Evict bool `json:"evict,omitempty"`
+	// By is who asked for it: "uid 0, alice by sudo".
+	By string `json:"by,omitempty"`
+	// Since is when it was asked for, RFC 3339 in UTC.
+	Since string `json:"since"`
+}
+
+// Concerns reports whether a record has the drained function, or a VF of it.
+func (d *Drain) Concerns(rec *Record) bool {
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if fn.Address == d.Address || fn.PF != nil && *fn.PF == d.Address {
+			return true
+		}
+	}
+	return false
+}
+
+// SortDrains returns marks by address.
+func SortDrains(byAddress map[pci.Address]Drain) []Drain {
+	all := make([]Drain, 0, len(byAddress))
+	for _, d := range byAddress {
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b Drain) int { return a.Address.Compare(b.Address) })
+	return all
+}
+
+func (s *Store) marksDrain() marks[Drain] { return marks[Drain]{s, drains()} }
+
+func drains() markKind[Drain] {
+	return markKind[Drain]{
+		dir: "drained", what: "mark as drained", of: "drained",
+		address:    func(d *Drain) pci.Address { return d.Address },
+		unreadable: func(a pci.Address, path string) Drain { return Drain{Address: a, Reason: unreadable(path)} },
+	}
+}
+
+// MarkDrained writes a mark durably: when it returns nil, the mark survives a
+// power failure. One that is there is replaced.
+func (s *Store) MarkDrained(d Drain) error { return s.marksDrain().put(d) }
+
+// LiftDrain lifts a mark durably. A missing one is no error.
+func (s *Store) LiftDrain(a pci.Address) error { return s.marksDrain().lift(a) }
+
+// Drains returns all marks. A file that can't be read marks its function all the
+// same. An error means that nobody knows which functions are in use.
+func (s *Store) Drains() (map[pci.Address]Drain, error) { return s.marksDrain().all() }
+
+// FatalErrors marks how many fatal errors of a function are accounted for: those that
+// the kernel had counted when the function was proven clean last, or when an operator
+// put it to use again. The kernel counts from the boot on, or from when the function was found.
+type FatalErrors struct {
+	Address pci.Address `json:"address"`
+	BootID  string      `json:"bootID"`
+	Count   uint64      `json:"count"`
+}
+
+func (s *Store) marksFatalErrors() marks[FatalErrors] { return marks[FatalErrors]{s, fatalErrors()} }
+
+func fatalErrors() markKind[FatalErrors] {
+	return markKind[FatalErrors]{
+		dir: "fatal-errors", what: "account for fatal errors", of: "without new fatal errors",
+		address:    func(m *FatalErrors) pci.Address { return m.Address },
+		unreadable: func(a pci.Address, _ string) FatalErrors { return FatalErrors{Address: a} }, // accounts for none
+	}
+}
+
+// MarkFatalErrors writes a mark durably. One that is there is replaced.
+func (s *Store) MarkFatalErrors(m FatalErrors) error { return s.marksFatalErrors().put(m) }
+
+// FatalErrors returns all marks.
+func (s *Store) FatalErrors() (map[pci.Address]FatalErrors, error) { return s.marksFatalErrors().all() }
+
+// Unaccounted returns the functions that reported fatal errors for which no mark of this
+// boot accounts.
+func Unaccounted(snap *device.Snapshot, marks map[pci.Address]FatalErrors) map[pci.Address]bool {
+	grown := map[pci.Address]bool{}
+	for i := range snap.Functions {
+		f := &snap.Functions[i]
+		m, marked := marks[f.Address]
+		accounted := marked && m.BootID == snap.Host.BootID && m.Count == f.FatalErrors
+		if f.FatalErrors > 0 && !accounted {
+			grown[f.Address] = true
+		}
+	}
+	return grown
+}
+
+// ResetMark marks a function that a tenant could reach and for which no reset has
+// been proven since: its claim's class waives the reset, or the node went down,
+// or the function was off the bus when its claim was released. It outlives the
+// claim's record and reboots (a restart of the machine is no proof), and is
+// lifted by the next proven reset.
+type ResetMark struct {
+	Address pci.Address `json:"address"`
+	// Claim is the UID of the claim that had the function.
+	Claim string `json:"claim"`
+	// Why is a phrase: "class waives the reset".
+	Why string `json:"why"`
+	// Since is when that claim ended here, RFC 3339 in UTC.
+	Since string `json:"since"`
+}
+
+func (s *Store) resetMarks() marks[ResetMark] { return marks[ResetMark]{s, resetMarkKind()} }
+
+func resetMarkKind() markKind[ResetMark] {
+	return markKind[ResetMark]{
+		dir: "unclean", what: "mark as unclean", of: "not clean",
+		address:    func(m *ResetMark) pci.Address { return m.Address },
+		unreadable: func(a pci.Address, path string) ResetMark { return ResetMark{Address: a, Why: unreadable(path)} },
+	}
+}
+
+func unreadable(path string) string { return "its mark " + path + " can't be read" }
+
+// MarkNeedsReset writes a mark durably: when it returns nil, the mark survives a
+// power failure. One that is there is replaced.
+func (s *Store) MarkNeedsReset(m ResetMark) error { return s.resetMarks().put(m) }
+
+// MarkClean lifts a mark durably, after a proven reset. A missing one is no
+// error.
+func (s *Store) MarkClean(a pci.Address) error { return s.resetMarks().lift(a) }
+
+// NeedsReset returns all marks. A file that can't be read marks its function all
+// the same. An error means that nobody knows which functions are clean.
+func (s *Store) NeedsReset() (map[pci.Address]ResetMark, error) { return s.resetMarks().all() }

@@ -8,9 +8,15 @@
 package journal
 
 import (
+	"slices"
+
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
+
+// DefaultDir is where a node's journal lies unless the plugin was told otherwise, below the node's root.
+const DefaultDir = "var/lib/kata-vfio/journal"
 
 // State is how far a claim has come. Each state is written before what it
 // announces begins.
@@ -75,3 +81,98 @@ type Record struct {
 
 // ID returns the record's identity and file name: the claim's UID.
 func (r *Record) ID() string { return r.Plan.Claim.UID }
+
+// Sandbox is the pod's VM that has a claim's functions.
+type Sandbox struct {
+	// ID is the runtime's id of the pod sandbox.
+	ID string `json:"id"`
+	// PodUID is the sandbox's pod, where the one who hands over knows it. It is
+	// not stored: the record has the claim's pods.
+	PodUID string `json:"-"`
+	// VMM is the process that the runtime names as the sandbox's: for a VM its
+	// monitor. Zero while it is not known.
+	VMM Process `json:"vmm,omitzero"`
+	// Shim is the runtime's process that asked for the functions and starts the VM with
+	// them. Zero where no process asked, and in records from before it was kept: the
+	// sandbox's ID leads to its shim then.
+	Shim Process `json:"shim,omitzero"`
+	// NetNS is the pod's network namespace as a path of the node, where the
+	// runtime has named it. Physical endpoints are put there.
+	NetNS string `json:"netns,omitempty"`
+	// Since is when the sandbox got the functions, RFC 3339 in UTC.
+	Since string `json:"since"`
+}
+
+// Process is a process of the node, told from a later one with its number.
+type Process struct {
+	PID int `json:"pid"`
+	// StartTime is in clock ticks after boot (field 22 of proc_pid_stat(5)).
+	StartTime uint64 `json:"startTime"`
+}
+
+// Holdings returns which record holds a function, by address: records of the boot count,
+// and quarantined ones of any boot. Where several hold a function, a claim's record wins
+// over a standing binding's.
+func Holdings(records []*Record, bootID string) map[pci.Address]plan.Owner {
+	held := map[pci.Address]plan.Owner{}
+	for _, rec := range records {
+		if rec.BootID != bootID && rec.State != Quarantined {
+			continue
+		}
+		h := plan.Owner{Claim: rec.Plan.Claim, Bound: rec.Kind == Bound}
+		if rec.State == Quarantined {
+			h.Quarantined = rec.Reason
+		}
+		for _, a := range rec.Plan.Addresses() {
+			if have, ok := held[a]; !ok || have.Bound {
+				held[a] = h
+			}
+		}
+	}
+	return held
+}
+
+// Ahead returns the phases that take the record's claim off the node from the state
+// that it is in. A boot ID other than the record's means that the node was restarted
+// since. Package prepare carries these phases out, after a crash too; a dry run prints
+// them.
+func (r *Record) Ahead(bootID string) []plan.Phase {
+	switch {
+	case r.State == Quarantined:
+		return slices.Concat(plan.Retest(), plan.Cleaning(), plan.GivingBack())
+	case r.BootID != bootID:
+		return plan.AfterReboot()
+	case r.State == Preparing:
+		return plan.Undo()
+	case r.State == Cleaned:
+		return plan.GivingBack()
+	}
+	return slices.Concat(plan.Cleaning(), plan.GivingBack())
+}
+
+// AheadWithoutProof returns the phases that end a quarantine without a proof.
+func (r *Record) AheadWithoutProof(bootID string) []plan.Phase {
+	switch {
+	case r.BootID != bootID:
+		return plan.AfterReboot()
+	case r.Plan.ReturnsToHost():
+		return slices.Concat([]plan.Phase{plan.RemoveSpec}, plan.ForHost(), plan.GivingBack())
+	}
+	return slices.Concat([]plan.Phase{plan.RemoveSpec}, plan.GivingBack())
+}
+
+// StepsOf returns the steps of phases for functions that are where the record has them.
+func (r *Record) StepsOf(bootID string, phases []plan.Phase) []plan.Step {
+	return r.Plan.StepsOf(r.place(bootID), phases...)
+}
+
+// place returns where the record's functions are.
+func (r *Record) place(bootID string) plan.Place {
+	switch {
+	case r.BootID != bootID:
+		return plan.AtOriginal
+	case r.State == Quarantined, r.State == Cleaned:
+		return plan.AtTarget
+	}
+	return plan.AtPrepared
+}

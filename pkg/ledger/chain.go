@@ -1,9 +1,14 @@
 package ledger
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"math/bits"
 	"slices"
 
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -58,4 +63,149 @@ func (c Chain) equal(o Chain) bool {
 // fits reports whether the frontier is one of a tree of that size.
 func (c Chain) fits() bool {
 	return c.Size >= 0 && len(c.frontier) == bits.OnesCount64(uint64(c.Size)) && (c.Size > 0 || c.Last == tlog.Hash{})
+}
+
+// A segment is a file of lines: a header, then for each write its events and
+// the checkpoint behind them. A write counts once its checkpoint is there.
+
+// header is the first line of a segment: the ledger behind the segment before,
+// closed by a signature, so that a segment can be read and verified by itself.
+type header struct {
+	Version int `json:"v"`
+	// Segment is the Seq of the first event of this file.
+	Segment int64 `json:"segment"`
+	// Last and Frontier are the [Chain]'s. The signature covers Frontier by its root; Last is proven by
+	// the first event, and by the segment before.
+	Last     tlog.Hash   `json:"prev"`
+	Frontier []tlog.Hash `json:"frontier"`
+	// Checkpoint is the signed note of what lies before.
+	Checkpoint string `json:"checkpoint"`
+}
+
+// mark is a line with a checkpoint.
+type mark struct {
+	Checkpoint string `json:"checkpoint"`
+}
+
+// HeaderLine returns the first line, newline included, of the segment that goes
+// on behind a chain, and the signed note in it.
+func HeaderLine(c Chain, s note.Signer) (line []byte, signed string, err error) {
+	if signed, err = c.Checkpoint(s.Name()).Sign(s); err != nil {
+		return nil, "", err
+	}
+	frontier := c.frontier
+	if frontier == nil {
+		frontier = []tlog.Hash{}
+	}
+	line, err = lineOf(header{Version: Version, Segment: c.Size, Last: c.Last, Frontier: frontier, Checkpoint: signed})
+	return line, signed, err
+}
+
+// MarkLine returns the line, newline included, that completes a write with its
+// signed checkpoint.
+func MarkLine(signed string) ([]byte, error) { return lineOf(mark{Checkpoint: signed}) }
+
+func lineOf(v any) ([]byte, error) {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode line: %w", err)
+	}
+	return append(line, '\n'), nil
+}
+
+// exactly decodes a line that has one form only, the one that lineOf gives it.
+func exactly(line []byte, v any) error {
+	if err := json.Unmarshal(line, v); err != nil {
+		return err
+	}
+	again, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(again, line) {
+		return errors.New("line is not in the form in which it is written")
+	}
+	return nil
+}
+
+// markPrefix tells a checkpoint's line from an event's.
+const markPrefix = `{"checkpoint":`
+
+func isMark(line []byte) bool { return bytes.HasPrefix(line, []byte(markPrefix)) }
+
+// Complete returns a segment's data, or a part of it that begins with a line, up to its
+// last checkpoint: what stands behind is being written, or was when the power failed. It
+// does not look whether the checkpoint is sound.
+func Complete(data []byte) []byte {
+	end := bytes.LastIndexByte(data, '\n') + 1
+	for end > 0 {
+		begin := bytes.LastIndexByte(data[:end-1], '\n') + 1
+		if isMark(data[begin:end]) {
+			break
+		}
+		end = begin
+	}
+	return data[:end]
+}
+
+// openHeader verifies a segment's first line and returns the chain before it with
+// its signed note.
+func openHeader(line []byte, v note.Verifier) (Chain, string, error) {
+	var h header
+	if err := exactly(line, &h); err != nil {
+		return Chain{}, "", fmt.Errorf("header: %w", err)
+	}
+	c := Chain{Size: h.Segment, Last: h.Last, frontier: h.Frontier}
+	if h.Version < 1 || !c.fits() {
+		return Chain{}, "", errors.New("header: it is none")
+	}
+	if h.Version > Version {
+		return Chain{}, "", fmt.Errorf("header: it is of version %d, known are versions up to %d", h.Version, Version)
+	}
+	at, err := openOwn(h.Checkpoint, v)
+	if err != nil {
+		return Chain{}, "", fmt.Errorf("header: %w", err)
+	}
+	if at != c.Checkpoint(v.Name()) {
+		return Chain{}, "", errors.New("header: its hashes are not those that are signed")
+	}
+	return c, h.Checkpoint, nil
+}
+
+// openMark verifies a checkpoint's line.
+func openMark(line []byte, v note.Verifier) (Checkpoint, error) {
+	var m mark
+	if err := exactly(line, &m); err != nil {
+		return Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
+	}
+	return openOwn(m.Checkpoint, v)
+}
+
+// linkOf is what chains an event to the one before.
+type linkOf struct {
+	Version int        `json:"v"`
+	Seq     *int64     `json:"seq"`
+	Prev    *tlog.Hash `json:"prev"`
+	More    bool       `json:"more"`
+}
+
+// follow checks that an event's line follows the chain, and returns the chain
+// with it, and whether another event of the same write is to come.
+func (c Chain) follow(line []byte) (with Chain, more bool, err error) {
+	if len(line) > MaxLine {
+		return c, false, fmt.Errorf("line of %d bytes, at most %d are read", len(line), MaxLine)
+	}
+	var l linkOf
+	if err := json.Unmarshal(line, &l); err != nil {
+		return c, false, fmt.Errorf("not an event: %w", err)
+	}
+	switch {
+	case l.Version < 1 || l.Seq == nil || l.Prev == nil:
+		return c, false, errors.New("not an event")
+	case *l.Seq != c.Size:
+		return c, false, fmt.Errorf("event %d stands where event %d belongs", *l.Seq, c.Size)
+	case *l.Prev != c.Last:
+		return c, false, fmt.Errorf("event %d does not follow the one before: one of the two was changed, or one was put in between", *l.Seq)
+	}
+	return c.Extend(tlog.RecordHash(line)), l.More, nil
 }

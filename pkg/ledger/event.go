@@ -1,3 +1,7 @@
+// Package ledger is the node's tamper-evident history: who held which device,
+// when, in which VM, isolated how, and cleaned by what. It reads, verifies and
+// proves; package ledger/writer appends. It never writes, and knows a ledger as
+// an [io/fs.FS]: a directory of a live node, or one in an archive.
 package ledger
 
 import (
@@ -5,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -13,6 +18,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
+
+// DefaultDir is where a node's ledger lies unless the plugin was told otherwise
+// (--ledger-dir), below the node's root.
+const DefaultDir = "var/lib/kata-vfio/ledger"
 
 // Version is the format of events that this code writes, and the newest whose
 // meaning it knows. Chain, tree and signatures of newer ones verify all the same.
@@ -319,4 +328,55 @@ func DecodeEvent(line []byte) (*Event, error) {
 		return nil, errors.New("not an event: it has no version")
 	}
 	return &e, nil
+}
+
+// Filter selects events. Its zero value selects all.
+type Filter struct {
+	// Claim is a claim's UID, its name, or "namespace/name"; Pod the same of a pod.
+	Claim, Pod string
+	Device     *pci.Address
+	// Since and Until bound Time, both included.
+	Since, Until time.Time
+	Types        []Type
+	// Names finds names that are pseudonyms in the ledger; nil without their key.
+	Names *Pseudonyms
+}
+
+// Match reports whether the filter selects the event.
+func (f *Filter) Match(e *Event) bool {
+	switch {
+	case !f.Since.IsZero() && e.Time.Before(f.Since), !f.Until.IsZero() && e.Time.After(f.Until):
+		return false
+	case len(f.Types) > 0 && !slices.Contains(f.Types, e.Type):
+		return false
+	case f.Device != nil && !e.Concerns(*f.Device):
+		return false
+	}
+	return f.isClaim(e) && f.isPod(e)
+}
+
+func (f *Filter) isClaim(e *Event) bool {
+	if f.Claim == "" {
+		return true
+	}
+	return e.Claim != nil && (e.Claim.UID == f.Claim || f.named(f.Claim, KindClaim, e.Claim.Name, e))
+}
+
+func (f *Filter) isPod(e *Event) bool {
+	return f.Pod == "" || slices.ContainsFunc(e.Pods, func(p Pod) bool {
+		return p.UID == f.Pod || f.named(f.Pod, KindPod, p.Name, e)
+	})
+}
+
+// named reports whether "namespace/name", or a name alone, is that in the event.
+func (f *Filter) named(want, kind, have string, e *Event) bool {
+	namespace, name, both := strings.Cut(want, "/")
+	if !both {
+		return f.same(kind, want, have)
+	}
+	return e.Claim != nil && f.same(KindNamespace, namespace, e.Claim.Namespace) && f.same(kind, name, have)
+}
+
+func (f *Filter) same(kind, want, have string) bool {
+	return want == have || f.Names != nil && have != "" && f.Names.Of(kind, want) == have
 }

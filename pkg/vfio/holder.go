@@ -1,3 +1,8 @@
+// Package vfio knows the user's side of VFIO: which device nodes lead to a
+// function, which processes have them open, and the reset that takes several
+// functions at once.
+//
+// Layouts and numbers are those of Linux's include/uapi/linux/vfio.h.
 package vfio
 
 import (
@@ -5,14 +10,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -122,4 +131,65 @@ func (s *search) all(ctx context.Context, pids []int) ([]Holder, error) {
 		})
 	}
 	return holders, g.Wait()
+}
+
+// Claimed returns the node of a disk of f that somebody has for himself, empty
+// when there is none: a mount in any namespace, swap, RAID, device-mapper, ZFS,
+// or a process that opened it exclusively. It is the kernel's own answer
+// (open(2) with O_EXCL on a block device) and knows more than
+// [device.Function.Uses], which is read from what proc shows.
+//
+// Asking claims each disk for a moment, and a mount that is tried in that
+// moment fails: so ask only for a function that is about to be taken.
+func Claimed(ctx context.Context, fs *sysfs.FS, f *device.Function) (node string, err error) {
+	for _, disk := range f.Children.Block {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		node := "/dev/" + disk
+		claimed, err := isClaimed(filepath.Join(fs.Path(), node))
+		if err != nil {
+			return "", fmt.Errorf("ask who has %s: %w", node, err)
+		}
+		if claimed {
+			return node, nil
+		}
+	}
+	return "", nil
+}
+
+// isClaimed reports whether a block device can't be opened exclusively. A disk
+// can't while one of its partitions is claimed. One that is gone is free.
+func isClaimed(node string) (bool, error) {
+	fd, err := unix.Open(node, unix.O_RDONLY|unix.O_EXCL|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	switch {
+	case err == nil:
+		return false, unix.Close(fd)
+	case errors.Is(err, unix.EBUSY):
+		return true, nil
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
+		return false, nil
+	}
+	return false, err
+}
+
+// isPathOnly reports whether an open file of a process only names a place in the file
+// system (O_PATH of open(2)). The device's driver does not know of such a file, which
+// holds nothing: [sysfs.FS.Stat] has one for a moment, and one part of a program would
+// take another for a holder. What fdinfo does not say (proc_pid_fdinfo(5)) is a file
+// that holds.
+func isPathOnly(fs *sysfs.FS, proc, fd string) bool {
+	text, err := fs.ReadString(proc + "/fdinfo/" + fd)
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(text) {
+		octal, ok := strings.CutPrefix(line, "flags:")
+		if !ok {
+			continue
+		}
+		flags, err := strconv.ParseUint(strings.TrimSpace(octal), 8, 64)
+		return err == nil && flags&unix.O_PATH != 0
+	}
+	return false
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -233,4 +234,147 @@ func (s *survey) openDevice(proc, fd string, u *Usage) error {
 	}
 	u.Unnamed++
 	return nil
+}
+
+// introduce enters who the process is.
+func (s *survey) introduce(ctx context.Context, proc string, p *Process) error {
+	who, err := describe(s.fs, p.PID)
+	if err != nil {
+		return err
+	}
+	p.Comm, p.StartTime, p.Container, p.UID = who.Comm, who.StartTime, who.Container, -1
+	if p.Cgroup, err = s.fs.ReadString(proc + "/cgroup"); err != nil {
+		return err
+	}
+	if status, err := s.fs.ReadString(proc + "/status"); err == nil {
+		p.Parent, p.UID = parseStatus(status)
+	}
+	p.Exe, _ = s.fs.ReadLink(proc + "/exe") // a thing to know, no proof: left out where it is not to be had
+	if text, err := s.readMemory(ctx, proc+"/cmdline", maxArguments); err == nil && text != "" {
+		p.Arguments = strings.Split(strings.TrimRight(text, "\x00\n"), "\x00")
+	}
+	return nil
+}
+
+// parseStatus returns the parent and the effective user by the text of
+// proc/<pid>/status; zero and -1 where it does not have them.
+func parseStatus(status string) (parent, uid int) {
+	uid = -1
+	for line := range strings.Lines(status) {
+		key, value, _ := strings.Cut(line, ":")
+		fields := strings.Fields(value)
+		switch {
+		case key == "PPid" && len(fields) == 1:
+			parent, _ = strconv.Atoi(fields[0]) // zero, which is nobody, where the kernel wrote no number
+		case key == "Uid" && len(fields) == 4:
+			if effective, err := strconv.Atoi(fields[1]); err == nil {
+				uid = effective
+			}
+		}
+	}
+	return parent, uid
+}
+
+// Limits of what is read of one process.
+const (
+	maxMaps      = 32 << 20
+	maxArguments = 64 << 10
+)
+
+// errLongMap says that a process has more mappings than anybody looks through.
+var errLongMap = errors.New("its memory map is too long")
+
+// errSlow says that a process did not let its memory be read.
+var errSlow = errors.New("the kernel does not let go of its memory map")
+
+// mapped returns the functions whose resource files a process has mapped.
+func (s *survey) mapped(ctx context.Context, proc string) ([]pci.Address, error) {
+	text, err := s.readMemory(ctx, proc+"/maps", maxMaps)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) == maxMaps {
+		return nil, errLongMap
+	}
+	var mapped []pci.Address
+	for line := range strings.Lines(text) {
+		if m, ok := parseMapping(line); ok && s.isResource(&m) {
+			mapped = append(mapped, m.function)
+		}
+	}
+	slices.SortFunc(mapped, pci.Address.Compare)
+	return slices.Compact(mapped), nil
+}
+
+// mapping is a mapping of a function's resource file.
+type mapping struct {
+	function pci.Address
+	file     string // resource0, resource2_wc
+	inode    uint64
+}
+
+// parseMapping reads a line of proc/<pid>/maps; false for one that is of no
+// resource file of a PCI function (proc_pid_maps(5)).
+func parseMapping(line string) (mapping, bool) {
+	if !strings.Contains(line, "/resource") {
+		return mapping{}, false
+	}
+	const inode, name = 4, 5
+	fields := strings.Fields(line)
+	if len(fields) <= name {
+		return mapping{}, false
+	}
+	m := mapping{file: path.Base(fields[name])}
+	var err error
+	if m.function, err = pci.ParseAddress(path.Base(path.Dir(fields[name]))); err != nil {
+		return mapping{}, false
+	}
+	m.inode, err = strconv.ParseUint(fields[inode], 10, 64)
+	return m, err == nil && strings.HasPrefix(m.file, "resource")
+}
+
+// isResource reports whether the mapped file is the kernel's and not one that
+// somebody called so: all mounts of sysfs have the same inode numbers.
+func (s *survey) isResource(m *mapping) bool {
+	if !s.live {
+		return true
+	}
+	info, err := s.fs.Stat(path.Join(sysfs.FunctionPath(m.function), m.file))
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Ino == m.inode
+}
+
+// readMemory reads a file of proc for which the kernel takes the lock of a
+// process' memory map, or reads that memory.
+func (s *survey) readMemory(ctx context.Context, name string, limit int64) (string, error) {
+	return s.aside(ctx, func() ([]byte, error) { return s.fs.ReadAtMost(name, limit) })
+}
+
+// aside reads what may take as long as a process likes, and gives it up when
+// patience ends.
+func (s *survey) aside(ctx context.Context, read func() ([]byte, error)) (string, error) {
+	type result struct {
+		data []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		data, err := read()
+		done <- result{data, err}
+	}()
+	start := time.Now()
+	defer func() { s.patience -= max(0, time.Since(start)-atOnce) }()
+	timer := time.NewTimer(min(max(s.patience, 0), maxWait) + atOnce)
+	defer timer.Stop()
+	select {
+	case r := <-done:
+		return string(r.data), r.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-timer.C:
+		return "", errSlow
+	}
 }

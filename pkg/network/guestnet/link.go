@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -140,4 +141,193 @@ func (r *run) awaitLinks(ctx context.Context) error {
 		return &NoLinkError{Interfaces: down, Wait: r.Wait}
 	}
 	return err
+}
+
+func (r *run) addAddresses(ctx context.Context, t *target) error {
+	present, err := r.kernel.addresses(ctx, t.link.index)
+	if err != nil {
+		return t.errorf("%w", err)
+	}
+	for _, asked := range t.addresses {
+		i := slices.IndexFunc(present, func(a address) bool { return a.Prefix == asked })
+		missing := i < 0 || present[i].duplicate
+		if i >= 0 && missing {
+			if err := r.change(ctx, t, "remove duplicate address "+asked.String(), func() error {
+				return r.kernel.deleteAddress(t.link.index, asked)
+			}); err != nil {
+				return err
+			}
+		}
+		if missing {
+			if err := r.addAddress(ctx, t, asked); err != nil {
+				return err
+			}
+		}
+		t.result.Addresses = append(t.result.Addresses, Address{Address: asked, Changed: missing})
+	}
+	return nil
+}
+
+func (r *run) addAddress(ctx context.Context, t *target, prefix netip.Prefix) error {
+	err := r.change(ctx, t, "add address "+prefix.String(), func() error { return r.kernel.addAddress(t.link.index, prefix) })
+	if errors.Is(err, syscall.EACCES) {
+		return fmt.Errorf("%w; IPv6 is disabled on the interface (sysctl net.ipv6.conf.*.disable_ipv6)", err)
+	}
+	return err
+}
+
+// awaitAddresses waits until the asked addresses may be used. Interfaces
+// without a link are left out: detection does not end there.
+func (r *run) awaitAddresses(ctx context.Context) error {
+	var tentative []string
+	done, err := poll(ctx, r.Wait, r.Log, func() (string, error) {
+		tentative = nil
+		for _, t := range r.targets {
+			more, err := r.tentative(ctx, t)
+			if err != nil {
+				return "", err
+			}
+			tentative = append(tentative, more...)
+		}
+		if len(tentative) == 0 {
+			return "", nil
+		}
+		return "duplicate address detection of " + strings.Join(tentative, ", "), nil
+	})
+	if err == nil && !done {
+		return fmt.Errorf("duplicate address detection of %s has not ended after %v; wait longer", strings.Join(tentative, ", "), r.Wait)
+	}
+	return err
+}
+
+// tentative returns the target's addresses whose detection has not ended. It
+// is an error when another host has one of them.
+func (r *run) tentative(ctx context.Context, t *target) ([]string, error) {
+	l, err := r.kernel.link(ctx, t.link.index)
+	if err != nil {
+		return nil, t.errorf("wait for the addresses: %w", err)
+	}
+	present, err := r.kernel.addresses(ctx, t.link.index)
+	if err != nil {
+		return nil, t.errorf("wait for the addresses: %w", err)
+	}
+	var tentative []string
+	for _, a := range present {
+		switch {
+		case !slices.Contains(t.addresses, a.Prefix):
+		case a.duplicate:
+			return nil, t.errorf("another host on the link has %s already (duplicate address detection failed); take it from one of the two", a.Addr())
+		case a.tentative && l.carrier:
+			tentative = append(tentative, a.String())
+		}
+	}
+	return tentative, nil
+}
+
+func (r *run) addRoutes(ctx context.Context, t *target) error {
+	for _, asked := range t.routes {
+		// What is there is read each time, since two asked routes may exclude each
+		// other.
+		present, err := r.kernel.hops(ctx)
+		if err != nil {
+			return t.errorf("%w", err)
+		}
+		there, err := t.has(present, asked)
+		if err != nil {
+			return err
+		}
+		if !there {
+			if err := r.addRoute(ctx, t, asked); err != nil {
+				return err
+			}
+		}
+		t.result.Routes = append(t.result.Routes, RouteResult{Route: asked, Changed: !there})
+	}
+	return nil
+}
+
+// has reports whether the route is there. It is an error when another one is
+// in its place: the kernel has one route to a network for each metric.
+func (t *target) has(present []hop, asked Route) (bool, error) {
+	if slices.ContainsFunc(present, func(h hop) bool { return h.Route == asked && h.index == t.link.index }) {
+		return true, nil
+	}
+	i := slices.IndexFunc(present, func(h hop) bool {
+		return h.To == asked.To && h.Table == asked.Table && h.Metric == asked.Metric
+	})
+	if i < 0 {
+		return false, nil
+	}
+	return false, t.errorf("add route %s: there is another one to it with metric %d (%s, of interface number %d); ask for another metric, or for a table of its own",
+		asked, asked.Metric, present[i].Route, present[i].index)
+}
+
+func (r *run) addRoute(ctx context.Context, t *target, asked Route) error {
+	err := r.change(ctx, t, "add route "+asked.String(), func() error { return r.kernel.addRoute(t.link.index, asked) })
+	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("%w; the next hop must be in a network of the interface's addresses", err)
+	}
+	return err
+}
+
+func (r *run) addRules(ctx context.Context, t *target) error {
+	present, err := r.kernel.rules(ctx)
+	if err != nil {
+		return t.errorf("%w", err)
+	}
+	for _, asked := range t.rules {
+		there := slices.Contains(present, asked)
+		if !there {
+			if err := r.change(ctx, t, "add rule "+asked.String(), func() error { return r.kernel.addRule(asked) }); err != nil {
+				return err
+			}
+		}
+		t.result.Rules = append(t.result.Rules, RuleResult{Rule: asked, Changed: !there})
+	}
+	return nil
+}
+
+// observe notes how the interfaces are in the end, and what they have beyond
+// what is asked. A dry run sees them as they were.
+func (r *run) observe(ctx context.Context) error {
+	// What was done is reported though the run was cancelled.
+	ctx = context.WithoutCancel(ctx)
+	hops, hopsErr := r.kernel.hops(ctx)
+	rules, rulesErr := r.kernel.rules(ctx)
+	errs := []error{hopsErr, rulesErr}
+	for _, t := range r.targets {
+		l, linkErr := r.kernel.link(ctx, t.link.index)
+		addresses, err := r.kernel.addresses(ctx, t.link.index)
+		t.result.Carrier = l.carrier
+		t.result.Unmanaged = t.unmanaged(addresses, hops, rules)
+		for i := range t.result.Addresses {
+			a := &t.result.Addresses[i]
+			a.Tentative = slices.ContainsFunc(addresses, func(p address) bool { return p.Prefix == a.Address && p.tentative })
+		}
+		errs = append(errs, linkErr, err)
+	}
+	return errors.Join(errs...)
+}
+
+// unmanaged returns what of all there is belongs to the target and is not
+// asked.
+func (t *target) unmanaged(addresses []address, hops []hop, rules []Rule) Unmanaged {
+	u := Unmanaged{Addresses: []netip.Prefix{}, Routes: []Route{}, Rules: []Rule{}}
+	for _, a := range addresses {
+		if !slices.Contains(t.addresses, a.Prefix) && !a.Addr().IsLinkLocalUnicast() {
+			u.Addresses = append(u.Addresses, a.Prefix)
+		}
+	}
+	for _, h := range hops {
+		if h.index == t.link.index && !h.own && !slices.Contains(t.routes, h.Route) {
+			u.Routes = append(u.Routes, h.Route)
+		}
+	}
+	for _, rule := range rules {
+		ours := slices.ContainsFunc(t.addresses, func(a netip.Prefix) bool { return a.Addr() == rule.From })
+		if ours && !slices.Contains(t.rules, rule) {
+			u.Rules = append(u.Rules, rule)
+		}
+	}
+	return u
 }

@@ -1,8 +1,14 @@
 package sysfstest
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -193,4 +199,114 @@ func (k *Kernel) driverByName(name string) *driver {
 		}
 	}
 	return nil
+}
+
+// AddModule makes a driver loadable: [Kernel.Load] registers it. The module is
+// called as the driver, with "_" for "-".
+func (k *Kernel) AddModule(driver string, behaviour Driver) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.modules == nil {
+		k.modules = map[string]loadable{}
+	}
+	k.modules[moduleName(driver)] = loadable{driver, behaviour}
+}
+
+// A loadable is a driver in a module that can be loaded.
+type loadable struct {
+	driver    string
+	behaviour Driver
+}
+
+// Load loads a module, or all that serve a modalias ("pci:v..."), as modprobe
+// does; one that is loaded is no error.
+func (k *Kernel) Load(ctx context.Context, module string) error {
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("load module %s: %w", module, err)
+	}
+	if strings.HasPrefix(module, "pci:") {
+		return k.loadFor(ctx, module)
+	}
+	name := moduleName(module)
+	k.mu.Lock()
+	m, known := k.modules[name]
+	loaded := k.exists("sys/module/" + name)
+	k.mu.Unlock()
+	switch {
+	case loaded:
+		return nil
+	case !known:
+		return fmt.Errorf("load module %s: not found in /lib/modules/%s", module, Release)
+	}
+	k.AddDriver(m.driver, m.behaviour)
+	return nil
+}
+
+// loadFor loads the modules whose drivers want the functions with a modalias.
+func (k *Kernel) loadFor(ctx context.Context, modalias string) error {
+	var names []string
+	k.mu.Lock()
+	for name, m := range k.modules {
+		d := driver{Driver: m.behaviour, name: m.driver}
+		for _, f := range k.functions {
+			if f.modalias() == modalias && slices.ContainsFunc(d.IDs, func(id Match) bool { return id.matches(f) }) {
+				names = append(names, name)
+				break
+			}
+		}
+	}
+	k.mu.Unlock()
+	if len(names) == 0 {
+		return fmt.Errorf("load module %s: not found in /lib/modules/%s", modalias, Release)
+	}
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, k.Load(ctx, name))
+	}
+	return errors.Join(errs...)
+}
+
+// moduleName returns the name that a driver's module has in sysfs.
+func moduleName(driver string) string { return strings.ReplaceAll(driver, "-", "_") }
+
+// UnloadDriver unloads a driver's module, as "rmmod" does: its functions lose it
+// first, and PFs their VFs with it, unless the driver keeps them. [Kernel.Load]
+// loads it again.
+func (k *Kernel) UnloadDriver(name string) {
+	k.mu.Lock()
+	d := k.driverByName(name)
+	bound := []*function{}
+	for _, f := range k.sorted() {
+		if d != nil && f.driver == d {
+			bound = append(bound, f)
+		}
+	}
+	if d == nil {
+		k.wrong("unload driver %s: it is not loaded", name)
+	}
+	k.mu.Unlock()
+	for _, f := range bound {
+		f.acquire()
+		if k.has(f, d) { // a VF goes with its PF
+			_ = k.detach(f) // what went wrong is kept
+		}
+		f.release()
+	}
+	k.build(func() {})
+	k.AddModule(name, d.Driver)
+	k.RemoveDriver(name)
+}
+
+// SlowVFs makes each VF of the PF take a while: mlx5 takes 200 ms for one. A
+// write to sriov_numvfs answers that much later, and the PF's lock is held.
+// Tests run it in a bubble of testing/synctest, where no time passes.
+func (k *Kernel) SlowVFs(pf pci.Address, each time.Duration) {
+	k.OnWrite(func(name, value string) error {
+		dir, attr := path.Split(name)
+		if attr == "sriov_numvfs" && path.Base(dir) == pf.String() {
+			n, _ := strconv.Atoi(word(value)) // the kernel answers what is no number
+			<-time.After(time.Duration(n) * each)
+		}
+		return nil
+	})
 }

@@ -2,8 +2,11 @@ package sysfstest
 
 import (
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Release is the kernel release of the node.
@@ -139,4 +142,105 @@ alias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci
 // SetAliases replaces the running kernel's modules.alias.
 func (k *Kernel) SetAliases(text string) {
 	k.build(func() { k.put(aliasesPath, text, readWrite) })
+}
+
+// Reboot restarts the node. What a reboot loses is lost: processes and their
+// holds, everything below run, driver_override, VFs (but for those that a PF was
+// added with, as if a boot script made them), what was written to
+// configuration space or reset_method. There is a new boot id, every IOMMU
+// group has another number, and all functions are probed anew. Drivers stay
+// registered, as if loaded on boot.
+//
+// No Write may be under way.
+func (k *Kernel) Reboot() {
+	for _, h := range k.Holders() {
+		h.Release()
+	}
+	var functions []*function
+	k.build(func() {
+		k.removeVFs()
+		functions = k.sorted()
+		k.renumber(functions)
+		k.shutdown(functions)
+		k.remove("run")
+		k.mkdir("run")
+		k.bootProc()
+		for _, f := range functions {
+			k.appear(f)
+		}
+	})
+	for _, f := range functions {
+		k.initialize(f)
+	}
+	k.build(func() {})
+}
+
+// removeVFs takes all VFs away. Callers hold mu.
+func (k *Kernel) removeVFs() {
+	for _, f := range k.sorted() {
+		for _, vf := range f.vfs {
+			k.vanish(vf)
+		}
+		f.vfs, f.numVFs = nil, 0
+	}
+}
+
+// renumber gives each group the next one's number, so that an old number means
+// another group and not merely nothing. Callers hold mu.
+func (k *Kernel) renumber(functions []*function) {
+	numbers := slices.Sorted(maps.Keys(k.groups))
+	next := map[int]int{}
+	for i, n := range numbers {
+		next[n] = numbers[(i+1)%len(numbers)]
+	}
+	if len(numbers) == 1 {
+		next[numbers[0]]++
+	}
+	for _, f := range functions {
+		if f.group != nil && !f.group.noIOMMU {
+			f.Group = next[f.group.number]
+		}
+	}
+}
+
+// shutdown takes all functions out of the tree. Callers hold mu.
+func (k *Kernel) shutdown(functions []*function) {
+	for _, f := range functions {
+		k.unlinkDriver(f)
+		k.dropChildren(f)
+		k.closeVFIO(f)
+		k.leaveVFIOGroup(f)
+		k.leave(f)
+		k.remove("sys/bus/pci/devices/" + f.Address.String())
+		f.driver, f.override = nil, ""
+	}
+	for _, f := range functions {
+		k.remove(f.dir)
+	}
+}
+
+// Uevent is what the kernel says of a device that comes, goes or changes
+// (lib/kobject_uevent.c).
+type Uevent struct {
+	// Action is "add", "remove", "change", "bind" or "unbind".
+	Action string
+	// Path is the device's place below /sys: "/devices/pci0000:3a/...".
+	Path string
+	// Subsystem is the class or bus: "pci", "net", "vfio".
+	Subsystem string
+}
+
+// OnUevent has hook called with each uevent from now on, in order. It must neither
+// block nor call the Kernel.
+func (k *Kernel) OnUevent(hook func(Uevent)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.script.uevent = hook
+}
+
+// say sends a uevent about what is at dir, below the node's root. Callers hold mu.
+func (k *Kernel) say(action, dir, subsystem string) {
+	if k.script.uevent != nil {
+		k.script.uevent(Uevent{Action: action, Path: "/" + strings.TrimPrefix(path.Clean(dir), "sys/"), Subsystem: subsystem})
+	}
 }

@@ -1,6 +1,10 @@
 package sysfstest
 
 import (
+	"path"
+	"slices"
+	"strings"
+
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -233,4 +237,149 @@ func (k *Kernel) disk(a pci.Address) string {
 // at returns an address in domain 0.
 func at(bus, dev, fn uint8) pci.Address {
 	return pci.Address{Bus: bus, Device: dev, Function: fn}
+}
+
+// AddGPUAndNIC adds a switch on the bus, with a GPU and a NIC behind it, on the
+// third and fourth bus from there, and the NIC's VFs.
+func (k *Kernel) AddGPUAndNIC(bus uint8, vfs int) (gpu, pf pci.Address, all []pci.Address) {
+	k.AddRoot(Root{Bus: bus - 1})
+	k.AddPort(Port{Address: at(bus-1, 1, 0), Secondary: bus, Subordinate: bus + 3})
+	k.AddSwitch(Switch{Upstream: at(bus, 0, 0), Secondary: bus + 1, Ports: []Port{
+		{Address: at(bus+1, 0, 0), Secondary: bus + 2}, {Address: at(bus+1, 1, 0), Secondary: bus + 3},
+	}})
+	k.addIgbvf()
+	nic := NIC(at(bus+3, 0, 0))
+	nic.SRIOV.VFs = vfs
+	k.Add(GPU(at(bus+2, 0, 0)), nic)
+	return at(bus+2, 0, 0), nic.Address, k.VFs(nic.Address)
+}
+
+// Scale adds n functions that can be assigned, for measurements: PFs with seven
+// VFs each below switches, two PFs to a switch and a GPU for every sixteen of
+// them, spread over domains of their own from 1 up and over two NUMA nodes.
+// It returns their addresses; ports come on top. 4,096 functions are a quarter
+// of a million files and links: seconds on a tmpfs, maybe a minute on a disk.
+func (k *Kernel) Scale(n int) []pci.Address {
+	k.addIgbvf()
+	s := &scale{k: k, want: n}
+	for domain := uint32(1); len(s.made) < n; domain++ {
+		s.domain(domain)
+	}
+	return s.made
+}
+
+// A scale is a run of [Kernel.Scale].
+type scale struct {
+	k    *Kernel
+	want int
+	made []pci.Address
+}
+
+// busesPerSwitch are the buses that one switch and what is behind it take:
+// its upstream port's, its own, and three below it.
+const busesPerSwitch = 5
+
+// domain fills one domain with switches.
+func (s *scale) domain(domain uint32) {
+	s.k.AddRoot(Root{Domain: domain, NUMA: int(domain) % 2})
+	for port := uint8(0); port < 32 && len(s.made) < s.want; port++ {
+		bus := 1 + port*busesPerSwitch
+		s.k.AddPort(Port{
+			Address:   pci.Address{Domain: domain, Device: port},
+			Secondary: bus, Subordinate: bus + busesPerSwitch - 1,
+		})
+		s.behind(domain, bus)
+	}
+}
+
+// behind adds a switch at the bus, with a GPU and two PFs behind it.
+func (s *scale) behind(domain uint32, bus uint8) {
+	ports := make([]Port, 3)
+	for i := range ports {
+		ports[i] = Port{
+			Address:   pci.Address{Domain: domain, Bus: bus + 1, Device: uint8(i)},
+			Secondary: bus + 2 + uint8(i),
+		}
+	}
+	s.k.AddSwitch(Switch{Upstream: pci.Address{Domain: domain, Bus: bus}, Secondary: bus + 1, Ports: ports})
+	s.add(GPU(pci.Address{Domain: domain, Bus: bus + 2}), 0)
+	s.add(NIC(pci.Address{Domain: domain, Bus: bus + 3}), 7)
+	s.add(NIC(pci.Address{Domain: domain, Bus: bus + 4}), 7)
+}
+
+// add adds a function with as many VFs as are still wanted.
+func (s *scale) add(f Function, vfs int) {
+	left := s.want - len(s.made)
+	if left <= 0 {
+		return
+	}
+	if f.SRIOV != nil {
+		f.SRIOV.VFs = min(vfs, left-1)
+	}
+	s.k.Add(f)
+	s.made = append(s.made, f.Address)
+	s.made = append(s.made, s.k.VFs(f.Address)...)
+}
+
+// Numbers of the nodes that NVIDIA's driver has for all GPUs. Those of uvm and caps
+// are allotted as it comes.
+const (
+	majorUVM  = 508
+	majorCaps = 234
+)
+
+// AddNVIDIANodes makes the nodes by which processes use all GPUs of NVIDIA's driver,
+// as its tools do, and what /proc/devices says of them.
+func (k *Kernel) AddNVIDIANodes() {
+	k.build(func() {
+		for node, n := range map[string]Number{
+			"/dev/nvidiactl":               {majorNVIDIA, 255},
+			"/dev/nvidia-modeset":          {majorNVIDIA, 254},
+			"/dev/nvidia-uvm":              {majorUVM, 0},
+			"/dev/nvidia-uvm-tools":        {majorUVM, 1},
+			"/dev/nvidia-caps/nvidia-cap1": {majorCaps, 1},
+			"/dev/nvidia-caps/nvidia-cap2": {majorCaps, 2},
+		} {
+			k.nodes[node] = n
+			k.put(node[1:], "", 0o600)
+		}
+		k.put("proc/devices", "Character devices:\n  1 mem\n195 nvidia\n234 nvidia-caps\n508 nvidia-uvm\n\nBlock devices:\n  8 sd\n", readOnly)
+	})
+}
+
+// SetNVIDIAModeset loads nvidia_drm with modeset on or off: on, the GPUs with a display
+// engine that NVIDIA's driver has by then get a connector.
+func (k *Kernel) SetNVIDIAModeset(on bool) {
+	text := "N\n"
+	if on {
+		text = "Y\n"
+	}
+	k.build(func() {
+		k.put("sys/module/nvidia_drm/parameters/modeset", text, 0o400)
+		for _, f := range k.functions {
+			if f.driver != nil && f.driver.name == "nvidia" && f.Class.Sub() == pci.ClassVGA {
+				k.setConnector(f, on)
+			}
+		}
+	})
+}
+
+// setConnector adds a connector to a function's card, or removes it.
+func (k *Kernel) setConnector(f *function, there bool) {
+	for i := range f.children {
+		c := &f.children[i]
+		if !strings.HasPrefix(c.name, "card") {
+			continue
+		}
+		name := c.name + "-DP-1"
+		class, dir := path.Join("sys/class/drm", name), path.Join(f.dir, "drm", c.name, name)
+		k.remove(class)
+		k.remove(dir)
+		if !there {
+			continue
+		}
+		k.mkdir(dir)
+		k.link(class, dir)
+		c.paths = slices.Insert(c.paths, 0, class)
+	}
 }

@@ -1,6 +1,23 @@
+// Package link reads the node's network interfaces and the VFs behind them by
+// rtnetlink, eswitches by devlink, and flow control by ethtool. It asks and changes
+// nothing; package vf writes.
 package link
 
-import "github.com/kata-vfio/kata-vfio/pkg/device"
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
 
 // Link is a PF's network interface with its VFs.
 type Link struct {
@@ -39,4 +56,102 @@ type Counters struct {
 	RxPackets, TxPackets uint64
 	RxBytes, TxBytes     uint64
 	RxDropped, TxDropped uint64
+}
+
+// Connect enters what is true of VFs in switchdev mode, with the ports of the
+// PF's eswitch. VLANs, spoof check and
+// trust are none of the PF's there: drivers refuse to change them, and report
+// what was in legacy mode (mlx5) or what does not hold (ice says that it checks
+// the sender and has switched that off, ice_vsi_ctx_clear_antispoof).
+func (l *Link) Connect(ports []Port) error {
+	for i := range l.VFs {
+		vf := &l.VFs[i]
+		vf.Settings.VLAN, vf.Settings.SpoofCheck, vf.Settings.Trust = nil, nil, nil
+		for _, port := range ports {
+			if port.VF != i {
+				continue
+			}
+			if vf.Port != nil {
+				return fmt.Errorf("%s has two ports for VF %d (%s, %s), and which one is its own is not known", l.Name, i, vf.Port.Representor, port.Representor)
+			}
+			vf.Port = &port
+			if port.MAC != "" {
+				vf.Settings.MAC = port.MAC
+			}
+		}
+	}
+	return nil
+}
+
+// Live reports whether the tree is that of a running node, whose interfaces can be
+// asked for, and returns the path of its proc for [NewRtnetlink] then. A copy has
+// no procfs, whatever its links say. The error says why a running node's network
+// namespace is not to be had.
+func Live(fs *sysfs.FS) (proc string, live bool, err error) {
+	dir, err := fs.OpenDir("proc/1")
+	if err != nil {
+		return "", false, nil //nolint:nilerr // a tree without processes is no running node's
+	}
+	defer dir.Close()
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(dir.Fd(), &stat); err != nil {
+		return "", false, fmt.Errorf("look at the node's proc: %w", err)
+	}
+	if stat.Type != unix.PROC_SUPER_MAGIC {
+		return "", false, nil
+	}
+	space, err := unix.Openat(dir.Fd(), "ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", true, fmt.Errorf("find the node's network namespace: %w", err)
+	}
+	_ = unix.Close(space) // nothing was written to it
+	return filepath.Join(fs.Path(), "proc"), true, nil
+}
+
+// Number returns the number of a PF's interface, by which it is asked for; 0 where
+// it has none in the network namespace that sysfs shows.
+func Number(fs *sysfs.FS, pf pci.Address) (int, error) {
+	names, err := uplinks(fs, pf)
+	if err != nil {
+		return 0, fmt.Errorf("find the interface of PF %s: %w", pf, err)
+	}
+	if len(names) == 0 {
+		return 0, nil
+	}
+	if len(names) > 1 { // two ports on one function (mlx4)
+		return 0, fmt.Errorf("PF %s has several interfaces (%s), and which one its VFs belong to is not known", pf, strings.Join(names, ", "))
+	}
+	text, err := fs.ReadString(path.Join(netDir(pf), names[0], "ifindex"))
+	if err != nil {
+		return 0, fmt.Errorf("find the interface of PF %s: %w", pf, err)
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("interface %s of PF %s: number %q: %w", names[0], pf, text, err)
+	}
+	return number, nil
+}
+
+func netDir(pf pci.Address) string { return path.Join(sysfs.FunctionPath(pf), "net") }
+
+// representor is the port name of an interface that stands for a VF or a
+// subfunction in switchdev mode ("pf0vf3", "c1pf0sf88"); it hangs on the PF's
+// function like the PF's own (Documentation/networking/switchdev.rst).
+var representor = regexp.MustCompile(`pf\d+(vf|sf)\d+$`)
+
+// uplinks returns the PF's interfaces without representors.
+func uplinks(fs *sysfs.FS, pf pci.Address) ([]string, error) {
+	dir := netDir(pf)
+	there, err := fs.Exists(dir)
+	if err != nil || !there {
+		return nil, err
+	}
+	names, err := fs.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		port, err := fs.ReadString(path.Join(dir, name, "phys_port_name"))
+		return err == nil && representor.MatchString(port) // drivers without port names answer EOPNOTSUPP
+	}), nil
 }
