@@ -160,11 +160,13 @@ node: ## run the tests on a node of a real cluster, in a lab machine
 	$(LABGO) test -count=1 $(SHORT) -timeout 75m -tags e2e -v -run '^TestNode$$' ./test/e2e
 
 # KATA is the directory of an installed Kata, KATA_AGENT a static agent of it for the lab's guest, KATA_CONFIG another configuration than the release's.
+# A relative path is relative to where make runs; tests run elsewhere. Only override changes what the command line of make sets.
+kata bench: override export KATA := $(abspath $(KATA))
+kata bench: override export KATA_AGENT := $(abspath $(KATA_AGENT))
+kata bench: override export KATA_CONFIG := $(abspath $(KATA_CONFIG))
+
 .PHONY: kata
-kata: export KATA := $(KATA)
-kata: export KATA_AGENT := $(KATA_AGENT)
-kata: export KATA_CONFIG := $(KATA_CONFIG)
-kata: export KATA_VFIO_LOGS := $(or $(KATA_VFIO_LOGS),$(CURDIR)/bin/kata-logs)
+kata: override export KATA_VFIO_LOGS := $(abspath $(or $(KATA_VFIO_LOGS),bin/kata-logs))
 kata: ## run the tests on a node with real Kata: make kata KATA=/opt/kata [KATA_AGENT=FILE] [KATA_CONFIG=FILE]; the logs go to bin/kata-logs
 	$(LABGO) test -count=1 -timeout 8h -tags e2e -v -run '^TestKata$$' ./test/e2e
 
