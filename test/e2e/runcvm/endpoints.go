@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -53,7 +54,7 @@ func takeEndpoints(ctx context.Context, netns string) ([]taken, error) {
 	return all, nil
 }
 
-// delete ends a sandbox's VM and gives its endpoints back.
+// delete ends a sandbox's VM and gives back the endpoints that Kata would.
 func (n node) delete(ctx context.Context, v vm) error {
 	endpoints, err := v.endpoints()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -63,8 +64,25 @@ func (n node) delete(ctx context.Context, v vm) error {
 		return err
 	}
 	var errs []error
-	for _, e := range endpoints {
+	for _, e := range detached(endpoints) {
 		errs = append(errs, e.GiveBack(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// detached are the endpoints that Kata's Go runtime detaches when a sandbox ends, of two only the second. It ranges over its list of interfaces
+// and removes each from that list in place (RemoveEndpoints in virtcontainers/network_linux.go, Kata 4.1.0). The pod's own interface is the first.
+func detached(endpoints []taken) []taken {
+	all := append([]taken{{}}, endpoints...)
+	var gone []taken
+	for left, i := all, 0; i < len(all); i++ {
+		e := all[i] // what earlier removals have moved here
+		at := slices.IndexFunc(left, func(l taken) bool { return l.Name == e.Name })
+		if at < 0 {
+			continue
+		}
+		left = append(left[:at], left[at+1:]...) // slices.Delete would clear the end
+		gone = append(gone, e)
+	}
+	return gone[1:]
 }

@@ -11,8 +11,8 @@
 // rewrites addresses in PCIDEVICE_* variables for processes that are executed later only.
 //
 // Then it looks into the pod's network namespace: interfaces of PCI functions that have an address are physical
-// endpoints. It binds their functions to vfio-pci, plugs them, and gives the address to the interface in the VM; when the
-// sandbox ends well, they go back to their drivers.
+// endpoints. It binds their functions to vfio-pci, plugs them, and gives the address to the interface in the VM. When the
+// sandbox ends well, they go back to their drivers, except the one of two that Kata's Go runtime leaves behind.
 //
 // A pod's containers see what their VM sees in /vm: report.json is nested.VM's report.
 //
