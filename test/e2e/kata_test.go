@@ -29,6 +29,8 @@ func kataCases(runtime kata.Runtime) []nodeCase {
 			nodeCase{name: "TheAuditReadsKatasSettingsAsKataDoes", run: auditReadsKatasSettings})
 	}
 	return append(cases,
+		nodeCase{name: "AnInitContainerConfiguresAVF", run: initContainerConfiguresVF, drivers: true},
+		nodeCase{name: "AContainersVariableHasTheHostsAddress", run: variableHasHostsAddress, drivers: true},
 		nodeCase{name: "TheAuditKnowsKatasVMs", run: auditKnowsKatasVMs},
 		nodeCase{name: "CompanionsOfOneGroupAreRefused", run: companionsAreRefused},
 		nodeCase{name: "AVMHasMoreDevicesThanRootPorts", run: moreDevicesThanPorts, drivers: true},

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
+	"github.com/kata-vfio/kata-vfio/test/e2e/kata"
 )
 
 // sandboxes are the IDs of the sandboxes with a VM, one on a line.
@@ -26,7 +27,12 @@ func (s *site) killPlugin(ctx context.Context) error {
 	return err
 }
 
-func deletedWhileStarting(ctx context.Context, s *site) error {
+func deletedWhileStarting(ctx context.Context, s *site) error { return s.deletedInBoot(ctx, 1) }
+
+// forceDeletedWhileStarting: the API server forgets the pod at once, while the node boots its VM.
+func forceDeletedWhileStarting(ctx context.Context, s *site) error { return s.deletedInBoot(ctx, 0) }
+
+func (s *site) deletedInBoot(ctx context.Context, grace int64) error {
 	if err := s.apply(ctx, tenant, templates+vmPod("early", gpuOfTemplate)); err != nil {
 		return err
 	}
@@ -37,7 +43,10 @@ func deletedWhileStarting(ctx context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
-	return s.deletePods(ctx, "early")
+	if err := s.client.CoreV1().Pods(tenant).Delete(ctx, "early", metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
+		return err
+	}
+	return s.awaitGone(ctx, tenant)
 }
 
 // forceDeletedAndRecreated does what an impatient person does to a StatefulSet's pod: the old VM still has the device
@@ -127,6 +136,48 @@ func pluginKilledWhilePodStarts(ctx context.Context, s *site) error {
 	}
 	_, err = s.checkVM(ctx, "patient")
 	return errors.Join(err, s.deletePods(ctx, "patient"), s.node.AwaitPlugin(ctx))
+}
+
+// sandboxBegins is a shell script that kills the plugin when another pod has a network namespace than those that were there: its claim is prepared
+// then, and its runtime does not run yet. $0 is how many were there.
+const sandboxBegins = `until [ $# -gt "$0" ]; do set -- /var/run/netns/*; done; pkill -KILL kata-vfio-plugi`
+
+// noVMWithoutPlugin kills the plugin after it has prepared a claim and before the runtime asks for the devices: the runtime refuses the sandbox and
+// boots no VM, and the pod runs once the plugin is back. That takes long enough: the kubelet waits 20 seconds before it starts a plugin for
+// the third time.
+func noVMWithoutPlugin(ctx context.Context, s *site) error {
+	if err := errors.Join(s.crashPlugin(ctx), s.crashPlugin(ctx)); err != nil {
+		return err
+	}
+	before, err := s.output(ctx, "ls /var/run/netns | wc -l")
+	if err != nil {
+		return err
+	}
+	if err := s.apply(ctx, tenant, templates+vmPod("refused", gpuOfTemplate)); err != nil {
+		return err
+	}
+	if _, err := s.output(ctx, "timeout 300 sh -c '"+sandboxBegins+"' "+before); err != nil {
+		return err
+	}
+	if err := s.awaitEvent(ctx, tenant, "refused", "FailedCreatePodSandBox", s.refusal()); err != nil {
+		return err
+	}
+	if vm, err := s.output(ctx, "pgrep -a qemu-system || true"); err != nil || vm != "" {
+		return fmt.Errorf("a VM boots without the plugin: %s (%w)", vm, err)
+	}
+	if err := s.awaitRunning(ctx, vmPodLimit, "refused"); err != nil {
+		return err
+	}
+	_, err = s.checkVM(ctx, "refused")
+	return errors.Join(err, s.deletePods(ctx, "refused"), s.renewPlugin(ctx))
+}
+
+// refusal is what a runtime says of a sandbox when nobody serves the socket.
+func (s *site) refusal() string {
+	if s.kata != nil && s.kata.Runtime == kata.Go {
+		return "GetPodResources failed"
+	}
+	return "onnection refused"
 }
 
 // rollingUpdate starts and ends pods while one instance of the plugin takes over from another.

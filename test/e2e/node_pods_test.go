@@ -128,6 +128,58 @@ func podHasGPU(ctx context.Context, s *site) error {
 	return errors.Join(s.logVMsCost(ctx), s.deletePods(ctx, "one"))
 }
 
+// plainPodHasVM: a pod of the RuntimeClass has a VM without any claim, and the VM has none of the node's devices.
+func plainPodHasVM(ctx context.Context, s *site) error {
+	if err := s.apply(ctx, tenant, vmPod("plain")); err != nil {
+		return err
+	}
+	if err := s.awaitRunning(ctx, vmPodLimit, "plain"); err != nil {
+		return err
+	}
+	report, err := s.report(ctx, "plain")
+	if err == nil && (report.Uptime == 0 || slices.ContainsFunc(report.Functions, isDisplay) || len(report.Interfaces) > 0) {
+		err = fmt.Errorf("want a VM without a device, it sees %+v", *report)
+	}
+	drivers, driversErr := s.driversNow(ctx)
+	if drivers != s.drivers {
+		err = errors.Join(err, fmt.Errorf("the drivers while the pod runs are\n%s", drivers))
+	}
+	return errors.Join(err, driversErr, s.deletePods(ctx, "plain"))
+}
+
+// gpuWithCompanion claims the GPU stand-in whose card has an audio function, by the default parameters.
+const gpuWithCompanion = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: direct}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.kata-vfio.dev, selectors: [` +
+	`{cel: {expression: "device.attributes['resource.kubernetes.io'].?pciBusID.orValue('') == '` + topology.GPU1 + `'"}}]}}]}}
+`
+
+// companionStaysOut: the VM has a GPU that works and not its companion, which nobody else on the node has either.
+func companionStaysOut(ctx context.Context, s *site) error {
+	if err := s.apply(ctx, tenant, gpuWithCompanion+vmPod("alone", gpuDirect)); err != nil {
+		return err
+	}
+	if err := s.awaitRunning(ctx, vmPodLimit, "alone"); err != nil {
+		return err
+	}
+	report, err := s.checkVM(ctx, "alone")
+	if err == nil {
+		err = hasDisplay(report)
+	}
+	if err == nil && slices.ContainsFunc(report.Functions, isAudio) {
+		err = fmt.Errorf("want no audio function, the VM sees %+v", report.Functions)
+	}
+	now, driversErr := s.driversNow(ctx)
+	if driversErr == nil && !strings.Contains(now, topology.GPU1Audio+" vfio-pci") {
+		err = errors.Join(err, fmt.Errorf("want vfio-pci for %s, the drivers while the pod runs are\n%s", topology.GPU1Audio, now))
+	}
+	return errors.Join(err, driversErr, s.deletePods(ctx, "alone"))
+}
+
+func isAudio(f protocol.Function) bool { return strings.HasPrefix(f.Class, "0403") }
+
 // logVMsCost logs what real Kata's only VM is charged with: guest, VMM, shim and file system daemon.
 func (s *site) logVMsCost(ctx context.Context) error {
 	if s.kata == nil {

@@ -54,6 +54,7 @@ func nodeCases() []nodeCase {
 	return []nodeCase{
 		{name: "ThePluginPublishesTheGPU", run: publishesGPU, noVMs: true, contract: true},
 		{name: "APodHasItsGPUInItsVMAndGivesItBack", run: podHasGPU, contract: true, drivers: true},
+		{name: "APodWithoutADeviceHasAVM", run: plainPodHasVM, contract: true},
 		{name: "TheAuditFindsAPodThatHoldsATenantsDevice", run: auditFinds, longer: true},
 		{name: "MetricsAreForThoseWhomTheChartNames", run: closesMetrics, noVMs: true},
 		{name: "DevicesOfANodeThatFailsTheAuditAreTainted", run: tainted, noVMs: true},
@@ -64,14 +65,17 @@ func nodeCases() []nodeCase {
 		{name: "EveryExampleRuns", run: runsExamples},
 		{name: "APodHasTheDevicesOfTwoClaims", run: podHasTwoClaims, longer: true, contract: true, drivers: true},
 		{name: "APodHasAPhysicalEndpoint", run: podHasPhysicalEndpoint, contract: true, drivers: true},
-		{name: "AVMHasAGPUAVFAndTwoEndpoints", run: vmHasAllKinds, longer: true, contract: true, drivers: true},
+		{name: "AVMHasAGPUAVFAndTwoEndpoints", run: vmHasAllKinds, contract: true, drivers: true},
+		{name: "ACompanionStaysOutOfTheVM", run: companionStaysOut, longer: true, contract: true, drivers: true},
 		{name: "ContainersOfAPodShareItsVMAndItsDevice", run: containersShareTheVM, longer: true, contract: true, drivers: true},
 		{name: "AVFReachesANeighbourInItsVLAN", run: vfReachesItsVLAN, longer: true, contract: true, drivers: true},
 		{name: "AStatefulSetsPodComesBackWithItsDevice", run: statefulSetRecreatesItsPod, longer: true, contract: true},
 		{name: "APodThatIsDeletedWhileItStartsLeavesNothing", run: deletedWhileStarting, longer: true, contract: true},
+		{name: "APodThatIsDeletedByForceWhileItStartsLeavesNothing", run: forceDeletedWhileStarting, longer: true, contract: true},
 		{name: "APodOfTheSameNameGetsTheDeviceClean", run: forceDeletedAndRecreated, contract: true},
 		{name: "ASandboxThatDiesIsMadeAnewWithItsDevice", run: sandboxDies, longer: true, contract: true},
 		{name: "APluginThatIsKilledWhileAPodStartsGoesOn", run: pluginKilledWhilePodStarts, longer: true, contract: true},
+		{name: "NoVMBootsWhileThePluginIsAway", run: noVMWithoutPlugin, longer: true, contract: true},
 		{name: "DaemonsThatAreKilledAtAnyPhaseLoseNothing", run: crashesAtEachPhase, noVMs: true},
 		{name: "PodsStartDuringARollingUpdate", run: rollingUpdate},
 		{name: "APodWaitsForAPluginThatIsAway", run: pluginAway, longer: true, contract: true},
@@ -140,6 +144,11 @@ func runOnNode(t *testing.T, c node.Config, cases []nodeCase) ([]caseEnd, error)
 	for name, pkg := range map[string]string{meddler: "test/e2e/node/" + meddler, auditProgram: "cmd/" + auditProgram} {
 		programs[name] = filepath.Join(t.TempDir(), name)
 		if err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/"+pkg, programs[name]); err != nil {
+			return nil, err
+		}
+	}
+	if c.Kata != nil {
+		if c.Images, err = guestnetImages(t); err != nil {
 			return nil, err
 		}
 	}

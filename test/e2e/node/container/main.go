@@ -1,5 +1,6 @@
 // Command container is all that the lab node's images have. As "pause" it holds a sandbox's namespaces; as "show" it
-// prints what its pod's VM sees, one JSON object on a line, and waits. As "hold" it opens a file, says so, and waits.
+// prints what its pod's VM sees, one JSON object on a line, and waits. As "hold" it opens a file, says so, and waits. As
+// "environ" it prints a process' environment, a variable on a line, by its file in /proc, and ends.
 package main
 
 import (
@@ -41,6 +42,11 @@ func run(ctx context.Context, args []string) error {
 		if args[0] == "look" {
 			return nil
 		}
+	}
+	if len(args) > 1 && args[0] == "environ" {
+		text, err := os.ReadFile(args[1])
+		fmt.Printf("%s", bytes.ReplaceAll(text, []byte{0}, []byte("\n")))
+		return err
 	}
 	if len(args) > 1 && args[0] == "hold" {
 		f, err := os.OpenFile(args[1], os.O_RDWR, 0)
