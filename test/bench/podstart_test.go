@@ -62,7 +62,7 @@ type starter struct {
 	node   *node.Node
 	plane  *controlplane.ControlPlane
 	client kubernetes.Interface
-	// reports is whether pods run in VMs, which they print a report of; printed is the last pod's.
+	// reports is whether pods run in VMs, which they print a report of; printed is the last pod's, after the line's time.
 	reports bool
 	printed []byte
 }

@@ -2,9 +2,11 @@ package kata
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -12,7 +14,7 @@ import (
 // Phase is one of a pod's start in Kata, by the Go runtime's own log: it ends with a message of the runtime's and begins where
 // the phase before it ended.
 type Phase struct {
-	// Name is a word: get, launch, qemu, agent, sandbox, container.
+	// Name is a word: get, launch, qemu, agent, sandbox, container; after WithFirstBreath also firmware.
 	Name string
 	// Began is its begin by the node's clock.
 	Began time.Time
@@ -65,4 +67,19 @@ func Phases(log io.Reader, sandbox string) ([]Phase, error) {
 		return nil, fmt.Errorf("the log of Kata's runtime has no %q of sandbox %s", all[len(phases)].message, sandbox)
 	}
 	return phases[1:], nil
+}
+
+// WithFirstBreath splits the phase agent where the guest's kernel began, by the node's clock: firmware is before that. The error says that the
+// kernel began outside of the phase.
+func WithFirstBreath(phases []Phase, began time.Time) ([]Phase, error) {
+	i := slices.IndexFunc(phases, func(p Phase) bool { return p.Name == "agent" })
+	if i < 0 {
+		return nil, errors.New("split the phases of a start: there is no phase agent")
+	}
+	agent := phases[i]
+	firmware := began.Sub(agent.Began)
+	if firmware < 0 || firmware > agent.Took {
+		return nil, fmt.Errorf("split the phases of a start: the guest's kernel began %v after QEMU, and its agent answered after %v", firmware, agent.Took)
+	}
+	return slices.Concat(phases[:i], []Phase{{"firmware", agent.Began, firmware}, {"agent", began, agent.Took - firmware}}, phases[i+1:]), nil
 }

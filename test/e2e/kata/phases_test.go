@@ -2,6 +2,7 @@ package kata
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,5 +51,29 @@ func TestPhasesNamesWhatTheLogLacks(t *testing.T) {
 		if _, err := Phases(strings.NewReader(log), recordedSandbox); err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("without %q: %v", message, err)
 		}
+	}
+}
+
+func TestWithFirstBreathSplitsTheAgentsPhase(t *testing.T) {
+	begin := time.Date(2026, 11, 23, 16, 51, 0, 0, time.UTC)
+	after := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
+	phases := []Phase{{"qemu", begin, 10 * time.Second}, {"agent", after(10), 40 * time.Second}, {"sandbox", after(50), 5 * time.Second}}
+	got, err := WithFirstBreath(phases, after(13))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Phase{
+		phases[0], {"firmware", after(10), 3 * time.Second}, {"agent", after(13), 37 * time.Second}, phases[2],
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v; want %v", got, want)
+	}
+	for _, began := range []time.Time{after(9), after(51)} {
+		if _, err := WithFirstBreath(phases, began); err == nil {
+			t.Errorf("no error for a kernel that began at %v", began)
+		}
+	}
+	if _, err := WithFirstBreath(phases[:1], after(13)); err == nil {
+		t.Error("no error without the phase")
 	}
 }
