@@ -138,7 +138,7 @@ func showPlan(cmd *cobra.Command, opts *options, req *claim.Request, checks *aud
 	if err != nil {
 		return err
 	}
-	if err := checks.gate(cmd.Context(), n, opts.node.Root); err != nil {
+	if err := checks.checks().Gate(cmd.Context(), n, opts.node.Root); err != nil {
 		return errors.Join(err, n.Close())
 	}
 	pl, err := planOne(cmd, n, req)

@@ -5,17 +5,25 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
@@ -87,20 +95,28 @@ func (o *options) look() (*node.Node, error) {
 	return n, nil
 }
 
-// open opens the node for a command that works on it and tells observe.
+// open opens the node for a command that works on it. Observe is called for each step.
 func (o *options) open(observe func(prepare.Event)) (*node.Node, error) {
-	if err := o.resolve(); err != nil {
-		return nil, err
-	}
-	if err := writable(o.node.Root); err != nil {
+	if err := o.resolveWork(); err != nil {
 		return nil, err
 	}
 	o.node.Observe = observe
+	return node.Open(o.node)
+}
+
+// resolveWork is resolve for a command that works on the node.
+func (o *options) resolveWork() error {
+	if err := o.resolve(); err != nil {
+		return err
+	}
+	if err := writable(o.node.Root); err != nil {
+		return err
+	}
 	o.node.Ledger.Actor = ledger.Actor{Component: "kata-vfio-plugin", Version: version(), PID: os.Getpid()}
 	if o.node.Ledger.Node == "" {
 		o.node.Ledger.Node = nodeName()
 	}
-	return node.Open(o.node)
+	return nil
 }
 
 // nodeName is the node's name where no flag says it.
@@ -155,4 +171,87 @@ func (o *options) validate() error {
 		return nil
 	}
 	return command.Usagef("--output %q: want table, json or yaml", o.output)
+}
+
+// auditing are the flags of the checks that `run` makes.
+type auditing struct {
+	profile string
+	counts  string
+	waivers string
+	every   time.Duration
+}
+
+func (a *auditing) register(cmd *cobra.Command) {
+	a.registerGate(cmd)
+	cmd.Flags().DurationVar(&a.every, "audit-every", monitor.DefaultEvery, "how often to look where nothing is heard of a change")
+}
+
+// registerGate registers the flags that say which failures refuse claims.
+func (a *auditing) registerGate(cmd *cobra.Command) {
+	profiles := finding.ProfileNames()
+	f := cmd.Flags()
+	f.StringVar(&a.profile, "audit-profile", profiles[0], "what the node is for, by which the audit's checks weigh: "+strings.Join(profiles, ", "))
+	f.StringVar(&a.counts, "audit-taint", string(isolation.High), "least severity at which a check that fails taints devices and refuses claims:\n"+strings.Join(weights(), ", "))
+	f.StringVar(&a.waivers, "audit-waivers", "", "file of accepted failures (YAML; see `kata-vfio-audit waive`), read at each look\n(default: <root>/etc/kata-vfio/waivers.yaml if it is there)")
+	complete(cmd, "audit-profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "audit-taint", cobra.FixedCompletions(weights(), cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "audit-waivers", yamlFiles)
+}
+
+// seldom is how long a node may be left without a look: the chart's alert waits twice as long.
+const seldom = 15 * time.Minute
+
+// weights are the values of --audit-taint.
+func weights() []string {
+	var all []string
+	for _, s := range finding.Severities() {
+		all = append(all, string(s))
+	}
+	return append(all, string(finding.Off))
+}
+
+func (a *auditing) validate() error {
+	if err := a.validateGate(); err != nil {
+		return err
+	}
+	if a.every < time.Second || a.every > seldom {
+		return command.Usagef("--audit-every %v: want a second or more, and %v at most: the alert KataVFIOAuditStale waits half an hour", a.every, seldom)
+	}
+	return nil
+}
+
+func (a *auditing) validateGate() error {
+	if _, ok := finding.ProfileNamed(a.profile); !ok {
+		return command.Usagef("--audit-profile %q: there is no such profile", a.profile)
+	}
+	if !slices.Contains(weights(), a.counts) {
+		return command.Usagef("--audit-taint %q: want one of %s", a.counts, strings.Join(weights(), ", "))
+	}
+	return nil
+}
+
+// checks returns what validated flags say.
+func (a *auditing) checks() plugin.Checks {
+	profile, _ := finding.ProfileNamed(a.profile)
+	return plugin.Checks{Profile: profile, Counts: isolation.Severity(a.counts), Waivers: a.waivers}
+}
+
+// plugging is how VMs of the RuntimeClass get their devices.
+type plugging struct {
+	hot       bool
+	windowMiB uint32
+}
+
+func (p *plugging) register(f *pflag.FlagSet) {
+	f.BoolVar(&p.hot, "hot-plug", false, "the RuntimeClass hot-plugs: accept a container whose sandbox booted without its device")
+	f.Uint32Var(&p.windowMiB, "hot-plug-window", plan.FirmwareWindow>>20,
+		"with --hot-plug: how many MiB a VM has for the 32-bit BARs of a function that it gets while it runs; larger ones are refused;\n0: no size of BARs is")
+}
+
+// window is how much memory space a VM has for a function's 32-bit BARs, in bytes; 0 where no size is judged.
+func (p *plugging) window() uint64 {
+	if !p.hot {
+		return 0
+	}
+	return uint64(p.windowMiB) << 20
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -10,9 +8,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 )
 
 // holderWait is how long Unprepare waits for a VM to end within the 45 seconds
@@ -21,23 +21,10 @@ const holderWait = 30 * time.Second
 
 // runOptions are the flags of `run`.
 type runOptions struct {
-	nodeName      string
-	podUID        string
-	kubeconfig    string
-	pluginDir     string
-	registryDir   string
-	hostCDIDir    string
-	listen        string
-	metrics       scraping
-	podResources  string
-	kubeletSocket string
-	nriSocket     string
-	plugging      plugging
-	// exemptNamespaces are trusted with the node's devices in NRI's checks.
-	exemptNamespaces []string
-	logFormat        string
-	grpcVerbosity    int
-	audit            auditing
+	plugin    plugin.Config
+	plugging  plugging
+	audit     auditing
+	logFormat string
 }
 
 // runCommand serves the kubelet until a signal ends it.
@@ -63,8 +50,15 @@ func runCommand(opts *options) *cobra.Command {
 			}
 			opts.node.HolderWait, opts.node.HotPlug, opts.node.HotPlugWindow = *wait, r.plugging.hot, r.plugging.window()
 			log := newLogger(cmd.ErrOrStderr(), r.logFormat)
-			opts.node.Log, opts.node.Ledger.Node, opts.node.Name = log, r.nodeName, r.nodeName
-			return serve(cmd.Context(), opts, &r, log)
+			opts.node.Log, opts.node.Name, opts.node.Ledger.Node = log, r.plugin.Node.Name, r.plugin.Node.Name
+			if err := opts.resolveWork(); err != nil {
+				return err
+			}
+			r.plugin.Node, r.plugin.Log, r.plugin.Checks, r.plugin.ChecksEvery = opts.node, log, r.audit.checks(), r.audit.every
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(garbagePercent)
+			}
+			return plugin.Run(cmd.Context(), r.plugin)
 		},
 	}
 	r.register(cmd)
@@ -76,22 +70,22 @@ func runCommand(opts *options) *cobra.Command {
 
 func (r *runOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&r.nodeName, "node-name", os.Getenv("NODE_NAME"), "the node's name in the cluster (default: $NODE_NAME)")
-	f.StringVar(&r.podUID, "pod-uid", os.Getenv("POD_UID"), "the plugin pod's UID, for rolling updates without a gap (default: $POD_UID)")
-	f.StringVar(&r.kubeconfig, "kubeconfig", "", "kubeconfig file; in a pod, leave empty")
-	f.StringVar(&r.pluginDir, "plugin-dir", "/var/lib/kubelet/plugins/"+v1alpha1.DriverName, "the plugin's data directory, known to the kubelet by the same path")
-	f.StringVar(&r.registryDir, "registry-dir", "/var/lib/kubelet/plugins_registry", "the kubelet's directory for plugin registration")
-	f.StringVar(&r.hostCDIDir, "metadata-cdi-dir", "/var/run/cdi", "where CDI specs of device metadata are written")
-	f.StringVar(&r.podResources, "pod-resources-socket", "/run/kata-vfio/pod-resources.sock", "socket that Kata asks for a sandbox's devices (its pod_resource_api_sock)")
-	f.StringVar(&r.kubeletSocket, "kubelet-pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's own pod-resources socket")
-	f.StringVar(&r.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
+	f.StringVar(&r.plugin.Node.Name, "node-name", os.Getenv("NODE_NAME"), "the node's name in the cluster (default: $NODE_NAME)")
+	f.StringVar(&r.plugin.PodUID, "pod-uid", os.Getenv("POD_UID"), "the plugin pod's UID, for rolling updates without a gap (default: $POD_UID)")
+	f.StringVar(&r.plugin.Kubeconfig, "kubeconfig", "", "kubeconfig file; in a pod, leave empty")
+	f.StringVar(&r.plugin.PluginDir, "plugin-dir", "/var/lib/kubelet/plugins/"+v1alpha1.DriverName, "the plugin's data directory, known to the kubelet by the same path")
+	f.StringVar(&r.plugin.RegistryDir, "registry-dir", "/var/lib/kubelet/plugins_registry", "the kubelet's directory for plugin registration")
+	f.StringVar(&r.plugin.MetadataCDIDir, "metadata-cdi-dir", "/var/run/cdi", "where CDI specs of device metadata are written")
+	f.StringVar(&r.plugin.PodResources, "pod-resources-socket", "/run/kata-vfio/pod-resources.sock", "socket that Kata asks for a sandbox's devices (its pod_resource_api_sock)")
+	f.StringVar(&r.plugin.KubeletPodResources, "kubelet-pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's own pod-resources socket")
+	f.StringVar(&r.plugin.NRI, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
 	r.plugging.register(f)
-	f.StringSliceVar(&r.exemptNamespaces, "exempt-namespace", exemptNamespaces(), "namespaces whose pods may mount /dev and have VFIO nodes: the node's own (default: kube-system and $POD_NAMESPACE)")
-	f.StringVar(&r.listen, "listen", ":9455", "address of the probes /healthz and /readyz")
-	r.metrics.register(f)
+	f.StringSliceVar(&r.plugin.ExemptNamespaces, "exempt-namespace", exemptNamespaces(), "namespaces whose pods may mount /dev and have VFIO nodes: the node's own (default: kube-system and $POD_NAMESPACE)")
+	f.StringVar(&r.plugin.Probes, "listen", ":9455", "address of the probes /healthz and /readyz")
+	registerMetrics(f, &r.plugin.Metrics)
 	f.StringVar(&r.logFormat, "log-format", "text", "log format: text or json")
 	complete(cmd, "log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
-	f.IntVar(&r.grpcVerbosity, "grpc-verbosity", -1, "klog verbosity at which gRPC calls are logged; -1: never")
+	f.IntVar(&r.plugin.GRPCVerbosity, "grpc-verbosity", -1, "klog verbosity at which gRPC calls are logged; -1: never")
 }
 
 // exemptNamespaces are those of the node's own privileged pods: of the plugin's
@@ -106,12 +100,12 @@ func exemptNamespaces() []string {
 
 func (r *runOptions) validate() error {
 	switch {
-	case r.nodeName == "":
+	case r.plugin.Node.Name == "":
 		return command.Usagef("--node-name is empty: set it, or $NODE_NAME from the downward API (spec.nodeName)")
 	case r.logFormat != "text" && r.logFormat != "json":
 		return command.Usagef("--log-format %q: want text or json", r.logFormat)
 	}
-	if err := r.metrics.validate(); err != nil {
+	if err := validateMetrics(&r.plugin.Metrics); err != nil {
 		return err
 	}
 	return r.audit.validate()
@@ -129,17 +123,21 @@ func newLogger(w io.Writer, format string) *slog.Logger {
 // the pods'.
 const garbagePercent = 50
 
-// serve runs the plugin and says how it ended.
-func serve(ctx context.Context, opts *options, r *runOptions, log *slog.Logger) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbagePercent)
+// registerMetrics registers the flags that say how `run` serves metrics, and to whom.
+func registerMetrics(f *pflag.FlagSet, m *plugin.Scraping) {
+	f.StringVar(&m.Listen, "metrics-listen", ":9456", "address of /metrics")
+	f.BoolVar(&m.Open, "metrics-open", false, "serve /metrics over plain HTTP to every client that reaches the port; they show the node's devices, its failing\nchecks and the traffic of each VF")
+	f.StringVar(&m.CertFile, "metrics-cert-file", "", "certificate for /metrics, in PEM; read again when it is replaced (default: a self-signed one, made at start)")
+	f.StringVar(&m.KeyFile, "metrics-key-file", "", "the certificate's private key, in PEM")
+	f.BoolVar(&m.Tenants, "metrics-tenants", false, "name namespaces and claims in the metrics of VFs' traffic: whoever may read the metrics sees them")
+}
+
+func validateMetrics(m *plugin.Scraping) error {
+	switch {
+	case (m.CertFile == "") != (m.KeyFile == ""):
+		return command.Usagef("--metrics-cert-file and --metrics-key-file go together: set both or neither")
+	case m.Open && m.CertFile != "":
+		return command.Usagef("--metrics-open serves plain HTTP: leave out --metrics-cert-file and --metrics-key-file, or --metrics-open")
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	s := &service{opts: opts, run: r, log: log, fatal: cancel}
-	err := errors.Join(s.start(ctx), s.stop())
-	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause
-	}
-	return err
+	return nil
 }

@@ -58,6 +58,7 @@ func layers() [][]string {
 		{"bootstrap/diff", "bootstrap/disk"},                   // how bootstrap tells and writes
 		{"bootstrap"},
 		{"plugin/dra", "plugin/podres", "plugin/nri", "audit"}, // entry points
+		{"plugin"}, // the daemon
 		{"audit/topology"},
 		{"audit/page", "audit/nodereport"},
 		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet"},
@@ -80,10 +81,10 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
-		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
-		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
-		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
+		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
+		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
 		"cmd/kata-vfio-plugin":    {"pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
 	}
 }

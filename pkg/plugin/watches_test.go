@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"os"
@@ -26,10 +26,10 @@ func TestAProcessIsAliveUntilItIsCertainlyGone(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			root := newRoot(t)
+			root := t.TempDir()
 			dir := filepath.Join(root, "proc/4711")
 			if tt.dir {
-				if err := os.Mkdir(dir, 0o700); err != nil {
+				if err := os.MkdirAll(dir, 0o700); err != nil {
 					t.Fatal(err)
 				}
 			}

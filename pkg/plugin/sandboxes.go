@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"context"
@@ -38,17 +38,17 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 		return err
 	}
 	s.sandboxes.table = table
-	kubelet, closer, err := podres.DialKubelet(s.run.kubeletSocket)
+	kubelet, closer, err := podres.DialKubelet(s.config.KubeletPodResources)
 	if err != nil {
 		return err
 	}
 	s.sandboxes.kubelet = closer
 	// What Kata reads, by the names that it has on the node.
-	specs, err := podres.NewHostSpecs(filepath.Join(s.opts.node.Root, "etc/cdi"), s.cdiDir())
+	specs, err := podres.NewHostSpecs(filepath.Join(s.config.Node.Root, "etc/cdi"), s.cdiDir())
 	if err != nil {
 		return err
 	}
-	allocations := &dra.Allocations{Client: client, Node: s.run.nodeName, Load: s.node.Journal.Load}
+	allocations := &dra.Allocations{Client: client, Node: s.config.Node.Name, Load: s.node.Journal.Load}
 	claims := &dra.Sandboxes{Claims: s.node, Reporter: s.reporter, Changed: s.wake}
 	s.sandboxes.podres = podres.New(podres.Config{
 		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
@@ -57,15 +57,15 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 		Observe: func(took time.Duration, err error) { s.metrics.ObserveRequest("pod-resources/Get", took, err) },
 	})
 	s.sandboxes.nri = nri.New(nri.Config{
-		Assignments: table, Claims: claims, Host: nri.Kernel{FS: s.node.FS}, Socket: s.run.nriSocket, Log: s.log,
+		Assignments: table, Claims: claims, Host: nri.Kernel{FS: s.node.FS}, Socket: s.config.NRI, Log: s.log,
 		Rules: nri.Rules{
-			AllowedHandlers: s.node.Node.AllowedHandlers, ExemptNamespaces: s.run.exemptNamespaces, ColdPlug: !s.run.plugging.hot,
+			AllowedHandlers: s.node.Node.AllowedHandlers, ExemptNamespaces: s.config.ExemptNamespaces, ColdPlug: !s.config.Node.HotPlug,
 		},
 		Observe: func(hook string, took time.Duration, err error) { s.metrics.ObserveRequest("nri/"+hook, took, err) },
 		Report:  s.podRefused,
 	})
 	s.metrics.WatchNRI(s.sandboxes.nri.Connected)
-	s.sandboxes.listener, err = podres.Listen(ctx, s.run.podResources)
+	s.sandboxes.listener, err = podres.Listen(ctx, s.config.PodResources)
 	return err
 }
 
@@ -79,12 +79,12 @@ func (s *service) assignments(ctx context.Context) (*assignment.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	table := assignment.NewTable(s.node.Journal, specs, snap.Host.BootID, s.opts.node.JournalDir(), s.cdiDir())
-	table.Node = s.run.nodeName
+	table := assignment.NewTable(s.node.Journal, specs, snap.Host.BootID, s.config.Node.JournalDir(), s.cdiDir())
+	table.Node = s.config.Node.Name
 	return table, nil
 }
 
-func (s *service) cdiDir() string { return filepath.Join(s.opts.node.Root, s.opts.node.CDIDir) }
+func (s *service) cdiDir() string { return filepath.Join(s.config.Node.Root, s.config.Node.CDIDir) }
 
 // podRefused tells a refusal of NRI's on the pod.
 func (s *service) podRefused(r nri.Refusal) {
@@ -93,7 +93,7 @@ func (s *service) podRefused(r nri.Refusal) {
 
 // runSandboxes serves both until ctx ends.
 func (s *service) runSandboxes(ctx context.Context, g *errgroup.Group) {
-	g.Go(func() error { return s.sandboxes.podres.Keep(ctx, s.sandboxes.listener, s.run.podResources) })
+	g.Go(func() error { return s.sandboxes.podres.Keep(ctx, s.sandboxes.listener, s.config.PodResources) })
 	g.Go(func() error {
 		s.sandboxes.nri.Run(ctx)
 		return nil

@@ -1,4 +1,6 @@
-package main
+// Package plugin is the daemon on a node: one service that publishes devices, prepares claims for the kubelet,
+// answers Kata and the container runtime, and watches the node.
+package plugin
 
 import (
 	"context"
@@ -7,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,7 +18,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
-	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -31,12 +30,63 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
+// Config says what a run of the plugin serves, and where.
+type Config struct {
+	// Node says where the node's files lie. Its Name and its Node, the config, are required; Inventory and Observe are
+	// the service's own.
+	Node node.Config
+	Log  *slog.Logger
+	// PodUID tells the instances of a rolling update apart; empty for the only instance.
+	PodUID string
+	// Kubeconfig names the API server; empty in a pod.
+	Kubeconfig string
+	// PluginDir, RegistryDir and MetadataCDIDir are those of [dra.Kubelet].
+	PluginDir, RegistryDir, MetadataCDIDir string
+	// GRPCVerbosity is the klog verbosity at which gRPC calls are logged; -1 for never.
+	GRPCVerbosity int
+	// Probes is the address of /healthz and /readyz.
+	Probes  string
+	Metrics Scraping
+	// PodResources is the socket that Kata asks for devices, KubeletPodResources the kubelet's own.
+	PodResources, KubeletPodResources string
+	// NRI is the container runtime's NRI socket.
+	NRI string
+	// ExemptNamespaces are trusted with the node's devices in NRI's checks.
+	ExemptNamespaces []string
+	Checks           Checks
+	// ChecksEvery is the longest time between two looks of the checks.
+	ChecksEvery time.Duration
+}
+
+// Scraping says where metrics are served, and to whom.
+type Scraping struct {
+	// Listen is the address of /metrics.
+	Listen string
+	// Open serves them over plain HTTP, to every client.
+	Open bool
+	// CertFile and KeyFile hold the certificate; empty for one that is made at start.
+	CertFile, KeyFile string
+	// Tenants adds claims and their namespaces to the labels.
+	Tenants bool
+}
+
+// Run serves until ctx ends, or until a part of the service ends it with an error.
+func Run(ctx context.Context, c Config) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &service{config: c, log: c.Log, fatal: cancel}
+	err := errors.Join(s.start(ctx), s.stop())
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
 // service is one run of the plugin: its parts in the order in which they start.
 type service struct {
-	opts  *options
-	run   *runOptions
-	log   *slog.Logger
-	fatal context.CancelCauseFunc
+	config Config
+	log    *slog.Logger
+	fatal  context.CancelCauseFunc
 
 	node      *node.Node
 	watcher   *inventory.Watcher
@@ -71,10 +121,10 @@ func (s *service) start(ctx context.Context) error {
 	if err := s.recover(ctx); err != nil {
 		return err
 	}
-	s.notes = dra.NewRunFiles(s.opts.node.RunPath())
+	s.notes = dra.NewRunFiles(s.config.Node.RunPath())
 	health := dra.NewHealth()
 	s.metrics.WatchReadiness(health.Ready)
-	s.publisher = dra.NewPublisher(s.run.nodeName, s.node.PlanNode, s.node.Journal.List, health, s.metrics)
+	s.publisher = dra.NewPublisher(s.config.Node.Name, s.node.PlanNode, s.node.Journal.List, health, s.metrics)
 	s.publisher.Drains = s.drains
 	s.attempts = &dra.Attempts{Kept: dra.AttemptsKept, Changed: s.wake}
 	s.publisher.Attempts = s.attempts.Failing
@@ -88,7 +138,7 @@ func (s *service) start(ctx context.Context) error {
 	if err := s.join(ctx, health); err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "serving", slog.String("node", s.run.nodeName), slog.String("probes", s.probes.Addr().String()),
+	s.log.InfoContext(ctx, "serving", slog.String("node", s.config.Node.Name), slog.String("probes", s.probes.Addr().String()),
 		slog.String("metrics", s.scrapes.Addr().String()))
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.watcher.Run(ctx) })
@@ -111,7 +161,7 @@ func (s *service) start(ctx context.Context) error {
 
 // openNode opens the node with a watcher as its inventory.
 func (s *service) openNode(ctx context.Context) error {
-	s.opts.node.Inventory = func(fs *sysfs.FS) (prepare.Inventory, error) {
+	s.config.Node.Inventory = func(fs *sysfs.FS) (prepare.Inventory, error) {
 		names, err := inventory.LoadNames(fs)
 		if err != nil {
 			s.log.WarnContext(ctx, "no model names", slog.Any("err", err))
@@ -120,14 +170,15 @@ func (s *service) openNode(ctx context.Context) error {
 		s.watcher, err = inventory.Watch(ctx, fs, inventory.WithNames(names))
 		return s.watcher, err
 	}
-	s.metrics = metrics.New(s.opts.node.Records().List, s.stuck)
+	s.metrics = metrics.New(s.config.Node.Records().List, s.stuck)
 	s.metrics.WatchDisks(s.disks, journal.FreeBytes)
-	s.opts.node.Ledger.Observe = s.metrics.ObserveLedger
+	s.config.Node.Ledger.Observe = s.metrics.ObserveLedger
+	s.config.Node.Observe = s.metrics.Observe
 	var err error
-	if s.node, err = s.opts.open(s.metrics.Observe); err != nil {
+	if s.node, err = node.Open(s.config.Node); err != nil {
 		return err
 	}
-	s.metrics.WatchVFs(s.node.Journal.List, s.node.Counters, s.run.metrics.tenants)
+	s.metrics.WatchVFs(s.node.Journal.List, s.node.Counters, s.config.Metrics.Tenants)
 	s.watchMetricsOfDrains(ctx)
 	return nil
 }
@@ -174,137 +225,6 @@ func (s *service) recordStart(ctx context.Context) {
 		return
 	}
 	s.log.InfoContext(ctx, "ledger", slog.String("checkpoint", ledger.OneLine(signed)))
-}
-
-// join meets the API server and registers with the kubelet.
-func (s *service) join(ctx context.Context, health *dra.Health) error {
-	client, err := newClient(s.run.kubeconfig, s.metrics)
-	if err != nil {
-		return err
-	}
-	recorder, err := newRecorder(ctx, client)
-	if err != nil {
-		return err
-	}
-	asked := &dra.Asked{Client: client}
-	s.publisher.Asked = asked
-	s.publisher.Existing = func(ctx context.Context) (dra.Consumed, error) {
-		return dra.PublishedDevices(ctx, client, s.run.nodeName)
-	}
-	s.reporter = dra.NewReporter(client, recorder, s.log)
-	s.reporter.Anchor, s.reporter.Uplink = s.node.History.Checkpoint, s.node.Uplink
-	s.outbox = dra.NewOutbox(client, s.run.nodeName, filepath.Join(filepath.Dir(s.opts.node.JournalDir()), "events.json"), s.log)
-	s.reporter.Final = s.outbox
-	if err := s.openSandboxes(ctx, client); err != nil {
-		return err
-	}
-	s.plugin = dra.NewPlugin(dra.PluginConfig{
-		Client:     client,
-		Claims:     s.node,
-		Gate:       &dra.Gate{Client: client, NodeName: s.run.nodeName, Handlers: s.node.Node.AllowedHandlers},
-		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
-		Confirmed: func(uid string) { s.sandboxes.table.Withdraw(uid, "") },
-		Attempts:  s.attempts, Asked: asked, Changed: s.wake, Fatal: s.fatal,
-	})
-	s.helper, err = dra.Kubelet{
-		Client: client, NodeName: s.run.nodeName, PodUID: s.run.podUID,
-		PluginDir: s.run.pluginDir, RegistryDir: s.run.registryDir, MetadataCDIDir: s.run.hostCDIDir,
-		GRPCVerbosity: s.run.grpcVerbosity,
-	}.Register(ctx, s.plugin)
-	return err
-}
-
-// judge looks at the node before anything of it is published.
-func (s *service) judge(ctx context.Context) error {
-	snap, err := s.watcher.Snapshot(ctx)
-	if err != nil {
-		return fmt.Errorf("judge the node: %w", err)
-	}
-	if err := s.notes.Keep(snap); err != nil { // a check compares with it
-		s.log.WarnContext(ctx, "not noted", slog.Any("err", err))
-	}
-	s.monitor.Look(ctx, snap)
-	return nil
-}
-
-// watchChecks looks again whenever the node changes.
-func (s *service) watchChecks(ctx context.Context) error {
-	snapshots, cancel := s.watcher.Subscribe()
-	defer cancel()
-	return s.monitor.Run(ctx, snapshots)
-}
-
-// publishEvery is how often `run` publishes though nothing has changed: what failed is
-// tried again, and devices that are withdrawn go after a while.
-const publishEvery = 30 * time.Second
-
-// publish publishes at each new snapshot, after each claim and every now and then.
-func (s *service) publish(ctx context.Context) error {
-	snapshots, cancel := s.watcher.Subscribe()
-	defer cancel()
-	tick := time.NewTicker(publishEvery)
-	defer tick.Stop()
-	var snap *device.Snapshot
-	unpublished := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case snap = <-snapshots:
-		case <-s.changed:
-		case <-tick.C:
-		}
-		if snap == nil {
-			continue
-		}
-		s.checkConfig(ctx, snap)
-		unpublished = s.publishOnce(ctx, snap, unpublished)
-		s.note(ctx, snap)
-	}
-}
-
-// publishOnce publishes once, and returns why it did not. That is logged unless it was
-// logged last.
-func (s *service) publishOnce(ctx context.Context, snap *device.Snapshot, last string) string {
-	err := s.publisher.Publish(ctx, s.helper, snap)
-	if err == nil || ctx.Err() != nil {
-		return ""
-	}
-	if err.Error() != last {
-		s.log.ErrorContext(ctx, "not published", slog.Any("err", err))
-	}
-	return err.Error()
-}
-
-// note leaves for the audit what it can't see for itself. Serving does not depend
-// on it: what can't be written is logged, and tried again with the next snapshot.
-func (s *service) note(ctx context.Context, snap *device.Snapshot) {
-	published := s.publisher.Published()
-	published.BootID, published.Config = snap.Host.BootID, s.opts.node.Node
-	if err := errors.Join(s.notes.Keep(snap), s.notes.Publish(published)); err != nil {
-		s.log.WarnContext(ctx, "not noted", slog.Any("err", err))
-	}
-}
-
-// checkConfig logs where the node's config does not fit the node, once each
-// time that this changes.
-func (s *service) checkConfig(ctx context.Context, snap *device.Snapshot) {
-	problems := nodeconfig.Select(s.node.Config.Node, snap).Problems()
-	if slices.Equal(problems, s.problems) {
-		return
-	}
-	s.problems = problems
-	for _, p := range problems {
-		s.log.WarnContext(ctx, "node config does not fit the node", slog.String("rule", p.Rule), slog.String("problem", p.Text), slog.String("fix", p.Fix))
-	}
-}
-
-// wake makes the publisher look again; it never blocks.
-func (s *service) wake() {
-	select {
-	case s.changed <- struct{}{}:
-	default: // a look is due already
-	}
 }
 
 // stop takes the parts down: first the sockets, so that the kubelet asks

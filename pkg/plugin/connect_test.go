@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 )
 
@@ -38,13 +39,17 @@ func reviewer(t *testing.T) (*httptest.Server, string) {
 	return server, file
 }
 
+// noMetrics are the metrics of a node without a claim.
+func noMetrics() *metrics.Metrics {
+	return metrics.New(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 })
+}
+
 // served is where a service with the flags serves metrics.
-func served(t *testing.T, m scraping, kubeconfig string) string {
+func served(t *testing.T, m Scraping, kubeconfig string) string {
 	t.Helper()
-	m.listen = "127.0.0.1:0"
+	m.Listen = "127.0.0.1:0"
 	s := &service{
-		run: &runOptions{nodeName: "worker-1", kubeconfig: kubeconfig, metrics: m}, log: slog.New(slog.DiscardHandler),
-		metrics: metrics.New(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 }),
+		config: Config{Node: node.Config{Name: "worker-1"}, Kubeconfig: kubeconfig, Metrics: m}, log: slog.New(slog.DiscardHandler), metrics: noMetrics(),
 	}
 	server, err := s.listenMetrics(t.Context())
 	if err != nil {
@@ -77,10 +82,10 @@ func scraped(t *testing.T, url, token string) int {
 // TestRunClosesMetrics: unless --metrics-open is set.
 func TestRunClosesMetrics(t *testing.T) {
 	api, kubeconfig := reviewer(t)
-	closed, open := served(t, scraping{}, kubeconfig), served(t, scraping{open: true}, "testdata/nothing.yaml")
+	closed, open := served(t, Scraping{}, kubeconfig), served(t, Scraping{Open: true}, "testdata/nothing.yaml")
 	gone, gonesConfig := reviewer(t)
 	gone.Close()
-	away := served(t, scraping{}, gonesConfig)
+	away := served(t, Scraping{}, gonesConfig)
 	for _, c := range []struct {
 		url, token string
 		want       int
@@ -101,14 +106,11 @@ func TestRunClosesMetrics(t *testing.T) {
 // metrics for everybody.
 func TestRunNeedsItsCertificateAndAPIServer(t *testing.T) {
 	_, kubeconfig := reviewer(t)
-	for want, run := range map[string]runOptions{
-		"read the certificate for metrics": {kubeconfig: kubeconfig, metrics: scraping{listen: "127.0.0.1:0", certFile: "testdata/nothing", keyFile: "testdata/nothing"}},
-		"find the API server":              {kubeconfig: "testdata/nothing.yaml", metrics: scraping{listen: "127.0.0.1:0"}},
+	for want, config := range map[string]Config{
+		"read the certificate for metrics": {Kubeconfig: kubeconfig, Metrics: Scraping{Listen: "127.0.0.1:0", CertFile: "testdata/nothing", KeyFile: "testdata/nothing"}},
+		"find the API server":              {Kubeconfig: "testdata/nothing.yaml", Metrics: Scraping{Listen: "127.0.0.1:0"}},
 	} {
-		s := &service{
-			run: &run, log: slog.New(slog.DiscardHandler),
-			metrics: metrics.New(func() ([]*journal.Record, []error) { return nil, nil }, func() int { return 0 }),
-		}
+		s := &service{config: config, log: slog.New(slog.DiscardHandler), metrics: noMetrics()}
 		if server, err := s.listenMetrics(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, %v; want %q", server, err, want)
 		}

@@ -1,0 +1,164 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check/monitor"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/waiver"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Checks says which of the audit's checks taint devices and refuse claims.
+type Checks struct {
+	// Profile says what the node is for, by which the checks weigh.
+	Profile finding.Profile
+	// Counts is the least severity at which a check that fails counts; [finding.Off] for none.
+	Counts isolation.Severity
+	// Waivers is the file of accepted failures; empty for etc/kata-vfio/waivers.yaml below the root, if it is there.
+	Waivers string
+}
+
+// Gate runs the checks once, so that the node refuses what the daemon would refuse now.
+func (c Checks) Gate(ctx context.Context, n *node.Node, root string) error {
+	if c.Counts == finding.Off {
+		return nil
+	}
+	snap, err := inventory.Scan(ctx, n.FS)
+	if err != nil {
+		return fmt.Errorf("scan the node for the audit's checks: %w", err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	m := monitor.New(monitor.Config{
+		FS: n.FS, Profile: c.Profile, Waivers: c.waivers(root, log).read, Counts: c.Counts,
+		Offered: func(snap *device.Snapshot) []pci.Address { return offered(n.Node, snap) },
+		Refresh: func(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
+			return inventory.Rescan(ctx, n.FS, snap, addrs)
+		},
+		Append:  func(context.Context, ...ledger.Event) (string, error) { return "", nil },
+		Observe: func([]finding.Finding) {}, Changed: func() {}, Log: log,
+	})
+	m.Look(ctx, snap)
+	n.Failing = idsOf(m.Failing)
+	return nil
+}
+
+// offered returns the functions that the node's config gives to tenants.
+func offered(cfg *v1alpha1.NodeConfig, snap *device.Snapshot) []pci.Address {
+	var all []pci.Address
+	for _, f := range nodeconfig.Select(cfg, snap).Ours() {
+		all = append(all, f.Address)
+	}
+	return all
+}
+
+// idsOf returns the ids of the checks that fail for a function.
+func idsOf(failing func(pci.Address) []finding.Failure) func(pci.Address) []string {
+	return func(addr pci.Address) []string {
+		var ids []string
+		for _, f := range failing(addr) {
+			ids = append(ids, f.ID)
+		}
+		return ids
+	}
+}
+
+// openMonitor makes the monitor, which judges the node by what the plugin itself reads. It works without a ledger too.
+func (s *service) openMonitor() {
+	c := &s.config.Checks
+	s.monitor = monitor.New(monitor.Config{
+		FS: s.node.FS, Profile: c.Profile, Waivers: c.waivers(s.config.Node.Root, s.log).read, Counts: c.Counts,
+		Offered: func(snap *device.Snapshot) []pci.Address { return offered(s.node.Node, snap) },
+		Refresh: s.watcher.Refresh, Append: s.node.History.Append, Observe: s.metrics.ObserveAudit, Changed: s.wake, Log: s.log,
+		Every: s.config.ChecksEvery, Pause: monitor.DefaultPause,
+	})
+	s.publisher.Failing = s.monitor.Failing
+	s.node.Failing = idsOf(s.monitor.Failing)
+}
+
+func checkIDs() []string {
+	var ids []string
+	for _, c := range check.Catalogue() {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+// judge looks at the node before anything of it is published.
+func (s *service) judge(ctx context.Context) error {
+	snap, err := s.watcher.Snapshot(ctx)
+	if err != nil {
+		return fmt.Errorf("judge the node: %w", err)
+	}
+	if err := s.notes.Keep(snap); err != nil { // a check compares with it
+		s.log.WarnContext(ctx, "not noted", slog.Any("err", err))
+	}
+	s.monitor.Look(ctx, snap)
+	return nil
+}
+
+// watchChecks looks again whenever the node changes.
+func (s *service) watchChecks(ctx context.Context) error {
+	snapshots, cancel := s.watcher.Subscribe()
+	defer cancel()
+	return s.monitor.Run(ctx, snapshots)
+}
+
+// waivers returns the file of accepted failures.
+func (c Checks) waivers(root string, log *slog.Logger) *waiverFile {
+	if c.Waivers != "" {
+		return &waiverFile{path: c.Waivers, log: log}
+	}
+	return &waiverFile{path: filepath.Join(root, "etc/kata-vfio/waivers.yaml"), optional: true, log: log}
+}
+
+// waiverFile has the failures that the node's operator accepts. It is read at each
+// look, so that a change needs no restart.
+type waiverFile struct {
+	path string
+	// optional: that there is no such file is no mistake.
+	optional bool
+	log      *slog.Logger
+	// said is what was last wrong with it, which is logged once.
+	said string
+}
+
+// read returns the accepted failures. Those of a file that can't be read don't
+// count: nothing is accepted by mistake. The monitor calls it, one look at a time.
+func (w *waiverFile) read(ctx context.Context) []finding.Waiver {
+	accepted, err := w.parse()
+	if err == nil {
+		w.said = ""
+		return accepted
+	}
+	if w.said != err.Error() {
+		w.said = err.Error()
+		w.log.WarnContext(ctx, "no failure is accepted: waivers can't be read", slog.String("file", w.path), slog.Any("err", err))
+	}
+	return nil
+}
+
+func (w *waiverFile) parse() ([]finding.Waiver, error) {
+	content, err := os.ReadFile(w.path)
+	if errors.Is(err, fs.ErrNotExist) && w.optional {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return waiver.Parse(content, checkIDs())
+}

@@ -1,0 +1,130 @@
+package plugin
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
+)
+
+// newClient returns the client for the API server, whose requests are counted. The library's
+// own limits are five requests a second: a node that starts a hundred pods would wait for
+// itself. These are the kubelet's.
+func newClient(kubeconfig string, m *metrics.Metrics) (kubernetes.Interface, error) {
+	return newLimitedClient(kubeconfig, m, 50, 100)
+}
+
+// newReviewClient returns a client for reviews of scrapers' tokens. Its rate limit is its own,
+// so that clients that send tokens can't delay the requests that claims need.
+func newReviewClient(kubeconfig string, m *metrics.Metrics) (kubernetes.Interface, error) {
+	return newLimitedClient(kubeconfig, m, 5, 10)
+}
+
+func newLimitedClient(kubeconfig string, m *metrics.Metrics, qps float32, burst int) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("find the API server (outside of a pod, name it with --kubeconfig): %w", err)
+	}
+	config.QPS, config.Burst = qps, burst
+	config.Wrap(m.CountRequests)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	return client, nil
+}
+
+// newRecorder returns a recorder of Events, which works until ctx ends.
+func newRecorder(ctx context.Context, client kubernetes.Interface) (dra.Recorder, error) {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return nil, fmt.Errorf("start recording Events: %w", err)
+	}
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+	return dra.EventRecorder{Recorder: broadcaster.NewRecorder(scheme.Scheme, v1alpha1.DriverName)}, nil
+}
+
+// join meets the API server and registers with the kubelet.
+func (s *service) join(ctx context.Context, health *dra.Health) error {
+	client, err := newClient(s.config.Kubeconfig, s.metrics)
+	if err != nil {
+		return err
+	}
+	recorder, err := newRecorder(ctx, client)
+	if err != nil {
+		return err
+	}
+	asked := &dra.Asked{Client: client}
+	s.publisher.Asked = asked
+	s.publisher.Existing = func(ctx context.Context) (dra.Consumed, error) {
+		return dra.PublishedDevices(ctx, client, s.config.Node.Name)
+	}
+	s.reporter = dra.NewReporter(client, recorder, s.log)
+	s.reporter.Anchor, s.reporter.Uplink = s.node.History.Checkpoint, s.node.Uplink
+	s.outbox = dra.NewOutbox(client, s.config.Node.Name, filepath.Join(filepath.Dir(s.config.Node.JournalDir()), "events.json"), s.log)
+	s.reporter.Final = s.outbox
+	if err := s.openSandboxes(ctx, client); err != nil {
+		return err
+	}
+	s.plugin = dra.NewPlugin(dra.PluginConfig{
+		Client:     client,
+		Claims:     s.node,
+		Gate:       &dra.Gate{Client: client, NodeName: s.config.Node.Name, Handlers: s.node.Node.AllowedHandlers},
+		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
+		Confirmed: func(uid string) { s.sandboxes.table.Withdraw(uid, "") },
+		Attempts:  s.attempts, Asked: asked, Changed: s.wake, Fatal: s.fatal,
+	})
+	s.helper, err = dra.Kubelet{
+		Client: client, NodeName: s.config.Node.Name, PodUID: s.config.PodUID,
+		PluginDir: s.config.PluginDir, RegistryDir: s.config.RegistryDir, MetadataCDIDir: s.config.MetadataCDIDir,
+		GRPCVerbosity: s.config.GRPCVerbosity,
+	}.Register(ctx, s.plugin)
+	return err
+}
+
+// listen opens the ports of probes and of metrics.
+func (s *service) listen(ctx context.Context, health *dra.Health) error {
+	var err error
+	if s.probes, err = serving.Listen(ctx, s.config.Probes, serving.Probes(health.Ready), nil); err != nil {
+		return err
+	}
+	s.scrapes, err = s.listenMetrics(ctx)
+	return err
+}
+
+// listenMetrics opens the port of metrics.
+func (s *service) listenMetrics(ctx context.Context) (*serving.Server, error) {
+	m := &s.config.Metrics
+	if m.Open {
+		s.log.WarnContext(ctx, "metrics are open to whoever reaches their port", slog.String("flag", "--metrics-open"))
+		return serving.Listen(ctx, m.Listen, serving.Metrics(s.metrics.Registry, nil), nil)
+	}
+	client, err := newReviewClient(s.config.Kubeconfig, s.metrics)
+	if err != nil {
+		return nil, err
+	}
+	certificates, err := m.certificates(s.config.Node.Name)
+	if err != nil {
+		return nil, err
+	}
+	return serving.Listen(ctx, m.Listen, serving.Metrics(s.metrics.Registry, serving.NewGuard(client, s.log)), certificates)
+}
+
+// certificates are those of the files, or one for the node that is made now.
+func (m *Scraping) certificates(nodeName string) (*tls.Config, error) {
+	if m.CertFile == "" {
+		return serving.SelfSigned(nodeName)
+	}
+	return serving.FromFiles(m.CertFile, m.KeyFile)
+}
