@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
 	"github.com/kata-vfio/kata-vfio/test/internal/compile"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -34,31 +36,64 @@ const variable = "PCIDEVICE_KATA_VFIO_DEV_VF"
 // initContainerConfiguresVF: the example's init container gives the VF in its VM the claim's address, by what the kubelet has mounted for it, and the
 // node reaches it. A variable that names another function of the guest's changes nothing.
 func initContainerConfiguresVF(ctx context.Context, s *site) error {
-	text, err := example("vf-pod-network")
+	text, err := guestnetPod()
 	if err != nil {
 		return err
 	}
-	text = strings.Replace(text, node.ShowImage, guestnetImage, 1)
 	text = strings.Replace(text, "    securityContext:", "    env: [{name: "+variable+", value: '0000:00:01.0'}]\n    securityContext:", 1)
 	_, err = s.output(ctx, "for pf in "+topology.PF0+" "+topology.PF1+"; do ip link set $(ls /sys/bus/pci/devices/$pf/net) up; done; "+
 		"ip address replace "+nodeAddress+"/24 dev $(ls /sys/bus/pci/devices/"+topology.PF0+"/net)")
 	if err != nil {
 		return err
 	}
-	err = s.configuredVFIsReached(ctx, strings.ReplaceAll(text, "cpu: 50m", "cpu: 600m")) // the limit holds for its QEMU, too
+	err = s.configuredVFIsReached(ctx, text)
 	_, flushErr := s.output(context.WithoutCancel(ctx), "ip address flush dev $(ls /sys/bus/pci/devices/"+topology.PF0+"/net)")
 	return errors.Join(err, flushErr)
 }
 
-func (s *site) configuredVFIsReached(ctx context.Context, text string) error {
-	const pod = "vf-network"
+// guestnetPod is the example with the init container, and networkedPod its pod.
+func guestnetPod() (string, error) {
+	text, err := example("vf-pod-network")
+	text = strings.ReplaceAll(text, "cpu: 50m", "cpu: 600m") // the limit holds for its QEMU, too
+	return strings.Replace(text, node.ShowImage, guestnetImage, 1), err
+}
+
+const networkedPod = "vf-network"
+
+// linklessVFIsExplained: while the PFs are down the guest's driver chooses a MAC address, so that the init container does not find the VF. The pod's
+// event names the PF, and the container's log the claim's condition.
+func linklessVFIsExplained(ctx context.Context, s *site) error {
+	text, err := guestnetPod()
+	if err != nil {
+		return err
+	}
+	if _, err := s.output(ctx, "for pf in "+topology.PF0+" "+topology.PF1+"; do ip link set $(ls /sys/bus/pci/devices/$pf/net) down; done"); err != nil {
+		return err
+	}
 	if err := s.apply(ctx, tenant, text); err != nil {
 		return err
 	}
-	if err := s.awaitRunning(ctx, vmPodLimit, pod); err != nil {
+	if err := s.awaitEvent(ctx, tenant, networkedPod, "PFDown", "random MAC address"); err != nil {
 		return err
 	}
-	report, err := s.checkVM(ctx, pod)
+	err = s.until(ctx, "the init container says why it finds no VF", vmPodLimit, func(ctx context.Context) error {
+		log, err := s.client.CoreV1().Pods(tenant).GetLogs(networkedPod, &corev1.PodLogOptions{Container: guestnet}).DoRaw(ctx)
+		if err == nil && !(strings.Contains(string(log), "no interface for") && strings.Contains(string(log), "LinkUp")) {
+			err = fmt.Errorf("its log is %q", log)
+		}
+		return err
+	})
+	return errors.Join(err, s.deletePods(ctx, networkedPod))
+}
+
+func (s *site) configuredVFIsReached(ctx context.Context, text string) error {
+	if err := s.apply(ctx, tenant, text); err != nil {
+		return err
+	}
+	if err := s.awaitRunning(ctx, vmPodLimit, networkedPod); err != nil {
+		return err
+	}
+	report, err := s.checkVM(ctx, networkedPod)
 	if err != nil {
 		return err
 	}
@@ -68,7 +103,7 @@ func (s *site) configuredVFIsReached(ctx context.Context, text string) error {
 	if out, err := s.output(ctx, "ping -c 3 -W 10 "+endpointAddress); err != nil {
 		return fmt.Errorf("ping the VM: %w: %s", err, out)
 	}
-	return s.deletePods(ctx, pod)
+	return s.deletePods(ctx, networkedPod)
 }
 
 // variableHasHostsAddress: Kata 4.1.0 leaves the address on the host in a container's variable, and translates it for processes that are executed later.

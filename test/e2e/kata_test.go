@@ -30,6 +30,7 @@ func kataCases(runtime kata.Runtime) []nodeCase {
 	}
 	return append(cases,
 		nodeCase{name: "AnInitContainerConfiguresAVF", run: initContainerConfiguresVF, drivers: true},
+		nodeCase{name: "AVFWithoutALinkIsExplained", run: linklessVFIsExplained, drivers: true},
 		nodeCase{name: "AContainersVariableHasTheHostsAddress", run: variableHasHostsAddress, drivers: true},
 		nodeCase{name: "TheAuditKnowsKatasVMs", run: auditKnowsKatasVMs},
 		nodeCase{name: "CompanionsOfOneGroupAreRefused", run: companionsAreRefused},
