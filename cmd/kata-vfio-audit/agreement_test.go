@@ -19,13 +19,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	parts "github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // pluginNode is a board with a plugin on it.
@@ -54,7 +54,7 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 	p := dra.NewPublisher("worker-1", opened.PlanNode, opened.Journal.List, dra.NewHealth(), metrics.New(opened.Journal.List, func() int { return 0 }))
 	p.Failing = func(a pci.Address) []finding.Failure { return n.failing[a] }
 	p.Attempts = func() map[pci.Address]plan.Code { return n.attempted }
-	p.Drains = func(s *device.Snapshot) []prepare.Draining {
+	p.Drains = func(s *device.Snapshot) []maintain.Draining {
 		drains, err := opened.DrainsIn(s)
 		if err != nil {
 			n.t.Fatal(err)

@@ -184,7 +184,7 @@ func warn(cmd *cobra.Command, n *node.Node) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range nodeconfig.Select(n.Config.Node, snap).Problems() {
+	for _, p := range nodeconfig.Select(n.Node, snap).Problems() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: node config: %s %s; %s\n", p.Rule, p.Text, p.Fix)
 	}
 	return nil

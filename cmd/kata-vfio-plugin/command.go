@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // Exit codes, as the help documents them.
@@ -33,7 +34,7 @@ const exitCodes = `Exit codes:
 func exitCode(err error) int {
 	var (
 		refused     *plan.RefusedError
-		inUse       *prepare.InUseError
+		inUse       *effects.InUseError
 		quarantined *prepare.QuarantinedError
 		draining    *drainingError
 	)

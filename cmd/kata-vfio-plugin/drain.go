@@ -15,10 +15,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 const drainExitCodes = `Exit codes:
@@ -197,7 +197,7 @@ func undrain(cmd *cobra.Command, format string, n *node.Node, a pci.Address, rea
 
 // drainError says what the user got wrong.
 func drainError(err error) error {
-	if errors.Is(err, prepare.ErrNotOurs) {
+	if errors.Is(err, maintain.ErrNotOurs) {
 		return &command.UsageError{Err: fmt.Errorf("nothing to drain: %w; `kata-vfio-audit devices` lists what is here", err)}
 	}
 	return err
@@ -208,7 +208,7 @@ const drainPoll = time.Second
 
 // await waits until the drain is done or the time over, and says on w who is waited for
 // whenever that changes.
-func await(ctx context.Context, w io.Writer, n *node.Node, state *prepare.Draining, limit time.Duration) (*prepare.Draining, error) {
+func await(ctx context.Context, w io.Writer, n *node.Node, state *maintain.Draining, limit time.Duration) (*maintain.Draining, error) {
 	over, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(drainPoll)
@@ -233,7 +233,7 @@ func await(ctx context.Context, w io.Writer, n *node.Node, state *prepare.Draini
 }
 
 // waitingFor says what keeps a drain from its end.
-func waitingFor(d *prepare.Draining) string {
+func waitingFor(d *maintain.Draining) string {
 	switch {
 	case d.Unsure != "":
 		return d.Unsure + " can't be read, and its claim may have it"
@@ -254,7 +254,7 @@ func claimsWords(refs []plan.Ref) string {
 }
 
 // undone is the error of a drain that is not at its end.
-func undone(d *prepare.Draining) error {
+func undone(d *maintain.Draining) error {
 	if d.Done() {
 		return nil
 	}
@@ -262,7 +262,7 @@ func undone(d *prepare.Draining) error {
 }
 
 // drainingError says that a device is out of use, but not free yet.
-type drainingError struct{ state *prepare.Draining }
+type drainingError struct{ state *maintain.Draining }
 
 func (e *drainingError) Error() string {
 	text := fmt.Sprintf("%s is out of use, and not free: %s", e.state.Address, waitingFor(e.state))

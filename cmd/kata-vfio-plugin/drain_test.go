@@ -9,9 +9,9 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // TestWhatADrainWouldTake: a dry run names the whole group, who has it and where each
@@ -96,7 +96,7 @@ func TestAnUndrainNamesWhatIsLeft(t *testing.T) {
 func TestADrainOfWhatIsQuarantinedNamesTheCommand(t *testing.T) {
 	root := newRoot(t)
 	seed(t, root)
-	state := &prepare.Draining{Drain: journal.Drain{Address: pci.Address{Bus: 0x62}}, Quarantined: []plan.Ref{{UID: oneUID2}}}
+	state := &maintain.Draining{Drain: journal.Drain{Address: pci.Address{Bus: 0x62}}, Quarantined: []plan.Ref{{UID: oneUID2}}}
 	_, words, _ := strings.Cut(undone(state).Error(), "`kata-vfio-plugin ")
 	words, _, _ = strings.Cut(words, "`")
 	if got := invoke(t, append(strings.Fields(words), "--root", root)...); got.code != 0 || !strings.Contains(got.stdout, "quarantined since") {

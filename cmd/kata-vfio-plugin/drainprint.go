@@ -7,17 +7,17 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // drainView is a drain for machines. Its JSON names are stable.
 type drainView struct {
-	*prepare.Draining
+	*maintain.Draining
 	State string `json:"state"`
 }
 
-func drainViewOf(d *prepare.Draining, dryRun bool) drainView {
+func drainViewOf(d *maintain.Draining, dryRun bool) drainView {
 	switch {
 	case dryRun:
 		return drainView{d, "planned"}
@@ -28,7 +28,7 @@ func drainViewOf(d *prepare.Draining, dryRun bool) drainView {
 }
 
 // printDraining prints what a drain takes along and how it stands.
-func printDraining(w io.Writer, format string, d *prepare.Draining, dryRun bool) error {
+func printDraining(w io.Writer, format string, d *maintain.Draining, dryRun bool) error {
 	if done, err := document(w, format, drainViewOf(d, dryRun)); done {
 		return err
 	}
@@ -43,7 +43,7 @@ func printDraining(w io.Writer, format string, d *prepare.Draining, dryRun bool)
 	return err
 }
 
-func driverNow(f prepare.DrainedFunction) string {
+func driverNow(f maintain.DrainedFunction) string {
 	if f.Gone {
 		return "(off the bus)"
 	}
@@ -52,14 +52,14 @@ func driverNow(f prepare.DrainedFunction) string {
 
 // homeWords is where a function goes. One that is on VFIO with no record of another
 // driver was found there.
-func homeWords(f prepare.DrainedFunction) string {
+func homeWords(f maintain.DrainedFunction) string {
 	if f.Driver == f.Home && device.IsVFIO(f.Driver) {
 		return "stays: no record of another driver"
 	}
 	return orDash(f.Home)
 }
 
-func drainWords(d *prepare.Draining, dryRun bool) string {
+func drainWords(d *maintain.Draining, dryRun bool) string {
 	switch {
 	case dryRun && d.Done():
 		return "Nobody has it: `drain` would keep it from claims, and leave its driver as it is."

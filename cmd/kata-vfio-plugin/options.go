@@ -24,7 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // options are the flags that all commands share.
@@ -96,7 +96,7 @@ func (o *options) look() (*node.Node, error) {
 }
 
 // open opens the node for a command that works on it. Observe is called for each step.
-func (o *options) open(observe func(prepare.Event)) (*node.Node, error) {
+func (o *options) open(observe func(effects.Event)) (*node.Node, error) {
 	if err := o.resolveWork(); err != nil {
 		return nil, err
 	}

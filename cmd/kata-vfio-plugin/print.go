@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // document prints a value in one of the machine formats; false for "table".
@@ -201,9 +201,9 @@ func orDash(s string) string {
 }
 
 // progress returns an observer that prints each step as it ends, with its time.
-func progress(w io.Writer) func(prepare.Event) {
+func progress(w io.Writer) func(effects.Event) {
 	var mu sync.Mutex // keeps lines of parallel groups apart
-	return func(e prepare.Event) {
+	return func(e effects.Event) {
 		if e.Step == nil {
 			return
 		}
@@ -214,7 +214,7 @@ func progress(w io.Writer) func(prepare.Event) {
 }
 
 // progressLine renders one step: mark, time, and what was done.
-func progressLine(e prepare.Event) string {
+func progressLine(e effects.Event) string {
 	mark := "ok  "
 	if e.Err != nil {
 		mark = "FAIL"

@@ -10,9 +10,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 const clearExitCodes = `Exit codes:
@@ -79,7 +79,7 @@ func quarantineExplainCommand(opts *options) *cobra.Command {
 }
 
 func quarantineClearCommand(opts *options) *cobra.Command {
-	var how prepare.Clearance
+	var how maintain.Clearance
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "clear ADDRESS|DEVICE|UID --reason TEXT",
@@ -181,9 +181,9 @@ func (o *options) clearSteps(rec *journal.Record, withoutProof bool) []plan.Step
 	return rec.StepsOf(boot, rec.AheadWithoutProof(boot))
 }
 
-func clearOne(cmd *cobra.Command, format string, n *node.Node, rec *journal.Record, how prepare.Clearance) error {
+func clearOne(cmd *cobra.Command, format string, n *node.Node, rec *journal.Record, how maintain.Clearance) error {
 	proofs, err := n.Clear(cmd.Context(), rec.ID(), how)
-	if errors.Is(err, prepare.ErrNotQuarantined) {
+	if errors.Is(err, maintain.ErrNotQuarantined) {
 		return &command.UsageError{Err: err}
 	}
 	if err != nil {
@@ -201,7 +201,7 @@ type clearedView struct {
 	By     string            `json:"by"`
 }
 
-func clearedWords(how prepare.Clearance, proofs []isolation.Proof) string {
+func clearedWords(how maintain.Clearance, proofs []isolation.Proof) string {
 	switch {
 	case how.WithoutProof:
 		return "cleared without a proof: the next claim whose class asks for resets has it reset first"

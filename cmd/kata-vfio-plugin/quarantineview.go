@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -281,7 +281,7 @@ func waysOut(q *quarantine) string {
 }
 
 // printCleared says what clear did.
-func printCleared(w io.Writer, format string, rec *journal.Record, how prepare.Clearance, proofs []isolation.Proof) error {
+func printCleared(w io.Writer, format string, rec *journal.Record, how maintain.Clearance, proofs []isolation.Proof) error {
 	v := clearedView{UID: rec.ID(), Proven: len(proofs) > 0, Resets: list(proofs), Reason: how.Reason, By: how.By.String()}
 	if done, err := document(w, format, v); done {
 		return err

@@ -56,6 +56,18 @@ func (e *FileError) Error() string {
 
 func (e *FileError) Unwrap() error { return e.Err }
 
+// Damaged names the first record file that can't be read, by the errors of [Store.List];
+// empty for none.
+func Damaged(errs []error) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	if file, ok := errors.AsType[*FileError](errs[0]); ok {
+		return file.Path
+	}
+	return errs[0].Error()
+}
+
 // Open returns the store in dir, which is made if it is missing (mode 0700).
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

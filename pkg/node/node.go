@@ -1,5 +1,5 @@
 // Package node joins the parts of kata-vfio on one node: where its files lie,
-// and which implementation stands behind each interface of package prepare.
+// and which implementation stands behind each interface of packages prepare and maintain.
 // The plugin, its commands by hand, benchmarks and the lab's tests open a node
 // through it, and so take the same path.
 package node
@@ -21,11 +21,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/network/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
@@ -63,11 +65,11 @@ type Config struct {
 	// HolderWait is how long Unprepare waits for holders to end.
 	HolderWait time.Duration
 	// Observe is told of each step; nil for nobody.
-	Observe func(prepare.Event)
+	Observe func(effects.Event)
 	// Log gets what was done to interfaces of physical endpoints; nil for nobody.
 	Log *slog.Logger
 	// Inventory makes the inventory; nil is [Scanning].
-	Inventory func(*sysfs.FS) (prepare.Inventory, error)
+	Inventory func(*sysfs.FS) (effects.Inventory, error)
 }
 
 // Defaults for Config.
@@ -81,6 +83,13 @@ const (
 // Node is an opened node. The caller closes it.
 type Node struct {
 	*prepare.Preparer
+	*maintain.Maintainer
+	effects.Parts
+	// Node says which functions are ours.
+	Node *v1alpha1.NodeConfig
+	// Failing returns the ids of the checks that count and fail for a function; nil where
+	// nobody judges. Set it before the first claim.
+	Failing func(pci.Address) []string
 	// Kernel is nil when the node was opened to look only.
 	Kernel *control.Control
 	// History is the node's ledger; nil like Kernel.
@@ -144,10 +153,34 @@ func Look(c Config) (*Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, fs.Close())
 	}
-	return &Node{Preparer: prepare.New(prepare.Config{
-		FS: fs, Inventory: inv, Journal: c.Records(), Node: c.Node, NodeName: c.Name, Observe: c.Observe, Eswitches: c.policy(fs),
-		HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow, HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit,
-	})}, nil
+	n := &Node{Node: c.Node, Parts: effects.Parts{FS: fs, Inventory: inv, Journal: c.Records(), Observe: c.Observe}}
+	n.join(&c, c.policy(fs))
+	return n, nil
+}
+
+// join makes what works with the node's parts.
+func (n *Node) join(c *Config, e maintain.Eswitches) {
+	n.Preparer = prepare.New(prepare.Config{
+		Parts: n.Parts, Node: c.Node, NodeName: c.Name, Failing: n.failing, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
+		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit,
+	})
+	n.Maintainer = maintain.New(n.Order(), e)
+}
+
+func (n *Node) failing(a pci.Address) []string {
+	if n.Failing == nil {
+		return nil
+	}
+	return n.Failing(a)
+}
+
+// Recover is that of [prepare.Preparer], with what [maintain.Maintainer] does after it.
+func (n *Node) Recover(ctx context.Context) (*prepare.Recovery, error) {
+	r, err := n.Preparer.Recover(ctx)
+	if err != nil {
+		return r, err
+	}
+	return r, n.AfterRecover(ctx, r)
 }
 
 // Open opens the node for work, and makes the directories it writes to.
@@ -156,8 +189,7 @@ func Open(c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	full := n.Config
-	if err := c.places(&full); err != nil {
+	if err := c.places(&n.Parts); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	if n.writer, err = control.NewWriter(c.Root); err != nil {
@@ -165,15 +197,15 @@ func Open(c Config) (*Node, error) {
 	}
 	n.Kernel = control.New(n.writer, n.FS, c.WriteLimit)
 	hotReset := func(ctx context.Context, set []pci.Address) error { return vfio.HotReset(ctx, n.FS, set) }
-	full.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, hotReset)
-	full.Holders = vfio.NewProcesses(n.FS)
+	n.Executor = bind.New(n.FS, n.Kernel, bind.Modprobe{Root: c.Root}, hotReset)
+	n.Holders = vfio.NewProcesses(n.FS)
 	policy := c.policy(n.FS)
-	full.VFs, n.Counters, n.Uplink = policy, policy.Counters, policy.Uplink
-	full.Interfaces = &podnet.Attacher{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
-	full.Addresses = &ipam.Plugins{Dirs: c.binDirs(), Limit: ipam.DefaultLimit}
+	n.VFs, n.Counters, n.Uplink = policy, policy.Counters, policy.Uplink
+	n.Interfaces = &podnet.Attacher{FS: n.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}
+	n.Addresses = &ipam.Plugins{Dirs: c.binDirs(), Limit: ipam.DefaultLimit}
 	n.History = c.history(n.FS)
-	full.Ledger = n.History
-	n.Preparer = prepare.New(full)
+	n.Ledger = n.History
+	n.join(&c, policy)
 	return n, nil
 }
 
@@ -203,7 +235,7 @@ func (c *Config) policy(fs *sysfs.FS) *vf.Policy {
 }
 
 // places opens the directories that a working node writes to.
-func (c *Config) places(full *prepare.Config) error {
+func (c *Config) places(to *effects.Parts) error {
 	records, err := journal.Open(c.JournalDir())
 	if err != nil {
 		return err
@@ -212,15 +244,14 @@ func (c *Config) places(full *prepare.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := locks.Sweep(prepare.ClaimLocks); err != nil {
+	if err := locks.Sweep(effects.ClaimLocks); err != nil {
 		return err
 	}
 	specs, err := cdi.Open(filepath.Join(c.Root, c.CDIDir))
 	if err != nil {
 		return err
 	}
-	full.Journal, full.Locks, full.Specs = records, locks, specs
-	full.Room = c.Reserves()
+	to.Journal, to.Locks, to.Specs, to.Room = records, locks, specs, c.Reserves()
 	return nil
 }
 
@@ -235,7 +266,7 @@ func (n *Node) Close() error {
 
 // Scanning returns the inventory of a command that runs once: it scans the
 // node when first asked, and reads again only what Refresh names.
-func Scanning(fs *sysfs.FS) (prepare.Inventory, error) { return &scanning{fs: fs}, nil }
+func Scanning(fs *sysfs.FS) (effects.Inventory, error) { return &scanning{fs: fs}, nil }
 
 type scanning struct {
 	fs *sysfs.FS
@@ -244,7 +275,7 @@ type scanning struct {
 	last *device.Snapshot
 }
 
-// Snapshot implements [prepare.Inventory].
+// Snapshot implements [effects.Inventory].
 func (s *scanning) Snapshot(ctx context.Context) (*device.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +290,7 @@ func (s *scanning) Snapshot(ctx context.Context) (*device.Snapshot, error) {
 	return snap, nil
 }
 
-// Refresh implements [prepare.Inventory].
+// Refresh implements [effects.Inventory].
 func (s *scanning) Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
 	last, err := s.Snapshot(ctx)
 	if err != nil {

@@ -66,7 +66,7 @@ func (s *service) note(ctx context.Context, snap *device.Snapshot) {
 // checkConfig logs where the node's config does not fit the node, once each
 // time that this changes.
 func (s *service) checkConfig(ctx context.Context, snap *device.Snapshot) {
-	problems := nodeconfig.Select(s.node.Config.Node, snap).Problems()
+	problems := nodeconfig.Select(s.node.Node, snap).Problems()
 	if slices.Equal(problems, s.problems) {
 		return
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -161,7 +161,7 @@ func (s *service) start(ctx context.Context) error {
 
 // openNode opens the node with a watcher as its inventory.
 func (s *service) openNode(ctx context.Context) error {
-	s.config.Node.Inventory = func(fs *sysfs.FS) (prepare.Inventory, error) {
+	s.config.Node.Inventory = func(fs *sysfs.FS) (effects.Inventory, error) {
 		names, err := inventory.LoadNames(fs)
 		if err != nil {
 			s.log.WarnContext(ctx, "no model names", slog.Any("err", err))

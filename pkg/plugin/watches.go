@@ -13,11 +13,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -78,7 +78,7 @@ const drainEvery = 2 * time.Second
 
 // drains are the node's by a snapshot. Marks that can't be read are told by the
 // watch, and Prepare refuses on their account.
-func (s *service) drains(snap *device.Snapshot) []prepare.Draining {
+func (s *service) drains(snap *device.Snapshot) []maintain.Draining {
 	drains, _ := s.node.DrainsIn(snap)
 	return drains
 }

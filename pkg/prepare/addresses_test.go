@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -170,7 +171,7 @@ func TestAnAddressThatCannotBeGivenBack(t *testing.T) {
 	w.pool.missing = errors.New("CNI plugin host-local is not in /opt/cni/bin")
 	for range 2 {
 		_, err := w.plugin(nil).Unprepare(t.Context(), uid)
-		if _, ok := errors.AsType[*prepare.ReturnError](err); !ok {
+		if _, ok := errors.AsType[*effects.ReturnError](err); !ok {
 			t.Errorf("Unprepare = %v, want a ReturnError", err)
 		}
 		says(t, err, "vf-0000-21-02-0", "pool tenants", "is not in /opt/cni/bin", "unprepare --leave-addresses "+uid)

@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // TestPrepareAgainWhileTheVMRuns: after its own restart the kubelet asks again
@@ -122,7 +122,7 @@ func TestMovedFunctionIsBoundAgain(t *testing.T) {
 	}
 	h := w.k.Hold("/dev/dri/card0", nobody, "python3", "")
 	_, err := w.plugin(nil).Prepare(t.Context(), req)
-	as[*prepare.InUseError](t, err)
+	as[*effects.InUseError](t, err)
 	h.Release()
 	w.mustPrepare(req)
 	if now := w.bindings()[gpu]; now != (plan.Binding{Driver: "vfio-pci", Override: "vfio-pci"}) {

@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -210,7 +210,7 @@ func TestOneBadDeviceRefusesTheClaim(t *testing.T) {
 func lastWrites(w *world, since int) []sysfstest.Write { return w.k.Writes()[since:] }
 
 // count returns how many events of a phase there were.
-func (w *world) count(phase prepare.Phase) int {
+func (w *world) count(phase effects.Phase) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0

@@ -12,9 +12,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -37,8 +37,8 @@ func (w *world) quarantined() (gpu pci.Address, home string) {
 	return gpu, home
 }
 
-func clearing(withoutProof bool) prepare.Clearance {
-	return prepare.Clearance{Reason: "ticket 4711", By: alice, WithoutProof: withoutProof}
+func clearing(withoutProof bool) maintain.Clearance {
+	return maintain.Clearance{Reason: "ticket 4711", By: alice, WithoutProof: withoutProof}
 }
 
 // TestAQuarantineEndsByAProof: and not without one, unless told so.
@@ -125,7 +125,7 @@ func TestOnlyAQuarantineIsCleared(t *testing.T) {
 	w := newWorld(t)
 	w.mustPrepare(w.request(uid, w.k.AddGPU(0x3b)))
 	for _, id := range []string{uid, other} {
-		if _, err := w.plugin(nil).Clear(t.Context(), id, clearing(true)); !errors.Is(err, prepare.ErrNotQuarantined) {
+		if _, err := w.plugin(nil).Clear(t.Context(), id, clearing(true)); !errors.Is(err, maintain.ErrNotQuarantined) {
 			t.Errorf("Clear(%s) = %v, want ErrNotQuarantined", id, err)
 		}
 	}

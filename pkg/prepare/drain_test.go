@@ -15,15 +15,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
 var alice = ledger.Operator{UID: 0, Sudo: "alice"}
 
-func (w *world) mustDrain(a pci.Address) *prepare.Draining {
+func (w *world) mustDrain(a pci.Address) *maintain.Draining {
 	w.t.Helper()
 	state, err := w.plugin(nil).Drain(w.t.Context(), journal.Drain{Address: a, Reason: "fan"}, alice)
 	if err != nil {
@@ -205,7 +207,7 @@ func TestWhatIsNotOursIsNotDrained(t *testing.T) {
 	w := newWorld(t)
 	pf, _ := w.k.AddNIC(0x21, 0)
 	for _, a := range []pci.Address{pf, {Bus: 0x77}} {
-		if _, err := w.plugin(nil).Drain(t.Context(), journal.Drain{Address: a, Reason: "fan"}, alice); !errors.Is(err, prepare.ErrNotOurs) {
+		if _, err := w.plugin(nil).Drain(t.Context(), journal.Drain{Address: a, Reason: "fan"}, alice); !errors.Is(err, maintain.ErrNotOurs) {
 			t.Errorf("Drain(%s) = %v, want ErrNotOurs", a, err)
 		}
 	}
@@ -231,7 +233,7 @@ func TestTheLedgerSaysWhoDrained(t *testing.T) {
 		}
 	}
 	_, err := w.plugin(&power{at: 1, fail: unix.ENOSPC}).Drain(t.Context(), journal.Drain{Address: gpu, Reason: "fan"}, alice)
-	as[*prepare.EvidenceError](t, err)
+	as[*effects.EvidenceError](t, err)
 	if marks, _ := w.records.Drains(); err == nil || len(marks) > 0 {
 		t.Errorf("Drain = %v with marks %v, want an error and none", err, marks)
 	}
@@ -253,13 +255,13 @@ func (w *world) lastEvent(kind ledger.Type) (last *ledger.Event) {
 
 // hookedLocks calls hook before a lock of the name is taken, once.
 type hookedLocks struct {
-	prepare.Locks
+	effects.Locks
 	name string
 	hook func()
 }
 
-func (h *hookedLocks) Acquire(ctx context.Context, locks ...prepare.Lock) (func(), error) {
-	if hook := h.hook; hook != nil && slices.ContainsFunc(locks, func(l prepare.Lock) bool { return l.Name == h.name }) {
+func (h *hookedLocks) Acquire(ctx context.Context, locks ...effects.Lock) (func(), error) {
+	if hook := h.hook; hook != nil && slices.ContainsFunc(locks, func(l effects.Lock) bool { return l.Name == h.name }) {
 		h.hook = nil
 		hook()
 	}
@@ -275,13 +277,13 @@ func TestAnEndThatIsOvertakenTakesNothingAway(t *testing.T) {
 	w.mustPrepare(w.request(uid, gpu))
 	w.mustDrain(gpu)
 	w.mustUnprepare(uid)
-	plugin := w.plugin(nil)
 	overtaken := false
-	plugin.Locks = &hookedLocks{Locks: w.locks, name: "claim-standing-" + gpu.Label(), hook: func() {
+	locks := &hookedLocks{Locks: w.locks, name: "claim-standing-" + gpu.Label(), hook: func() {
 		w.mustUndrain(gpu)
 		w.mustPrepare(w.request(other, gpu))
 		overtaken = true
 	}}
+	plugin := w.plugin(nil, func(c *prepare.Config) { c.Locks = locks })
 	if _, err := plugin.FinishDrains(t.Context()); err != nil || !overtaken {
 		t.Fatalf("FinishDrains = %v, overtaken: %t", err, overtaken)
 	}
@@ -450,7 +452,7 @@ func TestADrainThatIsTakenBackHasNoEnd(t *testing.T) {
 	w.mustUndrain(gpu)
 	w.mustUnprepare(uid)
 	w.mustPrepare(w.request(other, gpu))
-	if state, err := w.plugin(nil).FinishDrain(t.Context(), state.Drain); !errors.Is(err, prepare.ErrNotDrained) {
+	if state, err := w.plugin(nil).FinishDrain(t.Context(), state.Drain); !errors.Is(err, maintain.ErrNotDrained) {
 		t.Errorf("FinishDrain = %+v, %v; want ErrNotDrained", state, err)
 	}
 	if states, err := w.plugin(nil).FinishDrains(t.Context()); err != nil || len(states) > 0 {
@@ -469,7 +471,7 @@ func TestAStartDoesNotWaitForADrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	release, err := w.locks.Acquire(t.Context(), prepare.Lock{Name: "claim-standing-" + stuck.Label()})
+	release, err := w.locks.Acquire(t.Context(), effects.Lock{Name: "claim-standing-" + stuck.Label()})
 	if err != nil {
 		t.Fatal(err)
 	}

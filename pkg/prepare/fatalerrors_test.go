@@ -16,11 +16,11 @@ func (w *world) fatal(a pci.Address) bool {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	all, err := w.plugin(nil).FatalErrors(snap)
+	n, err := w.plugin(nil).PlanNode(snap)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return all[a]
+	return n.FatalErrors[a]
 }
 
 // TestFatalErrorsCountUntilTheNextProof: a reset that is proven accounts for them, and so does an operator who puts the device to use again.

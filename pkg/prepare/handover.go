@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // NotPreparedError says that a claim has no device to give: it has no record,
@@ -51,11 +52,11 @@ func (e *NotPreparedError) Error() string {
 //
 // The ledger has it first: a sandbox whose event can't be written gets nothing.
 //
-// Errors a caller may branch on: [NotPreparedError], [InUseError],
-// [QuarantinedError], [EvidenceError]. After an error the sandbox must not get the functions.
+// Errors a caller may branch on: [NotPreparedError], [effects.InUseError],
+// [QuarantinedError], [effects.EvidenceError]. After an error the sandbox must not get the functions.
 func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
 	another := func(rec *journal.Record) bool { return rec.Sandbox.ID != to.ID && serves(rec, to.PodUID) }
-	if err := p.awaitFormer(ctx, uid, another, min(p.HolderWait, handOverWait)); err != nil {
+	if err := p.awaitFormer(ctx, uid, another, min(p.order.HolderWait, handOverWait)); err != nil {
 		return err
 	}
 	return p.withPrepared(ctx, uid, func(snap *device.Snapshot, rec *journal.Record) error {
@@ -71,17 +72,17 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 		}
 		if next := join(had, to); had == nil || *had != next {
 			rec.Sandbox = &next
-			if err := p.record(ctx, rec.Plan.Claim, openEvent(snap, rec)); err != nil {
+			if err := p.order.Recording.Record(ctx, rec.Plan.Claim, effects.OpenEvent(snap, rec)); err != nil {
 				return err
 			}
-			if err := p.keep(rec); err != nil {
+			if err := p.order.Recording.Keep(rec); err != nil {
 				return err
 			}
 		}
 		if to.NetNS == "" {
 			return nil
 		}
-		return p.place(ctx, rec)
+		return p.order.Binding.Place(ctx, rec)
 	})
 }
 
@@ -117,7 +118,7 @@ func join(had *journal.Sandbox, to journal.Sandbox) journal.Sandbox {
 // of [Preparer.HandOver].
 func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error) {
 	its := func(rec *journal.Record) bool { return rec.Sandbox.ID == sandboxID }
-	if err := p.awaitFormer(ctx, uid, its, p.HolderWait); err != nil {
+	if err := p.awaitFormer(ctx, uid, its, p.order.HolderWait); err != nil {
 		return nil, err
 	}
 	var proofs []isolation.Proof
@@ -129,7 +130,7 @@ func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolatio
 			return err
 		}
 		rec.Sandbox, proofs = nil, rec.Proofs
-		return p.keep(rec)
+		return p.order.Recording.Keep(rec)
 	})
 	return proofs, err
 }
@@ -139,18 +140,18 @@ func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolatio
 const handOverWait = 4 * time.Second
 
 // awaitFormer waits until nothing has the functions of a prepared claim's sandbox open, where that is the former one; otherwise it returns an
-// [InUseError]. It does so without the claim's lock: the next sandbox, which asks meanwhile, must learn who has them, and not only that somebody
+// [effects.InUseError]. It does so without the claim's lock: the next sandbox, which asks meanwhile, must learn who has them, and not only that somebody
 // works on the claim. Whatever else is wrong, a reset that is still under way among it, the caller finds once it has the lock.
 func (p *Preparer) awaitFormer(ctx context.Context, uid string, former func(*journal.Record) bool, limit time.Duration) error {
-	rec, err := p.Journal.Load(uid)
+	rec, err := p.order.Journal.Load(uid)
 	if err != nil || rec == nil || rec.State != journal.Prepared || rec.Sandbox == nil || !former(rec) {
 		return nil //nolint:nilerr // see above
 	}
-	snap, err := p.Inventory.Snapshot(ctx)
+	snap, err := p.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // see above
 	}
-	if used, ok := errors.AsType[*InUseError](p.waitUnheld(ctx, snap, rec, limit)); ok {
+	if used, ok := errors.AsType[*effects.InUseError](p.order.Guard.WaitUnheld(ctx, snap, rec, limit)); ok {
 		return used
 	}
 	return nil
@@ -159,19 +160,19 @@ func (p *Preparer) awaitFormer(ctx context.Context, uid string, former func(*jou
 // withPrepared runs work on the latest snapshot and a copy of a prepared claim's
 // record, under the claim's lock.
 func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*device.Snapshot, *journal.Record) error) error {
-	release, err := p.lock(ctx, plan.Ref{UID: uid}, []Lock{claimLock(uid)})
+	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := p.Journal.Load(uid)
+	rec, err := p.order.Journal.Load(uid)
 	if err != nil {
 		return err
 	}
 	if rec == nil {
 		return &NotPreparedError{Claim: plan.Ref{UID: uid}}
 	}
-	snap, err := p.Inventory.Snapshot(ctx)
+	snap, err := p.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -190,21 +191,16 @@ func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*devi
 // quarantined, and the pod has lost it. A crash in the middle leaves the
 // record with its sandbox, so that the next one resets again.
 func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
-	snap, release, err := p.lockRecord(ctx, rec)
+	snap, release, err := p.order.Locking.LockRecord(ctx, rec)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := p.waitUnheld(ctx, snap, rec, 0); err != nil { // awaitFormer has waited
+	if err := p.order.Guard.WaitUnheld(ctx, snap, rec, 0); err != nil { // awaitFormer has waited
 		return err
 	}
-	if err := p.record(ctx, rec.Plan.Claim, closeEvent(rec)); err != nil {
+	if err := p.order.Recording.Record(ctx, rec.Plan.Claim, effects.CloseEvent(rec)); err != nil {
 		return err
 	}
-	return p.carryOut(ctx, rec, plan.Renewal())
-}
-
-// keep writes a record whose state does not change.
-func (p *Preparer) keep(rec *journal.Record) error {
-	return p.timed(rec.Plan.Claim, PhaseJournal, func() error { return p.Journal.Save(rec) })
+	return p.order.CarryOut(ctx, rec, plan.Renewal())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
@@ -77,7 +78,7 @@ func TestHandOverWaitsForTheFormerVM(t *testing.T) {
 	w, gpu := handedOver(t)
 	h := w.hold(gpu)
 	err := w.plugin(nil).HandOver(t.Context(), uid, journal.Sandbox{ID: "second"})
-	used := as[*prepare.InUseError](t, err)
+	used := as[*effects.InUseError](t, err)
 	if used.Address != gpu {
 		t.Errorf("in use: %+v", used)
 	}
@@ -106,11 +107,11 @@ func TestHandOverSaysWhoHoldsTheDeviceWhileRenewWaits(t *testing.T) {
 	}()
 	<-waits
 	err := w.plugin(nil).HandOver(t.Context(), uid, journal.Sandbox{ID: "second"})
-	if used := as[*prepare.InUseError](t, err); used.Address != gpu {
+	if used := as[*effects.InUseError](t, err); used.Address != gpu {
 		t.Errorf("in use: %+v", used)
 	}
 	cancel()
-	as[*prepare.InUseError](t, <-renewed)
+	as[*effects.InUseError](t, <-renewed)
 }
 
 // TestRenew cleans up after a sandbox, once, and only after its own.

@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -132,7 +133,7 @@ func TestRefusalsInALoopDoNotFillTheLedger(t *testing.T) {
 
 // countedLedger counts how often the ledger is read.
 type countedLedger struct {
-	prepare.Ledger
+	effects.Ledger
 	one, several int
 	recalled     bool
 }
@@ -161,8 +162,7 @@ func TestRecoverReadsTheLedgerOnce(t *testing.T) {
 			for i := range 4 {
 				w.mustPrepare(w.request(fmt.Sprint("claim-", i), w.k.AddGPU(uint8(0x3c+i))))
 			}
-			silent := w.plugin(nil)
-			silent.Ledger = nil
+			silent := w.plugin(nil, func(c *prepare.Config) { c.Ledger = nil })
 			if err := silent.HandOver(t.Context(), "claim-1", journal.Sandbox{ID: "first"}); err != nil {
 				t.Fatal(err)
 			}
@@ -173,9 +173,8 @@ func TestRecoverReadsTheLedgerOnce(t *testing.T) {
 			if reboot {
 				w.k.Reboot()
 			}
-			p := w.plugin(nil)
-			counted := &countedLedger{Ledger: p.Ledger}
-			p.Ledger = counted
+			counted := &countedLedger{Ledger: w.writer()}
+			p := w.plugin(nil, func(c *prepare.Config) { c.Ledger = counted })
 			r, err := p.Recover(t.Context())
 			if err != nil || len(r.Unfinished) > 0 || len(r.Kept)+len(r.Undone) != 4 || len(r.Quarantined) != 1 {
 				t.Fatalf("recovery %+v, %v", r, err)
@@ -195,16 +194,16 @@ func TestRecoverReadsTheLedgerOnce(t *testing.T) {
 // TestNothingIsHandedOverWithoutItsEvent fails each event once, of every act.
 func TestNothingIsHandedOverWithoutItsEvent(t *testing.T) {
 	full := errors.New("no space left on device")
-	for name, run := range map[string]func(*world, *prepare.Preparer, pci.Address) error{
-		"prepare": func(w *world, p *prepare.Preparer, gpu pci.Address) error {
+	for name, run := range map[string]func(*world, *plugin, pci.Address) error{
+		"prepare": func(w *world, p *plugin, gpu pci.Address) error {
 			_, err := p.Prepare(w.t.Context(), w.request(uid, gpu))
 			return err
 		},
-		"hand over": func(w *world, p *prepare.Preparer, gpu pci.Address) error {
+		"hand over": func(w *world, p *plugin, gpu pci.Address) error {
 			w.mustPrepare(w.request(uid, gpu))
 			return p.HandOver(w.t.Context(), uid, journal.Sandbox{ID: "first"})
 		},
-		"unprepare": func(w *world, p *prepare.Preparer, gpu pci.Address) error {
+		"unprepare": func(w *world, p *plugin, gpu pci.Address) error {
 			w.mustPrepare(w.request(uid, gpu))
 			w.mustHandOver("first")
 			_, err := p.Unprepare(w.t.Context(), uid)
@@ -213,10 +212,9 @@ func TestNothingIsHandedOverWithoutItsEvent(t *testing.T) {
 	} {
 		w := newWorld(t)
 		gpu := w.k.AddGPU(0x3b)
-		p := w.plugin(nil)
-		p.Ledger = fullLedger{p.Ledger, full}
+		p := w.plugin(nil, func(c *prepare.Config) { c.Ledger = fullLedger{c.Ledger, full} })
 		err := run(w, p, gpu)
-		if _, ok := errors.AsType[*prepare.EvidenceError](err); !ok || !errors.Is(err, full) {
+		if _, ok := errors.AsType[*effects.EvidenceError](err); !ok || !errors.Is(err, full) {
 			t.Errorf("%s: %v", name, err)
 		}
 		switch rec := w.record(uid); {
@@ -238,7 +236,7 @@ func TestNothingIsHandedOverWithoutItsEvent(t *testing.T) {
 
 // fullLedger has no room.
 type fullLedger struct {
-	prepare.Ledger
+	effects.Ledger
 	err error
 }
 

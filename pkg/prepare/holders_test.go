@@ -10,6 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
@@ -46,7 +47,7 @@ func TestHostHolderRefusesPrepare(t *testing.T) {
 	before, writes := w.state(), len(w.k.Writes())
 	h := w.k.Hold("/dev/nvme0n1", nobody, "fio", container)
 	_, err := w.plugin(nil).Prepare(t.Context(), req)
-	used := as[*prepare.InUseError](t, err)
+	used := as[*effects.InUseError](t, err)
 	if used.Address != disk || len(used.Holders) != 1 || used.Holders[0].PID != nobody {
 		t.Errorf("in use: %+v", used)
 	}
@@ -77,7 +78,7 @@ func TestHolderRefusesUnprepare(t *testing.T) {
 			h := w.k.Hold(node, nobody, "qemu-system-x86", container)
 			for range 2 {
 				_, err := w.plugin(nil).Unprepare(t.Context(), uid)
-				as[*prepare.InUseError](t, err)
+				as[*effects.InUseError](t, err)
 				says(t, err, uid, "0000:3b:00.0", "qemu-system-x86", "pid 4194305", "container "+container, node)
 			}
 			w.unchanged(before)
@@ -105,11 +106,11 @@ type patient struct {
 func (p patient) Wait(ctx context.Context, holders []vfio.Holder) error { return p.wait(ctx, holders) }
 
 // waiter returns a plugin that waits for holders by the function.
-func (w *world) waiter(wait func(context.Context, []vfio.Holder) error) *prepare.Preparer {
-	p := w.plugin(nil)
-	p.HolderWait = time.Hour
-	p.Holders = patient{vfio.NewProcesses(w.fs), wait}
-	return p
+func (w *world) waiter(wait func(context.Context, []vfio.Holder) error) *plugin {
+	return w.plugin(nil, func(c *prepare.Config) {
+		c.HolderWait = time.Hour
+		c.Holders = patient{vfio.NewProcesses(w.fs), wait}
+	})
 }
 
 // TestUnprepareWaitsForTheHolder: the VM ends a little later than the kubelet
@@ -145,8 +146,8 @@ func TestHolderThatCantBeWaitedFor(t *testing.T) {
 	w.hold(gpu)
 	w.wait = time.Hour
 	_, err := w.plugin(nil).Unprepare(t.Context(), uid) // pidfd_open(2) has no such process
-	as[*prepare.InUseError](t, err)
-	if n := w.count(prepare.PhaseWait); n > 10 {
+	as[*effects.InUseError](t, err)
+	if n := w.count(effects.PhaseWait); n > 10 {
 		t.Errorf("%d waits", n)
 	}
 }
@@ -165,7 +166,7 @@ func TestTheWaitEndsWithTheContext(t *testing.T) {
 		return context.Cause(ctx)
 	})
 	_, err := p.Unprepare(ctx, uid)
-	as[*prepare.InUseError](t, err)
+	as[*effects.InUseError](t, err)
 	if rec := w.record(uid); rec == nil {
 		t.Error("the record is gone")
 	}

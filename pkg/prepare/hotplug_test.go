@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -17,8 +18,7 @@ func TestTheSecondFunctionOfAGroupNeedsHotPlug(t *testing.T) {
 		first, second := sysfstest.GPU(pci.Address{Bus: 0x3b}), sysfstest.GPU(pci.Address{Bus: 0x3b, Function: 1})
 		first.Group, second.Group = 40, 40
 		w.k.Add(first, second)
-		p := w.plugin(nil)
-		p.HotPlug = hot
+		p := w.plugin(nil, func(c *prepare.Config) { c.HotPlug = hot })
 		_, err := p.Prepare(t.Context(), w.request("uid-1", second.Address))
 		if refused := err != nil && strings.Contains(err.Error(), "Kata plugs the first function, "+first.Address.String()); refused == hot || hot && err != nil {
 			t.Errorf("hot plug %v: Prepare = %v", hot, err)

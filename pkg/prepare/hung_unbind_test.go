@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -67,7 +68,7 @@ func TestHungUnbindOfARunningVM(t *testing.T) {
 		w.unbindByHand(gpu)
 		for range 2 {
 			err := asKubelet(t, p)
-			if used := as[*prepare.InUseError](t, err); len(used.Holders) != 1 || used.Holders[0].PID != vm.PID {
+			if used := as[*effects.InUseError](t, err); len(used.Holders) != 1 || used.Holders[0].PID != vm.PID {
 				t.Errorf("in use by %v, want the VM", used.Holders)
 			}
 			w.wantKept()
@@ -92,7 +93,7 @@ func TestHungUnbindWithoutAHolder(t *testing.T) {
 		w.k.AddDriver("vfio-pci", sysfstest.Driver{VFIO: true, Remove: func(pci.Address) { <-gate }})
 		w.unbindByHand(gpu)
 		err := asKubelet(t, p)
-		if locked := as[*prepare.LockedError](t, err); locked.Address != gpu || locked.Driver != "vfio-pci" {
+		if locked := as[*effects.LockedError](t, err); locked.Address != gpu || locked.Driver != "vfio-pci" {
 			t.Errorf("locked: %+v", locked)
 		}
 		w.wantKept()
@@ -111,11 +112,11 @@ func TestHungUnbindWithoutAHolder(t *testing.T) {
 
 // lateLocks has something happen while a call waits for the lock of an IOMMU group.
 type lateLocks struct {
-	prepare.Locks
+	effects.Locks
 	meanwhile func()
 }
 
-func (l lateLocks) Acquire(ctx context.Context, locks ...prepare.Lock) (func(), error) {
+func (l lateLocks) Acquire(ctx context.Context, locks ...effects.Lock) (func(), error) {
 	if len(locks) > 0 && strings.HasPrefix(locks[0].Name, "group-") {
 		l.meanwhile()
 	}
@@ -128,11 +129,10 @@ func TestHungUnbindThatBeginsBeforeTheLock(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, w *world) {
 		gpu := w.k.AddGPU(0x3b)
 		w.mustPrepare(w.request(uid, gpu))
-		p := w.plugin(nil)
+		p := w.plugin(nil, func(c *prepare.Config) { c.Locks = lateLocks{c.Locks, func() { w.unbindByHand(gpu) }} })
 		gate := make(chan struct{})
 		w.k.AddDriver("vfio-pci", sysfstest.Driver{VFIO: true, Remove: func(pci.Address) { <-gate }})
-		p.Locks = lateLocks{p.Locks, func() { w.unbindByHand(gpu) }}
-		as[*prepare.LockedError](t, asKubelet(t, p))
+		as[*effects.LockedError](t, asKubelet(t, p))
 		w.wantKept()
 		close(gate)
 	})
@@ -149,7 +149,7 @@ func TestHungRemovalOfVFsOfARunningVM(t *testing.T) {
 		go func() { _ = w.k.Write("sys/bus/pci/devices/"+pf.String()+"/sriov_numvfs", []byte("0")) }()
 		synctest.Wait()
 		for range 2 {
-			if used := as[*prepare.InUseError](t, asKubelet(t, p)); used.Address != vfs[1] {
+			if used := as[*effects.InUseError](t, asKubelet(t, p)); used.Address != vfs[1] {
 				t.Errorf("in use: %s, want %s", used.Address, vfs[1])
 			}
 			w.wantKept()

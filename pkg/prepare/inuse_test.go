@@ -6,7 +6,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -30,13 +30,13 @@ func TestAVMWhoseShimWasKilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, _, vm := runVM(t)
 			err := call(w)
-			as[*prepare.InUseError](t, err)
+			as[*effects.InUseError](t, err)
 			if says(t, err, deletePod); strings.Contains(err.Error(), "kill") {
 				t.Errorf("with its shim it says %q", err)
 			}
 			w.k.Kill(shimPID)
 			err = call(w)
-			as[*prepare.InUseError](t, err)
+			as[*effects.InUseError](t, err)
 			says(t, err, "qemu-system-x86 (pid 4194305", "process 4194305 is the VM of sandbox first, whose shim does not run any more", kill)
 			if strings.Contains(err.Error(), deletePod) {
 				t.Errorf("without its shim it says %q", err)

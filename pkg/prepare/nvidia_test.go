@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -29,7 +30,7 @@ func TestSharedNodesPinAGPU(t *testing.T) {
 			before, writes := w.state(), len(w.k.Writes())
 			h := w.k.Hold(node, nobody, "nv-hostengine", container)
 			_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, gpu))
-			as[*prepare.InUseError](t, err)
+			as[*effects.InUseError](t, err)
 			says(t, err, gpu.String(), "nv-hostengine (pid")
 			if node != "/dev/nvidia0" {
 				says(t, err, "may use each of its GPUs", "policy: bound")
@@ -62,7 +63,7 @@ func TestAnotherGPUsNodePinsNothing(t *testing.T) {
 // lateUser has a process come when the ledger has the claim: after the look for
 // holders, before the first step.
 type lateUser struct {
-	prepare.Ledger
+	effects.Ledger
 	come func()
 }
 
@@ -80,10 +81,10 @@ func TestUserComesBeforeTheUnbind(t *testing.T) {
 	gpu := w.k.AddGPU(0x3b)
 	w.k.AddNVIDIANodes()
 	before := w.state()
-	p := w.plugin(nil)
-	p.Ledger = lateUser{p.Ledger, sync.OnceFunc(func() { w.k.Hold("/dev/nvidia-uvm", nobody, "train", container) })}
+	holds := sync.OnceFunc(func() { w.k.Hold("/dev/nvidia-uvm", nobody, "train", container) })
+	p := w.plugin(nil, func(c *prepare.Config) { c.Ledger = lateUser{c.Ledger, holds} })
 	_, err := p.Prepare(t.Context(), w.request(uid, gpu))
-	as[*prepare.InUseError](t, err)
+	as[*effects.InUseError](t, err)
 	for _, write := range w.k.Writes() {
 		if unbinds(write.Path) {
 			t.Errorf("wrote %+v", write)
@@ -107,7 +108,7 @@ func TestDriverThatNeverLetsGo(t *testing.T) {
 		as[*control.StuckError](t, err)
 		says(t, err, "drivers/nvidia/unbind", "version 595", "restart the node")
 		_, err = w.plugin(nil).Prepare(t.Context(), w.request(uid, gpu))
-		as[*prepare.LockedError](t, err)
+		as[*effects.LockedError](t, err)
 		says(t, err, gpu.String(), "from driver nvidia hangs", "restart the node")
 		_, err = p.Prepare(t.Context(), w.request(other, gpu))
 		if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Locked) {

@@ -11,8 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -204,7 +206,7 @@ func TestAFailedGiveBackIsTriedAgain(t *testing.T) {
 	})
 	for range 2 { // it is told at each look, not once
 		strays, err := w.plugin(nil).GiveBackOrphans(t.Context())
-		i := slices.IndexFunc(strays, func(s prepare.Orphan) bool { return s.Address == stuck })
+		i := slices.IndexFunc(strays, func(s maintain.Orphan) bool { return s.Address == stuck })
 		if err != nil || i < 0 || strays[i].Err == nil || strays[i].GivenBack != "" {
 			t.Fatalf("GiveBackOrphans = %+v, %v; want the one's error", strays, err)
 		}
@@ -224,7 +226,7 @@ func TestAFailedGiveBackIsTriedAgain(t *testing.T) {
 }
 
 // brokenSpecs can't remove anything.
-type brokenSpecs struct{ prepare.Specs }
+type brokenSpecs struct{ effects.Specs }
 
 func (brokenSpecs) Remove(string) error { return unix.EROFS }
 
@@ -233,8 +235,7 @@ func TestASpecThatStaysIsNotSaidToBeRemoved(t *testing.T) {
 	w := newWorld(t)
 	w.mustPrepare(w.request(uid, w.k.AddGPU(0x3b)))
 	w.lost(uid)
-	plugin := w.plugin(nil)
-	plugin.Specs = brokenSpecs{plugin.Specs}
+	plugin := w.plugin(nil, func(c *prepare.Config) { c.Specs = brokenSpecs{c.Specs} })
 	if removed, err := plugin.SweepSpecs(t.Context()); len(removed) > 0 || !errors.Is(err, unix.EROFS) {
 		t.Errorf("SweepSpecs = %v, %v", removed, err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // pool is host-local's double: a directory with a file for each address that
@@ -31,10 +31,10 @@ type pool struct {
 
 func newPool(t *testing.T) *pool { return &pool{dir: t.TempDir(), size: 4} }
 
-// Find implements [prepare.Addresses].
+// Find implements [effects.Addresses].
 func (p *pool) Find(*plan.Lease) error { return p.missing }
 
-// Add implements [prepare.Addresses]. As host-local does, it refuses a lease
+// Add implements [effects.Addresses]. As host-local does, it refuses a lease
 // that has an address.
 func (p *pool) Add(_ context.Context, l *plan.Lease) (*ipam.Result, error) {
 	p.mu.Lock()
@@ -67,7 +67,7 @@ func (p *pool) Add(_ context.Context, l *plan.Lease) (*ipam.Result, error) {
 	return nil, &ipam.PluginError{Plugin: l.Plugin, Command: "ADD", Nothing: true, Err: errors.New("no IP addresses available")}
 }
 
-// Delete implements [prepare.Addresses].
+// Delete implements [effects.Addresses].
 func (p *pool) Delete(_ context.Context, l *plan.Lease) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,11 +142,11 @@ func (w *world) usePool() {
 
 // cutAddresses are the node's pools behind the power switch.
 type cutAddresses struct {
-	prepare.Addresses
+	effects.Addresses
 	p *power
 }
 
-func (p *power) addresses(a prepare.Addresses) prepare.Addresses { return cutAddresses{a, p} }
+func (p *power) addresses(a effects.Addresses) effects.Addresses { return cutAddresses{a, p} }
 
 func (c cutAddresses) Add(ctx context.Context, l *plan.Lease) (result *ipam.Result, err error) {
 	err = c.p.effect(func() (err error) {

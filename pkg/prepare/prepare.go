@@ -1,21 +1,78 @@
+// Package prepare is the state machine of a claim on its node: Prepare, Unprepare,
+// HandOver, Renew and Recover. It owns the order of effects and the locks; what to
+// do comes from package plan, and how from package effects.
+//
+// On the way in: intent to disk and to the ledger, steps (each verified and
+// recorded), addresses, CDI spec, completion to disk. On the way back: no holder,
+// intent to disk, CDI spec removed, reset and proof, original bindings, addresses
+// returned, record removed. Wherever a crash comes, Recover brings each function to one
+// of the two ends.
 package prepare
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
-
-	"golang.org/x/sync/errgroup"
+	"strings"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
+
+// Config says how a Preparer works, and with what.
+type Config struct {
+	effects.Parts
+	// Node says which functions are ours.
+	Node *v1alpha1.NodeConfig
+	// NodeName is the node's name in the cluster. Where it is empty a claim's pools are
+	// not compared with the node's.
+	NodeName string
+	// Failing returns the ids of the audit's checks that count and fail for a
+	// function, which no claim gets then; nil where nobody judges.
+	Failing func(pci.Address) []string
+	// HotPlug says that Kata plugs devices into running VMs and not at their boot.
+	HotPlug bool
+	// HotPlugWindow is [plan.Node]'s.
+	HotPlugWindow uint64
+	// HolderWait is how long Unprepare waits for a holder to end before it
+	// gives up with an [effects.InUseError]; the context may end it sooner.
+	HolderWait time.Duration
+	// UndoLimit bounds the way back after a failed Prepare, whose own context
+	// may be over.
+	UndoLimit time.Duration
+	// RecoverLimit bounds the recovery of one record: an instance that was killed
+	// in a write that hangs in the kernel keeps its claim's lock, and the other
+	// claims must not wait for that. Zero is no limit.
+	RecoverLimit time.Duration
+}
+
+// Preparer prepares and unprepares claims. Its methods may be called from
+// several goroutines; calls for one claim, and for claims that share an IOMMU
+// group or a PF, wait for each other, and all others run side by side.
+type Preparer struct {
+	order    *Order
+	refusals *refusals
+}
+
+// New returns a Preparer.
+func New(c Config) *Preparer {
+	if c.Observe == nil {
+		c.Observe = func(effects.Event) {}
+	}
+	order := newOrder(&c)
+	return &Preparer{order: order, refusals: newRefusals(order.Recording)}
+}
+
+// Order returns what the Preparer carries claims out with, for package maintain.
+func (p *Preparer) Order() *Order { return p.order }
 
 // Prepare makes the claim's functions ready for its VM and returns its record,
 // in state Prepared. It may be repeated at any time: a claim that is prepared
@@ -26,13 +83,13 @@ import (
 // the node, or the error says what could not be taken back and the record
 // stays for the next try.
 //
-// Errors a caller may branch on: [plan.RefusedError], [InUseError],
+// Errors a caller may branch on: [plan.RefusedError], [effects.InUseError],
 // [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
-// [ipam.PluginError], [EvidenceError], [bind.UnfinishedError].
+// [ipam.PluginError], [effects.EvidenceError], [bind.UnfinishedError].
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
 	rec, err := p.prepare(ctx, req)
 	if err != nil {
-		return nil, errors.Join(err, p.recordRefused(ctx, plan.RefOf(req), err))
+		return nil, errors.Join(err, p.refusals.recordRefused(ctx, plan.RefOf(req), err))
 	}
 	p.refusals.forget(req.UID)
 	return rec, nil
@@ -40,28 +97,28 @@ func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Re
 
 func (p *Preparer) prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
 	ref := plan.RefOf(req)
-	release, err := p.lock(ctx, ref, []Lock{claimLock(req.UID)})
+	release, err := p.order.Locking.LockClaim(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	rec, err := p.Journal.Load(req.UID)
+	rec, err := p.order.Journal.Load(req.UID)
 	if err != nil {
 		return nil, err
 	}
 	if rec == nil {
-		return p.begin(ctx, req, journal.Claim)
+		return p.order.Begin(ctx, req, journal.Claim)
 	}
 	return p.resume(ctx, req, rec)
 }
 
 // resume goes on with a claim that has a record.
 func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
-	snap, err := p.Inventory.Snapshot(ctx)
+	snap, err := p.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := plan.CheckNode(req, p.NodeName); err != nil {
+	if err := plan.CheckNode(req, p.order.NodeName); err != nil {
 		return nil, err
 	}
 	thisBoot := rec.BootID == snap.Host.BootID
@@ -72,7 +129,7 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 	case rec.State == journal.Quarantined:
 		return nil, &QuarantinedError{Record: rec}
 	case lasting:
-		if err := p.reaffirm(ctx, rec); err != nil {
+		if err := p.order.Reaffirm(ctx, rec); err != nil {
 			return nil, err
 		}
 		return p.reserve(rec, req)
@@ -83,10 +140,10 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 		}
 	}
 	work := *rec
-	if err := p.takeOff(ctx, &work); err != nil {
+	if err := p.order.TakeOff(ctx, &work); err != nil {
 		return nil, err
 	}
-	return p.begin(ctx, req, rec.Kind)
+	return p.order.Begin(ctx, req, rec.Kind)
 }
 
 // reserve enters the pods that a prepared claim is reserved for now: where a
@@ -99,222 +156,146 @@ func (p *Preparer) reserve(rec *journal.Record, req *claim.Request) (*journal.Re
 	}
 	own := *rec
 	own.Plan.Claim.Pods = req.Pods
-	return &own, p.keep(&own)
+	return &own, p.order.Recording.Keep(&own)
 }
 
-// begin prepares a claim that has no record.
-func (p *Preparer) begin(ctx context.Context, req *claim.Request, kind journal.Kind) (*journal.Record, error) {
-	if err := p.hasRoom(); err != nil {
-		return nil, err
-	}
-	snap, err := p.Inventory.Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	snap, release, err := p.lockAssignmentSet(ctx, req, snap)
+// A reset on the way in may take longer than the kubelet waits for one call. It can't
+// be taken back while it is in the kernel, and if it were then, the next call would
+// begin another one. So the record stays as it is, and the next call takes the result.
+
+// isResettingBefore reports whether the resets on a record's way in have begun.
+func isResettingBefore(rec *journal.Record) bool {
+	return rec.State == journal.Preparing && len(rec.Plan.ResetsBefore) > 0 && rec.Baseline != nil
+}
+
+// goOn goes on with a claim whose resets on the way in have begun. The record is nil
+// without an error where the claim has to be taken back first: what was planned is not
+// what would be planned now.
+func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
+	snap, release, err := p.order.Locking.LockRecord(ctx, rec)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	pl, err := p.plan(req, snap)
+	if err := p.order.Guard.Unheld(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
+		return nil, err
+	}
+	now, err := p.order.Planning.Make(req, snap)
+	if _, refused := errors.AsType[*plan.RefusedError](err); refused {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	rec := &journal.Record{Kind: kind, BootID: snap.Host.BootID, Plan: *pl}
-	if err := p.announce(ctx, snap, rec); err != nil {
-		return nil, err
+	if !takesTheSame(now, &rec.Plan) {
+		return nil, nil
 	}
-	if err := p.record(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: devicesOf(snap, rec)}); err != nil {
-		return nil, errors.Join(err, p.forget(rec)) // nothing is done yet
-	}
-	return p.conclude(ctx, rec, p.carryIn(ctx, rec))
+	own := *rec
+	own.Plan.Claim = now.Claim
+	return p.order.conclude(ctx, &own, p.order.carryIn(ctx, &own))
 }
 
-// conclude returns the record of a Prepare whose steps ended with err. What has failed
-// is taken back, unless the record has its end as a quarantine, or waits for a reset.
-func (p *Preparer) conclude(ctx context.Context, rec *journal.Record, err error) (*journal.Record, error) {
-	_, quarantined := errors.AsType[*QuarantinedError](err)
-	switch {
-	case err == nil:
-		return rec, nil
-	case quarantined, isResettingBefore(rec) && inKernel(err):
-		return nil, err
-	}
-	return nil, p.abandon(ctx, rec, err)
-}
-
-// announce settles what the plan left open and writes the record. Addresses
-// are chosen among those of all records, so that from the choice until the
-// record is there nobody else on the node chooses.
-func (p *Preparer) announce(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
-	if rec.Plan.HasVF() {
-		release, err := p.lock(ctx, rec.Plan.Claim, []Lock{{Name: "vf-addresses"}})
-		if err != nil {
-			return err
-		}
-		defer release()
-	}
-	if err := p.resolveEndpoints(snap, rec); err != nil {
-		return err
-	}
-	if err := p.resolveVFs(ctx, rec); err != nil {
-		return err
-	}
-	if err := p.findPools(rec); err != nil {
-		return err
-	}
-	return p.intend(ctx, snap, rec)
-}
-
-// intend writes the record and looks for holders, side by side: both must be
-// done before the first step, and each takes its time. With a holder the
-// record goes again.
-func (p *Preparer) intend(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
-	ref, addrs := rec.Plan.Claim, rec.Plan.Addresses() // save changes rec
-	held := make(chan error, 1)
-	go func() { held <- p.untaken(ctx, snap, ref, addrs) }()
-	saveErr := p.save(rec, journal.Preparing, "")
-	heldErr := <-held
-	if saveErr == nil && heldErr != nil {
-		saveErr = p.forget(rec)
-	}
-	return errors.Join(heldErr, saveErr)
-}
-
-// Plan returns what Prepare would do now, without doing it. Nothing is locked
-// or written.
-func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, error) {
-	snap, err := p.Inventory.Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return p.plan(req, snap)
-}
-
-func (p *Preparer) plan(req *claim.Request, snap *device.Snapshot) (*plan.Plan, error) {
-	n, err := p.PlanNode(snap)
-	if err != nil {
-		return nil, err
-	}
-	return plan.Make(req, n)
+// takesTheSame reports whether two plans take the same functions from the same groups
+// to the same drivers.
+func takesTheSame(a, b *plan.Plan) bool {
+	return slices.EqualFunc(a.Functions, b.Functions, func(a, b plan.Function) bool {
+		return a.Address == b.Address && a.Vendor == b.Vendor && a.Device == b.Device &&
+			a.Group == b.Group && a.Role == b.Role && a.Target == b.Target
+	})
 }
 
 // PlanNode joins a snapshot with what config, journal and marks say about it: all that
 // decides whether a claim is refused. What is published is judged by the same. After an
 // error, which refuses every claim, config and records are there.
 func (p *Preparer) PlanNode(snap *device.Snapshot) (plan.Node, error) {
-	n := p.node(snap)
-	var err error
-	if n.NeedsReset, err = p.needsReset(); err != nil {
-		return n, err
-	}
-	if n.Drained, err = p.drained(); err != nil {
-		return n, err
-	}
-	n.FatalErrors, err = p.FatalErrors(snap)
-	return n, err
+	return p.order.Planning.PlanNode(snap)
 }
 
-// node joins a snapshot with what config and journal say about it.
-func (p *Preparer) node(snap *device.Snapshot) plan.Node {
-	holdings, damaged := p.holdings(snap.Host.BootID)
-	var pools []v1alpha1.AddressPool
-	if p.Node != nil {
-		pools = p.Node.AddressPools
-	}
-	return plan.Node{
-		Name:      p.NodeName,
-		Snapshot:  snap,
-		Selection: nodeconfig.Select(p.Node, snap),
-		Owners:    holdings,
-		Damaged:   damaged,
-
-		AddressPools: pools,
-		Failing:      p.Failing,
-
-		HotPlug:       p.HotPlug,
-		HotPlugWindow: p.HotPlugWindow,
-	}
+// Refused writes to the ledger that somebody else refuses the claim its devices,
+// before Prepare is asked: once for each reason, named by the code, as Prepare
+// does with its own refusals.
+func (p *Preparer) Refused(ctx context.Context, req *claim.Request, code string, cause error) error {
+	return p.refusals.refused(ctx, req, code, cause)
 }
 
-// carryIn carries out the phases of a Prepare and completes the record. It may be repeated where
-// a reset was cut off: what is done is left alone, and the reset is joined. After a
-// [QuarantinedError] the record has its end, and is not to be taken back.
-func (p *Preparer) carryIn(ctx context.Context, rec *journal.Record) error {
-	if err := p.carryOut(ctx, rec, plan.Preparation()); err != nil {
+// Plan returns what Prepare would do now, without doing it. Nothing is locked
+// or written.
+func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, error) {
+	snap, err := p.order.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.order.Planning.Make(req, snap)
+}
+
+// A claim outlives its pods: once nobody uses it, its allocation is withdrawn, and the next
+// pod's may be of other devices. The kubelet unprepares it in between, unless it has lost
+// its state. What is prepared by the former allocation is released first.
+
+// ReallocatedError says that a claim is allocated again, with other devices, and that those of
+// its former allocation can't be released yet. The next Prepare tries again.
+type ReallocatedError struct {
+	Claim       plan.Ref
+	Have, Asked []string
+	// Err is what keeps the former devices.
+	Err error
+}
+
+func (e *ReallocatedError) Error() string {
+	return fmt.Sprintf("claim %s is allocated %s now, and %s of its former allocation can't be released: %s",
+		e.Claim, strings.Join(e.Asked, ", "), strings.Join(e.Have, ", "), effects.OneLine(e.Err))
+}
+
+func (e *ReallocatedError) Unwrap() error { return e.Err }
+
+// reallocate releases what a record has by a former allocation of its claim, by the way that
+// Unprepare takes, and then prepares the claim. What is not proven clean stays in quarantine,
+// and does not keep the claim from its other devices.
+func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
+	work := *rec
+	err := error(nil)
+	if rec.State != journal.Quarantined {
+		err = p.order.TakeOff(ctx, &work)
+	}
+	if q, ok := errors.AsType[*QuarantinedError](err); ok {
+		work, err = *q.Record, nil
+	}
+	if err == nil && work.State == journal.Quarantined {
+		err = p.setAside(ctx, &work)
+	}
+	if err != nil {
+		return nil, &ReallocatedError{Claim: rec.Plan.Claim, Have: names(&rec.Plan), Asked: askedFor(req), Err: err}
+	}
+	return p.order.Begin(ctx, req, rec.Kind)
+}
+
+// setAside keeps a quarantine under an ID of its own, so that its claim's UID is free for
+// another record. It may be repeated: a crash leaves the quarantine under one of the two IDs,
+// or under both.
+func (p *Preparer) setAside(ctx context.Context, rec *journal.Record) error {
+	aside := *rec
+	aside.Plan.Claim.UID = asideID(rec)
+	release, err := p.order.Locking.LockClaim(ctx, aside.Plan.Claim)
+	if err != nil {
 		return err
 	}
-	return p.save(rec, journal.Prepared, "")
-}
-
-// measure takes the fingerprints against which the next reset is proven. Those of a
-// quarantine stay: its devices are compared with what they were before their tenant.
-func (p *Preparer) measure(_ context.Context, rec *journal.Record) error {
-	quarantined := rec.State == journal.Quarantined
-	if quarantined && rec.Baseline != nil {
-		return nil
-	}
-	found, err := p.Executor.Fingerprints(rec.Plan.Addresses())
-	if err != nil && quarantined && p.allGone(rec) {
-		return nil
-	}
-	rec.Baseline = found
-	return err
-}
-
-// bindAll brings all functions to their target, groups side by side. Those of a
-// quarantine may all have left the bus.
-func (p *Preparer) bindAll(ctx context.Context, rec *journal.Record) error {
-	var g errgroup.Group // without a shared context: one group's failure must not cut off another's write
-	for _, fns := range byGroup(rec.Plan.Functions) {
-		g.Go(func() error {
-			for _, fn := range fns {
-				if err := p.drive(ctx, rec.Plan.Claim, fn.Address, fn.Target); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil && (rec.State != journal.Quarantined || !p.allGone(rec)) {
+	defer release()
+	snap, err := p.order.Inventory.Snapshot(ctx)
+	if err != nil {
 		return err
 	}
-	return nil
-}
-
-// abandon takes a failed Prepare back and returns the whole story.
-func (p *Preparer) abandon(ctx context.Context, rec *journal.Record, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.UndoLimit)
-	defer cancel()
-	p.makeRoom()
-	rec.Baseline, rec.Proofs = nil, nil // no later call goes on with what is taken back
-	if err := p.undo(ctx, rec, cause); err != nil {
-		keep := p.save(rec, journal.Preparing, oneLine(err))
-		return errors.Join(cause, &UndoError{Claim: rec.Plan.Claim, Err: errors.Join(err, keep)})
-	}
-	return cause
-}
-
-// undo brings all functions back to their original bindings, gives addresses
-// back, and removes record and spec. It may be repeated. The cause is nil where
-// it was a crash.
-func (p *Preparer) undo(ctx context.Context, rec *journal.Record, cause error) error {
-	if err := p.carryOut(ctx, rec, plan.Undo()); err != nil {
+	if err := p.order.Recording.Keep(&aside); err != nil {
 		return err
 	}
-	why := "it was cut off"
-	if cause != nil {
-		why = oneLine(cause)
+	if err := p.order.Recording.Backfill(ctx, snap, &aside); err != nil {
+		return err
 	}
-	return p.end(ctx, rec, ledger.CodeUndone, why)
+	return p.order.Recording.End(ctx, rec, ledger.CodeUnproven, "the claim is allocated again, and the quarantine goes on as "+aside.ID())
 }
 
-func (p *Preparer) refresh(ctx context.Context, ref plan.Ref, addrs []pci.Address) (snap *device.Snapshot, err error) {
-	err = p.timed(ref, PhaseScan, func() error {
-		snap, err = p.Inventory.Refresh(ctx, addrs)
-		return err
-	})
-	return snap, err
+// asideID is the claim's UID and the first function. No UID has a ".".
+func asideID(rec *journal.Record) string {
+	return rec.ID() + "." + rec.Plan.Functions[0].Address.Label()
 }
 
 // names returns a plan's device names, and askedFor a request's, sorted.
@@ -334,20 +315,4 @@ func askedFor(req *claim.Request) []string {
 	}
 	slices.Sort(list)
 	return list
-}
-
-// byGroup splits functions by IOMMU group, in order.
-func byGroup(fns []plan.Function) [][]plan.Function {
-	var groups [][]plan.Function
-	index := map[int]int{}
-	for _, fn := range fns {
-		i, ok := index[fn.Group]
-		if !ok {
-			i = len(groups)
-			index[fn.Group] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], fn)
-	}
-	return groups
 }

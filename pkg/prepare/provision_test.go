@@ -95,7 +95,7 @@ func TestHostDriversAreKeptFromVFsThatAreThere(t *testing.T) {
 		t.Errorf("a second time: %+v", got)
 	}
 	w.mustUnprepare(uid)
-	binding, err := w.plugin(nil).Executor.Binding(t.Context(), vfs[1])
+	binding, err := w.plugin(nil).Order().Executor.Binding(t.Context(), vfs[1])
 	if want := (plan.Binding{Driver: before}); err != nil || binding != want || !slices.Equal(w.k.VFs(pf), vfs) {
 		t.Errorf("afterwards %+v, %v; want %+v; VFs %v", binding, err, want, w.k.VFs(pf))
 	}
@@ -127,7 +127,7 @@ func (w *world) wantSwitchdev(pf pci.Address, count int) {
 // mode is that of a PF's eswitch.
 func (w *world) mode(pf pci.Address) vf.Mode {
 	w.t.Helper()
-	m, err := w.plugin(nil).Eswitches.Mode(w.t.Context(), pf)
+	m, err := (&vf.Policy{FS: w.fs, Links: w.links, Switches: w.links.Switches()}).Mode(w.t.Context(), pf)
 	if err != nil {
 		w.t.Fatal(err)
 	}

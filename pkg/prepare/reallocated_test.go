@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // TestAClaimThatIsAllocatedAgain: with another device it is prepared with that one, and the
@@ -40,7 +41,7 @@ func TestAllocatedAgainWhileAVMHasTheFormerDevice(t *testing.T) {
 	for range 2 {
 		_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, next))
 		as[*prepare.ReallocatedError](t, err)
-		as[*prepare.InUseError](t, err)
+		as[*effects.InUseError](t, err)
 		says(t, err, "gpu-0000-3c-00-0", "gpu-0000-3b-00-0 of its former allocation", "qemu-system-x86")
 		w.unchanged(before)
 	}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -40,7 +38,7 @@ type Recovery struct {
 // Prepare; it may be repeated. Its error says that the journal itself could
 // not be read; what failed for single claims is in Unfinished.
 func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
-	records, errs := p.Journal.List()
+	records, errs := p.order.Journal.List()
 	r := &Recovery{Unfinished: errs}
 	defer p.recall(ctx, records)()
 	for _, rec := range records {
@@ -51,41 +49,30 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	if err := errors.Join(p.sweepJournal(ctx, r), p.sweepSpecs(ctx, r)); err != nil {
 		return r, err
 	}
-	if err := p.Journal.DropFormer(); err != nil {
+	if err := p.order.Journal.DropFormer(); err != nil {
 		r.Unfinished = append(r.Unfinished, err)
 	}
-	if _, err := p.FinishDrains(ctx); err != nil {
-		r.Unfinished = append(r.Unfinished, err)
-	}
-	return r, p.findOrphans(ctx, r)
+	return r, nil
 }
 
 // recall has the ledger read once for all records, since it may be large and the node's
 // pods wait for it. Where it can't be read, each record asks for itself and fails by itself.
 func (p *Preparer) recall(ctx context.Context, records []*journal.Record) (forget func()) {
-	if p.Ledger != nil {
+	if p.order.Ledger != nil {
 		uids := make([]string, len(records))
 		for i, rec := range records {
 			uids[i] = rec.ID()
 		}
-		if forget, err := p.Ledger.Recall(ctx, uids); err == nil {
+		if forget, err := p.order.Ledger.Recall(ctx, uids); err == nil {
 			return forget
 		}
 	}
 	return func() {}
 }
 
-// inTime cuts ctx short by the limit for one record.
-func (p *Preparer) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	if p.RecoverLimit == 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeoutCause(ctx, p.RecoverLimit, fmt.Errorf("not done within %s, it is left for later", p.RecoverLimit))
-}
-
 // sweepJournal removes what writes of records that were never there have left.
 func (p *Preparer) sweepJournal(ctx context.Context, r *Recovery) error {
-	ids, err := p.Journal.Leftovers()
+	ids, err := p.order.Journal.Leftovers()
 	if err != nil {
 		return err
 	}
@@ -100,41 +87,41 @@ func (p *Preparer) sweepJournal(ctx context.Context, r *Recovery) error {
 // sweepRecord does so for one record, unless there is one by now: then its
 // own removal will.
 func (p *Preparer) sweepRecord(ctx context.Context, id string) error {
-	ctx, cancel := p.inTime(ctx)
+	ctx, cancel := p.order.InTime(ctx)
 	defer cancel()
-	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
+	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: id})
 	if err != nil {
 		return err
 	}
 	defer release()
-	if rec, err := p.Journal.Load(id); err != nil || rec != nil {
+	if rec, err := p.order.Journal.Load(id); err != nil || rec != nil {
 		return nil // a record that can't be read is reported by now
 	}
-	return p.Journal.Delete(id)
+	return p.order.Journal.Delete(id)
 }
 
 // recoverOne brings one record to its end. The record is read again under the
 // claim's lock: an older instance may still have been at work on it.
 func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error {
-	ctx, cancel := p.inTime(ctx)
+	ctx, cancel := p.order.InTime(ctx)
 	defer cancel()
-	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
+	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: id})
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := p.Journal.Load(id)
+	rec, err := p.order.Journal.Load(id)
 	if err != nil || rec == nil {
 		return err
 	}
-	upgraded, err := p.Journal.Upgrade(id)
+	upgraded, err := p.order.Journal.Upgrade(id)
 	if err != nil {
 		return err
 	}
 	if upgraded {
 		r.Upgraded = append(r.Upgraded, id)
 	}
-	snap, err := p.Inventory.Snapshot(ctx)
+	snap, err := p.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -144,10 +131,10 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	case thisBoot && rec.State == journal.Prepared:
 		r.Kept = append(r.Kept, rec.Plan.Claim)
 		// What is wrong with where they are does not keep the ledger from its events.
-		return errors.Join(p.reaffirm(ctx, &work), p.backfill(ctx, snap, &work))
+		return errors.Join(p.order.Reaffirm(ctx, &work), p.order.Recording.Backfill(ctx, snap, &work))
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)
-		return errors.Join(p.removeSpec(ctx, rec), p.backfill(ctx, snap, &work))
+		return errors.Join(p.order.Spec.Remove(ctx, rec), p.order.Recording.Backfill(ctx, snap, &work))
 	case thisBoot && rec.State != journal.Preparing:
 		return p.finish(ctx, &work, &r.Released, r)
 	default:
@@ -157,7 +144,7 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 
 // finish settles a record and enters it into the list it belongs to.
 func (p *Preparer) finish(ctx context.Context, rec *journal.Record, list *[]plan.Ref, r *Recovery) error {
-	err := p.takeOff(ctx, rec)
+	err := p.order.TakeOff(ctx, rec)
 	var q *QuarantinedError
 	switch {
 	case errors.As(err, &q):
@@ -169,78 +156,17 @@ func (p *Preparer) finish(ctx context.Context, rec *journal.Record, list *[]plan
 	return err
 }
 
-// reaffirm checks that a prepared claim's functions are where they belong,
-// and writes its spec anew (its directory does not outlive a reboot). A
-// function that somebody moved is bound again, if nobody has it open. What
-// somebody changed of a VF is changed back.
-func (p *Preparer) reaffirm(ctx context.Context, rec *journal.Record) error {
-	moved, err := p.moved(ctx, rec)
-	if err != nil {
-		return err
-	}
-	if moved {
-		if err := p.rebind(ctx, rec); err != nil {
-			return err
-		}
-	}
-	if err := p.applyVFs(ctx, rec); err != nil {
-		return err
-	}
-	return p.writeSpec(ctx, rec)
-}
-
-// moved reports whether a function of the record is not on its target.
-func (p *Preparer) moved(ctx context.Context, rec *journal.Record) (bool, error) {
-	for i := range rec.Plan.Functions {
-		fn := &rec.Plan.Functions[i]
-		now, err := p.Executor.Binding(ctx, fn.Address)
-		if err != nil {
-			return false, fmt.Errorf("claim %s: %w; delete its pod, so that the claim is allocated anew", rec.Plan.Claim, err)
-		}
-		if want, ours := bindingOf(rec, fn); ours && now != want {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// rebind brings moved functions of a prepared claim back to where they belong.
-func (p *Preparer) rebind(ctx context.Context, rec *journal.Record) error {
-	snap, release, err := p.lockRecord(ctx, rec)
-	if err != nil {
-		return err
-	}
-	defer release()
-	if rec.Kind == journal.Bound && p.isLent(snap, rec) {
-		return nil
-	}
-	if err := p.unused(ctx, snap, rec, rec.Plan.Addresses()); err != nil {
-		return err
-	}
-	for i := range rec.Plan.Functions {
-		fn := &rec.Plan.Functions[i]
-		if want, ours := bindingOf(rec, fn); ours {
-			if err := p.drive(ctx, rec.Plan.Claim, fn.Address, want); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// isLent reports whether a claim has a function of a standing record, and with it
-// the say about its binding: a physical endpoint waits on its kernel driver.
-func (p *Preparer) isLent(snap *device.Snapshot, rec *journal.Record) bool {
-	holdings, _ := p.holdings(snap.Host.BootID)
-	return slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool {
-		h, held := holdings[a]
-		return held && !h.Bound
-	})
+// SweepSpecs removes CDI specs of ours whose claims have no record here, and returns
+// the claims' UIDs. It may be repeated.
+func (p *Preparer) SweepSpecs(ctx context.Context) ([]string, error) {
+	r := &Recovery{}
+	err := p.sweepSpecs(ctx, r)
+	return r.Specs, errors.Join(err, errors.Join(r.Unfinished...))
 }
 
 // sweepSpecs removes CDI specs of claims that are not prepared here.
 func (p *Preparer) sweepSpecs(ctx context.Context, r *Recovery) error {
-	uids, err := p.Specs.Claims()
+	uids, err := p.order.Specs.Claims()
 	if err != nil {
 		return err
 	}
@@ -255,50 +181,22 @@ func (p *Preparer) sweepSpecs(ctx context.Context, r *Recovery) error {
 // sweepSpec removes one spec without a record. It looks again under the claim's
 // lock: an older instance may just be preparing it.
 func (p *Preparer) sweepSpec(ctx context.Context, uid string, r *Recovery) error {
-	if rec, err := p.Journal.Load(uid); err != nil || rec != nil {
+	if rec, err := p.order.Journal.Load(uid); err != nil || rec != nil {
 		return nil // a record that can't be read is reported by now, and may well be of a VM that runs
 	}
-	ctx, cancel := p.inTime(ctx)
+	ctx, cancel := p.order.InTime(ctx)
 	defer cancel()
-	release, err := p.lock(ctx, plan.Ref{UID: uid}, []Lock{claimLock(uid)})
+	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
 		return err
 	}
 	defer release()
-	if rec, err := p.Journal.Load(uid); err != nil || rec != nil {
+	if rec, err := p.order.Journal.Load(uid); err != nil || rec != nil {
 		return nil // it came meanwhile
 	}
-	if err := p.Specs.Remove(uid); err != nil {
+	if err := p.order.Specs.Remove(uid); err != nil {
 		return err
 	}
 	r.Specs = append(r.Specs, uid)
 	return nil
-}
-
-// findOrphans lists our functions on VFIO drivers that no record explains. The
-// snapshot may be older than what was just undone, so they are looked at again.
-func (p *Preparer) findOrphans(ctx context.Context, r *Recovery) error {
-	snap, err := p.Inventory.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	if snap, err = p.Inventory.Refresh(ctx, p.orphans(snap)); err != nil {
-		return err
-	}
-	r.Orphans = p.orphans(snap)
-	return nil
-}
-
-// orphans returns our functions on VFIO drivers without a record, by address.
-func (p *Preparer) orphans(snap *device.Snapshot) []pci.Address {
-	n := p.node(snap)
-	var strays []pci.Address
-	for i := range snap.Functions {
-		f := &snap.Functions[i]
-		_, held := n.Owners[f.Address]
-		if !held && device.IsVFIO(f.Driver) && n.Selection.Choice(f.Address).Ours {
-			strays = append(strays, f.Address)
-		}
-	}
-	return strays
 }

@@ -1,44 +1,115 @@
 package prepare
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/ration"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// refusals remembers why claims were refused last, so that the kubelet's
-// repetitions of one refusal, every minute or so, are one event.
+// refusals writes to the ledger that claims are refused. It remembers why claims were
+// refused last, so that the kubelet's repetitions of one refusal, every minute or so, are
+// one event.
 type refusals struct {
+	recording *effects.Recording
+	ration    *ration.Ration // of refusals in the ledger
+
 	mu   sync.Mutex // guards last
 	last map[string]string
+}
+
+// newRefusals returns refusals. Their ration is some 1,500 a day for each namespace: a
+// tenant makes refused claims as fast as it likes, and they must not fill the ledger.
+func newRefusals(r *effects.Recording) *refusals {
+	return &refusals{recording: r, ration: &ration.Ration{Burst: 20, Pause: time.Minute}}
 }
 
 // maxRefusals bounds what is remembered: tenants make claims as they please.
 const maxRefusals = 4096
 
-// refusalRation is how many refusals of one namespace are written: a tenant makes
-// refused claims as fast as it likes, and they must not fill the ledger. It is some
-// 1,500 a day.
-func refusalRation() *ration.Ration { return &ration.Ration{Burst: 20, Pause: time.Minute} }
+// recordRefused writes that a claim does not get its devices, once for each reason.
+func (f *refusals) recordRefused(ctx context.Context, claim plan.Ref, cause error) error {
+	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Reason: effects.OneLine(cause)}
+	refusal, isRefusal := errors.AsType[*plan.RefusedError](cause)
+	_, inUse := errors.AsType[*effects.InUseError](cause)
+	_, locked := errors.AsType[*effects.LockedError](cause)
+	_, quarantined := errors.AsType[*QuarantinedError](cause)
+	switch {
+	case isRefusal:
+		for i := range refusal.Refusals {
+			r := &refusal.Refusals[i]
+			e.Devices = append(e.Devices, ledger.Device{Address: r.Address, Name: r.Device})
+			if !slices.Contains(e.Codes, string(r.Code)) {
+				e.Codes = append(e.Codes, string(r.Code))
+			}
+		}
+	case inUse:
+		e.Codes = []string{"InUse"}
+	case locked:
+		e.Codes = []string{string(plan.Locked)}
+	case quarantined:
+		e.Codes = []string{string(plan.Quarantined)}
+	default:
+		return nil
+	}
+	return f.record(ctx, claim, e)
+}
+
+// refused is [Preparer.Refused].
+func (f *refusals) refused(ctx context.Context, req *claim.Request, code string, cause error) error {
+	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Codes: []string{code}, Reason: effects.OneLine(cause)}
+	for _, d := range req.Devices {
+		e.Devices = append(e.Devices, ledger.Device{Address: d.Address, Name: d.Name})
+	}
+	return f.record(ctx, plan.RefOf(req), e)
+}
+
+// record writes a refusal unless the claim's last was the same. Beyond the
+// namespace's rate it is counted, and the next one that is written says how many.
+func (f *refusals) record(ctx context.Context, claim plan.Ref, e ledger.Event) error {
+	if f.repeats(claim.UID, e.Reason) {
+		return nil
+	}
+	tell, untold := f.ration.Take(claim.Namespace)
+	if !tell {
+		return nil
+	}
+	if e.Untold = untold; untold > 0 {
+		e.Reason += fmt.Sprintf(" (%d refusals of this namespace before it are not in the ledger: they were too many at once)", untold)
+	}
+	err := f.recording.Record(ctx, claim, e)
+	if err != nil {
+		f.forget(claim.UID)
+		f.ration.Return(claim.Namespace, untold)
+	}
+	return err
+}
 
 // repeats enters a refusal, and reports whether the claim's last was the same.
-func (r *refusals) repeats(uid, reason string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.last[uid] == reason {
+func (f *refusals) repeats(uid, reason string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last[uid] == reason {
 		return true
 	}
-	if r.last == nil || len(r.last) >= maxRefusals {
-		r.last = map[string]string{}
+	if f.last == nil || len(f.last) >= maxRefusals {
+		f.last = map[string]string{}
 	}
-	r.last[uid] = reason
+	f.last[uid] = reason
 	return false
 }
 
 // forget forgets a claim's, which was prepared or has ended.
-func (r *refusals) forget(uid string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.last, uid)
+func (f *refusals) forget(uid string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.last, uid)
 }

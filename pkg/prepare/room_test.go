@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // disk is the node's disk, and whether there is room on it.
@@ -31,8 +32,7 @@ func TestAFullDiskRefusesNewClaimsOnly(t *testing.T) {
 	gpu, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
 	before := w.state()
 	d := &disk{}
-	p := w.plugin(nil)
-	p.Room = d
+	p := w.plugin(nil, func(c *prepare.Config) { c.Room = d })
 	if _, err := p.Prepare(t.Context(), w.request(uid, gpu)); err != nil {
 		t.Fatal(err)
 	}

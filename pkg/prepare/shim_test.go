@@ -7,8 +7,9 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -68,7 +69,7 @@ func takingCalls() map[string]func(*world) error {
 		},
 		"Clear of a quarantine": func(w *world) error {
 			w.saveQuarantined()
-			_, err := w.plugin(nil).Clear(w.t.Context(), uid, prepare.Clearance{Reason: "test", WithoutProof: true})
+			_, err := w.plugin(nil).Clear(w.t.Context(), uid, maintain.Clearance{Reason: "test", WithoutProof: true})
 			return err
 		},
 		"a claim that is allocated again": func(w *world) error {
@@ -100,7 +101,7 @@ func TestHandedOverAndNotYetOpened(t *testing.T) {
 			w, gpu := asked(t)
 			bound := w.bindings()[gpu]
 			err := call(w)
-			used := as[*prepare.InUseError](t, err)
+			used := as[*effects.InUseError](t, err)
 			if used.Address != gpu || len(used.Holders) != 1 || used.Holders[0].PID != shimPID {
 				t.Errorf("in use: %+v", used)
 			}
@@ -167,7 +168,7 @@ func TestWhatStartsASandbox(t *testing.T) {
 				}
 				return
 			}
-			if used := as[*prepare.InUseError](t, err); used.Holders[len(used.Holders)-1].PID != c.held {
+			if used := as[*effects.InUseError](t, err); used.Holders[len(used.Holders)-1].PID != c.held {
 				t.Errorf("in use: %+v, want process %d last", used, c.held)
 			}
 		})
@@ -202,7 +203,7 @@ func TestADrainWaitsForAHandedOverDevice(t *testing.T) {
 				t.Error(err)
 			}
 			_, err := w.plugin(nil).Unprepare(t.Context(), uid)
-			as[*prepare.InUseError](t, err)
+			as[*effects.InUseError](t, err)
 			if state := w.mustDrain(gpu); state.Done() || w.driver(gpu) != "vfio-pci" || len(w.k.Resets()) > 0 {
 				t.Errorf("after a refused Unprepare: %+v, driver %s, resets %v", state, w.driver(gpu), w.k.Resets())
 			}
@@ -235,7 +236,7 @@ func TestARecordWithoutItsShim(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := call(w)
-			as[*prepare.InUseError](t, err)
+			as[*effects.InUseError](t, err)
 			says(t, err, "containerd-shim (pid 4194405", "starts a sandbox with it")
 			if rec := w.record(uid); rec == nil || rec.Sandbox == nil || rec.Sandbox.ID != "first" || len(w.k.Resets()) > 0 {
 				t.Errorf("record %+v, resets %v; want the sandbox's and none", rec, w.k.Resets())
@@ -266,7 +267,7 @@ func TestAShimThatOutlivesItsVM(t *testing.T) {
 				held := func(when string, holders ...int) {
 					t.Helper()
 					_, err := w.plugin(nil).Unprepare(t.Context(), uid)
-					used := as[*prepare.InUseError](t, err)
+					used := as[*effects.InUseError](t, err)
 					if used == nil || len(used.Holders) != len(holders) {
 						t.Fatalf("%s: %v, want it held by %v", when, err, holders)
 					}

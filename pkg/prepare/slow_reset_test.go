@@ -54,7 +54,7 @@ func ways() []resettable {
 }
 
 // asKubelet calls Unprepare with the kubelet's patience.
-func asKubelet(t *testing.T, p *prepare.Preparer) error {
+func asKubelet(t *testing.T, p *plugin) error {
 	t.Helper()
 	return patiently(t, func(ctx context.Context) error {
 		_, err := p.Unprepare(ctx, uid)
@@ -66,8 +66,8 @@ func asKubelet(t *testing.T, p *prepare.Preparer) error {
 type resetting struct {
 	name string
 	// begin sets the stage, call is what resets.
-	begin func(w *world, p *prepare.Preparer, dev pci.Address)
-	call  func(ctx context.Context, p *prepare.Preparer, req *claim.Request) error
+	begin func(w *world, p *plugin, dev pci.Address)
+	call  func(ctx context.Context, p *plugin, req *claim.Request) error
 	// during and after are the states of the record while the reset runs and then;
 	// empty for none.
 	during, after journal.State
@@ -75,25 +75,25 @@ type resetting struct {
 
 // resettings are all calls that reset a device for a claim.
 func resettings() []resetting {
-	prepared := func(w *world, p *prepare.Preparer, dev pci.Address) {
+	prepared := func(w *world, p *plugin, dev pci.Address) {
 		if _, err := p.Prepare(w.t.Context(), w.request(uid, dev)); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 	return []resetting{
-		{"the end of a claim", prepared, func(ctx context.Context, p *prepare.Preparer, _ *claim.Request) error {
+		{"the end of a claim", prepared, func(ctx context.Context, p *plugin, _ *claim.Request) error {
 			_, err := p.Unprepare(ctx, uid)
 			return err
 		}, journal.Releasing, ""},
-		{"the second sandbox of a pod", func(w *world, p *prepare.Preparer, dev pci.Address) {
+		{"the second sandbox of a pod", func(w *world, p *plugin, dev pci.Address) {
 			prepared(w, p, dev)
 			w.mustHandOver("first")
-		}, func(ctx context.Context, p *prepare.Preparer, _ *claim.Request) error {
+		}, func(ctx context.Context, p *plugin, _ *claim.Request) error {
 			return p.HandOver(ctx, uid, journal.Sandbox{ID: "second"})
 		}, journal.Prepared, journal.Prepared},
-		{"a device that is not proven clean", func(w *world, _ *prepare.Preparer, dev pci.Address) {
+		{"a device that is not proven clean", func(w *world, _ *plugin, dev pci.Address) {
 			w.markUnclean(dev)
-		}, func(ctx context.Context, p *prepare.Preparer, req *claim.Request) error {
+		}, func(ctx context.Context, p *plugin, req *claim.Request) error {
 			_, err := p.Prepare(ctx, req)
 			return err
 		}, journal.Preparing, journal.Prepared},
@@ -124,7 +124,7 @@ type slowReset struct {
 }
 
 // eachSlowReset runs a test of each way to reset a device in each call that does.
-func eachSlowReset(t *testing.T, locking sysfstest.LockingReads, test func(*testing.T, *prepare.Preparer, *slowReset)) {
+func eachSlowReset(t *testing.T, locking sysfstest.LockingReads, test func(*testing.T, *plugin, *slowReset)) {
 	for _, call := range resettings() {
 		for _, way := range ways() {
 			t.Run(call.name+" by "+way.method, func(t *testing.T) {
@@ -144,7 +144,7 @@ func eachSlowReset(t *testing.T, locking sysfstest.LockingReads, test func(*test
 }
 
 // try makes the call with the kubelet's patience.
-func (s *slowReset) try(p *prepare.Preparer) error {
+func (s *slowReset) try(p *plugin) error {
 	s.t.Helper()
 	return patiently(s.t, func(ctx context.Context) error { return s.call(ctx, p, s.req) })
 }
@@ -195,7 +195,7 @@ func (s *slowReset) wantDone() {
 func TestSlowReset(t *testing.T) {
 	for _, takes := range []time.Duration{15 * time.Second, 30 * time.Second, 70 * time.Second} {
 		t.Run(takes.String(), func(t *testing.T) {
-			eachSlowReset(t, sysfstest.MiddleKernel(), func(t *testing.T, p *prepare.Preparer, s *slowReset) {
+			eachSlowReset(t, sysfstest.MiddleKernel(), func(t *testing.T, p *plugin, s *slowReset) {
 				resets(s.world, s.slow, takes, nil)
 				err := s.try(p)
 				for tries := 0; err != nil && tries < 3; tries++ {
@@ -237,7 +237,7 @@ func wantOneResetTold(t *testing.T, w *world, want ledger.Result) *ledger.Event 
 // TestSlowResetThatFails: the evidence comes after the call. The next one finds it,
 // without another reset, and quarantines the device.
 func TestSlowResetThatFails(t *testing.T) {
-	eachSlowReset(t, sysfstest.NewerKernel(), func(t *testing.T, p *prepare.Preparer, s *slowReset) {
+	eachSlowReset(t, sysfstest.NewerKernel(), func(t *testing.T, p *plugin, s *slowReset) {
 		resets(s.world, s.slow, 70*time.Second, unix.EIO)
 		s.wantCutOff(s.try(p))
 		time.Sleep(time.Minute)
@@ -255,7 +255,7 @@ func TestSlowResetThatFails(t *testing.T) {
 // TestClaimEndsDuringASlowReset: whoever ends a claim during the reset waits for it,
 // and the device is not marked as clean without a proof.
 func TestClaimEndsDuringASlowReset(t *testing.T) {
-	eachSlowReset(t, sysfstest.NewerKernel(), func(t *testing.T, p *prepare.Preparer, s *slowReset) {
+	eachSlowReset(t, sysfstest.NewerKernel(), func(t *testing.T, p *plugin, s *slowReset) {
 		resets(s.world, s.slow, 70*time.Second, nil)
 		s.wantCutOff(s.try(p))
 		for {
@@ -283,7 +283,7 @@ func TestAnotherPluginDuringASlowReset(t *testing.T) {
 	for name, locking := range kernels() {
 		for _, takes := range []time.Duration{15 * time.Second, 30 * time.Second, 70 * time.Second} {
 			t.Run(name+"/"+takes.String(), func(t *testing.T) {
-				eachSlowReset(t, locking, func(t *testing.T, p *prepare.Preparer, s *slowReset) {
+				eachSlowReset(t, locking, func(t *testing.T, p *plugin, s *slowReset) {
 					resets(s.world, s.slow, takes, nil)
 					begun := time.Now()
 					ctx, cancel := timeout(t, 5*time.Second)
@@ -305,7 +305,7 @@ func TestAnotherPluginDuringASlowReset(t *testing.T) {
 
 // wantDoneBy has a plugin that knows nothing of the reset that is under way try until
 // it succeeds, and checks that it made one of its own for that.
-func (s *slowReset) wantDoneBy(p *prepare.Preparer) {
+func (s *slowReset) wantDoneBy(p *plugin) {
 	s.t.Helper()
 	err := s.try(p)
 	for tries := 0; err != nil && tries < 5; tries++ {
@@ -326,7 +326,7 @@ func (s *slowReset) wantDoneBy(p *prepare.Preparer) {
 // TestDeviceStaysWithTheClaimDuringASlowReset: other claims and a start of the plugin
 // leave it alone.
 func TestDeviceStaysWithTheClaimDuringASlowReset(t *testing.T) {
-	eachSlowReset(t, sysfstest.NewerKernel(), func(t *testing.T, p *prepare.Preparer, s *slowReset) {
+	eachSlowReset(t, sysfstest.NewerKernel(), func(t *testing.T, p *plugin, s *slowReset) {
 		resets(s.world, s.slow, 70*time.Second, nil)
 		s.wantCutOff(s.try(p))
 		_, err := p.Prepare(t.Context(), s.request(other, s.dev))

@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // The soak's size, and what a plugin of such a life may cost. One claim in fifty is
@@ -34,7 +35,7 @@ const (
 // soak is a node on which claims come and go.
 type soak struct {
 	*world
-	p *prepare.Preparer
+	p *plugin
 	// watch reads the journal as the metrics do: it lives as long as the process.
 	watch    *journal.Store
 	run      string // the directory of locks
@@ -76,19 +77,20 @@ func (s *soak) restart() {
 	if s.locks, err = journal.NewLocks(s.run); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := s.locks.Sweep(prepare.ClaimLocks); err != nil {
+	if err := s.locks.Sweep(effects.ClaimLocks); err != nil {
 		s.t.Fatal(err)
 	}
-	s.p = s.plugin(nil)
 	boot, err := s.fs.ReadString("proc/sys/kernel/random/boot_id")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.p.Ledger = writer.New(writer.Config{
-		Dir: s.history, Node: "node-1", BootID: boot, Actor: ledger.Actor{Component: "test"},
-		SegmentBytes: soakSegment, RetainBytes: soakLedger,
+	s.p = s.plugin(nil, func(c *prepare.Config) {
+		c.Ledger = writer.New(writer.Config{
+			Dir: s.history, Node: "node-1", BootID: boot, Actor: ledger.Actor{Component: "test"},
+			SegmentBytes: soakSegment, RetainBytes: soakLedger,
+		})
+		c.Observe = func(effects.Event) {}
 	})
-	s.p.Observe = func(prepare.Event) {}
 	r, err := s.p.Recover(s.t.Context())
 	if err != nil || len(r.Unfinished) > 0 {
 		s.t.Fatalf("recover: %+v, %v", r, err)
@@ -130,7 +132,7 @@ func (s *soak) abandon(uid string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	release, err := others.Acquire(s.t.Context(), journal.Lock{Name: prepare.ClaimLocks + uid, Transient: true})
+	release, err := others.Acquire(s.t.Context(), journal.Lock{Name: effects.ClaimLocks + uid, Transient: true})
 	if err != nil {
 		s.t.Fatal(err)
 	}

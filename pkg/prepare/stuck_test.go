@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -38,8 +39,7 @@ func TestHangingUnbindOnTheWayIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		stuck, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
-		p := w.plugin(nil)
-		p.UndoLimit = w.limit
+		p := w.plugin(nil, func(c *prepare.Config) { c.UndoLimit = w.limit })
 		letGo := hang(w, stuck)
 		start := time.Now()
 		failed := make(chan error)
@@ -144,7 +144,7 @@ func TestHolderAppearsBeforeTheUnbind(t *testing.T) {
 // lockedInventory sees a function while somebody else's unbind hangs, as after
 // its driver's link is gone.
 type lockedInventory struct {
-	prepare.Inventory
+	effects.Inventory
 	locked pci.Address
 }
 
@@ -162,10 +162,9 @@ func TestUnprepareWhileSomebodysUnbindHangs(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.mustPrepare(w.request(uid, gpu))
-	p := w.plugin(nil)
-	p.Inventory = lockedInventory{p.Inventory, gpu}
+	p := w.plugin(nil, func(c *prepare.Config) { c.Inventory = lockedInventory{c.Inventory, gpu} })
 	_, err := p.Unprepare(t.Context(), uid)
-	if e := as[*prepare.LockedError](t, err); e.Address != gpu {
+	if e := as[*effects.LockedError](t, err); e.Address != gpu {
 		t.Errorf("locked: %s", e.Address)
 	}
 	says(t, err, "hangs in the kernel", "delete its pod")

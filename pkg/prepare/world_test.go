@@ -20,12 +20,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/network/podnet"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -62,10 +64,10 @@ type world struct {
 	wait    time.Duration          // for holders
 	recover time.Duration          // of one record
 	// inventory is what plugins read the node through; nil for a fresh look each time.
-	inventory prepare.Inventory
+	inventory effects.Inventory
 
 	mu     sync.Mutex // guards events
-	events []prepare.Event
+	events []effects.Event
 }
 
 func newWorld(t *testing.T) *world {
@@ -94,30 +96,51 @@ func newWorld(t *testing.T) *world {
 
 // plugin returns a plugin process on the node. Its effects pass through the
 // power switch, which may be nil.
-func (w *world) plugin(power *power) *prepare.Preparer {
+func (w *world) plugin(power *power, changes ...func(*prepare.Config)) *plugin {
 	kernel := control.New(power.writer(w.k), w.fs, w.limit)
 	policy := &vf.Policy{FS: w.fs, Links: power.links(w.links), Switches: power.switches(w.links.Switches())}
-	var look prepare.Inventory = &scanner{fs: w.fs}
+	var look effects.Inventory = &scanner{fs: w.fs}
 	if w.inventory != nil {
 		look = w.inventory
 	}
-	return prepare.New(prepare.Config{
-		FS: w.fs, Inventory: look, Locks: w.locks, Node: w.node, NodeName: w.name,
-		Executor: bind.New(w.fs, kernel, w.k, w.k.HotReset),
-		Journal:  power.journal(w.records), Specs: power.specs(w.specs),
-		Holders:    vfio.NewProcesses(w.fs),
-		VFs:        policy,
-		Eswitches:  policy,
-		Interfaces: power.interfaces(w.pods),
-		Addresses:  power.addresses(w.pool),
-		Ledger:     power.ledger(w.writer()),
-		HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,
-		Observe: func(e prepare.Event) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.events = append(w.events, e)
+	c := prepare.Config{
+		Parts: effects.Parts{
+			FS: w.fs, Inventory: look, Locks: w.locks,
+			Executor: bind.New(w.fs, kernel, w.k, w.k.HotReset),
+			Journal:  power.journal(w.records), Specs: power.specs(w.specs),
+			Holders:    vfio.NewProcesses(w.fs),
+			VFs:        policy,
+			Interfaces: power.interfaces(w.pods),
+			Addresses:  power.addresses(w.pool),
+			Ledger:     power.ledger(w.writer()),
+			Observe: func(e effects.Event) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.events = append(w.events, e)
+			},
 		},
-	})
+		Node: w.node, NodeName: w.name, HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,
+	}
+	for _, change := range changes {
+		change(&c)
+	}
+	p := prepare.New(c)
+	return &plugin{Preparer: p, Maintainer: maintain.New(p.Order(), policy)}
+}
+
+// plugin is all that works on claims and functions in a plugin's process.
+type plugin struct {
+	*prepare.Preparer
+	*maintain.Maintainer
+}
+
+// Recover is that of a node; see package node.
+func (p *plugin) Recover(ctx context.Context) (*prepare.Recovery, error) {
+	r, err := p.Preparer.Recover(ctx)
+	if err != nil {
+		return r, err
+	}
+	return r, p.AfterRecover(ctx, r)
 }
 
 // bootID returns the node's boot.
@@ -282,16 +305,16 @@ func (p *power) effect(do func() error) error {
 	return err
 }
 
-func (p *power) interfaces(i prepare.Interfaces) prepare.Interfaces {
+func (p *power) interfaces(i effects.Interfaces) effects.Interfaces {
 	return cutInterfaces{i, p}
 }
 
 func (p *power) links(l vf.Links) vf.Links                 { return cutLinks{l, p} }
 func (p *power) switches(s vf.Switches) vf.Switches        { return cutSwitches{s, p} }
 func (p *power) writer(w control.Writer) control.Writer    { return cutWriter{p, w} }
-func (p *power) ledger(l prepare.Ledger) prepare.Ledger    { return cutLedger{l, p} }
-func (p *power) journal(j prepare.Journal) prepare.Journal { return cutJournal{j, p} }
-func (p *power) specs(s prepare.Specs) prepare.Specs       { return cutSpecs{s, p} }
+func (p *power) ledger(l effects.Ledger) effects.Ledger    { return cutLedger{l, p} }
+func (p *power) journal(j effects.Journal) effects.Journal { return cutJournal{j, p} }
+func (p *power) specs(s effects.Specs) effects.Specs       { return cutSpecs{s, p} }
 func (c cutWriter) Write(path string, data []byte) error {
 	return c.p.effect(func() error { return c.w.Write(path, data) })
 }
@@ -305,7 +328,7 @@ func (c cutLedger) Append(ctx context.Context, events ...ledger.Event) (signed s
 }
 
 type cutLedger struct {
-	prepare.Ledger
+	effects.Ledger
 	p *power
 }
 
@@ -350,7 +373,7 @@ func (c cutInterfaces) Place(ctx context.Context, what podnet.Interface, at stri
 }
 
 type cutInterfaces struct {
-	prepare.Interfaces
+	effects.Interfaces
 	p *power
 }
 
@@ -378,11 +401,11 @@ type cutWriter struct {
 }
 
 type cutJournal struct {
-	prepare.Journal
+	effects.Journal
 	p *power
 }
 
 type cutSpecs struct {
-	prepare.Specs
+	effects.Specs
 	p *power
 }

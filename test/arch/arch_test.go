@@ -51,14 +51,16 @@ func layers() [][]string {
 		{"bootstrap/boot", "bootstrap/host"},                   // what it takes, one concern each
 		{"audit/check", "audit/check/board"},                   // the rules, and nodes to try them on
 		{"audit/check/monitor"},                                // the rules on the plugin's own node
+		{"prepare/effects"},                                    // what one step does
 		{"prepare"},                                            // the order of effects
+		{"maintain"},                                           // functions outside the life of a claim
 		{"plugin/metrics"},                                     // what of that is counted
 		{"plugin/metrics/metricstest"},                         // read single metrics
 		{"node"},                                               // the parts joined
 		{"bootstrap/diff", "bootstrap/disk"},                   // how bootstrap tells and writes
 		{"bootstrap"},
 		{"plugin/dra", "plugin/podres", "plugin/nri", "audit"}, // entry points
-		{"plugin"}, // the daemon
+		{"plugin"},                                             // the daemon
 		{"audit/topology"},
 		{"audit/page", "audit/nodereport"},
 		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet"},
@@ -81,10 +83,10 @@ func impure() []string {
 // forbidden maps a command to packages that its binary must not contain.
 func forbidden() map[string][]string {
 	return map[string][]string{
-		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
-		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
-		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
-		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
+		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
+		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
 		"cmd/kata-vfio-plugin":    {"pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
 	}
 }

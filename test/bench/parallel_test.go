@@ -15,6 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -58,8 +59,11 @@ func slowNode(b *testing.B) (*prepare.Preparer, []pci.Address) {
 		b.Fatal(err)
 	}
 	return prepare.New(prepare.Config{
-		FS: fs, Inventory: inventory, Journal: records, Locks: locks, Specs: specs, Holders: vfio.NewProcesses(fs),
-		Executor: bind.New(fs, control.New(k, fs, time.Minute), k, k.HotReset), UndoLimit: time.Minute,
+		Parts: effects.Parts{
+			FS: fs, Inventory: inventory, Journal: records, Locks: locks, Specs: specs, Holders: vfio.NewProcesses(fs),
+			Executor: bind.New(fs, control.New(k, fs, time.Minute), k, k.HotReset),
+		},
+		UndoLimit: time.Minute,
 	}), gpus
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -110,9 +111,11 @@ func (n *keptNode) plugin(b *testing.B) *prepare.Preparer {
 	}
 	kernel := control.New(n.k, n.fs, time.Minute)
 	return prepare.New(prepare.Config{
-		FS: n.fs, Inventory: seen, Locks: locks, Journal: records, Specs: specs,
-		Executor: bind.New(n.fs, kernel, n.k, n.k.HotReset), Holders: vfio.NewProcesses(n.fs),
-		Ledger: n.ledger(), UndoLimit: time.Minute, RecoverLimit: time.Minute,
+		Parts: effects.Parts{
+			FS: n.fs, Inventory: seen, Locks: locks, Journal: records, Specs: specs,
+			Executor: bind.New(n.fs, kernel, n.k, n.k.HotReset), Holders: vfio.NewProcesses(n.fs), Ledger: n.ledger(),
+		},
+		UndoLimit: time.Minute, RecoverLimit: time.Minute,
 	})
 }
 
@@ -175,7 +178,7 @@ func lived(i int) ledger.Event {
 func (n *keptNode) start(b *testing.B) {
 	b.Helper()
 	p := n.plugin(b)
-	if _, err := p.Ledger.Append(b.Context(), ledger.Event{Type: ledger.Start, Result: ledger.OK}); err != nil {
+	if _, err := p.Order().Ledger.Append(b.Context(), ledger.Event{Type: ledger.Start, Result: ledger.OK}); err != nil {
 		b.Fatal(err)
 	}
 	r, err := p.Recover(b.Context())

@@ -16,7 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
 
@@ -125,7 +127,7 @@ func testWithdrawn(t *testing.T, p *controlplane.ControlPlane) {
 	claim := withdrawn(t, p, ns, "one")
 	now, told := time.Now(), map[string]string{}
 	repair := dra.Repair{
-		Client: n.client, Node: n.name, Records: n.records.List, Orphans: n.claims, Release: n.driver.Release,
+		Client: n.client, Node: n.name, Records: n.records.List, Orphans: &orphans{n.claims, maintain.New(n.claims.Order(), nil)}, Release: n.driver.Release,
 		Alive: func(journal.Process) bool { return false }, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return now }, Withdrawn: func(uid, why string) { told[uid] = why },
 	}
@@ -199,4 +201,10 @@ func deletePod(t *testing.T, p *controlplane.ControlPlane, ns, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// orphans are those of a node.
+type orphans struct {
+	*prepare.Preparer
+	*maintain.Maintainer
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -83,9 +84,11 @@ func (n *scripted) prepares() {
 	}
 	n.metrics = metrics.New(n.records.List, nothingStuck)
 	n.claims = prepare.New(prepare.Config{
-		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Journal: n.records, Specs: specs, Holders: vfio.NewProcesses(n.fs),
+		Parts: effects.Parts{
+			FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Journal: n.records, Specs: specs, Holders: vfio.NewProcesses(n.fs),
+			Executor: binder.New(n.fs, control.New(n.kernel, n.fs, 10*time.Second), n.kernel, n.kernel.HotReset),
+		},
 		Node: nodeconfig.Default(), NodeName: n.name, UndoLimit: 10 * time.Second,
-		Executor: binder.New(n.fs, control.New(n.kernel, n.fs, 10*time.Second), n.kernel, n.kernel.HotReset),
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/test/lab"
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
 	"github.com/kata-vfio/kata-vfio/test/lab/labtest"
@@ -35,18 +35,18 @@ func TestPowerCut(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		act    victim.Act
-		phase  prepare.Phase
+		phase  effects.Phase
 		at     int
 		state  journal.State // that the disk must hold
 		longer bool          // left out with -short
 	}{
-		{"preparing, just written", victim.Prepare, prepare.PhaseJournal, 1, journal.Preparing, true},
-		{"preparing, bound", victim.Prepare, prepare.PhaseBind, 2, journal.Preparing, false},
-		{"preparing, spec written", victim.Prepare, prepare.PhaseCDI, 1, journal.Preparing, true},
-		{"prepared, just written", victim.Prepare, prepare.PhaseJournal, 2, journal.Prepared, true},
-		{"releasing, just written", victim.Unprepare, prepare.PhaseJournal, 1, journal.Releasing, true},
-		{"cleaned, on the way to its driver", victim.Unprepare, prepare.PhaseUnbind, 1, journal.Cleaned, false},
-		{"forgotten, just removed", victim.Unprepare, prepare.PhaseJournal, 3, "", true},
+		{"preparing, just written", victim.Prepare, effects.PhaseJournal, 1, journal.Preparing, true},
+		{"preparing, bound", victim.Prepare, effects.PhaseBind, 2, journal.Preparing, false},
+		{"preparing, spec written", victim.Prepare, effects.PhaseCDI, 1, journal.Preparing, true},
+		{"prepared, just written", victim.Prepare, effects.PhaseJournal, 2, journal.Prepared, true},
+		{"releasing, just written", victim.Unprepare, effects.PhaseJournal, 1, journal.Releasing, true},
+		{"cleaned, on the way to its driver", victim.Unprepare, effects.PhaseUnbind, 1, journal.Cleaned, false},
+		{"forgotten, just removed", victim.Unprepare, effects.PhaseJournal, 3, "", true},
 	} {
 		if tt.longer && testing.Short() {
 			continue

@@ -7,7 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // Attempts remembers the functions for which Prepare failed by reasons that only an attempt
@@ -88,7 +88,7 @@ func (t *Attempts) Failing() map[pci.Address]plan.Code {
 // device's that the plan doesn't see. A pool of addresses whose CNI plugin is missing is
 // none: a class names the pool, and claims of other classes are prepared on the same VF.
 func onlySeenByPrepare(err error) (pci.Address, plan.Code, bool) {
-	if held, ok := errors.AsType[*prepare.InUseError](err); ok {
+	if held, ok := errors.AsType[*effects.InUseError](err); ok {
 		return held.Address, plan.InUse, true
 	}
 	if refused, ok := errors.AsType[*plan.RefusedError](err); ok {

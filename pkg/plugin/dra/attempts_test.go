@@ -12,14 +12,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // TestAttempts: what Prepare alone sees counts when it was seen twice, until a claim is
 // prepared or time has passed.
 func TestAttempts(t *testing.T) {
 	gpu := pci.Address{Bus: 0x3b}
-	inUse := fmt.Errorf("prepare: %w", &prepare.InUseError{Address: gpu})
+	inUse := fmt.Errorf("prepare: %w", &effects.InUseError{Address: gpu})
 	disk := &plan.RefusedError{Refusals: []plan.Refusal{{Code: plan.DiskInUse, Address: gpu}}}
 	none, held := map[pci.Address]plan.Code{}, map[pci.Address]plan.Code{gpu: plan.InUse}
 	for name, tt := range map[string]struct {

@@ -9,13 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 // drainState is the word for how far a drain has come.
-func drainState(d *prepare.Draining) publish.DrainState {
+func drainState(d *maintain.Draining) publish.DrainState {
 	if d.Done() {
 		return publish.Drained
 	}
@@ -23,7 +23,7 @@ func drainState(d *prepare.Draining) publish.DrainState {
 }
 
 // DrainStates returns the functions that are drained, and how far. Two drains may share functions.
-func DrainStates(drains []prepare.Draining) map[pci.Address]publish.DrainState {
+func DrainStates(drains []maintain.Draining) map[pci.Address]publish.DrainState {
 	states := map[pci.Address]publish.DrainState{}
 	for i := range drains {
 		for _, f := range drains[i].Functions {
@@ -35,10 +35,10 @@ func DrainStates(drains []prepare.Draining) map[pci.Address]publish.DrainState {
 	return states
 }
 
-// DrainedDevices finish drains; [prepare.Preparer] has the methods.
+// DrainedDevices finish drains; [maintain.Maintainer] has the methods.
 type DrainedDevices interface {
-	Drains(ctx context.Context) ([]prepare.Draining, error)
-	FinishDrains(ctx context.Context) ([]prepare.Draining, error)
+	Drains(ctx context.Context) ([]maintain.Draining, error)
+	FinishDrains(ctx context.Context) ([]maintain.Draining, error)
 }
 
 // DrainWatch follows the drains of a node, which operators make by a command of
@@ -73,8 +73,8 @@ func (w *DrainWatch) Look(ctx context.Context) {
 		w.warn(ctx, err)
 		return
 	}
-	if slices.ContainsFunc(drains, func(d prepare.Draining) bool { return d.Due() }) {
-		var finished []prepare.Draining
+	if slices.ContainsFunc(drains, func(d maintain.Draining) bool { return d.Due() }) {
+		var finished []maintain.Draining
 		if finished, err = w.Devices.FinishDrains(ctx); err == nil {
 			drains = finished
 		} // else it may lack some, which are drained all the same
@@ -93,7 +93,7 @@ func (w *DrainWatch) Look(ctx context.Context) {
 }
 
 // report tells of what has changed since the last look.
-func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, drains []prepare.Draining) bool {
+func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, drains []maintain.Draining) bool {
 	first, changed := w.known == nil, false
 	for a, v := range now {
 		if w.known[a] == v {
@@ -114,7 +114,7 @@ func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, 
 }
 
 // undrainedWords say what the end of a function's drain means, which another may cover too.
-func undrainedWords(a pci.Address, drains []prepare.Draining) string {
+func undrainedWords(a pci.Address, drains []maintain.Draining) string {
 	for i := range drains {
 		if drains[i].Has(a) {
 			return fmt.Sprintf("is out of use still, with %s (%s)", drains[i].Address, drains[i].Reason)

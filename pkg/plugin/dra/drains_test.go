@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
@@ -26,7 +27,7 @@ func TestADrainIsSeenAndTold(t *testing.T) {
 	n.k.AddGPU(0x3b)
 	const name = "gpu-0000-62-00-0"
 	n.prepared("uid-1", name)
-	n.publisher.Drains = func(snap *device.Snapshot) []prepare.Draining {
+	n.publisher.Drains = func(snap *device.Snapshot) []maintain.Draining {
 		drains, _ := n.claims.DrainsIn(snap)
 		return drains
 	}
@@ -79,11 +80,11 @@ func TestADrainIsSeenAndTold(t *testing.T) {
 
 // flaky finishes no drain, and when it is broken it says of one less than there are.
 type flaky struct {
-	*prepare.Preparer
+	*claims
 	broken bool
 }
 
-func (f *flaky) FinishDrains(ctx context.Context) ([]prepare.Draining, error) {
+func (f *flaky) FinishDrains(ctx context.Context) ([]maintain.Draining, error) {
 	drains, err := f.Drains(ctx)
 	if err != nil || !f.broken {
 		return drains, err
@@ -94,10 +95,12 @@ func (f *flaky) FinishDrains(ctx context.Context) ([]prepare.Draining, error) {
 // TestADrainThatCanNotBeLookedAtIsNotOver: and nobody is told that it is.
 func TestADrainThatCanNotBeLookedAtIsNotOver(t *testing.T) {
 	n := newNode(t)
-	n.claims.Node = &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{
-		Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Policy: v1alpha1.PolicyBound,
-	}}}
-	n.claims.Node.Default()
+	n.reopen(func(c *prepare.Config) {
+		c.Node = &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{
+			Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Policy: v1alpha1.PolicyBound,
+		}}}
+		c.Node.Default()
+	})
 	gpus := []pci.Address{n.k.AddGPU(0x3b), n.k.AddGPU(0x3c)}
 	if err := n.claims.BindByPolicy(t.Context()); err != nil {
 		t.Fatal(err)
@@ -107,7 +110,7 @@ func TestADrainThatCanNotBeLookedAtIsNotOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	events, changes, devices := &eventLog{}, 0, &flaky{Preparer: n.claims}
+	events, changes, devices := &eventLog{}, 0, &flaky{claims: n.claims}
 	watch := dra.DrainWatch{
 		Devices: devices, Reporter: dra.NewReporter(cluster(), events, quiet()), Node: "worker-1", Log: quiet(),
 		Changed: func() { changes++ },

@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
 
@@ -56,7 +57,7 @@ func busyNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.claims.Ledger = history
+	n.reopen(func(c *prepare.Config) { c.Ledger = history })
 	links := vftest.New(t, n.fs, vftest.Igb())
 	links.Count(pf, 0, vf.Counters{RxBytes: 1500, TxBytes: 64, RxPackets: 1, TxPackets: 1, RxDropped: 1, TxDropped: 7})
 	n.metrics.WatchVFs(n.records.List, (&vf.Policy{FS: n.fs, Links: links}).Counters, true)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // TestNamesAndHelp by the rules of Prometheus' own linter.
@@ -71,7 +71,7 @@ func TestPhases(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.publish(&recorder{})
-	n.metrics.Observe(prepare.Event{Phase: prepare.PhaseReset, Took: time.Minute, Err: context.DeadlineExceeded})
+	n.metrics.Observe(effects.Event{Phase: effects.PhaseReset, Took: time.Minute, Err: context.DeadlineExceeded})
 	count := map[string]uint64{}
 	for _, m := range metricstest.Family(t, n.metrics.Registry, "kata_vfio_phase_seconds") {
 		buckets := m.GetHistogram().GetBucket()

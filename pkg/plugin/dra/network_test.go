@@ -73,11 +73,11 @@ func usePlugin(t *testing.T, n *node, script string) {
 	if err := os.WriteFile(filepath.Join(dir, "scripted"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cfg := n.claims.Config
-	cfg.Node = &v1alpha1.NodeConfig{AddressPools: []v1alpha1.AddressPool{{Name: "tenants", IPAM: []byte(`{"type":"scripted"}`)}}}
-	cfg.Node.Default()
-	cfg.Addresses = &ipam.Plugins{Dirs: []string{dir}, Limit: 10 * time.Second}
-	n.claims = prepare.New(cfg)
+	n.reopen(func(c *prepare.Config) {
+		c.Node = &v1alpha1.NodeConfig{AddressPools: []v1alpha1.AddressPool{{Name: "tenants", IPAM: []byte(`{"type":"scripted"}`)}}}
+		c.Node.Default()
+		c.Addresses = &ipam.Plugins{Dirs: []string{dir}, Limit: 10 * time.Second}
+	})
 }
 
 // pooled has the claim name a class whose parameters are those that the

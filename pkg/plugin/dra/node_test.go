@@ -19,13 +19,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -40,7 +43,8 @@ type node struct {
 	fs        *sysfs.FS
 	records   *journal.Store
 	specs     *cdi.Dir
-	claims    *prepare.Preparer
+	config    prepare.Config
+	claims    *claims
 	health    *dra.Health
 	metrics   *metrics.Metrics
 	publisher *dra.Publisher
@@ -69,15 +73,32 @@ func newNode(t *testing.T) *node {
 	n.links = vftest.New(t, n.fs, vftest.Igb())
 	n.policy = &vf.Policy{FS: n.fs, Links: n.links, Switches: n.links.Switches()}
 	n.metrics = metrics.New(n.records.List, func() int { return 0 })
-	n.claims = prepare.New(prepare.Config{
-		FS: n.fs, Inventory: scanner{n.fs}, Locks: locks, Node: nodeconfig.Default(), NodeName: "worker-1",
-		Executor: bind.New(n.fs, control.New(n.k, n.fs, 10*time.Second), n.k, n.k.HotReset),
-		Journal:  n.records, Specs: n.specs, Holders: vfio.NewProcesses(n.fs),
-		VFs:       n.policy,
-		UndoLimit: 10 * time.Second, Observe: n.metrics.Observe,
-	})
-	n.publisher = dra.NewPublisher("worker-1", n.claims.PlanNode, n.records.List, n.health, n.metrics)
+	n.config = prepare.Config{
+		Parts: effects.Parts{
+			FS: n.fs, Inventory: scanner{n.fs}, Locks: locks,
+			Executor: bind.New(n.fs, control.New(n.k, n.fs, 10*time.Second), n.k, n.k.HotReset),
+			Journal:  n.records, Specs: n.specs, Holders: vfio.NewProcesses(n.fs),
+			VFs: n.policy, Observe: n.metrics.Observe,
+		},
+		Node: nodeconfig.Default(), NodeName: "worker-1", UndoLimit: 10 * time.Second,
+	}
+	n.reopen(func(*prepare.Config) {})
+	planNode := func(snap *device.Snapshot) (plan.Node, error) { return n.claims.PlanNode(snap) }
+	n.publisher = dra.NewPublisher("worker-1", planNode, n.records.List, n.health, n.metrics)
 	return n
+}
+
+// claims is all that works on a node's claims and functions.
+type claims struct {
+	*prepare.Preparer
+	*maintain.Maintainer
+}
+
+// reopen opens the node with another config.
+func (n *node) reopen(change func(*prepare.Config)) {
+	change(&n.config)
+	p := prepare.New(n.config)
+	n.claims = &claims{Preparer: p, Maintainer: maintain.New(p.Order(), n.policy)}
 }
 
 // snapshot scans the node.

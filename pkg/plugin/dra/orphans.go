@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // Kinds of orphans, as the metrics have them.
@@ -30,11 +30,11 @@ const (
 // a pod's claims back after the pod, and tries for minutes.
 const orphanGrace = 10 * time.Minute
 
-// Orphans are functions and files that no record explains; [prepare.Preparer] has the
+// Orphans are functions and files that no record explains; [node.Node] has the
 // methods.
 type Orphans interface {
 	SweepSpecs(ctx context.Context) ([]string, error)
-	GiveBackOrphans(ctx context.Context) ([]prepare.Orphan, error)
+	GiveBackOrphans(ctx context.Context) ([]maintain.Orphan, error)
 }
 
 // Repair compares the journal with the claims at the API server, the CDI specs and the

@@ -20,11 +20,11 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // TestOrphanClaims: one whose ResourceClaim is certainly gone, for long enough, and
@@ -274,10 +274,10 @@ func TestAnOutageChangesNothing(t *testing.T) {
 }
 
 // orphanList are found by nobody but the test.
-type orphanList []prepare.Orphan
+type orphanList []maintain.Orphan
 
-func (orphanList) SweepSpecs(context.Context) ([]string, error)                { return nil, nil }
-func (s orphanList) GiveBackOrphans(context.Context) ([]prepare.Orphan, error) { return s, nil }
+func (orphanList) SweepSpecs(context.Context) ([]string, error)                 { return nil, nil }
+func (s orphanList) GiveBackOrphans(context.Context) ([]maintain.Orphan, error) { return s, nil }
 
 // TestWhatCanNotBeMendedIsCountedAndLeft at every look.
 func TestWhatCanNotBeMendedIsCountedAndLeft(t *testing.T) {

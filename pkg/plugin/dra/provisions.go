@@ -14,7 +14,7 @@ import (
 )
 
 // ProvisionedVFs are the VFs that the node's config names, and the functions that
-// it has bound without a claim; [prepare.Preparer] has the methods.
+// it has bound without a claim; [maintain.Maintainer] has the methods.
 type ProvisionedVFs interface {
 	Provision(ctx context.Context) ([]plan.Provision, error)
 	Reprovision(ctx context.Context, hold func(*plan.Provision) (why, fix string)) ([]plan.Provision, error)

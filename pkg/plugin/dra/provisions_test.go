@@ -55,10 +55,8 @@ func (n *node) wantsVFs(pf string, count int) *provisioning {
 
 // provisioning gives the node a config, and a watch.
 func (n *node) provisioning(config *v1alpha1.NodeConfig) *provisioning {
-	cfg := n.claims.Config
-	cfg.Node = config
-	cfg.Node.Default()
-	n.claims = prepare.New(cfg)
+	config.Default()
+	n.reopen(func(c *prepare.Config) { c.Node = config })
 	p := &provisioning{node: n}
 	p.watch = &dra.ProvisionWatch{VFs: n.claims, Metrics: n.metrics, Log: slog.New(slog.NewTextHandler(&p.log, nil))}
 	return p

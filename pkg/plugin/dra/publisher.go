@@ -18,10 +18,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
@@ -43,7 +43,7 @@ type Publisher struct {
 	Failing func(pci.Address) []finding.Failure
 
 	// Drains returns what operators take out of use; nil for nothing. Set it before use.
-	Drains func(*device.Snapshot) []prepare.Draining
+	Drains func(*device.Snapshot) []maintain.Draining
 
 	// Attempts returns what Prepare failed for more than once; nil for nothing. Set it before
 	// use.

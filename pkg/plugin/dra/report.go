@@ -24,6 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
@@ -211,16 +212,16 @@ func reasonOf(err error) string {
 	if _, ok := errors.AsType[*prepare.QuarantinedError](err); ok {
 		return "Quarantined"
 	}
-	if _, ok := errors.AsType[*prepare.EvidenceError](err); ok {
+	if _, ok := errors.AsType[*effects.EvidenceError](err); ok {
 		return "NoEvidence"
 	}
 	if _, ok := errors.AsType[*journal.FullError](err); ok {
 		return "DiskFull"
 	}
-	if _, ok := errors.AsType[*prepare.InUseError](err); ok {
+	if _, ok := errors.AsType[*effects.InUseError](err); ok {
 		return "InUse"
 	}
-	if _, ok := errors.AsType[*prepare.ReturnError](err); ok {
+	if _, ok := errors.AsType[*effects.ReturnError](err); ok {
 		return "AddressNotReturned"
 	}
 	if _, ok := errors.AsType[*ipam.PluginError](err); ok {

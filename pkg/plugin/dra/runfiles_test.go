@@ -12,6 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // bootWith returns a node with one port whose ACS control is as given.
@@ -96,7 +97,7 @@ func TestPublishedIsWrittenWhenItChanges(t *testing.T) {
 	if after, err := os.Stat(file); err != nil || !os.SameFile(before, after) {
 		t.Errorf("written again though nothing changed (%v)", err)
 	}
-	n.claims.HotPlugWindow = 2 << 20
+	n.reopen(func(c *prepare.Config) { c.HotPlugWindow = 2 << 20 })
 	if got := say(); got.HotPlugWindow != 2<<20 {
 		t.Errorf("it says %+v, and not the window by which functions are tainted", got)
 	}

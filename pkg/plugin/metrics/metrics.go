@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // Metrics are the plugin's metrics, on a registry of their own.
@@ -44,7 +44,7 @@ func New(records func() ([]*journal.Record, []error), stuck func() int) *Metrics
 	m.api, m.node = newAPIMetrics(m.Registry), newNodeMetrics(m.Registry)
 	m.ledger, m.audit = newLedgerMetrics(m.Registry), newAuditMetrics(m.Registry)
 	for _, result := range []string{"ok", "error"} { // an alert sees the first failure as a rise from 0
-		m.phases.WithLabelValues(string(prepare.PhaseReset), result)
+		m.phases.WithLabelValues(string(effects.PhaseReset), result)
 	}
 	m.Registry.MustRegister(
 		m.phases, m.requests, newRecordCollector(records), m.failing,
@@ -72,7 +72,7 @@ func (m *Metrics) ObserveRequest(request string, took time.Duration, err error) 
 }
 
 // Observe counts one event of package prepare.
-func (m *Metrics) Observe(e prepare.Event) { m.phase(string(e.Phase), e.Took, e.Err) }
+func (m *Metrics) Observe(e effects.Event) { m.phase(string(e.Phase), e.Took, e.Err) }
 
 // ObservePublish counts one write of ResourceSlices.
 func (m *Metrics) ObservePublish(took time.Duration, err error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // script answers each call by its text, in order, and remembers the calls.
@@ -63,7 +64,7 @@ func handOver(claim, sandbox string) job {
 }
 
 func TestWorker(t *testing.T) {
-	inUse := &prepare.InUseError{}
+	inUse := &effects.InUseError{}
 	for name, tt := range map[string]struct {
 		errs  map[string][]error
 		block map[string]bool

@@ -18,7 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -94,7 +94,7 @@ type bench struct {
 	node    *node.Node
 	req     *claim.Request
 	durable time.Duration // of the journal and the CDI spec since it was last cleared
-	phases  map[prepare.Phase]time.Duration
+	phases  map[effects.Phase]time.Duration
 }
 
 func open(ctx context.Context, a pci.Address) (*bench, error) {
@@ -103,7 +103,7 @@ func open(ctx context.Context, a pci.Address) (*bench, error) {
 		Root: "/", StateDir: node.DefaultStateDir, RunDir: node.DefaultRunDir, CDIDir: node.DefaultCDIDir,
 		WriteLimit: node.DefaultWriteLimit,
 		Observe:    b.observe,
-		Inventory: func(fs *sysfs.FS) (prepare.Inventory, error) {
+		Inventory: func(fs *sysfs.FS) (effects.Inventory, error) {
 			return inventory.Watch(ctx, fs)
 		},
 	})
@@ -124,18 +124,18 @@ func open(ctx context.Context, a pci.Address) (*bench, error) {
 	return b, nil
 }
 
-func (b *bench) observe(e prepare.Event) {
+func (b *bench) observe(e effects.Event) {
 	if b.phases != nil {
 		b.phases[e.Phase] += e.Took
 	}
-	if e.Phase == prepare.PhaseJournal || e.Phase == prepare.PhaseCDI {
+	if e.Phase == effects.PhaseJournal || e.Phase == effects.PhaseCDI {
 		b.durable += e.Took
 	}
 }
 
 // prepare times one Prepare, and takes it back untimed.
 func (b *bench) prepare(ctx context.Context) (took, durable time.Duration, err error) {
-	b.durable, b.phases = 0, map[prepare.Phase]time.Duration{}
+	b.durable, b.phases = 0, map[effects.Phase]time.Duration{}
 	begin := time.Now()
 	if _, err := b.node.Prepare(ctx, b.req); err != nil {
 		return 0, 0, err

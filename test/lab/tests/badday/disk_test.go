@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/crash/victim"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -77,7 +77,7 @@ func attempt(t *testing.T, places victim.Places, at int, interfere func() error)
 	t.Helper()
 	count := 0
 	c := places.NodeConfig()
-	c.Observe = func(prepare.Event) { // GPU0 is one group: its events come one by one
+	c.Observe = func(effects.Event) { // GPU0 is one group: its events come one by one
 		if count++; count != at {
 			return
 		}

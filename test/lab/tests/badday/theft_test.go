@@ -16,7 +16,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -32,7 +32,7 @@ func TestHolderInAContainer(t *testing.T) {
 	letGo := holdElsewhere(t, stage.Nodes(t, uid)[0])
 	_, err := n.Unprepare(t.Context(), uid)
 	stage.Says(t, err, topology.GPU0, "in use by sh (pid ")
-	var used *prepare.InUseError
+	var used *effects.InUseError
 	if !errors.As(err, &used) || !hides(t, used.Holders[0].PID) {
 		t.Errorf("Unprepare = %v; want an InUseError with the pid of this namespace", err)
 	}
@@ -83,7 +83,7 @@ func TestDriverTakesItBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := stage.Bindings(t)
 			c, left := stage.Config(), times
-			c.Observe = func(e prepare.Event) {
+			c.Observe = func(e effects.Event) {
 				if e.Step == nil || e.Step.Operation != plan.Unbind || e.Step.DriverBefore != "bochs-drm" || left == 0 {
 					return
 				}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/test/lab/nested"
 	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
@@ -105,7 +106,7 @@ func checkInUse(t *testing.T, p *prepare.Preparer, pid int) {
 	t.Helper()
 	before := stage.Bindings(t)
 	_, err := p.Unprepare(t.Context(), "vm")
-	var used *prepare.InUseError
+	var used *effects.InUseError
 	if !errors.As(err, &used) || used.Holders[0].PID != pid || !strings.HasPrefix(used.Holders[0].Comm, "qemu-system") {
 		t.Fatalf("Unprepare while the VM runs: %v; want an InUseError that names qemu with pid %d", err, pid)
 	}
@@ -118,8 +119,9 @@ func checkInUse(t *testing.T, p *prepare.Preparer, pid int) {
 // TestUnprepareWaitsForTheVM lets the VM end while Unprepare waits: it goes on by itself, without polling.
 func TestUnprepareWaitsForTheVM(t *testing.T) {
 	before := stage.Bindings(t)
-	n := open(t, nil)
-	n.HolderWait = time.Minute
+	c := stage.Config()
+	c.HolderWait = time.Minute
+	n := stage.Open(t, c)
 	mustPrepare(t, n, stage.Request(t, "wait", topology.GPU0))
 	vm, err := nested.Start(t.Context(), nested.Config{Nodes: stage.Nodes(t, "wait")})
 	if err != nil {

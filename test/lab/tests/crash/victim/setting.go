@@ -5,11 +5,11 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // PhaseSetting is the phase of the events between those of the plugin: a PF was told one setting of a VF.
-const PhaseSetting prepare.Phase = "setting"
+const PhaseSetting effects.Phase = "setting"
 
 // links are the node's interfaces, with a word after each setting.
 type links struct {

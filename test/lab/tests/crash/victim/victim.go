@@ -23,7 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
-	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
 )
 
@@ -53,12 +53,12 @@ type Orders struct {
 	Addresses []string
 	// VF says what the PFs of the functions, all VFs then, are to impose; nil for the default.
 	VF *v1alpha1.VFConfig
-	// At is the number of the event (see prepare.Event) after which the victim stops, from 1; 0 for never. An event
+	// At is the number of the event (see effects.Event) after which the victim stops, from 1; 0 for never. An event
 	// follows each piece of work: a lock, a scan, a journal write, a step, a reset, a node, a CDI spec, and each single setting
 	// that a PF was told.
 	At int
 	// Phase makes At count only the events of one phase.
-	Phase prepare.Phase
+	Phase effects.Phase
 	// Hang keeps the victim where it is, until somebody cuts its power; otherwise it kills itself.
 	Hang bool
 	// After is how long after its first event the victim kills itself, wherever it is then; 0 for never.
@@ -105,7 +105,7 @@ func run(text string) error {
 		return err
 	}
 	if policy, ok := n.VFs.(*vf.Policy); ok {
-		policy.Links = &links{Links: policy.Links, wrote: func() { stop.event(prepare.Event{Phase: PhaseSetting}) }}
+		policy.Links = &links{Links: policy.Links, wrote: func() { stop.event(effects.Event{Phase: PhaseSetting}) }}
 	}
 	if err := o.carryOut(n); err != nil {
 		return err
@@ -160,7 +160,7 @@ type stopper struct {
 	first time.Time // event
 }
 
-func (s *stopper) event(e prepare.Event) {
+func (s *stopper) event(e effects.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.first.IsZero() {

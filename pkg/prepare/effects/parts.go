@@ -1,12 +1,9 @@
-// Package prepare is the state machine of a claim on its node: Prepare,
-// Unprepare and Recover. It owns the order of effects and the locking; what to
-// do comes from package plan, and how from the collaborators it is given.
-//
-// The order is: intent to disk and to the ledger, steps (each verified, each told), addresses, CDI spec,
-// completion to disk; and back: no holder, intent to disk, CDI spec away, reset
-// and proof, original bindings, addresses given back, record away. Wherever a crash falls, Recover brings each
-// function to one of the two ends.
-package prepare
+// Package effects has the primitives of a claim's life on its node: locks, the
+// search for processes that use a device, journal and ledger, bindings, resets,
+// CDI specs, settings of VFs and addresses. Each effect verifies what it did, may be
+// repeated, and has an inverse among the others. In which order they come, and
+// what follows from an error, is decided by packages prepare and maintain.
+package effects
 
 import (
 	"context"
@@ -14,7 +11,6 @@ import (
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -24,7 +20,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/ration"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
@@ -103,7 +98,7 @@ type Holders interface {
 	Shims(ctx context.Context, sandboxID string) ([]vfio.Holder, error)
 	// Abandoned returns the sandboxes of those holders, by PID, that are VMMs without a shim.
 	Abandoned(ctx context.Context, holders []vfio.Holder) (map[int]string, error)
-	// Claimed returns the node of a disk of f that somebody has for himself.
+	// Claimed returns the node of a disk of f that is in exclusive use.
 	Claimed(ctx context.Context, f *device.Function) (node string, err error)
 	// Wait returns when one of the holders has ended, or with ctx's error.
 	Wait(ctx context.Context, holders []vfio.Holder) error
@@ -119,14 +114,6 @@ type VFs interface {
 	Supported(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error
 	// Apply sets what want has values for and reads it back.
 	Apply(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error
-	// SetMode sets the mode of the PF's eswitch, which has no VFs, and reads it back.
-	SetMode(ctx context.Context, pf pci.Address, m vf.Mode) error
-}
-
-// Eswitches tell the modes of the PFs' eswitches; see package vf.
-type Eswitches interface {
-	// Mode returns the empty mode where the PF's driver has none.
-	Mode(ctx context.Context, pf pci.Address) (vf.Mode, error)
 }
 
 // Interfaces put VFs' network interfaces into pods' namespaces; see package
@@ -173,69 +160,6 @@ type Room interface {
 	Spend() error
 }
 
-// Config holds the collaborators of a Preparer. All but Observe, Ledger, Room and
-// Failing are required.
-type Config struct {
-	FS        *sysfs.FS
-	Inventory Inventory
-	Executor  Executor
-	Journal   Journal
-	Locks     Locks
-	Specs     Specs
-	Holders   Holders
-	VFs       VFs
-	Eswitches Eswitches
-	// Interfaces serves VFs that are physical endpoints.
-	Interfaces Interfaces
-	Addresses  Addresses
-	// Ledger is nil where no history is kept; package node always has one.
-	Ledger Ledger
-	// Room is nil where none is kept; package node always keeps some.
-	Room Room
-	// Node says which functions are ours.
-	Node *v1alpha1.NodeConfig
-	// NodeName is the node's name in the cluster. Where it is empty a claim's pools are
-	// not compared with the node's.
-	NodeName string
-	// Failing returns the ids of the audit's checks that count and fail for a
-	// function, which no claim gets then; nil where nobody judges.
-	Failing func(pci.Address) []string
-	// HotPlug says that Kata plugs devices into running VMs and not at their boot.
-	HotPlug bool
-	// HotPlugWindow is [plan.Node]'s.
-	HotPlugWindow uint64
-	// HolderWait is how long Unprepare waits for a holder to end before it
-	// gives up with an [InUseError]; the context may end it sooner.
-	HolderWait time.Duration
-	// UndoLimit bounds the way back after a failed Prepare, whose own context
-	// may be over.
-	UndoLimit time.Duration
-	// RecoverLimit bounds the recovery of one record: an instance that was killed
-	// in a write that hangs in the kernel keeps its claim's lock, and the other
-	// claims must not wait for that. Zero is no limit.
-	RecoverLimit time.Duration
-	// Observe is told of each step and phase as it ends. It is called from
-	// several goroutines and must not block.
-	Observe func(Event)
-}
-
-// Preparer prepares and unprepares claims. Its methods may be called from
-// several goroutines; calls for one claim, and for claims that share an IOMMU
-// group or a PF, wait for each other, and all others run side by side.
-type Preparer struct {
-	Config
-	refusals refusals
-	ration   *ration.Ration // of refusals in the ledger
-}
-
-// New returns a Preparer.
-func New(c Config) *Preparer {
-	if c.Observe == nil {
-		c.Observe = func(Event) {}
-	}
-	return &Preparer{Config: c, ration: refusalRation()}
-}
-
 // Phase names a part of the work, for metrics.
 type Phase string
 
@@ -266,70 +190,71 @@ type Event struct {
 	Err   error
 }
 
-// timed runs work and tells the observer of it.
-func (p *Preparer) timed(claim plan.Ref, phase Phase, work func() error) error {
+// Observer gets each piece of work when it ends. It is called from several
+// goroutines and must not block.
+type Observer func(Event)
+
+// Timed runs work and reports it to the observer.
+func (o Observer) Timed(claim plan.Ref, phase Phase, work func() error) error {
 	start := time.Now()
 	err := work()
-	p.Observe(Event{Claim: claim, Phase: phase, Took: time.Since(start), Err: err})
+	o(Event{Claim: claim, Phase: phase, Took: time.Since(start), Err: err})
 	return err
 }
 
-// step carries out one step and tells the observer of it.
-func (p *Preparer) step(ctx context.Context, claim plan.Ref, s plan.Step) error {
-	phase := PhaseBind
-	if s.Operation == plan.Unbind {
-		phase = PhaseUnbind
-	}
-	start := time.Now()
-	err := p.stillFree(ctx, claim, s)
-	if err == nil {
-		err = p.Executor.Do(ctx, s)
-	}
-	p.Observe(Event{Claim: claim, Phase: phase, Step: &s, Took: time.Since(start), Err: err})
-	return err
+// Parts are what the effects work with. All but Ledger and Room are required.
+type Parts struct {
+	FS        *sysfs.FS
+	Inventory Inventory
+	Executor  Executor
+	Journal   Journal
+	Locks     Locks
+	Specs     Specs
+	Holders   Holders
+	VFs       VFs
+	// Interfaces serves VFs that are physical endpoints.
+	Interfaces Interfaces
+	Addresses  Addresses
+	// Ledger is nil where no history is kept; package node always has one.
+	Ledger Ledger
+	// Room is nil where none is kept; package node always keeps some.
+	Room Room
+	// Observe gets each step and phase.
+	Observe Observer
 }
 
-// save writes the record in the given state, which it is in since now unless it was
-// already: a try that is repeated does not make it younger.
-func (p *Preparer) save(rec *journal.Record, state journal.State, reason string) error {
-	next := *rec
-	next.State, next.Reason = state, reason
-	if rec.State != state || rec.Since == "" {
-		next.Since = time.Now().UTC().Format(time.RFC3339)
-	}
-	err := p.timed(rec.Plan.Claim, PhaseJournal, func() error { return p.Journal.Save(&next) })
-	if err == nil {
-		*rec = next
-	}
-	return err
+// Set holds one of each kind of effects.
+type Set struct {
+	Locking     *Locking
+	Guard       *Guard
+	Recording   *Recording
+	Binding     *Binding
+	Resetting   *Resetting
+	Bus         *Bus
+	Spec        *Spec
+	Configuring *Configuring
+	Leasing     *Leasing
 }
 
-// hasRoom returns an error where the disk has no room for a claim to begin.
-func (p *Preparer) hasRoom() error {
-	if p.Room == nil {
-		return nil
+// New returns effects that work with the parts.
+func New(p *Parts) Set {
+	observe := p.Observe
+	bus := &Bus{fs: p.FS}
+	guard := &Guard{inventory: p.Inventory, holders: p.Holders, observe: observe}
+	recording := &Recording{journal: p.Journal, ledger: p.Ledger, room: p.Room, executor: p.Executor, observe: observe}
+	configuring := &Configuring{fs: p.FS, journal: p.Journal, vfs: p.VFs, recording: recording, observe: observe}
+	return Set{
+		Locking:   &Locking{inventory: p.Inventory, executor: p.Executor, locks: p.Locks, observe: observe},
+		Guard:     guard,
+		Recording: recording,
+		Binding: &Binding{
+			fs: p.FS, executor: p.Executor, vfs: p.VFs, interfaces: p.Interfaces,
+			bus: bus, guard: guard, recording: recording, configuring: configuring, observe: observe,
+		},
+		Resetting:   &Resetting{fs: p.FS, executor: p.Executor, journal: p.Journal, bus: bus, recording: recording, observe: observe},
+		Bus:         bus,
+		Spec:        &Spec{fs: p.FS, specs: p.Specs, observe: observe},
+		Configuring: configuring,
+		Leasing:     &Leasing{addresses: p.Addresses, recording: recording, observe: observe},
 	}
-	return p.Room.Fill()
-}
-
-// makeRoom lets a claim end on a disk that is about to be full. Where that fails
-// the writes that follow say what is wrong.
-func (p *Preparer) makeRoom() {
-	if p.Room != nil {
-		_ = p.Room.Spend()
-	}
-}
-
-// forget removes the record.
-func (p *Preparer) forget(rec *journal.Record) error {
-	return p.timed(rec.Plan.Claim, PhaseJournal, func() error { return p.Journal.Delete(rec.ID()) })
-}
-
-// lock takes the locks and counts the time as waiting.
-func (p *Preparer) lock(ctx context.Context, claim plan.Ref, locks []Lock) (release func(), err error) {
-	err = p.timed(claim, PhaseWait, func() error {
-		release, err = p.Locks.Acquire(ctx, locks...)
-		return err
-	})
-	return release, err
 }

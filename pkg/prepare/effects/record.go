@@ -1,12 +1,12 @@
-package prepare
+package effects
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -14,6 +14,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
+
+// Recording writes what happens to claims: their state to the journal, their history
+// to the ledger.
+type Recording struct {
+	journal  Journal
+	ledger   Ledger
+	room     Room
+	executor Executor
+	observe  Observer
+}
 
 // The ledger has the node's history, and fails closed: what is not written there
 // is not handed over, and what comes back without its event stays until the
@@ -32,15 +42,15 @@ type EvidenceError struct {
 
 func (e *EvidenceError) Error() string {
 	if e.Claim.UID == "" {
-		return "write the evidence of it: " + oneLine(e.Err)
+		return "write the evidence of it: " + OneLine(e.Err)
 	}
-	return fmt.Sprintf("claim %s: write the evidence of it: %s", e.Claim, oneLine(e.Err))
+	return fmt.Sprintf("claim %s: write the evidence of it: %s", e.Claim, OneLine(e.Err))
 }
 
 func (e *EvidenceError) Unwrap() error { return e.Err }
 
-// onlyEvidence reports whether nothing failed but the writing of events.
-func onlyEvidence(err error) bool {
+// OnlyEvidence reports whether nothing failed but the writing of events.
+func OnlyEvidence(err error) bool {
 	if _, ok := err.(*EvidenceError); ok { //nolint:errorlint // each error of a join by itself
 		return true
 	}
@@ -48,13 +58,54 @@ func onlyEvidence(err error) bool {
 	if !ok {
 		return false
 	}
-	return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !onlyEvidence(e) })
+	return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !OnlyEvidence(e) })
 }
 
-// record writes events of a claim. Every one without a result was well. It does not
+// HasRoom returns an error where the disk has no room for a claim to begin.
+func (r *Recording) HasRoom() error {
+	if r.room == nil {
+		return nil
+	}
+	return r.room.Fill()
+}
+
+// MakeRoom lets a claim end on a disk that is about to be full. Where that fails
+// the writes that follow say what is wrong.
+func (r *Recording) MakeRoom() {
+	if r.room != nil {
+		_ = r.room.Spend()
+	}
+}
+
+// Save writes the record in the given state, which it is in since now unless it was
+// already: a try that is repeated does not make it younger.
+func (r *Recording) Save(rec *journal.Record, state journal.State, reason string) error {
+	next := *rec
+	next.State, next.Reason = state, reason
+	if rec.State != state || rec.Since == "" {
+		next.Since = time.Now().UTC().Format(time.RFC3339)
+	}
+	err := r.observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return r.journal.Save(&next) })
+	if err == nil {
+		*rec = next
+	}
+	return err
+}
+
+// Keep writes a record whose state does not change.
+func (r *Recording) Keep(rec *journal.Record) error {
+	return r.observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return r.journal.Save(rec) })
+}
+
+// Forget removes the record.
+func (r *Recording) Forget(rec *journal.Record) error {
+	return r.observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return r.journal.Delete(rec.ID()) })
+}
+
+// Record writes events of a claim. Every one without a result was well. It does not
 // end with ctx: what was done is told, and the ledger has a limit of its own.
-func (p *Preparer) record(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
-	if p.Ledger == nil || len(events) == 0 {
+func (r *Recording) Record(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
+	if r.ledger == nil || len(events) == 0 {
 		return nil
 	}
 	for i := range events {
@@ -64,8 +115,8 @@ func (p *Preparer) record(ctx context.Context, claim plan.Ref, events ...ledger.
 			e.Result = ledger.OK
 		}
 	}
-	err := p.timed(claim, PhaseLedger, func() error {
-		_, err := p.Ledger.Append(context.WithoutCancel(ctx), events...)
+	err := r.observe.Timed(claim, PhaseLedger, func() error {
+		_, err := r.ledger.Append(context.WithoutCancel(ctx), events...)
 		return err
 	})
 	if err != nil {
@@ -73,6 +124,22 @@ func (p *Preparer) record(ctx context.Context, claim plan.Ref, events ...ledger.
 	}
 	return nil
 }
+
+// End writes that a claim has ended, and then forgets its record.
+func (r *Recording) End(ctx context.Context, rec *journal.Record, code, why string) error {
+	e := ledger.Event{Type: ledger.Unprepare, Devices: Briefly(rec), VM: vmOf(rec.Sandbox), Reason: why}
+	if code != "" {
+		e.Codes = []string{code}
+	}
+	if err := r.Record(ctx, rec.Plan.Claim, e); err != nil {
+		return err
+	}
+	return r.Forget(rec)
+}
+
+// OneLine returns an error's text for a record or a sentence: joined errors
+// come on lines of their own.
+func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func claimOf(c plan.Ref) *ledger.Claim {
 	return &ledger.Claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name}
@@ -86,9 +153,9 @@ func podsOf(c plan.Ref) []ledger.Pod {
 	return pods
 }
 
-// devicesOf returns what a record takes, with the verdicts of the snapshot; it
+// DevicesOf returns what a record takes, with the verdicts of the snapshot; it
 // may be nil.
-func devicesOf(snap *device.Snapshot, rec *journal.Record) []ledger.Device {
+func DevicesOf(snap *device.Snapshot, rec *journal.Record) []ledger.Device {
 	list := make([]ledger.Device, len(rec.Plan.Functions))
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -147,9 +214,19 @@ func codesOf(reasons []isolation.Reason) []isolation.Code {
 	return codes
 }
 
-// briefly returns the record's devices by what names them.
-func briefly(rec *journal.Record) []ledger.Device {
-	return devicesNamed(&ledger.Event{Devices: devicesOf(nil, rec)})
+// Briefly returns the record's devices by what names them.
+func Briefly(rec *journal.Record) []ledger.Device {
+	return DevicesNamed(&ledger.Event{Devices: DevicesOf(nil, rec)})
+}
+
+// DevicesNamed returns an event's devices by what names them.
+func DevicesNamed(e *ledger.Event) []ledger.Device {
+	list := make([]ledger.Device, len(e.Devices))
+	for i := range e.Devices {
+		d := &e.Devices[i]
+		list[i] = ledger.Device{Address: d.Address, Name: d.Name, Role: d.Role, Group: d.Group}
+	}
+	return list
 }
 
 func bindEvent(a pci.Address, before, after string) ledger.Event {
@@ -167,7 +244,7 @@ func resetEvent(proof *isolation.Proof, err error) ledger.Event {
 		e.Devices = append(e.Devices, ledger.Device{Address: a})
 	}
 	if err != nil {
-		e.Result, e.Reason = ledger.Failed, oneLine(err)
+		e.Result, e.Reason = ledger.Failed, OneLine(err)
 	}
 	return e
 }
@@ -179,16 +256,19 @@ func vmOf(s *journal.Sandbox) *ledger.VM {
 	return &ledger.VM{Sandbox: s.ID, PID: s.VMM.PID, StartTime: s.VMM.StartTime, Since: s.Since}
 }
 
-func openEvent(snap *device.Snapshot, rec *journal.Record) ledger.Event {
-	return ledger.Event{Type: ledger.Open, Devices: devicesOf(snap, rec), VM: vmOf(rec.Sandbox)}
+// OpenEvent says that the record's functions go to its sandbox.
+func OpenEvent(snap *device.Snapshot, rec *journal.Record) ledger.Event {
+	return ledger.Event{Type: ledger.Open, Devices: DevicesOf(snap, rec), VM: vmOf(rec.Sandbox)}
 }
 
-func closeEvent(rec *journal.Record) ledger.Event {
-	return ledger.Event{Type: ledger.Close, Devices: briefly(rec), VM: vmOf(rec.Sandbox)}
+// CloseEvent says that the record's sandbox does not have its functions any more.
+func CloseEvent(rec *journal.Record) ledger.Event {
+	return ledger.Event{Type: ledger.Close, Devices: Briefly(rec), VM: vmOf(rec.Sandbox)}
 }
 
-func quarantineEvent(rec *journal.Record) ledger.Event {
-	return ledger.Event{Type: ledger.Quarantine, Devices: briefly(rec), VM: vmOf(rec.Sandbox), Reason: rec.Reason}
+// QuarantineEvent says that the record's functions are kept from reuse.
+func QuarantineEvent(rec *journal.Record) ledger.Event {
+	return ledger.Event{Type: ledger.Quarantine, Devices: Briefly(rec), VM: vmOf(rec.Sandbox), Reason: rec.Reason}
 }
 
 // policyEvent tells what PFs impose on the record's VFs; false where there is none.
@@ -200,76 +280,4 @@ func policyEvent(rec *journal.Record) (ledger.Event, bool) {
 		}
 	}
 	return e, len(e.Devices) > 0
-}
-
-// end writes that a claim has ended, and then forgets its record.
-func (p *Preparer) end(ctx context.Context, rec *journal.Record, code, why string) error {
-	e := ledger.Event{Type: ledger.Unprepare, Devices: briefly(rec), VM: vmOf(rec.Sandbox), Reason: why}
-	if code != "" {
-		e.Codes = []string{code}
-	}
-	if err := p.record(ctx, rec.Plan.Claim, e); err != nil {
-		return err
-	}
-	return p.forget(rec)
-}
-
-// recordRefused writes that a claim does not get its devices, once for each reason.
-func (p *Preparer) recordRefused(ctx context.Context, claim plan.Ref, cause error) error {
-	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Reason: oneLine(cause)}
-	refusal, isRefusal := errors.AsType[*plan.RefusedError](cause)
-	_, inUse := errors.AsType[*InUseError](cause)
-	_, locked := errors.AsType[*LockedError](cause)
-	_, quarantined := errors.AsType[*QuarantinedError](cause)
-	switch {
-	case isRefusal:
-		for i := range refusal.Refusals {
-			r := &refusal.Refusals[i]
-			e.Devices = append(e.Devices, ledger.Device{Address: r.Address, Name: r.Device})
-			if !slices.Contains(e.Codes, string(r.Code)) {
-				e.Codes = append(e.Codes, string(r.Code))
-			}
-		}
-	case inUse:
-		e.Codes = []string{"InUse"}
-	case locked:
-		e.Codes = []string{string(plan.Locked)}
-	case quarantined:
-		e.Codes = []string{string(plan.Quarantined)}
-	default:
-		return nil
-	}
-	return p.recordRefusal(ctx, claim, e)
-}
-
-// Refused writes to the ledger that somebody else refuses the claim its devices,
-// before Prepare is asked: once for each reason, named by the code, as Prepare
-// does with its own refusals.
-func (p *Preparer) Refused(ctx context.Context, req *claim.Request, code string, cause error) error {
-	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Codes: []string{code}, Reason: oneLine(cause)}
-	for _, d := range req.Devices {
-		e.Devices = append(e.Devices, ledger.Device{Address: d.Address, Name: d.Name})
-	}
-	return p.recordRefusal(ctx, plan.RefOf(req), e)
-}
-
-// recordRefusal writes a refusal unless the claim's last was the same. Beyond the
-// namespace's rate it is counted, and the next one that is written says how many.
-func (p *Preparer) recordRefusal(ctx context.Context, claim plan.Ref, e ledger.Event) error {
-	if p.refusals.repeats(claim.UID, e.Reason) {
-		return nil
-	}
-	tell, untold := p.ration.Take(claim.Namespace)
-	if !tell {
-		return nil
-	}
-	if e.Untold = untold; untold > 0 {
-		e.Reason += fmt.Sprintf(" (%d refusals of this namespace before it are not in the ledger: they were too many at once)", untold)
-	}
-	err := p.record(ctx, claim, e)
-	if err != nil {
-		p.refusals.forget(claim.UID)
-		p.ration.Return(claim.Namespace, untold)
-	}
-	return err
 }

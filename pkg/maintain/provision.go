@@ -1,4 +1,4 @@
-package prepare
+package maintain
 
 import (
 	"context"
@@ -12,32 +12,33 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // Provisions returns what Provision would do now. Nothing is locked or written.
-func (p *Preparer) Provisions(ctx context.Context) ([]plan.Provision, error) {
-	if p.Node == nil || len(p.Node.VirtualFunctions) == 0 {
+func (m *Maintainer) Provisions(ctx context.Context) ([]plan.Provision, error) {
+	if m.order.Node == nil || len(m.order.Node.VirtualFunctions) == 0 {
 		return nil, nil
 	}
-	snap, err := p.Inventory.Snapshot(ctx)
+	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return p.provisions(ctx, snap, p.Node.VirtualFunctions...)
+	return m.provisions(ctx, snap, m.order.Node.VirtualFunctions...)
 }
 
 // provisions asks the PFs for their modes where rules want one, and decides.
-func (p *Preparer) provisions(ctx context.Context, snap *device.Snapshot, rules ...v1alpha1.VFRule) ([]plan.Provision, error) {
+func (m *Maintainer) provisions(ctx context.Context, snap *device.Snapshot, rules ...v1alpha1.VFRule) ([]plan.Provision, error) {
 	eswitches := map[pci.Address]plan.Eswitch{}
 	for _, rule := range rules {
 		if pf := plan.FindPF(snap, rule.PF); pf != nil && rule.EswitchMode != "" {
-			mode, err := p.Eswitches.Mode(ctx, pf.Address)
+			mode, err := m.eswitches.Mode(ctx, pf.Address)
 			eswitches[pf.Address] = plan.Eswitch{Mode: string(mode), Err: err}
 		}
 	}
-	n := p.node(snap)
+	n := m.order.Planning.WithOwners(snap)
 	var err error
-	if n.Drained, err = p.drained(); err != nil {
+	if n.Drained, err = m.order.Planning.Drained(); err != nil {
 		return nil, err
 	}
 	return plan.Provisions(rules, n, eswitches), nil
@@ -48,15 +49,15 @@ func (p *Preparer) provisions(ctx context.Context, snap *device.Snapshot, rules 
 // after Recover, which knows whose the VFs are; it may be repeated. A crash in the
 // middle leaves a PF without VFs, and the next call makes them. What is refused
 // is no error.
-func (p *Preparer) Provision(ctx context.Context) ([]plan.Provision, error) {
-	return p.Reprovision(ctx, func(*plan.Provision) (why, fix string) { return "", "" })
+func (m *Maintainer) Provision(ctx context.Context) ([]plan.Provision, error) {
+	return m.Reprovision(ctx, func(*plan.Provision) (why, fix string) { return "", "" })
 }
 
 // Reprovision is Provision, but for changes that hold refuses: it returns why a
 // change that is due is not made, and what to do, or "" to have it made. PFs are
 // changed side by side, so hold is called from several goroutines.
-func (p *Preparer) Reprovision(ctx context.Context, hold func(*plan.Provision) (why, fix string)) ([]plan.Provision, error) {
-	all, err := p.Provisions(ctx)
+func (m *Maintainer) Reprovision(ctx context.Context, hold func(*plan.Provision) (why, fix string)) ([]plan.Provision, error) {
+	all, err := m.Provisions(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (p *Preparer) Reprovision(ctx context.Context, hold func(*plan.Provision) (
 			continue
 		}
 		g.Go(func() error {
-			if err := p.provisionOne(ctx, &p.Node.VirtualFunctions[i], out, hold); err != nil {
+			if err := m.provisionOne(ctx, &m.order.Node.VirtualFunctions[i], out, hold); err != nil {
 				out.Failed, out.Refused = true, err.Error()
 				out.Fix = "correct that; the plugin tries again, and so does `kata-vfio-plugin provision`"
 			}
@@ -83,19 +84,19 @@ func (p *Preparer) Reprovision(ctx context.Context, hold func(*plan.Provision) (
 
 // provisionOne decides again under the PF's lock, which claims of its VFs hold
 // too, and acts.
-func (p *Preparer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out *plan.Provision, hold func(*plan.Provision) (why, fix string)) error {
-	wait, cancel := p.inTime(ctx) // for the lock alone: to make many VFs takes its time
+func (m *Maintainer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out *plan.Provision, hold func(*plan.Provision) (why, fix string)) error {
+	wait, cancel := m.order.InTime(ctx) // for the lock alone: to make many VFs takes its time
 	defer cancel()
-	release, err := p.lock(wait, plan.Ref{}, []Lock{{Name: "pf-" + out.PF.Label()}})
+	release, err := m.order.Locking.Lock(wait, plan.Ref{}, []effects.Lock{{Name: "pf-" + out.PF.Label()}})
 	if err != nil {
 		return fmt.Errorf("wait for claims of its VFs: %w", err)
 	}
 	defer release()
-	snap, err := p.refreshPF(ctx, out.PF)
+	snap, err := m.refreshPF(ctx, out.PF)
 	if err != nil {
 		return err
 	}
-	again, err := p.provisions(ctx, snap, *rule)
+	again, err := m.provisions(ctx, snap, *rule)
 	if err != nil {
 		return err
 	}
@@ -105,12 +106,12 @@ func (p *Preparer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out 
 	if out.Refused, out.Fix = hold(out); out.Refused != "" {
 		return nil
 	}
-	return p.timed(plan.Ref{}, PhaseVF, func() error { return p.makeVFs(ctx, out) })
+	return m.order.Observe.Timed(plan.Ref{}, effects.PhaseVF, func() error { return m.makeVFs(ctx, out) })
 }
 
 // refreshPF returns a snapshot in which a PF and its VFs are as they are now.
-func (p *Preparer) refreshPF(ctx context.Context, a pci.Address) (*device.Snapshot, error) {
-	snap, err := p.Inventory.Snapshot(ctx)
+func (m *Maintainer) refreshPF(ctx context.Context, a pci.Address) (*device.Snapshot, error) {
+	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,24 +119,24 @@ func (p *Preparer) refreshPF(ctx context.Context, a pci.Address) (*device.Snapsh
 	if pf, ok := snap.Function(a); ok && pf.PF != nil {
 		addrs = append(addrs, pf.PF.VFs...)
 	}
-	return p.Inventory.Refresh(ctx, addrs)
+	return m.order.Inventory.Refresh(ctx, addrs)
 }
 
 // makeVFs sets the mode while the PF has no VFs, and makes them. Where the mode
 // is refused the PF has its VFs all the same, in the mode that it has.
-func (p *Preparer) makeVFs(ctx context.Context, out *plan.Provision) error {
+func (m *Maintainer) makeVFs(ctx context.Context, out *plan.Provision) error {
 	var modeErr error
 	if out.ChangesMode() {
-		if err := p.Executor.SetVFs(ctx, out.PF, 0); err != nil {
+		if err := m.order.Executor.SetVFs(ctx, out.PF, 0); err != nil {
 			return err
 		}
-		if modeErr = p.VFs.SetMode(ctx, out.PF, vf.Mode(out.WantMode)); modeErr != nil {
+		if modeErr = m.eswitches.SetMode(ctx, out.PF, vf.Mode(out.WantMode)); modeErr != nil {
 			modeErr = fmt.Errorf("eswitchMode: %w", modeErr)
 		}
 	}
-	if err := errors.Join(modeErr, p.Executor.SetVFs(ctx, out.PF, out.Want)); err != nil {
+	if err := errors.Join(modeErr, m.order.Executor.SetVFs(ctx, out.PF, out.Want)); err != nil {
 		return err
 	}
-	_, err := p.Inventory.Refresh(ctx, []pci.Address{out.PF}) // the kernel tells nobody of sriov_drivers_autoprobe
+	_, err := m.order.Inventory.Refresh(ctx, []pci.Address{out.PF}) // the kernel tells nobody of sriov_drivers_autoprobe
 	return err
 }

@@ -1,4 +1,4 @@
-package prepare
+package effects
 
 import (
 	"context"
@@ -11,15 +11,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// backfill writes the events that a record's journal and the kernel know of
+// Backfill writes the events that a record's journal and the kernel know of
 // and the ledger does not: a crash, or a disk that was full, came between the
 // effect and its event. They are marked, since when it was is not known. So is
 // all of a claim from before the node had a ledger.
-func (p *Preparer) backfill(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
-	if p.Ledger == nil {
+func (r *Recording) Backfill(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	if r.ledger == nil {
 		return nil
 	}
-	told, err := p.Ledger.Tenancy(ctx, rec.ID())
+	told, err := r.ledger.Tenancy(ctx, rec.ID())
 	if err != nil {
 		return &EvidenceError{Claim: rec.Plan.Claim, Err: err}
 	}
@@ -28,20 +28,20 @@ func (p *Preparer) backfill(ctx context.Context, snap *device.Snapshot, rec *jou
 	}
 	m := backfilling{rec: rec, recorded: told}
 	if len(told) == 0 {
-		m.add(ledger.Event{Type: ledger.Prepare, Devices: devicesOf(snap, rec)})
+		m.add(ledger.Event{Type: ledger.Prepare, Devices: DevicesOf(snap, rec)})
 	}
 	if rec.BootID == snap.Host.BootID {
 		m.bindings(func(a pci.Address) (string, bool) {
-			now, err := p.Executor.Binding(ctx, a)
+			now, err := r.executor.Binding(ctx, a)
 			return now.Driver, err == nil
 		})
 	}
 	m.resets()
 	m.sandbox(snap)
 	if last := m.last(ledger.Quarantine, ledger.Release); rec.State == journal.Quarantined && (last == nil || last.Type == ledger.Release) {
-		m.add(quarantineEvent(rec))
+		m.add(QuarantineEvent(rec))
 	}
-	return p.record(ctx, rec.Plan.Claim, m.events...)
+	return r.Record(ctx, rec.Plan.Claim, m.events...)
 }
 
 // backfilling gathers the events that are not among those that were told.
@@ -56,22 +56,14 @@ func (m *backfilling) add(e ledger.Event) {
 	m.events = append(m.events, e)
 }
 
-// last returns the last event of one of the types, nil where there is none.
-func (m *backfilling) last(types ...ledger.Type) *ledger.Event {
-	for i := range slices.Backward(m.recorded) {
-		if slices.Contains(types, m.recorded[i].Type) {
-			return &m.recorded[i]
-		}
-	}
-	return nil
-}
+func (m *backfilling) last(types ...ledger.Type) *ledger.Event { return LastOf(m.recorded, types...) }
 
 // bindings compares the drivers that the kernel has bound with the last that were
 // told. What Kata binds, while its sandbox has it, is not ours to tell.
 func (m *backfilling) bindings(driver func(pci.Address) (string, bool)) {
 	for i := range m.rec.Plan.Functions {
 		fn := &m.rec.Plan.Functions[i]
-		if _, ours := bindingOf(m.rec, fn); !ours && m.rec.State == journal.Prepared {
+		if _, ours := BindingOf(m.rec, fn); !ours && m.rec.State == journal.Prepared {
 			continue
 		}
 		now, known := driver(fn.Address)
@@ -108,12 +100,22 @@ func (m *backfilling) resets() {
 func (m *backfilling) sandbox(snap *device.Snapshot) {
 	vm, last := vmOf(m.rec.Sandbox), m.last(ledger.Open, ledger.Close)
 	if last != nil && last.Type == ledger.Open && last.VM != nil && (vm == nil || vm.Sandbox != last.VM.Sandbox) {
-		m.add(ledger.Event{Type: ledger.Close, Devices: briefly(m.rec), VM: last.VM, Reason: "it did not get them: the hand-over was cut off"})
+		m.add(ledger.Event{Type: ledger.Close, Devices: Briefly(m.rec), VM: last.VM, Reason: "it did not get them: the hand-over was cut off"})
 	}
 	if vm == nil {
 		return
 	}
 	if !slices.ContainsFunc(m.recorded, func(t ledger.Event) bool { return t.Type == ledger.Open && t.VM != nil && *t.VM == *vm }) {
-		m.add(openEvent(snap, m.rec))
+		m.add(OpenEvent(snap, m.rec))
 	}
+}
+
+// LastOf returns the last event of one of the types, or nil.
+func LastOf(events []ledger.Event, types ...ledger.Type) *ledger.Event {
+	for i := range slices.Backward(events) {
+		if slices.Contains(types, events[i].Type) {
+			return &events[i]
+		}
+	}
+	return nil
 }

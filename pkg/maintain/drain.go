@@ -1,4 +1,4 @@
-package prepare
+package maintain
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // A drain is a mark and nothing else: from the moment that it is on disk, plans
@@ -24,24 +25,24 @@ import (
 // ErrNotOurs says that a function can't be drained, since no claim could get it.
 var ErrNotOurs = errors.New("kata-vfio does not offer it")
 
-// WouldDrain returns what Drain of a function would be about, and changes nothing.
-func (p *Preparer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
-	snap, err := p.Inventory.Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.resolveDrain(snap, &d); err != nil {
-		return nil, err
-	}
-	return p.draining(snap, d), nil
-}
-
 // ErrNotDrained says that a drain has been taken back, perhaps by somebody else.
 var ErrNotDrained = errors.New("it is not drained any more")
 
+// WouldDrain returns what Drain of a function would be about, and changes nothing.
+func (m *Maintainer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
+	snap, err := m.order.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.resolveDrain(snap, &d); err != nil {
+		return nil, err
+	}
+	return m.draining(snap, d), nil
+}
+
 // resolveDrain fills in what the node knows of a drain that is asked for.
-func (p *Preparer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error {
-	marks, err := p.Journal.Drains()
+func (m *Maintainer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error {
+	marks, err := m.order.Journal.Drains()
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (p *Preparer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error {
 		d.Since = mark.Since
 		return nil
 	}
-	selection := nodeconfig.Select(p.Node, snap)
+	selection := nodeconfig.Select(m.order.Node, snap)
 	ours := func(f *device.Function) bool { return selection.Choice(f.Address).Ours }
 	if !slices.ContainsFunc(plan.DrainSet(snap, f), ours) {
 		return fmt.Errorf("%w: %s: %s", ErrNotOurs, f.Address, selection.Choice(f.Address).Why)
@@ -69,13 +70,13 @@ func (p *Preparer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error {
 // mark nothing has changed; after one behind it the drain stands, and the next look
 // goes on.
 //
-// Errors a caller may branch on: [ErrNotOurs], [EvidenceError].
-func (p *Preparer) Drain(ctx context.Context, d journal.Drain, by ledger.Operator) (*Draining, error) {
-	snap, err := p.Inventory.Snapshot(ctx)
+// Errors a caller may branch on: [ErrNotOurs], [effects.EvidenceError].
+func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Operator) (*Draining, error) {
+	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.resolveDrain(snap, &d); err != nil {
+	if err := m.resolveDrain(snap, &d); err != nil {
 		return nil, err
 	}
 	if d.Since == "" {
@@ -84,28 +85,28 @@ func (p *Preparer) Drain(ctx context.Context, d journal.Drain, by ledger.Operato
 	d.By = by.String()
 	// Who plans a claim holds these locks until its record is there: behind them
 	// each claim either has a record or meets the mark.
-	err = p.withDrainSet(ctx, d.Address, func(snap *device.Snapshot) error {
-		if err := p.recordDrain(ctx, snap, ledger.Drain, d.Address, d.Reason, by); err != nil {
+	err = m.withDrainSet(ctx, d.Address, func(snap *device.Snapshot) error {
+		if err := m.recordDrain(ctx, snap, ledger.Drain, d.Address, d.Reason, by); err != nil {
 			return err
 		}
-		return p.Journal.MarkDrained(d)
+		return m.order.Journal.MarkDrained(d)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return p.FinishDrain(ctx, d)
+	return m.FinishDrain(ctx, d)
 }
 
 // Undrain takes the mark away under which a function is out of use, and binds
 // again what policy "bound" wants on VFIO. It returns the address that the drain
 // was made by, and false where the function is in use. It may be repeated, and must be
-// where another mark covers the function as well ([Preparer.DrainedWith]).
-func (p *Preparer) Undrain(ctx context.Context, a pci.Address, reason string, by ledger.Operator) (pci.Address, bool, error) {
-	marks, err := p.Journal.Drains()
+// where another mark covers the function as well ([Maintainer.DrainedWith]).
+func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, by ledger.Operator) (pci.Address, bool, error) {
+	marks, err := m.order.Journal.Drains()
 	if err != nil {
 		return a, false, err
 	}
-	snap, err := p.Inventory.Snapshot(ctx)
+	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return a, false, err
 	}
@@ -114,30 +115,41 @@ func (p *Preparer) Undrain(ctx context.Context, a pci.Address, reason string, by
 		return a, false, nil
 	}
 	a = named
-	err = p.withDrainSet(ctx, a, func(snap *device.Snapshot) error {
-		if err := p.recordDrain(ctx, snap, ledger.Undrain, a, reason, by); err != nil {
+	err = m.withDrainSet(ctx, a, func(snap *device.Snapshot) error {
+		if err := m.recordDrain(ctx, snap, ledger.Undrain, a, reason, by); err != nil {
 			return err
 		}
-		if err := p.accountForAll(ctx, drainAddresses(snap, a)); err != nil {
+		if err := m.accountForAll(ctx, drainAddresses(snap, a)); err != nil {
 			return err
 		}
-		return p.Journal.LiftDrain(a)
+		return m.order.Journal.LiftDrain(a)
 	})
 	if err != nil {
 		return a, false, err
 	}
 	addrs := drainAddresses(snap, a)
-	return a, true, p.BindByPolicyOf(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
+	return a, true, m.BindByPolicyOf(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
+}
+
+// accountForAll does so for functions that an operator puts to use again.
+func (m *Maintainer) accountForAll(ctx context.Context, addrs []pci.Address) error {
+	snap, err := m.order.Inventory.Snapshot(ctx)
+	for _, a := range addrs {
+		if err == nil {
+			err = m.order.Resetting.AccountForErrors(snap.Host.BootID, a)
+		}
+	}
+	return err
 }
 
 // DrainedWith returns the address on whose account a function is out of use: its own,
 // or that of one that it goes with; false where it is in use.
-func (p *Preparer) DrainedWith(ctx context.Context, a pci.Address) (pci.Address, bool, error) {
-	marks, err := p.Journal.Drains()
+func (m *Maintainer) DrainedWith(ctx context.Context, a pci.Address) (pci.Address, bool, error) {
+	marks, err := m.order.Journal.Drains()
 	if err != nil || len(marks) == 0 {
 		return a, false, err
 	}
-	snap, err := p.Inventory.Snapshot(ctx)
+	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return a, false, err
 	}
@@ -147,23 +159,23 @@ func (p *Preparer) DrainedWith(ctx context.Context, a pci.Address) (pci.Address,
 
 // Drains returns the drains and how far each has come, as the latest snapshot and
 // the journal have it.
-func (p *Preparer) Drains(ctx context.Context) ([]Draining, error) {
-	snap, err := p.Inventory.Snapshot(ctx)
+func (m *Maintainer) Drains(ctx context.Context) ([]Draining, error) {
+	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return p.DrainsIn(snap)
+	return m.DrainsIn(snap)
 }
 
 // DrainsIn is Drains by a snapshot that the caller has.
-func (p *Preparer) DrainsIn(snap *device.Snapshot) ([]Draining, error) {
-	marks, err := p.Journal.Drains()
+func (m *Maintainer) DrainsIn(snap *device.Snapshot) ([]Draining, error) {
+	marks, err := m.order.Journal.Drains()
 	if err != nil || len(marks) == 0 {
 		return nil, err
 	}
 	all := make([]Draining, 0, len(marks))
 	for _, d := range journal.SortDrains(marks) {
-		all = append(all, *p.draining(snap, d))
+		all = append(all, *m.draining(snap, d))
 	}
 	return all, nil
 }
@@ -171,15 +183,15 @@ func (p *Preparer) DrainsIn(snap *device.Snapshot) ([]Draining, error) {
 // FinishDrains brings every drain as far as it can come now: what no claim has
 // goes back to its driver, also where policy "bound" keeps it on VFIO. It may be
 // repeated; what is left keeps waiting.
-func (p *Preparer) FinishDrains(ctx context.Context) ([]Draining, error) {
-	marks, err := p.Journal.Drains()
+func (m *Maintainer) FinishDrains(ctx context.Context) ([]Draining, error) {
+	marks, err := m.order.Journal.Drains()
 	if err != nil {
 		return nil, err
 	}
 	var all []Draining
 	var errs []error
 	for _, d := range journal.SortDrains(marks) {
-		state, err := p.FinishDrain(ctx, d)
+		state, err := m.FinishDrain(ctx, d)
 		if errors.Is(err, ErrNotDrained) {
 			continue
 		}
@@ -195,33 +207,33 @@ func (p *Preparer) FinishDrains(ctx context.Context) ([]Draining, error) {
 // for one record is left for the next look, and the others go on.
 //
 // Errors a caller may branch on: [ErrNotDrained].
-func (p *Preparer) FinishDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
-	state, err := p.drainingNow(ctx, d.Address)
+func (m *Maintainer) FinishDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
+	state, err := m.drainingNow(ctx, d.Address)
 	if err != nil || !state.Due() {
 		return state, err
 	}
 	var errs []error
 	for _, rec := range state.bound {
-		if err := p.endBound(ctx, rec.ID(), d.Address); err != nil {
+		if err := m.endBound(ctx, rec.ID(), d.Address); err != nil {
 			errs = append(errs, fmt.Errorf("give %s back to its driver: %w", d.Address, err))
 		}
 	}
 	if len(errs) > 0 {
 		return state, errors.Join(errs...)
 	}
-	return p.drainingNow(ctx, d.Address)
+	return m.drainingNow(ctx, d.Address)
 }
 
 // drainingNow is draining by a fresh look at the functions and the mark.
-func (p *Preparer) drainingNow(ctx context.Context, a pci.Address) (*Draining, error) {
-	snap, err := p.Inventory.Snapshot(ctx)
+func (m *Maintainer) drainingNow(ctx context.Context, a pci.Address) (*Draining, error) {
+	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if snap, err = p.refresh(ctx, plan.Ref{}, drainAddresses(snap, a)); err != nil {
+	if snap, err = m.order.Locking.Refresh(ctx, plan.Ref{}, drainAddresses(snap, a)); err != nil {
 		return nil, err
 	}
-	marks, err := p.Journal.Drains()
+	marks, err := m.order.Journal.Drains()
 	if err != nil {
 		return nil, err
 	}
@@ -229,29 +241,29 @@ func (p *Preparer) drainingNow(ctx context.Context, a pci.Address) (*Draining, e
 	if !stands {
 		return nil, fmt.Errorf("drain of %s: %w", a, ErrNotDrained)
 	}
-	return p.draining(snap, d), nil
+	return m.draining(snap, d), nil
 }
 
 // endBound gives a function that policy "bound" keeps on VFIO back to its
 // driver. Under the locks it looks again: the drain may be over, or a claim here.
-func (p *Preparer) endBound(ctx context.Context, id string, drained pci.Address) error {
-	ctx, cancel := p.inTime(ctx)
+func (m *Maintainer) endBound(ctx context.Context, id string, drained pci.Address) error {
+	ctx, cancel := m.order.InTime(ctx)
 	defer cancel()
-	release, err := p.lock(ctx, plan.Ref{UID: id}, []Lock{claimLock(id)})
+	release, err := m.order.Locking.LockClaim(ctx, plan.Ref{UID: id})
 	if err != nil {
 		return err
 	}
 	defer release()
-	rec, err := p.Journal.Load(id)
+	rec, err := m.order.Journal.Load(id)
 	if err != nil || rec == nil {
 		return err
 	}
-	snap, unlock, err := p.lockRecord(ctx, rec)
+	snap, unlock, err := m.order.Locking.LockRecord(ctx, rec)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	marks, err := p.Journal.Drains()
+	marks, err := m.order.Journal.Drains()
 	if err != nil {
 		return err
 	}
@@ -259,16 +271,16 @@ func (p *Preparer) endBound(ctx context.Context, id string, drained pci.Address)
 	if !stands {
 		return nil
 	}
-	if !p.draining(snap, d).Due() {
+	if !m.draining(snap, d).Due() {
 		return nil
 	}
 	work := *rec
-	return p.takeOffLocked(ctx, snap, &work)
+	return m.order.TakeOffLocked(ctx, snap, &work)
 }
 
 // withDrainSet runs work under the locks of all functions that go with a drain.
-func (p *Preparer) withDrainSet(ctx context.Context, a pci.Address, work func(*device.Snapshot) error) error {
-	snap, err := p.Inventory.Snapshot(ctx)
+func (m *Maintainer) withDrainSet(ctx context.Context, a pci.Address, work func(*device.Snapshot) error) error {
+	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -276,7 +288,7 @@ func (p *Preparer) withDrainSet(ctx context.Context, a pci.Address, work func(*d
 	for _, a := range drainAddresses(snap, a) {
 		req.Devices = append(req.Devices, claim.Device{Address: a})
 	}
-	snap, release, err := p.lockAssignmentSet(ctx, req, snap)
+	snap, release, err := m.order.Locking.LockRequest(ctx, req, snap)
 	if err != nil {
 		return err
 	}
@@ -284,22 +296,9 @@ func (p *Preparer) withDrainSet(ctx context.Context, a pci.Address, work func(*d
 	return work(snap)
 }
 
-// drained returns which functions are out of use, and why, for plans.
-func (p *Preparer) drained() (map[pci.Address]string, error) {
-	marks, err := p.Journal.Drains()
-	if err != nil {
-		return nil, err
-	}
-	why := map[pci.Address]string{}
-	for a, d := range marks {
-		why[a] = d.Reason
-	}
-	return why, nil
-}
-
 // recordDrain writes the event of a drain before it has an effect.
-func (p *Preparer) recordDrain(ctx context.Context, snap *device.Snapshot, t ledger.Type, a pci.Address, reason string, by ledger.Operator) error {
-	if p.Ledger == nil {
+func (m *Maintainer) recordDrain(ctx context.Context, snap *device.Snapshot, t ledger.Type, a pci.Address, reason string, by ledger.Operator) error {
+	if m.order.Ledger == nil {
 		return nil
 	}
 	e := ledger.Event{Type: t, Result: ledger.OK, Reason: reason, By: &by}
@@ -310,12 +309,12 @@ func (p *Preparer) recordDrain(ctx context.Context, snap *device.Snapshot, t led
 		}
 		e.Devices = append(e.Devices, d)
 	}
-	err := p.timed(plan.Ref{}, PhaseLedger, func() error {
-		_, err := p.Ledger.Append(context.WithoutCancel(ctx), e)
+	err := m.order.Observe.Timed(plan.Ref{}, effects.PhaseLedger, func() error {
+		_, err := m.order.Ledger.Append(context.WithoutCancel(ctx), e)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%s of %s: %w", t, a, &EvidenceError{Err: err})
+		return fmt.Errorf("%s of %s: %w", t, a, &effects.EvidenceError{Err: err})
 	}
 	return nil
 }

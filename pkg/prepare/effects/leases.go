@@ -1,4 +1,4 @@
-package prepare
+package effects
 
 import (
 	"context"
@@ -14,6 +14,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
+
+// Leasing takes the addresses of a record's devices from pools and returns them.
+type Leasing struct {
+	addresses Addresses
+	recording *Recording
+	observe   Observer
+}
 
 // The addresses of a record are its leases: whoever drops the record gives them
 // back first, and no sooner than no VM can have them any more. So an address
@@ -32,20 +39,20 @@ type ReturnError struct {
 
 func (e *ReturnError) Error() string {
 	return fmt.Sprintf("give the addresses of %s back to pool %s: %s; mend that, and it is tried again; where it can't be mended, `kata-vfio-plugin unprepare --leave-addresses %s` leaves them taken and ends the claim",
-		e.Device, e.Pool, oneLine(e.Err), e.Claim.UID)
+		e.Device, e.Pool, OneLine(e.Err), e.Claim.UID)
 }
 
 func (e *ReturnError) Unwrap() error { return e.Err }
 
-// findPools refuses, before the first effect, a claim whose pools' plugins are
+// Find refuses, before the first effect, a claim whose pools' plugins are
 // not here.
-func (p *Preparer) findPools(rec *journal.Record) error {
+func (l *Leasing) Find(rec *journal.Record) error {
 	for i := range rec.Plan.Devices {
 		d := &rec.Plan.Devices[i]
 		if d.Lease == nil {
 			continue
 		}
-		if err := p.Addresses.Find(d.Lease); err != nil {
+		if err := l.addresses.Find(d.Lease); err != nil {
 			return &plan.RefusedError{Claim: rec.Plan.Claim, Refusals: []plan.Refusal{{
 				Code: plan.NoAddressPool, Device: d.Name, Address: d.Address,
 				Text: fmt.Sprintf("its addresses are to come from pool %s: %s", d.Lease.Pool, err), Fix: "then try again",
@@ -55,19 +62,19 @@ func (p *Preparer) findPools(rec *journal.Record) error {
 	return nil
 }
 
-// takeAddresses takes the addresses of a record's devices, side by side, and
+// Take takes the addresses of a record's devices, side by side, and
 // enters them into it. The record with the leases is on disk before.
-func (p *Preparer) takeAddresses(ctx context.Context, rec *journal.Record) error {
-	took, err := p.eachLease(rec, func(d *plan.Device) error { return p.takeAddress(ctx, rec.Plan.Claim, d) })
+func (l *Leasing) Take(ctx context.Context, rec *journal.Record) error {
+	took, err := l.eachLease(rec, func(d *plan.Device) error { return l.takeAddress(ctx, rec.Plan.Claim, d) })
 	if err != nil || !took {
 		return err
 	}
-	return p.keep(rec)
+	return l.recording.Keep(rec)
 }
 
-func (p *Preparer) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Device) error {
-	err := p.leaseStep(claim, d, plan.TakeAddress, func() error {
-		result, err := p.Addresses.Add(ctx, d.Lease)
+func (l *Leasing) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Device) error {
+	err := l.leaseStep(claim, d, plan.TakeAddress, func() error {
+		result, err := l.addresses.Add(ctx, d.Lease)
 		if err == nil {
 			d.Network, err = resolved(d.Network, result)
 		}
@@ -82,7 +89,7 @@ func (p *Preparer) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Devi
 	}
 	// There is nothing to give back. CNI wants a DEL after a failed ADD all the same; where that fails too, as it does with
 	// a config that the plugin does not take, the claim must not be held up by it.
-	if delErr := p.returnAddress(context.WithoutCancel(ctx), claim, d); delErr != nil {
+	if delErr := l.returnAddress(context.WithoutCancel(ctx), claim, d); delErr != nil {
 		d.Lease = nil
 	}
 	return err
@@ -103,15 +110,15 @@ func resolved(asked *v1alpha1.GuestNetwork, from *ipam.Result) (*v1alpha1.GuestN
 	return &n, nil
 }
 
-// returnAddresses gives the addresses of a record's devices back, side by side.
+// Return gives the addresses of a record's devices back, side by side.
 // It may be repeated.
-func (p *Preparer) returnAddresses(ctx context.Context, rec *journal.Record) error {
-	_, err := p.eachLease(rec, func(d *plan.Device) error { return p.returnAddress(ctx, rec.Plan.Claim, d) })
+func (l *Leasing) Return(ctx context.Context, rec *journal.Record) error {
+	_, err := l.eachLease(rec, func(d *plan.Device) error { return l.returnAddress(ctx, rec.Plan.Claim, d) })
 	return err
 }
 
-func (p *Preparer) returnAddress(ctx context.Context, claim plan.Ref, d *plan.Device) error {
-	err := p.leaseStep(claim, d, plan.ReturnAddress, func() error { return p.Addresses.Delete(ctx, d.Lease) })
+func (l *Leasing) returnAddress(ctx context.Context, claim plan.Ref, d *plan.Device) error {
+	err := l.leaseStep(claim, d, plan.ReturnAddress, func() error { return l.addresses.Delete(ctx, d.Lease) })
 	if err != nil {
 		return &ReturnError{Claim: claim, Device: d.Name, Pool: d.Lease.Pool, Err: err}
 	}
@@ -120,7 +127,7 @@ func (p *Preparer) returnAddress(ctx context.Context, claim plan.Ref, d *plan.De
 
 // eachLease calls work for each device that has a lease, side by side, and
 // reports whether there is one.
-func (p *Preparer) eachLease(rec *journal.Record, work func(*plan.Device) error) (any bool, err error) {
+func (l *Leasing) eachLease(rec *journal.Record, work func(*plan.Device) error) (any bool, err error) {
 	errs := make([]error, len(rec.Plan.Devices))
 	var g errgroup.Group
 	for i := range rec.Plan.Devices {
@@ -137,31 +144,9 @@ func (p *Preparer) eachLease(rec *journal.Record, work func(*plan.Device) error)
 }
 
 // leaseStep calls a pool's plugin. The observer hears of it as of a step.
-func (p *Preparer) leaseStep(claim plan.Ref, d *plan.Device, op plan.Op, call func() error) error {
+func (l *Leasing) leaseStep(claim plan.Ref, d *plan.Device, op plan.Op, call func() error) error {
 	step, start := d.LeaseStep(op), time.Now()
 	err := call()
-	p.Observe(Event{Claim: claim, Phase: PhaseAddress, Step: &step, Took: time.Since(start), Err: err})
+	l.observe(Event{Claim: claim, Phase: PhaseAddress, Step: &step, Took: time.Since(start), Err: err})
 	return err
-}
-
-// LeaveAddresses strikes the leases from a claim's record, so that it can end
-// where its pools' plugins are gone for good. The addresses stay taken until
-// somebody frees them in the pool by hand. A claim without a record, or
-// without leases, is no error.
-func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
-	release, err := p.lock(ctx, plan.Ref{UID: uid}, []Lock{claimLock(uid)})
-	if err != nil {
-		return err
-	}
-	defer release()
-	rec, err := p.Journal.Load(uid)
-	if err != nil || rec == nil {
-		return err
-	}
-	own := *rec
-	own.Plan.Devices = slices.Clone(rec.Plan.Devices)
-	for i := range own.Plan.Devices {
-		own.Plan.Devices[i].Lease = nil
-	}
-	return p.keep(&own)
 }

@@ -1,4 +1,4 @@
-package prepare
+package effects
 
 import (
 	"context"
@@ -15,15 +15,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// writeSpec resolves the nodes of a record's devices and writes its CDI spec.
+// Spec writes and removes the CDI specs of claims.
+type Spec struct {
+	fs      *sysfs.FS
+	specs   Specs
+	observe Observer
+}
+
+// Write resolves the nodes of a record's devices and writes its CDI spec.
 // Standing records have none.
-func (p *Preparer) writeSpec(_ context.Context, rec *journal.Record) error {
+func (s *Spec) Write(_ context.Context, rec *journal.Record) error {
 	if rec.Kind == journal.Bound {
 		return nil
 	}
 	var nodes [][]cdi.Node
-	err := p.timed(rec.Plan.Claim, PhaseNode, func() (err error) {
-		nodes, err = p.nodes(&rec.Plan)
+	err := s.observe.Timed(rec.Plan.Claim, PhaseNode, func() (err error) {
+		nodes, err = s.nodes(&rec.Plan)
 		return err
 	})
 	if err != nil {
@@ -33,24 +40,25 @@ func (p *Preparer) writeSpec(_ context.Context, rec *journal.Record) error {
 	if err != nil {
 		return err
 	}
-	return p.timed(rec.Plan.Claim, PhaseCDI, func() error { return p.Specs.Write(rec.ID(), spec) })
+	return s.observe.Timed(rec.Plan.Claim, PhaseCDI, func() error { return s.specs.Write(rec.ID(), spec) })
 }
 
-func (p *Preparer) removeSpec(_ context.Context, rec *journal.Record) error {
+// Remove removes the record's CDI spec.
+func (s *Spec) Remove(_ context.Context, rec *journal.Record) error {
 	if rec.Kind == journal.Bound {
 		return nil
 	}
-	return p.timed(rec.Plan.Claim, PhaseCDI, func() error { return p.Specs.Remove(rec.ID()) })
+	return s.observe.Timed(rec.Plan.Claim, PhaseCDI, func() error { return s.specs.Remove(rec.ID()) })
 }
 
 // nodes returns the VFIO nodes of each device of a plan.
-func (p *Preparer) nodes(pl *plan.Plan) ([][]cdi.Node, error) {
+func (s *Spec) nodes(pl *plan.Plan) ([][]cdi.Node, error) {
 	all := make([][]cdi.Node, len(pl.Devices))
 	for i := range pl.Devices {
 		if pl.Devices[i].Attachment == v1alpha1.AttachPhysicalEndpoint {
 			continue // it has none
 		}
-		nodes, err := p.deviceNodes(pl, &pl.Devices[i])
+		nodes, err := s.deviceNodes(pl, &pl.Devices[i])
 		if err != nil {
 			return nil, fmt.Errorf("VFIO node of %s: %w", pl.Devices[i].Address, err)
 		}
@@ -62,27 +70,27 @@ func (p *Preparer) nodes(pl *plan.Plan) ([][]cdi.Node, error) {
 // deviceNodes returns the nodes of one device: the group's with the Group
 // backend, one for each given function with IOMMUFD, and the control node
 // where the config asks for it.
-func (p *Preparer) deviceNodes(pl *plan.Plan, d *plan.Device) ([]cdi.Node, error) {
+func (s *Spec) deviceNodes(pl *plan.Plan, d *plan.Device) ([]cdi.Node, error) {
 	if d.Backend == v1alpha1.BackendIOMMUFD {
-		return p.functionNodes(d)
+		return s.functionNodes(d)
 	}
 	fn, ok := pl.Function(d.Address)
 	if !ok {
 		return nil, fmt.Errorf("the plan does not take the device's own function")
 	}
 	number := strconv.Itoa(fn.Group)
-	group, err := hostNode(p.FS, vfio.GroupNode(fn.Group), "sys/class/vfio/"+number+"/dev")
+	group, err := hostNode(s.fs, vfio.GroupNode(fn.Group), "sys/class/vfio/"+number+"/dev")
 	if err != nil || !d.ControlNode {
 		return []cdi.Node{group}, err
 	}
-	control, err := hostNode(p.FS, "/dev/vfio/vfio", "sys/class/misc/vfio/dev")
+	control, err := hostNode(s.fs, "/dev/vfio/vfio", "sys/class/misc/vfio/dev")
 	return []cdi.Node{group, control}, err
 }
 
-func (p *Preparer) functionNodes(d *plan.Device) ([]cdi.Node, error) {
+func (s *Spec) functionNodes(d *plan.Device) ([]cdi.Node, error) {
 	var nodes []cdi.Node
 	for _, a := range d.Give {
-		n, err := functionNode(p.FS, a)
+		n, err := functionNode(s.fs, a)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +99,7 @@ func (p *Preparer) functionNodes(d *plan.Device) ([]cdi.Node, error) {
 	if !d.ControlNode {
 		return nodes, nil
 	}
-	control, err := hostNode(p.FS, "/dev/iommu", "sys/class/misc/iommu/dev")
+	control, err := hostNode(s.fs, "/dev/iommu", "sys/class/misc/iommu/dev")
 	return append(nodes, control), err
 }
 

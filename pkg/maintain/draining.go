@@ -1,4 +1,4 @@
-package prepare
+package maintain
 
 import (
 	"slices"
@@ -24,19 +24,6 @@ type Draining struct {
 	bound []*journal.Record
 }
 
-// DrainedFunction is one function of a drain.
-type DrainedFunction struct {
-	Address pci.Address `json:"address"`
-	// Name is its name in ResourceSlices.
-	Name string `json:"name,omitempty"`
-	// Driver is the driver that it has now; Home the one that it goes back to, or is
-	// back with.
-	Driver string `json:"driver"`
-	Home   string `json:"home"`
-	// Gone says that it is off the bus.
-	Gone bool `json:"gone,omitempty"`
-}
-
 // Done reports whether nobody has any of it, and each function is where it came from.
 func (d *Draining) Done() bool {
 	return len(d.Holders) == 0 && len(d.Quarantined) == 0 && len(d.bound) == 0 && d.Unsure == ""
@@ -50,25 +37,6 @@ func (d *Draining) Due() bool {
 // Has reports whether a function is among those that are drained.
 func (d *Draining) Has(a pci.Address) bool {
 	return slices.ContainsFunc(d.Functions, func(f DrainedFunction) bool { return f.Address == a })
-}
-
-// draining says how far a drain has come, by the journal and a snapshot.
-func (p *Preparer) draining(snap *device.Snapshot, d journal.Drain) *Draining {
-	state := &Draining{Drain: d, Holders: []plan.Ref{}, Quarantined: []plan.Ref{}}
-	records, errs := p.Journal.List()
-	state.Unsure = damaged(errs)
-	homes := map[pci.Address]string{}
-	addrs := drainAddresses(snap, d.Address)
-	for _, rec := range records {
-		mine := d.Concerns(rec) || slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool { return slices.Contains(addrs, a) })
-		if mine && (rec.BootID == snap.Host.BootID || rec.State == journal.Quarantined) {
-			state.add(rec, homes)
-		}
-	}
-	for _, a := range addrs {
-		state.Functions = append(state.Functions, drainedFunction(snap, a, homes))
-	}
-	return state
 }
 
 // add enters a record, and where its functions go.
@@ -88,6 +56,38 @@ func (d *Draining) add(rec *journal.Record, homes map[pci.Address]string) {
 			homes[fn.Address] = fn.Original.Driver
 		}
 	}
+}
+
+// DrainedFunction is one function of a drain.
+type DrainedFunction struct {
+	Address pci.Address `json:"address"`
+	// Name is its name in ResourceSlices.
+	Name string `json:"name,omitempty"`
+	// Driver is the driver that it has now; Home the one that it goes back to, or is
+	// back with.
+	Driver string `json:"driver"`
+	Home   string `json:"home"`
+	// Gone says that it is off the bus.
+	Gone bool `json:"gone,omitempty"`
+}
+
+// draining says how far a drain has come, by the journal and a snapshot.
+func (m *Maintainer) draining(snap *device.Snapshot, d journal.Drain) *Draining {
+	state := &Draining{Drain: d, Holders: []plan.Ref{}, Quarantined: []plan.Ref{}}
+	records, errs := m.order.Journal.List()
+	state.Unsure = journal.Damaged(errs)
+	homes := map[pci.Address]string{}
+	addrs := drainAddresses(snap, d.Address)
+	for _, rec := range records {
+		mine := d.Concerns(rec) || slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool { return slices.Contains(addrs, a) })
+		if mine && (rec.BootID == snap.Host.BootID || rec.State == journal.Quarantined) {
+			state.add(rec, homes)
+		}
+	}
+	for _, a := range addrs {
+		state.Functions = append(state.Functions, drainedFunction(snap, a, homes))
+	}
+	return state
 }
 
 func drainedFunction(snap *device.Snapshot, a pci.Address, homes map[pci.Address]string) DrainedFunction {

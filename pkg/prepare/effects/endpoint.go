@@ -1,4 +1,4 @@
-package prepare
+package effects
 
 import (
 	"bytes"
@@ -20,14 +20,14 @@ import (
 // binding is Kata's, which may leave it anywhere: whoever takes it back brings
 // it to VFIO again, before the reset.
 
-// resolveEndpoints finds the kernel drivers that the plan left open.
-func (p *Preparer) resolveEndpoints(snap *device.Snapshot, rec *journal.Record) error {
+// ResolveEndpoints finds the kernel drivers that the plan left open.
+func (b *Binding) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if fn.Endpoint == nil || fn.Endpoint.Driver != plan.FindDriver {
 			continue
 		}
-		module, err := p.moduleOf(snap, fn)
+		module, err := b.moduleOf(snap, fn)
 		if err != nil {
 			return fmt.Errorf("claim %s: find the kernel driver of VF %s: %w", rec.Plan.Claim, fn.Address, err)
 		}
@@ -49,29 +49,29 @@ func (p *Preparer) resolveEndpoints(snap *device.Snapshot, rec *journal.Record) 
 
 // moduleOf returns the module for a function by the running kernel's
 // modules.alias; empty for none.
-func (p *Preparer) moduleOf(snap *device.Snapshot, fn *plan.Function) (string, error) {
+func (b *Binding) moduleOf(snap *device.Snapshot, fn *plan.Function) (string, error) {
 	f, ok := snap.Function(fn.Address)
 	if !ok {
 		return "", nil
 	}
-	data, err := p.FS.ReadFile(path.Join("lib/modules", snap.Host.Kernel, "modules.alias"))
+	data, err := b.fs.ReadFile(path.Join("lib/modules", snap.Host.Kernel, "modules.alias"))
 	if err != nil {
 		return "", err
 	}
 	return device.ModuleFor(bytes.NewReader(data), f.Modalias)
 }
 
-// bindEndpoints brings the record's endpoints to their kernel drivers, where they wait
+// BindEndpoints brings the record's endpoints to their kernel drivers, where they wait
 // for a sandbox with the address that their PF imposes.
-func (p *Preparer) bindEndpoints(ctx context.Context, rec *journal.Record) error {
+func (b *Binding) BindEndpoints(ctx context.Context, rec *journal.Record) error {
 	for _, fn := range rec.Plan.Functions {
 		if fn.Endpoint == nil {
 			continue
 		}
-		if err := p.drive(ctx, rec.Plan.Claim, fn.Address, *fn.Endpoint); err != nil {
+		if err := b.Drive(ctx, rec.Plan.Claim, fn.Address, *fn.Endpoint); err != nil {
 			return err
 		}
-		err := p.timed(rec.Plan.Claim, PhaseNode, func() error { return p.Interfaces.Await(ctx, fn.Address) })
+		err := b.observe.Timed(rec.Plan.Claim, PhaseNode, func() error { return b.interfaces.Await(ctx, fn.Address) })
 		if err != nil {
 			return fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
 		}
@@ -79,43 +79,43 @@ func (p *Preparer) bindEndpoints(ctx context.Context, rec *journal.Record) error
 	return nil
 }
 
-// rebindEndpoints brings the record's endpoints back to VFIO, wherever they are: in the
+// RebindEndpoints brings the record's endpoints back to VFIO, wherever they are: in the
 // node's or a pod's namespace, on VFIO or on no driver. One that is gone needs
 // nothing.
-func (p *Preparer) rebindEndpoints(ctx context.Context, rec *journal.Record) error {
-	return p.driveEndpoints(ctx, rec, func(fn *plan.Function) plan.Binding { return fn.Target })
+func (b *Binding) RebindEndpoints(ctx context.Context, rec *journal.Record) error {
+	return b.driveEndpoints(ctx, rec, func(fn *plan.Function) plan.Binding { return fn.Target })
 }
 
-// unbindEndpoints takes the record's endpoints from their drivers: bound anew to one,
+// UnbindEndpoints takes the record's endpoints from their drivers: bound anew to one,
 // they take the address that their PF has for them then.
-func (p *Preparer) unbindEndpoints(ctx context.Context, rec *journal.Record) error {
-	return p.driveEndpoints(ctx, rec, func(*plan.Function) plan.Binding { return plan.Binding{} })
+func (b *Binding) UnbindEndpoints(ctx context.Context, rec *journal.Record) error {
+	return b.driveEndpoints(ctx, rec, func(*plan.Function) plan.Binding { return plan.Binding{} })
 }
 
-func (p *Preparer) driveEndpoints(ctx context.Context, rec *journal.Record, to func(*plan.Function) plan.Binding) error {
+func (b *Binding) driveEndpoints(ctx context.Context, rec *journal.Record, to func(*plan.Function) plan.Binding) error {
 	var errs []error
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if fn.Endpoint == nil {
 			continue
 		}
-		if err := p.drive(ctx, rec.Plan.Claim, fn.Address, to(fn)); err != nil && !p.isGone(fn.Address) {
+		if err := b.Drive(ctx, rec.Plan.Claim, fn.Address, to(fn)); err != nil && !b.bus.isGone(fn.Address) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// place puts the interfaces of the record's endpoints into the network namespace
+// Place puts the interfaces of the record's endpoints into the network namespace
 // of the sandbox that it was handed over to. What Kata has taken from there
 // already is left alone, so that it may be repeated.
-func (p *Preparer) place(ctx context.Context, rec *journal.Record) error {
+func (b *Binding) Place(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Devices {
 		fn, ok := rec.Plan.Function(rec.Plan.Devices[i].Address)
 		if !ok || fn.Endpoint == nil {
 			continue
 		}
-		now, err := p.Executor.Binding(ctx, fn.Address)
+		now, err := b.executor.Binding(ctx, fn.Address)
 		if err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func (p *Preparer) place(ctx context.Context, rec *journal.Record) error {
 			continue
 		}
 		what := podnet.Interface{VF: fn.Address, MAC: fn.VF.Want.MAC, Network: rec.Plan.Devices[i].Network}
-		err = p.timed(rec.Plan.Claim, PhaseVF, func() error { return p.Interfaces.Place(ctx, what, rec.Sandbox.NetNS) })
+		err = b.observe.Timed(rec.Plan.Claim, PhaseVF, func() error { return b.interfaces.Place(ctx, what, rec.Sandbox.NetNS) })
 		if err != nil {
 			return fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
 		}
@@ -131,9 +131,9 @@ func (p *Preparer) place(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// bindingOf is the binding that a function of a prepared record has, and false
+// BindingOf is the binding that a function of a prepared record has, and false
 // where it is Kata's to choose.
-func bindingOf(rec *journal.Record, fn *plan.Function) (plan.Binding, bool) {
+func BindingOf(rec *journal.Record, fn *plan.Function) (plan.Binding, bool) {
 	switch {
 	case fn.Endpoint == nil:
 		return fn.Target, true

@@ -1,0 +1,123 @@
+// Package maintain takes care of a node's functions outside the life of a claim: it
+// drains them, clears quarantines, gives orphans back, creates the VFs of PFs, and binds
+// what policy "bound" wants on VFIO. It works with the locks, records and effects of
+// package prepare, so that it may run while claims come and go.
+package maintain
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+)
+
+// Eswitches are the switches inside PFs; see package vf.
+type Eswitches interface {
+	// Mode returns the empty mode where the PF's driver has none.
+	Mode(ctx context.Context, pf pci.Address) (vf.Mode, error)
+	// SetMode sets the mode of the eswitch of a PF that has no VFs, and reads it back.
+	SetMode(ctx context.Context, pf pci.Address, m vf.Mode) error
+}
+
+// Maintainer keeps a node's functions in order. Its methods may be called from several
+// goroutines, and while claims are prepared.
+type Maintainer struct {
+	order     *prepare.Order
+	eswitches Eswitches
+}
+
+// New returns a Maintainer that works in the order of a [prepare.Preparer].
+func New(order *prepare.Order, e Eswitches) *Maintainer {
+	return &Maintainer{order: order, eswitches: e}
+}
+
+// AfterRecover does what follows [prepare.Preparer.Recover]: it finishes drains, and enters
+// functions that no record explains into the recovery.
+func (m *Maintainer) AfterRecover(ctx context.Context, r *prepare.Recovery) error {
+	if _, err := m.FinishDrains(ctx); err != nil {
+		r.Unfinished = append(r.Unfinished, err)
+	}
+	return m.findOrphans(ctx, r)
+}
+
+// BoundID is the record's ID of a function that is bound from start-up on.
+func BoundID(f *device.Function) string { return "standing-" + f.Address.Label() }
+
+// BindByPolicy binds every function of policy "bound" that is on a host driver
+// now, each with a record of its own, so that its claims find it ready and
+// its original driver is known; not what is drained. Call it after Recover; it may be repeated.
+// Functions that can't be bound are reported together and left as they are. A
+// function that a claim has is the claim's.
+func (m *Maintainer) BindByPolicy(ctx context.Context) error {
+	return m.BindByPolicyOf(ctx, func(pci.Address) bool { return true })
+}
+
+// BindByPolicyOf is BindByPolicy for those of the functions that are meant.
+func (m *Maintainer) BindByPolicyOf(ctx context.Context, meant func(pci.Address) bool) error {
+	snap, err := m.order.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	drained, err := m.order.Planning.Drained()
+	if err != nil {
+		return err
+	}
+	n := m.order.Planning.WithOwners(snap)
+	var errs []error
+	for i := range snap.Functions {
+		f := &snap.Functions[i]
+		choice := n.Selection.Choice(f.Address)
+		holding, held := n.Owners[f.Address]
+		if _, out := plan.DrainOf(snap, f, drained); out || held && !holding.Bound || !meant(f.Address) {
+			continue
+		}
+		if choice.Ours && choice.Policy == v1alpha1.PolicyBound && !device.IsVFIO(f.Driver) {
+			errs = append(errs, m.bindByPolicy(ctx, f))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// bindByPolicy does so for one, within the limit for one record.
+func (m *Maintainer) bindByPolicy(ctx context.Context, f *device.Function) error {
+	ctx, cancel := m.order.InTime(ctx)
+	defer cancel()
+	req := &claim.Request{
+		UID: BoundID(f),
+		Devices: []claim.Device{{
+			Request: "standing", Name: f.Name(), Address: f.Address,
+			VFIO: boundConfig(),
+		}},
+	}
+	release, err := m.order.Locking.LockClaim(ctx, plan.RefOf(req))
+	if err != nil {
+		return err
+	}
+	defer release()
+	rec, err := m.order.Journal.Load(req.UID)
+	if err != nil {
+		return err
+	}
+	if rec != nil {
+		work := *rec
+		return m.order.Reaffirm(ctx, &work)
+	}
+	_, err = m.order.Begin(ctx, req, journal.Bound)
+	return err
+}
+
+// boundConfig asks for nothing but the binding itself: what a function
+// must be for a tenant is asked when a claim comes.
+func boundConfig() v1alpha1.VFIOConfig {
+	allow := true
+	cfg := v1alpha1.VFIOConfig{Reset: v1alpha1.ResetSkip, AllowUnisolated: &allow}
+	cfg.Default()
+	return cfg
+}

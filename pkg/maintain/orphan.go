@@ -1,0 +1,360 @@
+package maintain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+)
+
+// Orphan is a function of ours on a VFIO driver that no record explains.
+type Orphan struct {
+	Address pci.Address
+	// GivenBack names the driver that it went back to; empty where it is where it was.
+	GivenBack string
+	// Why says why it was left alone; Err why it could not be given back, though it should
+	// be: the next look tries again.
+	Why string
+	Err error
+}
+
+// GiveBackOrphans gives functions that no record explains back to their drivers, where
+// the ledger tells that kata-vfio has bound them in this boot, and from which driver.
+// All others are left alone, and so are those that policy "bound" wants where they
+// are, and VFs, whose settings from before only the record knew. What is given back is
+// reset first, since its last tenant may have armed it against the host's driver, and is
+// marked: nobody has proven it clean. The claims that had it have their end in the
+// ledger. It may be repeated, and goes on with what it could not do the last time.
+func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
+	all := m.retryOrphans(ctx)
+	r := &prepare.Recovery{}
+	if err := m.findOrphans(ctx, r); err != nil {
+		return all, err
+	}
+	for _, a := range r.Orphans {
+		s, err := m.giveBackOrphan(ctx, a)
+		if err != nil {
+			s = &Orphan{Address: a, Err: fmt.Errorf("stray %s: %w", a, err)}
+		}
+		if s != nil {
+			all = append(all, *s)
+		}
+	}
+	return all, nil
+}
+
+// findOrphans lists our functions on VFIO drivers that no record explains. The
+// snapshot may be older than what was just undone, so they are looked at again.
+func (m *Maintainer) findOrphans(ctx context.Context, r *prepare.Recovery) error {
+	snap, err := m.order.Inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if snap, err = m.order.Inventory.Refresh(ctx, m.orphans(snap)); err != nil {
+		return err
+	}
+	r.Orphans = m.orphans(snap)
+	return nil
+}
+
+// orphans returns our functions on VFIO drivers without a record, by address.
+func (m *Maintainer) orphans(snap *device.Snapshot) []pci.Address {
+	n := m.order.Planning.WithOwners(snap)
+	var strays []pci.Address
+	for i := range snap.Functions {
+		f := &snap.Functions[i]
+		_, held := n.Owners[f.Address]
+		if !held && device.IsVFIO(f.Driver) && n.Selection.Choice(f.Address).Ours {
+			strays = append(strays, f.Address)
+		}
+	}
+	return strays
+}
+
+const orphanPrefix = "stray-"
+
+// orphanID is the record's under which a stray goes back: a crash on the way is finished
+// by Recover like that of any claim.
+func orphanID(a pci.Address) string { return orphanPrefix + a.Label() }
+
+// retryOrphans goes on with those whose way back has failed: they have a record since.
+func (m *Maintainer) retryOrphans(ctx context.Context) (all []Orphan) {
+	records, _ := m.order.Journal.List() // one that can't be read is nobody's to go on with
+	for _, rec := range records {
+		if rec.Kind != journal.Claim || rec.Plan.Claim.Name != "" || !strings.HasPrefix(rec.ID(), orphanPrefix) || len(rec.Plan.Functions) != 1 {
+			continue
+		}
+		fn := &rec.Plan.Functions[0]
+		s := Orphan{Address: fn.Address, GivenBack: fn.Original.Driver}
+		if err := m.retryOrphan(ctx, rec.ID()); err != nil {
+			s = Orphan{Address: fn.Address, Err: fmt.Errorf("stray %s: %w", fn.Address, err)}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func (m *Maintainer) retryOrphan(ctx context.Context, id string) error {
+	ctx, cancel := m.order.InTime(ctx)
+	defer cancel()
+	release, err := m.order.Locking.LockClaim(ctx, plan.Ref{UID: id})
+	if err != nil {
+		return err
+	}
+	defer release()
+	rec, err := m.order.Journal.Load(id)
+	if err != nil || rec == nil {
+		return err
+	}
+	work := *rec
+	return m.order.TakeOff(ctx, &work)
+}
+
+// giveBackOrphan looks again under the locks of the function's group, which every
+// claim of it holds until it has its record.
+func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan, error) {
+	ctx, cancel := m.order.InTime(ctx)
+	defer cancel()
+	ref := plan.Ref{UID: orphanID(a)}
+	release, err := m.order.Locking.LockClaim(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	rec := &journal.Record{Kind: journal.Claim, Plan: plan.Plan{Claim: ref, Functions: []plan.Function{{Address: a}}}}
+	snap, unlock, err := m.order.Locking.LockRecord(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	n := m.order.Planning.WithOwners(snap)
+	f, ok := snap.Function(a)
+	if _, held := n.Owners[a]; held || !ok || !device.IsVFIO(f.Driver) || f.Group == nil {
+		return nil, nil // it has changed meanwhile
+	}
+	if nodeconfig.Select(m.order.Node, snap).Choice(a).Policy == v1alpha1.PolicyBound {
+		return nil, nil
+	}
+	stray := &Orphan{Address: a}
+	origin, why, err := m.originOf(ctx, snap, f, n.Damaged)
+	if err != nil || why != "" {
+		stray.Why = why
+		return stray, err
+	}
+	lost, why, err := m.claimsWithoutRecord(ctx, f)
+	if err != nil || why != "" {
+		stray.Why = why
+		return stray, err
+	}
+	if err := m.endWithoutRecord(ctx, lost); err != nil {
+		return nil, err
+	}
+	if f.VF != nil {
+		stray.Why = fmt.Sprintf("its claim's record is lost, and with it what PF %s imposed on this VF before, and whether it has addresses from a pool: "+
+			"set MAC, VLAN, trust and spoof check as they should be, free its addresses, and bind it to %s", f.VF.PF, origin)
+		return stray, nil
+	}
+	if stray.Why, err = m.resetOrphan(ctx, n, f, origin); err != nil || stray.Why != "" {
+		return stray, err
+	}
+	stray.GivenBack = origin
+	return stray, m.restoreOrphan(ctx, snap, rec, f, origin)
+}
+
+// originOf returns the driver from which kata-vfio took a stray, or why that, or that
+// nobody needs it on VFIO, is not certain.
+func (m *Maintainer) originOf(ctx context.Context, snap *device.Snapshot, f *device.Function, damagedRecord string) (driver, why string, err error) {
+	if damagedRecord != "" {
+		return "", "record " + damagedRecord + " can't be read, and may be of it", nil
+	}
+	err = m.order.Guard.Unheld(ctx, snap, plan.Ref{UID: orphanID(f.Address)}, []pci.Address{f.Address})
+	if effects.IsUse(err) {
+		return "", effects.OneLine(err), nil
+	}
+	if err != nil || m.order.Ledger == nil {
+		return "", "nothing says who bound it", err
+	}
+	last, err := m.order.Ledger.Last(ctx, f.Address, ledger.Bind, ledger.Quarantine, ledger.Release)
+	if err != nil {
+		return "", "", err
+	}
+	switch {
+	case last == nil:
+		return "", "the ledger tells of nobody who bound it since the node's start: it was bound by hand, or by driverctl or udev", nil
+	case last.Type == ledger.Quarantine:
+		return "", "the ledger says that it is quarantined, and its record is gone", nil
+	}
+	for _, d := range last.Devices {
+		known := last.Type == ledger.Bind && d.DriverBefore != nil && d.DriverAfter != nil
+		if d.Address == f.Address && known && *d.DriverAfter == f.Driver && *d.DriverBefore != "" && !device.IsVFIO(*d.DriverBefore) {
+			return *d.DriverBefore, "", nil
+		}
+	}
+	return "", "the ledger's last word of it does not say which driver it came from", nil
+}
+
+// restoreOrphan marks the function, writes a record of what there is to take back, and
+// takes it back.
+func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, rec *journal.Record, f *device.Function, origin string) error {
+	mark := journal.ResetMark{Address: f.Address, Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
+	if err := m.order.Journal.MarkNeedsReset(mark); err != nil {
+		return err
+	}
+	now := plan.Binding{Driver: f.Driver, Override: f.DriverOverride}
+	rec.BootID = snap.Host.BootID
+	rec.Plan.Devices, rec.Plan.Steps = []plan.Device{}, []plan.Step{}
+	rec.Plan.Functions[0] = plan.Function{
+		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Group: *f.Group, Role: plan.RoleDevice,
+		Original: plan.Binding{Driver: origin}, Target: now,
+	}
+	if err := m.order.Recording.Save(rec, journal.Preparing, "no record explained why it was on "+f.Driver); err != nil {
+		return err
+	}
+	err := m.order.Undo(ctx, rec, fmt.Errorf("it was on %s, and no record said why", f.Driver))
+	if err != nil {
+		return errors.Join(err, m.order.Recording.Save(rec, journal.Preparing, effects.OneLine(err)))
+	}
+	return nil
+}
+
+// resetOrphan resets a stray, or says why that can't be done. A crash before or after leaves
+// nothing behind: the next look resets it again.
+func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Function, origin string) (why string, err error) {
+	ref := plan.Ref{UID: orphanID(f.Address)}
+	for _, r := range isolation.Resets(n.Snapshot, f) {
+		if !areOrphans(n, f, r.Set) {
+			continue
+		}
+		if err := m.order.Guard.Unheld(ctx, n.Snapshot, ref, r.Set); err != nil {
+			return "", err
+		}
+		rec := &journal.Record{Kind: journal.Claim, Plan: plan.Plan{Claim: ref, Functions: []plan.Function{{Address: f.Address}}}}
+		if rec.Baseline, err = m.order.Executor.Fingerprints(r.Set); err != nil {
+			return "", err
+		}
+		_, err = m.order.Resetting.Reset(ctx, rec, r)
+		return "", err
+	}
+	return fmt.Sprintf("it can't be reset without functions that others have, and a driver of the host must not get it as a tenant has left it: "+
+		"restart the node, or bind it to %s if no tenant had it", origin), nil
+}
+
+// areOrphans reports whether all functions of a reset's set are strays of one IOMMU group,
+// whose lock the caller has.
+func areOrphans(n plan.Node, f *device.Function, set []pci.Address) bool {
+	return !slices.ContainsFunc(set, func(a pci.Address) bool {
+		other, ok := n.Snapshot.Function(a)
+		_, held := n.Owners[a]
+		return !ok || held || !device.IsVFIO(other.Driver) || other.Group == nil || *other.Group != *f.Group
+	})
+}
+
+// A claim whose record is lost has no end: nobody unprepares it, and the ledger would
+// name its tenant as the holder for ever. Its end is written when what it had is found
+// as a stray and no process has any of it.
+
+// claimsWithoutRecord returns the tenancies that had a stray and have neither an end in the
+// ledger nor a record, each from its Prepare on. It says why where a process still has
+// something of one.
+func (m *Maintainer) claimsWithoutRecord(ctx context.Context, f *device.Function) (lost [][]ledger.Event, why string, err error) {
+	ids := []string{BoundID(f)}
+	last, err := m.order.Ledger.Last(ctx, f.Address, ledger.Prepare)
+	if err != nil {
+		return nil, "", err
+	}
+	if last != nil && last.Claim != nil && last.Claim.UID != ids[0] {
+		ids = append(ids, last.Claim.UID)
+	}
+	for _, id := range ids {
+		events, err := m.claimWithoutRecord(ctx, id)
+		if err != nil {
+			return nil, "", err
+		}
+		if len(events) == 0 {
+			continue
+		}
+		if err := m.allUnheld(ctx, id, addressesOf(&events[0])); effects.IsUse(err) {
+			return nil, effects.OneLine(err), nil
+		} else if err != nil {
+			return nil, "", err
+		}
+		lost = append(lost, events)
+	}
+	return lost, "", nil
+}
+
+// claimWithoutRecord returns the events of a claim that has neither a record nor an end.
+func (m *Maintainer) claimWithoutRecord(ctx context.Context, uid string) ([]ledger.Event, error) {
+	if rec, err := m.order.Journal.Load(uid); err != nil || rec != nil {
+		return nil, err
+	}
+	events, err := m.order.Ledger.Tenancy(ctx, uid)
+	if slices.ContainsFunc(events, func(e ledger.Event) bool { return e.Type == ledger.Unprepare }) {
+		return nil, err
+	}
+	return events, err
+}
+
+// allUnheld is [effects.Guard.Unheld], by a fresh look, for those of the functions that are
+// on VFIO.
+func (m *Maintainer) allUnheld(ctx context.Context, uid string, addrs []pci.Address) error {
+	ref := plan.Ref{UID: uid}
+	snap, err := m.order.Locking.Refresh(ctx, ref, addrs)
+	if err != nil {
+		return err
+	}
+	return m.order.Guard.Unheld(ctx, snap, ref, effects.OnVFIO(snap, addrs))
+}
+
+// endWithoutRecord marks what lost claims had, and writes their ends.
+func (m *Maintainer) endWithoutRecord(ctx context.Context, lost [][]ledger.Event) error {
+	for _, events := range lost {
+		uid := events[0].Claim.UID
+		for _, a := range addressesOf(&events[0]) {
+			mark := journal.ResetMark{Address: a, Claim: uid, Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
+			if err := m.order.Journal.MarkNeedsReset(mark); err != nil {
+				return err
+			}
+		}
+		// By its UID alone: the names in the ledger may be pseudonyms.
+		if err := m.order.Recording.Record(ctx, plan.Ref{UID: uid}, endOf(events)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const recordLost = "its claim's record was lost"
+
+// endOf returns the events that end a tenancy: the VM has not got its devices any more,
+// and neither has the claim.
+func endOf(events []ledger.Event) []ledger.Event {
+	var end []ledger.Event
+	if last := effects.LastOf(events, ledger.Open, ledger.Close); last != nil && last.Type == ledger.Open {
+		end = append(end, ledger.Event{Type: ledger.Close, Devices: effects.DevicesNamed(&events[0]), VM: last.VM, Late: true, Reason: recordLost})
+	}
+	return append(end, ledger.Event{
+		Type: ledger.Unprepare, Devices: effects.DevicesNamed(&events[0]), Codes: []string{ledger.CodeUnproven}, Late: true, Reason: recordLost,
+	})
+}
+
+func addressesOf(e *ledger.Event) []pci.Address {
+	addrs := make([]pci.Address, len(e.Devices))
+	for i := range e.Devices {
+		addrs[i] = e.Devices[i].Address
+	}
+	return addrs
+}

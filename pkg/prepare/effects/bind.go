@@ -1,0 +1,320 @@
+package effects
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Binding brings functions to drivers, verifies that, and brings them back.
+type Binding struct {
+	fs          *sysfs.FS
+	executor    Executor
+	vfs         VFs
+	interfaces  Interfaces
+	bus         *Bus
+	guard       *Guard
+	recording   *Recording
+	configuring *Configuring
+	observe     Observer
+}
+
+// LoadModules loads what a record's functions need. A driver that was not loaded
+// before is known by its module's name only, and some register under another one:
+// the module xe_vfio_pci brings the driver xe-vfio-pci. Where that is so, the record is written
+// again, before anything is bound by it.
+func (b *Binding) LoadModules(ctx context.Context, rec *journal.Record) error {
+	for _, module := range rec.Plan.Modules {
+		if err := b.step(ctx, rec.Plan.Claim, plan.Step{Operation: plan.Load, Value: module}); err != nil {
+			return err
+		}
+	}
+	if len(rec.Plan.Modules) == 0 {
+		return nil
+	}
+	next := *rec
+	changed, err := b.nameDrivers(&next.Plan)
+	if err != nil || !changed {
+		return err
+	}
+	next.Plan.Steps = next.Plan.StepsOf(plan.AtOriginal, plan.Preparation()...)
+	if err := b.recording.Save(&next, journal.Preparing, ""); err != nil {
+		return err
+	}
+	*rec = next
+	return nil
+}
+
+// nameDrivers gives a plan's drivers the names under which they are registered,
+// and reports whether that changes it.
+func (b *Binding) nameDrivers(pl *plan.Plan) (changed bool, err error) {
+	registered, err := b.fs.ReadDir("sys/bus/pci/drivers")
+	if err != nil {
+		return false, fmt.Errorf("claim %s: read the names of the drivers that were loaded: %w", pl.Claim, err)
+	}
+	named := func(b plan.Binding) plan.Binding {
+		driver := registeredName(registered, b.Driver)
+		if driver == b.Driver {
+			return b
+		}
+		changed = true
+		return plan.Binding{Driver: driver, Override: driver}
+	}
+	pl.Functions = slices.Clone(pl.Functions)
+	for i := range pl.Functions {
+		fn := &pl.Functions[i]
+		fn.Target = named(fn.Target)
+		if fn.Endpoint != nil {
+			endpoint := named(*fn.Endpoint)
+			fn.Endpoint = &endpoint
+		}
+	}
+	return changed, nil
+}
+
+// registeredName returns the name of a registered driver that is called as the
+// wanted one but for "-" and "_", and the wanted name where there is none.
+func registeredName(registered []string, want string) string {
+	if slices.Contains(registered, want) {
+		return want
+	}
+	i := slices.IndexFunc(registered, func(d string) bool { return device.SameDriver(d, want) })
+	if i < 0 {
+		return want
+	}
+	return registered[i]
+}
+
+// BindAll brings all functions to their target, groups side by side. Those of a
+// quarantine may all have left the bus.
+func (b *Binding) BindAll(ctx context.Context, rec *journal.Record) error {
+	var g errgroup.Group // without a shared context: one group's failure must not cut off another's write
+	for _, fns := range byGroup(rec.Plan.Functions) {
+		g.Go(func() error {
+			for _, fn := range fns {
+				if err := b.Drive(ctx, rec.Plan.Claim, fn.Address, fn.Target); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil && (rec.State != journal.Quarantined || !b.bus.AllGone(rec)) {
+		return err
+	}
+	return nil
+}
+
+// byGroup splits functions by IOMMU group, in order.
+func byGroup(fns []plan.Function) [][]plan.Function {
+	var groups [][]plan.Function
+	index := map[int]int{}
+	for _, fn := range fns {
+		i, ok := index[fn.Group]
+		if !ok {
+			i = len(groups)
+			index[fn.Group] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], fn)
+	}
+	return groups
+}
+
+// attempts is how often a function is driven towards a binding when another
+// driver takes it meanwhile: udev may do so once after each change.
+const attempts = 3
+
+// Drive brings one function to the wanted binding by the steps that its
+// present binding calls for, and begins again when another driver came
+// between. The kubelet's own retry comes only after a minute.
+func (b *Binding) Drive(ctx context.Context, claim plan.Ref, a pci.Address, want plan.Binding) error {
+	before, err := b.executor.Binding(ctx, a)
+	if err != nil {
+		return err
+	}
+	err = b.driveTo(ctx, claim, a, want)
+	if before.Driver == want.Driver {
+		return err
+	}
+	e := bindEvent(a, before.Driver, want.Driver)
+	if err != nil { // where it is now is for the next look, which may hang in the kernel too
+		e.Devices[0].DriverAfter = nil
+		e.Result, e.Reason = ledger.Failed, fmt.Sprintf("bind to %s: %s", cmp.Or(want.Driver, "no driver"), OneLine(err))
+	}
+	return errors.Join(err, b.recording.Record(ctx, claim, e))
+}
+
+// driveTo is Drive without its event.
+func (b *Binding) driveTo(ctx context.Context, claim plan.Ref, a pci.Address, want plan.Binding) error {
+	var err error
+	for range attempts {
+		var now plan.Binding
+		if now, err = b.executor.Binding(ctx, a); err != nil {
+			return err
+		}
+		steps := plan.Transition(a, now, want)
+		if len(steps) == 0 {
+			return nil
+		}
+		if err = b.steps(ctx, claim, steps); err == nil {
+			return nil
+		}
+		if !transient(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func (b *Binding) steps(ctx context.Context, claim plan.Ref, steps []plan.Step) error {
+	for _, s := range steps {
+		if err := b.step(ctx, claim, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step carries out one step and tells the observer of it.
+func (b *Binding) step(ctx context.Context, claim plan.Ref, s plan.Step) error {
+	phase := PhaseBind
+	if s.Operation == plan.Unbind {
+		phase = PhaseUnbind
+	}
+	start := time.Now()
+	err := b.guard.stillFree(ctx, claim, s)
+	if err == nil {
+		err = b.executor.Do(ctx, s)
+	}
+	b.observe(Event{Claim: claim, Phase: phase, Step: &s, Took: time.Since(start), Err: err})
+	return err
+}
+
+// transient reports whether driving the function again may help.
+func transient(err error) bool {
+	var taken *bind.TakenError
+	return errors.As(err, &taken)
+}
+
+// Moved reports whether a function of the record is not on its target.
+func (b *Binding) Moved(ctx context.Context, rec *journal.Record) (bool, error) {
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		now, err := b.executor.Binding(ctx, fn.Address)
+		if err != nil {
+			return false, fmt.Errorf("claim %s: %w; delete its pod, so that the claim is allocated anew", rec.Plan.Claim, err)
+		}
+		if want, ours := BindingOf(rec, fn); ours && now != want {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Restore brings all functions of a record to their original bindings, groups
+// side by side, and goes on with the others when one fails. A function that is
+// gone needs nothing.
+func (b *Binding) Restore(ctx context.Context, rec *journal.Record) error {
+	var g errgroup.Group
+	groups := byGroup(rec.Plan.Functions)
+	errs := make([]error, len(groups))
+	for i, fns := range groups {
+		g.Go(func() error {
+			for _, fn := range slices.Backward(fns) {
+				errs[i] = errors.Join(errs[i], b.restoreOne(ctx, rec.Plan.Claim, fn))
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // the goroutines return nil; errs has theirs
+	return errors.Join(errs...)
+}
+
+// restoreOne drives one function home, a VF with the settings that it had: its
+// driver takes its address when it is bound. Where the driver is not registered
+// any more, its module is loaded and the probe tried once more.
+func (b *Binding) restoreOne(ctx context.Context, claim plan.Ref, fn plan.Function) error {
+	if fn.RestoresVF() {
+		if err := b.configuring.configureVF(ctx, claim, &fn, &fn.VF.Original); err != nil && !b.bus.isGone(fn.Address) {
+			return withoutLink(err)
+		}
+	}
+	err := b.Drive(ctx, claim, fn.Address, fn.Original)
+	if errors.Is(err, bind.ErrNoMatch) {
+		err = b.reload(ctx, claim, fn, err)
+	}
+	if err != nil && b.bus.isGone(fn.Address) {
+		return nil
+	}
+	return err
+}
+
+// withoutLink adds the way out to the error of a setting that waits for the
+// PF's link: the claim can't come off the node before.
+func withoutLink(err error) error {
+	if setting, ok := errors.AsType[*vf.SettingError](err); ok && setting.NeedsLink() {
+		return fmt.Errorf("%w; %s, the next try then goes on from here", err, bringLinkUp)
+	}
+	return err
+}
+
+// reload loads the module of a function's original driver and drives it home.
+// The function's modalias finds a module whatever it is called (bochs-drm is in
+// bochs), but not one on modprobe's blacklist, which the driver's name may.
+func (b *Binding) reload(ctx context.Context, claim plan.Ref, fn plan.Function, err error) error {
+	modalias, readErr := b.fs.ReadString(sysfs.FunctionPath(fn.Address) + "/modalias")
+	if readErr != nil {
+		return errors.Join(err, readErr)
+	}
+	for _, module := range []string{modalias, fn.Original.Driver} {
+		loadErr := b.step(ctx, claim, plan.Step{Operation: plan.Load, Value: module})
+		if err = b.Drive(ctx, claim, fn.Address, fn.Original); !errors.Is(err, bind.ErrNoMatch) {
+			return err
+		}
+		err = errors.Join(err, loadErr)
+	}
+	return err
+}
+
+// Rebase has a record of an earlier boot go back to what this boot began with: by
+// policy "bound" it would leave the functions on VFIO, where its standing record has
+// ended, and give VFs addresses that they have no more.
+func (b *Binding) Rebase(ctx context.Context, rec *journal.Record) error {
+	rec.Plan.Functions = slices.Clone(rec.Plan.Functions)
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if b.bus.isGone(fn.Address) {
+			continue
+		}
+		var err error
+		if fn.Original, err = b.executor.Binding(ctx, fn.Address); err != nil {
+			return err
+		}
+		if fn.VF == nil {
+			continue
+		}
+		state, _, err := b.vfs.Read(ctx, *fn.PF, fn.VF.Index)
+		if err != nil {
+			return fmt.Errorf("claim %s: VF %s: %w", rec.Plan.Claim, fn.Address, err)
+		}
+		change := *fn.VF
+		change.Original = restorable(state.Settings.Only(&change.Want))
+		fn.VF = &change
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package effects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/vfio"
+)
+
+// Guard finds the processes that use functions, so that nothing is taken from them.
+type Guard struct {
+	inventory Inventory
+	holders   Holders
+	observe   Observer
+}
+
+// InUseError says that processes have a function open, so that it can neither
+// be taken from its driver nor given back.
+type InUseError struct {
+	Claim   plan.Ref
+	Address pci.Address
+	Holders []vfio.Holder
+	// Abandoned are the sandboxes of those holders, by PID, that are VMs without a shim:
+	// deleting the pod does not end them.
+	Abandoned map[int]string
+}
+
+func (e *InUseError) Error() string {
+	names := make([]string, len(e.Holders))
+	for i, h := range e.Holders {
+		names[i] = h.String()
+	}
+	text := fmt.Sprintf("claim %s: %s is in use by %s: %s", e.Claim, e.Address, strings.Join(names, ", "), e.advice())
+	if slices.ContainsFunc(e.Holders, func(h vfio.Holder) bool { return device.IsShared(h.Node) }) {
+		text += "; a process with a shared node of the driver open may use each of its GPUs, so bind those that are for VMs at start-up (policy: bound)"
+	}
+	return text
+}
+
+// advice says how to end the holders. The pod that is refused may be the very one whose
+// VM it is, so that deleting it is no advice where the VM has no shim. The minute is for
+// the runtime's clean-up after the shim, which may still be under way (runtimeclass/README.md).
+func (e *InUseError) advice() string {
+	var words []string
+	if slices.ContainsFunc(e.Holders, func(h vfio.Holder) bool { return e.Abandoned[h.PID] == "" }) {
+		words = append(words, "stop it (delete its pod) and try again")
+	}
+	for _, pid := range slices.Sorted(maps.Keys(e.Abandoned)) {
+		words = append(words, fmt.Sprintf("process %d is the VM of sandbox %s, whose shim does not run any more, so that deleting the pod does not end it: "+
+			"if the process is there for more than a minute, run `kill -9 %d` on the node and try again", pid, e.Abandoned[pid], pid))
+	}
+	return strings.Join(words, "; ")
+}
+
+// LockedError says that an operation on a function hangs in the kernel, most
+// often an unbind (of the function, or of its PF's driver) that waits for a
+// process to close it. A reset would hang as well, and hold up whoever reads the
+// bridge above meanwhile (pci_reset_function in drivers/pci/pci.c locks both).
+type LockedError struct {
+	Claim   plan.Ref
+	Address pci.Address
+	// Driver is the driver whose unbind hangs, empty where that is not known.
+	Driver string
+}
+
+func (e *LockedError) Error() string {
+	if device.WaitsForUsers(e.Driver) {
+		return fmt.Sprintf("claim %s: unbinding %s from driver %s hangs in the kernel: %s", e.Claim, e.Address, e.Driver, device.NeverLetsGo)
+	}
+	return fmt.Sprintf("claim %s: an operation on %s hangs in the kernel: a reset may take a minute, so try again; if it stays, stop the process that has the device open (delete its pod)",
+		e.Claim, e.Address)
+}
+
+// IsUse reports whether an error says that a process has a function, or that this
+// can't be seen.
+func IsUse(err error) bool {
+	_, used := errors.AsType[*InUseError](err)
+	_, locked := errors.AsType[*LockedError](err)
+	return used || locked
+}
+
+// Untaken is [Guard.Unheld] for functions that are about to leave their host drivers:
+// it also asks the kernel whether one of their disks is in exclusive use.
+func (g *Guard) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
+	for _, a := range addrs {
+		f, ok := snap.Function(a)
+		if !ok {
+			continue
+		}
+		disk, err := g.holders.Claimed(ctx, f)
+		if err != nil {
+			return fmt.Errorf("claim %s: look whether disks of %s are in use: %w", claim, a, err)
+		}
+		if disk != "" {
+			return &plan.RefusedError{Claim: claim, Refusals: []plan.Refusal{{
+				Code: plan.DiskInUse, Device: f.Name(), Address: a, Driver: f.Driver,
+				Text: fmt.Sprintf("disk %s of %s is in exclusive use (mounted in some namespace, swap, RAID, ZFS or opened by a process)", disk, a),
+				Fix:  "unmount or stop what uses it, or claim another device",
+			}}}
+		}
+	}
+	return g.Unheld(ctx, snap, claim, addrs)
+}
+
+// Unheld returns an [InUseError] when a process has a node of one of the
+// functions open, through a host driver or through VFIO, and a [LockedError] when
+// an operation on one of them hangs and nobody is seen who holds it.
+func (g *Guard) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
+	var nodes []string
+	var locked error
+	owner := map[string]pci.Address{}
+	for _, a := range addrs {
+		f, ok := snap.Function(a)
+		if !ok {
+			continue
+		}
+		if f.Locked && locked == nil {
+			locked = &LockedError{Claim: claim, Address: a, Driver: f.Detaching}
+		}
+		for _, n := range vfio.Nodes(f) {
+			nodes = append(nodes, n)
+			owner[n] = a
+		}
+	}
+	if len(nodes) == 0 {
+		return locked
+	}
+	holders, err := g.holders.Find(ctx, nodes)
+	if err != nil {
+		return fmt.Errorf("claim %s: look for processes that use its devices: %w", claim, err)
+	}
+	if len(holders) == 0 {
+		return locked
+	}
+	return g.inUse(ctx, claim, owner[holders[0].Node], holders)
+}
+
+// inUse returns the error for functions that processes hold. Whether a shim is left that
+// ends them decides about the advice alone: without an answer the refusal stands.
+func (g *Guard) inUse(ctx context.Context, claim plan.Ref, a pci.Address, holders []vfio.Holder) error {
+	used := &InUseError{Claim: claim, Address: a, Holders: holders}
+	if abandoned, err := g.holders.Abandoned(ctx, holders); err == nil {
+		used.Abandoned = abandoned
+	}
+	return used
+}
+
+// stillFree looks once more, right before a function is taken from a driver whose
+// unbind waits in the kernel for all who use it: between the first look and the write
+// there are a record on disk and the steps of other functions, and a user that came in
+// that time makes an unbind that may never end. A user that comes later still does.
+func (g *Guard) stillFree(ctx context.Context, claim plan.Ref, s plan.Step) error {
+	if s.Operation != plan.Unbind || !device.WaitsForUsers(s.DriverBefore) {
+		return nil
+	}
+	snap, err := g.inventory.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	return g.Unheld(ctx, snap, claim, []pci.Address{s.Address})
+}
+
+// Unused is [Guard.Unheld] for functions of a record. Its sandbox may have been given them
+// and not have opened them yet, so the sandbox's shim and its processes count as holders.
+func (g *Guard) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.Record, addrs []pci.Address) error {
+	// First who may still open them: once that is nobody, what is open now is all.
+	starting, err := g.starting(ctx, snap, rec)
+	if err != nil {
+		return err
+	}
+	if err := g.Unheld(ctx, snap, rec.Plan.Claim, addrs); err != nil || len(starting) == 0 {
+		return err
+	}
+	return g.inUse(ctx, rec.Plan.Claim, rec.Plan.Functions[0].Address, starting)
+}
+
+// WaitUnheld returns when no process has a function of the record open that is
+// still with VFIO, and none can open one that was handed to it, or with an [InUseError] once the limit is over. Who opens a
+// function that went back to its driver is none of our business.
+//
+// Holders that are all there again after a wait that saw one end can't be
+// waited for: their PIDs are those of another PID namespace.
+func (g *Guard) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *journal.Record, limit time.Duration) error {
+	wait, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	claim, addrs := rec.Plan.Claim, OnVFIO(snap, rec.Plan.Addresses())
+	var last []vfio.Holder
+	for {
+		err := g.Unused(ctx, snap, rec, addrs)
+		var used *InUseError
+		if !errors.As(err, &used) || wait.Err() != nil || slices.Equal(used.Holders, last) {
+			return err
+		}
+		last = used.Holders
+		waitErr := g.observe.Timed(claim, PhaseWait, func() error { return g.holders.Wait(wait, used.Holders) })
+		if waitErr != nil {
+			return err
+		}
+	}
+}
+
+// OnVFIO returns those of the functions that are on a VFIO driver, or that an
+// unbind which hangs may still keep there: the kernel removes the driver's link
+// first and then waits for who has the function open.
+func OnVFIO(snap *device.Snapshot, addrs []pci.Address) []pci.Address {
+	return slices.DeleteFunc(addrs, func(a pci.Address) bool {
+		f, ok := snap.Function(a)
+		return !ok || !f.Locked && !device.IsVFIO(f.Driver)
+	})
+}
+
+// startLimit is how long a shim without a child may take until it starts its VM. The
+// kubelet and the runtimes give a sandbox up after less.
+const startLimit = 5 * time.Minute
+
+// starting returns the processes that start a sandbox with the record's functions. Once
+// the runtime has named the VM's process, the VM has opened what it was given, and its
+// open files tell the rest: a shim may outlive its VM until the sandbox is removed. So a
+// shim that has no child counts for [startLimit] only, where the runtime names no VM: CRI-O
+// ends it when it removes the sandbox, and the kubelet has that done after Unprepare.
+func (g *Guard) starting(ctx context.Context, snap *device.Snapshot, rec *journal.Record) ([]vfio.Holder, error) {
+	s := rec.Sandbox
+	if s == nil || s.VMM != (journal.Process{}) || rec.BootID != snap.Host.BootID || len(rec.Plan.Functions) == 0 {
+		return nil, nil
+	}
+	family, err := g.shims(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("claim %s: look whether sandbox %s, which has its devices, still starts: %w", rec.Plan.Claim, s.ID, err)
+	}
+	alone := len(family) == 1 && (s.Shim == journal.Process{} || family[0].PID == s.Shim.PID)
+	if alone && !mayStart(s) {
+		return nil, nil
+	}
+	return family, nil
+}
+
+// shims returns the shim that asked for a sandbox's functions, with its descendants. A
+// record from before the shim was kept names the sandbox alone, and so does one of a
+// sandbox that the NRI plugin handed over without a process.
+func (g *Guard) shims(ctx context.Context, s *journal.Sandbox) ([]vfio.Holder, error) {
+	switch {
+	case s.Shim != journal.Process{}:
+		return g.holders.Family(ctx, s.Shim.PID, s.Shim.StartTime)
+	case s.ID != "":
+		return g.holders.Shims(ctx, s.ID)
+	}
+	return nil, nil
+}
+
+// mayStart reports whether a sandbox has its functions for so short a time that its shim
+// may still be about to start the VM. One of unknown age may.
+func mayStart(s *journal.Sandbox) bool {
+	since, err := time.Parse(time.RFC3339, s.Since)
+	return err != nil || time.Since(since) < startLimit
+}

@@ -1,0 +1,194 @@
+package effects
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Resetting resets functions, and keeps which of them are proven clean.
+type Resetting struct {
+	fs        *sysfs.FS
+	executor  Executor
+	journal   Journal
+	bus       *Bus
+	recording *Recording
+	observe   Observer
+}
+
+// Bus knows which functions are there.
+type Bus struct{ fs *sysfs.FS }
+
+// Measure takes the fingerprints against which the next reset is proven. Those of a
+// quarantine stay: its devices are compared with what they were before their tenant.
+func (t *Resetting) Measure(_ context.Context, rec *journal.Record) error {
+	quarantined := rec.State == journal.Quarantined
+	if quarantined && rec.Baseline != nil {
+		return nil
+	}
+	found, err := t.executor.Fingerprints(rec.Plan.Addresses())
+	if err != nil && quarantined && t.bus.AllGone(rec) {
+		return nil
+	}
+	rec.Baseline = found
+	return err
+}
+
+// ForHost makes the resets. One that fails leaves the quarantine as it is.
+func (t *Resetting) ForHost(ctx context.Context, rec *journal.Record) error {
+	return t.All(ctx, rec, rec.Plan.Resets())
+}
+
+// All makes resets of a record, devices side by side, and enters the
+// proofs into the record.
+func (t *Resetting) All(ctx context.Context, rec *journal.Record, resets []isolation.Reset) error {
+	proofs := make([]*isolation.Proof, len(resets))
+	errs := make([]error, len(resets))
+	var g errgroup.Group
+	for i, r := range resets {
+		g.Go(func() error {
+			proofs[i], errs[i] = t.Reset(ctx, rec, r)
+			return nil
+		})
+	}
+	_ = g.Wait() // the goroutines return nil; errs has theirs
+	rec.Proofs = nil
+	for _, proof := range proofs {
+		if proof != nil {
+			rec.Proofs = append(rec.Proofs, *proof)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Reset resets what is left of one set. A function that has left the bus,
+// before the reset or during it, has taken its state along: it needs no reset,
+// and there is no proof of one.
+func (t *Resetting) Reset(ctx context.Context, rec *journal.Record, r isolation.Reset) (*isolation.Proof, error) {
+	var err error
+	if r.Set, err = t.bus.present(r.Set); err != nil || len(r.Set) == 0 {
+		return nil, err
+	}
+	step, start := rec.Plan.ResetStep(r), time.Now()
+	proof, err := t.executor.Reset(ctx, r, rec.Baseline, tenancyOf(rec))
+	e := Event{Claim: rec.Plan.Claim, Phase: PhaseReset, Step: &step, Err: err, Took: time.Since(start)}
+	if err == nil {
+		e.Proof = &proof
+	}
+	t.observe(e)
+	if _, unfinished := errors.AsType[*bind.UnfinishedError](err); unfinished {
+		return nil, err // its result is told when there is one
+	}
+	proof.Reset = r
+	if tellErr := t.recording.Record(ctx, rec.Plan.Claim, resetEvent(&proof, err)); tellErr != nil {
+		return nil, errors.Join(err, tellErr)
+	}
+	if err == nil {
+		return &proof, nil
+	}
+	if left, lookErr := t.bus.present(r.Set); lookErr == nil && len(left) == 0 {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// tenancyOf names whose traces the resets of a record in its present state clear.
+// The result of a reset that was cut off counts for the same name only.
+func tenancyOf(rec *journal.Record) string {
+	sandbox := ""
+	if rec.Sandbox != nil {
+		sandbox = rec.Sandbox.ID
+	}
+	return strings.Join([]string{rec.ID(), string(rec.State), rec.Since, sandbox}, " ")
+}
+
+// Mark marks what the record's VM could reach and no proof covers, and lifts
+// the marks of what is proven. It may be repeated.
+//
+// A function leaves its claim either proven clean or marked. The next claim whose class
+// asks for resets has a marked function reset before its tenant gets it.
+func (t *Resetting) Mark(rec *journal.Record, why string) error {
+	if rec.Kind == journal.Bound {
+		return nil // no VM gets a function by such a record
+	}
+	for _, a := range rec.Plan.Reachable() {
+		if IsProven(rec, a) {
+			if err := t.ProvenClean(rec.BootID, a); err != nil {
+				return err
+			}
+			continue
+		}
+		m := journal.ResetMark{Address: a, Claim: rec.ID(), Why: why, Since: time.Now().UTC().Format(time.RFC3339)}
+		if err := t.journal.MarkNeedsReset(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IsProven reports whether a proof of the record covers the function.
+func IsProven(rec *journal.Record, a pci.Address) bool {
+	return slices.ContainsFunc(rec.Proofs, func(proof isolation.Proof) bool { return slices.Contains(proof.Set, a) })
+}
+
+// ProvenClean lifts the mark of a function that is proven clean, and accounts for the
+// fatal errors that it reported before.
+func (t *Resetting) ProvenClean(bootID string, a pci.Address) error {
+	return errors.Join(t.AccountForErrors(bootID, a), t.journal.MarkClean(a))
+}
+
+// AccountForErrors accounts for the fatal errors that the kernel has counted for a
+// function so far. One without a counter, or that is gone, has none.
+func (t *Resetting) AccountForErrors(bootID string, a pci.Address) error {
+	text, err := t.fs.ReadString(sysfs.FunctionPath(a) + "/aer_dev_fatal")
+	if errors.Is(err, fs.ErrNotExist) || sysfs.Vanished(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	count, ok := pci.ParseFatalErrors(text)
+	if !ok || count == 0 {
+		return nil
+	}
+	return t.journal.MarkFatalErrors(journal.FatalErrors{Address: a, BootID: bootID, Count: count})
+}
+
+// present returns those of the functions that are still on the bus.
+func (b *Bus) present(addrs []pci.Address) ([]pci.Address, error) {
+	var left []pci.Address
+	for _, a := range addrs {
+		there, err := b.fs.Exists(sysfs.FunctionPath(a))
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			left = append(left, a)
+		}
+	}
+	return left, nil
+}
+
+// isGone reports whether a function has left the bus. A write to one that
+// leaves just then is refused in many words, so the error does not tell.
+func (b *Bus) isGone(a pci.Address) bool {
+	left, err := b.present([]pci.Address{a})
+	return err == nil && len(left) == 0
+}
+
+// AllGone reports whether all functions of a record have left the bus.
+func (b *Bus) AllGone(rec *journal.Record) bool {
+	left, err := b.present(rec.Plan.Addresses())
+	return err == nil && len(left) == 0
+}

@@ -1,0 +1,317 @@
+package effects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+)
+
+// Configuring has PFs set and restore what their VFs may do.
+type Configuring struct {
+	fs        *sysfs.FS
+	journal   Journal
+	vfs       VFs
+	recording *Recording
+	observe   Observer
+}
+
+// Resolve completes a plan's changes of VFs before the first effect: the
+// settings as they are now, which are to be restored, the bounds of rates that
+// nobody said, and the addresses that are to be generated. What a PF can't do is refused here.
+func (c *Configuring) Resolve(ctx context.Context, rec *journal.Record) error {
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if rec.Kind == journal.Bound {
+			fn.VF = nil // no tenant, no policy
+		}
+		if fn.VF == nil {
+			continue
+		}
+		change := *fn.VF
+		fn.VF = &change
+		err := c.observe.Timed(rec.Plan.Claim, PhaseVF, func() error { return c.resolveVF(ctx, rec, fn) })
+		if err != nil {
+			return c.refused(rec, fn, err)
+		}
+	}
+	rec.Plan.Steps = rec.Plan.StepsOf(plan.AtOriginal, plan.Preparation()...)
+	return nil
+}
+
+func (c *Configuring) resolveVF(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
+	state, others, err := c.vfs.Read(ctx, *fn.PF, fn.VF.Index)
+	if err != nil {
+		return err
+	}
+	if err := fn.VF.SettleRate(state.Settings.Rate); err != nil {
+		return err
+	}
+	want := &fn.VF.Want
+	// Without such a switch in the PF there is nothing to switch off.
+	for _, s := range []device.VFSetting{device.VFSpoofCheck, device.VFRSSQuery, device.VFTrust} {
+		if want.Value(s) == "off" && state.Settings.Value(s) == "" {
+			want.Take(s, &device.VFSettings{})
+		}
+	}
+	if err := c.chooseAddresses(rec, fn, others); err != nil {
+		return err
+	}
+	fn.VF.Representor = state.Representor()
+	fn.VF.Original = restorable(state.Settings.Only(want))
+	return c.vfs.Supported(ctx, *fn.PF, fn.VF.Index, want)
+}
+
+// allOnes is the GUID that takes a VF's own away: devices refuse the zero that
+// they report of a VF which was given none.
+const allOnes = "ff:ff:ff:ff:ff:ff:ff:ff"
+
+// restorable are settings in the form in which they can be set again.
+func restorable(found device.VFSettings) device.VFSettings {
+	for _, guid := range []*string{&found.NodeGUID, &found.PortGUID} {
+		if *guid == vf.NoGUID {
+			*guid = allOnes
+		}
+	}
+	return found
+}
+
+const bringLinkUp = "bring the PF's link up (ip link set <interface> up, and its cable)"
+
+// refused turns what a PF can't do into the claim's refusal. Other errors
+// stay as they are: a later try may come through.
+func (c *Configuring) refused(rec *journal.Record, fn *plan.Function, err error) error {
+	refusal := plan.Refusal{Code: plan.Unsupported, Address: fn.Address, Culprit: fn.PF, Device: deviceName(&rec.Plan, fn), Text: err.Error()}
+	setting, isSetting := errors.AsType[*vf.SettingError](err)
+	_, noInterface := errors.AsType[*vf.NoInterfaceError](err)
+	_, atOdds := errors.AsType[*plan.RateError](err)
+	taken, isTaken := errors.AsType[*takenAddressError](err)
+	switch {
+	case isSetting && setting.NeedsLink():
+		refusal.Fix = bringLinkUp + ", or leave the setting out"
+	case isSetting && setting.Unsupported() && setting.Switchdev && setting.Setting == device.VFSpoofCheck:
+		refusal.Fix = "have the representor's bridge or rules see who sends, and let a DeviceClass say `spoofCheck: false`"
+	case isSetting && setting.Unsupported() && setting.Switchdev:
+		refusal.Fix = "leave the setting out of the DeviceClass or claim and see to it there, or claim a VF of another PF"
+	case isSetting && setting.Unsupported() && setting.Setting == device.VFSpoofCheck:
+		refusal.Fix = "let a DeviceClass say `spoofCheck: false` where whoever is on that network may be taken for anybody, or claim a VF of another PF"
+	case isSetting && setting.Unsupported():
+		refusal.Fix = "leave the setting out of the DeviceClass or claim, or claim a VF of another PF"
+	case noInterface:
+		refusal.Fix = "then try again"
+	case atOdds:
+		refusal.Fix = "say both minTxRate and maxTxRate in a DeviceClass, or have the PF impose none (ip link set PF vf N min_tx_rate 0 max_tx_rate 0)"
+	case isTaken:
+		refusal.Fix = fmt.Sprintf("leave the %s out, so that one is generated, or give another", taken.setting)
+	default:
+		return fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
+	}
+	return &plan.RefusedError{Claim: rec.Plan.Claim, Refusals: []plan.Refusal{refusal}}
+}
+
+// deviceName returns the name of the device that a function is.
+func deviceName(pl *plan.Plan, fn *plan.Function) string {
+	for i := range pl.Devices {
+		if pl.Devices[i].Address == fn.Address {
+			return pl.Devices[i].Name
+		}
+	}
+	return fn.Address.String()
+}
+
+// Apply has the PFs impose what the record's VFs are to have, and verifies
+// it. It may be repeated, whoever uses the VFs.
+func (c *Configuring) Apply(ctx context.Context, rec *journal.Record) error {
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if fn.VF == nil {
+			continue
+		}
+		if err := c.configureVF(ctx, rec.Plan.Claim, fn, &fn.VF.Want); err != nil {
+			return c.refused(rec, fn, err)
+		}
+	}
+	return nil
+}
+
+// Configure is [Configuring.Apply] for a new tenant, with its event.
+func (c *Configuring) Configure(ctx context.Context, rec *journal.Record) error {
+	if err := c.Apply(ctx, rec); err != nil {
+		return err
+	}
+	e, ok := policyEvent(rec)
+	if !ok {
+		return nil
+	}
+	return c.recording.Record(ctx, rec.Plan.Claim, e)
+}
+
+// configureVF brings one VF to settings. The observer hears of it as of a step.
+func (c *Configuring) configureVF(ctx context.Context, claim plan.Ref, fn *plan.Function, want *device.VFSettings) error {
+	step, start := fn.ConfigureStep(want), time.Now()
+	err := c.vfs.Apply(ctx, *fn.PF, fn.VF.Index, want)
+	c.observe(Event{Claim: claim, Phase: PhaseVF, Step: &step, Took: time.Since(start), Err: err})
+	if err != nil {
+		return fmt.Errorf("VF %s: %w", fn.Address, err)
+	}
+	return nil
+}
+
+// takenAddressError says that a MAC address or a GUID is another's on this node.
+type takenAddressError struct {
+	setting        device.VFSetting
+	address, owner string
+}
+
+func (e *takenAddressError) Error() string {
+	return fmt.Sprintf("the %s %s is that of %s", e.setting, e.address, e.owner)
+}
+
+// addressTries is how many addresses are generated: a second one is as unlikely
+// to be needed as to meet a given stranger among 2^46.
+const addressTries = 8
+
+// chooseAddresses generates the VF's MAC address or its GUIDs, or checks those
+// that were given.
+func (c *Configuring) chooseAddresses(rec *journal.Record, fn *plan.Function, others []string) error {
+	var owners map[string]string
+	for _, s := range device.VFAddresses() {
+		given := fn.VF.Want.Value(s)
+		if given == "" {
+			continue
+		}
+		if owners == nil {
+			var err error
+			if owners, err = c.addressOwners(rec, fn, others); err != nil {
+				return err
+			}
+		}
+		if err := choose(rec, fn, s, owners); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choose settles one of them, which must be nobody else's.
+func choose(rec *journal.Record, fn *plan.Function, s device.VFSetting, owners map[string]string) error {
+	given := fn.VF.Want.Value(s)
+	for try := range addressTries {
+		address := given
+		if given == plan.Choose {
+			address = generate(rec.ID(), fn, s, try)
+		}
+		owner, taken := owners[address]
+		if !taken {
+			fn.VF.Want.Take(s, &device.VFSettings{MAC: address, NodeGUID: address, PortGUID: address})
+			return nil
+		}
+		if address == given {
+			return &takenAddressError{setting: s, address: address, owner: owner}
+		}
+	}
+	return fmt.Errorf("no free %s was found", s)
+}
+
+func generate(uid string, fn *plan.Function, s device.VFSetting, try int) string {
+	if s == device.VFMAC {
+		return plan.GenerateMAC(uid, fn.Address.String(), try)
+	}
+	return plan.GenerateGUID(uid, fn.Address.String(), try)
+}
+
+// addressOwners returns who has which address on the node: its own interfaces
+// and RDMA devices, the other VFs of the PF, the claim's other VFs, and the VFs
+// of other claims, whose interfaces are out of sight.
+func (c *Configuring) addressOwners(rec *journal.Record, fn *plan.Function, others []string) (map[string]string, error) {
+	owners := map[string]string{}
+	records, _ := c.journal.List() // what can't be read has kept its devices from everybody
+	for _, o := range records {
+		if o.ID() != rec.ID() && o.BootID == rec.BootID {
+			enter(owners, o, fn, "another claim's VF")
+		}
+	}
+	enter(owners, rec, fn, "another VF of this claim")
+	for _, address := range others {
+		owners[address] = "another VF of the PF"
+	}
+	if err := errors.Join(
+		c.enterHost(owners, rec, "net", "address", "the node's interface"),
+		c.enterHost(owners, rec, "infiniband", "node_guid", "the node's RDMA device"),
+	); err != nil {
+		return nil, err
+	}
+	for _, none := range []string{"", plan.Choose, "00:00:00:00:00:00", vf.NoGUID, allOnes} {
+		delete(owners, none)
+	}
+	return owners, nil
+}
+
+// enter enters the addresses of a record's VFs other than fn.
+func enter(owners map[string]string, rec *journal.Record, fn *plan.Function, owner string) {
+	for i := range rec.Plan.Functions {
+		o := &rec.Plan.Functions[i]
+		if o.VF == nil || o.Address == fn.Address {
+			continue
+		}
+		for _, s := range device.VFAddresses() {
+			owners[o.VF.Want.Value(s)] = owner
+		}
+	}
+}
+
+// enterHost enters the addresses of what the node itself has in a class of sysfs.
+func (c *Configuring) enterHost(owners map[string]string, rec *journal.Record, class, file, owner string) error {
+	dir := path.Join("sys/class", class)
+	there, err := c.fs.Exists(dir)
+	var names []string
+	if err == nil && there {
+		names, err = c.fs.ReadDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("look for addresses of the node: %w", err)
+	}
+	for _, name := range names {
+		text, err := c.fs.ReadString(path.Join(dir, name, file))
+		if err == nil && !c.isOwn(rec, path.Join(dir, name)) {
+			owners[addressOf(text)] = owner + " " + name
+		}
+	}
+	return nil
+}
+
+// addressOf returns the address in a file of sysfs: a MAC address; the port GUID
+// at the end of an IPoIB interface's 20 bytes; or a node GUID, which is written
+// "0002:c903:0010:2030".
+func addressOf(text string) string {
+	const guid, ipoib = len(vf.NoGUID), 20*3 - 1
+	digits := strings.ReplaceAll(text, ":", "")
+	switch {
+	case len(text) == ipoib:
+		return text[ipoib-guid:]
+	case len(digits) == 16 && len(text) != guid:
+		var pairs []string
+		for pair := range slices.Chunk([]byte(digits), 2) {
+			pairs = append(pairs, string(pair))
+		}
+		return strings.Join(pairs, ":")
+	}
+	return text
+}
+
+// isOwn reports whether what a link of sys/class leads to is that of one of the
+// record's functions, which loses it.
+func (c *Configuring) isOwn(rec *journal.Record, name string) bool {
+	link, err := c.fs.ReadLink(name) // .../0000:21:00.0/net/ens1f0
+	owner := path.Base(path.Dir(path.Dir(link)))
+	return err == nil && slices.ContainsFunc(rec.Plan.Functions, func(fn plan.Function) bool { return fn.Address.String() == owner })
+}

@@ -1,0 +1,309 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+)
+
+// Order executes the phases of plans on records, and decides what follows from an error.
+// Its callers hold the claim's lock.
+type Order struct {
+	*Config
+	effects.Set
+	Planning *Planning
+}
+
+func newOrder(c *Config) *Order {
+	return &Order{Config: c, Set: effects.New(&c.Parts), Planning: &Planning{Config: c}}
+}
+
+// Begin prepares a claim that has no record.
+func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind) (*journal.Record, error) {
+	if err := o.Recording.HasRoom(); err != nil {
+		return nil, err
+	}
+	snap, err := o.Inventory.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	snap, release, err := o.Locking.LockRequest(ctx, req, snap)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	pl, err := o.Planning.Make(req, snap)
+	if err != nil {
+		return nil, err
+	}
+	rec := &journal.Record{Kind: kind, BootID: snap.Host.BootID, Plan: *pl}
+	if err := o.announce(ctx, snap, rec); err != nil {
+		return nil, err
+	}
+	if err := o.Recording.Record(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Prepare, Devices: effects.DevicesOf(snap, rec)}); err != nil {
+		return nil, errors.Join(err, o.Recording.Forget(rec)) // nothing is done yet
+	}
+	return o.conclude(ctx, rec, o.carryIn(ctx, rec))
+}
+
+// conclude returns the record of a Prepare whose steps ended with err. What has failed
+// is taken back, unless the record has its end as a quarantine, or waits for a reset.
+func (o *Order) conclude(ctx context.Context, rec *journal.Record, err error) (*journal.Record, error) {
+	_, quarantined := errors.AsType[*QuarantinedError](err)
+	switch {
+	case err == nil:
+		return rec, nil
+	case quarantined, isResettingBefore(rec) && inKernel(err):
+		return nil, err
+	}
+	return nil, o.abandon(ctx, rec, err)
+}
+
+// announce settles what the plan left open and writes the record. Addresses
+// are chosen among those of all records, so that from the choice until the
+// record is there nobody else on the node chooses.
+func (o *Order) announce(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	if rec.Plan.HasVF() {
+		release, err := o.Locking.Lock(ctx, rec.Plan.Claim, []effects.Lock{{Name: "vf-addresses"}})
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	if err := o.Binding.ResolveEndpoints(snap, rec); err != nil {
+		return err
+	}
+	if err := o.Configuring.Resolve(ctx, rec); err != nil {
+		return err
+	}
+	if err := o.Leasing.Find(rec); err != nil {
+		return err
+	}
+	return o.intend(ctx, snap, rec)
+}
+
+// intend writes the record and looks for holders, side by side: both must be
+// done before the first step, and each takes its time. With a holder the
+// record goes again.
+func (o *Order) intend(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+	ref, addrs := rec.Plan.Claim, rec.Plan.Addresses() // save changes rec
+	held := make(chan error, 1)
+	go func() { held <- o.Guard.Untaken(ctx, snap, ref, addrs) }()
+	saveErr := o.Recording.Save(rec, journal.Preparing, "")
+	heldErr := <-held
+	if saveErr == nil && heldErr != nil {
+		saveErr = o.Recording.Forget(rec)
+	}
+	return errors.Join(heldErr, saveErr)
+}
+
+// carryIn carries out the phases of a Prepare and completes the record. It may be repeated where
+// a reset was cut off: what is done is left alone, and the reset is joined. After a
+// [QuarantinedError] the record has its end, and is not to be taken back.
+func (o *Order) carryIn(ctx context.Context, rec *journal.Record) error {
+	if err := o.CarryOut(ctx, rec, plan.Preparation()); err != nil {
+		return err
+	}
+	return o.Recording.Save(rec, journal.Prepared, "")
+}
+
+// resetBefore makes the resets that are due before the record's tenant, enters
+// their proofs into the record and lifts the marks. What can't be proven clean
+// is quarantined. The functions are on their targets.
+//
+// A proof here says that the kernel has reset the function and that it answers
+// as before the reset: what it was before its last tenant may be of another
+// boot, in which firmware placed its BARs elsewhere. So it is measured, and the record
+// keeps that, before the first reset only: the next call may have to go on from there.
+func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
+	if len(rec.Plan.ResetsBefore) == 0 {
+		return nil
+	}
+	if !isResettingBefore(rec) {
+		if err := o.Resetting.Measure(ctx, rec); err != nil {
+			return err
+		}
+		if err := o.Recording.Keep(rec); err != nil {
+			return err
+		}
+	}
+	if err := o.Resetting.All(ctx, rec, rec.Plan.ResetsBefore); err != nil {
+		return o.failedReset(ctx, rec, err)
+	}
+	for _, proof := range rec.Proofs {
+		for _, a := range proof.Set {
+			if err := o.Resetting.ProvenClean(rec.BootID, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inKernel reports whether an error says that a reset is in the kernel still.
+func inKernel(err error) bool {
+	unfinished, ok := errors.AsType[*bind.UnfinishedError](err)
+	return ok && unfinished.InKernel()
+}
+
+// abandon takes a failed Prepare back and returns the whole story.
+func (o *Order) abandon(ctx context.Context, rec *journal.Record, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.UndoLimit)
+	defer cancel()
+	o.Recording.MakeRoom()
+	rec.Baseline, rec.Proofs = nil, nil // no later call goes on with what is taken back
+	if err := o.Undo(ctx, rec, cause); err != nil {
+		keep := o.Recording.Save(rec, journal.Preparing, effects.OneLine(err))
+		return errors.Join(cause, &UndoError{Claim: rec.Plan.Claim, Err: errors.Join(err, keep)})
+	}
+	return cause
+}
+
+// UndoError says that a failed Prepare could not be taken back in full. The
+// record stays, and the next Prepare, Unprepare or Recover tries again.
+type UndoError struct {
+	Claim plan.Ref
+	Err   error
+}
+
+func (e *UndoError) Error() string {
+	return fmt.Sprintf("claim %s: taking it back: %s; the next try, or `kata-vfio-plugin unprepare %s`, goes on from here", e.Claim, effects.OneLine(e.Err), e.Claim.UID)
+}
+
+func (e *UndoError) Unwrap() error { return e.Err }
+
+// Undo brings all functions back to their original bindings, gives addresses
+// back, and removes record and spec. It may be repeated. The cause is nil where
+// it was a crash.
+func (o *Order) Undo(ctx context.Context, rec *journal.Record, cause error) error {
+	if err := o.CarryOut(ctx, rec, plan.Undo()); err != nil {
+		return err
+	}
+	why := "it was cut off"
+	if cause != nil {
+		why = effects.OneLine(cause)
+	}
+	return o.Recording.End(ctx, rec, ledger.CodeUndone, why)
+}
+
+// Reaffirm checks that a prepared claim's functions are where they belong,
+// and writes its spec anew (its directory does not outlive a reboot). A
+// function that somebody moved is bound again, if nobody has it open. What
+// somebody changed of a VF is changed back.
+func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
+	moved, err := o.Binding.Moved(ctx, rec)
+	if err != nil {
+		return err
+	}
+	if moved {
+		if err := o.rebind(ctx, rec); err != nil {
+			return err
+		}
+	}
+	if err := o.Configuring.Apply(ctx, rec); err != nil {
+		return err
+	}
+	return o.Spec.Write(ctx, rec)
+}
+
+// rebind brings moved functions of a prepared claim back to where they belong.
+func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
+	snap, release, err := o.Locking.LockRecord(ctx, rec)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if rec.Kind == journal.Bound && o.isLent(snap, rec) {
+		return nil
+	}
+	if err := o.Guard.Unused(ctx, snap, rec, rec.Plan.Addresses()); err != nil {
+		return err
+	}
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if want, ours := effects.BindingOf(rec, fn); ours {
+			if err := o.Binding.Drive(ctx, rec.Plan.Claim, fn.Address, want); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// isLent reports whether a claim has a function of a standing record, and with it
+// the say about its binding: a physical endpoint waits on its kernel driver.
+func (o *Order) isLent(snap *device.Snapshot, rec *journal.Record) bool {
+	holdings, _ := o.Planning.holdings(snap.Host.BootID)
+	return slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool {
+		h, held := holdings[a]
+		return held && !h.Bound
+	})
+}
+
+// InTime cuts ctx short by the limit for one record.
+func (o *Order) InTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.RecoverLimit == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, o.RecoverLimit, fmt.Errorf("not done within %s, it is left for later", o.RecoverLimit))
+}
+
+// CarryOut carries out phases in order, up to the first that fails. It may be repeated
+// after a crash: each phase leaves alone what is done already.
+func (o *Order) CarryOut(ctx context.Context, rec *journal.Record, phases []plan.Phase) error {
+	for _, phase := range phases {
+		if err := o.effect(phase)(ctx, rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// effect returns what carries a phase out.
+func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) error {
+	switch phase {
+	case plan.LoadModules:
+		return o.Binding.LoadModules
+	case plan.Bind:
+		return o.Binding.BindAll
+	case plan.ResetBefore:
+		return o.resetBefore
+	case plan.ConfigureVFs:
+		return o.Configuring.Configure
+	case plan.Measure:
+		return o.Resetting.Measure
+	case plan.TakeAddresses:
+		return o.Leasing.Take
+	case plan.BindEndpoints:
+		return o.Binding.BindEndpoints
+	case plan.WriteSpec:
+		return o.Spec.Write
+	case plan.RemoveSpec:
+		return o.Spec.Remove
+	case plan.RebindEndpoints:
+		return o.Binding.RebindEndpoints
+	case plan.UnbindEndpoints:
+		return o.Binding.UnbindEndpoints
+	case plan.ResetAfter:
+		return o.resetAfter
+	case plan.ResetForHost:
+		return o.Resetting.ForHost
+	case plan.Restore:
+		return o.Binding.Restore
+	case plan.ReturnAddresses:
+		return o.Leasing.Return
+	}
+	return func(context.Context, *journal.Record) error {
+		return fmt.Errorf("no effect is known for the phase %q", phase)
+	}
+}

@@ -1,0 +1,111 @@
+package prepare
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+// Planning joins what the node's config, journal and snapshot say into the node that plans
+// are made for.
+type Planning struct{ *Config }
+
+// Make plans a claim for the node as the snapshot has it.
+func (p *Planning) Make(req *claim.Request, snap *device.Snapshot) (*plan.Plan, error) {
+	n, err := p.PlanNode(snap)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Make(req, n)
+}
+
+// PlanNode is [Preparer.PlanNode].
+func (p *Planning) PlanNode(snap *device.Snapshot) (plan.Node, error) {
+	n := p.WithOwners(snap)
+	var err error
+	if n.NeedsReset, err = p.needsReset(); err != nil {
+		return n, err
+	}
+	if n.Drained, err = p.Drained(); err != nil {
+		return n, err
+	}
+	n.FatalErrors, err = p.fatalErrors(snap)
+	return n, err
+}
+
+// WithOwners joins a snapshot with what config and journal say about it.
+func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
+	holdings, damaged := p.holdings(snap.Host.BootID)
+	var pools []v1alpha1.AddressPool
+	if p.Node != nil {
+		pools = p.Node.AddressPools
+	}
+	return plan.Node{
+		Name:      p.NodeName,
+		Snapshot:  snap,
+		Selection: nodeconfig.Select(p.Node, snap),
+		Owners:    holdings,
+		Damaged:   damaged,
+
+		AddressPools: pools,
+		Failing:      p.Failing,
+
+		HotPlug:       p.HotPlug,
+		HotPlugWindow: p.HotPlugWindow,
+	}
+}
+
+// holdings maps each function to the record that has it. Records of other
+// boots hold nothing, but for a quarantine: that the machine was restarted
+// (perhaps by kexec) is no proof that the device is clean.
+func (p *Planning) holdings(bootID string) (map[pci.Address]plan.Owner, string) {
+	records, errs := p.Journal.List()
+	return journal.Holdings(records, bootID), journal.Damaged(errs)
+}
+
+// needsReset returns the functions that are marked.
+func (p *Planning) needsReset() (map[pci.Address]bool, error) {
+	marks, err := p.Journal.NeedsReset()
+	if err != nil {
+		return nil, err
+	}
+	addrs := map[pci.Address]bool{}
+	for a := range marks {
+		addrs[a] = true
+	}
+	return addrs, nil
+}
+
+// Drained returns which functions are out of use, and why, for plans.
+func (p *Planning) Drained() (map[pci.Address]string, error) {
+	marks, err := p.Journal.Drains()
+	if err != nil {
+		return nil, err
+	}
+	why := map[pci.Address]string{}
+	for a, d := range marks {
+		why[a] = d.Reason
+	}
+	return why, nil
+}
+
+// fatalErrors returns the functions that reported fatal errors which nothing accounts
+// for: more than the kernel had counted when the function was last proven clean, or
+// put to use again by an operator, in this boot. Errors that the kernel calls
+// non-fatal don't count: they lose a transaction, not the device, and resets and a
+// tenant's own driver cause them.
+func (p *Planning) fatalErrors(snap *device.Snapshot) (map[pci.Address]bool, error) {
+	grown := journal.Unaccounted(snap, nil)
+	if len(grown) == 0 {
+		return grown, nil
+	}
+	marks, err := p.Journal.FatalErrors()
+	if err != nil {
+		return grown, err
+	}
+	return journal.Unaccounted(snap, marks), nil
+}
