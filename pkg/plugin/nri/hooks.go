@@ -3,6 +3,7 @@ package nri
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -11,9 +12,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 )
 
-// hooks are the calls of the runtime. NRI makes one at a time for the whole
-// node and takes a plugin off that does not answer within two seconds, so they
-// only look things up; what takes time is the worker's.
+// hooks are the calls of the runtime. The runtime makes one call at a time for the whole node, and
+// disconnects a plugin that does not answer within two seconds. So hooks only look things up, and
+// the worker does what takes time.
 type hooks struct {
 	cfg  *Config
 	work *worker
@@ -22,9 +23,8 @@ type hooks struct {
 	synchronized func()
 }
 
-// RunPodSandbox refuses a sandbox that is not fit for its pod's claims, and
-// enters the ones it lets pass into the records. The VM runs already: the
-// runtime ends it when it is refused.
+// RunPodSandbox refuses a sandbox that does not match its pod's claims, and records each sandbox
+// that it accepts. The VM already runs; the runtime ends it after a refusal.
 func (h *hooks) RunPodSandbox(_ context.Context, pod *api.PodSandbox) (err error) {
 	defer h.observe("RunPodSandbox", time.Now(), &err)
 	own, refused := h.cfg.Rules.Sandbox(h.cfg.Assignments, pod)
@@ -36,32 +36,30 @@ func (h *hooks) RunPodSandbox(_ context.Context, pod *api.PodSandbox) (err error
 	return nil
 }
 
-// CreateContainer refuses a container with devices that it must not have. It
-// leaves the others as they are: the plugin knows the host's addresses of their
-// functions, and Kata's agent (4.1.0) rewrites none to the guest's, not even those
-// in PCIDEVICE_* variables, before a container starts (see package guestnet).
+// CreateContainer refuses a container with devices that it must not have, and adjusts none. The
+// plugin knows only the functions' addresses on the host, and Kata's agent (4.1.0) does not
+// translate them to the guest's, not even in PCIDEVICE_* variables (see package guestnet).
 func (h *hooks) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (_ *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
 	defer h.observe("CreateContainer", time.Now(), &err)
 	return nil, nil, h.check(pod, c, nil)
 }
 
-// ValidateContainerAdjustment checks the container again as it was before any
-// plugin touched it, with what all plugins want of it, also those that come
-// after this one. Removing a node of CDI has no effect in the runtime, so it
-// must not hide the node either.
+// ValidateContainerAdjustment checks the original container with the adjustments of all plugins,
+// including those that the runtime calls after this one. The runtime does not remove a device node
+// of CDI, so the check ignores removals.
 func (h *hooks) ValidateContainerAdjustment(_ context.Context, req *api.ValidateContainerAdjustmentRequest) (err error) {
 	defer h.observe("ValidateContainerAdjustment", time.Now(), &err)
 	return h.check(req.GetPod(), req.GetContainer(), req.GetAdjust())
 }
 
-// StopPodSandbox has the devices of the sandbox reset.
+// StopPodSandbox starts the reset of the sandbox's devices.
 func (h *hooks) StopPodSandbox(_ context.Context, pod *api.PodSandbox) (err error) {
 	defer h.observe("StopPodSandbox", time.Now(), &err)
 	h.ended(pod) //nolint:contextcheck // the work outlives the call
 	return nil
 }
 
-// RemovePodSandbox does as StopPodSandbox does, for one whose stop was lost.
+// RemovePodSandbox does the same, for a sandbox whose StopPodSandbox was lost.
 func (h *hooks) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) (err error) {
 	defer h.observe("RemovePodSandbox", time.Now(), &err)
 	h.ended(pod) //nolint:contextcheck // the work outlives the call
@@ -75,10 +73,9 @@ func (h *hooks) check(pod *api.PodSandbox, c *api.Container, adjust *api.Contain
 	return nil
 }
 
-// handOver has the sandbox entered into the records of its pod's claims. With
-// cold plug the pod-resources server has done so before the VM booted, and only
-// the process of the VM is missing; a sandbox that it did not give the devices
-// to must not be entered as having them.
+// handOver records the sandbox in its pod's claims. With cold plug the pod-resources server has
+// already done so before the VM booted, and only the VM's process is missing. A sandbox to which
+// that server gave no devices must not be recorded.
 func (h *hooks) handOver(own []*assignment.Assignment, pod *api.PodSandbox) {
 	if len(own) == 0 {
 		return
@@ -95,14 +92,13 @@ func (h *hooks) handOver(own []*assignment.Assignment, pod *api.PodSandbox) {
 	}
 }
 
-// ended has the devices reset that the sandbox had. What the pod's other claims
-// have is left alone by Renew; they are asked too, since the hand-over may be
-// in the queue still.
+// ended starts the reset of the devices that the sandbox had. It includes the pod's other claims,
+// whose hand-over may still be queued. Renew does nothing for a claim that another sandbox has.
 func (h *hooks) ended(pod *api.PodSandbox) {
 	h.live.remove(pod.GetId())
 	view, err := h.cfg.Assignments.View()
 	if err != nil {
-		h.cfg.Log.Error("can't tell which devices to reset after a sandbox; the next hand-over or Unprepare does it",
+		h.cfg.Log.Error("the devices to reset after a sandbox are unknown; the next hand-over or Unprepare resets them",
 			slog.String("sandbox", pod.GetId()), slog.Any("err", err))
 		return
 	}
@@ -114,12 +110,11 @@ func (h *hooks) ended(pod *api.PodSandbox) {
 	}
 }
 
-// renewable reports whether a claim's devices are reset between two sandboxes:
-// those of one that is not prepared (any more) are on their way back, and clean
-// after it.
+// renewable reports whether a claim's devices are reset between two sandboxes. Unprepare resets the
+// devices of a claim that is not prepared any more.
 func renewable(a *assignment.Assignment) bool { return a.State == journal.Prepared && !a.Stale }
 
-// refuse logs and reports a refusal, with the claim that its text leaves out.
+// refuse logs and reports a refusal. The log names the claim too.
 func (h *hooks) refuse(r *Refusal) error {
 	h.cfg.Log.Warn("refused", r.attributes())
 	h.cfg.report(r)
@@ -143,4 +138,141 @@ func (c *Config) report(r *Refusal) {
 	if c.Report != nil {
 		c.Report(*r)
 	}
+}
+
+// bootLimit is the time after which a sandbox with devices that the runtime does not list counts as
+// lost. A sandbox gets its devices during its creation, and the runtime lists it after the VM booted.
+const bootLimit = 10 * time.Minute
+
+// Configure logs the runtime's name and version.
+func (h *hooks) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
+	h.cfg.Log.Info("connected to the runtime", slog.String("runtime", runtime), slog.String("version", version))
+	return 0, nil
+}
+
+// Synchronize catches up with what happened while the plugin was not connected: it resets the devices
+// of sandboxes that have ended, records those that started, and checks running containers, which it
+// can't refuse any more. A runtime that restarted does not report the end of earlier sandboxes.
+func (h *hooks) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) (_ []*api.ContainerUpdate, err error) {
+	defer h.observe("Synchronize", time.Now(), &err)
+	running := h.running(pods)
+	ids := make(map[string]struct{}, len(running))
+	for id := range running {
+		ids[id] = struct{}{}
+	}
+	h.live.set(ids)
+	view, unread := h.cfg.Assignments.View()
+	if unread != nil {
+		h.cfg.Log.Error("can't compare sandboxes and containers with claims; the next hand-over or Unprepare resets the devices of lost sandboxes", slog.Any("err", unread))
+	} else {
+		h.catchUp(view, running) //nolint:contextcheck // the work outlives the call
+		h.inspect(pods, containers)
+	}
+	h.synchronized()
+	return nil, nil
+}
+
+// running returns the sandboxes that run, by ID. The runtime also lists ended sandboxes, with process
+// 0, until the kubelet removes them.
+func (h *hooks) running(pods []*api.PodSandbox) map[string]*api.PodSandbox {
+	running := map[string]*api.PodSandbox{}
+	for _, p := range pods {
+		if _, err := h.cfg.Host.StartTime(int(p.GetPid())); err == nil {
+			running[p.GetId()] = p
+		}
+	}
+	return running
+}
+
+// catchUp updates the records for the sandboxes that run.
+func (h *hooks) catchUp(view *assignment.View, running map[string]*api.PodSandbox) {
+	for _, pod := range running {
+		if h.cfg.Rules.allowed(pod) {
+			h.handOver(assignmentsOf(view, pod), pod)
+		}
+	}
+	for _, a := range view.All() {
+		if a.Sandbox == nil || running[a.Sandbox.ID] != nil || !renewable(a) {
+			continue
+		}
+		id := a.Sandbox.ID
+		h.work.add(job{
+			claim: a.Claim.UID, sandbox: journal.Sandbox{ID: id}, renew: true,
+			notBefore: since(a.Sandbox).Add(bootLimit), wanted: func() bool { return !h.live.has(id) },
+		})
+	}
+}
+
+// since returns when the sandbox got its devices; the zero time if that is unknown.
+func since(s *journal.Sandbox) time.Time {
+	t, err := time.Parse(time.RFC3339, s.Since)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// inspect reports the running containers that the rules would refuse now.
+func (h *hooks) inspect(pods []*api.PodSandbox, containers []*api.Container) {
+	byID := make(map[string]*api.PodSandbox, len(pods))
+	for _, p := range pods {
+		byID[p.GetId()] = p
+	}
+	for _, c := range containers {
+		pod := byID[c.GetPodSandboxId()]
+		start := time.Now()
+		refused := h.cfg.Rules.Container(h.cfg.Assignments, h.cfg.Host, pod, c, nil)
+		if refused == nil {
+			continue
+		}
+		h.cfg.Log.Error("a running container has devices that it would be refused today; delete its pod unless you know why", refused.attributes())
+		h.cfg.observe("RunningContainer", time.Since(start), refused)
+		h.cfg.report(refused)
+	}
+}
+
+// sandboxes are the IDs of running sandboxes, as the runtime reported them.
+type sandboxes struct {
+	mu  sync.Mutex // guards ids
+	ids map[string]struct{}
+}
+
+func (s *sandboxes) set(ids map[string]struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids = ids
+}
+
+func (s *sandboxes) add(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[string]struct{}{}
+	}
+	s.ids[id] = struct{}{}
+}
+
+func (s *sandboxes) remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ids, id)
+}
+
+func (s *sandboxes) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.ids[id]
+	return ok
+}
+
+// sandboxOf returns the pod's sandbox for the journal. The runtime names the VMM's process. Without
+// its start time the process is left out, because its PID can be reused.
+func sandboxOf(host Host, pod *api.PodSandbox) journal.Sandbox {
+	s := journal.Sandbox{ID: pod.GetId(), PodUID: pod.GetUid()}
+	if pid := int(pod.GetPid()); pid != 0 {
+		if start, err := host.StartTime(pid); err == nil {
+			s.VMM = journal.Process{PID: pid, StartTime: start}
+		}
+	}
+	return s
 }

@@ -1,14 +1,13 @@
-// Package nri is the second line that keeps devices with their pods: a plugin
-// of the container runtime (Node Resource Interface) that checks every sandbox
-// and every container against the claims, and refuses what does not belong.
+// Package nri is the second line of defence that keeps devices with their pods. It is a plugin of
+// the container runtime (Node Resource Interface): it compares each sandbox and each container with
+// the claims, and refuses a device, mount or annotation that belongs to none.
 //
-// It is no more than the second line. A sandbox's VM runs before the plugin
-// hears of it, a runtime goes on without a plugin that is away or too slow, and
-// pods of exempt namespaces are trusted. The first line is Prepare, which has
-// the device bound for the pods of the claim alone.
+// The first line is Prepare, which binds a device only for the pods of its claim. This line is
+// weaker: a sandbox's VM already runs when the runtime calls the plugin, a runtime continues without
+// a plugin that is absent or slow, and pods of exempt namespaces are trusted.
 //
-// Two instances of a rolling update may be connected at once: checks change
-// nothing, and the work on a claim may be repeated.
+// Two instances may be connected during a rolling update: checks change nothing, and the work on a
+// claim can be repeated.
 package nri
 
 import (
@@ -26,19 +25,22 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
+
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 )
 
 const (
-	// Name and index of the plugin in NRI. Plugins are called in the order of
-	// their indexes, and each sees what those before it have adjusted: the last
-	// sees what the runtime will do.
+	// Name and index of the plugin in NRI. The runtime calls plugins in the order of their indexes,
+	// and each plugin sees the adjustments of those before it.
 	Name  = "kata-vfio"
 	index = "99"
 
-	// Waits between connections, doubled each time and shortened by up to half at
-	// random, so that the plugins of a node don't come all at once.
+	// The pause between connections doubles each time. It is shortened at random by up to half, so
+	// that the plugins of a node do not connect at the same time.
 	firstRedial, lastRedial = 100 * time.Millisecond, 10 * time.Second
-	// endLimit bounds the wait for a stub whose connection is closed.
+	// endLimit bounds the wait for a stub after its connection was closed.
 	endLimit = time.Second
 )
 
@@ -52,30 +54,29 @@ type Plugin struct {
 // New returns a plugin that is not connected.
 func New(cfg Config) *Plugin { return &Plugin{cfg: cfg} }
 
-// Connected reports whether the runtime asks the plugin: it is connected and
-// synchronized. While it is not, nothing is checked.
+// Connected reports whether the plugin is connected and synchronized. While it is not, nothing is
+// checked.
 func (p *Plugin) Connected() bool {
 	c := p.conn.Load()
 	return c != nil && c.synchronized.Load() && !c.isClosed()
 }
 
-// Run serves the runtime until ctx ends, and connects again whenever the
-// connection is lost. It returns when the work under way has ended. It may be
-// called again after it has returned, and not before.
+// Run serves the runtime until ctx ends, and connects again when the connection is lost. It returns
+// after the work in progress. Do not call it again before it has returned.
 func (p *Plugin) Run(ctx context.Context) {
 	work := newWorker(ctx, &p.cfg)
 	defer work.wait()
-	var said string // the last failure in the log: the same one is logged once
+	var logged string // the last failure in the log
 	for redial := firstRedial; ; redial = min(2*redial, lastRedial) {
 		synchronized, err := p.serve(ctx, work)
 		if ctx.Err() != nil {
 			return
 		}
 		if synchronized {
-			redial, said = firstRedial, ""
+			redial, logged = firstRedial, ""
 		}
-		if text := err.Error(); text != said {
-			said = text
+		if text := err.Error(); text != logged {
+			logged = text
 			p.cfg.Log.Warn("not connected to the runtime: sandboxes and containers are not checked; trying on",
 				slog.String("socket", p.cfg.Socket), slog.Any("err", err))
 		}
@@ -85,8 +86,8 @@ func (p *Plugin) Run(ctx context.Context) {
 	}
 }
 
-// serve makes one connection and returns when it has ended, with the reason,
-// and whether the runtime had synchronized.
+// serve serves one connection. It returns why the connection has ended, and whether the runtime had
+// synchronized.
 func (p *Plugin) serve(ctx context.Context, work *worker) (synchronized bool, err error) {
 	conn, err := dial(ctx, p.cfg.Socket)
 	if err != nil {
@@ -111,9 +112,8 @@ func (p *Plugin) serve(ctx context.Context, work *worker) (synchronized bool, er
 	return conn.synchronized.Load(), fmt.Errorf("NRI connection ended: %w", err)
 }
 
-// within waits for the end of a stub whose connection has ended. A stub that
-// the runtime left between registration and configuration waits for ever; its
-// goroutine is given up, which a runtime that dies in that moment costs.
+// within waits for a stub after the end of its connection. A stub waits forever if the runtime dies
+// between registration and configuration; its goroutine then leaks.
 func within(limit time.Duration, ended <-chan error) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -125,10 +125,9 @@ func within(limit time.Duration, ended <-chan error) error {
 	}
 }
 
-// stub returns a stub on the connection; each has its own, since a stub that
-// has failed to start is not fit for another try. The failure policy has the
-// runtime fail a request that we don't answer in time instead of going on
-// without us; before NRI 0.12.4 it knows no policy and goes on.
+// stub returns a stub for one connection, because a stub that failed to start can't be used again.
+// With the failure policy the runtime fails a request that the plugin does not answer in time. A
+// runtime before NRI 0.12.4 ignores the policy and continues without the plugin.
 func (p *Plugin) stub(conn *connection, work *worker) (stub.Stub, error) {
 	h := &hooks{cfg: &p.cfg, work: work, live: &p.live, synchronized: func() { conn.synchronized.Store(true) }}
 	return stub.New(h,
@@ -137,7 +136,7 @@ func (p *Plugin) stub(conn *connection, work *worker) (stub.Stub, error) {
 		stub.WithLogger(logger{p.cfg.Log}))
 }
 
-// dial connects to the socket. Its errors say what to do.
+// dial connects to the socket. Its errors say how to fix the cause.
 func dial(ctx context.Context, socket string) (*connection, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
@@ -153,8 +152,7 @@ func dial(ctx context.Context, socket string) (*connection, error) {
 	return nil, fmt.Errorf("connect to NRI: %w", err)
 }
 
-// connection tells when it is closed, which its reader does when the other end
-// is gone.
+// connection closes a channel when it is closed. Its reader closes it when the runtime is gone.
 type connection struct {
 	net.Conn
 	synchronized atomic.Bool
@@ -175,4 +173,65 @@ func (c *connection) isClosed() bool {
 func (c *connection) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
+}
+
+// Assignments returns which claim has which device; [assignment.Table] implements it. After an error
+// the claims of all devices are unknown.
+type Assignments interface {
+	View() (*assignment.View, error)
+}
+
+// Claims records which sandbox has a claim's devices, and resets them when the sandbox has ended;
+// [prepare.Preparer] implements it. The plugin retries after an error, except after
+// [prepare.NotPreparedError] and [prepare.QuarantinedError].
+type Claims interface {
+	HandOver(ctx context.Context, uid string, to journal.Sandbox) error
+	Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error)
+}
+
+// Config is what a [Plugin] works with. Only Observe and Report may be nil.
+type Config struct {
+	Assignments Assignments
+	Claims      Claims
+	Host        Host
+	Rules       Rules
+	// Socket is the runtime's NRI socket, "/var/run/nri/nri.sock".
+	Socket string
+	Log    *slog.Logger
+	// Observe counts a call of the runtime under its name in NRI, and the work that follows under
+	// "HandOver" and "Renew". The error of a refused call is the refusal. Observe must be safe for
+	// concurrent use and must not block.
+	Observe func(hook string, took time.Duration, err error)
+	// Report is called for each refusal, and for each running container with a device that it must
+	// not have. Report must be safe for concurrent use and must not block.
+	Report func(Refusal)
+}
+
+// logger passes on the stub's log. The stub logs each connection at level info, which is debug here.
+type logger struct{ log *slog.Logger }
+
+// Debugf implements the logger of NRI.
+func (l logger) Debugf(ctx context.Context, format string, args ...any) {
+	l.write(ctx, slog.LevelDebug, format, args)
+}
+
+// Infof implements the logger of NRI.
+func (l logger) Infof(ctx context.Context, format string, args ...any) {
+	l.write(ctx, slog.LevelDebug, format, args)
+}
+
+// Warnf implements the logger of NRI.
+func (l logger) Warnf(ctx context.Context, format string, args ...any) {
+	l.write(ctx, slog.LevelWarn, format, args)
+}
+
+// Errorf implements the logger of NRI.
+func (l logger) Errorf(ctx context.Context, format string, args ...any) {
+	l.write(ctx, slog.LevelError, format, args)
+}
+
+func (l logger) write(ctx context.Context, level slog.Level, format string, args []any) {
+	if l.log.Enabled(ctx, level) {
+		l.log.LogAttrs(ctx, level, "NRI stub", slog.String("text", fmt.Sprintf(format, args...)))
+	}
 }

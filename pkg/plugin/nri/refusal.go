@@ -14,47 +14,45 @@ type Code string
 
 // Refusal codes.
 const (
-	// HandlerNotAllowed: a pod with a claim of ours runs under a runtime handler
-	// that gives it no VM of its own.
+	// HandlerNotAllowed: a pod with one of our claims runs under a runtime handler that does not start
+	// a VM for it.
 	HandlerNotAllowed Code = "HandlerNotAllowed"
-	// AnnotationNotAllowed: an annotation could name devices or change the VM.
+	// AnnotationNotAllowed: an annotation can name devices or change the VM.
 	AnnotationNotAllowed Code = "AnnotationNotAllowed"
-	// ClaimNotUsable: the claim is not prepared (any more), or of an earlier boot.
+	// ClaimNotUsable: the claim is not prepared, or was prepared before a reboot.
 	ClaimNotUsable Code = "ClaimNotUsable"
-	// DeviceNotClean: another sandbox has the devices, or had them and they are
-	// not reset since.
+	// DeviceNotClean: another sandbox has the devices, or had them and they have not been reset.
 	DeviceNotClean Code = "DeviceNotClean"
-	// NotInSandbox: the VM booted without the device and can't get it any more.
+	// NotInSandbox: the VM booted without the device and can't get it later.
 	NotInSandbox Code = "NotInSandbox"
-	// NodeWithoutClaim: a VFIO device that no prepared claim explains.
+	// NodeWithoutClaim: a VFIO device that belongs to no prepared claim.
 	NodeWithoutClaim Code = "NodeWithoutClaim"
 	// NodeOfOthersClaim: a VFIO device of a claim that the pod does not have.
 	NodeOfOthersClaim Code = "NodeOfOthersClaim"
 	// NodeMismatch: a node with the name of one device and the number of another.
 	NodeMismatch Code = "NodeMismatch"
-	// MountNotAllowed: a mount that shows VFIO nodes of the host.
+	// MountNotAllowed: a mount that shows the host's VFIO nodes.
 	MountNotAllowed Code = "MountNotAllowed"
-	// Unverifiable: what the decision needs can't be read.
+	// Unverifiable: the facts for the decision can't be read.
 	Unverifiable Code = "Unverifiable"
 )
 
-// Refusal is why a sandbox or a container must not run. The runtime puts its
-// text into an event of the pod, which the tenant reads.
+// Refusal says why a sandbox or a container must not run. The runtime puts its text into an Event of
+// the pod, which the tenant can read.
 type Refusal struct {
 	Code Code
-	// Pod and Container are what is refused; no container for a sandbox.
+	// Pod and Container are refused; Container is empty for a sandbox.
 	Pod       Pod
 	Container string
-	// Subject is the node, mount source, CDI name or annotation at fault, where
-	// there is one.
+	// Subject is the node, mount source, CDI name or annotation that causes it, if any.
 	Subject string
-	// Claim is the claim in question, zero for none. It may be another tenant's
-	// and is not in the text unless the pod consumes it.
+	// Claim is the claim in question, zero for none. It can be another tenant's, so the text names it
+	// only if the pod consumes it.
 	Claim plan.Ref
-	// Text says what is wrong and Fix what to do; both are whole phrases.
+	// Text says what is wrong, Fix what to do; both are whole phrases.
 	Text, Fix string
-	// Err is what could not be read, for Unverifiable. It may name what is not the
-	// tenant's to know and is not in the text.
+	// Err says what could not be read, for Unverifiable. It can contain what the tenant must not see,
+	// so it is not in the text.
 	Err error
 }
 
@@ -76,7 +74,7 @@ func (r *Refusal) Error() string {
 // Unwrap returns Err.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// attributes returns what the log says of a refusal, in one group.
+// attributes returns a refusal for the log, in one group.
 func (r *Refusal) attributes() slog.Attr {
 	return slog.Group("refusal",
 		slog.String("code", string(r.Code)), slog.String("pod", r.Pod.String()), slog.String("container", r.Container),

@@ -12,26 +12,23 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
 )
 
-// Rules decide what may run. The zero value allows no handler, exempts nobody
-// and expects hot plug.
+// Rules decide what may run. The zero value allows no handler, exempts no namespace and expects hot
+// plug.
 type Rules struct {
-	// AllowedHandlers are the runtime handlers that run a pod in a VM of its own
-	// with our devices.
+	// AllowedHandlers are the runtime handlers that run each pod in its own VM, with our devices.
 	AllowedHandlers []string
-	// ExemptNamespaces are trusted with the nodes and mounts of the host, for
-	// the node's own privileged pods: every namespace whose pods mount /dev or
-	// are privileged, such as kube-system and this plugin's own. Whoever may
-	// create pods there can reach every device of the node. Pods under an
-	// allowed handler are never exempt, and neither are CDI names of ours.
+	// ExemptNamespaces may have the host's VFIO nodes and mounts. List each namespace whose pods are
+	// privileged or mount /dev, such as kube-system and the plugin's own. Anyone who can create pods
+	// there can reach every device of the node. Pods under an allowed handler are never exempt, and
+	// neither are our CDI names.
 	ExemptNamespaces []string
-	// ColdPlug says that VMs get devices at their boot and never later.
+	// ColdPlug says that VMs get devices only at boot.
 	ColdPlug bool
 }
 
-// Sandbox decides on a pod's sandbox, which the runtime has started, and
-// returns what the pod's claims have. When assignments can't be read, pods under
-// an allowed handler are refused and all others pass: their containers get no
-// VFIO node either.
+// Sandbox decides on a pod's sandbox, which the runtime has started, and returns the assignments of
+// the pod's claims. If assignments can't be read, it refuses pods under an allowed handler. All other
+// pods pass: without assignments their containers get no VFIO node either.
 func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*assignment.Assignment, *Refusal) {
 	if refused := r.annotations(pod, "", pod.GetAnnotations()); refused != nil {
 		return nil, refused
@@ -41,7 +38,7 @@ func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*assignment.Ass
 	case err != nil && r.allowed(pod):
 		return nil, &Refusal{
 			Code: Unverifiable, Pod: podOf(pod), Err: err,
-			Text: "which devices its claims have can't be read", Fix: "look into the plugin's log on this node; the kubelet tries again",
+			Text: "the devices of its claims can't be read", Fix: "see the plugin's log on this node; the kubelet tries again",
 		}
 	case err != nil:
 		return nil, nil
@@ -55,14 +52,13 @@ func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*assignment.Ass
 	return own, nil
 }
 
-// inSandbox decides whether the pod's sandbox may have the devices of a claim
-// that the pod consumes.
+// inSandbox decides whether the pod's sandbox may have the devices of one of the pod's claims.
 func (r *Rules) inSandbox(a *assignment.Assignment, pod *api.PodSandbox, container string) *Refusal {
 	refused := &Refusal{Pod: podOf(pod), Container: container, Claim: a.Claim}
 	switch {
 	case !r.allowed(pod):
 		refused.Code = HandlerNotAllowed
-		refused.Text = fmt.Sprintf("its claim %s needs a VM, and the runtime handler %q gives it none", a.Claim, pod.GetRuntimeHandler())
+		refused.Text = fmt.Sprintf("its claim %s needs a VM, and the runtime handler %q does not start one", a.Claim, pod.GetRuntimeHandler())
 		refused.Fix = "use a RuntimeClass with the handler " + strings.Join(r.AllowedHandlers, " or ")
 	case !a.Usable():
 		refused.Code = ClaimNotUsable
@@ -74,7 +70,7 @@ func (r *Rules) inSandbox(a *assignment.Assignment, pod *api.PodSandbox, contain
 		refused.Fix = "check that pod_resource_api_sock in the Kata configuration names the plugin's socket and that the plugin runs; then delete the pod"
 	case !a.CleanFor(pod.GetId()):
 		refused.Code = DeviceNotClean
-		refused.Text = fmt.Sprintf("the devices of claim %s were given to sandbox %s and are not reset since", a.Claim, a.Sandbox.ID)
+		refused.Text = fmt.Sprintf("the devices of claim %s were assigned to sandbox %s and have not been reset", a.Claim, a.Sandbox.ID)
 		refused.Fix = "wait: they are reset once that sandbox is gone, and the kubelet tries again; pods can't share a device"
 	default:
 		return nil
@@ -82,7 +78,7 @@ func (r *Rules) inSandbox(a *assignment.Assignment, pod *api.PodSandbox, contain
 	return refused
 }
 
-// condition says why a claim is not usable.
+// condition returns why a claim is not usable.
 func condition(a *assignment.Assignment) string {
 	switch {
 	case a.Stale:
@@ -110,16 +106,214 @@ func (r *Rules) allowed(pod *api.PodSandbox) bool {
 	return slices.Contains(r.AllowedHandlers, pod.GetRuntimeHandler())
 }
 
-// exempt reports whether the pod is trusted with the host's nodes.
+// exempt reports whether the pod may have the host's nodes.
 func (r *Rules) exempt(pod *api.PodSandbox) bool {
 	return !r.allowed(pod) && slices.Contains(r.ExemptNamespaces, pod.GetNamespace())
 }
 
-// assignmentsOf returns what the pod's claims have. A pod without a UID has
-// none: a name alone may be another pod's.
+// assignmentsOf returns the assignments of the pod's claims; none for a pod without a UID, because
+// another pod can have had its name.
 func assignmentsOf(view *assignment.View, pod *api.PodSandbox) []*assignment.Assignment {
 	if pod.GetUid() == "" {
 		return nil
 	}
 	return view.OfPod(pod.GetUid())
+}
+
+// Host looks things up in the node's kernel; [Kernel] implements it. Its methods do not block.
+type Host interface {
+	// Majors returns the major numbers of VFIO's character devices; none while the modules are not
+	// loaded.
+	Majors() ([]int64, error)
+	// Number returns the device number of a VFIO node, "/dev/vfio/15".
+	Number(node string) (major, minor int64, err error)
+	// StartTime returns when a process started, in clock ticks after boot.
+	StartTime(pid int) (uint64, error)
+}
+
+// Container decides on a container by its spec and the pending adjustments of all plugins; adjust may
+// be nil. It reads assignments only for a container with a VFIO device, so that all others pass
+// whatever the state of the journal.
+func (r *Rules) Container(who Assignments, host Host, pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment) *Refusal {
+	k := &check{rules: r, who: who, host: host, pod: pod, given: devicesFor(c, adjust)}
+	return k.run()
+}
+
+// check is the decision on one container.
+type check struct {
+	rules *Rules
+	who   Assignments
+	host  Host
+	pod   *api.PodSandbox
+	given *containerDevices
+	view  *assignment.View         // nil until it is needed
+	used  []*assignment.Assignment // the pod's assignments that the container gets
+}
+
+func (k *check) run() *Refusal {
+	for _, annotations := range append(k.given.annotations, k.pod.GetAnnotations()) {
+		if refused := k.rules.annotations(k.pod, k.given.name, annotations); refused != nil {
+			return refused
+		}
+	}
+	for _, part := range []func() *Refusal{k.cdi, k.nodes, k.mounts, k.claims} {
+		if refused := part(); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+// cdi decides on the CDI names of our kind.
+func (k *check) cdi() *Refusal {
+	for _, name := range k.given.ourCDI() {
+		if refused := k.lookUp(name); refused != nil {
+			return refused
+		}
+		a, known := k.view.WithCDI(name)
+		switch {
+		case !known:
+			return k.refuse(NodeWithoutClaim, name, "no claim on this node has the device %s", name)
+		case !k.isOurs(a):
+			refused := k.refuse(NodeOfOthersClaim, name, "the device %s belongs to a claim that the pod does not have", name)
+			refused.Claim = a.Claim
+			return refused
+		}
+		k.use(a)
+	}
+	return nil
+}
+
+// nodes decides on the VFIO nodes.
+func (k *check) nodes() *Refusal {
+	if k.rules.exempt(k.pod) {
+		return nil
+	}
+	majors, err := k.host.Majors()
+	if err != nil && k.given.hasNodes() {
+		return k.unverifiable("", err)
+	}
+	for _, n := range k.given.vfioNodes(majors) {
+		if refused := k.lookUp(n.String()); refused != nil {
+			return refused
+		}
+		if refused := k.node(n); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+func (k *check) node(n node) *Refusal {
+	if n.path == "" {
+		return k.access(n)
+	}
+	owners := k.view.WithNode(n.path)
+	mine := slices.IndexFunc(owners, k.isOurs)
+	switch {
+	case len(owners) == 0:
+		return k.refuse(NodeWithoutClaim, n.path, "no claim on this node explains the VFIO node %s (device %d:%d)", n.path, n.major, n.minor)
+	case mine < 0:
+		refused := k.refuse(NodeOfOthersClaim, n.path, "the VFIO node %s belongs to a claim that the pod does not have", n.path)
+		refused.Claim = owners[0].Claim
+		return refused
+	}
+	if refused := k.number(n); refused != nil {
+		return refused
+	}
+	k.use(owners[mine])
+	return nil
+}
+
+// number compares a node's device number with that of the host's node of the same name: Kata finds
+// the device by its number.
+func (k *check) number(n node) *Refusal {
+	major, minor, err := k.host.Number(n.path)
+	if err != nil {
+		return k.unverifiable(n.path, err)
+	}
+	if !n.char || n.major != major || n.minor != minor {
+		return k.refuse(NodeMismatch, n.path, "the VFIO node %s has the device number of another device (%d:%d)", n.path, n.major, n.minor)
+	}
+	return nil
+}
+
+// access decides on a device cgroup rule for VFIO's numbers: a node of the pod's claims must have the
+// number.
+func (k *check) access(n node) *Refusal {
+	for _, a := range assignmentsOf(k.view, k.pod) {
+		for _, d := range a.Devices {
+			for _, path := range d.Nodes {
+				major, minor, err := k.host.Number(path)
+				if err == nil && major == n.major && minor == n.minor {
+					return nil
+				}
+			}
+		}
+	}
+	number := fmt.Sprintf("%d:%d", n.major, n.minor)
+	if n.minor == anyMinor {
+		number = fmt.Sprintf("%d:*", n.major)
+	}
+	return k.refuse(NodeWithoutClaim, number, "its device cgroup lets it open VFIO devices (%s) that are not of its claims", number)
+}
+
+// mounts decides on what is mounted from the host.
+func (k *check) mounts() *Refusal {
+	if k.rules.exempt(k.pod) {
+		return nil
+	}
+	for _, m := range k.given.mounts {
+		if shown := exposed(m); shown != nil {
+			return k.refuse(MountNotAllowed, shown.Subject, "%s", shown.Text)
+		}
+	}
+	return nil
+}
+
+// claims decides whether the sandbox may have the container's devices.
+func (k *check) claims() *Refusal {
+	for _, a := range k.used {
+		if refused := k.rules.inSandbox(a, k.pod, k.given.name); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+// lookUp reads the view once; a refusal names the subject.
+func (k *check) lookUp(subject string) *Refusal {
+	if k.view != nil {
+		return nil
+	}
+	view, err := k.who.View()
+	if err != nil {
+		return k.unverifiable(subject, err)
+	}
+	k.view = view
+	return nil
+}
+
+func (k *check) isOurs(a *assignment.Assignment) bool {
+	return slices.Contains(assignmentsOf(k.view, k.pod), a)
+}
+
+func (k *check) use(a *assignment.Assignment) {
+	if !slices.Contains(k.used, a) {
+		k.used = append(k.used, a)
+	}
+}
+
+func (k *check) refuse(code Code, subject, format string, args ...any) *Refusal {
+	return &Refusal{
+		Code: code, Pod: podOf(k.pod), Container: k.given.name, Subject: subject, Text: fmt.Sprintf(format, args...),
+		Fix: "request the device with a ResourceClaim in the pod's spec; if this is a system pod of the node, exempt its namespace in the plugin's configuration",
+	}
+}
+
+func (k *check) unverifiable(subject string, err error) *Refusal {
+	return &Refusal{
+		Code: Unverifiable, Pod: podOf(k.pod), Container: k.given.name, Subject: subject, Err: err,
+		Text: "the owner of its devices can't be read", Fix: "see the plugin's log on this node; the kubelet tries again",
+	}
 }

@@ -12,34 +12,31 @@ import (
 )
 
 const (
-	// jobLimit bounds one try: a reset and the wait for a VM that is ending.
+	// jobLimit bounds one attempt: a reset, and the wait for a VM that is ending.
 	jobLimit = 2 * time.Minute
-	// maxJobs bounds the jobs of one claim. A claim has few: one of each kind for
-	// each sandbox that its pod has had in a row.
+	// maxJobs bounds the jobs of one claim. A claim has one job of each kind for each sandbox in a row.
 	maxJobs = 16
-	// What is tried again waits this long, and twice as long each time.
+	// The pause before another attempt doubles each time.
 	firstRetry, lastRetry = time.Second, time.Minute
 )
 
-// job is work on one claim that the hooks must not wait for.
+// job is work on one claim for which a hook must not wait.
 type job struct {
 	claim   string // UID
 	sandbox journal.Sandbox
-	// renew tells resetting the devices after the sandbox from handing them over
-	// to it.
+	// renew resets the devices after the sandbox; otherwise the job hands them over to it.
 	renew bool
-	// notBefore delays the job; wanted, unless nil, is asked before each try.
+	// notBefore delays the job. Before each attempt wanted says whether it is still needed; nil means
+	// always.
 	notBefore time.Time
 	wanted    func() bool
 }
 
-// worker does jobs in the background: those of one claim one after the other
-// in the order they came, those of different claims side by side, so that one
-// VM that does not end holds up nobody else.
+// worker does jobs in the background: the jobs of one claim in order, the jobs of different claims
+// in parallel, so that a VM that does not end delays only its own claim.
 //
-// What is left when it stops is dropped, which is no danger: the record keeps
-// the sandbox until a reset has succeeded, so the next Synchronize, the next
-// sandbox's hand-over or Unprepare does it.
+// The worker drops the remaining jobs when it stops. That is safe: a record names its sandbox until
+// a reset has succeeded, so the next Synchronize, the next hand-over or Unprepare resets the device.
 type worker struct {
 	claims  Claims
 	log     *slog.Logger
@@ -49,92 +46,89 @@ type worker struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	mu    sync.Mutex        // guards below
-	lines map[string]*queue // by claim; there while a goroutine is at the first job
+	mu     sync.Mutex        // guards below
+	queues map[string]*queue // by claim, while a goroutine does the first job
 }
 
 // queue is the jobs of one claim.
 type queue struct {
 	jobs []job
-	more chan struct{} // a job has come behind the one under way
+	more chan struct{} // a job was added behind the first
 }
 
 func newWorker(ctx context.Context, cfg *Config) *worker {
-	w := &worker{claims: cfg.Claims, log: cfg.Log, observe: cfg.observe, lines: map[string]*queue{}}
+	w := &worker{claims: cfg.Claims, log: cfg.Log, observe: cfg.observe, queues: map[string]*queue{}}
 	w.ctx, w.stop = context.WithCancel(ctx)
 	return w
 }
 
-// add puts a job behind the others of its claim. One that is there already as
-// the last is not added again.
+// add adds a job behind the others of its claim, unless the last one is the same.
 func (w *worker) add(j job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ctx.Err() != nil {
 		return
 	}
-	l := w.lines[j.claim]
+	q := w.queues[j.claim]
 	switch {
-	case l == nil:
-		l = &queue{jobs: []job{j}, more: make(chan struct{}, 1)}
-		w.lines[j.claim] = l
-		w.wg.Go(func() { w.work(j, l) })
-	case l.jobs[len(l.jobs)-1].same(j):
-	case len(l.jobs) >= maxJobs:
+	case q == nil:
+		q = &queue{jobs: []job{j}, more: make(chan struct{}, 1)}
+		w.queues[j.claim] = q
+		w.wg.Go(func() { w.work(j, q) })
+	case q.jobs[len(q.jobs)-1].same(j):
+	case len(q.jobs) >= maxJobs:
 		w.log.Error("too many sandboxes wait for one claim's devices; the next hand-over resets them",
 			slog.String("claim", j.claim), slog.String("sandbox", j.sandbox.ID))
 	default:
-		l.jobs = append(l.jobs, j)
+		q.jobs = append(q.jobs, j)
 		select {
-		case l.more <- struct{}{}:
+		case q.more <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// same reports whether doing both is as good as doing one.
+// same reports whether doing both jobs has the effect of one.
 func (j *job) same(as job) bool {
 	return j.renew == as.renew && j.sandbox == as.sandbox && j.notBefore.Equal(as.notBefore)
 }
 
-// wait ends the worker and returns once no job is under way. What is added
-// after it is dropped.
+// wait stops the worker and returns when no job is in progress. Jobs that are added later are
+// dropped.
 func (w *worker) wait() {
-	w.mu.Lock() // for a job that is being added, which then counts
+	w.mu.Lock() // a job that is being added counts
 	w.stop()
 	w.mu.Unlock()
 	w.wg.Wait()
 }
 
-// work does the first job of a line and those behind it until there are none.
-func (w *worker) work(j job, l *queue) {
-	for ok := true; ok; j, ok = w.next(j.claim, l) {
-		w.do(j, l.more)
+// work does the jobs of a queue until it is empty.
+func (w *worker) work(j job, q *queue) {
+	for ok := true; ok; j, ok = w.next(j.claim, q) {
+		w.do(j, q.more)
 	}
 }
 
-// next takes the first job off a line and returns the one behind it. A line
-// without jobs is removed.
-func (w *worker) next(claim string, l *queue) (job, bool) {
+// next removes the first job of a queue and returns the one behind it. It deletes an empty queue.
+func (w *worker) next(claim string, q *queue) (job, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l.jobs = l.jobs[1:]
-	if len(l.jobs) == 0 || w.ctx.Err() != nil {
-		delete(w.lines, claim)
+	q.jobs = q.jobs[1:]
+	if len(q.jobs) == 0 || w.ctx.Err() != nil {
+		delete(w.queues, claim)
 		return job{}, false
 	}
-	if len(l.jobs) == 1 {
-		select { // what came behind the job before is this one
-		case <-l.more:
+	if len(q.jobs) == 1 {
+		select { // the signal was for this job
+		case <-q.more:
 		default:
 		}
 	}
-	return l.jobs[0], true
+	return q.jobs[0], true
 }
 
-// do tries a job until it is done, need not be done any more, or can't be. A
-// job that comes behind it ends a delay, which would hold it up: the runtime
-// knows the claim's sandbox then.
+// do tries a job until it is done, is not wanted any more, or fails for good. A job behind it ends
+// its delay: the runtime knows the claim's sandbox then.
 func (w *worker) do(j job, more <-chan struct{}) {
 	delay := time.Until(j.notBefore)
 	for retry := firstRetry; sleep(w.ctx, delay, more); retry = min(2*retry, lastRetry) {
@@ -158,7 +152,7 @@ func (w *worker) do(j job, more <-chan struct{}) {
 	}
 }
 
-// try does a job once.
+// try attempts a job once.
 func (w *worker) try(j job) error {
 	ctx, cancel := context.WithTimeout(w.ctx, jobLimit)
 	defer cancel()
@@ -180,16 +174,15 @@ func (j *job) name() string {
 	return "HandOver"
 }
 
-// final reports whether an error stays: the claim is gone, or its devices are
-// in quarantine, which the operator ends.
+// final reports whether another attempt is useless: the claim is gone, or its devices are in
+// quarantine, which only the operator ends.
 func final(err error) bool {
 	_, gone := errors.AsType[*prepare.NotPreparedError](err)
 	_, quarantined := errors.AsType[*prepare.QuarantinedError](err)
 	return gone || quarantined
 }
 
-// sleep reports false when ctx ends meanwhile. A value from wake, which may be
-// nil, ends it early.
+// sleep returns false if ctx ends meanwhile. A value from wake, which may be nil, ends it early.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -5,10 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
@@ -115,3 +124,153 @@ func isOurs(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && stat.Uid == uint32(os.Geteuid())
 }
+
+const (
+	// keepPause is how often it is looked whether the socket is answered.
+	keepPause = time.Second
+	// knockLimit is for a connection to a socket of this node.
+	knockLimit = time.Second
+)
+
+// Keep serves on a listener of [Listen] at path until ctx ends, and again at
+// path whenever nobody answers there any more. Another instance that took the
+// socket over may have died, or have been rolled back: without this one the
+// node would start no VM, though this one is well. An instance that answers is
+// left alone, so that any number may run Keep.
+func (s *Server) Keep(ctx context.Context, l net.Listener, path string) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.Serve(ctx, l) })
+	g.Go(func() error {
+		tick := time.NewTicker(keepPause)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+			if again := s.takeBack(ctx, path); again != nil {
+				g.Go(func() error { return s.Serve(ctx, again) })
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// takeBack takes the socket over if nobody answers there, and returns its
+// listener. What is in the way is logged, and tried again a moment later.
+func (s *Server) takeBack(ctx context.Context, path string) net.Listener {
+	if answered(ctx, path) {
+		return nil
+	}
+	l, err := Listen(ctx, path)
+	if err != nil {
+		s.cfg.Log.ErrorContext(ctx, "nobody answers Kata", slog.String("socket", path), slog.Any("err", err))
+		return nil
+	}
+	s.cfg.Log.WarnContext(ctx, "nobody answered Kata: the socket is taken back", slog.String("socket", path))
+	return l
+}
+
+// answered reports whether a server listens at path. One that is too busy to
+// take a connection does.
+func answered(ctx context.Context, path string) bool {
+	d := net.Dialer{Timeout: knockLimit}
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close() // that it came about is all
+		return true
+	}
+	return !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist)
+}
+
+// Serve answers on a listener of [Listen], which it closes, until ctx ends. It
+// returns when the calls in progress have ended or StopLimit has passed.
+// Callers who come later are refused, or served by the instance that has taken
+// the socket over.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	server := grpc.NewServer(grpc.Creds(peerCredentials{}))
+	podresourcesv1.RegisterPodResourcesListerServer(server, s)
+	defer server.Stop()
+	release := context.AfterFunc(ctx, func() {
+		force := time.AfterFunc(s.cfg.StopLimit, server.Stop)
+		defer force.Stop()
+		server.GracefulStop()
+	})
+	defer release()
+	if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve Kata's pod resources: %w", err)
+	}
+	return nil
+}
+
+// Peer is the process that opened a connection, as the kernel names it
+// (SO_PEERCRED, unix(7)): a process can't claim to be another.
+type Peer struct {
+	credentials.CommonAuthInfo
+
+	// PID is in our PID namespace; 0 for a process that is not seen from there.
+	PID int
+	UID uint32
+}
+
+// AuthType names the authentication for gRPC.
+func (Peer) AuthType() string { return "peercred" }
+
+// caller returns who asks, if they may: the shim runs as root.
+func (s *Server) caller(ctx context.Context) (Peer, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return Peer{}, refused(codes.PermissionDenied, "the caller is not known")
+	}
+	caller, ok := p.AuthInfo.(Peer)
+	switch {
+	case !ok:
+		return Peer{}, refused(codes.PermissionDenied, "the caller is not known by its unix socket")
+	case caller.UID != 0 && caller.UID != s.cfg.Owner:
+		return Peer{}, refused(codes.PermissionDenied, "process %d is user %d's: only root may ask for a pod's devices",
+			caller.PID, caller.UID)
+	case caller.PID == 0:
+		return Peer{}, refused(codes.PermissionDenied,
+			"the calling process can't be seen: run the plugin in the node's PID namespace (hostPID)")
+	}
+	return caller, nil
+}
+
+// peerCredentials are transport credentials for unix sockets: nothing is
+// encrypted, and the peer is a [Peer].
+type peerCredentials struct{}
+
+func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	unix, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, nil, fmt.Errorf("peer of a %s connection: want a unix socket", conn.LocalAddr().Network())
+	}
+	raw, err := unix.SyscallConn()
+	if err != nil {
+		return nil, nil, fmt.Errorf("peer of a connection: %w", err)
+	}
+	var cred *syscall.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err := errors.Join(err, credErr); err != nil {
+		return nil, nil, fmt.Errorf("peer of a connection: %w", err)
+	}
+	// The kernel keeps what passes a unix socket from others' eyes and hands.
+	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
+	return conn, Peer{CommonAuthInfo: level, PID: int(cred.Pid), UID: cred.Uid}, nil
+}
+
+func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("peer credentials are a server's")
+}
+
+func (peerCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "peercred"}
+}
+
+func (c peerCredentials) Clone() credentials.TransportCredentials { return c }
+
+func (peerCredentials) OverrideServerName(string) error { return nil }

@@ -4,15 +4,26 @@ package serving
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"math/big"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/net/netutil"
 )
 
@@ -66,4 +77,135 @@ func (s *Server) Serve(ctx context.Context) error {
 func (s *Server) Close() {
 	_ = s.http.Close()
 	_ = s.listener.Close() // closed already where it was served
+}
+
+// selfSignedFor is longer than a plugin runs without a restart.
+const selfSignedFor = 10 * 365 * 24 * time.Hour
+
+// SelfSigned returns a TLS configuration with a new certificate for host. Clients can't
+// verify it: it protects a token from eavesdroppers, not from an impostor of the server.
+func SelfSigned(host string) (*tls.Config, error) {
+	pair, err := selfSigned(host)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate for metrics: %w", err)
+	}
+	return config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair, nil }), nil
+}
+
+// selfSigned makes an ECDSA key and a certificate. The helper in client-go makes two RSA keys,
+// which take seconds on a slow node, and RSA makes each handshake cost a millisecond.
+func selfSigned(host string) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(selfSignedFor), // clocks differ
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: key}, nil
+}
+
+// FromFiles returns a TLS configuration with the certificate and key of two PEM files.
+// It reads them at each handshake, so that a renewed certificate needs no restart. If they
+// can't be read then, it serves the last good pair.
+func FromFiles(certFile, keyFile string) (*tls.Config, error) {
+	var last atomic.Pointer[tls.Certificate]
+	read := func() error {
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err == nil {
+			last.Store(&pair)
+		}
+		return err
+	}
+	if err := read(); err != nil {
+		return nil, fmt.Errorf("read the certificate for metrics: %w", err)
+	}
+	return config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		_ = read() // half replaced: the next handshake reads both
+		return last.Load(), nil
+	}), nil
+}
+
+// config offers HTTP/1.1 only: scrapers need no HTTP/2, whose streams have been used for
+// denial of service (CVE-2023-44487).
+func config(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}
+}
+
+// Probes returns the handler of /healthz and /readyz, which answer without credentials:
+// the kubelet has none. ready returns why the plugin is not ready, empty when it is.
+func Probes(ready func() string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, "") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, ready()) })
+	return mux
+}
+
+// answer says "ok", or what is wrong with status 503.
+func answer(w http.ResponseWriter, problem string) {
+	if problem != "" {
+		http.Error(w, problem, http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, "ok\n") // a prober that hung up is no error of ours
+}
+
+const (
+	// maxScrapes is how many scrapes are answered at once; others get the status 503.
+	maxScrapes = 8
+	// scrapeLimit is for one answer, a collection included.
+	scrapeLimit = 20 * time.Second
+	// writeLimit is for all of a request: the question whether it may, the answer, and sending it.
+	writeLimit = reviewLimit + scrapeLimit + 10*time.Second
+	// shareFor is how long a collection is shared. It asks each PF that has claimed VFs
+	// and reads the journal, and the shortest intervals of scrapes are longer.
+	shareFor = 3 * time.Second
+)
+
+// MetricsPath is where metrics are, and the URL that a scraper's role names.
+const MetricsPath = "/metrics"
+
+// Metrics returns the handler of [MetricsPath], protected by guard. With a nil guard it
+// serves every client.
+func Metrics(registry prometheus.Gatherer, guard *Guard) http.Handler {
+	scrapes := promhttp.HandlerFor(&sharedGatherer{from: registry, now: time.Now}, promhttp.HandlerOpts{
+		MaxRequestsInFlight: maxScrapes, Timeout: scrapeLimit,
+	})
+	if guard != nil {
+		scrapes = guard.protect(scrapes)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET "+MetricsPath, scrapes)
+	return mux
+}
+
+// sharedGatherer collects once for all who ask while a collection is under way or
+// within shareFor after it. It is safe for concurrent use.
+type sharedGatherer struct {
+	from prometheus.Gatherer
+	now  func() time.Time
+
+	mu       sync.Mutex // guards all below, and is held while it collects
+	until    time.Time
+	families []*dto.MetricFamily // shared with those who asked, who only read it
+	err      error
+}
+
+// Gather implements [prometheus.Gatherer].
+func (g *sharedGatherer) Gather() ([]*dto.MetricFamily, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.now().Before(g.until) {
+		return g.families, g.err
+	}
+	g.families, g.err = g.from.Gather()
+	g.until = g.now().Add(shareFor)
+	return g.families, g.err
 }

@@ -1,18 +1,20 @@
 package nri
 
 import (
+	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// given is what a container gets that may carry a VFIO device, whoever put it
-// into its spec.
+// containerDevices is everything that can give a container a VFIO device, whoever added it to the spec.
 type containerDevices struct {
 	name        string
 	devices     []*api.LinuxDevice
@@ -22,9 +24,9 @@ type containerDevices struct {
 	annotations []map[string]string
 }
 
-// devicesFor returns what the container gets by its own spec and by adjust, the
-// pending adjustments of all plugins; nil for none. Removals in adjust don't
-// count: the runtime does not remove a device that CDI has put in.
+// devicesFor returns what the container gets from its spec and from adjust, the pending adjustments of
+// all plugins, which may be nil. It ignores removals in adjust, because the runtime does not remove a
+// device of CDI.
 func devicesFor(c *api.Container, adjust *api.ContainerAdjustment) *containerDevices {
 	g := &containerDevices{
 		name:        c.GetName(),
@@ -39,7 +41,7 @@ func devicesFor(c *api.Container, adjust *api.ContainerAdjustment) *containerDev
 	return g
 }
 
-// additions returns the devices of an adjustment that are not marks of removal.
+// additions returns an adjustment's devices without the marks for removal.
 func additions(devices []*api.LinuxDevice) []*api.LinuxDevice {
 	return slices.DeleteFunc(slices.Clone(devices), func(d *api.LinuxDevice) bool {
 		_, removal := api.IsMarkedForRemoval(d.GetPath())
@@ -54,8 +56,8 @@ func (g *containerDevices) ourCDI() []string {
 	})
 }
 
-// node is a VFIO node that a container gets: a device of its spec, or a rule of
-// its device cgroup by which it could open one that it made itself.
+// node is a VFIO node that a container gets: a device of its spec, or a rule of its device cgroup,
+// with which it can open a node that it created itself.
 type node struct {
 	path         string // cleaned; empty for a rule
 	char         bool
@@ -73,8 +75,8 @@ func (n node) String() string {
 	return "a device cgroup rule"
 }
 
-// vfioNodes returns the VFIO nodes among what a container gets: by their path,
-// and by their number whatever their path. majors are those of VFIO.
+// vfioNodes returns the VFIO nodes that the container gets, found by path or by device number. The
+// majors are VFIO's.
 func (g *containerDevices) vfioNodes(majors []int64) []node {
 	var nodes []node
 	for _, d := range g.devices {
@@ -91,9 +93,9 @@ func (g *containerDevices) vfioNodes(majors []int64) []node {
 	return nodes
 }
 
-// ruleNode returns what a device cgroup rule allows, unless it allows every
-// major: that is what a privileged container has, which has nodes or mounts to
-// be refused for, and the mere right to mknod(2) of every container.
+// ruleNode returns what a device cgroup rule allows. It ignores rules for all majors: each container
+// has one for mknod(2), and the one of a privileged container comes with nodes or mounts that are
+// refused.
 func ruleNode(rule *api.LinuxDeviceCgroup) (node, bool) {
 	major := rule.GetMajor().Get()
 	if !rule.GetAllow() || major == nil || *major < 0 || !isChar(rule.GetType()) && rule.GetType() != "a" {
@@ -106,18 +108,16 @@ func ruleNode(rule *api.LinuxDeviceCgroup) (node, bool) {
 	return n, true
 }
 
-// hasNodes reports whether the container gets any character device, or may open
-// one by its number.
+// hasNodes reports whether the container gets a character device.
 func (g *containerDevices) hasNodes() bool {
 	return slices.ContainsFunc(g.devices, func(d *api.LinuxDevice) bool { return isChar(d.GetType()) })
 }
 
-// isChar reports whether a device of the type is a character device. No type is
-// taken for one.
+// isChar reports whether a type is a character device's. An empty type counts as one.
 func isChar(kind string) bool { return kind == "c" || kind == "u" || kind == "" }
 
 const (
-	// controlNode opens the container of legacy groups, iommuNode iommufd.
+	// controlNode opens VFIO's container for legacy groups, iommuNode opens iommufd.
 	controlNode = "/dev/vfio/vfio"
 	iommuNode   = "/dev/iommu"
 	// The control node's fixed number (MISC_MAJOR and VFIO_MINOR in the kernel's
@@ -132,7 +132,7 @@ func isVFIONumber(majors []int64, major, minor int64) bool {
 	return slices.Contains(majors, major) || major == miscMajor && minor == controlMinor
 }
 
-// exposed returns what of the host's VFIO nodes a mount shows; nil for nothing.
+// exposed returns why a mount is refused: it shows VFIO nodes of the host. Nil for any other mount.
 func exposed(m *api.Mount) *podpolicy.Refusal {
 	switch source := m.GetSource(); {
 	case strings.EqualFold(m.GetType(), "devtmpfs"):
@@ -142,4 +142,66 @@ func exposed(m *api.Mount) *podpolicy.Refusal {
 	default:
 		return podpolicy.HostPath(source)
 	}
+}
+
+// Kernel reads a node's proc and sys. It is safe for concurrent use.
+type Kernel struct{ FS *sysfs.FS }
+
+// Majors reads proc/devices each time, because the numbers are allocated when the modules are loaded.
+func (k Kernel) Majors() ([]int64, error) {
+	text, err := k.FS.ReadString("proc/devices")
+	if err != nil {
+		return nil, fmt.Errorf("find VFIO's device numbers: %w", err)
+	}
+	var majors []int64
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		// The names are those of drivers/vfio/group.c and device_cdev.c.
+		if len(f) != 2 || f[1] != "vfio" && f[1] != "vfio-dev" {
+			continue
+		}
+		major, err := strconv.ParseInt(f[0], 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("find VFIO's device numbers: proc/devices: %q: %w", line, err)
+		}
+		majors = append(majors, major)
+	}
+	return majors, nil
+}
+
+// Number reads the number of a VFIO node from its class in sysfs.
+func (k Kernel) Number(node string) (major, minor int64, err error) {
+	attribute := "sys/class/" + classOf(node) + "/" + path.Base(node) + "/dev"
+	text, err := k.FS.ReadString(attribute)
+	if err != nil {
+		return 0, 0, fmt.Errorf("device number of %s: %w", node, err)
+	}
+	if _, err := fmt.Sscanf(text, "%d:%d", &major, &minor); err != nil {
+		return 0, 0, fmt.Errorf("device number of %s: %s: %q is not major:minor", node, attribute, text)
+	}
+	return major, minor, nil
+}
+
+// classOf returns the class that a VFIO node's device is in.
+func classOf(node string) string {
+	switch {
+	case isControl(node):
+		return "misc"
+	case path.Dir(node) == "/dev/vfio/devices":
+		return "vfio-dev"
+	}
+	return "vfio"
+}
+
+// StartTime reads proc/<pid>/stat.
+func (k Kernel) StartTime(pid int) (uint64, error) {
+	stat, err := k.FS.ReadString("proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, fmt.Errorf("start time of process %d: %w", pid, err)
+	}
+	start, err := sysfs.ParseStartTime(stat)
+	if err != nil {
+		return 0, fmt.Errorf("start time of process %d: %w", pid, err)
+	}
+	return start, nil
 }
