@@ -24,20 +24,18 @@ const (
 	maxFile = 4 << 20
 )
 
-// Bundles find a shim's sandbox by its OCI bundle: containerd and CRI-O start
-// shims in their bundle's directory, and name it in the arguments.
+// Bundles finds a shim's sandbox by its OCI bundle. containerd and CRI-O start shims in the bundle's
+// directory, and name the sandbox in the arguments.
 type Bundles struct {
-	// Proc is the proc filesystem of the node's PID namespace; /proc when empty.
-	// Its magic links are followed: a shim's files are reached as it sees them.
+	// Proc is the proc filesystem of the node's PID namespace; empty means /proc. Its magic links are
+	// followed, so that a shim's files are read as the shim sees them.
 	Proc string
-	// Tasks is containerd's directory of bundles, by namespace and id; where
-	// containerd has it when empty.
+	// Tasks is containerd's directory of bundles, by namespace and ID; empty means containerd's default.
 	Tasks string
 }
 
-// Sandbox returns the sandbox of the shim with the PID. Where there is no
-// bundle to be read it says so in Unknown and knows nothing else. A bundle that
-// can be read and names no pod is an error.
+// Sandbox returns the sandbox of the shim with the PID. If no bundle can be read, only Unknown is set. A
+// bundle that names no pod is an error.
 func (b Bundles) Sandbox(pid int) (PeerSandbox, error) {
 	shim, gone := b.process(pid)
 	if gone != nil {
@@ -51,7 +49,7 @@ func (b Bundles) Sandbox(pid int) (PeerSandbox, error) {
 	if err != nil {
 		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: %w", pid, err)
 	}
-	// What was read is of the process whose time is kept, and not of a later one.
+	// The bundle must be that of the process whose start time is kept, not of a later one with its PID.
 	if now, err := b.process(pid); err != nil || now != shim {
 		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: the process has ended", pid)
 	}
@@ -69,7 +67,7 @@ func (b Bundles) process(pid int) (journal.Process, error) {
 	return journal.Process{PID: pid, StartTime: start}, err
 }
 
-// config returns that of the shim's bundle.
+// config returns the config of the shim's bundle.
 func (b Bundles) config(pid int) (*ociConfig, error) {
 	here, err := b.configHere(pid)
 	if err == nil {
@@ -87,7 +85,7 @@ func (b Bundles) config(pid int) (*ociConfig, error) {
 	return named, nil
 }
 
-// configHere returns that of the bundle in which the shim works.
+// configHere returns the config of the bundle in the shim's working directory.
 func (b Bundles) configHere(pid int) (*ociConfig, error) {
 	cwd := b.file(pid, "cwd")
 	config, err := readConfig(filepath.Join(cwd, "config.json"))
@@ -147,8 +145,8 @@ func (b Bundles) file(pid int, elements ...string) string {
 	return filepath.Join(append([]string{proc, strconv.Itoa(pid)}, elements...)...)
 }
 
-// ociConfig is what we read of a bundle's config.json (OCI runtime
-// specification, config.md and config-linux.md).
+// ociConfig is the part of a bundle's config.json that we read (OCI runtime specification, config.md and
+// config-linux.md).
 type ociConfig struct {
 	Annotations map[string]string `json:"annotations"`
 	Linux       struct {
@@ -162,9 +160,8 @@ type ociConfig struct {
 	dir string
 }
 
-// id returns the sandbox's id by the bundle's directory, which the runtime chooses and a
-// pod can't: containerd has <tasks>/<namespace>/<id>, CRI-O
-// <storage>/overlay-containers/<id>/userdata.
+// id returns the sandbox's ID from the bundle's directory, which the runtime chooses and a pod can't:
+// <tasks>/<namespace>/<id> with containerd, <storage>/overlay-containers/<id>/userdata with CRI-O.
 func (c *ociConfig) id() string {
 	if filepath.Base(c.dir) == "userdata" {
 		return filepath.Base(filepath.Dir(c.dir))
@@ -172,8 +169,8 @@ func (c *ociConfig) id() string {
 	return filepath.Base(c.dir)
 }
 
-// netNS returns the path of the network namespace; empty where the sandbox has
-// none of its own, or none that was made before it.
+// netNS returns the path of the network namespace; empty if the sandbox has none of its own, or none
+// that existed before it.
 func (c *ociConfig) netNS() string {
 	for _, n := range c.Linux.Namespaces {
 		if n.Type == "network" {
@@ -195,8 +192,8 @@ func readConfig(path string) (*ociConfig, error) {
 	return config, nil
 }
 
-// readFile returns a regular file of bounded size; nothing else is waited for,
-// since the path is another process' word.
+// readFile returns a regular file of bounded size. It never blocks, because another process chose the
+// path.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -215,7 +212,7 @@ func readRegular(f *os.File) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("not a file (%s)", info.Mode())
+		return nil, fmt.Errorf("not a regular file (%s)", info.Mode())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(data) > maxFile {
@@ -226,14 +223,12 @@ func readRegular(f *os.File) ([]byte, error) {
 
 // PeerSandbox is the sandbox that a shim is starting.
 type PeerSandbox struct {
-	// ID is the runtime's id of the sandbox, empty where its bundle can't be
-	// read.
+	// ID is the runtime's ID of the sandbox; empty if its bundle can't be read.
 	ID string
-	// PodNamespace, PodName and PodUID are the pod as the runtime knows it from
-	// the kubelet; empty where the bundle does not tell.
+	// PodNamespace, PodName and PodUID identify the pod, as the kubelet passed them to the runtime; empty
+	// if the bundle does not have them.
 	PodNamespace, PodName, PodUID string
-	// NetNS is the pod's network namespace as a path of the node; empty for a pod
-	// in the node's own.
+	// NetNS is the path of the pod's network namespace on the node; empty for a pod in the node's own.
 	NetNS string
 	// Shim is the process that starts it.
 	Shim journal.Process
@@ -241,16 +236,14 @@ type PeerSandbox struct {
 	Unknown error
 }
 
-// forJournal returns what the claims' records keep of the sandbox.
+// forJournal returns the sandbox for the claims' records.
 func (s *PeerSandbox) forJournal() journal.Sandbox {
 	return journal.Sandbox{ID: s.ID, PodUID: s.PodUID, NetNS: s.NetNS, Shim: s.Shim}
 }
 
-// Keys of an OCI bundle's annotations. Those of containerd are its own words: it
-// writes them over whatever a pod's annotations said. CRI-O writes a pod's
-// annotations over its own, and the kubelet's labels over those, so that there
-// only the labels can be relied on for the pod, and only the bundle's directory for the
-// sandbox's id.
+// Keys of an OCI bundle's annotations. containerd overwrites a pod's annotations with its own. CRI-O
+// overwrites its own annotations with a pod's, and those with the kubelet's labels. So with CRI-O only the
+// labels identify the pod, and only the bundle's directory the sandbox.
 const (
 	containerdID        = "io.kubernetes.cri.sandbox-id"
 	containerdNamespace = "io.kubernetes.cri.sandbox-namespace"
@@ -263,13 +256,12 @@ const (
 	labelUID       = "io.kubernetes.pod.uid"
 )
 
-// errNoUID says that the runtime does not tell a pod's UID.
+// errNoUID says that the runtime did not set the pod's UID.
 var errNoUID = errors.New("the sandbox's bundle has no " + containerdUID)
 
-// parseSandbox returns the sandbox that a bundle's directory and annotations name. Ones that
-// name no pod, or speak for two runtimes, are an error: on CRI-O a pod's own
-// annotations are among them, and Kata takes the pod's name from containerd's
-// keys before it looks at CRI-O's.
+// parseSandbox returns the sandbox that a bundle's directory and annotations name. Annotations that name
+// no pod, or have the keys of both runtimes, are an error: with CRI-O they include the pod's own, and Kata
+// reads containerd's keys first.
 func parseSandbox(config *ociConfig) (PeerSandbox, error) {
 	annotations := config.Annotations
 	_, containerd := annotations[containerdID]
@@ -277,7 +269,7 @@ func parseSandbox(config *ociConfig) (PeerSandbox, error) {
 	var s PeerSandbox
 	switch {
 	case containerd && crio:
-		return s, fmt.Errorf("annotations %s and %s contradict each other: one is the pod's own", containerdID, crioID)
+		return s, fmt.Errorf("annotations %s and %s contradict each other: the pod set one of them", containerdID, crioID)
 	case containerd:
 		s = PeerSandbox{
 			ID: annotations[containerdID], PodUID: annotations[containerdUID],
@@ -293,7 +285,7 @@ func parseSandbox(config *ociConfig) (PeerSandbox, error) {
 		return s, errors.New("the annotations name no pod sandbox")
 	}
 	if dir := config.id(); s.ID != dir {
-		return s, fmt.Errorf("the annotations name sandbox %s, and the directory is that of %s", s.ID, dir)
+		return s, fmt.Errorf("the annotations name sandbox %s, and the directory belongs to sandbox %s", s.ID, dir)
 	}
 	if s.PodUID == "" {
 		s.Unknown = errNoUID

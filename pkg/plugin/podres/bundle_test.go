@@ -117,7 +117,7 @@ func TestTheBundleTellsTheSandbox(t *testing.T) {
 		fails       string
 	}{
 		"containerd": {annotations: containerd(), want: known},
-		"containerd, in another sandbox's directory": {annotations: containerd(), dir: "s9", fails: "directory is that of s9"},
+		"containerd, in another sandbox's directory": {annotations: containerd(), dir: "s9", fails: "directory belongs to sandbox s9"},
 		"CRI-O": {annotations: crio(), dir: "overlay-containers/s1/userdata", want: known},
 		"CRI-O, with another sandbox's id as a pod's annotation": {
 			annotations: with(crio(), "io.kubernetes.cri-o.SandboxID", "victim"), dir: "overlay-containers/s1/userdata", want: known,

@@ -21,9 +21,8 @@ import (
 const (
 	// maxAnswer is the limit of the kubelet's own client: List grows with the pods.
 	maxAnswer = 16 << 20
-	// callPolicy waits for a kubelet that is starting, and asks again when its
-	// rate limit (100 calls a second, bursts of 10, for all callers together)
-	// says no; the caller's deadline ends both.
+	// callPolicy waits for a kubelet that is starting, and retries when the kubelet's rate limit (100
+	// calls a second, bursts of 10, for all callers together) is exceeded, until the caller's deadline.
 	callPolicy = `{"methodConfig": [{
 		"name": [{"service": "v1.PodResourcesLister"}],
 		"waitForReady": true,
@@ -34,9 +33,8 @@ const (
 	}]}`
 )
 
-// DialKubelet returns a client of the kubelet's socket and what closes it. It
-// connects at the first call and again after the kubelet was away, several
-// times within what a Get waits for it.
+// DialKubelet returns a client of the kubelet's socket, and its closer. The client connects at the first
+// call. It reconnects after a restart of the kubelet, with several attempts during one Get.
 func DialKubelet(socket string) (podresourcesv1.PodResourcesListerClient, io.Closer, error) {
 	conn, err := grpc.NewClient("unix:"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -52,8 +50,8 @@ func DialKubelet(socket string) (podresourcesv1.PodResourcesListerClient, io.Clo
 	return podresourcesv1.NewPodResourcesListerClient(conn), conn, nil
 }
 
-// askKubelet returns what the kubelet says of a pod, never nil without an
-// error. It fails for a kubelet that is away, slow, or does not know the pod.
+// askKubelet returns the kubelet's answer for a pod, never nil without an error. It fails if the kubelet
+// is absent or slow, or does not know the pod.
 func (s *Server) askKubelet(ctx context.Context, pod podName) (*podresourcesv1.PodResources, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.KubeletLimit)
 	defer cancel()
@@ -68,15 +66,13 @@ func (s *Server) askKubelet(ctx context.Context, pod podName) (*podresourcesv1.P
 	return answer.GetPodResources(), nil
 }
 
-// containerName is the entry that holds our devices. Kata plugs what any
-// container lists into the one VM; which container sees which device is
-// settled at their creation, by CDI.
+// containerName is the entry that holds our devices. Kata plugs the devices of all entries into the VM.
+// CDI decides at the creation of a container which devices it sees.
 const containerName = "kata-vfio"
 
-// merge returns our devices and what is left of the kubelet's answer, which it
-// changes. Each device comes once, also for a shim that reads DRA entries:
-// none of them are ours any more. A shim fails the sandbox for an entry that is
-// no CDI name, so those go, too.
+// merge returns our devices and the rest of the kubelet's answer, which it modifies. It removes our DRA
+// entries, so that each device comes once also for a shim that reads them, and entries that are no CDI
+// names, for which a shim fails the sandbox.
 func (s *Server) merge(
 	pod podName, own []*assignment.Assignment, kubelet *podresourcesv1.PodResources,
 ) *podresourcesv1.PodResources {
@@ -100,7 +96,7 @@ func ownContainer(own []*assignment.Assignment) *podresourcesv1.ContainerResourc
 	for _, a := range own {
 		for _, d := range a.Devices {
 			if d.Endpoint {
-				continue // Kata finds it itself, and would plug it twice
+				continue // Kata finds it in the network namespace, and would plug it twice
 			}
 			c.Devices = append(c.Devices, &podresourcesv1.ContainerDevices{
 				ResourceName: cdi.Kind, DeviceIds: []string{cdi.DeviceName(a.Claim.UID, d.Name)},
@@ -113,8 +109,8 @@ func ownContainer(own []*assignment.Assignment) *podresourcesv1.ContainerResourc
 // oursByResource reports whether a device plugin's entry has our name.
 func oursByResource(d *podresourcesv1.ContainerDevices) bool { return d.GetResourceName() == cdi.Kind }
 
-// foreignResources drops our devices from claims, and claims that had no
-// others. A device of another driver keeps its own CDI names only.
+// foreignResources removes our devices from claims, and claims without other devices. A device of another
+// driver keeps only its own CDI names.
 func foreignResources(resources []*podresourcesv1.DynamicResource) []*podresourcesv1.DynamicResource {
 	return slices.DeleteFunc(resources, func(r *podresourcesv1.DynamicResource) bool {
 		had := len(r.GetClaimResources())
@@ -126,8 +122,8 @@ func foreignResources(resources []*podresourcesv1.DynamicResource) []*podresourc
 	})
 }
 
-// dropUnresolved drops the device plugins' entries that are no CDI names of the
-// node. The specs are read only if there is an entry to look up.
+// dropUnresolved drops the device plugins' entries that the node's CDI specs do not resolve. It reads the
+// specs only if there is an entry.
 func (s *Server) dropUnresolved(pod *podresourcesv1.PodResources) {
 	var names []string
 	for _, c := range pod.GetContainers() {
@@ -149,12 +145,12 @@ func (s *Server) dropUnresolved(pod *podresourcesv1.PodResources) {
 	}
 }
 
-// cdiName joins an entry as Kata does.
+// cdiName returns the CDI name of an entry, as Kata makes it.
 func cdiName(d *podresourcesv1.ContainerDevices, id string) string {
 	return d.GetResourceName() + "=" + id
 }
 
-// namedClaim is a claim with devices of ours that the kubelet says a pod has.
+// namedClaim is a pod's claim with our devices, as the kubelet names it.
 type namedClaim struct {
 	namespace, name string
 	// cdi are the CDI names of its devices; they hold the claim's UID.
@@ -166,8 +162,8 @@ type namedClaim struct {
 // poolDevice is a device as ResourceSlices name it.
 type poolDevice struct{ pool, name string }
 
-// is reports whether the assignment is of this very claim: the same name, by the CDI names
-// the same UID, and the same devices from the same pools.
+// is reports whether the assignment belongs to this claim: the name, the UID in the CDI names, and the
+// devices with their pools are the same.
 func (c *namedClaim) is(a *assignment.Assignment) bool {
 	return c.namespace == a.Claim.Namespace && c.name == a.Claim.Name &&
 		!slices.ContainsFunc(c.cdi, func(name string) bool {
@@ -178,8 +174,7 @@ func (c *namedClaim) is(a *assignment.Assignment) bool {
 		})
 }
 
-// namedClaims returns the claims with devices of ours, once for each container
-// that has them.
+// namedClaims returns the claims with our devices, once for each container that has them.
 func namedClaims(pod *podresourcesv1.PodResources) []*namedClaim {
 	var claims []*namedClaim
 	for _, container := range pod.GetContainers() {
@@ -194,9 +189,9 @@ func namedClaims(pod *podresourcesv1.PodResources) []*namedClaim {
 	return claims
 }
 
-// cdiNames returns those of our devices, some more than once: in a claim's n-th
-// device the kubelet (up to 1.37) repeats the names of all before it. Names of
-// metadata mounts ("kata-vfio.dev/metadata=") are not of their kind.
+// cdiNames returns the CDI names of our devices, some more than once: the kubelet (up to 1.37) repeats
+// the names of all earlier devices of a claim. Names of metadata mounts ("kata-vfio.dev/metadata=") are
+// of another kind.
 func cdiNames(dynamic *podresourcesv1.DynamicResource) []string {
 	var names []string
 	for _, resource := range dynamic.GetClaimResources() {

@@ -45,17 +45,17 @@ func TestAKubeletThatDoesNotAnswer(t *testing.T) {
 				say  string
 			}{
 				"leaves open whether a pod has more than is prepared": {
-					node: func(w *world) { w.prepared(record("c1", "p1", gpu)) }, say: "which devices it should have is not known",
+					node: func(w *world) { w.prepared(record("c1", "p1", gpu)) }, say: "the devices that it should have are unknown",
 				},
 				"leaves open whether a pod should have devices": {
-					node: func(*world) {}, say: "which devices it should have is not known",
+					node: func(*world) {}, say: "the devices that it should have are unknown",
 				},
 				"leaves open whose claims they are": {
 					node: func(w *world) {
 						noBundle(w)
 						w.prepared(record("c1", "p1", gpu))
 					},
-					say: "which pod of this name asks is not known",
+					say: "it is unknown which pod of this name asks",
 				},
 			} {
 				t.Run(name, func(t *testing.T) {

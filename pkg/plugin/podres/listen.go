@@ -22,15 +22,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
-// Listen takes the socket at path over, from an earlier instance that still
-// serves or has died: there is no moment without a server. The file stays when
-// the listener is closed, so that a call is refused then: Kata takes that as an
-// error, but a missing file as leave to plug what annotations say.
+// Listen takes the socket at path over from an earlier instance, which may still serve: there is always
+// a server. The file stays when the listener is closed, so that later calls are refused. Kata fails for a
+// refused call, but plugs what annotations say if the file is missing.
 //
-// The directory is made if it is missing, for our user alone. One that others
-// can write to, or anything at path but a socket of ours, is an error: whoever
-// owns the socket decides which devices VMs get. A crash leaves at most one
-// temporary socket, which the next Listen removes.
+// Listen creates a missing directory for our user only. A directory that others can write to, or a file
+// at path that is not our socket, is an error: the owner of the socket decides which devices VMs get. A
+// crash leaves at most one temporary socket, which the next Listen removes.
 func Listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	l, err := listen(ctx, path)
 	if err != nil {
@@ -48,7 +46,7 @@ func listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	if err := guardDir(dir); err != nil {
 		return nil, err
 	}
-	// While it is held, a temporary socket that is there is a dead instance's.
+	// Under the lock, an existing temporary socket is a dead instance's.
 	release, err := locks.Acquire(ctx, journal.Lock{Name: filepath.Base(path)})
 	if err != nil {
 		return nil, err
@@ -86,7 +84,7 @@ func takeOver(ctx context.Context, path string) (*net.UnixListener, error) {
 	return unix, nil
 }
 
-// guardDir refuses a directory in which another user could put a socket.
+// guardDir refuses a directory in which another user can create a socket.
 func guardDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -103,7 +101,7 @@ func guardDir(dir string) error {
 	return nil
 }
 
-// guardSocket refuses to replace what no instance of ours has left.
+// guardSocket refuses to replace a file that no instance of the plugin created.
 func guardSocket(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -112,9 +110,9 @@ func guardSocket(path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("there is something else than a socket (%s): remove it", info.Mode())
+		return fmt.Errorf("the file is not a socket (%s): remove it", info.Mode())
 	case !isOurs(info):
-		return fmt.Errorf("the socket there is not owned by user %d: find out who made it and remove it", os.Geteuid())
+		return fmt.Errorf("the existing socket is not owned by user %d: find out which program created it, and remove it", os.Geteuid())
 	}
 	return nil
 }
@@ -126,17 +124,15 @@ func isOurs(info fs.FileInfo) bool {
 }
 
 const (
-	// keepPause is how often it is looked whether the socket is answered.
+	// keepPause is the pause between two tests of the socket.
 	keepPause = time.Second
-	// knockLimit is for a connection to a socket of this node.
+	// knockLimit bounds a connection to the socket.
 	knockLimit = time.Second
 )
 
-// Keep serves on a listener of [Listen] at path until ctx ends, and again at
-// path whenever nobody answers there any more. Another instance that took the
-// socket over may have died, or have been rolled back: without this one the
-// node would start no VM, though this one is well. An instance that answers is
-// left alone, so that any number may run Keep.
+// Keep serves on a listener of [Listen] until ctx ends. When nothing answers at path any more, it takes
+// the socket back: another instance took it over, and has died or was rolled back. It leaves an instance
+// that answers alone, so that any number of instances can run Keep.
 func (s *Server) Keep(ctx context.Context, l net.Listener, path string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.Serve(ctx, l) })
@@ -157,37 +153,35 @@ func (s *Server) Keep(ctx context.Context, l net.Listener, path string) error {
 	return g.Wait()
 }
 
-// takeBack takes the socket over if nobody answers there, and returns its
-// listener. What is in the way is logged, and tried again a moment later.
+// takeBack takes the socket over if nothing answers there, and returns its listener. It logs an error,
+// and the caller tries again.
 func (s *Server) takeBack(ctx context.Context, path string) net.Listener {
 	if answered(ctx, path) {
 		return nil
 	}
 	l, err := Listen(ctx, path)
 	if err != nil {
-		s.cfg.Log.ErrorContext(ctx, "nobody answers Kata", slog.String("socket", path), slog.Any("err", err))
+		s.cfg.Log.ErrorContext(ctx, "no server answers Kata", slog.String("socket", path), slog.Any("err", err))
 		return nil
 	}
-	s.cfg.Log.WarnContext(ctx, "nobody answered Kata: the socket is taken back", slog.String("socket", path))
+	s.cfg.Log.WarnContext(ctx, "no server answered Kata: took the socket back", slog.String("socket", path))
 	return l
 }
 
-// answered reports whether a server listens at path. One that is too busy to
-// take a connection does.
+// answered reports whether a server listens at path, even if it is too busy for a connection.
 func answered(ctx context.Context, path string) bool {
 	d := net.Dialer{Timeout: knockLimit}
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err == nil {
-		_ = conn.Close() // that it came about is all
+		_ = conn.Close() // it only had to connect
 		return true
 	}
 	return !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist)
 }
 
-// Serve answers on a listener of [Listen], which it closes, until ctx ends. It
-// returns when the calls in progress have ended or StopLimit has passed.
-// Callers who come later are refused, or served by the instance that has taken
-// the socket over.
+// Serve answers on a listener of [Listen], which it closes, until ctx ends. It returns when the calls in
+// progress have ended or StopLimit has passed. Later callers are refused, or served by the instance that
+// took the socket over.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	server := grpc.NewServer(grpc.Creds(peerCredentials{}))
 	podresourcesv1.RegisterPodResourcesListerServer(server, s)
@@ -204,12 +198,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// Peer is the process that opened a connection, as the kernel names it
-// (SO_PEERCRED, unix(7)): a process can't claim to be another.
+// Peer is the process that opened a connection. The kernel identifies it (SO_PEERCRED, unix(7)), so that
+// a process can't pretend to be another.
 type Peer struct {
 	credentials.CommonAuthInfo
 
-	// PID is in our PID namespace; 0 for a process that is not seen from there.
+	// PID is in our PID namespace; 0 for a process that is not visible there.
 	PID int
 	UID uint32
 }
@@ -217,22 +211,22 @@ type Peer struct {
 // AuthType names the authentication for gRPC.
 func (Peer) AuthType() string { return "peercred" }
 
-// caller returns who asks, if they may: the shim runs as root.
+// caller returns the calling process if it may ask. The shim runs as root.
 func (s *Server) caller(ctx context.Context) (Peer, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return Peer{}, refused(codes.PermissionDenied, "the caller is not known")
+		return Peer{}, refused(codes.PermissionDenied, "the caller is unknown")
 	}
 	caller, ok := p.AuthInfo.(Peer)
 	switch {
 	case !ok:
-		return Peer{}, refused(codes.PermissionDenied, "the caller is not known by its unix socket")
+		return Peer{}, refused(codes.PermissionDenied, "the caller is unknown: the connection has no peer credentials of a unix socket")
 	case caller.UID != 0 && caller.UID != s.cfg.Owner:
-		return Peer{}, refused(codes.PermissionDenied, "process %d is user %d's: only root may ask for a pod's devices",
+		return Peer{}, refused(codes.PermissionDenied, "process %d runs as user %d: only root may ask for a pod's devices",
 			caller.PID, caller.UID)
 	case caller.PID == 0:
 		return Peer{}, refused(codes.PermissionDenied,
-			"the calling process can't be seen: run the plugin in the node's PID namespace (hostPID)")
+			"the calling process is not visible: run the plugin in the node's PID namespace (hostPID)")
 	}
 	return caller, nil
 }
@@ -258,7 +252,7 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	if err := errors.Join(err, credErr); err != nil {
 		return nil, nil, fmt.Errorf("peer of a connection: %w", err)
 	}
-	// The kernel keeps what passes a unix socket from others' eyes and hands.
+	// The kernel protects the traffic of a unix socket from other processes.
 	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
 	return conn, Peer{CommonAuthInfo: level, PID: int(cred.Pid), UID: cred.Uid}, nil
 }

@@ -58,7 +58,7 @@ func TestListenRefusesWhatMayBeAnothersSocket(t *testing.T) {
 			say: "not a directory",
 		},
 		"a file": {
-			place: func(t *testing.T, _, path string) { writeFile(t, path, "x") }, say: "something else than a socket",
+			place: func(t *testing.T, _, path string) { writeFile(t, path, "x") }, say: "not a socket",
 		},
 		"a link to a socket": {
 			place: func(t *testing.T, dir, path string) {
@@ -67,10 +67,10 @@ func TestListenRefusesWhatMayBeAnothersSocket(t *testing.T) {
 				t.Cleanup(func() { _ = other.Close() })
 				mustDo(t, os.Symlink("other", path))
 			},
-			say: "something else than a socket",
+			say: "not a socket",
 		},
 		"a directory in its place": {
-			place: func(t *testing.T, _, path string) { mustDo(t, os.Mkdir(path, 0o700)) }, say: "something else than a socket",
+			place: func(t *testing.T, _, path string) { mustDo(t, os.Mkdir(path, 0o700)) }, say: "not a socket",
 		},
 	}
 	if os.Geteuid() == 0 { // who else can give files away?

@@ -55,8 +55,8 @@ func TestOnlyRootIsAnswered(t *testing.T) {
 	}{
 		"another user":                   {&peer.Peer{AuthInfo: podres.Peer{PID: 7, UID: 1000}}, "user 1000"},
 		"a process of another namespace": {&peer.Peer{AuthInfo: podres.Peer{PID: 0, UID: 0}}, "hostPID"},
-		"a connection without the peer":  {&peer.Peer{}, "not known"},
-		"no connection":                  {nil, "not known"},
+		"a connection without the peer":  {&peer.Peer{}, "the caller is unknown"},
+		"no connection":                  {nil, "the caller is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()

@@ -12,28 +12,26 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 )
 
-// podName is a pod's name; pods that follow each other may share it.
+// podName is a pod's name. A pod and its successor can have the same one.
 type podName struct{ namespace, name string }
 
 func (p podName) String() string { return p.namespace + "/" + p.name }
 
-// question is all that is known when a shim asks for a pod's devices.
+// question holds the facts when a shim asks for a pod's devices.
 type question struct {
 	pod  podName
 	shim PeerSandbox
 	view *assignment.View
-	// kubelet is its answer; nil where it could not be asked, for the reason
-	// that silent gives.
+	// kubelet is the kubelet's answer; nil if there was none, for the reason in silent.
 	kubelet *podresourcesv1.PodResources
 	silent  error
-	// others is set to the prepared claim of another pod that the kubelet says is
-	// this one's, where that is why the question has no answer.
+	// others is set if decide fails because a claim is prepared for another pod, and the kubelet says that
+	// it is this pod's.
 	others *assignment.Assignment
 }
 
-// decide returns the assignments whose devices the sandbox is to get, by claim
-// UID, or why it gets none: what the bundle, the journal and the kubelet say
-// must agree.
+// decide returns the assignments whose devices the sandbox gets, by claim UID, or why it gets none. The
+// bundle, the journal and the kubelet must agree.
 func (q *question) decide() ([]*assignment.Assignment, error) {
 	uid, err := q.podUID()
 	if err != nil {
@@ -51,12 +49,12 @@ func (q *question) decide() ([]*assignment.Assignment, error) {
 	return own, nil
 }
 
-// podUID returns the UID of the pod that asks: by the bundle, else the only
-// one that the journal has for the name, else empty.
+// podUID returns the UID of the pod: the bundle's, else the only one in the journal for the name, else
+// empty.
 func (q *question) podUID() (string, error) {
 	bundle := podName{q.shim.PodNamespace, q.shim.PodName}
 	if bundle != (podName{}) && bundle != q.pod {
-		return "", refused(codes.PermissionDenied, "pod %s: sandbox %s asks for it and is pod %s's", q.pod, q.shim.ID, bundle)
+		return "", refused(codes.PermissionDenied, "pod %s: the request comes from sandbox %s, which belongs to pod %s", q.pod, q.shim.ID, bundle)
 	}
 	if q.shim.PodUID != "" {
 		return q.shim.PodUID, nil
@@ -69,14 +67,13 @@ func (q *question) podUID() (string, error) {
 		return uids[0], nil
 	}
 	return "", q.refuse(codes.Unavailable,
-		"%d pods of this name have claims here (UIDs %s), and which of them asks is not known: %v; "+
-			"wait until the older one's claims are unprepared",
+		"%d pods of this name have claims on this node (UIDs %s), and it is unknown which of them asks: %v; "+
+			"wait until the claims of the older pod are unprepared",
 		len(uids), strings.Join(uids, ", "), q.shim.Unknown)
 }
 
-// proven checks the journal's claims of the pod against the kubelet's. The
-// kubelet leaves out claims that only init containers or no container refer
-// to, so that it need not name them all where the UID is certain.
+// proven compares the pod's claims in the journal with the kubelet's. The kubelet leaves out claims that
+// only init containers or no containers use, so it need not name all of them if the UID is certain.
 func (q *question) proven(uid string, own []*assignment.Assignment) error {
 	certain := q.shim.PodUID != ""
 	if q.kubelet == nil {
@@ -92,28 +89,26 @@ func (q *question) proven(uid string, own []*assignment.Assignment) error {
 		if !certain && !slices.ContainsFunc(named, func(c *namedClaim) bool { return c.is(a) }) {
 			return q.refuse(codes.FailedPrecondition,
 				"claim %s is prepared for a pod of this name (UID %s), the kubelet does not say that this pod has it, "+
-					"and whose sandbox this is can't be told: %v",
+					"and the sandbox's pod is unknown: %v",
 				a.Claim, uid, q.shim.Unknown)
 		}
 	}
 	return nil
 }
 
-// unproven is the refusal without the kubelet's word: the pod may have more
-// claims than are prepared for it, and devices of others, and a VM with some of
-// them would start all the same.
+// unproven returns the refusal without an answer from the kubelet. The pod can have more claims than are
+// prepared, and devices of other drivers, and its VM would start with only some of them.
 func (q *question) unproven(certain bool) error {
 	if !certain {
 		return q.refuse(codes.Unavailable,
-			"which pod of this name asks is not known: %v, and %v: try again when the kubelet answers",
+			"it is unknown which pod of this name asks: %v, and %v: try again when the kubelet answers",
 			q.shim.Unknown, q.silent)
 	}
 	return q.refuse(codes.Unavailable,
-		"which devices it should have is not known: %v: try again when the kubelet answers", q.silent)
+		"the devices that it should have are unknown: %v: try again when the kubelet answers", q.silent)
 }
 
-// foreign is the refusal of a claim that the kubelet says the pod has, and the
-// journal does not.
+// foreign returns the refusal of a claim that the pod has by the kubelet's answer, but not by the journal.
 func (q *question) foreign(uid string, c *namedClaim) error {
 	who := uid
 	if who == "" {
@@ -129,21 +124,21 @@ func (q *question) foreign(uid string, c *namedClaim) error {
 			pods = append(pods, fmt.Sprintf("%s (UID %s)", p.Name, p.UID))
 		}
 		return q.refuse(codes.FailedPrecondition,
-			"claim %s is prepared for pod %s, not for this one (UID %s): give each pod a claim of its own, "+
-				"or delete the other pod and this one, and create it again",
+			"claim %s is prepared for pod %s, not for this one (UID %s): give each pod its own claim, "+
+				"or delete both pods and create this one again",
 			a.Claim, strings.Join(pods, ", "), who)
 	}
 	return q.refuse(codes.FailedPrecondition,
 		"the kubelet says that it has claim %s/%s, and no such claim is prepared here for this pod (UID %s): "+
-			"delete the pod, so that its claim is prepared anew",
+			"delete the pod, so that its claim is prepared again",
 		c.namespace, c.name, who)
 }
 
-// givable checks that an assignment's devices may be given to the pod.
+// givable checks that the pod may have an assignment's devices.
 func (q *question) givable(uid string, a *assignment.Assignment) error {
 	p, _ := a.Pod(uid)
 	if have := (podName{a.Claim.Namespace, p.Name}); have != q.pod {
-		return q.refuse(codes.PermissionDenied, "claim %s is prepared for pod %s with this one's UID %s", a.Claim, have, uid)
+		return q.refuse(codes.PermissionDenied, "claim %s is prepared for pod %s, which has the same UID %s", a.Claim, have, uid)
 	}
 	if a.Usable() {
 		return nil
@@ -151,19 +146,19 @@ func (q *question) givable(uid string, a *assignment.Assignment) error {
 	return q.refuse(codes.FailedPrecondition, "claim %s %s", a.Claim, unusable(a))
 }
 
-// unusable says why an assignment is not usable and what to do.
+// unusable returns why an assignment is not usable, and what to do.
 func unusable(a *assignment.Assignment) string {
 	switch {
 	case a.State == journal.Quarantined:
-		return fmt.Sprintf("is %s: its device could not be proven clean; delete the pod, whose next one gets another", a.State)
+		return fmt.Sprintf("is %s: its device could not be proven clean; delete the pod, and its successor gets another device", a.State)
 	case a.State != journal.Prepared:
 		return fmt.Sprintf("is not prepared: it is %s; wait, or delete the pod", a.State)
 	case a.Withdrawn != "":
-		return fmt.Sprintf("is prepared, and its devices are not allocated to it here: %s; delete the pod and create it again", a.Withdrawn)
+		return fmt.Sprintf("is prepared, but its devices are not allocated to it on this node: %s; delete the pod and create it again", a.Withdrawn)
 	case a.Stale:
-		return "was prepared before the node's last start and not since: delete the pod, or restart the kubelet"
+		return "was prepared before the node's last reboot: delete the pod, or restart the kubelet"
 	}
-	return "is prepared and has no CDI spec with a node for each device: restart the plugin, which writes it anew"
+	return "is prepared, but its CDI spec lacks a node for a device: restart the plugin, which writes the spec again"
 }
 
 // refuse returns the refusal of the pod's Get.

@@ -197,7 +197,7 @@ func TestGetRefuses(t *testing.T) {
 				w.prepared(r)
 				w.lists(dynamic("c1", gpu))
 			},
-			code: codes.FailedPrecondition, say: []string{"(c1)", "before the node's last start"},
+			code: codes.FailedPrecondition, say: []string{"(c1)", "before the node's last reboot"},
 		},
 		"a claim without a CDI spec": {
 			node: func(w *world) {
@@ -206,7 +206,7 @@ func TestGetRefuses(t *testing.T) {
 					w.t.Fatal(err)
 				}
 			},
-			code: codes.FailedPrecondition, say: []string{"(c1)", "no CDI spec"},
+			code: codes.FailedPrecondition, say: []string{"(c1)", "its CDI spec lacks a node"},
 		},
 		"a claim that the journal doesn't have": {
 			node: func(w *world) { w.lists(dynamic("c1", gpu)) },
@@ -275,7 +275,7 @@ func TestGetRefuses(t *testing.T) {
 				w.prepared(record("c1", "p1", gpu))
 				w.lists(dynamic("c1", gpu))
 			},
-			code: codes.FailedPrecondition, say: []string{"which sandbox", "no OCI bundle", "hostPID"},
+			code: codes.FailedPrecondition, say: []string{"the sandbox that would get its devices is unknown", "no OCI bundle", "hostPID"},
 		},
 		"two pods of the name without a bundle": {
 			node: func(w *world) {
