@@ -79,9 +79,10 @@ func (s *service) assignments(ctx context.Context) (*assignment.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	table := assignment.NewTable(s.node.Journal, specs, snap.Host.BootID, s.config.Node.JournalDir(), s.cdiDir())
-	table.Node = s.config.Node.Name
-	return table, nil
+	return assignment.NewTable(assignment.Config{
+		Journal: s.node.Journal, Specs: specs, BootID: snap.Host.BootID, Node: s.config.Node.Name,
+		JournalDir: s.config.Node.JournalDir(), SpecsDir: s.cdiDir(),
+	}), nil
 }
 
 func (s *service) cdiDir() string { return filepath.Join(s.config.Node.Root, s.config.Node.CDIDir) }

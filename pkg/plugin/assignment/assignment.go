@@ -1,6 +1,5 @@
-// Package assignment answers which of the node's devices belong to which pod:
-// the journal's records and their CDI specs, arranged for look-ups. The
-// pod-resources server and the NRI plugin decide by it.
+// Package assignment answers which of the node's devices belong to which pod, from the journal's records
+// and their CDI specs. The pod-resources server and the NRI plugin decide by it.
 package assignment
 
 import (
@@ -12,19 +11,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// Assignment is what one claim's consumers have. It is shared: don't change it.
+// Assignment holds the devices of one claim. It is shared: do not modify it.
 type Assignment struct {
 	Claim plan.Ref
-	// State is the record's; only the devices of a Prepared one may be given to
-	// a VM.
+	// State is the record's state. A VM may get the devices only while it is Prepared.
 	State journal.State
-	// Stale marks a record of an earlier boot, whose nodes mean nothing.
+	// Stale marks a record of an earlier boot, whose device nodes are not valid any more.
 	Stale bool
-	// Withdrawn says why the claim's allocation is not, or not any more, of these devices on
-	// this node, as far as that is known: "its allocation was withdrawn". Empty where it is.
+	// Withdrawn says why these devices on this node are not allocated to the claim, such as "its allocation
+	// was withdrawn"; empty while they are, or if that is unknown.
 	Withdrawn string
-	// Sandbox has the devices, or had them and they are not clean since. Nil
-	// for devices that no sandbox has had.
+	// Sandbox has the devices, or had them and they have not been reset. It is nil if no sandbox had them.
 	Sandbox *journal.Sandbox
 	// Devices are in the claim's order.
 	Devices []Device
@@ -33,21 +30,20 @@ type Assignment struct {
 // Device is one prepared device.
 type Device struct {
 	Request, Pool, Name string
-	// Published is the name under which it was allocated: its own, or its pair's.
+	// Published is the name of the allocated device: its own name, or its pair's.
 	Published string
 	Address   pci.Address
 	// CDI is the qualified CDI name, "kata-vfio.dev/vfio=<claim UID>-<name>".
 	CDI string
-	// Endpoint marks a VF that reaches the VM as a network interface of the pod's
-	// namespace, and has no nodes.
+	// Endpoint marks a VF that Kata finds as a network interface in the pod's namespace. It has no nodes.
 	Endpoint bool
-	// Nodes are the device nodes of the CDI spec ("/dev/vfio/15"), which have
-	// the same path on the host and in a container. Empty without a spec.
+	// Nodes are the device nodes of the CDI spec ("/dev/vfio/15"), with the same path on the host and in a
+	// container. It is empty without a spec.
 	Nodes []string
 }
 
-// Usable reports whether the claim's devices may be given to a VM: it is
-// prepared, in this boot, its allocation is of them, and each device that needs nodes has them.
+// Usable reports whether a VM may get the claim's devices: the claim is prepared in this boot, the devices
+// are allocated to it, and each device that needs nodes has them.
 func (a *Assignment) Usable() bool {
 	for _, d := range a.Devices {
 		if len(d.Nodes) == 0 && !d.Endpoint {
@@ -72,13 +68,13 @@ func (a *Assignment) Pod(uid string) (claim.Pod, bool) {
 	return claim.Pod{}, false
 }
 
-// CleanFor reports whether the sandbox may have the devices: it has them
-// already, or nobody has had them since they were prepared or reset last.
+// CleanFor reports whether the sandbox has the devices, or no sandbox had them since they were prepared or
+// reset.
 func (a *Assignment) CleanFor(sandboxID string) bool {
 	return a.Sandbox == nil || a.Sandbox.ID == sandboxID
 }
 
-// View is all assignments of a node at one moment. It is immutable.
+// View holds all assignments of a node at one moment. It is immutable.
 type View struct {
 	all    []*Assignment
 	byPod  map[string][]*Assignment
@@ -87,7 +83,7 @@ type View struct {
 	byCDI  map[string]*Assignment
 }
 
-// podName is a pod's name; pods that follow each other may share it.
+// podName is a pod's name. A pod and its successor can have the same one.
 type podName struct{ namespace, name string }
 
 func newView(all []*Assignment) *View {
@@ -120,12 +116,12 @@ func (v *View) enter(a *Assignment) {
 // All returns every assignment, by claim UID.
 func (v *View) All() []*Assignment { return v.all }
 
-// OfPod returns the assignments of the claims that the pod with the UID
-// consumes, whatever their state, by claim UID.
+// OfPod returns the assignments of the claims that the pod with the UID consumes, in any state, by claim
+// UID.
 func (v *View) OfPod(uid string) []*Assignment { return v.byPod[uid] }
 
-// PodUIDs returns the UIDs of the consumers with that name: more than one while
-// a pod follows another of its name whose claim is not unprepared yet.
+// PodUIDs returns the UIDs of the pods with that name that consume claims. There is more than one while the
+// claims of a pod's predecessor are not unprepared.
 func (v *View) PodUIDs(namespace, name string) []string { return v.byName[podName{namespace, name}] }
 
 // WithNode returns the assignments whose CDI specs name the device node.

@@ -26,8 +26,8 @@ func setTime(t *testing.T, path string, at time.Time) {
 
 func TestDirectoriesAtRestAreTheSame(t *testing.T) {
 	dirs := settledDirs(t)
-	if first := stampOf(dirs); !stampOf(dirs).same(first) {
-		t.Errorf("%+v and %+v differ", first, stampOf(dirs))
+	if first := versionOf(dirs); !versionOf(dirs).same(first) {
+		t.Errorf("%+v and %+v differ", first, versionOf(dirs))
 	}
 }
 
@@ -47,11 +47,11 @@ func TestEveryChangeOfADirectoryShows(t *testing.T) {
 				t.Fatal(err)
 			}
 			setTime(t, dirs[i], time.Now().Add(-time.Second))
-			first := stampOf(dirs)
+			first := versionOf(dirs)
 			if err := change(dirs[i], file); err != nil {
 				t.Fatal(err)
 			}
-			if stampOf(dirs).same(first) {
+			if versionOf(dirs).same(first) {
 				t.Errorf("%s in directory %d does not show", name, i)
 			}
 		}
@@ -62,7 +62,7 @@ func TestEveryChangeOfADirectoryShows(t *testing.T) {
 func TestADirectoryThatJustChangedIsNotTrusted(t *testing.T) {
 	dirs := settledDirs(t)
 	setTime(t, dirs[1], time.Now())
-	if first := stampOf(dirs); stampOf(dirs).same(first) {
+	if first := versionOf(dirs); versionOf(dirs).same(first) {
 		t.Errorf("%+v is trusted", first)
 	}
 }

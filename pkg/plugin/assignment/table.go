@@ -17,52 +17,52 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
-// Journal lists the records; [journal.Store] is the real one. It returns the
-// same pointer for a record that has not changed.
+// Journal lists the records; [journal.Store] implements it. It returns the same pointer for a record that
+// has not changed.
 type Journal interface {
 	List() ([]*journal.Record, []error)
 }
 
-// Specs reads CDI specs; [cdi.Dir] is the real one. Its error matches
-// fs.ErrNotExist for a claim without one.
+// Specs reads CDI specs; [cdi.Dir] implements it. Its error matches fs.ErrNotExist for a claim without one.
 type Specs interface {
 	Read(claimUID string) (*specs.Spec, error)
 }
 
-// Table keeps a [View] of the journal. Its methods may be called from several
-// goroutines.
-type Table struct {
-	// Node is the node's name in the cluster, by which its pools are named. Set it before use;
-	// where it is empty, pools are not compared.
+// Config holds what a Table reads. All fields are required, except Node.
+type Config struct {
+	Journal Journal
+	Specs   Specs
+	// BootID identifies the node's current boot.
+	BootID string
+	// JournalDir and SpecsDir are the directories of the journal and of the specs.
+	JournalDir, SpecsDir string
+	// Node is the node's name in the cluster, which its pools have. Without it pools are not compared.
 	Node string
+}
 
-	journal Journal
-	specs   Specs
-	bootID  string
-	dirs    [2]string
+// Table keeps a [View] of the journal. It is safe for concurrent use.
+type Table struct {
+	cfg Config
 
-	mu    sync.Mutex // guards below
-	stamp dirVersion // of dirs, before given was read
-	given []entry    // what the view was made of
-	view  *View
-	// withdrawn says of claims, by UID, why their allocation is not of what is prepared.
+	mu      sync.Mutex // guards below
+	version dirVersion // of the directories, before entries were read
+	entries []entry    // the source of the view
+	view    *View
+	// withdrawn says by claim UID why the prepared devices are not allocated to the claim.
 	withdrawn map[string]string
 }
 
-// entry is what one assignment is made of.
+// entry is the source of one assignment.
 type entry struct {
 	record *journal.Record
 	spec   *specs.Spec // nil without one
 }
 
-// NewTable returns the table of a node that booted with the ID. The
-// directories are the journal's and that of the specs.
-func NewTable(records Journal, specs Specs, bootID, journalDir, specsDir string) *Table {
-	return &Table{journal: records, specs: specs, bootID: bootID, dirs: [2]string{journalDir, specsDir}, withdrawn: map[string]string{}}
-}
+// NewTable returns a node's table.
+func NewTable(c Config) *Table { return &Table{cfg: c, withdrawn: map[string]string{}} }
 
-// Withdraw tells that the allocation of the claim with the UID is not of what is prepared, and
-// why; an empty reason tells that it is.
+// Withdraw notes why the prepared devices are not allocated to the claim with the UID. An empty reason notes
+// that they are.
 func (t *Table) Withdraw(uid, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,38 +76,36 @@ func (t *Table) Withdraw(uid, why string) {
 	t.withdrawn[uid] = why
 }
 
-// View returns the assignments as journal and specs have them now, also what
-// another instance of a rolling update wrote: while no file of the directories
-// came, went or was replaced that costs two stats, otherwise two for each
-// claim, and only what changed is read. A file that can't be read is an error,
-// since any device may be in it.
+// View returns the current assignments, including those that another instance wrote during a rolling
+// update. It costs two stats while no file of the directories changed, otherwise two for each claim, and reads
+// only changed files. A file that can't be read is an error, because it can name any device.
 func (t *Table) View() (*View, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := stampOf(t.dirs)
-	if t.view != nil && now.same(t.stamp) {
+	now := versionOf([2]string{t.cfg.JournalDir, t.cfg.SpecsDir})
+	if t.view != nil && now.same(t.version) {
 		return t.view, nil
 	}
-	entries, err := t.entries()
+	entries, err := t.read()
 	if err != nil {
 		return nil, err
 	}
-	t.stamp = now
-	if t.view != nil && slices.Equal(entries, t.given) {
+	t.version = now
+	if t.view != nil && slices.Equal(entries, t.entries) {
 		return t.view, nil
 	}
 	all := make([]*Assignment, len(entries))
 	for i, e := range entries {
 		all[i] = t.assignment(e)
 	}
-	t.given, t.view = entries, newView(all)
+	t.entries, t.view = entries, newView(all)
 	return t.view, nil
 }
 
-func (t *Table) entries() ([]entry, error) {
-	records, errs := t.journal.List()
+func (t *Table) read() ([]entry, error) {
+	records, errs := t.cfg.Journal.List()
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("look up who has which device: %w", errors.Join(errs...))
+		return nil, fmt.Errorf("look up which claim has which device: %w", errors.Join(errs...))
 	}
 	var entries []entry
 	for _, r := range records {
@@ -117,7 +115,7 @@ func (t *Table) entries() ([]entry, error) {
 		e := entry{record: r}
 		var err error
 		if r.State == journal.Prepared {
-			e.spec, err = t.specs.Read(r.ID())
+			e.spec, err = t.cfg.Specs.Read(r.ID())
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("look up the device nodes of claim %s: %w", r.Plan.Claim, err)
@@ -129,14 +127,14 @@ func (t *Table) entries() ([]entry, error) {
 
 func (t *Table) assignment(e entry) *Assignment {
 	r := e.record
-	a := &Assignment{Claim: r.Plan.Claim, State: r.State, Stale: r.BootID != t.bootID, Withdrawn: t.withdrawn[r.ID()], Sandbox: r.Sandbox}
+	a := &Assignment{Claim: r.Plan.Claim, State: r.State, Stale: r.BootID != t.cfg.BootID, Withdrawn: t.withdrawn[r.ID()], Sandbox: r.Sandbox}
 	nodes := map[string][]string{}
 	if !a.Stale {
 		nodes = nodesByDevice(e.spec)
 	}
 	for _, d := range r.Plan.Devices {
-		if t.Node != "" && !device.IsPoolOf(t.Node, d.Pool) {
-			a.Withdrawn = fmt.Sprintf("%s is allocated from pool %s, which is not of node %s", d.Name, d.Pool, t.Node)
+		if t.cfg.Node != "" && !device.IsPoolOf(t.cfg.Node, d.Pool) {
+			a.Withdrawn = fmt.Sprintf("%s is allocated from pool %s, which is not of node %s", d.Name, d.Pool, t.cfg.Node)
 		}
 		a.Devices = append(a.Devices, Device{
 			Request: d.Request, Pool: d.Pool, Name: d.Name, Published: d.Published(), Address: d.Address,
@@ -160,24 +158,21 @@ func nodesByDevice(spec *specs.Spec) map[string][]string {
 	return nodes
 }
 
-// settleTime is how long a directory must have been at rest before its
-// modification time is trusted to tell of the next change: the kernel stamps
-// files by a clock that ticks every 10 ms or faster (CONFIG_HZ), so that two
-// changes within a tick look the same.
+// settleTime is the minimum age of a directory's modification time before it can identify the directory's
+// state. The kernel's clock for files ticks every 10 ms or faster (CONFIG_HZ), and two changes within one tick
+// have the same time.
 const settleTime = 50 * time.Millisecond
 
-// dirVersion tells whether files in the directories were made, replaced or removed:
-// each of these changes its directory's modification time (POSIX rename(),
-// unlink()). A write into an existing file does not, and nobody makes one:
-// journal and CDI specs are replaced whole.
+// dirVersion identifies the state of two directories. Creating, replacing or removing a file changes its
+// directory's modification time (POSIX rename(), unlink()). Writing into an existing file does not, but records
+// and CDI specs are always replaced.
 type dirVersion struct {
 	times   [2]time.Time
 	settled bool
 }
 
-// stampOf reads the stamp now. A directory that can't be read has none that is
-// settled.
-func stampOf(dirs [2]string) dirVersion {
+// versionOf reads the directories' version, which is not settled if one can't be read.
+func versionOf(dirs [2]string) dirVersion {
 	now := time.Now()
 	s := dirVersion{settled: true}
 	for i, dir := range dirs {
@@ -191,5 +186,5 @@ func stampOf(dirs [2]string) dirVersion {
 	return s
 }
 
-// same reports whether nothing changed between an earlier stamp and this one.
-func (s dirVersion) same(earlier dirVersion) bool { return earlier.settled && s.times == earlier.times }
+// same reports whether nothing changed since an earlier version.
+func (v dirVersion) same(earlier dirVersion) bool { return earlier.settled && v.times == earlier.times }

@@ -49,7 +49,10 @@ func (n *node) table() *assignment.Table {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return assignment.NewTable(records, n.specs, thisBoot, filepath.Join(n.dir, "journal"), filepath.Join(n.dir, "cdi"))
+	return assignment.NewTable(assignment.Config{
+		Journal: records, Specs: n.specs, BootID: thisBoot, Node: "worker-1",
+		JournalDir: filepath.Join(n.dir, "journal"), SpecsDir: filepath.Join(n.dir, "cdi"),
+	})
 }
 
 func (n *node) view(table *assignment.Table) *assignment.View {
@@ -234,7 +237,6 @@ func TestWithdrawnClaimsAreNotUsable(t *testing.T) {
 	n.save(r)
 	n.writeSpec(r, "/dev/vfio/15")
 	table := n.table()
-	table.Node = "worker-1"
 	for _, why := range []string{"", "its allocation was withdrawn", "it is allocated elsewhere now", ""} {
 		table.Withdraw("c1", why)
 		table.Withdraw("c2", "of a claim that is not here")
@@ -255,7 +257,6 @@ func TestDevicesOfAnotherNodesPoolAreNotUsable(t *testing.T) {
 		n.save(r)
 		n.writeSpec(r, "/dev/vfio/15")
 		table := n.table()
-		table.Node = "worker-1"
 		if a := n.view(table).OfPod("p1")[0]; a.Usable() != usable {
 			t.Errorf("pool %s: usable %t, %q", pool, a.Usable(), a.Withdrawn)
 		}

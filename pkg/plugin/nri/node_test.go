@@ -47,8 +47,10 @@ func newNode(t testing.TB) *node {
 	if n.specs, err = cdi.Open(filepath.Join(n.dir, "cdi")); err != nil {
 		t.Fatal(err)
 	}
-	n.table = assignment.NewTable(n.records, n.specs, boot, filepath.Join(n.dir, "journal"), filepath.Join(n.dir, "cdi"))
-	n.table.Node = "worker-1"
+	n.table = assignment.NewTable(assignment.Config{
+		Journal: n.records, Specs: n.specs, BootID: boot, Node: "worker-1",
+		JournalDir: filepath.Join(n.dir, "journal"), SpecsDir: filepath.Join(n.dir, "cdi"),
+	})
 	n.write("proc/devices", "Character devices:\n  1 mem\n 10 misc\n510 vfio-dev\n511 vfio\n\nBlock devices:\n  8 sd\n")
 	n.write("sys/class/misc/vfio/dev", "10:196\n")
 	n.write("sys/class/misc/iommu/dev", "10:121\n")

@@ -155,8 +155,10 @@ func (w *world) config() podres.Config {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = closer.Close() })
-	table := assignment.NewTable(records, w.specs, thisBoot, filepath.Join(w.dir, "journal"), filepath.Join(w.dir, "cdi"))
-	table.Node = "worker-1"
+	table := assignment.NewTable(assignment.Config{
+		Journal: records, Specs: w.specs, BootID: thisBoot, Node: "worker-1",
+		JournalDir: filepath.Join(w.dir, "journal"), SpecsDir: filepath.Join(w.dir, "cdi"),
+	})
 	return podres.Config{
 		Assignments: table, Confirm: w.confirm,
 		Claims: &w.claims, Kubelet: client, Peers: &w.shim, Resolver: resolver,
