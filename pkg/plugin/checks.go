@@ -98,20 +98,20 @@ func checkIDs() []string {
 	return ids
 }
 
-// judge looks at the node before anything of it is published.
+// judge runs the checks before anything is published.
 func (s *service) judge(ctx context.Context) error {
 	snap, err := s.watcher.Snapshot(ctx)
 	if err != nil {
 		return fmt.Errorf("judge the node: %w", err)
 	}
-	if err := s.notes.Keep(snap); err != nil { // a check compares with it
-		s.log.WarnContext(ctx, "not noted", slog.Any("err", err))
+	if err := s.notes.Keep(snap); err != nil { // a check reads it
+		s.log.WarnContext(ctx, "run files for the audit not written", slog.Any("err", err))
 	}
 	s.monitor.Look(ctx, snap)
 	return nil
 }
 
-// watchChecks looks again whenever the node changes.
+// watchChecks runs the checks again when the node changes, until ctx ends.
 func (s *service) watchChecks(ctx context.Context) error {
 	snapshots, cancel := s.watcher.Subscribe()
 	defer cancel()
@@ -126,27 +126,27 @@ func (c Checks) waivers(root string, log *slog.Logger) *waiverFile {
 	return &waiverFile{path: filepath.Join(root, "etc/kata-vfio/waivers.yaml"), optional: true, log: log}
 }
 
-// waiverFile has the failures that the node's operator accepts. It is read at each
-// look, so that a change needs no restart.
+// waiverFile reads the failures that the node's operator accepts. It is read for each look, so that a change needs
+// no restart.
 type waiverFile struct {
 	path string
-	// optional: that there is no such file is no mistake.
+	// optional says that the file may be missing.
 	optional bool
 	log      *slog.Logger
-	// said is what was last wrong with it, which is logged once.
-	said string
+	// logged is the error that was logged last.
+	logged string
 }
 
-// read returns the accepted failures. Those of a file that can't be read don't
-// count: nothing is accepted by mistake. The monitor calls it, one look at a time.
+// read returns the accepted failures; none if the file can't be read, so that nothing is accepted by mistake. It is not
+// safe for concurrent use.
 func (w *waiverFile) read(ctx context.Context) []finding.Waiver {
 	accepted, err := w.parse()
 	if err == nil {
-		w.said = ""
+		w.logged = ""
 		return accepted
 	}
-	if w.said != err.Error() {
-		w.said = err.Error()
+	if w.logged != err.Error() {
+		w.logged = err.Error()
 		w.log.WarnContext(ctx, "no failure is accepted: waivers can't be read", slog.String("file", w.path), slog.Any("err", err))
 	}
 	return nil

@@ -18,15 +18,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
 
-// newClient returns the client for the API server, whose requests are counted. The library's
-// own limits are five requests a second: a node that starts a hundred pods would wait for
-// itself. These are the kubelet's.
+// newClient returns a client for the API server that counts its requests. Its rate limits are the kubelet's. With
+// the library's limit of five requests a second, a node that starts a hundred pods would wait for itself.
 func newClient(kubeconfig string, m *metrics.Metrics) (kubernetes.Interface, error) {
 	return newLimitedClient(kubeconfig, m, 50, 100)
 }
 
-// newReviewClient returns a client for reviews of scrapers' tokens. Its rate limit is its own,
-// so that clients that send tokens can't delay the requests that claims need.
+// newReviewClient returns a client for reviews of scrapers' tokens, with its own rate limit, so that scrapers can't
+// delay the requests for claims.
 func newReviewClient(kubeconfig string, m *metrics.Metrics) (kubernetes.Interface, error) {
 	return newLimitedClient(kubeconfig, m, 5, 10)
 }
@@ -55,7 +54,7 @@ func newRecorder(ctx context.Context, client kubernetes.Interface) (dra.Recorder
 	return dra.EventRecorder{Recorder: broadcaster.NewRecorder(scheme.Scheme, v1alpha1.DriverName)}, nil
 }
 
-// join meets the API server and registers with the kubelet.
+// join connects to the API server and registers with the kubelet.
 func (s *service) join(ctx context.Context, health *dra.Health) error {
 	client, err := newClient(s.config.Kubeconfig, s.metrics)
 	if err != nil {
@@ -107,7 +106,7 @@ func (s *service) listen(ctx context.Context, health *dra.Health) error {
 func (s *service) listenMetrics(ctx context.Context) (*serving.Server, error) {
 	m := &s.config.Metrics
 	if m.Open {
-		s.log.WarnContext(ctx, "metrics are open to whoever reaches their port", slog.String("flag", "--metrics-open"))
+		s.log.WarnContext(ctx, "metrics are open to every client that reaches their port", slog.String("flag", "--metrics-open"))
 		return serving.Listen(ctx, m.Listen, serving.Metrics(s.metrics.Registry, nil), nil)
 	}
 	client, err := newReviewClient(s.config.Kubeconfig, s.metrics)
@@ -121,7 +120,7 @@ func (s *service) listenMetrics(ctx context.Context) (*serving.Server, error) {
 	return serving.Listen(ctx, m.Listen, serving.Metrics(s.metrics.Registry, serving.NewGuard(client, s.log)), certificates)
 }
 
-// certificates are those of the files, or one for the node that is made now.
+// certificates returns the certificate in the files, or a new one for the node.
 func (m *Scraping) certificates(nodeName string) (*tls.Config, error) {
 	if m.CertFile == "" {
 		return serving.SelfSigned(nodeName)

@@ -11,11 +11,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 )
 
-// publishEvery is how often `run` publishes though nothing has changed: what failed is
-// tried again, and devices that are withdrawn go after a while.
+// publishEvery is the pause after which the plugin publishes without a change: it retries what failed, and removes
+// withdrawn devices after some time.
 const publishEvery = 30 * time.Second
 
-// publish publishes at each new snapshot, after each claim and every now and then.
+// publish publishes after each new snapshot, each claim and each pause, until ctx ends.
 func (s *service) publish(ctx context.Context) error {
 	snapshots, cancel := s.watcher.Subscribe()
 	defer cancel()
@@ -40,8 +40,7 @@ func (s *service) publish(ctx context.Context) error {
 	}
 }
 
-// publishOnce publishes once, and returns why it did not. That is logged unless it was
-// logged last.
+// publishOnce publishes once and returns the error's text. It logs an error that differs from the last.
 func (s *service) publishOnce(ctx context.Context, snap *device.Snapshot, last string) string {
 	err := s.publisher.Publish(ctx, s.helper, snap)
 	if err == nil || ctx.Err() != nil {
@@ -53,18 +52,17 @@ func (s *service) publishOnce(ctx context.Context, snap *device.Snapshot, last s
 	return err.Error()
 }
 
-// note leaves for the audit what it can't see for itself. Serving does not depend
-// on it: what can't be written is logged, and tried again with the next snapshot.
+// note writes the run files for the audit. Serving does not depend on them: an error is logged, and the next snapshot
+// tries again.
 func (s *service) note(ctx context.Context, snap *device.Snapshot) {
 	published := s.publisher.Published()
 	published.BootID, published.Config = snap.Host.BootID, s.config.Node.Node
 	if err := errors.Join(s.notes.Keep(snap), s.notes.Publish(published)); err != nil {
-		s.log.WarnContext(ctx, "not noted", slog.Any("err", err))
+		s.log.WarnContext(ctx, "run files for the audit not written", slog.Any("err", err))
 	}
 }
 
-// checkConfig logs where the node's config does not fit the node, once each
-// time that this changes.
+// checkConfig logs where the node's config does not fit the node, each time that this changes.
 func (s *service) checkConfig(ctx context.Context, snap *device.Snapshot) {
 	problems := nodeconfig.Select(s.node.Node, snap).Problems()
 	if slices.Equal(problems, s.problems) {
@@ -76,10 +74,10 @@ func (s *service) checkConfig(ctx context.Context, snap *device.Snapshot) {
 	}
 }
 
-// wake makes the publisher look again; it never blocks.
+// wake makes the publisher publish again. It never blocks.
 func (s *service) wake() {
 	select {
 	case s.changed <- struct{}{}:
-	default: // a look is due already
+	default: // it is due already
 	}
 }

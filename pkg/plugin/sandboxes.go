@@ -20,8 +20,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 )
 
-// sandboxes is the side of the plugin that faces the runtimes: what Kata asks
-// at sandbox creation, and what the container runtime tells by NRI.
+// sandboxes is the part of the service that serves the runtimes: Kata asks it for devices at sandbox creation, and the
+// container runtime calls it through NRI.
 type sandboxes struct {
 	table    *assignment.Table
 	podres   *podres.Server
@@ -30,8 +30,8 @@ type sandboxes struct {
 	nri      *nri.Plugin
 }
 
-// openSandboxes takes the pod-resources socket over. It comes before the
-// registration with the kubelet: a claim that is prepared must find it served.
+// openSandboxes takes the pod-resources socket over. Call it before the registration with the kubelet, so that the
+// socket is served when the first claim is prepared.
 func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface) error {
 	table, err := s.assignments(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 		return err
 	}
 	s.sandboxes.kubelet = closer
-	// What Kata reads, by the names that it has on the node.
+	// These are the directories that Kata reads on the node.
 	specs, err := podres.NewHostSpecs(filepath.Join(s.config.Node.Root, "etc/cdi"), s.cdiDir())
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 	return err
 }
 
-// assignments is the table of who has which device, on this boot of the node.
+// assignments returns the table of the devices' claims in this boot of the node.
 func (s *service) assignments(ctx context.Context) (*assignment.Table, error) {
 	snap, err := s.watcher.Snapshot(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *service) assignments(ctx context.Context) (*assignment.Table, error) {
 
 func (s *service) cdiDir() string { return filepath.Join(s.config.Node.Root, s.config.Node.CDIDir) }
 
-// podRefused tells a refusal of NRI's on the pod.
+// podRefused reports a refusal by NRI in an Event of the pod.
 func (s *service) podRefused(r nri.Refusal) {
 	s.reporter.PodRefused(r.Pod.Namespace, claim.Pod{UID: r.Pod.UID, Name: r.Pod.Name}, string(r.Code), r.Error())
 }
@@ -101,7 +101,7 @@ func (s *service) runSandboxes(ctx context.Context, g *errgroup.Group) {
 	})
 }
 
-// close gives back what was taken. The socket's file stays: see [podres.Listen].
+// close closes the sockets. The file of the pod-resources socket stays: see [podres.Listen].
 func (b *sandboxes) close() error {
 	var errs []error
 	if b.listener != nil {

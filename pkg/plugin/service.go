@@ -102,15 +102,15 @@ type service struct {
 	outbox    *dra.Outbox
 	sandboxes sandboxes
 	helper    *kubeletplugin.Helper
-	// vfs makes the VFs of the node's config, and binds what stands bound.
+	// vfs creates the VFs of the node's config, and binds the functions of policy bound.
 	vfs *dra.ProvisionWatch
-	// problems are those of the node's config that were logged last.
+	// problems of the node's config were logged last.
 	problems []nodeconfig.Problem
 	// changed wakes the publisher after a claim.
 	changed chan struct{}
 }
 
-// start brings the parts up and serves until ctx ends.
+// start starts the parts and serves until ctx ends.
 func (s *service) start(ctx context.Context) error {
 	klog.SetSlogLogger(s.log)
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.log.Handler()))
@@ -191,9 +191,8 @@ func (s *service) stuck() int {
 	return len(s.node.Kernel.Stuck())
 }
 
-// recover recovers what an earlier instance left and binds what stands bound.
-// What can't be settled is logged and stays for a later try: the other
-// devices of the node are not to suffer for it.
+// recover recovers the claims of an earlier instance, provisions VFs and binds the functions of policy bound. It logs
+// what fails, so that the node's other devices work, and a watch tries again.
 func (s *service) recover(ctx context.Context) error {
 	s.recordStart(ctx)
 	r, err := s.node.Recover(ctx)
@@ -211,9 +210,8 @@ func (s *service) recover(ctx context.Context) error {
 	return nil
 }
 
-// recordStart writes to the ledger that the plugin starts, and by which config. One
-// that can't be written is logged: claims are refused then, each with the reason,
-// but what is on the node can be seen.
+// recordStart writes the start and the hash of the node config to the ledger. It only logs an error: claims are then
+// refused with the reason, but the node's devices are still published.
 func (s *service) recordStart(ctx context.Context) {
 	e := ledger.Event{Type: ledger.Start, Result: ledger.OK}
 	if config, err := json.Marshal(s.node.Node); err == nil {
@@ -227,8 +225,7 @@ func (s *service) recordStart(ctx context.Context) {
 	s.log.InfoContext(ctx, "ledger", slog.String("checkpoint", ledger.OneLine(signed)))
 }
 
-// stop takes the parts down: first the sockets, so that the kubelet asks
-// nothing more, then what it asked for comes to its end.
+// stop stops the parts. It closes the kubelet's sockets first, and waits for the calls in progress.
 func (s *service) stop() error {
 	if s.helper != nil {
 		s.helper.Stop()

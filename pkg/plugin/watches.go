@@ -22,14 +22,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// every looks at once and then each time the pause is over, until ctx ends. A look that
-// takes longer than the pause delays the next one.
+// every calls look now and then after each pause, until ctx ends. A call that takes longer than the pause
+// delays the next one.
 func every(ctx context.Context, pause time.Duration, look func(context.Context)) error {
 	look(ctx)
 	return everyAfter(ctx, pause, look)
 }
 
-// everyAfter is [every] whose first look comes after the first pause.
+// everyAfter is [every] without the first call.
 func everyAfter(ctx context.Context, pause time.Duration, look func(context.Context)) error {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
@@ -43,18 +43,17 @@ func everyAfter(ctx context.Context, pause time.Duration, look func(context.Cont
 	}
 }
 
-// lookEvery is how often `run` looks whether the node's devices answer still, and
-// which of them the node uses itself. The kernel sends no uevent for either.
+// lookEvery is the pause between two looks at whether devices still answer, and which of them the node uses
+// itself. The kernel sends no uevent for either.
 const lookEvery = time.Minute
 
-// lookAtDevices looks at the functions that are ours until ctx ends.
+// lookAtDevices looks at our functions until ctx ends.
 func (s *service) lookAtDevices(ctx context.Context) error {
 	problem := ""
 	return everyAfter(ctx, lookEvery, func(ctx context.Context) { problem = s.lookOnce(ctx, problem) })
 }
 
-// lookOnce looks once, and returns what could not be read. It is logged unless it was
-// logged last.
+// lookOnce looks once and returns the error's text. It logs an error that differs from the last.
 func (s *service) lookOnce(ctx context.Context, last string) string {
 	snap, err := s.watcher.Snapshot(ctx)
 	if err == nil {
@@ -67,23 +66,23 @@ func (s *service) lookOnce(ctx context.Context, last string) string {
 		return ""
 	}
 	if err.Error() != last {
-		s.log.WarnContext(ctx, "not looked whether devices answer", slog.Any("err", err))
+		s.log.WarnContext(ctx, "can't check whether devices answer", slog.Any("err", err))
 	}
 	return err.Error()
 }
 
-// drainEvery is how often `run` looks for drains, which another process makes. A
-// look without any is one directory that is not there.
+// drainEvery is the pause between two looks for drains, which another process makes. Without drains a look
+// reads one directory that does not exist.
 const drainEvery = 2 * time.Second
 
-// drains are the node's by a snapshot. Marks that can't be read are told by the
-// watch, and Prepare refuses on their account.
+// drains returns the node's drains by a snapshot. The watch logs marks that can't be read, and Prepare refuses
+// claims because of them.
 func (s *service) drains(snap *device.Snapshot) []maintain.Draining {
 	drains, _ := s.node.DrainsIn(snap)
 	return drains
 }
 
-// watchMetricsOfDrains adds them to the metrics.
+// watchMetricsOfDrains adds the drains to the metrics.
 func (s *service) watchMetricsOfDrains(ctx context.Context) {
 	s.metrics.WatchDrains(func() map[pci.Address]publish.DrainState {
 		drains, _ := s.node.Drains(ctx)
@@ -97,24 +96,24 @@ func (s *service) watchDrains(ctx context.Context) error {
 	return every(ctx, drainEvery, watch.Look)
 }
 
-// diskEvery is how often `run` looks how much of its disks is free.
+// diskEvery is the pause between two looks at the free space on the plugin's disks.
 const diskEvery = time.Minute
 
-// disks returns a directory of each disk that has journal or ledger. One that can't be
-// looked at refuses claims, which says why.
+// disks returns a directory on each disk of the journal and the ledger. It leaves out a disk that can't be read:
+// claims are refused with that reason.
 func (s *service) disks() []string {
 	dirs, _ := s.config.Node.Reserves().Disks()
 	return dirs
 }
 
-// watchDisk warns of a disk that is about to be full, until ctx ends.
+// watchDisk warns of a disk that is nearly full, until ctx ends.
 func (s *service) watchDisk(ctx context.Context) error {
 	watch := dra.DiskWatch{Dirs: s.disks, Free: journal.FreeBytes, Log: s.log}
 	return every(ctx, diskEvery, watch.Look)
 }
 
-// provisionEvery is how often `run` tries again what it could not provision or bind,
-// besides whenever a PF or a VF changes. A look is one snapshot.
+// provisionEvery is the pause before the plugin retries what it could not provision or bind. It also retries
+// when a PF or a VF changes.
 const provisionEvery = time.Minute
 
 // provision follows the node's PFs and VFs until ctx ends.
@@ -126,22 +125,21 @@ func (s *service) provision(ctx context.Context) error {
 	return s.vfs.Follow(ctx, snapshots, tick.C)
 }
 
-// statusEvery is how often `run` looks for prepared claims without a status, and at the links
-// of their VFs. It asks the API server for those claims alone whose status is not known to be
-// right.
+// statusEvery is the pause between two looks for prepared claims without a status, and at the links of their VFs.
+// A look reads only the claims whose status is not known to be correct.
 const statusEvery = time.Minute
 
-// syncStatuses brings the status of prepared claims up to date until ctx ends.
+// syncStatuses updates the status of prepared claims until ctx ends.
 func (s *service) syncStatuses(ctx context.Context) error {
 	statuses := dra.StatusSync{Reporter: s.reporter, Records: s.node.Journal.List, Attributes: s.publisher.Attributes}
 	return everyAfter(ctx, statusEvery, statuses.Look)
 }
 
-// repairEvery is how often orphans are looked for, give or take a fifth: the nodes of a
-// cluster are not to ask together.
+// repairEvery is the pause between two looks for orphans, varied by a fifth so that the nodes of a cluster do not
+// ask at the same time.
 const repairEvery = 5 * time.Minute
 
-// repair looks for orphans at once and then on its schedule, until ctx ends.
+// repair looks for orphans now and then after each pause, until ctx ends.
 func (s *service) repair(ctx context.Context) error {
 	repair := dra.Repair{
 		Client: s.plugin.Client, Node: s.config.Node.Name, Records: s.node.Journal.List, Orphans: s.node, Release: s.plugin.Release, Withdrawn: s.sandboxes.table.Withdraw,
@@ -159,7 +157,7 @@ func (s *service) repair(ctx context.Context) error {
 	}
 }
 
-// isAlive reports whether a process is there still. One that can't be looked at is.
+// isAlive reports whether a process still exists. It returns true if that can't be read.
 func isAlive(fs *sysfs.FS, p journal.Process) bool {
 	start, err := nri.Kernel{FS: fs}.StartTime(p.PID)
 	if err == nil {
@@ -169,12 +167,11 @@ func isAlive(fs *sysfs.FS, p journal.Process) bool {
 	return err != nil || there
 }
 
-// verifyEvery is how often the whole ledger is verified: reading a year of it
-// takes seconds of a processor.
+// verifyEvery is the pause between two verifications of the whole ledger. Reading a year of it takes seconds of
+// CPU time.
 const verifyEvery = 24 * time.Hour
 
-// watchLedger verifies the whole ledger now and each day, until ctx ends: the
-// writer looks at the newest file of it only.
+// watchLedger verifies the whole ledger now and each day, until ctx ends. The writer reads only its newest file.
 func (s *service) watchLedger(ctx context.Context) error {
 	tick := time.NewTicker(verifyEvery)
 	defer tick.Stop()
@@ -188,8 +185,8 @@ func (s *service) watchLedger(ctx context.Context) error {
 	}
 }
 
-// verifyLedger tells what is wrong with the ledger. One that is not there could
-// not be written, which is told elsewhere.
+// verifyLedger logs and counts what is wrong with the ledger. A missing one could not be written, which is logged
+// elsewhere.
 func (s *service) verifyLedger(ctx context.Context) {
 	const fix = "keep the directory as it is, and run `kata-vfio-audit ledger verify`"
 	dir := s.config.Node.LedgerDir()
@@ -213,10 +210,8 @@ func (s *service) verifyLedger(ctx context.Context) {
 	s.metrics.ObserveVerification(len(report.Problems))
 }
 
-// verifyTwice verifies a ledger that is being written meanwhile: what the first
-// look finds unfinished, the second finds complete. It reads one file at a time: many
-// at once are more than the plugin's memory limit, and who is killed for that begins
-// anew at the next start.
+// verifyTwice verifies a ledger that is being written: what is unfinished the first time is complete the second
+// time. It reads one file at a time, because several exceed the plugin's memory limit.
 func verifyTwice(ctx context.Context, dir fs.FS) (*ledger.Report, error) {
 	o := ledger.Options{Parallel: 1}
 	report, err := ledger.VerifyContext(ctx, dir, o)
