@@ -18,6 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // anchored gives a reporter a ledger, and returns its checkpoint.
@@ -45,9 +46,9 @@ func wantAnchor(t *testing.T, where, text, signed string) {
 }
 
 func TestTheLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
-	c, log := allocated("uid-1", "gpu-0000-3b-00-0"), &eventLog{}
-	client := cluster(c)
-	r := dra.NewReporter(client, log, quiet())
+	c, log := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), &plugintest.EventLog{}
+	client := plugintest.Cluster(c)
+	r := dra.NewReporter(client, log, plugintest.Quiet())
 	signed := anchored(t, r)
 	rec := &journal.Record{Plan: plan.Plan{
 		Claim: plan.Ref{UID: "uid-1"}, Devices: []plan.Device{{Name: "gpu-0000-3b-00-0", Pool: "node-1"}},
@@ -57,15 +58,15 @@ func TestTheLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
 	go func() { _ = r.Run(ctx) }() // it has no error to return
 	r.Prepared(t.Context(), c, rec, func(string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil })
 	r.Unprepared(kubeletplugin.NamespacedObject{}, 1)
-	for _, line := range log.lines {
+	for _, line := range log.Lines {
 		wantAnchor(t, "event", line, signed)
 	}
-	if len(log.lines) != 3 || !strings.Contains(log.lines[2], "Unprepared") {
-		t.Errorf("events %q", log.lines)
+	if len(log.Lines) != 3 || !strings.Contains(log.Lines[2], "Unprepared") {
+		t.Errorf("events %q", log.Lines)
 	}
-	k := &kubelet{t: t, client: client}
+	k := &plugintest.Kubelet{T: t, Client: client}
 	var data dra.DeviceData
-	if err := json.Unmarshal(k.status(c)[0].Data.Raw, &data); err != nil {
+	if err := json.Unmarshal(k.Status(c)[0].Data.Raw, &data); err != nil {
 		t.Fatal(err)
 	}
 	wantAnchor(t, "status", data.Ledger, signed)
@@ -73,41 +74,41 @@ func TestTheLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
 
 // However much there is to say, the checkpoint is whole.
 func TestALongNoteKeepsTheCheckpoint(t *testing.T) {
-	log := &eventLog{}
-	r := dra.NewReporter(cluster(), log, quiet())
+	log := &plugintest.EventLog{}
+	r := dra.NewReporter(plugintest.Cluster(), log, plugintest.Quiet())
 	signed := anchored(t, r)
 	var devices []plan.Device
 	for i := range 90 {
 		devices = append(devices, plan.Device{Name: fmt.Sprintf("gpu-0000-%02x-00-0", i), Pool: "worker-1"})
 	}
-	c := allocated("uid-1", "gpu-0000-3b-00-0")
+	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 	r.Prepared(t.Context(), c, &journal.Record{Plan: plan.Plan{Claim: plan.Ref{UID: "uid-1"}, Devices: devices}}, func(string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil })
-	for _, line := range log.lines {
+	for _, line := range log.Lines {
 		wantAnchor(t, "event", line, signed)
 		if _, note, _ := strings.Cut(line, ": "); len(note) > 1024 || !strings.Contains(note, "...; ledger ") {
 			t.Errorf("the note has %d bytes: %s", len(note), note)
 		}
 	}
-	if len(log.lines) == 0 {
+	if len(log.Lines) == 0 {
 		t.Error("no event")
 	}
 }
 
 // The gate's refusals are told to the ledger, as those of package prepare are.
 func TestTheGatesRefusalIsToldToTheLedger(t *testing.T) {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	c := allocated("uid-1", "gpu-0000-3b-00-0")
-	k := serve(t, n, n.claims, "", c)
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
+	k := plugintest.Serve(t, n, n.Claims, "", c)
 	var told []string
-	k.driver.Refused = func(_ context.Context, req *claim.Request, code string, _ error) error {
+	k.Plugin.Refused = func(_ context.Context, req *claim.Request, code string, _ error) error {
 		told = append(told, req.UID+" "+code)
 		return nil
 	}
-	if err := k.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), c.Namespace, c.Status.ReservedFor[0].Name); err != nil {
+	if err := k.Client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), c.Namespace, c.Status.ReservedFor[0].Name); err != nil {
 		t.Fatal(err)
 	}
-	if answer := k.prepare(c)["uid-1"]; answer.Error == "" {
+	if answer := k.Prepare(c)["uid-1"]; answer.Error == "" {
 		t.Fatal("prepared")
 	}
 	if len(told) != 1 || !strings.HasPrefix(told[0], "uid-1 ") {

@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // TestAttempts: what Prepare alone sees counts when it was seen twice, until a claim is
@@ -54,14 +55,14 @@ func TestAttempts(t *testing.T) {
 
 // TestAFailedAttemptIsATaint of the device and of those that would take it along.
 func TestAFailedAttemptIsATaint(t *testing.T) {
-	n := newNode(t)
-	_, audio := n.k.AddGPUWithAudio(0x62, 15)
-	n.k.AddGPU(0x3b)
-	n.publisher.Attempts = func() map[pci.Address]plan.Code { return map[pci.Address]plan.Code{audio: plan.InUse} }
-	var r recorder
-	n.publish(&r)
+	n := plugintest.New(t)
+	_, audio := n.Kernel.AddGPUWithAudio(0x62, 15)
+	n.Kernel.AddGPU(0x3b)
+	n.Publisher.Attempts = func() map[pci.Address]plan.Code { return map[pci.Address]plan.Code{audio: plan.InUse} }
+	var r plugintest.Recorder
+	n.Publish(&r)
 	want := map[string][]string{"gpu-0000-62-00-0": {"not-preparable"}, "gpu-0000-3b-00-0": {}}
-	if diff := cmp.Diff(want, r.devices()); diff != "" {
+	if diff := cmp.Diff(want, r.Devices()); diff != "" {
 		t.Errorf("taints (-want +got):\n%s", diff)
 	}
 }

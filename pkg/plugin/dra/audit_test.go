@@ -8,17 +8,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // A check that begins to fail is published, for allocated devices too, and taken
 // back when it passes.
 func TestFailedChecksArePublishedAndTakenBack(t *testing.T) {
-	n, r := newNode(t), &recorder{}
-	bad := n.k.AddGPU(0x3b)
-	n.k.AddGPU(0x3c)
-	n.prepared("uid-1", "gpu-0000-3b-00-0")
+	n, r := plugintest.New(t), &plugintest.Recorder{}
+	bad := n.Kernel.AddGPU(0x3b)
+	n.Kernel.AddGPU(0x3c)
+	n.Prepare("uid-1", "gpu-0000-3b-00-0")
 	var failing []finding.Failure
-	n.publisher.Failing = func(a pci.Address) []finding.Failure {
+	n.Publisher.Failing = func(a pci.Address) []finding.Failure {
 		if a == bad {
 			return failing
 		}
@@ -34,12 +35,12 @@ func TestFailedChecksArePublishedAndTakenBack(t *testing.T) {
 		{nil, good},
 	} {
 		failing = step.failing
-		n.publish(r)
-		if diff := cmp.Diff(step.want, r.devices()); diff != "" {
+		n.Publish(r)
+		if diff := cmp.Diff(step.want, r.Devices()); diff != "" {
 			t.Errorf("with %v (-want +got):\n%s", step.failing, diff)
 		}
 	}
-	if len(r.published) != 3 {
-		t.Errorf("published %d times, want 3", len(r.published))
+	if len(r.Published) != 3 {
+		t.Errorf("published %d times, want 3", len(r.Published))
 	}
 }

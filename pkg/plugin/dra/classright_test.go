@@ -8,36 +8,17 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // trusting are parameters that only a class may have.
 const trusting = `{"apiVersion":"resource.kata-vfio.dev/v1alpha1","kind":"VFConfig","trust":true,"vlan":100}`
-
-// deviceClass is granted to the namespaces, and has the parameters beside those of
-// another driver.
-func deviceClass(name, namespaces string, parameters ...string) *resourceapi.DeviceClass {
-	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if namespaces != "" {
-		class.Annotations = map[string]string{v1alpha1.AnnotationNamespaces: namespaces}
-	}
-	add := func(driver, text string) {
-		class.Spec.Config = append(class.Spec.Config, resourceapi.DeviceClassConfiguration{DeviceConfiguration: resourceapi.DeviceConfiguration{
-			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(text)}},
-		}})
-	}
-	add("other.example.com", `{"any":"thing"}`)
-	for _, text := range parameters {
-		add(v1alpha1.DriverName, text)
-	}
-	return class
-}
 
 // of is a request for a VF by a class, allocated with parameters of that class.
 func of(class string, parameters ...string) *claim.Request {
@@ -61,34 +42,34 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 		code    dra.GateCode // empty: admitted
 		words   []string
 	}{
-		"granted to all":           {[]runtime.Object{deviceClass("other.kata-vfio.dev", "*")}, of("other.kata-vfio.dev"), "", nil},
-		"granted to the namespace": {[]runtime.Object{deviceClass("fast", "team-b,team-a", trusting)}, of("fast", trusting), "", nil},
-		"in another order":         {[]runtime.Object{deviceClass("fast", "team-a", reordered)}, of("fast", trusting), "", nil},
+		"granted to all":           {[]runtime.Object{plugintest.DeviceClass("other.kata-vfio.dev", "*")}, of("other.kata-vfio.dev"), "", nil},
+		"granted to the namespace": {[]runtime.Object{plugintest.DeviceClass("fast", "team-b,team-a", trusting)}, of("fast", trusting), "", nil},
+		"in another order":         {[]runtime.Object{plugintest.DeviceClass("fast", "team-a", reordered)}, of("fast", trusting), "", nil},
 		"granted to another": {
-			[]runtime.Object{deviceClass("fast", "team-b", trusting)},
+			[]runtime.Object{plugintest.DeviceClass("fast", "team-b", trusting)},
 			of("fast", trusting), dra.ClassNotGranted,
 			[]string{"DeviceClass fast of request nic is not granted to namespace team-a", "kata-vfio.dev/namespaces"},
 		},
-		"granted to nobody":             {[]runtime.Object{deviceClass("fast", "", trusting)}, of("fast", trusting), dra.ClassNotGranted, nil},
-		"of our name and not annotated": {[]runtime.Object{deviceClass("other.kata-vfio.dev", "")}, of("other.kata-vfio.dev"), dra.ClassNotGranted, nil},
-		"without parameters, to nobody": {[]runtime.Object{deviceClass("all", "")}, of("all"), dra.ClassNotGranted, nil},
+		"granted to nobody":             {[]runtime.Object{plugintest.DeviceClass("fast", "", trusting)}, of("fast", trusting), dra.ClassNotGranted, nil},
+		"of our name and not annotated": {[]runtime.Object{plugintest.DeviceClass("other.kata-vfio.dev", "")}, of("other.kata-vfio.dev"), dra.ClassNotGranted, nil},
+		"without parameters, to nobody": {[]runtime.Object{plugintest.DeviceClass("all", "")}, of("all"), dra.ClassNotGranted, nil},
 		"deleted since": {
 			nil, of("fast", trusting), dra.ClassGone,
 			[]string{"DeviceClass fast of request nic was deleted after device vf-0000-5e-10-0 was allocated by it"},
 		},
 		"tightened since": {
-			[]runtime.Object{deviceClass("fast", "team-a", vlan)},
+			[]runtime.Object{plugintest.DeviceClass("fast", "team-a", vlan)},
 			of("fast", trusting), dra.ClassChanged,
 			[]string{"has other parameters now than when device vf-0000-5e-10-0 was allocated", "delete the pod"},
 		},
-		"without parameters since":   {[]runtime.Object{deviceClass("fast", "team-a")}, of("fast", trusting), dra.ClassChanged, nil},
-		"with parameters since":      {[]runtime.Object{deviceClass("fast", "team-a", vlan)}, of("fast"), dra.ClassChanged, nil},
-		"with more parameters since": {[]runtime.Object{deviceClass("fast", "team-a", trusting, vlan)}, of("fast", trusting), dra.ClassChanged, nil},
+		"without parameters since":   {[]runtime.Object{plugintest.DeviceClass("fast", "team-a")}, of("fast", trusting), dra.ClassChanged, nil},
+		"with parameters since":      {[]runtime.Object{plugintest.DeviceClass("fast", "team-a", vlan)}, of("fast"), dra.ClassChanged, nil},
+		"with more parameters since": {[]runtime.Object{plugintest.DeviceClass("fast", "team-a", trusting, vlan)}, of("fast", trusting), dra.ClassChanged, nil},
 		"of a request that is not in the spec": {
-			[]runtime.Object{deviceClass("fast", "*")}, of(""), dra.ClassUnknown, []string{"request nic, which the claim's spec does not have"},
+			[]runtime.Object{plugintest.DeviceClass("fast", "*")}, of(""), dra.ClassUnknown, []string{"request nic, which the claim's spec does not have"},
 		},
 		"the second device's": {
-			[]runtime.Object{deviceClass("other.kata-vfio.dev", "*"), deviceClass("fast", "team-b", trusting)},
+			[]runtime.Object{plugintest.DeviceClass("other.kata-vfio.dev", "*"), plugintest.DeviceClass("fast", "team-b", trusting)},
 			func() *claim.Request {
 				req := of("other.kata-vfio.dev")
 				req.Devices = append(req.Devices, of("fast", trusting).Devices...)
@@ -98,7 +79,7 @@ func TestGateHoldsDevicesAgainstTheirClasses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := gate(cluster(tt.classes...)).Admit(t.Context(), tt.request)
+			err := plugintest.Gate(plugintest.Cluster(tt.classes...)).Admit(t.Context(), tt.request)
 			if tt.code == "" {
 				if err != nil {
 					t.Error(err)
@@ -139,7 +120,7 @@ func TestGateGivesNoVFWithoutAVLAN(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			req := of("fast")
 			req.Devices[0].Name, req.Devices[0].VF = tt.device, tt.vf
-			err := gate(cluster(deviceClass("fast", "team-a"))).Admit(t.Context(), req)
+			err := plugintest.Gate(plugintest.Cluster(plugintest.DeviceClass("fast", "team-a"))).Admit(t.Context(), req)
 			refused, decided := errors.AsType[*dra.GateError](err)
 			if tt.code == "" && err != nil || tt.code != "" && (!decided || refused.Code != tt.code || !strings.Contains(err.Error(), "DeviceClass fast does not allow that")) {
 				t.Errorf("Admit = %v, want code %q", err, tt.code)
@@ -150,7 +131,7 @@ func TestGateGivesNoVFWithoutAVLAN(t *testing.T) {
 
 // TestGateReadsAClassOnce: eight GPUs of one class are one request to the API server.
 func TestGateReadsAClassOnce(t *testing.T) {
-	client, req := cluster(deviceClass("fast", "*")), of("fast")
+	client, req := plugintest.Cluster(plugintest.DeviceClass("fast", "*")), of("fast")
 	for range 7 {
 		req.Devices = append(req.Devices, req.Devices[0])
 	}
@@ -159,18 +140,18 @@ func TestGateReadsAClassOnce(t *testing.T) {
 		asked++
 		return false, nil, nil
 	})
-	if err := gate(client).Admit(t.Context(), req); err != nil || asked != 1 {
+	if err := plugintest.Gate(client).Admit(t.Context(), req); err != nil || asked != 1 {
 		t.Errorf("Admit = %v after %d requests, want 1", err, asked)
 	}
 }
 
 // TestGateWithoutTheRightToReadClasses: a plugin with a chart's older permissions admits nobody.
 func TestGateWithoutTheRightToReadClasses(t *testing.T) {
-	client := cluster(deviceClass("fast", "*"))
+	client := plugintest.Cluster(plugintest.DeviceClass("fast", "*"))
 	client.PrependReactor("get", "deviceclasses", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(resourceapi.Resource("deviceclasses"), "fast", errors.New("no"))
 	})
-	err := gate(client).Admit(t.Context(), of("fast"))
+	err := plugintest.Gate(client).Admit(t.Context(), of("fast"))
 	if _, decided := errors.AsType[*dra.GateError](err); err == nil || decided || !strings.Contains(err.Error(), "look at DeviceClass fast") {
 		t.Errorf("Admit = %v, want an error that names the DeviceClass, and no decision", err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/golden"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // exposition is what the chart's alerts and dashboard are tried on, by the tests of module test/monitoring.
@@ -32,7 +33,7 @@ const exposition = "../../../test/monitoring/testdata/metrics.txt"
 // that has prepared, refused, taken back and quarantined; values differ each time.
 // Run it with -update after a change of metrics.
 func TestMonitoringIsTriedOnWhatThePluginServes(t *testing.T) {
-	got := scrape(t, busyNode(t).metrics)
+	got := scrape(t, busyNode(t).Metrics)
 	if golden.Updating() {
 		if err := os.WriteFile(exposition, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
@@ -48,44 +49,44 @@ func TestMonitoringIsTriedOnWhatThePluginServes(t *testing.T) {
 }
 
 // busyNode is a node that shows all metrics.
-func busyNode(t *testing.T) *node {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	broken := n.k.AddGPU(0x3c)
-	pf, vfs := n.k.AddNIC(0x21, 2)
-	history, err := writer.Open(t.Context(), writer.Config{Dir: filepath.Join(t.TempDir(), "ledger"), Node: "worker-1", Observe: n.metrics.ObserveLedger})
+func busyNode(t *testing.T) *plugintest.Node {
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	broken := n.Kernel.AddGPU(0x3c)
+	pf, vfs := n.Kernel.AddNIC(0x21, 2)
+	history, err := writer.Open(t.Context(), writer.Config{Dir: filepath.Join(t.TempDir(), "ledger"), Node: "worker-1", Observe: n.Metrics.ObserveLedger})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.reopen(func(c *prepare.Config) { c.Ledger = history })
-	links := vftest.New(t, n.fs, vftest.Igb())
+	n.Reopen(func(c *prepare.Config) { c.Ledger = history })
+	links := vftest.New(t, n.FS, vftest.Igb())
 	links.Count(pf, 0, vf.Counters{RxBytes: 1500, TxBytes: 64, RxPackets: 1, TxPackets: 1, RxDropped: 1, TxDropped: 7})
-	n.metrics.WatchVFs(n.records.List, (&vf.Policy{FS: n.fs, Links: links}).Counters, true)
-	n.metrics.WatchNRI(func() bool { return true })
-	n.metrics.WatchDisks(func() []string { return []string{"/var/lib/kata-vfio"} }, func(string) (int64, error) { return 40 << 30, nil })
-	(&dra.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.metrics, Log: quiet()}).Start(t.Context())
-	n.metrics.WatchReadiness(n.health.Ready)
-	n.metrics.WatchBootstrap(func() (*drift.Record, error) {
+	n.Metrics.WatchVFs(n.Records.List, (&vf.Policy{FS: n.FS, Links: links}).Counters, true)
+	n.Metrics.WatchNRI(func() bool { return true })
+	n.Metrics.WatchDisks(func() []string { return []string{"/var/lib/kata-vfio"} }, func(string) (int64, error) { return 40 << 30, nil })
+	(&dra.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.Metrics, Log: plugintest.Quiet()}).Start(t.Context())
+	n.Metrics.WatchReadiness(n.Health.Ready)
+	n.Metrics.WatchBootstrap(func() (*drift.Record, error) {
 		return drift.New(time.Now(), "gpu-pool", "changes needed", []drift.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil
 	})
 
-	good, bad, absent := allocated("uid-1", "gpu-0000-3b-00-0"), allocated("uid-2", "gpu-0000-3c-00-0"), allocated("uid-3", "gpu-0000-ee-00-0")
-	network := allocated("uid-4", "vf-"+vfs[0].Label())
-	k := serve(t, n, n.claims, "", good, bad, absent, network)
-	k.prepare(good, bad, absent, network)
-	k.unprepare(good)
-	n.k.SetConfig(broken, 0, []byte(strings.Repeat("\xff", 256))...) // off the bus
-	k.unprepare(bad)
-	n.publish(&recorder{})
-	n.metrics.ObserveRequest("pod-resources/Get", time.Millisecond, nil)
-	n.metrics.ObserveRequest("nri/CreateContainer", time.Millisecond, nil)
-	n.metrics.ObserveVerification(0)
-	n.metrics.ObserveAudit([]finding.Finding{
+	good, bad, absent := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), plugintest.Allocated("uid-2", "gpu-0000-3c-00-0"), plugintest.Allocated("uid-3", "gpu-0000-ee-00-0")
+	network := plugintest.Allocated("uid-4", "vf-"+vfs[0].Label())
+	k := plugintest.Serve(t, n, n.Claims, "", good, bad, absent, network)
+	k.Prepare(good, bad, absent, network)
+	k.Unprepare(good)
+	n.Kernel.SetConfig(broken, 0, []byte(strings.Repeat("\xff", 256))...) // off the bus
+	k.Unprepare(bad)
+	n.Publish(&plugintest.Recorder{})
+	n.Metrics.ObserveRequest("pod-resources/Get", time.Millisecond, nil)
+	n.Metrics.ObserveRequest("nri/CreateContainer", time.Millisecond, nil)
+	n.Metrics.ObserveVerification(0)
+	n.Metrics.ObserveAudit([]finding.Finding{
 		{ID: "IOM-003", Severity: isolation.Critical, State: finding.Pass}, {ID: "ACS-001", Severity: isolation.High, State: finding.Fail},
 	})
 	for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
 		patch := httptest.NewRequestWithContext(t.Context(), http.MethodPatch, "/", http.NoBody)
-		_, _ = n.metrics.CountRequests(answer(status)).RoundTrip(patch)
+		_, _ = n.Metrics.CountRequests(answer(status)).RoundTrip(patch)
 	}
 	return n
 }

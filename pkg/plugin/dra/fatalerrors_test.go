@@ -3,26 +3,28 @@ package dra_test
 import (
 	"slices"
 	"testing"
+
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // TestADeviceWithFatalErrorsIsTainted until they are accounted for.
 func TestADeviceWithFatalErrorsIsTainted(t *testing.T) {
-	n, r := newNode(t), &recorder{}
-	gpu := n.k.AddGPU(0x3b)
+	n, r := plugintest.New(t), &plugintest.Recorder{}
+	gpu := n.Kernel.AddGPU(0x3b)
 	tainted := func() bool {
 		t.Helper()
-		n.publish(r)
-		return slices.Contains(r.devices()["gpu-0000-3b-00-0"], "fatal-errors")
+		n.Publish(r)
+		return slices.Contains(r.Devices()["gpu-0000-3b-00-0"], "fatal-errors")
 	}
-	n.prepared("uid-1", "gpu-0000-3b-00-0")
+	n.Prepare("uid-1", "gpu-0000-3b-00-0")
 	if tainted() {
 		t.Error("tainted without any")
 	}
-	n.k.CountFatalErrors(gpu, 1)
+	n.Kernel.CountFatalErrors(gpu, 1)
 	if !tainted() {
 		t.Error("not tainted")
 	}
-	if _, err := n.claims.Unprepare(t.Context(), "uid-1"); err != nil {
+	if _, err := n.Claims.Unprepare(t.Context(), "uid-1"); err != nil {
 		t.Fatal(err)
 	}
 	if tainted() {

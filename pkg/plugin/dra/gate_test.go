@@ -18,32 +18,11 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
-
-// trainPod is the pod that claims are for, as a tenant should write it.
-func trainPod() *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "train", UID: "pod-uid"},
-		Spec:       corev1.PodSpec{NodeName: "worker-1", RuntimeClassName: new("kata-gpu")},
-	}
-}
-
-func runtimeClass(name, handler string) *nodev1.RuntimeClass {
-	return &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}
-}
-
-// cluster is an API server with the pod, RuntimeClasses, the chart's DeviceClasses and the objects.
-func cluster(objects ...runtime.Object) *fake.Clientset {
-	return fake.NewClientset(append(objects, trainPod(), runtimeClass("kata-gpu", "kata-gpu"), runtimeClass("plain", "runc"),
-		deviceClass("gpu.kata-vfio.dev", "*"), deviceClass("vf.kata-vfio.dev", "*", untagged))...)
-}
 
 func hostPath(path string) corev1.Volume {
 	return corev1.Volume{Name: "path", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}}
-}
-
-func gate(client *fake.Clientset) *dra.Gate {
-	return &dra.Gate{Client: client, NodeName: "worker-1", Handlers: []string{"kata-gpu"}}
 }
 
 func request() *claim.Request {
@@ -51,14 +30,14 @@ func request() *claim.Request {
 }
 
 func TestGateAdmitsAPodInAVM(t *testing.T) {
-	pod := trainPod()
+	pod := plugintest.TrainPod()
 	pod.Annotations = map[string]string{"example.com/io.katacontainers.": "x"}
 	pod.Spec.Volumes = []corev1.Volume{hostPath("/var/data"), hostPath("/dev/shm"), {Name: "none"}}
-	client := cluster()
+	client := plugintest.Cluster()
 	if err := client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, pod.Namespace); err != nil {
 		t.Fatal(err)
 	}
-	if err := gate(client).Admit(t.Context(), request()); err != nil {
+	if err := plugintest.Gate(client).Admit(t.Context(), request()); err != nil {
 		t.Error(err)
 	}
 }
@@ -107,15 +86,15 @@ func TestGateRefuses(t *testing.T) {
 		"nobody": {request: func(r *claim.Request) { r.Pods = nil }, code: dra.NoPod},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod, req := trainPod(), request()
+			pod, req := plugintest.TrainPod(), request()
 			if tt.pod != nil {
 				tt.pod(pod)
 			}
 			if tt.request != nil {
 				tt.request(req)
 			}
-			client := fake.NewClientset(pod, runtimeClass("kata-gpu", "kata-gpu"), runtimeClass("plain", "runc"))
-			err := gate(client).Admit(t.Context(), req)
+			client := fake.NewClientset(pod, plugintest.RuntimeClass("kata-gpu", "kata-gpu"), plugintest.RuntimeClass("plain", "runc"))
+			err := plugintest.Gate(client).Admit(t.Context(), req)
 			refused, ok := errors.AsType[*dra.GateError](err)
 			if !ok || refused.Code != tt.code {
 				t.Fatalf("Admit = %v, want code %s", err, tt.code)
@@ -136,9 +115,9 @@ func TestGateWithoutAnAnswer(t *testing.T) {
 		"no such one": apierrors.NewNotFound(nodev1.Resource("runtimeclasses"), "kata-gpu"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := cluster()
+			client := plugintest.Cluster()
 			client.PrependReactor("get", "runtimeclasses", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, answer })
-			err := gate(client).Admit(t.Context(), request())
+			err := plugintest.Gate(client).Admit(t.Context(), request())
 			if err == nil || !strings.Contains(err.Error(), "RuntimeClass kata-gpu") {
 				t.Errorf("Admit = %v, want an error that names the RuntimeClass", err)
 			}
@@ -150,19 +129,19 @@ func TestGateWithoutAnAnswer(t *testing.T) {
 // without the API server is waited out within this one, and no longer.
 func TestGateInsists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, asked := cluster(), 0
+		client, asked := plugintest.Cluster(), 0
 		client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			asked++
 			return asked <= 3, nil, errors.New("connection refused")
 		})
-		if err := gate(client).Admit(t.Context(), request()); err != nil || asked != 4 {
+		if err := plugintest.Gate(client).Admit(t.Context(), request()); err != nil || asked != 4 {
 			t.Errorf("Admit = %v after %d tries, want success at the fourth", err, asked)
 		}
 		asked = -1000
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()
 		begin := time.Now()
-		err := gate(client).Admit(ctx, request())
+		err := plugintest.Gate(client).Admit(ctx, request())
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("Admit = %v, want the deadline and what was in the way", err)
 		}
@@ -207,11 +186,11 @@ func TestGateComparesTheAllocation(t *testing.T) {
 		"a selector of several nodes": {pool: "worker-1", selector: either(named("worker-2"), named("worker-1"))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := cluster(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1", Labels: map[string]string{"zone": "a"}}})
+			client := plugintest.Cluster(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1", Labels: map[string]string{"zone": "a"}}})
 			req := request()
 			req.Devices = []claim.Device{{Request: "gpu", Class: "gpu.kata-vfio.dev", Name: "gpu-0000-3b-00-0", Pool: tt.pool}}
 			req.NodeSelector = tt.selector
-			err := gate(client).Admit(t.Context(), req)
+			err := plugintest.Gate(client).Admit(t.Context(), req)
 			refused, ok := errors.AsType[*dra.GateError](err)
 			if ok != (tt.words != "") || !ok && err != nil {
 				t.Fatalf("Admit = %v, want a refusal: %t", err, tt.words != "")
@@ -229,7 +208,7 @@ func TestGateWithoutTheNode(t *testing.T) {
 	req.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpExists}},
 	}}}
-	if err := gate(cluster()).Admit(t.Context(), req); err == nil || !strings.Contains(err.Error(), "look at node worker-1") {
+	if err := plugintest.Gate(plugintest.Cluster()).Admit(t.Context(), req); err == nil || !strings.Contains(err.Error(), "look at node worker-1") {
 		t.Errorf("Admit = %v, want an error that names the node", err)
 	}
 }

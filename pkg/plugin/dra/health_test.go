@@ -13,6 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // ignored is a reset that does nothing.
@@ -77,11 +78,11 @@ func TestHealthStreamOfASlowReader(t *testing.T) {
 
 // TestHealthThroughTheSocket: what the publisher finds reaches the kubelet.
 func TestHealthThroughTheSocket(t *testing.T) {
-	n, r := newNode(t), &recorder{}
-	gpu := n.k.AddGPU(0x3b)
-	n.publish(r)
-	k := serve(t, n, n.claims, "")
-	stream, err := drahealthv1.NewDRAResourceHealthClient(k.dial(filepath.Join(k.dir, "plugin/dra.sock"))).
+	n, r := plugintest.New(t), &plugintest.Recorder{}
+	gpu := n.Kernel.AddGPU(0x3b)
+	n.Publish(r)
+	k := plugintest.Serve(t, n, n.Claims, "")
+	stream, err := drahealthv1.NewDRAResourceHealthClient(k.Dial(filepath.Join(k.Dir, "plugin/dra.sock"))).
 		NodeWatchResources(t.Context(), &drahealthv1.NodeWatchResourcesRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -97,13 +98,13 @@ func TestHealthThroughTheSocket(t *testing.T) {
 	if got := status(); got.Health != drahealthv1.HealthStatus_HEALTHY || got.Device.DeviceName != "gpu-0000-3b-00-0" || got.Device.PoolName != "worker-1" {
 		t.Errorf("health %v", got)
 	}
-	n.prepared("uid-1", "gpu-0000-3b-00-0")
-	n.k.SetConfig(gpu, 0x10, 0xde, 0xad)
-	n.k.OnReset(gpu, ignored)
-	if _, err := n.claims.Unprepare(t.Context(), "uid-1"); err == nil {
+	n.Prepare("uid-1", "gpu-0000-3b-00-0")
+	n.Kernel.SetConfig(gpu, 0x10, 0xde, 0xad)
+	n.Kernel.OnReset(gpu, ignored)
+	if _, err := n.Claims.Unprepare(t.Context(), "uid-1"); err == nil {
 		t.Fatal("no quarantine")
 	}
-	n.publish(r)
+	n.Publish(r)
 	if got := status(); got.Health != drahealthv1.HealthStatus_UNHEALTHY || !strings.Contains(got.Message, "quarantined") {
 		t.Errorf("health %v", got)
 	}

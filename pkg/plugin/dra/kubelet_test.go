@@ -10,136 +10,26 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
-
-// kubelet is the kubelet's end of the sockets.
-type kubelet struct {
-	t       *testing.T
-	dir     string
-	driver  *dra.Plugin
-	asked   *dra.Asked
-	helper  *kubeletplugin.Helper
-	client  *fake.Clientset
-	events  *eventLog
-	changed chan struct{}
-	fatal   chan error
-}
-
-// serve registers a driver with the claims behind it, as `run` does.
-func serve(t *testing.T, n *node, claims dra.Claims, podUID string, objects ...runtime.Object) *kubelet {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "dra") // the path of a socket has at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	k := &kubelet{t: t, dir: dir, client: cluster(objects...), events: &eventLog{}, changed: make(chan struct{}, 100), fatal: make(chan error, 1)}
-	if err := os.Mkdir(filepath.Join(dir, "registry"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	reporter := dra.NewReporter(k.client, k.events, quiet())
-	reporter.Uplink = n.policy.Uplink
-	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
-	k.asked = &dra.Asked{Client: k.client}
-	k.driver = dra.NewPlugin(dra.PluginConfig{
-		Asked:  k.asked,
-		Client: k.client, Claims: claims, Gate: gate(k.client), Attributes: n.publisher.Attributes, Health: n.health, Reporter: reporter, Metrics: n.metrics, Log: quiet(),
-		Changed: func() { k.changed <- struct{}{} }, Fatal: func(err error) { k.fatal <- err },
-	})
-	k.helper, err = dra.Kubelet{
-		Client: k.client, NodeName: "worker-1", PodUID: podUID, PluginDir: filepath.Join(dir, "plugin"),
-		RegistryDir: filepath.Join(dir, "registry"), MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1,
-	}.Register(t.Context(), k.driver)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(k.helper.Stop)
-	return k
-}
-
-// dial connects to one of the plugin's sockets.
-func (k *kubelet) dial(socket string) *grpc.ClientConn {
-	k.t.Helper()
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	k.t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
-
-// plugin is the DRA service, on the socket that registration names.
-func (k *kubelet) plugin() drapb.DRAPluginClient {
-	return drapb.NewDRAPluginClient(k.dial(filepath.Join(k.dir, "plugin/dra.sock")))
-}
-
-func (k *kubelet) prepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
-	k.t.Helper()
-	resp, err := k.plugin().NodePrepareResources(k.t.Context(), &drapb.NodePrepareResourcesRequest{Claims: refs(claims)})
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return resp.Claims
-}
-
-func (k *kubelet) unprepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodeUnprepareResourceResponse {
-	k.t.Helper()
-	resp, err := k.plugin().NodeUnprepareResources(k.t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: refs(claims)})
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return resp.Claims
-}
-
-func refs(claims []*resourceapi.ResourceClaim) []*drapb.Claim {
-	var all []*drapb.Claim
-	for _, c := range claims {
-		all = append(all, &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)})
-	}
-	return all
-}
-
-// files lists all files below the kubelet's directory, without sockets' names
-// of temporary files.
-func (k *kubelet) files() []string {
-	k.t.Helper()
-	var names []string
-	err := filepath.WalkDir(k.dir, func(path string, d os.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			names = append(names, strings.TrimPrefix(path, k.dir+"/"))
-		}
-		return err
-	})
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	slices.Sort(names)
-	return names
-}
 
 // TestRegistration: the kubelet finds the plugin where it looks, with the
 // services it needs.
 func TestRegistration(t *testing.T) {
-	n := newNode(t)
-	k := serve(t, n, n.claims, "")
-	info, err := registerapi.NewRegistrationClient(k.dial(filepath.Join(k.dir, "registry/kata-vfio.dev-reg.sock"))).
+	n := plugintest.New(t)
+	k := plugintest.Serve(t, n, n.Claims, "")
+	info, err := registerapi.NewRegistrationClient(k.Dial(filepath.Join(k.Dir, "registry/kata-vfio.dev-reg.sock"))).
 		GetInfo(t.Context(), &registerapi.InfoRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Type != registerapi.DRAPlugin || info.Name != "kata-vfio.dev" || info.Endpoint != filepath.Join(k.dir, "plugin/dra.sock") {
+	if info.Type != registerapi.DRAPlugin || info.Name != "kata-vfio.dev" || info.Endpoint != filepath.Join(k.Dir, "plugin/dra.sock") {
 		t.Errorf("registered as %v", info)
 	}
 	for _, service := range []string{drapb.DRAPluginService, drahealthv1.DRAResourceHealthService} {
@@ -151,11 +41,11 @@ func TestRegistration(t *testing.T) {
 
 // TestClaimsThroughTheSocket: prepare, again, and back, as the kubelet asks.
 func TestClaimsThroughTheSocket(t *testing.T) {
-	n := newNode(t)
-	gpu := n.k.AddGPU(0x3b)
-	claim := allocated("uid-1", "gpu-0000-3b-00-0")
-	k := serve(t, n, n.claims, "", claim)
-	first := k.prepare(claim)["uid-1"]
+	n := plugintest.New(t)
+	gpu := n.Kernel.AddGPU(0x3b)
+	claim := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
+	k := plugintest.Serve(t, n, n.Claims, "", claim)
+	first := k.Prepare(claim)["uid-1"]
 	if first.Error != "" || len(first.Devices) != 1 {
 		t.Fatalf("prepared: %v", first)
 	}
@@ -164,25 +54,25 @@ func TestClaimsThroughTheSocket(t *testing.T) {
 	if diff := cmp.Diff([]string{"worker-1", "gpu-0000-3b-00-0", "gpu", "kata-vfio.dev/vfio=uid-1-gpu-0000-3b-00-0"}, got); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
-	if driver := n.driver(gpu); driver != "vfio-pci" {
+	if driver := n.Driver(gpu); driver != "vfio-pci" {
 		t.Errorf("bound to %s", driver)
 	}
-	writes := len(n.k.Writes())
-	if again := k.prepare(claim)["uid-1"]; again.String() != first.String() || len(n.k.Writes()) != writes {
-		t.Errorf("again: %v after %d writes, first %v after %d", again, len(n.k.Writes()), first, writes)
+	writes := len(n.Kernel.Writes())
+	if again := k.Prepare(claim)["uid-1"]; again.String() != first.String() || len(n.Kernel.Writes()) != writes {
+		t.Errorf("again: %v after %d writes, first %v after %d", again, len(n.Kernel.Writes()), first, writes)
 	}
 	for range 2 {
-		if answer, ok := k.unprepare(claim)["uid-1"]; !ok || answer.Error != "" {
+		if answer, ok := k.Unprepare(claim)["uid-1"]; !ok || answer.Error != "" {
 			t.Fatalf("unprepared: %v", answer)
 		}
-		if driver := n.driver(gpu); driver != "nvidia" {
+		if driver := n.Driver(gpu); driver != "nvidia" {
 			t.Errorf("bound to %s", driver)
 		}
 	}
-	if len(k.changed) != 4 {
-		t.Errorf("the publisher was woken %d times, want once for each call", len(k.changed))
+	if len(k.Changed) != 4 {
+		t.Errorf("the publisher was woken %d times, want once for each call", len(k.Changed))
 	}
-	if told := k.events.count("Unprepared"); told != 1 {
+	if told := k.Events.Count("Unprepared"); told != 1 {
 		t.Errorf("told %d times that it was taken back, want once: the second time nothing was", told)
 	}
 }
@@ -190,12 +80,12 @@ func TestClaimsThroughTheSocket(t *testing.T) {
 // TestErrorsAreOfTheirClaim: one claim's failure is its own, with the reason
 // for its event, and its pod's other claim is prepared.
 func TestErrorsAreOfTheirClaim(t *testing.T) {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	good, absent, foreign := allocated("uid-1", "gpu-0000-3b-00-0"), allocated("uid-2", "gpu-0000-ee-00-0"), allocated("uid-3", "gpu-0000-3b-00-0")
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	good, absent, foreign := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), plugintest.Allocated("uid-2", "gpu-0000-ee-00-0"), plugintest.Allocated("uid-3", "gpu-0000-3b-00-0")
 	foreign.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com"
-	k := serve(t, n, n.claims, "", good, absent, foreign)
-	answers := k.prepare(good, absent, foreign)
+	k := plugintest.Serve(t, n, n.Claims, "", good, absent, foreign)
+	answers := k.Prepare(good, absent, foreign)
 	for uid, want := range map[string]string{
 		"uid-1": "", "uid-2": "this node has no PCI function 0000:ee:00.0", "uid-3": "kata-vfio.dev",
 	} {
@@ -214,17 +104,17 @@ func TestAClaimOfAnotherNode(t *testing.T) {
 		"its pool": "worker-2", "a PF's pool": "worker-2/pf-0000-21-00-0", "a pool that does not hold it": "worker-1/pf-0000-21-00-0",
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			gpu := n.k.AddGPU(0x3b)
-			claim := allocated("uid-1", "gpu-0000-3b-00-0")
+			n := plugintest.New(t)
+			gpu := n.Kernel.AddGPU(0x3b)
+			claim := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 			claim.Status.Allocation.Devices.Results[0].Pool = pool
-			k := serve(t, n, n.claims, "", claim)
-			answer := k.prepare(claim)["uid-1"]
+			k := plugintest.Serve(t, n, n.Claims, "", claim)
+			answer := k.Prepare(claim)["uid-1"]
 			if !strings.Contains(answer.Error, "allocated from pool "+pool) || len(answer.Devices) > 0 {
 				t.Errorf("prepared: %v", answer)
 			}
-			rec, err := n.records.Load("uid-1")
-			if driver := n.driver(gpu); err != nil || rec != nil || driver != "nvidia" {
+			rec, err := n.Records.Load("uid-1")
+			if driver := n.Driver(gpu); err != nil || rec != nil || driver != "nvidia" {
 				t.Errorf("record %v (%v), driver %s; want nothing done", rec, err, driver)
 			}
 		})
@@ -233,12 +123,12 @@ func TestAClaimOfAnotherNode(t *testing.T) {
 
 // TestAClaimOfAPodGroup is refused in words that say what to do.
 func TestAClaimOfAPodGroup(t *testing.T) {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	claim := allocated("uid-1", "gpu-0000-3b-00-0")
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	claim := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "ring", UID: "group-uid"}}
-	k := serve(t, n, n.claims, "", claim)
-	if answer := k.prepare(claim)["uid-1"]; !strings.Contains(answer.Error, `PodGroup "ring"`) || !strings.Contains(answer.Error, "resourceClaimTemplateName") {
+	k := plugintest.Serve(t, n, n.Claims, "", claim)
+	if answer := k.Prepare(claim)["uid-1"]; !strings.Contains(answer.Error, `PodGroup "ring"`) || !strings.Contains(answer.Error, "resourceClaimTemplateName") {
 		t.Errorf("prepared: %v", answer)
 	}
 }
@@ -246,88 +136,88 @@ func TestAClaimOfAPodGroup(t *testing.T) {
 // TestAClaimThatIsAllocatedAgainThroughTheSocket: the kubelet has forgotten the claim's first
 // allocation. Its next one is prepared, and the former device goes back.
 func TestAClaimThatIsAllocatedAgainThroughTheSocket(t *testing.T) {
-	n := newNode(t)
-	former, next := n.k.AddGPU(0x3b), n.k.AddGPU(0x3c)
-	n.prepared("uid-1", "gpu-0000-3b-00-0")
-	again := allocated("uid-1", "gpu-0000-3c-00-0")
-	k := serve(t, n, n.claims, "", again)
-	group, _ := n.k.GroupOf(former)
-	h := n.k.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
-	if answer := k.prepare(again)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") || len(n.k.Resets()) > 0 {
+	n := plugintest.New(t)
+	former, next := n.Kernel.AddGPU(0x3b), n.Kernel.AddGPU(0x3c)
+	n.Prepare("uid-1", "gpu-0000-3b-00-0")
+	again := plugintest.Allocated("uid-1", "gpu-0000-3c-00-0")
+	k := plugintest.Serve(t, n, n.Claims, "", again)
+	group, _ := n.Kernel.GroupOf(former)
+	h := n.Kernel.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
+	if answer := k.Prepare(again)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") || len(n.Kernel.Resets()) > 0 {
 		t.Errorf("prepared while a VM has the former device: %v", answer)
 	}
 	h.Release()
-	answer := k.prepare(again)["uid-1"]
+	answer := k.Prepare(again)["uid-1"]
 	if answer.Error != "" || len(answer.Devices) != 1 || answer.Devices[0].DeviceName != "gpu-0000-3c-00-0" {
 		t.Fatalf("prepared: %v", answer)
 	}
-	if n.driver(former) != "nvidia" || n.driver(next) != "vfio-pci" {
-		t.Errorf("drivers %s and %s", n.driver(former), n.driver(next))
+	if n.Driver(former) != "nvidia" || n.Driver(next) != "vfio-pci" {
+		t.Errorf("drivers %s and %s", n.Driver(former), n.Driver(next))
 	}
 }
 
 // TestQuarantineLetsThePodGo: the claim's pod ends although the device could
 // not be proven clean; the next claim for it is refused.
 func TestQuarantineLetsThePodGo(t *testing.T) {
-	n := newNode(t)
-	gpu := n.k.AddGPU(0x3b)
-	claim, next := allocated("uid-1", "gpu-0000-3b-00-0"), allocated("uid-2", "gpu-0000-3b-00-0")
-	k := serve(t, n, n.claims, "", claim, next)
-	k.prepare(claim)
-	n.k.SetConfig(gpu, 0, []byte(strings.Repeat("\xff", 256))...)
-	if answer := k.unprepare(claim)["uid-1"]; answer.Error != "" {
+	n := plugintest.New(t)
+	gpu := n.Kernel.AddGPU(0x3b)
+	claim, next := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), plugintest.Allocated("uid-2", "gpu-0000-3b-00-0")
+	k := plugintest.Serve(t, n, n.Claims, "", claim, next)
+	k.Prepare(claim)
+	n.Kernel.SetConfig(gpu, 0, []byte(strings.Repeat("\xff", 256))...)
+	if answer := k.Unprepare(claim)["uid-1"]; answer.Error != "" {
 		t.Errorf("unprepared: %v", answer)
 	}
-	if answer := k.prepare(next)["uid-2"]; !strings.Contains(answer.Error, "all ones") && !strings.Contains(answer.Error, "quarantined") {
+	if answer := k.Prepare(next)["uid-2"]; !strings.Contains(answer.Error, "all ones") && !strings.Contains(answer.Error, "quarantined") {
 		t.Errorf("the next tenant: %v", answer)
 	}
 }
 
 // TestUnprepareInUseIsAnError: the pod stays until its VM is gone.
 func TestUnprepareInUseIsAnError(t *testing.T) {
-	n := newNode(t)
-	gpu := n.k.AddGPU(0x3b)
-	claim := allocated("uid-1", "gpu-0000-3b-00-0")
-	k := serve(t, n, n.claims, "", claim)
-	k.prepare(claim)
-	group, _ := n.k.GroupOf(gpu)
-	h := n.k.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
+	n := plugintest.New(t)
+	gpu := n.Kernel.AddGPU(0x3b)
+	claim := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
+	k := plugintest.Serve(t, n, n.Claims, "", claim)
+	k.Prepare(claim)
+	group, _ := n.Kernel.GroupOf(gpu)
+	h := n.Kernel.Hold("/dev/vfio/"+itoa(group), 1<<22+1, "qemu-system-x86", "")
 	var age float64
 	for range 2 { // an alert is on how long that goes on, which no try begins anew
-		if answer := k.unprepare(claim)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") {
+		if answer := k.Unprepare(claim)["uid-1"]; !strings.Contains(answer.Error, "in use by qemu-system-x86") {
 			t.Errorf("unprepared: %v", answer)
 		}
-		failing, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_unprepare_failing_seconds")
+		failing, _ := metricstest.Gauges(t, n.Metrics.Registry, "kata_vfio_unprepare_failing_seconds")
 		if len(failing) != 1 || failing["prepared"] <= age {
 			t.Errorf("failing for %v, before %v", failing, age)
 		}
 		age = failing["prepared"]
 	}
 	h.Release()
-	if answer := k.unprepare(claim)["uid-1"]; answer.Error != "" {
+	if answer := k.Unprepare(claim)["uid-1"]; answer.Error != "" {
 		t.Errorf("unprepared: %v", answer)
 	}
-	if failing, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_unprepare_failing_seconds"); len(failing) > 0 {
+	if failing, _ := metricstest.Gauges(t, n.Metrics.Registry, "kata_vfio_unprepare_failing_seconds"); len(failing) > 0 {
 		t.Errorf("failing still: %v", failing)
 	}
 }
 
 // TestMetadata: the pod's container gets a file about its device.
 func TestMetadata(t *testing.T) {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	if err := n.publisher.Publish(t.Context(), &recorder{}, n.snapshot()); err != nil {
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	if err := n.Publisher.Publish(t.Context(), &plugintest.Recorder{}, n.Snapshot()); err != nil {
 		t.Fatal(err)
 	}
-	claim := allocated("uid-1", "gpu-0000-3b-00-0")
-	k := serve(t, n, n.claims, "", claim)
-	before := k.files()
-	dev := k.prepare(claim)["uid-1"].Devices[0]
+	claim := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
+	k := plugintest.Serve(t, n, n.Claims, "", claim)
+	before := k.Files()
+	dev := k.Prepare(claim)["uid-1"].Devices[0]
 	if want := []string{"kata-vfio.dev/vfio=uid-1-gpu-0000-3b-00-0", "kata-vfio.dev/metadata=uid-1_gpu"}; !slices.Equal(dev.CdiDeviceIds, want) {
 		t.Errorf("CDI devices %v, want %v", dev.CdiDeviceIds, want)
 	}
 	file := "plugin/dra-device-metadata/team-a_claim-uid-1/gpu/metadata.json"
-	data, err := os.ReadFile(filepath.Join(k.dir, file))
+	data, err := os.ReadFile(filepath.Join(k.Dir, file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,8 +226,8 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("metadata lacks %s:\n%s", word, data)
 		}
 	}
-	k.unprepare(claim)
-	if diff := cmp.Diff(before, k.files()); diff != "" {
+	k.Unprepare(claim)
+	if diff := cmp.Diff(before, k.Files()); diff != "" {
 		t.Errorf("files (-before +after):\n%s", diff)
 	}
 }
@@ -347,29 +237,29 @@ func TestMetadata(t *testing.T) {
 func TestCallsRunSideBySide(t *testing.T) {
 	for name, podUID := range map[string]string{"alone": "", "in a rolling update": "pod-uid"} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			n.k.AddGPU(0x3b)
-			n.k.AddGPU(0x3c)
+			n := plugintest.New(t)
+			n.Kernel.AddGPU(0x3b)
+			n.Kernel.AddGPU(0x3c)
 			both := make(chan struct{}, 2)
 			meet := make(chan struct{})
-			n.k.OnWrite(func(path, _ string) error {
+			n.Kernel.OnWrite(func(path, _ string) error {
 				if strings.HasSuffix(path, "/unbind") {
 					both <- struct{}{}
 					<-meet
 				}
 				return nil
 			})
-			one, two := allocated("uid-1", "gpu-0000-3b-00-0"), allocated("uid-2", "gpu-0000-3c-00-0")
-			k := serve(t, n, n.claims, podUID, one, two)
-			socket := filepath.Join(k.dir, "plugin/dra.sock")
+			one, two := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), plugintest.Allocated("uid-2", "gpu-0000-3c-00-0")
+			k := plugintest.Serve(t, n, n.Claims, podUID, one, two)
+			socket := filepath.Join(k.Dir, "plugin/dra.sock")
 			if podUID != "" {
-				socket = filepath.Join(k.dir, "plugin/dra-"+podUID+".sock")
+				socket = filepath.Join(k.Dir, "plugin/dra-"+podUID+".sock")
 			}
-			plugin := drapb.NewDRAPluginClient(k.dial(socket))
+			plugin := drapb.NewDRAPluginClient(k.Dial(socket))
 			var wg sync.WaitGroup
 			for _, c := range []*resourceapi.ResourceClaim{one, two} {
 				wg.Go(func() {
-					resp, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: refs([]*resourceapi.ResourceClaim{c})})
+					resp, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: plugintest.Refs([]*resourceapi.ResourceClaim{c})})
 					if err != nil || resp.Claims[string(c.UID)].Error != "" {
 						t.Errorf("%s: %v, %v", c.UID, resp, err)
 					}
@@ -391,13 +281,13 @@ func TestCallsRunSideBySide(t *testing.T) {
 // TestStopRemovesTheSockets: after SIGTERM the kubelet finds no dead sockets,
 // and a call that was under way has come to its end when Drain returns.
 func TestStopRemovesTheSockets(t *testing.T) {
-	n := newNode(t)
-	gpu := n.k.AddGPU(0x3b)
-	claim := allocated("uid-1", "gpu-0000-3b-00-0")
-	k := serve(t, n, n.claims, "", claim)
+	n := plugintest.New(t)
+	gpu := n.Kernel.AddGPU(0x3b)
+	claim := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
+	k := plugintest.Serve(t, n, n.Claims, "", claim)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	n.k.OnWrite(func(string, string) error {
+	n.Kernel.OnWrite(func(string, string) error {
 		once.Do(func() {
 			close(entered)
 			<-leave
@@ -405,26 +295,26 @@ func TestStopRemovesTheSockets(t *testing.T) {
 		return nil
 	})
 	answered := make(chan error)
-	plugin := k.plugin()
+	plugin := k.Service()
 	go func() {
-		_, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: refs([]*resourceapi.ResourceClaim{claim})})
+		_, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: plugintest.Refs([]*resourceapi.ResourceClaim{claim})})
 		answered <- err
 	}()
 	<-entered
-	k.helper.Stop()
+	k.Helper.Stop()
 	if err := <-answered; err == nil {
 		t.Error("the call that was cut off reports success")
 	}
 	close(leave)
-	k.driver.Wait()
-	if files := k.files(); len(files) > 0 {
+	k.Plugin.Wait()
+	if files := k.Files(); len(files) > 0 {
 		t.Errorf("left behind: %v", files)
 	}
-	rec, err := n.records.Load("uid-1")
-	if driver := n.driver(gpu); err != nil || rec != nil || driver != "nvidia" {
+	rec, err := n.Records.Load("uid-1")
+	if driver := n.Driver(gpu); err != nil || rec != nil || driver != "nvidia" {
 		t.Errorf("record %v (%v), driver %s; want the claim taken back", rec, err, driver)
 	}
-	if len(k.fatal) > 0 {
-		t.Errorf("stopping was fatal: %v", <-k.fatal)
+	if len(k.Fatal) > 0 {
+		t.Errorf("stopping was fatal: %v", <-k.Fatal)
 	}
 }

@@ -12,34 +12,35 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // TestADeviceStaysWhileAClaimMayBeOnItsWay: the scheduler has allocated it, and the node does not know yet.
 func TestADeviceStaysWhileAClaimMayBeOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, r := newNode(t), &recorder{}
-		n.k.AddGPU(0x3b)
-		gone := n.k.AddGPU(0x3c)
-		n.publish(r)
-		n.k.Remove(gone)
+		n, r := plugintest.New(t), &plugintest.Recorder{}
+		n.Kernel.AddGPU(0x3b)
+		gone := n.Kernel.AddGPU(0x3c)
+		n.Publish(r)
+		n.Kernel.Remove(gone)
 		for range 14 {
 			time.Sleep(time.Minute)
-			n.publish(r)
+			n.Publish(r)
 		}
 		want := map[string][]string{"gpu-0000-3b-00-0": {}, "gpu-0000-3c-00-0": {"withdrawn"}}
-		if diff := cmp.Diff(want, r.devices()); diff != "" {
+		if diff := cmp.Diff(want, r.Devices()); diff != "" {
 			t.Errorf("at first (-want +got):\n%s", diff)
 		}
 		time.Sleep(time.Minute)
-		n.publish(r)
+		n.Publish(r)
 		delete(want, "gpu-0000-3c-00-0")
-		if diff := cmp.Diff(want, r.devices()); diff != "" {
+		if diff := cmp.Diff(want, r.Devices()); diff != "" {
 			t.Errorf("later (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// TestAnAllocatedDeviceStaysWhileItsAllocationStands: it has left the bus, so that its claim can't be prepared, and the kubelet
+// TestAnAllocatedDeviceStaysWhileItsAllocationStands: it has left the bus, so that its claim can't be prepared, and the plugintest.Kubelet
 // has stopped asking. Only the API server's word ends that.
 func TestAnAllocatedDeviceStaysWhileItsAllocationStands(t *testing.T) {
 	for name, end := range map[string]func(s *awayServer, c *resourceapi.ResourceClaim) error{
@@ -59,22 +60,22 @@ func TestAnAllocatedDeviceStaysWhileItsAllocationStands(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n, r := newNode(t), &recorder{}
-				n.k.AddGPU(0x3b)
-				gone := n.k.AddGPU(0x3c)
-				c := allocated("uid-1", "gpu-0000-3c-00-0")
+				n, r := plugintest.New(t), &plugintest.Recorder{}
+				n.Kernel.AddGPU(0x3b)
+				gone := n.Kernel.AddGPU(0x3c)
+				c := plugintest.Allocated("uid-1", "gpu-0000-3c-00-0")
 				server := newAwayServer(c)
-				n.publisher.Asked = &dra.Asked{Client: server}
-				n.publish(r)
-				n.k.Remove(gone)
-				n.publisher.Asked.Note(c)
+				n.Publisher.Asked = &dra.Asked{Client: server}
+				n.Publish(r)
+				n.Kernel.Remove(gone)
+				n.Publisher.Asked.Note(c)
 				hours := func(devices map[string][]string) {
 					t.Helper()
 					for range 2 * 60 {
 						time.Sleep(time.Minute)
-						n.publish(r)
+						n.Publish(r)
 					}
-					if diff := cmp.Diff(devices, r.devices()); diff != "" {
+					if diff := cmp.Diff(devices, r.Devices()); diff != "" {
 						t.Errorf("(-want +got):\n%s", diff)
 					}
 				}
@@ -96,32 +97,32 @@ func TestAnAllocatedDeviceStaysWhileItsAllocationStands(t *testing.T) {
 
 // TestAClaimThatIsNotPreparedIsRememberedByTheDriver until the kubelet gives it up.
 func TestAClaimThatIsNotPreparedIsRememberedByTheDriver(t *testing.T) {
-	n := newNode(t)
-	gone := n.k.AddGPU(0x3c)
-	c := allocated("uid-1", "gpu-0000-3c-00-0")
-	n.publish(&recorder{})
-	n.k.Remove(gone)
-	k := serve(t, n, n.claims, "", c)
+	n := plugintest.New(t)
+	gone := n.Kernel.AddGPU(0x3c)
+	c := plugintest.Allocated("uid-1", "gpu-0000-3c-00-0")
+	n.Publish(&plugintest.Recorder{})
+	n.Kernel.Remove(gone)
+	k := plugintest.Serve(t, n, n.Claims, "", c)
 	device := publish.Allocated{Pool: "worker-1", Name: "gpu-0000-3c-00-0"}
-	if answer := k.prepare(c)["uid-1"]; answer.Error == "" || !k.asked.Allocated(t.Context(), device) {
+	if answer := k.Prepare(c)["uid-1"]; answer.Error == "" || !k.Asked.Allocated(t.Context(), device) {
 		t.Errorf("Prepare = %v; want an error, and the claim remembered", answer)
 	}
-	if answer := k.unprepare(c)["uid-1"]; answer.Error != "" || k.asked.Allocated(t.Context(), device) {
+	if answer := k.Unprepare(c)["uid-1"]; answer.Error != "" || k.Asked.Allocated(t.Context(), device) {
 		t.Errorf("Unprepare = %v; want the claim forgotten", answer)
 	}
 }
 
 // TestARestartDropsNoDevice: what the last instance has published may be allocated. While the API server does not say what that is, nothing is published.
 func TestARestartDropsNoDevice(t *testing.T) {
-	n, r := newNode(t), &recorder{}
-	n.k.AddGPU(0x3b)
-	gone := n.k.AddGPU(0x3c)
-	n.publish(r)
-	published := n.publisher.Published()
-	n.k.Remove(gone)
+	n, r := plugintest.New(t), &plugintest.Recorder{}
+	n.Kernel.AddGPU(0x3b)
+	gone := n.Kernel.AddGPU(0x3c)
+	n.Publish(r)
+	published := n.Publisher.Published()
+	n.Kernel.Remove(gone)
 	away := errors.New("connection refused")
-	n.publisher = dra.NewPublisher("worker-1", n.claims.PlanNode, n.records.List, n.health, n.metrics)
-	n.publisher.Existing = func(context.Context) (dra.Consumed, error) {
+	n.Publisher = dra.NewPublisher("worker-1", n.Claims.PlanNode, n.Records.List, n.Health, n.Metrics)
+	n.Publisher.Existing = func(context.Context) (dra.Consumed, error) {
 		if away != nil {
 			return nil, away
 		}
@@ -131,14 +132,14 @@ func TestARestartDropsNoDevice(t *testing.T) {
 		}
 		return all, nil
 	}
-	before := len(r.published)
-	if err := n.publisher.Publish(t.Context(), r, n.snapshot()); !errors.Is(err, away) || len(r.published) != before {
-		t.Errorf("Publish = %v, published %d times more", err, len(r.published)-before)
+	before := len(r.Published)
+	if err := n.Publisher.Publish(t.Context(), r, n.Snapshot()); !errors.Is(err, away) || len(r.Published) != before {
+		t.Errorf("Publish = %v, published %d times more", err, len(r.Published)-before)
 	}
 	away = nil
-	n.publish(r)
+	n.Publish(r)
 	want := map[string][]string{"gpu-0000-3b-00-0": {}, "gpu-0000-3c-00-0": {"withdrawn"}}
-	if diff := cmp.Diff(want, r.devices()); diff != "" {
+	if diff := cmp.Diff(want, r.Devices()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

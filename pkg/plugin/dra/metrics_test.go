@@ -11,15 +11,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // TestNamesAndHelp by the rules of Prometheus' own linter.
 func TestNamesAndHelp(t *testing.T) {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	n.prepared("uid-1", "gpu-0000-3b-00-0")
-	n.publish(&recorder{})
-	families := metricstest.Ours(t, n.metrics.Registry)
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	n.Prepare("uid-1", "gpu-0000-3b-00-0")
+	n.Publish(&plugintest.Recorder{})
+	families := metricstest.Ours(t, n.Metrics.Registry)
 	var names []string
 	for _, f := range families {
 		names = append(names, f.GetName())
@@ -42,18 +43,18 @@ func TestNamesAndHelp(t *testing.T) {
 
 // TestGauges: devices by type and health, records by state; what is 0 is there.
 func TestGauges(t *testing.T) {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	n.k.AddNIC(0x21, 2)
-	n.prepared("uid-1", "gpu-0000-3b-00-0")
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	n.Kernel.AddNIC(0x21, 2)
+	n.Prepare("uid-1", "gpu-0000-3b-00-0")
 	for range 2 { // counting again counts nothing twice
-		n.publish(&recorder{})
+		n.Publish(&plugintest.Recorder{})
 	}
-	devices, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_devices")
+	devices, _ := metricstest.Gauges(t, n.Metrics.Registry, "kata_vfio_devices")
 	if diff := cmp.Diff(map[string]float64{"healthy gpu": 1, "healthy vf": 2}, devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
-	records, zero := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_records")
+	records, zero := metricstest.Gauges(t, n.Metrics.Registry, "kata_vfio_records")
 	if diff := cmp.Diff(map[string]float64{"prepared": 1}, records); diff != "" || zero != 5 {
 		t.Errorf("records, and %d states without (-want +got):\n%s", zero, diff)
 	}
@@ -64,16 +65,16 @@ func noRecords() ([]*journal.Record, []error) { return nil, nil }
 
 // TestPhases: the histogram reaches from a write to what the kubelet waits for.
 func TestPhases(t *testing.T) {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	n.prepared("uid-1", "gpu-0000-3b-00-0")
-	if _, err := n.claims.Unprepare(t.Context(), "uid-1"); err != nil {
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	n.Prepare("uid-1", "gpu-0000-3b-00-0")
+	if _, err := n.Claims.Unprepare(t.Context(), "uid-1"); err != nil {
 		t.Fatal(err)
 	}
-	n.publish(&recorder{})
-	n.metrics.Observe(effects.Event{Phase: effects.PhaseReset, Took: time.Minute, Err: context.DeadlineExceeded})
+	n.Publish(&plugintest.Recorder{})
+	n.Metrics.Observe(effects.Event{Phase: effects.PhaseReset, Took: time.Minute, Err: context.DeadlineExceeded})
 	count := map[string]uint64{}
-	for _, m := range metricstest.Family(t, n.metrics.Registry, "kata_vfio_phase_seconds") {
+	for _, m := range metricstest.Family(t, n.Metrics.Registry, "kata_vfio_phase_seconds") {
 		buckets := m.GetHistogram().GetBucket()
 		if last := buckets[len(buckets)-1].GetUpperBound(); last != 60 {
 			t.Errorf("the last bucket ends at %v s, want 60", last)

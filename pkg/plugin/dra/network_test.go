@@ -15,6 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/network/ipam"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // configure gives a claim's VFs an address and a network.
@@ -35,23 +36,23 @@ func configureVF(c *resourceapi.ResourceClaim, by resourceapi.AllocationConfigSo
 // TestTheNetworkOfAVF: the tenant reads in the claim which address the VF has,
 // and the guest in its metadata what to make of the interface.
 func TestTheNetworkOfAVF(t *testing.T) {
-	n := newNode(t)
-	_, vfs := n.k.AddNIC(0x21, 1)
-	c := allocated("uid-1", "vf-"+vfs[0].Label())
+	n := plugintest.New(t)
+	_, vfs := n.Kernel.AddNIC(0x21, 1)
+	c := plugintest.Allocated("uid-1", "vf-"+vfs[0].Label())
 	const network = `{"interface":"net1","mtu":9000,"addresses":["192.0.2.10/24","2001:db8::10/64"],"routes":[{"to":"default","via":"192.0.2.1"}]}`
 	configure(c, resourceapi.AllocationConfigSourceClaim, network)
-	k := serve(t, n, n.claims, "", c)
-	n.publish(&recorder{})
-	if answer := k.prepare(c)["uid-1"]; answer.Error != "" {
+	k := plugintest.Serve(t, n, n.Claims, "", c)
+	n.Publish(&plugintest.Recorder{})
+	if answer := k.Prepare(c)["uid-1"]; answer.Error != "" {
 		t.Fatal(answer.Error)
 	}
 	want := &resourceapi.NetworkDeviceData{
 		HardwareAddress: "02:00:5e:10:00:01", InterfaceName: "net1", IPs: []string{"192.0.2.10/24", "2001:db8::10/64"},
 	}
-	if diff := cmp.Diff(want, k.status(c)[0].NetworkData); diff != "" {
+	if diff := cmp.Diff(want, k.Status(c)[0].NetworkData); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
-	data, err := os.ReadFile(filepath.Join(k.dir, "plugin/dra-device-metadata/team-a_claim-uid-1/gpu/metadata.json"))
+	data, err := os.ReadFile(filepath.Join(k.Dir, "plugin/dra-device-metadata/team-a_claim-uid-1/gpu/metadata.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,13 +68,13 @@ func TestTheNetworkOfAVF(t *testing.T) {
 }
 
 // usePlugin has the node's pool "tenants" served by a shell script.
-func usePlugin(t *testing.T, n *node, script string) {
+func usePlugin(t *testing.T, n *plugintest.Node, script string) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "scripted"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n.reopen(func(c *prepare.Config) {
+	n.Reopen(func(c *prepare.Config) {
 		c.Node = &v1alpha1.NodeConfig{AddressPools: []v1alpha1.AddressPool{{Name: "tenants", IPAM: []byte(`{"type":"scripted"}`)}}}
 		c.Node.Default()
 		c.Addresses = &ipam.Plugins{Dirs: []string{dir}, Limit: 10 * time.Second}
@@ -90,28 +91,28 @@ func pooled(c *resourceapi.ResourceClaim) *resourceapi.DeviceClass {
 			said = append(said, string(config.Opaque.Parameters.Raw))
 		}
 	}
-	return deviceClass("pooled.example.com", c.Namespace, said...)
+	return plugintest.DeviceClass("pooled.example.com", c.Namespace, said...)
 }
 
 // TestAddressesFromAPool: the class names the pool, the claim the interface; the
 // claim's status has the addresses, and the guest hears of no pool.
 func TestAddressesFromAPool(t *testing.T) {
-	n := newNode(t)
-	_, vfs := n.k.AddNIC(0x21, 1)
+	n := plugintest.New(t)
+	_, vfs := n.Kernel.AddNIC(0x21, 1)
 	usePlugin(t, n, `echo '{"ips":[{"address":"192.0.2.10/24","gateway":"192.0.2.1"}],"routes":[{"dst":"0.0.0.0/0"}]}'`)
-	c := allocated("uid-1", "vf-"+vfs[0].Label())
+	c := plugintest.Allocated("uid-1", "vf-"+vfs[0].Label())
 	configure(c, resourceapi.AllocationConfigSourceClass, `{"addressPool":"tenants"}`)
 	configure(c, resourceapi.AllocationConfigSourceClaim, `{"interface":"net1"}`)
-	k := serve(t, n, n.claims, "", c, pooled(c))
-	n.publish(&recorder{})
-	if answer := k.prepare(c)["uid-1"]; answer.Error != "" {
+	k := plugintest.Serve(t, n, n.Claims, "", c, pooled(c))
+	n.Publish(&plugintest.Recorder{})
+	if answer := k.Prepare(c)["uid-1"]; answer.Error != "" {
 		t.Fatal(answer.Error)
 	}
 	want := &resourceapi.NetworkDeviceData{HardwareAddress: "02:00:5e:10:00:01", InterfaceName: "net1", IPs: []string{"192.0.2.10/24"}}
-	if diff := cmp.Diff(want, k.status(c)[0].NetworkData); diff != "" {
+	if diff := cmp.Diff(want, k.Status(c)[0].NetworkData); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
-	data, err := os.ReadFile(filepath.Join(k.dir, "plugin/dra-device-metadata/team-a_claim-uid-1/gpu/metadata.json"))
+	data, err := os.ReadFile(filepath.Join(k.Dir, "plugin/dra-device-metadata/team-a_claim-uid-1/gpu/metadata.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,16 +124,16 @@ func TestAddressesFromAPool(t *testing.T) {
 
 // TestNoAddress: the claim's owner reads what the plugin says.
 func TestNoAddress(t *testing.T) {
-	n := newNode(t)
-	_, vfs := n.k.AddNIC(0x21, 1)
+	n := plugintest.New(t)
+	_, vfs := n.Kernel.AddNIC(0x21, 1)
 	usePlugin(t, n, `echo '{"code":999,"msg":"no IP addresses available"}'; exit 1`)
-	c := allocated("uid-1", "vf-"+vfs[0].Label())
+	c := plugintest.Allocated("uid-1", "vf-"+vfs[0].Label())
 	configure(c, resourceapi.AllocationConfigSourceClass, `{"addressPool":"tenants"}`)
-	k := serve(t, n, n.claims, "", c, pooled(c))
-	if answer := k.prepare(c)["uid-1"]; !strings.Contains(answer.Error, "no IP addresses available") {
+	k := plugintest.Serve(t, n, n.Claims, "", c, pooled(c))
+	if answer := k.Prepare(c)["uid-1"]; !strings.Contains(answer.Error, "no IP addresses available") {
 		t.Errorf("the kubelet hears %q", answer.Error)
 	}
-	if ready := k.status(c)[0].Conditions[0]; ready.Reason != "NoAddress" || !strings.Contains(ready.Message, "from pool tenants") {
+	if ready := k.Status(c)[0].Conditions[0]; ready.Reason != "NoAddress" || !strings.Contains(ready.Message, "from pool tenants") {
 		t.Errorf("the condition is %+v", ready)
 	}
 }

@@ -25,13 +25,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // TestOrphanClaims: one whose ResourceClaim is certainly gone, for long enough, and
 // that no sandbox holds, is taken back. All else stays.
 func TestOrphanClaims(t *testing.T) {
 	worker := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}
-	other := allocated("uid-1", "gpu-0000-3b-00-0")
+	other := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 	other.UID = "uid-2"
 	sandbox := func(pid int) func(*journal.Record) {
 		return func(rec *journal.Record) { rec.Sandbox = &journal.Sandbox{ID: "s1", VMM: journal.Process{PID: pid}} }
@@ -47,7 +48,7 @@ func TestOrphanClaims(t *testing.T) {
 		"gone":                        {objects: []runtime.Object{worker}, after: time.Hour, released: true},
 		"gone since a moment":         {objects: []runtime.Object{worker}, after: time.Minute},
 		"replaced by one of its name": {objects: []runtime.Object{worker, other}, after: time.Hour, released: true},
-		"there":                       {objects: []runtime.Object{worker, allocated("uid-1", "gpu-0000-3b-00-0")}, after: time.Hour},
+		"there":                       {objects: []runtime.Object{worker, plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")}, after: time.Hour},
 		"the API does not answer":     {objects: []runtime.Object{worker}, fail: errors.New("no route to host"), after: time.Hour},
 		"the API is not served": {objects: []runtime.Object{worker}, after: time.Hour, fail: apierrors.NewGenericServerResponse(
 			http.StatusNotFound, "get", resourceapi.Resource("resourceclaims"), "claim-uid-1", "404 page not found", 0, true)},
@@ -74,15 +75,15 @@ func TestOrphanClaims(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			n.k.AddGPU(0x3b)
-			n.prepared("uid-1", "gpu-0000-3b-00-0")
-			if rec, err := n.records.Load("uid-1"); err != nil {
+			n := plugintest.New(t)
+			n.Kernel.AddGPU(0x3b)
+			n.Prepare("uid-1", "gpu-0000-3b-00-0")
+			if rec, err := n.Records.Load("uid-1"); err != nil {
 				t.Fatal(err)
 			} else if tt.change != nil {
 				own := *rec
 				tt.change(&own)
-				if err := n.records.Save(&own); err != nil {
+				if err := n.Records.Save(&own); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -90,15 +91,15 @@ func TestOrphanClaims(t *testing.T) {
 			if tt.fail != nil {
 				client.PrependReactor("get", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, tt.fail })
 			}
-			now, released, events := time.Now(), "", &eventLog{}
+			now, released, events := time.Now(), "", &plugintest.EventLog{}
 			repair := dra.Repair{
-				Client: client, Node: "worker-1", Records: n.records.List, Orphans: n.claims,
+				Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims,
 				Release: func(_ context.Context, ref plan.Ref, _ func(context.Context, *journal.Record) error) error {
 					released = ref.UID
 					return nil
 				},
 				Alive:    func(p journal.Process) bool { return p.PID == 4711 },
-				Reporter: dra.NewReporter(client, events, quiet()), Metrics: n.metrics, Log: quiet(), Now: func() time.Time { return now },
+				Reporter: dra.NewReporter(client, events, plugintest.Quiet()), Metrics: n.Metrics, Log: plugintest.Quiet(), Now: func() time.Time { return now },
 			}
 			repair.Look(t.Context())
 			if released != "" {
@@ -110,9 +111,9 @@ func TestOrphanClaims(t *testing.T) {
 				t.Errorf("released %q, want %t", released, tt.released)
 			}
 			repair.Look(t.Context()) // tells of nothing twice
-			found, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_orphans")
-			if found["claim"] != tt.left || events.count("left alone") != int(tt.left) {
-				t.Errorf("%v left, %d events; want %v", found, events.count(""), tt.left)
+			found, _ := metricstest.Gauges(t, n.Metrics.Registry, "kata_vfio_orphans")
+			if found["claim"] != tt.left || events.Count("left alone") != int(tt.left) {
+				t.Errorf("%v left, %d events; want %v", found, events.Count(""), tt.left)
 			}
 		})
 	}
@@ -121,7 +122,7 @@ func TestOrphanClaims(t *testing.T) {
 // reallocated is the claim that has the first GPU here, with another allocation now, of devices
 // with their pools: of nothing without one.
 func reallocated(devices ...string) *resourceapi.ResourceClaim {
-	c := allocated("uid-1")
+	c := plugintest.Allocated("uid-1")
 	for _, d := range devices {
 		name, pool, _ := strings.Cut(d, " ")
 		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
@@ -138,35 +139,35 @@ func reallocated(devices ...string) *resourceapi.ResourceClaim {
 func TestAWithdrawnAllocation(t *testing.T) {
 	for name, again := range map[string]bool{"for good": false, "until it is taken back": true} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			gpu := n.k.AddGPU(0x3b)
-			n.prepared("uid-1", "gpu-0000-3b-00-0")
+			n := plugintest.New(t)
+			gpu := n.Kernel.AddGPU(0x3b)
+			n.Prepare("uid-1", "gpu-0000-3b-00-0")
 			client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}, reallocated())
-			now, events, withdrawn := time.Now(), &eventLog{}, map[string]string{}
+			now, events, withdrawn := time.Now(), &plugintest.EventLog{}, map[string]string{}
 			repair := dra.Repair{
-				Client: client, Node: "worker-1", Records: n.records.List, Orphans: n.claims, Metrics: n.metrics, Log: quiet(),
-				Reporter: dra.NewReporter(client, events, quiet()), Now: func() time.Time { return now },
+				Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
+				Reporter: dra.NewReporter(client, events, plugintest.Quiet()), Now: func() time.Time { return now },
 				Withdrawn: func(uid, why string) { withdrawn[uid] = why },
 				Release: func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
 					if again {
-						if err := client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), allocated("uid-1", "gpu-0000-3b-00-0"), "team-a"); err != nil {
+						if err := client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), "team-a"); err != nil {
 							t.Fatal(err)
 						}
 					}
-					_, err := n.claims.UnprepareIf(ctx, ref.UID, check)
+					_, err := n.Claims.UnprepareIf(ctx, ref.UID, check)
 					return err
 				},
 			}
 			repair.Look(t.Context())
-			if withdrawn["uid-1"] != "its allocation was withdrawn" || n.driver(gpu) != "vfio-pci" {
-				t.Errorf("withdrawn %v, driver %s", withdrawn, n.driver(gpu))
+			if withdrawn["uid-1"] != "its allocation was withdrawn" || n.Driver(gpu) != "vfio-pci" {
+				t.Errorf("withdrawn %v, driver %s", withdrawn, n.Driver(gpu))
 			}
 			now = now.Add(11 * time.Minute)
 			repair.Look(t.Context())
 			repair.Look(t.Context())
 			want := map[bool]string{false: "nvidia", true: "vfio-pci"}[again]
-			if driver := n.driver(gpu); driver != want || withdrawn["uid-1"] != "" || events.count("") != 0 {
-				t.Errorf("driver %s, withdrawn %v, %d events; want %s and no event", driver, withdrawn, events.count(""), want)
+			if driver := n.Driver(gpu); driver != want || withdrawn["uid-1"] != "" || events.Count("") != 0 {
+				t.Errorf("driver %s, withdrawn %v, %d events; want %s and no event", driver, withdrawn, events.Count(""), want)
 			}
 		})
 	}
@@ -179,7 +180,7 @@ func TestConfirm(t *testing.T) {
 		fail  error
 		words string // of the error; empty for none
 	}{
-		"as it was prepared":  {claim: allocated("uid-1", "gpu-0000-3b-00-0")},
+		"as it was prepared":  {claim: plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")},
 		"withdrawn":           {claim: reallocated(), words: "its allocation was withdrawn"},
 		"another device":      {claim: reallocated("gpu-0000-3c-00-0 worker-1"), words: "it is allocated gpu-0000-3c-00-0 of pool worker-1 now"},
 		"another node":        {claim: reallocated("gpu-0000-3b-00-0 worker-2"), words: "it is allocated gpu-0000-3b-00-0 of pool worker-2 now"},
@@ -188,9 +189,9 @@ func TestConfirm(t *testing.T) {
 		"of unreadable names": {claim: reallocated("gpu-0 worker-1")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			n.k.AddGPU(0x3b)
-			n.prepared("uid-1", "gpu-0000-3b-00-0")
+			n := plugintest.New(t)
+			n.Kernel.AddGPU(0x3b)
+			n.Prepare("uid-1", "gpu-0000-3b-00-0")
 			client := fake.NewClientset()
 			if tt.claim != nil {
 				client = fake.NewClientset(tt.claim)
@@ -198,7 +199,7 @@ func TestConfirm(t *testing.T) {
 			if tt.fail != nil {
 				client.PrependReactor("get", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, tt.fail })
 			}
-			err := (&dra.Allocations{Client: client, Node: "worker-1", Load: n.records.Load}).Confirm(t.Context(), "uid-1")
+			err := (&dra.Allocations{Client: client, Node: "worker-1", Load: n.Records.Load}).Confirm(t.Context(), "uid-1")
 			if (err != nil) != (tt.words != "") || err != nil && !strings.Contains(err.Error(), tt.words) {
 				t.Errorf("Confirm = %v, want %q", err, tt.words)
 			}
@@ -208,22 +209,22 @@ func TestConfirm(t *testing.T) {
 
 // TestAGapInItsAbsenceBeginsItAnew: a claim that is there in between is none.
 func TestAGapInItsAbsenceBeginsItAnew(t *testing.T) {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	n.prepared("uid-1", "gpu-0000-3b-00-0")
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	n.Prepare("uid-1", "gpu-0000-3b-00-0")
 	there := true
-	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}, allocated("uid-1", "gpu-0000-3b-00-0"))
+	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}, plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"))
 	client.PrependReactor("get", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return !there, &resourceapi.ResourceClaim{}, nil // of another UID
 	})
 	now, released := time.Now(), 0
 	repair := dra.Repair{
-		Client: client, Node: "worker-1", Records: n.records.List, Orphans: n.claims, Metrics: n.metrics, Log: quiet(),
+		Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
 		Release: func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
 			released++
 			return nil
 		},
-		Reporter: dra.NewReporter(client, &eventLog{}, quiet()), Now: func() time.Time { return now },
+		Reporter: dra.NewReporter(client, &plugintest.EventLog{}, plugintest.Quiet()), Now: func() time.Time { return now },
 	}
 	for _, there = range []bool{false, true, false} {
 		repair.Look(t.Context())
@@ -243,32 +244,32 @@ func TestAGapInItsAbsenceBeginsItAnew(t *testing.T) {
 // TestAnOutageChangesNothing: while the API server does not answer, neither for the node
 // nor for a claim, what was found stands, and is not told again afterwards.
 func TestAnOutageChangesNothing(t *testing.T) {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	n.prepared("uid-1", "gpu-0000-3b-00-0")
-	rec, err := n.records.Load("uid-1")
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	n.Prepare("uid-1", "gpu-0000-3b-00-0")
+	rec, err := n.Records.Load("uid-1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := *rec
 	own.Sandbox = &journal.Sandbox{ID: "s1", VMM: journal.Process{PID: 4711}}
-	if err := n.records.Save(&own); err != nil {
+	if err := n.Records.Save(&own); err != nil {
 		t.Fatal(err)
 	}
-	client, events, now, down := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}), &eventLog{}, time.Now(), ""
+	client, events, now, down := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}), &plugintest.EventLog{}, time.Now(), ""
 	client.PrependReactor("get", "*", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		return a.GetResource().Resource == down, nil, errors.New("no route to host")
 	})
 	repair := dra.Repair{
-		Client: client, Node: "worker-1", Records: n.records.List, Orphans: n.claims, Metrics: n.metrics, Log: quiet(),
-		Alive: func(journal.Process) bool { return true }, Reporter: dra.NewReporter(client, events, quiet()), Now: func() time.Time { return now },
+		Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
+		Alive: func(journal.Process) bool { return true }, Reporter: dra.NewReporter(client, events, plugintest.Quiet()), Now: func() time.Time { return now },
 	}
 	repair.Look(t.Context())
 	now = now.Add(time.Hour)
 	for _, down = range []string{"", "nodes", "", "resourceclaims", ""} {
 		repair.Look(t.Context())
-		if found, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_orphans"); found["claim"] != 1 || events.count("left alone") != 1 {
-			t.Errorf("%q down: %v left, %d events; want one of each", down, found, events.count("left alone"))
+		if found, _ := metricstest.Gauges(t, n.Metrics.Registry, "kata_vfio_orphans"); found["claim"] != 1 || events.Count("left alone") != 1 {
+			t.Errorf("%q down: %v left, %d events; want one of each", down, found, events.Count("left alone"))
 		}
 	}
 }
@@ -281,41 +282,41 @@ func (s orphanList) GiveBackOrphans(context.Context) ([]maintain.Orphan, error) 
 
 // TestWhatCanNotBeMendedIsCountedAndLeft at every look.
 func TestWhatCanNotBeMendedIsCountedAndLeft(t *testing.T) {
-	n := newNode(t)
-	client, events := fake.NewClientset(), &eventLog{}
+	n := plugintest.New(t)
+	client, events := fake.NewClientset(), &plugintest.EventLog{}
 	repair := dra.Repair{
-		Client: client, Node: "worker-1", Records: n.records.List, Metrics: n.metrics, Log: quiet(),
+		Client: client, Node: "worker-1", Records: n.Records.List, Metrics: n.Metrics, Log: plugintest.Quiet(),
 		Orphans:  orphanList{{Address: pci.Address{Bus: 0x3b}, Err: errors.New("input/output error")}, {Address: pci.Address{Bus: 0x3c}, GivenBack: "nvidia"}},
-		Reporter: dra.NewReporter(client, events, quiet()), Now: time.Now,
+		Reporter: dra.NewReporter(client, events, plugintest.Quiet()), Now: time.Now,
 	}
 	for look := range 2 {
 		repair.Look(t.Context())
-		if found, _ := metricstest.Gauges(t, n.metrics.Registry, "kata_vfio_orphans"); found["binding"] != 1 {
+		if found, _ := metricstest.Gauges(t, n.Metrics.Registry, "kata_vfio_orphans"); found["binding"] != 1 {
 			t.Errorf("look %d: %v left, want the one", look, found)
 		}
 	}
-	events.want(t, "Node /worker-1 Warning Orphan Repair: binding 0000:3b:00.0 is left alone: it can't be given back now: input/output error")
+	events.Want(t, "Node /worker-1 Warning Orphan Repair: binding 0000:3b:00.0 is left alone: it can't be given back now: input/output error")
 }
 
 // TestAClaimThatEndsInQuarantineIsNotSaidToBeTakenBack.
 func TestAClaimThatEndsInQuarantineIsNotSaidToBeTakenBack(t *testing.T) {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	n.prepared("uid-1", "gpu-0000-3b-00-0")
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	n.Prepare("uid-1", "gpu-0000-3b-00-0")
 	now, log := time.Now(), &bytes.Buffer{}
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}})
 	repair := dra.Repair{
-		Client: client, Node: "worker-1", Records: n.records.List, Orphans: n.claims, Metrics: n.metrics, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Release: func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
-			rec, err := n.records.Load("uid-1")
+			rec, err := n.Records.Load("uid-1")
 			if err != nil {
 				return err
 			}
 			own := *rec
 			own.State = journal.Quarantined
-			return n.records.Save(&own)
+			return n.Records.Save(&own)
 		},
-		Reporter: dra.NewReporter(client, &eventLog{}, quiet()), Now: func() time.Time { return now },
+		Reporter: dra.NewReporter(client, &plugintest.EventLog{}, plugintest.Quiet()), Now: func() time.Time { return now },
 	}
 	repair.Look(t.Context())
 	now = now.Add(time.Hour)

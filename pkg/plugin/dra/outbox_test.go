@@ -23,6 +23,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // eventServer is an API server that answers the writing of Events with an error, if it has one.
@@ -61,7 +62,7 @@ func claimNamed(name string) kubeletplugin.NamespacedObject {
 
 // finalReporter returns a reporter with an outbox, which run until ctx ends.
 func finalReporter(ctx context.Context, server *eventServer, file string) *dra.Reporter {
-	outbox, r := dra.NewOutbox(server, "worker-1", file, quiet()), dra.NewReporter(server, &eventLog{}, quiet())
+	outbox, r := dra.NewOutbox(server, "worker-1", file, plugintest.Quiet()), dra.NewReporter(server, &plugintest.EventLog{}, plugintest.Quiet())
 	r.Final = outbox
 	for _, run := range []func(context.Context) error{outbox.Run, r.Run} {
 		go func() { _ = run(ctx) }() // they have no error to return

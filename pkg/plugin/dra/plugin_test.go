@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // slow is work that goes on until its context ends.
@@ -34,16 +35,16 @@ func (slow) UnprepareIf(ctx context.Context, _ string, _ func(context.Context, *
 // own deadline is over.
 func TestAnswerComesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := cluster()
-		reporter := dra.NewReporter(client, &eventLog{}, quiet())
+		client := plugintest.Cluster()
+		reporter := dra.NewReporter(client, &plugintest.EventLog{}, plugintest.Quiet())
 		go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 		d := dra.NewPlugin(dra.PluginConfig{
-			Claims: slow{}, Gate: gate(client), Health: dra.NewHealth(), Log: quiet(), Changed: func() {}, Fatal: func(error) {},
+			Claims: slow{}, Gate: plugintest.Gate(client), Health: dra.NewHealth(), Log: plugintest.Quiet(), Changed: func() {}, Fatal: func(error) {},
 			Reporter: reporter, Metrics: metrics.New(noRecords, func() int { return 0 }),
 		})
 		for name, call := range map[string]func(context.Context) error{
 			"prepare": func(ctx context.Context) error {
-				results, _ := d.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{allocated("uid-1", "gpu-0000-3b-00-0")})
+				results, _ := d.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")})
 				return results["uid-1"].Err
 			},
 			"unprepare": func(ctx context.Context) error {

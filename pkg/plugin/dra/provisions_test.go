@@ -22,6 +22,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // lackingVFs are those of a node whose PF waits for a VF that is in use.
@@ -39,60 +40,60 @@ func (lackingVFs) BindByPolicyOf(context.Context, func(pci.Address) bool) error 
 
 // provisioning is a node whose config asks for VFs, and what follows it.
 type provisioning struct {
-	*node
+	*plugintest.Node
 	watch *dra.ProvisionWatch
 	log   bytes.Buffer
 }
 
 // wantsVFs has the node's config ask for VFs of a PF, by its name there; they are bound from their making on.
-func (n *node) wantsVFs(pf string, count int) *provisioning {
-	n.t.Helper()
-	return n.provisioning(&v1alpha1.NodeConfig{
+func wantsVFs(n *plugintest.Node, pf string, count int) *provisioning {
+	n.T.Helper()
+	return configured(n, &v1alpha1.NodeConfig{
 		VirtualFunctions: []v1alpha1.VFRule{{PF: pf, Count: &count}},
 		Devices:          []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}, Policy: v1alpha1.PolicyBound}},
 	})
 }
 
-// provisioning gives the node a config, and a watch.
-func (n *node) provisioning(config *v1alpha1.NodeConfig) *provisioning {
+// configured gives the node a config, and a watch.
+func configured(n *plugintest.Node, config *v1alpha1.NodeConfig) *provisioning {
 	config.Default()
-	n.reopen(func(c *prepare.Config) { c.Node = config })
-	p := &provisioning{node: n}
-	p.watch = &dra.ProvisionWatch{VFs: n.claims, Metrics: n.metrics, Log: slog.New(slog.NewTextHandler(&p.log, nil))}
+	n.Reopen(func(c *prepare.Config) { c.Node = config })
+	p := &provisioning{Node: n}
+	p.watch = &dra.ProvisionWatch{VFs: n.Claims, Metrics: n.Metrics, Log: slog.New(slog.NewTextHandler(&p.log, nil))}
 	return p
 }
 
 // look lets the watch see the node as it is, as often as it changes by that.
 func (p *provisioning) look() {
-	p.t.Helper()
+	p.T.Helper()
 	for range 3 {
-		p.watch.Changed(p.t.Context(), p.snapshot())
+		p.watch.Changed(p.T.Context(), p.Snapshot())
 	}
 }
 
 // has checks how many VFs the PF has, how many the metric says that it lacks, and that VFIO has all of them.
 func (p *provisioning) has(when string, pf pci.Address, vfs int, lacking float64) {
-	p.t.Helper()
-	if got := len(p.k.VFs(pf)); got != vfs {
-		p.t.Errorf("%s: %d VFs, want %d; log:\n%s", when, got, vfs, p.log.String())
+	p.T.Helper()
+	if got := len(p.Kernel.VFs(pf)); got != vfs {
+		p.T.Errorf("%s: %d VFs, want %d; log:\n%s", when, got, vfs, p.log.String())
 	}
-	for _, a := range p.k.VFs(pf) {
-		if driver := p.driver(a); driver != "vfio-pci" {
-			p.t.Errorf("%s: VF %s is on %q, want what its policy says; log:\n%s", when, a, driver, p.log.String())
+	for _, a := range p.Kernel.VFs(pf) {
+		if driver := p.Driver(a); driver != "vfio-pci" {
+			p.T.Errorf("%s: VF %s is on %q, want what its policy says; log:\n%s", when, a, driver, p.log.String())
 		}
 	}
-	for rule, got := range gaugesByRule(p.t, p.metrics) {
+	for rule, got := range gaugesByRule(p.T, p.Metrics) {
 		if got != lacking {
-			p.t.Errorf("%s: the PF of rule %s lacks %v VFs, want %v", when, rule, got, lacking)
+			p.T.Errorf("%s: the PF of rule %s lacks %v VFs, want %v", when, rule, got, lacking)
 		}
 	}
 }
 
 // said checks how often something was logged.
 func (p *provisioning) said(what string, want int) {
-	p.t.Helper()
+	p.T.Helper()
 	if got := strings.Count(p.log.String(), what); got != want {
-		p.t.Errorf("%q was logged %d times, want %d:\n%s", what, got, want, p.log.String())
+		p.T.Errorf("%q was logged %d times, want %d:\n%s", what, got, want, p.log.String())
 	}
 }
 
@@ -103,13 +104,13 @@ func gaugesByRule(t *testing.T, m *metrics.Metrics) map[string]float64 {
 }
 
 // addLateHCA adds a PF whose driver is not loaded yet, as one that a driver container brings.
-func (n *node) addLateHCA() pci.Address {
-	n.t.Helper()
-	n.k.AddRootPort(0x21)
+func addLateHCA(n *plugintest.Node) pci.Address {
+	n.T.Helper()
+	n.Kernel.AddRootPort(0x21)
 	hca := sysfstest.HCA(pci.Address{Bus: 0x21})
 	hca.Class, hca.Driver = pci.ClassEthernet<<8, ""
-	n.k.Add(hca)
-	n.k.AddModule("mlx5_core", sysfstest.Driver{SRIOV: true, IDs: []sysfstest.Match{
+	n.Kernel.Add(hca)
+	n.Kernel.AddModule("mlx5_core", sysfstest.Driver{SRIOV: true, IDs: []sysfstest.Match{
 		sysfstest.MatchID(hca.Vendor, hca.Device), sysfstest.MatchID(hca.Vendor, hca.Capabilities.SRIOV.VFDevice),
 	}})
 	return hca.Address
@@ -117,38 +118,38 @@ func (n *node) addLateHCA() pci.Address {
 
 // TestVFsAreMadeOnceTheOneInUseIsFree: the node is told to be short of them until then, and the log says why, once.
 func TestVFsAreMadeOnceTheOneInUseIsFree(t *testing.T) {
-	n := newNode(t)
-	pf, vfs := n.k.AddNIC(0x21, 2)
-	p := n.provisioning(&v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: new(4)}}})
-	n.prepared("uid-1", "vf-"+vfs[0].Label())
+	n := plugintest.New(t)
+	pf, vfs := n.Kernel.AddNIC(0x21, 2)
+	p := configured(n, &v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: new(4)}}})
+	n.Prepare("uid-1", "vf-"+vfs[0].Label())
 	p.watch.Start(t.Context())
 	p.look()
 	p.watch.Again(t.Context())
-	if lacking := gaugesByRule(t, n.metrics)[pf.String()]; lacking != 2 || len(n.k.VFs(pf)) != 2 {
-		t.Errorf("lacking %v VFs, want two, with %v", lacking, n.k.VFs(pf))
+	if lacking := gaugesByRule(t, n.Metrics)[pf.String()]; lacking != 2 || len(n.Kernel.VFs(pf)) != 2 {
+		t.Errorf("lacking %v VFs, want two, with %v", lacking, n.Kernel.VFs(pf))
 	}
 	p.said("number of VFs left as it is", 1)
-	if _, err := n.claims.Unprepare(t.Context(), "uid-1"); err != nil {
+	if _, err := n.Claims.Unprepare(t.Context(), "uid-1"); err != nil {
 		t.Fatal(err)
 	}
 	p.look()
-	if lacking := gaugesByRule(t, n.metrics)[pf.String()]; lacking != 0 || len(n.k.VFs(pf)) != 4 {
-		t.Errorf("lacking %v VFs, want none, with %v", lacking, n.k.VFs(pf))
+	if lacking := gaugesByRule(t, n.Metrics)[pf.String()]; lacking != 0 || len(n.Kernel.VFs(pf)) != 4 {
+		t.Errorf("lacking %v VFs, want none, with %v", lacking, n.Kernel.VFs(pf))
 	}
 }
 
 // TestAPFsDriverComesLate, named by its address or by the interface that the driver makes.
 func TestAPFsDriverComesLate(t *testing.T) {
 	for _, name := range []string{"0000:21:00.0", "eth0"} {
-		n := newNode(t)
-		pf := n.addLateHCA()
-		p := n.wantsVFs(name, 4)
+		n := plugintest.New(t)
+		pf := addLateHCA(n)
+		p := wantsVFs(n, name, 4)
 		p.watch.Start(t.Context())
 		p.look()
 		p.watch.Again(t.Context())
 		p.has(name+" without its driver", pf, 0, 4)
 		p.said("number of VFs left as it is", 1)
-		if err := n.k.Load(t.Context(), "mlx5_core"); err != nil {
+		if err := n.Kernel.Load(t.Context(), "mlx5_core"); err != nil {
 			t.Fatal(err)
 		}
 		p.look()
@@ -159,19 +160,19 @@ func TestAPFsDriverComesLate(t *testing.T) {
 
 // TestAPFsDriverIsReloaded: its VFs go with it, and come again.
 func TestAPFsDriverIsReloaded(t *testing.T) {
-	n := newNode(t)
-	pf := n.addLateHCA()
-	if err := n.k.Load(t.Context(), "mlx5_core"); err != nil {
+	n := plugintest.New(t)
+	pf := addLateHCA(n)
+	if err := n.Kernel.Load(t.Context(), "mlx5_core"); err != nil {
 		t.Fatal(err)
 	}
-	p := n.wantsVFs("eth0", 4)
+	p := wantsVFs(n, "eth0", 4)
 	p.watch.Start(t.Context())
 	p.look()
 	p.has("at first", pf, 4, 0)
 	for _, between := range []func(){func() {}, p.look} { // the reload may take less time than a scan
-		n.k.UnloadDriver("mlx5_core")
+		n.Kernel.UnloadDriver("mlx5_core")
 		between()
-		if err := n.k.Load(t.Context(), "mlx5_core"); err != nil {
+		if err := n.Kernel.Load(t.Context(), "mlx5_core"); err != nil {
 			t.Fatal(err)
 		}
 		p.look()
@@ -182,10 +183,10 @@ func TestAPFsDriverIsReloaded(t *testing.T) {
 // TestVFsThatTakeLongerThanOtherWrites are waited for.
 func TestVFsThatTakeLongerThanOtherWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		pf, _ := n.k.AddNIC(0x21, 0)
-		n.k.SlowVFs(pf, 25*time.Second/4)
-		p := n.wantsVFs(pf.String(), 4)
+		n := plugintest.New(t)
+		pf, _ := n.Kernel.AddNIC(0x21, 0)
+		n.Kernel.SlowVFs(pf, 25*time.Second/4)
+		p := wantsVFs(n, pf.String(), 4)
 		p.watch.Start(t.Context())
 		p.look()
 		p.has("after 25 seconds", pf, 4, 0)
@@ -195,17 +196,17 @@ func TestVFsThatTakeLongerThanOtherWrites(t *testing.T) {
 // TestAChangeThatFailsIsTriedAgain, later and later, and told once.
 func TestAChangeThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		pf, _ := n.k.AddNIC(0x21, 0)
+		n := plugintest.New(t)
+		pf, _ := n.Kernel.AddNIC(0x21, 0)
 		answer, tries := error(unix.ENOMEM), 0
-		n.k.OnWrite(func(path, _ string) error {
+		n.Kernel.OnWrite(func(path, _ string) error {
 			if strings.HasSuffix(path, "sriov_numvfs") {
 				tries++
 				return answer
 			}
 			return nil
 		})
-		p := n.wantsVFs(pf.String(), 4)
+		p := wantsVFs(n, pf.String(), 4)
 		p.watch.Start(t.Context())
 		for range 60 {
 			p.look()
@@ -229,19 +230,19 @@ func TestAChangeThatFailsIsTriedAgain(t *testing.T) {
 // TestWhatSomebodySetIsLeft while the plugin runs: a newer instance in a rolling update may want another number, and VFs are not taken away from claims that are on their way.
 func TestWhatSomebodySetIsLeft(t *testing.T) {
 	for _, count := range []string{"2", "6"} {
-		n := newNode(t)
-		pf, _ := n.k.AddNIC(0x21, 0)
-		p := n.wantsVFs(pf.String(), 4)
+		n := plugintest.New(t)
+		pf, _ := n.Kernel.AddNIC(0x21, 0)
+		p := wantsVFs(n, pf.String(), 4)
 		p.watch.Start(t.Context())
 		p.look()
 		for _, value := range []string{"0", count} {
-			if err := n.k.Write("sys/bus/pci/devices/"+pf.String()+"/sriov_numvfs", []byte(value)); err != nil {
+			if err := n.Kernel.Write("sys/bus/pci/devices/"+pf.String()+"/sriov_numvfs", []byte(value)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		p.look()
 		p.watch.Again(t.Context())
-		if got := len(n.k.VFs(pf)); got != int(count[0]-'0') {
+		if got := len(n.Kernel.VFs(pf)); got != int(count[0]-'0') {
 			t.Errorf("%d VFs, want the %s that somebody set", got, count)
 		}
 		p.said("number of VFs left as it is", 1)
@@ -253,24 +254,24 @@ func TestWhatSomebodySetIsLeft(t *testing.T) {
 // TestWhatSomebodySetIsLeftOfFreeVFs: not because they are held. A start does what the rule says.
 func TestWhatSomebodySetIsLeftOfFreeVFs(t *testing.T) {
 	for count, why := range map[int]string{2: "was changed since", 6: "takes VFs away only when it starts"} {
-		n := newNode(t)
-		pf, _ := n.k.AddNIC(0x21, 0)
-		p := n.provisioning(&v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: new(4)}}})
+		n := plugintest.New(t)
+		pf, _ := n.Kernel.AddNIC(0x21, 0)
+		p := configured(n, &v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: new(4)}}})
 		p.watch.Start(t.Context())
 		p.look()
 		for _, value := range []int{0, count} {
-			if err := n.k.Write("sys/bus/pci/devices/"+pf.String()+"/sriov_numvfs", []byte(strconv.Itoa(value))); err != nil {
+			if err := n.Kernel.Write("sys/bus/pci/devices/"+pf.String()+"/sriov_numvfs", []byte(strconv.Itoa(value))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		p.look()
 		p.watch.Again(t.Context())
-		if got := len(n.k.VFs(pf)); got != count {
+		if got := len(n.Kernel.VFs(pf)); got != count {
 			t.Errorf("%d VFs, want the %d that somebody set", got, count)
 		}
 		p.said(why, 1)
 		p.watch.Start(t.Context())
-		if got := len(n.k.VFs(pf)); got != 4 {
+		if got := len(n.Kernel.VFs(pf)); got != 4 {
 			t.Errorf("%d VFs after a start, want the 4 of the rule", got)
 		}
 	}
@@ -278,13 +279,13 @@ func TestWhatSomebodySetIsLeftOfFreeVFs(t *testing.T) {
 
 // TestAPFsInterfaceIsNamedLate, as udev renames it: nothing else of the PF changes.
 func TestAPFsInterfaceIsNamedLate(t *testing.T) {
-	n := newNode(t)
-	pf, _ := n.k.AddNIC(0x21, 0)
-	p := n.wantsVFs("ens1f0", 4)
+	n := plugintest.New(t)
+	pf, _ := n.Kernel.AddNIC(0x21, 0)
+	p := wantsVFs(n, "ens1f0", 4)
 	p.watch.Start(t.Context())
 	p.look()
 	p.has("before", pf, 0, 4)
-	net := n.k.Path("sys/bus/pci/devices/" + pf.String() + "/net/")
+	net := n.Kernel.Path("sys/bus/pci/devices/" + pf.String() + "/net/")
 	if err := os.Rename(filepath.Join(net, "eth0"), filepath.Join(net, "ens1f0")); err != nil {
 		t.Fatal(err)
 	}
@@ -294,18 +295,18 @@ func TestAPFsInterfaceIsNamedLate(t *testing.T) {
 
 // TestAFunctionAppearsLate: it is bound by its policy as those that were there at the start, one that can't be bound is tried again, and the log says so once.
 func TestAFunctionAppearsLate(t *testing.T) {
-	n := newNode(t)
-	p := n.provisioning(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Policy: v1alpha1.PolicyBound}}})
+	n := plugintest.New(t)
+	p := configured(n, &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Policy: v1alpha1.PolicyBound}}})
 	p.watch.Start(t.Context())
 	p.look()
 	answer := error(unix.EIO)
-	n.k.OnWrite(func(path, value string) error {
+	n.Kernel.OnWrite(func(path, value string) error {
 		if strings.HasSuffix(path, "driver_override") && value == "vfio-pci" {
 			return answer
 		}
 		return nil
 	})
-	gpu := n.k.AddGPU(0x3b)
+	gpu := n.Kernel.AddGPU(0x3b)
 	for range 3 {
 		p.look()
 		p.watch.Again(t.Context())
@@ -313,17 +314,17 @@ func TestAFunctionAppearsLate(t *testing.T) {
 	p.said("not bound by policy", 1)
 	answer = nil
 	p.watch.Again(t.Context())
-	if driver := n.driver(gpu); driver != "vfio-pci" {
+	if driver := n.Driver(gpu); driver != "vfio-pci" {
 		t.Errorf("GPU is on %q; log:\n%s", driver, p.log.String())
 	}
 	for _, between := range []func(){p.look, func() {}} { // both may happen between two scans
-		n.k.Remove(gpu)
+		n.Kernel.Remove(gpu)
 		between()
 		again := sysfstest.GPU(gpu)
 		again.Driver = ""
-		n.k.Add(again)
+		n.Kernel.Add(again)
 		p.look()
-		if driver := n.driver(gpu); driver != "vfio-pci" {
+		if driver := n.Driver(gpu); driver != "vfio-pci" {
 			t.Errorf("GPU that was plugged in again is on %q; log:\n%s", driver, p.log.String())
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,139 +20,71 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
-
-// eventLog keeps events as "Kind name type reason action: note".
-type eventLog struct {
-	mu    sync.Mutex // guards lines
-	lines []string
-}
-
-func (l *eventLog) Event(regarding, _ *corev1.ObjectReference, eventType, reason, action, note string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, strings.Join([]string{regarding.Kind, regarding.Namespace + "/" + regarding.Name, eventType, reason, action + ":", note}, " "))
-}
-
-// count returns how many events have the word.
-func (l *eventLog) count(word string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for _, line := range l.lines {
-		if strings.Contains(line, word) {
-			n++
-		}
-	}
-	return n
-}
-
-// want checks that the events have the beginnings, in order.
-func (l *eventLog) want(t *testing.T, beginnings ...string) {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.lines) != len(beginnings) {
-		t.Fatalf("%d events, want %d:\n%s", len(l.lines), len(beginnings), strings.Join(l.lines, "\n"))
-	}
-	for i, b := range beginnings {
-		if !strings.HasPrefix(l.lines[i], b) {
-			t.Errorf("event %q, want %q...", l.lines[i], b)
-		}
-	}
-}
-
-// status waits until the claim's status has entries.
-func (k *kubelet) status(c *resourceapi.ResourceClaim) []resourceapi.AllocatedDeviceStatus {
-	k.t.Helper()
-	for range 500 {
-		got, err := k.client.ResourceV1().ResourceClaims(c.Namespace).Get(k.t.Context(), c.Name, metav1.GetOptions{})
-		if err != nil {
-			k.t.Fatal(err)
-		}
-		if len(got.Status.Devices) > 0 {
-			return got.Status.Devices
-		}
-		select {
-		case <-k.t.Context().Done():
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	k.t.Fatal("the claim's status has no devices")
-	return nil
-}
-
-// conditions lists conditions as "Type=Status (Reason)".
-func conditions(s resourceapi.AllocatedDeviceStatus) []string {
-	var words []string
-	for _, c := range s.Conditions {
-		words = append(words, c.Type+"="+string(c.Status)+" ("+c.Reason+")")
-	}
-	return words
-}
 
 // TestPreparedClaimsStatus: the tenant reads in the claim what became of it.
 func TestPreparedClaimsStatus(t *testing.T) {
-	n := newNode(t)
-	gpu := n.k.AddGPU(0x3b)
-	c := allocated("uid-1", "gpu-0000-3b-00-0")
-	k := serve(t, n, n.claims, "", c)
-	n.publish(&recorder{})
-	if answer := k.prepare(c)["uid-1"]; answer.Error != "" {
+	n := plugintest.New(t)
+	gpu := n.Kernel.AddGPU(0x3b)
+	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
+	k := plugintest.Serve(t, n, n.Claims, "", c)
+	n.Publish(&plugintest.Recorder{})
+	if answer := k.Prepare(c)["uid-1"]; answer.Error != "" {
 		t.Fatal(answer.Error)
 	}
-	devices := k.status(c)
+	devices := k.Status(c)
 	if len(devices) != 1 || devices[0].Driver != v1alpha1.DriverName || devices[0].Pool != "worker-1" || devices[0].Device != "gpu-0000-3b-00-0" {
 		t.Fatalf("status.devices = %+v", devices)
 	}
 	want := []string{"Ready=True (Prepared)", "Isolated=True (Isolated)", "Reset=True (ResetBetweenTenants)"}
-	if diff := cmp.Diff(want, conditions(devices[0])); diff != "" {
+	if diff := cmp.Diff(want, plugintest.Conditions(devices[0])); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
 	var data dra.DeviceData
 	if err := json.Unmarshal(devices[0].Data.Raw, &data); err != nil {
 		t.Fatal(err)
 	}
-	group, _ := n.k.GroupOf(gpu)
+	group, _ := n.Kernel.GroupOf(gpu)
 	if data.Address != "0000:3b:00.0" || data.VFIODriver != "vfio-pci" || data.IOMMUGroup != group || !strings.HasPrefix(data.Evidence, "sha256:") {
 		t.Errorf("data %+v", data)
 	}
-	k.events.want(t, "ResourceClaim team-a/claim-uid-1 Normal Prepared Prepare: gpu 0000:3b:00.0 bound", "Pod team-a/train Normal Prepared Prepare: gpu 0000:3b:00.0 bound")
+	k.Events.Want(t, "ResourceClaim team-a/claim-uid-1 Normal Prepared Prepare: gpu 0000:3b:00.0 bound", "Pod team-a/train Normal Prepared Prepare: gpu 0000:3b:00.0 bound")
 }
 
 // TestRefusedClaimsStatus: so does one whose claim is refused, with the
 // culprit, on the claim and on the pod.
 func TestRefusedClaimsStatus(t *testing.T) {
-	n := newNode(t)
-	c := allocated("uid-1", "gpu-0000-ee-00-0")
-	k := serve(t, n, n.claims, "", c)
-	if answer := k.prepare(c)["uid-1"]; answer.Error == "" {
+	n := plugintest.New(t)
+	c := plugintest.Allocated("uid-1", "gpu-0000-ee-00-0")
+	k := plugintest.Serve(t, n, n.Claims, "", c)
+	if answer := k.Prepare(c)["uid-1"]; answer.Error == "" {
 		t.Fatal("prepared a device that is not there")
 	}
-	devices := k.status(c)
-	if diff := cmp.Diff([]string{"Ready=False (Absent)"}, conditions(devices[0])); diff != "" {
+	devices := k.Status(c)
+	if diff := cmp.Diff([]string{"Ready=False (Absent)"}, plugintest.Conditions(devices[0])); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
 	if message := devices[0].Conditions[0].Message; !strings.Contains(message, "0000:ee:00.0") {
 		t.Errorf("the message %q does not name the device", message)
 	}
-	k.events.want(t, "ResourceClaim team-a/claim-uid-1 Warning Absent Prepare: ", "Pod team-a/train Warning Absent Prepare: ")
+	k.Events.Want(t, "ResourceClaim team-a/claim-uid-1 Warning Absent Prepare: ", "Pod team-a/train Warning Absent Prepare: ")
 }
 
 // TestGateComesFirst: a pod that is not in a VM gets nothing bound.
 func TestGateComesFirst(t *testing.T) {
-	n := newNode(t)
-	gpu := n.k.AddGPU(0x3b)
-	c := allocated("uid-1", "gpu-0000-3b-00-0")
+	n := plugintest.New(t)
+	gpu := n.Kernel.AddGPU(0x3b)
+	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 	c.Status.ReservedFor[0].UID = "another"
-	k := serve(t, n, n.claims, "", c)
-	if answer := k.prepare(c)["uid-1"]; !strings.Contains(answer.Error, "is gone") {
+	k := plugintest.Serve(t, n, n.Claims, "", c)
+	if answer := k.Prepare(c)["uid-1"]; !strings.Contains(answer.Error, "is gone") {
 		t.Errorf("prepared: %v", answer)
 	}
-	if driver := n.driver(gpu); driver != "nvidia" {
+	if driver := n.Driver(gpu); driver != "nvidia" {
 		t.Errorf("bound to %s", driver)
 	}
-	k.events.want(t, "ResourceClaim team-a/claim-uid-1 Warning PodReplaced", "Pod team-a/train Warning PodReplaced")
+	k.Events.Want(t, "ResourceClaim team-a/claim-uid-1 Warning PodReplaced", "Pod team-a/train Warning PodReplaced")
 }
 
 // TestStatusIsTriedAgain: the API server may be away for a while, and a claim
@@ -170,13 +101,13 @@ func TestStatusIsTriedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, tried := allocated("uid-1", "gpu-0000-3b-00-0"), 0
-				client := cluster(c)
+				c, tried := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), 0
+				client := plugintest.Cluster(c)
 				client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 					tried++
 					return tt.answer != nil && tried < 4, nil, tt.answer
 				})
-				r := dra.NewReporter(client, &eventLog{}, quiet())
+				r := dra.NewReporter(client, &plugintest.EventLog{}, plugintest.Quiet())
 				go func() { _ = r.Run(t.Context()) }() // it has no error to return
 				r.Refused(c, errors.New("it is so"), nil)
 				time.Sleep(time.Minute)
@@ -192,21 +123,21 @@ func TestStatusIsTriedAgain(t *testing.T) {
 // TestRefusalsInALoopAreFewEvents: a tenant makes one refused claim after the other.
 func TestRefusalsInALoopAreFewEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &eventLog{}
-		r, c := dra.NewReporter(cluster(), log, quiet()), allocated("uid-1", "gpu-0000-3b-00-0")
+		log := &plugintest.EventLog{}
+		r, c := dra.NewReporter(plugintest.Cluster(), log, plugintest.Quiet()), plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 		go func() { _ = r.Run(t.Context()) }() // it has no error to return
 		refused := func(namespace string) int {
-			before := len(log.lines)
+			before := len(log.Lines)
 			again := *c
 			again.Namespace = namespace
 			r.Refused(&again, errors.New("a device is in use"), nil)
-			return len(log.lines) - before
+			return len(log.Lines) - before
 		}
 		each := refused("another")
 		for range 1000 {
 			refused("loop")
 		}
-		if n := len(log.lines); each == 0 || n > 60*each {
+		if n := len(log.Lines); each == 0 || n > 60*each {
 			t.Errorf("%d events of 1000 refusals, want some fifty times %d", n, each)
 		}
 		if refused("another") != each {
@@ -214,7 +145,7 @@ func TestRefusalsInALoopAreFewEvents(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		refused("loop")
-		if last := log.lines[len(log.lines)-1]; !strings.Contains(last, "950 refusals of this namespace") || !strings.Contains(last, "a device is in use") {
+		if last := log.Lines[len(log.Lines)-1]; !strings.Contains(last, "950 refusals of this namespace") || !strings.Contains(last, "a device is in use") {
 			t.Errorf("the next event says %q, want it to count those without one", last)
 		}
 	})
@@ -223,9 +154,9 @@ func TestRefusalsInALoopAreFewEvents(t *testing.T) {
 // TestLongNotesAreCut: the API server refuses an event with a note of more
 // than 1024 bytes.
 func TestLongNotesAreCut(t *testing.T) {
-	log := &eventLog{}
-	dra.NewReporter(cluster(), log, quiet()).Refused(allocated("uid-1", "gpu-0000-3b-00-0"), errors.New(strings.Repeat("x", 5000)), nil)
-	if _, note, _ := strings.Cut(log.lines[0], ": "); len(note) != 1024 || !strings.HasSuffix(note, "...") {
+	log := &plugintest.EventLog{}
+	dra.NewReporter(plugintest.Cluster(), log, plugintest.Quiet()).Refused(plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), errors.New(strings.Repeat("x", 5000)), nil)
+	if _, note, _ := strings.Cut(log.Lines[0], ": "); len(note) != 1024 || !strings.HasSuffix(note, "...") {
 		t.Errorf("a note of %d bytes", len(note))
 	}
 }
@@ -234,15 +165,15 @@ func TestLongNotesAreCut(t *testing.T) {
 // status is that of the device, which the first goes on using.
 func TestRefusalLeavesAHoldersDeviceAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, log, written := allocated("uid-1", "gpu-0000-3b-00-0"), &eventLog{}, 0
+		c, log, written := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), &plugintest.EventLog{}, 0
 		holder := claim.Pod{UID: string(c.Status.ReservedFor[0].UID), Name: c.Status.ReservedFor[0].Name}
 		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "second", UID: "2"})
-		client := cluster(c)
+		client := plugintest.Cluster(c)
 		client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 			written++
 			return false, nil, nil
 		})
-		r := dra.NewReporter(client, log, quiet())
+		r := dra.NewReporter(client, log, plugintest.Quiet())
 		go func() { _ = r.Run(t.Context()) }() // it has no error to return
 		r.Refused(c, errors.New("a device is in one VM only"), []claim.Pod{holder})
 		time.Sleep(time.Minute)
@@ -250,46 +181,46 @@ func TestRefusalLeavesAHoldersDeviceAlone(t *testing.T) {
 		if written > 0 {
 			t.Errorf("the status was written %d times", written)
 		}
-		log.want(t, "ResourceClaim team-a/claim-uid-1 Warning", "Pod team-a/second Warning")
+		log.Want(t, "ResourceClaim team-a/claim-uid-1 Warning", "Pod team-a/second Warning")
 	})
 }
 
 // TestReserve: a claim goes over to the pod that it is reserved for now, by the
 // same gate as ever.
 func TestReserve(t *testing.T) {
-	n := newNode(t)
-	n.k.AddGPU(0x3b)
-	c := allocated("uid-1", "gpu-0000-3b-00-0")
-	k := serve(t, n, n.claims, "", c)
-	if answer := k.prepare(c)["uid-1"]; answer.Error != "" {
+	n := plugintest.New(t)
+	n.Kernel.AddGPU(0x3b)
+	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
+	k := plugintest.Serve(t, n, n.Claims, "", c)
+	if answer := k.Prepare(c)["uid-1"]; answer.Error != "" {
 		t.Fatal(answer.Error)
 	}
 	ref := plan.Ref{UID: "uid-1", Namespace: c.Namespace, Name: c.Name}
-	next := trainPod()
+	next := plugintest.TrainPod()
 	next.UID = "next"
-	if err := k.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), next, next.Namespace); err != nil {
+	if err := k.Client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), next, next.Namespace); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.driver.Reserve(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "is gone") {
+	if err := k.Plugin.Reserve(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "is gone") {
 		t.Errorf("Reserve for the former pod = %v", err)
 	}
-	got, err := k.client.ResourceV1().ResourceClaims(c.Namespace).Get(t.Context(), c.Name, metav1.GetOptions{})
+	got, err := k.Client.ResourceV1().ResourceClaims(c.Namespace).Get(t.Context(), c.Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got.Status.ReservedFor[0].UID = "next"
-	if _, err := k.client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), got, metav1.UpdateOptions{}); err != nil {
+	if _, err := k.Client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), got, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.driver.Reserve(t.Context(), ref); err != nil {
+	if err := k.Plugin.Reserve(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
-	rec, err := n.records.Load("uid-1")
+	rec, err := n.Records.Load("uid-1")
 	if err != nil || rec.Plan.Claim.Pods[0].UID != "next" {
 		t.Errorf("record %+v, %v; want the next pod's", rec, err)
 	}
 	ref.UID = "older"
-	if err := k.driver.Reserve(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "replaced") {
+	if err := k.Plugin.Reserve(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "replaced") {
 		t.Errorf("Reserve of another claim = %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // bootWith returns a node with one port whose ACS control is as given.
@@ -70,11 +71,11 @@ func TestBaselineIsKeptOncePerBoot(t *testing.T) {
 }
 
 func TestPublishedIsWrittenWhenItChanges(t *testing.T) {
-	n, r, dir := newNode(t), &recorder{}, t.TempDir()
+	n, r, dir := plugintest.New(t), &plugintest.Recorder{}, t.TempDir()
 	notes := dra.NewRunFiles(dir)
 	say := func() facts.Published {
-		n.publish(r)
-		published := n.publisher.Published()
+		n.Publish(r)
+		published := n.Publisher.Published()
 		published.BootID = "b1"
 		if err := notes.Publish(published); err != nil {
 			t.Fatal(err)
@@ -84,7 +85,7 @@ func TestPublishedIsWrittenWhenItChanges(t *testing.T) {
 	if diff := cmp.Diff(facts.Published{BootID: "b1", NodeName: "worker-1", Devices: []pci.Address{}}, say()); diff != "" {
 		t.Errorf("nothing published (-want +got):\n%s", diff)
 	}
-	gpu := n.k.AddGPU(0x3b)
+	gpu := n.Kernel.AddGPU(0x3b)
 	if diff := cmp.Diff(facts.Published{BootID: "b1", NodeName: "worker-1", Devices: []pci.Address{gpu}}, say()); diff != "" {
 		t.Errorf("one GPU (-want +got):\n%s", diff)
 	}
@@ -97,7 +98,7 @@ func TestPublishedIsWrittenWhenItChanges(t *testing.T) {
 	if after, err := os.Stat(file); err != nil || !os.SameFile(before, after) {
 		t.Errorf("written again though nothing changed (%v)", err)
 	}
-	n.reopen(func(c *prepare.Config) { c.HotPlugWindow = 2 << 20 })
+	n.Reopen(func(c *prepare.Config) { c.HotPlugWindow = 2 << 20 })
 	if got := say(); got.HotPlugWindow != 2<<20 {
 		t.Errorf("it says %+v, and not the window by which functions are tainted", got)
 	}

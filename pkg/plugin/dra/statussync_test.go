@@ -14,6 +14,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // awayServer is an API server that can be away.
@@ -24,7 +25,7 @@ type awayServer struct {
 }
 
 func newAwayServer(c *resourceapi.ResourceClaim) *awayServer {
-	s := &awayServer{Clientset: cluster(c)}
+	s := &awayServer{Clientset: plugintest.Cluster(c)}
 	s.PrependReactor("*", "resourceclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if s.away {
 			return true, nil, errors.New("dial tcp: connection refused")
@@ -64,24 +65,24 @@ func lookEachMinute(t *testing.T, statuses *dra.StatusSync, minutes int) {
 func TestAStatusIsWrittenAfterHoursWithoutTheAPIServer(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			n := newNode(t)
-			n.k.AddGPU(0x3b)
-			c := allocated("uid-1", "gpu-0000-3b-00-0")
-			n.prepared("uid-1", "gpu-0000-3b-00-0")
+			n := plugintest.New(t)
+			n.Kernel.AddGPU(0x3b)
+			c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
+			n.Prepare("uid-1", "gpu-0000-3b-00-0")
 			server := newAwayServer(c)
 			start := func() (*dra.Reporter, *dra.StatusSync) {
-				r := dra.NewReporter(server, &eventLog{}, quiet())
+				r := dra.NewReporter(server, &plugintest.EventLog{}, plugintest.Quiet())
 				r.Anchor = func() string { return "checkpoint" }
 				go func() { _ = r.Run(t.Context()) }() // it has no error to return
-				return r, &dra.StatusSync{Reporter: r, Records: n.records.List, Attributes: n.publisher.Attributes}
+				return r, &dra.StatusSync{Reporter: r, Records: n.Records.List, Attributes: n.Publisher.Attributes}
 			}
 			r, statuses := start()
 			server.away = true
-			rec, err := n.records.Load("uid-1")
+			rec, err := n.Records.Load("uid-1")
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Prepared(t.Context(), c, rec, n.publisher.Attributes)
+			r.Prepared(t.Context(), c, rec, n.Publisher.Attributes)
 			lookEachMinute(t, statuses, 8*60)
 			if restarted {
 				_, statuses = start()
@@ -119,15 +120,15 @@ func TestAStatusThatNeedsNoWriting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t)
-				n.k.AddGPU(0x3b)
-				n.prepared("uid-1", "gpu-0000-3b-00-0")
-				c := allocated("uid-1", "gpu-0000-3b-00-0")
+				n := plugintest.New(t)
+				n.Kernel.AddGPU(0x3b)
+				n.Prepare("uid-1", "gpu-0000-3b-00-0")
+				c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 				change(c)
 				server := newAwayServer(c)
-				r := dra.NewReporter(server, &eventLog{}, quiet())
+				r := dra.NewReporter(server, &plugintest.EventLog{}, plugintest.Quiet())
 				go func() { _ = r.Run(t.Context()) }() // it has no error to return
-				lookEachMinute(t, &dra.StatusSync{Reporter: r, Records: n.records.List, Attributes: n.publisher.Attributes}, 10)
+				lookEachMinute(t, &dra.StatusSync{Reporter: r, Records: n.Records.List, Attributes: n.Publisher.Attributes}, 10)
 				if server.writes != 0 || server.asked > 1 {
 					t.Errorf("%d writes and %d questions, want none and one", server.writes, server.asked)
 				}

@@ -16,11 +16,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
 // TestTheLinkOfAVF: a claim whose VF has no link is ready, says so, and warns in Events.
 func TestTheLinkOfAVF(t *testing.T) {
-	linkState := func(value string) string { return strings.Replace(untagged, "{", `{"linkState":"`+value+`",`, 1) }
+	linkState := func(value string) string {
+		return strings.Replace(plugintest.Untagged, "{", `{"linkState":"`+value+`",`, 1)
+	}
 	for name, c := range map[string]struct {
 		driver     vftest.Driver
 		parameters string
@@ -29,30 +32,30 @@ func TestTheLinkOfAVF(t *testing.T) {
 		message    string
 		warns      string // the Events' reason; empty for none
 	}{
-		"the PF has a link":          {vftest.Igb(), untagged, nil, "LinkUp=True (PFHasCarrier)", "PF 0000:21:00.0 has a carrier", ""},
-		"the PF has no carrier":      {vftest.Igb(), untagged, (*vftest.Links).Unplug, "LinkUp=False (PFNoCarrier)", "of PF 0000:21:00.0 has no carrier: the VF has no link", "PFNoCarrier"},
-		"the PF is down":             {vftest.Igb(), untagged, (*vftest.Links).TurnOff, "LinkUp=False (PFDown)", "random MAC address; run `ip link set ", "PFDown"},
+		"the PF has a link":          {vftest.Igb(), plugintest.Untagged, nil, "LinkUp=True (PFHasCarrier)", "PF 0000:21:00.0 has a carrier", ""},
+		"the PF has no carrier":      {vftest.Igb(), plugintest.Untagged, (*vftest.Links).Unplug, "LinkUp=False (PFNoCarrier)", "of PF 0000:21:00.0 has no carrier: the VF has no link", "PFNoCarrier"},
+		"the PF is down":             {vftest.Igb(), plugintest.Untagged, (*vftest.Links).TurnOff, "LinkUp=False (PFDown)", "random MAC address; run `ip link set ", "PFDown"},
 		"the claim wants no link":    {vftest.Complete(), linkState("Disable"), (*vftest.Links).Unplug, "LinkUp=False (LinkDisabled)", "its linkState is Disable", ""},
 		"the claim wants one anyway": {vftest.Complete(), linkState("Enable"), (*vftest.Links).Unplug, "LinkUp=True (LinkEnabled)", "its linkState is Enable", ""},
 		"but the PF is down":         {vftest.Complete(), linkState("Enable"), (*vftest.Links).TurnOff, "LinkUp=False (PFDown)", "is down", "PFDown"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			n.links.Use(c.driver)
-			_, vfs := n.k.AddNIC(0x21, 1)
+			n := plugintest.New(t)
+			n.Links.Use(c.driver)
+			_, vfs := n.Kernel.AddNIC(0x21, 1)
 			if c.change != nil {
-				c.change(n.links)
+				c.change(n.Links)
 			}
-			asked := allocated("uid-1", "vf-"+vfs[0].Label())
-			asked.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{fromClass("gpu", c.parameters)}
-			k := serve(t, n, n.claims, "", asked, pooled(asked))
-			n.publish(&recorder{})
-			if answer := k.prepare(asked)["uid-1"]; answer.Error != "" {
+			asked := plugintest.Allocated("uid-1", "vf-"+vfs[0].Label())
+			asked.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{plugintest.FromClass("gpu", c.parameters)}
+			k := plugintest.Serve(t, n, n.Claims, "", asked, pooled(asked))
+			n.Publish(&plugintest.Recorder{})
+			if answer := k.Prepare(asked)["uid-1"]; answer.Error != "" {
 				t.Fatal(answer.Error)
 			}
-			got := k.status(asked)[0]
+			got := k.Status(asked)[0]
 			want := []string{"Ready=True (Prepared)", "Isolated=True (Isolated)", "Reset=True (ResetBetweenTenants)", c.condition}
-			if diff := cmp.Diff(want, conditions(got)); diff != "" {
+			if diff := cmp.Diff(want, plugintest.Conditions(got)); diff != "" {
 				t.Errorf("conditions (-want +got):\n%s", diff)
 			}
 			if link := meta.FindStatusCondition(got.Conditions, dra.ConditionLinkUp); link != nil && !strings.Contains(link.Message, c.message) {
@@ -63,7 +66,7 @@ func TestTheLinkOfAVF(t *testing.T) {
 				warning := c.warns + " Prepare: vf 0000:21:"
 				events = append(events, "ResourceClaim team-a/claim-uid-1 Warning "+warning, "Pod team-a/train Warning "+warning)
 			}
-			k.events.want(t, events...)
+			k.Events.Want(t, events...)
 		})
 	}
 }
@@ -72,30 +75,30 @@ func TestTheLinkOfAVF(t *testing.T) {
 // once for each.
 func TestTheStatusFollowsTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		_, vfs := n.k.AddNIC(0x21, 1)
+		n := plugintest.New(t)
+		_, vfs := n.Kernel.AddNIC(0x21, 1)
 		name := "vf-" + vfs[0].Label()
-		n.prepared("uid-1", name)
-		c := allocated("uid-1", name)
-		server, uplink := newAwayServer(c), n.policy.Uplink
-		r := dra.NewReporter(server, &eventLog{}, quiet())
+		n.Prepare("uid-1", name)
+		c := plugintest.Allocated("uid-1", name)
+		server, uplink := newAwayServer(c), n.Policy.Uplink
+		r := dra.NewReporter(server, &plugintest.EventLog{}, plugintest.Quiet())
 		r.Uplink = func(ctx context.Context, pf pci.Address) (*vf.Link, error) { return uplink(ctx, pf) }
 		go func() { _ = r.Run(t.Context()) }() // it has no error to return
-		statuses := &dra.StatusSync{Reporter: r, Records: n.records.List, Attributes: n.publisher.Attributes}
+		statuses := &dra.StatusSync{Reporter: r, Records: n.Records.List, Attributes: n.Publisher.Attributes}
 		var changed time.Time
 		for i, c := range []struct {
 			change func()
 			want   string
 		}{
 			{func() {}, "LinkUp=True (PFHasCarrier)"},
-			{n.links.Unplug, "LinkUp=False (PFNoCarrier)"},
-			{n.links.TurnOff, "LinkUp=False (PFDown)"},
+			{n.Links.Unplug, "LinkUp=False (PFNoCarrier)"},
+			{n.Links.TurnOff, "LinkUp=False (PFDown)"},
 			{func() { uplink = cutOff }, "LinkUp=Unknown (PFUnreadable)"},
 		} {
 			c.change()
 			lookEachMinute(t, statuses, 10)
-			devices := server.devices(t, allocated("uid-1", name))
-			if got := conditions(devices[0]); len(got) != 4 || got[3] != c.want {
+			devices := server.devices(t, plugintest.Allocated("uid-1", name))
+			if got := plugintest.Conditions(devices[0]); len(got) != 4 || got[3] != c.want {
 				t.Fatalf("conditions %q, want %s last", got, c.want)
 			}
 			link := meta.FindStatusCondition(devices[0].Conditions, dra.ConditionLinkUp)
@@ -113,28 +116,28 @@ func TestTheStatusFollowsTheLink(t *testing.T) {
 // TestAVFWithoutAMACHasNoLinkCondition: what the interface of an InfiniBand PF says is not the VF's link.
 func TestAVFWithoutAMACHasNoLinkCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.links.Use(vftest.InfiniBand())
-		n.links.TurnOff()
-		_, vfs := n.k.AddHCA(0x21, 1)
-		c := allocated("uid-1", "vf-"+vfs[0].Label())
+		n := plugintest.New(t)
+		n.Links.Use(vftest.InfiniBand())
+		n.Links.TurnOff()
+		_, vfs := n.Kernel.AddHCA(0x21, 1)
+		c := plugintest.Allocated("uid-1", "vf-"+vfs[0].Label())
 		c.Status.Allocation.Devices.Config = nil
 		req, err := claim.Decode(c, "kata-vfio.dev")
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec, err := n.claims.Prepare(t.Context(), req)
+		rec, err := n.Claims.Prepare(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		server, events := newAwayServer(c), &eventLog{}
-		r := dra.NewReporter(server, events, quiet())
-		r.Uplink = n.policy.Uplink
+		server, events := newAwayServer(c), &plugintest.EventLog{}
+		r := dra.NewReporter(server, events, plugintest.Quiet())
+		r.Uplink = n.Policy.Uplink
 		go func() { _ = r.Run(t.Context()) }() // it has no error to return
-		r.Prepared(t.Context(), c, rec, n.publisher.Attributes)
+		r.Prepared(t.Context(), c, rec, n.Publisher.Attributes)
 		synctest.Wait()
-		if devices := server.devices(t, c); len(devices) != 1 || len(devices[0].Conditions) != 3 || events.count("Warning") > 0 {
-			t.Errorf("status %+v, %d warnings", devices, events.count("Warning"))
+		if devices := server.devices(t, c); len(devices) != 1 || len(devices[0].Conditions) != 3 || events.Count("Warning") > 0 {
+			t.Errorf("status %+v, %d warnings", devices, events.Count("Warning"))
 		}
 	})
 }
