@@ -24,6 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 )
@@ -69,7 +70,7 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 	if n.inPod {
 		said := p.Published()
 		said.BootID, said.Config = s.Host.BootID, n.config
-		if err := dra.NewRunFiles(n.Path(parts.DefaultRunDir)).Publish(said); err != nil {
+		if err := plugin.NewRunFiles(n.Path(parts.DefaultRunDir)).Publish(said); err != nil {
 			n.t.Fatal(err)
 		}
 	}

@@ -1,12 +1,21 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/google/renameio/v2"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 )
@@ -80,4 +89,77 @@ func (s *service) wake() {
 	case s.changed <- struct{}{}:
 	default: // it is due already
 	}
+}
+
+// RunFiles are files that the plugin leaves for the audit, and never reads again
+// itself: see [facts.Baseline] and [facts.Published]. They are replaced whole, so
+// that a reader never sees half of one, and a crash leaves the former. Safe for
+// concurrent use.
+type RunFiles struct {
+	dir string
+
+	mu        sync.Mutex // guards those below and the files
+	kept      bool       // the baseline is there
+	published []byte
+}
+
+// NewRunFiles returns the files in a directory, which is made when the first is
+// written.
+func NewRunFiles(dir string) *RunFiles { return &RunFiles{dir: dir} }
+
+// Keep writes the baseline if there is none of this boot. The snapshot's
+// configuration spaces were read since the process started.
+func (n *RunFiles) Keep(snap *device.Snapshot) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.kept || n.hasBaselineOf(snap.Host.BootID) {
+		n.kept = true
+		return nil
+	}
+	data, err := json.Marshal(facts.BaselineOf(snap))
+	if err == nil {
+		err = n.write(facts.BaselineFile, data)
+	}
+	if err != nil {
+		return fmt.Errorf("keep how ACS is after the boot, for the audit: %w", err)
+	}
+	n.kept = true
+	return nil
+}
+
+// hasBaselineOf reports whether there is one of the boot; a damaged one is none.
+func (n *RunFiles) hasBaselineOf(bootID string) bool {
+	data, err := os.ReadFile(filepath.Join(n.dir, facts.BaselineFile))
+	if err != nil {
+		return false
+	}
+	var b facts.Baseline
+	return json.Unmarshal(data, &b) == nil && b.BootID == bootID
+}
+
+// Publish says which functions can be allocated, and by what they are judged. What was
+// said before is not written again.
+func (n *RunFiles) Publish(published facts.Published) error {
+	data, err := json.Marshal(published)
+	if err != nil {
+		return fmt.Errorf("say what is published, for the audit: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if bytes.Equal(data, n.published) {
+		return nil
+	}
+	if err := n.write(facts.PublishedFile, data); err != nil {
+		return fmt.Errorf("say what is published, for the audit: %w", err)
+	}
+	n.published = data
+	return nil
+}
+
+// write replaces a file.
+func (n *RunFiles) write(name string, data []byte) error {
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(n.dir, name), append(data, '\n'), 0o600, renameio.WithTempDir(n.dir))
 }

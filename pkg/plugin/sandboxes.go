@@ -13,11 +13,14 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/assignment"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
 // sandboxes is the part of the service that serves the runtimes: Kata asks it for devices at sandbox creation, and the
@@ -49,7 +52,7 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 		return err
 	}
 	allocations := &dra.Allocations{Client: client, Node: s.config.Node.Name, Load: s.node.Journal.Load}
-	claims := &dra.Sandboxes{Claims: s.node, Reporter: s.reporter, Changed: s.wake}
+	claims := &HandOvers{Claims: s.node, Reporter: s.reporter, Changed: s.wake}
 	s.sandboxes.podres = podres.New(podres.Config{
 		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
 		Reserve: func(ctx context.Context, c plan.Ref) error { return s.plugin.Reserve(ctx, c) },
@@ -113,4 +116,44 @@ func (b *sandboxes) close() error {
 		errs = append(errs, b.kubelet.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// HandedClaims go from sandbox to sandbox; [prepare.Preparer] has the methods.
+type HandedClaims interface {
+	HandOver(ctx context.Context, uid string, to journal.Sandbox) error
+	Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error)
+}
+
+// HandOvers hands claims over, and tells the cluster of devices that were lost
+// to a quarantine between two sandboxes of a pod: the kubelet has no part in
+// that and says nothing of it.
+type HandOvers struct {
+	Claims   HandedClaims
+	Reporter *dra.Reporter
+	// Changed is told that what is published has changed; it must not block.
+	Changed func()
+}
+
+// HandOver is that of [prepare.Preparer].
+func (s *HandOvers) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
+	err := s.Claims.HandOver(ctx, uid, to)
+	s.observe(err)
+	return err
+}
+
+// Renew is that of [prepare.Preparer].
+func (s *HandOvers) Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error) {
+	proofs, err := s.Claims.Renew(ctx, uid, sandboxID)
+	s.observe(err)
+	return proofs, err
+}
+
+// observe reports a quarantine that is new: one that was found has been told.
+func (s *HandOvers) observe(err error) {
+	q, ok := errors.AsType[*prepare.QuarantinedError](err)
+	if !ok || q.Err == nil {
+		return
+	}
+	s.Reporter.Lost(q)
+	s.Changed()
 }

@@ -93,7 +93,7 @@ type service struct {
 	metrics   *metrics.Metrics
 	publisher *dra.Publisher
 	monitor   *monitor.Monitor
-	notes     *dra.RunFiles
+	notes     *RunFiles
 	attempts  *dra.Attempts
 	probes    *serving.Server
 	scrapes   *serving.Server
@@ -103,7 +103,7 @@ type service struct {
 	sandboxes sandboxes
 	helper    *kubeletplugin.Helper
 	// vfs creates the VFs of the node's config, and binds the functions of policy bound.
-	vfs *dra.ProvisionWatch
+	vfs *ProvisionWatch
 	// problems of the node's config were logged last.
 	problems []nodeconfig.Problem
 	// changed wakes the publisher after a claim.
@@ -121,7 +121,7 @@ func (s *service) start(ctx context.Context) error {
 	if err := s.recover(ctx); err != nil {
 		return err
 	}
-	s.notes = dra.NewRunFiles(s.config.Node.RunPath())
+	s.notes = NewRunFiles(s.config.Node.RunPath())
 	health := dra.NewHealth()
 	s.metrics.WatchReadiness(health.Ready)
 	s.publisher = dra.NewPublisher(s.config.Node.Name, s.node.PlanNode, s.node.Journal.List, health, s.metrics)
@@ -205,7 +205,7 @@ func (s *service) recover(ctx context.Context) error {
 	for _, err := range r.Unfinished {
 		s.log.ErrorContext(ctx, "not recovered", slog.Any("err", err))
 	}
-	s.vfs = &dra.ProvisionWatch{VFs: s.node, Metrics: s.metrics, Log: s.log}
+	s.vfs = &ProvisionWatch{VFs: s.node, Metrics: s.metrics, Log: s.log}
 	s.vfs.Start(ctx)
 	return nil
 }

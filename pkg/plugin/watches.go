@@ -3,23 +3,16 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
-	"github.com/kata-vfio/kata-vfio/pkg/publish"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // every calls look now and then after each pause, until ctx ends. A call that takes longer than the pause
@@ -71,60 +64,6 @@ func (s *service) lookOnce(ctx context.Context, last string) string {
 	return err.Error()
 }
 
-// drainEvery is the pause between two looks for drains, which another process makes. Without drains a look
-// reads one directory that does not exist.
-const drainEvery = 2 * time.Second
-
-// drains returns the node's drains by a snapshot. The watch logs marks that can't be read, and Prepare refuses
-// claims because of them.
-func (s *service) drains(snap *device.Snapshot) []maintain.Draining {
-	drains, _ := s.node.DrainsIn(snap)
-	return drains
-}
-
-// watchMetricsOfDrains adds the drains to the metrics.
-func (s *service) watchMetricsOfDrains(ctx context.Context) {
-	s.metrics.WatchDrains(func() map[pci.Address]publish.DrainState {
-		drains, _ := s.node.Drains(ctx)
-		return dra.DrainStates(drains)
-	})
-}
-
-// watchDrains follows drains until ctx ends.
-func (s *service) watchDrains(ctx context.Context) error {
-	watch := dra.DrainWatch{Devices: s.node, Reporter: s.reporter, Node: s.config.Node.Name, Log: s.log, Changed: s.wake}
-	return every(ctx, drainEvery, watch.Look)
-}
-
-// diskEvery is the pause between two looks at the free space on the plugin's disks.
-const diskEvery = time.Minute
-
-// disks returns a directory on each disk of the journal and the ledger. It leaves out a disk that can't be read:
-// claims are refused with that reason.
-func (s *service) disks() []string {
-	dirs, _ := s.config.Node.Reserves().Disks()
-	return dirs
-}
-
-// watchDisk warns of a disk that is nearly full, until ctx ends.
-func (s *service) watchDisk(ctx context.Context) error {
-	watch := dra.DiskWatch{Dirs: s.disks, Free: journal.FreeBytes, Log: s.log}
-	return every(ctx, diskEvery, watch.Look)
-}
-
-// provisionEvery is the pause before the plugin retries what it could not provision or bind. It also retries
-// when a PF or a VF changes.
-const provisionEvery = time.Minute
-
-// provision follows the node's PFs and VFs until ctx ends.
-func (s *service) provision(ctx context.Context) error {
-	snapshots, cancel := s.watcher.Subscribe()
-	defer cancel()
-	tick := time.NewTicker(provisionEvery)
-	defer tick.Stop()
-	return s.vfs.Follow(ctx, snapshots, tick.C)
-}
-
 // statusEvery is the pause between two looks for prepared claims without a status, and at the links of their VFs.
 // A look reads only the claims whose status is not known to be correct.
 const statusEvery = time.Minute
@@ -133,38 +72,6 @@ const statusEvery = time.Minute
 func (s *service) syncStatuses(ctx context.Context) error {
 	statuses := dra.StatusSync{Reporter: s.reporter, Records: s.node.Journal.List, Attributes: s.publisher.Attributes}
 	return everyAfter(ctx, statusEvery, statuses.Look)
-}
-
-// repairEvery is the pause between two looks for orphans, varied by a fifth so that the nodes of a cluster do not
-// ask at the same time.
-const repairEvery = 5 * time.Minute
-
-// repair looks for orphans now and then after each pause, until ctx ends.
-func (s *service) repair(ctx context.Context) error {
-	repair := dra.Repair{
-		Client: s.plugin.Client, Node: s.config.Node.Name, Records: s.node.Journal.List, Orphans: s.node, Release: s.plugin.Release, Withdrawn: s.sandboxes.table.Withdraw,
-		Alive: func(p journal.Process) bool { return isAlive(s.node.FS, p) }, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
-	}
-	for {
-		repair.Look(ctx)
-		wait := time.NewTimer(repairEvery*4/5 + rand.N(repairEvery*2/5))
-		select {
-		case <-ctx.Done():
-			wait.Stop()
-			return nil
-		case <-wait.C:
-		}
-	}
-}
-
-// isAlive reports whether a process still exists. It returns true if that can't be read.
-func isAlive(fs *sysfs.FS, p journal.Process) bool {
-	start, err := nri.Kernel{FS: fs}.StartTime(p.PID)
-	if err == nil {
-		return start == p.StartTime
-	}
-	there, err := fs.Exists(fmt.Sprintf("proc/%d", p.PID))
-	return err != nil || there
 }
 
 // verifyEvery is the pause between two verifications of the whole ledger. Reading a year of it takes seconds of
@@ -219,4 +126,67 @@ func verifyTwice(ctx context.Context, dir fs.FS) (*ledger.Report, error) {
 		return ledger.VerifyContext(ctx, dir, o)
 	}
 	return report, err
+}
+
+// diskEvery is the pause between two looks at the free space on the plugin's disks.
+const diskEvery = time.Minute
+
+// disks returns a directory on each disk of the journal and the ledger. It leaves out a disk that can't be read:
+// claims are refused with that reason.
+func (s *service) disks() []string {
+	dirs, _ := s.config.Node.Reserves().Disks()
+	return dirs
+}
+
+// watchDisk warns of a disk that is nearly full, until ctx ends.
+func (s *service) watchDisk(ctx context.Context) error {
+	watch := DiskWatch{Dirs: s.disks, Free: journal.FreeBytes, Log: s.log}
+	return every(ctx, diskEvery, watch.Look)
+}
+
+// ScarceDisk is how many bytes must be free on each disk of the plugin's state: with less
+// the plugin warns, long before it refuses claims ([journal.FullError]). The alert
+// KataVFIODiskScarce has the same number.
+const ScarceDisk = 256 << 20
+
+// DiskWatch warns while a disk of the plugin's state is about to be full. It is not safe
+// for concurrent use.
+type DiskWatch struct {
+	// Dirs returns a directory of each disk.
+	Dirs func() []string
+	// Free returns how many bytes are free on a directory's disk.
+	Free func(dir string) (int64, error)
+	Log  *slog.Logger
+
+	logged map[string]string // what was logged last of each directory; nothing where nothing was wrong
+}
+
+// Look looks once, and logs what is new.
+func (w *DiskWatch) Look(ctx context.Context) {
+	for _, dir := range w.Dirs() {
+		w.lookAt(ctx, dir)
+	}
+}
+
+func (w *DiskWatch) lookAt(ctx context.Context, dir string) {
+	free, err := w.Free(dir)
+	switch {
+	case err != nil && w.isNew(dir, "unknown"):
+		w.Log.WarnContext(ctx, "the room on the plugin's disk is not known", slog.String("dir", dir), slog.Any("err", err))
+	case err == nil && free < ScarceDisk && w.isNew(dir, "scarce"):
+		w.Log.WarnContext(ctx, "the plugin's disk is about to be full: free space, or new claims are refused soon",
+			slog.String("dir", dir), slog.Int64("freeMiB", free>>20), slog.Int64("wantMiB", ScarceDisk>>20))
+	case err == nil && free >= ScarceDisk:
+		delete(w.logged, dir)
+	}
+}
+
+// isNew reports whether something else was told last of a directory, and notes it.
+func (w *DiskWatch) isNew(dir, what string) bool {
+	if w.logged == nil {
+		w.logged = map[string]string{}
+	}
+	last := w.logged[dir]
+	w.logged[dir] = what
+	return last != what
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	daemon "github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
@@ -126,7 +126,7 @@ func testWithdrawn(t *testing.T, p *controlplane.ControlPlane) {
 	deletePod(t, p, ns, "again")
 	claim := withdrawn(t, p, ns, "one")
 	now, told := time.Now(), map[string]string{}
-	repair := dra.Repair{
+	repair := daemon.Repair{
 		Client: n.client, Node: n.name, Records: n.records.List, Orphans: &orphans{n.claims, maintain.New(n.claims.Order(), nil)}, Release: n.driver.Release,
 		Alive: func(journal.Process) bool { return false }, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return now }, Withdrawn: func(uid, why string) { told[uid] = why },

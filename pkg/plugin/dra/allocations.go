@@ -96,3 +96,6 @@ func (a *Allocations) Confirm(ctx context.Context, uid string) error {
 	}
 	return &WithdrawnError{Claim: rec.Plan.Claim.String(), Why: why}
 }
+
+// ErrAllocatedAgain says that the prepared devices are allocated to a claim again.
+var ErrAllocatedAgain = errors.New("its allocation is of these devices again")

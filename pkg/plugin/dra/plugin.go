@@ -267,7 +267,7 @@ func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	log := d.Log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
 	begin := time.Now()
 	proofs, err := d.Claims.UnprepareIf(ctx, string(c.UID), check)
-	if errors.Is(err, errHasAgain) {
+	if errors.Is(err, ErrAllocatedAgain) {
 		return err
 	}
 	d.Metrics.ObserveUnprepare(string(c.UID), time.Since(begin), err)

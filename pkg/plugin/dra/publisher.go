@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -194,7 +196,7 @@ func (p *Publisher) drain(n *publish.Node) {
 		for i := range d.Functions {
 			a := d.Functions[i].Address
 			h := n.Health[a]
-			if state := drainState(&d); h.Drained == "" || state == publish.Draining {
+			if state := DrainState(&d); h.Drained == "" || state == publish.Draining {
 				h.Drained = state
 			}
 			h.Evict = h.Evict || d.Evict
@@ -327,4 +329,70 @@ func counted(pools map[string]publish.Pool) []metrics.Device {
 		all = append(all, metrics.Device{Type: kind, Healthy: len(ailments(&d.Device)) == 0})
 	}
 	return all
+}
+
+// DrainState is the word for how far a drain has come.
+func DrainState(d *maintain.Draining) publish.DrainState {
+	if d.Done() {
+		return publish.Drained
+	}
+	return publish.Draining
+}
+
+// DrainStates returns the functions that are drained, and how far. Two drains may share functions.
+func DrainStates(drains []maintain.Draining) map[pci.Address]publish.DrainState {
+	states := map[pci.Address]publish.DrainState{}
+	for i := range drains {
+		for _, f := range drains[i].Functions {
+			if _, seen := states[f.Address]; !seen {
+				states[f.Address] = DrainState(&drains[i])
+			}
+		}
+	}
+	return states
+}
+
+// unwritten is what taints functions and is in no file of the node.
+type unwritten struct {
+	failing   map[pci.Address][]string
+	attempted map[pci.Address]plan.Code
+	hotPlug   bool
+	window    uint64
+}
+
+// keep keeps what decides over a Publish for [Publisher.Published].
+func (p *Publisher) keep(n *publish.Node, known *plan.Node) {
+	failing := map[pci.Address][]string{}
+	for a, h := range n.Health {
+		for _, f := range h.Failing {
+			failing[a] = append(failing[a], f.ID)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unwritten = unwritten{failing, known.Attempted, known.HotPlug, known.HotPlugWindow}
+}
+
+// Published returns the functions of all devices that the latest Publish had, by
+// address, each once, and what no file of the node says of them. The boot and the config
+// are the caller's to add.
+func (p *Publisher) Published() facts.Published {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	functions := []pci.Address{}
+	for name := range p.known {
+		parts, err := device.ParseParts(name)
+		if err != nil {
+			continue // no name of ours
+		}
+		for _, part := range parts {
+			functions = append(functions, part.Address)
+		}
+	}
+	slices.SortFunc(functions, pci.Address.Compare)
+	return facts.Published{
+		NodeName: p.node, Devices: slices.Compact(functions),
+		Failing: p.unwritten.failing, Attempted: p.unwritten.attempted,
+		HotPlug: p.unwritten.hotPlug, HotPlugWindow: p.unwritten.window,
+	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -293,4 +294,28 @@ func (e EventRecorder) Event(regarding, related *corev1.ObjectReference, eventTy
 		return
 	}
 	e.Recorder.Eventf(regarding, related, eventType, reason, action, "%s", note)
+}
+
+// NodeEvent records an event on the node, by the name under which the kubelet's own are.
+func (r *Reporter) NodeEvent(node, eventType, reason, action, note string) {
+	r.record(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, nil, eventType, reason, action, note)
+}
+
+// Lost reports a prepared claim that has lost its devices to a quarantine: on
+// its status, and by events on it and its pods.
+func (r *Reporter) Lost(q *prepare.QuarantinedError) {
+	c := q.Record.Plan.Claim
+	rep := &report{reason: reasonOf(q), problem: q.Error(), claim: &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: types.UID(c.UID)},
+	}}
+	now := metav1.Now()
+	for _, d := range q.Record.Plan.Devices {
+		rep.devices = append(rep.devices, resourceac.AllocatedDeviceStatus().
+			WithDriver(v1alpha1.DriverName).WithPool(d.Pool).WithDevice(d.Name).WithConditions(
+			condition(ConditionReady, metav1.ConditionFalse, rep.reason, rep.problem, now),
+			condition(ConditionReset, metav1.ConditionFalse, rep.reason, rep.problem, now),
+		))
+	}
+	r.enqueue(rep)
+	r.report(claimRef(c.Namespace, c.Name, types.UID(c.UID)), c.Namespace, c.Pods, corev1.EventTypeWarning, rep.reason, "HandOver", rep.problem)
 }

@@ -1,4 +1,4 @@
-package dra
+package plugin
 
 import (
 	"context"
@@ -12,6 +12,19 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 )
+
+// provisionEvery is the pause before the plugin retries what it could not provision or bind. It also retries
+// when a PF or a VF changes.
+const provisionEvery = time.Minute
+
+// provision follows the node's PFs and VFs until ctx ends.
+func (s *service) provision(ctx context.Context) error {
+	snapshots, cancel := s.watcher.Subscribe()
+	defer cancel()
+	tick := time.NewTicker(provisionEvery)
+	defer tick.Stop()
+	return s.vfs.Follow(ctx, snapshots, tick.C)
+}
 
 // ProvisionedVFs are the VFs that the node's config names, and the functions that
 // it has bound without a claim; [maintain.Maintainer] has the methods.

@@ -1,4 +1,4 @@
-package dra_test
+package plugin_test
 
 import (
 	"bytes"
@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 )
 
 // TestAScarceDiskIsToldOnce, before claims are refused, and again when it was well meanwhile.
 func TestAScarceDiskIsToldOnce(t *testing.T) {
 	var log bytes.Buffer
-	free, err := int64(dra.ScarceDisk), error(nil)
-	w := dra.DiskWatch{
+	free, err := int64(plugin.ScarceDisk), error(nil)
+	w := plugin.DiskWatch{
 		Dirs: func() []string { return []string{"/var/lib/kata-vfio", "/ledger"} },
 		Free: func(dir string) (int64, error) {
 			if dir == "/ledger" {
@@ -29,7 +29,7 @@ func TestAScarceDiskIsToldOnce(t *testing.T) {
 		err   error
 		words string // of the log; empty for nothing new
 	}{
-		{free: dra.ScarceDisk},
+		{free: plugin.ScarceDisk},
 		{free: 200 << 20, words: "dir=/ledger freeMiB=200"},
 		{free: 100 << 20},
 		{err: errors.New("input/output error"), words: "input/output error"},

@@ -1,4 +1,4 @@
-package dra_test
+package plugin_test
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -41,7 +41,7 @@ func (lackingVFs) BindByPolicyOf(context.Context, func(pci.Address) bool) error 
 // provisioning is a node whose config asks for VFs, and what follows it.
 type provisioning struct {
 	*plugintest.Node
-	watch *dra.ProvisionWatch
+	watch *plugin.ProvisionWatch
 	log   bytes.Buffer
 }
 
@@ -59,7 +59,7 @@ func configured(n *plugintest.Node, config *v1alpha1.NodeConfig) *provisioning {
 	config.Default()
 	n.Reopen(func(c *prepare.Config) { c.Node = config })
 	p := &provisioning{Node: n}
-	p.watch = &dra.ProvisionWatch{VFs: n.Claims, Metrics: n.Metrics, Log: slog.New(slog.NewTextHandler(&p.log, nil))}
+	p.watch = &plugin.ProvisionWatch{VFs: n.Claims, Metrics: n.Metrics, Log: slog.New(slog.NewTextHandler(&p.log, nil))}
 	return p
 }
 

@@ -1,4 +1,4 @@
-package dra_test
+package plugin_test
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
@@ -56,7 +56,7 @@ func TestBaselineIsKeptOncePerBoot(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		notes := dra.NewRunFiles(dir)
+		notes := plugin.NewRunFiles(dir)
 		for range 2 {
 			if err := notes.Keep(c.snap); err != nil {
 				t.Fatal(err)
@@ -72,7 +72,7 @@ func TestBaselineIsKeptOncePerBoot(t *testing.T) {
 
 func TestPublishedIsWrittenWhenItChanges(t *testing.T) {
 	n, r, dir := plugintest.New(t), &plugintest.Recorder{}, t.TempDir()
-	notes := dra.NewRunFiles(dir)
+	notes := plugin.NewRunFiles(dir)
 	say := func() facts.Published {
 		n.Publish(r)
 		published := n.Publisher.Published()
@@ -109,7 +109,7 @@ func TestNotesThatCanNotBeWrittenSayWhere(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	notes := dra.NewRunFiles(filepath.Join(dir, "run"))
+	notes := plugin.NewRunFiles(filepath.Join(dir, "run"))
 	if err := notes.Keep(bootWith("b1", 0)); err == nil {
 		t.Error("Keep gave no error")
 	}

@@ -1,4 +1,4 @@
-package dra_test
+package plugin_test
 
 import (
 	"bytes"
@@ -23,6 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
@@ -92,7 +93,7 @@ func TestOrphanClaims(t *testing.T) {
 				client.PrependReactor("get", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, tt.fail })
 			}
 			now, released, events := time.Now(), "", &plugintest.EventLog{}
-			repair := dra.Repair{
+			repair := plugin.Repair{
 				Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims,
 				Release: func(_ context.Context, ref plan.Ref, _ func(context.Context, *journal.Record) error) error {
 					released = ref.UID
@@ -144,7 +145,7 @@ func TestAWithdrawnAllocation(t *testing.T) {
 			n.Prepare("uid-1", "gpu-0000-3b-00-0")
 			client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}, reallocated())
 			now, events, withdrawn := time.Now(), &plugintest.EventLog{}, map[string]string{}
-			repair := dra.Repair{
+			repair := plugin.Repair{
 				Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
 				Reporter: dra.NewReporter(client, events, plugintest.Quiet()), Now: func() time.Time { return now },
 				Withdrawn: func(uid, why string) { withdrawn[uid] = why },
@@ -218,7 +219,7 @@ func TestAGapInItsAbsenceBeginsItAnew(t *testing.T) {
 		return !there, &resourceapi.ResourceClaim{}, nil // of another UID
 	})
 	now, released := time.Now(), 0
-	repair := dra.Repair{
+	repair := plugin.Repair{
 		Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
 		Release: func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
 			released++
@@ -260,7 +261,7 @@ func TestAnOutageChangesNothing(t *testing.T) {
 	client.PrependReactor("get", "*", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		return a.GetResource().Resource == down, nil, errors.New("no route to host")
 	})
-	repair := dra.Repair{
+	repair := plugin.Repair{
 		Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
 		Alive: func(journal.Process) bool { return true }, Reporter: dra.NewReporter(client, events, plugintest.Quiet()), Now: func() time.Time { return now },
 	}
@@ -284,7 +285,7 @@ func (s orphanList) GiveBackOrphans(context.Context) ([]maintain.Orphan, error) 
 func TestWhatCanNotBeMendedIsCountedAndLeft(t *testing.T) {
 	n := plugintest.New(t)
 	client, events := fake.NewClientset(), &plugintest.EventLog{}
-	repair := dra.Repair{
+	repair := plugin.Repair{
 		Client: client, Node: "worker-1", Records: n.Records.List, Metrics: n.Metrics, Log: plugintest.Quiet(),
 		Orphans:  orphanList{{Address: pci.Address{Bus: 0x3b}, Err: errors.New("input/output error")}, {Address: pci.Address{Bus: 0x3c}, GivenBack: "nvidia"}},
 		Reporter: dra.NewReporter(client, events, plugintest.Quiet()), Now: time.Now,
@@ -305,7 +306,7 @@ func TestAClaimThatEndsInQuarantineIsNotSaidToBeTakenBack(t *testing.T) {
 	n.Prepare("uid-1", "gpu-0000-3b-00-0")
 	now, log := time.Now(), &bytes.Buffer{}
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}})
-	repair := dra.Repair{
+	repair := plugin.Repair{
 		Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Release: func(context.Context, plan.Ref, func(context.Context, *journal.Record) error) error {
 			rec, err := n.Records.Load("uid-1")

@@ -1,4 +1,4 @@
-package dra_test
+package plugin_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -17,11 +18,11 @@ import (
 // TestADeviceLostBetweenSandboxesIsReported: the kubelet asks for nothing there,
 // so that nobody else tells the tenant, and once is enough.
 func TestADeviceLostBetweenSandboxesIsReported(t *testing.T) {
-	for name, next := range map[string]func(*dra.Sandboxes) error{
-		"by the next sandbox": func(s *dra.Sandboxes) error {
+	for name, next := range map[string]func(*plugin.HandOvers) error{
+		"by the next sandbox": func(s *plugin.HandOvers) error {
 			return s.HandOver(t.Context(), "uid-1", journal.Sandbox{ID: "second"})
 		},
-		"when the first one ends": func(s *dra.Sandboxes) error {
+		"when the first one ends": func(s *plugin.HandOvers) error {
 			_, err := s.Renew(t.Context(), "uid-1", "first")
 			return err
 		},
@@ -34,7 +35,7 @@ func TestADeviceLostBetweenSandboxesIsReported(t *testing.T) {
 			reporter := dra.NewReporter(k.Client, k.Events, plugintest.Quiet())
 			go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 			changes := 0
-			s := &dra.Sandboxes{Claims: n.Claims, Reporter: reporter, Changed: func() { changes++ }}
+			s := &plugin.HandOvers{Claims: n.Claims, Reporter: reporter, Changed: func() { changes++ }}
 			n.Prepare("uid-1", "gpu-0000-3b-00-0")
 			if err := s.HandOver(t.Context(), "uid-1", journal.Sandbox{ID: "first"}); err != nil || changes > 0 {
 				t.Fatalf("HandOver = %v with %d changes", err, changes)

@@ -1,4 +1,4 @@
-package dra_test
+package plugin_test
 
 import (
 	"net/http"
@@ -18,7 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -27,7 +27,7 @@ import (
 )
 
 // exposition is what the chart's alerts and dashboard are tried on, by the tests of module test/monitoring.
-const exposition = "../../../test/monitoring/testdata/metrics.txt"
+const exposition = "../../test/monitoring/testdata/metrics.txt"
 
 // TestMonitoringIsTriedOnWhatThePluginServes: the file has the series of a plugin
 // that has prepared, refused, taken back and quarantined; values differ each time.
@@ -64,7 +64,7 @@ func busyNode(t *testing.T) *plugintest.Node {
 	n.Metrics.WatchVFs(n.Records.List, (&vf.Policy{FS: n.FS, Links: links}).Counters, true)
 	n.Metrics.WatchNRI(func() bool { return true })
 	n.Metrics.WatchDisks(func() []string { return []string{"/var/lib/kata-vfio"} }, func(string) (int64, error) { return 40 << 30, nil })
-	(&dra.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.Metrics, Log: plugintest.Quiet()}).Start(t.Context())
+	(&plugin.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.Metrics, Log: plugintest.Quiet()}).Start(t.Context())
 	n.Metrics.WatchReadiness(n.Health.Ready)
 	n.Metrics.WatchBootstrap(func() (*drift.Record, error) {
 		return drift.New(time.Now(), "gpu-pool", "changes needed", []drift.Difference{{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed"}}, nil), nil

@@ -1,4 +1,4 @@
-package dra
+package plugin
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -16,8 +17,43 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
+
+// repairEvery is the pause between two looks for orphans, varied by a fifth so that the nodes of a cluster do not
+// ask at the same time.
+const repairEvery = 5 * time.Minute
+
+// repair looks for orphans now and then after each pause, until ctx ends.
+func (s *service) repair(ctx context.Context) error {
+	repair := Repair{
+		Client: s.plugin.Client, Node: s.config.Node.Name, Records: s.node.Journal.List, Orphans: s.node, Release: s.plugin.Release, Withdrawn: s.sandboxes.table.Withdraw,
+		Alive: func(p journal.Process) bool { return isAlive(s.node.FS, p) }, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Now: time.Now,
+	}
+	for {
+		repair.Look(ctx)
+		wait := time.NewTimer(repairEvery*4/5 + rand.N(repairEvery*2/5))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return nil
+		case <-wait.C:
+		}
+	}
+}
+
+// isAlive reports whether a process still exists. It returns true if that can't be read.
+func isAlive(fs *sysfs.FS, p journal.Process) bool {
+	start, err := nri.Kernel{FS: fs}.StartTime(p.PID)
+	if err == nil {
+		return start == p.StartTime
+	}
+	there, err := fs.Exists(fmt.Sprintf("proc/%d", p.PID))
+	return err != nil || there
+}
 
 // Kinds of orphans, as the metrics have them.
 const (
@@ -52,14 +88,14 @@ type Repair struct {
 	Records func() ([]*journal.Record, []error)
 	Orphans Orphans
 	// Release takes a claim back unless the check, which it makes when nothing can come in
-	// between any more, returns an error, which it returns; [Plugin.Release] is the real one.
+	// between any more, returns an error, which it returns; [dra.Plugin.Release] is the real one.
 	Release func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error
 	// Withdrawn, if set, is told of each claim, by its UID, why its allocation is not of what
 	// is prepared, so that no sandbox gets it; empty where it is, or nothing is prepared any more.
 	Withdrawn func(uid, why string)
 	// Alive reports whether a process is there still.
 	Alive    func(journal.Process) bool
-	Reporter *Reporter
+	Reporter *dra.Reporter
 	Metrics  *metrics.Metrics
 	Log      *slog.Logger
 	// Now returns the time, with its monotonic part.
@@ -171,7 +207,9 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 	}
 }
 
-func (r *Repair) allocations() *Allocations { return &Allocations{Client: r.Client, Node: r.Node} }
+func (r *Repair) allocations() *dra.Allocations {
+	return &dra.Allocations{Client: r.Client, Node: r.Node}
+}
 
 // reportWithdrawn tells who hands devices over.
 func (r *Repair) reportWithdrawn(uid, why string) {
@@ -179,9 +217,6 @@ func (r *Repair) reportWithdrawn(uid, why string) {
 		r.Withdrawn(uid, why)
 	}
 }
-
-// errHasAgain says that a claim was allocated what it has, after it had lost it.
-var errHasAgain = errors.New("its allocation is of these devices again")
 
 // repair takes back a claim that has lost its devices, or says why not.
 func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) string {
@@ -195,7 +230,7 @@ func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) st
 		return fmt.Sprintf("%s, and sandbox %s (pid %d) still has it", why, s.ID, s.VMM.PID)
 	}
 	err := r.Release(ctx, ref, r.stillLost)
-	if errors.Is(err, errHasAgain) {
+	if errors.Is(err, dra.ErrAllocatedAgain) {
 		return ""
 	}
 	what := "devices taken back"
@@ -213,7 +248,7 @@ func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) st
 func (r *Repair) stillLost(ctx context.Context, rec *journal.Record) error {
 	why, err := r.allocations().Lost(ctx, rec)
 	if err == nil && why == "" {
-		return errHasAgain
+		return dra.ErrAllocatedAgain
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package dra_test
+package plugin_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -37,7 +38,7 @@ func TestADrainIsSeenAndTold(t *testing.T) {
 		return dra.DrainStates(drains)
 	})
 	events, changes := &plugintest.EventLog{}, 0
-	watch := dra.DrainWatch{
+	watch := plugin.DrainWatch{
 		Devices: n.Claims, Reporter: dra.NewReporter(plugintest.Cluster(), events, plugintest.Quiet()), Node: "worker-1", Log: plugintest.Quiet(),
 		Changed: func() { changes++ },
 	}
@@ -112,7 +113,7 @@ func TestADrainThatCanNotBeLookedAtIsNotOver(t *testing.T) {
 		}
 	}
 	events, changes, devices := &plugintest.EventLog{}, 0, &flaky{Claims: n.Claims}
-	watch := dra.DrainWatch{
+	watch := plugin.DrainWatch{
 		Devices: devices, Reporter: dra.NewReporter(plugintest.Cluster(), events, plugintest.Quiet()), Node: "worker-1", Log: plugintest.Quiet(),
 		Changed: func() { changes++ },
 	}
@@ -130,7 +131,7 @@ func TestAnUndrainThatLeavesAnotherIsNoReturnToUse(t *testing.T) {
 	n := plugintest.New(t)
 	pf, vfs := n.Kernel.AddNIC(0x21, 2)
 	events := &plugintest.EventLog{}
-	watch := dra.DrainWatch{
+	watch := plugin.DrainWatch{
 		Devices: n.Claims, Reporter: dra.NewReporter(plugintest.Cluster(), events, plugintest.Quiet()), Node: "worker-1", Log: plugintest.Quiet(), Changed: func() {},
 	}
 	for _, d := range []journal.Drain{{Address: vfs[0], Reason: "tenant"}, {Address: pf, Reason: "cable"}} {

@@ -1,38 +1,44 @@
-package dra
+package plugin
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
-// drainState is the word for how far a drain has come.
-func drainState(d *maintain.Draining) publish.DrainState {
-	if d.Done() {
-		return publish.Drained
-	}
-	return publish.Draining
+// drainEvery is the pause between two looks for drains, which another process makes. Without drains a look
+// reads one directory that does not exist.
+const drainEvery = 2 * time.Second
+
+// drains returns the node's drains by a snapshot. The watch logs marks that can't be read, and Prepare refuses
+// claims because of them.
+func (s *service) drains(snap *device.Snapshot) []maintain.Draining {
+	drains, _ := s.node.DrainsIn(snap)
+	return drains
 }
 
-// DrainStates returns the functions that are drained, and how far. Two drains may share functions.
-func DrainStates(drains []maintain.Draining) map[pci.Address]publish.DrainState {
-	states := map[pci.Address]publish.DrainState{}
-	for i := range drains {
-		for _, f := range drains[i].Functions {
-			if _, seen := states[f.Address]; !seen {
-				states[f.Address] = drainState(&drains[i])
-			}
-		}
-	}
-	return states
+// watchMetricsOfDrains adds the drains to the metrics.
+func (s *service) watchMetricsOfDrains(ctx context.Context) {
+	s.metrics.WatchDrains(func() map[pci.Address]publish.DrainState {
+		drains, _ := s.node.Drains(ctx)
+		return dra.DrainStates(drains)
+	})
+}
+
+// watchDrains follows drains until ctx ends.
+func (s *service) watchDrains(ctx context.Context) error {
+	watch := DrainWatch{Devices: s.node, Reporter: s.reporter, Node: s.config.Node.Name, Log: s.log, Changed: s.wake}
+	return every(ctx, drainEvery, watch.Look)
 }
 
 // DrainedDevices finish drains; [maintain.Maintainer] has the methods.
@@ -46,7 +52,7 @@ type DrainedDevices interface {
 // safe for concurrent use.
 type DrainWatch struct {
 	Devices  DrainedDevices
-	Reporter *Reporter
+	Reporter *dra.Reporter
 	Node     string
 	Log      *slog.Logger
 	// Changed is told that what is published has changed; it must not block.
@@ -83,7 +89,7 @@ func (w *DrainWatch) Look(ctx context.Context) {
 	now := map[pci.Address]drainView{}
 	for i := range drains {
 		d := &drains[i]
-		now[d.Address] = drainView{drainState(d), d.Reason, d.Evict}
+		now[d.Address] = drainView{dra.DrainState(d), d.Reason, d.Evict}
 	}
 	changed := w.report(ctx, now, drains)
 	w.known = now
@@ -144,9 +150,4 @@ func (w *DrainWatch) warn(ctx context.Context, err error) {
 		w.Log.WarnContext(ctx, "drain not finished", slog.Any("err", err))
 	}
 	w.said = text
-}
-
-// NodeEvent records an event on the node, by the name under which the kubelet's own are.
-func (r *Reporter) NodeEvent(node, eventType, reason, action, note string) {
-	r.record(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, nil, eventType, reason, action, note)
 }
