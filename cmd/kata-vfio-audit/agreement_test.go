@@ -52,7 +52,7 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 		n.t.Fatal(err)
 	}
 	defer func() { _ = opened.Close() }()
-	p := dra.NewPublisher("worker-1", opened.PlanNode, opened.Journal.List, dra.NewHealth(), metrics.New(opened.Journal.List, func() int { return 0 }))
+	p := dra.NewPublisher(dra.PublisherConfig{Node: "worker-1", Planned: opened.PlanNode, Records: opened.Journal.List, Health: dra.NewHealth(), Metrics: metrics.New(opened.Journal.List, func() int { return 0 })})
 	p.Failing = func(a pci.Address) []finding.Failure { return n.failing[a] }
 	p.Attempts = func() map[pci.Address]plan.Code { return n.attempted }
 	p.Drains = func(s *device.Snapshot) []maintain.Draining {

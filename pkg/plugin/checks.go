@@ -86,7 +86,7 @@ func (s *service) openMonitor() {
 		Refresh: s.watcher.Refresh, Append: s.node.History.Append, Observe: s.metrics.ObserveAudit, Changed: s.wake, Log: s.log,
 		Every: s.config.ChecksEvery, Pause: monitor.DefaultPause,
 	})
-	s.publisher.Failing = s.monitor.Failing
+
 	s.node.Failing = idsOf(s.monitor.Failing)
 }
 

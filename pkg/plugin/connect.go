@@ -64,15 +64,18 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	if err != nil {
 		return err
 	}
-	asked := &dra.Asked{Client: client}
-	s.publisher.Asked = asked
-	s.publisher.Existing = func(ctx context.Context) (dra.Consumed, error) {
-		return dra.PublishedDevices(ctx, client, s.config.Node.Name)
-	}
-	s.reporter = dra.NewReporter(client, recorder, s.log)
-	s.reporter.Anchor, s.reporter.Uplink = s.node.History.Checkpoint, s.node.Uplink
+	asked, attempts := &dra.Asked{Client: client}, &dra.Attempts{Kept: dra.AttemptsKept, Changed: s.wake}
+	s.publisher = dra.NewPublisher(dra.PublisherConfig{
+		Node: s.config.Node.Name, Planned: s.node.PlanNode, Records: s.node.Journal.List, Health: health, Metrics: s.metrics,
+		Failing: s.monitor.Failing, Drains: s.drains, Attempts: attempts.Failing, Asked: asked,
+		Existing: func(ctx context.Context) (dra.Consumed, error) {
+			return dra.PublishedDevices(ctx, client, s.config.Node.Name)
+		},
+	})
 	s.outbox = dra.NewOutbox(client, s.config.Node.Name, filepath.Join(filepath.Dir(s.config.Node.JournalDir()), "events.json"), s.log)
-	s.reporter.Final = s.outbox
+	s.reporter = dra.NewReporter(dra.ReporterConfig{
+		Client: client, Recorder: recorder, Log: s.log, Final: s.outbox, Anchor: s.node.History.Checkpoint, Uplink: s.node.Uplink,
+	})
 	if err := s.openSandboxes(ctx, client); err != nil {
 		return err
 	}
@@ -82,7 +85,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Gate:       &dra.Gate{Client: client, NodeName: s.config.Node.Name, Handlers: s.node.Node.AllowedHandlers},
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
 		Confirmed: func(uid string) { s.sandboxes.table.Withdraw(uid, "") },
-		Attempts:  s.attempts, Asked: asked, Changed: s.wake, Fatal: s.fatal,
+		Attempts:  attempts, Asked: asked, Changed: s.wake, Fatal: s.fatal,
 	})
 	s.helper, err = dra.Kubelet{
 		Client: client, NodeName: s.config.Node.Name, PodUID: s.config.PodUID,

@@ -39,7 +39,7 @@ func TestADrainIsSeenAndTold(t *testing.T) {
 	})
 	events, changes := &plugintest.EventLog{}, 0
 	watch := plugin.DrainWatch{
-		Devices: n.Claims, Reporter: dra.NewReporter(plugintest.Cluster(), events, plugintest.Quiet()), Node: "worker-1", Log: plugintest.Quiet(),
+		Devices: n.Claims, Reporter: dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: events, Log: plugintest.Quiet()}), Node: "worker-1", Log: plugintest.Quiet(),
 		Changed: func() { changes++ },
 	}
 	var r plugintest.Recorder
@@ -114,7 +114,7 @@ func TestADrainThatCanNotBeLookedAtIsNotOver(t *testing.T) {
 	}
 	events, changes, devices := &plugintest.EventLog{}, 0, &flaky{Claims: n.Claims}
 	watch := plugin.DrainWatch{
-		Devices: devices, Reporter: dra.NewReporter(plugintest.Cluster(), events, plugintest.Quiet()), Node: "worker-1", Log: plugintest.Quiet(),
+		Devices: devices, Reporter: dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: events, Log: plugintest.Quiet()}), Node: "worker-1", Log: plugintest.Quiet(),
 		Changed: func() { changes++ },
 	}
 	for _, devices.broken = range []bool{false, true, false} {
@@ -132,7 +132,7 @@ func TestAnUndrainThatLeavesAnotherIsNoReturnToUse(t *testing.T) {
 	pf, vfs := n.Kernel.AddNIC(0x21, 2)
 	events := &plugintest.EventLog{}
 	watch := plugin.DrainWatch{
-		Devices: n.Claims, Reporter: dra.NewReporter(plugintest.Cluster(), events, plugintest.Quiet()), Node: "worker-1", Log: plugintest.Quiet(), Changed: func() {},
+		Devices: n.Claims, Reporter: dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: events, Log: plugintest.Quiet()}), Node: "worker-1", Log: plugintest.Quiet(), Changed: func() {},
 	}
 	for _, d := range []journal.Drain{{Address: vfs[0], Reason: "tenant"}, {Address: pf, Reason: "cable"}} {
 		if _, err := n.Claims.Drain(t.Context(), d, ledger.Operator{}); err != nil {

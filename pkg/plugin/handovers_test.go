@@ -32,7 +32,7 @@ func TestADeviceLostBetweenSandboxesIsReported(t *testing.T) {
 			gpu := n.Kernel.AddGPU(0x3b)
 			c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 			k := &plugintest.Kubelet{T: t, Client: plugintest.Cluster(c), Events: &plugintest.EventLog{}}
-			reporter := dra.NewReporter(k.Client, k.Events, plugintest.Quiet())
+			reporter := dra.NewReporter(dra.ReporterConfig{Client: k.Client, Recorder: k.Events, Log: plugintest.Quiet()})
 			go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 			changes := 0
 			s := &plugin.HandOvers{Claims: n.Claims, Reporter: reporter, Changed: func() { changes++ }}

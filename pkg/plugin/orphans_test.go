@@ -100,7 +100,7 @@ func TestOrphanClaims(t *testing.T) {
 					return nil
 				},
 				Alive:    func(p journal.Process) bool { return p.PID == 4711 },
-				Reporter: dra.NewReporter(client, events, plugintest.Quiet()), Metrics: n.Metrics, Log: plugintest.Quiet(), Now: func() time.Time { return now },
+				Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Metrics: n.Metrics, Log: plugintest.Quiet(), Now: func() time.Time { return now },
 			}
 			repair.Look(t.Context())
 			if released != "" {
@@ -147,7 +147,7 @@ func TestAWithdrawnAllocation(t *testing.T) {
 			now, events, withdrawn := time.Now(), &plugintest.EventLog{}, map[string]string{}
 			repair := plugin.Repair{
 				Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
-				Reporter: dra.NewReporter(client, events, plugintest.Quiet()), Now: func() time.Time { return now },
+				Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Now: func() time.Time { return now },
 				Withdrawn: func(uid, why string) { withdrawn[uid] = why },
 				Release: func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
 					if again {
@@ -225,7 +225,7 @@ func TestAGapInItsAbsenceBeginsItAnew(t *testing.T) {
 			released++
 			return nil
 		},
-		Reporter: dra.NewReporter(client, &plugintest.EventLog{}, plugintest.Quiet()), Now: func() time.Time { return now },
+		Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()}), Now: func() time.Time { return now },
 	}
 	for _, there = range []bool{false, true, false} {
 		repair.Look(t.Context())
@@ -263,7 +263,7 @@ func TestAnOutageChangesNothing(t *testing.T) {
 	})
 	repair := plugin.Repair{
 		Client: client, Node: "worker-1", Records: n.Records.List, Orphans: n.Claims, Metrics: n.Metrics, Log: plugintest.Quiet(),
-		Alive: func(journal.Process) bool { return true }, Reporter: dra.NewReporter(client, events, plugintest.Quiet()), Now: func() time.Time { return now },
+		Alive: func(journal.Process) bool { return true }, Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Now: func() time.Time { return now },
 	}
 	repair.Look(t.Context())
 	now = now.Add(time.Hour)
@@ -288,7 +288,7 @@ func TestWhatCanNotBeMendedIsCountedAndLeft(t *testing.T) {
 	repair := plugin.Repair{
 		Client: client, Node: "worker-1", Records: n.Records.List, Metrics: n.Metrics, Log: plugintest.Quiet(),
 		Orphans:  orphanList{{Address: pci.Address{Bus: 0x3b}, Err: errors.New("input/output error")}, {Address: pci.Address{Bus: 0x3c}, GivenBack: "nvidia"}},
-		Reporter: dra.NewReporter(client, events, plugintest.Quiet()), Now: time.Now,
+		Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: events, Log: plugintest.Quiet()}), Now: time.Now,
 	}
 	for look := range 2 {
 		repair.Look(t.Context())
@@ -317,7 +317,7 @@ func TestAClaimThatEndsInQuarantineIsNotSaidToBeTakenBack(t *testing.T) {
 			own.State = journal.Quarantined
 			return n.Records.Save(&own)
 		},
-		Reporter: dra.NewReporter(client, &plugintest.EventLog{}, plugintest.Quiet()), Now: func() time.Time { return now },
+		Reporter: dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()}), Now: func() time.Time { return now },
 	}
 	repair.Look(t.Context())
 	now = now.Add(time.Hour)

@@ -94,7 +94,7 @@ type service struct {
 	publisher *dra.Publisher
 	monitor   *monitor.Monitor
 	notes     *RunFiles
-	attempts  *dra.Attempts
+
 	probes    *serving.Server
 	scrapes   *serving.Server
 	plugin    *dra.Plugin
@@ -124,10 +124,6 @@ func (s *service) start(ctx context.Context) error {
 	s.notes = NewRunFiles(s.config.Node.RunPath())
 	health := dra.NewHealth()
 	s.metrics.WatchReadiness(health.Ready)
-	s.publisher = dra.NewPublisher(s.config.Node.Name, s.node.PlanNode, s.node.Journal.List, health, s.metrics)
-	s.publisher.Drains = s.drains
-	s.attempts = &dra.Attempts{Kept: dra.AttemptsKept, Changed: s.wake}
-	s.publisher.Attempts = s.attempts.Failing
 	s.openMonitor()
 	if err := s.judge(ctx); err != nil {
 		return err

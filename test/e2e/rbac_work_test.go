@@ -94,7 +94,7 @@ func reports(t *testing.T, plugin, admin *kubernetes.Clientset, ns, name string)
 	}
 	defer broadcaster.Shutdown()
 	recorder := dra.EventRecorder{Recorder: broadcaster.NewRecorder(scheme.Scheme, driver)}
-	reporter := dra.NewReporter(plugin, recorder, slog.New(slog.DiscardHandler))
+	reporter := dra.NewReporter(dra.ReporterConfig{Client: plugin, Recorder: recorder, Log: slog.New(slog.DiscardHandler)})
 	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 	got, err := plugin.ResourceV1().ResourceClaims(ns).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {

@@ -104,7 +104,7 @@ func (n *scripted) serves() {
 		n.t.Fatal(err)
 	}
 	health := dra.NewHealth()
-	publisher := dra.NewPublisher(n.name, n.claims.PlanNode, n.records.List, health, n.metrics)
+	publisher := dra.NewPublisher(dra.PublisherConfig{Node: n.name, Planned: n.claims.PlanNode, Records: n.records.List, Health: health, Metrics: n.metrics})
 	n.driver = dra.NewPlugin(dra.PluginConfig{
 		Client: n.client, Claims: n.claims, Gate: &dra.Gate{Client: n.client, NodeName: n.name, Handlers: []string{"kata-gpu"}},
 		Attributes: publisher.Attributes, Health: health, Reporter: n.reporter(), Metrics: n.metrics, Log: slog.New(slog.DiscardHandler),
@@ -135,7 +135,7 @@ func (n *scripted) serves() {
 
 // reporter tells nobody: it does not run.
 func (n *scripted) reporter() *dra.Reporter {
-	return dra.NewReporter(n.client, dra.EventRecorder{Recorder: events.NewFakeRecorder(1000)}, slog.New(slog.DiscardHandler))
+	return dra.NewReporter(dra.ReporterConfig{Client: n.client, Recorder: dra.EventRecorder{Recorder: events.NewFakeRecorder(1000)}, Log: slog.New(slog.DiscardHandler)})
 }
 
 // prepare asks for a claim as the node's kubelet does, and returns the devices' names or the error.

@@ -45,8 +45,7 @@ func Serve(t *testing.T, n *Node, claims dra.Claims, podUID string, objects ...r
 	if err := os.Mkdir(filepath.Join(dir, "registry"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	reporter := dra.NewReporter(k.Client, k.Events, Quiet())
-	reporter.Uplink = n.Policy.Uplink
+	reporter := dra.NewReporter(dra.ReporterConfig{Client: k.Client, Recorder: k.Events, Log: Quiet(), Uplink: n.Policy.Uplink})
 	go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 	k.Asked = &dra.Asked{Client: k.Client}
 	k.Plugin = dra.NewPlugin(dra.PluginConfig{

@@ -87,7 +87,7 @@ func New(t *testing.T) *Node {
 	}
 	n.Reopen(func(*prepare.Config) {})
 	planNode := func(snap *device.Snapshot) (plan.Node, error) { return n.Claims.PlanNode(snap) }
-	n.Publisher = dra.NewPublisher("worker-1", planNode, n.Records.List, n.Health, n.Metrics)
+	n.Publisher = dra.NewPublisher(dra.PublisherConfig{Node: "worker-1", Planned: planNode, Records: n.Records.List, Health: n.Health, Metrics: n.Metrics})
 	return n
 }
 

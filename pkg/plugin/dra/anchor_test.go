@@ -48,7 +48,7 @@ func wantAnchor(t *testing.T, where, text, signed string) {
 func TestTheLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
 	c, log := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), &plugintest.EventLog{}
 	client := plugintest.Cluster(c)
-	r := dra.NewReporter(client, log, plugintest.Quiet())
+	r := dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: log, Log: plugintest.Quiet()})
 	signed := anchored(t, r)
 	rec := &journal.Record{Plan: plan.Plan{
 		Claim: plan.Ref{UID: "uid-1"}, Devices: []plan.Device{{Name: "gpu-0000-3b-00-0", Pool: "node-1"}},
@@ -75,7 +75,7 @@ func TestTheLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
 // However much there is to say, the checkpoint is whole.
 func TestALongNoteKeepsTheCheckpoint(t *testing.T) {
 	log := &plugintest.EventLog{}
-	r := dra.NewReporter(plugintest.Cluster(), log, plugintest.Quiet())
+	r := dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: log, Log: plugintest.Quiet()})
 	signed := anchored(t, r)
 	var devices []plan.Device
 	for i := range 90 {

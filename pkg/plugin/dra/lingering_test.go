@@ -121,7 +121,7 @@ func TestARestartDropsNoDevice(t *testing.T) {
 	published := n.Publisher.Published()
 	n.Kernel.Remove(gone)
 	away := errors.New("connection refused")
-	n.Publisher = dra.NewPublisher("worker-1", n.Claims.PlanNode, n.Records.List, n.Health, n.Metrics)
+	n.Publisher = dra.NewPublisher(dra.PublisherConfig{Node: "worker-1", Planned: n.Claims.PlanNode, Records: n.Records.List, Health: n.Health, Metrics: n.Metrics})
 	n.Publisher.Existing = func(context.Context) (dra.Consumed, error) {
 		if away != nil {
 			return nil, away

@@ -1,12 +1,25 @@
 package dra
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/network/vf"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
@@ -59,4 +72,122 @@ func guestNetwork(d *plan.Device) (string, bool) {
 	}
 	text, err := json.Marshal(d.Network)
 	return string(text), err == nil
+}
+
+// Reasons of [ConditionLinkUp]. The first two are reasons of Events too.
+const (
+	// PFDown: the PF's interface is down.
+	PFDown = "PFDown"
+	// PFNoCarrier: the PF's interface is up and has no carrier.
+	PFNoCarrier = "PFNoCarrier"
+	// PFHasCarrier: the VF's link follows its PF's, which is up.
+	PFHasCarrier = "PFHasCarrier"
+	// LinkEnabled: the VF's linkState is Enable, so that its link does not follow its PF's.
+	LinkEnabled = "LinkEnabled"
+	// LinkDisabled: the VF's linkState is Disable.
+	LinkDisabled = "LinkDisabled"
+	// PFUnreadable: the PF's interface could not be read.
+	PFUnreadable = "PFUnreadable"
+)
+
+// Uplink returns the interface of a PF; [vf.Policy.Uplink] is the real one.
+type Uplink func(ctx context.Context, pf pci.Address) (*vf.Link, error)
+
+// vfLink is what the guest can expect of a VF's link.
+type vfLink struct {
+	status          metav1.ConditionStatus
+	reason, message string
+}
+
+// isLost reports whether the VF has no link though its claim wants one.
+func (l *vfLink) isLost() bool { return l.reason == PFDown || l.reason == PFNoCarrier }
+
+// links looks at the links of a record's VFs, by their addresses. A VF without a MAC
+// address is left out: it is no NIC, or its PF's interface says nothing of its link, as
+// with InfiniBand.
+func (u Uplink) links(ctx context.Context, rec *journal.Record) map[pci.Address]vfLink {
+	links := map[pci.Address]vfLink{}
+	if u == nil {
+		return links
+	}
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if fn.PF == nil || fn.VF == nil || fn.VF.Want.MAC == "" {
+			continue
+		}
+		uplink, err := u(ctx, *fn.PF)
+		if err != nil {
+			links[fn.Address] = vfLink{metav1.ConditionUnknown, PFUnreadable, fmt.Sprintf("the link of PF %s could not be read: %v", fn.PF, err)}
+			continue
+		}
+		links[fn.Address] = linkOf(fn, uplink)
+	}
+	return links
+}
+
+// linkOf judges the link of a VF by the interface of its PF.
+func linkOf(fn *plan.Function, uplink *vf.Link) vfLink {
+	state := fn.VF.Want.LinkState
+	if i := fn.VF.Index; i >= 0 && i < len(uplink.VFs) {
+		state = cmp.Or(state, uplink.VFs[i].Settings.LinkState)
+	}
+	const symptom = "the VF has no link, and the guest's driver may give it a random MAC address"
+	switch {
+	case !uplink.Up:
+		return vfLink{metav1.ConditionFalse, PFDown, fmt.Sprintf("interface %s of PF %s is down: %s; run `ip link set %s up` on the node, then create the pod again",
+			uplink.Name, fn.PF, symptom, uplink.Name)}
+	case state == "disable":
+		return vfLink{metav1.ConditionFalse, LinkDisabled, "its linkState is Disable, which its VFConfig says or its PF did before"}
+	case state == "enable":
+		return vfLink{metav1.ConditionTrue, LinkEnabled, "its linkState is Enable: it has a link to the other VFs, whatever the PF's is"}
+	case !uplink.Carrier:
+		return vfLink{metav1.ConditionFalse, PFNoCarrier, fmt.Sprintf("interface %s of PF %s has no carrier: %s; check the cable and the switch's port, then create the pod again",
+			uplink.Name, fn.PF, symptom)}
+	}
+	return vfLink{metav1.ConditionTrue, PFHasCarrier, fmt.Sprintf("interface %s of PF %s has a carrier", uplink.Name, fn.PF)}
+}
+
+// linkWords sums links up, so that two states of them can be compared.
+func linkWords(links map[pci.Address]vfLink) string {
+	var words strings.Builder
+	for _, a := range slices.SortedFunc(maps.Keys(links), pci.Address.Compare) {
+		fmt.Fprintf(&words, " %s=%s", a, links[a].reason)
+	}
+	return words.String()
+}
+
+// linkCondition returns the condition of a device whose parts have a VF with a link; nil
+// for any other. While the status stays, so does the time of its last change.
+func linkCondition(links map[pci.Address]vfLink, parts []plan.Device, before *metav1.Condition, since metav1.Time) *metaac.ConditionApplyConfiguration {
+	i := slices.IndexFunc(parts, func(d plan.Device) bool { return links[d.Address] != vfLink{} })
+	if i < 0 {
+		return nil
+	}
+	now := links[parts[i].Address]
+	switch {
+	case before == nil:
+	case before.Status == now.status:
+		since = before.LastTransitionTime
+	default:
+		since = metav1.NewTime(time.Now())
+	}
+	return condition(ConditionLinkUp, now.status, now.reason, now.message, since)
+}
+
+// showsLinks reports whether the status of a prepared claim says what the links of its
+// VFs are now.
+func showsLinks(c *resourceapi.ResourceClaim, rec *journal.Record, links map[pci.Address]vfLink) bool {
+	for _, parts := range rec.Plan.Allocated() {
+		for i := range parts {
+			now, has := links[parts[i].Address]
+			if !has {
+				continue
+			}
+			told := meta.FindStatusCondition(conditionsOf(c, parts[0].Pool, parts[0].Published()), ConditionLinkUp)
+			if told == nil || told.Status != now.status || told.Reason != now.reason {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -30,7 +30,7 @@ func pairs(n *plugintest.Node) (string, pci.Address) {
 		known.Selection = nodeconfig.Select(config, snap)
 		return known, err
 	}
-	n.Publisher = dra.NewPublisher("worker-1", planned, n.Records.List, n.Health, n.Metrics)
+	n.Publisher = dra.NewPublisher(dra.PublisherConfig{Node: "worker-1", Planned: planned, Records: n.Records.List, Health: n.Health, Metrics: n.Metrics})
 	return "gpu-0000-3b-00-0-vf-" + vfs[1].Label(), vfs[1]
 }
 

@@ -36,7 +36,7 @@ func (slow) UnprepareIf(ctx context.Context, _ string, _ func(context.Context, *
 func TestAnswerComesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := plugintest.Cluster()
-		reporter := dra.NewReporter(client, &plugintest.EventLog{}, plugintest.Quiet())
+		reporter := dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
 		go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
 		d := dra.NewPlugin(dra.PluginConfig{
 			Claims: slow{}, Gate: plugintest.Gate(client), Health: dra.NewHealth(), Log: plugintest.Quiet(), Changed: func() {}, Fatal: func(error) {},

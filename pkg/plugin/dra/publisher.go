@@ -32,50 +32,45 @@ type Slices interface {
 	PublishResources(ctx context.Context, resources resourceslice.DriverResources) error
 }
 
-// Publisher turns snapshots and records into ResourceSlices, and hands them
-// over when they differ from the last ones.
-type Publisher struct {
-	node    string
-	planned func(*device.Snapshot) (plan.Node, error)
-	records func() ([]*journal.Record, []error)
-	health  *Health
-	metrics *metrics.Metrics
-	// Failing returns the checks that count and fail for a function; nil where nobody
-	// judges. Set it before use.
+// PublisherConfig holds what a Publisher works with. The first five fields are required.
+type PublisherConfig struct {
+	// Node is the node's name.
+	Node string
+	// Planned returns the node that Prepare plans with ([prepare.Preparer.PlanNode]), on which devices are judged.
+	Planned func(*device.Snapshot) (plan.Node, error)
+	Records func() ([]*journal.Record, []error)
+	Health  *Health
+	Metrics *metrics.Metrics
+	// Failing returns the checks that count and fail for a function.
 	Failing func(pci.Address) []finding.Failure
-
-	// Drains returns what operators take out of use; nil for nothing. Set it before use.
+	// Drains returns the node's drains.
 	Drains func(*device.Snapshot) []maintain.Draining
-
-	// Attempts returns what Prepare failed for more than once; nil for nothing. Set it before
-	// use.
+	// Attempts returns the functions for which Prepare failed more than once.
 	Attempts func() map[pci.Address]plan.Code
-
-	// Asked knows the claims that are allocated and not prepared; nil for none. Set it before
-	// use.
+	// Asked knows the claims that are allocated and not prepared.
 	Asked *Asked
-
-	// Existing returns the devices that an earlier instance has published and that the
-	// API server has. Until it has answered once nothing is published; nil where there
-	// never was any. Set it before use.
+	// Existing returns the devices that an earlier instance published. Nothing is published until it has succeeded
+	// once.
 	Existing func(context.Context) (Consumed, error)
+}
 
-	publishing sync.Mutex // held for the whole of a Publish, which may wait for the API server; guards last and offered
+// Publisher makes ResourceSlices from snapshots and records, and publishes them when they change.
+type Publisher struct {
+	PublisherConfig
+
+	publishing sync.Mutex // held during a Publish, which can wait for the API server; guards last and offered
 	last       map[string]publish.Pool
 	offered    offered
 
 	mu    sync.Mutex                                                           // guards known and unwritten
 	known map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute // by device name
 
-	// unwritten is what decided over the latest Publish and no file of the node says.
+	// unwritten is what decided over the latest Publish and is in no file of the node.
 	unwritten unwritten
 }
 
-// NewPublisher returns a publisher for the node with the name. Devices are judged on
-// the node that Prepare plans with ([prepare.Preparer.PlanNode]).
-func NewPublisher(node string, planned func(*device.Snapshot) (plan.Node, error), records func() ([]*journal.Record, []error), health *Health, m *metrics.Metrics) *Publisher {
-	return &Publisher{node: node, planned: planned, records: records, health: health, metrics: m}
-}
+// NewPublisher returns a publisher that has published nothing.
+func NewPublisher(c PublisherConfig) *Publisher { return &Publisher{PublisherConfig: c} }
 
 // Publish publishes the node as the snapshot and the journal have it now. What
 // was handed over before and is the same is not handed over again; after an
@@ -90,11 +85,11 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	described, unknown := p.describe(ctx, snap)
 	pools := publish.Pools(described)
 	p.learn(pools) // also for claims that were allocated before a withdrawal
-	if p.health.Withdrawn() != nil {
-		pools = map[string]publish.Pool{p.node: {Slices: []publish.Slice{{}}}}
+	if p.Health.Withdrawn() != nil {
+		pools = map[string]publish.Pool{p.Node: {Slices: []publish.Slice{{}}}}
 	}
-	p.health.Set(healthOf(pools), snap.Stale)
-	p.metrics.ObserveDevices(counted(pools))
+	p.Health.Set(healthOf(pools), snap.Stale)
+	p.Metrics.ObserveDevices(counted(pools))
 	if unseeded != nil {
 		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", unseeded), unknown)
 	}
@@ -103,12 +98,12 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 		return unknown
 	}
 	err := slices.PublishResources(ctx, resources(pools))
-	p.metrics.ObservePublish(time.Since(start), err)
+	p.Metrics.ObservePublish(time.Since(start), err)
 	if err != nil {
 		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", err), unknown)
 	}
 	p.last = pools
-	p.health.Published()
+	p.Health.Published()
 	return unknown
 }
 
@@ -138,7 +133,7 @@ func (p *Publisher) Attributes(name string) map[resourceapi.QualifiedName]resour
 
 // describe gathers what publishing decides on. After an error no device is judged.
 func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publish.Node, error) {
-	known, err := p.planned(snap)
+	known, err := p.Planned(snap)
 	if p.Failing != nil {
 		known.Failing = p.failing
 	}
@@ -146,10 +141,10 @@ func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publi
 		known.Attempted = p.Attempts()
 	}
 	n := &publish.Node{
-		Name: p.node, Snapshot: snap, Selection: known.Selection,
+		Name: p.Node, Snapshot: snap, Selection: known.Selection,
 		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
 	}
-	records, unread := p.records() // what can't be read is a metric, and Prepare refuses on its account
+	records, unread := p.Records() // what can't be read is a metric, and Prepare refuses on its account
 	n.Lingering, n.Consumed = p.lingering(ctx, len(unread) > 0), p.offered.consumed
 	addrs := p.enter(n, records)
 	for _, f := range n.Selection.Ours() {
@@ -391,7 +386,7 @@ func (p *Publisher) Published() facts.Published {
 	}
 	slices.SortFunc(functions, pci.Address.Compare)
 	return facts.Published{
-		NodeName: p.node, Devices: slices.Compact(functions),
+		NodeName: p.Node, Devices: slices.Compact(functions),
 		Failing: p.unwritten.failing, Attempted: p.unwritten.attempted,
 		HotPlug: p.unwritten.hotPlug, HotPlugWindow: p.unwritten.window,
 	}

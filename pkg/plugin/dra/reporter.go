@@ -39,25 +39,27 @@ type Recorder interface {
 	Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string)
 }
 
-// Reporter tells the cluster how claims fare: by the conditions of
-// status.devices, and by Events on the claim and its pod. It never blocks its
-// caller and its failures never fail a claim: what the API server does not take
-// is tried again for a while, then logged. What prepared claims lack after that
-// is [StatusSync]'s.
-type Reporter struct {
-	client   kubernetes.Interface
-	recorder Recorder
-	log      *slog.Logger
-	// Final records what no later look makes up for: how a claim ended. Nil is the recorder.
-	// Set it before use.
+// ReporterConfig holds what a Reporter works with. The first three fields are required.
+type ReporterConfig struct {
+	Client   kubernetes.Interface
+	Recorder Recorder
+	Log      *slog.Logger
+	// Final records how a claim ended, which no later look can report again; nil means Recorder.
 	Final Recorder
-	// Anchor returns the latest signed checkpoint of the node's ledger, which goes along; nil for none. Set it before use.
+	// Anchor returns the latest signed checkpoint of the node's ledger, which reports include.
 	Anchor func() string
-	// Uplink returns the interface of a PF, by which the links of its VFs are reported; nil for none. Set it before use.
+	// Uplink returns the interface of a PF, from which the links of its VFs are reported.
 	Uplink Uplink
-	queue  workqueue.TypedRateLimitingInterface[types.UID]
+}
 
-	// ration is how many refusals of one namespace become Events.
+// Reporter reports the state of claims to the cluster, by the conditions in status.devices and by Events on the
+// claim and its pod. It never blocks its caller, and its errors never fail a claim: it retries for a while what the
+// API server does not accept, then logs it. After that [StatusSync] restores the status of prepared claims.
+type Reporter struct {
+	ReporterConfig
+
+	queue workqueue.TypedRateLimitingInterface[types.UID]
+	// ration bounds the Events for refusals in one namespace.
 	ration *ration.Ration
 
 	mu     sync.Mutex // guards latest
@@ -68,14 +70,14 @@ type Reporter struct {
 // queue's back-off that is about ten minutes.
 const tries = 17
 
-// NewReporter returns a reporter, which works once [Reporter.Run] runs.
-func NewReporter(client kubernetes.Interface, recorder Recorder, log *slog.Logger) *Reporter {
+// NewReporter returns a reporter, which works while [Reporter.Run] runs.
+func NewReporter(c ReporterConfig) *Reporter {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](100*time.Millisecond, time.Minute)
 	return &Reporter{
-		client: client, recorder: recorder, log: log,
-		queue:  workqueue.NewTypedRateLimitingQueue(limiter),
-		ration: &ration.Ration{Burst: 50, Pause: 6 * time.Second},
-		latest: map[types.UID]*report{},
+		ReporterConfig: c,
+		queue:          workqueue.NewTypedRateLimitingQueue(limiter),
+		ration:         &ration.Ration{Burst: 50, Pause: 6 * time.Second},
+		latest:         map[types.UID]*report{},
 	}
 }
 
@@ -96,7 +98,7 @@ func (r *Reporter) warnOfLinks(ctx context.Context, c *resourceapi.ResourceClaim
 		if !has || !link.isLost() {
 			continue
 		}
-		r.log.WarnContext(ctx, "a prepared VF has no link", slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)),
+		r.Log.WarnContext(ctx, "a prepared VF has no link", slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)),
 			slog.Any("pci", a), slog.String("why", link.message))
 		r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, podsOf(c), corev1.EventTypeWarning, link.reason, "Prepare", fmt.Sprintf("vf %s: %s", a, link.message))
 	}
@@ -180,7 +182,7 @@ func (r *Reporter) PodRefused(namespace string, pod claim.Pod, reason, note stri
 
 // report records an event on the claim and on each of its pods.
 func (r *Reporter) report(c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
-	r.reportBy(r.recorder, c, namespace, pods, eventType, reason, action, note)
+	r.reportBy(r.Recorder, c, namespace, pods, eventType, reason, action, note)
 }
 
 // reportBy is tell by a recorder.
@@ -200,7 +202,7 @@ func (r *Reporter) reportBy(by Recorder, c *corev1.ObjectReference, namespace st
 
 func (r *Reporter) final() Recorder {
 	if r.Final == nil {
-		return r.recorder
+		return r.Recorder
 	}
 	return r.Final
 }
@@ -209,7 +211,7 @@ func (r *Reporter) final() Recorder {
 const longestNote = 1024
 
 func (r *Reporter) record(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
-	r.recorder.Event(regarding, related, eventType, reason, action, shorten(note, longestNote))
+	r.Recorder.Event(regarding, related, eventType, reason, action, shorten(note, longestNote))
 }
 
 func claimRef(namespace, name string, uid types.UID) *corev1.ObjectReference {
@@ -266,7 +268,7 @@ func (r *Reporter) handle(ctx context.Context, uid types.UID) {
 	}
 	r.mu.Unlock()
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		r.log.WarnContext(ctx, "claim status not written", slog.String("claim", rep.claim.Namespace+"/"+rep.claim.Name),
+		r.Log.WarnContext(ctx, "claim status not written", slog.String("claim", rep.claim.Namespace+"/"+rep.claim.Name),
 			slog.String("uid", string(uid)), slog.Any("err", err))
 	}
 }
@@ -276,7 +278,7 @@ func (r *Reporter) handle(ctx context.Context, uid types.UID) {
 func (r *Reporter) write(ctx context.Context, rep *report) error {
 	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
 		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
-	_, err := r.client.ResourceV1().ResourceClaims(rep.claim.Namespace).
+	_, err := r.Client.ResourceV1().ResourceClaims(rep.claim.Namespace).
 		ApplyStatus(ctx, ac, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 	if apierrors.IsConflict(err) {
 		return errors.Join(errors.New("the claim was replaced by another of its name"), err)

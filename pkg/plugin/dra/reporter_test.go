@@ -107,7 +107,7 @@ func TestStatusIsTriedAgain(t *testing.T) {
 					tried++
 					return tt.answer != nil && tried < 4, nil, tt.answer
 				})
-				r := dra.NewReporter(client, &plugintest.EventLog{}, plugintest.Quiet())
+				r := dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
 				go func() { _ = r.Run(t.Context()) }() // it has no error to return
 				r.Refused(c, errors.New("it is so"), nil)
 				time.Sleep(time.Minute)
@@ -124,7 +124,7 @@ func TestStatusIsTriedAgain(t *testing.T) {
 func TestRefusalsInALoopAreFewEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &plugintest.EventLog{}
-		r, c := dra.NewReporter(plugintest.Cluster(), log, plugintest.Quiet()), plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
+		r, c := dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: log, Log: plugintest.Quiet()}), plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 		go func() { _ = r.Run(t.Context()) }() // it has no error to return
 		refused := func(namespace string) int {
 			before := len(log.Lines)
@@ -155,7 +155,7 @@ func TestRefusalsInALoopAreFewEvents(t *testing.T) {
 // than 1024 bytes.
 func TestLongNotesAreCut(t *testing.T) {
 	log := &plugintest.EventLog{}
-	dra.NewReporter(plugintest.Cluster(), log, plugintest.Quiet()).Refused(plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), errors.New(strings.Repeat("x", 5000)), nil)
+	dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: log, Log: plugintest.Quiet()}).Refused(plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), errors.New(strings.Repeat("x", 5000)), nil)
 	if _, note, _ := strings.Cut(log.Lines[0], ": "); len(note) != 1024 || !strings.HasSuffix(note, "...") {
 		t.Errorf("a note of %d bytes", len(note))
 	}
@@ -173,7 +173,7 @@ func TestRefusalLeavesAHoldersDeviceAlone(t *testing.T) {
 			written++
 			return false, nil, nil
 		})
-		r := dra.NewReporter(client, log, plugintest.Quiet())
+		r := dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: log, Log: plugintest.Quiet()})
 		go func() { _ = r.Run(t.Context()) }() // it has no error to return
 		r.Refused(c, errors.New("a device is in one VM only"), []claim.Pod{holder})
 		time.Sleep(time.Minute)

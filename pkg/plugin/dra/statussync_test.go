@@ -71,7 +71,7 @@ func TestAStatusIsWrittenAfterHoursWithoutTheAPIServer(t *testing.T) {
 			n.Prepare("uid-1", "gpu-0000-3b-00-0")
 			server := newAwayServer(c)
 			start := func() (*dra.Reporter, *dra.StatusSync) {
-				r := dra.NewReporter(server, &plugintest.EventLog{}, plugintest.Quiet())
+				r := dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
 				r.Anchor = func() string { return "checkpoint" }
 				go func() { _ = r.Run(t.Context()) }() // it has no error to return
 				return r, &dra.StatusSync{Reporter: r, Records: n.Records.List, Attributes: n.Publisher.Attributes}
@@ -126,7 +126,7 @@ func TestAStatusThatNeedsNoWriting(t *testing.T) {
 				c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 				change(c)
 				server := newAwayServer(c)
-				r := dra.NewReporter(server, &plugintest.EventLog{}, plugintest.Quiet())
+				r := dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
 				go func() { _ = r.Run(t.Context()) }() // it has no error to return
 				lookEachMinute(t, &dra.StatusSync{Reporter: r, Records: n.Records.List, Attributes: n.Publisher.Attributes}, 10)
 				if server.writes != 0 || server.asked > 1 {

@@ -81,7 +81,7 @@ func TestTheStatusFollowsTheLink(t *testing.T) {
 		n.Prepare("uid-1", name)
 		c := plugintest.Allocated("uid-1", name)
 		server, uplink := newAwayServer(c), n.Policy.Uplink
-		r := dra.NewReporter(server, &plugintest.EventLog{}, plugintest.Quiet())
+		r := dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
 		r.Uplink = func(ctx context.Context, pf pci.Address) (*vf.Link, error) { return uplink(ctx, pf) }
 		go func() { _ = r.Run(t.Context()) }() // it has no error to return
 		statuses := &dra.StatusSync{Reporter: r, Records: n.Records.List, Attributes: n.Publisher.Attributes}
@@ -131,7 +131,7 @@ func TestAVFWithoutAMACHasNoLinkCondition(t *testing.T) {
 			t.Fatal(err)
 		}
 		server, events := newAwayServer(c), &plugintest.EventLog{}
-		r := dra.NewReporter(server, events, plugintest.Quiet())
+		r := dra.NewReporter(dra.ReporterConfig{Client: server, Recorder: events, Log: plugintest.Quiet()})
 		r.Uplink = n.Policy.Uplink
 		go func() { _ = r.Run(t.Context()) }() // it has no error to return
 		r.Prepared(t.Context(), c, rec, n.Publisher.Attributes)
