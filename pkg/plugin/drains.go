@@ -41,38 +41,36 @@ func (s *service) watchDrains(ctx context.Context) error {
 	return every(ctx, drainEvery, watch.Look)
 }
 
-// DrainedDevices finish drains; [maintain.Maintainer] has the methods.
+// DrainedDevices finishes drains; [maintain.Maintainer] implements it.
 type DrainedDevices interface {
 	Drains(ctx context.Context) ([]maintain.Draining, error)
 	FinishDrains(ctx context.Context) ([]maintain.Draining, error)
 }
 
-// DrainWatch follows the drains of a node, which operators make by a command of
-// another process: it brings them to their end, and tells the cluster. It is not
-// safe for concurrent use.
+// DrainWatch follows the drains of a node, which an operator's command makes in another process: it finishes them and
+// reports them to the cluster. It is not safe for concurrent use.
 type DrainWatch struct {
 	Devices  DrainedDevices
 	Reporter *dra.Reporter
 	Node     string
 	Log      *slog.Logger
-	// Changed is told that what is published has changed; it must not block.
+	// Changed is called when devices must be published again; it must not block.
 	Changed func()
 
-	// known are the drains of the last look; nil before the first, which tells of nothing:
-	// an earlier plugin has.
-	known map[pci.Address]drainView
-	said  string
+	// known are the drains of the last look; nil before the first, which reports nothing because an earlier instance
+	// has.
+	known  map[pci.Address]drainView
+	logged string
 }
 
-// drainView is what of a drain is worth telling when it changes.
+// drainView is the part of a drain whose changes are reported.
 type drainView struct {
 	state  publish.DrainState
 	reason string
 	evict  bool
 }
 
-// Look looks once. What can't be done now is logged, once, and tried again by the
-// next look.
+// Look looks once. It logs an error once, and the next look tries again.
 func (w *DrainWatch) Look(ctx context.Context) {
 	drains, err := w.Devices.Drains(ctx)
 	if err != nil {
@@ -83,7 +81,7 @@ func (w *DrainWatch) Look(ctx context.Context) {
 		var finished []maintain.Draining
 		if finished, err = w.Devices.FinishDrains(ctx); err == nil {
 			drains = finished
-		} // else it may lack some, which are drained all the same
+		} // otherwise the answer can lack drains
 	}
 	w.warn(ctx, err)
 	now := map[pci.Address]drainView{}
@@ -98,7 +96,7 @@ func (w *DrainWatch) Look(ctx context.Context) {
 	}
 }
 
-// report tells of what has changed since the last look.
+// report reports what changed since the last look.
 func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, drains []maintain.Draining) bool {
 	first, changed := w.known == nil, false
 	for a, v := range now {
@@ -119,11 +117,11 @@ func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, 
 	return changed
 }
 
-// undrainedWords say what the end of a function's drain means, which another may cover too.
+// undrainedWords returns what the end of a function's drain means: another drain can include the function.
 func undrainedWords(a pci.Address, drains []maintain.Draining) string {
 	for i := range drains {
 		if drains[i].Has(a) {
-			return fmt.Sprintf("is out of use still, with %s (%s)", drains[i].Address, drains[i].Reason)
+			return fmt.Sprintf("is still out of use, with %s (%s)", drains[i].Address, drains[i].Reason)
 		}
 	}
 	return "is in use again"
@@ -131,9 +129,9 @@ func undrainedWords(a pci.Address, drains []maintain.Draining) string {
 
 func stateWords(s publish.DrainState) string {
 	if s == publish.Drained {
-		return "no claim has it, and it is with the driver that it came from"
+		return "no claim has it, and it is back on its original driver"
 	}
-	return "no new claim gets it; who has it keeps it"
+	return "no new claim gets it; a claim that has it keeps it"
 }
 
 func (w *DrainWatch) event(ctx context.Context, reason, note string) {
@@ -146,8 +144,8 @@ func (w *DrainWatch) warn(ctx context.Context, err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != w.said {
+	if text != "" && text != w.logged {
 		w.Log.WarnContext(ctx, "drain not finished", slog.Any("err", err))
 	}
-	w.said = text
+	w.logged = text
 }

@@ -146,6 +146,6 @@ func TestAnUndrainThatLeavesAnotherIsNoReturnToUse(t *testing.T) {
 		}
 		watch.Look(t.Context())
 	}
-	events.Want(t, "Node /worker-1 Normal Undrained Drain: "+vfs[0].String()+" is out of use still, with "+pf.String()+" (cable)",
+	events.Want(t, "Node /worker-1 Normal Undrained Drain: "+vfs[0].String()+" is still out of use, with "+pf.String()+" (cable)",
 		"Node /worker-1 Normal Undrained Drain: "+pf.String()+" is in use again")
 }

@@ -57,60 +57,56 @@ func isAlive(fs *sysfs.FS, p journal.Process) bool {
 
 // Kinds of orphans, as the metrics have them.
 const (
-	orphanClaim   = "claim"   // a record whose ResourceClaim is gone, or allocated otherwise
+	orphanClaim   = "claim"   // a record whose ResourceClaim is gone, or has another allocation
 	orphanSpec    = "spec"    // a CDI spec without a record
 	orphanBinding = "binding" // a function on VFIO without a record
 )
 
-// orphanGrace is how long a claim must be gone, or allocated otherwise, before it is an orphan: the kubelet takes
-// a pod's claims back after the pod, and tries for minutes.
+// orphanGrace is how long a claim must be gone, or have another allocation, before it is an orphan. The kubelet unprepares
+// a pod's claims after the pod, and retries for minutes.
 const orphanGrace = 10 * time.Minute
 
-// Orphans are functions and files that no record explains; [node.Node] has the
-// methods.
+// Orphans handles functions and files without a record; [node.Node] implements it.
 type Orphans interface {
 	SweepSpecs(ctx context.Context) ([]string, error)
 	GiveBackOrphans(ctx context.Context) ([]maintain.Orphan, error)
 }
 
-// Repair compares the journal with the claims at the API server, the CDI specs and the
-// kernel's bindings, and mends what is certainly left over. What may be of use to
-// somebody, or can't be told, is reported and left alone. It is not safe for concurrent
-// use.
+// Repair compares the journal with the claims at the API server, the CDI specs and the kernel's bindings, and removes or
+// gives back what is certainly an orphan. It reports and leaves alone what may still be in use, or is unknown. It is not
+// safe for concurrent use.
 //
-// The kubelet unprepares the claims of pods that end, and goes on after its own
-// restart; Recover settles what a crash of the plugin cut off. Here comes what neither
-// knows of any more: a kubelet that has lost its state, a claim that was deleted by force, or
-// whose allocation was withdrawn or is of other devices now, a record that was removed by hand.
+// The kubelet unprepares the claims of pods that end, also after its own restart, and Recover completes what a crash of the
+// plugin interrupted. Repair handles what neither knows: the kubelet lost its state, a claim was deleted by force, its
+// allocation was withdrawn or is of other devices, or a record was removed by hand.
 type Repair struct {
 	Client  kubernetes.Interface
 	Node    string
 	Records func() ([]*journal.Record, []error)
 	Orphans Orphans
-	// Release takes a claim back unless the check, which it makes when nothing can come in
-	// between any more, returns an error, which it returns; [dra.Plugin.Release] is the real one.
+	// Release unprepares a claim, unless the check returns an error. It calls the check with the claim's lock held.
+	// [dra.Plugin.Release] implements it.
 	Release func(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error
-	// Withdrawn, if set, is told of each claim, by its UID, why its allocation is not of what
-	// is prepared, so that no sandbox gets it; empty where it is, or nothing is prepared any more.
+	// Withdrawn, which may be nil, is called with a claim's UID and why the prepared devices are not allocated to the claim,
+	// so that no sandbox gets them. The reason is empty if they are, or if nothing is prepared.
 	Withdrawn func(uid, why string)
-	// Alive reports whether a process is there still.
+	// Alive reports whether a process still exists.
 	Alive    func(journal.Process) bool
 	Reporter *dra.Reporter
 	Metrics  *metrics.Metrics
 	Log      *slog.Logger
-	// Now returns the time, with its monotonic part.
+	// Now returns the time with a monotonic clock reading.
 	Now func() time.Time
 
-	// lost is since when a claim has been found without its devices, at every look that had an
-	// answer.
+	// lost are the claims that did not have their devices at each look with an answer since then, by UID.
 	lost map[string]loss
-	// claimsLeft are the claims that the last look left, by UID, and told what was told of
-	// all that is left, by kind and name.
+	// claimsLeft are the claims that the last look left alone, by UID. reported is what was reported of each orphan, by kind
+	// and name.
 	claimsLeft map[string]orphan
 	reported   map[string]string
 }
 
-// orphan is what is left alone, and why.
+// orphan is an orphan that is left alone, and why.
 type orphan struct{ name, why string }
 
 // loss is why a claim does not have its devices any more, and since when.
@@ -119,7 +115,7 @@ type loss struct {
 	since time.Time
 }
 
-// Look looks once, mends and reports.
+// Look looks once, repairs and reports.
 func (r *Repair) Look(ctx context.Context) {
 	left := map[string]map[string]string{orphanClaim: r.claims(ctx), orphanSpec: r.specs(ctx), orphanBinding: r.bindings(ctx)}
 	told := map[string]string{}
@@ -135,7 +131,7 @@ func (r *Repair) Look(ctx context.Context) {
 	r.reported = told
 }
 
-// report tells of what is left alone, once for each reason.
+// report reports an orphan that is left alone, once for each reason.
 func (r *Repair) report(ctx context.Context, kind, name, why string) {
 	r.Log.WarnContext(ctx, "orphan left alone", slog.String("kind", kind), slog.String("name", name), slog.String("why", why))
 	r.Reporter.NodeEvent(r.Node, corev1.EventTypeWarning, "Orphan", "Repair", fmt.Sprintf("%s %s is left alone: %s", kind, name, why))
@@ -149,10 +145,10 @@ func (r *Repair) repaired(ctx context.Context, kind, name, what string, err erro
 	}
 }
 
-// claims takes claims back that are certainly gone, and returns those that may be. Of
-// those that the API server does not tell about, all stays as it was found last.
+// claims unprepares the claims that are certainly gone, and returns those that may be. A claim for which the API server does
+// not answer stays as the last look found it.
 func (r *Repair) claims(ctx context.Context) map[string]string {
-	records, _ := r.Records() // what can't be read is a metric of its own, and nobody's to mend
+	records, _ := r.Records() // a metric counts what can't be read, and nothing can repair it
 	if r.isOurCluster(ctx, records) {
 		r.judge(ctx, records)
 	}
@@ -163,7 +159,7 @@ func (r *Repair) claims(ctx context.Context) map[string]string {
 	return left
 }
 
-// judge looks at each claim, and mends those that have lost their devices for long enough.
+// judge looks at each claim, and repairs those that have lost their devices for long enough.
 func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 	lost, left := map[string]loss{}, map[string]orphan{}
 	var due []*journal.Record
@@ -211,21 +207,21 @@ func (r *Repair) allocations() *dra.Allocations {
 	return &dra.Allocations{Client: r.Client, Node: r.Node}
 }
 
-// reportWithdrawn tells who hands devices over.
+// reportWithdrawn calls Withdrawn if there is one.
 func (r *Repair) reportWithdrawn(uid, why string) {
 	if r.Withdrawn != nil {
 		r.Withdrawn(uid, why)
 	}
 }
 
-// repair takes back a claim that has lost its devices, or says why not.
+// repair unprepares a claim that has lost its devices, or returns why not.
 func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) string {
 	ref := rec.Plan.Claim
 	switch s := rec.Sandbox; {
 	case len(ref.Pods) == 0:
-		return why + ", and it was prepared by hand: `kata-vfio-plugin unprepare " + ref.UID + "` if nobody needs it"
+		return why + ", and it was prepared by hand: run `kata-vfio-plugin unprepare " + ref.UID + "` if it is not needed"
 	case s != nil && s.VMM.PID == 0:
-		return why + ", and whether sandbox " + s.ID + " still has it is not known"
+		return why + ", and it is unknown whether sandbox " + s.ID + " still has it"
 	case s != nil && r.Alive(s.VMM):
 		return fmt.Sprintf("%s, and sandbox %s (pid %d) still has it", why, s.ID, s.VMM.PID)
 	}
@@ -244,7 +240,7 @@ func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) st
 	return ""
 }
 
-// stillLost returns an error unless a claim certainly has lost its devices.
+// stillLost returns an error unless a claim has certainly lost its devices.
 func (r *Repair) stillLost(ctx context.Context, rec *journal.Record) error {
 	why, err := r.allocations().Lost(ctx, rec)
 	if err == nil && why == "" {
@@ -253,15 +249,13 @@ func (r *Repair) stillLost(ctx context.Context, rec *journal.Record) error {
 	return err
 }
 
-// isQuarantined reports whether a claim's end was a quarantine, which is no error of its
-// release.
+// isQuarantined reports whether a claim's release ended in a quarantine, which is not an error.
 func (r *Repair) isQuarantined(uid string) bool {
 	records, _ := r.Records()
 	return slices.ContainsFunc(records, func(rec *journal.Record) bool { return rec.ID() == uid && rec.State == journal.Quarantined })
 }
 
-// isOurCluster reports whether the API server knows this node: one that is not ours knows
-// none of its claims either.
+// isOurCluster reports whether the API server knows this node. Another cluster's does not know its claims either.
 func (r *Repair) isOurCluster(ctx context.Context, records []*journal.Record) bool {
 	if len(records) == 0 {
 		return true
@@ -283,12 +277,12 @@ func (r *Repair) specs(ctx context.Context) map[string]string {
 	return map[string]string{"of the node": err.Error()}
 }
 
-// bindings gives strays back.
+// bindings gives orphaned functions back to their drivers.
 func (r *Repair) bindings(ctx context.Context) map[string]string {
-	strays, err := r.Orphans.GiveBackOrphans(ctx)
+	orphans, err := r.Orphans.GiveBackOrphans(ctx)
 	left := map[string]string{}
-	for i := range strays {
-		s := &strays[i]
+	for i := range orphans {
+		s := &orphans[i]
 		name := s.Address.String()
 		switch {
 		case s.Err != nil:

@@ -26,65 +26,60 @@ func (s *service) provision(ctx context.Context) error {
 	return s.vfs.Follow(ctx, snapshots, tick.C)
 }
 
-// ProvisionedVFs are the VFs that the node's config names, and the functions that
-// it has bound without a claim; [maintain.Maintainer] has the methods.
+// ProvisionedVFs handles the VFs of the node's config, and the functions that it binds without a claim; [maintain.Maintainer]
+// implements it.
 type ProvisionedVFs interface {
 	Provision(ctx context.Context) ([]plan.Provision, error)
 	Reprovision(ctx context.Context, hold func(*plan.Provision) (why, fix string)) ([]plan.Provision, error)
 	BindByPolicyOf(ctx context.Context, meant func(pci.Address) bool) error
 }
 
-// After a change of a PF that failed, the next is tried after provisionRetry, and
-// then each time after twice as long, up to provisionRetryLast: what the kernel
-// can't do now it may be able to do once a driver or an administrator has acted.
+// A change of a PF that failed is retried after provisionRetry. The pause doubles each time, up to provisionRetryLast: the
+// change can succeed once a driver is loaded or an administrator has acted.
 const (
 	provisionRetry     = time.Minute
 	provisionRetryLast = 8 * time.Minute
 )
 
-// ProvisionWatch gives PFs their VFs and binds functions of policy "bound",
-// whenever they appear: a driver may be loaded after the plugin has started, or
-// loaded again. It says what can't be had, once. It is not safe for concurrent
-// use.
+// ProvisionWatch gives PFs their VFs and binds functions of policy "bound" when they appear: a driver can be loaded after the
+// plugin started, or loaded again. It logs each failure once. It is not safe for concurrent use.
 type ProvisionWatch struct {
 	VFs     ProvisionedVFs
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
 
-	// rules is what became of each rule, by its PF as the config names it.
+	// rules is the state of each rule, by its PF as the config names it.
 	rules map[string]ruleState
 	// problem and unboundProblem were logged last.
 	problem, unboundProblem string
-	// pfs is what the last snapshot said of PFs and VFs.
+	// pfs describes the PFs and VFs of the last snapshot.
 	pfs string
-	// drivers are those of the functions in the last snapshot, and unbound the
-	// functions that appeared and may have to be bound still.
+	// drivers are the drivers of the functions in the last snapshot. unbound are the functions that appeared and may still have
+	// to be bound.
 	drivers map[pci.Address]string
 	unbound map[pci.Address]bool
 }
 
-// ruleState is what became of one rule.
+// ruleState is the state of one rule.
 type ruleState struct {
-	// met is whether the PF was once as the rule wants it.
+	// met says that the PF once had what the rule wants.
 	met bool
 	// refused and fix were logged.
 	refused, fix string
-	// wait is how long the next try is off, and next when it is due; zero unless
-	// the last try failed.
+	// wait is the pause before the next attempt, and next its time; zero unless the last attempt failed.
 	wait time.Duration
 	next time.Time
 }
 
-// Start does what can be done at the start of the plugin, when a rule may take VFs
-// away too. What can't be had is logged: the node's other devices work without it.
+// Start applies all rules at the start of the plugin, when a rule may also remove VFs. It only logs a failure: the node's other
+// devices work without it.
 func (w *ProvisionWatch) Start(ctx context.Context) {
 	all, err := w.VFs.Provision(ctx)
 	w.learn(ctx, all, err)
 	w.bind(ctx, func(pci.Address) bool { return true })
 }
 
-// Follow does what can be done at each snapshot that says something new of a PF or
-// its VFs, and at each tick, until ctx ends.
+// Follow applies the rules again for each snapshot in which a PF or a VF changed, and at each tick, until ctx ends.
 func (w *ProvisionWatch) Follow(ctx context.Context, snapshots <-chan *device.Snapshot, tick <-chan time.Time) error {
 	for {
 		select {
@@ -98,7 +93,7 @@ func (w *ProvisionWatch) Follow(ctx context.Context, snapshots <-chan *device.Sn
 	}
 }
 
-// Changed looks again where the snapshot calls for it.
+// Changed applies the rules again if the snapshot requires it.
 func (w *ProvisionWatch) Changed(ctx context.Context, snap *device.Snapshot) {
 	if pfs := describePFs(snap); pfs != w.pfs {
 		w.pfs = pfs
@@ -109,7 +104,7 @@ func (w *ProvisionWatch) Changed(ctx context.Context, snap *device.Snapshot) {
 	}
 }
 
-// Again tries what has not been possible so far.
+// Again retries what failed.
 func (w *ProvisionWatch) Again(ctx context.Context) {
 	w.provision(ctx)
 	if len(w.unbound) > 0 {
@@ -117,7 +112,7 @@ func (w *ProvisionWatch) Again(ctx context.Context) {
 	}
 }
 
-// provision decides again about all rules.
+// provision applies all rules again.
 func (w *ProvisionWatch) provision(ctx context.Context) {
 	all, err := w.VFs.Reprovision(ctx, w.hold)
 	if ctx.Err() == nil {
@@ -125,11 +120,9 @@ func (w *ProvisionWatch) provision(ctx context.Context) {
 	}
 }
 
-// hold returns why a change that is due waits. VFs are not taken away while the
-// plugin runs, since the scheduler may have allocated them. A PF that had its VFs
-// gets them again only once it has none, as after a reload of its driver: another
-// number was set by an administrator, or by the next instance of the plugin in a
-// rolling update, whose config is newer.
+// hold returns why a change that is due must wait. VFs are not removed while the plugin runs, because the scheduler can have
+// allocated them. A PF that had its VFs gets them again only once it has none, as after a reload of its driver: another number
+// was set by an administrator, or by the next instance in a rolling update, whose config is newer.
 func (w *ProvisionWatch) hold(p *plan.Provision) (why, fix string) {
 	const fixNow = "run `kata-vfio-plugin provision`, or restart the plugin"
 	s := w.rules[p.Rule]
@@ -139,14 +132,14 @@ func (w *ProvisionWatch) hold(p *plan.Provision) (why, fix string) {
 	case !p.Remakes():
 		return "", ""
 	case p.TakesAway():
-		return fmt.Sprintf("it has %d VFs and %d are wanted: the plugin takes VFs away only when it starts", p.Have, p.Want), fixNow
+		return fmt.Sprintf("it has %d VFs and %d are wanted: the plugin removes VFs only when it starts", p.Have, p.Want), fixNow
 	case s.met && p.Have > 0:
-		return fmt.Sprintf("it had what the rule wants, and was changed since: it has %d VFs", p.Have), fixNow
+		return fmt.Sprintf("it had what the rule wants, and was changed later: it has %d VFs", p.Have), fixNow
 	}
 	return "", ""
 }
 
-// learn tells what became of the rules, and remembers it.
+// learn logs and remembers the result of the rules.
 func (w *ProvisionWatch) learn(ctx context.Context, all []plan.Provision, err error) {
 	if isNew(&w.problem, err) {
 		w.Log.ErrorContext(ctx, "VFs not provisioned", slog.Any("err", err))
@@ -171,13 +164,13 @@ func (s ruleState) after(p *plan.Provision) ruleState {
 	case p.Failed:
 		next.wait = min(max(2*s.wait, provisionRetry), provisionRetryLast)
 		next.next = time.Now().Add(next.wait)
-	case p.Refused != "" && time.Now().Before(s.next): // it was held back
+	case p.Refused != "" && time.Now().Before(s.next): // hold made it wait
 		next.wait, next.next = s.wait, s.next
 	}
 	return next
 }
 
-// report logs what became of one rule, unless it was said before.
+// report logs the result of one rule, unless it was logged before.
 func (w *ProvisionWatch) report(ctx context.Context, p *plan.Provision, before string) {
 	log := w.Log.With(slog.String("rule", p.Rule), slog.Int("had", p.Have), slog.Int("wanted", p.Want))
 	switch {
@@ -191,9 +184,8 @@ func (w *ProvisionWatch) report(ctx context.Context, p *plan.Provision, before s
 	}
 }
 
-// appeared notes the functions that the snapshot has and the last had not, or had on
-// another driver: one that was replaced between two snapshots comes up on its host driver,
-// or on none. It reports whether there are any.
+// appeared notes the functions that are new in the snapshot or have another driver, and reports whether there are any. A function
+// that was replaced between two snapshots appears on its host driver or on none.
 func (w *ProvisionWatch) appeared(snap *device.Snapshot) bool {
 	drivers, found := make(map[pci.Address]string, len(snap.Functions)), false
 	unbound := map[pci.Address]bool{}
@@ -211,8 +203,7 @@ func (w *ProvisionWatch) appeared(snap *device.Snapshot) bool {
 	return found
 }
 
-// bind binds those of the functions whose policy says so. Where that does not
-// succeed the functions that appeared are kept for the next tick.
+// bind binds the functions of policy bound. After a failure the functions that appeared are kept for the next tick.
 func (w *ProvisionWatch) bind(ctx context.Context, meant func(pci.Address) bool) {
 	err := w.VFs.BindByPolicyOf(ctx, meant)
 	if ctx.Err() != nil {
@@ -226,7 +217,7 @@ func (w *ProvisionWatch) bind(ctx context.Context, meant func(pci.Address) bool)
 	}
 }
 
-// isNew reports whether there is an error with another text than last, and notes it there.
+// isNew reports whether there is an error with another text than last, and sets last.
 func isNew(last *string, err error) bool {
 	text := ""
 	if err != nil {
@@ -237,8 +228,7 @@ func isNew(last *string, err error) bool {
 	return changed
 }
 
-// describePFs returns what rules are decided on: the state of the node's PFs and
-// VFs, as text to compare.
+// describePFs returns the state of the node's PFs and VFs, on which rules depend, as text to compare.
 func describePFs(snap *device.Snapshot) string {
 	var b strings.Builder
 	for i := range snap.Functions {

@@ -253,7 +253,7 @@ func TestWhatSomebodySetIsLeft(t *testing.T) {
 
 // TestWhatSomebodySetIsLeftOfFreeVFs: not because they are held. A start does what the rule says.
 func TestWhatSomebodySetIsLeftOfFreeVFs(t *testing.T) {
-	for count, why := range map[int]string{2: "was changed since", 6: "takes VFs away only when it starts"} {
+	for count, why := range map[int]string{2: "was changed later", 6: "removes VFs only when it starts"} {
 		n := plugintest.New(t)
 		pf, _ := n.Kernel.AddNIC(0x21, 0)
 		p := configured(n, &v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: new(4)}}})

@@ -20,7 +20,7 @@ import (
 
 const (
 	dashboardFile = "../../deploy/helm/kata-vfio/monitoring/dashboard.json"
-	// metricsFile is what a plugin serves that has prepared, refused, taken back and quarantined: package dra's tests make it.
+	// metricsFile is what a plugin serves that has prepared, refused, taken back and quarantined: package plugin's tests write it.
 	metricsFile = "testdata/metrics.txt"
 )
 
