@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -33,7 +34,7 @@ func pathChecks() []Check {
 			Fix:     isolation.Fix(isolation.PeerToPeer) + "; or give all functions of the device to one tenant",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)"},
-		}, Judge: func(n *facts.Node) []finding.Finding {
+		}, Judge: func(n *facts.Node) Answer {
 			all := assignable(n)
 			said := orPass(because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit == nil }), len(all))
 			return showing(said, all, func(f *device.Function) []facts.Fact { return []facts.Fact{groupOf(f), acsRegisters(f)} })
@@ -50,7 +51,7 @@ func pathChecks() []Check {
 
 // shownInRegisters leaves quirks to a person, who knows what the vendor said. With
 // the override in use no quirk is to be believed.
-func shownInRegisters(n *facts.Node) []finding.Finding {
+func shownInRegisters(n *facts.Node) Answer {
 	found := because(n, isolation.ACSUnproven, nil)
 	if len(n.RunningArguments("pcie_acs_override")) == 0 {
 		for i := range found {
@@ -64,7 +65,7 @@ func shownInRegisters(n *facts.Node) []finding.Finding {
 // portsRedirect asks the verdict on each function, which goes by the kernel's
 // groups and holds the registers against them. A port whose registers don't show
 // what the kernel's groups claim is for a person to judge: that is no pass.
-func portsRedirect(n *facts.Node) []finding.Finding {
+func portsRedirect(n *facts.Node) Answer {
 	found := because(n, isolation.PeerToPeer, func(r *isolation.Reason) bool { return r.Culprit != nil })
 	unproven := because(n, isolation.ACSUnproven, func(r *isolation.Reason) bool { return isPort(n, r.Culprit) })
 	for i := range unproven {
@@ -108,7 +109,7 @@ func portsInside(n *facts.Node) []string {
 
 // unreadablePorts drops those whose registers are readable but not of the
 // standard's form, as those of Intel's PCH: there the group is the answer.
-func unreadablePorts(n *facts.Node, found []finding.Finding) []finding.Finding {
+func unreadablePorts(n *facts.Node, found Answer) Answer {
 	unreadable := map[string]bool{}
 	for i := range n.Snapshot.Functions {
 		if f := &n.Snapshot.Functions[i]; f.Capabilities.Truncated {
@@ -116,4 +117,231 @@ func unreadablePorts(n *facts.Node, found []finding.Finding) []finding.Finding {
 		}
 	}
 	return slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Device == nil && !unreadable[f.Object] })
+}
+
+// acsKernelChecks returns the checks of what the kernel was told about ACS.
+func acsKernelChecks() []Check {
+	return []Check{
+		// The override works by this argument alone: a kernel that has the patch, as
+		// several distributions' have, is a stock one without it.
+		{Rule: finding.Rule{
+			ID: "ACS-006", Title: "The kernel is not told to believe in ACS that is not there", Severity: isolation.Critical, Cheap: true,
+			Why:     "pcie_acs_override, a patch that was never in Linux, makes groups that say isolated where the hardware is not",
+			Fix:     "take pcie_acs_override out of the boot loader's configuration and reboot; functions that share a group then go to one tenant",
+			Verify:  "grep -o 'pcie_acs_override[^ ]*' /proc/cmdline",
+			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (which has no such parameter)"},
+		}, Judge: func(n *facts.Node) Answer {
+			return badArgument(n, "pcie_acs_override", func(string) string { return "makes the kernel believe in isolation that the hardware does not have" })
+		}},
+		{Rule: finding.Rule{
+			ID: "ACS-007", Title: "No kernel argument switches ACS off", Severity: isolation.High, Cheap: true,
+			Why:     "pci=disable_acs_redir= and pci=config_acs= take isolation away between devices, in the kernel documentation's own words",
+			Fix:     "take the option out of the boot loader's configuration, or limit it to ports below which nothing is given to tenants, and reboot",
+			Verify:  "grep -o ' pci=[^ ]*' /proc/cmdline",
+			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (pci=)", "Linux: drivers/pci/pci.c (__pci_config_acs)"},
+		}, Judge: func(n *facts.Node) Answer { return badArgument(n, "pci", isolation.WeakensACS) }},
+	}
+}
+
+// portChecks returns the checks of how ports above functions are set up beyond
+// what the kernel's groups need.
+func portChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "ACS-004", Title: "Ports above functions without ATS refuse translated requests", Severity: isolation.Medium, Cheap: true,
+			Why:     "a function that has ATS off has no business with translated requests: one that sends them forges them",
+			Fix:     "set translation blocking by `pci=config_acs=` on the kernel's command line; `pci=noats` has the kernel set it for all ports",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC|ATSCtl'",
+			Sources: []string{"Linux: drivers/pci/pci.c (pci_std_enable_acs)", "PCI Express Base 6.12.1.1"},
+		}, Judge: translationBlocked},
+		{Rule: finding.Rule{
+			ID: "ACS-005", Title: "No port chooses by itself which peers may be reached", Severity: isolation.Medium, Cheap: true,
+			Why:     "with egress control a port's vector opens direct ways that its other ACS bits close",
+			Fix:     "clear EgressCtrl in the port's ACS control",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
+			Sources: []string{"PCI Express Base 6.12.3", "Linux: include/uapi/linux/pci_regs.h (PCI_ACS_EC)"},
+		}, Judge: noEgressControl},
+		{Rule: finding.Rule{
+			ID: "ACS-010", Title: "No function that is given away is on a conventional PCI bus", Severity: isolation.High, Cheap: true,
+			Why:     "a conventional bus is shared: each function on it sees the others' requests and can send in their name",
+			Fix:     "move the device to a PCI Express slot",
+			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|PCI-Express to PCI'",
+			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/pci/search.c (pci_for_each_dma_alias)"},
+		}, Judge: func(n *facts.Node) Answer {
+			said := each(n, func(f *device.Function) Answer { return onConventionalBus(n, f) })
+			return showing(said, assignable(n), func(f *device.Function) []facts.Fact { return above(n, f) })
+		}},
+		{Rule: finding.Rule{
+			ID: "ACS-014", Title: "Ports above functions that are given away contain errors", Severity: isolation.Low, Cheap: true,
+			Why:     "where a port does not cut off a device on a fatal error, a hostile guest's errors reach the node, up to its crash",
+			Fix:     "enable Downstream Port Containment in the firmware setup, or boot with `pcie_ports=dpc-native`",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|DpcCtl'",
+			Sources: []string{"Linux: drivers/pci/pcie/dpc.c", "Linux: Documentation/admin-guide/kernel-parameters.txt (pcie_ports=)"},
+		}, Judge: errorsContained},
+	}
+}
+
+// translationBlocked looks at ports that could block translated requests, and have
+// nothing with ATS below.
+func translationBlocked(n *facts.Node) Answer {
+	translating := map[pci.Address]bool{}
+	for i := range n.Snapshot.Functions {
+		if f := &n.Snapshot.Functions[i]; isEnabled(f.Capabilities.ATS) {
+			for _, a := range f.Upstream {
+				translating[a] = true
+			}
+		}
+	}
+	return portsThat(n, "let translated requests pass though nothing below translates", acsRegisters, func(p *port) bool {
+		acs := p.Capabilities.ACS
+		return acs != nil && acs.Capability&^acs.Control&pci.ACSTranslationBlocking != 0 && !translating[p.Address]
+	})
+}
+
+func noEgressControl(n *facts.Node) Answer {
+	return portsThat(n, "have egress control on", acsRegisters, func(p *port) bool {
+		return p.Capabilities.ACS != nil && p.Capabilities.ACS.Control&pci.ACSEgressControl != 0
+	})
+}
+
+// errorsContained leaves out ports that have no containment to be switched on.
+func errorsContained(n *facts.Node) Answer {
+	dpc := func(p *device.Function) facts.Fact { return switched(p, "DPC")[0] }
+	return portsThat(n, "have containment (DPC) and leave it off", dpc, func(p *port) bool {
+		return p.Capabilities.DPC != nil && !p.Capabilities.DPC.Enabled
+	})
+}
+
+// portsThat makes one finding of all ports that are so, since what sets up ports
+// sets up all of them alike.
+func portsThat(n *facts.Node, verb string, evidence func(*device.Function) facts.Fact, so func(*port) bool) Answer {
+	var names []string
+	var seen []facts.Fact
+	var below []pci.Address
+	all := ports(n)
+	hidden := 0
+	for _, p := range all {
+		if p.Capabilities.Truncated {
+			hidden++
+		}
+		if so(p) {
+			names, seen, below = append(names, p.Address.String()), append(seen, evidence(p.Function)), append(below, p.below...)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return notApplicable("no function that is given away is below a port")
+	case len(names) > 0:
+		slices.SortFunc(below, pci.Address.Compare)
+		return fail(fmt.Sprintf("%s %s", listOf(names), verb), seen...).reaching(slices.Compact(below)...)
+	case hidden > 0:
+		return unknown("how "+count(hidden, "port")+" are set up", notReadable(all[0].Function))
+	}
+	return showing(pass(count(len(all), "port")), all, func(p *port) []facts.Fact { return []facts.Fact{evidence(p.Function)} })
+}
+
+// listOf names some, and how many more there are.
+func listOf(names []string) string {
+	if more := len(names) - maxNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// onConventionalBus looks for a bridge to conventional PCI above a function.
+func onConventionalBus(n *facts.Node, f *device.Function) Answer {
+	for _, a := range f.Upstream {
+		p, ok := n.Snapshot.Function(a)
+		if !ok {
+			continue
+		}
+		express := p.Capabilities.Express
+		switch {
+		case express == nil && p.Capabilities.Truncated:
+			return unknown("what kind of bridge "+a.String()+" is", notReadable(p))
+		case express == nil, express.Type == pci.PCIeToPCI, express.Type == pci.PCIToPCIe:
+			return fail(fmt.Sprintf("%s is below %s, a bridge to conventional PCI", f.Address, a), config(a, "PCI-Express to PCI/PCI-X bridge"))
+		}
+	}
+	return nil
+}
+
+// driftChecks returns the checks of what changed since the boot.
+func driftChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "ACS-017", Title: "ACS is as it was after the boot", Severity: isolation.High, Cheap: true,
+			Why:     "the kernel decided over IOMMU groups at boot and does not look again: who clears ACS later leaves groups that promise what no port keeps",
+			Fix:     "write the old value back, and find the script that cleared it (recipes for GPUDirect do)",
+			Verify:  "cat /run/kata-vfio/acs.json; lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
+			Sources: []string{"Linux: drivers/pci/pci.c (pci_enable_acs, which runs when a device is found)"},
+		}, Judge: acsDrift},
+	}
+}
+
+// acsDrift holds the control words against those of the baseline. Functions that
+// came later are not in it.
+func acsDrift(n *facts.Node) Answer {
+	baseline, kept := n.Baseline()
+	if baseline == nil {
+		return noBaseline(n, kept)
+	}
+	var found Answer
+	compared := 0
+	for i := range n.Snapshot.Functions {
+		f := &n.Snapshot.Functions[i]
+		was := baseline.Functions[f.Address].ACS
+		acs := f.Capabilities.ACS
+		switch {
+		case was == nil:
+			continue
+		case acs == nil && f.Capabilities.Truncated:
+			found = append(found, unknown("the ACS control of "+f.Address.String(), notReadable(f)).on(f)...)
+			continue
+		case acs == nil: // another device in its place
+			continue
+		}
+		compared++
+		if *was != acs.Control {
+			found = append(found, fail(driftText(f.Address, *was, acs.Control), acsRegisters(f), kept).fix(fmt.Sprintf("`%s`, and find what changed it", isolation.SetACS(f.Address, *was))).reaching(belowPort(n, f.Address)...).on(f)...)
+		}
+	}
+	if len(found) == 0 {
+		return pass(count(compared, "ACS control register"), kept)
+	}
+	return found
+}
+
+// noBaseline says why there is nothing to compare with: where the plugin runs
+// there must be.
+func noBaseline(n *facts.Node, kept facts.Fact) Answer {
+	if kept.Status != facts.Absent {
+		return unknown("how ACS was after the boot", kept)
+	}
+	if journal := n.Exists("var/lib/kata-vfio/journal"); !journal.OK() {
+		return notApplicable("the plugin, which keeps how it was, does not run here", kept)
+	}
+	return unknown("how ACS was after this boot", kept)
+}
+
+func driftText(a pci.Address, was, is uint16) string {
+	var words []string
+	if off := was &^ is; off != 0 {
+		words = append(words, orElse(isolation.ACSNames(off), "a reserved bit")+" was switched off")
+	}
+	if on := is &^ was; on != 0 {
+		words = append(words, orElse(isolation.ACSNames(on), "a reserved bit")+" was switched on")
+	}
+	return fmt.Sprintf("ACS control of %s is 0x%04x and was 0x%04x: %s", a, is, was, strings.Join(words, ", "))
+}
+
+// belowPort returns the functions below a port that are or can be given away.
+func belowPort(n *facts.Node, port pci.Address) []pci.Address {
+	var found []pci.Address
+	for _, f := range assignable(n) {
+		if slices.Contains(f.Upstream, port) {
+			found = append(found, f.Address)
+		}
+	}
+	return found
 }

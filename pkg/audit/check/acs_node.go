@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
@@ -11,6 +12,239 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
+
+// sharedDomainChecks returns the checks of where functions of several tenants meet.
+func sharedDomainChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "ACS-003", Title: "Translated requests can't go from one device to another", Severity: isolation.Critical, Cheap: true,
+			Why:     "a device with ATS marks requests as translated, and a port with Direct Translated P2P lets those reach other devices without the IOMMU",
+			Fix:     "switch DirectTrans off in the port's ACS control, or ATS in the device (`pci=noats`)",
+			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl|ATSCtl'",
+			Sources: []string{"Linux: include/uapi/linux/pci_regs.h (PCI_ACS_DT, PCI_ATS_CTRL)", "PCI Express Base 6.12, 10"},
+		}, Judge: translatedRequests},
+		{Rule: finding.Rule{
+			ID: "ACS-009", Title: "Between functions of different tenants every request passes the IOMMU, both ways", Severity: isolation.Critical, Cheap: true,
+			Why:     "where the ways of two tenants' functions meet below the IOMMU, one reads and writes the other's device memory",
+			Fix:     "delete one tenant's pod, then enable ACS for the ports named, or keep devices below that point with one tenant",
+			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
+			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_path_enabled)", "PCI Express Base 6.12"},
+		}, Judge: tenantsMeet},
+		// Nothing but placement changes it, so nobody fails.
+		{Rule: finding.Rule{
+			ID: "ACS-019", Title: "No two tenants share a switch", Severity: isolation.Info, Cheap: true, Static: true,
+			Why:    "below one switch tenants slow each other down and can watch each other's load; ACS does not remove that",
+			Fix:    "where that matters, give the devices below a switch to one tenant (the attribute pcieSwitch in a claim's constraint)",
+			Verify: "lspci -tv",
+			Sources: []string{
+				"Richter et al., Performance Isolation Exposure in Virtualized Platforms with PCI Passthrough I/O Sharing (ARCS 2014)",
+				"Side, Yao, Zhang, LockedDown: Exploiting Contention on Host-GPU PCIe Bus for Fun and Profit",
+			},
+		}, Judge: sharedSwitches},
+	}
+}
+
+// holdings returns the functions that tenants have.
+func holdings(n *facts.Node) []isolation.Assigned {
+	var held []isolation.Assigned
+	for i := range n.Snapshot.Functions {
+		f := &n.Snapshot.Functions[i]
+		if tenants := n.TenantsOf(f.Address); len(tenants) > 0 {
+			held = append(held, isolation.Assigned{Function: f, Tenants: tenants})
+		}
+	}
+	return held
+}
+
+func bypassesOf(n *facts.Node, held []isolation.Assigned, of func(*device.Snapshot, *device.Function) []isolation.Bypass) []isolation.Bypass {
+	var leaks []isolation.Bypass
+	for _, h := range held {
+		leaks = append(leaks, of(n.Snapshot, h.Function)...)
+	}
+	return leaks
+}
+
+func tenantsMeet(n *facts.Node) Answer {
+	held := holdings(n)
+	tenants := map[string]bool{}
+	for _, h := range held {
+		for _, t := range h.Tenants {
+			tenants[t] = true
+		}
+	}
+	if len(tenants) < 2 {
+		return notApplicable("no two tenants have functions")
+	}
+	var found Answer
+	for _, m := range isolation.SharedDomains(held, bypassesOf(n, held, isolation.Bypasses)) {
+		found = append(found, sharedDomain(n, &m))
+	}
+	if len(found) == 0 {
+		said := pass(fmt.Sprintf("%s of %s", count(len(held), "function"), count(len(tenants), "tenant")))
+		return showing(said, held, func(h isolation.Assigned) []facts.Fact { return way(n)(h.Function) })
+	}
+	return found
+}
+
+// meeting tells of one place: a failure where a port is seen to let requests
+// through, unknown where the registers of all in question are not readable.
+func sharedDomain(n *facts.Node, m *isolation.SharedDomain) finding.Finding {
+	open := slices.DeleteFunc(slices.Clone(m.Bypasses), func(l isolation.Bypass) bool { return l.State == isolation.ACSUnknown })
+	state, leaks := finding.Fail, open
+	if len(open) == 0 {
+		state, leaks = finding.Unknown, m.Bypasses
+	}
+	text := fmt.Sprintf("functions of %s meet at %s, ", strings.Join(m.Tenants, ", "), m.Domain)
+	if state == finding.Unknown {
+		text += "and whether their requests pass the IOMMU can't be told: registers not readable of " + portNames(leaks)
+	} else {
+		text += fmt.Sprintf("and %s: requests pass without the IOMMU %s", portStates(leaks), ways(n, m, leaks))
+	}
+	found := say(state, text, portRegisters(n, leaks))[0]
+	found.Object, found.Devices = m.Domain.String(), m.Devices
+	if len(leaks) == 1 || len(m.Devices) == 2 {
+		found.Device = new(leaks[0].From)
+	}
+	return found
+}
+
+// ways says between whom requests pass.
+func ways(n *facts.Node, m *isolation.SharedDomain, leaks []isolation.Bypass) string {
+	var senders []pci.Address
+	for _, l := range leaks {
+		senders = append(senders, l.From)
+	}
+	from := n.TenantsOf(senders...)
+	if len(from) > 1 {
+		return "both ways"
+	}
+	others := slices.DeleteFunc(slices.Clone(m.Tenants), func(t string) bool { return slices.Contains(from, t) })
+	if len(others) == 0 {
+		return "between them"
+	}
+	return fmt.Sprintf("from %s to %s, not the other way", strings.Join(from, ", "), strings.Join(others, ", "))
+}
+
+// maxNamed is how many ports a sentence names.
+const maxNamed = 4
+
+// distinctPorts returns the ports of leaks, each once.
+func distinctPorts(leaks []isolation.Bypass) []isolation.Bypass {
+	seen := map[pci.Address]bool{}
+	return slices.DeleteFunc(slices.Clone(leaks), func(l isolation.Bypass) bool {
+		was := seen[l.At]
+		seen[l.At] = true
+		return was
+	})
+}
+
+func portNames(leaks []isolation.Bypass) string {
+	return inWords(leaks, func(l isolation.Bypass) string { return l.At.String() })
+}
+
+// portStates says what is wrong: "0000:22:00.0 has ACS off".
+func portStates(leaks []isolation.Bypass) string {
+	return inWords(leaks, func(l isolation.Bypass) string {
+		if l.State == isolation.ACSAbsent {
+			return l.At.String() + " has no ACS"
+		}
+		return l.At.String() + " does not redirect"
+	})
+}
+
+func inWords(leaks []isolation.Bypass, word func(isolation.Bypass) string) string {
+	var words []string
+	all := distinctPorts(leaks)
+	for _, l := range all[:min(len(all), maxNamed)] {
+		words = append(words, word(l))
+	}
+	if more := len(all) - maxNamed; more > 0 {
+		words = append(words, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(words, ", ")
+}
+
+// portRegisters returns the ACS registers of the ports as evidence.
+func portRegisters(n *facts.Node, leaks []isolation.Bypass) []facts.Fact {
+	var seen []facts.Fact
+	for _, l := range distinctPorts(leaks) {
+		if p, ok := n.Snapshot.Function(l.At); ok {
+			seen = append(seen, acsRegisters(p))
+		}
+	}
+	return seen
+}
+
+// translatedRequests fails for each function that can send translated requests
+// past the IOMMU. What gets at another tenant's weighs more than what as yet
+// meets nobody's.
+func translatedRequests(n *facts.Node) Answer {
+	held := holdings(n)
+	crossing := map[isolation.Domain]isolation.SharedDomain{}
+	for _, m := range isolation.SharedDomains(held, bypassesOf(n, held, isolation.TranslatedBypasses)) {
+		crossing[m.Domain] = m
+	}
+	functions := assignable(n)
+	var found Answer
+	for _, f := range functions {
+		for _, l := range isolation.TranslatedBypasses(n.Snapshot, f) {
+			p, _ := n.Snapshot.Function(l.At)
+			m, crosses := crossing[l.Domain]
+			failed := fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: what it marks as translated reaches others at %s without the IOMMU", f.Address, l.At, l.Domain),
+				append(switched(f, "ATS"), acsRegisters(p))...).fix(fmt.Sprintf("`%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))).reaching(m.Devices...).weighs(isolation.Medium)
+			if crosses {
+				failed[0].Severity = isolation.Critical
+			}
+			found = append(found, failed.on(f)...)
+		}
+	}
+	return showing(orPass(append(found, unreadable(functions)...), len(functions)), functions, func(f *device.Function) []facts.Fact {
+		return append(switched(f, "ATS"), way(n)(f)[1:]...)
+	})
+}
+
+// unreadable says of which functions the extended capabilities could not be read.
+func unreadable(functions []*device.Function) Answer {
+	hidden := slices.DeleteFunc(slices.Clone(functions), func(f *device.Function) bool { return !f.Capabilities.Truncated })
+	if len(hidden) == 0 {
+		return nil
+	}
+	found := unknown("the extended capabilities of "+count(len(hidden), "function"), notReadable(hidden[0]))
+	for _, f := range hidden {
+		found[0].Devices = append(found[0].Devices, f.Address)
+	}
+	return found
+}
+
+// sharedSwitches tells of each switch below which several tenants have functions.
+func sharedSwitches(n *facts.Node) Answer {
+	below := map[pci.Address][]pci.Address{}
+	var switches []pci.Address
+	held := holdings(n)
+	for _, h := range held {
+		for _, bridge := range h.Function.Upstream {
+			if p, ok := n.Snapshot.Function(bridge); ok && p.Capabilities.Express != nil && p.Capabilities.Express.Type == pci.UpstreamPort {
+				if below[bridge] == nil {
+					switches = append(switches, bridge)
+				}
+				below[bridge] = append(below[bridge], h.Function.Address)
+			}
+		}
+	}
+	var found Answer
+	for _, s := range switches {
+		tenants := n.TenantsOf(below[s]...)
+		if len(tenants) < 2 {
+			continue
+		}
+		found = append(found, say(finding.Manual, fmt.Sprintf("%s have functions below switch %s; whether they may share its bandwidth is to be decided", strings.Join(tenants, ", "), s), nil).reaching(below[s]...).object("switch "+s.String())...)
+	}
+	if len(found) == 0 {
+		said := pass("each switch has one tenant at most", n.Journal())
+		return showing(said, held, func(h isolation.Assigned) []facts.Fact { return above(n, h.Function) })
+	}
+	return found
+}
 
 // nodeACSChecks returns the checks of ways between devices that the node itself
 // opens, and of what a hostile device does to it.
@@ -62,8 +296,8 @@ func nodeACSChecks() []Check {
 }
 
 // noPeerMemory asks drivers of the node; VFs and what VFIO has publish nothing.
-func noPeerMemory(n *facts.Node) []finding.Finding {
-	var found []finding.Finding
+func noPeerMemory(n *facts.Node) Answer {
+	var found Answer
 	var able []facts.Fact
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
@@ -75,9 +309,9 @@ func noPeerMemory(n *facts.Node) []finding.Finding {
 		case memory.Status == facts.Absent:
 			continue
 		case !memory.OK():
-			found = append(found, about(f, unknown("whether "+f.Address.String()+" publishes memory", memory))...)
+			found = append(found, unknown("whether "+f.Address.String()+" publishes memory", memory).on(f)...)
 		case memory.On():
-			found = append(found, about(f, fail(fmt.Sprintf("%s (%s) publishes memory for other devices", f.Address, f.Driver), memory))...)
+			found = append(found, fail(fmt.Sprintf("%s (%s) publishes memory for other devices", f.Address, f.Driver), memory).on(f)...)
 		}
 		able = append(able, memory)
 	}
@@ -92,12 +326,12 @@ func noPeerMemory(n *facts.Node) []finding.Finding {
 
 // nothingPluggedIn compares with the functions of the boot. VFs come by the
 // plugin's or an operator's will, and ports with what is below them.
-func nothingPluggedIn(n *facts.Node) []finding.Finding {
+func nothingPluggedIn(n *facts.Node) Answer {
 	baseline, kept := n.Baseline()
 	if baseline == nil {
 		return noBaseline(n, kept)
 	}
-	var found []finding.Finding
+	var found Answer
 	slots := 0
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
@@ -105,7 +339,7 @@ func nothingPluggedIn(n *facts.Node) []finding.Finding {
 			slots++
 		}
 		if _, known := baseline.Functions[f.Address]; !known && f.VF == nil && !f.IsBridge() {
-			found = append(found, about(f, fail(fmt.Sprintf("%s (%s) came after the boot", f.Address, f.Class), attribute(f.Address, "class", f.Class.String()), kept))...)
+			found = append(found, fail(fmt.Sprintf("%s (%s) came after the boot", f.Address, f.Class), attribute(f.Address, "class", f.Class.String()), kept).on(f)...)
 		}
 	}
 	if len(found) == 0 {
@@ -114,13 +348,13 @@ func nothingPluggedIn(n *facts.Node) []finding.Finding {
 	return found
 }
 
-func thunderboltConfined(n *facts.Node) []finding.Finding {
+func thunderboltConfined(n *facts.Node) Answer {
 	const bus = "sys/bus/thunderbolt/devices"
 	names, list := n.List(bus)
 	if !list.Known() {
 		return unknown("whether there is Thunderbolt", list)
 	}
-	var found []finding.Finding
+	var found Answer
 	domains := 0
 	for _, name := range names {
 		if !strings.HasPrefix(name, "domain") {
@@ -130,9 +364,9 @@ func thunderboltConfined(n *facts.Node) []finding.Finding {
 		protection := n.Read(path.Join(bus, name, "iommu_dma_protection"))
 		switch {
 		case !protection.OK():
-			found = append(found, objectOf(name, unknown("whether DMA of "+name+" is confined", protection))...)
+			found = append(found, unknown("whether DMA of "+name+" is confined", protection).object(name)...)
 		case !protection.On():
-			found = append(found, objectOf(name, fail("DMA of what is plugged into "+name+" is not confined", protection))...)
+			found = append(found, fail("DMA of what is plugged into "+name+" is not confined", protection).object(name)...)
 		}
 	}
 	switch {
@@ -145,8 +379,8 @@ func thunderboltConfined(n *facts.Node) []finding.Finding {
 }
 
 // noFatalErrors looks at what tenants have now: the counters don't say when.
-func noFatalErrors(n *facts.Node) []finding.Finding {
-	var found []finding.Finding
+func noFatalErrors(n *facts.Node) Answer {
+	var found Answer
 	var counted []facts.Fact
 	for _, h := range holdings(n) {
 		if !h.Function.Capabilities.AER {
@@ -157,23 +391,17 @@ func noFatalErrors(n *facts.Node) []finding.Finding {
 		case errors.Status == facts.Absent: // the firmware handles them
 			continue
 		case !errors.OK():
-			found = append(found, about(h.Function, unknown("the errors of "+h.Function.Address.String(), errors))...)
+			found = append(found, unknown("the errors of "+h.Function.Address.String(), errors).on(h.Function)...)
 		case total > 0:
-			found = append(found, about(h.Function, fail(fmt.Sprintf("%s had %s since it was found", h.Function.Address, count(int(min(total, 1<<31)), "fatal error")), errors))...)
+			found = append(found, fail(fmt.Sprintf("%s had %s since it was found", h.Function.Address, count(int(min(total, 1<<31)), "fatal error")), errors).on(h.Function)...)
 		}
 		counted = append(counted, errors)
 	}
-	switch {
-	case len(counted) == 0:
-		return notApplicable("the kernel counts errors of no function that a tenant has")
-	case len(found) == 0:
-		return showing(pass(count(len(counted), "function")), counted, one(itself))
-	}
-	return found
+	return conclude(found, counted, "function", "the kernel counts errors of no function that a tenant has", one(itself))
 }
 
-func noPanicOnNMI(n *facts.Node) []finding.Finding {
-	var found []finding.Finding
+func noPanicOnNMI(n *facts.Node) Answer {
+	var found Answer
 	var seen []facts.Fact
 	for _, name := range []string{"panic_on_io_nmi", "unknown_nmi_panic", "panic_on_unrecovered_nmi"} {
 		switch setting := n.Read("proc/sys/kernel/" + name); {
@@ -198,8 +426,8 @@ func noPanicOnNMI(n *facts.Node) []finding.Finding {
 const commandMaster = 0x0004 // PCI_COMMAND_MASTER
 
 // idleMastersNothing looks at what VFIO has for nobody.
-func idleMastersNothing(n *facts.Node) []finding.Finding {
-	var found []finding.Finding
+func idleMastersNothing(n *facts.Node) Answer {
+	var found Answer
 	var idle []facts.Fact
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
@@ -210,18 +438,10 @@ func idleMastersNothing(n *facts.Node) []finding.Finding {
 		idle = append(idle, seen)
 		switch {
 		case !seen.OK():
-			found = append(found, about(f, unknown("whether "+f.Address.String()+" masters the bus", seen))...)
+			found = append(found, unknown("whether "+f.Address.String()+" masters the bus", seen).on(f)...)
 		case command&commandMaster != 0:
-			failed := fail(f.Address.String()+" masters the bus though no tenant has it", seen)
-			failed[0].Devices = []pci.Address{f.Address}
-			found = append(found, about(f, failed)...)
+			found = append(found, fail(f.Address.String()+" masters the bus though no tenant has it", seen).reaching(f.Address).on(f)...)
 		}
 	}
-	switch {
-	case len(idle) == 0:
-		return notApplicable("VFIO has no function without a tenant")
-	case len(found) == 0:
-		return showing(pass(count(len(idle), "function")), idle, one(itself))
-	}
-	return found
+	return conclude(found, idle, "function", "VFIO has no function without a tenant", one(itself))
 }

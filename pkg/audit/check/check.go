@@ -9,6 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -19,10 +20,10 @@ type Check struct {
 	// can't be told, and one [pass] for all that are in order, or [notApplicable].
 	// What the rule says already may be left out; a Severity that is set weighs one
 	// case otherwise than the rule does. An empty list is a bug, and reported as one.
-	Judge func(*facts.Node) []finding.Finding
+	Judge func(*facts.Node) Answer
 	// Review takes the place of Judge in a check of the audit itself: it is asked last,
 	// of what all others have said.
-	Review func([]finding.Finding) []finding.Finding
+	Review func(Answer) Answer
 }
 
 // Catalogue returns all checks that a node can answer, by group and number.
@@ -55,7 +56,7 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 	said := slices.Clone(r.Findings)
 	for _, c := range checks {
 		if c.Review != nil {
-			c.Judge = func(*facts.Node) []finding.Finding { return c.Review(said) }
+			c.Judge = func(*facts.Node) Answer { return c.Review(said) }
 			r.Findings = append(r.Findings, ask(n, &c, &o.Profile)...)
 		}
 	}
@@ -75,8 +76,8 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 
 // askAll returns what the checks found, in their order, but for reviews. They are
 // asked side by side: some read files, most think.
-func askAll(n *facts.Node, checks []Check, profile *finding.Profile) []finding.Finding {
-	found := make([][]finding.Finding, len(checks))
+func askAll(n *facts.Node, checks []Check, profile *finding.Profile) Answer {
+	found := make([]Answer, len(checks))
 	var asking sync.WaitGroup
 	for i := range checks {
 		if checks[i].Review == nil {
@@ -88,16 +89,16 @@ func askAll(n *facts.Node, checks []Check, profile *finding.Profile) []finding.F
 }
 
 // ask returns a check's findings, complete.
-func ask(n *facts.Node, c *Check, profile *finding.Profile) []finding.Finding {
+func ask(n *facts.Node, c *Check, profile *finding.Profile) Answer {
 	severity := profile.Severity(&c.Rule)
 	_, named := profile.Severities[c.ID]
 	if severity == finding.Off {
 		off := notApplicable("the profile " + profile.Name + " does not ask for this")
-		return []finding.Finding{complete(n, c, off[0])}
+		return Answer{complete(n, c, off[0])}
 	}
 	found := c.Judge(n)
 	if len(found) == 0 {
-		found = []finding.Finding{{State: finding.Error, Text: "the check said nothing"}}
+		found = Answer{{State: finding.Error, Text: "the check said nothing"}}
 	}
 	for i := range found {
 		own := found[i].Severity
@@ -155,7 +156,7 @@ func exposure(n *facts.Node, f *finding.Finding) finding.Exposure {
 }
 
 // claimsAffected counts the claims that have a function which a failure is about.
-func claimsAffected(n *facts.Node, findings []finding.Finding) int {
+func claimsAffected(n *facts.Node, findings Answer) int {
 	claims := map[string]bool{}
 	for i := range findings {
 		if findings[i].State != finding.Fail {
@@ -175,4 +176,22 @@ func orElse(text, other string) string {
 		return other
 	}
 	return text
+}
+
+// nodeRecords returns what the node keeps of who has its functions.
+func nodeRecords(n *facts.Node) *finding.NodeRecords {
+	b := &finding.NodeRecords{Claims: []finding.ClaimRecord{}}
+	for _, rec := range n.Records() {
+		if !n.IsThisBoot(rec) {
+			continue
+		}
+		ref := rec.Plan.Claim
+		b.Claims = append(b.Claims, finding.ClaimRecord{
+			UID: ref.UID, Namespace: ref.Namespace, Name: ref.Name, State: string(rec.State), Since: rec.Since, Devices: rec.Plan.Addresses(),
+		})
+	}
+	if r, _ := n.Ledger(); r != nil {
+		b.Ledger = &finding.LedgerRecord{Events: r.Size, Checkpoint: ledger.OneLine(r.Signed), Key: r.Key}
+	}
+	return b
 }

@@ -1,11 +1,17 @@
 package check
 
 import (
+	"encoding/binary"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // confidentialChecks returns the checks of group CC.
@@ -24,8 +30,8 @@ func confidentialChecks() []Check {
 // encryptionIsOn asks only of nodes that are configured for confidential guests, by
 // a module's parameter: it is on by default on kernels that know it, and says N where
 // the hardware or its firmware does not.
-func encryptionIsOn(n *facts.Node) []finding.Finding {
-	var found, on []finding.Finding
+func encryptionIsOn(n *facts.Node) Answer {
+	var found, on Answer
 	for _, p := range [][2]string{{"kvm_intel", "tdx"}, {"kvm_amd", "sev_snp"}} {
 		s := n.Parameter(p[0], p[1])
 		next, set := s.Next()
@@ -52,4 +58,191 @@ func encryptionIsOn(n *facts.Node) []finding.Finding {
 		return on
 	}
 	return notApplicable("the node is not configured for confidential guests")
+}
+
+// The checks of confidential guests belong to several groups.
+
+func confidentialIommuChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "IOM-022", Title: "Confidential guests get their devices by iommufd", Severity: isolation.Medium,
+			Why:     "VFIO's groups know no memory that the node can't read: Kata refuses to start a confidential guest with a device that way",
+			Fix:     "run a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, and `modprobe iommufd`",
+			Verify:  "ls -l /dev/iommu /dev/vfio/devices",
+			Sources: []string{"Linux: Documentation/driver-api/vfio.rst (IOMMUFD and vfio_iommu_type1)", "Kata: kata-containers #12393, #12394"},
+		}, Judge: ofChosen(confidential, hasIommufd)},
+	}
+}
+
+func confidentialAgentChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "RT-023", Title: "Confidential guests have a policy for their agent", Severity: isolation.High,
+			Why: "the agent in the guest obeys the shim on the node: without a policy that the guest's owner wrote, root of the node starts what it likes inside, " +
+				"memory encryption or not",
+			Fix: "put a policy into the pod's init data (genpolicy writes the annotation cc_init_data) and have the key broker ask for their digest; " +
+				"where the image's own policy is strict and measured, waive this",
+			Verify:  "kubectl get pod <pod> -o jsonpath='{.metadata.annotations.io\\.katacontainers\\.config\\.hypervisor\\.cc_init_data}' | base64 -d | zcat | grep policy.rego",
+			Sources: []string{"Kata: src/tools/genpolicy/README.md", "Kata: tools/osbuilder/rootfs-builder/rootfs.sh (allow-all.rego where no AGENT_POLICY_FILE is given)"},
+		}, Judge: agentPolicies},
+	}
+}
+
+func confidentialGPUChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "GPU-007", Title: "GPUs of confidential guests are in their confidential mode", Severity: isolation.Medium, Static: true,
+			Why:     "without the mode a guest's data is plain in the GPU's memory and on its way there; `devtools` looks like it and protects nothing",
+			Fix:     "`nvidia_gpu_tools.py --devices <address> --set-cc-mode=on --reset-after-cc-mode-switch` while no tenant has the GPU, or NVIDIA's CC manager",
+			Verify:  "nvidia_gpu_tools.py --devices <address> --query-cc-mode; kubectl get nodes -L nvidia.com/cc.mode,nvidia.com/cc.mode.state",
+			Sources: []string{"NVIDIA: gpu-admin-tools README", "NVIDIA: k8s-cc-manager"},
+		}, Judge: confidentialMode},
+	}
+}
+
+func confidentialLinkChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "CC-003", Title: "Devices of confidential guests can have their link encrypted", Severity: isolation.Info,
+			Why:     "what a guest and its device say to each other can be read on the way by who has the node's hardware, unless both encrypt it themselves",
+			Fix:     "use devices with TDISP and IDE where that counts, or ones that encrypt by other means (as NVIDIA's GPUs in confidential mode), and have the guest attest them",
+			Verify:  "lspci -vvv -s <address> | grep -e 'Integrity & Data Encryption' -e TEE-IO; ls /sys/class/tsm",
+			Sources: []string{"PCI Express Base 6.1: 6.33 IDE, 11 TDISP", "Linux: include/uapi/linux/pci_regs.h PCI_EXP_DEVCAP_TEE, PCI_EXT_CAP_ID_IDE"},
+		}, Judge: linksEncrypt},
+	}
+}
+
+// confidential reports whether VMs of the handler get devices and are confidential, or
+// that can't be told.
+func confidential(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) bool {
+	return runtimes.TakesDevices(n, h, k) && (!k.OK() || k.Hypervisor("confidential_guest").On())
+}
+
+func hasIommufd(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
+	seen := says(k.Hypervisor("confidential_guest"))
+	iommufd := n.Read("sys/class/misc/iommu/dev")
+	if !iommufd.OK() {
+		return "its VMs are confidential, and the kernel has no iommufd to give them a device by", append(seen, iommufd)
+	}
+	for _, f := range n.Functions() {
+		if device.IsVFIO(f.Driver) && f.Children.VFIO == "" {
+			list := facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/vfio-dev", f.Address), How: "list", Status: facts.Absent}
+			return fmt.Sprintf("its VMs are confidential, and VFIO gives %s by its group alone", f.Address), append(seen, iommufd, list)
+		}
+	}
+	return "", append(seen, iommufd)
+}
+
+// confidentialVM is what QEMU's command line has for one (docs/system/confidential-guest-support.rst).
+const confidentialVM = "confidential-guest-support="
+
+// agentPolicies asks of the confidential VMs that run. What policy the image brings
+// along no file of the node says.
+func agentPolicies(n *facts.Node) Answer {
+	var found Answer
+	var seen []facts.Fact
+	for _, v := range runtimes.VMMs(n) {
+		if !v.Has(confidentialVM) {
+			continue
+		}
+		has, bundle := runtimes.AgentPolicy(n, v.Sandbox)
+		seen = append(seen, v.Cmdline, bundle)
+		said := fail(fmt.Sprintf("the confidential VM of sandbox %s has no policy of its own for its agent: the image's holds, which allows all where nobody chose another",
+			orElse(v.Sandbox, "(unnamed)")), v.Cmdline, bundle)
+		switch {
+		case has:
+			continue
+		case v.Sandbox == "" || !bundle.OK():
+			said = unknown("whether the VM has a policy for its agent", bundle, v.Cmdline)
+		}
+		said[0].Object = fmt.Sprintf("pid %d", v.PID)
+		said[0].Devices = devicesOf(n, v.Sandbox)
+		found = append(found, said...)
+	}
+	switch {
+	case len(found) > 0:
+		return found
+	case len(seen) == 0:
+		return notApplicable("no confidential VM runs")
+	}
+	return pass(count(len(seen)/2, "confidential VM"), seen...)
+}
+
+// confidentialMode asks a person: the mode is in registers that the vendor's tools know.
+func confidentialMode(n *facts.Node) Answer {
+	gpus := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.Vendor != vendorNVIDIA })
+	hardware := encryptionIsOn(n)[0]
+	handlers := ofChosen(confidential, hasIommufd)(n)[0]
+	switch {
+	case len(gpus) == 0:
+		return notApplicable("no NVIDIA GPU is given away")
+	case hardware.State == finding.NotApplicable && handlers.State == finding.NotApplicable:
+		return notApplicable("the node is not set up for confidential guests")
+	}
+	said := say(finding.Manual, "the node is set up for confidential guests; no file says in which mode its GPUs are: ask them before they are given away", nil)
+	said[0].Evidence = hardware.Evidence
+	if handlers.State != finding.NotApplicable {
+		said[0].Evidence = append(said[0].Evidence, handlers.Evidence...)
+	}
+	return said.reaching(gpuAddresses(gpus)...)
+}
+
+// linksEncrypt looks at the functions that may go to confidential guests.
+func linksEncrypt(n *facts.Node) Answer {
+	handlers := ofChosen(confidential, hasIommufd)(n)[0]
+	if handlers.State == finding.NotApplicable {
+		return notApplicable("no handler has confidential VMs with devices")
+	}
+	var seen []facts.Fact
+	found := each(n, func(f *device.Function) Answer {
+		register, tee, err := linkSecurity(n, f)
+		seen = append(seen, register)
+		switch {
+		case err != nil:
+			return unknown("whether "+f.Address.String()+" can encrypt its link", register)
+		case !tee:
+			return fail(f.Address.String()+" has no TDISP: its link is not encrypted for a guest", register)
+		}
+		return nil
+	})
+	return showing(found, seen, one(itself))
+}
+
+// Where configuration space says what a device can do (include/uapi/linux/pci_regs.h).
+const (
+	capExpress   = 0x10    // PCI_CAP_ID_EXP
+	offDevCap    = 4       // PCI_EXP_DEVCAP
+	devCapTEE    = 1 << 30 // PCI_EXP_DEVCAP_TEE
+	extendedIDE  = 0x30    // PCI_EXT_CAP_ID_IDE
+	extendedMail = 0x2e    // PCI_EXT_CAP_ID_DOE
+)
+
+// linkSecurity returns whether a function says that it is fit for TDISP. For a VF its
+// PF speaks.
+func linkSecurity(n *facts.Node, f *device.Function) (seen facts.Fact, tee bool, err error) {
+	a := f.Address
+	if f.VF != nil {
+		a = f.VF.PF
+	}
+	registers, seen := n.Config(a)
+	if !seen.OK() {
+		return seen, false, fmt.Errorf("%s", orElse(seen.Err, "it is not there"))
+	}
+	words := []string{}
+	chain, _ := pci.Chain(registers) // what was found before the damage counts
+	for _, c := range chain {
+		switch {
+		case !c.Extended && c.ID == capExpress && c.Offset+offDevCap+4 <= len(registers):
+			tee = binary.LittleEndian.Uint32(registers[c.Offset+offDevCap:])&devCapTEE != 0
+		case c.Extended && c.ID == extendedIDE:
+			words = append(words, "IDE")
+		case c.Extended && c.ID == extendedMail:
+			words = append(words, "DOE")
+		}
+	}
+	if tee {
+		words = append(words, "TEE-IO")
+	}
+	seen.Value = orElse(strings.Join(words, ", "), "neither IDE nor TEE-IO")
+	return seen, tee, nil
 }

@@ -1,10 +1,17 @@
 package check
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 const fmGuide = "NVIDIA Fabric Manager User Guide"
@@ -89,4 +96,354 @@ func sharedChecks() []Check {
 			Sources: []string{"Linux: drivers/pci/quirks.c (GPU companion functions)"},
 		}, Judge: companionsTogether},
 	}
+}
+
+// assignableGPUs returns the GPUs that tenants have or may have.
+func assignableGPUs(n *facts.Node) []*device.Function {
+	return slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
+}
+
+func gpuAddresses(functions []*device.Function) []pci.Address {
+	var all []pci.Address
+	for _, f := range functions {
+		all = append(all, f.Address)
+	}
+	return all
+}
+
+// noBridge reminds of bridges between GPUs of one model: others don't fit.
+func noBridge(n *facts.Node) Answer {
+	if b := fabricOf(n); len(b.switches) > 0 {
+		return notApplicable("the GPUs are joined by NVSwitches, see GPU-001")
+	}
+	models := map[pci.ID][]*device.Function{}
+	for _, f := range assignableGPUs(n) {
+		if f.Vendor == vendorNVIDIA {
+			models[f.Device] = append(models[f.Device], f)
+		}
+	}
+	var several []*device.Function
+	for _, id := range slices.Sorted(maps.Keys(models)) {
+		if len(models[id]) > 1 {
+			several = append(several, models[id]...)
+		}
+	}
+	if len(several) == 0 {
+		return notApplicable("no two NVIDIA GPUs of one model are given away")
+	}
+	return Answer{{
+		State: finding.Manual, Text: fmt.Sprintf("%s of the same model: whether a bridge joins some is for a person to see", count(len(several), "GPU")),
+	}}.reaching(gpuAddresses(several)...)
+}
+
+func gpuECC(n *facts.Node) Answer {
+	gpus := assignableGPUs(n)
+	if len(gpus) == 0 {
+		return notApplicable("no GPU is given away")
+	}
+	return Answer{{
+		State: finding.Manual, Text: "on a VFIO driver a GPU shows no ECC: ask in the guest, or before the GPU is given away",
+	}}.reaching(gpuAddresses(gpus)...)
+}
+
+// hiveWhole knows the hives of GPUs that amdgpu has. It looks at those of servers
+// (no VGA adapter has XGMI).
+func hiveWhole(n *facts.Node) Answer {
+	hives := map[string][]pci.Address{}
+	var hidden, all []pci.Address
+	var first facts.Fact
+	for _, f := range n.Functions(device.GPU) {
+		if f.Vendor != vendorAMD || f.Class.Sub() == pci.ClassVGA {
+			continue
+		}
+		all = append(all, f.Address)
+		id := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/xgmi_hive_info/xgmi_hive_id", f.Address))
+		switch {
+		case id.OK():
+			hives[id.Value] = append(hives[id.Value], f.Address)
+		case f.Driver == "amdgpu": // in no hive
+		default:
+			hidden, first = append(hidden, f.Address), id
+		}
+	}
+	var found Answer
+	for _, id := range slices.Sorted(maps.Keys(hives)) {
+		if tenants := n.TenantsOf(hives[id]...); len(tenants) > 1 {
+			seen := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/xgmi_hive_info/xgmi_hive_id", hives[id][0]))
+			found = append(found, fail(fmt.Sprintf("%s of hive %s are those of %s", count(len(hives[id]), "GPU"), id, strings.Join(tenants, " and ")), seen).object("hive "+id).reaching(hives[id]...)...)
+		}
+	}
+	if len(hidden) > 0 && len(n.TenantsOf(all...)) > 1 {
+		found = append(found, unknown("which hive GPUs are in that amdgpu does not have", first).reaching(hidden...)...)
+	}
+	switch {
+	case len(all) < 2:
+		return notApplicable("there are no two AMD accelerators")
+	case len(found) > 0:
+		return found
+	}
+	return showing(pass(count(len(all), "GPU")+", no two tenants in a hive", n.Journal()), functionsAt(n, all), attributeFile(n, "xgmi_hive_info/xgmi_hive_id"))
+}
+
+// wholeGPUs looks for VFs of several tenants on one GPU, mediated devices, and VFs
+// that NVIDIA's vGPU manager made virtual GPUs of.
+func wholeGPUs(n *facts.Node) Answer {
+	gpus := n.Functions(device.GPU)
+	var found Answer
+	for _, f := range gpus {
+		vfs := vfsOf(n, f.Address)
+		if tenants := n.TenantsOf(vfs...); len(tenants) > 1 {
+			found = append(found, fail(fmt.Sprintf("VFs of GPU %s are those of %s", f.Address, strings.Join(tenants, " and ")), n.Journal()).reaching(vfs...).on(f)...)
+		}
+		if made, seen := mediated(n, f); made > 0 {
+			found = append(found, fail(fmt.Sprintf("GPU %s is cut up into %s", f.Address, count(made, "mediated device")), seen).on(f)...)
+		}
+		for _, vf := range vfs {
+			if kind := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/nvidia/current_vgpu_type", vf)); kind.OK() && kind.Value != "0" {
+				found = append(found, fail(fmt.Sprintf("GPU %s is cut up into virtual GPUs", f.Address), kind).reaching(vfs...).on(f)...)
+				break
+			}
+		}
+	}
+	switch {
+	case len(gpus) == 0:
+		return notApplicable("there is no GPU")
+	case len(found) == 0:
+		_, cut := n.List("sys/class/mdev_bus")
+		return showing(pass(count(len(gpus), "GPU"), cut), gpus, one(driverFact))
+	}
+	return found
+}
+
+// mediated counts the mediated devices of a function, which are directories of it
+// that are named by a UUID.
+func mediated(n *facts.Node, f *device.Function) (int, facts.Fact) {
+	parents, _ := n.List("sys/class/mdev_bus")
+	if !slices.Contains(parents, f.Address.String()) {
+		return 0, facts.Fact{}
+	}
+	names, seen := n.List("sys/bus/pci/devices/" + f.Address.String())
+	made := 0
+	for _, name := range names {
+		if len(name) == 36 && strings.Count(name, "-") == 4 {
+			made++
+		}
+	}
+	seen.Value = ""
+	return made, seen
+}
+
+func companionsTogether(n *facts.Node) Answer {
+	var found Answer
+	var judged []*device.Function
+	for _, f := range n.Functions(device.GPU) {
+		held := n.TenanciesOf(f.Address)
+		if len(held) == 0 {
+			continue
+		}
+		for _, c := range n.Snapshot.Companions(f) {
+			judged = append(judged, c)
+			driver := facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/driver", c.Address), Value: c.Driver, How: "link"}
+			other := n.TenanciesOf(c.Address)
+			switch {
+			case len(other) > 0 && other[0].Record.ID() != held[0].Record.ID():
+				said := fail(fmt.Sprintf("claim %s has %s, which belongs to GPU %s of claim %s", other[0].Claim(), c.Address, f.Address, held[0].Claim()),
+					recordOf(&other[0]), recordOf(&held[0]))
+				found = append(found, said.reaching(f.Address).on(c)...)
+			case len(other) == 0 && c.Driver != "" && !device.IsVFIO(c.Driver):
+				found = append(found, fail(fmt.Sprintf("driver %s of the node has %s while claim %s has its GPU %s", c.Driver, c.Address, held[0].Claim(), f.Address), driver).reaching(f.Address).on(c)...)
+			}
+		}
+	}
+	return conclude(found, judged, "companion", "no GPU with companions is given away", one(driverFact))
+}
+
+// gpuNodeChecks are about what the node itself does with GPUs.
+func gpuNodeChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "GPU-012", Title: "GPUs of one model have BARs of one size", Severity: isolation.Info, Cheap: true,
+			Why:     "a BAR that was resized on one GPU is not what the others' guests were tried with: it may not fit into a VM, or not survive a reset",
+			Fix:     "set Resizable BAR alike in the firmware setup for all slots, or write the common size to the GPU's resource<N>_resize while it has no driver",
+			Verify:  "head -6 /sys/bus/pci/devices/<address>/resource; cat /sys/bus/pci/devices/<address>/resource*_resize",
+			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci resource<N>_resize"},
+		}, Judge: sameBARs},
+		{Rule: finding.Rule{
+			ID: "GPU-013", Title: "No daemon of the node waits for GPUs that are given away", Severity: isolation.Low,
+			Why: "NVIDIA's daemons open every GPU that comes to the node's driver: between two tenants they have it, and keep it from going to the next " +
+				"(who held one earlier the kernel does not keep)",
+			Fix:     "`systemctl disable --now nvidia-persistenced nvidia-dcgm`, or the DaemonSets that run them, on nodes whose GPUs are all given away",
+			Verify:  "pgrep -a nvidia-persiste; pgrep -a nv-hostengine; ls -l /sys/bus/pci/drivers/nvidia",
+			Sources: []string{"NVIDIA: nvidia-persistenced(1)", "NVIDIA: DCGM user guide"},
+		}, Judge: noGPUDaemons},
+	}
+}
+
+// sameBARs compares GPUs of the same vendor, device and subsystem.
+func sameBARs(n *facts.Node) Answer {
+	models := map[string][]*device.Function{}
+	for _, f := range assignableGPUs(n) {
+		if f.VF == nil && !f.ConfigDead {
+			model := fmt.Sprintf("%s:%s %s:%s", f.Vendor, f.Device, f.SubVendor, f.SubDevice)
+			models[model] = append(models[model], f)
+		}
+	}
+	var found Answer
+	var seen []facts.Fact
+	looked := 0
+	for _, model := range slices.Sorted(maps.Keys(models)) {
+		several := models[model]
+		if len(several) < 2 {
+			continue
+		}
+		looked += len(several)
+		sizes := map[string][]*device.Function{}
+		for _, f := range several {
+			sizes[barSizes(f)] = append(sizes[barSizes(f)], f)
+			seen = append(seen, attribute(f.Address, "resource", barSizes(f)))
+		}
+		found = append(found, oddSizes(sizes)...)
+	}
+	return orPassWith(found, looked, "GPU", "no two GPUs of one model are given away", seen)
+}
+
+// oddSizes names the GPUs that are not as most of their model are.
+func oddSizes(sizes map[string][]*device.Function) Answer {
+	most := ""
+	for _, size := range slices.Sorted(maps.Keys(sizes)) {
+		if most == "" || len(sizes[size]) > len(sizes[most]) {
+			most = size
+		}
+	}
+	var found Answer
+	for _, size := range slices.Sorted(maps.Keys(sizes)) {
+		for _, f := range sizes[size] {
+			if size != most {
+				other := sizes[most][0]
+				text := fmt.Sprintf("%s has BARs of %s, and %s of the same model of %s", f.Address, size, other.Address, most)
+				found = append(found, fail(text, attribute(f.Address, "resource", size), attribute(other.Address, "resource", most)).on(f)...)
+			}
+		}
+	}
+	return found
+}
+
+// barSizes returns them in words: "BAR 0 16 MiB, BAR 1 64 GiB".
+func barSizes(f *device.Function) string {
+	var words []string
+	for _, bar := range f.BARs {
+		words = append(words, fmt.Sprintf("BAR %d %s", bar.Index, mebibytes(bar.Size)))
+	}
+	return orElse(strings.Join(words, ", "), "none")
+}
+
+func mebibytes(size uint64) string {
+	if size < 1<<20 {
+		return fmt.Sprintf("%d KiB", size>>10)
+	}
+	return fmt.Sprintf("%d MiB", size>>20)
+}
+
+// noGPUDaemons is for nodes that have no NVIDIA GPU for themselves: on others the
+// daemons have a use.
+func noGPUDaemons(n *facts.Node) Answer {
+	var given, own []*device.Function
+	for _, f := range n.Functions(device.GPU) {
+		switch {
+		case f.Vendor != vendorNVIDIA:
+		case device.IsVFIO(f.Driver):
+			given = append(given, f)
+		case f.Driver == "nvidia":
+			own = append(own, f)
+		}
+	}
+	daemons := runtimes.GPUDaemons(n)
+	drivers := facts.Fact{Path: "/sys/bus/pci/drivers/nvidia", Value: strings.Join(addressesOf(own), " "), How: "list"}
+	switch {
+	case len(given) == 0:
+		return notApplicable("no NVIDIA GPU is on VFIO")
+	case len(daemons) > 0 && len(own) == 0:
+		text := fmt.Sprintf("%s of NVIDIA's for GPUs of the node runs, and all of its GPUs are with VFIO", count(len(daemons), "daemon"))
+		return fail(text, append(daemons, drivers)...).reaching(gpuAddresses(given)...)
+	case len(daemons) > 0:
+		return pass("the node has GPUs of its own for its daemons", append(daemons, drivers)...)
+	}
+	return pass("no such daemon runs", facts.Fact{Path: "/proc", Value: "neither nvidia-persistenced nor nv-hostengine", How: "process"}, drivers)
+}
+
+func addressesOf(functions []*device.Function) []string {
+	var all []string
+	for _, f := range functions {
+		all = append(all, f.Address.String())
+	}
+	return all
+}
+
+// gpuInContainerChecks are about what containers get of a GPU that their VM has.
+func gpuInContainerChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "GPU-015", Title: "Containers get the device nodes of the GPUs that tenants can get", Severity: isolation.Low,
+			Why: "a container gets the device nodes of a GPU from a CDI specification in its guest. Kata's Go runtime asks for one for NVIDIA's VGA and 3D controllers only, " +
+				"the Rust runtime for those of NVIDIA, AMD and Intel: with any other GPU the VM has the device, the pod runs, and its container lacks the nodes",
+			Fix: "have the guest write a CDI specification to /var/run/cdi, set `visible_cdi_devices = true` in Kata's section [agent.kata], and name the devices " +
+				"in the container's environment (`VISIBLE_CDI_DEVICES=amd.com/gpu=0`). runtimeclass/README.md, \"GPUs by vendor\", has an example",
+			Verify: "lspci -nn | grep -E '\\[(03|12)[0-9a-f]{2}\\]'; grep -r visible_cdi_devices /opt/kata/share/defaults/kata-containers/kata-gpu",
+			Sources: []string{
+				"Kata 4.1: src/runtime/virtcontainers/container.go cdiDeviceKind", "Kata 4.1: src/runtime-rs/crates/resource/src/cdi_devices/mod.rs CDI_DEVICE_KIND_TABLE",
+				"Kata 4.1: src/agent/src/device/mod.rs cdi_devices_from_visible_devices, handle_cdi_devices",
+			},
+		}, Judge: gpuNodesInContainers},
+	}
+}
+
+func gpuNodesInContainers(n *facts.Node) Answer {
+	gpus := assignableDisplays(n)
+	if len(gpus) == 0 {
+		return notApplicable("tenants can get no GPU of this node")
+	}
+	return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) {
+		k := runtimes.KataOf(n, h)
+		switch {
+		case !runtimes.TakesDevices(n, h, k):
+			return nil, false
+		case !k.OK():
+			return unknown("Kata's configuration", k.Damaged...).object("handler " + h.Name), true
+		}
+		return nodesInContainers(h, k, gpus).object("handler " + h.Name), true
+	})
+}
+
+// nodesInContainers looks for GPUs of which the runtime tells the guest's agent nothing. With vfio_mode "vfio" a container
+// gets a VFIO node of the guest, and with visible_cdi_devices the pod names what the agent looks for.
+func nodesInContainers(h *runtimes.Handler, k *runtimes.Kata, gpus []*device.Function) Answer {
+	mode, visible := k.Runtime("vfio_mode"), k.Agent("visible_cdi_devices")
+	if mode.Text() == "vfio" || visible.On() {
+		return pass("", says(mode, visible)...)
+	}
+	var lacking []pci.Address
+	var words []string
+	seen := says(visible)
+	for _, f := range gpus {
+		if h.GuestKind(f) != "" {
+			continue
+		}
+		lacking = append(lacking, f.Address)
+		words = append(words, fmt.Sprintf("%s (vendor %s, class %s)", f.Address, f.Vendor, f.Class))
+		seen = append(seen, attribute(f.Address, "vendor", "0x"+f.Vendor.String()), attribute(f.Address, "class", "0x"+f.Class.String()))
+	}
+	if len(lacking) == 0 {
+		return pass("", seen...)
+	}
+	text := fmt.Sprintf("containers get no device node of %s: Kata asks the guest for none, and visible_cdi_devices is off", strings.Join(words, ", "))
+	return fail(text, append(h.Facts(), seen...)...).reaching(lacking...)
+}
+
+// assignableDisplays are the GPUs and other accelerators that tenants have or can get, virtual ones too, but for the node's own
+// console, of which the plugin gives away no more than what it publishes.
+func assignableDisplays(n *facts.Node) []*device.Function {
+	return slices.DeleteFunc(assignable(n), func(f *device.Function) bool {
+		base := f.Class.Base()
+		return base != pci.BaseDisplay && base != pci.BaseAccelerator || f.BootVGA && !n.IsPublished(f.Address)
+	})
 }

@@ -32,9 +32,9 @@ type fabric struct {
 }
 
 // missing says what is to be said of a board without a known NVSwitch.
-func (b *fabric) missing() []finding.Finding {
+func (b *fabric) missing() Answer {
 	if len(b.hidden) > 0 {
-		return concerning(b.gpus, unknown("whether "+count(len(b.hidden), "ConnectX function")+" manages NVSwitches", b.hidden...))
+		return unknown("whether "+count(len(b.hidden), "ConnectX function")+" manages NVSwitches", b.hidden...).reaching(b.gpus...)
 	}
 	return notApplicable("there is no NVSwitch on the PCI bus")
 }
@@ -88,7 +88,7 @@ func (b *fabric) owner(n *facts.Node) string {
 	return tenants[0]
 }
 
-func fabricPartitioned(n *facts.Node) []finding.Finding {
+func fabricPartitioned(n *facts.Node) Answer {
 	b := fabricOf(n)
 	if len(b.switches) == 0 {
 		return b.missing()
@@ -103,7 +103,7 @@ func fabricPartitioned(n *facts.Node) []finding.Finding {
 	case owner != "":
 		return pass(fmt.Sprintf("all %d GPUs are %s's", len(b.gpus), owner), line)
 	case !config.OK():
-		return concerning(b.gpus, unknown("how the fabric is partitioned (Fabric Manager may run in a VM or container of its own)", config))
+		return unknown("how the fabric is partitioned (Fabric Manager may run in a VM or container of its own)", config).reaching(b.gpus...)
 	case mode == "1", mode == "2":
 		return pass("FABRIC_MODE="+mode+": GPUs are joined by partition only", line)
 	}
@@ -111,7 +111,7 @@ func fabricPartitioned(n *facts.Node) []finding.Finding {
 	if tenants := n.TenantsOf(b.gpus...); len(tenants) > 0 {
 		text += ", while tenants have some: " + strings.Join(tenants, ", ")
 	}
-	return concerning(b.gpus, fail(text, line))
+	return fail(text, line).reaching(b.gpus...)
 }
 
 // fabricSetting returns what Fabric Manager's configuration sets a key to, the last
@@ -133,12 +133,12 @@ func fabricSetting(config facts.Fact, key string) (string, facts.Fact) {
 // onePartition can tell from the number of GPUs alone that they are no partition:
 // boards have partitions of 1, 2, 4, 8 and 16. Which are active says Fabric Manager
 // to who asks it.
-func onePartition(n *facts.Node) []finding.Finding {
+func onePartition(n *facts.Node) Answer {
 	b := fabricOf(n)
 	if len(b.switches) == 0 {
 		return b.missing()
 	}
-	var found []finding.Finding
+	var found Answer
 	var held []pci.Address
 	for _, rec := range n.Records() {
 		var gpus []pci.Address
@@ -150,9 +150,7 @@ func onePartition(n *facts.Node) []finding.Finding {
 		if held = append(held, gpus...); len(gpus)&(len(gpus)-1) == 0 {
 			continue
 		}
-		said := fail(fmt.Sprintf("claim %s has %d GPUs, which are no partition of any board", rec.Plan.Claim, len(gpus)), recordFact(rec, string(rec.State)))
-		said[0].Object = "claim " + rec.Plan.Claim.Namespace + "/" + rec.Plan.Claim.Name
-		found = append(found, concerning(gpus, said)...)
+		found = append(found, fail(fmt.Sprintf("claim %s has %d GPUs, which are no partition of any board", rec.Plan.Claim, len(gpus)), recordFact(rec, string(rec.State))).object("claim "+rec.Plan.Claim.Namespace+"/"+rec.Plan.Claim.Name).reaching(gpus...)...)
 	}
 	switch {
 	case len(held) == 0:
@@ -167,24 +165,22 @@ func onePartition(n *facts.Node) []finding.Finding {
 		text = fmt.Sprintf("%s have GPUs of one fabric, and %s", strings.Join(tenants, " and "), text)
 	}
 	_, mode := fabricSetting(n.Read(fabricConfig), "FABRIC_MODE")
-	return concerning(held, say(finding.Manual, text, []facts.Fact{mode, n.Journal()}))
+	return say(finding.Manual, text, []facts.Fact{mode, n.Journal()}).reaching(held...)
 }
 
-func switchWithBoard(n *facts.Node) []finding.Finding {
+func switchWithBoard(n *facts.Node) Answer {
 	b := fabricOf(n)
 	if len(b.switches) == 0 {
 		return b.missing()
 	}
 	owner := b.owner(n)
-	var found []finding.Finding
+	var found Answer
 	for _, a := range b.switches {
 		for _, t := range n.TenanciesOf(a) {
 			if t.Tenant() == owner {
 				continue
 			}
-			said := fail(fmt.Sprintf("claim %s has NVSwitch %s, and not all GPUs of the board are its tenant's", t.Claim(), a), recordOf(&t))
-			said[0].Device = new(a)
-			found = append(found, concerning(b.gpus, said)...)
+			found = append(found, fail(fmt.Sprintf("claim %s has NVSwitch %s, and not all GPUs of the board are its tenant's", t.Claim(), a), recordOf(&t)).at(a).reaching(b.gpus...)...)
 		}
 	}
 	if len(found) > 0 {
@@ -193,7 +189,7 @@ func switchWithBoard(n *facts.Node) []finding.Finding {
 	return showing(pass(count(len(b.switches), "NVSwitch function"), n.Journal()), functionsAt(n, b.switches), one(driverFact))
 }
 
-func fabricAPIIsLocal(n *facts.Node) []finding.Finding {
+func fabricAPIIsLocal(n *facts.Node) Answer {
 	if b := fabricOf(n); len(b.switches) == 0 {
 		return b.missing()
 	}
@@ -215,12 +211,4 @@ func fabricAPIIsLocal(n *facts.Node) []finding.Finding {
 		return fail("Fabric Manager is configured to listen on "+bind, bindLine)
 	}
 	return pass("it listens on "+orElse(socket, orElse(bind, "127.0.0.1")), line, bindLine, sockets)
-}
-
-// concerning says which functions are in reach of the findings.
-func concerning(devices []pci.Address, found []finding.Finding) []finding.Finding {
-	for i := range found {
-		found[i].Devices = append(found[i].Devices, devices...)
-	}
-	return found
 }

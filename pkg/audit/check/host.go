@@ -1,8 +1,14 @@
 package check
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
 // hostChecks returns the checks of group HOST: CPU, memory and boot of the node.
@@ -10,4 +16,292 @@ func hostChecks() []Check {
 	all := slices.Concat(bootChecks(), cpuChecks(), memoryChecks(), kernelChecks(), bmcChecks(), numaChecks())
 	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
 	return all
+}
+
+func bootChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "HOST-001", Title: "The kernel is locked down", Severity: isolation.Medium,
+			Why:     "otherwise who has root writes to PCI registers and to the kernel's memory, and no audit of this node holds any more",
+			Fix:     "boot with `lockdown=integrity` (a kernel with CONFIG_SECURITY_LOCKDOWN_LSM), or with Secure Boot on where the distribution ties them",
+			Verify:  "cat /sys/kernel/security/lockdown",
+			Sources: []string{"kernel_lockdown(7)"},
+		}, Judge: lockedDown},
+		{Rule: finding.Rule{
+			ID: "HOST-002", Title: "The firmware starts signed code only", Severity: isolation.Medium,
+			Why:     "otherwise a changed boot loader or kernel comes back with every boot",
+			Fix:     "switch Secure Boot on in the firmware setup",
+			Verify:  "mokutil --sb-state",
+			Sources: []string{"Linux: drivers/firmware/efi/libstub/secureboot.c (efi_get_secureboot)"},
+		}, Judge: secureBoot},
+		{Rule: finding.Rule{
+			ID: "HOST-003", Title: "The kernel loads signed modules only", Severity: isolation.Medium,
+			Why:     "a module of its own lets an intruder stay, and lie about groups, resets and drivers",
+			Fix:     "boot with `module.sig_enforce=1`, or locked down",
+			Verify:  "cat /sys/module/module/parameters/sig_enforce",
+			Sources: []string{"Linux: Documentation/admin-guide/module-signing.rst"},
+		}, Judge: signedModules},
+		{Rule: finding.Rule{
+			ID: "HOST-015", Title: "The boot was measured into a TPM", Severity: isolation.Low,
+			Why:     "without measurements nobody can attest from afar what the node runs",
+			Fix:     "switch the TPM on in the firmware setup",
+			Verify:  "ls /sys/kernel/security/tpm0/binary_bios_measurements",
+			Sources: []string{"Linux: Documentation/security/tpm/tpm_event_log.rst"},
+		}, Judge: measuredBoot},
+	}
+}
+
+// chosen returns the word in brackets of a list of choices: "none [integrity]".
+func chosen(f facts.Fact) string {
+	for _, w := range f.Words() {
+		if strings.HasPrefix(w, "[") && strings.HasSuffix(w, "]") {
+			return w[1 : len(w)-1]
+		}
+	}
+	return ""
+}
+
+func lockedDown(n *facts.Node) Answer {
+	state := n.Read("sys/kernel/security/lockdown")
+	modules := n.Read("sys/kernel/security/lsm")
+	switch mode := chosen(state); {
+	case state.Status == facts.Absent && modules.OK():
+		return fail("the kernel was built or started without lockdown", modules)
+	case !state.OK():
+		return unknown("lockdown (it takes securityfs)", state)
+	case mode == "integrity", mode == "confidentiality":
+		return pass(mode, state)
+	}
+	return fail("the kernel is not locked down", state)
+}
+
+const efivars = "sys/firmware/efi/efivars"
+
+func secureBoot(n *facts.Node) Answer {
+	if efi := n.Exists("sys/firmware/efi"); efi.Status == facts.Absent {
+		return fail("the node was not started by UEFI, which is what checks signatures", efi)
+	}
+	// Four bytes of attributes come before the value.
+	variable := n.Read(efivars + "/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c")
+	if !variable.OK() {
+		return unknown("whether Secure Boot is on", variable)
+	}
+	on := len(variable.Value) == 5 && variable.Value[4] == 1
+	variable.Value = "off"
+	if on {
+		variable.Value = "on"
+		return pass("Secure Boot is on", variable)
+	}
+	return fail("Secure Boot is off", variable)
+}
+
+func signedModules(n *facts.Node) Answer {
+	enforced := n.Parameter("module", "sig_enforce")
+	disabled := n.Read("proc/sys/kernel/modules_disabled")
+	lockdown := n.Read("sys/kernel/security/lockdown")
+	switch {
+	case enforced.Running.On():
+		return pass("signatures are enforced", enforced.Running)
+	case disabled.Is("1"):
+		return pass("no module can be loaded any more", disabled)
+	case chosen(lockdown) == "integrity", chosen(lockdown) == "confidentiality":
+		return pass("lockdown enforces signatures", lockdown)
+	case !enforced.Running.Known():
+		return unknown("whether signatures are enforced", enforced.Running)
+	case enforced.Running.Status == facts.Absent:
+		return fail("the kernel does not check modules' signatures (CONFIG_MODULE_SIG)", enforced.Running)
+	}
+	return pending(fail("modules without a signature are loaded", enforced.Running), &enforced, "1", "Y")
+}
+
+func measuredBoot(n *facts.Node) Answer {
+	security, dir := n.List("sys/kernel/security")
+	measured := n.Exists("sys/kernel/security/tpm0/binary_bios_measurements")
+	switch {
+	case measured.OK():
+		return pass("there is an event log", measured)
+	case !dir.Known(), len(security) == 0:
+		return unknown("the TPM's event log (it takes securityfs)", dir)
+	case slices.Contains(security, "tpm0"):
+		return fail("there is a TPM, and the firmware left no event log", measured)
+	}
+	return fail("the kernel has no TPM", measured)
+}
+
+func kernelChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "HOST-013", Title: "SELinux or AppArmor is enforcing", Severity: isolation.High,
+			Why:     "a guest that breaks out of its VMM is root on the node then",
+			Fix:     "`setenforce 1` and SELINUX=enforcing in /etc/selinux/config, or boot with apparmor=1 security=apparmor",
+			Verify:  "cat /sys/kernel/security/lsm /sys/fs/selinux/enforce /sys/module/apparmor/parameters/enabled",
+			Sources: []string{"Linux: Documentation/admin-guide/LSM/index.rst"},
+		}, Judge: confined},
+		{Rule: finding.Rule{
+			ID: "HOST-018", Title: "The node's clock is set from outside", Severity: isolation.Medium,
+			Why:     "evidence of who had a device when is worth what the clock is",
+			Fix:     "run chrony or systemd-timesyncd",
+			Verify:  "timedatectl show -p NTPSynchronized; chronyc tracking",
+			Sources: []string{"systemd-timesyncd.service(8)"},
+		}, Judge: clockSet},
+		{Rule: finding.Rule{
+			ID: "HOST-020", Title: "The kernel's doors for debugging are shut", Severity: isolation.Low,
+			Why:     "kexec starts another kernel without a boot; the log and BPF help who looks for a way in",
+			Fix:     "set them in /etc/sysctl.d: kernel.kexec_load_disabled=1, kernel.dmesg_restrict=1, kernel.unprivileged_bpf_disabled=2",
+			Verify:  "sysctl kernel.kexec_load_disabled kernel.dmesg_restrict kernel.unprivileged_bpf_disabled",
+			Sources: []string{"Linux: Documentation/admin-guide/sysctl/kernel.rst"},
+		}, Judge: doorsShut},
+	}
+}
+
+func confined(n *facts.Node) Answer {
+	list := n.Read("sys/kernel/security/lsm")
+	if !list.OK() {
+		return unknown("which security modules the kernel runs", list)
+	}
+	modules := strings.Split(list.Value, ",")
+	if slices.Contains(modules, "selinux") {
+		enforce := n.Read("sys/fs/selinux/enforce")
+		switch {
+		case enforce.Is("1"):
+			return pass("SELinux is enforcing", enforce)
+		case enforce.OK():
+			return fail("SELinux is permissive", enforce)
+		}
+		return unknown("whether SELinux is enforcing", enforce)
+	}
+	if slices.Contains(modules, "apparmor") {
+		enabled := n.Read("sys/module/apparmor/parameters/enabled")
+		switch {
+		case enabled.On():
+			return pass("AppArmor is on", enabled)
+		case enabled.OK():
+			return fail("AppArmor is off", enabled)
+		}
+		return unknown("whether AppArmor is on", enabled)
+	}
+	return fail("the kernel runs neither SELinux nor AppArmor", list)
+}
+
+// clockSet knows what systemd-timesyncd leaves; of others no file tells.
+func clockSet(n *facts.Node) Answer {
+	mark := n.Exists("run/systemd/timesync/synchronized")
+	if mark.OK() {
+		return pass("systemd-timesyncd has set it", mark)
+	}
+	return say(finding.Manual, "no file says whether the clock is set; ask the node", []facts.Fact{mark})
+}
+
+func doorsShut(n *facts.Node) Answer {
+	var found Answer
+	var known []facts.Fact
+	for _, door := range []struct {
+		name string
+		shut []string
+	}{
+		{"kernel.dmesg_restrict", []string{"1"}}, {"kernel.kexec_load_disabled", []string{"1"}}, {"kernel.unprivileged_bpf_disabled", []string{"1", "2"}},
+	} {
+		s := n.Sysctl(door.name)
+		if s.Running.Status == facts.Absent {
+			continue // the kernel was built without
+		}
+		known = append(known, s.Running)
+		said := judgeSysctl(&s, door.shut)
+		if said[0].State == finding.Pass {
+			continue
+		}
+		said[0].Object = door.name
+		found = append(found, said...)
+	}
+	switch {
+	case len(found) > 0:
+		return found
+	case len(known) == 0:
+		return unknown("the kernel's settings", n.Read("proc/sys/kernel/dmesg_restrict"))
+	}
+	return pass(count(len(known), "setting"), known...)
+}
+
+func judgeSysctl(s *facts.Setting, good []string) Answer {
+	switch {
+	case !s.Running.OK():
+		return unknown(s.Name, s.Running)
+	case !s.Running.Is(good...):
+		return pending(fail(fmt.Sprintf("%s is %s", s.Name, s.Running.Value), s.Running), s, good...)
+	}
+	return setLater(pass(s.Running.Value, s.Running), s, good...)
+}
+
+func bmcChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "HOST-019", Title: "No tenant's pod has the BMC's host interface", Severity: isolation.Medium,
+			Why: "by /dev/ipmi0 the BMC is told to make users and take firmware, without a password: what a tenant leaves there outlives every reinstallation of the node " +
+				"(a BMC with a network interface to its host is not looked at)",
+			Fix: "delete the pod and refuse privileged pods and device nodes in tenants' namespaces; `chmod 600 /dev/ipmi*`; where nothing on the node needs it, " +
+				"keep ipmi_devintf from loading by modprobe.d",
+			Verify:  "ls -l /dev/ipmi*; jq -r '.linux.devices[]?.path' /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json | grep ipmi",
+			Sources: []string{"Eclypsium: Cloudborne (2019)", "Linux: Documentation/driver-api/ipmi.rst"},
+		}, Judge: bmcUnreachable},
+	}
+}
+
+// bmcUnreachable looks at the nodes of the interface, and at containers in namespaces
+// that have devices.
+func bmcUnreachable(n *facts.Node) Answer {
+	names, class := n.List("sys/class/ipmi")
+	switch {
+	case !class.Known():
+		return unknown("whether the node has a BMC's interface", class)
+	case len(names) == 0:
+		return notApplicable("no interface to a BMC is open on the node", class)
+	}
+	containers, listed := runtimes.Containers(n)
+	found := openInterfaces(n, names)
+	for i := range containers {
+		c := &containers[i]
+		devices := devicesIn(n, c.Namespace)
+		source := reachesBMC(n, c, names)
+		if len(devices) == 0 || source == "" {
+			continue
+		}
+		f := fail(fmt.Sprintf("a container of pod %s/%s has %q, and so the BMC", c.Namespace, c.Pod, source),
+			facts.Fact{Path: c.Bundle, Value: source, How: "read"}, class).object(fmt.Sprintf("pod %s/%s", c.Namespace, c.Pod)).reaching(devices...)
+		found = append(found, f...)
+	}
+	if hidden := hiddenBundles(listed); len(hidden) > 0 {
+		found = append(found, unknown("what tenants' containers have of the node", hidden...)...)
+	}
+	if len(found) > 0 {
+		return found
+	}
+	return pass("root of the node alone has the BMC", class)
+}
+
+// openInterfaces says which nodes others than root may open.
+func openInterfaces(n *facts.Node, names []string) Answer {
+	var found Answer
+	for _, name := range names {
+		stat, fact := n.Stat("dev/" + name)
+		if who := stat.Writers(); fact.OK() && who != "" {
+			found = append(found, fail(fmt.Sprintf("/dev/%s is not root's alone: %s", name, who), fact).object("/dev/"+name)...)
+		}
+	}
+	return found
+}
+
+// reachesBMC returns what of a container leads to the interface.
+func reachesBMC(n *facts.Node, c *runtimes.Container, names []string) string {
+	for _, name := range names {
+		node := "/dev/" + name
+		if slices.Contains(c.Devices, node) {
+			return node
+		}
+		for _, source := range c.Mounts {
+			if strings.HasPrefix(node+"/", strings.TrimSuffix("/"+n.Real(source), "/")+"/") {
+				return source
+			}
+		}
+	}
+	return ""
 }

@@ -2,11 +2,14 @@ package check
 
 import (
 	"fmt"
+	"path"
+	"strconv"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 func memoryChecks() []Check {
@@ -42,7 +45,7 @@ func memoryChecks() []Check {
 	}
 }
 
-func notMerged(n *facts.Node) []finding.Finding {
+func notMerged(n *facts.Node) Answer {
 	run := n.Read("sys/kernel/mm/ksm/run")
 	switch {
 	case run.Status == facts.Absent:
@@ -58,7 +61,7 @@ func notMerged(n *facts.Node) []finding.Finding {
 	return pass("KSM does not run", run)
 }
 
-func clearedMemory(n *facts.Node) []finding.Finding {
+func clearedMemory(n *facts.Node) Answer {
 	argument := n.BootArgument("init_on_alloc")
 	config := n.Read("boot/config-" + n.Snapshot.Host.Kernel)
 	standard := strings.Contains(config.Value, "CONFIG_INIT_ON_ALLOC_DEFAULT_ON=y\n")
@@ -78,12 +81,12 @@ func clearedMemory(n *facts.Node) []finding.Finding {
 	return pending(fail("pages are not cleared when they are allocated: init_on_alloc is neither this kernel's default nor asked for", config), &argument, "1")
 }
 
-func noPlainSwap(n *facts.Node) []finding.Finding {
+func noPlainSwap(n *facts.Node) Answer {
 	swaps := n.Read("proc/swaps")
 	if !swaps.OK() {
 		return unknown("whether there is swap", swaps)
 	}
-	var found []finding.Finding
+	var found Answer
 	areas := 0
 	for line := range strings.Lines(swaps.Value) {
 		fields := strings.Fields(line)
@@ -108,7 +111,7 @@ func noPlainSwap(n *facts.Node) []finding.Finding {
 
 // judgeSwap says what is wrong with a swap area, nothing for one in memory (zram) or
 // on dm-crypt.
-func judgeSwap(n *facts.Node, name, kind string, swaps facts.Fact) []finding.Finding {
+func judgeSwap(n *facts.Node, name, kind string, swaps facts.Fact) Answer {
 	device := strings.TrimPrefix(name, "/dev/")
 	uuid := n.Read("sys/class/block/" + device + "/dm/uuid")
 	switch {
@@ -127,10 +130,10 @@ func judgeSwap(n *facts.Node, name, kind string, swaps facts.Fact) []finding.Fin
 	return fail(fmt.Sprintf("swap %s is in the clear", name), swaps)
 }
 
-func correctedMemory(n *facts.Node) []finding.Finding {
+func correctedMemory(n *facts.Node) Answer {
 	const dir = "sys/devices/system/edac/mc"
 	names, list := n.List(dir)
-	var modes, found []finding.Finding
+	var modes, found Answer
 	corrected := 0
 	for _, controller := range names {
 		if !strings.HasPrefix(controller, "mc") {
@@ -158,4 +161,84 @@ func correctedMemory(n *facts.Node) []finding.Finding {
 		return say(finding.Unknown, "no EDAC driver tells of a memory module: there is no ECC, or no driver for it", []facts.Fact{list})
 	}
 	return pass(count(corrected, "memory module"), list)
+}
+
+func numaChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "HOST-017", Title: "VMs may have memory on the NUMA nodes of their functions", Severity: isolation.Info,
+			Why:     "all DMA of the function goes over the link between sockets: slow for its tenant, and felt by all others who use that link",
+			Fix:     "have the kubelet align them: topologyManagerPolicy `restricted` or `single-numa-node`, with memoryManagerPolicy `Static`",
+			Verify:  "grep Mems_allowed_list /proc/<VMM>/status; cat /sys/bus/pci/devices/<address>/numa_node",
+			Sources: []string{"Linux: proc_pid_status(5) Mems_allowed_list", "Kubernetes: Control Topology Management Policies on a node"},
+		}, Judge: nearMemory},
+	}
+}
+
+// nearMemory holds the functions of each VMM against the nodes from which its cpuset
+// lets it have memory.
+func nearMemory(n *facts.Node) Answer {
+	online := n.Read("sys/devices/system/node/online")
+	if !strings.ContainsAny(online.Value, "-,") {
+		return notApplicable("the node has one NUMA node, or does not say how many", online)
+	}
+	holdings, _ := n.Holdings()
+	var found Answer
+	var seen []facts.Fact
+	looked := map[pci.Address]bool{}
+	for _, h := range holdings {
+		if !h.Process.VM {
+			continue
+		}
+		allowed := allowedMemory(n, h.Process.PID)
+		for _, a := range h.Devices {
+			f, ok := n.Snapshot.Function(a)
+			if !ok || f.NUMANode == nil || looked[a] {
+				continue
+			}
+			looked[a] = true
+			near := attribute(a, "numa_node", strconv.Itoa(*f.NUMANode))
+			switch {
+			case !allowed.OK():
+				found = append(found, unknown("from which NUMA nodes the VM of "+a.String()+" has memory", allowed).on(f)...)
+			case !inList(allowed.Value, *f.NUMANode):
+				text := fmt.Sprintf("%s is at NUMA node %d, and its VM has memory of %s alone", a, *f.NUMANode, allowed.Value)
+				found = append(found, fail(text, near, allowed).on(f)...)
+			default:
+				seen = append(seen, near, allowed)
+			}
+		}
+	}
+	return orPassWith(found, len(looked), "function", "no VM has a function whose NUMA node is known", seen)
+}
+
+// allowedMemory returns the list of nodes that a process may have memory of.
+func allowedMemory(n *facts.Node, pid int) facts.Fact {
+	status := n.Read(path.Join("proc", strconv.Itoa(pid), "status"))
+	for line := range strings.Lines(status.Value) {
+		if list, ok := strings.CutPrefix(line, "Mems_allowed_list:"); ok {
+			status.Value = strings.TrimSpace(list)
+			return status
+		}
+	}
+	if status.OK() {
+		status.Status, status.Err, status.Value = facts.Broken, "it has no Mems_allowed_list", ""
+	}
+	return status
+}
+
+// inList reports whether a list of the kernel's ("0-1,3") has the number.
+func inList(list string, number int) bool {
+	for part := range strings.SplitSeq(list, ",") {
+		low, high, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			high = low
+		}
+		first, err := strconv.Atoi(low)
+		last, err2 := strconv.Atoi(high)
+		if err == nil && err2 == nil && first <= number && number <= last {
+			return true
+		}
+	}
+	return false
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // translationChecks returns the checks of DMA translation.
@@ -35,8 +36,8 @@ func translationChecks() []Check {
 			Fix:     isolation.Fix(isolation.IdentityDomain),
 			Verify:  "grep -H . /sys/kernel/iommu_groups/*/type",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups"},
-		}, Judge: func(n *facts.Node) []finding.Finding {
-			said := each(n, func(f *device.Function) []finding.Finding { return translated(n, f) })
+		}, Judge: func(n *facts.Node) Answer {
+			said := each(n, func(f *device.Function) Answer { return translated(n, f) })
 			return showing(said, assignable(n), groupFile(n, "type"))
 		}},
 		{Rule: finding.Rule{
@@ -70,8 +71,8 @@ func translationChecks() []Check {
 	}
 }
 
-func translationNotOff(n *facts.Node) []finding.Finding {
-	var found []finding.Finding
+func translationNotOff(n *facts.Node) Answer {
+	var found Answer
 	for _, argument := range []struct {
 		name string
 		bad  map[string]string
@@ -93,7 +94,7 @@ func translationNotOff(n *facts.Node) []finding.Finding {
 	return failed
 }
 
-func iommuAskedFor(n *facts.Node) []finding.Finding {
+func iommuAskedFor(n *facts.Node) Answer {
 	if len(n.VTdUnits()) == 0 {
 		return notApplicable("there is no VT-d; other IOMMUs are on unless switched off")
 	}
@@ -109,7 +110,7 @@ func iommuAskedFor(n *facts.Node) []finding.Finding {
 }
 
 // translated judges the default domain of a function's group.
-func translated(n *facts.Node, f *device.Function) []finding.Finding {
+func translated(n *facts.Node, f *device.Function) Answer {
 	group, ok := n.Snapshot.GroupOf(f)
 	if !ok {
 		return ungrouped(n, f, fail(f.Address.String()+" is in no IOMMU group, so nothing translates its DMA", groupOf(f)))
@@ -126,12 +127,12 @@ func translated(n *facts.Node, f *device.Function) []finding.Finding {
 
 // ungrouped advises of a function that no IOMMU has what gets it one: how the IOMMU
 // translates is the second question.
-func ungrouped(n *facts.Node, f *device.Function, found []finding.Finding) []finding.Finding {
+func ungrouped(n *facts.Node, f *device.Function, found Answer) Answer {
 	return advised(found, n.Verdict(f).Reasons, isolation.NoGroup)
 }
 
 // advised gives findings the fix of a reason with the code, where there is one.
-func advised(found []finding.Finding, reasons []isolation.Reason, code isolation.Code) []finding.Finding {
+func advised(found Answer, reasons []isolation.Reason, code isolation.Code) Answer {
 	r, ok := reasonOf(reasons, code)
 	for i := range found {
 		if ok {
@@ -147,8 +148,8 @@ func groupType(n *facts.Node, group *device.Group) facts.Fact {
 }
 
 // hostTranslated looks at what drivers of the node use.
-func hostTranslated(n *facts.Node) []finding.Finding {
-	var found []finding.Finding
+func hostTranslated(n *facts.Node) Answer {
+	var found Answer
 	var used []*device.Function
 	for _, f := range n.Functions(device.PFType, device.NVMe) {
 		if f.Driver == "" || device.IsVFIO(f.Driver) {
@@ -159,20 +160,14 @@ func hostTranslated(n *facts.Node) []finding.Finding {
 		if f.PF != nil && len(judged) > 0 {
 			judged[0].Devices = f.PF.VFs
 		}
-		found = append(found, about(f, judged)...)
+		found = append(found, judged.on(f)...)
 	}
-	switch {
-	case len(used) == 0:
-		return notApplicable("the node uses no network or storage function")
-	case len(found) == 0:
-		return showing(pass(count(len(used), "function")), used, groupFile(n, "type"))
-	}
-	return found
+	return conclude(found, used, "function", "the node uses no network or storage function", groupFile(n, "type"))
 }
 
 // strictPFs looks at PFs whose VFs tenants have or can get.
-func strictPFs(n *facts.Node) []finding.Finding {
-	var found []finding.Finding
+func strictPFs(n *facts.Node) Answer {
+	var found Answer
 	var looked []*device.Function
 	for _, f := range n.Functions() {
 		if f.PF == nil || !slices.ContainsFunc(f.PF.VFs, n.IsAvailable) {
@@ -180,24 +175,16 @@ func strictPFs(n *facts.Node) []finding.Finding {
 		}
 		looked = append(looked, f)
 		if group, ok := n.Snapshot.GroupOf(f); ok && group.Type == "DMA-FQ" {
-			failed := fail(fmt.Sprintf("the domain of %s, whose VFs are given away, is lazy", f.Address), groupType(n, group))
-			failed[0].Devices = f.PF.VFs
-			found = append(found, about(f, failed)...)
+			found = append(found, fail(fmt.Sprintf("the domain of %s, whose VFs are given away, is lazy", f.Address), groupType(n, group)).reaching(f.PF.VFs...).on(f)...)
 		}
 	}
-	switch {
-	case len(looked) == 0:
-		return notApplicable("no VF is given away")
-	case len(found) == 0:
-		return showing(pass(count(len(looked), "PF")), looked, groupFile(n, "type"))
-	}
-	return found
+	return conclude(found, looked, "PF", "no VF is given away", groupFile(n, "type"))
 }
 
 // maxMappings is VFIO's own default for one container.
 const maxMappings = 65535
 
-func mappingsBounded(n *facts.Node) []finding.Finding {
+func mappingsBounded(n *facts.Node) Answer {
 	limit := n.Parameter("vfio_iommu_type1", "dma_entry_limit")
 	good := strconv.Itoa(maxMappings)
 	if next, ok := limit.Next(); ok && !tooMany(next) {
@@ -220,7 +207,7 @@ func tooMany(limit string) bool {
 }
 
 // earlyDMA asks the kernel's argument first, then the firmware's word.
-func earlyDMA(n *facts.Node) []finding.Finding {
+func earlyDMA(n *facts.Node) Answer {
 	efi := n.Exists("sys/firmware/efi")
 	if efi.Status == facts.Absent {
 		return notApplicable("the node does not boot by EFI", efi)
@@ -241,4 +228,230 @@ func earlyDMA(n *facts.Node) []finding.Finding {
 		return notApplicable("the firmware has no table of an IOMMU", dmar, ivrs)
 	}
 	return fail("neither the firmware nor the kernel confines DMA before the IOMMU is on", n.Cmdline(), dmar, ivrs)
+}
+
+// groupChecks returns the checks of who is in a group with whom.
+func groupChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "IOM-016", Title: "The firmware shares no memory with functions that are given away", Severity: isolation.High, Cheap: true,
+			Why:     "a region that the firmware wants mapped directly is host memory that the function keeps reaching",
+			Fix:     isolation.Fix(isolation.DirectRegion),
+			Verify:  "grep -H direct /sys/kernel/iommu_groups/*/reserved_regions",
+			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups", "Linux: drivers/iommu/iommu.c (require_direct)"},
+		}, Judge: func(n *facts.Node) Answer {
+			all := assignable(n)
+			return showing(orPass(because(n, isolation.DirectRegion, nil), len(all)), all, groupFile(n, "reserved_regions"))
+		}},
+		{Rule: finding.Rule{
+			ID: "IOM-017", Title: "An IOMMU group has one tenant", Severity: isolation.Critical, Cheap: true,
+			Why:     "the group is the smallest thing that the IOMMU keeps apart: functions in one reach each other",
+			Fix:     "delete one tenant's pod, and give the group's functions out together; a slot whose ports have ACS makes groups of their own",
+			Verify:  "ls /sys/kernel/iommu_groups/*/devices; ls /var/lib/kata-vfio/journal",
+			Sources: []string{"Linux: Documentation/driver-api/vfio.rst"},
+		}, Judge: oneTenantPerGroup},
+		{Rule: finding.Rule{
+			ID: "IOM-018", Title: "No driver of the node uses a function beside a tenant's in its IOMMU group", Severity: isolation.High, Cheap: true,
+			Why:     "a driver that does DMA shares the group's address space with a hostile neighbour",
+			Fix:     "unbind the function from its driver, or bind it to vfio-pci or pci-stub",
+			Verify:  "for d in /sys/kernel/iommu_groups/*/devices/*; do echo $d $(basename $(readlink $d/driver)); done",
+			Sources: []string{"Linux: drivers/iommu/iommu.c (iommu_group_claim_dma_owner)"},
+		}, Judge: noHostDriverBeside},
+	}
+}
+
+// oneTenantPerGroup looks at the groups of what tenants have, each once.
+func oneTenantPerGroup(n *facts.Node) Answer {
+	var found Answer
+	var held []*device.Group
+	for i := range n.Snapshot.Groups {
+		g := &n.Snapshot.Groups[i]
+		holders, tenants := holdersIn(n, g.Members)
+		if len(holders) > 0 {
+			held = append(held, g)
+		}
+		if len(tenants) < 2 {
+			continue
+		}
+		found = append(found, fail(fmt.Sprintf("IOMMU group %d is shared by %s: %s", g.Number, strings.Join(tenants, " and "), strings.Join(holders, ", ")), membersOf(n, g)...).reaching(endpointsOf(n, g)...).object(fmt.Sprintf("IOMMU group %d", g.Number))...)
+	}
+	switch {
+	case len(held) == 0:
+		return notApplicable("no tenant has a function")
+	case len(found) == 0:
+		said := pass(fmt.Sprintf("%s with one tenant each", count(len(held), "group")), n.Journal())
+		return showing(said, held, func(g *device.Group) []facts.Fact { return membersOf(n, g) })
+	}
+	return found
+}
+
+// holdersIn says in words who has which of the functions.
+func holdersIn(n *facts.Node, members []pci.Address) (holders, tenants []string) {
+	for _, a := range members {
+		for _, t := range n.TenanciesOf(a) {
+			holders = append(holders, fmt.Sprintf("%s has %s (claim %s)", t.Tenant(), a, t.Claim()))
+		}
+	}
+	return holders, n.TenantsOf(members...)
+}
+
+// membersOf is the kernel's list of a group's members.
+func membersOf(n *facts.Node, g *device.Group) []facts.Fact {
+	_, list := n.List(fmt.Sprintf("sys/kernel/iommu_groups/%d/devices", g.Number))
+	return []facts.Fact{list}
+}
+
+func endpointsOf(n *facts.Node, g *device.Group) []pci.Address {
+	var found []pci.Address
+	for _, f := range n.Snapshot.Members(g) {
+		if !f.IsBridge() {
+			found = append(found, f.Address)
+		}
+	}
+	return found
+}
+
+// noHostDriverBeside looks at the groups of what VFIO has for tenants. While one
+// of a claim's functions is with its kernel's driver on purpose, as that of a
+// physical endpoint, nobody in the group is with VFIO.
+func noHostDriverBeside(n *facts.Node) Answer {
+	var found Answer
+	var looked []*device.Group
+	for i := range n.Snapshot.Groups {
+		g := &n.Snapshot.Groups[i]
+		if !anyWithVFIO(n, g) {
+			continue
+		}
+		looked = append(looked, g)
+		for _, f := range n.Snapshot.Members(g) {
+			if isolation.LeavesDMA(f.Driver) {
+				continue
+			}
+			found = append(found, fail(fmt.Sprintf("%s is on %s in IOMMU group %d, which a tenant has", f.Address, f.Driver, g.Number), attribute(f.Address, "driver", f.Driver)).reaching(endpointsOf(n, g)...).on(f)...)
+		}
+	}
+	return conclude(found, looked, "group", "VFIO has no function for a tenant", func(g *device.Group) []facts.Fact { return driversIn(n, g) })
+}
+
+// driversIn says which drivers have a group's members.
+func driversIn(n *facts.Node, g *device.Group) []facts.Fact {
+	var seen []facts.Fact
+	for _, f := range n.Snapshot.Members(g) {
+		seen = append(seen, driverFact(f))
+	}
+	return seen
+}
+
+func anyWithVFIO(n *facts.Node, g *device.Group) bool {
+	for _, f := range n.Snapshot.Members(g) {
+		if device.IsVFIO(f.Driver) && len(n.TenanciesOf(f.Address)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// mergedGroupCheck is about groups that join devices, whoever has them.
+func mergedGroupCheck() Check {
+	return Check{Rule: finding.Rule{
+		ID: "IOM-026", Title: "Devices that tenants can get are in IOMMU groups of their own", Severity: isolation.Medium, Cheap: true,
+		Why:     "a group is given out as a whole: one claim gets all devices of it, or none of them can be given to anybody",
+		Fix:     isolation.Fix(isolation.PeerToPeer),
+		Verify:  "ls -d /sys/kernel/iommu_groups/*/devices/*",
+		Sources: []string{"Linux: drivers/iommu/iommu.c (pci_device_group)", "Linux: Documentation/driver-api/vfio.rst"},
+	}, Judge: noMergedGroup}
+}
+
+// noMergedGroup looks at the groups of functions that tenants can get, each once.
+func noMergedGroup(n *facts.Node) Answer {
+	var found Answer
+	var looked []*device.Group
+	for i := range n.Snapshot.Groups {
+		g := &n.Snapshot.Groups[i]
+		if g.NoIOMMU || !slices.ContainsFunc(g.Members, n.IsAvailable) {
+			continue
+		}
+		looked = append(looked, g)
+		if devices := joinedIn(n, g); len(devices) > 1 {
+			found = append(found, merged(n, g, devices))
+		}
+	}
+	if len(found) > 0 {
+		return found
+	}
+	if len(looked) == 0 {
+		return notApplicable("tenants can get no function that is in an IOMMU group")
+	}
+	return showing(pass(count(len(looked), "group")), looked, func(g *device.Group) []facts.Fact { return membersOf(n, g) })
+}
+
+// joinedIn names the devices of a group, each by its first function. A VF is one by
+// itself: it is there to be given out alone.
+func joinedIn(n *facts.Node, g *device.Group) []string {
+	var names []string
+	slots := map[pci.Address]bool{}
+	for _, f := range n.Snapshot.Members(g) {
+		slot := f.Address
+		if f.VF == nil {
+			slot.Function = 0
+		}
+		if f.IsBridge() || slots[slot] {
+			continue
+		}
+		slots[slot] = true
+		names = append(names, f.Address.String())
+	}
+	return names
+}
+
+// merged says which devices a group joins, by which ports, and what would part them.
+func merged(n *facts.Node, g *device.Group, devices []string) finding.Finding {
+	ports := joining(n, g)
+	text := fmt.Sprintf("IOMMU group %d joins %s: %s", g.Number, count(len(devices), "device"), listOf(devices))
+	seen := membersOf(n, g)
+	f := finding.Finding{State: finding.Fail, Object: fmt.Sprintf("IOMMU group %d", g.Number), Devices: endpointsOf(n, g)}
+	if len(ports) > 0 {
+		var names []string
+		for _, p := range ports {
+			names, seen = append(names, p.Address.String()), append(seen, acsRegisters(p))
+		}
+		text += fmt.Sprintf("; %s above them does not redirect requests", listOf(names))
+		f.Remediation = partBy(n, ports)
+	}
+	f.Text, f.Evidence = text, evidence(seen)
+	return f
+}
+
+// joining returns the ports above a group's functions that don't redirect requests.
+func joining(n *facts.Node, g *device.Group) []*device.Function {
+	var found []*device.Function
+	known := map[pci.Address]bool{}
+	for _, f := range n.Snapshot.Members(g) {
+		if f.IsBridge() {
+			continue
+		}
+		for _, p := range upstream(n, f) {
+			state := isolation.ACSOf(n.Snapshot, p)
+			if !known[p.Address] && (state == isolation.ACSOff || state == isolation.ACSAbsent) {
+				known[p.Address] = true
+				found = append(found, p)
+			}
+		}
+	}
+	return found
+}
+
+// partBy says what would part the group. Registers count only while the kernel makes
+// groups, which it does at boot.
+func partBy(n *facts.Node, ports []*device.Function) string {
+	var fixes []string
+	for _, p := range ports {
+		if isolation.ACSOf(n.Snapshot, p) == isolation.ACSOff {
+			fixes = append(fixes, fmt.Sprintf("port %s: %s", p.Address, isolation.ACSAtBoot(p)))
+		}
+	}
+	if len(fixes) == 0 {
+		return "move the devices to slots whose ports have ACS; a switch without it can't part what is below"
+	}
+	return "switch ACS of the ports on: " + strings.Join(fixes, "; ") + "; then reboot: groups are made at boot"
 }

@@ -1,10 +1,18 @@
 package check
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
 const showVFs = "ip -d link show dev <PF's interface>"
@@ -25,21 +33,21 @@ func senderChecks() []Check {
 			Fix:     "`ip link set <PF> vf <N> spoofchk on`, and `spoofCheck: true` in the DeviceClass",
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM spoofchk", "Linux: include/uapi/linux/if_link.h IFLA_VF_SPOOFCHK"},
-		}, Judge: spoofChecked},
+		}, Judge: spoofCheck().judge},
 		{Rule: finding.Rule{
 			ID: "NIC-002", Title: "VFs of tenants are not trusted by their PF", Severity: isolation.High,
 			Why:     "a trusted VF may change its own MAC address and listen to all that passes",
 			Fix:     "`ip link set <PF> vf <N> trust off`, and `trust: false` in the DeviceClass",
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM trust", "Linux: include/uapi/linux/if_link.h IFLA_VF_TRUST"},
-		}, Judge: untrusted},
+		}, Judge: trust().judge},
 		{Rule: finding.Rule{
 			ID: "NIC-003", Title: "VFs of tenants are bound to a VLAN", Severity: isolation.High,
 			Why:     "a VF without a VLAN of its PF's sends into any VLAN that the port carries, by tagging its frames itself",
 			Fix:     "`ip link set <PF> vf <N> vlan <ID>`, or switchdev mode with rules on the VF's representor",
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM vlan", "Linux: Documentation/networking/switchdev.rst"},
-		}, Judge: inVLAN},
+		}, Judge: vlan().judge},
 		{Rule: finding.Rule{
 			ID: "NIC-004", Title: "VFs of tenants have MAC addresses of their own from the PF", Severity: isolation.Medium,
 			Why:     "without an administrative address the guest chooses one, also that of another VF",
@@ -123,4 +131,274 @@ func neighbourChecks() []Check {
 			Sources: []string{"kata-vfio's journal"},
 		}, Judge: asGiven},
 	}
+}
+
+// givenVF is a VF of a network card that tenants have or may have, with what its
+// PF imposes on it.
+type givenVF struct {
+	*device.Function
+	settings *device.VFSettings
+	uplink   *facts.Uplink
+	seen     facts.Fact
+}
+
+// infiniband reports whether the VF has a GUID in place of a MAC address; it knows
+// no VLANs and no spoof check.
+func (v *givenVF) infiniband() bool { return v.Class.Sub() == pci.ClassInfiniBand }
+
+// plainName are the names of interfaces that mean nothing to a shell: a copy of a
+// node may hold any.
+var plainName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]*$`)
+
+// command returns the start of the command that sets something of the VF.
+func (v *givenVF) command() string {
+	name := v.uplink.Link.Name
+	if !plainName.MatchString(name) {
+		name = "<PF's interface>"
+	}
+	return fmt.Sprintf("ip link set %s vf %d", name, v.VF.Index)
+}
+
+// vfVerdict is what is wrong with one VF; the zero value is nothing.
+type vfVerdict struct {
+	state     finding.State
+	text, fix string
+}
+
+// vfTally judges VFs one by one. A failure is one of the VF; what can't be told, or
+// is for a person to look at, is mostly so for all VFs of a PF and said once.
+type vfTally struct {
+	found  Answer
+	shared map[string]int // into found
+	judged []*givenVF
+}
+
+func (t *vfTally) add(v *givenVF, r vfVerdict) {
+	if r.state == "" {
+		return
+	}
+	key := v.VF.PF.String() + r.text
+	if i, ok := t.shared[key]; ok && r.state != finding.Fail {
+		t.found[i].Devices = append(t.found[i].Devices, v.Address)
+		return
+	}
+	f := finding.Finding{State: r.state, Remediation: r.fix, Devices: []pci.Address{v.Address}, Evidence: evidence(configured(v))}
+	if r.state == finding.Fail {
+		f.Device = new(v.Address)
+		f.Text = fmt.Sprintf("VF %d of PF %s %s", v.VF.Index, v.VF.PF, r.text)
+	} else {
+		f.Object = "PF " + v.VF.PF.String()
+		f.Text = fmt.Sprintf("VFs of PF %s: %s", v.VF.PF, r.text)
+		t.shared[key] = len(t.found)
+	}
+	t.found = append(t.found, f)
+}
+
+// configured is what the PF says of a VF.
+func configured(v *givenVF) []facts.Fact {
+	seen := v.seen
+	if v.settings != nil {
+		seen.Value = v.settings.String()
+	}
+	return []facts.Fact{seen}
+}
+
+// eachVF judges the network VFs that are given away and of the kind.
+func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerdict) Answer {
+	t := vfTally{shared: map[string]int{}}
+	for _, f := range networkVFs(n) {
+		v := &givenVF{Function: f}
+		if !kind(v) {
+			continue
+		}
+		t.judged = append(t.judged, v)
+		v.settings, v.seen = n.VFSettings(f)
+		if v.settings == nil {
+			why := unknown("what the PF imposes on them", v.seen)
+			t.add(v, vfVerdict{state: finding.Unknown, text: why[0].Text})
+			continue
+		}
+		v.uplink, _ = n.Uplink(f.VF.PF)
+		t.add(v, judge(v))
+	}
+	switch {
+	case len(t.judged) == 0:
+		return notApplicable("no such VF is given away")
+	case len(t.found) == 0:
+		return showing(pass(count(len(t.judged), "VF")), t.judged, configured)
+	}
+	return t.found
+}
+
+// networkVFs returns the VFs of network cards that tenants have or may have.
+func networkVFs(n *facts.Node) []*device.Function {
+	var vfs []*device.Function
+	for _, f := range n.Functions(device.VFType) {
+		if f.VF != nil && f.Class.Base() == pci.BaseNetwork && n.IsAvailable(f.Address) {
+			vfs = append(vfs, f)
+		}
+	}
+	return vfs
+}
+
+func ethernet(v *givenVF) bool { return !v.infiniband() }
+
+func infiniband(v *givenVF) bool { return v.infiniband() }
+
+func anyVF(*givenVF) bool { return true }
+
+// byRepresentor is for what PFs in switchdev mode don't decide.
+func byRepresentor(what string) vfVerdict {
+	return vfVerdict{state: finding.Manual, text: "the PF is in switchdev mode: " + what + " is the business of the rules on the VFs' representors, which have to be looked at"}
+}
+
+func unreported(what string) vfVerdict {
+	return vfVerdict{state: finding.Unknown, text: "the PF's driver does not report " + what}
+}
+
+// vfSetting is what a PF has to impose on a VF.
+type vfSetting struct {
+	// name is what the PF's driver may not report, and rules what representors decide in
+	// its place in switchdev mode.
+	name, rules string
+	// value returns whether the setting is in order; nil where it is not reported.
+	value func(*device.VFSettings) *bool
+	// bad says what is wrong with the VF, and command what ip-link sets.
+	bad, command string
+}
+
+func spoofCheck() vfSetting {
+	return vfSetting{
+		name: "spoof check", rules: "who sends as whom", bad: "has its spoof check off", command: "spoofchk on",
+		value: func(s *device.VFSettings) *bool { return s.SpoofCheck },
+	}
+}
+
+func trust() vfSetting {
+	return vfSetting{name: "trust", rules: "what a VF may ask for", bad: "is trusted", command: "trust off", value: func(s *device.VFSettings) *bool {
+		if s.Trust == nil {
+			return nil
+		}
+		return new(!*s.Trust)
+	}}
+}
+
+func vlan() vfSetting {
+	return vfSetting{name: "VLANs", rules: "where they send", bad: "is in no VLAN", command: "vlan <ID>", value: func(s *device.VFSettings) *bool {
+		if s.VLAN == nil {
+			return nil
+		}
+		return new(s.VLAN.ID != 0)
+	}}
+}
+
+func (s vfSetting) judge(n *facts.Node) Answer {
+	return eachVF(n, ethernet, func(v *givenVF) vfVerdict {
+		good := s.value(v.settings)
+		switch {
+		case v.uplink.Switchdev():
+			return byRepresentor(s.rules)
+		case good == nil:
+			return unreported(s.name)
+		case !*good:
+			return vfVerdict{finding.Fail, s.bad, "`" + v.command() + " " + s.command + "`"}
+		}
+		return vfVerdict{}
+	})
+}
+
+// ownMAC and ownGUIDs look for addresses that a PF does not impose, or twice.
+func ownMAC(n *facts.Node) Answer {
+	seen := map[string]*givenVF{}
+	return eachVF(n, ethernet, func(v *givenVF) vfVerdict {
+		if v.settings.MAC == "" {
+			return unreported("MAC addresses")
+		}
+		return uniqueAddress(seen, v, "MAC address", v.settings.MAC)
+	})
+}
+
+func ownGUIDs(n *facts.Node) Answer {
+	nodes, ports := map[string]*givenVF{}, map[string]*givenVF{}
+	return eachVF(n, infiniband, func(v *givenVF) vfVerdict {
+		if v.settings.NodeGUID == "" || v.settings.PortGUID == "" {
+			return unreported("GUIDs")
+		}
+		if r := uniqueAddress(nodes, v, "node GUID", v.settings.NodeGUID); r.state != "" {
+			return r
+		}
+		return uniqueAddress(ports, v, "port GUID", v.settings.PortGUID)
+	})
+}
+
+// uniqueAddress says whether the address is none, or that of a VF that was seen before.
+func uniqueAddress(seen map[string]*givenVF, v *givenVF, what, address string) vfVerdict {
+	if strings.Trim(address, "0:") == "" {
+		return vfVerdict{state: finding.Fail, text: "has no " + what + " from its PF"}
+	}
+	if other := seen[address]; other != nil {
+		return vfVerdict{state: finding.Fail, text: fmt.Sprintf("has the %s %s, as %s has", what, address, other.Address)}
+	}
+	seen[address] = v
+	return vfVerdict{}
+}
+
+// bounded is for VFs that share a port with another tenant's.
+func bounded(n *facts.Node) Answer {
+	tenants := map[pci.Address][]string{}
+	for _, f := range networkVFs(n) {
+		pf := f.VF.PF
+		if _, done := tenants[pf]; !done {
+			tenants[pf] = n.TenantsOf(vfsOf(n, pf)...)
+		}
+	}
+	shared := func(v *givenVF) bool { return len(tenants[v.VF.PF]) > 1 && len(n.TenanciesOf(v.Address)) > 0 }
+	return eachVF(n, shared, func(v *givenVF) vfVerdict {
+		switch {
+		case v.settings.Rate == nil:
+			return unreported("rates")
+		case v.settings.Rate.Max == 0:
+			return vfVerdict{finding.Fail, "sends as fast as it can beside other tenants' VFs", "`" + v.command() + " max_tx_rate <Mbit/s>`"}
+		}
+		return vfVerdict{}
+	})
+}
+
+func quiet(n *facts.Node) Answer {
+	return eachVF(n, anyVF, func(v *givenVF) vfVerdict {
+		s := v.settings
+		switch {
+		case s.RSSQuery != nil && *s.RSSQuery:
+			return vfVerdict{finding.Fail, "may read the PF's hash key", "`" + v.command() + " query_rss off`"}
+		case s.LinkState == "enable":
+			return vfVerdict{finding.Fail, "has a link whatever its port has", "`" + v.command() + " state auto`"}
+		}
+		return vfVerdict{}
+	})
+}
+
+// asGiven holds what PFs impose against what the journal says was set for a claim.
+func asGiven(n *facts.Node) Answer {
+	want := map[pci.Address]*plan.VFChange{}
+	for _, rec := range n.Records() {
+		for i := range rec.Plan.Functions {
+			if f := &rec.Plan.Functions[i]; f.VF != nil && rec.State == journal.Prepared {
+				want[f.Address] = f.VF
+			}
+		}
+	}
+	changed := func(v *givenVF) bool { return want[v.Address] != nil }
+	return eachVF(n, changed, func(v *givenVF) vfVerdict {
+		asked := want[v.Address].Want
+		var differs []string
+		for _, s := range v.settings.Differ(&asked) {
+			if asked.Value(s) != plan.Choose {
+				differs = append(differs, fmt.Sprintf("%s %s in place of %s", s, orElse(v.settings.Value(s), "unreported"), asked.Value(s)))
+			}
+		}
+		if len(differs) == 0 {
+			return vfVerdict{}
+		}
+		return vfVerdict{state: finding.Fail, text: "has " + strings.Join(differs, ", ")}
+	})
 }

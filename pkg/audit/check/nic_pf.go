@@ -7,6 +7,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -39,12 +40,12 @@ func givingPFs(n *facts.Node) (pfs []*device.Function, given map[pci.Address][]p
 	return pfs, given
 }
 
-func hostHasPF(n *facts.Node) []finding.Finding {
+func hostHasPF(n *facts.Node) Answer {
 	pfs, given := givingPFs(n)
-	var found []finding.Finding
+	var found Answer
 	for _, pf := range pfs {
 		driver := facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/driver", pf.Address), Value: pf.Driver, How: "link"}
-		var said []finding.Finding
+		var said Answer
 		switch held := n.TenanciesOf(pf.Address); {
 		case len(held) > 0:
 			said = fail(fmt.Sprintf("PF %s is in the hands of claim %s while %s of it are given away", pf.Address, held[0].Claim(), count(len(given[pf.Address]), "VF")), driver)
@@ -56,20 +57,14 @@ func hostHasPF(n *facts.Node) []finding.Finding {
 			continue
 		}
 		said[0].Devices = given[pf.Address]
-		found = append(found, about(pf, said)...)
+		found = append(found, said.on(pf)...)
 	}
-	switch {
-	case len(pfs) == 0:
-		return notApplicable("no VF is given away")
-	case len(found) == 0:
-		return showing(pass(count(len(pfs), "PF")), pfs, one(driverFact))
-	}
-	return found
+	return conclude(found, pfs, "PF", "no VF is given away", one(driverFact))
 }
 
 // noWholeNIC speaks of cards that a tenant has, or that wait for one on a VFIO driver.
-func noWholeNIC(n *facts.Node) []finding.Finding {
-	var found []finding.Finding
+func noWholeNIC(n *facts.Node) Answer {
+	var found Answer
 	var cards []*device.Function
 	for _, f := range n.Functions(device.PFType) {
 		if f.Class.Base() != pci.BaseNetwork {
@@ -78,44 +73,29 @@ func noWholeNIC(n *facts.Node) []finding.Finding {
 		cards = append(cards, f)
 		switch held := n.TenanciesOf(f.Address); {
 		case len(held) > 0:
-			found = append(found, about(f, fail(fmt.Sprintf("claim %s has the whole card %s", held[0].Claim(), f.Address), recordOf(&held[0])))...)
+			found = append(found, fail(fmt.Sprintf("claim %s has the whole card %s", held[0].Claim(), f.Address), recordOf(&held[0])).on(f)...)
 		case device.IsVFIO(f.Driver):
-			found = append(found, about(f, fail(fmt.Sprintf("the whole card %s is on %s, ready to be given away", f.Address, f.Driver), driverFact(f)))...)
+			found = append(found, fail(fmt.Sprintf("the whole card %s is on %s, ready to be given away", f.Address, f.Driver), driverFact(f)).on(f)...)
 		}
 	}
-	switch {
-	case len(cards) == 0:
-		return notApplicable("there is no network card")
-	case len(found) == 0:
-		return showing(pass(count(len(cards), "card")), cards, one(driverFact))
-	}
-	return found
+	return conclude(found, cards, "card", "there is no network card", one(driverFact))
 }
 
-func noAutoprobe(n *facts.Node) []finding.Finding {
+func noAutoprobe(n *facts.Node) Answer {
 	pfs, given := givingPFs(n)
-	var found []finding.Finding
+	var found Answer
 	for _, pf := range pfs {
 		if !pf.PF.Autoprobe {
 			continue
 		}
 		seen := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/sriov_drivers_autoprobe", pf.Address))
-		said := fail(fmt.Sprintf("host drivers take VFs that PF %s makes, unless an override keeps them off", pf.Address), seen)
-		said[0].Devices = given[pf.Address]
-		said[0].Remediation = fmt.Sprintf("`echo 0 > %s`", seen.Path)
-		found = append(found, about(pf, said)...)
+		found = append(found, fail(fmt.Sprintf("host drivers take VFs that PF %s makes, unless an override keeps them off", pf.Address), seen).reaching(given[pf.Address]...).fix(fmt.Sprintf("`echo 0 > %s`", seen.Path)).on(pf)...)
 	}
-	switch {
-	case len(pfs) == 0:
-		return notApplicable("no VF is given away")
-	case len(found) == 0:
-		return showing(pass(count(len(pfs), "PF")), pfs, attributeFile(n, "sriov_drivers_autoprobe"))
-	}
-	return found
+	return conclude(found, pfs, "PF", "no VF is given away", attributeFile(n, "sriov_drivers_autoprobe"))
 }
 
 // filteredElsewhere reminds of what no file says: where VFs' traffic is filtered.
-func filteredElsewhere(n *facts.Node) []finding.Finding {
+func filteredElsewhere(n *facts.Node) Answer {
 	var vfs []pci.Address
 	for _, f := range networkVFs(n) {
 		vfs = append(vfs, f.Address)
@@ -123,7 +103,7 @@ func filteredElsewhere(n *facts.Node) []finding.Finding {
 	if len(vfs) == 0 {
 		return notApplicable("no network VF is given away")
 	}
-	return []finding.Finding{{
+	return Answer{{
 		State: finding.Manual, Devices: vfs,
 		Text: fmt.Sprintf("%s given away: no NetworkPolicy reaches their traffic; look at what filters it", count(len(vfs), "VF")),
 	}}
@@ -131,8 +111,8 @@ func filteredElsewhere(n *facts.Node) []finding.Finding {
 
 // noInterface leaves out VFs that wait for their VM on their own driver, which is
 // how Kata takes a network interface.
-func noInterface(n *facts.Node) []finding.Finding {
-	var found []finding.Finding
+func noInterface(n *facts.Node) Answer {
+	var found Answer
 	var held []*device.Function
 	for _, f := range networkVFs(n) {
 		for _, t := range n.TenanciesOf(f.Address) {
@@ -145,16 +125,10 @@ func noInterface(n *facts.Node) []finding.Finding {
 			}
 			names := strings.Join(f.Children.Net, ", ")
 			seen := facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/net", f.Address), Value: names, How: "list"}
-			found = append(found, about(f, fail(fmt.Sprintf("VF %s of claim %s is the node's interface %s (driver %s)", f.Address, t.Claim(), names, f.Driver), seen))...)
+			found = append(found, fail(fmt.Sprintf("VF %s of claim %s is the node's interface %s (driver %s)", f.Address, t.Claim(), names, f.Driver), seen).on(f)...)
 		}
 	}
-	switch {
-	case len(held) == 0:
-		return notApplicable("no claim has a VF")
-	case len(found) == 0:
-		return showing(pass(count(len(held), "VF")), held, one(driverFact))
-	}
-	return found
+	return conclude(found, held, "VF", "no claim has a VF", one(driverFact))
 }
 
 // isEndpoint reports whether the claim's VM gets the function as a network interface.
@@ -165,4 +139,135 @@ func isEndpoint(rec *journal.Record, a pci.Address) bool {
 		}
 	}
 	return false
+}
+
+// nicPortChecks are about what the VFs of one port have in common.
+func nicPortChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "NIC-005", Title: "Tenants on one card meet in no VLAN of its own switch", Severity: isolation.Medium,
+			Why: "in legacy mode the card passes frames between VFs of one VLAN by itself: no filter of the node or of the network sees them",
+			Fix: "give each tenant a VLAN of its own, or set the card to switchdev mode (`devlink dev eswitch set pci/<PF> mode switchdev`) with rules " +
+				"on the VFs' representors",
+			Verify:  "devlink dev eswitch show pci/<PF>; " + showVFs,
+			Sources: []string{"Linux: Documentation/networking/devlink/devlink-eswitch-attr.rst", "Linux: Documentation/networking/switchdev.rst"},
+		}, Judge: noSharedVLAN},
+		{Rule: finding.Rule{
+			ID: "NIC-010", Title: "No VF can hold up its port by pause frames", Severity: isolation.Medium,
+			Why: "a VM sends pause frames through its VF: a switch that obeys them sends nothing to the whole port, and all other tenants of the card wait " +
+				"(spoof check and VLANs don't stop them)",
+			Fix: "`ethtool -A <PF's interface> autoneg off rx off tx off`, and flow control off at the switch's port; where RDMA needs it, priority flow control " +
+				"with a watchdog at the switch",
+			Verify:  "ethtool -a <PF's interface>; dcb pfc show dev <PF's interface>",
+			Sources: []string{"Smolyar, Ben-Yehuda, Tsafrir: Securing Self-Virtualizing Ethernet Devices, USENIX Security 2015", "ethtool(8): --show-pause"},
+		}, Judge: noPause},
+	}
+}
+
+// noSharedVLAN looks at the VFs that claims hold, card by card.
+func noSharedVLAN(n *facts.Node) Answer {
+	var found Answer
+	var seen []facts.Fact
+	pfs, _ := givingPFs(n)
+	asked := 0
+	for _, pf := range pfs {
+		if pf.Class.Sub() == pci.ClassInfiniBand || pf.Class.Base() != pci.BaseNetwork || len(n.TenantsOf(pf.PF.VFs...)) < 2 {
+			continue
+		}
+		asked++
+		uplink, fact := n.Uplink(pf.Address)
+		seen = append(seen, fact)
+		switch {
+		case uplink == nil:
+			found = append(found, unknown("in which VLANs its tenants are", fact).on(pf).reaching(pf.PF.VFs...)...)
+		case !uplink.Switchdev():
+			found = append(found, sharedVLANs(n, pf)...)
+		}
+	}
+	return orPassWith(found, asked, "PF", "no PF has VFs of several tenants", seen)
+}
+
+// sharedVLANs says of each VLAN of a PF which tenants are in it, where there are
+// several.
+func sharedVLANs(n *facts.Node, pf *device.Function) Answer {
+	var found Answer
+	members := map[int][]pci.Address{}
+	var ids []int
+	for _, a := range pf.PF.VFs {
+		f, ok := n.Snapshot.Function(a)
+		if !ok || f.VF == nil || len(n.TenanciesOf(a)) == 0 {
+			continue
+		}
+		settings, fact := n.VFSettings(f)
+		if settings == nil || settings.VLAN == nil {
+			return say(finding.Unknown, fmt.Sprintf("in which VLANs the tenants of PF %s are can't be told: it does not report VLANs", pf.Address), []facts.Fact{fact}).on(pf).reaching(pf.PF.VFs...)
+		}
+		if members[settings.VLAN.ID] == nil {
+			ids = append(ids, settings.VLAN.ID)
+		}
+		members[settings.VLAN.ID] = append(members[settings.VLAN.ID], a)
+	}
+	for _, id := range ids {
+		tenants := n.TenantsOf(members[id]...)
+		if len(tenants) < 2 {
+			continue
+		}
+		place := fmt.Sprintf("VLAN %d", id)
+		if id == 0 {
+			place = "no VLAN"
+		}
+		_, fact := n.Uplink(pf.Address)
+		said := fail(fmt.Sprintf("VFs of %s are in %s of PF %s, whose eswitch is in legacy mode", strings.Join(tenants, " and "), place, pf.Address), fact)
+		for _, a := range members[id] {
+			said[0].Evidence = append(said[0].Evidence, finding.Evidence{Path: fact.Path + " " + a.String(), Value: place, How: "netlink"})
+		}
+		found = append(found, said.on(pf).reaching(members[id]...)...)
+	}
+	return found
+}
+
+// noPause asks the ports of PFs whose VFs are given away.
+func noPause(n *facts.Node) Answer {
+	var found Answer
+	var seen []facts.Fact
+	pfs, given := givingPFs(n)
+	asked := 0
+	for _, pf := range pfs {
+		if pf.Class.Base() != pci.BaseNetwork || pf.Class.Sub() == pci.ClassInfiniBand {
+			continue
+		}
+		asked++
+		uplink, fact := n.Uplink(pf.Address)
+		fact.Value = ""
+		var said Answer
+		switch {
+		case uplink == nil:
+			said = unknown("whether its port obeys pause frames", fact)
+		case uplink.Pause == nil:
+			fact.Status, fact.Err = facts.Broken, orElse(uplink.PauseError, "its driver does not report pause parameters, or the copy is older than the question")
+			said = unknown("whether its port obeys pause frames", fact)
+		default:
+			fact.Value = fmt.Sprintf("pause frames: receive %t, send %t", uplink.Pause.Receive, uplink.Pause.Send)
+			seen = append(seen, fact)
+			if !uplink.Pause.Receive && !uplink.Pause.Send {
+				continue
+			}
+			said = fail(fmt.Sprintf("the port of PF %s takes part in flow control by pause frames (receive %t, send %t), and %s of it are given away",
+				pf.Address, uplink.Pause.Receive, uplink.Pause.Send, count(len(given[pf.Address]), "VF")), fact)
+		}
+		found = append(found, said.on(pf).reaching(given[pf.Address]...)...)
+	}
+	return orPassWith(found, asked, "PF", "no VF of an Ethernet card is given away", seen)
+}
+
+// orPassWith returns what was found, or a pass that shows what was seen of the things
+// that were asked.
+func orPassWith(found Answer, asked int, what, none string, seen []facts.Fact) Answer {
+	switch {
+	case asked == 0:
+		return notApplicable(none)
+	case len(found) > 0:
+		return found
+	}
+	return showing(pass(count(asked, what)), seen, one(itself))
 }

@@ -1,9 +1,501 @@
 package check
 
-import "slices"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
 
 // observationChecks returns the checks of group OBS, and of what the node's own
 // accounts say of one another.
 func observationChecks() []Check {
 	return slices.Concat(ledgerChecks(), []Check{replayCheck(), coverageCheck()}, agreementChecks())
+}
+
+// LedgerSound is the rule whose failure means that the node's history can't be
+// trusted: the audit's exit code tells it from all others.
+const LedgerSound = "OBS-001"
+
+// ledgerChecks returns the checks of the node's history as such.
+func ledgerChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: LedgerSound, Title: "The node's ledger is what was written", Severity: isolation.Critical,
+			Why:     "who had which device is proven by the ledger alone: where it was changed, cut off or removed, nothing is",
+			Fix:     "keep the directory as it is for whoever looks into that; move it away and restart the plugin, and a new ledger begins",
+			Verify:  "kata-vfio-audit ledger verify",
+			Sources: []string{"RFC 6962 section 2.1", "C2SP tlog-checkpoint"},
+		}, Judge: ledgerVerifies},
+		{Rule: finding.Rule{
+			ID: "OBS-002", Title: "The ledger's checkpoints are kept off the node", Severity: isolation.High, Static: true,
+			Why:    "who is root on the node has its key, and can write all anew that no checkpoint elsewhere vouches for",
+			Fix:    "store what `kubectl get resourceclaims,events -A -o json` and `kata-vfio-audit node -o json` say where the nodes can't reach it",
+			Verify: "kubectl get resourceclaims,events -A -o json | kata-vfio-audit ledger verify --anchor -",
+		}, Judge: anchored},
+	}
+}
+
+// maxProblems is how many of a ledger's problems are told one by one: the first
+// ones say where it began.
+const maxProblems = 16
+
+func ledgerVerifies(n *facts.Node) Answer {
+	r, dir := n.Ledger()
+	journal := n.Journal()
+	switch {
+	case r == nil && dir.Known() && journal.Status == facts.Absent:
+		return notApplicable("the plugin has not worked here", dir, journal)
+	case r == nil && dir.Known() && journal.OK():
+		return fail("the plugin has worked here, and its ledger is gone", dir, journal)
+	case r == nil:
+		return unknown("whether the ledger is what was written", dir, journal)
+	case r.OK():
+		return pass(fmt.Sprintf("%d events, their chain, tree and signatures", r.Size), dir)
+	}
+	var found Answer
+	for i := range r.Problems[:min(len(r.Problems), maxProblems)] {
+		found = append(found, problemFound(&r.Problems[i], dir)...)
+	}
+	if more := len(r.Problems) - maxProblems; more > 0 {
+		found = append(found, fail(count(more, "more problem")+" of the ledger", dir)...)
+	}
+	return found
+}
+
+// problemFound weighs what only a power failure may have left less than what
+// somebody must have done.
+func problemFound(p *ledger.Problem, dir facts.Fact) Answer {
+	seen := facts.Fact{Path: dir.Path, Value: string(p.Kind), How: dir.How}
+	where := "the ledger"
+	if p.File != "" {
+		seen.Path += "/" + p.File
+		where = p.File
+	}
+	if p.Line > 0 {
+		where += fmt.Sprintf(", line %d", p.Line)
+	}
+	f := fail(where+": "+p.What, seen).object(seen.Path)
+	if p.Kind == ledger.Unfinished {
+		f[0].Severity = isolation.Medium
+		f[0].Remediation = "start the plugin, which puts the rest aside and says so by an event; look for why it ended, where the node had no power failure"
+	}
+	return f
+}
+
+// anchored says what there is to compare: no file of the node can show what is
+// kept elsewhere.
+func anchored(n *facts.Node) Answer {
+	r, dir := n.Ledger()
+	switch {
+	case r == nil && dir.Known():
+		return notApplicable("there is no ledger", dir)
+	case r == nil || r.Signed == "":
+		return unknown("what the last checkpoint is", dir)
+	}
+	f := finding.Finding{
+		State: finding.Manual,
+		Text:  fmt.Sprintf("the last checkpoint, of %d events, is signed by the node: whether it has left the node, the node can't tell", r.Size),
+		Remediation: "compare it with those that are kept elsewhere: `kata-vfio-audit cluster --node-report` does with the API server's, " +
+			"`kata-vfio-audit ledger verify --anchor` with any",
+		Evidence: []finding.Evidence{
+			{Path: dir.Path, Value: ledger.OneLine(r.Signed), How: dir.How},
+			{Path: dir.Path + "/" + ledger.PublicKeyFile, Value: r.Key, How: "read"},
+		},
+	}
+	return Answer{f}
+}
+
+func replayCheck() Check {
+	return Check{Rule: finding.Rule{
+		ID: "OBS-003", Title: "What stands now is what the ledger tells", Severity: isolation.High,
+		Why:    "a device that changed hands without an event is one whose tenants nobody can name later",
+		Fix:    "find out who changed it: nobody but the plugin should; its next start writes what is missing, marked as late",
+		Verify: "kata-vfio-audit who; kata-vfio-audit ledger show --since 24h",
+	}, Judge: checkReplay}
+}
+
+// replayed are the accounts that are compared: each read after the one before, and
+// the journal once more behind them all, so that what goes on meanwhile is told
+// from what is wrong.
+type replayed struct {
+	node   *facts.Node
+	report *ledger.Report
+	replay *facts.Replay
+	ledger facts.Fact
+	after  []*journal.Record
+}
+
+func checkReplay(n *facts.Node) Answer {
+	_, seen := n.Holdings() // first: a holder's event comes before it
+	told, dir := n.Replay()
+	b := &replayed{node: n, replay: told, ledger: dir}
+	if b.report, _ = n.Ledger(); b.report == nil {
+		if dir.Known() {
+			return notApplicable("there is no ledger", dir)
+		}
+		return unknown("what the ledger tells", dir)
+	}
+	if p := b.report.Problems; len(p) > 0 { // events that can't be read are not events that are not there
+		dir.Status, dir.Err = facts.Broken, "it is not what was written ("+LedgerSound+"): "+p[0].What
+		return unknown("what the ledger tells of what stands now", dir)
+	}
+	var damaged []facts.Fact
+	b.after, damaged = n.JournalNow()
+	var found Answer
+	looked := 0
+	for _, rec := range n.AllRecords() {
+		if n.IsThisBoot(rec) && b.stands(rec) {
+			looked++
+			found = append(found, b.record(rec)...)
+		}
+	}
+	found = append(found, b.orphans()...)
+	if len(damaged)+len(n.Damaged) > 0 {
+		found = append(found, unknown("whether all that stands was told", slices.Concat(n.Damaged, damaged)...)...)
+	} else {
+		found = append(found, b.forgotten()...)
+	}
+	if !seen.OK() && anyOnVFIO(n) {
+		found = append(found, unknown("whether all holders were told of", seen)...)
+	}
+	if len(found) > 0 {
+		return found
+	}
+	return pass(fmt.Sprintf("%s and %s by the ledger", count(looked, "record"), count(len(told.Claims), "binding")), dir, n.Journal())
+}
+
+// stands reports whether a record was the same before and after: what changes
+// just now is not compared.
+func (b *replayed) stands(rec *journal.Record) bool {
+	return slices.ContainsFunc(b.after, func(r *journal.Record) bool {
+		return r.ID() == rec.ID() && r.State == rec.State && r.Since == rec.Since && sandboxOf(r) == sandboxOf(rec)
+	}) && (rec.State == journal.Prepared || rec.State == journal.Quarantined)
+}
+
+func sandboxOf(rec *journal.Record) string {
+	if rec.Sandbox == nil {
+		return ""
+	}
+	return rec.Sandbox.ID
+}
+
+// record compares one record with the ledger, and its functions with both.
+func (b *replayed) record(rec *journal.Record) Answer {
+	c := b.replay.Claims[rec.ID()]
+	if c == nil {
+		return b.untold(rec).object(claimName(rec))
+	}
+	var found Answer
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if !slices.Contains(c.Devices, fn.Address) {
+			found = append(found, fail(fmt.Sprintf("%s has %s, of which its event %d says nothing", claimName(rec), fn.Address, c.Event), b.ledger).at(fn.Address)...)
+		}
+		found = append(found, b.driver(rec, fn)...)
+	}
+	return append(found, b.sandbox(rec, c)...).object(claimName(rec))
+}
+
+// untold is about a claim that has functions and no event. What retention may have
+// dropped can't be known.
+func (b *replayed) untold(rec *journal.Record) Answer {
+	f := fail(claimName(rec)+" has functions, and the ledger has no event of that", b.ledger, recordFact(rec, string(rec.State)))
+	if b.report.Dropped > 0 {
+		f = unknown(fmt.Sprintf("whether %s was told of: the events that retention dropped may have", claimName(rec)), b.ledger)
+	}
+	f[0].Devices = rec.Plan.Addresses()
+	return f
+}
+
+// driver compares the driver of a function with the last binding that was told.
+// What Kata binds, a physical endpoint, is not the plugin's to tell.
+func (b *replayed) driver(rec *journal.Record, fn *plan.Function) Answer {
+	f, ok := b.node.Snapshot.Function(fn.Address)
+	if !ok || f.Locked || fn.Endpoint != nil || rec.State != journal.Prepared {
+		return nil
+	}
+	told, known := b.replay.Drivers[fn.Address]
+	if !known && b.report.Dropped > 0 {
+		return nil
+	}
+	if !known {
+		told = fn.Original.Driver
+	}
+	now, ok := b.node.DriverNow(fn.Address)
+	if !ok || now == told {
+		return nil
+	}
+	seen := driverFact(f)
+	seen.Value = now
+	return fail(fmt.Sprintf("%s of %s is on %s, and by the ledger on %s", fn.Address, claimName(rec),
+		orElse(now, "no driver"), orElse(told, "none")), seen, b.ledger).at(fn.Address)
+}
+
+// sandbox compares who has the functions with the last hand-over that was told.
+func (b *replayed) sandbox(rec *journal.Record, c *facts.ReplayedClaim) Answer {
+	has := sandboxOf(rec)
+	switch {
+	case has == "" || has == c.Sandbox:
+		return nil
+	case has != c.Last:
+		return fail(fmt.Sprintf("sandbox %.12s has the functions of %s, and the ledger has no event of that", has, claimName(rec)), b.ledger, recordFact(rec, has))
+	}
+	for _, a := range rec.Plan.Addresses() {
+		for _, h := range b.node.HoldersOf(a) {
+			return fail(fmt.Sprintf("%s still holds %s of %s, whose sandbox has ended by the ledger", h.Process.String(), a, claimName(rec)), h.Fact(), b.ledger).at(a)
+		}
+	}
+	return nil
+}
+
+// orphans are functions that VFIO has, that no record is about, and that the ledger
+// told of last with another driver: somebody else has bound them.
+func (b *replayed) orphans() Answer {
+	var found Answer
+	for _, a := range slices.SortedFunc(maps.Keys(b.replay.Drivers), pci.Address.Compare) {
+		told := b.replay.Drivers[a]
+		now, ok := b.node.DriverNow(a)
+		if !ok || device.IsVFIO(told) || !device.IsVFIO(now) || hasRecord(b.node.AllRecords(), a) || hasRecord(b.after, a) {
+			continue
+		}
+		seen := facts.Fact{Path: "/sys/bus/pci/devices/" + a.String() + "/driver", Value: now, How: "link"}
+		found = append(found, fail(fmt.Sprintf("%s is on %s, and by the ledger on %s", a, now, orElse(told, "no driver")), seen, b.ledger).at(a)...)
+	}
+	return found
+}
+
+func hasRecord(records []*journal.Record, a pci.Address) bool {
+	return slices.ContainsFunc(records, func(rec *journal.Record) bool {
+		_, ok := rec.Plan.Function(a)
+		return ok
+	})
+}
+
+// forgotten are claims that have functions by the ledger and no record.
+func (b *replayed) forgotten() Answer {
+	var found Answer
+	for _, uid := range slices.Sorted(maps.Keys(b.replay.Claims)) {
+		is := func(rec *journal.Record) bool { return rec.ID() == uid }
+		if slices.ContainsFunc(b.node.AllRecords(), is) || slices.ContainsFunc(b.after, is) {
+			continue
+		}
+		c := b.replay.Claims[uid]
+		name := "claim " + uid
+		if c.Claim.Name != "" {
+			name = "claim " + c.Claim.Namespace + "/" + c.Claim.Name
+		}
+		found = append(found, fail(fmt.Sprintf("by event %d of the ledger %s has functions, and the journal has no record of it", c.Event, name), b.ledger, b.node.Journal()).object(name).reaching(c.Devices...)...)
+	}
+	return found
+}
+
+// agreementChecks returns the node's side of OBS-005.
+func agreementChecks() []Check {
+	return []Check{{Rule: finding.Rule{
+		ID: "OBS-005", Title: "Journal, kernel and CDI agree on what is prepared", Severity: isolation.High,
+		Why:    "where they differ, a device is somebody's by one account and free by another",
+		Fix:    "restart the plugin, which brings records to an end and writes specs anew; delete the pod of a claim that stays at odds",
+		Verify: "ls /var/lib/kata-vfio/journal /run/cdi; ls -l /sys/bus/pci/devices/*/driver",
+	}, Judge: accountsAgree}}
+}
+
+func accountsAgree(n *facts.Node) Answer {
+	return judgeRecords(n, "what is prepared", func(rec *journal.Record) Answer {
+		switch {
+		case rec.State == journal.Quarantined:
+			return nil
+		case !n.IsThisBoot(rec):
+			return fail(fmt.Sprintf("%s is %s by a record from before the node's last start", claimName(rec), rec.State), recordFact(rec, rec.BootID)).reaching(rec.Plan.Addresses()...)
+		case rec.State != journal.Prepared:
+			return nil // on its way
+		}
+		var found Answer
+		for i := range rec.Plan.Functions {
+			found = append(found, functionAgrees(n, rec, &rec.Plan.Functions[i])...)
+		}
+		return append(found, specAgrees(n, rec)...)
+	})
+}
+
+// functionAgrees compares one function of a prepared claim with the kernel. A
+// physical endpoint is with whom Kata has bound it.
+func functionAgrees(n *facts.Node, rec *journal.Record, fn *plan.Function) Answer {
+	f, ok := n.Snapshot.Function(fn.Address)
+	switch {
+	case !ok:
+		return fail(fmt.Sprintf("%s of %s is not on the bus", fn.Address, claimName(rec)), recordFact(rec, fn.Address.String())).at(fn.Address)
+	case fn.Endpoint != nil || f.Locked:
+		return nil
+	case f.Driver != fn.Target.Driver:
+		return fail(fmt.Sprintf("%s of %s is on %s, not on %s", fn.Address, claimName(rec),
+			orElse(f.Driver, "no driver"), fn.Target.Driver), driverFact(f), recordFact(rec, fn.Target.Driver)).at(fn.Address)
+	case f.Group != nil && *f.Group != fn.Group:
+		return fail(fmt.Sprintf("%s of %s is in IOMMU group %d, and was in %d", fn.Address, claimName(rec), *f.Group, fn.Group), recordFact(rec, fmt.Sprint(fn.Group))).at(fn.Address)
+	}
+	return nil
+}
+
+// specAgrees looks for the claim's devices in its CDI spec.
+func specAgrees(n *facts.Node, rec *journal.Record) Answer {
+	all, dirs := n.Specs()
+	i := slices.IndexFunc(all, func(s facts.Spec) bool { return s.Claim == rec.ID() })
+	if i < 0 {
+		return fail(claimName(rec)+" is prepared and has no CDI spec", append(slices.Clone(dirs), recordFact(rec, string(rec.State)))...).reaching(rec.Plan.Addresses()...)
+	}
+	given := n.Gives(&all[i])
+	for j := range rec.Plan.Devices {
+		d := &rec.Plan.Devices[j]
+		name := cdi.DeviceName(rec.ID(), d.Name)
+		has := slices.ContainsFunc(given, func(g facts.Given) bool { return g.Device == name && !g.IsControl() })
+		if d.Attachment != v1alpha1.AttachPhysicalEndpoint && !has {
+			return fail(fmt.Sprintf("the CDI spec of %s has no VFIO node for %s", claimName(rec), d.Address), specFact(n, &all[i])).at(d.Address)
+		}
+	}
+	return nil
+}
+
+func coverageCheck() Check {
+	return Check{Rule: finding.Rule{
+		ID: "OBS-004", Title: "The audit could tell all that is of severity High or worse", Severity: isolation.Medium,
+		Why: "what was not seen may be wrong: an audit without the privileges that it needs looks better than the node is",
+		Fix: "where it was refused, run the audit as root in the node's PID namespace, with CAP_SYS_ADMIN and CAP_SYS_PTRACE (`collect` too); where a file " +
+			"is not there, mount its file system or have its owner write it; a damaged one is its owner's to mend",
+		Verify: "kata-vfio-audit node --strict -o wide",
+	}, Review: coverage}
+}
+
+// maxRules is how many rules a sentence names.
+const maxRules = 12
+
+// coverage judges the audit by what the other checks have said.
+func coverage(said Answer) Answer {
+	var asked, silent []string
+	var why causes
+	for i := range said {
+		f := &said[i]
+		if f.Severity.Compare(isolation.High) > 0 {
+			continue
+		}
+		asked = append(asked, f.ID)
+		if f.State != finding.Unknown && f.State != finding.Error {
+			continue
+		}
+		silent = append(silent, f.ID)
+		why.add(f)
+	}
+	asked, silent = distinct(asked), distinct(silent)
+	switch {
+	case len(asked) == 0:
+		return notApplicable("no other check was asked")
+	case len(silent) == 0:
+		return pass(fmt.Sprintf("%d checks of severity High or worse have an answer", len(asked)), listed(asked, "answered"))
+	}
+	text := fmt.Sprintf("%d of %d checks of severity High or worse could not tell: %s", len(silent), len(asked), strings.Join(silent[:min(len(silent), maxRules)], ", "))
+	if more := len(silent) - maxRules; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return fail(strings.Join(append([]string{text}, why.words()...), "; "), listed(silent, "not answered")).fix(why.fix())
+}
+
+// causes are why checks could not tell, by what helps: a privilege, a file that is
+// there, one that can be read. Where it is none of them the check's own text is all.
+type causes struct{ needs, absent, broken, other []string }
+
+// add takes in a finding by the worst that is in its evidence: beside a file that was
+// refused, one that is not there is mostly another runtime's or distribution's.
+func (c *causes) add(f *finding.Finding) {
+	var one causes
+	for i := range f.Evidence {
+		e := &f.Evidence[i]
+		switch {
+		case e.Error == "":
+		case e.Error == facts.NotThere:
+			one.absent = append(one.absent, e.Path)
+		case e.Needs != "":
+			one.needs = append(one.needs, e.Needs)
+		default:
+			one.broken = append(one.broken, e.Path)
+		}
+	}
+	switch {
+	case len(one.needs) > 0:
+		c.needs = append(c.needs, one.needs...)
+	case len(one.broken) > 0:
+		c.broken = append(c.broken, one.broken...)
+	case len(one.absent) > 0:
+		c.absent = append(c.absent, one.absent...)
+	default:
+		c.other = append(c.other, f.ID)
+	}
+}
+
+// words says what was in the way.
+func (c *causes) words() []string {
+	var words []string
+	for _, cause := range []struct {
+		what string
+		list []string
+	}{{"the audit lacks ", c.needs}, {"not there: ", c.absent}, {"not readable: ", c.broken}} {
+		if list := distinct(cause.list); len(list) > 0 {
+			words = append(words, cause.what+listOf(list))
+		}
+	}
+	return words
+}
+
+// fix says what would help, for each cause that there is.
+func (c *causes) fix() string {
+	var fixes []string
+	if needs := distinct(c.needs); len(needs) > 0 {
+		fixes = append(fixes, "run the audit as root in the node's PID namespace, with CAP_SYS_ADMIN and CAP_SYS_PTRACE; give `collect` the same (it lacks "+strings.Join(needs, ", ")+")")
+	}
+	if absent := distinct(c.absent); len(absent) > 0 {
+		fix := "see why there is no " + listOf(absent)
+		if commands := mounts(absent); commands != "" {
+			fix += " (" + commands + ")"
+		}
+		fixes = append(fixes, fix)
+	}
+	if broken := distinct(c.broken); len(broken) > 0 {
+		fixes = append(fixes, "mend or replace what can't be read: "+listOf(broken))
+	}
+	if other := distinct(c.other); len(other) > 0 {
+		fixes = append(fixes, "see what each says that the node does not show: `kata-vfio-audit explain "+other[0]+" --root /`")
+	}
+	return strings.Join(fixes, "; ")
+}
+
+// mounts are the commands that bring file systems which a node may be without.
+func mounts(paths []string) string {
+	var commands []string
+	for _, path := range paths {
+		for _, system := range [][2]string{{"/sys/kernel/security", "securityfs"}, {"/sys/kernel/debug", "debugfs"}, {"/sys/firmware/efi/efivars", "efivarfs"}, {"/sys/fs/cgroup", "cgroup2"}} {
+			if strings.HasPrefix(path, system[0]+"/") || path == system[0] {
+				commands = append(commands, "`mount -t "+system[1]+" none "+system[0]+"`")
+			}
+		}
+	}
+	return strings.Join(distinct(commands), ", ")
+}
+
+// listed is the audit's own report as evidence.
+func listed(ids []string, what string) facts.Fact {
+	return facts.Fact{Path: "audit: " + count(len(ids), "check") + " " + what, Value: strings.Join(ids, " "), How: "audit"}
+}
+
+func distinct(words []string) []string {
+	words = slices.Sorted(slices.Values(words))
+	return slices.Compact(words)
 }

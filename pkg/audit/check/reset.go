@@ -2,14 +2,20 @@ package check
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // resetChecks returns the checks of group RST: nothing of a tenant is left in a
@@ -60,25 +66,25 @@ func reasonOf(reasons []isolation.Reason, code isolation.Code) (*isolation.Reaso
 	return &reasons[i], true
 }
 
-func canReset(n *facts.Node) []finding.Finding {
-	said := each(n, func(f *device.Function) []finding.Finding {
+func canReset(n *facts.Node) Answer {
+	said := each(n, func(f *device.Function) Answer {
 		v := n.Verdict(f)
 		if r, ok := reasonOf(v.Reasons, isolation.NoReset); ok {
-			return []finding.Finding{reasonFinding(f, r)}
+			return Answer{reasonFinding(f, r)}
 		}
 		return nil
 	})
 	return showing(said, assignable(n), one(resetMethods))
 }
 
-func strongReset(n *facts.Node) []finding.Finding {
-	said := each(n, func(f *device.Function) []finding.Finding {
+func strongReset(n *facts.Node) Answer {
+	said := each(n, func(f *device.Function) Answer {
 		v := n.Verdict(f)
 		r, weak := reasonOf(v.Notes, isolation.WeakReset)
 		if !weak {
 			return nil
 		}
-		said := []finding.Finding{reasonFinding(f, r)}
+		said := Answer{reasonFinding(f, r)}
 		if f.Capabilities.Power != nil && f.Capabilities.Power.NoSoftReset {
 			said[0].Text += ", and the function declares that it does not clear even its registers (No_Soft_Reset)"
 		}
@@ -89,8 +95,8 @@ func strongReset(n *facts.Node) []finding.Finding {
 
 // resetSetsApart looks at functions that can only be reset with all that is below
 // their bridge.
-func resetSetsApart(n *facts.Node) []finding.Finding {
-	said := each(n, func(f *device.Function) []finding.Finding {
+func resetSetsApart(n *facts.Node) Answer {
+	said := each(n, func(f *device.Function) Answer {
 		own := slices.ContainsFunc(f.ResetMethods, func(m string) bool { return m != isolation.Bus && m != isolation.CXLBus })
 		tenants := n.TenantsOf(f.Address)
 		if own || len(f.Upstream) == 0 || len(tenants) == 0 {
@@ -99,8 +105,7 @@ func resetSetsApart(n *facts.Node) []finding.Finding {
 		for _, g := range below(n, f) {
 			if others := n.TenantsOf(g.Address); len(others) > 0 && !slices.Equal(others, tenants) {
 				said := fail(fmt.Sprintf("%s of %s can only be reset together with %s of %s", f.Address, tenants[0], g.Address, others[0]),
-					resetMethods(f), resetMethods(g), n.Journal())
-				said[0].Devices = []pci.Address{f.Address, g.Address}
+					resetMethods(f), resetMethods(g), n.Journal()).reaching(f.Address, g.Address)
 				return said
 			}
 		}
@@ -124,8 +129,8 @@ func below(n *facts.Node, f *device.Function) []*device.Function {
 
 // linksAreWide compares lanes and not speeds: a card that has nothing to do slows
 // its link down by itself. A slot may be narrower than its card.
-func linksAreWide(n *facts.Node) []finding.Finding {
-	said := each(n, func(f *device.Function) []finding.Finding {
+func linksAreWide(n *facts.Node) Answer {
+	said := each(n, func(f *device.Function) Answer {
 		const unknownWidth = 255
 		if f.Link == nil || f.Link.Width <= 0 || f.Link.Width >= unknownWidth || f.VF != nil {
 			return nil
@@ -154,4 +159,299 @@ func widths(f *device.Function) []facts.Fact {
 	return []facts.Fact{
 		attribute(f.Address, "current_link_width", strconv.Itoa(f.Link.Width)), attribute(f.Address, "max_link_width", strconv.Itoa(f.Link.MaxWidth)),
 	}
+}
+
+func resetProofChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "RST-004", Title: "A function was proven clean before its tenant got it, and can be after", Severity: isolation.Critical,
+			Why:    "without a reset between two tenants the second one has the first one's memory, code and settings",
+			Fix:    "delete the pod, so that the function is reset; let its class ask for resets",
+			Verify: "ls /var/lib/kata-vfio/journal/unclean; grep -lE '\"proofs\"|\"baseline\"' /var/lib/kata-vfio/journal/*.json",
+		}, Judge: provenClean},
+		{Rule: finding.Rule{
+			ID: "RST-005", Title: "A function whose reset failed is out of use", Severity: isolation.Critical,
+			Why:    "who gets it next gets what the last tenant left in it",
+			Fix:    "restart the plugin, which takes it from its slice; reboot the node or replace the device where resets go on failing",
+			Verify: "grep -l '\"quarantined\"' /var/lib/kata-vfio/journal/*.json; cat /run/kata-vfio/published.json",
+		}, Judge: quarantineHolds},
+		{Rule: finding.Rule{
+			ID: "RST-006", Title: "GPUs of NVIDIA's Hopper and later are reset by their bus", Severity: isolation.High,
+			Why:     "on an H200 a function level reset was seen to keep the state of the security processor's sessions, which a reset of the bus clears",
+			Fix:     "`echo bus > /sys/bus/pci/devices/<address>/reset_method` at boot, before claims are prepared",
+			Verify:  "grep -H . /sys/bus/pci/devices/*/reset_method",
+			Sources: []string{"Dstack-TEE/dstack pull request 1048"},
+		}, Judge: busResetGPUs},
+		{Rule: finding.Rule{
+			ID: "RST-007", Title: "The memory of GPUs is cleared between tenants", Severity: isolation.High, Static: true,
+			Why:     "a reset need not clear a GPU's memory: what one tenant left there was read by another before",
+			Fix:     "clear it between tenants by the vendor's means: confidential mode, or NVIDIA's gpu-admin-tools (--clear-memory)",
+			Sources: []string{"CVE-2023-4969", "NVIDIA: gpu-admin-tools README"},
+		}, Judge: gpuMemory},
+		{Rule: finding.Rule{
+			ID: "RST-008", Title: "Functions that are given away answer", Severity: isolation.Medium, Cheap: true,
+			Why:     "configuration space of all ones is a function that a reset or a fault took off the bus: nothing about it is proven",
+			Fix:     isolation.Fix(isolation.Dead),
+			Verify:  "lspci -x -s <address>",
+			Sources: []string{"amd/MxGPU issue 25"},
+		}, Judge: functionsAnswer},
+		{Rule: finding.Rule{
+			ID: "RST-010", Title: "NVMe drives are sanitized between tenants", Severity: isolation.High, Static: true,
+			Why:    "no reset clears what a drive stores",
+			Fix:    "`nvme sanitize` or `nvme format --ses` between tenants, and keep its log; give tenants volumes in place of drives",
+			Verify: "nvme sanitize-log <drive>",
+		}, Judge: drives},
+	}
+}
+
+// judgeRecords asks about each claim's record, and adds those that can't be read.
+func judgeRecords(n *facts.Node, what string, wrong func(*journal.Record) Answer) Answer {
+	var found Answer
+	for _, rec := range n.Records() {
+		for _, f := range wrong(rec) {
+			f.Object = claimName(rec)
+			found = append(found, f)
+		}
+	}
+	for _, file := range n.Damaged {
+		found = append(found, unknown(what, file)...)
+	}
+	dir := n.Journal()
+	switch {
+	case len(found) > 0:
+		return found
+	case !dir.Known():
+		return unknown(what, dir)
+	case len(n.Records()) == 0:
+		return notApplicable("no claim has a function", dir)
+	}
+	return showing(pass(count(len(n.Records()), "claim"), dir), n.Records(), func(rec *journal.Record) []facts.Fact {
+		return []facts.Fact{recordFact(rec, string(rec.State))}
+	})
+}
+
+func recordFact(rec *journal.Record, value string) facts.Fact {
+	return facts.Fact{Path: "/var/lib/kata-vfio/journal/" + rec.ID() + ".json", Value: value, How: "journal"}
+}
+
+// recordOf is the record by which somebody has a function.
+func recordOf(t *facts.Tenancy) facts.Fact { return recordFact(t.Record, string(t.Record.State)) }
+
+// provenClean reads what the journal knows: marks of functions without a proven
+// reset, the proofs themselves, and fingerprints to prove the next by. What was
+// before is for the ledger to say.
+func provenClean(n *facts.Node) Answer {
+	marks, dir := n.NeedsReset()
+	said := judgeRecords(n, "whether functions were reset", func(rec *journal.Record) Answer {
+		var found Answer
+		for _, a := range rec.Plan.Reachable() {
+			if f := cleanliness(n, rec, a, marks); f != nil {
+				found = append(found, f.at(a)...)
+			}
+		}
+		return append(found, badProofs(rec)...)
+	})
+	if !dir.Known() {
+		return append(said, unknown("which functions are marked as not clean", dir)...)
+	}
+	return said
+}
+
+// cleanliness says what is wrong with one function in a claim's hands, nil for
+// nothing.
+func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks map[pci.Address]facts.Fact) Answer {
+	if !n.IsThisBoot(rec) {
+		return nil // nobody has it by that record; that it is still there is another check's
+	}
+	mark, unclean := marks[a]
+	hasProof := slices.ContainsFunc(rec.Proofs, func(p isolation.Proof) bool { return slices.Contains(p.Set, a) })
+	measured := slices.ContainsFunc(rec.Baseline, func(fp isolation.Fingerprint) bool { return fp.Address == a })
+	switch {
+	case rec.State == journal.Prepared && unclean && !hasProof:
+		return fail(fmt.Sprintf("%s has %s, though no reset of it is proven since its last tenant", claimName(rec), a), mark)
+	case rec.State == journal.Prepared && !measured:
+		return fail(fmt.Sprintf("there is no fingerprint of %s from before %s: its next reset can't be proven", a, claimName(rec)), recordFact(rec, "no baseline"))
+	case rec.State == journal.Cleaned && !unclean && !hasProof:
+		return fail(fmt.Sprintf("%s is taken for clean after %s without the proof of a reset", a, claimName(rec)), recordFact(rec, "cleaned without proof"))
+	}
+	return nil
+}
+
+// badProofs returns the proofs that prove nothing.
+func badProofs(rec *journal.Record) Answer {
+	var found Answer
+	for i := range rec.Proofs {
+		p := &rec.Proofs[i]
+		for _, a := range p.Set {
+			if why := disproof(p, a); why != "" {
+				seen := recordFact(rec, fmt.Sprintf("reset by %s in %d ms", p.Method, p.Milliseconds))
+				found = append(found, fail("the reset proves nothing: "+why, seen).at(a)...)
+			}
+		}
+	}
+	return found
+}
+
+func disproof(p *isolation.Proof, a pci.Address) string {
+	is := func(fp isolation.Fingerprint) bool { return fp.Address == a }
+	before, after := slices.IndexFunc(p.Before, is), slices.IndexFunc(p.After, is)
+	if before < 0 || after < 0 {
+		return fmt.Sprintf("it has no fingerprints of %s", a)
+	}
+	return isolation.Compare(p.Before[before], p.After[after])
+}
+
+// quarantineHolds looks at functions that a failed reset has left.
+func quarantineHolds(n *facts.Node) Answer {
+	return judgeRecords(n, "which resets failed", func(rec *journal.Record) Answer {
+		if rec.State != journal.Quarantined {
+			return nil
+		}
+		var found Answer
+		for _, a := range rec.Plan.Reachable() {
+			if why, seen := inUse(n, rec, a); why != "" {
+				found = append(found, fail(fmt.Sprintf("the reset of %s failed (%s), and %s", a, orElse(rec.Reason, "nobody says why"), why), seen, recordFact(rec, string(rec.State))).at(a)...)
+			}
+		}
+		return found
+	})
+}
+
+// inUse says how a function of a quarantine is in use all the same.
+func inUse(n *facts.Node, rec *journal.Record, a pci.Address) (string, facts.Fact) {
+	if offered, seen := n.IsOffered(a); offered {
+		return "it is still published", seen
+	}
+	if claims := preparedFor(n, a); len(claims) > 0 {
+		return "it is prepared for " + claimName(claims[0]), recordFact(claims[0], string(claims[0].State))
+	}
+	if held := n.HoldersOf(a); len(held) > 0 {
+		return "it is held by " + held[0].Process.String(), held[0].Fact()
+	}
+	f, ok := n.Snapshot.Function(a)
+	if ok && n.IsThisBoot(rec) && f.Driver != "" && !device.IsVFIO(f.Driver) {
+		return "the node uses it with " + f.Driver, facts.Fact{Path: "/sys/bus/pci/devices/" + a.String() + "/driver", Value: f.Driver, How: "link"}
+	}
+	return "", facts.Fact{}
+}
+
+func functionsAnswer(n *facts.Node) Answer {
+	said := each(n, func(f *device.Function) Answer {
+		if !f.ConfigDead {
+			return nil
+		}
+		found := fail(f.Address.String()+" does not answer", facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: "all ones", How: "config"})
+		return advised(found, n.Verdict(f).Reasons, isolation.Dead)
+	})
+	return showing(said, assignable(n), func(f *device.Function) []facts.Fact {
+		return []facts.Fact{{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/config", Value: fmt.Sprintf("%04x:%04x", uint16(f.Vendor), uint16(f.Device)), How: "config"}}
+	})
+}
+
+func busResetGPUs(n *facts.Node) Answer {
+	return judgeRecords(n, "how GPUs are reset", func(rec *journal.Record) Answer {
+		var found Answer
+		for i := range rec.Plan.Devices {
+			d := &rec.Plan.Devices[i]
+			fn, ok := rec.Plan.Function(d.Address)
+			if !ok || !isLateNVIDIA(fn) || resetsBus(d) {
+				continue
+			}
+			found = append(found, fail(fmt.Sprintf("%s of %s is reset by %s", d.Address, claimName(rec), methodsOf(d)), recordFact(rec, methodsOf(d))).at(d.Address)...)
+		}
+		return found
+	})
+}
+
+func resetsBus(d *plan.Device) bool {
+	return slices.ContainsFunc(d.Resets, func(r isolation.Reset) bool {
+		return slices.Contains(r.Set, d.Address) && (r.Method == isolation.Bus || r.Method == isolation.HotReset)
+	})
+}
+
+func methodsOf(d *plan.Device) string {
+	var methods []string
+	for _, r := range d.Resets {
+		methods = append(methods, r.Method)
+	}
+	return orElse(strings.Join(methods, " "), "nothing: its class waives that")
+}
+
+// isLateNVIDIA reports whether a function is a data center GPU of Hopper or
+// Blackwell, by the ranges of ids in pci.ids: GH100 23xx, GB100 29xx, GB110 31xx.
+func isLateNVIDIA(fn *plan.Function) bool {
+	chip := fn.Device >> 8
+	return fn.Vendor == 0x10de && (chip == 0x23 || chip == 0x29 || chip == 0x31) && fn.PF == nil
+}
+
+func gpuMemory(n *facts.Node) Answer {
+	return byHand(n, device.GPU, "whether GPUs' memory is cleared is in no file: ask who runs the node for the step that does it, and for its log")
+}
+
+func drives(n *facts.Node) Answer {
+	return byHand(n, device.NVMe, "whether drives are sanitized is in no file: ask who runs the node for the step that does it, and for its log")
+}
+
+// byHand is for what a person has to look at where such functions are given away.
+func byHand(n *facts.Node, kind device.Type, what string) Answer {
+	var devices []pci.Address
+	for _, f := range assignable(n) {
+		if f.Type == kind {
+			devices = append(devices, f.Address)
+		}
+	}
+	if len(devices) == 0 {
+		return notApplicable("none is given away")
+	}
+	return say(finding.Manual, what, nil).reaching(devices...)
+}
+
+func resetROMChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "RST-012", Title: "VMs do not see the option ROM of their functions", Severity: isolation.Medium,
+			Why: "the VM's firmware runs that code before the guest's kernel: a tenant who could write to the device's flash is in the next tenant's VM from its first " +
+				"instruction, past every reset",
+			Fix: "have the VMM started with `rombar=0` or an empty `romfile=` for the device; where Kata does not (its Go runtime gives QEMU neither), use cards whose flash only signed firmware can change, " +
+				"and a guest firmware with Secure Boot, and waive this",
+			Verify:  "tr '\\0' '\\n' < /proc/<VMM>/cmdline | grep vfio-pci; sed -n 7p /sys/bus/pci/devices/<address>/resource",
+			Sources: []string{"QEMU: hw/vfio/pci.c vfio_pci_size_rom", "QEMU: hw/pci/pci.c rombar, romfile", "Kata: src/runtime/pkg/govmm/qemu/qemu.go VFIODevice.QemuParams"},
+		}, Judge: noOptionROM},
+	}
+}
+
+// noOptionROM looks at what the command lines of the running VMs give them.
+func noOptionROM(n *facts.Node) Answer {
+	var found Answer
+	var seen []facts.Fact
+	looked := 0
+	for _, v := range runtimes.VMMs(n) {
+		for _, p := range v.Passed() {
+			a, err := pci.ParseAddress(p.Address)
+			if err != nil {
+				continue // not of this node's domain 0, or not an address: nothing to look at
+			}
+			looked++
+			f, ok := n.Snapshot.Function(a)
+			if !ok {
+				resource := facts.Fact{Path: "/" + path.Join(sysfs.FunctionPath(a), "resource"), How: "read", Status: facts.Absent}
+				found = append(found, unknown("whether "+a.String()+" has an option ROM", resource)...)
+				continue
+			}
+			resource := attribute(a, "resource", romOf(f))
+			seen = append(seen, resource)
+			if !p.WithROM || f.ROM == 0 {
+				continue
+			}
+			found = append(found, fail(fmt.Sprintf("the VM of process %d sees the option ROM of %s", v.PID, a), resource, v.Cmdline).on(f)...)
+		}
+	}
+	return orPassWith(found, looked, "function", "no VMM's command line names a function", seen)
+}
+
+func romOf(f *device.Function) string {
+	if f.ROM == 0 {
+		return "no option ROM"
+	}
+	return fmt.Sprintf("option ROM of %d bytes", f.ROM)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
 // runtimeChecks returns the checks of group RT: what the container runtime, NRI,
@@ -25,9 +26,9 @@ type question func(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (wrong 
 
 // ofHandlers asks a question that needs no configuration of Kata's of each handler
 // that is Kata's. The configuration that the question gets may be damaged.
-func ofHandlers(ask question) func(*facts.Node) []finding.Finding {
-	return func(n *facts.Node) []finding.Finding {
-		return eachHandler(n, func(h *runtimes.Handler) ([]finding.Finding, bool) {
+func ofHandlers(ask question) func(*facts.Node) Answer {
+	return func(n *facts.Node) Answer {
+		return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) {
 			return answered(n, h, ask), true
 		})
 	}
@@ -35,24 +36,24 @@ func ofHandlers(ask question) func(*facts.Node) []finding.Finding {
 
 // ofKata asks of each handler that is Kata's, and says unknown where Kata's files
 // were not to be understood.
-func ofKata(ask question) func(*facts.Node) []finding.Finding {
+func ofKata(ask question) func(*facts.Node) Answer {
 	return ofChosen(func(*facts.Node, *runtimes.Handler, *runtimes.Kata) bool { return true }, ask)
 }
 
 // ofDeviceVMs asks of the handlers whose VMs can get devices.
-func ofDeviceVMs(ask question) func(*facts.Node) []finding.Finding {
+func ofDeviceVMs(ask question) func(*facts.Node) Answer {
 	return ofChosen(runtimes.TakesDevices, ask)
 }
 
-func ofChosen(choose func(*facts.Node, *runtimes.Handler, *runtimes.Kata) bool, ask question) func(*facts.Node) []finding.Finding {
-	return func(n *facts.Node) []finding.Finding {
-		return eachHandler(n, func(h *runtimes.Handler) ([]finding.Finding, bool) {
+func ofChosen(choose func(*facts.Node, *runtimes.Handler, *runtimes.Kata) bool, ask question) func(*facts.Node) Answer {
+	return func(n *facts.Node) Answer {
+		return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) {
 			k := runtimes.KataOf(n, h)
 			switch {
 			case !choose(n, h, k):
 				return nil, false
 			case !k.OK():
-				return ofHandler(h, unknown("Kata's configuration", k.Damaged...)), true
+				return unknown("Kata's configuration", k.Damaged...).object("handler " + h.Name), true
 			}
 			return answered(n, h, ask), true
 		})
@@ -60,25 +61,18 @@ func ofChosen(choose func(*facts.Node, *runtimes.Handler, *runtimes.Kata) bool, 
 }
 
 // answered asks, and returns a failure or a pass.
-func answered(n *facts.Node, h *runtimes.Handler, ask question) []finding.Finding {
+func answered(n *facts.Node, h *runtimes.Handler, ask question) Answer {
 	wrong, seen := ask(n, h, runtimes.KataOf(n, h))
 	if wrong == "" {
 		return pass("", seen...)
 	}
-	return ofHandler(h, fail(wrong, seen...))
-}
-
-func ofHandler(h *runtimes.Handler, found []finding.Finding) []finding.Finding {
-	for i := range found {
-		found[i].Object = "handler " + h.Name
-	}
-	return found
+	return fail(wrong, seen...).object("handler " + h.Name)
 }
 
 // eachHandler puts together what is said of Kata's handlers: everything that is
 // wrong or unknown, or one pass with what was seen. look returns false for a
 // handler that the rule is not about.
-func eachHandler(n *facts.Node, look func(*runtimes.Handler) ([]finding.Finding, bool)) []finding.Finding {
+func eachHandler(n *facts.Node, look func(*runtimes.Handler) (Answer, bool)) Answer {
 	r := runtimes.Of(n)
 	found := damagedRuntimes(r)
 	var seen []finding.Evidence
@@ -112,12 +106,10 @@ func eachHandler(n *facts.Node, look func(*runtimes.Handler) ([]finding.Finding,
 
 // damagedRuntimes says of each file that was not to be understood that anything
 // may be in it.
-func damagedRuntimes(r *runtimes.Runtimes) []finding.Finding {
-	var found []finding.Finding
+func damagedRuntimes(r *runtimes.Runtimes) Answer {
+	var found Answer
 	for _, file := range r.Damaged {
-		f := unknown("what the container runtime is set up to do", file)
-		f[0].Object = file.Path
-		found = append(found, f...)
+		found = append(found, unknown("what the container runtime is set up to do", file).object(file.Path)...)
 	}
 	return found
 }
@@ -142,14 +134,252 @@ func says(settings ...runtimes.Setting) []facts.Fact {
 	return seen
 }
 
-// mustBeEmpty asks that a string of the hypervisor section be empty or left out. wrong
-// has a verb for what it is instead.
-func mustBeEmpty(name, wrong string) question {
+// section is one of Kata's configuration, by its method of [runtimes.Kata].
+type section = func(*runtimes.Kata, string) runtimes.Setting
+
+func hypervisor(k *runtimes.Kata, name string) runtimes.Setting { return k.Hypervisor(name) }
+
+func shim(k *runtimes.Kata, name string) runtimes.Setting { return k.Runtime(name) }
+
+// one setting that decides a rule: it is in order while bad is false. wrong says what
+// is wrong, with a verb for the value where it names that.
+func oneSetting(of section, name, wrong string, bad func(runtimes.Setting) bool) question {
 	return func(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
-		s := k.Hypervisor(name)
-		if s.Text() == "" {
+		s := of(k, name)
+		switch {
+		case !bad(s):
 			return "", says(s)
+		case strings.Contains(wrong, "%"):
+			return fmt.Sprintf(wrong, s.Text()), says(s)
 		}
-		return fmt.Sprintf(wrong, s.Text()), says(s)
+		return wrong, says(s)
 	}
+}
+
+// mustBeOff, mustBeOn and mustBeEmpty are the usual cases of oneSetting.
+func mustBeOff(of section, name, wrong string) question {
+	return oneSetting(of, name, wrong, runtimes.Setting.On)
+}
+
+func mustBeOn(of section, name, wrong string) question {
+	return oneSetting(of, name, wrong, func(s runtimes.Setting) bool { return !s.On() })
+}
+
+func mustBeEmpty(of section, name, wrong string) question {
+	return oneSetting(of, name, wrong, func(s runtimes.Setting) bool { return s.Text() != "" })
+}
+
+// runtimeHandlerChecks are about containerd's and CRI-O's handlers.
+func runtimeHandlerChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "RT-002", Title: "Pods' annotations don't configure Kata", Severity: isolation.Medium,
+			Why: "annotations of the runtime and the agent are gated by nothing in Kata: a pod that may set them changes vfio_mode, " +
+				"loads kernel modules in its guest or replaces the agent's policy",
+			Fix: "`pod_annotations = []` for the handler, or the exact keys that are needed, never a pattern; then restart the container " +
+				"runtime. CRI-O has no such setting: refuse `io.katacontainers.*` at admission",
+			Verify:  "containerd config dump | grep -A12 'runtimes.kata'",
+			Sources: []string{"Kata 4.1: pkg/oci/utils.go checkAnnotationNameIsValid (only hypervisor annotations are gated)", "containerd 2.4: internal/cri/util GetPassthroughAnnotations"},
+		}, Judge: ofHandlers(kataAnnotations)},
+		{Rule: finding.Rule{
+			ID: "RT-003", Title: "Pods' annotations don't name CDI devices", Severity: isolation.Critical,
+			Why: "Kata's Go runtime believes `cdi.k8s.io/*` annotations of a pod when its pod-resources socket is missing: a tenant " +
+				"then has any CDI device of the node plugged into its VM",
+			Fix: "take patterns that match `cdi.k8s.io/` out of `pod_annotations` and `container_annotations` of the handler, set " +
+				"`sandboxer = \"podsandbox\"`, and restart containerd. CRI-O has no such setting: use Kata's Rust runtime, and refuse such annotations at admission",
+			Verify:  "containerd config dump | grep -A12 'runtimes.kata'",
+			Sources: []string{"Kata 4.1: pkg/containerd-shim-v2/device_cold_plug.go coldPlugDevices", "containerd 2.4: internal/cri/util GetPassthroughAnnotations"},
+		}, Judge: ofHandlers(cdiAnnotations)},
+		{Rule: finding.Rule{
+			ID: "RT-005", Title: "Privileged pods don't get the node's devices", Severity: isolation.High,
+			Why: "a privileged pod otherwise lists all device nodes of the node, all of /dev/vfio included, and Kata plugs what it finds " +
+				"there into the pod's VM",
+			Fix:     "`privileged_without_host_devices = true` for the handler, and no `privileged_without_host_devices_all_devices_allowed`",
+			Verify:  "containerd config dump | grep -A12 'runtimes.kata' | grep privileged",
+			Sources: []string{"containerd 2.4: internal/cri/config Runtime.PrivilegedWithoutHostDevices", "kata-deploy sets it"},
+		}, Judge: ofHandlers(privileged)},
+		{Rule: finding.Rule{
+			ID: "RT-025", Title: "Handlers that are named for Kata run Kata", Severity: isolation.Critical,
+			Why:    "policies trust a handler's name: one that is called kata-gpu and runs runc gives a tenant's containers the node's kernel, and devices without a VM",
+			Fix:    "set the handler's `runtime_type` to `io.containerd.kata-<name>.v2` and `runtime_path` to Kata's shim, or give it a name without kata",
+			Verify: "containerd config dump | grep -A12 'runtimes.kata' | grep -E 'runtime_type|runtime_path'",
+		}, Judge: namedForKata},
+	}
+}
+
+// cdiAnnotations looks at what lets a pod choose devices. The Rust runtime takes no
+// annotation for an answer, and without cold plug the Go runtime asks for none.
+func cdiAnnotations(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
+	by, passes := h.Passes("cdi.k8s.io/")
+	switch {
+	case !passes:
+		return "", says(h.PodAnnotations, h.ContainerAnnotations)
+	case h.IsRust() || k.OK() && !k.ColdPlugs():
+		return "", append(says(by, k.Hypervisor("cold_plug_vfio")), h.Facts()...)
+	case h.Engine == runtimes.CRIO:
+		return "CRI-O passes all annotations of pods to Kata's Go runtime, `cdi.k8s.io/*` included", h.Facts()
+	case by.Name == "sandboxer":
+		return "the shim gets all annotations of pods, `cdi.k8s.io/*` included", says(by)
+	}
+	return fmt.Sprintf("%s lets pods name CDI devices: %q", by.Name, by.List()), says(by)
+}
+
+// kataAnnotations looks for patterns. A list of whole keys is somebody's decision;
+// for the Rust runtime CDI annotations are among what reaches the guest's agent.
+func kataAnnotations(_ *facts.Node, h *runtimes.Handler, _ *runtimes.Kata) (string, []facts.Fact) {
+	prefixes := []string{"io.katacontainers."}
+	if h.IsRust() {
+		prefixes = append(prefixes, "cdi.k8s.io/")
+	}
+	for _, prefix := range prefixes {
+		by, passes := h.Passes(prefix)
+		switch {
+		case !passes:
+			continue
+		case h.Engine == runtimes.CRIO:
+			return "CRI-O passes all annotations of pods to Kata", h.Facts()
+		case by.Name == "sandboxer":
+			return "the shim gets all annotations of pods", says(by)
+		case slices.ContainsFunc(by.List(), func(p string) bool { return strings.ContainsAny(p, `*?[\`) }):
+			return fmt.Sprintf("%s has patterns for what pods may set: %q", by.Name, by.List()), says(by)
+		}
+	}
+	return "", says(h.PodAnnotations, h.ContainerAnnotations)
+}
+
+func privileged(_ *facts.Node, h *runtimes.Handler, _ *runtimes.Kata) (string, []facts.Fact) {
+	seen := says(h.PrivilegedWithoutHostDevices)
+	switch {
+	case !h.PrivilegedWithoutHostDevices.On():
+		return "a privileged pod gets all devices of the node", seen
+	case h.AllDevicesAllowed.On():
+		return "a privileged pod may use all devices of the node, though it does not list them", says(h.AllDevicesAllowed)
+	}
+	return "", seen
+}
+
+// namedForKata looks at handlers by their names: those that begin with kata, and
+// those that the plugin trusts.
+func namedForKata(n *facts.Node) Answer {
+	r := runtimes.Of(n)
+	found, named, seen := damagedRuntimes(r), 0, []facts.Fact(nil)
+	for _, h := range r.Handlers {
+		if !strings.HasPrefix(h.Name, "kata") && !slices.Contains(runtimes.Allowed(n), h.Name) {
+			continue
+		}
+		named++
+		seen = append(seen, h.Facts()...)
+		switch {
+		case !h.IsKata():
+			text := fmt.Sprintf("%q runs %q, which is not Kata", h.Name, runs(&h))
+			found = append(found, fail(text, h.Facts()...).object("handler "+h.Name)...)
+		case h.Binary.IsSet():
+			found = append(found, fail("it has a BinaryName, which runc's shim calls and Kata's has no use for", append(h.Facts(), h.Binary.Fact())...).object("handler "+h.Name)...)
+		}
+	}
+	switch {
+	case len(found) > 0:
+		return found
+	case named == 0:
+		return notApplicable("no handler is named for Kata", r.Files...)
+	}
+	return pass(count(named, "handler"), seen...)
+}
+
+// runs says what a handler starts.
+func runs(h *runtimes.Handler) string {
+	for _, s := range []runtimes.Setting{h.Path, h.Type} {
+		if s.Text() != "" {
+			return s.Text()
+		}
+	}
+	return "the engine's default runtime"
+}
+
+// runtimePlugChecks are about how devices get into VMs.
+func runtimePlugChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "RT-004", Title: "Kata asks a pod-resources socket which devices to plug, and it is there", Severity: isolation.High,
+			Why: "with the socket's file missing the Go runtime believes the pod's annotations, and the Rust runtime boots the VM without " +
+				"its devices; a socket that refuses connections fails the pod, which is safe",
+			Fix: "set `pod_resource_api_sock` in a drop-in of Kata's config.d, and have the file exist from boot on: " +
+				"`systemctl enable --now kata-vfio-pod-resources.socket`",
+			Verify: "grep -r pod_resource_api_sock /opt/kata/share/defaults/kata-containers /etc/kata-containers; " +
+				"ls -l /run/kata-vfio/pod-resources.sock; systemctl is-enabled kata-vfio-pod-resources.socket",
+			Sources: []string{"Kata 4.1: pkg/containerd-shim-v2/device_cold_plug.go kubeletPodResourceSocketAvailable"},
+		}, Judge: podResources},
+		{Rule: finding.Rule{
+			ID: "RT-017", Title: "Devices are in the VM from its boot on, and none is plugged later", Severity: isolation.Medium,
+			Why: "what is plugged into a running VM was not there when the guest was measured and its policy was set, and the plugin can't check " +
+				"that the VM has what its claim says",
+			Fix:     "`cold_plug_vfio = \"root-port\"` and `hot_plug_vfio = \"no-port\"` in Kata's drop-in for the handler",
+			Verify:  "grep -rE '(cold|hot)_plug_vfio' /opt/kata/share/defaults/kata-containers/kata-gpu",
+			Sources: []string{"Kata 4.1: configuration-qemu.toml.in hot_plug_vfio"},
+		}, Judge: ofDeviceVMs(noHotPlug)},
+		{Rule: finding.Rule{
+			ID: "RT-018", Title: "The guest's kernel drives the device", Severity: isolation.Info,
+			Why:    "with vfio_mode \"vfio\" the guest binds the device to vfio-pci again and the container gets a VFIO node: it needs a guest IOMMU to confine anything",
+			Fix:    "`vfio_mode = \"guest-kernel\"` in Kata's section [runtime], unless the workload has its own driver (DPDK)",
+			Verify: "grep -r vfio_mode /opt/kata/share/defaults/kata-containers/kata-gpu",
+		}, Judge: ofDeviceVMs(oneSetting(shim, "vfio_mode", "vfio_mode is %q", func(s runtimes.Setting) bool { return s.Text() != "" && s.Text() != "guest-kernel" }))},
+	}
+}
+
+// ourSocket is the plugin's, whose file a systemd unit of ours makes at boot.
+const (
+	ourSocket  = "/run/kata-vfio/pod-resources.sock"
+	socketUnit = "kata-vfio-pod-resources.socket"
+)
+
+// podResources asks of each handler that cold-plugs, and looks at the next boot of
+// those that ask us: /run is empty then.
+func podResources(n *facts.Node) Answer {
+	coldPlugs := func(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) bool { return !k.OK() || k.ColdPlugs() }
+	found := ofChosen(coldPlugs, socketIsThere)(n)
+	if len(found) != 1 || found[0].State != finding.Pass {
+		return found
+	}
+	for _, h := range runtimes.Of(n).Kata() {
+		k := runtimes.KataOf(n, &h)
+		if k.ColdPlugs() && k.Runtime("pod_resource_api_sock").Text() == ourSocket && !socketAtBoot(n) {
+			units, wants := n.List(n.Real("etc/systemd/system/sockets.target.wants"))
+			if !wants.Known() {
+				return unknown("whether the socket is there after a boot", wants)
+			}
+			wants.Value = fmt.Sprintf("%d units, %s is not among them", len(units), socketUnit)
+			return fail(fmt.Sprintf("the socket is there now, but %s is not enabled: after a boot it is missing until the plugin runs", socketUnit), wants).pending("comes with the next boot")
+		}
+	}
+	return found
+}
+
+func socketIsThere(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
+	s := k.Runtime("pod_resource_api_sock")
+	if s.Text() == "" {
+		return "pod_resource_api_sock is not set: Kata is told by annotations or by nobody which devices are the pod's", says(s)
+	}
+	stat, file := n.Stat(s.Text())
+	seen := append(says(s), file)
+	switch {
+	case file.Status == facts.Absent:
+		return fmt.Sprintf("the socket %q is not there", s.Text()), seen
+	case file.OK() && !stat.IsSocket():
+		return fmt.Sprintf("%q is no socket", s.Text()), seen
+	}
+	return "", seen
+}
+
+// socketAtBoot reports whether systemd makes the socket's file.
+func socketAtBoot(n *facts.Node) bool {
+	units, _ := n.List(n.Real("etc/systemd/system/sockets.target.wants"))
+	return slices.Contains(units, socketUnit)
+}
+
+func noHotPlug(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
+	cold, hot := k.Hypervisor("cold_plug_vfio"), k.Hypervisor("hot_plug_vfio")
+	if k.HotPlugs() && !h.IsRust() {
+		return fmt.Sprintf("hot_plug_vfio is %q: devices are plugged into running VMs", hot.Text()), says(cold, hot)
+	}
+	return "", says(cold)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // runtimeNodeChecks are about the runtimes' files, NRI and the kubelet.
@@ -42,30 +43,13 @@ func runtimeNodeChecks() []Check {
 
 // runtimeFiles looks at each file and at each directory above it: who may write to
 // one of those may put another file in its place.
-func runtimeFiles(n *facts.Node) []finding.Finding {
+func runtimeFiles(n *facts.Node) Answer {
 	r := runtimes.Of(n)
 	if !r.Found() {
 		return notApplicable("the node has no configuration of containerd or CRI-O")
 	}
-	var found []finding.Finding
-	var silent []facts.Fact
 	paths := filesOf(n, r)
-	for _, name := range paths {
-		stat, file := n.Stat(name)
-		switch {
-		case file.Status == facts.Absent:
-		case !file.OK():
-			silent = append(silent, file)
-		case stat.Writers() != "":
-			f := fail(fmt.Sprintf("%s: %s", file.Path, stat.Writers()), file)
-			f[0].Object = file.Path
-			found = append(found, f...)
-		}
-	}
-	if len(silent) > 0 {
-		found = append(found, unknown("who may write to "+count(len(silent), "path"), silent...)...)
-	}
-	if len(found) > 0 {
+	if found, _ := writable(n, paths); len(found) > 0 {
 		return found
 	}
 	return pass(count(len(paths), "path")+" with the directories above", r.Files...)
@@ -111,7 +95,7 @@ func absolute(name string) []string {
 	return []string{name}
 }
 
-func nriGuards(n *facts.Node) []finding.Finding {
+func nriGuards(n *facts.Node) Answer {
 	r := runtimes.Of(n)
 	found := damagedRuntimes(r)
 	switch {
@@ -140,11 +124,11 @@ func nriGuards(n *facts.Node) []finding.Finding {
 
 // nriSocket looks at who may connect as a plugin. Whoever may write to a directory
 // above may put a socket of its own there.
-func nriSocket(n *facts.Node, nri *runtimes.NRI) []finding.Finding {
+func nriSocket(n *facts.Node, nri *runtimes.NRI) Answer {
 	if nri.DisableConnections.On() || !nri.Enabled {
 		return nil
 	}
-	var found []finding.Finding
+	var found Answer
 	for _, name := range n.Parents(nri.SocketPath()) {
 		stat, file := n.Stat(name)
 		switch {
@@ -153,20 +137,18 @@ func nriSocket(n *facts.Node, nri *runtimes.NRI) []finding.Finding {
 		case !file.OK():
 			return unknown("who may connect as a plugin", file)
 		case stat.Writers() != "":
-			f := fail(fmt.Sprintf("others than root reach NRI's socket: %s: %s", file.Path, stat.Writers()), file)
-			f[0].Object = file.Path
-			found = append(found, f...)
+			found = append(found, fail(fmt.Sprintf("others than root reach NRI's socket: %s: %s", file.Path, stat.Writers()), file).object(file.Path)...)
 		}
 	}
 	return found
 }
 
-func kubelet(n *facts.Node) []finding.Finding {
+func kubelet(n *facts.Node) Answer {
 	k, ok := runtimes.KubeletOf(n)
 	if !ok {
 		return notApplicable("the node runs no kubelet")
 	}
-	var found []finding.Finding
+	var found Answer
 	switch {
 	case len(k.Damaged) > 0:
 		found = unknown("what the kubelet answers", k.Damaged...)
@@ -187,4 +169,135 @@ func kubelet(n *facts.Node) []finding.Finding {
 		return found
 	}
 	return pass("no open port, no anonymous requests", k.Seen...)
+}
+
+// runtimeMountChecks are about what tenants' containers have of the node.
+func runtimeMountChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "RT-027", Title: "No tenant's pod has a socket of the node's runtimes", Severity: isolation.Critical,
+			Why: "whoever speaks to containerd, CRI-O or NRI runs what it likes on the node as root, and the kubelet's and the plugin's sockets tell which " +
+				"pod has which device",
+			Fix:     "delete the pod, and refuse hostPath volumes in tenants' namespaces: Pod Security `baseline` or better, or the chart's policy for tenants' pods",
+			Verify:  "jq -r '.mounts[].source' /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json | sort | uniq -c",
+			Sources: []string{"Kubernetes: Pod Security Standards, baseline: HostPath Volumes"},
+		}, Judge: tenantMounts},
+	}
+}
+
+// sockets are what no tenant may have, nor any directory above.
+func sockets(n *facts.Node) []string {
+	all := []string{
+		"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock", "/run/docker.sock",
+		"/var/lib/kubelet/pod-resources/kubelet.sock", "/var/lib/kubelet/plugins_registry", ourSocket,
+	}
+	if nri := runtimes.Of(n).NRI; nri != nil {
+		all = append(all, nri.SocketPath())
+	}
+	return all
+}
+
+// tenantMounts looks at the containers in namespaces that have devices.
+func tenantMounts(n *facts.Node) Answer {
+	if len(n.Tenancies) == 0 {
+		return notApplicable("no tenant has a device")
+	}
+	containers, listed := runtimes.Containers(n)
+	var found Answer
+	var looked []runtimes.Container
+	for _, c := range containers {
+		devices := devicesIn(n, c.Namespace)
+		if len(devices) == 0 {
+			continue
+		}
+		looked = append(looked, c)
+		for _, source := range c.Mounts {
+			if socket := socketBelow(n, source); socket != "" {
+				f := fail(fmt.Sprintf("a container of pod %s/%s has %q of the node, and so %s", c.Namespace, c.Pod, source, socket),
+					facts.Fact{Path: c.Bundle, Value: source, How: "read"}).object(fmt.Sprintf("pod %s/%s", c.Namespace, c.Pod)).reaching(devices...)
+				found = append(found, f...)
+			}
+		}
+	}
+	if hidden := hiddenBundles(listed); len(found) == 0 && len(hidden) > 0 {
+		return unknown("what tenants' containers have of the node", hidden...)
+	}
+	if len(found) > 0 {
+		return found
+	}
+	return showing(pass(count(len(looked), "container")+" of tenants"), looked, func(c runtimes.Container) []facts.Fact {
+		return []facts.Fact{{Path: c.Bundle, Value: strings.Join(c.Mounts, " "), How: "read"}}
+	})
+}
+
+// hiddenBundles returns what was asked for containers where that does not show all of
+// them, those that were not to be had first; nothing where it does.
+func hiddenBundles(listed []facts.Fact) []facts.Fact {
+	hidden := slices.DeleteFunc(slices.Clone(listed), facts.Fact.Known)
+	if len(hidden) > 0 || !slices.ContainsFunc(listed, facts.Fact.OK) {
+		return append(hidden, listed...)
+	}
+	return nil
+}
+
+// socketBelow returns the socket that a mount of the node gives a container.
+func socketBelow(n *facts.Node, source string) string {
+	source = n.Real(source)
+	for _, socket := range sockets(n) {
+		if strings.HasPrefix(n.Real(socket)+"/", source+"/") || source == "" {
+			return socket
+		}
+	}
+	return ""
+}
+
+// devicesIn returns the functions that the namespace's claims hold.
+func devicesIn(n *facts.Node, namespace string) []pci.Address {
+	var devices []pci.Address
+	for _, t := range n.Tenancies {
+		if t.Tenant() == namespace && !slices.Contains(devices, t.Address) {
+			devices = append(devices, t.Address)
+		}
+	}
+	return devices
+}
+
+// runtimeCleanupChecks are about what is left of a VM whose shim is killed.
+func runtimeCleanupChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "RT-029", Title: "containerd gives Kata the time to end a VM whose shim is killed", Severity: isolation.Medium,
+			Why: "containerd has Kata end such a VM, and kills that attempt after a limit, which is 5 s by default: the VM stays, with its devices and its network, " +
+				"after its pod is gone, and the devices are refused to every other pod until somebody kills QEMU",
+			Fix: "at the top level of containerd's configuration: `[timeouts]` with `\"io.containerd.timeout.shim.cleanup\" = \"60s\"`; then restart containerd. " +
+				"`kata-vfio-bootstrap apply` sets it",
+			Verify:  "containerd config dump | grep shim.cleanup",
+			Sources: []string{"containerd 2.4: core/runtime/v2/shim.go cleanupAfterDeadShim", "Kata 4.1: virtcontainers/api.go CleanupContainer"},
+		}, Judge: shimCleanup},
+	}
+}
+
+// shortCleanup is how many seconds are too few for a VM with devices to end: the kernel
+// unpins hundreds of GiB in tens of seconds.
+const shortCleanup = 30
+
+func shimCleanup(n *facts.Node) Answer {
+	r := runtimes.Of(n)
+	if found := damagedRuntimes(r); len(found) > 0 {
+		return found
+	}
+	if !slices.ContainsFunc(r.Kata(), func(h runtimes.Handler) bool { return h.Engine == runtimes.Containerd }) {
+		return notApplicable("containerd has no handler of Kata's", r.Files...)
+	}
+	limit := r.ShimCleanup
+	seconds, ok := limit.Seconds()
+	switch {
+	case !limit.IsSet():
+		return fail("containerd gives up after 5 s, its default", limit.Fact())
+	case !ok:
+		return fail(limit.Fact().Value+" is no duration: containerd does not start with it", limit.Fact())
+	case seconds < shortCleanup:
+		return fail(fmt.Sprintf("containerd gives up after %s; less than %d s is too short", limit.Text(), shortCleanup), limit.Fact())
+	}
+	return pass("containerd gives up after "+limit.Text(), limit.Fact())
 }

@@ -1,10 +1,17 @@
 package check_test
 
 import (
+	"encoding/json"
+	"os"
 	"slices"
 	"strings"
+	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
@@ -220,5 +227,141 @@ func sizeFaults() []fault {
 		rust("more for all than for those with limits", "[hypervisor.qemu]\ndefault_memory = 16384\n", ""),
 		rust("our drop-in", "", finding.Pass),
 		rust("sizes that change while the VM runs", "[hypervisor.qemu]\noverhead_memory = 32\n[runtime]\nstatic_sandbox_resource_mgmt = false\n", finding.Pass),
+	}
+}
+
+// A node that has nothing but what Kata ships for GPUs and what runtimeclass/ puts
+// over it fails where Kata's own defaults are weak, and nowhere else.
+func TestOurFragmentsOverKatasDefaults(t *testing.T) {
+	for name, plant := range map[string]func(*board.Tree){
+		"Go": func(*board.Tree) {},
+		"Rust": func(t *board.Tree) {
+			const dir = "opt/kata/share/defaults/kata-containers/runtime-rs/kata-gpu/"
+			t.Put(board.ContainerdDropIn, t.Fragment("containerd/kata-gpu-runtime-rs.toml"))
+			base := strings.NewReplacer("seccompsandbox", "seccomp_sandbox", `"virtio-fs"`, `"none"`, `hot_plug_vfio = "no-port"`, "").Replace(board.KataBase)
+			t.Put(dir+"configuration.toml", base+"hypervisor_name = 'qemu'\n")
+			t.Put(dir+"config.d/50-kata-gpu.toml", t.Fragment("kata/50-kata-gpu-runtime-rs.toml"))
+			for _, file := range []string{dir + "configuration.toml", dir + "config.d/50-kata-gpu.toml", "opt/kata/runtime-rs/bin/containerd-shim-kata-v2"} {
+				t.Own(file, "100644", 0, 0)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree := board.New(t)
+			tree.Delete(board.KataDropIns + "/60-site.toml")
+			plant(tree)
+			var failed []string
+			for _, f := range audit(t, tree).Findings {
+				if strings.HasPrefix(f.ID, "RT-") && f.State != finding.Pass && f.State != finding.NotApplicable {
+					failed = append(failed, f.ID+" "+string(f.State))
+				}
+			}
+			slices.Sort(failed)
+			want := []string{"RT-010 fail", "RT-013 fail", "RT-022 fail"}
+			if diff := cmp.Diff(want, failed); diff != "" {
+				t.Errorf("what does not pass differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The fragment for hot plug is a choice that the audit says what it costs of.
+func TestTheHotPlugFragmentFailsOneRuleMore(t *testing.T) {
+	tree := board.New(t)
+	tree.Delete(board.KataDropIns + "/50-kata-gpu.toml")
+	tree.Put(board.KataDropIns+"/50-kata-gpu-hotplug.toml", tree.Fragment("kata/50-kata-gpu-hotplug.toml"))
+	tree.Own(board.KataDropIns+"/50-kata-gpu-hotplug.toml", "100644", 0, 0)
+	for _, f := range audit(t, tree).Findings {
+		if strings.HasPrefix(f.ID, "RT-") && f.State == finding.Fail && f.ID != "RT-017" {
+			t.Errorf("%s fails: %s", f.ID, f.Text)
+		}
+	}
+}
+
+// What a file of the node says stands in findings as it is quoted: no byte of it
+// moves a terminal's cursor.
+func TestEvidenceFromFilesHasNoControlCharacters(t *testing.T) {
+	tree := board.New(t)
+	tree.AddToKata("[runtime]\nvfio_mode = \"\\u001b[2J\"\n[hypervisor.qemu]\nguest_memory_dump_path = \"a\\u001b]0;x\\u0007\"\n")
+	for _, f := range audit(t, tree).Findings {
+		if (f.ID == "RT-015" || f.ID == "RT-018") && strings.ContainsAny(f.Evidence[0].Value, "\x1b\x07") {
+			t.Errorf("%s has the evidence %q", f.ID, f.Evidence[0].Value)
+		}
+	}
+}
+
+// kataHandler is the only handler of a board.
+func kataHandler(t *testing.T, tree *board.Tree) finding.KataHandler {
+	t.Helper()
+	fsys, s := tree.Read()
+	defer func() { _ = fsys.Close() }()
+	handlers := check.KataOf(facts.New(fsys, s)).Handlers
+	if len(handlers) != 1 {
+		t.Fatalf("there are the handlers %+v", handlers)
+	}
+	return handlers[0]
+}
+
+// TestSettingsAreThoseThatKataReads: by what Kata itself has said of the same drop-ins.
+func TestSettingsAreThoseThatKataReads(t *testing.T) {
+	text, err := os.ReadFile("testdata/kata-env.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kata struct {
+		Hypervisor struct {
+			ColdPlugVFIO, HotPlugVFIO string
+			PCIeRootPort              int64
+			SecurityInfo              struct{ EnableAnnotations []string }
+		}
+		Runtime struct {
+			Config            struct{ Path string }
+			SandboxCgroupOnly bool
+		}
+	}
+	if err := json.Unmarshal(text, &kata); err != nil {
+		t.Fatal(err)
+	}
+	tree := board.Server(t)
+	tree.AddToKata("[hypervisor.qemu]\npcie_root_port = 3\nenable_annotations = [\"kernel_params\"]\n[runtime]\nsandbox_cgroup_only = false\n")
+	h := kataHandler(t, tree)
+	want := h
+	want.ColdPlug, want.HotPlug, want.RootPorts = kata.Hypervisor.ColdPlugVFIO, kata.Hypervisor.HotPlugVFIO, kata.Hypervisor.PCIeRootPort
+	want.Annotations, want.InPodsCgroup = kata.Hypervisor.SecurityInfo.EnableAnnotations, kata.Runtime.SandboxCgroupOnly
+	want.Config = kata.Runtime.Config.Path
+	if diff := cmp.Diff(want, h); diff != "" {
+		t.Errorf("the settings are others than Kata's (-Kata +audit):\n%s", diff)
+	}
+}
+
+func TestSettingsThatNoFileSaysAreKatasDefaults(t *testing.T) {
+	tree := board.Server(t)
+	tree.Delete(board.KataDropIns)
+	tree.Put(board.KataConfig, "[hypervisor.qemu]\npath = '/opt/kata/bin/qemu-system-x86_64'\n")
+	h := kataHandler(t, tree)
+	want := finding.KataHandler{
+		Name: "kata-gpu", Engine: "containerd", Runtime: "go", Config: "/" + board.KataConfig, Files: []string{"/" + board.KataConfig}, VMM: "qemu",
+		MemoryMiB: 2048, LimitedMiB: 2048, ColdPlug: "no-port", HotPlug: "no-port", Annotations: []string{},
+	}
+	if diff := cmp.Diff(want, h); diff != "" {
+		t.Errorf("the Go runtime's (-want +got):\n%s", diff)
+	}
+	tree.Put(board.ContainerdDropIn, tree.Fragment("containerd/kata-gpu-runtime-rs.toml"))
+	rust := "/opt/kata/share/defaults/kata-containers/runtime-rs/kata-gpu/configuration.toml"
+	tree.Put(rust[1:], "[hypervisor.qemu]\n[hypervisor.other]\n[runtime]\nhypervisor_name = 'qemu'\n")
+	if h = kataHandler(t, tree); h.Runtime != "rust" || h.MemoryMiB != 128 || h.LimitedMiB != 0 || h.Config != rust || h.VMM != "qemu" {
+		t.Errorf("the Rust runtime's are %+v", h)
+	}
+	tree.Put(rust[1:], "[")
+	if h = kataHandler(t, tree); h.Damaged == "" {
+		t.Errorf("settings that are not understood are %+v", h)
+	}
+}
+
+func TestMoreRootPortsThanKataMakesAreItsMost(t *testing.T) {
+	tree := board.Server(t)
+	tree.AddToKata("[hypervisor.qemu]\npcie_root_port = 99\n")
+	if h := kataHandler(t, tree); h.RootPorts != 16 {
+		t.Errorf("it has %d root ports", h.RootPorts)
 	}
 }

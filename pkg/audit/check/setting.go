@@ -3,15 +3,38 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
+// parameter is a module's parameter with good values only.
+type parameter struct {
+	module, name string
+	good         []string
+	// bad says what another value does, and none why a kernel without the parameter is
+	// not concerned.
+	bad, none string
+}
+
+func (p parameter) judge(n *facts.Node) Answer {
+	s := n.Parameter(p.module, p.name)
+	switch {
+	case s.Running.Status == facts.Absent:
+		return setLater(notApplicable(p.none, s.Running), &s, p.good...)
+	case !s.Running.OK():
+		return unknown(p.name, s.Running)
+	case !isAny(s.Running.Value, p.good):
+		return pending(fail(p.bad, s.Running), &s, p.good...)
+	}
+	return setLater(pass(p.name+"="+s.Running.Value, s.Running), &s, p.good...)
+}
+
 // pending adds to a failure what the next boot makes of it: nothing is configured
 // that would bring it about again, or it is.
-func pending(found []finding.Finding, s *facts.Setting, good ...string) []finding.Finding {
+func pending(found Answer, s *facts.Setting, good ...string) Answer {
 	next, set := s.Next()
 	for i := range found {
 		switch {
@@ -28,14 +51,13 @@ func pending(found []finding.Finding, s *facts.Setting, good ...string) []findin
 }
 
 // setLater turns a good answer into a failure where the next boot would undo it.
-func setLater(found []finding.Finding, s *facts.Setting, good ...string) []finding.Finding {
+func setLater(found Answer, s *facts.Setting, good ...string) Answer {
 	next, set := s.Next()
 	if !set || isAny(next, good) {
 		return found
 	}
 	last := s.Configured[len(s.Configured)-1]
-	later := fail(fmt.Sprintf("it is in order now, but %s sets %s=%s for the next boot", last.Path, s.Name, next), s.Running)
-	later[0].Pending = "comes with the next boot"
+	later := fail(fmt.Sprintf("it is in order now, but %s sets %s=%s for the next boot", last.Path, s.Name, next), s.Running).pending("comes with the next boot")
 	later[0].Evidence = append(later[0].Evidence, evidence(s.Configured)...)
 	return later
 }
@@ -69,4 +91,76 @@ func evidence(seen []facts.Fact) []finding.Evidence {
 		all = append(all, f.Evidence())
 	}
 	return all
+}
+
+// badArgument judges by what kernel command lines give a parameter: bad tells
+// what is wrong with one of its values, "" for nothing. The running kernel's counts;
+// later boots' are told beside it, and fail where the running one is in order.
+func badArgument(n *facts.Node, name string, bad func(value string) string) Answer {
+	cmdline := n.Cmdline()
+	if !cmdline.OK() {
+		return unknown("what the kernel was booted with", cmdline)
+	}
+	now := badOnes(n.RunningArguments(name), bad)
+	next := badOnes(n.NextArguments(name), bad)
+	switch {
+	case len(now) > 0 && len(next) > 0:
+		return withPending(argumentFails(name, now), "set on disk too: it comes back with every boot", next)
+	case len(now) > 0 && len(n.BootFiles()) > 0:
+		return withPending(argumentFails(name, now), "gone from the boot loader's files, reboot pending", nil)
+	case len(now) > 0:
+		return argumentFails(name, now)
+	case len(next) > 0:
+		return withPending(argumentFails(name, next), "comes with the next boot", nil)
+	}
+	return pass("no kernel argument "+name+"= weakens it", cmdline)
+}
+
+// badValue is one value of an argument with what is wrong with it.
+type badValue struct {
+	facts.Argument
+	why string
+}
+
+func badOnes(all []facts.Argument, bad func(string) string) []badValue {
+	var found []badValue
+	for _, a := range all {
+		if why := bad(a.Value); why != "" {
+			found = append(found, badValue{a, why})
+		}
+	}
+	return found
+}
+
+func argumentFails(name string, found []badValue) Answer {
+	words := make([]string, len(found))
+	seen := make([]facts.Fact, len(found))
+	for i, b := range found {
+		words[i] = fmt.Sprintf("%s has %s=%s, which %s", b.Line.Path, name, b.Value, b.why)
+		seen[i] = b.Line
+	}
+	return fail(strings.Join(words, "; "), seen...)
+}
+
+func withPending(found Answer, text string, next []badValue) Answer {
+	for i := range found {
+		found[i].Pending = text
+		for _, b := range next {
+			found[i].Evidence = append(found[i].Evidence, b.Line.Evidence())
+		}
+	}
+	return found
+}
+
+// badWords returns a judge of values that are words with commas between: what is
+// wrong with each bad word.
+func badWords(words map[string]string) func(string) string {
+	return func(value string) string {
+		for word := range strings.SplitSeq(value, ",") {
+			if why := words[word]; why != "" {
+				return why
+			}
+		}
+		return ""
+	}
 }

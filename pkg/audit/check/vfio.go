@@ -1,10 +1,561 @@
 package check
 
-import "slices"
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
 
 // vfioChecks returns the checks of group VFIO: functions are with VFIO as they
 // should be, and with the VMMs of their claims.
 func vfioChecks() []Check {
 	return slices.Concat(vfioModuleChecks(), vfioBindingChecks(), vfioHolderChecks(), vfioRegisterChecks(), vfioUdevChecks(), nodeOwnerChecks(),
 		[]Check{vfioPinnedCheck()}, vfioKernelChecks(), vfioKataChecks())
+}
+
+// vfioModuleChecks returns the checks of vfio-pci's parameters.
+func vfioModuleChecks() []Check {
+	parameters := "grep -H . /sys/module/vfio_pci/parameters/*; grep -r 'vfio.pci' /etc/modprobe.d /proc/cmdline"
+	source := []string{"Linux: drivers/vfio/pci/vfio_pci.c"}
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "VFIO-001", Title: "vfio-pci's list of denied devices is in force", Severity: isolation.High, Cheap: true,
+			Why:    "the list has devices with errata that an untrusted user exploits, in the kernel's own words",
+			Fix:    "take disable_denylist out of modprobe.d and the command line, and load the module again",
+			Verify: parameters, Sources: source,
+		}, Judge: vfioPCI("disable_denylist", "the list is switched off", "N").judge},
+		{Rule: finding.Rule{
+			ID: "VFIO-002", Title: "A PF in user space can't make VFs", Severity: isolation.High, Cheap: true,
+			Why:    "who has the PF by VFIO controls the VFs that others use",
+			Fix:    "`echo N > /sys/module/vfio_pci/parameters/enable_sriov`, and take it out of modprobe.d",
+			Verify: parameters, Sources: source,
+		}, Judge: vfioPCI("enable_sriov", "VFs can be made of a PF that a VM or process has", "N").judge},
+		{Rule: finding.Rule{
+			ID: "VFIO-015", Title: "vfio-pci masks interrupts at the function and leaves legacy VGA alone", Severity: isolation.Low, Cheap: true,
+			Why:    "masking at the interrupt controller reaches other devices on the line, and legacy VGA is one range for all cards",
+			Fix:    "options vfio-pci nointxmask=N disable_vga=Y",
+			Verify: parameters, Sources: source,
+		}, Judge: legacyOff},
+	}
+}
+
+func vfioPCI(name, bad, good string) parameter {
+	return parameter{module: "vfio_pci", name: name, good: []string{good}, bad: bad, none: "vfio-pci is not loaded, or has no such parameter"}
+}
+
+// legacyOff asks for VGA only where a card of that class is given away.
+func legacyOff(n *facts.Node) Answer {
+	said := vfioPCI("nointxmask", "interrupts are masked at the interrupt controller", "N").judge(n)
+	vga := slices.ContainsFunc(assignable(n), func(f *device.Function) bool { return f.Class.Sub() == pci.ClassVGA })
+	if !vga || said[0].State == finding.Fail {
+		return said
+	}
+	legacy := vfioPCI("disable_vga", fmt.Sprintf("who has a VGA card can reach the legacy range of all (class %04x)", uint16(pci.ClassVGA)), "Y").judge(n)
+	if legacy[0].State == finding.NotApplicable { // a kernel without CONFIG_VFIO_PCI_VGA
+		return said
+	}
+	return legacy
+}
+
+// vfioBindingChecks returns the checks of how functions came to VFIO's drivers.
+func vfioBindingChecks() []Check {
+	bound := "ls -l /sys/bus/pci/drivers/vfio-pci; grep -Hv null /sys/bus/pci/devices/*/driver_override"
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "VFIO-003", Title: "vfio-pci takes no function by its ids", Severity: isolation.Medium,
+			Why:     "ids match every function of the model, and so the one that is plugged in tomorrow",
+			Fix:     "take vfio-pci.ids out of the command line and modprobe.d; the plugin binds by driver_override",
+			Verify:  "grep -o 'vfio.pci.ids=[^ ]*' /proc/cmdline; grep -r 'vfio.pci.*ids=' /etc/modprobe.d",
+			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci.c (the parameter has no file in sysfs)"},
+		}, Judge: noIDs},
+		{Rule: finding.Rule{
+			ID: "VFIO-004", Title: "Each function on vfio-pci is there for a reason that can be seen", Severity: isolation.Medium, Cheap: true,
+			Why:     "an id written to new_id leaves no trace, and gives every function of the model to VFIO",
+			Fix:     "write the id to /sys/bus/pci/drivers/vfio-pci/remove_id, and unbind the function",
+			Verify:  bound,
+			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci"},
+		}, Judge: boundForAReason},
+		{Rule: finding.Rule{
+			ID: "VFIO-005", Title: "driver_override and drivers agree, now and in driverctl's files", Severity: isolation.Medium, Cheap: true,
+			Why:     "a stale override gives the function to that driver after the next hot-plug or reset of the bus",
+			Fix:     "`echo > driver_override`, and `driverctl unset-override` where driverctl set it",
+			Verify:  bound + "; grep -r . /etc/driverctl.d",
+			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci"},
+		}, Judge: overridesAgree},
+		{Rule: finding.Rule{
+			ID: "VFIO-006", Title: "No function is with VFIO that the plugin does not know", Severity: isolation.Medium, Cheap: true,
+			Why:    "whoever gets its node has it, and nobody resets or watches it",
+			Fix:    "unbind it, or enter it into the node's configuration so that the plugin has it",
+			Verify: bound,
+		}, Judge: noOrphans},
+		{Rule: finding.Rule{
+			ID: "VFIO-014", Title: "No function is driven from user space without VFIO", Severity: isolation.High, Cheap: true,
+			Why:     "UIO gives a process the function's registers and DMA without asking the IOMMU",
+			Fix:     "unbind the function, unload the module, and use vfio-pci in its place",
+			Verify:  "ls -l /sys/bus/pci/drivers/uio_pci_generic /sys/bus/pci/drivers/igb_uio",
+			Sources: []string{"Linux: drivers/uio/uio_pci_generic.c"},
+		}, Judge: noUIO},
+	}
+}
+
+// configuredIDs returns the ids that vfio-pci is told to take, with where it is.
+func configuredIDs(n *facts.Node) []facts.Fact {
+	setting := n.Parameter("vfio-pci", "ids")
+	ids := setting.Configured
+	for _, value := range n.Arguments("vfio-pci.ids") {
+		ids = append(ids, facts.Fact{Path: n.Cmdline().Path, Value: value, How: "read"})
+	}
+	return slices.DeleteFunc(ids, func(f facts.Fact) bool { return f.Value == "" })
+}
+
+func noIDs(n *facts.Node) Answer {
+	ids := configuredIDs(n)
+	if len(ids) == 0 {
+		if line := n.Cmdline(); !line.OK() {
+			return unknown("which ids vfio-pci takes", line)
+		}
+		_, files := n.List("etc/modprobe.d")
+		return pass("none are set", n.Cmdline(), files)
+	}
+	last := ids[len(ids)-1]
+	f := fail(fmt.Sprintf("%s has vfio-pci take every function with the ids %s", last.Path, last.Value), ids...)
+	for _, fn := range n.Functions() {
+		if matchesIDs(fn, ids) {
+			f[0].Devices = append(f[0].Devices, fn.Address)
+		}
+	}
+	return f
+}
+
+// matchesIDs reports whether a function has one of the ids: "vendor:device" and
+// more, in hexadecimal, separated by commas.
+func matchesIDs(f *device.Function, ids []facts.Fact) bool {
+	name := fmt.Sprintf("%04x:%04x", uint16(f.Vendor), uint16(f.Device))
+	return slices.ContainsFunc(ids, func(fact facts.Fact) bool {
+		for id := range strings.SplitSeq(strings.ToLower(fact.Value), ",") {
+			if id == name || strings.HasPrefix(id, name+":") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// onVFIO asks about each function that a VFIO driver has.
+func onVFIO(n *facts.Node, wrong func(*device.Function) Answer) Answer {
+	var found Answer
+	var looked []*device.Function
+	for i := range n.Snapshot.Functions {
+		f := &n.Snapshot.Functions[i]
+		switch {
+		case f.Locked:
+			found = append(found, unknown(fmt.Sprintf("what binds %s (an operation on it hangs in the kernel)", f.Address)).on(f)...)
+		case device.IsVFIO(f.Driver):
+			looked = append(looked, f)
+			found = append(found, wrong(f).on(f)...)
+		}
+	}
+	return conclude(found, looked, "function", "VFIO has no function", boundBy)
+}
+
+func driverFact(f *device.Function) facts.Fact {
+	seen := facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/driver", Value: f.Driver, How: "link"}
+	if f.Driver == "" {
+		seen.Status = facts.Absent
+	}
+	return seen
+}
+
+// boundBy is which driver has a function, and what it was told of that.
+func boundBy(f *device.Function) []facts.Fact { return []facts.Fact{driverFact(f), overrideFact(f)} }
+
+func overrideFact(f *device.Function) facts.Fact {
+	return facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/driver_override", Value: orElse(f.DriverOverride, "(null)"), How: "read"}
+}
+
+// isKnown reports whether the plugin's files have the function.
+func isKnown(n *facts.Node, f *device.Function) bool {
+	offered, _ := n.IsOffered(f.Address)
+	return offered || n.IsBound(f.Address) || len(n.TenanciesOf(f.Address)) > 0
+}
+
+// boundForAReason is about vfio-pci alone: its variants take no function without an
+// override (include/linux/pci.h PCI_DRIVER_OVERRIDE_DEVICE_VFIO).
+func boundForAReason(n *facts.Node) Answer {
+	ids := configuredIDs(n)
+	return onVFIO(n, func(f *device.Function) Answer {
+		if f.Driver != device.GenericVFIO || f.DriverOverride != "" || isKnown(n, f) || matchesIDs(f, ids) {
+			return nil
+		}
+		return fail(fmt.Sprintf("%s is on vfio-pci, and neither an override nor ids nor the plugin say why", f.Address), driverFact(f), overrideFact(f))
+	})
+}
+
+func noOrphans(n *facts.Node) Answer {
+	return onVFIO(n, func(f *device.Function) Answer {
+		if isKnown(n, f) {
+			return nil
+		}
+		what := fmt.Sprintf("whether the plugin knows %s", f.Address)
+		if dir := n.Journal(); !dir.Known() {
+			return unknown(what, dir)
+		}
+		if len(n.Damaged) > 0 {
+			return unknown(what, n.Damaged...)
+		}
+		return fail(fmt.Sprintf("%s is on %s, and the plugin has no record of it", f.Address, f.Driver), driverFact(f))
+	})
+}
+
+func overridesAgree(n *facts.Node) Answer {
+	found := staleKept(n)
+	for i := range n.Snapshot.Functions {
+		f := &n.Snapshot.Functions[i]
+		if f.DriverOverride != "" && f.Driver != "" && f.DriverOverride != f.Driver {
+			found = append(found, fail(fmt.Sprintf("%s is on %s, and its override says %s", f.Address, f.Driver, f.DriverOverride), driverFact(f), overrideFact(f)).on(f)...)
+		}
+	}
+	if len(found) == 0 {
+		all := n.Functions()
+		said := pass(count(len(n.Snapshot.Functions), "function"))
+		said = showing(said, all, boundBy)
+		said[0].LeftOut += len(n.Snapshot.Functions) - len(all)
+		return said
+	}
+	return found
+}
+
+// staleKept returns the files of driverctl's that say other than the overrides now.
+func staleKept(n *facts.Node) Answer {
+	var found Answer
+	for _, kept := range n.Glob("etc/driverctl.d", "pci-*") {
+		addr, err := pci.ParseAddress(strings.TrimPrefix(path.Base(kept.Path), "pci-"))
+		if err != nil {
+			continue
+		}
+		f, ok := n.Snapshot.Function(addr)
+		if ok && kept.OK() && !f.Locked && kept.Value != f.DriverOverride {
+			found = append(found, fail(fmt.Sprintf("driverctl gives %s to %s at boot, and its override now says %s",
+				f.Address, kept.Value, orElse(f.DriverOverride, "nothing")), kept, overrideFact(f)).on(f)...)
+		}
+	}
+	return found
+}
+
+func noUIO(n *facts.Node) Answer {
+	var found Answer
+	for i := range n.Snapshot.Functions {
+		if f := &n.Snapshot.Functions[i]; device.SameDriver(f.Driver, "uio_pci_generic") || device.SameDriver(f.Driver, "igb_uio") {
+			found = append(found, fail(fmt.Sprintf("%s is on %s", f.Address, f.Driver), driverFact(f)).on(f)...)
+		}
+	}
+	if len(found) == 0 {
+		_, generic := n.List("sys/bus/pci/drivers/uio_pci_generic")
+		_, igb := n.List("sys/bus/pci/drivers/igb_uio")
+		return pass("none is", generic, igb)
+	}
+	return found
+}
+
+// vfioRegisterChecks returns the checks of ways to a function's registers past
+// VFIO.
+func vfioRegisterChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "VFIO-013", Title: "No process has a given function's registers mapped past VFIO", Severity: isolation.High,
+			Why:     "a mapping of sysfs' resource files drives the device behind its owner's back, and outlives a change of tenant",
+			Fix:     "end the process; lockdown=integrity on the kernel's command line forbids such mappings",
+			Verify:  "grep -H 'resource[0-9]' /proc/[0-9]*/maps",
+			Sources: []string{"Linux: drivers/pci/pci-sysfs.c pci_mmap_resource"},
+		}, Judge: registersUnmapped},
+	}
+}
+
+func registersUnmapped(n *facts.Node) Answer {
+	users, seen := n.Users()
+	var found Answer
+	for i := range users {
+		u := &users[i]
+		for _, a := range u.Registers {
+			if f, ok := n.Snapshot.Function(a); ok && n.IsAvailable(a) {
+				said := fail(fmt.Sprintf("%s has registers of %s mapped", &u.Process, a),
+					facts.Fact{Path: fmt.Sprintf("/proc/%d/maps", u.PID), Value: "resource file of " + a.String(), How: "process", Needs: facts.OfProcesses}).on(f).object(fmt.Sprintf("pid %d (%s)", u.PID, u.Comm))
+				found = append(found, said...)
+			}
+		}
+	}
+	switch {
+	case !slices.ContainsFunc(n.Functions(), func(f *device.Function) bool { return n.IsAvailable(f.Address) }):
+		return notApplicable("tenants can get no function of this node")
+	case !seen.OK():
+		return append(found, unknown("what processes have mapped", seen)...)
+	case len(found) > 0:
+		return found
+	}
+	return pass("no process has", seen)
+}
+
+// vfioUdevChecks returns the check of rules that outlive a reboot.
+func vfioUdevChecks() []Check {
+	return []Check{{Rule: finding.Rule{
+		ID: "VFIO-017", Title: "No udev rule gives VFIO's nodes to everybody", Severity: isolation.Medium,
+		Why:     "an open VFIO node is DMA: whoever may open it has the device when no VM has",
+		Fix:     "leave the nodes to root, as the kernel makes them, or to the group that VMMs run as",
+		Verify:  "grep -rE 'vfio|iommu' /etc/udev/rules.d /usr/lib/udev/rules.d",
+		Sources: []string{"udev(7)", "Linux: drivers/vfio/group.c, drivers/iommu/iommufd/main.c (modes of nodes)"},
+	}, Judge: narrowRules}}
+}
+
+func narrowRules(n *facts.Node) Answer {
+	var found Answer
+	for _, r := range n.UdevRules() {
+		if why := generosity(&r); why != "" && isOfVFIO(&r) {
+			found = append(found, fail(fmt.Sprintf("a rule in %s gives VFIO's nodes to %s", r.File.Path, why), r.File).object(r.File.Path)...)
+		}
+	}
+	if len(found) == 0 {
+		_, own := n.List("etc/udev/rules.d")
+		_, system := n.List("usr/lib/udev/rules.d")
+		return pass("no rule does", own, system)
+	}
+	return found
+}
+
+// isOfVFIO reports whether a rule is about nodes of groups or functions, or about
+// iommufd. /dev/vfio/vfio is for everybody by design.
+func isOfVFIO(r *facts.UdevRule) bool {
+	exactly := func(word string) func(string) bool { return func(p string) bool { return p == word } }
+	if r.Matches("KERNEL", exactly("vfio")) {
+		return false
+	}
+	subsystem := r.Matches("SUBSYSTEM", func(p string) bool { return p == "vfio" || p == "vfio-dev" || p == "vfio*" })
+	return subsystem || r.Matches("KERNEL", func(p string) bool { return p == "iommu" || strings.HasPrefix(p, "vfio") })
+}
+
+// generosity says who gets the nodes, empty for nobody in particular.
+func generosity(r *facts.UdevRule) string {
+	for _, mode := range r.Assigned("MODE") {
+		if bits, err := strconv.ParseUint(mode, 8, 32); err == nil && bits&0o006 != 0 {
+			return "everybody (MODE " + mode + ")"
+		}
+	}
+	for _, group := range r.Assigned("GROUP") {
+		if slices.Contains([]string{"users", "nogroup", "everyone", "plugdev", "video"}, group) {
+			return "group " + group
+		}
+	}
+	if slices.Contains(r.Assigned("TAG"), "uaccess") {
+		return "who sits at the console (uaccess)"
+	}
+	return ""
+}
+
+// nodeOwnerChecks returns the checks of who may open VFIO's nodes.
+func nodeOwnerChecks() []Check {
+	const why = "whoever opens a node before the VM does has the function, and its DMA"
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "VFIO-007", Title: "Only root opens the nodes of VFIO's groups", Severity: isolation.High,
+			Why: why, Fix: "`chown root:root` and `chmod 0600` the node, and mend the udev rule that set it (VFIO-017)",
+			Verify: "ls -l /dev/vfio", Sources: []string{"Linux: drivers/vfio/group.c (vfio_devnode)"},
+		}, Judge: func(n *facts.Node) Answer {
+			return rootsAlone(n, "group node", namesIn(n, "dev/vfio", func(name string) bool { return name != "vfio" && name != "devices" }))
+		}},
+		{Rule: finding.Rule{
+			ID: "VFIO-008", Title: "Only root opens the nodes of VFIO's functions and of iommufd", Severity: isolation.High,
+			Why: why, Fix: "`chown root:root` the node and `chmod` it 0600 (0660 for /dev/iommu), and mend the udev rule that set it (VFIO-017)",
+			Verify: "ls -l /dev/iommu /dev/vfio/devices", Sources: []string{"Linux: drivers/iommu/iommufd/main.c"},
+		}, Judge: func(n *facts.Node) Answer {
+			nodes := namesIn(n, "dev/vfio/devices", func(string) bool { return true })
+			if n.Exists("dev/iommu").OK() {
+				nodes = append(nodes, "dev/iommu")
+			}
+			return rootsAlone(n, "function node", nodes)
+		}},
+	}
+}
+
+// specOwnerCheck is about who may write CDI specs.
+func specOwnerCheck() Check {
+	return Check{Rule: finding.Rule{
+		ID: "CDI-001", Title: "Only root writes CDI specs", Severity: isolation.Critical,
+		Why:     "a spec brings devices, mounts, and hooks that run as root on the node",
+		Fix:     "`chown root:root` and `chmod go-w` the file or directory",
+		Verify:  "ls -ld /etc/cdi /run/cdi /etc/cdi/* /run/cdi/*",
+		Sources: []string{"CDI: SPEC.md"},
+	}, Judge: func(n *facts.Node) Answer {
+		specs, dirs := n.Specs()
+		var paths []string
+		for _, d := range dirs {
+			paths = append(paths, d.Path)
+		}
+		for i := range specs {
+			paths = append(paths, specs[i].File.Path)
+		}
+		return rootsAlone(n, "path of a spec", paths)
+	}}
+}
+
+func namesIn(n *facts.Node, dir string, is func(string) bool) []string {
+	var paths []string
+	names, _ := n.List(dir)
+	for _, name := range names {
+		if is(name) {
+			paths = append(paths, path.Join(dir, name))
+		}
+	}
+	return paths
+}
+
+// rootsAlone fails for each file that others than root may write to.
+func rootsAlone(n *facts.Node, what string, paths []string) Answer {
+	found, looked := writable(n, paths)
+	return conclude(found, looked, what, "there is no "+what, one(itself))
+}
+
+// writable returns a failure for each path that others than root may write to, and
+// those that were looked at.
+func writable(n *facts.Node, paths []string) (found Answer, looked []facts.Fact) {
+	var silent []facts.Fact
+	for _, name := range paths {
+		stat, file := n.Stat(name)
+		switch {
+		case file.Status == facts.Absent:
+			continue
+		case !file.OK():
+			silent = append(silent, file)
+		case stat.Writers() != "":
+			found = append(found, fail(fmt.Sprintf("%s: %s", file.Path, stat.Writers()), file).object(file.Path)...)
+		}
+		looked = append(looked, file)
+	}
+	if len(silent) > 0 {
+		found = append(found, unknown("who may write to "+count(len(silent), "path"), silent...)...)
+	}
+	return found, looked
+}
+
+// vfioKernelChecks are about the kernel's own code.
+func vfioKernelChecks() []Check {
+	return []Check{
+		{Rule: finding.Rule{
+			ID: "VFIO-016", Title: "The kernel has the fixes of VFIO's known faults", Severity: isolation.High, Static: true,
+			Why: "a guest that has a device reaches VFIO's code in the node's kernel through its VMM: the faults that are known take the node and all of its tenants down",
+			Fix: "see in the distribution's security tracker, or in its kernel's changelog, that the running kernel has the fixes; update it and reboot where it has not",
+			Verify: "uname -r; zgrep -h -e CVE-2024-26810 -e CVE-2024-26812 -e CVE-2024-27437 -e CVE-2020-12888 -e CVE-2019-3882 " +
+				"/usr/share/doc/linux-image-$(uname -r)/changelog*.gz; rpm -q --changelog kernel-core-$(uname -r) | grep CVE",
+			Sources: []string{
+				"CVE-2024-26810", "CVE-2024-26812", "CVE-2024-27437", "CVE-2020-12888", "CVE-2019-3882",
+				"Linux: drivers/vfio/pci/vfio_pci_intrs.c", "Linux: drivers/vfio/vfio_iommu_type1.c",
+			},
+		}, Judge: kernelFixed},
+	}
+}
+
+// kernelFault is a known fault of VFIO that a guest or its VMM can use.
+type kernelFault struct {
+	// name is its CVEs, what what it does.
+	name, what string
+	// fixed are the releases of kernel.org with the fix: the first of mainline, then the
+	// first of each older branch, where that is published.
+	fixed []string
+}
+
+// kernelFaults are those known when this was written, the latest first. The list
+// ages: a kernel that has all of these may lack the next one.
+func kernelFaults() []kernelFault {
+	return []kernelFault{
+		{"CVE-2024-26812, CVE-2024-27437", "legacy interrupts that nobody takes, or that stay off", []string{"6.9"}},
+		{
+			"CVE-2024-26810", "a race of masking legacy interrupts",
+			[]string{"6.9", "6.8.3", "6.7.12", "6.6.24", "6.1.84", "5.15.154", "5.10.215", "5.4.274"},
+		},
+		{"CVE-2020-12888", "access to memory of a device that is switched off", []string{"5.8"}},
+		{"CVE-2019-3882", "mappings without a bound", []string{"5.1"}},
+	}
+}
+
+// kernelFixed never passes: distributions put fixes into kernels whose number says
+// nothing of them, and what is not known yet no list has. It says which of the known
+// faults the number excludes, so that a person looks for the others alone.
+func kernelFixed(n *facts.Node) Answer {
+	var devices []pci.Address
+	for _, f := range assignable(n) {
+		devices = append(devices, f.Address)
+	}
+	if len(devices) == 0 {
+		return notApplicable("tenants can get no function of this node")
+	}
+	release := n.Read("proc/sys/kernel/osrelease")
+	if !release.OK() {
+		return unknown("which kernel runs", release)
+	}
+	var open, done []string
+	for _, fault := range kernelFaults() {
+		if fault.fixedIn(release.Value) {
+			done = append(done, fault.name)
+		} else {
+			open = append(open, fmt.Sprintf("%s (%s; kernel.org's fix is in %s)", fault.name, fault.what, strings.Join(fault.fixed, ", ")))
+		}
+	}
+	text := fmt.Sprintf("kernel %s is newer than the fixes of %s: whether it has those of later faults its distribution says", release.Value, strings.Join(done, ", "))
+	if len(open) > 0 {
+		text = fmt.Sprintf("the number of kernel %s does not say whether it has the fixes of %s: its distribution does", release.Value, strings.Join(open, "; "))
+	}
+	return say(finding.Manual, text, []facts.Fact{release}).reaching(devices...)
+}
+
+// fixedIn reports whether a kernel of that release has the fix by its number alone: it
+// is no older than mainline's, or than that of its own branch.
+func (k *kernelFault) fixedIn(release string) bool {
+	runs, ok := kernelNumber(release)
+	if !ok {
+		return false
+	}
+	for i, fixed := range k.fixed {
+		first, _ := kernelNumber(fixed)
+		branch := runs[0] == first[0] && runs[1] == first[1]
+		if branch && runs[2] >= first[2] || i == 0 && compareNumbers(runs, first) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// kernelNumber returns the three numbers that a release begins with; a last one that
+// is missing is zero. A release candidate is none: it may be older than the fix.
+func kernelNumber(release string) (number [3]int, ok bool) {
+	base, suffix := release, ""
+	if end := strings.IndexAny(release, "-+~_"); end >= 0 { // "6.12.107+deb13-amd64"
+		base, suffix = release[:end], release[end:]
+	}
+	parts := strings.Split(base, ".")
+	if len(parts) < 2 || strings.HasPrefix(suffix, "-rc") {
+		return number, false
+	}
+	for i, part := range parts[:min(len(parts), 3)] {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return number, false
+		}
+		number[i] = n
+	}
+	return number, true
+}
+
+func compareNumbers(a, b [3]int) int {
+	for i := range a {
+		if a[i] != b[i] {
+			return a[i] - b[i]
+		}
+	}
+	return 0
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
@@ -49,9 +50,9 @@ func vfioHolderChecks() []Check {
 }
 
 // judgeHoldings asks about each holding and adds what was not seen.
-func judgeHoldings(n *facts.Node, what string, wrong func(*facts.OpenHandle) []finding.Finding) []finding.Finding {
+func judgeHoldings(n *facts.Node, what string, wrong func(*facts.OpenHandle) Answer) Answer {
 	holdings, seen := n.Holdings()
-	var found []finding.Finding
+	var found Answer
 	for i := range holdings {
 		h := &holdings[i]
 		for _, f := range wrong(h) {
@@ -85,8 +86,8 @@ func holderName(h *facts.OpenHandle) string {
 	return fmt.Sprintf("pid %d (%s)", h.Process.PID, h.Process.Comm)
 }
 
-func holdersAreVMMs(n *facts.Node) []finding.Finding {
-	return judgeHoldings(n, "who holds functions", func(h *facts.OpenHandle) []finding.Finding {
+func holdersAreVMMs(n *facts.Node) Answer {
+	return judgeHoldings(n, "who holds functions", func(h *facts.OpenHandle) Answer {
 		switch {
 		case len(h.Devices) == 0:
 			return unnamed(n, h)
@@ -104,7 +105,7 @@ func holdersAreVMMs(n *facts.Node) []finding.Finding {
 
 // unnamed judges who holds a device that the kernel does not name, or by a node
 // that has gone: it is in order for a sandbox of any claim.
-func unnamed(n *facts.Node, h *facts.OpenHandle) []finding.Finding {
+func unnamed(n *facts.Node, h *facts.OpenHandle) Answer {
 	if slices.ContainsFunc(n.Records(), func(rec *journal.Record) bool { return belongs(n, h.Process, rec) }) {
 		return nil
 	}
@@ -161,8 +162,8 @@ func claimName(rec *journal.Record) string {
 	return "claim " + ref.Namespace + "/" + ref.Name
 }
 
-func heldWhilePrepared(n *facts.Node) []finding.Finding {
-	return judgeHoldings(n, "who holds functions", func(h *facts.OpenHandle) []finding.Finding {
+func heldWhilePrepared(n *facts.Node) Answer {
+	return judgeHoldings(n, "who holds functions", func(h *facts.OpenHandle) Answer {
 		if len(h.Claims) == 0 && h.Process.VM && len(h.Devices) > 0 {
 			return fail(fmt.Sprintf("%s has a VM with %s, and no claim has that", &h.Process.Process, h.Node))
 		}
@@ -182,11 +183,158 @@ func heldWhilePrepared(n *facts.Node) []finding.Finding {
 	})
 }
 
-func holdersRunVMs(n *facts.Node) []finding.Finding {
-	return judgeHoldings(n, "whether holders run VMs", func(h *facts.OpenHandle) []finding.Finding {
+func holdersRunVMs(n *facts.Node) Answer {
+	return judgeHoldings(n, "whether holders run VMs", func(h *facts.OpenHandle) Answer {
 		if h.Process.VM {
 			return nil
 		}
 		return fail(fmt.Sprintf("%s holds %s and has no virtual machine", &h.Process.Process, h.Node))
 	})
+}
+
+// oneSandbox looks at both sides: whose processes hold a function, and which claims
+// the journal gives it to.
+func oneSandbox(n *facts.Node) Answer {
+	_, seen := n.Holdings()
+	var found Answer
+	var looked []pci.Address
+	for i := range n.Snapshot.Functions {
+		f := &n.Snapshot.Functions[i]
+		claims := preparedFor(n, f.Address)
+		if len(claims) > 0 {
+			looked = append(looked, f.Address)
+		}
+		if len(claims) > 1 {
+			found = append(found, fail(fmt.Sprintf("%s is prepared for %s", f.Address, describeClaims(n, claims)), n.Journal()).on(f)...)
+		}
+		if who := sandboxesOf(n, f.Address); len(who) > 1 {
+			found = append(found, fail(fmt.Sprintf("%s is held by %s", f.Address, strings.Join(who, " and by ")), seen).on(f)...)
+		}
+	}
+	switch {
+	case !seen.OK() && anyOnVFIO(n):
+		return append(found, unknown("how many hold a function", seen)...)
+	case len(found) > 0:
+		return found
+	case len(looked) == 0:
+		return notApplicable("no claim has a function")
+	}
+	return showing(pass(count(len(looked), "function"), n.Journal()), looked, func(a pci.Address) []facts.Fact {
+		var held []facts.Fact
+		for _, h := range n.HoldersOf(a) {
+			held = append(held, h.Fact())
+		}
+		return held
+	})
+}
+
+// preparedFor returns the claims for which a function is prepared in this boot.
+func preparedFor(n *facts.Node, a pci.Address) []*journal.Record {
+	var claims []*journal.Record
+	for _, t := range n.TenanciesOf(a) {
+		if n.IsThisBoot(t.Record) && t.Record.State == journal.Prepared {
+			claims = append(claims, t.Record)
+		}
+	}
+	return claims
+}
+
+// sandboxesOf says who holds the function, one process for each container, and
+// each process outside of any.
+func sandboxesOf(n *facts.Node, a pci.Address) []string {
+	var who, seen []string
+	for _, h := range n.HoldersOf(a) {
+		key := h.Process.Container
+		if key == "" {
+			key = fmt.Sprint(h.Process.PID)
+		}
+		if !slices.Contains(seen, key) {
+			seen = append(seen, key)
+			who = append(who, h.Process.String())
+		}
+	}
+	return who
+}
+
+func vfioPinnedCheck() Check {
+	return Check{Rule: finding.Rule{
+		ID: "VFIO-018", Title: "What a VMM can pin for DMA is bounded by its cgroup", Severity: isolation.Low,
+		Why:     "memory that is pinned for a device can't be reclaimed: a VMM without a bound takes the node's",
+		Fix:     "give the pod a memory limit, and its RuntimeClass an overhead; have Kata put the VMM into the pod's cgroup (sandbox_cgroup_only = true)",
+		Verify:  "cat /proc/<pid>/cgroup /proc/<pid>/limits; cat /sys/fs/cgroup/<cgroup>/memory.max, and that of the cgroups above",
+		Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c vfio_lock_acct", "Linux: mm/util.c __account_locked_vm"},
+	}, Judge: pinningBounded}
+}
+
+func pinningBounded(n *facts.Node) Answer {
+	users, seen := n.Users()
+	var found Answer
+	var looked []*vfio.Usage
+	for i := range users {
+		u := &users[i]
+		if !u.Holds() {
+			continue
+		}
+		looked = append(looked, u)
+		for _, f := range pinningOf(n, u) {
+			f.Object = fmt.Sprintf("pid %d (%s)", u.PID, u.Comm)
+			f.Devices = heldBy(n, u)
+			found = append(found, f)
+		}
+	}
+	switch {
+	case !seen.OK() && (anyOnVFIO(n) || len(looked) > 0):
+		return append(found, unknown("what VMMs can pin", seen)...)
+	case len(found) > 0:
+		return found
+	case len(looked) == 0:
+		return notApplicable("nobody holds a function")
+	}
+	return showing(pass(count(len(looked), "VMM")), looked, func(u *vfio.Usage) []facts.Fact { return boundsOf(n, u) })
+}
+
+// pinningOf returns what is wrong with one holder. What it pins is its own memory,
+// which its cgroup counts; where that has no bound the limit of locked memory may be
+// one.
+func pinningOf(n *facts.Node, u *vfio.Usage) Answer {
+	_, bounded, limits, err := n.MemoryBound(u.Cgroup)
+	if bounded {
+		return nil
+	}
+	free, known, locks := n.LocksAtWill(u.PID)
+	seen := slices.Concat(limits, locks)
+	switch {
+	case known && !free:
+		return nil
+	case err != nil:
+		f := unknown("what "+u.String()+" can pin", seen...)
+		f[0].Text = fmt.Sprintf("what %s can pin can't be told: %v", u.String(), err)
+		return f
+	case !known:
+		return unknown("what "+u.String()+" can pin", seen...)
+	}
+	return fail(u.String()+" can pin all memory of the node: none of its cgroups has a limit", seen...)
+}
+
+// boundsOf returns what was read of the bounds of one holder.
+func boundsOf(n *facts.Node, u *vfio.Usage) []facts.Fact {
+	_, bounded, limits, _ := n.MemoryBound(u.Cgroup)
+	if bounded {
+		return limits
+	}
+	_, _, locks := n.LocksAtWill(u.PID)
+	return append(limits, locks...)
+}
+
+// heldBy returns the functions that a process holds, by address.
+func heldBy(n *facts.Node, u *vfio.Usage) []pci.Address {
+	var held []pci.Address
+	holdings, _ := n.Holdings()
+	for i := range holdings {
+		if holdings[i].Process.PID == u.PID {
+			held = append(held, holdings[i].Devices...)
+		}
+	}
+	slices.SortFunc(held, pci.Address.Compare)
+	return slices.Compact(held)
 }

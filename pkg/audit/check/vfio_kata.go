@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,9 +47,9 @@ func vfioKataChecks() []Check {
 
 // sandboxesHaveTheirOwn compares each function of a sandbox with the claims that
 // have it. A state whose VM is gone is VFIO-020's.
-func sandboxesHaveTheirOwn(n *facts.Node) []finding.Finding {
+func sandboxesHaveTheirOwn(n *facts.Node) Answer {
 	sandboxes, asked := runtimes.Sandboxes(n)
-	var found []finding.Finding
+	var found Answer
 	var looked []runtimes.Sandbox
 	for i := range sandboxes {
 		s := &sandboxes[i]
@@ -74,13 +75,11 @@ func sandboxesHaveTheirOwn(n *facts.Node) []finding.Finding {
 
 // damagedStates says of each state that is not understood that any function may be
 // in it.
-func damagedStates(asked []facts.Fact) []finding.Finding {
-	var found []finding.Finding
+func damagedStates(asked []facts.Fact) Answer {
+	var found Answer
 	for _, f := range asked {
 		if !f.Known() {
-			u := unknown("which functions a sandbox of Kata's has", f)
-			u[0].Object = f.Path
-			found = append(found, u...)
+			found = append(found, unknown("which functions a sandbox of Kata's has", f).object(f.Path)...)
 		}
 	}
 	return found
@@ -120,7 +119,7 @@ func isFor(n *facts.Node, rec *journal.Record, s *runtimes.Sandbox) bool {
 }
 
 // sandboxesAgree looks for states without a VM, and for claims without a sandbox.
-func sandboxesAgree(n *facts.Node) []finding.Finding {
+func sandboxesAgree(n *facts.Node) Answer {
 	sandboxes, asked := runtimes.Sandboxes(n)
 	if !slices.ContainsFunc(asked, facts.Fact.OK) {
 		return notApplicable("the node has no state of Kata's", asked...)
@@ -136,9 +135,7 @@ func sandboxesAgree(n *facts.Node) []finding.Finding {
 		}
 		claims++
 		if isGone(n, sandboxes, rec.Sandbox.ID) {
-			f := fail(fmt.Sprintf("%s is prepared for sandbox %.12s, of which neither a state of Kata's nor a VMM nor a bundle is there", claimName(rec), rec.Sandbox.ID), n.Journal())
-			f[0].Object, f[0].Devices = claimName(rec), rec.Plan.Addresses()
-			found = append(found, f...)
+			found = append(found, fail(fmt.Sprintf("%s is prepared for sandbox %.12s, of which neither a state of Kata's nor a VMM nor a bundle is there", claimName(rec), rec.Sandbox.ID), n.Journal()).object(claimName(rec)).reaching(rec.Plan.Addresses()...)...)
 		}
 	}
 	found = append(found, damagedStates(asked)...)
@@ -148,15 +145,14 @@ func sandboxesAgree(n *facts.Node) []finding.Finding {
 	return showing(pass(fmt.Sprintf("%s, %s", count(len(sandboxes), "sandbox"), count(claims, "prepared claim")), asked...), sandboxes, sandboxFacts)
 }
 
-func leftStates(n *facts.Node, sandboxes []runtimes.Sandbox) []finding.Finding {
-	var found []finding.Finding
+func leftStates(n *facts.Node, sandboxes []runtimes.Sandbox) Answer {
+	var found Answer
 	for i := range sandboxes {
 		s := &sandboxes[i]
 		if !isLeft(n, s) {
 			continue
 		}
-		f := fail(fmt.Sprintf("%s has a state of Kata's, and its VMM, process %d, is gone", sandboxName(s), s.PID), sandboxFacts(*s)...)
-		f[0].Object = sandboxName(s)
+		f := fail(fmt.Sprintf("%s has a state of Kata's, and its VMM, process %d, is gone", sandboxName(s), s.PID), sandboxFacts(*s)...).object(sandboxName(s))
 		for _, d := range s.Devices {
 			f[0].Devices = append(f[0].Devices, d.Address)
 		}
@@ -191,11 +187,10 @@ func isGone(n *facts.Node, sandboxes []runtimes.Sandbox, id string) bool {
 }
 
 // aboutSandbox fails for a sandbox and a function.
-func aboutSandbox(n *facts.Node, s *runtimes.Sandbox, a pci.Address, text string) []finding.Finding {
-	found := fail(text, append(sandboxFacts(*s), n.Journal())...)
-	found[0].Object, found[0].Devices = sandboxName(s), []pci.Address{a}
+func aboutSandbox(n *facts.Node, s *runtimes.Sandbox, a pci.Address, text string) Answer {
+	found := fail(text, append(sandboxFacts(*s), n.Journal())...).object(sandboxName(s)).reaching(a)
 	if f, ok := n.Snapshot.Function(a); ok {
-		return about(f, found)
+		return found.on(f)
 	}
 	return found
 }
@@ -233,4 +228,71 @@ func sandboxName(s *runtimes.Sandbox) string {
 		return fmt.Sprintf("sandbox %.12s", s.ID)
 	}
 	return fmt.Sprintf("sandbox %.12s of pod %s/%s", s.ID, s.Namespace, s.Pod)
+}
+
+// KataOf returns what the node's Kata is set up to do, and its sandboxes. It may be called at any time, and changes nothing.
+func KataOf(n *facts.Node) *finding.Kata {
+	k := &finding.Kata{Handlers: []finding.KataHandler{}, Sandboxes: []finding.KataSandbox{}}
+	for _, h := range runtimes.Of(n).Kata() {
+		k.Handlers = append(k.Handlers, kataHandlerOf(&h, runtimes.KataOf(n, &h)))
+	}
+	found, asked := runtimes.Sandboxes(n)
+	for i := range found {
+		k.Sandboxes = append(k.Sandboxes, kataSandboxOf(n, &found[i]))
+	}
+	for _, f := range asked {
+		if !f.Known() {
+			k.Unread = append(k.Unread, f.Path+": "+f.Err)
+		}
+	}
+	return k
+}
+
+// What Kata works by where no file says anything (Kata 4.1: pkg/katautils/config-settings.go.in; libs/kata-types/src/config/default.rs,
+// of QEMU), and the most root ports that the Go runtime takes (maxPCIeRootPorts).
+const (
+	goMemoryMiB   = 2048
+	rustMemoryMiB = 128
+	noPort        = "no-port"
+	maxRootPorts  = 16
+)
+
+func kataHandlerOf(h *runtimes.Handler, k *runtimes.Kata) finding.KataHandler {
+	view := finding.KataHandler{
+		Name: h.Name, Engine: h.Engine, Runtime: string(katastate.Go), Config: k.File, Files: []string{}, VMM: k.VMM(),
+		MemoryMiB: cmp.Or(k.Hypervisor("default_memory").Number(), goMemoryMiB),
+		FixedSize: k.Runtime("static_sandbox_resource_mgmt").On(), InPodsCgroup: k.Runtime("sandbox_cgroup_only").On(),
+		ColdPlug: cmp.Or(k.Hypervisor("cold_plug_vfio").Text(), noPort), HotPlug: cmp.Or(k.Hypervisor("hot_plug_vfio").Text(), noPort),
+		RootPorts: min(k.Hypervisor("pcie_root_port").Number(), maxRootPorts), VFIOMode: k.Runtime("vfio_mode").Text(),
+		Socket:      k.Runtime("pod_resource_api_sock").Text(),
+		Annotations: append([]string{}, k.Hypervisor("enable_annotations").List()...),
+	}
+	view.LimitedMiB = view.MemoryMiB
+	if h.IsRust() {
+		view.Runtime = string(katastate.Rust)
+		view.MemoryMiB = cmp.Or(k.Hypervisor("default_memory").Number(), rustMemoryMiB)
+		view.LimitedMiB = k.Hypervisor("overhead_memory").Number()
+	}
+	for _, file := range k.Files {
+		view.Files = append(view.Files, file.Path)
+	}
+	if len(k.Damaged) > 0 {
+		view.Damaged = k.Damaged[0].Path + ": " + cmp.Or(k.Damaged[0].Err, facts.NotThere)
+	}
+	return view
+}
+
+func kataSandboxOf(n *facts.Node, s *runtimes.Sandbox) finding.KataSandbox {
+	view := finding.KataSandbox{
+		ID: s.ID, Namespace: s.Namespace, Pod: s.Pod, Runtime: string(s.Runtime), Hypervisor: s.Hypervisor, PID: s.PID,
+		Running: s.VMM != nil, Devices: []finding.KataSandboxDevice{},
+	}
+	for _, d := range s.Devices {
+		device := finding.KataSandboxDevice{Address: d.Address, GuestPath: d.GuestPath, Bus: d.Bus, ColdPlugged: d.ColdPlugged, Endpoint: d.Endpoint, Claims: []string{}}
+		for _, t := range n.TenanciesOf(d.Address) {
+			device.Claims = append(device.Claims, t.Claim())
+		}
+		view.Devices = append(view.Devices, device)
+	}
+	return view
 }

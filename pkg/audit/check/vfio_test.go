@@ -2,13 +2,19 @@ package check_test
 
 import (
 	"fmt"
+	"os"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
@@ -133,4 +139,240 @@ func withIOMMUFD(tb testing.TB) *board.Tree {
 	t.WithIOMMUFD()
 	t.Own("dev/iommu", "20660", 0, 0)
 	return t
+}
+
+func moduleFaults() []fault {
+	return []fault{
+		{rule: "VFIO-001", about: "off", board: board.Server, plant: func(t *board.Tree) {
+			t.SetParameter("vfio_pci", "disable_denylist", "Y")
+		}},
+		{rule: "VFIO-001", about: "off after the next boot", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("etc/modprobe.d/x.conf", "options vfio-pci disable_denylist=1\n")
+		}},
+		{rule: "VFIO-002", about: "on", board: board.Server, plant: func(t *board.Tree) {
+			t.SetParameter("vfio_pci", "enable_sriov", "Y")
+		}},
+		{rule: "VFIO-015", about: "masked at the controller", board: board.Server, plant: func(t *board.Tree) {
+			t.SetParameter("vfio_pci", "nointxmask", "Y")
+		}},
+		{rule: "VFIO-015", about: "legacy VGA for a VGA card", board: board.Server, plant: func(t *board.Tree) {
+			t.SetParameter("vfio_pci", "disable_vga", "N")
+			t.AddRootPort(0x81)
+			card := sysfstest.GPU(pci.Address{Bus: 0x81})
+			card.Class = pci.ClassVGA << 8
+			t.Add(card)
+			t.Give("t3", "draw", card.Address)
+		}},
+	}
+}
+
+// bindFree has vfio-pci take a VF that nobody has.
+func bindFree(t *board.Tree) string {
+	a := t.Devices["nic0/vf3"]
+	for _, w := range [][2]string{
+		{sysfs.FunctionPath(a) + "/driver_override", "vfio-pci"},
+		{"sys/bus/pci/drivers/igbvf/unbind", a.String()},
+		{"sys/bus/pci/drivers_probe", a.String()},
+	} {
+		if err := t.Write(w[0], []byte(w[1])); err != nil {
+			t.TB.Fatal(err)
+		}
+	}
+	return sysfs.FunctionPath(a)
+}
+
+func bindingFaults() []fault {
+	return []fault{
+		{rule: "VFIO-003", about: "on the command line", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("proc/cmdline", "root=/dev/sda1 vfio_pci.ids=10de:2330,10de:22ba\n")
+		}},
+		{rule: "VFIO-003", about: "in modprobe.d", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("etc/modprobe.d/x.conf", "options vfio-pci ids=10de:2330\n")
+		}},
+		{rule: "VFIO-004", about: "an id was injected", board: board.Server, device: "nic0/vf3", plant: func(t *board.Tree) {
+			t.Put(bindFree(t)+"/driver_override", "(null)\n")
+		}},
+		{rule: "VFIO-005", about: "another driver than the override's", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			t.Put(sysfs.FunctionPath(t.Devices["gpu0"])+"/driver_override", "nvidia\n")
+		}},
+		{rule: "VFIO-005", about: "driverctl", board: board.Server, device: "nic0", plant: func(t *board.Tree) {
+			t.Put("etc/driverctl.d/pci-"+t.Devices["nic0"].String(), "vfio-pci\n")
+		}},
+		{rule: "VFIO-006", about: "bound by hand", board: board.Server, device: "nic0/vf3", plant: func(t *board.Tree) { bindFree(t) }},
+		{rule: "VFIO-014", about: "on uio_pci_generic", board: board.Server, plant: func(t *board.Tree) {
+			t.AddDriver("uio_pci_generic", sysfstest.Driver{})
+			t.AddRootPort(0x81)
+			f := sysfstest.NIC(pci.Address{Bus: 0x81})
+			f.Driver = "uio_pci_generic"
+			t.Add(f)
+		}},
+	}
+}
+
+func udevFaults() []fault {
+	planted := func(about, rule string) fault {
+		return fault{rule: "VFIO-017", about: about, board: board.Server, plant: func(t *board.Tree) {
+			t.Put("etc/udev/rules.d/10-vfio.rules", rule+"\n")
+		}}
+	}
+	return []fault{
+		planted("everybody", `SUBSYSTEM=="vfio", MODE="0666"`),
+		planted("iommufd, over two lines", "KERNEL==\"iommu\", \\\n  MODE:=\"0666\""),
+		planted("a broad group", `SUBSYSTEM=="vfio|vfio-dev", GROUP="users", MODE="0660"`),
+		planted("who sits at the console", `KERNEL=="vfio[0-9]*", TAG+="uaccess"`),
+	}
+}
+
+// trained is the record of the claim that the server's gpu0 is given to.
+func trained(t *board.Tree) *journal.Record { return record(t, "t1", "train") }
+
+// vfioKataFaults are what Kata's own states and the journal contradict each other in.
+func vfioKataFaults() []fault {
+	damaged := func(rule string) fault {
+		return fault{rule: rule, about: "a state that can't be read", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put(board.StateFile(trained(t)), "{")
+		}}
+	}
+	return []fault{
+		{rule: "VFIO-019", about: "a function that no claim has", board: board.Server, device: "nic0/vf1", plant: func(t *board.Tree) {
+			addToState(t, t.Devices["nic0/vf1"].String())
+		}},
+		{rule: "VFIO-019", about: "a function of another pod's claim", board: board.Server, device: "gpu1", plant: func(t *board.Tree) {
+			addToState(t, t.Devices["gpu1"].String())
+		}},
+		damaged("VFIO-019"), damaged("VFIO-020"),
+		{rule: "VFIO-020", about: "a state whose VM is gone", board: board.Server, device: "gpu0", plant: func(t *board.Tree) {
+			stop(t)
+		}},
+		{rule: "VFIO-020", about: "a claim whose sandbox is gone", board: board.Server, plant: func(t *board.Tree) {
+			t.Delete("run/vc/sbs/" + trained(t).Sandbox.ID)
+			stop(t)
+		}},
+		{rule: "VFIO-020", about: "a VM that starts", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			id := trained(t).Sandbox.ID
+			t.Delete("run/vc/sbs/" + id)
+			stop(t)
+			t.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/"+id+"/config.json",
+				`{"annotations": {"io.kubernetes.cri.sandbox-namespace": "t1", "io.kubernetes.cri.sandbox-name": "train"}}`)
+		}},
+	}
+}
+
+// addToState has the sandbox of the tenant t1 have another function by Kata's state.
+func addToState(t *board.Tree, address string) {
+	name := board.StateFile(trained(t))
+	t.Put(name, strings.Replace(t.Text(name), `"VFIODevs":[`, `"VFIODevs":[{"BDF":"`+address+`","Bus":"rp1","GuestPciPath":{},"Type":1},`, 1))
+}
+
+// stop ends the VM of the tenant t1.
+func stop(t *board.Tree) {
+	t.Delete(procOf(trained(t).Sandbox.VMM))
+}
+
+// TestWithoutKatasStateNothingIsSaid of a claim whose VM runs.
+func TestWithoutKatasStateNothingIsSaid(t *testing.T) {
+	tree := board.Server(t)
+	tree.Delete("run/vc")
+	for _, f := range audit(t, tree).Findings {
+		if f.ID == "VFIO-020" && f.State != finding.NotApplicable || f.ID == "VFIO-019" && f.State != finding.Pass {
+			t.Errorf("%s: %s: %s", f.ID, f.State, f.Text)
+		}
+	}
+}
+
+func vfioKernelFaults() []fault {
+	return []fault{
+		{rule: "VFIO-016", about: "any kernel", board: board.Server, state: finding.Manual, plant: func(*board.Tree) {}},
+		{rule: "VFIO-016", about: "a kernel that does not say its number", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Delete("proc/sys/kernel/osrelease")
+		}},
+	}
+}
+
+// TestKernelsByTheirNumber: a number tells that a fix is there, never that all are.
+func TestKernelsByTheirNumber(t *testing.T) {
+	const latest, branched, older = "CVE-2024-26812", "CVE-2024-26810 (", "CVE-2020-12888"
+	for release, open := range map[string][]string{
+		"6.9.0":                nil,
+		"6.12.107+deb13-amd64": nil, // Debian 13's
+		"6.12.0-sysfstest":     nil,
+		"7.0":                  nil,
+		"6.6.95-flatcar":       {latest},
+		"6.6.24":               {latest},
+		"6.6.23":               {latest, branched},
+		"6.8.0-40-generic":     {latest}, // Ubuntu's: its own number is behind the dash
+		"6.5.13":               {latest, branched},
+		"5.14.0-503.el9":       {latest},
+		"4.18.0-553.el8_10":    {latest, older, "CVE-2019-3882"},
+		"6.9.0-rc1":            {latest, older},
+		"not a number":         {latest, older},
+		"6":                    {latest, older},
+		"6.x.1":                {latest, older},
+		"6.1.0-18-amd64":       {latest}, // Debian's
+		"5.15.154-1-default":   {latest},
+	} {
+		tree := board.Server(t)
+		tree.Put("proc/sys/kernel/osrelease", release+"\n")
+		for _, f := range audit(t, tree).Findings {
+			if f.ID != "VFIO-016" {
+				continue
+			}
+			if f.State != finding.Manual || len(f.Evidence) == 0 || len(f.Devices) == 0 {
+				t.Errorf("%s: %s, %d devices, evidence %v", release, f.State, len(f.Devices), f.Evidence)
+			}
+			if asks := strings.Contains(f.Text, "does not say"); asks != (len(open) > 0) {
+				t.Errorf("%s: %s", release, f.Text)
+			}
+			for _, cve := range open {
+				if !strings.Contains(f.Text, cve) {
+					t.Errorf("%s: it does not name %s: %s", release, cve, f.Text)
+				}
+			}
+			if strings.HasPrefix(release, "6.6.") && strings.Contains(f.Text, branched) != slices.Contains(open, branched) {
+				t.Errorf("%s: the fix of its branch counts otherwise: %s", release, f.Text)
+			}
+		}
+	}
+}
+
+// cgroupOf returns the directory of a process' cgroup.
+func cgroupOf(t *board.Tree, p journal.Process) string {
+	t.TB.Helper()
+	return "sys/fs/cgroup" + strings.TrimSpace(strings.TrimPrefix(t.Text(procOf(p)+"/cgroup"), "0::"))
+}
+
+func pinningFaults() []fault {
+	vmm := func(t *board.Tree) journal.Process { return record(t, "t1", "train").Sandbox.VMM }
+	unbound := func(t *board.Tree) { t.Put(path.Dir(cgroupOf(t, vmm(t)))+"/memory.max", "max\n") }
+	return []fault{
+		{rule: "VFIO-018", about: "a pod without a limit", board: board.Server, plant: unbound},
+		{rule: "VFIO-018", about: "a VMM outside of its pod", board: board.Server, plant: func(t *board.Tree) {
+			t.Put(procOf(vmm(t))+"/cgroup", "0::/kata_overhead/1\n")
+			t.Put("sys/fs/cgroup/kata_overhead/1/memory.max", "max\n")
+		}},
+		{rule: "VFIO-018", about: "no limit by cgroup v1", board: board.Server, plant: func(t *board.Tree) {
+			t.Put(procOf(vmm(t))+"/cgroup", "12:cpu,memory:/kata\n1:name=systemd:/kata\n0::/\n")
+			t.Put("sys/fs/cgroup/memory/kata/memory.limit_in_bytes", "9223372036854771712\n")
+		}},
+		{rule: "VFIO-018", about: "a limit by cgroup v1", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			t.Put(procOf(vmm(t))+"/cgroup", "12:memory:/kata/pod\n0::/\n")
+			t.Put("sys/fs/cgroup/memory/kata/pod/memory.limit_in_bytes", "9223372036854771712\n")
+			t.Put("sys/fs/cgroup/memory/kata/memory.limit_in_bytes", "4294967296\n")
+		}},
+		{rule: "VFIO-018", about: "neither the privilege nor an endless limit to lock memory", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			unbound(t)
+			dir := procOf(vmm(t))
+			t.Put(dir+"/status", strings.Replace(t.Text(dir+"/status"), "000001ffffffffff", "00000000a80425fb", 1))
+			t.Put(dir+"/limits", strings.Replace(t.Text(dir+"/limits"), "unlimited ", "8388608   ", 1))
+		}},
+		{rule: "VFIO-018", about: "a cgroup that is not in sight", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put(procOf(vmm(t))+"/cgroup", "0::/../../kubepods-pod1.slice/x.scope\n")
+		}},
+		{rule: "VFIO-018", about: "a cgroup that is gone", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Delete(cgroupOf(t, vmm(t)))
+		}},
+		{rule: "VFIO-018", about: "no processes to be seen", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			_ = os.Remove(t.Path("proc/1/ns/pid"))
+		}},
+	}
 }

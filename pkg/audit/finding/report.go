@@ -1,10 +1,12 @@
 package finding
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // Report is one audit of one node or cluster.
@@ -175,4 +177,154 @@ func (r *Report) Failing(at isolation.Severity) []Finding {
 // Undetermined reports whether a check could not tell.
 func (r *Report) Undetermined() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.State == Unknown || f.State == Error })
+}
+
+// Basis says by what an audit knows which functions tenants can get. Functions
+// that a claim or a VFIO driver has count besides.
+type Basis struct {
+	By BasisKind `json:"by"`
+	// Functions is how many the plugin publishes, or would publish.
+	Functions int `json:"functions"`
+	// Problem says why the node's config does not count; empty where it does, and
+	// where there is none.
+	Problem string `json:"problem,omitempty"`
+}
+
+// BasisKind is what names the functions that tenants can get.
+type BasisKind string
+
+// Kinds of [Basis].
+const (
+	// ByPlugin: the plugin publishes on this node, and says what.
+	ByPlugin BasisKind = "published"
+	// ByConfig: no plugin publishes here, and the node's config selects them.
+	ByConfig BasisKind = "node-config"
+	// ByDefault: no plugin publishes here, and the node has no config: the default
+	// one selects every GPU and VF.
+	ByDefault BasisKind = "default-config"
+)
+
+// String returns the basis as a headline has it: "judged as the default config
+// would publish: 24 functions".
+func (b Basis) String() string {
+	functions := fmt.Sprintf("%d functions", b.Functions)
+	if b.Functions == 1 {
+		functions = "1 function"
+	}
+	switch b.By {
+	case ByPlugin:
+		return "judged as the plugin publishes: " + functions
+	case ByConfig:
+		return "judged as the node's config would publish: " + functions
+	case ByDefault:
+	}
+	text := "judged as the default config would publish: " + functions
+	if b.Problem != "" {
+		text += " (the node's config does not count: " + b.Problem + ")"
+	}
+	return text
+}
+
+// NodeRecords are what a node itself keeps of who has its functions: for whoever
+// compares them with what others say, as `kata-vfio-audit cluster` does with the
+// API server.
+type NodeRecords struct {
+	// Claims are those of the journal, by UID.
+	Claims []ClaimRecord `json:"claims"`
+	// Ledger is nil where there is none, or it could not be read.
+	Ledger *LedgerRecord `json:"ledger,omitempty"`
+}
+
+// ClaimRecord is a claim's record.
+type ClaimRecord struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// State is that of package journal: "prepared", "quarantined".
+	State string `json:"state"`
+	// Since is when the state was entered, RFC 3339 in UTC.
+	Since string `json:"since,omitempty"`
+	// Devices are the functions that the claim has.
+	Devices []pci.Address `json:"devices"`
+}
+
+// LedgerRecord is how far a ledger has come.
+type LedgerRecord struct {
+	Events int64 `json:"events"`
+	// Checkpoint is the signed one behind the last event, its lines joined by spaces: kept
+	// elsewhere, the report is an anchor.
+	Checkpoint string `json:"checkpoint"`
+	// Key is the node's public key, as it lies with the ledger.
+	Key string `json:"key"`
+}
+
+// Kata is what a node's Kata makes of pods, and what it has made of those that run: for whoever compares it with what the cluster
+// promises, as `kata-vfio-audit cluster` does, or explains a pod.
+type Kata struct {
+	Handlers  []KataHandler `json:"handlers"`
+	Sandboxes []KataSandbox `json:"sandboxes"`
+	// Unread are the states of Kata's that could not be read, one sentence each.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// KataHandler is a runtime handler that runs Kata, with the settings that its shim works by: the base with all drop-ins over it, and
+// Kata's defaults where no file says anything.
+type KataHandler struct {
+	Name string `json:"name"`
+	// Engine is "containerd" or "CRI-O", and Runtime "go" or "rust".
+	Engine  string `json:"engine"`
+	Runtime string `json:"runtime"`
+	// Config is the base; Files are the base and the drop-ins, in the order in which they are read.
+	Config string   `json:"config"`
+	Files  []string `json:"files"`
+	// Damaged says why the settings below are not known; empty where they are.
+	Damaged string `json:"damaged,omitempty"`
+	// VMM is the hypervisor: "qemu".
+	VMM string `json:"vmm,omitempty"`
+	// MemoryMiB is the guest's RAM where the pod has no limits, and LimitedMiB what is added to the limits where it has some. With the
+	// Go runtime they are the same.
+	MemoryMiB  int64 `json:"memoryMiB"`
+	LimitedMiB int64 `json:"limitedMiB"`
+	// FixedSize says that a VM has its whole size from its boot on (static_sandbox_resource_mgmt), and InPodsCgroup that the VMM is
+	// charged to the pod (sandbox_cgroup_only).
+	FixedSize    bool `json:"fixedSize"`
+	InPodsCgroup bool `json:"inPodsCgroup"`
+	// ColdPlug and HotPlug are the ports by which VMs get devices at their boot, and later: "no-port" for none.
+	ColdPlug string `json:"coldPlug"`
+	HotPlug  string `json:"hotPlug"`
+	// RootPorts is how many root ports a VM has at least.
+	RootPorts int64 `json:"rootPorts"`
+	// VFIOMode is "guest-kernel" where the guest's driver has the device.
+	VFIOMode string `json:"vfioMode,omitempty"`
+	// Socket is whom the shim asks for a pod's devices (pod_resource_api_sock); empty for nobody.
+	Socket string `json:"socket,omitempty"`
+	// Annotations are those by which pods may change the hypervisor's settings.
+	Annotations []string `json:"annotations"`
+}
+
+// KataSandbox is one of Kata's sandboxes.
+type KataSandbox struct {
+	ID        string `json:"id"`
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	// Runtime is "go" or "rust"; empty where the VMM alone tells of the sandbox.
+	Runtime    string `json:"runtime,omitempty"`
+	Hypervisor string `json:"hypervisor,omitempty"`
+	// PID is the VMM's.
+	PID int `json:"pid,omitempty"`
+	// Running says that this process is seen.
+	Running bool                `json:"running"`
+	Devices []KataSandboxDevice `json:"devices"`
+}
+
+// KataSandboxDevice is a function of the node in a sandbox.
+type KataSandboxDevice struct {
+	Address pci.Address `json:"address"`
+	// GuestPath is where it is in the guest, "05/00"; empty where that can't be told.
+	GuestPath   string `json:"guestPath,omitempty"`
+	Bus         string `json:"bus,omitempty"`
+	ColdPlugged bool   `json:"coldPlugged"`
+	Endpoint    bool   `json:"endpoint,omitempty"`
+	// Claims are the claims that have it by the plugin's journal.
+	Claims []string `json:"claims"`
 }

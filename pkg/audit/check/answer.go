@@ -1,0 +1,394 @@
+package check
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Answer is what a check says: one finding for each object that fails or can't be
+// told, or one for all of them. Its methods add to each of its findings what a
+// failure names, and return it, so that a finding is one expression:
+//
+//	fail("its reset failed", seen).on(f).reaching(others...).fix("reboot the node")
+type Answer []finding.Finding
+
+// on says which function the findings are about.
+func (a Answer) on(f *device.Function) Answer { return a.at(f.Address) }
+
+// at is on for a function that may not be in the snapshot.
+func (a Answer) at(address pci.Address) Answer {
+	return a.each(func(f *finding.Finding) { f.Device = new(address) })
+}
+
+// object says what else they are about: "claim t1/train".
+func (a Answer) object(name string) Answer {
+	return a.each(func(f *finding.Finding) { f.Object = name })
+}
+
+// reaching adds functions that are in reach.
+func (a Answer) reaching(devices ...pci.Address) Answer {
+	return a.each(func(f *finding.Finding) { f.Devices = append(f.Devices, devices...) })
+}
+
+// fix says what to do where that is more precise than the rule's.
+func (a Answer) fix(text string) Answer {
+	return a.each(func(f *finding.Finding) { f.Remediation = text })
+}
+
+// weighs gives the findings another severity than the rule's.
+func (a Answer) weighs(s isolation.Severity) Answer {
+	return a.each(func(f *finding.Finding) { f.Severity = s })
+}
+
+// pending says how the next boot differs.
+func (a Answer) pending(text string) Answer {
+	return a.each(func(f *finding.Finding) { f.Pending = text })
+}
+
+// seen adds evidence.
+func (a Answer) seen(more ...facts.Fact) Answer {
+	return a.each(func(f *finding.Finding) { f.Evidence = append(f.Evidence, evidence(more)...) })
+}
+
+func (a Answer) each(change func(*finding.Finding)) Answer {
+	for i := range a {
+		change(&a[i])
+	}
+	return a
+}
+
+// conclude ends a rule that looked at objects one by one: with what was found, with
+// a pass that shows what was read of them, or, where there are none, with none.
+func conclude[T any](found Answer, looked []T, what, none string, read func(T) []facts.Fact) Answer {
+	switch {
+	case len(found) > 0:
+		return found
+	case len(looked) == 0:
+		return notApplicable(none)
+	}
+	return showing(pass(count(len(looked), what)), looked, read)
+}
+
+// The words by which checks answer, each a list of one.
+
+func pass(text string, seen ...facts.Fact) Answer {
+	return say(finding.Pass, text, seen)
+}
+
+func fail(text string, seen ...facts.Fact) Answer {
+	return say(finding.Fail, text, seen)
+}
+
+// notApplicable is for a node that has nothing the rule is about.
+func notApplicable(text string, seen ...facts.Fact) Answer {
+	return say(finding.NotApplicable, text, seen)
+}
+
+// unknown is for facts that were not to be had: it names the first that was not.
+func unknown(what string, seen ...facts.Fact) Answer {
+	for _, f := range seen {
+		if !f.OK() {
+			why := f.Err
+			if f.Status == facts.Absent {
+				why = "it is not there"
+			}
+			return say(finding.Unknown, fmt.Sprintf("%s can't be told: %s: %s", what, f.Path, why), seen)
+		}
+	}
+	return say(finding.Unknown, what+" can't be told", seen)
+}
+
+func say(state finding.State, text string, seen []facts.Fact) Answer {
+	f := finding.Finding{State: state, Text: text}
+	for _, s := range seen {
+		f.Evidence = append(f.Evidence, s.Evidence())
+	}
+	return Answer{f}
+}
+
+// count says how many: "1 function", "3 functions".
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// assignable returns the functions that tenants have or can get.
+func assignable(n *facts.Node) []*device.Function {
+	var found []*device.Function
+	for _, f := range n.Functions() {
+		if n.IsAvailable(f.Address) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// each judges every function that tenants have or can get. The rule passes if
+// there is one and nothing is found.
+func each(n *facts.Node, judge func(*device.Function) Answer) Answer {
+	functions := assignable(n)
+	var found Answer
+	for _, f := range functions {
+		found = append(found, judge(f).on(f)...)
+	}
+	return orPass(found, len(functions))
+}
+
+// orPass returns what was found, or a pass that says how many functions were
+// looked at.
+func orPass(found Answer, functions int) Answer {
+	switch {
+	case functions == 0:
+		return notApplicable("tenants can get no function of this node")
+	case len(found) == 0:
+		return pass(count(functions, "function"))
+	}
+	return found
+}
+
+// port is a port above functions that tenants have or can get.
+type port struct {
+	*device.Function
+	below []pci.Address
+}
+
+// ports returns the ports on the ways of such functions, by address.
+func ports(n *facts.Node) []*port {
+	var all []*port
+	known := map[pci.Address]*port{}
+	for _, f := range assignable(n) {
+		for _, a := range f.Upstream {
+			if known[a] == nil {
+				p, ok := n.Snapshot.Function(a)
+				if !ok {
+					continue
+				}
+				known[a] = &port{Function: p}
+				all = append(all, known[a])
+			}
+			known[a].below = append(known[a].below, f.Address)
+		}
+	}
+	return all
+}
+
+// attribute returns a fact that the scan read, as evidence: the path of a
+// function's attribute, and what it said.
+func attribute(a pci.Address, name, value string) facts.Fact {
+	return facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/%s", a, name), Value: value, How: "read"}
+}
+
+// config is attribute for a register of configuration space.
+func config(a pci.Address, value string) facts.Fact {
+	f := attribute(a, "config", value)
+	f.How, f.Needs = "config", facts.OfConfigSpace
+	return f
+}
+
+// acsRegisters returns what a function's ACS registers say.
+func acsRegisters(f *device.Function) facts.Fact {
+	switch acs := f.Capabilities.ACS; {
+	case acs != nil:
+		return config(f.Address, fmt.Sprintf("ACS capability 0x%04x, control 0x%04x (%s)", acs.Capability, acs.Control, orElse(isolation.ACSNames(acs.Control), "all off")))
+	case f.Capabilities.Truncated:
+		return notReadable(f)
+	}
+	return config(f.Address, "no ACS capability")
+}
+
+// notReadable says that extended capabilities could not be read.
+func notReadable(f *device.Function) facts.Fact {
+	seen := config(f.Address, "")
+	seen.Status, seen.Err = facts.Denied, "configuration space is readable in part only"
+	return seen
+}
+
+// because makes findings of the verdict's reasons or notes with the code, each
+// once for all functions that have it from the same culprit.
+func because(n *facts.Node, code isolation.Code, culprit func(*isolation.Reason) bool) Answer {
+	var found Answer
+	at := map[pci.Address]int{}
+	for _, f := range assignable(n) {
+		v := n.Verdict(f)
+		for _, r := range slices.Concat(v.Reasons, v.Notes) {
+			if r.Code != code || culprit != nil && !culprit(&r) {
+				continue
+			}
+			who := f.Address
+			if r.Culprit != nil {
+				who = *r.Culprit
+			}
+			if i, ok := at[who]; ok {
+				found[i].Devices = append(found[i].Devices, f.Address)
+				continue
+			}
+			at[who] = len(found)
+			found = append(found, reasonFinding(f, &r))
+		}
+	}
+	return found
+}
+
+// reasonFinding turns a reason of a verdict into a finding.
+func reasonFinding(f *device.Function, r *isolation.Reason) finding.Finding {
+	made := finding.Finding{State: finding.Fail, Text: r.Text, Remediation: r.Fix, Devices: []pci.Address{f.Address}}
+	if r.Culprit != nil && *r.Culprit != f.Address {
+		made.Object = "port " + r.Culprit.String()
+	} else {
+		made.Device = new(f.Address)
+	}
+	for _, e := range r.Evidence {
+		seen := facts.Fact{Path: e.Path, Value: e.Value, How: "read"}
+		if path.Base(e.Path) == "config" {
+			seen.How, seen.Needs = "config", facts.OfConfigSpace
+		}
+		made.Evidence = append(made.Evidence, seen.Evidence())
+	}
+	return made
+}
+
+// What a pass was made of: a pass without evidence asks to be believed.
+
+// maxShown is how many of a rule's objects that are in order its pass shows; the
+// rest is counted. A node may have thousands that say the same.
+const maxShown = 8
+
+// showing adds to a pass what was read of the first objects that it is about. Of the
+// others nothing is asked. What is no pass has its own evidence, and stays.
+func showing[T any](found Answer, objects []T, read func(T) []facts.Fact) Answer {
+	if len(found) != 1 || found[0].State != finding.Pass {
+		return found
+	}
+	shown := objects[:min(len(objects), maxShown)]
+	var seen []facts.Fact
+	for _, object := range shown {
+		for _, f := range read(object) {
+			if !slices.Contains(seen, f) {
+				seen = append(seen, f)
+			}
+		}
+	}
+	found[0].Evidence = append(found[0].Evidence, evidence(seen)...)
+	found[0].LeftOut = len(objects) - len(shown)
+	return found
+}
+
+// one makes a reader of one fact a reader for [showing].
+func one[T any](read func(T) facts.Fact) func(T) []facts.Fact {
+	return func(object T) []facts.Fact { return []facts.Fact{read(object)} }
+}
+
+// itself is a fact that was kept.
+func itself(f facts.Fact) facts.Fact { return f }
+
+// groupOf returns the link that says which group a function is in.
+func groupOf(f *device.Function) facts.Fact {
+	seen := facts.Fact{Path: "/sys/bus/pci/devices/" + f.Address.String() + "/iommu_group", How: "link"}
+	if f.Group == nil {
+		seen.Status = facts.Absent
+		return seen
+	}
+	seen.Value = strconv.Itoa(*f.Group)
+	return seen
+}
+
+// upstream returns the ports above a function.
+func upstream(n *facts.Node, f *device.Function) []*device.Function {
+	var above []*device.Function
+	for _, a := range f.Upstream {
+		if p, ok := n.Snapshot.Function(a); ok {
+			above = append(above, p)
+		}
+	}
+	return above
+}
+
+// above says what kinds of ports are above a function, by their Express capabilities.
+func above(n *facts.Node, f *device.Function) []facts.Fact {
+	seen := []facts.Fact{attribute(f.Address, "class", f.Class.String())}
+	for _, p := range upstream(n, f) {
+		if express := p.Capabilities.Express; express != nil {
+			seen = append(seen, config(p.Address, fmt.Sprintf("PCI Express capability, port type %d", express.Type)))
+		}
+	}
+	return seen
+}
+
+// way returns a reader of the ACS registers of the ports above a function, and of
+// the group that the kernel made of that.
+func way(n *facts.Node) func(*device.Function) []facts.Fact {
+	return func(f *device.Function) []facts.Fact {
+		seen := []facts.Fact{groupOf(f)}
+		for _, p := range upstream(n, f) {
+			seen = append(seen, acsRegisters(p))
+		}
+		return seen
+	}
+}
+
+// switched returns whether capabilities of a function that software switches are on:
+// names are those of lspci.
+func switched(f *device.Function, names ...string) []facts.Fact {
+	var words []string
+	for _, name := range names {
+		c := map[string]*pci.Switchable{"ATS": f.Capabilities.ATS, "PRI": f.Capabilities.PRI, "PASID": f.Capabilities.PASID, "DPC": f.Capabilities.DPC}[name]
+		switch {
+		case c == nil:
+			words = append(words, "no "+name+" capability")
+		case c.Enabled:
+			words = append(words, fmt.Sprintf("%s capability, control 0x%04x (enabled)", name, c.Control))
+		default:
+			words = append(words, fmt.Sprintf("%s capability, control 0x%04x (disabled)", name, c.Control))
+		}
+	}
+	return []facts.Fact{config(f.Address, strings.Join(words, ", "))}
+}
+
+// groupFile returns a reader of a file of a function's group.
+func groupFile(n *facts.Node, name string) func(*device.Function) []facts.Fact {
+	return func(f *device.Function) []facts.Fact {
+		if f.Group == nil {
+			return []facts.Fact{groupOf(f)}
+		}
+		return []facts.Fact{n.Read(fmt.Sprintf("sys/kernel/iommu_groups/%d/%s", *f.Group, name))}
+	}
+}
+
+// attributeFile returns a reader of a function's attribute, from the node.
+func attributeFile(n *facts.Node, name string) func(*device.Function) []facts.Fact {
+	return func(f *device.Function) []facts.Fact {
+		return []facts.Fact{n.Read("sys/bus/pci/devices/" + f.Address.String() + "/" + name)}
+	}
+}
+
+// resetMethods is what the kernel can reset a function by.
+func resetMethods(f *device.Function) facts.Fact {
+	return attribute(f.Address, "reset_method", strings.Join(f.ResetMethods, " "))
+}
+
+// functionsAt returns the functions with the addresses.
+func functionsAt(n *facts.Node, addrs []pci.Address) []*device.Function {
+	var all []*device.Function
+	for _, a := range addrs {
+		if f, ok := n.Snapshot.Function(a); ok {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// nowhere is the answer of a place that nothing is at.
+func nowhere(path string) facts.Fact {
+	return facts.Fact{Path: path, Status: facts.Absent, How: "list"}
+}
