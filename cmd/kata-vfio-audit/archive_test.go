@@ -188,7 +188,7 @@ func TestDaemonsAreCopied(t *testing.T) {
 	}
 	for _, command := range [][]string{{"node", "--root", tree.Root()}, {"eval", file}} {
 		stdout, _, _ := execute(t, append(command, "-o", "csv")...)
-		if !strings.Contains(stdout, "RT-028,The kubelet answers nobody unknown,fail,") || strings.Contains(stdout, "hunter2") {
+		if !strings.Contains(stdout, "RT-028,Ensure that the kubelet authenticates and authorizes all requests,fail,") || strings.Contains(stdout, "hunter2") {
 			t.Errorf("%s does not say that the kubelet answers everybody:\n%s", command[0], stdout)
 		}
 	}

@@ -237,7 +237,7 @@ func TestHostileNodeDoesNothing(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	stdout, _, err := execute(t, "explain", "iom-003")
-	if err != nil || !strings.Contains(stdout, "IOM-003  VFIO's no-IOMMU mode is off") || strings.Contains(stdout, "On ") {
+	if err != nil || !strings.Contains(stdout, "IOM-003  Ensure that VFIO's no-IOMMU mode is off") || strings.Contains(stdout, "On ") {
 		t.Errorf("%v:\n%s", err, stdout)
 	}
 	stdout, _, err = execute(t, "explain", "IOM-003", "--root", unsafeServer(t).Root())
@@ -276,7 +276,7 @@ func TestExplainAsksAllForWhatIsAboutAll(t *testing.T) {
 
 func TestChecksAndProfiles(t *testing.T) {
 	for line, want := range map[string]string{
-		"checks":                                 "IOM-003   critical  plugin  VFIO's no-IOMMU mode is off\n",
+		"checks":                                 "IOM-003   critical  plugin  Ensure that VFIO's no-IOMMU mode is off\n",
 		"explain K8S-001":                        "group     Cluster\n",
 		"checks -o md":                           "### IOM-003\n",
 		"checks -o json":                         `"id": "IOM-003"`,
@@ -285,7 +285,7 @@ func TestChecksAndProfiles(t *testing.T) {
 		"checks --mapping iso-27017 -o md":       "| CLD.9.5.1 Segregation",
 		"profiles":                               "multi-tenant: untrusted tenants share the node (the default)\n",
 		"profiles -o json":                       `"name": "confidential"`,
-		"__complete explain IOM-00":              "IOM-003\tVFIO's no-IOMMU mode is off\n",
+		"__complete explain IOM-00":              "IOM-003\tEnsure that VFIO's no-IOMMU mode is off\n",
 		"__complete checks --mapping n":          "nist-800-53\n",
 		"__complete node --profile s":            "single-tenant\n",
 		"__complete waive --until 2027-01-01 IO": "IOM-003",

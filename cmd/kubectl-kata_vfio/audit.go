@@ -151,7 +151,7 @@ func auditRow(n *fleet.NodeAudit, f *fleet.FailedCheck, now time.Time, unseen, w
 	case len(f.Texts) > 0:
 		wrong = f.Texts[0]
 	case f.Title != "":
-		wrong = "expected: " + f.Title
+		wrong = "expected: " + f.Expected()
 	}
 	c := cells(orDash(n.Node), f.ID, orDash(string(f.Severity)), taints, concerned, claims, list(f.By), reportAge(n, now), wrong)
 	c[2].Color = severityColor(f.Severity)

@@ -22,15 +22,15 @@ func acsChecks() []Check {
 func pathChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "ACS-001", Title: "No port lets requests of one IOMMU group reach another below the IOMMU", Severity: isolation.High, Cheap: true,
-			Why:     "a port without ACS routes requests from one device to another below the IOMMU, which never sees them",
+			ID: "ACS-001", Title: "Ensure that ports redirect requests between IOMMU groups to the IOMMU", Severity: isolation.High, Cheap: true,
+			Why:     "Without ACS redirection, a port routes requests between devices, which the IOMMU never sees.",
 			Fix:     isolation.Fix(isolation.PeerToPeer),
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/iommu/iommu.c (REQ_ACS_FLAGS)", "PCI Express Base 6.12"},
 		}, Judge: portsRedirect},
 		{Rule: finding.Rule{
-			ID: "ACS-002", Title: "Functions of one device that are given away apart can't reach each other", Severity: isolation.High, Cheap: true,
-			Why:     "a device with several functions may route requests between them within itself",
+			ID: "ACS-002", Title: "Ensure that separately assignable functions of one device can't reach each other", Severity: isolation.High, Cheap: true,
+			Why:     "A multifunction device may route requests between its functions internally.",
 			Fix:     isolation.Fix(isolation.PeerToPeer) + "; or give all functions of the device to one tenant",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)"},
@@ -40,8 +40,8 @@ func pathChecks() []Check {
 			return showing(said, all, func(f *device.Function) []facts.Fact { return []facts.Fact{groupOf(f), acsRegisters(f)} })
 		}},
 		{Rule: finding.Rule{
-			ID: "ACS-008", Title: "What keeps functions apart shows in registers", Severity: isolation.Medium, Cheap: true,
-			Why:     "where a port shows no ACS and the kernel isolates all the same, it is the vendor's word in the kernel's table of quirks, or a patched kernel's invention",
+			ID: "ACS-008", Title: "Ensure that registers prove the isolation of functions", Severity: isolation.Medium, Cheap: true,
+			Why:     "Isolation without ACS registers is the vendor's claim in the kernel's quirks, or a patched kernel's invention.",
 			Fix:     isolation.Fix(isolation.ACSUnproven),
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC'; ls /sys/kernel/iommu_groups/*/devices",
 			Sources: []string{"Linux: drivers/pci/quirks.c (pci_dev_acs_enabled)"},
@@ -79,7 +79,7 @@ func portsRedirect(n *facts.Node) Answer {
 	all := assignable(n)
 	said := showing(orPass(append(found, unreadablePorts(n, hidden)...), len(all)), all, way(n))
 	if inside := portsInside(n); len(inside) > 0 && said[0].State == finding.Pass {
-		said[0].Text += fmt.Sprintf("; %s without redirection (%s) in the same IOMMU group as all functions below",
+		said[0].Text += fmt.Sprintf("; %s without redirection (%s), in one IOMMU group with all functions below",
 			count(len(inside), "port"), listOf(inside))
 	}
 	return said
@@ -125,18 +125,18 @@ func acsKernelChecks() []Check {
 		// The override works by this argument alone: a kernel that has the patch, as
 		// several distributions' have, is a stock one without it.
 		{Rule: finding.Rule{
-			ID: "ACS-006", Title: "The kernel is not told to believe in ACS that is not there", Severity: isolation.Critical, Cheap: true,
-			Why:     "pcie_acs_override, a patch that was never in Linux, makes groups that say isolated where the hardware is not",
-			Fix:     "take pcie_acs_override out of the boot loader's configuration and reboot; functions that share a group then go to one tenant",
+			ID: "ACS-006", Title: "Ensure that the kernel does not pretend that ACS is present", Severity: isolation.Critical, Cheap: true,
+			Why:     "pcie_acs_override, a patch that Linux never merged, makes groups that the hardware does not isolate.",
+			Fix:     "remove pcie_acs_override from the boot loader's configuration and reboot; give functions that share a group to one tenant",
 			Verify:  "grep -o 'pcie_acs_override[^ ]*' /proc/cmdline",
 			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (which has no such parameter)"},
 		}, Judge: func(n *facts.Node) Answer {
-			return badArgument(n, "pcie_acs_override", func(string) string { return "makes the kernel believe in isolation that the hardware does not have" })
+			return badArgument(n, "pcie_acs_override", func(string) string { return "fakes isolation that the hardware lacks" })
 		}},
 		{Rule: finding.Rule{
-			ID: "ACS-007", Title: "No kernel argument switches ACS off", Severity: isolation.High, Cheap: true,
-			Why:     "pci=disable_acs_redir= and pci=config_acs= take isolation away between devices, in the kernel documentation's own words",
-			Fix:     "take the option out of the boot loader's configuration, or limit it to ports below which nothing is given to tenants, and reboot",
+			ID: "ACS-007", Title: "Ensure that no kernel argument disables ACS", Severity: isolation.High, Cheap: true,
+			Why:     "`pci=disable_acs_redir=` and `pci=config_acs=` can remove the isolation between devices.",
+			Fix:     "remove the option from the boot loader's configuration, or limit it to ports without assignable functions, and reboot",
 			Verify:  "grep -o ' pci=[^ ]*' /proc/cmdline",
 			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (pci=)", "Linux: drivers/pci/pci.c (__pci_config_acs)"},
 		}, Judge: func(n *facts.Node) Answer { return badArgument(n, "pci", isolation.WeakensACS) }},
@@ -148,22 +148,22 @@ func acsKernelChecks() []Check {
 func portChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "ACS-004", Title: "Ports above functions without ATS refuse translated requests", Severity: isolation.Medium, Cheap: true,
-			Why:     "a function that has ATS off has no business with translated requests: one that sends them forges them",
-			Fix:     "set translation blocking by `pci=config_acs=` on the kernel's command line; `pci=noats` has the kernel set it for all ports",
+			ID: "ACS-004", Title: "Ensure that ports above functions without ATS block translated requests", Severity: isolation.Medium, Cheap: true,
+			Why:     "A function with ATS off that sends translated requests forges them.",
+			Fix:     "enable translation blocking by `pci=config_acs=` on the kernel command line; `pci=noats` makes the kernel enable it on all ports",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSC|ATSCtl'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_std_enable_acs)", "PCI Express Base 6.12.1.1"},
 		}, Judge: translationBlocked},
 		{Rule: finding.Rule{
-			ID: "ACS-005", Title: "No port chooses by itself which peers may be reached", Severity: isolation.Medium, Cheap: true,
-			Why:     "with egress control a port's vector opens direct ways that its other ACS bits close",
+			ID: "ACS-005", Title: "Ensure that no port has ACS egress control on", Severity: isolation.Medium, Cheap: true,
+			Why:     "The egress vector can open direct paths that the port's other ACS bits close.",
 			Fix:     "clear EgressCtrl in the port's ACS control",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
 			Sources: []string{"PCI Express Base 6.12.3", "Linux: include/uapi/linux/pci_regs.h (PCI_ACS_EC)"},
 		}, Judge: noEgressControl},
 		{Rule: finding.Rule{
-			ID: "ACS-010", Title: "No function that is given away is on a conventional PCI bus", Severity: isolation.High, Cheap: true,
-			Why:     "a conventional bus is shared: each function on it sees the others' requests and can send in their name",
+			ID: "ACS-010", Title: "Ensure that no assignable function is on a conventional PCI bus", Severity: isolation.High, Cheap: true,
+			Why:     "Functions on a shared bus see each other's requests and can forge them.",
 			Fix:     "move the device to a PCI Express slot",
 			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|PCI-Express to PCI'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_enabled)", "Linux: drivers/pci/search.c (pci_for_each_dma_alias)"},
@@ -172,8 +172,8 @@ func portChecks() []Check {
 			return showing(said, assignable(n), func(f *device.Function) []facts.Fact { return above(n, f) })
 		}},
 		{Rule: finding.Rule{
-			ID: "ACS-014", Title: "Ports above functions that are given away contain errors", Severity: isolation.Low, Cheap: true,
-			Why:     "where a port does not cut off a device on a fatal error, a hostile guest's errors reach the node, up to its crash",
+			ID: "ACS-014", Title: "Ensure that ports above assignable functions contain errors", Severity: isolation.Low, Cheap: true,
+			Why:     "Without containment, a guest's fatal device errors reach the host and can crash it.",
 			Fix:     "enable Downstream Port Containment in the firmware setup, or boot with `pcie_ports=dpc-native`",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|DpcCtl'",
 			Sources: []string{"Linux: drivers/pci/pcie/dpc.c", "Linux: Documentation/admin-guide/kernel-parameters.txt (pcie_ports=)"},
@@ -192,7 +192,7 @@ func translationBlocked(n *facts.Node) Answer {
 			}
 		}
 	}
-	return portsThat(n, "let translated requests pass though nothing below translates", acsRegisters, func(p *port) bool {
+	return portsThat(n, "don't block translated requests, though no function below has ATS", acsRegisters, func(p *port) bool {
 		acs := p.Capabilities.ACS
 		return acs != nil && acs.Capability&^acs.Control&pci.ACSTranslationBlocking != 0 && !translating[p.Address]
 	})
@@ -207,7 +207,7 @@ func noEgressControl(n *facts.Node) Answer {
 // errorsContained leaves out ports that have no containment to be switched on.
 func errorsContained(n *facts.Node) Answer {
 	dpc := func(p *device.Function) facts.Fact { return switched(p, "DPC")[0] }
-	return portsThat(n, "have containment (DPC) and leave it off", dpc, func(p *port) bool {
+	return portsThat(n, "have containment (DPC) off", dpc, func(p *port) bool {
 		return p.Capabilities.DPC != nil && !p.Capabilities.DPC.Enabled
 	})
 }
@@ -230,12 +230,12 @@ func portsThat(n *facts.Node, verb string, evidence func(*device.Function) facts
 	}
 	switch {
 	case len(all) == 0:
-		return notApplicable("no function that is given away is below a port")
+		return notApplicable("no assignable function is below a port")
 	case len(names) > 0:
 		slices.SortFunc(below, pci.Address.Compare)
 		return fail(fmt.Sprintf("%s %s", listOf(names), verb), seen...).reaching(slices.Compact(below)...)
 	case hidden > 0:
-		return unknown("how "+count(hidden, "port")+" are set up", notReadable(all[0].Function))
+		return unknown("the settings of "+count(hidden, "port"), notReadable(all[0].Function))
 	}
 	return showing(pass(count(len(all), "port")), all, func(p *port) []facts.Fact { return []facts.Fact{evidence(p.Function)} })
 }
@@ -258,7 +258,7 @@ func onConventionalBus(n *facts.Node, f *device.Function) Answer {
 		express := p.Capabilities.Express
 		switch {
 		case express == nil && p.Capabilities.Truncated:
-			return unknown("what kind of bridge "+a.String()+" is", notReadable(p))
+			return unknown("the type of bridge "+a.String(), notReadable(p))
 		case express == nil, express.Type == pci.PCIeToPCI, express.Type == pci.PCIToPCIe:
 			return fail(fmt.Sprintf("%s is below %s, a bridge to conventional PCI", f.Address, a), config(a, "PCI-Express to PCI/PCI-X bridge"))
 		}
@@ -270,9 +270,9 @@ func onConventionalBus(n *facts.Node, f *device.Function) Answer {
 func driftChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "ACS-017", Title: "ACS is as it was after the boot", Severity: isolation.High, Cheap: true,
-			Why:     "the kernel decided over IOMMU groups at boot and does not look again: who clears ACS later leaves groups that promise what no port keeps",
-			Fix:     "write the old value back, and find the script that cleared it (recipes for GPUDirect do)",
+			ID: "ACS-017", Title: "Ensure that ACS control is the same as after the boot", Severity: isolation.High, Cheap: true,
+			Why:     "The kernel forms IOMMU groups at boot. If a script clears ACS later, the groups no longer match the hardware.",
+			Fix:     "restore the old value, and find the script (GPUDirect recipes do this)",
 			Verify:  "cat /run/kata-vfio/acs.json; lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_enable_acs, which runs when a device is found)"},
 		}, Judge: acsDrift},
@@ -303,7 +303,7 @@ func acsDrift(n *facts.Node) Answer {
 		}
 		compared++
 		if *was != acs.Control {
-			found = append(found, fail(driftText(f.Address, *was, acs.Control), acsRegisters(f), kept).fix(fmt.Sprintf("`%s`, and find what changed it", isolation.SetACS(f.Address, *was))).reaching(belowPort(n, f.Address)...).on(f)...)
+			found = append(found, fail(driftText(f.Address, *was, acs.Control), acsRegisters(f), kept).fix(fmt.Sprintf("run `%s`, and find what changed it", isolation.SetACS(f.Address, *was))).reaching(belowPort(n, f.Address)...).on(f)...)
 		}
 	}
 	if len(found) == 0 {
@@ -316,23 +316,23 @@ func acsDrift(n *facts.Node) Answer {
 // there must be.
 func noBaseline(n *facts.Node, kept facts.Fact) Answer {
 	if kept.Status != facts.Absent {
-		return unknown("how ACS was after the boot", kept)
+		return unknown("the ACS state after the boot", kept)
 	}
 	if journal := n.Exists("var/lib/kata-vfio/journal"); !journal.OK() {
-		return notApplicable("the plugin, which keeps how it was, does not run here", kept)
+		return notApplicable("the plugin, which records the ACS state, does not run here", kept)
 	}
-	return unknown("how ACS was after this boot", kept)
+	return unknown("the ACS state after this boot", kept)
 }
 
 func driftText(a pci.Address, was, is uint16) string {
 	var words []string
 	if off := was &^ is; off != 0 {
-		words = append(words, orElse(isolation.ACSNames(off), "a reserved bit")+" was switched off")
+		words = append(words, orElse(isolation.ACSNames(off), "a reserved bit")+" was disabled")
 	}
 	if on := is &^ was; on != 0 {
-		words = append(words, orElse(isolation.ACSNames(on), "a reserved bit")+" was switched on")
+		words = append(words, orElse(isolation.ACSNames(on), "a reserved bit")+" was enabled")
 	}
-	return fmt.Sprintf("ACS control of %s is 0x%04x and was 0x%04x: %s", a, is, was, strings.Join(words, ", "))
+	return fmt.Sprintf("the ACS control of %s changed from 0x%04x to 0x%04x: %s", a, was, is, strings.Join(words, ", "))
 }
 
 // belowPort returns the functions below a port that are or can be given away.

@@ -17,24 +17,24 @@ import (
 func sharedDomainChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "ACS-003", Title: "Translated requests can't go from one device to another", Severity: isolation.Critical, Cheap: true,
-			Why:     "a device with ATS marks requests as translated, and a port with Direct Translated P2P lets those reach other devices without the IOMMU",
-			Fix:     "switch DirectTrans off in the port's ACS control, or ATS in the device (`pci=noats`)",
+			ID: "ACS-003", Title: "Ensure that translated requests can't go from one device to another", Severity: isolation.Critical, Cheap: true,
+			Why:     "A port with Direct Translated P2P forwards translated requests of a device with ATS past the IOMMU.",
+			Fix:     "disable DirectTrans in the port's ACS control, or ATS in the device (`pci=noats`)",
 			Verify:  "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl|ATSCtl'",
 			Sources: []string{"Linux: include/uapi/linux/pci_regs.h (PCI_ACS_DT, PCI_ATS_CTRL)", "PCI Express Base 6.12, 10"},
 		}, Judge: translatedRequests},
 		{Rule: finding.Rule{
-			ID: "ACS-009", Title: "Between functions of different tenants every request passes the IOMMU, both ways", Severity: isolation.Critical, Cheap: true,
-			Why:     "where the ways of two tenants' functions meet below the IOMMU, one reads and writes the other's device memory",
-			Fix:     "delete one tenant's pod, then enable ACS for the ports named, or keep devices below that point with one tenant",
+			ID: "ACS-009", Title: "Ensure that requests between tenants' functions pass the IOMMU in both directions", Severity: isolation.Critical, Cheap: true,
+			Why:     "Where paths meet below the IOMMU, one tenant can read and write the other's device memory.",
+			Fix:     "delete one tenant's pod; then enable ACS on the named ports, or give all devices below that point to one tenant",
 			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_path_enabled)", "PCI Express Base 6.12"},
 		}, Judge: tenantsMeet},
 		// Nothing but placement changes it, so nobody fails.
 		{Rule: finding.Rule{
-			ID: "ACS-019", Title: "No two tenants share a switch", Severity: isolation.Info, Cheap: true, Static: true,
-			Why:    "below one switch tenants slow each other down and can watch each other's load; ACS does not remove that",
-			Fix:    "where that matters, give the devices below a switch to one tenant (the attribute pcieSwitch in a claim's constraint)",
+			ID: "ACS-019", Title: "Ensure that tenants don't share a PCIe switch", Severity: isolation.Info, Cheap: true, Static: true,
+			Why:    "Tenants below one switch slow each other down and can observe each other's load. ACS can't prevent that.",
+			Fix:    "if that matters, give all devices below a switch to one tenant (the attribute pcieSwitch in a claim's constraint)",
 			Verify: "lspci -tv",
 			Sources: []string{
 				"Richter et al., Performance Isolation Exposure in Virtualized Platforms with PCI Passthrough I/O Sharing (ARCS 2014)",
@@ -73,7 +73,7 @@ func tenantsMeet(n *facts.Node) Answer {
 		}
 	}
 	if len(tenants) < 2 {
-		return notApplicable("no two tenants have functions")
+		return notApplicable("fewer than two tenants have functions")
 	}
 	var found Answer
 	for _, m := range isolation.SharedDomains(held, bypassesOf(n, held, isolation.Bypasses)) {
@@ -94,11 +94,11 @@ func sharedDomain(n *facts.Node, m *isolation.SharedDomain) finding.Finding {
 	if len(open) == 0 {
 		state, leaks = finding.Unknown, m.Bypasses
 	}
-	text := fmt.Sprintf("functions of %s meet at %s, ", strings.Join(m.Tenants, ", "), m.Domain)
+	text := fmt.Sprintf("paths of %s meet at %s: ", strings.Join(m.Tenants, ", "), m.Domain)
 	if state == finding.Unknown {
-		text += "and whether their requests pass the IOMMU can't be told: registers not readable of " + portNames(leaks)
+		text += "can't tell whether requests pass the IOMMU: unreadable registers of " + portNames(leaks)
 	} else {
-		text += fmt.Sprintf("and %s: requests pass without the IOMMU %s", portStates(leaks), ways(n, m, leaks))
+		text += fmt.Sprintf("%s, so requests bypass the IOMMU %s", portStates(leaks), ways(n, m, leaks))
 	}
 	found := say(state, text, portRegisters(n, leaks))[0]
 	found.Object, found.Devices = m.Domain.String(), m.Devices
@@ -116,13 +116,13 @@ func ways(n *facts.Node, m *isolation.SharedDomain, leaks []isolation.Bypass) st
 	}
 	from := n.TenantsOf(senders...)
 	if len(from) > 1 {
-		return "both ways"
+		return "in both directions"
 	}
 	others := slices.DeleteFunc(slices.Clone(m.Tenants), func(t string) bool { return slices.Contains(from, t) })
 	if len(others) == 0 {
 		return "between them"
 	}
-	return fmt.Sprintf("from %s to %s, not the other way", strings.Join(from, ", "), strings.Join(others, ", "))
+	return fmt.Sprintf("from %s to %s only", strings.Join(from, ", "), strings.Join(others, ", "))
 }
 
 // maxNamed is how many ports a sentence names.
@@ -190,8 +190,8 @@ func translatedRequests(n *facts.Node) Answer {
 		for _, l := range isolation.TranslatedBypasses(n.Snapshot, f) {
 			p, _ := n.Snapshot.Function(l.At)
 			m, crosses := crossing[l.Domain]
-			failed := fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: what it marks as translated reaches others at %s without the IOMMU", f.Address, l.At, l.Domain),
-				append(switched(f, "ATS"), acsRegisters(p))...).fix(fmt.Sprintf("`%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))).reaching(m.Devices...).weighs(isolation.Medium)
+			failed := fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: its translated requests reach devices at %s past the IOMMU", f.Address, l.At, l.Domain),
+				append(switched(f, "ATS"), acsRegisters(p))...).fix(fmt.Sprintf("run `%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))).reaching(m.Devices...).weighs(isolation.Medium)
 			if crosses {
 				failed[0].Severity = isolation.Critical
 			}
@@ -237,7 +237,7 @@ func sharedSwitches(n *facts.Node) Answer {
 		if len(tenants) < 2 {
 			continue
 		}
-		found = append(found, say(finding.Manual, fmt.Sprintf("%s have functions below switch %s; whether they may share its bandwidth is to be decided", strings.Join(tenants, ", "), s), nil).reaching(below[s]...).object("switch "+s.String())...)
+		found = append(found, say(finding.Manual, fmt.Sprintf("%s share switch %s: decide whether they may share its bandwidth", strings.Join(tenants, ", "), s), nil).reaching(below[s]...).object("switch "+s.String())...)
 	}
 	if len(found) == 0 {
 		said := pass("each switch has one tenant at most", n.Journal())
@@ -251,44 +251,44 @@ func sharedSwitches(n *facts.Node) Answer {
 func nodeACSChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "ACS-011", Title: "The node publishes no device memory for requests between devices", Severity: isolation.Medium,
-			Why:     "memory that a driver publishes for peer-to-peer DMA is there to be reached by other devices directly",
-			Fix:     "switch peer-to-peer memory off in the device's driver, or unbind the device from it",
+			ID: "ACS-011", Title: "Ensure that the node publishes no device memory for peer-to-peer DMA", Severity: isolation.Medium,
+			Why:     "Other devices can reach published memory directly.",
+			Fix:     "disable peer-to-peer memory in the device's driver, or unbind the device",
 			Verify:  "grep -H . /sys/bus/pci/devices/*/p2pmem/published",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci (p2pmem)", "Linux: drivers/pci/p2pdma.c"},
 		}, Judge: noPeerMemory},
 		{Rule: finding.Rule{
-			ID: "ACS-012", Title: "No device was plugged in since the boot", Severity: isolation.Medium,
-			Why:     "a device that somebody plugs into the running node does DMA from then on",
+			ID: "ACS-012", Title: "Ensure that no device was plugged in after the boot", Severity: isolation.Medium,
+			Why:     "A device that is plugged into a running node can do DMA.",
 			Fix:     "find out who plugged it in; remove it, or reboot so that it counts as known",
 			Verify:  "cat /run/kata-vfio/acs.json; grep -H . /sys/bus/pci/devices/*/removable",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-devices-removable"},
 		}, Judge: nothingPluggedIn},
 		{Rule: finding.Rule{
-			ID: "ACS-013", Title: "DMA through Thunderbolt ports is confined", Severity: isolation.High,
-			Why:     "a device on a cable reaches the node's memory by DMA",
-			Fix:     "switch kernel DMA protection on, or Thunderbolt off, in the firmware setup",
+			ID: "ACS-013", Title: "Ensure that DMA through Thunderbolt ports is confined", Severity: isolation.High,
+			Why:     "An unconfined device on a cable reaches the node's memory.",
+			Fix:     "enable kernel DMA protection, or disable Thunderbolt, in the firmware setup",
 			Verify:  "grep -H . /sys/bus/thunderbolt/devices/domain*/iommu_dma_protection",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-thunderbolt", "Linux: Documentation/admin-guide/thunderbolt.rst"},
 		}, Judge: thunderboltConfined},
 		{Rule: finding.Rule{
-			ID: "ACS-015", Title: "Functions that tenants have caused no fatal errors", Severity: isolation.Medium,
-			Why:     "a guest that probes configuration space for what brings the node down leaves fatal errors behind",
-			Fix:     "take the device out of service, and see in the kernel's log when the errors came and who had it then",
+			ID: "ACS-015", Title: "Ensure that tenants' functions caused no fatal errors", Severity: isolation.Medium,
+			Why:     "A guest that tries to crash the host causes fatal errors.",
+			Fix:     "take the device out of use, and find in the kernel log when they occurred",
 			Verify:  "grep -H TOTAL /sys/bus/pci/devices/*/aer_dev_fatal",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats"},
 		}, Judge: noFatalErrors},
 		{Rule: finding.Rule{
-			ID: "ACS-016", Title: "A device's error does not bring the node down", Severity: isolation.Medium,
-			Why:     "a device that raises SERR or an unknown NMI makes the node panic, and all its tenants with it",
-			Fix:     "set the sysctl to 0 in /etc/sysctl.d, unless a crash is what you want of such errors",
+			ID: "ACS-016", Title: "Ensure that device errors don't make the node panic", Severity: isolation.Medium,
+			Why:     "A device that raises SERR or an unknown NMI would stop the node and all its tenants.",
+			Fix:     "set the sysctl to 0 in /etc/sysctl.d, unless you want a crash on such errors",
 			Verify:  "sysctl kernel.panic_on_io_nmi kernel.unknown_nmi_panic kernel.panic_on_unrecovered_nmi",
 			Sources: []string{"Linux: Documentation/admin-guide/sysctl/kernel.rst", "CVE-2013-3495"},
 		}, Judge: noPanicOnNMI},
 		{Rule: finding.Rule{
-			ID: "ACS-018", Title: "Functions between tenants have DMA off", Severity: isolation.Medium,
-			Why:     "a function that nobody has and that masters the bus may still run what its last tenant left",
-			Fix:     "reset the function, or unbind it and bind it again; find what switched bus mastering on",
+			ID: "ACS-018", Title: "Ensure that functions without a tenant have bus mastering off", Severity: isolation.Medium,
+			Why:     "An idle function that masters the bus may still run what its last tenant left.",
+			Fix:     "reset the function, or unbind and bind it again; find what enabled bus mastering",
 			Verify:  "lspci -vv | grep -E '^[0-9a-f]|Control:.*BusMaster'",
 			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci_core.c (vfio_pci_core_disable, pci_clear_master)"},
 		}, Judge: idleMastersNothing},
@@ -309,9 +309,9 @@ func noPeerMemory(n *facts.Node) Answer {
 		case memory.Status == facts.Absent:
 			continue
 		case !memory.OK():
-			found = append(found, unknown("whether "+f.Address.String()+" publishes memory", memory).on(f)...)
+			found = append(found, unknown("whether "+f.Address.String()+" publishes its memory", memory).on(f)...)
 		case memory.On():
-			found = append(found, fail(fmt.Sprintf("%s (%s) publishes memory for other devices", f.Address, f.Driver), memory).on(f)...)
+			found = append(found, fail(fmt.Sprintf("%s (driver %s) publishes memory to other devices", f.Address, f.Driver), memory).on(f)...)
 		}
 		able = append(able, memory)
 	}
@@ -319,7 +319,7 @@ func noPeerMemory(n *facts.Node) Answer {
 	case len(found) > 0:
 		return found
 	case len(able) == 0:
-		return pass("no driver has such memory", nowhere("/sys/bus/pci/devices/*/p2pmem"))
+		return pass("no driver has peer-to-peer memory", nowhere("/sys/bus/pci/devices/*/p2pmem"))
 	}
 	return showing(pass(count(len(able), "device")+" with such memory, none published"), able, one(itself))
 }
@@ -339,11 +339,11 @@ func nothingPluggedIn(n *facts.Node) Answer {
 			slots++
 		}
 		if _, known := baseline.Functions[f.Address]; !known && f.VF == nil && !f.IsBridge() {
-			found = append(found, fail(fmt.Sprintf("%s (%s) came after the boot", f.Address, f.Class), attribute(f.Address, "class", f.Class.String()), kept).on(f)...)
+			found = append(found, fail(fmt.Sprintf("%s (%s) was added after the boot", f.Address, f.Class), attribute(f.Address, "class", f.Class.String()), kept).on(f)...)
 		}
 	}
 	if len(found) == 0 {
-		return pass(fmt.Sprintf("%s, as after the boot; %s for hot-plug", count(len(baseline.Functions), "function"), count(slots, "slot")), kept)
+		return pass(fmt.Sprintf("%s since the boot; %s for hot plug", count(len(baseline.Functions), "function"), count(slots, "slot")), kept)
 	}
 	return found
 }
@@ -364,16 +364,16 @@ func thunderboltConfined(n *facts.Node) Answer {
 		protection := n.Read(path.Join(bus, name, "iommu_dma_protection"))
 		switch {
 		case !protection.OK():
-			found = append(found, unknown("whether DMA of "+name+" is confined", protection).object(name)...)
+			found = append(found, unknown("whether DMA through "+name+" is confined", protection).object(name)...)
 		case !protection.On():
-			found = append(found, fail("DMA of what is plugged into "+name+" is not confined", protection).object(name)...)
+			found = append(found, fail("DMA of devices at "+name+" is not confined", protection).object(name)...)
 		}
 	}
 	switch {
 	case len(found) > 0:
 		return found
 	case domains == 0:
-		return pass("there is no Thunderbolt", list)
+		return pass("the node has no Thunderbolt", list)
 	}
 	return pass(count(domains, "domain"), list)
 }
@@ -393,11 +393,11 @@ func noFatalErrors(n *facts.Node) Answer {
 		case !errors.OK():
 			found = append(found, unknown("the errors of "+h.Function.Address.String(), errors).on(h.Function)...)
 		case total > 0:
-			found = append(found, fail(fmt.Sprintf("%s had %s since it was found", h.Function.Address, count(int(min(total, 1<<31)), "fatal error")), errors).on(h.Function)...)
+			found = append(found, fail(fmt.Sprintf("%s had %s since its discovery", h.Function.Address, count(int(min(total, 1<<31)), "fatal error")), errors).on(h.Function)...)
 		}
 		counted = append(counted, errors)
 	}
-	return conclude(found, counted, "function", "the kernel counts errors of no function that a tenant has", one(itself))
+	return conclude(found, counted, "function", "the kernel counts no errors of assigned functions", one(itself))
 }
 
 func noPanicOnNMI(n *facts.Node) Answer {
@@ -418,9 +418,9 @@ func noPanicOnNMI(n *facts.Node) Answer {
 	case len(found) > 0:
 		return found
 	case len(seen) == 0:
-		return notApplicable("the architecture has no such settings")
+		return notApplicable("the architecture lacks these settings")
 	}
-	return pass("errors make no panic", seen...)
+	return pass("errors don't cause a panic", seen...)
 }
 
 const commandMaster = 0x0004 // PCI_COMMAND_MASTER
@@ -440,8 +440,8 @@ func idleMastersNothing(n *facts.Node) Answer {
 		case !seen.OK():
 			found = append(found, unknown("whether "+f.Address.String()+" masters the bus", seen).on(f)...)
 		case command&commandMaster != 0:
-			found = append(found, fail(f.Address.String()+" masters the bus though no tenant has it", seen).reaching(f.Address).on(f)...)
+			found = append(found, fail(f.Address.String()+" has bus mastering on without a tenant", seen).reaching(f.Address).on(f)...)
 		}
 	}
-	return conclude(found, idle, "function", "VFIO has no function without a tenant", one(itself))
+	return conclude(found, idle, "function", "every VFIO function has a tenant", one(itself))
 }

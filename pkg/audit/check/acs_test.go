@@ -180,12 +180,12 @@ func TestMeetingTenantsAreToldWithTheirDevicesAndWays(t *testing.T) {
 		{
 			"one way",
 			func(t *board.Tree) { t.SetACS(t.Devices["left/port"], acsNoRR) },
-			"functions of t1, t2 meet at switch or bridge 0000:21:00.0, and 0000:22:00.0 does not redirect: requests pass without the IOMMU from t1 to t2, not the other way",
+			"paths of t1, t2 meet at switch or bridge 0000:21:00.0: 0000:22:00.0 does not redirect, so requests bypass the IOMMU from t1 to t2 only",
 		},
 		{"both ways", func(t *board.Tree) {
 			t.SetACS(t.Devices["left/port"], acsNoRR)
 			t.SetACS(t.Devices["right/port"], acsNoRR)
-		}, "functions of t1, t2 meet at switch or bridge 0000:21:00.0, and 0000:22:00.0 does not redirect, 0000:22:01.0 does not redirect: requests pass without the IOMMU both ways"},
+		}, "paths of t1, t2 meet at switch or bridge 0000:21:00.0: 0000:22:00.0 does not redirect, 0000:22:01.0 does not redirect, so requests bypass the IOMMU in both directions"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tree := board.Switch(t)
@@ -234,7 +234,7 @@ func TestDriftIsToldWithTheWayBack(t *testing.T) {
 	if len(found) != 1 {
 		t.Fatalf("%d findings, want one", len(found))
 	}
-	want := "ACS control of 0000:20:01.0 is 0x0011 and was 0x001d: ReqRedir, CmpltRedir was switched off"
+	want := "the ACS control of 0000:20:01.0 changed from 0x001d to 0x0011: ReqRedir, CmpltRedir was disabled"
 	if found[0].Text != want || !strings.Contains(found[0].Remediation, "setpci -s 0000:20:01.0 ECAP_ACS+6.w=001d") {
 		t.Errorf("it says %s; %s", found[0].Text, found[0].Remediation)
 	}

@@ -99,12 +99,12 @@ func unknown(what string, seen ...facts.Fact) Answer {
 		if !f.OK() {
 			why := f.Err
 			if f.Status == facts.Absent {
-				why = "it is not there"
+				why = "not present"
 			}
-			return say(finding.Unknown, fmt.Sprintf("%s can't be told: %s: %s", what, f.Path, why), seen)
+			return say(finding.Unknown, fmt.Sprintf("can't tell %s: %s: %s", what, f.Path, why), seen)
 		}
 	}
-	return say(finding.Unknown, what+" can't be told", seen)
+	return say(finding.Unknown, "can't tell "+what, seen)
 }
 
 func say(state finding.State, text string, seen []facts.Fact) Answer {
@@ -150,7 +150,7 @@ func each(n *facts.Node, judge func(*device.Function) Answer) Answer {
 func orPass(found Answer, functions int) Answer {
 	switch {
 	case functions == 0:
-		return notApplicable("tenants can get no function of this node")
+		return notApplicable("the node has no assignable function")
 	case len(found) == 0:
 		return pass(count(functions, "function"))
 	}

@@ -50,7 +50,7 @@ func TestCatalogueIsWrittenDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(written), b.String()); diff != "" {
-		t.Errorf("CATALOGUE.md is out of date; write it anew with `go test ./pkg/audit/check -run Catalogue -update` (-written +now):\n%s", diff)
+		t.Errorf("CATALOGUE.md is out of date; rewrite it with `go test ./pkg/audit/check -run Catalogue -update` (-written +now):\n%s", diff)
 	}
 }
 

@@ -27,42 +27,42 @@ func cdiChecks() []Check {
 	return []Check{
 		specOwnerCheck(),
 		{Rule: finding.Rule{
-			ID: "CDI-002", Title: "VFIO nodes are in specs of the plugin's for prepared claims only", Severity: isolation.Critical,
-			Why:     "who names a CDI device gets its nodes: a spec that nobody checks gives away a device past its claim",
-			Fix:     "remove the spec, and find out who wrote it; the plugin writes its own again at its next start",
+			ID: "CDI-002", Title: "Ensure that only the plugin's specs for prepared claims contain VFIO nodes", Severity: isolation.Critical,
+			Why:     "Naming a CDI device gives access to its nodes. An unknown spec gives out devices without a claim.",
+			Fix:     "remove the spec, and find out who wrote it; the plugin rewrites its own at its next start",
 			Verify:  list,
 			Sources: []string{"CDI: SPEC.md"},
 		}, Judge: specsAreOurs},
 		{Rule: finding.Rule{
-			ID: "CDI-003", Title: "No CDI device and no VFIO node is in two specs", Severity: isolation.Critical,
-			Why:     "one device under two names can be allocated twice",
-			Fix:     "take the device from one of the two drivers",
+			ID: "CDI-003", Title: "Ensure that no CDI device or VFIO node is in two specs", Severity: isolation.Critical,
+			Why:     "A device with two names can be allocated twice.",
+			Fix:     "remove the device from one of the two drivers",
 			Verify:  list,
 			Sources: []string{"CDI: SPEC.md"},
 		}, Judge: specsDontOverlap},
 		{Rule: finding.Rule{
-			ID: "CDI-004", Title: "No spec is left of a claim that is not prepared", Severity: isolation.High,
-			Why:    "the device can be attached again after it was taken back, and before or while it is another tenant's",
+			ID: "CDI-004", Title: "Ensure that every spec belongs to a prepared claim", Severity: isolation.High,
+			Why:    "A stale spec can attach the device again, even while another tenant has it.",
 			Fix:    "restart the plugin, which removes such specs, or remove the file",
 			Verify: list,
 		}, Judge: noStaleSpecs},
 		{Rule: finding.Rule{
-			ID: "CDI-005", Title: "Specs run nothing and mount nothing of the node's that is not known", Severity: isolation.Medium,
-			Why:     "a hook is a program that runs as root on the node for each container, and a mount may be any of the node's files",
-			Fix:     "look at what the spec brings and who wrote it; remove it where nobody knows",
+			ID: "CDI-005", Title: "Ensure that specs run no unknown hooks and mount no sensitive host files", Severity: isolation.Medium,
+			Why:     "A hook runs as root on the node for each container. A mount can be any host file.",
+			Fix:     "look at what the spec adds and who wrote it; remove it if nobody knows",
 			Verify:  "grep -rnE 'hooks|hookName|hostPath|LD_PRELOAD' /etc/cdi /run/cdi",
 			Sources: []string{"CDI: SPEC.md"},
 		}, Judge: specsAreHarmless},
 		{Rule: finding.Rule{
-			ID: "CDI-006", Title: "Control nodes of VFIO are given only where the claim's class asks for them", Severity: isolation.Medium,
-			Why:    "with /dev/vfio/vfio or /dev/iommu a container can pin and map memory by itself",
-			Fix:    "leave `controlNode` out of the DeviceClass, and prepare the claim again",
+			ID: "CDI-006", Title: "Ensure that only claims whose class requests a VFIO control node get one", Severity: isolation.Medium,
+			Why:    "/dev/vfio/vfio or /dev/iommu lets a container pin and map memory.",
+			Fix:    "remove `controlNode` from the DeviceClass, and prepare the claim again",
 			Verify: "grep -rnE '/dev/vfio/vfio|/dev/iommu' /etc/cdi /run/cdi",
 		}, Judge: controlNodesAsked},
 		{Rule: finding.Rule{
-			ID: "CDI-007", Title: "Names of CDI devices with VFIO nodes can't be guessed", Severity: isolation.Low,
-			Why:    "where a pod may name CDI devices itself, a name that everybody knows is as good as a claim",
-			Fix:    "have devices allocated by claims: the plugin's names begin with the claim's UID",
+			ID: "CDI-007", Title: "Ensure that names of CDI devices with VFIO nodes can't be guessed", Severity: isolation.Low,
+			Why:    "If pods may name CDI devices, a guessable name replaces a claim.",
+			Fix:    "allocate devices by claims: the plugin's names begin with the claim's UID",
 			Verify: list,
 		}, Judge: namesArePerClaim},
 	}
@@ -92,7 +92,7 @@ func judgeSpecs(n *facts.Node, what string, wrong func(*facts.Spec) Answer) Answ
 	case len(found) > 0:
 		return found
 	case len(all) == 0:
-		return notApplicable("there are no CDI specs", dirs...)
+		return notApplicable("the node has no CDI specs", dirs...)
 	}
 	return pass(count(len(all), "CDI spec"), dirs...)
 }
@@ -145,7 +145,7 @@ func claimOf(n *facts.Node, s *facts.Spec) *journal.Record {
 }
 
 func specsAreOurs(n *facts.Node) Answer {
-	return judgeSpecs(n, "which VFIO nodes are given", func(s *facts.Spec) Answer {
+	return judgeSpecs(n, "the VFIO nodes", func(s *facts.Spec) Answer {
 		given := n.Gives(s)
 		if len(given) == 0 {
 			return nil
@@ -154,13 +154,13 @@ func specsAreOurs(n *facts.Node) Answer {
 		rec := claimOf(n, s)
 		switch {
 		case s.Claim == "" || s.Content.Kind != cdi.Kind:
-			return reaching(n, s, fail(fmt.Sprintf("a spec of %s, which is not the plugin's, gives %s", orElse(s.Content.Kind, "no kind"), seen.Value), seen))
+			return reaching(n, s, fail(fmt.Sprintf("a spec of %s, not written by the plugin, gives %s", orElse(s.Content.Kind, "unknown kind"), seen.Value), seen))
 		case rec == nil:
 			return nil // CDI-004's
 		}
 		for _, g := range given {
 			if !isOf(n, rec, &g) {
-				f := fail(fmt.Sprintf("the spec of %s gives %s, which is not of its functions", claimName(rec), g.Path), seen)
+				f := fail(fmt.Sprintf("the spec of %s gives %s, which is not one of its functions", claimName(rec), g.Path), seen)
 				return reaching(n, s, f, rec.Plan.Addresses()...)
 			}
 		}
@@ -220,7 +220,7 @@ func reaching(n *facts.Node, s *facts.Spec, found Answer, others ...pci.Address)
 // be there for each of its functions.
 func specsDontOverlap(n *facts.Node) Answer {
 	first := map[string]string{} // the file, by qualified name or node
-	return judgeSpecs(n, "what is given twice", func(s *facts.Spec) Answer {
+	return judgeSpecs(n, "duplicate devices", func(s *facts.Spec) Answer {
 		mine := map[string]string{}
 		for _, d := range s.Content.Devices {
 			mine["CDI device "+s.Content.Kind+"="+d.Name] = s.File.Path
@@ -233,7 +233,7 @@ func specsDontOverlap(n *facts.Node) Answer {
 		var found Answer
 		for _, what := range slices.Sorted(maps.Keys(mine)) {
 			if other, twice := first[what]; twice {
-				found = append(found, reaching(n, s, fail(fmt.Sprintf("%s is in %s and in %s", what, other, s.File.Path), specFact(n, s)))...)
+				found = append(found, reaching(n, s, fail(fmt.Sprintf("%s is in both %s and %s", what, other, s.File.Path), specFact(n, s)))...)
 				continue
 			}
 			first[what] = mine[what]
@@ -243,7 +243,7 @@ func specsDontOverlap(n *facts.Node) Answer {
 }
 
 func noStaleSpecs(n *facts.Node) Answer {
-	return judgeSpecs(n, "which claims have specs", func(s *facts.Spec) Answer {
+	return judgeSpecs(n, "the claims", func(s *facts.Spec) Answer {
 		if s.Claim == "" || claimOf(n, s) != nil {
 			return nil
 		}
@@ -256,19 +256,19 @@ func noStaleSpecs(n *facts.Node) Answer {
 		if !journal.Known() {
 			return unknown("whether claim "+s.Claim+" is prepared", journal)
 		}
-		return reaching(n, s, fail(fmt.Sprintf("claim %s is not prepared, and has a spec", s.Claim), specFact(n, s)))
+		return reaching(n, s, fail(fmt.Sprintf("claim %s has a spec but is not prepared", s.Claim), specFact(n, s)))
 	})
 }
 
 func controlNodesAsked(n *facts.Node) Answer {
-	return judgeSpecs(n, "who is given control nodes", func(s *facts.Spec) Answer {
+	return judgeSpecs(n, "the control nodes", func(s *facts.Spec) Answer {
 		rec := claimOf(n, s)
 		if rec == nil {
 			return nil // another check's
 		}
 		for _, g := range n.Gives(s) {
 			if g.IsControl() && !asksControl(rec, g.Device) {
-				return reaching(n, s, fail(fmt.Sprintf("the spec of %s gives %s, which its class does not ask for", claimName(rec), g.Path), specFact(n, s)))
+				return reaching(n, s, fail(fmt.Sprintf("the spec of %s gives %s, which its class does not request", claimName(rec), g.Path), specFact(n, s)))
 			}
 		}
 		return nil
@@ -285,10 +285,10 @@ func asksControl(rec *journal.Record, device string) bool {
 }
 
 func namesArePerClaim(n *facts.Node) Answer {
-	return judgeSpecs(n, "which names there are", func(s *facts.Spec) Answer {
+	return judgeSpecs(n, "the device names", func(s *facts.Spec) Answer {
 		for _, g := range n.Gives(s) {
 			if g.Device != "" && (s.Claim == "" || !strings.HasPrefix(g.Device, s.Claim)) {
-				return reaching(n, s, fail(fmt.Sprintf("%s=%s gives %s to whoever names it", s.Content.Kind, g.Device, g.Path), specFact(n, s)))
+				return reaching(n, s, fail(fmt.Sprintf("%s=%s gives %s to anyone who names it", s.Content.Kind, g.Device, g.Path), specFact(n, s)))
 			}
 		}
 		return nil
@@ -298,7 +298,7 @@ func namesArePerClaim(n *facts.Node) Answer {
 // specsAreHarmless lists what a spec does besides devices, where that is not known
 // to be in order.
 func specsAreHarmless(n *facts.Node) Answer {
-	return judgeSpecs(n, "what is injected", func(s *facts.Spec) Answer {
+	return judgeSpecs(n, "the edits", func(s *facts.Spec) Answer {
 		var odd []string
 		for _, edits := range s.Edits() {
 			odd = append(odd, oddEdits(s.Content.Kind, edits)...)
@@ -309,7 +309,7 @@ func specsAreHarmless(n *facts.Node) Answer {
 		slices.Sort(odd)
 		odd = slices.Compact(odd)
 		seen := facts.Fact{Path: s.File.Path, Value: strings.Join(odd, "; "), How: "read"}
-		return reaching(n, s, fail(fmt.Sprintf("a spec of %s brings %s", orElse(s.Content.Kind, "no kind"), shorten(odd)), seen))
+		return reaching(n, s, fail(fmt.Sprintf("a spec of %s adds %s", orElse(s.Content.Kind, "unknown kind"), shorten(odd)), seen))
 	})
 }
 

@@ -93,12 +93,12 @@ func ask(n *facts.Node, c *Check, profile *finding.Profile) Answer {
 	severity := profile.Severity(&c.Rule)
 	_, named := profile.Severities[c.ID]
 	if severity == finding.Off {
-		off := notApplicable("the profile " + profile.Name + " does not ask for this")
+		off := notApplicable("profile " + profile.Name + " disables this check")
 		return Answer{complete(n, c, off[0])}
 	}
 	found := c.Judge(n)
 	if len(found) == 0 {
-		found = Answer{{State: finding.Error, Text: "the check said nothing"}}
+		found = Answer{{State: finding.Error, Text: "the check returned no finding"}}
 	}
 	for i := range found {
 		own := found[i].Severity

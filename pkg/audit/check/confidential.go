@@ -18,9 +18,9 @@ import (
 func confidentialChecks() []Check {
 	return append([]Check{
 		{Rule: finding.Rule{
-			ID: "CC-001", Title: "The memory encryption that the node is configured for is on", Severity: isolation.High,
-			Why:     "guests that count on it are refused, or run with memory that the node can read",
-			Fix:     "switch TDX or SEV-SNP on in the firmware setup (memory encryption, its key count, the RMP), and see `dmesg | grep -i -e tdx -e sev`",
+			ID: "CC-001", Title: "Ensure that configured memory encryption is on", Severity: isolation.High,
+			Why:     "Guests that need it are refused, or run with memory that the host can read.",
+			Fix:     "enable TDX or SEV-SNP in the firmware setup (memory encryption, its key count, the RMP), and look at `dmesg | grep -i -e tdx -e sev`",
 			Verify:  "cat /sys/module/kvm_intel/parameters/tdx /sys/module/kvm_amd/parameters/sev_snp",
 			Sources: []string{"Linux: Documentation/arch/x86/tdx.rst", "Linux: Documentation/virt/kvm/x86/amd-memory-encryption.rst"},
 		}, Judge: encryptionIsOn},
@@ -44,11 +44,11 @@ func encryptionIsOn(n *facts.Node) Answer {
 			on = append(on, pass(s.Name+" is on", s.Running)...)
 		case !asked:
 		case s.Running.Status == facts.Absent:
-			found = append(found, fail(fmt.Sprintf("%s is asked for, and %s is not loaded or does not know it", s.Name, p[0]), append(s.Configured, s.Running)...)...)
+			found = append(found, fail(fmt.Sprintf("%s is configured, but %s is not loaded or does not support it", s.Name, p[0]), append(s.Configured, s.Running)...)...)
 		case !s.Running.OK():
 			found = append(found, unknown(s.Name, s.Running)...)
 		default:
-			found = append(found, fail(fmt.Sprintf("%s is asked for, and the kernel has it off", s.Name), append(s.Configured, s.Running)...)...)
+			found = append(found, fail(fmt.Sprintf("%s is configured, but off in the kernel", s.Name), append(s.Configured, s.Running)...)...)
 		}
 	}
 	switch {
@@ -65,8 +65,8 @@ func encryptionIsOn(n *facts.Node) Answer {
 func confidentialIommuChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "IOM-022", Title: "Confidential guests get their devices by iommufd", Severity: isolation.Medium,
-			Why:     "VFIO's groups know no memory that the node can't read: Kata refuses to start a confidential guest with a device that way",
+			ID: "IOM-022", Title: "Ensure that confidential guests get devices through iommufd", Severity: isolation.Medium,
+			Why:     "Kata refuses confidential guests with devices from VFIO groups, which know no private memory.",
 			Fix:     "run a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, and `modprobe iommufd`",
 			Verify:  "ls -l /dev/iommu /dev/vfio/devices",
 			Sources: []string{"Linux: Documentation/driver-api/vfio.rst (IOMMUFD and vfio_iommu_type1)", "Kata: kata-containers #12393, #12394"},
@@ -77,11 +77,9 @@ func confidentialIommuChecks() []Check {
 func confidentialAgentChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RT-023", Title: "Confidential guests have a policy for their agent", Severity: isolation.High,
-			Why: "the agent in the guest obeys the shim on the node: without a policy that the guest's owner wrote, root of the node starts what it likes inside, " +
-				"memory encryption or not",
-			Fix: "put a policy into the pod's init data (genpolicy writes the annotation cc_init_data) and have the key broker ask for their digest; " +
-				"where the image's own policy is strict and measured, waive this",
+			ID: "RT-023", Title: "Ensure that confidential guests have an agent policy", Severity: isolation.High,
+			Why:     "Without a policy from the guest's owner, root of the node can start anything in the guest, despite memory encryption.",
+			Fix:     "add a policy to the pod's init data (genpolicy writes the annotation cc_init_data), and let the key broker require its digest; if the image's own policy is strict and measured, waive this",
 			Verify:  "kubectl get pod <pod> -o jsonpath='{.metadata.annotations.io\\.katacontainers\\.config\\.hypervisor\\.cc_init_data}' | base64 -d | zcat | grep policy.rego",
 			Sources: []string{"Kata: src/tools/genpolicy/README.md", "Kata: tools/osbuilder/rootfs-builder/rootfs.sh (allow-all.rego where no AGENT_POLICY_FILE is given)"},
 		}, Judge: agentPolicies},
@@ -91,8 +89,8 @@ func confidentialAgentChecks() []Check {
 func confidentialGPUChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "GPU-007", Title: "GPUs of confidential guests are in their confidential mode", Severity: isolation.Medium, Static: true,
-			Why:     "without the mode a guest's data is plain in the GPU's memory and on its way there; `devtools` looks like it and protects nothing",
+			ID: "GPU-007", Title: "Ensure that GPUs of confidential guests are in confidential mode", Severity: isolation.Medium, Static: true,
+			Why:     "Without the mode, guest data is unencrypted in the GPU and on its link. `devtools` protects nothing.",
 			Fix:     "`nvidia_gpu_tools.py --devices <address> --set-cc-mode=on --reset-after-cc-mode-switch` while no tenant has the GPU, or NVIDIA's CC manager",
 			Verify:  "nvidia_gpu_tools.py --devices <address> --query-cc-mode; kubectl get nodes -L nvidia.com/cc.mode,nvidia.com/cc.mode.state",
 			Sources: []string{"NVIDIA: gpu-admin-tools README", "NVIDIA: k8s-cc-manager"},
@@ -103,9 +101,9 @@ func confidentialGPUChecks() []Check {
 func confidentialLinkChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "CC-003", Title: "Devices of confidential guests can have their link encrypted", Severity: isolation.Info,
-			Why:     "what a guest and its device say to each other can be read on the way by who has the node's hardware, unless both encrypt it themselves",
-			Fix:     "use devices with TDISP and IDE where that counts, or ones that encrypt by other means (as NVIDIA's GPUs in confidential mode), and have the guest attest them",
+			ID: "CC-003", Title: "Ensure that devices of confidential guests can encrypt their link", Severity: isolation.Info,
+			Why:     "Otherwise an attacker with access to the hardware can read the traffic between guest and device.",
+			Fix:     "if that matters, use devices with TDISP and IDE, or with other encryption (such as NVIDIA GPUs in confidential mode), and let the guest attest them",
 			Verify:  "lspci -vvv -s <address> | grep -e 'Integrity & Data Encryption' -e TEE-IO; ls /sys/class/tsm",
 			Sources: []string{"PCI Express Base 6.1: 6.33 IDE, 11 TDISP", "Linux: include/uapi/linux/pci_regs.h PCI_EXP_DEVCAP_TEE, PCI_EXT_CAP_ID_IDE"},
 		}, Judge: linksEncrypt},
@@ -122,12 +120,12 @@ func hasIommufd(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, [
 	seen := says(k.Hypervisor("confidential_guest"))
 	iommufd := n.Read("sys/class/misc/iommu/dev")
 	if !iommufd.OK() {
-		return "its VMs are confidential, and the kernel has no iommufd to give them a device by", append(seen, iommufd)
+		return "its VMs are confidential, but the kernel has no iommufd", append(seen, iommufd)
 	}
 	for _, f := range n.Functions() {
 		if device.IsVFIO(f.Driver) && f.Children.VFIO == "" {
 			list := facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/vfio-dev", f.Address), How: "list", Status: facts.Absent}
-			return fmt.Sprintf("its VMs are confidential, and VFIO gives %s by its group alone", f.Address), append(seen, iommufd, list)
+			return fmt.Sprintf("its VMs are confidential, but %s has only a VFIO group node", f.Address), append(seen, iommufd, list)
 		}
 	}
 	return "", append(seen, iommufd)
@@ -147,13 +145,13 @@ func agentPolicies(n *facts.Node) Answer {
 		}
 		has, bundle := runtimes.AgentPolicy(n, v.Sandbox)
 		seen = append(seen, v.Cmdline, bundle)
-		said := fail(fmt.Sprintf("the confidential VM of sandbox %s has no policy of its own for its agent: the image's holds, which allows all where nobody chose another",
+		said := fail(fmt.Sprintf("the confidential VM of sandbox %s has no agent policy: the image's applies, which allows everything by default",
 			orElse(v.Sandbox, "(unnamed)")), v.Cmdline, bundle)
 		switch {
 		case has:
 			continue
 		case v.Sandbox == "" || !bundle.OK():
-			said = unknown("whether the VM has a policy for its agent", bundle, v.Cmdline)
+			said = unknown("whether the VM has an agent policy", bundle, v.Cmdline)
 		}
 		said[0].Object = fmt.Sprintf("pid %d", v.PID)
 		said[0].Devices = devicesOf(n, v.Sandbox)
@@ -175,11 +173,11 @@ func confidentialMode(n *facts.Node) Answer {
 	handlers := ofChosen(confidential, hasIommufd)(n)[0]
 	switch {
 	case len(gpus) == 0:
-		return notApplicable("no NVIDIA GPU is given away")
+		return notApplicable("no NVIDIA GPU is assignable")
 	case hardware.State == finding.NotApplicable && handlers.State == finding.NotApplicable:
-		return notApplicable("the node is not set up for confidential guests")
+		return notApplicable("the node is not configured for confidential guests")
 	}
-	said := say(finding.Manual, "the node is set up for confidential guests; no file says in which mode its GPUs are: ask them before they are given away", nil)
+	said := say(finding.Manual, "the node is configured for confidential guests, but no file shows the mode of its GPUs: query it before you assign them", nil)
 	said[0].Evidence = hardware.Evidence
 	if handlers.State != finding.NotApplicable {
 		said[0].Evidence = append(said[0].Evidence, handlers.Evidence...)
@@ -191,7 +189,7 @@ func confidentialMode(n *facts.Node) Answer {
 func linksEncrypt(n *facts.Node) Answer {
 	handlers := ofChosen(confidential, hasIommufd)(n)[0]
 	if handlers.State == finding.NotApplicable {
-		return notApplicable("no handler has confidential VMs with devices")
+		return notApplicable("no handler runs confidential VMs with devices")
 	}
 	var seen []facts.Fact
 	found := each(n, func(f *device.Function) Answer {
@@ -201,7 +199,7 @@ func linksEncrypt(n *facts.Node) Answer {
 		case err != nil:
 			return unknown("whether "+f.Address.String()+" can encrypt its link", register)
 		case !tee:
-			return fail(f.Address.String()+" has no TDISP: its link is not encrypted for a guest", register)
+			return fail(f.Address.String()+" has no TDISP: it can't encrypt its link", register)
 		}
 		return nil
 	})
@@ -226,7 +224,7 @@ func linkSecurity(n *facts.Node, f *device.Function) (seen facts.Fact, tee bool,
 	}
 	registers, seen := n.Config(a)
 	if !seen.OK() {
-		return seen, false, fmt.Errorf("%s", orElse(seen.Err, "it is not there"))
+		return seen, false, fmt.Errorf("%s", orElse(seen.Err, "not present"))
 	}
 	words := []string{}
 	chain, _ := pci.Chain(registers) // what was found before the damage counts

@@ -26,31 +26,30 @@ func gpuChecks() []Check {
 func fabricChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "GPU-001", Title: "The NVSwitch fabric is partitioned where tenants share it", Severity: isolation.Critical,
-			Why:     "without partitions every GPU of the board reaches the memory of every other by NVLink, past the IOMMU",
+			ID: "GPU-001", Title: "Ensure that a shared NVSwitch fabric is partitioned", Severity: isolation.Critical,
+			Why:     "Without partitions, every GPU reaches the memory of all others through NVLink, past the IOMMU.",
 			Fix:     "run Fabric Manager with FABRIC_MODE=1 (shared NVSwitch) and activate one partition for each claim, or give the whole board to one tenant",
 			Verify:  "grep ^FABRIC_MODE= /usr/share/nvidia/nvswitch/fabricmanager.cfg",
 			Sources: []string{fmGuide + ": FABRIC_MODE, Shared NVSwitch Virtualization Model"},
 		}, Judge: fabricPartitioned},
 		{Rule: finding.Rule{
-			ID: "GPU-002", Title: "A claim's GPUs are one fabric partition, and active for it alone", Severity: isolation.Critical,
-			Why: "GPUs of one partition reach one another by NVLink, so that a partition with GPUs of two claims joins their tenants; " +
-				"which partitions are active is in no file, so that a number of GPUs that no partition has fails, and all else is for a person",
-			Fix:     "choose GPUs by partition in the claim (a constraint on an attribute), and activate just that partition",
+			ID: "GPU-002", Title: "Ensure that a claim's GPUs form one fabric partition of their own", Severity: isolation.Critical,
+			Why:     "GPUs of a partition reach each other through NVLink. No file shows active partitions: an impossible number of GPUs fails, and you check the rest.",
+			Fix:     "select GPUs by partition in the claim (a constraint on an attribute), and activate only that partition",
 			Verify:  "fmpm -l",
 			Sources: []string{fmGuide + ": GPU Partitions", "NVIDIA Fabric-Manager-Client: fmpm"},
 		}, Judge: onePartition},
 		{Rule: finding.Rule{
-			ID: "GPU-003", Title: "Fabric Manager listens to the node alone", Severity: isolation.High,
-			Why:     "who talks to Fabric Manager may join partitions of tenants; it asks for no password",
-			Fix:     "FM_CMD_BIND_INTERFACE=127.0.0.1 or FM_CMD_UNIX_SOCKET_PATH=/run/nvidia-fabricmanager/socket, and restart nvidia-fabricmanager",
+			ID: "GPU-003", Title: "Ensure that Fabric Manager listens on the node only", Severity: isolation.High,
+			Why:     "Its API has no password. Whoever reaches it can join tenants' partitions.",
+			Fix:     "set FM_CMD_BIND_INTERFACE=127.0.0.1 or FM_CMD_UNIX_SOCKET_PATH=/run/nvidia-fabricmanager/socket, and restart nvidia-fabricmanager",
 			Verify:  "ss -ltnp 'sport = :6666'",
 			Sources: []string{fmGuide + ": FM_CMD_BIND_INTERFACE, FM_CMD_PORT_NUMBER, FM_CMD_UNIX_SOCKET_PATH"},
 		}, Judge: fabricAPIIsLocal},
 		{Rule: finding.Rule{
-			ID: "GPU-004", Title: "Who has an NVSwitch has the whole board", Severity: isolation.Critical, Cheap: true,
-			Why:     "who has a switch sets its routes: the memory of all GPUs of the board is in reach",
-			Fix:     "take the NVSwitch from the claim, or give all GPUs and NVSwitches of the board to the one tenant",
+			ID: "GPU-004", Title: "Ensure that a tenant with an NVSwitch has the whole board", Severity: isolation.Critical, Cheap: true,
+			Why:     "An NVSwitch routes to the memory of all GPUs of its board.",
+			Fix:     "remove the NVSwitch from the claim, or give all GPUs and NVSwitches of the board to one tenant",
 			Verify:  "lspci -d 10de::0680 -k; grep -l SW_MNG /sys/bus/pci/devices/*/vpd",
 			Sources: []string{fmGuide + ": Full Passthrough Virtualization Model"},
 		}, Judge: switchWithBoard},
@@ -61,37 +60,37 @@ func fabricChecks() []Check {
 func sharedChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "GPU-005", Title: "No NVLink bridge joins GPUs of different tenants", Severity: isolation.High, Static: true, Cheap: true,
-			Why:     "a bridge that somebody plugged in joins two GPUs past the IOMMU, and no file of the node shows it",
-			Fix:     "look into the chassis, keep an inventory, and give GPUs that a bridge joins to one tenant",
+			ID: "GPU-005", Title: "Ensure that no NVLink bridge joins GPUs of different tenants", Severity: isolation.High, Static: true, Cheap: true,
+			Why:     "A bridge joins two GPUs past the IOMMU, and no file shows it.",
+			Fix:     "look into the chassis and keep an inventory; give bridged GPUs to one tenant",
 			Verify:  "nvidia-smi nvlink -s (with the GPUs on the nvidia driver, before VMs get them)",
 			Sources: []string{"nvidia-smi: nvlink --status"},
 		}, Judge: noBridge},
 		{Rule: finding.Rule{
-			ID: "GPU-006", Title: "The GPUs of an XGMI hive are one tenant's", Severity: isolation.High,
-			Why:     "GPUs of a hive share one address space by XGMI, past the IOMMU",
+			ID: "GPU-006", Title: "Ensure that all GPUs of an XGMI hive belong to one tenant", Severity: isolation.High,
+			Why:     "GPUs of a hive share one address space, past the IOMMU.",
 			Fix:     "give all GPUs of the hive to one claim",
 			Verify:  "cat /sys/bus/pci/devices/*/xgmi_hive_info/xgmi_hive_id",
 			Sources: []string{"Linux: drivers/gpu/drm/amd/amdgpu/amdgpu_xgmi.c (DOC: AMDGPU XGMI Support)"},
 		}, Judge: hiveWhole},
 		{Rule: finding.Rule{
-			ID: "GPU-008", Title: "The memory of GPUs that are given away corrects errors", Severity: isolation.Medium, Static: true, Cheap: true,
-			Why:     "without ECC a tenant can flip bits in its neighbour's rows of one GPU, and errors go unseen",
+			ID: "GPU-008", Title: "Ensure that the memory of assignable GPUs corrects errors", Severity: isolation.Medium, Static: true, Cheap: true,
+			Why:     "Without ECC, a tenant can flip bits of a neighbor on the same GPU, and errors go unnoticed.",
 			Fix:     "`nvidia-smi -e 1` and a reset, with the GPU on its own driver",
 			Verify:  "nvidia-smi -q -d ECC (in the guest, or with the GPU on its own driver)",
 			Sources: []string{"nvidia-smi: --ecc-config"},
 		}, Judge: gpuECC},
 		{Rule: finding.Rule{
-			ID: "GPU-009", Title: "No GPU is cut up between tenants", Severity: isolation.High,
-			Why:     "virtual GPUs and VFs of one GPU share its memory, caches and firmware: less separation than a GPU each",
-			Fix:     "give whole GPUs to untrusted tenants, and keep those that are cut up on other nodes",
+			ID: "GPU-009", Title: "Ensure that no GPU is divided between tenants", Severity: isolation.High,
+			Why:     "Virtual GPUs and VFs share memory, caches and firmware of one GPU.",
+			Fix:     "give whole GPUs to untrusted tenants, and keep divided GPUs on other nodes",
 			Verify:  "ls /sys/bus/mdev/devices; cat /sys/bus/pci/devices/*/nvidia/current_vgpu_type",
 			Sources: []string{"Linux: Documentation/driver-api/vfio-mediated-device.rst", "NVIDIA Virtual GPU Software User Guide: current_vgpu_type"},
 		}, Judge: wholeGPUs},
 		{Rule: finding.Rule{
-			ID: "GPU-010", Title: "A GPU's audio, USB and UCSI functions go with it", Severity: isolation.Medium, Cheap: true,
-			Why:     "they share the GPU's reset and power: another tenant, or a driver of the node, has a hand on the tenant's card",
-			Fix:     "let the claim take them (the driver does so by itself), or unbind them: `echo <address> > /sys/bus/pci/devices/<address>/driver/unbind`",
+			ID: "GPU-010", Title: "Ensure that companion functions of a GPU go with it", Severity: isolation.Medium, Cheap: true,
+			Why:     "They share the GPU's reset and power. A host driver or another tenant could affect the card.",
+			Fix:     "let the claim take them, as the plugin does, or unbind them: `echo <address> > /sys/bus/pci/devices/<address>/driver/unbind`",
 			Verify:  "lspci -k -s <bus>:<device>",
 			Sources: []string{"Linux: drivers/pci/quirks.c (GPU companion functions)"},
 		}, Judge: companionsTogether},
@@ -114,7 +113,7 @@ func gpuAddresses(functions []*device.Function) []pci.Address {
 // noBridge reminds of bridges between GPUs of one model: others don't fit.
 func noBridge(n *facts.Node) Answer {
 	if b := fabricOf(n); len(b.switches) > 0 {
-		return notApplicable("the GPUs are joined by NVSwitches, see GPU-001")
+		return notApplicable("NVSwitches join the GPUs: see GPU-001")
 	}
 	models := map[pci.ID][]*device.Function{}
 	for _, f := range assignableGPUs(n) {
@@ -129,20 +128,20 @@ func noBridge(n *facts.Node) Answer {
 		}
 	}
 	if len(several) == 0 {
-		return notApplicable("no two NVIDIA GPUs of one model are given away")
+		return notApplicable("no two NVIDIA GPUs of one model are assignable")
 	}
 	return Answer{{
-		State: finding.Manual, Text: fmt.Sprintf("%s of the same model: whether a bridge joins some is for a person to see", count(len(several), "GPU")),
+		State: finding.Manual, Text: fmt.Sprintf("%s of the same model: look for NVLink bridges between them", count(len(several), "GPU")),
 	}}.reaching(gpuAddresses(several)...)
 }
 
 func gpuECC(n *facts.Node) Answer {
 	gpus := assignableGPUs(n)
 	if len(gpus) == 0 {
-		return notApplicable("no GPU is given away")
+		return notApplicable("no GPU is assignable")
 	}
 	return Answer{{
-		State: finding.Manual, Text: "on a VFIO driver a GPU shows no ECC: ask in the guest, or before the GPU is given away",
+		State: finding.Manual, Text: "a GPU on a VFIO driver does not show ECC: look in the guest, or before you assign the GPU",
 	}}.reaching(gpuAddresses(gpus)...)
 }
 
@@ -170,15 +169,15 @@ func hiveWhole(n *facts.Node) Answer {
 	for _, id := range slices.Sorted(maps.Keys(hives)) {
 		if tenants := n.TenantsOf(hives[id]...); len(tenants) > 1 {
 			seen := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/xgmi_hive_info/xgmi_hive_id", hives[id][0]))
-			found = append(found, fail(fmt.Sprintf("%s of hive %s are those of %s", count(len(hives[id]), "GPU"), id, strings.Join(tenants, " and ")), seen).object("hive "+id).reaching(hives[id]...)...)
+			found = append(found, fail(fmt.Sprintf("%[3]s share hive %[2]s (%[1]s)", count(len(hives[id]), "GPU"), id, strings.Join(tenants, " and ")), seen).object("hive "+id).reaching(hives[id]...)...)
 		}
 	}
 	if len(hidden) > 0 && len(n.TenantsOf(all...)) > 1 {
-		found = append(found, unknown("which hive GPUs are in that amdgpu does not have", first).reaching(hidden...)...)
+		found = append(found, unknown("the hives of GPUs that are not on amdgpu", first).reaching(hidden...)...)
 	}
 	switch {
 	case len(all) < 2:
-		return notApplicable("there are no two AMD accelerators")
+		return notApplicable("the node has fewer than two AMD accelerators")
 	case len(found) > 0:
 		return found
 	}
@@ -193,21 +192,21 @@ func wholeGPUs(n *facts.Node) Answer {
 	for _, f := range gpus {
 		vfs := vfsOf(n, f.Address)
 		if tenants := n.TenantsOf(vfs...); len(tenants) > 1 {
-			found = append(found, fail(fmt.Sprintf("VFs of GPU %s are those of %s", f.Address, strings.Join(tenants, " and ")), n.Journal()).reaching(vfs...).on(f)...)
+			found = append(found, fail(fmt.Sprintf("tenants share VFs of GPU %s: %s", f.Address, strings.Join(tenants, " and ")), n.Journal()).reaching(vfs...).on(f)...)
 		}
 		if made, seen := mediated(n, f); made > 0 {
-			found = append(found, fail(fmt.Sprintf("GPU %s is cut up into %s", f.Address, count(made, "mediated device")), seen).on(f)...)
+			found = append(found, fail(fmt.Sprintf("GPU %s is divided into %s", f.Address, count(made, "mediated device")), seen).on(f)...)
 		}
 		for _, vf := range vfs {
 			if kind := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/nvidia/current_vgpu_type", vf)); kind.OK() && kind.Value != "0" {
-				found = append(found, fail(fmt.Sprintf("GPU %s is cut up into virtual GPUs", f.Address), kind).reaching(vfs...).on(f)...)
+				found = append(found, fail(fmt.Sprintf("GPU %s is divided into virtual GPUs", f.Address), kind).reaching(vfs...).on(f)...)
 				break
 			}
 		}
 	}
 	switch {
 	case len(gpus) == 0:
-		return notApplicable("there is no GPU")
+		return notApplicable("the node has no GPU")
 	case len(found) == 0:
 		_, cut := n.List("sys/class/mdev_bus")
 		return showing(pass(count(len(gpus), "GPU"), cut), gpus, one(driverFact))
@@ -247,32 +246,31 @@ func companionsTogether(n *facts.Node) Answer {
 			other := n.TenanciesOf(c.Address)
 			switch {
 			case len(other) > 0 && other[0].Record.ID() != held[0].Record.ID():
-				said := fail(fmt.Sprintf("claim %s has %s, which belongs to GPU %s of claim %s", other[0].Claim(), c.Address, f.Address, held[0].Claim()),
+				said := fail(fmt.Sprintf("claim %s has %s, a companion of GPU %s of claim %s", other[0].Claim(), c.Address, f.Address, held[0].Claim()),
 					recordOf(&other[0]), recordOf(&held[0]))
 				found = append(found, said.reaching(f.Address).on(c)...)
 			case len(other) == 0 && c.Driver != "" && !device.IsVFIO(c.Driver):
-				found = append(found, fail(fmt.Sprintf("driver %s of the node has %s while claim %s has its GPU %s", c.Driver, c.Address, held[0].Claim(), f.Address), driver).reaching(f.Address).on(c)...)
+				found = append(found, fail(fmt.Sprintf("host driver %s has %s while claim %s has its GPU %s", c.Driver, c.Address, held[0].Claim(), f.Address), driver).reaching(f.Address).on(c)...)
 			}
 		}
 	}
-	return conclude(found, judged, "companion", "no GPU with companions is given away", one(driverFact))
+	return conclude(found, judged, "companion", "no assigned GPU has companions", one(driverFact))
 }
 
 // gpuNodeChecks are about what the node itself does with GPUs.
 func gpuNodeChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "GPU-012", Title: "GPUs of one model have BARs of one size", Severity: isolation.Info, Cheap: true,
-			Why:     "a BAR that was resized on one GPU is not what the others' guests were tried with: it may not fit into a VM, or not survive a reset",
-			Fix:     "set Resizable BAR alike in the firmware setup for all slots, or write the common size to the GPU's resource<N>_resize while it has no driver",
+			ID: "GPU-012", Title: "Ensure that GPUs of one model have equal BAR sizes", Severity: isolation.Info, Cheap: true,
+			Why:     "A resized BAR may not fit into a VM or may not survive a reset.",
+			Fix:     "set Resizable BAR alike for all slots in the firmware setup, or write the common size to the GPU's resource<N>_resize while it has no driver",
 			Verify:  "head -6 /sys/bus/pci/devices/<address>/resource; cat /sys/bus/pci/devices/<address>/resource*_resize",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci resource<N>_resize"},
 		}, Judge: sameBARs},
 		{Rule: finding.Rule{
-			ID: "GPU-013", Title: "No daemon of the node waits for GPUs that are given away", Severity: isolation.Low,
-			Why: "NVIDIA's daemons open every GPU that comes to the node's driver: between two tenants they have it, and keep it from going to the next " +
-				"(who held one earlier the kernel does not keep)",
-			Fix:     "`systemctl disable --now nvidia-persistenced nvidia-dcgm`, or the DaemonSets that run them, on nodes whose GPUs are all given away",
+			ID: "GPU-013", Title: "Ensure that no host daemon waits for assignable GPUs", Severity: isolation.Low,
+			Why:     "NVIDIA's daemons open every GPU on the host's driver and keep it from the next tenant.",
+			Fix:     "`systemctl disable --now nvidia-persistenced nvidia-dcgm`, or remove their DaemonSets, on nodes that assign all their GPUs",
 			Verify:  "pgrep -a nvidia-persiste; pgrep -a nv-hostengine; ls -l /sys/bus/pci/drivers/nvidia",
 			Sources: []string{"NVIDIA: nvidia-persistenced(1)", "NVIDIA: DCGM user guide"},
 		}, Judge: noGPUDaemons},
@@ -304,7 +302,7 @@ func sameBARs(n *facts.Node) Answer {
 		}
 		found = append(found, oddSizes(sizes)...)
 	}
-	return orPassWith(found, looked, "GPU", "no two GPUs of one model are given away", seen)
+	return orPassWith(found, looked, "GPU", "no two GPUs of one model are assignable", seen)
 }
 
 // oddSizes names the GPUs that are not as most of their model are.
@@ -320,7 +318,7 @@ func oddSizes(sizes map[string][]*device.Function) Answer {
 		for _, f := range sizes[size] {
 			if size != most {
 				other := sizes[most][0]
-				text := fmt.Sprintf("%s has BARs of %s, and %s of the same model of %s", f.Address, size, other.Address, most)
+				text := fmt.Sprintf("%s has BARs of %s, but %s of the same model has %s", f.Address, size, other.Address, most)
 				found = append(found, fail(text, attribute(f.Address, "resource", size), attribute(other.Address, "resource", most)).on(f)...)
 			}
 		}
@@ -361,12 +359,12 @@ func noGPUDaemons(n *facts.Node) Answer {
 	drivers := facts.Fact{Path: "/sys/bus/pci/drivers/nvidia", Value: strings.Join(addressesOf(own), " "), How: "list"}
 	switch {
 	case len(given) == 0:
-		return notApplicable("no NVIDIA GPU is on VFIO")
+		return notApplicable("no NVIDIA GPU is on a VFIO driver")
 	case len(daemons) > 0 && len(own) == 0:
-		text := fmt.Sprintf("%s of NVIDIA's for GPUs of the node runs, and all of its GPUs are with VFIO", count(len(daemons), "daemon"))
+		text := fmt.Sprintf("%s of NVIDIA runs, but all GPUs are on VFIO drivers", count(len(daemons), "daemon"))
 		return fail(text, append(daemons, drivers)...).reaching(gpuAddresses(given)...)
 	case len(daemons) > 0:
-		return pass("the node has GPUs of its own for its daemons", append(daemons, drivers)...)
+		return pass("the daemons serve the node's own GPUs", append(daemons, drivers)...)
 	}
 	return pass("no such daemon runs", facts.Fact{Path: "/proc", Value: "neither nvidia-persistenced nor nv-hostengine", How: "process"}, drivers)
 }
@@ -383,11 +381,9 @@ func addressesOf(functions []*device.Function) []string {
 func gpuInContainerChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "GPU-015", Title: "Containers get the device nodes of the GPUs that tenants can get", Severity: isolation.Low,
-			Why: "a container gets the device nodes of a GPU from a CDI specification in its guest. Kata's Go runtime asks for one for NVIDIA's VGA and 3D controllers only, " +
-				"the Rust runtime for those of NVIDIA, AMD and Intel: with any other GPU the VM has the device, the pod runs, and its container lacks the nodes",
-			Fix: "have the guest write a CDI specification to /var/run/cdi, set `visible_cdi_devices = true` in Kata's section [agent.kata], and name the devices " +
-				"in the container's environment (`VISIBLE_CDI_DEVICES=amd.com/gpu=0`). runtimeclass/README.md, \"GPUs by vendor\", has an example",
+			ID: "GPU-015", Title: "Ensure that containers get the device nodes of assignable GPUs", Severity: isolation.Low,
+			Why:    "The nodes come from a CDI spec in the guest. Kata's Go runtime requests one for NVIDIA VGA and 3D controllers, the Rust runtime for NVIDIA, AMD and Intel.",
+			Fix:    "let the guest write a CDI spec to /var/run/cdi, set `visible_cdi_devices = true` in Kata's section [agent.kata], and name the devices in the container's environment (`VISIBLE_CDI_DEVICES=amd.com/gpu=0`). See \"GPUs by vendor\" in runtimeclass/README.md",
 			Verify: "lspci -nn | grep -E '\\[(03|12)[0-9a-f]{2}\\]'; grep -r visible_cdi_devices /opt/kata/share/defaults/kata-containers/kata-gpu",
 			Sources: []string{
 				"Kata 4.1: src/runtime/virtcontainers/container.go cdiDeviceKind", "Kata 4.1: src/runtime-rs/crates/resource/src/cdi_devices/mod.rs CDI_DEVICE_KIND_TABLE",
@@ -400,7 +396,7 @@ func gpuInContainerChecks() []Check {
 func gpuNodesInContainers(n *facts.Node) Answer {
 	gpus := assignableDisplays(n)
 	if len(gpus) == 0 {
-		return notApplicable("tenants can get no GPU of this node")
+		return notApplicable("the node has no assignable GPU")
 	}
 	return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) {
 		k := runtimes.KataOf(n, h)
@@ -435,7 +431,7 @@ func nodesInContainers(h *runtimes.Handler, k *runtimes.Kata, gpus []*device.Fun
 	if len(lacking) == 0 {
 		return pass("", seen...)
 	}
-	text := fmt.Sprintf("containers get no device node of %s: Kata asks the guest for none, and visible_cdi_devices is off", strings.Join(words, ", "))
+	text := fmt.Sprintf("containers get no device node of %s: Kata requests none from the guest, and visible_cdi_devices is off", strings.Join(words, ", "))
 	return fail(text, append(h.Facts(), seen...)...).reaching(lacking...)
 }
 

@@ -36,7 +36,7 @@ func (b *fabric) missing() Answer {
 	if len(b.hidden) > 0 {
 		return unknown("whether "+count(len(b.hidden), "ConnectX function")+" manages NVSwitches", b.hidden...).reaching(b.gpus...)
 	}
-	return notApplicable("there is no NVSwitch on the PCI bus")
+	return notApplicable("the PCI bus has no NVSwitch")
 }
 
 func fabricOf(n *facts.Node) fabric {
@@ -94,22 +94,22 @@ func fabricPartitioned(n *facts.Node) Answer {
 		return b.missing()
 	}
 	if !slices.ContainsFunc(b.gpus, n.IsAvailable) {
-		return notApplicable("no GPU of the fabric is given away")
+		return notApplicable("no GPU of the fabric is assignable")
 	}
 	config := n.Read(fabricConfig)
 	mode, line := fabricSetting(config, "FABRIC_MODE")
 	owner := b.owner(n)
 	switch {
 	case owner != "":
-		return pass(fmt.Sprintf("all %d GPUs are %s's", len(b.gpus), owner), line)
+		return pass(fmt.Sprintf("all %d GPUs belong to %s", len(b.gpus), owner), line)
 	case !config.OK():
-		return unknown("how the fabric is partitioned (Fabric Manager may run in a VM or container of its own)", config).reaching(b.gpus...)
+		return unknown("how the fabric is partitioned (Fabric Manager may run in its own VM or container)", config).reaching(b.gpus...)
 	case mode == "1", mode == "2":
-		return pass("FABRIC_MODE="+mode+": GPUs are joined by partition only", line)
+		return pass("FABRIC_MODE="+mode+": partitions separate GPUs", line)
 	}
-	text := fmt.Sprintf("%s and no partitions (FABRIC_MODE=%s): each reaches the memory of all others", count(len(b.gpus), "GPU"), orElse(mode, "0"))
+	text := fmt.Sprintf("%s without partitions (FABRIC_MODE=%s): each reaches the memory of all others", count(len(b.gpus), "GPU"), orElse(mode, "0"))
 	if tenants := n.TenantsOf(b.gpus...); len(tenants) > 0 {
-		text += ", while tenants have some: " + strings.Join(tenants, ", ")
+		text += "; tenants with such GPUs: " + strings.Join(tenants, ", ")
 	}
 	return fail(text, line).reaching(b.gpus...)
 }
@@ -150,7 +150,7 @@ func onePartition(n *facts.Node) Answer {
 		if held = append(held, gpus...); len(gpus)&(len(gpus)-1) == 0 {
 			continue
 		}
-		found = append(found, fail(fmt.Sprintf("claim %s has %d GPUs, which are no partition of any board", rec.Plan.Claim, len(gpus)), recordFact(rec, string(rec.State))).object("claim "+rec.Plan.Claim.Namespace+"/"+rec.Plan.Claim.Name).reaching(gpus...)...)
+		found = append(found, fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), recordFact(rec, string(rec.State))).object("claim "+rec.Plan.Claim.Namespace+"/"+rec.Plan.Claim.Name).reaching(gpus...)...)
 	}
 	switch {
 	case len(held) == 0:
@@ -158,11 +158,11 @@ func onePartition(n *facts.Node) Answer {
 	case len(found) > 0:
 		return found
 	case b.owner(n) != "":
-		return pass("all GPUs of the board are one tenant's", n.Journal())
+		return pass("all GPUs of the board belong to one tenant", n.Journal())
 	}
-	text := "no file says which partitions are active: compare `fmpm -l` with the GPUs of each claim"
+	text := "no file shows the active partitions: compare `fmpm -l` with the GPUs of each claim"
 	if tenants := n.TenantsOf(held...); len(tenants) > 1 {
-		text = fmt.Sprintf("%s have GPUs of one fabric, and %s", strings.Join(tenants, " and "), text)
+		text = fmt.Sprintf("%s share a fabric, and %s", strings.Join(tenants, " and "), text)
 	}
 	_, mode := fabricSetting(n.Read(fabricConfig), "FABRIC_MODE")
 	return say(finding.Manual, text, []facts.Fact{mode, n.Journal()}).reaching(held...)
@@ -180,7 +180,7 @@ func switchWithBoard(n *facts.Node) Answer {
 			if t.Tenant() == owner {
 				continue
 			}
-			found = append(found, fail(fmt.Sprintf("claim %s has NVSwitch %s, and not all GPUs of the board are its tenant's", t.Claim(), a), recordOf(&t)).at(a).reaching(b.gpus...)...)
+			found = append(found, fail(fmt.Sprintf("claim %s has NVSwitch %s, but not all GPUs of the board", t.Claim(), a), recordOf(&t)).at(a).reaching(b.gpus...)...)
 		}
 	}
 	if len(found) > 0 {
@@ -204,11 +204,11 @@ func fabricAPIIsLocal(n *facts.Node) Answer {
 	open, sockets := n.Listening(uint16(number))
 	switch {
 	case len(open) > 0:
-		return fail(fmt.Sprintf("something listens on port %d of %s, which is Fabric Manager's", number, strings.Join(open, ", ")), sockets, bindLine)
+		return fail(fmt.Sprintf("Fabric Manager's port %d is open on %s", number, strings.Join(open, ", ")), sockets, bindLine)
 	case !config.OK():
 		return unknown("where Fabric Manager listens", config)
 	case socket == "" && bind != "" && bind != "localhost" && !strings.HasPrefix(bind, "127."):
-		return fail("Fabric Manager is configured to listen on "+bind, bindLine)
+		return fail("Fabric Manager listens on "+bind, bindLine)
 	}
 	return pass("it listens on "+orElse(socket, orElse(bind, "127.0.0.1")), line, bindLine, sockets)
 }

@@ -21,30 +21,30 @@ func hostChecks() []Check {
 func bootChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "HOST-001", Title: "The kernel is locked down", Severity: isolation.Medium,
-			Why:     "otherwise who has root writes to PCI registers and to the kernel's memory, and no audit of this node holds any more",
-			Fix:     "boot with `lockdown=integrity` (a kernel with CONFIG_SECURITY_LOCKDOWN_LSM), or with Secure Boot on where the distribution ties them",
+			ID: "HOST-001", Title: "Ensure that the kernel is locked down", Severity: isolation.Medium,
+			Why:     "Otherwise root can write to PCI registers and kernel memory, and invalidate this audit.",
+			Fix:     "boot with `lockdown=integrity` (needs CONFIG_SECURITY_LOCKDOWN_LSM), or with Secure Boot if the distribution couples them",
 			Verify:  "cat /sys/kernel/security/lockdown",
 			Sources: []string{"kernel_lockdown(7)"},
 		}, Judge: lockedDown},
 		{Rule: finding.Rule{
-			ID: "HOST-002", Title: "The firmware starts signed code only", Severity: isolation.Medium,
-			Why:     "otherwise a changed boot loader or kernel comes back with every boot",
-			Fix:     "switch Secure Boot on in the firmware setup",
+			ID: "HOST-002", Title: "Ensure that the firmware starts signed code only", Severity: isolation.Medium,
+			Why:     "Otherwise a modified boot loader or kernel survives reboots.",
+			Fix:     "enable Secure Boot in the firmware setup",
 			Verify:  "mokutil --sb-state",
 			Sources: []string{"Linux: drivers/firmware/efi/libstub/secureboot.c (efi_get_secureboot)"},
 		}, Judge: secureBoot},
 		{Rule: finding.Rule{
-			ID: "HOST-003", Title: "The kernel loads signed modules only", Severity: isolation.Medium,
-			Why:     "a module of its own lets an intruder stay, and lie about groups, resets and drivers",
-			Fix:     "boot with `module.sig_enforce=1`, or locked down",
+			ID: "HOST-003", Title: "Ensure that the kernel loads signed modules only", Severity: isolation.Medium,
+			Why:     "A malicious module can persist, and falsify groups, resets and drivers.",
+			Fix:     "boot with `module.sig_enforce=1`, or with lockdown",
 			Verify:  "cat /sys/module/module/parameters/sig_enforce",
 			Sources: []string{"Linux: Documentation/admin-guide/module-signing.rst"},
 		}, Judge: signedModules},
 		{Rule: finding.Rule{
-			ID: "HOST-015", Title: "The boot was measured into a TPM", Severity: isolation.Low,
-			Why:     "without measurements nobody can attest from afar what the node runs",
-			Fix:     "switch the TPM on in the firmware setup",
+			ID: "HOST-015", Title: "Ensure that the boot is measured into a TPM", Severity: isolation.Low,
+			Why:     "Without measurements, nobody can attest remotely what the node runs.",
+			Fix:     "enable the TPM in the firmware setup",
 			Verify:  "ls /sys/kernel/security/tpm0/binary_bios_measurements",
 			Sources: []string{"Linux: Documentation/security/tpm/tpm_event_log.rst"},
 		}, Judge: measuredBoot},
@@ -66,9 +66,9 @@ func lockedDown(n *facts.Node) Answer {
 	modules := n.Read("sys/kernel/security/lsm")
 	switch mode := chosen(state); {
 	case state.Status == facts.Absent && modules.OK():
-		return fail("the kernel was built or started without lockdown", modules)
+		return fail("the kernel has no lockdown module", modules)
 	case !state.OK():
-		return unknown("lockdown (it takes securityfs)", state)
+		return unknown("lockdown (needs securityfs)", state)
 	case mode == "integrity", mode == "confidentiality":
 		return pass(mode, state)
 	}
@@ -79,7 +79,7 @@ const efivars = "sys/firmware/efi/efivars"
 
 func secureBoot(n *facts.Node) Answer {
 	if efi := n.Exists("sys/firmware/efi"); efi.Status == facts.Absent {
-		return fail("the node was not started by UEFI, which is what checks signatures", efi)
+		return fail("the node did not boot by UEFI, so nothing verified signatures", efi)
 	}
 	// Four bytes of attributes come before the value.
 	variable := n.Read(efivars + "/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c")
@@ -101,17 +101,17 @@ func signedModules(n *facts.Node) Answer {
 	lockdown := n.Read("sys/kernel/security/lockdown")
 	switch {
 	case enforced.Running.On():
-		return pass("signatures are enforced", enforced.Running)
+		return pass("module signatures are enforced", enforced.Running)
 	case disabled.Is("1"):
-		return pass("no module can be loaded any more", disabled)
+		return pass("module loading is disabled", disabled)
 	case chosen(lockdown) == "integrity", chosen(lockdown) == "confidentiality":
-		return pass("lockdown enforces signatures", lockdown)
+		return pass("lockdown enforces module signatures", lockdown)
 	case !enforced.Running.Known():
-		return unknown("whether signatures are enforced", enforced.Running)
+		return unknown("whether module signatures are enforced", enforced.Running)
 	case enforced.Running.Status == facts.Absent:
-		return fail("the kernel does not check modules' signatures (CONFIG_MODULE_SIG)", enforced.Running)
+		return fail("the kernel does not check module signatures (CONFIG_MODULE_SIG)", enforced.Running)
 	}
-	return pending(fail("modules without a signature are loaded", enforced.Running), &enforced, "1", "Y")
+	return pending(fail("the kernel loads unsigned modules", enforced.Running), &enforced, "1", "Y")
 }
 
 func measuredBoot(n *facts.Node) Answer {
@@ -119,11 +119,11 @@ func measuredBoot(n *facts.Node) Answer {
 	measured := n.Exists("sys/kernel/security/tpm0/binary_bios_measurements")
 	switch {
 	case measured.OK():
-		return pass("there is an event log", measured)
+		return pass("the TPM has an event log", measured)
 	case !dir.Known(), len(security) == 0:
-		return unknown("the TPM's event log (it takes securityfs)", dir)
+		return unknown("the TPM's event log (needs securityfs)", dir)
 	case slices.Contains(security, "tpm0"):
-		return fail("there is a TPM, and the firmware left no event log", measured)
+		return fail("the firmware left no event log for the TPM", measured)
 	}
 	return fail("the kernel has no TPM", measured)
 }
@@ -131,23 +131,23 @@ func measuredBoot(n *facts.Node) Answer {
 func kernelChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "HOST-013", Title: "SELinux or AppArmor is enforcing", Severity: isolation.High,
-			Why:     "a guest that breaks out of its VMM is root on the node then",
+			ID: "HOST-013", Title: "Ensure that SELinux or AppArmor is enforcing", Severity: isolation.High,
+			Why:     "Otherwise a guest that escapes its VMM is root on the node.",
 			Fix:     "`setenforce 1` and SELINUX=enforcing in /etc/selinux/config, or boot with apparmor=1 security=apparmor",
 			Verify:  "cat /sys/kernel/security/lsm /sys/fs/selinux/enforce /sys/module/apparmor/parameters/enabled",
 			Sources: []string{"Linux: Documentation/admin-guide/LSM/index.rst"},
 		}, Judge: confined},
 		{Rule: finding.Rule{
-			ID: "HOST-018", Title: "The node's clock is set from outside", Severity: isolation.Medium,
-			Why:     "evidence of who had a device when is worth what the clock is",
+			ID: "HOST-018", Title: "Ensure that the node's clock is synchronized", Severity: isolation.Medium,
+			Why:     "Evidence of who had a device depends on the clock.",
 			Fix:     "run chrony or systemd-timesyncd",
 			Verify:  "timedatectl show -p NTPSynchronized; chronyc tracking",
 			Sources: []string{"systemd-timesyncd.service(8)"},
 		}, Judge: clockSet},
 		{Rule: finding.Rule{
-			ID: "HOST-020", Title: "The kernel's doors for debugging are shut", Severity: isolation.Low,
-			Why:     "kexec starts another kernel without a boot; the log and BPF help who looks for a way in",
-			Fix:     "set them in /etc/sysctl.d: kernel.kexec_load_disabled=1, kernel.dmesg_restrict=1, kernel.unprivileged_bpf_disabled=2",
+			ID: "HOST-020", Title: "Ensure that kexec, kernel log and BPF are restricted", Severity: isolation.Low,
+			Why:     "kexec starts another kernel without a boot. The log and BPF help an attacker.",
+			Fix:     "set in /etc/sysctl.d: kernel.kexec_load_disabled=1, kernel.dmesg_restrict=1, kernel.unprivileged_bpf_disabled=2",
 			Verify:  "sysctl kernel.kexec_load_disabled kernel.dmesg_restrict kernel.unprivileged_bpf_disabled",
 			Sources: []string{"Linux: Documentation/admin-guide/sysctl/kernel.rst"},
 		}, Judge: doorsShut},
@@ -187,9 +187,9 @@ func confined(n *facts.Node) Answer {
 func clockSet(n *facts.Node) Answer {
 	mark := n.Exists("run/systemd/timesync/synchronized")
 	if mark.OK() {
-		return pass("systemd-timesyncd has set it", mark)
+		return pass("systemd-timesyncd synchronized it", mark)
 	}
-	return say(finding.Manual, "no file says whether the clock is set; ask the node", []facts.Fact{mark})
+	return say(finding.Manual, "no file shows whether the clock is synchronized; check on the node", []facts.Fact{mark})
 }
 
 func doorsShut(n *facts.Node) Answer {
@@ -235,11 +235,9 @@ func judgeSysctl(s *facts.Setting, good []string) Answer {
 func bmcChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "HOST-019", Title: "No tenant's pod has the BMC's host interface", Severity: isolation.Medium,
-			Why: "by /dev/ipmi0 the BMC is told to make users and take firmware, without a password: what a tenant leaves there outlives every reinstallation of the node " +
-				"(a BMC with a network interface to its host is not looked at)",
-			Fix: "delete the pod and refuse privileged pods and device nodes in tenants' namespaces; `chmod 600 /dev/ipmi*`; where nothing on the node needs it, " +
-				"keep ipmi_devintf from loading by modprobe.d",
+			ID: "HOST-019", Title: "Ensure that no tenant's pod has the BMC's host interface", Severity: isolation.Medium,
+			Why:     "/dev/ipmi0 needs no password to add users or firmware, which survive a reinstallation. BMC network interfaces are not checked.",
+			Fix:     "delete the pod; refuse privileged pods and device nodes in tenants' namespaces; `chmod 600 /dev/ipmi*`; block ipmi_devintf in modprobe.d if unused",
 			Verify:  "ls -l /dev/ipmi*; jq -r '.linux.devices[]?.path' /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json | grep ipmi",
 			Sources: []string{"Eclypsium: Cloudborne (2019)", "Linux: Documentation/driver-api/ipmi.rst"},
 		}, Judge: bmcUnreachable},
@@ -252,9 +250,9 @@ func bmcUnreachable(n *facts.Node) Answer {
 	names, class := n.List("sys/class/ipmi")
 	switch {
 	case !class.Known():
-		return unknown("whether the node has a BMC's interface", class)
+		return unknown("whether the node has a BMC interface", class)
 	case len(names) == 0:
-		return notApplicable("no interface to a BMC is open on the node", class)
+		return notApplicable("the node has no BMC interface", class)
 	}
 	containers, listed := runtimes.Containers(n)
 	found := openInterfaces(n, names)
@@ -265,17 +263,17 @@ func bmcUnreachable(n *facts.Node) Answer {
 		if len(devices) == 0 || source == "" {
 			continue
 		}
-		f := fail(fmt.Sprintf("a container of pod %s/%s has %q, and so the BMC", c.Namespace, c.Pod, source),
+		f := fail(fmt.Sprintf("a container of pod %s/%s has %q and can reach the BMC", c.Namespace, c.Pod, source),
 			facts.Fact{Path: c.Bundle, Value: source, How: "read"}, class).object(fmt.Sprintf("pod %s/%s", c.Namespace, c.Pod)).reaching(devices...)
 		found = append(found, f...)
 	}
 	if hidden := hiddenBundles(listed); len(hidden) > 0 {
-		found = append(found, unknown("what tenants' containers have of the node", hidden...)...)
+		found = append(found, unknown("which host paths tenants' containers have", hidden...)...)
 	}
 	if len(found) > 0 {
 		return found
 	}
-	return pass("root of the node alone has the BMC", class)
+	return pass("only root of the node can reach the BMC", class)
 }
 
 // openInterfaces says which nodes others than root may open.
@@ -284,7 +282,7 @@ func openInterfaces(n *facts.Node, names []string) Answer {
 	for _, name := range names {
 		stat, fact := n.Stat("dev/" + name)
 		if who := stat.Writers(); fact.OK() && who != "" {
-			found = append(found, fail(fmt.Sprintf("/dev/%s is not root's alone: %s", name, who), fact).object("/dev/"+name)...)
+			found = append(found, fail(fmt.Sprintf("users other than root can open /dev/%s: %s", name, who), fact).object("/dev/"+name)...)
 		}
 	}
 	return found

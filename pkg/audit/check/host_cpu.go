@@ -18,43 +18,43 @@ const (
 func cpuChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "HOST-004", Title: "The CPU's known flaws are mitigated", Severity: isolation.High,
-			Why:     "a guest reads memory of the node or of other guests by speculation",
-			Fix:     "update the microcode and the kernel, and take opt-outs from the kernel's command line",
+			ID: "HOST-004", Title: "Ensure that the CPU's known flaws are mitigated", Severity: isolation.High,
+			Why:     "A guest can read memory of the host or other guests by speculation.",
+			Fix:     "update the microcode and the kernel, and remove opt-outs from the kernel command line",
 			Verify:  "grep . /sys/devices/system/cpu/vulnerabilities/*",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-devices-system-cpu", hwVuln + "index.rst"},
 		}, Judge: flawsMitigated},
 		{Rule: finding.Rule{
-			ID: "HOST-005", Title: "No mitigation is switched off on the kernel's command line", Severity: isolation.Critical,
-			Why:     "it opens the way from guests to the node that the CPU's microcode and the kernel had closed",
-			Fix:     "take the argument from the boot loader's configuration and reboot",
+			ID: "HOST-005", Title: "Ensure that the kernel command line disables no mitigation", Severity: isolation.Critical,
+			Why:     "It reopens a path from guests to the host.",
+			Fix:     "remove the argument from the boot loader's configuration and reboot",
 			Verify:  "cat /proc/cmdline",
 			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt, mitigations="},
 		}, Judge: noOptOut},
 		{Rule: finding.Rule{
-			ID: "HOST-006", Title: "Tenants don't share a CPU core", Severity: isolation.High,
-			Why:     "threads of one core share buffers and caches: a guest reads what its neighbour on the other thread works on",
-			Fix:     "boot with `mitigations=auto,nosmt` or `nosmt`, or let VMs have whole cores (core scheduling; the kubelet's CPU manager with full-pcpus-only)",
+			ID: "HOST-006", Title: "Ensure that tenants don't share a CPU core", Severity: isolation.High,
+			Why:     "Threads of a core share buffers and caches. A guest can read data of its neighbor.",
+			Fix:     "boot with `mitigations=auto,nosmt` or `nosmt`, or give VMs whole cores (core scheduling; the kubelet's CPU manager with full-pcpus-only)",
 			Verify:  "cat /sys/devices/system/cpu/smt/active; grep SMT /sys/devices/system/cpu/vulnerabilities/*",
 			Sources: []string{hwVuln + "core-scheduling.rst", hwVuln + "l1tf.rst"},
 		}, Judge: noSharedCore},
 		{Rule: finding.Rule{
-			ID: "HOST-007", Title: "KVM guards the node's cache and page tables from guests", Severity: isolation.High,
-			Why:     "without the flush a guest reads the node's data from the L1 cache; with executable huge pages it halts the node",
-			Fix:     "`echo cond > /sys/module/kvm_intel/parameters/vmentry_l1d_flush`, `echo auto > /sys/module/kvm/parameters/nx_huge_pages`, and take both from modprobe.d",
+			ID: "HOST-007", Title: "Ensure that KVM protects the L1 cache and page tables from guests", Severity: isolation.High,
+			Why:     "Without the flush, a guest reads host data from the L1 cache. With executable huge pages, it can halt the node.",
+			Fix:     "`echo cond > /sys/module/kvm_intel/parameters/vmentry_l1d_flush`, `echo auto > /sys/module/kvm/parameters/nx_huge_pages`, and remove both from modprobe.d",
 			Verify:  "cat /sys/module/kvm_intel/parameters/vmentry_l1d_flush /sys/module/kvm/parameters/nx_huge_pages",
 			Sources: []string{hwVuln + "l1tf.rst", hwVuln + "multihit.rst"},
 		}, Judge: kvmGuards},
 		{Rule: finding.Rule{
-			ID: "HOST-008", Title: "Guests can't run guests of their own", Severity: isolation.Medium,
-			Why:     "nested virtualization opens a large part of KVM to the guest's kernel",
+			ID: "HOST-008", Title: "Ensure that nested virtualization is off", Severity: isolation.Medium,
+			Why:     "It exposes a large part of KVM to the guest's kernel.",
 			Fix:     "`options kvm_intel nested=0` (or kvm_amd) in /etc/modprobe.d, and reload the module",
 			Verify:  "cat /sys/module/kvm_*/parameters/nested",
 			Sources: []string{"Linux: Documentation/virt/kvm/x86/running-nested-guests.rst"},
 		}, Judge: notNested},
 		{Rule: finding.Rule{
-			ID: "HOST-010", Title: "All CPUs of a kind run one microcode", Severity: isolation.Medium,
-			Why:     "a CPU with older microcode lacks fixes that the kernel counts on",
+			ID: "HOST-010", Title: "Ensure that all CPUs of a kind run the same microcode", Severity: isolation.Medium,
+			Why:     "Older microcode lacks fixes that the kernel expects.",
 			Fix:     "update the firmware or the microcode package, and reboot",
 			Verify:  "grep microcode /proc/cpuinfo | sort | uniq -c",
 			Sources: []string{"Linux: Documentation/arch/x86/microcode.rst"},
@@ -84,7 +84,7 @@ func flawsMitigated(n *facts.Node) Answer {
 		case open != "":
 			said = fail(fmt.Sprintf("%s: %s", name, open), f)
 		case strings.HasPrefix(f.Value, "Unknown"):
-			said = unknown(name+" (a virtual machine's hypervisor decides, or the CPU is not on the kernel's list)", f)
+			said = unknown(name+" (the hypervisor decides, or the kernel does not know the CPU)", f)
 		default:
 			continue
 		}
@@ -92,7 +92,7 @@ func flawsMitigated(n *facts.Node) Answer {
 		found = append(found, said...)
 	}
 	if len(found) == 0 {
-		return pass(count(len(files), "known flaw")+", none open", dir)
+		return pass(count(len(files), "known flaw")+", all mitigated", dir)
 	}
 	return found
 }
@@ -124,7 +124,7 @@ func noSharedCore(n *facts.Node) Answer {
 	active := n.Read("sys/devices/system/cpu/smt/active")
 	switch {
 	case active.Status == facts.Absent:
-		return notApplicable("the kernel knows no SMT here", active)
+		return notApplicable("the CPU has no SMT", active)
 	case !active.OK():
 		return unknown("whether SMT is on", active)
 	case active.Is("0"):
@@ -140,9 +140,9 @@ func noSharedCore(n *facts.Node) Answer {
 		}
 	}
 	if len(names) > 0 {
-		return fail("SMT is on, and the kernel counts the CPU as vulnerable by it: "+strings.Join(names, ", "), seen...)
+		return fail("SMT is on, and makes the CPU vulnerable: "+strings.Join(names, ", "), seen...)
 	}
-	return say(finding.Manual, "SMT is on; the kernel knows no flaw of this CPU by which it leaks data, but its threads share caches: see whether VMs have whole cores", seen)
+	return say(finding.Manual, "SMT is on: the kernel knows no SMT flaw of this CPU, but threads share caches; check whether VMs have whole cores", seen)
 }
 
 // notAffected reports whether the CPU does not have the flaw.
@@ -154,7 +154,7 @@ func kvmGuards(n *facts.Node) Answer {
 	flush, pages := n.Parameter("kvm_intel", "vmentry_l1d_flush"), n.Parameter("kvm", "nx_huge_pages")
 	var found Answer
 	if flush.Running.Is("never") && !notAffected(n, "l1tf") {
-		found = append(found, pending(fail("the L1 cache is never flushed when a guest is entered", flush.Running), &flush, "cond", "always")...)
+		found = append(found, pending(fail("KVM never flushes the L1 cache on guest entry", flush.Running), &flush, "cond", "always")...)
 	}
 	if pages.Running.OK() && isAny(pages.Running.Value, []string{"N", "never"}) && !notAffected(n, "itlb_multihit") {
 		found = append(found, pending(fail("guests' huge pages are executable", pages.Running), &pages, "auto", "force", "Y")...)
@@ -163,17 +163,17 @@ func kvmGuards(n *facts.Node) Answer {
 	case len(found) > 0:
 		return found
 	case !flush.Running.Known() || !pages.Running.Known():
-		return unknown("what KVM guards", flush.Running, pages.Running)
+		return unknown("KVM's protections", flush.Running, pages.Running)
 	case !flush.Running.OK() && !pages.Running.OK():
-		return notApplicable("KVM is not loaded, or this CPU has neither", pages.Running)
+		return notApplicable("KVM is not loaded, or this CPU needs neither", pages.Running)
 	}
-	return pass("in force where the CPU needs them", flush.Running, pages.Running)
+	return pass("in force where needed", flush.Running, pages.Running)
 }
 
 func notNested(n *facts.Node) Answer {
 	for _, module := range []string{"kvm_intel", "kvm_amd"} {
 		if n.Parameter(module, "nested").Running.Status != facts.Absent {
-			return parameter{module: module, name: "nested", good: []string{"0", "N"}, bad: "guests may run guests of their own"}.judge(n)
+			return parameter{module: module, name: "nested", good: []string{"0", "N"}, bad: "nested virtualization is on"}.judge(n)
 		}
 	}
 	return notApplicable("neither kvm_intel nor kvm_amd is loaded")
@@ -188,12 +188,12 @@ func oneMicrocode(n *facts.Node) Answer {
 	for _, p := range kinds {
 		if len(p.Microcode) > 1 {
 			seen.Value = "microcode " + strings.Join(p.Microcode, " ")
-			found = append(found, fail(fmt.Sprintf("CPUs of family/model/stepping %s run %s", p.Name, strings.Join(p.Microcode, " and ")), seen)...)
+			found = append(found, fail(fmt.Sprintf("CPUs of family/model/stepping %s run microcode %s", p.Name, strings.Join(p.Microcode, " and ")), seen)...)
 		}
 	}
 	switch {
 	case len(kinds) == 0:
-		return notApplicable("the kernel shows no microcode", seen)
+		return notApplicable("the kernel shows no microcode version", seen)
 	case len(found) == 0:
 		seen.Value = "microcode " + kinds[0].Microcode[0]
 		return pass(count(len(kinds), "kind")+" of CPU", seen)
@@ -270,7 +270,7 @@ func noOptOut(n *facts.Node) Answer {
 		found = append(found, o.judge(n, cmdline)...)
 	}
 	if len(found) == 0 {
-		return pass("nothing is switched off", cmdline)
+		return pass("no mitigation is disabled", cmdline)
 	}
 	return found
 }
@@ -287,12 +287,12 @@ func (o *optOut) judge(n *facts.Node, cmdline facts.Fact) Answer {
 	var found Answer
 	switch {
 	case now:
-		found = fail(fmt.Sprintf("the kernel was started with %s", word), cmdline).pending("not found on disk: the next boot may be without it")
+		found = fail(fmt.Sprintf("the kernel runs with %s", word), cmdline).pending("not set on disk: the next boot may be without it")
 		if later {
-			found[0].Pending = "set on disk too: it comes back with every boot"
+			found[0].Pending = "also set on disk: it returns with every boot"
 		}
 	case later:
-		found = fail(fmt.Sprintf("the next boot will be with %s", strings.TrimSuffix(o.name+"="+next, "=")), cmdline).pending("comes with the next boot")
+		found = fail(fmt.Sprintf("the next boot uses %s", strings.TrimSuffix(o.name+"="+next, "=")), cmdline).pending("comes with the next boot")
 	default:
 		return nil
 	}

@@ -15,30 +15,30 @@ import (
 func memoryChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "HOST-009", Title: "Guests' memory is not merged", Severity: isolation.Medium,
-			Why:     "by the time that a write takes a guest learns what pages another one has",
+			ID: "HOST-009", Title: "Ensure that guests' memory is not merged", Severity: isolation.Medium,
+			Why:     "Write timing reveals which pages another guest has.",
 			Fix:     "`echo 2 > /sys/kernel/mm/ksm/run`, and stop ksmtuned",
 			Verify:  "cat /sys/kernel/mm/ksm/run",
 			Sources: []string{"Linux: Documentation/admin-guide/mm/ksm.rst"},
 		}, Judge: notMerged},
 		{Rule: finding.Rule{
-			ID: "HOST-011", Title: "Memory is cleared when it is allocated", Severity: isolation.Medium,
-			Why:     "otherwise what one tenant's work left in the kernel's buffers reaches another through a kernel bug",
-			Fix:     "boot with `init_on_alloc=1`, and with `init_on_free=1` where that is worth its cost",
+			ID: "HOST-011", Title: "Ensure that memory is cleared on allocation", Severity: isolation.Medium,
+			Why:     "Otherwise data of one tenant can reach another through a kernel bug.",
+			Fix:     "boot with `init_on_alloc=1`, and with `init_on_free=1` if its cost is acceptable",
 			Verify:  "grep -o 'init_on_alloc=.' /proc/cmdline; grep INIT_ON_ALLOC /boot/config-$(uname -r)",
 			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt, init_on_alloc="},
 		}, Judge: clearedMemory},
 		{Rule: finding.Rule{
-			ID: "HOST-012", Title: "Guests' memory is not written to a disk in the clear", Severity: isolation.Medium,
-			Why:     "swap keeps a guest's memory over its end, and over the node's; only what a VFIO device may reach is pinned",
-			Fix:     "`swapoff -a` and take it from /etc/fstab, or swap to dm-crypt with a random key",
+			ID: "HOST-012", Title: "Ensure that guests' memory is not swapped unencrypted", Severity: isolation.Medium,
+			Why:     "Swap keeps guest memory after the guest ends.",
+			Fix:     "`swapoff -a` and remove it from /etc/fstab, or swap to dm-crypt with a random key",
 			Verify:  "cat /proc/swaps; lsblk -o NAME,TYPE,MOUNTPOINT",
 			Sources: []string{"proc_swaps(5)", "crypttab(5): swap"},
 		}, Judge: noPlainSwap},
 		{Rule: finding.Rule{
-			ID: "HOST-016", Title: "The node's memory corrects errors", Severity: isolation.Medium,
-			Why:     "without ECC a guest flips bits of the node or of another guest by hammering its own rows",
-			Fix:     "fit ECC memory, switch ECC on in the firmware setup, and load the EDAC driver of the platform",
+			ID: "HOST-016", Title: "Ensure that the node's memory corrects errors", Severity: isolation.Medium,
+			Why:     "Without ECC, a guest can flip bits of the host or other guests (Rowhammer).",
+			Fix:     "install ECC memory, enable ECC in the firmware setup, and load the platform's EDAC driver",
 			Verify:  "grep . /sys/devices/system/edac/mc/mc*/*/dimm_edac_mode /sys/devices/system/edac/mc/mc*/ue_count",
 			Sources: []string{"Linux: Documentation/admin-guide/RAS/main.rst"},
 		}, Judge: correctedMemory},
@@ -51,12 +51,12 @@ func notMerged(n *facts.Node) Answer {
 	case run.Status == facts.Absent:
 		return notApplicable("the kernel has no KSM", run)
 	case !run.OK():
-		return unknown("whether pages are merged", run)
+		return unknown("whether KSM merges pages", run)
 	case run.Is("1"):
 		return fail("KSM is merging pages", run)
 	}
 	if shared := n.Read("sys/kernel/mm/ksm/pages_shared"); shared.OK() && !shared.Is("0") {
-		return fail("KSM has stopped, and pages are still merged", run, shared)
+		return fail("KSM stopped, but pages are still merged", run, shared)
 	}
 	return pass("KSM does not run", run)
 }
@@ -74,17 +74,17 @@ func clearedMemory(n *facts.Node) Answer {
 	case !argument.Running.Known():
 		return unknown("the kernel's command line", argument.Running)
 	case !config.OK():
-		return unknown("what the kernel does without the argument init_on_alloc", config)
+		return unknown("the kernel's default for init_on_alloc", config)
 	case standard:
-		return setLater(pass("it is this kernel's default", config), &argument, "1")
+		return setLater(pass("the kernel's default", config), &argument, "1")
 	}
-	return pending(fail("pages are not cleared when they are allocated: init_on_alloc is neither this kernel's default nor asked for", config), &argument, "1")
+	return pending(fail("the kernel does not clear pages on allocation: init_on_alloc is neither set nor its default", config), &argument, "1")
 }
 
 func noPlainSwap(n *facts.Node) Answer {
 	swaps := n.Read("proc/swaps")
 	if !swaps.OK() {
-		return unknown("whether there is swap", swaps)
+		return unknown("whether the node has swap", swaps)
 	}
 	var found Answer
 	areas := 0
@@ -102,9 +102,9 @@ func noPlainSwap(n *facts.Node) Answer {
 	}
 	switch {
 	case areas == 0:
-		return pass("there is no swap", swaps)
+		return pass("the node has no swap", swaps)
 	case len(found) == 0:
-		return pass("swap is in memory or encrypted", swaps)
+		return pass("all swap is in memory or encrypted", swaps)
 	}
 	return found
 }
@@ -127,7 +127,7 @@ func judgeSwap(n *facts.Node, name, kind string, swaps facts.Fact) Answer {
 	case strings.HasPrefix(uuid.Value, "LVM-"):
 		return unknown("whether the volume group below swap "+name+" is encrypted", swaps)
 	}
-	return fail(fmt.Sprintf("swap %s is in the clear", name), swaps)
+	return fail(fmt.Sprintf("swap %s is not encrypted", name), swaps)
 }
 
 func correctedMemory(n *facts.Node) Answer {
@@ -140,14 +140,14 @@ func correctedMemory(n *facts.Node) Answer {
 			continue
 		}
 		if errors := n.Read(dir + "/" + controller + "/ue_count"); errors.OK() && !errors.Is("0") {
-			found = append(found, fail(fmt.Sprintf("memory controller %s counted %s errors that could not be corrected", controller, errors.Value), errors)...)
+			found = append(found, fail(fmt.Sprintf("memory controller %s counted %s uncorrectable errors", controller, errors.Value), errors)...)
 		}
 		modules, _ := n.List(dir + "/" + controller)
 		for _, module := range modules {
 			mode := n.Read(dir + "/" + controller + "/" + module + "/dimm_edac_mode")
 			switch {
 			case mode.Is("None"):
-				modes = append(modes, fail(fmt.Sprintf("memory module %s of %s corrects nothing", module, controller), mode)...)
+				modes = append(modes, fail(fmt.Sprintf("memory module %s of %s has no ECC", module, controller), mode)...)
 			case mode.OK() && !mode.Is("Unknown", "Reserved"):
 				corrected++
 			}
@@ -158,7 +158,7 @@ func correctedMemory(n *facts.Node) Answer {
 	case len(found) > 0:
 		return found
 	case corrected == 0:
-		return say(finding.Unknown, "no EDAC driver tells of a memory module: there is no ECC, or no driver for it", []facts.Fact{list})
+		return say(finding.Unknown, "no EDAC driver shows a memory module: ECC or its driver is missing", []facts.Fact{list})
 	}
 	return pass(count(corrected, "memory module"), list)
 }
@@ -166,9 +166,9 @@ func correctedMemory(n *facts.Node) Answer {
 func numaChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "HOST-017", Title: "VMs may have memory on the NUMA nodes of their functions", Severity: isolation.Info,
-			Why:     "all DMA of the function goes over the link between sockets: slow for its tenant, and felt by all others who use that link",
-			Fix:     "have the kubelet align them: topologyManagerPolicy `restricted` or `single-numa-node`, with memoryManagerPolicy `Static`",
+			ID: "HOST-017", Title: "Ensure that VMs can use memory on the NUMA nodes of their functions", Severity: isolation.Info,
+			Why:     "Otherwise all DMA crosses the link between sockets, which slows down its users.",
+			Fix:     "align them by the kubelet: topologyManagerPolicy `restricted` or `single-numa-node`, with memoryManagerPolicy `Static`",
 			Verify:  "grep Mems_allowed_list /proc/<VMM>/status; cat /sys/bus/pci/devices/<address>/numa_node",
 			Sources: []string{"Linux: proc_pid_status(5) Mems_allowed_list", "Kubernetes: Control Topology Management Policies on a node"},
 		}, Judge: nearMemory},
@@ -180,7 +180,7 @@ func numaChecks() []Check {
 func nearMemory(n *facts.Node) Answer {
 	online := n.Read("sys/devices/system/node/online")
 	if !strings.ContainsAny(online.Value, "-,") {
-		return notApplicable("the node has one NUMA node, or does not say how many", online)
+		return notApplicable("the node has only one known NUMA node", online)
 	}
 	holdings, _ := n.Holdings()
 	var found Answer
@@ -200,16 +200,16 @@ func nearMemory(n *facts.Node) Answer {
 			near := attribute(a, "numa_node", strconv.Itoa(*f.NUMANode))
 			switch {
 			case !allowed.OK():
-				found = append(found, unknown("from which NUMA nodes the VM of "+a.String()+" has memory", allowed).on(f)...)
+				found = append(found, unknown("the NUMA nodes of the VM of "+a.String(), allowed).on(f)...)
 			case !inList(allowed.Value, *f.NUMANode):
-				text := fmt.Sprintf("%s is at NUMA node %d, and its VM has memory of %s alone", a, *f.NUMANode, allowed.Value)
+				text := fmt.Sprintf("%s is on NUMA node %d, but its VM has memory of %s only", a, *f.NUMANode, allowed.Value)
 				found = append(found, fail(text, near, allowed).on(f)...)
 			default:
 				seen = append(seen, near, allowed)
 			}
 		}
 	}
-	return orPassWith(found, len(looked), "function", "no VM has a function whose NUMA node is known", seen)
+	return orPassWith(found, len(looked), "function", "no VM has a function with a known NUMA node", seen)
 }
 
 // allowedMemory returns the list of nodes that a process may have memory of.

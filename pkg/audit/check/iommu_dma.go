@@ -17,22 +17,22 @@ import (
 func translationChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "IOM-011", Title: "No kernel argument switches DMA translation off", Severity: isolation.Critical, Cheap: true,
-			Why:     "an IOMMU that is off, or leaves devices out, confines no DMA",
-			Fix:     "take the argument out of the boot loader's configuration and reboot",
+			ID: "IOM-011", Title: "Ensure that no kernel argument disables DMA translation", Severity: isolation.Critical, Cheap: true,
+			Why:     "A disabled IOMMU, or one that skips devices, confines no DMA.",
+			Fix:     "remove the argument from the boot loader's configuration and reboot",
 			Verify:  "grep -oE '(intel_|amd_|)iommu=[^ ]*' /proc/cmdline",
 			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (iommu=, intel_iommu=, amd_iommu=)"},
 		}, Judge: translationNotOff},
 		{Rule: finding.Rule{
-			ID: "IOM-012", Title: "The IOMMU is asked for on the kernel's command line", Severity: isolation.Low, Cheap: true,
-			Why:     "whether a kernel uses VT-d unasked is its builder's choice, so that an update of the kernel may end it",
+			ID: "IOM-012", Title: "Ensure that the kernel command line enables the IOMMU", Severity: isolation.Low, Cheap: true,
+			Why:     "The default for VT-d depends on the kernel's build. A kernel update can change it.",
 			Fix:     "add `intel_iommu=on` to the boot loader's configuration",
 			Verify:  "grep -o 'intel_iommu=[^ ]*' /proc/cmdline",
 			Sources: []string{"Linux: drivers/iommu/intel/Kconfig (INTEL_IOMMU_DEFAULT_ON)"},
 		}, Judge: iommuAskedFor},
 		{Rule: finding.Rule{
-			ID: "IOM-013", Title: "Functions that are given away are translated while VFIO does not have them too", Severity: isolation.Medium, Cheap: true,
-			Why:     "with an identity domain a function reaches all memory before VFIO takes it and after it lets go, with what the last tenant left running in it",
+			ID: "IOM-013", Title: "Ensure that assignable functions are translated even without VFIO", Severity: isolation.Medium, Cheap: true,
+			Why:     "With an identity domain, a function reaches all memory before and after VFIO uses it.",
 			Fix:     isolation.Fix(isolation.IdentityDomain),
 			Verify:  "grep -H . /sys/kernel/iommu_groups/*/type",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups"},
@@ -41,30 +41,30 @@ func translationChecks() []Check {
 			return showing(said, assignable(n), groupFile(n, "type"))
 		}},
 		{Rule: finding.Rule{
-			ID: "IOM-014", Title: "The node's own network and storage functions are translated", Severity: isolation.Medium, Cheap: true,
-			Why:     "a function that handles tenants' data, as a PF does for its VFs, reaches all memory once its firmware is taken over",
+			ID: "IOM-014", Title: "Ensure that the node's own network and storage functions are translated", Severity: isolation.Medium, Cheap: true,
+			Why:     "Compromised firmware of an untranslated function, such as a PF, reaches all memory.",
 			Fix:     "boot with `iommu.passthrough=0` and without `iommu=pt`",
 			Verify:  "grep -H . /sys/kernel/iommu_groups/*/type",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups", "Linux: Documentation/admin-guide/kernel-parameters.txt (iommu.passthrough=)"},
 		}, Judge: hostTranslated},
 		{Rule: finding.Rule{
-			ID: "IOM-015", Title: "PFs lose access to memory at once when their driver takes it back", Severity: isolation.Low, Cheap: true,
-			Why:     "with lazy invalidation (DMA-FQ) a PF keeps reaching memory for a while that was given to somebody else; mappings of VFIO are never lazy",
+			ID: "IOM-015", Title: "Ensure that PFs lose access to unmapped memory immediately", Severity: isolation.Low, Cheap: true,
+			Why:     "With lazy invalidation (DMA-FQ), a PF can briefly reach memory of another owner.",
 			Fix:     "boot with `iommu.strict=1`",
 			Verify:  "grep -H . /sys/kernel/iommu_groups/*/type",
 			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (iommu.strict=)"},
 		}, Judge: strictPFs},
 		{Rule: finding.Rule{
-			ID: "IOM-021", Title: "VFIO bounds the mappings of one VM", Severity: isolation.Medium, Cheap: true,
-			Why:     "without the bound a VM has the node's kernel use up its memory for DMA mappings",
-			Fix:     "`echo 65535 > /sys/module/vfio_iommu_type1/parameters/dma_entry_limit`, and take the option out of modprobe.d and the kernel's command line",
+			ID: "IOM-021", Title: "Ensure that VFIO limits the DMA mappings of a VM", Severity: isolation.Medium, Cheap: true,
+			Why:     "Without the limit, a VM can exhaust kernel memory with DMA mappings.",
+			Fix:     "`echo 65535 > /sys/module/vfio_iommu_type1/parameters/dma_entry_limit`, and remove the option from modprobe.d and the kernel command line",
 			Verify:  "cat /sys/module/vfio_iommu_type1/parameters/dma_entry_limit",
 			Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c (dma_entry_limit)", "CVE-2019-3882"},
 		}, Judge: mappingsBounded},
 		{Rule: finding.Rule{
-			ID: "IOM-023", Title: "DMA is confined before the kernel sets the IOMMU up", Severity: isolation.Low,
-			Why:     "between the firmware and the kernel a device whose firmware a tenant took over writes to the memory of the boot",
-			Fix:     "add `efi=disable_early_pci_dma` to the boot loader's configuration, or switch kernel DMA protection on in the firmware setup; test it first, since some machines don't boot with the argument",
+			ID: "IOM-023", Title: "Ensure that DMA is confined before the kernel enables the IOMMU", Severity: isolation.Low,
+			Why:     "During boot, a device with compromised firmware can write to host memory.",
+			Fix:     "add `efi=disable_early_pci_dma` to the boot loader's configuration (some machines don't boot with it), or enable kernel DMA protection in the firmware setup",
 			Verify:  "grep -o ' efi=[^ ]*' /proc/cmdline; od -An -tx1 -j37 -N1 /sys/firmware/acpi/tables/DMAR",
 			Sources: []string{"Linux: Documentation/admin-guide/kernel-parameters.txt (efi=)", "Linux: include/linux/dmar.h (DMAR_PLATFORM_OPT_IN)", "Linux: drivers/iommu/amd/amd_iommu_types.h (IOMMU_IVINFO_DMA_REMAP)"},
 		}, Judge: earlyDMA},
@@ -78,25 +78,25 @@ func translationNotOff(n *facts.Node) Answer {
 		bad  map[string]string
 	}{
 		{"iommu", map[string]string{
-			"off": "switches the IOMMU off", "soft": "uses bounce buffers in place of the IOMMU",
+			"off": "disables the IOMMU", "soft": "replaces the IOMMU by bounce buffers",
 		}},
 		{"intel_iommu", map[string]string{
-			"off": "switches the IOMMU off", "igfx_off": "leaves the graphics out", "tboot_noforce": "lets a measured boot do without",
+			"off": "disables the IOMMU", "igfx_off": "skips the integrated graphics", "tboot_noforce": "lets a measured boot skip the IOMMU",
 		}},
-		{"amd_iommu", map[string]string{"off": "switches the IOMMU off"}},
+		{"amd_iommu", map[string]string{"off": "disables the IOMMU"}},
 	} {
 		found = append(found, badArgument(n, argument.name, badWords(argument.bad))...)
 	}
 	failed := slices.DeleteFunc(slices.Clone(found), func(f finding.Finding) bool { return f.State == finding.Pass })
 	if len(failed) == 0 {
-		return pass("no kernel argument weakens it", n.Cmdline())
+		return pass("no weakening argument", n.Cmdline())
 	}
 	return failed
 }
 
 func iommuAskedFor(n *facts.Node) Answer {
 	if len(n.VTdUnits()) == 0 {
-		return notApplicable("there is no VT-d; other IOMMUs are on unless switched off")
+		return notApplicable("the node has no VT-d; other IOMMUs are on by default")
 	}
 	for _, a := range slices.Concat(n.RunningArguments("intel_iommu"), n.NextArguments("intel_iommu")) {
 		if slices.Contains(strings.Split(a.Value, ","), "on") {
@@ -104,22 +104,22 @@ func iommuAskedFor(n *facts.Node) Answer {
 		}
 	}
 	if cmdline := n.Cmdline(); !cmdline.OK() {
-		return unknown("what the kernel was booted with", cmdline)
+		return unknown("the kernel command line", cmdline)
 	}
-	return fail("the IOMMU is on by the kernel's own choice", n.Cmdline())
+	return fail("only the kernel's default enables the IOMMU", n.Cmdline())
 }
 
 // translated judges the default domain of a function's group.
 func translated(n *facts.Node, f *device.Function) Answer {
 	group, ok := n.Snapshot.GroupOf(f)
 	if !ok {
-		return ungrouped(n, f, fail(f.Address.String()+" is in no IOMMU group, so nothing translates its DMA", groupOf(f)))
+		return ungrouped(n, f, fail(f.Address.String()+" is in no IOMMU group: nothing translates its DMA", groupOf(f)))
 	}
 	switch group.Type {
 	case "":
 		return unknown("the type of IOMMU group "+strconv.Itoa(group.Number), groupType(n, group))
 	case "identity":
-		found := fail(fmt.Sprintf("DMA of %s is not translated but by VFIO: the default domain of group %d is identity", f.Address, group.Number), groupType(n, group))
+		found := fail(fmt.Sprintf("only VFIO translates the DMA of %s: the default domain of group %d is identity", f.Address, group.Number), groupType(n, group))
 		return advised(found, n.Verdict(f).Notes, isolation.IdentityDomain)
 	}
 	return nil
@@ -162,7 +162,7 @@ func hostTranslated(n *facts.Node) Answer {
 		}
 		found = append(found, judged.on(f)...)
 	}
-	return conclude(found, used, "function", "the node uses no network or storage function", groupFile(n, "type"))
+	return conclude(found, used, "function", "the node uses no network or storage function itself", groupFile(n, "type"))
 }
 
 // strictPFs looks at PFs whose VFs tenants have or can get.
@@ -175,10 +175,10 @@ func strictPFs(n *facts.Node) Answer {
 		}
 		looked = append(looked, f)
 		if group, ok := n.Snapshot.GroupOf(f); ok && group.Type == "DMA-FQ" {
-			found = append(found, fail(fmt.Sprintf("the domain of %s, whose VFs are given away, is lazy", f.Address), groupType(n, group)).reaching(f.PF.VFs...).on(f)...)
+			found = append(found, fail(fmt.Sprintf("the domain of %s, a PF with assignable VFs, invalidates lazily", f.Address), groupType(n, group)).reaching(f.PF.VFs...).on(f)...)
 		}
 	}
-	return conclude(found, looked, "PF", "no VF is given away", groupFile(n, "type"))
+	return conclude(found, looked, "PF", "no VF is assignable", groupFile(n, "type"))
 }
 
 // maxMappings is VFIO's own default for one container.
@@ -192,9 +192,9 @@ func mappingsBounded(n *facts.Node) Answer {
 	}
 	switch {
 	case limit.Running.OK() && tooMany(limit.Running.Value):
-		return pending(fail("a container may have "+limit.Running.Value+" DMA mappings", limit.Running), &limit, good)
+		return pending(fail("a VM can create "+limit.Running.Value+" DMA mappings", limit.Running), &limit, good)
 	case !limit.Running.Known():
-		return unknown("the bound", limit.Running)
+		return unknown("the limit", limit.Running)
 	case limit.Running.Status == facts.Absent:
 		return setLater(notApplicable("VFIO type 1 is not loaded", limit.Running), &limit, good)
 	}
@@ -210,22 +210,22 @@ func tooMany(limit string) bool {
 func earlyDMA(n *facts.Node) Answer {
 	efi := n.Exists("sys/firmware/efi")
 	if efi.Status == facts.Absent {
-		return notApplicable("the node does not boot by EFI", efi)
+		return notApplicable("the node does not boot by UEFI", efi)
 	}
 	for _, a := range n.RunningArguments("efi") {
 		if slices.Contains(strings.Split(a.Value, ","), "disable_early_pci_dma") {
-			return pass("the kernel takes bus mastering from bridges until the IOMMU is on", a.Line)
+			return pass("the kernel disables bus mastering of bridges until the IOMMU is on", a.Line)
 		}
 	}
 	flags, dmar := n.DMAR()
 	remaps, ivrs := n.IVRSRemaps()
 	switch {
 	case dmar.OK() && flags.DMAOptIn, ivrs.OK() && remaps:
-		return pass("the firmware says that it confines DMA until the kernel takes over", dmar, ivrs)
+		return pass("the firmware confines DMA until the kernel takes over", dmar, ivrs)
 	case !dmar.Known() || !ivrs.Known():
 		return unknown("whether the firmware confines DMA", dmar, ivrs)
 	case dmar.Status == facts.Absent && ivrs.Status == facts.Absent:
-		return notApplicable("the firmware has no table of an IOMMU", dmar, ivrs)
+		return notApplicable("the firmware has no IOMMU table", dmar, ivrs)
 	}
 	return fail("neither the firmware nor the kernel confines DMA before the IOMMU is on", n.Cmdline(), dmar, ivrs)
 }
@@ -234,8 +234,8 @@ func earlyDMA(n *facts.Node) Answer {
 func groupChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "IOM-016", Title: "The firmware shares no memory with functions that are given away", Severity: isolation.High, Cheap: true,
-			Why:     "a region that the firmware wants mapped directly is host memory that the function keeps reaching",
+			ID: "IOM-016", Title: "Ensure that the firmware shares no memory with assignable functions", Severity: isolation.High, Cheap: true,
+			Why:     "A directly mapped region is host memory that the function can always reach.",
 			Fix:     isolation.Fix(isolation.DirectRegion),
 			Verify:  "grep -H direct /sys/kernel/iommu_groups/*/reserved_regions",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-kernel-iommu_groups", "Linux: drivers/iommu/iommu.c (require_direct)"},
@@ -244,15 +244,15 @@ func groupChecks() []Check {
 			return showing(orPass(because(n, isolation.DirectRegion, nil), len(all)), all, groupFile(n, "reserved_regions"))
 		}},
 		{Rule: finding.Rule{
-			ID: "IOM-017", Title: "An IOMMU group has one tenant", Severity: isolation.Critical, Cheap: true,
-			Why:     "the group is the smallest thing that the IOMMU keeps apart: functions in one reach each other",
-			Fix:     "delete one tenant's pod, and give the group's functions out together; a slot whose ports have ACS makes groups of their own",
+			ID: "IOM-017", Title: "Ensure that an IOMMU group has one tenant", Severity: isolation.Critical, Cheap: true,
+			Why:     "The IOMMU can't separate functions of one group.",
+			Fix:     "delete one tenant's pod, and assign the whole group to one claim; slots whose ports have ACS get groups of their own",
 			Verify:  "ls /sys/kernel/iommu_groups/*/devices; ls /var/lib/kata-vfio/journal",
 			Sources: []string{"Linux: Documentation/driver-api/vfio.rst"},
 		}, Judge: oneTenantPerGroup},
 		{Rule: finding.Rule{
-			ID: "IOM-018", Title: "No driver of the node uses a function beside a tenant's in its IOMMU group", Severity: isolation.High, Cheap: true,
-			Why:     "a driver that does DMA shares the group's address space with a hostile neighbour",
+			ID: "IOM-018", Title: "Ensure that no host driver uses a function in a tenant's IOMMU group", Severity: isolation.High, Cheap: true,
+			Why:     "A host driver that does DMA shares the group's address space with the tenant.",
 			Fix:     "unbind the function from its driver, or bind it to vfio-pci or pci-stub",
 			Verify:  "for d in /sys/kernel/iommu_groups/*/devices/*; do echo $d $(basename $(readlink $d/driver)); done",
 			Sources: []string{"Linux: drivers/iommu/iommu.c (iommu_group_claim_dma_owner)"},
@@ -273,13 +273,13 @@ func oneTenantPerGroup(n *facts.Node) Answer {
 		if len(tenants) < 2 {
 			continue
 		}
-		found = append(found, fail(fmt.Sprintf("IOMMU group %d is shared by %s: %s", g.Number, strings.Join(tenants, " and "), strings.Join(holders, ", ")), membersOf(n, g)...).reaching(endpointsOf(n, g)...).object(fmt.Sprintf("IOMMU group %d", g.Number))...)
+		found = append(found, fail(fmt.Sprintf("%[2]s share IOMMU group %[1]d: %[3]s", g.Number, strings.Join(tenants, " and "), strings.Join(holders, ", ")), membersOf(n, g)...).reaching(endpointsOf(n, g)...).object(fmt.Sprintf("IOMMU group %d", g.Number))...)
 	}
 	switch {
 	case len(held) == 0:
-		return notApplicable("no tenant has a function")
+		return notApplicable("no function is assigned")
 	case len(found) == 0:
-		said := pass(fmt.Sprintf("%s with one tenant each", count(len(held), "group")), n.Journal())
+		said := pass(fmt.Sprintf("%s, each with one tenant", count(len(held), "group")), n.Journal())
 		return showing(said, held, func(g *device.Group) []facts.Fact { return membersOf(n, g) })
 	}
 	return found
@@ -327,10 +327,10 @@ func noHostDriverBeside(n *facts.Node) Answer {
 			if isolation.LeavesDMA(f.Driver) {
 				continue
 			}
-			found = append(found, fail(fmt.Sprintf("%s is on %s in IOMMU group %d, which a tenant has", f.Address, f.Driver, g.Number), attribute(f.Address, "driver", f.Driver)).reaching(endpointsOf(n, g)...).on(f)...)
+			found = append(found, fail(fmt.Sprintf("%s is on driver %s in IOMMU group %d of a tenant", f.Address, f.Driver, g.Number), attribute(f.Address, "driver", f.Driver)).reaching(endpointsOf(n, g)...).on(f)...)
 		}
 	}
-	return conclude(found, looked, "group", "VFIO has no function for a tenant", func(g *device.Group) []facts.Fact { return driversIn(n, g) })
+	return conclude(found, looked, "group", "no tenant has a VFIO function", func(g *device.Group) []facts.Fact { return driversIn(n, g) })
 }
 
 // driversIn says which drivers have a group's members.
@@ -354,8 +354,8 @@ func anyWithVFIO(n *facts.Node, g *device.Group) bool {
 // mergedGroupCheck is about groups that join devices, whoever has them.
 func mergedGroupCheck() Check {
 	return Check{Rule: finding.Rule{
-		ID: "IOM-026", Title: "Devices that tenants can get are in IOMMU groups of their own", Severity: isolation.Medium, Cheap: true,
-		Why:     "a group is given out as a whole: one claim gets all devices of it, or none of them can be given to anybody",
+		ID: "IOM-026", Title: "Ensure that each assignable device has its own IOMMU group", Severity: isolation.Medium, Cheap: true,
+		Why:     "One claim gets all devices of a group, or none is assignable.",
 		Fix:     isolation.Fix(isolation.PeerToPeer),
 		Verify:  "ls -d /sys/kernel/iommu_groups/*/devices/*",
 		Sources: []string{"Linux: drivers/iommu/iommu.c (pci_device_group)", "Linux: Documentation/driver-api/vfio.rst"},
@@ -380,7 +380,7 @@ func noMergedGroup(n *facts.Node) Answer {
 		return found
 	}
 	if len(looked) == 0 {
-		return notApplicable("tenants can get no function that is in an IOMMU group")
+		return notApplicable("no assignable function is in an IOMMU group")
 	}
 	return showing(pass(count(len(looked), "group")), looked, func(g *device.Group) []facts.Fact { return membersOf(n, g) })
 }
@@ -415,7 +415,7 @@ func merged(n *facts.Node, g *device.Group, devices []string) finding.Finding {
 		for _, p := range ports {
 			names, seen = append(names, p.Address.String()), append(seen, acsRegisters(p))
 		}
-		text += fmt.Sprintf("; %s above them does not redirect requests", listOf(names))
+		text += fmt.Sprintf("; port %s does not redirect requests", listOf(names))
 		f.Remediation = partBy(n, ports)
 	}
 	f.Text, f.Evidence = text, evidence(seen)
@@ -451,7 +451,7 @@ func partBy(n *facts.Node, ports []*device.Function) string {
 		}
 	}
 	if len(fixes) == 0 {
-		return "move the devices to slots whose ports have ACS; a switch without it can't part what is below"
+		return "move the devices to slots whose ports have ACS; a switch without ACS can't separate them"
 	}
-	return "switch ACS of the ports on: " + strings.Join(fixes, "; ") + "; then reboot: groups are made at boot"
+	return "enable ACS on the ports: " + strings.Join(fixes, "; ") + "; then reboot: the kernel forms groups at boot"
 }

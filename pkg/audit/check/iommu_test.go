@@ -229,8 +229,8 @@ func TestArmsInterruptsAreNotCalledUnsafeByTheirName(t *testing.T) {
 func TestAnArgumentSaysWhatTheNextBootBrings(t *testing.T) {
 	const grub = "GRUB_CMDLINE_LINUX=\"intremap=off\"\n"
 	for _, c := range []struct{ name, cmdline, grub, want string }{
-		{"fixed on disk", "ro intremap=off", "GRUB_CMDLINE_LINUX=\"ro\"\n", "gone from the boot loader's files, reboot pending"},
-		{"on disk too", "ro intremap=off", grub, "set on disk too: it comes back with every boot"},
+		{"fixed on disk", "ro intremap=off", "GRUB_CMDLINE_LINUX=\"ro\"\n", "removed from the boot loader's files, reboot pending"},
+		{"on disk too", "ro intremap=off", grub, "also set on disk: it returns with every boot"},
 		{"on disk only", "ro", grub, "comes with the next boot"},
 		{"disk not known", "ro intremap=off", "", ""},
 	} {

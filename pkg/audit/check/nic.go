@@ -28,30 +28,30 @@ func nicChecks() []Check {
 func senderChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "NIC-001", Title: "VFs of tenants have their sender checked", Severity: isolation.High,
-			Why:     "a VF without spoof check sends with the MAC address of another tenant or of the node, and gets its traffic",
+			ID: "NIC-001", Title: "Ensure that tenants' VFs have spoof checking on", Severity: isolation.High,
+			Why:     "Without it, a VF can use the MAC address of another tenant or of the node and get its traffic.",
 			Fix:     "`ip link set <PF> vf <N> spoofchk on`, and `spoofCheck: true` in the DeviceClass",
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM spoofchk", "Linux: include/uapi/linux/if_link.h IFLA_VF_SPOOFCHK"},
 		}, Judge: spoofCheck().judge},
 		{Rule: finding.Rule{
-			ID: "NIC-002", Title: "VFs of tenants are not trusted by their PF", Severity: isolation.High,
-			Why:     "a trusted VF may change its own MAC address and listen to all that passes",
+			ID: "NIC-002", Title: "Ensure that tenants' VFs are not trusted", Severity: isolation.High,
+			Why:     "A trusted VF can change its MAC address and receive all traffic.",
 			Fix:     "`ip link set <PF> vf <N> trust off`, and `trust: false` in the DeviceClass",
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM trust", "Linux: include/uapi/linux/if_link.h IFLA_VF_TRUST"},
 		}, Judge: trust().judge},
 		{Rule: finding.Rule{
-			ID: "NIC-003", Title: "VFs of tenants are bound to a VLAN", Severity: isolation.High,
-			Why:     "a VF without a VLAN of its PF's sends into any VLAN that the port carries, by tagging its frames itself",
+			ID: "NIC-003", Title: "Ensure that tenants' VFs are bound to a VLAN", Severity: isolation.High,
+			Why:     "Otherwise a VF can tag frames for any VLAN of the port.",
 			Fix:     "`ip link set <PF> vf <N> vlan <ID>`, or switchdev mode with rules on the VF's representor",
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM vlan", "Linux: Documentation/networking/switchdev.rst"},
 		}, Judge: vlan().judge},
 		{Rule: finding.Rule{
-			ID: "NIC-004", Title: "VFs of tenants have MAC addresses of their own from the PF", Severity: isolation.Medium,
-			Why:     "without an administrative address the guest chooses one, also that of another VF",
-			Fix:     "`ip link set <PF> vf <N> mac <address>`, or let the claim's prepare choose one",
+			ID: "NIC-004", Title: "Ensure that tenants' VFs have unique MAC addresses from the PF", Severity: isolation.Medium,
+			Why:     "Otherwise the guest can choose the address of another VF.",
+			Fix:     "`ip link set <PF> vf <N> mac <address>`, or let Prepare choose one",
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM mac"},
 		}, Judge: ownMAC},
@@ -62,23 +62,23 @@ func senderChecks() []Check {
 func ownerChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "NIC-006", Title: "The PF of a tenant's VF is in the hands of its kernel driver", Severity: isolation.Critical, Cheap: true,
-			Why:     "who has the PF sees and controls all of its VFs: their addresses, filters, and on many cards their traffic",
-			Fix:     "take the PF from VFIO and bind it to its driver, or give its VFs to nobody else",
+			ID: "NIC-006", Title: "Ensure that a PF with assignable VFs stays on its kernel driver", Severity: isolation.Critical, Cheap: true,
+			Why:     "The PF controls its VFs' addresses, filters and often their traffic.",
+			Fix:     "bind the PF to its kernel driver, or assign none of its VFs to others",
 			Verify:  "readlink /sys/bus/pci/devices/<PF>/driver",
 			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci.c (enable_sriov)"},
 		}, Judge: hostHasPF},
 		{Rule: finding.Rule{
-			ID: "NIC-007", Title: "No tenant has a whole network card", Severity: isolation.High, Cheap: true, Static: true,
-			Why:     "with a PF come its firmware and all of its settings, which outlive the tenancy",
-			Fix:     "give a VF in its place, or put the card into a node that is one tenant's for good",
+			ID: "NIC-007", Title: "Ensure that no tenant has a whole network card", Severity: isolation.High, Cheap: true, Static: true,
+			Why:     "A PF includes firmware and settings that outlive the tenant.",
+			Fix:     "assign a VF, or place the card in a node of one tenant",
 			Verify:  "kata-vfio-audit devices",
 			Sources: []string{"PCI-SIG SR-IOV 1.1: the PF configures and manages SR-IOV"},
 		}, Judge: noWholeNIC},
 		{Rule: finding.Rule{
-			ID: "NIC-008", Title: "Host drivers leave new VFs alone", Severity: isolation.Medium, Cheap: true,
-			Why:     "a driver of the node that probes a VF talks to a function that a tenant may have left in any state",
-			Fix:     "`echo 0 > /sys/bus/pci/devices/<PF>/sriov_drivers_autoprobe` before the VFs are made",
+			ID: "NIC-008", Title: "Ensure that host drivers don't probe new VFs", Severity: isolation.Medium, Cheap: true,
+			Why:     "A host driver would use a VF that a tenant may have left in any state.",
+			Fix:     "`echo 0 > /sys/bus/pci/devices/<PF>/sriov_drivers_autoprobe` before you create VFs",
 			Verify:  "grep . /sys/bus/pci/devices/*/sriov_drivers_autoprobe",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci sriov_drivers_autoprobe"},
 		}, Judge: noAutoprobe},
@@ -89,44 +89,44 @@ func ownerChecks() []Check {
 func neighbourChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "NIC-009", Title: "VFs of several tenants on one port are bounded in what they send", Severity: isolation.Low,
-			Why:     "a VF without a rate takes the port from the others",
+			ID: "NIC-009", Title: "Ensure that VFs of tenants that share a port have a transmit limit", Severity: isolation.Low,
+			Why:     "A VF without a limit can starve the others.",
 			Fix:     "`ip link set <PF> vf <N> max_tx_rate <Mbit/s>`",
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM max_tx_rate"},
 		}, Judge: bounded},
 		{Rule: finding.Rule{
-			ID: "NIC-012", Title: "VFs of tenants can't read their PF's hash key, and have a link when it has one", Severity: isolation.Low,
-			Why:     "who knows the hash key can steer its traffic onto one queue; a link state that is forced hides an outage, or lets VFs talk behind a port that is down",
+			ID: "NIC-012", Title: "Ensure that tenants' VFs can't read the RSS key, and follow the port's link state", Severity: isolation.Low,
+			Why:     "The key lets a tenant direct traffic to one queue. A forced link hides outages.",
 			Fix:     "`ip link set <PF> vf <N> query_rss off state auto`",
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM query_rss, state"},
 		}, Judge: quiet},
 		{Rule: finding.Rule{
-			ID: "NIC-013", Title: "InfiniBand VFs of tenants have GUIDs of their own from the PF", Severity: isolation.High,
-			Why:     "the subnet manager knows a VF by its GUID: one without gets no partition of its own, two alike get each other's",
-			Fix:     "`ip link set <PF> vf <N> node_guid <GUID>` and `port_guid <GUID>`; partitions (P_Keys) are the subnet manager's",
+			ID: "NIC-013", Title: "Ensure that tenants' InfiniBand VFs have unique GUIDs from the PF", Severity: isolation.High,
+			Why:     "The subnet manager assigns partitions by GUID.",
+			Fix:     "`ip link set <PF> vf <N> node_guid <GUID>` and `port_guid <GUID>`; configure partitions (P_Keys) in the subnet manager",
 			Verify:  showVFs,
 			Sources: []string{"ip-link(8): vf NUM node_guid, port_guid"},
 		}, Judge: ownGUIDs},
 		{Rule: finding.Rule{
-			ID: "NIC-015", Title: "The network of tenants' VFs is filtered outside of Kubernetes", Severity: isolation.High, Static: true, Cheap: true,
-			Why:     "a NetworkPolicy is made by the CNI on the pod's own interface: it does not see what goes through a VF",
+			ID: "NIC-015", Title: "Ensure that VF traffic is filtered outside of Kubernetes", Severity: isolation.High, Static: true, Cheap: true,
+			Why:     "A NetworkPolicy applies to the pod's CNI interface and does not see VF traffic.",
 			Fix:     "filter at the switch port, in the VLAN, or by rules on the VF's representor in switchdev mode",
 			Verify:  "kubectl get networkpolicy -A; bridge vlan show; tc filter show dev <representor> ingress",
 			Sources: []string{"Linux: Documentation/networking/switchdev.rst"},
 		}, Judge: filteredElsewhere},
 		{Rule: finding.Rule{
-			ID: "NIC-016", Title: "A tenant's VF is no interface of the node too", Severity: isolation.Medium, Cheap: true,
-			Why:     "a VF with an interface on the node is on a driver of the node: two have it, or the tenant has none",
-			Fix:     "let the claim be prepared anew; see what bound the VF (udev, a driver loaded later)",
+			ID: "NIC-016", Title: "Ensure that a tenant's VF is not a host interface", Severity: isolation.Medium, Cheap: true,
+			Why:     "A host driver has the VF as well as, or instead of, the tenant.",
+			Fix:     "prepare the claim again; find what bound the VF (udev, a driver that loaded later)",
 			Verify:  "ls /sys/bus/pci/devices/<VF>/net",
 			Sources: []string{"Linux: drivers/vfio/vfio_main.c (a function has one driver)"},
 		}, Judge: noInterface},
 		{Rule: finding.Rule{
-			ID: "NIC-018", Title: "A PF imposes on a VF what its claim was given", Severity: isolation.High,
-			Why:     "what the claim's class asked for and what holds have parted: somebody, or the PF's driver after a reset, set something else",
-			Fix:     "find who set it (network scripts, another operator), and give the claim's pod a new start so that prepare sets it again",
+			ID: "NIC-018", Title: "Ensure that VF settings match the claim", Severity: isolation.High,
+			Why:     "The PF's driver lost the settings in a reset, or another program changed them.",
+			Fix:     "find what changed them, and restart the claim's pod so that Prepare sets them again",
 			Verify:  showVFs + "; cat /var/lib/kata-vfio/journal/<claim UID>.json",
 			Sources: []string{"kata-vfio's journal"},
 		}, Judge: asGiven},
@@ -214,7 +214,7 @@ func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerd
 		t.judged = append(t.judged, v)
 		v.settings, v.seen = n.VFSettings(f)
 		if v.settings == nil {
-			why := unknown("what the PF imposes on them", v.seen)
+			why := unknown("their settings", v.seen)
 			t.add(v, vfVerdict{state: finding.Unknown, text: why[0].Text})
 			continue
 		}
@@ -223,7 +223,7 @@ func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerd
 	}
 	switch {
 	case len(t.judged) == 0:
-		return notApplicable("no such VF is given away")
+		return notApplicable("no such VF is assignable")
 	case len(t.found) == 0:
 		return showing(pass(count(len(t.judged), "VF")), t.judged, configured)
 	}
@@ -249,7 +249,7 @@ func anyVF(*givenVF) bool { return true }
 
 // byRepresentor is for what PFs in switchdev mode don't decide.
 func byRepresentor(what string) vfVerdict {
-	return vfVerdict{state: finding.Manual, text: "the PF is in switchdev mode: " + what + " is the business of the rules on the VFs' representors, which have to be looked at"}
+	return vfVerdict{state: finding.Manual, text: "the PF is in switchdev mode: rules on the VFs' representors decide " + what + "; check them"}
 }
 
 func unreported(what string) vfVerdict {
@@ -269,13 +269,13 @@ type vfSetting struct {
 
 func spoofCheck() vfSetting {
 	return vfSetting{
-		name: "spoof check", rules: "who sends as whom", bad: "has its spoof check off", command: "spoofchk on",
+		name: "spoof check", rules: "source addresses", bad: "has spoof checking off", command: "spoofchk on",
 		value: func(s *device.VFSettings) *bool { return s.SpoofCheck },
 	}
 }
 
 func trust() vfSetting {
-	return vfSetting{name: "trust", rules: "what a VF may ask for", bad: "is trusted", command: "trust off", value: func(s *device.VFSettings) *bool {
+	return vfSetting{name: "trust", rules: "privileges", bad: "is trusted", command: "trust off", value: func(s *device.VFSettings) *bool {
 		if s.Trust == nil {
 			return nil
 		}
@@ -284,7 +284,7 @@ func trust() vfSetting {
 }
 
 func vlan() vfSetting {
-	return vfSetting{name: "VLANs", rules: "where they send", bad: "is in no VLAN", command: "vlan <ID>", value: func(s *device.VFSettings) *bool {
+	return vfSetting{name: "VLANs", rules: "VLANs", bad: "is in no VLAN", command: "vlan <ID>", value: func(s *device.VFSettings) *bool {
 		if s.VLAN == nil {
 			return nil
 		}
@@ -337,7 +337,7 @@ func uniqueAddress(seen map[string]*givenVF, v *givenVF, what, address string) v
 		return vfVerdict{state: finding.Fail, text: "has no " + what + " from its PF"}
 	}
 	if other := seen[address]; other != nil {
-		return vfVerdict{state: finding.Fail, text: fmt.Sprintf("has the %s %s, as %s has", what, address, other.Address)}
+		return vfVerdict{state: finding.Fail, text: fmt.Sprintf("has the %s %s of %s", what, address, other.Address)}
 	}
 	seen[address] = v
 	return vfVerdict{}
@@ -358,7 +358,7 @@ func bounded(n *facts.Node) Answer {
 		case v.settings.Rate == nil:
 			return unreported("rates")
 		case v.settings.Rate.Max == 0:
-			return vfVerdict{finding.Fail, "sends as fast as it can beside other tenants' VFs", "`" + v.command() + " max_tx_rate <Mbit/s>`"}
+			return vfVerdict{finding.Fail, "has no transmit limit beside other tenants' VFs", "`" + v.command() + " max_tx_rate <Mbit/s>`"}
 		}
 		return vfVerdict{}
 	})
@@ -369,9 +369,9 @@ func quiet(n *facts.Node) Answer {
 		s := v.settings
 		switch {
 		case s.RSSQuery != nil && *s.RSSQuery:
-			return vfVerdict{finding.Fail, "may read the PF's hash key", "`" + v.command() + " query_rss off`"}
+			return vfVerdict{finding.Fail, "can read the PF's RSS key", "`" + v.command() + " query_rss off`"}
 		case s.LinkState == "enable":
-			return vfVerdict{finding.Fail, "has a link whatever its port has", "`" + v.command() + " state auto`"}
+			return vfVerdict{finding.Fail, "has a forced link", "`" + v.command() + " state auto`"}
 		}
 		return vfVerdict{}
 	})
@@ -393,7 +393,7 @@ func asGiven(n *facts.Node) Answer {
 		var differs []string
 		for _, s := range v.settings.Differ(&asked) {
 			if asked.Value(s) != plan.Choose {
-				differs = append(differs, fmt.Sprintf("%s %s in place of %s", s, orElse(v.settings.Value(s), "unreported"), asked.Value(s)))
+				differs = append(differs, fmt.Sprintf("%s %s instead of %s", s, orElse(v.settings.Value(s), "unreported"), asked.Value(s)))
 			}
 		}
 		if len(differs) == 0 {

@@ -48,18 +48,18 @@ func hostHasPF(n *facts.Node) Answer {
 		var said Answer
 		switch held := n.TenanciesOf(pf.Address); {
 		case len(held) > 0:
-			said = fail(fmt.Sprintf("PF %s is in the hands of claim %s while %s of it are given away", pf.Address, held[0].Claim(), count(len(given[pf.Address]), "VF")), driver)
+			said = fail(fmt.Sprintf("claim %[2]s has PF %[1]s, which has %[3]s for tenants", pf.Address, held[0].Claim(), count(len(given[pf.Address]), "VF")), driver)
 		case device.IsVFIO(pf.Driver):
-			said = fail(fmt.Sprintf("PF %s is on %s while %s of it are given away: whoever opens it controls them", pf.Address, pf.Driver, count(len(given[pf.Address]), "VF")), driver)
+			said = fail(fmt.Sprintf("PF %s is on %s: whoever opens it controls its %s", pf.Address, pf.Driver, count(len(given[pf.Address]), "VF")), driver)
 		case pf.Driver == "":
-			said = fail(fmt.Sprintf("PF %s has no driver: nobody keeps its %s to what is imposed on them", pf.Address, count(len(given[pf.Address]), "VF")), driver)
+			said = fail(fmt.Sprintf("PF %s has no driver that enforces the settings of its %s", pf.Address, count(len(given[pf.Address]), "VF")), driver)
 		default:
 			continue
 		}
 		said[0].Devices = given[pf.Address]
 		found = append(found, said.on(pf)...)
 	}
-	return conclude(found, pfs, "PF", "no VF is given away", one(driverFact))
+	return conclude(found, pfs, "PF", "no VF is assignable", one(driverFact))
 }
 
 // noWholeNIC speaks of cards that a tenant has, or that wait for one on a VFIO driver.
@@ -75,10 +75,10 @@ func noWholeNIC(n *facts.Node) Answer {
 		case len(held) > 0:
 			found = append(found, fail(fmt.Sprintf("claim %s has the whole card %s", held[0].Claim(), f.Address), recordOf(&held[0])).on(f)...)
 		case device.IsVFIO(f.Driver):
-			found = append(found, fail(fmt.Sprintf("the whole card %s is on %s, ready to be given away", f.Address, f.Driver), driverFact(f)).on(f)...)
+			found = append(found, fail(fmt.Sprintf("the whole card %s is on %s and assignable", f.Address, f.Driver), driverFact(f)).on(f)...)
 		}
 	}
-	return conclude(found, cards, "card", "there is no network card", one(driverFact))
+	return conclude(found, cards, "card", "the node has no network card", one(driverFact))
 }
 
 func noAutoprobe(n *facts.Node) Answer {
@@ -89,9 +89,9 @@ func noAutoprobe(n *facts.Node) Answer {
 			continue
 		}
 		seen := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/sriov_drivers_autoprobe", pf.Address))
-		found = append(found, fail(fmt.Sprintf("host drivers take VFs that PF %s makes, unless an override keeps them off", pf.Address), seen).reaching(given[pf.Address]...).fix(fmt.Sprintf("`echo 0 > %s`", seen.Path)).on(pf)...)
+		found = append(found, fail(fmt.Sprintf("host drivers probe new VFs of PF %s that have no override", pf.Address), seen).reaching(given[pf.Address]...).fix(fmt.Sprintf("`echo 0 > %s`", seen.Path)).on(pf)...)
 	}
-	return conclude(found, pfs, "PF", "no VF is given away", attributeFile(n, "sriov_drivers_autoprobe"))
+	return conclude(found, pfs, "PF", "no VF is assignable", attributeFile(n, "sriov_drivers_autoprobe"))
 }
 
 // filteredElsewhere reminds of what no file says: where VFs' traffic is filtered.
@@ -101,11 +101,11 @@ func filteredElsewhere(n *facts.Node) Answer {
 		vfs = append(vfs, f.Address)
 	}
 	if len(vfs) == 0 {
-		return notApplicable("no network VF is given away")
+		return notApplicable("no network VF is assignable")
 	}
 	return Answer{{
 		State: finding.Manual, Devices: vfs,
-		Text: fmt.Sprintf("%s given away: no NetworkPolicy reaches their traffic; look at what filters it", count(len(vfs), "VF")),
+		Text: fmt.Sprintf("no NetworkPolicy applies to %s; check what filters their traffic", count(len(vfs), "VF")),
 	}}
 }
 
@@ -125,7 +125,7 @@ func noInterface(n *facts.Node) Answer {
 			}
 			names := strings.Join(f.Children.Net, ", ")
 			seen := facts.Fact{Path: fmt.Sprintf("/sys/bus/pci/devices/%s/net", f.Address), Value: names, How: "list"}
-			found = append(found, fail(fmt.Sprintf("VF %s of claim %s is the node's interface %s (driver %s)", f.Address, t.Claim(), names, f.Driver), seen).on(f)...)
+			found = append(found, fail(fmt.Sprintf("VF %s of claim %s is the host interface %s (driver %s)", f.Address, t.Claim(), names, f.Driver), seen).on(f)...)
 		}
 	}
 	return conclude(found, held, "VF", "no claim has a VF", one(driverFact))
@@ -145,19 +145,16 @@ func isEndpoint(rec *journal.Record, a pci.Address) bool {
 func nicPortChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "NIC-005", Title: "Tenants on one card meet in no VLAN of its own switch", Severity: isolation.Medium,
-			Why: "in legacy mode the card passes frames between VFs of one VLAN by itself: no filter of the node or of the network sees them",
-			Fix: "give each tenant a VLAN of its own, or set the card to switchdev mode (`devlink dev eswitch set pci/<PF> mode switchdev`) with rules " +
-				"on the VFs' representors",
+			ID: "NIC-005", Title: "Ensure that tenants share no VLAN of a card's embedded switch", Severity: isolation.Medium,
+			Why:     "In legacy mode, the card forwards frames between VFs of one VLAN past all filters.",
+			Fix:     "give each tenant its own VLAN, or use switchdev mode (`devlink dev eswitch set pci/<PF> mode switchdev`) with rules on the VFs' representors",
 			Verify:  "devlink dev eswitch show pci/<PF>; " + showVFs,
 			Sources: []string{"Linux: Documentation/networking/devlink/devlink-eswitch-attr.rst", "Linux: Documentation/networking/switchdev.rst"},
 		}, Judge: noSharedVLAN},
 		{Rule: finding.Rule{
-			ID: "NIC-010", Title: "No VF can hold up its port by pause frames", Severity: isolation.Medium,
-			Why: "a VM sends pause frames through its VF: a switch that obeys them sends nothing to the whole port, and all other tenants of the card wait " +
-				"(spoof check and VLANs don't stop them)",
-			Fix: "`ethtool -A <PF's interface> autoneg off rx off tx off`, and flow control off at the switch's port; where RDMA needs it, priority flow control " +
-				"with a watchdog at the switch",
+			ID: "NIC-010", Title: "Ensure that VFs can't stop their port with pause frames", Severity: isolation.Medium,
+			Why:     "A switch that obeys a VM's pause frames stops the whole port. Spoof checking and VLANs don't prevent it.",
+			Fix:     "`ethtool -A <PF's interface> autoneg off rx off tx off`, and disable flow control at the switch port; for RDMA, use priority flow control with a watchdog at the switch",
 			Verify:  "ethtool -a <PF's interface>; dcb pfc show dev <PF's interface>",
 			Sources: []string{"Smolyar, Ben-Yehuda, Tsafrir: Securing Self-Virtualizing Ethernet Devices, USENIX Security 2015", "ethtool(8): --show-pause"},
 		}, Judge: noPause},
@@ -179,12 +176,12 @@ func noSharedVLAN(n *facts.Node) Answer {
 		seen = append(seen, fact)
 		switch {
 		case uplink == nil:
-			found = append(found, unknown("in which VLANs its tenants are", fact).on(pf).reaching(pf.PF.VFs...)...)
+			found = append(found, unknown("the VLANs of its tenants", fact).on(pf).reaching(pf.PF.VFs...)...)
 		case !uplink.Switchdev():
 			found = append(found, sharedVLANs(n, pf)...)
 		}
 	}
-	return orPassWith(found, asked, "PF", "no PF has VFs of several tenants", seen)
+	return orPassWith(found, asked, "PF", "no tenants share a PF", seen)
 }
 
 // sharedVLANs says of each VLAN of a PF which tenants are in it, where there are
@@ -200,7 +197,7 @@ func sharedVLANs(n *facts.Node, pf *device.Function) Answer {
 		}
 		settings, fact := n.VFSettings(f)
 		if settings == nil || settings.VLAN == nil {
-			return say(finding.Unknown, fmt.Sprintf("in which VLANs the tenants of PF %s are can't be told: it does not report VLANs", pf.Address), []facts.Fact{fact}).on(pf).reaching(pf.PF.VFs...)
+			return say(finding.Unknown, fmt.Sprintf("can't tell the VLANs of tenants: PF %s does not report them", pf.Address), []facts.Fact{fact}).on(pf).reaching(pf.PF.VFs...)
 		}
 		if members[settings.VLAN.ID] == nil {
 			ids = append(ids, settings.VLAN.ID)
@@ -217,7 +214,7 @@ func sharedVLANs(n *facts.Node, pf *device.Function) Answer {
 			place = "no VLAN"
 		}
 		_, fact := n.Uplink(pf.Address)
-		said := fail(fmt.Sprintf("VFs of %s are in %s of PF %s, whose eswitch is in legacy mode", strings.Join(tenants, " and "), place, pf.Address), fact)
+		said := fail(fmt.Sprintf("VFs of %s share %s on PF %s, whose eswitch is in legacy mode", strings.Join(tenants, " and "), place, pf.Address), fact)
 		for _, a := range members[id] {
 			said[0].Evidence = append(said[0].Evidence, finding.Evidence{Path: fact.Path + " " + a.String(), Value: place, How: "netlink"})
 		}
@@ -242,22 +239,22 @@ func noPause(n *facts.Node) Answer {
 		var said Answer
 		switch {
 		case uplink == nil:
-			said = unknown("whether its port obeys pause frames", fact)
+			said = unknown("whether its port uses pause frames", fact)
 		case uplink.Pause == nil:
-			fact.Status, fact.Err = facts.Broken, orElse(uplink.PauseError, "its driver does not report pause parameters, or the copy is older than the question")
-			said = unknown("whether its port obeys pause frames", fact)
+			fact.Status, fact.Err = facts.Broken, orElse(uplink.PauseError, "its driver does not report pause parameters, or the archive is from an older version")
+			said = unknown("whether its port uses pause frames", fact)
 		default:
 			fact.Value = fmt.Sprintf("pause frames: receive %t, send %t", uplink.Pause.Receive, uplink.Pause.Send)
 			seen = append(seen, fact)
 			if !uplink.Pause.Receive && !uplink.Pause.Send {
 				continue
 			}
-			said = fail(fmt.Sprintf("the port of PF %s takes part in flow control by pause frames (receive %t, send %t), and %s of it are given away",
+			said = fail(fmt.Sprintf("the port of PF %s uses pause frames (receive %t, send %t) and has %s for tenants",
 				pf.Address, uplink.Pause.Receive, uplink.Pause.Send, count(len(given[pf.Address]), "VF")), fact)
 		}
 		found = append(found, said.on(pf).reaching(given[pf.Address]...)...)
 	}
-	return orPassWith(found, asked, "PF", "no VF of an Ethernet card is given away", seen)
+	return orPassWith(found, asked, "PF", "no Ethernet VF is assignable", seen)
 }
 
 // orPassWith returns what was found, or a pass that shows what was seen of the things

@@ -32,16 +32,16 @@ const LedgerSound = "OBS-001"
 func ledgerChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: LedgerSound, Title: "The node's ledger is what was written", Severity: isolation.Critical,
-			Why:     "who had which device is proven by the ledger alone: where it was changed, cut off or removed, nothing is",
-			Fix:     "keep the directory as it is for whoever looks into that; move it away and restart the plugin, and a new ledger begins",
+			ID: LedgerSound, Title: "Ensure that the node's ledger was not altered", Severity: isolation.Critical,
+			Why:     "The ledger is the only proof of who had which device.",
+			Fix:     "preserve the directory for the investigation; then move it away and restart the plugin, which begins a new ledger",
 			Verify:  "kata-vfio-audit ledger verify",
 			Sources: []string{"RFC 6962 section 2.1", "C2SP tlog-checkpoint"},
 		}, Judge: ledgerVerifies},
 		{Rule: finding.Rule{
-			ID: "OBS-002", Title: "The ledger's checkpoints are kept off the node", Severity: isolation.High, Static: true,
-			Why:    "who is root on the node has its key, and can write all anew that no checkpoint elsewhere vouches for",
-			Fix:    "store what `kubectl get resourceclaims,events -A -o json` and `kata-vfio-audit node -o json` say where the nodes can't reach it",
+			ID: "OBS-002", Title: "Ensure that the ledger's checkpoints are kept off the node", Severity: isolation.High, Static: true,
+			Why:    "Root on the node can rewrite every event that no external checkpoint covers.",
+			Fix:    "store the output of `kubectl get resourceclaims,events -A -o json` and `kata-vfio-audit node -o json` where the nodes can't reach it",
 			Verify: "kubectl get resourceclaims,events -A -o json | kata-vfio-audit ledger verify --anchor -",
 		}, Judge: anchored},
 	}
@@ -56,13 +56,13 @@ func ledgerVerifies(n *facts.Node) Answer {
 	journal := n.Journal()
 	switch {
 	case r == nil && dir.Known() && journal.Status == facts.Absent:
-		return notApplicable("the plugin has not worked here", dir, journal)
+		return notApplicable("the plugin has never run here", dir, journal)
 	case r == nil && dir.Known() && journal.OK():
-		return fail("the plugin has worked here, and its ledger is gone", dir, journal)
+		return fail("the plugin has run here, but its ledger is gone", dir, journal)
 	case r == nil:
-		return unknown("whether the ledger is what was written", dir, journal)
+		return unknown("whether the ledger was altered", dir, journal)
 	case r.OK():
-		return pass(fmt.Sprintf("%d events, their chain, tree and signatures", r.Size), dir)
+		return pass(fmt.Sprintf("%d events with a valid chain, tree and signatures", r.Size), dir)
 	}
 	var found Answer
 	for i := range r.Problems[:min(len(r.Problems), maxProblems)] {
@@ -89,7 +89,7 @@ func problemFound(p *ledger.Problem, dir facts.Fact) Answer {
 	f := fail(where+": "+p.What, seen).object(seen.Path)
 	if p.Kind == ledger.Unfinished {
 		f[0].Severity = isolation.Medium
-		f[0].Remediation = "start the plugin, which puts the rest aside and says so by an event; look for why it ended, where the node had no power failure"
+		f[0].Remediation = "start the plugin, which moves the rest aside and records an event; if the node had no power failure, find out why the ledger ended"
 	}
 	return f
 }
@@ -100,15 +100,15 @@ func anchored(n *facts.Node) Answer {
 	r, dir := n.Ledger()
 	switch {
 	case r == nil && dir.Known():
-		return notApplicable("there is no ledger", dir)
+		return notApplicable("the node has no ledger", dir)
 	case r == nil || r.Signed == "":
-		return unknown("what the last checkpoint is", dir)
+		return unknown("the last checkpoint", dir)
 	}
 	f := finding.Finding{
 		State: finding.Manual,
-		Text:  fmt.Sprintf("the last checkpoint, of %d events, is signed by the node: whether it has left the node, the node can't tell", r.Size),
-		Remediation: "compare it with those that are kept elsewhere: `kata-vfio-audit cluster --node-report` does with the API server's, " +
-			"`kata-vfio-audit ledger verify --anchor` with any",
+		Text:  fmt.Sprintf("the node signed the last checkpoint, of %d events, but can't tell whether a copy is off the node", r.Size),
+		Remediation: "compare it with external copies: `kata-vfio-audit cluster --node-report` uses those of the API server, " +
+			"`kata-vfio-audit ledger verify --anchor` any",
 		Evidence: []finding.Evidence{
 			{Path: dir.Path, Value: ledger.OneLine(r.Signed), How: dir.How},
 			{Path: dir.Path + "/" + ledger.PublicKeyFile, Value: r.Key, How: "read"},
@@ -119,9 +119,9 @@ func anchored(n *facts.Node) Answer {
 
 func replayCheck() Check {
 	return Check{Rule: finding.Rule{
-		ID: "OBS-003", Title: "What stands now is what the ledger tells", Severity: isolation.High,
-		Why:    "a device that changed hands without an event is one whose tenants nobody can name later",
-		Fix:    "find out who changed it: nobody but the plugin should; its next start writes what is missing, marked as late",
+		ID: "OBS-003", Title: "Ensure that the node's state matches the ledger", Severity: isolation.High,
+		Why:    "After an unrecorded change, nobody can identify the device's tenants.",
+		Fix:    "find out who changed it: only the plugin should. At its next start, the plugin adds missing events, marked as late",
 		Verify: "kata-vfio-audit who; kata-vfio-audit ledger show --since 24h",
 	}, Judge: checkReplay}
 }
@@ -143,13 +143,13 @@ func checkReplay(n *facts.Node) Answer {
 	b := &replayed{node: n, replay: told, ledger: dir}
 	if b.report, _ = n.Ledger(); b.report == nil {
 		if dir.Known() {
-			return notApplicable("there is no ledger", dir)
+			return notApplicable("the node has no ledger", dir)
 		}
-		return unknown("what the ledger tells", dir)
+		return unknown("the ledger's history", dir)
 	}
 	if p := b.report.Problems; len(p) > 0 { // events that can't be read are not events that are not there
-		dir.Status, dir.Err = facts.Broken, "it is not what was written ("+LedgerSound+"): "+p[0].What
-		return unknown("what the ledger tells of what stands now", dir)
+		dir.Status, dir.Err = facts.Broken, "it was altered ("+LedgerSound+"): "+p[0].What
+		return unknown("the current state by the ledger", dir)
 	}
 	var damaged []facts.Fact
 	b.after, damaged = n.JournalNow()
@@ -163,17 +163,17 @@ func checkReplay(n *facts.Node) Answer {
 	}
 	found = append(found, b.orphans()...)
 	if len(damaged)+len(n.Damaged) > 0 {
-		found = append(found, unknown("whether all that stands was told", slices.Concat(n.Damaged, damaged)...)...)
+		found = append(found, unknown("whether the ledger has all assignments", slices.Concat(n.Damaged, damaged)...)...)
 	} else {
 		found = append(found, b.forgotten()...)
 	}
 	if !seen.OK() && anyOnVFIO(n) {
-		found = append(found, unknown("whether all holders were told of", seen)...)
+		found = append(found, unknown("whether the ledger has all holders", seen)...)
 	}
 	if len(found) > 0 {
 		return found
 	}
-	return pass(fmt.Sprintf("%s and %s by the ledger", count(looked, "record"), count(len(told.Claims), "binding")), dir, n.Journal())
+	return pass(fmt.Sprintf("%s and %s match the ledger", count(looked, "record"), count(len(told.Claims), "binding")), dir, n.Journal())
 }
 
 // stands reports whether a record was the same before and after: what changes
@@ -201,7 +201,7 @@ func (b *replayed) record(rec *journal.Record) Answer {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if !slices.Contains(c.Devices, fn.Address) {
-			found = append(found, fail(fmt.Sprintf("%s has %s, of which its event %d says nothing", claimName(rec), fn.Address, c.Event), b.ledger).at(fn.Address)...)
+			found = append(found, fail(fmt.Sprintf("%s has %s, which its event %d does not list", claimName(rec), fn.Address, c.Event), b.ledger).at(fn.Address)...)
 		}
 		found = append(found, b.driver(rec, fn)...)
 	}
@@ -211,9 +211,9 @@ func (b *replayed) record(rec *journal.Record) Answer {
 // untold is about a claim that has functions and no event. What retention may have
 // dropped can't be known.
 func (b *replayed) untold(rec *journal.Record) Answer {
-	f := fail(claimName(rec)+" has functions, and the ledger has no event of that", b.ledger, recordFact(rec, string(rec.State)))
+	f := fail(claimName(rec)+" has functions without an event in the ledger", b.ledger, recordFact(rec, string(rec.State)))
 	if b.report.Dropped > 0 {
-		f = unknown(fmt.Sprintf("whether %s was told of: the events that retention dropped may have", claimName(rec)), b.ledger)
+		f = unknown(fmt.Sprintf("whether the ledger had an event of %s, since retention dropped events", claimName(rec)), b.ledger)
 	}
 	f[0].Devices = rec.Plan.Addresses()
 	return f
@@ -239,7 +239,7 @@ func (b *replayed) driver(rec *journal.Record, fn *plan.Function) Answer {
 	}
 	seen := driverFact(f)
 	seen.Value = now
-	return fail(fmt.Sprintf("%s of %s is on %s, and by the ledger on %s", fn.Address, claimName(rec),
+	return fail(fmt.Sprintf("%s of %s is on %s, but by the ledger on %s", fn.Address, claimName(rec),
 		orElse(now, "no driver"), orElse(told, "none")), seen, b.ledger).at(fn.Address)
 }
 
@@ -250,11 +250,11 @@ func (b *replayed) sandbox(rec *journal.Record, c *facts.ReplayedClaim) Answer {
 	case has == "" || has == c.Sandbox:
 		return nil
 	case has != c.Last:
-		return fail(fmt.Sprintf("sandbox %.12s has the functions of %s, and the ledger has no event of that", has, claimName(rec)), b.ledger, recordFact(rec, has))
+		return fail(fmt.Sprintf("sandbox %.12s has the functions of %s without an event in the ledger", has, claimName(rec)), b.ledger, recordFact(rec, has))
 	}
 	for _, a := range rec.Plan.Addresses() {
 		for _, h := range b.node.HoldersOf(a) {
-			return fail(fmt.Sprintf("%s still holds %s of %s, whose sandbox has ended by the ledger", h.Process.String(), a, claimName(rec)), h.Fact(), b.ledger).at(a)
+			return fail(fmt.Sprintf("%s still holds %s of %s, though its sandbox ended by the ledger", h.Process.String(), a, claimName(rec)), h.Fact(), b.ledger).at(a)
 		}
 	}
 	return nil
@@ -271,7 +271,7 @@ func (b *replayed) orphans() Answer {
 			continue
 		}
 		seen := facts.Fact{Path: "/sys/bus/pci/devices/" + a.String() + "/driver", Value: now, How: "link"}
-		found = append(found, fail(fmt.Sprintf("%s is on %s, and by the ledger on %s", a, now, orElse(told, "no driver")), seen, b.ledger).at(a)...)
+		found = append(found, fail(fmt.Sprintf("%s is on %s, but by the ledger on %s", a, now, orElse(told, "no driver")), seen, b.ledger).at(a)...)
 	}
 	return found
 }
@@ -296,7 +296,7 @@ func (b *replayed) forgotten() Answer {
 		if c.Claim.Name != "" {
 			name = "claim " + c.Claim.Namespace + "/" + c.Claim.Name
 		}
-		found = append(found, fail(fmt.Sprintf("by event %d of the ledger %s has functions, and the journal has no record of it", c.Event, name), b.ledger, b.node.Journal()).object(name).reaching(c.Devices...)...)
+		found = append(found, fail(fmt.Sprintf("%[2]s has functions by event %[1]d of the ledger, but no record in the journal", c.Event, name), b.ledger, b.node.Journal()).object(name).reaching(c.Devices...)...)
 	}
 	return found
 }
@@ -304,9 +304,9 @@ func (b *replayed) forgotten() Answer {
 // agreementChecks returns the node's side of OBS-005.
 func agreementChecks() []Check {
 	return []Check{{Rule: finding.Rule{
-		ID: "OBS-005", Title: "Journal, kernel and CDI agree on what is prepared", Severity: isolation.High,
-		Why:    "where they differ, a device is somebody's by one account and free by another",
-		Fix:    "restart the plugin, which brings records to an end and writes specs anew; delete the pod of a claim that stays at odds",
+		ID: "OBS-005", Title: "Ensure that journal, kernel and CDI agree about prepared claims", Severity: isolation.High,
+		Why:    "If they disagree, a device can be in use and free at the same time.",
+		Fix:    "restart the plugin, which completes records and rewrites specs; if a claim still differs, delete its pod",
 		Verify: "ls /var/lib/kata-vfio/journal /run/cdi; ls -l /sys/bus/pci/devices/*/driver",
 	}, Judge: accountsAgree}}
 }
@@ -317,7 +317,7 @@ func accountsAgree(n *facts.Node) Answer {
 		case rec.State == journal.Quarantined:
 			return nil
 		case !n.IsThisBoot(rec):
-			return fail(fmt.Sprintf("%s is %s by a record from before the node's last start", claimName(rec), rec.State), recordFact(rec, rec.BootID)).reaching(rec.Plan.Addresses()...)
+			return fail(fmt.Sprintf("%s is %s by a record from before the last boot", claimName(rec), rec.State), recordFact(rec, rec.BootID)).reaching(rec.Plan.Addresses()...)
 		case rec.State != journal.Prepared:
 			return nil // on its way
 		}
@@ -335,14 +335,14 @@ func functionAgrees(n *facts.Node, rec *journal.Record, fn *plan.Function) Answe
 	f, ok := n.Snapshot.Function(fn.Address)
 	switch {
 	case !ok:
-		return fail(fmt.Sprintf("%s of %s is not on the bus", fn.Address, claimName(rec)), recordFact(rec, fn.Address.String())).at(fn.Address)
+		return fail(fmt.Sprintf("%s of %s is not on the PCI bus", fn.Address, claimName(rec)), recordFact(rec, fn.Address.String())).at(fn.Address)
 	case fn.Endpoint != nil || f.Locked:
 		return nil
 	case f.Driver != fn.Target.Driver:
 		return fail(fmt.Sprintf("%s of %s is on %s, not on %s", fn.Address, claimName(rec),
 			orElse(f.Driver, "no driver"), fn.Target.Driver), driverFact(f), recordFact(rec, fn.Target.Driver)).at(fn.Address)
 	case f.Group != nil && *f.Group != fn.Group:
-		return fail(fmt.Sprintf("%s of %s is in IOMMU group %d, and was in %d", fn.Address, claimName(rec), *f.Group, fn.Group), recordFact(rec, fmt.Sprint(fn.Group))).at(fn.Address)
+		return fail(fmt.Sprintf("%s of %s moved to IOMMU group %d from %d", fn.Address, claimName(rec), *f.Group, fn.Group), recordFact(rec, fmt.Sprint(fn.Group))).at(fn.Address)
 	}
 	return nil
 }
@@ -352,7 +352,7 @@ func specAgrees(n *facts.Node, rec *journal.Record) Answer {
 	all, dirs := n.Specs()
 	i := slices.IndexFunc(all, func(s facts.Spec) bool { return s.Claim == rec.ID() })
 	if i < 0 {
-		return fail(claimName(rec)+" is prepared and has no CDI spec", append(slices.Clone(dirs), recordFact(rec, string(rec.State)))...).reaching(rec.Plan.Addresses()...)
+		return fail(claimName(rec)+" is prepared but has no CDI spec", append(slices.Clone(dirs), recordFact(rec, string(rec.State)))...).reaching(rec.Plan.Addresses()...)
 	}
 	given := n.Gives(&all[i])
 	for j := range rec.Plan.Devices {
@@ -368,10 +368,9 @@ func specAgrees(n *facts.Node, rec *journal.Record) Answer {
 
 func coverageCheck() Check {
 	return Check{Rule: finding.Rule{
-		ID: "OBS-004", Title: "The audit could tell all that is of severity High or worse", Severity: isolation.Medium,
-		Why: "what was not seen may be wrong: an audit without the privileges that it needs looks better than the node is",
-		Fix: "where it was refused, run the audit as root in the node's PID namespace, with CAP_SYS_ADMIN and CAP_SYS_PTRACE (`collect` too); where a file " +
-			"is not there, mount its file system or have its owner write it; a damaged one is its owner's to mend",
+		ID: "OBS-004", Title: "Ensure that the audit could answer all checks of severity High or worse", Severity: isolation.Medium,
+		Why:    "An audit without enough privileges can miss failures.",
+		Fix:    "if access was denied, run the audit (and `collect`) as root in the node's PID namespace, with CAP_SYS_ADMIN and CAP_SYS_PTRACE; mount or restore missing files, and repair damaged ones",
 		Verify: "kata-vfio-audit node --strict -o wide",
 	}, Review: coverage}
 }
@@ -398,11 +397,11 @@ func coverage(said Answer) Answer {
 	asked, silent = distinct(asked), distinct(silent)
 	switch {
 	case len(asked) == 0:
-		return notApplicable("no other check was asked")
+		return notApplicable("no other check ran")
 	case len(silent) == 0:
-		return pass(fmt.Sprintf("%d checks of severity High or worse have an answer", len(asked)), listed(asked, "answered"))
+		return pass(fmt.Sprintf("all %d checks of severity High or worse have an answer", len(asked)), listed(asked, "answered"))
 	}
-	text := fmt.Sprintf("%d of %d checks of severity High or worse could not tell: %s", len(silent), len(asked), strings.Join(silent[:min(len(silent), maxRules)], ", "))
+	text := fmt.Sprintf("%d of %d checks of severity High or worse have no answer: %s", len(silent), len(asked), strings.Join(silent[:min(len(silent), maxRules)], ", "))
 	if more := len(silent) - maxRules; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
@@ -447,7 +446,7 @@ func (c *causes) words() []string {
 	for _, cause := range []struct {
 		what string
 		list []string
-	}{{"the audit lacks ", c.needs}, {"not there: ", c.absent}, {"not readable: ", c.broken}} {
+	}{{"the audit lacks ", c.needs}, {"missing: ", c.absent}, {"not readable: ", c.broken}} {
 		if list := distinct(cause.list); len(list) > 0 {
 			words = append(words, cause.what+listOf(list))
 		}
@@ -462,17 +461,17 @@ func (c *causes) fix() string {
 		fixes = append(fixes, "run the audit as root in the node's PID namespace, with CAP_SYS_ADMIN and CAP_SYS_PTRACE; give `collect` the same (it lacks "+strings.Join(needs, ", ")+")")
 	}
 	if absent := distinct(c.absent); len(absent) > 0 {
-		fix := "see why there is no " + listOf(absent)
+		fix := "find out why these are missing: " + listOf(absent)
 		if commands := mounts(absent); commands != "" {
 			fix += " (" + commands + ")"
 		}
 		fixes = append(fixes, fix)
 	}
 	if broken := distinct(c.broken); len(broken) > 0 {
-		fixes = append(fixes, "mend or replace what can't be read: "+listOf(broken))
+		fixes = append(fixes, "repair or replace unreadable files: "+listOf(broken))
 	}
 	if other := distinct(c.other); len(other) > 0 {
-		fixes = append(fixes, "see what each says that the node does not show: `kata-vfio-audit explain "+other[0]+" --root /`")
+		fixes = append(fixes, "see the reason of each: `kata-vfio-audit explain "+other[0]+" --root /`")
 	}
 	return strings.Join(fixes, "; ")
 }

@@ -28,29 +28,29 @@ func resetMethodChecks() []Check {
 	methods := "grep -H . /sys/bus/pci/devices/*/reset_method"
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RST-001", Title: "Functions that are given away can be reset", Severity: isolation.Critical, Cheap: true,
-			Why:     "VFIO opens a device even where its reset fails, so that the next tenant finds what the last one left",
+			ID: "RST-001", Title: "Ensure that assignable functions can be reset", Severity: isolation.Critical, Cheap: true,
+			Why:     "VFIO opens a device even if its reset fails. The next tenant would find the previous one's data.",
 			Fix:     isolation.Fix(isolation.NoReset),
 			Verify:  methods,
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci", "Linux: drivers/vfio/pci/vfio_pci_core.c vfio_pci_core_enable"},
 		}, Judge: canReset},
 		{Rule: finding.Rule{
-			ID: "RST-002", Title: "The reset of a function clears more than its power state", Severity: isolation.High, Cheap: true,
-			Why:     "a power cycle of the function (D3hot to D0) need not clear its memory, and does nothing where it declares so (No_Soft_Reset)",
+			ID: "RST-002", Title: "Ensure that a reset clears more than the power state", Severity: isolation.High, Cheap: true,
+			Why:     "A power cycle (D3hot to D0) may not clear memory, and does nothing on a function with No_Soft_Reset.",
 			Fix:     isolation.Fix(isolation.WeakReset),
 			Verify:  methods,
 			Sources: []string{"Linux: drivers/pci/pci.c pci_pm_reset"},
 		}, Judge: strongReset},
 		{Rule: finding.Rule{
-			ID: "RST-003", Title: "What is reset together is one tenant's", Severity: isolation.High, Cheap: true,
-			Why:     "a reset of a bus takes all functions below its bridge: it hits the neighbour, or is left out for the neighbour's sake",
-			Fix:     "give functions with FLR to different tenants, and those without it below one bridge to one tenant",
+			ID: "RST-003", Title: "Ensure that functions that are reset together belong to one tenant", Severity: isolation.High, Cheap: true,
+			Why:     "A bus reset affects all functions below its bridge: it disrupts the neighbor, or is skipped for it.",
+			Fix:     "give functions with FLR to different tenants, and those without FLR below one bridge to one tenant",
 			Verify:  methods,
 			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci_core.c vfio_pci_dev_set_hot_reset"},
 		}, Judge: resetSetsApart},
 		{Rule: finding.Rule{
-			ID: "RST-013", Title: "Links run at their full width", Severity: isolation.Low,
-			Why:    "a link that lost lanes is a card that sits badly, fails, or was tampered with",
+			ID: "RST-013", Title: "Ensure that links run at full width", Severity: isolation.Low,
+			Why:    "A narrow link indicates a badly seated, failing or manipulated card.",
 			Fix:    "reseat or replace the card, and look for AER errors",
 			Verify: "grep -H . /sys/bus/pci/devices/*/{current,max}_link_width",
 		}, Judge: linksAreWide},
@@ -86,7 +86,7 @@ func strongReset(n *facts.Node) Answer {
 		}
 		said := Answer{reasonFinding(f, r)}
 		if f.Capabilities.Power != nil && f.Capabilities.Power.NoSoftReset {
-			said[0].Text += ", and the function declares that it does not clear even its registers (No_Soft_Reset)"
+			said[0].Text += ", which does not even clear registers (No_Soft_Reset)"
 		}
 		return said
 	})
@@ -104,7 +104,7 @@ func resetSetsApart(n *facts.Node) Answer {
 		}
 		for _, g := range below(n, f) {
 			if others := n.TenantsOf(g.Address); len(others) > 0 && !slices.Equal(others, tenants) {
-				said := fail(fmt.Sprintf("%s of %s can only be reset together with %s of %s", f.Address, tenants[0], g.Address, others[0]),
+				said := fail(fmt.Sprintf("%s of %s can be reset only together with %s of %s", f.Address, tenants[0], g.Address, others[0]),
 					resetMethods(f), resetMethods(g), n.Journal()).reaching(f.Address, g.Address)
 				return said
 			}
@@ -164,41 +164,41 @@ func widths(f *device.Function) []facts.Fact {
 func resetProofChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RST-004", Title: "A function was proven clean before its tenant got it, and can be after", Severity: isolation.Critical,
-			Why:    "without a reset between two tenants the second one has the first one's memory, code and settings",
-			Fix:    "delete the pod, so that the function is reset; let its class ask for resets",
+			ID: "RST-004", Title: "Ensure that a function is proven clean before a tenant gets it, and its next reset can be proven", Severity: isolation.Critical,
+			Why:    "Without a reset, the next tenant gets the previous one's memory, code and settings.",
+			Fix:    "delete the pod, so that the function is reset; require resets in its DeviceClass",
 			Verify: "ls /var/lib/kata-vfio/journal/unclean; grep -lE '\"proofs\"|\"baseline\"' /var/lib/kata-vfio/journal/*.json",
 		}, Judge: provenClean},
 		{Rule: finding.Rule{
-			ID: "RST-005", Title: "A function whose reset failed is out of use", Severity: isolation.Critical,
-			Why:    "who gets it next gets what the last tenant left in it",
-			Fix:    "restart the plugin, which takes it from its slice; reboot the node or replace the device where resets go on failing",
+			ID: "RST-005", Title: "Ensure that a function whose reset failed is out of use", Severity: isolation.Critical,
+			Why:    "The next tenant would get what the previous one left.",
+			Fix:    "restart the plugin, which removes it from its slice; if resets keep failing, reboot the node or replace the device",
 			Verify: "grep -l '\"quarantined\"' /var/lib/kata-vfio/journal/*.json; cat /run/kata-vfio/published.json",
 		}, Judge: quarantineHolds},
 		{Rule: finding.Rule{
-			ID: "RST-006", Title: "GPUs of NVIDIA's Hopper and later are reset by their bus", Severity: isolation.High,
-			Why:     "on an H200 a function level reset was seen to keep the state of the security processor's sessions, which a reset of the bus clears",
+			ID: "RST-006", Title: "Ensure that NVIDIA Hopper and later GPUs use the bus reset", Severity: isolation.High,
+			Why:     "On an H200, FLR kept the security processor's session state. A bus reset clears it.",
 			Fix:     "`echo bus > /sys/bus/pci/devices/<address>/reset_method` at boot, before claims are prepared",
 			Verify:  "grep -H . /sys/bus/pci/devices/*/reset_method",
 			Sources: []string{"Dstack-TEE/dstack pull request 1048"},
 		}, Judge: busResetGPUs},
 		{Rule: finding.Rule{
-			ID: "RST-007", Title: "The memory of GPUs is cleared between tenants", Severity: isolation.High, Static: true,
-			Why:     "a reset need not clear a GPU's memory: what one tenant left there was read by another before",
-			Fix:     "clear it between tenants by the vendor's means: confidential mode, or NVIDIA's gpu-admin-tools (--clear-memory)",
+			ID: "RST-007", Title: "Ensure that GPU memory is cleared between tenants", Severity: isolation.High, Static: true,
+			Why:     "A reset may not clear GPU memory. Tenants have read data of others before.",
+			Fix:     "use the vendor's means between tenants: confidential mode, or NVIDIA's gpu-admin-tools (--clear-memory)",
 			Sources: []string{"CVE-2023-4969", "NVIDIA: gpu-admin-tools README"},
 		}, Judge: gpuMemory},
 		{Rule: finding.Rule{
-			ID: "RST-008", Title: "Functions that are given away answer", Severity: isolation.Medium, Cheap: true,
-			Why:     "configuration space of all ones is a function that a reset or a fault took off the bus: nothing about it is proven",
+			ID: "RST-008", Title: "Ensure that assignable functions answer", Severity: isolation.Medium, Cheap: true,
+			Why:     "A function that reads all ones dropped off the bus. Nothing about it is proven.",
 			Fix:     isolation.Fix(isolation.Dead),
 			Verify:  "lspci -x -s <address>",
 			Sources: []string{"amd/MxGPU issue 25"},
 		}, Judge: functionsAnswer},
 		{Rule: finding.Rule{
-			ID: "RST-010", Title: "NVMe drives are sanitized between tenants", Severity: isolation.High, Static: true,
-			Why:    "no reset clears what a drive stores",
-			Fix:    "`nvme sanitize` or `nvme format --ses` between tenants, and keep its log; give tenants volumes in place of drives",
+			ID: "RST-010", Title: "Ensure that NVMe drives are sanitized between tenants", Severity: isolation.High, Static: true,
+			Why:    "No reset clears stored data.",
+			Fix:    "run `nvme sanitize` or `nvme format --ses` between tenants and keep its log, or give tenants volumes instead of drives",
 			Verify: "nvme sanitize-log <drive>",
 		}, Judge: drives},
 	}
@@ -223,7 +223,7 @@ func judgeRecords(n *facts.Node, what string, wrong func(*journal.Record) Answer
 	case !dir.Known():
 		return unknown(what, dir)
 	case len(n.Records()) == 0:
-		return notApplicable("no claim has a function", dir)
+		return notApplicable("no claim is prepared", dir)
 	}
 	return showing(pass(count(len(n.Records()), "claim"), dir), n.Records(), func(rec *journal.Record) []facts.Fact {
 		return []facts.Fact{recordFact(rec, string(rec.State))}
@@ -252,7 +252,7 @@ func provenClean(n *facts.Node) Answer {
 		return append(found, badProofs(rec)...)
 	})
 	if !dir.Known() {
-		return append(said, unknown("which functions are marked as not clean", dir)...)
+		return append(said, unknown("which functions need a reset", dir)...)
 	}
 	return said
 }
@@ -268,11 +268,11 @@ func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks map[pc
 	measured := slices.ContainsFunc(rec.Baseline, func(fp isolation.Fingerprint) bool { return fp.Address == a })
 	switch {
 	case rec.State == journal.Prepared && unclean && !hasProof:
-		return fail(fmt.Sprintf("%s has %s, though no reset of it is proven since its last tenant", claimName(rec), a), mark)
+		return fail(fmt.Sprintf("%s has %s without a proven reset since its last tenant", claimName(rec), a), mark)
 	case rec.State == journal.Prepared && !measured:
-		return fail(fmt.Sprintf("there is no fingerprint of %s from before %s: its next reset can't be proven", a, claimName(rec)), recordFact(rec, "no baseline"))
+		return fail(fmt.Sprintf("%s has no fingerprint from before %s: its next reset can't be proven", a, claimName(rec)), recordFact(rec, "no baseline"))
 	case rec.State == journal.Cleaned && !unclean && !hasProof:
-		return fail(fmt.Sprintf("%s is taken for clean after %s without the proof of a reset", a, claimName(rec)), recordFact(rec, "cleaned without proof"))
+		return fail(fmt.Sprintf("%s counts as clean after %s without a proven reset", a, claimName(rec)), recordFact(rec, "cleaned without proof"))
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func badProofs(rec *journal.Record) Answer {
 		for _, a := range p.Set {
 			if why := disproof(p, a); why != "" {
 				seen := recordFact(rec, fmt.Sprintf("reset by %s in %d ms", p.Method, p.Milliseconds))
-				found = append(found, fail("the reset proves nothing: "+why, seen).at(a)...)
+				found = append(found, fail("the reset is not proven: "+why, seen).at(a)...)
 			}
 		}
 	}
@@ -296,7 +296,7 @@ func disproof(p *isolation.Proof, a pci.Address) string {
 	is := func(fp isolation.Fingerprint) bool { return fp.Address == a }
 	before, after := slices.IndexFunc(p.Before, is), slices.IndexFunc(p.After, is)
 	if before < 0 || after < 0 {
-		return fmt.Sprintf("it has no fingerprints of %s", a)
+		return fmt.Sprintf("no fingerprints of %s", a)
 	}
 	return isolation.Compare(p.Before[before], p.After[after])
 }
@@ -310,7 +310,7 @@ func quarantineHolds(n *facts.Node) Answer {
 		var found Answer
 		for _, a := range rec.Plan.Reachable() {
 			if why, seen := inUse(n, rec, a); why != "" {
-				found = append(found, fail(fmt.Sprintf("the reset of %s failed (%s), and %s", a, orElse(rec.Reason, "nobody says why"), why), seen, recordFact(rec, string(rec.State))).at(a)...)
+				found = append(found, fail(fmt.Sprintf("the reset of %s failed (%s), but %s", a, orElse(rec.Reason, "no reason recorded"), why), seen, recordFact(rec, string(rec.State))).at(a)...)
 			}
 		}
 		return found
@@ -330,7 +330,7 @@ func inUse(n *facts.Node, rec *journal.Record, a pci.Address) (string, facts.Fac
 	}
 	f, ok := n.Snapshot.Function(a)
 	if ok && n.IsThisBoot(rec) && f.Driver != "" && !device.IsVFIO(f.Driver) {
-		return "the node uses it with " + f.Driver, facts.Fact{Path: "/sys/bus/pci/devices/" + a.String() + "/driver", Value: f.Driver, How: "link"}
+		return "the node uses it with driver " + f.Driver, facts.Fact{Path: "/sys/bus/pci/devices/" + a.String() + "/driver", Value: f.Driver, How: "link"}
 	}
 	return "", facts.Fact{}
 }
@@ -374,7 +374,7 @@ func methodsOf(d *plan.Device) string {
 	for _, r := range d.Resets {
 		methods = append(methods, r.Method)
 	}
-	return orElse(strings.Join(methods, " "), "nothing: its class waives that")
+	return orElse(strings.Join(methods, " "), "nothing: its class waives resets")
 }
 
 // isLateNVIDIA reports whether a function is a data center GPU of Hopper or
@@ -385,11 +385,11 @@ func isLateNVIDIA(fn *plan.Function) bool {
 }
 
 func gpuMemory(n *facts.Node) Answer {
-	return byHand(n, device.GPU, "whether GPUs' memory is cleared is in no file: ask who runs the node for the step that does it, and for its log")
+	return byHand(n, device.GPU, "no file shows whether GPU memory is cleared: ask the node's operator for the procedure and its log")
 }
 
 func drives(n *facts.Node) Answer {
-	return byHand(n, device.NVMe, "whether drives are sanitized is in no file: ask who runs the node for the step that does it, and for its log")
+	return byHand(n, device.NVMe, "no file shows whether drives are sanitized: ask the node's operator for the procedure and its log")
 }
 
 // byHand is for what a person has to look at where such functions are given away.
@@ -401,7 +401,7 @@ func byHand(n *facts.Node, kind device.Type, what string) Answer {
 		}
 	}
 	if len(devices) == 0 {
-		return notApplicable("none is given away")
+		return notApplicable("none is assignable")
 	}
 	return say(finding.Manual, what, nil).reaching(devices...)
 }
@@ -409,11 +409,9 @@ func byHand(n *facts.Node, kind device.Type, what string) Answer {
 func resetROMChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RST-012", Title: "VMs do not see the option ROM of their functions", Severity: isolation.Medium,
-			Why: "the VM's firmware runs that code before the guest's kernel: a tenant who could write to the device's flash is in the next tenant's VM from its first " +
-				"instruction, past every reset",
-			Fix: "have the VMM started with `rombar=0` or an empty `romfile=` for the device; where Kata does not (its Go runtime gives QEMU neither), use cards whose flash only signed firmware can change, " +
-				"and a guest firmware with Secure Boot, and waive this",
+			ID: "RST-012", Title: "Ensure that VMs don't see the option ROM of their functions", Severity: isolation.Medium,
+			Why:     "The VM's firmware runs the ROM. Code that a tenant writes to the device's flash survives every reset.",
+			Fix:     "start the VMM with `rombar=0` or an empty `romfile=` for the device. Kata's Go runtime can't: use cards that accept signed firmware only, and guest firmware with Secure Boot, and waive this",
 			Verify:  "tr '\\0' '\\n' < /proc/<VMM>/cmdline | grep vfio-pci; sed -n 7p /sys/bus/pci/devices/<address>/resource",
 			Sources: []string{"QEMU: hw/vfio/pci.c vfio_pci_size_rom", "QEMU: hw/pci/pci.c rombar, romfile", "Kata: src/runtime/pkg/govmm/qemu/qemu.go VFIODevice.QemuParams"},
 		}, Judge: noOptionROM},
@@ -446,7 +444,7 @@ func noOptionROM(n *facts.Node) Answer {
 			found = append(found, fail(fmt.Sprintf("the VM of process %d sees the option ROM of %s", v.PID, a), resource, v.Cmdline).on(f)...)
 		}
 	}
-	return orPassWith(found, looked, "function", "no VMM's command line names a function", seen)
+	return orPassWith(found, looked, "function", "no running VM has a function", seen)
 }
 
 func romOf(f *device.Function) string {

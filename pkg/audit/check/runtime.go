@@ -95,9 +95,9 @@ func eachHandler(n *facts.Node, look func(*runtimes.Handler) (Answer, bool)) Ans
 	case len(found) > 0:
 		return found
 	case !r.Found():
-		return notApplicable("the node has no configuration of containerd or CRI-O")
+		return notApplicable("the node has no containerd or CRI-O configuration")
 	case asked == 0:
-		return notApplicable("the node has no such handler of Kata's", r.Files...)
+		return notApplicable("no Kata handler is concerned", r.Files...)
 	}
 	ok := pass(count(asked, "handler"))
 	ok[0].Evidence = onceEach(seen)
@@ -109,7 +109,7 @@ func eachHandler(n *facts.Node, look func(*runtimes.Handler) (Answer, bool)) Ans
 func damagedRuntimes(r *runtimes.Runtimes) Answer {
 	var found Answer
 	for _, file := range r.Damaged {
-		found = append(found, unknown("what the container runtime is set up to do", file).object(file.Path)...)
+		found = append(found, unknown("the container runtime's configuration", file).object(file.Path)...)
 	}
 	return found
 }
@@ -173,35 +173,30 @@ func mustBeEmpty(of section, name, wrong string) question {
 func runtimeHandlerChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RT-002", Title: "Pods' annotations don't configure Kata", Severity: isolation.Medium,
-			Why: "annotations of the runtime and the agent are gated by nothing in Kata: a pod that may set them changes vfio_mode, " +
-				"loads kernel modules in its guest or replaces the agent's policy",
-			Fix: "`pod_annotations = []` for the handler, or the exact keys that are needed, never a pattern; then restart the container " +
-				"runtime. CRI-O has no such setting: refuse `io.katacontainers.*` at admission",
+			ID: "RT-002", Title: "Ensure that pod annotations don't configure Kata", Severity: isolation.Medium,
+			Why:     "Runtime and agent annotations can change vfio_mode, load guest modules or replace the agent's policy.",
+			Fix:     "`pod_annotations = []` for the handler, or exact keys without patterns; restart the container runtime. CRI-O has no such setting: refuse `io.katacontainers.*` at admission",
 			Verify:  "containerd config dump | grep -A12 'runtimes.kata'",
 			Sources: []string{"Kata 4.1: pkg/oci/utils.go checkAnnotationNameIsValid (only hypervisor annotations are gated)", "containerd 2.4: internal/cri/util GetPassthroughAnnotations"},
 		}, Judge: ofHandlers(kataAnnotations)},
 		{Rule: finding.Rule{
-			ID: "RT-003", Title: "Pods' annotations don't name CDI devices", Severity: isolation.Critical,
-			Why: "Kata's Go runtime believes `cdi.k8s.io/*` annotations of a pod when its pod-resources socket is missing: a tenant " +
-				"then has any CDI device of the node plugged into its VM",
-			Fix: "take patterns that match `cdi.k8s.io/` out of `pod_annotations` and `container_annotations` of the handler, set " +
-				"`sandboxer = \"podsandbox\"`, and restart containerd. CRI-O has no such setting: use Kata's Rust runtime, and refuse such annotations at admission",
+			ID: "RT-003", Title: "Ensure that pod annotations don't name CDI devices", Severity: isolation.Critical,
+			Why:     "Without its pod-resources socket, Kata's Go runtime trusts `cdi.k8s.io/*` annotations. A tenant gets any CDI device of the node.",
+			Fix:     "remove patterns that match `cdi.k8s.io/` from the handler's `pod_annotations` and `container_annotations`, set `sandboxer = \"podsandbox\"`, and restart containerd. CRI-O has no such setting: use Kata's Rust runtime, and refuse such annotations at admission",
 			Verify:  "containerd config dump | grep -A12 'runtimes.kata'",
 			Sources: []string{"Kata 4.1: pkg/containerd-shim-v2/device_cold_plug.go coldPlugDevices", "containerd 2.4: internal/cri/util GetPassthroughAnnotations"},
 		}, Judge: ofHandlers(cdiAnnotations)},
 		{Rule: finding.Rule{
-			ID: "RT-005", Title: "Privileged pods don't get the node's devices", Severity: isolation.High,
-			Why: "a privileged pod otherwise lists all device nodes of the node, all of /dev/vfio included, and Kata plugs what it finds " +
-				"there into the pod's VM",
-			Fix:     "`privileged_without_host_devices = true` for the handler, and no `privileged_without_host_devices_all_devices_allowed`",
+			ID: "RT-005", Title: "Ensure that privileged pods don't get the node's devices", Severity: isolation.High,
+			Why:     "Otherwise a privileged pod lists all device nodes, and Kata attaches those of /dev/vfio to its VM.",
+			Fix:     "`privileged_without_host_devices = true` for the handler, without `privileged_without_host_devices_all_devices_allowed`",
 			Verify:  "containerd config dump | grep -A12 'runtimes.kata' | grep privileged",
 			Sources: []string{"containerd 2.4: internal/cri/config Runtime.PrivilegedWithoutHostDevices", "kata-deploy sets it"},
 		}, Judge: ofHandlers(privileged)},
 		{Rule: finding.Rule{
-			ID: "RT-025", Title: "Handlers that are named for Kata run Kata", Severity: isolation.Critical,
-			Why:    "policies trust a handler's name: one that is called kata-gpu and runs runc gives a tenant's containers the node's kernel, and devices without a VM",
-			Fix:    "set the handler's `runtime_type` to `io.containerd.kata-<name>.v2` and `runtime_path` to Kata's shim, or give it a name without kata",
+			ID: "RT-025", Title: "Ensure that handlers named for Kata run Kata", Severity: isolation.Critical,
+			Why:    "Policies trust a handler's name. A kata-gpu that runs runc gives tenants the host kernel and devices without a VM.",
+			Fix:    "set the handler's `runtime_type` to `io.containerd.kata-<name>.v2` and `runtime_path` to Kata's shim, or rename it",
 			Verify: "containerd config dump | grep -A12 'runtimes.kata' | grep -E 'runtime_type|runtime_path'",
 		}, Judge: namedForKata},
 	}
@@ -217,9 +212,9 @@ func cdiAnnotations(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (strin
 	case h.IsRust() || k.OK() && !k.ColdPlugs():
 		return "", append(says(by, k.Hypervisor("cold_plug_vfio")), h.Facts()...)
 	case h.Engine == runtimes.CRIO:
-		return "CRI-O passes all annotations of pods to Kata's Go runtime, `cdi.k8s.io/*` included", h.Facts()
+		return "CRI-O passes all pod annotations to Kata's Go runtime, including `cdi.k8s.io/*`", h.Facts()
 	case by.Name == "sandboxer":
-		return "the shim gets all annotations of pods, `cdi.k8s.io/*` included", says(by)
+		return "the shim gets all pod annotations, including `cdi.k8s.io/*`", says(by)
 	}
 	return fmt.Sprintf("%s lets pods name CDI devices: %q", by.Name, by.List()), says(by)
 }
@@ -237,11 +232,11 @@ func kataAnnotations(_ *facts.Node, h *runtimes.Handler, _ *runtimes.Kata) (stri
 		case !passes:
 			continue
 		case h.Engine == runtimes.CRIO:
-			return "CRI-O passes all annotations of pods to Kata", h.Facts()
+			return "CRI-O passes all pod annotations to Kata", h.Facts()
 		case by.Name == "sandboxer":
-			return "the shim gets all annotations of pods", says(by)
+			return "the shim gets all pod annotations", says(by)
 		case slices.ContainsFunc(by.List(), func(p string) bool { return strings.ContainsAny(p, `*?[\`) }):
-			return fmt.Sprintf("%s has patterns for what pods may set: %q", by.Name, by.List()), says(by)
+			return fmt.Sprintf("%s allows pod annotations by patterns: %q", by.Name, by.List()), says(by)
 		}
 	}
 	return "", says(h.PodAnnotations, h.ContainerAnnotations)
@@ -253,7 +248,7 @@ func privileged(_ *facts.Node, h *runtimes.Handler, _ *runtimes.Kata) (string, [
 	case !h.PrivilegedWithoutHostDevices.On():
 		return "a privileged pod gets all devices of the node", seen
 	case h.AllDevicesAllowed.On():
-		return "a privileged pod may use all devices of the node, though it does not list them", says(h.AllDevicesAllowed)
+		return "a privileged pod can use all devices of the node, though it does not list them", says(h.AllDevicesAllowed)
 	}
 	return "", seen
 }
@@ -274,7 +269,7 @@ func namedForKata(n *facts.Node) Answer {
 			text := fmt.Sprintf("%q runs %q, which is not Kata", h.Name, runs(&h))
 			found = append(found, fail(text, h.Facts()...).object("handler "+h.Name)...)
 		case h.Binary.IsSet():
-			found = append(found, fail("it has a BinaryName, which runc's shim calls and Kata's has no use for", append(h.Facts(), h.Binary.Fact())...).object("handler "+h.Name)...)
+			found = append(found, fail("it sets BinaryName, which only runc's shim uses", append(h.Facts(), h.Binary.Fact())...).object("handler "+h.Name)...)
 		}
 	}
 	switch {
@@ -300,26 +295,23 @@ func runs(h *runtimes.Handler) string {
 func runtimePlugChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RT-004", Title: "Kata asks a pod-resources socket which devices to plug, and it is there", Severity: isolation.High,
-			Why: "with the socket's file missing the Go runtime believes the pod's annotations, and the Rust runtime boots the VM without " +
-				"its devices; a socket that refuses connections fails the pod, which is safe",
-			Fix: "set `pod_resource_api_sock` in a drop-in of Kata's config.d, and have the file exist from boot on: " +
-				"`systemctl enable --now kata-vfio-pod-resources.socket`",
+			ID: "RT-004", Title: "Ensure that Kata's pod-resources socket is configured and present", Severity: isolation.High,
+			Why: "Without the socket's file, the Go runtime trusts pod annotations, and the Rust runtime starts VMs without devices.",
+			Fix: "set `pod_resource_api_sock` in a drop-in of Kata's config.d, and create the file at boot: `systemctl enable --now kata-vfio-pod-resources.socket`",
 			Verify: "grep -r pod_resource_api_sock /opt/kata/share/defaults/kata-containers /etc/kata-containers; " +
 				"ls -l /run/kata-vfio/pod-resources.sock; systemctl is-enabled kata-vfio-pod-resources.socket",
 			Sources: []string{"Kata 4.1: pkg/containerd-shim-v2/device_cold_plug.go kubeletPodResourceSocketAvailable"},
 		}, Judge: podResources},
 		{Rule: finding.Rule{
-			ID: "RT-017", Title: "Devices are in the VM from its boot on, and none is plugged later", Severity: isolation.Medium,
-			Why: "what is plugged into a running VM was not there when the guest was measured and its policy was set, and the plugin can't check " +
-				"that the VM has what its claim says",
+			ID: "RT-017", Title: "Ensure that devices are cold-plugged and never hot-plugged", Severity: isolation.Medium,
+			Why:     "A later device is missing from the guest's measurement and policy, and the plugin can't compare the VM with its claim.",
 			Fix:     "`cold_plug_vfio = \"root-port\"` and `hot_plug_vfio = \"no-port\"` in Kata's drop-in for the handler",
 			Verify:  "grep -rE '(cold|hot)_plug_vfio' /opt/kata/share/defaults/kata-containers/kata-gpu",
 			Sources: []string{"Kata 4.1: configuration-qemu.toml.in hot_plug_vfio"},
 		}, Judge: ofDeviceVMs(noHotPlug)},
 		{Rule: finding.Rule{
-			ID: "RT-018", Title: "The guest's kernel drives the device", Severity: isolation.Info,
-			Why:    "with vfio_mode \"vfio\" the guest binds the device to vfio-pci again and the container gets a VFIO node: it needs a guest IOMMU to confine anything",
+			ID: "RT-018", Title: "Ensure that the guest's kernel drives the device", Severity: isolation.Info,
+			Why:    "With vfio_mode \"vfio\", the container gets a VFIO node, which only a guest IOMMU can confine.",
 			Fix:    "`vfio_mode = \"guest-kernel\"` in Kata's section [runtime], unless the workload has its own driver (DPDK)",
 			Verify: "grep -r vfio_mode /opt/kata/share/defaults/kata-containers/kata-gpu",
 		}, Judge: ofDeviceVMs(oneSetting(shim, "vfio_mode", "vfio_mode is %q", func(s runtimes.Setting) bool { return s.Text() != "" && s.Text() != "guest-kernel" }))},
@@ -345,10 +337,10 @@ func podResources(n *facts.Node) Answer {
 		if k.ColdPlugs() && k.Runtime("pod_resource_api_sock").Text() == ourSocket && !socketAtBoot(n) {
 			units, wants := n.List(n.Real("etc/systemd/system/sockets.target.wants"))
 			if !wants.Known() {
-				return unknown("whether the socket is there after a boot", wants)
+				return unknown("whether the socket exists after a boot", wants)
 			}
 			wants.Value = fmt.Sprintf("%d units, %s is not among them", len(units), socketUnit)
-			return fail(fmt.Sprintf("the socket is there now, but %s is not enabled: after a boot it is missing until the plugin runs", socketUnit), wants).pending("comes with the next boot")
+			return fail(fmt.Sprintf("the socket exists now, but %s is not enabled: after a boot it is missing until the plugin runs", socketUnit), wants).pending("comes with the next boot")
 		}
 	}
 	return found
@@ -357,15 +349,15 @@ func podResources(n *facts.Node) Answer {
 func socketIsThere(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	s := k.Runtime("pod_resource_api_sock")
 	if s.Text() == "" {
-		return "pod_resource_api_sock is not set: Kata is told by annotations or by nobody which devices are the pod's", says(s)
+		return "pod_resource_api_sock is not set: Kata trusts annotations or attaches no devices", says(s)
 	}
 	stat, file := n.Stat(s.Text())
 	seen := append(says(s), file)
 	switch {
 	case file.Status == facts.Absent:
-		return fmt.Sprintf("the socket %q is not there", s.Text()), seen
+		return fmt.Sprintf("the socket %q does not exist", s.Text()), seen
 	case file.OK() && !stat.IsSocket():
-		return fmt.Sprintf("%q is no socket", s.Text()), seen
+		return fmt.Sprintf("%q is not a socket", s.Text()), seen
 	}
 	return "", seen
 }
@@ -379,7 +371,7 @@ func socketAtBoot(n *facts.Node) bool {
 func noHotPlug(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	cold, hot := k.Hypervisor("cold_plug_vfio"), k.Hypervisor("hot_plug_vfio")
 	if k.HotPlugs() && !h.IsRust() {
-		return fmt.Sprintf("hot_plug_vfio is %q: devices are plugged into running VMs", hot.Text()), says(cold, hot)
+		return fmt.Sprintf("hot_plug_vfio is %q: Kata attaches devices to running VMs", hot.Text()), says(cold, hot)
 	}
 	return "", says(cold)
 }

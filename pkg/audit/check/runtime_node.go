@@ -17,24 +17,22 @@ import (
 func runtimeNodeChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RT-024", Title: "Only root changes what runtimes read and run", Severity: isolation.Critical,
-			Why:    "whoever writes a configuration, shim, VMM, kernel or image of Kata's runs as root on the node or in every tenant's VM",
-			Fix:    "`chown root:root` and `chmod go-w` the file or the directory that is named",
+			ID: "RT-024", Title: "Ensure that only root changes what runtimes read and run", Severity: isolation.Critical,
+			Why:    "Whoever writes Kata's configuration, shim, VMM, kernel or image runs code as root on the node or in every VM.",
+			Fix:    "`chown root:root` and `chmod go-w` the named file or directory",
 			Verify: "namei -l /etc/containerd/config.toml /opt/kata/bin/containerd-shim-kata-v2",
 		}, Judge: runtimeFiles},
 		{Rule: finding.Rule{
-			ID: "RT-026", Title: "NRI lets no plugin change containers unseen, and none be left out", Severity: isolation.High,
-			Why: "an NRI plugin can give any container any device; and where ours is away and nothing asks for it, containers start without its check",
-			Fix: "in containerd's section for NRI: `disable = false`, `default_validator.enable = true`, no tolerate_missing_plugins_annotation; socket and " +
-				"plugin directory of root alone. The annotation required-plugins.noderesource.dev, which the chart's policy sets, asks for the plugin",
+			ID: "RT-026", Title: "Ensure that NRI validates container changes and requires the plugin", Severity: isolation.High,
+			Why:     "An NRI plugin can give any container any device. If the plugin is absent and not required, containers start unchecked.",
+			Fix:     "in containerd's NRI section: `disable = false`, `default_validator.enable = true`, no tolerate_missing_plugins_annotation; socket and plugin directory for root only. The chart's policy sets required-plugins.noderesource.dev, which requires the plugin",
 			Verify:  "containerd config dump | grep -A25 io.containerd.nri.v1.nri; ls -ld /var/run/nri /var/run/nri/nri.sock /opt/nri/plugins",
 			Sources: []string{"containerd 2.4: docs/NRI.md", "nri v0.12: plugins/default-validator"},
 		}, Judge: nriGuards},
 		{Rule: finding.Rule{
-			ID: "RT-028", Title: "The kubelet answers nobody unknown", Severity: isolation.Medium,
-			Why: "the kubelet's API tells which pod has which device, and lets whoever it takes for allowed exec into tenants' pods",
-			Fix: "in the kubelet's configuration: `readOnlyPort: 0`, `authentication.anonymous.enabled: false`, `authorization.mode: Webhook`; the " +
-				"directory pod-resources of root alone",
+			ID: "RT-028", Title: "Ensure that the kubelet authenticates and authorizes all requests", Severity: isolation.Medium,
+			Why:     "Its API shows which pod has which device and can exec into tenants' pods.",
+			Fix:     "in the kubelet's configuration: `readOnlyPort: 0`, `authentication.anonymous.enabled: false`, `authorization.mode: Webhook`; directory pod-resources for root only",
 			Verify:  "grep -E 'readOnlyPort|anonymous|mode' -A1 /var/lib/kubelet/config.yaml; ls -ld /var/lib/kubelet/pod-resources",
 			Sources: []string{"Kubernetes: KubeletConfiguration v1beta1"},
 		}, Judge: kubelet},
@@ -46,7 +44,7 @@ func runtimeNodeChecks() []Check {
 func runtimeFiles(n *facts.Node) Answer {
 	r := runtimes.Of(n)
 	if !r.Found() {
-		return notApplicable("the node has no configuration of containerd or CRI-O")
+		return notApplicable("the node has no containerd or CRI-O configuration")
 	}
 	paths := filesOf(n, r)
 	if found, _ := writable(n, paths); len(found) > 0 {
@@ -100,19 +98,19 @@ func nriGuards(n *facts.Node) Answer {
 	found := damagedRuntimes(r)
 	switch {
 	case r.NRI == nil:
-		return notApplicable("the node has no configuration of containerd or CRI-O")
+		return notApplicable("the node has no containerd or CRI-O configuration")
 	case len(r.Kata()) == 0 && len(found) == 0:
-		return notApplicable("the node has no handler of Kata's", r.Files...)
+		return notApplicable("the node has no Kata handler", r.Files...)
 	}
 	nri := r.NRI
 	switch {
 	case !nri.Enabled:
-		found = append(found, fail("NRI is off: the plugin sees no container", nri.Switch.Fact())...)
+		found = append(found, fail("NRI is off: the plugin sees no containers", nri.Switch.Fact())...)
 	case !nri.Validator.On():
-		found = append(found, fail("NRI's validator is off: containers start without the plugin where it is away", nri.Validator.Fact())...)
+		found = append(found, fail("NRI's validator is off: containers start even if the plugin is absent", nri.Validator.Fact())...)
 	}
 	if nri.Tolerate.Text() != "" {
-		text := fmt.Sprintf("pods with the annotation %s start without the plugins that are required", nri.Tolerate.Text())
+		text := fmt.Sprintf("pods with the annotation %s start without required plugins", nri.Tolerate.Text())
 		found = append(found, fail(text, nri.Tolerate.Fact())...)
 	}
 	found = append(found, nriSocket(n, nri)...)
@@ -135,9 +133,9 @@ func nriSocket(n *facts.Node, nri *runtimes.NRI) Answer {
 		case file.Status == facts.Absent:
 			continue
 		case !file.OK():
-			return unknown("who may connect as a plugin", file)
+			return unknown("who can connect as an NRI plugin", file)
 		case stat.Writers() != "":
-			found = append(found, fail(fmt.Sprintf("others than root reach NRI's socket: %s: %s", file.Path, stat.Writers()), file).object(file.Path)...)
+			found = append(found, fail(fmt.Sprintf("users other than root can reach NRI's socket: %s: %s", file.Path, stat.Writers()), file).object(file.Path)...)
 		}
 	}
 	return found
@@ -151,19 +149,19 @@ func kubelet(n *facts.Node) Answer {
 	var found Answer
 	switch {
 	case len(k.Damaged) > 0:
-		found = unknown("what the kubelet answers", k.Damaged...)
+		found = unknown("the kubelet's configuration", k.Damaged...)
 	case k.ReadOnlyPort != 0:
-		found = fail(fmt.Sprintf("port %d tells everybody of all pods", k.ReadOnlyPort), k.Seen...)
+		found = fail(fmt.Sprintf("read-only port %d shows all pods to everyone", k.ReadOnlyPort), k.Seen...)
 	case k.Anonymous && k.AlwaysAllow:
-		found = fail("whoever reaches the kubelet may do everything", k.Seen...)
+		found = fail("the kubelet allows everything without credentials", k.Seen...)
 	case k.Anonymous:
-		found = fail("the kubelet takes requests without credentials", k.Seen...)
+		found = fail("the kubelet accepts requests without credentials", k.Seen...)
 	case k.AlwaysAllow:
-		found = fail("whoever has any credentials may do everything", k.Seen...)
+		found = fail("the kubelet allows everything with any credentials", k.Seen...)
 	}
 	stat, dir := n.Stat("var/lib/kubelet/pod-resources")
 	if dir.OK() && stat.Writers() != "" {
-		found = append(found, fail("others than root reach the directory of the pod-resources socket: "+stat.Writers(), dir)...)
+		found = append(found, fail("users other than root can reach the directory of the pod-resources socket: "+stat.Writers(), dir)...)
 	}
 	if len(found) > 0 {
 		return found
@@ -175,9 +173,8 @@ func kubelet(n *facts.Node) Answer {
 func runtimeMountChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RT-027", Title: "No tenant's pod has a socket of the node's runtimes", Severity: isolation.Critical,
-			Why: "whoever speaks to containerd, CRI-O or NRI runs what it likes on the node as root, and the kubelet's and the plugin's sockets tell which " +
-				"pod has which device",
+			ID: "RT-027", Title: "Ensure that no tenant's pod has a socket of the node's runtimes", Severity: isolation.Critical,
+			Why:     "Access to containerd, CRI-O or NRI is root on the node. The kubelet's and plugin's sockets show device assignments.",
 			Fix:     "delete the pod, and refuse hostPath volumes in tenants' namespaces: Pod Security `baseline` or better, or the chart's policy for tenants' pods",
 			Verify:  "jq -r '.mounts[].source' /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json | sort | uniq -c",
 			Sources: []string{"Kubernetes: Pod Security Standards, baseline: HostPath Volumes"},
@@ -213,14 +210,14 @@ func tenantMounts(n *facts.Node) Answer {
 		looked = append(looked, c)
 		for _, source := range c.Mounts {
 			if socket := socketBelow(n, source); socket != "" {
-				f := fail(fmt.Sprintf("a container of pod %s/%s has %q of the node, and so %s", c.Namespace, c.Pod, source, socket),
+				f := fail(fmt.Sprintf("a container of pod %s/%s has the host's %q, which contains %s", c.Namespace, c.Pod, source, socket),
 					facts.Fact{Path: c.Bundle, Value: source, How: "read"}).object(fmt.Sprintf("pod %s/%s", c.Namespace, c.Pod)).reaching(devices...)
 				found = append(found, f...)
 			}
 		}
 	}
 	if hidden := hiddenBundles(listed); len(found) == 0 && len(hidden) > 0 {
-		return unknown("what tenants' containers have of the node", hidden...)
+		return unknown("which host paths tenants' containers have", hidden...)
 	}
 	if len(found) > 0 {
 		return found
@@ -266,11 +263,9 @@ func devicesIn(n *facts.Node, namespace string) []pci.Address {
 func runtimeCleanupChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RT-029", Title: "containerd gives Kata the time to end a VM whose shim is killed", Severity: isolation.Medium,
-			Why: "containerd has Kata end such a VM, and kills that attempt after a limit, which is 5 s by default: the VM stays, with its devices and its network, " +
-				"after its pod is gone, and the devices are refused to every other pod until somebody kills QEMU",
-			Fix: "at the top level of containerd's configuration: `[timeouts]` with `\"io.containerd.timeout.shim.cleanup\" = \"60s\"`; then restart containerd. " +
-				"`kata-vfio-bootstrap apply` sets it",
+			ID: "RT-029", Title: "Ensure that containerd gives Kata time to end a VM without its shim", Severity: isolation.Medium,
+			Why:     "After 5 s by default, containerd stops the cleanup. The VM survives its pod and blocks its devices and network.",
+			Fix:     "at the top level of containerd's configuration: `[timeouts]` with `\"io.containerd.timeout.shim.cleanup\" = \"60s\"`; restart containerd. `kata-vfio-bootstrap apply` sets it",
 			Verify:  "containerd config dump | grep shim.cleanup",
 			Sources: []string{"containerd 2.4: core/runtime/v2/shim.go cleanupAfterDeadShim", "Kata 4.1: virtcontainers/api.go CleanupContainer"},
 		}, Judge: shimCleanup},
@@ -287,15 +282,15 @@ func shimCleanup(n *facts.Node) Answer {
 		return found
 	}
 	if !slices.ContainsFunc(r.Kata(), func(h runtimes.Handler) bool { return h.Engine == runtimes.Containerd }) {
-		return notApplicable("containerd has no handler of Kata's", r.Files...)
+		return notApplicable("containerd has no Kata handler", r.Files...)
 	}
 	limit := r.ShimCleanup
 	seconds, ok := limit.Seconds()
 	switch {
 	case !limit.IsSet():
-		return fail("containerd gives up after 5 s, its default", limit.Fact())
+		return fail("containerd gives up after 5 s (its default)", limit.Fact())
 	case !ok:
-		return fail(limit.Fact().Value+" is no duration: containerd does not start with it", limit.Fact())
+		return fail(limit.Fact().Value+" is not a duration: containerd does not start with it", limit.Fact())
 	case seconds < shortCleanup:
 		return fail(fmt.Sprintf("containerd gives up after %s; less than %d s is too short", limit.Text(), shortCleanup), limit.Fact())
 	}

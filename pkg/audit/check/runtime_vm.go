@@ -18,22 +18,22 @@ import (
 func runtimeVMMChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RT-006", Title: "Guests have no debug console", Severity: isolation.High,
-			Why:     "the agent's debug console is a shell of the guest's root for whoever reaches the VM's vsock on the node",
+			ID: "RT-006", Title: "Ensure that guests have no debug console", Severity: isolation.High,
+			Why:     "The console is a guest root shell for whoever reaches the VM's vsock.",
 			Fix:     "`debug_console_enabled = false` in Kata's section [agent.kata], and no `agent.debug_console` in kernel_params",
 			Verify:  "grep -rE 'debug_console' /opt/kata/share/defaults/kata-containers; ps -eo args | grep agent.debug_console",
 			Sources: []string{"Kata 4.1: kata-types config get_agent_kernel_params"},
 		}, Judge: withVMMs(ofKata(debugConsole), "has a debug console", "agent.debug_console")},
 		{Rule: finding.Rule{
-			ID: "RT-007", Title: "VMMs have no extra monitor", Severity: isolation.Critical,
-			Why:     "whoever connects to QEMU's extra monitor controls the VM and its devices: it reads all memory and plugs what it likes",
-			Fix:     "`extra_monitor_socket = \"\"` in Kata's hypervisor section, in the base or the last drop-in, and restart the pods concerned",
+			ID: "RT-007", Title: "Ensure that VMMs have no extra monitor", Severity: isolation.Critical,
+			Why:     "Whoever connects to it controls the VM: reads its memory and attaches devices.",
+			Fix:     "`extra_monitor_socket = \"\"` in Kata's hypervisor section, in the base or the last drop-in, and restart the affected pods",
 			Verify:  "grep -rE 'extra_monitor_socket|dbg_monitor_socket' /opt/kata/share/defaults/kata-containers; ps -eo args | grep extra-monitor.sock",
 			Sources: []string{"Kata 4.1: virtcontainers/qemu.go createQmpSocket", "Kata 4.1: configuration-qemu.toml.in extra_monitor_socket"},
 		}, Judge: withVMMs(ofKata(extraMonitor), "has an extra monitor", "extra-monitor.sock")},
 		{Rule: finding.Rule{
-			ID: "RT-008", Title: "Debugging, tracing and profiling of Kata are off", Severity: isolation.Medium,
-			Why:    "debug logs hold what guests say and do, traces leave the node, and the profiling socket tells of the shim's memory",
+			ID: "RT-008", Title: "Ensure that Kata's debugging, tracing and profiling are off", Severity: isolation.Medium,
+			Why:    "Debug logs contain guest data, traces leave the node, and the profiling socket exposes the shim's memory.",
 			Fix:    "set enable_debug, enable_tracing and enable_pprof to false in all sections of Kata's configuration, and extra_monitor_socket to \"\"",
 			Verify: "grep -rE 'enable_(debug|tracing|pprof) *= *true|extra_monitor_socket' /opt/kata/share/defaults/kata-containers",
 		}, Judge: ofDeviceVMs(debugging)},
@@ -46,7 +46,7 @@ func debugConsole(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string,
 	case console.On():
 		return "the agent's debug console is on", says(console)
 	case strings.Contains(params.Text(), "agent.debug_console"):
-		return "kernel_params switch the agent's debug console on", says(params)
+		return "kernel_params enable the agent's debug console", says(params)
 	}
 	return "", says(console)
 }
@@ -55,7 +55,7 @@ func debugConsole(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string,
 func extraMonitor(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	socket, debug := monitorSocket(h, k), k.Hypervisor("enable_debug")
 	if socket.Text() != "" && debug.On() {
-		return fmt.Sprintf("VMs get a monitor for everybody on the node who reaches its socket (%s)", socket.Text()), says(socket, debug)
+		return fmt.Sprintf("VMs have a monitor for everyone who can reach its socket (%s)", socket.Text()), says(socket, debug)
 	}
 	return "", says(socket)
 }
@@ -83,7 +83,7 @@ func debugging(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []
 	case len(on) > 0:
 		return fmt.Sprintf("%s is on", on[0].Name), says(on...)
 	case socket.Text() != "":
-		return "extra_monitor_socket is set, and counts as soon as enable_debug does", says(socket)
+		return "extra_monitor_socket is set, and takes effect once enable_debug is on", says(socket)
 	}
 	return "", says(k.Hypervisor("enable_debug"), k.Runtime("enable_pprof"))
 }
@@ -104,7 +104,7 @@ func withVMMs(judge func(*facts.Node) Answer, what, word string) func(*facts.Nod
 				f[0].Device = new(f[0].Devices[0])
 			}
 			if clean {
-				f[0].Pending = "the configuration is in order: it ends with the pod"
+				f[0].Pending = "the configuration is correct: it ends with the pod"
 			}
 			running = append(running, f...)
 		}
@@ -130,48 +130,45 @@ func devicesOf(n *facts.Node, sandbox string) []pci.Address {
 func runtimeHardeningChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RT-001", Title: "Pods don't configure the hypervisor", Severity: isolation.Medium,
-			Why: "with kernel_params a pod's author switches the guest's own controls off, the agent's debug console on and PCI options about; " +
-				"with a path it chooses what the node runs",
-			Fix:     "`enable_annotations = []` in Kata's drop-in for the handler: a list there replaces the base's",
+			ID: "RT-001", Title: "Ensure that pods don't configure the hypervisor", Severity: isolation.Medium,
+			Why:     "kernel_params can disable guest controls and enable the debug console. A path chooses what the node runs.",
+			Fix:     "`enable_annotations = []` in Kata's drop-in for the handler: it replaces the base's list",
 			Verify:  "grep -rE '^ *enable_annotations' /opt/kata/share/defaults/kata-containers",
 			Sources: []string{"Kata 4.1: src/runtime/Makefile DEFENABLEANNOTATIONS", "CVE-2020-27151"},
 		}, Judge: ofDeviceVMs(hypervisorAnnotations)},
 		{Rule: finding.Rule{
-			ID: "RT-009", Title: "Paths that annotations may choose are whole paths", Severity: isolation.High,
-			Why:     "a pattern such as /usr/* lets an annotation that is enabled run any such program of the node as root",
-			Fix:     "list whole paths in valid_hypervisor_paths, valid_virtio_fs_daemon_paths, valid_vhost_user_store_paths and valid_entropy_sources",
+			ID: "RT-009", Title: "Ensure that annotations can choose exact paths only", Severity: isolation.High,
+			Why:     "A pattern such as /usr/* lets an enabled annotation run any such program as root on the node.",
+			Fix:     "list exact paths in valid_hypervisor_paths, valid_virtio_fs_daemon_paths, valid_vhost_user_store_paths and valid_entropy_sources",
 			Verify:  "grep -rE '^ *valid_' /opt/kata/share/defaults/kata-containers",
 			Sources: []string{"CVE-2020-27151", "Kata 4.1: pkg/oci/utils.go checkPathIsInGlobs, whose globs are expanded on the node"},
 		}, Judge: ofKata(wholePaths)},
 		{Rule: finding.Rule{
-			ID: "RT-011", Title: "VMMs that get devices run as root", Severity: isolation.Info,
-			Why: "it sounds the wrong way round: nodes of VFIO are root's, so that with `rootless` VMs get no device, unless somebody opened the nodes to other users, " +
-				"which opens them to all processes of these users",
-			Fix:     "`rootless = false` in Kata's hypervisor section for handlers with devices; confine the VMM by seccomp (RT-010) and by SELinux or AppArmor (HOST-013)",
+			ID: "RT-011", Title: "Ensure that VMMs with devices run as root", Severity: isolation.Info,
+			Why:     "VFIO nodes belong to root. With `rootless`, VMs get no device unless the nodes are open to other users.",
+			Fix:     "`rootless = false` in Kata's hypervisor section for handlers with devices; confine the VMM by RT-010 and HOST-013",
 			Verify:  "grep -rE '^ *rootless' /opt/kata/share/defaults/kata-containers; ps -eo user,comm | grep qemu-system",
 			Sources: []string{"Kata 4.1: configuration-qemu.toml.in rootless", "Kata: docs/how-to/how-to-run-rootless-vmm.md"},
-		}, Judge: ofDeviceVMs(mustBeOff(hypervisor, "rootless", "its VMMs run as users of their own, who may not open VFIO's nodes"))},
+		}, Judge: ofDeviceVMs(mustBeOff(hypervisor, "rootless", "its VMMs run as non-root users, who can't open VFIO nodes"))},
 		{Rule: finding.Rule{
-			ID: "RT-010", Title: "The VMM runs under a system call filter", Severity: isolation.Medium,
-			Why: "who breaks out of a guest into its VMM otherwise has every system call for the next step",
-			Fix: "`seccompsandbox = \"on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny\"` for QEMU (the Rust runtime calls " +
-				"it seccomp_sandbox); `disable_seccomp = false` for Cloud Hypervisor. Try it with your devices first",
+			ID: "RT-010", Title: "Ensure that the VMM runs under a system call filter", Severity: isolation.Medium,
+			Why:     "Otherwise an attacker who escapes a guest can use every system call.",
+			Fix:     "`seccompsandbox = \"on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny\"` for QEMU (`seccomp_sandbox` in the Rust runtime); `disable_seccomp = false` for Cloud Hypervisor. Test it with your devices first",
 			Verify:  "ps -eo args | grep -o 'qemu-system.* -sandbox [^ ]*'",
 			Sources: []string{"Kata 4.1: configuration-qemu.toml.in seccompsandbox"},
 		}, Judge: ofDeviceVMs(seccomp)},
 		{Rule: finding.Rule{
-			ID: "RT-012", Title: "SELinux confines the VMM", Severity: isolation.Medium,
-			Why:    "without a label of its own a VMM that was taken over may touch what its user may, which is root's",
+			ID: "RT-012", Title: "Ensure that SELinux confines the VMM", Severity: isolation.Medium,
+			Why:    "Without its own label, a compromised VMM can do what its user can, usually root.",
 			Fix:    "`disable_selinux = false` in Kata's hypervisor section",
 			Verify: "grep -rE '^ *disable_selinux' /opt/kata/share/defaults/kata-containers; ps -eZ | grep qemu",
 		}, Judge: selinux},
 		{Rule: finding.Rule{
-			ID: "RT-016", Title: "VMMs are in their pod's cgroup", Severity: isolation.Medium,
-			Why:    "outside of it nothing bounds what a tenant's VM takes of the node, and no file says whose VMM a process is",
+			ID: "RT-016", Title: "Ensure that VMMs are in their pod's cgroup", Severity: isolation.Medium,
+			Why:    "Outside of it, no limit applies to a tenant's VM, and no file shows its owner.",
 			Fix:    "`sandbox_cgroup_only = true` in Kata's section [runtime], with a RuntimeClass overhead that covers the VMM",
 			Verify: "for p in $(pgrep qemu-system); do cat /proc/$p/cgroup; done",
-		}, Judge: ofDeviceVMs(mustBeOn(shim, "sandbox_cgroup_only", "VMMs are outside of their pods' cgroups"))},
+		}, Judge: ofDeviceVMs(mustBeOn(shim, "sandbox_cgroup_only", "VMMs are outside their pods' cgroups"))},
 	}
 }
 
@@ -194,7 +191,7 @@ func hypervisorAnnotations(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata)
 	if len(open) == 0 || !passes {
 		return "", says(enabled, h.PodAnnotations)
 	}
-	return fmt.Sprintf("pods may set their VM's %q", open), says(enabled, by)
+	return fmt.Sprintf("pods can set %q of their VM", open), says(enabled, by)
 }
 
 func wholePaths(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
@@ -232,7 +229,7 @@ func seccomp(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []fa
 	}
 	filter := k.Hypervisor(name)
 	if !strings.HasPrefix(filter.Text(), "on") {
-		return "QEMU runs without a system call filter, Kata's default", says(filter)
+		return "QEMU runs without a system call filter (Kata's default)", says(filter)
 	}
 	return "", says(filter)
 }
@@ -248,7 +245,7 @@ func selinux(n *facts.Node) Answer {
 	return ofDeviceVMs(func(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 		s := k.Hypervisor("disable_selinux")
 		if s.On() {
-			return "VMMs run without a label of their own", append(says(s), enforce)
+			return "VMMs run without their own SELinux label", append(says(s), enforce)
 		}
 		return "", append(says(s), enforce)
 	})(n)
@@ -258,31 +255,31 @@ func selinux(n *facts.Node) Answer {
 func runtimeMemoryChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RT-015", Title: "Guests' memory is not dumped to the node's disk", Severity: isolation.High,
-			Why:    "a guest that panics leaves all of its memory, keys and data, in a file of the node, and a tenant can make its guest panic until the disk is full",
-			Fix:    "`guest_memory_dump_path = \"\"` in Kata's hypervisor section, and remove what lies there",
+			ID: "RT-015", Title: "Ensure that guests' memory is not dumped to the node's disk", Severity: isolation.High,
+			Why:    "A guest that panics writes all its memory to a host file. A tenant can fill the disk.",
+			Fix:    "`guest_memory_dump_path = \"\"` in Kata's hypervisor section, and remove existing dumps",
 			Verify: "grep -rE '^ *guest_memory_dump_path' /opt/kata/share/defaults/kata-containers",
-		}, Judge: ofKata(mustBeEmpty(hypervisor, "guest_memory_dump_path", "guests that panic are dumped to %q"))},
+		}, Judge: ofKata(mustBeEmpty(hypervisor, "guest_memory_dump_path", "memory of guests that panic is dumped to %q"))},
 		{Rule: finding.Rule{
-			ID: "RT-019", Title: "The file system daemon is confined, and shares nothing extra", Severity: isolation.High,
-			Why:     "virtiofsd serves the guest's requests on the node: without its sandbox a flaw in it reaches the node's files, and extra mounts are in every VM",
-			Fix:     "take `--sandbox=none` and `--seccomp=none` out of virtio_fs_extra_args, and set `sandbox_bind_mounts = []`",
+			ID: "RT-019", Title: "Ensure that virtiofsd is confined and shares no extra directories", Severity: isolation.High,
+			Why:     "Without its sandbox, a flaw in virtiofsd reaches host files. Every VM has the extra mounts.",
+			Fix:     "remove `--sandbox=none` and `--seccomp=none` from virtio_fs_extra_args, and set `sandbox_bind_mounts = []`",
 			Verify:  "ps -eo args | grep virtiofsd; grep -rE 'virtio_fs_extra_args|sandbox_bind_mounts' /opt/kata/share/defaults/kata-containers",
 			Sources: []string{"virtiofsd(1): --sandbox, --seccomp"},
 		}, Judge: ofKata(sharedFiles)},
 		{Rule: finding.Rule{
-			ID: "RT-020", Title: "VMs share no template and no cache", Severity: isolation.Medium,
-			Why:     "VMs that are cloned from one template share memory pages and the template's random state, across tenants",
+			ID: "RT-020", Title: "Ensure that VMs share no template or cache", Severity: isolation.Medium,
+			Why:     "Cloned VMs share memory pages and random state across tenants.",
 			Fix:     "`enable_template = false` and `vm_cache_number = 0` in Kata's section [factory]",
 			Verify:  "grep -rE 'enable_template|vm_cache_number' /opt/kata/share/defaults/kata-containers",
 			Sources: []string{"Kata 4.1: docs/how-to/what-is-vm-templating-and-how-do-I-use-it.md"},
 		}, Judge: ofKata(factory)},
 		{Rule: finding.Rule{
-			ID: "RT-021", Title: "vhost-user stores are off", Severity: isolation.Low,
-			Why:    "a vhost-user back end maps the guest's memory: each socket in the store is a process outside of the VM with all of it",
-			Fix:    "`enable_vhost_user_store = false` in Kata's hypervisor section, unless you run such storage",
+			ID: "RT-021", Title: "Ensure that vhost-user stores are off", Severity: isolation.Low,
+			Why:    "A vhost-user back end is a host process that maps all guest memory.",
+			Fix:    "`enable_vhost_user_store = false` in Kata's hypervisor section, unless you use such storage",
 			Verify: "grep -rE '^ *enable_vhost_user_store' /opt/kata/share/defaults/kata-containers",
-		}, Judge: ofDeviceVMs(mustBeOff(hypervisor, "enable_vhost_user_store", "vhost-user back ends may map the memory of guests"))},
+		}, Judge: ofDeviceVMs(mustBeOff(hypervisor, "enable_vhost_user_store", "vhost-user back ends can map guest memory"))},
 	}
 }
 
@@ -295,11 +292,11 @@ func sharedFiles(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, 
 		return fmt.Sprintf("virtiofsd runs with %q", off), says(args)
 	}
 	if list := mounts.List(); len(list) > 0 {
-		return fmt.Sprintf("all VMs get these directories of the node: %q", list), says(mounts)
+		return fmt.Sprintf("all VMs share these host directories: %q", list), says(mounts)
 	}
 	for _, daemon := range runtimes.VirtioFSDaemons(n) {
 		if off := unconfined.FindString(daemon.Value); off != "" {
-			return fmt.Sprintf("a virtiofsd that runs has %q", off), []facts.Fact{daemon}
+			return fmt.Sprintf("a running virtiofsd has %q", off), []facts.Fact{daemon}
 		}
 	}
 	return "", says(args, mounts)
@@ -311,7 +308,7 @@ func factory(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []fa
 	case template.On():
 		return "VMs are cloned from one template", says(template)
 	case cache.Number() > 0:
-		return fmt.Sprintf("%s waiting in a cache", count(int(cache.Number()), "VM")), says(cache)
+		return fmt.Sprintf("%s in a cache", count(int(cache.Number()), "VM")), says(cache)
 	}
 	return "", says(template, cache)
 }
@@ -320,22 +317,22 @@ func factory(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []fa
 func runtimeGuestChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RT-013", Title: "Containers in guests have their seccomp profile", Severity: isolation.Low,
-			Why:     "the guest's kernel drives the device: a container without its profile has more of that kernel to attack before it attacks the VMM",
-			Fix:     "`disable_guest_seccomp = false` in Kata's section [runtime]; Kata ships it as true",
+			ID: "RT-013", Title: "Ensure that containers in guests have their seccomp profile", Severity: isolation.Low,
+			Why:     "Without the profile, a container can attack more of the guest kernel, which drives the device.",
+			Fix:     "`disable_guest_seccomp = false` in Kata's section [runtime]; Kata's default is true",
 			Verify:  "grep -rE '^ *disable_guest_seccomp' /opt/kata/share/defaults/kata-containers",
 			Sources: []string{"Kata 4.1: src/runtime/Makefile DEFDISABLEGUESTSECCOMP"},
-		}, Judge: ofDeviceVMs(mustBeOff(shim, "disable_guest_seccomp", "seccomp profiles of containers are not applied in guests, Kata's default"))},
+		}, Judge: ofDeviceVMs(mustBeOff(shim, "disable_guest_seccomp", "guests don't apply seccomp profiles (Kata's default)"))},
 		{Rule: finding.Rule{
-			ID: "RT-014", Title: "The guest runs no hooks from an image that nobody verifies", Severity: isolation.Medium,
-			Why:    "hooks in guest_hook_path run as the guest's root for every container: whoever changes the image runs in every tenant's VM",
+			ID: "RT-014", Title: "Ensure that guests run no hooks from an unverified image", Severity: isolation.Medium,
+			Why:    "Hooks in guest_hook_path run as guest root for every container. Whoever changes the image runs code in every VM.",
 			Fix:    "`guest_hook_path = \"\"` in Kata's hypervisor section, or kernel_verity_params for the image",
 			Verify: "grep -rE '^ *guest_hook_path' /opt/kata/share/defaults/kata-containers",
 		}, Judge: ofDeviceVMs(guestHooks)},
 		{Rule: finding.Rule{
-			ID: "RT-022", Title: "The guest's image is verified when it boots", Severity: isolation.Medium,
-			Why:     "one file is the root of every tenant's VM: changed on the node it is changed for all, and nothing notices",
-			Fix:     "set kernel_verity_params to the root hash of the image (Kata's releases with verity bring it), and keep the annotation of that name disabled",
+			ID: "RT-022", Title: "Ensure that the guest image is verified at boot", Severity: isolation.Medium,
+			Why:     "A change to this one file affects every tenant's VM unnoticed.",
+			Fix:     "set kernel_verity_params to the image's root hash (Kata's verity releases include it), and keep the annotation of that name disabled",
 			Verify:  "grep -rE '^ *(image|kernel_verity_params)' /opt/kata/share/defaults/kata-containers; veritysetup dump <image>",
 			Sources: []string{"Kata 4.1: kata-types KernelVerityParams"},
 		}, Judge: ofDeviceVMs(verity)},
@@ -345,7 +342,7 @@ func runtimeGuestChecks() []Check {
 func guestHooks(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	hooks, verity := k.Hypervisor("guest_hook_path"), k.Hypervisor("kernel_verity_params")
 	if hooks.Text() != "" && verity.Text() == "" {
-		return fmt.Sprintf("guests run hooks from %q of an image that is not verified", hooks.Text()), says(hooks, verity)
+		return fmt.Sprintf("guests run hooks from %q of an unverified image", hooks.Text()), says(hooks, verity)
 	}
 	return "", says(hooks)
 }
@@ -355,7 +352,7 @@ func guestHooks(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, [
 func verity(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	image, params := k.Hypervisor("image"), k.Hypervisor("kernel_verity_params")
 	if image.Text() != "" && params.Text() == "" {
-		return "kernel_verity_params is empty: the guest boots whatever the image holds", says(image, params)
+		return "kernel_verity_params is empty: nothing verifies the guest image", says(image, params)
 	}
 	return "", says(image, params)
 }
@@ -364,10 +361,9 @@ func verity(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []fac
 func runtimeSizeChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "RT-030", Title: "A VM of a pod with limits is no smaller than one of a pod without", Severity: isolation.Low,
-			Why: "Kata's Rust runtime adds overhead_memory, which is 32 MiB unless somebody sets it, to a pod's memory limits, and leaves default_memory out: " +
-				"a container with a small limit, or with a CPU limit alone, has a VM that does not boot, and its device is bound and reset for nothing at each try",
-			Fix:     "`overhead_memory` in Kata's hypervisor section, as large as `default_memory`; our drop-in for the Rust runtime sets it",
+			ID: "RT-030", Title: "Ensure that a pod's limits don't shrink its VM below the default", Severity: isolation.Low,
+			Why:     "Kata's Rust runtime adds only overhead_memory (32 MiB by default) to a pod's limit. A small VM does not boot.",
+			Fix:     "set `overhead_memory` in Kata's hypervisor section to `default_memory`, as the project's drop-in for the Rust runtime does",
 			Verify:  "kata-vfio-audit handlers",
 			Sources: []string{"Kata 4.1: docs/how-to/how-to-size-sandbox-overhead-runtime-rs.md", "Kata 4.1: runtime-rs resource/src/cpu_mem/initial_size.rs"},
 		}, Judge: ofDeviceVMs(limitedSize)},
@@ -378,7 +374,7 @@ func limitedSize(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, 
 	sizes := kataHandlerOf(h, k)
 	seen := says(k.Hypervisor("default_memory"), k.Hypervisor("overhead_memory"), k.Runtime("static_sandbox_resource_mgmt"))
 	if sizes.FixedSize && sizes.LimitedMiB < sizes.MemoryMiB {
-		return fmt.Sprintf("a pod without limits has a VM of %d MiB, one with limits has %d MiB beside them", sizes.MemoryMiB, sizes.LimitedMiB), seen
+		return fmt.Sprintf("a pod without limits gets a VM of %d MiB, but one with limits only %d MiB more than its limit", sizes.MemoryMiB, sizes.LimitedMiB), seen
 	}
 	return "", seen
 }

@@ -39,11 +39,11 @@ func pending(found Answer, s *facts.Setting, good ...string) Answer {
 	for i := range found {
 		switch {
 		case !set:
-			found[i].Pending = "nothing on disk asks for it: it was set since boot, or is the kernel's default"
+			found[i].Pending = "not set on disk: it was set after the boot, or is the kernel's default"
 		case isAny(next, good):
 			found[i].Pending = "fixed on disk, reboot pending"
 		default:
-			found[i].Pending = "set on disk too: it comes back with every boot"
+			found[i].Pending = "also set on disk: it returns with every boot"
 		}
 		found[i].Evidence = append(found[i].Evidence, evidence(s.Configured)...)
 	}
@@ -57,7 +57,7 @@ func setLater(found Answer, s *facts.Setting, good ...string) Answer {
 		return found
 	}
 	last := s.Configured[len(s.Configured)-1]
-	later := fail(fmt.Sprintf("it is in order now, but %s sets %s=%s for the next boot", last.Path, s.Name, next), s.Running).pending("comes with the next boot")
+	later := fail(fmt.Sprintf("correct now, but %s sets %s=%s for the next boot", last.Path, s.Name, next), s.Running).pending("comes with the next boot")
 	later[0].Evidence = append(later[0].Evidence, evidence(s.Configured)...)
 	return later
 }
@@ -99,21 +99,21 @@ func evidence(seen []facts.Fact) []finding.Evidence {
 func badArgument(n *facts.Node, name string, bad func(value string) string) Answer {
 	cmdline := n.Cmdline()
 	if !cmdline.OK() {
-		return unknown("what the kernel was booted with", cmdline)
+		return unknown("the kernel command line", cmdline)
 	}
 	now := badOnes(n.RunningArguments(name), bad)
 	next := badOnes(n.NextArguments(name), bad)
 	switch {
 	case len(now) > 0 && len(next) > 0:
-		return withPending(argumentFails(name, now), "set on disk too: it comes back with every boot", next)
+		return withPending(argumentFails(name, now), "also set on disk: it returns with every boot", next)
 	case len(now) > 0 && len(n.BootFiles()) > 0:
-		return withPending(argumentFails(name, now), "gone from the boot loader's files, reboot pending", nil)
+		return withPending(argumentFails(name, now), "removed from the boot loader's files, reboot pending", nil)
 	case len(now) > 0:
 		return argumentFails(name, now)
 	case len(next) > 0:
 		return withPending(argumentFails(name, next), "comes with the next boot", nil)
 	}
-	return pass("no kernel argument "+name+"= weakens it", cmdline)
+	return pass("no weakening argument "+name+"=", cmdline)
 }
 
 // badValue is one value of an argument with what is wrong with it.
@@ -136,7 +136,7 @@ func argumentFails(name string, found []badValue) Answer {
 	words := make([]string, len(found))
 	seen := make([]facts.Fact, len(found))
 	for i, b := range found {
-		words[i] = fmt.Sprintf("%s has %s=%s, which %s", b.Line.Path, name, b.Value, b.why)
+		words[i] = fmt.Sprintf("%s sets %s=%s, which %s", b.Line.Path, name, b.Value, b.why)
 		seen[i] = b.Line
 	}
 	return fail(strings.Join(words, "; "), seen...)

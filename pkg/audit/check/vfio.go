@@ -27,20 +27,20 @@ func vfioModuleChecks() []Check {
 	source := []string{"Linux: drivers/vfio/pci/vfio_pci.c"}
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "VFIO-001", Title: "vfio-pci's list of denied devices is in force", Severity: isolation.High, Cheap: true,
-			Why:    "the list has devices with errata that an untrusted user exploits, in the kernel's own words",
-			Fix:    "take disable_denylist out of modprobe.d and the command line, and load the module again",
+			ID: "VFIO-001", Title: "Ensure that vfio-pci's denylist is in force", Severity: isolation.High, Cheap: true,
+			Why:    "The list contains devices with errata that an untrusted user can exploit.",
+			Fix:    "remove disable_denylist from modprobe.d and the command line, and reload the module",
 			Verify: parameters, Sources: source,
-		}, Judge: vfioPCI("disable_denylist", "the list is switched off", "N").judge},
+		}, Judge: vfioPCI("disable_denylist", "the denylist is disabled", "N").judge},
 		{Rule: finding.Rule{
-			ID: "VFIO-002", Title: "A PF in user space can't make VFs", Severity: isolation.High, Cheap: true,
-			Why:    "who has the PF by VFIO controls the VFs that others use",
-			Fix:    "`echo N > /sys/module/vfio_pci/parameters/enable_sriov`, and take it out of modprobe.d",
+			ID: "VFIO-002", Title: "Ensure that a PF in user space can't create VFs", Severity: isolation.High, Cheap: true,
+			Why:    "The holder of the PF would control VFs that others use.",
+			Fix:    "`echo N > /sys/module/vfio_pci/parameters/enable_sriov`, and remove it from modprobe.d",
 			Verify: parameters, Sources: source,
-		}, Judge: vfioPCI("enable_sriov", "VFs can be made of a PF that a VM or process has", "N").judge},
+		}, Judge: vfioPCI("enable_sriov", "a VM or process with a PF can create VFs", "N").judge},
 		{Rule: finding.Rule{
-			ID: "VFIO-015", Title: "vfio-pci masks interrupts at the function and leaves legacy VGA alone", Severity: isolation.Low, Cheap: true,
-			Why:    "masking at the interrupt controller reaches other devices on the line, and legacy VGA is one range for all cards",
+			ID: "VFIO-015", Title: "Ensure that vfio-pci masks interrupts at the function and disables legacy VGA", Severity: isolation.Low, Cheap: true,
+			Why:    "Masking at the interrupt controller affects other devices on the line. All cards share the legacy VGA range.",
 			Fix:    "options vfio-pci nointxmask=N disable_vga=Y",
 			Verify: parameters, Sources: source,
 		}, Judge: legacyOff},
@@ -48,7 +48,7 @@ func vfioModuleChecks() []Check {
 }
 
 func vfioPCI(name, bad, good string) parameter {
-	return parameter{module: "vfio_pci", name: name, good: []string{good}, bad: bad, none: "vfio-pci is not loaded, or has no such parameter"}
+	return parameter{module: "vfio_pci", name: name, good: []string{good}, bad: bad, none: "vfio-pci is not loaded, or lacks this parameter"}
 }
 
 // legacyOff asks for VGA only where a card of that class is given away.
@@ -58,7 +58,7 @@ func legacyOff(n *facts.Node) Answer {
 	if !vga || said[0].State == finding.Fail {
 		return said
 	}
-	legacy := vfioPCI("disable_vga", fmt.Sprintf("who has a VGA card can reach the legacy range of all (class %04x)", uint16(pci.ClassVGA)), "Y").judge(n)
+	legacy := vfioPCI("disable_vga", fmt.Sprintf("the holder of a VGA card can reach the legacy range of all cards (class %04x)", uint16(pci.ClassVGA)), "Y").judge(n)
 	if legacy[0].State == finding.NotApplicable { // a kernel without CONFIG_VFIO_PCI_VGA
 		return said
 	}
@@ -70,36 +70,36 @@ func vfioBindingChecks() []Check {
 	bound := "ls -l /sys/bus/pci/drivers/vfio-pci; grep -Hv null /sys/bus/pci/devices/*/driver_override"
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "VFIO-003", Title: "vfio-pci takes no function by its ids", Severity: isolation.Medium,
-			Why:     "ids match every function of the model, and so the one that is plugged in tomorrow",
-			Fix:     "take vfio-pci.ids out of the command line and modprobe.d; the plugin binds by driver_override",
+			ID: "VFIO-003", Title: "Ensure that vfio-pci takes no function by ID", Severity: isolation.Medium,
+			Why:     "IDs match every function of a model, including one that is plugged in later.",
+			Fix:     "remove vfio-pci.ids from the command line and modprobe.d; the plugin binds by driver_override",
 			Verify:  "grep -o 'vfio.pci.ids=[^ ]*' /proc/cmdline; grep -r 'vfio.pci.*ids=' /etc/modprobe.d",
 			Sources: []string{"Linux: drivers/vfio/pci/vfio_pci.c (the parameter has no file in sysfs)"},
 		}, Judge: noIDs},
 		{Rule: finding.Rule{
-			ID: "VFIO-004", Title: "Each function on vfio-pci is there for a reason that can be seen", Severity: isolation.Medium, Cheap: true,
-			Why:     "an id written to new_id leaves no trace, and gives every function of the model to VFIO",
-			Fix:     "write the id to /sys/bus/pci/drivers/vfio-pci/remove_id, and unbind the function",
+			ID: "VFIO-004", Title: "Ensure that each function on vfio-pci has a visible reason", Severity: isolation.Medium, Cheap: true,
+			Why:     "An ID written to new_id leaves no trace and binds every function of the model.",
+			Fix:     "write the ID to /sys/bus/pci/drivers/vfio-pci/remove_id, and unbind the function",
 			Verify:  bound,
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci"},
 		}, Judge: boundForAReason},
 		{Rule: finding.Rule{
-			ID: "VFIO-005", Title: "driver_override and drivers agree, now and in driverctl's files", Severity: isolation.Medium, Cheap: true,
-			Why:     "a stale override gives the function to that driver after the next hot-plug or reset of the bus",
-			Fix:     "`echo > driver_override`, and `driverctl unset-override` where driverctl set it",
+			ID: "VFIO-005", Title: "Ensure that driver_override, driverctl's files and drivers agree", Severity: isolation.Medium, Cheap: true,
+			Why:     "A stale override binds the function to another driver after a hot plug or bus reset.",
+			Fix:     "`echo > driver_override`, and `driverctl unset-override` if driverctl set it",
 			Verify:  bound + "; grep -r . /etc/driverctl.d",
 			Sources: []string{"Linux: Documentation/ABI/testing/sysfs-bus-pci"},
 		}, Judge: overridesAgree},
 		{Rule: finding.Rule{
-			ID: "VFIO-006", Title: "No function is with VFIO that the plugin does not know", Severity: isolation.Medium, Cheap: true,
-			Why:    "whoever gets its node has it, and nobody resets or watches it",
-			Fix:    "unbind it, or enter it into the node's configuration so that the plugin has it",
+			ID: "VFIO-006", Title: "Ensure that the plugin knows every function on a VFIO driver", Severity: isolation.Medium, Cheap: true,
+			Why:    "Nothing resets or watches an unknown function, and whoever opens its node has it.",
+			Fix:    "unbind it, or add it to the node config",
 			Verify: bound,
 		}, Judge: noOrphans},
 		{Rule: finding.Rule{
-			ID: "VFIO-014", Title: "No function is driven from user space without VFIO", Severity: isolation.High, Cheap: true,
-			Why:     "UIO gives a process the function's registers and DMA without asking the IOMMU",
-			Fix:     "unbind the function, unload the module, and use vfio-pci in its place",
+			ID: "VFIO-014", Title: "Ensure that no function uses a UIO driver", Severity: isolation.High, Cheap: true,
+			Why:     "UIO gives a process registers and DMA without an IOMMU.",
+			Fix:     "unbind the function, unload the module, and use vfio-pci",
 			Verify:  "ls -l /sys/bus/pci/drivers/uio_pci_generic /sys/bus/pci/drivers/igb_uio",
 			Sources: []string{"Linux: drivers/uio/uio_pci_generic.c"},
 		}, Judge: noUIO},
@@ -120,13 +120,13 @@ func noIDs(n *facts.Node) Answer {
 	ids := configuredIDs(n)
 	if len(ids) == 0 {
 		if line := n.Cmdline(); !line.OK() {
-			return unknown("which ids vfio-pci takes", line)
+			return unknown("which IDs vfio-pci takes", line)
 		}
 		_, files := n.List("etc/modprobe.d")
-		return pass("none are set", n.Cmdline(), files)
+		return pass("no IDs are set", n.Cmdline(), files)
 	}
 	last := ids[len(ids)-1]
-	f := fail(fmt.Sprintf("%s has vfio-pci take every function with the ids %s", last.Path, last.Value), ids...)
+	f := fail(fmt.Sprintf("%s makes vfio-pci take every function with the IDs %s", last.Path, last.Value), ids...)
 	for _, fn := range n.Functions() {
 		if matchesIDs(fn, ids) {
 			f[0].Devices = append(f[0].Devices, fn.Address)
@@ -157,13 +157,13 @@ func onVFIO(n *facts.Node, wrong func(*device.Function) Answer) Answer {
 		f := &n.Snapshot.Functions[i]
 		switch {
 		case f.Locked:
-			found = append(found, unknown(fmt.Sprintf("what binds %s (an operation on it hangs in the kernel)", f.Address)).on(f)...)
+			found = append(found, unknown(fmt.Sprintf("the driver of %s (an operation on it hangs in the kernel)", f.Address)).on(f)...)
 		case device.IsVFIO(f.Driver):
 			looked = append(looked, f)
 			found = append(found, wrong(f).on(f)...)
 		}
 	}
-	return conclude(found, looked, "function", "VFIO has no function", boundBy)
+	return conclude(found, looked, "function", "no function is on a VFIO driver", boundBy)
 }
 
 func driverFact(f *device.Function) facts.Fact {
@@ -195,7 +195,7 @@ func boundForAReason(n *facts.Node) Answer {
 		if f.Driver != device.GenericVFIO || f.DriverOverride != "" || isKnown(n, f) || matchesIDs(f, ids) {
 			return nil
 		}
-		return fail(fmt.Sprintf("%s is on vfio-pci, and neither an override nor ids nor the plugin say why", f.Address), driverFact(f), overrideFact(f))
+		return fail(fmt.Sprintf("%s is on vfio-pci without an override, IDs or a record of the plugin", f.Address), driverFact(f), overrideFact(f))
 	})
 }
 
@@ -211,7 +211,7 @@ func noOrphans(n *facts.Node) Answer {
 		if len(n.Damaged) > 0 {
 			return unknown(what, n.Damaged...)
 		}
-		return fail(fmt.Sprintf("%s is on %s, and the plugin has no record of it", f.Address, f.Driver), driverFact(f))
+		return fail(fmt.Sprintf("%s is on %s without a record of the plugin", f.Address, f.Driver), driverFact(f))
 	})
 }
 
@@ -220,7 +220,7 @@ func overridesAgree(n *facts.Node) Answer {
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
 		if f.DriverOverride != "" && f.Driver != "" && f.DriverOverride != f.Driver {
-			found = append(found, fail(fmt.Sprintf("%s is on %s, and its override says %s", f.Address, f.Driver, f.DriverOverride), driverFact(f), overrideFact(f)).on(f)...)
+			found = append(found, fail(fmt.Sprintf("%s is on %s, but its driver_override is %s", f.Address, f.Driver, f.DriverOverride), driverFact(f), overrideFact(f)).on(f)...)
 		}
 	}
 	if len(found) == 0 {
@@ -243,7 +243,7 @@ func staleKept(n *facts.Node) Answer {
 		}
 		f, ok := n.Snapshot.Function(addr)
 		if ok && kept.OK() && !f.Locked && kept.Value != f.DriverOverride {
-			found = append(found, fail(fmt.Sprintf("driverctl gives %s to %s at boot, and its override now says %s",
+			found = append(found, fail(fmt.Sprintf("driverctl binds %s to %s at boot, but its driver_override is %s",
 				f.Address, kept.Value, orElse(f.DriverOverride, "nothing")), kept, overrideFact(f)).on(f)...)
 		}
 	}
@@ -260,7 +260,7 @@ func noUIO(n *facts.Node) Answer {
 	if len(found) == 0 {
 		_, generic := n.List("sys/bus/pci/drivers/uio_pci_generic")
 		_, igb := n.List("sys/bus/pci/drivers/igb_uio")
-		return pass("none is", generic, igb)
+		return pass("none uses UIO", generic, igb)
 	}
 	return found
 }
@@ -270,9 +270,9 @@ func noUIO(n *facts.Node) Answer {
 func vfioRegisterChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "VFIO-013", Title: "No process has a given function's registers mapped past VFIO", Severity: isolation.High,
-			Why:     "a mapping of sysfs' resource files drives the device behind its owner's back, and outlives a change of tenant",
-			Fix:     "end the process; lockdown=integrity on the kernel's command line forbids such mappings",
+			ID: "VFIO-013", Title: "Ensure that no process maps registers of assignable functions past VFIO", Severity: isolation.High,
+			Why:     "A mapping of a sysfs resource file can control the device and survives a change of tenant.",
+			Fix:     "end the process; `lockdown=integrity` on the kernel command line forbids such mappings",
 			Verify:  "grep -H 'resource[0-9]' /proc/[0-9]*/maps",
 			Sources: []string{"Linux: drivers/pci/pci-sysfs.c pci_mmap_resource"},
 		}, Judge: registersUnmapped},
@@ -286,7 +286,7 @@ func registersUnmapped(n *facts.Node) Answer {
 		u := &users[i]
 		for _, a := range u.Registers {
 			if f, ok := n.Snapshot.Function(a); ok && n.IsAvailable(a) {
-				said := fail(fmt.Sprintf("%s has registers of %s mapped", &u.Process, a),
+				said := fail(fmt.Sprintf("%s maps registers of %s", &u.Process, a),
 					facts.Fact{Path: fmt.Sprintf("/proc/%d/maps", u.PID), Value: "resource file of " + a.String(), How: "process", Needs: facts.OfProcesses}).on(f).object(fmt.Sprintf("pid %d (%s)", u.PID, u.Comm))
 				found = append(found, said...)
 			}
@@ -294,21 +294,21 @@ func registersUnmapped(n *facts.Node) Answer {
 	}
 	switch {
 	case !slices.ContainsFunc(n.Functions(), func(f *device.Function) bool { return n.IsAvailable(f.Address) }):
-		return notApplicable("tenants can get no function of this node")
+		return notApplicable("the node has no assignable function")
 	case !seen.OK():
-		return append(found, unknown("what processes have mapped", seen)...)
+		return append(found, unknown("which registers processes map", seen)...)
 	case len(found) > 0:
 		return found
 	}
-	return pass("no process has", seen)
+	return pass("no process maps any", seen)
 }
 
 // vfioUdevChecks returns the check of rules that outlive a reboot.
 func vfioUdevChecks() []Check {
 	return []Check{{Rule: finding.Rule{
-		ID: "VFIO-017", Title: "No udev rule gives VFIO's nodes to everybody", Severity: isolation.Medium,
-		Why:     "an open VFIO node is DMA: whoever may open it has the device when no VM has",
-		Fix:     "leave the nodes to root, as the kernel makes them, or to the group that VMMs run as",
+		ID: "VFIO-017", Title: "Ensure that no udev rule opens VFIO nodes to everybody", Severity: isolation.Medium,
+		Why:     "Whoever can open a VFIO node has DMA while no VM uses the device.",
+		Fix:     "leave the nodes to root, as the kernel creates them, or to the group of the VMMs",
 		Verify:  "grep -rE 'vfio|iommu' /etc/udev/rules.d /usr/lib/udev/rules.d",
 		Sources: []string{"udev(7)", "Linux: drivers/vfio/group.c, drivers/iommu/iommufd/main.c (modes of nodes)"},
 	}, Judge: narrowRules}}
@@ -318,13 +318,13 @@ func narrowRules(n *facts.Node) Answer {
 	var found Answer
 	for _, r := range n.UdevRules() {
 		if why := generosity(&r); why != "" && isOfVFIO(&r) {
-			found = append(found, fail(fmt.Sprintf("a rule in %s gives VFIO's nodes to %s", r.File.Path, why), r.File).object(r.File.Path)...)
+			found = append(found, fail(fmt.Sprintf("a rule in %s opens VFIO nodes to %s", r.File.Path, why), r.File).object(r.File.Path)...)
 		}
 	}
 	if len(found) == 0 {
 		_, own := n.List("etc/udev/rules.d")
 		_, system := n.List("usr/lib/udev/rules.d")
-		return pass("no rule does", own, system)
+		return pass("no such rule", own, system)
 	}
 	return found
 }
@@ -353,25 +353,24 @@ func generosity(r *facts.UdevRule) string {
 		}
 	}
 	if slices.Contains(r.Assigned("TAG"), "uaccess") {
-		return "who sits at the console (uaccess)"
+		return "the user at the console (uaccess)"
 	}
 	return ""
 }
 
 // nodeOwnerChecks returns the checks of who may open VFIO's nodes.
 func nodeOwnerChecks() []Check {
-	const why = "whoever opens a node before the VM does has the function, and its DMA"
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "VFIO-007", Title: "Only root opens the nodes of VFIO's groups", Severity: isolation.High,
-			Why: why, Fix: "`chown root:root` and `chmod 0600` the node, and mend the udev rule that set it (VFIO-017)",
+			ID: "VFIO-007", Title: "Ensure that only root can open VFIO group nodes", Severity: isolation.High,
+			Why: "Whoever opens a node before the VM controls the function and its DMA.", Fix: "`chown root:root` and `chmod 0600` the node, and correct the udev rule that set it (VFIO-017)",
 			Verify: "ls -l /dev/vfio", Sources: []string{"Linux: drivers/vfio/group.c (vfio_devnode)"},
 		}, Judge: func(n *facts.Node) Answer {
 			return rootsAlone(n, "group node", namesIn(n, "dev/vfio", func(name string) bool { return name != "vfio" && name != "devices" }))
 		}},
 		{Rule: finding.Rule{
-			ID: "VFIO-008", Title: "Only root opens the nodes of VFIO's functions and of iommufd", Severity: isolation.High,
-			Why: why, Fix: "`chown root:root` the node and `chmod` it 0600 (0660 for /dev/iommu), and mend the udev rule that set it (VFIO-017)",
+			ID: "VFIO-008", Title: "Ensure that only root can open VFIO function nodes and iommufd", Severity: isolation.High,
+			Why: "Whoever opens a node before the VM controls the function and its DMA.", Fix: "`chown root:root` and `chmod 0600` the node (0660 for /dev/iommu), and correct the udev rule that set it (VFIO-017)",
 			Verify: "ls -l /dev/iommu /dev/vfio/devices", Sources: []string{"Linux: drivers/iommu/iommufd/main.c"},
 		}, Judge: func(n *facts.Node) Answer {
 			nodes := namesIn(n, "dev/vfio/devices", func(string) bool { return true })
@@ -386,8 +385,8 @@ func nodeOwnerChecks() []Check {
 // specOwnerCheck is about who may write CDI specs.
 func specOwnerCheck() Check {
 	return Check{Rule: finding.Rule{
-		ID: "CDI-001", Title: "Only root writes CDI specs", Severity: isolation.Critical,
-		Why:     "a spec brings devices, mounts, and hooks that run as root on the node",
+		ID: "CDI-001", Title: "Ensure that only root writes CDI specs", Severity: isolation.Critical,
+		Why:     "A spec adds devices, mounts, and hooks that run as root on the node.",
 		Fix:     "`chown root:root` and `chmod go-w` the file or directory",
 		Verify:  "ls -ld /etc/cdi /run/cdi /etc/cdi/* /run/cdi/*",
 		Sources: []string{"CDI: SPEC.md"},
@@ -438,7 +437,7 @@ func writable(n *facts.Node, paths []string) (found Answer, looked []facts.Fact)
 		looked = append(looked, file)
 	}
 	if len(silent) > 0 {
-		found = append(found, unknown("who may write to "+count(len(silent), "path"), silent...)...)
+		found = append(found, unknown("who can write to "+count(len(silent), "path"), silent...)...)
 	}
 	return found, looked
 }
@@ -447,9 +446,9 @@ func writable(n *facts.Node, paths []string) (found Answer, looked []facts.Fact)
 func vfioKernelChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "VFIO-016", Title: "The kernel has the fixes of VFIO's known faults", Severity: isolation.High, Static: true,
-			Why: "a guest that has a device reaches VFIO's code in the node's kernel through its VMM: the faults that are known take the node and all of its tenants down",
-			Fix: "see in the distribution's security tracker, or in its kernel's changelog, that the running kernel has the fixes; update it and reboot where it has not",
+			ID: "VFIO-016", Title: "Ensure that the kernel has the fixes of known VFIO faults", Severity: isolation.High, Static: true,
+			Why: "A guest with a device can use these faults to stop the host and all its tenants.",
+			Fix: "look for the fixes in the distribution's security tracker or the kernel's changelog; update and reboot if any is missing",
 			Verify: "uname -r; zgrep -h -e CVE-2024-26810 -e CVE-2024-26812 -e CVE-2024-27437 -e CVE-2020-12888 -e CVE-2019-3882 " +
 				"/usr/share/doc/linux-image-$(uname -r)/changelog*.gz; rpm -q --changelog kernel-core-$(uname -r) | grep CVE",
 			Sources: []string{
@@ -473,13 +472,13 @@ type kernelFault struct {
 // ages: a kernel that has all of these may lack the next one.
 func kernelFaults() []kernelFault {
 	return []kernelFault{
-		{"CVE-2024-26812, CVE-2024-27437", "legacy interrupts that nobody takes, or that stay off", []string{"6.9"}},
+		{"CVE-2024-26812, CVE-2024-27437", "unhandled or stuck legacy interrupts", []string{"6.9"}},
 		{
-			"CVE-2024-26810", "a race of masking legacy interrupts",
+			"CVE-2024-26810", "a race in masking legacy interrupts",
 			[]string{"6.9", "6.8.3", "6.7.12", "6.6.24", "6.1.84", "5.15.154", "5.10.215", "5.4.274"},
 		},
-		{"CVE-2020-12888", "access to memory of a device that is switched off", []string{"5.8"}},
-		{"CVE-2019-3882", "mappings without a bound", []string{"5.1"}},
+		{"CVE-2020-12888", "access to memory of a disabled device", []string{"5.8"}},
+		{"CVE-2019-3882", "unlimited mappings", []string{"5.1"}},
 	}
 }
 
@@ -492,7 +491,7 @@ func kernelFixed(n *facts.Node) Answer {
 		devices = append(devices, f.Address)
 	}
 	if len(devices) == 0 {
-		return notApplicable("tenants can get no function of this node")
+		return notApplicable("the node has no assignable function")
 	}
 	release := n.Read("proc/sys/kernel/osrelease")
 	if !release.OK() {
@@ -503,12 +502,12 @@ func kernelFixed(n *facts.Node) Answer {
 		if fault.fixedIn(release.Value) {
 			done = append(done, fault.name)
 		} else {
-			open = append(open, fmt.Sprintf("%s (%s; kernel.org's fix is in %s)", fault.name, fault.what, strings.Join(fault.fixed, ", ")))
+			open = append(open, fmt.Sprintf("%s (%s; fixed upstream in %s)", fault.name, fault.what, strings.Join(fault.fixed, ", ")))
 		}
 	}
-	text := fmt.Sprintf("kernel %s is newer than the fixes of %s: whether it has those of later faults its distribution says", release.Value, strings.Join(done, ", "))
+	text := fmt.Sprintf("kernel %s is newer than the fixes of %s; ask its distribution about later faults", release.Value, strings.Join(done, ", "))
 	if len(open) > 0 {
-		text = fmt.Sprintf("the number of kernel %s does not say whether it has the fixes of %s: its distribution does", release.Value, strings.Join(open, "; "))
+		text = fmt.Sprintf("the version of kernel %s does not show whether it has the fixes of %s; ask its distribution", release.Value, strings.Join(open, "; "))
 	}
 	return say(finding.Manual, text, []facts.Fact{release}).reaching(devices...)
 }

@@ -21,28 +21,28 @@ const seeHolders = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -E '^/proc|vfio|kvm
 func vfioHolderChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: "VFIO-009", Title: "Who holds a function by VFIO is the VMM of its claim's sandbox", Severity: isolation.Critical,
-			Why:     "an open VFIO device is DMA and the device's registers: whoever has it has the tenant's device, whatever the API says",
-			Fix:     "find out what the process is, then end it; the function is reset before it is given away again",
+			ID: "VFIO-009", Title: "Ensure that only the VMM of a claim's sandbox holds the claim's functions", Severity: isolation.Critical,
+			Why:     "An open VFIO device gives control of its registers and DMA.",
+			Fix:     "identify the process and end it; the function is reset before it is assigned again",
 			Verify:  seeHolders,
 			Sources: []string{"Linux: drivers/vfio/group.c", "Linux: Documentation/filesystems/proc.rst, VFIO Device files"},
 		}, Judge: holdersAreVMMs},
 		{Rule: finding.Rule{
-			ID: "VFIO-010", Title: "A function is in one sandbox only", Severity: isolation.Critical,
-			Why:    "two VMs that share a device share its memory and its DMA",
-			Fix:    "delete both pods, and see that each claim's devices are its own before they start again",
+			ID: "VFIO-010", Title: "Ensure that a function is in one sandbox only", Severity: isolation.Critical,
+			Why:    "Two VMs with one device share its memory and DMA.",
+			Fix:    "delete both pods, and check that each claim has its own devices before they start again",
 			Verify: seeHolders,
 		}, Judge: oneSandbox},
 		{Rule: finding.Rule{
-			ID: "VFIO-011", Title: "A function is held only while its claim is prepared", Severity: isolation.High,
-			Why:    "a VMM that outlives its claim keeps its DMA, and keeps the device from being cleaned",
-			Fix:    "end the process (`kill -9 PID` on the node: a VM whose shim was killed does not end with its pod); Unprepare then goes on by itself, with a reset",
+			ID: "VFIO-011", Title: "Ensure that a function is held only while its claim is prepared", Severity: isolation.High,
+			Why:    "A VMM that outlives its claim keeps its DMA and prevents the reset.",
+			Fix:    "end the process (`kill -9 PID` on the node: a VM whose shim was killed survives its pod); Unprepare then resets the function",
 			Verify: seeHolders,
 		}, Judge: heldWhilePrepared},
 		{Rule: finding.Rule{
-			ID: "VFIO-012", Title: "Who holds a function by VFIO runs a virtual machine", Severity: isolation.Critical,
-			Why:     "a process without a VM that drives a device is a plain container with it, or worse: nothing but the kernel is between it and the node",
-			Fix:     "run the pod under a Kata RuntimeClass, and bind the admission policy that asks for one",
+			ID: "VFIO-012", Title: "Ensure that every holder of a VFIO function runs a virtual machine", Severity: isolation.Critical,
+			Why:     "Without a VM, only the kernel stands between a container with a device and the host.",
+			Fix:     "run the pod under a Kata RuntimeClass, and bind the admission policy that requires one",
 			Verify:  seeHolders,
 			Sources: []string{"Linux: virt/kvm/kvm_main.c kvm_dev_ioctl_create_vm"},
 		}, Judge: holdersRunVMs},
@@ -66,13 +66,13 @@ func judgeHoldings(n *facts.Node, what string, wrong func(*facts.OpenHandle) Ans
 	}
 	switch {
 	case !seen.OK() && !anyOnVFIO(n) && len(found) == 0:
-		return notApplicable("VFIO has no function")
+		return notApplicable("no function is on a VFIO driver")
 	case !seen.OK():
 		return append(found, unknown(what, seen)...)
 	case len(found) > 0:
 		return found
 	case len(holdings) == 0:
-		return pass("no process has anything of VFIO's open", seen)
+		return pass("no process has a VFIO device open", seen)
 	}
 	return showing(pass(count(len(holdings), "holder")), holdings, func(h facts.OpenHandle) []facts.Fact { return []facts.Fact{h.Fact()} })
 }
@@ -92,14 +92,14 @@ func holdersAreVMMs(n *facts.Node) Answer {
 		case len(h.Devices) == 0:
 			return unnamed(n, h)
 		case len(h.Claims) == 0:
-			return fail(fmt.Sprintf("%s holds %s, which no claim has", &h.Process.Process, h.Node))
+			return fail(fmt.Sprintf("%s holds %s, which belongs to no claim", &h.Process.Process, h.Node))
 		}
 		for _, rec := range h.Claims {
 			if belongs(n, h.Process, rec) {
 				return nil
 			}
 		}
-		return fail(fmt.Sprintf("%s holds %s and is not the VMM of %s", &h.Process.Process, h.Node, describeClaims(n, h.Claims)))
+		return fail(fmt.Sprintf("%s holds %s but is not the VMM of %s", &h.Process.Process, h.Node, describeClaims(n, h.Claims)))
 	})
 }
 
@@ -109,7 +109,7 @@ func unnamed(n *facts.Node, h *facts.OpenHandle) Answer {
 	if slices.ContainsFunc(n.Records(), func(rec *journal.Record) bool { return belongs(n, h.Process, rec) }) {
 		return nil
 	}
-	return fail(fmt.Sprintf("%s holds %s, of a function that the kernel does not name, and is no claim's VMM", &h.Process.Process, h.Node))
+	return fail(fmt.Sprintf("%s holds %s, whose function is unknown, and is not the VMM of any claim", &h.Process.Process, h.Node))
 }
 
 // belongs reports whether the process is of the sandbox that has the claim's
@@ -140,9 +140,9 @@ func describeClaims(n *facts.Node, claims []*journal.Record) string {
 		text := claimName(rec)
 		switch {
 		case !n.IsThisBoot(rec):
-			text += " (prepared before the node's last start)"
+			text += " (prepared before the last boot)"
 		case rec.Sandbox == nil:
-			text += " (no sandbox has it yet)"
+			text += " (without a sandbox)"
 		case rec.Sandbox.VMM.PID != 0:
 			text += fmt.Sprintf(" (pid %d of sandbox %.12s)", rec.Sandbox.VMM.PID, rec.Sandbox.ID)
 		default:
@@ -165,7 +165,7 @@ func claimName(rec *journal.Record) string {
 func heldWhilePrepared(n *facts.Node) Answer {
 	return judgeHoldings(n, "who holds functions", func(h *facts.OpenHandle) Answer {
 		if len(h.Claims) == 0 && h.Process.VM && len(h.Devices) > 0 {
-			return fail(fmt.Sprintf("%s has a VM with %s, and no claim has that", &h.Process.Process, h.Node))
+			return fail(fmt.Sprintf("%s runs a VM with %s, which belongs to no claim", &h.Process.Process, h.Node))
 		}
 		for _, rec := range h.Claims {
 			if n.IsThisBoot(rec) && (rec.State == journal.Prepared || !belongs(n, h.Process, rec)) {
@@ -177,9 +177,9 @@ func heldWhilePrepared(n *facts.Node) Answer {
 		}
 		rec := h.Claims[0]
 		if !n.IsThisBoot(rec) {
-			return fail(fmt.Sprintf("%s holds %s of %s, which was prepared before the node's last start", &h.Process.Process, h.Node, claimName(rec)))
+			return fail(fmt.Sprintf("%s holds %s of %s, which was prepared before the last boot", &h.Process.Process, h.Node, claimName(rec)))
 		}
-		return fail(fmt.Sprintf("%s holds %s of %s, which is %s since %s", &h.Process.Process, h.Node, claimName(rec), rec.State, rec.Since))
+		return fail(fmt.Sprintf("%s holds %s of %s, which has been %s since %s", &h.Process.Process, h.Node, claimName(rec), rec.State, rec.Since))
 	})
 }
 
@@ -188,7 +188,7 @@ func holdersRunVMs(n *facts.Node) Answer {
 		if h.Process.VM {
 			return nil
 		}
-		return fail(fmt.Sprintf("%s holds %s and has no virtual machine", &h.Process.Process, h.Node))
+		return fail(fmt.Sprintf("%s holds %s but runs no virtual machine", &h.Process.Process, h.Node))
 	})
 }
 
@@ -213,11 +213,11 @@ func oneSandbox(n *facts.Node) Answer {
 	}
 	switch {
 	case !seen.OK() && anyOnVFIO(n):
-		return append(found, unknown("how many hold a function", seen)...)
+		return append(found, unknown("how many processes hold a function", seen)...)
 	case len(found) > 0:
 		return found
 	case len(looked) == 0:
-		return notApplicable("no claim has a function")
+		return notApplicable("no claim is prepared")
 	}
 	return showing(pass(count(len(looked), "function"), n.Journal()), looked, func(a pci.Address) []facts.Fact {
 		var held []facts.Fact
@@ -258,9 +258,9 @@ func sandboxesOf(n *facts.Node, a pci.Address) []string {
 
 func vfioPinnedCheck() Check {
 	return Check{Rule: finding.Rule{
-		ID: "VFIO-018", Title: "What a VMM can pin for DMA is bounded by its cgroup", Severity: isolation.Low,
-		Why:     "memory that is pinned for a device can't be reclaimed: a VMM without a bound takes the node's",
-		Fix:     "give the pod a memory limit, and its RuntimeClass an overhead; have Kata put the VMM into the pod's cgroup (sandbox_cgroup_only = true)",
+		ID: "VFIO-018", Title: "Ensure that a cgroup limits the memory that a VMM can pin", Severity: isolation.Low,
+		Why:     "A VMM without a limit can exhaust the node's memory by pinning it.",
+		Fix:     "set a memory limit on the pod and an overhead on its RuntimeClass; place the VMM in the pod's cgroup (sandbox_cgroup_only = true)",
 		Verify:  "cat /proc/<pid>/cgroup /proc/<pid>/limits; cat /sys/fs/cgroup/<cgroup>/memory.max, and that of the cgroups above",
 		Sources: []string{"Linux: drivers/vfio/vfio_iommu_type1.c vfio_lock_acct", "Linux: mm/util.c __account_locked_vm"},
 	}, Judge: pinningBounded}
@@ -284,11 +284,11 @@ func pinningBounded(n *facts.Node) Answer {
 	}
 	switch {
 	case !seen.OK() && (anyOnVFIO(n) || len(looked) > 0):
-		return append(found, unknown("what VMMs can pin", seen)...)
+		return append(found, unknown("how much memory VMMs can pin", seen)...)
 	case len(found) > 0:
 		return found
 	case len(looked) == 0:
-		return notApplicable("nobody holds a function")
+		return notApplicable("no process holds a function")
 	}
 	return showing(pass(count(len(looked), "VMM")), looked, func(u *vfio.Usage) []facts.Fact { return boundsOf(n, u) })
 }
@@ -307,13 +307,13 @@ func pinningOf(n *facts.Node, u *vfio.Usage) Answer {
 	case known && !free:
 		return nil
 	case err != nil:
-		f := unknown("what "+u.String()+" can pin", seen...)
-		f[0].Text = fmt.Sprintf("what %s can pin can't be told: %v", u.String(), err)
+		f := unknown("how much memory "+u.String()+" can pin", seen...)
+		f[0].Text = fmt.Sprintf("can't tell how much memory %s can pin: %v", u.String(), err)
 		return f
 	case !known:
-		return unknown("what "+u.String()+" can pin", seen...)
+		return unknown("how much memory "+u.String()+" can pin", seen...)
 	}
-	return fail(u.String()+" can pin all memory of the node: none of its cgroups has a limit", seen...)
+	return fail(u.String()+" can pin all memory of the node: no cgroup above it has a limit", seen...)
 }
 
 // boundsOf returns what was read of the bounds of one holder.

@@ -25,20 +25,16 @@ const seeSandboxes = "kata-vfio-audit sandboxes; ls /run/vc/sbs /run/kata"
 func vfioKataChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
-			ID: kataSandboxes, Title: "Kata's sandboxes have the functions of their own claims only", Severity: isolation.Critical,
-			Why: "what Kata's state names is in that VM: a function that no claim has was given past the plugin, and nothing resets it " +
-				"before the next tenant; one of another pod's claim is in the wrong VM",
-			Fix: "delete the sandbox's pod, find out what gave it the function (the pod's annotations, `kata-vfio-audit node` for RT-003 and " +
-				"CDI-002, a CNI plugin with SR-IOV), and have the function reset before it is given away again",
+			ID: kataSandboxes, Title: "Ensure that Kata's sandboxes have only functions of their own claims", Severity: isolation.Critical,
+			Why:     "A function without a claim bypassed the plugin and is never reset. One of another claim is in the wrong VM.",
+			Fix:     "delete the sandbox's pod; find out what added the function (RT-003, CDI-002, an SR-IOV CNI plugin), and reset it before it is assigned again",
 			Verify:  seeSandboxes,
 			Sources: []string{"Kata 4.1: virtcontainers/persist/api SandboxState", "Kata 4.1: runtime-rs virt_container SandboxState"},
 		}, Judge: sandboxesHaveTheirOwn},
 		{Rule: finding.Rule{
-			ID: "VFIO-020", Title: "Kata's sandboxes and prepared claims agree about which VMs run", Severity: isolation.Medium,
-			Why: "a claim whose sandbox is gone keeps its function from everybody, and one whose state outlives the VM makes Kata clean up " +
-				"what may be another tenant's by now",
-			Fix: "where the claim's pod is gone, the kubelet unprepares the claim within minutes; else delete the pod. Of a state that is " +
-				"left behind, remove the sandbox's directory once none of its processes runs",
+			ID: "VFIO-020", Title: "Ensure that Kata's sandboxes match the prepared claims", Severity: isolation.Medium,
+			Why:     "A claim without its sandbox blocks its function. Kata's cleanup of a stale state can hit another tenant.",
+			Fix:     "delete the claim's pod; without a pod, the kubelet unprepares the claim within minutes. Remove a stale sandbox directory once its processes are gone",
 			Verify:  seeSandboxes,
 			Sources: []string{"Kata 4.1: virtcontainers/persist/fs Destroy"},
 		}, Judge: sandboxesAgree},
@@ -68,7 +64,7 @@ func sandboxesHaveTheirOwn(n *facts.Node) Answer {
 	case len(found) > 0:
 		return found
 	case len(looked) == 0:
-		return notApplicable("no sandbox of Kata's has a function", asked...)
+		return notApplicable("no Kata sandbox has a function", asked...)
 	}
 	return showing(pass(count(len(looked), "sandbox")+" with functions"), looked, sandboxFacts)
 }
@@ -79,7 +75,7 @@ func damagedStates(asked []facts.Fact) Answer {
 	var found Answer
 	for _, f := range asked {
 		if !f.Known() {
-			found = append(found, unknown("which functions a sandbox of Kata's has", f).object(f.Path)...)
+			found = append(found, unknown("which functions a Kata sandbox has", f).object(f.Path)...)
 		}
 	}
 	return found
@@ -95,9 +91,9 @@ func notItsOwn(n *facts.Node, s *runtimes.Sandbox, a pci.Address) string {
 		}
 	}
 	if len(claims) == 0 {
-		return fmt.Sprintf("%s has %s, which no claim has", sandboxName(s), a)
+		return fmt.Sprintf("%s has %s, which belongs to no claim", sandboxName(s), a)
 	}
-	return fmt.Sprintf("%s has %s of %s", sandboxName(s), a, describeClaims(n, []*journal.Record{claims[0].Record}))
+	return fmt.Sprintf("%s has %s, which belongs to %s", sandboxName(s), a, describeClaims(n, []*journal.Record{claims[0].Record}))
 }
 
 // isFor reports whether the claim's functions are for the sandbox: the journal names
@@ -122,7 +118,7 @@ func isFor(n *facts.Node, rec *journal.Record, s *runtimes.Sandbox) bool {
 func sandboxesAgree(n *facts.Node) Answer {
 	sandboxes, asked := runtimes.Sandboxes(n)
 	if !slices.ContainsFunc(asked, facts.Fact.OK) {
-		return notApplicable("the node has no state of Kata's", asked...)
+		return notApplicable("the node has no Kata state", asked...)
 	}
 	if _, seen := n.Holdings(); !seen.OK() {
 		return unknown("which VMs run", seen)
@@ -135,7 +131,7 @@ func sandboxesAgree(n *facts.Node) Answer {
 		}
 		claims++
 		if isGone(n, sandboxes, rec.Sandbox.ID) {
-			found = append(found, fail(fmt.Sprintf("%s is prepared for sandbox %.12s, of which neither a state of Kata's nor a VMM nor a bundle is there", claimName(rec), rec.Sandbox.ID), n.Journal()).object(claimName(rec)).reaching(rec.Plan.Addresses()...)...)
+			found = append(found, fail(fmt.Sprintf("%s is prepared for sandbox %.12s, which has no Kata state, VMM or bundle", claimName(rec), rec.Sandbox.ID), n.Journal()).object(claimName(rec)).reaching(rec.Plan.Addresses()...)...)
 		}
 	}
 	found = append(found, damagedStates(asked)...)
@@ -152,7 +148,7 @@ func leftStates(n *facts.Node, sandboxes []runtimes.Sandbox) Answer {
 		if !isLeft(n, s) {
 			continue
 		}
-		f := fail(fmt.Sprintf("%s has a state of Kata's, and its VMM, process %d, is gone", sandboxName(s), s.PID), sandboxFacts(*s)...).object(sandboxName(s))
+		f := fail(fmt.Sprintf("%s has Kata state, but its VMM, process %d, is gone", sandboxName(s), s.PID), sandboxFacts(*s)...).object(sandboxName(s))
 		for _, d := range s.Devices {
 			f[0].Devices = append(f[0].Devices, d.Address)
 		}

@@ -15,10 +15,9 @@ import (
 func classChecks() []Check {
 	return []Check{{
 		Rule: finding.Rule{
-			ID: "K8S-028", Title: "DeviceClasses that weaken isolation are granted to namespaces by name", Severity: high,
-			Why: "whoever may name such a class has what it says: no reset, no isolation, a trusted VF, another's VLAN or address",
-			Fix: "name the namespaces that need the class in its annotation " + v1alpha1.AnnotationNamespaces +
-				" (chart: deviceClasses.*.namespaces) in place of *; take the settings out of classes that tenants may name",
+			ID: "K8S-028", Title: "Ensure that DeviceClasses that weaken isolation name their namespaces", Severity: high,
+			Why:    "Such a class can waive resets or isolation, trust a VF, or set another tenant's VLAN or address.",
+			Fix:    "name the namespaces that need the class in its annotation kata-vfio.dev/namespaces (chart: deviceClasses.*.namespaces) instead of *; remove the settings from classes for tenants",
 			Verify: "kubectl get deviceclasses -o custom-columns='NAME:.metadata.name,FOR:.metadata.annotations.kata-vfio\\.dev/namespaces,SAYS:.spec.config[*].opaque.parameters'",
 		}, needs: []string{"deviceclasses", "namespaces"}, judge: weakeningClasses,
 	}}

@@ -16,48 +16,48 @@ func deviceChecks() []Check {
 	return []Check{
 		{
 			Rule: finding.Rule{
-				ID: "K8S-010", Title: "Each function is published once", Severity: critical,
-				Why:    "two drivers that publish one function give it to two pods",
-				Fix:    "switch the function off in all but one driver: nodeConfig.devices of our chart, or the other's own setting",
+				ID: "K8S-010", Title: "Ensure that each function is published once", Severity: critical,
+				Why:    "If two drivers publish a function, two pods can get it.",
+				Fix:    "disable the function in all but one driver: nodeConfig.devices of the chart, or the other driver's setting",
 				Verify: "kubectl get resourceslices -o json | jq -r '.items[] | .spec.nodeName as $n | .spec.driver as $d | .spec.devices[]? | [$n, .attributes[\"resource.kubernetes.io/pciBusID\"].string, $d] | @tsv' | sort",
 			}, needs: []string{"resourceslices"}, judge: publishedOnce,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-011", Title: "The driver's slices are those of nodes that exist, in pools of their names", Severity: high,
-				Why:    "a slice in another node's pool hides that pool's real devices",
+				ID: "K8S-011", Title: "Ensure that the driver's slices belong to existing nodes and their pools", Severity: high,
+				Why:    "A slice in another node's pool hides that pool's devices.",
 				Fix:    "delete the slice; the plugin writes its own again",
 				Verify: "kubectl get resourceslices -o custom-columns=NAME:.metadata.name,DRIVER:.spec.driver,NODE:.spec.nodeName,POOL:.spec.pool.name",
 			}, needs: []string{"resourceslices", "nodes"}, judge: knownPools,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-015", Title: "Devices that are asked for as extended resources are covered by the policies", Severity: high,
-				Why:    "a pod that asks by resources.limits has no claim in its spec that a policy could see",
-				Fix:    "install the chart with admission.tenants.enabled=true: its policy tenant-pod-classes looks at the names of all DeviceClasses",
+				ID: "K8S-015", Title: "Ensure that policies cover devices requested as extended resources", Severity: high,
+				Why:    "A pod that requests devices by resources.limits has no claim that a policy could see.",
+				Fix:    "install the chart with admission.tenants.enabled=true: its policy tenant-pod-classes knows all DeviceClasses",
 				Verify: "kubectl get deviceclasses -o custom-columns=NAME:.metadata.name,RESOURCE:.spec.extendedResourceName",
 			}, needs: []string{"deviceclasses", "validatingadmissionpolicies", "validatingadmissionpolicybindings"}, judge: extendedResources,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-018", Title: "Claims and what was prepared of them agree", Severity: high,
-				Why:    "a device that is prepared for a claim which nobody has any more is held by nobody and free for nobody",
+				ID: "K8S-018", Title: "Ensure that claims match what is prepared", Severity: high,
+				Why:    "A device prepared for an abandoned claim is of no use to anyone.",
 				Fix:    "look at the claim's events and at `kata-vfio-plugin status` on its node",
 				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,DEVICES:.status.devices[*].device,FOR:.status.reservedFor[*].name",
 			}, needs: []string{"resourceclaims"}, judge: preparedAgrees,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-021", Title: "Tenants' claims are limited by a quota", Severity: low,
-				Why:    "one tenant can take every device of the cluster",
-				Fix:    "make a ResourceQuota of <class>.deviceclass.resource.k8s.io/devices in the namespace",
+				ID: "K8S-021", Title: "Ensure that a quota limits tenants' claims", Severity: low,
+				Why:    "One tenant can take every device of the cluster.",
+				Fix:    "create a ResourceQuota of <class>.deviceclass.resource.k8s.io/devices in the namespace",
 				Verify: "kubectl get resourcequotas -A",
 			}, needs: []string{"resourcequotas", "namespaces"}, judge: quotas,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-022", Title: "No tenant's claim tolerates a device's taint", Severity: high,
-				Why:    "a tainted device is one that is not isolated or not proven clean",
+				ID: "K8S-022", Title: "Ensure that no tenant's claim tolerates device taints", Severity: high,
+				Why:    "A tainted device is not isolated or not proven clean.",
 				Fix:    "delete the claim, or its tolerations",
 				Verify: "kubectl get resourceclaims -A -o json | jq '.items[] | select(.spec.devices.requests[]?.exactly.tolerations)'",
 			}, needs: []string{"resourceclaims", "namespaces"}, judge: tolerations,

@@ -20,33 +20,33 @@ func nodeChecks() []Check {
 	return []Check{
 		{
 			Rule: finding.Rule{
-				ID: "K8S-024", Title: "Each node with devices was audited within a day", Severity: medium,
-				Why:    "what a node shows of itself, its IOMMU, its ports, who holds what, no API server knows",
-				Fix:    "run `kata-vfio-audit node -o json` on the node, or switch the chart's audit.nodes on, and give the report with --node-report",
+				ID: "K8S-024", Title: "Ensure that each node with devices was audited within a day", Severity: medium,
+				Why:    "The API server does not know a node's IOMMU, ports and holders.",
+				Fix:    "run `kata-vfio-audit node -o json` on the node, or enable the chart's audit.nodes, and pass the report with --node-report",
 				Verify: look,
 			}, needs: []string{"resourceslices", "nodes"}, judge: auditedLately,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-025", Title: "Each node's own audit passes", Severity: high,
-				Why:    "a boundary that is broken on one node is broken for the pods that run there",
-				Fix:    "see the findings of the node's own checks in this report, which name the node",
+				ID: "K8S-025", Title: "Ensure that each node's own audit passes", Severity: high,
+				Why:    "A failed boundary affects all pods of the node.",
+				Fix:    "see the findings of the node's checks in this report",
 				Verify: look,
 			}, judge: auditsPass,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-026", Title: "Nodes and the API server agree on whose the devices are", Severity: high,
-				Why:    "where they differ, a device is one tenant's by one account and free or another's by the other",
-				Fix:    "look at `kata-vfio-plugin status` on the node and at the claim's events; delete the pod of the claim that is at odds",
+				ID: "K8S-026", Title: "Ensure that nodes and the API server agree about device owners", Severity: high,
+				Why:    "If they disagree, a device can have two owners.",
+				Fix:    "look at `kata-vfio-plugin status` on the node and at the claim's events; delete the pod of the claim that differs",
 				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,UID:.metadata.uid,DEVICES:.status.devices[*].data.address",
 			}, needs: []string{"resourceclaims"}, judge: recordsAgree,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-027", Title: "Nodes' ledgers are those that their checkpoints in the API server are of", Severity: critical,
-				Why:    "a ledger that is shorter, other, or signed by another key than it was has been rewritten: what its node tells of the past is worth nothing",
-				Fix:    "keep the ledger's directory for whoever looks into that, and treat the node as taken over until it is explained",
+				ID: "K8S-027", Title: "Ensure that nodes' ledgers match their checkpoints in the API server", Severity: critical,
+				Why:    "A shorter or different ledger, or another key, means that history was rewritten.",
+				Fix:    "preserve the ledger's directory for the investigation, and treat the node as compromised until you know the cause",
 				Verify: "kubectl get resourceclaims,events -A -o json | kata-vfio-audit ledger verify --anchor -",
 			}, needs: []string{"resourceclaims"}, judge: ledgersGoOn,
 		},

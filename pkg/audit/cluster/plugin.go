@@ -13,8 +13,8 @@ func pluginChecks() []Check {
 	return []Check{
 		{
 			Rule: finding.Rule{
-				ID: "K8S-009", Title: "The API server has no known hole in DRA's authorization", Severity: low,
-				Why:     "in 1.32.0 to 1.32.5 and 1.33.0 to 1.33.1 a node's mirror pods get past the check of who may use a claim",
+				ID: "K8S-009", Title: "Ensure that the API server has no known hole in DRA's authorization", Severity: low,
+				Why:     "In 1.32.0 to 1.32.5 and 1.33.0 to 1.33.1, mirror pods bypass the authorization of claims.",
 				Fix:     "upgrade the API server",
 				Verify:  "kubectl version",
 				Sources: []string{"CVE-2025-4563"},
@@ -22,16 +22,16 @@ func pluginChecks() []Check {
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-019", Title: "Nobody but admins gets into the plugin's pods", Severity: high,
-				Why:    "the plugin's pods are root on their nodes: who may exec into one, or make a pod in its namespace, has every device",
-				Fix:    "take these verbs in the plugin's namespace from the subjects named",
+				ID: "K8S-019", Title: "Ensure that only admins can enter the plugin's pods", Severity: high,
+				Why:    "The plugin's pods are root on their nodes. Exec into one, or a pod in its namespace, gives access to every device.",
+				Fix:    "remove these verbs in the plugin's namespace from the named subjects",
 				Verify: "kubectl auth can-i create pods/exec -n NAMESPACE --as=SUBJECT",
 			}, needs: []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings", "namespaces"}, judge: pluginPods,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-023", Title: "The plugin's image is pinned by its digest", Severity: medium,
-				Why:    "whoever can move a tag in the registry is root on every node with devices",
+				ID: "K8S-023", Title: "Ensure that the plugin's image is pinned by digest", Severity: medium,
+				Why:    "Whoever can move a tag in the registry is root on every node with devices.",
 				Fix:    "set image.digest of the chart",
 				Verify: "kubectl get daemonsets -n NAMESPACE -o custom-columns=NAME:.metadata.name,IMAGE:.spec.template.spec.containers[*].image",
 			}, needs: []string{"daemonsets"}, judge: pinned,

@@ -16,41 +16,41 @@ func podChecks() []Check {
 	return []Check{
 		{
 			Rule: finding.Rule{
-				ID: "K8S-002", Title: "Every pod that holds our devices runs in a VM", Severity: critical,
-				Why:    "a policy may be younger than a pod that got in before it",
-				Fix:    "delete the pod; then find out how it got in (`kubectl get events`, the API server's audit log)",
+				ID: "K8S-002", Title: "Ensure that every pod with a device runs in a VM", Severity: critical,
+				Why:    "A pod may be older than the policy.",
+				Fix:    "delete the pod; then find out how it was admitted (`kubectl get events`, the API server's audit log)",
 				Verify: "kubectl get pods -A -o custom-columns=NS:.metadata.namespace,POD:.metadata.name,CLASS:.spec.runtimeClassName,CLAIMS:.status.resourceClaimStatuses",
 			}, needs: []string{"pods", "resourceclaims", "runtimeclasses"}, judge: podsInVMs,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-003", Title: "The RuntimeClasses that may have devices lead to a handler of their name", Severity: critical,
-				Why:    "a RuntimeClass with a VM's name and another handler defeats every policy that goes by names",
+				ID: "K8S-003", Title: "Ensure that RuntimeClasses that may have devices use a Kata handler of that name", Severity: critical,
+				Why:    "Policies go by the name. Another handler defeats them.",
 				Fix:    "install the chart with runtimeClass.enabled=true, or correct the RuntimeClass's handler",
 				Verify: "kubectl get runtimeclass -o custom-columns=NAME:.metadata.name,HANDLER:.handler",
 			}, needs: []string{"runtimeclasses"}, judge: runtimeClasses,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-012", Title: "Tenants' namespaces enforce a Pod Security Standard", Severity: high,
-				Why:    "a privileged pod reaches every device of its node",
+				ID: "K8S-012", Title: "Ensure that tenants' namespaces enforce a Pod Security Standard", Severity: high,
+				Why:    "A privileged pod reaches every device of its node.",
 				Fix:    "kubectl label namespace NAMESPACE pod-security.kubernetes.io/enforce=restricted (or baseline)",
 				Verify: "kubectl get namespaces -L pod-security.kubernetes.io/enforce",
 			}, needs: []string{"namespaces"}, judge: podSecurity,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-013", Title: "No tenant's pod reaches past its sandbox", Severity: critical,
-				Why:    "privileged containers, the host's PID namespace and paths such as /dev, /proc, /run and /etc/cdi reach devices, or what gives them, directly",
+				ID: "K8S-013", Title: "Ensure that no tenant's pod has host access", Severity: critical,
+				Why:    "Privileged containers, the host's PID namespace and host paths such as /dev or /run give access to devices.",
 				Fix:    "delete the pod; enforce a Pod Security Standard in its namespace (K8S-012)",
 				Verify: "kubectl get pod -n NAMESPACE POD -o yaml",
 			}, needs: []string{"pods", "namespaces"}, judge: escapes,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-016", Title: "A claim of ours is one pod's", Severity: medium,
-				Why:    "a device goes into one VM: of several pods that share a claim, one has it, and the others wait or fail",
-				Fix:    "give each pod a claim of its own by a ResourceClaimTemplate",
+				ID: "K8S-016", Title: "Ensure that a claim is reserved for one pod", Severity: medium,
+				Why:    "A device goes into one VM. Other pods of the claim wait or fail.",
+				Fix:    "give each pod its own claim by a ResourceClaimTemplate",
 				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,PODS:.status.reservedFor[*].name",
 			}, needs: []string{"resourceclaims"}, judge: sharedClaims,
 		},

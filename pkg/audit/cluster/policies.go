@@ -15,8 +15,8 @@ func policyChecks() []Check {
 	return []Check{
 		{
 			Rule: finding.Rule{
-				ID: "K8S-001", Title: "Policies keep tenants' pods with devices in VMs, and work", Severity: critical,
-				Why:     "a pod with a VFIO device under another runtime has the raw device, and no VM around it",
+				ID: "K8S-001", Title: "Ensure that policies keep tenants' pods with devices in VMs, and work", Severity: critical,
+				Why:     "A pod with another runtime gets the raw device without a VM.",
 				Fix:     "install the chart with admission.tenants.enabled=true and admission.action=Deny, and label every tenant's namespace",
 				Verify:  "kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings -l app.kubernetes.io/name=kata-vfio",
 				Sources: []string{"Kubernetes: Validating Admission Policy"},
@@ -24,16 +24,16 @@ func policyChecks() []Check {
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-007", Title: "Only the plugin publishes its devices, each for its own node", Severity: high,
-				Why:    "who may write ResourceSlices of the driver can send a tenant's pod to a device of their choice",
-				Fix:    "install the chart with admission.slices.enabled=true; take `create` and `update` of resourceslices from the subjects named",
+				ID: "K8S-007", Title: "Ensure that only the plugin publishes its devices, each for its own node", Severity: high,
+				Why:    "Whoever writes the driver's ResourceSlices can direct a pod to a device of their choice.",
+				Fix:    "install the chart with admission.slices.enabled=true; remove `create` and `update` of resourceslices from the named subjects",
 				Verify: "kubectl auth can-i create resourceslices --as=SUBJECT",
 			}, needs: append([]string{"clusterroles", "clusterrolebindings"}, policies...), judge: slicePolicy,
 		},
 		{
 			Rule: finding.Rule{
-				ID: "K8S-008", Title: "What the plugin may write of a claim is limited to its own devices", Severity: medium,
-				Why:    "a stolen token of one node's plugin could change allocations that plugins of all nodes believe",
+				ID: "K8S-008", Title: "Ensure that the plugin can change claims for its own devices only", Severity: medium,
+				Why:    "A stolen token of one node's plugin could change allocations on all nodes.",
 				Fix:    "install the chart with admission.claims.enabled=true",
 				Verify: "kubectl get validatingadmissionpolicybinding claims." + v1alpha1.DriverName,
 			}, needs: policies, judge: func(s *State) []finding.Finding { return s.bound("claims") },

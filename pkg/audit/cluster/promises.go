@@ -19,11 +19,9 @@ const vmmMiB = 200
 func promiseChecks() []Check {
 	return []Check{{
 		Rule: finding.Rule{
-			ID: "K8S-029", Title: "Nodes make the VMs that the RuntimeClasses promise", Severity: medium,
-			Why: "the kernel kills a VM that needs more memory than its pod's limits and the RuntimeClass's overhead together, and the scheduler " +
-				"fills a node by the overhead; a handler that a node lacks fails every pod there",
-			Fix: "set the RuntimeClass's overhead.podFixed.memory (chart: runtimeClass.overhead.memory) to default_memory of Kata's drop-in (with the Rust runtime overhead_memory) and what the VMM " +
-				"takes, 2 GiB more in the chart; or set up the node's handler with `kata-vfio-bootstrap apply`",
+			ID: "K8S-029", Title: "Ensure that nodes create the VMs that RuntimeClasses promise", Severity: medium,
+			Why:     "The kernel kills a VM that exceeds its pod's limits plus the overhead. A missing handler fails every pod.",
+			Fix:     "set the RuntimeClass's overhead.podFixed.memory (chart: runtimeClass.overhead.memory) to default_memory of Kata's drop-in (Rust runtime: overhead_memory) plus the VMM's, 2 GiB in the chart; or set up the handler with `kata-vfio-bootstrap apply`",
 			Verify:  "kubectl get runtimeclass -o custom-columns=NAME:.metadata.name,HANDLER:.handler,OVERHEAD:.overhead.podFixed; on the node: kata-vfio-audit handlers",
 			Sources: []string{"Kubernetes: Pod Overhead", "Kata 4.1: docs/design/host-cgroups.md"},
 		}, needs: []string{"runtimeclasses", "resourceslices"}, judge: promisesKept,

@@ -2,6 +2,7 @@ package finding
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
@@ -12,11 +13,12 @@ func compareText(a, b string) int { return cmp.Compare(a, b) }
 // rule that changes its meaning gets a new one.
 type Rule struct {
 	// ID is the group and a number, "IOM-003".
-	ID    string `json:"id"`
+	ID string `json:"id"`
+	// Title is what the check ensures, "Ensure that VFIO's no-IOMMU mode is off".
 	Title string `json:"title"`
 	// Severity is that for untrusted tenants; see [Profile].
 	Severity isolation.Severity `json:"severity"`
-	// Why says what an attacker gains where it fails.
+	// Why says what a failure means, in sentences.
 	Why string `json:"why"`
 	// Fix and Verify are the finding's Remediation and Verify where the check
 	// knows nothing more precise.
@@ -31,6 +33,9 @@ type Rule struct {
 	// to place tenants.
 	Static bool `json:"static,omitempty"`
 }
+
+// Expected returns what the rule ensures, as a clause: "VFIO's no-IOMMU mode is off".
+func (r *Rule) Expected() string { return strings.TrimPrefix(r.Title, "Ensure that ") }
 
 // Group returns the letters of the rule's ID: "IOM".
 func (r *Rule) Group() string {
@@ -162,7 +167,8 @@ func severities(lists map[isolation.Severity][]string) map[string]isolation.Seve
 // NotAsked is something that a reviewer of passthrough may look for and that no
 // check asks. Its number is kept free: a check that comes takes it.
 type NotAsked struct {
-	ID    string `json:"id"`
+	ID string `json:"id"`
+	// Title is what the check ensures, "Ensure that VFIO's no-IOMMU mode is off".
 	Title string `json:"title"`
 	// Why says why no check asks it.
 	Why string `json:"why"`
@@ -179,51 +185,51 @@ func notAskedOfNodes() []NotAsked {
 	return []NotAsked{
 		{
 			"IOM-025", "Machines without a name for remapped interrupts isolate them",
-			"IOM-005 answers it there as well: by VFIO, which refuses functions without isolated interrupts", "see IOM-005, IOM-006, IOM-007",
+			"IOM-005 covers them: VFIO refuses functions without isolated interrupts", "see IOM-005, IOM-006, IOM-007",
 		},
 		{
-			"RST-009", "Firmware is the same after a tenancy as before it",
-			"a device's firmware is measured by its vendor's tools or by attestation, not by a file; the ledger's fingerprints cover configuration space",
+			"RST-009", "Firmware is unchanged after a tenancy",
+			"only vendor tools or attestation measure firmware; the ledger's fingerprints cover configuration space",
 			"nvattest; mstflint -d <address> query; devlink dev info",
 		},
 		{
-			"RST-011", "Modes that a device keeps are set anew between tenants",
-			"MIG, ECC and the confidential mode are kept in the device's own memory, read by registers that only its vendor's tools know",
+			"RST-011", "Persistent device modes are set again between tenants",
+			"only vendor tools can read MIG, ECC and the confidential mode",
 			"nvidia_gpu_tools.py --devices gpus --query-cc-mode; nvidia-smi -q",
 		},
 		{
-			"GPU-011", "Firmware and driver of GPUs have the fixes of their vendor's bulletins",
-			"the versions are inside of the device and of the guest's image, and the bulletins are not on the node",
+			"GPU-011", "GPU firmware and drivers have the fixes of their vendor's bulletins",
+			"the versions are inside the device and the guest image, and the bulletins are not on the node",
 			"nvidia-smi -q, in the guest, against the vendor's security bulletins",
 		},
 		{
-			"GPU-014", "A GPU is refused memory that it may not reach",
-			"it takes a GPU that is idle and is told to try: the audit reads, and touches no device",
+			"GPU-014", "A GPU can't read protected memory",
+			"this takes an active test of an idle GPU; the audit only reads",
 			"nvidia_gpu_tools.py --read-sysmem-pa and --test-pcie-p2p, in maintenance",
 		},
 		{
 			"NIC-011", "Firmware of tenants' NICs has ATS off",
-			"the setting is the firmware's, read by registers that only its vendor's tools know; IOM-019 asks what the function does now",
+			"only vendor tools can read the setting; IOM-019 checks the function's current state",
 			"mlxconfig -d <PF> query ATS_ENABLED",
 		},
 		{
 			"NIC-014", "A DPU takes no orders from its host",
-			"the restriction is kept in the DPU, and read by its vendor's tools alone",
+			"only vendor tools can read the restriction",
 			"mlxprivhost -d <PF> query",
 		},
 		{
-			"NIC-017", "Firmware of NICs is the version that the site wants",
-			"no file of the node says which version that is",
+			"NIC-017", "NIC firmware has the site's version",
+			"no file of the node shows the expected version",
 			"devlink dev info pci/<PF>",
 		},
 		{
 			"HOST-014", "VMM, guest firmware and kernel have the fixes of their advisories",
-			"versions alone do not say it, since distributions fix old ones, and the advisories are not on the node",
-			"the distribution's scanner for packages, over the node's and Kata's",
+			"versions don't show backported fixes, and the advisories are not on the node",
+			"the distribution's package scanner, for the node's and Kata's packages",
 		},
 		{
 			"CC-002", "Keys are released to a guest only with evidence of its GPU",
-			"the policy is that of the key broker, which is not on the node and trusts no one there",
+			"the policy is in the key broker, not on the node",
 			"kbs-client config get-resource-policy, and the broker's log",
 		},
 	}
@@ -232,18 +238,18 @@ func notAskedOfNodes() []NotAsked {
 func notAskedOfClusters() []NotAsked {
 	return []NotAsked{
 		{
-			"K8S-014", "A claim's own parameters decide nothing that is the administrator's",
-			"the driver refuses such parameters when it prepares a claim, whatever the cluster holds: there is nothing to find",
+			"K8S-014", "A claim's parameters decide nothing that is the administrator's",
+			"the driver refuses such parameters when it prepares a claim",
 			"kubectl explain resourceclaim.spec.devices.config",
 		},
 		{
-			"K8S-017", "The API server's audit log has what concerns devices",
+			"K8S-017", "The API server's audit log covers devices",
 			"its policy is a file of the control plane, which the API does not show",
-			"the file behind kube-apiserver's --audit-policy-file: resource.k8s.io, pods, pods/exec and pods/binding",
+			"the file of kube-apiserver's --audit-policy-file: resource.k8s.io, pods, pods/exec and pods/binding",
 		},
 		{
 			"K8S-020", "Tenants are placed as the site wants",
-			"no object says what the site wants; ACS-019 says who shares a switch now, and GPU-002 a fabric",
+			"no object shows what the site wants; ACS-019 shows who shares a switch, and GPU-002 a fabric",
 			"kata-vfio-audit neighbours <namespace>/<pod>",
 		},
 	}

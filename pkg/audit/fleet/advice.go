@@ -96,7 +96,7 @@ func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text
 	switch t.Key {
 	case publish.TaintAudit:
 		if rule := known[t.Value]; rule != nil {
-			return "check " + t.Value + " fails; expected: " + rule.Title, rule.Fix
+			return "check " + t.Value + " fails; expected: " + rule.Expected(), rule.Fix
 		}
 		return "check " + t.Value + " fails", "`kata-vfio-audit explain " + t.Value + "` of the node's version"
 	case publish.TaintNotIsolated:

@@ -146,11 +146,17 @@ func (n *NodeAudit) reported(r *nodereport.NodeReport, devices []Device, known m
 // auditedLately is the check of package cluster that asks for reports of a day.
 const auditedLately = "K8S-024"
 
+// Expected returns what the check ensures, as a clause.
+func (f *FailedCheck) Expected() string {
+	rule := finding.Rule{Title: f.Title}
+	return rule.Expected()
+}
+
 // untimely adds that the node's report tells nothing of now: what passes in it may fail.
 func (n *NodeAudit) untimely(text string) {
 	f := n.failed(auditedLately, isolation.Medium, nil, byReport)
-	f.Title = "Each node with devices was audited within a day"
-	f.Fix = "run `kata-vfio-audit node -o json` on the node, and give that report"
+	f.Title = "Ensure that each node with devices was audited within a day"
+	f.Fix = "run `kata-vfio-audit node -o json` on the node, and pass the report"
 	f.Texts = append(f.Texts, "node "+n.Node+" "+text)
 }
 

@@ -178,7 +178,7 @@ func (e *explaining) device(d *Device) {
 	for _, id := range d.Failed {
 		m := Moment{Of: of, What: "check " + id, Text: "fails", Trouble: true}
 		if rule := e.known[id]; rule != nil {
-			m.Text, m.Fix = "fails; expected: "+rule.Title, rule.Fix
+			m.Text, m.Fix = "fails; expected: "+rule.Expected(), rule.Fix
 		}
 		if !slices.ContainsFunc(e.moments, func(o Moment) bool { return o.Of == of && o.What == "taint audit="+id }) {
 			e.add(m)

@@ -63,10 +63,11 @@ func WriteCatalogue(w io.Writer, rules []finding.Rule, format string) error {
 	if format == "md" {
 		b.WriteString("# The checks of kata-vfio-audit\n\n")
 		b.WriteString("`kata-vfio-audit checks -o md` writes this page. `kata-vfio-audit explain CHECK` shows one check, with the node's answer.\n\n")
-		b.WriteString("- Severities are those for untrusted tenants. Profiles change some of them.\n")
-		b.WriteString("- Controls are those that a check supports, by framework. An asterisk marks partial evidence.\n")
-		b.WriteString("  `kata-vfio-audit checks --mapping FRAMEWORK` gives their titles and the reasons. No report claims compliance.\n")
-		b.WriteString("- Questions that no check answers are [at the end](#not-checked), with the reasons.\n")
+		b.WriteString("- Severities apply to untrusted tenants. Profiles change some of them.\n")
+		b.WriteString("- Controls are those that a check supports, by framework. An asterisk marks partial evidence. No report claims compliance.\n")
+		b.WriteString("  `kata-vfio-audit checks --mapping FRAMEWORK` shows titles and reasons. A check without controls of its own has those of its group.\n")
+		b.WriteString("- Assignable functions are those that tenants have or can get.\n")
+		b.WriteString("- Questions that no check answers are [at the end](#not-checked).\n")
 	}
 	for _, g := range finding.Groups() {
 		var some []entry
@@ -98,23 +99,54 @@ func writeGroup(b *strings.Builder, g finding.Group, entries []entry, format str
 		return
 	}
 	fmt.Fprintf(b, "\n## %s: %s\n", g.Letters, g.Title)
+	shared := sharedControls(entries)
+	if shared != "" {
+		fmt.Fprintf(b, "\nControls: %s\n", md(shared))
+	}
+	said := map[string]string{}
 	for i := range entries {
-		writeSection(b, &entries[i])
+		writeSection(b, &entries[i], shared, said)
 	}
 }
 
-// writeSection is a rule's own part of the catalogue.
-func writeSection(b *strings.Builder, e *entry) {
-	fmt.Fprintf(b, "\n### %s\n\n%s. (%s)\n\n- **Why:** %s\n- **Fix:** %s\n", e.ID, md(e.Title), e.weight(), md(e.Why), md(e.Fix))
-	if e.Verify != "" {
-		fmt.Fprintf(b, "- **Command:** %s\n", code(e.Verify))
+// writeSection is a rule's own part of the catalogue: without its group's shared
+// controls, and with references to rules before it that say the same, which are in said.
+func writeSection(b *strings.Builder, e *entry, shared string, said map[string]string) {
+	fmt.Fprintf(b, "\n### %s\n\n%s. (%s)\n\n%s\n\n", e.ID, md(e.Title), e.weight(), md(e.Why))
+	line := func(name, text, shown string) {
+		switch first, known := said[name+text]; {
+		case text == "":
+		case known:
+			fmt.Fprintf(b, "- %s: as %s\n", name, first)
+		default:
+			said[name+text] = e.ID
+			fmt.Fprintf(b, "- %s: %s\n", name, shown)
+		}
 	}
-	if len(e.Sources) > 0 {
-		fmt.Fprintf(b, "- **Sources:** %s\n", md(strings.Join(e.Sources, "; ")))
+	line("Fix", e.Fix, md(e.Fix))
+	line("Command", e.Verify, code(e.Verify))
+	line("Sources", strings.Join(e.Sources, "; "), md(strings.Join(e.Sources, "; ")))
+	switch own := controls(e.Supports); {
+	case own == shared:
+	case own == "":
+		b.WriteString("- Controls: none\n")
+	default:
+		line("Controls", own, md(own))
 	}
-	if len(e.Supports) > 0 {
-		fmt.Fprintf(b, "- **Controls:** %s\n", md(controls(e.Supports)))
+}
+
+// sharedControls are those that most of a group's rules support; empty where no two
+// have the same.
+func sharedControls(entries []entry) string {
+	times := map[string]int{}
+	most := ""
+	for i := range entries {
+		c := controls(entries[i].Supports)
+		if times[c]++; times[c] > 1 && times[c] > times[most] {
+			most = c
+		}
 	}
+	return most
 }
 
 // controls are a rule's controls by framework, "nist-800-53: SC-39, SC-3*": an asterisk marks those that it supports in part.

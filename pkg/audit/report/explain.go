@@ -90,7 +90,7 @@ func (t *table) answers(d *Document) {
 
 func explainMarkdown(w io.Writer, e *entry, d *Document) error {
 	var b strings.Builder
-	writeSection(&b, e)
+	writeSection(&b, e, "", map[string]string{})
 	text := strings.TrimPrefix(b.String(), "\n##") // the section as a document of its own
 	if d != nil {
 		var answers strings.Builder
