@@ -303,7 +303,8 @@ func acsDrift(n *facts.Node) Answer {
 		}
 		compared++
 		if *was != acs.Control {
-			found = append(found, fail(driftText(f.Address, *was, acs.Control), acsRegisters(f), kept).fix(fmt.Sprintf("run `%s`, and find what changed it", isolation.SetACS(f.Address, *was))).reaching(belowPort(n, f.Address)...).on(f)...)
+			found = append(found, fail(driftText(f.Address, *was, acs.Control), acsRegisters(f), kept).
+				fix(fmt.Sprintf("run `%s`, and find what changed it", isolation.SetACS(f.Address, *was))).reaching(belowPort(n, f.Address)...).on(f)...)
 		}
 	}
 	if len(found) == 0 {
@@ -335,7 +336,7 @@ func driftText(a pci.Address, was, is uint16) string {
 	return fmt.Sprintf("the ACS control of %s changed from 0x%04x to 0x%04x: %s", a, was, is, strings.Join(words, ", "))
 }
 
-// belowPort returns the functions below a port that are or can be given away.
+// belowPort returns the assignable functions below a port.
 func belowPort(n *facts.Node, port pci.Address) []pci.Address {
 	var found []pci.Address
 	for _, f := range assignable(n) {

@@ -86,7 +86,7 @@ func tenantsMeet(n *facts.Node) Answer {
 	return found
 }
 
-// meeting tells of one place: a failure where a port is seen to let requests
+// sharedDomain judges one place: a failure where a port is seen to let requests
 // through, unknown where the registers of all in question are not readable.
 func sharedDomain(n *facts.Node, m *isolation.SharedDomain) finding.Finding {
 	open := slices.DeleteFunc(slices.Clone(m.Bypasses), func(l isolation.Bypass) bool { return l.State == isolation.ACSUnknown })
@@ -191,7 +191,9 @@ func translatedRequests(n *facts.Node) Answer {
 			p, _ := n.Snapshot.Function(l.At)
 			m, crosses := crossing[l.Domain]
 			failed := fail(fmt.Sprintf("%s has ATS on and port %s DirectTrans: its translated requests reach devices at %s past the IOMMU", f.Address, l.At, l.Domain),
-				append(switched(f, "ATS"), acsRegisters(p))...).fix(fmt.Sprintf("run `%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))).reaching(m.Devices...).weighs(isolation.Medium)
+				append(switched(f, "ATS"), acsRegisters(p))...).
+				fix(fmt.Sprintf("run `%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))).
+				reaching(m.Devices...).weighs(isolation.Medium)
 			if crosses {
 				failed[0].Severity = isolation.Critical
 			}
@@ -216,7 +218,7 @@ func unreadable(functions []*device.Function) Answer {
 	return found
 }
 
-// sharedSwitches tells of each switch below which several tenants have functions.
+// sharedSwitches reports each switch above functions of several tenants.
 func sharedSwitches(n *facts.Node) Answer {
 	below := map[pci.Address][]pci.Address{}
 	var switches []pci.Address
@@ -237,7 +239,8 @@ func sharedSwitches(n *facts.Node) Answer {
 		if len(tenants) < 2 {
 			continue
 		}
-		found = append(found, say(finding.Manual, fmt.Sprintf("%s share switch %s: decide whether they may share its bandwidth", strings.Join(tenants, ", "), s), nil).reaching(below[s]...).object("switch "+s.String())...)
+		found = append(found, say(finding.Manual, fmt.Sprintf("%s share switch %s: decide whether they may share its bandwidth", strings.Join(tenants, ", "), s), nil).
+			reaching(below[s]...).object("switch "+s.String())...)
 	}
 	if len(found) == 0 {
 		said := pass("each switch has one tenant at most", n.Journal())

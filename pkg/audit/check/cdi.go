@@ -188,7 +188,7 @@ func isOf(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 }
 
 // wasOf reports whether a node that nobody is behind any more is one that the claim
-// was given: its function has left VFIO or the bus, which OBS-005 tells of. The record
+// was given: its function has left VFIO or the bus, which OBS-005 reports. The record
 // knows a group's node by its number. Of iommufd's nodes it knows none, so that one
 // of the same CDI device must be missing.
 func wasOf(n *facts.Node, rec *journal.Record, g *facts.Given) bool {

@@ -131,7 +131,7 @@ func complete(n *facts.Node, c *Check, f finding.Finding) finding.Finding {
 }
 
 // exposure says who is in reach of a finding. One that names no function is
-// about the whole node, and so about everybody who has one of its functions; that it
+// about the whole node, and so about every tenant of its functions; that it
 // lies between two of them is only said of functions that are named.
 func exposure(n *facts.Node, f *finding.Finding) finding.Exposure {
 	devices := f.Devices
@@ -178,7 +178,7 @@ func orElse(text, other string) string {
 	return text
 }
 
-// nodeRecords returns what the node keeps of who has its functions.
+// nodeRecords returns the node's own records of the owners of its functions.
 func nodeRecords(n *facts.Node) *finding.NodeRecords {
 	b := &finding.NodeRecords{Claims: []finding.ClaimRecord{}}
 	for _, rec := range n.Records() {

@@ -169,7 +169,8 @@ func hiveWhole(n *facts.Node) Answer {
 	for _, id := range slices.Sorted(maps.Keys(hives)) {
 		if tenants := n.TenantsOf(hives[id]...); len(tenants) > 1 {
 			seen := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/xgmi_hive_info/xgmi_hive_id", hives[id][0]))
-			found = append(found, fail(fmt.Sprintf("%[3]s share hive %[2]s (%[1]s)", count(len(hives[id]), "GPU"), id, strings.Join(tenants, " and ")), seen).object("hive "+id).reaching(hives[id]...)...)
+			found = append(found, fail(fmt.Sprintf("%[3]s share hive %[2]s (%[1]s)", count(len(hives[id]), "GPU"), id, strings.Join(tenants, " and ")), seen).
+				object("hive "+id).reaching(hives[id]...)...)
 		}
 	}
 	if len(hidden) > 0 && len(n.TenantsOf(all...)) > 1 {
@@ -436,7 +437,7 @@ func nodesInContainers(h *runtimes.Handler, k *runtimes.Kata, gpus []*device.Fun
 }
 
 // assignableDisplays are the GPUs and other accelerators that tenants have or can get, virtual ones too, but for the node's own
-// console, of which the plugin gives away no more than what it publishes.
+// console, which counts only where the plugin publishes it.
 func assignableDisplays(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(assignable(n), func(f *device.Function) bool {
 		base := f.Class.Base()

@@ -150,7 +150,8 @@ func onePartition(n *facts.Node) Answer {
 		if held = append(held, gpus...); len(gpus)&(len(gpus)-1) == 0 {
 			continue
 		}
-		found = append(found, fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), recordFact(rec, string(rec.State))).object("claim "+rec.Plan.Claim.Namespace+"/"+rec.Plan.Claim.Name).reaching(gpus...)...)
+		found = append(found, fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), recordFact(rec, string(rec.State))).
+			object("claim "+rec.Plan.Claim.Namespace+"/"+rec.Plan.Claim.Name).reaching(gpus...)...)
 	}
 	switch {
 	case len(held) == 0:

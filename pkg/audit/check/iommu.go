@@ -60,7 +60,7 @@ func hasIOMMU(n *facts.Node) Answer {
 	return pass(fmt.Sprintf("%s, %s", count(len(units), "IOMMU unit"), count(len(groups), "group")), class)
 }
 
-// realGroups looks at what can be given away: VFIO has it, or the plugin may.
+// realGroups looks at assignable functions.
 func realGroups(n *facts.Node) Answer {
 	var found Answer
 	all := assignable(n)
@@ -282,7 +282,7 @@ func noSharedAddressing(n *facts.Node) Answer {
 
 func isEnabled(s *pci.Switchable) bool { return s != nil && s.Enabled }
 
-// traceChecks returns the checks of what the kernel tells of past and present.
+// traceChecks returns the checks of the kernel's taint flags and debug files.
 func traceChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{

@@ -273,7 +273,8 @@ func oneTenantPerGroup(n *facts.Node) Answer {
 		if len(tenants) < 2 {
 			continue
 		}
-		found = append(found, fail(fmt.Sprintf("%[2]s share IOMMU group %[1]d: %[3]s", g.Number, strings.Join(tenants, " and "), strings.Join(holders, ", ")), membersOf(n, g)...).reaching(endpointsOf(n, g)...).object(fmt.Sprintf("IOMMU group %d", g.Number))...)
+		found = append(found, fail(fmt.Sprintf("%[2]s share IOMMU group %[1]d: %[3]s", g.Number, strings.Join(tenants, " and "), strings.Join(holders, ", ")), membersOf(n, g)...).
+			reaching(endpointsOf(n, g)...).object(fmt.Sprintf("IOMMU group %d", g.Number))...)
 	}
 	switch {
 	case len(held) == 0:
@@ -285,7 +286,7 @@ func oneTenantPerGroup(n *facts.Node) Answer {
 	return found
 }
 
-// holdersIn says in words who has which of the functions.
+// holdersIn names the owner of each function in words.
 func holdersIn(n *facts.Node, members []pci.Address) (holders, tenants []string) {
 	for _, a := range members {
 		for _, t := range n.TenanciesOf(a) {
@@ -327,7 +328,8 @@ func noHostDriverBeside(n *facts.Node) Answer {
 			if isolation.LeavesDMA(f.Driver) {
 				continue
 			}
-			found = append(found, fail(fmt.Sprintf("%s is on driver %s in IOMMU group %d of a tenant", f.Address, f.Driver, g.Number), attribute(f.Address, "driver", f.Driver)).reaching(endpointsOf(n, g)...).on(f)...)
+			found = append(found, fail(fmt.Sprintf("%s is on driver %s in IOMMU group %d of a tenant", f.Address, f.Driver, g.Number), attribute(f.Address, "driver", f.Driver)).
+				reaching(endpointsOf(n, g)...).on(f)...)
 		}
 	}
 	return conclude(found, looked, "group", "no tenant has a VFIO function", func(g *device.Group) []facts.Fact { return driversIn(n, g) })
@@ -351,7 +353,7 @@ func anyWithVFIO(n *facts.Node, g *device.Group) bool {
 	return false
 }
 
-// mergedGroupCheck is about groups that join devices, whoever has them.
+// mergedGroupCheck is about groups that join devices, assigned or not.
 func mergedGroupCheck() Check {
 	return Check{Rule: finding.Rule{
 		ID: "IOM-026", Title: "Ensure that each assignable device has its own IOMMU group", Severity: isolation.Medium, Cheap: true,

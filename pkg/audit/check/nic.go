@@ -58,7 +58,7 @@ func senderChecks() []Check {
 	}
 }
 
-// ownerChecks are about who has a PF.
+// ownerChecks are about the owners of PFs.
 func ownerChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -203,7 +203,7 @@ func configured(v *givenVF) []facts.Fact {
 	return []facts.Fact{seen}
 }
 
-// eachVF judges the network VFs that are given away and of the kind.
+// eachVF judges the assignable network VFs of the kind.
 func eachVF(n *facts.Node, kind func(*givenVF) bool, judge func(*givenVF) vfVerdict) Answer {
 	t := vfTally{shared: map[string]int{}}
 	for _, f := range networkVFs(n) {

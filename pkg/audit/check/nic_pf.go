@@ -20,7 +20,7 @@ func vfsOf(n *facts.Node, pf pci.Address) []pci.Address {
 	return nil
 }
 
-// givingPFs returns the PFs, of any kind, of which a VF is given away, with those VFs.
+// givingPFs returns the PFs with assignable VFs, and those VFs.
 func givingPFs(n *facts.Node) (pfs []*device.Function, given map[pci.Address][]pci.Address) {
 	given = map[pci.Address][]pci.Address{}
 	for i := range n.Snapshot.Functions {
@@ -89,7 +89,8 @@ func noAutoprobe(n *facts.Node) Answer {
 			continue
 		}
 		seen := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/sriov_drivers_autoprobe", pf.Address))
-		found = append(found, fail(fmt.Sprintf("host drivers probe new VFs of PF %s that have no override", pf.Address), seen).reaching(given[pf.Address]...).fix(fmt.Sprintf("`echo 0 > %s`", seen.Path)).on(pf)...)
+		found = append(found, fail(fmt.Sprintf("host drivers probe new VFs of PF %s that have no override", pf.Address), seen).
+			reaching(given[pf.Address]...).fix(fmt.Sprintf("`echo 0 > %s`", seen.Path)).on(pf)...)
 	}
 	return conclude(found, pfs, "PF", "no VF is assignable", attributeFile(n, "sriov_drivers_autoprobe"))
 }
@@ -223,7 +224,7 @@ func sharedVLANs(n *facts.Node, pf *device.Function) Answer {
 	return found
 }
 
-// noPause asks the ports of PFs whose VFs are given away.
+// noPause asks the ports of PFs with assignable VFs.
 func noPause(n *facts.Node) Answer {
 	var found Answer
 	var seen []facts.Fact

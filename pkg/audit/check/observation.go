@@ -243,7 +243,7 @@ func (b *replayed) driver(rec *journal.Record, fn *plan.Function) Answer {
 		orElse(now, "no driver"), orElse(told, "none")), seen, b.ledger).at(fn.Address)
 }
 
-// sandbox compares who has the functions with the last hand-over that was told.
+// sandbox compares the sandbox of the functions with the ledger's last hand-over.
 func (b *replayed) sandbox(rec *journal.Record, c *facts.ReplayedClaim) Answer {
 	has := sandboxOf(rec)
 	switch {
@@ -261,7 +261,7 @@ func (b *replayed) sandbox(rec *journal.Record, c *facts.ReplayedClaim) Answer {
 }
 
 // orphans are functions that VFIO has, that no record is about, and that the ledger
-// told of last with another driver: somebody else has bound them.
+// has with another driver: something other than the plugin bound them.
 func (b *replayed) orphans() Answer {
 	var found Answer
 	for _, a := range slices.SortedFunc(maps.Keys(b.replay.Drivers), pci.Address.Compare) {
@@ -296,7 +296,8 @@ func (b *replayed) forgotten() Answer {
 		if c.Claim.Name != "" {
 			name = "claim " + c.Claim.Namespace + "/" + c.Claim.Name
 		}
-		found = append(found, fail(fmt.Sprintf("%[2]s has functions by event %[1]d of the ledger, but no record in the journal", c.Event, name), b.ledger, b.node.Journal()).object(name).reaching(c.Devices...)...)
+		found = append(found, fail(fmt.Sprintf("%[2]s has functions by event %[1]d of the ledger, but no record in the journal", c.Event, name), b.ledger, b.node.Journal()).
+			object(name).reaching(c.Devices...)...)
 	}
 	return found
 }

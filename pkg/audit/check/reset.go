@@ -392,7 +392,7 @@ func drives(n *facts.Node) Answer {
 	return byHand(n, device.NVMe, "no file shows whether drives are sanitized: ask the node's operator for the procedure and its log")
 }
 
-// byHand is for what a person has to look at where such functions are given away.
+// byHand asks a person to check what no file shows of assignable functions.
 func byHand(n *facts.Node, kind device.Type, what string) Answer {
 	var devices []pci.Address
 	for _, f := range assignable(n) {

@@ -51,7 +51,7 @@ func vfioPCI(name, bad, good string) parameter {
 	return parameter{module: "vfio_pci", name: name, good: []string{good}, bad: bad, none: "vfio-pci is not loaded, or lacks this parameter"}
 }
 
-// legacyOff asks for VGA only where a card of that class is given away.
+// legacyOff asks for VGA only where a card of that class is assignable.
 func legacyOff(n *facts.Node) Answer {
 	said := vfioPCI("nointxmask", "interrupts are masked at the interrupt controller", "N").judge(n)
 	vga := slices.ContainsFunc(assignable(n), func(f *device.Function) bool { return f.Class.Sub() == pci.ClassVGA })
@@ -174,7 +174,7 @@ func driverFact(f *device.Function) facts.Fact {
 	return seen
 }
 
-// boundBy is which driver has a function, and what it was told of that.
+// boundBy is a function's driver and its override.
 func boundBy(f *device.Function) []facts.Fact { return []facts.Fact{driverFact(f), overrideFact(f)} }
 
 func overrideFact(f *device.Function) facts.Fact {

@@ -131,7 +131,8 @@ func sandboxesAgree(n *facts.Node) Answer {
 		}
 		claims++
 		if isGone(n, sandboxes, rec.Sandbox.ID) {
-			found = append(found, fail(fmt.Sprintf("%s is prepared for sandbox %.12s, which has no Kata state, VMM or bundle", claimName(rec), rec.Sandbox.ID), n.Journal()).object(claimName(rec)).reaching(rec.Plan.Addresses()...)...)
+			found = append(found, fail(fmt.Sprintf("%s is prepared for sandbox %.12s, which has no Kata state, VMM or bundle", claimName(rec), rec.Sandbox.ID), n.Journal()).
+				object(claimName(rec)).reaching(rec.Plan.Addresses()...)...)
 		}
 	}
 	found = append(found, damagedStates(asked)...)

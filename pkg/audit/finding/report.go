@@ -225,7 +225,7 @@ func (b Basis) String() string {
 	return text
 }
 
-// NodeRecords are what a node itself keeps of who has its functions: for whoever
+// NodeRecords are a node's own records of the owners of its functions: for whoever
 // compares them with what others say, as `kata-vfio-audit cluster` does with the
 // API server.
 type NodeRecords struct {
@@ -307,7 +307,7 @@ type KataSandbox struct {
 	ID        string `json:"id"`
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
-	// Runtime is "go" or "rust"; empty where the VMM alone tells of the sandbox.
+	// Runtime is "go" or "rust"; empty where only the VMM shows the sandbox.
 	Runtime    string `json:"runtime,omitempty"`
 	Hypervisor string `json:"hypervisor,omitempty"`
 	// PID is the VMM's.

@@ -55,7 +55,7 @@ type Tree struct {
 	Name string
 
 	processes int
-	ledger    *writer.Writer // nil until it is told of something
+	ledger    *writer.Writer // nil until the first event
 }
 
 // New returns the tree of a node without functions, set up as any good node is.

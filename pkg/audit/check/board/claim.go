@@ -333,7 +333,7 @@ func (t *Tree) openLedger() *writer.Writer {
 	return w
 }
 
-// recordPrepared tells of a record's beginning: the claim, and what was bound for it.
+// recordPrepared writes the beginning of a record to the ledger: the claim, and what was bound for it.
 func (t *Tree) recordPrepared(rec *journal.Record) {
 	t.TB.Helper()
 	claim := ClaimOf(rec)
@@ -354,7 +354,7 @@ func (t *Tree) recordPrepared(rec *journal.Record) {
 	t.Record(append([]ledger.Event{prepare}, events...)...)
 }
 
-// recordOpened tells of the hand-over to the record's sandbox.
+// recordOpened writes the hand-over to the record's sandbox.
 func (t *Tree) recordOpened(rec *journal.Record) {
 	t.TB.Helper()
 	e := ledger.Event{Type: ledger.Open, Claim: ClaimOf(rec), VM: &ledger.VM{

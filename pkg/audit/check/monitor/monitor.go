@@ -40,7 +40,7 @@ type Config struct {
 	// read again. The kernel sends no uevent when a register of a port changes: whoever
 	// publishes devices by the same snapshots has to learn of the change here.
 	Refresh func(context.Context, []pci.Address) (*device.Snapshot, error)
-	// Append writes to the node's ledger; Observe is told of every look; Changed of
+	// Append writes to the node's ledger; Observe gets every result; Changed of
 	// what fails for a device being another now. None may wait for the monitor.
 	Append  func(context.Context, ...ledger.Event) (string, error)
 	Observe func([]finding.Finding)
@@ -153,7 +153,7 @@ func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 
 // look asks the checks. A snapshot may be older than the journal, of a time in the
 // midst of a claim's steps that have ended since: where something new fails, the
-// functions are read anew and the checks asked again.
+// functions are read and checked again.
 func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time) ([]finding.Finding, *outcome) {
 	n, found := m.ask(ctx, snap, at)
 	now := m.weigh(n, found, n)
@@ -221,14 +221,14 @@ func (m *Monitor) log(ctx context.Context, before, now *outcome, findings []find
 		m.Log.WarnContext(ctx, "check fails", slog.String("check", id), slog.String("severity", string(findings[i].Severity)),
 			slog.String("problem", findings[i].Text), slog.String("fix", findings[i].Remediation), slog.String("more", "kata-vfio-audit explain "+id))
 	}
-	var mended []string
+	var passing []string
 	for _, id := range slices.Sorted(maps.Keys(was)) {
 		if !is[id] {
-			mended = append(mended, id)
+			passing = append(passing, id)
 		}
 	}
-	if len(mended) > 0 {
-		m.Log.InfoContext(ctx, "checks pass again", slog.String("checks", strings.Join(mended, " ")))
+	if len(passing) > 0 {
+		m.Log.InfoContext(ctx, "checks pass again", slog.String("checks", strings.Join(passing, " ")))
 	}
 }
 
