@@ -195,7 +195,7 @@ func translatedRequests(n *facts.Node) Answer {
 				fix(fmt.Sprintf("run `%s`, or boot with `pci=noats`", isolation.SetACS(l.At, p.Capabilities.ACS.Control&^pci.ACSDirectTranslated))).
 				reaching(m.Devices...).weighs(isolation.Medium)
 			if crosses {
-				failed[0].Severity = isolation.Critical
+				failed.weighs(isolation.Critical)
 			}
 			found = append(found, failed.on(f)...)
 		}
@@ -211,11 +211,7 @@ func unreadable(functions []*device.Function) Answer {
 	if len(hidden) == 0 {
 		return nil
 	}
-	found := unknown("the extended capabilities of "+count(len(hidden), "function"), notReadable(hidden[0]))
-	for _, f := range hidden {
-		found[0].Devices = append(found[0].Devices, f.Address)
-	}
-	return found
+	return unknown("the extended capabilities of "+count(len(hidden), "function"), notReadable(hidden[0])).reaching(addresses(hidden)...)
 }
 
 // sharedSwitches reports each switch above functions of several tenants.

@@ -377,6 +377,15 @@ func resetMethods(f *device.Function) facts.Fact {
 	return attribute(f.Address, "reset_method", strings.Join(f.ResetMethods, " "))
 }
 
+// addresses returns those of functions.
+func addresses(functions []*device.Function) []pci.Address {
+	var all []pci.Address
+	for _, f := range functions {
+		all = append(all, f.Address)
+	}
+	return all
+}
+
 // functionsAt returns the functions with the addresses.
 func functionsAt(n *facts.Node, addrs []pci.Address) []*device.Function {
 	var all []*device.Function

@@ -153,9 +153,7 @@ func agentPolicies(n *facts.Node) Answer {
 		case v.Sandbox == "" || !bundle.OK():
 			said = unknown("whether the VM has an agent policy", bundle, v.Cmdline)
 		}
-		said[0].Object = fmt.Sprintf("pid %d", v.PID)
-		said[0].Devices = devicesOf(n, v.Sandbox)
-		found = append(found, said...)
+		found = append(found, said.object(fmt.Sprintf("pid %d", v.PID)).reaching(devicesOf(n, v.Sandbox)...)...)
 	}
 	switch {
 	case len(found) > 0:
@@ -182,7 +180,7 @@ func confidentialMode(n *facts.Node) Answer {
 	if handlers.State != finding.NotApplicable {
 		said[0].Evidence = append(said[0].Evidence, handlers.Evidence...)
 	}
-	return said.reaching(gpuAddresses(gpus)...)
+	return said.reaching(addresses(gpus)...)
 }
 
 // linksEncrypt looks at the functions that may go to confidential guests.

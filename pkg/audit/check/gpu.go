@@ -102,14 +102,6 @@ func assignableGPUs(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
 }
 
-func gpuAddresses(functions []*device.Function) []pci.Address {
-	var all []pci.Address
-	for _, f := range functions {
-		all = append(all, f.Address)
-	}
-	return all
-}
-
 // noBridge reminds of bridges between GPUs of one model: others don't fit.
 func noBridge(n *facts.Node) Answer {
 	if b := fabricOf(n); len(b.switches) > 0 {
@@ -132,7 +124,7 @@ func noBridge(n *facts.Node) Answer {
 	}
 	return Answer{{
 		State: finding.Manual, Text: fmt.Sprintf("%s of the same model: look for NVLink bridges between them", count(len(several), "GPU")),
-	}}.reaching(gpuAddresses(several)...)
+	}}.reaching(addresses(several)...)
 }
 
 func gpuECC(n *facts.Node) Answer {
@@ -142,7 +134,7 @@ func gpuECC(n *facts.Node) Answer {
 	}
 	return Answer{{
 		State: finding.Manual, Text: "a GPU on a VFIO driver does not show ECC: look in the guest, or before you assign the GPU",
-	}}.reaching(gpuAddresses(gpus)...)
+	}}.reaching(addresses(gpus)...)
 }
 
 // hiveWhole knows the hives of GPUs that amdgpu has. It looks at those of servers
@@ -363,7 +355,7 @@ func noGPUDaemons(n *facts.Node) Answer {
 		return notApplicable("no NVIDIA GPU is on a VFIO driver")
 	case len(daemons) > 0 && len(own) == 0:
 		text := fmt.Sprintf("%s of NVIDIA runs, but all GPUs are on VFIO drivers", count(len(daemons), "daemon"))
-		return fail(text, append(daemons, drivers)...).reaching(gpuAddresses(given)...)
+		return fail(text, append(daemons, drivers)...).reaching(addresses(given)...)
 	case len(daemons) > 0:
 		return pass("the daemons serve the node's own GPUs", append(daemons, drivers)...)
 	}

@@ -210,8 +210,7 @@ func doorsShut(n *facts.Node) Answer {
 		if said[0].State == finding.Pass {
 			continue
 		}
-		said[0].Object = door.name
-		found = append(found, said...)
+		found = append(found, said.object(door.name)...)
 	}
 	switch {
 	case len(found) > 0:

@@ -88,8 +88,7 @@ func flawsMitigated(n *facts.Node) Answer {
 		default:
 			continue
 		}
-		said[0].Object = name
-		found = append(found, said...)
+		found = append(found, said.object(name)...)
 	}
 	if len(found) == 0 {
 		return pass(count(len(files), "known flaw")+", all mitigated", dir)
@@ -287,16 +286,14 @@ func (o *optOut) judge(n *facts.Node, cmdline facts.Fact) Answer {
 	var found Answer
 	switch {
 	case now:
-		found = fail(fmt.Sprintf("the kernel runs with %s", word), cmdline).pending("not set on disk: the next boot may be without it")
+		found = fail("the kernel runs with "+word, cmdline).pending("not set on disk: the next boot may be without it")
 		if later {
-			found[0].Pending = "also set on disk: it returns with every boot"
+			found.pending("also set on disk: it returns with every boot")
 		}
 	case later:
 		found = fail(fmt.Sprintf("the next boot uses %s", strings.TrimSuffix(o.name+"="+next, "=")), cmdline).pending("comes with the next boot")
 	default:
 		return nil
 	}
-	found[0].Object = o.name
-	found[0].Evidence = append(found[0].Evidence, evidence(argument.Configured)...)
-	return found
+	return found.object(o.name).seen(argument.Configured...)
 }

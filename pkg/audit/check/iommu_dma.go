@@ -157,8 +157,8 @@ func hostTranslated(n *facts.Node) Answer {
 		}
 		used = append(used, f)
 		judged := translated(n, f)
-		if f.PF != nil && len(judged) > 0 {
-			judged[0].Devices = f.PF.VFs
+		if f.PF != nil {
+			judged.reaching(f.PF.VFs...)
 		}
 		found = append(found, judged.on(f)...)
 	}

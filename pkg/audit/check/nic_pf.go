@@ -56,8 +56,7 @@ func hostHasPF(n *facts.Node) Answer {
 		default:
 			continue
 		}
-		said[0].Devices = given[pf.Address]
-		found = append(found, said.on(pf)...)
+		found = append(found, said.on(pf).reaching(given[pf.Address]...)...)
 	}
 	return conclude(found, pfs, "PF", "no VF is assignable", one(driverFact))
 }

@@ -88,8 +88,8 @@ func problemFound(p *ledger.Problem, dir facts.Fact) Answer {
 	}
 	f := fail(where+": "+p.What, seen).object(seen.Path)
 	if p.Kind == ledger.Unfinished {
-		f[0].Severity = isolation.Medium
-		f[0].Remediation = "start the plugin, which moves the rest aside and records an event; if the node had no power failure, find out why the ledger ended"
+		return f.weighs(isolation.Medium).
+			fix("start the plugin, which moves the rest aside and records an event; if the node had no power failure, find out why the ledger ended")
 	}
 	return f
 }
@@ -215,8 +215,7 @@ func (b *replayed) untold(rec *journal.Record) Answer {
 	if b.report.Dropped > 0 {
 		f = unknown(fmt.Sprintf("whether the ledger had an event of %s, since retention dropped events", claimName(rec)), b.ledger)
 	}
-	f[0].Devices = rec.Plan.Addresses()
-	return f
+	return f.reaching(rec.Plan.Addresses()...)
 }
 
 // driver compares the driver of a function with the last binding that was told.

@@ -57,9 +57,8 @@ func setLater(found Answer, s *facts.Setting, good ...string) Answer {
 		return found
 	}
 	last := s.Configured[len(s.Configured)-1]
-	later := fail(fmt.Sprintf("correct now, but %s sets %s=%s for the next boot", last.Path, s.Name, next), s.Running).pending("comes with the next boot")
-	later[0].Evidence = append(later[0].Evidence, evidence(s.Configured)...)
-	return later
+	return fail(fmt.Sprintf("correct now, but %s sets %s=%s for the next boot", last.Path, s.Name, next), s.Running).
+		pending("comes with the next boot").seen(s.Configured...)
 }
 
 // isAny reports whether a value is one of the words, or the same boolean, which
