@@ -110,15 +110,11 @@ func (o *options) ahead(rec *journal.Record) []plan.Step {
 func (o *options) bootOf(rec *journal.Record) string { return cmp.Or(o.bootID(), rec.BootID) }
 
 func unprepareOne(cmd *cobra.Command, format string, n *node.Node, uid string) error {
-	before, err := n.Journal.Load(uid)
+	release, err := n.Unprepare(cmd.Context(), uid)
 	if err != nil {
 		return err
 	}
-	proofs, err := n.Unprepare(cmd.Context(), uid)
-	if err != nil {
-		return err
-	}
-	return printReleased(cmd.OutOrStdout(), format, uid, before != nil, proofs)
+	return printReleased(cmd.OutOrStdout(), format, uid, release)
 }
 
 // statusCommand lists the journal.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -302,20 +301,16 @@ func printCDI(w io.Writer, v *view) error {
 	return nil
 }
 
-// printReleased prints what unprepare did; had says that there was something
-// to take back.
-func printReleased(w io.Writer, format, uid string, had bool, proofs []isolation.Proof) error {
-	if proofs == nil {
-		proofs = []isolation.Proof{}
-	}
-	if done, err := document(w, format, map[string]any{"uid": uid, "resets": proofs}); done {
+// printReleased prints what unprepare did.
+func printReleased(w io.Writer, format, uid string, r prepare.Release) error {
+	if done, err := document(w, format, map[string]any{"uid": uid, "resets": list(r.Proofs)}); done {
 		return err
 	}
-	for _, p := range proofs {
+	for _, p := range r.Proofs {
 		fmt.Fprintf(w, "%s reset by %s in %d ms, configuration space as before the tenant\n", joined(p.Set), p.Method, p.Milliseconds)
 	}
 	text := "Claim %s is off this node.\n"
-	if !had {
+	if !r.Known {
 		text = "Claim %s had nothing on this node.\n"
 	}
 	_, err := fmt.Fprintf(w, text, uid)

@@ -56,9 +56,9 @@ func TestUnprepareAgain(t *testing.T) {
 	}
 	writes := len(w.k.Writes())
 	for _, id := range []string{uid, "never-heard-of"} {
-		proofs, err := w.plugin(nil).Unprepare(t.Context(), id)
-		if err != nil || proofs != nil {
-			t.Errorf("Unprepare(%s) = %v, %v; want no proofs at all", id, proofs, err)
+		release, err := w.plugin(nil).Unprepare(t.Context(), id)
+		if err != nil || release.Known {
+			t.Errorf("Unprepare(%s) = %+v, %v; want an unknown claim", id, release, err)
 		}
 	}
 	w.unchanged(before)
@@ -74,8 +74,8 @@ func TestUnprepareWithoutAReset(t *testing.T) {
 	req := w.request(uid, w.k.AddGPU(0x3b))
 	req.Devices[0].VFIO.Reset = v1alpha1.ResetSkip
 	w.mustPrepare(req)
-	if proofs, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil || proofs == nil || len(proofs) > 0 {
-		t.Errorf("Unprepare = %#v, %v; want proofs, none of them", proofs, err)
+	if release, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil || !release.Known || len(release.Proofs) > 0 {
+		t.Errorf("Unprepare = %+v, %v; want a known claim without a proof", release, err)
 	}
 }
 

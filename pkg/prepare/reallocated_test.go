@@ -183,7 +183,7 @@ func TestUnprepareIf(t *testing.T) {
 	}
 	w.unchanged(before)
 	inUse = nil
-	if proofs, err := w.plugin(nil).UnprepareIf(t.Context(), uid, check); err != nil || len(proofs) != 1 || w.record(uid) != nil {
-		t.Errorf("UnprepareIf = %v, %v; record %+v", proofs, err, w.record(uid))
+	if release, err := w.plugin(nil).UnprepareIf(t.Context(), uid, check); err != nil || len(release.Proofs) != 1 || w.record(uid) != nil {
+		t.Errorf("UnprepareIf = %+v, %v; record %+v", release, err, w.record(uid))
 	}
 }

@@ -120,9 +120,9 @@ func TestRepairLiftsTheQuarantine(t *testing.T) {
 			wantQuarantined(t, err)
 			w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) { return sysfstest.ResetWorks, nil })
 			w.repair(gpu)
-			proofs, err := again.Unprepare(t.Context(), uid)
-			if err != nil || len(proofs) != 1 {
-				t.Fatalf("Unprepare = %v, %v; want one proof", proofs, err)
+			release, err := again.Unprepare(t.Context(), uid)
+			if err != nil || len(release.Proofs) != 1 {
+				t.Fatalf("Unprepare = %+v, %v; want one proof", release, err)
 			}
 			if now := w.bindings()[gpu]; now != (plan.Binding{Driver: "nvidia"}) {
 				t.Errorf("bound %+v, want as it was", now)

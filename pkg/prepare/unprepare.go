@@ -17,10 +17,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
+// Release is the end of a claim.
+type Release struct {
+	// Known is false for a claim without a record: it had nothing here.
+	Known bool
+	// Proofs has one of each reset; none where no reset was due.
+	Proofs []isolation.Proof
+}
+
 // Unprepare takes a claim's functions back: it waits for holders, resets the
 // functions, compares them with what they were, and gives them back to their
-// drivers. It may be repeated, and a claim without a record is no error: its proofs
-// are nil, and else one for each reset, none at all included.
+// drivers. It may be repeated, and a claim without a record is no error.
 //
 // While a holder is left it returns an [effects.InUseError], or a [effects.LockedError] where
 // somebody else's unbind waits for one, and nothing has changed.
@@ -28,33 +35,33 @@ import (
 // tenant has lost it, and no other gets it. Unprepare of a quarantined claim
 // tries the reset again. When addresses can't be given back to their pool it
 // returns a [effects.ReturnError], and the record stays for the next try.
-func (p *Preparer) Unprepare(ctx context.Context, uid string) ([]isolation.Proof, error) {
+func (p *Preparer) Unprepare(ctx context.Context, uid string) (Release, error) {
 	return p.unprepare(ctx, uid, nil)
 }
 
 // UnprepareIf is [Preparer.Unprepare] of a claim of which the check still returns nil, with the
 // claim's lock held: no Prepare comes between the two. It returns the check's error otherwise.
-func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) ([]isolation.Proof, error) {
+func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (Release, error) {
 	return p.unprepare(ctx, uid, check)
 }
 
 // unprepare does so after a check of the record, which may be nil.
-func (p *Preparer) unprepare(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) ([]isolation.Proof, error) {
+func (p *Preparer) unprepare(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (Release, error) {
 	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
-		return nil, err
+		return Release{}, err
 	}
 	defer release()
 	rec, err := p.order.Journal.Load(uid)
 	if err != nil {
-		return nil, err
+		return Release{}, err
 	}
 	if rec == nil {
-		return nil, p.order.Specs.Remove(uid)
+		return Release{}, p.order.Specs.Remove(uid)
 	}
 	if check != nil {
 		if err := check(ctx, rec); err != nil {
-			return nil, err
+			return Release{}, err
 		}
 	}
 	work := *rec
@@ -62,7 +69,7 @@ func (p *Preparer) unprepare(ctx context.Context, uid string, check func(context
 	if err == nil {
 		p.refusals.forget(uid)
 	}
-	return append([]isolation.Proof{}, work.Proofs...), err // slices.Concat would return nil for none
+	return Release{Known: true, Proofs: work.Proofs}, err
 }
 
 // LeaveAddresses strikes the leases from a claim's record, so that it can end

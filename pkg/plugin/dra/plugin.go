@@ -24,7 +24,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
@@ -36,7 +35,7 @@ type Claims interface {
 	Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error)
 	// UnprepareIf takes a claim back unless the check, which may be nil, returns an error,
 	// which it returns.
-	UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) ([]isolation.Proof, error)
+	UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (prepare.Release, error)
 }
 
 // Attributes returns what a container is told of a device, under the names of
@@ -269,7 +268,7 @@ func (d *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject, check func(context.Context, *journal.Record) error) error {
 	log := d.Log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
 	begin := time.Now()
-	proofs, err := d.Claims.UnprepareIf(ctx, string(c.UID), check)
+	release, err := d.Claims.UnprepareIf(ctx, string(c.UID), check)
 	if errors.Is(err, ErrAllocatedAgain) {
 		return err
 	}
@@ -286,12 +285,12 @@ func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 		return err
 	}
 	d.forget(c.UID)
-	if proofs == nil {
+	if !release.Known {
 		log.InfoContext(ctx, "claim was not prepared here")
 		return nil
 	}
-	log.InfoContext(ctx, "claim unprepared", slog.Int("resets", len(proofs)))
-	d.Reporter.Unprepared(c, len(proofs))
+	log.InfoContext(ctx, "claim unprepared", slog.Int("resets", len(release.Proofs)))
+	d.Reporter.Unprepared(c, len(release.Proofs))
 	return nil
 }
 

@@ -10,10 +10,10 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -25,9 +25,9 @@ func (slow) Prepare(ctx context.Context, _ *claim.Request) (*journal.Record, err
 	return nil, context.Cause(ctx)
 }
 
-func (slow) UnprepareIf(ctx context.Context, _ string, _ func(context.Context, *journal.Record) error) ([]isolation.Proof, error) {
+func (slow) UnprepareIf(ctx context.Context, _ string, _ func(context.Context, *journal.Record) error) (prepare.Release, error) {
 	<-ctx.Done()
-	return nil, context.Cause(ctx)
+	return prepare.Release{}, context.Cause(ctx)
 }
 
 // TestAnswerComesInTime: the kubelet gives a call 45 seconds. What takes longer

@@ -169,9 +169,9 @@ func TestPFLosesItsDriver(t *testing.T) {
 		t.Fatalf("Recover = %+v, %v; want the claim unfinished", r, err)
 	}
 	stage.Says(t, r.Unfinished[0], s.vf, "delete its pod")
-	proofs, err := s.Unprepare(t.Context(), uid)
-	if err != nil || len(proofs) > 0 {
-		t.Errorf("Unprepare = %+v, %v; want no proof of what is gone", proofs, err)
+	release, err := s.Unprepare(t.Context(), uid)
+	if err != nil || len(release.Proofs) > 0 {
+		t.Errorf("Unprepare = %+v, %v; want no proof of what is gone", release.Proofs, err)
 	}
 	delete(s.bindings, topology.VF(topology.PF0, 0))
 	delete(s.bindings, s.vf)

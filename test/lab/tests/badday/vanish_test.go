@@ -26,12 +26,12 @@ func TestVFsRemoved(t *testing.T) {
 	before := stage.Bindings(t)
 	_, err := n.Prepare(t.Context(), req)
 	stage.Says(t, err, vf, "delete its pod")
-	proofs, err := n.Unprepare(t.Context(), uid)
+	release, err := n.Unprepare(t.Context(), uid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(proofs) != 1 || proofs[0].Set[0].String() != topology.GPU0 {
-		t.Errorf("proofs of %+v; want one, of %s: the VF has none", proofs, topology.GPU0)
+	if len(release.Proofs) != 1 || release.Proofs[0].Set[0].String() != topology.GPU0 {
+		t.Errorf("proofs of %+v; want one, of %s: the VF has none", release.Proofs, topology.GPU0)
 	}
 	now := stage.Bindings(t)
 	before[topology.GPU0] = now[topology.GPU0]

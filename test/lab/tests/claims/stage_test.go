@@ -39,11 +39,11 @@ func mustPrepare(t *testing.T, n *node.Node, req *claim.Request) *journal.Record
 // mustUnprepare unprepares and logs the resets.
 func mustUnprepare(t *testing.T, n *node.Node, uid string) {
 	t.Helper()
-	proofs, err := n.Unprepare(context.WithoutCancel(t.Context()), uid)
+	release, err := n.Unprepare(context.WithoutCancel(t.Context()), uid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range proofs {
+	for _, p := range release.Proofs {
 		t.Logf("reset %v by %s in %d ms", p.Set, p.Method, p.Milliseconds)
 	}
 }

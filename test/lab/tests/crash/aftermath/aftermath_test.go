@@ -161,11 +161,11 @@ func TestAfterUnplug(t *testing.T) {
 	req.Devices = stage.Devices(rec)
 	_, err = n.Prepare(t.Context(), req)
 	stage.Says(t, err, gone.String(), "delete its pod")
-	proofs, err := n.Unprepare(t.Context(), want.UID)
+	release, err := n.Unprepare(t.Context(), want.UID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range proofs {
+	for _, p := range release.Proofs {
 		for _, a := range p.Set {
 			if a == gone {
 				t.Errorf("there is a proof of a reset of %s, which is gone", gone)
