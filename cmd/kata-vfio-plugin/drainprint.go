@@ -121,7 +121,7 @@ func (s *nodeStatus) stillWith(d *journal.Drain) string {
 		v := &s.views[i]
 		rec := journal.Record{}
 		rec.Plan.Functions = v.Functions
-		if v.Kind != journal.Claim || !d.Concerns(&rec) {
+		if v.Kind == journal.Bound || !d.Concerns(&rec) {
 			continue
 		}
 		switch {

@@ -9,6 +9,7 @@ package journal
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -42,7 +43,7 @@ const (
 	Quarantined State = "quarantined"
 )
 
-// Kind tells the records of claims from those of standing bindings.
+// Kind says what a record is of.
 type Kind string
 
 // Kinds of records.
@@ -51,7 +52,21 @@ const (
 	Claim Kind = "claim"
 	// Bound is the record of a function bound at start-up by policy "bound".
 	Bound Kind = "standing"
+	// Orphan is the record of a function that had none, while it goes back to its driver.
+	Orphan Kind = "orphan"
 )
+
+// orphanPrefix begins the IDs of orphans, which no claim's UID does.
+const orphanPrefix = "stray-"
+
+// OrphanID is the ID of the record of an orphaned function.
+func OrphanID(a pci.Address) string { return orphanPrefix + a.Label() }
+
+// IsOrphan reports whether the record is of an orphaned function. Earlier plugins wrote
+// these as records of claims.
+func (r *Record) IsOrphan() bool {
+	return r.Kind == Orphan || r.Kind == Claim && r.Plan.Claim.Name == "" && strings.HasPrefix(r.ID(), orphanPrefix)
+}
 
 // Record is one claim's entry.
 type Record struct {

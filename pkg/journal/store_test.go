@@ -287,3 +287,20 @@ func TestStoreForgetsDeadClaims(t *testing.T) {
 		t.Errorf("another process keeps %d files in memory, %v; want that of the claim that lives", other.Cached(), errs)
 	}
 }
+
+// TestIsOrphan: earlier plugins wrote orphans as records of claims.
+func TestIsOrphan(t *testing.T) {
+	gpu := pci.Address{Bus: 0x3b}
+	for kind, want := range map[journal.Kind]bool{journal.Orphan: true, journal.Claim: true, journal.Bound: false} {
+		r := journal.Record{Kind: kind}
+		r.Plan.Claim.UID = journal.OrphanID(gpu)
+		if got := r.IsOrphan(); got != want {
+			t.Errorf("%s: an orphan: %t, want %t", kind, got, want)
+		}
+	}
+	named := journal.Record{Kind: journal.Claim}
+	named.Plan.Claim.UID, named.Plan.Claim.Name = journal.OrphanID(gpu), "train"
+	if named.IsOrphan() {
+		t.Error("a claim with a name is an orphan")
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -47,7 +46,7 @@ func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 	for _, a := range r.Orphans {
 		s, err := m.giveBackOrphan(ctx, a)
 		if err != nil {
-			s = &Orphan{Address: a, Err: fmt.Errorf("stray %s: %w", a, err)}
+			s = &Orphan{Address: a, Err: fmt.Errorf("orphan %s: %w", a, err)}
 		}
 		if s != nil {
 			all = append(all, *s)
@@ -73,34 +72,36 @@ func (m *Maintainer) findOrphans(ctx context.Context, r *prepare.Recovery) error
 // orphans returns our functions on VFIO drivers without a record, by address.
 func (m *Maintainer) orphans(snap *device.Snapshot) []pci.Address {
 	n := m.order.Planning.WithOwners(snap)
-	var strays []pci.Address
+	var orphans []pci.Address
 	for i := range snap.Functions {
 		f := &snap.Functions[i]
 		_, held := n.Owners[f.Address]
 		if !held && device.IsVFIO(f.Driver) && n.Selection.Choice(f.Address).Ours {
-			strays = append(strays, f.Address)
+			orphans = append(orphans, f.Address)
 		}
 	}
-	return strays
+	return orphans
 }
 
-const orphanPrefix = "stray-"
+// orphanRecord is the record under which an orphan goes back: Recover finishes a crash on
+// the way like that of any claim.
+func orphanRecord(a pci.Address) *journal.Record {
+	return &journal.Record{Kind: journal.Orphan, Plan: plan.Plan{
+		Claim: plan.Ref{UID: journal.OrphanID(a)}, Functions: []plan.Function{{Address: a}},
+	}}
+}
 
-// orphanID is the record's under which a stray goes back: a crash on the way is finished
-// by Recover like that of any claim.
-func orphanID(a pci.Address) string { return orphanPrefix + a.Label() }
-
-// retryOrphans goes on with those whose way back has failed: they have a record since.
+// retryOrphans goes on with those whose way back has failed: they have a record since then.
 func (m *Maintainer) retryOrphans(ctx context.Context) (all []Orphan) {
 	records, _ := m.order.Journal.List() // one that can't be read is nobody's to go on with
 	for _, rec := range records {
-		if rec.Kind != journal.Claim || rec.Plan.Claim.Name != "" || !strings.HasPrefix(rec.ID(), orphanPrefix) || len(rec.Plan.Functions) != 1 {
+		if !rec.IsOrphan() || len(rec.Plan.Functions) != 1 {
 			continue
 		}
 		fn := &rec.Plan.Functions[0]
 		s := Orphan{Address: fn.Address, GivenBack: fn.Original.Driver}
 		if err := m.retryOrphan(ctx, rec.ID()); err != nil {
-			s = Orphan{Address: fn.Address, Err: fmt.Errorf("stray %s: %w", fn.Address, err)}
+			s = Orphan{Address: fn.Address, Err: fmt.Errorf("orphan %s: %w", fn.Address, err)}
 		}
 		all = append(all, s)
 	}
@@ -128,13 +129,12 @@ func (m *Maintainer) retryOrphan(ctx context.Context, id string) error {
 func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan, error) {
 	ctx, cancel := m.order.InTime(ctx)
 	defer cancel()
-	ref := plan.Ref{UID: orphanID(a)}
-	release, err := m.order.Locking.LockClaim(ctx, ref)
+	rec := orphanRecord(a)
+	release, err := m.order.Locking.LockClaim(ctx, rec.Plan.Claim)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	rec := &journal.Record{Kind: journal.Claim, Plan: plan.Plan{Claim: ref, Functions: []plan.Function{{Address: a}}}}
 	snap, unlock, err := m.order.Locking.LockRecord(ctx, rec)
 	if err != nil {
 		return nil, err
@@ -148,39 +148,39 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 	if nodeconfig.Select(m.order.Node, snap).Choice(a).Policy == v1alpha1.PolicyBound {
 		return nil, nil
 	}
-	stray := &Orphan{Address: a}
+	orphan := &Orphan{Address: a}
 	origin, why, err := m.originOf(ctx, snap, f, n.Damaged)
 	if err != nil || why != "" {
-		stray.Why = why
-		return stray, err
+		orphan.Why = why
+		return orphan, err
 	}
 	lost, why, err := m.claimsWithoutRecord(ctx, f)
 	if err != nil || why != "" {
-		stray.Why = why
-		return stray, err
+		orphan.Why = why
+		return orphan, err
 	}
 	if err := m.endWithoutRecord(ctx, lost); err != nil {
 		return nil, err
 	}
 	if f.VF != nil {
-		stray.Why = fmt.Sprintf("its claim's record is lost, and with it what PF %s imposed on this VF before, and whether it has addresses from a pool: "+
+		orphan.Why = fmt.Sprintf("its claim's record is lost, and with it what PF %s imposed on this VF before, and whether it has addresses from a pool: "+
 			"set MAC, VLAN, trust and spoof check as they should be, free its addresses, and bind it to %s", f.VF.PF, origin)
-		return stray, nil
+		return orphan, nil
 	}
-	if stray.Why, err = m.resetOrphan(ctx, n, f, origin); err != nil || stray.Why != "" {
-		return stray, err
+	if orphan.Why, err = m.resetOrphan(ctx, n, f, origin); err != nil || orphan.Why != "" {
+		return orphan, err
 	}
-	stray.GivenBack = origin
-	return stray, m.restoreOrphan(ctx, snap, rec, f, origin)
+	orphan.GivenBack = origin
+	return orphan, m.restoreOrphan(ctx, snap, rec, f, origin)
 }
 
-// originOf returns the driver from which kata-vfio took a stray, or why that, or that
+// originOf returns the driver from which kata-vfio took an orphan, or why that, or that
 // nobody needs it on VFIO, is not certain.
 func (m *Maintainer) originOf(ctx context.Context, snap *device.Snapshot, f *device.Function, damagedRecord string) (driver, why string, err error) {
 	if damagedRecord != "" {
 		return "", "record " + damagedRecord + " can't be read, and may be of it", nil
 	}
-	err = m.order.Guard.Unheld(ctx, snap, plan.Ref{UID: orphanID(f.Address)}, []pci.Address{f.Address})
+	err = m.order.Guard.Unheld(ctx, snap, plan.Ref{UID: journal.OrphanID(f.Address)}, []pci.Address{f.Address})
 	if effects.IsUse(err) {
 		return "", effects.OneLine(err), nil
 	}
@@ -230,18 +230,17 @@ func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, r
 	return nil
 }
 
-// resetOrphan resets a stray, or says why that can't be done. A crash before or after leaves
+// resetOrphan resets an orphan, or says why that can't be done. A crash before or after leaves
 // nothing behind: the next look resets it again.
 func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Function, origin string) (why string, err error) {
-	ref := plan.Ref{UID: orphanID(f.Address)}
+	rec := orphanRecord(f.Address)
 	for _, r := range isolation.Resets(n.Snapshot, f) {
 		if !areOrphans(n, f, r.Set) {
 			continue
 		}
-		if err := m.order.Guard.Unheld(ctx, n.Snapshot, ref, r.Set); err != nil {
+		if err := m.order.Guard.Unheld(ctx, n.Snapshot, rec.Plan.Claim, r.Set); err != nil {
 			return "", err
 		}
-		rec := &journal.Record{Kind: journal.Claim, Plan: plan.Plan{Claim: ref, Functions: []plan.Function{{Address: f.Address}}}}
 		if rec.Baseline, err = m.order.Executor.Fingerprints(r.Set); err != nil {
 			return "", err
 		}
@@ -252,7 +251,7 @@ func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Fun
 		"restart the node, or bind it to %s if no tenant had it", origin), nil
 }
 
-// areOrphans reports whether all functions of a reset's set are strays of one IOMMU group,
+// areOrphans reports whether all functions of a reset's set are orphans of one IOMMU group,
 // whose lock the caller has.
 func areOrphans(n plan.Node, f *device.Function, set []pci.Address) bool {
 	return !slices.ContainsFunc(set, func(a pci.Address) bool {
@@ -264,9 +263,9 @@ func areOrphans(n plan.Node, f *device.Function, set []pci.Address) bool {
 
 // A claim whose record is lost has no end: nobody unprepares it, and the ledger would
 // name its tenant as the holder for ever. Its end is written when what it had is found
-// as a stray and no process has any of it.
+// as an orphan and no process has any of it.
 
-// claimsWithoutRecord returns the tenancies that had a stray and have neither an end in the
+// claimsWithoutRecord returns the tenancies that had an orphan and have neither an end in the
 // ledger nor a record, each from its Prepare on. It says why where a process still has
 // something of one.
 func (m *Maintainer) claimsWithoutRecord(ctx context.Context, f *device.Function) (lost [][]ledger.Event, why string, err error) {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -214,7 +215,7 @@ func TestAFailedGiveBackIsTriedAgain(t *testing.T) {
 			t.Errorf("the other is on %s", got)
 		}
 	}
-	if rec := w.record("stray-" + stuck.Label()); rec == nil || !strings.Contains(rec.Reason, "input/output error") {
+	if rec := w.record("stray-" + stuck.Label()); rec == nil || rec.Kind != journal.Orphan || !strings.Contains(rec.Reason, "input/output error") {
 		t.Errorf("record %+v, want it to say why", rec)
 	}
 	refuse = false

@@ -39,7 +39,7 @@ func (n *Node) readTenancies() {
 	n.Tenancies = tenancies(records)
 	n.journal, n.bound = records, map[pci.Address]bool{}
 	for _, rec := range records {
-		if rec.Kind == journal.Claim {
+		if rec.Kind != journal.Bound {
 			n.records = append(n.records, rec)
 		}
 		for _, fn := range rec.Plan.Functions {
@@ -111,7 +111,7 @@ func (n *Node) decode(text string) (*journal.Record, error) {
 func tenancies(records []*journal.Record) []Tenancy {
 	var all []Tenancy
 	for _, rec := range records {
-		if rec.Kind != journal.Claim {
+		if rec.Kind == journal.Bound {
 			continue
 		}
 		for _, fn := range rec.Plan.Functions {

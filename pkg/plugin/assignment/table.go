@@ -109,7 +109,7 @@ func (t *Table) read() ([]entry, error) {
 	}
 	var entries []entry
 	for _, r := range records {
-		if r.Kind != journal.Claim {
+		if r.Kind == journal.Bound {
 			continue
 		}
 		e := entry{record: r}

@@ -217,7 +217,7 @@ func (p *Publisher) enter(n *publish.Node, records []*journal.Record) []pci.Addr
 	var addrs []pci.Address
 	for _, rec := range records {
 		holds := rec.BootID == n.Snapshot.Host.BootID || rec.State == journal.Quarantined
-		if !holds || rec.Kind != journal.Claim {
+		if !holds || rec.Kind == journal.Bound {
 			continue
 		}
 		for _, parts := range rec.Plan.Allocated() {
