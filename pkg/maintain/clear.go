@@ -61,7 +61,7 @@ func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]is
 	if how.WithoutProof {
 		return nil, m.waive(ctx, &work, how)
 	}
-	err = m.order.TakeOff(ctx, &work)
+	err = m.order.TakeOff(ctx, &work).Err
 	return append([]isolation.Proof{}, work.Proofs...), err
 }
 
@@ -119,7 +119,7 @@ func (m *Maintainer) makeFitForHost(ctx context.Context, rec *journal.Record) er
 	}
 	own := *rec
 	own.Baseline = nil // no proof is asked for: the functions are compared with what they are now
-	if err := m.order.CarryOut(ctx, &own, plan.ForHost()); err != nil {
+	if err := m.order.CarryOut(ctx, &own, plan.ForHost()).Err; err != nil {
 		return fmt.Errorf("claim %s: its devices stay in quarantine, since a host driver must not get what was not reset after a tenant: %w; "+
 			"if resets keep failing, power-cycle the node and clear the quarantine then", rec.Plan.Claim, err)
 	}

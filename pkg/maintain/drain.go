@@ -275,7 +275,7 @@ func (m *Maintainer) endBound(ctx context.Context, id string, drained pci.Addres
 		return nil
 	}
 	work := *rec
-	return m.order.TakeOffLocked(ctx, snap, &work)
+	return m.order.TakeOffLocked(ctx, snap, &work).Err
 }
 
 // withDrainSet runs work under the locks of all functions that go with a drain.

@@ -121,7 +121,7 @@ func (m *Maintainer) retryOrphan(ctx context.Context, id string) error {
 		return err
 	}
 	work := *rec
-	return m.order.TakeOff(ctx, &work)
+	return m.order.TakeOff(ctx, &work).Err
 }
 
 // giveBackOrphan looks again under the locks of the function's group, which every
@@ -244,8 +244,8 @@ func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Fun
 		if rec.Baseline, err = m.order.Executor.Fingerprints(r.Set); err != nil {
 			return "", err
 		}
-		_, err = m.order.Resetting.Reset(ctx, rec, r)
-		return "", err
+		_, result := m.order.Resetting.Reset(ctx, rec, r)
+		return "", result.Err
 	}
 	return fmt.Sprintf("it can't be reset without functions that others have, and a driver of the host must not get it as a tenant has left it: "+
 		"restart the node, or bind it to %s if no tenant had it", origin), nil

@@ -202,5 +202,5 @@ func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 	if err := p.order.Recording.Record(ctx, rec.Plan.Claim, effects.CloseEvent(rec)); err != nil {
 		return err
 	}
-	return p.order.CarryOut(ctx, rec, plan.Renewal())
+	return p.order.CarryOut(ctx, rec, plan.Renewal()).Err
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -26,6 +25,37 @@ type Order struct {
 
 func newOrder(c *Config) *Order {
 	return &Order{Config: c, Set: effects.New(&c.Parts), Planning: &Planning{Config: c}}
+}
+
+// Next says what is to do with a record after work on it.
+type Next int
+
+// What is to do next.
+const (
+	// Nothing says that the work is done.
+	Nothing Next = iota
+	// Retry says that the work failed. It may be tried again, or taken back.
+	Retry
+	// Join says that a reset is in the kernel. The record must stay as it is: the next try
+	// takes the result of that reset.
+	Join
+	// Quarantine says that the record is a quarantine now, which ends by a proof or an operator.
+	Quarantine
+)
+
+// Outcome is what work on a record has come to.
+type Outcome struct {
+	Next Next
+	// Err is nil where nothing is to do, and a [QuarantinedError] for a quarantine.
+	Err error
+}
+
+// failed is the outcome of work that ended with err, which may be nil.
+func failed(err error) Outcome {
+	if err == nil {
+		return Outcome{}
+	}
+	return Outcome{Next: Retry, Err: err}
 }
 
 // Begin prepares a claim that has no record.
@@ -56,17 +86,15 @@ func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind
 	return o.conclude(ctx, rec, o.carryIn(ctx, rec))
 }
 
-// conclude returns the record of a Prepare whose steps ended with err. What has failed
-// is taken back, unless the record has its end as a quarantine, or waits for a reset.
-func (o *Order) conclude(ctx context.Context, rec *journal.Record, err error) (*journal.Record, error) {
-	_, quarantined := errors.AsType[*QuarantinedError](err)
-	switch {
-	case err == nil:
+// conclude returns the record of a Prepare by its outcome. What has failed is taken back.
+func (o *Order) conclude(ctx context.Context, rec *journal.Record, out Outcome) (*journal.Record, error) {
+	switch out.Next {
+	case Nothing:
 		return rec, nil
-	case quarantined, isResettingBefore(rec) && inKernel(err):
-		return nil, err
+	case Retry:
+		return nil, o.abandon(ctx, rec, out.Err)
 	}
-	return nil, o.abandon(ctx, rec, err)
+	return nil, out.Err
 }
 
 // announce settles what the plan left open and writes the record. Addresses
@@ -108,13 +136,12 @@ func (o *Order) intend(ctx context.Context, snap *device.Snapshot, rec *journal.
 }
 
 // carryIn carries out the phases of a Prepare and completes the record. It may be repeated where
-// a reset was cut off: what is done is left alone, and the reset is joined. After a
-// [QuarantinedError] the record has its end, and is not to be taken back.
-func (o *Order) carryIn(ctx context.Context, rec *journal.Record) error {
-	if err := o.CarryOut(ctx, rec, plan.Preparation()); err != nil {
-		return err
+// a reset was cut off: what is done is left alone, and the reset is joined.
+func (o *Order) carryIn(ctx context.Context, rec *journal.Record) Outcome {
+	if out := o.CarryOut(ctx, rec, plan.Preparation()); out.Err != nil {
+		return out
 	}
-	return o.Recording.Save(rec, journal.Prepared, "")
+	return failed(o.Recording.Save(rec, journal.Prepared, ""))
 }
 
 // resetBefore makes the resets that are due before the record's tenant, enters
@@ -125,35 +152,29 @@ func (o *Order) carryIn(ctx context.Context, rec *journal.Record) error {
 // as before the reset: what it was before its last tenant may be of another
 // boot, in which firmware placed its BARs elsewhere. So it is measured, and the record
 // keeps that, before the first reset only: the next call may have to go on from there.
-func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
+func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) Outcome {
 	if len(rec.Plan.ResetsBefore) == 0 {
-		return nil
+		return Outcome{}
 	}
 	if !isResettingBefore(rec) {
 		if err := o.Resetting.Measure(ctx, rec); err != nil {
-			return err
+			return failed(err)
 		}
 		if err := o.Recording.Keep(rec); err != nil {
-			return err
+			return failed(err)
 		}
 	}
-	if err := o.Resetting.All(ctx, rec, rec.Plan.ResetsBefore); err != nil {
-		return o.failedReset(ctx, rec, err)
+	if out := o.afterResets(ctx, rec, o.Resetting.All(ctx, rec, rec.Plan.ResetsBefore)); out.Err != nil {
+		return out
 	}
 	for _, proof := range rec.Proofs {
 		for _, a := range proof.Set {
 			if err := o.Resetting.ProvenClean(rec.BootID, a); err != nil {
-				return err
+				return failed(err)
 			}
 		}
 	}
-	return nil
-}
-
-// inKernel reports whether an error says that a reset is in the kernel still.
-func inKernel(err error) bool {
-	unfinished, ok := errors.AsType[*bind.UnfinishedError](err)
-	return ok && unfinished.InKernel()
+	return Outcome{}
 }
 
 // abandon takes a failed Prepare back and returns the whole story.
@@ -186,7 +207,7 @@ func (e *UndoError) Unwrap() error { return e.Err }
 // back, and removes record and spec. It may be repeated. The cause is nil where
 // it was a crash.
 func (o *Order) Undo(ctx context.Context, rec *journal.Record, cause error) error {
-	if err := o.CarryOut(ctx, rec, plan.Undo()); err != nil {
+	if err := o.CarryOut(ctx, rec, plan.Undo()).Err; err != nil {
 		return err
 	}
 	why := "it was cut off"
@@ -260,24 +281,32 @@ func (o *Order) InTime(ctx context.Context) (context.Context, context.CancelFunc
 
 // CarryOut carries out phases in order, up to the first that fails. It may be repeated
 // after a crash: each phase leaves alone what is done already.
-func (o *Order) CarryOut(ctx context.Context, rec *journal.Record, phases []plan.Phase) error {
+func (o *Order) CarryOut(ctx context.Context, rec *journal.Record, phases []plan.Phase) Outcome {
 	for _, phase := range phases {
-		if err := o.effect(phase)(ctx, rec); err != nil {
-			return err
+		if out := o.carryOut(ctx, rec, phase); out.Err != nil {
+			return out
 		}
 	}
-	return nil
+	return Outcome{}
 }
 
-// effect returns what carries a phase out.
+func (o *Order) carryOut(ctx context.Context, rec *journal.Record, phase plan.Phase) Outcome {
+	switch phase {
+	case plan.ResetBefore:
+		return o.resetBefore(ctx, rec)
+	case plan.ResetAfter:
+		return o.resetAfter(ctx, rec)
+	}
+	return failed(o.effect(phase)(ctx, rec))
+}
+
+// effect returns what carries out a phase that only succeeds or fails.
 func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) error {
 	switch phase {
 	case plan.LoadModules:
 		return o.Binding.LoadModules
 	case plan.Bind:
 		return o.Binding.BindAll
-	case plan.ResetBefore:
-		return o.resetBefore
 	case plan.ConfigureVFs:
 		return o.Configuring.Configure
 	case plan.Measure:
@@ -294,8 +323,6 @@ func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) 
 		return o.Binding.RebindEndpoints
 	case plan.UnbindEndpoints:
 		return o.Binding.UnbindEndpoints
-	case plan.ResetAfter:
-		return o.resetAfter
 	case plan.ResetForHost:
 		return o.Resetting.ForHost
 	case plan.Restore:

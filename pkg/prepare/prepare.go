@@ -140,7 +140,7 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 		}
 	}
 	work := *rec
-	if err := p.order.TakeOff(ctx, &work); err != nil {
+	if err := p.order.TakeOff(ctx, &work).Err; err != nil {
 		return nil, err
 	}
 	return p.order.Begin(ctx, req, rec.Kind)
@@ -252,15 +252,12 @@ func (e *ReallocatedError) Unwrap() error { return e.Err }
 // Unprepare takes, and then prepares the claim. What is not proven clean stays in quarantine,
 // and does not keep the claim from its other devices.
 func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
-	work := *rec
-	err := error(nil)
+	work, out := *rec, Outcome{Next: Quarantine}
 	if rec.State != journal.Quarantined {
-		err = p.order.TakeOff(ctx, &work)
+		out = p.order.TakeOff(ctx, &work)
 	}
-	if q, ok := errors.AsType[*QuarantinedError](err); ok {
-		work, err = *q.Record, nil
-	}
-	if err == nil && work.State == journal.Quarantined {
+	err := out.Err
+	if out.Next == Quarantine {
 		err = p.setAside(ctx, &work)
 	}
 	if err != nil {

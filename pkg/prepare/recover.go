@@ -144,16 +144,15 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 
 // finish settles a record and enters it into the list it belongs to.
 func (p *Preparer) finish(ctx context.Context, rec *journal.Record, list *[]plan.Ref, r *Recovery) error {
-	err := p.order.TakeOff(ctx, rec)
-	var q *QuarantinedError
-	switch {
-	case errors.As(err, &q):
-		r.Quarantined = append(r.Quarantined, q.Record)
+	out := p.order.TakeOff(ctx, rec)
+	switch out.Next {
+	case Quarantine:
+		r.Quarantined = append(r.Quarantined, rec)
 		return nil
-	case err == nil:
+	case Nothing:
 		*list = append(*list, rec.Plan.Claim)
 	}
-	return err
+	return out.Err
 }
 
 // SweepSpecs removes CDI specs of ours whose claims have no record here, and returns

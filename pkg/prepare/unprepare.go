@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -65,7 +64,7 @@ func (p *Preparer) unprepare(ctx context.Context, uid string, check func(context
 		}
 	}
 	work := *rec
-	err = p.order.TakeOff(ctx, &work)
+	err = p.order.TakeOff(ctx, &work).Err
 	if err == nil {
 		p.refusals.forget(uid)
 	}
@@ -96,35 +95,35 @@ func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
 
 // TakeOff takes a record in any state to its end: functions on their original
 // bindings, no spec, no record. The claim's lock is held.
-func (o *Order) TakeOff(ctx context.Context, rec *journal.Record) error {
+func (o *Order) TakeOff(ctx context.Context, rec *journal.Record) Outcome {
 	snap, release, err := o.Locking.LockRecord(ctx, rec)
 	if err != nil {
-		return err
+		return failed(err)
 	}
 	defer release()
 	return o.TakeOffLocked(ctx, snap, rec)
 }
 
 // TakeOffLocked is [Order.TakeOff] with the locks of the record's functions held.
-func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *journal.Record) Outcome {
 	o.Recording.MakeRoom()
 	earlier := rec.BootID != snap.Host.BootID
 	if earlier || rec.State != journal.Prepared {
 		if err := o.Recording.Backfill(ctx, snap, rec); err != nil {
-			return err
+			return failed(err)
 		}
 	}
 	if earlier && rec.State != journal.Quarantined {
-		return o.Drop(ctx, rec)
+		return failed(o.Drop(ctx, rec))
 	}
 	if err := o.Guard.WaitUnheld(ctx, snap, rec, o.HolderWait); err != nil {
-		return err
+		return failed(err)
 	}
 	switch rec.State {
 	case journal.Preparing:
-		return o.Undo(ctx, rec, nil)
+		return failed(o.Undo(ctx, rec, nil))
 	case journal.Cleaned:
-		return o.GiveBack(ctx, rec)
+		return failed(o.GiveBack(ctx, rec))
 	case journal.Quarantined:
 		return o.retest(ctx, snap, rec)
 	default:
@@ -134,22 +133,22 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 
 // retest tries the reset of a quarantine again. Where it outlived a reboot, its
 // functions are with their host drivers and must come back for that.
-func (o *Order) retest(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
+func (o *Order) retest(ctx context.Context, snap *device.Snapshot, rec *journal.Record) Outcome {
 	if err := o.Guard.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.Addresses()); err != nil {
-		return err
+		return failed(err)
 	}
 	if rec.BootID != snap.Host.BootID {
 		// Firmware may have placed its BARs elsewhere.
 		rec.BootID, rec.Baseline = snap.Host.BootID, nil
 		if err := o.Binding.Rebase(ctx, rec); err != nil {
-			return err
+			return failed(err)
 		}
 	}
 	if err := o.Recording.Save(rec, journal.Quarantined, rec.Reason); err != nil {
-		return err
+		return failed(err)
 	}
-	if err := o.CarryOut(ctx, rec, plan.Retest()); err != nil {
-		return err
+	if out := o.CarryOut(ctx, rec, plan.Retest()); out.Err != nil {
+		return out
 	}
 	return o.release(ctx, rec)
 }
@@ -167,7 +166,7 @@ func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 			return err
 		}
 	}
-	if err := o.CarryOut(ctx, rec, plan.AfterReboot()); err != nil {
+	if err := o.CarryOut(ctx, rec, plan.AfterReboot()).Err; err != nil {
 		return err
 	}
 	if rec.State == journal.Prepared && rec.Sandbox != nil {
@@ -184,37 +183,37 @@ func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 }
 
 // release is the way back of a claim that was handed over.
-func (o *Order) release(ctx context.Context, rec *journal.Record) error {
+func (o *Order) release(ctx context.Context, rec *journal.Record) Outcome {
 	quarantined := rec.State == journal.Quarantined
 	if rec.State == journal.Prepared && rec.Sandbox != nil {
 		if err := o.Recording.Record(ctx, rec.Plan.Claim, effects.CloseEvent(rec)); err != nil {
-			return err
+			return failed(err)
 		}
 	}
 	if err := o.Recording.Save(rec, journal.Releasing, ""); err != nil {
-		return err
+		return failed(err)
 	}
-	if err := o.CarryOut(ctx, rec, plan.Cleaning()); err != nil {
-		return err
+	if out := o.CarryOut(ctx, rec, plan.Cleaning()); out.Err != nil {
+		return out
 	}
 	if err := o.Resetting.Mark(rec, "no reset was made: its class waives that, or it was off the bus"); err != nil {
-		return err
+		return failed(err)
 	}
 	if quarantined {
 		if err := o.Recording.Record(ctx, rec.Plan.Claim, ledger.Event{Type: ledger.Release, Devices: effects.Briefly(rec)}); err != nil {
-			return err
+			return failed(err)
 		}
 	}
 	if err := o.Recording.Save(rec, journal.Cleaned, ""); err != nil {
-		return err
+		return failed(err)
 	}
-	return o.GiveBack(ctx, rec)
+	return failed(o.GiveBack(ctx, rec))
 }
 
 // GiveBack brings clean functions to their original bindings, then gives the
 // addresses back, which no VM has any more, and forgets them.
 func (o *Order) GiveBack(ctx context.Context, rec *journal.Record) error {
-	if err := o.CarryOut(ctx, rec, plan.GivingBack()); err != nil {
+	if err := o.CarryOut(ctx, rec, plan.GivingBack()).Err; err != nil {
 		return errors.Join(err, o.Recording.Save(rec, journal.Cleaned, effects.OneLine(err)))
 	}
 	return o.Recording.End(ctx, rec, endCode(rec), "")
@@ -231,44 +230,46 @@ func endCode(rec *journal.Record) string {
 
 // resetAfter makes the resets that are due after a tenant, and enters their proofs into
 // the record. What can't be proven clean is quarantined.
-func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) error {
-	if err := o.Resetting.All(ctx, rec, rec.Plan.Resets()); err != nil {
-		return o.failedReset(ctx, rec, err)
-	}
-	return nil
+func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) Outcome {
+	return o.afterResets(ctx, rec, o.Resetting.All(ctx, rec, rec.Plan.Resets()))
 }
 
-// failedReset is the end of a reset that failed for cause. One without a result
-// says nothing of the device: the record as it is has it reset by whoever comes
-// next, and keeps it from others until then. Addresses need not wait in a
-// quarantine, since the VM is gone; what fails of that is tried again at its end.
-func (o *Order) failedReset(ctx context.Context, rec *journal.Record, cause error) error {
-	if _, unfinished := errors.AsType[*bind.UnfinishedError](cause); unfinished {
-		return fmt.Errorf("claim %s: %w; the next try goes on from here", rec.Plan.Claim, cause)
+// afterResets decides what follows from resets. One without a result says nothing of the
+// device: by the record as it is, the next try resets it, and nobody else gets it until
+// then. Addresses need not wait in a quarantine, since the VM is gone; what fails of that
+// is tried again at its end.
+func (o *Order) afterResets(ctx context.Context, rec *journal.Record, r effects.ResetResult) Outcome {
+	switch {
+	case r.Verdict == effects.Clean:
+		return Outcome{}
+	case r.Verdict == effects.Unfinished:
+		err := fmt.Errorf("claim %s: %w; the next try goes on from here", rec.Plan.Claim, r.Err)
+		if r.InKernel {
+			return Outcome{Next: Join, Err: err}
+		}
+		return failed(err)
+	case ctx.Err() != nil:
+		return failed(fmt.Errorf("reset cut off (%w), it is made again: %w", context.Cause(ctx), r.Err))
+	case r.Verdict == effects.Unrecorded:
+		return failed(r.Err) // the resets are made again, and recorded
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("reset cut off (%w), it is made again: %w", context.Cause(ctx), cause)
-	}
-	if effects.OnlyEvidence(cause) {
-		return cause // the resets are made again, and told
-	}
-	return o.quarantine(ctx, rec, errors.Join(cause, o.Leasing.Return(ctx, rec)))
+	return o.quarantine(ctx, rec, errors.Join(r.Err, o.Leasing.Return(ctx, rec)))
 }
 
 // quarantine keeps a record's functions from reuse, since a reset failed for
-// cause, and returns the [QuarantinedError]. The spec is gone before the state
-// is entered: nothing can give the functions to a VM any more.
-func (o *Order) quarantine(ctx context.Context, rec *journal.Record, cause error) error {
+// cause. The spec is removed before the state is entered: nothing can give the functions
+// to a VM any more.
+func (o *Order) quarantine(ctx context.Context, rec *journal.Record, cause error) Outcome {
 	if err := o.Spec.Remove(ctx, rec); err != nil {
-		return errors.Join(cause, err)
+		return failed(errors.Join(cause, err))
 	}
 	if err := o.Recording.Save(rec, journal.Quarantined, effects.OneLine(cause)); err != nil {
-		return errors.Join(cause, err)
+		return failed(errors.Join(cause, err))
 	}
 	if err := o.Recording.Record(ctx, rec.Plan.Claim, effects.QuarantineEvent(rec)); err != nil {
-		cause = errors.Join(cause, err) // whoever looks at the quarantine next tells of it
+		cause = errors.Join(cause, err) // the next look at the quarantine records it
 	}
-	return &QuarantinedError{Record: rec, Err: cause}
+	return Outcome{Next: Quarantine, Err: &QuarantinedError{Record: rec, Err: cause}}
 }
 
 // QuarantinedError says that a claim's functions could not be proven clean and

@@ -49,18 +49,6 @@ func (e *EvidenceError) Error() string {
 
 func (e *EvidenceError) Unwrap() error { return e.Err }
 
-// OnlyEvidence reports whether nothing failed but the writing of events.
-func OnlyEvidence(err error) bool {
-	if _, ok := err.(*EvidenceError); ok { //nolint:errorlint // each error of a join by itself
-		return true
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return false
-	}
-	return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !OnlyEvidence(e) })
-}
-
 // HasRoom returns an error where the disk has no room for a claim to begin.
 func (r *Recording) HasRoom() error {
 	if r.room == nil {

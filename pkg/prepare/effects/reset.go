@@ -27,6 +27,44 @@ type Resetting struct {
 	observe   Observer
 }
 
+// Verdict says what resets prove, from the best to what outweighs the others.
+type Verdict int
+
+// Verdicts.
+const (
+	// Clean says that each function is proven clean, or has left the bus.
+	Clean Verdict = iota
+	// Unrecorded says that each is, and that the ledger does not have all of it.
+	Unrecorded
+	// NotProven says that a function could not be proven clean.
+	NotProven
+	// Unfinished says that a reset has no result yet, which says nothing of its functions.
+	Unfinished
+)
+
+// ResetResult is what resets have come to.
+type ResetResult struct {
+	Verdict Verdict
+	// InKernel is set for an unfinished reset that is in the kernel: until it ends, no
+	// driver can take its functions or let them go.
+	InKernel bool
+	// Err is nil for Clean.
+	Err error
+}
+
+// join returns what several resets have come to together.
+func join(results []ResetResult) ResetResult {
+	var all ResetResult
+	errs := make([]error, len(results))
+	for i, r := range results {
+		all.Verdict = max(all.Verdict, r.Verdict)
+		all.InKernel = all.InKernel || r.InKernel
+		errs[i] = r.Err
+	}
+	all.Err = errors.Join(errs...)
+	return all
+}
+
 // Bus knows which functions are there.
 type Bus struct{ fs *sysfs.FS }
 
@@ -47,39 +85,43 @@ func (t *Resetting) Measure(_ context.Context, rec *journal.Record) error {
 
 // ForHost makes the resets. One that fails leaves the quarantine as it is.
 func (t *Resetting) ForHost(ctx context.Context, rec *journal.Record) error {
-	return t.All(ctx, rec, rec.Plan.Resets())
+	return t.All(ctx, rec, rec.Plan.Resets()).Err
 }
 
 // All makes resets of a record, devices side by side, and enters the
 // proofs into the record.
-func (t *Resetting) All(ctx context.Context, rec *journal.Record, resets []isolation.Reset) error {
+func (t *Resetting) All(ctx context.Context, rec *journal.Record, resets []isolation.Reset) ResetResult {
 	proofs := make([]*isolation.Proof, len(resets))
-	errs := make([]error, len(resets))
+	results := make([]ResetResult, len(resets))
 	var g errgroup.Group
 	for i, r := range resets {
 		g.Go(func() error {
-			proofs[i], errs[i] = t.Reset(ctx, rec, r)
+			proofs[i], results[i] = t.Reset(ctx, rec, r)
 			return nil
 		})
 	}
-	_ = g.Wait() // the goroutines return nil; errs has theirs
+	_ = g.Wait() // the goroutines return nil; results has their errors
 	rec.Proofs = nil
 	for _, proof := range proofs {
 		if proof != nil {
 			rec.Proofs = append(rec.Proofs, *proof)
 		}
 	}
-	return errors.Join(errs...)
+	return join(results)
 }
 
 // Reset resets what is left of one set. A function that has left the bus,
 // before the reset or during it, has taken its state along: it needs no reset,
 // and there is no proof of one.
-func (t *Resetting) Reset(ctx context.Context, rec *journal.Record, r isolation.Reset) (*isolation.Proof, error) {
-	var err error
-	if r.Set, err = t.bus.present(r.Set); err != nil || len(r.Set) == 0 {
-		return nil, err
+func (t *Resetting) Reset(ctx context.Context, rec *journal.Record, r isolation.Reset) (*isolation.Proof, ResetResult) {
+	left, err := t.bus.present(r.Set)
+	if err != nil {
+		return nil, ResetResult{Verdict: NotProven, Err: err}
 	}
+	if len(left) == 0 {
+		return nil, ResetResult{}
+	}
+	r.Set = left
 	step, start := rec.Plan.ResetStep(r), time.Now()
 	proof, err := t.executor.Reset(ctx, r, rec.Baseline, tenancyOf(rec))
 	e := Event{Claim: rec.Plan.Claim, Phase: PhaseReset, Step: &step, Err: err, Took: time.Since(start)}
@@ -87,20 +129,23 @@ func (t *Resetting) Reset(ctx context.Context, rec *journal.Record, r isolation.
 		e.Proof = &proof
 	}
 	t.observe(e)
-	if _, unfinished := errors.AsType[*bind.UnfinishedError](err); unfinished {
-		return nil, err // its result is told when there is one
+	if unfinished, ok := errors.AsType[*bind.UnfinishedError](err); ok { // it is recorded when it has a result
+		return nil, ResetResult{Verdict: Unfinished, InKernel: unfinished.InKernel(), Err: err}
 	}
 	proof.Reset = r
-	if tellErr := t.recording.Record(ctx, rec.Plan.Claim, resetEvent(&proof, err)); tellErr != nil {
-		return nil, errors.Join(err, tellErr)
-	}
-	if err == nil {
-		return &proof, nil
+	recordErr := t.recording.Record(ctx, rec.Plan.Claim, resetEvent(&proof, err))
+	switch {
+	case err == nil && recordErr == nil:
+		return &proof, ResetResult{}
+	case err == nil:
+		return nil, ResetResult{Verdict: Unrecorded, Err: recordErr}
+	case recordErr != nil:
+		return nil, ResetResult{Verdict: NotProven, Err: errors.Join(err, recordErr)}
 	}
 	if left, lookErr := t.bus.present(r.Set); lookErr == nil && len(left) == 0 {
-		return nil, nil
+		return nil, ResetResult{}
 	}
-	return nil, err
+	return nil, ResetResult{Verdict: NotProven, Err: err}
 }
 
 // tenancyOf names whose traces the resets of a record in its present state clear.
