@@ -66,7 +66,7 @@ func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]is
 }
 
 // waive ends a quarantine without a proof. The marks come first: wherever it is cut
-// off, nobody takes the functions for clean.
+// off, the functions do not count as clean.
 func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearance) error {
 	snap, release, err := m.order.Locking.LockRecord(ctx, rec)
 	if err != nil {

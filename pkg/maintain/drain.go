@@ -17,15 +17,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// A drain is a mark and nothing else: from the moment that it is on disk, plans
-// refuse the function. How far it has come is what the other records say. So
-// there is nothing to take back after a crash, and whoever looks next (the
-// command, the plugin, Recover) brings it to its end.
+// A drain is only a mark: once it is on disk, plans refuse the function. The other records
+// say how far the drain has come. So there is nothing to take back after a crash, and the
+// next look (by the command, the plugin or AfterRecover) finishes it.
 
 // ErrNotOurs says that a function can't be drained, since no claim could get it.
 var ErrNotOurs = errors.New("kata-vfio does not offer it")
 
-// ErrNotDrained says that a drain has been taken back, perhaps by somebody else.
+// ErrNotDrained says that a drain has been taken back, perhaps by another process.
 var ErrNotDrained = errors.New("it is not drained any more")
 
 // WouldDrain returns what Drain of a function would be about, and changes nothing.
@@ -62,13 +61,11 @@ func (m *Maintainer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error
 	return nil
 }
 
-// Drain takes a function out of use with all that goes with it, and gives it back
-// to its driver if nobody has it; else whoever calls FinishDrains after the last
-// claim has ended does. It may be repeated, with another reason too. The mark is the
-// function's own, also where it goes with one that is drained already: who drains a
-// VF does not change what somebody else has said of its PF. After an error before the
-// mark nothing has changed; after one behind it the drain stands, and the next look
-// goes on.
+// Drain takes a function out of use with all that goes with it, and gives it back to its
+// driver if no claim has it. Otherwise FinishDrains does so after the last claim has ended.
+// It may be repeated, also with another reason. Drains are independent: a function that goes
+// with one that is drained already gets a mark of its own. After an error before the mark
+// nothing has changed; after a later one the drain is in effect, and the next look goes on.
 //
 // Errors a caller may branch on: [ErrNotOurs], [effects.EvidenceError].
 func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Operator) (*Draining, error) {

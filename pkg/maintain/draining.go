@@ -24,7 +24,7 @@ type Draining struct {
 	bound []*journal.Record
 }
 
-// Done reports whether nobody has any of it, and each function is where it came from.
+// Done reports whether no claim has any of it, and each function is where it came from.
 func (d *Draining) Done() bool {
 	return len(d.Holders) == 0 && len(d.Quarantined) == 0 && len(d.bound) == 0 && d.Unsure == ""
 }

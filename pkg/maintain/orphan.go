@@ -31,12 +31,12 @@ type Orphan struct {
 }
 
 // GiveBackOrphans gives functions that no record explains back to their drivers, where
-// the ledger tells that kata-vfio has bound them in this boot, and from which driver.
-// All others are left alone, and so are those that policy "bound" wants where they
-// are, and VFs, whose settings from before only the record knew. What is given back is
-// reset first, since its last tenant may have armed it against the host's driver, and is
-// marked: nobody has proven it clean. The claims that had it have their end in the
-// ledger. It may be repeated, and goes on with what it could not do the last time.
+// the ledger says that kata-vfio has bound them in this boot, and from which driver.
+// It leaves all others alone, and those that policy "bound" wants where they are, and
+// VFs, whose former settings only the record had. What is given back is reset first, since
+// its last tenant may have armed it against the host's driver, and is marked, since it is
+// not proven clean. The ledger gets the end of the claims that had it. It may be repeated,
+// and goes on with what it could not do the last time.
 func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 	all := m.retryOrphans(ctx)
 	r := &prepare.Recovery{}
@@ -93,7 +93,7 @@ func orphanRecord(a pci.Address) *journal.Record {
 
 // retryOrphans goes on with those whose way back has failed: they have a record since then.
 func (m *Maintainer) retryOrphans(ctx context.Context) (all []Orphan) {
-	records, _ := m.order.Journal.List() // one that can't be read is nobody's to go on with
+	records, _ := m.order.Journal.List() // what can't be read is left alone
 	for _, rec := range records {
 		if !rec.IsOrphan() || len(rec.Plan.Functions) != 1 {
 			continue
@@ -175,7 +175,7 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 }
 
 // originOf returns the driver from which kata-vfio took an orphan, or why that, or that
-// nobody needs it on VFIO, is not certain.
+// nothing needs it on VFIO, is not certain.
 func (m *Maintainer) originOf(ctx context.Context, snap *device.Snapshot, f *device.Function, damagedRecord string) (driver, why string, err error) {
 	if damagedRecord != "" {
 		return "", "record " + damagedRecord + " can't be read, and may be of it", nil
@@ -261,9 +261,9 @@ func areOrphans(n plan.Node, f *device.Function, set []pci.Address) bool {
 	})
 }
 
-// A claim whose record is lost has no end: nobody unprepares it, and the ledger would
-// name its tenant as the holder for ever. Its end is written when what it had is found
-// as an orphan and no process has any of it.
+// A claim whose record is lost has no end: it is not unprepared, and the ledger would name
+// its tenant as the holder for ever. Its end is written when its functions are found as
+// orphans and no process has any of them.
 
 // claimsWithoutRecord returns the tenancies that had an orphan and have neither an end in the
 // ledger nor a record, each from its Prepare on. It says why where a process still has

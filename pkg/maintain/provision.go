@@ -137,6 +137,6 @@ func (m *Maintainer) makeVFs(ctx context.Context, out *plan.Provision) error {
 	if err := errors.Join(modeErr, m.order.Executor.SetVFs(ctx, out.PF, out.Want)); err != nil {
 		return err
 	}
-	_, err := m.order.Inventory.Refresh(ctx, []pci.Address{out.PF}) // the kernel tells nobody of sriov_drivers_autoprobe
+	_, err := m.order.Inventory.Refresh(ctx, []pci.Address{out.PF}) // the kernel sends no event for sriov_drivers_autoprobe
 	return err
 }

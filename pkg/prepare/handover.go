@@ -139,9 +139,9 @@ func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolatio
 // (pod-resources-rs: DEFAULT_POD_RESOURCES_TIMEOUT), of which the kubelet may take five, and its pod's event would not say why.
 const handOverWait = 4 * time.Second
 
-// awaitFormer waits until nothing has the functions of a prepared claim's sandbox open, where that is the former one; otherwise it returns an
-// [effects.InUseError]. It does so without the claim's lock: the next sandbox, which asks meanwhile, must learn who has them, and not only that somebody
-// works on the claim. Whatever else is wrong, a reset that is still under way among it, the caller finds once it has the lock.
+// awaitFormer waits until no process has the functions of a prepared claim's former sandbox open, and returns an [effects.InUseError]
+// otherwise. It does not hold the claim's lock: the next sandbox, which asks meanwhile, must learn which process has them, and not only
+// that the claim is locked. All other problems, such as a reset that is still under way, the caller finds once it has the lock.
 func (p *Preparer) awaitFormer(ctx context.Context, uid string, former func(*journal.Record) bool, limit time.Duration) error {
 	rec, err := p.order.Journal.Load(uid)
 	if err != nil || rec == nil || rec.State != journal.Prepared || rec.Sandbox == nil || !former(rec) {

@@ -97,9 +97,9 @@ func (o *Order) conclude(ctx context.Context, rec *journal.Record, out Outcome) 
 	return nil, out.Err
 }
 
-// announce settles what the plan left open and writes the record. Addresses
-// are chosen among those of all records, so that from the choice until the
-// record is there nobody else on the node chooses.
+// announce decides what the plan left open and writes the record. An address must
+// differ from those of all records, so a lock is held from its choice until the record
+// is on disk.
 func (o *Order) announce(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if rec.Plan.HasVF() {
 		release, err := o.Locking.Lock(ctx, rec.Plan.Claim, []effects.Lock{{Name: "vf-addresses"}})
@@ -120,9 +120,9 @@ func (o *Order) announce(ctx context.Context, snap *device.Snapshot, rec *journa
 	return o.intend(ctx, snap, rec)
 }
 
-// intend writes the record and looks for holders, side by side: both must be
-// done before the first step, and each takes its time. With a holder the
-// record goes again.
+// intend writes the record and looks for holders at the same time: both must be
+// done before the first step, and both take a while. If there is a holder, it removes
+// the record.
 func (o *Order) intend(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	ref, addrs := rec.Plan.Claim, rec.Plan.Addresses() // save changes rec
 	held := make(chan error, 1)
@@ -217,10 +217,10 @@ func (o *Order) Undo(ctx context.Context, rec *journal.Record, cause error) erro
 	return o.Recording.End(ctx, rec, ledger.CodeUndone, why)
 }
 
-// Reaffirm checks that a prepared claim's functions are where they belong,
-// and writes its spec anew (its directory does not outlive a reboot). A
-// function that somebody moved is bound again, if nobody has it open. What
-// somebody changed of a VF is changed back.
+// Reaffirm checks that a prepared claim's functions are where they belong, and writes
+// its spec again, since the spec's directory does not outlive a reboot. A function that
+// was moved is bound again if no process has it open. Settings of VFs that were changed
+// are set again.
 func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
 	moved, err := o.Binding.Moved(ctx, rec)
 	if err != nil {

@@ -36,7 +36,7 @@ type Config struct {
 	// not compared with the node's.
 	NodeName string
 	// Failing returns the ids of the audit's checks that count and fail for a
-	// function, which no claim gets then; nil where nobody judges.
+	// function, which no claim gets then; nil where nothing is checked.
 	Failing func(pci.Address) []string
 	// HotPlug says that Kata plugs devices into running VMs and not at their boot.
 	HotPlug bool
@@ -75,13 +75,16 @@ func New(c Config) *Preparer {
 func (p *Preparer) Order() *Order { return p.order }
 
 // Prepare makes the claim's functions ready for its VM and returns its record,
-// in state Prepared. It may be repeated at any time: a claim that is prepared
-// is checked and left alone, whoever uses its devices; one that was cut off during a
-// reset takes the result of that reset and goes on; one that was cut off elsewhere is
-// taken back and begun anew. One that is allocated again with other devices, or from other pools,
-// is released first, as Unprepare does it. After an error nothing of the claim is left on
-// the node, or the error says what could not be taken back and the record
-// stays for the next try.
+// in state Prepared. It may be repeated at any time:
+//
+//   - A claim that is prepared is checked and left alone, also while its devices are in use.
+//   - A claim that was cut off during a reset takes the result of that reset and goes on.
+//   - A claim that was cut off elsewhere is taken back and prepared from the start.
+//   - A claim that is allocated again with other devices, or from other pools, is
+//     unprepared first.
+//
+// After an error nothing of the claim is left on the node, or the error says what could
+// not be taken back and the record stays for the next try.
 //
 // Errors a caller may branch on: [plan.RefusedError], [effects.InUseError],
 // [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
@@ -211,9 +214,8 @@ func (p *Preparer) PlanNode(snap *device.Snapshot) (plan.Node, error) {
 	return p.order.Planning.PlanNode(snap)
 }
 
-// Refused writes to the ledger that somebody else refuses the claim its devices,
-// before Prepare is asked: once for each reason, named by the code, as Prepare
-// does with its own refusals.
+// Refused writes to the ledger that the caller refuses the claim its devices without a
+// call of Prepare: once for each reason, which the code names, like refusals of Prepare.
 func (p *Preparer) Refused(ctx context.Context, req *claim.Request, code string, cause error) error {
 	return p.refusals.refused(ctx, req, code, cause)
 }
@@ -228,9 +230,9 @@ func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, er
 	return p.order.Planning.Make(req, snap)
 }
 
-// A claim outlives its pods: once nobody uses it, its allocation is withdrawn, and the next
-// pod's may be of other devices. The kubelet unprepares it in between, unless it has lost
-// its state. What is prepared by the former allocation is released first.
+// A claim outlives its pods: once no pod uses it, its allocation is withdrawn, and the next
+// pod's allocation may be of other devices. The kubelet unprepares it in between, unless the
+// kubelet has lost its state. What is prepared by the former allocation is released first.
 
 // ReallocatedError says that a claim is allocated again, with other devices, and that those of
 // its former allocation can't be released yet. The next Prepare tries again.

@@ -34,7 +34,7 @@ type Recovery struct {
 
 // Recover brings every record to an end after a crash, a kill or a reboot: a
 // claim is prepared, with its functions on their drivers and its CDI spec
-// written anew, or it is off the node. Call it at start, before the first
+// written again, or it is off the node. Call it at start, before the first
 // Prepare; it may be repeated. Its error says that the journal itself could
 // not be read; what failed for single claims is in Unfinished.
 func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {

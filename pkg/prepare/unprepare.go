@@ -28,8 +28,8 @@ type Release struct {
 // functions, compares them with what they were, and gives them back to their
 // drivers. It may be repeated, and a claim without a record is no error.
 //
-// While a holder is left it returns an [effects.InUseError], or a [effects.LockedError] where
-// somebody else's unbind waits for one, and nothing has changed.
+// While a holder is left it returns an [effects.InUseError], or an [effects.LockedError] where
+// an unbind by others waits for one, and nothing has changed.
 // When a function can't be proven clean it returns a [QuarantinedError]: the
 // tenant has lost it, and no other gets it. Unprepare of a quarantined claim
 // tries the reset again. When addresses can't be given back to their pool it
@@ -73,7 +73,7 @@ func (p *Preparer) unprepare(ctx context.Context, uid string, check func(context
 
 // LeaveAddresses strikes the leases from a claim's record, so that it can end
 // where its pools' plugins are gone for good. The addresses stay taken until
-// somebody frees them in the pool by hand. A claim without a record, or
+// an operator frees them in the pool. A claim without a record, or
 // without leases, is no error.
 func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
 	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: uid})
@@ -235,7 +235,7 @@ func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) Outcome {
 }
 
 // afterResets decides what follows from resets. One without a result says nothing of the
-// device: by the record as it is, the next try resets it, and nobody else gets it until
+// device: by the record as it is, the next try resets it, and no other claim gets it until
 // then. Addresses need not wait in a quarantine, since the VM is gone; what fails of that
 // is tried again at its end.
 func (o *Order) afterResets(ctx context.Context, rec *journal.Record, r effects.ResetResult) Outcome {

@@ -44,7 +44,7 @@ func (r *Recording) Backfill(ctx context.Context, snap *device.Snapshot, rec *jo
 	return r.Record(ctx, rec.Plan.Claim, m.events...)
 }
 
-// backfilling gathers the events that are not among those that were told.
+// backfilling gathers the events that are not in the ledger.
 type backfilling struct {
 	rec      *journal.Record
 	recorded []ledger.Event
@@ -58,8 +58,8 @@ func (m *backfilling) add(e ledger.Event) {
 
 func (m *backfilling) last(types ...ledger.Type) *ledger.Event { return LastOf(m.recorded, types...) }
 
-// bindings compares the drivers that the kernel has bound with the last that were
-// told. What Kata binds, while its sandbox has it, is not ours to tell.
+// bindings compares the drivers that the kernel has bound with the last ones in the
+// ledger. What Kata binds while its sandbox has a function is not recorded.
 func (m *backfilling) bindings(driver func(pci.Address) (string, bool)) {
 	for i := range m.rec.Plan.Functions {
 		fn := &m.rec.Plan.Functions[i]
@@ -96,7 +96,7 @@ func (m *backfilling) resets() {
 }
 
 // sandbox adds that the functions went to the record's sandbox, or that they
-// came back from the one that was told last.
+// came back from the last one in the ledger.
 func (m *backfilling) sandbox(snap *device.Snapshot) {
 	vm, last := vmOf(m.rec.Sandbox), m.last(ledger.Open, ledger.Close)
 	if last != nil && last.Type == ledger.Open && last.VM != nil && (vm == nil || vm.Sandbox != last.VM.Sandbox) {

@@ -190,7 +190,7 @@ func (b *Binding) steps(ctx context.Context, claim plan.Ref, steps []plan.Step) 
 	return nil
 }
 
-// step carries out one step and tells the observer of it.
+// step carries out one step and reports it to the observer.
 func (b *Binding) step(ctx context.Context, claim plan.Ref, s plan.Step) error {
 	phase := PhaseBind
 	if s.Operation == plan.Unbind {

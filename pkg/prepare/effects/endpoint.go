@@ -14,11 +14,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// A physical endpoint is a VF that Kata takes from the pod's network namespace
-// by itself. Here it is bound to VFIO first, as any other, where its resets are
-// made and proven; then it waits on its kernel driver. From the hand-over on its
-// binding is Kata's, which may leave it anywhere: whoever takes it back brings
-// it to VFIO again, before the reset.
+// A physical endpoint is a VF that Kata takes from the pod's network namespace. Like any
+// other function it is bound to VFIO first, where it is reset and proven clean. Then it
+// waits on its kernel driver. After the hand-over Kata binds it, and may leave it on any
+// driver, so it is brought to VFIO again before the reset on the way back.
 
 // ResolveEndpoints finds the kernel drivers that the plan left open.
 func (b *Binding) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) error {
@@ -86,8 +85,8 @@ func (b *Binding) RebindEndpoints(ctx context.Context, rec *journal.Record) erro
 	return b.driveEndpoints(ctx, rec, func(fn *plan.Function) plan.Binding { return fn.Target })
 }
 
-// UnbindEndpoints takes the record's endpoints from their drivers: bound anew to one,
-// they take the address that their PF has for them then.
+// UnbindEndpoints takes the record's endpoints from their drivers: when they are bound
+// again, they take the address that their PF has for them then.
 func (b *Binding) UnbindEndpoints(ctx context.Context, rec *journal.Record) error {
 	return b.driveEndpoints(ctx, rec, func(*plan.Function) plan.Binding { return plan.Binding{} })
 }

@@ -113,7 +113,7 @@ func (g *Guard) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.R
 
 // Unheld returns an [InUseError] when a process has a node of one of the
 // functions open, through a host driver or through VFIO, and a [LockedError] when
-// an operation on one of them hangs and nobody is seen who holds it.
+// an operation on one of them hangs and no holder is found.
 func (g *Guard) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
 	var nodes []string
 	var locked error
@@ -172,7 +172,7 @@ func (g *Guard) stillFree(ctx context.Context, claim plan.Ref, s plan.Step) erro
 // Unused is [Guard.Unheld] for functions of a record. Its sandbox may have been given them
 // and not have opened them yet, so the sandbox's shim and its processes count as holders.
 func (g *Guard) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.Record, addrs []pci.Address) error {
-	// First who may still open them: once that is nobody, what is open now is all.
+	// First the processes that may still open them: without any, what is open now is all.
 	starting, err := g.starting(ctx, snap, rec)
 	if err != nil {
 		return err
@@ -183,9 +183,9 @@ func (g *Guard) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.
 	return g.inUse(ctx, rec.Plan.Claim, rec.Plan.Functions[0].Address, starting)
 }
 
-// WaitUnheld returns when no process has a function of the record open that is
-// still with VFIO, and none can open one that was handed to it, or with an [InUseError] once the limit is over. Who opens a
-// function that went back to its driver is none of our business.
+// WaitUnheld returns when no process has a function of the record open through VFIO, and
+// none can open one that was handed over to it. It returns an [InUseError] once the limit
+// is over. Functions that are back with their drivers may be open.
 //
 // Holders that are all there again after a wait that saw one end can't be
 // waited for: their PIDs are those of another PID namespace.
@@ -210,7 +210,7 @@ func (g *Guard) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *jour
 
 // OnVFIO returns those of the functions that are on a VFIO driver, or that an
 // unbind which hangs may still keep there: the kernel removes the driver's link
-// first and then waits for who has the function open.
+// first and then waits for the processes that have the function open.
 func OnVFIO(snap *device.Snapshot, addrs []pci.Address) []pci.Address {
 	return slices.DeleteFunc(addrs, func(a pci.Address) bool {
 		f, ok := snap.Function(a)

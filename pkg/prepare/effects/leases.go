@@ -22,10 +22,9 @@ type Leasing struct {
 	observe   Observer
 }
 
-// The addresses of a record are its leases: whoever drops the record gives them
-// back first, and no sooner than no VM can have them any more. So an address
-// is never somebody else's while a VM may use it; one that can't be given back
-// stays taken, and its record is kept and says so.
+// The addresses of a record are its leases. They are returned once no VM can have them any
+// more, and before the record is removed, so no other claim gets an address while a VM may
+// use it. An address that can't be returned stays taken, and the record is kept and says so.
 
 // ReturnError says that addresses could not be given back to their pool. The
 // functions are clean and home; the record stays, and with it the addresses

@@ -178,7 +178,7 @@ const (
 	PhaseLedger  Phase = "ledger"
 )
 
-// Event tells of one piece of work that has ended.
+// Event is one piece of work that has ended.
 type Event struct {
 	Claim plan.Ref
 	Phase Phase

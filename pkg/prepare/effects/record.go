@@ -25,11 +25,10 @@ type Recording struct {
 	observe  Observer
 }
 
-// The ledger has the node's history, and fails closed: what is not written there
-// is not handed over, and what comes back without its event stays until the
-// event is written too. The journal stays the state: after a crash between an
-// effect and its event, the event is made up for from the journal and the
-// kernel, and says so.
+// The ledger has the node's history, and fails closed: a function is not handed over
+// before its event is written, and its record stays until the event of its return is
+// written. The journal is the state: after a crash between an effect and its event, the
+// event is derived from the journal and the kernel, and marked as late.
 
 // EvidenceError says that what was done, or is to be done, could not be written
 // to the ledger. A claim does not get its devices then, and does not lose them:
@@ -91,7 +90,7 @@ func (r *Recording) Forget(rec *journal.Record) error {
 }
 
 // Record writes events of a claim. Every one without a result was well. It does not
-// end with ctx: what was done is told, and the ledger has a limit of its own.
+// end with ctx: what was done is recorded, and the ledger has a limit of its own.
 func (r *Recording) Record(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
 	if r.ledger == nil || len(events) == 0 {
 		return nil
@@ -221,7 +220,7 @@ func bindEvent(a pci.Address, before, after string) ledger.Event {
 	return ledger.Event{Type: ledger.Bind, Devices: []ledger.Device{{Address: a, DriverBefore: new(before), DriverAfter: new(after)}}}
 }
 
-// resetEvent tells of one reset. Without an error the functions were found as
+// resetEvent describes one reset. Without an error the functions were found as
 // before their tenant.
 func resetEvent(proof *isolation.Proof, err error) ledger.Event {
 	e := ledger.Event{Type: ledger.Reset, Reset: &ledger.ResetProof{
@@ -259,7 +258,7 @@ func QuarantineEvent(rec *journal.Record) ledger.Event {
 	return ledger.Event{Type: ledger.Quarantine, Devices: Briefly(rec), VM: vmOf(rec.Sandbox), Reason: rec.Reason}
 }
 
-// policyEvent tells what PFs impose on the record's VFs; false where there is none.
+// policyEvent describes what PFs impose on the record's VFs; false where there is none.
 func policyEvent(rec *journal.Record) (ledger.Event, bool) {
 	e := ledger.Event{Type: ledger.Policy}
 	for i := range rec.Plan.Functions {

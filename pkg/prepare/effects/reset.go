@@ -225,8 +225,8 @@ func (b *Bus) present(addrs []pci.Address) ([]pci.Address, error) {
 	return left, nil
 }
 
-// isGone reports whether a function has left the bus. A write to one that
-// leaves just then is refused in many words, so the error does not tell.
+// isGone reports whether a function has left the bus. A write to one that leaves at that
+// moment fails with one of many errors, so the error does not show it.
 func (b *Bus) isGone(a pci.Address) bool {
 	left, err := b.present([]pci.Address{a})
 	return err == nil && len(left) == 0

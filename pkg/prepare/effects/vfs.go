@@ -27,7 +27,7 @@ type Configuring struct {
 
 // Resolve completes a plan's changes of VFs before the first effect: the
 // settings as they are now, which are to be restored, the bounds of rates that
-// nobody said, and the addresses that are to be generated. What a PF can't do is refused here.
+// are not given, and the addresses that are to be generated. What a PF can't do is refused here.
 func (c *Configuring) Resolve(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -129,7 +129,7 @@ func deviceName(pl *plan.Plan, fn *plan.Function) string {
 }
 
 // Apply has the PFs impose what the record's VFs are to have, and verifies
-// it. It may be repeated, whoever uses the VFs.
+// it. It may be repeated while the VFs are in use.
 func (c *Configuring) Apply(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -202,7 +202,7 @@ func (c *Configuring) chooseAddresses(rec *journal.Record, fn *plan.Function, ot
 	return nil
 }
 
-// choose settles one of them, which must be nobody else's.
+// choose decides one of them, which nothing else on the node may have.
 func choose(rec *journal.Record, fn *plan.Function, s device.VFSetting, owners map[string]string) error {
 	given := fn.VF.Want.Value(s)
 	for try := range addressTries {
