@@ -354,7 +354,7 @@ func noGPUDaemons(n *facts.Node) Answer {
 	case len(given) == 0:
 		return notApplicable("no NVIDIA GPU is on a VFIO driver")
 	case len(daemons) > 0 && len(own) == 0:
-		text := fmt.Sprintf("%s of NVIDIA runs, but all GPUs are on VFIO drivers", count(len(daemons), "daemon"))
+		text := count(len(daemons), "NVIDIA daemon") + " on the host, but all GPUs are on VFIO drivers"
 		return fail(text, append(daemons, drivers)...).reaching(addresses(given)...)
 	case len(daemons) > 0:
 		return pass("the daemons serve the node's own GPUs", append(daemons, drivers)...)

@@ -188,7 +188,7 @@ func TestCoverageAdvisesByCause(t *testing.T) {
 		"no config":     {func(t *board.Tree) { t.CutConfig(t.Devices["gpu0"]) }, "it lacks CAP_SYS_ADMIN", "mount"},
 		"a damaged journal": {
 			func(t *board.Tree) { t.Put("var/lib/kata-vfio/journal/x.json", "{") },
-			"what can't be read: /var/lib/kata-vfio/journal/x.json", "CAP_SYS",
+			"unreadable files: /var/lib/kata-vfio/journal/x.json", "CAP_SYS",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
