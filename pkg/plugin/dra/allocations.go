@@ -22,7 +22,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
-// Allocations compare what is prepared with what the API server has as allocated.
+// Allocations compares what is prepared with what is allocated.
 type Allocations struct {
 	Client kubernetes.Interface
 	// Node is the node's name.
@@ -34,19 +34,18 @@ type Allocations struct {
 // confirmLimit bounds [Allocations.Confirm]: Kata's Rust shim waits 10 s for its devices.
 const confirmLimit = 2 * time.Second
 
-// WithdrawnError says that a claim's allocation is not of what is prepared for it.
+// WithdrawnError says that the prepared devices are not allocated to their claim.
 type WithdrawnError struct {
 	Claim string // "namespace/name (uid)"
 	Why   string
 }
 
 func (e *WithdrawnError) Error() string {
-	return fmt.Sprintf("claim %s: %s, and its former device is prepared here: delete the pod and create it again", e.Claim, e.Why)
+	return fmt.Sprintf("claim %s: %s, and its former device is prepared on this node: delete the pod and create it again", e.Claim, e.Why)
 }
 
-// Lost returns why a record's claim does not have its devices any more; empty where it has
-// them. Its error says that there was no answer to that, such as the 404 of a server that
-// does not serve resource.k8s.io/v1 at all.
+// Lost returns why a record's claim does not have its devices any more; empty if it has them. It returns an error if that is unknown,
+// such as after the 404 of a server that does not serve resource.k8s.io/v1.
 func (a *Allocations) Lost(ctx context.Context, rec *journal.Record) (why string, err error) {
 	ref := rec.Plan.Claim
 	c, err := a.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -70,8 +69,7 @@ func (a *Allocations) Lost(ctx context.Context, rec *journal.Record) (why string
 	return "", nil
 }
 
-// isElsewhere reports whether a device is of another node's pool, as records could be before
-// pools were compared.
+// isElsewhere reports whether a device is in another node's pool, as in records of versions that did not compare pools.
 func (a *Allocations) isElsewhere(d claim.Device) bool { return !device.IsPoolOf(a.Node, d.Pool) }
 
 const claimGone = "its ResourceClaim is gone"
@@ -85,9 +83,8 @@ func inPools(devices []claim.Device) string {
 	return strings.Join(words, ", ")
 }
 
-// Confirm returns a [WithdrawnError] where the API server says that the claim does not have
-// its devices any more. Without an answer in time it returns nil: an allocation is changed by
-// the API server alone, and a VM must start again where that can't be reached for hours.
+// Confirm returns a [WithdrawnError] if the API server says that the claim does not have its devices any more. Without an answer in
+// time it returns nil: only the API server changes an allocation, and a VM must be able to restart while it is unreachable.
 func (a *Allocations) Confirm(ctx context.Context, uid string) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmLimit)
 	defer cancel()
@@ -105,10 +102,9 @@ func (a *Allocations) Confirm(ctx context.Context, uid string) error {
 // ErrAllocatedAgain says that the prepared devices are allocated to a claim again.
 var ErrAllocatedAgain = errors.New("its allocation is of these devices again")
 
-// Asked remembers the claims that the kubelet could not get prepared. They are allocated all
-// the same, and the node knows that by nothing else: it may not list claims. The kubelet asks
-// again every two minutes or so while it runs. It is in memory: after a restart the kubelet's
-// next call counts. It is safe for concurrent use.
+// Asked remembers the claims that could not be prepared. Their devices are still allocated, and the node can't list claims to see that.
+// The kubelet retries about every two minutes, so Asked needs no file: after a restart the kubelet's next call counts. It is safe for
+// concurrent use.
 type Asked struct {
 	Client kubernetes.Interface
 
@@ -116,15 +112,14 @@ type Asked struct {
 	claims map[types.UID]asked
 }
 
-// asked is a claim as the kubelet asked for it last.
+// asked is a claim in the kubelet's last call.
 type asked struct {
 	claim   types.NamespacedName
 	devices []publish.Allocated
 	latest  time.Time
 }
 
-// Note enters a claim that is not prepared, and forgets those that the kubelet has not asked
-// for again.
+// Note adds a claim that is not prepared, and forgets those for which the kubelet has stopped to call.
 func (a *Asked) Note(c *resourceapi.ResourceClaim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,15 +134,14 @@ func (a *Asked) Note(c *resourceapi.ResourceClaim) {
 	a.claims[c.UID] = asked{types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, ourDevices(c), time.Now()}
 }
 
-// Forget drops a claim that is prepared now, or that the kubelet gave up.
+// Forget removes a claim that is prepared now, or that the kubelet has abandoned.
 func (a *Asked) Forget(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.claims, uid)
 }
 
-// Allocated reports whether one of the claims has the device allocated. Where the API server
-// does not say, it has.
+// Allocated reports whether a device is allocated to one of the claims. It returns true if the API server does not answer.
 func (a *Asked) Allocated(ctx context.Context, d publish.Allocated) bool {
 	for uid, claim := range a.of(d) {
 		c, err := a.Client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
@@ -162,7 +156,7 @@ func (a *Asked) Allocated(ctx context.Context, d publish.Allocated) bool {
 	return false
 }
 
-// of returns the claims that asked for a device.
+// of returns the claims for a device.
 func (a *Asked) of(d publish.Allocated) map[types.UID]types.NamespacedName {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,8 +169,8 @@ func (a *Asked) of(d publish.Allocated) map[types.UID]types.NamespacedName {
 	return all
 }
 
-// isGone reports whether the API server says that there is no such object: the 404 of one that
-// does not serve resource.k8s.io/v1 at all does not.
+// isGone reports whether the API server says that the object does not exist. The 404 of a server without resource.k8s.io/v1 does not
+// say so.
 func isGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

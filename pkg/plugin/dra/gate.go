@@ -24,8 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
 )
 
-// GateCode names why a pod may not have the devices of its claim. Codes are
-// stable for machines.
+// GateCode names why a pod may not have the devices of its claim. Codes are stable.
 type GateCode string
 
 // Codes of a refused pod.
@@ -44,12 +43,12 @@ const (
 	NoRuntimeClass GateCode = "NoRuntimeClass"
 	// HandlerNotAllowed: the pod's RuntimeClass has another handler.
 	HandlerNotAllowed GateCode = "HandlerNotAllowed"
-	// AnnotationNotAllowed: an annotation of the pod could name devices or change its VM. Package nri refuses it by the same code, once
-	// its VM has booted.
+	// AnnotationNotAllowed: an annotation of the pod can name devices or change its VM. Package nri refuses it with the same code,
+	// after the VM booted.
 	AnnotationNotAllowed GateCode = "AnnotationNotAllowed"
-	// MountNotAllowed: a hostPath volume of the pod shows VFIO nodes of the host. As for AnnotationNotAllowed.
+	// MountNotAllowed: a hostPath volume of the pod shows the host's VFIO nodes. Package nri refuses it too.
 	MountNotAllowed GateCode = "MountNotAllowed"
-	// ClassUnknown: the allocation is of a request that the claim's spec does not have.
+	// ClassUnknown: the allocation names a request that the claim's spec does not have.
 	ClassUnknown GateCode = "ClassUnknown"
 	// ClassGone: the DeviceClass of a device was deleted.
 	ClassGone GateCode = "ClassGone"
@@ -57,7 +56,7 @@ const (
 	ClassNotGranted GateCode = "ClassNotGranted"
 	// ClassChanged: the DeviceClass has other parameters than the allocation.
 	ClassChanged GateCode = "ClassChanged"
-	// NoVLAN: a VF would be in no VLAN, and its DeviceClass does not say that it may.
+	// NoVLAN: a VF would be in no VLAN, and its DeviceClass does not allow that.
 	NoVLAN GateCode = "NoVLAN"
 )
 
@@ -73,11 +72,9 @@ func (e *GateError) Error() string {
 	return fmt.Sprintf("claim %s: %s: %s", e.Claim, e.Text, e.Fix)
 }
 
-// Gate admits the pods that may have devices: one pod a claim, under a
-// RuntimeClass whose handler puts it into a VM, by DeviceClasses that are granted
-// to its namespace. It is the decision that holds
-// whatever admission policies there are: nothing of a claim is prepared
-// before it.
+// Gate admits the pods that may have devices: one pod for each claim, under a RuntimeClass whose handler starts a VM, with
+// DeviceClasses that are granted to its namespace. It holds without admission policies too: nothing is prepared before the gate
+// admits the claim.
 type Gate struct {
 	Client kubernetes.Interface
 	// NodeName is the node's name.
@@ -86,10 +83,8 @@ type Gate struct {
 	Handlers []string
 }
 
-// Admit returns nil when the claim's pod may have its devices, a [GateError]
-// when it may not, and another error when that can't be found out. An API
-// server that can't be reached is asked again until ctx ends: the kubelet's own
-// next try is a minute away.
+// Admit returns nil if the claim's pod may have its devices, a [GateError] if it may not, and another error if that is unknown.
+// It retries until ctx ends if the API server does not answer, because the kubelet's next attempt is a minute away.
 func (g *Gate) Admit(ctx context.Context, req *claim.Request) error {
 	consumer, err := g.consumer(req)
 	if err != nil {
@@ -127,7 +122,7 @@ func (g *Gate) consumer(req *claim.Request) (claim.Pod, error) {
 		"it is reserved for "+strings.Join(names, " and ")+", and a device can be in one VM only", "give each pod a claim of its own, by a ResourceClaimTemplate")
 }
 
-// pod returns the pod that the claim is reserved for, which is bound to this node.
+// pod returns the pod that has the claim reserved, and is bound to this node.
 func (g *Gate) pod(ctx context.Context, req *claim.Request, want claim.Pod) (*corev1.Pod, error) {
 	var pod *corev1.Pod
 	err := insist(ctx, func(ctx context.Context) (err error) {
@@ -162,8 +157,8 @@ func (g *Gate) admitHandler(ctx context.Context, req *claim.Request, pod *corev1
 	return nil
 }
 
-// admitSpec refuses a pod that asks for devices beside its claims. Package nri would refuse it too, but not before a VM has booted
-// for it, again and again.
+// admitSpec refuses a pod that asks for devices outside of its claims. Package nri refuses it too, but only after a VM booted for
+// each attempt.
 func (g *Gate) admitSpec(req *claim.Request, pod *corev1.Pod) error {
 	if refused := podpolicy.Annotations(pod.Annotations, true); refused != nil {
 		return g.refuse(req, AnnotationNotAllowed, "pod "+pod.Name+": "+refused.Text, refused.Fix)
@@ -201,8 +196,7 @@ func (g *Gate) refuse(req *claim.Request, code GateCode, text, fix string) error
 // askAgain is the pause before the API server is asked again.
 const askAgain = 500 * time.Millisecond
 
-// insist calls the API server until it answers: an answer is a result, or an
-// error that another try would not change.
+// insist calls the API server until it answers: with a result, or with an error that another attempt would not change.
 func insist(ctx context.Context, call func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
@@ -215,19 +209,18 @@ func insist(ctx context.Context, call func(context.Context) error) error {
 	return last
 }
 
-// transient reports whether the API server may answer otherwise soon.
+// transient reports whether another attempt can succeed soon.
 func transient(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
-		return !errors.Is(err, context.Canceled) // not from the API server: the way to it is broken
+		return !errors.Is(err, context.Canceled) // the API server was not reached
 	}
 	return apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
 }
 
-// allocatedHere refuses a claim whose devices are allocated on another node. A tenant
-// may bind a pod to this one by spec.nodeName, and the claim is reserved for that pod
-// all the same.
+// allocatedHere refuses a claim whose devices are allocated on another node. A tenant can bind a pod to this node with
+// spec.nodeName, and Kubernetes still reserves the claim for that pod.
 func (g *Gate) allocatedHere(ctx context.Context, req *claim.Request) error {
 	for i := range req.Devices {
 		if d := &req.Devices[i]; !device.IsPoolOf(g.NodeName, d.Pool) {
@@ -257,7 +250,7 @@ func (g *Gate) elsewhere(req *claim.Request, text string) error {
 		"run the pod on the node of the allocation: delete the pod and create it again without spec.nodeName, so that the scheduler places it")
 }
 
-// node returns this node for a request's selector, which mostly asks for the name alone.
+// node returns this node for a request's selector, which usually names only the node.
 func (g *Gate) node(ctx context.Context, req *claim.Request) (*corev1.Node, error) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: g.NodeName}}
 	if !asksForLabels(req.NodeSelector) {
@@ -282,13 +275,11 @@ func asksForLabels(s *corev1.NodeSelector) bool {
 	return false
 }
 
-// allocateAgain is what to do about an allocation that its DeviceClass no longer
-// stands for.
+// allocateAgain is the fix for an allocation that does not match its DeviceClass any more.
 const allocateAgain = "delete the pod, and the claim if no template made it, and create them again"
 
-// admitClasses admits a claim whose devices come from DeviceClasses that are
-// granted to its namespace. A class is the only place where parameters that
-// weaken isolation are accepted, so whoever may name it has what it says.
+// admitClasses admits a claim whose DeviceClasses are granted to its namespace. Only a class may have parameters that weaken
+// isolation, and a claim that names it gets them.
 func (g *Gate) admitClasses(ctx context.Context, req *claim.Request) error {
 	classes := map[string]*resourceapi.DeviceClass{}
 	for i := range req.Devices {
@@ -311,7 +302,7 @@ func (g *Gate) admitClasses(ctx context.Context, req *claim.Request) error {
 	return nil
 }
 
-// class asks the API server for the DeviceClass of a device.
+// class reads the DeviceClass of a device.
 func (g *Gate) class(ctx context.Context, req *claim.Request, d *claim.Device) (*resourceapi.DeviceClass, error) {
 	var class *resourceapi.DeviceClass
 	err := insist(ctx, func(ctx context.Context) (err error) {
@@ -329,8 +320,7 @@ func (g *Gate) class(ctx context.Context, req *claim.Request, d *claim.Device) (
 	return class, nil
 }
 
-// admitClass holds one device against its DeviceClass as it is now: the class may
-// have been changed since the scheduler copied its parameters.
+// admitClass compares one device with its DeviceClass, which can have changed after the scheduler copied its parameters.
 func (g *Gate) admitClass(req *claim.Request, d *claim.Device, class *resourceapi.DeviceClass) error {
 	if !v1alpha1.Grants(class.Annotations, req.Namespace) {
 		return g.refuse(req, ClassNotGranted,
@@ -362,8 +352,7 @@ func parametersOf(class *resourceapi.DeviceClass) []json.RawMessage {
 	return all
 }
 
-// sameJSON reports whether two texts are the same JSON: the order of an object's
-// members is not kept on every way.
+// sameJSON reports whether two texts are the same JSON, whatever the order of members.
 func sameJSON(a, b json.RawMessage) bool {
 	var left, right any
 	if json.Unmarshal(a, &left) != nil || json.Unmarshal(b, &right) != nil {

@@ -20,19 +20,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
-// lingerTime is how long a device stays published, withdrawn, after it was on offer
-// last. The node hears of an allocation only when the kubelet asks for the claim; until
-// then the scheduler must find the device in its slice, or it gives its shared counters
-// to somebody else (Kubernetes issue 140802). The scheduler binds a pod within ten minutes
-// of the allocation (its bindingTimeout), and the kubelet asks at once.
+// lingerTime is how long a withdrawn device stays published. The node learns of an allocation only from the kubelet's call for the
+// claim. Until then the scheduler must find the device in its slice, or it gives the device's shared counters to another claim
+// (Kubernetes issue 140802). The scheduler binds a pod within ten minutes of the allocation (its bindingTimeout), and the kubelet calls
+// immediately.
 const lingerTime = 15 * time.Minute
 
-// listLimit is how long the API server may take to list the node's slices, or to say which
-// claims have their allocation.
+// listLimit bounds the requests for the node's slices, and for claims' allocations.
 const listLimit = 10 * time.Second
 
-// offered remembers when each device was on offer last, and what it consumed when it was
-// published last.
+// offered remembers when each device was last assignable, and what it consumed when it was last published.
 type offered struct {
 	last     map[publish.Allocated]time.Time
 	consumed Consumed
@@ -41,7 +38,7 @@ type offered struct {
 // Consumed is what published devices consume of shared counters.
 type Consumed = map[publish.Allocated][]resourceapi.DeviceCounterConsumption
 
-// seed enters what an earlier instance has published.
+// seed adds what an earlier instance published.
 func (o *offered) seed(devices Consumed) {
 	o.last, o.consumed = map[publish.Allocated]time.Time{}, devices
 	for d := range devices {
@@ -49,9 +46,8 @@ func (o *offered) seed(devices Consumed) {
 	}
 }
 
-// lingering returns the devices that were on offer a short while ago, in order. Of those
-// that were so longer ago the allocated ones begin their time again, and the others are
-// forgotten.
+// lingering returns the devices that were assignable within lingerTime, in order. After that time it keeps a device that is allocated
+// for another period, and forgets the others.
 func (o *offered) lingering(isAllocated func(publish.Allocated) bool) []publish.Allocated {
 	var all []publish.Allocated
 	for d, at := range o.last {
@@ -68,7 +64,7 @@ func (o *offered) lingering(isAllocated func(publish.Allocated) bool) []publish.
 	return all
 }
 
-// note enters what is published now.
+// note adds what is published now.
 func (o *offered) note(pools map[string]publish.Pool) {
 	o.consumed = Consumed{}
 	for _, d := range devices(pools) {
@@ -80,8 +76,7 @@ func (o *offered) note(pools map[string]publish.Pool) {
 	}
 }
 
-// lingering returns the devices that were on offer and may be allocated. While records can't
-// be read, each of them may be of any.
+// lingering returns the devices that were assignable and may be allocated. While records can't be read, any device may be.
 func (p *Publisher) lingering(ctx context.Context, unread bool) []publish.Allocated {
 	ctx, cancel := context.WithTimeout(ctx, listLimit)
 	defer cancel()
@@ -90,8 +85,7 @@ func (p *Publisher) lingering(ctx context.Context, unread bool) []publish.Alloca
 	})
 }
 
-// PublishedDevices returns the devices of our slices of the node at the API server, and what
-// they consume.
+// PublishedDevices reads the devices in the node's slices from the API server, with what they consume.
 func PublishedDevices(ctx context.Context, client kubernetes.Interface, node string) (Consumed, error) {
 	ours := fields.Set{
 		resourceapi.ResourceSliceSelectorDriver: v1alpha1.DriverName, resourceapi.ResourceSliceSelectorNodeName: node,
@@ -113,34 +107,32 @@ func PublishedDevices(ctx context.Context, client kubernetes.Interface, node str
 	return all, nil
 }
 
-// Attempts remembers the functions for which Prepare failed by reasons that only an attempt
-// shows: a process has the function open, or a disk of it is in exclusive use. A function
-// that failed so twice is tainted, so that the scheduler chooses another. A claim that is
-// prepared clears it, and so does time: the reason may be gone, and no claim would find out.
-// It is in memory: after a restart of the plugin the next two attempts count. It is safe
-// for concurrent use.
+// Attempts remembers the functions for which Prepare failed for a reason that only an attempt shows: a process has the function open,
+// or one of its disks is in exclusive use. After two failures the function is tainted, so that the scheduler chooses another. The taint
+// ends when a claim is prepared, or after some time, because no claim would notice that the reason is gone. Attempts are kept in memory
+// only. It is safe for concurrent use.
 type Attempts struct {
-	// Kept is how long after the latest failure a function is tainted.
+	// Kept is how long a function stays tainted after the latest failure.
 	Kept time.Duration
-	// Changed is told when a taint is to come or go.
+	// Changed is called when a taint ends.
 	Changed func()
 
 	mu     sync.Mutex // guards failed
 	failed map[pci.Address]attempt
 }
 
-// AttemptsKept is the time after which a claim may try again.
+// AttemptsKept is the time after which another claim may get the function.
 const AttemptsKept = 10 * time.Minute
 
-// attempt is what the latest attempts with a function came to.
+// attempt is the result of the latest attempts with a function.
 type attempt struct {
 	code   plan.Code
 	times  int
 	latest time.Time
 }
 
-// tainting is how many times in a row make a taint: a first failure may have been a process
-// that was about to end.
+// tainting is the number of failures in a row after which a function is tainted. The first failure can be due to a process that is
+// ending.
 const tainting = 2
 
 // Failed notes an error of Prepare.
@@ -171,7 +163,7 @@ func (t *Attempts) Succeeded(addrs []pci.Address) {
 	}
 }
 
-// Failing returns why functions are to be tainted now, and drops what is over.
+// Failing returns why functions must be tainted, and forgets old failures.
 func (t *Attempts) Failing() map[pci.Address]plan.Code {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,9 +179,8 @@ func (t *Attempts) Failing() map[pci.Address]plan.Code {
 	return standing
 }
 
-// onlySeenByPrepare returns the function that an error is about where it is a reason of the
-// device's that the plan doesn't see. A pool of addresses whose CNI plugin is missing is
-// none: a class names the pool, and claims of other classes are prepared on the same VF.
+// onlySeenByPrepare returns the function of an error whose reason the plan can't see. A missing CNI plugin of an address pool is not such
+// a reason: a class names the pool, and claims of other classes can use the same VF.
 func onlySeenByPrepare(err error) (pci.Address, plan.Code, bool) {
 	if held, ok := errors.AsType[*effects.InUseError](err); ok {
 		return held.Address, plan.InUse, true

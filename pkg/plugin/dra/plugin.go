@@ -1,7 +1,5 @@
-// Package dra is the kubelet's and the API server's view of the plugin: it
-// translates claims to package prepare and back, publishes ResourceSlices,
-// streams health, and serves metrics and probes. It decides nothing about
-// devices.
+// Package dra faces the kubelet and the API server: it translates claims for package prepare, publishes ResourceSlices, and
+// reports the health of devices and the state of claims. It makes no decisions about devices.
 package dra
 
 import (
@@ -30,26 +28,24 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
-// Claims prepares and unprepares; [prepare.Preparer] is the real one.
+// Claims prepares and unprepares claims; [prepare.Preparer] implements it.
 type Claims interface {
 	Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error)
-	// UnprepareIf takes a claim back unless the check, which may be nil, returns an error,
-	// which it returns.
+	// UnprepareIf unprepares a claim, unless the check, which may be nil, returns an error. It returns that error.
 	UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (prepare.Release, error)
 }
 
-// Attributes returns what a container is told of a device, under the names of
-// ResourceSlices; nil when the device is unknown.
+// Attributes returns the attributes of a device for a container, under their names in ResourceSlices; nil if the device is
+// unknown.
 type Attributes func(name string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
-// Admission decides whether a claim's pod may have its devices; [Gate] is the
-// real one.
+// Admission decides whether a claim's pod may have its devices; [Gate] implements it.
 type Admission interface {
 	Admit(ctx context.Context, req *claim.Request) error
 }
 
-// PluginConfig holds what a Plugin works with. All fields but Refused and Confirmed are required;
-// none of the functions may block, Refused but briefly.
+// PluginConfig holds what a Plugin works with. Fields are required, unless they say otherwise. The functions must not block,
+// except Refused for a short time.
 type PluginConfig struct {
 	Client     kubernetes.Interface
 	Claims     Claims
@@ -59,16 +55,15 @@ type PluginConfig struct {
 	Reporter   *Reporter
 	Metrics    *metrics.Metrics
 	Log        *slog.Logger
-	// Refused writes the gate's refusal of a claim to the ledger; nil for nobody.
+	// Refused, which may be nil, writes the gate's refusal of a claim to the ledger.
 	Refused func(ctx context.Context, req *claim.Request, code string, cause error) error
-	// Confirmed is told of a claim, by its UID, whose allocation is of what is prepared; nil for
-	// nobody.
+	// Confirmed, which may be nil, is called with the UID of a claim whose allocated devices are prepared.
 	Confirmed func(uid string)
-	// Attempts is told how each Prepare ended; nil for nobody.
+	// Attempts, which may be nil, notes the result of each Prepare.
 	Attempts *Attempts
-	// Asked is told of claims that are not prepared; nil for nobody.
+	// Asked, which may be nil, notes claims that are not prepared.
 	Asked *Asked
-	// Changed is told after each call, since claims change what is published.
+	// Changed is called after each call of the kubelet, because claims change what is published.
 	Changed func()
 	// Fatal ends the plugin with a cause.
 	Fatal func(error)
@@ -77,7 +72,7 @@ type PluginConfig struct {
 // Plugin implements [kubeletplugin.DRAPlugin].
 type Plugin struct {
 	PluginConfig
-	// running is held for reading by each call that changes the node.
+	// running is read-locked by each call that changes the node.
 	running sync.RWMutex
 }
 
@@ -86,11 +81,11 @@ var _ kubeletplugin.DRAPlugin = (*Plugin)(nil)
 // NewPlugin returns the plugin.
 func NewPlugin(c PluginConfig) *Plugin { return &Plugin{PluginConfig: c} }
 
-// answerTime is what is left of the kubelet's deadline for our answer to get
-// there: an error that names a holder helps, "deadline exceeded" does not.
+// answerTime is the part of the kubelet's deadline that is reserved for the answer: an error that names a holder helps more
+// than "deadline exceeded".
 const answerTime = 2 * time.Second
 
-// inTime returns ctx with its deadline moved up so that the answer comes first.
+// inTime returns ctx with an earlier deadline, so that the kubelet gets the answer in time.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -101,17 +96,15 @@ func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 
 var errDeadline = errors.New("the time that the kubelet gives for one call is over")
 
-// Wait returns when the calls that are under way have ended. Call it after
-// the kubelet was cut off: their contexts are over, and what they had begun is
-// being taken back.
+// Wait returns when the calls in progress have ended. Call it after the sockets were closed: the calls are then canceled and
+// undo what they began.
 func (d *Plugin) Wait() {
 	d.running.Lock()
 	defer d.running.Unlock()
 }
 
-// PrepareResourceClaims prepares the claims of one pod side by side. Each
-// claim's error goes into its own result, so that the kubelet's event names
-// the claim.
+// PrepareResourceClaims prepares the claims of one pod in parallel. Each claim has its own error, so that the kubelet's Event
+// names the claim.
 func (d *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	d.running.RLock()
 	defer d.running.RUnlock()
@@ -131,8 +124,7 @@ func (d *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	return byUID, nil
 }
 
-// prepare prepares one claim, and logs and reports the outcome once. The holders
-// are the pods that it is prepared for already.
+// prepare prepares one claim, and logs and reports the result once. The claim is already prepared for the holders.
 func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim, holders []claim.Pod) kubeletplugin.PrepareResult {
 	log := d.Log.With(slog.String("claim", c.Namespace+"/"+c.Name), slog.String("uid", string(c.UID)))
 	begin := time.Now()
@@ -159,10 +151,8 @@ func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim, hold
 	return result
 }
 
-// Reserve prepares a claim again for the pod that it is reserved for now, as the
-// kubelet's own call would: it does not call when a pod that was deleted by force
-// is followed by another on the same claim. It is an error when the claim is
-// not the one with the UID any more.
+// Reserve prepares a claim again for the pod that has it reserved now. The kubelet does not do so when a pod replaces one that
+// was deleted by force, with the same claim. Reserve fails if another claim has the name.
 func (d *Plugin) Reserve(ctx context.Context, ref plan.Ref) error {
 	d.running.RLock()
 	defer d.running.RUnlock()
@@ -199,8 +189,7 @@ func (d *Plugin) admitAndPrepare(ctx context.Context, c *resourceapi.ResourceCla
 	return rec, err
 }
 
-// device is a prepared device as the kubelet hears of it, from its parts: one
-// function, or the two of a pair.
+// device returns a prepared device for the kubelet from its parts: one function, or the two of a pair.
 func (d *Plugin) device(p *plan.Plan, parts []plan.Device) kubeletplugin.Device {
 	first := &parts[0]
 	out := kubeletplugin.Device{Requests: []string{first.Request}, PoolName: first.Pool, DeviceName: first.Published()}
@@ -214,7 +203,7 @@ func (d *Plugin) device(p *plan.Plan, parts []plan.Device) kubeletplugin.Device 
 	return out
 }
 
-// addNetwork adds what the guest is to know of a VF's network.
+// addNetwork adds a VF's network to the metadata for the guest.
 func addNetwork(out *kubeletplugin.Device, p *plan.Plan, dev *plan.Device) {
 	network, told := networkData(p, dev), guestMetadata(p, dev)
 	if network == nil && len(told) == 0 {
@@ -241,9 +230,8 @@ func metadata(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) m
 	return out
 }
 
-// UnprepareResourceClaims takes claims back side by side. A claim whose
-// device is quarantined counts as unprepared: its pod may go, the device
-// stays behind, tainted.
+// UnprepareResourceClaims unprepares claims in parallel. A claim whose device is quarantined counts as unprepared: its pod can
+// end, and the device is tainted.
 func (d *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	d.running.RLock()
 	defer d.running.RUnlock()
@@ -263,8 +251,7 @@ func (d *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return byUID, nil
 }
 
-// unprepare takes one claim back, if the check allows it, and logs the outcome once. The check
-// may be nil.
+// unprepare unprepares one claim if the check, which may be nil, allows it. It logs the result once.
 func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject, check func(context.Context, *journal.Record) error) error {
 	log := d.Log.With(slog.String("claim", c.String()), slog.String("uid", string(c.UID)))
 	begin := time.Now()
@@ -294,15 +281,14 @@ func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	return nil
 }
 
-// forget drops what was remembered of a claim while it was not prepared.
+// forget removes a claim from those that are not prepared.
 func (d *Plugin) forget(uid types.UID) {
 	if d.Asked != nil {
 		d.Asked.Forget(uid)
 	}
 }
 
-// Release takes a claim back that the kubelet has forgotten, as its own call would, unless the
-// check, with the claim's lock held, returns an error.
+// Release unprepares a claim that the kubelet has forgotten, unless the check, with the claim's lock held, returns an error.
 func (d *Plugin) Release(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error {
 	d.running.RLock()
 	defer d.running.RUnlock()
@@ -312,8 +298,8 @@ func (d *Plugin) Release(ctx context.Context, ref plan.Ref, check func(context.C
 	}, check)
 }
 
-// HandleError is told of errors in the background. Publishing errors are
-// logged and retried by the helper; a gRPC server that is gone ends the plugin.
+// HandleError handles errors in the background. The helper retries the publishing of slices; a gRPC server that failed ends the
+// plugin.
 func (d *Plugin) HandleError(ctx context.Context, err error, msg string) {
 	d.Log.ErrorContext(ctx, "background error", slog.String("what", msg), slog.Any("err", err))
 	if dropped := droppedFields(err); dropped != nil {
@@ -333,28 +319,25 @@ func (d *Plugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 	return d.Health.Stream(ctx, reports)
 }
 
-// Kubelet says how the plugin meets the kubelet of its node and the API server.
+// Kubelet says how the plugin reaches the node's kubelet and the API server.
 type Kubelet struct {
 	Client   kubernetes.Interface
 	NodeName string
-	// PodUID tells the instances of a rolling update apart; empty for the only
-	// instance, which then has the plain socket names.
+	// PodUID distinguishes the instances of a rolling update. It is empty for the only instance, whose sockets then have plain
+	// names.
 	PodUID string
-	// PluginDir holds our socket and the files of device metadata; it is made if
-	// it is missing. RegistryDir is where the kubelet looks for plugins. Both
-	// have the same path for the kubelet.
+	// PluginDir holds our socket and the files of device metadata; Register creates it. RegistryDir is the kubelet's directory
+	// for plugins. Both have the same path for the kubelet.
 	PluginDir, RegistryDir string
-	// MetadataCDIDir is where the CDI specs of device metadata go, as the
-	// runtimes know it.
+	// MetadataCDIDir is the runtimes' directory for the CDI specs of device metadata.
 	MetadataCDIDir string
 	// GRPCVerbosity is the klog verbosity at which calls are logged; -1 for never.
 	GRPCVerbosity int
 }
 
-// Register serves the driver on its sockets and offers it to the kubelet, which
-// calls from then on until the returned helper is stopped. Calls run side by
-// side: package prepare has finer locks than the helper's one for all.
-func (k Kubelet) Register(ctx context.Context, driver *Plugin) (*kubeletplugin.Helper, error) {
+// Register serves the plugin on its sockets and registers it with the kubelet, which calls it until the returned helper is
+// stopped. Calls run in parallel: package prepare's locks are finer than the helper's.
+func (k Kubelet) Register(ctx context.Context, p *Plugin) (*kubeletplugin.Helper, error) {
 	if err := os.MkdirAll(k.PluginDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's data directory: %w", err)
 	}
@@ -367,15 +350,14 @@ func (k Kubelet) Register(ctx context.Context, driver *Plugin) (*kubeletplugin.H
 	if k.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(types.UID(k.PodUID)))
 	}
-	helper, err := kubeletplugin.Start(ctx, driver, options...)
+	helper, err := kubeletplugin.Start(ctx, p, options...)
 	if err != nil {
 		return nil, fmt.Errorf("register with the kubelet: %w", err)
 	}
 	return helper, nil
 }
 
-// neverLogged is a verbosity that no logger is set to. The helper takes a
-// negative one for zero, which is always logged.
+// neverLogged is a verbosity that no logger has. The helper treats a negative one as 0, which is always logged.
 const neverLogged = 127
 
 func (k Kubelet) verbosity() int {

@@ -27,7 +27,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
-// Slices writes ResourceSlices; [kubeletplugin.Helper] is the real one.
+// Slices writes ResourceSlices; [kubeletplugin.Helper] implements it.
 type Slices interface {
 	PublishResources(ctx context.Context, resources resourceslice.DriverResources) error
 }
@@ -72,11 +72,9 @@ type Publisher struct {
 // NewPublisher returns a publisher that has published nothing.
 func NewPublisher(c PublisherConfig) *Publisher { return &Publisher{PublisherConfig: c} }
 
-// Publish publishes the node as the snapshot and the journal have it now. What
-// was handed over before and is the same is not handed over again; after an
-// error the next call tries again. Once the health is withdrawn it publishes a
-// pool without devices: no slices at all would leave the old ones in place. Where it can't
-// be told what Prepare would refuse, all devices are tainted, and the error says why.
+// Publish publishes the node by the snapshot and the journal, if something changed. After an error the next call tries again.
+// Once the health is withdrawn it publishes a pool without devices, because without any slice the old ones would stay. If it is
+// unknown what Prepare refuses, it taints all devices, and the error says why.
 func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Snapshot) error {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
@@ -84,7 +82,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	unseeded := p.seed(ctx)
 	described, unknown := p.describe(ctx, snap)
 	pools := publish.Pools(described)
-	p.learn(pools) // also for claims that were allocated before a withdrawal
+	p.learn(pools) // before a withdrawal, for claims that are already allocated
 	if p.Health.Withdrawn() != nil {
 		pools = map[string]publish.Pool{p.Node: {Slices: []publish.Slice{{}}}}
 	}
@@ -107,7 +105,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	return unknown
 }
 
-// seed finds out once what was published before.
+// seed reads once what an earlier instance published.
 func (p *Publisher) seed(ctx context.Context) error {
 	if p.offered.last != nil {
 		return nil
@@ -123,15 +121,14 @@ func (p *Publisher) seed(ctx context.Context) error {
 	return nil
 }
 
-// Attributes returns what the latest Publish says of the device; see
-// [Attributes]. It does not wait for a Publish that is under way.
+// Attributes returns the device's attributes in the latest Publish; see [Attributes]. It does not wait for a Publish in progress.
 func (p *Publisher) Attributes(name string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.known[name])
 }
 
-// describe gathers what publishing decides on. After an error no device is judged.
+// describe collects the facts for publishing. After an error no device is judged.
 func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publish.Node, error) {
 	known, err := p.Planned(snap)
 	if p.Failing != nil {
@@ -144,7 +141,7 @@ func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publi
 		Name: p.Node, Snapshot: snap, Selection: known.Selection,
 		Assessments: map[pci.Address]plan.Assessment{}, Health: map[pci.Address]publish.Health{},
 	}
-	records, unread := p.Records() // what can't be read is a metric, and Prepare refuses on its account
+	records, unread := p.Records() // a metric counts what can't be read, and Prepare refuses because of it
 	n.Lingering, n.Consumed = p.lingering(ctx, len(unread) > 0), p.offered.consumed
 	addrs := p.enter(n, records)
 	for _, f := range n.Selection.Ours() {
@@ -162,7 +159,7 @@ func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publi
 	return n, err
 }
 
-// assess judges the functions at the addresses.
+// assess judges functions.
 func assess(n *publish.Node, known plan.Node, addrs []pci.Address) {
 	assessor := plan.NewAssessor(known)
 	for _, a := range addrs {
@@ -173,7 +170,7 @@ func assess(n *publish.Node, known plan.Node, addrs []pci.Address) {
 	}
 }
 
-// failing returns the ids of the checks that fail for a function.
+// failing returns the IDs of the checks that fail for a function.
 func (p *Publisher) failing(a pci.Address) []string {
 	var ids []string
 	for _, f := range p.Failing(a) {
@@ -182,7 +179,7 @@ func (p *Publisher) failing(a pci.Address) []string {
 	return ids
 }
 
-// drain adds what goes out of use.
+// drain adds the drained functions.
 func (p *Publisher) drain(n *publish.Node) {
 	if p.Drains == nil {
 		return
@@ -212,7 +209,7 @@ func (p *Publisher) audit(n *publish.Node, addrs []pci.Address) {
 	}
 }
 
-// enter adds the devices of the records that hold any, and returns their functions.
+// enter adds the devices of records that have any, and returns their functions.
 func (p *Publisher) enter(n *publish.Node, records []*journal.Record) []pci.Address {
 	var addrs []pci.Address
 	for _, rec := range records {
@@ -228,7 +225,7 @@ func (p *Publisher) enter(n *publish.Node, records []*journal.Record) []pci.Addr
 	return addrs
 }
 
-// learn remembers the attributes of all devices for the metadata of claims.
+// learn keeps the attributes of all devices for the metadata of claims.
 func (p *Publisher) learn(pools map[string]publish.Pool) {
 	known := map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	for _, d := range devices(pools) {
@@ -271,8 +268,8 @@ func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
 	return out
 }
 
-// ailments are the taints by which a device is not well. One that an operator takes out
-// of use is as well as before, like a node that is cordoned: who has it keeps it.
+// ailments returns the taints that make a device unhealthy. A drained device stays healthy, like a cordoned node: a claim that has
+// it keeps it.
 func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
 	var all []resourceapi.DeviceTaint
 	for _, t := range d.Taints {
@@ -283,8 +280,7 @@ func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
 	return all
 }
 
-// healthOf derives the kubelet's health from taints: a device that no new
-// claim should get is not well, unless that is an operator's wish.
+// healthOf returns the devices' health for the kubelet: a tainted device is unhealthy, unless it is drained.
 func healthOf(pools map[string]publish.Pool) []kubeletplugin.DeviceHealth {
 	var all []kubeletplugin.DeviceHealth
 	for _, d := range devices(pools) {
@@ -326,7 +322,7 @@ func counted(pools map[string]publish.Pool) []metrics.Device {
 	return all
 }
 
-// DrainState is the word for how far a drain has come.
+// DrainState returns the state of a drain.
 func DrainState(d *maintain.Draining) publish.DrainState {
 	if d.Done() {
 		return publish.Drained
@@ -355,7 +351,7 @@ type unwritten struct {
 	window    uint64
 }
 
-// keep keeps what decides over a Publish for [Publisher.Published].
+// keep keeps the facts of a Publish for [Publisher.Published].
 func (p *Publisher) keep(n *publish.Node, known *plan.Node) {
 	failing := map[pci.Address][]string{}
 	for a, h := range n.Health {
@@ -368,9 +364,8 @@ func (p *Publisher) keep(n *publish.Node, known *plan.Node) {
 	p.unwritten = unwritten{failing, known.Attempted, known.HotPlug, known.HotPlugWindow}
 }
 
-// Published returns the functions of all devices that the latest Publish had, by
-// address, each once, and what no file of the node says of them. The boot and the config
-// are the caller's to add.
+// Published returns the functions of all devices in the latest Publish, by address, each once, with the facts that are in no file of
+// the node. The caller adds the boot and the config.
 func (p *Publisher) Published() facts.Published {
 	p.mu.Lock()
 	defer p.mu.Unlock()
