@@ -13,12 +13,10 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
 
-// heartbeat is how often health is sent again though nothing changed: the
-// kubelet forgets it after 30 seconds.
+// heartbeat is the pause after which unchanged health is sent again. The kubelet forgets health after 30 seconds.
 const heartbeat = 10 * time.Second
 
-// Health is the state of the published devices, shared by the publisher, the
-// kubelet's health stream and the readiness probe.
+// Health is the health of the published devices. The publisher, the kubelet's health stream and the readiness probe share it.
 type Health struct {
 	mu        sync.Mutex // guards all below
 	devices   []kubeletplugin.DeviceHealth
@@ -31,8 +29,7 @@ type Health struct {
 // NewHealth returns the health of a plugin that has published nothing yet.
 func NewHealth() *Health { return &Health{changed: make(chan struct{})} }
 
-// Set states the health of all published devices, and why the inventory is
-// stale if it is. The publisher calls it.
+// Set sets the health of all published devices, and why the inventory is stale, if it is.
 func (h *Health) Set(devices []kubeletplugin.DeviceHealth, stale string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,28 +38,28 @@ func (h *Health) Set(devices []kubeletplugin.DeviceHealth, stale string) {
 	h.changed = make(chan struct{})
 }
 
-// Published says that what there is has been handed over for publishing.
+// Published notes that the devices were published.
 func (h *Health) Published() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.published = true
 }
 
-// Withdraw says that nothing may be published any more, and why.
+// Withdraw notes why nothing may be published any more.
 func (h *Health) Withdraw(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.withdrawn = err
 }
 
-// Withdrawn returns why nothing may be published, nil if it may.
+// Withdrawn returns why nothing may be published; nil if it may.
 func (h *Health) Withdrawn() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.withdrawn
 }
 
-// Ready returns why the plugin is not ready to serve claims; empty when it is.
+// Ready returns why the plugin is not ready to serve claims; empty if it is.
 func (h *Health) Ready() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,8 +76,7 @@ func (h *Health) Ready() string {
 	return strings.Join(why, "; ")
 }
 
-// Stream sends the health of all devices now, at each change, and at each
-// heartbeat, until ctx ends.
+// Stream sends the health of all devices now, after each change and after each heartbeat, until ctx ends.
 func (h *Health) Stream(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
@@ -100,8 +96,8 @@ func (h *Health) Stream(ctx context.Context, reports chan<- kubeletplugin.Device
 	}
 }
 
-// report returns the present health, and the channel that closes when it
-// changes. A stale inventory knows nothing: every device's health is unknown.
+// report returns the current health, and a channel that closes when it changes. If the inventory is stale, every device's health is
+// unknown.
 func (h *Health) report() (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,21 +113,19 @@ func (h *Health) report() (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
 	return report, h.changed
 }
 
-// DroppedError says that the API server dropped fields of our slices because
-// feature gates are off. Without counters two claims could get one piece of
-// hardware, so nothing is published until the gates are on.
+// DroppedError says that the API server dropped fields of our slices, because feature gates are off. Without counters two claims could
+// get the same hardware, so nothing is published until the gates are on.
 type DroppedError struct{ Gates []string }
 
 func (e *DroppedError) Error() string {
 	gates := strings.Join(e.Gates, ", ")
 	if gates == "" {
-		gates = "of DRA that this version uses (the API server does not say which it lacks)"
+		gates = "of DRA that this version uses (the API server does not say which ones are off)"
 	}
 	return fmt.Sprintf("the API server drops fields that keep devices apart: enable the feature gates %s and restart the plugin; until then no device is published", gates)
 }
 
-// droppedFields returns a [DroppedError] when err says that fields were
-// dropped, else nil.
+// droppedFields returns a [DroppedError] if err says that fields were dropped; otherwise nil.
 func droppedFields(err error) *DroppedError {
 	var dropped *resourceslice.DroppedFieldsError
 	if !errors.As(err, &dropped) {

@@ -23,8 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// networkData is what is told of a VF's network: its address, and what the
-// guest is to make of it. Nil for a device that is no NIC.
+// networkData returns a VF's MAC address and its network in the guest; nil for a device that is no NIC.
 func networkData(p *plan.Plan, d *plan.Device) *resourceapi.NetworkDeviceData {
 	data := &resourceapi.NetworkDeviceData{}
 	if fn, ok := p.Function(d.Address); ok && fn.VF != nil {
@@ -39,7 +38,7 @@ func networkData(p *plan.Plan, d *plan.Device) *resourceapi.NetworkDeviceData {
 	return data
 }
 
-// applyNetwork is the data as it is applied: what is not known is left out.
+// applyNetwork returns the data for server-side apply, without unknown fields.
 func applyNetwork(data *resourceapi.NetworkDeviceData) *resourceac.NetworkDeviceDataApplyConfiguration {
 	ac := resourceac.NetworkDeviceData().WithIPs(data.IPs...)
 	if data.HardwareAddress != "" {
@@ -51,8 +50,7 @@ func applyNetwork(data *resourceapi.NetworkDeviceData) *resourceac.NetworkDevice
 	return ac
 }
 
-// guestMetadata returns what the standard data have no place for, by the attribute's
-// name.
+// guestMetadata returns the data for which DRA has no standard field, by attribute name.
 func guestMetadata(p *plan.Plan, d *plan.Device) map[string]string {
 	told := map[string]string{}
 	if text, ok := guestNetwork(d); ok {
@@ -64,8 +62,7 @@ func guestMetadata(p *plan.Plan, d *plan.Device) map[string]string {
 	return told
 }
 
-// guestNetwork is the device's network as JSON, for kata-vfio-guestnet: the
-// standard data have no place for routes and the MTU.
+// guestNetwork returns the device's network as JSON for kata-vfio-guestnet: DRA has no standard fields for routes and the MTU.
 func guestNetwork(d *plan.Device) (string, bool) {
 	if d.Network == nil {
 		return "", false
@@ -90,21 +87,20 @@ const (
 	PFUnreadable = "PFUnreadable"
 )
 
-// Uplink returns the interface of a PF; [vf.Policy.Uplink] is the real one.
+// Uplink returns the interface of a PF; [vf.Policy.Uplink] implements it.
 type Uplink func(ctx context.Context, pf pci.Address) (*vf.Link, error)
 
-// vfLink is what the guest can expect of a VF's link.
+// vfLink is the state of a VF's link.
 type vfLink struct {
 	status          metav1.ConditionStatus
 	reason, message string
 }
 
-// isLost reports whether the VF has no link though its claim wants one.
+// isLost reports whether the VF has no link, and its claim wants one.
 func (l *vfLink) isLost() bool { return l.reason == PFDown || l.reason == PFNoCarrier }
 
-// links looks at the links of a record's VFs, by their addresses. A VF without a MAC
-// address is left out: it is no NIC, or its PF's interface says nothing of its link, as
-// with InfiniBand.
+// links returns the links of a record's VFs, by address. It leaves out a VF without a MAC address: it is no NIC, or its PF's
+// interface does not show its link, as with InfiniBand.
 func (u Uplink) links(ctx context.Context, rec *journal.Record) map[pci.Address]vfLink {
 	links := map[pci.Address]vfLink{}
 	if u == nil {
@@ -125,7 +121,7 @@ func (u Uplink) links(ctx context.Context, rec *journal.Record) map[pci.Address]
 	return links
 }
 
-// linkOf judges the link of a VF by the interface of its PF.
+// linkOf returns the link of a VF, from the interface of its PF.
 func linkOf(fn *plan.Function, uplink *vf.Link) vfLink {
 	state := fn.VF.Want.LinkState
 	if i := fn.VF.Index; i >= 0 && i < len(uplink.VFs) {
@@ -147,7 +143,7 @@ func linkOf(fn *plan.Function, uplink *vf.Link) vfLink {
 	return vfLink{metav1.ConditionTrue, PFHasCarrier, fmt.Sprintf("interface %s of PF %s has a carrier", uplink.Name, fn.PF)}
 }
 
-// linkWords sums links up, so that two states of them can be compared.
+// linkWords returns the state of links as text to compare.
 func linkWords(links map[pci.Address]vfLink) string {
 	var words strings.Builder
 	for _, a := range slices.SortedFunc(maps.Keys(links), pci.Address.Compare) {
@@ -156,8 +152,8 @@ func linkWords(links map[pci.Address]vfLink) string {
 	return words.String()
 }
 
-// linkCondition returns the condition of a device whose parts have a VF with a link; nil
-// for any other. While the status stays, so does the time of its last change.
+// linkCondition returns the condition for the link of a device's VF; nil for a device without one. The time changes only with the
+// status.
 func linkCondition(links map[pci.Address]vfLink, parts []plan.Device, before *metav1.Condition, since metav1.Time) *metaac.ConditionApplyConfiguration {
 	i := slices.IndexFunc(parts, func(d plan.Device) bool { return links[d.Address] != vfLink{} })
 	if i < 0 {
@@ -174,8 +170,7 @@ func linkCondition(links map[pci.Address]vfLink, parts []plan.Device, before *me
 	return condition(ConditionLinkUp, now.status, now.reason, now.message, since)
 }
 
-// showsLinks reports whether the status of a prepared claim says what the links of its
-// VFs are now.
+// showsLinks reports whether the status of a prepared claim shows the links of its VFs.
 func showsLinks(c *resourceapi.ResourceClaim, rec *journal.Record, links map[pci.Address]vfLink) bool {
 	for _, parts := range rec.Plan.Allocated() {
 		for i := range parts {

@@ -23,10 +23,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
-// Outbox records Events that nothing makes up for later: the claim may be gone when the API
-// server is back, and with it the anchor in the event. They are sent until it takes them, in
-// order, however long it is away; meanwhile they lie in a file, for the next instance. It
-// implements [Recorder] and is safe for concurrent use.
+// Outbox records Events that can't be made again later: the claim, and the anchor in its Event, can be gone when the API server is back.
+// It retries until the API server accepts them, in order, and keeps them in a file for the next instance. It implements [Recorder] and
+// is safe for concurrent use.
 type Outbox struct {
 	client kubernetes.Interface
 	// instance is the reporting instance, path the file.
@@ -36,29 +35,28 @@ type Outbox struct {
 
 	mu      sync.Mutex // guards those below
 	waiting []*eventsv1.Event
-	lost    int // how many were left out since the last that was logged
+	lost    int // the number of dropped events since the last log line
 
-	saved string // what is in the file; Run's alone
+	saved string // the content of the file; only Run uses it
 }
 
 const (
-	// outboxRoom is how many events wait; the oldest go first.
+	// outboxRoom bounds the waiting events. The oldest are dropped.
 	outboxRoom = 1000
-	// outboxPause is the time after which events are sent again.
+	// outboxPause is the pause before the next attempt.
 	outboxPause = time.Minute
 	// outboxLimit bounds one request.
 	outboxLimit = 10 * time.Second
 )
 
-// NewOutbox returns an outbox of a node, which sends once [Outbox.Run] runs. What waits lies
-// in the file at the path, whose directory must exist.
+// NewOutbox returns a node's outbox, which sends while [Outbox.Run] runs. The directory of the file at path must exist.
 func NewOutbox(client kubernetes.Interface, node, path string, log *slog.Logger) *Outbox {
 	return &Outbox{client: client, instance: v1alpha1.DriverName + "-" + node, path: path, log: log, wake: make(chan struct{}, 1)}
 }
 
 // Event implements [Recorder].
 func (o *Outbox) Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
-	name := shorten(regarding.Name, 200) + "." + rand.String(16) // which makes a second try of the same event known
+	name := shorten(regarding.Name, 200) + "." + rand.String(16) // a retry has the same name, which the API server knows
 	o.mu.Lock()
 	o.waiting = append(o.waiting, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: regarding.Namespace, Name: name},
@@ -69,11 +67,11 @@ func (o *Outbox) Event(regarding, related *corev1.ObjectReference, eventType, re
 	o.mu.Unlock()
 	select {
 	case o.wake <- struct{}{}:
-	default: // it is to look already
+	default: // it is awake
 	}
 }
 
-// bound leaves out the oldest where there are too many. The lock is held.
+// bound drops the oldest events if there are too many. The lock is held.
 func (o *Outbox) bound() {
 	if more := len(o.waiting) - outboxRoom; more > 0 {
 		o.waiting = append([]*eventsv1.Event{}, o.waiting[more:]...)
@@ -81,7 +79,7 @@ func (o *Outbox) bound() {
 	}
 }
 
-// Run sends events until ctx ends, those first that an earlier instance has left.
+// Run sends events until ctx ends, those of an earlier instance first.
 func (o *Outbox) Run(ctx context.Context) error {
 	if err := o.load(); err != nil {
 		o.log.WarnContext(ctx, "Events of an earlier start are lost", slog.Any("err", err))
@@ -103,7 +101,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 	}
 }
 
-// send sends what waits, up to the first that the API server does not take now.
+// send sends the waiting events, up to the first that fails.
 func (o *Outbox) send(ctx context.Context) error {
 	for {
 		o.mu.Lock()
@@ -117,14 +115,14 @@ func (o *Outbox) send(ctx context.Context) error {
 			return err
 		}
 		o.mu.Lock()
-		if len(o.waiting) > 0 && o.waiting[0] == first { // not left out meanwhile
+		if len(o.waiting) > 0 && o.waiting[0] == first { // it was not dropped meanwhile
 			o.waiting = o.waiting[1:]
 		}
 		o.mu.Unlock()
 	}
 }
 
-// create sends one event. An error says that it is to be sent again.
+// create sends one event. After an error it must be sent again.
 func (o *Outbox) create(ctx context.Context, e *eventsv1.Event) error {
 	limited, cancel := context.WithTimeout(ctx, outboxLimit)
 	defer cancel()
@@ -132,14 +130,14 @@ func (o *Outbox) create(ctx context.Context, e *eventsv1.Event) error {
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		return nil
-	case transient(err), ctx.Err() != nil: // cut off by the plugin's end, it is the next instance's
+	case transient(err), ctx.Err() != nil: // when the plugin ends, the next instance sends it
 		return err
 	}
-	o.log.WarnContext(ctx, "Event not taken", slog.String("event", e.Namespace+"/"+e.Name), slog.String("reason", e.Reason), slog.Any("err", err))
+	o.log.WarnContext(ctx, "Event not accepted", slog.String("event", e.Namespace+"/"+e.Name), slog.String("reason", e.Reason), slog.Any("err", err))
 	return nil
 }
 
-// load puts what an earlier instance left before what waits.
+// load puts the events of an earlier instance before the waiting ones.
 func (o *Outbox) load() error {
 	data, err := os.ReadFile(o.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -160,8 +158,8 @@ func (o *Outbox) load() error {
 	return nil
 }
 
-// save has the file say what waits; there is none when nothing does. What can't be written
-// is logged: it is in memory still.
+// save writes the waiting events to the file, and removes the file if there are none. It only logs an error: the events are still in
+// memory.
 func (o *Outbox) save(ctx context.Context) {
 	o.mu.Lock()
 	data, err := json.Marshal(o.waiting)
@@ -169,7 +167,7 @@ func (o *Outbox) save(ctx context.Context) {
 	o.lost = 0
 	o.mu.Unlock()
 	if lost > 0 {
-		o.log.WarnContext(ctx, "Events are lost: the API server has been away too long", slog.Int("events", lost))
+		o.log.WarnContext(ctx, "Events are lost: the API server has been unreachable for too long", slog.Int("events", lost))
 	}
 	text := string(data)
 	if empty {

@@ -34,12 +34,11 @@ import (
 
 // Conditions of a device in its claim's status.
 const (
-	// ConditionReady: the device is bound to its VFIO driver and its CDI spec is
-	// written.
+	// ConditionReady: the device is bound to its VFIO driver, and its CDI spec is written.
 	ConditionReady = "Ready"
-	// ConditionIsolated: nothing below the IOMMU lets another tenant reach it.
+	// ConditionIsolated: no bypass of the IOMMU lets another tenant reach the device.
 	ConditionIsolated = "Isolated"
-	// ConditionReset: it is reset and proven clean before anybody else gets it.
+	// ConditionReset: the device is reset and proven clean before another tenant gets it.
 	ConditionReset = "Reset"
 	// ConditionLinkUp: the VF has a link. Only VFs with a MAC address have the condition.
 	ConditionLinkUp = "LinkUp"
@@ -47,24 +46,22 @@ const (
 
 // DeviceData is status.devices[].data of a claim, as JSON.
 type DeviceData struct {
-	// Address is the function's ("0000:3b:00.0"), of a pair the GPU's, IOMMUGroup its group in this
-	// boot of the node.
+	// Address is the function's ("0000:3b:00.0"), of a pair the GPU's. IOMMUGroup is its group in this boot of the node.
 	Address    string `json:"address"`
 	IOMMUGroup int    `json:"iommuGroup"`
 	VFIODriver string `json:"vfioDriver"`
-	// Functions are those that the VM gets, its own first, a pair's VF last; companions may stay behind, bound.
+	// Functions are the functions that the VM gets: the device first, a pair's VF last. Companions can stay on the node, bound.
 	Functions []string `json:"functions"`
-	// Representor is the node's interface that stands for a VF whose PF is in
-	// switchdev mode.
+	// Representor is the node's interface for a VF whose PF is in switchdev mode.
 	Representor string `json:"representor,omitempty"`
 	// Evidence is the checksum of the node's record of the claim.
 	Evidence string `json:"evidence,omitempty"`
-	// Ledger is the signed checkpoint of the node's ledger that covers the claim's events so far:
-	// `kata-vfio-audit ledger verify --anchor` proves by it that nothing before was rewritten.
+	// Ledger is the signed checkpoint of the node's ledger that covers the claim's events. With it
+	// `kata-vfio-audit ledger verify --anchor` proves that no earlier event was rewritten.
 	Ledger string `json:"ledger,omitempty"`
 }
 
-// report is what is told of one claim: to its status, and as events.
+// report is the report on one claim, for its status and for Events.
 type report struct {
 	claim   *resourceapi.ResourceClaim
 	devices []*resourceac.AllocatedDeviceStatusApplyConfiguration
@@ -72,7 +69,7 @@ type report struct {
 	reason, problem string
 }
 
-// preparedReport tells of a prepared claim, with the links of its VFs.
+// preparedReport returns the report on a prepared claim, with the links of its VFs.
 func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes, links map[pci.Address]vfLink, anchor string) *report {
 	r := &report{claim: c}
 	since := metav1.Now()
@@ -105,7 +102,7 @@ func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attribute
 	return r
 }
 
-// longestMessage is what a condition's message may have.
+// longestMessage is the limit for a condition's message.
 const longestMessage = 32768
 
 func condition(kind string, status metav1.ConditionStatus, reason, message string, since metav1.Time) *metaac.ConditionApplyConfiguration {
@@ -124,7 +121,7 @@ func isolatedCondition(attrs map[resourceapi.QualifiedName]resourceapi.DeviceAtt
 	return condition(ConditionIsolated, metav1.ConditionFalse, "Waived", "it is not isolated, which its DeviceClass accepts", since)
 }
 
-// resetCondition tells of the resets of a device's parts.
+// resetCondition returns the condition for the resets of a device's parts.
 func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *metaac.ConditionApplyConfiguration {
 	var methods []string
 	for i := range parts {
@@ -146,7 +143,7 @@ func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *meta
 	return condition(ConditionReset, metav1.ConditionTrue, "ResetBetweenTenants", message, since)
 }
 
-// readyWords says in what way a device's parts are ready.
+// readyWords returns how a device's parts are ready.
 func readyWords(parts []plan.Device) string {
 	const text = "bound to its VFIO driver, CDI spec written"
 	if slices.ContainsFunc(parts, func(d plan.Device) bool { return d.Attachment == v1alpha1.AttachPhysicalEndpoint }) {
@@ -174,7 +171,7 @@ func dataOf(rec *journal.Record, parts []plan.Device) DeviceData {
 	return data
 }
 
-// refusedReport tells why a claim is not prepared.
+// refusedReport returns the report on a claim that is not prepared.
 func refusedReport(c *resourceapi.ResourceClaim, cause error) *report {
 	r := &report{claim: c, reason: reasonOf(cause), problem: strings.ReplaceAll(cause.Error(), "\n", "; ")}
 	if c.Status.Allocation == nil {
@@ -202,7 +199,7 @@ func refusalOf(err error) string {
 	return reasonOf(err)
 }
 
-// reasonOf is an error's name for conditions and events: CamelCase, stable.
+// reasonOf returns an error's reason for conditions and Events: CamelCase and stable.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[*plan.RefusedError](err); ok && len(e.Refusals) > 0 {
 		return string(e.Refusals[0].Code)
@@ -240,7 +237,7 @@ func reasonOf(err error) string {
 	return "NotPrepared"
 }
 
-// podsOf returns the pods that a claim is reserved for.
+// podsOf returns the pods that have a claim reserved.
 func podsOf(c *resourceapi.ResourceClaim) []claim.Pod {
 	var pods []claim.Pod
 	for _, r := range c.Status.ReservedFor {
@@ -251,7 +248,7 @@ func podsOf(c *resourceapi.ResourceClaim) []claim.Pod {
 	return pods
 }
 
-// assigned says in words which functions a claim has got.
+// assigned returns the functions of a claim in words.
 func assigned(rec *journal.Record) string {
 	words := make([]string, len(rec.Plan.Devices))
 	for i, d := range rec.Plan.Devices {
@@ -264,26 +261,23 @@ func assigned(rec *journal.Record) string {
 	return strings.Join(words, ", ")
 }
 
-// StatusSync sees to it that each prepared claim's status says so, however long
-// the API server was away and whether the plugin was restarted meanwhile: what is
-// missing follows from the journal and from the claims themselves. It also follows the
-// links of their VFs. It is not safe for concurrent use.
+// StatusSync restores the status of prepared claims after an outage of the API server or a restart of the plugin, by comparing
+// the journal with the claims. It also follows the links of their VFs. It is not safe for concurrent use.
 type StatusSync struct {
 	Reporter   *Reporter
 	Records    func() ([]*journal.Record, []error)
 	Attributes Attributes
 
-	// reported are the claims whose status is right, by UID, as of which preparation and links.
+	// current are the claims whose status is correct, by UID, with the preparation and links that it shows.
 	current map[types.UID]string
 	// problem was logged last.
 	problem string
 }
 
-// Look asks for the prepared claims that are not known to have their status, and
-// reports those again that lack it. Where the API server does not answer, the next
-// Look goes on.
+// Look reads the prepared claims whose status is not known to be correct, and reports those whose status is not. If the API
+// server does not answer, the next Look continues.
 func (s *StatusSync) Look(ctx context.Context) {
-	records, _ := s.Records() // what can't be read is a metric of its own
+	records, _ := s.Records() // a metric counts what can't be read
 	told, away := map[types.UID]string{}, error(nil)
 	for _, rec := range records {
 		uid := types.UID(rec.Plan.Claim.UID)
@@ -311,9 +305,8 @@ func (s *StatusSync) Look(ctx context.Context) {
 	s.log(ctx, away)
 }
 
-// check asks for one claim, and reports it again where its status does not say
-// that it is prepared, or what its VFs' links are. A claim that is gone needs no status,
-// and that of one which was refused later stays.
+// check reads one claim, and reports it again if its status does not show that it is prepared, or the links of its VFs. A claim
+// that is gone needs no status, and the status of a later refusal stays.
 func (s *StatusSync) check(ctx context.Context, rec *journal.Record, links map[pci.Address]vfLink) (right bool, err error) {
 	ref := rec.Plan.Claim
 	c, err := s.Reporter.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -329,20 +322,19 @@ func (s *StatusSync) check(ctx context.Context, rec *journal.Record, links map[p
 	return false, nil
 }
 
-// log tells once why claims could not be asked for.
+// log logs once why claims could not be read.
 func (s *StatusSync) log(ctx context.Context, err error) {
 	problem := ""
 	if err != nil {
 		problem = err.Error()
 	}
 	if problem != "" && problem != s.problem && ctx.Err() == nil {
-		s.Reporter.Log.WarnContext(ctx, "the status of prepared claims is not known; it is looked for again", slog.Any("err", err))
+		s.Reporter.Log.WarnContext(ctx, "the status of prepared claims is unknown; will try again", slog.Any("err", err))
 	}
 	s.problem = problem
 }
 
-// showsPrepared reports whether a claim's status has what was told of each of its
-// devices at its preparation, or later.
+// showsPrepared reports whether a claim's status has a report on each of its devices since its preparation.
 func showsPrepared(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 	since, err := time.Parse(time.RFC3339, rec.Since)
 	if err != nil {
@@ -357,7 +349,7 @@ func showsPrepared(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 	return true
 }
 
-// isReady reports whether a claim's status says of each of its devices that it is ready.
+// isReady reports whether a claim's status says that each of its devices is ready.
 func isReady(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 	for _, parts := range rec.Plan.Allocated() {
 		if ready := readyOf(c, parts[0].Pool, parts[0].Published()); ready == nil || ready.Status != metav1.ConditionTrue {
@@ -367,12 +359,12 @@ func isReady(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 	return true
 }
 
-// readyOf returns the condition Ready of a device of ours, nil for none.
+// readyOf returns the condition Ready of one of our devices; nil for none.
 func readyOf(c *resourceapi.ResourceClaim, pool, name string) *metav1.Condition {
 	return meta.FindStatusCondition(conditionsOf(c, pool, name), ConditionReady)
 }
 
-// conditionsOf returns the conditions of a device of ours.
+// conditionsOf returns the conditions of one of our devices.
 func conditionsOf(c *resourceapi.ResourceClaim, pool, name string) []metav1.Condition {
 	for i := range c.Status.Devices {
 		d := &c.Status.Devices[i]
@@ -383,7 +375,7 @@ func conditionsOf(c *resourceapi.ResourceClaim, pool, name string) []metav1.Cond
 	return nil
 }
 
-// pending reports whether a report of the claim is on its way.
+// pending reports whether a report on the claim is queued.
 func (r *Reporter) pending(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,8 +33,7 @@ import (
 // FieldManager owns our entries of a claim's status.devices (server-side apply).
 const FieldManager = "kata-vfio.dev"
 
-// Recorder records Events; [events.EventRecorder] is the real one. It must not
-// block.
+// Recorder records Events; [EventRecorder] and [Outbox] implement it. It must not block.
 type Recorder interface {
 	Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string)
 }
@@ -66,8 +65,7 @@ type Reporter struct {
 	latest map[types.UID]*report
 }
 
-// tries is how often a status is written before it is given up; with the
-// queue's back-off that is about ten minutes.
+// tries bounds the attempts to write a status; with the queue's back-off they take about ten minutes.
 const tries = 17
 
 // NewReporter returns a reporter, which works while [Reporter.Run] runs.
@@ -81,8 +79,7 @@ func NewReporter(c ReporterConfig) *Reporter {
 	}
 }
 
-// Prepared reports a claim whose devices are ready, and warns of VFs without a link. It
-// reads the interfaces of their PFs.
+// Prepared reports a claim whose devices are ready, and warns of VFs without a link. It reads the interfaces of their PFs.
 func (r *Reporter) Prepared(ctx context.Context, c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) {
 	anchor, links := r.anchor(), r.Uplink.links(ctx, rec)
 	r.enqueue(preparedReport(c, rec, attributes, links, anchor))
@@ -90,7 +87,7 @@ func (r *Reporter) Prepared(ctx context.Context, c *resourceapi.ResourceClaim, r
 	r.warnOfLinks(ctx, c, rec, links)
 }
 
-// warnOfLinks tells of each VF without a link, which its pod starts with all the same.
+// warnOfLinks reports each VF without a link. Its pod starts anyway.
 func (r *Reporter) warnOfLinks(ctx context.Context, c *resourceapi.ResourceClaim, rec *journal.Record, links map[pci.Address]vfLink) {
 	for i := range rec.Plan.Functions {
 		a := rec.Plan.Functions[i].Address
@@ -104,8 +101,7 @@ func (r *Reporter) warnOfLinks(ctx context.Context, c *resourceapi.ResourceClaim
 	}
 }
 
-// Unprepared reports a claim that was taken back. The claim may be gone by now;
-// its event stays a while.
+// Unprepared reports a claim that was unprepared. The claim may be gone; its Event stays for some time.
 func (r *Reporter) Unprepared(c kubeletplugin.NamespacedObject, resets int) {
 	note := withAnchor(fmt.Sprintf("devices taken back, %d resets made and proven", resets), r.anchor())
 	r.reportBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeNormal, "Unprepared", "Unprepare", note)
@@ -118,8 +114,7 @@ func (r *Reporter) anchor() string {
 	return r.Anchor()
 }
 
-// withAnchor adds a signed checkpoint to an event's note, which is cut to leave room
-// for it: half a checkpoint proves nothing.
+// withAnchor adds a signed checkpoint to an Event's note, and shortens the note so that the whole checkpoint fits.
 func withAnchor(note, signed string) string {
 	if signed == "" {
 		return note
@@ -128,7 +123,7 @@ func withAnchor(note, signed string) string {
 	return shorten(note, longestNote-len(anchor)) + anchor
 }
 
-// shorten cuts a text to so many bytes, whole characters only.
+// shorten shortens a text to a number of bytes, at the end of a character.
 func shorten(text string, limit int) string {
 	const more = "..."
 	if len(text) <= limit {
@@ -141,10 +136,9 @@ func shorten(text string, limit int) string {
 	return text[:end] + more
 }
 
-// Refused reports a claim that was not prepared, and why. With holders, the
-// pods that it is prepared for already, the claim's status goes on telling of
-// their device, and the event is not theirs. A namespace whose claims are refused
-// in a loop has some of them told in Events, and the next one says how many were not.
+// Refused reports a claim that was not prepared, and why. If the claim is already prepared for holders, its status keeps their
+// device, and they get no Event. If the claims of a namespace are refused in a loop, only some of the refusals get an Event,
+// and the next Event says how many did not.
 func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []claim.Pod) {
 	rep := refusedReport(c, cause)
 	pods := podsOf(c)
@@ -164,28 +158,27 @@ func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []
 	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, pods, corev1.EventTypeWarning, rep.reason, "Prepare", note)
 }
 
-// Quarantined reports a claim whose devices could not be proven clean. The
-// claim may be gone by now; its event stays.
+// Quarantined reports a claim whose devices could not be proven clean. The claim may be gone; its Event stays.
 func (r *Reporter) Quarantined(c kubeletplugin.NamespacedObject, err *prepare.QuarantinedError) {
 	r.reportBy(r.final(), claimRef(c.Namespace, c.Name, c.UID), c.Namespace, err.Record.Plan.Claim.Pods, corev1.EventTypeWarning, "Quarantined", "Unprepare", err.Error())
 }
 
-// NotUnprepared reports a claim that could not be taken back.
+// NotUnprepared reports a claim that could not be unprepared.
 func (r *Reporter) NotUnprepared(c kubeletplugin.NamespacedObject, err error) {
 	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, nil, corev1.EventTypeWarning, reasonOf(err), "Unprepare", err.Error())
 }
 
-// PodRefused reports a sandbox or a container of a pod that was refused.
+// PodRefused reports a refused sandbox or container of a pod.
 func (r *Reporter) PodRefused(namespace string, pod claim.Pod, reason, note string) {
 	r.record(podRef(namespace, pod), nil, corev1.EventTypeWarning, reason, "Verify", note)
 }
 
-// report records an event on the claim and on each of its pods.
+// report records an Event on the claim and on each of its pods.
 func (r *Reporter) report(c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
 	r.reportBy(r.Recorder, c, namespace, pods, eventType, reason, action, note)
 }
 
-// reportBy is tell by a recorder.
+// reportBy is report with another recorder.
 func (r *Reporter) reportBy(by Recorder, c *corev1.ObjectReference, namespace string, pods []claim.Pod, eventType, reason, action, note string) {
 	note = shorten(note, longestNote)
 	if len(pods) == 0 {
@@ -207,7 +200,7 @@ func (r *Reporter) final() Recorder {
 	return r.Final
 }
 
-// longestNote is what an event's note may have (events.k8s.io/v1).
+// longestNote is the limit for an Event's note (events.k8s.io/v1).
 const longestNote = 1024
 
 func (r *Reporter) record(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
@@ -273,8 +266,7 @@ func (r *Reporter) handle(ctx context.Context, uid types.UID) {
 	}
 }
 
-// write applies our entries of status.devices. The claim's UID goes along, so
-// that a new claim of the same name is not taken for it.
+// write applies our entries of status.devices, with the claim's UID, so that it never changes a new claim with the same name.
 func (r *Reporter) write(ctx context.Context, rep *report) error {
 	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
 		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
@@ -286,25 +278,24 @@ func (r *Reporter) write(ctx context.Context, rep *report) error {
 	return err
 }
 
-// EventRecorder records through client-go's broadcaster.
+// EventRecorder records with client-go's broadcaster.
 type EventRecorder struct{ Recorder events.EventRecorder }
 
 // Event implements [Recorder].
 func (e EventRecorder) Event(regarding, related *corev1.ObjectReference, eventType, reason, action, note string) {
-	if related == nil { // a nil pointer in the interface would not be nil
+	if related == nil { // an interface that holds a nil pointer is not nil
 		e.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", note)
 		return
 	}
 	e.Recorder.Eventf(regarding, related, eventType, reason, action, "%s", note)
 }
 
-// NodeEvent records an event on the node, by the name under which the kubelet's own are.
+// NodeEvent records an Event on the node. It refers to the node as the kubelet's Events do.
 func (r *Reporter) NodeEvent(node, eventType, reason, action, note string) {
 	r.record(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, nil, eventType, reason, action, note)
 }
 
-// Lost reports a prepared claim that has lost its devices to a quarantine: on
-// its status, and by events on it and its pods.
+// Lost reports a prepared claim that lost its devices to a quarantine, in its status and by Events on the claim and its pods.
 func (r *Reporter) Lost(q *prepare.QuarantinedError) {
 	c := q.Record.Plan.Claim
 	rep := &report{reason: reasonOf(q), problem: q.Error(), claim: &resourceapi.ResourceClaim{
