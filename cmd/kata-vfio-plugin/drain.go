@@ -22,11 +22,11 @@ import (
 )
 
 const drainExitCodes = `Exit codes:
-  0  drained: no claim has it, and it is with the driver that it came from
-  1  something failed, or somebody has taken the drain back meanwhile; the message says what is left to do
-  2  the command line is wrong, or the device is none of kata-vfio's; nothing was touched
-  4  it is out of use for new claims, and a claim has it still: the plugin that runs on the node goes on
-  5  it is out of use, and stays on its VFIO driver, since it is quarantined`
+  0  drained: no claim has it, and it is back on its original driver
+  1  something failed, or the drain was undrained meanwhile; the message says what is left to do
+  2  the command line is wrong, or kata-vfio does not manage the device; nothing was touched
+  4  new claims do not get it, but a claim still has it: the node's plugin completes the drain
+  5  new claims do not get it, but it is quarantined and stays on its VFIO driver`
 
 // drainOptions are the flags of drain.
 type drainOptions struct {
@@ -42,11 +42,10 @@ func drainCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain ADDRESS|DEVICE --reason TEXT",
 		Short: "Take a device out of use for maintenance, and give it back to its driver",
-		Long: "drain keeps a device from new claims, with all that goes with it: its IOMMU group and companions, and a PF's VFs.\n" +
-			"Who has it keeps it. Once no claim has it, it goes back to the driver that it came from, also where the node's\n" +
-			"config binds it to VFIO from start-up on. The mark lies in the journal: it outlives restarts and reboots, until\n" +
-			"`undrain`. A plugin that runs on the node taints the device (kata-vfio.dev/drain) and finishes what this\n" +
-			"command does not wait for.\n\n" + drainExitCodes,
+		Long: "drain keeps a device from new claims, together with its IOMMU group, its companions, and a PF's VFs. A claim that has\n" +
+			"the device keeps it. Once no claim has it, it is bound to its original driver, even if the node's config binds it to\n" +
+			"VFIO from start-up on. The journal keeps the drain across restarts and reboots, until `undrain`. The node's plugin\n" +
+			"taints the device (kata-vfio.dev/drain), and completes a drain for which this command does not wait.\n\n" + drainExitCodes,
 		Args: oneDevice, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin drain 0000:3b:00.0 --reason 'fan, ticket 4711' --dry-run\n" +
 			"  kata-vfio-plugin drain gpu-0000-3b-00-0 --reason 'fan, ticket 4711' --wait 1h\n" +
@@ -72,9 +71,9 @@ func drainCommand(opts *options) *cobra.Command {
 	}
 	opts.registerWork(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.reason, "reason", "", "why, in words for those whom claims are refused, and for the ledger")
-	f.DurationVar(&o.wait, "wait", 0, "how long to wait until no claim has it (default: not at all; the plugin goes on)")
-	f.BoolVar(&o.evict, "evict", false, "have the cluster evict pods that have it (the taint's effect is NoExecute)")
+	f.StringVar(&o.reason, "reason", "", "why, for the ledger and for users whose claims are refused")
+	f.DurationVar(&o.wait, "wait", 0, "how long to wait until no claim has it (default: do not wait; the plugin completes the drain)")
+	f.BoolVar(&o.evict, "evict", false, "evict the pods that have it (the taint's effect is NoExecute)")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be drained, and touch nothing")
 	return cmd
 }
@@ -85,9 +84,9 @@ func undrainCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undrain ADDRESS|DEVICE [--reason TEXT]",
 		Short: "Bring a drained device back into use",
-		Long: "undrain takes back what drain said of a device, or, where nothing was said of itself, of one that it goes with:\n" +
-			"claims may have it again, unless another drain covers it too, which is named then. Where the node's config binds it\n" +
-			"from start-up on, it is bound to VFIO again. A device that is in use is no error.\n\n" + exitCodes,
+		Long: "undrain ends the drain of a device, or, if the device has none of its own, the drain that includes it. Claims can get\n" +
+			"the device again, unless another drain includes it too; undrain then names that one. If the node's config binds the\n" +
+			"device from start-up on, it is bound to VFIO again. A device that is not drained is not an error.\n\n" + exitCodes,
 		Args: oneDevice, ValidArgsFunction: opts.completeDrained,
 		Example: "  kata-vfio-plugin undrain 0000:3b:00.0 --reason 'fan replaced'",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -107,7 +106,7 @@ func undrainCommand(opts *options) *cobra.Command {
 	return cmd
 }
 
-// oneDevice wants one argument.
+// oneDevice requires one argument.
 func oneDevice(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return command.Usagef("want one argument, an address such as 0000:3b:00.0 or a device's name such as gpu-0000-3b-00-0")
@@ -115,8 +114,7 @@ func oneDevice(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// deviceNamed reads an address, or a device's name as ResourceSlices have it; of a
-// pair the GPU's.
+// deviceNamed parses an address, or the name of a device in ResourceSlices. For a pair it returns the GPU's address.
 func deviceNamed(text string) (pci.Address, error) {
 	if a, err := pci.ParseAddress(text); err == nil {
 		return a, nil
@@ -130,19 +128,19 @@ func deviceNamed(text string) (pci.Address, error) {
 
 func wantReason(reason string) error {
 	if strings.TrimSpace(reason) == "" {
-		return command.Usagef("--reason is empty: say why, for those who meet it later and for the ledger")
+		return command.Usagef("--reason is empty: say why, for the ledger and for other operators")
 	}
 	return nil
 }
 
-// operator is who runs this command.
+// operator returns the user of this command.
 func operator() ledger.Operator {
 	return ledger.Operator{UID: os.Getuid(), Sudo: os.Getenv("SUDO_USER")}
 }
 
-// completeDrained offers what is drained.
+// completeDrained offers the drained devices.
 func (o *options) completeDrained(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	marks, _ := o.node.Records().Drains() // what can't be read can't be offered
+	marks, _ := o.node.Records().Drains() // completion has no place for errors
 	var all []cobra.Completion
 	for _, d := range journal.SortDrains(marks) {
 		all = append(all, cobra.CompletionWithDesc(d.Address.String(), d.Reason))
@@ -150,7 +148,7 @@ func (o *options) completeDrained(*cobra.Command, []string, string) ([]cobra.Com
 	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
-// showDrain prints what drain would be about.
+// showDrain prints what drain would do.
 func showDrain(cmd *cobra.Command, opts *options, d journal.Drain) error {
 	n, err := opts.look()
 	if err != nil {
@@ -163,7 +161,7 @@ func showDrain(cmd *cobra.Command, opts *options, d journal.Drain) error {
 	return errors.Join(drainError(err), n.Close())
 }
 
-// drain drains, waits, and says how it stands.
+// drain drains, waits, and prints the state.
 func drain(cmd *cobra.Command, format string, n *node.Node, d journal.Drain, wait time.Duration) error {
 	state, err := n.Drain(cmd.Context(), d, operator())
 	if err != nil {
@@ -178,7 +176,7 @@ func drain(cmd *cobra.Command, format string, n *node.Node, d journal.Drain, wai
 	return undone(state)
 }
 
-// undrain takes one drain back, and says what that leaves.
+// undrain ends one drain, and prints whether another includes the device.
 func undrain(cmd *cobra.Command, format string, n *node.Node, a pci.Address, reason string) error {
 	named, was, err := n.Undrain(cmd.Context(), a, reason, operator())
 	if err != nil {
@@ -195,28 +193,27 @@ func undrain(cmd *cobra.Command, format string, n *node.Node, a pci.Address, rea
 	return printUndrained(cmd.OutOrStdout(), format, a, v)
 }
 
-// drainError says what the user got wrong.
+// drainError returns a usage error if the device is not ours.
 func drainError(err error) error {
 	if errors.Is(err, maintain.ErrNotOurs) {
-		return &command.UsageError{Err: fmt.Errorf("nothing to drain: %w; `kata-vfio-audit devices` lists what is here", err)}
+		return &command.UsageError{Err: fmt.Errorf("nothing to drain: %w; `kata-vfio-audit devices` lists the node's devices", err)}
 	}
 	return err
 }
 
-// drainPoll is how often a wait looks.
+// drainPoll is the pause between two looks while drain waits.
 const drainPoll = time.Second
 
-// await waits until the drain is done or the time over, and says on w who is waited for
-// whenever that changes.
+// await waits until the drain is done or the limit has passed. It writes to w for what it waits, each time that this changes.
 func await(ctx context.Context, w io.Writer, n *node.Node, state *maintain.Draining, limit time.Duration) (*maintain.Draining, error) {
 	over, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
-	said := ""
+	written := ""
 	for !state.Done() && over.Err() == nil {
-		if words := waitingFor(state); words != said {
-			said = words
+		if words := waitingFor(state); words != written {
+			written = words
 			fmt.Fprintf(w, "  waiting: %s\n", words)
 		}
 		select {
@@ -232,7 +229,7 @@ func await(ctx context.Context, w io.Writer, n *node.Node, state *maintain.Drain
 	return state, ctx.Err()
 }
 
-// waitingFor says what keeps a drain from its end.
+// waitingFor returns why a drain is not done.
 func waitingFor(d *maintain.Draining) string {
 	switch {
 	case d.Unsure != "":
@@ -253,7 +250,7 @@ func claimsWords(refs []plan.Ref) string {
 	return strings.Join(words, ", ")
 }
 
-// undone is the error of a drain that is not at its end.
+// undone returns an error if a drain is not done.
 func undone(d *maintain.Draining) error {
 	if d.Done() {
 		return nil
@@ -261,7 +258,7 @@ func undone(d *maintain.Draining) error {
 	return &drainingError{state: d}
 }
 
-// drainingError says that a device is out of use, but not free yet.
+// drainingError says that new claims do not get a device, but it is not free yet.
 type drainingError struct{ state *maintain.Draining }
 
 func (e *drainingError) Error() string {
@@ -269,7 +266,7 @@ func (e *drainingError) Error() string {
 	if e.quarantined() {
 		return text + fmt.Sprintf("; `kata-vfio-plugin quarantine explain %s` says why it stays on its VFIO driver", e.state.Quarantined[0].UID)
 	}
-	return text + "; the plugin goes on once that has ended, and so does `drain` with --wait"
+	return text + "; the plugin completes the drain after that, and so does `drain` with --wait"
 }
 
 func (e *drainingError) quarantined() bool {

@@ -10,13 +10,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
-// journalCommand groups what there is to do with the journal as files.
+// journalCommand groups the commands for the journal's files.
 func journalCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "journal",
-		Short: "Show the journal's formats, and write it as an older plugin reads it",
-		Long: "Each record says the version of its format. This plugin reads versions 1 to " + fmt.Sprint(journal.Version) + ", and writes each\n" +
-			"record in the oldest one that holds all of it; a newer one it refuses, untouched.\n\n" + exitCodes,
+		Short: "Show the journal's formats, and export it for an older plugin",
+		Long: "Each record has the version of its format. This plugin reads versions 1 to " + fmt.Sprint(journal.Version) + ", and writes each\n" +
+			"record in the oldest version that holds all of it. It refuses a newer version and does not change it.\n\n" + exitCodes,
 		Example: "  kata-vfio-plugin journal versions\n  kata-vfio-plugin journal export --as 1 --to /root/journal-1",
 		Args:    command.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -30,7 +30,7 @@ type recordVersion struct {
 	UID     string `json:"uid"`
 	State   string `json:"state"`
 	Version int    `json:"version"`
-	// Lost is why an older plugin does not read it.
+	// Lost says why an older plugin can't read it.
 	Lost string `json:"lost,omitempty"`
 }
 
@@ -38,7 +38,7 @@ func journalVersionsCommand(opts *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "versions",
 		Short: "Show which version of the format each record needs, and why",
-		Long:  "versions says which records an older plugin could go on with, and which can't be read at all.\n\n" + exitCodes,
+		Long:  "versions shows which records an older plugin can use, and which can't be read at all.\n\n" + exitCodes,
 		Args:  command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin journal versions -o json | jq '.records[] | select(.version > 1)'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -74,15 +74,15 @@ func journalExportCommand(opts *options) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "export --as N --to DIR",
-		Short: "Write the journal into a new directory as an older plugin reads it",
-		Long: "export writes all records, and the marks beside them, in an older format. Where something would be lost that the\n" +
-			"older plugin must act on, or a record can't be read, it says all of it and writes nothing. Stop the plugin first, move\n" +
-			"the journal away and the export into its place, and start the older one.\n\n" + exitCodes,
+		Short: "Write the journal into a new directory for an older plugin",
+		Long: "export writes all records and marks in an older format. If that loses something on which the older plugin must act, or\n" +
+			"a record can't be read, export lists all of it and writes nothing. Stop the plugin first, replace the journal with the\n" +
+			"export, and start the older plugin.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin journal export --as 1 --to /root/journal-1",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version < 1 || version > journal.Version || to == "" {
-				return command.Usagef("want --as 1 to %d, and --to a directory that is not there yet", journal.Version)
+				return command.Usagef("want --as 1 to %d, and --to a directory that does not exist", journal.Version)
 			}
 			store, err := opts.records()
 			if err != nil {
@@ -100,6 +100,6 @@ func journalExportCommand(opts *options) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&version, "as", 0, "version of the format")
-	cmd.Flags().StringVar(&to, "to", "", "directory to make")
+	cmd.Flags().StringVar(&to, "to", "", "directory to create")
 	return cmd
 }

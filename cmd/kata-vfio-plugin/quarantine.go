@@ -19,17 +19,17 @@ const clearExitCodes = `Exit codes:
   0  the quarantine has ended
   1  something failed; the message says what is left to do
   2  the command line is wrong, or nothing of that name is quarantined; nothing was touched
-  3  the node uses a disk of it, since its restart; nothing was touched
+  3  the node has used a disk of it since its restart; nothing was touched
   4  a process has the device open; nothing was touched
   5  the device still can't be proven clean, and stays quarantined`
 
-// quarantineCommand groups what there is to do about quarantined devices.
+// quarantineCommand groups the commands for quarantined devices.
 func quarantineCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
 		Short: "List, explain and clear devices that could not be proven clean",
-		Long: "A device is quarantined where its reset after a tenant failed, or did not bring it back to what it was: it stays\n" +
-			"on its VFIO driver, and no claim gets it.\n\n" + clearExitCodes,
+		Long: "A device is quarantined if its reset after a tenant failed, or did not restore its former state. It stays on its VFIO\n" +
+			"driver, and no claim gets it.\n\n" + clearExitCodes,
 		Example: "  kata-vfio-plugin quarantine list\n  kata-vfio-plugin quarantine explain 0000:3b:00.0",
 		Args:    command.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -60,9 +60,9 @@ func quarantineListCommand(opts *options) *cobra.Command {
 func quarantineExplainCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ADDRESS|DEVICE|UID",
-		Short: "Say by which evidence a device is quarantined, and what to do",
-		Long: "explain tells the resets that were tried, in what the device differs from before its tenant (after the last reset,\n" +
-			"and as it is now), and the ways out.\n\n" + exitCodes,
+		Short: "Show the evidence for a quarantine, and what to do",
+		Long: "explain shows the resets that were tried, how the device differs from its state before the tenant (after the last\n" +
+			"reset, and now), and what you can do.\n\n" + exitCodes,
 		Args: oneQuarantined, ValidArgsFunction: opts.completeQuarantined,
 		Example: "  kata-vfio-plugin quarantine explain 0000:3b:00.0",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,11 +83,11 @@ func quarantineClearCommand(opts *options) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "clear ADDRESS|DEVICE|UID --reason TEXT",
-		Short: "End a quarantine, by a reset and its proof unless told otherwise",
-		Long: "clear has the reset tried again, and gives the device back to its driver if that proves it clean. --without-proof\n" +
-			"gives it back without a proof, marked: the next claim whose class asks for resets has it reset and proven first. A\n" +
-			"driver of the host gets it only after a reset that works; where resets fail, power-cycle the node and clear the\n" +
-			"quarantine then. Reason and operator go to the ledger before anything is done.\n\n" + clearExitCodes,
+		Short: "End a quarantine, with a reset that proves the device clean",
+		Long: "clear tries the reset again, and gives the device back to its driver if the reset proves it clean. With\n" +
+			"--without-proof it gives the device back marked: before the next claim whose class asks for resets, it is reset and\n" +
+			"proven clean. A host driver gets it only after a reset that succeeds; if resets fail, power-cycle the node first.\n" +
+			"The ledger records reason and operator before anything is changed.\n\n" + clearExitCodes,
 		Args: oneQuarantined, ValidArgsFunction: opts.completeQuarantined,
 		Example: "  kata-vfio-plugin quarantine clear 0000:3b:00.0 --reason 'power-cycled, ticket 4711'\n" +
 			"  kata-vfio-plugin quarantine clear 0000:3b:00.0 --reason 'card replaced' --without-proof",
@@ -113,17 +113,17 @@ func quarantineClearCommand(opts *options) *cobra.Command {
 	opts.registerWork(cmd)
 	f := cmd.Flags()
 	f.StringVar(&how.Reason, "reason", "", "why it may be used again, for the ledger")
-	f.BoolVar(&how.WithoutProof, "without-proof", false, "give it back, marked, although nothing proves it clean")
+	f.BoolVar(&how.WithoutProof, "without-proof", false, "give it back without a proof, marked for a reset")
 	f.BoolVar(&dryRun, "dry-run", false, "show the steps and touch nothing")
 	return cmd
 }
 
-// ledgerFlag adds the flag of those that read the ledger.
+// ledgerFlag adds the flag of commands that read the ledger.
 func ledgerFlag(cmd *cobra.Command, opts *options) {
 	cmd.Flags().StringVar(&opts.node.Ledger.Dir, "ledger-dir", "", "where the ledger lies, below the root (default: ledger in --state-dir)")
 }
 
-// oneQuarantined wants one argument.
+// oneQuarantined requires one argument.
 func oneQuarantined(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return command.Usagef("want one argument, an address, a device's name or a claim's UID; `kata-vfio-plugin quarantine list` has them")
@@ -133,7 +133,7 @@ func oneQuarantined(_ *cobra.Command, args []string) error {
 
 // completeQuarantined offers the functions that are quarantined.
 func (o *options) completeQuarantined(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	records, _ := o.node.Records().List() // what can't be read can't be offered
+	records, _ := o.node.Records().List() // completion has no place for errors
 	var all []cobra.Completion
 	for _, rec := range records {
 		for _, d := range rec.Plan.Devices {
@@ -145,7 +145,7 @@ func (o *options) completeQuarantined(*cobra.Command, []string, string) ([]cobra
 	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
-// recordQuarantined returns the record that has what is named in quarantine.
+// recordQuarantined returns the quarantined record with the name.
 func (o *options) recordQuarantined(name string) (*journal.Record, error) {
 	store, err := o.records()
 	if err != nil {
@@ -163,7 +163,7 @@ func (o *options) recordQuarantined(name string) (*journal.Record, error) {
 	return nil, command.Usagef("%q: nothing of that name is quarantined; `kata-vfio-plugin quarantine list` says what is", name)
 }
 
-// isNamed reports whether a name is the record's, or of a function that it has.
+// isNamed reports whether a name is the record's or one of its functions'.
 func isNamed(rec *journal.Record, name string) bool {
 	if rec.ID() == name {
 		return true
@@ -192,7 +192,7 @@ func clearOne(cmd *cobra.Command, format string, n *node.Node, rec *journal.Reco
 	return printCleared(cmd.OutOrStdout(), format, rec, how, proofs)
 }
 
-// clearedView is what clear did, for machines.
+// clearedView is the result of clear. Its JSON names are stable.
 type clearedView struct {
 	UID    string            `json:"uid"`
 	Proven bool              `json:"proven"`

@@ -22,10 +22,9 @@ func unprepareCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unprepare <claim UID>",
 		Short: "Reset a claim's functions, prove them clean and give them back",
-		Long: "unprepare takes a claim's functions back: it refuses while a process has one open, removes the CDI\n" +
-			"spec, resets the functions, compares them with what they were, and restores driver and driver_override.\n" +
-			"Addresses from a pool go back to it at last. A claim that is not prepared is no error. On a quarantined\n" +
-			"claim it tries the reset again.\n\n" + exitCodes,
+		Long: "unprepare removes a claim from the node. It refuses while a process has a function open. It removes the CDI spec,\n" +
+			"resets the functions, compares them with their former state, restores driver and driver_override, and returns\n" +
+			"addresses to their pool. A claim that is not prepared is not an error. For a quarantined claim it tries the reset again.\n\n" + exitCodes,
 		Args: oneUID, ValidArgsFunction: opts.completeUID,
 		Example: `  kata-vfio-plugin unprepare 9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0 --dry-run
   kata-vfio-plugin unprepare 9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0 --holder-wait 1m`,
@@ -50,11 +49,11 @@ func unprepareCommand(opts *options) *cobra.Command {
 	opts.registerWork(cmd)
 	wait = waitFlag(cmd, 0)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the steps and touch nothing")
-	cmd.Flags().BoolVar(&leave, "leave-addresses", false, "do not give addresses back to their pools, whose plugin is gone for good:\nthey stay taken until somebody frees them there")
+	cmd.Flags().BoolVar(&leave, "leave-addresses", false, "do not return addresses to their pools, if a pool's plugin is gone for good:\nthey stay in use until you free them in the pool")
 	return cmd
 }
 
-// oneUID wants one argument.
+// oneUID requires one argument.
 func oneUID(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return command.Usagef("want one argument, the claim's UID; `kata-vfio-plugin status` lists them")
@@ -64,7 +63,7 @@ func oneUID(_ *cobra.Command, args []string) error {
 
 // completeUID offers the UIDs of the node's claims.
 func (o *options) completeUID(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	records, _ := o.node.Records().List() // what can't be read can't be offered
+	records, _ := o.node.Records().List() // completion has no place for errors
 	var uids []cobra.Completion
 	for _, rec := range records {
 		uids = append(uids, cobra.CompletionWithDesc(rec.ID(), rec.Plan.Claim.Namespace+"/"+rec.Plan.Claim.Name))
@@ -86,7 +85,7 @@ func showRelease(w io.Writer, opts *options, uid string) error {
 		return readable(err)
 	}
 	if rec == nil && opts.output == "table" {
-		_, err := fmt.Fprintf(w, "Claim %s has nothing on this node; `kata-vfio-plugin status` lists what has.\n", uid)
+		_, err := fmt.Fprintf(w, "Claim %s has nothing on this node; `kata-vfio-plugin status` lists the claims.\n", uid)
 		return err
 	}
 	steps := opts.ahead(rec)
@@ -97,7 +96,7 @@ func showRelease(w io.Writer, opts *options, uid string) error {
 	return printSteps(w, opts.output, steps)
 }
 
-// ahead returns the steps that take a record's claim off the node.
+// ahead returns the steps that remove a record's claim from the node.
 func (o *options) ahead(rec *journal.Record) []plan.Step {
 	if rec == nil {
 		return []plan.Step{}
@@ -106,7 +105,7 @@ func (o *options) ahead(rec *journal.Record) []plan.Step {
 	return rec.StepsOf(boot, rec.Ahead(boot))
 }
 
-// bootOf returns the node's boot. Where that can't be read, it is taken for the record's.
+// bootOf returns the node's boot, or the record's if that can't be read.
 func (o *options) bootOf(rec *journal.Record) string { return cmp.Or(o.bootID(), rec.BootID) }
 
 func unprepareOne(cmd *cobra.Command, format string, n *node.Node, uid string) error {
@@ -122,9 +121,9 @@ func statusCommand(opts *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show which claim has which functions, and in what state",
-		Long: "status reads the journal: which claim has which functions of this node, on which driver they are and\n" +
-			"were, what keeps a claim from being prepared or taken back, which functions are not proven clean since\n" +
-			"their last tenant, and which are drained. It changes nothing.\n\n" + exitCodes,
+		Long: "status reads the journal. It shows which claim has which functions of this node, their current and original\n" +
+			"drivers, why a claim can't be prepared or unprepared, which functions have not been proven clean since their last\n" +
+			"tenant, and which are drained. It changes nothing.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin status
   kata-vfio-plugin status -o json | jq -r '.records[] | select(.state == "quarantined") | .uid'`,
@@ -146,10 +145,10 @@ func recoverCommand(opts *options) *cobra.Command {
 	var wait *time.Duration
 	cmd := &cobra.Command{
 		Use:   "recover",
-		Short: "Bring every claim to an end after a crash: prepared, or off the node",
-		Long: "recover does once what `run` does at start: claims that are prepared stay so and get their CDI specs\n" +
-			"anew, what a crash cut off is taken back or finished, CDI specs without a claim are removed. Quarantined\n" +
-			"claims and functions that no claim explains are listed and left alone.\n\n" + exitCodes,
+		Short: "Complete or remove every claim after a crash",
+		Long: "recover does once what `run` does at start. Prepared claims stay prepared, and their CDI specs are written again.\n" +
+			"Claims that a crash interrupted are completed or removed. CDI specs without a claim are removed. Quarantined claims\n" +
+			"and functions without a claim are listed and left alone.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin recover\n  kata-vfio-plugin recover -o json | jq .unfinished",
 		RunE: func(cmd *cobra.Command, _ []string) error {
