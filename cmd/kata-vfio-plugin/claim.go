@@ -30,7 +30,7 @@ func (o *options) nodeNameFlag(cmd *cobra.Command) {
 		"the node's name in the cluster: refuse a claim that is allocated from another node's pool (default: $NODE_NAME;\nwithout a name, pools are not compared)")
 }
 
-// readClaim reads a claim's YAML and returns what of it is ours.
+// readClaim reads a claim's YAML and returns the request for our devices.
 func readClaim(file string, stdin io.Reader) (*claim.Request, error) {
 	if file == "" {
 		return nil, command.Usagef("no claim: name its file with -f claim.yaml, or -f - for standard input; " +
@@ -66,12 +66,11 @@ func planCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan -f claim.yaml",
 		Short: "Show what run would do for a claim, step by step, and touch nothing",
-		Long: "plan shows what `run` would do for a claim: which functions it takes, which drivers they change and\n" +
-			"what is written where. It refuses a claim for a check of the audit that fails, as `run` does; give it the\n" +
-			"--audit-* flags of `run`, and --hot-plug where `run` has it. `prepare` asks no checks: --audit-taint off or `prepare --dry-run` shows its plan.\n" +
-			"It works on a captured tree too (--root). The same claim and node give the same plan, byte for byte.\n" +
-			"With --node-name it refuses, as the kubelet's call would, a claim that is allocated from another node's pool,\n" +
-			"or from a pool in which this node does not publish the device.\n\n" + exitCodes,
+		Long: "plan shows what `run` would do for a claim: its functions, the changes of their drivers, and each write. Like `run`,\n" +
+			"it refuses a claim if a check of the audit fails: use the --audit-* flags of `run`, and --hot-plug if `run` has it.\n" +
+			"`prepare` runs no checks: --audit-taint off or `prepare --dry-run` shows its plan. plan also works on a captured tree\n" +
+			"(--root). The same claim and node give the same plan, byte for byte. With --node-name it refuses a claim that is\n" +
+			"allocated from another node's pool, or from a pool in which this node does not publish the device.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin plan -f claim.yaml
   kubectl get resourceclaim -n team-a train -o yaml | kata-vfio-plugin plan -f -
@@ -95,17 +94,17 @@ func planCommand(opts *options) *cobra.Command {
 	return cmd
 }
 
-// prepareCommand prepares a claim as the kubelet would ask for it.
+// prepareCommand prepares a claim as for the kubelet.
 func prepareCommand(opts *options) *cobra.Command {
 	var file string
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "prepare -f claim.yaml",
 		Short: "Bind a claim's functions to VFIO and write its CDI spec",
-		Long: "prepare does for a claim what the kubelet asks of the plugin: it binds exactly the claim's functions,\n" +
-			"with their group mates and companions, to their VFIO driver, verifies it, and writes the CDI spec.\n" +
-			"It may be repeated; after an error nothing is left behind. With --node-name it refuses a claim that is\n" +
-			"allocated from another node's pool, or from a pool in which this node does not publish the device.\n\n" + exitCodes,
+		Long: "prepare does what the plugin does when the kubelet calls it: it binds exactly the claim's functions, with their group\n" +
+			"mates and companions, to their VFIO driver, verifies it, and writes the CDI spec. You can repeat it; an error leaves\n" +
+			"nothing behind. With --node-name it refuses a claim that is allocated from another node's pool, or from a pool in which\n" +
+			"this node does not publish the device.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin prepare -f claim.yaml --dry-run
   kata-vfio-plugin prepare -f claim.yaml
@@ -132,7 +131,7 @@ func prepareCommand(opts *options) *cobra.Command {
 	return cmd
 }
 
-// showPlan prints what would be done for a claim, where the checks let it pass.
+// showPlan prints the plan for a claim, if the checks do not refuse it.
 func showPlan(cmd *cobra.Command, opts *options, req *claim.Request, checks *auditing) error {
 	n, err := opts.look()
 	if err != nil {
@@ -148,7 +147,7 @@ func showPlan(cmd *cobra.Command, opts *options, req *claim.Request, checks *aud
 	return errors.Join(err, n.Close())
 }
 
-// planOne makes the plan. Without the journal it could not say who has what.
+// planOne makes the plan. It fails without the journal, which says which claim has which device.
 func planOne(cmd *cobra.Command, n *node.Node, req *claim.Request) (*plan.Plan, error) {
 	_, problems := n.Journal.List()
 	for _, err := range problems {
@@ -177,8 +176,7 @@ func prepareOne(cmd *cobra.Command, opts *options, n *node.Node, req *claim.Requ
 	return printCDI(cmd.OutOrStdout(), &v)
 }
 
-// warn says on stderr where the node's config does not fit the node: a rule
-// that takes nothing may be why a claim is refused.
+// warn writes to stderr where the node's config does not fit the node: a rule that matches nothing can be the reason for a refusal.
 func warn(cmd *cobra.Command, n *node.Node) error {
 	snap, err := n.Inventory.Snapshot(cmd.Context())
 	if err != nil {

@@ -26,7 +26,7 @@ func TestWhatADrainWouldTake(t *testing.T) {
 		code int
 		want []string
 	}{
-		"free":           {"0000:50:00.0", 0, []string{"0000:50:00.0", "keep it from claims"}},
+		"free":           {"0000:50:00.0", 0, []string{"0000:50:00.0", "keep it from new claims"}},
 		"in use":         {"gpu-0000-3b-00-0", 0, []string{"0000:3b:00.0  gpu-0000-3b-00-0", "nvidia", "team-a/train (" + oneUID1 + ") has it"}},
 		"quarantined":    {"0000:62:00.1", 0, []string{"0000:62:00.0  gpu-0000-62-00-0", "0000:62:00.1", "snd_hda_intel", "quarantined since claim team-a/three"}},
 		"a PF":           {"0000:21:00.0", 0, []string{"0000:21:02.0", "0000:21:02.1"}},
@@ -154,7 +154,7 @@ func TestQuarantinesAreListedAndExplained(t *testing.T) {
 	}{
 		"list":               {"list", 0, []string{"gpu-0000-62-00-0", "2026-11-20T10:00:00Z", "team-a/three", "not known", "input/output error"}},
 		"list json":          {"list -o json", 0, []string{`"reason": "reset 0000:62:00.0`, `"noHistory"`}},
-		"explain":            {"explain 0000:62:00.1", 0, []string{"the ledger has nothing of this claim", "What to do", "clear 0000:62:00.0 --reason TEXT"}},
+		"explain":            {"explain 0000:62:00.1", 0, []string{"the ledger has no events of this claim", "What to do", "clear 0000:62:00.0 --reason TEXT"}},
 		"explain by a claim": {"explain " + oneUID2, 0, []string{"quarantined since"}},
 		"explain another":    {"explain 0000:3b:00.0", 2, []string{"nothing of that name is quarantined"}},
 		"clear, steps":       {"clear --dry-run " + oneUID2, 0, []string{"reset", "- -> nvidia "}},

@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// drainView is a drain for machines. Its JSON names are stable.
+// drainView is a drain. Its JSON names are stable.
 type drainView struct {
 	*maintain.Draining
 	State string `json:"state"`
@@ -27,7 +27,7 @@ func drainViewOf(d *maintain.Draining, dryRun bool) drainView {
 	return drainView{d, "draining"}
 }
 
-// printDraining prints what a drain takes along and how it stands.
+// printDraining prints the functions of a drain, and its state.
 func printDraining(w io.Writer, format string, d *maintain.Draining, dryRun bool) error {
 	if done, err := document(w, format, drainViewOf(d, dryRun)); done {
 		return err
@@ -50,8 +50,7 @@ func driverNow(f maintain.DrainedFunction) string {
 	return orDash(f.Driver)
 }
 
-// homeWords is where a function goes. One that is on VFIO with no record of another
-// driver was found there.
+// homeWords returns the driver to which a function goes. A function on VFIO without a record of another driver was found there.
 func homeWords(f maintain.DrainedFunction) string {
 	if f.Driver == f.Home && device.IsVFIO(f.Driver) {
 		return "stays: no record of another driver"
@@ -62,11 +61,11 @@ func homeWords(f maintain.DrainedFunction) string {
 func drainWords(d *maintain.Draining, dryRun bool) string {
 	switch {
 	case dryRun && d.Done():
-		return "Nobody has it: `drain` would keep it from claims, and leave its driver as it is."
+		return "No claim has it: `drain` would keep it from new claims and leave its driver as it is."
 	case dryRun && d.Due():
-		return "Nobody has it: `drain` would keep it from claims and give it back to its driver."
+		return "No claim has it: `drain` would keep it from new claims and bind it to its original driver."
 	case dryRun:
-		return fmt.Sprintf("`drain` would keep it from new claims, and wait: %s.", waitingFor(d))
+		return fmt.Sprintf("`drain` would keep it from new claims and wait: %s.", waitingFor(d))
 	case d.Done():
 		return fmt.Sprintf("%s is drained: %s. Bring it back with `kata-vfio-plugin undrain %s`.", d.Address, d.Reason, d.Address)
 	}
@@ -77,11 +76,11 @@ func drainWords(d *maintain.Draining, dryRun bool) string {
 type undrainedView struct {
 	Address   pci.Address `json:"address"`
 	Undrained bool        `json:"undrained"`
-	// Still is the function on whose account the one that was asked for stays out of use.
+	// Still is the function whose drain still includes the requested one.
 	Still *pci.Address `json:"stillDrainedWith,omitempty"`
 }
 
-// printUndrained says what undrain did for a function.
+// printUndrained prints what undrain did for a function.
 func printUndrained(w io.Writer, format string, asked pci.Address, v undrainedView) error {
 	if done, err := document(w, format, v); done {
 		return err
@@ -97,7 +96,7 @@ func printUndrained(w io.Writer, format string, asked pci.Address, v undrainedVi
 	return err
 }
 
-// printDrains prints below status what is out of use.
+// printDrains prints the drains below the status.
 func printDrains(w io.Writer, s *nodeStatus) error {
 	for i := range s.drains {
 		d := &s.drains[i]
@@ -113,8 +112,7 @@ func printDrains(w io.Writer, s *nodeStatus) error {
 	return nil
 }
 
-// stillWith names the claims that have a drained function, or have left it in quarantine.
-// One of an earlier boot has ended with that.
+// stillWith names the claims that have a drained function, or left it in quarantine. A claim of an earlier boot has ended.
 func (s *nodeStatus) stillWith(d *journal.Drain) string {
 	var text strings.Builder
 	for i := range s.views {

@@ -28,8 +28,7 @@ func document(w io.Writer, format string, v any) (bool, error) {
 	return false, nil
 }
 
-// table prints rows in columns, with nothing behind the last word of a line. A
-// cell must not contain a tab.
+// table prints rows in columns, without spaces at the end of a line. A cell must not contain a tab.
 func table(w io.Writer, rows [][]string) error {
 	var text bytes.Buffer
 	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -47,7 +46,7 @@ func table(w io.Writer, rows [][]string) error {
 	return nil
 }
 
-// printPlan prints a plan: what is taken, and the steps.
+// printPlan prints a plan: the devices, and the steps.
 func printPlan(w io.Writer, format string, pl *plan.Plan) error {
 	if done, err := document(w, format, pl); done {
 		return err
@@ -70,8 +69,7 @@ func printPlan(w io.Writer, format string, pl *plan.Plan) error {
 	return printSteps(w, format, pl.Steps)
 }
 
-// way is how the VM gets a device: by a kernel interface of VFIO, or as a
-// physical endpoint.
+// way returns how the VM gets a device: through a VFIO interface, or as a physical endpoint.
 func way(d *plan.Device) string {
 	if d.Attachment == v1alpha1.AttachPhysicalEndpoint {
 		return string(d.Attachment)
@@ -79,9 +77,8 @@ func way(d *plan.Device) string {
 	return string(d.Backend)
 }
 
-// takes lists the functions of the device's slot and group: its own, and the
-// others by role, those of its slot by their function number alone:
-// "0000:70:00.0, companions .1 .2 .3".
+// takes lists the functions of the device's slot and group: the device's own, and the others by role. Those in the same slot are
+// listed by their function number: "0000:70:00.0, companions .1 .2 .3".
 func takes(pl *plan.Plan, d *plan.Device) string {
 	own, ok := pl.Function(d.Address)
 	var text strings.Builder
@@ -100,7 +97,7 @@ func takes(pl *plan.Plan, d *plan.Device) string {
 	return text.String()
 }
 
-// short returns an address as it reads next to another: ".1" in the same slot.
+// short returns an address next to another one: ".1" in the same slot.
 func short(a, beside pci.Address) string {
 	if a.SameSlot(beside) {
 		return fmt.Sprintf(".%d", a.Function)
@@ -130,7 +127,7 @@ func resetWords(resets []isolation.Reset) string {
 	return strings.Join(words, "+")
 }
 
-// printSteps prints the steps of a plan or of its way back.
+// printSteps prints the steps of a plan or of its release.
 func printSteps(w io.Writer, format string, steps []plan.Step) error {
 	if done, err := document(w, format, map[string]any{"steps": steps}); done {
 		return err
@@ -146,7 +143,7 @@ func printSteps(w io.Writer, format string, steps []plan.Step) error {
 	return table(w, rows)
 }
 
-// drivers says how a step changes the function's driver.
+// drivers returns how a step changes the function's driver.
 func drivers(s plan.Step) string {
 	if s.DriverBefore == s.DriverAfter {
 		return orDash(s.DriverAfter)
@@ -154,8 +151,7 @@ func drivers(s plan.Step) string {
 	return orDash(s.DriverBefore) + " -> " + orDash(s.DriverAfter)
 }
 
-// by says what carries a step out: the attribute, and what it is set to where
-// that is not the function's address.
+// by returns how a step is done: the attribute, and its value unless that is the function's address.
 func by(s plan.Step) string {
 	switch s.Operation {
 	case plan.Load:
@@ -200,9 +196,9 @@ func orDash(s string) string {
 	return s
 }
 
-// progress returns an observer that prints each step as it ends, with its time.
+// progress returns an observer that prints each step when it ends, with its time.
 func progress(w io.Writer) func(effects.Event) {
-	var mu sync.Mutex // keeps lines of parallel groups apart
+	var mu sync.Mutex // serializes the lines of parallel groups
 	return func(e effects.Event) {
 		if e.Step == nil {
 			return
@@ -213,7 +209,7 @@ func progress(w io.Writer) func(effects.Event) {
 	}
 }
 
-// progressLine renders one step: mark, time, and what was done.
+// progressLine returns the line for one step: mark, time and what was done.
 func progressLine(e effects.Event) string {
 	mark := "ok  "
 	if e.Err != nil {

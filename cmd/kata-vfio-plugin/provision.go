@@ -14,15 +14,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// provisionCommand does once what `run` does at start about VFs.
+// provisionCommand provisions VFs once, as `run` does at start.
 func provisionCommand(opts *options) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "provision",
-		Short: "Give PFs the VFs that the node's config names",
-		Long: "provision brings each PF of virtualFunctions in the node's config to its number of VFs and its eswitch mode, as\n" +
-			"`run` does at start, with host drivers kept away from the VFs. A PF of which a VF is in use keeps its VFs as they\n" +
-			"are, with the reason.\n\n" + exitCodes,
+		Short: "Create the VFs that the node's config names",
+		Long: "provision sets the number of VFs and the eswitch mode of each PF in the node config's virtualFunctions, as `run` does at\n" +
+			"start. Host drivers do not bind the VFs. A PF with a VF in use keeps its VFs; the output says why.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin provision --config /etc/kata-vfio/node.yaml --dry-run\n  kata-vfio-plugin provision -o json | jq -r '.[] | select(.refused) | .pf'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,7 +57,7 @@ func (o *options) provision(cmd *cobra.Command, dryRun bool) ([]plan.Provision, 
 	return provisions, errors.Join(err, n.Close())
 }
 
-// refusals is the error of those that were refused.
+// refusals returns an error for the rules that were refused.
 func refusals(provisions []plan.Provision) error {
 	var errs []error
 	for i := range provisions {
@@ -99,8 +98,7 @@ func printProvisions(w io.Writer, format string, provisions []plan.Provision, dr
 	return table(w, rows)
 }
 
-// amount is a number of VFs, and the mode that they are in where one is asked
-// for: "4 switchdev".
+// amount returns a number of VFs, with the eswitch mode if one is configured: "4 switchdev".
 func amount(vfs int, mode string) string {
 	return strings.TrimSpace(strconv.Itoa(vfs) + " " + mode)
 }

@@ -19,23 +19,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// quarantine is one, with its evidence. Its JSON names are stable.
+// quarantine is one quarantine with its evidence. Its JSON names are stable.
 type quarantine struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Since is when the state was entered; the first time, where resets were tried again.
+	// Since is when the quarantine began; the first time, if resets were tried again.
 	Since   string       `json:"since,omitempty"`
 	Reason  string       `json:"reason"`
 	Devices []deviceView `json:"devices"`
-	// Functions are all that stay on VFIO for it.
+	// Functions are all functions that stay on VFIO because of it.
 	Functions []pci.Address `json:"functions"`
-	// Tried are the resets since the claim was prepared; NoHistory says why they are
-	// not known.
+	// Tried are the resets since the claim was prepared; NoHistory says why they are unknown.
 	Tried     []attempt `json:"tried"`
 	NoHistory string    `json:"noHistory,omitempty"`
-	// Differs is what is not as before the tenant: after the last reset, and now. The
-	// others say why that is not known.
+	// Differs and Now are the differences from the state before the tenant, after the last reset and now. DiffersUnknown and
+	// NowUnknown say why they are unknown.
 	Differs        []difference `json:"differs,omitempty"`
 	DiffersUnknown string       `json:"differsUnknown,omitempty"`
 	Now            []difference `json:"now,omitempty"`
@@ -54,13 +53,13 @@ type attempt struct {
 	Reason       string        `json:"reason,omitempty"`
 }
 
-// difference is one of a function.
+// difference is a difference of one function.
 type difference struct {
 	Address pci.Address `json:"address"`
 	isolation.Difference
 }
 
-// quarantined returns the node's quarantines, and what of the journal can't be read.
+// quarantined returns the node's quarantines, and the errors of records that can't be read.
 func (o *options) quarantined(ctx context.Context) (all []*quarantine, problems, err error) {
 	store, err := o.records()
 	if err != nil {
@@ -86,7 +85,7 @@ func (o *options) quarantineNamed(ctx context.Context, name string) (*quarantine
 	return o.quarantineOf(ctx, rec), nil
 }
 
-// quarantineOf joins a record with what the ledger has of its claim.
+// quarantineOf joins a record with the ledger's events of its claim.
 func (o *options) quarantineOf(ctx context.Context, rec *journal.Record) *quarantine {
 	v := viewOf(rec)
 	q := &quarantine{
@@ -97,7 +96,7 @@ func (o *options) quarantineOf(ctx context.Context, rec *journal.Record) *quaran
 	if err != nil {
 		q.NoHistory = err.Error()
 	} else if len(events) == 0 {
-		q.NoHistory = "the ledger has nothing of this claim"
+		q.NoHistory = "the ledger has no events of this claim"
 	}
 	q.NowUnknown = noBaseline(rec, events)
 	q.DiffersUnknown = cmp.Or(q.NoHistory, q.NowUnknown, "no reset has been tried")
@@ -116,24 +115,24 @@ func (o *options) quarantineOf(ctx context.Context, rec *journal.Record) *quaran
 	return q
 }
 
-// noBaseline says why there is nothing to compare a quarantine's functions with.
+// noBaseline returns why a quarantine's functions can't be compared with an earlier state.
 func noBaseline(rec *journal.Record, events []ledger.Event) string {
 	switch {
 	case len(rec.Baseline) == 0:
 		return "its record has no measurement from before its tenant"
 	case len(events) > 0 && events[0].BootID != rec.BootID:
-		return "the node was restarted since, and its record has only what was measured after that"
+		return "the node was restarted, and the record has only what was measured after that"
 	}
 	return ""
 }
 
-// enter adds a reset, and in what it left the functions other than before.
+// enter adds a reset, with the differences that it left.
 func (q *quarantine) enter(e *ledger.Event) {
 	r := e.Reset
 	q.Tried = append(q.Tried, attempt{Time: e.Time.UTC(), Method: r.Method, Set: r.Set, Milliseconds: r.Milliseconds, OK: r.OK, Reason: e.Reason})
 	q.Differs, q.DiffersUnknown = nil, q.NowUnknown
 	switch {
-	case q.NowUnknown != "": // there is nothing to compare with
+	case q.NowUnknown != "": // there is no earlier state
 	case len(r.After) == 0:
 		q.DiffersUnknown = "the last reset left nothing that could be measured"
 	default:
@@ -156,8 +155,8 @@ func differences(baseline, after []isolation.Fingerprint) []difference {
 	return all
 }
 
-// lookNow compares the functions as they are now with before their tenant. What can't
-// be read now says so in the place of a difference.
+// lookNow compares the functions' current state with the state before their tenant. A state that can't be read counts as a
+// difference.
 func (o *options) lookNow(q *quarantine) {
 	if q.NowUnknown != "" {
 		return
@@ -178,7 +177,7 @@ func (o *options) lookNow(q *quarantine) {
 	}
 }
 
-// printQuarantines prints one row for each.
+// printQuarantines prints one row for each quarantine.
 func printQuarantines(w io.Writer, format string, all []*quarantine) error {
 	if done, err := document(w, format, map[string]any{"quarantined": list(all)}); done {
 		return err
@@ -202,7 +201,7 @@ func (q *quarantine) names() string {
 	return strings.Join(words, ", ")
 }
 
-// tried sums up the resets: "flr x3".
+// tried summarizes the resets: "flr x3".
 func (q *quarantine) tried() string {
 	if q.NoHistory != "" {
 		return "not known"
@@ -221,10 +220,10 @@ func (q *quarantine) tried() string {
 	return orDash(strings.Join(words, ", "))
 }
 
-// oneLineOf keeps a table's cell in its place.
+// oneLineOf returns a text for a table's cell.
 func oneLineOf(text string) string { return strings.NewReplacer("\n", "; ", "\t", " ").Replace(text) }
 
-// printQuarantine prints one with its evidence.
+// printQuarantine prints one quarantine with its evidence.
 func printQuarantine(w io.Writer, format string, q *quarantine) error {
 	if done, err := document(w, format, q); done {
 		return err
@@ -262,7 +261,7 @@ func printDifferences(w io.Writer, when string, all []difference, unknown string
 	}
 }
 
-// waysOut are what an operator can do, the mildest first.
+// waysOut returns what an operator can do, the mildest action first.
 func waysOut(q *quarantine) string {
 	name := q.UID
 	if len(q.Devices) > 0 {
@@ -270,17 +269,17 @@ func waysOut(q *quarantine) string {
 	}
 	var b strings.Builder
 	for i, way := range []string{
-		"try the reset again: `kata-vfio-plugin quarantine clear " + name + " --reason TEXT`; a quarantine ends if that proves it clean",
-		"where resets keep failing, power-cycle the node (a warm restart leaves some devices as they are), then the same",
-		"keep it from being offered while you work on it: `kata-vfio-plugin drain " + name + " --reason TEXT`",
-		"replaced, or proven sound by other means: `clear` with --without-proof; a driver of the host gets it after a reset, and the next claim whose class asks for resets still has it reset first",
+		"try the reset again: `kata-vfio-plugin quarantine clear " + name + " --reason TEXT`; the quarantine ends if the reset proves the device clean",
+		"if resets keep failing, power-cycle the node (a warm restart does not reset some devices), then try the reset again",
+		"keep the device from new claims while you work on it: `kata-vfio-plugin drain " + name + " --reason TEXT`",
+		"if you replaced the device or proved it sound by other means, use `clear` with --without-proof; a host driver gets it after a reset, and it is reset before the next claim whose class asks for resets",
 	} {
 		fmt.Fprintf(&b, "  %d. %s\n", i+1, way)
 	}
 	return b.String()
 }
 
-// printCleared says what clear did.
+// printCleared prints what clear did.
 func printCleared(w io.Writer, format string, rec *journal.Record, how maintain.Clearance, proofs []isolation.Proof) error {
 	v := clearedView{UID: rec.ID(), Proven: len(proofs) > 0, Resets: list(proofs), Reason: how.Reason, By: how.By.String()}
 	if done, err := document(w, format, v); done {
