@@ -75,8 +75,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	return cmd
 }
 
-// fail says on w what went wrong and returns the exit code. The reasons of a
-// refusal come one to a line, each with its way out below.
+// fail writes an error to w and returns the exit code. Each reason of a refusal is on its own line, with its fix below.
 func fail(w io.Writer, err error) int {
 	var refused *plan.RefusedError
 	if !errors.As(err, &refused) {

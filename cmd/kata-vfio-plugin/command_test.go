@@ -429,7 +429,7 @@ func TestStatusOfADamagedRecordAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := invoke(t, "status", "--root", root)
-	if got.code != exitFailed || strings.Contains(got.stdout, "No claim has a device") || !strings.Contains(got.stdout, "It is not known") {
+	if got.code != exitFailed || strings.Contains(got.stdout, "No claim has a device") || !strings.Contains(got.stdout, "It is unknown which claims") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -38,9 +38,9 @@ type options struct {
 func (o *options) register(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&o.node.Root, "root", "/", "the node's root: a directory that holds sys, proc, dev, lib, run and var")
-	f.StringVar(&o.config, "config", "", "the node's NodeConfig file (default: <root>/etc/kata-vfio/node.yaml if it is there,\nelse every GPU and VF is ours, on demand)")
+	f.StringVar(&o.config, "config", "", "the node's NodeConfig file (default: <root>/etc/kata-vfio/node.yaml if it exists,\notherwise every GPU and VF is managed, on demand)")
 	f.StringVarP(&o.output, "output", "o", "table", "output format: table, json or yaml")
-	f.StringVar(&o.node.StateDir, "state-dir", node.DefaultStateDir, "where the journal lies, below the root")
+	f.StringVar(&o.node.StateDir, "state-dir", node.DefaultStateDir, "directory of the journal, below the root")
 	complete(cmd, "root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
 	complete(cmd, "config", yamlFiles)
 	complete(cmd, "output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
@@ -49,26 +49,26 @@ func (o *options) register(cmd *cobra.Command) {
 // registerWork adds the flags of the commands that work on the node.
 func (o *options) registerWork(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.node.RunDir, "run-dir", node.DefaultRunDir, "where locks lie, below the root")
-	f.StringVar(&o.node.CDIDir, "cdi-dir", node.DefaultCDIDir, "where the runtimes read CDI specs (/var/run/cdi), below the root")
-	f.StringVar(&o.node.Ledger.Dir, "ledger-dir", "", "where the ledger lies, below the root (default: ledger in --state-dir)")
-	f.DurationVar(&o.node.Ledger.Retain, "ledger-retention", writer.DefaultRetain, "how long the ledger keeps events; their hashes stay; 0 is for ever")
-	f.Int64Var(&o.node.Ledger.RetainBytes, "ledger-max-bytes", writer.DefaultRetainBytes, "how large the ledger may be before its oldest events are dropped but for their hashes; 0 is without limit")
-	f.BoolVar(&o.node.Ledger.Pseudonyms, "ledger-pseudonyms", false, "replace the names of namespaces, pods and claims in the ledger by a keyed hash, whose key lies beside it")
+	f.StringVar(&o.node.RunDir, "run-dir", node.DefaultRunDir, "directory of locks, below the root")
+	f.StringVar(&o.node.CDIDir, "cdi-dir", node.DefaultCDIDir, "directory in which the runtimes read CDI specs (/var/run/cdi), below the root")
+	f.StringVar(&o.node.Ledger.Dir, "ledger-dir", "", "directory of the ledger, below the root (default: ledger in --state-dir)")
+	f.DurationVar(&o.node.Ledger.Retain, "ledger-retention", writer.DefaultRetain, "how long the ledger keeps events; their hashes stay; 0 keeps them forever")
+	f.Int64Var(&o.node.Ledger.RetainBytes, "ledger-max-bytes", writer.DefaultRetainBytes, "size of the ledger above which its oldest events are dropped, except for their hashes; 0 is unlimited")
+	f.BoolVar(&o.node.Ledger.Pseudonyms, "ledger-pseudonyms", false, "replace the names of namespaces, pods and claims in the ledger with a keyed hash; the key is stored beside the ledger")
 	f.DurationVar(&o.node.WriteLimit, "write-limit", node.DefaultWriteLimit, "how long one write to sysfs may take before the function is fenced; a reset may take six times as long")
 }
 
-// waitFlag adds the flag of the commands that take devices back.
+// waitFlag adds the flag of commands that wait for a device's holder.
 func waitFlag(cmd *cobra.Command, usual time.Duration) *time.Duration {
 	return cmd.Flags().Duration("holder-wait", usual, "how long to wait for a process that has the device open to end")
 }
 
-// complete sets what the shell offers for a flag's value.
+// complete sets the shell's completion for a flag's value.
 func complete(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, values) // fails only for a flag that is not there, or set twice
+	_ = cmd.RegisterFlagCompletionFunc(flag, values) // fails only for an unknown flag, or a second call
 }
 
-// yamlFiles offers the files that a claim or a config may be in.
+// yamlFiles offers files for a claim or a config.
 func yamlFiles(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
 }
@@ -119,7 +119,7 @@ func (o *options) resolveWork() error {
 	return nil
 }
 
-// nodeName is the node's name where no flag says it.
+// nodeName returns the node's name if no flag sets it.
 func nodeName() string {
 	if name := os.Getenv("NODE_NAME"); name != "" {
 		return name
@@ -131,8 +131,8 @@ func nodeName() string {
 	return name
 }
 
-// records returns the node's journal for reading. A root that is not there has
-// no claims either, but a wrong path must not read as an idle node.
+// records returns the node's journal for reading. A root that does not exist is an error, because a wrong path must not look like an
+// idle node.
 func (o *options) records() (*journal.Store, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -143,8 +143,7 @@ func (o *options) records() (*journal.Store, error) {
 	return o.node.Records(), nil
 }
 
-// nodeConfig reads the node's config: the file that the flag names, the one
-// at the usual place, or the default.
+// nodeConfig reads the node's config: the flag's file, the file at the default path, or the built-in default.
 func (o *options) nodeConfig() (*v1alpha1.NodeConfig, error) {
 	path := o.config
 	if path == "" {
@@ -164,7 +163,7 @@ func (o *options) nodeConfig() (*v1alpha1.NodeConfig, error) {
 	return cfg, nil
 }
 
-// validate checks what no flag parser does.
+// validate checks what the flag parser does not.
 func (o *options) validate() error {
 	switch o.output {
 	case "table", "json", "yaml":
@@ -173,7 +172,7 @@ func (o *options) validate() error {
 	return command.Usagef("--output %q: want table, json or yaml", o.output)
 }
 
-// auditing are the flags of the checks that `run` makes.
+// auditing are the flags of the checks that `run` runs.
 type auditing struct {
 	profile string
 	counts  string
@@ -183,22 +182,22 @@ type auditing struct {
 
 func (a *auditing) register(cmd *cobra.Command) {
 	a.registerGate(cmd)
-	cmd.Flags().DurationVar(&a.every, "audit-every", monitor.DefaultEvery, "how often to look where nothing is heard of a change")
+	cmd.Flags().DurationVar(&a.every, "audit-every", monitor.DefaultEvery, "how often to run the checks without a change of the node")
 }
 
 // registerGate registers the flags that say which failures refuse claims.
 func (a *auditing) registerGate(cmd *cobra.Command) {
 	profiles := finding.ProfileNames()
 	f := cmd.Flags()
-	f.StringVar(&a.profile, "audit-profile", profiles[0], "what the node is for, by which the audit's checks weigh: "+strings.Join(profiles, ", "))
+	f.StringVar(&a.profile, "audit-profile", profiles[0], "the node's use, which sets the severity of the audit's checks: "+strings.Join(profiles, ", "))
 	f.StringVar(&a.counts, "audit-taint", string(isolation.High), "least severity at which a check that fails taints devices and refuses claims:\n"+strings.Join(weights(), ", "))
-	f.StringVar(&a.waivers, "audit-waivers", "", "file of accepted failures (YAML; see `kata-vfio-audit waive`), read at each look\n(default: <root>/etc/kata-vfio/waivers.yaml if it is there)")
+	f.StringVar(&a.waivers, "audit-waivers", "", "file of accepted failures (YAML; see `kata-vfio-audit waive`), read before each run of the checks\n(default: <root>/etc/kata-vfio/waivers.yaml if it exists)")
 	complete(cmd, "audit-profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "audit-taint", cobra.FixedCompletions(weights(), cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "audit-waivers", yamlFiles)
 }
 
-// seldom is how long a node may be left without a look: the chart's alert waits twice as long.
+// seldom is the longest time between two runs of the checks. The chart's alert waits twice as long.
 const seldom = 15 * time.Minute
 
 // weights are the values of --audit-taint.
@@ -236,7 +235,7 @@ func (a *auditing) checks() plugin.Checks {
 	return plugin.Checks{Profile: profile, Counts: isolation.Severity(a.counts), Waivers: a.waivers}
 }
 
-// plugging is how VMs of the RuntimeClass get their devices.
+// plugging are the flags of how the RuntimeClass' VMs get their devices.
 type plugging struct {
 	hot       bool
 	windowMiB uint32
@@ -245,10 +244,10 @@ type plugging struct {
 func (p *plugging) register(f *pflag.FlagSet) {
 	f.BoolVar(&p.hot, "hot-plug", false, "the RuntimeClass hot-plugs: accept a container whose sandbox booted without its device")
 	f.Uint32Var(&p.windowMiB, "hot-plug-window", plan.FirmwareWindow>>20,
-		"with --hot-plug: how many MiB a VM has for the 32-bit BARs of a function that it gets while it runs; larger ones are refused;\n0: no size of BARs is")
+		"with --hot-plug: how many MiB a running VM has for the 32-bit BARs of a function; larger BARs are refused;\n0 refuses none")
 }
 
-// window is how much memory space a VM has for a function's 32-bit BARs, in bytes; 0 where no size is judged.
+// window returns the memory space that a VM has for a function's 32-bit BARs, in bytes; 0 for no limit.
 func (p *plugging) window() uint64 {
 	if !p.hot {
 		return 0

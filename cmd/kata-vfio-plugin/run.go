@@ -15,8 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 )
 
-// holderWait is how long Unprepare waits for a VM to end within the 45 seconds
-// that the kubelet gives it; the rest is for reset and restore.
+// holderWait is how long Unprepare waits for a VM to end. The kubelet waits 45 seconds, and the rest is for reset and restore.
 const holderWait = 30 * time.Second
 
 // runOptions are the flags of `run`.
@@ -34,11 +33,11 @@ func runCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Serve the kubelet as the node's DRA plugin",
-		Long: "run recovers what an earlier plugin left, publishes the node's devices as ResourceSlices, and prepares\n" +
-			"claims for the kubelet until it gets SIGTERM. It answers Kata, which asks at sandbox creation for the devices\n" +
-			"to plug, and checks sandboxes and containers by NRI. It asks those of the audit's checks that cost little whenever\n" +
-			"the node changes: devices that fail one get a taint, and no claim. A second instance may run beside it during a rolling\n" +
-			"update (--pod-uid); both agree by locks.\n\n" +
+		Long: "run recovers the claims of an earlier plugin, publishes the node's devices as ResourceSlices, and prepares claims for\n" +
+			"the kubelet until it gets SIGTERM. It answers Kata, which asks at sandbox creation for the devices to plug, and checks\n" +
+			"sandboxes and containers through NRI. When the node changes, it runs the audit's inexpensive checks: a device that\n" +
+			"fails one gets a taint, and no claim gets the device. A second instance can run beside it during a rolling update\n" +
+			"(--pod-uid); locks coordinate both.\n\n" +
 			"The probes /healthz and /readyz need no credentials. /metrics has its own port and is served over TLS. A client needs a\n" +
 			"bearer token, and its user the verb get on the non-resource URL /metrics; --metrics-open serves it to every client.",
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
@@ -88,8 +87,7 @@ func (r *runOptions) register(cmd *cobra.Command) {
 	f.IntVar(&r.plugin.GRPCVerbosity, "grpc-verbosity", -1, "klog verbosity at which gRPC calls are logged; -1: never")
 }
 
-// exemptNamespaces are those of the node's own privileged pods: of the plugin's
-// too, which mounts /dev itself.
+// exemptNamespaces returns the namespaces of the node's own privileged pods, including the plugin, which mounts /dev.
 func exemptNamespaces() []string {
 	names := []string{"kube-system"}
 	if own := os.Getenv("POD_NAMESPACE"); own != "" && own != names[0] {
@@ -119,17 +117,17 @@ func newLogger(w io.Writer, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, nil))
 }
 
-// garbagePercent lets less garbage pile up than Go's usual 100: the plugin works in bursts, and the node's memory is
-// the pods'.
+// garbagePercent is lower than Go's default of 100, to use less memory: the plugin works in bursts, and the node's memory is for
+// pods.
 const garbagePercent = 50
 
 // registerMetrics registers the flags that say how `run` serves metrics, and to whom.
 func registerMetrics(f *pflag.FlagSet, m *plugin.Scraping) {
 	f.StringVar(&m.Listen, "metrics-listen", ":9456", "address of /metrics")
 	f.BoolVar(&m.Open, "metrics-open", false, "serve /metrics over plain HTTP to every client that reaches the port; they show the node's devices, its failing\nchecks and the traffic of each VF")
-	f.StringVar(&m.CertFile, "metrics-cert-file", "", "certificate for /metrics, in PEM; read again when it is replaced (default: a self-signed one, made at start)")
+	f.StringVar(&m.CertFile, "metrics-cert-file", "", "certificate for /metrics, in PEM; read again when it is replaced (default: a self-signed one, created at start)")
 	f.StringVar(&m.KeyFile, "metrics-key-file", "", "the certificate's private key, in PEM")
-	f.BoolVar(&m.Tenants, "metrics-tenants", false, "name namespaces and claims in the metrics of VFs' traffic: whoever may read the metrics sees them")
+	f.BoolVar(&m.Tenants, "metrics-tenants", false, "name namespaces and claims in the metrics of VFs' traffic, for every client that may read the metrics")
 }
 
 func validateMetrics(m *plugin.Scraping) error {

@@ -82,8 +82,8 @@ func viewOf(rec *journal.Record) view {
 	return v
 }
 
-// nodeStatus is what the journal says: records, the files that can't be read, and
-// the functions that are not proven clean.
+// nodeStatus is the content of the journal: records, the errors of files that can't be read, and the functions that have not been
+// proven clean.
 type nodeStatus struct {
 	views      []view
 	problems   []error
@@ -125,7 +125,7 @@ func (o *options) status() (*nodeStatus, error) {
 	return s, nil
 }
 
-// bootID returns the node's boot, empty where that can't be read.
+// bootID returns the node's boot; empty if that can't be read.
 func (o *options) bootID() string {
 	fs, err := sysfs.Open(o.node.Root)
 	if err != nil {
@@ -136,7 +136,7 @@ func (o *options) bootID() string {
 	return id
 }
 
-// readable adds the way out to a journal that may not be read.
+// readable adds the fix to the error for a journal without permission.
 func readable(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: only root may read the journal (sudo kata-vfio-plugin ...)", err)
@@ -144,7 +144,7 @@ func readable(err error) error {
 	return err
 }
 
-// statusView is the whole of status for machines.
+// statusView is the status. Its JSON names are stable.
 type statusView struct {
 	Records    []view              `json:"records"`
 	NeedsReset []journal.ResetMark `json:"unclean,omitempty"`
@@ -152,8 +152,7 @@ type statusView struct {
 	Damaged    []string            `json:"damaged,omitempty"`
 }
 
-// printStatus prints what the journal says. Its problems are part of it for
-// machines only.
+// printStatus prints the journal. Only the machine formats include its problems.
 func printStatus(w io.Writer, format string, s *nodeStatus) error {
 	out := statusView{Records: list(s.views), NeedsReset: s.needsReset, Drained: s.drains}
 	for _, p := range s.problems {
@@ -168,8 +167,7 @@ func printStatus(w io.Writer, format string, s *nodeStatus) error {
 	return errors.Join(printNeedsReset(w, s.needsReset), printDrains(w, s))
 }
 
-// printRecords prints records as a table, with what it has no room for below. That
-// no claim has a device is only said of a journal that was read as a whole.
+// printRecords prints records as a table, with details below.
 func printRecords(w io.Writer, s *nodeStatus) error {
 	views := s.views
 	if len(views) == 0 {
@@ -186,18 +184,18 @@ func printRecords(w io.Writer, s *nodeStatus) error {
 	return errors.Join(printAddresses(w, views), printSandboxes(w, views), printReasons(w, views))
 }
 
-// none says what it means that there is no record to show.
+// none returns why there is no record to show.
 func (s *nodeStatus) none() string {
 	switch {
 	case len(s.problems) > 0:
-		return "It is not known which claims have devices of this node: its journal could not be read as a whole."
+		return "It is unknown which claims have devices of this node: parts of its journal could not be read."
 	case s.absent != "":
 		return "There is no journal in " + s.absent + ": the plugin has prepared nothing on this node, or keeps its journal elsewhere (--state-dir)."
 	}
 	return "No claim has a device of this node."
 }
 
-// printAddresses prints below the table what devices have from pools.
+// printAddresses prints below the table the addresses that devices have from pools.
 func printAddresses(w io.Writer, views []view) error {
 	for i := range views {
 		for _, d := range views[i].Devices {
@@ -212,7 +210,7 @@ func printAddresses(w io.Writer, views []view) error {
 	return nil
 }
 
-// printUnclean prints which functions are reset before their next tenant.
+// printNeedsReset prints which functions are reset before their next tenant.
 func printNeedsReset(w io.Writer, marks []journal.ResetMark) error {
 	for _, m := range marks {
 		since := ""
@@ -249,8 +247,7 @@ func printSandboxes(w io.Writer, views []view) error {
 	return nil
 }
 
-// recordRows returns one row for each function of a record; claim and state
-// are said once.
+// recordRows returns one row for each function of a record. The first row has the claim and its state.
 func recordRows(v *view) [][]string {
 	name := "-"
 	if v.Name != "" {
@@ -276,7 +273,7 @@ func (v *view) deviceOf(fn *plan.Function) string {
 	return "(" + roleWord(fn.Role, 1) + ")"
 }
 
-// printReasons prints below the table why records are where they are.
+// printReasons prints below the table the reasons for records' states.
 func printReasons(w io.Writer, views []view) error {
 	for i := range views {
 		v := &views[i]
@@ -290,7 +287,7 @@ func printReasons(w io.Writer, views []view) error {
 	return nil
 }
 
-// printCDI prints below the table what to give a container runtime.
+// printCDI prints below the table the CDI names for a container runtime.
 func printCDI(w io.Writer, v *view) error {
 	fmt.Fprintln(w)
 	for _, d := range v.Devices {
@@ -337,7 +334,7 @@ func printRecovery(w io.Writer, format string, r *prepare.Recovery) error {
 		fmt.Fprintf(w, "%-13s  CDI spec of claim %s, which is not prepared\n", "removed", uid)
 	}
 	for _, id := range r.Upgraded {
-		fmt.Fprintf(w, "%-13s  record %s was of an older format; as it was it is in journal/former until its claim has ended\n", "upgraded", id)
+		fmt.Fprintf(w, "%-13s  record %s had an older format; a copy is in journal/former until its claim has ended\n", "upgraded", id)
 	}
 	for _, a := range r.Orphans {
 		fmt.Fprintf(w, "%-13s  %s is on a VFIO driver and no claim has it\n", "stray", a)
@@ -346,8 +343,7 @@ func printRecovery(w io.Writer, format string, r *prepare.Recovery) error {
 	return err
 }
 
-// recoveryView is a Recovery for machines: lists that are never null, and
-// errors as text.
+// recoveryView is a Recovery, with lists that are never null and errors as text. Its JSON names are stable.
 type recoveryView struct {
 	Kept         []plan.Ref    `json:"kept"`
 	Undone       []plan.Ref    `json:"undone"`
@@ -373,7 +369,7 @@ func recoveryViewOf(r *prepare.Recovery) *recoveryView {
 	return v
 }
 
-// list returns s, and an empty slice for nil.
+// list returns a copy of s, which is not nil.
 func list[T any](s []T) []T { return append([]T{}, s...) }
 
 // version returns the module version and commit that the build recorded.

@@ -10,8 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
-// writable checks, before anything is touched, that the root's sys is the
-// kernel's and that we may write to it.
+// writable checks that the root's sys is the kernel's and that we may write to it.
 func writable(root string) error {
 	sys := filepath.Join(root, "sys")
 	var stat unix.Statfs_t
@@ -22,8 +21,7 @@ func writable(root string) error {
 	return whyNot(sys, stat.Type == unix.SYSFS_MAGIC, access)
 }
 
-// whyNot says what keeps us from working on sys, and the way out. Plain files
-// take every write and do nothing: on them nothing is even begun.
+// whyNot returns why we can't work on sys, and the fix. It refuses a plain directory, whose files accept every write without effect.
 func whyNot(sys string, kernels bool, access error) error {
 	switch {
 	case !kernels:
@@ -34,7 +32,7 @@ func whyNot(sys string, kernels bool, access error) error {
 	case errors.Is(access, unix.EACCES), errors.Is(access, unix.EPERM):
 		return fmt.Errorf("no privilege to write to %s: run as root (sudo kata-vfio-plugin ...)", sys)
 	case errors.Is(access, unix.ENOENT):
-		return fmt.Errorf("%s has no PCI bus (bus/pci/drivers_probe): this node has no PCI devices, or its sys lies elsewhere (--root)", sys)
+		return fmt.Errorf("%s has no PCI bus (bus/pci/drivers_probe): this node has no PCI devices, or its sys is elsewhere (--root)", sys)
 	case access != nil:
 		return fmt.Errorf("look at %s/bus/pci/drivers_probe: %w", sys, access)
 	}
