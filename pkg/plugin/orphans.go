@@ -118,17 +118,17 @@ type loss struct {
 // Look looks once, repairs and reports.
 func (r *Repair) Look(ctx context.Context) {
 	left := map[string]map[string]string{orphanClaim: r.claims(ctx), orphanSpec: r.specs(ctx), orphanBinding: r.bindings(ctx)}
-	told := map[string]string{}
+	reported := map[string]string{}
 	for kind, orphans := range left {
 		r.Metrics.ObserveOrphans(kind, len(orphans))
 		for _, name := range slices.Sorted(maps.Keys(orphans)) {
 			id := kind + " " + name
-			if told[id] = orphans[name]; r.reported[id] != orphans[name] {
+			if reported[id] = orphans[name]; r.reported[id] != orphans[name] {
 				r.report(ctx, kind, name, orphans[name])
 			}
 		}
 	}
-	r.reported = told
+	r.reported = reported
 }
 
 // report reports an orphan that is left alone, once for each reason.

@@ -91,24 +91,20 @@ func (s *service) wake() {
 	}
 }
 
-// RunFiles are files that the plugin leaves for the audit, and never reads again
-// itself: see [facts.Baseline] and [facts.Published]. They are replaced whole, so
-// that a reader never sees half of one, and a crash leaves the former. Safe for
-// concurrent use.
+// RunFiles are the files that the plugin writes for the audit: see [facts.Baseline] and [facts.Published]. A file is
+// always replaced, so that readers and a crash never see half of it. RunFiles is safe for concurrent use.
 type RunFiles struct {
 	dir string
 
-	mu        sync.Mutex // guards those below and the files
-	kept      bool       // the baseline is there
+	mu        sync.Mutex // guards the fields below and the files
+	kept      bool       // the baseline exists
 	published []byte
 }
 
-// NewRunFiles returns the files in a directory, which is made when the first is
-// written.
+// NewRunFiles returns the files in a directory, which the first write creates.
 func NewRunFiles(dir string) *RunFiles { return &RunFiles{dir: dir} }
 
-// Keep writes the baseline if there is none of this boot. The snapshot's
-// configuration spaces were read since the process started.
+// Keep writes the baseline if there is none of this boot.
 func (n *RunFiles) Keep(snap *device.Snapshot) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -121,13 +117,13 @@ func (n *RunFiles) Keep(snap *device.Snapshot) error {
 		err = n.write(facts.BaselineFile, data)
 	}
 	if err != nil {
-		return fmt.Errorf("keep how ACS is after the boot, for the audit: %w", err)
+		return fmt.Errorf("write the baseline of ACS for the audit: %w", err)
 	}
 	n.kept = true
 	return nil
 }
 
-// hasBaselineOf reports whether there is one of the boot; a damaged one is none.
+// hasBaselineOf reports whether there is a valid baseline of the boot.
 func (n *RunFiles) hasBaselineOf(bootID string) bool {
 	data, err := os.ReadFile(filepath.Join(n.dir, facts.BaselineFile))
 	if err != nil {
@@ -137,12 +133,11 @@ func (n *RunFiles) hasBaselineOf(bootID string) bool {
 	return json.Unmarshal(data, &b) == nil && b.BootID == bootID
 }
 
-// Publish says which functions can be allocated, and by what they are judged. What was
-// said before is not written again.
+// Publish writes which functions can be allocated, and the facts by which they are judged, if they changed.
 func (n *RunFiles) Publish(published facts.Published) error {
 	data, err := json.Marshal(published)
 	if err != nil {
-		return fmt.Errorf("say what is published, for the audit: %w", err)
+		return fmt.Errorf("write what is published for the audit: %w", err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -150,7 +145,7 @@ func (n *RunFiles) Publish(published facts.Published) error {
 		return nil
 	}
 	if err := n.write(facts.PublishedFile, data); err != nil {
-		return fmt.Errorf("say what is published, for the audit: %w", err)
+		return fmt.Errorf("write what is published for the audit: %w", err)
 	}
 	n.published = data
 	return nil

@@ -118,37 +118,36 @@ func (b *sandboxes) close() error {
 	return errors.Join(errs...)
 }
 
-// HandedClaims go from sandbox to sandbox; [prepare.Preparer] has the methods.
+// HandedClaims hands claims over between sandboxes; [prepare.Preparer] implements it.
 type HandedClaims interface {
 	HandOver(ctx context.Context, uid string, to journal.Sandbox) error
 	Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error)
 }
 
-// HandOvers hands claims over, and tells the cluster of devices that were lost
-// to a quarantine between two sandboxes of a pod: the kubelet has no part in
-// that and says nothing of it.
+// HandOvers hands claims over, and reports devices that a quarantine took between two sandboxes of a pod. The kubelet
+// does not report those, because it does not take part.
 type HandOvers struct {
 	Claims   HandedClaims
 	Reporter *dra.Reporter
-	// Changed is told that what is published has changed; it must not block.
+	// Changed is called when devices must be published again; it must not block.
 	Changed func()
 }
 
-// HandOver is that of [prepare.Preparer].
+// HandOver implements [HandedClaims].
 func (s *HandOvers) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
 	err := s.Claims.HandOver(ctx, uid, to)
 	s.observe(err)
 	return err
 }
 
-// Renew is that of [prepare.Preparer].
+// Renew implements [HandedClaims].
 func (s *HandOvers) Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error) {
 	proofs, err := s.Claims.Renew(ctx, uid, sandboxID)
 	s.observe(err)
 	return proofs, err
 }
 
-// observe reports a quarantine that is new: one that was found has been told.
+// observe reports a new quarantine. An earlier one was already reported.
 func (s *HandOvers) observe(err error) {
 	q, ok := errors.AsType[*prepare.QuarantinedError](err)
 	if !ok || q.Err == nil {

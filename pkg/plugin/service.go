@@ -36,7 +36,7 @@ type Config struct {
 	// the service's own.
 	Node node.Config
 	Log  *slog.Logger
-	// PodUID tells the instances of a rolling update apart; empty for the only instance.
+	// PodUID distinguishes the instances of a rolling update; empty for the only instance.
 	PodUID string
 	// Kubeconfig names the API server; empty in a pod.
 	Kubeconfig string

@@ -80,16 +80,7 @@ const verifyEvery = 24 * time.Hour
 
 // watchLedger verifies the whole ledger now and each day, until ctx ends. The writer reads only its newest file.
 func (s *service) watchLedger(ctx context.Context) error {
-	tick := time.NewTicker(verifyEvery)
-	defer tick.Stop()
-	for {
-		s.verifyLedger(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	return every(ctx, verifyEvery, s.verifyLedger)
 }
 
 // verifyLedger logs and counts what is wrong with the ledger. A missing one could not be written, which is logged
@@ -144,24 +135,22 @@ func (s *service) watchDisk(ctx context.Context) error {
 	return every(ctx, diskEvery, watch.Look)
 }
 
-// ScarceDisk is how many bytes must be free on each disk of the plugin's state: with less
-// the plugin warns, long before it refuses claims ([journal.FullError]). The alert
-// KataVFIODiskScarce has the same number.
+// ScarceDisk is the number of free bytes on a disk of the plugin's state below which the plugin warns, long before it
+// refuses claims ([journal.FullError]). The alert KataVFIODiskScarce has the same number.
 const ScarceDisk = 256 << 20
 
-// DiskWatch warns while a disk of the plugin's state is about to be full. It is not safe
-// for concurrent use.
+// DiskWatch warns while a disk of the plugin's state is nearly full. It is not safe for concurrent use.
 type DiskWatch struct {
-	// Dirs returns a directory of each disk.
+	// Dirs returns a directory on each disk.
 	Dirs func() []string
 	// Free returns how many bytes are free on a directory's disk.
 	Free func(dir string) (int64, error)
 	Log  *slog.Logger
 
-	logged map[string]string // what was logged last of each directory; nothing where nothing was wrong
+	logged map[string]string // the problem that was logged last, by directory
 }
 
-// Look looks once, and logs what is new.
+// Look looks once, and logs new problems.
 func (w *DiskWatch) Look(ctx context.Context) {
 	for _, dir := range w.Dirs() {
 		w.lookAt(ctx, dir)
@@ -172,16 +161,16 @@ func (w *DiskWatch) lookAt(ctx context.Context, dir string) {
 	free, err := w.Free(dir)
 	switch {
 	case err != nil && w.isNew(dir, "unknown"):
-		w.Log.WarnContext(ctx, "the room on the plugin's disk is not known", slog.String("dir", dir), slog.Any("err", err))
+		w.Log.WarnContext(ctx, "the free space on the plugin's disk is unknown", slog.String("dir", dir), slog.Any("err", err))
 	case err == nil && free < ScarceDisk && w.isNew(dir, "scarce"):
-		w.Log.WarnContext(ctx, "the plugin's disk is about to be full: free space, or new claims are refused soon",
+		w.Log.WarnContext(ctx, "the plugin's disk is nearly full: free space, or new claims are refused soon",
 			slog.String("dir", dir), slog.Int64("freeMiB", free>>20), slog.Int64("wantMiB", ScarceDisk>>20))
 	case err == nil && free >= ScarceDisk:
 		delete(w.logged, dir)
 	}
 }
 
-// isNew reports whether something else was told last of a directory, and notes it.
+// isNew reports whether another problem was logged last for a directory, and notes this one.
 func (w *DiskWatch) isNew(dir, what string) bool {
 	if w.logged == nil {
 		w.logged = map[string]string{}
