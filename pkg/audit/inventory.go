@@ -1,8 +1,17 @@
+// Package audit shows a node to people and to machines: its functions with
+// their isolation verdicts, as values and in print. It only reads; nothing it
+// links can write to the kernel.
 package audit
 
 import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -164,3 +173,132 @@ func (d *Device) Product() string {
 	}
 	return d.Vendor.String() + ":" + d.Device.String()
 }
+
+// Against returns all that stands against giving the function to a VM, worst first: the
+// reasons of the isolation verdict, and then, with severity high, what else Prepare refuses
+// a claim for. That the node config does not name the function is not among it.
+func (d *Device) Against() []isolation.Reason {
+	all := slices.Clone(d.Reasons)
+	for i := range d.Refusals {
+		if r := &d.Refusals[i]; !d.explained(r) {
+			all = append(all, isolation.Reason{
+				Code: isolation.Code(r.Code), Severity: isolation.High, Text: r.Text, Culprit: r.Culprit, Fix: r.Fix,
+			})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b isolation.Reason) int { return a.Severity.Compare(b.Severity) })
+	return all
+}
+
+// explained reports whether a refusal says what the verdict or the config says already.
+// Whether the config names what goes with a function matters once it names the function.
+func (d *Device) explained(r *plan.Refusal) bool {
+	switch r.Code {
+	case plan.NotIsolated, plan.NotViable, plan.NoReset, plan.Dead:
+		return len(d.Reasons) > 0
+	case plan.NotOurs:
+		return true
+	case plan.MateNotSelected:
+		return d.has(plan.NotOurs)
+	case plan.OtherOfGroup: // matters of a function that a claim could have otherwise
+		return d.has(plan.NotOurs) || d.has(plan.Forbidden) || d.has(plan.NotViable)
+	default:
+		return false
+	}
+}
+
+// InUse reports whether the function must not be taken, whatever the node config says: the
+// node uses it, or it has VFs, or its PF may be a tenant's.
+func (d *Device) InUse() bool {
+	return slices.ContainsFunc(d.Refusals, func(r plan.Refusal) bool { return r.Code == plan.Forbidden && r.Culprit == nil })
+}
+
+func (d *Device) has(code plan.Code) bool {
+	return slices.ContainsFunc(d.Refusals, func(r plan.Refusal) bool { return r.Code == code })
+}
+
+// Neighbours are what belongs together with a GPU or a NIC.
+type Neighbours struct {
+	// Nearness says what they have in common: switch, root, numa.
+	Nearness string `json:"nearness"`
+	// Addresses are, for a GPU, those of the PFs that are nearest to it, and for a
+	// PF those of the nearest of the GPUs that have no nearer one.
+	Addresses []pci.Address `json:"addresses"`
+}
+
+// Words returns the neighbours in one line: "0000:3d:00.0, same switch".
+func (n *Neighbours) Words() string {
+	texts := make([]string, len(n.Addresses))
+	for i, a := range n.Addresses {
+		texts[i] = a.String()
+	}
+	return strings.Join(texts, " ") + ", " + n.common()
+}
+
+// Brief names the first neighbour and how many more there are, where Words would
+// be too long: "0000:3d:00.0 +1, same switch".
+func (n *Neighbours) Brief() string {
+	text := n.Addresses[0].String()
+	if more := len(n.Addresses) - 1; more > 0 {
+		text += fmt.Sprintf(" +%d", more)
+	}
+	return text + ", " + n.common()
+}
+
+// common says what they have in common, in words.
+func (n *Neighbours) common() string {
+	return map[string]string{
+		device.SameSwitch.String(): "same switch", device.SameRoot.String(): "same root", device.SameNUMANode.String(): "same NUMA node",
+	}[n.Nearness]
+}
+
+// pairUp sets what is near to each GPU and each NIC.
+func (inv *Inventory) pairUp() {
+	var gpus, nics []*Device
+	for i := range inv.Devices {
+		switch d := &inv.Devices[i]; {
+		case d.Type == device.GPU:
+			gpus = append(gpus, d)
+		case d.Type == device.PFType && d.Class.Base() == pci.BaseNetwork:
+			nics = append(nics, d)
+		}
+	}
+	nearest := map[*Device]device.Nearness{}
+	for _, gpu := range gpus {
+		nearest[gpu] = device.Far
+		for _, nic := range nics {
+			nearest[gpu] = min(nearest[gpu], device.Near(gpu.Function, nic.Function))
+		}
+		gpu.Near = neighbours(nearest[gpu], nics, func(nic *Device) bool { return device.Near(gpu.Function, nic.Function) == nearest[gpu] })
+	}
+	for _, nic := range nics {
+		serves := func(gpu *Device) bool { return device.Near(gpu.Function, nic.Function) == nearest[gpu] }
+		closest := device.Far
+		for _, gpu := range gpus {
+			if serves(gpu) {
+				closest = min(closest, nearest[gpu])
+			}
+		}
+		nic.Near = neighbours(closest, gpus, func(gpu *Device) bool { return serves(gpu) && nearest[gpu] == closest })
+	}
+}
+
+// neighbours returns those of the devices that are near; nil for none.
+func neighbours(n device.Nearness, devices []*Device, near func(*Device) bool) *Neighbours {
+	if n == device.Far {
+		return nil
+	}
+	all := &Neighbours{Nearness: n.String()}
+	for _, d := range devices {
+		if near(d) {
+			all.Addresses = append(all.Addresses, d.Address)
+		}
+	}
+	return all
+}
+
+// WriteJSON writes the inventory as one indented JSON document.
+func (inv *Inventory) WriteJSON(w io.Writer) error { return encode.JSON(w, "inventory", inv) }
+
+// WriteYAML writes the inventory as YAML with the names of the JSON form.
+func (inv *Inventory) WriteYAML(w io.Writer) error { return encode.YAML(w, "inventory", inv) }

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"encoding/json"
 	"maps"
 	"path"
 	"slices"
@@ -128,4 +129,75 @@ func showable(target string) bool {
 		}
 	}
 	return false
+}
+
+// isBundle reports whether a file is how containerd was told to run a container: it has
+// the container's environment and command line.
+func isBundle(place string) bool {
+	return path.Base(place) == "config.json" && strings.Contains(place, "containerd/io.containerd.runtime.v2.task/")
+}
+
+// bundle is what of such a file a check judges by: whose the container is, and its mounts.
+type bundle struct {
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Mounts      []mount           `json:"mounts,omitempty"`
+}
+
+type mount struct {
+	Source string `json:"source"`
+}
+
+// censorBundle leaves of it what is judged. One that can't be read stays one that can't.
+func censorBundle(data []byte) []byte {
+	var b bundle
+	if err := json.Unmarshal(data, &b); err != nil {
+		return []byte("(not collected)")
+	}
+	for name := range b.Annotations {
+		if name != "io.kubernetes.cri.sandbox-namespace" && name != "io.kubernetes.cri.sandbox-name" {
+			delete(b.Annotations, name)
+		}
+	}
+	kept, err := json.Marshal(b)
+	if err != nil {
+		return []byte("(not collected)")
+	}
+	return kept
+}
+
+// isKataState reports whether a file is what Kata keeps of a sandbox: it has annotations
+// of the pod and Kata's whole configuration.
+func isKataState(place string) bool {
+	dir := path.Dir(path.Dir(place))
+	return dir == "run/vc/sbs" && path.Base(place) == "persist.json" || dir == "run/kata" && path.Base(place) == "state.json"
+}
+
+// censorKataState leaves of it what is judged: which VM runs, and with which functions.
+// One that can't be read stays one that can't.
+func censorKataState(data []byte) []byte {
+	var state map[string]json.RawMessage
+	if err := json.Unmarshal(data, &state); err != nil {
+		return []byte("(not collected)")
+	}
+	judged := []string{
+		"SandboxContainer", "PersistVersion", "State", "Devices", "HypervisorState", "Network", // virtcontainers/persist/api
+		"sandbox_type", "resource", "hypervisor", // runtime-rs
+	}
+	for name := range state {
+		if !slices.Contains(judged, name) {
+			delete(state, name)
+		}
+	}
+	var hypervisor map[string]json.RawMessage
+	if json.Unmarshal(state["hypervisor"], &hypervisor) == nil && hypervisor != nil {
+		delete(hypervisor, "config")
+		if kept, err := json.Marshal(hypervisor); err == nil {
+			state["hypervisor"] = kept
+		}
+	}
+	kept, err := json.Marshal(state)
+	if err != nil {
+		return []byte("(not collected)")
+	}
+	return kept
 }

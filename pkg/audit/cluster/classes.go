@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	nodev1 "k8s.io/api/node/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -99,4 +101,89 @@ func weakeningSettings(c *resourceapi.DeviceClass) ([]string, error) {
 		}
 	}
 	return all, nil
+}
+
+// vmmMiB is what a VM costs on the node beside the guest's RAM, at least: with Kata 4.1.0, QEMU 10.0 and an idle guest, QEMU has some 140 MiB
+// resident, the shim 45 and virtiofsd 10 (case APodHasItsGPUInItsVMAndGivesItBack of make kata).
+const vmmMiB = 200
+
+// promiseChecks compare what a RuntimeClass says with what nodes' Kata does.
+func promiseChecks() []Check {
+	return []Check{{
+		Rule: finding.Rule{
+			ID: "K8S-029", Title: "Ensure that nodes create the VMs that RuntimeClasses promise", Severity: medium,
+			Why:     "The kernel kills a VM that exceeds its pod's limits plus the overhead. A missing handler fails every pod.",
+			Fix:     "set the RuntimeClass's overhead.podFixed.memory (chart: runtimeClass.overhead.memory) to default_memory of Kata's drop-in (Rust runtime: overhead_memory) plus the VMM's, 2 GiB in the chart; or set up the handler with `kata-vfio-bootstrap apply`",
+			Verify:  "kubectl get runtimeclass -o custom-columns=NAME:.metadata.name,HANDLER:.handler,OVERHEAD:.overhead.podFixed; on the node: kata-vfio-audit handlers",
+			Sources: []string{"Kubernetes: Pod Overhead", "Kata 4.1: docs/design/host-cgroups.md"},
+		}, needs: []string{"runtimeclasses", "resourceslices"}, judge: promisesKept,
+	}}
+}
+
+func promisesKept(s *State) []finding.Finding {
+	if len(s.Reports) == 0 {
+		return noReports()
+	}
+	var found []finding.Finding
+	compared := 0
+	reports := s.reports()
+	for i := range reports {
+		r := &reports[i]
+		if !s.publishes(r.Node) {
+			continue
+		}
+		for j := range s.RuntimeClasses {
+			class := &s.RuntimeClasses[j]
+			if slices.Contains(s.Options.RuntimeClasses, class.Name) {
+				found = append(found, promiseKept(r, class)...)
+				compared++
+			}
+		}
+	}
+	if compared == 0 {
+		return notApplicable("no node with devices has a report, or no RuntimeClass is there that may have devices")
+	}
+	return orPass(found, count(compared, "RuntimeClass and node"))
+}
+
+// publishes reports whether a node publishes devices of ours.
+func (s *State) publishes(node string) bool {
+	return slices.ContainsFunc(s.Devices, func(d Device) bool { return d.Driver == v1alpha1.DriverName && d.Node == node })
+}
+
+func promiseKept(r *nodeReport, class *nodev1.RuntimeClass) []finding.Finding {
+	if r.Kata == nil {
+		f := onNode(r.Node, "has a report that does not tell its handlers: an older version's")
+		f.State = finding.Unknown
+		return []finding.Finding{f}
+	}
+	i := slices.IndexFunc(r.Kata.Handlers, func(h finding.KataHandler) bool { return h.Name == class.Handler })
+	if i < 0 {
+		return []finding.Finding{onNode(r.Node, fmt.Sprintf("has no handler %s that runs Kata, to which RuntimeClass %s leads", class.Handler, class.Name))}
+	}
+	h := &r.Kata.Handlers[i]
+	if h.Damaged != "" {
+		f := onNode(r.Node, fmt.Sprintf("has settings of handler %s that are not understood: %s", h.Name, h.Damaged))
+		f.State = finding.Unknown
+		return []finding.Finding{f}
+	}
+	return overheadCovers(r, h, class)
+}
+
+// overheadCovers compares memory where the VM is charged to the pod.
+func overheadCovers(r *nodeReport, h *finding.KataHandler, class *nodev1.RuntimeClass) []finding.Finding {
+	if !h.InPodsCgroup {
+		return nil
+	}
+	var overhead resource.Quantity
+	if class.Overhead != nil {
+		overhead = class.Overhead.PodFixed["memory"]
+	}
+	least := h.LimitedMiB + vmmMiB
+	if overhead.Value() >= least<<20 {
+		return nil
+	}
+	return []finding.Finding{onNode(r.Node, fmt.Sprintf("gives each VM of handler %s %d MiB beside its containers' limits, and some %d MiB go to the VMM; the overhead of RuntimeClass %s is %s: "+
+		"the kernel kills a VM that uses its memory", h.Name, h.LimitedMiB, vmmMiB, class.Name, overhead.String()),
+		saw("RuntimeClass "+class.Name+" overhead.podFixed.memory", overhead.String()), saw("node "+r.Node+" memory beside limits, MiB", fmt.Sprint(h.LimitedMiB)))}
 }

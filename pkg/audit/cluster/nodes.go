@@ -1,15 +1,23 @@
 package cluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // clockSkew is by how much the clocks of nodes and API server may differ.
@@ -147,4 +155,229 @@ func worst(r *finding.Report) isolation.Severity {
 		}
 	}
 	return isolation.Info
+}
+
+// held is what the API server says of one device that a node has prepared.
+type held struct {
+	claim *resourceapi.ResourceClaim
+	node  string
+	// address and ledger are the plugin's own words, from the status' data.
+	address, ledger string
+	// since is when it was prepared; zero for not known.
+	since time.Time
+}
+
+// heldDevices returns the devices of ours that are ready by the API server.
+func (s *State) heldDevices() []held {
+	var all []held
+	for i := range s.Claims {
+		c := &s.Claims[i]
+		for j := range c.Status.Devices {
+			d := &c.Status.Devices[j]
+			if d.Driver != v1alpha1.DriverName {
+				continue
+			}
+			h := held{claim: c}
+			h.node, _, _ = strings.Cut(d.Pool, "/")
+			for _, condition := range d.Conditions {
+				if condition.Type == "Ready" && condition.Status == "True" {
+					h.since = condition.LastTransitionTime.Time
+				}
+			}
+			var data struct{ Address, Ledger string }
+			if d.Data != nil && json.Unmarshal(d.Data.Raw, &data) == nil {
+				h.address, h.ledger = data.Address, data.Ledger
+			}
+			if !h.since.IsZero() {
+				all = append(all, h)
+			}
+		}
+	}
+	return all
+}
+
+// recordsAgree compares what nodes' journals had when they were audited with what
+// the API server says of that time. A claim that came or went since then is not
+// at odds.
+func recordsAgree(s *State) []finding.Finding {
+	if len(s.Reports) == 0 {
+		return noReports()
+	}
+	var found []finding.Finding
+	compared := 0
+	reports, devices := s.reports(), s.heldDevices()
+	for i := range reports {
+		r := &reports[i]
+		if r.NodeRecords == nil {
+			found = append(found, unknown("the report of node "+r.Node+" has no books: it is an older version's, or of a part of the checks")...)
+			continue
+		}
+		compared++
+		for j := range devices {
+			if h := &devices[j]; h.node == r.Node && h.since.Before(r.At.Add(-clockSkew)) {
+				found = append(found, r.lacks(h)...)
+			}
+		}
+		for j := range r.NodeRecords.Claims {
+			found = append(found, s.outlives(r, &r.NodeRecords.Claims[j])...)
+			found = append(found, twice(reports[i+1:], r, &r.NodeRecords.Claims[j])...)
+		}
+	}
+	return orPass(found, count(compared, "node"))
+}
+
+// lacks compares a device that the API server says is ready on the node with the
+// node's journal.
+func (r *nodeReport) lacks(h *held) []finding.Finding {
+	name := "claim " + h.claim.Namespace + "/" + h.claim.Name
+	at := func(text string) []finding.Finding {
+		f := fail(name, fmt.Sprintf("%s is prepared on node %s since %s by the API server, and %s", name, r.Node, h.since.UTC().Format(time.RFC3339), text),
+			saw("ResourceClaim "+h.claim.Namespace+"/"+h.claim.Name+" status.devices", h.address))
+		return []finding.Finding{of(h.claim.Namespace, f)}
+	}
+	i := slices.IndexFunc(r.NodeRecords.Claims, func(c finding.ClaimRecord) bool { return c.UID == string(h.claim.UID) })
+	if i < 0 {
+		return at("the node's journal does not know it")
+	}
+	c := &r.NodeRecords.Claims[i]
+	has := slices.ContainsFunc(c.Devices, func(a pci.Address) bool { return a.String() == h.address })
+	switch {
+	case h.address != "" && !has:
+		return at("has other functions than " + h.address + " by the node's journal")
+	case c.State == string(journal.Quarantined):
+		return at("is in quarantine on the node")
+	}
+	return nil
+}
+
+// outlives finds a claim that the node had though it was deleted before: another
+// of its name was there already.
+func (s *State) outlives(r *nodeReport, c *finding.ClaimRecord) []finding.Finding {
+	for i := range s.Claims {
+		k := &s.Claims[i]
+		if k.Namespace == c.Namespace && k.Name == c.Name && string(k.UID) != c.UID && k.CreationTimestamp.Time.Before(r.At.Add(-clockSkew)) {
+			name := "claim " + c.Namespace + "/" + c.Name
+			f := fail(name, fmt.Sprintf("node %s had %s of the UID %s, which had been deleted before: it is %s there since %s", r.Node, name, c.UID, c.State, c.Since),
+				saw("ResourceClaim "+c.Namespace+"/"+c.Name+" metadata.uid", string(k.UID)))
+			return []finding.Finding{of(c.Namespace, f)}
+		}
+	}
+	return nil
+}
+
+// twice finds a claim that another node had at the same time.
+func twice(others []nodeReport, r *nodeReport, c *finding.ClaimRecord) []finding.Finding {
+	var found []finding.Finding
+	for i := range others {
+		o := &others[i]
+		if o.NodeRecords == nil {
+			continue
+		}
+		for _, k := range o.NodeRecords.Claims {
+			first := r.At
+			if o.At.Before(first) {
+				first = o.At
+			}
+			if k.UID == c.UID && before(c.Since, first) && before(k.Since, first) {
+				name := "claim " + c.Namespace + "/" + c.Name
+				found = append(found, of(c.Namespace, fail(name, fmt.Sprintf("%s was on the nodes %s and %s at one time", name, r.Node, o.Node))))
+			}
+		}
+	}
+	return found
+}
+
+func before(since string, at time.Time) bool {
+	t, err := time.Parse(time.RFC3339, since)
+	return err == nil && t.Before(at.Add(-clockSkew))
+}
+
+// anchor is a checkpoint that was kept off a node, with the time by which it was
+// made.
+type anchor struct {
+	ledger.Anchor
+	from string
+	by   time.Time
+}
+
+// ledgersGoOn compares each node's ledger with its checkpoints that others hold.
+func ledgersGoOn(s *State) []finding.Finding {
+	if len(s.Reports) == 0 {
+		return noReports()
+	}
+	var found []finding.Finding
+	ledgers, anchored := 0, 0
+	reports := s.reports()
+	for i := range reports {
+		r := &reports[i]
+		now, ok := nodereport.Checkpoint(r.Report)
+		if !ok {
+			continue
+		}
+		ledgers++
+		anchors := s.anchorsOf(r, now.Origin)
+		if len(anchors) == 0 {
+			f := unknown(fmt.Sprintf("nothing holds a checkpoint of node %s: Events pass away after an hour, and statuses with their claims; keep reports of it", r.Node))
+			f[0].Object = "node " + r.Node
+			found = append(found, f...)
+			continue
+		}
+		anchored++
+		for j := range anchors {
+			if text := anchors[j].contradicts(r, &now); text != "" {
+				f := onNode(r.Node, text, saw(anchors[j].from, ledger.OneLine(anchors[j].Signed)), saw("report of "+r.Node, ledger.OneLine(now.Signed)))
+				found = append(found, f)
+			}
+		}
+	}
+	if ledgers == 0 {
+		return notApplicable("no report has a ledger")
+	}
+	return orPass(found, count(anchored, "ledger"))
+}
+
+// anchorsOf returns the checkpoints of the ledger that claims' statuses and older
+// reports hold.
+func (s *State) anchorsOf(r *nodeReport, origin string) []anchor {
+	var all []anchor
+	add := func(text, from string, by time.Time) {
+		for _, a := range ledger.FindCheckpoints([]byte(text)) {
+			known := slices.ContainsFunc(all, func(o anchor) bool { return o.Anchor == a }) // a claim's devices have the same
+			if a.Origin == origin && !known {
+				all = append(all, anchor{Anchor: a, from: from, by: by})
+			}
+		}
+	}
+	for _, h := range s.heldDevices() {
+		add(h.ledger, "ResourceClaim "+h.claim.Namespace+"/"+h.claim.Name+" status.devices", s.Written[h.claim.UID])
+	}
+	for _, o := range r.Older {
+		if o.NodeRecords != nil && o.NodeRecords.Ledger != nil {
+			at, _ := time.Parse(time.RFC3339, o.Subject.Time)
+			add(o.NodeRecords.Ledger.Checkpoint, "report of "+r.Node+" of "+o.Subject.Time, at)
+		}
+	}
+	return all
+}
+
+// contradicts says how a checkpoint can't be one of the ledger that the report
+// tells of; empty where it can.
+func (a *anchor) contradicts(r *nodeReport, now *ledger.Anchor) string {
+	v, err := note.NewVerifier(r.NodeRecords.Ledger.Key)
+	if err != nil {
+		return "has no key for its ledger"
+	}
+	if _, err := ledger.OpenCheckpoint(now.Signed, v); err != nil {
+		return "reports a checkpoint that its own key has not signed"
+	}
+	if _, err := ledger.OpenCheckpoint(a.Signed, v); err != nil {
+		return fmt.Sprintf("has signed %d events with another key than its ledger has now", a.Size)
+	}
+	switch {
+	case a.Size == now.Size && a.Root != now.Root:
+		return fmt.Sprintf("has other events now than the %d that it had signed", a.Size)
+	case a.Size > now.Size && !a.by.IsZero() && a.by.Before(r.At.Add(-clockSkew)):
+		return fmt.Sprintf("had signed %d events before it reported %d: the last ones were cut off, or an older ledger was put back", a.Size, now.Size)
+	}
+	return ""
 }

@@ -1,10 +1,18 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -119,4 +127,161 @@ func slicePolicy(s *State) []finding.Finding {
 		}
 	}
 	return found
+}
+
+// Probe is one dry run: a request that a policy must refuse, or the one that none
+// may, without which the others prove nothing.
+type Probe struct {
+	// About says what was asked for.
+	About string
+	// Harmless marks the request that no policy may refuse.
+	Harmless bool
+	// Refused is set where an admission policy refused it, and Policy names it.
+	Refused bool
+	Policy  string
+	// Said is what the API server answered; empty where it would have made it.
+	Said string
+	// Impossible says why the probe proves nothing: no namespace, no permission.
+	Impossible string
+	// Untried says why this one was not made while the others were.
+	Untried string
+}
+
+const (
+	probeName  = "kata-vfio-audit-probe"
+	policyMark = "ValidatingAdmissionPolicy '"
+)
+
+// probe makes the dry runs in the probe namespace, which has a tenant's label.
+// With dryRun the API server goes all the way but to its storage. Withheld is a DeviceClass
+// that is not granted to the namespace, empty where there is none.
+func probe(ctx context.Context, client kubernetes.Interface, o Options, withheld string) []Probe {
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	pod := func(p *corev1.Pod) error {
+		_, err := client.CoreV1().Pods(o.ProbeNamespace).Create(ctx, p, dry)
+		return err
+	}
+	claim := func(c *resourceapi.ResourceClaim) error {
+		_, err := client.ResourceV1().ResourceClaims(o.ProbeNamespace).Create(ctx, c, dry)
+		return err
+	}
+	class := ""
+	if len(o.RuntimeClasses) > 0 {
+		class = o.RuntimeClasses[0]
+	}
+	probes := []Probe{{About: "a pod with a claim in a VM", Harmless: true}}
+	answers := []error{pod(probePod(class, nil))}
+	for _, attack := range []struct {
+		about string
+		try   func() error
+	}{
+		{"a pod with a claim and no RuntimeClass", func() error { return pod(probePod("", nil)) }},
+		{"a pod with a hostPath volume of /dev/vfio", func() error {
+			return pod(probePod(class, func(p *corev1.Pod) {
+				p.Spec.Volumes = []corev1.Volume{{Name: "vfio", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev/vfio"}}}}
+			}))
+		}},
+		{"a pod whose annotation names a CDI device", func() error {
+			return pod(probePod(class, func(p *corev1.Pod) {
+				p.Annotations = map[string]string{"cdi.k8s.io/probe": v1alpha1.DriverName + "/vfio=probe"}
+			}))
+		}},
+		{"a claim that waives the reset", func() error { return claim(probeParameters(`"kind":"VFIOConfig","reset":"Skip"`)) }},
+		{"a claim that trusts its VF", func() error { return claim(probeParameters(`"kind":"VFConfig","trust":true`)) }},
+	} {
+		probes = append(probes, Probe{About: attack.about})
+		answers = append(answers, attack.try())
+	}
+	probes, answers = append(probes, byClass(withheld, o.ProbeNamespace)), append(answers, nil)
+	if withheld != "" {
+		answers[len(answers)-1] = claim(probeClaim(withheld))
+	}
+	for i := range probes {
+		probes[i].note(answers[i], o.ProbeNamespace)
+	}
+	return probes
+}
+
+// byClass is the dry run of a claim by a DeviceClass that is not granted to the namespace.
+func byClass(withheld, namespace string) Probe {
+	if withheld != "" {
+		return Probe{About: fmt.Sprintf("a claim by DeviceClass %s, which is not granted to its namespace", withheld)}
+	}
+	return Probe{
+		About:   "a claim by a DeviceClass that is not granted to its namespace",
+		Untried: fmt.Sprintf("every DeviceClass of ours is granted to namespace %s; the chart makes one that is not (audit.probe.enabled)", namespace),
+	}
+}
+
+// withheld returns the name of a DeviceClass of ours that is not granted to the probe
+// namespace, empty for none.
+func (s *State) withheld() string {
+	for i := range s.DeviceClasses {
+		c := &s.DeviceClasses[i]
+		if isOurs(c) && !v1alpha1.Grants(c.Annotations, s.Options.ProbeNamespace) {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+// note understands the API server's answer. A quota of nothing, which the probe
+// namespace has so that nothing can ever be made there, comes after the policies:
+// its refusal means that they let the request pass.
+func (p *Probe) note(err error, namespace string) {
+	if err == nil {
+		return
+	}
+	p.Said = err.Error()
+	_, rest, byPolicy := strings.Cut(p.Said, policyMark)
+	switch {
+	case byPolicy:
+		p.Refused = true
+		p.Policy, _, _ = strings.Cut(rest, "'")
+	case strings.Contains(p.Said, "exceeded quota"):
+	case apierrors.IsNotFound(err):
+		p.Impossible = fmt.Sprintf("namespace %s is not there; the chart makes it (audit.probe.enabled)", namespace)
+	case apierrors.IsForbidden(err):
+		p.Impossible = "dry runs are not permitted, or something else than a policy refuses: " + p.Said
+	default:
+		p.Impossible = p.Said
+	}
+}
+
+func probePod(class string, change func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: probeName},
+		Spec: corev1.PodSpec{
+			Containers:                   []corev1.Container{{Name: "probe", Image: "localhost/none"}},
+			ResourceClaims:               []corev1.PodResourceClaim{{Name: "device", ResourceClaimName: new(probeName)}},
+			AutomountServiceAccountToken: new(false),
+		},
+	}
+	if class != "" {
+		p.Spec.RuntimeClassName = &class
+	}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+// probeClaim is a claim by a DeviceClass.
+func probeClaim(class string) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: probeName},
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+			Requests: []resourceapi.DeviceRequest{{Name: "device", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}}},
+		}},
+	}
+}
+
+// probeParameters is a claim with parameters of its own.
+func probeParameters(parameters string) *resourceapi.ResourceClaim {
+	raw := fmt.Sprintf(`{"apiVersion":%q,%s}`, v1alpha1.APIVersion, parameters)
+	c := probeClaim("vf." + v1alpha1.DriverName)
+	c.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+		Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: v1alpha1.DriverName, Parameters: runtime.RawExtension{Raw: []byte(raw)}},
+	}}}
+	return c
 }

@@ -1,6 +1,12 @@
+// Package cluster judges a cluster through its API: whether the policies that keep
+// tenants' pods in VMs are there and work, who may go round them, and whether what
+// runs agrees with what was allocated. It reads; the only requests that create
+// something are dry runs in a namespace of its own.
 package cluster
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +17,11 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -119,4 +129,127 @@ func (s *State) claimsOf(p *corev1.Pod) []*resourceapi.ResourceClaim {
 		}
 	}
 	return claims
+}
+
+// pageSize is how many objects are asked for at once: a cluster has more pods
+// than anybody wants in memory together.
+const pageSize = 500
+
+// Read lists what the checks look at, and makes the dry runs. What can't be listed
+// is noted as missing, and makes the checks that need it unknown; an error is for
+// an API server that does not answer.
+func Read(ctx context.Context, client kubernetes.Interface, o Options) (*State, error) {
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("ask the API server for its version: %w", err)
+	}
+	s := &State{Version: version.GitVersion, Options: o, Nodes: map[string]bool{}, Missing: map[string]string{}, Written: map[types.UID]time.Time{}}
+	l := &lister{ctx: ctx, state: s}
+	l.core(client)
+	l.devices(client)
+	l.access(client)
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read the cluster: %w", err)
+	}
+	if o.ProbeNamespace != "" {
+		s.Probes = probe(ctx, client, o, s.withheld())
+	}
+	return s, nil
+}
+
+type lister struct {
+	ctx   context.Context
+	state *State
+}
+
+// each calls keep for every object of a kind.
+func each[T runtime.Object, L runtime.Object](l *lister, kind string, list func(context.Context, metav1.ListOptions) (L, error), keep func(T)) {
+	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) })
+	p.PageSize = pageSize
+	err := p.EachListItem(l.ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		if item, ok := o.(T); ok {
+			keep(item)
+		}
+		return nil
+	})
+	if err != nil {
+		l.state.Missing[kind] = err.Error()
+	}
+}
+
+// add returns a keep that appends.
+func add[T any](to *[]T) func(*T) { return func(item *T) { *to = append(*to, *item) } }
+
+func (l *lister) core(client kubernetes.Interface) {
+	s := l.state
+	each(l, "namespaces", client.CoreV1().Namespaces().List, add(&s.Namespaces))
+	each(l, "nodes", client.CoreV1().Nodes().List, func(n *corev1.Node) { s.Nodes[n.Name] = true })
+	each(l, "pods", client.CoreV1().Pods("").List, func(p *corev1.Pod) {
+		if len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil || s.IsTenant(p.Namespace) {
+			p.ManagedFields = nil
+			s.Pods = append(s.Pods, *p)
+		}
+	})
+	each(l, "runtimeclasses", client.NodeV1().RuntimeClasses().List, add(&s.RuntimeClasses))
+	each(l, "daemonsets", client.AppsV1().DaemonSets(s.Options.Namespace).List, add(&s.DaemonSets))
+	each(l, "resourcequotas", client.CoreV1().ResourceQuotas("").List, add(&s.Quotas))
+	each(l, "validatingadmissionpolicies", client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List, add(&s.Policies))
+	each(l, "validatingadmissionpolicybindings", client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List, add(&s.Bindings))
+}
+
+func (l *lister) devices(client kubernetes.Interface) {
+	s, api := l.state, client.ResourceV1()
+	each(l, "deviceclasses", api.DeviceClasses().List, add(&s.DeviceClasses))
+	each(l, "resourceclaims", api.ResourceClaims("").List, func(c *resourceapi.ResourceClaim) {
+		for _, m := range c.ManagedFields {
+			if m.Manager == v1alpha1.DriverName && m.Time != nil {
+				s.Written[c.UID] = m.Time.Time
+			}
+		}
+		c.ManagedFields = nil
+		s.Claims = append(s.Claims, *c)
+	})
+	each(l, "resourceslices", api.ResourceSlices().List, func(slice *resourceapi.ResourceSlice) {
+		for i := range slice.Spec.Devices {
+			s.Devices = append(s.Devices, deviceOf(slice, &slice.Spec.Devices[i]))
+		}
+	})
+}
+
+// deviceOf keeps of a device what is looked at: a large cluster has a million.
+func deviceOf(slice *resourceapi.ResourceSlice, d *resourceapi.Device) Device {
+	kept := Device{
+		Driver: slice.Spec.Driver, Pool: slice.Spec.Pool.Name, Generation: slice.Spec.Pool.Generation,
+		Slice: slice.Name, Name: d.Name, Taints: d.Taints,
+	}
+	if slice.Spec.NodeName != nil {
+		kept.Node = *slice.Spec.NodeName
+	}
+	for _, name := range []resourceapi.QualifiedName{"resource.kubernetes.io/pciBusID", "pciBusID", "pciAddress"} {
+		if a := d.Attributes[name].StringValue; a != nil {
+			kept.Address = *a
+			break
+		}
+	}
+	return kept
+}
+
+func (l *lister) access(client kubernetes.Interface) {
+	s, api := l.state, client.RbacV1()
+	each(l, "clusterroles", api.ClusterRoles().List, add(&s.Roles))
+	each(l, "roles", api.Roles("").List, func(r *rbacv1.Role) {
+		s.Roles = append(s.Roles, rbacv1.ClusterRole{ObjectMeta: r.ObjectMeta, Rules: r.Rules})
+	})
+	each(l, "clusterrolebindings", api.ClusterRoleBindings().List, func(b *rbacv1.ClusterRoleBinding) {
+		s.grant(b.Subjects, b.RoleRef, b.Name, "")
+	})
+	each(l, "rolebindings", api.RoleBindings("").List, func(b *rbacv1.RoleBinding) {
+		s.grant(b.Subjects, b.RoleRef, b.Name, b.Namespace)
+	})
+}
+
+func (s *State) grant(subjects []rbacv1.Subject, role rbacv1.RoleRef, binding, namespace string) {
+	for _, subject := range subjects {
+		s.Grants = append(s.Grants, Grant{Subject: subject, Role: role.Name, RoleKind: role.Kind, Binding: binding, Namespace: namespace})
+	}
 }

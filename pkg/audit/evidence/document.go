@@ -4,9 +4,15 @@
 package evidence
 
 import (
+	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 )
 
@@ -64,4 +70,173 @@ func list[T any](items []T) []T {
 		return []T{}
 	}
 	return items
+}
+
+// writeHTML writes one page that needs nothing but itself.
+func (d *Document) writeHTML(w io.Writer) error {
+	return page.WriteAnswer(w, &page.Answer{
+		Question: d.Question, Verdict: d.verdict(), Node: d.Node, Tenancies: d.Tenancies, Neighbours: d.Neighbours,
+		Refusals: d.Refusals, Verification: d.Ledger,
+	})
+}
+
+// Formats returns the names that [Document.Write] knows, the default first.
+func Formats() []string { return []string{"text", "json", "yaml", "html"} }
+
+// Write writes the document in the format.
+func (d *Document) Write(w io.Writer, format string) error {
+	switch format {
+	case "text":
+		return d.writeText(w)
+	case "json":
+		return encode.JSON(w, "evidence", d)
+	case "yaml":
+		return encode.YAML(w, "evidence", d)
+	case "html":
+		return d.writeHTML(w)
+	}
+	return fmt.Errorf("no such format: %s", format)
+}
+
+// lines gathers lines.
+type lines struct{ strings.Builder }
+
+// line adds a line. What the ledger says begins no other and does nothing in a
+// terminal.
+func (p *lines) line(format string, args ...any) {
+	p.WriteString(terminal.Visible(fmt.Sprintf(format, args...)) + "\n")
+}
+
+func (d *Document) writeText(w io.Writer) error {
+	var p lines
+	p.line("%s: %s", d.Question, d.verdict())
+	for _, t := range d.Tenancies {
+		p.line("")
+		p.tenancy(t)
+	}
+	p.neighbours(d.Neighbours)
+	for i := range d.Refusals {
+		r := &d.Refusals[i]
+		p.line("")
+		p.line("%s  refused      claim %s: %s", history.Stamp(r.Time), history.ClaimName(&r.Claim), r.Reason)
+	}
+	p.ledger(&d.Ledger)
+	_, err := io.WriteString(w, p.String())
+	if err != nil {
+		return fmt.Errorf("write evidence: %w", err)
+	}
+	return nil
+}
+
+// verdict sums up in one line.
+func (d *Document) verdict() string {
+	switch {
+	case len(d.Tenancies) > 0:
+	case d.Ledger.Sound:
+		return "the ledger knows of no function"
+	default:
+		return "what could be read of the ledger knows of no function"
+	}
+	open, unproven := 0, 0
+	for _, t := range d.Tenancies {
+		if t.To == nil {
+			open++
+		} else if !t.Undone && len(t.Stays) > 0 && !t.After.Proven() {
+			unproven++
+		}
+	}
+	text := fmt.Sprintf("%s on node %s, %d held now", plural(len(d.Tenancies), "tenancy", "tenancies"), d.Node, open)
+	if unproven > 0 {
+		text += fmt.Sprintf(", %d given back without proof of being clean", unproven)
+	}
+	if n := len(d.Neighbours); n > 0 {
+		text += ", near " + plural(n, "tenancy of another tenant", "tenancies of other tenants")
+	}
+	return text
+}
+
+func (p *lines) tenancy(t *history.Tenancy) {
+	pods := ""
+	if names := t.PodNames(); len(names) > 0 {
+		pods = " for pod " + strings.Join(names, ", ")
+	}
+	p.line("%s  claim %s (uid %s)%s", t.Device.Address, history.ClaimName(&t.Claim), t.Claim.UID, pods)
+	p.line("  %s  before       %s", blank, t.BeforeWords())
+	p.line("  %s  taken        %s", history.Stamp(t.From), t.IsolationWords())
+	for i := range t.Stays {
+		s := &t.Stays[i]
+		p.line("  %s  in a VM      %s", history.Stamp(s.From), s.Words())
+		if s.To != nil {
+			p.line("  %s  out of it    ", history.Stamp(*s.To))
+		}
+	}
+	if t.After != nil {
+		p.line("  %s  cleaned      %s", history.Stamp(t.After.Time), t.After.Words())
+	}
+	p.end(t)
+	for _, doubt := range t.Doubts {
+		p.line("  %s  doubt        %s", blank, doubt)
+	}
+	p.line("  %s  by events    %s", blank, strings.Trim(fmt.Sprint(t.Events), "[]"))
+}
+
+func (p *lines) end(t *history.Tenancy) {
+	when := blank
+	if t.To != nil {
+		when = history.Stamp(*t.To)
+	}
+	switch end := t.End(); end {
+	case history.Quarantined:
+		p.line("  %s  quarantined  %s", blank, t.Quarantined)
+	case history.Held:
+		p.line("  %s  held         until now", blank)
+	case history.Undone:
+		p.line("  %s  undone       no VM had it", when)
+	case history.Unproven:
+		p.line("  %s  given back   not proven clean; it is reset before the next tenant", when)
+	case history.GivenBack:
+		p.line("  %s  given back", when)
+	}
+}
+
+// blank is as wide as a stamp.
+const blank = "                    "
+
+func (p *lines) neighbours(near []history.Neighbour) {
+	if len(near) == 0 {
+		return
+	}
+	p.line("")
+	p.line("Near it at the same time:")
+	for i := range near {
+		n := &near[i]
+		until := "now"
+		if n.To != nil {
+			until = history.Stamp(*n.To)
+		}
+		p.line("  %s to %s  %s (claim %s) shares %s with %s", history.Stamp(n.From), until, n.Other.Device.Address,
+			history.ClaimName(&n.Other.Claim), n.Relation, n.Mine.Device.Address)
+	}
+}
+
+func (p *lines) ledger(s *history.Verification) {
+	state := "chain, tree and signatures are sound"
+	if !s.Sound {
+		state = "NOT sound"
+	}
+	p.line("")
+	p.line("Ledger: %d events, %s", s.Events, state)
+	for _, problem := range s.Problems {
+		p.line("  problem: %s", problem)
+	}
+	for _, doubt := range s.Doubts {
+		p.line("  %s", doubt)
+	}
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }

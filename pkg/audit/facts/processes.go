@@ -2,10 +2,15 @@ package facts
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
+	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -173,4 +178,157 @@ func (n *Node) claimsOf(devices []pci.Address, now []Tenancy) []*journal.Record 
 		}
 	}
 	return claims
+}
+
+const (
+	cgroups = "sys/fs/cgroup"
+	// maxCgroups is how deep cgroups are looked into: the kubelet's are five.
+	maxCgroups = 32
+	// noLimit is where limits of memory in cgroup v1 begin to be none: it prints the
+	// largest number of pages that it can count (mm/page_counter.c).
+	noLimit = 1 << 62
+)
+
+// MemoryBound returns what bounds the memory of a process by the text of its
+// proc/<pid>/cgroup: the file of the nearest cgroup that has a limit, in bytes. It
+// is false with the files that were looked at where none has one. The error says
+// why the cgroup is not to be had.
+func (n *Node) MemoryBound(cgroup string) (bound Fact, ok bool, seen []Fact, err error) {
+	dir, file, err := memoryCgroup(cgroup)
+	if err != nil {
+		return Fact{}, false, nil, err
+	}
+	top := cgroups
+	if file != memoryMax {
+		top = path.Join(cgroups, "memory")
+	}
+	at := path.Join(top, dir)
+	if f := n.Exists(at); !f.OK() {
+		return Fact{}, false, []Fact{f}, fmt.Errorf("the cgroup %s is not to be had", dir)
+	}
+	for ; at != top && len(seen) < maxCgroups; at = path.Dir(at) {
+		f := n.Read(path.Join(at, file))
+		if !f.Known() {
+			return Fact{}, false, []Fact{f}, fmt.Errorf("the limit of cgroup %s is not to be had", dir)
+		}
+		seen = append(seen, f)
+		if isBound(f) {
+			return f, true, seen, nil
+		}
+	}
+	return Fact{}, false, seen, nil
+}
+
+const memoryMax = "memory.max"
+
+// memoryCgroup returns the cgroup that counts the memory, and the name of its
+// limit's file: by cgroups(7) the one of controller memory, else the unified one's.
+func memoryCgroup(text string) (dir, file string, err error) {
+	for line := range strings.Lines(text) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		switch {
+		case slices.Contains(strings.Split(parts[1], ","), "memory"):
+			dir, file = parts[2], "memory.limit_in_bytes"
+		case parts[0] == "0" && file == "":
+			dir, file = parts[2], memoryMax
+		}
+	}
+	switch {
+	case file == "":
+		return "", "", errors.New("proc does not say which cgroup it is in")
+	case !path.IsAbs(dir) || slices.Contains(strings.Split(dir, "/"), ".."):
+		// What lies above the reader's own root is shown by ".." (cgroup_namespaces(7)).
+		return "", "", errors.New("the audit runs in a cgroup namespace of its own, and does not see the cgroup")
+	}
+	return dir, file, nil
+}
+
+func isBound(f Fact) bool {
+	limit, err := strconv.ParseUint(f.Value, 10, 64)
+	return f.OK() && err == nil && limit < noLimit
+}
+
+// capIPCLock is CAP_IPC_LOCK's number (include/uapi/linux/capability.h).
+const capIPCLock = 14
+
+// LocksAtWill returns whether a process may lock, and so pin for DMA, as much memory
+// as it likes: it has CAP_IPC_LOCK, or no limit of locked memory. It is unknown where
+// neither fact is OK.
+func (n *Node) LocksAtWill(pid int) (free, known bool, seen []Fact) {
+	status := n.Read(fmt.Sprintf("proc/%d/status", pid))
+	limits := n.Read(fmt.Sprintf("proc/%d/limits", pid))
+	caps, soft := statusField(status.Value, "CapEff:"), lockedLimit(limits.Value)
+	status.Value, limits.Value = "CapEff: "+caps, "Max locked memory: "+soft
+	seen = []Fact{status, limits}
+	bits, err := strconv.ParseUint(caps, 16, 64)
+	switch {
+	case err == nil && bits&(1<<capIPCLock) != 0, soft == "unlimited":
+		return true, true, seen
+	case err != nil || soft == "":
+		return false, false, seen
+	}
+	return false, true, seen
+}
+
+// statusField returns a field of proc/<pid>/status.
+func statusField(text, name string) string {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// lockedLimit returns the soft limit of locked memory of proc/<pid>/limits.
+func lockedLimit(text string) string {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, "Max locked memory"); ok {
+			if fields := strings.Fields(rest); len(fields) > 0 {
+				return fields[0]
+			}
+		}
+	}
+	return ""
+}
+
+// Listening returns the addresses on which something of the node's own network
+// namespace listens on a TCP port, but for those that only the node reaches, and the
+// fact that says so (proc_pid_net(5)).
+func (n *Node) Listening(port uint16) ([]string, Fact) {
+	var open []string
+	all := n.Read("proc/1/net/tcp")
+	for _, file := range []Fact{all, n.Read("proc/1/net/tcp6")} {
+		for line := range strings.Lines(file.Value) {
+			fields := strings.Fields(line)
+			const listen = "0A" // TCP_LISTEN in include/net/tcp_states.h
+			if len(fields) < 4 || fields[3] != listen {
+				continue
+			}
+			if a, ok := parseSocket(fields[1]); ok && a.Port() == port && !a.Addr().Unmap().IsLoopback() {
+				open = append(open, a.Addr().String())
+			}
+		}
+	}
+	all.Value = strings.Join(open, " ")
+	return open, all
+}
+
+// parseSocket reads "0100007F:1A0A": words of the address as numbers in the
+// machine's byte order, which is little-endian wherever VFIO serves VMs here.
+func parseSocket(text string) (netip.AddrPort, bool) {
+	address, number, ok := strings.Cut(text, ":")
+	raw, err := hex.DecodeString(address)
+	port, err2 := strconv.ParseUint(number, 16, 16)
+	if !ok || err != nil || err2 != nil || len(raw)%4 != 0 {
+		return netip.AddrPort{}, false
+	}
+	for word := range slices.Chunk(raw, 4) {
+		slices.Reverse(word)
+	}
+	a, ok := netip.AddrFromSlice(raw)
+	return netip.AddrPortFrom(a, uint16(port)), ok
 }

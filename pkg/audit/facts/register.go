@@ -2,10 +2,13 @@ package facts
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"path"
 	"strings"
+	"sync"
+	"syscall"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -82,4 +85,153 @@ func (n *Node) Config(a pci.Address) ([]byte, Fact) {
 		return nil, seen
 	}
 	return registers, seen
+}
+
+// maxVPD is how much is read of a function's vital product data. The device hands
+// out four bytes at a time, and its identity stands at the front.
+const maxVPD = 1 << 10
+
+// VPDs keeps the vital product data that were read, for all nodes that are given it by
+// [Node.KeepVPDs]: reading them takes a device up to seconds, and keeps others from its
+// configuration space meanwhile. They don't change while the function is on the bus. Safe
+// for concurrent use.
+type VPDs struct {
+	mu   sync.Mutex // guards read
+	read map[pci.Address]keptVPD
+}
+
+// keptVPD is what was read of a function. Its directory in sysfs has another inode
+// once it is removed and found again.
+type keptVPD struct {
+	inode uint64
+	fact  Fact
+}
+
+// NewVPDs returns one that has read nothing.
+func NewVPDs() *VPDs { return &VPDs{read: map[pci.Address]keptVPD{}} }
+
+// KeepVPDs has the node take vital product data from v, and keep there what it reads. Call
+// it before the node is asked.
+func (n *Node) KeepVPDs(v *VPDs) { n.vpds = v }
+
+// VPD returns the printable part of a function's vital product data. Each word of it
+// is asked of the device, so that only a check that depends on it should read it.
+func (n *Node) VPD(a pci.Address) Fact {
+	name := path.Join("sys/bus/pci/devices", a.String(), "vpd")
+	return n.once(n.files, name, func() Fact {
+		inode, ok := n.inode(path.Dir(name))
+		if n.vpds == nil || !ok {
+			return n.readVPD(name)
+		}
+		return n.vpds.of(a, inode, func() Fact { return n.readVPD(name) })
+	})
+}
+
+func (n *Node) readVPD(name string) Fact {
+	data, err := n.fs.ReadAtMost(name, maxVPD)
+	seen := fact(name, printable(data), "read", err)
+	seen.Needs = "root"
+	return seen
+}
+
+// inode returns that of a directory, false where it can't be told.
+func (n *Node) inode(dir string) (uint64, bool) {
+	info, err := n.fs.Stat(dir)
+	if err != nil {
+		return 0, false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return stat.Ino, true
+}
+
+// of returns what is kept of the function whose directory has the inode, or else what read
+// returns, which is kept unless it failed.
+func (v *VPDs) of(a pci.Address, inode uint64, read func() Fact) Fact {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if kept, ok := v.read[a]; ok && kept.inode == inode {
+		return kept.fact
+	}
+	fact := read()
+	if fact.OK() {
+		v.read[a] = keptVPD{inode: inode, fact: fact}
+	}
+	return fact
+}
+
+// printable returns text with each run of other bytes as one space.
+func printable(data []byte) string {
+	words := strings.FieldsFunc(string(data), func(r rune) bool { return r <= ' ' || r > '~' })
+	return strings.Join(words, " ")
+}
+
+// Names of the files that the plugin writes below its run directory, for nobody
+// but the audit.
+const (
+	BaselineFile  = "acs.json"
+	PublishedFile = "published.json"
+
+	runDir = "run/kata-vfio"
+)
+
+// Baseline is what the plugin writes to /run/kata-vfio/acs.json when it first
+// starts in a boot: what decides over peer-to-peer requests, as firmware and
+// kernel had left it. Nothing but a person or a tool changes it afterwards.
+type Baseline struct {
+	BootID string `json:"bootID"`
+	// Functions are all but VFs, which come and go.
+	Functions map[pci.Address]Registers `json:"functions"`
+}
+
+// Registers are one function's part of a [Baseline]. What the function doesn't
+// have, or could not be read, is absent.
+type Registers struct {
+	// ACS is the control word of Access Control Services.
+	ACS *uint16 `json:"acs,omitempty"`
+	// ATS is whether address translation services were on. The kernel switches
+	// them with the function's domain, so that a change is no drift by itself.
+	ATS *bool `json:"ats,omitempty"`
+}
+
+// BaselineOf returns the baseline of a node as it is now.
+func BaselineOf(s *device.Snapshot) *Baseline {
+	b := &Baseline{BootID: s.Host.BootID, Functions: map[pci.Address]Registers{}}
+	for i := range s.Functions {
+		f := &s.Functions[i]
+		if f.VF != nil {
+			continue
+		}
+		var r Registers
+		if acs := f.Capabilities.ACS; acs != nil {
+			r.ACS = &acs.Control
+		}
+		if ats := f.Capabilities.ATS; ats != nil {
+			r.ATS = &ats.Enabled
+		}
+		b.Functions[f.Address] = r
+	}
+	return b
+}
+
+// Baseline returns what the plugin kept of this boot, and the fact that says
+// whether: Absent where there is none, or only that of another boot.
+func (n *Node) Baseline() (*Baseline, Fact) {
+	file := n.Read(path.Join(runDir, BaselineFile))
+	if !file.OK() {
+		return nil, file
+	}
+	var b Baseline
+	if err := json.Unmarshal([]byte(file.Value), &b); err != nil {
+		file.Status, file.Err, file.Value = Broken, fmt.Sprintf("decode: %v", err), ""
+		return nil, file
+	}
+	file.Value = fmt.Sprintf("boot %s, %d functions", b.BootID, len(b.Functions))
+	if b.BootID != n.Snapshot.Host.BootID {
+		file.Status = Absent
+		return nil, file
+	}
+	return &b, file
 }

@@ -1,7 +1,9 @@
 package facts
 
 import (
+	"cmp"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -130,4 +132,155 @@ func directives(file Fact, keywords ...string) []Fact {
 		}
 	}
 	return found
+}
+
+// Argument is one value that a kernel command line gives a parameter.
+type Argument struct {
+	Value string
+	// Line is the command line that it stands in: that of the running kernel, or one
+	// that is configured for later boots.
+	Line Fact
+}
+
+// RunningArguments returns the values that the running kernel's command line gives
+// a parameter, in order.
+func (n *Node) RunningArguments(name string) []Argument {
+	return argumentsOf(n.Cmdline(), name)
+}
+
+// NextArguments returns the values that the command lines of later boots give a
+// parameter; see [Node.BootFiles].
+func (n *Node) NextArguments(name string) []Argument {
+	var all []Argument
+	for _, line := range n.BootFiles() {
+		all = append(all, argumentsOf(line, name)...)
+	}
+	return all
+}
+
+func argumentsOf(line Fact, name string) []Argument {
+	var all []Argument
+	for _, value := range kernelargs.Values(line.Value, name) {
+		all = append(all, Argument{value, line})
+	}
+	return all
+}
+
+// Sysctl returns a kernel setting, "kernel.dmesg_restrict", as it runs and as
+// sysctl.d(5) has it for later boots.
+func (n *Node) Sysctl(name string) Setting {
+	s := Setting{Name: name, Running: n.Read(path.Join("proc/sys", strings.ReplaceAll(name, ".", "/")))}
+	for _, file := range n.sysctlFiles() {
+		for line := range strings.Lines(file.Value) {
+			key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+			key = strings.TrimPrefix(strings.TrimSpace(key), "-")
+			if ok && strings.ReplaceAll(key, "/", ".") == name {
+				s.Configured = append(s.Configured, Fact{Path: file.Path, Value: strings.TrimSpace(value), How: "read"})
+			}
+		}
+	}
+	return s
+}
+
+// sysctlFiles returns the files in the order in which they count: by name, whatever
+// directory they are in, one in /etc in place of one of the same name elsewhere.
+func (n *Node) sysctlFiles() []Fact {
+	var files []Fact
+	for _, dir := range []string{"etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d"} {
+		for _, file := range n.Glob(dir, "*.conf") {
+			hidden := slices.ContainsFunc(files, func(f Fact) bool { return path.Base(f.Path) == path.Base(file.Path) })
+			if !hidden {
+				files = append(files, file)
+			}
+		}
+	}
+	slices.SortStableFunc(files, func(a, b Fact) int { return cmp.Compare(path.Base(a.Path), path.Base(b.Path)) })
+	return append(files, n.Read("etc/sysctl.conf"))
+}
+
+// BootArgument returns a parameter of the kernel itself ("mitigations") as the
+// running kernel was told and as later ones will be. A word without a value has the
+// empty one; Running is absent where the command line does not have it.
+func (n *Node) BootArgument(name string) Setting {
+	s := Setting{Name: name, Running: n.Cmdline()}
+	if s.Running.OK() {
+		values := n.Arguments(name)
+		if len(values) == 0 {
+			s.Running.Status = Absent
+		} else {
+			s.Running.Value = values[len(values)-1]
+		}
+	}
+	for _, file := range n.BootFiles() {
+		for _, value := range kernelargs.Values(file.Value, name) {
+			s.Configured = append(s.Configured, Fact{Path: file.Path, Value: value, How: "read"})
+		}
+	}
+	return s
+}
+
+// UdevRule is one rule of udev's (udev(7)).
+type UdevRule struct {
+	// File has the rule's line as its value.
+	File  Fact
+	Terms []UdevTerm
+}
+
+// UdevTerm is a condition or an assignment: KERNEL=="vfio", MODE="0666".
+type UdevTerm struct{ Key, Operator, Value string }
+
+// Matches reports whether the rule asks for the key to be as one of the patterns of
+// which the value is a list with "|" between.
+func (r *UdevRule) Matches(key string, is func(pattern string) bool) bool {
+	return slices.ContainsFunc(r.Terms, func(t UdevTerm) bool {
+		return t.Key == key && t.Operator == "==" && slices.ContainsFunc(strings.Split(t.Value, "|"), is)
+	})
+}
+
+// Assigned returns the values that the rule gives a key.
+func (r *UdevRule) Assigned(key string) []string {
+	var values []string
+	for _, t := range r.Terms {
+		if t.Key == key && (t.Operator == "=" || t.Operator == ":=" || t.Operator == "+=") {
+			values = append(values, t.Value)
+		}
+	}
+	return values
+}
+
+// UdevRules returns the rules in force: a file hides those of its name in the
+// directories behind its own.
+func (n *Node) UdevRules() []UdevRule {
+	var rules []UdevRule
+	hidden := map[string]bool{}
+	for _, dir := range []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d", "lib/udev/rules.d"} {
+		for _, file := range n.Glob(dir, "*.rules") {
+			name := path.Base(file.Path)
+			if !hidden[name] {
+				rules = append(rules, parseUdev(file)...)
+			}
+			hidden[name] = true
+		}
+	}
+	return rules
+}
+
+var udevTerm = regexp.MustCompile(`([A-Z]+(?:\{[^}"]*\})?)\s*(==|!=|:=|\+=|-=|=)\s*i?e?"([^"]*)"`)
+
+func parseUdev(file Fact) []UdevRule {
+	var rules []UdevRule
+	for line := range strings.Lines(strings.ReplaceAll(file.Value, "\\\n", " ")) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		var terms []UdevTerm
+		for _, m := range udevTerm.FindAllStringSubmatch(line, -1) {
+			terms = append(terms, UdevTerm{Key: m[1], Operator: m[2], Value: m[3]})
+		}
+		if len(terms) > 0 {
+			rules = append(rules, UdevRule{File: Fact{Path: file.Path, Value: line, How: "read"}, Terms: terms})
+		}
+	}
+	return rules
 }

@@ -1,3 +1,6 @@
+// Package fleet tells from what the API server lists who has which device, how claims
+// fare and why. It decides only: who calls it has listed the objects, and prints what
+// comes of them. All texts are as they were listed, and so may be anybody's.
 package fleet
 
 import (
@@ -168,4 +171,47 @@ func deref[T any](p *T) T {
 		return zero
 	}
 	return *p
+}
+
+// withheldBy returns the claimed devices of the pool that leave too little of a
+// counter for one that nobody has: a PF whose VFs are claimed, the pair of a GPU.
+func (p *pool) withheldBy(d *resourceapi.Device, held map[allocated]*resourceapi.ResourceClaim) []string {
+	var by []string
+	for _, uses := range d.ConsumesCounters {
+		for counter, need := range uses.Counters {
+			left, known := p.capacity(uses.CounterSet, counter)
+			var takers []string
+			for i := range p.devices {
+				other := &p.devices[i]
+				takes, ok := consumption(other, uses.CounterSet, counter)
+				if ok && held[allocated{p.name, other.Name}] != nil {
+					left.Value.Sub(takes.Value)
+					takers = append(takers, other.Name)
+				}
+			}
+			if known && left.Value.Cmp(need.Value) < 0 {
+				by = append(by, takers...)
+			}
+		}
+	}
+	slices.Sort(by)
+	return slices.Compact(by)
+}
+
+func (p *pool) capacity(set, counter string) (resourceapi.Counter, bool) {
+	for i := range p.sets {
+		if c, ok := p.sets[i].Counters[counter]; ok && p.sets[i].Name == set {
+			return *c.DeepCopy(), true
+		}
+	}
+	return resourceapi.Counter{}, false
+}
+
+func consumption(d *resourceapi.Device, set, counter string) (resourceapi.Counter, bool) {
+	for _, uses := range d.ConsumesCounters {
+		if c, ok := uses.Counters[counter]; ok && uses.CounterSet == set {
+			return c, true
+		}
+	}
+	return resourceapi.Counter{}, false
 }

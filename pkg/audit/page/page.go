@@ -1,13 +1,29 @@
+// Package page writes HTML files for people: an audit (the verdict, the node drawn
+// with its tenants, findings, functions, who has had what, and the rules), and a
+// ledger's answer to the question who had what. Both share a frame, a style sheet
+// and parts. The files stand alone. They ask nothing of a network, which their
+// content security policies forbid as well, and all of an audit can be read
+// without its script, which only filters.
 package page
 
 import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed" // the page's parts
+	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 )
 
 // Page is what an audit page shows.
@@ -90,3 +106,174 @@ func (v *view) parts() []link {
 	}
 	return append(list, link{"tenancies", "Tenancies"}, link{"rules", "Rules"}, link{"reading", "How it was read"})
 }
+
+// Answer is what a ledger says to one question: who had what.
+type Answer struct {
+	// Question is what was asked, and Verdict the answer in a line.
+	Question, Verdict string
+	// Node is whose ledger it is.
+	Node         string
+	Tenancies    []*history.Tenancy
+	Neighbours   []history.Neighbour
+	Refusals     []history.Refusal
+	Verification history.Verification
+}
+
+// state is the answer's sign: it fails where the ledger is not sound, and is in doubt
+// where a function came back without a proof.
+func (a *Answer) state() finding.State {
+	doubtful := func(t *history.Tenancy) bool { return t.Unproven || t.Quarantined != "" || len(t.Doubts) > 0 }
+	switch {
+	case !a.Verification.Sound:
+		return finding.Fail
+	case len(a.Tenancies) == 0:
+		return finding.NotApplicable
+	case slices.ContainsFunc(a.Tenancies, doubtful):
+		return finding.Unknown
+	}
+	return finding.Pass
+}
+
+// WriteAnswer writes the answer as a page in the style of [Write]'s. It has no
+// script.
+func WriteAnswer(w io.Writer, a *Answer) error {
+	v := newAnswerView(a)
+	f := &frame{Title: a.Question, About: "Who had which device", Parts: v.parts(), Made: "by the node’s ledger; times are UTC", Body: v}
+	return f.write(w, answerTemplate, functions(nil))
+}
+
+// answerView is the page's body as its template has it.
+type answerView struct {
+	Question, Verdict, Node string
+	State                   finding.State
+	Verification            verification
+	Timeline                *timeline
+	Tenancies               []tenancyOf
+	Neighbours              []history.Neighbour
+	Refusals                refusalTable
+}
+
+func newAnswerView(a *Answer) *answerView {
+	v := &answerView{
+		Question: a.Question, Verdict: a.Verdict, Node: a.Node, State: a.state(),
+		Verification: verificationOf(a.Verification), Neighbours: a.Neighbours, Refusals: refusalsOf(a.Refusals),
+	}
+	list := make([]Tenancy, len(a.Tenancies))
+	for i, t := range a.Tenancies {
+		list[i] = TenancyOf(t)
+	}
+	who := newTenants(list, nil)
+	v.Timeline = timelineOf(sortedTenancies(list), time.Time{}, who)
+	for i := range list {
+		v.Tenancies = append(v.Tenancies, tenancyOf{&list[i], who.named(list[i].Tenant)})
+	}
+	return v
+}
+
+// parts are what the page's head leads to.
+func (v *answerView) parts() []link {
+	var list []link
+	for _, part := range []struct {
+		there bool
+		link
+	}{
+		{v.Timeline != nil, link{"timeline", "Timeline"}},
+		{len(v.Tenancies) > 0, link{"tenancies", "Tenancies"}},
+		{len(v.Neighbours) > 0, link{"neighbours", "Neighbours"}},
+		{len(v.Refusals.Rows) > 0, link{"refusals", "Refused"}},
+		{true, link{"ledger", "The ledger"}},
+	} {
+		if part.there {
+			list = append(list, part.link)
+		}
+	}
+	return list
+}
+
+// frame is what all pages have around their body: a template that defines "body".
+type frame struct {
+	Title string
+	// About says beside the program's name what the page is about, and Made below
+	// it by whom and when it was made.
+	About, Made string
+	// Skip leads past the page's head, and Parts are those that its head names.
+	Skip  *link
+	Parts []link
+	// Script is the page's own; empty for none.
+	Script template.JS
+	Body   any
+}
+
+// link leads to a part of the page.
+type link struct{ Anchor, Text string }
+
+// Style is the one style sheet of all pages.
+func (*frame) Style() template.CSS {
+	return template.CSS(styleSheet + topology.Style()) //nolint:gosec // our own files
+}
+
+// Policy forbids all that the page does not need: it may use its own style sheet
+// and script, which are known by their hashes, and nothing else.
+func (f *frame) Policy() string {
+	scripts := "'none'"
+	if f.Script != "" {
+		scripts = "'" + hash(string(f.Script)) + "'"
+	}
+	return fmt.Sprintf("default-src 'none'; style-src '%s'; script-src %s; base-uri 'none'; form-action 'none'", hash(string(f.Style())), scripts)
+}
+
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// write writes the page with the body that the template's text defines. What comes
+// from the node is escaped: markup does nothing in a browser, and control
+// characters are spelled out.
+func (f *frame) write(w io.Writer, body string, words template.FuncMap) error {
+	t := template.New("page").Funcs(words)
+	if _, err := t.Parse(strings.Join([]string{compact(frameTemplate), compact(partsTemplate), compact(body)}, "\n")); err != nil {
+		return fmt.Errorf("parse the page's template: %w", err)
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, f); err != nil {
+		return fmt.Errorf("fill in the page: %w", err)
+	}
+	if _, err := w.Write(spellOut(b.Bytes())); err != nil {
+		return fmt.Errorf("write page: %w", err)
+	}
+	return nil
+}
+
+// spare is what the template has for those who read it: indentation, and end tags
+// that HTML does without (HTML standard, 13.1.2.4 optional tags). On a large node
+// they are a tenth of the page.
+var spare = regexp.MustCompile(`\n\s+|</(?:li|dt|dd|th|td|tr)>`)
+
+// compact leaves out what is spare; lines stay lines.
+func compact(text string) string {
+	return spare.ReplaceAllStringFunc(text, func(found string) string {
+		if found[0] == '\n' {
+			return "\n"
+		}
+		return ""
+	})
+}
+
+// The pages' parts: what is around them all, what they share, and the body of
+// each. The script and the style sheet are named by their hashes in the page's
+// content security policy, so that nothing else runs.
+var (
+	//go:embed frame.html
+	frameTemplate string
+	//go:embed parts.html
+	partsTemplate string
+	//go:embed page.html
+	pageTemplate string
+	//go:embed answer.html
+	answerTemplate string
+	//go:embed page.css
+	styleSheet string
+	//go:embed page.js
+	script string
+)

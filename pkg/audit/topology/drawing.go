@@ -1,6 +1,13 @@
+// Package topology draws a node's PCIe tree: as an SVG for people and as a
+// Graphviz graph for machines. Layout is apart from drawing: [Arrange] settles
+// where each box and text goes, [WriteSVG] writes it down.
 package topology
 
-import "github.com/kata-vfio/kata-vfio/pkg/audit"
+import (
+	"unicode/utf8"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+)
 
 // Drawing is a laid out page: every box, line and text with its place.
 type Drawing struct {
@@ -88,3 +95,91 @@ type Outline struct {
 	Broken bool
 	Symbol *Symbol
 }
+
+// Rect is a box on the page, in pixels from the top left corner.
+type Rect struct{ X, Y, W, H int }
+
+// Right is the first column beyond the box.
+func (r Rect) Right() int { return r.X + r.W }
+
+// Bottom is the first row beyond the box.
+func (r Rect) Bottom() int { return r.Y + r.H }
+
+// Overlaps reports whether two boxes share a pixel.
+func (r Rect) Overlaps(o Rect) bool {
+	return r.X < o.Right() && o.X < r.Right() && r.Y < o.Bottom() && o.Y < r.Bottom()
+}
+
+// Contains reports whether o lies within r.
+func (r Rect) Contains(o Rect) bool {
+	return r.X <= o.X && o.Right() <= r.Right() && r.Y <= o.Y && o.Bottom() <= r.Bottom()
+}
+
+// Union is the smallest box that holds both.
+func (r Rect) Union(o Rect) Rect {
+	x, y := min(r.X, o.X), min(r.Y, o.Y)
+	return Rect{x, y, max(r.Right(), o.Right()) - x, max(r.Bottom(), o.Bottom()) - y}
+}
+
+// Grow moves each side outwards.
+func (r Rect) Grow(left, top, right, bottom int) Rect {
+	return Rect{r.X - left, r.Y - top, r.W + left + right, r.H + top + bottom}
+}
+
+// Face is a way to write: it fixes a text's size and class.
+type Face int
+
+// Faces. All but Title and Head are monospaced, so that a text's width is
+// known without the reader's fonts.
+const (
+	Title Face = iota
+	Head
+	Strong
+	Body
+	Small
+)
+
+// size is the font size in pixels, by face.
+func (f Face) size() int { return [...]int{Title: 20, Head: 13, Strong: 12, Body: 11, Small: 10}[f] }
+
+// class is the CSS class, by face.
+func (f Face) class() string {
+	return [...]string{Title: "title", Head: "head", Strong: "strong", Body: "body", Small: "small"}[f]
+}
+
+// widthOf is what a text takes at most. A glyph of the usual monospaced fonts
+// is 0.55 (Consolas) to 0.61 (DejaVu Sans Mono) of the size wide; those of the
+// proportional faces are narrower on average.
+func widthOf(text string, f Face) int {
+	return (utf8.RuneCountInString(text)*f.size()*62 + 99) / 100
+}
+
+// clip cuts text to what fits into width, an ellipsis at the end.
+func clip(text string, f Face, width int) string {
+	if widthOf(text, f) <= width {
+		return text
+	}
+	runes := []rune(text)
+	for len(runes) > 0 && widthOf(string(runes)+"…", f) > width {
+		runes = runes[:len(runes)-1]
+	}
+	return string(runes) + "…"
+}
+
+// Text is one line of text; X and Y are the start of its baseline.
+type Text struct {
+	X, Y int
+	Face Face
+	Text string
+	// Class is an additional CSS class: "muted", "bad".
+	Class string
+}
+
+// Box is the area that the text takes at most.
+func (t Text) Box() Rect {
+	ascent := t.Face.size() * 4 / 5
+	return Rect{t.X, t.Y - ascent, widthOf(t.Text, t.Face), t.Face.size()}
+}
+
+// Point is a position on the page.
+type Point struct{ X, Y int }

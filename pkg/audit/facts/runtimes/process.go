@@ -1,6 +1,7 @@
 package runtimes
 
 import (
+	"fmt"
 	"path"
 	"strconv"
 	"strings"
@@ -78,4 +79,88 @@ func commOf(proc *sysfs.Dir, pid string) string {
 	defer dir.Close()
 	comm, _, _ := dir.Text("comm") // absent or denied: no name to go by
 	return comm
+}
+
+// daemons returns the processes of a name that are the node's own: root's, in the
+// namespaces of the node's first process. Name and command line are whatever a process
+// says, also one in a pod or of another user, so that others are not believed. Of
+// doubtful ones it can't be told: they see the node's processes and have mounts of
+// their own, as some distributions run the kubelet and as a pod with hostPID runs, or
+// nobody says. Each comes with the reason. What has processes of its own is in a
+// container, and left out.
+func daemons(n *facts.Node, name string) (own, doubtful []process) {
+	for _, p := range processes(n, name) {
+		user, pids, mounts := userOf(n, p.pid), namespaces(n, p.pid, "pid"), namespaces(n, p.pid, "mnt")
+		switch {
+		case user.OK() && user.Value != "0":
+		case pids.known() && !pids.same():
+		case !user.OK():
+			doubtful = append(doubtful, p.doubted(user))
+		case !pids.known():
+			doubtful = append(doubtful, p.doubted(pids.missing()))
+		case !mounts.known():
+			doubtful = append(doubtful, p.doubted(mounts.missing()))
+		case !mounts.same():
+			f := mounts.of
+			f.Status, f.Err = facts.Broken, fmt.Sprintf("process %d, %q, has mounts of its own: whether it is the node's can't be told", p.pid, p.cmdline.Value)
+			doubtful = append(doubtful, p.doubted(f))
+		default:
+			own = append(own, p)
+		}
+	}
+	return own, doubtful
+}
+
+// userOf returns the user who started a process (proc_pid_status(5)).
+func userOf(n *facts.Node, pid int) facts.Fact {
+	f := n.Read(path.Join("proc", strconv.Itoa(pid), "status"))
+	for line := range strings.Lines(f.Value) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Uid:" {
+			f.Value = fields[1]
+			return f
+		}
+	}
+	if f.Status == facts.Present || f.Status == facts.Absent {
+		f.Status, f.Err, f.Value = facts.Broken, "it does not say whose process it is", ""
+	}
+	return f
+}
+
+// namespace is that of a process, and that of the node's first.
+type namespace struct{ of, first facts.Fact }
+
+func namespaces(n *facts.Node, pid int, kind string) namespace {
+	return namespace{n.Link(path.Join("proc", strconv.Itoa(pid), "ns", kind)), n.Link(path.Join("proc/1/ns", kind))}
+}
+
+func (s namespace) known() bool { return s.of.OK() && s.first.OK() }
+
+func (s namespace) same() bool { return s.of.Value == s.first.Value }
+
+// missing returns the one of the two that is not known, with the reason: a copy that
+// was made without it, or a reader without the right to see it.
+func (s namespace) missing() facts.Fact {
+	f := s.of
+	if !s.first.OK() {
+		f = s.first
+	}
+	if f.Status == facts.Absent {
+		f.Status, f.Err = facts.Broken, "it is not there, so that the node's own processes can't be told from those of containers"
+	}
+	return f
+}
+
+// doubted returns the process with why it is.
+func (p process) doubted(why facts.Fact) process {
+	p.doubt = why
+	return p
+}
+
+// doubts returns why processes are doubtful.
+func doubts(of []process) []facts.Fact {
+	var all []facts.Fact
+	for _, p := range of {
+		all = append(all, p.doubt)
+	}
+	return all
 }

@@ -225,3 +225,104 @@ func fill(to, from Table, without ...string) {
 		}
 	}
 }
+
+// CRI-O's files (pkg/config CrioConfigPath, CrioConfigDropInPath).
+const (
+	CRIOConfig  = "/etc/crio/crio.conf"
+	CRIODropIns = "/etc/crio/crio.conf.d"
+)
+
+// CRIO is what CRI-O makes of its files.
+type CRIO struct {
+	All Table
+	// Files are those that were read, in the order in which they count. Damaged were
+	// not to be had or not to be understood: CRI-O would not start.
+	Files, Damaged []facts.Fact
+}
+
+// LoadCRIO reads CRI-O's configuration as it does: the file, and each below the
+// directory of drop-ins by path.
+func LoadCRIO(node interface {
+	Files
+	Dirs
+},
+) *CRIO {
+	c := &CRIO{All: Table{}}
+	if _, listed := node.Names(CRIODropIns); !listed.Known() {
+		c.Damaged = append(c.Damaged, listed)
+	}
+	names := Walk(node, CRIODropIns)
+	if len(names) > MaxFiles {
+		c.damaged(facts.Fact{Path: CRIODropIns, How: "list"}, fmt.Errorf("%s: more than %d files", CRIODropIns, MaxFiles))
+		names = names[:MaxFiles]
+	}
+	if node.Read(CRIOConfig).Status != facts.Absent {
+		names = append([]string{CRIOConfig}, names...)
+	}
+	for _, name := range names {
+		file := node.Read(name)
+		if !file.OK() {
+			c.damaged(file, nil)
+			continue
+		}
+		t, err := Parse(file)
+		if err != nil {
+			c.damaged(file, err)
+			continue
+		}
+		c.Files = append(c.Files, file)
+		c.All.MergeCRIO(t)
+	}
+	return c
+}
+
+// damaged keeps a file that does not help.
+func (c *CRIO) damaged(file facts.Fact, err error) {
+	if err != nil {
+		file.Status, file.Err = facts.Broken, err.Error()
+	}
+	c.Damaged = append(c.Damaged, file)
+}
+
+// MergeCRIO puts a file of CRI-O's over those before it. A handler takes the place of
+// the whole handler before it, since the decoder makes maps' values anew
+// (UpdateFromDropInFile).
+func (t Table) MergeCRIO(other Table) {
+	handlers := t.Sub("crio", "runtime", "runtimes")
+	for _, name := range other.Sub("crio", "runtime", "runtimes").Names() {
+		delete(handlers, name)
+	}
+	t.Merge(other)
+}
+
+// Dirs tells what is in directories. Paths are as on the node.
+type Dirs interface {
+	// Names returns the names in a directory, sorted. The fact is OK for a directory
+	// that could be read, and no other file.
+	Names(dir string) ([]string, facts.Fact)
+	// IsLink reports whether a path is a link itself.
+	IsLink(name string) bool
+}
+
+// maxDepth bounds how deep drop-ins may lie.
+const maxDepth = 8
+
+// Walk returns the files below a directory in the order of filepath.Walk, which loaders
+// of drop-ins use. Links are not followed by it: what they lead to is a file to it.
+func Walk(dirs Dirs, dir string) []string { return walk(dirs, dir, 0) }
+
+func walk(dirs Dirs, dir string, depth int) []string {
+	names, _ := dirs.Names(dir)
+	var files []string
+	for _, name := range names {
+		file := path.Join(dir, name)
+		if depth < maxDepth && !dirs.IsLink(file) {
+			if _, sub := dirs.Names(file); sub.OK() {
+				files = append(files, walk(dirs, file, depth+1)...)
+				continue
+			}
+		}
+		files = append(files, file)
+	}
+	return files
+}

@@ -1,11 +1,16 @@
+// Package config reads the configuration files of container runtimes as the runtimes'
+// own loaders do: bounded, merged, and with the file that each setting comes from.
 package config
 
 import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -165,4 +170,128 @@ func (t Table) Settings() map[string]Setting {
 		}
 	}
 	return all
+}
+
+// Setting is one setting as all files together have it.
+type Setting struct {
+	Name string
+	// File is the one that sets it last, or the base where none does.
+	File  string
+	value any // nil where no file sets it
+}
+
+// IsSet reports whether a file sets it.
+func (s Setting) IsSet() bool { return s.value != nil }
+
+// Is reports whether both are set to the same, by whatever file.
+func (s Setting) Is(other Setting) bool { return reflect.DeepEqual(s.value, other.value) }
+
+// Text returns a string; empty where it is not set or is no string.
+func (s Setting) Text() string {
+	text, _ := s.value.(string)
+	return text
+}
+
+// On reports whether a boolean is set to true.
+func (s Setting) On() bool {
+	on, _ := s.value.(bool)
+	return on
+}
+
+// Number returns an integer; 0 where it is not set or is none.
+func (s Setting) Number() int64 {
+	n, _ := s.value.(int64)
+	return n
+}
+
+// List returns the strings of a list; nil where it is not set or is none.
+func (s Setting) List() []string {
+	items, _ := s.value.([]any)
+	var list []string
+	for _, item := range items {
+		if text, ok := item.(string); ok {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+// Fact returns the setting as evidence: the file and what stands there.
+func (s Setting) Fact() facts.Fact {
+	f := facts.Fact{Path: s.File, How: "config", Value: s.Name + " is not set"}
+	switch v := s.value.(type) {
+	case nil:
+	case string:
+		f.Value = fmt.Sprintf("%s = %q", s.Name, v)
+	case []any:
+		f.Value = fmt.Sprintf("%s = [%s]", s.Name, quoted(v))
+	default:
+		f.Value = fmt.Sprintf("%s = %v", s.Name, v)
+	}
+	return f
+}
+
+func quoted(items []any) string {
+	var all []string
+	for _, item := range items {
+		all = append(all, fmt.Sprintf("%q", fmt.Sprint(item)))
+	}
+	return strings.Join(all, ", ")
+}
+
+// ShimCleanup is the timeout of containerd within which `delete` of a shim that has ended
+// must have cleaned up after it; containerd kills it then.
+const ShimCleanup = "io.containerd.timeout.shim.cleanup"
+
+// Timeout returns one of containerd's timeouts. where is the file that would set it.
+func (t Table) Timeout(where, name string) Setting { return t.Sub("timeouts").Setting(where, name) }
+
+// Seconds returns a duration as containerd reads it, "1m30s"; false where it is not set
+// or is none, with which containerd does not start.
+func (s Setting) Seconds() (float64, bool) {
+	d, err := time.ParseDuration(s.Text())
+	return d.Seconds(), err == nil
+}
+
+// Option returns the value of the last of the flags on a command line: "--name=value"
+// or "--name value". A flag without a value at the line's end has none.
+func Option(args []string, flags ...string) (value string, ok bool) {
+	for i, arg := range args {
+		name, inline, has := strings.Cut(arg, "=")
+		switch {
+		case !slices.Contains(flags, flagName(name)):
+		case has:
+			value, ok = inline, true
+		case i+1 < len(args):
+			value, ok = args[i+1], true
+		}
+	}
+	return value, ok
+}
+
+// Switch returns the last value of a boolean flag, as Kubernetes' programs read it:
+// alone it means true, and what stands behind it is not its value. One that such a
+// program would not start with counts as otherwise.
+func Switch(args []string, flag string, otherwise bool) (on, ok bool) {
+	for _, arg := range args {
+		name, inline, has := strings.Cut(arg, "=")
+		if flagName(name) != flag {
+			continue
+		}
+		on, ok = true, true
+		if value, err := strconv.ParseBool(inline); has && err == nil {
+			on = value
+		} else if has {
+			on = otherwise
+		}
+	}
+	return on, ok
+}
+
+// flagName returns a flag's name as Kubernetes' programs understand it: "_" is "-".
+func flagName(name string) string {
+	if !strings.HasPrefix(name, "--") {
+		return name
+	}
+	return strings.ReplaceAll(name, "_", "-")
 }
