@@ -6,9 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
 func checksCommand() *cobra.Command {
@@ -49,4 +54,140 @@ func frameworkNamed(id string) (*mapping.Framework, error) {
 		return nil, command.Usagef("--mapping %q: want one of %s", id, strings.Join(mapping.IDs(), ", "))
 	}
 	return &all[i], nil
+}
+
+// allRules returns every rule that a waiver, or a person, may name.
+func allRules() []finding.Rule { return append(check.RulesOf(check.Catalogue()), cluster.Rules()...) }
+
+func ruleIDs() []string {
+	var ids []string
+	for _, r := range allRules() {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+// oneRule is for the Args of a command that takes one rule's id.
+func oneRule(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return command.Usagef("want the id of one check, as IOM-003; see `%s --help`", cmd.CommandPath())
+	}
+	if _, ok := ruleNamed(args[0]); !ok {
+		return command.Usagef("there is no check %q; `kata-vfio-audit checks` lists them", args[0])
+	}
+	return nil
+}
+
+// ruleNamed returns the rule of an id, however its letters are written.
+func ruleNamed(id string) (finding.Rule, bool) {
+	for _, r := range allRules() {
+		if strings.EqualFold(r.ID, id) {
+			return r, true
+		}
+	}
+	return finding.Rule{}, false
+}
+
+// completeRule completes ids.
+func completeRule(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var ids []cobra.Completion
+	if len(args) == 0 {
+		for _, r := range allRules() {
+			ids = append(ids, cobra.CompletionWithDesc(r.ID, r.Title))
+		}
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+func evalCommand(t *tree) *cobra.Command {
+	j := newJudging(report.Formats())
+	cmd := &cobra.Command{
+		Use:   "eval ARCHIVE",
+		Short: "Judge a node by an archive that collect made",
+		Long: "eval does with an archive what `kata-vfio-audit node` does with a node, by the rules of this version. What the\n" +
+			"archive does not tell, since an older collector did not look, is unknown. Dates of waivers are held against today.\n" +
+			"The archive is not trusted: it is unpacked into a private directory for temporary files, within limits, and removed.\n\n" + nodeExitCodes,
+		Example: "  kata-vfio-audit collect -f node7.tgz\n  kata-vfio-audit eval node7.tgz -o json",
+		Args:    command.ExactArgs(1, "an archive"),
+		PreRunE: func(*cobra.Command, []string) error { return j.check() },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !archive.Is(args[0]) {
+				return command.Usagef("%s is no file; eval wants an archive of `kata-vfio-audit collect`", args[0])
+			}
+			t.root = args[0]
+			return t.report(cmd, j)
+		},
+	}
+	j.flags(cmd)
+	return cmd
+}
+
+func explainCommand(t *tree) *cobra.Command {
+	j := newJudging(nil)
+	formats := command.Formats(report.ExplainFormats())
+	cmd := &cobra.Command{
+		Use:   "explain ID",
+		Short: "Explain a check: what it asks, why, what to do, and where that is from",
+		Long: "explain says all that is known of a check. With --root it asks the node, too, and shows what it answered and\n" +
+			"everything that was looked at for it: --root / is this machine.\n\n" + readingExitCodes,
+		Example:           "  kata-vfio-audit explain IOM-003\n  kata-vfio-audit explain IOM-003 --root /",
+		Args:              oneRule,
+		ValidArgsFunction: completeRule,
+		PreRunE: func(*cobra.Command, []string) error {
+			if err := formats.Check(j.format); err != nil {
+				return err
+			}
+			return j.checkProfile()
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, _ := ruleNamed(args[0])
+			doc, err := t.answers(cmd, j, r.ID)
+			if err != nil {
+				return err
+			}
+			return report.WriteExplanation(cmd.OutOrStdout(), &r, doc, j.format, terminal.Colorful(cmd.OutOrStdout()))
+		},
+	}
+	formats.Flag(cmd, &j.format)
+	j.profileFlags(cmd)
+	return cmd
+}
+
+// answers is what the node says of one rule, nil where the user named no node.
+func (t *tree) answers(cmd *cobra.Command, j *judging, id string) (*report.Document, error) {
+	if !cmd.Flags().Changed("root") {
+		return nil, nil
+	}
+	is := func(c check.Check) bool { return c.ID == id }
+	checks := check.Catalogue()
+	i := slices.IndexFunc(checks, is)
+	if i < 0 {
+		return nil, command.Usagef("%s is asked of a cluster, not of a node: `kata-vfio-audit cluster` has its answer", id)
+	}
+	if checks[i].Review == nil { // else it is about what all others say
+		checks = checks[i : i+1]
+	}
+	doc, err := t.judge(cmd.Context(), j, checks)
+	if err != nil {
+		return nil, err
+	}
+	doc.Findings = slices.DeleteFunc(doc.Findings, func(f finding.Finding) bool { return f.ID != id })
+	return doc, nil
+}
+
+func profilesCommand() *cobra.Command {
+	var format string
+	formats := command.Formats{"table", "json"}
+	cmd := &cobra.Command{
+		Use:     "profiles",
+		Short:   "List the profiles, and what checks weigh in each",
+		Long:    "profiles lists what a node can be judged as, and the checks whose severity is another then; off: not asked.\n\n" + readingExitCodes,
+		Args:    command.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return report.WriteProfiles(cmd.OutOrStdout(), finding.Profiles(), format)
+		},
+	}
+	formats.Flag(cmd, &format)
+	return cmd
 }

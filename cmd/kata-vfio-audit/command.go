@@ -1,11 +1,21 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // Exit codes, as the help documents them.
@@ -60,4 +70,139 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 		command.Version(cmd.Name()+" "+command.Build()),
 	)
 	return cmd
+}
+
+// tree is where a node is read from.
+type tree struct{ root string }
+
+// read scans the node and judges its functions. What lessens the verdicts is
+// said on warnings.
+func (t *tree) read(ctx context.Context, warnings io.Writer) (*audit.Inventory, error) {
+	node, err := t.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = node.Close() }()
+	if err := t.check(node.FS, warnings); err != nil {
+		return nil, err
+	}
+	s, err := t.scan(ctx, node.FS)
+	if err != nil {
+		return nil, err
+	}
+	if err := warnHidden(s, warnings); err != nil {
+		return nil, err
+	}
+	inv := audit.InventoryOf(facts.New(node.FS, s))
+	return inv, warnUnread(inv, warnings)
+}
+
+// warnUnread says what the verdicts don't count.
+func warnUnread(inv *audit.Inventory, warnings io.Writer) error {
+	for _, text := range inv.Unread {
+		if err := warn(warnings, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// opened is a node's file system, or that of an archive.
+type opened struct {
+	*sysfs.FS
+	root string
+	// manifest is nil for a node.
+	manifest *archive.Manifest
+	close    func() error
+}
+
+// Close releases the node, and removes what was unpacked.
+func (o *opened) Close() error { return o.close() }
+
+func (t *tree) open() (*opened, error) {
+	if archive.Is(t.root) {
+		a, err := archive.Open(t.root)
+		if err != nil {
+			return nil, err
+		}
+		return &opened{FS: a.FS, root: t.root, manifest: a.Manifest, close: a.Close}, nil
+	}
+	fs, err := sysfs.Open(t.root)
+	if err != nil {
+		return nil, fmt.Errorf("%w; --root wants / or a directory that holds a node's sys, proc, dev and lib, or an archive of `collect`", err)
+	}
+	return &opened{FS: fs, root: t.root, close: fs.Close}, nil
+}
+
+// scan reads the node's functions, and meanwhile what they are called.
+func (t *tree) scan(ctx context.Context, fs *sysfs.FS) (s *device.Snapshot, err error) {
+	var names *inventory.Names
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		names, err = loadNames(fs)
+		return err
+	})
+	g.Go(func() (err error) {
+		if s, err = inventory.Scan(ctx, fs); err != nil {
+			return fmt.Errorf("read the node below %s: %w", t.root, err)
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	names.Apply(s)
+	return s, nil
+}
+
+// loadNames reads the tree's pci.ids, or this machine's where the tree, a copy
+// of sys and proc, has none.
+func loadNames(fs *sysfs.FS) (*inventory.Names, error) {
+	names, err := inventory.LoadNames(fs)
+	if names != nil || err != nil {
+		return names, err
+	}
+	here, err := sysfs.Open("/")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = here.Close() }()
+	return inventory.LoadNames(here)
+}
+
+// check refuses what is no Linux node, and warns of one that can't isolate.
+func (t *tree) check(fs *sysfs.FS, warnings io.Writer) error {
+	ok, err := fs.Exists(sysfs.Devices)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("%s has no %s: it is no Linux node's root; --root wants / or a directory that holds a node's sys, proc, dev and lib", t.root, sysfs.Devices)
+	}
+	ok, err = fs.Exists("sys/kernel/iommu_groups")
+	if err != nil {
+		return err
+	}
+	if ok {
+		return nil
+	}
+	return warn(warnings, t.root+" has no sys/kernel/iommu_groups: the kernel was built without IOMMU support, or the copy is incomplete; nothing can be isolated")
+}
+
+// warn writes a warning; none for an empty one.
+func warn(warnings io.Writer, text string) error {
+	if text == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(warnings, "warning: %s\n", terminal.Visible(text))
+	return err
+}
+
+// warnHidden says how many functions' capabilities were cut off.
+func warnHidden(s *device.Snapshot, warnings io.Writer) error {
+	n := hidden(s)
+	if n == 0 {
+		return nil
+	}
+	return warn(warnings, fmt.Sprintf("configuration space of %d functions could not be read in full, so their ACS and ATS are unknown; run as root", n))
 }

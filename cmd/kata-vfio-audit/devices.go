@@ -1,11 +1,17 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"fmt"
 	"io"
+	"strings"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
@@ -62,4 +68,159 @@ func writeDevices(w io.Writer, inv *audit.Inventory, format string, style audit.
 		return topology.WriteDOT(w, inv)
 	}
 	return inv.WriteTable(w, style)
+}
+
+func handlersCommand(t *tree) *cobra.Command {
+	var format string
+	formats := command.Formats{"text", "json", "yaml"}
+	cmd := &cobra.Command{
+		Use:   "handlers",
+		Short: "Show the runtime handlers that run Kata, with the settings that count",
+		Long: "handlers lists what containerd and CRI-O run Kata by, and Kata's settings for each: the base with every drop-in of\n" +
+			"config.d over it, as Kata merges them, and Kata's defaults where no file says anything. `kata-vfio-audit cluster\n" +
+			"--node-report` compares them with the RuntimeClasses (K8S-029).\n\n" + exitCodes,
+		Example: "  kata-vfio-audit handlers\n  kata-vfio-audit handlers -o json",
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := t.handlers(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return all.Write(cmd.OutOrStdout(), format)
+		},
+	}
+	formats.Flag(cmd, &format)
+	return cmd
+}
+
+func (t *tree) handlers(ctx context.Context) (*audit.Handlers, error) {
+	node, err := t.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = node.Close() }()
+	s, err := t.scan(ctx, node.FS)
+	if err != nil {
+		return nil, err
+	}
+	return audit.HandlersOf(facts.New(node.FS, s)), nil
+}
+
+func sandboxesCommand(t *tree) *cobra.Command {
+	var format string
+	formats := command.Formats{"table", "json", "yaml"}
+	cmd := &cobra.Command{
+		Use:   "sandboxes [NAMESPACE/POD]",
+		Short: "Show Kata's own view: its sandboxes, their VMs, and where devices are in the guest",
+		Long: "sandboxes lists what Kata writes down of its sandboxes (/run/vc/sbs, /run/kata) with the VMM that runs, the\n" +
+			"functions of the node in each, where they are in the guest, and which claims have them by the plugin's journal.\n" +
+			"`kata-vfio-audit node` judges the same: VFIO-019 and VFIO-020.\n\n" +
+			"IN THE GUEST is the PCI path: the slot of each bridge from the root bus on, and the device's own. Kata 4.1.0 does not\n" +
+			"write it down; it is worked out from QEMU's command line, and is - where that does not tell it. The Rust runtime\n" +
+			"writes down neither the VMM's PID nor devices other than physical endpoints: these come from the processes alone.\n\n" + exitCodes,
+		Example: "  kata-vfio-audit sandboxes\n  kata-vfio-audit sandboxes team-a/train -o json",
+		Args:    cobra.MaximumNArgs(1),
+		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			namespace, pod, err := podNamed(args)
+			if err != nil {
+				return err
+			}
+			all, err := t.sandboxes(cmd.Context(), cmd.ErrOrStderr(), namespace, pod)
+			if err != nil {
+				return err
+			}
+			return all.Write(cmd.OutOrStdout(), format)
+		},
+	}
+	formats.Flag(cmd, &format)
+	return cmd
+}
+
+// podNamed reads the argument; without one the names are empty.
+func podNamed(args []string) (namespace, pod string, err error) {
+	if len(args) == 0 {
+		return "", "", nil
+	}
+	namespace, pod, ok := strings.Cut(args[0], "/")
+	if !ok || namespace == "" || pod == "" || strings.Contains(pod, "/") {
+		return "", "", command.Usagef("pod %q: want NAMESPACE/POD", args[0])
+	}
+	return namespace, pod, nil
+}
+
+// sandboxes reads the node, and warns of what could not be read.
+func (t *tree) sandboxes(ctx context.Context, warnings io.Writer, namespace, pod string) (*audit.Sandboxes, error) {
+	node, err := t.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = node.Close() }()
+	s, err := t.scan(ctx, node.FS)
+	if err != nil {
+		return nil, err
+	}
+	all := audit.SandboxesOf(facts.New(node.FS, s), namespace, pod)
+	for _, text := range all.Unread {
+		if err := warn(warnings, text); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func topologyCommand(t *tree) *cobra.Command {
+	var format, file string
+	formats := command.Formats{"svg", "dot", "tree"}
+	cmd := &cobra.Command{
+		Use:   "topology",
+		Short: "Draw the PCIe tree with IOMMU groups and verdicts",
+		Long: "topology draws the node's PCIe tree: NUMA nodes, root buses, ports, switches and functions, IOMMU groups as\n" +
+			"outlines, verdicts as colour and symbol, and which GPU and NIC belong together. The SVG stands alone and opens\n" +
+			"in any browser; hover over a function to read what is wrong. dot is for Graphviz, tree for a terminal.\n" +
+			"Functions are judged as `devices` judges them.\n\n" + exitCodes,
+		Example: "  kata-vfio-audit topology --file node.svg",
+		Args:    command.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			inv, err := t.read(cmd.Context(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			var drawing bytes.Buffer
+			if err := writeTopology(&drawing, inv, format, file == "" && terminal.Colorful(cmd.OutOrStdout())); err != nil {
+				return err
+			}
+			return deliver(drawing.Bytes(), file, cmd.OutOrStdout())
+		},
+	}
+	formats.Flag(cmd, &format)
+	cmd.Flags().StringVar(&file, "file", "", "write to this file instead of standard output")
+	return cmd
+}
+
+func writeTopology(w io.Writer, inv *audit.Inventory, format string, color bool) error {
+	switch format {
+	case "dot":
+		return topology.WriteDOT(w, inv)
+	case "tree":
+		return topology.WriteTree(w, topology.Tree(inv), color)
+	}
+	return topology.WriteSVG(w, topology.Arrange(inv))
+}
+
+// deliver writes the drawing to the file, whole or not at all, or to stdout.
+func deliver(drawing []byte, file string, stdout io.Writer) error {
+	if file == "" {
+		_, err := stdout.Write(drawing)
+		if err != nil {
+			return fmt.Errorf("write drawing: %w", err)
+		}
+		return nil
+	}
+	if err := renameio.WriteFile(file, drawing, 0o644); err != nil {
+		return fmt.Errorf("write drawing to %s: %w", file, err)
+	}
+	return nil
 }

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
@@ -46,4 +51,81 @@ func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
 		completionCommand(), command.Version("kubectl-kata_vfio "+command.Build()),
 	)
 	return cmd
+}
+
+// completionScript is what kubectl runs to complete a plugin's command line: a program
+// kubectl_complete-<plugin> on the PATH, which says what cobra's __complete does.
+const completionScript = "#!/bin/sh\nexec kubectl kata-vfio __complete \"$@\"\n"
+
+func completionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion",
+		Short: "Print the script by which kubectl completes this plugin's command lines",
+		Long: "completion prints a script for a file kubectl_complete-kata_vfio on the PATH. kubectl runs it where its own completion\n" +
+			"is set up (`kubectl completion --help`).",
+		Example: "  kubectl kata-vfio completion > ~/.local/bin/kubectl_complete-kata_vfio && chmod +x ~/.local/bin/kubectl_complete-kata_vfio",
+		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := fmt.Fprint(cmd.OutOrStdout(), completionScript); err != nil {
+				return fmt.Errorf("write script: %w", err)
+			}
+			return nil
+		},
+	}
+}
+
+// completionLimit is how long somebody waits for a list after a press of a key.
+const completionLimit = 3 * time.Second
+
+// complete lists what is wanted for a completion, and gives names of it; none where the
+// cluster can't be asked: a completion has no place for an error.
+func (s *session) complete(cmd *cobra.Command, w want, names func(*fleet.State) []string) ([]string, cobra.ShellCompDirective) {
+	client, namespace, err := s.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
+	defer cancel()
+	w.namespace, w.now = namespace, s.now
+	state, err := w.read(ctx, client)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	found := names(state)
+	slices.Sort(found)
+	return slices.Compact(found), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeNodes completes a flag by nodes that publish something.
+func (s *session) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return s.complete(cmd, want{needs: []fleet.Kind{fleet.Slices}}, (*fleet.State).Nodes)
+}
+
+// completeNode completes the one argument.
+func (s *session) completeNode(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return s.completeNodes(cmd, args, word)
+}
+
+// completeExplain offers the namespace's claims and pods, and devices.
+func (s *session) completeExplain(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	w := want{also: []fleet.Kind{fleet.Claims, fleet.Pods, fleet.Slices}}
+	return s.complete(cmd, w, func(state *fleet.State) []string {
+		var names []string
+		for _, c := range state.ClaimRows() {
+			names = append(names, c.Name)
+		}
+		for i := range state.Pods {
+			names = append(names, state.Pods[i].Name)
+		}
+		for _, d := range state.Devices() {
+			names = append(names, d.Node+"/"+d.Name)
+		}
+		return names
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
@@ -205,4 +206,182 @@ func (e *Engine) planSetting(p *Plan, j *Journal, s state.Setting) {
 func (e *Engine) setting(name string) (string, error) {
 	data, err := e.Tree.ReadAtMost(name, 1<<16)
 	return strings.TrimSpace(string(data)), err
+}
+
+// Status says how far a file or a setting is from what is wanted.
+type Status string
+
+// Statuses. RebootPending is right on disk, and only the next boot brings it; NotBrought is what a boot has not brought.
+const (
+	Right         Status = "right"
+	ToDo          Status = "to do"
+	RebootPending Status = "reboot pending"
+	NotBrought    Status = "not brought by the boot"
+)
+
+// Plan is what a node is, what it should be, and what lies between.
+type Plan struct {
+	Root      string `json:"root"`
+	Blueprint string `json:"blueprint,omitempty"`
+	// Applied is when a blueprint was applied last.
+	Applied time.Time `json:"applied,omitzero"`
+	// Unfinished: a process was ended in the middle of its changes; the next apply
+	// or revert puts that in order.
+	Unfinished bool            `json:"unfinished,omitempty"`
+	Files      []FilePlan      `json:"files"`
+	Settings   []SettingPlan   `json:"settings"`
+	Steps      []Step          `json:"steps"`
+	Problems   []state.Problem `json:"problems"`
+	Facts      []state.Fact    `json:"facts"`
+	// Reboot: what is on disk is right and takes a reboot.
+	Reboot bool `json:"rebootPending,omitempty"`
+	// NotBrought: what is on disk is right, and a boot has not brought all of it. Another one would not either.
+	NotBrought bool `json:"notBroughtByBoot,omitempty"`
+
+	// journal is the sum of the journal that it goes by.
+	journal string
+	// pending is what has still to follow former changes.
+	pending []state.FollowUp
+	// awaits are the keys of what only a boot brings and is not there.
+	awaits   []string
+	changes  []change
+	platform *platform.Platform
+}
+
+// FilePlan is one file.
+type FilePlan struct {
+	Path   string `json:"path"`
+	Part   string `json:"part"`
+	Why    string `json:"why"`
+	Status Status `json:"status"`
+	// Action is "create", "change" or "take back", empty for none. Take back
+	// is of what no blueprint wants any more.
+	Action string `json:"action,omitempty"`
+	Diff   string `json:"diff,omitempty"`
+	// Drift is there where somebody has changed the file since bootstrap wrote it.
+	Drift *Drift `json:"drift,omitempty"`
+}
+
+// Drift is a change by somebody else.
+type Drift struct {
+	// What is "changed" or "removed".
+	What string `json:"what"`
+	// Written is when bootstrap wrote the file, Since the time of the file itself.
+	Written time.Time `json:"written"`
+	Since   time.Time `json:"since,omitzero"`
+}
+
+// SettingPlan is one running setting.
+type SettingPlan struct {
+	state.Setting
+	Now    string `json:"now"`
+	Status Status `json:"status"`
+}
+
+// refused returns the problems because of which nothing is changed.
+func (p *Plan) refused() []state.Problem {
+	var fatal []state.Problem
+	for _, problem := range p.Problems {
+		if problem.Fatal {
+			fatal = append(fatal, problem)
+		}
+	}
+	return fatal
+}
+
+// Outcome sums a plan up.
+type Outcome string
+
+// Outcomes, the gravest that holds.
+const (
+	Fit           Outcome = "fit"
+	ChangesNeeded Outcome = "changes needed"
+	RebootNeeded  Outcome = "reboot needed"
+	Impossible    Outcome = "can't be made fit"
+)
+
+// Outcome returns the gravest of what the plan has found.
+func (p *Plan) Outcome() Outcome {
+	switch {
+	case len(p.refused()) > 0:
+		return Impossible
+	case p.Unfinished, p.toDo():
+		return ChangesNeeded
+	case p.NotBrought:
+		return Impossible
+	case p.Reboot:
+		return RebootNeeded
+	}
+	return Fit
+}
+
+func (p *Plan) toDo() bool {
+	return slices.ContainsFunc(p.Files, func(f FilePlan) bool { return f.Status == ToDo }) ||
+		slices.ContainsFunc(p.Settings, func(s SettingPlan) bool { return s.Status == ToDo }) ||
+		slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Due && s.Runs })
+}
+
+// await says how it stands with what only a boot brings and is not there: files are to be changed first, the next boot brings it, or
+// apply had left it to a boot and there was one.
+func (e *Engine) await(p *Plan, j *Journal, key string) Status {
+	p.awaits = append(p.awaits, key)
+	since, left := j.Awaits[key]
+	switch {
+	case p.diskToDo():
+		return ToDo
+	case left && since != e.bootID():
+		p.NotBrought = true
+		return NotBrought
+	}
+	p.Reboot = true
+	return RebootPending
+}
+
+// diskToDo reports whether something has to be done before a boot can bring anything.
+func (p *Plan) diskToDo() bool {
+	return len(p.changes) > 0 || slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Due })
+}
+
+// awaited is what the next boot has to bring once the plan is carried out. What was left to a former one already stays that, unless
+// what a boot goes by is changed only now.
+func (p *Plan) awaited(j *Journal, boot string) map[string]string {
+	all := map[string]string{}
+	for _, key := range p.awaits {
+		since, left := j.Awaits[key]
+		if !left || p.diskToDo() {
+			since = boot
+		}
+		all[key] = since
+	}
+	return all
+}
+
+// planBoot judges problems of the running kernel's, and says what to do where a boot has not brought what it should have.
+func (e *Engine) planBoot(p *Plan, j *Journal) {
+	for _, problem := range p.Problems {
+		if problem.AtBoot {
+			e.await(p, j, problem.Text)
+		}
+	}
+	var words []string
+	for _, s := range p.Settings {
+		switch {
+		case s.Status != NotBrought:
+		case s.Path == state.Cmdline:
+			words = append(words, s.Value)
+		default:
+			p.Problems = append(p.Problems, state.Problem{
+				Part: s.Part, Path: s.Path, Text: fmt.Sprintf("/%s is %s and not %s, and the boot since apply has not changed that", s.Path, s.Now, s.Value),
+				Fix: "read what the kernel says of it (`dmesg`), and what the device's firmware allows; if it was changed after the boot, reboot",
+			})
+		}
+	}
+	if len(words) > 0 {
+		p.Problems = append(p.Problems, state.Problem{
+			Part: boot.Part, Path: state.Cmdline,
+			Text: fmt.Sprintf("the node was rebooted since apply, and its kernel was started without %s", strings.Join(words, " ")),
+			Fix: fmt.Sprintf("the files are those of %s: see whether that is what starts the node (another boot loader, network boot, a hypervisor, "+
+				"a unified kernel image), and add the arguments there; then reboot", p.platform.Loader.Kind),
+		})
+	}
 }

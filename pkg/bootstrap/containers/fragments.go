@@ -1,7 +1,9 @@
 package containers
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -66,4 +68,58 @@ func tomlList(items []string) string {
 		quoted = append(quoted, fmt.Sprintf("%q", item))
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// refuseDifferences refuses what a runtime would make of its files where it is
+// another thing than what they said before with ours over it. last is the file that
+// is read last. Each file is named once.
+func (w *wants) refuseDifferences(want, got config.Table, last string) {
+	wanted, found := want.Settings(), got.Settings()
+	all := maps.Clone(wanted)
+	maps.Copy(all, found)
+	named := map[string]bool{}
+	for _, name := range sortedKeys(all) {
+		is, ours := found[name], wanted[name]
+		if is.Is(ours) || notCompared(name) {
+			continue
+		}
+		file := cmp.Or(is.File, last)
+		if !named[file] {
+			w.refuse(file, fmt.Sprintf("%s is read after our file and has %s (%s), where %s is wanted.", file, is.Fact().Value, name, ours.Fact().Value),
+				"Take that out of "+file+", or have it read before ours.")
+		}
+		named[file] = true
+	}
+}
+
+// notCompared are keys that belong to one file, and the sections of the older CRI
+// plugin, which were taken over into the newer one's.
+func notCompared(name string) bool {
+	return name == "imports" || name == "version" || strings.HasPrefix(name, "plugins."+config.CRIBefore+".")
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// checkCgroups compares containerd's way of making cgroups with the kubelet's. runc's
+// default is not to use systemd (internal/cri/config DefaultRuntimeConfig).
+func (c *containerd) checkCgroups(all config.Table) {
+	cri := all.Sub("plugins", config.CRIRuntime, "containerd")
+	name := cmp.Or(cri.Setting("", "default_runtime_name").Text(), "runc")
+	s := cri.Sub("runtimes", name, "options").Setting(c.at.main, "SystemdCgroup")
+	driver := "cgroupfs"
+	if s.On() {
+		driver = "systemd"
+	}
+	c.compareCgroups(c.node.kubelet(), driver, s.File, "SystemdCgroup in the options of the handler "+name)
+}
+
+// compareCgroups warns where the kubelet and the runtime make cgroups in two ways. A
+// kubelet that is told nothing asks the runtime.
+func (w *wants) compareCgroups(k *kubelet, driver, file, setting string) {
+	w.fact("cgroup driver", driver, file)
+	if k.CgroupDriver == "" || k.CgroupDriver == driver {
+		return
+	}
+	w.warn(file, fmt.Sprintf("The kubelet uses the cgroup driver %s (%s), and the container runtime %s (%s).", k.CgroupDriver, k.cgroupFile, driver, file),
+		fmt.Sprintf("Change %s, or the kubelet's cgroupDriver.", setting))
 }

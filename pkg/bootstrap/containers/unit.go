@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
 
 // unit is a systemd service as its files have it.
@@ -202,4 +204,96 @@ func words(line string) []string {
 		all = append(all, word.String())
 	}
 	return all
+}
+
+// RuntimeOf returns the node's container runtime: the one that is asked for, or for
+// Auto the one that the kubelet uses; None where there is none.
+func RuntimeOf(tree state.Tree, asked Runtime) Runtime { return node{tree: tree}.runtime(asked) }
+
+// Units returns the systemd services of the node that start a runtime: of containerd
+// that of the distribution of Kubernetes that has one of its own (K3s, RKE2, k0s,
+// MicroK8s), whose restart is the runtime's. None where the node has no such service.
+func Units(tree state.Tree, r Runtime) []string { return node{tree: tree}.units(r) }
+
+// UsualUnits returns the services that start a runtime of the node's, there or not.
+func UsualUnits(tree state.Tree, r Runtime) []string { return node{tree: tree}.usualUnits(r) }
+
+func (n node) units(r Runtime) []string {
+	return slices.DeleteFunc(n.usualUnits(r), func(name string) bool {
+		_, there := n.unit(name)
+		return !there
+	})
+}
+
+func (n node) usualUnits(r Runtime) []string {
+	switch m := n.maker(); {
+	case r == RuntimeCRIO:
+		return []string{"crio.service"}
+	case r != RuntimeContainerd:
+		return nil
+	case m != nil:
+		return m.units
+	}
+	return []string{containerdService}
+}
+
+// restarted says which services restart a runtime for a file, or that none does.
+func (w *wants) restarted(n node, r Runtime, file string) {
+	units := n.units(r)
+	if len(units) == 0 {
+		w.warn(file, "No service of systemd's is known that starts this node's "+string(r)+": nothing restarts it for what is written here.",
+			"Restart "+string(r)+" by hand, or what starts it, whenever its files have changed.")
+		return
+	}
+	w.fact("restarted by", strings.Join(units, " "), file)
+}
+
+const (
+	socketUnit  = "kata-vfio-pod-resources.socket"
+	socketAsked = "kata-vfio-pod-resources.service"
+)
+
+// socketWants is the unit that makes the socket's file before the first pod: its two
+// files, unless a package brought them, and the link that has systemd start it.
+func socketWants(n node) (*wants, error) {
+	w := &wants{part: "socket"}
+	if !n.exists("/usr/lib/systemd") && !n.exists("/lib/systemd") {
+		w.warn("", "The node has no systemd: nothing makes /run/kata-vfio/pod-resources.sock before the first pod.",
+			"Have what starts services make a socket file there at each boot, before the kubelet.")
+		return w, nil
+	}
+	dir := "/etc/systemd/system"
+	if packaged, ok := n.packagedUnit(); ok {
+		dir = packaged
+	} else if err := w.units(dir); err != nil {
+		return nil, err
+	}
+	w.Files = append(w.Files, state.File{
+		Part: w.part, Path: "etc/systemd/system/sockets.target.wants/" + socketUnit, Target: path.Join(dir, socketUnit),
+		Why:  "systemd makes the socket's file at each boot: with it missing Kata's Go runtime believes a pod's annotations",
+		Then: []state.FollowUp{state.UnitsReload, state.SocketStart},
+	})
+	return w, nil
+}
+
+// packagedUnit returns the directory where a package has put both files.
+func (n node) packagedUnit() (string, bool) {
+	for _, dir := range []string{"/usr/lib/systemd/system", "/lib/systemd/system"} {
+		if n.exists(path.Join(dir, socketUnit)) && n.exists(path.Join(dir, socketAsked)) {
+			return dir, true
+		}
+	}
+	return "", false
+}
+
+// units wants the two files.
+func (w *wants) units(dir string) error {
+	for _, name := range []string{socketUnit, socketAsked} {
+		text, err := runtimeclass.Files.ReadFile(path.Join("systemd", name))
+		if err != nil {
+			return err
+		}
+		w.file(path.Join(dir, name), text, "the pod-resources socket's file exists from boot on", state.UnitsReload, state.SocketStart)
+	}
+	return nil
 }

@@ -1,0 +1,199 @@
+// Package command is what the project's programs have in common on the command
+// line: how they start and end, how a wrong command line is told, and the flags
+// and subcommands that all of them have. It knows nothing of what they do.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+)
+
+// Exit codes that mean the same for every program. A program's own begin at 3.
+const (
+	// Failed is the exit code where nothing more precise is known.
+	Failed = 1
+	// Usage is the exit code for a [UsageError].
+	Usage = 2
+)
+
+// Run is a program without its process: it does what args, without the
+// program's name, ask for, until it is done or ctx ends.
+type Run func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+
+// Tree is the [Run] of a tree of commands, which is made anew for each. The
+// commands find the context in theirs.
+func Tree(root func(stdout, stderr io.Writer) *cobra.Command) Run {
+	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+		cmd := root(stdout, stderr)
+		cmd.SetArgs(args)
+		return cmd.ExecuteContext(ctx)
+	}
+}
+
+// Main runs a program and ends the process with its exit code; it does not
+// return. The context of run ends with the first SIGINT or SIGTERM. Of an error
+// of run, fail says on standard error what went wrong, and returns the exit code.
+func Main(run Run, fail func(stderr io.Writer, err error) int) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		os.Exit(fail(os.Stderr, err))
+	}
+	os.Exit(0)
+}
+
+// Fail is for [Main] where an error is told in one line, behind the program's
+// name. What it quotes, from a node or a file, does nothing on a terminal.
+func Fail(name string, exitCode func(error) int) func(io.Writer, error) int {
+	return func(stderr io.Writer, err error) int {
+		fmt.Fprintf(stderr, "%s: %s\n", name, terminal.VisibleLines(err.Error()))
+		return exitCode(err)
+	}
+}
+
+// Version returns the command "version", which prints text: a line that names
+// the build.
+func Version(text string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+}
+
+// Build returns the program's module version and Go's, as the linker recorded
+// them: "v1.2.3 (go1.26.1)", or "unknown".
+func Build() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return fmt.Sprintf("%s (%s)", info.Main.Version, info.GoVersion)
+}
+
+// UsageError marks an error of the command line or of a file that it names: the
+// user can do something about it, and nothing was touched.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// Usagef returns a [UsageError] in words.
+func Usagef(format string, args ...any) error {
+	return &UsageError{Err: fmt.Errorf(format, args...)}
+}
+
+// ExitCode returns [Usage] for an error that is or wraps a [UsageError], else
+// [Failed].
+func ExitCode(err error) int {
+	if _, ok := errors.AsType[*UsageError](err); ok {
+		return Usage
+	}
+	return Failed
+}
+
+// Setup makes cmd, the root of a program's commands, write to stdout and
+// stderr, leave the telling of errors to [Main], and return a [UsageError] for
+// flags that it does not know.
+func Setup(cmd *cobra.Command, stdout, stderr io.Writer) {
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return Usagef("%w; see `%s --help`", err, cmd.Name())
+	})
+}
+
+// NoSubcommand refuses a word that is no command; it is for the Args of a root
+// that only has commands.
+func NoSubcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return Usagef("unknown command %q; see `%s --help`", args[0], cmd.CommandPath())
+}
+
+// NoArgs refuses positional arguments; it is for the Args of a command.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return Usagef("unexpected argument %q; see `%s --help`", strings.Join(args, " "), cmd.CommandPath())
+}
+
+// ExactArgs refuses more or less than n positional arguments; it is for the Args of a
+// command. what says what of: "two archives".
+func ExactArgs(n int, what string) cobra.PositionalArgs { return args(n, n, what) }
+
+// MaxArgs refuses more than n positional arguments, as [ExactArgs] does.
+func MaxArgs(n int, what string) cobra.PositionalArgs { return args(0, n, "at most "+what) }
+
+func args(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return Usagef("%s wants %s; see `%s --help`", cmd.CommandPath(), what, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// ReadArgument reads a file that the command line names, "-" being standard input.
+// One that can't be read, or has more than limit bytes, is a [UsageError].
+func ReadArgument(stdin io.Reader, name string, limit int64) ([]byte, error) {
+	in := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, Usagef("%w", err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if err != nil {
+		return nil, Usagef("read %s: %w", name, err)
+	}
+	if int64(len(data)) > limit {
+		return nil, Usagef("%s has more than %d bytes", name, limit)
+	}
+	return data, nil
+}
+
+// Formats are the values that a command's flag --output takes, the first being
+// its default.
+type Formats []string
+
+// Flag adds --output (-o) to a command, with completion. The command calls
+// [Formats.Check] before it works.
+func (f Formats) Flag(cmd *cobra.Command, format *string) {
+	cmd.Flags().StringVarP(format, "output", "o", f[0], "output format: "+strings.Join(f, ", "))
+	// The only error is a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Check refuses a value that is none of the formats with a [UsageError].
+func (f Formats) Check(format string) error {
+	if slices.Contains(f, format) {
+		return nil
+	}
+	return Usagef("--output %q: want one of %s", format, strings.Join(f, ", "))
+}

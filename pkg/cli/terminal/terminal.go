@@ -1,0 +1,149 @@
+// Package terminal writes text for people at a terminal: within a width, in
+// colours, and so that nothing that was read from a node can do more there than
+// be seen.
+package terminal
+
+import (
+	"io"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Is reports whether w is a terminal, so that somebody looks at it now.
+func Is(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// Colorful reports whether w is a terminal whose user has not asked for plain
+// text (https://no-color.org).
+func Colorful(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && Is(w)
+}
+
+// Color is a terminal colour (ECMA-48 SGR).
+type Color string
+
+// Colors. The empty one is none.
+const (
+	Bold   Color = "1"
+	Faint  Color = "2"
+	Red    Color = "31"
+	Green  Color = "32"
+	Yellow Color = "33"
+)
+
+// Paint wraps text in a colour, if on. Padding goes on before: escapes have no
+// width.
+func Paint(on bool, c Color, text string) string {
+	if !on || c == "" {
+		return text
+	}
+	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+}
+
+// PageWidth is the width in characters that text for people keeps to.
+const PageWidth = 100
+
+// Wrap breaks text into lines of at most width characters. A command between
+// backticks stays on one line however long it is, so that it can be copied; so
+// does a single long word.
+func Wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range words(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines = append(lines, line)
+			line = word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
+}
+
+// words splits text at spaces outside of backticks.
+func words(text string) []string {
+	quoted := false
+	return strings.FieldsFunc(text, func(r rune) bool {
+		if r == '`' {
+			quoted = !quoted
+		}
+		return r == ' ' && !quoted
+	})
+}
+
+// Shorten cuts text to width characters, the last an ellipsis where it was
+// longer.
+func Shorten(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return string([]rune(text)[:width-1]) + "…"
+}
+
+// Visible returns text with everything that a terminal or a viewer would obey,
+// rather than show, written out: "\x1b", "\n", "\u202e". Those are control characters
+// (escape sequences begin with one), marks that turn the direction of writing, and
+// invalid UTF-8. It is the one place for that: whatever comes from a node, from a
+// pod's name to a file's content, goes through it on its way to people.
+func Visible(text string) string {
+	if !strings.ContainsFunc(text, Obeyed) && utf8.ValidString(text) {
+		return text
+	}
+	var b strings.Builder
+	for i, r := range text {
+		_, size := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			writeHex(&b, `\x`, uint32(text[i]), 2)
+		case !Obeyed(r):
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r < 0x100:
+			writeHex(&b, `\x`, uint32(r), 2)
+		case r > 0xffff:
+			writeHex(&b, `\U`, uint32(r), 8)
+		default:
+			writeHex(&b, `\u`, uint32(r), 4)
+		}
+	}
+	return b.String()
+}
+
+// VisibleLines is [Visible] for a text of several lines, such as a whole document or
+// an error that joins others: its line breaks stay.
+func VisibleLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = Visible(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Obeyed reports whether a terminal, an editor or a browser acts on the character
+// in place of showing it: the categories Cc, Cf (among them the bidirectional marks
+// and zero-width characters), Zl and Zp.
+func Obeyed(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
+}
+
+func writeHex(b *strings.Builder, prefix string, value uint32, digits int) {
+	const hex = "0123456789abcdef"
+	b.WriteString(prefix)
+	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
+		b.WriteByte(hex[value>>shift&0xf])
+	}
+}
