@@ -180,8 +180,8 @@ func (r *recorded) archive(b *bundle.Bundle, mask *bundle.Mask) ([]byte, error) 
 			switch isSegment := ledger.IsSegment(path.Base(place)); {
 			case isSegment:
 				data = mask.Fields(bundle.Readable(data))
-			case path.Dir(place) == journal.DefaultDir && path.Ext(place) == ".json":
-				return maskedRecord(mask, data)
+			case isRecord(place):
+				return maskedRecord(mask, path.Base(place), data)
 			case path.Ext(place) == ".json":
 				data = mask.Fields(data)
 			}
@@ -197,9 +197,9 @@ func (r *recorded) archive(b *bundle.Bundle, mask *bundle.Mask) ([]byte, error) 
 
 // maskedRecord writes a record of the journal anew, with other names and a checksum that is theirs:
 // without one nobody could tell from the archive whose which device is.
-func maskedRecord(mask *bundle.Mask, data []byte) []byte {
+func maskedRecord(mask *bundle.Mask, name string, data []byte) []byte {
 	const lost = "(left out: its names could not be replaced)\n"
-	rec, err := journal.Decode(data)
+	rec, err := journal.DecodeFile(name, data)
 	if err != nil {
 		return []byte(lost)
 	}
@@ -231,11 +231,9 @@ type statusView struct {
 // records decodes the journal as the recorder has it.
 func (r *recorded) records() (readable []*journal.Record, unreadable map[string]error) {
 	unreadable = map[string]error{}
-	files := r.recorder.Contents(func(place string) bool {
-		return path.Dir(place) == journal.DefaultDir && strings.HasSuffix(place, ".json")
-	})
+	files := r.recorder.Contents(isRecord)
 	for _, place := range slices.Sorted(maps.Keys(files)) {
-		rec, err := journal.Decode(files[place])
+		rec, err := journal.DecodeFile(path.Base(place), files[place])
 		if err != nil {
 			unreadable[place] = err
 			continue
@@ -243,6 +241,11 @@ func (r *recorded) records() (readable []*journal.Record, unreadable map[string]
 		readable = append(readable, rec)
 	}
 	return readable, unreadable
+}
+
+// isRecord reports whether a file is a record of the journal, or what is left of one that was being written.
+func isRecord(place string) bool {
+	return path.Dir(place) == journal.DefaultDir && path.Ext(place) == ".json"
 }
 
 // addRecords adds what the journal says, and hides whom it names.

@@ -143,7 +143,7 @@ func (s *Store) List() ([]*Record, []error) {
 	var records []*Record
 	var errs []error
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".json") || strings.HasPrefix(e.Name(), ".") {
+		if !IsRecord(e.Name()) {
 			continue
 		}
 		r, err := s.read(filepath.Join(s.dir, e.Name()))
@@ -237,22 +237,29 @@ func (s *Store) decode(path string, info fs.FileInfo) cached {
 	if err != nil {
 		return cached{info: info, err: &FileError{Path: path, Err: err}}
 	}
-	r, err := Decode(data)
-	if err == nil {
-		err = r.CheckName(filepath.Base(path))
-	}
+	r, err := DecodeFile(filepath.Base(path), data)
 	if err != nil {
 		return cached{info: info, err: &FileError{Path: path, Err: err}}
 	}
 	return cached{info: info, record: r}
 }
 
-// CheckName returns [ErrDamaged] where a file is not named after the record in it.
-func (r *Record) CheckName(file string) error {
-	if r.ID()+".json" == file {
-		return nil
+// IsRecord reports whether a file in the journal's directory is a record, by its name.
+func IsRecord(name string) bool {
+	return strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".")
+}
+
+// DecodeFile is [Decode] of a file in the journal's directory. The file must be named after its record;
+// otherwise the error matches [ErrDamaged].
+func DecodeFile(name string, data []byte) (*Record, error) {
+	r, err := Decode(data)
+	if err != nil {
+		return nil, err
 	}
-	return fmt.Errorf("%w: it holds claim %s under the name of another", ErrDamaged, r.ID())
+	if r.ID()+".json" != name {
+		return nil, fmt.Errorf("%w: it holds claim %s under the name of another", ErrDamaged, r.ID())
+	}
+	return r, nil
 }
 
 // idPattern admits claim UIDs and nothing that could leave the directory.

@@ -58,7 +58,7 @@ type Node struct {
 	memo    sync.Map // of [Memo]
 	stats   sync.Map // path to Stat
 	real    sync.Map // path to what a link says, or ""
-	decoded sync.Map // text of a journal's file to its record
+	decoded sync.Map // name and text of a journal's file to its record
 }
 
 // New returns the node that the snapshot was taken of, with what its files say of

@@ -71,17 +71,14 @@ func (n *Node) DriverNow(a pci.Address) (driver string, ok bool) {
 func (n *Node) readJournal(read func(name string) Fact) (records []*journal.Record, damaged []Fact) {
 	names, _ := n.fs.ReadDir(journalDir)
 	for _, name := range names {
-		if strings.HasPrefix(name, ".") || !strings.HasSuffix(name, ".json") {
+		if !journal.IsRecord(name) {
 			continue
 		}
 		file := read(path.Join(journalDir, name))
 		if file.Status == Absent {
 			continue // removed since it was listed
 		}
-		rec, err := n.decode(file.Value)
-		if err == nil {
-			err = rec.CheckName(name)
-		}
+		rec, err := n.decode(name, file.Value)
 		if file.OK() && err != nil {
 			file.Status, file.Err = Broken, err.Error()
 		}
@@ -94,15 +91,16 @@ func (n *Node) readJournal(read func(name string) Fact) (records []*journal.Reco
 	return records, damaged
 }
 
-// decode decodes a record, which is shared by all that read the same text: the
-// journal is read several times while hardly anything changes in it.
-func (n *Node) decode(text string) (*journal.Record, error) {
-	if known, ok := n.decoded.Load(text); ok {
+// decode decodes the record in a file. Readers of the same text share the record: an
+// audit reads the journal several times, and hardly anything changes in between.
+func (n *Node) decode(name, text string) (*journal.Record, error) {
+	file := [2]string{name, text}
+	if known, ok := n.decoded.Load(file); ok {
 		return known.(*journal.Record), nil
 	}
-	rec, err := journal.Decode([]byte(text))
+	rec, err := journal.DecodeFile(name, []byte(text))
 	if err == nil {
-		n.decoded.Store(text, rec)
+		n.decoded.Store(file, rec)
 	}
 	return rec, err
 }
