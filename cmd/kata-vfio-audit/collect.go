@@ -64,8 +64,8 @@ func deliverArchive(data []byte, file string, stdout io.Writer) error {
 	return nil
 }
 
-// writePrivate writes a file that nobody else may read, whatever the mode of the one that it takes
-// the place of: [renameio.WriteFile] would keep that.
+// writePrivate writes a file that only its owner may read, whatever the mode of the file that it replaces:
+// [renameio.WriteFile] would keep that mode.
 func writePrivate(file string, data []byte) error {
 	f, err := renameio.NewPendingFile(file, renameio.WithStaticPermissions(0o600))
 	if err != nil {
@@ -89,7 +89,7 @@ func (t *tree) collect(ctx context.Context, w, warnings io.Writer, ledgerLimit i
 	return r.recorder.Write(w, r.manifest)
 }
 
-// recorded is a node that was looked at while a recorder looked on.
+// recorded is a node whose reads a recorder recorded.
 type recorded struct {
 	node     *opened
 	facts    *facts.Node

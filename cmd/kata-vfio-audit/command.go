@@ -24,7 +24,7 @@ const (
 	exitUsage  = command.Usage
 	// exitFindings: something fails at the severity that was asked about.
 	exitFindings = 3
-	// exitUndetermined: nothing does, but not all could be told.
+	// exitUndetermined: nothing fails, but some results are unknown.
 	exitUndetermined = 4
 	// exitLedger: the ledger, or a bundle of it, does not verify.
 	exitLedger = 5
@@ -170,7 +170,7 @@ func loadNames(fs *sysfs.FS) (*inventory.Names, error) {
 	return inventory.LoadNames(here)
 }
 
-// check refuses what is no Linux node, and warns of one that can't isolate.
+// check refuses a root that is not a Linux node, and warns of a node that can't isolate.
 func (t *tree) check(fs *sysfs.FS, warnings io.Writer) error {
 	ok, err := fs.Exists(sysfs.Devices)
 	if err != nil {

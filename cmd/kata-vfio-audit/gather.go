@@ -67,7 +67,7 @@ func gatherCommand(t *tree) *cobra.Command {
 	return cmd
 }
 
-// pluginNamespace is where the chart is installed unless somebody says otherwise.
+// pluginNamespace is where the chart is installed by default.
 const pluginNamespace = "kata-vfio-system"
 
 // gather looks at the node and writes the bundle.
@@ -135,8 +135,8 @@ func (r *recorded) devices(b *bundle.Bundle) error {
 	return nil
 }
 
-// addFindings adds the report. Under a mask it goes without what records said that
-// can't be read, as the node's archive does.
+// addFindings adds the report. Under a mask it leaves out the content of unreadable records, as the node's archive
+// does.
 func (r *recorded) addFindings(b *bundle.Bundle, mask *bundle.Mask) error {
 	_, unreadable := r.records()
 	for i := range r.findings.Findings {
@@ -160,8 +160,8 @@ func (r *recorded) addFindings(b *bundle.Bundle, mask *bundle.Mask) error {
 	return nil
 }
 
-// whole returns a long value, which was cut, without the part of a word at its end: half a
-// name is no name that a mask knows.
+// whole returns a long value, which was cut, without the part of a word at its end: a mask does not know half a
+// name.
 func whole(value string) string {
 	cut, wasCut := strings.CutSuffix(value, "…")
 	if !wasCut {
@@ -195,8 +195,8 @@ func (r *recorded) archive(b *bundle.Bundle, mask *bundle.Mask) ([]byte, error) 
 	return out.Bytes(), nil
 }
 
-// maskedRecord writes a record of the journal anew, with other names and a checksum that is theirs:
-// without one nobody could tell from the archive whose which device is.
+// maskedRecord rewrites a record of the journal with other names and their checksum: without it an archive would
+// not say which claim has which device.
 func maskedRecord(mask *bundle.Mask, name string, data []byte) []byte {
 	const lost = "(left out: its names could not be replaced)\n"
 	rec, err := journal.DecodeFile(name, data)
@@ -248,7 +248,7 @@ func isRecord(place string) bool {
 	return path.Dir(place) == journal.DefaultDir && path.Ext(place) == ".json"
 }
 
-// addRecords adds what the journal says, and hides whom it names.
+// addRecords adds the journal's records, and hides the tenants that they name.
 func (r *recorded) addRecords(b *bundle.Bundle, mask *bundle.Mask) error {
 	records, unreadable := r.records()
 	v := statusView{Records: records, Marks: map[string]string{}, Damaged: []string{}}
@@ -271,8 +271,7 @@ func (r *recorded) addRecords(b *bundle.Bundle, mask *bundle.Mask) error {
 	return b.AddJSON("status.json", v)
 }
 
-// unreadableRecords are the files of the journal that a masked bundle goes without, and
-// what crashes left of others.
+// unreadableRecords are the files of the journal that a masked bundle leaves out, and what crashes left of others.
 func (r *recorded) unreadableRecords(b *bundle.Bundle) map[string]bool {
 	dropped := map[string]bool{}
 	_, unreadable := r.records()
@@ -290,8 +289,8 @@ func (r *recorded) unreadableRecords(b *bundle.Bundle) map[string]bool {
 	return dropped
 }
 
-// addLedger adds the ledger's last events and what verifying it says, and hides whom
-// its events name.
+// addLedger adds the ledger's last events and the result of verifying it, and hides the tenants that its events
+// name.
 func (r *recorded) addLedger(ctx context.Context, b *bundle.Bundle, mask *bundle.Mask) error {
 	l, err := r.node.openLedger()
 	if err != nil {
@@ -334,8 +333,8 @@ const bootstrapDir = "var/lib/kata-vfio/bootstrap"
 // maxBootstrap is the largest of its files that is taken along, in bytes.
 const maxBootstrap = 4 << 20
 
-// addBootstrap adds what bootstrap has done to the node and last found on it, without its backups: those are configurations, which may
-// hold what nobody else is to see.
+// addBootstrap adds what bootstrap has done to the node and last found on it. It leaves out its backups: those are
+// configurations, which may hold secrets.
 func (r *recorded) addBootstrap(b *bundle.Bundle) error {
 	for _, name := range []string{"journal.json", "verified.json"} {
 		data, err := r.node.ReadAtMost(path.Join(bootstrapDir, name), maxBootstrap)

@@ -111,8 +111,8 @@ func listAll(ctx context.Context, kind listed) ([]runtime.Object, error) {
 	return objects, nil
 }
 
-// kept returns the objects that concern the driver, without what nobody reads, and hides
-// the tenants that they name.
+// kept returns the objects that concern the driver, without fields of no use, and hides the tenants that they
+// name.
 func kept(objects []runtime.Object, mask *bundle.Mask) []runtime.Object {
 	left := []runtime.Object{}
 	for _, o := range objects {
@@ -140,8 +140,8 @@ func kept(objects []runtime.Object, mask *bundle.Mask) []runtime.Object {
 	return left
 }
 
-// hideEnvironment takes out the values of environment variables: what a name does not
-// tell of a credential, nothing does.
+// hideEnvironment removes the values of environment variables: the name of a variable does not show whether it
+// holds a credential.
 func hideEnvironment(spec *corev1.PodSpec) {
 	hide := func(env []corev1.EnvVar) {
 		for i := range env {
@@ -161,8 +161,8 @@ func hideEnvironment(spec *corev1.PodSpec) {
 	}
 }
 
-// hideClaim hides a claim's names. Its labels and annotations are the tenant's own words,
-// and a masked bundle goes without.
+// hideClaim hides a claim's names. A masked bundle leaves out its labels and annotations, which are the tenant's
+// own words.
 func hideClaim(c *resourceapi.ResourceClaim, mask *bundle.Mask) {
 	if mask == nil {
 		return

@@ -110,8 +110,7 @@ func moment(flag, text string, now time.Time) (time.Time, error) {
 	return time.Time{}, command.Usagef("--%s %q: want a time such as 2026-11-01 or 2026-11-01T12:00:00Z, or how long ago, such as 24h", flag, text)
 }
 
-// show prints what the filter selects. Lines that are no events are told of, and
-// the rest is printed.
+// show prints the events that the filter selects. It reports lines that are not events, and prints the rest.
 func (o *showOptions) show(w, warnings io.Writer, fsys fs.FS) error {
 	if names, err := ledger.ReadPseudonyms(fsys); err == nil {
 		o.filter.Names = names
@@ -153,7 +152,7 @@ func printerOf(w io.Writer, format string) printer {
 	return p
 }
 
-// linePrinter writes each line as it stands in the ledger.
+// linePrinter writes each line as it is in the ledger.
 type linePrinter struct{ w io.Writer }
 
 func (p linePrinter) event(e *ledger.Entry) error {

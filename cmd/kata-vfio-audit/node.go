@@ -155,7 +155,8 @@ func (j *judging) checkProfile() error {
 	return j.rereadWaivers()
 }
 
-// rereadWaivers reads the waivers anew: their file may change under who audits for months. None counts while it can't be read.
+// rereadWaivers reads the waivers again: their file may change during an audit that runs for months. None counts
+// while it can't be read.
 func (j *judging) rereadWaivers() (err error) {
 	j.accepted, err = loadWaivers(j.waivers)
 	return err
@@ -205,8 +206,8 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	return doc, nil
 }
 
-// addHistory adds what the ledger says. That it can't be read is for the page to
-// say: the audit of now stands.
+// addHistory adds what the ledger says. If it can't be read, the page says so: the present audit is complete
+// without it.
 func (o *opened) addHistory(ctx context.Context, doc *report.Document, n *facts.Node) {
 	doc.Ledger = &page.Ledger{}
 	book, err := o.openLedger()
@@ -224,7 +225,7 @@ func (o *opened) addHistory(ctx context.Context, doc *report.Document, n *facts.
 	doc.Ledger.Verification, doc.Ledger.Refusals = standing, h.Refusals
 }
 
-// look reads the functions of a node, who has them, and what PFs impose on VFs.
+// look reads the functions of a node, their tenants, and what PFs impose on VFs.
 func (t *tree) look(ctx context.Context, fsys *sysfs.FS) (*facts.Node, error) {
 	s, err := t.scan(ctx, fsys)
 	if err != nil {

@@ -94,7 +94,7 @@ func readWaivers(file string) ([]byte, error) {
 	return content, nil
 }
 
-// loadWaivers reads and judges the file; none where there is no name.
+// loadWaivers reads and validates the file; none without a name.
 func loadWaivers(file string) ([]finding.Waiver, error) {
 	if file == "" {
 		return nil, nil

@@ -23,7 +23,7 @@ const (
 	exitChanges = 3
 	// exitReboot: only a reboot brings the rest.
 	exitReboot = 4
-	// exitImpossible: something is in the way that bootstrap can't mend.
+	// exitImpossible: bootstrap can't remove an obstacle.
 	exitImpossible = 5
 )
 
@@ -87,7 +87,7 @@ func exitCode(err error) int {
 	return command.ExitCode(err)
 }
 
-// fail tells an error, but for one of which everything has been printed.
+// fail prints an error, unless everything about it has been printed.
 func fail(stderr io.Writer, err error) int {
 	if e, ok := errors.AsType[*codeError](err); ok && e.err == nil {
 		return e.code
@@ -138,7 +138,7 @@ func (o *options) shared(cmd *cobra.Command) {
 
 // check is the PreRunE of each command.
 func (o *options) check(*cobra.Command, []string) error {
-	// Who has forgotten --root means an image, and must not change the machine that makes it.
+	// A user who forgot --root means an image, and the machine that builds it must not be changed.
 	if root, err := filepath.Abs(o.root); o.chrootTools && (err != nil || root == "/") {
 		return command.Usagef("--chroot-tools is for an image: say which by --root DIR, or leave it out for this node itself")
 	}

@@ -163,8 +163,8 @@ func keeps(r *bootstrap.Result) bool {
 	return slices.ContainsFunc(r.Kept, func(k bootstrap.Kept) bool { return !k.Removed })
 }
 
-// unfit reports whether the node is not fit after apply for a reason that apply can't mend, such as a boot that has not brought
-// what was applied before.
+// unfit reports whether the node is not fit after apply for a reason that apply can't fix, such as a boot that did
+// not bring what was applied before.
 func unfit(r *bootstrap.Result) bool {
 	return r.Plan != nil && r.Plan.Outcome() == bootstrap.Impossible
 }

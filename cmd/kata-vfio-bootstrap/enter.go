@@ -68,7 +68,7 @@ func entered(args []string, blueprint bool) []string {
 	return slices.Insert(slices.Clone(args), end, further...)
 }
 
-// endLimit is for a program that is told to end to do so: an apply that has begun is ended first.
+// endLimit is how long a program may take to end when it is asked to: a running apply is finished first.
 const endLimit = time.Minute
 
 // inNode runs this program in the mount namespace of process 1, and passes on that it is to end.

@@ -29,22 +29,22 @@ const (
 // shortest is how often a node may be looked at: more would be a load.
 const shortest = 10 * time.Second
 
-// keeper looks after a node until it is told to end.
+// keeper looks after a node until it is stopped.
 type keeper struct {
 	*options
 	stdout, stderr io.Writer
 	apply          string
 	every          time.Duration
 	now            func() time.Time
-	// said is what was told last, so that each state is told once.
+	// said is what was reported last, so that each state is reported once.
 	said string
 	// applied: an apply has succeeded, or nothing was to do.
 	applied bool
 	fixed   fixes
 }
 
-// fixed is what was mended last. Where somebody writes the same files again and again, it is mended ever more seldom: each time the
-// container runtime may be restarted.
+// fixed is what was fixed last. If another program keeps writing the same files, they are fixed at growing
+// intervals: each fix may restart the container runtime.
 type fixes struct {
 	files []string
 	at    time.Time
@@ -93,8 +93,8 @@ func (k *keeper) check() error {
 	return formats().Check(k.format)
 }
 
-// run looks after the node until ctx ends. What can't be done is told, and tried again next time; but for a blueprint that is wrong at
-// the start.
+// run looks after the node until ctx ends. What fails is reported, and tried again next time; an invalid blueprint
+// at the start ends it.
 func (k *keeper) run(ctx context.Context) error {
 	e, err := k.open()
 	if err != nil {
@@ -195,7 +195,7 @@ func (k *keeper) fix(ctx context.Context, e *bootstrap.Engine, b *blueprint.Blue
 	return errors.Join(err, k.print(result, func(out *printer) { printResult(out, result, failed) }))
 }
 
-// report prints what the node is, if that is not what was told last.
+// report prints the node's state, if that is not what was reported last.
 func (k *keeper) report(p *bootstrap.Plan) error {
 	out := &printer{}
 	printVerify(out, p)

@@ -105,7 +105,7 @@ func conclude(out *printer, p *bootstrap.Plan, changes string) {
 	}
 }
 
-// byHand reports whether something is left to a person that nothing here can do, such as telling a boot loader that nobody knows.
+// byHand reports whether a step is left that only a person can do, such as configuring an unknown boot loader.
 func byHand(p *bootstrap.Plan) bool {
 	return p != nil && slices.ContainsFunc(p.Problems, func(problem state.Problem) bool { return problem.ByHand })
 }

@@ -19,7 +19,7 @@ const (
 	exitFindings = 3
 	// exitForbidden: the user may not list what the command shows.
 	exitForbidden = 4
-	// exitNotFound: there is no such claim, pod, node or device.
+	// exitNotFound: the claim, pod, node or device does not exist.
 	exitNotFound = 5
 )
 
@@ -74,7 +74,7 @@ func completionCommand() *cobra.Command {
 	}
 }
 
-// completionLimit is how long somebody waits for a list after a press of a key.
+// completionLimit is how long a completion may wait for a list.
 const completionLimit = 3 * time.Second
 
 // complete lists what is wanted for a completion, and gives names of it; none where the

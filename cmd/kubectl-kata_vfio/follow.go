@@ -26,10 +26,9 @@ import (
 // allocated is written several times within milliseconds.
 const settling = 150 * time.Millisecond
 
-// follow watches what is wanted, but for kinds that are missing, and shows its state
-// whenever that has changed, until ctx ends, which is no error. The API server is asked
-// for each kind once and tells of changes itself; where it goes away, it is asked again
-// with growing pauses, and that is said on warnings.
+// follow watches the wanted kinds, except missing ones, and shows the state whenever it has changed, until ctx
+// ends, which is not an error. It lists each kind once and watches it from there. If the API server goes away, it
+// retries with growing pauses and reports that on warnings.
 func (w *want) follow(ctx context.Context, client kubernetes.Interface, missing map[fleet.Kind]string, warnings io.Writer, show func(*fleet.State) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	changed := make(chan struct{}, 1)

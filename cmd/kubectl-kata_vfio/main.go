@@ -1,5 +1,5 @@
-// Command kubectl-kata_vfio is `kubectl kata-vfio`: it shows through the API who has
-// which PCI device, how claims fare, what fails the audit, and why. It reads only.
+// Command kubectl-kata_vfio is `kubectl kata-vfio`: it shows through the API which claim has which PCI device, how
+// claims fare, what fails the audit, and why. It reads only.
 package main
 
 import (

@@ -30,7 +30,7 @@ type want struct {
 	node string
 	// eventsOf is the kind of objects whose events are meant; empty for all.
 	eventsOf string
-	// now is the clock by which ages are told.
+	// now is the clock that ages are computed by.
 	now func() time.Time
 }
 

@@ -189,7 +189,7 @@ type picture struct {
 	rows     []row
 	// drawing takes the place of the table.
 	drawing []topology.Branch
-	// empty is said for people where there is no row.
+	// empty is printed for people instead of an empty table.
 	empty string
 }
 

@@ -23,8 +23,7 @@ import (
 // stable for machines: names are added, never changed.
 type Inventory struct {
 	Host device.Host `json:"host"`
-	// Basis says by what config it is known which functions the plugin publishes; nil
-	// where no node was asked.
+	// Basis says which config decides which functions the plugin publishes; nil if no node was read.
 	Basis *finding.Basis `json:"basis,omitempty"`
 	// Unread says what of the node could not be read and so does not count in the
 	// verdicts, one sentence each.
@@ -174,9 +173,9 @@ func (d *Device) Product() string {
 	return d.Vendor.String() + ":" + d.Device.String()
 }
 
-// Against returns all that stands against giving the function to a VM, worst first: the
-// reasons of the isolation verdict, and then, with severity high, what else Prepare refuses
-// a claim for. That the node config does not name the function is not among it.
+// Against returns all reasons against assigning the function to a VM, worst first: those of the isolation verdict,
+// and then, with severity high, everything else for which Prepare refuses a claim. It does not count that the node
+// config leaves the function out.
 func (d *Device) Against() []isolation.Reason {
 	all := slices.Clone(d.Reasons)
 	for i := range d.Refusals {

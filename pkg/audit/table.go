@@ -74,8 +74,8 @@ func wide() []column {
 	return append(append(cols[:verdict:verdict], more...), cols[verdict], used)
 }
 
-// fit sets the columns' widths to their content, and narrows the flexible one
-// until the whole keeps to limit; 0 is no limit.
+// fit sets the columns' widths to their content, and narrows the flexible one until the whole fits limit; 0 means
+// no limit.
 func fit(cols []column, rows []row, limit int) {
 	total := 2 * (len(cols) - 1)
 	for i := range cols {
@@ -136,7 +136,7 @@ func (r *row) line(cols []column, style Style) string {
 	return strings.TrimRight(strings.Join(cells, "  "), " ")
 }
 
-// text returns what stands in a row's cell. Names come from the node.
+// text returns the content of a row's cell. Names come from the node.
 func (c *column) text(r *row) string { return terminal.Visible(c.cell(r)) }
 
 // pad brings a cell to the column's width, cutting it where it is too long.

@@ -33,7 +33,7 @@ type Kernel interface {
 	Settle(ctx context.Context, a pci.Address) error
 }
 
-// Modules loads kernel modules. Loading one that is loaded is no error.
+// Modules loads kernel modules. Loading a loaded module is not an error.
 type Modules interface {
 	Load(ctx context.Context, module string) error
 }
@@ -97,10 +97,9 @@ func (e *Executor) Do(ctx context.Context, s plan.Step) error {
 	return nil
 }
 
-// Binding returns how the kernel binds the function now, once no earlier write
-// can change it any more. Its error matches [sysfs.ErrNoFunction] when the
-// function is gone, [sysfs.ErrLocked] when somebody else's unbind hangs, and is a
-// [control.StuckError] when a write of ours does.
+// Binding returns how the kernel binds the function now, once no earlier write can change it any more. Its error
+// matches [sysfs.ErrNoFunction] when the function is gone and [sysfs.ErrLocked] when an unbind by another process
+// hangs. It is a [control.StuckError] when a write of ours does.
 func (e *Executor) Binding(ctx context.Context, a pci.Address) (plan.Binding, error) {
 	if err := e.kernel.Settle(ctx, a); err != nil {
 		return plan.Binding{}, err
@@ -121,8 +120,8 @@ func (e *Executor) Binding(ctx context.Context, a pci.Address) (plan.Binding, er
 	return plan.Binding{Driver: driver, Override: override}, nil
 }
 
-// free checks that a function without a driver's link has none: somebody else's
-// unbind of it may hang in the kernel.
+// free checks that a function without a driver's link has no driver: an unbind by another process may hang in the
+// kernel.
 func (e *Executor) free(a pci.Address) error {
 	driver, err := e.fs.Detaching(a)
 	if err == nil && driver != "" {
@@ -131,8 +130,8 @@ func (e *Executor) free(a pci.Address) error {
 	return err
 }
 
-// load loads a module and checks that its driver is registered. Of a modalias
-// nobody knows what drivers it brings; the probe after it will tell.
+// load loads a module and checks that its driver is registered. The drivers of a modalias are not known in
+// advance; the probe after it shows whether they match.
 func (e *Executor) load(ctx context.Context, module string) error {
 	if err := e.modules.Load(ctx, module); err != nil || strings.HasPrefix(module, "pci:") {
 		return err

@@ -34,8 +34,7 @@ type Modprobe struct {
 	Root string
 }
 
-// Load runs modprobe and returns what it printed on failure. A module that is
-// loaded is no error.
+// Load runs modprobe, and on failure returns what it printed. Loading a loaded module is not an error.
 func (m Modprobe) Load(ctx context.Context, module string) error {
 	cmd, err := m.command(ctx, module)
 	if err != nil {
@@ -68,7 +67,8 @@ func (m Modprobe) command(ctx context.Context, module string) (*exec.Cmd, error)
 	cmd := exec.CommandContext(ctx, program, "--", module)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 	cmd.Dir = "/" // in the new root: the old working directory would lead out of it
-	// What the kernel gives it. Our own variables are the container's, and MODPROBE_OPTIONS is nobody's to set here.
+	// The environment that the kernel gives it. Ours is the container's, and MODPROBE_OPTIONS must not come from
+	// there.
 	cmd.Env = []string{"HOME=/", "TERM=linux", "PATH=/sbin:/usr/sbin:/bin:/usr/bin"}
 	return cmd, nil
 }

@@ -46,14 +46,12 @@ func (e *UnfinishedError) InKernel() bool {
 	return stuck || errors.Is(e.Err, sysfs.ErrLocked)
 }
 
-// Reset resets the functions of r.Set and compares each with its baseline
-// fingerprint. The proof is valid when the error is nil. Otherwise the error is an
-// [NotCleanError], and the proof holds what was seen; or an [UnfinishedError], which
-// is no evidence against the device. It may be repeated: where a call for the same
-// tenancy was cut off in the middle, the next one takes the result of that reset,
-// and its proof has no fingerprints from before. The tenancy names whose traces are
-// cleared.
-// The functions must be on a VFIO driver and have no holder: the caller looks.
+// Reset resets the functions of r.Set and compares each with its baseline fingerprint. The proof is valid when the
+// error is nil. Otherwise the error is a [NotCleanError], and the proof holds what was seen; or an
+// [UnfinishedError], which is not evidence against the device. It may be repeated: if a call for the same tenancy
+// was interrupted, the next one takes the result of that reset, and its proof has no fingerprints from before. The
+// tenancy names whose traces are cleared. The functions must be on a VFIO driver and have no holder: the caller
+// checks that.
 func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint, tenancy string) (isolation.Proof, error) {
 	proof := isolation.Proof{Reset: r}
 	if ctx.Err() != nil {
@@ -79,8 +77,8 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 	return proof, nil
 }
 
-// verdict returns what an error says of the device: nothing, where the kernel has
-// not answered, or did not begin because somebody else has the device.
+// verdict returns what an error says of the device: nothing if the kernel has not answered, or did not begin
+// because another process has the device.
 func verdict(r isolation.Reset, err error) error {
 	unfinished := &UnfinishedError{Reset: r, Err: err}
 	if unfinished.InKernel() || control.NotBegun(err) {

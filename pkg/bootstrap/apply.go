@@ -107,7 +107,8 @@ func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string,
 	return result, e.verify(b, after, result)
 }
 
-// note keeps what a blueprint with nothing to do says all the same: the next look goes by its text, and knows what waits for a boot.
+// note keeps the text of a blueprint that requires no change: the next run compares with it, and knows what waits
+// for a boot.
 func (e *Engine) note(before, after *Journal, text string) error {
 	if text == before.Blueprint && maps.Equal(after.Awaits, before.Awaits) {
 		return nil
@@ -135,7 +136,7 @@ func (e *Engine) readBack(j *Journal, settings []SettingPlan) error {
 	return e.save(j)
 }
 
-// verify looks at the node anew: whatever is still to do was not done.
+// verify inspects the node again: whatever still needs to be done was not done.
 func (e *Engine) verify(b *blueprint.Blueprint, j *Journal, result *Result) error {
 	p, err := e.plan(b, j)
 	if err != nil {
@@ -261,7 +262,8 @@ func (e *Engine) pend(j *Journal, c *change) {
 	j.Pending = slices.DeleteFunc(follow(j.Pending, c), func(f state.FollowUp) bool { return f == state.Reboot || !e.Live && !ofImage(f) })
 }
 
-// theirs returns what somebody has made of their own file since, without what bootstrap had put into it, and keeps that.
+// theirs returns the operator's later version of their own file without what bootstrap had put into it, and keeps
+// that.
 func (e *Engine) theirs(entry *Entry, found disk.Found) (disk.Image, error) {
 	content, err := e.withdrawn(entry, found)
 	if err != nil {

@@ -31,7 +31,7 @@ type change struct {
 	commit, discard func() error
 }
 
-// othersBits are the permissions of everybody but a file's owner.
+// othersBits are the permissions of everyone except a file's owner.
 const othersBits = 0o077
 
 // newChange returns what makes the file that was found the one that is wanted. One
@@ -197,11 +197,10 @@ func (e *Engine) undo(c *change) error {
 	return errors.Join(err, e.unstage(c))
 }
 
-// pristine is the node as it would be had bootstrap never been there. Parts read that:
-// so what they want does not depend on what they have done already, an argument that a
-// blueprint no longer has is not found in a file that was edited for it, and our own
-// files are nobody's conflict. A file that somebody has changed since is shown as it is;
-// a boot loader's without our arguments.
+// pristine is the node as it would be without bootstrap. Parts read that, so that what they want does not depend
+// on what they have already done: an argument that a blueprint no longer has is not found in a file that was
+// edited for it, and our own files are never a conflict. A file that was changed since is shown as it is; a boot
+// loader's without our arguments.
 type pristine struct {
 	state.Tree
 	engine  *Engine
@@ -227,7 +226,7 @@ func (t *pristine) ReadAtMost(name string, limit int64) ([]byte, error) {
 	return content[:min(int64(len(content)), limit)], err
 }
 
-// changed returns a file of the boot loader's that somebody has changed since, without our arguments; nil for another.
+// changed returns a boot loader's file that was changed since, without our arguments; nil for any other.
 func (t *pristine) changed(name string) ([]byte, error) {
 	entry := t.journal.entry(name)
 	if entry == nil || entry.Part != boot.Part {

@@ -266,9 +266,8 @@ func (e *Engine) resume(j *Journal) (*Journal, error) {
 	return after, e.save(after)
 }
 
-// concluded returns the journal once its intents are carried out: files that are as
-// they were before bootstrap are no longer in it. Dirs are directories that were made
-// for those alone, innermost first.
+// concluded returns the journal once its intents are carried out: files that are as they were before bootstrap are
+// no longer in it. Dirs are directories that were made only for them, innermost first.
 func (j *Journal) concluded() (after *Journal, dirs []string) {
 	after = j.clone()
 	after.Entries = slices.DeleteFunc(after.Entries, func(entry Entry) bool {

@@ -112,7 +112,7 @@ func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
 	return nil
 }
 
-// admit takes a change up, or names what stands against it.
+// admit accepts a change, or names what prevents it.
 func (e *Engine) admit(p *Plan, c *change) error {
 	if problem := e.obstacle(c); problem != nil {
 		p.Problems = append(p.Problems, *problem)
@@ -126,8 +126,7 @@ func (e *Engine) admit(p *Plan, c *change) error {
 	return err
 }
 
-// planTakeBack gives files back that were made for a former blueprint. One that
-// somebody has changed since stays theirs.
+// planTakeBack reverts files that were made for a former blueprint. A file that was changed since is kept.
 func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 	for i := range j.Entries {
 		entry := &j.Entries[i]
@@ -153,9 +152,9 @@ func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 	return nil
 }
 
-// asWritten reports whether a file of ours is as bootstrap made it. The boot loader's may have been made anew by the distribution's own
-// tool since: where systemd-boot starts Debian, update-initramfs has kernel-install write the kernel's entry, of the words that we put into
-// etc/kernel/cmdline, in another order than we had them in the entry.
+// asWritten reports whether a file of ours is as bootstrap made it. The distribution's own tool may have
+// regenerated a boot loader's file since: where systemd-boot starts Debian, update-initramfs runs kernel-install,
+// which writes the kernel's entry from the words in etc/kernel/cmdline, in another order than bootstrap did.
 func (e *Engine) asWritten(entry *Entry, found disk.Found) bool {
 	if found.Same(entry.After) {
 		return true
@@ -167,7 +166,7 @@ func (e *Engine) asWritten(entry *Entry, found disk.Found) bool {
 	return err == nil && boot.Says(string(found.Content), string(written))
 }
 
-// drifted returns what somebody has done to a file of ours, nil for nothing.
+// drifted returns how a file of ours was changed since, nil for not at all.
 func (e *Engine) drifted(entry *Entry, found disk.Found) *Drift {
 	switch {
 	case entry == nil || e.asWritten(entry, found):
@@ -219,7 +218,7 @@ const (
 	NotBrought    Status = "not brought by the boot"
 )
 
-// Plan is what a node is, what it should be, and what lies between.
+// Plan is what a node is, what it should be, and the difference.
 type Plan struct {
 	Root      string `json:"root"`
 	Blueprint string `json:"blueprint,omitempty"`
@@ -238,7 +237,7 @@ type Plan struct {
 	// NotBrought: what is on disk is right, and a boot has not brought all of it. Another one would not either.
 	NotBrought bool `json:"notBroughtByBoot,omitempty"`
 
-	// journal is the sum of the journal that it goes by.
+	// journal is the checksum of the journal that the plan was made from.
 	journal string
 	// pending is what has still to follow former changes.
 	pending []state.FollowUp
@@ -258,11 +257,11 @@ type FilePlan struct {
 	// is of what no blueprint wants any more.
 	Action string `json:"action,omitempty"`
 	Diff   string `json:"diff,omitempty"`
-	// Drift is there where somebody has changed the file since bootstrap wrote it.
+	// Drift is set if the file was changed since bootstrap wrote it.
 	Drift *Drift `json:"drift,omitempty"`
 }
 
-// Drift is a change by somebody else.
+// Drift is a change that bootstrap did not make.
 type Drift struct {
 	// What is "changed" or "removed".
 	What string `json:"what"`
@@ -321,8 +320,8 @@ func (p *Plan) toDo() bool {
 		slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Due && s.Runs })
 }
 
-// await says how it stands with what only a boot brings and is not there: files are to be changed first, the next boot brings it, or
-// apply had left it to a boot and there was one.
+// await names the state of what only a boot brings and is missing: files are to be changed first, the next boot
+// brings it, or apply had left it to a boot that did not bring it.
 func (e *Engine) await(p *Plan, j *Journal, key string) Status {
 	p.awaits = append(p.awaits, key)
 	since, left := j.Awaits[key]
@@ -342,8 +341,8 @@ func (p *Plan) diskToDo() bool {
 	return len(p.changes) > 0 || slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Due })
 }
 
-// awaited is what the next boot has to bring once the plan is carried out. What was left to a former one already stays that, unless
-// what a boot goes by is changed only now.
+// awaited is what takes effect with the next boot once the plan is carried out. What already waits for a boot
+// keeps waiting, unless what the boot depends on changes only now.
 func (p *Plan) awaited(j *Journal, boot string) map[string]string {
 	all := map[string]string{}
 	for _, key := range p.awaits {

@@ -14,9 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// Record leaves on the node what a plan has found, as [drift.File]: the plugin serves it as metrics. It may be repeated; what was found
-// before keeps its time. Apply and Revert remove it, since it is of a node that is no more: after one of another process the error is
-// [ErrOutdated].
+// Record leaves the findings of a plan on the node, as [drift.File]: the plugin serves them as metrics. It may be
+// repeated; earlier findings keep their time. Apply and Revert remove the record, since it is outdated then. If
+// another process applied meanwhile, the error is [ErrOutdated].
 func (e *Engine) Record(ctx context.Context, p *Plan) error {
 	return e.locked(ctx, func() error {
 		j, err := e.load()

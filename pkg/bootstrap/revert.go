@@ -25,10 +25,9 @@ type Kept struct {
 	Diff string `json:"diff,omitempty"`
 }
 
-// Revert brings back what was before bootstrap, all files or those that are named, by
-// their paths below the root, to the byte and with their modes and owners. What
-// somebody has changed since is kept, and told with the difference; what somebody has
-// removed stays removed. After an error nothing is changed.
+// Revert restores what was before bootstrap, for all files or those that are named by their paths below the root,
+// to the byte and with their modes and owners. A file that was changed since is kept and reported with the
+// difference; a file that was removed stays removed. After an error nothing is changed.
 func (e *Engine) Revert(ctx context.Context, paths ...string) (*Result, error) {
 	var result *Result
 	err := e.locked(ctx, func() error {
@@ -133,8 +132,8 @@ func (e *Engine) since(entry *Entry, found disk.Found) string {
 	return diff.Unified("written/"+entry.Path, "found/"+entry.Path, text(entry.After, written), text(found.Image, found.Content))
 }
 
-// resettable returns the running settings that are still as they were written: what
-// somebody has set since is theirs.
+// resettable returns the running settings that are still as bootstrap wrote them. A setting that was changed since
+// is kept.
 func (e *Engine) resettable(j *Journal) []SettingPlan {
 	settings := []SettingPlan{}
 	for _, w := range j.Settings {

@@ -35,8 +35,7 @@ type readSpec struct {
 // prefix begins the names of our files; the claim's UID follows.
 const prefix = "kata-vfio.dev-vfio_"
 
-// ClaimOf returns the UID of the claim whose spec has the file name; false for a
-// file of somebody else's.
+// ClaimOf returns the UID of the claim whose spec has the file name; false for a file that is not ours.
 func ClaimOf(name string) (uid string, ok bool) {
 	uid, ours := strings.CutPrefix(name, prefix)
 	uid, isSpec := strings.CutSuffix(uid, ".json")
@@ -106,8 +105,7 @@ func (d *Dir) decode(claimUID string) (*specs.Spec, error) {
 	return &spec, nil
 }
 
-// Remove takes the claim's spec away, with what cut-off writes of it have left.
-// A missing file is no error.
+// Remove removes the claim's spec, and what interrupted writes of it left. A missing file is not an error.
 func (d *Dir) Remove(claimUID string) error {
 	leftovers, err := filepath.Glob(filepath.Join(d.path, "."+prefix+claimUID+".json*"))
 	if err != nil {

@@ -43,9 +43,8 @@ func QualifiedName(claimUID, device string) string {
 	return Kind + "=" + DeviceName(claimUID, device)
 }
 
-// Spec returns the spec of a claim. nodes holds the nodes of each device, by
-// its index in the plan; one without nodes that is no endpoint is an error,
-// since CDI knows no empty device.
+// Spec returns the spec of a claim. nodes holds the nodes of each device, by its index in the plan. Without nodes
+// a device is an error unless it is an endpoint, since CDI has no empty devices.
 func Spec(p *plan.Plan, nodes [][]Node) (*specs.Spec, error) {
 	spec := &specs.Spec{Version: SpecVersion, Kind: Kind}
 	for i := range p.Devices {

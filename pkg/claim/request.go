@@ -43,8 +43,8 @@ type Device struct {
 	// Class is the DeviceClass that the request names; empty where the claim's spec
 	// has no such request.
 	Class string `json:"class,omitempty"`
-	// ClassParameters are those for our driver that the allocation copied from the
-	// DeviceClass, in its order, as they stand there.
+	// ClassParameters are those for our driver that the allocation copied from the DeviceClass, unchanged and in
+	// its order.
 	ClassParameters []json.RawMessage `json:"-"`
 	Pool            string            `json:"pool"`
 	// Name is the function's device name; Address is what it names.

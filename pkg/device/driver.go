@@ -128,10 +128,10 @@ func WaitsForUsers(driver string) bool { return driver == "nvidia" }
 const NeverLetsGo = "stop every process that has a /dev/nvidia* node open; from version 595 on the driver does not end the unbind " +
 	"even then (https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1119): restart the node"
 
-// SharedNodes returns the nodes below /dev by which a process may use any function
-// of the driver; one that ends in "/" stands for all that are in it. Who has one open
-// may use each of the functions: the driver tells nobody which (NV_ESC_ATTACH_GPUS_TO_FD
-// takes a GPU through nvidiactl alone, and uvm and modeset take GPUs in the kernel).
+// SharedNodes returns the nodes below /dev by which a process may use any function of the driver. A name that ends
+// in "/" stands for all nodes in it. A process that has one open may use each of the functions, and the driver
+// does not report which (NV_ESC_ATTACH_GPUS_TO_FD takes a GPU through nvidiactl alone, and uvm and modeset take
+// GPUs in the kernel).
 func SharedNodes(driver string) []string {
 	if !WaitsForUsers(driver) {
 		return nil

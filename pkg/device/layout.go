@@ -15,11 +15,10 @@ type Layout struct {
 	// units are sets of functions that go to one tenant together: those of one
 	// IOMMU group, and a GPU with its companions.
 	units sets
-	// neighbours are sets of functions that must stand in one pool: units, and
-	// PFs with their VFs. Counters can't be shared across pools.
+	// neighbours are sets of functions that must be in one pool: units, and PFs with their VFs. Counters can't be
+	// shared across pools.
 	neighbours sets
-	// inNodePool holds the neighbours that stand in the node's pool, by the
-	// set's first address.
+	// inNodePool holds the neighbours that are in the node's pool, by the set's first address.
 	inNodePool map[pci.Address]bool
 	// firstPF holds the lowest PF of the others.
 	firstPF map[pci.Address]pci.Address
@@ -86,8 +85,8 @@ func (l *Layout) place(f *Function) {
 	}
 }
 
-// hasPool reports whether f has a pool of its own: a NIC, or another function
-// with SR-IOV. GPUs stand in the node's pool, their VFs with them.
+// hasPool reports whether f has a pool of its own: a NIC, or another function with SR-IOV. GPUs are in the node's
+// pool, and so are their VFs.
 func hasPool(f *Function) bool {
 	return f.Type == PFType || f.Type != GPU && f.PF != nil && f.PF.TotalVFs > 0
 }
@@ -107,8 +106,7 @@ func (l *Layout) Pool(node string, addr pci.Address) string {
 	return node + pfPool + pf.Label()
 }
 
-// pfPool stands between node and PF in the name of a PF's pool. A node's name has
-// no "/" (it is a DNS subdomain).
+// pfPool separates node and PF in the name of a PF's pool. A node's name has no "/" (it is a DNS subdomain).
 const pfPool = "/pf-"
 
 // IsPoolOf reports whether the pool is one that the node with the name publishes: its

@@ -43,8 +43,8 @@ func (n Nearness) String() string {
 // PairType is the type of a [Pair] among the types of functions.
 const PairType Type = "gpu-vf"
 
-// Pair is a GPU and the VF of a NIC near it, which are given away as one
-// device. The pointers are into a snapshot: read, don't write.
+// Pair is a GPU and the VF of a NIC near it, which are assigned as one device. The pointers are into a snapshot:
+// read, don't write.
 type Pair struct {
 	GPU, VF *Function
 }
@@ -53,7 +53,7 @@ type Pair struct {
 // functions it has: "gpu-0000-3b-00-0-vf-0000-3c-10-1".
 func (p *Pair) Name() string { return p.GPU.Name() + pairJoint + p.VF.Address.Label() }
 
-// pairJoint stands between the labels of a pair's name; an address has no "v".
+// pairJoint separates the labels in a pair's name; an address has no "v".
 const pairJoint = "-" + string(VFType) + "-"
 
 // Part is one function of a device as ResourceSlices have it.

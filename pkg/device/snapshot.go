@@ -14,8 +14,8 @@ type Group struct {
 	// empty where the kernel does not say.
 	Type    string        `json:"type,omitempty"`
 	Members []pci.Address `json:"members"`
-	// Others are the members that are no PCI functions, by the kernel's name:
-	// platform devices behind the same IOMMU stream.
+	// Others are the members that are not PCI functions, by the kernel's name: platform devices behind the same
+	// IOMMU stream.
 	Others []string `json:"others,omitempty"`
 	// Reserved are the reserved IOVA regions.
 	Reserved []Region `json:"reserved,omitempty"`
@@ -66,8 +66,7 @@ type Alias struct {
 	Module  string
 }
 
-// Snapshot is the node at one moment. It is immutable: whoever has one may
-// keep it and share it, and nobody changes it.
+// Snapshot is the node at one moment. It is immutable, so you may keep it and share it.
 type Snapshot struct {
 	// Functions are all functions of the node, by address.
 	Functions []Function

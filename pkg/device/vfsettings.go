@@ -21,8 +21,8 @@ type VFSettings struct {
 	// RSSQuery lets the VF read the PF's hash key and redirection table.
 	RSSQuery *bool `json:"rssQuery,omitempty"`
 	Trust    *bool `json:"trust,omitempty"`
-	// NodeGUID and PortGUID are those of an InfiniBand VF, "02:00:5e:10:00:00:00:01";
-	// all zero is one that its PF was not told.
+	// NodeGUID and PortGUID are those of an InfiniBand VF, "02:00:5e:10:00:00:00:01". All zero means that its PF
+	// did not get one.
 	NodeGUID string `json:"nodeGUID,omitempty"`
 	PortGUID string `json:"portGUID,omitempty"`
 }
@@ -39,7 +39,7 @@ type VLAN struct {
 // stay, in what is still to be settled: the kernel sets both bounds at once.
 const AsFound = -1
 
-// TxRate bounds what a VF sends, in Mbit/s; 0 is no bound.
+// TxRate bounds what a VF sends, in Mbit/s. 0 means unlimited.
 type TxRate struct {
 	Min int `json:"min"`
 	Max int `json:"max"`

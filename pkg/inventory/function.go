@@ -60,9 +60,8 @@ func readOnce(fs *sysfs.FS, addr pci.Address, place string, before *device.Funct
 	if f.Class.Sub() != pci.ClassPCIBridge { // ports have none
 		readChildren(f, a)
 	}
-	// In a directory that was removed all attributes are absent, which is no
-	// error to most of them. So the last one read is one that no function is
-	// without, and another one where a tree that was put together by hand is.
+	// In a directory that was removed all attributes are absent, which most of them may be. So the last read is of
+	// an attribute that every function has, or of another one in a tree that was put together by hand.
 	if !readConfig(f, a, before) {
 		a.required("vendor", 16)
 	}
@@ -102,7 +101,7 @@ func readIdentity(f *device.Function, a *attributes) {
 	}
 }
 
-// readBinding reads who has the function.
+// readBinding reads the function's driver and group.
 func readBinding(f *device.Function, a *attributes) {
 	f.Driver = unique.Make(a.link("driver")).Value()
 	readDetaching(f, a)
@@ -132,9 +131,8 @@ func readDetaching(f *device.Function, a *attributes) {
 	f.Locked = driver != ""
 }
 
-// readOverride reads driver_override. While an operation hangs in the kernel
-// that is not possible; the function is then Locked, and the rest of it and of
-// the node is read all the same.
+// readOverride reads driver_override. While an operation hangs in the kernel that is not possible. Then the
+// function is Locked, and the rest of it and of the node is still read.
 func readOverride(f *device.Function, a *attributes) {
 	if !a.usable() || f.Locked && f.Detaching == "" {
 		return
@@ -279,14 +277,12 @@ func width(text string) int {
 	return n
 }
 
-// readConfig reads the capabilities; false where nothing was read. The device
-// wrote them: whatever they hold is a fact about the device, never a reason to fail
-// the node's scan.
+// readConfig reads the capabilities; false if nothing was read. The device wrote them: whatever they hold is a
+// fact about the device, never a reason to fail the node's scan.
 //
-// The kernel reads the space word by word from the device, which takes longer
-// than all other attributes together. When before is the same device, its
-// capabilities are kept, and the header alone tells whether it is alive. Not so for a
-// port: who reads one wants to know what its registers say now.
+// The kernel reads the space word by word from the device, which takes longer than all other attributes together.
+// If before is the same device, its capabilities are kept, and only the header is read, to see whether it is
+// alive. A port is always read in full: its registers can change.
 func readConfig(f *device.Function, a *attributes, before *device.Function) bool {
 	if before != nil && sameDevice(f, before) && f.Class.Sub() != pci.ClassPCIBridge {
 		header, ok := readSpace(f, a, headerBytes)

@@ -28,8 +28,8 @@ func readHost(fs *sysfs.FS) (device.Host, error) {
 	return h, r.err
 }
 
-// refreshHost returns prev with the facts read anew that may change without a
-// new boot and are cheap to read: what is loaded, and how it is set.
+// refreshHost returns prev with the facts read again that may change without a reboot and are cheap to read: what
+// is loaded, and how it is set.
 func refreshHost(fs *sysfs.FS, prev device.Host) (device.Host, error) {
 	r := &hostReader{fs: fs}
 	r.refresh(&prev)
@@ -213,9 +213,8 @@ func readConsole(fs *sysfs.FS) (*console, error) {
 	return c, nil
 }
 
-// uses reports whether the boot console is on f. Only the adapter that the
-// firmware showed its messages on counts: the kernel puts its console on any
-// other display too, where nobody needs it.
+// uses reports whether the boot console is on f. Only the adapter on which the firmware showed its messages
+// counts: the kernel also puts its console on any other display, where it is not needed.
 func (c *console) uses(f *device.Function) []device.Use {
 	shown := c.text || c.frames && (c.firmware || c.owners[f.Address])
 	if !f.BootVGA || !shown {

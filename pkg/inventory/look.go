@@ -14,12 +14,10 @@ import (
 // at its registers would wake it.
 const poweredDown = "D3cold"
 
-// Look looks whether the functions that are meant answer still, have a link and
-// reported fatal errors, and what of the node uses any function. It has those read
-// again for which that is not what the latest snapshot says: no uevent tells of a
-// device that falls off the bus, nor of an address on its interface. It reads a few
-// bytes of each function that is meant, and reads those with an interface or a disk
-// [Lightly]. What can't be read is left out, and the error says so.
+// Look checks whether the given functions still answer, have a link and reported fatal errors, and what of the
+// node uses any function. It rescans those that differ from the latest snapshot: the kernel sends no uevent for a
+// device that falls off the bus, nor for an address on its interface. It reads a few bytes of each given function,
+// and reads those with an interface or a disk [Lightly]. What can't be read is left out, and named in the error.
 func (w *Watcher) Look(ctx context.Context, meant func(*device.Function) bool) error {
 	snap := w.latest.Load()
 	var errs []error

@@ -10,12 +10,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Rescan returns prev with the functions at addrs read anew, and with them
-// their IOMMU groups, the PFs of VFs, the VFs of a PF that has more or fewer than
-// before, and what is loaded on the host. All else is shared with prev: names, uses and children
-// of other functions, interrupt chips and module aliases stay as they were. An
-// address without a function drops out. On an error there is no snapshot, and
-// prev remains good.
+// Rescan returns prev with the functions at addrs read again, and with them their IOMMU groups, the PFs of VFs,
+// the VFs of a PF whose number changed, and what is loaded on the host. Everything else is shared with prev:
+// names, uses and children of other functions, interrupt chips and module aliases. An address without a function
+// drops out. After an error prev stays valid, and no snapshot is returned.
 func Rescan(ctx context.Context, fs *sysfs.FS, prev *device.Snapshot, addrs []pci.Address, opts ...Option) (*device.Snapshot, error) {
 	host, err := refreshHost(fs, prev.Host)
 	if err != nil {
@@ -89,8 +87,8 @@ func vfsOf(f *device.Function) []pci.Address {
 	return f.PF.VFs
 }
 
-// rereadGroups reads the groups that the functions that were read are in or
-// were in, and returns the members that nobody knew of.
+// rereadGroups reads the former and present groups of the functions that were read, and returns their members that
+// were not known.
 func (s *scan) rereadGroups() (unknown []pci.Address, err error) {
 	numbers := map[int]bool{}
 	for a, now := range s.functions {

@@ -32,8 +32,8 @@ type Option func(*scan)
 // they stay nameless, which nothing but display depends on.
 func WithNames(names *Names) Option { return func(s *scan) { s.names = names } }
 
-// Lightly has a [Rescan] keep the capabilities of functions that are the same
-// devices as before, but for ports: for who asks how functions are bound and used now.
+// Lightly makes a [Rescan] keep the capabilities of functions that are the same devices as before, except of
+// ports. Use it when only bindings and uses matter.
 func Lightly() Option { return func(s *scan) { s.light = true } }
 
 // scan is one reading of a node, or of a part of it.
@@ -76,7 +76,7 @@ func (s *scan) function(a pci.Address) *device.Function {
 	return f
 }
 
-// Scan reads the whole node. On an error there is no snapshot at all.
+// Scan reads the whole node. On an error it returns no snapshot.
 func Scan(ctx context.Context, fs *sysfs.FS, opts ...Option) (*device.Snapshot, error) {
 	s := newScan(fs, &device.Snapshot{}, opts)
 	host, err := readHost(fs)

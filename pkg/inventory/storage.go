@@ -174,9 +174,8 @@ func (m *mounts) uses(f *device.Function) ([]device.Use, error) {
 	return uses, nil
 }
 
-// usesOf returns the uses of a block device, name for the part of a disk that
-// carries it: they are told as uses of that part. above lists the devices
-// between the two.
+// usesOf returns the uses of a block device; name is the part of a disk that carries it. They are reported as uses
+// of that part. above lists the devices between the two.
 func (m *mounts) usesOf(part, name string, above []string) ([]device.Use, error) {
 	number, err := readOptional(m.fs, "sys/class/block/"+name+"/dev")
 	if err != nil {

@@ -255,7 +255,7 @@ func (p *pending) take() (all bool, subjects map[subject]bool) {
 	return all, subjects
 }
 
-// put back what was taken and could not be used. It wakes nobody.
+// put returns what was taken and could not be used. It wakes no reader.
 func (p *pending) put(all bool, subjects map[subject]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

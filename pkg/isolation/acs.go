@@ -24,7 +24,7 @@ const (
 	ACSOn ACSState = "on"
 	// ACSOff: a switch that the capability offers is off.
 	ACSOff ACSState = "off"
-	// ACSAbsent: there is no capability where one is needed.
+	// ACSAbsent: the capability is missing where one is needed.
 	ACSAbsent ACSState = "absent"
 	// ACSUnknown: configuration space was not read that far, or the registers
 	// don't follow the standard.
@@ -75,9 +75,9 @@ func missingACS(acs *pci.ACS) uint16 {
 	return RequiredACS & acs.Capability &^ acs.Control
 }
 
-// oddACS reports whether f is one of the Intel PCH root ports whose ACS
-// registers are 32 bits wide, so that what stands at the control register's
-// place is none (pci_quirk_intel_spt_pch_acs_match in drivers/pci/quirks.c).
+// oddACS reports whether f is one of the Intel PCH root ports whose ACS registers are 32 bits wide, so that the
+// value at the usual offset is not the control register (pci_quirk_intel_spt_pch_acs_match in
+// drivers/pci/quirks.c).
 func oddACS(f *device.Function) bool {
 	if f.Vendor != 0x8086 || f.Capabilities.Express.Type != pci.RootPort {
 		return false
@@ -108,11 +108,10 @@ func multifunction(s *device.Snapshot, f *device.Function) bool {
 
 // peers checks that the registers keep what the group promises.
 //
-// The kernel decided at boot: had a port above f not blocked peer-to-peer
-// requests, f would be in that port's group (pci_device_group). So the group
-// is the verdict, and each port outside it must still have its switches on.
-// Without the capability the kernel went by a quirk, which is worth a note;
-// where the port has no group either, nobody vouches for it.
+// The kernel decided at boot: had a port above f not blocked peer-to-peer requests, f would be in that port's
+// group (pci_device_group). So the group is the verdict, and each port outside it must still have its switches on.
+// Without the capability the kernel applied a quirk, which is worth a note. If the port has no group either,
+// nothing proves that it isolates.
 func (j *judgement) peers() {
 	if j.group == nil {
 		return

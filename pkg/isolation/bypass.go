@@ -73,13 +73,13 @@ func groupKey(f *device.Function) int {
 // Bypass is one way by which what a function sends gets to others without passing
 // the IOMMU.
 type Bypass struct {
-	// From is the function that sends, and At the port on its way, or the function
-	// itself, that does not hand its requests up.
+	// From is the function that sends. At is the port on the path, or the function itself, that does not forward
+	// its requests upstream.
 	From, At pci.Address
 	// Domain is where they get.
 	Domain Domain
-	// State is what At's registers say: [ACSOff], [ACSAbsent], or [ACSUnknown] where
-	// it can't be told whether there is a bypass at all.
+	// State is what At's registers say: [ACSOff], [ACSAbsent], or [ACSUnknown] if they can't be read, so that a
+	// bypass is only possible.
 	State ACSState
 }
 
@@ -172,9 +172,9 @@ type SharedDomain struct {
 	Tenants []string
 }
 
-// SharedDomains returns where functions of different tenants can reach each other, by
-// what [Bypasses] or [TranslatedBypasses] returned for those functions. The
-// work grows with the number of functions and not with that of their pairs.
+// SharedDomains returns where functions of different tenants can reach each other, from the results of [Bypasses]
+// or [TranslatedBypasses] for those functions. The work grows with the number of functions, not with the number of
+// pairs.
 func SharedDomains(held []Assigned, bypasses []Bypass) []SharedDomain {
 	found := map[Domain]*SharedDomain{}
 	for _, l := range bypasses {

@@ -46,7 +46,7 @@ func (j *judgement) grouped() {
 
 const noIOMMUParameter = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
 
-// groupless says why a function without a group can't be given away.
+// groupless says why a function without a group can't be assigned.
 func (j *judgement) groupless() {
 	r := Reason{
 		Code: NoGroup, Severity: Critical,
@@ -107,9 +107,8 @@ func (j *judgement) missingMate(addr pci.Address) {
 	})
 }
 
-// otherMate refuses a group with a member that is no PCI function: nothing here can take
-// it from its driver or tell who uses it, and VFIO refuses the group while it has one that
-// keeps DMA for the host.
+// otherMate refuses a group with a member that is not a PCI function: this program can't unbind it or tell who
+// uses it, and VFIO refuses the group while it has one that keeps DMA for the host.
 func (j *judgement) otherMate(name string) {
 	j.reason(Reason{
 		Code: NotViable, Severity: High,

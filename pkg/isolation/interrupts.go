@@ -50,8 +50,7 @@ func InterruptsOf(s *device.Snapshot, f *device.Function) Interrupts {
 	return found
 }
 
-// remapped reports whether interrupts of f are remapped, and says so where
-// they are not or where that can't be told.
+// remapped reports whether interrupts of f are remapped, and adds a reason if they are not or if that is unknown.
 func (j *judgement) remapped() bool {
 	found := InterruptsOf(j.s, j.f)
 	seen := j.saw(chipNames, strings.Join(j.s.Host.IRQChips, " "))
@@ -71,10 +70,9 @@ func (j *judgement) remapped() bool {
 	return false
 }
 
-// concerns reports whether a chip that does not remap serves PCI functions
-// such as f. Timers and the IOMMU's own DMAR-MSI don't count, since no device
-// owns them; nor does Intel's VMD but for what lives in a domain of its making,
-// whose interrupts go through it (drivers/pci/controller/vmd.c).
+// concerns reports whether a chip that does not remap serves PCI functions such as f. Timers and the IOMMU's own
+// DMAR-MSI don't count, since no device owns them. Nor does Intel's VMD, except for functions in a domain of its
+// making, whose interrupts go through it (drivers/pci/controller/vmd.c).
 func concerns(f *device.Function, chip string) bool {
 	if strings.HasPrefix(chip, "VMD-MSI") {
 		return f.Address.Domain > 0xffff

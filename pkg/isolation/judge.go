@@ -1,7 +1,6 @@
-// Package isolation judges whether a function can be given to one tenant
-// without reaching another: from facts alone, once, for everybody. Prepare
-// enforces the verdict, publish turns it into attributes and taints, the audit
-// prints it with its evidence.
+// Package isolation judges whether a function can be assigned to one tenant without giving it access to another.
+// It judges from facts alone, and all packages use the same verdict: prepare enforces it, publish turns it into
+// attributes and taints, the audit prints it with its evidence.
 package isolation
 
 import (
@@ -46,9 +45,8 @@ const (
 	IsBridge Code = "Bridge"
 )
 
-// Codes of notes. UnsafeInterrupts and NoIOMMU are notes too where they are
-// set but don't reach the function: interrupts are remapped all the same, or
-// the function has a real group.
+// Codes of notes. UnsafeInterrupts and NoIOMMU are notes where they are set but don't affect the function: its
+// interrupts are remapped anyway, or it has a real group.
 const (
 	// ATSEnabled: the device translates addresses itself, and what it marks as
 	// translated passes the IOMMU unchecked.
@@ -76,7 +74,7 @@ const (
 	High     Severity = "high"
 	Medium   Severity = "medium"
 	Low      Severity = "low"
-	// Info is a fact that no configuration changes, or that is nobody's fault.
+	// Info is a fact that no configuration changes, or that is not a fault.
 	Info Severity = "info"
 )
 
@@ -130,12 +128,11 @@ func (v *Verdict) Has(code Code) bool {
 	return false
 }
 
-// Judge returns the verdict on f. It is deterministic and reads nothing but
-// the snapshot that f belongs to. It answers whether a tenant's VM that has f
-// and all that goes with it (see [AssignmentSet]) is kept apart from the rest of the
-// node; whether f is free to be taken is for package plan to say.
+// Judge returns the verdict on f. It is deterministic and uses only the snapshot that f belongs to. It answers
+// whether a tenant's VM that has f and all that goes with it (see [AssignmentSet]) is isolated from the rest of
+// the node. Package plan decides whether f is free.
 //
-// What can't be told is no proof: unknown counts as not isolated.
+// What is unknown counts as not isolated.
 func Judge(s *device.Snapshot, f *device.Function) Verdict {
 	return judge(s, f)
 }
@@ -179,8 +176,7 @@ func (j *judgement) reason(r Reason) { j.v.Reasons = append(j.v.Reasons, r) }
 
 func (j *judgement) note(r Reason) { j.v.Notes = append(j.v.Notes, r) }
 
-// saw records a fact that was looked at and returns it, so that a reason can
-// cite it.
+// saw records a fact and returns it, so that a reason can cite it.
 func (j *judgement) saw(path, value string) []Evidence {
 	e := Evidence{Path: path, Value: value}
 	j.v.Evidence = append(j.v.Evidence, e)

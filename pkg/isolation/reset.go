@@ -133,8 +133,7 @@ func (j *judgement) resettable() {
 	}
 }
 
-// noReset says why f can't be reset, naming who stands in the way of a reset
-// of the bus.
+// noReset says why f can't be reset, and names the functions that prevent a reset of the bus.
 func (j *judgement) noReset(seen []Evidence) Reason {
 	r := Reason{
 		Code: NoReset, Severity: Critical, Evidence: seen,
@@ -163,8 +162,8 @@ type Fingerprint struct {
 	// Bytes is how much of the space was read: [FingerprintBytes], or 64
 	// without the privilege for more.
 	Bytes int `json:"bytes"`
-	// BusMaster, MSI and MSIX are the switches that let a function reach
-	// memory and raise interrupts: off when nobody uses it.
+	// BusMaster, MSI and MSIX are the switches that let a function reach memory and raise interrupts. They are off
+	// while the function is unused.
 	BusMaster bool `json:"busMaster,omitempty"`
 	MSI       bool `json:"msi,omitempty"`
 	MSIX      bool `json:"msix,omitempty"`

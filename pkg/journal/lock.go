@@ -14,15 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Locks are named locks shared by all processes that use one directory: flock
-// on a file per name. The kernel drops them when the process dies. Two plugin
-// instances of a rolling update agree by them.
+// Locks are named locks shared by all processes that use one directory: flock on a file per name. The kernel drops
+// them when the process dies. Two plugin instances of a rolling update coordinate by them.
 //
-// A waiter tries without blocking, again when this process releases a lock, and
-// after growing pauses, since another process tells nobody. flock itself can't be
-// interrupted: a waiter that blocks in it keeps a thread and a descriptor after
-// its caller has given up. Locks of open file descriptions (fcntl) have the same
-// limit, and older instances don't see them.
+// A waiter tries without blocking: again when this process releases a lock, and after growing pauses, since other
+// processes don't signal a release. flock itself can't be interrupted: a waiter that blocks in it keeps a thread
+// and a descriptor after its caller has given up. Locks of open file descriptions (fcntl) have the same limit, and
+// older instances don't see them.
 type Locks struct {
 	dir string
 
@@ -48,10 +46,9 @@ type Lock struct {
 	Transient bool
 }
 
-// Acquire takes all the locks, in one order for everybody, and returns the
-// function that gives them back (it may be called more than once). A name that
-// comes twice is taken once, shared only if both are. When ctx ends first,
-// it takes none, leaves nobody waiting, and returns an error that wraps ctx's.
+// Acquire takes all the locks, in one fixed order, and returns the function that releases them (it may be called
+// more than once). A name that comes twice is taken once, shared only if both are. If ctx ends first, it takes
+// none, leaves no waiter behind, and returns an error that wraps ctx's.
 func (l *Locks) Acquire(ctx context.Context, locks ...Lock) (release func(), err error) {
 	var held []heldLock
 	release = sync.OnceFunc(func() {
@@ -107,7 +104,7 @@ func (l *Locks) take(ctx context.Context, lock Lock) (heldLock, error) {
 	}
 }
 
-// errTaken says that somebody else has the lock now.
+// errTaken says that another process or caller has the lock now.
 var errTaken = errors.New("taken")
 
 // try takes one lock if it is free, and returns errTaken if it is not.
@@ -179,9 +176,8 @@ func (h heldLock) release() {
 	_ = h.file.Close() // the kernel drops the lock with the descriptor
 }
 
-// Sweep removes the files of locks whose names begin with the prefix and that
-// nobody has: what killed processes, and versions that never removed them, left.
-// Only names that are taken as Transient may be swept.
+// Sweep removes the files of free locks whose names begin with the prefix, which killed processes, and versions
+// that never removed them, left behind. Only names that are taken as Transient may be swept.
 func (l *Locks) Sweep(prefix string) error {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {

@@ -64,7 +64,7 @@ func (s *Store) putIn(dir, name, what string, data []byte) error {
 	return errors.Join(syncDir(dir), s.sync())
 }
 
-// lift removes a mark durably. A missing one is no error.
+// lift removes a mark durably. A missing mark is not an error.
 func (k marks[M]) lift(a pci.Address) error {
 	path := k.path(a)
 	err := os.Remove(path)
@@ -77,8 +77,7 @@ func (k marks[M]) lift(a pci.Address) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// all returns the marks by function. A file that can't be read marks its function
-// all the same.
+// all returns the marks by function. An unreadable file still marks its function.
 func (k marks[M]) all() (map[pci.Address]M, error) { return k.in(disk{}, k.store.dir) }
 
 // in returns the marks of the journal in a directory.
@@ -157,9 +156,9 @@ func ReadMarks(files Files, dir string) (*Marks, error) {
 	return &m, errors.Join(errs[:]...)
 }
 
-// Drain marks a function that an operator takes out of use: no claim gets it any
-// more, nor what goes with it (its group and companions, a PF's VFs); who has it
-// keeps it. It outlives reboots, and is lifted by the operator alone.
+// Drain marks a function that an operator takes out of use: no new claim gets it, nor what goes with it (its group
+// and companions, a PF's VFs). A claim that has it keeps it. The mark outlives reboots, and only the operator
+// lifts it.
 type Drain struct {
 	Address pci.Address `json:"address"`
 	// Reason is the operator's.
@@ -207,11 +206,11 @@ func drains() markKind[Drain] {
 // power failure. One that is there is replaced.
 func (s *Store) MarkDrained(d Drain) error { return s.marksDrain().put(d) }
 
-// LiftDrain lifts a mark durably. A missing one is no error.
+// LiftDrain lifts a mark durably. A missing mark is not an error.
 func (s *Store) LiftDrain(a pci.Address) error { return s.marksDrain().lift(a) }
 
-// Drains returns all marks. A file that can't be read marks its function all the
-// same. An error means that nobody knows which functions are in use.
+// Drains returns all marks. An unreadable file still marks its function. After an error it is not known which
+// functions are in use.
 func (s *Store) Drains() (map[pci.Address]Drain, error) { return s.marksDrain().all() }
 
 // FatalErrors marks how many fatal errors of a function are accounted for: those that
@@ -254,11 +253,10 @@ func Unaccounted(snap *device.Snapshot, marks map[pci.Address]FatalErrors) map[p
 	return grown
 }
 
-// ResetMark marks a function that a tenant could reach and for which no reset has
-// been proven since: its claim's class waives the reset, or the node went down,
-// or the function was off the bus when its claim was released. It outlives the
-// claim's record and reboots (a restart of the machine is no proof), and is
-// lifted by the next proven reset.
+// ResetMark marks a function that a tenant could reach and for which no reset has been proven since: its claim's
+// class waives the reset, or the node went down, or the function was off the bus when its claim was released. It
+// outlives the claim's record and reboots (a restart of the machine is not a proof). The next proven reset lifts
+// it.
 type ResetMark struct {
 	Address pci.Address `json:"address"`
 	// Claim is the UID of the claim that had the function.
@@ -285,10 +283,9 @@ func unreadable(path string) string { return "its mark " + path + " can't be rea
 // power failure. One that is there is replaced.
 func (s *Store) MarkNeedsReset(m ResetMark) error { return s.resetMarks().put(m) }
 
-// MarkClean lifts a mark durably, after a proven reset. A missing one is no
-// error.
+// MarkClean lifts a mark durably, after a proven reset. A missing mark is not an error.
 func (s *Store) MarkClean(a pci.Address) error { return s.resetMarks().lift(a) }
 
-// NeedsReset returns all marks. A file that can't be read marks its function all
-// the same. An error means that nobody knows which functions are clean.
+// NeedsReset returns all marks. An unreadable file still marks its function. After an error it is not known which
+// functions are clean.
 func (s *Store) NeedsReset() (map[pci.Address]ResetMark, error) { return s.resetMarks().all() }

@@ -16,7 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// DefaultDir is where a node's journal lies unless the plugin was told otherwise, below the node's root.
+// DefaultDir is where a node's journal is unless the plugin is configured otherwise, below the node's root.
 const DefaultDir = "var/lib/kata-vfio/journal"
 
 // State is how far a claim has come. Each state is written before what it

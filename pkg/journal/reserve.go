@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reserve keeps room on the disk of the journal or the ledger for taking devices
-// back: a file in the directory that has its blocks. While it can't be had, no new claim
-// begins; where the disk is full all the same, it is spent on a claim's end.
+// Reserve keeps space on the disk of the journal or the ledger for taking devices back: a file in the directory
+// that has the blocks. While it can't be filled, no new claim begins. If the disk is full, it is spent on the end
+// of a claim.
 type Reserve struct {
 	Dir string
 	// Free returns how many bytes of the directory's disk are free; nil asks the kernel.

@@ -99,8 +99,7 @@ func (s *Store) Save(r *Record) error {
 	return s.sync()
 }
 
-// Delete removes the record durably, with what cut-off writes of it have left.
-// A missing record is no error.
+// Delete removes the record durably, and what interrupted writes of it left. A missing record is not an error.
 func (s *Store) Delete(id string) error {
 	path, err := s.path(id)
 	if err != nil {

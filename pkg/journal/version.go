@@ -231,10 +231,9 @@ func (s *Store) DropFormer() error {
 	return errors.Join(errs...)
 }
 
-// Export writes all records as an older plugin reads them into dir, which must not be
-// there, with the marks of functions that are not proven clean. It writes nothing where
-// something can't be read, or would be lost: the errors name all of it. A journal that
-// is not there is an error too: nobody exports that on purpose.
+// Export writes all records as an older plugin reads them into dir, which must not exist, with the marks of
+// functions that are not proven clean. It writes nothing if something can't be read or would be lost: the errors
+// name all of it. A missing journal is an error too.
 func (s *Store) Export(version int, dir string) (n int, err error) {
 	if _, err := os.Stat(s.dir); err != nil {
 		return 0, &FileError{Path: s.dir, Err: fmt.Errorf("export journal: %w", err)}

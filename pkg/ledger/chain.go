@@ -55,7 +55,7 @@ func (c Chain) Checkpoint(origin string) Checkpoint {
 	return Checkpoint{Origin: origin, Size: c.Size, Root: c.Root()}
 }
 
-// equal reports whether both stand behind the same events.
+// equal reports whether both are behind the same events.
 func (c Chain) equal(o Chain) bool {
 	return c.Size == o.Size && c.Last == o.Last && slices.Equal(c.frontier, o.frontier)
 }
@@ -78,7 +78,7 @@ type header struct {
 	// the first event, and by the segment before.
 	Last     tlog.Hash   `json:"prev"`
 	Frontier []tlog.Hash `json:"frontier"`
-	// Checkpoint is the signed note of what lies before.
+	// Checkpoint is the signed note of the events before.
 	Checkpoint string `json:"checkpoint"`
 }
 
@@ -133,9 +133,8 @@ const markPrefix = `{"checkpoint":`
 
 func isMark(line []byte) bool { return bytes.HasPrefix(line, []byte(markPrefix)) }
 
-// Complete returns a segment's data, or a part of it that begins with a line, up to its
-// last checkpoint: what stands behind is being written, or was when the power failed. It
-// does not look whether the checkpoint is sound.
+// Complete returns a segment's data, or a part of it that begins with a line, up to its last checkpoint: the rest
+// is being written, or was when the power failed. It does not check the checkpoint.
 func Complete(data []byte) []byte {
 	end := bytes.LastIndexByte(data, '\n') + 1
 	for end > 0 {

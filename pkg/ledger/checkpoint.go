@@ -69,8 +69,8 @@ func ParseCheckpoint(text string) (Checkpoint, error) {
 // errSignature says that a note is not signed by the expected key.
 var errSignature = errors.New("its signature is not by the ledger's key")
 
-// OpenCheckpoint verifies a signed note and returns its checkpoint. Signatures
-// of others (witnesses) may stand beside the verifier's.
+// OpenCheckpoint verifies a signed note and returns its checkpoint. It may have signatures of others (witnesses)
+// too.
 func OpenCheckpoint(signed string, v note.Verifier) (Checkpoint, error) {
 	n, err := note.Open([]byte(signed), note.VerifierList(v))
 	if err != nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// DefaultDir is where a node's ledger lies unless the plugin was told otherwise
-// (--ledger-dir), below the node's root.
+// DefaultDir is where a node's ledger is unless the plugin is configured otherwise (--ledger-dir), below the
+// node's root.
 const DefaultDir = "var/lib/kata-vfio/ledger"
 
-// Version is the format of events that this code writes, and the newest whose
-// meaning it knows. Chain, tree and signatures of newer ones verify all the same.
+// Version is the format of events that this code writes, and the newest whose meaning it knows. Chain, tree and
+// signatures of newer ones can still be verified.
 const Version = 1
 
 // Type says what happened. Types are stable for machines.
@@ -33,9 +33,8 @@ type Type string
 // Types of events, in the order in which a tenancy has them. Unless another
 // writer is named, package prepare writes them; Result says how it ended.
 const (
-	// Start: the plugin began its work on the node. Config is the digest of the
-	// node's config that it goes by from here on. The plugin's command writes it,
-	// before it recovers claims.
+	// Start: the plugin began its work on the node. Config is the digest of the node's config that applies from
+	// here on. The plugin's command writes it, before it recovers claims.
 	Start Type = "start"
 	// Refusal: a claim does not get its devices; Codes and Reason say why. Nothing
 	// of it is left on the node. The kubelet's repetitions of the same refusal are
@@ -57,9 +56,8 @@ const (
 	Open Type = "open"
 	// Close: that sandbox has ended; no process holds the Devices any more.
 	Close Type = "close"
-	// Unprepare: the claim has ended on this node. Its Devices went the way back that
-	// the resets before tell of; those that Codes marks as not proven clean are
-	// reset before the next tenant.
+	// Unprepare: the claim has ended on this node. Its Devices were released as the resets before describe. Those
+	// that Codes marks as not proven clean are reset before the next tenant.
 	Unprepare Type = "unprepare"
 	// Quarantine: the Devices could not be proven clean, for Reason, and are kept
 	// from reuse.
@@ -71,21 +69,20 @@ const (
 	// Clear: an operator, By, wants the quarantine of Devices to end, for Reason. What
 	// came of it the events after tell.
 	Clear Type = "clear"
-	// Drain: an operator, By, takes Devices out of use for Reason: no claim gets them
-	// from here on, and who has them keeps them. Undrain: they are in use again.
+	// Drain: an operator, By, takes Devices out of use for Reason: no new claim gets them, and claims that have
+	// them keep them. Undrain: they are in use again.
 	Drain   Type = "drain"
 	Undrain Type = "undrain"
-	// Audit: of the plugin's checks, from here on those fail for the Devices that
-	// Codes names, or for the node where there are no Devices; none where Codes is
-	// empty. The first one after a Start that has no Devices, and its repetitions
-	// twice a day, say it of everything: what they and those written with them
-	// (More) don't name passes. Package check/monitor writes it.
+	// Audit: from here on, the plugin's checks that Codes names fail for the Devices, or for the node where
+	// Devices is empty. Without Codes none fails. The first Audit after a Start that has no Devices, and its
+	// repetitions twice a day, are about everything: what they and those written with them (More) don't name
+	// passes. Package check/monitor writes it.
 	Audit Type = "audit"
 	// Torn: a write that a power failure cut off was found after the last complete
 	// one, and put aside; Reason says where. Package ledger/writer writes it.
 	Torn Type = "torn"
-	// Retention: events older than the configured age were dropped, but for their
-	// hashes; Reason says which. Package ledger/writer writes it.
+	// Retention: events older than the configured age were dropped, except for their hashes; Reason says which.
+	// Package ledger/writer writes it.
 	Retention Type = "retention"
 )
 
@@ -97,7 +94,7 @@ func Types() []Type {
 	}
 }
 
-// Result is how what an event tells of ended.
+// Result is the outcome that an event records.
 type Result string
 
 // Results.
@@ -132,8 +129,8 @@ type Event struct {
 	// More says that the next event was written together with this one: both are
 	// there, or none is.
 	More bool `json:"more,omitempty"`
-	// Time is the node's clock in UTC, to the nanosecond, at the time of writing;
-	// BootTime is CLOCK_BOOTTIME in nanoseconds, which nobody can set.
+	// Time is the node's clock in UTC, to the nanosecond, at the time of writing. BootTime is CLOCK_BOOTTIME in
+	// nanoseconds, which can't be set.
 	Time     time.Time `json:"time"`
 	BootTime int64     `json:"bootTime"`
 	// BootID tells boots apart (/proc/sys/kernel/random/boot_id): IOMMU groups,
@@ -145,9 +142,8 @@ type Event struct {
 
 	Type  Type  `json:"type"`
 	Actor Actor `json:"actor"`
-	// Late marks an event that was found missing after a crash: what it tells of was
-	// done, and its journal knows, but when exactly is not known. Time is when that
-	// was found.
+	// Late marks an event that was found missing after a crash: the change was made and its journal has it, but
+	// the exact time is unknown. Time is when that was found.
 	Late bool `json:"late,omitempty"`
 
 	Devices []Device `json:"devices,omitempty"`
@@ -255,8 +251,8 @@ type Device struct {
 	PF       *pci.Address  `json:"pf,omitempty"`
 	Switch   *pci.Address  `json:"pcieSwitch,omitempty"`
 	Upstream []pci.Address `json:"upstream,omitempty"`
-	// DriverBefore and DriverAfter are the kernel drivers of a Bind, "" for none.
-	// Where one failed there is no DriverAfter: it may have come halfway.
+	// DriverBefore and DriverAfter are the kernel drivers of a Bind, "" for none. A failed one has no DriverAfter:
+	// it may have been made in part.
 	DriverBefore *string `json:"driverBefore,omitempty"`
 	DriverAfter  *string `json:"driverAfter,omitempty"`
 	// Settings are what the PF imposes on a VF.
@@ -289,8 +285,7 @@ type ResetProof struct {
 	Match bool `json:"match"`
 }
 
-// Concerns reports whether the event tells of the function, as one of its
-// devices or of its reset's set.
+// Concerns reports whether the event is about the function, as one of its devices or of its reset's set.
 func (e *Event) Concerns(a pci.Address) bool {
 	for i := range e.Devices {
 		if e.Devices[i].Address == a {

@@ -41,7 +41,7 @@ type tree struct {
 	hashes []tlog.Hash // in the order of tlog's storage
 }
 
-// readTree reads a ledger, which must be sound: there is no proof from a damaged one.
+// readTree reads a ledger, which must be sound: a damaged one proves nothing.
 func readTree(fsys fs.FS) (*tree, error) {
 	r, err := Verify(fsys, Options{})
 	if err != nil {

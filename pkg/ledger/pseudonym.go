@@ -96,8 +96,7 @@ func (p *Pseudonyms) Hide(e *Event) {
 	}
 }
 
-// replaceWord replaces a name where it stands for itself, and not within a
-// longer word.
+// replaceWord replaces a name where it is a whole word, and not within a longer one.
 func replaceWord(text, name, by string) string {
 	if name == "" || !strings.Contains(text, name) {
 		return text

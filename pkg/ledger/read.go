@@ -79,14 +79,13 @@ func readFile(fsys fs.FS, name string, limit int64) ([]byte, error) {
 // ErrNoKey says that the public key that should lie with a ledger is gone or none.
 var ErrNoKey = errors.New("there is no public key to verify the ledger by")
 
-// CheckKey returns an error for what is no public key.
+// CheckKey returns an error for a malformed public key.
 func CheckKey(key string) error {
 	_, err := note.NewVerifier(key)
 	return err
 }
 
-// PublicKey returns the key that lies with a ledger, for its readers. Its error
-// matches [ErrNoKey] where there is none.
+// PublicKey returns the key beside a ledger, for its readers. Its error matches [ErrNoKey] without one.
 func PublicKey(fsys fs.FS) (string, error) {
 	data, err := readFile(fsys, PublicKeyFile, 1024)
 	if err != nil {
@@ -99,7 +98,7 @@ func PublicKey(fsys fs.FS) (string, error) {
 	return key, nil
 }
 
-// verifierOf returns the verifier of a key, or of the one that lies with the ledger.
+// verifierOf returns the verifier of a key, or of the one beside the ledger.
 func verifierOf(fsys fs.FS, key string) (note.Verifier, error) {
 	if key == "" {
 		var err error
@@ -117,16 +116,15 @@ func verifierOf(fsys fs.FS, key string) (note.Verifier, error) {
 // Entry is one event with its place.
 type Entry struct {
 	Event *Event
-	// Raw is the line as it stands, which is what is hashed.
+	// Raw is the line as it was written, which is what is hashed.
 	Raw  []byte
 	File string
 	Line int
 }
 
-// Events reads all events in order, without a look at chain or signatures: that
-// is for [Verify]. A line that is no event is yielded as a [DamagedError], and
-// reading goes on; any other error is the last. Events that are being written,
-// or were when the power failed, may be among them.
+// Events reads all events in order, without checking chain or signatures: [Verify] does that. A line that is not
+// an event is yielded as a [DamagedError], and reading continues; any other error is the last. Events that are
+// being written, or were when the power failed, may be among them.
 func Events(fsys fs.FS) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		f, err := listFiles(fsys)

@@ -185,8 +185,8 @@ func (s *Segment) judge(rest []byte, damage *DamagedError, v note.Verifier) {
 	s.Damage = damage
 }
 
-// hasMark reports whether a whole line of the rest is, or ends in, a checkpoint by
-// the key: then what stands before it was written in full once.
+// hasMark reports whether a whole line of the rest is, or ends in, a checkpoint by the key: then everything before
+// it was once written in full.
 func hasMark(rest []byte, v note.Verifier) bool {
 	whole := rest[:bytes.LastIndexByte(rest, '\n')+1]
 	for line := range bytes.Lines(whole) {

@@ -57,9 +57,8 @@ type Report struct {
 	// Dropped is how many of them are there by their hashes only, by retention.
 	Dropped  int64 `json:"dropped"`
 	Segments int   `json:"segments"`
-	// Anchored is the size of the largest anchor that fits: what lies behind it could have
-	// been cut off, or written anew by who has the key, and nobody could tell. 0
-	// without an anchor.
+	// Anchored is the size of the largest anchor that fits. Whatever comes after it could have been cut off, or
+	// rewritten with the key, without a trace. 0 without an anchor.
 	Anchored int64 `json:"anchored"`
 	// Anchors counts those of this ledger, Others those of other ledgers.
 	Anchors  int       `json:"anchors"`
@@ -72,31 +71,28 @@ func (r *Report) OK() bool { return len(r.Problems) == 0 }
 
 // Options say against what a ledger is verified.
 type Options struct {
-	// Key is the node's public key as it is known from elsewhere; empty for the one
-	// that lies with the ledger, which somebody may have replaced together with all
-	// signatures.
+	// Key is the node's public key as it is known from elsewhere. If it is empty, the key beside the ledger is
+	// used, which an attacker may have replaced together with all signatures.
 	Key string
 	// Anchors are checkpoints that were kept off the node.
 	Anchors []Anchor
 	// Witness says what else knows of a ledger where none is, in words: "the plugin's journal is there".
 	// Then it was deleted.
 	Witness string
-	// Parallel is how many files are read at once, each of which lies in memory as a whole
-	// meanwhile; 0 for as many as there are processors.
+	// Parallel is how many files are read at once, each of which is in memory as a whole meanwhile; 0 means the
+	// number of processors.
 	Parallel int
 }
 
-// Verify reads a whole ledger and reports everything that is wrong with it:
-// bytes, lines, files or their order that are not what was written, signatures
-// by another key; and by the anchors, whether it was cut off, rewritten, or put
-// back from a backup. Without an anchor the latter can't be known.
+// Verify reads a whole ledger and reports everything that is wrong with it: bytes, lines, files or their order
+// that are not what was written, and signatures by another key. By the anchors it also reports a ledger that was
+// cut off, rewritten, or restored from a backup, which can't be known without an anchor.
 //
-// A ledger without any event is one that was deleted, if anything says that there was
-// one: an anchor, other files of it, the witness.
+// A ledger without any event was deleted, if anything shows that it existed: an anchor, other files of it, the
+// witness.
 //
-// Its error says that the ledger could not be read. It matches [ErrNone] where
-// there is none and nothing says that there was, and [ErrNoKey] where there is no
-// key to verify it by.
+// Its error says that the ledger could not be read. It matches [ErrNone] if the ledger does not exist and nothing
+// shows that it did, and [ErrNoKey] without a key to verify it by.
 func Verify(fsys fs.FS, o Options) (*Report, error) {
 	return VerifyContext(context.Background(), fsys, o)
 }
@@ -140,7 +136,7 @@ type check struct {
 
 func (c *check) problem(p Problem) { c.r.Problems = append(c.r.Problems, p) }
 
-// keys compares the key that lies with the ledger with the one that is known.
+// keys compares the key beside the ledger with the one that is known.
 func (c *check) keys(fsys fs.FS) error {
 	beside, err := readFile(fsys, PublicKeyFile, 1024)
 	switch {

@@ -1,7 +1,6 @@
-// Package node joins the parts of kata-vfio on one node: where its files lie,
-// and which implementation stands behind each interface of packages prepare and maintain.
-// The plugin, its commands by hand, benchmarks and the lab's tests open a node
-// through it, and so take the same path.
+// Package node joins the parts of kata-vfio on one node: where its files are, and which implementation serves each
+// interface of packages prepare and maintain. The plugin, its commands, benchmarks and the lab's tests open a node through it,
+// and so take the same path.
 package node
 
 import (
@@ -52,8 +51,8 @@ type Config struct {
 	Node *v1alpha1.NodeConfig
 	// Name is the node's name in the cluster; without it a claim's pools are not compared.
 	Name string
-	// Ledger says how the node's history is kept. Its Dir is below the root, "ledger"
-	// in StateDir where it is empty; what it has of the node itself is filled in.
+	// Ledger configures the node's history. Its Dir is below the root, "ledger" in StateDir if it is empty. The
+	// fields about the node itself are filled in.
 	Ledger writer.Config
 	// HotPlug says that VMs get their functions while they run. See [plan.Node].
 	HotPlug bool
@@ -64,9 +63,9 @@ type Config struct {
 	WriteLimit time.Duration
 	// HolderWait is how long Unprepare waits for holders to end.
 	HolderWait time.Duration
-	// Observe is told of each step; nil for nobody.
+	// Observe is called for each step; it may be nil.
 	Observe func(effects.Event)
-	// Log gets what was done to interfaces of physical endpoints; nil for nobody.
+	// Log gets changes to interfaces of physical endpoints; it may be nil.
 	Log *slog.Logger
 	// Inventory makes the inventory; nil is [Scanning].
 	Inventory func(*sysfs.FS) (effects.Inventory, error)
@@ -107,7 +106,7 @@ func (c *Config) Records() *journal.Store {
 	return journal.OpenReadOnly(c.JournalDir())
 }
 
-// JournalDir is where the journal lies, by its path here.
+// JournalDir is the directory of the journal, by its path here.
 func (c *Config) JournalDir() string { return filepath.Join(c.Root, c.StateDir, "journal") }
 
 // Reserves keep room on the disks of the journal and the ledger.
@@ -118,7 +117,7 @@ func (c *Config) Reserves() journal.Reserves {
 // RunPath is where the locks' parent is, by its path here.
 func (c *Config) RunPath() string { return filepath.Join(c.Root, c.RunDir) }
 
-// LedgerDir is where the ledger lies, by its path here.
+// LedgerDir is the directory of the ledger, by its path here.
 func (c *Config) LedgerDir() string {
 	return filepath.Join(c.Root, cmp.Or(c.Ledger.Dir, filepath.Join(c.StateDir, "ledger")))
 }

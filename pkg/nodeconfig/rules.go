@@ -14,8 +14,7 @@ import (
 // rules are a config's rules on their way over a snapshot.
 type rules struct {
 	list []rule
-	// standard is set for the default rules, which are no one's mistake when
-	// they don't fit the node.
+	// standard is set for the default rules. If they don't fit the node, that is not a mistake in its config.
 	standard bool
 }
 

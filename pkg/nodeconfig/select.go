@@ -47,10 +47,8 @@ type Selection struct {
 	pairs     []device.Pair
 }
 
-// Select applies a node's config to a snapshot. The config must be valid (as
-// [v1alpha1.DecodeNodeConfig] returns it); nil stands for [Default]. Whether a
-// function's IOMMU group can be taken as a whole is not looked at here:
-// package isolation judges that.
+// Select applies a node's config to a snapshot. The config must be valid (as [v1alpha1.DecodeNodeConfig] returns
+// it); nil means [Default]. Package isolation judges whether a function's IOMMU group can be taken as a whole.
 func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 	set := newRules(cfg)
 	sel := &Selection{functions: s.Functions, choices: make([]Choice, len(s.Functions))}
@@ -88,9 +86,8 @@ func (sel *Selection) Ours() []*device.Function {
 	return ours
 }
 
-// Problems returns where config and node don't fit together, in the order of
-// the rules. The selection is safe to use all the same: a rule that doesn't
-// fit takes nothing.
+// Problems returns where config and node don't fit together, in the order of the rules. The selection is still
+// safe to use: a rule that doesn't fit selects nothing.
 func (sel *Selection) Problems() []Problem { return sel.problems }
 
 // Problem is one place where config and node don't fit together.
@@ -132,8 +129,8 @@ func uses(f *device.Function) string {
 	return strings.Join(phrases, ", ")
 }
 
-// ofTenantsPF returns why the VF f can't be given away when its PF may be in
-// a VM: whoever has the PF controls the VF.
+// ofTenantsPF returns why the VF f can't be assigned when its PF may be in a VM: the owner of the PF controls the
+// VF.
 func ofTenantsPF(s *device.Snapshot, f *device.Function) string {
 	pf, ok := s.Function(f.VF.PF)
 	if !ok || !device.IsVFIO(pf.Driver) {

@@ -15,9 +15,8 @@ import (
 type Assessment struct {
 	// Verdict is the isolation verdict, whose reasons are among the refusals.
 	Verdict isolation.Verdict
-	// Refusals are all that stands against the claim, in the order of the checks. [Make]
-	// refuses the claim with the first of them, but for one that is on account of
-	// [Node.Attempted], the last.
+	// Refusals are all reasons against the claim, in the order of the checks. [Make] refuses the claim with the
+	// first of them, except for the last one, which comes from [Node.Attempted].
 	Refusals []Refusal
 }
 

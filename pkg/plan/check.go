@@ -11,9 +11,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
-// checks are all that stands between a claim and a device, in the order in which a claim
-// is told of them. Each gives one reason at most. What [Assessor.Assess] says of a function
-// is what these say of a claim for it that sets no parameters.
+// checks are all conditions for a claim to get a device, in the order in which they are reported. Each gives one
+// reason at most. [Assessor.Assess] runs the same checks for a claim that sets no parameters.
 func checks() []func(*candidate) *Refusal {
 	return []func(*candidate) *Refusal{
 		(*candidate).allocatedHere, (*candidate).find, (*candidate).allocatedFromItsPool,

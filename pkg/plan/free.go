@@ -59,8 +59,8 @@ func (c *candidate) explained() *Refusal {
 	return nil
 }
 
-// nameOf names another claim. A refusal is shown to the tenant who claims, whom
-// the names of others are none of his business: the UID tells the operator.
+// nameOf names another claim by its UID. The tenant who claims sees the refusal and must not learn the names of
+// other tenants; the UID is enough for the operator.
 func (c *candidate) nameOf(other Ref) string {
 	if other.Namespace == c.ref.Namespace {
 		return other.String()

@@ -21,9 +21,9 @@ const FirmwareWindow = 2 << 20
 // firmware or fewer address bits it is less, which nothing on the node tells.
 const prefetchableWindow = 64 << 30
 
-// hotPluggable refuses a function that its VM gets while it runs and whose BARs don't fit below the port: Kata and the agent take it
-// for plugged and the container starts, while the guest's kernel has no memory space for it. A VM that boots with it has, since the
-// firmware sizes the windows by what is there.
+// hotPluggable refuses a function that is plugged into a running VM and whose BARs don't fit below the port. Kata
+// and the agent count it as plugged and the container starts, but the guest's kernel has no memory space for it. A
+// VM that boots with the function has, since the firmware sizes the windows by the devices that are present.
 func (c *candidate) hotPluggable() *Refusal {
 	if c.node.HotPlugWindow == 0 {
 		return nil
@@ -50,7 +50,7 @@ func (c *candidate) plugged(t member) bool {
 	return slices.Contains(c.give(), t.f.Address) || c.settled == v1alpha1.BackendGroup && t.role == RoleGroupMate
 }
 
-// tooLarge says what of a function does not fit; nothing where it fits as far as can be told.
+// tooLarge says what of a function does not fit; empty if it fits as far as is known.
 func (c *candidate) tooLarge(f *device.Function) string {
 	low, prefetchable := f.Memory()
 	kind, need, window := "32-bit BARs", low, c.node.HotPlugWindow
@@ -146,7 +146,8 @@ func (c *candidate) pluggedByGroup() *Refusal {
 		fmt.Sprintf("%s, or claim another device; else %s", c.byFunction(), isolation.Separate(c.node.Snapshot, c.f)))
 }
 
-// pluggedOf returns the function that Kata cold-plugs by the node of f's group: the first that is no bridge to it.
+// pluggedOf returns the function that Kata cold-plugs by the node of f's group: the first one that Kata does not
+// take for a bridge.
 func (c *candidate) pluggedOf(f *device.Function) (*device.Function, bool) {
 	g, ok := c.node.Snapshot.GroupOf(f)
 	if !ok {

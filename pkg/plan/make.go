@@ -25,8 +25,7 @@ type Node struct {
 	NeedsReset map[pci.Address]bool
 	// Drained holds the functions that an operator takes out of use, and why.
 	Drained map[pci.Address]string
-	// Failing returns the ids of the audit's checks that count and fail for a
-	// function; nil where nobody judges.
+	// Failing returns the ids of the audit's failed checks that count for a function; nil where no audit runs.
 	Failing func(pci.Address) []string
 	// HotPlug says that Kata plugs devices into VMs that run (the plugin's --hot-plug) and
 	// not into those that it boots.
@@ -57,8 +56,7 @@ type Owner struct {
 	Bound bool
 }
 
-// Make returns the plan for the request, or a [RefusedError] with every
-// reason that stands against it.
+// Make returns the plan for the request, or a [RefusedError] with all reasons against it.
 func Make(req *claim.Request, n Node) (*Plan, error) {
 	m := maker{node: n, ref: RefOf(req), taken: map[pci.Address]*Function{}, known: newMemo(n.Snapshot)}
 	for i := range req.Devices {
@@ -87,7 +85,7 @@ type maker struct {
 	layout   *device.Layout // nil until it is needed
 }
 
-// device adds one device, or the first refusal that stands against it.
+// device adds one device, or the first reason against it.
 func (m *maker) device(d *claim.Device) {
 	c := candidate{maker: m, claimed: d}
 	for refusal := range c.refused() {
@@ -97,7 +95,7 @@ func (m *maker) device(d *claim.Device) {
 	m.add(&c)
 }
 
-// refuse enters what stands against a device.
+// refuse records a refusal of a device.
 func (m *maker) refuse(d *claim.Device, r *Refusal) {
 	r.Device, r.Address = d.Name, d.Address
 	m.refusals = append(m.refusals, *r)
@@ -180,7 +178,7 @@ func minRole(a, b Role) Role {
 	return order[min(slices.Index(order, a), slices.Index(order, b))]
 }
 
-// candidate is one claimed device on its way through the checks.
+// candidate is one claimed device while it is checked.
 type candidate struct {
 	*maker
 	claimed *claim.Device

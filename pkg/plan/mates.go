@@ -32,10 +32,9 @@ func (c *candidate) matesTakeable() *Refusal {
 	return nil
 }
 
-// matesSelected refuses a mate that a claim would take along although nobody named it: a
-// storage or network function of the host's, whose users need not show (LVM, ZFS, Ceph, a
-// raw device, a network that the tenant is not to reach), and whatever a rule excludes. A
-// companion is part of the card that was named.
+// matesSelected refuses a mate that the claim does not name and would take along: a storage or network function of
+// the host, whose users may not be visible (LVM, ZFS, Ceph, a raw device, a network that the tenant must not
+// reach), and whatever a rule excludes. A companion is part of the card that was named.
 func (c *candidate) matesSelected() *Refusal {
 	for _, t := range c.all {
 		choice := c.node.Selection.Choice(t.f.Address)
@@ -111,9 +110,8 @@ func (c *candidate) resettable() *Refusal {
 	return nil
 }
 
-// reachable returns the functions that the VM can get at, the device first:
-// all of its group, since who has the group's node has every member, and the
-// companions that are given.
+// reachable returns the functions that the VM can reach, the device first: all of its group, since the group's
+// node gives access to every member, and the companions that are assigned.
 func (c *candidate) reachable() []*device.Function {
 	fns := []*device.Function{c.f}
 	for _, t := range c.all {

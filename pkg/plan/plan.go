@@ -61,9 +61,8 @@ type Device struct {
 	// Backend is settled: Group or IOMMUFD, never Auto.
 	Backend     v1alpha1.Backend `json:"backend"`
 	ControlNode bool             `json:"controlNode,omitempty"`
-	// Give are the functions whose VFIO nodes enter the CDI device, the
-	// device's own function first. With the Group backend the group's one node
-	// stands for all.
+	// Give are the functions whose VFIO nodes enter the CDI device, the device's own function first. With the
+	// Group backend the group's one node serves for all.
 	Give []pci.Address `json:"give"`
 	// Resets clean every function that the VM can reach, on unprepare; empty
 	// when the class waives it.
@@ -104,7 +103,7 @@ type Function struct {
 	VF *VFChange `json:"vf,omitempty"`
 }
 
-// FindDriver stands for the kernel driver of a VF that has none now.
+// FindDriver means the kernel driver of a VF that has none now.
 const FindDriver = "its kernel driver"
 
 // Role is a function's part in a plan.
@@ -144,9 +143,8 @@ func (p *Plan) Addresses() []pci.Address {
 	return addrs
 }
 
-// Reachable returns the addresses of the functions that the claim's VM can get
-// at, in order: all of the devices' groups, since who has a group's node has
-// every member, and the companions that are given.
+// Reachable returns the addresses of the functions that the claim's VM can reach, in order: all of the devices'
+// groups, since a group's node gives access to every member, and the companions that are assigned.
 func (p *Plan) Reachable() []pci.Address {
 	var addrs []pci.Address
 	for _, f := range p.Functions {

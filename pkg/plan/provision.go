@@ -47,7 +47,7 @@ func (p *Provision) Due() bool { return p.Refused == "" && !p.Right() }
 // Right reports whether the PF is as the rule wants it.
 func (p *Provision) Right() bool { return !p.Remakes() && !p.keepsDriversOff() }
 
-// Remakes reports whether the PF's VFs are made anew.
+// Remakes reports whether the PF's VFs are removed and created again.
 func (p *Provision) Remakes() bool { return p.Have != p.Want || p.ChangesMode() }
 
 // TakesAway reports whether the PF would have fewer VFs than it has.
@@ -113,7 +113,7 @@ func Provisions(rules []v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswit
 	return all
 }
 
-// refuseSecond refuses p where one of those before it is for the same PF.
+// refuseSecond refuses p if an earlier one is for the same PF.
 func (p *Provision) refuseSecond(before []Provision) {
 	same := func(o Provision) bool { return p.PF != (pci.Address{}) && o.PF == p.PF }
 	if i := slices.IndexFunc(before, same); i >= 0 {
@@ -228,7 +228,7 @@ func (p *Provision) difference() string {
 	return fmt.Sprintf("it has %d VFs and %d are wanted, which the kernel makes", p.Have, p.Want)
 }
 
-// vfTaken says who has a VF; empty when it is free.
+// vfTaken names the owner of a VF; empty when it is free.
 func vfTaken(a pci.Address, n Node) string {
 	if h, ok := n.Owners[a]; ok {
 		return "is held by claim " + h.Claim.String()

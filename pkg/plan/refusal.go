@@ -35,7 +35,7 @@ const (
 	NotIsolated Code = "NotIsolated"
 	// FailsAudit: a check of the plugin's fails for the function or its node.
 	FailsAudit Code = "FailsAudit"
-	// NoReset: there is no way to reset the function within its group.
+	// NoReset: the function can't be reset within its group.
 	NoReset Code = "NoReset"
 	// PFBusy: the function is a PF whose VFs are out, or a VF whose PF is with a tenant.
 	PFBusy Code = "PFBusy"
@@ -61,7 +61,7 @@ const (
 	LinkLost Code = "LinkLost"
 	// FatalErrors: the function reported fatal errors.
 	FatalErrors Code = "FatalErrors"
-	// DiskInUse: somebody has a disk of the function for himself, which only Prepare sees.
+	// DiskInUse: a disk of the function is opened exclusively, which only Prepare sees.
 	DiskInUse Code = "DiskInUse"
 	// InUse: a process has the function open, which only Prepare sees.
 	InUse Code = "InUse"
@@ -77,8 +77,8 @@ type Refusal struct {
 	// Device is the device's name in the claim, Address its function.
 	Device  string      `json:"device"`
 	Address pci.Address `json:"address"`
-	// Culprit is the function that stands in the way, where it is another one,
-	// and Driver the kernel driver it is bound to.
+	// Culprit is the function that causes the refusal, if it is another one, and Driver the kernel driver it is
+	// bound to.
 	Culprit *pci.Address `json:"culprit,omitempty"`
 	Driver  string       `json:"driver,omitempty"`
 	// Check is the id of the worst of the audit's checks that fail, where that is the reason.

@@ -100,14 +100,13 @@ type Binding struct {
 	Override string `json:"override"`
 }
 
-// Transition returns the steps that take a function from one binding to
-// another; none when they are equal. Unbind comes first and probe last, so
-// that the steps of the way back are the inverses in reverse order: undo,
-// recovery and release all are transitions to the original binding.
+// Transition returns the steps that take a function from one binding to another; none when they are equal. Unbind
+// comes first and probe last, so that the steps back are the inverses in reverse order: undo, recovery and release
+// all are transitions to the original binding.
 //
-// The one exception is a binding whose override names another driver than the
-// bound one (somebody set it for the next probe): the probe needs the override
-// to name its own driver, so that the wanted one follows it.
+// The one exception is a binding whose override names another driver than the bound one, for example because an
+// operator set it for the next probe. Then the probe needs an override with its own driver's name first, and the
+// wanted override follows it.
 func Transition(addr pci.Address, from, to Binding) []Step {
 	var steps []Step
 	now := from

@@ -27,12 +27,11 @@ type VFChange struct {
 	// Original are the same settings as they were found and are to be restored;
 	// empty in a plan that was only looked at.
 	Original device.VFSettings `json:"original,omitzero"`
-	// Representor is the interface that stands for the VF on the node, where its
-	// PF was found in switchdev mode.
+	// Representor is the interface that represents the VF on the node, if its PF is in switchdev mode.
 	Representor string `json:"representor,omitempty"`
 }
 
-// Choose stands for a MAC address or a GUID that is generated.
+// Choose means a MAC address or a GUID that is generated.
 const Choose = "generated"
 
 // GenerateMAC returns the locally administered address of a claim's device,
@@ -53,9 +52,9 @@ func generate(claimUID, deviceName string, try, octets int) string {
 	return strings.ReplaceAll(fmt.Sprintf("% x", sum[:octets]), " ", ":")
 }
 
-// SettleRate settles the bounds of the rate that nobody said, and the one that
-// only the claim did, by what the PF imposes already; nil is a driver that reports
-// no rates. Its error says that what follows is at odds.
+// SettleRate fills in the bounds of the rate that are not set, and the one that only the claim sets, from what the
+// PF imposes already; nil is a driver that reports no rates. It returns an error if the resulting bounds
+// contradict each other.
 func (c *VFChange) SettleRate(found *device.TxRate) error {
 	if c.Want.Rate == nil {
 		return nil
@@ -77,8 +76,8 @@ func (c *VFChange) SettleRate(found *device.TxRate) error {
 	return nil
 }
 
-// RateError says that a bound of a VF's rate which class or claim said and the
-// other one, which was found, are at odds.
+// RateError says that a bound of a VF's rate that class or claim sets contradicts the other bound, which was found
+// on the VF.
 type RateError struct{ Rate, Found device.TxRate }
 
 func (e *RateError) Error() string {
@@ -240,9 +239,9 @@ func endpointBinding(f *device.Function) *Binding {
 	return &Binding{Driver: driver, Override: driver}
 }
 
-// Lease is how a VF's addresses are taken from a pool of the node's config and
-// given back: all that the pool's CNI IPAM plugin is told. It is told the same
-// when they are given back, whatever the node's config says by then.
+// Lease says how a VF's addresses are taken from a pool of the node's config and given back: all input of the
+// pool's CNI IPAM plugin. The plugin gets the same input when they are given back, even if the node's config has
+// changed.
 type Lease struct {
 	// Pool is the pool's name.
 	Pool string `json:"pool"`

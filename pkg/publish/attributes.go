@@ -30,9 +30,9 @@ const (
 // doesn't apply or is not known is absent, so selectors need optional access:
 // an error on one device fails the scheduling of the pod cluster-wide.
 const (
-	// AttrType is the device type: gpu, pf, vf, nvme, other, and gpu-vf for a pair,
-	// whose other attributes are its GPU's but for AttrPF, AttrVFIndex and
-	// AttrRDMA, and AttrIsolated and AttrAuditSeverity, which are of both.
+	// AttrType is the device type: gpu, pf, vf, nvme, other, and gpu-vf for a pair. The other attributes of a pair
+	// are its GPU's, except for AttrPF, AttrVFIndex and AttrRDMA, and for AttrIsolated and AttrAuditSeverity,
+	// which cover both.
 	AttrType resourceapi.QualifiedName = "type"
 	// AttrVendor and AttrDevice are PCI ids of four hexadecimal digits.
 	AttrVendor resourceapi.QualifiedName = "vendor"
@@ -230,9 +230,8 @@ func junction(f *device.Function) pci.Address {
 	return f.Address
 }
 
-// linkSpeed returns the link's highest speed in MT/s from the kernel's words,
-// "16.0 GT/s PCIe" (drivers/pci/probe.c, pci_speed_string); false where it is
-// "Unknown" or there is no link.
+// linkSpeed returns the link's highest speed in MT/s from the kernel's words, "16.0 GT/s PCIe"
+// (drivers/pci/probe.c, pci_speed_string); false where it is "Unknown" or the function has no link.
 func linkSpeed(l *device.Link) (int, bool) {
 	if l == nil {
 		return 0, false

@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// entry is one device on its way into a pool.
+// entry is one device that is to be placed in a pool.
 type entry struct {
 	name string
 	kind device.Type
@@ -54,11 +54,10 @@ const (
 	withdrawnMoved     = "Moved"     // it is offered in another pool or as a pair soon
 )
 
-// entries returns everything to publish. An allocated device keeps the pool
-// and name under which it was allocated. Beside it nothing else has its
-// functions, but for a GPU and its pair, which share a counter. The counter of
-// a pair's PF is in another pool and is not needed: a PF is on offer only while
-// it has no VFs, and then there is no pair.
+// entries returns everything to publish. An allocated device keeps the pool and name under which it was allocated.
+// No other device has its functions, except for a GPU and its pair, which share a counter. The counter of a pair's
+// PF is in another pool and is not needed: a PF is offered only while it has no VFs, and then the pair does not
+// exist.
 func entries(n *Node, l *device.Layout) []*entry {
 	held := map[pci.Address]*entry{}
 	var all []*entry
@@ -239,7 +238,7 @@ func (n *Node) failing(e *entry) []finding.Failure {
 	return finding.WorstFirst(all)
 }
 
-// verdict returns the isolation verdict on a function; the zero one where nobody judged.
+// verdict returns the isolation verdict on a function; the zero one if it was not judged.
 func (n *Node) verdict(a pci.Address) isolation.Verdict { return n.Assessments[a].Verdict }
 
 // deviceOf returns the entry as the API has it, without counters.

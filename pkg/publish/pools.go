@@ -1,15 +1,12 @@
-// Package publish decides what the node offers to the scheduler: which devices
-// stand in which pool, with which attributes, taints and shared counters. It
-// is pure and deterministic: the same node gives the same slices, byte for
-// byte, and a change of one function changes the pool it stands in and no other.
+// Package publish decides what the node offers to the scheduler: which devices are in which pool, with which
+// attributes, taints and shared counters. It is pure and deterministic: the same node gives the same slices, byte
+// for byte, and a change of one function changes only the pool that it is in.
 //
-// Pools are the unit of disturbance. Whenever more than one slice of a pool
-// changes, the scheduler allocates nothing from that pool until all are
-// written, so GPUs have a pool of the node and each PF has one with its VFs. A
-// pair of a GPU and a VF stands beside its GPU, and its VF nowhere else: a claim
-// for n pairs is then one request for n alike devices, which the scheduler
-// settles in milliseconds also where they don't fit; over n GPUs and n VFs joined
-// by constraints it goes through all combinations until its time is up.
+// Pools are the unit of disturbance. Whenever more than one slice of a pool changes, the scheduler allocates
+// nothing from that pool until all are written, so GPUs have a pool of the node and each PF has one with its VFs.
+// A pair of a GPU and a VF is beside its GPU, and its VF is in no other pool. Then a claim for n pairs is one
+// request for n alike devices, which the scheduler decides in milliseconds even if they don't fit. Over n GPUs and
+// n VFs joined by constraints it tries all combinations until its time is up.
 package publish
 
 import (
@@ -40,9 +37,9 @@ type Node struct {
 	// published whatever becomes of them: the scheduler counts shared counters
 	// by the allocated devices that it sees in slices.
 	Allocated []Allocated
-	// Lingering are devices that were published a short while ago. A claim may have
-	// been allocated one without the node knowing of it yet. One that is no longer on
-	// offer under its name in its pool stays published there, withdrawn.
+	// Lingering are devices that were published a short while ago. The scheduler may have allocated one without
+	// the node knowing yet. A device that is no longer offered under its name in its pool stays published there,
+	// withdrawn.
 	Lingering []Allocated
 	// Consumed is what devices consumed when they were published last. Allocated and
 	// withdrawn ones go on with it, also where what they share it with has changed: what the
@@ -52,8 +49,8 @@ type Node struct {
 
 // Health is what is known of a function's state beyond the judgement on it.
 type Health struct {
-	// Drained is how far an operator has come with taking the device out of use;
-	// empty where nobody does. Evict says that pods which have it are to go.
+	// Drained is the state of the device's drain; empty without one. Evict says that the pods that use the device
+	// are evicted.
 	Drained DrainState
 	Evict   bool
 	// Failing are the checks of the audit that count and fail for the function or
@@ -154,22 +151,22 @@ func lingers(n *Node, published []*entry, e *entry) bool {
 		!slices.ContainsFunc(published, func(p *entry) bool { return p.pool == e.pool && p.name == e.name })
 }
 
-// elsewhere knows in which pools stand the devices that stay where they are, by what
-// they share with others: their unit, and a PF with its VFs. Counters can't be shared
-// across pools, so that nothing that shares with one of them is offered in another.
+// elsewhere knows the pools of the devices that stay in place, by what they share with others: their unit, and a
+// PF with its VFs. Counters can't be shared across pools, so a device that shares something with one of them is
+// not offered in another pool.
 type elsewhere struct {
 	layout   *device.Layout
 	units    poolsOf
 	pfs, vfs poolsOf // by the PF
 }
 
-// poolsOf has the pools in which something of each key stands: more than one, where claims
-// hold devices that were apart when they were allocated.
+// poolsOf has the pools that contain something of each key: more than one, if claims hold devices that were apart
+// when they were allocated.
 type poolsOf map[pci.Address][]string
 
 func (p poolsOf) add(key pci.Address, pool string) { p[key] = append(p[key], pool) }
 
-// other reports whether something of the key stands in another pool than this.
+// other reports whether another pool than this one contains something of the key.
 func (p poolsOf) other(key pci.Address, pool string) bool {
 	return slices.ContainsFunc(p[key], func(other string) bool { return other != pool })
 }

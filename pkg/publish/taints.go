@@ -9,9 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// Keys of our taints. All have the effect NoSchedule, but for a drain that evicts:
-// they keep new claims away and leave running pods alone. A tenant may tolerate a taint; that only
-// gets it as far as Prepare, which refuses by itself.
+// Keys of our taints. All have the effect NoSchedule, except for a drain that evicts: they keep new claims away
+// and leave running pods alone. A claim may tolerate a taint, but Prepare still refuses it.
 const (
 	// TaintNotIsolated is on a device with a reason against its isolation; the value
 	// is the worst reason's code.
@@ -27,15 +26,14 @@ const (
 	TaintLinkLost = v1alpha1.DriverName + "/link-lost"
 	// TaintFatalErrors is on a device that reported fatal errors.
 	TaintFatalErrors = v1alpha1.DriverName + "/fatal-errors"
-	// TaintAudit is on a device for which a check of the audit fails that counts by
-	// the plugin's flags (severity high or worse, unless told otherwise), or for its
-	// node; the value is the id of the worst, [AttrAuditFailed] has them all.
+	// TaintAudit is on a device if a check of the audit fails for it or its node and counts by the plugin's flags
+	// (by default from severity high on). The value is the id of the worst; [AttrAuditFailed] has them all.
 	TaintAudit = v1alpha1.DriverName + "/audit"
 	// TaintNotPreparable is on a device for which Prepare would refuse every claim for
 	// another reason; the value is the refusal's code ([plan.Code]).
 	TaintNotPreparable = v1alpha1.DriverName + "/not-preparable"
-	// TaintWithdrawn is on an allocated device that is no longer on offer; the
-	// value says why: Forbidden, NotOurs, Gone.
+	// TaintWithdrawn is on an allocated device that is no longer offered. The value says why: Forbidden, NotOurs,
+	// Gone.
 	TaintWithdrawn = v1alpha1.DriverName + "/withdrawn"
 )
 
@@ -46,7 +44,7 @@ type DrainState string
 const (
 	// Draining: a claim has the device still, or it is not with its host driver yet.
 	Draining DrainState = "Draining"
-	// Drained: nobody has it.
+	// Drained: no claim has it.
 	Drained DrainState = "Drained"
 )
 

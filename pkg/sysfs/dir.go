@@ -12,15 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is an open directory whose attributes are read one after the other, each
-// by an openat, a read and a close: no path is walked again and nothing is
-// allocated but what is returned. A scan of thousands of functions lives on
-// that. It is not safe for concurrent use.
+// Dir is an open directory whose attributes are read one after the other, each by an openat, a read and a close.
+// No path is walked again, and nothing is allocated except the result, which makes scans of thousands of functions
+// fast. It is not safe for concurrent use.
 //
-// Names are single path elements and links are not followed, so nothing that
-// is read through a Dir lies outside of it. An absent attribute is false, not
-// an error. Mind that the kernel answers "absent" for every attribute of a
-// device that was removed after the Dir was opened.
+// Names are single path elements and links are not followed, so a Dir reads nothing outside of it. An absent
+// attribute is false, not an error. If a device is removed after the Dir was opened, the kernel reports every
+// attribute of it as absent.
 type Dir struct {
 	fd   int
 	path string
@@ -96,8 +94,7 @@ func (d *Dir) Text(name string) (text string, ok bool, err error) {
 	return string(bytes.TrimSpace(data)), ok, err
 }
 
-// Link returns the target of a link as it is written; false where there is no
-// such name or it is no link.
+// Link returns the target of a link as it is written; false if the name does not exist or is not a link.
 func (d *Dir) Link(name string) (target string, ok bool, err error) {
 	n, err := 0, d.answer(OpLink, name)
 	if err == nil {

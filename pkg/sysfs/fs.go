@@ -79,9 +79,8 @@ func (f *FS) readFile(path string) ([]byte, error) {
 	return io.ReadAll(file)
 }
 
-// ReadAtMost returns the first n bytes of a file, or all of one that is shorter.
-// It is for files of a node that nobody vouches for. What is no regular file or
-// attribute (a pipe, a device) is refused, since reading it may never end.
+// ReadAtMost returns the first n bytes of a file, or all of a shorter one. Use it for files that are not trusted.
+// It refuses what is not a regular file or attribute (a pipe, a device), since reading one may never end.
 func (f *FS) ReadAtMost(path string, n int64) ([]byte, error) {
 	data, err := f.readAtMost(path, n)
 	err = f.observed(Access{Op: OpRead, Path: path, Data: data}, err)
@@ -226,7 +225,7 @@ func (f *FS) stat(path string) (fs.FileInfo, error) {
 	return file.Stat()
 }
 
-// Lstat describes the file at the path itself, a link included. No tap is told.
+// Lstat describes the file at the path itself, a link included. It is not reported to a tap.
 func (f *FS) Lstat(path string) (fs.FileInfo, error) {
 	info, err := f.root.Lstat(path)
 	if err != nil {
@@ -293,8 +292,7 @@ const (
 	OpStat
 )
 
-// Access is one look at a file and what it gave: who is told of all of them can
-// make a copy of what was seen.
+// Access is one read and its result. A tap that gets all of them can make a copy of the node.
 type Access struct {
 	Op Op
 	// Path is as it was asked for, links in it not followed.
@@ -309,9 +307,8 @@ type Access struct {
 	Err error
 }
 
-// Copy says what the node answered, whose copy is read: the copy has what was
-// read, and not the errors and what nobody looked at. Paths are as they are asked
-// for.
+// Copy answers for the node that a copy was made of. The copy has the files that were read; it lacks errors and
+// files that were not read. Paths are as the caller gives them.
 type Copy interface {
 	// Answer returns nil where the copy's own file answers, and else the error for
 	// that look at the path: the node's own, or that it was not collected. It is
@@ -321,8 +318,8 @@ type Copy interface {
 	Names(path string) ([]string, error)
 }
 
-// WithTap returns f with everything that is read through it told to tap, which is
-// called by many goroutines at once. It shares the root with f.
+// WithTap returns f with a tap that gets everything that is read through it. Goroutines call the tap concurrently.
+// It shares the root with f.
 func (f *FS) WithTap(tap func(Access)) *FS {
 	tapped := *f
 	tapped.tap = tap
@@ -364,7 +361,7 @@ func (d *Dir) answer(op Op, name string) error {
 	return d.fs.copy.Answer(op, d.path+"/"+name)
 }
 
-// observed is [FS.told] of a name in d.
+// observed is [FS.observed] of a name in d.
 func (d *Dir) observed(a Access, err error) error {
 	if d.fs.tap == nil {
 		return err

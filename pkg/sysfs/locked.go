@@ -12,9 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// ErrLocked says that an attribute can't be read now because the kernel holds
-// the function's device lock, or keeps everybody from its configuration space
-// (pci_cfg_access_lock): an unbind, probe or reset of it is under way and takes
+// ErrLocked says that an attribute can't be read now because the kernel holds the function's device lock, or
+// blocks its configuration space (pci_cfg_access_lock): an unbind, probe or reset of it is under way and takes
 // long or hangs.
 var ErrLocked = errors.New("an operation on the function hangs in the kernel and holds its device lock")
 
@@ -79,18 +78,16 @@ func (d *Dir) LockedText(a pci.Address, name string) (text string, ok bool, err 
 	return strings.TrimSpace(string(data)), ok, err
 }
 
-// lockPoll is how often a read looks again while a driver is on its way.
+// lockPoll is how often a read tries again while a driver binds or unbinds.
 const lockPoll = 50 * time.Millisecond
 
-// Detaching returns the driver that the function at a, whose directory d is, still has
-// although the link to it is gone: the unbind from it has begun and not ended (or the
-// probe by it has not, which makes the link last). It is empty in any other case. It
-// waits for the end as long as for a device lock, and no second time while that lasts.
+// Detaching returns the driver that the function at a, whose directory d is, still has although the link to it is
+// gone: an unbind has begun and not ended, or a probe has, which makes the link last. It is empty in any other
+// case. It waits for the end as long as for a device lock, and only once while that lasts.
 //
-// The kernel removes the driver's link first, and then waits for the driver to let go
-// (drivers/base/dd.c __device_release_driver). Until that ends, the uevent attribute
-// has the driver (drivers/base/core.c dev_uevent). No lock tells of it: newer kernels
-// show driver_override without the device lock.
+// The kernel removes the driver's link first, and then waits for the driver to let go (drivers/base/dd.c
+// __device_release_driver). Until that ends, the uevent attribute names the driver (drivers/base/core.c
+// dev_uevent). The device lock does not show it: newer kernels print driver_override without the lock.
 func (d *Dir) Detaching(a pci.Address) (driver string, err error) {
 	attribute := lockedAttribute{a, "driver"}
 	before := d.fs.locked.hangs(attribute)
@@ -140,11 +137,10 @@ func (f *FS) Detaching(a pci.Address) (driver string, err error) {
 	return dir.Detaching(a)
 }
 
-// ConfigHead reads the first n bytes of configuration space of the function at a,
-// whose directory d is, or as many as are readable. While a reset of the function
-// or of the bus above it goes on, the kernel lets nobody read
-// (drivers/pci/access.c pci_wait_cfg): that is [ErrLocked] when it takes long. The
-// data is valid until the next read from d.
+// ConfigHead reads the first n bytes of configuration space of the function at a, whose directory d is, or as many
+// as are readable. During a reset of the function or of the bus above it the kernel blocks reads
+// (drivers/pci/access.c pci_wait_cfg): if that takes long, the error is [ErrLocked]. The data is valid until the
+// next read from d.
 func (d *Dir) ConfigHead(a pci.Address, n int) (config []byte, ok bool, err error) {
 	return d.locked(a, "config", n)
 }

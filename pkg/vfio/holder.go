@@ -25,9 +25,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// ErrCannotSee says that the processes of the node are not all in sight, so
-// that nobody can say who holds a device: no privilege, or a /proc that shows
-// one container only. It never means that there is no holder.
+// ErrCannotSee says that not all processes of the node are visible, so that the holders of a device are unknown:
+// the privilege is missing, or /proc shows one container only. It never means that there is no holder.
 var ErrCannotSee = errors.New("can't see all processes of the node (needs root, CAP_SYS_PTRACE and, in a pod, hostPID)")
 
 // Holder is a process that has a device node open.
@@ -59,16 +58,14 @@ func (h Holder) String() string {
 	return fmt.Sprintf("%s (pid %d%s, %s)", h.Comm, h.PID, container, what)
 }
 
-// Holders returns the processes that have any of the nodes open, containers
-// included, by PID and node. Nodes are paths as on the node: "/dev/vfio/15",
-// "/dev/dri/card0"; one that does not exist is held by nobody unless it was
+// Holders returns the processes that have any of the nodes open, containers included, by PID and node. Nodes are
+// paths as on the node: "/dev/vfio/15", "/dev/dri/card0". A node that does not exist has no holders unless it was
 // removed while open.
 //
-// It reads /proc/*/fd. On a live node a file counts by its device number, since
-// a container may have the node under any name, and by its name otherwise. A
-// VFIO device that was passed on without its node counts where the kernel says
-// in fdinfo which one it is. A process that ends meanwhile is skipped; one
-// that can't be looked into is [ErrCannotSee].
+// It reads /proc/*/fd. On a live node a file counts by its device number, since a container may have the node
+// under any name, and by its name otherwise. A VFIO device that was passed on without its node counts where the
+// kernel names it in fdinfo. A process that ends meanwhile is skipped; a process that can't be inspected is
+// [ErrCannotSee].
 func Holders(ctx context.Context, fs *sysfs.FS, nodes []string) ([]Holder, error) {
 	s, err := newSearch(fs, nodes)
 	if err != nil {
@@ -133,14 +130,12 @@ func (s *search) all(ctx context.Context, pids []int) ([]Holder, error) {
 	return holders, g.Wait()
 }
 
-// Claimed returns the node of a disk of f that somebody has for himself, empty
-// when there is none: a mount in any namespace, swap, RAID, device-mapper, ZFS,
-// or a process that opened it exclusively. It is the kernel's own answer
-// (open(2) with O_EXCL on a block device) and knows more than
-// [device.Function.Uses], which is read from what proc shows.
+// Claimed returns the node of a disk of f that is opened exclusively, empty without one: by a mount in any
+// namespace, swap, RAID, device-mapper, ZFS, or a process. It asks the kernel (open(2) with O_EXCL on a block
+// device) and so knows more than [device.Function.Uses], which is read from proc.
 //
-// Asking claims each disk for a moment, and a mount that is tried in that
-// moment fails: so ask only for a function that is about to be taken.
+// Asking claims each disk for a moment, and a mount in that moment fails: ask only about a function that is about
+// to be taken.
 func Claimed(ctx context.Context, fs *sysfs.FS, f *device.Function) (node string, err error) {
 	for _, disk := range f.Children.Block {
 		if err := ctx.Err(); err != nil {

@@ -37,16 +37,14 @@ func list(addrs []pci.Address) string {
 	return strings.Join(text, ", ")
 }
 
-// HotReset resets, by a secondary bus reset of the bridge above them, the
-// functions of set: all that are behind that bridge, or the kernel refuses.
-// Each must be bound to a VFIO driver and held by nobody; their groups are held
-// for the time it takes, a second and up to a minute for a slow device, during
-// which ctx is not looked at: control.ResetTogether cuts its caller off. Functions that are beyond set are never reset:
-// that is a *[ForeignError]. A held group is [ErrBusy].
+// HotReset resets the functions of set by a secondary bus reset of the bridge above them. The set must have all
+// functions behind that bridge. Each must be bound to a VFIO driver and held by no process. Their groups are held
+// during the reset: a second, or up to a minute for a slow device, during which ctx is not checked;
+// control.ResetTogether cuts its caller off. Functions outside of set are never reset: the error is a
+// *[ForeignError]. A held group is [ErrBusy].
 //
-// The kernel takes the open groups as proof of ownership
-// (VFIO_DEVICE_PCI_HOT_RESET, drivers/vfio/pci/vfio_pci_core.c). It needs the
-// group interface of VFIO, not iommufd.
+// The kernel takes the open groups as proof of ownership (VFIO_DEVICE_PCI_HOT_RESET,
+// drivers/vfio/pci/vfio_pci_core.c). It needs the group interface of VFIO, not iommufd.
 func HotReset(ctx context.Context, fs *sysfs.FS, set []pci.Address) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -235,10 +233,9 @@ func foreigners(affected []dependent, set []pci.Address) []pci.Address {
 	return foreign
 }
 
-// Busy reports whether a process has the group open: the kernel lets only one
-// open it. Asking opens the node for a moment if it is free, and who wants to
-// open it in that moment gets EBUSY: so ask for groups that are nobody's to
-// open. A group without a node is not busy.
+// Busy reports whether a process has the group open: the kernel lets only one process open it. Asking opens a free
+// node for a moment, in which another opener gets EBUSY: ask only about groups that no process is about to open. A
+// group without a node is not busy.
 func Busy(ctx context.Context, fs *sysfs.FS, group int) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err

@@ -117,7 +117,7 @@ func (p *Processes) walk() {
 	}
 }
 
-// begin returns the next walk, which nobody joins any more; nil where nobody waits.
+// begin returns the next walk, which takes no more callers; nil if none waits.
 func (p *Processes) begin() *walk {
 	p.mu.Lock()
 	defer p.mu.Unlock()

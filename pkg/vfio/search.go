@@ -71,8 +71,7 @@ func (s *search) add(node string, parts map[string]uint32) error {
 	return err
 }
 
-// numberOf returns the number of a device node; false where there is no such
-// node, or only a file in its place.
+// numberOf returns the number of a device node; false if the node does not exist or is a plain file.
 func numberOf(fsys *sysfs.FS, node string) (number, bool, error) {
 	info, err := fsys.Stat(strings.TrimPrefix(node, "/"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -289,8 +288,8 @@ func numberOfFile(dir *sysfs.Dir, fd string) (number, bool) {
 	return number{kind: kind, major: stat.Rdev_major, minor: stat.Rdev_minor}, true
 }
 
-// NVIDIA's nodes are made by its tools, not by the kernel: a container may have them
-// where the node's /dev does not. Their numbers are told by /proc/devices.
+// NVIDIA's tools make NVIDIA's nodes, not the kernel: a container may have them where the node's /dev does not.
+// /proc/devices has their numbers.
 const (
 	nvidiaPrefix  = "/dev/nvidia"
 	nvidiaCaps    = "/dev/nvidia-caps/"

@@ -148,9 +148,8 @@ func (s *survey) openFiles(ctx context.Context, proc string, u *Usage) error {
 	return nil
 }
 
-// openFile enters what one open file is. The names of files that are no nodes are
-// those of the kernel's anonymous inodes (virt/kvm/kvm_main.c, drivers/hv/
-// mshv_root_main.c, drivers/vfio/group.c).
+// openFile records what one open file is. Names that are not nodes are those of the kernel's anonymous inodes
+// (virt/kvm/kvm_main.c, drivers/hv/ mshv_root_main.c, drivers/vfio/group.c).
 func (s *survey) openFile(proc string, dir *sysfs.Dir, fd string, u *Usage) error {
 	target, ok, err := dir.Link(fd)
 	if !ok || err != nil {
@@ -281,7 +280,7 @@ const (
 	maxArguments = 64 << 10
 )
 
-// errLongMap says that a process has more mappings than anybody looks through.
+// errLongMap says that a process has too many mappings to inspect.
 var errLongMap = errors.New("its memory map is too long")
 
 // errSlow says that a process did not let its memory be read.
@@ -333,8 +332,8 @@ func parseMapping(line string) (mapping, bool) {
 	return m, err == nil && strings.HasPrefix(m.file, "resource")
 }
 
-// isResource reports whether the mapped file is the kernel's and not one that
-// somebody called so: all mounts of sysfs have the same inode numbers.
+// isResource reports whether the mapped file is the kernel's and not a file of the same name: all mounts of sysfs
+// have the same inode numbers.
 func (s *survey) isResource(m *mapping) bool {
 	if !s.live {
 		return true

@@ -45,7 +45,7 @@ const (
 // vfio_pci_dependent_device.
 type dependent struct {
 	group uint32
-	// segment holds the low 16 bits of the domain; there is no room for more.
+	// segment holds the low 16 bits of the domain; the field has no more.
 	segment  uint16
 	bus      uint8
 	dev, fun uint8
@@ -69,8 +69,8 @@ func newResetInfo(count int) []byte {
 	return b
 }
 
-// resetCount returns how many dependents the kernel has for the struct, which
-// it says even where there is no room for them.
+// resetCount returns how many dependents the kernel has for the struct. The kernel reports the number even if they
+// don't fit.
 func resetCount(info []byte) int { return int(binary.NativeEndian.Uint32(info[8:])) }
 
 // dependents decodes a struct vfio_pci_hot_reset_info that the kernel filled in.
@@ -133,7 +133,7 @@ func ioctlBytes(fd int, request uint, arg []byte) (int, error) {
 	}
 }
 
-// isViable asks whether all members of an open group are VFIO's or nobody's.
+// isViable asks whether all members of an open group are bound to VFIO or to no driver.
 func isViable(group int) (bool, error) {
 	status := make([]byte, statusSize)
 	binary.NativeEndian.PutUint32(status, statusSize)

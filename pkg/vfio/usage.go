@@ -53,7 +53,7 @@ func (p *Process) String() string {
 	return text + ")"
 }
 
-// Usage is what one process has of the node's PCI functions.
+// Usage is how one process uses the node's PCI functions.
 type Usage struct {
 	Process
 	// Nodes are the device nodes of VFIO groups and functions that it has open, by
@@ -75,18 +75,16 @@ type Usage struct {
 // Holds reports whether the process has anything of VFIO's open.
 func (u *Usage) Holds() bool { return len(u.Nodes)+len(u.Devices)+u.Unnamed > 0 }
 
-// Usages looks at all processes once and returns those that hold something of
-// VFIO's or have registers of functions mapped, by PID. Where it could not look
-// into all processes there is an error, [ErrCannotSee] where privilege is missing,
-// and what it found all the same is returned with it.
+// Usages inspects all processes once and returns those that hold something of VFIO or have registers of functions
+// mapped, by PID. If it can't inspect all processes, it returns an error, [ErrCannotSee] where the privilege is
+// missing, together with what it found.
 //
-// On a live node it needs what [Holders] needs. A copy of a node answers by the
-// text of its links, and counts as whole where it has proc/1/ns/pid.
+// On a live node it needs what [Holders] needs. A copy of a node answers by the text of its links, and counts as
+// whole where it has proc/1/ns/pid.
 //
-// A process whose memory map the kernel does not let go of (its lock is held by a
-// thread that hangs in the kernel, or its owner sees to that) is waited for up to a
-// second, and all of them together up to ten: after that it is one that can't be
-// seen. When ctx ends, so are those that are left.
+// A process may keep its memory map locked: a thread hangs in the kernel, or its owner arranges for it. Usages
+// waits up to a second for each and up to ten seconds for all of them, and then counts them as not visible. When
+// ctx ends, so do those that are left.
 func Usages(ctx context.Context, fs *sysfs.FS) ([]Usage, error) {
 	s, err := newSurvey(fs)
 	if err != nil {

@@ -103,7 +103,7 @@ func (d *decoder) list(path string, raw json.RawMessage, dst reflect.Value) {
 	}
 }
 
-// verbatim takes a JSON object that is somebody else's to understand.
+// verbatim takes a JSON object as it is. The component that uses it decodes it.
 func (d *decoder) verbatim(path string, raw json.RawMessage, dst *json.RawMessage) {
 	if _, ok := split(raw); !ok {
 		d.problems.add(path, "%s is not an object", literal(raw))
@@ -166,8 +166,8 @@ func nameOf(f reflect.StructField) string {
 	return name
 }
 
-// said returns the JSON names of the parameters that c sets, in declaration
-// order. Those of the embedded [TypeMeta] are no parameters.
+// said returns the JSON names of the parameters that c sets, in declaration order. The fields of the embedded
+// [TypeMeta] are not parameters.
 func said[T any](c *T) []string {
 	var set []string
 	v := reflect.ValueOf(c).Elem()
@@ -209,8 +209,8 @@ type field struct {
 	value json.RawMessage
 }
 
-// split returns the members of a JSON object in its order, repeated names
-// included, and false when the value is no object.
+// split returns the members of a JSON object in its order, repeated names included, and false when the value is
+// not an object.
 func split(raw json.RawMessage) ([]field, bool) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
@@ -234,8 +234,8 @@ func split(raw json.RawMessage) ([]field, bool) {
 
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
 
-// join appends a member's name to a path; a name that is no plain word is
-// quoted, so that a path stays one line.
+// join appends a member's name to a path. A name that is not a plain word is quoted, so that a path stays on one
+// line.
 func join(path, name string) string {
 	for _, r := range name {
 		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {

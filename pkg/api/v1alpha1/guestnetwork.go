@@ -95,7 +95,7 @@ func (n *GuestNetwork) check(p *problems, path string) {
 	}
 }
 
-// checkPool notes what is wrong with the pool and what it stands beside.
+// checkPool checks the pool and the fields that it excludes.
 func (n *GuestNetwork) checkPool(p *problems, path string) {
 	if n.AddressPool != "" && !isLabel(n.AddressPool) {
 		p.add(join(path, "addressPool"), "%s is no name of a pool; want lower-case letters, digits and \"-\"", show(n.AddressPool))
@@ -105,8 +105,7 @@ func (n *GuestNetwork) checkPool(p *problems, path string) {
 	}
 }
 
-// SameNetwork reports whether two routes are to one network, so that one stands
-// in the other's place.
+// SameNetwork reports whether two routes are to one network, so that one replaces the other.
 func (r GuestRoute) SameNetwork(o GuestRoute) bool {
 	to, ok := r.network()
 	other, alike := o.network()
@@ -258,8 +257,8 @@ func unicastMAC(text string) bool {
 	return ok && mac[0]&1 == 0 && !all(mac, 0)
 }
 
-// checkGUID notes a problem unless text is empty (not said) or a GUID that a
-// port may have: not zero, nor all ones, which stands for none.
+// checkGUID notes a problem unless text is empty (not set) or a GUID that a port may have: not zero, nor all ones,
+// which means none.
 func checkGUID(p *problems, path, text string) {
 	if guid, ok := octets(text, 8); text != "" && (!ok || all(guid, 0) || all(guid, 0xff)) {
 		p.add(path, "%s is not a GUID; want eight pairs of hexadecimal digits such as 02:00:5e:10:00:00:00:01", show(text))

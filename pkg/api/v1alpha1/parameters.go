@@ -130,11 +130,9 @@ const AnnotationNamespaces = DriverName + "/namespaces"
 // AllNamespaces grants a DeviceClass to every namespace.
 const AllNamespaces = "*"
 
-// Grants reports whether a DeviceClass with the annotations may be used by the
-// claims of a namespace. A class without [AnnotationNamespaces] is granted to
-// nobody. Names are separated by commas and compared as they are; there are no
-// patterns but [AllNamespaces]. The chart's policy tenant-classes says the same
-// in CEL.
+// Grants reports whether claims of a namespace may use a DeviceClass with the annotations. Without
+// [AnnotationNamespaces] no namespace may. Names are separated by commas and compared literally; the only pattern
+// is [AllNamespaces]. The chart's policy tenant-classes states the same rule in CEL.
 func Grants(annotations map[string]string, namespace string) bool {
 	if namespace == "" {
 		return false

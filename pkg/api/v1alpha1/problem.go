@@ -10,8 +10,8 @@ type Problem struct {
 	// Path leads to the field: "vlan", "devices[1].match.vendors[0]"; empty for
 	// the document as a whole.
 	Path string `json:"path,omitempty"`
-	// Text says what stands there, what is wrong with it and what is allowed:
-	// "5000 is not a number from 0 to 4094".
+	// Text says which value it is, what is wrong with it and what is allowed: "5000 is not a number from 0 to
+	// 4094".
 	Text string `json:"text"`
 }
 

@@ -86,8 +86,8 @@ type VFConfig struct {
 	Network *GuestNetwork `json:"network,omitempty"`
 }
 
-// DecodeVF reads a VFConfig as it stands in a DeviceClass or a claim:
-// strictly, without defaults. Its error is an [InvalidError].
+// DecodeVF reads a VFConfig from a DeviceClass or a claim: strictly, without defaults. Its error is an
+// [InvalidError].
 func DecodeVF(raw []byte) (*VFConfig, error) {
 	c := &VFConfig{}
 	p := decode(raw, KindVFConfig, c)
@@ -103,9 +103,8 @@ func DecodeVF(raw []byte) (*VFConfig, error) {
 // Fields returns the JSON names of the parameters that c sets.
 func (c *VFConfig) Fields() []string { return said(c) }
 
-// Overlay puts every parameter that over sets in place of c's, as a later
-// config of the same device does. A network takes the place of the former as a
-// whole, but for the pool: who does not name one keeps it.
+// Overlay replaces c's parameters with every one that over sets, as a later config of the same device does. A
+// network replaces the former one as a whole, except for the pool: a network without a pool keeps the former.
 func (c *VFConfig) Overlay(over *VFConfig) {
 	former := c.Network
 	lay(c, over)
@@ -117,8 +116,8 @@ func (c *VFConfig) Overlay(over *VFConfig) {
 	c.Network = &merged
 }
 
-// Default fills in what follows from what was set. What nobody set stays
-// unset: the VF keeps what its PF gave it.
+// Default fills in what follows from the parameters that are set. The others stay unset: the VF keeps the values
+// that its PF has.
 func (c *VFConfig) Default() {
 	c.TypeMeta = TypeMeta{APIVersion: APIVersion, Kind: KindVFConfig}
 	if c.VLAN != nil && c.VLANProtocol == "" {

@@ -51,8 +51,8 @@ type VFIOConfig struct {
 	AllowUnisolated *bool `json:"allowUnisolated,omitempty"`
 }
 
-// DecodeVFIO reads a VFIOConfig as it stands in a DeviceClass or a claim:
-// strictly, without defaults. Its error is an [InvalidError].
+// DecodeVFIO reads a VFIOConfig from a DeviceClass or a claim: strictly, without defaults. Its error is an
+// [InvalidError].
 func DecodeVFIO(raw []byte) (*VFIOConfig, error) {
 	c := &VFIOConfig{}
 	p := decode(raw, KindVFIOConfig, c)
@@ -72,7 +72,7 @@ func (c *VFIOConfig) Fields() []string { return said(c) }
 // config of the same device does.
 func (c *VFIOConfig) Overlay(over *VFIOConfig) { lay(c, over) }
 
-// Default fills in every parameter that nobody set.
+// Default fills in every parameter that is not set.
 func (c *VFIOConfig) Default() {
 	no := false
 	defaults := VFIOConfig{

@@ -1,11 +1,9 @@
-// Package archive copies what was read of a node into one file, and reads such a
-// file in place of the node. A copy answers exactly as the node did: files that
-// could not be read give their errors, what was absent is absent, and what nobody
-// looked at is [ErrNotCollected], which checks take as unknown and never as good.
+// Package archive copies what was read of a node into one file, and reads such a file in place of the node. A copy
+// answers exactly as the node did: files that could not be read give their errors, what was absent is absent, and
+// what was not read is [ErrNotCollected], which checks take as unknown and never as good.
 //
-// An archive is a .tar.gz of [ManifestName] and of the node's files below
-// [TreeName], so that tar(1) opens it for a person. Whoever reads one need not
-// trust it: see [Open].
+// An archive is a .tar.gz of [ManifestName] and of the node's files below [TreeName], so that you can open it with
+// tar(1). Readers need not trust an archive: see [Open].
 package archive
 
 import (
@@ -34,8 +32,8 @@ const (
 // Format is the version of the archives that this package writes and reads.
 const Format = 1
 
-// ErrNotCollected says that a copy does not tell, since nobody looked when it was
-// made: an older collector, or a file that is never collected.
+// ErrNotCollected says that a copy can't answer, since the file was not read when it was made: by an older
+// collector, or because it is never collected.
 var ErrNotCollected = errors.New("it was not collected")
 
 // Manifest describes an archive.
@@ -74,7 +72,7 @@ type Failure struct {
 	Error string `json:"error,omitempty"`
 }
 
-// lockedText stands for [sysfs.ErrLocked], which readers tell from other errors.
+// lockedText means [sysfs.ErrLocked], which readers distinguish from other errors.
 const lockedText = "locked"
 
 func failure(path string, op sysfs.Op, err error) Failure {
@@ -90,7 +88,7 @@ func failure(path string, op sysfs.Op, err error) Failure {
 	return f
 }
 
-// err returns the error that the failure stands for.
+// err returns the error that the failure recorded.
 func (f *Failure) err() error {
 	switch {
 	case f.Errno > 0:
@@ -144,7 +142,7 @@ func (r *Recorder) look(place string) {
 	e.info, e.opened = info, true
 }
 
-// absent reports whether there is no such file.
+// absent reports whether the file does not exist.
 func (e *entry) absent() bool {
 	for _, err := range e.failed {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {

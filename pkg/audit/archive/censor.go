@@ -131,8 +131,8 @@ func showable(target string) bool {
 	return false
 }
 
-// isBundle reports whether a file is how containerd was told to run a container: it has
-// the container's environment and command line.
+// isBundle reports whether a file is a container's configuration from containerd: it has the container's
+// environment and command line.
 func isBundle(place string) bool {
 	return path.Base(place) == "config.json" && strings.Contains(place, "containerd/io.containerd.runtime.v2.task/")
 }

@@ -20,9 +20,9 @@ const LedgerLimit = 256 << 20
 
 // LedgerCopy says what of the node's ledger an archive leaves out.
 type LedgerCopy struct {
-	// Segments is how many the ledger had. LeftOut is how many of them, the oldest,
-	// the archive has by the hashes of their events only, Events how many events these
-	// are, and Bytes how much they take. Chain, tree and signatures verify all the same.
+	// Segments is how many the ledger had. LeftOut is how many of them, the oldest, the archive has only by the
+	// hashes of their events, Events how many events these are, and Bytes their size. Chain, tree and signatures
+	// can still be verified.
 	Segments int   `json:"segments"`
 	LeftOut  int   `json:"leftOut"`
 	Events   int64 `json:"events"`
@@ -31,7 +31,7 @@ type LedgerCopy struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// maxReason bounds what an archive, which nobody vouches for, has a reader read.
+// maxReason bounds what a reader reads of an archive, which is not trusted.
 const maxReason = 300
 
 // String says it in a sentence; empty where nothing is left out.
@@ -58,8 +58,8 @@ func (r *Recorder) Ledger(ctx context.Context, limit int64) (*LedgerCopy, error)
 	if err != nil {
 		return nil, nil //nolint:nilerr // the recorder has the error, which says why there is none
 	}
-	// The recorder keeps what this gave, an error too. The keys that sign and that
-	// look pseudonyms up stay: who has the archive could do either.
+	// The recorder keeps the result, also an error. The keys that sign and that resolve pseudonyms are left out:
+	// an archive's reader could do either.
 	_, _ = seen.ReadAtMost(path.Join(ledger.DefaultDir, ledger.PublicKeyFile), maxWide)
 	l := &ledgerFiles{r: r, room: min(limit, maxTotal/2), kept: map[string][]byte{}}
 	for _, name := range slices.Backward(names) {

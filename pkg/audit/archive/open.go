@@ -14,9 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Limits of an archive: far above what a node of 4,096 functions takes, and what
-// one that is made to harm its reader can cost. Unpacked it lies in the directory
-// for temporary files.
+// Limits of an archive: far above what a node of 4,096 functions takes, and low enough that a malicious one does
+// no harm. It is unpacked in the directory for temporary files.
 const (
 	maxArchive  = 256 << 20    // bytes of the file
 	maxTotal    = 512 << 20    // bytes unpacked
@@ -43,11 +42,10 @@ func Is(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Open unpacks an archive into a private temporary directory and returns it as the
-// node's file system; Close removes it. Nothing in the archive is trusted: its
-// size, the number, names and sizes of its files are bounded, no file of it lies
-// or leads outside of the directory, none is a device, executable or anybody
-// else's.
+// Open unpacks an archive into a private temporary directory and returns it as the node's file system; Close
+// removes it. Nothing in the archive is trusted: its size, and the number, names and sizes of its files are
+// limited. No file is outside of the directory, links out of it, is a device or executable, or belongs to another
+// user.
 func Open(name string) (*Tree, error) {
 	file, err := os.Open(name)
 	if err != nil {

@@ -176,7 +176,7 @@ func (r *Recorder) place(name string, follow bool) string {
 	return walk(path.Join(where, last), follow, r.linkAt)
 }
 
-// linkAt returns the text of the link at a place whose parents are no links.
+// linkAt returns the target of the link at a place whose parents are not links.
 func (r *Recorder) linkAt(place string) (string, bool) {
 	if e := r.entries[place]; e != nil && e.link {
 		return e.target, true
@@ -267,7 +267,7 @@ func functionAttributes() []string {
 	}
 }
 
-// private are files that match and are nobody's business: keys.
+// private are files that match and must stay on the node: keys.
 func private(name string) bool {
 	base := path.Base(name)
 	return strings.Contains(base, "key") || strings.HasSuffix(base, ".pem") || strings.Contains(base, "random") || strings.HasSuffix(base, ".secret")

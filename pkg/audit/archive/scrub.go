@@ -9,10 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 )
 
-// Scrub returns a text without credentials: values of keys and flags that hold some,
-// tokens by their form, private keys, and of a kubeconfig everything. What it leaves
-// in their place is a dash. It is for texts that leave the node; a credential in a form that nobody
-// knows stays.
+// Scrub returns a text without credentials: values of keys and flags that hold some, tokens by their form, private
+// keys, and of a kubeconfig everything. It replaces them with a dash. Use it for texts that leave the node. It
+// does not find credentials of an unknown form.
 func Scrub(text []byte) []byte {
 	if bytes.Contains(text, []byte("Config")) && kubeconfig.Match(text) && users.Match(text) {
 		return []byte("(a kubeconfig: left out)\n")

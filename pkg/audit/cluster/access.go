@@ -68,8 +68,8 @@ func coversResource(list []string, resource string) bool {
 	return has(list, resource) || isSub && (slices.Contains(list, parent+"/*") || slices.Contains(list, "*/"+sub))
 }
 
-// isControlPlane reports whether a subject is the control plane or an admin by
-// certificate, about whom RBAC has no say.
+// isControlPlane reports whether a subject is the control plane or an admin by certificate, whom RBAC does not
+// restrict.
 func isControlPlane(sub *rbacv1.Subject) bool {
 	switch sub.Kind {
 	case rbacv1.GroupKind:
@@ -82,7 +82,7 @@ func isControlPlane(sub *rbacv1.Subject) bool {
 	return false
 }
 
-// isBroad reports whether a subject is everybody, or everybody of a tenant.
+// isBroad reports whether a subject is all users, or all users of a tenant.
 func (s *State) isBroad(sub *rbacv1.Subject) bool {
 	switch sub.Kind {
 	case rbacv1.ServiceAccountKind:
@@ -177,8 +177,8 @@ func adminClaims(s *State) []finding.Finding {
 	return orPass(found, count(len(s.Claims), "claim"))
 }
 
-// nobodyBroad fails for each who may do one of the actions and is everybody, or a
-// tenant's; who else may is evidence.
+// nobodyBroad fails for each subject that may do one of the actions and includes all users, or those of a tenant;
+// other subjects are evidence.
 func (s *State) nobodyBroad(namespace string, actions ...action) []finding.Finding {
 	var others []string
 	for _, a := range actions {

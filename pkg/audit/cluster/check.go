@@ -80,8 +80,7 @@ func ask(s *State, c *Check, profile *finding.Profile) []finding.Finding {
 	return found
 }
 
-// exposure of something that the tenants are concerned by; nobody named means all
-// who use our devices.
+// exposure of something that concerns the tenants. Without names it concerns all tenants that use our devices.
 func (s *State) exposure(tenants []string) finding.Exposure {
 	if len(tenants) == 0 {
 		for i := range s.Claims {
@@ -167,8 +166,8 @@ const anchorsByHand = "OBS-002"
 // shownNodes is how many nodes a folded finding names.
 const shownNodes = 8
 
-// rolledUp returns what nodes' own checks found and somebody has to look at, each
-// finding once, with the nodes that it is so on. Waivers count for each node's.
+// rolledUp returns the findings of nodes' own checks that need attention, each once, with its nodes. Waivers count
+// for each node.
 func (s *State) rolledUp(waivers []finding.Waiver, today string) []finding.Finding {
 	folds := map[string]*fold{}
 	var order []string
@@ -197,8 +196,7 @@ func (s *State) rolledUp(waivers []finding.Waiver, today string) []finding.Findi
 	return all
 }
 
-// keyOf says what makes two nodes' findings the same: all that is said, but for
-// whom it reaches.
+// keyOf says what makes two nodes' findings the same: everything except whom it reaches.
 func keyOf(f *finding.Finding) string {
 	device := ""
 	if f.Device != nil {

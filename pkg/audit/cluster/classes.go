@@ -50,9 +50,8 @@ func weakeningClasses(s *State) []finding.Finding {
 	return orPass(found, count(ours, "DeviceClass of ours"))
 }
 
-// mayWeaken judges who may name a class with the settings. A VLAN or an address is
-// what a class is granted to a tenant for; a device that is not reset, or not
-// isolated, is everybody's risk even where one tenant may ask for it.
+// mayWeaken judges who may name a class with the settings. A class may be granted to a tenant for its VLAN or
+// address. A device that is not reset, or not isolated, is a risk for all tenants even if only one may ask for it.
 func (s *State) mayWeaken(c *resourceapi.DeviceClass, settings []string) []finding.Finding {
 	object := "DeviceClass " + c.Name
 	seen := saw(object+" metadata.annotations["+v1alpha1.AnnotationNamespaces+"]", c.Annotations[v1alpha1.AnnotationNamespaces])

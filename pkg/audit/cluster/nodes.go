@@ -196,9 +196,8 @@ func (s *State) heldDevices() []held {
 	return all
 }
 
-// recordsAgree compares what nodes' journals had when they were audited with what
-// the API server says of that time. A claim that came or went since then is not
-// at odds.
+// recordsAgree compares what nodes' journals had when they were audited with what the API server says of that
+// time. A claim that came or went since then is not a contradiction.
 func recordsAgree(s *State) []finding.Finding {
 	if len(s.Reports) == 0 {
 		return noReports()
@@ -360,8 +359,7 @@ func (s *State) anchorsOf(r *nodeReport, origin string) []anchor {
 	return all
 }
 
-// contradicts says how a checkpoint can't be one of the ledger that the report
-// tells of; empty where it can.
+// contradicts says why a checkpoint can't be one of the report's ledger; empty if it can.
 func (a *anchor) contradicts(r *nodeReport, now *ledger.Anchor) string {
 	v, err := note.NewVerifier(r.NodeRecords.Ledger.Key)
 	if err != nil {

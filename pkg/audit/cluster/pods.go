@@ -142,7 +142,7 @@ func escapes(s *State) []finding.Finding {
 	return orPass(found, count(pods, "tenants' pod"))
 }
 
-// reachesOut says by what a pod gets at its node; empty for nothing.
+// reachesOut names what gives a pod access to its node; empty for nothing.
 func reachesOut(spec *corev1.PodSpec) string {
 	switch {
 	case spec.HostPID:
@@ -163,8 +163,7 @@ func reachesOut(spec *corev1.PodSpec) string {
 	return ""
 }
 
-// isDangerous reports whether a path of the node is, holds or lies in one by which
-// devices are reached or given out.
+// isDangerous reports whether a path of the node is, contains or is within one that gives access to devices.
 func isDangerous(name string) bool {
 	name = path.Clean("/" + name)
 	for _, d := range []string{"/dev", "/sys", "/proc", "/run", "/var/run", "/etc/cdi", "/etc/containerd", "/etc/kata-containers", "/var/lib/kubelet", "/var/lib/kata-vfio", "/opt/kata"} {

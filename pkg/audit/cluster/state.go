@@ -101,9 +101,8 @@ func holds(c *resourceapi.ResourceClaim) bool {
 		func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == v1alpha1.DriverName })
 }
 
-// isOurs reports whether a DeviceClass asks for our driver: it has our domain or
-// annotation, or its parameters or selectors name the driver. The chart's policy
-// tenant-classes goes by the same.
+// isOurs reports whether a DeviceClass asks for our driver: it has our domain or annotation, or its parameters or
+// selectors name the driver. The chart's policy tenant-classes uses the same rule.
 func isOurs(c *resourceapi.DeviceClass) bool {
 	_, annotated := c.Annotations[v1alpha1.AnnotationNamespaces]
 	if annotated || strings.HasSuffix(c.Name, "."+v1alpha1.DriverName) {
@@ -131,8 +130,7 @@ func (s *State) claimsOf(p *corev1.Pod) []*resourceapi.ResourceClaim {
 	return claims
 }
 
-// pageSize is how many objects are asked for at once: a cluster has more pods
-// than anybody wants in memory together.
+// pageSize is how many objects are requested at once: all pods of a cluster may not fit in memory.
 const pageSize = 500
 
 // Read lists what the checks look at, and makes the dry runs. What can't be listed

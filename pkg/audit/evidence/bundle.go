@@ -24,7 +24,7 @@ type Bundle struct {
 	Type string `json:"type"`
 	// Question is what was asked.
 	Question string `json:"question"`
-	// Tenancies are those that were asked for, as the events say; who checks makes them anew.
+	// Tenancies are those that were asked for, as the events say. Verification derives them again.
 	Tenancies []*history.Tenancy `json:"tenancies"`
 	// Neighbours are other tenants' tenancies at the same time, the nearest first, by the events too; NeighboursLeftOut
 	// counts those beyond as many as a bundle holds.
@@ -34,7 +34,7 @@ type Bundle struct {
 	Proofs []*ledger.Proof `json:"proofs"`
 }
 
-// maxNear is how many neighbours a bundle holds: on a large node a pod that runs for months has more than anybody reads.
+// maxNear is how many neighbours a bundle holds: on a large node a pod that runs for months has too many to read.
 const maxNear = 500
 
 // NewBundle gathers the proofs of a document's tenancies and of who was near them from a
@@ -130,8 +130,8 @@ type Verified struct {
 	Checkpoints []ledger.Checkpoint
 	// Pinned is set where the key came from elsewhere than the bundle.
 	Pinned bool
-	// Unlisted counts further functions that the claims had by the same events: they were not asked for, or somebody
-	// took them off the list.
+	// Unlisted counts further functions that the claims had by the same events: they were not asked for, or were
+	// removed from the list.
 	Unlisted int
 }
 
@@ -171,8 +171,7 @@ func VerifyBundle(data []byte, key string) (*Verified, error) {
 	return v, v.agrees()
 }
 
-// agrees makes the tenancies anew, and puts them in the place of those that the bundle claims
-// if these are the same.
+// agrees derives the tenancies again, and replaces those that the bundle claims if they are the same.
 func (v *Verified) agrees() error {
 	b := v.Bundle
 	h, err := b.replay()

@@ -1,6 +1,6 @@
-// Package evidence answers for a pod, a claim, a function or a moment who had which
-// function, in which VM, how isolated, and cleaned by what before and after: for
-// people, for machines, and as a bundle that proves itself offline.
+// Package evidence answers for a pod, a claim, a function or a moment which claim had which function, in which VM,
+// how isolated, and cleaned by what before and after: for people, for machines, and as a bundle that proves itself
+// offline.
 package evidence
 
 import (
@@ -37,8 +37,8 @@ func About(question string, h *history.History, tenancies []*history.Tenancy, le
 	return answer(question, h, tenancies, OtherTenants(h.Neighbours(tenancies)), ledger)
 }
 
-// At returns the answer to a question about a moment. Everybody of that moment is among the tenancies: who came
-// later, or was gone, was near nobody then. Nor had been refused what was refused later.
+// At returns the answer to a question about a moment. All tenancies of that moment are listed. A tenancy that
+// began later, or had ended, was not near any of them, and later refusals are left out.
 func At(question string, h *history.History, when time.Time, ledger history.Verification) *Document {
 	d := answer(question, h, h.At(when), nil, ledger)
 	d.Refusals = slices.DeleteFunc(d.Refusals, func(r history.Refusal) bool { return r.Time.After(when) })

@@ -16,7 +16,7 @@ import (
 
 // Spec is one file that says what CDI devices of a vendor bring into containers.
 type Spec struct {
-	// File is the file, Broken where it is no CDI spec.
+	// File is the file. It is Broken if it is not a CDI spec.
 	File Fact
 	// Content is empty where File is not OK.
 	Content cdispecs.Spec
@@ -167,9 +167,8 @@ func (n *Node) Gives(s *Spec) []Given {
 	return given
 }
 
-// vfioPath returns the VFIO node that a spec's device node is, empty for another.
-// The number decides, then the host's path: who reads the container's path (Kata)
-// finds out by its number too.
+// vfioPath returns the VFIO node that a spec's device node is, empty for another. The number decides, then the
+// host's path: Kata, which reads the container's path, resolves it by its number too.
 func (n *Node) vfioPath(d *cdispecs.DeviceNode) string {
 	if d.Type != "b" && d.Major != 0 {
 		if node, ok := n.nodeNumbers()[fmt.Sprintf("%d:%d", d.Major, d.Minor)]; ok {

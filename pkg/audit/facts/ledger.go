@@ -14,10 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Ledger verifies the node's ledger and returns what that found, with the fact that
-// says so: Absent where there is none. One that has lost its key is verified by
-// nothing, which is a problem like any other. That the node's clock and disk were
-// not put back as a whole, nobody can know on the node: see [ledger.Verify].
+// Ledger verifies the node's ledger and returns the report, with the fact that says so: Absent without a ledger. A
+// ledger that has lost its key can't be verified, which is a problem like any other. A node alone can't tell
+// whether its disk was restored as a whole: see [ledger.Verify].
 func (n *Node) Ledger() (*ledger.Report, Fact) {
 	type key struct{}
 	type verified struct {
@@ -162,7 +161,7 @@ func begun(e *ledger.Event) *ReplayedClaim {
 // tenancies and more. A longer one is for `kata-vfio-audit ledger verify`.
 const maxLedger = 512 << 20
 
-// maxKey is how much is read of what is no segment.
+// maxKey is how much is read of any other file.
 const maxKey = 4 << 10
 
 // ledgerFiles is the ledger's directory as an [fs.FS] for reading once: through the

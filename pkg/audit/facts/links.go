@@ -145,8 +145,8 @@ func (n *Node) Uplink(pf pci.Address) (*Uplink, Fact) {
 	return nil, Fact{Path: "netlink: PF " + pf.String(), How: "netlink", Status: Absent}
 }
 
-// VFSettings returns what the PF imposes on a VF; the fact says where that stands,
-// or why it is nil. Its value is left out, to be had by [device.VFSettings.String].
+// VFSettings returns what the PF imposes on a VF. The fact says where that was read, or why it is nil. It has no
+// value: use [device.VFSettings.String].
 func (n *Node) VFSettings(f *device.Function) (*device.VFSettings, Fact) {
 	u, fact := n.Uplink(f.VF.PF)
 	if u == nil {

@@ -1,6 +1,5 @@
-// Package facts is what an audit knows of a node: its PCI functions, who has
-// which, what processes hold, and the files that say how the node is set up. It
-// reads below one root, a live node's or that of a copy, and changes nothing.
+// Package facts is what an audit knows of a node: its PCI functions, their tenants, what processes hold, and the
+// files that configure the node. It reads below one root, a live node's or that of a copy, and changes nothing.
 package facts
 
 import (
@@ -61,9 +60,8 @@ type Node struct {
 	decoded sync.Map // name and text of a journal's file to its record
 }
 
-// New returns the node that the snapshot was taken of, with what its files say of
-// who has its functions. The file system stays the caller's, who keeps it open for
-// as long as the node is asked.
+// New returns the node that the snapshot was taken of, with the tenancies that its files record. The caller owns
+// the file system and keeps it open while it uses the node.
 func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 	n := &Node{
 		Snapshot: s, fs: fsys,
@@ -220,7 +218,7 @@ type Fact struct {
 	How string
 	// Err says what went wrong where Status is Denied or Broken.
 	Err string
-	// Needs is the privilege that such a read takes, where it is not for everybody.
+	// Needs is the privilege that such a read needs, if any.
 	Needs string
 }
 

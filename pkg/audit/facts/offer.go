@@ -20,16 +20,15 @@ const (
 	NodeConfigFile = "etc/kata-vfio/node.yaml"
 )
 
-// Published is what the plugin writes to /run/kata-vfio/published.json whenever
-// it publishes: the functions that can be allocated, and by what it judges them that no
-// other file of the node says. Older plugins say the first two alone.
+// Published is what the plugin writes to /run/kata-vfio/published.json whenever it publishes: the functions that
+// can be allocated, and the inputs of its judgement that no other file of the node has. Older plugins write the
+// first two only.
 type Published struct {
 	BootID  string        `json:"bootID"`
 	Devices []pci.Address `json:"devices"`
 	// NodeName is the node's name in the cluster.
 	NodeName string `json:"nodeName,omitempty"`
-	// Config is the node config that the plugin goes by: one from a ConfigMap is in no
-	// file of the node.
+	// Config is the node config that the plugin uses: one from a ConfigMap is in no file of the node.
 	Config *v1alpha1.NodeConfig `json:"config,omitempty"`
 	// Failing holds the ids of the audit's checks that taint a function, the worst first.
 	Failing map[pci.Address][]string `json:"failing,omitempty"`
@@ -42,7 +41,7 @@ type Published struct {
 	HotPlugWindow uint64 `json:"hotPlugWindow,omitempty"`
 }
 
-// offer is which functions tenants can get, and by what config.
+// offer is which functions tenants can get, and which config decides it.
 type offer struct {
 	basis  finding.Basis
 	config *v1alpha1.NodeConfig // nil for the default one
@@ -70,7 +69,7 @@ func (n *Node) IsAvailable(a pci.Address) bool {
 	return n.offer.published[a] || n.offer.selected[a]
 }
 
-// Basis says by what it is known which functions tenants can get.
+// Basis says which sources decide which functions tenants can get.
 func (n *Node) Basis() finding.Basis { return n.offer.basis }
 
 // SetPublished says, in the plugin's own process, which functions can be allocated: it
@@ -143,7 +142,7 @@ func (n *Node) readConfig() {
 	}
 }
 
-// useConfig goes by a config if it is valid; else the basis says what is wrong.
+// useConfig uses a config if it is valid; otherwise the basis says what is wrong.
 func (n *Node) useConfig(path string, text []byte) bool {
 	decoded, err := v1alpha1.DecodeNodeConfig(text)
 	if err != nil {

@@ -90,7 +90,7 @@ func (n *Node) VTdUnits() []VTdUnit {
 	return units
 }
 
-// Processor is a kind of CPU of the node, by what a microcode is made for.
+// Processor is a kind of CPU of the node, as microcode distinguishes them.
 type Processor struct {
 	// Name is "family/model/stepping", as /proc/cpuinfo numbers them.
 	Name string

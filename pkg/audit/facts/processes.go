@@ -240,7 +240,7 @@ func memoryCgroup(text string) (dir, file string, err error) {
 	case file == "":
 		return "", "", errors.New("proc does not say which cgroup it is in")
 	case !path.IsAbs(dir) || slices.Contains(strings.Split(dir, "/"), ".."):
-		// What lies above the reader's own root is shown by ".." (cgroup_namespaces(7)).
+		// What is above the reader's own root is shown by ".." (cgroup_namespaces(7)).
 		return "", "", errors.New("the audit runs in a cgroup namespace of its own, and does not see the cgroup")
 	}
 	return dir, file, nil
@@ -295,9 +295,8 @@ func lockedLimit(text string) string {
 	return ""
 }
 
-// Listening returns the addresses on which something of the node's own network
-// namespace listens on a TCP port, but for those that only the node reaches, and the
-// fact that says so (proc_pid_net(5)).
+// Listening returns the addresses on which processes in the node's network namespace listen on a TCP port, except
+// for those that only the node reaches, and the fact that says so (proc_pid_net(5)).
 func (n *Node) Listening(port uint16) ([]string, Fact) {
 	var open []string
 	all := n.Read("proc/1/net/tcp")

@@ -87,8 +87,8 @@ func (n *Node) Config(a pci.Address) ([]byte, Fact) {
 	return registers, seen
 }
 
-// maxVPD is how much is read of a function's vital product data. The device hands
-// out four bytes at a time, and its identity stands at the front.
+// maxVPD is how much is read of a function's vital product data. The device returns four bytes at a time, and its
+// identity comes first.
 const maxVPD = 1 << 10
 
 // VPDs keeps the vital product data that were read, for all nodes that are given it by
@@ -134,7 +134,7 @@ func (n *Node) readVPD(name string) Fact {
 	return seen
 }
 
-// inode returns that of a directory, false where it can't be told.
+// inode returns the inode of a directory, false if it is unknown.
 func (n *Node) inode(dir string) (uint64, bool) {
 	info, err := n.fs.Stat(dir)
 	if err != nil {
@@ -168,8 +168,7 @@ func printable(data []byte) string {
 	return strings.Join(words, " ")
 }
 
-// Names of the files that the plugin writes below its run directory, for nobody
-// but the audit.
+// Names of the files that the plugin writes below its run directory for the audit.
 const (
 	BaselineFile  = "acs.json"
 	PublishedFile = "published.json"
@@ -191,8 +190,8 @@ type Baseline struct {
 type Registers struct {
 	// ACS is the control word of Access Control Services.
 	ACS *uint16 `json:"acs,omitempty"`
-	// ATS is whether address translation services were on. The kernel switches
-	// them with the function's domain, so that a change is no drift by itself.
+	// ATS is whether address translation services were on. The kernel switches them with the function's domain, so
+	// a change is not a drift by itself.
 	ATS *bool `json:"ats,omitempty"`
 }
 

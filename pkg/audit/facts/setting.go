@@ -122,7 +122,7 @@ func assignments(file Fact, names ...string) []Fact {
 	return found
 }
 
-// directives returns what stands behind the keywords at the beginning of lines.
+// directives returns the rest of the lines that begin with a keyword.
 func directives(file Fact, keywords ...string) []Fact {
 	var found []Fact
 	for line := range strings.Lines(file.Value) {
@@ -137,8 +137,7 @@ func directives(file Fact, keywords ...string) []Fact {
 // Argument is one value that a kernel command line gives a parameter.
 type Argument struct {
 	Value string
-	// Line is the command line that it stands in: that of the running kernel, or one
-	// that is configured for later boots.
+	// Line is the command line that has it: that of the running kernel, or one that is configured for later boots.
 	Line Fact
 }
 
@@ -198,9 +197,8 @@ func (n *Node) sysctlFiles() []Fact {
 	return append(files, n.Read("etc/sysctl.conf"))
 }
 
-// BootArgument returns a parameter of the kernel itself ("mitigations") as the
-// running kernel was told and as later ones will be. A word without a value has the
-// empty one; Running is absent where the command line does not have it.
+// BootArgument returns a parameter of the kernel itself ("mitigations") as the running kernel has it and as later
+// ones will. A word without a value has the empty one. Running is absent if the command line does not have it.
 func (n *Node) BootArgument(name string) Setting {
 	s := Setting{Name: name, Running: n.Cmdline()}
 	if s.Running.OK() {

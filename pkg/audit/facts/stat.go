@@ -24,7 +24,7 @@ type Stat struct {
 	GID  uint32 `json:"gid"`
 }
 
-// ModeBits returns the mode as a number; 0 where it is no octal one.
+// ModeBits returns the mode as a number; 0 if it is not octal.
 func (s *Stat) ModeBits() uint32 {
 	bits, _ := strconv.ParseUint(s.Mode, 8, 32)
 	return uint32(bits)
@@ -33,8 +33,8 @@ func (s *Stat) ModeBits() uint32 {
 // IsSocket reports whether the file is a unix socket.
 func (s *Stat) IsSocket() bool { return s.ModeBits()&syscall.S_IFMT == syscall.S_IFSOCK }
 
-// Writers says who but root may change the file: empty for nobody. A directory
-// with the sticky bit lets others make files, not replace those of root.
+// Writers says who besides root may change the file; empty for none. In a directory with the sticky bit others may
+// make files, but not replace those of root.
 func (s *Stat) Writers() string {
 	bits := s.ModeBits()
 	sticky := bits&syscall.S_IFMT == syscall.S_IFDIR && bits&syscall.S_ISVTX != 0
@@ -118,9 +118,8 @@ func (n *Node) kept() (map[string]Stat, bool) {
 	return kept, kept != nil
 }
 
-// ownersAreReal reports whether files have the owners that they have on the node.
-// The root directory of a node is root's; that of a copy that somebody unpacked
-// is the person's own.
+// ownersAreReal reports whether files have the owners that they have on the node. A node's root directory belongs
+// to root; that of an unpacked copy belongs to the person who unpacked it.
 func (n *Node) ownersAreReal() bool {
 	info, err := n.fs.Stat(".")
 	if err != nil {
@@ -221,8 +220,8 @@ func Follow(name string, link func(name string) string) string {
 	return done
 }
 
-// Link returns what a link says, as it is written. It is for those that lead to no
-// file, such as the namespaces of a process.
+// Link returns the target of a link, as it is written. Use it for links that lead to no file, such as the
+// namespaces of a process.
 func (n *Node) Link(name string) Fact {
 	name = strings.TrimPrefix(path.Clean(name), "/")
 	target, err := n.fs.ReadLink(name)

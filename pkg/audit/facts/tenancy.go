@@ -16,7 +16,7 @@ type Tenancy struct {
 	Record *journal.Record
 }
 
-// Tenant is who has the function: the claim's namespace.
+// Tenant is the claim's namespace.
 func (t *Tenancy) Tenant() string { return t.Record.Plan.Claim.Namespace }
 
 // Claim names the claim: "namespace/name".
@@ -166,7 +166,7 @@ func tenanciesOf(all []Tenancy, a pci.Address) []Tenancy {
 	return all[first:end]
 }
 
-// TenantsOf returns who has any of the functions, sorted, each once.
+// TenantsOf returns the tenants that have any of the functions, sorted, each once.
 func (n *Node) TenantsOf(addrs ...pci.Address) []string {
 	var tenants []string
 	for _, a := range addrs {

@@ -34,7 +34,7 @@ type FailedCheck struct {
 	// that this version does not know.
 	Title string `json:"title,omitempty"`
 	Fix   string `json:"fix,omitempty"`
-	// Devices are those concerned, and Claims who has them now.
+	// Devices are those concerned, and Claims the ones that have them now.
 	Devices []string `json:"devices"`
 	Claims  []string `json:"claims"`
 	// Taints is set where a device that it concerns gets no new claim on account of it

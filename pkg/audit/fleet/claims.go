@@ -89,8 +89,7 @@ type Condition struct {
 	Since   time.Time              `json:"since"`
 }
 
-// ClaimRows returns the claims for devices of ours, those first that somebody has to
-// look at, then by namespace and name.
+// ClaimRows returns the claims for devices of ours: first those that need attention, then by namespace and name.
 func (s *State) ClaimRows() []Claim {
 	rows := []Claim{}
 	for i := range s.Claims {
@@ -171,7 +170,7 @@ func claimDevice(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAlloca
 			d.MAC, d.Interface, d.IPs = n.HardwareAddress, n.InterfaceName, n.IPs
 		}
 		if status.Data != nil {
-			// What is no document of ours tells nothing.
+			// A document that is not ours is ignored.
 			_ = json.Unmarshal(status.Data.Raw, &d.Data)
 		}
 	}

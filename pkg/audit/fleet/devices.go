@@ -51,13 +51,12 @@ type Device struct {
 	Reset   string `json:"reset,omitempty"`
 
 	Use Use `json:"use"`
-	// Claim is who has the device, and Pods the pods that it is reserved for.
+	// Claim is the one that has the device, and Pods the pods that it is reserved for.
 	Claim string   `json:"claim,omitempty"`
 	Pods  []string `json:"pods,omitempty"`
 	// By are the claimed devices on account of which a device is withheld.
 	By []string `json:"withheldBy,omitempty"`
-	// Taints are those that keep claims away: ours by what stands behind the domain,
-	// "audit=IOM-003".
+	// Taints are those that keep claims away. Ours are shown without the domain: "audit=IOM-003".
 	Taints []string `json:"taints"`
 	// Isolated is the node's verdict, nil for none; NotIsolated the worst reason's code
 	// where it is severe.
@@ -93,7 +92,7 @@ func compareDevices(a, b Device) int {
 	return cmp.Or(cmp.Compare(a.Node, b.Node), compareAddresses(a.Address, b.Address), cmp.Compare(a.Name, b.Name))
 }
 
-// compareAddresses puts what is no address last.
+// compareAddresses puts malformed addresses last.
 func compareAddresses(a, b string) int {
 	left, err1 := pci.ParseAddress(a)
 	right, err2 := pci.ParseAddress(b)
@@ -211,7 +210,7 @@ func (d *Device) State() string {
 	return string(d.Use)
 }
 
-// taintKeys lists the taints without their values, which stand in other columns.
+// taintKeys lists the taints without their values, which other columns have.
 func (d *Device) taintKeys() string {
 	keys := make([]string, len(d.Taints))
 	for i, t := range d.Taints {

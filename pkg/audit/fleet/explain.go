@@ -29,7 +29,7 @@ type Explanation struct {
 
 // Moment is one thing that happened, or that is so.
 type Moment struct {
-	// At is zero where nobody wrote the time down.
+	// At is zero if the time is not recorded.
 	At time.Time `json:"at,omitzero"`
 	// Of is whose it is, as [Explanation.Subject].
 	Of string `json:"of"`
@@ -37,7 +37,7 @@ type Moment struct {
 	// "taint audit=IOM-003".
 	What string `json:"what"`
 	Text string `json:"text,omitempty"`
-	// Trouble is set for what somebody has to look at, and Fix says what to do.
+	// Trouble is set for what needs attention, and Fix says what to do.
 	Trouble bool   `json:"trouble,omitempty"`
 	Fix     string `json:"fix,omitempty"`
 	// Past is set where it has passed: events that a later state has overtaken.
@@ -64,7 +64,7 @@ func (s *State) explaining(rules []finding.Rule) *explaining {
 	return e
 }
 
-// ExplainClaim tells of a claim, its pods and its devices. The error is a [NotFoundError].
+// ExplainClaim explains a claim, its pods and its devices. The error is a [NotFoundError].
 func (s *State) ExplainClaim(namespace, name string, rules []finding.Rule) (*Explanation, error) {
 	c := s.claim(namespace, name)
 	if c == nil {
@@ -78,8 +78,8 @@ func (s *State) ExplainClaim(namespace, name string, rules []finding.Rule) (*Exp
 	return e.finish("claim "+nameOf(c), claimNow(s, c)), nil
 }
 
-// ExplainPod tells of a pod and its claims; pods without are not listed. The error is a
-// [NotFoundError] where pods were listed.
+// ExplainPod explains a pod and its claims. State without pods is allowed; the error is a [NotFoundError] only if
+// pods were listed.
 func (s *State) ExplainPod(namespace, name string, rules []finding.Rule) (*Explanation, error) {
 	p := s.podOf(namespace, []string{name})
 	if p == nil {
@@ -110,8 +110,8 @@ func (s *State) ExplainPod(namespace, name string, rules []finding.Rule) (*Expla
 	return e.finish("pod "+namespace+"/"+name, strings.Join(now, "; ")), nil
 }
 
-// ExplainDevice tells of a node's device, by its name or its address, and of the claim
-// that has it. The error is a [NotFoundError].
+// ExplainDevice explains a node's device, by its name or its address, and the claim that has it. The error is a
+// [NotFoundError].
 func (s *State) ExplainDevice(node, name string, rules []finding.Rule) (*Explanation, error) {
 	e := s.explaining(rules)
 	devices := s.Devices()
@@ -159,7 +159,8 @@ func claimNow(s *State, c *resourceapi.ResourceClaim) string {
 
 // Kata's own view of a VM, which is in no object of the API: the nodes' reports have it.
 
-// vmOfPod tells of the pod's VM by the latest report of each node. One from before the pod was created is of a former pod of its name.
+// vmOfPod describes the pod's VM by the latest report of each node. A report from before the pod's creation is
+// about a former pod of that name.
 func (e *explaining) vmOfPod(namespace, name string, created time.Time) {
 	for _, r := range e.latest() {
 		for i := range r.Kata.Sandboxes {
@@ -171,7 +172,7 @@ func (e *explaining) vmOfPod(namespace, name string, created time.Time) {
 	}
 }
 
-// vmOfDevice tells of the VM that has a function of a node.
+// vmOfDevice describes the VM that has a function of a node.
 func (e *explaining) vmOfDevice(node, address string) {
 	for _, r := range e.latest() {
 		for i := range r.Kata.Sandboxes {

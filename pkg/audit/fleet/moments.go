@@ -13,7 +13,7 @@ import (
 
 func (e *explaining) add(m Moment) { e.moments = append(e.moments, m) }
 
-// claim tells of a claim and of its devices.
+// claim explains a claim and its devices.
 func (e *explaining) claim(c *resourceapi.ResourceClaim) {
 	e.claimOnly(c)
 	devices := e.Devices()
@@ -66,8 +66,7 @@ func (e *explaining) allocation(of string, given *resourceapi.AllocationResult, 
 	}
 }
 
-// onOffer says what of each kind nobody has, free or kept away; empty where nothing
-// is seen.
+// onOffer counts the unclaimed devices of each kind, free or kept away; empty if no devices are seen.
 func (e *explaining) onOffer() string {
 	var free, kept []string
 	devices := e.Devices()
@@ -113,7 +112,7 @@ func (e *explaining) condition(of, device string, c *Condition) {
 	e.add(m)
 }
 
-// pod tells of a pod that may not be there any more.
+// pod explains a pod, which may be gone.
 func (e *explaining) pod(namespace, name string) {
 	of, uid := "pod "+namespace+"/"+name, ""
 	if p := e.podOf(namespace, []string{name}); p != nil {
@@ -211,8 +210,8 @@ func (e *explaining) finish(subject, now string) *Explanation {
 	return x
 }
 
-// markPast marks the events of troubles before their claim was prepared: they are over. Those of
-// a pod are when all its claims are prepared that are told of.
+// markPast marks the events of troubles before their claim was prepared: they are over. Those of a pod are over
+// when all its claims in the explanation are prepared.
 func (e *explaining) markPast() {
 	well := e.prepared()
 	all := lastOf(well)

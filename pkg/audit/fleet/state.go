@@ -1,6 +1,6 @@
-// Package fleet tells from what the API server lists who has which device, how claims
-// fare and why. It decides only: who calls it has listed the objects, and prints what
-// comes of them. All texts are as they were listed, and so may be anybody's.
+// Package fleet derives from the API server's objects which claim has which device, how claims fare and why. It
+// only decides: the caller lists the objects and prints the result. All texts are as they were listed, and may
+// come from anyone.
 package fleet
 
 import (
@@ -39,7 +39,7 @@ type State struct {
 	// Namespace is the only one whose claims were listed; empty for all.
 	Namespace string
 	Now       time.Time
-	// Reports are nodes' own audits, several of a node included, for explanations; none where nobody gave any.
+	// Reports are nodes' own audits, several of a node included, for explanations; may be empty.
 	Reports []*finding.Report
 }
 
@@ -106,8 +106,8 @@ func (s *State) Nodes() []string {
 // allocated names a device as slices and allocation results do.
 type allocated struct{ pool, device string }
 
-// holders returns which claims have which devices of ours. A claim with admin access
-// looks at a device that another has, and keeps nobody from it.
+// holders returns which claims have which devices of ours. A claim with admin access observes a device that
+// another claim has, and does not keep others from it.
 func (s *State) holders() map[allocated]*resourceapi.ResourceClaim {
 	held := map[allocated]*resourceapi.ResourceClaim{}
 	for i := range s.Claims {
@@ -134,9 +134,8 @@ func results(c *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocation
 	return ours
 }
 
-// IsOurs reports whether a claim has devices of ours, or waits for some: it names a
-// DeviceClass of our domain, or has parameters for the driver. Of a claim that waits
-// by a class of another name nobody can tell without the class.
+// IsOurs reports whether a claim has devices of ours, or waits for some: it names a DeviceClass of our domain, or
+// has parameters for the driver. A waiting claim by a class of another name can't be recognized without the class.
 func IsOurs(c *resourceapi.ResourceClaim) bool {
 	if len(results(c)) > 0 || slices.ContainsFunc(c.Status.Devices, func(d resourceapi.AllocatedDeviceStatus) bool { return d.Driver == v1alpha1.DriverName }) {
 		return true
@@ -173,8 +172,8 @@ func deref[T any](p *T) T {
 	return *p
 }
 
-// withheldBy returns the claimed devices of the pool that leave too little of a
-// counter for one that nobody has: a PF whose VFs are claimed, the pair of a GPU.
+// withheldBy returns the claimed devices of the pool that leave too little of a counter for an unclaimed device: a
+// PF whose VFs are claimed, the pair of a GPU.
 func (p *pool) withheldBy(d *resourceapi.Device, held map[allocated]*resourceapi.ResourceClaim) []string {
 	var by []string
 	for _, uses := range d.ConsumesCounters {

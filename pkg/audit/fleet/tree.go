@@ -9,8 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
-// Tree draws a node's published devices by where they are: root, switch, PF, device,
-// and who has which.
+// Tree draws a node's published devices by where they are: root, switch, PF, device, and the claim of each.
 func Tree(node string, devices []Device) topology.Branch {
 	tree := topology.Branch{Text: node + ": " + sum(devices)}
 	below := gather(devices, func(d *Device) string { return d.Root })

@@ -26,9 +26,9 @@ const MaxBytes = 256 << 20
 // maxFiles is how many files of reports are read of one directory.
 const maxFiles = 1 << 16
 
-// Read reads the reports in files, in the .json and .ndjson files of directories, and
-// on standard input for "-", several of a node included, and leaves of each what
-// somebody has to look at. What is no report is a [command.UsageError].
+// Read reads the reports in files, in the .json and .ndjson files of directories, and on standard input for "-",
+// several of a node included, and keeps of each what needs attention. Anything else than a report is a
+// [command.UsageError].
 func Read(stdin io.Reader, names []string) ([]*finding.Report, error) {
 	var all []*finding.Report
 	for _, name := range names {
@@ -71,8 +71,8 @@ func reportFiles(name string) ([]string, error) {
 	return files, nil
 }
 
-// decodeReports reads one report after the other. Of a log, where a line may be
-// cut off or somebody else's, it reads the lines that are reports.
+// decodeReports reads one report after the other. Of a log, which may have cut-off lines and lines of other
+// programs, it reads the lines that are reports.
 func decodeReports(data []byte) ([]*finding.Report, error) {
 	whole, err := decodeStream(data)
 	if err == nil {
@@ -108,8 +108,8 @@ func decodeStream(data []byte) ([]*finding.Report, error) {
 	}
 }
 
-// wantNode refuses what is no node's report, and leaves of a good one what a
-// roll-up needs: what somebody has to look at, and the counts.
+// wantNode refuses what is not a node's report, and keeps of a good one what a roll-up needs: what needs
+// attention, and the counts.
 func wantNode(r *finding.Report) error {
 	if err := Known(r); err != nil {
 		return err

@@ -114,7 +114,7 @@ func stateWord(s finding.State) string {
 	return string(s)
 }
 
-// stateHeading stands over the findings of a state.
+// stateHeading is the heading of the findings of a state.
 func stateHeading(s finding.State) string {
 	words := map[finding.State]string{
 		finding.Fail: "Fails", finding.Error: "Checks that went wrong", finding.Unknown: "Could not be told",
@@ -162,7 +162,7 @@ func gradeWord(d *audit.Device) string {
 	return ""
 }
 
-// piece is a part of a text: words, or what stands between backticks.
+// piece is a part of a text: words, or a command between backticks.
 type piece struct {
 	Text string
 	Code bool

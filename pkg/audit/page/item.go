@@ -91,7 +91,7 @@ func (it *item) add(f *finding.Finding, room bool) bool {
 // Count is how many findings the item has.
 func (it *item) Count() int { return len(it.Findings) + len(it.More) + it.Left }
 
-// Text is what stands beside the title: the finding's text where there is one.
+// Text is shown beside the title: the finding's text if it has one.
 func (it *item) Text() string {
 	if it.Count() == 1 && len(it.Findings) == 1 {
 		return it.Findings[0].Text
@@ -170,7 +170,7 @@ type section struct {
 	Items []item
 	// Findings is how many findings they have.
 	Findings int
-	// Closed is set for what nobody has to look at.
+	// Closed is set for a section that needs no attention.
 	Closed bool
 }
 

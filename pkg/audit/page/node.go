@@ -38,8 +38,7 @@ type function struct {
 	// Path leads from the root to the function's bridge.
 	Path []hop
 	VFs  []function
-	// History is what is on record of the function and its VFs; nil where that is no
-	// more than who has it now.
+	// History is the record of the function and its VFs; nil if it has only the present tenancy.
 	History *tenancyTable
 }
 
@@ -249,8 +248,8 @@ func marksOf(findings []finding.Finding, refs map[pci.Address][]reference, who *
 	return m
 }
 
-// brokenBy returns the functions of different tenants that a finding says reach
-// each other. That somebody accepted it does not mend it.
+// brokenBy returns the functions of different tenants that can reach each other by a finding. A waiver does not
+// change that.
 func brokenBy(f *finding.Finding, who *tenants) []pci.Address {
 	if f.State != finding.Fail && f.State != finding.Waived || len(who.namesOf(f.Devices...)) < 2 {
 		return nil

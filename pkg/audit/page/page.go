@@ -1,9 +1,7 @@
-// Package page writes HTML files for people: an audit (the verdict, the node drawn
-// with its tenants, findings, functions, who has had what, and the rules), and a
-// ledger's answer to the question who had what. Both share a frame, a style sheet
-// and parts. The files stand alone. They ask nothing of a network, which their
-// content security policies forbid as well, and all of an audit can be read
-// without its script, which only filters.
+// Package page writes HTML files for people: an audit (the verdict, the node drawn with its tenants, findings,
+// functions, their tenancies, and the rules), and a ledger's answer to the question who had what. Both share a
+// frame, a style sheet and parts. The files stand alone. They load nothing from a network, which their content
+// security policies forbid as well, and all of an audit can be read without its script, which only filters.
 package page
 
 import (
@@ -33,11 +31,10 @@ type Page struct {
 	Inventory *audit.Inventory
 	// Rules are the rules that were asked.
 	Rules []finding.Rule
-	// Tenancies say who has which function, and who had it as far as is known. The
-	// open ones are those of now. Of past ones the page shows the latest of each
-	// function.
+	// Tenancies say which claim has which function, and which ones had it, as far as is known. Open ones are
+	// present ones. Of past ones the page shows the latest of each function.
 	Tenancies []Tenancy
-	// Ledger is what the past ones come from; nil where nobody looked for one.
+	// Ledger is the source of past tenancies; nil if no ledger was read.
 	Ledger *Ledger
 	// FailOn is the least severity whose failures make the run fail; empty for every
 	// one.
@@ -193,8 +190,7 @@ func (v *answerView) parts() []link {
 // frame is what all pages have around their body: a template that defines "body".
 type frame struct {
 	Title string
-	// About says beside the program's name what the page is about, and Made below
-	// it by whom and when it was made.
+	// About says beside the program's name what the page is about. Made, below it, says who made it and when.
 	About, Made string
 	// Skip leads past the page's head, and Parts are those that its head names.
 	Skip  *link

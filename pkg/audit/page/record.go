@@ -68,7 +68,7 @@ func resetBy(c *history.Cleaning) *Reset {
 	return r
 }
 
-// mark is a word that stands out beside a tenancy.
+// mark is a highlighted word beside a tenancy.
 type mark struct {
 	State finding.State
 	Text  string
@@ -159,7 +159,7 @@ type tenancyOf struct {
 type tenancyTable struct {
 	Caption string
 	Rows    []tenancyOf
-	// Left is how many are left out, and Where says who has them.
+	// Left is how many are left out, and Where says which part of the page has them.
 	Left  int
 	Where string
 }
@@ -183,8 +183,7 @@ func tableOf(r record, who *tenants) tenancyTable {
 	return t
 }
 
-// historyOf returns what is on record of those of some functions that others had
-// before, the first of which asks; nil where there is no such.
+// historyOf returns the past tenancies of some functions, the first of which is the subject; nil without any.
 func historyOf(r record, who *tenants, addrs ...pci.Address) *tenancyTable {
 	t := &tenancyTable{Caption: "Tenancies on record" + r.doubt, Where: "ask `kata-vfio-audit device " + addrs[0].String() + " --history`"}
 	for _, a := range addrs {
@@ -202,12 +201,12 @@ func historyOf(r record, who *tenants, addrs ...pci.Address) *tenancyTable {
 	return t
 }
 
-// Ledger is the node's ledger as a page tells of it.
+// Ledger is the node's ledger as a page shows it.
 type Ledger struct {
-	// Missing says why nothing of it can be told; empty where it was read.
+	// Missing says why the ledger is not shown; empty if it was read.
 	Missing string
-	// Verification says how far it can be believed. What one that is not sound says is
-	// shown all the same, and marked.
+	// Verification says how far the ledger can be trusted. The content of one that is not sound is still shown,
+	// and marked.
 	Verification history.Verification
 	// Refusals are the claims that did not get their devices, in order.
 	Refusals []history.Refusal

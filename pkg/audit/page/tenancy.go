@@ -235,7 +235,7 @@ func (w *tenants) all(names []string) []tenant {
 	return list
 }
 
-// holders returns who has which function, as the drawing names them.
+// holders returns which tenant has which function, as the drawing names them.
 func (w *tenants) holders() map[pci.Address][]topology.Holder {
 	holders := map[pci.Address][]topology.Holder{}
 	for a, list := range w.now {
@@ -247,7 +247,7 @@ func (w *tenants) holders() map[pci.Address][]topology.Holder {
 	return holders
 }
 
-// namesOf returns who has any of the functions now, sorted, each once.
+// namesOf returns the tenants that have any of the functions now, sorted, each once.
 func (w *tenants) namesOf(addrs ...pci.Address) []string {
 	var names []string
 	for _, a := range addrs {

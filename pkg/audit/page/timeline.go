@@ -123,8 +123,7 @@ func (l *lane) resets(held *Tenancy, first, last time.Time) {
 	}
 }
 
-// lane returns the function's row, a new one for a new function, and nil where
-// there is no room.
+// lane returns the function's row: a new one for a new function, and nil if there is no room.
 func (t *timeline) lane(a pci.Address) *lane {
 	if n := len(t.Rows); n > 0 && t.Rows[n-1].Device == a {
 		return &t.Rows[n-1]

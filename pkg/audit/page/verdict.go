@@ -31,7 +31,7 @@ type number struct {
 	Severity isolation.Severity
 }
 
-// maxWorst is how many failures stand beside the verdict.
+// maxWorst is how many failures are listed beside the verdict.
 const maxWorst = 5
 
 func verdictOf(p *Page, items []item) verdict {
@@ -69,7 +69,7 @@ func headline(s *finding.Summary, failOn isolation.Severity) string {
 	return "Nothing fails, and every check could tell"
 }
 
-// reach says who is concerned by what fails.
+// reach says which tenants the failures concern.
 func reach(s *finding.Summary, items []item) string {
 	cross := 0
 	for i := range items {

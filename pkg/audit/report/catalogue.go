@@ -250,9 +250,8 @@ func writeColumns(b *strings.Builder, widths []int, cells ...string) {
 // ExplainFormats returns the names that [WriteExplanation] knows, the default first.
 func ExplainFormats() []string { return []string{"text", "json", "md"} }
 
-// WriteExplanation writes all that is known of a rule: what it asks, why, what to do,
-// where that is from. With the document of a node it adds what that says, with all
-// that was looked at; d is nil where no node was asked.
+// WriteExplanation writes all that is known of a rule: what it checks, why, how to fix a failure, and its sources.
+// With the document of a node it adds the results there, with all evidence; d is nil without a node.
 func WriteExplanation(w io.Writer, r *finding.Rule, d *Document, format string, color bool) error {
 	frameworks, err := mapping.Frameworks()
 	if err != nil {

@@ -95,7 +95,7 @@ func (t *table) failure(like []finding.Finding) {
 	t.details(f)
 }
 
-// details are what stands below what a finding says.
+// details are the lines below a finding's text.
 func (t *table) details(f *finding.Finding) {
 	if reach := t.reach(f); reach != "" {
 		t.lines("    ", "    ", reach)
@@ -175,7 +175,7 @@ func evidenceWords(e *finding.Evidence) string {
 	return text
 }
 
-// unknowns lists what could not be told by what would help, each rule once.
+// unknowns lists what could not be determined by what would help, each rule once.
 func (t *table) unknowns(found []finding.Finding) {
 	if len(found) == 0 {
 		return

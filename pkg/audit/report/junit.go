@@ -96,8 +96,7 @@ func (s *junitSuite) add(c junitCase) {
 	}
 }
 
-// junitCaseOf has what could not be told skipped, not passed: JUnit knows no other
-// word for it.
+// junitCaseOf reports what could not be determined as skipped, not passed: JUnit has no other word for it.
 func junitCaseOf(f *finding.Finding) junitCase {
 	c := junitCase{Class: f.ID, Name: f.Title, Time: "0"}
 	if f.Device != nil || f.Object != "" {

@@ -97,9 +97,9 @@ func markdownAdvice(b *strings.Builder, f *finding.Finding, indent string) {
 	}
 }
 
-// md escapes text within a line of Markdown (CommonMark 2.4: a backslash makes any
-// ASCII punctuation literal; HTML wants its ampersand and brackets as entities). What
-// stands between backticks in the audit's own texts is a command and stays one.
+// md escapes text within a line of Markdown (CommonMark 2.4: a backslash makes any ASCII punctuation literal; HTML
+// needs its ampersand and brackets as entities). Text between backticks in the audit's own texts is a command and
+// stays one.
 func md(text string) string {
 	parts := strings.Split(text, "`")
 	if len(parts)%2 == 0 {

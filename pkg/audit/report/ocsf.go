@@ -68,7 +68,7 @@ func ocsfOf(d *Document, f *finding.Finding, now int64) *ocsfEvent {
 		Resources: ocsfResources(d, f),
 	}
 	if f.State == finding.Pass || f.State == finding.NotApplicable {
-		// Nobody should be woken by what is in order.
+		// A passed check must not raise an alert.
 		e.Severity, e.SeverityName = ocsfSeverity(isolation.Info)
 	}
 	if f.Pending != "" {

@@ -25,10 +25,10 @@ type Document struct {
 	Unread []string   `json:"-"`
 	// Rules are the rules that were asked, by id.
 	Rules []finding.Rule `json:"-"`
-	// Tenancies are who has and had which function, for formats that tell it.
+	// Tenancies are the present and past tenancies of functions, for formats that show them.
 	Tenancies []page.Tenancy `json:"-"`
-	// Ledger is what those of the past come from; nil where nobody looked, which only
-	// formats that [TellsThePast] names are worth.
+	// Ledger is the source of past tenancies; nil if it was not read, which only formats that [HasHistory] names
+	// need.
 	Ledger *page.Ledger `json:"-"`
 }
 
@@ -128,7 +128,7 @@ func (d *Document) in(state finding.State) []finding.Finding {
 	return found
 }
 
-// line is a line of NDJSON: a finding that says of itself whose it is.
+// line is a line of NDJSON: a finding with the node that it belongs to.
 type line struct {
 	Subject finding.Subject `json:"subject"`
 	Profile string          `json:"profile"`

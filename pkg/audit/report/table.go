@@ -162,7 +162,7 @@ func short(f *finding.Finding) string {
 	return f.ID + "  " + f.Title + ": " + about(f) + ": " + f.Text
 }
 
-// waived lists what somebody has accepted, once for all that one waiver covers.
+// waived lists what was accepted, once for all that one waiver covers.
 func (t *table) waived(found []finding.Finding) {
 	if len(found) == 0 {
 		return

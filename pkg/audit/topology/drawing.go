@@ -52,7 +52,7 @@ type Card struct {
 	Texts   []Text
 	// Symbol repeats the standing as a shape; nil for None.
 	Symbol *Symbol
-	// Tags name who has the function.
+	// Tags name the function's tenants.
 	Tags []Tag
 	// Title tells everything about it in a few lines.
 	Title string
@@ -110,7 +110,7 @@ func (r Rect) Overlaps(o Rect) bool {
 	return r.X < o.Right() && o.X < r.Right() && r.Y < o.Bottom() && o.Y < r.Bottom()
 }
 
-// Contains reports whether o lies within r.
+// Contains reports whether o is within r.
 func (r Rect) Contains(o Rect) bool {
 	return r.X <= o.X && o.Right() <= r.Right() && r.Y <= o.Y && o.Bottom() <= r.Bottom()
 }

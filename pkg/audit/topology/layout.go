@@ -32,7 +32,7 @@ type layout struct {
 	marks *Marks
 	// broken are the functions whose links are marked.
 	broken map[pci.Address]bool
-	// crowded is set where there is no room for a VF's cell.
+	// crowded is set if a VF's cell does not fit.
 	crowded bool
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Marks is what an audit adds to the drawing of a node: who has which function,
-// what fails where, and which boundaries between tenants are broken.
+// Marks is what an audit adds to the drawing of a node: the tenant of each function, what fails where, and which
+// boundaries between tenants are broken.
 type Marks struct {
 	// Holders are those who have a function now; more than one where the node
 	// contradicts itself.
@@ -73,8 +73,8 @@ const minMarkedWidth = 760
 // crowd is how many functions make VFs shrink to dots.
 const crowd = 512
 
-// concerning returns the inventory of what can be given away and all that has to
-// do with it: bridges above it, mates in its groups, and what is at fault.
+// concerning returns the inventory of assignable functions and all that is related to them: bridges above them,
+// mates in their groups, and what is at fault.
 func concerning(inv *audit.Inventory, faulty map[pci.Address]bool) *audit.Inventory {
 	keep := map[pci.Address]bool{}
 	for i := range inv.Devices {
@@ -132,7 +132,7 @@ func pathTo(d *audit.Device) []pci.Address {
 	return append(slices.Clone(d.Upstream), end)
 }
 
-// holders returns who has the function.
+// holders returns the function's tenants.
 func (l *layout) holders(a pci.Address) []Holder {
 	if l.marks == nil {
 		return nil
@@ -209,8 +209,7 @@ func Inline(d *Drawing) string {
 	return b.String()
 }
 
-// Mark returns the mark of a standing as an svg element to stand in a line of
-// text, after an [Inline] of the same page.
+// Mark returns the mark of a grade as an svg element within a line of text, after an [Inline] of the same page.
 func Mark(s audit.Grade) string {
 	return `<svg class="topology" width="16" height="16" viewBox="-8 -8 16 16" aria-hidden="true"><use href="#mark-` + gradeClass(s) + `"/></svg>`
 }

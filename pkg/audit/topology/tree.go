@@ -145,8 +145,7 @@ func Kind(d *audit.Device) string {
 	return "bridge"
 }
 
-// Branch is one line of a tree that is drawn as text, and what hangs off it. Texts
-// may be anybody's.
+// Branch is one line of a tree that is drawn as text, and its children. Texts may come from anyone.
 type Branch struct {
 	Text  string
 	Color terminal.Color

@@ -102,7 +102,7 @@ type HugePages struct {
 	Node *int `json:"node,omitempty"`
 }
 
-// VFIO is what VFIO's modules are told.
+// VFIO configures VFIO's modules.
 type VFIO struct {
 	// DisableDenylist true gives away devices of which the kernel knows that an
 	// untrusted user can exploit them.
@@ -113,7 +113,7 @@ type VFIO struct {
 	KeepOff []pci.Address `json:"keepOff,omitempty"`
 }
 
-// Network is what the node's network managers are told.
+// Network configures the node's network managers.
 type Network struct {
 	// LeaveVFsAlone keeps NetworkManager and systemd-networkd off VFs. True when
 	// not said.
@@ -136,7 +136,7 @@ type Version struct {
 	Minimum string `json:"minimum,omitempty"`
 }
 
-// Default returns the blueprint of who has written none.
+// Default returns the blueprint that applies without a file.
 func Default() *Blueprint {
 	b := &Blueprint{}
 	b.fill()

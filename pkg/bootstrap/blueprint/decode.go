@@ -54,10 +54,10 @@ func only(text []byte) (*yaml.Node, error) {
 	return document.Content[0], nil
 }
 
-// decoder fills a struct from YAML by its json tags. The library's own strictness
-// goes by tags of its own, which the types of other packages in here do not have.
+// decoder fills a struct from YAML by its json tags. The library's own strict mode needs tags of its own, which
+// the types of other packages in here do not have.
 type decoder struct {
-	// lines are where the fields stand, by their paths.
+	// lines are the lines of the fields, by their paths.
 	lines    map[string]int
 	problems []Problem
 }

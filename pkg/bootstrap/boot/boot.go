@@ -1,10 +1,9 @@
-// Package boot says what a node's boot loader must be told, so that the kernel is
-// started with the IOMMU on and what else the blueprint asks for. It knows GRUB, with
-// and without boot loader entries, systemd-boot, u-boot-menu, extlinux and Flatcar;
-// for others it says in words what to add where.
+// Package boot says how to configure a node's boot loader, so that the kernel is started with the IOMMU on and
+// what else the blueprint asks for. It knows GRUB, with and without boot loader entries, systemd-boot,
+// u-boot-menu, extlinux and Flatcar; for others it says in words what to add where.
 //
-// What users have written stays: fragments and marked blocks append, and nothing is
-// appended that is there already.
+// What users have written stays: fragments and marked blocks append, and nothing is appended that the file already
+// has.
 package boot
 
 import (
@@ -84,8 +83,7 @@ func (e *editor) edit(p *platform.Platform) {
 	}
 }
 
-// byHand is for loaders that nothing here knows. It is no problem where the running
-// kernel has all the words, however it got them.
+// byHand is for unknown loaders. It is not a problem if the running kernel has all the words, however it got them.
 func (e *editor) byHand(p *platform.Platform) {
 	if e.booted(p) {
 		return
@@ -103,7 +101,8 @@ func (e *editor) problem(fatal bool, text, fix string) {
 	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Fatal: fatal, Text: text, Fix: fix})
 }
 
-// left is a problem that a person mends where it is not fatal, and nobody sees whether that was done: an image is not booted here.
+// left is a problem that a person has to solve. It is not fatal where that can't be verified: an image is not
+// booted here.
 func (e *editor) left(fatal bool, text, fix string) {
 	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Fatal: fatal, ByHand: !fatal, Text: text, Fix: fix})
 }

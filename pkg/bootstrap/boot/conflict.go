@@ -20,7 +20,7 @@ type commandLine struct {
 	value string
 }
 
-// rule is an argument that is at odds with the blueprint.
+// rule is an argument that conflicts with the blueprint.
 type rule struct {
 	name string
 	// bad are its values that are; nil for any, or for those that judge has a word against.
@@ -28,9 +28,9 @@ type rule struct {
 	judge func(value string) string
 	// why completes "NAME=VALUE ...".
 	why string
-	// harmless ones are told and stop nothing.
+	// harmless ones are reported and stop nothing.
 	harmless bool
-	// last: of several values the kernel goes by the last, in place of all.
+	// last: of several values the kernel uses the last.
 	last bool
 }
 
@@ -89,8 +89,8 @@ func (r *rule) matches(value string) bool {
 	return r.bad == nil || slices.ContainsFunc(strings.Split(value, ","), func(v string) bool { return slices.Contains(r.bad, v) })
 }
 
-// conflicts names each argument that would undo the blueprint, with the line where
-// it is. Nothing takes it out by itself: somebody had a reason.
+// conflicts names each argument that would undo the blueprint, with its file and line. Bootstrap never removes
+// one: an operator set it for a reason.
 func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []state.Problem {
 	wanted := Arguments(b, p)
 	var found []state.Problem
@@ -118,8 +118,7 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 	return found
 }
 
-// words returns the words of a command line that the rule is about, without those
-// that are wanted and stand as they are wanted.
+// words returns the words of a command line that the rule is about, without those that are as they are wanted.
 func (r *rule) words(line string, wanted []string) []string {
 	var found, ours []string
 	for _, group := range wanted {
@@ -136,7 +135,7 @@ func (r *rule) words(line string, wanted []string) []string {
 	return found
 }
 
-// overridden reports whether what is wanted stands behind, and counts.
+// overridden reports whether a wanted word follows, and so counts.
 func (r *rule) overridden(line string, wanted []string) bool {
 	values := kernelargs.Values(line, r.name)
 	return r.last && len(values) > 0 && slices.Contains(wanted, r.name+"="+values[len(values)-1])
@@ -201,8 +200,8 @@ func settings(tree state.Tree, l *platform.Loader) []string {
 	return files
 }
 
-// read returns a file's content, empty for one that can't be read: what has to be
-// edited is read again, and told then.
+// read returns a file's content, empty for one that can't be read: what has to be edited is read again, and
+// reported then.
 func read(tree state.Tree, name string) string {
 	if name == "" {
 		return ""

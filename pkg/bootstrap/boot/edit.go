@@ -9,10 +9,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// header stands above what is ours as a whole.
+// header begins files that are ours as a whole.
 const header = "# Written by kata-vfio-bootstrap, which writes it anew when it differs. `kata-vfio-bootstrap revert` takes it away.\n"
 
-// The marks around what is ours in somebody else's file.
+// The marks around our block in a file that others own.
 const (
 	begin = "# kata-vfio-bootstrap: begin\n"
 	end   = "# kata-vfio-bootstrap: end\n"
@@ -33,9 +33,9 @@ func withBlock(content, block string) (string, error) {
 	return content + begin + block + end, nil
 }
 
-// appendScript is shell that appends the words that a variable lacks. It may be read
-// twice. Each assignment stands on a line of its own and begins with the variable's
-// name, as tools that look for it expect. Words have no character that shells obey.
+// appendScript is shell that appends the words that a variable lacks. It may be read twice. Each assignment is on
+// a line of its own and begins with the variable's name, as tools that look for it expect. Words have no
+// characters that are special to shells.
 func appendScript(variable, standard string, words []string) string {
 	var b strings.Builder
 	if standard != "" {
@@ -101,7 +101,7 @@ func addToLine(line string, words []string) string {
 	return kernelargs.Add(body, words...) + line[len(body):]
 }
 
-// directive returns what stands behind a keyword that the line begins with.
+// directive returns the rest of a line that begins with a keyword.
 func directive(line, keyword string) (string, bool) {
 	fields := strings.Fields(line)
 	if len(fields) == 0 || !strings.EqualFold(fields[0], keyword) {
@@ -189,8 +189,8 @@ func talos(words []string) string {
 	return b.String()
 }
 
-// Withdraw returns a file that bootstrap has edited, from before to after, and somebody has edited since, without what bootstrap put in:
-// its block where there is one, otherwise the words that were new.
+// Withdraw returns a file that bootstrap edited, from before to after, and others edited since, without what
+// bootstrap put in: its block if it has one, otherwise the words that were new.
 func Withdraw(before, after, found string) string {
 	if ahead, _, behind, ok := splitBlock(found); ok {
 		return ahead + behind
@@ -214,7 +214,7 @@ func Withdraw(before, after, found string) string {
 	return kept.String()
 }
 
-// withoutWords returns a line without words that stand alone in it, and the space before each. "options" is a keyword.
+// withoutWords returns a line without the given whole words, and the space before each. "options" is a keyword.
 func withoutWords(line string, ours map[string]bool) string {
 	var kept strings.Builder
 	for rest := line; rest != ""; {
@@ -238,8 +238,8 @@ func Marked(content string) bool {
 	return ok
 }
 
-// Says reports whether a file that somebody has edited says what is wanted, in another order at most: somebody's own word or line behind
-// ours is no reason to write the file anew.
+// Says reports whether a file that was edited since has what is wanted, in another order at most. Additional words
+// or lines are not a reason to rewrite the file.
 func Says(found, want string) bool {
 	if ahead, block, behind, ok := splitBlock(found); ok {
 		ours, wanted, _, _ := splitBlock(want)

@@ -72,7 +72,7 @@ func (c *containerd) read() bool {
 	return true
 }
 
-// parseVendor learns the configuration's version where there is no main file yet.
+// parseVendor learns the configuration's version if the main file does not exist yet.
 func (c *containerd) parseVendor() bool {
 	if c.at.vendor != "" {
 		file := c.node.Read(c.at.vendor)

@@ -20,8 +20,8 @@ const (
 	serviceDropIn = "/etc/systemd/system/containerd.service.d/50-kata-vfio-config.conf"
 )
 
-// A maker is a distribution of Kubernetes that writes containerd's configuration anew
-// at each start, so that an edit of it would be lost.
+// A maker is a distribution of Kubernetes that rewrites containerd's configuration at each start, so that an edit
+// of it would be lost.
 type maker struct {
 	name   string
 	config string

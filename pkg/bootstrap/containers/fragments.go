@@ -113,8 +113,8 @@ func (c *containerd) checkCgroups(all config.Table) {
 	c.compareCgroups(c.node.kubelet(), driver, s.File, "SystemdCgroup in the options of the handler "+name)
 }
 
-// compareCgroups warns where the kubelet and the runtime make cgroups in two ways. A
-// kubelet that is told nothing asks the runtime.
+// compareCgroups warns where the kubelet and the runtime create cgroups in different ways. A kubelet without a
+// setting asks the runtime.
 func (w *wants) compareCgroups(k *kubelet, driver, file, setting string) {
 	w.fact("cgroup driver", driver, file)
 	if k.CgroupDriver == "" || k.CgroupDriver == driver {

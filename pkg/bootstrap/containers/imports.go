@@ -15,10 +15,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 )
 
-// addImport adds a pattern to the imports of a containerd configuration and leaves
-// every other byte as it is: comments, order, line ends, a last line without one. It
-// fails, naming the file, for what is no TOML, and wherever the outcome would say
-// anything else than the text did.
+// addImport adds a pattern to the imports of a containerd configuration and leaves every other byte as it is:
+// comments, order, line ends, a last line without one. It fails, naming the file, for invalid TOML, and if
+// anything else in the result would differ from the text.
 func addImport(name, text, pattern string) (string, error) {
 	// Parse has the bounds that the parser below lacks.
 	if _, err := config.Parse(facts.Fact{Path: name, Value: text}); err != nil {
@@ -38,7 +37,7 @@ func addImport(name, text, pattern string) (string, error) {
 // place is where in a text an import goes.
 type place struct {
 	offset int
-	// before and after are what stands around the pattern there.
+	// before and after are the text around the pattern there.
 	before, after string
 }
 
@@ -135,7 +134,7 @@ func ownLine(text string, first, version int) place {
 	return place{offset: at, before: eol + "imports = [", after: "]"}
 }
 
-// differByImport fails unless the texts say the same but for one import more.
+// differByImport fails unless the texts differ only by one more import.
 func differByImport(before, after, pattern string) error {
 	var was, is map[string]any
 	if err := toml.Unmarshal([]byte(before), &was); err != nil {
@@ -156,8 +155,7 @@ func differByImport(before, after, pattern string) error {
 	return nil
 }
 
-// placeDropIn finds the directory of a configuration that somebody else writes: one
-// that it imports.
+// placeDropIn finds the directory for drop-ins of a configuration that a distribution writes: one that it imports.
 func (c *containerd) placeDropIn() bool {
 	if c.at.maker == nil {
 		return true
@@ -178,8 +176,7 @@ func (c *containerd) placeDropIn() bool {
 	return false
 }
 
-// imported returns the main file with our drop-in imported, by it or by what it
-// imports.
+// imported returns the main file with our drop-in imported, directly or by a file that it imports.
 func (c *containerd) imported(dropIn []byte) (string, bool) {
 	for _, file := range c.load(c.text, dropIn).Files {
 		if file.Path == c.at.dropIn {
@@ -210,8 +207,8 @@ func (c *containerd) startedWith() bool {
 	return false
 }
 
-// pattern returns what is imported: the directory of drop-ins, or of it ours alone
-// where there are others, which nobody has asked for so far.
+// pattern returns what to import: the directory of drop-ins, or only our file if the directory has others, which
+// are not imported so far.
 func (c *containerd) pattern() string {
 	dir := path.Dir(c.at.dropIn)
 	names, _ := c.node.list(dir)

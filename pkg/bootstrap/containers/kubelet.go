@@ -149,8 +149,7 @@ func (k *kubelet) readFlags(args []string, source func(flag string) string) {
 	}
 }
 
-// gatesOf parses "A=true,B=0". The kubelet does not start with what is no boolean,
-// which counts as off.
+// gatesOf parses "A=true,B=0". The kubelet does not start with an invalid boolean, which counts as off.
 func gatesOf(flag string) map[string]bool {
 	gates := map[string]bool{}
 	for gate := range strings.SplitSeq(flag, ",") {

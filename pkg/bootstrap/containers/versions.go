@@ -81,9 +81,8 @@ func (n node) installed(packages ...string) version {
 // packagedBinary is where Debian's packages have containerd.
 const packagedBinary = "/usr/bin/containerd"
 
-// containerdVersion returns containerd's: its package's where that is what is started,
-// or what the binary says of how it was built. Without a program nobody knows which is
-// started.
+// containerdVersion returns the version of containerd: the package's if its binary is started, or the one in the
+// binary's build information. Without a program it is unknown.
 func (n node) containerdVersion(program string, binaries ...string) version {
 	if program == "" || n.target(program) == n.target(packagedBinary) {
 		if v := n.installed("containerd.io", "containerd"); v.known() {

@@ -1,12 +1,10 @@
-// Package containers says what a node's container runtimes need for pods of the
-// RuntimeClass kata-gpu: containerd's or CRI-O's handler, Kata's configuration, the
-// placeholder of the pod-resources socket; and what stands against it in the files
-// that are there, the kubelet's included. It reads through a [state.Tree] and decides;
-// it changes nothing and runs nothing.
+// Package containers says what a node's container runtimes need for pods of the RuntimeClass kata-gpu:
+// containerd's or CRI-O's handler, Kata's configuration, the placeholder of the pod-resources socket; and what
+// prevents it in the present files, the kubelet's included. It reads through a [state.Tree] and decides; it
+// changes nothing and runs nothing.
 //
-// What it wants of a file that others write too is the least edit that does it, and
-// is wanted only once the files that would result were read again, merged as the
-// runtime merges them, and found to differ in nothing else.
+// In a file that others write too it wants the smallest edit that does it, and only after the resulting files were
+// read again, merged as the runtime merges them, and found to differ in nothing else.
 package containers
 
 import (
@@ -79,8 +77,8 @@ func runtimeWants(n node, o Options) (*wants, error) {
 	return w, nil
 }
 
-// runtime returns the node's container runtime: the one that is asked for, the one
-// that the kubelet is told to use, or the one that is there.
+// runtime returns the node's container runtime: the one that the blueprint names, the one that the kubelet is
+// configured with, or the installed one.
 func (n node) runtime(asked Runtime) Runtime {
 	if asked != RuntimeAuto && asked != "" {
 		return asked
@@ -169,8 +167,8 @@ type Options struct {
 	Kata Flavour `json:"kata,omitempty"`
 	// Base is GPU or NIC.
 	Base Base `json:"base,omitempty"`
-	// HotPlug has devices plugged into the running VM instead of cold-plugged. Only
-	// the Go runtime can, and the plugin must be told (--hot-plug).
+	// HotPlug has devices plugged into the running VM instead of cold-plugged. Only the Go runtime can, and the
+	// plugin needs the flag --hot-plug.
 	HotPlug bool `json:"hotPlug,omitempty"`
 	// PodResourcesSocket has systemd make the file of the plugin's pod-resources
 	// socket at each boot, before the first pod. Unset, it is so unless Runtime is None.

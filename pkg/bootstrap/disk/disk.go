@@ -1,6 +1,5 @@
-// Package disk changes files of a node below one root, durably and each at once: who
-// reads sees the old file or the new one, and what was written survives a power
-// failure. Nothing is written through a link that leaves the root.
+// Package disk changes files of a node below one root, durably and atomically: a reader sees the old file or the
+// new one, and what was written survives a power failure. Nothing is written through a link that leaves the root.
 package disk
 
 import (
@@ -195,7 +194,7 @@ func (d *Disk) Symlink(name, target string) error {
 	})
 }
 
-// Remove removes a file or link. One that is not there is no error.
+// Remove removes a file or link. A missing one is not an error.
 func (d *Disk) Remove(name string) error {
 	return d.inThere(name, "remove", func(dir *os.Root, base string) error {
 		if err := dir.Remove(base); !errors.Is(err, fs.ErrNotExist) {
@@ -254,7 +253,7 @@ func (d *Disk) Missing(name string) ([]string, error) {
 	return missing, nil
 }
 
-// MakeDir makes a directory. One that is there is no error.
+// MakeDir makes a directory. An existing one is not an error.
 func (d *Disk) MakeDir(name string, mode fs.FileMode) error {
 	return d.in(name, "make directory", func(dir *os.Root, base string) error {
 		if err := dir.Mkdir(base, mode); !errors.Is(err, fs.ErrExist) {
@@ -264,8 +263,8 @@ func (d *Disk) MakeDir(name string, mode fs.FileMode) error {
 	})
 }
 
-// RemoveDir removes a directory if it is empty. One that is not, or is not there, stays
-// as it is, and so does what somebody has put in its place.
+// RemoveDir removes a directory if it is empty. Anything else in its place is kept, and a missing directory is not
+// an error.
 func (d *Disk) RemoveDir(name string) error {
 	return d.inThere(name, "remove directory", func(dir *os.Root, base string) error {
 		info, err := dir.Lstat(base)

@@ -57,8 +57,8 @@ func setAttributes(f *os.File, all map[string][]byte) error {
 
 func isNotEmpty(err error) bool { return errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) }
 
-// Writable returns why nothing can be written at a path, as far as that can be told
-// without trying: it is on a read-only file system.
+// Writable returns why nothing can be written at a path, as far as that is known without trying: it is on a
+// read-only file system.
 func (d *Disk) Writable(name string) error {
 	dir := path.Dir(name)
 	for {

@@ -1,6 +1,6 @@
-// Package host says what a node needs beside its kernel's command line: modules and
-// their options, udev rules, huge pages, locked memory, network managers that leave
-// VFs alone; and what no file can mend, which is told before anything is changed.
+// Package host says what a node needs besides its kernel's command line: modules and their options, udev rules,
+// huge pages, locked memory, network managers that leave VFs alone. It also names what no file can fix, before
+// anything is changed.
 package host
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// header stands above each file of ours.
+// header begins each file of ours.
 const header = "# Written by kata-vfio-bootstrap, which writes it anew when it differs. `kata-vfio-bootstrap revert` takes it away.\n"
 
 // Wanted returns the node's files and settings as they should be.
@@ -142,8 +142,8 @@ func (n *node) lockedMemory() {
 	}
 }
 
-// network has systemd-networkd leave VFs alone, by the mark that our udev rule makes.
-// NetworkManager goes by another mark of the same rule.
+// network makes systemd-networkd leave VFs alone, by the mark that our udev rule sets. NetworkManager uses another
+// mark of the same rule.
 func (n *node) network() {
 	if !*n.blueprint.Network.LeaveVFsAlone || !n.platform.Networkd {
 		return
@@ -157,10 +157,9 @@ func (n *node) network() {
 
 const hugePagesPart = "hugePages"
 
-// hugePages reserves pages of 2 MiB at boot, and now. Those of 1 GiB come by the
-// kernel's command line (package boot); here it is only seen whether they have come.
-// sysctl knows no sizes and no NUMA nodes: it is for pages of the default size on all
-// nodes, and tmpfiles.d(5) for the rest.
+// hugePages reserves pages of 2 MiB at boot, and now. Those of 1 GiB come from the kernel's command line (package
+// boot); here they are only verified. sysctl knows no sizes and no NUMA nodes: it serves for pages of the default
+// size on all nodes, and tmpfiles.d(5) for the rest.
 func (n *node) hugePages() {
 	var sysctl, tmpfiles strings.Builder
 	for _, h := range n.blueprint.Kernel.HugePages {

@@ -13,9 +13,8 @@ import (
 
 const modulesPart = "modules"
 
-// modules has those of VFIO that are no part of the kernel itself loaded at boot.
-// systemd-modules-load fails over a name that the kernel does not have, so only
-// those that it has are named; vfio-pci alone where nobody can tell.
+// modules loads the VFIO modules that are not built into the kernel at boot. systemd-modules-load fails on a name
+// that the kernel does not have, so only existing modules are named, and only vfio-pci if that is unknown.
 func (n *node) modules() {
 	names := []string{"vfio_pci"}
 	if known := n.platform.Modules; known != nil {
@@ -107,7 +106,7 @@ func (n *node) contradictionsIn(file string) {
 	}
 }
 
-// contradicts says why a line is at odds with what is wanted, empty if it is not.
+// contradicts says why a line conflicts with what is wanted, empty if it does not.
 func (n *node) contradicts(words []string) string {
 	if len(words) < 2 {
 		return ""

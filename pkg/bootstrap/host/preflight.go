@@ -85,12 +85,11 @@ func (n *node) iommu() {
 	}
 }
 
-// booted reports whether the running kernel was told to use Intel's IOMMU.
+// booted reports whether the running kernel's command line enables Intel's IOMMU.
 func booted(p *platform.Platform) bool { return kernelargs.Has(p.Cmdline, "intel_iommu=on") }
 
-// Pins returns what is at odds with the versions that the blueprint pins. Versions are
-// the facts that parts found; what no file tells is a problem too, since nobody can
-// say that it is as it should be.
+// Pins returns what differs from the versions that the blueprint pins. Versions are the facts that parts found. A
+// version that no file shows is a problem too, since it can't be verified.
 func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []state.Problem {
 	var found []state.Problem
 	for _, pin := range []struct {

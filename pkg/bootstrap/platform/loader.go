@@ -21,7 +21,7 @@ const (
 	UnifiedImages LoaderKind = "unified kernel images"
 	// UBootMenu: Debian's u-boot-menu generates extlinux.conf.
 	UBootMenu LoaderKind = "u-boot-menu"
-	// Extlinux: an extlinux.conf that nobody generates.
+	// Extlinux: an extlinux.conf that no tool generates.
 	Extlinux LoaderKind = "extlinux"
 	Flatcar  LoaderKind = "Flatcar's GRUB"
 	Talos    LoaderKind = "Talos"

@@ -70,7 +70,7 @@ func (r *reader) lockdown() string {
 	return mode
 }
 
-// secureBoot reads the variable, before whose value stand four bytes of attributes.
+// secureBoot reads the variable. Four bytes of attributes precede its value.
 func (r *reader) secureBoot() string {
 	switch value := r.text(efivars + "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"); {
 	case len(value) != 5:

@@ -14,8 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
 )
 
-// Platform is what there is. A zero field means that the tree does not tell, as an
-// image does not tell of firmware.
+// Platform is what the node has. A zero field means unknown: an image does not show its firmware, for example.
 type Platform struct {
 	// Live: the tree is the running node's, and /proc and /sys are its kernel's.
 	Live bool
@@ -38,7 +37,8 @@ type Platform struct {
 	Initramfs            Initramfs
 	// Systemd reads what is laid down for it.
 	Systemd bool
-	// SystemdRuns and UdevRuns: they can be told of changes, as sd_booted(3) and udevadm(8) have it. False for an image.
+	// SystemdRuns and UdevRuns say whether they can be notified of changes, as sd_booted(3) and udevadm(8) define
+	// it. False for an image.
 	SystemdRuns, UdevRuns bool
 	Networkd              bool
 	// Unread are files that are there and could not be read, with the reason.
@@ -127,8 +127,8 @@ func (r *reader) note(err error) {
 	}
 }
 
-// any reports whether one of the files is there. A directory is no file, and what
-// can't be read is not there; of what may not be read that is noted.
+// any reports whether one of the files exists. A directory does not count, nor does a file that can't be read; the
+// latter is noted if access was denied.
 func (r *reader) any(names ...string) bool { return r.first(names...) != "" }
 
 // first returns the first of the files that is there.
@@ -158,7 +158,7 @@ func (r *reader) system() OS {
 	return OS{ID: fields["ID"], Name: fields["PRETTY_NAME"]}
 }
 
-// architecture goes by a program's ELF header, which an image has too.
+// architecture reads a program's ELF header, which an image has too.
 func (r *reader) architecture() string {
 	const machine = 18
 	for _, name := range []string{"usr/bin/env", "usr/lib/systemd/systemd", "bin/sh"} {
@@ -226,7 +226,7 @@ func (p *Platform) Denied() []state.Problem {
 	}}
 }
 
-// source names the file by which the loader was told.
+// source names the file that configures the loader.
 func (l *Loader) source() string {
 	for _, name := range append([]string{l.Defaults, l.Config, l.Cmdline}, l.EntryFiles...) {
 		if name != "" {

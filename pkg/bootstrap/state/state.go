@@ -24,10 +24,10 @@ type File struct {
 	// Content is the whole of it; a link has a Target in its place.
 	Content []byte `json:"-"`
 	Target  string `json:"target,omitempty"`
-	// Mode has the permission bits of a file that is new. One that exists keeps its own,
-	// but of one that is for its owner alone (0600) everybody else loses theirs.
+	// Mode has the permission bits of a new file. An existing file keeps its own, except that with 0600 everyone
+	// but its owner loses access.
 	Mode fs.FileMode `json:"-"`
-	// Why says what it is for, in a line.
+	// Why says in one line what it is for.
 	Why string `json:"why"`
 	// Then is what has to follow before a change of it counts.
 	Then []FollowUp `json:"then,omitempty"`
@@ -38,21 +38,21 @@ type FollowUp string
 
 // Follow-ups, in words of what they do.
 const (
-	// The boot loader's own files are generated anew.
+	// The boot loader's own files are regenerated.
 	BootConfig FollowUp = "BootConfig"
-	// The initial RAM file systems are generated anew.
+	// The initial RAM file systems are regenerated.
 	Initramfs FollowUp = "Initramfs"
 	// VFIO's modules are loaded.
 	ModulesLoad FollowUp = "ModulesLoad"
-	// Systemd reads its units anew.
+	// Systemd reloads its units.
 	UnitsReload FollowUp = "UnitsReload"
-	// The pod-resources socket is started, unless somebody serves it.
+	// The pod-resources socket is started, unless a program serves it.
 	SocketStart FollowUp = "SocketStart"
 	// It is stopped, if systemd has it: its unit is going.
 	SocketStop FollowUp = "SocketStop"
-	// Udev reads its rules anew.
+	// Udev reloads its rules.
 	UdevReload FollowUp = "UdevReload"
-	// The network's manager reads its configuration anew.
+	// The network's manager reloads its configuration.
 	NetworkReload FollowUp = "NetworkReload"
 	// The runtime reads its configuration at its start. Pods go on.
 	ContainerdRestart FollowUp = "ContainerdRestart"
@@ -70,7 +70,7 @@ type Setting struct {
 	// Value is what the file is to show; of [Cmdline] a word that is to be in it.
 	Value string `json:"value"`
 	Why   string `json:"why"`
-	// AtBoot: only the next boot can bring it, nobody writes it.
+	// AtBoot: only the next boot can set it, and nothing writes it.
 	AtBoot bool `json:"atBoot,omitempty"`
 }
 

@@ -1,6 +1,5 @@
-// Package command is what the project's programs have in common on the command
-// line: how they start and end, how a wrong command line is told, and the flags
-// and subcommands that all of them have. It knows nothing of what they do.
+// Package command is what the project's programs have in common on the command line: how they start and end, how
+// they report a wrong command line, and the flags and subcommands that all of them have.
 package command
 
 import (
@@ -32,8 +31,7 @@ const (
 // program's name, ask for, until it is done or ctx ends.
 type Run func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 
-// Tree is the [Run] of a tree of commands, which is made anew for each. The
-// commands find the context in theirs.
+// Tree is the [Run] of a tree of commands, which is made for each run. The commands find the context in theirs.
 func Tree(root func(stdout, stderr io.Writer) *cobra.Command) Run {
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		cmd := root(stdout, stderr)
@@ -55,8 +53,8 @@ func Main(run Run, fail func(stderr io.Writer, err error) int) {
 	os.Exit(0)
 }
 
-// Fail is for [Main] where an error is told in one line, behind the program's
-// name. What it quotes, from a node or a file, does nothing on a terminal.
+// Fail is for [Main]: it prints an error in one line, behind the program's name. Text that the error quotes, from
+// a node or a file, has no effect on a terminal.
 func Fail(name string, exitCode func(error) int) func(io.Writer, error) int {
 	return func(stderr io.Writer, err error) int {
 		fmt.Fprintf(stderr, "%s: %s\n", name, terminal.VisibleLines(err.Error()))
@@ -123,8 +121,7 @@ func Setup(cmd *cobra.Command, stdout, stderr io.Writer) {
 	})
 }
 
-// NoSubcommand refuses a word that is no command; it is for the Args of a root
-// that only has commands.
+// NoSubcommand refuses an unknown subcommand. Use it as Args of a root that only has commands.
 func NoSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -132,7 +129,7 @@ func NoSubcommand(cmd *cobra.Command, args []string) error {
 	return Usagef("unknown command %q; see `%s --help`", args[0], cmd.CommandPath())
 }
 
-// NoArgs refuses positional arguments; it is for the Args of a command.
+// NoArgs refuses positional arguments. Use it as Args of a command.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -140,8 +137,8 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return Usagef("unexpected argument %q; see `%s --help`", strings.Join(args, " "), cmd.CommandPath())
 }
 
-// ExactArgs refuses more or less than n positional arguments; it is for the Args of a
-// command. what says what of: "two archives".
+// ExactArgs refuses more or less than n positional arguments. Use it as Args of a command. what names them: "two
+// archives".
 func ExactArgs(n int, what string) cobra.PositionalArgs { return args(n, n, what) }
 
 // MaxArgs refuses more than n positional arguments, as [ExactArgs] does.

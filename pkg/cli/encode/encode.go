@@ -58,8 +58,8 @@ func YAML(w io.Writer, what string, v any) error {
 	return nil
 }
 
-// replaceObeyed replaces what the encoder of JSON leaves as it is: characters beyond
-// ASCII, and DEL. They stand in strings only.
+// replaceObeyed replaces what the encoder of JSON leaves as it is: characters beyond ASCII, and DEL. They occur in
+// strings only.
 func replaceObeyed(text []byte, by func(rune) string) []byte {
 	harmless := func(r rune) bool { return r == '\n' || !terminal.Obeyed(r) }
 	if bytes.IndexFunc(text, func(r rune) bool { return !harmless(r) }) < 0 {

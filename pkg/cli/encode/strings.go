@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// String is a string in a JSON document that is no key.
+// String is a string in a JSON document, except keys.
 type String struct {
 	Text string
 	// Key is its own, or that of the list that it is in; Parent the one of the object with Key.
@@ -15,9 +15,9 @@ type String struct {
 	Before string
 }
 
-// RewriteStrings returns JSON, documents one after the other, with other strings, and in all else
-// as it is: decoding would lose the order of keys. Key is told of each key. Data that is no JSON
-// from some place on stays as it is from there.
+// RewriteStrings returns JSON, one or more documents, with strings replaced and everything else as it is: decoding
+// would lose the order of keys. Key is called for each key. From the first invalid byte on the data stays as it
+// is.
 func RewriteStrings(data []byte, with func(*String) string, key func(string)) []byte {
 	r := rewriting{data: data, in: json.NewDecoder(bytes.NewReader(data)), levels: []level{{list: true}}, with: with, key: key}
 	for r.next() {
@@ -66,7 +66,7 @@ func (r *rewriting) next() bool {
 	return true
 }
 
-// replace writes what stands in the place of a string behind begin.
+// replace writes the replacement of the string that follows begin.
 func (r *rewriting) replace(begin int, s *String) {
 	with := r.with(s)
 	if with == s.Text {

@@ -10,8 +10,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
-// Flags say which cluster is meant, and who asks. The zero value is kubectl's
-// default: $KUBECONFIG, ~/.kube/config, or the pod's own account.
+// Flags name the cluster and the user. The zero value is kubectl's default: $KUBECONFIG, ~/.kube/config, or the
+// pod's own account.
 type Flags struct {
 	kubeconfig string
 	overrides  clientcmd.ConfigOverrides
@@ -32,14 +32,14 @@ func (f *Flags) AddFile(cmd *cobra.Command, about string) {
 // Named reports whether a kubeconfig file was named.
 func (f *Flags) Named() bool { return f.kubeconfig != "" }
 
-// AddAll gives a command and those below it all flags by which kubectl is told of a
-// cluster: --context, --namespace (-n), --server, --as, --token and the others.
+// AddAll gives a command and its subcommands all flags that name a cluster for kubectl: --context, --namespace
+// (-n), --server, --as, --token and the others.
 func (f *Flags) AddAll(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
 	names := clientcmd.RecommendedConfigOverrideFlags("")
 	names.ClusterOverrideFlags.APIServer.ShortName = "s"
-	// As of kubectl: no password on a command line, which everybody on the machine reads.
+	// As in kubectl: no password on a command line, which every user of the machine can read.
 	names.AuthOverrideFlags.Username.LongName, names.AuthOverrideFlags.Password.LongName = "", ""
 	clientcmd.BindOverrideFlags(&f.overrides, flags, names)
 }

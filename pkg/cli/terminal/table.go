@@ -5,21 +5,21 @@ import (
 	"unicode/utf8"
 )
 
-// Cell is what stands in one column of a row.
+// Cell is the content of one column of a row.
 type Cell struct {
 	Text string
 	// Color is for those who see it: the text says the same.
 	Color Color
 }
 
-// Table is rows under titles. Texts may be anybody's: they are written as [Visible]
-// has them, and a long one makes its column wide. A row may be shorter than the titles.
+// Table is rows under titles. Texts may come from anyone: they are written as [Visible] has them, and a long one
+// makes its column wide. A row may be shorter than the titles.
 type Table struct {
 	Titles []string
 	Rows   [][]Cell
 }
 
-// gap is what stands between two columns; kubectl's is as wide.
+// gap is the space between two columns, the same as kubectl's.
 const gap = "   "
 
 // Lines returns the titles and then the rows, as lines without their ends.

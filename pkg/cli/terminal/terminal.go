@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Is reports whether w is a terminal, so that somebody looks at it now.
+// Is reports whether w is a terminal.
 func Is(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	if !ok {
@@ -91,11 +91,10 @@ func Shorten(text string, width int) string {
 	return string([]rune(text)[:width-1]) + "…"
 }
 
-// Visible returns text with everything that a terminal or a viewer would obey,
-// rather than show, written out: "\x1b", "\n", "\u202e". Those are control characters
-// (escape sequences begin with one), marks that turn the direction of writing, and
-// invalid UTF-8. It is the one place for that: whatever comes from a node, from a
-// pod's name to a file's content, goes through it on its way to people.
+// Visible returns text with everything written out that a terminal or a viewer would obey rather than show:
+// "\x1b", "\n", "\u202e". Those are control characters (escape sequences begin with one), marks that turn the
+// direction of writing, and invalid UTF-8. All text that comes from a node, from a pod's name to a file's content,
+// is printed through it.
 func Visible(text string) string {
 	if !strings.ContainsFunc(text, Obeyed) && utf8.ValidString(text) {
 		return text

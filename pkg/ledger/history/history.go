@@ -1,5 +1,5 @@
-// Package history makes tenancies of a ledger's events: who had which function,
-// when, in which VM, how isolated, and cleaned by what before and after.
+// Package history derives from a ledger's events who had which function, when, in which VM, how isolated, and
+// cleaned by what before and after ([History]), and what is assigned now ([Replay]).
 package history
 
 import (
@@ -227,7 +227,7 @@ func (h *History) reset(e *ledger.Event) {
 	}
 }
 
-// cleaned notes a reset during the tenancy: on its way in, or after a sandbox.
+// cleaned records a reset during the tenancy: before its first sandbox, or after one.
 func (t *Tenancy) cleaned(e *ledger.Event, c *Cleaning) {
 	if e.Claim != nil && e.Claim.UID != t.Claim.UID {
 		t.Doubts = append(t.Doubts, fmt.Sprintf("event %d resets the function for another claim", e.Seq))
@@ -336,9 +336,8 @@ type Verification struct {
 	Key        string `json:"key,omitempty"`
 }
 
-// Read verifies the ledger in a directory, and makes tenancies of its events. A
-// ledger that is not sound is read all the same: [Verification] says what is wrong.
-// Its error matches [ledger.ErrNone] where there is no ledger.
+// Read verifies the ledger in a directory, and derives the tenancies from its events. It also reads a ledger that
+// is not sound: [Verification] says what is wrong. Its error matches [ledger.ErrNone] without a ledger.
 func Read(dir fs.FS, o ledger.Options) (*History, Verification, error) {
 	report, err := ledger.Verify(dir, o)
 	if err != nil {

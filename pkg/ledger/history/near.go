@@ -43,8 +43,9 @@ type Neighbour struct {
 	To   *time.Time `json:"to,omitempty"`
 }
 
-// Neighbours returns who else was near a set of tenancies while they were, each
-// once and by what is nearest, the nearest first, then by time. Of the same tenant too: who asks decides.
+// Neighbours returns the tenancies that were near a set of tenancies at the same time, each once and by its
+// nearest relation, the nearest first, then by time. Those of the same tenant are included; the caller decides
+// whether they matter.
 func (h *History) Neighbours(mine []*Tenancy) []Neighbour {
 	var found []Neighbour
 	asked := map[*Tenancy]bool{}

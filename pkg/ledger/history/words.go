@@ -9,8 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// The words of this file have names of tenants and reasons in them as they stand in
-// the ledger: who prints them escapes them.
+// The words of this file contain names of tenants and reasons as they are in the ledger: escape them when you
+// print them.
 
 // Stamp writes a time for people.
 func Stamp(t time.Time) string { return t.UTC().Format(time.DateTime) + "Z" }

@@ -15,11 +15,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// Append writes events, in their order and together, and returns the signed
-// checkpoint behind them once all is on disk. What it completes of them is its
-// own: they stay as they were given. Calls that come while one writes are
-// written together. After an error nothing of the events is there, and the next
-// call tries anew; the error is an [Error].
+// Append writes events, in their order and together, and returns the signed checkpoint behind them once all is on
+// disk. It completes copies: the caller's events stay as they are. Calls that come while one writes are written
+// together. After an error none of the events is in the ledger, and the next call tries again; the error is an
+// [Error].
 func (w *Writer) Append(ctx context.Context, events ...ledger.Event) (signed string, err error) {
 	r := &request{events: events}
 	w.mu.Lock()
@@ -40,7 +39,7 @@ func (w *Writer) Append(ctx context.Context, events ...ledger.Event) (signed str
 	return r.signed, r.err
 }
 
-// withdraw takes a request back that nobody writes yet.
+// withdraw takes back a request that is not being written yet.
 func (w *Writer) withdraw(r *request) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,9 +165,8 @@ func (w *Writer) put(data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// A torn write goes into a file of its own, is cut off the segment, and then an
-// event tells of it, behind which the file gets its last name: a crash between
-// has the event written once more, rather than not at all.
+// A torn write is moved to a file of its own and cut off the segment. Then an event records it, and the file gets
+// its final name. A crash in between repeats the event rather than losing it.
 const (
 	tornSuffix = ".torn"
 	keptSuffix = ".kept"
@@ -191,7 +189,7 @@ func (w *Writer) putAside(s *ledger.Segment) error {
 	return f.Sync()
 }
 
-// recordTorn writes the events of torn writes that none tells of yet.
+// recordTorn writes the events of torn writes that are not recorded yet.
 func (w *Writer) recordTorn() error {
 	names, err := filepath.Glob(w.path("*" + tornSuffix))
 	if err != nil {

@@ -190,7 +190,7 @@ func (w *Writer) tenancies(ctx context.Context, uids []string, show func(name st
 	return found, nil
 }
 
-// tenancy is what one segment has of a claim's last one.
+// tenancy is the part of a claim's last tenancy that one segment has.
 type tenancy struct {
 	events []ledger.Event
 	begun  bool
@@ -221,8 +221,8 @@ func tenanciesIn(data []byte, uids map[string]bool) map[string]*tenancy {
 	return all
 }
 
-// claimWord stands before the UID of an event's claim. No text of a tenant is taken for
-// it: quotes in it are escaped.
+// claimWord precedes the UID of an event's claim. A tenant's text can't be mistaken for it: quotes in it are
+// escaped.
 const claimWord = `,"claim":{"uid":"`
 
 // isOf reports whether an event's line is of one of the claims, without decoding the

@@ -1,11 +1,9 @@
-// Package writer appends to a node's ledger (see package ledger): what Append
-// has returned for survives a power failure, and can't be changed unseen.
+// Package writer appends to a node's ledger (see package ledger). What Append has returned for survives a power
+// failure, and every later change of it is detected.
 //
-// A write is one append to the newest segment, of some events and the signed
-// checkpoint behind them, and one fsync. Several processes may have a ledger open:
-// they take turns by flock, and each reads what the others wrote. One that was
-// killed in the middle of a write leaves a part of it, which the next one puts
-// aside and tells of.
+// A write is one append to the newest segment, of some events and the signed checkpoint behind them, and one
+// fsync. Several processes may have a ledger open: they take turns by flock, and each reads what the others wrote.
+// If a process is killed during a write, the next one puts the torn part aside and records it.
 package writer
 
 import (
@@ -25,7 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// Config says where a ledger lies and what its events have in common.
+// Config says where a ledger is and what its events have in common.
 type Config struct {
 	// Dir is the ledger's directory, which is made if it is missing (mode 0700).
 	Dir string
@@ -39,16 +37,15 @@ type Config struct {
 	SegmentBytes int64
 	// Retain is how long events are kept; 0 is for ever. Their hashes stay.
 	Retain time.Duration
-	// RetainBytes is how many bytes all segments may have before the oldest are
-	// dropped; 0 is no limit. The limit is looked at when a segment is full, so that
-	// there may be two segments more.
+	// RetainBytes limits the bytes of all segments: above it the oldest are dropped. 0 means unlimited. The limit
+	// is checked when a segment is full, so that up to two more segments may exist.
 	RetainBytes int64
-	// Pseudonyms has the names of tenants replaced by a keyed hash. The key is made
-	// on first use; as long as it lies with the ledger, they are replaced.
+	// Pseudonyms has the names of tenants replaced by a keyed hash. The key is made on first use. Names are
+	// replaced as long as the key is beside the ledger.
 	Pseudonyms bool
 	// Now returns the time and CLOCK_BOOTTIME in nanoseconds; nil is the kernel's.
 	Now func() (time.Time, int64)
-	// Observe is told of each write, or of its failure; nil for nobody. It must not block.
+	// Observe is called after each write, also a failed one; it may be nil. It must not block.
 	Observe func(Write)
 }
 
@@ -59,7 +56,7 @@ const DefaultSegmentBytes = 16 << 20
 // milliseconds, unless one was stopped in the middle.
 const lockLimit = 10 * time.Second
 
-// Write tells of one write.
+// Write describes one write.
 type Write struct {
 	// Types are those of its events; Size is the ledger's size behind it, and
 	// Bytes is how long it is itself.
@@ -117,9 +114,8 @@ type request struct {
 	done   bool // guarded by turn
 }
 
-// New returns a writer that opens the ledger when it first appends: who keeps no
-// history yet can work all the same, and what needs an event fails with the
-// reason.
+// New returns a writer that opens the ledger when it first appends: a plugin without a history yet can work, and
+// whatever needs an event fails with the reason.
 func New(c Config) *Writer {
 	w := &Writer{Config: c, turn: make(chan struct{}, 1)}
 	if w.SegmentBytes == 0 {
@@ -147,8 +143,8 @@ func Open(ctx context.Context, c Config) (*Writer, error) {
 	return w, nil
 }
 
-// begun takes the lock and has the writer at the end of the ledger, which it
-// opens if it has not yet. The turn is held, or nobody else has the writer.
+// begun takes the lock and moves the writer to the end of the ledger, which it opens if necessary. The caller
+// holds the turn, or is the writer's only user.
 func (w *Writer) begun(ctx context.Context) (release func(), err error) {
 	if release, err = w.lock(ctx); err != nil {
 		return nil, err

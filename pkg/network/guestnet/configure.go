@@ -179,7 +179,7 @@ const aboutPFLink = "If the PF's link was down when the VM booted, the VF may ha
 // NotFoundError says that devices had no interface in time. Nothing was
 // changed.
 type NotFoundError struct {
-	// Missing names the devices and by what they were looked for.
+	// Missing names the devices and what was searched for.
 	Missing []string
 	// Seen are the interfaces that the guest had in the end, with their MACs.
 	Seen []string

@@ -88,8 +88,8 @@ const (
 	ipoibSize = 20
 )
 
-// portGUID returns the GUID of an InfiniBand port's interface, nil for any other. An interface of a partition, made by
-// somebody upon the port's own, has it too: it is the port's own that is wanted.
+// portGUID returns the GUID of an InfiniBand port's interface, nil for any other. The interface of a partition on
+// top of it has the GUID too; the port's own interface is the one that is wanted.
 func (l *link) portGUID() net.HardwareAddr {
 	if len(l.mac) != ipoibSize || l.upon != 0 {
 		return nil
@@ -188,7 +188,7 @@ func (k *kernel) deleteAddress(index int, prefix netip.Prefix) error {
 	return k.handle.AddrDel(device(index), &netlink.Addr{IPNet: toIPNet(prefix)})
 }
 
-// fromIPNet returns false for what is no address with a prefix length.
+// fromIPNet returns false for what is not an address with a prefix length.
 func fromIPNet(n *net.IPNet) (netip.Prefix, bool) {
 	if n == nil {
 		return netip.Prefix{}, false

@@ -22,12 +22,11 @@ import (
 // DefaultMetadataDir is where DRA mounts the metadata files.
 const DefaultMetadataDir = metadata.ContainerDir
 
-// ReadMetadata returns the devices that the metadata files in dir give to this
-// container and that have a network, in the order of claim and request. An
-// empty dir means [DefaultMetadataDir].
+// ReadMetadata returns the devices that the metadata files in dir give to this container and that have a network,
+// in the order of claim and request. An empty dir means [DefaultMetadataDir].
 //
-// It is an [InputError] when a file can't be understood, a device has neither
-// a MAC nor a port GUID, or there is no such device at all.
+// The error is an [InputError] when a file can't be parsed, a device has neither a MAC nor a port GUID, or no
+// device has a network.
 func ReadMetadata(dir string) ([]Device, error) {
 	if dir == "" {
 		dir = DefaultMetadataDir
@@ -310,7 +309,7 @@ func (d *Device) String() string {
 	return "device " + d.Name + " (claim " + d.Claim + ", request " + d.Request + ")"
 }
 
-// sought says by what the interface is looked for.
+// sought names what the interface is searched for by.
 func (d *Device) sought() string {
 	var by []string
 	if d.MAC != nil {

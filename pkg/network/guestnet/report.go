@@ -50,7 +50,7 @@ type Interface struct {
 	Rules     []RuleResult    `json:"rules"`
 	// Carrier says whether there was a link in the end.
 	Carrier bool `json:"carrier"`
-	// Unmanaged is what nobody asked for and was left alone.
+	// Unmanaged is configuration that was not asked for and was left alone.
 	Unmanaged Unmanaged `json:"unmanaged"`
 }
 

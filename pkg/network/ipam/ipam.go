@@ -61,14 +61,12 @@ func (p *Plugins) path(l *plan.Lease) (string, error) {
 	return path, nil
 }
 
-// Add takes addresses. A lease that has some already is an error (CNI forbids
-// a second ADD): give them back first. After an error they may be taken all the
-// same, but for a [PluginError] with Nothing set, and after a crash: give them
-// back then, too.
+// Add takes addresses. A second Add for a lease that has addresses is an error (CNI forbids it): give them back
+// first. After an error, addresses may be taken nevertheless, except for a [PluginError] with Nothing set, and so
+// they may after a crash: give them back then, too.
 //
-// A call that has begun is not killed as soon as ctx ends, but after a grace: a
-// host-local that is killed between making its file and writing its owner into it
-// leaves an address that nobody can give back.
+// When ctx ends, a running call is not killed at once, but after a grace period: a host-local that is killed
+// between making its file and writing its owner into it leaves an address that can't be given back.
 func (p *Plugins) Add(ctx context.Context, l *plan.Lease) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &PluginError{Plugin: l.Plugin, Command: "ADD", Nothing: true, Err: err}
@@ -93,9 +91,8 @@ func (p *Plugins) Add(ctx context.Context, l *plan.Lease) (*Result, error) {
 	return result, nil
 }
 
-// Delete gives addresses back, so that anybody may have them next. It may be
-// repeated, and addresses that were not taken are no error. It has
-// the grace that Add has.
+// Delete gives addresses back. It may be repeated, and addresses that were not taken are not an error. It has the
+// grace period that Add has.
 func (p *Plugins) Delete(ctx context.Context, l *plan.Lease) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("CNI plugin %s DEL: %w", l.Plugin, err)

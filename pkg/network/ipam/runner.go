@@ -31,8 +31,8 @@ const (
 // PluginError says that a plugin has failed.
 type PluginError struct {
 	Plugin, Command string
-	// Nothing is set where the plugin has said so itself, or did not run: no
-	// address was taken. Unset, it was cut off, and nobody knows.
+	// Nothing is set if the plugin said so, or did not run: no address was taken. Otherwise the plugin was
+	// interrupted, and the outcome is unknown.
 	Nothing bool
 	Err     error
 }
@@ -119,8 +119,8 @@ func oneLine(text string) string {
 	return strings.ReplaceAll(text[:min(len(text), mostNoise)], "\n", "; ")
 }
 
-// bounded keeps the first bytes of an output. More is dropped, or ends it. (The
-// buffer is no embedded one: that could be filled past Write.)
+// bounded keeps the first bytes of an output. More is dropped, or ends the plugin. (The buffer is not embedded:
+// then callers could bypass Write.)
 type bounded struct {
 	buf  bytes.Buffer
 	most int

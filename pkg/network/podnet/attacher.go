@@ -132,8 +132,8 @@ func (m *Attacher) place(ctx context.Context, what Interface, at string) error {
 // give them to the guest for good, which asks routers itself. A kernel without
 // IPv6 has no such switch.
 func (m *Attacher) ignoreRouters(name string) error {
-	// The node's proc, since a container's may be read-only; it shows the
-	// thread's namespace all the same (proc_sys_lookup in fs/proc/proc_sysctl.c).
+	// The node's proc is used, since a container's may be read-only. It still shows the thread's namespace
+	// (proc_sys_lookup in fs/proc/proc_sysctl.c).
 	file, err := os.OpenFile(m.proc("1/root/proc/sys/net/ipv6/conf", name, "accept_ra"), os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

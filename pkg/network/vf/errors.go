@@ -32,8 +32,8 @@ type SettingError struct {
 	Setting device.VFSetting
 	// Want is the value asked for.
 	Want string
-	// Got is the value that the PF has all the same, where it took the setting
-	// without an error; empty for one that it does not report.
+	// Got is the value that the PF reports although it accepted the setting without an error; empty if it does not
+	// report one.
 	Got string
 	// Err is the kernel's word, nil where it took the setting.
 	Err error

@@ -117,7 +117,7 @@ func (r *Rtnetlink) Write(ctx context.Context, number, index int, s device.VFSet
 	return err
 }
 
-// modeLimit is for a change of an eswitch's mode, which builds it anew.
+// modeLimit bounds a change of an eswitch's mode, which rebuilds the eswitch.
 const modeLimit = time.Minute
 
 // Devlink reads and changes eswitches by the kernel's devlink, in the network

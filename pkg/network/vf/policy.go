@@ -47,8 +47,8 @@ const (
 	Switchdev = link.Switchdev
 )
 
-// Links are the node's interfaces; [Rtnetlink] is the real one. An interface
-// goes by its number, which outlives a rename.
+// Links are the node's interfaces; [Rtnetlink] is the real one. Interfaces are identified by number, which
+// outlives a rename.
 type Links interface {
 	Read(ctx context.Context, number int) (*Link, error)
 	Write(ctx context.Context, number, index int, s device.VFSetting, to *device.VFSettings) error
@@ -165,7 +165,7 @@ func (p *Policy) Supported(ctx context.Context, pf pci.Address, index int, want 
 	return nil
 }
 
-// NoGUID is the GUID of a VF that was not told one.
+// NoGUID is the GUID of a VF that did not get one.
 const NoGUID = "00:00:00:00:00:00:00:00"
 
 // refused is the error for a setting that a VF could not be given.
@@ -176,9 +176,8 @@ func (l *uplink) refused(index int, s device.VFSetting, want *device.VFSettings,
 	}
 }
 
-// harmless is what can be written to see whether the driver takes a setting:
-// the value that is there, with the protocol that is wanted where there is no
-// VLAN.
+// harmless returns a value whose writing shows whether the driver supports a setting: the present value, with the
+// wanted protocol if there is no VLAN.
 func harmless(have, want *device.VFSettings, s device.VFSetting) *device.VFSettings {
 	if s != device.VFVLAN || have.VLAN.ID != 0 {
 		return have

@@ -108,7 +108,7 @@ func (c *Control) limitOf(to attribute) time.Duration {
 	return c.limit
 }
 
-// deadline returns ctx cut short by the limit, and as it is for a limit of 0.
+// deadline returns ctx with the limit as its deadline, or ctx itself for a limit of 0.
 func deadline(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit == 0 {
 		return context.WithCancel(ctx)
@@ -116,8 +116,8 @@ func deadline(ctx context.Context, limit time.Duration) (context.Context, contex
 	return context.WithTimeout(ctx, limit)
 }
 
-// pass returns the operation that keeps a from being written to, and else drops
-// the results of its resets that nobody took: a write may undo what they did.
+// pass returns the operation that blocks writes to a. Without one it drops the results of a's resets that no
+// caller took: a write may undo what they did.
 func (c *Control) pass(a pci.Address) *StuckError {
 	c.mu.Lock()
 	defer c.mu.Unlock()

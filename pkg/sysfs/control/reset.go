@@ -145,8 +145,8 @@ func (c *Control) begin(r *reset) error {
 	return nil
 }
 
-// forget drops results of resets of these functions that nobody took: what comes
-// next may leave new traces. Callers hold mu, and none of the functions is fenced.
+// forget drops results of resets of these functions that no caller took: what comes next may leave new traces.
+// Callers hold mu, and none of the functions is fenced.
 func (c *Control) forget(set []pci.Address) {
 	for id, old := range c.resets {
 		if slices.ContainsFunc(old.set, func(a pci.Address) bool { return slices.Contains(set, a) }) {
@@ -199,8 +199,7 @@ func (r *reset) stuck(a pci.Address) *StuckError {
 	return &stuck
 }
 
-// lift ends a reset: it opens the fence around its set. Without a tenancy nobody
-// may take its result later.
+// lift ends a reset: it opens the fence around its set. Without a tenancy its result is dropped.
 func (c *Control) lift(r *reset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -251,7 +251,7 @@ func (r *reader) Names(name string) ([]string, error) {
 	return names, err
 }
 
-// isLocked reports whether somebody has the function's device lock.
+// isLocked reports whether the function's device lock is held.
 func (k *Kernel) isLocked(a pci.Address) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -259,8 +259,7 @@ func (k *Kernel) isLocked(a pci.Address) bool {
 	return f != nil && len(f.lock) > 0
 }
 
-// isResetting reports whether a reset keeps everybody from the function's
-// configuration space.
+// isResetting reports whether a reset blocks the function's configuration space.
 func (k *Kernel) isResetting(a pci.Address) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -69,8 +69,7 @@ func (s *space) extended(id uint16, size int) int {
 	return at
 }
 
-// pristine returns the configuration space as the function has it after a
-// reset, before anybody used it.
+// pristine returns the configuration space as the function has it after a reset.
 func (f *function) pristine() []byte {
 	size := conventionalSize
 	if f.Capabilities.Express != nil {

@@ -218,8 +218,8 @@ type loadable struct {
 	behaviour Driver
 }
 
-// Load loads a module, or all that serve a modalias ("pci:v..."), as modprobe
-// does; one that is loaded is no error.
+// Load loads a module, or all modules of a modalias ("pci:v..."), as modprobe does. Loading a loaded module is not
+// an error.
 func (k *Kernel) Load(ctx context.Context, module string) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("load module %s: %w", module, err)

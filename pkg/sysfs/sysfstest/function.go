@@ -72,8 +72,8 @@ type function struct {
 	Function
 	dir  string // below sys/devices
 	root Root
-	// lock is the kernel's device lock: full while somebody has it. It is a
-	// channel and not a mutex so that testing/synctest sees who waits for it.
+	// lock is the kernel's device lock: full while it is held. It is a channel and not a mutex, so that
+	// testing/synctest sees who waits for it.
 	lock chan struct{}
 
 	// What follows is guarded by Kernel.mu.
@@ -279,8 +279,7 @@ func (k *Kernel) sorted() []*function {
 	return all
 }
 
-// FallOff has a function answer nothing any more, as one that fell off the bus. It
-// stays in sysfs, and no uevent tells of it.
+// FallOff makes a function stop answering, as if it fell off the bus. It stays in sysfs, without a uevent.
 func (k *Kernel) FallOff(a pci.Address) {
 	k.SetConfig(a, 0, bytes.Repeat([]byte{0xff}, 64)...)
 }

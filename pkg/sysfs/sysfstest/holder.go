@@ -110,7 +110,7 @@ func (k *Kernel) Holders() []*Holder {
 	return all
 }
 
-// await returns when nobody has f open through VFIO. Callers hold f's lock.
+// await returns when no process has f open through VFIO. Callers hold f's lock.
 func (k *Kernel) await(f *function) {
 	for h := k.holderOf(f); h != nil; h = k.holderOf(f) {
 		<-h.released

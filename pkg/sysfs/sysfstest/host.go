@@ -144,12 +144,10 @@ func (k *Kernel) SetAliases(text string) {
 	k.build(func() { k.put(aliasesPath, text, readWrite) })
 }
 
-// Reboot restarts the node. What a reboot loses is lost: processes and their
-// holds, everything below run, driver_override, VFs (but for those that a PF was
-// added with, as if a boot script made them), what was written to
-// configuration space or reset_method. There is a new boot id, every IOMMU
-// group has another number, and all functions are probed anew. Drivers stay
-// registered, as if loaded on boot.
+// Reboot restarts the node. Everything that a reboot clears is lost: processes and their holds, everything below
+// run, driver_override, VFs (except those that a PF was added with, as if a boot script made them), and what was
+// written to configuration space or reset_method. The boot id and all IOMMU group numbers change, and all
+// functions are probed again. Drivers stay registered, as if loaded on boot.
 //
 // No Write may be under way.
 func (k *Kernel) Reboot() {

@@ -250,8 +250,8 @@ func (k *Kernel) together(set []pci.Address) ([]*function, error) {
 	return functions, nil
 }
 
-// reached returns the functions below the bridge right above f, by address, nil
-// where there is no bridge. VFs go with their PF. Callers hold mu.
+// reached returns the functions below the bridge directly above f, by address; nil without a bridge. VFs go with
+// their PF. Callers hold mu.
 func (k *Kernel) reached(f *function) []*function {
 	var bridge *function
 	for _, other := range k.functions {

@@ -118,8 +118,7 @@ func (f *function) vfAddress(i int) pci.Address {
 	return pci.Address{Domain: a.Domain, Bus: uint8(id >> 8), Device: uint8(id >> 3 & 0x1f), Function: uint8(id & 7)}
 }
 
-// disableVFs removes all VFs of f, each as soon as nobody holds it. Callers
-// hold f's lock.
+// disableVFs removes all VFs of f, each as soon as no process holds it. Callers hold f's lock.
 func (k *Kernel) disableVFs(f *function) {
 	k.mu.Lock()
 	vfs := f.vfs

@@ -160,8 +160,7 @@ func (k *Kernel) above(a pci.Address) (dir string, root Root, ok bool) {
 	return "", Root{}, false
 }
 
-// SetACS sets which of its access controls a port has on, as setpci does: no uevent
-// tells of it.
+// SetACS sets which access controls of a port are on, as setpci does, without a uevent.
 func (k *Kernel) SetACS(port pci.Address, control uint16) {
 	k.build(func() {
 		f := k.functions[port]

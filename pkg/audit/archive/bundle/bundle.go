@@ -1,6 +1,5 @@
-// Package bundle makes a support bundle: what is known of a node in one .tar.gz, for
-// somebody else to look into. No credential leaves the node in it, and where it is
-// asked for no tenant's name does.
+// Package bundle makes a support bundle: what is known of a node in one .tar.gz, for another person to examine. It
+// has no credentials, and with a mask no names of tenants.
 package bundle
 
 import (

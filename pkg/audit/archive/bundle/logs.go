@@ -50,11 +50,11 @@ var kernels = regexp.MustCompile(`^(?:\S+\s+){0,4}kernel: `)
 // ofKernel are the logs that have the kernel's lines only.
 func ofKernel(name string) bool { return name == "var/log/kern.log" || name == "var/log/dmesg" }
 
-// subject is whom a line of our own logs is about, in both forms that the plugin writes.
+// subject is the tenant's object that a line of our own logs is about, in both forms that the plugin writes.
 var subject = regexp.MustCompile(`\b(?:claim|pod)"?[=:]\s?"?([a-z0-9][a-z0-9.-]*)/([a-z0-9][a-z0-9.-]*)`)
 
-// hideLogged hides whom the node's logs name: the pods that have logs, but for those of our own
-// namespace, and those that our own log is about.
+// hideLogged hides the names in the node's logs: of the pods that have logs, except for those of our own
+// namespace, and of those that our own log is about.
 func (m *Mask) hideLogged(node *sysfs.FS, namespace string) {
 	names, err := node.ReadDir(podLogs)
 	if err != nil {
@@ -67,9 +67,9 @@ func (m *Mask) hideLogged(node *sysfs.FS, namespace string) {
 	}
 }
 
-// Logs adds the ends of the node's logs, as far as they lie in files; kata-vfio's own pods are in
-// the namespace. With a mask the logs of runtimes are left out, and of those that all write to
-// what is not the kernel's: they name every pod, and nobody knows them all.
+// Logs adds the ends of the node's logs, as far as they are in files; kata-vfio's own pods are in the namespace.
+// With a mask it leaves out the logs of runtimes, and everything but the kernel's messages of shared logs: they
+// name every pod, and not all names are known.
 func (b *Bundle) Logs(ctx context.Context, node *sysfs.FS, namespace string, mask *Mask) error {
 	b.Note(noJournald)
 	if mask != nil {
@@ -171,8 +171,7 @@ func matchingIn(node *sysfs.FS, dir, element string) []string {
 	return found
 }
 
-// leftOutLine stands where a line of a ledger could not be read: names in it can't be
-// found either.
+// leftOutLine replaces a line of a ledger that could not be read: names in it can't be found either.
 const leftOutLine = "(a line that is no event is left out)\n"
 
 // Readable returns a ledger's segment without the lines that are none of a ledger's.

@@ -16,10 +16,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 )
 
-// Mask replaces tenants' names: wherever one stands as a word, whole or before or
-// after a dash or dot, a pseudonym stands in its place, the same for the same name
-// within one bundle. Nobody can tell the name from it, nor by trying names: its key is
-// forgotten with the mask. A name that is also a word of the node's, as dev or gpu, is
+// Mask replaces tenants' names: wherever one is a word, or a part of one before or after a dash or dot, a
+// pseudonym replaces it, the same for the same name within one bundle. The name can't be found from it, nor by
+// trying names: its key is dropped with the mask. A name that is also a word of the node's, as dev or gpu, is
 // replaced in fields only (see [Mask.Reserve]). A nil Mask replaces nothing.
 type Mask struct {
 	key      []byte
@@ -34,7 +33,7 @@ func NewMask() *Mask {
 	return &Mask{key: key, names: map[string]string{}, reserved: map[string]bool{}}
 }
 
-// common are names that every cluster has, and which are no tenant's.
+// common are names that every cluster has, and which name no tenant.
 func common(name string) bool {
 	return slices.Contains([]string{"", "default", "kube-system", "kube-public", "kube-node-lease"}, name)
 }
@@ -126,9 +125,8 @@ func begins(data []byte, i int) bool {
 	return behind(2, '\\') || behind(3, '%') || behind(6, '\\') && data[i-5] == 'u'
 }
 
-// Fields returns JSON documents, one or a line each, with the names replaced in the fields that
-// hold names of namespaces, claims and pods, those included that [Mask.Reserve] keeps elsewhere.
-// What is no JSON stays as it is.
+// Fields returns JSON documents, one or a line each, with the names replaced in the fields that hold names of
+// namespaces, claims and pods, those included that [Mask.Reserve] keeps elsewhere. Other data stays as it is.
 func (m *Mask) Fields(data []byte) []byte {
 	if m == nil || len(m.reserved) == 0 {
 		return data
@@ -150,7 +148,7 @@ func (m *Mask) fields(data []byte) []byte {
 	return encode.RewriteStrings(data, m.field, func(string) {})
 }
 
-// field returns what stands in the place of a string.
+// field returns the replacement of a string.
 func (m *Mask) field(s *encode.String) string {
 	pseudonym := func(name string) string {
 		if p := m.names[name]; p != "" {
@@ -185,8 +183,8 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i:], true
 }
 
-// reserveKeys reserves the keys of a document, or of those in its lines, but for paths, by
-// which something is listed.
+// reserveKeys reserves the keys of a document, or of those in its lines, except for paths, which are keys of
+// lists.
 func (m *Mask) reserveKeys(data []byte) {
 	encode.RewriteStrings(data, func(s *encode.String) string { return s.Text }, func(key string) {
 		if !strings.Contains(key, "/") {
@@ -195,8 +193,8 @@ func (m *Mask) reserveKeys(data []byte) {
 	})
 }
 
-// vocabulary are words by which the node and its checks are described. Where a tenant has one
-// of them as a name, on purpose or not, it can't be replaced wherever it stands.
+// vocabulary are words that describe the node and its checks. If a tenant uses one of them as a name, on purpose
+// or not, it can't be replaced everywhere.
 const vocabulary = `
 	kata-vfio.dev gpu.kata-vfio.dev vf.kata-vfio.dev pf.kata-vfio.dev resource.kata-vfio.dev/v1alpha1 vfio.kata-vfio.dev
 	kata-vfio-plugin kata-vfio-audit kata-vfio-bootstrap kata-vfio-guestnet kata-vfio-system kata-gpu kata-containers
@@ -215,9 +213,9 @@ const vocabulary = `
 	proc sys dev etc usr lib boot run var opt bin sbin share root home tmp mnt
 `
 
-// Reserve has the mask leave alone the names that stand in a text which can have none: where
-// such a text and a tenant have the same word, to replace it would make the text another one.
-// These names are replaced by [Mask.Fields] only. All names are to be hidden before.
+// Reserve has the mask leave alone the names in a text that can't name tenants: if a tenant's name is a word of
+// it, replacing the word would change the text's meaning. Only [Mask.Fields] replaces these names. Hide all names
+// before.
 func (m *Mask) Reserve(text []byte) {
 	if m == nil || len(m.names) == 0 {
 		return
@@ -296,8 +294,7 @@ func kernelsTarget(target string) string {
 var (
 	// flag is one of a command line.
 	flag = regexp.MustCompile(`(?:^|\x00)-{1,2}[A-Za-z][\w.-]*`)
-	// settings are the keys of a configuration, and the titles of its tables but for what
-	// is quoted in them.
+	// settings are the keys of a configuration, and the titles of its tables except for quoted parts.
 	settings = regexp.MustCompile(`(?m)^[ \t]*(?:- )?["']?[\w.-]+["']?[ \t]*[:=]|^[ \t]*\[+[\w.-]+`)
 )
 

@@ -32,8 +32,8 @@ type Handler struct {
 	// PodAnnotations and ContainerAnnotations are patterns of what goes on to the
 	// runtime. CRI-O passes all annotations: see [Handler.Passes].
 	PodAnnotations, ContainerAnnotations Setting
-	// PrivilegedWithoutHostDevices keeps the node's devices from privileged pods;
-	// AllDevicesAllowed opens their device cgroup all the same.
+	// PrivilegedWithoutHostDevices keeps the node's devices from privileged pods. AllDevicesAllowed opens their
+	// device cgroup nevertheless.
 	PrivilegedWithoutHostDevices, AllDevicesAllowed Setting
 	// Sandboxer is "shim" where the shim gets the pod's configuration as it is.
 	Sandboxer Setting

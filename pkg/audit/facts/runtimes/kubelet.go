@@ -15,12 +15,12 @@ import (
 // kubeletConfig is where kubeadm and most others put the kubelet's file.
 const kubeletConfig = "/var/lib/kubelet/config.yaml"
 
-// openPort is the port that answers everybody, where it is not switched off.
+// openPort is the port that needs no authentication, unless it is switched off.
 const openPort = 10255
 
-// Kubelet is what the kubelet answers whom.
+// Kubelet is whom the kubelet answers.
 type Kubelet struct {
-	// ReadOnlyPort is the port that answers everybody; 0 for none.
+	// ReadOnlyPort is the port that needs no authentication; 0 for none.
 	ReadOnlyPort int
 	// Anonymous says that requests without credentials are not refused outright.
 	Anonymous bool
@@ -45,11 +45,9 @@ type kubeletFile struct {
 	} `json:"authorization"`
 }
 
-// KubeletOf returns the node's kubelet; false where there is none to be seen. Its
-// command line counts more than its file. The defaults of both differ, and a kubelet
-// with a file has those of files (kubelet.config.k8s.io/v1beta1: no port, no
-// anonymous requests, Webhook). One that runs without a file has none, whatever lies
-// where others have theirs.
+// KubeletOf returns the node's kubelet; false if none is visible. Its command line overrides its file. The
+// defaults of both differ, and a kubelet with a file has those of files (kubelet.config.k8s.io/v1beta1: no port,
+// no anonymous requests, Webhook). For a kubelet that runs without a file, files in the usual places don't count.
 func KubeletOf(n *facts.Node) (Kubelet, bool) {
 	running, doubtful := daemons(n, "kubelet")
 	var k Kubelet

@@ -81,13 +81,11 @@ func commOf(proc *sysfs.Dir, pid string) string {
 	return comm
 }
 
-// daemons returns the processes of a name that are the node's own: root's, in the
-// namespaces of the node's first process. Name and command line are whatever a process
-// says, also one in a pod or of another user, so that others are not believed. Of
-// doubtful ones it can't be told: they see the node's processes and have mounts of
-// their own, as some distributions run the kubelet and as a pod with hostPID runs, or
-// nobody says. Each comes with the reason. What has processes of its own is in a
-// container, and left out.
+// daemons returns the processes of a name that are the node's own: root's, in the namespaces of the node's first
+// process. Name and command line are whatever a process sets, also one in a pod or of another user, so others are
+// not trusted. Doubtful ones can't be classified: they see the node's processes and have mounts of their own, as
+// some distributions run the kubelet and as a pod with hostPID runs, or their namespaces are unknown. Each comes
+// with the reason. A process in another PID namespace is in a container, and left out.
 func daemons(n *facts.Node, name string) (own, doubtful []process) {
 	for _, p := range processes(n, name) {
 		user, pids, mounts := userOf(n, p.pid), namespaces(n, p.pid, "pid"), namespaces(n, p.pid, "mnt")

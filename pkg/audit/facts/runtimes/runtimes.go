@@ -19,7 +19,7 @@ type Runtimes struct {
 	Handlers []Handler
 	// CDIDirs are where CDI specs are looked for.
 	CDIDirs []string
-	// NRI is nil where there is no container runtime.
+	// NRI is nil without a container runtime.
 	NRI *NRI
 	// ShimCleanup is containerd's limit for ending a VM whose shim was killed.
 	ShimCleanup Setting

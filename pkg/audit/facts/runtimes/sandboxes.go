@@ -74,8 +74,7 @@ func withVMM(found []Sandbox, v *VMM) []Sandbox {
 	return found
 }
 
-// take adds what the VMM's command line says. A PID of the state stays: who reads both
-// can compare them.
+// take adds the content of the VMM's command line. The state's PID is kept, so that the two can be compared.
 func (s *Sandbox) take(v *VMM) {
 	s.VMM = v
 	if s.PID == 0 {
@@ -109,8 +108,7 @@ type Container struct {
 	Pod       string
 	// Mounts are the files and directories of the node that it has.
 	Mounts []string
-	// Devices are the device nodes that it has, by their paths in it, which are those on
-	// the node unless somebody chose others.
+	// Devices are the device nodes of the container, by their paths in it, which usually are those on the node.
 	Devices []string
 	// Bundle is the path of the file that says so.
 	Bundle string
@@ -153,7 +151,7 @@ func Containers(n *facts.Node) ([]Container, []facts.Fact) {
 	return containers, listed
 }
 
-// container reads one bundle. One that is no pod's has no namespace.
+// container reads one bundle. A bundle outside of a pod has no namespace.
 func container(n *facts.Node, file string) (Container, error) {
 	text, err := n.FS().ReadAtMost(file, config.MaxSize)
 	if err != nil {

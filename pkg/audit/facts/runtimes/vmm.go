@@ -128,9 +128,9 @@ type layout struct {
 	at map[string]int
 }
 
-// GuestPath returns the path in the guest of a device on the bus, such as "05/00" on
-// "rp0": Kata 4.1.0 asks QEMU for it and doesn't write it down. It is empty where the
-// command line does not tell: the bus is no root port, or another VMM runs.
+// GuestPath returns the path in the guest of a device on the bus, such as "05/00" on "rp0": Kata 4.1.0 asks QEMU
+// for it and doesn't write it down. It is empty if the command line does not show it: the bus is not a root port,
+// or the VMM is not QEMU.
 func (v *VMM) GuestPath(bus string) string {
 	if !v.IsQEMU() {
 		return ""

@@ -15,8 +15,7 @@ var errNoEthtool = errors.New("the kernel has no ethtool by netlink")
 // Pause is whether a port takes part in Ethernet's flow control by pause frames, or
 // offers to where it negotiates that.
 type Pause struct {
-	// Receive is set where the port stops when it is told to, Send where it tells the
-	// other end to stop, which then obeys such frames.
+	// Receive is set if the port stops sending on a pause frame, Send if it sends pause frames to the other end.
 	Receive bool `json:"receive"`
 	Send    bool `json:"send"`
 }

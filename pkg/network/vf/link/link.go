@@ -41,8 +41,7 @@ type State struct {
 	Port *Port `json:"port,omitempty"`
 }
 
-// Representor returns the name of the interface that stands for the VF on the
-// node; empty for none.
+// Representor returns the name of the interface that represents the VF on the node; empty for none.
 func (s *State) Representor() string {
 	if s.Port == nil {
 		return ""
@@ -134,9 +133,9 @@ func Number(fs *sysfs.FS, pf pci.Address) (int, error) {
 
 func netDir(pf pci.Address) string { return path.Join(sysfs.FunctionPath(pf), "net") }
 
-// representor is the port name of an interface that stands for a VF or a
-// subfunction in switchdev mode ("pf0vf3", "c1pf0sf88"); it hangs on the PF's
-// function like the PF's own (Documentation/networking/switchdev.rst).
+// representor is the port name of an interface that represents a VF or a subfunction in switchdev mode ("pf0vf3",
+// "c1pf0sf88"). Like the PF's own interface it belongs to the PF's function
+// (Documentation/networking/switchdev.rst).
 var representor = regexp.MustCompile(`pf\d+(vf|sf)\d+$`)
 
 // uplinks returns the PF's interfaces without representors.

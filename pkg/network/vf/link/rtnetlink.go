@@ -68,8 +68,8 @@ func (r *Rtnetlink) execute(req *nl.NetlinkRequest) ([][]byte, error) {
 	return answers, err
 }
 
-// unreported stands in the kernel's answer for a switch that the driver says
-// nothing of (rtnl_fill_vfinfo in net/core/rtnetlink.c presets it).
+// unreported is the kernel's value of a switch that the driver does not report (rtnl_fill_vfinfo in
+// net/core/rtnetlink.c presets it).
 const unreported = 0xffffffff
 
 func protocolName(etherType uint16) string {
@@ -249,8 +249,7 @@ func takeSwitch(a *syscall.NetlinkRouteAttr, to **bool) error {
 	return err
 }
 
-// takeGUID enters a 64-bit number in the machine's byte order, which stands
-// where C aligns it (struct ifla_vf_guid).
+// takeGUID reads a 64-bit number in the machine's byte order, aligned as in C (struct ifla_vf_guid).
 func takeGUID(a *syscall.NetlinkRouteAttr, to *string) error {
 	if len(a.Value) < nl.SizeofVfGUID {
 		return fmt.Errorf("a GUID in %d bytes", len(a.Value))

@@ -23,8 +23,7 @@ import (
 
 // Driver is what a PF's driver can do.
 type Driver struct {
-	// Refuses are the errors of settings that it does not have; it reports most
-	// of them all the same.
+	// Refuses are the errors of settings that the driver does not support. It reports most of them nevertheless.
 	Refuses map[device.VFSetting]error
 	// Silent are settings that it does not report.
 	Silent []device.VFSetting
@@ -138,7 +137,7 @@ func (l *Links) TurnOff() {
 	l.off = true
 }
 
-// Set changes a VF past the driver's rules, as somebody else would.
+// Set changes a VF past the driver's rules, as another program would.
 func (l *Links) Set(pf pci.Address, index int, change func(*device.VFSettings)) {
 	l.tb.Helper()
 	l.mu.Lock()
@@ -235,7 +234,7 @@ func (l *Links) Write(ctx context.Context, number, index int, s device.VFSetting
 	return nil
 }
 
-// put has the driver do what it was told, or not. Callers hold mu.
+// put applies a setting as the driver does, or does not. Callers hold mu.
 func (l *Links) put(pf pci.Address, index int, s device.VFSetting, to *device.VFSettings) {
 	have := &l.pfs[pf][index].Settings
 	if have.Value(s) == to.Value(s) || slices.Contains(l.driver.Deaf, s) {

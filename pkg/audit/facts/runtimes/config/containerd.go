@@ -47,8 +47,7 @@ const (
 type Containerd struct {
 	// All has the plugins' sections by the names of config version 3.
 	All Table
-	// Written has the sections by the names that stand in the files, where they
-	// replace each other ([BySection]).
+	// Written has the sections by their names in the files, where they replace each other ([BySection]).
 	Written Table
 	// Version is the newest of the files'.
 	Version int64
@@ -89,8 +88,8 @@ func LoadContainerd(files Files, name string, rule Rule) *Containerd {
 	return c
 }
 
-// addDefaultHandler adds what containerd 1 has by default as long as no file has any
-// handler: its decoder makes maps anew (pkg/cri/config DefaultConfig).
+// addDefaultHandler adds the handler that containerd 1 has by default as long as no file has any handler: its
+// decoder replaces maps (pkg/cri/config DefaultConfig).
 func (c *Containerd) addDefaultHandler() {
 	into := c.All
 	for _, key := range []string{"plugins", CRIBefore, "containerd"} {
@@ -284,9 +283,8 @@ func (c *CRIO) damaged(file facts.Fact, err error) {
 	c.Damaged = append(c.Damaged, file)
 }
 
-// MergeCRIO puts a file of CRI-O's over those before it. A handler takes the place of
-// the whole handler before it, since the decoder makes maps' values anew
-// (UpdateFromDropInFile).
+// MergeCRIO merges a file of CRI-O's over those before it. A handler replaces the whole handler before it, since
+// the decoder replaces the values of maps (UpdateFromDropInFile).
 func (t Table) MergeCRIO(other Table) {
 	handlers := t.Sub("crio", "runtime", "runtimes")
 	for _, name := range other.Sub("crio", "runtime", "runtimes").Names() {

@@ -17,7 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 )
 
-// Table is a TOML table. Its values are tables again, or leaves: what is no table.
+// Table is a TOML table. Its values are tables, or leaves: everything else.
 type Table map[string]any
 
 // leaf is a value and the file that it comes from.
@@ -186,7 +186,7 @@ func (s Setting) IsSet() bool { return s.value != nil }
 // Is reports whether both are set to the same, by whatever file.
 func (s Setting) Is(other Setting) bool { return reflect.DeepEqual(s.value, other.value) }
 
-// Text returns a string; empty where it is not set or is no string.
+// Text returns a string; empty if it is not set or not a string.
 func (s Setting) Text() string {
 	text, _ := s.value.(string)
 	return text
@@ -216,7 +216,7 @@ func (s Setting) List() []string {
 	return list
 }
 
-// Fact returns the setting as evidence: the file and what stands there.
+// Fact returns the setting as evidence: the file and the value.
 func (s Setting) Fact() facts.Fact {
 	f := facts.Fact{Path: s.File, How: "config", Value: s.Name + " is not set"}
 	switch v := s.value.(type) {
@@ -269,9 +269,8 @@ func Option(args []string, flags ...string) (value string, ok bool) {
 	return value, ok
 }
 
-// Switch returns the last value of a boolean flag, as Kubernetes' programs read it:
-// alone it means true, and what stands behind it is not its value. One that such a
-// program would not start with counts as otherwise.
+// Switch returns the last value of a boolean flag, as Kubernetes' programs read it: alone it means true, and the
+// next word is not its value. A value with which such a program would not start counts as otherwise.
 func Switch(args []string, flag string, otherwise bool) (on, ok bool) {
 	for _, arg := range args {
 		name, inline, has := strings.Cut(arg, "=")
