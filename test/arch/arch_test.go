@@ -38,26 +38,27 @@ func layers() [][]string {
 		{"publish", "sysfs/sysfstest"},                                          // what the decision means to the scheduler; the kernel's double
 		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger"},         // effects
 		{"network/ipam", "network/vf/vftest", "audit/archive", "ledger/writer"}, // addresses for guests; vf's double; copies; the ledger's only writer
-		{"plugin/podpolicy"},     // what a pod must not ask for
-		{"plugin/ration"},        // how much of a tenant is told
-		{"plugin/serving"},       // probes and metrics over HTTP
-		{"audit/archive/bundle"}, // a node's copy with what else support needs
-		{"plugin/assignment", "audit/facts", "ledger/history"}, // who has what; what a node says of itself
-		{"audit/facts/runtimes/config"},                        // files of container runtimes, as their loaders read them
-		{"audit/facts/katastate"},                              // what Kata writes down of its sandboxes
-		{"audit/facts/runtimes", "bootstrap/containers"},       // what its container runtimes are set up to do, and should be
-		{"bootstrap/blueprint"},                                // a node as it should be
-		{"bootstrap/platform"},                                 // what kind of node it is
-		{"bootstrap/boot", "bootstrap/host"},                   // what it takes, one concern each
-		{"audit/check", "audit/check/board"},                   // the rules, and nodes to try them on
-		{"audit/check/monitor"},                                // the rules on the plugin's own node
-		{"prepare/effects"},                                    // what one step does
-		{"prepare"},                                            // the order of effects
-		{"maintain"},                                           // functions outside the life of a claim
-		{"plugin/metrics"},                                     // what of that is counted
-		{"plugin/metrics/metricstest"},                         // read single metrics
-		{"node"},                                               // the parts joined
-		{"bootstrap/diff", "bootstrap/disk"},                   // how bootstrap tells and writes
+		{"ledger/history"},                               // what the ledger's events come to
+		{"plugin/podpolicy"},                             // what a pod must not ask for
+		{"plugin/ration"},                                // how much of a tenant is told
+		{"plugin/serving"},                               // probes and metrics over HTTP
+		{"audit/archive/bundle"},                         // a node's copy with what else support needs
+		{"plugin/assignment", "audit/facts"},             // who has what; what a node says of itself
+		{"audit/facts/runtimes/config"},                  // files of container runtimes, as their loaders read them
+		{"audit/facts/katastate"},                        // what Kata writes down of its sandboxes
+		{"audit/facts/runtimes", "bootstrap/containers"}, // what its container runtimes are set up to do, and should be
+		{"bootstrap/blueprint"},                          // a node as it should be
+		{"bootstrap/platform"},                           // what kind of node it is
+		{"bootstrap/boot", "bootstrap/host"},             // what it takes, one concern each
+		{"audit/check", "audit/check/board"},             // the rules, and nodes to try them on
+		{"audit/check/monitor"},                          // the rules on the plugin's own node
+		{"prepare/effects"},                              // what one step does
+		{"prepare"},                                      // the order of effects
+		{"maintain"},                                     // functions outside the life of a claim
+		{"plugin/metrics"},                               // what of that is counted
+		{"plugin/metrics/metricstest"},                   // read single metrics
+		{"node"},                                         // the parts joined
+		{"bootstrap/diff", "bootstrap/disk"},             // how bootstrap tells and writes
 		{"bootstrap"},
 		{"plugin/dra", "plugin/podres", "plugin/nri", "audit"}, // entry points
 		{"plugin"},                                             // the daemon

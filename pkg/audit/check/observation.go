@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -132,7 +133,7 @@ func replayCheck() Check {
 type replayed struct {
 	node   *facts.Node
 	report *ledger.Report
-	replay *facts.Replay
+	replay *history.Replay
 	ledger facts.Fact
 	after  []*journal.Record
 }
@@ -243,7 +244,7 @@ func (b *replayed) driver(rec *journal.Record, fn *plan.Function) Answer {
 }
 
 // sandbox compares the sandbox of the functions with the ledger's last hand-over.
-func (b *replayed) sandbox(rec *journal.Record, c *facts.ReplayedClaim) Answer {
+func (b *replayed) sandbox(rec *journal.Record, c *history.ReplayedClaim) Answer {
 	has := sandboxOf(rec)
 	switch {
 	case has == "" || has == c.Sandbox:

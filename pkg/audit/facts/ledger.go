@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -76,85 +76,31 @@ func (n *Node) verifyFiles() (*ledger.Report, error) {
 	return r, err
 }
 
-// Replay is what the ledger says stands now.
-type Replay struct {
-	// Claims are those that were prepared and have not ended, by UID; standing
-	// bindings are among them.
-	Claims map[string]*ReplayedClaim
-	// Drivers are the kernel drivers that functions were bound to last, in this
-	// boot; "" for none. A function whose last binding failed is not there.
-	Drivers map[pci.Address]string
-}
-
-// ReplayedClaim is one claim that has functions by the ledger.
-type ReplayedClaim struct {
-	// Event is the number of the one that says so.
-	Event   int64
-	Claim   ledger.Claim
-	Devices []pci.Address
-	// Sandbox has them now; empty for none. Last is the last one that had them.
-	Sandbox, Last string
-}
-
 // Replay returns what the proven events of the ledger come to; the fact is that of
 // [Node.Ledger]. It is empty without a ledger.
-func (n *Node) Replay() (*Replay, Fact) {
+func (n *Node) Replay() (*history.Replay, Fact) {
 	type key struct{}
 	type result struct {
-		told *Replay
-		fact Fact
+		replay *history.Replay
+		fact   Fact
 	}
 	r := Memo(n, key{}, func() result {
-		t := &Replay{Claims: map[string]*ReplayedClaim{}, Drivers: map[pci.Address]string{}}
+		replay := history.NewReplay(n.Snapshot.Host.BootID)
 		report, f := n.Ledger()
 		if report == nil {
-			return result{t, f}
+			return result{replay, f}
 		}
 		for entry, err := range ledger.Events(&ledgerFiles{fs: n.fs}) {
 			if err != nil {
 				continue // it is among the report's problems
 			}
 			if entry.Event.Seq < report.Size {
-				t.apply(entry.Event, n.Snapshot.Host.BootID)
+				replay.Apply(entry.Event)
 			}
 		}
-		return result{t, f}
+		return result{replay, f}
 	})
-	return r.told, r.fact
-}
-
-// apply takes in the next event.
-func (t *Replay) apply(e *ledger.Event, boot string) {
-	if e.Type == ledger.Bind && e.BootID == boot {
-		for _, d := range e.Devices {
-			delete(t.Drivers, d.Address)
-			if d.DriverAfter != nil && e.Result == ledger.OK {
-				t.Drivers[d.Address] = *d.DriverAfter
-			}
-		}
-	}
-	if e.Claim == nil || e.Result != ledger.OK {
-		return
-	}
-	c := t.Claims[e.Claim.UID]
-	switch {
-	case e.Type == ledger.Prepare && c == nil: // a second one is a plugin's that began again after a crash
-		t.Claims[e.Claim.UID] = begun(e)
-	case e.Type == ledger.Unprepare:
-		delete(t.Claims, e.Claim.UID)
-	case e.Type == ledger.Open && c != nil && e.VM != nil:
-		c.Sandbox, c.Last = e.VM.Sandbox, e.VM.Sandbox
-	case e.Type == ledger.Close && c != nil:
-		c.Sandbox = ""
-	}
-}
-
-func begun(e *ledger.Event) *ReplayedClaim {
-	c := &ReplayedClaim{Event: e.Seq, Claim: *e.Claim}
-	for i := range e.Devices {
-		c.Devices = append(c.Devices, e.Devices[i].Address)
-	}
-	return c
+	return r.replay, r.fact
 }
 
 // maxLedger is how much of a ledger an audit reads, in bytes: twenty thousand

@@ -1,0 +1,71 @@
+package history
+
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Replay is the state of a node now, by its ledger. [History] says how it came about.
+type Replay struct {
+	// Claims are those that were prepared and have not ended, by UID. Functions that are bound without a
+	// claim are among them.
+	Claims map[string]*ReplayedClaim
+	// Drivers are the kernel drivers that functions were last bound to in this boot, empty for none. A
+	// function whose last binding failed is not there.
+	Drivers map[pci.Address]string
+
+	boot string
+}
+
+// ReplayedClaim is one claim that has functions by the ledger.
+type ReplayedClaim struct {
+	// Event is the number of the event that says so.
+	Event   int64
+	Claim   ledger.Claim
+	Devices []pci.Address
+	// Sandbox has them now, empty for none. Last is the last one that had them.
+	Sandbox, Last string
+}
+
+// NewReplay returns the state before the first event, for a node that runs since the boot.
+func NewReplay(boot string) *Replay {
+	return &Replay{Claims: map[string]*ReplayedClaim{}, Drivers: map[pci.Address]string{}, boot: boot}
+}
+
+// Apply takes in the next event.
+func (r *Replay) Apply(e *ledger.Event) {
+	if e.Type == ledger.Bind && e.BootID == r.boot {
+		r.bind(e)
+	}
+	if e.Claim == nil || e.Result != ledger.OK {
+		return
+	}
+	c := r.Claims[e.Claim.UID]
+	switch {
+	case e.Type == ledger.Prepare && c == nil: // a second Prepare comes from a plugin that began again after a crash
+		r.Claims[e.Claim.UID] = begun(e)
+	case e.Type == ledger.Unprepare:
+		delete(r.Claims, e.Claim.UID)
+	case e.Type == ledger.Open && c != nil && e.VM != nil:
+		c.Sandbox, c.Last = e.VM.Sandbox, e.VM.Sandbox
+	case e.Type == ledger.Close && c != nil:
+		c.Sandbox = ""
+	}
+}
+
+func (r *Replay) bind(e *ledger.Event) {
+	for _, d := range e.Devices {
+		delete(r.Drivers, d.Address)
+		if d.DriverAfter != nil && e.Result == ledger.OK {
+			r.Drivers[d.Address] = *d.DriverAfter
+		}
+	}
+}
+
+func begun(e *ledger.Event) *ReplayedClaim {
+	c := &ReplayedClaim{Event: e.Seq, Claim: *e.Claim}
+	for i := range e.Devices {
+		c.Devices = append(c.Devices, e.Devices[i].Address)
+	}
+	return c
+}
