@@ -10,6 +10,7 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -70,7 +71,7 @@ func cdiChecks() []Check {
 
 // judgeSpecs asks about each spec that can be read, and adds those that can't be.
 func judgeSpecs(n *facts.Node, what string, wrong func(*facts.Spec) Answer) Answer {
-	all, dirs := n.Specs()
+	all, dirs := runtimes.Specs(n)
 	var found Answer
 	for i := range all {
 		s := &all[i]

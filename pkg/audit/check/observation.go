@@ -8,6 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -350,7 +351,7 @@ func functionAgrees(n *facts.Node, rec *journal.Record, fn *plan.Function) Answe
 
 // specAgrees looks for the claim's devices in its CDI spec.
 func specAgrees(n *facts.Node, rec *journal.Record) Answer {
-	all, dirs := n.Specs()
+	all, dirs := runtimes.Specs(n)
 	i := slices.IndexFunc(all, func(s facts.Spec) bool { return s.Claim == rec.ID() })
 	if i < 0 {
 		return fail(claimName(rec)+" is prepared but has no CDI spec", append(slices.Clone(dirs), recordFact(rec, string(rec.State)))...).reaching(rec.Plan.Addresses()...)

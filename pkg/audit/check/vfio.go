@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -391,7 +392,7 @@ func specOwnerCheck() Check {
 		Verify:  "ls -ld /etc/cdi /run/cdi /etc/cdi/* /run/cdi/*",
 		Sources: []string{"CDI: SPEC.md"},
 	}, Judge: func(n *facts.Node) Answer {
-		specs, dirs := n.Specs()
+		specs, dirs := runtimes.Specs(n)
 		var paths []string
 		for _, d := range dirs {
 			paths = append(paths, d.Path)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -40,41 +39,33 @@ type Given struct {
 // IsControl reports whether it is a node that leads to no function by itself.
 func (g *Given) IsControl() bool { return g.Path == "/dev/vfio/vfio" || g.Path == "/dev/iommu" }
 
-type specs struct {
-	all  []Spec
-	dirs []Fact
-}
-
-// Specs returns the CDI specs that runtimes on the node read, by path, and the
-// directories that they are in.
-func (n *Node) Specs() ([]Spec, []Fact) {
-	s := n.specs()
-	return s.all, s.dirs
-}
-
-func (n *Node) readSpecs() specs {
-	var s specs
-	for _, dir := range n.specDirs() {
+// SpecsIn returns the CDI specs in CDI's default directories and in those that the runtimes are configured with,
+// by path, and the directories. Package runtimes has the configured ones: use its Specs.
+func (n *Node) SpecsIn(configured []string) (specs []Spec, dirs []Fact) {
+	for _, dir := range n.specDirs(configured) {
 		names, list := n.List(dir)
-		s.dirs = append(s.dirs, list)
+		dirs = append(dirs, list)
 		for _, name := range names {
 			ext := path.Ext(name)
 			if strings.HasPrefix(name, ".") || ext != ".json" && ext != ".yaml" {
 				continue // what runtimes leave alone too (CDI's pkg/cdi/spec-dirs.go)
 			}
 			if file := n.Read(path.Join(dir, name)); file.Status != Absent {
-				s.all = append(s.all, parseSpec(file))
+				specs = append(specs, parseSpec(file))
 			}
 		}
 	}
-	return s
+	return specs, dirs
 }
 
-// specDirs returns CDI's default directories and those that the runtimes are told
-// of. /var/run is a link to /run wherever it is not a directory of its own.
-func (n *Node) specDirs() []string {
+// specDirs returns CDI's default directories and the configured ones, each once. /var/run is a link to /run
+// wherever it is not a directory of its own.
+func (n *Node) specDirs(configured []string) []string {
 	dirs := []string{"etc/cdi", "run/cdi"}
-	add := func(dir string) {
+	for _, dir := range append([]string{"/var/run/cdi"}, configured...) {
+		if !path.IsAbs(dir) {
+			continue
+		}
 		dir = strings.TrimPrefix(path.Clean(dir), "/")
 		if _, err := n.fs.ReadLink("var/run"); err == nil {
 			if rest, ok := strings.CutPrefix(dir, "var/run/"); ok {
@@ -83,31 +74,6 @@ func (n *Node) specDirs() []string {
 		}
 		if !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
-		}
-	}
-	add("var/run/cdi")
-	configs := append(n.Glob("etc/containerd/conf.d", "*.toml"), n.Glob("etc/crio/crio.conf.d", "*")...)
-	for _, config := range append(configs, n.Read("etc/containerd/config.toml"), n.Read("etc/crio/crio.conf")) {
-		for _, dir := range configuredDirs(config.Value) {
-			add(dir)
-		}
-	}
-	return dirs
-}
-
-var (
-	specDirsSetting = regexp.MustCompile(`(?m)^[ \t]*cdi_spec_dirs[ \t]*=[ \t]*\[([^]]*)\]`)
-	quoted          = regexp.MustCompile(`"([^"\n]*)"|'([^'\n]*)'`)
-)
-
-// configuredDirs returns the directories that a runtime's TOML sets.
-func configuredDirs(toml string) []string {
-	var dirs []string
-	for _, setting := range specDirsSetting.FindAllStringSubmatch(toml, -1) {
-		for _, word := range quoted.FindAllStringSubmatch(setting[1], -1) {
-			if dir := word[1] + word[2]; path.IsAbs(dir) {
-				dirs = append(dirs, dir)
-			}
 		}
 	}
 	return dirs

@@ -1,7 +1,6 @@
 package facts
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,32 +23,19 @@ func node(tb testing.TB) (*sysfstest.Kernel, *Node) {
 	return k, New(fsys, &device.Snapshot{})
 }
 
-func TestConfiguredDirs(t *testing.T) {
-	for toml, want := range map[string][]string{
-		"":                                   nil,
-		"cdi_spec_dirs = []":                 nil,
-		"  cdi_spec_dirs = ['/a', \"/b/c\"]": {"/a", "/b/c"},
-		"cdi_spec_dirs=[\n '/a',\n '/b',\n]": {"/a", "/b"},
-		"# cdi_spec_dirs = ['/a']":           nil,
-		"cdi_spec_dirs = ['relative']":       nil,
-		"cdi_spec_dirs = ['/a'":              nil,
-	} {
-		if diff := cmp.Diff(want, configuredDirs(toml)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", toml, diff)
-		}
-	}
-}
-
 func TestSpecDirectories(t *testing.T) {
 	k, n := node(t)
 	k.PutFile("var/run/cdi/x.yaml", "kind: a.com/b\n")
-	k.PutFile("etc/crio/crio.conf.d/10.conf", "cdi_spec_dirs = ['/var/run/other']\n")
-	specs, _ := n.Specs()
+	specs, dirs := n.SpecsIn([]string{"/var/run/other", "/etc/cdi/", "relative"})
 	if len(specs) != 1 || specs[0].File.Path != "/var/run/cdi/x.yaml" || specs[0].Content.Kind != "a.com/b" {
 		t.Errorf("specs: %+v", specs)
 	}
-	if dirs := n.specDirs(); !slices.Contains(dirs, "var/run/other") {
-		t.Errorf("directories: %q", dirs)
+	var paths []string
+	for _, d := range dirs {
+		paths = append(paths, d.Path)
+	}
+	if diff := cmp.Diff([]string{"/etc/cdi", "/run/cdi", "/var/run/cdi", "/var/run/other"}, paths); diff != "" {
+		t.Errorf("directories (-want +got):\n%s", diff)
 	}
 }
 
@@ -93,6 +79,5 @@ func FuzzParseSpec(f *testing.F) {
 			}
 		}
 		parseUdev(Fact{Value: text})
-		configuredDirs(text)
 	})
 }

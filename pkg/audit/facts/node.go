@@ -44,7 +44,6 @@ type Node struct {
 	// Those are read once, when they are first asked for: behind are the functions
 	// by their VFIO nodes, nodeNumbers the nodes by their numbers.
 	processes   func() processes
-	specs       func() specs
 	behind      func() map[string][]pci.Address
 	nodeNumbers func() map[string]string
 	links       func() (*Links, Fact)
@@ -67,7 +66,7 @@ func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 		Snapshot: s, fs: fsys,
 		files: map[string]Fact{}, lists: map[string]Fact{}, verdicts: map[pci.Address]isolation.Verdict{},
 	}
-	n.processes, n.specs = sync.OnceValue(n.readProcesses), sync.OnceValue(n.readSpecs)
+	n.processes = sync.OnceValue(n.readProcesses)
 	n.behind, n.nodeNumbers = sync.OnceValue(n.functionsByNode), sync.OnceValue(n.readNumbers)
 	n.links = sync.OnceValues(n.copiedLinks)
 	n.readTenancies()

@@ -163,3 +163,17 @@ func containerdNRI(all config.Table, file string) *NRI {
 	}
 	return n
 }
+
+// Specs returns the CDI specs that the node's runtimes read, by path, and the directories that they are in.
+func Specs(n *facts.Node) ([]facts.Spec, []facts.Fact) {
+	type key struct{}
+	type specs struct {
+		all  []facts.Spec
+		dirs []facts.Fact
+	}
+	s := facts.Memo(n, key{}, func() specs {
+		all, dirs := n.SpecsIn(Of(n).CDIDirs)
+		return specs{all, dirs}
+	})
+	return s.all, s.dirs
+}
