@@ -107,9 +107,11 @@ func (n *node) addInterface(name, mac string) {
 	must(n.t, n.own.LinkSetUp(other))
 	l, err := n.own.LinkByName(name)
 	must(n.t, err)
-	dir := filepath.Join(n.root, sysfs.FunctionPath(vf()), "net", name)
+	dir, made := filepath.Join(n.root, sysfs.FunctionPath(vf()), "net"), filepath.Join(n.t.TempDir(), name)
 	must(n.t, os.MkdirAll(dir, 0o755))
-	must(n.t, os.WriteFile(filepath.Join(dir, "ifindex"), fmt.Appendf(nil, "%d\n", l.Attrs().Index), 0o600))
+	must(n.t, os.Mkdir(made, 0o755))
+	must(n.t, os.WriteFile(filepath.Join(made, "ifindex"), fmt.Appendf(nil, "%d\n", l.Attrs().Index), 0o600))
+	must(n.t, os.Rename(made, filepath.Join(dir, name))) // as the kernel does: with all its attributes
 }
 
 func (n *node) mover() *podnet.Attacher {
