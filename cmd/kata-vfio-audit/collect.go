@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
@@ -147,12 +148,14 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	return nil
 }
 
-// addFacts adds what no file of the node says: what PFs impose on their VFs, and
-// who owns the files.
+// addFacts adds what no file of the node says: what PFs impose on their VFs, what containerd says, and who owns the files.
 func addFacts(recorder *archive.Recorder, n *facts.Node) error {
 	kept := map[string]any{facts.StatFile: n.Stats()}
 	if links, seen := n.Links(); seen.OK() {
 		kept[facts.LinksFile] = links
+	}
+	if running, seen := runtimes.Running(n); seen.OK() {
+		kept[runtimes.RunningFile] = running
 	}
 	for name, value := range kept {
 		data, err := json.Marshal(value)

@@ -34,8 +34,9 @@ func layers() [][]string {
 		{"audit/finding/waiver", "audit/finding/mapping"},         // who accepts a failure; what it means to an auditor
 		{"claim", "sysfs"},                                        // one source each
 		{"network/guestnet"},                                      // the guest's own side
-		{"plan", "vfio", "sysfs/control", "network/podnet", "network/vf/link"},  // the decision; the kernel's edges
-		{"publish", "sysfs/sysfstest"},                                          // what the decision means to the scheduler; the kernel's double
+		{"plan", "vfio", "sysfs/control", "network/podnet", "network/vf/link", "containerd"}, // the decision; the kernel's edges
+		{"containerd/ask"},             // a running containerd
+		{"publish", "sysfs/sysfstest"}, // what the decision means to the scheduler; the kernel's double
 		{"cdi", "journal", "bind", "inventory", "network/vf", "ledger"},         // effects
 		{"network/ipam", "network/vf/vftest", "audit/archive", "ledger/writer"}, // addresses for guests; vf's double; copies; the ledger's only writer
 		{"ledger/history"},                               // what the ledger's events come to
@@ -86,9 +87,9 @@ func forbidden() map[string][]string {
 	return map[string][]string{
 		"cmd/kata-vfio-audit":     {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
 		"cmd/kata-vfio-bootstrap": {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/audit", "pkg/sysfs/sysfstest"},
-		"cmd/kata-vfio-guestnet":  {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
-		"cmd/kubectl-kata_vfio":   {"pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
-		"cmd/kata-vfio-plugin":    {"pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
+		"cmd/kata-vfio-guestnet":  {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/sysfs/control", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet", "pkg/publish"},
+		"cmd/kubectl-kata_vfio":   {"pkg/containerd/ask", "pkg/bind", "pkg/prepare", "pkg/prepare/effects", "pkg/maintain", "pkg/bootstrap/disk", "pkg/ledger/writer", "pkg/sysfs/control", "pkg/sysfs/sysfstest", "pkg/plugin", "pkg/plugin/dra", "pkg/plugin/metrics", "pkg/plugin/serving", "pkg/network/vf", "pkg/network/podnet"},
+		"cmd/kata-vfio-plugin":    {"pkg/containerd/ask", "pkg/sysfs/sysfstest", "pkg/network/vf/vftest", "pkg/plugin/metrics/metricstest", "pkg/audit"},
 	}
 }
 

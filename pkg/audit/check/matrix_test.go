@@ -31,7 +31,7 @@ type fault struct {
 func faults() []fault {
 	return slices.Concat(iommuFaults(), acsFaults(), vfioFaults(), resetFaults(), gpuFaults(),
 		nicFaults(), nicPortFaults(), hostFaults(), runtimeFaults(), cdiFaults(), confidentialFaults(), confidentialGuestFaults(), observationFaults(),
-		romFaults(), bmcFaults(), numaFaults(), gpuNodeFaults(), gpuInContainerFaults(), vfioKataFaults(),
+		romFaults(), bmcFaults(), numaFaults(), gpuNodeFaults(), gpuInContainerFaults(), vfioKataFaults(), runningFaults(),
 		[]fault{kataFault("RT-011", "rootless", "[hypervisor.qemu]\nrootless = true\n")})
 }
 

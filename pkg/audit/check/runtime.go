@@ -15,7 +15,7 @@ import (
 // Kata and the kubelet are set up to do keeps devices with their tenants.
 func runtimeChecks() []Check {
 	all := slices.Concat(runtimeHandlerChecks(), runtimePlugChecks(), runtimeVMMChecks(), runtimeHardeningChecks(),
-		runtimeMemoryChecks(), runtimeGuestChecks(), runtimeNodeChecks(), runtimeMountChecks(), runtimeCleanupChecks(), runtimeSizeChecks(), confidentialAgentChecks())
+		runtimeMemoryChecks(), runtimeGuestChecks(), runtimeNodeChecks(), runtimeMountChecks(), runtimeCleanupChecks(), runtimeSizeChecks(), runningChecks(), confidentialAgentChecks())
 	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }

@@ -19,7 +19,7 @@ import (
 // should be, and with the VMMs of their claims.
 func vfioChecks() []Check {
 	return slices.Concat(vfioModuleChecks(), vfioBindingChecks(), vfioHolderChecks(), vfioRegisterChecks(), vfioUdevChecks(), nodeOwnerChecks(),
-		[]Check{vfioPinnedCheck()}, vfioKernelChecks(), vfioKataChecks())
+		[]Check{vfioPinnedCheck()}, vfioKernelChecks(), vfioKataChecks(), vfioNodeChecks())
 }
 
 // vfioModuleChecks returns the checks of vfio-pci's parameters.

@@ -12,6 +12,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
@@ -117,6 +119,7 @@ func (t *Tree) goodRuntime() {
 	for _, tenant := range []string{"t1", "t2"} {
 		t.Run(tenant, "/run/containerd/io.containerd.grpc.v1.cri/sandboxes/"+tenant+"/hostname", "/var/lib/kubelet/pods/"+tenant+"/etc-hosts")
 	}
+	t.AskedContainerd(func(*containerd.Running) {})
 	t.Own("run/kata-vfio", "40700", 0, 0)
 	t.Own("run/kata-vfio/pod-resources.sock", "140600", 0, 0)
 	t.Own("var/run/nri/nri.sock", "140755", 0, 0)
@@ -148,6 +151,29 @@ func (t *Tree) Run(tenant string, mounts ...string) {
 		t.TB.Fatal(err)
 	}
 	t.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/container-of-"+tenant+"/config.json", string(text))
+}
+
+// AskedContainerd has containerd answer as it does once it has been restarted with the files of the board, but for what
+// change makes of it.
+func (t *Tree) AskedContainerd(change func(*containerd.Running)) {
+	t.TB.Helper()
+	said := &containerd.Running{
+		Socket: "/run/containerd/containerd.sock", Version: "v2.4.2",
+		Plugins: []containerd.Plugin{{Type: "io.containerd.grpc.v1", ID: "cri"}, {Type: "io.containerd.nri.v1", ID: "nri"}},
+		CRI: &containerd.CRI{CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, Handlers: map[string]containerd.Handler{
+			"runc": {Type: "io.containerd.runc.v2", Sandboxer: "podsandbox"},
+			"kata-gpu": {
+				Type: "io.containerd.kata-gpu.v2", Path: "/opt/kata/bin/containerd-shim-kata-v2", Config: "/" + KataConfig,
+				PrivilegedWithoutHostDevices: true, Sandboxer: "podsandbox",
+			},
+		}},
+	}
+	change(said)
+	text, err := json.Marshal(said)
+	if err != nil {
+		t.TB.Fatal(err)
+	}
+	t.Put(runtimes.RunningFile, string(text))
 }
 
 // AddToKata has Kata's configuration for kata-gpu say something more, after all

@@ -190,10 +190,6 @@ func plugs(s Setting) bool { return s.Text() != "" && s.Text() != noPort }
 // VMM returns the hypervisor's name: "qemu".
 func (k *Kata) VMM() string { return k.vmm }
 
-// initDataAnnotation is the pod's annotation by which Kata hands a confidential guest its
-// init data: a TOML document, compressed by gzip, in base64.
-const initDataAnnotation = "io.katacontainers.config.hypervisor.cc_init_data"
-
 // maxInitData bounds what is unpacked: init data are policies and configuration.
 const maxInitData = 4 << 20
 
@@ -208,12 +204,12 @@ func AgentPolicy(n *facts.Node, sandbox string) (has bool, seen facts.Fact) {
 		}
 		seen = facts.Fact{Path: "/" + file, How: "read"}
 		c, err := container(n, file)
-		if err == nil && c.initData == "" {
+		if err == nil && c.InitData == "" {
 			seen.Value = "no init data"
 			return false, seen
 		}
 		if err == nil {
-			has, err = holdsPolicy(c.initData)
+			has, err = holdsPolicy(c.InitData)
 		}
 		if err != nil {
 			seen.Status, seen.Err = facts.Broken, err.Error()

@@ -1,0 +1,79 @@
+package containerd
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Container is a container and what it has of the node. Specifications hold the environment of containers, secrets included:
+// nothing of that is kept.
+type Container struct {
+	ID string `json:"id"`
+	// Space is containerd's own namespace: "k8s.io" for pods, "moby" for Docker's.
+	Space string `json:"space,omitempty"`
+	// Runtime is the shim's type: "io.containerd.runc.v2"; empty where only a bundle is known.
+	Runtime string `json:"runtime,omitempty"`
+	// PID is its first process on the node.
+	PID int `json:"pid,omitempty"`
+	// Sandbox is its pod's sandbox; the sandbox itself names itself.
+	Sandbox string `json:"sandbox,omitempty"`
+	// Namespace and Pod are its pod's; empty for one that is no pod's.
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	// Mounts are the files and directories of the node that it has.
+	Mounts []string `json:"mounts,omitempty"`
+	// Devices are the device nodes that it has, by their paths in it, which are those on the node unless somebody chose others.
+	Devices []string `json:"devices,omitempty"`
+	// Privileged is one with all devices of the node and CAP_SYS_ADMIN.
+	Privileged bool `json:"privileged,omitempty"`
+	// InitData is Kata's initial data for a confidential guest, from the sandbox's annotation.
+	InitData string `json:"-"`
+}
+
+// Annotations by which CRI says whose a container is (containerd internal/cri/annotations).
+const (
+	sandboxID        = "io.kubernetes.cri.sandbox-id"
+	sandboxNamespace = "io.kubernetes.cri.sandbox-namespace"
+	sandboxName      = "io.kubernetes.cri.sandbox-name"
+	initData         = "io.katacontainers.config.hypervisor.cc_init_data"
+)
+
+// Describe reads a container's OCI specification: a bundle's config.json, or what containerd keeps. ID and PID are the
+// caller's to add.
+func Describe(spec []byte) (Container, error) {
+	var s specs.Spec
+	if err := json.Unmarshal(spec, &s); err != nil {
+		return Container{}, fmt.Errorf("parse an OCI specification: %w", err)
+	}
+	c := Container{
+		Sandbox: s.Annotations[sandboxID], Namespace: s.Annotations[sandboxNamespace], Pod: s.Annotations[sandboxName],
+		InitData: s.Annotations[initData], Privileged: privileged(&s),
+	}
+	for _, m := range s.Mounts {
+		if path.IsAbs(m.Source) {
+			c.Mounts = append(c.Mounts, path.Clean(m.Source))
+		}
+	}
+	if s.Linux != nil {
+		for _, d := range s.Linux.Devices {
+			c.Devices = append(c.Devices, path.Clean(d.Path))
+		}
+	}
+	return c, nil
+}
+
+// privileged reports what `privileged: true` of a pod makes of a container: all capabilities and all devices.
+func privileged(s *specs.Spec) bool {
+	if s.Process == nil || s.Process.Capabilities == nil || s.Linux == nil || s.Linux.Resources == nil {
+		return false
+	}
+	every := func(d specs.LinuxDeviceCgroup) bool {
+		return d.Allow && (d.Type == "" || d.Type == "a") && d.Major == nil && d.Minor == nil && strings.Contains(d.Access, "w")
+	}
+	return slices.Contains(s.Process.Capabilities.Bounding, "CAP_SYS_ADMIN") && slices.ContainsFunc(s.Linux.Resources.Devices, every)
+}
