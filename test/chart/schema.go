@@ -37,7 +37,7 @@ func (s *schema) resolve(root *schema) *schema {
 	return s
 }
 
-// takes says in words what a value may be.
+// takes says in words what a value may be. It is empty for each value of a type, which the default shows.
 func (s *schema) takes(root *schema) string {
 	if s.Items != nil {
 		return "list of " + s.Items.noun(root)
@@ -46,7 +46,10 @@ func (s *schema) takes(root *schema) string {
 	if len(s.Enum) > 0 {
 		return "`" + strings.Join(s.Enum, "`, `") + "`"
 	}
-	return strings.Join(s.types(), " or ") + s.bounds()
+	if bounds := s.bounds(); bounds != "" {
+		return strings.Join(s.types(), " or ") + bounds
+	}
+	return ""
 }
 
 // noun names the members of a list: by the schema's name where that is one of the project's API.
@@ -55,7 +58,10 @@ func (s *schema) noun(root *schema) string {
 	if name != "" && name[0] >= 'A' && name[0] <= 'Z' {
 		return "`" + name + "`"
 	}
-	return s.takes(root)
+	if takes := s.takes(root); takes != "" {
+		return takes
+	}
+	return strings.Join(s.resolve(root).types(), " or ")
 }
 
 // types are the JSON types, as people who write YAML call them.

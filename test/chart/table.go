@@ -23,7 +23,7 @@ func Table(schemaText, values []byte) (string, error) {
 		return "", fmt.Errorf("read the values: %w", err)
 	}
 	w := &writer{root: root}
-	w.text.WriteString("| value | takes | default | what |\n|---|---|---|---|\n")
+	w.text.WriteString("| Value | Takes | Default | Meaning |\n|---|---|---|---|\n")
 	w.members("", document.Content[0], root, false)
 	return w.text.String(), errors.Join(w.problems...)
 }
@@ -56,7 +56,7 @@ func (w *writer) members(path string, mapping *yaml.Node, s *schema, explained b
 
 func (w *writer) member(path, comment string, value *yaml.Node, s *schema, explained bool) {
 	target := s.resolve(w.root)
-	if value.Kind == yaml.MappingNode && len(target.Properties) > 0 && len(value.Content) > 0 {
+	if value.Kind == yaml.MappingNode && len(target.Properties) > 0 && len(value.Content) > 0 && !w.plain(value, target) {
 		if comment != "" {
 			w.row(path, "", "", comment)
 		}
@@ -71,6 +71,22 @@ func (w *writer) member(path, comment string, value *yaml.Node, s *schema, expla
 		w.problem(path, err.Error())
 	}
 	w.row(path, s.takes(w.root), text, comment)
+}
+
+// plain says that a mapping's default shows all that a row for each member would: nothing in it has a comment, or
+// takes less than its type.
+func (w *writer) plain(mapping *yaml.Node, s *schema) bool {
+	for i := 0; i < len(mapping.Content); i += 2 {
+		key, value := mapping.Content[i], mapping.Content[i+1]
+		of := s.Properties[key.Value]
+		if of == nil || commentOf(key) != "" {
+			return false
+		}
+		if value.Kind == yaml.MappingNode && !w.plain(value, of.resolve(w.root)) || of.takes(w.root) != "" {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *writer) row(path, takes, standard, comment string) {

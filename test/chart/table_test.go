@@ -49,7 +49,8 @@ func TestTheREADMEHasTheValues(t *testing.T) {
 
 func TestATableTellsWhatEachValueTakes(t *testing.T) {
 	const schemaText = `{"properties": {"a": {"properties": {
-		"b": {"type": "integer", "minimum": 1, "maximum": 9}, "c": {"$ref": "#/$defs/mode"}, "d": {"type": ["array", "null"], "items": {"$ref": "#/$defs/Rule"}}}}},
+		"b": {"type": "integer", "minimum": 1, "maximum": 9}, "c": {"$ref": "#/$defs/mode"}, "d": {"type": ["array", "null"], "items": {"$ref": "#/$defs/Rule"}},
+		"e": {"type": "string"}, "f": {"properties": {"g": {"type": "string"}, "h": {"type": "boolean"}}}}}},
 		"$defs": {"mode": {"enum": ["x", "y"]}, "Rule": {"type": "object"}}}`
 	const values = `
 # All of it.
@@ -59,12 +60,18 @@ a:
   b: 5
   c: x
   d: []
+  e: ""
+  f:
+    g: x
+    h: true
 `
-	const want = "| value | takes | default | what |\n|---|---|---|---|\n" +
+	const want = "| Value | Takes | Default | Meaning |\n|---|---|---|---|\n" +
 		"| `a` |  |  | All of it. |\n" +
 		"| `a.b` | integer 1 to 9 | `5` | How many\\|much. |\n" +
 		"| `a.c` | `x`, `y` | `\"x\"` |  |\n" +
-		"| `a.d` | list of `Rule` | `[]` |  |\n"
+		"| `a.d` | list of `Rule` | `[]` |  |\n" +
+		"| `a.e` |  | `\"\"` |  |\n" +
+		"| `a.f` |  | `{\"g\":\"x\",\"h\":true}` |  |\n"
 	got, err := Table([]byte(schemaText), []byte(values))
 	if err != nil {
 		t.Fatal(err)
