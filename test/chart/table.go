@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -93,11 +94,19 @@ func (w *writer) row(path, takes, standard, comment string) {
 	if standard != "" {
 		standard = "`" + standard + "`"
 	}
-	cells := []string{"`" + path + "`", takes, standard, strings.ReplaceAll(comment, "<", "&lt;")}
+	cells := []string{"`" + path + "`", takes, standard, linked(strings.ReplaceAll(comment, "<", "&lt;"))}
 	for i, c := range cells {
 		cells[i] = strings.ReplaceAll(c, "|", `\|`)
 	}
 	fmt.Fprintf(&w.text, "| %s |\n", strings.Join(cells, " | "))
+}
+
+// linked makes links of the references to the README's sections, which values.yaml has for its readers.
+func linked(comment string) string {
+	return regexp.MustCompile(`See README\.md, "([^"]+)"\.`).ReplaceAllStringFunc(comment, func(reference string) string {
+		heading := strings.Trim(strings.TrimPrefix(reference, "See README.md, "), `".`)
+		return "[" + heading + "](#" + strings.ReplaceAll(strings.ToLower(heading), " ", "-") + ")"
+	})
 }
 
 func (w *writer) problem(path, what string) {

@@ -53,7 +53,7 @@ func TestATableTellsWhatEachValueTakes(t *testing.T) {
 		"e": {"type": "string"}, "f": {"properties": {"g": {"type": "string"}, "h": {"type": "boolean"}}}}}},
 		"$defs": {"mode": {"enum": ["x", "y"]}, "Rule": {"type": "object"}}}`
 	const values = `
-# All of it.
+# All of it. See README.md, "The whole".
 a:
   # How
   # many|much.
@@ -66,7 +66,7 @@ a:
     h: true
 `
 	const want = "| Value | Takes | Default | Meaning |\n|---|---|---|---|\n" +
-		"| `a` |  |  | All of it. |\n" +
+		"| `a` |  |  | All of it. [The whole](#the-whole) |\n" +
 		"| `a.b` | integer 1 to 9 | `5` | How many\\|much. |\n" +
 		"| `a.c` | `x`, `y` | `\"x\"` |  |\n" +
 		"| `a.d` | list of `Rule` | `[]` |  |\n" +
