@@ -1,6 +1,6 @@
 #!/bin/sh
-# Before the package is removed for good (not upgraded): the units that somebody may have enabled are enabled no more.
-# The socket's file stays: pods that run may need the plugin behind it, and a missing file is worse than a refusing one.
+# Before the package is removed, and not upgraded: disable its units.
+# The socket's file stays: running pods may need the plugin, and a missing file is worse than one that refuses.
 set -e
 disable() { # UNIT TARGET
 	if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then
