@@ -119,7 +119,7 @@ lacking() {
 	echo " The image has no $name yet: put a release's package in, or its program at $1/usr/local/sbin/$name; where the chart runs bootstrap, its pod has one."
 }
 
-# next says what is to be done then. Standard output is the program's own, which may be read by another one.
+# next prints the next step to standard error: another program may read standard output.
 next() { echo "Next: $1" >&2; }
 
 echo "bootstrap-node.sh: running $binary apply" >&2
@@ -129,8 +129,8 @@ code=0
 case $code:$image in
 0: | 3:) next "$binary verify; then install the chart (deploy/README.md)." ;;
 4:) next "reboot the node, then $binary verify." ;;
-0:* | 3:* | 4:*) next "what is listed above as left to do, if anything is; then start $image as a node, and there $name verify.$(lacking "$image")" ;;
-5:*) next "change what is named above, then run this again." ;;
+0:* | 3:* | 4:*) next "perform the manual steps above, if any; then start $image as a node, and run $name verify there.$(lacking "$image")" ;;
+5:*) next "fix the problems above, then run this again." ;;
 *) ;;
 esac
 if [ "$strict" = no ] && { [ "$code" = 3 ] || [ "$code" = 4 ]; }; then

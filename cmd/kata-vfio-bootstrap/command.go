@@ -21,34 +21,34 @@ const (
 	exitUsage  = command.Usage
 	// exitChanges: changes are needed, or were made.
 	exitChanges = 3
-	// exitReboot: only a reboot brings the rest.
+	// exitReboot: the files match, and the node needs a reboot.
 	exitReboot = 4
 	// exitImpossible: bootstrap can't remove an obstacle.
 	exitImpossible = 5
 )
 
 const exitCodes = `Exit codes:
-  0  the node is as the blueprint says; nothing to do
-  1  something failed; what was changed is taken back, or the message says what is left
+  0  the node matches the blueprint
+  1  something failed; changes are undone, or the message says which remain
   2  the command line or the blueprint is wrong
-  3  plan, verify: changes are needed; apply, revert: changes were made, and all of them count already, but for what is
-     named as left to do (the tools of an image)
-  4  files are right (apply, revert: were made right), and only a reboot brings the rest
-  5  it can't be: the problems say what to change, in the firmware setup or in files; nothing was changed. Or the node was
-     rebooted, and that has not brought what it should have: another reboot would not either, the problems say where to look.
-     revert: files that somebody has changed since are kept, the others were reverted`
+  3  plan, verify: changes are needed. apply, revert: changes were made and are in effect, except for the listed manual
+     steps (such as the tools of an image)
+  4  the files match, and the node needs a reboot
+  5  the node can't match, and nothing was changed: the problems say what to change in the firmware setup or in files.
+     Or a reboot did not apply the files, and another one would not either: the problems say where to look.
+     revert: files that were edited after apply are kept, and the others are reverted`
 
-const long = `kata-vfio-bootstrap brings a node into the state that a blueprint describes: the IOMMU on the kernel's command line
-through the boot loader that the node has, VFIO's modules and their options, functions and VFs kept off drivers and
-network managers, huge pages, locked memory. It shows what it would do with a diff for each file, does it with backups
-and a journal, verifies it, and takes it back to the byte. It never reboots a node.
+const long = `kata-vfio-bootstrap configures a node as its blueprint says: the kernel's IOMMU arguments through the node's boot loader,
+VFIO's modules and their options, rules that keep host drivers and network managers off functions and VFs, huge pages
+and locked memory. It shows a diff for each file, keeps backups and a journal, verifies the node, and reverts each file
+to its original bytes. It never reboots a node.
 
-With --root DIR it works on an image: it reads and writes below DIR, and nothing that runs is touched.
+With --root DIR it works on an image: it reads and writes only below DIR, and changes nothing that runs.
 
 `
 
 const fields = `A blueprint is YAML of apiVersion bootstrap.kata-vfio.dev/v1alpha1 and kind NodeBlueprint. Its other fields are optional:
-  name                the pool's
+  name                the pool's name
   kernel              iommu (On, Passthrough), arguments, hugePages (a list of size, count, node), earlyBinding
   vfio                keepOff (a list of addresses), disableDenylist
   virtualFunctions    a list of pf, count, eswitchMode
@@ -60,8 +60,7 @@ cmd/kata-vfio-bootstrap/README.md, "Blueprint", describes each field and its def
 
 `
 
-// codeError ends the program with a code of its own. What is wrong has been printed
-// where err is nil.
+// codeError ends the program with its code. If err is nil, the reason has been printed.
 type codeError struct {
 	code int
 	err  error
@@ -87,7 +86,7 @@ func exitCode(err error) int {
 	return command.ExitCode(err)
 }
 
-// fail prints an error, unless everything about it has been printed.
+// fail prints an error, unless its reason has been printed.
 func fail(stderr io.Writer, err error) int {
 	if e, ok := errors.AsType[*codeError](err); ok && e.err == nil {
 		return e.code
@@ -98,10 +97,10 @@ func fail(stderr io.Writer, err error) int {
 // options are the flags that commands share.
 type options struct {
 	root, blueprint, format string
-	// chart is the version of the chart that has this program run.
+	// chart is the version of the chart that runs this program.
 	chart                  string
 	chrootTools, enterNode bool
-	// given is the blueprint that standard input had.
+	// given is the blueprint from standard input.
 	given []byte
 }
 
@@ -112,7 +111,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "kata-vfio-bootstrap",
-		Short: "Make a node fit for kata-vfio, keep it so, and take it back",
+		Short: "Configure a node for kata-vfio, verify it, and revert it",
 		Long:  long + fields + exitCodes,
 		Args:  command.NoSubcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -120,7 +119,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&o.root, "root", "/", "the node's root: / or a directory with an image's files")
 	cmd.PersistentFlags().BoolVar(&o.enterNode, "enter-node", false,
-		"from a privileged pod with hostPID: work where the node's first process does, with its files and tools; the blueprint of -f is read once, before")
+		"in a privileged pod with hostPID: run in the mount namespace of the node's first process, with the node's files and tools; reads the blueprint of -f once, in the pod")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.enter(cmd, os.Args) }
 	cmd.AddCommand(planCommand(&o), applyCommand(&o), verifyCommand(&o), revertCommand(&o), statusCommand(&o), runCommand(&o),
 		command.Version(cmd.Name()+" "+command.Build()))
@@ -130,22 +129,22 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 // shared adds the flags of a command that looks at the whole node.
 func (o *options) shared(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.blueprint, "blueprint", "f", "",
-		"the node's blueprint, - for standard input; else /etc/kata-vfio/blueprint.yaml below the root if it is there, else what was applied last, else the default")
+		"the node's blueprint; - is standard input. Without it: /etc/kata-vfio/blueprint.yaml below the root, or the blueprint that was last applied, or the default")
 	// The only error is a flag that does not exist.
 	_ = cmd.MarkFlagFilename("blueprint", "yaml", "yml", "json")
-	cmd.Flags().StringVar(&o.chart, "chart-version", "", "the version of the Helm chart that is installed, for the blueprint's versions.chart; the chart says its own")
+	cmd.Flags().StringVar(&o.chart, "chart-version", "", "the version of the installed Helm chart, for the blueprint's versions.chart; the chart passes its own")
 }
 
 // check is the PreRunE of each command.
 func (o *options) check(*cobra.Command, []string) error {
-	// A user who forgot --root means an image, and the machine that builds it must not be changed.
+	// Without --root, the build machine would be changed instead of the image.
 	if root, err := filepath.Abs(o.root); o.chrootTools && (err != nil || root == "/") {
-		return command.Usagef("--chroot-tools is for an image: say which by --root DIR, or leave it out for this node itself")
+		return command.Usagef("--chroot-tools needs an image: add --root DIR, or remove --chroot-tools to configure this node")
 	}
 	return formats().Check(o.format)
 }
 
-// open opens the node; what it is given back to closes it.
+// open opens the node. The caller closes it.
 func (o *options) open() (*bootstrap.Engine, error) {
 	e, err := bootstrap.Open(o.root, o.chrootTools)
 	if err == nil {
@@ -157,8 +156,8 @@ func (o *options) open() (*bootstrap.Engine, error) {
 // defaultBlueprint is where a node's blueprint is, below its root.
 const defaultBlueprint = "etc/kata-vfio/blueprint.yaml"
 
-// read returns the blueprint to go by and its text: that of the flag, the node's own,
-// what was applied last, or the default, which has no text.
+// read returns the blueprint and its text: the one of the flag, the node's own, the one
+// that was last applied, or the default, which has no text.
 func (o *options) read(e *bootstrap.Engine) (*blueprint.Blueprint, string, error) {
 	if o.blueprint != "" {
 		return o.readNamed()
@@ -177,7 +176,7 @@ func (o *options) read(e *bootstrap.Engine) (*blueprint.Blueprint, string, error
 	if report.Blueprint == "" {
 		return blueprint.Default(), "", nil
 	}
-	return parse("the blueprint that was applied last", report.Blueprint)
+	return parse("the blueprint that was last applied", report.Blueprint)
 }
 
 // readNamed returns the blueprint of the flag. Standard input is read once and kept.

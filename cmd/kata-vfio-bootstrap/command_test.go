@@ -58,19 +58,19 @@ func TestExitCodesTellWhatIsAndWhatWasDone(t *testing.T) {
 		code int
 		want string
 	}{
-		{"status", 0, "Nothing on this node is of bootstrap's making."},
+		{"status", 0, "Bootstrap has changed nothing on this node."},
 		{"plan", exitChanges, "+\tGRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX intel_iommu=on\""},
-		{"plan", exitChanges, "left to do: /usr/sbin/update-grub"},
-		{"verify", exitChanges, "✗ /etc/default/grub.d/50-kata-vfio.cfg is not as wanted (create)"},
-		{"apply", exitChanges, "Done, but for what is left to do."},
-		{"apply", 0, "Nothing was changed. Do what is named above as left to do."},
-		{"verify", 0, "All files are as the blueprint says; what is left to do is named above."},
+		{"plan", exitChanges, "manual step: /usr/sbin/update-grub"},
+		{"verify", exitChanges, "✗ /etc/default/grub.d/50-kata-vfio.cfg does not match the blueprint (create)"},
+		{"apply", exitChanges, "Done, except for the manual steps above."},
+		{"apply", 0, "Nothing was changed. Perform the manual steps above."},
+		{"verify", 0, "All files match the blueprint. Perform the manual steps above."},
 		{"status", 0, "/etc/default/grub.d/50-kata-vfio.cfg"},
 		{"revert /etc/modprobe.d/50-kata-vfio.conf", exitChanges, "take back"},
-		{"verify", exitChanges, "50-kata-vfio.conf is not as wanted"},
+		{"verify", exitChanges, "50-kata-vfio.conf does not match the blueprint"},
 		{"revert /etc/passwd", exitUsage, ""},
-		{"revert", exitChanges, "Done, but for what is left to do."},
-		{"revert", 0, "Nothing was changed. Do what is named above as left to do."},
+		{"revert", exitChanges, "Done, except for the manual steps above."},
+		{"revert", 0, "Nothing was changed. Perform the manual steps above."},
 		{"plan --nonsense", exitUsage, ""},
 		{"plan -o xml", exitUsage, ""},
 		{"nonsense", exitUsage, ""},
@@ -112,7 +112,7 @@ func TestAToolThatFailsIsTold(t *testing.T) {
 		t.Errorf("revert: %v, code %d\n%s%s", err, code, stdout, stderr)
 	}
 	stdout, _, _ = try(t, "status", "--root", root)
-	if !strings.Contains(stdout, "No file on this node is of bootstrap's making any more") || !strings.Contains(stdout, "left to do: /usr/sbin/update-grub\n") || strings.Contains(stdout, "BootConfig") {
+	if !strings.Contains(stdout, "All files are reverted") || !strings.Contains(stdout, "manual step: /usr/sbin/update-grub\n") || strings.Contains(stdout, "BootConfig") {
 		t.Errorf("status:\n%s", stdout)
 	}
 }
@@ -155,8 +155,8 @@ func TestWhatIsPrintedAtTheEndIsWhatWasDone(t *testing.T) {
 		{"nothing", bootstrap.Result{}, "Nothing to do."},
 		{"a tool alone", bootstrap.Result{Steps: done}, "ran: systemctl daemon-reload\nDone."},
 		{"what was kept alone", bootstrap.Result{Kept: []bootstrap.Kept{{Path: "a", Why: "x"}}}, "Nothing was changed."},
-		{"what was kept, and more", bootstrap.Result{Kept: []bootstrap.Kept{{Path: "a", Why: "x"}}, Steps: done}, "Done, but for what is kept."},
-		{"in vain", bootstrap.Result{Plan: &bootstrap.Plan{NotBrought: true}}, "a reboot has not brought all of it"},
+		{"what was kept, and more", bootstrap.Result{Kept: []bootstrap.Kept{{Path: "a", Why: "x"}}, Steps: done}, "Done, except for the files that were kept."},
+		{"in vain", bootstrap.Result{Plan: &bootstrap.Plan{NotBrought: true}}, "a reboot did not apply all of them"},
 	} {
 		out := &printer{}
 		printResult(out, &c.result, false)
@@ -166,12 +166,12 @@ func TestWhatIsPrintedAtTheEndIsWhatWasDone(t *testing.T) {
 	}
 	out := &printer{}
 	printVerify(out, &bootstrap.Plan{Steps: left})
-	if text := out.text.String(); !strings.Contains(text, "left to do: update-grub") || strings.Contains(text, "The node is as the blueprint says.") {
+	if text := out.text.String(); !strings.Contains(text, "manual step: update-grub") || strings.Contains(text, "The node matches the blueprint.") {
 		t.Errorf("verify:\n%s", text)
 	}
 	out = &printer{}
 	printVerify(out, &bootstrap.Plan{Steps: []bootstrap.Step{{Commands: []string{"update-grub"}, Due: true, Runs: true}}})
-	if text := out.text.String(); !strings.Contains(text, "has still to run: update-grub") || !strings.Contains(text, "apply mends it") {
+	if text := out.text.String(); !strings.Contains(text, "still to run: update-grub") || !strings.Contains(text, "Run apply to fix it") {
 		t.Errorf("verify:\n%s", text)
 	}
 }
@@ -249,12 +249,12 @@ func TestWhatIsLeftToAPersonIsSaid(t *testing.T) {
 		command, want, not string
 		code               int
 	}{
-		{"apply", "Done, but for what is left to do.", "Done.", exitChanges},
-		{"verify", "All files are as the blueprint says; what is left to do is named above.", "The node is as the blueprint says.", 0},
-		{"plan", "left to do: add to its kernel command line, then reboot: intel_iommu=on", "The node is as the blueprint says.", 0},
+		{"apply", "Done, except for the manual steps above.", "Done.", exitChanges},
+		{"verify", "All files match the blueprint. Perform the manual steps above.", "The node matches the blueprint.", 0},
+		{"plan", "manual step: add to its kernel command line, then reboot: intel_iommu=on", "The node matches the blueprint.", 0},
 	} {
 		stdout, stderr, code := try(t, step.command, "--root", root)
-		if code != step.code || !strings.Contains(stdout, step.want) || strings.Contains(stdout, step.not) || !strings.Contains(stdout, "left to do: ") {
+		if code != step.code || !strings.Contains(stdout, step.want) || strings.Contains(stdout, step.not) || !strings.Contains(stdout, "manual step: ") {
 			t.Errorf("%s: code %d\n%s%s", step.command, code, stdout, stderr)
 		}
 	}

@@ -15,10 +15,9 @@ import (
 
 func planCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "Show what apply would do, with a diff for each file",
-		Long: "plan compares the node with its blueprint and changes nothing. What is right on disk already and waits for a reboot is\n" +
-			"told apart from what is to do.\n\n" + exitCodes,
+		Use:     "plan",
+		Short:   "Show what apply would do, with a diff for each file",
+		Long:    "plan compares the node with its blueprint and changes nothing. It shows separately what only needs a reboot.\n\n" + exitCodes,
 		Example: "  kata-vfio-bootstrap plan\n  kata-vfio-bootstrap plan -f gpu-pool.yaml -o json | jq -r '.files[] | select(.status==\"to do\") | .path'",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: o.check,
@@ -33,10 +32,10 @@ func verifyCommand(o *options) *cobra.Command {
 	var record bool
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Say whether the node is still as the blueprint says",
-		Long: "verify changes nothing and names each drift: what differs, by which file, when bootstrap wrote it and since when it is\n" +
-			"otherwise. json and yaml are those of plan. With --record it leaves what it found in\n" +
-			"/var/lib/kata-vfio/bootstrap/verified.json, which kata-vfio-plugin serves as metrics; `run` does that again and again.\n\n" + exitCodes,
+		Short: "Check whether the node matches the blueprint",
+		Long: "verify changes nothing. It lists each difference: the file, when bootstrap wrote it, and since when it differs. json and\n" +
+			"yaml have the format of plan. With --record it saves the result to /var/lib/kata-vfio/bootstrap/verified.json, which\n" +
+			"kata-vfio-plugin serves as metrics. `run` does so periodically.\n\n" + exitCodes,
 		Example: "  kata-vfio-bootstrap verify || kata-vfio-bootstrap apply",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: o.check,
@@ -44,7 +43,7 @@ func verifyCommand(o *options) *cobra.Command {
 	}
 	o.shared(cmd)
 	formats().Flag(cmd, &o.format)
-	cmd.Flags().BoolVar(&record, "record", false, "leave what was found on the node, for the plugin's metrics")
+	cmd.Flags().BoolVar(&record, "record", false, "save the result on the node, for the plugin's metrics")
 	return cmd
 }
 
@@ -67,7 +66,7 @@ func (o *options) plan(cmd *cobra.Command, show func(*printer, *bootstrap.Plan),
 	return outcome(p)
 }
 
-// leave leaves on the node what was found, or that nothing could be. The error is that of the look, and of leaving it.
+// leave saves the result of a look on the node, or that the look failed. It returns the errors of the look and of saving.
 func leave(ctx context.Context, e *bootstrap.Engine, p *bootstrap.Plan, err error) error {
 	if err != nil {
 		return errors.Join(err, e.RecordUnknown(ctx, err))
@@ -100,11 +99,11 @@ func outcome(p *bootstrap.Plan) error {
 func applyCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "Make the node as the blueprint says",
-		Long: "apply does what plan shows: all of it, or after an error none of it. It may be repeated, and ends what a former one was\n" +
-			"cut off in. Files get backups under /var/lib/kata-vfio/bootstrap, then the tools that belong to them run once: the boot\n" +
-			"loader's, the initial RAM file system's, systemd's, udev's, the container runtime's restart. Of an image the first two\n" +
-			"are listed as left to do, or run inside it with --chroot-tools.\n\n" + exitCodes,
+		Short: "Configure the node as the blueprint says",
+		Long: "apply makes the changes that plan shows. After an error it undoes all of them. You can repeat it: it completes an apply\n" +
+			"that was interrupted. It backs up files under /var/lib/kata-vfio/bootstrap. Then it runs each needed tool once: for the boot\n" +
+			"loader, the initial RAM file system, systemd, udev, and to restart the container runtime. For an image, it lists the first\n" +
+			"two as manual steps, or runs them inside the image with --chroot-tools.\n\n" + exitCodes,
 		Example: "  kata-vfio-bootstrap apply -f gpu-pool.yaml\n  kata-vfio-bootstrap apply --root /mnt/image --chroot-tools",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: o.check,
@@ -117,7 +116,7 @@ func applyCommand(o *options) *cobra.Command {
 }
 
 func (o *options) toolsFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.chrootTools, "chroot-tools", false, "with --root DIR: run the image's own tools inside it by chroot(2)")
+	cmd.Flags().BoolVar(&o.chrootTools, "chroot-tools", false, "with --root DIR: run the image's own tools inside it with chroot(2)")
 }
 
 func (o *options) apply(cmd *cobra.Command) error {
@@ -145,7 +144,7 @@ func (o *options) apply(cmd *cobra.Command) error {
 	return resultCode(result)
 }
 
-// resultCode is the exit code of what was done.
+// resultCode is the exit code of a result.
 func resultCode(r *bootstrap.Result) error {
 	switch {
 	case keeps(r), unfit(r):
@@ -158,13 +157,13 @@ func resultCode(r *bootstrap.Result) error {
 	return nil
 }
 
-// keeps reports whether revert has left a file that is there.
+// keeps reports whether revert kept an existing file.
 func keeps(r *bootstrap.Result) bool {
 	return slices.ContainsFunc(r.Kept, func(k bootstrap.Kept) bool { return !k.Removed })
 }
 
-// unfit reports whether the node is not fit after apply for a reason that apply can't fix, such as a boot that did
-// not bring what was applied before.
+// unfit reports whether the node does not match after apply for a reason that apply can't fix, such as a boot that
+// did not apply the files.
 func unfit(r *bootstrap.Result) bool {
 	return r.Plan != nil && r.Plan.Outcome() == bootstrap.Impossible
 }
@@ -176,10 +175,10 @@ func ran(steps []bootstrap.Step) bool {
 func revertCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revert [FILE...]",
-		Short: "Bring back what was before apply, all files or those that are named",
-		Long: "revert brings files back to the byte, with their modes and owners, removes those that were not there, and sets running\n" +
-			"settings back. A file that somebody has changed since is kept, with the difference shown; one that somebody has removed\n" +
-			"stays removed. What tools have generated (grub.cfg, initial RAM file systems) is generated again.\n\n" + exitCodes,
+		Short: "Restore the state before apply, for all files or for the named ones",
+		Long: "revert restores the bytes, modes and owners of files, removes files that did not exist before, and resets running\n" +
+			"settings. It keeps a file that was edited after apply, and shows the difference. A file that was removed after apply\n" +
+			"stays removed. Generated files (grub.cfg, initial RAM file systems) are generated again.\n\n" + exitCodes,
 		Example: "  kata-vfio-bootstrap revert\n  kata-vfio-bootstrap revert /etc/modprobe.d/50-kata-vfio.conf",
 		PreRunE: o.check,
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.revert(cmd, args) },
@@ -212,8 +211,8 @@ func (o *options) revert(cmd *cobra.Command, args []string) error {
 func statusCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "List what bootstrap has done to the node",
-		Long:  "status lists the files and settings that bootstrap has changed and not taken back, and what has become of them. It does\nnot ask what a blueprint wants; `verify` does.\n\nExit codes:\n  0  always, but for\n  1  the journal could not be read\n  2  the command line is wrong",
+		Short: "List what bootstrap changed on the node",
+		Long:  "status lists the files and settings that bootstrap changed and did not revert, with their current state. It does not\ncompare the node with a blueprint; `verify` does.\n\nExit codes:\n  0  the list is printed\n  1  the journal could not be read\n  2  the command line is wrong",
 		Args:  command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: o.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {

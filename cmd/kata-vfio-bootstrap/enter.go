@@ -17,16 +17,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
-// enter has this program run in the mount namespace of the node's first process, if that is asked for, and then returns how it ended
-// there. There are the node's files, its tools and its init's sockets, which a pod that mounts the node's root elsewhere has by wrong
-// paths. The blueprint is a file of the pod's as a rule: it is opened before, and is the standard input there. This process stays where
-// it is: who enters a container (`kubectl exec`, probes) enters the namespaces of its first process.
+// enter runs this program in the mount namespace of the node's first process if --enter-node is set, and returns its result. That
+// namespace has the node's files, tools and init sockets at their own paths; a pod that mounts the node's root has them at others. The
+// blueprint is usually a file in the pod: enter opens it first, and passes it as standard input. This process stays in the container's
+// namespace, because `kubectl exec` and probes enter the namespaces of the container's first process.
 func (o *options) enter(cmd *cobra.Command, args []string) error {
 	if !o.enterNode {
 		return nil
 	}
 	if o.root != "/" {
-		return command.Usagef("--enter-node works on the node itself: leave --root out")
+		return command.Usagef("--enter-node works on the node itself: remove --root")
 	}
 	if o.blueprint != "" {
 		if err := becomeInput(o.blueprint); err != nil {
@@ -35,15 +35,15 @@ func (o *options) enter(cmd *cobra.Command, args []string) error {
 	}
 	err := inNode(cmd.Context(), entered(args, o.blueprint != ""))
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
-		return &codeError{code: ended.ExitCode()} // it has said why
+		return &codeError{code: ended.ExitCode()} // it printed the reason
 	}
 	if err != nil {
 		return fmt.Errorf("enter the node: %w", err)
 	}
-	return &codeError{} // all is done, and nothing is to be done here
+	return &codeError{} // the program in the node did everything
 }
 
-// becomeInput makes a file the standard input, "-" being that already.
+// becomeInput makes a file the standard input. "-" is the standard input already.
 func becomeInput(name string) error {
 	if name == "-" {
 		return nil
@@ -55,7 +55,7 @@ func becomeInput(name string) error {
 	return unix.Dup3(int(f.Fd()), 0, 0)
 }
 
-// entered are the arguments of the program that is in the node: of a flag that is given twice the last one counts.
+// entered returns the arguments of the program in the node. They come last, and the last value of a flag counts.
 func entered(args []string, blueprint bool) []string {
 	further := []string{"--enter-node=false"}
 	if blueprint {
@@ -68,14 +68,14 @@ func entered(args []string, blueprint bool) []string {
 	return slices.Insert(slices.Clone(args), end, further...)
 }
 
-// endLimit is how long a program may take to end when it is asked to: a running apply is finished first.
+// endLimit is how long a program may take to end after SIGTERM: a running apply completes first.
 const endLimit = time.Minute
 
-// inNode runs this program in the mount namespace of process 1, and passes on that it is to end.
+// inNode runs this program in the mount namespace of process 1. It sends SIGTERM when ctx ends.
 func inNode(ctx context.Context, args []string) error {
 	node, err := os.Open("/proc/1/ns/mnt")
 	if err != nil {
-		return fmt.Errorf("%w; the pod has to be privileged, with hostPID", err)
+		return fmt.Errorf("%w; run it in a privileged pod with hostPID: true", err)
 	}
 	defer node.Close() //nolint:errcheck // it is only entered
 	if err := isElsewhere(node); err != nil {
@@ -86,14 +86,14 @@ func inNode(ctx context.Context, args []string) error {
 		return err
 	}
 	defer self.Close() //nolint:errcheck // it is only executed
-	// A thread of its own root and working directory may change its mount namespace (setns(2)), and what it starts is in there. It
-	// serves nothing else afterwards.
+	// setns(2) requires a thread that shares its root and working directory with no other. Its children inherit the namespace. The
+	// thread stays locked, so it runs nothing else afterwards.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return err
 	}
 	if err := unix.Setns(int(node.Fd()), unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("%w; the pod has to be privileged", err)
+		return fmt.Errorf("%w; run it in a privileged pod", err)
 	}
 	child := exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", self.Fd()))
 	child.Args, child.Stdin, child.Stdout, child.Stderr = args, os.Stdin, os.Stdout, os.Stderr
@@ -102,12 +102,12 @@ func inNode(ctx context.Context, args []string) error {
 	child.WaitDelay = endLimit
 	err = child.Run()
 	if child.ProcessState != nil && child.ProcessState.Success() {
-		return nil // also when it was told to end
+		return nil // also after SIGTERM
 	}
 	return err
 }
 
-// isElsewhere refuses the namespace that this process is in: that of a container which takes itself for process 1, too.
+// isElsewhere refuses a namespace that this process is already in, as in a container without hostPID.
 func isElsewhere(node *os.File) error {
 	there, err := node.Stat()
 	if err != nil {
@@ -118,7 +118,7 @@ func isElsewhere(node *os.File) error {
 		return err
 	}
 	if os.SameFile(there, here) {
-		return errors.New("process 1 is in the mount namespace of this one: a pod needs hostPID, and on the node itself leave --enter-node out")
+		return errors.New("process 1 has the same mount namespace as this process: set hostPID: true in the pod, or remove --enter-node on the node itself")
 	}
 	return nil
 }

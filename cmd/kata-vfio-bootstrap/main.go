@@ -1,5 +1,5 @@
-// Command kata-vfio-bootstrap makes a node fit for kata-vfio, verifies that it stays
-// so, and takes back what it did. Package bootstrap says how it goes about it.
+// Command kata-vfio-bootstrap configures a node for kata-vfio, verifies it, and
+// reverts it. Package bootstrap says how.
 package main
 
 import (

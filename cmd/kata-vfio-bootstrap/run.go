@@ -26,45 +26,45 @@ const (
 	applyAlways = "Always"
 )
 
-// shortest is how often a node may be looked at: more would be a load.
+// shortest is the minimum of --every, which bounds the load on the node.
 const shortest = 10 * time.Second
 
-// keeper looks after a node until it is stopped.
+// keeper verifies a node periodically until it is stopped.
 type keeper struct {
 	*options
 	stdout, stderr io.Writer
 	apply          string
 	every          time.Duration
 	now            func() time.Time
-	// said is what was reported last, so that each state is reported once.
+	// said is the last report, so that each state is reported once.
 	said string
-	// applied: an apply has succeeded, or nothing was to do.
+	// applied: an apply succeeded, or was not needed.
 	applied bool
 	fixed   fixes
 }
 
-// fixed is what was fixed last. If another program keeps writing the same files, they are fixed at growing
+// fixes is the last fix. If another program keeps writing the same files, they are fixed at growing
 // intervals: each fix may restart the container runtime.
 type fixes struct {
 	files []string
 	at    time.Time
-	// pause is how long they are then left as they are.
+	// pause is the time until the same files may be fixed again.
 	pause time.Duration
 }
 
-// longest is the longest pause between two mendings of the same file.
+// longest is the maximum pause between two fixes of the same file.
 const longest = time.Hour
 
 func runCommand(o *options) *cobra.Command {
 	k := &keeper{options: o, now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Look after the node until told to end, as a service or a pod of the chart",
-		Long: "run applies the blueprint as --apply says, and verifies the node again and again. The blueprint is read anew for each look,\n" +
-			"with --enter-node or from standard input once: the chart starts the pod anew when it changes. What it finds goes to\n" +
-			"/var/lib/kata-vfio/bootstrap/verified.json, which kata-vfio-plugin serves as metrics, and where it changed, to standard output.\n" +
-			"A node that can't be made fit, or waits for a reboot, is told and looked at again: run never reboots, and ends by a signal only.\n\n" +
-			"Exit codes:\n  0  it was told to end\n  1  the node could not be opened\n  2  the command line or the blueprint is wrong",
+		Short: "Verify the node periodically, as a service or in a pod of the chart",
+		Long: "run applies the blueprint as --apply says, and verifies the node periodically. It reads the blueprint each time. With\n" +
+			"--enter-node or from standard input it reads it once; the chart restarts the pod when the blueprint changes. It saves each\n" +
+			"result to /var/lib/kata-vfio/bootstrap/verified.json, which kata-vfio-plugin serves as metrics, and prints it when it changes.\n" +
+			"If the node can't match or needs a reboot, run reports that and continues. It never reboots, and ends only on a signal.\n\n" +
+			"Exit codes:\n  0  it ended on a signal\n  1  the node could not be opened\n  2  the command line or the blueprint is wrong",
 		Example: "  kata-vfio-bootstrap run --every 10m\n  kata-vfio-bootstrap run --enter-node --apply Once -f /config/blueprint.yaml",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error { return k.check() },
@@ -76,8 +76,8 @@ func runCommand(o *options) *cobra.Command {
 	o.shared(cmd)
 	formats().Flag(cmd, &o.format)
 	cmd.Flags().StringVar(&k.apply, "apply", applyNever,
-		"when to apply: Never, Once at the start, or Always, which also mends what is found otherwise later, ever more seldom (up to an hour) where somebody else writes the same file again and again")
-	cmd.Flags().DurationVar(&k.every, "every", 10*time.Minute, "time between two looks, more or less a tenth of it (10s at least)")
+		"when to apply: Never, Once (at the start), or Always, which also fixes later drift; if another program keeps changing the same file, the interval between fixes grows up to an hour")
+	cmd.Flags().DurationVar(&k.every, "every", 10*time.Minute, "time between two checks, varied by up to a tenth (at least 10s)")
 	// The only error is a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("apply", cobra.FixedCompletions([]string{applyNever, applyOnce, applyAlways}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -93,7 +93,7 @@ func (k *keeper) check() error {
 	return formats().Check(k.format)
 }
 
-// run looks after the node until ctx ends. What fails is reported, and tried again next time; an invalid blueprint
+// run verifies the node until ctx ends. It reports a failure and tries again next time. Only an invalid blueprint
 // at the start ends it.
 func (k *keeper) run(ctx context.Context) error {
 	e, err := k.open()
@@ -112,7 +112,7 @@ func (k *keeper) run(ctx context.Context) error {
 	return e.Close()
 }
 
-// sleep waits for the next look. The nodes of a pool that started together drift apart.
+// sleep waits for the next check. The interval varies, so that the nodes of a pool do not check at the same time.
 func (k *keeper) sleep(ctx context.Context) {
 	wait := time.NewTimer(k.every - k.every/10 + rand.N(k.every/5))
 	defer wait.Stop()
@@ -122,17 +122,17 @@ func (k *keeper) sleep(ctx context.Context) {
 	}
 }
 
-// once applies where it is time, looks at the node, and leaves and tells what it is.
+// once applies the blueprint if that is due, verifies the node, and saves and reports the result.
 func (k *keeper) once(ctx context.Context, e *bootstrap.Engine) error {
 	p, err := k.fixAndVerify(ctx, e)
 	if p == nil {
-		k.said = "" // whatever is found next is news
+		k.said = "" // report the next result in any case
 		return errors.Join(err, e.RecordUnknown(ctx, err))
 	}
 	return errors.Join(err, e.Record(ctx, p), k.report(p))
 }
 
-// fixAndVerify returns what the node is once what is due is applied; nil where it could not be looked at.
+// fixAndVerify applies the blueprint if that is due, and returns the plan of what remains, or nil if it can't be made.
 func (k *keeper) fixAndVerify(ctx context.Context, e *bootstrap.Engine) (*bootstrap.Plan, error) {
 	b, text, err := k.read(e)
 	if err != nil {
@@ -165,7 +165,7 @@ func (k *keeper) due(p *bootstrap.Plan) bool {
 	return k.apply == applyOnce && !k.applied
 }
 
-// backOff notes the files that were mended, and doubles the pause where one of them was mended not long ago.
+// backOff notes the files that were fixed, and doubles the pause if one of them was fixed recently.
 func (k *keeper) backOff(p *bootstrap.Plan) {
 	var files, again []string
 	for _, f := range p.Files {
@@ -179,7 +179,7 @@ func (k *keeper) backOff(p *bootstrap.Plan) {
 	now, pause := k.now(), time.Duration(0)
 	if len(again) > 0 && now.Sub(k.fixed.at) < 2*max(longest, k.every) {
 		pause = min(2*max(k.fixed.pause, k.every), max(longest, k.every))
-		_, _ = fmt.Fprintf(k.stderr, "kata-vfio-bootstrap: somebody else writes %s again and again; it is mended again after %s at the earliest\n",
+		_, _ = fmt.Fprintf(k.stderr, "kata-vfio-bootstrap: another program keeps changing %s; the next fix is in %s at the earliest\n",
 			terminal.Visible(strings.Join(again, ", ")), pause)
 	}
 	k.fixed = fixes{files: files, at: now, pause: pause}
@@ -195,7 +195,7 @@ func (k *keeper) fix(ctx context.Context, e *bootstrap.Engine, b *blueprint.Blue
 	return errors.Join(err, k.print(result, func(out *printer) { printResult(out, result, failed) }))
 }
 
-// report prints the node's state, if that is not what was reported last.
+// report prints the node's state if it differs from the last report.
 func (k *keeper) report(p *bootstrap.Plan) error {
 	out := &printer{}
 	printVerify(out, p)

@@ -107,25 +107,25 @@ func TestOnceTriesAgainAfterAnError(t *testing.T) {
 	}
 }
 
-// Where somebody else writes the same file each time, it is mended ever more seldom.
+// If another program changes the same file each time, it is fixed at growing intervals.
 func TestAlwaysBacksOffFromAnotherWriter(t *testing.T) {
 	root := image(t)
 	k, said := keep(t, root, applyAlways)
 	k.every = 10 * time.Minute
 	start := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	var mended []int
+	var fixedAt []int
 	for minute := 0; minute <= 240; minute += 10 {
 		k.now = func() time.Time { return start.Add(time.Duration(minute) * time.Minute) }
 		put(t, filepath.Join(root, "etc/modprobe.d/50-kata-vfio.conf"), "options vfio_pci disable_denylist=Y\n")
 		k.look(t)
 		if recorded(t, root).Outcome == "fit" {
-			mended = append(mended, minute)
+			fixedAt = append(fixedAt, minute)
 		}
 	}
-	if diff := cmp.Diff([]int{0, 10, 20, 40, 80, 140, 200}, mended); diff != "" {
-		t.Errorf("mended at minutes (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]int{0, 10, 20, 40, 80, 140, 200}, fixedAt); diff != "" {
+		t.Errorf("fixed at minutes (-want +got):\n%s", diff)
 	}
-	if !strings.Contains(said.String(), "somebody else writes /etc/modprobe.d/50-kata-vfio.conf again and again; it is mended again after 40m0s at the earliest") {
+	if !strings.Contains(said.String(), "another program keeps changing /etc/modprobe.d/50-kata-vfio.conf; the next fix is in 40m0s at the earliest") {
 		t.Errorf("it says %s", said)
 	}
 	k.now = func() time.Time { return start.Add(24 * time.Hour) }
@@ -161,7 +161,7 @@ func TestRunTellsEachStateOnce(t *testing.T) {
 	root := image(t)
 	k, said := keep(t, root, applyNever)
 	k.look(t)
-	if !strings.Contains(said.String(), "50-kata-vfio.conf is not as wanted") {
+	if !strings.Contains(said.String(), "50-kata-vfio.conf does not match the blueprint") {
 		t.Errorf("at first it says %s", said)
 	}
 	said.Reset()
@@ -171,8 +171,8 @@ func TestRunTellsEachStateOnce(t *testing.T) {
 	}
 	k.apply = applyAlways
 	k.look(t)
-	if text := said.String(); !strings.Contains(text, "Done, but for what is left to do.") || !strings.Contains(text, "All files are as the blueprint says") {
-		t.Errorf("having mended it says %s", text)
+	if text := said.String(); !strings.Contains(text, "Done, except for the manual steps above.") || !strings.Contains(text, "All files match the blueprint") {
+		t.Errorf("after the fix it says %s", text)
 	}
 }
 

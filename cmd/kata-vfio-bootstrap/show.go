@@ -26,21 +26,21 @@ func printPlan(out *printer, p *bootstrap.Plan) {
 	}
 	out.problems(p.Problems)
 	out.steps(p.Steps, "then runs:")
-	conclude(out, p, "apply would change it")
+	conclude(out, p, "Run apply to change it")
 }
 
-// printVerify shows what is not as it should be.
+// printVerify shows what does not match the blueprint.
 func printVerify(out *printer, p *bootstrap.Plan) {
 	for _, f := range p.Files {
 		switch {
 		case f.Drift != nil && f.Drift.What == "removed":
 			out.head(terminal.Red, fmt.Sprintf("✗ /%s was removed after %s", f.Path, when(f.Drift.Written)))
 		case f.Drift != nil && f.Status == bootstrap.ToDo:
-			out.head(terminal.Red, fmt.Sprintf("✗ /%s was written %s and is otherwise since %s", f.Path, when(f.Drift.Written), when(f.Drift.Since)))
+			out.head(terminal.Red, fmt.Sprintf("✗ /%s was written %s and has differed since %s", f.Path, when(f.Drift.Written), when(f.Drift.Since)))
 		case f.Drift != nil:
-			out.line("! /%s was written %s and changed %s; it still has what is wanted", f.Path, when(f.Drift.Written), when(f.Drift.Since))
+			out.line("! /%s was written %s and changed %s; it still has the required content", f.Path, when(f.Drift.Written), when(f.Drift.Since))
 		case f.Status == bootstrap.ToDo:
-			out.head(terminal.Red, fmt.Sprintf("✗ /%s is not as wanted (%s)", f.Path, f.Action))
+			out.head(terminal.Red, fmt.Sprintf("✗ /%s does not match the blueprint (%s)", f.Path, f.Action))
 		}
 		out.diff(f.Diff)
 	}
@@ -50,8 +50,8 @@ func printVerify(out *printer, p *bootstrap.Plan) {
 		}
 	}
 	out.problems(p.Problems)
-	out.steps(p.Steps, "has still to run:")
-	conclude(out, p, "apply mends it")
+	out.steps(p.Steps, "still to run:")
+	conclude(out, p, "Run apply to fix it")
 }
 
 func facts(out *printer, p *bootstrap.Plan) {
@@ -79,7 +79,7 @@ func overview(out *printer, p *bootstrap.Plan) {
 
 func conclude(out *printer, p *bootstrap.Plan, changes string) {
 	if p.Unfinished {
-		out.line("A former run was cut off. apply or revert puts that in order.")
+		out.line("An earlier run was interrupted. Run apply or revert to complete it.")
 	}
 	switch p.Outcome() {
 	case bootstrap.Impossible:
@@ -87,25 +87,25 @@ func conclude(out *printer, p *bootstrap.Plan, changes string) {
 			out.head(terminal.Red, inVain)
 			return
 		}
-		out.head(terminal.Red, "The node can't be made fit before that is changed; nothing is changed while it is so.")
+		out.head(terminal.Red, "The node can't match the blueprint until you fix the problems above. apply changes nothing until then.")
 	case bootstrap.ChangesNeeded:
-		out.head(terminal.Yellow, "The node is not as the blueprint says; "+changes+".")
+		out.head(terminal.Yellow, "The node does not match the blueprint. "+changes+".")
 	case bootstrap.RebootNeeded:
 		if byHand(p) {
-			out.head(terminal.Yellow, "All files are right. Do what is named above as left to do, then reboot the node to bring it about.")
+			out.head(terminal.Yellow, "All files match. Perform the manual steps above, then reboot the node.")
 			return
 		}
-		out.head(terminal.Yellow, "All files are right. Reboot the node to bring it about.")
+		out.head(terminal.Yellow, "All files match. Reboot the node to put them into effect.")
 	case bootstrap.Fit:
 		if byHand(p) || slices.ContainsFunc(p.Steps, func(s bootstrap.Step) bool { return s.Due && !s.Runs }) {
-			out.head(terminal.Yellow, "All files are as the blueprint says; what is left to do is named above.")
+			out.head(terminal.Yellow, "All files match the blueprint. Perform the manual steps above.")
 			return
 		}
-		out.head(terminal.Green, "The node is as the blueprint says.")
+		out.head(terminal.Green, "The node matches the blueprint.")
 	}
 }
 
-// byHand reports whether a step is left that only a person can do, such as configuring an unknown boot loader.
+// byHand reports whether a manual step remains, such as configuring an unknown boot loader.
 func byHand(p *bootstrap.Plan) bool {
 	return p != nil && slices.ContainsFunc(p.Problems, func(problem state.Problem) bool { return problem.ByHand })
 }
@@ -115,7 +115,7 @@ func printRefusal(out *printer, refused *bootstrap.RefusedError) {
 	out.head(terminal.Red, "Nothing was changed.")
 }
 
-// printResult shows what apply or revert has done, which may be less than was to do where it failed.
+// printResult shows what apply or revert did. If it failed, that may be only a part.
 func printResult(out *printer, r *bootstrap.Result, failed bool) {
 	rows := [][]string{{"PART", "FILE OR SETTING", "DONE"}}
 	for _, f := range r.Changed {
@@ -138,8 +138,8 @@ func printResult(out *printer, r *bootstrap.Result, failed bool) {
 	}
 }
 
-// inVain is said where another reboot is of no use.
-const inVain = "All files are right, and a reboot has not brought all of it. Another one would not either: see above."
+// inVain is printed if a reboot did not apply the files, and another one would not either.
+const inVain = "All files match, but a reboot did not apply all of them, and another reboot would not either. See the problems above."
 
 func concludeResult(out *printer, r *bootstrap.Result) {
 	done := len(r.Changed)+len(r.Settings) > 0 || ran(r.Steps)
@@ -148,19 +148,19 @@ func concludeResult(out *printer, r *bootstrap.Result) {
 	case unfit(r) && r.Plan.NotBrought:
 		out.head(terminal.Red, inVain)
 	case unfit(r):
-		out.head(terminal.Red, "The node can't be made fit before what is named above is changed.")
+		out.head(terminal.Red, "The node can't match the blueprint until you fix the problems above.")
 	case r.Reboot && byHand(r.Plan):
-		out.head(terminal.Yellow, "Do what is named above as left to do, then reboot the node to bring it about.")
+		out.head(terminal.Yellow, "Perform the manual steps above, then reboot the node.")
 	case r.Reboot:
-		out.head(terminal.Yellow, "Reboot the node to bring it about.")
+		out.head(terminal.Yellow, "Reboot the node to put the changes into effect.")
 	case keeps(r) && done:
-		out.head(terminal.Yellow, "Done, but for what is kept.")
+		out.head(terminal.Yellow, "Done, except for the files that were kept.")
 	case keeps(r):
 		out.head(terminal.Yellow, "Nothing was changed.")
 	case done && left:
-		out.head(terminal.Yellow, "Done, but for what is left to do.")
+		out.head(terminal.Yellow, "Done, except for the manual steps above.")
 	case left:
-		out.head(terminal.Yellow, "Nothing was changed. Do what is named above as left to do.")
+		out.head(terminal.Yellow, "Nothing was changed. Perform the manual steps above.")
 	case done, len(r.Kept) > 0:
 		out.head(terminal.Green, "Done.")
 	default:
@@ -172,16 +172,16 @@ func printStatus(out *printer, r *bootstrap.Report) {
 	switch {
 	case len(r.Files)+len(r.Settings) > 0:
 	case len(r.Steps) > 0:
-		out.line("No file on this node is of bootstrap's making any more, and what is named below has still to run for that.")
+		out.line("All files are reverted. The commands below still have to run.")
 	default:
-		out.line("Nothing on this node is of bootstrap's making.")
+		out.line("Bootstrap has changed nothing on this node.")
 	}
 	if !r.Applied.IsZero() {
-		out.line("A blueprint was applied last at %s.", when(r.Applied))
+		out.line("A blueprint was last applied at %s.", when(r.Applied))
 	}
 	rows := [][]string{{"PART", "FILE", "WRITTEN", "REVERT", "NOW"}}
 	for _, f := range r.Files {
-		now, back := "as written", "brings it back"
+		now, back := "as written", "restores it"
 		if f.Error != "" {
 			now, back = f.Error, "keeps it"
 		}
@@ -202,23 +202,22 @@ func printStatus(out *printer, r *bootstrap.Report) {
 		rows = append(rows, []string{s.Part, "/" + s.Path, when(s.At), s.Before, s.After})
 	}
 	out.table(rows)
-	out.steps(r.Steps, "has still to run:")
+	out.steps(r.Steps, "still to run:")
 	if r.Unfinished {
-		out.line("A run was cut off. apply or revert puts that in order.")
+		out.line("A run was interrupted. Run apply or revert to complete it.")
 	}
 	if r.Reboot {
 		out.line("A reboot is pending.")
 	}
 }
 
-// printer collects a text for people. What comes from a node is made harmless to a
-// terminal.
+// printer collects text output. It escapes control characters in what comes from a node.
 type printer struct {
 	text  bytes.Buffer
 	color bool
 }
 
-// print writes a value in the form that was asked for.
+// print writes a value in the format of -o.
 func (o *options) print(w io.Writer, v any, show func(*printer)) error {
 	switch o.format {
 	case "json":
@@ -292,7 +291,7 @@ func (p *printer) problems(all []state.Problem) {
 		p.head(color, mark+" "+terminal.VisibleLines(problem.Text))
 		fix := problem.Fix
 		if problem.ByHand {
-			fix = "left to do: " + fix
+			fix = "manual step: " + fix
 		}
 		p.line("    %s", strings.ReplaceAll(fix, "\n", "\n    "))
 	}
@@ -301,14 +300,14 @@ func (p *printer) problems(all []state.Problem) {
 	}
 }
 
-// steps lists tools: those that run by themselves and what has become of them, and those that are left to do.
+// steps lists the commands that bootstrap runs, with their results, and those that the user has to run.
 func (p *printer) steps(all []bootstrap.Step, toRun string) {
 	for i := range all {
 		s := &all[i]
 		what := toRun
 		switch {
 		case !s.Runs:
-			what = "left to do:"
+			what = "manual step:"
 		case s.Ran:
 			what = "ran:"
 		case s.Error != "":
