@@ -22,7 +22,7 @@ var (
 	casesNamed = regexp.MustCompile("\\b[Cc]ases? (`[A-Z]\\w+`(?:(?:,| and|, and) `[A-Z]\\w+`)*)")
 	caseRow    = regexp.MustCompile("(?m)^\\| `([A-Z]+[a-z]\\w+)` \\|")
 	chosen     = regexp.MustCompile(`KATA_VFIO_NODE_RUN=('[^']+'|\S+)`)
-	wasRun     = regexp.MustCompile(`pass(?:es)? with Kata (\S+) \((\w+)\) and QEMU (\S+), on .*?, (\w+ \d{4})\.`)
+	wasRun     = regexp.MustCompile(`pass(?:es)? with Kata (\S+) \((\w+)\) and QEMU (\S+), on .*?, (\w+ \d{4})\b`)
 )
 
 // nodeCases are the names of the cases on a node. Those of a contract are for Kata, too.
