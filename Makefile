@@ -86,7 +86,7 @@ release-check: ## make the release of the last commit twice, in two places, once
 # their own source, whose place -trimpath takes out.
 ARM64 := pci device api/v1alpha1 isolation nodeconfig claim publish plan audit/finding sysfs sysfs/kernelargs cdi journal network/vf/link \
 	cli/encode cli/terminal \
-	$(addprefix bootstrap/,blueprint boot host platform diff drift disk)
+	$(addprefix bootstrap/,blueprint boot host platform drift disk)
 
 # With -trimpath what the release has compiled is not compiled again.
 .PHONY: arm64

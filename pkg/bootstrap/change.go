@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/diff"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
@@ -84,7 +83,7 @@ func (c *change) diff() string {
 		}
 		return side + "/" + c.file.Path
 	}
-	return diff.Unified(name("a", c.was.Image), name("b", c.to), text(c.was.Image, c.was.Content), text(c.to, c.content))
+	return unified(name("a", c.was.Image), name("b", c.to), text(c.was.Image, c.was.Content), text(c.to, c.content))
 }
 
 // text is what a diff shows of an image.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/diff"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/disk"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/platform"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
@@ -129,7 +128,7 @@ func (e *Engine) since(entry *Entry, found disk.Found) string {
 	if err != nil {
 		return err.Error()
 	}
-	return diff.Unified("written/"+entry.Path, "found/"+entry.Path, text(entry.After, written), text(found.Image, found.Content))
+	return unified("written/"+entry.Path, "found/"+entry.Path, text(entry.After, written), text(found.Image, found.Content))
 }
 
 // resettable returns the running settings that are still as bootstrap wrote them. A setting that was changed since

@@ -59,10 +59,10 @@ func layers() [][]string {
 		{"plugin/metrics"},                               // what of that is counted
 		{"plugin/metrics/metricstest"},                   // read single metrics
 		{"node"},                                         // the parts joined
-		{"bootstrap/diff", "bootstrap/disk"},             // how bootstrap tells and writes
+		{"bootstrap/disk"},                               // how bootstrap writes
 		{"bootstrap"},
 		{"plugin/dra", "plugin/podres", "plugin/nri", "audit"}, // entry points
-		{"plugin"},                                             // the daemon
+		{"plugin"}, // the daemon
 		{"audit/topology"},
 		{"audit/page", "audit/nodereport"},
 		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet"},

@@ -1,4 +1,4 @@
-package diff_test
+package bootstrap
 
 import (
 	"fmt"
@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/diff"
 )
 
 func numbered(n int, change func(int) string) string {
@@ -58,7 +56,7 @@ func apply(t *testing.T, before, text string) string {
 	return b.String() + strings.Join(old[next:], "")
 }
 
-func TestPatchedTheOneVersionIsTheOther(t *testing.T) {
+func TestUnifiedPatchesOneVersionToTheOther(t *testing.T) {
 	at := func(which ...int) func(int) string {
 		return func(i int) string {
 			if slices.Contains(which, i) {
@@ -80,7 +78,7 @@ func TestPatchedTheOneVersionIsTheOther(t *testing.T) {
 		{"a line break at the end", "a\nb", "a\nb\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			text := diff.Unified("a/file", "b/file", []byte(c.before), []byte(c.after))
+			text := unified("a/file", "b/file", []byte(c.before), []byte(c.after))
 			got := apply(t, c.before, text)
 			if d := cmp.Diff(c.after, got); d != "" {
 				t.Errorf("patched (-want +got):\n%s\nby\n%s", d, text)
@@ -89,11 +87,11 @@ func TestPatchedTheOneVersionIsTheOther(t *testing.T) {
 	}
 }
 
-func TestNoDifferenceIsNothing(t *testing.T) {
-	if text := diff.Unified("a", "b", []byte("x\n"), []byte("x\n")); text != "" {
+func TestUnifiedOfEqualFilesIsEmpty(t *testing.T) {
+	if text := unified("a", "b", []byte("x\n"), []byte("x\n")); text != "" {
 		t.Errorf("got %q", text)
 	}
-	if text := diff.Unified("a", "b", []byte("x\x00"), []byte("x\n")); text != "binary files a and b differ\n" {
+	if text := unified("a", "b", []byte("x\x00"), []byte("x\n")); text != "binary files a and b differ\n" {
 		t.Errorf("got %q", text)
 	}
 }
