@@ -84,7 +84,7 @@ func specFaults() []fault {
 			foreignSpec(t, "pgpu", "    mounts:\n    - hostPath: /dev/vfio\n      containerPath: /x\n")
 		}},
 		{rule: "CDI-002", about: "in a directory that containerd is told of", board: board.Server, plant: func(t *board.Tree) {
-			t.Put("etc/containerd/config.toml", "[plugins]\n  cdi_spec_dirs = [\"/etc/cdi\", '/opt/cdi']\n")
+			t.Put("etc/containerd/config.toml", "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\ncdi_spec_dirs = [\"/etc/cdi\", '/opt/cdi']\n")
 			t.Put("opt/cdi/x.json", `{"cdiVersion":"0.6.0","kind":"example.com/x","devices":[{"name":"0","containerEdits":{"deviceNodes":[{"path":"/dev/iommu"}]}}]}`)
 		}},
 		{rule: "CDI-002", about: "a claim's spec with another's node", board: board.Server, plant: func(t *board.Tree) {

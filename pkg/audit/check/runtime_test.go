@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 )
 
 const kataGPU = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-gpu]\n"
@@ -89,9 +90,7 @@ func mountFaults() []fault {
 		mount("containerd's socket", "/run/containerd/containerd.sock"),
 		mount("a directory above", "/var/lib/kubelet"),
 		mount("the root", "/"),
-		{rule: "RT-027", about: "nothing to be seen", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
-			t.Delete("run/containerd")
-		}},
+		{rule: "RT-027", about: "nothing to be seen", board: board.Server, state: finding.Unknown, plant: hideContainers},
 		{rule: "RT-027", about: "a bundle that can't be read", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
 			t.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/container-of-t1/config.json", "{")
 		}},
@@ -217,6 +216,11 @@ func sizeFaults() []fault {
 		return fault{rule: "RT-030", about: about, board: board.Server, state: state, plant: func(t *board.Tree) {
 			const dir = "opt/kata/share/defaults/kata-containers/runtime-rs/kata-gpu/"
 			t.Put(board.ContainerdDropIn, t.Fragment("containerd/kata-gpu-runtime-rs.toml"))
+			t.AskedContainerd(func(r *containerd.Running) {
+				h := r.CRI.Handlers["kata-gpu"]
+				h.Path, h.Config = "/opt/kata/runtime-rs/bin/containerd-shim-kata-v2", "/"+dir+"configuration.toml"
+				r.CRI.Handlers["kata-gpu"] = h
+			})
 			t.Put(dir+"configuration.toml", strings.Replace(board.KataBase, "default_memory", "overhead_memory = 32\ndefault_memory", 1)+"hypervisor_name = 'qemu'\n")
 			t.Put(dir+"config.d/50-kata-gpu.toml", t.Fragment("kata/50-kata-gpu-runtime-rs.toml"))
 			t.Put(dir+"config.d/60-site.toml", size)
@@ -238,6 +242,11 @@ func TestOurFragmentsOverKatasDefaults(t *testing.T) {
 		"Rust": func(t *board.Tree) {
 			const dir = "opt/kata/share/defaults/kata-containers/runtime-rs/kata-gpu/"
 			t.Put(board.ContainerdDropIn, t.Fragment("containerd/kata-gpu-runtime-rs.toml"))
+			t.AskedContainerd(func(r *containerd.Running) {
+				h := r.CRI.Handlers["kata-gpu"]
+				h.Path, h.Config = "/opt/kata/runtime-rs/bin/containerd-shim-kata-v2", "/"+dir+"configuration.toml"
+				r.CRI.Handlers["kata-gpu"] = h
+			})
 			base := strings.NewReplacer("seccompsandbox", "seccomp_sandbox", `"virtio-fs"`, `"none"`, `hot_plug_vfio = "no-port"`, "").Replace(board.KataBase)
 			t.Put(dir+"configuration.toml", base+"hypervisor_name = 'qemu'\n")
 			t.Put(dir+"config.d/50-kata-gpu.toml", t.Fragment("kata/50-kata-gpu-runtime-rs.toml"))
