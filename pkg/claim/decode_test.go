@@ -280,7 +280,7 @@ func TestDecodeRefuses(t *testing.T) {
 			claimOf(results(result("gpu", "gpu0"))),
 			`status.allocation.devices.results[0]: device name "gpu0": want <type>-<domain>-<bus>-<device>-<function>`,
 		},
-		"bridge": {claimOf(results(result("gpu", "bridge-0000-00-1c-0"))), `device name "bridge-0000-00-1c-0": "bridge" is no assignable type`},
+		"bridge": {claimOf(results(result("gpu", "bridge-0000-00-1c-0"))), `device name "bridge-0000-00-1c-0": "bridge" is not a device type`},
 		"other spelling": {
 			claimOf(results(result("gpu", "gpu-0000-3B-00-0"))), `device name "gpu-0000-3B-00-0": want it as ResourceSlices have it, gpu-0000-3b-00-0`,
 		},

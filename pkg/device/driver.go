@@ -125,8 +125,8 @@ func WaitsForUsers(driver string) bool { return driver == "nvidia" }
 
 // NeverLetsGo says, as the end of a sentence, what to do about an unbind from such a
 // driver that hangs.
-const NeverLetsGo = "stop every process that has a /dev/nvidia* node open; from version 595 on the driver does not end the unbind " +
-	"even then (https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1119): restart the node"
+const NeverLetsGo = "stop every process that has a /dev/nvidia* node open; driver versions 595 and later do not finish the unbind even then " +
+	"(https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1119): restart the node"
 
 // SharedNodes returns the nodes below /dev by which a process may use any function of the driver. A name that ends
 // in "/" stands for all nodes in it. A process that has one open may use each of the functions, and the driver

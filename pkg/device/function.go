@@ -70,7 +70,7 @@ func ParseName(name string) (Type, pci.Address, error) {
 			return t, addr, nil
 		}
 	}
-	return "", pci.Address{}, fmt.Errorf("device name %q: %q is no assignable type", name, prefix)
+	return "", pci.Address{}, fmt.Errorf("device name %q: %q is not a device type", name, prefix)
 }
 
 // Function is one PCI function as the kernel shows it at the time of a scan.

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNotQuarantined says that a claim has nothing in quarantine here.
-var ErrNotQuarantined = errors.New("nothing of it is quarantined")
+var ErrNotQuarantined = errors.New("none of its devices is quarantined")
 
 // Clearance is how a quarantine is to end.
 type Clearance struct {
@@ -91,7 +91,7 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 		}
 	}
 	rec.Proofs = nil
-	if err := m.order.Resetting.Mark(rec, "its quarantine was cleared without a proof: "+how.Reason); err != nil {
+	if err := m.order.Resetting.Mark(rec, "an operator cleared the quarantine without a proven reset: "+how.Reason); err != nil {
 		return err
 	}
 	e := how.event(rec)
@@ -120,8 +120,8 @@ func (m *Maintainer) makeFitForHost(ctx context.Context, rec *journal.Record) er
 	own := *rec
 	own.Baseline = nil // no proof is asked for: the functions are compared with what they are now
 	if err := m.order.CarryOut(ctx, &own, plan.ForHost()).Err; err != nil {
-		return fmt.Errorf("claim %s: its devices stay in quarantine, since a host driver must not get what was not reset after a tenant: %w; "+
-			"if resets keep failing, power-cycle the node and clear the quarantine then", rec.Plan.Claim, err)
+		return fmt.Errorf("claim %s: its devices stay in quarantine, because a host driver must not get a device that was not reset after a tenant: %w; "+
+			"if resets keep failing, power-cycle the node, then clear the quarantine", rec.Plan.Claim, err)
 	}
 	return nil
 }

@@ -22,10 +22,10 @@ import (
 // next look (by the command, the plugin or AfterRecover) finishes it.
 
 // ErrNotOurs says that a function can't be drained, since no claim could get it.
-var ErrNotOurs = errors.New("kata-vfio does not offer it")
+var ErrNotOurs = errors.New("kata-vfio does not publish the device")
 
 // ErrNotDrained says that a drain has been taken back, perhaps by another process.
-var ErrNotDrained = errors.New("it is not drained any more")
+var ErrNotDrained = errors.New("the device is not drained")
 
 // WouldDrain returns what Drain of a function would be about, and changes nothing.
 func (m *Maintainer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
@@ -212,7 +212,7 @@ func (m *Maintainer) FinishDrain(ctx context.Context, d journal.Drain) (*Drainin
 	var errs []error
 	for _, rec := range state.bound {
 		if err := m.endBound(ctx, rec.ID(), d.Address); err != nil {
-			errs = append(errs, fmt.Errorf("give %s back to its driver: %w", d.Address, err))
+			errs = append(errs, fmt.Errorf("return %s to its driver: %w", d.Address, err))
 		}
 	}
 	if len(errs) > 0 {

@@ -163,8 +163,8 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 		return nil, err
 	}
 	if f.VF != nil {
-		orphan.Why = fmt.Sprintf("its claim's record is lost, and with it what PF %s imposed on this VF before, and whether it has addresses from a pool: "+
-			"set MAC, VLAN, trust and spoof check as they should be, free its addresses, and bind it to %s", f.VF.PF, origin)
+		orphan.Why = fmt.Sprintf("its claim's record is lost, so the VF's former settings on PF %s and its addresses from a pool are unknown: set MAC, VLAN, "+
+			"trust and spoof check as they should be, free its addresses, and bind it to %s", f.VF.PF, origin)
 		return orphan, nil
 	}
 	if orphan.Why, err = m.resetOrphan(ctx, n, f, origin); err != nil || orphan.Why != "" {
@@ -178,14 +178,14 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 // nothing needs it on VFIO, is not certain.
 func (m *Maintainer) originOf(ctx context.Context, snap *device.Snapshot, f *device.Function, damagedRecord string) (driver, why string, err error) {
 	if damagedRecord != "" {
-		return "", "record " + damagedRecord + " can't be read, and may be of it", nil
+		return "", "record " + damagedRecord + " can't be read and may describe this device", nil
 	}
 	err = m.order.Guard.Unheld(ctx, snap, plan.Ref{UID: journal.OrphanID(f.Address)}, []pci.Address{f.Address})
 	if effects.IsUse(err) {
 		return "", effects.OneLine(err), nil
 	}
 	if err != nil || m.order.Ledger == nil {
-		return "", "nothing says who bound it", err
+		return "", "nothing shows what bound it", err
 	}
 	last, err := m.order.Ledger.Last(ctx, f.Address, ledger.Bind, ledger.Quarantine, ledger.Release)
 	if err != nil {
@@ -193,9 +193,9 @@ func (m *Maintainer) originOf(ctx context.Context, snap *device.Snapshot, f *dev
 	}
 	switch {
 	case last == nil:
-		return "", "the ledger tells of nobody who bound it since the node's start: it was bound by hand, or by driverctl or udev", nil
+		return "", "the ledger has no binding of this device since the node booted: it was bound by hand, driverctl or udev", nil
 	case last.Type == ledger.Quarantine:
-		return "", "the ledger says that it is quarantined, and its record is gone", nil
+		return "", "the ledger says that the device is quarantined, and its record is missing", nil
 	}
 	for _, d := range last.Devices {
 		known := last.Type == ledger.Bind && d.DriverBefore != nil && d.DriverAfter != nil
@@ -203,7 +203,7 @@ func (m *Maintainer) originOf(ctx context.Context, snap *device.Snapshot, f *dev
 			return *d.DriverBefore, "", nil
 		}
 	}
-	return "", "the ledger's last word of it does not say which driver it came from", nil
+	return "", "the last event of this device in the ledger does not say which driver it came from", nil
 }
 
 // restoreOrphan marks the function, writes a record of what there is to take back, and
@@ -220,10 +220,10 @@ func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, r
 		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Group: *f.Group, Role: plan.RoleDevice,
 		Original: plan.Binding{Driver: origin}, Target: now,
 	}
-	if err := m.order.Recording.Save(rec, journal.Preparing, "no record explained why it was on "+f.Driver); err != nil {
+	if err := m.order.Recording.Save(rec, journal.Preparing, "no record explains why the device was on "+f.Driver); err != nil {
 		return err
 	}
-	err := m.order.Undo(ctx, rec, fmt.Errorf("it was on %s, and no record said why", f.Driver))
+	err := m.order.Undo(ctx, rec, fmt.Errorf("the device was on %s, and no record explains why", f.Driver))
 	if err != nil {
 		return errors.Join(err, m.order.Recording.Save(rec, journal.Preparing, effects.OneLine(err)))
 	}
@@ -247,8 +247,8 @@ func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Fun
 		_, result := m.order.Resetting.Reset(ctx, rec, r)
 		return "", result.Err
 	}
-	return fmt.Sprintf("it can't be reset without functions that others have, and a driver of the host must not get it as a tenant has left it: "+
-		"restart the node, or bind it to %s if no tenant had it", origin), nil
+	return fmt.Sprintf("the device can't be reset without functions in use, and a host driver must not get it before a reset: restart the node, or "+
+		"bind the device to %s if no tenant had it", origin), nil
 }
 
 // areOrphans reports whether all functions of a reset's set are orphans of one IOMMU group,

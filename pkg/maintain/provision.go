@@ -73,7 +73,7 @@ func (m *Maintainer) Reprovision(ctx context.Context, hold func(*plan.Provision)
 		g.Go(func() error {
 			if err := m.provisionOne(ctx, &m.order.Node.VirtualFunctions[i], out, hold); err != nil {
 				out.Failed, out.Refused = true, err.Error()
-				out.Fix = "correct that; the plugin tries again, and so does `kata-vfio-plugin provision`"
+				out.Fix = "fix it; the plugin tries again, and so does `kata-vfio-plugin provision`"
 			}
 			return nil
 		})

@@ -149,7 +149,7 @@ func TestNobodyKnowsWhetherItHasAnAddress(t *testing.T) {
 	if _, ok := errors.AsType[*prepare.UndoError](err); !ok {
 		t.Errorf("Prepare = %v, want an UndoError beside its own", err)
 	}
-	says(t, err, "take addresses for vf-0000-21-02-0 from pool tenants", "back to pool tenants")
+	says(t, err, "take addresses for vf-0000-21-02-0 from pool tenants", "to pool tenants: killed")
 	if rec := w.record(uid); rec == nil || rec.Reason == "" {
 		t.Fatalf("record %+v", rec)
 	}

@@ -481,7 +481,7 @@ func TestAStartDoesNotWaitForADrain(t *testing.T) {
 	if err != nil || len(r.Unfinished) != 2 { // the record itself, and the drain
 		t.Fatalf("Recover = %+v, %v", r, err)
 	}
-	says(t, r.Unfinished[1], "give 0000:3b:00.0 back", "left for later")
+	says(t, r.Unfinished[1], "return 0000:3b:00.0 to its driver", "a later try continues")
 	if w.driver(stuck) != "vfio-pci" || w.driver(free) == "vfio-pci" {
 		t.Errorf("drivers %s and %s", w.driver(stuck), w.driver(free))
 	}

@@ -31,11 +31,11 @@ type NotPreparedError struct {
 func (e *NotPreparedError) Error() string {
 	switch {
 	case e.PodUID != "":
-		return fmt.Sprintf("claim %s is not (any more) prepared for the pod with the UID %s", e.Claim, e.PodUID)
+		return fmt.Sprintf("claim %s is not, or no longer, prepared for the pod with the UID %s", e.Claim, e.PodUID)
 	case e.State == "":
 		return fmt.Sprintf("claim %s is not prepared on this node", e.Claim)
 	case e.EarlierBoot:
-		return fmt.Sprintf("claim %s was prepared before the node's last start and not since", e.Claim)
+		return fmt.Sprintf("claim %s was prepared before the node last booted, and not since", e.Claim)
 	}
 	return fmt.Sprintf("claim %s is not prepared: it is %s", e.Claim, e.State)
 }

@@ -231,5 +231,5 @@ func TestNothingToHandOver(t *testing.T) {
 	if e := as[*prepare.NotPreparedError](t, err); !e.EarlierBoot {
 		t.Errorf("error %+v, want that of an earlier boot", e)
 	}
-	says(t, err, "tenant-a/"+uid, "before the node's last start")
+	says(t, err, "tenant-a/"+uid, "before the node last booted")
 }

@@ -37,7 +37,7 @@ func TestAVMWhoseShimWasKilled(t *testing.T) {
 			w.k.Kill(shimPID)
 			err = call(w)
 			as[*effects.InUseError](t, err)
-			says(t, err, "qemu-system-x86 (pid 4194305", "process 4194305 is the VM of sandbox first, whose shim does not run any more", kill)
+			says(t, err, "qemu-system-x86 (pid 4194305", "process 4194305 is the VM of sandbox first, whose shim no longer runs", kill)
 			if strings.Contains(err.Error(), deletePod) {
 				t.Errorf("without its shim it says %q", err)
 			}

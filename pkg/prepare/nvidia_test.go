@@ -106,7 +106,7 @@ func TestDriverThatNeverLetsGo(t *testing.T) {
 		p := w.plugin(nil)
 		_, err := p.Prepare(t.Context(), w.request(uid, gpu))
 		as[*control.StuckError](t, err)
-		says(t, err, "drivers/nvidia/unbind", "version 595", "restart the node")
+		says(t, err, "drivers/nvidia/unbind", "versions 595", "restart the node")
 		_, err = w.plugin(nil).Prepare(t.Context(), w.request(uid, gpu))
 		as[*effects.LockedError](t, err)
 		says(t, err, gpu.String(), "from driver nvidia hangs", "restart the node")

@@ -198,7 +198,7 @@ type UndoError struct {
 }
 
 func (e *UndoError) Error() string {
-	return fmt.Sprintf("claim %s: taking it back: %s; the next try, or `kata-vfio-plugin unprepare %s`, goes on from here", e.Claim, effects.OneLine(e.Err), e.Claim.UID)
+	return fmt.Sprintf("claim %s: undo: %s; the next try, or `kata-vfio-plugin unprepare %s`, continues from here", e.Claim, effects.OneLine(e.Err), e.Claim.UID)
 }
 
 func (e *UndoError) Unwrap() error { return e.Err }
@@ -210,7 +210,7 @@ func (o *Order) Undo(ctx context.Context, rec *journal.Record, cause error) erro
 	if err := o.CarryOut(ctx, rec, plan.Undo()).Err; err != nil {
 		return err
 	}
-	why := "it was cut off"
+	why := "the operation was interrupted"
 	if cause != nil {
 		why = effects.OneLine(cause)
 	}
@@ -276,7 +276,7 @@ func (o *Order) InTime(ctx context.Context) (context.Context, context.CancelFunc
 	if o.RecoverLimit == 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, o.RecoverLimit, fmt.Errorf("not done within %s, it is left for later", o.RecoverLimit))
+	return context.WithTimeoutCause(ctx, o.RecoverLimit, fmt.Errorf("not done within %s: a later try continues", o.RecoverLimit))
 }
 
 // CarryOut carries out phases in order, up to the first that fails. It may be repeated

@@ -59,13 +59,13 @@ func TestStraysThatWeBoundGoBack(t *testing.T) {
 			w.mustPrepare(skipping(w.request(uid, gpu)))
 			w.lost(uid)
 			return gpu
-		}, false, "it can't be reset"},
+		}, false, "the device can't be reset"},
 		"a VF": {func(w *world) pci.Address {
 			_, vfs := w.k.AddNIC(0x21, 1)
 			w.mustPrepare(w.request(uid, vfs[0]))
 			w.lost(uid)
 			return vfs[0]
-		}, false, "what PF 0000:21:00.0 imposed on this VF"},
+		}, false, "the VF's former settings on PF 0000:21:00.0"},
 		"another function of its claim is in use": {func(w *world) pci.Address {
 			gpus := []pci.Address{w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)}
 			w.mustPrepare(w.request(uid, gpus...))

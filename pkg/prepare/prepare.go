@@ -244,7 +244,7 @@ type ReallocatedError struct {
 }
 
 func (e *ReallocatedError) Error() string {
-	return fmt.Sprintf("claim %s is allocated %s now, and %s of its former allocation can't be released: %s",
+	return fmt.Sprintf("claim %s is now allocated %s, and %s of its former allocation can't be released: %s",
 		e.Claim, strings.Join(e.Asked, ", "), strings.Join(e.Have, ", "), effects.OneLine(e.Err))
 }
 
@@ -289,7 +289,7 @@ func (p *Preparer) setAside(ctx context.Context, rec *journal.Record) error {
 	if err := p.order.Recording.Backfill(ctx, snap, &aside); err != nil {
 		return err
 	}
-	return p.order.Recording.End(ctx, rec, ledger.CodeUnproven, "the claim is allocated again, and the quarantine goes on as "+aside.ID())
+	return p.order.Recording.End(ctx, rec, ledger.CodeUnproven, "the claim is allocated again, and the quarantine continues as "+aside.ID())
 }
 
 // asideID is the claim's UID and the first function. No UID has a ".".

@@ -188,12 +188,12 @@ func TestAStartWaitsForNoLockForEver(t *testing.T) {
 	}
 	defer unlock()
 	w.recover = 100 * time.Millisecond
-	says(t, w.plugin(nil).BindByPolicy(t.Context()), "left for later")
+	says(t, w.plugin(nil).BindByPolicy(t.Context()), "a later try continues")
 	if w.driver(gpu) == "vfio-pci" || w.driver(other) != "vfio-pci" {
 		t.Errorf("drivers %s and %s, want the one without a lock bound", w.driver(gpu), w.driver(other))
 	}
 	w.wantVFs(pf, 4)
-	if got := w.provision(nil); !strings.Contains(got.Refused, "left for later") {
+	if got := w.provision(nil); !strings.Contains(got.Refused, "a later try continues") {
 		t.Errorf("%+v, want it refused for now", got)
 	}
 }

@@ -83,7 +83,7 @@ func (f *refusals) record(ctx context.Context, claim plan.Ref, e ledger.Event) e
 		return nil
 	}
 	if e.Untold = untold; untold > 0 {
-		e.Reason += fmt.Sprintf(" (%d refusals of this namespace before it are not in the ledger: they were too many at once)", untold)
+		e.Reason += fmt.Sprintf(" (%d earlier refusals of this namespace are not in the ledger: there were too many at once)", untold)
 	}
 	err := f.recording.Record(ctx, claim, e)
 	if err != nil {

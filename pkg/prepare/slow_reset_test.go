@@ -154,7 +154,7 @@ func (s *slowReset) try(p *plugin) error {
 func (s *slowReset) wantCutOff(err error) {
 	s.t.Helper()
 	as[*control.StuckError](s.t, err)
-	says(s.t, err, "has not answered", "the next try goes on from here")
+	says(s.t, err, "has not answered", "the next try continues from here")
 	s.wantUnknown(err)
 }
 

@@ -158,9 +158,9 @@ func (o *Order) retest(ctx context.Context, snap *device.Snapshot, rec *journal.
 // bindings. That the machine went down (perhaps by kexec) is no proof that the
 // functions are clean.
 func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
-	code, why := ledger.CodeUndone, "the node went down"
+	code, why := ledger.CodeUndone, "the node stopped"
 	if rec.State == journal.Prepared || rec.State == journal.Releasing {
-		code, why = ledger.CodeUnproven, "the node went down before a reset"
+		code, why = ledger.CodeUnproven, "the node stopped before a reset"
 		rec.Proofs = nil
 		if err := o.Resetting.Mark(rec, why); err != nil {
 			return err
@@ -196,7 +196,7 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) Outcome {
 	if out := o.CarryOut(ctx, rec, plan.Cleaning()); out.Err != nil {
 		return out
 	}
-	if err := o.Resetting.Mark(rec, "no reset was made: its class waives that, or it was off the bus"); err != nil {
+	if err := o.Resetting.Mark(rec, "no reset: the DeviceClass waives it, or the device was off the bus"); err != nil {
 		return failed(err)
 	}
 	if quarantined {
@@ -243,13 +243,13 @@ func (o *Order) afterResets(ctx context.Context, rec *journal.Record, r effects.
 	case r.Verdict == effects.Clean:
 		return Outcome{}
 	case r.Verdict == effects.Unfinished:
-		err := fmt.Errorf("claim %s: %w; the next try goes on from here", rec.Plan.Claim, r.Err)
+		err := fmt.Errorf("claim %s: %w; the next try continues from here", rec.Plan.Claim, r.Err)
 		if r.InKernel {
 			return Outcome{Next: Join, Err: err}
 		}
 		return failed(err)
 	case ctx.Err() != nil:
-		return failed(fmt.Errorf("reset cut off (%w), it is made again: %w", context.Cause(ctx), r.Err))
+		return failed(fmt.Errorf("the reset was interrupted (%w) and is repeated: %w", context.Cause(ctx), r.Err))
 	case r.Verdict == effects.Unrecorded:
 		return failed(r.Err) // the resets are made again, and recorded
 	}
@@ -286,7 +286,7 @@ func (e *QuarantinedError) Error() string {
 	for i, a := range addrs {
 		words[i] = a.String()
 	}
-	return fmt.Sprintf("claim %s: %s quarantined: %s; look into the device, then run `kata-vfio-plugin unprepare %s` to try the reset again",
+	return fmt.Sprintf("claim %s: %s quarantined: %s; check the device, then run `kata-vfio-plugin unprepare %s` to try the reset again",
 		e.Record.Plan.Claim, strings.Join(words, ", "), e.Record.Reason, e.Record.ID())
 }
 

@@ -147,7 +147,7 @@ func TestAPolicyThatThePFCannotHave(t *testing.T) {
 		},
 		"no spoof check": {
 			driver: vftest.Driver{Silent: []device.VFSetting{device.VFSpoofCheck}},
-			says:   []string{"spoofCheck", "does not support", "let a DeviceClass say `spoofCheck: false`"},
+			says:   []string{"spoofCheck", "does not support", "set `spoofCheck: false` in a DeviceClass"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestRatesAtOddsAreRefused(t *testing.T) {
 	if refused := wantRefused(t, err); refused == nil || !refused.Has(plan.Unsupported) {
 		t.Errorf("Prepare = %v, want a refusal of the rate", err)
 	}
-	says(t, err, "a minimum of 100 Mbit/s is more than the maximum of 50", "say both minTxRate and maxTxRate in a DeviceClass")
+	says(t, err, "a minimum of 100 Mbit/s is more than the maximum of 50", "set both minTxRate and maxTxRate in a DeviceClass")
 	if writes := w.links.Writes(); len(writes) > 0 || w.record(uid) != nil {
 		t.Errorf("record %v, written: %v", w.record(uid), writes)
 	}

@@ -127,7 +127,7 @@ func shimLeavesItsVM(ctx context.Context, s *site) error {
 		return err
 	}
 	err = s.until(ctx, "an event names the VM's process", vmPodLimit, func(ctx context.Context) error {
-		if events := s.events(ctx, tenant); !strings.Contains(events, "whose shim does not run any more") || !strings.Contains(events, "`kill -9 "+vmm+"`") {
+		if events := s.events(ctx, tenant); !strings.Contains(events, "whose shim no longer runs") || !strings.Contains(events, "`kill -9 "+vmm+"`") {
 			return fmt.Errorf("want process %s, the events are\n%s", vmm, events)
 		}
 		_, err := s.output(ctx, "test -d /proc/"+vmm)

@@ -22,72 +22,73 @@ const explainAndClear = "`kata-vfio-plugin quarantine explain DEVICE` on its nod
 // message says it, or nothing is to be done.
 func advice(reason string) string {
 	return cmp.Or(pluggingAdvice(reason), map[string]string{
-		"NoRuntimeClass":                inAVM,
-		"HandlerNotAllowed":             inAVM,
-		"ReservedForPodGroup":           "give each pod a claim of its own, by a ResourceClaimTemplate, and take the claim out of the PodGroup",
-		"DiskFull":                      "free space on the node's disk that has /var/lib/kata-vfio; claims that are prepared can still end",
-		"SharedClaim":                   "give each pod a claim of its own, by a ResourceClaimTemplate: a device is in one VM only",
-		"NoPod":                         "start a pod that names the claim",
-		"PodReplaced":                   "delete the pod, so that its controller makes a new one",
-		"Absent":                        "look for the device on its node: `kata-vfio-audit devices`",
-		"NotOurs":                       "let the node config have the device, or delete the claim",
-		"DiskInUse":                     "unmount or stop what uses the disk, or claim another device",
-		"Forbidden":                     "delete the claim: the node itself needs the device",
-		"GroupMateNotSelected":          "let the node config name the function that the message names, or claim another device",
-		"AllocatedElsewhere":            "delete the pod and create it without spec.nodeName, so that the scheduler places it",
-		"OtherPool":                     "delete the pod and its claim, so that a new claim is allocated from the current ResourceSlices",
-		"LinkLost":                      "check the slot, cable and power of the device, then reset it",
-		"FatalErrors":                   "reset or replace the device",
-		"Held":                          "wait for the claim that has the device, or delete it",
-		"GroupNotViable":                "take the function that the message names from its driver",
-		"NotIsolated":                   "mend what the message names; `kata-vfio-audit devices -o wide` on the node has the evidence",
-		"FailsAudit":                    "mend what `kubectl kata-vfio audit` names",
-		"PFBusy":                        "wait until the PF's VFs, or the PF itself, are back",
-		"ClassNotGranted":               "name a class that is granted to the namespace, or have the cluster's admin add the namespace to the class's annotation " + v1alpha1.AnnotationNamespaces,
-		"ClassGone":                     "name a class that exists, and create the pod and its claim again",
-		"ClassChanged":                  "create the pod and its claim again, so that the claim is allocated by the class as it is now",
-		"NoVLAN":                        "have the cluster's admin set vlan in the DeviceClass's VFConfig, or `allowUntagged: true` where no VLAN is meant",
-		"ClassUnknown":                  "create the pod and its claim again",
-		"Quarantined":                   explainAndClear,
-		"Drained":                       "claim another device; whoever drained it brings it back by `kata-vfio-plugin undrain DEVICE` on its node",
-		"WrongType":                     "delete the claim: the device was replaced by another since it was published",
-		"NoReset":                       "mend what the message names; `kata-vfio-audit devices -o wide` on the node lists the resets",
-		"AdminAccess":                   "leave adminAccess out of the claim: the driver gives nobody a device that another has",
-		"UnsupportedSetting":            "leave the setting that the message names out of the claim's or its DeviceClass's parameters",
-		"NodeMismatch":                  "delete the pod, so that its container is made anew; if it comes again, compare the CDI specs on its node with `kata-vfio-plugin status`",
-		"Unverifiable":                  "see the plugin's log on the node: it says what could not be read",
-		"Orphan":                        "see what is left on the node, by the words of the message: `kata-vfio-plugin status`",
-		"NoEvidence":                    "see that the node's ledger can be written: its plugin's log says why it can't",
-		"InUse":                         "end the process that the message names: often a VM whose pod is gone or whose shim was killed",
-		"AddressNotReturned":            "mend the CNI plugin, which is tried again; `unprepare --leave-addresses` where it is gone for good",
+		"NoRuntimeClass":       inAVM,
+		"HandlerNotAllowed":    inAVM,
+		"ReservedForPodGroup":  "give each pod its own claim by a ResourceClaimTemplate, and remove the claim from the PodGroup",
+		"DiskFull":             "free space on the node's disk that has /var/lib/kata-vfio; prepared claims can still end",
+		"SharedClaim":          "give each pod its own claim by a ResourceClaimTemplate: only one VM can have a device",
+		"NoPod":                "start a pod that names the claim",
+		"PodReplaced":          "delete the pod, so that its controller creates a new one",
+		"Absent":               "find the device on its node: `kata-vfio-audit devices`",
+		"NotOurs":              "select the device in the node config, or delete the claim",
+		"DiskInUse":            "unmount the disk or stop its user, or claim another device",
+		"Forbidden":            "delete the claim: the node itself needs the device",
+		"GroupMateNotSelected": "select the function named in the message in the node config, or claim another device",
+		"AllocatedElsewhere":   "delete the pod and create it without spec.nodeName, so that the scheduler places it",
+		"OtherPool":            "delete the pod and its claim, so that a new claim is allocated from the current ResourceSlices",
+		"LinkLost":             "check the slot, cable and power of the device, then reset it",
+		"FatalErrors":          "reset or replace the device",
+		"Held":                 "wait for the claim that has the device, or delete it",
+		"GroupNotViable":       "unbind the function named in the message from its driver",
+		"NotIsolated":          "fix what the message names; `kata-vfio-audit devices -o wide` on the node shows the evidence",
+		"FailsAudit":           "fix the checks that `kubectl kata-vfio audit` lists",
+		"PFBusy":               "wait until the PF or its VFs are back",
+		"ClassNotGranted":      "use a DeviceClass that is granted to the namespace, or ask the cluster's admin to add the namespace to the class's annotation " + v1alpha1.AnnotationNamespaces,
+		"ClassGone":            "use a DeviceClass that exists, and create the pod and its claim again",
+		"ClassChanged":         "create the pod and its claim again, so that the claim is allocated by the current DeviceClass",
+		"NoVLAN":               "ask the cluster's admin to set vlan in the DeviceClass's VFConfig, or `allowUntagged: true` if it needs no VLAN",
+		"ClassUnknown":         "create the pod and its claim again",
+		"Quarantined":          explainAndClear,
+		"Drained":              "claim another device, or run `kata-vfio-plugin undrain DEVICE` on its node when the maintenance is over",
+		"WrongType":            "delete the claim: another device replaced this one since it was published",
+		"NoReset":              "fix what the message names; `kata-vfio-audit devices -o wide` on the node lists the resets",
+		"AdminAccess":          "remove adminAccess from the claim: the driver does not share a device in use",
+		"UnsupportedSetting":   "remove the setting named in the message from the parameters of the claim or its DeviceClass",
+		"NodeMismatch": "delete the pod, so that its container is created again; if the error repeats, compare the CDI specs on its node with " +
+			"`kata-vfio-plugin status`",
+		"Unverifiable":                  "read the plugin's log on the node: it says what could not be read",
+		"Orphan":                        "run `kata-vfio-plugin status` on the node to see what the message names",
+		"NoEvidence":                    "make the node's ledger writable: the plugin's log says why it is not",
+		"InUse":                         "end the process named in the message: often a VM whose pod is gone or whose shim was killed",
+		"AddressNotReturned":            "fix the CNI plugin: the plugin tries again; if it can't be fixed, use `kata-vfio-plugin unprepare --leave-addresses`",
 		"NoAddressPool":                 "name the pool in the node config (chart: addressPools)",
-		"NoAddress":                     "mend the CNI plugin, by the words of the message",
-		"WeakensIsolation":              "leave the parameter out: only a DeviceClass may say that",
-		"InvalidConfig":                 "mend the parameters in the claim's spec.devices.config",
-		"DamagedRecord":                 "look at the node's journal: `kata-vfio-plugin status`",
-		"ConfigSpaceDead":               "reset or replace the device: it answers no reads",
-		"Locked":                        "reboot the node if it stays: an operation on the device hangs in the kernel",
-		"NodeWithoutClaim":              "take the device from the pod's spec, and claim it",
-		"NodeOfOthersClaim":             "name the claim in the pod's spec.resourceClaims",
-		"MountNotAllowed":               "take the mount from the pod's spec",
-		"AnnotationNotAllowed":          "take the annotation from the pod's spec",
-		"ClaimNotUsable":                "delete the pod, so that its claim is prepared anew",
+		"NoAddress":                     "fix the CNI plugin's error in the message",
+		"WeakensIsolation":              "remove the parameter: only a DeviceClass may set it",
+		"InvalidConfig":                 "correct the parameters in the claim's spec.devices.config",
+		"DamagedRecord":                 "check the node's journal: `kata-vfio-plugin status`",
+		"ConfigSpaceDead":               "reset or replace the device: it does not answer reads",
+		"Locked":                        "an operation on the device hangs in the kernel: reboot the node if it does not end",
+		"NodeWithoutClaim":              "remove the device from the pod's spec, and claim it",
+		"NodeOfOthersClaim":             "add the claim to the pod's spec.resourceClaims",
+		"MountNotAllowed":               "remove the mount from the pod's spec",
+		"AnnotationNotAllowed":          "remove the annotation from the pod's spec",
+		"ClaimNotUsable":                "delete the pod, so that its claim is prepared again",
 		"DeviceNotClean":                "wait for the former sandbox to end",
 		"NotInSandbox":                  "delete the pod, so that its VM boots with the device",
-		"FailedScheduling":              "see which devices are free: `kubectl kata-vfio devices`; what the class and the claim's selectors ask for must be among them",
-		"FailedResourceClaimCreation":   "mend the pod's ResourceClaimTemplate, by the words of the message",
-		"FailedPrepareDynamicResources": "see the claim's condition Ready; where it has none, the plugin does not run on the node",
-		"FailedCreatePodSandBox":        "see the node's plugin and Kata, by the words of the message",
+		"FailedScheduling":              "run `kubectl kata-vfio devices` to see the free devices: they must match the class and the claim's selectors",
+		"FailedResourceClaimCreation":   "correct the pod's ResourceClaimTemplate: the message says what is wrong",
+		"FailedPrepareDynamicResources": "read the claim's condition Ready; if there is none, the plugin does not run on the node",
+		"FailedCreatePodSandBox":        "check the node's plugin and Kata: the message says what failed",
 	}[reason])
 }
 
 // pluggingAdvice is about what Kata can't plug into a VM.
 func pluggingAdvice(reason string) string {
 	return map[string]string{
-		"BackendUnavailable":    "ask for the other backend in the parameters, or give the node a kernel that has this one",
-		"SeveralOfIOMMUGroup":   "say `companions: Withhold` in the parameters, or claim one function of the IOMMU group",
-		"OtherOfIOMMUGroup":     "leave `backend: Group` out of the parameters, give the node a kernel with iommufd, or claim another device",
-		"HotPlugWindowTooSmall": "have the node's VMs boot with their devices: cold plug in Kata's configuration, and the plugin without --hot-plug",
+		"BackendUnavailable":    "request the other backend in the parameters, or install a kernel that supports this one",
+		"SeveralOfIOMMUGroup":   "set `companions: Withhold` in the parameters, or claim one function of the IOMMU group",
+		"OtherOfIOMMUGroup":     "remove `backend: Group` from the parameters, install a kernel with iommufd, or claim another device",
+		"HotPlugWindowTooSmall": "enable cold plug in the node's Kata configuration, and run the plugin without --hot-plug",
 	}[reason]
 }
 
@@ -98,29 +99,29 @@ func aboutTaint(t resourceapi.DeviceTaint, known map[string]*finding.Rule) (text
 		if rule := known[t.Value]; rule != nil {
 			return "check " + t.Value + " fails; expected: " + rule.Expected(), rule.Fix
 		}
-		return "check " + t.Value + " fails", "`kata-vfio-audit explain " + t.Value + "` of the node's version"
+		return "check " + t.Value + " fails", "run `kata-vfio-audit explain " + t.Value + "` with the node's version"
 	case publish.TaintNotIsolated:
-		return "it is not isolated: " + t.Value, "`kata-vfio-audit devices -o wide` on the node names what stands in the way"
+		return "it is not isolated: " + t.Value, "`kata-vfio-audit devices -o wide` on the node shows the cause"
 	case publish.TaintQuarantined:
-		return "it could not be proven clean after a tenant", advice("Quarantined")
+		return "it was not proven clean after a tenant", advice("Quarantined")
 	case publish.TaintDrain:
 		if t.Value == string(publish.Drained) {
-			return "an operator has taken it out of use, and nobody has it", advice("Drained")
+			return "an operator drained it, and no claim has it", advice("Drained")
 		}
-		return "an operator takes it out of use, and waits until nobody has it", advice("Drained")
+		return "an operator is draining it, and a claim still has it", advice("Drained")
 	case publish.TaintDead:
-		return "it answers no reads of its configuration", advice("ConfigSpaceDead")
+		return "it does not answer reads of its configuration space", advice("ConfigSpaceDead")
 	case publish.TaintLinkLost:
-		return "its PCIe link is down", "see to the slot, cable and power, then reset the device"
+		return "its PCIe link is down", "check the slot, cable and power, then reset the device"
 	case publish.TaintFatalErrors:
 		return "it reported fatal errors", "reset or replace the device"
 	case publish.TaintNotPreparable:
 		return "every claim for it is refused: " + t.Value, cmp.Or(advice(t.Value), "`kata-vfio-audit devices` on the node says why")
 	case publish.TaintWithdrawn:
-		return "it is no longer on offer: " + t.Value, "end the claim that has it; the node config or the device changed"
+		return "it is no longer published: " + t.Value, "end the claim that has it; the node config or the device changed"
 	}
 	if strings.HasPrefix(t.Key, v1alpha1.DriverName+"/") {
-		return "the plugin keeps claims from it: " + taintWord(t), "see the plugin's log on its node: this version does not know the taint"
+		return "the plugin's taint keeps claims away: " + taintWord(t), "read the plugin's log on its node: this version does not know the taint"
 	}
-	return "somebody keeps claims from it: " + taintWord(t), "ask who set the taint"
+	return "a taint keeps claims away: " + taintWord(t), "ask the cluster's admin why the taint is set"
 }

@@ -45,7 +45,7 @@ func TestEachTaintHasAdvice(t *testing.T) {
 	keys := append(constants(t, "../../publish/taints.go", `v1alpha1.DriverName \+ `), "/of-tomorrow")
 	for _, key := range keys {
 		text, fix := aboutTaint(resourceapi.DeviceTaint{Key: v1alpha1.DriverName + key, Value: "IOM-003"}, nil)
-		general := strings.HasPrefix(text, "the plugin keeps claims")
+		general := strings.HasPrefix(text, "the plugin's taint keeps claims")
 		if text == "" || fix == "" || general != (key == "/of-tomorrow") {
 			t.Errorf("%s: %q, %q", key, text, fix)
 		}

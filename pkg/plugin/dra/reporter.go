@@ -153,7 +153,7 @@ func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []
 	}
 	note := rep.problem
 	if leftOut > 0 {
-		note = fmt.Sprintf("(%d refusals of this namespace before it have no event: they were too many at once) %s", leftOut, note)
+		note = fmt.Sprintf("(%d refusals of this namespace before it have no event: there were too many at once) %s", leftOut, note)
 	}
 	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, pods, corev1.EventTypeWarning, rep.reason, "Prepare", note)
 }

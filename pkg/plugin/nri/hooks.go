@@ -225,7 +225,7 @@ func (h *hooks) inspect(pods []*api.PodSandbox, containers []*api.Container) {
 		if refused == nil {
 			continue
 		}
-		h.cfg.Log.Error("a running container has devices that it would be refused today; delete its pod unless you know why", refused.attributes())
+		h.cfg.Log.Error("a running container has devices that the plugin would refuse now; delete its pod unless this is intended", refused.attributes())
 		h.cfg.observe("RunningContainer", time.Since(start), refused)
 		h.cfg.report(refused)
 	}

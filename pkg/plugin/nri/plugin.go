@@ -77,7 +77,7 @@ func (p *Plugin) Run(ctx context.Context) {
 		}
 		if text := err.Error(); text != logged {
 			logged = text
-			p.cfg.Log.Warn("not connected to the runtime: sandboxes and containers are not checked; trying on",
+			p.cfg.Log.Warn("not connected to the runtime: sandboxes and containers are not checked; retrying",
 				slog.String("socket", p.cfg.Socket), slog.Any("err", err))
 		}
 		if !sleep(ctx, redial/2+rand.N(redial/2), nil) {
@@ -121,7 +121,7 @@ func within(limit time.Duration, ended <-chan error) error {
 	case err := <-ended:
 		return err
 	case <-timer.C:
-		return errors.New("the runtime was gone before it had configured the plugin")
+		return errors.New("the runtime disconnected before it configured the plugin")
 	}
 }
 
@@ -147,7 +147,7 @@ func dial(ctx context.Context, socket string) (*connection, error) {
 		return nil, fmt.Errorf("no NRI socket: enable NRI in the runtime (containerd: disable = false in io.containerd.nri.v1.nri, "+
 			"then restart it) and mount the socket's directory: %w", err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("nobody listens on the NRI socket: is the runtime running, and is the socket's directory mounted, not the file?: %w", err)
+		return nil, fmt.Errorf("nothing listens on the NRI socket: check that the runtime runs, and that the socket's directory is mounted, not the file: %w", err)
 	}
 	return nil, fmt.Errorf("connect to NRI: %w", err)
 }

@@ -71,7 +71,7 @@ func (r *Rules) inSandbox(a *assignment.Assignment, pod *api.PodSandbox, contain
 	case !a.CleanFor(pod.GetId()):
 		refused.Code = DeviceNotClean
 		refused.Text = fmt.Sprintf("the devices of claim %s were assigned to sandbox %s and have not been reset", a.Claim, a.Sandbox.ID)
-		refused.Fix = "wait: they are reset once that sandbox is gone, and the kubelet tries again; pods can't share a device"
+		refused.Fix = "wait until that sandbox ends: its devices are then reset, and the kubelet tries again; pods can't share a device"
 	default:
 		return nil
 	}
@@ -82,7 +82,7 @@ func (r *Rules) inSandbox(a *assignment.Assignment, pod *api.PodSandbox, contain
 func condition(a *assignment.Assignment) string {
 	switch {
 	case a.Stale:
-		return "of an earlier boot of the node"
+		return "prepared in an earlier boot of the node"
 	case a.State == journal.Prepared && a.Withdrawn != "":
 		return "prepared with devices that are not allocated to it here: " + a.Withdrawn
 	case a.State == journal.Prepared:
@@ -175,7 +175,7 @@ func (k *check) cdi() *Refusal {
 		case !known:
 			return k.refuse(NodeWithoutClaim, name, "no claim on this node has the device %s", name)
 		case !k.isOurs(a):
-			refused := k.refuse(NodeOfOthersClaim, name, "the device %s belongs to a claim that the pod does not have", name)
+			refused := k.refuse(NodeOfOthersClaim, name, "the device %s belongs to a claim that is not the pod's", name)
 			refused.Claim = a.Claim
 			return refused
 		}
@@ -214,7 +214,7 @@ func (k *check) node(n node) *Refusal {
 	case len(owners) == 0:
 		return k.refuse(NodeWithoutClaim, n.path, "no claim on this node explains the VFIO node %s (device %d:%d)", n.path, n.major, n.minor)
 	case mine < 0:
-		refused := k.refuse(NodeOfOthersClaim, n.path, "the VFIO node %s belongs to a claim that the pod does not have", n.path)
+		refused := k.refuse(NodeOfOthersClaim, n.path, "the VFIO node %s belongs to a claim that is not the pod's", n.path)
 		refused.Claim = owners[0].Claim
 		return refused
 	}
@@ -255,7 +255,7 @@ func (k *check) access(n node) *Refusal {
 	if n.minor == anyMinor {
 		number = fmt.Sprintf("%d:*", n.major)
 	}
-	return k.refuse(NodeWithoutClaim, number, "its device cgroup lets it open VFIO devices (%s) that are not of its claims", number)
+	return k.refuse(NodeWithoutClaim, number, "its device cgroup allows VFIO devices (%s) that are not in its claims", number)
 }
 
 // mounts decides on what is mounted from the host.

@@ -171,7 +171,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	n.prepare("c1", "p1", "s0", nil, gpu())
 	_, refused := r.Sandbox(n.table, pod("p1", "s1"))
 	want := "kata-vfio refuses pod tenants/vm-p1: the devices of claim tenants/claim-c1 (c1) were assigned to sandbox s0 and have not been reset; " +
-		"wait: they are reset once that sandbox is gone, and the kubelet tries again; pods can't share a device (DeviceNotClean)"
+		"wait until that sandbox ends: its devices are then reset, and the kubelet tries again; pods can't share a device (DeviceNotClean)"
 	if refused == nil || refused.Error() != want {
 		t.Errorf("got  %v\nwant %s", refused, want)
 	}

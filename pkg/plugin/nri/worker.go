@@ -77,7 +77,7 @@ func (w *worker) add(j job) {
 		w.wg.Go(func() { w.work(j, q) })
 	case q.jobs[len(q.jobs)-1].same(j):
 	case len(q.jobs) >= maxJobs:
-		w.log.Error("too many sandboxes wait for one claim's devices; the next hand-over resets them",
+		w.log.Error("too many sandboxes wait for the devices of one claim; the next hand-over resets them",
 			slog.String("claim", j.claim), slog.String("sandbox", j.sandbox.ID))
 	default:
 		q.jobs = append(q.jobs, j)

@@ -100,7 +100,7 @@ func (m *backfilling) resets() {
 func (m *backfilling) sandbox(snap *device.Snapshot) {
 	vm, last := vmOf(m.rec.Sandbox), m.last(ledger.Open, ledger.Close)
 	if last != nil && last.Type == ledger.Open && last.VM != nil && (vm == nil || vm.Sandbox != last.VM.Sandbox) {
-		m.add(ledger.Event{Type: ledger.Close, Devices: Briefly(m.rec), VM: last.VM, Reason: "it did not get them: the hand-over was cut off"})
+		m.add(ledger.Event{Type: ledger.Close, Devices: Briefly(m.rec), VM: last.VM, Reason: "the sandbox did not get the devices: the hand-over was interrupted"})
 	}
 	if vm == nil {
 		return

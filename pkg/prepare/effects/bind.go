@@ -217,7 +217,7 @@ func (b *Binding) Moved(ctx context.Context, rec *journal.Record) (bool, error) 
 		fn := &rec.Plan.Functions[i]
 		now, err := b.executor.Binding(ctx, fn.Address)
 		if err != nil {
-			return false, fmt.Errorf("claim %s: %w; delete its pod, so that the claim is allocated anew", rec.Plan.Claim, err)
+			return false, fmt.Errorf("claim %s: %w; delete its pod, so that the claim is allocated again", rec.Plan.Claim, err)
 		}
 		if want, ours := BindingOf(rec, fn); ours && now != want {
 			return true, nil
@@ -268,7 +268,7 @@ func (b *Binding) restoreOne(ctx context.Context, claim plan.Ref, fn plan.Functi
 // PF's link: the claim can't come off the node before.
 func withoutLink(err error) error {
 	if setting, ok := errors.AsType[*vf.SettingError](err); ok && setting.NeedsLink() {
-		return fmt.Errorf("%w; %s, the next try then goes on from here", err, bringLinkUp)
+		return fmt.Errorf("%w; %s, and the next try continues from here", err, bringLinkUp)
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func (e *InUseError) Error() string {
 	}
 	text := fmt.Sprintf("claim %s: %s is in use by %s: %s", e.Claim, e.Address, strings.Join(names, ", "), e.advice())
 	if slices.ContainsFunc(e.Holders, func(h vfio.Holder) bool { return device.IsShared(h.Node) }) {
-		text += "; a process with a shared node of the driver open may use each of its GPUs, so bind those that are for VMs at start-up (policy: bound)"
+		text += "; a process that has a shared node of the driver open may use each of its GPUs, so bind GPUs for VMs at start-up (policy: bound)"
 	}
 	return text
 }
@@ -55,8 +55,8 @@ func (e *InUseError) advice() string {
 		words = append(words, "stop it (delete its pod) and try again")
 	}
 	for _, pid := range slices.Sorted(maps.Keys(e.Abandoned)) {
-		words = append(words, fmt.Sprintf("process %d is the VM of sandbox %s, whose shim does not run any more, so that deleting the pod does not end it: "+
-			"if the process is there for more than a minute, run `kill -9 %d` on the node and try again", pid, e.Abandoned[pid], pid))
+		words = append(words, fmt.Sprintf("process %d is the VM of sandbox %s, whose shim no longer runs, so deleting the pod does not end it: if the process exists "+
+			"for more than a minute, run `kill -9 %d` on the node and try again", pid, e.Abandoned[pid], pid))
 	}
 	return strings.Join(words, "; ")
 }
@@ -76,7 +76,8 @@ func (e *LockedError) Error() string {
 	if device.WaitsForUsers(e.Driver) {
 		return fmt.Sprintf("claim %s: unbinding %s from driver %s hangs in the kernel: %s", e.Claim, e.Address, e.Driver, device.NeverLetsGo)
 	}
-	return fmt.Sprintf("claim %s: an operation on %s hangs in the kernel: a reset may take a minute, so try again; if it stays, stop the process that has the device open (delete its pod)",
+	return fmt.Sprintf("claim %s: an operation on %s hangs in the kernel: a reset can take a minute, so try again; if the operation still hangs, "+
+		"stop the process that has the device open (delete its pod)",
 		e.Claim, e.Address)
 }
 
@@ -98,13 +99,13 @@ func (g *Guard) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.R
 		}
 		disk, err := g.holders.Claimed(ctx, f)
 		if err != nil {
-			return fmt.Errorf("claim %s: look whether disks of %s are in use: %w", claim, a, err)
+			return fmt.Errorf("claim %s: check whether disks of %s are in use: %w", claim, a, err)
 		}
 		if disk != "" {
 			return &plan.RefusedError{Claim: claim, Refusals: []plan.Refusal{{
 				Code: plan.DiskInUse, Device: f.Name(), Address: a, Driver: f.Driver,
-				Text: fmt.Sprintf("disk %s of %s is in exclusive use (mounted in some namespace, swap, RAID, ZFS or opened by a process)", disk, a),
-				Fix:  "unmount or stop what uses it, or claim another device",
+				Text: fmt.Sprintf("disk %s of %s is in exclusive use (mounted in some namespace, or used by swap, RAID, ZFS or a process)", disk, a),
+				Fix:  "unmount it or stop its user, or claim another device",
 			}}}
 		}
 	}
@@ -234,7 +235,7 @@ func (g *Guard) starting(ctx context.Context, snap *device.Snapshot, rec *journa
 	}
 	family, err := g.shims(ctx, s)
 	if err != nil {
-		return nil, fmt.Errorf("claim %s: look whether sandbox %s, which has its devices, still starts: %w", rec.Plan.Claim, s.ID, err)
+		return nil, fmt.Errorf("claim %s: check whether sandbox %s, which has its devices, is still starting: %w", rec.Plan.Claim, s.ID, err)
 	}
 	alone := len(family) == 1 && (s.Shim == journal.Process{} || family[0].PID == s.Shim.PID)
 	if alone && !mayStart(s) {

@@ -37,7 +37,8 @@ type ReturnError struct {
 }
 
 func (e *ReturnError) Error() string {
-	return fmt.Sprintf("give the addresses of %s back to pool %s: %s; mend that, and it is tried again; where it can't be mended, `kata-vfio-plugin unprepare --leave-addresses %s` leaves them taken and ends the claim",
+	return fmt.Sprintf("return the addresses of %s to pool %s: %s; fix the cause, and the plugin tries again; if you can't fix it, `kata-vfio-plugin "+
+		"unprepare --leave-addresses %s` ends the claim and leaves the addresses allocated",
 		e.Device, e.Pool, OneLine(e.Err), e.Claim.UID)
 }
 
@@ -54,7 +55,7 @@ func (l *Leasing) Find(rec *journal.Record) error {
 		if err := l.addresses.Find(d.Lease); err != nil {
 			return &plan.RefusedError{Claim: rec.Plan.Claim, Refusals: []plan.Refusal{{
 				Code: plan.NoAddressPool, Device: d.Name, Address: d.Address,
-				Text: fmt.Sprintf("its addresses are to come from pool %s: %s", d.Lease.Pool, err), Fix: "then try again",
+				Text: fmt.Sprintf("its addresses come from pool %s: %s", d.Lease.Pool, err), Fix: "fix the cause, then try again",
 			}}}
 		}
 	}

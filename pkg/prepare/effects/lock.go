@@ -50,7 +50,7 @@ func (l *Locking) LockRecord(ctx context.Context, rec *journal.Record) (snap *de
 	claim, addrs := rec.Plan.Claim, rec.Plan.Addresses()
 	err = l.observe.Timed(claim, PhaseWait, func() error { return l.executor.AwaitResets(ctx, addrs) })
 	if err != nil {
-		return nil, nil, fmt.Errorf("claim %s: %w; the next try goes on from here", claim, err)
+		return nil, nil, fmt.Errorf("claim %s: %w; the next try continues from here", claim, err)
 	}
 	if snap, err = l.inventory.Snapshot(ctx); err != nil {
 		return nil, nil, err

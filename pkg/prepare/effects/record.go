@@ -41,9 +41,9 @@ type EvidenceError struct {
 
 func (e *EvidenceError) Error() string {
 	if e.Claim.UID == "" {
-		return "write the evidence of it: " + OneLine(e.Err)
+		return "write its event to the ledger: " + OneLine(e.Err)
 	}
-	return fmt.Sprintf("claim %s: write the evidence of it: %s", e.Claim, OneLine(e.Err))
+	return fmt.Sprintf("claim %s: write its event to the ledger: %s", e.Claim, OneLine(e.Err))
 }
 
 func (e *EvidenceError) Unwrap() error { return e.Err }

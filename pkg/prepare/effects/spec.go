@@ -134,7 +134,7 @@ func hostNode(fs *sysfs.FS, path, attribute string) (cdi.Node, error) {
 		return cdi.Node{}, err
 	}
 	if !there {
-		return cdi.Node{}, fmt.Errorf("%s does not exist though the kernel has the device: is /dev a devtmpfs and mounted from the host?", path)
+		return cdi.Node{}, fmt.Errorf("%s does not exist, but the kernel has the device: check that /dev is a devtmpfs and mounted from the host", path)
 	}
 	return cdi.Node{Path: path, Major: major, Minor: minor}, nil
 }

@@ -99,19 +99,19 @@ func (c *Configuring) refused(rec *journal.Record, fn *plan.Function, err error)
 	case isSetting && setting.NeedsLink():
 		refusal.Fix = bringLinkUp + ", or leave the setting out"
 	case isSetting && setting.Unsupported() && setting.Switchdev && setting.Setting == device.VFSpoofCheck:
-		refusal.Fix = "have the representor's bridge or rules see who sends, and let a DeviceClass say `spoofCheck: false`"
+		refusal.Fix = "configure the representor's bridge or rules to check the sender, and set `spoofCheck: false` in a DeviceClass"
 	case isSetting && setting.Unsupported() && setting.Switchdev:
-		refusal.Fix = "leave the setting out of the DeviceClass or claim and see to it there, or claim a VF of another PF"
+		refusal.Fix = "leave the setting out of the DeviceClass or claim and configure it on the representor, or claim a VF of another PF"
 	case isSetting && setting.Unsupported() && setting.Setting == device.VFSpoofCheck:
-		refusal.Fix = "let a DeviceClass say `spoofCheck: false` where whoever is on that network may be taken for anybody, or claim a VF of another PF"
+		refusal.Fix = "set `spoofCheck: false` in a DeviceClass if VFs on that network may use each other's addresses, or claim a VF of another PF"
 	case isSetting && setting.Unsupported():
 		refusal.Fix = "leave the setting out of the DeviceClass or claim, or claim a VF of another PF"
 	case noInterface:
-		refusal.Fix = "then try again"
+		refusal.Fix = "fix the cause, then try again"
 	case atOdds:
-		refusal.Fix = "say both minTxRate and maxTxRate in a DeviceClass, or have the PF impose none (ip link set PF vf N min_tx_rate 0 max_tx_rate 0)"
+		refusal.Fix = "set both minTxRate and maxTxRate in a DeviceClass, or clear the PF's limits (ip link set PF vf N min_tx_rate 0 max_tx_rate 0)"
 	case isTaken:
-		refusal.Fix = fmt.Sprintf("leave the %s out, so that one is generated, or give another", taken.setting)
+		refusal.Fix = fmt.Sprintf("leave the %s out, so that the plugin generates an address, or set another address", taken.setting)
 	default:
 		return fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
 	}
@@ -219,7 +219,7 @@ func choose(rec *journal.Record, fn *plan.Function, s device.VFSetting, owners m
 			return &takenAddressError{setting: s, address: address, owner: owner}
 		}
 	}
-	return fmt.Errorf("no free %s was found", s)
+	return fmt.Errorf("found no free %s", s)
 }
 
 func generate(uid string, fn *plan.Function, s device.VFSetting, try int) string {

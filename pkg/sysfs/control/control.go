@@ -196,7 +196,7 @@ func attributeHint(name string, errno unix.Errno) string {
 func unbindHint(errno unix.Errno) string {
 	switch errno {
 	case unix.ENODEV:
-		return "the function is not bound to this driver any more, or it is gone"
+		return "the function is no longer bound to this driver, or it is gone"
 	case unix.ENOENT:
 		return "this driver is not loaded"
 	}
@@ -206,9 +206,9 @@ func unbindHint(errno unix.Errno) string {
 func probeHint(errno unix.Errno) string {
 	switch errno {
 	case unix.ENODEV:
-		return "there is no such function any more"
+		return "the function no longer exists"
 	case unix.EINVAL:
-		return "a VFIO user holds the function's IOMMU group, so that a host driver can't join it"
+		return "a VFIO user has the function's IOMMU group open, so a host driver can't bind to it"
 	}
 	return ""
 }
@@ -216,7 +216,7 @@ func probeHint(errno unix.Errno) string {
 func resetHint(errno unix.Errno) string {
 	switch errno {
 	case unix.ENOTTY:
-		return "the function does not support the reset method after all"
+		return "the function does not support the reset method"
 	case unix.EAGAIN, unix.EBUSY:
 		return "another function that the reset would touch is busy"
 	}
@@ -225,7 +225,7 @@ func resetHint(errno unix.Errno) string {
 
 func resetMethodHint(errno unix.Errno) string {
 	if errno == unix.EINVAL {
-		return "the function does not offer this reset method"
+		return "the function does not list this reset method"
 	}
 	return ""
 }
@@ -233,9 +233,9 @@ func resetMethodHint(errno unix.Errno) string {
 func numVFsHint(errno unix.Errno) string {
 	switch errno {
 	case unix.EBUSY:
-		return "VFs are enabled already: disable them by writing 0 first"
+		return "VFs are already enabled: write 0 first to disable them"
 	case unix.ERANGE:
-		return "more than the PF's sriov_totalvfs"
+		return "the count exceeds the PF's sriov_totalvfs"
 	case unix.ENOENT:
 		return "the PF's driver does not configure SR-IOV, or the PF has none"
 	}

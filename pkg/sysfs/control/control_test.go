@@ -214,12 +214,12 @@ func TestErrors(t *testing.T) {
 		"not bound": {
 			control.WriteError{Path: "/sys/bus/pci/drivers/igb/unbind", Value: "0000:3b:00.0", Err: unix.ENODEV},
 			`write "0000:3b:00.0" to /sys/bus/pci/drivers/igb/unbind: no such device` +
-				` (the function is not bound to this driver any more, or it is gone)`,
+				` (the function is no longer bound to this driver, or it is gone)`,
 		},
 		"VFs enabled": {
 			control.WriteError{Path: dir + "sriov_numvfs", Value: "4", Err: unix.EBUSY},
 			`write "4" to /sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs: device or resource busy` +
-				` (VFs are enabled already: disable them by writing 0 first)`,
+				` (VFs are already enabled: write 0 first to disable them)`,
 		},
 		"clearing": {
 			control.WriteError{Path: dir + "driver_override", Value: "\n", Err: unix.EIO},

@@ -41,7 +41,7 @@ func (e *StuckError) Error() string {
 	if e.Path != "" {
 		what = fmt.Sprintf("write %q to %s", e.Value, e.Path)
 	}
-	text := fmt.Sprintf("%s: the kernel has not answered since %s; %s is left alone until it does",
+	text := fmt.Sprintf("%s: the kernel has not answered since %s; no other operation on %s starts until it does",
 		what, e.Since.Format(time.TimeOnly), e.Address)
 	dir, attribute := path.Split(e.Path)
 	switch {
@@ -75,7 +75,7 @@ func (c *Control) Stuck() []StuckError {
 // limit has passed.
 func (c *Control) write(ctx context.Context, to attribute) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("write %q to /%s: not begun: %w", to.value, to.path, context.Cause(ctx))
+		return fmt.Errorf("write %q to /%s: not started: %w", to.value, to.path, context.Cause(ctx))
 	}
 	if stuck := c.pass(to.function); stuck != nil {
 		return stuck

@@ -223,9 +223,9 @@ func TestStuckErrorNamesFunctionAndAttribute(t *testing.T) {
 	reset := &control.StuckError{Address: gpu, Path: "/sys/bus/pci/devices/0000:3b:00.0/reset", Value: "1", Since: since}
 	tests := map[error]string{
 		stuckAt(gpu, since): `write "0000:3b:00.0" to /sys/bus/pci/drivers/vfio-pci/unbind: the kernel has not answered since 15:04:05;` +
-			` 0000:3b:00.0 is left alone until it does (a process that has the function's VFIO device open must close it)`,
+			` no other operation on 0000:3b:00.0 starts until it does (a process that has the function's VFIO device open must close it)`,
 		reset: `write "1" to /sys/bus/pci/devices/0000:3b:00.0/reset: the kernel has not answered since 15:04:05;` +
-			` 0000:3b:00.0 is left alone until it does`,
+			` no other operation on 0000:3b:00.0 starts until it does`,
 	}
 	for err, want := range tests {
 		if got := err.Error(); got != want {

@@ -103,7 +103,7 @@ type reset struct {
 // begun and was cut off from.
 func (c *Control) once(ctx context.Context, r *reset) (ResetRun, error) {
 	if ctx.Err() != nil {
-		return ResetRun{}, fmt.Errorf("reset %s by %s: not begun: %w", listed(r.set), r.id.method, context.Cause(ctx))
+		return ResetRun{}, fmt.Errorf("reset %s by %s: not started: %w", listed(r.set), r.id.method, context.Cause(ctx))
 	}
 	ctx, cancel := deadline(ctx, resetFactor*c.limit)
 	defer cancel()
