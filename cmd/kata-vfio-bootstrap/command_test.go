@@ -226,8 +226,8 @@ func TestTheChartsVersionIsCompared(t *testing.T) {
 		code       int
 	}{
 		{"--chart-version=7.7.7", "", exitChanges},
-		{"--chart-version=0.1.0", "✗ chart is 0.1.0 (--chart-version), and the blueprint wants 7.7.7", exitImpossible},
-		{"--chart-version=", "! the blueprint wants chart 7.7.7, and no file tells which is here", exitChanges},
+		{"--chart-version=0.1.0", "✗ chart is 0.1.0 (--chart-version), but the blueprint requires 7.7.7", exitImpossible},
+		{"--chart-version=", "! the blueprint requires chart 7.7.7, but no file shows the installed version", exitChanges},
 	} {
 		for _, command := range []string{"plan", "verify"} {
 			if stdout, stderr, code := try(t, command, "--root", root, "-f", file, c.flag); code != c.code || !strings.Contains(stdout, c.want) || c.want == "" && strings.Contains(stdout, "wants chart") {
@@ -251,7 +251,7 @@ func TestWhatIsLeftToAPersonIsSaid(t *testing.T) {
 	}{
 		{"apply", "Done, except for the manual steps above.", "Done.", exitChanges},
 		{"verify", "All files match the blueprint. Perform the manual steps above.", "The node matches the blueprint.", 0},
-		{"plan", "manual step: add to its kernel command line, then reboot: intel_iommu=on", "The node matches the blueprint.", 0},
+		{"plan", "manual step: add to the kernel command line, then reboot: intel_iommu=on", "The node matches the blueprint.", 0},
 	} {
 		stdout, stderr, code := try(t, step.command, "--root", root)
 		if code != step.code || !strings.Contains(stdout, step.want) || strings.Contains(stdout, step.not) || !strings.Contains(stdout, "manual step: ") {
@@ -303,7 +303,7 @@ func TestWhatIsInTheWayIsPrintedOnce(t *testing.T) {
 	put(t, filepath.Join(root, "etc/modprobe.d/x\x1b.conf"), "blacklist vfio-pci\n")
 	for _, command := range []string{"plan", "verify", "apply"} {
 		stdout, stderr, code := try(t, command, "--root", root)
-		if code != exitImpossible || stderr != "" || strings.Contains(stdout, "\x1b") || strings.Count(stdout, "it keeps vfio_pci from being loaded") != 1 {
+		if code != exitImpossible || stderr != "" || strings.Contains(stdout, "\x1b") || strings.Count(stdout, "it prevents vfio_pci from loading") != 1 {
 			t.Errorf("%s: code %d, stderr %q\n%s", command, code, stderr, stdout)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// RefusedError says why a node is left as it is.
+// RefusedError says why bootstrap does not change a node.
 type RefusedError struct{ Problems []state.Problem }
 
 func (e *RefusedError) Error() string {
@@ -26,26 +26,25 @@ func (e *RefusedError) Error() string {
 	return "nothing was changed: " + strings.Join(texts, "\n")
 }
 
-// Result is what apply or revert has done.
+// Result is what apply or revert did.
 type Result struct {
-	// Changed are the files that are not as they were, and Settings those that run.
+	// Changed are the files that changed, and Settings the running settings.
 	Changed  []FilePlan    `json:"changed"`
 	Settings []SettingPlan `json:"settings"`
-	// Steps are the tools that belong to the changes; those that do not run by
-	// themselves are left to the operator.
+	// Steps are the tools that the changes need. The operator runs those that
+	// bootstrap does not run.
 	Steps []Step `json:"steps"`
-	// Reboot: only a reboot brings all of it.
+	// Reboot: some changes need a reboot to take effect.
 	Reboot bool `json:"rebootPending"`
-	// Kept are files that revert leaves, each with the reason.
+	// Kept are files that revert did not change, each with the reason.
 	Kept []Kept `json:"kept,omitempty"`
-	// Plan is the node after it.
+	// Plan is the plan of the node afterwards.
 	Plan *Plan `json:"-"`
 }
 
-// Apply makes the node as the blueprint says: all of it, or after an error nothing; of
-// tools that follow, those that have not run are run by the next apply. Text is the
-// blueprint as it was written, for those who ask later. A [RefusedError] says what is
-// in the way.
+// Apply configures the node as the blueprint says. After an error it undoes all changes.
+// The next apply runs the tools that did not run. Text is the blueprint as it was
+// written, for [Engine.Status]. A [RefusedError] says what prevents the changes.
 func (e *Engine) Apply(ctx context.Context, b *blueprint.Blueprint, text string) (*Result, error) {
 	var result *Result
 	err := e.locked(ctx, func() error {
@@ -59,7 +58,7 @@ func (e *Engine) Apply(ctx context.Context, b *blueprint.Blueprint, text string)
 	return result, err
 }
 
-// begin returns the journal once what a cut-off process left is in order. What was recorded of the node is over.
+// begin completes an interrupted run and returns the journal. It removes the record of the last verify, which is outdated.
 func (e *Engine) begin() (*Journal, error) {
 	if err := errors.Join(e.Files.Sweep(journalFile), e.Files.Remove(drift.File)); err != nil {
 		return nil, err
@@ -107,8 +106,8 @@ func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string,
 	return result, e.verify(b, after, result)
 }
 
-// note keeps the text of a blueprint that requires no change: the next run compares with it, and knows what waits
-// for a boot.
+// note saves the text of a blueprint that requires no change, so that the next run compares with it and knows what
+// waits for a reboot.
 func (e *Engine) note(before, after *Journal, text string) error {
 	if text == before.Blueprint && maps.Equal(after.Awaits, before.Awaits) {
 		return nil
@@ -119,14 +118,14 @@ func (e *Engine) note(before, after *Journal, text string) error {
 	return e.save(after)
 }
 
-// readBack has the journal know what settings show that took something else than they were given (huge pages of which only some could
-// be had): by that a later revert knows them for ours.
+// readBack records in the journal the values that settings really have, such as fewer huge pages than requested, so that a later
+// revert recognizes them as bootstrap's.
 func (e *Engine) readBack(j *Journal, settings []SettingPlan) error {
 	former := j.Settings
 	for _, s := range settings {
 		now, err := e.setting(s.Path)
 		if err != nil || now == s.Value {
-			continue // what can't be read is told by the look that follows
+			continue // the inspection that follows reports it
 		}
 		j.Settings = record(j.Settings, Written{Path: s.Path, At: e.Now(), After: now})
 	}
@@ -136,39 +135,39 @@ func (e *Engine) readBack(j *Journal, settings []SettingPlan) error {
 	return e.save(j)
 }
 
-// verify inspects the node again: whatever still needs to be done was not done.
+// verify inspects the node again. It returns an error for each change that had no effect.
 func (e *Engine) verify(b *blueprint.Blueprint, j *Journal, result *Result) error {
 	p, err := e.plan(b, j)
 	if err != nil {
-		return fmt.Errorf("look at what was applied: %w", err)
+		return fmt.Errorf("inspect the node after apply: %w", err)
 	}
 	result.Plan, result.Reboot = p, p.Reboot
 	var errs []error
 	for _, f := range p.Files {
 		if f.Status == ToDo {
-			errs = append(errs, fmt.Errorf("/%s was written and is not as wanted: somebody else writes it", f.Path))
+			errs = append(errs, fmt.Errorf("/%s was written, but now differs from the blueprint: another program changes it", f.Path))
 		}
 	}
 	for _, s := range p.Settings {
 		if s.Status == ToDo && !s.AtBoot {
-			errs = append(errs, fmt.Errorf("/%s was set to %s and is %q; the files are right, so the next boot may bring it", s.Path, s.Value, s.Now))
+			errs = append(errs, fmt.Errorf("/%s was set to %s, but is %q; the files match, so a reboot may set it", s.Path, s.Value, s.Now))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// work is what one run changes, and the journal before it and while it goes on.
+// work is the changes of one run, and the journal before and during it.
 type work struct {
 	before, after *Journal
 	changes       []change
 	settings      []SettingPlan
-	// forgets: with the settings written the journal has none any more.
+	// forgets: once the settings are written, the journal has none.
 	forgets bool
 }
 
-// commit makes the changes and returns the journal that has them. First the former
-// contents and the intent are on disk, then the new contents beside the files, then
-// each takes its place; running settings are last. After an error all is as before.
+// commit makes the changes and returns the journal that has them. It first writes the
+// former contents and the intent to disk, then the new contents beside the files. Then
+// it replaces each file, and writes running settings last. An error undoes everything.
 func (e *Engine) commit(ctx context.Context, w *work) (*Journal, error) {
 	for i := range w.changes {
 		if err := e.intend(w.after, &w.changes[i]); err != nil {
@@ -192,7 +191,7 @@ func (e *Engine) commit(ctx context.Context, w *work) (*Journal, error) {
 	return done, errors.Join(e.removeDirs(dirs), conclude())
 }
 
-// doAll makes the staged changes and writes the settings, which are as before after an error.
+// doAll makes the staged changes and writes the settings. An error undoes the settings.
 func (e *Engine) doAll(ctx context.Context, w *work) error {
 	for i := range w.changes {
 		if err := context.Cause(ctx); err != nil {
@@ -211,7 +210,7 @@ func (e *Engine) doAll(ctx context.Context, w *work) error {
 	return nil
 }
 
-// stageAll stages the changes, and the journal that says that they are made.
+// stageAll stages the changes, and the journal that records them as made.
 func (e *Engine) stageAll(changes []change, done *Journal) (conclude func() error, err error) {
 	for i := range changes {
 		if err := e.stage(&changes[i]); err != nil {
@@ -221,7 +220,7 @@ func (e *Engine) stageAll(changes []change, done *Journal) (conclude func() erro
 	return e.stageJournal(done)
 }
 
-// intend notes a change in the journal before it is made.
+// intend records a change in the journal before it is made.
 func (e *Engine) intend(j *Journal, c *change) error {
 	for _, version := range []struct {
 		disk.Image
@@ -254,7 +253,7 @@ func (e *Engine) intend(j *Journal, c *change) error {
 	return nil
 }
 
-// pend notes what has to follow a change.
+// pend records the follow-ups of a change.
 func (e *Engine) pend(j *Journal, c *change) {
 	if slices.Contains(c.file.Then, state.Reboot) {
 		j.Reboot = e.bootID()
@@ -262,8 +261,7 @@ func (e *Engine) pend(j *Journal, c *change) {
 	j.Pending = slices.DeleteFunc(follow(j.Pending, c), func(f state.FollowUp) bool { return f == state.Reboot || !e.Live && !ofImage(f) })
 }
 
-// theirs returns the operator's later version of their own file without what bootstrap had put into it, and keeps
-// that.
+// theirs returns the operator's edited version of their own file without bootstrap's additions, and stores it.
 func (e *Engine) theirs(entry *Entry, found disk.Found) (disk.Image, error) {
 	content, err := e.withdrawn(entry, found)
 	if err != nil {
@@ -277,7 +275,7 @@ func (e *Engine) theirs(entry *Entry, found disk.Found) (disk.Image, error) {
 	return image, e.keep(content)
 }
 
-// withdrawn returns a changed file's content without what bootstrap had put into it.
+// withdrawn returns a changed file's content without bootstrap's additions.
 func (e *Engine) withdrawn(entry *Entry, found disk.Found) ([]byte, error) {
 	if entry.Part != boot.Part || entry.Before.Kind != disk.File || entry.After.Kind != disk.File {
 		return found.Content, nil
@@ -303,7 +301,7 @@ func (e *Engine) madeFor(j *Journal, name string) []string {
 	return dirs
 }
 
-// record notes a setting; of one that was changed before, the first value is kept.
+// record records a setting. If it was changed before, its first value is kept.
 func record(all []Written, w Written) []Written {
 	all = slices.Clone(all)
 	for i := range all {
@@ -315,21 +313,21 @@ func record(all []Written, w Written) []Written {
 	return append(all, w)
 }
 
-// revertAll undoes changes, made or staged, because of an error. Where that fails
-// too, the journal keeps the intent, and the next run puts the node in order.
+// revertAll undoes changes, made or staged, after an error. If that fails too, the
+// journal keeps the intent, and the next run completes it.
 func (e *Engine) revertAll(before *Journal, changes []change, cause error) error {
 	for i := range slices.Backward(changes) {
 		if err := e.undo(&changes[i]); err != nil {
-			return fmt.Errorf("%w; and what was changed could not be taken back: %w; mend that, and run apply or revert", cause, err)
+			return fmt.Errorf("%w; the changes could not be undone: %w; fix that, then run apply or revert", cause, err)
 		}
 	}
 	if err := errors.Join(e.Files.Sweep(journalFile), e.save(before)); err != nil {
-		return fmt.Errorf("%w; what was changed is taken back, but: %w", cause, err)
+		return fmt.Errorf("%w; the changes are undone, but: %w", cause, err)
 	}
-	return fmt.Errorf("%w; what was changed is taken back", cause)
+	return fmt.Errorf("%w; the changes are undone", cause)
 }
 
-// unset brings running settings back.
+// unset restores running settings.
 func (e *Engine) unset(settings []SettingPlan) error {
 	var errs []error
 	for _, s := range slices.Backward(settings) {
@@ -338,8 +336,8 @@ func (e *Engine) unset(settings []SettingPlan) error {
 	return errors.Join(errs...)
 }
 
-// unsetValue is what has to be written so that a file shows the value: a
-// driver_override that is not set shows "(null)" and takes an empty line.
+// unsetValue returns what to write so that a file shows the value: an unset
+// driver_override shows "(null)", and an empty line unsets it.
 func unsetValue(shown string) string {
 	if shown == "(null)" {
 		return "\n"

@@ -62,7 +62,7 @@ func TestABootBeforeTheChangeDoesNotCount(t *testing.T) {
 	n.reboot()
 	p := n.plan(b)
 	n.expect(p, bootstrap.Impossible, "when the PF has not given them")
-	if !problem(p, "sriov_numvfs is 0 and not 8") {
+	if !problem(p, "sriov_numvfs is 0, but must be 8") {
 		t.Errorf("problems %+v", p.Problems)
 	}
 	n.put("sys/bus/pci/devices/0000:5e:00.0/sriov_numvfs", "8\n")
@@ -126,7 +126,7 @@ func TestAnOutdatedLookLeavesNoRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.apply(blueprint.Default())
-	if err := e.Record(t.Context(), p); err == nil || !strings.Contains(err.Error(), "look again") {
+	if err := e.Record(t.Context(), p); err == nil || !strings.Contains(err.Error(), "run verify again") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := drift.Read(e.Tree); err == nil {

@@ -226,7 +226,7 @@ func TestARevertThatFailsLeavesSettingsAndFiles(t *testing.T) {
 		}
 		return n.set(name, data)
 	})
-	if _, err := e.Revert(t.Context()); !errors.Is(err, unix.EIO) || !strings.Contains(err.Error(), "what was changed is taken back") {
+	if _, err := e.Revert(t.Context()); !errors.Is(err, unix.EIO) || !strings.Contains(err.Error(), "the changes are undone") {
 		t.Errorf("with a setting that can't be written: %v", err)
 	}
 	right(n, before)
@@ -252,7 +252,7 @@ func TestHugePagesThatCameInPartGoWithRevert(t *testing.T) {
 		}
 		return n.set(name, data)
 	})
-	if _, err := e.Apply(t.Context(), parse(t, "kernel: {hugePages: [{size: 2Mi, count: 8}]}\n"), ""); err == nil || !strings.Contains(err.Error(), "was set to 8 and is \"5\"") {
+	if _, err := e.Apply(t.Context(), parse(t, "kernel: {hugePages: [{size: 2Mi, count: 8}]}\n"), ""); err == nil || !strings.Contains(err.Error(), "was set to 8, but is \"5\"") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := e.Revert(t.Context()); err != nil || n.read(pages) != "0" {
@@ -273,7 +273,7 @@ func TestAPathThatCantBeLookedAtIsKept(t *testing.T) {
 		t.Errorf("status %+v, %v", status, err)
 	}
 	r := n.revert()
-	if len(r.Kept) != 1 || !strings.Contains(r.Kept[0].Why, "it can't be looked at") || len(r.Changed) != len(status.Files)-1 {
+	if len(r.Kept) != 1 || !strings.Contains(r.Kept[0].Why, "it can't be read") || len(r.Changed) != len(status.Files)-1 {
 		t.Errorf("kept %+v, changed %d of %d", r.Kept, len(r.Changed), len(status.Files))
 	}
 }

@@ -14,27 +14,27 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// change is a file that becomes another.
+// change replaces one version of a file by another.
 type change struct {
 	file    state.File
 	was     disk.Found
 	to      disk.Image
 	content []byte
-	// back: it brings back what was before bootstrap.
+	// back: it restores the version before bootstrap.
 	back bool
-	// over is what need not follow any more, since the file goes that it was for.
+	// over are follow-ups that are no longer needed, because their file is removed.
 	over []state.FollowUp
-	// dirs are to be made first, outermost first.
+	// dirs are the directories to create first, outermost first.
 	dirs []string
-	// commit and discard are there once a file is staged.
+	// commit and discard are set once a file is staged.
 	commit, discard func() error
 }
 
 // othersBits are the permissions of everyone except a file's owner.
 const othersBits = 0o077
 
-// newChange returns what makes the file that was found the one that is wanted. One
-// that exists keeps its mode, owner and attributes.
+// newChange returns the change from the file that was found to the required one. An
+// existing file keeps its mode, owner and attributes.
 func newChange(f state.File, found disk.Found) change {
 	c := change{file: f, was: found, content: f.Content}
 	switch {
@@ -53,17 +53,17 @@ func newChange(f state.File, found disk.Found) change {
 	return c
 }
 
-// needed reports whether the change makes a difference: in what the file says, or in
+// needed reports whether the change makes a difference: in the file's content, or in
 // who may read it.
 func (c *change) needed() bool {
 	return !c.was.Same(c.to) || c.to.Kind == disk.File && c.was.Mode != c.to.Mode
 }
 
-// revertEntry returns the change that brings back what was before bootstrap.
+// revertEntry returns the change that restores the version before bootstrap.
 func (e *Engine) revertEntry(entry *Entry, found disk.Found) (change, error) {
 	content, err := e.kept(entry.Before)
 	if err != nil {
-		return change{}, fmt.Errorf("/%s can't be brought back: %w", entry.Path, err)
+		return change{}, fmt.Errorf("restore /%s: %w", entry.Path, err)
 	}
 	f := state.File{Part: entry.Part, Path: entry.Path, Why: entry.Why, Then: backward(entry.Then)}
 	return change{file: f, back: true, over: over(entry.Then), was: found, to: entry.Before, content: content}, nil
@@ -98,23 +98,23 @@ func text(i disk.Image, content []byte) []byte {
 // read-only; /efi and /oem are partitions of boot loaders; Kata is unpacked below /opt.
 func places() []string { return []string{"etc", "boot", "efi", "oem", "opt", "var"} }
 
-// obstacle says why a change must not be made, nil if it may.
+// obstacle returns what prevents a change, or nil.
 func (e *Engine) obstacle(c *change) *state.Problem {
 	p := &state.Problem{Part: c.file.Part, Fatal: true, Path: c.file.Path}
 	top, _, _ := strings.Cut(c.file.Path, "/")
 	link := c.to.Kind == disk.Link
 	switch {
 	case !slices.Contains(places(), top):
-		p.Text, p.Fix = fmt.Sprintf("/%s is in none of the directories that bootstrap writes to", c.file.Path), "set that up where the image is made"
+		p.Text, p.Fix = fmt.Sprintf("/%s is in a directory that bootstrap does not write to", c.file.Path), "write the file when you build the node's image"
 	case c.was.Kind == disk.Other:
-		p.Text, p.Fix = fmt.Sprintf("/%s is no file", c.file.Path), "move it away"
+		p.Text, p.Fix = fmt.Sprintf("/%s is not a regular file", c.file.Path), "move it away"
 	case c.was.Kind == disk.Link && c.to.Kind != disk.Absent && !c.movesLink():
-		p.Text = fmt.Sprintf("/%s is a link to %s, and links are not written through", c.file.Path, c.was.Target)
-		p.Fix = "put a file in its place, or set up by hand what it leads to"
+		p.Text = fmt.Sprintf("/%s is a link to %s, and bootstrap does not write through links", c.file.Path, c.was.Target)
+		p.Fix = "replace the link with a file, or configure its target yourself"
 	case link && c.was.Kind == disk.File:
-		p.Text, p.Fix = fmt.Sprintf("/%s is a file where a link to %s is wanted", c.file.Path, c.to.Target), "move it away"
+		p.Text, p.Fix = fmt.Sprintf("/%s is a file, but must be a link to %s", c.file.Path, c.to.Target), "move it away"
 	case c.was.Kind == disk.File && bytes.Contains(c.was.Content, []byte("\r\n")) && path.Ext(c.file.Path) != ".toml": // TOML allows them
-		p.Text, p.Fix = fmt.Sprintf("/%s has DOS line ends, which shells, boot loaders and systemd take for part of the text", c.file.Path), "convert it (sed -i 's/\\r$//'), and see who writes it so"
+		p.Text, p.Fix = fmt.Sprintf("/%s has DOS line ends, which shells, boot loaders and systemd read as part of the text", c.file.Path), "convert it (sed -i 's/\\r$//'), and fix the program that writes them"
 	default:
 		err := e.Files.Writable(c.file.Path)
 		if err == nil {
@@ -125,14 +125,14 @@ func (e *Engine) obstacle(c *change) *state.Problem {
 	return p
 }
 
-// movesLink reports whether a link becomes one to a file of the same name elsewhere: a
-// unit of systemd's that a package has brought since, or that is enabled by the other
-// name of its directory (/lib, /usr/lib).
+// movesLink reports whether the change only points a link to a file of the same name
+// elsewhere: a systemd unit that a package installed later, or that is enabled by the
+// other name of its directory (/lib, /usr/lib).
 func (c *change) movesLink() bool {
 	return c.was.Kind == disk.Link && c.to.Kind == disk.Link && path.Base(c.was.Target) == path.Base(c.to.Target)
 }
 
-// stage does all of the change that can fail for want of room.
+// stage does everything that can fail because the disk is full.
 func (e *Engine) stage(c *change) (err error) {
 	for _, dir := range c.dirs {
 		if err := e.Files.MakeDir(dir, 0o755); err != nil {
@@ -145,7 +145,7 @@ func (e *Engine) stage(c *change) (err error) {
 	return err
 }
 
-// unstage takes back what stage has done.
+// unstage undoes stage.
 func (e *Engine) unstage(c *change) error {
 	var errs []error
 	if c.discard != nil {
@@ -157,7 +157,7 @@ func (e *Engine) unstage(c *change) error {
 	return errors.Join(errs...)
 }
 
-// do makes the staged change and sees that it is made.
+// do makes the staged change and verifies it.
 func (e *Engine) do(c *change) error {
 	put := c.commit
 	if put == nil {
@@ -169,7 +169,7 @@ func (e *Engine) do(c *change) error {
 	}
 	found, err := e.Files.Look(c.file.Path)
 	if err == nil && !found.Same(c.to) {
-		err = fmt.Errorf("/%s is not as it was written: somebody else writes it", c.file.Path)
+		err = fmt.Errorf("/%s differs from what was written: another program changes it", c.file.Path)
 	}
 	return err
 }
@@ -184,10 +184,10 @@ func (e *Engine) put(name string, to disk.Image, content []byte) error {
 		return e.Files.Remove(name)
 	case disk.Other:
 	}
-	return fmt.Errorf("/%s was neither a file nor a link, and can't be made again", name)
+	return fmt.Errorf("/%s was neither a file nor a link, and can't be restored", name)
 }
 
-// undo brings back what was before the change, whether that was made or not.
+// undo restores the version before the change, whether the change was made or not.
 func (e *Engine) undo(c *change) error {
 	found, err := e.Files.Look(c.file.Path)
 	if err == nil && !found.Identical(c.was.Image) {
@@ -196,10 +196,10 @@ func (e *Engine) undo(c *change) error {
 	return errors.Join(err, e.unstage(c))
 }
 
-// pristine is the node as it would be without bootstrap. Parts read that, so that what they want does not depend
-// on what they have already done: an argument that a blueprint no longer has is not found in a file that was
-// edited for it, and our own files are never a conflict. A file that was changed since is shown as it is; a boot
-// loader's without our arguments.
+// pristine is the node as it would be without bootstrap. Parts read it, so that their results do not depend on
+// bootstrap's own changes: an argument that the blueprint no longer has is not found in a file that was edited for
+// it, and bootstrap's files are never a conflict. A file that was edited after apply is shown as it is, except that
+// bootstrap's arguments are removed from boot loader files.
 type pristine struct {
 	state.Tree
 	engine  *Engine
@@ -225,7 +225,7 @@ func (t *pristine) ReadAtMost(name string, limit int64) ([]byte, error) {
 	return content[:min(int64(len(content)), limit)], err
 }
 
-// changed returns a boot loader's file that was changed since, without our arguments; nil for any other.
+// changed returns an edited boot loader file without bootstrap's arguments, or nil for any other file.
 func (t *pristine) changed(name string) ([]byte, error) {
 	entry := t.journal.entry(name)
 	if entry == nil || entry.Part != boot.Part {
@@ -238,7 +238,7 @@ func (t *pristine) changed(name string) ([]byte, error) {
 	return t.engine.withdrawn(entry, found)
 }
 
-// ReadLink returns where a link leads, for parts that ask whether a file is one.
+// ReadLink returns the target of a link, for parts that ask whether a file is one.
 func (t *pristine) ReadLink(name string) (string, error) {
 	entry, err := t.ours(name)
 	switch tree, ok := t.Tree.(interface{ ReadLink(string) (string, error) }); {
@@ -270,7 +270,7 @@ func (t *pristine) ReadDir(name string) ([]string, error) {
 	return names, failed
 }
 
-// ours returns the entry of a file that is as we made it, nil for another.
+// ours returns the entry of a file that is as bootstrap wrote it, or nil.
 func (t *pristine) ours(name string) (*Entry, error) {
 	entry := t.journal.entry(name)
 	if entry == nil {

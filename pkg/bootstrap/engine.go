@@ -1,11 +1,10 @@
-// Package bootstrap makes a node fit for kata-vfio and takes that back: it compares
-// what is wanted (a blueprint, in the words of package state) with what is on disk and
-// what runs, says what it would do with a diff for each file, does it, verifies it, and
-// reverts it file by file.
+// Package bootstrap configures a node for kata-vfio, and reverts it. It compares the
+// blueprint with the files and the running settings of the node, shows a diff for each
+// file, makes the changes, verifies them, and reverts them file by file.
 //
-// What is done is in a journal before it is done, with the former content beside it. A
-// process that is killed at any write leaves a node that the next apply or revert puts
-// in order; one that fails takes back what it did. Nothing reboots.
+// A journal records each change before it is made, with a backup of the former content.
+// If the process is killed at any write, the next apply or revert completes or undoes
+// its work. If it fails, it undoes its changes. It never reboots the node.
 package bootstrap
 
 import (
@@ -47,16 +46,16 @@ type Attributes interface {
 	Write(path string, data []byte) error
 }
 
-// Runner runs a tool of the node's to its end. The error has what the tool said.
+// Runner runs a tool of the node until it ends. The error has the tool's output.
 type Runner interface {
 	Run(ctx context.Context, argv []string) error
 }
 
-// Part says what one concern wants of a node. It reads and decides. The tree is the
-// node without what bootstrap itself has done to it.
+// Part returns what one concern, such as the container runtime, requires of a node. It
+// only reads. The tree shows the node without bootstrap's own changes.
 type Part func(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) (state.Wanted, error)
 
-// Parts returns those of this package's own.
+// Parts returns all parts.
 func Parts() []Part {
 	certain := func(part func(state.Tree, *blueprint.Blueprint, *platform.Platform) state.Wanted) Part {
 		return func(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) (state.Wanted, error) {
@@ -71,31 +70,31 @@ func containerRuntimes(tree state.Tree, b *blueprint.Blueprint, _ *platform.Plat
 	return containers.Wanted(tree, b.Containers)
 }
 
-// Engine works on one node. It is not safe for concurrent use; another process is kept
-// away by a lock.
+// Engine works on one node. It is not safe for concurrent use. A lock keeps other
+// processes away.
 type Engine struct {
-	// Root is the node's root as it was given, for people.
+	// Root is the node's root as the user gave it, for messages.
 	Root string
-	// Live: the root is that of the running system. Of others nothing that runs is
-	// touched.
+	// Live: the root is that of the running system. Otherwise the engine changes
+	// nothing that runs.
 	Live bool
 	Tree state.Tree
-	// Files are written by apply and revert alone.
+	// Files: only apply and revert write them.
 	Files Files
 	// Attributes is nil for an image.
 	Attributes Attributes
-	// Tools is nil where tools are to be listed and not run.
+	// Tools is nil if tools are listed, but not run.
 	Tools Runner
 	Parts []Part
 	Now   func() time.Time
-	// Chart is the version of the Helm chart that has the engine run; empty where none does.
+	// Chart is the version of the Helm chart that runs the engine, or empty.
 	Chart string
 
 	close func() error
 }
 
-// Open returns the engine of the node whose root is a directory. With chrootTools the
-// tools of an image are run inside it. Close it.
+// Open returns the engine of the node whose root is a directory. With chrootTools it
+// runs the tools of an image inside it. The caller closes the engine.
 func Open(root string, chrootTools bool) (*Engine, error) {
 	absolute, err := filepath.Abs(root)
 	if err != nil {
@@ -128,7 +127,7 @@ func Open(root string, chrootTools bool) (*Engine, error) {
 	return e, nil
 }
 
-// Close lets go of the node.
+// Close releases the node.
 func (e *Engine) Close() error { return e.close() }
 
 // bootID names the running boot; empty for an image.
@@ -143,11 +142,11 @@ func (e *Engine) bootID() string {
 	return string(id)
 }
 
-// lockPatience is how long another process is waited for.
+// lockPatience is how long the engine waits for another process.
 const lockPatience = 10 * time.Second
 
-// locked does work while no other process does. The lock is on the root itself, which is always there: a node that is refused has
-// nothing of ours.
+// locked calls work while no other process works on the node. It locks the root itself, which always exists: a refused node has no
+// directory of bootstrap's.
 func (e *Engine) locked(ctx context.Context, work func() error) error {
 	patient, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()

@@ -36,40 +36,40 @@ func TestAHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 		{"the boot loader's settings are a link", suse, func(n *node) {
 			n.put("etc/default/real", n.read("etc/default/grub"))
 			n.put("etc/default/grub", "-> real")
-		}, "", "/etc/default/grub is a link to real, and links are not written through"},
+		}, "", "/etc/default/grub is a link to real, and bootstrap does not write through links"},
 		{
 			"our own file is a link out of the root", nil, func(n *node) { n.put("etc/modprobe.d/50-kata-vfio.conf", "-> /etc/passwd") }, "",
 			"/etc/modprobe.d/50-kata-vfio.conf is a link to /etc/passwd",
 		},
 		{
 			"a directory is a link out of the root", nil, func(n *node) { n.put("etc/modules-load.d", "-> "+t.TempDir()) }, "",
-			"an absolute link, or one that leads out of the root",
+			"a link that is absolute or leads out of the root",
 		},
 		{"a directory is a file", nil, func(n *node) { n.put("etc/modules-load.d", "x") }, "", "etc/modules-load.d"},
-		{"a file is a directory", nil, func(n *node) { n.put("etc/modules-load.d/kata-vfio.conf/x", "") }, "", "/etc/modules-load.d/kata-vfio.conf is no file"},
+		{"a file is a directory", nil, func(n *node) { n.put("etc/modules-load.d/kata-vfio.conf/x", "") }, "", "/etc/modules-load.d/kata-vfio.conf is not a regular file"},
 		{"DOS line ends", suse, func(n *node) {
 			n.put("etc/default/grub", strings.ReplaceAll(n.read("etc/default/grub"), "\n", "\r\n"))
 		}, "", "/etc/default/grub has DOS line ends"},
 		{"damaged marks", suse, func(n *node) {
 			n.put("etc/default/grub", n.read("etc/default/grub")+"# kata-vfio-bootstrap: begin\n")
-		}, "", "the marks of kata-vfio-bootstrap in it are damaged"},
+		}, "", "its kata-vfio-bootstrap marks are damaged"},
 		{"the IOMMU is switched off in a fragment", nil, func(n *node) {
 			n.put("etc/default/grub.d/99-site.cfg", "\n# ours\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet intel_iommu=off\"\n")
-		}, "", "/etc/default/grub.d/99-site.cfg line 3: intel_iommu=off switches DMA translation off; take intel_iommu=off out"},
+		}, "", "/etc/default/grub.d/99-site.cfg line 3: intel_iommu=off switches DMA translation off; remove intel_iommu=off from the line"},
 		{
 			"passthrough is set, and not asked for", suse, func(n *node) { n.put("etc/default/grub", "GRUB_CMDLINE_LINUX='iommu=pt'\n") }, "",
-			"/etc/default/grub line 1: iommu=pt is at odds with kernel.iommu: On",
+			"/etc/default/grub line 1: iommu=pt contradicts kernel.iommu: On",
 		},
 		{"an entry has unsafe interrupts", files("Fedora"), func(n *node) {
 			n.put("boot/loader/entries/a.conf", "linux /a\noptions vfio_iommu_type1.allow_unsafe_interrupts=1\n")
-		}, "", "/boot/loader/entries/a.conf line 2: vfio_iommu_type1.allow_unsafe_interrupts=1 gives devices away"},
+		}, "", "/boot/loader/entries/a.conf line 2: vfio_iommu_type1.allow_unsafe_interrupts=1 lets VMs have devices"},
 		{
 			"another's huge pages", nil, func(n *node) { n.put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"hugepages=64\"\n") },
-			"kernel: {hugePages: [{size: 1Gi, count: 1}]}\n", "line 1: hugepages=64 is at odds with kernel.hugePages",
+			"kernel: {hugePages: [{size: 1Gi, count: 1}]}\n", "line 1: hugepages=64 contradicts kernel.hugePages",
 		},
 		{
 			"other huge pages of the same number", nil, func(n *node) { n.put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"hugepages=64\"\n") },
-			"kernel: {hugePages: [{size: 1Gi, count: 64}]}\n", "line 1: hugepages=64 is at odds with kernel.hugePages",
+			"kernel: {hugePages: [{size: 1Gi, count: 64}]}\n", "line 1: hugepages=64 contradicts kernel.hugePages",
 		},
 		{"a bad argument before a comment", nil, func(n *node) {
 			n.put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"quiet intremap=off\" # keep\n")
@@ -79,7 +79,7 @@ func TestAHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 		}, "", "/etc/kernel/cmdline line 2: intremap=off"},
 		{"isolation that is not there", nil, func(n *node) {
 			n.put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"pcie_acs_override=downstream\"\n")
-		}, "", "pcie_acs_override=downstream makes the kernel believe"},
+		}, "", "pcie_acs_override=downstream makes the kernel assume"},
 		{"systemd-boot's partition is not mounted", nil, func(n *node) {
 			n.put("sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f", "\x06\x00\x00\x00systemd-boot 257")
 		}, "", "mount the EFI system partition"},
@@ -87,35 +87,35 @@ func TestAHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 			"a module option", nil, func(n *node) { n.put("etc/modprobe.d/vfio.conf", "# old\noptions vfio-pci disable_denylist=1\n") }, "",
 			"/etc/modprobe.d/vfio.conf line 2: it sets disable_denylist of vfio_pci to 1",
 		},
-		{"ids", nil, func(n *node) { n.put("usr/lib/modprobe.d/vfio.conf", "options vfio_pci ids=10de:2330\n") }, "", "name functions by address in vfio.keepOff"},
-		{"a module that may not be loaded", nil, func(n *node) { n.put("etc/modprobe.d/hard.conf", "install vfio-pci /bin/false\n") }, "", "it keeps vfio_pci from being loaded"},
+		{"ids", nil, func(n *node) { n.put("usr/lib/modprobe.d/vfio.conf", "options vfio_pci ids=10de:2330\n") }, "", "list addresses in vfio.keepOff"},
+		{"a module that may not be loaded", nil, func(n *node) { n.put("etc/modprobe.d/hard.conf", "install vfio-pci /bin/false\n") }, "", "it prevents vfio_pci from loading"},
 		{
 			"no IOMMU", nil, func(n *node) {
 				n.remove("sys/firmware/acpi/tables/DMAR", "sys/class/iommu/dmar0")
 				n.put("sys/firmware/acpi/tables/DSDT", "")
 			}, "",
-			"the firmware describes no IOMMU (no ACPI table DMAR, IVRS or IORT); in the firmware setup switch on \"Intel VT for Directed I/O (VT-d)\"",
+			"the firmware describes no IOMMU (no ACPI table DMAR, IVRS or IORT); in the firmware setup enable \"Intel VT for Directed I/O (VT-d)\"",
 		},
 		{"no interrupt remapping", nil, func(n *node) { n.put("sys/firmware/acpi/tables/DMAR", "DMAR"+strings.Repeat("\x00", 60)) }, "", "no interrupt remapping"},
 		{"no network for Kata's VMs", nil, func(n *node) {
 			n.put("usr/lib/modules/6.12.9-1/modules.builtin", "kernel/fs/ext4/ext4.ko\n")
 		}, "", "kernel 6.12.9-1 lacks modules that Kata needs: nfnetlink (the Go runtime opens"},
-		{"no virtiofsd", nil, func(n *node) { n.remove("opt/kata/libexec/virtiofsd") }, "", "/opt/kata/libexec/virtiofsd (virtio_fs_daemon), which is not there"},
+		{"no virtiofsd", nil, func(n *node) { n.remove("opt/kata/libexec/virtiofsd") }, "", "/opt/kata/libexec/virtiofsd (virtio_fs_daemon), which does not exist"},
 		{"no VFIO", nil, func(n *node) { n.put("usr/lib/modules/6.12.9-1/modules.dep", "kernel/a.ko:\n") }, "", "kernel 6.12.9-1 has no vfio-pci"},
 		{
 			"no VFs", nil, func(n *node) { n.put("sys/bus/pci/devices/0000:5e:00.0/uevent", "") },
-			"virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n", "PF 0000:5e:00.0 offers no VFs; switch SR-IOV on in the firmware setup",
+			"virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n", "PF 0000:5e:00.0 supports no VFs; enable SR-IOV in the firmware setup",
 		},
 		{
 			"too many VFs", nil, func(n *node) {
 				n.put("sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs", "4\n")
 				n.put("sys/bus/pci/devices/0000:5e:00.0/uevent", "DRIVER=ice\n")
 			},
-			"virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n", "offers 4 VFs, and the blueprint wants 8",
+			"virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n", "supports 4 VFs, but the blueprint requires 8",
 		},
 		{"no such interface", nil, func(*node) {}, "virtualFunctions: [{pf: ens1, count: 8}]\n", "the node has no interface ens1"},
-		{"an old kernel", nil, func(*node) {}, "versions: {kernel: {minimum: '6.18'}}\n", "kernel is 6.12.9-1 (the running kernel), and the blueprint wants 6.18 or newer"},
-		{"GRUB without its tools", nil, func(n *node) { n.remove("usr/sbin/update-grub", "usr/sbin/grub-mkconfig") }, "", "nothing here generates it"},
+		{"an old kernel", nil, func(*node) {}, "versions: {kernel: {minimum: '6.18'}}\n", "kernel is 6.12.9-1 (the running kernel), but the blueprint requires 6.18 or newer"},
+		{"GRUB without its tools", nil, func(n *node) { n.remove("usr/sbin/update-grub", "usr/sbin/grub-mkconfig") }, "", "the tool for it (update-grub, grub2-mkconfig) is not installed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.files == nil {
@@ -182,7 +182,7 @@ func TestAFileThatCantBeReplacedHasTheOthersTakenBack(t *testing.T) {
 		before := n.snapshot()
 		n.files = func(files bootstrap.Files) bootstrap.Files { return &broken{Files: files, name: f.Path} }
 		_, err := n.engine().Apply(t.Context(), blueprint.Default(), "")
-		if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "what was changed is taken back") {
+		if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "the changes are undone") {
 			t.Errorf("error %v", err)
 		}
 		n.same(before, "after the error at "+f.Path)
@@ -243,7 +243,7 @@ func TestRevertTakesBackWhatIsNamedAlone(t *testing.T) {
 		t.Error("it is still there")
 	}
 	n.expect(n.plan(blueprint.Default()), bootstrap.ChangesNeeded, "after a partial revert")
-	if _, err := n.engine().Revert(t.Context(), "etc/passwd"); err == nil || !strings.Contains(err.Error(), "bootstrap has not changed /etc/passwd") {
+	if _, err := n.engine().Revert(t.Context(), "etc/passwd"); err == nil || !strings.Contains(err.Error(), "bootstrap did not change /etc/passwd") {
 		t.Errorf("error %v", err)
 	}
 	n.revert()

@@ -111,13 +111,13 @@ func (e *Engine) load() (*Journal, error) {
 	}
 	var s sealed
 	if err := json.Unmarshal(found.Content, &s); err != nil || disk.Sum(s.Journal) != s.Sum {
-		return nil, fmt.Errorf("/%s: %w; put it back from a backup, or move it away: then nothing can be reverted by it", journalFile, ErrDamaged)
+		return nil, fmt.Errorf("/%s: %w; restore it from a backup. If you move it away instead, revert can no longer undo earlier changes", journalFile, ErrDamaged)
 	}
 	if err := json.Unmarshal(s.Journal, j); err != nil {
 		return nil, fmt.Errorf("/%s: %w: %w", journalFile, ErrDamaged, err)
 	}
 	if j.sum = found.Sum; j.Version > version {
-		return nil, fmt.Errorf("/%s was written by a newer kata-vfio-bootstrap; use that one", journalFile)
+		return nil, fmt.Errorf("/%s was written by a newer kata-vfio-bootstrap; use that version", journalFile)
 	}
 	return j, nil
 }

@@ -164,7 +164,7 @@ func TestWithoutSystemdNothingIsAskedOfIt(t *testing.T) {
 	if slices.ContainsFunc(n.tools.ran, func(c string) bool { return strings.HasPrefix(c, "systemctl") }) {
 		t.Errorf("ran %v", n.tools.ran)
 	}
-	if !slices.ContainsFunc(r.Plan.Problems, func(p state.Problem) bool { return strings.HasPrefix(p.Text, "there is no systemd") }) {
+	if !slices.ContainsFunc(r.Plan.Problems, func(p state.Problem) bool { return strings.HasPrefix(p.Text, "the node has no systemd") }) {
 		t.Errorf("problems %+v", r.Plan.Problems)
 	}
 }
@@ -198,7 +198,7 @@ func TestTalosIsToldItsMachineConfig(t *testing.T) {
 	}
 	n.same(before, "after the refusal")
 	n.put("proc/cmdline", "talos.platform=metal intel_iommu=on iommu=nopt\n")
-	if p := n.plan(blueprint.Default()); problem(p, "Talos has no files") {
+	if p := n.plan(blueprint.Default()); problem(p, "Talos is configured by") {
 		t.Errorf("with all arguments there: %+v", p.Problems)
 	}
 }
@@ -220,7 +220,7 @@ func TestAnImageIsFitOnEveryProcessor(t *testing.T) {
 func TestAnUnknownBootLoaderIsToldInWords(t *testing.T) {
 	n := newNode(t, with(map[string]string{"etc/os-release": osRelease("other", "1", ""), "proc/cmdline": "root=/dev/nfs\n"}))
 	_, err := n.engine().Apply(t.Context(), blueprint.Default(), "")
-	if err == nil || !strings.Contains(err.Error(), "add to its kernel command line, then reboot: intel_iommu=on iommu=nopt") {
+	if err == nil || !strings.Contains(err.Error(), "add to the kernel command line, then reboot: intel_iommu=on iommu=nopt") {
 		t.Errorf("error %v", err)
 	}
 	n.put("proc/cmdline", "root=/dev/nfs intel_iommu=on iommu=nopt\n")

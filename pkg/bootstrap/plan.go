@@ -87,7 +87,7 @@ func (e *Engine) wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Pla
 	slices.SortStableFunc(all.Files, func(a, b state.File) int { return strings.Compare(a.Path, b.Path) })
 	for i := 1; i < len(all.Files); i++ {
 		if a, b := all.Files[i-1], all.Files[i]; a.Path == b.Path {
-			return all, fmt.Errorf("%s and %s both want /%s: this is a bug of kata-vfio-bootstrap", a.Part, b.Part, a.Path)
+			return all, fmt.Errorf("%s and %s both write /%s: this is a bug in kata-vfio-bootstrap", a.Part, b.Part, a.Path)
 		}
 	}
 	return all, nil
@@ -96,7 +96,7 @@ func (e *Engine) wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Pla
 func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
 	found, err := e.Files.Look(f.Path)
 	if err != nil {
-		p.Problems = append(p.Problems, state.Problem{Part: f.Part, Fatal: true, Path: f.Path, Text: err.Error(), Fix: "mend that, then run it again"})
+		p.Problems = append(p.Problems, state.Problem{Part: f.Part, Fatal: true, Path: f.Path, Text: err.Error(), Fix: "fix the error, then run bootstrap again"})
 		return nil
 	}
 	c := newChange(f, found)
@@ -146,7 +146,7 @@ func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 		}
 		p.changes = append(p.changes, c)
 		p.Files = append(p.Files, FilePlan{
-			Path: entry.Path, Part: entry.Part, Why: "no longer wanted", Status: ToDo, Action: "take back", Diff: c.diff(),
+			Path: entry.Path, Part: entry.Part, Why: "the blueprint no longer needs it", Status: ToDo, Action: "take back", Diff: c.diff(),
 		})
 	}
 	return nil
@@ -183,7 +183,7 @@ func (e *Engine) planSetting(p *Plan, j *Journal, s state.Setting) {
 		return
 	}
 	if err != nil {
-		p.Problems = append(p.Problems, state.Problem{Part: s.Part, Fatal: true, Path: s.Path, Text: err.Error(), Fix: "run it as root"})
+		p.Problems = append(p.Problems, state.Problem{Part: s.Part, Fatal: true, Path: s.Path, Text: err.Error(), Fix: "run bootstrap as root"})
 		return
 	}
 	plan := SettingPlan{Setting: s, Now: now, Status: Right}
@@ -370,17 +370,17 @@ func (e *Engine) planBoot(p *Plan, j *Journal) {
 			words = append(words, s.Value)
 		default:
 			p.Problems = append(p.Problems, state.Problem{
-				Part: s.Part, Path: s.Path, Text: fmt.Sprintf("/%s is %s and not %s, and the boot since apply has not changed that", s.Path, s.Now, s.Value),
-				Fix: "read what the kernel says of it (`dmesg`), and what the device's firmware allows; if it was changed after the boot, reboot",
+				Part: s.Part, Path: s.Path, Text: fmt.Sprintf("/%s is %s, but must be %s; the reboot after apply did not change it", s.Path, s.Now, s.Value),
+				Fix: "look for the reason in `dmesg` and in the limits of the device's firmware; if the value was changed after the boot, reboot",
 			})
 		}
 	}
 	if len(words) > 0 {
 		p.Problems = append(p.Problems, state.Problem{
 			Part: boot.Part, Path: state.Cmdline,
-			Text: fmt.Sprintf("the node was rebooted since apply, and its kernel was started without %s", strings.Join(words, " ")),
-			Fix: fmt.Sprintf("the files are those of %s: see whether that is what starts the node (another boot loader, network boot, a hypervisor, "+
-				"a unified kernel image), and add the arguments there; then reboot", p.platform.Loader.Kind),
+			Text: fmt.Sprintf("the node was rebooted after apply, but its kernel was started without %s", strings.Join(words, " ")),
+			Fix: fmt.Sprintf("bootstrap configured %s. Find out what really starts the node (another boot loader, network boot, a hypervisor, "+
+				"a unified kernel image), add the arguments there, and reboot", p.platform.Loader.Kind),
 		})
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// Record leaves the findings of a plan on the node, as [drift.File]: the plugin serves them as metrics. It may be
-// repeated; earlier findings keep their time. Apply and Revert remove the record, since it is outdated then. If
-// another process applied meanwhile, the error is [ErrOutdated].
+// Record saves the findings of a plan on the node, as [drift.File]. The plugin serves them as metrics. You can repeat
+// it; earlier findings keep their time. Apply and Revert remove the record, because it is outdated then. If another
+// process applied meanwhile, the error is [ErrOutdated].
 func (e *Engine) Record(ctx context.Context, p *Plan) error {
 	return e.locked(ctx, func() error {
 		j, err := e.load()
@@ -30,37 +30,37 @@ func (e *Engine) Record(ctx context.Context, p *Plan) error {
 	})
 }
 
-// ErrOutdated says that the node was changed after it was looked at.
-var ErrOutdated = errors.New("the node was changed while it was looked at; look again")
+// ErrOutdated says that the node was changed while it was inspected.
+var ErrOutdated = errors.New("the node was changed while it was inspected; run verify again")
 
-// RecordUnknown leaves on the node that it could not be looked at, so that what was found before is not taken for what is.
+// RecordUnknown records on the node that it could not be inspected, so that an earlier record is not taken as current.
 func (e *Engine) RecordUnknown(ctx context.Context, cause error) error {
 	return e.locked(ctx, func() error {
 		return e.leave("", drift.Unknown, []drift.Difference{{Part: "bootstrap", What: "problem", Why: cause.Error()}})
 	})
 }
 
-// leave writes the record, durably, and what a cut-off one has left of it goes.
+// leave writes the record durably, and removes the remains of an interrupted write.
 func (e *Engine) leave(blueprint, outcome string, differences []drift.Difference) error {
 	found, err := e.Files.Look(drift.File)
 	if err != nil {
-		return fmt.Errorf("read what was found before: %w", err)
+		return fmt.Errorf("read the earlier record: %w", err)
 	}
 	former, err := drift.Parse(found.Content)
 	if err != nil {
-		former = nil // a damaged one is replaced
+		former = nil // a damaged record is replaced
 	}
 	text, err := drift.New(e.Now(), blueprint, outcome, differences, former).Encode()
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(e.makeStateDir(), e.Files.Sweep(drift.File), e.Files.Write(drift.File, text, disk.New(0o600))); err != nil {
-		return fmt.Errorf("leave what was found: %w", err)
+		return fmt.Errorf("save the record: %w", err)
 	}
 	return nil
 }
 
-// differences are what is not as wanted, the gravest first.
+// differences are the differences from the blueprint, the most severe first.
 func (p *Plan) differences() []drift.Difference {
 	all := []drift.Difference{}
 	for _, problem := range p.refused() {
@@ -87,19 +87,19 @@ func (p *Plan) differences() []drift.Difference {
 	return all
 }
 
-// rest is what is left where every file and setting is right.
+// rest is what remains to do after every file and setting matches.
 func (p *Plan) rest() []drift.Difference {
 	all := []drift.Difference{}
 	if p.Unfinished {
-		all = append(all, drift.Difference{Part: "bootstrap", What: "missing", Why: "a former run was cut off"})
+		all = append(all, drift.Difference{Part: "bootstrap", What: "missing", Why: "an earlier run was interrupted"})
 	}
 	for _, s := range p.Steps {
 		if s.Due && s.Runs {
-			all = append(all, drift.Difference{Part: "bootstrap", What: "missing", Why: "has still to run: " + cmp.Or(strings.Join(s.Commands, "; "), string(s.FollowUp))})
+			all = append(all, drift.Difference{Part: "bootstrap", What: "missing", Why: "still to run: " + cmp.Or(strings.Join(s.Commands, "; "), string(s.FollowUp))})
 		}
 	}
 	if p.Reboot {
-		all = append(all, drift.Difference{Part: "bootstrap", What: "reboot", Why: "what is on disk takes a reboot"})
+		all = append(all, drift.Difference{Part: "bootstrap", What: "reboot", Why: "the files need a reboot to take effect"})
 	}
 	return all
 }
@@ -115,7 +115,7 @@ func (f *FilePlan) difference() drift.Difference {
 func (s *SettingPlan) difference() drift.Difference {
 	d := drift.Difference{Part: s.Part, Path: rooted(s.Path), What: "setting", Why: fmt.Sprintf("want %s, is %s", s.Value, s.Now)}
 	if s.Path == state.Cmdline {
-		d.Why = "lacks " + s.Value // all of it would be a long line
+		d.Why = "lacks " + s.Value // the whole line would be long
 	}
 	if s.Status == RebootPending {
 		d.What = "reboot"
@@ -123,7 +123,7 @@ func (s *SettingPlan) difference() drift.Difference {
 	return d
 }
 
-// rooted returns a path below the root as people write it.
+// rooted returns a path below the root with a leading slash.
 func rooted(name string) string {
 	if name == "" {
 		return ""
@@ -131,35 +131,35 @@ func rooted(name string) string {
 	return "/" + name
 }
 
-// Report is what bootstrap has done to a node, and what has become of it.
+// Report is what bootstrap changed on a node, and the current state of the changes.
 type Report struct {
 	Root    string    `json:"root"`
 	Applied time.Time `json:"applied,omitzero"`
-	// Blueprint is the text that was applied last; empty for the default.
+	// Blueprint is the text that was last applied, or empty for the default.
 	Blueprint  string           `json:"blueprint,omitempty"`
 	Unfinished bool             `json:"unfinished,omitempty"`
 	Files      []FileReport     `json:"files"`
 	Settings   []Written        `json:"settings"`
 	Pending    []state.FollowUp `json:"pending"`
-	// Steps are the tools of what is pending.
+	// Steps are the tools that still have to run.
 	Steps  []Step `json:"steps"`
 	Reboot bool   `json:"rebootPending,omitempty"`
 }
 
-// FileReport is one file of ours.
+// FileReport is one file that bootstrap wrote.
 type FileReport struct {
 	Path string    `json:"path"`
 	Part string    `json:"part"`
 	Why  string    `json:"why"`
 	At   time.Time `json:"at"`
-	// Was says what revert brings back: "absent", "file" or "link".
+	// Was is what revert restores: "absent", "file" or "link".
 	Was   disk.Kind `json:"was"`
 	Drift *Drift    `json:"drift,omitempty"`
-	// Error is why it could not be looked at.
+	// Error is why it could not be read.
 	Error string `json:"error,omitempty"`
 }
 
-// Status reads the journal and looks at its files. It changes nothing.
+// Status reads the journal and its files. It changes nothing.
 func (e *Engine) Status() (*Report, error) {
 	j, err := e.load()
 	if err != nil {

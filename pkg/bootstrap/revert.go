@@ -14,19 +14,19 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// Kept is a file that revert leaves as it is.
+// Kept is a file that revert does not change.
 type Kept struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
-	// Removed: there is nothing at the path, and so it stays.
+	// Removed: the file was removed, and stays removed.
 	Removed bool `json:"removed,omitempty"`
-	// Diff is from what bootstrap wrote to what is there.
+	// Diff is from what bootstrap wrote to the current file.
 	Diff string `json:"diff,omitempty"`
 }
 
-// Revert restores what was before bootstrap, for all files or those that are named by their paths below the root,
-// to the byte and with their modes and owners. A file that was changed since is kept and reported with the
-// difference; a file that was removed stays removed. After an error nothing is changed.
+// Revert restores the bytes, modes and owners of files before bootstrap: of all files, or of those at the given paths
+// below the root. It keeps a file that was edited after apply, and reports the difference. A file that was removed
+// stays removed. After an error nothing is changed.
 func (e *Engine) Revert(ctx context.Context, paths ...string) (*Result, error) {
 	var result *Result
 	err := e.locked(ctx, func() error {
@@ -68,14 +68,14 @@ func (e *Engine) revert(ctx context.Context, j *Journal, paths []string) (*Resul
 	return result, e.run(ctx, after, result.Steps, "revert")
 }
 
-// UnknownError names a file that bootstrap has not changed.
+// UnknownError names a file that bootstrap did not change.
 type UnknownError struct{ Path string }
 
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("bootstrap has not changed /%s; `kata-vfio-bootstrap status` lists what it has", e.Path)
+	return fmt.Sprintf("bootstrap did not change /%s; `kata-vfio-bootstrap status` lists the files that it changed", e.Path)
 }
 
-// reversals returns the changes that bring files back, the last first.
+// reversals returns the changes that restore files, the last first.
 func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change, error) {
 	var changes []change
 	for _, entry := range slices.Backward(slices.Clone(j.Entries)) {
@@ -85,17 +85,17 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 		found, err := e.Files.Look(entry.Path)
 		switch {
 		case err != nil:
-			result.Kept = append(result.Kept, Kept{Path: entry.Path, Why: "it can't be looked at: " + err.Error()})
+			result.Kept = append(result.Kept, Kept{Path: entry.Path, Why: "it can't be read: " + err.Error()})
 		case found.Same(entry.Before):
-			j.entry(entry.Path).After = entry.Before // somebody has done it already, but perhaps not what has to follow
+			j.entry(entry.Path).After = entry.Before // it is restored already, but its follow-ups may be pending
 			e.pend(j, &change{file: state.File{Then: backward(entry.Then)}, over: over(entry.Then)})
 		case found.Kind == disk.Absent:
 			j.entry(entry.Path).After = entry.Before
-			result.Kept = append(result.Kept, Kept{Path: entry.Path, Removed: true, Why: "somebody has removed it since; it stays removed"})
+			result.Kept = append(result.Kept, Kept{Path: entry.Path, Removed: true, Why: "it was removed after apply, and stays removed"})
 		case !e.asWritten(&entry, found):
 			result.Kept = append(result.Kept, Kept{
 				Path: entry.Path, Diff: e.since(&entry, found),
-				Why: fmt.Sprintf("somebody has changed it since. Take that out, or give up what is in it: `%s`; then run revert again", e.byHand(&entry)),
+				Why: fmt.Sprintf("it was edited after apply. Undo the edit, or discard the file's content with `%s`, then run revert again", e.byHand(&entry)),
 			})
 		default:
 			c, err := e.revertEntry(&entry, found)
@@ -109,7 +109,7 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 	return changes, nil
 }
 
-// byHand is the command that brings back what was before bootstrap, whatever is there.
+// byHand is the command that restores the version before bootstrap, whatever the current one is.
 func (e *Engine) byHand(entry *Entry) string {
 	file := path.Join(e.Root, entry.Path)
 	switch entry.Before.Kind {
@@ -122,7 +122,7 @@ func (e *Engine) byHand(entry *Entry) string {
 	return "rm " + file
 }
 
-// since is how a file differs from what bootstrap wrote.
+// since is the diff from what bootstrap wrote to the current file.
 func (e *Engine) since(entry *Entry, found disk.Found) string {
 	written, err := e.kept(entry.After)
 	if err != nil {
@@ -131,8 +131,8 @@ func (e *Engine) since(entry *Entry, found disk.Found) string {
 	return unified("written/"+entry.Path, "found/"+entry.Path, text(entry.After, written), text(found.Image, found.Content))
 }
 
-// resettable returns the running settings that are still as bootstrap wrote them. A setting that was changed since
-// is kept.
+// resettable returns the running settings that still have bootstrap's value. A setting that was changed later is
+// kept.
 func (e *Engine) resettable(j *Journal) []SettingPlan {
 	settings := []SettingPlan{}
 	for _, w := range j.Settings {

@@ -104,7 +104,7 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 		}
 		s := Step{FollowUp: f, Due: true, Runs: e.Tools != nil, limit: 2 * time.Minute}
 		if s.argv = e.commands(f, p); f == state.BootConfig && generated(&p.Loader) && s.argv == nil {
-			s.Runs, s.Commands = false, []string{"the tool that generates the boot loader's configuration (update-grub, grub2-mkconfig): it is not here"}
+			s.Runs, s.Commands = false, []string{"the tool that generates the boot loader's configuration (update-grub, grub2-mkconfig), which is not installed"}
 		}
 		if ofImage(f) {
 			s.limit = 20 * time.Minute
@@ -204,7 +204,7 @@ func (e *Engine) run(ctx context.Context, j *Journal, steps []Step, verb string)
 		}
 		if err := e.runStep(ctx, s); err != nil {
 			s.Error = err.Error()
-			return fmt.Errorf("the files are written, but %w; mend that and run %s again", err, verb)
+			return fmt.Errorf("the files are written, but %w; fix that and run %s again", err, verb)
 		}
 		s.Ran = true
 		j.Pending = slices.DeleteFunc(slices.Clone(j.Pending), func(f state.FollowUp) bool { return f == s.FollowUp })

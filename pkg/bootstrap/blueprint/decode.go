@@ -72,7 +72,7 @@ func (d *decoder) value(path string, n *yaml.Node, dst reflect.Value) {
 		return // "not said", as in all Kubernetes APIs
 	}
 	if n.Kind == yaml.AliasNode {
-		d.add(n.Line, path, "aliases are not read; write the value out")
+		d.add(n.Line, path, "aliases are not supported; write the value")
 		return
 	}
 	if text, ok := reflect.TypeAssert[encoding.TextUnmarshaler](dst.Addr()); ok {
@@ -112,7 +112,7 @@ func (d *decoder) object(path string, n *yaml.Node, dst reflect.Value) {
 		case known:
 			d.value(at, value, dst.Field(index))
 		case at == "vfio.ids":
-			d.add(key.Line, at, "no such field: ids match every function of the model, and the one that is plugged in tomorrow; name functions by their addresses in vfio.keepOff")
+			d.add(key.Line, at, "no such field: IDs match every function of the model, including ones that are added later; list addresses in vfio.keepOff instead")
 		default:
 			d.add(key.Line, at, "no such field; the fields here are %s", strings.Join(names(dst.Type()), ", "))
 		}
@@ -128,7 +128,7 @@ func (d *decoder) list(path string, n *yaml.Node, dst reflect.Value) {
 	dst.Set(reflect.MakeSlice(dst.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {
 		if item.Kind == yaml.ScalarNode && item.Tag == "!!null" {
-			d.add(item.Line, fmt.Sprintf("%s[%d]", path, i), "null is no item; take it out") // its zero value would say something
+			d.add(item.Line, fmt.Sprintf("%s[%d]", path, i), "null is not an item; remove it") // its zero value would say something
 			continue
 		}
 		d.value(fmt.Sprintf("%s[%d]", path, i), item, dst.Index(i))

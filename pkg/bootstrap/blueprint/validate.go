@@ -37,7 +37,7 @@ func (d *decoder) validate(b *Blueprint) {
 	d.checkVersions(&b.Versions)
 	for key := range b.Labels {
 		if key == "" || strings.ContainsAny(key, " =\"'$`\\") || strings.ContainsAny(b.Labels[key], " \"'$`\\") {
-			d.at("labels", "%q=%q is no label", key, b.Labels[key])
+			d.at("labels", "%q=%q is not a valid label", key, b.Labels[key])
 		}
 	}
 }
@@ -53,7 +53,7 @@ func (d *decoder) checkKernel(k *Kernel, keepsOff bool) {
 		d.checkHugePages(k.HugePages, i, pages)
 	}
 	if k.EarlyBinding && !keepsOff {
-		d.at("kernel.earlyBinding", "says nothing without functions in vfio.keepOff")
+		d.at("kernel.earlyBinding", "has no effect without functions in vfio.keepOff")
 	}
 }
 
@@ -75,21 +75,21 @@ func refused() []string {
 
 func (d *decoder) checkArgument(path, word string) {
 	if !argument.MatchString(word) {
-		d.at(path, "%q is not one word of a kernel command line, in letters, digits and _ . , : / = @ %% + -", word)
+		d.at(path, "%q is not a kernel argument; use one word of letters, digits and _ . , : / = @ %% + -", word)
 		return
 	}
 	name, value, _ := strings.Cut(word, "=")
 	if why := isolation.WeakensACS(value); kernelargs.Same(name, "pci") && why != "" {
-		d.at(path, "%q %s; leave it out", word, why)
+		d.at(path, "%q %s; remove it", word, why)
 	}
 	for key, field := range ours() {
 		if kernelargs.Same(name, key) {
-			d.at(path, "%q is decided by %s; say it there", word, field)
+			d.at(path, "%q is set by %s; use that field", word, field)
 		}
 	}
 	for _, key := range refused() {
 		if kernelargs.Same(name, key) {
-			d.at(path, "%q weakens the boundary around VMs; leave it out", word)
+			d.at(path, "%q weakens the isolation of VMs; remove it", word)
 		}
 	}
 }
@@ -103,12 +103,12 @@ func (d *decoder) checkHugePages(all []HugePages, i int, h HugePages) {
 		d.at(path+".count", "%d is not a number from 0 to %d", h.Count, 1<<24)
 	}
 	if h.Node != nil && (*h.Node < 0 || *h.Node > 1023) {
-		d.at(path+".node", "%d is no NUMA node", *h.Node)
+		d.at(path+".node", "%d is not a NUMA node", *h.Node)
 	}
 	for _, other := range all[:i] {
 		sameNode := other.Node == nil || h.Node == nil || *other.Node == *h.Node
 		if other.Size == h.Size && sameNode {
-			d.at(path, "pages of this size are counted above; say one number for the whole node, or one for each NUMA node")
+			d.at(path, "duplicate size; give one count for the whole node, or one for each NUMA node")
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (d *decoder) checkHugePages(all []HugePages, i int, h HugePages) {
 func (d *decoder) checkKeepOff(all []pci.Address) {
 	for i, a := range all {
 		if slices.Contains(all[:i], a) {
-			d.at(fmt.Sprintf("vfio.keepOff[%d]", i), "%s is named twice", a)
+			d.at(fmt.Sprintf("vfio.keepOff[%d]", i), "duplicate address %s", a)
 		}
 	}
 }
@@ -157,10 +157,10 @@ func (d *decoder) checkVersions(v *Versions) {
 		Version
 	}{{"kernel", v.Kernel}, {"containerd", v.Containerd}, {"crio", v.CRIO}, {"kata", v.Kata}, {"chart", v.Chart}} {
 		if pin.Exact != "" && pin.Minimum != "" {
-			d.at("versions."+pin.name, "exact and minimum: want one of the two")
+			d.at("versions."+pin.name, "use either exact or minimum")
 		}
 		if pin.Minimum != "" && len(numbers(pin.Minimum)) == 0 {
-			d.at("versions."+pin.name+".minimum", "%q is no version", pin.Minimum)
+			d.at("versions."+pin.name+".minimum", "%q is not a version", pin.Minimum)
 		}
 	}
 }

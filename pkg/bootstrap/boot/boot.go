@@ -31,7 +31,7 @@ func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state
 	}
 	for _, word := range words {
 		e.wanted.Settings = append(e.wanted.Settings, state.Setting{
-			Part: Part, Path: state.Cmdline, Value: word, AtBoot: true, Why: "the running kernel was started with it",
+			Part: Part, Path: state.Cmdline, Value: word, AtBoot: true, Why: "an argument of the running kernel",
 		})
 	}
 	return e.wanted
@@ -50,7 +50,7 @@ func (e *editor) edit(p *platform.Platform) {
 	switch l.Kind {
 	case platform.GRUB:
 		if l.Tool == "" {
-			e.problem(true, "GRUB's configuration is generated, and nothing here generates it (update-grub, grub2-mkconfig)", "install GRUB's tools")
+			e.problem(true, "GRUB's configuration is generated, but the tool for it (update-grub, grub2-mkconfig) is not installed", "install GRUB's tools")
 		}
 		e.shell("GRUB_CMDLINE_LINUX", "", "50-kata-vfio.cfg", state.BootConfig, state.Reboot)
 	case platform.GRUBEntries:
@@ -63,21 +63,21 @@ func (e *editor) edit(p *platform.Platform) {
 	case platform.UBootMenu:
 		e.uBootMenu()
 	case platform.Extlinux:
-		e.replace(l.Config, "starts kernels with the arguments", addToDirectives("append", e.words), state.Reboot)
+		e.replace(l.Config, "adds the arguments for all kernels", addToDirectives("append", e.words), state.Reboot)
 	case platform.Flatcar:
 		e.flatcar(p)
 	case platform.UnifiedImages:
 		e.unifiedImages(p)
 	case platform.Unmounted:
 		if !e.booted(p) {
-			e.left(p.Live, "the node was started by systemd-boot, and the partition with its entries is not mounted at /boot, /efi or /boot/efi",
-				"mount the EFI system partition there (`bootctl status` names it), then run it again")
+			e.left(p.Live, "systemd-boot started the node, but the partition with its entries is not mounted at /boot, /efi or /boot/efi",
+				"mount the EFI system partition there (`bootctl status` names it), then run bootstrap again")
 		}
 	case platform.Talos:
 		if e.booted(p) {
 			return
 		}
-		e.problem(true, "Talos has no files to set up: its machine config decides", "add to the machine config:\n"+talos(e.words))
+		e.problem(true, "Talos is configured by its machine config, not by files", "add to the machine config:\n"+talos(e.words))
 	default:
 		e.byHand(p)
 	}
@@ -88,8 +88,8 @@ func (e *editor) byHand(p *platform.Platform) {
 	if e.booted(p) {
 		return
 	}
-	e.left(p.Live, "the boot loader is none that is known here, so nothing can tell it the kernel's arguments",
-		"add to its kernel command line, then reboot: "+strings.Join(e.words, " "))
+	e.left(p.Live, "the boot loader is unknown, so bootstrap can't add kernel arguments to its configuration",
+		"add to the kernel command line, then reboot: "+strings.Join(e.words, " "))
 }
 
 // booted reports whether the running kernel was started with all the words.
@@ -122,7 +122,7 @@ func (e *editor) read(name string) (string, bool) {
 	}
 	if err != nil {
 		e.wanted.Problems = append(e.wanted.Problems, state.Problem{
-			Part: Part, Fatal: true, Path: name, Text: err.Error(), Fix: "make it readable, and a file of a usual size below the node's root",
+			Part: Part, Fatal: true, Path: name, Text: err.Error(), Fix: "replace it with a readable file of normal size below the node's root",
 		})
 		return "", false
 	}
@@ -145,7 +145,7 @@ func (e *editor) edited(from, name, why string, edit func(string) (string, error
 	changed, err := edit(content)
 	if err != nil {
 		e.wanted.Problems = append(e.wanted.Problems, state.Problem{
-			Part: Part, Fatal: true, Path: from, Text: fmt.Sprintf("/%s: %v", from, err), Fix: "mend the file",
+			Part: Part, Fatal: true, Path: from, Text: fmt.Sprintf("/%s: %v", from, err), Fix: "correct the file",
 		})
 		return
 	}
@@ -159,7 +159,7 @@ func (e *editor) edited(from, name, why string, edit func(string) (string, error
 func (e *editor) entries() {
 	for _, name := range e.loader.EntryFiles {
 		if content, ok := e.read(name); ok && hasDirective(content, "linux") {
-			e.replace(name, "starts this kernel with the arguments", addToDirectives("options", e.words), state.Reboot)
+			e.replace(name, "adds the arguments for this kernel", addToDirectives("options", e.words), state.Reboot)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (e *editor) cmdlineFile(then ...state.FollowUp) {
 	if e.loader.Cmdline == "" {
 		return
 	}
-	const name, why = "etc/kernel/cmdline", "starts kernels that are installed later with the arguments"
+	const name, why = "etc/kernel/cmdline", "adds the arguments for kernels that are installed later"
 	e.edited(e.loader.Cmdline, name, why, func(content string) (string, error) {
 		line, rest, _ := strings.Cut(content, "\n")
 		if !kernelargs.Closed(line) {
@@ -185,17 +185,17 @@ func (e *editor) unifiedImages(p *platform.Platform) {
 	if e.booted(p) {
 		return
 	}
-	e.left(false, "the kernels are unified images, which have their command line inside",
-		"build and sign them anew with the arguments "+strings.Join(e.words, " ")+", then reboot")
+	e.left(false, "the kernels are unified images, which contain their command line",
+		"rebuild and sign the images with the arguments "+strings.Join(e.words, " ")+", then reboot")
 }
 
 func (e *editor) flatcar(p *platform.Platform) {
-	const why = "has Flatcar's boot loader append the arguments"
+	const why = "makes Flatcar's boot loader append the arguments"
 	if e.loader.Defaults != "oem/grub.cfg" {
 		if e.booted(p) {
 			return
 		}
-		e.left(p.Live, "Flatcar's OEM partition has no grub.cfg at /oem/grub.cfg that could be edited",
+		e.left(p.Live, "there is no /oem/grub.cfg on Flatcar's OEM partition to edit",
 			"append to the grub.cfg of the OEM partition, then reboot: "+strings.TrimSpace(flatcarLine(e.words)))
 		return
 	}
@@ -235,7 +235,7 @@ func (e *editor) assigns(variable string) bool {
 // shell appends to a variable of settings that are a shell script, in a fragment of
 // our own where the tool reads fragments.
 func (e *editor) shell(variable, standard, fragment string, then ...state.FollowUp) {
-	const why = "has the boot loader's configuration generated with the arguments"
+	const why = "adds the arguments to the boot loader's generated configuration"
 	script := appendScript(variable, standard, e.words)
 	if e.loader.DropIns != "" {
 		e.file(path.Join(e.loader.DropIns, fragment), header+script, why, then...)

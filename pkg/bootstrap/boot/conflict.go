@@ -54,29 +54,29 @@ func rules(b *blueprint.Blueprint) []rule {
 	all := []rule{
 		{name: "intel_iommu", bad: []string{"off"}, why: "switches DMA translation off", last: true},
 		{name: "intel_iommu", bad: []string{"igfx_off"}, why: "switches DMA translation off for the processor's own GPU"},
-		{name: "intel_iommu", bad: []string{"tboot_noforce"}, why: "lets a measured boot do without DMA translation"},
-		{name: "pcie_acs_override", why: "makes the kernel believe in isolation that the hardware does not have"},
+		{name: "intel_iommu", bad: []string{"tboot_noforce"}, why: "permits a measured boot without DMA translation"},
+		{name: "pcie_acs_override", why: "makes the kernel assume isolation that the hardware does not have"},
 		{name: "pci", judge: isolation.WeakensACS, why: "switches isolation between devices off"},
 		{name: "amd_iommu", bad: []string{"off"}, why: "switches DMA translation off"},
 		{name: "iommu", bad: []string{"off", "noforce", "soft"}, why: "switches DMA translation off"},
 		{name: "intremap", bad: []string{"off", "nosid"}, why: "lets devices forge interrupts"},
-		{name: "vfio_iommu_type1.allow_unsafe_interrupts", judge: on, why: "gives devices away that can forge interrupts"},
-		{name: "iommufd.allow_unsafe_interrupts", judge: on, why: "gives devices away that can forge interrupts"},
-		{name: "vfio.enable_unsafe_noiommu_mode", judge: on, why: "gives devices away without an IOMMU"},
-		{name: "vfio-pci.ids", why: "binds every function of the model; name functions by address in vfio.keepOff", harmless: true},
+		{name: "vfio_iommu_type1.allow_unsafe_interrupts", judge: on, why: "lets VMs have devices that can forge interrupts"},
+		{name: "iommufd.allow_unsafe_interrupts", judge: on, why: "lets VMs have devices that can forge interrupts"},
+		{name: "vfio.enable_unsafe_noiommu_mode", judge: on, why: "lets VMs have devices without an IOMMU"},
+		{name: "vfio-pci.ids", why: "binds every function of the model; list addresses in vfio.keepOff instead", harmless: true},
 	}
 	if b.Kernel.IOMMU == blueprint.IOMMUPassthrough {
-		all = append(all, rule{name: "iommu", bad: []string{"nopt"}, why: "is at odds with kernel.iommu: Passthrough", last: true},
-			rule{name: "iommu.passthrough", judge: off, why: "is at odds with kernel.iommu: Passthrough", last: true})
+		all = append(all, rule{name: "iommu", bad: []string{"nopt"}, why: "contradicts kernel.iommu: Passthrough", last: true},
+			rule{name: "iommu.passthrough", judge: off, why: "contradicts kernel.iommu: Passthrough", last: true})
 	} else {
-		all = append(all, rule{name: "iommu", bad: []string{"pt"}, why: "is at odds with kernel.iommu: On", last: true},
-			rule{name: "iommu.passthrough", judge: on, why: "is at odds with kernel.iommu: On", last: true})
+		all = append(all, rule{name: "iommu", bad: []string{"pt"}, why: "contradicts kernel.iommu: On", last: true},
+			rule{name: "iommu.passthrough", judge: on, why: "contradicts kernel.iommu: On", last: true})
 	}
 	if !b.VFIO.DisableDenylist {
-		all = append(all, rule{name: "vfio-pci.disable_denylist", judge: on, why: "gives devices away that the kernel knows to be exploitable"})
+		all = append(all, rule{name: "vfio-pci.disable_denylist", judge: on, why: "lets VMs have devices that the kernel lists as exploitable"})
 	}
 	if len(hugePageArguments(b.Kernel.HugePages)) > 0 {
-		all = append(all, rule{name: "hugepages", why: "is at odds with kernel.hugePages"}, rule{name: "hugepagesz", why: "is at odds with kernel.hugePages"})
+		all = append(all, rule{name: "hugepages", why: "contradicts kernel.hugePages"}, rule{name: "hugepagesz", why: "contradicts kernel.hugePages"})
 	}
 	return all
 }
@@ -102,15 +102,15 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 				found = append(found, state.Problem{
 					Part: Part, Fatal: !r.harmless, Path: line.path,
 					Text: fmt.Sprintf("/%s line %d: %s %s", line.path, line.line, word, r.why),
-					Fix:  fmt.Sprintf("take %s out of the line", word),
+					Fix:  fmt.Sprintf("remove %s from the line", word),
 				})
 			}
 		}
 		for _, word := range r.words(p.Cmdline, wanted) {
 			if len(found) == before && !r.overridden(p.Cmdline, wanted) {
 				found = append(found, state.Problem{
-					Part: Part, AtBoot: !r.harmless, Text: fmt.Sprintf("the running kernel was started with %s, which %s; no file of the boot loader's that is known here has it", word, r.why),
-					Fix: "reboot; if it comes back, take it out where the node is started from (network boot, hypervisor)",
+					Part: Part, AtBoot: !r.harmless, Text: fmt.Sprintf("the running kernel was started with %s, which %s; no known file of the boot loader has it", word, r.why),
+					Fix: "reboot; if the argument remains, remove it where the node is started from (network boot, hypervisor)",
 				})
 			}
 		}

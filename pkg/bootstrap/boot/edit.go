@@ -10,7 +10,7 @@ import (
 )
 
 // header begins files that are ours as a whole.
-const header = "# Written by kata-vfio-bootstrap, which writes it anew when it differs. `kata-vfio-bootstrap revert` takes it away.\n"
+const header = "# Written by kata-vfio-bootstrap, which restores it when it differs. `kata-vfio-bootstrap revert` removes it.\n"
 
 // The marks around our block in a file that others own.
 const (
@@ -24,7 +24,7 @@ var errOpenQuote = errors.New("a quote in the command line is not closed")
 func withBlock(content, block string) (string, error) {
 	ahead, _, behind, there := splitBlock(content)
 	if !there && strings.Contains(content, strings.TrimSpace(begin)) {
-		return "", errors.New("the marks of kata-vfio-bootstrap in it are damaged: take out the lines between them, and them")
+		return "", errors.New("its kata-vfio-bootstrap marks are damaged: remove them and the lines between them")
 	}
 	content = ahead + behind
 	if content != "" && !strings.HasSuffix(content, "\n") {
@@ -181,9 +181,9 @@ func talos(words []string) string {
 		}
 	}
 	b.WriteString("machine:\n  kernel:\n    modules:\n    - name: vfio_pci\n    - name: vfio_iommu_type1\n")
-	b.WriteString("  install: # where GRUB boots it\n    extraKernelArgs:\n")
+	b.WriteString("  install: # if GRUB boots it\n    extraKernelArgs:\n")
 	list("    ")
-	b.WriteString("and where systemd-boot does, to the schematic of its image (Image Factory), then upgrade to that image:\n")
+	b.WriteString("If systemd-boot boots it, add to the schematic of its image (Image Factory), then upgrade to that image:\n")
 	b.WriteString("customization:\n  extraKernelArgs:\n")
 	list("  ")
 	return b.String()

@@ -37,7 +37,7 @@ func containerdWants(n node, k kata) (*wants, error) {
 	c.fact("version", v.String(), v.Source)
 	c.fact("configuration", c.at.main, c.at.main)
 	if v.older(2, 0) {
-		c.warn(v.Source, fmt.Sprintf("containerd is of version %s; kata-vfio is made for 2.2 and newer: this one's NRI knows no required plugins.", v),
+		c.warn(v.Source, fmt.Sprintf("containerd is version %s, but kata-vfio needs 2.2 or newer: older versions have no required NRI plugins.", v),
 			"Install containerd 2.2 or newer.")
 	}
 	if !c.read() || !c.chooseRule() {
@@ -49,8 +49,8 @@ func containerdWants(n node, k kata) (*wants, error) {
 // read reads the main file, or makes up the one that is needed where there is none.
 func (c *containerd) read() bool {
 	if target, ok := c.node.link(c.at.main); ok && c.at.maker == nil {
-		c.refuse(c.at.main, fmt.Sprintf("%s is a link to %s: whoever made it writes that file.", c.at.main, target),
-			"Put a file in the link's place, or the import into what it leads to: imports = [\""+containerdDropIns+"/*.toml\"]")
+		c.refuse(c.at.main, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links.", c.at.main, target),
+			"Replace the link with a file, or add the import to its target: imports = [\""+containerdDropIns+"/*.toml\"]")
 		return false
 	}
 	file := c.node.Read(c.at.main)
@@ -59,7 +59,7 @@ func (c *containerd) read() bool {
 		c.text = file.Value
 		return c.parse(file)
 	case file.Status != facts.Absent:
-		c.refuse(c.at.main, c.at.main+" can't be read: "+file.Err, "Make it a file that root can read.")
+		c.refuse(c.at.main, c.at.main+" can't be read: "+file.Err, "Replace it with a file that root can read.")
 		return false
 	}
 	if !c.parseVendor() {
@@ -77,7 +77,7 @@ func (c *containerd) parseVendor() bool {
 	if c.at.vendor != "" {
 		file := c.node.Read(c.at.vendor)
 		if !file.OK() {
-			c.refuse(c.at.vendor, c.at.vendor+", with which containerd is started, can't be read: "+cause(file), "Mend containerd's service.")
+			c.refuse(c.at.vendor, "containerd is started with "+c.at.vendor+", which can't be read: "+cause(file), "Correct containerd's service.")
 			return false
 		}
 		return c.parse(file)
@@ -92,7 +92,7 @@ func (c *containerd) parseVendor() bool {
 func (c *containerd) parse(file facts.Fact) bool {
 	t, err := config.Parse(file)
 	if err != nil {
-		c.refuse(file.Path, "containerd's configuration is not to be understood: "+err.Error(), "Mend the file.")
+		c.refuse(file.Path, "containerd's configuration can't be parsed: "+err.Error(), "Correct the file.")
 		return false
 	}
 	c.version, c.versionOf = t.Setting(file.Path, "version").Number(), file.Path
@@ -103,14 +103,14 @@ func (c *containerd) parse(file facts.Fact) bool {
 func (c *containerd) chooseRule() bool {
 	switch {
 	case c.version < 2:
-		c.refuse(c.versionOf, fmt.Sprintf("%s is of version 1 or of none, which can't be put together with newer files.", c.versionOf),
-			"Bring it up to date: containerd config migrate > config.new, look at it, and put it in the file's place. "+
-				"Where nothing in it is yours (Docker's package ships it with CRI off), start from containerd config default.")
+		c.refuse(c.versionOf, fmt.Sprintf("%s has version 1 or none, which can't be merged with newer files.", c.versionOf),
+			"Migrate it: run containerd config migrate > config.new, review the result, and replace the file with it. "+
+				"If you have no settings in it (Docker's package ships it with CRI disabled), start from containerd config default.")
 	case c.version > 4:
-		c.refuse(c.versionOf, fmt.Sprintf("%s is of version %d, which is not known.", c.versionOf, c.version),
-			"Use a version of kata-vfio that knows it, or version 2, 3 or 4.")
+		c.refuse(c.versionOf, fmt.Sprintf("%s has the unknown version %d.", c.versionOf, c.version),
+			"Use version 2, 3 or 4, or a kata-vfio that supports this version.")
 	case c.version > 2 && c.major == 1:
-		c.refuse(c.versionOf, fmt.Sprintf("%s is of version %d, which containerd 1 does not read.", c.versionOf, c.version),
+		c.refuse(c.versionOf, fmt.Sprintf("%s has version %d, which containerd 1 does not read.", c.versionOf, c.version),
 			"Install containerd 2.2 or newer.")
 	default:
 		if c.version == 2 && c.major < 2 {
@@ -168,7 +168,7 @@ func (c *containerd) before() *config.Containerd {
 		before = c.load(c.text, nil)
 		if c.major == 1 {
 			c.refuse(c.at.main, fmt.Sprintf("%s imports a file of version %d, which containerd 1 does not read.", c.at.main, before.Version),
-				"Install containerd 2.2 or newer, or take the file out of the imports.")
+				"Install containerd 2.2 or newer, or remove the file from the imports.")
 		}
 	}
 	return before
@@ -182,7 +182,7 @@ func (c *containerd) load(main string, dropIn []byte) *config.Containerd {
 // damaged refuses files with which containerd does not start.
 func (c *containerd) damaged(loaded *config.Containerd) bool {
 	for _, file := range loaded.Damaged {
-		c.refuse(file.Path, "containerd would not start with "+file.Path+": "+cause(file), "Mend the file, or take it out of the imports.")
+		c.refuse(file.Path, "containerd would not start with "+file.Path+": "+cause(file), "Correct the file, or remove it from the imports.")
 	}
 	return len(loaded.Damaged) > 0
 }
@@ -193,8 +193,8 @@ func (c *containerd) disabled(all config.Table) bool {
 	needed := []string{"cri", config.CRIBefore, config.CRIRuntime, "io.containerd.cri.v1.images", config.NRI}
 	for _, name := range s.List() {
 		if slices.Contains(needed, name) {
-			c.refuse(s.File, fmt.Sprintf("%s switches the plugin %s off, without which no pod runs as it should.", s.File, name),
-				"Take it out of disabled_plugins.")
+			c.refuse(s.File, fmt.Sprintf("%s disables the plugin %s, which pods need.", s.File, name),
+				"Remove it from disabled_plugins.")
 			return true
 		}
 	}
@@ -212,8 +212,8 @@ func (c *containerd) check(before, ours *config.Containerd, main string, dropIn 
 	c.refuseDifferences(want, after.All, after.Files[len(after.Files)-1].Path)
 	handler := after.All.Sub("plugins", config.CRIRuntime, "containerd", "runtimes", handlerName)
 	if c.kata.block && !handler.Setting("", "snapshotter").IsSet() {
-		c.warn(c.at.dropIn, "Kata's configuration shares no directory with the guest, and the handler has no snapshotter that makes block devices.",
-			"Set snapshotter (such as erofs) for the handler "+handlerName+" in a drop-in of your own, and for its images.")
+		c.warn(c.at.dropIn, "Kata's configuration shares no directory with the guest, but the handler has no snapshotter that makes block devices.",
+			"Set snapshotter (such as erofs) for the handler "+handlerName+" in your own drop-in, and for its images.")
 	}
 	c.checkCgroups(after.All)
 }

@@ -39,8 +39,8 @@ func makers() []maker {
 	rancher := func(name, dir, program string, units ...string) maker {
 		program = path.Join(dir, program)
 		dir += "/agent/etc/containerd"
-		return maker{name: name, config: dir + "/config.toml", program: program, units: units, fix: fmt.Sprintf("Put these two lines into %s/config-v3.toml.tmpl (config.toml.tmpl where containerd is 1.7), "+
-			"or the first one into the template that is there, restart %s, then run this again:\n"+
+		return maker{name: name, config: dir + "/config.toml", program: program, units: units, fix: fmt.Sprintf("Put these two lines into %s/config-v3.toml.tmpl (config.toml.tmpl for containerd 1.7), "+
+			"or add the first one to an existing template, restart %s, then run bootstrap again:\n"+
 			"imports = [\"%s/*.toml\"]\n{{ template \"base\" . }}", dir, strings.ReplaceAll(strings.Join(units, " or "), ".service", ""), containerdDropIns)}
 	}
 	const snap = "/var/snap/microk8s/current/args/"
@@ -49,12 +49,12 @@ func makers() []maker {
 		rancher("RKE2", "/var/lib/rancher/rke2", "bin/containerd", "rke2-server.service", "rke2-agent.service"),
 		{
 			name: "k0s", config: "/etc/k0s/containerd.toml", program: "/var/lib/k0s/bin/containerd", units: []string{"k0scontroller.service", "k0sworker.service"},
-			fix: "Have k0s import " + containerdDropIns + "/*.toml, as its documentation says, then run this again.",
+			fix: "Configure k0s to import " + containerdDropIns + "/*.toml, as its documentation says, then run bootstrap again.",
 		},
 		{
 			name: "MicroK8s", config: snap + "containerd.toml", program: "/snap/microk8s/current/bin/containerd", units: []string{"snap.microk8s.daemon-containerd.service"}, alone: true,
 			fix: "Add imports = [\"" + containerdDropIns + "/*.toml\"] to the top of " + snap +
-				"containerd-template.toml, restart MicroK8s, then run this again.",
+				"containerd-template.toml, restart MicroK8s, then run bootstrap again.",
 		},
 	}
 }
@@ -65,7 +65,7 @@ func (m *maker) why() string {
 	if m == nil || m.alone {
 		return why
 	}
-	return why + "; " + m.name + " starts containerd, so that " + m.name + " restarts, and its kubelet (on a server its API server) with it; pods go on"
+	return why + "; " + m.name + " starts containerd, so " + m.name + " restarts with its kubelet (on a server also its API server); pods keep running"
 }
 
 // containerdFiles are the files that containerd's configuration is made of.
@@ -130,7 +130,7 @@ func (n node) containerdFiles() containerdFiles {
 	}
 	if strings.HasPrefix(name, "/usr/") {
 		at.vendor = name
-		at.service = fmt.Sprintf("# %s is the distribution's; this one imports it.\n[Service]\nExecStart=\nExecStart=%s\n",
+		at.service = fmt.Sprintf("# %s belongs to the distribution; this file imports it.\n[Service]\nExecStart=\nExecStart=%s\n",
 			name, u.startWith(containerdConfig, "--config", "-c"))
 		return at
 	}

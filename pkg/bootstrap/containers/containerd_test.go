@@ -77,7 +77,7 @@ func TestAConfigurationThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"a link":                {files{main: "-> /usr/share/x.toml", "usr/share/x.toml": "version = 3\n"}, main, "/usr/share/x.toml"},
 		"a dangling link":       {files{main: "-> x.toml"}, main, "is a link to x.toml"},
 		"a directory":           {files{main + "/x": ""}.and(files{main + "/x": "y"}), main, "can't be read"},
-		"an import that is not": {files{main: "version = 3\nimports = ['gone.toml']\n"}, "etc/containerd/gone.toml", "not there"},
+		"an import that is not": {files{main: "version = 3\nimports = ['gone.toml']\n"}, "etc/containerd/gone.toml", "does not exist"},
 		"a broken import":       {files{main: imports, confD + "x.toml": "=\n"}, confD + "x.toml", "would not start"},
 		"imports of no list":    {files{main: "version = 3\nimports = 'x'\n"}, main, "not a list"},
 		"another's handler":     {files{main: "version = 3\n" + handler + "runtime_type = 'io.containerd.kata.v2'\n"}, main, "runtime_type"},
@@ -89,10 +89,10 @@ func TestAConfigurationThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 		"NRI off after ours":     {files{main: imports, confD + "z.toml": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, confD + "z.toml", "disable = true"},
 		"a shorter clean-up after ours": {files{
 			main: imports, confD + "z.toml": "version = 3\n[timeouts]\n'io.containerd.timeout.shim.cleanup' = '10s'\n",
-		}, confD + "z.toml", `io.containerd.timeout.shim.cleanup = "60s" is wanted`},
+		}, confD + "z.toml", `io.containerd.timeout.shim.cleanup = "60s" is required`},
 		"a section after ours": {containerdPackage("1.7.28").and(files{
 			main: strings.Replace(imports, "3", "2", 1), confD + "z.toml": "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nenable_selinux = true\n",
-		}), confD + "z.toml", "read after our file"},
+		}), confD + "z.toml", "read after bootstrap's file"},
 		"version 3 for containerd 1": {containerdPackage("1.7.28").and(files{main: "version = 3\n"}), main, "containerd 1 does not read"},
 		"an import of version 3 for containerd 1": {containerdPackage("1.7.28").and(files{
 			main: "version = 2\nimports = ['conf.d/*.toml']\n", confD + "a.toml": "version = 3\n",
@@ -207,7 +207,7 @@ func TestAConfigurationBelowUsrIsImported(t *testing.T) {
 	checkRefused(t, w, "containerd", main, "/usr/share/containerd/config.toml", "does not import")
 
 	_, w = open(t, of.and(files{vendor: "version = 1\n"}), containers.Options{})
-	checkRefused(t, w, "containerd", vendor, "/usr/share/containerd/config.toml is of version 1")
+	checkRefused(t, w, "containerd", vendor, "/usr/share/containerd/config.toml has version 1")
 }
 
 func TestAFileOfANewerVersionTellsThatContainerdIsNotTheOldOne(t *testing.T) {

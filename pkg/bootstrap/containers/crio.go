@@ -31,7 +31,7 @@ func crioWants(n node, k kata) (*wants, error) {
 	text = withCDIDirs(text, before.Sub("crio", "runtime").Setting("", "cdi_spec_dirs").List())
 	n.checkCRIO(w, before, text)
 	if k.flavour == FlavourGo {
-		w.warn("", "CRI-O passes every annotation of a pod to Kata, whose Go runtime may take devices from them (RT-003).",
+		w.warn("", "CRI-O passes every annotation of a pod to Kata, and its Go runtime may add devices because of them (RT-003).",
 			"Use Kata's Rust runtime, or refuse cdi.k8s.io/* and io.katacontainers.* at admission, as the chart's policies do.")
 	}
 	manager := before.Sub("crio", "runtime").Setting(crioConfig, "cgroup_manager")
@@ -47,7 +47,7 @@ func crioWants(n node, k kata) (*wants, error) {
 func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok bool) {
 	loaded := config.LoadCRIO(n.with(crioDropIn, ours))
 	for _, file := range loaded.Damaged {
-		w.refuse(file.Path, "CRI-O would not start with "+file.Path+": "+cause(file), "Mend or remove it.")
+		w.refuse(file.Path, "CRI-O would not start with "+file.Path+": "+cause(file), "Correct or remove it.")
 	}
 	if len(loaded.Damaged) > 0 {
 		return nil, "", false
@@ -60,7 +60,7 @@ func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok boo
 func (n node) checkCRIO(w *wants, before config.Table, text string) {
 	ours, err := config.Parse(n.with(crioDropIn, []byte(text)).Read(crioDropIn))
 	if err != nil {
-		w.refuse(crioDropIn, err.Error(), "Name the CDI directories in the other files without control characters.")
+		w.refuse(crioDropIn, err.Error(), "Remove control characters from the CDI directories in the other files.")
 		return
 	}
 	handler := []string{"crio", "runtime", "runtimes", handlerName}
@@ -81,8 +81,8 @@ func (w *wants) refuseOther(theirs, ours config.Table) {
 	for _, name := range sortedKeys(all) {
 		s := all[name]
 		if !slices.Contains(siteSettings(), s.Name) && !s.Is(mine[name]) {
-			w.refuse(s.File, fmt.Sprintf("%s has a handler %s of its own: %s.", s.File, handlerName, s.Fact().Value),
-				"Remove that handler, or give it another name.")
+			w.refuse(s.File, fmt.Sprintf("%s defines a handler %s: %s.", s.File, handlerName, s.Fact().Value),
+				"Remove or rename that handler.")
 			return
 		}
 	}

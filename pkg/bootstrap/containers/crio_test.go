@@ -51,8 +51,8 @@ func TestACRIOThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 	}{
 		"broken":                {files{"etc/crio/crio.conf": "[crio\n"}, "etc/crio/crio.conf", "would not start"},
 		"another's handler":     {files{confD + "10-kata": handler + "runtime_type = 'oci'\n"}, confD + "10-kata", "runtime_type"},
-		"another's after":       {files{confD + "99-kata": handler + "runtime_type = 'vm'\n"}, confD + "99-kata", "read after our file"},
-		"in a directory below":  {files{confD + "99/x/kata": handler + "runtime_type = 'vm'\n"}, confD + "99/x/kata", "read after our file"},
+		"another's after":       {files{confD + "99-kata": handler + "runtime_type = 'vm'\n"}, confD + "99-kata", "read after bootstrap's file"},
+		"in a directory below":  {files{confD + "99/x/kata": handler + "runtime_type = 'vm'\n"}, confD + "99/x/kata", "read after bootstrap's file"},
 		"a link to a directory": {files{confD + "10-x": "-> /opt"}, confD + "10-x", "would not start"},
 		"NRI off after ours":    {files{confD + "99-nri": "[crio.nri]\nenable_nri = false\n"}, confD + "99-nri", "enable_nri"},
 	} {

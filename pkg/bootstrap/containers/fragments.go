@@ -85,8 +85,8 @@ func (w *wants) refuseDifferences(want, got config.Table, last string) {
 		}
 		file := cmp.Or(is.File, last)
 		if !named[file] {
-			w.refuse(file, fmt.Sprintf("%s is read after our file and has %s (%s), where %s is wanted.", file, is.Fact().Value, name, ours.Fact().Value),
-				"Take that out of "+file+", or have it read before ours.")
+			w.refuse(file, fmt.Sprintf("%s is read after bootstrap's file and sets %s (%s), but %s is required.", file, is.Fact().Value, name, ours.Fact().Value),
+				"Remove the setting from "+file+", or rename that file so that it is read before bootstrap's.")
 		}
 		named[file] = true
 	}
@@ -120,6 +120,6 @@ func (w *wants) compareCgroups(k *kubelet, driver, file, setting string) {
 	if k.CgroupDriver == "" || k.CgroupDriver == driver {
 		return
 	}
-	w.warn(file, fmt.Sprintf("The kubelet uses the cgroup driver %s (%s), and the container runtime %s (%s).", k.CgroupDriver, k.cgroupFile, driver, file),
+	w.warn(file, fmt.Sprintf("The kubelet uses the cgroup driver %s (%s), but the container runtime uses %s (%s).", k.CgroupDriver, k.cgroupFile, driver, file),
 		fmt.Sprintf("Change %s, or the kubelet's cgroupDriver.", setting))
 }

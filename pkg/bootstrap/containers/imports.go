@@ -162,7 +162,7 @@ func (c *containerd) placeDropIn() bool {
 	}
 	t, err := config.Parse(c.node.Read(c.at.main))
 	if err != nil {
-		c.refuse(c.at.main, err.Error(), "Mend the file.")
+		c.refuse(c.at.main, err.Error(), "Correct the file.")
 		return false
 	}
 	for _, pattern := range t.Setting("", "imports").List() {
@@ -171,7 +171,7 @@ func (c *containerd) placeDropIn() bool {
 			return true
 		}
 	}
-	c.refuse(c.at.main, fmt.Sprintf("%s is written by %s at each start, and imports no directory: an edit of it would be lost.", c.at.main, c.at.maker.name),
+	c.refuse(c.at.main, fmt.Sprintf("%s is written by %s at each start and imports no directory, so an edit would be lost.", c.at.main, c.at.maker.name),
 		c.at.maker.fix)
 	return false
 }
@@ -185,7 +185,7 @@ func (c *containerd) imported(dropIn []byte) (string, bool) {
 	}
 	main, err := addImport(c.at.main, c.text, c.pattern())
 	if err != nil {
-		c.refuse(c.at.main, "The import can't be added: "+err.Error(), "Add it by hand: imports = [\""+c.pattern()+"\"]")
+		c.refuse(c.at.main, "The import can't be added: "+err.Error(), "Add it yourself: imports = [\""+c.pattern()+"\"]")
 		return "", false
 	}
 	return main, c.startedWith()
@@ -202,8 +202,8 @@ func (c *containerd) startedWith() bool {
 			return true
 		}
 	}
-	c.refuse(c.at.main, fmt.Sprintf("%s is there, but containerd is started with %s, and it does not import that.", c.at.main, c.at.vendor),
-		"Remove it, or add imports = [\""+c.at.vendor+"\"] to it, or have containerd started with it.")
+	c.refuse(c.at.main, fmt.Sprintf("%s exists, but containerd is started with %s, which the file does not import.", c.at.main, c.at.vendor),
+		"Remove it, or add imports = [\""+c.at.vendor+"\"] to it, or start containerd with it.")
 	return false
 }
 

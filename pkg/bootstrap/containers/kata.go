@@ -61,8 +61,8 @@ func kataWants(n node, o Options) (*wants, kata, error) {
 	w := &wants{part: "kata"}
 	k, found := n.findKata(o.Kata)
 	if !found {
-		w.refuse(k.shim, fmt.Sprintf("Kata's runtime %q is not installed: there is no %s.", o.Kata, k.shim),
-			fmt.Sprintf("Unpack Kata's release archive (kata-static) at /, or choose Kata's other runtime (containers.kata: %s in the blueprint), then run this again.", o.Kata.other()))
+		w.refuse(k.shim, fmt.Sprintf("Kata's runtime %q is not installed: %s does not exist.", o.Kata, k.shim),
+			fmt.Sprintf("Unpack Kata's release archive (kata-static) at /, or choose Kata's other runtime (containers.kata: %s in the blueprint), then run bootstrap again.", o.Kata.other()))
 		return w, k, nil
 	}
 	w.fact("shim", k.shim, k.shim)
@@ -77,8 +77,8 @@ func kataWants(n node, o Options) (*wants, kata, error) {
 		return nil, k, err
 	}
 	if target, ok := n.link(path.Join(k.dir, "configuration.toml")); ok {
-		w.refuse(path.Join(k.dir, "configuration.toml"), fmt.Sprintf("The handler's configuration is a link to %s: Kata then reads the drop-ins beside that.", target),
-			"Remove the link; a copy takes its place.")
+		w.refuse(path.Join(k.dir, "configuration.toml"), fmt.Sprintf("The handler's configuration is a link to %s, so Kata reads the drop-ins beside that file.", target),
+			"Remove the link; bootstrap replaces it with a copy.")
 	}
 	n.checkKata(w, k, base, ours)
 	if w.refused() {
@@ -86,10 +86,10 @@ func kataWants(n node, o Options) (*wants, kata, error) {
 	}
 	w.file(path.Join(k.dir, "configuration.toml"), []byte(text),
 		"the handler's configuration: a copy of "+path.Join(k.shipped, baseName(k, o.Base)))
-	w.file(dropInOf(k), []byte(ours), "devices of claims are plugged into the VM, and no annotation counts")
+	w.file(dropInOf(k), []byte(ours), "plugs devices of claims into the VM, and ignores annotations")
 	if o.HotPlug {
-		w.warn(dropInOf(k), "Devices are hot-plugged: the plugin refuses such pods unless it is told.",
-			"Give the plugin --hot-plug (in the chart plugin.extraArgs), on all nodes.")
+		w.warn(dropInOf(k), "Devices are hot-plugged, but the plugin refuses such pods without --hot-plug.",
+			"Set the plugin's flag --hot-plug (plugin.extraArgs in the chart) on all nodes.")
 	}
 	return w, k, nil
 }
@@ -116,17 +116,17 @@ func (n node) kataBase(w *wants, k kata, base Base) (config.Table, string, bool)
 	name := path.Join(k.shipped, baseName(k, base))
 	file := n.Read(name)
 	if !file.OK() {
-		w.refuse(name, fmt.Sprintf("Kata's configuration for %ss can't be had from %s: %s", base, name, cause(file)),
+		w.refuse(name, fmt.Sprintf("Kata's configuration for %ss can't be read from %s: %s", base, name, cause(file)),
 			fmt.Sprintf("Install a release of Kata that has it, or choose the other base (containers.base: %s in the blueprint).", base.other()))
 		return nil, "", false
 	}
 	t, err := config.Parse(file)
 	if err != nil {
-		w.refuse(name, "Kata's configuration is not to be understood: "+err.Error(), "Install that release of Kata again.")
+		w.refuse(name, "Kata's configuration can't be parsed: "+err.Error(), "Reinstall that release of Kata.")
 		return nil, "", false
 	}
 	if !slices.Contains(t.Sub("hypervisor").Names(), "qemu") {
-		w.refuse(name, name+" has no section [hypervisor.qemu].", "Install a release of Kata that has QEMU as its hypervisor.")
+		w.refuse(name, name+" has no section [hypervisor.qemu].", "Install a release of Kata that uses QEMU.")
 		return nil, "", false
 	}
 	return t, file.Value, true
@@ -158,7 +158,7 @@ func (n node) effectiveKata(w *wants, dropIn string, base config.Table) config.T
 	all := base.Clone()
 	names, complete := n.list(path.Dir(dropIn))
 	if !complete {
-		w.refuse(path.Dir(dropIn), path.Dir(dropIn)+" can't be listed.", "Make it a directory that root can read.")
+		w.refuse(path.Dir(dropIn), path.Dir(dropIn)+" can't be listed.", "Replace it with a directory that root can read.")
 	}
 	for _, name := range names {
 		file := n.Read(path.Join(path.Dir(dropIn), name))
@@ -175,8 +175,8 @@ func (n node) effectiveKata(w *wants, dropIn string, base config.Table) config.T
 // overridden judges a setting of ours that a file of the site takes back: what keeps
 // tenants out has to be ours, sizes are the site's.
 func (w *wants) overridden(name string, is, ours config.Setting) {
-	text := fmt.Sprintf("%s sets %s, over ours: %s.", is.File, is.Fact().Value, ours.Fact().Value)
-	fix := "Take the setting out of " + is.File + "."
+	text := fmt.Sprintf("%s sets %s, which overrides bootstrap's %s.", is.File, is.Fact().Value, ours.Fact().Value)
+	fix := "Remove the setting from " + is.File + "."
 	switch ours.Name {
 	case "default_memory", "overhead_memory", "pcie_root_port":
 		w.fact(name, is.Fact().Value, is.File)
@@ -197,7 +197,7 @@ func (n node) kataVersion(w *wants) {
 	}
 	w.fact("version", v.String(), v.Source)
 	if v.older(4, 0) {
-		w.warn(v.Source, "Kata is of version "+v.Text+"; kata-vfio is made for 4.x.", "Install a release of Kata 4.")
+		w.warn(v.Source, "Kata is version "+v.Text+", but kata-vfio needs 4.x.", "Install a release of Kata 4.")
 	}
 }
 
@@ -205,7 +205,7 @@ func (n node) kataVersion(w *wants) {
 func kataModules(flavour Flavour, effective config.Table) []state.Module {
 	// The shim opens /dev/vhost-vsock, by which it reaches the agent in the VM: virtcontainers/utils/utils_linux.go FindContextID; in
 	// the Rust runtime crates/hypervisor/src/device/driver/virtio_vsock.rs.
-	all := []state.Module{{Name: "vhost_vsock", Config: "CONFIG_VHOST_VSOCK", Why: "the shim reaches the agent in the VM by vsock"}}
+	all := []state.Module{{Name: "vhost_vsock", Config: "CONFIG_VHOST_VSOCK", Why: "the shim connects to the agent in the VM over vsock"}}
 	switch flavour {
 	case FlavourGo:
 		all = append(all, netlinkModules()...)
@@ -213,7 +213,7 @@ func kataModules(flavour Flavour, effective config.Table) []state.Module {
 		// Cold plug adds an iommufd object for each function, for one of a group too, and QEMU ends where /dev/iommu is not there:
 		// crates/hypervisor/src/qemu/cmdline_generator.rs add_vfio_device, seen with Kata 4.1.0.
 		all = append(all, state.Module{
-			Name: "iommufd", Config: "CONFIG_IOMMUFD, CONFIG_VFIO_DEVICE_CDEV", Why: "the Rust runtime plugs functions by iommufd, and not by groups",
+			Name: "iommufd", Config: "CONFIG_IOMMUFD, CONFIG_VFIO_DEVICE_CDEV", Why: "the Rust runtime plugs functions with iommufd, and not by group",
 		})
 	}
 	if joinsByTCFilter(effective) {
@@ -264,10 +264,10 @@ func (n node) checkVirtiofsd(w *wants, k kata, effective config.Table) {
 	switch {
 	case program == "":
 		file := path.Join(k.dir, "configuration.toml")
-		w.refuse(file, "Kata's VMs share a directory with the node (shared_fs), and virtio_fs_daemon does not say by which program.",
+		w.refuse(file, "Kata's VMs share a directory with the node (shared_fs), but virtio_fs_daemon is not set.",
 			"Set virtio_fs_daemon to the path of virtiofsd in a drop-in of "+path.Join(k.dir, "config.d")+".")
 	case path.IsAbs(program) && !n.exists(program):
-		w.refuse(program, fmt.Sprintf("Kata's VMs share a directory with the node by %s (virtio_fs_daemon), which is not there: no VM would start.", program),
+		w.refuse(program, fmt.Sprintf("Kata's VMs share a directory with the node through %s (virtio_fs_daemon), which does not exist, so no VM starts.", program),
 			"Unpack Kata's release archive (kata-static), which has it, or install virtiofsd and set virtio_fs_daemon to its path in a drop-in of "+
 				path.Join(k.dir, "config.d")+".")
 	}

@@ -174,15 +174,15 @@ func kubeletWants(n node) *wants {
 	v := n.installed("kubelet")
 	w.fact("version", v.String(), v.Source)
 	if v.older(1, 34) {
-		w.refuse(v.Source, "The kubelet is of version "+v.Text+", which has no DRA by default.", "Upgrade Kubernetes to 1.34 or newer.")
+		w.refuse(v.Source, "The kubelet is version "+v.Text+", which does not enable DRA by default.", "Upgrade Kubernetes to 1.34 or newer.")
 	}
 	k := n.kubelet()
 	for _, file := range k.damaged {
-		w.warn(file.Path, "The kubelet's configuration is not to be understood: "+cause(file), "Mend the file.")
+		w.warn(file.Path, "The kubelet's configuration can't be parsed: "+cause(file), "Correct the file.")
 	}
 	for _, gate := range neededGates() {
 		if on, set := k.FeatureGates[gate]; set && !on {
-			w.refuse(k.gateFile[gate], "The kubelet's feature gate "+gate+" is switched off in "+k.gateFile[gate]+".", "Take it out of featureGates, and restart the kubelet.")
+			w.refuse(k.gateFile[gate], "The kubelet's feature gate "+gate+" is disabled in "+k.gateFile[gate]+".", "Remove it from featureGates, and restart the kubelet.")
 		}
 	}
 	k.facts(w, n)

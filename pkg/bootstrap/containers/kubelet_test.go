@@ -57,8 +57,8 @@ func TestAKubeletThatIsNotFitIsNamed(t *testing.T) {
 		"no DRA":                       {files{"etc/kubernetes/kubelet.conf.d/40.conf": "featureGates: {DynamicResourceAllocation: false}\n"}, "etc/kubernetes/kubelet.conf.d/40.conf", "DynamicResourceAllocation", true},
 		"no DRA, in a directory below": {files{"etc/kubernetes/kubelet.conf.d/40/x.conf": "featureGates: {DynamicResourceAllocation: false}\n"}, "etc/kubernetes/kubelet.conf.d/40/x.conf", "DynamicResourceAllocation", true},
 		"by a flag":                    {files{"etc/default/kubelet": "KUBELET_EXTRA_ARGS=--feature-gates=KubeletPodResourcesGet=false"}, "etc/default/kubelet", "KubeletPodResourcesGet", true},
-		"no YAML":                      {files{"var/lib/kubelet/config.yaml": "a: [\n"}, "var/lib/kubelet/config.yaml", "not to be understood", false},
-		"of no bytes":                  {files{"var/lib/kubelet/config.yaml": "cgroupDriver: [1]\n"}, "var/lib/kubelet/config.yaml", "not to be understood", false},
+		"no YAML":                      {files{"var/lib/kubelet/config.yaml": "a: [\n"}, "var/lib/kubelet/config.yaml", "can't be parsed", false},
+		"of no bytes":                  {files{"var/lib/kubelet/config.yaml": "cgroupDriver: [1]\n"}, "var/lib/kubelet/config.yaml", "can't be parsed", false},
 	} {
 		_, w := open(t, kubeadm().and(c.files), containers.Options{Runtime: containers.RuntimeNone})
 		if len(w.Problems) != 1 || w.Problems[0].Path != c.path || w.Problems[0].Fatal != c.fatal || !strings.Contains(w.Problems[0].Text+w.Problems[0].Fix, c.word) {

@@ -241,8 +241,8 @@ func (n node) usualUnits(r Runtime) []string {
 func (w *wants) restarted(n node, r Runtime, file string) {
 	units := n.units(r)
 	if len(units) == 0 {
-		w.warn(file, "No service of systemd's is known that starts this node's "+string(r)+": nothing restarts it for what is written here.",
-			"Restart "+string(r)+" by hand, or what starts it, whenever its files have changed.")
+		w.warn(file, "No known systemd service starts this node's "+string(r)+", so bootstrap can't restart it after changes.",
+			"Restart "+string(r)+" yourself whenever its files change.")
 		return
 	}
 	w.fact("restarted by", strings.Join(units, " "), file)
@@ -258,8 +258,8 @@ const (
 func socketWants(n node) (*wants, error) {
 	w := &wants{part: "socket"}
 	if !n.exists("/usr/lib/systemd") && !n.exists("/lib/systemd") {
-		w.warn("", "The node has no systemd: nothing makes /run/kata-vfio/pod-resources.sock before the first pod.",
-			"Have what starts services make a socket file there at each boot, before the kubelet.")
+		w.warn("", "The node has no systemd, so nothing creates /run/kata-vfio/pod-resources.sock before the first pod.",
+			"Configure the node's init to create a socket file there at each boot, before the kubelet starts.")
 		return w, nil
 	}
 	dir := "/etc/systemd/system"
@@ -270,7 +270,7 @@ func socketWants(n node) (*wants, error) {
 	}
 	w.Files = append(w.Files, state.File{
 		Part: w.part, Path: "etc/systemd/system/sockets.target.wants/" + socketUnit, Target: path.Join(dir, socketUnit),
-		Why:  "systemd makes the socket's file at each boot: with it missing Kata's Go runtime believes a pod's annotations",
+		Why:  "systemd creates the socket's file at each boot: without it, Kata's Go runtime trusts a pod's annotations",
 		Then: []state.FollowUp{state.UnitsReload, state.SocketStart},
 	})
 	return w, nil
@@ -293,7 +293,7 @@ func (w *wants) units(dir string) error {
 		if err != nil {
 			return err
 		}
-		w.file(path.Join(dir, name), text, "the pod-resources socket's file exists from boot on", state.UnitsReload, state.SocketStart)
+		w.file(path.Join(dir, name), text, "creates the pod-resources socket's file at boot", state.UnitsReload, state.SocketStart)
 	}
 	return nil
 }

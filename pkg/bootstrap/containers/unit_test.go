@@ -22,7 +22,7 @@ func TestTheServiceThatStartsTheRuntimeIsFound(t *testing.T) {
 	}{
 		"containerd":            {files{}, containers.RuntimeContainerd, []string{"containerd.service"}, ""},
 		"none known":            {files{"usr/lib/systemd/system/containerd.service": ""}, containers.RuntimeContainerd, nil, ""},
-		"a K3s server":          {files{"var/lib/rancher/k3s/agent/etc/containerd/config.toml": imports, systemd + "k3s.service": "[Service]\n"}, containers.RuntimeContainerd, []string{"k3s.service"}, "K3s restarts, and its kubelet"},
+		"a K3s server":          {files{"var/lib/rancher/k3s/agent/etc/containerd/config.toml": imports, systemd + "k3s.service": "[Service]\n"}, containers.RuntimeContainerd, []string{"k3s.service"}, "K3s restarts with its kubelet"},
 		"a K3s agent, linked":   {files{"var/lib/rancher": "-> /data", "data/k3s/agent/etc/containerd/config.toml": imports, systemd + "k3s-agent.service": "[Service]\n"}, containers.RuntimeContainerd, []string{"k3s-agent.service"}, "K3s restarts"},
 		"one that is masked":    {files{"etc/systemd/system/containerd.service": "-> /dev/null"}, containers.RuntimeContainerd, nil, ""},
 		"RKE2":                  {files{"var/lib/rancher/rke2/agent/etc/containerd/config.toml": imports, "usr/local/lib/systemd/system/rke2-agent.service": "[Service]\n"}, containers.RuntimeContainerd, []string{"rke2-agent.service"}, "RKE2 restarts"},
@@ -47,7 +47,7 @@ func TestTheServiceThatStartsTheRuntimeIsFound(t *testing.T) {
 			}
 		}
 		for _, p := range w.Problems {
-			told = told || strings.Contains(p.Text, "No service of systemd's")
+			told = told || strings.Contains(p.Text, "No known systemd service")
 		}
 		if !strings.Contains(why, c.why) || strings.Contains(why, "restarts") != (c.why != "") && len(c.want) > 0 || told != (len(c.want) == 0) || len(fatal(w)) > 0 {
 			t.Errorf("%s: why %q, told %t; %+v", about, why, told, w.Problems)

@@ -67,7 +67,7 @@ func runtimeWants(n node, o Options) (*wants, error) {
 	case RuntimeCRIO:
 		engine, err = crioWants(n, k)
 	default:
-		w.refuse("", "The node has neither containerd nor CRI-O.", "Install containerd 2, or say in the blueprint which will be there (containers.runtime: containerd or CRI-O), or that it is somebody else's to set up (None).")
+		w.refuse("", "The node has neither containerd nor CRI-O.", "Install containerd 2, or set containers.runtime in the blueprint: to containerd or CRI-O if it is installed later, or to None if you configure the runtime yourself.")
 		return w, nil
 	}
 	if err != nil {
@@ -101,7 +101,7 @@ func (n node) runtime(asked Runtime) Runtime {
 // cause says why a file is not to be had.
 func cause(file facts.Fact) string {
 	if file.Status == facts.Absent {
-		return "it is not there."
+		return "it does not exist."
 	}
 	return file.Err
 }

@@ -242,7 +242,7 @@ func (d *Disk) Missing(name string) ([]string, error) {
 		info, err := d.root.Stat(dir)
 		switch {
 		case err == nil && !info.IsDir():
-			return nil, fmt.Errorf("/%s is no directory", dir)
+			return nil, fmt.Errorf("/%s is not a directory", dir)
 		case err == nil:
 			return missing, nil
 		case !errors.Is(err, fs.ErrNotExist):

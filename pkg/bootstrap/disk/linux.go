@@ -81,7 +81,7 @@ func (d *Disk) Writable(name string) error {
 }
 
 // ErrBusy says that another process has the lock.
-var ErrBusy = errors.New("another kata-vfio-bootstrap is at work on this node")
+var ErrBusy = errors.New("another kata-vfio-bootstrap is running on this node")
 
 // Lock locks a directory, which must exist, for this process until release is
 // called or the process ends. It waits until ctx ends.
@@ -123,13 +123,13 @@ func explain(what, name string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, unix.EROFS):
-		hint = "; it is on a read-only file system: mount that writable, or set the node up where its image is made"
+		hint = "; the file system is read-only: mount it writable, or configure the node when you build its image"
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		hint = "; free space there"
 	case errors.Is(err, fs.ErrPermission):
-		hint = "; run it as root, and see whether the file is immutable (lsattr)"
+		hint = "; run bootstrap as root, and check whether the file is immutable (lsattr)"
 	case strings.Contains(err.Error(), "escapes from parent"):
-		hint = "; on the way is an absolute link, or one that leads out of the root, and neither is followed: put a directory or a relative link in its place"
+		hint = "; its path has a link that is absolute or leads out of the root, and bootstrap follows neither: replace it with a directory or a relative link"
 	}
 	return fmt.Errorf("%s /%s: %w%s", what, name, err, hint)
 }

@@ -1,5 +1,4 @@
-// Package drift has what bootstrap saw when it last looked at a node, as it leaves that on the node for others: the plugin serves it
-// as metrics.
+// Package drift has the record of the last verify, which bootstrap saves on the node. The plugin serves it as metrics.
 package drift
 
 import (
@@ -12,19 +11,19 @@ import (
 const (
 	// File is where the record is, below the node's root.
 	File = "var/lib/kata-vfio/bootstrap/verified.json"
-	// maxSize is how large a record may be, in bytes: what is cut off there can't be read.
+	// maxSize is the maximum size of a record in bytes.
 	maxSize = 1 << 20
-	// most is how many differences a record names: a node that has more was never made fit.
+	// most is the maximum number of differences in a record. A node with more was never configured.
 	most = 100
 )
 
-// Unknown is the outcome of a look that failed.
+// Unknown is the outcome of a verify that failed.
 const Unknown = "unknown"
 
-// version is that of the record's form.
+// version is the version of the record's format.
 const version = 1
 
-// Record is what one look at a node has found.
+// Record is the result of one verify.
 type Record struct {
 	Version int       `json:"version"`
 	At      time.Time `json:"at"`
@@ -32,29 +31,29 @@ type Record struct {
 	Blueprint string `json:"blueprint,omitempty"`
 	// Outcome is "fit", "changes needed", "reboot needed" or "can't be made fit", or [Unknown].
 	Outcome string `json:"outcome"`
-	// Differences are at most a hundred.
+	// Differences has at most a hundred items.
 	Differences []Difference `json:"differences"`
 }
 
-// Difference is one thing that is not as the blueprint says.
+// Difference is one difference from the blueprint.
 type Difference struct {
-	// Part is whose it is, such as "kernel" or "containerd".
+	// Part is the part that requires it, such as "kernel" or "containerd".
 	Part string `json:"part"`
-	// Path is that of a file or of a running kernel's setting, or empty for what is neither.
+	// Path is that of a file or of a setting of the running kernel, or empty.
 	Path string `json:"path,omitempty"`
-	// What is the kind of difference: "changed" and "removed" since bootstrap wrote the file, "missing" where it has not, "setting" of
-	// the running kernel, "reboot" where only that is missing, "problem" where bootstrap can't help.
+	// What is the kind of difference: "changed" or "removed" after bootstrap wrote the file, "missing" if bootstrap did not write it,
+	// "setting" of the running kernel, "reboot" if only a reboot is missing, "problem" if bootstrap can't fix it.
 	What string `json:"what"`
-	// Why says it for people.
+	// Why describes it.
 	Why string `json:"why,omitempty"`
-	// Since is the time of the file that was changed, otherwise that of the first look that found it so.
+	// Since is the modification time of a changed file, otherwise the time of the first verify that found the difference.
 	Since time.Time `json:"since"`
 }
 
-// ErrDamaged marks a record that can't be read as one.
-var ErrDamaged = errors.New("the record of bootstrap's last look is damaged")
+// ErrDamaged says that the record can't be decoded.
+var ErrDamaged = errors.New("the record of the last verify is damaged")
 
-// New returns the record of a look. What the former record, which may be nil, has as well keeps its time.
+// New returns the record of a verify. Differences that the former record, which may be nil, also has keep their time.
 func New(at time.Time, blueprint, outcome string, found []Difference, former *Record) *Record {
 	r := &Record{Version: version, At: at, Blueprint: blueprint, Outcome: outcome, Differences: append([]Difference{}, found[:min(len(found), most)]...)}
 	for i := range r.Differences {
@@ -79,30 +78,30 @@ func (r *Record) since(d *Difference, now time.Time) time.Time {
 	return now
 }
 
-// Encode returns the record as its file has it.
+// Encode returns the content of the record's file.
 func (r *Record) Encode() ([]byte, error) {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
-		return nil, fmt.Errorf("encode the record of a look: %w", err)
+		return nil, fmt.Errorf("encode the record of verify: %w", err)
 	}
 	return append(text, '\n'), nil
 }
 
-// Tree is what a record is read from: a node below its root.
+// Tree is the node's files below its root.
 type Tree interface {
 	ReadAtMost(name string, limit int64) ([]byte, error)
 }
 
-// Read returns a node's record. The error wraps fs.ErrNotExist where bootstrap has left none, otherwise it is like that of [Parse].
+// Read returns a node's record. The error wraps fs.ErrNotExist if there is none; otherwise it is an error of [Parse].
 func Read(tree Tree) (*Record, error) {
 	text, err := tree.ReadAtMost(File, maxSize)
 	if err != nil {
-		return nil, fmt.Errorf("read the record of bootstrap's last look: %w", err)
+		return nil, fmt.Errorf("read the record of the last verify: %w", err)
 	}
 	return Parse(text)
 }
 
-// Parse reads a record. The error is [ErrDamaged], or says that a newer bootstrap has written it.
+// Parse decodes a record. The error is [ErrDamaged], or says that a newer bootstrap wrote it.
 func Parse(text []byte) (*Record, error) {
 	r := &Record{}
 	if err := json.Unmarshal(text, r); err != nil {
@@ -110,9 +109,9 @@ func Parse(text []byte) (*Record, error) {
 	}
 	switch {
 	case r.Version > version:
-		return nil, fmt.Errorf("a newer kata-vfio-bootstrap has written the record of its last look (version %d)", r.Version)
+		return nil, fmt.Errorf("a newer kata-vfio-bootstrap wrote the record of the last verify (version %d)", r.Version)
 	case r.Version < 1, r.Outcome == "", r.At.IsZero():
-		return nil, fmt.Errorf("%w: it lacks its version, outcome or time", ErrDamaged)
+		return nil, fmt.Errorf("%w: its version, outcome or time is missing", ErrDamaged)
 	}
 	r.Differences = r.Differences[:min(len(r.Differences), most)]
 	return r, nil

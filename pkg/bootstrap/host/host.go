@@ -21,7 +21,7 @@ import (
 )
 
 // header begins each file of ours.
-const header = "# Written by kata-vfio-bootstrap, which writes it anew when it differs. `kata-vfio-bootstrap revert` takes it away.\n"
+const header = "# Written by kata-vfio-bootstrap, which restores it when it differs. `kata-vfio-bootstrap revert` removes it.\n"
 
 // Wanted returns the node's files and settings as they should be.
 func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state.Wanted {
@@ -83,7 +83,7 @@ func (n *node) text(part, name string) (string, bool) {
 		return strings.TrimRight(string(data), " \t\r\n"), true
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		n.problem(state.Problem{Part: part, Fatal: true, Path: name, Text: err.Error(), Fix: "make it readable, and a file below the node's root"})
+		n.problem(state.Problem{Part: part, Fatal: true, Path: name, Text: err.Error(), Fix: "replace it with a readable file below the node's root"})
 	}
 	return "", false
 }
@@ -137,7 +137,7 @@ func (n *node) lockedMemory() {
 		n.file(state.File{
 			Part: "memlock", Path: fmt.Sprintf("etc/systemd/system/%s.d/50-kata-vfio.conf", unit),
 			Content: []byte(header + "[Service]\nLimitMEMLOCK=infinity\n"),
-			Why:     "lets VMMs pin their guests' memory", Then: then,
+			Why:     "lets VMMs lock their guests' memory", Then: then,
 		})
 	}
 }
@@ -169,7 +169,7 @@ func (n *node) hugePages() {
 		}
 		n.setting(state.Setting{
 			Part: hugePagesPart, Path: name, Value: strconv.Itoa(h.Count), AtBoot: h.Size == blueprint.HugePage1Gi,
-			Why: fmt.Sprintf("%d huge pages of %s are kept for VMs", h.Count, h.Size),
+			Why: fmt.Sprintf("%d huge pages of %s are reserved for VMs", h.Count, h.Size),
 		})
 		switch {
 		case h.Size == blueprint.HugePage1Gi:
@@ -197,19 +197,19 @@ func (n *node) hasPages(h blueprint.HugePages, name string) bool {
 	}
 	what := ""
 	if _, there := n.text(hugePagesPart, name); !there && (h.Size != blueprint.HugePage1Gi || kernelargs.Has(n.platform.Cmdline, "hugepagesz=1G")) {
-		what = fmt.Sprintf("huge pages of %s, and the node knows none", h.Size)
+		what = fmt.Sprintf("huge pages of %s, but the node does not support them", h.Size)
 	}
 	if h.Node != nil {
 		if _, there := n.text(hugePagesPart, numaNode(*h.Node)+"/meminfo"); !there {
-			what, name = fmt.Sprintf("huge pages on the NUMA node %d, and the node has none of that number", *h.Node), numaNode(*h.Node)
+			what, name = fmt.Sprintf("huge pages on NUMA node %d, which does not exist", *h.Node), numaNode(*h.Node)
 		}
 	}
 	if what == "" {
 		return true
 	}
 	n.problem(state.Problem{
-		Part: hugePagesPart, Fatal: true, Path: name, Text: fmt.Sprintf("the blueprint wants %s (there is no /%s)", what, name),
-		Fix: "name sizes and NUMA nodes that are there (ls /sys/kernel/mm/hugepages /sys/devices/system/node), or have the firmware and kernel offer them",
+		Part: hugePagesPart, Fatal: true, Path: name, Text: fmt.Sprintf("the blueprint requires %s (there is no /%s)", what, name),
+		Fix: "use sizes and NUMA nodes that exist (ls /sys/kernel/mm/hugepages /sys/devices/system/node), or enable them in the firmware and kernel",
 	})
 	return false
 }

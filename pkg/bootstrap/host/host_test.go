@@ -48,7 +48,7 @@ func content(t *testing.T, w state.Wanted, name string) string {
 	t.Helper()
 	for _, f := range w.Files {
 		if f.Path == name {
-			_, body, _ := strings.Cut(string(f.Content), "takes it away.\n")
+			_, body, _ := strings.Cut(string(f.Content), "revert` removes it.\n")
 			return body
 		}
 	}
@@ -124,7 +124,7 @@ func TestARunningNodeIsAskedForItsSettings(t *testing.T) {
 			t.Errorf("fatal: %+v", p)
 		}
 	}
-	want = []string{"0000:3b:00.0 is still on the driver nvidia", "vfio.keepOff names 0000:3d:00.0, and the node has no such function"}
+	want = []string{"0000:3b:00.0 is still bound to driver nvidia", "vfio.keepOff names 0000:3d:00.0, but the node has no such function"}
 	if diff := cmp.Diff(want, problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
@@ -140,7 +140,7 @@ func TestPinsAreHeldToFacts(t *testing.T) {
 	for _, p := range host.Pins(b, &platform.Platform{Kernel: "6.12.9"}, facts) {
 		got = append(got, p.Text)
 	}
-	want := []string{"containerd is 1:2.3.0 (/x), and the blueprint wants 2.4.2", "the blueprint wants CRI-O 1.36 or newer, and no file tells which is here"}
+	want := []string{"containerd is 1:2.3.0 (/x), but the blueprint requires 2.4.2", "the blueprint requires CRI-O 1.36 or newer, but no file shows the installed version"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
@@ -205,10 +205,10 @@ func TestWhatTheNodeDoesNotHaveIsSaidToBeMissing(t *testing.T) {
 		got = append(got, fmt.Sprint(p.Fatal, " ", p.Text))
 	}
 	want := []string{
-		"true PF 0000:5e:00.0 offers no VFs",
-		"true virtualFunctions names PF 0000:5f:00.0, and the node has no such function",
-		"true the blueprint wants huge pages on the NUMA node 1, and the node has none of that number (there is no /sys/devices/system/node/node1)",
-		"true the blueprint wants huge pages of 1Gi, and the node knows none (there is no /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages)",
+		"true PF 0000:5e:00.0 supports no VFs",
+		"true virtualFunctions names PF 0000:5f:00.0, but the node has no such function",
+		"true the blueprint requires huge pages on NUMA node 1, which does not exist (there is no /sys/devices/system/node/node1)",
+		"true the blueprint requires huge pages of 1Gi, but the node does not support them (there is no /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages)",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)

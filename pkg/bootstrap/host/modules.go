@@ -13,7 +13,7 @@ import (
 
 const modulesPart = "modules"
 
-// modules loads the VFIO modules that are not built into the kernel at boot. systemd-modules-load fails on a name
+// modules loads VFIO modules at boot, unless they are built into the kernel. systemd-modules-load fails on a name
 // that the kernel does not have, so only existing modules are named, and only vfio-pci if that is unknown.
 func (n *node) modules() {
 	names := []string{"vfio_pci"}
@@ -37,7 +37,7 @@ func (n *node) modules() {
 // option is an option of a module.
 type option struct {
 	module, name, value string
-	// fixed: the kernel takes it only when the module is loaded.
+	// fixed: the kernel accepts it only when the module is loaded.
 	fixed bool
 }
 
@@ -56,7 +56,7 @@ func (n *node) moduleOptions() []option {
 	return all
 }
 
-// options writes modprobe.d(5) and asks for the same of what is loaded.
+// options writes modprobe.d(5), and the same settings for loaded modules.
 func (n *node) options() {
 	var text strings.Builder
 	text.WriteString(header)
@@ -69,9 +69,9 @@ func (n *node) options() {
 	}
 	n.setting(state.Setting{
 		Part: modulesPart, Path: "sys/module/vfio/parameters/enable_unsafe_noiommu_mode", Value: "N",
-		Why: "no function is given away without an IOMMU",
+		Why: "no VM gets a function without an IOMMU",
 	})
-	f := state.File{Part: modulesPart, Path: optionsFile, Content: []byte(text.String()), Why: "keeps VFIO's guards up"}
+	f := state.File{Part: modulesPart, Path: optionsFile, Content: []byte(text.String()), Why: "keeps VFIO's protections on"}
 	if n.blueprint.Kernel.EarlyBinding {
 		f.Then = []state.FollowUp{state.Initramfs} // which has the file in it, and loads the modules
 	}
@@ -81,11 +81,11 @@ func (n *node) options() {
 
 const optionsFile = "etc/modprobe.d/50-kata-vfio.conf"
 
-// contradictions names lines of others that undo the options or keep the modules
-// from being loaded.
+// contradictions reports lines of other files that override the options or prevent the
+// modules from loading.
 func (n *node) contradictions() {
 	for _, file := range kernelargs.ModprobeFiles(func(dir string) []string {
-		names, _ := n.tree.ReadDir(n.real(dir)) // as a rule it is not there; modprobe passes over it too
+		names, _ := n.tree.ReadDir(n.real(dir)) // usually it does not exist; modprobe skips it too
 		return names
 	}) {
 		if file != optionsFile {
@@ -100,13 +100,13 @@ func (n *node) contradictionsIn(file string) {
 		if why := n.contradicts(strings.Fields(line.Text)); why != "" {
 			n.problem(state.Problem{
 				Part: modulesPart, Fatal: true, Path: file, Text: fmt.Sprintf("/%s line %d: %s", file, line.Number, why),
-				Fix: "take the line out: " + strings.TrimSpace(line.Text),
+				Fix: "remove the line: " + strings.TrimSpace(line.Text),
 			})
 		}
 	}
 }
 
-// contradicts says why a line conflicts with what is wanted, empty if it does not.
+// contradicts says why a line conflicts with the options, or returns "".
 func (n *node) contradicts(words []string) string {
 	if len(words) < 2 {
 		return ""
@@ -117,7 +117,7 @@ func (n *node) contradicts(words []string) string {
 	case !ours:
 		return ""
 	case words[0] == "blacklist", words[0] == "install" && (strings.Contains(strings.Join(words, " "), "/false") || strings.Contains(strings.Join(words, " "), "/true")):
-		return fmt.Sprintf("it keeps %s from being loaded", module)
+		return fmt.Sprintf("it prevents %s from loading", module)
 	case words[0] != "options":
 		return ""
 	}
@@ -126,18 +126,18 @@ func (n *node) contradicts(words []string) string {
 		for _, value := range kernelargs.Values(given, o.name) {
 			on, ok := kernelargs.Bool(value)
 			if wanted, _ := kernelargs.Bool(o.value); o.module == module && (!ok || on != wanted) {
-				return fmt.Sprintf("it sets %s of %s to %s, and the blueprint wants %s", o.name, module, value, o.value)
+				return fmt.Sprintf("it sets %s of %s to %s, but the blueprint requires %s", o.name, module, value, o.value)
 			}
 		}
 	}
 	if module == "vfio_pci" && len(kernelargs.Values(given, "ids")) > 0 {
-		return "vfio-pci takes every function with these ids, and the one that is plugged in tomorrow; name functions by address in vfio.keepOff"
+		return "vfio-pci binds every function with these IDs, including ones that are added later; list addresses in vfio.keepOff instead"
 	}
 	return ""
 }
 
-// Modules judges the modules that parts need: a problem that names those that the kernel does not have, and a fact with those that
-// it has and has not loaded. What is built in counts as loaded. Where the kernel's list of modules can't be read, nothing is said.
+// Modules checks the modules that parts need. It returns a problem that names missing modules, and a fact that names those that are
+// not loaded yet. Built-in modules count as loaded. If the kernel's list of modules can't be read, it returns neither.
 func Modules(needed []state.Module, p *platform.Platform) ([]state.Problem, []state.Fact) {
 	if p.Modules == nil {
 		return nil, nil
@@ -165,7 +165,7 @@ func lacks(modules []state.Module, p *platform.Platform) []state.Problem {
 	}
 	return []state.Problem{{
 		Part: preflightPart, Fatal: true, Text: fmt.Sprintf("kernel %s lacks modules that Kata needs: %s", p.Kernel, strings.Join(names, ", ")),
-		Fix: fmt.Sprintf("install the kernel's package of further modules, or another kernel (%s)", strings.Join(options, ", ")),
+		Fix: fmt.Sprintf("install the kernel's package of extra modules, or another kernel (%s)", strings.Join(options, ", ")),
 	}}
 }
 

@@ -18,8 +18,8 @@ func (n *node) preflight() {
 	n.kernel()
 	if !n.platform.Systemd {
 		n.problem(state.Problem{
-			Part: preflightPart, Text: "there is no systemd, and what is laid down for it (modules at boot, locked memory, huge pages) is read by nobody",
-			Fix: "have the node's own init do the same, by what the plan shows",
+			Part: preflightPart, Text: "the node has no systemd, so its files for modules at boot, locked memory and huge pages have no effect",
+			Fix: "configure the node's init to do what the plan shows",
 		})
 	}
 	if !n.platform.Live {
@@ -29,8 +29,8 @@ func (n *node) preflight() {
 	p := n.platform
 	if p.Arch == "amd64" && !p.CPU.Virtualizes {
 		n.problem(state.Problem{
-			Part: preflightPart, Text: "the CPU's virtualization is not there or switched off, so VMs run in emulation or not at all",
-			Fix: "switch \"Intel Virtualization Technology (VT-x)\" or \"SVM Mode\" on in the firmware setup",
+			Part: preflightPart, Text: "the CPU's virtualization is missing or disabled, so VMs run in emulation or not at all",
+			Fix: "enable \"Intel Virtualization Technology (VT-x)\" or \"SVM Mode\" in the firmware setup",
 		})
 	}
 }
@@ -43,16 +43,16 @@ func (n *node) kernel() {
 	if !known["vfio_pci"].There() || !known["vfio_iommu_type1"].There() && !known["iommufd"].There() {
 		n.problem(state.Problem{
 			Part: preflightPart, Fatal: true, Text: fmt.Sprintf("kernel %s has no vfio-pci, or neither vfio_iommu_type1 nor iommufd", n.platform.Kernel),
-			Fix: "install the kernel's package of further modules, or another kernel (CONFIG_VFIO_PCI, CONFIG_VFIO_IOMMU_TYPE1 or CONFIG_IOMMUFD)",
+			Fix: "install the kernel's package of extra modules, or another kernel (CONFIG_VFIO_PCI, CONFIG_VFIO_IOMMU_TYPE1 or CONFIG_IOMMUFD)",
 		})
 	}
 }
 
 // What to look for in firmware setups, whose words differ.
 const (
-	switchOn = "in the firmware setup switch on \"Intel VT for Directed I/O (VT-d)\" on Intel, \"IOMMU\" (AMD-Vi; below NBIO or AMD CBS) and \"SVM Mode\" on AMD, " +
-		"with \"ACS\", \"SR-IOV Support\" and \"Above 4G decoding\" where it has them; then boot again"
-	remapping = "in the firmware setup switch \"Interrupt Remapping\" on (a sub-item of VT-d; x2APIC often brings it), or update the firmware; then boot again"
+	switchOn = "in the firmware setup enable \"Intel VT for Directed I/O (VT-d)\" on Intel, \"IOMMU\" (AMD-Vi; below NBIO or AMD CBS) and \"SVM Mode\" on AMD, " +
+		"with \"ACS\", \"SR-IOV Support\" and \"Above 4G decoding\" if it has them; then reboot"
+	remapping = "in the firmware setup enable \"Interrupt Remapping\" (a sub-item of VT-d; x2APIC often enables it), or update the firmware; then reboot"
 )
 
 func (n *node) iommu() {
@@ -67,8 +67,8 @@ func (n *node) iommu() {
 		})
 	case !f.Readable:
 		n.problem(state.Problem{
-			Part: preflightPart, Fatal: true, Text: "the firmware's ACPI tables can't be seen, and the kernel has no IOMMU",
-			Fix: "run it on the node as root, with /sys as the node has it",
+			Part: preflightPart, Fatal: true, Text: "the firmware's ACPI tables can't be read, and the kernel has no IOMMU",
+			Fix: "run bootstrap on the node as root, with the node's /sys",
 		})
 	case f.DMAR == nil && f.IVRS == nil && !f.IORT:
 		n.problem(state.Problem{
@@ -80,7 +80,7 @@ func (n *node) iommu() {
 		})
 	case len(p.IOMMUs) == 0 && f.DMAR != nil && booted(p):
 		n.problem(state.Problem{
-			Part: preflightPart, Text: "the kernel was started with the IOMMU on and drives none", Fix: "read `dmesg | grep -i -e DMAR -e IOMMU`; " + switchOn,
+			Part: preflightPart, Text: "the kernel was started with the IOMMU enabled, but uses none", Fix: "read `dmesg | grep -i -e DMAR -e IOMMU`; " + switchOn,
 		})
 	}
 }
@@ -103,11 +103,11 @@ func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []st
 		switch {
 		case have == "":
 			found = append(found, state.Problem{
-				Part: "versions", Text: fmt.Sprintf("the blueprint wants %s %s, and no file tells which is here", pin.part, pin.Version), Fix: byHand(pin.part),
+				Part: "versions", Text: fmt.Sprintf("the blueprint requires %s %s, but no file shows the installed version", pin.part, pin.Version), Fix: byHand(pin.part),
 			})
 		case !pin.Admits(withoutEpoch(have)):
 			found = append(found, state.Problem{
-				Part: "versions", Fatal: true, Text: fmt.Sprintf("%s is %s (%s), and the blueprint wants %s", pin.part, have, source, pin.Version),
+				Part: "versions", Fatal: true, Text: fmt.Sprintf("%s is %s (%s), but the blueprint requires %s", pin.part, have, source, pin.Version),
 				Fix: fmt.Sprintf("install %s %s, or change the blueprint", pin.part, pin.Version),
 			})
 		}
@@ -118,9 +118,9 @@ func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []st
 // byHand says how to find out about a version that no file tells.
 func byHand(part string) string {
 	if part == "chart" {
-		return "say which is there by --chart-version, as the chart's own bootstrap does, or look by `helm list -A`"
+		return "pass its version with --chart-version, as the chart's own bootstrap does, or check it with `helm list -A`"
 	}
-	return "look by hand, or leave the pin out"
+	return "check the version yourself, or remove it from the blueprint"
 }
 
 // withoutEpoch returns a version as its makers call it: "1:2.2.0" of a package is 2.2.0.

@@ -52,7 +52,7 @@ func (n *node) udev(pfs []physicalFunction) {
 	}
 	n.file(state.File{
 		Part: udevPart, Path: rulesFile, Content: []byte(header + rules.String()),
-		Why: "keeps drivers and network managers off what is ours, by address", Then: then,
+		Why: "keeps other drivers and network managers off the listed functions", Then: then,
 	})
 }
 
@@ -66,21 +66,21 @@ func (n *node) keptOff() {
 		uevent, there := n.text(udevPart, function(a, "uevent"))
 		if !there {
 			n.problem(state.Problem{
-				Part: udevPart, Text: fmt.Sprintf("vfio.keepOff names %s, and the node has no such function", a),
-				Fix: "correct the blueprint, or switch the slot or \"Above 4G decoding\" on in the firmware setup if the function should be there",
+				Part: udevPart, Text: fmt.Sprintf("vfio.keepOff names %s, but the node has no such function", a),
+				Fix: "correct the blueprint; if the function exists, enable its slot or \"Above 4G decoding\" in the firmware setup",
 			})
 			continue
 		}
 		override, _ := n.text(udevPart, function(a, "driver_override"))
 		if override == "(null)" || override == "" || override == "vfio-pci" {
 			n.setting(state.Setting{
-				Part: udevPart, Path: function(a, "driver_override"), Value: "vfio-pci", Why: fmt.Sprintf("no vendor driver takes %s any more", a),
+				Part: udevPart, Path: function(a, "driver_override"), Value: "vfio-pci", Why: fmt.Sprintf("no vendor driver binds %s", a),
 			})
 		}
 		if driver := line(uevent, "DRIVER="); driver != "" && !strings.Contains(driver, "vfio") {
 			n.problem(state.Problem{
-				Part: udevPart, AtBoot: true, Text: fmt.Sprintf("%s is still on the driver %s", a, driver),
-				Fix: "reboot; it is not taken from a driver that may be using it. Where the driver has it again after that, it comes from the initial RAM file system: set kernel.earlyBinding",
+				Part: udevPart, AtBoot: true, Text: fmt.Sprintf("%s is still bound to driver %s", a, driver),
+				Fix: "reboot: bootstrap does not unbind a driver that may be using the function. If the driver binds it again, it loads in the initial RAM file system: set kernel.earlyBinding",
 			})
 		}
 	}
@@ -95,7 +95,7 @@ func (n *node) earlyBinding() {
 		return
 	}
 	n.boundByPolicy()
-	f := state.File{Part: initramfsPart, Why: "keeps vendor drivers off from the initial RAM file system on", Then: []state.FollowUp{state.Initramfs, state.Reboot}}
+	f := state.File{Part: initramfsPart, Why: "keeps vendor drivers off in the initial RAM file system", Then: []state.FollowUp{state.Initramfs, state.Reboot}}
 	switch n.platform.Initramfs {
 	case platform.UpdateInitramfs:
 		f.Path, f.Content, f.Mode = "etc/initramfs-tools/hooks/kata-vfio", []byte(initramfsHook), 0o755
@@ -104,8 +104,8 @@ func (n *node) earlyBinding() {
 		f.Content = []byte(header + "add_drivers+=\" vfio-pci \"\ninstall_items+=\" /" + rulesFile + " /" + optionsFile + " \"\n")
 	default:
 		n.problem(state.Problem{
-			Part: initramfsPart, Fatal: true, Text: "kernel.earlyBinding: what makes the initial RAM file system is neither update-initramfs nor dracut",
-			Fix: fmt.Sprintf("bring /%s into it by hand, and leave kernel.earlyBinding out", rulesFile),
+			Part: initramfsPart, Fatal: true, Text: "kernel.earlyBinding: the node has neither update-initramfs nor dracut to generate the initial RAM file system",
+			Fix: fmt.Sprintf("add /%s to the initial RAM file system yourself, and remove kernel.earlyBinding", rulesFile),
 		})
 		return
 	}
@@ -113,7 +113,7 @@ func (n *node) earlyBinding() {
 }
 
 const initramfsHook = `#!/bin/sh
-# Written by kata-vfio-bootstrap, which writes it anew when it differs. "kata-vfio-bootstrap revert" takes it away.
+# Written by kata-vfio-bootstrap, which restores it when it differs. "kata-vfio-bootstrap revert" removes it.
 case "$1" in
 prereqs)
 	echo
@@ -140,8 +140,8 @@ func (n *node) boundByPolicy() {
 	cfg, err := v1alpha1.DecodeNodeConfig([]byte(text))
 	if err != nil {
 		n.problem(state.Problem{
-			Part: initramfsPart, Fatal: true, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding is for functions of policy bound, and the node config does not tell: %v", err),
-			Fix: "mend /" + nodeConfigFile,
+			Part: initramfsPart, Fatal: true, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but the node config can't be read: %v", err),
+			Fix: "correct /" + nodeConfigFile,
 		})
 		return
 	}
@@ -155,10 +155,10 @@ func (n *node) boundBy(cfg *v1alpha1.NodeConfig, a pci.Address) {
 	choice := nodeconfig.Select(cfg, snapshot).Choice(a)
 	switch {
 	case choice.Ours && choice.Policy == v1alpha1.PolicyBound:
-	case !there: // a rule may go by what it is
+	case !there: // a rule may match its type or vendor
 		n.problem(state.Problem{
-			Part: initramfsPart, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding is for functions of policy bound, and whether the node config has %s so can't be told where it is not seen", a),
-			Fix: "name it by its address in a rule of /" + nodeConfigFile + " with policy: bound",
+			Part: initramfsPart, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but the policy of %s is unknown, because the function can't be read here", a),
+			Fix: "list its address in a rule of /" + nodeConfigFile + " with policy: bound",
 		})
 	default:
 		is := "not ours: " + choice.Why
@@ -166,8 +166,8 @@ func (n *node) boundBy(cfg *v1alpha1.NodeConfig, a pci.Address) {
 			is = fmt.Sprintf("of policy %s (%s)", choice.Policy, choice.Rule)
 		}
 		n.problem(state.Problem{
-			Part: initramfsPart, Fatal: true, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding is for functions of policy bound, and by /%s %s is %s", nodeConfigFile, a, is),
-			Fix: "give it policy: bound there, or leave kernel.earlyBinding out of the blueprint",
+			Part: initramfsPart, Fatal: true, Path: nodeConfigFile, Text: fmt.Sprintf("kernel.earlyBinding requires policy bound, but in /%s %s is %s", nodeConfigFile, a, is),
+			Fix: "set policy: bound for it there, or remove kernel.earlyBinding from the blueprint",
 		})
 	}
 }

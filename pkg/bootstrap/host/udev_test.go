@@ -32,9 +32,9 @@ func TestEarlyBindingIsForFunctionsThatAreBound(t *testing.T) {
 		{config: head + "- {match: {types: [vf]}, policy: bound}\n- {match: {types: [gpu]}, policy: onDemand}\n", want: "0000:3b:00.0 is of policy onDemand"},
 		{config: head + "- {match: {types: [gpu]}, policy: bound}\n- {match: {pfNames: [ens1]}}\n", want: "0000:5e:00.2 is of policy onDemand"},
 		{config: head + "- {match: {types: [gpu]}, policy: bound}\n", want: "0000:5e:00.2 is not ours"},
-		{config: "kind: Node\n", want: "the node config does not tell"},
+		{config: "kind: Node\n", want: "the node config can't be read"},
 		{config: head + "- {match: {addresses: ['0000:3b:00.0', '0000:5e:00.2']}, policy: bound}\n", image: true},
-		{config: head + "- {match: {addresses: ['0000:5e:00.2']}, policy: bound}\n- {match: {types: [gpu]}, policy: bound}\n", image: true, want: "0000:3b:00.0 so can't be told"},
+		{config: head + "- {match: {addresses: ['0000:5e:00.2']}, policy: bound}\n- {match: {types: [gpu]}, policy: bound}\n", image: true, want: "the policy of 0000:3b:00.0 is unknown"},
 	} {
 		files := tree{}
 		if !c.image {

@@ -29,7 +29,7 @@ func (n *node) physicalFunctions() []physicalFunction {
 		if !ok {
 			n.problem(state.Problem{
 				Part: vfPart, Fatal: true, Text: fmt.Sprintf("virtualFunctions[%d]: the node has no interface %s", i, rule.PF),
-				Fix: "name the PF by its address (`kata-vfio-audit devices` lists them); an image knows no interfaces",
+				Fix: "use the PF's address (`kata-vfio-audit devices` lists addresses); an image has no interfaces",
 			})
 			continue
 		}
@@ -72,8 +72,8 @@ func function(a pci.Address, attribute string) string {
 func (n *node) judge(pf *physicalFunction, name string) {
 	if _, there := n.text(vfPart, function(pf.address, "uevent")); !there {
 		n.problem(state.Problem{
-			Part: vfPart, Fatal: true, Text: fmt.Sprintf("virtualFunctions names PF %s, and the node has no such function", name),
-			Fix: "correct the blueprint (`kata-vfio-audit devices` lists functions), or switch the slot on in the firmware setup if the function should be there",
+			Part: vfPart, Fatal: true, Text: fmt.Sprintf("virtualFunctions names PF %s, but the node has no such function", name),
+			Fix: "correct the blueprint (`kata-vfio-audit devices` lists functions); if the function exists, enable its slot in the firmware setup",
 		})
 		return
 	}
@@ -82,24 +82,24 @@ func (n *node) judge(pf *physicalFunction, name string) {
 	switch {
 	case !there || err != nil || most == 0 && pf.vfs > 0:
 		n.problem(state.Problem{
-			Part: vfPart, Fatal: true, Text: fmt.Sprintf("PF %s offers no VFs", name),
-			Fix: "switch SR-IOV on in the firmware setup (often \"SR-IOV Support\" below PCIe), and in the NIC's own setup where it has one",
+			Part: vfPart, Fatal: true, Text: fmt.Sprintf("PF %s supports no VFs", name),
+			Fix: "enable SR-IOV in the firmware setup (often \"SR-IOV Support\" below PCIe), and in the NIC's own setup if it has one",
 		})
 		return
 	case most < pf.vfs:
 		n.problem(state.Problem{
-			Part: vfPart, Fatal: true, Text: fmt.Sprintf("PF %s offers %d VFs, and the blueprint wants %d", name, most, pf.vfs),
+			Part: vfPart, Fatal: true, Text: fmt.Sprintf("PF %s supports %d VFs, but the blueprint requires %d", name, most, pf.vfs),
 			Fix: "raise the number of VFs in the NIC's own setup, or lower virtualFunctions in the blueprint",
 		})
 		return
 	}
 	n.setting(state.Setting{
-		Part: vfPart, Path: function(pf.address, "sriov_drivers_autoprobe"), Value: "0", Why: "no driver of the node's takes the VFs of " + name,
+		Part: vfPart, Path: function(pf.address, "sriov_drivers_autoprobe"), Value: "0", Why: "no host driver binds the VFs of " + name,
 	})
 	if !pf.switched {
 		n.setting(state.Setting{
 			Part: vfPart, Path: function(pf.address, "sriov_numvfs"), Value: strconv.Itoa(pf.vfs), AtBoot: true,
-			Why: fmt.Sprintf("PF %s has its VFs; `kata-vfio-plugin provision` brings them without a reboot", name),
+			Why: fmt.Sprintf("PF %s has its VFs; `kata-vfio-plugin provision` creates them without a reboot", name),
 		})
 	}
 }

@@ -221,8 +221,8 @@ func (p *Platform) Denied() []state.Problem {
 		return nil
 	}
 	return []state.Problem{{
-		Part: "platform", Fatal: true, Text: "what the node has to be judged by could not be read, so nothing below is to be relied on: " + strings.Join(p.denied, "; "),
-		Fix: "run it as root",
+		Part: "platform", Fatal: true, Text: "files that describe the node could not be read, so the results below are unreliable: " + strings.Join(p.denied, "; "),
+		Fix: "run bootstrap as root",
 	}}
 }
 

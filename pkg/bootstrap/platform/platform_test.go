@@ -67,7 +67,7 @@ func TestTheNewestKernelIsTheOneWithTheHighestNumbers(t *testing.T) {
 func TestWhatMayNotBeReadIsTold(t *testing.T) {
 	for _, name := range []string{"sys/firmware/acpi/tables/DMAR", "boot/loader/entries", "boot/grub2/grub.cfg"} {
 		p := platform.Detect(tree{name: denied, "sys/firmware/acpi/tables/DSDT": "", "etc/default/grub": "", "usr/sbin/grub2-mkconfig": ""}, true)
-		if problems := p.Denied(); len(problems) != 1 || !problems[0].Fatal || !strings.Contains(problems[0].Text, "/"+name) || problems[0].Fix != "run it as root" {
+		if problems := p.Denied(); len(problems) != 1 || !problems[0].Fatal || !strings.Contains(problems[0].Text, "/"+name) || problems[0].Fix != "run bootstrap as root" {
 			t.Errorf("%s: %+v", name, problems)
 		}
 		if p.Firmware.DMAR != nil || strings.HasSuffix(name, "DMAR") == p.Firmware.Readable {

@@ -1,12 +1,12 @@
-// Package state has the values by which a node's set-up is described: what its files
-// should be, what has to follow a change of them, and what keeps the node from being
-// made fit. The parts of bootstrap (kernel command line, container runtimes, VFs, ...)
-// say what they want in these words; they read and decide, and change nothing.
+// Package state has the types that describe a node's configuration: the files that it
+// requires, the follow-ups of a change, and the problems that prevent it. The parts of
+// bootstrap (kernel command line, container runtimes, VFs, ...) return these. They read
+// and decide, and change nothing.
 package state
 
 import "io/fs"
 
-// Wanted is what one part wants of the node.
+// Wanted is what one part requires of the node.
 type Wanted struct {
 	Files    []File    `json:"files,omitempty"`
 	Settings []Setting `json:"settings,omitempty"`
@@ -15,28 +15,28 @@ type Wanted struct {
 	Modules  []Module  `json:"modules,omitempty"`
 }
 
-// File is a file as it should be.
+// File is a required file.
 type File struct {
-	// Part is whose it is, such as "kernel" or "containerd".
+	// Part is the part that requires it, such as "kernel" or "containerd".
 	Part string `json:"part"`
 	// Path is below the node's root, without a leading slash.
 	Path string `json:"path"`
-	// Content is the whole of it; a link has a Target in its place.
+	// Content is the whole content. A link has a Target instead.
 	Content []byte `json:"-"`
 	Target  string `json:"target,omitempty"`
 	// Mode has the permission bits of a new file. An existing file keeps its own, except that with 0600 everyone
 	// but its owner loses access.
 	Mode fs.FileMode `json:"-"`
-	// Why says in one line what it is for.
+	// Why is the file's purpose in one line.
 	Why string `json:"why"`
-	// Then is what has to follow before a change of it counts.
+	// Then are the follow-ups that put a change into effect.
 	Then []FollowUp `json:"then,omitempty"`
 }
 
-// FollowUp is what has to be done after files were changed.
+// FollowUp is what has to be done after files changed.
 type FollowUp string
 
-// Follow-ups, in words of what they do.
+// Follow-ups.
 const (
 	// The boot loader's own files are regenerated.
 	BootConfig FollowUp = "BootConfig"
@@ -48,63 +48,62 @@ const (
 	UnitsReload FollowUp = "UnitsReload"
 	// The pod-resources socket is started, unless a program serves it.
 	SocketStart FollowUp = "SocketStart"
-	// It is stopped, if systemd has it: its unit is going.
+	// The socket is stopped if systemd has it: its unit is removed.
 	SocketStop FollowUp = "SocketStop"
 	// Udev reloads its rules.
 	UdevReload FollowUp = "UdevReload"
 	// The network's manager reloads its configuration.
 	NetworkReload FollowUp = "NetworkReload"
-	// The runtime reads its configuration at its start. Pods go on.
+	// The runtime restarts, because it reads its configuration at its start. Pods keep running.
 	ContainerdRestart FollowUp = "ContainerdRestart"
 	CRIORestart       FollowUp = "CRIORestart"
-	// Only the next boot brings it. Nothing reboots by itself.
+	// The change needs a reboot. Bootstrap never reboots.
 	Reboot FollowUp = "Reboot"
 )
 
-// Setting is a running kernel's setting, as a file of /proc or /sys shows it. What
-// keeps it over a boot is a File. A file that is not there has nothing to set: its
-// module is not loaded, or this kernel does not know it.
+// Setting is a setting of the running kernel, as a file of /proc or /sys shows it. A
+// File keeps it across reboots. If the file of the setting does not exist, its module is
+// not loaded or the kernel does not have it, and nothing is set.
 type Setting struct {
 	Part string `json:"part"`
 	Path string `json:"path"`
-	// Value is what the file is to show; of [Cmdline] a word that is to be in it.
+	// Value is what the file must show, or a word that [Cmdline] must contain.
 	Value string `json:"value"`
 	Why   string `json:"why"`
-	// AtBoot: only the next boot can set it, and nothing writes it.
+	// AtBoot: only a reboot can set it, and bootstrap does not write it.
 	AtBoot bool `json:"atBoot,omitempty"`
 }
 
-// Module is a kernel module that Kata needs. The kernel loads it by itself when it is first needed, so it need not be loaded, but
-// the kernel has to have it.
+// Module is a kernel module that Kata needs. The kernel must have it, and loads it when it is first needed.
 type Module struct {
-	// Name is as lsmod(8) shows it, with "_".
+	// Name is the module's name as lsmod(8) shows it, with "_".
 	Name string `json:"name"`
-	// Config is the option that a kernel with the module is built with.
+	// Config is the kernel's build option for the module.
 	Config string `json:"config"`
-	// Why says what it is needed for.
+	// Why says what needs it.
 	Why string `json:"why"`
 }
 
 // Cmdline is the file with the running kernel's command line.
 const Cmdline = "proc/cmdline"
 
-// Problem is what keeps the node from being fit, or endangers it.
+// Problem is something that prevents the configuration, or endangers the node.
 type Problem struct {
 	Part string `json:"part"`
-	// Fatal: nothing is changed while it is there.
+	// Fatal: nothing is changed while the problem exists.
 	Fatal bool `json:"fatal"`
 	// Text says what is wrong, Fix what to do, each a sentence or two.
 	Text string `json:"text"`
 	Fix  string `json:"fix"`
-	// Path is the file that it is about, if any.
+	// Path is the file with the problem, if any.
 	Path string `json:"path,omitempty"`
-	// AtBoot: it is of what runs, and the files are right: the next boot mends it, if anything here can, and the node is not fit before.
+	// AtBoot: the problem is in the running system, and the files match. Only a reboot can fix it.
 	AtBoot bool `json:"atBoot,omitempty"`
-	// ByHand: Fix is left to a person, and nothing here can see whether it was done.
+	// ByHand: Fix is a manual step, and bootstrap can't verify whether it was done.
 	ByHand bool `json:"byHand,omitempty"`
 }
 
-// Fact is what was found, and where.
+// Fact is a property of the node, and where it was read.
 type Fact struct {
 	Part   string `json:"part"`
 	Name   string `json:"name"`
@@ -112,8 +111,8 @@ type Fact struct {
 	Source string `json:"source"`
 }
 
-// Tree is what parts read: the node below its root, paths without a leading slash.
-// Errors wrap fs.ErrNotExist where nothing is there. *sysfs.FS is one.
+// Tree is what parts read: the node's files, with paths below its root without a leading
+// slash. Errors wrap fs.ErrNotExist if a file does not exist. *sysfs.FS implements it.
 type Tree interface {
 	ReadAtMost(name string, limit int64) ([]byte, error)
 	ReadDir(name string) ([]string, error)
