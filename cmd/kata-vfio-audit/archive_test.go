@@ -339,7 +339,7 @@ func TestThePageTellsThePast(t *testing.T) {
 		}
 		return text
 	}
-	if text := page("node", "--root", tree.Root()); !strings.Contains(text, "which is never without a ledger: it was deleted") {
+	if text := page("node", "--root", tree.Root()); !strings.Contains(text, "so there must be a ledger: it was deleted") {
 		t.Error("of a ledger that was deleted the page does not say so")
 	}
 	worked := filepath.Join(t.TempDir(), "journal")

@@ -23,7 +23,9 @@ func checksCommand() *cobra.Command {
 		Use:   "checks",
 		Short: "List the checks, or what they support of a framework",
 		Long: "checks lists all checks. With --mapping it lists the controls of a framework that they support, and why:\n" +
-			"it never says that somebody complies.\n\n" + readingExitCodes,
+			"it does not claim compliance.\n" +
+			"\n" +
+			readingExitCodes,
 		Example: "  kata-vfio-audit checks\n  kata-vfio-audit checks --mapping nist-800-53",
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
@@ -70,7 +72,7 @@ func ruleIDs() []string {
 // oneRule is for the Args of a command that takes one rule's id.
 func oneRule(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return command.Usagef("want the id of one check, as IOM-003; see `%s --help`", cmd.CommandPath())
+		return command.Usagef("want one check's ID, such as IOM-003; see `%s --help`", cmd.CommandPath())
 	}
 	if _, ok := ruleNamed(args[0]); !ok {
 		return command.Usagef("there is no check %q; `kata-vfio-audit checks` lists them", args[0])
@@ -103,16 +105,18 @@ func evalCommand(t *tree) *cobra.Command {
 	j := newJudging(report.Formats())
 	cmd := &cobra.Command{
 		Use:   "eval ARCHIVE",
-		Short: "Judge a node by an archive that collect made",
-		Long: "eval does with an archive what `kata-vfio-audit node` does with a node, by the rules of this version. What the\n" +
-			"archive does not tell, since an older collector did not look, is unknown. Dates of waivers are held against today.\n" +
-			"The archive is not trusted: it is unpacked into a private directory for temporary files, within limits, and removed.\n\n" + nodeExitCodes,
+		Short: "Judge an archive that collect made",
+		Long: "eval judges an archive as `kata-vfio-audit node` judges a node, by the rules of this version. Data that an older\n" +
+			"collector did not copy is unknown. Waivers expire by today's date.\n" +
+			"The archive is not trusted: eval unpacks it into a private temporary directory, within limits, and removes it.\n" +
+			"\n" +
+			nodeExitCodes,
 		Example: "  kata-vfio-audit collect -f node7.tgz\n  kata-vfio-audit eval node7.tgz -o json",
 		Args:    command.ExactArgs(1, "an archive"),
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !archive.Is(args[0]) {
-				return command.Usagef("%s is no file; eval wants an archive of `kata-vfio-audit collect`", args[0])
+				return command.Usagef("%s is not a file; eval wants an archive of `kata-vfio-audit collect`", args[0])
 			}
 			t.root = args[0]
 			return t.report(cmd, j)
@@ -127,9 +131,11 @@ func explainCommand(t *tree) *cobra.Command {
 	formats := command.Formats(report.ExplainFormats())
 	cmd := &cobra.Command{
 		Use:   "explain ID",
-		Short: "Explain a check: what it asks, why, what to do, and where that is from",
-		Long: "explain says all that is known of a check. With --root it asks the node, too, and shows what it answered and\n" +
-			"everything that was looked at for it: --root / is this machine.\n\n" + readingExitCodes,
+		Short: "Explain a check: what it asks, why, how to fix a failure, and its sources",
+		Long: "explain shows what a check asks, why, and how to fix a failure. With --root it also runs the check on a node, and\n" +
+			"shows the result and everything that it read: --root / is this machine.\n" +
+			"\n" +
+			readingExitCodes,
 		Example:           "  kata-vfio-audit explain IOM-003\n  kata-vfio-audit explain IOM-003 --root /",
 		Args:              oneRule,
 		ValidArgsFunction: completeRule,
@@ -162,7 +168,7 @@ func (t *tree) answers(cmd *cobra.Command, j *judging, id string) (*report.Docum
 	checks := check.Catalogue()
 	i := slices.IndexFunc(checks, is)
 	if i < 0 {
-		return nil, command.Usagef("%s is asked of a cluster, not of a node: `kata-vfio-audit cluster` has its answer", id)
+		return nil, command.Usagef("%s is a check of the cluster, not of a node: run `kata-vfio-audit cluster`", id)
 	}
 	if checks[i].Review == nil { // else it is about what all others say
 		checks = checks[i : i+1]
@@ -179,9 +185,11 @@ func profilesCommand() *cobra.Command {
 	var format string
 	formats := command.Formats{"table", "json"}
 	cmd := &cobra.Command{
-		Use:     "profiles",
-		Short:   "List the profiles, and what checks weigh in each",
-		Long:    "profiles lists what a node can be judged as, and the checks whose severity is another then; off: not asked.\n\n" + readingExitCodes,
+		Use:   "profiles",
+		Short: "List the profiles and the severities that each changes",
+		Long: "profiles lists the profiles of a node, and the checks whose severity each one changes; off: the check does not run.\n" +
+			"\n" +
+			readingExitCodes,
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -31,13 +31,16 @@ func clusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
 		Short: "Judge a cluster through its API",
-		Long: "cluster asks the API server whether tenants' pods with devices are kept in VMs, who may go round that, and whether\n" +
-			"what runs agrees with what was allocated. It needs list, and tries the policies by dry runs, for which it needs\n" +
-			"create of pods and resourceclaims in one namespace, whose quota lets nothing be made (--probe-namespace; empty for no\n" +
-			"dry runs). The chart's audit.enabled makes a ServiceAccount with no more, and the namespace.\n\n" +
-			"--node-report adds what nodes found of themselves (`node -o json`, or the log of `node --every`): each node's verdict,\n" +
-			"what fails on many nodes once with their names, and what only both sides together show. Of several reports of a\n" +
-			"node the latest counts; the checkpoints in the others, kept off the node, vouch for its ledger.\n\n" + nodeExitCodes,
+		Long: "cluster checks through the API server whether tenants' pods with devices run in VMs, who can bypass that, and whether\n" +
+			"what runs matches what was allocated. It needs the verb list. To test the policies it makes dry runs, which need the\n" +
+			"verb create for pods and resourceclaims in one namespace, whose quota admits no object (--probe-namespace; empty for\n" +
+			"no dry runs). The chart's audit.enabled creates a ServiceAccount with exactly these permissions, and the namespace.\n" +
+			"\n" +
+			"--node-report adds reports of nodes (`node -o json`, or the log of `node --every`): each node's verdict, failures of\n" +
+			"many nodes with the nodes' names, and differences between the nodes and the API server. The latest report of a node\n" +
+			"counts; checkpoints in its earlier reports verify its ledger.\n" +
+			"\n" +
+			nodeExitCodes,
 		Example: "  kata-vfio-audit cluster\n  kata-vfio-audit cluster --context prod -o sarif > cluster.sarif\n" +
 			"  kubectl logs -n kata-vfio-system -l app.kubernetes.io/component=node-audit --since=2h --tail=-1 --max-log-requests=100 |\n" +
 			"    kata-vfio-audit cluster --node-report -",
@@ -61,7 +64,7 @@ func clusterCommand() *cobra.Command {
 	f.StringVarP(&o.Namespace, "namespace", "n", pluginNamespace, "namespace of the plugin")
 	f.StringVar(&o.TenantLabel, "tenant-label", "kata-vfio.dev/tenant", "label that marks tenants' namespaces")
 	f.StringSliceVar(&o.RuntimeClasses, "runtime-class", []string{"kata-gpu"}, "RuntimeClasses whose pods may have devices")
-	f.StringArrayVar(&a.reports, "node-report", nil, "report of a node's own audit, or a directory of them, - for standard input; may be given again")
+	f.StringArrayVar(&a.reports, "node-report", nil, "report of a node's own audit, or a directory of reports; - for standard input; may be repeated")
 	f.StringVar(&o.ProbeNamespace, "probe-namespace", "kata-vfio-audit-probe", "namespace for dry runs; empty for none")
 	return cmd
 }

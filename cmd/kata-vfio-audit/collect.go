@@ -29,11 +29,15 @@ func collectCommand(t *tree) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "collect",
 		Short: "Copy what the checks read of a node into one file, to judge it elsewhere",
-		Long: "collect reads the node as `kata-vfio-audit node` does, and more that later versions may ask for, and writes\n" +
-			"it into one archive (.tar.gz), which `eval`, and every command by --root, takes in place of the node. The archive\n" +
-			"remembers what could not be read, and what nobody looked at: neither is taken as good later.\n\n" +
-			"It holds names of tenants and claims, addresses and host names, kernel and runtime configuration, and of\n" +
-			"processes that hold devices and of the node's runtimes their command lines. It holds no environment variables, keys or tokens. Its mode is 0600.\n\n" + exitCodes,
+		Long: "collect reads the node as `kata-vfio-audit node` does, and data for later versions, and writes one archive (.tar.gz).\n" +
+			"Use it in place of the node: with `eval`, or with --root of any command. The archive records what could not be\n" +
+			"read and what was not read: checks treat neither as good.\n" +
+			"\n" +
+			"It contains names of tenants and claims, addresses and host names, kernel and runtime configuration, and the\n" +
+			"command lines of the node's runtimes and of processes that hold devices. It contains no environment variables, keys\n" +
+			"or tokens. Its mode is 0600.\n" +
+			"\n" +
+			exitCodes,
 		Example: "  kata-vfio-audit collect -f node7.tgz\n  kata-vfio-audit eval node7.tgz",
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -44,15 +48,16 @@ func collectCommand(t *tree) *cobra.Command {
 			return deliverArchive(out.Bytes(), file, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write; - or none is standard output, which must be no terminal")
-	cmd.Flags().Int64Var(&limit, "ledger", archive.LedgerLimit>>20, "most that is copied of the node's ledger, in MiB: the newest events, and the hashes of older ones, by which\nall of it still verifies")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write; - or none is standard output, which must not be a terminal")
+	cmd.Flags().Int64Var(&limit, "ledger", archive.LedgerLimit>>20, "most MiB of the node's ledger to copy: the newest events, and the hashes of older events,\n"+
+		"so that the whole ledger still verifies")
 	return cmd
 }
 
 func deliverArchive(data []byte, file string, stdout io.Writer) error {
 	if file == "" || file == "-" {
 		if terminal.Is(stdout) {
-			return command.Usagef("an archive is not for a terminal; name a file with -f")
+			return command.Usagef("the archive can't go to a terminal: name a file with -f")
 		}
 		if _, err := stdout.Write(data); err != nil {
 			return fmt.Errorf("write archive: %w", err)
@@ -106,7 +111,7 @@ func (t *tree) record(ctx context.Context, warnings io.Writer, ledgerLimit int64
 		return nil, err
 	}
 	if node.manifest != nil {
-		return nil, errors.Join(command.Usagef("%s is an archive already", t.root), node.Close())
+		return nil, errors.Join(command.Usagef("%s is already an archive", t.root), node.Close())
 	}
 	r := &recorded{node: node}
 	if err := r.look(ctx, t, warnings, ledgerLimit); err != nil {
@@ -160,7 +165,7 @@ func addFacts(recorder *archive.Recorder, n *facts.Node) error {
 	for name, value := range kept {
 		data, err := json.Marshal(value)
 		if err != nil {
-			return fmt.Errorf("write down %s: %w", name, err)
+			return fmt.Errorf("record %s: %w", name, err)
 		}
 		recorder.Put(name, data)
 	}

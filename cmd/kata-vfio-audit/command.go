@@ -31,33 +31,35 @@ const (
 )
 
 // allExitCodes are those of all commands; each documents its own.
-const allExitCodes = `Exit codes:
-  0  nothing fails that was asked about; of commands that only show, always
-  1  the node, tree or file could not be read, or the output not written
-  2  the command line, or a file that it names, is wrong
-  3  something fails at the severity of --fail-on or worse
-  4  nothing does, but with --strict: some checks could not tell
-  5  the ledger does not verify`
+const allExitCodes = "Exit codes:\n" +
+	"  0  nothing fails that was asked about; commands that only show: always\n" +
+	"  1  the node, tree or file could not be read, or the output could not be written\n" +
+	"  2  the command line, or a file that it names, is wrong\n" +
+	"  3  a check fails at the severity of --fail-on or worse\n" +
+	"  4  no check fails, but with --strict: some checks could not tell\n" +
+	"  5  the ledger does not verify"
 
-const readingExitCodes = `Exit codes:
-  0  done
-  1  the node or tree could not be read, or the output not written
-  2  the command line, or a file that it names, is wrong`
+const readingExitCodes = "Exit codes:\n" +
+	"  0  done\n" +
+	"  1  the node or tree could not be read, or the output could not be written\n" +
+	"  2  the command line, or a file that it names, is wrong"
 
-const exitCodes = `Exit codes:
-  0  done, whatever the verdicts say
-  1  the node or tree could not be read, or the output not written
-  2  the command line is wrong`
+const exitCodes = "Exit codes:\n" +
+	"  0  done, whatever the verdicts are\n" +
+	"  1  the node or tree could not be read, or the output could not be written\n" +
+	"  2  the command line is wrong"
 
 // newCommand returns the command tree. Results go to stdout, warnings to stderr.
 func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	var t tree
 	cmd := &cobra.Command{
 		Use:   "kata-vfio-audit",
-		Short: "Judge how well a node keeps the tenants of its PCI devices apart",
-		Long: "kata-vfio-audit reads a node, or a captured copy of one, and says whether VMs that have PCI devices are kept\n" +
-			"apart from each other and from the node: what is wrong, who is in reach, by which evidence, and what to do.\n" +
-			"It changes nothing. Run it as root: the kernel shows ACS and ATS to nobody else.\n\n" + allExitCodes,
+		Short: "Judge how well a node isolates the tenants of its PCI devices",
+		Long: "kata-vfio-audit reads a node, or a captured copy of one, and reports whether VMs with PCI devices are isolated\n" +
+			"from each other and from the node: what is wrong, who is in reach, the evidence, and how to fix it.\n" +
+			"It changes nothing. Run it as root: the kernel shows ACS and ATS only to root.\n" +
+			"\n" +
+			allExitCodes,
 		Args: command.NoSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -177,7 +179,7 @@ func (t *tree) check(fs *sysfs.FS, warnings io.Writer) error {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("%s has no %s: it is no Linux node's root; --root wants / or a directory that holds a node's sys, proc, dev and lib", t.root, sysfs.Devices)
+		return fmt.Errorf("%s has no %s, so it is not a Linux node's root; --root wants / or a directory that holds a node's sys, proc, dev and lib", t.root, sysfs.Devices)
 	}
 	ok, err = fs.Exists("sys/kernel/iommu_groups")
 	if err != nil {
@@ -186,7 +188,7 @@ func (t *tree) check(fs *sysfs.FS, warnings io.Writer) error {
 	if ok {
 		return nil
 	}
-	return warn(warnings, t.root+" has no sys/kernel/iommu_groups: the kernel was built without IOMMU support, or the copy is incomplete; nothing can be isolated")
+	return warn(warnings, t.root+" has no sys/kernel/iommu_groups: the kernel was built without IOMMU support, or the copy is incomplete; no device can be isolated")
 }
 
 // warn writes a warning; none for an empty one.

@@ -26,18 +26,22 @@ func devicesCommand(t *tree) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices",
 		Short: "List the PCI functions with their isolation verdicts",
-		Long: "devices lists the node's PCI functions, members of an IOMMU group side by side, with the verdict on each\n" +
-			"(✓ a claim for it is prepared, ! likewise and with a grave note, ✗ claims are refused; no mark for what the node\n" +
-			"itself uses), and then what to do, the worst last. \"not selected\" is what the node config leaves alone: it is not\n" +
-			"published.\n\n" +
-			"The verdicts are those of the plugin's plan and of the taints in its ResourceSlices. They go by the config that the\n" +
-			"plugin says it uses (/run/kata-vfio/published.json), else by /etc/kata-vfio/node.yaml, else by the default one; by the\n" +
-			"journal's records, marks and drains; and by the checks of the audit that the plugin says fail. Where no plugin runs,\n" +
-			"`kata-vfio-audit node` asks the checks. A warning says what could not be read.\n\n" +
-			"wide also has NEAR: the NIC that is nearest to a GPU, and the GPU to a NIC, and what they have in common.\n\n" +
-			"json and yaml hold every function, bridges included, as {\"devices\": [...]}; `reasons` are objects with\n" +
-			"code, severity, text, fix and evidence, and empty for an isolated function; `refusals` are what a claim for the\n" +
-			"function is refused for.\n\n" + exitCodes,
+		Long: "devices lists the node's PCI functions by IOMMU group with their isolation verdicts (✓ a claim for it is prepared,\n" +
+			"! prepared, with a serious note, ✗ claims are refused; no mark for functions that the node uses), and then how to fix\n" +
+			"them, the worst last. \"not selected\" is a function that the node config does not select: it is not published.\n" +
+			"\n" +
+			"The verdicts match the plugin's plan and the taints in its ResourceSlices. They depend on the config that the plugin\n" +
+			"uses (/run/kata-vfio/published.json), else /etc/kata-vfio/node.yaml, else the default one; on the records, marks and\n" +
+			"drains in the journal; and on the audit checks that the plugin reports as failed. Where no plugin runs, use\n" +
+			"`kata-vfio-audit node` for the checks. Warnings name what could not be read.\n" +
+			"\n" +
+			"wide adds NEAR: the NIC nearest to a GPU, or the GPU nearest to a NIC, and what they share.\n" +
+			"\n" +
+			"json and yaml contain every function, bridges included, as {\"devices\": [...]}; `reasons` are objects with\n" +
+			"code, severity, text, fix and evidence, and empty for an isolated function; `refusals` say why a claim for the\n" +
+			"function is refused.\n" +
+			"\n" +
+			exitCodes,
 		Example: "  kata-vfio-audit devices\n" +
 			"  kata-vfio-audit devices -o json | jq -r '.devices[] | select(.type==\"gpu\" and (.isolated|not)) | .address'",
 		Args:    command.NoArgs,
@@ -75,10 +79,12 @@ func handlersCommand(t *tree) *cobra.Command {
 	formats := command.Formats{"text", "json", "yaml"}
 	cmd := &cobra.Command{
 		Use:   "handlers",
-		Short: "Show the runtime handlers that run Kata, with the settings that count",
-		Long: "handlers lists what containerd and CRI-O run Kata by, and Kata's settings for each: the base with every drop-in of\n" +
-			"config.d over it, as Kata merges them, and Kata's defaults where no file says anything. `kata-vfio-audit cluster\n" +
-			"--node-report` compares them with the RuntimeClasses (K8S-029).\n\n" + exitCodes,
+		Short: "Show the runtime handlers that run Kata, with the settings that matter",
+		Long: "handlers lists the handlers by which containerd and CRI-O run Kata, and Kata's settings of each: the base file, then\n" +
+			"the drop-ins of config.d, merged as Kata merges them, and Kata's defaults where no file sets a value.\n" +
+			"`kata-vfio-audit cluster --node-report` compares them with the RuntimeClasses (K8S-029).\n" +
+			"\n" +
+			exitCodes,
 		Example: "  kata-vfio-audit handlers\n  kata-vfio-audit handlers -o json",
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
@@ -112,13 +118,16 @@ func sandboxesCommand(t *tree) *cobra.Command {
 	formats := command.Formats{"table", "json", "yaml"}
 	cmd := &cobra.Command{
 		Use:   "sandboxes [NAMESPACE/POD]",
-		Short: "Show Kata's own view: its sandboxes, their VMs, and where devices are in the guest",
-		Long: "sandboxes lists what Kata writes down of its sandboxes (/run/vc/sbs, /run/kata) with the VMM that runs, the\n" +
-			"functions of the node in each, where they are in the guest, and which claims have them by the plugin's journal.\n" +
-			"`kata-vfio-audit node` judges the same: VFIO-019 and VFIO-020.\n\n" +
-			"IN THE GUEST is the PCI path: the slot of each bridge from the root bus on, and the device's own. Kata 4.1.0 does not\n" +
-			"write it down; it is worked out from QEMU's command line, and is - where that does not tell it. The Rust runtime\n" +
-			"writes down neither the VMM's PID nor devices other than physical endpoints: these come from the processes alone.\n\n" + exitCodes,
+		Short: "Show Kata's sandboxes, their VMs, and where devices are in the guest",
+		Long: "sandboxes lists the sandboxes that Kata recorded (/run/vc/sbs, /run/kata) with their running VMMs, the functions in\n" +
+			"each, the functions' addresses in the guest, and the claims that own them in the plugin's journal.\n" +
+			"`kata-vfio-audit node` judges the same data: VFIO-019 and VFIO-020.\n" +
+			"\n" +
+			"IN THE GUEST is the PCI path: the slot of each bridge from the root bus on, then the device's slot. Kata 4.1.0 does not\n" +
+			"record it, so the command derives it from QEMU's command line, and shows - where it can't. The Rust runtime records\n" +
+			"neither the VMM's PID nor devices other than physical endpoints: these come from the processes.\n" +
+			"\n" +
+			exitCodes,
 		Example: "  kata-vfio-audit sandboxes\n  kata-vfio-audit sandboxes team-a/train -o json",
 		Args:    cobra.MaximumNArgs(1),
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
@@ -177,9 +186,11 @@ func topologyCommand(t *tree) *cobra.Command {
 		Use:   "topology",
 		Short: "Draw the PCIe tree with IOMMU groups and verdicts",
 		Long: "topology draws the node's PCIe tree: NUMA nodes, root buses, ports, switches and functions, IOMMU groups as\n" +
-			"outlines, verdicts as colour and symbol, and which GPU and NIC belong together. The SVG stands alone and opens\n" +
-			"in any browser; hover over a function to read what is wrong. dot is for Graphviz, tree for a terminal.\n" +
-			"Functions are judged as `devices` judges them.\n\n" + exitCodes,
+			"outlines, verdicts as color and symbol, and pairs of near GPUs and NICs. The SVG opens in any browser without other\n" +
+			"files; hover over a function to see what is wrong. dot is for Graphviz, tree for a terminal.\n" +
+			"The verdicts are those of `devices`.\n" +
+			"\n" +
+			exitCodes,
 		Example: "  kata-vfio-audit topology --file node.svg",
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },

@@ -21,20 +21,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
-const diffExitCodes = `Exit codes:
-  0  nothing fails that did not, or not so gravely, at the severity of --fail-on or worse
-  1  a file could not be read, or the output not written
-  2  the command line or a file that it names is wrong
-  3  something fails now that did not, or more gravely, at the severity of --fail-on or worse`
+const diffExitCodes = "Exit codes:\n" +
+	"  0  no new or more severe failure at the severity of --fail-on or worse\n" +
+	"  1  a file could not be read, or the output could not be written\n" +
+	"  2  the command line or a file that it names is wrong\n" +
+	"  3  a failure is new or more severe, at the severity of --fail-on or worse"
 
 func diffCommand(t *tree) *cobra.Command {
 	j := newJudging(command.Formats{"table", "json", "yaml"})
 	cmd := &cobra.Command{
 		Use:   "diff OLD NEW",
-		Short: "Say what changed between two archives or reports",
-		Long: "diff compares two nodes, or a node with itself at another time: what fails now that did not, what changed in state,\n" +
-			"severity or reach, and what is gone. OLD and NEW are archives of `collect`, which are judged by this version's\n" +
-			"rules, or reports of `node -o json`, as they are. What is in order in both is left out.\n\n" + diffExitCodes,
+		Short: "Show what changed between two archives or reports",
+		Long: "diff compares two nodes, or one node at two times: new failures, changes of state, severity or reach, and findings\n" +
+			"that are gone. OLD and NEW are archives of `collect`, which this version's rules judge,\n" +
+			"or reports of `node -o json`, which are taken as they are. Findings that pass in both are left out.\n" +
+			"\n" +
+			diffExitCodes,
 		Example: "  kata-vfio-audit diff monday.tgz tuesday.tgz\n  kata-vfio-audit diff before.json after.json -o json",
 		Args:    command.ExactArgs(2, "two archives or reports"),
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
@@ -57,7 +59,7 @@ func diffCommand(t *tree) *cobra.Command {
 // reportOf judges an archive, or reads a report.
 func (t *tree) reportOf(ctx context.Context, name string, j *judging) (*finding.Report, error) {
 	if !archive.Is(name) {
-		return nil, command.Usagef("%s is no file; diff wants archives of `collect` or reports of `node -o json`", name)
+		return nil, command.Usagef("%s is not a file; diff wants archives of `collect` or reports of `node -o json`", name)
 	}
 	file, err := os.Open(name)
 	if err != nil {
@@ -75,7 +77,7 @@ func (t *tree) reportOf(ctx context.Context, name string, j *judging) (*finding.
 	}
 	report := &finding.Report{}
 	if err := json.NewDecoder(io.LimitReader(r, nodereport.MaxBytes)).Decode(report); err != nil {
-		return nil, fmt.Errorf("read report %s: it is no archive and no report of `node -o json`: %w", name, err)
+		return nil, fmt.Errorf("read report %s: it is neither an archive nor a report of `node -o json`: %w", name, err)
 	}
 	if err := nodereport.Known(report); err != nil {
 		return nil, fmt.Errorf("read report %s: %w", name, err)
@@ -108,7 +110,7 @@ func (j *judging) printChanges(stdout io.Writer, d *finding.Diff) error {
 		}
 	}
 	if worse > 0 {
-		return &verdictError{code: exitFindings, text: fmt.Sprintf("%d findings of severity %s or worse are new or graver", worse, j.gate)}
+		return &verdictError{code: exitFindings, text: fmt.Sprintf("%d findings of severity %s or worse are new or more severe", worse, j.gate)}
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ type repeated struct {
 
 func (e *repeated) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.DurationVar(&e.every, "every", 0, "repeat after this time, such as 1h, more or less a tenth of it, until a signal comes (1m at least)")
-	f.StringVar(&e.out, "out", "", "with --every: directory in which the latest report is kept, as NODE.json")
+	f.DurationVar(&e.every, "every", 0, "repeat at this interval, such as 1h, plus or minus a tenth, until a signal comes (minimum 1m)")
+	f.StringVar(&e.out, "out", "", "with --every: directory for the latest report, as NODE.json")
 }
 
 // check refuses what can't be meant.
@@ -42,9 +42,9 @@ func (e *repeated) check(cmd *cobra.Command) error {
 	case set("every") && e.every < shortest:
 		return command.Usagef("--every %s: want %s or more", e.every, shortest)
 	case e.every > 0 && (set("file") || set("output") && cmd.Flag("output").Value.String() != "json"):
-		return command.Usagef("--every writes lines of JSON to standard output, and files by --out: it takes neither --file nor another format")
+		return command.Usagef("--every writes JSON lines to standard output, and files with --out: it takes neither --file nor another format")
 	case e.every == 0 && e.out != "":
-		return command.Usagef("--out goes with --every; one report is written by --file")
+		return command.Usagef("--out needs --every; use --file to write one report")
 	}
 	return nil
 }
@@ -59,12 +59,12 @@ func isFileName(name string) bool {
 func (t *tree) watch(cmd *cobra.Command, j *judging, e *repeated) error {
 	if e.out != "" {
 		if err := os.MkdirAll(e.out, 0o700); err != nil {
-			return fmt.Errorf("make the directory for reports: %w", err)
+			return fmt.Errorf("create the directory for reports: %w", err)
 		}
 	}
 	repeat(cmd.Context(), e.every, func(ctx context.Context) {
 		if err := j.rereadWaivers(); err != nil {
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: no failure is accepted: %s\n", terminal.Visible(err.Error()))
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: no waivers apply: %s\n", terminal.Visible(err.Error()))
 		}
 		if err := t.once(ctx, j, e, cmd.OutOrStdout()); err != nil && ctx.Err() == nil {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: %s\n", terminal.Visible(err.Error()))
@@ -97,10 +97,10 @@ func (e *repeated) keep(name string, report []byte) error {
 		return nil
 	}
 	if !isFileName(name) {
-		return fmt.Errorf("the node's name %q is none for a file; name it by --node-name", name)
+		return fmt.Errorf("the node's name %q can't be a file name; set --node-name", name)
 	}
 	if err := writePrivate(filepath.Join(e.out, name+".json"), report); err != nil {
-		return fmt.Errorf("keep report: %w", err)
+		return fmt.Errorf("write report: %w", err)
 	}
 	return nil
 }

@@ -154,7 +154,7 @@ func TestEveryReadsTheWaiversAnew(t *testing.T) {
 	if err := (&tree{root: t.TempDir()}).watch(cmd, &judging{waivers: t.TempDir()}, &repeated{every: time.Hour}); err != nil {
 		t.Error(err)
 	}
-	if !strings.HasPrefix(stderr.String(), "audit: no failure is accepted: --waivers: ") {
+	if !strings.HasPrefix(stderr.String(), "audit: no waivers apply: --waivers: ") {
 		t.Errorf("it says %q", stderr)
 	}
 }

@@ -40,14 +40,18 @@ func gatherCommand(t *tree) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gather -f FILE",
 		Short: "Make a support bundle of a node, with tenants' names masked on request",
-		Long: "gather writes one .tar.gz for whoever is asked for help: node.tgz (what `collect` has, for `eval` and for every\n" +
-			"command by --root), devices and findings as JSON, the journal's records, the ledger's end and the result of its\n" +
-			"verification, versions, and the ends of logs that lie in files; with --kubeconfig the plugin's own objects, slices and\n" +
-			"the claims that have devices of ours or wait for some (an administrator's kubeconfig: others may list little). Its manifest.json has the hash of every file and says what was left out.\n\n" +
-			"It holds no Secrets, keys, tokens, passwords or kubeconfigs, as far as they have a known form. --mask replaces the\n" +
-			"names of tenants' namespaces, pods and claims by pseudonyms, the same for the same name, and leaves runtimes' logs out;\n" +
-			"names that are words of the node too, as dev or gpu, stay in running text. The ledger's lines then no longer verify,\n" +
-			"so that the result of before is in the bundle. Host names and addresses stay. Its mode is 0600.\n\n" + exitCodes,
+		Long: "gather writes one .tar.gz for a support case: node.tgz (as `collect` makes it, for `eval` and --root), devices and\n" +
+			"findings as JSON, the journal's records, the end of the ledger and the result of its verification, versions, and the\n" +
+			"ends of log files. With --kubeconfig it adds the plugin's own objects, its slices, and the claims that have\n" +
+			"or wait for devices of kata-vfio (use an administrator's kubeconfig: other users may list little). Its manifest.json\n" +
+			"has the hash of every file and lists what was left out.\n" +
+			"\n" +
+			"It contains no Secrets, keys, tokens, passwords or kubeconfigs in any known form. --mask replaces the names of\n" +
+			"tenants' namespaces, pods and claims with pseudonyms, the same for the same name, and leaves out the logs of runtimes.\n" +
+			"Names that are also common words, such as dev or gpu, stay in running text. The masked ledger does not verify, so the\n" +
+			"bundle contains the earlier result. Host names and addresses stay. The file's mode is 0600.\n" +
+			"\n" +
+			exitCodes,
 		Example: "  kata-vfio-audit gather -f node7-support.tgz --mask\n  kata-vfio-audit gather -f node7-support.tgz --kubeconfig /etc/kubernetes/admin.conf",
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,9 +63,9 @@ func gatherCommand(t *tree) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&g.file, "file", "f", "", "file to write; - or none is standard output, which must be no terminal")
+	f.StringVarP(&g.file, "file", "f", "", "file to write; - or none is standard output, which must not be a terminal")
 	f.BoolVar(&g.mask, "mask", false, "replace the names of tenants' namespaces, pods and claims")
-	f.Int64Var(&g.ledger, "ledger", 16, "most that is copied of the node's ledger, in MiB: the newest events, and the hashes of older ones")
+	f.Int64Var(&g.ledger, "ledger", 16, "most MiB of the node's ledger to copy: the newest events, and the hashes of older events")
 	g.cluster.kube.AddFile(cmd, "also ask this kubeconfig's cluster (default: no cluster)")
 	f.StringVarP(&g.namespace, "namespace", "n", pluginNamespace, "namespace of the plugin")
 	return cmd
@@ -81,8 +85,8 @@ func (g *gathering) gather(ctx context.Context, t *tree, w, warnings io.Writer) 
 	var mask *bundle.Mask
 	if g.mask {
 		mask = bundle.NewMask()
-		b.Note("names of tenants' namespaces, pods and claims are replaced: lines of the ledger no longer verify, ledger-verification.json was made " +
-			"before, and records of the journal are written anew")
+		b.Note("names of tenants' namespaces, pods and claims are replaced: the ledger's lines no longer verify, ledger-verification.json is " +
+			"from before, and the journal's records are rewritten")
 	}
 	if err := g.fill(ctx, r, &b, mask); err != nil {
 		return err
@@ -129,7 +133,7 @@ func (r *recorded) hideContainers(mask *bundle.Mask, own string) {
 func (r *recorded) devices(b *bundle.Bundle) error {
 	var out bytes.Buffer
 	if err := audit.InventoryOf(r.facts).WriteJSON(&out); err != nil {
-		return fmt.Errorf("write down the devices: %w", err)
+		return fmt.Errorf("record the devices: %w", err)
 	}
 	b.Add("devices.json", out.Bytes())
 	return nil
@@ -154,7 +158,7 @@ func (r *recorded) addFindings(b *bundle.Bundle, mask *bundle.Mask) error {
 	var out strings.Builder
 	doc := &report.Document{Report: r.findings, Rules: allRules()}
 	if err := report.Write(&out, doc, "json", report.Options{Show: isolation.Info}); err != nil {
-		return fmt.Errorf("write down the findings: %w", err)
+		return fmt.Errorf("record the findings: %w", err)
 	}
 	b.Add("findings.json", []byte(out.String()))
 	return nil
@@ -284,7 +288,7 @@ func (r *recorded) unreadableRecords(b *bundle.Bundle) map[string]bool {
 		dropped[place] = true
 	}
 	for _, place := range slices.Sorted(maps.Keys(dropped)) {
-		b.Note(place + " is left out: it can't be read, so that names in it can't be found")
+		b.Note(place + " is left out: it can't be read, so its names can't be masked")
 	}
 	return dropped
 }

@@ -371,7 +371,7 @@ func TestWhatIsAskedOfTheCluster(t *testing.T) {
 				t.Errorf("masked %t: %s is no JSON", masked, name)
 			}
 		}
-		if !strings.Contains(files["cluster/resourceclaims.json"], "waits-for") || !strings.Contains(files["manifest.json"], "the namespace kata-vfio has no DaemonSet") {
+		if !strings.Contains(files["cluster/resourceclaims.json"], "waits-for") || !strings.Contains(files["manifest.json"], "namespace kata-vfio has no DaemonSet") {
 			t.Errorf("masked %t: the bundle lacks a claim that waits, or a note: %s", masked, all)
 		}
 		if !strings.Contains(files["cluster/resourceclaims.json"], "gpu-0000-3b-00-0") || !strings.Contains(files["cluster/pods.json"], "kata-vfio-plugin-x") {

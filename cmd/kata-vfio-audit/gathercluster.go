@@ -53,7 +53,7 @@ func ownObjects(client kubernetes.Interface, namespace string) []listed {
 // addCluster asks the cluster, if one is named. What it does not tell is noted.
 func (g *gathering) addCluster(ctx context.Context, b *bundle.Bundle, mask *bundle.Mask) error {
 	if !g.cluster.kube.Named() {
-		b.Note("no cluster was asked (--kubeconfig)")
+		b.Note("the bundle has no cluster objects: --kubeconfig is not set")
 		return nil
 	}
 	client, _, err := g.cluster.connect()
@@ -73,10 +73,10 @@ func addObjects(ctx context.Context, client kubernetes.Interface, namespace stri
 			continue
 		}
 		if kind.name == "daemonsets" && !slices.ContainsFunc(objects, isPlugins) {
-			b.Note("the namespace " + namespace + " has no DaemonSet of kata-vfio's plugin: pods, events and settings of the plugin may be in another (--namespace)")
+			b.Note("namespace " + namespace + " has no DaemonSet of kata-vfio's plugin: set --namespace to the plugin's namespace")
 		}
 		if len(objects) == maxObjects {
-			b.Note(fmt.Sprintf("of %s the first %d are there", kind.name, maxObjects))
+			b.Note(fmt.Sprintf("the bundle has the first %[2]d of %[1]s", kind.name, maxObjects))
 		}
 		objects = kept(objects, mask)
 		if err := b.AddJSON("cluster/"+kind.name+".json", objects); err != nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/history"
 )
 
-const ledgerExitCodes = `Exit codes:
-  0  done; nothing is wrong with the ledger
-  1  there is no ledger and nothing says that there was, or it could not be read, or the output not written
-  2  the command line or a file that it names is wrong
-  5  the verification failed: it was changed, cut off, deleted, or signed by another key`
+const ledgerExitCodes = "Exit codes:\n" +
+	"  0  done; the ledger is sound\n" +
+	"  1  there is no ledger and no trace of one, it could not be read, or the output could not be written\n" +
+	"  2  the command line or a file that it names is wrong\n" +
+	"  5  the verification failed: the ledger was changed, cut off, deleted, or signed by another key"
 
 // book is where a ledger is read from.
 type book struct {
@@ -35,10 +35,12 @@ func ledgerCommand(t *tree) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ledger",
 		Short: "Show, verify and prove the node's history: who held which device, when",
-		Long: "The plugin keeps a ledger on each node: every prepare, bind, reset, hand-over to a VM and way back, chained by\n" +
-			"hashes and signed. What it can prove: nothing before a checkpoint that was kept off the node (an anchor; the\n" +
-			"plugin puts them into claims' statuses and Events) was rewritten, left out or put back from a backup. What it\n" +
-			"can't: that what root on the node wrote was true, and anything behind the last anchor.\n\n" + ledgerExitCodes,
+		Long: "The plugin keeps a ledger on each node: every prepare, bind, reset, hand-over to a VM and release, chained by\n" +
+			"hashes and signed. The ledger proves that nothing before an anchor was rewritten, left out or restored from a backup.\n" +
+			"An anchor is a checkpoint that is kept off the node; the plugin writes anchors to claims' statuses and Events. The\n" +
+			"ledger does not prove that what root on the node wrote is true, nor anything after the last anchor.\n" +
+			"\n" +
+			ledgerExitCodes,
 		Args: command.NoSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -90,7 +92,7 @@ func (o *opened) openLedger() (*openedLedger, error) {
 	}
 	l.leftOut = leftOut
 	if known, err := o.Exists(journal.DefaultDir); err == nil && known {
-		l.witness = fmt.Sprintf("the plugin's journal is there (/%s), which is never without a ledger: it was deleted, or lies elsewhere (--dir)", journal.DefaultDir)
+		l.witness = fmt.Sprintf("the plugin's journal exists (/%s), so there must be a ledger: it was deleted, or is elsewhere (--dir)", journal.DefaultDir)
 	}
 	return l, nil
 }
@@ -101,7 +103,7 @@ func openLedger(dir string) (*openedLedger, error) {
 		return &openedLedger{FS: absent{}, Closer: closers{}, dir: dir}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open ledger: %w; it is root's alone", err)
+		return nil, fmt.Errorf("open ledger: %w; only root can read it", err)
 	}
 	return &openedLedger{FS: root.FS(), Closer: root, dir: dir}, nil
 }
@@ -138,7 +140,7 @@ func (l *openedLedger) failed(ctx context.Context, err error) error {
 		if r, gone := ledger.VerifyContext(ctx, l.FS, ledger.Options{Witness: l.witness}); gone == nil && !r.OK() {
 			return &verdictError{code: exitLedger, text: fmt.Sprintf("%s: %s", l.dir, r.Problems[0].What)}
 		}
-		return fmt.Errorf("%w in %s: no plugin has worked there, or it lies elsewhere (--dir)", err, l.dir)
+		return fmt.Errorf("%w in %s: no plugin has run there, or the ledger is elsewhere (--dir)", err, l.dir)
 	case errors.Is(err, ledger.ErrNoKey):
 		return &verdictError{code: exitLedger, text: err.Error()}
 	}

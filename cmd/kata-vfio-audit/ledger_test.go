@@ -91,11 +91,11 @@ func TestLedgerVerify(t *testing.T) {
 	root, anchors := ledgerNode(t)
 	all := file(t, strings.Join(anchors, "\n"))
 	stdout, _, err := execute(t, "ledger", "verify", "--root", root)
-	if err != nil || !strings.Contains(stdout, "can't be known") {
+	if err != nil || !strings.Contains(stdout, "can't tell whether") {
 		t.Errorf("without an anchor: %v\n%s", err, stdout)
 	}
 	stdout, _, err = execute(t, "ledger", "verify", "--root", root, "--anchor", all, "--key", filepath.Join(root, ledger.DefaultDir, "key.pub"))
-	if err != nil || !strings.Contains(stdout, "4 fit: events 0 to 3") {
+	if err != nil || !strings.Contains(stdout, "4 match: events 0 to 3") {
 		t.Errorf("with anchors: %v\n%s", err, stdout)
 	}
 	name := filepath.Join(root, ledger.DefaultDir, ledger.SegmentName(0))

@@ -35,9 +35,11 @@ func ledgerShowCommand(h *book) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show the events, the oldest first",
-		Long: "show prints the events of a node's ledger. ndjson is each line as it stands there; json is {\"events\": [...]}.\n" +
-			"It does not verify them: that is `ledger verify`. Names that are pseudonyms are found by the name where the key\n" +
-			"lies with the ledger.\n\n" + ledgerExitCodes,
+		Long: "show prints the events of a node's ledger. ndjson prints each line as stored; json is {\"events\": [...]}.\n" +
+			"show does not verify the events: use `ledger verify`. If the ledger has pseudonyms and the key is beside it,\n" +
+			"you can search by name.\n" +
+			"\n" +
+			ledgerExitCodes,
 		Example: "  kata-vfio-audit ledger show --device 0000:3b:00.0 --since 2026-11-01\n" +
 			"  kata-vfio-audit ledger show --claim tenant-a/gpu -o ndjson | jq -r 'select(.type==\"reset\").reset.ms'",
 		Args:    command.NoArgs,
@@ -55,7 +57,7 @@ func ledgerShowCommand(h *book) *cobra.Command {
 	f.StringVar(&o.claim, "claim", "", "only events of this claim: its UID, its name, or namespace/name")
 	f.StringVar(&o.pod, "pod", "", "only events of this pod: its UID, its name, or namespace/name")
 	f.StringVar(&o.device, "device", "", "only events of this function, such as 0000:3b:00.0")
-	f.StringVar(&o.since, "since", "", "only events from this time on: 2026-11-01, 2026-11-01T12:00:00Z, or 24h for that long ago")
+	f.StringVar(&o.since, "since", "", "only events since this time: 2026-11-01, 2026-11-01T12:00:00Z, or 24h for 24 hours ago")
 	f.StringVar(&o.until, "until", "", "only events up to this time")
 	f.StringSliceVar(&o.types, "type", nil, "only events of these types: "+strings.Join(typeWords(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(typeWords(), cobra.ShellCompDirectiveNoFileComp))
@@ -107,7 +109,7 @@ func moment(flag, text string, now time.Time) (time.Time, error) {
 	if ago, err := time.ParseDuration(text); err == nil {
 		return now.Add(-ago), nil
 	}
-	return time.Time{}, command.Usagef("--%s %q: want a time such as 2026-11-01 or 2026-11-01T12:00:00Z, or how long ago, such as 24h", flag, text)
+	return time.Time{}, command.Usagef("--%s %q: want a time such as 2026-11-01 or 2026-11-01T12:00:00Z, or a duration such as 24h for 24 hours ago", flag, text)
 }
 
 // show prints the events that the filter selects. It reports lines that are not events, and prints the rest.

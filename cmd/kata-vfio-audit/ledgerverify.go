@@ -28,12 +28,15 @@ func ledgerVerifyCommand(h *book) *cobra.Command {
 	formats := command.Formats{"table", "json"}
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Verify that nothing of the ledger was changed",
+		Short: "Verify that the ledger was not changed",
 		Long: "verify reads the whole ledger and checks every line, its chain, the tree over all lines and all signatures, and\n" +
-			"says of each problem where it is. Anchors are checkpoints that were kept off the node: only by them it can tell\n" +
-			"whether the ledger was cut off at its end, put back from a backup, or written anew by somebody with the key. --anchor\n" +
-			"finds them in whatever holds them: the claims' status or Events as JSON or YAML, a log, notes.\n\n" +
-			"--proof checks a file of `ledger prove` instead, for which no ledger is needed.\n\n" + ledgerExitCodes,
+			"says where each problem is. Anchors are checkpoints that are kept off the node. Only anchors show whether the\n" +
+			"ledger was cut off at its end, restored from a backup, or rewritten with the node's key. --anchor finds them in any\n" +
+			"file: claims' statuses or Events as JSON or YAML, a log, notes.\n" +
+			"\n" +
+			"--proof checks a file of `ledger prove` instead, and needs no ledger.\n" +
+			"\n" +
+			ledgerExitCodes,
 		Example: "  kubectl get resourceclaims -A -o json | kata-vfio-audit ledger verify --anchor -\n" +
 			"  kata-vfio-audit ledger verify --root /mnt/disk-of-node --key gpu-07.pub --anchor claims.json\n" +
 			"  kata-vfio-audit ledger verify --proof event-42.json --key gpu-07.pub",
@@ -57,9 +60,10 @@ func ledgerVerifyCommand(h *book) *cobra.Command {
 			return printReport(cmd.OutOrStdout(), format, r)
 		},
 	}
-	cmd.Flags().StringVar(&key, "key", "", "the node's public key, or a file with it, as it is known from elsewhere (default: the one that lies with the ledger,\nwhich who rewrites the ledger can replace)")
-	cmd.Flags().StringArrayVar(&anchors, "anchor", nil, "file with checkpoints that were kept off the node, - for standard input; may be given again")
-	cmd.Flags().StringVar(&proof, "proof", "", "check this proof in place of a ledger, - for standard input")
+	cmd.Flags().StringVar(&key, "key", "", "the node's public key, or a file that contains it, from a trusted source (default: the key beside the ledger,\n"+
+		"which an attacker who rewrites the ledger can replace)")
+	cmd.Flags().StringArrayVar(&anchors, "anchor", nil, "file with checkpoints that are kept off the node; - for standard input; may be repeated")
+	cmd.Flags().StringVar(&proof, "proof", "", "check this proof instead of a ledger; - for standard input")
 	formats.Flag(cmd, &format)
 	return cmd
 }
@@ -83,7 +87,7 @@ func readAnchors(stdin io.Reader, names []string) ([]ledger.Anchor, error) {
 		}
 		found := ledger.FindCheckpoints(data)
 		if len(found) == 0 {
-			return nil, command.Usagef("--anchor %s: there is no signed checkpoint in it", name)
+			return nil, command.Usagef("--anchor %s: it contains no signed checkpoint", name)
 		}
 		anchors = append(anchors, found...)
 	}
@@ -132,14 +136,14 @@ func reportWords(r *ledger.Report) string {
 func anchorWords(r *ledger.Report) string {
 	switch {
 	case r.Anchors == 0:
-		return "anchors  none: whether it was cut off at its end, put back from a backup or written anew can't be known (--anchor)\n"
+		return "anchors  none: without --anchor, verify can't tell whether the ledger was cut off at its end, restored from a backup or rewritten\n"
 	case r.OK():
-		return fmt.Sprintf("anchors  %d fit: events 0 to %d are those of then; of the %d behind them only the signature speaks\n",
+		return fmt.Sprintf("anchors  %d match: events 0 to %d are unchanged since then; the %d later events have only the node's signature\n",
 			r.Anchors, r.Anchored-1, r.Size-r.Anchored)
 	case r.Anchored == 0:
-		return fmt.Sprintf("anchors  %d, and none fits\n", r.Anchors)
+		return fmt.Sprintf("anchors  %d, and none matches\n", r.Anchors)
 	}
-	return fmt.Sprintf("anchors  %d, up to size %d they fit\n", r.Anchors, r.Anchored)
+	return fmt.Sprintf("anchors  %d, which match up to size %d\n", r.Anchors, r.Anchored)
 }
 
 // verifyProof checks a proof's file.
@@ -175,10 +179,12 @@ func ledgerProveCommand(h *book) *cobra.Command {
 	var from, file string
 	cmd := &cobra.Command{
 		Use:   "prove [EVENT]",
-		Short: "Write a small file that proves an event, or that an anchor is of this history",
-		Long: "prove EVENT writes the proof that the event of that number (SEQ of `ledger show`) is in the ledger; prove --from FILE\n" +
-			"that the ledger's checkpoint of now is of the same history as the checkpoint in the file. Who gets the file checks\n" +
-			"it without the ledger: `kata-vfio-audit ledger verify --proof`. There are no proofs from a damaged ledger.\n\n" + ledgerExitCodes,
+		Short: "Write a small file that proves an event, or that an anchor belongs to this history",
+		Long: "prove EVENT writes a proof that the event with this number (SEQ of `ledger show`) is in the ledger. prove --from FILE\n" +
+			"writes a proof that the ledger's current checkpoint continues the history of the checkpoint in the file. The recipient\n" +
+			"checks it without the ledger: `kata-vfio-audit ledger verify --proof`. A damaged ledger gives no proofs.\n" +
+			"\n" +
+			ledgerExitCodes,
 		Example: "  kata-vfio-audit ledger prove 42 --file event-42.json\n  kata-vfio-audit ledger prove --from anchor.txt",
 		Args:    cobra.ArbitraryArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -208,7 +214,7 @@ func ledgerProveCommand(h *book) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "file with an earlier checkpoint, - for standard input")
-	cmd.Flags().StringVar(&file, "file", "", "write to this file in place of standard output")
+	cmd.Flags().StringVar(&file, "file", "", "write to this file instead of standard output")
 	return cmd
 }
 
@@ -225,7 +231,7 @@ func proofOf(stdin io.Reader, args []string, from string) (func(fs.FS) (*ledger.
 		return func(fsys fs.FS) (*ledger.Proof, error) { return ledger.ProveConsistency(fsys, anchors[0]) }, nil
 	}
 	if from != "" || len(args) != 1 {
-		return nil, command.Usagef("want the number of one event, or --from; see `kata-vfio-audit ledger prove --help`")
+		return nil, command.Usagef("want one event's number, or --from; see `kata-vfio-audit ledger prove --help`")
 	}
 	seq, err := strconv.ParseInt(args[0], 10, 64)
 	if err != nil || seq < 0 {

@@ -44,18 +44,24 @@ func nodeCommand(t *tree) *cobra.Command {
 	var e repeated
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Judge a node by every check that it can answer",
-		Long: "node asks the node every check of the catalogue and says what it found, the worst first, who is in reach of it,\n" +
-			"what to do, and how to see it by hand. It reads only. What it can't tell is unknown, never good.\n\n" +
-			"Functions that tenants can get are judged: those that the plugin publishes. Where no plugin has published anything\n" +
-			"since the node's start, they are those that /etc/kata-vfio/node.yaml would have it publish, or the default config:\n" +
-			"every GPU and VF. The headline says so. Functions that a claim or a VFIO driver has count in any case.\n\n" +
+		Short: "Judge a node by every check that applies to it",
+		Long: "node runs every check of the catalogue on the node. It lists the findings, the worst first, with who is in reach,\n" +
+			"how to fix them, and how to check by hand. It only reads. What it can't determine is unknown, never good.\n" +
+			"\n" +
+			"It judges the functions that tenants can get: those that the plugin publishes. If no plugin has published since the\n" +
+			"node booted, they are those that /etc/kata-vfio/node.yaml selects, or the default config: every GPU and VF.\n" +
+			"The headline says which. Functions that a claim or a VFIO driver has always count.\n" +
+			"\n" +
 			exposureTable() + "\n" +
-			"--severity says what is shown and --fail-on what fails the run: neither changes the other, whatever the format.\n" +
-			"Of one profile to the next, checks weigh differently: `kata-vfio-audit profiles`.\n\n" +
-			"--every repeats it until a signal ends it: each report is one line of JSON on standard output, which a log keeps off\n" +
-			"the node, and with --out a file NODE.json that is replaced as a whole. What fails is for the reader of the reports\n" +
-			"(`cluster --node-report`) to judge: the exit code is 0 then.\n\n" + profileTable() + "\n" + nodeExitCodes,
+			"--severity sets what is shown, and --fail-on what makes the run fail: they are independent, in every format.\n" +
+			"Severities depend on the profile: `kata-vfio-audit profiles`.\n" +
+			"\n" +
+			"--every repeats the audit until a signal ends it: each report is one line of JSON on standard output, for a log off\n" +
+			"the node. With --out it also writes NODE.json, replaced atomically. The reader of the reports\n" +
+			"(`cluster --node-report`) judges failures: the exit code is 0.\n" +
+			"\n" +
+			profileTable() + "\n" +
+			nodeExitCodes,
 		Example: "  kata-vfio-audit node\n  kata-vfio-audit node -o json | jq '.findings[] | select(.state==\"fail\")'\n" +
 			"  kata-vfio-audit node --every 1h --out /var/lib/kata-vfio/audit",
 		Args:    command.NoArgs,
@@ -73,13 +79,13 @@ func nodeCommand(t *tree) *cobra.Command {
 	return cmd
 }
 
-const nodeExitCodes = `Exit codes:
-  0  nothing fails at the severity of --fail-on or worse
-  1  the node could not be read, or the output not written
-  2  the command line or a file that it names is wrong
-  3  something fails at the severity of --fail-on or worse
-  4  nothing does, but with --strict: some checks could not tell
-  5  a node's ledger does not verify (OBS-001), whatever else fails`
+const nodeExitCodes = "Exit codes:\n" +
+	"  0  no check fails at the severity of --fail-on or worse\n" +
+	"  1  the node could not be read, or the output could not be written\n" +
+	"  2  the command line or a file that it names is wrong\n" +
+	"  3  a check fails at the severity of --fail-on or worse\n" +
+	"  4  no check fails, but with --strict: some checks could not tell\n" +
+	"  5  a node's ledger does not verify (OBS-001), whatever else fails"
 
 func newJudging(formats []string) *judging { return &judging{formats: formats} }
 
@@ -88,8 +94,8 @@ func (j *judging) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&j.severity, "severity", "", "least severity to show: "+finding.SeverityWords()+" (default low for people, info for machines)")
 	f.StringVar(&j.failOn, "fail-on", "high", "least severity whose failures make the exit code 3: "+finding.SeverityWords())
-	f.BoolVar(&j.strict, "strict", false, "exit code 4 where nothing fails but some checks could not tell; what is for a person to look at (manual) does not count")
-	f.StringVar(&j.file, "file", "", "write to this file in place of standard output")
+	f.BoolVar(&j.strict, "strict", false, "exit code 4 if no check fails but some could not tell; checks for a person (manual) do not count")
+	f.StringVar(&j.file, "file", "", "write to this file instead of standard output")
 	j.formats.Flag(cmd, &j.format)
 	for flag, words := range map[string][]string{"severity": strings.Split(finding.SeverityWords(), ", "), "fail-on": strings.Split(finding.SeverityWords(), ", ")} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
@@ -100,7 +106,7 @@ func (j *judging) flags(cmd *cobra.Command) {
 func (j *judging) profileFlags(cmd *cobra.Command) {
 	profiles := finding.ProfileNames()
 	f := cmd.Flags()
-	f.StringVar(&j.profile, "profile", profiles[0], "what the node is for: "+strings.Join(profiles, ", "))
+	f.StringVar(&j.profile, "profile", profiles[0], "the node's purpose: "+strings.Join(profiles, ", "))
 	f.StringVar(&j.waivers, "waivers", "", "file of accepted failures (YAML; see `kata-vfio-audit waive`)")
 	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -142,7 +148,7 @@ func (j *judging) check() error {
 		}
 	}
 	if j.name != "" && !isFileName(j.name) {
-		return command.Usagef("--node-name %q can't be a node's", j.name)
+		return command.Usagef("--node-name %q is not a valid node name", j.name)
 	}
 	j.show, j.gate = isolation.Severity(j.severity), isolation.Severity(j.failOn)
 	return j.checkProfile()
@@ -152,7 +158,7 @@ func (j *judging) check() error {
 func (j *judging) checkProfile() error {
 	var ok bool
 	if j.profileOf, ok = finding.ProfileNamed(j.profile); !ok {
-		return command.Usagef("--profile %q: there is no such profile; see `kata-vfio-audit profiles`", j.profile)
+		return command.Usagef("--profile %q: no such profile; see `kata-vfio-audit profiles`", j.profile)
 	}
 	return j.rereadWaivers()
 }
@@ -271,7 +277,7 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 func (j *judging) verdict(doc *finding.Report) error {
 	switch failing := doc.Failing(j.gate); {
 	case slices.ContainsFunc(doc.Findings, func(f finding.Finding) bool { return f.ID == check.LedgerSound && f.State == finding.Fail }):
-		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` says where"}
+		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` shows where"}
 	case len(failing) > 0:
 		return &verdictError{code: exitFindings, text: fmt.Sprintf("findings of severity %s or worse: %d", j.gate, len(failing))}
 	case j.strict && doc.Undetermined():

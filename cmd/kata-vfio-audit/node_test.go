@@ -200,7 +200,7 @@ func TestNodeRefusesWhatCantBeMeant(t *testing.T) {
 		want string
 	}{
 		"format":           {[]string{"-o", "xml"}, "want one of table, wide"},
-		"profile":          {[]string{"--profile", "paranoid"}, "there is no such profile"},
+		"profile":          {[]string{"--profile", "paranoid"}, "no such profile"},
 		"severity":         {[]string{"--severity", "bad"}, "--severity \"bad\": want one of critical"},
 		"fail-on":          {[]string{"--fail-on", "all"}, "--fail-on \"all\": want one of"},
 		"no waivers":       {[]string{"--waivers", filepath.Join(root, "none")}, "no such file"},

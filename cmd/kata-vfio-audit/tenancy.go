@@ -31,11 +31,11 @@ type inquiry struct {
 	bundle  string
 }
 
-const inquiryExitCodes = `Exit codes:
-  0  answered, by a ledger that is sound
-  1  there is no ledger and nothing says that there was, it could not be read, or the output not written
-  2  the command line is wrong
-  5  answered, by a ledger that is not sound: the answer says where`
+const inquiryExitCodes = "Exit codes:\n" +
+	"  0  answered from a sound ledger\n" +
+	"  1  there is no ledger and no trace of one, it could not be read, or the output could not be written\n" +
+	"  2  the command line is wrong\n" +
+	"  5  answered from a ledger that is not sound: the answer says where"
 
 // reply answers a question from what the ledger says.
 type reply func(*history.History, history.Verification) (*evidence.Document, error)
@@ -55,9 +55,9 @@ func (q *inquiry) ask(cmd *cobra.Command, asked func(args []string) (reply, erro
 	formats.Flag(cmd, &q.format)
 	f := cmd.Flags()
 	f.StringVar(&q.dir, "dir", "", "the ledger's directory (default: "+ledger.DefaultDir+" below --root)")
-	f.StringVar(&q.key, "key", "", "the node's public key, or a file with it, as it is known from elsewhere; default: the one beside the ledger")
-	f.StringArrayVar(&q.anchors, "anchor", nil, "file with checkpoints from off the node (a claim's status, Events, a log), - for standard input; may be repeated")
-	f.StringVar(&q.file, "file", "", "write to this file in place of standard output")
+	f.StringVar(&q.key, "key", "", "the node's public key, or a file that contains it, from a trusted source; default: the one beside the ledger")
+	f.StringArrayVar(&q.anchors, "anchor", nil, "file with checkpoints from off the node (a claim's status, Events, a log); - for standard input; may be repeated")
+	f.StringVar(&q.file, "file", "", "write to this file instead of standard output")
 	f.StringVar(&q.bundle, "bundle", "", "also write a bundle to this file that `kata-vfio-audit verify bundle` checks offline")
 	return cmd
 }
@@ -138,7 +138,7 @@ func (q *inquiry) named(cmd *cobra.Command, kind, name string, pick func(*histor
 			found := pick(h, which)
 			// A claim may be asked for by its name alone, and a name can be right that no ledger knows.
 			if kind == "pod" && len(found) == 0 && s.Sound && !strings.Contains(which, "/") && !uid.MatchString(which) {
-				return nil, command.Usagef("%s %q: want %s; it is no UID that the ledger knows", kind, which, name)
+				return nil, command.Usagef("%s %q: want %s; the ledger has no such UID", kind, which, name)
 			}
 			return evidence.About(kind+" "+which, h, found, s), nil
 		}, nil
@@ -147,9 +147,10 @@ func (q *inquiry) named(cmd *cobra.Command, kind, name string, pick func(*histor
 
 func podCommand(t *tree) *cobra.Command {
 	return (&inquiry{tree: t}).named(&cobra.Command{
-		Use:     "pod",
-		Short:   "Say which functions a pod had, and how they were kept apart and cleaned",
-		Long:    "pod answers from the ledger which functions a pod had, when, in which VM, how isolated, what cleaned them before and\nafter, and who was near. A pod's UID does as well: names come back.",
+		Use:   "pod",
+		Short: "Show which functions a pod had, and how they were isolated and reset",
+		Long: "pod shows from the ledger which functions a pod had, when, in which VM, how isolated, the resets before and\n" +
+			"after, and which other tenants were near. Use a pod's UID if its name was used more than once.",
 		Example: "  kata-vfio-audit pod team-a/train\n  kata-vfio-audit pod team-a/train -o html --file train.html --bundle train.bundle.json",
 	}, "pod", "NAMESPACE/POD", (*history.History).OfPod)
 }
@@ -157,15 +158,15 @@ func podCommand(t *tree) *cobra.Command {
 func claimCommand(t *tree) *cobra.Command {
 	return (&inquiry{tree: t}).named(&cobra.Command{
 		Use:   "claim",
-		Short: "Say which functions a claim had, and how they were kept apart and cleaned",
-		Long:  "claim answers as pod does, for a ResourceClaim by its name or UID.",
+		Short: "Show which functions a claim had, and how they were isolated and reset",
+		Long:  "claim shows the same as pod, for a ResourceClaim by its name or UID.",
 	}, "claim", "NAMESPACE/CLAIM", (*history.History).OfClaim)
 }
 
 func neighboursCommand(t *tree) *cobra.Command {
 	return (&inquiry{tree: t}).named(&cobra.Command{
 		Use:   "neighbours",
-		Short: "Say which other tenants were near a pod's functions while it had them",
+		Short: "Show which other tenants were near a pod's functions while it had them",
 		Long: "neighbours lists the tenancies of other tenants on the same node at the same time, the nearest first: in one IOMMU\n" +
 			"group, on one PF, behind one switch or root port, elsewhere on the node.",
 	}, "pod", "NAMESPACE/POD", (*history.History).OfPod)
@@ -175,9 +176,11 @@ func deviceCommand(t *tree) *cobra.Command {
 	q := inquiry{tree: t}
 	var all bool
 	cmd := q.ask(&cobra.Command{
-		Use:     "device ADDRESS",
-		Short:   "Say who has a function, or had it last, and with --history who before",
-		Long:    "device tells the last tenancy of a function by the ledger, or all of them: the VMs, the isolation, the resets.\n\n" + inquiryExitCodes,
+		Use:   "device ADDRESS",
+		Short: "Show which claim has a function, or had it last; with --history all earlier claims",
+		Long: "device shows the last tenancy of a function from the ledger, or all of them: the VMs, the isolation, the resets.\n" +
+			"\n" +
+			inquiryExitCodes,
 		Example: "  kata-vfio-audit device 0000:3b:00.0 --history",
 		Args:    oneArgument("ADDRESS"),
 	}, func(args []string) (reply, error) {
@@ -201,9 +204,11 @@ func whoCommand(t *tree) *cobra.Command {
 	q := inquiry{tree: t}
 	var at string
 	cmd := q.ask(&cobra.Command{
-		Use:     "who [--at TIME]",
-		Short:   "Say who had which function at a moment",
-		Long:    "who lists, by the ledger, every function that a claim had at a moment.\n\n" + inquiryExitCodes,
+		Use:   "who [--at TIME]",
+		Short: "Show which claim had which function at a moment",
+		Long: "who lists from the ledger every function that a claim had at a moment.\n" +
+			"\n" +
+			inquiryExitCodes,
 		Example: "  kata-vfio-audit who --at 2026-11-22T08:30:00Z",
 		Args:    command.NoArgs,
 	}, func([]string) (reply, error) {
@@ -232,7 +237,7 @@ func momentOf(text string, now time.Time) (time.Time, error) {
 		return time.Time{}, command.Usagef("--at %q: want a time such as 2026-11-22T08:30:00Z", text)
 	}
 	if when.After(now.Add(skew)) {
-		return time.Time{}, command.Usagef("--at %s: that is in the future, of which no ledger tells; it is %s now", text, now.Format(time.RFC3339))
+		return time.Time{}, command.Usagef("--at %s is in the future: it is now %s", text, now.Format(time.RFC3339))
 	}
 	return when, nil
 }
@@ -252,17 +257,22 @@ func verifyCommand() *cobra.Command {
 	var key string
 	bundle := &cobra.Command{
 		Use:   "bundle FILE",
-		Short: "Verify a bundle of evidence, without the node and without its ledger",
+		Short: "Verify a bundle of evidence, without the node and its ledger",
 		Long: "verify bundle checks that each event of a bundle is in a ledger whose head the node's key has signed, and that the\n" +
-			"tenancies, and who was near them, are what these events say. It proves what the bundle holds, not that nothing was\n" +
-			"left out; what was before the first of these events it does not tell.\n\n" +
-			"Exit codes:\n  0  all of it is proven\n  1  the file could not be read\n  2  the command line is wrong\n  5  something in it is not proven",
+			"events support the tenancies and neighbours that the bundle states. It proves what the bundle contains, not that\n" +
+			"nothing was left out. It says nothing about the time before its first event.\n" +
+			"\n" +
+			"Exit codes:\n" +
+			"  0  all of it is proven\n" +
+			"  1  the file could not be read\n" +
+			"  2  the command line is wrong\n" +
+			"  5  something in it is not proven",
 		Args: oneArgument("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return verifyBundle(cmd.InOrStdin(), cmd.OutOrStdout(), args[0], key)
 		},
 	}
-	bundle.Flags().StringVar(&key, "key", "", "the node's public key, as it is known from elsewhere; without it the bundle's own proves only that it fits together")
+	bundle.Flags().StringVar(&key, "key", "", "the node's public key, from a trusted source; without it the bundle's own key proves only that the bundle is consistent")
 	cmd.AddCommand(bundle)
 	return cmd
 }

@@ -22,9 +22,11 @@ func waiveCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "waive ID --scope SCOPE --until DAY --reason TEXT --author NAME",
-		Short: "Accept a failure for a time: write a waiver",
-		Long: "waive prints a waiver, or with --waivers adds it to that file, whose comments stay. A waived check still runs\n" +
-			"and is shown as waived; from the day after --until its failure counts again.\n\n" + readingExitCodes,
+		Short: "Write a waiver: accept a failure for a time",
+		Long: "waive prints a waiver. With --waivers it adds the waiver to that file and keeps the comments. A waived check still runs\n" +
+			"and is shown as waived; from the day after --until its failure counts again.\n" +
+			"\n" +
+			readingExitCodes,
 		Example: "  kata-vfio-audit waive IOM-013 --scope 0000:3b:00.0 --until 2027-03-31 \\\n" +
 			"    --reason 'firmware, SEC-1234' --author alice@example.org --waivers waivers.yaml",
 		Args:              oneRule,
@@ -37,10 +39,10 @@ func waiveCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&w.Scope, "scope", "", "device address or object that the waiver is for; * is all")
-	f.StringVar(&w.Until, "until", "", "last day, as 2027-03-31")
+	f.StringVar(&w.Until, "until", "", "last day, such as 2027-03-31")
 	f.StringVar(&w.Reason, "reason", "", "why the failure is acceptable")
 	f.StringVar(&w.Author, "author", "", "who accepts it")
-	f.StringVar(&file, "waivers", "", "file to add the waiver to; it may be missing")
+	f.StringVar(&file, "waivers", "", "file to add the waiver to; created if missing")
 	for _, name := range []string{"scope", "until", "reason", "author"} {
 		_ = cmd.MarkFlagRequired(name)
 	}

@@ -21,23 +21,22 @@ const (
 	exitNoLink   = 4
 )
 
-const exitCodes = `Exit codes:
-  0  every interface is as it is asked
-  1  something could not be done
-  2  the command line, the metadata or the config is wrong, or asks for what can't be
-  3  an interface did not appear in time; nothing was changed
-  4  an interface had no link in time; all else is configured`
+const exitCodes = "Exit codes:\n" +
+	"  0  every interface is configured as requested\n" +
+	"  1  an operation failed\n" +
+	"  2  the command line, the metadata or the config is wrong, or requests something impossible\n" +
+	"  3  an interface did not appear in time; nothing was changed\n" +
+	"  4  an interface had no link in time; all else is configured"
 
-const long = `kata-vfio-guestnet finds the interface of each VF that the pod's claims give to this VM, by its MAC
-or, on InfiniBand, by its port GUID, and sets its name, MTU, addresses, routes and rules. It then
-waits for the link. It may be repeated: what is so already is left alone, as is everything beyond it.
-
-It reads the device metadata that DRA mounts into a container which names the claims in
-resources.claims, and needs the capability NET_ADMIN. What it did goes to stdout, progress to stderr.
-json and yaml say for every item whether it was changed, and what the interface has that nobody
-asked for ("unmanaged").
-
-`
+const long = "kata-vfio-guestnet finds the interface of each VF that the pod's claims give to this VM, by its MAC\n" +
+	"or, on InfiniBand, by its port GUID, and sets its name, MTU, addresses, routes and rules. It then\n" +
+	"waits for the link. You can run it again: it changes only settings that differ from the request.\n" +
+	"\n" +
+	"It reads the device metadata that DRA mounts into a container that names the claims in\n" +
+	"resources.claims, and needs the capability NET_ADMIN. The result goes to stdout, progress to stderr.\n" +
+	"json and yaml say for every item whether it was changed, and list settings of the interface that\n" +
+	"nobody requested (\"unmanaged\").\n" +
+	"\n"
 
 const example = `  kata-vfio-guestnet
   kata-vfio-guestnet --dry-run -o json
@@ -103,7 +102,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.config, "config", "", "file that lists {mac, portGUID or pci, network}, used instead of the metadata")
 	f.DurationVar(&o.Wait, "wait", 30*time.Second, "how long to wait for the interfaces, and then for their link")
 	f.BoolVar(&o.NoWaitLink, "no-wait-link", false, "do not wait for the link")
-	f.BoolVar(&o.DryRun, "dry-run", false, "change nothing, show what would change")
+	f.BoolVar(&o.DryRun, "dry-run", false, "change nothing, only show what would change")
 	formats().Flag(cmd, &o.format)
 	// The only error is a flag that does not exist.
 	_ = cmd.MarkFlagDirname("metadata-dir")
@@ -119,7 +118,7 @@ func (o *options) check() error {
 	case o.Wait < 0:
 		return command.Usagef("--wait %v: want no less than 0", o.Wait)
 	case o.config != "" && o.metadataDir != guestnet.DefaultMetadataDir:
-		return command.Usagef("--config and --metadata-dir: want one of the two")
+		return command.Usagef("--config and --metadata-dir: set only one of the two")
 	}
 	return nil
 }

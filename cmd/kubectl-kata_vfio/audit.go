@@ -30,12 +30,14 @@ func auditCommand(s *session) *cobra.Command {
 	a := &auditing{view: *s.view(fleet.Slices, fleet.Claims, tableFormats())}
 	cmd := &cobra.Command{
 		Use:   "audit [NODE]",
-		Short: "Roll up what fails the audit on which node, and what that means",
-		Long: "audit lists each node's failing checks, the worst first, with the devices and claims concerned. What it knows comes from\n" +
-			"the plugin, which asks the checks that cost little and writes the failures into its devices' attributes and taints: no\n" +
-			"failure there does not mean that the node passes. --node-report adds nodes' whole audits (`kata-vfio-audit node -o\n" +
-			"json`, or the log of `node --every`); the latest of a node counts, and AGE is its age. TAINT says whether new claims are kept away.\n" +
-			"`kata-vfio-audit explain ID` says more of a check, and `kata-vfio-audit cluster` judges the cluster itself.\n\n" + exitCodes,
+		Short: "List the audit checks that fail on each node, and their effect",
+		Long: "audit lists each node's failing checks, the worst first, with the devices and claims concerned. The plugin runs the\n" +
+			"cheap checks and publishes failures in its devices' attributes and taints, so no failure here does not mean that\n" +
+			"the node passes. --node-report adds nodes' full audits (`kata-vfio-audit node -o json`, or the log of `node --every`);\n" +
+			"the latest report of a node counts, and AGE is its age. TAINT shows whether new claims are kept away.\n" +
+			"`kata-vfio-audit explain ID` describes a check, and `kata-vfio-audit cluster` judges the cluster itself.\n" +
+			"\n" +
+			exitCodes,
 		Example: "  kubectl kata-vfio audit -o wide\n  kubectl kata-vfio audit worker-1 --node-report reports/",
 		Args:    command.MaxArgs(1, "one node"), ValidArgsFunction: s.completeNode,
 		PreRunE: func(*cobra.Command, []string) error { return a.check() },
@@ -63,7 +65,7 @@ func auditCommand(s *session) *cobra.Command {
 
 // nodeReportFlag adds the flag that names files of nodes' own audits.
 func nodeReportFlag(cmd *cobra.Command, files *[]string) {
-	cmd.Flags().StringArrayVar(files, "node-report", nil, "report of a node's own audit, or a directory of them, - for standard input; may be given again")
+	cmd.Flags().StringArrayVar(files, "node-report", nil, "report of a node's own audit, or a directory of reports; - for standard input; may be repeated")
 }
 
 func (a *auditing) check() error {
@@ -79,7 +81,7 @@ func (a *auditing) roll(state *fleet.State) (*picture, error) {
 	if a.node != "" {
 		nodes = slices.DeleteFunc(nodes, func(n fleet.NodeAudit) bool { return n.Node != a.node })
 		if len(nodes) == 0 && !a.watch {
-			return nil, &fleet.NotFoundError{Name: "node " + a.node + " that publishes something or has a report"}
+			return nil, &fleet.NotFoundError{Name: "node " + a.node + " that publishes devices or has a report"}
 		}
 	}
 	failing := 0
@@ -186,7 +188,7 @@ func reportAge(n *fleet.NodeAudit, now time.Time) string {
 func nothingFails(n *fleet.NodeAudit) string {
 	switch {
 	case n.Reported == nil:
-		return "nothing fails of what the plugin asks"
+		return "none of the plugin's checks fails"
 	case n.Verdict == finding.Pass:
 		return "nothing fails"
 	}

@@ -20,11 +20,13 @@ func claimsCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "claims",
 		Short: "List claims for devices: pod, node, VM, conditions, network",
-		Long: "claims lists the claims that have devices of kata-vfio, or wait for some, those first that somebody has to look at. STATE\n" +
-			"is refused (with the reason), pending, allocated, deleting, weakened (its DeviceClass waives isolation or reset) or\n" +
-			"ready. Conditions that are not true have a ! (false) or a ? (unknown) and their reason. VM is the pod's RuntimeClass\n" +
-			"and how far the pod is; the sandbox's id is not in the API: `kata-vfio-audit claim` on the node knows it.\n" +
-			"Claims that wait by a DeviceClass whose name does not end in .kata-vfio.dev are not among them.\n\n" + exitCodes,
+		Long: "claims lists the claims that have or wait for devices of kata-vfio, those that need attention first. STATE is refused\n" +
+			"(with the reason), pending, allocated, deleting, weakened (its DeviceClass waives isolation or reset) or ready.\n" +
+			"Conditions that are not true have a ! (false) or a ? (unknown) and their reason. VM is the pod's RuntimeClass and the\n" +
+			"pod's phase; the sandbox's ID is not in the API: use `kata-vfio-audit claim` on the node. A waiting claim is listed only\n" +
+			"if the name of its DeviceClass ends in .kata-vfio.dev.\n" +
+			"\n" +
+			exitCodes,
 		Example: "  kubectl kata-vfio claims -A --watch\n  kubectl kata-vfio claims -n team-a -o wide",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error { return v.check() },

@@ -23,23 +23,25 @@ const (
 	exitNotFound = 5
 )
 
-const exitCodes = `Exit codes:
-  0  done; with --watch, ended by a signal
-  1  the API server could not be asked, or the output not written
-  2  the command line, the kubeconfig, or a file that is named, is wrong
-  3  audit: something fails at the severity of --fail-on or worse
-  4  you may not list what the command shows
-  5  there is no such claim, pod, node or device`
+const exitCodes = "Exit codes:\n" +
+	"  0  done; with --watch, ended by a signal\n" +
+	"  1  the API server could not be reached, or the output could not be written\n" +
+	"  2  the command line, the kubeconfig, or a file that it names, is wrong\n" +
+	"  3  audit: a check fails at the severity of --fail-on or worse\n" +
+	"  4  you may not list what the command shows\n" +
+	"  5  there is no such claim, pod, node or device"
 
 // root returns the command tree. Results go to stdout, warnings to stderr.
 func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl-kata_vfio",
-		Short: "Show who has which PCI device, how claims fare, and why",
-		Long: "kubectl kata-vfio shows through the API server the devices that kata-vfio's nodes publish, who has which, how claims\n" +
-			"fare, what fails the audit, and why something is as it is. It needs get, list and watch, no more: of claims, pods and\n" +
-			"events, which the role `view` gives in a namespace, and of ResourceSlices for what nodes publish (the chart's\n" +
-			"ClusterRole kata-vfio-view).\n\n" + exitCodes,
+		Short: "Show PCI devices, their claims, and why a claim or device is in its state",
+		Long: "kubectl kata-vfio shows through the API server the devices that kata-vfio's nodes publish, the claims that have them,\n" +
+			"failed audit checks, and why a claim, pod or device is in its state. It needs only get, list and watch: of claims,\n" +
+			"pods and events, which the role `view` grants in a namespace, and of ResourceSlices (the chart's ClusterRole\n" +
+			"kata-vfio-view).\n" +
+			"\n" +
+			exitCodes,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl kata-vfio"},
 		Args:        command.NoSubcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -60,8 +62,8 @@ const completionScript = "#!/bin/sh\nexec kubectl kata-vfio __complete \"$@\"\n"
 func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion",
-		Short: "Print the script by which kubectl completes this plugin's command lines",
-		Long: "completion prints a script for a file kubectl_complete-kata_vfio on the PATH. kubectl runs it where its own completion\n" +
+		Short: "Print the script that lets kubectl complete this plugin's command lines",
+		Long: "completion prints a script for a file kubectl_complete-kata_vfio on the PATH. kubectl runs the file if its own completion\n" +
 			"is set up (`kubectl completion --help`).",
 		Example: "  kubectl kata-vfio completion > ~/.local/bin/kubectl_complete-kata_vfio && chmod +x ~/.local/bin/kubectl_complete-kata_vfio",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,

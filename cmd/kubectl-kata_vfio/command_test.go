@@ -50,7 +50,7 @@ func TestATenantSeesItsOwn(t *testing.T) {
 		t.Errorf("claims: exit code %d, %s\n%s", code, stderr, stdout)
 	}
 	stdout, stderr, code = ask(t, tenant, "explain", "train-gpu")
-	if code != 0 || !strings.Contains(stdout, "is ready on node worker-1") || !strings.Contains(stderr, "what its node says of a device is not shown") {
+	if code != 0 || !strings.Contains(stdout, "is ready on node worker-1") || !strings.Contains(stderr, "the state that nodes report of devices is not shown") {
 		t.Errorf("explain: exit code %d, %s\n%s", code, stderr, stdout)
 	}
 	for _, name := range []string{"devices", "topology", "audit", "explain worker-1/x"} {
@@ -67,7 +67,7 @@ func TestWithoutClaimsNothingIsFree(t *testing.T) {
 	client := cluster(t)
 	forbid(client, "resourceclaims")
 	stdout, stderr, code := ask(t, client, "devices")
-	if code != 0 || strings.Contains(stdout, "free") || !strings.Contains(stdout, "unknown") || !strings.Contains(stderr, "who has a device is not known") {
+	if code != 0 || strings.Contains(stdout, "free") || !strings.Contains(stdout, "unknown") || !strings.Contains(stderr, "the claims of devices are unknown") {
 		t.Errorf("exit code %d, %s\n%s", code, stderr, stdout)
 	}
 }

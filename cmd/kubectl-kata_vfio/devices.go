@@ -16,11 +16,13 @@ func devicesCommand(s *session) *cobra.Command {
 	var pool string
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "List the devices that nodes publish: whose they are, isolated or why not, health, audit",
-		Long: "devices lists what the nodes publish, by node and address. STATE is free, claimed by a claim, tainted (no new claim gets\n" +
-			"it; the running pod is left alone), quarantined (it could not be proven clean after a tenant), or withheld: it shares\n" +
-			"hardware with a device that is claimed, as a PF does with its VFs. It is unknown where you may not list claims.\n" +
-			"AUDIT has the checks that fail, the worst first: `kubectl kata-vfio audit` says what they are.\n\n" + exitCodes,
+		Short: "List the published devices: claim, isolation, health, audit",
+		Long: "devices lists the devices that nodes publish, by node and address. STATE is free, claimed by a claim, tainted (no new\n" +
+			"claim gets it; the running pod keeps it), quarantined (not proven clean after a tenant), or withheld: it shares\n" +
+			"hardware with a claimed device, as a PF does with its VFs. STATE is unknown if you may not list claims.\n" +
+			"AUDIT lists the checks that fail, the worst first: `kubectl kata-vfio audit` describes them.\n" +
+			"\n" +
+			exitCodes,
 		Example: "  kubectl kata-vfio devices --node worker-1 -o wide\n  kubectl kata-vfio devices -o json | jq -r '.devices[] | select(.use==\"free\") | .name'",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error { return v.check() },
@@ -122,10 +124,12 @@ func topologyCommand(s *session) *cobra.Command {
 	v := s.view(fleet.Slices, fleet.Claims, command.Formats{"tree", "json", "yaml"})
 	cmd := &cobra.Command{
 		Use:   "topology [NODE]",
-		Short: "Draw where a node's devices are, and who has which",
-		Long: "topology draws the devices that nodes publish: root, switch, PF, device, as far as the nodes publish that. Bridges and\n" +
-			"functions that nobody can claim are not in the API: `kata-vfio-audit topology` on the node draws them too.\n" +
-			"● is claimed, ○ free, ◌ withheld (it shares hardware with a claimed one), ✗ tainted or quarantined, ? not known.\n\n" + exitCodes,
+		Short: "Draw where a node's devices are, and which are claimed",
+		Long: "topology draws the devices that nodes publish: root, switch, PF, device, as far as published. Bridges and functions that\n" +
+			"nobody can claim are not in the API: `kata-vfio-audit topology` on the node draws them too.\n" +
+			"● is claimed, ○ free, ◌ withheld (it shares hardware with a claimed one), ✗ tainted or quarantined, ? not known.\n" +
+			"\n" +
+			exitCodes,
 		Example: "  kubectl kata-vfio topology worker-1",
 		Args:    command.MaxArgs(1, "one node"), ValidArgsFunction: s.completeNode,
 		PreRunE: func(*cobra.Command, []string) error { return v.check() },
@@ -140,7 +144,7 @@ func topologyCommand(s *session) *cobra.Command {
 			v.picture = func(state *fleet.State) (*picture, error) {
 				nodes := state.Nodes()
 				if v.node != "" && !slices.Contains(nodes, v.node) && !v.watch {
-					return nil, &fleet.NotFoundError{Name: "node " + v.node + " that publishes something"}
+					return nil, &fleet.NotFoundError{Name: "node " + v.node + " that publishes devices"}
 				}
 				return topologyPicture(nodes, state.Devices()), nil
 			}

@@ -23,12 +23,14 @@ func explainCommand(s *session) *cobra.Command {
 	var files []string
 	cmd := &cobra.Command{
 		Use:   "explain CLAIM | POD | NODE/DEVICE",
-		Short: "Say why a claim, pod or device is as it is, and what to do",
-		Long: "explain tells in order of time what happened to a claim, a pod with claims, or a node's device: allocation, conditions,\n" +
-			"events (the API server keeps them for an hour), taints and failing checks, and then what to do. A device is named by\n" +
-			"its name or its PCI address. claim/NAME, pod/NAME and device/NODE/NAME say what is meant where a name could be both.\n" +
-			"--node-report adds what the node's own audit (`kata-vfio-audit node -o json`) says of the pod's VM: its process, and where\n" +
-			"its devices are in the guest.\n\n" + exitCodes,
+		Short: "Explain the state of a claim, pod or device, and what to do",
+		Long: "explain shows in order of time what happened to a claim, a pod with claims, or a node's device: allocation, conditions,\n" +
+			"events (the API server keeps them for an hour), taints and failed checks, and then what to do. Name a device by\n" +
+			"its name or its PCI address. Use claim/NAME, pod/NAME or device/NODE/NAME if a name is ambiguous.\n" +
+			"--node-report adds what the node's own audit (`kata-vfio-audit node -o json`) reports about the pod's VM: its process, and\n" +
+			"where its devices are in the guest.\n" +
+			"\n" +
+			exitCodes,
 		Example: "  kubectl kata-vfio explain -n team-a train-0\n  kubectl kata-vfio explain worker-1/0000:3b:00.0\n  kubectl kata-vfio explain -n team-a train-0 --node-report reports/",
 		Args:    command.ExactArgs(1, "one claim, pod or NODE/DEVICE"), ValidArgsFunction: s.completeExplain,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
@@ -113,11 +115,11 @@ func explanationOf(state *fleet.State, of subject, namespace string) (*fleet.Exp
 	_, noPod := errors.AsType[*fleet.NotFoundError](err2)
 	switch {
 	case err1 != nil && err2 != nil && !noPod:
-		return nil, fmt.Errorf("there is no claim %s/%s, and whether there is a pod is not known: %w", namespace, of.name, err2)
+		return nil, fmt.Errorf("there is no claim %s/%s, and the command can't tell whether there is such a pod: %w", namespace, of.name, err2)
 	case err1 != nil && err2 != nil:
 		return nil, &fleet.NotFoundError{Name: "claim, and no pod with a claim, " + namespace + "/" + of.name + " (-n names another namespace)"}
 	case err1 == nil && err2 == nil:
-		return nil, command.Usagef("%s is a claim and a pod: say claim/%s or pod/%s", of.name, of.name, of.name)
+		return nil, command.Usagef("%s is both a claim and a pod: use claim/%s or pod/%s", of.name, of.name, of.name)
 	case err1 == nil:
 		return claim, nil
 	}

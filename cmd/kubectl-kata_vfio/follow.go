@@ -156,7 +156,7 @@ type complaints struct {
 func (c *complaints) add(kind fleet.Kind, err error) {
 	switch {
 	case apierrors.IsUnauthorized(err):
-		c.end(fmt.Errorf("watch %s: the API server does not know who you are any more, as when a token has expired; log in again: %w", kind, err))
+		c.end(fmt.Errorf("watch %s: the API server no longer accepts your credentials, for example because a token expired; log in again: %w", kind, err))
 	case apierrors.IsForbidden(err) && slices.Contains(c.needs, kind):
 		c.end(&forbiddenError{kind: kind, err: err})
 	case apierrors.IsForbidden(err):
@@ -164,7 +164,7 @@ func (c *complaints) add(kind fleet.Kind, err error) {
 	// The server closes every watch after a time, and forgets old versions.
 	case errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 	default:
-		c.say(kind, "broke off and is tried again: "+err.Error())
+		c.say(kind, "the watch ended and is retried: "+err.Error())
 	}
 }
 
@@ -174,7 +174,7 @@ func (c *complaints) lose(kind fleet.Kind) {
 	c.mu.Lock()
 	c.lost[kind] = why
 	c.mu.Unlock()
-	c.say(kind, "goes on without them: "+why)
+	c.say(kind, "the command continues without them: "+why)
 	select {
 	case c.changed <- struct{}{}:
 	default:

@@ -151,9 +151,10 @@ type forbiddenError struct {
 func (e *forbiddenError) Error() string {
 	text := fmt.Sprintf("you may not list %s: %v; ", e.kind, e.err)
 	if e.kind == fleet.Slices {
-		return text + "the chart's ClusterRole kata-vfio-view gives it (values: kubectl.viewers); your namespace's claims need no more than the role view: `kubectl kata-vfio claims -n NAMESPACE`"
+		return text + "the chart's ClusterRole kata-vfio-view grants it (values: kubectl.viewers); for your namespace's claims the role view is " +
+			"enough: `kubectl kata-vfio claims -n NAMESPACE`"
 	}
-	return text + "the role view gives it in a namespace (-n), the chart's ClusterRole kata-vfio-view everywhere (values: kubectl.viewers)"
+	return text + "the role view grants it in a namespace (-n), the chart's ClusterRole kata-vfio-view everywhere (values: kubectl.viewers)"
 }
 
 // Unwrap returns what the API server said.

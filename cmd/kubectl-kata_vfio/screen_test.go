@@ -64,7 +64,7 @@ func TestATerminalIsRedrawn(t *testing.T) {
 		done <- execute(ctx, sessionOf(client), []string{"devices", "--node", "worker-1", "--watch"}, program, io.Discard)
 	}()
 	first := nextPicture(t, seen)
-	if !strings.HasPrefix(first, clear+wrapOff+"NODE ") || strings.Count(first, "\n") != 5 || !strings.HasSuffix(first, "... 4 lines more\n"+wrapOn) {
+	if !strings.HasPrefix(first, clear+wrapOff+"NODE ") || strings.Count(first, "\n") != 5 || !strings.HasSuffix(first, "... 4 more lines\n"+wrapOn) {
 		t.Errorf("it draws %q", first)
 	}
 	take(t, client, "vf-0000-5e-00-3")

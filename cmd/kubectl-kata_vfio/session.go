@@ -60,12 +60,12 @@ type output struct {
 
 func (o *output) flags(cmd *cobra.Command) {
 	o.formats.Flag(cmd, &o.format)
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on: redraw the screen when something changes; where there is none, write the rows that changed (json: one a line)")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "watch: redraw the screen when something changes; without a terminal, write the rows that changed (json: one a line)")
 }
 
 func (o *output) check() error {
 	if o.watch && o.format == "yaml" {
-		return command.Usagef("--watch -o yaml: want json, of which each change is a line")
+		return command.Usagef("--watch -o yaml: use json, which writes one change a line")
 	}
 	return o.formats.Check(o.format)
 }
@@ -120,8 +120,8 @@ func (v *view) list(ctx context.Context, client kubernetes.Interface) (*fleet.St
 // warn says what lessens what is shown.
 func (v *view) warn(warnings io.Writer, state *fleet.State) {
 	lost := map[fleet.Kind]string{
-		fleet.Slices: "what its node says of a device is not shown",
-		fleet.Claims: "who has a device is not known",
+		fleet.Slices: "the state that nodes report of devices is not shown",
+		fleet.Claims: "the claims of devices are unknown",
 		fleet.Pods:   "pods and their VMs are not shown",
 		fleet.Events: "events are not shown",
 	}

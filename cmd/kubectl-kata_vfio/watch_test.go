@@ -185,7 +185,7 @@ func TestAWatchGoesOnWithout(t *testing.T) {
 // TestAScreenShowsWhatFits, and says what does not.
 func TestAScreenShowsWhatFits(t *testing.T) {
 	all := []string{"1", "2", "3", "4", "5"}
-	for height, want := range map[int]string{6: "1 2 3 4 5", 5: "1 2 3 ... 2 lines more", 3: "1 ... 4 lines more", 1: "... 5 lines more"} {
+	for height, want := range map[int]string{6: "1 2 3 4 5", 5: "1 2 3 ... 2 more lines", 3: "1 ... 4 more lines", 1: "... 5 more lines"} {
 		if got := strings.Join(fit(slices.Clone(all), height), " "); got != want {
 			t.Errorf("of a screen of %d: %s, want %s", height, got, want)
 		}
