@@ -178,7 +178,7 @@ func TestPlanComparesThePoolOfANamedNode(t *testing.T) {
 			t.Errorf("%v on its node: exit code %d: %s", command, got.code, got.stderr)
 		}
 		got := invoke(t, slices.Concat(args, []string{"worker-2"})...)
-		if got.code != exitRefused || !strings.Contains(got.stderr, "allocated from pool worker-1, and the pools of this node are worker-2") {
+		if got.code != exitRefused || !strings.Contains(got.stderr, "allocated from pool worker-1, but the pools of this node are worker-2") {
 			t.Errorf("%v on another node: exit code %d: %s", command, got.code, got.stderr)
 		}
 	}

@@ -193,7 +193,7 @@ func (j *judgement) port(p *device.Function) {
 		r.Fix = otherSlotFix(j.f.Address.String())
 		j.reason(r)
 	case state == ACSAbsent:
-		j.unproven(p, seen, fmt.Sprintf("port %s above %s shows no ACS, yet the kernel counts it as isolating", p.Address, j.f.Address))
+		j.unproven(p, seen, fmt.Sprintf("port %s above %s shows no ACS, but the kernel treats it as isolating", p.Address, j.f.Address))
 	case state == ACSUnknown:
 		j.unreadable(p, seen)
 	}
@@ -212,7 +212,7 @@ func (j *judgement) function() {
 			Fix: restoreACS(j.f),
 		})
 	case ACSAbsent:
-		j.unproven(j.f, seen, fmt.Sprintf("%s shows no ACS, yet the kernel keeps it apart from the other functions of its device", j.f.Address))
+		j.unproven(j.f, seen, fmt.Sprintf("%s shows no ACS, but the kernel isolates it from the other functions of its device", j.f.Address))
 	case ACSUnknown:
 		j.unreadable(j.f, seen)
 	}
@@ -229,7 +229,7 @@ func (j *judgement) unproven(p *device.Function, seen []Evidence, text string) {
 func (j *judgement) unreadable(p *device.Function, seen []Evidence) {
 	j.note(Reason{
 		Code: ACSUnreadable, Severity: Low, Culprit: new(p.Address), Evidence: seen,
-		Text: fmt.Sprintf("ACS of %s can't be read in a standard form, so that the group alone speaks for it", p.Address),
+		Text: fmt.Sprintf("ACS of %s can't be read in a standard form, so only its IOMMU group shows that it isolates", p.Address),
 		Fix:  Fix(ACSUnreadable),
 	})
 }
@@ -248,7 +248,7 @@ func (j *judgement) sawACS(f *device.Function) []Evidence {
 // restoreACS says how to switch a port's ACS on again.
 func restoreACS(p *device.Function) string {
 	control := p.Capabilities.ACS.Control | missingACS(p.Capabilities.ACS)
-	return fmt.Sprintf("find what cleared it (a kernel argument, a GPUDirect or tuning script): %s; at once: `%s`",
+	return fmt.Sprintf("find what cleared it (a kernel argument, a GPUDirect or tuning script): %s; to enable it now: `%s`",
 		ACSAtBoot(p), SetACS(p.Address, control))
 }
 
@@ -282,7 +282,7 @@ func (j *judgement) translation() {
 	}
 	r := Reason{
 		Code: ATSEnabled, Severity: Medium,
-		Text:     fmt.Sprintf("%s has ATS on: the IOMMU takes its word for addresses that it marks as translated", j.f.Address),
+		Text:     fmt.Sprintf("%s has ATS enabled: the IOMMU trusts addresses that it marks as translated", j.f.Address),
 		Fix:      Fix(ATSEnabled),
 		Evidence: j.saw(attribute(j.f.Address, "config"), "ATS enabled"),
 	}

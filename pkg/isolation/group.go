@@ -19,7 +19,7 @@ func (j *judgement) grouped() {
 		j.reason(Reason{
 			Code: NoGroup, Severity: Critical,
 			Text:     fmt.Sprintf("the kernel shows no members for IOMMU group %d of %s", *j.f.Group, j.f.Address),
-			Fix:      "look again: the group was probably taken down while the node was read",
+			Fix:      "try again: the group was probably removed while the node was read",
 			Evidence: j.saw(attribute(j.f.Address, "iommu_group"), strconv.Itoa(*j.f.Group)),
 		})
 		return
@@ -28,7 +28,7 @@ func (j *judgement) grouped() {
 	if j.group.NoIOMMU {
 		j.reason(Reason{
 			Code: NoIOMMU, Severity: Critical,
-			Text:     fmt.Sprintf("group %d of %s is a no-IOMMU group that VFIO made up: nothing confines its DMA", j.group.Number, j.f.Address),
+			Text:     fmt.Sprintf("group %d of %s is one of VFIO's no-IOMMU groups: nothing confines its DMA", j.group.Number, j.f.Address),
 			Fix:      Fix(NoIOMMU),
 			Evidence: append(seen, j.saw(groupFile(j.group.Number, "name"), "vfio-noiommu")...),
 		})
@@ -37,7 +37,7 @@ func (j *judgement) grouped() {
 	if j.s.Host.NoIOMMUMode {
 		j.note(Reason{
 			Code: NoIOMMU, Severity: High,
-			Text:     "unsafe no-IOMMU mode is on: a function without an IOMMU group that is given to anyone can reach all memory, that of this function's VM included",
+			Text:     "unsafe no-IOMMU mode is on: an assigned function without an IOMMU group can reach all memory, including that of this function's VM",
 			Fix:      Fix(NoIOMMU),
 			Evidence: j.saw(noIOMMUParameter, "Y"),
 		})
@@ -57,7 +57,7 @@ func (j *judgement) groupless() {
 	units := strings.Join(j.s.Host.IOMMUs, " ")
 	if units != "" {
 		r.Text = fmt.Sprintf("%s is in no IOMMU group: no IOMMU of this node (%s) covers it, so nothing confines its DMA", j.f.Address, units)
-		r.Fix = "move the device to a slot below an IOMMU, or update the firmware, whose DMAR, IVRS or IORT table leaves it out"
+		r.Fix = "move the device to a slot below an IOMMU, or update the firmware, whose DMAR, IVRS or IORT table omits it"
 	}
 	r.Evidence = append(r.Evidence, j.saw("/sys/class/iommu", units)...)
 	j.reason(r)
@@ -101,8 +101,8 @@ func (j *judgement) viable() {
 func (j *judgement) missingMate(addr pci.Address) {
 	j.reason(Reason{
 		Code: NotViable, Severity: High, Culprit: new(addr),
-		Text:     fmt.Sprintf("%s is a member of IOMMU group %d but not among this node's functions, so it can't be taken along", addr, j.group.Number),
-		Fix:      "look again; if it stays, the function is half removed: `echo 1 > /sys/bus/pci/rescan`, or reboot",
+		Text:     fmt.Sprintf("%s is a member of IOMMU group %d but is not among this node's functions, so it can't be assigned with the group", addr, j.group.Number),
+		Fix:      "try again; if the problem remains, the function is only partly removed: `echo 1 > /sys/bus/pci/rescan`, or reboot",
 		Evidence: j.saw(groupFile(j.group.Number, "devices/"+addr.String()), "no such function"),
 	})
 }
@@ -112,7 +112,7 @@ func (j *judgement) missingMate(addr pci.Address) {
 func (j *judgement) otherMate(name string) {
 	j.reason(Reason{
 		Code: NotViable, Severity: High,
-		Text:     fmt.Sprintf("%s, which is no PCI function, is a member of IOMMU group %d with %s, so the group can't be taken as a whole", name, j.group.Number, j.f.Address),
+		Text:     fmt.Sprintf("%s, which is not a PCI function, is a member of IOMMU group %d with %s, so the group can't be assigned as a whole", name, j.group.Number, j.f.Address),
 		Fix:      "move the device to a slot with an IOMMU group of its own, or update the firmware, whose tables give both one stream ID",
 		Evidence: j.saw(groupFile(j.group.Number, "devices/"+name), "no PCI function"),
 	})
@@ -132,7 +132,7 @@ func (j *judgement) mate(m *device.Function) {
 		r.Text = fmt.Sprintf("%s (%s) in IOMMU group %d is used by the node itself: %s", m.Address, orNone(m.Driver), j.group.Number, uses(m))
 		r.Fix = "free it of that use, or " + Separate(j.s, j.f)
 	case j.f.VF != nil && j.f.VF.PF == m.Address:
-		r.Text = fmt.Sprintf("%s shares IOMMU group %d with its own PF %s, and taking the PF would remove the VF", j.f.Address, j.group.Number, m.Address)
+		r.Text = fmt.Sprintf("%s shares IOMMU group %d with its own PF %s, and binding the PF to VFIO would remove the VF", j.f.Address, j.group.Number, m.Address)
 		r.Fix = Separate(j.s, j.f)
 	default:
 		return
@@ -160,7 +160,7 @@ func (j *judgement) reserved() {
 		}
 		j.reason(Reason{
 			Code: DirectRegion, Severity: High,
-			Text: fmt.Sprintf("the firmware demands that IOMMU group %d of %s reach host memory 0x%x-0x%x directly, and the kernel refuses such a group to a VM",
+			Text: fmt.Sprintf("the firmware requires that IOMMU group %d of %s reach host memory 0x%x-0x%x directly, and the kernel refuses such a group to a VM",
 				j.group.Number, j.f.Address, region.Start, region.End),
 			Fix:      Fix(DirectRegion),
 			Evidence: j.saw(groupFile(j.group.Number, "reserved_regions"), fmt.Sprintf("0x%016x 0x%016x %s", region.Start, region.End, region.Type)),
@@ -179,7 +179,7 @@ func (j *judgement) domain() {
 	}
 	j.note(Reason{
 		Code: IdentityDomain, Severity: Medium,
-		Text:     fmt.Sprintf("the default domain of IOMMU group %d is identity: before VFIO takes the group and after it lets go, DMA of %s is not translated", j.group.Number, j.f.Address),
+		Text:     fmt.Sprintf("the default domain of IOMMU group %d is identity: before VFIO takes the group and after it releases it, DMA of %s is not translated", j.group.Number, j.f.Address),
 		Fix:      identityFix(groupFile(j.group.Number, "type")),
 		Evidence: seen,
 	})

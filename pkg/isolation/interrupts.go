@@ -63,8 +63,8 @@ func (j *judgement) remapped() bool {
 		r.Text = fmt.Sprintf("interrupts are not remapped (chip %s): %s could forge interrupts of the host and of other VMs", strings.Join(found.Plain, ", "), j.f.Address)
 		r.Fix = Fix(NoInterruptRemapping)
 	default:
-		r.Text = fmt.Sprintf("no MSI interrupt is in use on this node, so it can't be told whether those of %s would be remapped", j.f.Address)
-		r.Fix = "make sure that /sys/kernel/irq is there and some device uses MSI; a captured tree must hold sys/kernel/irq/*/chip_name"
+		r.Text = fmt.Sprintf("no MSI interrupt is in use on this node, so it is unknown whether those of %s would be remapped", j.f.Address)
+		r.Fix = "ensure that /sys/kernel/irq exists and a device uses MSI; a captured tree must contain sys/kernel/irq/*/chip_name"
 	}
 	j.reason(r)
 	return false
@@ -85,7 +85,7 @@ func concerns(f *device.Function, chip string) bool {
 func (j *judgement) unsafeParameter(path string, remapped bool) {
 	r := Reason{
 		Code: UnsafeInterrupts, Severity: Critical,
-		Text:     fmt.Sprintf("%s is on: VFIO gives functions away though nothing keeps them from forging interrupts", path),
+		Text:     fmt.Sprintf("%s is on: VFIO assigns functions although they can forge interrupts", path),
 		Fix:      UnsafeInterruptsFix(path),
 		Evidence: j.saw(path, "Y"),
 	}
@@ -94,7 +94,7 @@ func (j *judgement) unsafeParameter(path string, remapped bool) {
 		return
 	}
 	r.Severity = Medium
-	r.Text = fmt.Sprintf("%s is on: it changes nothing while interrupts are remapped, but would hide it if they were not", path)
+	r.Text = fmt.Sprintf("%s is on: it has no effect while interrupts are remapped, but hides the problem if they are not", path)
 	j.note(r)
 }
 

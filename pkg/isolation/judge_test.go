@@ -313,7 +313,7 @@ func TestReasonsTellWhatToDo(t *testing.T) {
 		{
 			"unsafe interrupts", unsafe, gpuAt, isolation.UnsafeInterrupts,
 			isolation.Reason{
-				Severity: isolation.Critical, Text: "/sys/module/iommufd/parameters/allow_unsafe_interrupts is on: VFIO gives functions away though nothing keeps them from forging interrupts",
+				Severity: isolation.Critical, Text: "/sys/module/iommufd/parameters/allow_unsafe_interrupts is on: VFIO assigns functions although they can forge interrupts",
 				Fix:      "`echo N > /sys/module/iommufd/parameters/allow_unsafe_interrupts`, and remove allow_unsafe_interrupts from /etc/modprobe.d and the kernel command line",
 				Evidence: []isolation.Evidence{{Path: "/sys/module/iommufd/parameters/allow_unsafe_interrupts", Value: "Y"}},
 			},

@@ -144,7 +144,7 @@ func (j *judgement) noReset(seen []Evidence) Reason {
 	for _, other := range sharers(j.s, j.f) {
 		if !slices.Contains(taken, other.Address) {
 			r.Culprit = new(other.Address)
-			r.Text = fmt.Sprintf("%s has no reset of its own, and a reset of its bus would hit %s, which does not go with it", j.f.Address, describe(other))
+			r.Text = fmt.Sprintf("%s has no reset of its own, and a reset of its bus would also reset %s, which is not assigned with it", j.f.Address, describe(other))
 			r.Fix = "use a device with FLR, or move one of the two to a slot of its own"
 			return r
 		}

@@ -65,7 +65,7 @@ func (c *candidate) allocatedHere() *Refusal {
 	}
 	return &Refusal{
 		Code: AllocatedElsewhere,
-		Text: fmt.Sprintf("it is allocated from pool %s, and the pools of this node are %s and %s/pf-...", c.claimed.Pool, c.node.Name, c.node.Name),
+		Text: fmt.Sprintf("it is allocated from pool %s, but the pools of this node are %s and %s/pf-...", c.claimed.Pool, c.node.Name, c.node.Name),
 		Fix:  "run the pod on the node of its allocation: delete the pod and create it again without spec.nodeName, so that the scheduler places it",
 	}
 }
@@ -82,7 +82,7 @@ func (c *candidate) allocatedFromItsPool() *Refusal {
 	}
 	return &Refusal{
 		Code: OtherPool, Driver: c.f.Driver,
-		Text: fmt.Sprintf("it is allocated from pool %s, and this node publishes it in pool %s", c.claimed.Pool, published),
+		Text: fmt.Sprintf("it is allocated from pool %s, but this node publishes it in pool %s", c.claimed.Pool, published),
 		Fix:  "delete the pod and its claim, so that a new claim is allocated from the current ResourceSlices",
 	}
 }

@@ -76,7 +76,7 @@ func (a *Assessor) attempted(f *device.Function) (Refusal, bool) {
 	r := Refusal{
 		Code: code, Device: f.Name(), Address: f.Address, Driver: f.Driver,
 		Text: fmt.Sprintf("the latest claims that asked for %s were refused: %s", at, attemptWords(code)),
-		Fix:  "the claims' events and the plugin's log say who stands in the way; once that is over, a prepared claim or ten minutes lift the taint",
+		Fix:  "the claims' events and the plugin's log name what blocks the device; after that, the taint is removed when a claim is prepared or ten minutes have passed",
 	}
 	if at != f.Address {
 		r.Culprit = new(at)
@@ -90,7 +90,7 @@ func attemptWords(code Code) string {
 	case InUse:
 		return "a process has it open"
 	case DiskInUse:
-		return "a disk of it is in exclusive use"
+		return "one of its disks is in exclusive use"
 	default:
 		return string(code)
 	}

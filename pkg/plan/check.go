@@ -50,14 +50,14 @@ func (c *candidate) find() *Refusal {
 		return &Refusal{
 			Code: Absent,
 			Text: fmt.Sprintf("this node has no PCI function %s", c.claimed.Address),
-			Fix:  "if it was removed or its VFs were deleted, delete the claim so that it is allocated anew; `kata-vfio-audit devices` lists what is here",
+			Fix:  "if it was removed or its VFs were deleted, delete the claim, so that a new one is allocated; `kata-vfio-audit devices` lists this node's functions",
 		}
 	}
 	if f.Name() != c.claimed.Name {
 		return &Refusal{
 			Code: WrongType, Driver: f.Driver,
-			Text: fmt.Sprintf("%s is a %s now (%s:%s, class %s)", f.Address, f.Type, f.Vendor, f.Device, f.Class),
-			Fix:  "delete the claim so that it is allocated anew from the current ResourceSlices",
+			Text: fmt.Sprintf("%s is now a %s (%s:%s, class %s)", f.Address, f.Type, f.Vendor, f.Device, f.Class),
+			Fix:  "delete the claim, so that a new one is allocated from the current ResourceSlices",
 		}
 	}
 	c.f, c.choice = f, c.node.Selection.Choice(f.Address)
@@ -70,7 +70,7 @@ func (c *candidate) settings() *Refusal {
 	if c.claimed.AdminAccess {
 		return &Refusal{
 			Code: AdminAccess,
-			Text: "adminAccess is asked for, but a function that is in a VM can't be shared",
+			Text: "the claim requests adminAccess, but a function in a VM can't be shared",
 			Fix:  "remove adminAccess from the request; use kata-vfio-audit to look at devices in use",
 		}
 	}
@@ -194,8 +194,8 @@ func (c *candidate) backend() *Refusal {
 	if want == v1alpha1.BackendIOMMUFD && !iommufd {
 		return &Refusal{
 			Code: NoBackend,
-			Text: "backend IOMMUFD is asked for, but this kernel has no /dev/iommu",
-			Fix:  "load the iommufd module or use a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, or say `backend: Auto`",
+			Text: "the claim requests backend IOMMUFD, but this kernel has no /dev/iommu",
+			Fix:  "load the iommufd module or use a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, or set `backend: Auto`",
 		}
 	}
 	c.settled = v1alpha1.BackendGroup
@@ -208,8 +208,8 @@ func (c *candidate) backend() *Refusal {
 	if c.claimed.VFIO.Companions == v1alpha1.CompanionsGive && c.settled == v1alpha1.BackendGroup {
 		return &Refusal{
 			Code: NoBackend,
-			Text: "companions: Give needs the IOMMUFD backend; with a group node Kata decides what it plugs of the group",
-			Fix:  "say `companions: Withhold`; where each companion has an IOMMU group of its own, a kernel with iommufd will do as well",
+			Text: "companions: Give needs the IOMMUFD backend; with a group node, Kata decides which functions of the group it plugs",
+			Fix:  "set `companions: Withhold`; if each companion has its own IOMMU group, a kernel with iommufd also works",
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ func (c *candidate) clean() *Refusal {
 	for _, t := range c.all {
 		if h := c.node.Owners[t.f.Address]; h.Quarantined != "" {
 			return c.mate(t.f, Quarantined,
-				fmt.Sprintf("%s is quarantined since claim %s: %s", t.f.Address, c.nameOf(h.Claim), h.Quarantined),
+				fmt.Sprintf("%s has been quarantined since claim %s: %s", t.f.Address, c.nameOf(h.Claim), h.Quarantined),
 				fmt.Sprintf("run `kata-vfio-plugin unprepare %s` to try the reset again", h.Claim.UID))
 		}
 	}
@@ -38,7 +38,7 @@ func (c *candidate) unheld() *Refusal {
 		if ok && h.Quarantined == "" && !h.Bound && h.Claim.UID != c.ref.UID {
 			return c.mate(t.f, Held,
 				fmt.Sprintf("%s is held by claim %s", t.f.Address, c.nameOf(h.Claim)),
-				"wait until that claim's pod is gone, or unprepare it; `kata-vfio-plugin status` shows who has what")
+				"wait until that claim's pod is gone, or unprepare it; `kata-vfio-plugin status` lists the claims with their devices")
 		}
 	}
 	return nil

@@ -34,8 +34,8 @@ func (c *candidate) hotPluggable() *Refusal {
 		}
 		if text := c.tooLarge(t.f); text != "" {
 			return c.mate(t.f, WindowTooSmall, text,
-				"have VMs boot with their devices: `cold_plug_vfio = \"root-port\"` and `hot_plug_vfio = \"no-port\"` in Kata's configuration, and the plugin without --hot-plug; "+
-					"where the guests are known to make room, say so by --hot-plug-window")
+				"plug devices when the VM boots: `cold_plug_vfio = \"root-port\"` and `hot_plug_vfio = \"no-port\"` in Kata's configuration, and the plugin without --hot-plug; "+
+					"if the guests reserve more space, set --hot-plug-window")
 		}
 	}
 	return nil
@@ -127,7 +127,7 @@ func (c *candidate) secondOfGroup(second, first pci.Address, group int) *Refusal
 	if c.claimed.VFIO.Companions == v1alpha1.CompanionsGive {
 		r.Culprit = &second
 		r.Text = fmt.Sprintf("companions: Give has the VM get %s and %s of IOMMU group %d, and Kata plugs one function of a group into a VM", first, second, group)
-		r.Fix = "say `companions: Withhold`: the companions stay on their VFIO driver, and no other VM gets them"
+		r.Fix = "set `companions: Withhold`: the companions stay on their VFIO driver, and no other VM gets them"
 	}
 	return r
 }

@@ -155,7 +155,7 @@ func TestMakeRefuses(t *testing.T) {
 		names []string
 	}{
 		"absent": {
-			ask: pci.Address{Bus: 0xee}, want: plan.Absent, names: []string{"0000:ee:00.0", "allocated anew"},
+			ask: pci.Address{Bus: 0xee}, want: plan.Absent, names: []string{"0000:ee:00.0", "a new one is allocated"},
 		},
 		"another type by now": {
 			ask: gpuAddr, want: plan.WrongType,
@@ -262,7 +262,7 @@ func TestMakeRefuses(t *testing.T) {
 			},
 		},
 		"a mate that is the host's disk": {
-			ask: audioGPU, want: plan.MateNotSelected, names: []string{"0000:62:00.1", "goes with 0000:62:00.0", `addresses: ["0000:62:00.1"]`},
+			ask: audioGPU, want: plan.MateNotSelected, names: []string{"0000:62:00.1", "must be assigned with 0000:62:00.0", `addresses: ["0000:62:00.1"]`},
 			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) { become(s, n, 0x010802) },
 		},
 		"a mate that is the host's NIC": {
@@ -277,7 +277,7 @@ func TestMakeRefuses(t *testing.T) {
 			},
 		},
 		"a member of the group that is no PCI function": {
-			ask: gpuAddr, want: plan.NotViable, names: []string{"fe800000.usb", "no PCI function"},
+			ask: gpuAddr, want: plan.NotViable, names: []string{"fe800000.usb", "not a PCI function"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
 				g, _ := s.Group(10)
 				g.Others = []string{"fe800000.usb"}

@@ -20,12 +20,12 @@ func (c *candidate) matesTakeable() *Refusal {
 		}
 		if t.f.Group == nil {
 			return c.mate(t.f, NotIsolated,
-				fmt.Sprintf("%s goes with %s and is in no IOMMU group", t.f.Address, c.f.Address),
+				fmt.Sprintf("%s must be assigned with %s, but is in no IOMMU group", t.f.Address, c.f.Address),
 				isolation.Fix(isolation.NoGroup))
 		}
 		if ch := c.node.Selection.Choice(t.f.Address); ch.Forbidden {
 			return c.mate(t.f, Forbidden,
-				fmt.Sprintf("%s (driver %s) goes with %s and must not be taken: %s", t.f.Address, driverName(t.f.Driver), c.f.Address, ch.Why),
+				fmt.Sprintf("%s (driver %s) must be assigned with %s, but must not be taken: %s", t.f.Address, driverName(t.f.Driver), c.f.Address, ch.Why),
 				"free it of that use first, or claim another device")
 		}
 	}
@@ -45,9 +45,9 @@ func (c *candidate) matesSelected() *Refusal {
 			continue
 		}
 		return c.mate(t.f, MateNotSelected,
-			fmt.Sprintf("%s (class %s, driver %s) goes with %s and is not ours: %s",
+			fmt.Sprintf("%s (class %s, driver %s) must be assigned with %s, but is not ours: %s",
 				t.f.Address, t.f.Class, driverName(t.f.Driver), c.f.Address, choice.Why),
-			fmt.Sprintf("if tenants may have it, name it in the node config (kind NodeConfig, `devices: [{match: {addresses: [\"%s\"]}}]`); else %s",
+			fmt.Sprintf("if tenants may have it, add it to the node config (kind NodeConfig, `devices: [{match: {addresses: [\"%s\"]}}]`); else %s",
 				t.f.Address, isolation.Separate(c.node.Snapshot, c.f)))
 	}
 	return nil

@@ -119,7 +119,7 @@ func (p *Provision) refuseSecond(before []Provision) {
 	if i := slices.IndexFunc(before, same); i >= 0 {
 		p.Waits = false
 		p.Refused = fmt.Sprintf("it is the PF of rule %s too, which holds", before[i].Rule)
-		p.Fix = fmt.Sprintf("leave %s or %s out of virtualFunctions of the node config: one rule says how many VFs a PF has", before[i].Rule, p.Rule)
+		p.Fix = fmt.Sprintf("leave %s or %s out of virtualFunctions of the node config: only one rule may set the VFs of a PF", before[i].Rule, p.Rule)
 	}
 }
 
@@ -127,7 +127,7 @@ func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch)
 	p := Provision{Rule: rule.PF, Want: *rule.Count}
 	pf := FindPF(n.Snapshot, rule.PF)
 	if pf == nil {
-		p.Refused, p.Fix = "this node has no such PF", "load the PF's driver if the rule names an interface, or correct virtualFunctions of the node config; `kata-vfio-audit devices` lists what is here"
+		p.Refused, p.Fix = "this node has no such PF", "load the PF's driver if the rule names an interface, or correct virtualFunctions of the node config; `kata-vfio-audit devices` lists this node's functions"
 		return p
 	}
 	p.PF, p.Have, p.Autoprobe = pf.Address, pf.PF.NumVFs, pf.PF.Autoprobe
@@ -166,7 +166,7 @@ func onHostDrivers(pf *device.Function, n Node) (vfs []pci.Address) {
 func notSwitchable(pf *device.Function, e Eswitch) (why, fix string) {
 	switch {
 	case e.Err != nil:
-		return "eswitchMode: " + e.Err.Error(), "correct that; the plugin tries again, and so does `kata-vfio-plugin provision`"
+		return "eswitchMode: " + e.Err.Error(), "fix the error; the plugin retries, or run `kata-vfio-plugin provision`"
 	case e.Mode == "" && pf.Driver != "" && !device.IsVFIO(pf.Driver):
 		return fmt.Sprintf("eswitchMode: its driver %s has no eswitch modes", pf.Driver), "leave eswitchMode out of the node config for this PF"
 	}
@@ -191,19 +191,19 @@ func (p *Provision) notProvisionable(pf *device.Function, n Node) (why, fix stri
 	case !p.Remakes(): // to keep drivers off unbinds nothing, whoever has the VFs
 		return "", ""
 	case p.Want > pf.PF.TotalVFs:
-		return fmt.Sprintf("%d VFs are wanted, and it can have %d", p.Want, pf.PF.TotalVFs),
+		return fmt.Sprintf("%d VFs are required, but it supports %d", p.Want, pf.PF.TotalVFs),
 			"lower the count, or raise the limit in the device's firmware"
 	case device.IsVFIO(pf.Driver):
 		return "it is on " + pf.Driver + " and may be in a VM", "give the PF back to its driver first"
 	case pf.Driver == "":
-		return "it has no driver, which makes VFs", "bind the PF to its driver"
+		return "it has no driver, and only a driver creates VFs", "bind the PF to its driver"
 	case pf.Locked:
 		return "an operation on it hangs in the kernel", "restart the node"
 	}
 	for _, a := range pf.PF.VFs {
 		if why := vfTaken(a, n); why != "" {
 			p.Waits = p.Want >= p.Have
-			return fmt.Sprintf("%s only by way of none; but VF %s %s", p.difference(), a, why),
+			return fmt.Sprintf("%s only while the PF has no VFs, but VF %s %s", p.difference(), a, why),
 				p.freeThat()
 		}
 	}
@@ -214,18 +214,18 @@ func (p *Provision) notProvisionable(pf *device.Function, n Node) (why, fix stri
 // away unless it starts.
 func (p *Provision) freeThat() string {
 	if p.TakesAway() {
-		return "free that VF, and run `kata-vfio-plugin provision` or restart the plugin"
+		return "stop using that VF, then run `kata-vfio-plugin provision` or restart the plugin"
 	}
-	return "free that VF; the plugin tries again, and so does `kata-vfio-plugin provision`"
+	return "stop using that VF; the plugin retries, or run `kata-vfio-plugin provision`"
 }
 
 // difference says what is and what is wanted: "it has 4 VFs and 8 are wanted,
 // which the kernel makes".
 func (p *Provision) difference() string {
 	if p.ChangesMode() {
-		return fmt.Sprintf("it has %d VFs and its eswitch is in %s mode, and %s mode is wanted, which drivers set", p.Have, p.HaveMode, p.WantMode)
+		return fmt.Sprintf("it has %d VFs and its eswitch is in %s mode, but %s mode is required; drivers set it", p.Have, p.HaveMode, p.WantMode)
 	}
-	return fmt.Sprintf("it has %d VFs and %d are wanted, which the kernel makes", p.Have, p.Want)
+	return fmt.Sprintf("it has %d VFs, but needs %d; the kernel changes the number", p.Have, p.Want)
 }
 
 // vfTaken names the owner of a VF; empty when it is free.

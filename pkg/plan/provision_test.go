@@ -33,7 +33,7 @@ func TestProvisions(t *testing.T) {
 		},
 		"another mode while a VF is a claim's": {
 			rule: switchdev(1), eswitch: plan.Eswitch{Mode: "legacy"}, change: held,
-			refused: "its eswitch is in legacy mode, and switchdev mode is wanted, which drivers set only by way of none; but VF 0000:21:10.0 is held by claim uid-2",
+			refused: "its eswitch is in legacy mode, but switchdev mode is required; drivers set it only while the PF has no VFs, but VF 0000:21:10.0 is held by claim uid-2",
 		},
 		"another mode of a PF in a VM": {
 			rule: v1alpha1.VFRule{PF: "0000:21:00.0", Count: new(1), EswitchMode: v1alpha1.EswitchSwitchdev}, refused: "may be in a VM",
@@ -58,7 +58,7 @@ func TestProvisions(t *testing.T) {
 				of(s, nic).PF.Autoprobe, of(s, nic).PF.NumVFs, of(s, nic).PF.VFs = true, 0, nil
 			},
 		},
-		"more than there can be":  {rule: v1alpha1.VFRule{PF: "eth0", Count: new(8)}, refused: "it can have 7"},
+		"more than there can be":  {rule: v1alpha1.VFRule{PF: "eth0", Count: new(8)}, refused: "it supports 7"},
 		"no such PF":              {rule: v1alpha1.VFRule{PF: "ens9", Count: new(8)}, refused: "no such PF"},
 		"a function that is none": {rule: v1alpha1.VFRule{PF: gpuAddr.String(), Count: new(8)}, refused: "no such PF"},
 		"a VF is a claim's":       {rule: v1alpha1.VFRule{PF: "eth0", Count: new(2)}, change: held, refused: "VF 0000:21:10.0 is held by claim uid-2"},

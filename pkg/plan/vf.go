@@ -217,13 +217,13 @@ func (c *candidate) endpoint() *Refusal {
 	const fix = "leave `attachment: PhysicalEndpoint` out, so that the VM gets the function and kata-vfio-guestnet configures it, or claim another VF"
 	switch {
 	case c.f.VF == nil || c.f.Class.Sub() != pci.ClassEthernet:
-		return no(fmt.Sprintf("%s (class %s) is no virtual function of an Ethernet controller, so Kata can't take it as a physical endpoint", c.f.Address, c.f.Class), fix)
+		return no(fmt.Sprintf("%s (class %s) is not a virtual function of an Ethernet controller, so Kata can't use it as a physical endpoint", c.f.Address, c.f.Class), fix)
 	case c.vf == nil || c.vf.Want.MAC == "":
-		return no(fmt.Sprintf("the address of %s can't be set by its PF, and Kata finds a physical endpoint's interface by it", c.f.Address), fix)
+		return no(fmt.Sprintf("the address of %s can't be set by its PF, but Kata finds a physical endpoint's interface by its address", c.f.Address), fix)
 	case len(c.all) > 1:
-		return no(fmt.Sprintf("%s is not alone: %d functions go together, and Kata takes a physical endpoint by a group of its own", c.f.Address, len(c.all)), fix)
+		return no(fmt.Sprintf("%s is one of %d functions that are assigned together, but a physical endpoint must be alone in its IOMMU group", c.f.Address, len(c.all)), fix)
 	case c.claimed.VFIO.Backend == v1alpha1.BackendIOMMUFD:
-		return no("backend IOMMUFD is asked for, and Kata takes a physical endpoint by its group", "say `backend: Auto`")
+		return no("the claim requests backend IOMMUFD, but Kata uses the IOMMU group of a physical endpoint", "set `backend: Auto`")
 	}
 	return nil
 }
@@ -272,7 +272,7 @@ func (c *candidate) pooled() *Refusal {
 	if i < 0 {
 		return &Refusal{
 			Code: NoAddressPool,
-			Text: fmt.Sprintf("its addresses are to come from pool %s, and this node's config %s", name, poolsOf(c.node.AddressPools)),
+			Text: fmt.Sprintf("its addresses come from pool %s, but this node's config %s", name, poolsOf(c.node.AddressPools)),
 			Fix:  "add the pool to addressPools of the node config, or correct network.addressPool in the DeviceClass",
 		}
 	}

@@ -242,7 +242,7 @@ func TestWhatCannotBeAnEndpoint(t *testing.T) {
 	}{
 		"InfiniBand": {
 			change: func(s *device.Snapshot, _ *claim.Device) { f, _ := s.Function(nicVF); f.Class = 0x020700 },
-			code:   plan.Unsupported, says: "no virtual function of an Ethernet controller",
+			code:   plan.Unsupported, says: "not a virtual function of an Ethernet controller",
 		},
 		"without an address by its PF": {
 			change: func(s *device.Snapshot, d *claim.Device) { withoutInterface(s); d.VFIO.AllowUnisolated = new(true) },
@@ -252,7 +252,7 @@ func TestWhatCannotBeAnEndpoint(t *testing.T) {
 			change: func(s *device.Snapshot, d *claim.Device) {
 				s.Host.IOMMUFD, d.VFIO.Backend = true, v1alpha1.BackendIOMMUFD
 			},
-			code: plan.Unsupported, says: "by its group",
+			code: plan.Unsupported, says: "Kata uses the IOMMU group",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -264,7 +264,7 @@ func TestWhatCannotBeAnEndpoint(t *testing.T) {
 	w.k.WithIOMMUFD()
 	_, err := w.plugin(nil).Prepare(t.Context(), req)
 	wantRefused(t, err)
-	says(t, err, "by its group", "backend: Auto")
+	says(t, err, "Kata uses the IOMMU group", "backend: Auto")
 	req.Devices[0].VFIO.Backend = v1alpha1.BackendAuto
 	if rec := w.mustPrepare(req); rec.Plan.Devices[0].Backend != v1alpha1.BackendGroup {
 		t.Errorf("backend %s", rec.Plan.Devices[0].Backend)
