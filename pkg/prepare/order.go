@@ -93,6 +93,7 @@ func (o *Order) conclude(ctx context.Context, rec *journal.Record, out Outcome) 
 		return rec, nil
 	case Retry:
 		return nil, o.abandon(ctx, rec, out.Err)
+	case Join, Quarantine:
 	}
 	return nil, out.Err
 }
@@ -296,8 +297,9 @@ func (o *Order) carryOut(ctx context.Context, rec *journal.Record, phase plan.Ph
 		return o.resetBefore(ctx, rec)
 	case plan.ResetAfter:
 		return o.resetAfter(ctx, rec)
+	default:
+		return failed(o.effect(phase)(ctx, rec))
 	}
-	return failed(o.effect(phase)(ctx, rec))
 }
 
 // effect returns what carries out a phase that only succeeds or fails.
@@ -329,6 +331,7 @@ func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) 
 		return o.Binding.Restore
 	case plan.ReturnAddresses:
 		return o.Leasing.Return
+	case plan.ResetBefore, plan.ResetAfter: // carryOut has them
 	}
 	return func(context.Context, *journal.Record) error {
 		return fmt.Errorf("no effect is known for the phase %q", phase)

@@ -151,6 +151,7 @@ func (p *Preparer) finish(ctx context.Context, rec *journal.Record, list *[]plan
 		return nil
 	case Nothing:
 		*list = append(*list, rec.Plan.Claim)
+	case Retry, Join:
 	}
 	return out.Err
 }

@@ -78,7 +78,7 @@ func linklessVFIsExplained(ctx context.Context, s *site) error {
 	}
 	err = s.until(ctx, "the init container says why it finds no VF", vmPodLimit, func(ctx context.Context) error {
 		log, err := s.client.CoreV1().Pods(tenant).GetLogs(networkedPod, &corev1.PodLogOptions{Container: guestnet}).DoRaw(ctx)
-		if err == nil && !(strings.Contains(string(log), "no interface for") && strings.Contains(string(log), "LinkUp")) {
+		if err == nil && (!strings.Contains(string(log), "no interface for") || !strings.Contains(string(log), "LinkUp")) {
 			err = fmt.Errorf("its log is %q", log)
 		}
 		return err

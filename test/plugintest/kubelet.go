@@ -36,7 +36,7 @@ type Kubelet struct {
 // Serve registers a driver with the claims behind it, as `run` does.
 func Serve(t *testing.T, n *Node, claims dra.Claims, podUID string, objects ...runtime.Object) *Kubelet {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dra") // the path of a socket has at most 107 bytes
+	dir, err := os.MkdirTemp("", "dra") //nolint:usetesting // the path of a socket has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}

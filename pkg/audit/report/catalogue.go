@@ -129,9 +129,9 @@ func writeSection(b *strings.Builder, e *entry, shared string, said map[string]s
 	line("Fix", e.Fix, md(e.Fix))
 	line("Command", e.Verify, code(e.Verify))
 	line("Sources", strings.Join(e.Sources, "; "), md(strings.Join(e.Sources, "; ")))
-	switch own := controls(e.Supports); {
-	case own == shared:
-	case own == "":
+	switch own := controls(e.Supports); own {
+	case shared:
+	case "":
 		b.WriteString("- Controls: none\n")
 	default:
 		line("Controls", own, md(own))

@@ -13,7 +13,7 @@ func TestDetachedLeavesBehindWhatKataDoes(t *testing.T) {
 		"": "", "net1": "net1", "net1 net2": "net2", "net1 net2 net3": "net2 net3", "net1 net2 net3 net4": "net2 net4",
 	} {
 		var endpoints []taken
-		for _, name := range strings.Fields(had) {
+		for name := range strings.FieldsSeq(had) {
 			endpoints = append(endpoints, taken{Endpoint: endpoint.Endpoint{Name: name}})
 		}
 		var got []string
