@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // censor takes out what an archive must not carry to where it is judged:
@@ -137,24 +139,39 @@ func isBundle(place string) bool {
 	return path.Base(place) == "config.json" && strings.Contains(place, "containerd/io.containerd.runtime.v2.task/")
 }
 
-// bundle is what of such a file a check judges by: whose the container is, and its mounts.
+// bundle is what a check judges by in such a file: whose the container is, its mounts and device nodes, and whether it is
+// privileged. It has what package containerd reads, but for Kata's initial data.
 type bundle struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Mounts      []mount           `json:"mounts,omitempty"`
+	Process     struct {
+		Capabilities struct {
+			Bounding []string `json:"bounding,omitempty"`
+		} `json:"capabilities"`
+	} `json:"process"`
+	Linux struct {
+		Devices []struct {
+			Path string `json:"path"`
+		} `json:"devices,omitempty"`
+		Resources struct {
+			Devices []specs.LinuxDeviceCgroup `json:"devices,omitempty"`
+		} `json:"resources"`
+	} `json:"linux"`
 }
 
 type mount struct {
 	Source string `json:"source"`
 }
 
-// censorBundle leaves of it what is judged. One that can't be read stays one that can't.
+// censorBundle keeps what is judged. One that can't be read stays one that can't.
 func censorBundle(data []byte) []byte {
 	var b bundle
 	if err := json.Unmarshal(data, &b); err != nil {
 		return []byte("(not collected)")
 	}
+	owner := []string{"io.kubernetes.cri.sandbox-id", "io.kubernetes.cri.sandbox-namespace", "io.kubernetes.cri.sandbox-name"}
 	for name := range b.Annotations {
-		if name != "io.kubernetes.cri.sandbox-namespace" && name != "io.kubernetes.cri.sandbox-name" {
+		if !slices.Contains(owner, name) {
 			delete(b.Annotations, name)
 		}
 	}

@@ -43,6 +43,11 @@ func runningFaults() []fault {
 		answer("RT-032", "a privileged container on the node's kernel", "", func(r *containerd.Running) {
 			r.Containers = []containerd.Container{{ID: "a", Space: "k8s.io", Runtime: "io.containerd.runc.v2", Namespace: "t1", Pod: "p", Privileged: true}}
 		}),
+		answer("RT-032", "a container whose bundle says less", "", func(r *containerd.Running) {
+			r.Containers = []containerd.Container{{
+				ID: "container-of-t1", Space: "k8s.io", Runtime: "io.containerd.runc.v2", Namespace: "t1", Pod: "pod-of-t1", Privileged: true,
+			}}
+		}),
 		answer("RT-032", "a privileged container in a VM", finding.Pass, func(r *containerd.Running) {
 			r.Containers = []containerd.Container{{ID: "a", Space: "k8s.io", Runtime: "io.containerd.kata-gpu.v2", Namespace: "t1", Pod: "p", Privileged: true}}
 		}),

@@ -43,7 +43,9 @@ func Containers(n *facts.Node) ([]Container, []facts.Fact) {
 		at := slices.IndexFunc(containers, func(b Container) bool { return b.ID == c.ID })
 		switch {
 		case at >= 0:
-			containers[at].Runtime, containers[at].PID = c.Runtime, c.PID
+			initData := containers[at].InitData // a copy of the node holds none
+			containers[at].Container = *c
+			containers[at].InitData = initData
 		case c.Namespace != "":
 			containers = append(containers, Container{Container: *c, Bundle: fmt.Sprintf("containerd: %s/%s", c.Space, c.ID)})
 		}
