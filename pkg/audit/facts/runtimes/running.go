@@ -62,6 +62,9 @@ func AskRunning(ctx context.Context, n *facts.Node, ask Ask) {
 func Running(n *facts.Node) (*containerd.Running, facts.Fact) {
 	a := facts.Memo(n, runningKey{}, func() answer {
 		seen := n.Read(RunningFile)
+		if seen.Status == facts.Absent {
+			seen.Path, seen.How = "containerd", "containerd" // the node has no such file, only copies do
+		}
 		if !seen.OK() {
 			return answer{seen: seen}
 		}
