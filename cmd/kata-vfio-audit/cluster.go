@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
@@ -96,14 +94,12 @@ func (a *apiServer) judge(ctx context.Context, j *judging, reports []*finding.Re
 }
 
 // connect returns a client of the API server, and where that is.
-func (a *apiServer) connect() (client kubernetes.Interface, host string, err error) {
+func (a *apiServer) connect() (client *kube.Client, host string, err error) {
 	config, err := a.kube.Config("kata-vfio-audit")
 	if err != nil {
 		return nil, "", err
 	}
 	config.WarningHandler = rest.NoWarnings{} // dry runs are answered with some, and they are in the findings
-	if client, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, "", fmt.Errorf("connect to the cluster: %w", err)
-	}
-	return client, config.Host, nil
+	client, err = kube.NewClient(config)
+	return client, config.Host, err
 }

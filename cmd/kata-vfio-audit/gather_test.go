@@ -16,12 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive/bundle"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check/board"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/kube/kubetest"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 )
@@ -309,7 +309,7 @@ func TestHalfANameIsLeftOut(t *testing.T) {
 }
 
 // askedCluster has our own objects, claims with and for our devices and others', and credentials.
-func askedCluster() kubernetes.Interface {
+func askedCluster() lister {
 	claim := func(namespace, driver string) *resourceapi.ResourceClaim {
 		return &resourceapi.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{
@@ -328,7 +328,7 @@ func askedCluster() kubernetes.Interface {
 	waits := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "initech", Name: "tps-report"}, Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 		Requests: []resourceapi.DeviceRequest{{Name: "waits-for", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev"}}},
 	}}}
-	return fake.NewClientset(
+	return kubetest.New(fake.NewClientset(
 		waits, claim("acme-prod", "kata-vfio.dev"), claim("elsewhere", "other.example"),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio", Name: "s"}, Data: map[string][]byte{"k": []byte(secretWord)}},
 		&corev1.Pod{
@@ -342,7 +342,7 @@ func askedCluster() kubernetes.Interface {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio", Name: "c"}, Data: map[string]string{"a.yaml": "token: A\npassword: " + secretWord + "\n"},
 		},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "globex", Name: "forecast"}},
-	)
+	))
 }
 
 // TestWhatIsAskedOfTheCluster: our own objects and the claims with our devices; no

@@ -7,11 +7,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -22,31 +22,30 @@ import (
 // maxObjects is how many objects of one kind a bundle has.
 const maxObjects = 2000
 
-// listed is one kind of objects.
+// lister reads the cluster: kube.Client is one.
+type lister interface {
+	List(ctx context.Context, namespace string, list runtime.Object, o metav1.ListOptions) error
+}
+
+// listed is one kind of objects: of a namespace, or of all if it is empty.
 type listed struct {
-	name string
-	list func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	name, namespace string
+	page            runtime.Object
 }
 
-// listing adapts a client's List, whose error comes with an object that is not nil.
-func listing[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
-}
-
-// ownObjects are what the plugin's namespace has, and what the cluster knows of its
-// devices. Secrets are not among them.
-func ownObjects(client kubernetes.Interface, namespace string) []listed {
-	core, api := client.CoreV1(), client.ResourceV1()
+// ownObjects are the objects in the plugin's namespace, and those of the cluster that concern its devices. They include
+// no Secrets.
+func ownObjects(namespace string) []listed {
 	return []listed{
-		{"pods", listing(core.Pods(namespace).List)},
-		{"configmaps", listing(core.ConfigMaps(namespace).List)},
-		{"daemonsets", listing(client.AppsV1().DaemonSets(namespace).List)},
-		{"events", listing(core.Events(namespace).List)},
-		{"nodes", listing(core.Nodes().List)},
-		{"runtimeclasses", listing(client.NodeV1().RuntimeClasses().List)},
-		{"deviceclasses", listing(api.DeviceClasses().List)},
-		{"resourceslices", listing(api.ResourceSlices().List)},
-		{"resourceclaims", listing(api.ResourceClaims("").List)},
+		{"pods", namespace, &corev1.PodList{}},
+		{"configmaps", namespace, &corev1.ConfigMapList{}},
+		{"daemonsets", namespace, &appsv1.DaemonSetList{}},
+		{"events", namespace, &corev1.EventList{}},
+		{"nodes", "", &corev1.NodeList{}},
+		{"runtimeclasses", "", &nodev1.RuntimeClassList{}},
+		{"deviceclasses", "", &resourceapi.DeviceClassList{}},
+		{"resourceslices", "", &resourceapi.ResourceSliceList{}},
+		{"resourceclaims", "", &resourceapi.ResourceClaimList{}},
 	}
 }
 
@@ -65,9 +64,9 @@ func (g *gathering) addCluster(ctx context.Context, b *bundle.Bundle, mask *bund
 	return addObjects(ctx, client, g.namespace, b, mask)
 }
 
-func addObjects(ctx context.Context, client kubernetes.Interface, namespace string, b *bundle.Bundle, mask *bundle.Mask) error {
-	for _, kind := range ownObjects(client, namespace) {
-		objects, err := listAll(ctx, kind)
+func addObjects(ctx context.Context, client lister, namespace string, b *bundle.Bundle, mask *bundle.Mask) error {
+	for _, kind := range ownObjects(namespace) {
+		objects, err := listAll(ctx, client, kind)
 		if err != nil {
 			b.Note(fmt.Sprintf("%s could not be listed: %v", kind.name, err))
 			continue
@@ -93,10 +92,13 @@ func isPlugins(o runtime.Object) bool {
 }
 
 // listAll lists so many objects of a kind as a bundle has.
-func listAll(ctx context.Context, kind listed) ([]runtime.Object, error) {
+func listAll(ctx context.Context, client lister, kind listed) ([]runtime.Object, error) {
 	objects := []runtime.Object{}
 	errEnough := fmt.Errorf("more than %d", maxObjects)
-	p := pager.New(kind.list)
+	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		page := kind.page.DeepCopyObject()
+		return page, client.List(ctx, kind.namespace, page, o)
+	})
 	p.PageSize = maxObjects
 	err := p.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
 		if len(objects) == maxObjects {

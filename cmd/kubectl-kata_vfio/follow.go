@@ -12,10 +12,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
@@ -29,7 +25,7 @@ const settling = 150 * time.Millisecond
 // follow watches the wanted kinds, except missing ones, and shows the state whenever it has changed, until ctx
 // ends, which is not an error. It lists each kind once and watches it from there. If the API server goes away, it
 // retries with growing pauses and reports that on warnings.
-func (w *want) follow(ctx context.Context, client kubernetes.Interface, missing map[fleet.Kind]string, warnings io.Writer, show func(*fleet.State) error) error {
+func (w *want) follow(ctx context.Context, client lister, missing map[fleet.Kind]string, warnings io.Writer, show func(*fleet.State) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	changed := make(chan struct{}, 1)
 	informers := map[fleet.Kind]cache.SharedIndexInformer{}
@@ -101,17 +97,10 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-func (w *want) informer(client kubernetes.Interface, kind fleet.Kind, changed chan<- struct{}, trouble *complaints) (cache.SharedIndexInformer, error) {
+func (w *want) informer(client lister, kind fleet.Kind, changed chan<- struct{}, trouble *complaints) (cache.SharedIndexInformer, error) {
 	k := w.kind(client, kind)
 	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = k.selector
-			return k.list(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = k.selector
-			return k.watch(ctx, o)
-		},
+		ListWithContextFunc: k.list, WatchFuncWithContext: k.watch,
 	}, client)
 	informer := cache.NewSharedIndexInformer(source, k.object, 0, cache.Indexers{})
 	tell := func() {

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -34,47 +33,51 @@ type want struct {
 	now func() time.Time
 }
 
-// kindOf is how a kind is asked for.
+// lister reads the cluster: kube.Client is one.
+type lister interface {
+	List(ctx context.Context, namespace string, list runtime.Object, o metav1.ListOptions) error
+	Watch(ctx context.Context, namespace string, list runtime.Object, o metav1.ListOptions) (watch.Interface, error)
+}
+
+// kindOf is how a kind is listed and watched.
 type kindOf struct {
-	object runtime.Object
-	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	// selector is by fields.
+	client       lister
+	object, page runtime.Object
+	namespace    string
+	// selector selects by fields.
 	selector string
 }
 
-func (w *want) kind(client kubernetes.Interface, kind fleet.Kind) kindOf {
+func (k *kindOf) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	o.FieldSelector = k.selector
+	page := k.page.DeepCopyObject()
+	return page, k.client.List(ctx, k.namespace, page, o)
+}
+
+func (k *kindOf) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.FieldSelector = k.selector
+	return k.client.Watch(ctx, k.namespace, k.page, o)
+}
+
+func (w *want) kind(client lister, kind fleet.Kind) kindOf {
 	switch kind {
 	case fleet.Slices:
 		selector := resourceapi.ResourceSliceSelectorDriver + "=" + v1alpha1.DriverName
 		if w.node != "" {
 			selector += "," + resourceapi.ResourceSliceSelectorNodeName + "=" + w.node
 		}
-		return asked(&resourceapi.ResourceSlice{}, client.ResourceV1().ResourceSlices(), selector)
+		return kindOf{client, &resourceapi.ResourceSlice{}, &resourceapi.ResourceSliceList{}, "", selector}
 	case fleet.Claims:
-		return asked(&resourceapi.ResourceClaim{}, client.ResourceV1().ResourceClaims(w.namespace), "")
+		return kindOf{client, &resourceapi.ResourceClaim{}, &resourceapi.ResourceClaimList{}, w.namespace, ""}
 	case fleet.Pods:
-		return asked(&corev1.Pod{}, client.CoreV1().Pods(w.namespace), "")
+		return kindOf{client, &corev1.Pod{}, &corev1.PodList{}, w.namespace, ""}
 	case fleet.Events:
 	}
 	selector := ""
 	if w.eventsOf != "" {
 		selector = "involvedObject.kind=" + w.eventsOf
 	}
-	return asked(&corev1.Event{}, client.CoreV1().Events(w.namespace), selector)
-}
-
-// lists is a client of one kind.
-type lists[L runtime.Object] interface {
-	List(context.Context, metav1.ListOptions) (L, error)
-	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-}
-
-func asked[L runtime.Object](object runtime.Object, client lists[L], selector string) kindOf {
-	return kindOf{
-		object: object, selector: selector, watch: client.Watch,
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
-	}
+	return kindOf{client, &corev1.Event{}, &corev1.EventList{}, w.namespace, selector}
 }
 
 // pageSize is how many objects are asked for at once.
@@ -82,7 +85,7 @@ const pageSize = 500
 
 // read lists what is wanted. The error is a [forbiddenError] where the user may not list
 // what is needed.
-func (w *want) read(ctx context.Context, client kubernetes.Interface) (*fleet.State, error) {
+func (w *want) read(ctx context.Context, client lister) (*fleet.State, error) {
 	state := w.state(nil)
 	for _, kind := range slices.Concat(w.needs, w.also) {
 		err := w.readKind(ctx, w.kind(client, kind), state)
@@ -112,9 +115,9 @@ func (w *want) state(missing map[fleet.Kind]string) *fleet.State {
 }
 
 func (w *want) readKind(ctx context.Context, k kindOf, state *fleet.State) error {
-	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return k.list(ctx, o) })
+	p := pager.New(k.list)
 	p.PageSize = pageSize
-	return p.EachListItem(ctx, metav1.ListOptions{FieldSelector: k.selector}, func(o runtime.Object) error {
+	return p.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
 		w.put(state, o)
 		return nil
 	})

@@ -11,9 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/kube/kubetest"
 )
 
 // sampleObjects are the objects of testdata/cluster.yaml: two nodes with GPUs, pairs, a NIC's
@@ -59,12 +60,12 @@ func cluster(t *testing.T) *fake.Clientset {
 func client(objects []runtime.Object) *fake.Clientset { return fake.NewClientset(objects...) }
 
 // sessionOf is a session of team-a's namespace.
-func sessionOf(client kubernetes.Interface) *session {
-	return &session{now: at, connect: func() (kubernetes.Interface, string, error) { return client, "team-a", nil }}
+func sessionOf(client *fake.Clientset) *session {
+	return &session{now: at, connect: func() (lister, string, error) { return kubetest.New(client), "team-a", nil }}
 }
 
 // ask runs a command line and returns what it wrote.
-func ask(t *testing.T, client kubernetes.Interface, args ...string) (stdout, stderr string, code int) {
+func ask(t *testing.T, client *fake.Clientset, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, warn bytes.Buffer
 	err := execute(t.Context(), sessionOf(client), args, &out, &warn)

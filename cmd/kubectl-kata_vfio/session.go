@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
@@ -23,7 +22,7 @@ import (
 type session struct {
 	kube kube.Flags
 	// connect returns the cluster, and the namespace that is meant.
-	connect func() (kubernetes.Interface, string, error)
+	connect func() (lister, string, error)
 	now     func() time.Time
 }
 
@@ -34,7 +33,7 @@ func newSession() *session {
 	return s
 }
 
-func (s *session) connectByFlags() (kubernetes.Interface, string, error) {
+func (s *session) connectByFlags() (lister, string, error) {
 	config, err := s.kube.Config("kubectl-kata_vfio")
 	if err != nil {
 		return nil, "", err
@@ -44,9 +43,9 @@ func (s *session) connectByFlags() (kubernetes.Interface, string, error) {
 		return nil, "", err
 	}
 	config.WarningHandler = rest.NoWarnings{} // those of deprecated APIs are for who maintains this
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kube.NewClient(config)
 	if err != nil {
-		return nil, "", fmt.Errorf("connect to the cluster: %w", err)
+		return nil, "", err
 	}
 	return client, namespace, nil
 }
@@ -87,7 +86,7 @@ func (s *session) view(needs, also fleet.Kind, formats command.Formats) *view {
 const requestLimit = 2 * time.Minute
 
 // show prints the view, once or until a signal ends it.
-func (v *view) show(ctx context.Context, cmd *cobra.Command, client kubernetes.Interface) error {
+func (v *view) show(ctx context.Context, cmd *cobra.Command, client lister) error {
 	state, err := v.list(ctx, client)
 	if err != nil {
 		return err
@@ -111,7 +110,7 @@ func (v *view) show(ctx context.Context, cmd *cobra.Command, client kubernetes.I
 }
 
 // list lists once, within the limit.
-func (v *view) list(ctx context.Context, client kubernetes.Interface) (*fleet.State, error) {
+func (v *view) list(ctx context.Context, client lister) (*fleet.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	return v.read(ctx, client)

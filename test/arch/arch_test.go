@@ -29,6 +29,7 @@ func layers() [][]string {
 		{"bootstrap/state", "bootstrap/drift"},                    // the same, of a set-up
 		{"cli/command", "cli/encode"},                             // how programs are told and answer
 		{"cli/kube"},                                              // and which cluster they ask
+		{"cli/kube/kubetest"},                                     // that cluster's double
 		{"isolation", "nodeconfig"},                               // judgements
 		{"audit/finding"},                                         // what an audit says
 		{"audit/finding/waiver", "audit/finding/mapping"},         // who accepts a failure; what it means to an auditor

@@ -17,6 +17,7 @@ import (
 
 	clusteraudit "github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
 
@@ -25,10 +26,24 @@ func auditor() controlplane.User {
 	return controlplane.User{Name: "system:serviceaccount:" + system + ":kata-vfio-audit", Groups: []string{"system:serviceaccounts", "system:authenticated"}}
 }
 
+// auditClient is the client of `kata-vfio-audit cluster`, as the chart's ServiceAccount.
+func auditClient(t *testing.T, p *controlplane.ControlPlane) *kube.Client {
+	t.Helper()
+	config, err := p.RESTConfig(auditor())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := kube.NewClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // auditCluster judges the cluster as the chart's ServiceAccount, and returns the rules' states, and their texts.
 func auditCluster(t *testing.T, p *controlplane.ControlPlane) (states map[string]finding.State, texts map[string]string) {
 	t.Helper()
-	s, err := clusteraudit.Read(t.Context(), client(t, p, auditor()), clusteraudit.Options{
+	s, err := clusteraudit.Read(t.Context(), auditClient(t, p), clusteraudit.Options{
 		TenantLabel: "kata-vfio.dev/tenant", Namespace: system, RuntimeClasses: []string{"kata-gpu"}, ProbeNamespace: "kata-vfio-audit-probe",
 	})
 	if err != nil {

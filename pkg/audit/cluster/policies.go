@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -155,15 +154,13 @@ const (
 // probe makes the dry runs in the probe namespace, which has a tenant's label.
 // With dryRun the API server goes all the way but to its storage. Withheld is a DeviceClass
 // that is not granted to the namespace, empty where there is none.
-func probe(ctx context.Context, client kubernetes.Interface, o Options, withheld string) []Probe {
+func probe(ctx context.Context, client Client, o Options, withheld string) []Probe {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	pod := func(p *corev1.Pod) error {
-		_, err := client.CoreV1().Pods(o.ProbeNamespace).Create(ctx, p, dry)
-		return err
+		return client.Create(ctx, o.ProbeNamespace, p, dry)
 	}
 	claim := func(c *resourceapi.ResourceClaim) error {
-		_, err := client.ResourceV1().ResourceClaims(o.ProbeNamespace).Create(ctx, c, dry)
-		return err
+		return client.Create(ctx, o.ProbeNamespace, c, dry)
 	}
 	class := ""
 	if len(o.RuntimeClasses) > 0 {

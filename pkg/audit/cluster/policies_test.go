@@ -14,6 +14,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/kube/kubetest"
 )
 
 // class is a DeviceClass of ours that is granted to the namespaces.
@@ -53,7 +54,7 @@ func TestADeviceClassThatIsNotGrantedIsTried(t *testing.T) {
 				}
 				return true, c, nil
 			})
-			read, err := cluster.Read(t.Context(), client, cluster.Options{TenantLabel: "kata-vfio.dev/tenant", Namespace: "kata-vfio", ProbeNamespace: "probe"})
+			read, err := cluster.Read(t.Context(), kubetest.New(client), cluster.Options{TenantLabel: "kata-vfio.dev/tenant", Namespace: "kata-vfio", ProbeNamespace: "probe"})
 			if err != nil {
 				t.Fatal(err)
 			}

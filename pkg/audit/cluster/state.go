@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -133,19 +133,26 @@ func (s *State) claimsOf(p *corev1.Pod) []*resourceapi.ResourceClaim {
 // pageSize is how many objects are requested at once: all pods of a cluster may not fit in memory.
 const pageSize = 500
 
+// Client reads the cluster: kube.Client is one.
+type Client interface {
+	ServerVersion(context.Context) (*version.Info, error)
+	List(ctx context.Context, namespace string, list runtime.Object, o metav1.ListOptions) error
+	Create(ctx context.Context, namespace string, object runtime.Object, o metav1.CreateOptions) error
+}
+
 // Read lists what the checks look at, and makes the dry runs. What can't be listed
 // is noted as missing, and makes the checks that need it unknown; an error is for
 // an API server that does not answer.
-func Read(ctx context.Context, client kubernetes.Interface, o Options) (*State, error) {
-	version, err := client.Discovery().ServerVersion()
+func Read(ctx context.Context, client Client, o Options) (*State, error) {
+	server, err := client.ServerVersion(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for its version: %w", err)
 	}
-	s := &State{Version: version.GitVersion, Options: o, Nodes: map[string]bool{}, Missing: map[string]string{}, Written: map[types.UID]time.Time{}}
-	l := &lister{ctx: ctx, state: s}
-	l.core(client)
-	l.devices(client)
-	l.access(client)
+	s := &State{Version: server.GitVersion, Options: o, Nodes: map[string]bool{}, Missing: map[string]string{}, Written: map[types.UID]time.Time{}}
+	l := &lister{ctx: ctx, client: client, state: s}
+	l.core()
+	l.devices()
+	l.access()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read the cluster: %w", err)
 	}
@@ -156,13 +163,17 @@ func Read(ctx context.Context, client kubernetes.Interface, o Options) (*State, 
 }
 
 type lister struct {
-	ctx   context.Context
-	state *State
+	ctx    context.Context
+	client Client
+	state  *State
 }
 
-// each calls keep for every object of a kind.
-func each[T runtime.Object, L runtime.Object](l *lister, kind string, list func(context.Context, metav1.ListOptions) (L, error), keep func(T)) {
-	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) })
+// each lists a namespace's objects, of all namespaces if it is empty, and calls keep for each.
+func each[T runtime.Object](l *lister, kind, namespace string, list runtime.Object, keep func(T)) {
+	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		page := list.DeepCopyObject()
+		return page, l.client.List(ctx, namespace, page, o)
+	})
 	p.PageSize = pageSize
 	err := p.EachListItem(l.ctx, metav1.ListOptions{}, func(o runtime.Object) error {
 		if item, ok := o.(T); ok {
@@ -178,27 +189,27 @@ func each[T runtime.Object, L runtime.Object](l *lister, kind string, list func(
 // add returns a keep that appends.
 func add[T any](to *[]T) func(*T) { return func(item *T) { *to = append(*to, *item) } }
 
-func (l *lister) core(client kubernetes.Interface) {
+func (l *lister) core() {
 	s := l.state
-	each(l, "namespaces", client.CoreV1().Namespaces().List, add(&s.Namespaces))
-	each(l, "nodes", client.CoreV1().Nodes().List, func(n *corev1.Node) { s.Nodes[n.Name] = true })
-	each(l, "pods", client.CoreV1().Pods("").List, func(p *corev1.Pod) {
+	each(l, "namespaces", "", &corev1.NamespaceList{}, add(&s.Namespaces))
+	each(l, "nodes", "", &corev1.NodeList{}, func(n *corev1.Node) { s.Nodes[n.Name] = true })
+	each(l, "pods", "", &corev1.PodList{}, func(p *corev1.Pod) {
 		if len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil || s.IsTenant(p.Namespace) {
 			p.ManagedFields = nil
 			s.Pods = append(s.Pods, *p)
 		}
 	})
-	each(l, "runtimeclasses", client.NodeV1().RuntimeClasses().List, add(&s.RuntimeClasses))
-	each(l, "daemonsets", client.AppsV1().DaemonSets(s.Options.Namespace).List, add(&s.DaemonSets))
-	each(l, "resourcequotas", client.CoreV1().ResourceQuotas("").List, add(&s.Quotas))
-	each(l, "validatingadmissionpolicies", client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List, add(&s.Policies))
-	each(l, "validatingadmissionpolicybindings", client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List, add(&s.Bindings))
+	each(l, "runtimeclasses", "", &nodev1.RuntimeClassList{}, add(&s.RuntimeClasses))
+	each(l, "daemonsets", s.Options.Namespace, &appsv1.DaemonSetList{}, add(&s.DaemonSets))
+	each(l, "resourcequotas", "", &corev1.ResourceQuotaList{}, add(&s.Quotas))
+	each(l, "validatingadmissionpolicies", "", &admissionv1.ValidatingAdmissionPolicyList{}, add(&s.Policies))
+	each(l, "validatingadmissionpolicybindings", "", &admissionv1.ValidatingAdmissionPolicyBindingList{}, add(&s.Bindings))
 }
 
-func (l *lister) devices(client kubernetes.Interface) {
-	s, api := l.state, client.ResourceV1()
-	each(l, "deviceclasses", api.DeviceClasses().List, add(&s.DeviceClasses))
-	each(l, "resourceclaims", api.ResourceClaims("").List, func(c *resourceapi.ResourceClaim) {
+func (l *lister) devices() {
+	s := l.state
+	each(l, "deviceclasses", "", &resourceapi.DeviceClassList{}, add(&s.DeviceClasses))
+	each(l, "resourceclaims", "", &resourceapi.ResourceClaimList{}, func(c *resourceapi.ResourceClaim) {
 		for _, m := range c.ManagedFields {
 			if m.Manager == v1alpha1.DriverName && m.Time != nil {
 				s.Written[c.UID] = m.Time.Time
@@ -207,7 +218,7 @@ func (l *lister) devices(client kubernetes.Interface) {
 		c.ManagedFields = nil
 		s.Claims = append(s.Claims, *c)
 	})
-	each(l, "resourceslices", api.ResourceSlices().List, func(slice *resourceapi.ResourceSlice) {
+	each(l, "resourceslices", "", &resourceapi.ResourceSliceList{}, func(slice *resourceapi.ResourceSlice) {
 		for i := range slice.Spec.Devices {
 			s.Devices = append(s.Devices, deviceOf(slice, &slice.Spec.Devices[i]))
 		}
@@ -232,16 +243,16 @@ func deviceOf(slice *resourceapi.ResourceSlice, d *resourceapi.Device) Device {
 	return kept
 }
 
-func (l *lister) access(client kubernetes.Interface) {
-	s, api := l.state, client.RbacV1()
-	each(l, "clusterroles", api.ClusterRoles().List, add(&s.Roles))
-	each(l, "roles", api.Roles("").List, func(r *rbacv1.Role) {
+func (l *lister) access() {
+	s := l.state
+	each(l, "clusterroles", "", &rbacv1.ClusterRoleList{}, add(&s.Roles))
+	each(l, "roles", "", &rbacv1.RoleList{}, func(r *rbacv1.Role) {
 		s.Roles = append(s.Roles, rbacv1.ClusterRole{ObjectMeta: r.ObjectMeta, Rules: r.Rules})
 	})
-	each(l, "clusterrolebindings", api.ClusterRoleBindings().List, func(b *rbacv1.ClusterRoleBinding) {
+	each(l, "clusterrolebindings", "", &rbacv1.ClusterRoleBindingList{}, func(b *rbacv1.ClusterRoleBinding) {
 		s.grant(b.Subjects, b.RoleRef, b.Name, "")
 	})
-	each(l, "rolebindings", api.RoleBindings("").List, func(b *rbacv1.RoleBinding) {
+	each(l, "rolebindings", "", &rbacv1.RoleBindingList{}, func(b *rbacv1.RoleBinding) {
 		s.grant(b.Subjects, b.RoleRef, b.Name, b.Namespace)
 	})
 }

@@ -1,0 +1,92 @@
+// Package kubetest adapts client-go's fake clientset to the methods of kube.Client.
+package kubetest
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
+)
+
+// Client answers from the clientset's objects and reactors.
+type Client struct {
+	Clientset *fake.Clientset
+	scheme    *runtime.Scheme
+}
+
+// New returns a client of a clientset.
+func New(clientset *fake.Clientset) *Client {
+	scheme, err := kube.NewScheme()
+	if err != nil {
+		panic(err)
+	}
+	return &Client{Clientset: clientset, scheme: scheme}
+}
+
+// ServerVersion returns the fake's version.
+func (c *Client) ServerVersion(context.Context) (*version.Info, error) {
+	return c.Clientset.Discovery().ServerVersion()
+}
+
+// IsWatchListSemanticsUnSupported tells a reflector that a watch does not begin with a list here.
+func (c *Client) IsWatchListSemanticsUnSupported() bool { return true }
+
+// List fills a list.
+func (c *Client) List(_ context.Context, namespace string, list runtime.Object, o metav1.ListOptions) error {
+	kinds, _, err := c.scheme.ObjectKinds(list)
+	if err != nil {
+		return err
+	}
+	resource, err := kube.ResourceOf(c.scheme, list)
+	if err != nil {
+		return err
+	}
+	kind := kinds[0]
+	kind.Kind = kind.Kind[:len(kind.Kind)-len("List")]
+	answer, err := c.Clientset.Invokes(testing.NewListActionWithOptions(resource, kind, namespace, o), list)
+	if err != nil {
+		return err
+	}
+	return fill(list, answer)
+}
+
+// Watch watches the objects of a list.
+func (c *Client) Watch(_ context.Context, namespace string, list runtime.Object, o metav1.ListOptions) (watch.Interface, error) {
+	resource, err := kube.ResourceOf(c.scheme, list)
+	if err != nil {
+		return nil, err
+	}
+	o.Watch = true
+	return c.Clientset.InvokesWatch(testing.NewWatchActionWithOptions(resource, namespace, o))
+}
+
+// Create creates an object.
+func (c *Client) Create(_ context.Context, namespace string, object runtime.Object, o metav1.CreateOptions) error {
+	resource, err := kube.ResourceOf(c.scheme, object)
+	if err != nil {
+		return err
+	}
+	answer, err := c.Clientset.Invokes(testing.NewCreateActionWithOptions(resource, namespace, object, o), object)
+	if err != nil {
+		return err
+	}
+	return fill(object, answer)
+}
+
+// fill copies an answer into the object that the caller gave.
+func fill(into, answer runtime.Object) error {
+	to, from := reflect.ValueOf(into), reflect.ValueOf(answer)
+	if to.Type() != from.Type() {
+		return fmt.Errorf("the clientset answered with a %T instead of a %T", answer, into)
+	}
+	to.Elem().Set(from.Elem())
+	return nil
+}
