@@ -216,7 +216,7 @@ func writeTopology(w io.Writer, inv *audit.Inventory, format string, color bool)
 	case "dot":
 		return topology.WriteDOT(w, inv)
 	case "tree":
-		return topology.WriteTree(w, topology.Tree(inv), color)
+		return terminal.WriteTree(w, topology.Tree(inv), color)
 	}
 	return topology.WriteSVG(w, topology.Arrange(inv))
 }

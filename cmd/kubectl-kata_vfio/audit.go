@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/catalogue"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
@@ -77,7 +77,11 @@ func (a *auditing) check() error {
 
 // roll shows the state, and fails where a check does.
 func (a *auditing) roll(state *fleet.State) (*picture, error) {
-	nodes := state.Audit(a.reports, check.RulesOf(check.Catalogue()))
+	rules, err := catalogue.Rules()
+	if err != nil {
+		return nil, err
+	}
+	nodes := state.Audit(a.reports, rules)
 	if a.node != "" {
 		nodes = slices.DeleteFunc(nodes, func(n fleet.NodeAudit) bool { return n.Node != a.node })
 		if len(nodes) == 0 && !a.watch {

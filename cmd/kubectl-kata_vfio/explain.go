@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/catalogue"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
@@ -101,7 +101,10 @@ func (s *session) explain(cmd *cobra.Command, of subject, reports []*finding.Rep
 }
 
 func explanationOf(state *fleet.State, of subject, namespace string) (*fleet.Explanation, error) {
-	rules := check.RulesOf(check.Catalogue())
+	rules, err := catalogue.Rules()
+	if err != nil {
+		return nil, err
+	}
 	switch of.kind {
 	case "device":
 		return state.ExplainDevice(of.node, of.name, rules)

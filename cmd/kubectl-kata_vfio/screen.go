@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
@@ -43,8 +42,8 @@ const (
 
 func (r *redrawn) show(p *picture) error {
 	height := fewLines
-	if size, err := unix.IoctlGetWinsize(int(r.to.Fd()), unix.TIOCGWINSZ); err == nil && size.Row > 2 {
-		height = int(size.Row)
+	if _, rows, err := term.GetSize(int(r.to.Fd())); err == nil && rows > 2 {
+		height = rows
 	}
 	lines := fit(p.lines(terminal.Colorful(r.to)), height)
 	if _, err := io.WriteString(r.to, clear+wrapOff+strings.Join(lines, "\n")+"\n"+wrapOn); err != nil {
@@ -188,7 +187,7 @@ type picture struct {
 	titles   []string
 	rows     []row
 	// drawing takes the place of the table.
-	drawing []topology.Branch
+	drawing []terminal.Branch
 	// empty is printed for people instead of an empty table.
 	empty string
 }
@@ -223,7 +222,7 @@ func (p *picture) lines(color bool) []string {
 	switch {
 	case len(p.drawing) > 0:
 		var b strings.Builder
-		_ = topology.WriteTree(&b, p.drawing, color) // a builder takes everything
+		_ = terminal.WriteTree(&b, p.drawing, color) // a builder takes everything
 		return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 	case len(p.rows) == 0:
 		return []string{p.empty}

@@ -32,9 +32,9 @@ func layers() [][]string {
 		{"cli/kube/kubetest"},                                     // that cluster's double
 		{"isolation", "nodeconfig"},                               // judgements
 		{"audit/finding"},                                         // what an audit says
-		{"audit/finding/waiver", "audit/finding/mapping"},         // who accepts a failure; what it means to an auditor
-		{"claim", "sysfs"},                                        // one source each
-		{"network/guestnet"},                                      // the guest's own side
+		{"audit/finding/waiver", "audit/finding/mapping", "audit/finding/catalogue"}, // who accepts a failure; what it means to an auditor; the rules' texts
+		{"claim", "sysfs"},   // one source each
+		{"network/guestnet"}, // the guest's own side
 		{"plan", "vfio", "sysfs/control", "network/podnet", "network/vf/link", "containerd"}, // the decision; the kernel's edges
 		{"containerd/ask"},             // a running containerd
 		{"publish", "sysfs/sysfstest"}, // what the decision means to the scheduler; the kernel's double
@@ -201,6 +201,18 @@ func TestSmallBinariesKnowNoCluster(t *testing.T) {
 				if strings.HasPrefix(imp, "k8s.io/client-go/") {
 					t.Errorf("%s links %s, which imports %s", cmd, dep, imp)
 				}
+			}
+		}
+	}
+}
+
+// TestKubectlPluginBuildsForEverySystem keeps packages of Linux alone, and of POSIX, out of the program that runs where kubectl does.
+func TestKubectlPluginBuildsForEverySystem(t *testing.T) {
+	sources := load(t)
+	for dep := range reach(sources, "cmd/kubectl-kata_vfio") {
+		for _, imp := range sources[dep].imports {
+			if imp == "golang.org/x/sys/unix" || strings.HasPrefix(imp, "github.com/vishvananda/") || strings.HasPrefix(imp, "github.com/google/renameio/") {
+				t.Errorf("kubectl-kata_vfio links %s, which imports %s: macOS or Windows does not have it", dep, imp)
 			}
 		}
 	}

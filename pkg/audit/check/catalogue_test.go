@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/catalogue"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding/mapping"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -23,7 +25,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-var update = flag.Bool("update", false, "rewrite CATALOGUE.md")
+var update = flag.Bool("update", false, "rewrite CATALOGUE.md and the embedded rules")
 
 // allRules are those of nodes and of clusters.
 func allRules() []finding.Rule {
@@ -50,7 +52,30 @@ func TestCatalogueIsWrittenDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(written), b.String()); diff != "" {
-		t.Errorf("CATALOGUE.md is out of date; rewrite it with `go test ./pkg/audit/check -run Catalogue -update` (-written +now):\n%s", diff)
+		t.Errorf("CATALOGUE.md is out of date; rewrite it with `go test ./pkg/audit/check -run 'Catalogue|Embedded' -update` (-written +now):\n%s", diff)
+	}
+}
+
+// TestRulesAreEmbedded checks that pkg/audit/finding/catalogue, for programs without the checks, has their texts.
+func TestRulesAreEmbedded(t *testing.T) {
+	const file = "../finding/catalogue/rules.json"
+	rules := check.RulesOf(check.Catalogue())
+	if *update {
+		data, err := json.MarshalIndent(rules, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, append(data, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	embedded, err := catalogue.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(embedded, rules); diff != "" {
+		t.Errorf("rules.json is out of date; rewrite it with `go test ./pkg/audit/check -run 'Catalogue|Embedded' -update` (-written +now):\n%s", diff)
 	}
 }
 

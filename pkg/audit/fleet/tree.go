@@ -5,19 +5,19 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
 // Tree draws a node's published devices by where they are: root, switch, PF, device, and the claim of each.
-func Tree(node string, devices []Device) topology.Branch {
-	tree := topology.Branch{Text: node + ": " + sum(devices)}
+func Tree(node string, devices []Device) terminal.Branch {
+	tree := terminal.Branch{Text: node + ": " + sum(devices)}
 	below := gather(devices, func(d *Device) string { return d.Root })
 	slices.SortStableFunc(below, func(a, b family) int {
-		return cmp.Or(topology.CompareNUMA(a.members[0].NUMA, b.members[0].NUMA), cmp.Compare(len(a.key), len(b.key)), cmp.Compare(a.key, b.key))
+		return cmp.Or(device.CompareNUMA(a.members[0].NUMA, b.members[0].NUMA), cmp.Compare(len(a.key), len(b.key)), cmp.Compare(a.key, b.key))
 	})
 	for _, root := range below {
-		branch := topology.Branch{Text: topology.RootLine(cmp.Or(root.key, "root unknown"), root.members[0].NUMA)}
+		branch := terminal.Branch{Text: device.RootLine(cmp.Or(root.key, "root unknown"), root.members[0].NUMA)}
 		branch.Below = switches(root.members)
 		tree.Below = append(tree.Below, branch)
 	}
@@ -26,14 +26,14 @@ func Tree(node string, devices []Device) topology.Branch {
 
 // switches returns a branch for each switch with what is below it, and what is below
 // none as it is: a device whose switch is its root port has nothing to share there.
-func switches(devices []Device) []topology.Branch {
-	var branches []topology.Branch
+func switches(devices []Device) []terminal.Branch {
+	var branches []terminal.Branch
 	for _, s := range gather(devices, func(d *Device) string { return d.Switch }) {
 		if s.key == "" || distinct(s.members) < 2 {
 			branches = append(branches, families(s.members)...)
 			continue
 		}
-		branches = append(branches, topology.Branch{Text: "below " + s.key, Below: families(s.members)})
+		branches = append(branches, terminal.Branch{Text: "below " + s.key, Below: families(s.members)})
 	}
 	return branches
 }
@@ -59,14 +59,14 @@ func (d *Device) isVF() bool { return d.PF != "" && d.VF == "" }
 
 // families returns a branch for each device, VFs below their PF, whether that is
 // published or not, and pairs below their GPU.
-func families(devices []Device) []topology.Branch {
-	var branches []topology.Branch
+func families(devices []Device) []terminal.Branch {
+	var branches []terminal.Branch
 	for _, f := range gather(devices, physical) {
-		var top *topology.Branch
-		var below []topology.Branch
+		var top *terminal.Branch
+		var below []terminal.Branch
 		for i := range f.members {
 			d := &f.members[i]
-			branch := topology.Branch{Text: leaf(d), Color: d.Color()}
+			branch := terminal.Branch{Text: leaf(d), Color: d.Color()}
 			if top == nil && !d.isVF() && d.VF == "" {
 				top = &branch
 				continue
@@ -78,7 +78,7 @@ func families(devices []Device) []topology.Branch {
 			top.Below = below
 			branches = append(branches, *top)
 		case f.members[0].isVF():
-			branches = append(branches, topology.Branch{Text: "PF " + f.key + ": " + sum(f.members), Below: below})
+			branches = append(branches, terminal.Branch{Text: "PF " + f.key + ": " + sum(f.members), Below: below})
 		default:
 			branches = append(branches, below...)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
 
@@ -45,7 +46,7 @@ func TestTreeGolden(t *testing.T) {
 	for name, inv := range inventories(t) {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			if err := topology.WriteTree(&b, topology.Tree(inv), false); err != nil {
+			if err := terminal.WriteTree(&b, topology.Tree(inv), false); err != nil {
 				t.Fatal(err)
 			}
 			golden.Compare(t, name+".txt", b.String())

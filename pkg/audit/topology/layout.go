@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -203,7 +204,7 @@ func byNUMA(roots []Root) []panel {
 	var panels []panel
 	for _, r := range roots {
 		last := len(panels) - 1
-		if last < 0 || CompareNUMA(panels[last].numa, r.NUMA) != 0 {
+		if last < 0 || device.CompareNUMA(panels[last].numa, r.NUMA) != 0 {
 			panels = append(panels, panel{numa: r.NUMA})
 			last++
 		}

@@ -3,12 +3,12 @@ package topology
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -87,7 +87,7 @@ func sorted(roots map[string]*Root) []Root {
 		list = append(list, *r)
 	}
 	slices.SortFunc(list, func(a, b Root) int {
-		return cmp.Or(CompareNUMA(a.NUMA, b.NUMA), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(device.CompareNUMA(a.NUMA, b.NUMA), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
 	return list
 }
@@ -103,19 +103,6 @@ func firstNUMA(nodes []*Node) *int {
 		}
 	}
 	return nil
-}
-
-// CompareNUMA puts what has no NUMA node last.
-func CompareNUMA[T cmp.Ordered](a, b *T) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return 1
-	case b == nil:
-		return -1
-	}
-	return cmp.Compare(*a, *b)
 }
 
 func (n *Node) sortVFs() {
@@ -145,45 +132,14 @@ func Kind(d *audit.Device) string {
 	return "bridge"
 }
 
-// Branch is one line of a tree that is drawn as text, and its children. Texts may come from anyone.
-type Branch struct {
-	Text  string
-	Color terminal.Color
-	Below []Branch
-}
-
-// WriteTree draws trees below each other, for a terminal.
-func WriteTree(w io.Writer, roots []Branch, color bool) error {
-	var b strings.Builder
-	for i := range roots {
-		roots[i].draw(&b, "", "", color)
-	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return fmt.Errorf("write tree: %w", err)
-	}
-	return nil
-}
-
-// draw writes a line behind first, and those below it behind rest.
-func (t *Branch) draw(b *strings.Builder, first, rest string, color bool) {
-	b.WriteString(first + terminal.Paint(color, t.Color, terminal.Visible(t.Text)) + "\n")
-	for i := range t.Below {
-		if i == len(t.Below)-1 {
-			t.Below[i].draw(b, rest+"└─ ", rest+"   ", color)
-		} else {
-			t.Below[i].draw(b, rest+"├─ ", rest+"│  ", color)
-		}
-	}
-}
-
 // Tree returns a node's PCIe tree with its verdicts: a line for each root and each
 // function.
-func Tree(inv *audit.Inventory) []Branch {
+func Tree(inv *audit.Inventory) []terminal.Branch {
 	roots := Roots(inv)
-	trees := make([]Branch, len(roots))
+	trees := make([]terminal.Branch, len(roots))
 	for i := range roots {
 		r := &roots[i]
-		trees[i].Text = RootLine(r.Name, r.NUMA)
+		trees[i].Text = device.RootLine(r.Name, r.NUMA)
 		for _, n := range r.Children {
 			trees[i].Below = append(trees[i].Below, n.branch())
 		}
@@ -191,21 +147,13 @@ func Tree(inv *audit.Inventory) []Branch {
 	return trees
 }
 
-// RootLine is the line of a root bus; numa is nil where it is of no NUMA node.
-func RootLine[T int | int64](name string, numa *T) string {
-	if numa == nil {
-		return name
-	}
-	return fmt.Sprintf("%s, NUMA %d", name, *numa)
-}
-
-func (n *Node) branch() Branch {
-	t := Branch{Text: line(n.Device), Color: n.Grade().Color()}
+func (n *Node) branch() terminal.Branch {
+	t := terminal.Branch{Text: line(n.Device), Color: n.Grade().Color()}
 	for _, c := range n.Children {
 		t.Below = append(t.Below, c.branch())
 	}
 	for _, vf := range n.VFs {
-		t.Below = append(t.Below, Branch{Text: line(vf), Color: vf.Grade().Color()})
+		t.Below = append(t.Below, terminal.Branch{Text: line(vf), Color: vf.Grade().Color()})
 	}
 	return t
 }

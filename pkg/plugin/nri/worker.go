@@ -35,6 +35,9 @@ type job struct {
 // worker does jobs in the background: the jobs of one claim in order, the jobs of different claims
 // in parallel, so that a VM that does not end delays only its own claim.
 //
+// client-go's workqueue doesn't fit: it has no order of several jobs for one key, and a later job can't end the delay of
+// the one before.
+//
 // The worker drops the remaining jobs when it stops. That is safe: a record names its sandbox until
 // a reset has succeeded, so the next Synchronize, the next hand-over or Unprepare resets the device.
 type worker struct {
