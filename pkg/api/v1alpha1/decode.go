@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	yamlv2 "go.yaml.in/yaml/v2"
+	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 )
 
@@ -283,9 +283,9 @@ func YAMLToJSON(text []byte) ([]byte, error) {
 // empty ones after it, as a closing "---" makes, don't count. The conversion
 // by itself would drop what follows the first in silence.
 func oneDocument(text []byte) error {
-	dec := yamlv2.NewDecoder(bytes.NewReader(text))
+	dec := yamlv3.NewDecoder(bytes.NewReader(text))
 	for n := 0; ; n++ {
-		var doc any
+		var doc yamlv3.Node
 		err := dec.Decode(&doc)
 		switch {
 		case errors.Is(err, io.EOF) && n == 0:
@@ -294,7 +294,7 @@ func oneDocument(text []byte) error {
 			return nil
 		case err != nil:
 			return fmt.Errorf("parse YAML: %w", err)
-		case n > 0 && doc != nil:
+		case n > 0 && len(doc.Content) > 0 && doc.Content[0].Tag != "!!null":
 			return errors.New("more than one YAML document; want one")
 		}
 	}

@@ -12,7 +12,9 @@ type Cell struct {
 	Color Color
 }
 
-// Table is rows under titles. Texts may come from anyone: they are written as [Visible] has them, and a long one
+// Table is rows under titles. text/tabwriter counts a colour's escapes as text, and can't continue a table that is written already.
+//
+// Texts may come from anyone: they are written as [Visible] has them, and a long one
 // makes its column wide. A row may be shorter than the titles.
 type Table struct {
 	Titles []string
