@@ -60,34 +60,42 @@ func readInput(file string, stdin io.Reader) ([]byte, error) {
 
 // planCommand shows what prepare would do.
 func planCommand(opts *options) *cobra.Command {
-	var file string
+	var choice choosing
 	var audit auditing
 	var plugs plugging
 	cmd := &cobra.Command{
-		Use:   "plan -f claim.yaml",
+		Use:   "plan {-f claim.yaml | --device ADDRESS | --all | --class NAME}",
 		Short: "Show what run would do for a claim, step by step, and touch nothing",
 		Long: "plan shows what `run` would do for a claim: its functions, the changes of their drivers, and each write. Like `run`,\n" +
 			"it refuses a claim if a check of the audit fails: use the --audit-* flags of `run`, and --hot-plug if `run` has it.\n" +
 			"`prepare` runs no checks: --audit-taint off or `prepare --dry-run` shows its plan. plan also works on a captured tree\n" +
 			"(--root). The same claim and node give the same plan, byte for byte. With --node-name it refuses a claim that is\n" +
-			"allocated from another node's pool, or from a pool in which this node does not publish the device.\n\n" + exitCodes,
+			"allocated from another node's pool, or from a pool in which this node does not publish the device.\n\n" +
+			"Without a claim, plan answers before there is one: --device for some devices, --all for each device by itself,\n" +
+			"and --class for each device that a DeviceClass selects, with the parameters of the class.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
-		Example: `  kata-vfio-plugin plan -f claim.yaml
+		Example: `  kata-vfio-plugin plan --all
+  kata-vfio-plugin plan --device 0000:3b:00.0
+  kata-vfio-plugin plan --class gpu.kata-vfio.dev
+  kata-vfio-plugin plan -f claim.yaml
   kubectl get resourceclaim -n team-a train -o yaml | kata-vfio-plugin plan -f -
   kata-vfio-plugin plan -f claim.yaml -o json | jq '.steps[].operation'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			req, err := readClaim(file, cmd.InOrStdin())
-			if err != nil {
-				return err
-			}
-			if err := audit.validateGate(); err != nil {
+			if err := errors.Join(choice.check(), audit.validateGate()); err != nil {
 				return err
 			}
 			opts.node.HotPlug, opts.node.HotPlugWindow = plugs.hot, plugs.window()
+			if choice.all || choice.class != "" || len(choice.devices) > 0 {
+				return choice.preflight(cmd, opts, &audit)
+			}
+			req, err := readClaim(choice.file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
 			return showPlan(cmd, opts, req, &audit)
 		},
 	}
-	claimFlag(cmd, &file)
+	choice.register(cmd)
 	opts.nodeNameFlag(cmd)
 	audit.registerGate(cmd)
 	plugs.register(cmd.Flags())

@@ -37,13 +37,14 @@ func exitCode(err error) int {
 		inUse       *effects.InUseError
 		quarantined *prepare.QuarantinedError
 		draining    *drainingError
+		some        *someRefusedError
 	)
 	switch {
 	case errors.As(err, &draining) && draining.quarantined():
 		return exitQuarantined
 	case errors.As(err, &draining):
 		return exitInUse
-	case errors.As(err, &refused):
+	case errors.As(err, &refused) || errors.As(err, &some):
 		return exitRefused
 	case errors.As(err, &inUse):
 		return exitInUse

@@ -62,7 +62,7 @@ func layers() [][]string {
 		{"node"},                                         // the parts joined
 		{"bootstrap/disk"},                               // how bootstrap writes
 		{"bootstrap"},
-		{"plugin/dra", "plugin/podres", "plugin/nri", "audit"}, // entry points
+		{"plugin/dra", "plugin/podres", "plugin/nri", "audit", "plugin/preflight"}, // entry points
 		{"plugin"}, // the daemon
 		{"audit/topology"},
 		{"audit/page", "audit/nodereport"},

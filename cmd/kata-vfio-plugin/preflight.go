@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
+	"github.com/kata-vfio/kata-vfio/pkg/node"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/preflight"
+)
+
+// choosing are the flags of plan that name devices in place of a claim.
+type choosing struct {
+	file    string
+	devices []string
+	all     bool
+	class   string
+	kube    kube.Flags
+}
+
+func (c *choosing) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&c.file, "file", "f", "", "ResourceClaim YAML with status.allocation, or with --class a file of DeviceClasses; - for standard input")
+	f.StringSliceVar(&c.devices, "device", nil, "plan one claim for the devices with these addresses or names, without a claim file; may be repeated")
+	f.BoolVar(&c.all, "all", false, "plan a claim of its own for each device that the node would publish")
+	f.StringVar(&c.class, "class", "", "DeviceClass whose parameters apply; without --device, plan a claim for each device that it selects.\nIt is read from the file of -f, or from the cluster")
+	c.kube.AddFile(cmd, "kubeconfig file of the cluster that has the --class; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
+	complete(cmd, "file", yamlFiles)
+}
+
+// check refuses flags that contradict each other.
+func (c *choosing) check() error {
+	switch without := len(c.devices) > 0 || c.all || c.class != ""; {
+	case c.file == "" && !without:
+		return command.Usagef("no claim: name its file with -f claim.yaml, or -f - for standard input; " +
+			"`kubectl get resourceclaim NAME -o yaml` prints one. Without a claim, use --device ADDRESS, --all or --class NAME")
+	case c.file != "" && without && c.class == "":
+		return command.Usagef("-f names a claim; use it without --device and --all")
+	case c.all && (len(c.devices) > 0 || c.class != ""):
+		return command.Usagef("--all plans every device; use it without --device and --class")
+	}
+	return nil
+}
+
+// preflight plans for devices in place of a claim.
+func (c *choosing) preflight(cmd *cobra.Command, opts *options, checks *auditing) error {
+	n, err := opts.look()
+	if err != nil {
+		return err
+	}
+	if err := checks.checks().Gate(cmd.Context(), n, opts.node.Root); err != nil {
+		return errors.Join(err, n.Close())
+	}
+	return errors.Join(c.plan(cmd, opts, n), n.Close())
+}
+
+func (c *choosing) plan(cmd *cobra.Command, opts *options, n *node.Node) error {
+	class, err := c.readClass(cmd)
+	if err != nil {
+		return err
+	}
+	snap, err := n.Inventory.Snapshot(cmd.Context())
+	if err != nil {
+		return err
+	}
+	known, err := n.PlanNode(snap)
+	if err != nil {
+		return err
+	}
+	all := preflight.Candidates(nodeName(), &known)
+	if len(c.devices) > 0 {
+		var named []preflight.Candidate
+		for _, name := range c.devices {
+			found, err := preflight.Find(nodeName(), name, all, snap)
+			if err != nil {
+				return command.Usagef("--device: %w", err)
+			}
+			named = append(named, found)
+		}
+		return c.planNamed(cmd, opts, n, named, class)
+	}
+	if class != nil {
+		if all, err = preflight.Select(cmd.Context(), class, all); err != nil {
+			return err
+		}
+	}
+	return planEach(cmd, opts, n, all, class)
+}
+
+// planNamed prints the plan of one claim for the devices.
+func (c *choosing) planNamed(cmd *cobra.Command, opts *options, n *node.Node, named []preflight.Candidate, class *resourceapi.DeviceClass) error {
+	if class != nil {
+		selected, err := preflight.Select(cmd.Context(), class, named)
+		if err != nil {
+			return err
+		}
+		if len(selected) < len(named) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: DeviceClass %s selects %d of the %d devices: the scheduler would not allocate the others by it\n", class.Name, len(selected), len(named))
+		}
+	}
+	req, err := preflight.Request(named, class)
+	if err != nil {
+		return command.Usagef("%w", err)
+	}
+	pl, err := planOne(cmd, n, req)
+	if err != nil {
+		return err
+	}
+	return printPlan(cmd.OutOrStdout(), opts.output, pl)
+}
+
+// devicePlan is what plan says of a device that is planned by itself. The JSON form is stable for machines.
+type devicePlan struct {
+	Device string `json:"device"`
+	Pool   string `json:"pool"`
+	// Plan is nil where Refusals say why not.
+	Plan     *plan.Plan     `json:"plan,omitempty"`
+	Refusals []plan.Refusal `json:"refusals,omitempty"`
+}
+
+// planEach prints whether a claim for each device by itself would be prepared.
+func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []preflight.Candidate, class *resourceapi.DeviceClass) error {
+	plans := []devicePlan{}
+	for _, c := range all {
+		req, err := preflight.Request([]preflight.Candidate{c}, class)
+		if err != nil {
+			return command.Usagef("%w", err)
+		}
+		one, err := planDevice(cmd.Context(), n, req, c)
+		if err != nil {
+			return err
+		}
+		plans = append(plans, one)
+	}
+	if err := warn(cmd, n); err != nil {
+		return err
+	}
+	if done, err := document(cmd.OutOrStdout(), opts.output, map[string]any{"devices": plans}); done || err != nil {
+		return errors.Join(err, refusedOf(plans))
+	}
+	return errors.Join(printPlans(cmd.OutOrStdout(), plans), refusedOf(plans))
+}
+
+func planDevice(ctx context.Context, n *node.Node, req *claim.Request, c preflight.Candidate) (devicePlan, error) {
+	one := devicePlan{Device: c.Device.Name, Pool: c.Pool}
+	pl, err := n.Plan(ctx, req)
+	var refused *plan.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		one.Refusals = refused.Refusals
+	case err != nil:
+		return one, err
+	}
+	one.Plan = pl
+	return one, nil
+}
+
+// printPlans prints a line for each device, and below the table why some are refused.
+func printPlans(w io.Writer, plans []devicePlan) error {
+	if len(plans) == 0 {
+		_, err := fmt.Fprintln(w, "No device: the node publishes none of them. See `kata-vfio-audit devices`, and the node config's rules.")
+		return err
+	}
+	rows := [][]string{{"DEVICE", "CLAIM", "STEPS", "BACKEND", "RESET", "TAKES"}}
+	for i := range plans {
+		p := &plans[i]
+		if p.Plan == nil {
+			rows = append(rows, []string{p.Device, "refused", "-", "-", "-", "-"})
+			continue
+		}
+		d := &p.Plan.Devices[0]
+		rows = append(rows, []string{p.Device, "accepted", fmt.Sprint(len(p.Plan.Steps)), way(d), resetWords(d.Resets), takes(p.Plan, d)})
+	}
+	if err := table(w, rows); err != nil {
+		return err
+	}
+	for i := range plans {
+		for j := range plans[i].Refusals {
+			r := &plans[i].Refusals[j]
+			fmt.Fprintf(w, "\n%s: %s\n    fix: %s\n", plans[i].Device, r.Text, r.Fix)
+		}
+	}
+	return nil
+}
+
+// someRefusedError says how many devices are refused, which is printed already.
+type someRefusedError struct{ refused, of int }
+
+func (e *someRefusedError) Error() string {
+	return fmt.Sprintf("%d of %d devices are refused", e.refused, e.of)
+}
+
+func refusedOf(plans []devicePlan) error {
+	refused := 0
+	for i := range plans {
+		if plans[i].Plan == nil {
+			refused++
+		}
+	}
+	if refused == 0 {
+		return nil
+	}
+	return &someRefusedError{refused, len(plans)}
+}
+
+// classLimit bounds the request for a DeviceClass.
+const classLimit = 30 * time.Second
+
+// readClass returns the DeviceClass that --class names, nil without the flag.
+func (c *choosing) readClass(cmd *cobra.Command) (*resourceapi.DeviceClass, error) {
+	switch {
+	case c.class == "":
+		return nil, nil
+	case c.file != "":
+		return classInFile(c.file, c.class, cmd.InOrStdin())
+	}
+	config, err := c.kube.Config("kata-vfio-plugin")
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), classLimit)
+	defer cancel()
+	class, err := client.ResourceV1().DeviceClasses().Get(ctx, c.class, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, command.Usagef("--class: the cluster has no DeviceClass %q: `kubectl get deviceclasses` lists them", c.class)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read DeviceClass %s: %w", c.class, err)
+	}
+	return class, nil
+}
+
+// classInFile returns the DeviceClass with the name from a file of objects, such as rendered manifests.
+func classInFile(file, name string, stdin io.Reader) (*resourceapi.DeviceClass, error) {
+	data, err := readInput(file, stdin)
+	if err != nil {
+		return nil, command.Usagef("read the DeviceClasses: %w", err)
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(data)), 4096)
+	for {
+		var raw json.RawMessage
+		if err := decoder.Decode(&raw); errors.Is(err, io.EOF) {
+			return nil, command.Usagef("file %s has no DeviceClass %q of resource.k8s.io/v1", file, name)
+		} else if err != nil {
+			return nil, command.Usagef("file %s: %w", file, err)
+		}
+		var meta metav1.PartialObjectMetadata
+		if err := json.Unmarshal(raw, &meta); err != nil || meta.Kind != "DeviceClass" || meta.APIVersion != "resource.k8s.io/v1" || meta.Name != name {
+			continue
+		}
+		var class resourceapi.DeviceClass
+		if err := json.Unmarshal(raw, &class); err != nil {
+			return nil, command.Usagef("file %s: DeviceClass %s: %w", file, name, err)
+		}
+		return &class, nil
+	}
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+)
+
+const classes = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.kata-vfio.dev}
+spec:
+  selectors:
+  - cel: {expression: "device.driver == 'kata-vfio.dev' && device.attributes['kata-vfio.dev'].?type.orValue('') == 'gpu'"}
+  config:
+  - opaque:
+      driver: kata-vfio.dev
+      parameters: {apiVersion: resource.kata-vfio.dev/v1alpha1, kind: VFIOConfig, reset: Skip}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: broken}
+spec:
+  selectors:
+  - cel: {expression: "device.attributes['kata-vfio.dev'].pf == ''"}
+`
+
+func classFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "classes.yaml")
+	if err := os.WriteFile(file, []byte(classes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestPlanOfAllDevicesSaysWhichAreRefused(t *testing.T) {
+	root := newRoot(t)
+	before := tree(t, root)
+	for _, format := range []string{"table", "json"} {
+		got := invoke(t, "plan", "--root", root, "--audit-taint", "off", "--all", "-o", format)
+		if got.code != exitRefused || !strings.Contains(got.stderr, "devices are refused") {
+			t.Errorf("exit code %d: %s", got.code, got.stderr)
+		}
+		golden(t, "plan-all."+map[string]string{"table": "txt", "json": "json"}[format], got.stdout)
+	}
+	if after := tree(t, root); len(after) != len(before) {
+		t.Error("plan --all changed the node")
+	}
+}
+
+func TestPlanOfADeviceNeedsNoClaim(t *testing.T) {
+	root := newRoot(t)
+	for _, name := range []string{"0000:3b:00.0", "3b:00.0", "gpu-0000-3b-00-0"} {
+		got := invoke(t, "plan", "--root", root, "--audit-taint", "off", "--device", name, "-o", "json")
+		var p plan.Plan
+		if err := json.Unmarshal([]byte(got.stdout), &p); err != nil || got.code != 0 || len(p.Devices) != 1 || p.Devices[0].Name != "gpu-0000-3b-00-0" {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	got := invoke(t, "plan", "--root", root, "--audit-taint", "off", "--device", "3b:00.0,62:00.0")
+	if got.code != 0 || !strings.Contains(got.stdout, "gpu-0000-62-00-0") || !strings.Contains(got.stdout, "gpu-0000-3b-00-0") {
+		t.Errorf("two devices: %+v", got)
+	}
+}
+
+func TestPlanOfAnUnpublishedDeviceSaysWhy(t *testing.T) {
+	root := newRoot(t)
+	if got := invoke(t, "plan", "--root", root, "--audit-taint", "off", "--device", "21:00.0"); got.code != exitRefused || !strings.Contains(got.stderr, "fix:") {
+		t.Errorf("a PF with VFs: %+v", got)
+	}
+	for name, says := range map[string]string{"aa:00.0": "no PCI function 0000:aa:00.0", "gpu": "neither a PCI address", "3b:00": "neither a PCI address"} {
+		if got := invoke(t, "plan", "--root", root, "--device", name); got.code != exitUsage || !strings.Contains(got.stderr, says) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestPlanOfAClassUsesItsSelectorsAndParameters(t *testing.T) {
+	root, file := newRoot(t), classFile(t)
+	got := invoke(t, "plan", "--root", root, "--audit-taint", "off", "--class", "gpu.kata-vfio.dev", "-f", file, "-o", "json")
+	var doc struct{ Devices []devicePlan }
+	if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil || len(doc.Devices) == 0 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, d := range doc.Devices {
+		if !strings.HasPrefix(d.Device, "gpu-") {
+			t.Errorf("the class of GPUs selects %s", d.Device)
+		}
+		if d.Plan != nil && len(d.Plan.Devices[0].Resets) != 0 {
+			t.Errorf("%s is reset in spite of the class's parameters", d.Device)
+		}
+	}
+	if got := invoke(t, "plan", "--root", root, "--audit-taint", "off", "--class", "broken", "-f", file); got.code == 0 || !strings.Contains(got.stderr, "spec.selectors[0] fails for device") {
+		t.Errorf("a selector that fails: %+v", got)
+	}
+	if got := invoke(t, "plan", "--root", root, "--class", "none", "-f", file); got.code != exitUsage || !strings.Contains(got.stderr, `no DeviceClass "none"`) {
+		t.Errorf("a class that the file lacks: %+v", got)
+	}
+	got = invoke(t, "plan", "--root", root, "--audit-taint", "off", "--class", "gpu.kata-vfio.dev", "-f", file, "--device", "21:02.0")
+	if !strings.Contains(got.stderr, "selects 0 of the 1 devices") {
+		t.Errorf("a device that the class does not select: %+v", got)
+	}
+}
+
+func TestPlanRefusesContradictingFlags(t *testing.T) {
+	root := newRoot(t)
+	for _, flags := range [][]string{
+		{}, {"-f", "testdata/one-claim.yaml", "--all"}, {"-f", "testdata/one-claim.yaml", "--device", "3b:00.0"},
+		{"--all", "--device", "3b:00.0"}, {"--all", "--class", "x"},
+	} {
+		if got := invoke(t, append([]string{"plan", "--root", root}, flags...)...); got.code != exitUsage {
+			t.Errorf("%v: %+v", flags, got)
+		}
+	}
+}

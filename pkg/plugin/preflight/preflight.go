@@ -1,0 +1,159 @@
+// Package preflight answers before there is a claim: which devices a node would publish, which of them a DeviceClass
+// selects, and a claim for each to plan with. It changes nothing.
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// Candidate is a device that the node would publish.
+type Candidate struct {
+	Pool   string
+	Device resourceapi.Device
+}
+
+// Candidates returns the devices that the node would publish if no claim had one, sorted by name. The plugin publishes the
+// same, with the taints of drains and of the audit's checks in addition.
+func Candidates(node string, known *plan.Node) []Candidate {
+	n := &publish.Node{Name: node, Snapshot: known.Snapshot, Selection: known.Selection, Assessments: map[pci.Address]plan.Assessment{}}
+	assessor := plan.NewAssessor(*known)
+	for _, f := range known.Selection.Ours() {
+		n.Assessments[f.Address] = assessor.Assess(f)
+	}
+	var all []Candidate
+	for pool, content := range publish.Pools(n) {
+		for _, slice := range content.Slices {
+			for i := range slice.Devices {
+				all = append(all, Candidate{Pool: pool, Device: slice.Devices[i]})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Candidate) int { return strings.Compare(a.Device.Name, b.Device.Name) })
+	return all
+}
+
+// Find returns the candidate with a device name, or the one of a function's address, with a pair only where the function
+// is published in no other way. A function that the node does not publish is a candidate, too: a plan for it says why it is
+// refused. The error is for a name that says no function of the node.
+func Find(node, name string, all []Candidate, snap *device.Snapshot) (Candidate, error) {
+	for _, c := range all {
+		if c.Device.Name == name {
+			return c, nil
+		}
+	}
+	address, err := addressOf(name)
+	if err != nil {
+		return Candidate{}, err
+	}
+	f, ok := snap.Function(address)
+	if !ok {
+		return Candidate{}, fmt.Errorf("the node has no PCI function %s: `lspci -D` lists the functions", address)
+	}
+	pair := slices.IndexFunc(all, func(c Candidate) bool { return c.has(address) })
+	for _, c := range all {
+		if c.Device.Name == f.Name() {
+			return c, nil
+		}
+	}
+	if pair >= 0 {
+		return all[pair], nil
+	}
+	return Candidate{Pool: node, Device: resourceapi.Device{Name: f.Name()}}, nil
+}
+
+// addressOf reads an address, "0000:3b:00.0" or "3b:00.0", or takes it from a device name.
+func addressOf(name string) (pci.Address, error) {
+	if _, address, err := device.ParseName(name); err == nil {
+		return address, nil
+	}
+	long := name
+	if strings.Count(name, ":") == 1 {
+		long = "0000:" + name
+	}
+	address, err := pci.ParseAddress(long)
+	if err != nil {
+		return address, fmt.Errorf("%q is neither a PCI address (0000:3b:00.0) nor a device name (gpu-0000-3b-00-0)", name)
+	}
+	return address, nil
+}
+
+// has reports whether the function is one of the device's.
+func (c *Candidate) has(a pci.Address) bool {
+	parts, err := device.ParseParts(c.Device.Name)
+	return err == nil && slices.ContainsFunc(parts, func(p device.Part) bool { return p.Address == a })
+}
+
+// Select returns the devices that all selectors of a class select, by the CEL library of the scheduler. A selector that
+// fails for one device is an error, as it is for the scheduler, which then schedules no pod with the class.
+func Select(ctx context.Context, class *resourceapi.DeviceClass, all []Candidate) ([]Candidate, error) {
+	selected := slices.Clone(all)
+	compiler := cel.GetCompiler(cel.Features{})
+	for i, selector := range class.Spec.Selectors {
+		if selector.CEL == nil {
+			return nil, fmt.Errorf("DeviceClass %s: spec.selectors[%d] has no cel expression", class.Name, i)
+		}
+		compiled := compiler.CompileCELExpression(selector.CEL.Expression, cel.Options{})
+		if compiled.Error != nil {
+			return nil, fmt.Errorf("DeviceClass %s: compile spec.selectors[%d].cel.expression: %w", class.Name, i, compiled.Error)
+		}
+		var failed error
+		selected = slices.DeleteFunc(selected, func(c Candidate) bool {
+			matches, _, err := compiled.DeviceMatches(ctx, cel.Device{Driver: v1alpha1.DriverName, Attributes: c.Device.Attributes, Capacity: c.Device.Capacity})
+			if err != nil && failed == nil {
+				failed = fmt.Errorf("DeviceClass %s: spec.selectors[%d] fails for device %s: %w", class.Name, i, c.Device.Name, cel.EnhanceRuntimeError(err))
+			}
+			return !matches
+		})
+		if failed != nil {
+			return nil, failed
+		}
+	}
+	return selected, nil
+}
+
+// Names of the claim that stands for one that does not exist yet.
+const (
+	Namespace = "preflight"
+	Name      = "plan"
+)
+
+// Request returns what the plugin would be asked for if the scheduler allocated the devices to one claim, with a request
+// for each. The parameters are the class's, or the defaults where it is nil.
+func Request(devices []Candidate, class *resourceapi.DeviceClass) (*claim.Request, error) {
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name, UID: Name}}
+	allocation := &resourceapi.AllocationResult{}
+	for i := range devices {
+		request := fmt.Sprintf("device-%d", i)
+		exactly := &resourceapi.ExactDeviceRequest{}
+		if class != nil {
+			exactly.DeviceClassName = class.Name
+		}
+		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{Name: request, Exactly: exactly})
+		allocation.Devices.Results = append(allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
+			Request: request, Driver: v1alpha1.DriverName, Pool: devices[i].Pool, Device: devices[i].Device.Name,
+		})
+	}
+	if class != nil {
+		for _, config := range class.Spec.Config {
+			allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
+				Source: resourceapi.AllocationConfigSourceClass, DeviceConfiguration: config.DeviceConfiguration,
+			})
+		}
+	}
+	c.Status.Allocation = allocation
+	return claim.Decode(c, v1alpha1.DriverName)
+}
