@@ -123,6 +123,8 @@ type Function struct {
 	// ROM is the size of the option ROM in bytes, 0 for none.
 	ROM  uint64 `json:"rom,omitempty"`
 	Link *Link  `json:"link,omitempty"`
+	// PortSpeed is the speed of a PF's network port in Mbit/s; 0 without a link, and for a VF.
+	PortSpeed int `json:"portSpeed,omitempty"`
 	// ResetMethods are sysfs' reset_method words in the kernel's order; empty
 	// when the function can't be reset on its own.
 	ResetMethods []string         `json:"resetMethods,omitempty"`

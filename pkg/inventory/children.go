@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -41,8 +42,22 @@ func readNet(f *device.Function, a *attributes) {
 	for _, name := range names {
 		netdev := net.sub(name)
 		f.Uses = append(f.Uses, masters(name, uppers(netdev))...)
+		f.PortSpeed = max(f.PortSpeed, portSpeed(f, netdev))
 		netdev.close()
 	}
+}
+
+// portSpeed returns an interface's speed in Mbit/s. The kernel answers EINVAL, -1 or the largest unsigned number where there is no
+// link (net/core/net-sysfs.c, speed_show). A VF's interface is not asked: its port is its PF's.
+func portSpeed(f *device.Function, netdev *attributes) int {
+	if f.VF != nil {
+		return 0
+	}
+	speed, err := strconv.ParseInt(netdev.answered("speed"), 10, 32)
+	if err != nil || speed < 0 {
+		return 0
+	}
+	return int(speed)
 }
 
 // uppers returns the netdevs that are stacked right on one: its bond, bridge

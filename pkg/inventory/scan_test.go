@@ -101,6 +101,10 @@ func TestScanFunction(t *testing.T) {
 func TestScanSRIOV(t *testing.T) {
 	k := sysfstest.New(t)
 	pf, vfs := k.AddNIC(0x5e, 4)
+	speed := k.Path("sys/bus/pci/devices/" + pf.String() + "/net/eth0/speed")
+	if err := os.WriteFile(speed, []byte("25000\n"), 0o444); err != nil {
+		t.Fatal(err)
+	}
 	snap := scan(t, open(t, k))
 	f := function(t, snap, pf)
 	want := &device.PF{TotalVFs: 8, NumVFs: 4, Autoprobe: true, VFs: vfs}
@@ -109,6 +113,9 @@ func TestScanSRIOV(t *testing.T) {
 	}
 	if len(f.Children.Net) != 1 {
 		t.Errorf("the PF has netdevs %v", f.Children.Net)
+	}
+	if f.PortSpeed != 25000 {
+		t.Errorf("the PF's port has %d Mbit/s", f.PortSpeed)
 	}
 	for i, a := range vfs {
 		vf := function(t, snap, a)

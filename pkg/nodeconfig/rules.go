@@ -63,7 +63,7 @@ func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 	decided := set.first(s, f)
 	choice := Choice{Forbidden: why != "", Why: why}
 	if decided != nil {
-		choice.Rule = decided.label
+		choice.Rule, choice.Name = decided.label, decided.Name
 	}
 	switch {
 	case choice.Forbidden && decided != nil && !decided.Exclude:

@@ -20,6 +20,8 @@ type Choice struct {
 	// Rule is the name or number of the rule that decided: "rule 2 (gpus)", or
 	// "default".
 	Rule string `json:"rule,omitempty"`
+	// Name is the name that the config gives the rule; empty without one.
+	Name string `json:"-"`
 	// Why says why the function is not ours, as a phrase that completes
 	// "0000:3b:00.0 is not ours: ...": no rule matches it, rule 2 excludes it,
 	// it is a bridge, netdev eth0 has address 10.0.0.5/24. Empty when Ours.

@@ -135,11 +135,11 @@ func TestChoice(t *testing.T) {
 		{Match: v1alpha1.DeviceMatch{Types: []string{"pf", "vf"}}},
 	}}
 	tests := map[string]nodeconfig.Choice{
-		"0000:3b:00.0": {Ours: true, Policy: v1alpha1.PolicyBound, Rule: "rule 2 (gpus)"},
-		"0000:3c:00.0": {Rule: "rule 1 (spare)", Why: "rule 1 (spare) of the node config excludes it"},
+		"0000:3b:00.0": {Ours: true, Policy: v1alpha1.PolicyBound, Rule: "rule 2 (gpus)", Name: "gpus"},
+		"0000:3c:00.0": {Rule: "rule 1 (spare)", Name: "spare", Why: "rule 1 (spare) of the node config excludes it"},
 		"0000:3b:00.1": {Why: "no rule of the node config matches it"},
 		"0000:5e:10.0": {Ours: true, Policy: v1alpha1.PolicyOnDemand, Rule: "rule 3"},
-		"0000:00:02.0": {Forbidden: true, Rule: "rule 2 (gpus)", Why: "it drives the boot console"},
+		"0000:00:02.0": {Forbidden: true, Rule: "rule 2 (gpus)", Name: "gpus", Why: "it drives the boot console"},
 		"0000:00:1c.0": {Forbidden: true, Why: "it is a bridge"},
 		"0000:5e:00.0": {Forbidden: true, Rule: "rule 3", Why: "it is a PF with VFs enabled (2), which binding it would destroy"},
 		"0000:5e:10.2": {Forbidden: true, Rule: "rule 3", Why: "netdev ens1f0v1 has address 10.0.0.5/24, netdev ens1f0v1 carries the route default"},

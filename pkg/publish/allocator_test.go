@@ -225,6 +225,7 @@ func TestSelectors(t *testing.T) {
 		"model":               {attr + `.?model.orValue("").contains("H100")`, true},
 		"standard attribute":  {`device.attributes["resource.kubernetes.io"].?numaNode.orValue(-1) == 1`, true},
 		"BAR size":            {`device.capacity["kata-vfio.dev"].?bar2.orValue(quantity("0")).compareTo(quantity("80Gi")) >= 0`, true},
+		"GPU memory":          {`device.capacity["kata-vfio.dev"].?memory.orValue(quantity("0")).compareTo(quantity("80Gi")) >= 0`, true},
 		"method of resetting": {attr + `.?reset.orValue("") in ["flr", "device_specific"]`, true},
 	}
 	for name, test := range tests {

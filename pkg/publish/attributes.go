@@ -39,6 +39,17 @@ const (
 	AttrDevice resourceapi.QualifiedName = "device"
 	// AttrModel is the device's name in the pci.ids database, cut to 64 bytes.
 	AttrModel resourceapi.QualifiedName = "model"
+	// AttrVendorName is the vendor's name in the pci.ids database. VFs are without it, to keep slices small.
+	AttrVendorName resourceapi.QualifiedName = "vendorName"
+	// AttrRule is the name of the node config's rule that selects the device: "a VF of the storage network" on nodes that have it on
+	// different cards.
+	AttrRule resourceapi.QualifiedName = "rule"
+	// AttrPFInterface is the network interface of the PF, or of the function itself.
+	AttrPFInterface resourceapi.QualifiedName = "pfInterface"
+	// AttrPortSpeed is the speed of the PF's port in Mbit/s (int): 25000. It is absent while the port has no link.
+	AttrPortSpeed resourceapi.QualifiedName = "portSpeed"
+	// AttrMemorySource says where [CapacityMemory] comes from: "model" or "bar". See [device.Function.GPUMemory].
+	AttrMemorySource resourceapi.QualifiedName = "memorySource"
 	// AttrDriver is the kernel driver that is bound now.
 	AttrDriver resourceapi.QualifiedName = "driver"
 	// AttrIOMMUGroup is the group's number in this boot (int).
@@ -79,6 +90,9 @@ const (
 	// when none does.
 	AttrAuditFailed resourceapi.QualifiedName = "auditFailed"
 )
+
+// CapacityMemory is a GPU's memory in bytes.
+const CapacityMemory resourceapi.QualifiedName = "memory"
 
 // attributeSet collects attributes and leaves out what is not known.
 type attributeSet map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
@@ -136,6 +150,13 @@ func (s attributeSet) identity(n *Node, f *device.Function) {
 	s.text(AttrDevice, f.Device.String())
 	s.text(AttrModel, f.Model)
 	s.text(AttrDriver, f.Driver)
+	s.text(AttrRule, n.Selection.Choice(f.Address).Name)
+	if f.VF == nil {
+		s.text(AttrVendorName, f.VendorName)
+	}
+	if size, known := f.GPUMemory(); size > 0 {
+		s.text(AttrMemorySource, map[bool]string{true: "model", false: "bar"}[known])
+	}
 	s.nic(n, f)
 }
 
@@ -147,6 +168,22 @@ func (s attributeSet) nic(n *Node, f *device.Function) {
 	if f.VF != nil {
 		s.text(AttrPF, f.VF.PF.String())
 		s.number(AttrVFIndex, f.VF.Index)
+	}
+	s.port(n, f)
+}
+
+// port adds the interface and the speed of a NIC's port, which a VF has from its PF.
+func (s attributeSet) port(n *Node, f *device.Function) {
+	pf := f
+	if f.VF != nil {
+		pf, _ = n.Snapshot.Function(f.VF.PF)
+	}
+	if pf == nil || len(pf.Children.Net) == 0 {
+		return
+	}
+	s.text(AttrPFInterface, pf.Children.Net[0])
+	if pf.PortSpeed > 0 {
+		s.number(AttrPortSpeed, pf.PortSpeed)
 	}
 }
 
@@ -244,8 +281,8 @@ func linkSpeed(l *device.Link) (int, bool) {
 	return int(gts * 1000), err == nil && gts > 0 && gts < 1e6
 }
 
-// capacity returns the sizes of the memory BARs in bytes, as bar0, bar2, ...:
-// what a VM needs address space for, and for data-centre GPUs their memory.
+// capacity returns a GPU's memory, and the sizes of the memory BARs in bytes, as bar0, bar2, ...: what a VM needs address space
+// for.
 func capacity(f *device.Function) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	var all map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 	for _, bar := range f.BARs {
@@ -257,6 +294,9 @@ func capacity(f *device.Function) map[resourceapi.QualifiedName]resourceapi.Devi
 		}
 		name := resourceapi.QualifiedName(fmt.Sprintf("bar%d", bar.Index))
 		all[name] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(bar.Size), resource.BinarySI)}
+	}
+	if size, _ := f.GPUMemory(); all != nil && size > 0 && size <= 1<<62 {
+		all[CapacityMemory] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(size), resource.BinarySI)}
 	}
 	return all
 }

@@ -4,7 +4,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
@@ -35,5 +37,50 @@ func TestRDMADoesNotComeAndGoWithAVFsDriver(t *testing.T) {
 	want := map[string]bool{"vf-0000-5e-10-0": true, "vf-0000-5e-10-1": true, "vf-0000-5e-10-2": true, "vf-0000-81-10-0": false}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rdma (-want +got):\n%s", diff)
+	}
+}
+
+// attributesOf returns the attributes and the capacity of each published device.
+func attributesOf(n *publish.Node) map[string]resourceapi.Device {
+	all := map[string]resourceapi.Device{}
+	for _, p := range publish.Pools(n) {
+		for _, s := range p.Slices {
+			for _, d := range s.Devices {
+				all[d.Name] = d
+			}
+		}
+	}
+	return all
+}
+
+func TestVFsHaveTheirPFsPortAndTheirRulesName(t *testing.T) {
+	n := nodeOf(pfWith(t, "0000:5e:00.0", 7, 1, 10)...)
+	pf := &n.Snapshot.Functions[0]
+	pf.Children.Net, pf.PortSpeed, pf.VendorName = []string{"ens5f0"}, 25000, "Intel Corporation"
+	choose(n, &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Name: "storage", Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}}}})
+	vf := attributesOf(n)["vf-0000-5e-10-0"].Attributes
+	got := []string{*vf[publish.AttrPFInterface].StringValue, *vf[publish.AttrRule].StringValue}
+	if diff := cmp.Diff([]string{"ens5f0", "storage"}, got); diff != "" || *vf[publish.AttrPortSpeed].IntValue != 25000 {
+		t.Errorf("port speed %d, interface and rule (-want +got):\n%s", *vf[publish.AttrPortSpeed].IntValue, diff)
+	}
+	pf.PortSpeed = 0
+	if speed, ok := attributesOf(n)["vf-0000-5e-10-0"].Attributes[publish.AttrPortSpeed]; ok {
+		t.Errorf("without a link the port speed is %v, want none", speed)
+	}
+}
+
+func TestGPUMemoryIsACapacityAndSaysItsSource(t *testing.T) {
+	known, other := hopper(t, "0000:1a:00.0", 1), hopper(t, "0000:1b:00.0", 2)
+	other.Device, other.VendorName = 0xffff, "NVIDIA Corporation"
+	all := attributesOf(nodeOf(known, other))
+	for name, want := range map[string][2]string{"gpu-0000-1a-00-0": {"80Gi", "model"}, "gpu-0000-1b-00-0": {"128Gi", "bar"}} {
+		d := all[name]
+		size, source := d.Capacity[publish.CapacityMemory].Value, d.Attributes[publish.AttrMemorySource].StringValue
+		if size.String() != want[0] || source == nil || *source != want[1] {
+			t.Errorf("%s has %s by %v, want %v", name, size.String(), source, want)
+		}
+	}
+	if vendor := all["gpu-0000-1b-00-0"].Attributes[publish.AttrVendorName].StringValue; vendor == nil || *vendor != "NVIDIA Corporation" {
+		t.Errorf("vendor %v", vendor)
 	}
 }
