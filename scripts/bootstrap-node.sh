@@ -21,8 +21,8 @@ usage() { # here, since piped into a shell the script is no file to read it from
 	                  with a slash), else that at the URL
 	  --url URL       where to fetch the program from, with --sha256: kata-vfio-bootstrap-linux-ARCH of a release, no archive
 	  --sha256 SUM    what the program must be, wherever it comes from
-	  --strict        end with apply's own exit code; otherwise "changed" (3) and "reboot needed" (4) are success, as
-	                  callers such as cloud-init expect
+	  --strict        end with apply's own exit code, 3 where it changed the node; otherwise "reboot needed" (4) is
+	                  success, as callers such as cloud-init expect
 
 	Example:  bootstrap-node.sh --url https://example.org/kata-vfio-bootstrap-linux-amd64 --sha256 0123... -- -f /etc/kata-vfio/blueprint.yaml
 
@@ -125,6 +125,9 @@ next() { echo "Next: $1" >&2; }
 echo "bootstrap-node.sh: running $binary apply" >&2
 image=$(image "$@")
 code=0
+if [ "$strict" = yes ]; then
+	set -- --detailed-exitcode "$@"
+fi
 "$binary" apply "$@" || code=$?
 case $code:$image in
 0: | 3:) next "$binary verify; then install the chart (deploy/README.md)." ;;
@@ -133,7 +136,7 @@ case $code:$image in
 5:*) next "fix the problems above, then run this again." ;;
 *) ;;
 esac
-if [ "$strict" = no ] && { [ "$code" = 3 ] || [ "$code" = 4 ]; }; then
+if [ "$strict" = no ] && [ "$code" = 4 ]; then
 	code=0
 fi
 exit "$code"

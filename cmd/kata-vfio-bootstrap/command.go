@@ -19,7 +19,7 @@ import (
 const (
 	exitFailed = command.Failed
 	exitUsage  = command.Usage
-	// exitChanges: changes are needed, or were made.
+	// exitChanges: changes are needed, or, with --detailed-exitcode, were made.
 	exitChanges = 3
 	// exitReboot: the files match, and the node needs a reboot.
 	exitReboot = 4
@@ -28,11 +28,10 @@ const (
 )
 
 const exitCodes = `Exit codes:
-  0  the node matches the blueprint
+  0  the node matches the blueprint. apply, revert: done, also if changes were made
   1  something failed; changes are undone, or the message says which remain
   2  the command line or the blueprint is wrong
-  3  plan, verify: changes are needed. apply, revert: changes were made and are in effect, except for the listed manual
-     steps (such as the tools of an image)
+  3  plan, verify, apply --dry-run: changes are needed. apply, revert with --detailed-exitcode: changes were made
   4  the files match, and the node needs a reboot
   5  the node can't match, and nothing was changed: the problems say what to change in the firmware setup or in files.
      Or a reboot did not apply the files, and another one would not either: the problems say where to look.
@@ -100,6 +99,8 @@ type options struct {
 	// chart is the version of the chart that runs this program.
 	chart                  string
 	chrootTools, enterNode bool
+	// dryRun: apply shows the plan. detailed: an exit code of its own says that changes were made.
+	dryRun, detailed bool
 	// given is the blueprint from standard input.
 	given []byte
 }

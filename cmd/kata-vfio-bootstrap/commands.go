@@ -104,18 +104,26 @@ func applyCommand(o *options) *cobra.Command {
 			"that was interrupted. It backs up files under /var/lib/kata-vfio/bootstrap. Then it runs each needed tool once: for the boot\n" +
 			"loader, the initial RAM file system, systemd, udev, and to restart the container runtime. For an image, it lists the first\n" +
 			"two as manual steps, or runs them inside the image with --chroot-tools.\n\n" + exitCodes,
-		Example: "  kata-vfio-bootstrap apply -f gpu-pool.yaml\n  kata-vfio-bootstrap apply --root /mnt/image --chroot-tools",
+		Example: "  kata-vfio-bootstrap apply -f gpu-pool.yaml --dry-run\n  kata-vfio-bootstrap apply -f gpu-pool.yaml\n  kata-vfio-bootstrap apply --root /mnt/image --chroot-tools",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: o.check,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.apply(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.dryRun {
+				return o.plan(cmd, printPlan, false)
+			}
+			return o.apply(cmd)
+		},
 	}
 	o.shared(cmd)
 	formats().Flag(cmd, &o.format)
-	o.toolsFlag(cmd)
+	o.workFlags(cmd)
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "show what would change, as plan does, and change nothing")
 	return cmd
 }
 
-func (o *options) toolsFlag(cmd *cobra.Command) {
+// workFlags are those of the commands that change a node.
+func (o *options) workFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.detailed, "detailed-exitcode", false, "exit code 3 if changes were made; without it, they end with 0")
 	cmd.Flags().BoolVar(&o.chrootTools, "chroot-tools", false, "with --root DIR: run the image's own tools inside it with chroot(2)")
 }
 
@@ -141,17 +149,17 @@ func (o *options) apply(cmd *cobra.Command) error {
 	if err = errors.Join(err, closeErr); err != nil {
 		return err
 	}
-	return resultCode(result)
+	return o.resultCode(result)
 }
 
 // resultCode is the exit code of a result.
-func resultCode(r *bootstrap.Result) error {
+func (o *options) resultCode(r *bootstrap.Result) error {
 	switch {
 	case keeps(r), unfit(r):
 		return &codeError{code: exitImpossible}
 	case r.Reboot:
 		return &codeError{code: exitReboot}
-	case len(r.Changed)+len(r.Settings) > 0, ran(r.Steps):
+	case o.detailed && (len(r.Changed)+len(r.Settings) > 0 || ran(r.Steps)):
 		return &codeError{code: exitChanges}
 	}
 	return nil
@@ -184,7 +192,7 @@ func revertCommand(o *options) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.revert(cmd, args) },
 	}
 	formats().Flag(cmd, &o.format)
-	o.toolsFlag(cmd)
+	o.workFlags(cmd)
 	return cmd
 }
 
@@ -205,7 +213,7 @@ func (o *options) revert(cmd *cobra.Command, args []string) error {
 	if err = errors.Join(err, e.Close()); err != nil {
 		return err
 	}
-	return resultCode(result)
+	return o.resultCode(result)
 }
 
 func statusCommand(o *options) *cobra.Command {

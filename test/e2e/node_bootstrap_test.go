@@ -133,10 +133,9 @@ func (s *site) takeBootBack(ctx context.Context) error {
 	if err := s.until(ctx, "bootstrap only looks", nodeLimit, s.onlyLooks); err != nil {
 		return err
 	}
-	// It ends with 3: it has changed something.
 	out, err := s.plane.Kubectl(ctx, "exec", "--namespace", system, "daemonset/"+bootstrapName, "--", bootstrapName, "revert", "--enter-node")
-	if err == nil || !strings.Contains(err.Error(), "exit code 3") {
-		return fmt.Errorf("revert ends with %w: %s", err, out)
+	if err != nil {
+		return fmt.Errorf("revert: %w: %s", err, out)
 	}
 	s.log("kubectl exec daemonset/%s -- %s revert --enter-node\n%s", bootstrapName, bootstrapName, out)
 	return s.awaitBootstrap(ctx, false)

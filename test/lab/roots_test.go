@@ -192,7 +192,7 @@ func (i *installation) life(blueprint string) {
 		i.Fatalf("kernels are started with %s before", without)
 	}
 	i.bootstrap(3, "plan", "-f", blueprint)
-	i.bootstrap(3, "apply", "-f", blueprint, "--chroot-tools")
+	i.bootstrap(3, "apply", "-f", blueprint, "--chroot-tools", "--detailed-exitcode")
 	for line := range strings.Lines(i.shell(i.lines)) {
 		if !strings.Contains(line, "intel_iommu=on iommu=nopt") {
 			i.Errorf("a kernel is started with %s", line)
@@ -201,7 +201,7 @@ func (i *installation) life(blueprint string) {
 	i.read()
 	i.bootstrap(0, "apply", "-f", blueprint, "--chroot-tools")
 	i.bootstrap(0, "verify", "-f", blueprint)
-	i.bootstrap(3, "revert", "--chroot-tools")
+	i.bootstrap(3, "revert", "--chroot-tools", "--detailed-exitcode")
 	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(i.files(), "\n")); diff != "" {
 		i.Errorf("after the way back (- before, + after):\n%s", diff)
 	}
