@@ -110,10 +110,10 @@ func TestDiff(t *testing.T) {
 		code               int
 		want               string
 	}{
-		{"archives", goodArchive, badArchive, exitFindings, "new  critical  IOM-003  fail  node"},
-		{"reports", goodReport, badReport, exitFindings, "new  critical  IOM-003  fail  node"},
-		{"one of each", goodArchive, badReport, exitFindings, "new  critical  IOM-003  fail  node"},
-		{"it was mended", badArchive, goodArchive, 0, "gone  critical  IOM-003  was fail"},
+		{"archives", goodArchive, badArchive, exitFindings, "new     critical  IOM-003  fail   node"},
+		{"reports", goodReport, badReport, exitFindings, "new     critical  IOM-003  fail   node"},
+		{"one of each", goodArchive, badReport, exitFindings, "new     critical  IOM-003  fail   node"},
+		{"it was mended", badArchive, goodArchive, 0, "gone    critical  IOM-003  was fail"},
 		{"itself", badArchive, badReport, 0, "0 new, 0 changed, 0 gone, "},
 	} {
 		t.Run(c.name, func(t *testing.T) {

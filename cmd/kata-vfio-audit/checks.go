@@ -31,13 +31,13 @@ func checksCommand() *cobra.Command {
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if framework == "" {
-				return report.WriteCatalogue(cmd.OutOrStdout(), allRules(), format)
+				return report.WriteCatalogue(cmd.OutOrStdout(), allRules(), format, reportOptions(cmd))
 			}
 			f, err := frameworkNamed(framework)
 			if err != nil {
 				return err
 			}
-			return report.WriteMapping(cmd.OutOrStdout(), f, allRules(), format)
+			return report.WriteMapping(cmd.OutOrStdout(), f, allRules(), format, reportOptions(cmd))
 		},
 	}
 	formats.Flag(cmd, &format)
@@ -151,7 +151,7 @@ func explainCommand(t *tree) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return report.WriteExplanation(cmd.OutOrStdout(), &r, doc, j.format, terminal.Colorful(cmd.OutOrStdout()))
+			return report.WriteExplanation(cmd.OutOrStdout(), &r, doc, j.format, reportOptions(cmd))
 		},
 	}
 	formats.Flag(cmd, &j.format)
@@ -193,9 +193,15 @@ func profilesCommand() *cobra.Command {
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report.WriteProfiles(cmd.OutOrStdout(), finding.Profiles(), format)
+			return report.WriteProfiles(cmd.OutOrStdout(), finding.Profiles(), format, reportOptions(cmd))
 		},
 	}
 	formats.Flag(cmd, &format)
 	return cmd
+}
+
+// reportOptions fit a command's output.
+func reportOptions(cmd *cobra.Command) report.Options {
+	out := cmd.OutOrStdout()
+	return report.Options{Color: terminal.Colorful(out), Width: terminal.Width(out)}
 }

@@ -51,7 +51,7 @@ func devicesCommand(t *tree) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			style.Color = terminal.Colorful(cmd.OutOrStdout())
+			style.Color, style.Width = terminal.Colorful(cmd.OutOrStdout()), terminal.Width(cmd.OutOrStdout())
 			return writeDevices(cmd.OutOrStdout(), inv, format, style)
 		},
 	}

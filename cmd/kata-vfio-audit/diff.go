@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -95,7 +94,11 @@ func (j *judging) printChanges(stdout io.Writer, d *finding.Diff) error {
 	case "yaml":
 		err = encode.YAML(&b, "diff", d)
 	default:
-		err = j.diffTable(&b, d)
+		width := 0
+		if j.file == "" {
+			width = terminal.TableWidth(stdout)
+		}
+		err = j.diffTable(&b, d, width)
 	}
 	if err != nil {
 		return err
@@ -116,8 +119,8 @@ func (j *judging) printChanges(stdout io.Writer, d *finding.Diff) error {
 }
 
 // diffTable is for people: one line for each change.
-func (j *judging) diffTable(w io.Writer, d *finding.Diff) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+func (j *judging) diffTable(w io.Writer, d *finding.Diff, width int) error {
+	rows := [][]string{{"CHANGE", "SEVERITY", "CHECK", "STATE", "OBJECT", "FINDING"}}
 	count := map[finding.Kind]int{}
 	for i := range d.Changes {
 		c := &d.Changes[i]
@@ -126,10 +129,12 @@ func (j *judging) diffTable(w io.Writer, d *finding.Diff) error {
 		if f.Severity.Compare(j.show) > 0 {
 			continue
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Kind, f.Severity, terminal.Visible(f.ID), states(c), terminal.Visible(about(f)), terminal.Visible(f.Text))
+		rows = append(rows, []string{string(c.Kind), string(f.Severity), f.ID, states(c), about(f), f.Text})
 	}
-	if err := table.Flush(); err != nil {
-		return err
+	if len(rows) > 1 {
+		if _, err := fmt.Fprintf(w, "%s\n\n", strings.Join(terminal.Columns(rows, width), "\n")); err != nil {
+			return err
+		}
 	}
 	_, err := fmt.Fprintf(w, "%d new, %d changed, %d gone, %d as before, between %s and %s\n", count[finding.New], count[finding.Changed],
 		count[finding.Gone], d.Same, terminal.Visible(d.Old.Time), terminal.Visible(d.New.Time))

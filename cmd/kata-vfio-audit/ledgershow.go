@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -149,9 +149,7 @@ func printerOf(w io.Writer, format string) printer {
 	case "ndjson":
 		return linePrinter{w}
 	}
-	p := tablePrinter{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	fmt.Fprintln(p.w, "SEQ\tTIME\tEVENT\tDEVICE\tCLAIM\tVM\tWHAT")
-	return p
+	return &tablePrinter{w, [][]string{{"SEQ", "TIME", "EVENT", "DEVICE", "CLAIM", "VM", "WHAT"}}}
 }
 
 // linePrinter writes each line as it is in the ledger.
@@ -179,10 +177,13 @@ func (p *documentPrinter) end() error {
 	return encode.JSON(p.w, "events", map[string]any{"events": p.events})
 }
 
-// tablePrinter writes a line for each event.
-type tablePrinter struct{ w *tabwriter.Writer }
+// tablePrinter writes a row for each event.
+type tablePrinter struct {
+	w    io.Writer
+	rows [][]string
+}
 
-func (p tablePrinter) event(entry *ledger.Entry) error {
+func (p *tablePrinter) event(entry *ledger.Entry) error {
 	e := entry.Event
 	kind := string(e.Type)
 	if e.Late {
@@ -192,15 +193,16 @@ func (p tablePrinter) event(entry *ledger.Entry) error {
 		strconv.FormatInt(e.Seq, 10), e.Time.UTC().Format("2006-01-02 15:04:05"), kind, addressesOf(e), claimWords(e.Claim), vmWords(e.VM), whatWords(e),
 	}
 	for i := range cells {
-		if cells[i] = terminal.Visible(cells[i]); cells[i] == "" {
-			cells[i] = "-"
-		}
+		cells[i] = cmp.Or(cells[i], "-")
 	}
-	_, err := fmt.Fprintln(p.w, strings.Join(cells, "\t"))
-	return err
+	p.rows = append(p.rows, cells)
+	return nil
 }
 
-func (p tablePrinter) end() error { return p.w.Flush() }
+func (p *tablePrinter) end() error {
+	_, err := io.WriteString(p.w, strings.Join(terminal.Columns(p.rows, terminal.TableWidth(p.w)), "\n")+"\n")
+	return err
+}
 
 func addressesOf(e *ledger.Event) string {
 	var words []string

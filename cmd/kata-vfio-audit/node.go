@@ -262,7 +262,10 @@ func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
 // finish prints the document and turns what it says into the exit code.
 func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	var b strings.Builder
-	o := report.Options{Show: j.show, FailOn: j.gate, Color: j.file == "" && terminal.Colorful(stdout)}
+	o := report.Options{Show: j.show, FailOn: j.gate}
+	if j.file == "" {
+		o.Color, o.Width = terminal.Colorful(stdout), terminal.Width(stdout)
+	}
 	if err := report.Write(&b, doc, j.format, o); err != nil {
 		return err
 	}

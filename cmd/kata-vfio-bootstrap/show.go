@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
@@ -215,6 +214,8 @@ func printStatus(out *printer, r *bootstrap.Report) {
 type printer struct {
 	text  bytes.Buffer
 	color bool
+	// width is that of tables and problems; 0 is no limit.
+	width int
 }
 
 // print writes a value in the format of -o.
@@ -225,7 +226,7 @@ func (o *options) print(w io.Writer, v any, show func(*printer)) error {
 	case "yaml":
 		return encode.YAML(w, "the result", v)
 	}
-	out := &printer{color: terminal.Colorful(w)}
+	out := &printer{color: terminal.Colorful(w), width: terminal.TableWidth(w)}
 	show(out)
 	_, err := w.Write(out.text.Bytes())
 	return err
@@ -245,19 +246,7 @@ func (p *printer) table(rows [][]string) {
 	if len(rows) < 2 {
 		return
 	}
-	var text bytes.Buffer
-	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		for i := range row {
-			row[i] = strings.ReplaceAll(terminal.Visible(row[i]), "\t", " ")
-		}
-		fmt.Fprintln(tw, strings.Join(row, "\t"))
-	}
-	_ = tw.Flush() // a buffer takes all
-	for line := range strings.Lines(text.String()) {
-		p.text.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-	p.text.WriteByte('\n')
+	p.text.WriteString(strings.Join(terminal.Columns(rows, p.width), "\n") + "\n\n")
 }
 
 func (p *printer) diff(text string) {
@@ -288,16 +277,29 @@ func (p *printer) problems(all []state.Problem) {
 		if problem.Fatal {
 			mark, color = "✗", terminal.Red
 		}
-		p.head(color, mark+" "+terminal.VisibleLines(problem.Text))
+		p.head(color, mark+" "+strings.Join(p.wrap(problem.Text, 2), "\n  "))
 		fix := problem.Fix
 		if problem.ByHand {
 			fix = "manual step: " + fix
 		}
-		p.line("    %s", strings.ReplaceAll(fix, "\n", "\n    "))
+		p.line("    %s", strings.Join(p.wrap(fix, 4), "\n    "))
 	}
 	if len(all) > 0 {
 		p.text.WriteByte('\n')
 	}
+}
+
+// wrap returns the lines of a text that is indented by so many characters. Indented lines stay whole.
+func (p *printer) wrap(text string, indent int) []string {
+	var lines []string
+	for line := range strings.SplitSeq(terminal.VisibleLines(text), "\n") {
+		if p.width == 0 || strings.HasPrefix(line, " ") {
+			lines = append(lines, line)
+			continue
+		}
+		lines = append(lines, terminal.Wrap(line, p.width-indent)...)
+	}
+	return lines
 }
 
 // steps lists the commands that bootstrap runs, with their results, and those that the user has to run.

@@ -1,16 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -28,22 +27,10 @@ func document(w io.Writer, format string, v any) (bool, error) {
 	return false, nil
 }
 
-// table prints rows in columns, without spaces at the end of a line. A cell must not contain a tab.
+// table prints rows in columns, within the width of a terminal.
 func table(w io.Writer, rows [][]string) error {
-	var text bytes.Buffer
-	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(tw, strings.Join(row, "\t"))
-	}
-	if err := tw.Flush(); err != nil {
-		return err
-	}
-	for line := range strings.Lines(text.String()) {
-		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := io.WriteString(w, strings.Join(terminal.Columns(rows, terminal.TableWidth(w)), "\n")+"\n")
+	return err
 }
 
 // printPlan prints a plan: the devices, and the steps.

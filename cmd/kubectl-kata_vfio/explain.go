@@ -49,7 +49,8 @@ func explainCommand(s *session) *cobra.Command {
 			case "yaml":
 				return encode.YAML(cmd.OutOrStdout(), "explanation", x)
 			}
-			return writeLines(cmd.OutOrStdout(), explanationLines(x, terminal.Colorful(cmd.OutOrStdout())))
+			out := cmd.OutOrStdout()
+			return writeLines(out, explanationLines(x, terminal.Width(out), terminal.Colorful(out)))
 		},
 	}
 	formats.Flag(cmd, &format)
@@ -129,28 +130,28 @@ func explanationOf(state *fleet.State, of subject, namespace string) (*fleet.Exp
 	return pod, nil
 }
 
-// explanationLines is an explanation for people.
-func explanationLines(x *fleet.Explanation, color bool) []string {
-	lines := terminal.Wrap(terminal.Visible(x.Subject+" "+x.Now), terminal.PageWidth)
+// explanationLines is an explanation for people, within the width.
+func explanationLines(x *fleet.Explanation, width int, color bool) []string {
+	lines := terminal.Wrap(terminal.Visible(x.Subject+" "+x.Now), width)
 	for i := range lines {
 		lines[i] = terminal.Paint(color, terminal.Bold, lines[i])
 	}
 	lines = append(lines, "")
 	for i := range x.Moments {
-		lines = append(lines, momentLines(x, &x.Moments[i], color)...)
+		lines = append(lines, momentLines(x, &x.Moments[i], width, color)...)
 	}
 	if len(x.Todo) == 0 {
 		return append(lines, "", "nothing to do")
 	}
 	lines = append(lines, "", terminal.Paint(color, terminal.Bold, "What to do"))
 	for _, todo := range x.Todo {
-		lines = append(lines, indented("  - ", "    ", todo)...)
+		lines = append(lines, indented("  - ", "    ", todo, width)...)
 	}
 	return lines
 }
 
 // momentLines are the time, whose it is, and the text below, indented.
-func momentLines(x *fleet.Explanation, m *fleet.Moment, color bool) []string {
+func momentLines(x *fleet.Explanation, m *fleet.Moment, width int, color bool) []string {
 	at := "now                 "
 	if !m.At.IsZero() {
 		at = m.At.UTC().Format(time.RFC3339)
@@ -165,7 +166,7 @@ func momentLines(x *fleet.Explanation, m *fleet.Moment, color bool) []string {
 	}
 	lines := []string{terminal.Paint(color, paint, terminal.Visible(head))}
 	if m.Text != "" {
-		lines = append(lines, indented("    ", "    ", m.Text)...)
+		lines = append(lines, indented("    ", "    ", m.Text, width)...)
 	}
 	return lines
 }
@@ -181,8 +182,8 @@ func mark(m *fleet.Moment) string {
 	return "✓"
 }
 
-func indented(first, rest, text string) []string {
-	lines := terminal.Wrap(terminal.Visible(text), terminal.PageWidth-len(rest))
+func indented(first, rest, text string, width int) []string {
+	lines := terminal.Wrap(terminal.Visible(text), width-len(rest))
 	for i := range lines {
 		if i == 0 {
 			lines[i] = first + lines[i]

@@ -45,7 +45,7 @@ func (r *redrawn) show(p *picture) error {
 	if _, rows, err := term.GetSize(int(r.to.Fd())); err == nil && rows > 2 {
 		height = rows
 	}
-	lines := fit(p.lines(terminal.Colorful(r.to)), height)
+	lines := fit(p.lines(terminal.TableWidth(r.to), terminal.Colorful(r.to)), height)
 	if _, err := io.WriteString(r.to, clear+wrapOff+strings.Join(lines, "\n")+"\n"+wrapOn); err != nil {
 		return fmt.Errorf("draw: %w", err)
 	}
@@ -125,7 +125,7 @@ func gone(said map[string]string, there map[string]bool) []string {
 
 // redraw writes a drawing that is another one, whole.
 func (a *appended) redraw(p *picture) error {
-	lines := p.lines(false)
+	lines := p.lines(0, false)
 	text := strings.Join(lines, "\n")
 	if text == a.drawn {
 		return nil
@@ -217,8 +217,8 @@ func (p *picture) table() *terminal.Table {
 	return t
 }
 
-// lines is the picture for people.
-func (p *picture) lines(color bool) []string {
+// lines is the picture for people. A table keeps to the width; 0 is no limit.
+func (p *picture) lines(width int, color bool) []string {
 	switch {
 	case len(p.drawing) > 0:
 		var b strings.Builder
@@ -227,7 +227,7 @@ func (p *picture) lines(color bool) []string {
 	case len(p.rows) == 0:
 		return []string{p.empty}
 	}
-	return p.table().Lines(color)
+	return p.table().Lines(width, color)
 }
 
 // print writes the picture once.
@@ -238,7 +238,7 @@ func (p *picture) print(w io.Writer, format string) error {
 	case "yaml":
 		return encode.YAML(w, p.what, p.document)
 	}
-	return writeLines(w, p.lines(terminal.Colorful(w)))
+	return writeLines(w, p.lines(terminal.TableWidth(w), terminal.Colorful(w)))
 }
 
 func writeLines(w io.Writer, lines []string) error {

@@ -226,8 +226,9 @@ func sameAddress(a, b *pci.Address) bool {
 func (h *hint) text(style Style) string {
 	const indent = "          "
 	label := fmt.Sprintf("%-9s ", h.Severity)
-	body := terminal.Wrap(terminal.Visible(h.Text)+h.others(), terminal.PageWidth-len(indent))
-	body = append(body, terminal.Wrap("fix: "+terminal.Visible(h.Fix), terminal.PageWidth-len(indent))...)
+	width := style.width() - len(indent)
+	body := terminal.Wrap(terminal.Visible(h.Text)+h.others(), width)
+	body = append(body, terminal.Wrap("fix: "+terminal.Visible(h.Fix), width)...)
 	color := terminal.Yellow
 	if h.Severity.Compare(isolation.High) <= 0 {
 		color = terminal.Red

@@ -45,7 +45,7 @@ func (all *Sandboxes) writeTable(w io.Writer) error {
 	for i := range all.Sandboxes {
 		t.Rows = append(t.Rows, rowsOf(&all.Sandboxes[i])...)
 	}
-	for _, line := range t.Lines(false) {
+	for _, line := range t.Lines(0, false) {
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return fmt.Errorf("write sandboxes: %w", err)
 		}

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -14,11 +15,11 @@ import (
 const minProduct = 12
 
 // WriteTable writes one line a function and then, worst last, what to do about
-// those that are not isolated. It keeps to 100 columns.
+// those that are not isolated. It keeps to the style's width.
 func (inv *Inventory) WriteTable(w io.Writer, style Style) error {
 	rows := inv.rows(style.Bridges)
 	cols := narrow()
-	fit(cols, rows, terminal.PageWidth)
+	fit(cols, rows, style.width())
 	return inv.writeReport(w, rows, cols, style)
 }
 
@@ -95,9 +96,9 @@ func fit(cols []column, rows []row, limit int) {
 // writeReport writes heading, table and hints in one go.
 func (inv *Inventory) writeReport(w io.Writer, rows []row, cols []column, style Style) error {
 	var b strings.Builder
-	b.WriteString(inv.heading() + "\n")
+	b.WriteString(inv.heading(style.width()) + "\n")
 	if inv.Basis != nil {
-		b.WriteString(strings.Join(terminal.Wrap(terminal.Visible(inv.Basis.String()), terminal.PageWidth), "\n") + "\n")
+		b.WriteString(strings.Join(terminal.Wrap(terminal.Visible(inv.Basis.String()), style.width()), "\n") + "\n")
 	}
 	b.WriteString("\n")
 	b.WriteString(style.paint(terminal.Bold, titles(cols)) + "\n")
@@ -150,7 +151,7 @@ func (c *column) pad(text string) string {
 }
 
 // heading describes the node in one line.
-func (inv *Inventory) heading() string {
+func (inv *Inventory) heading(width int) string {
 	parts := []string{"kernel " + orUnknown(inv.Host.Kernel)}
 	if len(inv.Host.IOMMUs) > 0 {
 		parts = append(parts, "IOMMU "+strings.Join(inv.Host.IOMMUs, " "))
@@ -160,7 +161,7 @@ func (inv *Inventory) heading() string {
 	if inv.Host.IOMMUFD {
 		parts = append(parts, "iommufd")
 	}
-	return terminal.Shorten(terminal.Visible(strings.Join(parts, ", ")), terminal.PageWidth)
+	return terminal.Shorten(terminal.Visible(strings.Join(parts, ", ")), width)
 }
 
 // summary counts the verdicts, those of the chipset's many small functions
@@ -221,7 +222,11 @@ type Style struct {
 	Color bool
 	// Bridges lists bridges too.
 	Bridges bool
+	// Width is in characters; 0 is [terminal.PageWidth].
+	Width int
 }
+
+func (s Style) width() int { return cmp.Or(s.Width, terminal.PageWidth) }
 
 // paint wraps text in a colour. Padding goes on before: escapes have no width.
 func (s Style) paint(color terminal.Color, text string) string {

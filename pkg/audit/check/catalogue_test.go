@@ -39,7 +39,7 @@ func allRules() []finding.Rule {
 // TestCatalogueIsWrittenDown: CATALOGUE.md says what the checks say of themselves.
 func TestCatalogueIsWrittenDown(t *testing.T) {
 	var b bytes.Buffer
-	if err := report.WriteCatalogue(&b, allRules(), "md"); err != nil {
+	if err := report.WriteCatalogue(&b, allRules(), "md", report.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if *update {

@@ -50,7 +50,7 @@ func (e *entry) weight() string {
 }
 
 // WriteCatalogue writes all rules, by group.
-func WriteCatalogue(w io.Writer, rules []finding.Rule, format string) error {
+func WriteCatalogue(w io.Writer, rules []finding.Rule, format string, o Options) error {
 	frameworks, err := mapping.Frameworks()
 	if err != nil {
 		return err
@@ -72,6 +72,9 @@ func WriteCatalogue(w io.Writer, rules []finding.Rule, format string) error {
 		b.WriteString("- Assignable functions are those that tenants have or can get.\n")
 		b.WriteString("- Questions that no check answers are [at the end](#not-checked).\n")
 	}
+	if format == "table" && len(entries) > 0 {
+		writeColumns(&b, o.width(), catalogueColumns(), "ID", "SEVERITY", "BY", "CHECK")
+	}
 	for _, g := range finding.Groups() {
 		var some []entry
 		for _, e := range entries {
@@ -80,24 +83,27 @@ func WriteCatalogue(w io.Writer, rules []finding.Rule, format string) error {
 			}
 		}
 		if len(some) > 0 {
-			writeGroup(&b, g, some, format)
+			writeGroup(&b, g, some, format, o.width())
 		}
 	}
-	writeNotAsked(&b, format)
+	writeNotAsked(&b, format, o.width())
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write catalogue: %w", err)
 	}
 	return nil
 }
 
-func writeGroup(b *strings.Builder, g finding.Group, entries []entry, format string) {
+// catalogueColumns are the widths of the table's columns but the last.
+func catalogueColumns() []int { return []int{10, 10, 8} }
+
+func writeGroup(b *strings.Builder, g finding.Group, entries []entry, format string, width int) {
 	if format != "md" {
 		for i := range entries {
 			asked := "" // by the plugin, whenever its node changes
 			if entries[i].Cheap {
 				asked = "plugin"
 			}
-			writeColumns(b, []int{10, 10, 8}, entries[i].ID, string(entries[i].Severity), asked, entries[i].Title)
+			writeColumns(b, width, catalogueColumns(), entries[i].ID, string(entries[i].Severity), asked, entries[i].Title)
 		}
 		return
 	}
@@ -175,7 +181,7 @@ func controls(supports []mapping.Support) string {
 
 // writeNotAsked writes what no check asks: a reader who misses it shall not take it
 // for answered.
-func writeNotAsked(b *strings.Builder, format string) {
+func writeNotAsked(b *strings.Builder, format string, width int) {
 	all := finding.NotAskedRules()
 	if format != "md" {
 		var ids []string
@@ -183,7 +189,7 @@ func writeNotAsked(b *strings.Builder, format string) {
 			ids = append(ids, not.ID)
 		}
 		b.WriteString("\nNot checked; `kata-vfio-audit checks -o md` gives the reasons, and what to check by hand\n")
-		writeColumns(b, []int{10}, "", strings.Join(ids, " "))
+		writeColumns(b, width, []int{10}, "", strings.Join(ids, " "))
 		return
 	}
 	b.WriteString("\n## Not checked\n\n| Question | Why no check answers it | By hand |\n|---|---|---|\n")
@@ -193,7 +199,7 @@ func writeNotAsked(b *strings.Builder, format string) {
 }
 
 // WriteMapping writes a framework's controls and the rules that support each.
-func WriteMapping(w io.Writer, f *mapping.Framework, rules []finding.Rule, format string) error {
+func WriteMapping(w io.Writer, f *mapping.Framework, rules []finding.Rule, format string, o Options) error {
 	controls := []mapping.Control{}
 	for _, c := range f.Controls {
 		named := c
@@ -224,8 +230,8 @@ func WriteMapping(w io.Writer, f *mapping.Framework, rules []finding.Rule, forma
 			continue
 		}
 		fmt.Fprintf(&b, "\n%s (%s)\n", title, c.Strength)
-		writeColumns(&b, []int{2}, "", c.Rationale)
-		writeColumns(&b, []int{2}, "", checks)
+		writeColumns(&b, o.width(), []int{2}, "", c.Rationale)
+		writeColumns(&b, o.width(), []int{2}, "", checks)
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write mapping: %w", err)
@@ -234,14 +240,14 @@ func WriteMapping(w io.Writer, f *mapping.Framework, rules []finding.Rule, forma
 }
 
 // writeColumns writes a line of cells, all but the last of fixed width; the last is
-// wrapped within the page.
-func writeColumns(b *strings.Builder, widths []int, cells ...string) {
+// wrapped within the width.
+func writeColumns(b *strings.Builder, width int, widths []int, cells ...string) {
 	first, indent := "", ""
 	for i, width := range widths {
 		first += fmt.Sprintf("%-*s", width, cells[i])
 		indent += strings.Repeat(" ", width)
 	}
-	for _, text := range terminal.Wrap(cells[len(cells)-1], terminal.PageWidth-len(indent)) {
+	for _, text := range terminal.Wrap(cells[len(cells)-1], width-len(indent)) {
 		b.WriteString(strings.TrimRight(first+text, " ") + "\n")
 		first = indent
 	}
@@ -252,7 +258,7 @@ func ExplainFormats() []string { return []string{"text", "json", "md"} }
 
 // WriteExplanation writes all that is known of a rule: what it checks, why, how to fix a failure, and its sources.
 // With the document of a node it adds the results there, with all evidence; d is nil without a node.
-func WriteExplanation(w io.Writer, r *finding.Rule, d *Document, format string, color bool) error {
+func WriteExplanation(w io.Writer, r *finding.Rule, d *Document, format string, o Options) error {
 	frameworks, err := mapping.Frameworks()
 	if err != nil {
 		return err
@@ -270,7 +276,7 @@ func WriteExplanation(w io.Writer, r *finding.Rule, d *Document, format string, 
 	case format == "md":
 		return explainMarkdown(w, &e, d)
 	}
-	t := &table{tableStyle: tableStyle{color: color, wide: true}}
+	t := &table{tableStyle: tableStyle{color: o.Color, width: o.width(), wide: true}}
 	t.explain(&e)
 	if d != nil {
 		t.answers(d.visible())
@@ -306,7 +312,7 @@ func (t *table) explain(e *entry) {
 
 func (t *table) field(name, text string) {
 	if text != "" && text != "``" {
-		writeColumns(&t.Builder, []int{10}, name, text)
+		writeColumns(&t.Builder, t.width, []int{10}, name, text)
 	}
 }
 
@@ -346,7 +352,7 @@ func explainMarkdown(w io.Writer, e *entry, d *Document) error {
 
 // WriteProfiles writes what each profile is for and which rules weigh otherwise in
 // it; format is table or json.
-func WriteProfiles(w io.Writer, profiles []finding.Profile, format string) error {
+func WriteProfiles(w io.Writer, profiles []finding.Profile, format string, o Options) error {
 	if format == "json" {
 		return encode.JSON(w, "profiles", map[string]any{"profiles": profiles})
 	}
@@ -362,7 +368,7 @@ func WriteProfiles(w io.Writer, profiles []finding.Profile, format string) error
 		fmt.Fprintf(&b, "%s: %s\n", p.Name, about)
 		for _, severity := range append(finding.Severities(), finding.Off) {
 			if ids := weighing(&p, severity); len(ids) > 0 {
-				writeColumns(&b, []int{2, 10}, "", string(severity), strings.Join(ids, " "))
+				writeColumns(&b, o.width(), []int{2, 10}, "", string(severity), strings.Join(ids, " "))
 			}
 		}
 	}

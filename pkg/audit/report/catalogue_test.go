@@ -39,16 +39,16 @@ func profiles() []finding.Profile {
 func TestCatalogueGolden(t *testing.T) {
 	rules := rules()[:4]
 	for format, extension := range map[string]string{"table": "txt", "json": "json", "md": "md"} {
-		golden.Compare(t, "catalogue."+extension, printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, rules, format) }))
-		golden.Compare(t, "mapping."+extension, printed(t, func(w io.Writer) error { return report.WriteMapping(w, framework(), rules, format) }))
+		golden.Compare(t, "catalogue."+extension, printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, rules, format, report.Options{}) }))
+		golden.Compare(t, "mapping."+extension, printed(t, func(w io.Writer) error { return report.WriteMapping(w, framework(), rules, format, report.Options{}) }))
 	}
 	for format, extension := range map[string]string{"text": "txt", "json": "json", "md": "md"} {
-		golden.Compare(t, "explain."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], nil, format, false) }))
+		golden.Compare(t, "explain."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], nil, format, report.Options{}) }))
 		node := document(few()[:1])
-		golden.Compare(t, "explain-node."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], node, format, false) }))
+		golden.Compare(t, "explain-node."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], node, format, report.Options{}) }))
 	}
 	for format, extension := range map[string]string{"table": "txt", "json": "json"} {
-		golden.Compare(t, "profiles."+extension, printed(t, func(w io.Writer) error { return report.WriteProfiles(w, profiles(), format) }))
+		golden.Compare(t, "profiles."+extension, printed(t, func(w io.Writer) error { return report.WriteProfiles(w, profiles(), format, report.Options{}) }))
 	}
 }
 
@@ -56,12 +56,14 @@ func TestCatalogueGolden(t *testing.T) {
 func TestCatalogueHasNoNull(t *testing.T) {
 	bare := []finding.Rule{{ID: "XYZ-001", Title: "x", Severity: isolation.Low}}
 	for _, text := range []string{
-		printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, bare, "json") }),
-		printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, nil, "json") }),
-		printed(t, func(w io.Writer) error { return report.WriteMapping(w, &mapping.Framework{}, nil, "json") }),
-		printed(t, func(w io.Writer) error { return report.WriteMapping(w, framework(), nil, "json") }),
+		printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, bare, "json", report.Options{}) }),
+		printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, nil, "json", report.Options{}) }),
 		printed(t, func(w io.Writer) error {
-			return report.WriteExplanation(w, &bare[0], document(nil), "json", false)
+			return report.WriteMapping(w, &mapping.Framework{}, nil, "json", report.Options{})
+		}),
+		printed(t, func(w io.Writer) error { return report.WriteMapping(w, framework(), nil, "json", report.Options{}) }),
+		printed(t, func(w io.Writer) error {
+			return report.WriteExplanation(w, &bare[0], document(nil), "json", report.Options{})
 		}),
 	} {
 		if !json.Valid([]byte(text)) || bytes.Contains([]byte(text), []byte("null")) {
@@ -74,7 +76,7 @@ func TestCatalogueHasNoNull(t *testing.T) {
 func TestExplanationObeysNothing(t *testing.T) {
 	for _, format := range report.ExplainFormats() {
 		out := printed(t, func(w io.Writer) error {
-			return report.WriteExplanation(w, &rules()[0], document([]finding.Finding{hostile()}), format, false)
+			return report.WriteExplanation(w, &rules()[0], document([]finding.Finding{hostile()}), format, report.Options{})
 		})
 		obeyedIn(t, format, out)
 	}

@@ -2,6 +2,7 @@
 package report
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -41,7 +43,11 @@ type Options struct {
 	// code says; empty for every one.
 	FailOn isolation.Severity
 	Color  bool
+	// Width is that of text for people, in characters; 0 is [terminal.PageWidth].
+	Width int
 }
+
+func (o *Options) width() int { return cmp.Or(o.Width, terminal.PageWidth) }
 
 // Formats returns the names that [Write] knows, the default first.
 func Formats() []string {
@@ -64,7 +70,7 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 	d = d.atLeast(o.Show)
 	switch format {
 	case "table", "wide":
-		return writeTable(w, d.visible(), tableStyle{color: o.Color, wide: format == "wide", hidden: d.hidden(), failOn: o.FailOn})
+		return writeTable(w, d.visible(), tableStyle{color: o.Color, width: o.width(), wide: format == "wide", hidden: d.hidden(), failOn: o.FailOn})
 	case "json":
 		return encode.JSON(w, "report", d.Report)
 	case "yaml":

@@ -107,7 +107,7 @@ func TestATreeWithoutANameIsCalledSomething(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := report.WriteExplanation(&b, &d.Rules[0], d, "text", false); err != nil || !strings.Contains(b.String(), "\nOn /srv/copies/a\n") {
+	if err := report.WriteExplanation(&b, &d.Rules[0], d, "text", report.Options{}); err != nil || !strings.Contains(b.String(), "\nOn /srv/copies/a\n") {
 		t.Errorf("%v: %s", err, b.String())
 	}
 }

@@ -14,6 +14,7 @@ import (
 // tableStyle says how the table looks.
 type tableStyle struct {
 	color bool
+	width int
 	// wide leaves nothing out: every finding, and the evidence.
 	wide bool
 	// hidden is how many failures are left out by severity.
@@ -64,7 +65,7 @@ func (t *table) verdict(d *Document) {
 		mark, color = "?", terminal.Yellow
 	}
 	name := d.Subject.Label()
-	lines := terminal.Wrap(mark+" "+name+" "+verdictWords(&d.Summary, t.failOn), terminal.PageWidth)
+	lines := terminal.Wrap(mark+" "+name+" "+verdictWords(&d.Summary, t.failOn), t.width)
 	for _, line := range lines {
 		t.WriteString(terminal.Paint(t.color, color, line) + "\n")
 	}
@@ -118,10 +119,10 @@ func failedWords(s *finding.Summary) string {
 	return text
 }
 
-// lines writes text within the page, the first line behind first, the others
+// lines writes text within the width, the first line behind first, the others
 // behind indent.
 func (t *table) lines(first, indent, text string) {
-	for i, line := range terminal.Wrap(text, terminal.PageWidth-len(indent)) {
+	for i, line := range terminal.Wrap(text, t.width-len(indent)) {
 		if i == 0 {
 			t.WriteString(first + line + "\n")
 		} else {

@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -22,15 +23,39 @@ type Table struct {
 }
 
 // gap is the space between two columns, the same as kubectl's.
-const gap = "   "
+const gap = 3
 
-// Lines returns the titles and then the rows, as lines without their ends.
-func (t *Table) Lines(color bool) []string {
+// Lines returns the titles, unless there are none, and then the rows, as lines without their ends. If they are longer
+// than limit, the widest texts of several words are wrapped; 0 is no limit.
+func (t *Table) Lines(limit int, color bool) []string {
 	widths := t.Widths(nil)
-	lines := make([]string, 0, len(t.Rows)+1)
-	lines = append(lines, t.Head(widths, color))
-	for _, row := range t.Rows {
+	rows := wrapped(t.Rows, widths, limit, gap)
+	lines := make([]string, 0, len(rows)+1)
+	if len(t.Titles) > 0 {
+		lines = append(lines, t.Head(widths, color))
+	}
+	for _, row := range rows {
 		lines = append(lines, Line(row, widths, color))
+	}
+	return lines
+}
+
+// Columns returns rows, the first of which has the titles, as the lines of a table without colors that keeps to limit
+// as [Table.Lines] does. Its columns are two spaces apart.
+func Columns(rows [][]string, limit int) []string {
+	const gap = 2
+	t := &Table{}
+	for _, row := range rows {
+		cells := make([]Cell, len(row))
+		for i, text := range row {
+			cells[i].Text = text
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	widths := t.Widths(nil)
+	lines := make([]string, 0, len(rows))
+	for _, row := range wrapped(t.Rows, widths, limit, gap) {
+		lines = append(lines, line(row, widths, gap, false))
 	}
 	return lines
 }
@@ -38,17 +63,90 @@ func (t *Table) Lines(color bool) []string {
 // Widths returns what each column takes, and no less than before: for a table that
 // goes on below what is written already.
 func (t *Table) Widths(before []int) []int {
-	widths := make([]int, len(t.Titles))
-	copy(widths, before)
+	widths := slices.Clone(before)
+	widen := func(i int, text string) {
+		if i >= len(widths) {
+			widths = append(widths, 0)
+		}
+		widths[i] = max(widths[i], utf8.RuneCountInString(text))
+	}
 	for i, title := range t.Titles {
-		widths[i] = max(widths[i], utf8.RuneCountInString(title))
-		for _, row := range t.Rows {
-			if i < len(row) {
-				widths[i] = max(widths[i], utf8.RuneCountInString(Visible(row[i].Text)))
-			}
+		widen(i, title)
+	}
+	for _, row := range t.Rows {
+		for i, cell := range row {
+			widen(i, Visible(cell.Text))
 		}
 	}
 	return widths
+}
+
+// A column with texts of more than prose characters is wrapped where a table is too wide, to no less than minProse.
+const (
+	prose    = 40
+	minProse = 20
+)
+
+// wrapped narrows the columns of prose, the widest first, until the rows fit limit, or as far as possible. It returns
+// the rows, with the rest of the wrapped texts in rows of their own.
+func wrapped(rows [][]Cell, widths []int, limit, gap int) [][]Cell {
+	over := gap*(len(widths)-1) - limit
+	for _, width := range widths {
+		over += width
+	}
+	if limit == 0 || over <= 0 {
+		return rows
+	}
+	least := leastWidths(rows, widths)
+	for ; over > 0; over-- {
+		widest := -1
+		for i := range widths {
+			if widths[i] > least[i] && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+	}
+	var all [][]Cell
+	for _, row := range rows {
+		all = append(all, below(row, widths)...)
+	}
+	return all
+}
+
+// leastWidths returns how narrow each column can be. One of prose has room for its longest word.
+func leastWidths(rows [][]Cell, widths []int) []int {
+	least := make([]int, len(widths))
+	for i := range least {
+		if least[i] = widths[i]; widths[i] > prose {
+			least[i] = minProse
+		}
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			for _, word := range words(Visible(cell.Text)) {
+				least[i] = max(least[i], utf8.RuneCountInString(word))
+			}
+		}
+	}
+	return least
+}
+
+// below returns a row as those that its wrapped texts take.
+func below(row []Cell, widths []int) [][]Cell {
+	var all [][]Cell
+	for i, cell := range row {
+		for n, text := range Wrap(Visible(cell.Text), widths[i]) {
+			if n == len(all) {
+				all = append(all, make([]Cell, len(row)))
+			}
+			all[n][i] = Cell{text, cell.Color}
+		}
+	}
+	return all
 }
 
 // Head returns the line of the titles.
@@ -61,7 +159,9 @@ func (t *Table) Head(widths []int, color bool) string {
 }
 
 // Line returns a row as one line. What is wider than its column moves the others.
-func Line(row []Cell, widths []int, color bool) string {
+func Line(row []Cell, widths []int, color bool) string { return line(row, widths, gap, color) }
+
+func line(row []Cell, widths []int, gap int, color bool) string {
 	var b strings.Builder
 	blank := 0
 	for i, cell := range row {
@@ -71,7 +171,7 @@ func Line(row []Cell, widths []int, color bool) string {
 			b.WriteString(Paint(color, cell.Color, text))
 			blank = 0
 		}
-		blank += max(widths[i]-utf8.RuneCountInString(text), 0) + len(gap)
+		blank += max(widths[i]-utf8.RuneCountInString(text), 0) + gap
 	}
 	return b.String()
 }

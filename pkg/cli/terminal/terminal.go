@@ -6,6 +6,7 @@ package terminal
 import (
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -46,8 +47,48 @@ func Paint(on bool, c Color, text string) string {
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
 }
 
-// PageWidth is the width in characters that text for people keeps to.
+// PageWidth is the width in characters of text that does not go to a terminal, such as a file's.
 const PageWidth = 100
+
+// Texts are no narrower and no wider than this, whatever the terminal: narrower ones have a word a line, and wider ones
+// are hard to read.
+const (
+	minWidth = 60
+	maxWidth = 200
+)
+
+// Width returns the width in characters that text for people keeps to: that of the terminal w, which $COLUMNS
+// overrides, but between 60 and 200; [PageWidth] if w is no terminal.
+func Width(w io.Writer) int {
+	if columns := columnsOf(w); columns > 0 {
+		return min(max(columns, minWidth), maxWidth)
+	}
+	return PageWidth
+}
+
+// TableWidth is [Width] for tables whose rows stay whole, however long, in a file or pipe: 0, which is no limit, if w is
+// no terminal.
+func TableWidth(w io.Writer) int {
+	if columnsOf(w) == 0 {
+		return 0
+	}
+	return Width(w)
+}
+
+// columnsOf returns the terminal's columns; 0 if w is no terminal, or one whose size is unknown.
+func columnsOf(w io.Writer) int {
+	if !Is(w) {
+		return 0
+	}
+	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
+		return columns
+	}
+	columns, _, err := term.GetSize(int(w.(*os.File).Fd()))
+	if err != nil {
+		return 0
+	}
+	return columns
+}
 
 // Wrap breaks text into lines of at most width characters. A command between
 // backticks stays on one line however long it is, so that it can be copied; so

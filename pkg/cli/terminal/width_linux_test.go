@@ -1,0 +1,36 @@
+package terminal_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+)
+
+// TestWidthIsTheTerminals, within bounds, and 100 where there is none.
+func TestWidthIsTheTerminals(t *testing.T) {
+	t.Setenv("COLUMNS", "")
+	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no pseudo-terminal: ", err)
+	}
+	defer func() { _ = tty.Close() }()
+	for columns, want := range map[uint16][2]int{0: {100, 0}, 20: {60, 60}, 80: {80, 80}, 132: {132, 132}, 500: {200, 200}} {
+		if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: 24}); err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]int{terminal.Width(tty), terminal.TableWidth(tty)}; got != want {
+			t.Errorf("%d columns: %v, want %v", columns, got, want)
+		}
+	}
+	t.Setenv("COLUMNS", "90")
+	if got := terminal.Width(tty); got != 90 {
+		t.Errorf("COLUMNS=90: %d", got)
+	}
+	if got := [2]int{terminal.Width(&strings.Builder{}), terminal.TableWidth(&strings.Builder{})}; got != [2]int{terminal.PageWidth, 0} {
+		t.Errorf("no terminal: %v", got)
+	}
+}
