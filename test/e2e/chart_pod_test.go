@@ -96,7 +96,7 @@ plugin:
 			},
 		},
 		"a pinned image": {
-			values: "image: {digest: 'sha256:" + strings.Repeat("0", 64) + "', pullSecrets: [a, b]}",
+			values: "image: {digest: 'sha256:" + strings.Repeat("0", 64) + "'}\nimagePullSecrets: [{name: a}, {name: b}]",
 			check: func(t *testing.T, got rendered) {
 				pod := pluginPod(t, got)
 				if !strings.HasSuffix(pod.Containers[0].Image, ":0.1.0@sha256:"+strings.Repeat("0", 64)) || len(pod.ImagePullSecrets) != 2 {
@@ -117,6 +117,22 @@ plugin:
 				want := map[string]string{"kubernetes.io/os": "linux", "team": "a"}
 				if diff := cmp.Diff(want, pod.NodeSelector); diff != "" || len(pod.Tolerations) > 0 || pod.Containers[0].Resources.Limits != nil {
 					t.Errorf("the node selector differs (-want +got), or there are tolerations or limits:\n%s", diff)
+				}
+			},
+		},
+		"nodes that NFD finds": {
+			values: "nodeSelection: {mode: NFD, nfdLabels: [feature.node.kubernetes.io/pci-0302_10de.present, example.com/vfio]}",
+			check:  checkNFD,
+		},
+		"what a site adds": {values: additions, check: checkAdditions},
+		"an account of the site's": {
+			values: "serviceAccount: {create: false, name: vfio}",
+			check: func(t *testing.T, got rendered) {
+				lacks("ServiceAccount", "")(t, got)
+				has(t, got, "ClusterRoleBinding", plugin, `"name":"vfio"`)
+				has(t, got, "ValidatingAdmissionPolicy", "slices.kata-vfio.dev", "'system:serviceaccount:kata-vfio-system:vfio'")
+				if name := pluginPod(t, got).ServiceAccountName; name != "vfio" {
+					t.Errorf("the account is %s", name)
 				}
 			},
 		},
@@ -149,6 +165,63 @@ plugin:
 	}
 }
 
+// additions are values that add to what the chart has.
+const additions = `
+nameOverride: site
+commonLabels: {team: a, app.kubernetes.io/name: other}
+serviceAccount: {annotations: {a: b}}
+audit: {nodes: {enabled: true}}
+bootstrap: {enabled: true}
+plugin:
+  affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {a: b}}}]}}
+  updateStrategy: {type: OnDelete, rollingUpdate: null}
+  podLabels: {app.kubernetes.io/component: other, pod: a}
+  extraEnv: [{name: A, value: b}]
+  extraVolumes: [{name: more, emptyDir: {}}]
+  extraVolumeMounts: [{name: more, mountPath: /more}]`
+
+func checkAdditions(t *testing.T, got rendered) {
+	for _, o := range got.objects {
+		if o.GetLabels()["team"] != "a" || o.GetLabels()["app.kubernetes.io/name"] != "kata-vfio" {
+			t.Errorf("%s %s has the labels %v", o.GetKind(), o.GetName(), o.GetLabels())
+		}
+	}
+	for _, name := range []string{"site-plugin", "site-audit-node", "site-bootstrap"} {
+		set := object[appsv1.DaemonSet](t, got, "DaemonSet", name)
+		labels := set.Spec.Template.Labels
+		for key, want := range set.Spec.Selector.MatchLabels {
+			if labels[key] != want {
+				t.Errorf("%s: the pods' label %s is %q, and the selector asks for %q", name, key, labels[key], want)
+			}
+		}
+		for key, want := range map[string]string{
+			"team": "a", "app.kubernetes.io/instance": release, "app.kubernetes.io/version": "0.1.0",
+			"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/part-of": "kata-vfio",
+		} {
+			if labels[key] != want {
+				t.Errorf("%s: the pods' label %s is %q, want %q", name, key, labels[key], want)
+			}
+		}
+		if set.Spec.Template.Spec.Affinity == nil || set.Spec.Template.Spec.Affinity.PodAntiAffinity == nil {
+			t.Errorf("%s has no affinity", name)
+		}
+	}
+	has(t, got, "DaemonSet", "site-plugin", `"updateStrategy":{"type":"OnDelete"}`, `{"name":"A","value":"b"}`, `{"emptyDir":{},"name":"more"}`,
+		`{"mountPath":"/more","name":"more"}`, `"pod":"a"`, `"serviceAccountName":"site-plugin"`)
+	has(t, got, "ServiceAccount", "site-plugin", `"annotations":{"a":"b"}`)
+}
+
+func checkNFD(t *testing.T, got rendered) {
+	pod := pluginPod(t, got)
+	terms := pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	if len(terms) != 2 || terms[1].MatchExpressions[0].Key != "example.com/vfio" {
+		t.Errorf("the nodes are %+v", terms)
+	}
+	if diff := cmp.Diff(map[string]string{"kubernetes.io/os": "linux"}, pod.NodeSelector); diff != "" {
+		t.Errorf("the node selector (-want +got):\n%s", diff)
+	}
+}
+
 // pools are values with an address pool, and with all that it may need.
 const pools = `
 nodeConfig:
@@ -176,12 +249,13 @@ func TestImagesOnLocalhostArePulledFromNowhere(t *testing.T) {
 		values string
 		want   string
 	}{
-		"by default":                 {"", "Never"},
+		"by default":                 {"", "IfNotPresent"},
+		"by a name of the node":      {"image: {repository: localhost/a}\nguestnet: {inject: true, image: {repository: localhost/b}}", "Never"},
 		"by a port of the node":      {"image: {repository: 'localhost:5000/a'}\nguestnet: {inject: true, image: {repository: 127.0.0.1/b}}", "Never"},
 		"as said":                    {"image: {pullPolicy: Never}\nguestnet: {inject: true, image: {pullPolicy: Never}}", "Never"},
 		"from a registry":            {"image: {repository: r.example.com/a}\nguestnet: {inject: true, image: {repository: localhost.example.com/b}}", "IfNotPresent"},
 		"from a registry each time":  {"image: {repository: r.example.com/a, pullPolicy: Always}\nguestnet: {inject: true, image: {repository: r.example.com/b, pullPolicy: Always}}", "Always"},
-		"by a digest, from anywhere": {"image: {pullPolicy: IfNotPresent, " + digest + "}\nguestnet: {inject: true, image: {pullPolicy: IfNotPresent, " + digest + "}}", "IfNotPresent"},
+		"by a digest, from anywhere": {"image: {repository: localhost/a, pullPolicy: IfNotPresent, " + digest + "}\nguestnet: {inject: true, image: {repository: localhost/b, pullPolicy: IfNotPresent, " + digest + "}}", "IfNotPresent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values := tt.values
@@ -198,8 +272,8 @@ func TestImagesOnLocalhostArePulledFromNowhere(t *testing.T) {
 		})
 	}
 	for _, values := range []string{
-		"image: {pullPolicy: IfNotPresent}", "image: {pullPolicy: Always}", "image: {repository: 'localhost:5000/a', pullPolicy: Always}",
-		"guestnet: {inject: true, image: {pullPolicy: IfNotPresent}}",
+		"image: {repository: localhost/a, pullPolicy: IfNotPresent}", "image: {repository: localhost/a, pullPolicy: Always}", "image: {repository: 'localhost:5000/a', pullPolicy: Always}",
+		"guestnet: {inject: true, image: {repository: localhost/a, pullPolicy: IfNotPresent}}",
 	} {
 		if _, err := template(t, values, mutating("v1")...); err == nil || !strings.Contains(err.Error(), "any pod that serves a port of the node could be that registry") {
 			t.Errorf("%s: %v", values, err)

@@ -73,7 +73,7 @@ func plainRenderings() map[string]rendering {
 		"the defaults": {check: func(t *testing.T, got rendered) {
 			want := map[string]int{
 				"ServiceAccount": 1, "ClusterRole": 3, "ClusterRoleBinding": 1, "ConfigMap": 1, "DaemonSet": 1, "DeviceClass": 4,
-				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 9,
+				"NetworkPolicy": 1, "RuntimeClass": 1, "ValidatingAdmissionPolicy": 10, "ValidatingAdmissionPolicyBinding": 10,
 			}
 			if diff := cmp.Diff(want, kinds(got)); diff != "" {
 				t.Errorf("the kinds differ (-want +got):\n%s", diff)
@@ -89,7 +89,7 @@ func plainRenderings() map[string]rendering {
 		"the init container by policy, v1": {
 			values: "guestnet: {inject: true}", args: mutating("v1"),
 			check: func(t *testing.T, got rendered) {
-				has(t, got, "MutatingAdmissionPolicy", "configure-network.kata-vfio.dev", "'localhost/kata-vfio-guestnet:0.1.0'", "imagePullPolicy: 'Never'")
+				has(t, got, "MutatingAdmissionPolicy", "configure-network.kata-vfio.dev", "'ghcr.io/kata-vfio/kata-vfio-guestnet:0.1.0'", "imagePullPolicy: 'IfNotPresent'")
 			},
 		},
 		"the init container by policy, v1beta1": {
@@ -116,6 +116,9 @@ func plainRenderings() map[string]rendering {
 		},
 		"without the policy for claims' status": {
 			values: "admission: {claims: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "claims.kata-vfio.dev"),
+		},
+		"without the policy for parameters": {
+			values: "admission: {parameters: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "parameters.kata-vfio.dev"),
 		},
 		"without the policy for pods of no tenant": {
 			values: "admission: {pods: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "pods.kata-vfio.dev"),
@@ -155,8 +158,16 @@ func plainRenderings() map[string]rendering {
 			values: "deviceClasses: {gpu: {enabled: false}, vf: {enabled: false}, pf: {enabled: false}, gpu-vf: {enabled: false}}", check: lacks("DeviceClass", ""),
 		},
 		"a RuntimeClass of another name": {
-			values: "runtimeClass: {name: vm, handler: vm-gpu, overhead: {memory: 4Gi}, nodeSelector: {a: b}}",
+			values: "runtimeClass: {name: vm, handler: vm-gpu, overhead: {memory: 4Gi}, nodeSelector: {a: b}}\nallowedRuntimeClasses: [vm]\nnodeConfig: {allowedHandlers: [vm-gpu]}",
 			check:  func(t *testing.T, got rendered) { has(t, got, "RuntimeClass", "vm", `"handler":"vm-gpu"`) },
+		},
+		"a RuntimeClass for NICs": {
+			values: "runtimeClass: {nic: {enabled: true}}\nallowedRuntimeClasses: [kata-gpu, kata-vfio]\nnodeConfig: {allowedHandlers: [kata-gpu, kata-vfio]}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "RuntimeClass", "kata-gpu", `"handler":"kata-gpu"`, `"memory":"10240Mi"`)
+				has(t, got, "RuntimeClass", "kata-vfio", `"handler":"kata-vfio"`, `"memory":"1536Mi"`, `"kata-vfio.dev/node":"true"`)
+				has(t, got, "ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev", "['kata-gpu', 'kata-vfio']")
+			},
 		},
 		"audits of the cluster and of nodes": {
 			values: "audit: {enabled: true, probe: {enabled: false}, nodes: {enabled: true, every: 30m}, profile: lab}\nplugin: {nodeSelector: {pool: gpu}}",
@@ -182,7 +193,7 @@ func policyRenderings() map[string]rendering {
 	const names = "'example.com/gpu', 'example.com/other', 'example.com/vf'"
 	action := func(want admissionv1.ValidationAction) func(*testing.T, rendered) {
 		return func(t *testing.T, got rendered) {
-			for _, name := range []string{"slices", "claims", "pods", "tenant-pods", "tenant-claims"} {
+			for _, name := range []string{"slices", "claims", "pods", "parameters", "tenant-pods", "tenant-claims"} {
 				b := object[admissionv1.ValidatingAdmissionPolicyBinding](t, got, "ValidatingAdmissionPolicyBinding", name+".kata-vfio.dev")
 				if diff := cmp.Diff([]admissionv1.ValidationAction{want}, b.Spec.ValidationActions); diff != "" {
 					t.Errorf("%s acts otherwise (-want +got):\n%s", name, diff)

@@ -56,7 +56,7 @@ func configuring(t *testing.T, p *controlplane.ControlPlane, ns string) {
 // initContainer is ours for a pod with the claims.
 func initContainer(claims ...string) corev1.Container {
 	c := corev1.Container{
-		Name: guestnet, Image: "localhost/kata-vfio-guestnet:0.1.0", ImagePullPolicy: corev1.PullNever,
+		Name: guestnet, Image: "ghcr.io/kata-vfio/kata-vfio-guestnet:0.1.0", ImagePullPolicy: corev1.PullIfNotPresent,
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
 			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},

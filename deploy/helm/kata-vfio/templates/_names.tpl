@@ -1,6 +1,11 @@
 {{/*
-Names are fixed, since there is one release per cluster: the driver's name, and what hangs on it, is the cluster's.
+There is one release per cluster: the driver's name, and what hangs on it, is the cluster's. Names of other objects start with
+kata-vfio, or with nameOverride, and not with the release's name.
 */}}
+{{- define "kata-vfio.name" -}}
+{{ .Values.nameOverride | default "kata-vfio" }}
+{{- end }}
+
 {{- define "kata-vfio.driver" -}}
 kata-vfio.dev
 {{- end }}
@@ -11,25 +16,25 @@ kata-vfio.dev/vfio
 {{- end }}
 
 {{- define "kata-vfio.plugin" -}}
-kata-vfio-plugin
+{{ include "kata-vfio.name" . }}-plugin
 {{- end }}
 
 {{- define "kata-vfio.audit" -}}
-kata-vfio-audit
+{{ include "kata-vfio.name" . }}-audit
 {{- end }}
 
 {{- define "kata-vfio.bootstrap" -}}
-kata-vfio-bootstrap
+{{ include "kata-vfio.name" . }}-bootstrap
 {{- end }}
 
 {{/* The role of who sees everything. */}}
 {{- define "kata-vfio.view" -}}
-kata-vfio-view
+{{ include "kata-vfio.name" . }}-view
 {{- end }}
 
 {{/* The role of who reads the plugin's metrics. */}}
 {{- define "kata-vfio.metricsReader" -}}
-kata-vfio-metrics-reader
+{{ include "kata-vfio.name" . }}-metrics-reader
 {{- end }}
 
 {{/* A ClusterRoleBinding of (list name subjects root), where there are subjects: the ClusterRole has the same name. */}}
@@ -57,9 +62,19 @@ subjects:
 {{- end }}
 {{- end }}
 
+{{/* The plugin's account. */}}
+{{- define "kata-vfio.serviceAccount" -}}
+{{- with .Values.serviceAccount }}
+{{- if not (or .create .name) }}
+{{- fail "serviceAccount.create is false and serviceAccount.name is empty: set the name of the account that you created for the plugin" }}
+{{- end }}
+{{- .name | default (include "kata-vfio.plugin" $) }}
+{{- end }}
+{{- end }}
+
 {{/* The user that the plugin is to the API server. */}}
 {{- define "kata-vfio.user" -}}
-system:serviceaccount:{{ .Release.Namespace }}:{{ include "kata-vfio.plugin" . }}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "kata-vfio.serviceAccount" . }}
 {{- end }}
 
 {{/* Labels that never change: a DaemonSet's selector is immutable. */}}
@@ -68,12 +83,30 @@ app.kubernetes.io/name: kata-vfio
 app.kubernetes.io/component: plugin
 {{- end }}
 
+{{/* Labels of every object. */}}
 {{- define "kata-vfio.labels" -}}
-app.kubernetes.io/name: kata-vfio
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- $chart := dict "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") }}
+{{- merge (include "kata-vfio.podLabels" . | fromYaml) $chart .Values.commonLabels | toYaml }}
+{{- end }}
+
+{{/* Labels of every pod, without its component: no version of the chart, which would replace pods that stay as they are. */}}
+{{- define "kata-vfio.podLabels" -}}
+{{- $labels := dict "app.kubernetes.io/name" "kata-vfio" "app.kubernetes.io/instance" .Release.Name "app.kubernetes.io/part-of" "kata-vfio" }}
+{{- $_ := set $labels "app.kubernetes.io/version" .Chart.AppVersion }}
+{{- $_ := set $labels "app.kubernetes.io/managed-by" .Release.Service }}
+{{- merge $labels .Values.commonLabels | toYaml }}
+{{- end }}
+
+{{/* Labels of the pods of (list component more root). The chart's own win: selectors go by them. */}}
+{{- define "kata-vfio.labelsOf" -}}
+{{- $own := dict "app.kubernetes.io/component" (index . 0) }}
+{{- merge $own (include "kata-vfio.podLabels" (index . 2) | fromYaml) (index . 1) | toYaml }}
+{{- end }}
+
+{{- define "kata-vfio.imagePullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 0 }}
+{{- end }}
 {{- end }}
 
 {{/* Those of the Service, which the ServiceMonitor finds by the selector's. */}}

@@ -1,0 +1,30 @@
+{{/* Values that must agree. The schema checks each value by itself. */}}
+{{- define "kata-vfio.checkValues" -}}
+{{- with .Values.runtimeClass }}
+{{- if .enabled }}
+{{- include "kata-vfio.checkRuntimeClass" (list . "runtimeClass" $) }}
+{{- end }}
+{{- if .nic.enabled }}
+{{- include "kata-vfio.checkRuntimeClass" (list .nic "runtimeClass.nic" $) }}
+{{- if and .enabled (eq .name .nic.name) }}
+{{- fail (printf "runtimeClass.name and runtimeClass.nic.name are both %s: set two names" .name) }}
+{{- end }}
+{{- if and .enabled (eq .handler .nic.handler) (ne (toJson .overhead) (toJson .nic.overhead)) }}
+{{- fail (printf "runtimeClass.handler and runtimeClass.nic.handler are both %s, with two overheads: a handler's VMs have one default_memory, and the smaller overhead lets the kernel kill them; set two handlers" .handler) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether policies and plugin accept a RuntimeClass, from (list class path root). */}}
+{{- define "kata-vfio.checkRuntimeClass" -}}
+{{- $class := index . 0 }}
+{{- $path := index . 1 }}
+{{- $values := (index . 2).Values }}
+{{- if not (has $class.name $values.allowedRuntimeClasses) }}
+{{- fail (printf "%s.name is %s, and allowedRuntimeClasses is %s: the admission policies would refuse its pods; add the name to allowedRuntimeClasses" $path $class.name (toJson $values.allowedRuntimeClasses)) }}
+{{- end }}
+{{- if and (eq $values.nodeConfig.source "ConfigMap") (not (has $class.handler $values.nodeConfig.allowedHandlers)) }}
+{{- fail (printf "%s.handler is %s, and nodeConfig.allowedHandlers is %s: the plugin would refuse the claims of its pods; add the handler to nodeConfig.allowedHandlers" $path $class.handler (toJson $values.nodeConfig.allowedHandlers)) }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,37 @@
+{{/*
+Nodes of a DaemonSet from (list nodeSelector root). With NFD, the label that an admin sets isn't needed: labels of the hardware take
+its place. NFD has no label for the IOMMU. The plugin and bootstrap check that themselves.
+*/}}
+{{- define "kata-vfio.nodes" -}}
+{{- $root := index . 1 }}
+{{- $nfd := eq $root.Values.nodeSelection.mode "NFD" }}
+{{- $selector := index . 0 }}
+{{- if $nfd }}{{ $selector = omit $selector "kata-vfio.dev/node" }}{{ end }}
+{{- with $selector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $affinity := deepCopy $root.Values.plugin.affinity }}
+{{- if $nfd }}
+{{- $affinity = merge $affinity (include "kata-vfio.nfdAffinity" $root | fromYaml) }}
+{{- end }}
+{{- with $affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.plugin.tolerations }}
+tolerations: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{/* The terms are alternatives: one label of a device is enough. */}}
+{{- define "kata-vfio.nfdAffinity" -}}
+{{- if dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "" .Values.plugin.affinity }}
+{{- fail "nodeSelection.mode is NFD and plugin.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution is set: the chart sets that field from nodeSelection.nfdLabels; use plugin.nodeSelector, or nodeSelection.mode Label" }}
+{{- end }}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+    {{- range .Values.nodeSelection.nfdLabels }}
+    - matchExpressions:
+      - {key: {{ . }}, operator: In, values: ["true"]}
+    {{- end }}
+{{- end }}
