@@ -86,7 +86,7 @@ func (p *Page) Screenshot(all bool) []byte {
 // PDF prints the page.
 func (p *Page) PDF() []byte {
 	p.b.tb.Helper()
-	return p.bytes("Page.printToPDF", map[string]any{"preferCSSPageSize": true, "paperWidth": 8.27, "paperHeight": 11.69})
+	return p.bytes("Page.printToPDF", map[string]any{"preferCSSPageSize": true, "paperWidth": 8.27, "paperHeight": 11.69, "generateTaggedPDF": false})
 }
 
 func (p *Page) bytes(method string, params any) []byte {

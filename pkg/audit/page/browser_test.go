@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/test/chromium"
@@ -71,7 +72,8 @@ func TestInChromium(t *testing.T) {
 		"without scripts all of it is there":                noScript,
 		"contrast is enough in light and dark":              contrasts,
 		"a phone needs no scrolling sideways":               phone,
-		"paper has all of it":                               paper,
+		"paper has what matters, on few pages":              paper,
+		"paper has all of it on demand":                     fullPaper,
 		"a node of 2,048 functions opens in a second":       opensFast,
 		"parts that can be operated have names for readers": named,
 		"the past can be read, and in evidence as well":     pastIsReadable,
@@ -274,21 +276,63 @@ func phone(b browser) {
 	b.keep("phone.png", func() []byte { return p.Screenshot(true) })
 }
 
+// maxSheets is how many pages a printed report may have.
+const maxSheets = 8
+
 func paper(b browser) {
 	v := desk()
 	v.Dark, v.NoScript = true, true
+	for name, p := range map[string]*page.Page{"small": samplePage(), "single": single(), "large": large(), "worst": worst(), "cluster": cluster()} {
+		shown := b.open(p, v)
+		pdf := shown.PDF()
+		b.keep("paper-"+name+".pdf", func() []byte { return pdf })
+		sheets := chromium.Sheets(pdf)
+		b.t.Logf("%s: %d pages", name, len(sheets))
+		if len(sheets) == 0 || len(sheets) > maxSheets {
+			b.t.Errorf("%s: it has %d pages, want 1 to %d", name, len(sheets), maxSheets)
+		}
+		for i, sheet := range sheets {
+			if sheet.Texts == 0 {
+				b.t.Errorf("%s: page %d is empty", name, i+1)
+			}
+		}
+		shown.Print()
+		if background := eval[string](shown, `getComputedStyle(document.body).backgroundColor`); background != "rgb(255, 255, 255)" {
+			b.t.Errorf("%s: a dark screen makes the paper %s", name, background)
+		}
+		if n := visible(shown, ".top, .needs-script, .print-choice, .in-full"); n != 0 {
+			b.t.Errorf("%s: %d parts are on paper that belong on a screen", name, n)
+		}
+		fails := p.Report.Summary.RuleStates[finding.Fail]
+		if n := visible(shown, ".paper:nth-of-type(2) tr"); n != min(fails, 22) {
+			b.t.Errorf("%s: %d failures are on paper, want %d", name, n, fails)
+		}
+		if n := eval[int](shown, `Math.round(document.getElementById("topology")?.getBoundingClientRect().height ?? 0)`); n > 1000 {
+			b.t.Errorf("%s: the drawing takes %d pixels, more than a page", name, n)
+		}
+	}
+}
+
+// fullPaper prints what the box on the page asks for.
+func fullPaper(b browser) {
+	v := desk()
+	v.NoScript = true
 	p := b.open(samplePage(), v)
+	p.Eval(`document.getElementById("print-full").click()`, nil)
 	pdf := p.PDF()
 	b.keep("report.pdf", func() []byte { return pdf })
-	if pages := bytes.Count(pdf, []byte("/Type /Page\n")); pages < 5 {
-		b.t.Errorf("on paper it has %d pages: folded parts are not there", pages)
+	sheets := chromium.Sheets(pdf)
+	if len(sheets) < 5 {
+		b.t.Errorf("on paper it has %d pages: folded parts are not there", len(sheets))
+	}
+	for i, sheet := range sheets {
+		if sheet.Texts == 0 {
+			b.t.Errorf("page %d of %d is empty", i+1, len(sheets))
+		}
 	}
 	p.Print()
-	if background := eval[string](p, `getComputedStyle(document.body).backgroundColor`); background != "rgb(255, 255, 255)" {
-		b.t.Errorf("a dark screen makes the paper %s", background)
-	}
-	if n := visible(p, ".top, .needs-script"); n != 0 {
-		b.t.Errorf("%d things to click on are on paper", n)
+	if n := visible(p, ".top, .needs-script, .paper"); n != 0 {
+		b.t.Errorf("%d parts are on paper that are not of the whole report", n)
 	}
 	if n := visible(p, "details.item .finding table"); n != 9 {
 		b.t.Errorf("%d of the evidence's tables are on paper, want all 9", n)

@@ -44,7 +44,7 @@ func functions(inv *audit.Inventory) template.FuncMap {
 			return template.HTML(topology.Mark(standing)) //nolint:gosec // our own drawing
 		},
 		"symbols": topology.Legend,
-		"prose":   prose, "claim": claimName, "addresses": addressesOf,
+		"prose":   prose, "brief": brief, "claim": claimName, "addresses": addressesOf,
 	}
 }
 

@@ -68,6 +68,7 @@ type view struct {
 	Ledger    *ledgerView
 	Groups    []ruleGroup
 	Needs     []need
+	Paper     paper
 }
 
 func newView(p *Page) *view {
@@ -88,6 +89,7 @@ func newView(p *Page) *view {
 	v.Tenancies = tableOf(past, who)
 	v.Groups = ruleGroupsOf(p.Rules, items)
 	v.Needs = needsOf(p.Report.Findings)
+	v.Paper = paperOf(items)
 	return v
 }
 

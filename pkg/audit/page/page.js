@@ -70,7 +70,7 @@
   // Paper has nothing to click on.
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = all("details:not([open])");
+    closed = document.getElementById("print-full").checked ? all("details:not([open])") : [];
     for (const d of closed) d.open = true;
   });
   addEventListener("afterprint", () => {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/page"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 )
 
 // all returns what the first group of a pattern matches.
@@ -80,6 +81,25 @@ func TestEverythingIsOnThePage(t *testing.T) {
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing", want)
+		}
+	}
+}
+
+// TestMeaningFollowsWhoIsInReach: the sentence below the verdict is about tenants.
+func TestMeaningFollowsWhoIsInReach(t *testing.T) {
+	for want, f := range map[string]finding.Finding{
+		"not isolated from each other now":    {State: finding.Fail, Severity: isolation.Critical, Exposure: finding.CrossTenant},
+		"before another tenant gets it":       {State: finding.Fail, Severity: isolation.High, Exposure: finding.Allocated},
+		"No tenant is affected yet":           {State: finding.Fail, Severity: isolation.High, Exposure: finding.Published},
+		"No serious failure affects tenants":  {State: finding.Fail, Severity: isolation.Low, Exposure: finding.CrossTenant},
+		"do not prove that they are isolated": {State: finding.Unknown, Severity: isolation.High, Exposure: finding.CrossTenant},
+		"isolated, as far as its kernel":      {State: finding.Pass, Severity: isolation.High},
+	} {
+		f.ID = "ACS-009"
+		p := &page.Page{Report: &finding.Report{Findings: []finding.Finding{f}}}
+		p.Report.Finish()
+		if text := render(t, p); !strings.Contains(text, want) {
+			t.Errorf("%s %s %s: the page lacks %q", f.State, f.Severity, f.Exposure, want)
 		}
 	}
 }

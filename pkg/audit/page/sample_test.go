@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -308,4 +309,34 @@ func (m *machine) given() int {
 		}
 	}
 	return n
+}
+
+// single is a node with one GPU.
+func single() *page.Page {
+	m := &machine{s: device.Snapshot{Host: device.Host{Kernel: "6.12.57", IOMMUs: []string{"dmar0"}, IRQChips: []string{"IR-PCI-MSI"}}}}
+	top := m.port("0000:00:01.0", "pci0000:00", 0, pci.RootPort, acsOn())
+	m.add("0000:01:00.0", "pci0000:00", 0, 0x030200, "GH100 [H100 PCIe]", "vfio-pci", []pci.Address{top}, func(*device.Function) {})
+	p := samplePage()
+	p.Inventory, p.Tenancies = m.inventory(), nil
+	p.Report.Findings = slices.DeleteFunc(p.Report.Findings, func(f finding.Finding) bool { return f.Device != nil })
+	p.Report.Summary.Devices = 2
+	p.Report.Finish()
+	return p
+}
+
+// worst is a node at which every one of 300 rules fails or can't tell, in many words.
+func worst() *page.Page {
+	p := samplePage()
+	one := p.Report.Findings[0]
+	for i := range 300 {
+		f := one
+		f.ID, f.State = fmt.Sprintf("ACS-%03d", 100+i), []finding.State{finding.Fail, finding.Unknown}[i%2]
+		f.Text, f.Remediation = strings.Repeat("long text ", 40), strings.Repeat("`long-command --with=options` ", 20)
+		for n := range 20 {
+			f.Device, f.Object = nil, fmt.Sprintf("object-%d-%s", n, strings.Repeat("x", 300))
+			p.Report.Findings = append(p.Report.Findings, f)
+		}
+	}
+	p.Report.Finish()
+	return p
 }

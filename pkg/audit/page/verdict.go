@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
@@ -12,10 +13,10 @@ import (
 // verdict is what the page says first.
 type verdict struct {
 	State finding.State
-	// Headline is the verdict as a sentence, and Reach who is in reach of what
-	// fails.
-	Headline, Reach string
-	Numbers         []number
+	// Headline is the verdict as a sentence, Meaning what that means for tenants, and
+	// Reach who is in reach of what fails.
+	Headline, Meaning, Reach string
+	Numbers                  []number
 	// Worst are the failures to look at first.
 	Worst []item
 }
@@ -36,7 +37,7 @@ const maxWorst = 5
 
 func verdictOf(p *Page, items []item) verdict {
 	s := &p.Report.Summary
-	v := verdict{State: s.Verdict, Headline: headline(s, p.FailOn), Reach: reach(s, items), Numbers: numbers(p)}
+	v := verdict{State: s.Verdict, Headline: headline(s, p.FailOn), Meaning: meaning(p.Report, items), Reach: reach(s, items), Numbers: numbers(p)}
 	if s.Verdict == finding.Fail && !s.FailsAt(p.FailOn) {
 		v.State = finding.Error // the amber sign: the run itself passes
 	}
@@ -67,6 +68,32 @@ func headline(s *finding.Summary, failOn isolation.Severity) string {
 		return fmt.Sprintf("Nothing fails, but %d %s could not tell", unclear, plural(unclear, "check"))
 	}
 	return "Nothing fails, and every check could tell"
+}
+
+// meaning says in one sentence what the verdict means for tenants.
+func meaning(r *finding.Report, items []item) string {
+	place := "node"
+	if r.Subject.Kind == "cluster" {
+		place = "cluster"
+	}
+	serious := func(exposures ...finding.Exposure) bool {
+		return slices.ContainsFunc(items, func(it item) bool {
+			return it.State == finding.Fail && it.Severity.Compare(isolation.High) <= 0 && slices.Contains(exposures, it.Exposure)
+		})
+	}
+	switch {
+	case serious(finding.CrossTenant):
+		return fmt.Sprintf("Tenants on this %s are not isolated from each other now: separate them, or fix the failures first.", place)
+	case serious(finding.Allocated):
+		return fmt.Sprintf("A tenant’s device on this %s is not as well isolated as it must be: fix the failures before another tenant gets it.", place)
+	case r.Summary.FailsAt(isolation.High):
+		return fmt.Sprintf("No tenant is affected yet, but tenants who get devices of this %s are at risk: fix the failures first.", place)
+	case r.Summary.Verdict == finding.Fail:
+		return fmt.Sprintf("No serious failure affects tenants, but the failures weaken this %s’s defenses.", place)
+	case r.Summary.Verdict == finding.Unknown:
+		return "Nothing shows that tenants are at risk, but checks without an answer do not prove that they are isolated."
+	}
+	return fmt.Sprintf("Tenants on this %s are isolated, as far as its kernel, files and hardware tell.", place)
 }
 
 // reach says which tenants the failures concern.

@@ -197,7 +197,7 @@ func (l *layout) caption(d *audit.Device) string {
 // that comes from the node is escaped.
 func Inline(d *Drawing) string {
 	b := svg{inline: true}
-	b.put(`<svg class="topology" width="%d" height="%d" viewBox="0 0 %d %d" role="group" aria-label="%s: %s">`,
+	b.put(`<svg class="topology" width="%d" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="xMidYMin" role="group" aria-label="%s: %s">`,
 		d.Width, d.Height, d.Width, d.Height, html.EscapeString(d.Name), html.EscapeString(d.Description))
 	b.marks()
 	b.body(d)

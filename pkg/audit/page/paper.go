@@ -1,0 +1,92 @@
+package page
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+)
+
+// paper is what a printed report has instead of all findings: a row for each rule that fails or could not tell. Its
+// length is bounded, whatever the node.
+type paper struct {
+	Fails, Unclear paperTable
+}
+
+// Few are the first of the item's tenants, where all would be too many.
+func (it *item) Few() []tenant { return it.Tenants[:min(len(it.Tenants), maxFew)] }
+
+// paperTable is the rows of some states.
+type paperTable struct {
+	Rows []paperRow
+	// Left is how many rules have no row.
+	Left int
+}
+
+// paperRow is a rule in a state.
+type paperRow struct {
+	*item
+	Text string
+	// At names what the findings are about, and Beyond counts what is not named.
+	At     string
+	Beyond int
+}
+
+// Limits that keep a report on paper at a few pages.
+const (
+	maxPaperFails   = 22  // rows
+	maxPaperUnclear = 14  // rows
+	maxPaperText    = 180 // characters of a text
+	maxPaperNames   = 6   // names in a row
+	maxPaperName    = 32  // characters of a name
+	maxBrief        = 240 // characters of what to do first
+	maxFew          = 4   // tenants
+)
+
+func paperOf(items []item) paper {
+	var p paper
+	for i := range items {
+		switch it := &items[i]; it.State {
+		case finding.Fail:
+			p.Fails.add(it, maxPaperFails)
+		case finding.Unknown, finding.Error:
+			p.Unclear.add(it, maxPaperUnclear)
+		case finding.Pass, finding.NotApplicable, finding.Manual, finding.Waived:
+		}
+	}
+	return p
+}
+
+func (t *paperTable) add(it *item, most int) {
+	if len(t.Rows) >= most {
+		t.Left++
+		return
+	}
+	row := paperRow{item: it, Text: it.Rule.Title}
+	if len(it.Findings) > 0 {
+		row.Text = shorten(it.Findings[0].Text, maxPaperText)
+	}
+	var names []string
+	for i := range it.Findings {
+		names = append(names, subject(&it.Findings[i]))
+	}
+	names = append(names, it.More...)
+	shown := names[:min(len(names), maxPaperNames)]
+	row.Beyond = len(names) - len(shown) + it.Left
+	for i, name := range shown {
+		shown[i] = shorten(name, maxPaperName)
+	}
+	row.At = strings.Join(shown, ", ")
+	t.Rows = append(t.Rows, row)
+}
+
+// brief cuts a text to what is enough beside the verdict: the finding has all of it.
+func brief(text string) string { return shorten(text, maxBrief) }
+
+// shorten cuts a text to so many characters.
+func shorten(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return strings.TrimSpace(string([]rune(text)[:most-1])) + "…"
+}
