@@ -45,7 +45,7 @@ func collectCommand(t *tree) *cobra.Command {
 			if err := t.collect(cmd.Context(), &out, cmd.ErrOrStderr(), limit<<20); err != nil {
 				return err
 			}
-			return deliverArchive(out.Bytes(), file, cmd.OutOrStdout())
+			return deliverArchive(out.Bytes(), file, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write; - or none is standard output, which must not be a terminal")
@@ -54,7 +54,8 @@ func collectCommand(t *tree) *cobra.Command {
 	return cmd
 }
 
-func deliverArchive(data []byte, file string, stdout io.Writer) error {
+// deliverArchive writes an archive, and says on warnings which file has it.
+func deliverArchive(data []byte, file string, stdout, warnings io.Writer) error {
 	if file == "" || file == "-" {
 		if terminal.Is(stdout) {
 			return command.Usagef("the archive can't go to a terminal: name a file with -f")
@@ -67,6 +68,7 @@ func deliverArchive(data []byte, file string, stdout io.Writer) error {
 	if err := writePrivate(file, data); err != nil {
 		return fmt.Errorf("write archive to %s: %w", file, err)
 	}
+	fmt.Fprintf(warnings, "wrote %s (%.1f MiB)\n", file, float64(len(data))/(1<<20))
 	return nil
 }
 
@@ -92,6 +94,9 @@ func (t *tree) collect(ctx context.Context, w, warnings io.Writer, ledgerLimit i
 		return err
 	}
 	defer func() { _ = r.node.Close() }()
+	working := terminal.NewProgress(warnings)
+	defer working.End()
+	working.Say("compressing the files")
 	return r.recorder.Write(w, r.manifest)
 }
 
@@ -124,6 +129,8 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	if err := t.check(r.node.FS, warnings); err != nil {
 		return err
 	}
+	working := terminal.NewProgress(warnings)
+	defer working.End()
 	now := time.Now().UTC()
 	seen, recorder := archive.Record(r.node.FS)
 	n, err := t.look(ctx, seen)
@@ -133,6 +140,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	r.facts, r.recorder = n, recorder
 	r.findings = check.Run(n, check.Catalogue(), check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
 	r.findings.Subject = r.node.subject(n, now)
+	working.Say("reading the files of %d functions", len(n.Snapshot.Functions))
 	if err := archive.Wide(ctx, seen); err != nil {
 		return err
 	}

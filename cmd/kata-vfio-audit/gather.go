@@ -59,7 +59,7 @@ func gatherCommand(t *tree) *cobra.Command {
 			if err := g.gather(cmd.Context(), t, &out, cmd.ErrOrStderr()); err != nil {
 				return err
 			}
-			return deliverArchive(out.Bytes(), g.file, cmd.OutOrStdout())
+			return deliverArchive(out.Bytes(), g.file, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()

@@ -112,9 +112,7 @@ func (r *Recorder) Write(w io.Writer, m Manifest) error {
 	out := &writer{tar: tar.NewWriter(compressed)}
 	out.time, _ = time.Parse(time.RFC3339, m.Time)
 	places := slices.Sorted(maps.Keys(r.entries))
-	for _, place := range places {
-		r.look(place)
-	}
+	inParallel(places, r.look)
 	if err := out.manifest(r.manifest(m, places)); err != nil {
 		return fmt.Errorf("write archive: %w", err)
 	}
@@ -129,7 +127,7 @@ func (r *Recorder) Write(w io.Writer, m Manifest) error {
 	return nil
 }
 
-// look finds out whose a file is, and whether there is one.
+// look finds out whose a file is, and whether there is one. It changes the entry of the place only.
 func (r *Recorder) look(place string) {
 	e := r.entries[place]
 	if e.content || e.absent() {

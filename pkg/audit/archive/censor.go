@@ -3,7 +3,6 @@ package archive
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -17,8 +16,8 @@ import (
 // other files, what containers are given, and passwords in configurations. No check judges by any of it.
 // Callers hold mu.
 func (r *Recorder) censor() {
-	for _, pid := range r.processes() {
-		r.censorProcess(pid)
+	for pid, places := range r.processes() {
+		r.censorProcess(pid, places)
 	}
 	for place, e := range r.entries {
 		if e.read && isBundle(place) {
@@ -48,30 +47,25 @@ func mayHaveSecrets(place string) bool {
 	return !slices.Contains([]string{"sys", "dev", "boot"}, top)
 }
 
-// processes returns the names of the processes that were looked at.
-func (r *Recorder) processes() []string {
-	found := map[string]bool{}
+// processes returns the recorded files of each process, by its number.
+func (r *Recorder) processes() map[string][]string {
+	found := map[string][]string{}
 	for place := range r.entries {
 		rest, ok := strings.CutPrefix(place, "proc/")
-		name, _, _ := strings.Cut(rest, "/")
-		if _, err := strconv.Atoi(name); ok && err == nil {
-			found[name] = true
+		pid, _, _ := strings.Cut(rest, "/")
+		if _, err := strconv.Atoi(pid); ok && err == nil {
+			found[pid] = append(found[pid], place)
 		}
 	}
-	return slices.Sorted(maps.Keys(found))
+	return found
 }
 
-func (r *Recorder) censorProcess(pid string) {
-	dir := "proc/" + pid
-	var all []string
-	keep := pid == "1" || r.isDaemon(dir)
-	for place, e := range r.entries {
-		if place == dir || strings.HasPrefix(place, dir+"/") {
-			all = append(all, place)
-			keep = keep || e.concerns()
-		}
+func (r *Recorder) censorProcess(pid string, places []string) {
+	keep := pid == "1" || r.isDaemon("proc/"+pid)
+	for _, place := range places {
+		keep = keep || r.entries[place].concerns()
 	}
-	for _, place := range all {
+	for _, place := range places {
 		if !keep || slices.Contains([]string{"environ", "auxv"}, path.Base(place)) {
 			delete(r.entries, place)
 			continue

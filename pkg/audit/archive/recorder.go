@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -291,12 +294,26 @@ func (w *wide) read(pattern string) {
 		}
 		found = next
 	}
-	for _, name := range found {
-		if !private(name) {
-			// The recorder keeps what it gave, an error too.
-			_, _ = w.fs.ReadAtMost(name, maxWide)
-		}
+	found = slices.DeleteFunc(found, private)
+	inParallel(found, func(name string) {
+		// The recorder keeps what it gave, an error too.
+		_, _ = w.fs.ReadAtMost(name, maxWide)
+	})
+}
+
+// inParallel calls f for each item, on all processors: the kernel takes most of the time.
+func inParallel(items []string, f func(string)) {
+	var g errgroup.Group
+	part := max(1, (len(items)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for chunk := range slices.Chunk(items, part) {
+		g.Go(func() error {
+			for _, item := range chunk {
+				f(item)
+			}
+			return nil
+		})
 	}
+	_ = g.Wait() // f returns no error
 }
 
 // match returns what of a directory matches one element.
