@@ -17,7 +17,7 @@ import (
 
 // A busy example's limits are more than the lab has.
 var (
-	exampleImage = regexp.MustCompile(`image: \S+`)
+	exampleImage = regexp.MustCompile(`image: \S+(\n +command: .*)?`)
 	exampleCPU   = regexp.MustCompile(`cpu: "\d+"`)
 	exampleRAM   = regexp.MustCompile(`memory: \d+[MG]i`)
 )

@@ -76,7 +76,7 @@ const slicesView = `jsonpath={range .items[*].spec.devices[*]}{.name}{"\t"}{.att
 
 // The example's image and limits are for a cluster with a registry and room.
 var (
-	exampleImage  = regexp.MustCompile(`image: \S+`)
+	exampleImage  = regexp.MustCompile(`image: \S+(\n +command: .*)?`)
 	exampleLimits = regexp.MustCompile(`limits: \{.*\}`)
 )
 
