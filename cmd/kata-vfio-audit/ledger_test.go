@@ -182,7 +182,7 @@ func TestALedgerThatWasDeletedIsFound(t *testing.T) {
 		}
 	}
 	stdout, _, _ := execute(t, "ledger", "verify", "--root", keyed, "--anchor", keyedAnchor)
-	if !strings.Contains(stdout, "the events are gone") || !strings.Contains(stdout, "an anchor is of 4 events, and there are 0") {
+	if !strings.Contains(stdout, "the events are missing") || !strings.Contains(stdout, "an anchor has 4 events, and the ledger has 0") {
 		t.Errorf("the report:\n%s", stdout)
 	}
 	for _, command := range []string{"show", "prove 0"} {

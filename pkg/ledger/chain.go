@@ -12,20 +12,18 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Chain is the state of a ledger behind some of its lines: all that is needed
-// to append the next one, however many there were. The zero value is the
-// beginning. It is a value: a copy goes its own way.
+// Chain is the state of a ledger after a number of events: everything that appending the next event needs. The zero value is an
+// empty ledger. Copies are independent.
 type Chain struct {
 	// Size is the number of events, and the next one's Seq.
 	Size int64
-	// Last is the leaf hash of the last event, which the next one has as Prev.
+	// Last is the leaf hash of the last event, the next event's Prev.
 	Last tlog.Hash
-	// frontier are the roots of the perfect subtrees that the tree is made of,
-	// largest first: one for each bit that is set in Size (RFC 6962, section 2.1).
+	// frontier has the roots of the perfect subtrees, largest first: one for each set bit of Size (RFC 6962, section 2.1).
 	frontier []tlog.Hash
 }
 
-// Extend returns the chain with one more event of that leaf hash.
+// Extend returns the chain with one more event, given by its leaf hash.
 func (c Chain) Extend(leaf tlog.Hash) Chain {
 	frontier := slices.Clone(c.frontier)
 	node := leaf
@@ -55,30 +53,30 @@ func (c Chain) Checkpoint(origin string) Checkpoint {
 	return Checkpoint{Origin: origin, Size: c.Size, Root: c.Root()}
 }
 
-// equal reports whether both are behind the same events.
+// equal reports whether both chains have the same events.
 func (c Chain) equal(o Chain) bool {
 	return c.Size == o.Size && c.Last == o.Last && slices.Equal(c.frontier, o.frontier)
 }
 
-// fits reports whether the frontier is one of a tree of that size.
+// fits reports whether the frontier fits the size.
 func (c Chain) fits() bool {
 	return c.Size >= 0 && len(c.frontier) == bits.OnesCount64(uint64(c.Size)) && (c.Size > 0 || c.Last == tlog.Hash{})
 }
 
-// A segment is a file of lines: a header, then for each write its events and
-// the checkpoint behind them. A write counts once its checkpoint is there.
+// A segment is a file of lines: a header, then for each write its events and their checkpoint. A write is complete with its
+// checkpoint.
 
-// header is the first line of a segment: the ledger behind the segment before,
-// closed by a signature, so that a segment can be read and verified by itself.
+// header is the first line of a segment: the signed state after the previous segment, so that each segment can be read and
+// verified by itself.
 type header struct {
 	Version int `json:"v"`
 	// Segment is the Seq of the first event of this file.
 	Segment int64 `json:"segment"`
-	// Last and Frontier are the [Chain]'s. The signature covers Frontier by its root; Last is proven by
-	// the first event, and by the segment before.
+	// Last and Frontier are those of the [Chain]. The signature covers Frontier through its root. The first event, and the previous
+	// segment, prove Last.
 	Last     tlog.Hash   `json:"prev"`
 	Frontier []tlog.Hash `json:"frontier"`
-	// Checkpoint is the signed note of the events before.
+	// Checkpoint is the signed note of the previous events.
 	Checkpoint string `json:"checkpoint"`
 }
 
@@ -87,8 +85,7 @@ type mark struct {
 	Checkpoint string `json:"checkpoint"`
 }
 
-// HeaderLine returns the first line, newline included, of the segment that goes
-// on behind a chain, and the signed note in it.
+// HeaderLine returns the first line, with its newline, of the segment that continues a chain, and the signed note in it.
 func HeaderLine(c Chain, s note.Signer) (line []byte, signed string, err error) {
 	if signed, err = c.Checkpoint(s.Name()).Sign(s); err != nil {
 		return nil, "", err
@@ -101,8 +98,7 @@ func HeaderLine(c Chain, s note.Signer) (line []byte, signed string, err error) 
 	return line, signed, err
 }
 
-// MarkLine returns the line, newline included, that completes a write with its
-// signed checkpoint.
+// MarkLine returns the line, with its newline, that completes a write with its signed checkpoint.
 func MarkLine(signed string) ([]byte, error) { return lineOf(mark{Checkpoint: signed}) }
 
 func lineOf(v any) ([]byte, error) {
@@ -113,7 +109,7 @@ func lineOf(v any) ([]byte, error) {
 	return append(line, '\n'), nil
 }
 
-// exactly decodes a line that has one form only, the one that lineOf gives it.
+// exactly decodes a line in canonical form, as lineOf encodes it, and refuses any other.
 func exactly(line []byte, v any) error {
 	if err := json.Unmarshal(line, v); err != nil {
 		return err
@@ -123,18 +119,18 @@ func exactly(line []byte, v any) error {
 		return err
 	}
 	if !bytes.Equal(again, line) {
-		return errors.New("line is not in the form in which it is written")
+		return errors.New("line is not in canonical form")
 	}
 	return nil
 }
 
-// markPrefix tells a checkpoint's line from an event's.
+// markPrefix distinguishes the line of a checkpoint from that of an event.
 const markPrefix = `{"checkpoint":`
 
 func isMark(line []byte) bool { return bytes.HasPrefix(line, []byte(markPrefix)) }
 
-// Complete returns a segment's data, or a part of it that begins with a line, up to its last checkpoint: the rest
-// is being written, or was when the power failed. It does not check the checkpoint.
+// Complete returns a segment's data, or a part of it that begins with a line, up to the last checkpoint. The rest is a write in
+// progress, or one that a power failure cut off. Complete does not verify the checkpoint.
 func Complete(data []byte) []byte {
 	end := bytes.LastIndexByte(data, '\n') + 1
 	for end > 0 {
@@ -147,8 +143,7 @@ func Complete(data []byte) []byte {
 	return data[:end]
 }
 
-// openHeader verifies a segment's first line and returns the chain before it with
-// its signed note.
+// openHeader verifies a segment's first line, and returns the chain before the segment and its signed note.
 func openHeader(line []byte, v note.Verifier) (Chain, string, error) {
 	var h header
 	if err := exactly(line, &h); err != nil {
@@ -156,10 +151,10 @@ func openHeader(line []byte, v note.Verifier) (Chain, string, error) {
 	}
 	c := Chain{Size: h.Segment, Last: h.Last, frontier: h.Frontier}
 	if h.Version < 1 || !c.fits() {
-		return Chain{}, "", errors.New("header: it is none")
+		return Chain{}, "", errors.New("header: the line is not a header")
 	}
 	if h.Version > Version {
-		return Chain{}, "", fmt.Errorf("header: it is of version %d, known are versions up to %d", h.Version, Version)
+		return Chain{}, "", fmt.Errorf("header: its version is %d; this program knows versions up to %d", h.Version, Version)
 	}
 	at, err := openOwn(h.Checkpoint, v)
 	if err != nil {
@@ -180,7 +175,7 @@ func openMark(line []byte, v note.Verifier) (Checkpoint, error) {
 	return openOwn(m.Checkpoint, v)
 }
 
-// linkOf is what chains an event to the one before.
+// linkOf has the fields that chain an event to the previous one.
 type linkOf struct {
 	Version int        `json:"v"`
 	Seq     *int64     `json:"seq"`
@@ -188,11 +183,11 @@ type linkOf struct {
 	More    bool       `json:"more"`
 }
 
-// follow checks that an event's line follows the chain, and returns the chain
-// with it, and whether another event of the same write is to come.
+// follow checks that an event's line follows the chain. It returns the chain with the event, and whether another event of the same
+// write follows.
 func (c Chain) follow(line []byte) (with Chain, more bool, err error) {
 	if len(line) > MaxLine {
-		return c, false, fmt.Errorf("line of %d bytes, at most %d are read", len(line), MaxLine)
+		return c, false, fmt.Errorf("line of %d bytes is longer than the limit of %d", len(line), MaxLine)
 	}
 	var l linkOf
 	if err := json.Unmarshal(line, &l); err != nil {
@@ -202,9 +197,9 @@ func (c Chain) follow(line []byte) (with Chain, more bool, err error) {
 	case l.Version < 1 || l.Seq == nil || l.Prev == nil:
 		return c, false, errors.New("not an event")
 	case *l.Seq != c.Size:
-		return c, false, fmt.Errorf("event %d stands where event %d belongs", *l.Seq, c.Size)
+		return c, false, fmt.Errorf("event %d is at the position of event %d", *l.Seq, c.Size)
 	case *l.Prev != c.Last:
-		return c, false, fmt.Errorf("event %d does not follow the one before: one of the two was changed, or one was put in between", *l.Seq)
+		return c, false, fmt.Errorf("event %d does not follow the event before it: one of them was changed, or an event was inserted", *l.Seq)
 	}
 	return c.Extend(tlog.RecordHash(line)), l.More, nil
 }

@@ -16,21 +16,18 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// OriginPrefix begins the origin of a node's ledger; the node's name follows.
-// The origin is the name of the node's key too.
+// OriginPrefix and the node's name are the origin of a node's ledger, which is also the name of the node's key.
 const OriginPrefix = "kata-vfio.dev/"
 
-// Checkpoint says how long a ledger is and what is in it: the root hash of the
-// RFC 6962 tree over its first Size lines. Signed, in the form of
-// https://c2sp.org/tlog-checkpoint, it is an anchor: kept off the node, it proves
-// later that nothing before it was rewritten.
+// Checkpoint is the size of a ledger and the root hash of the RFC 6962 tree over its first Size events. In signed form
+// (https://c2sp.org/tlog-checkpoint) and kept off the node, it is an anchor: it proves later that those events were not rewritten.
 type Checkpoint struct {
 	Origin string
 	Size   int64
 	Root   tlog.Hash
 }
 
-// Text returns what is signed: origin, size and root hash, each on its line.
+// Text returns the text that is signed: origin, size and root hash, a line each.
 func (c Checkpoint) Text() string {
 	return fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size, c.Root)
 }
@@ -44,16 +41,14 @@ func (c Checkpoint) Sign(s note.Signer) (string, error) {
 	return string(signed), nil
 }
 
-// OneLine returns a signed note on one line, for places where a note's lines
-// would be lost. [FindCheckpoints] reads both.
+// OneLine returns a signed note on one line, for places that don't keep line breaks. [FindCheckpoints] reads both forms.
 func OneLine(signed string) string { return strings.Join(strings.Fields(signed), " ") }
 
-// ParseCheckpoint reads a checkpoint's text, which may have further lines after
-// its three (extensions, which are ignored).
+// ParseCheckpoint reads a checkpoint's text. It ignores extensions: lines after the first three.
 func ParseCheckpoint(text string) (Checkpoint, error) {
 	lines := strings.SplitN(text, "\n", 4)
 	if len(lines) < 4 {
-		return Checkpoint{}, errors.New("checkpoint has less than three lines")
+		return Checkpoint{}, errors.New("checkpoint has fewer than three lines")
 	}
 	size, err := strconv.ParseInt(lines[1], 10, 64)
 	if err != nil || size < 0 || strconv.FormatInt(size, 10) != lines[1] || lines[0] == "" {
@@ -69,8 +64,7 @@ func ParseCheckpoint(text string) (Checkpoint, error) {
 // errSignature says that a note is not signed by the expected key.
 var errSignature = errors.New("its signature is not by the ledger's key")
 
-// OpenCheckpoint verifies a signed note and returns its checkpoint. It may have signatures of others (witnesses)
-// too.
+// OpenCheckpoint verifies a signed note and returns its checkpoint. The note may have other signatures, of witnesses.
 func OpenCheckpoint(signed string, v note.Verifier) (Checkpoint, error) {
 	n, err := note.Open([]byte(signed), note.VerifierList(v))
 	if err != nil {
@@ -86,8 +80,8 @@ func OpenCheckpoint(signed string, v note.Verifier) (Checkpoint, error) {
 	return c, nil
 }
 
-// openOwn is OpenCheckpoint for a note within a ledger, which has one signature
-// and only one form: no byte of it can change unseen.
+// openOwn is [OpenCheckpoint] for a note within a ledger, which has one signature and one canonical form, so that no byte can be
+// changed unnoticed.
 func openOwn(signed string, v note.Verifier) (Checkpoint, error) {
 	c, err := OpenCheckpoint(signed, v)
 	if err != nil {
@@ -95,11 +89,11 @@ func openOwn(signed string, v note.Verifier) (Checkpoint, error) {
 	}
 	rest, ok := strings.CutPrefix(signed, c.Text()+"\n— "+v.Name()+" ")
 	if !ok {
-		return Checkpoint{}, errors.New("checkpoint is not in the form in which it is written")
+		return Checkpoint{}, errors.New("checkpoint is not in canonical form")
 	}
 	encoded, ok := strings.CutSuffix(rest, "\n")
 	if _, err := base64.StdEncoding.Strict().DecodeString(encoded); err != nil || !ok || strings.ContainsAny(encoded, "\r\n ") {
-		return Checkpoint{}, errors.New("signature is not in the form in which it is written")
+		return Checkpoint{}, errors.New("signature is not in canonical form")
 	}
 	return c, nil
 }
@@ -111,17 +105,14 @@ type Anchor struct {
 	Signed string
 }
 
-// checkpointPattern finds a signed checkpoint in words, its lines as they were or
-// joined by [OneLine].
+// checkpointPattern matches a signed checkpoint in a text, on several lines or on one ([OneLine]).
 var checkpointPattern = regexp.MustCompile(`([^\s"\\]+)\s+([0-9]{1,19})\s+([A-Za-z0-9+/]{43}=)\s+((?:— [^\s"\\]+ [A-Za-z0-9+/]+={0,2}\s*)+)`)
 
-// signaturePattern finds one signature line.
+// signaturePattern matches one signature line.
 var signaturePattern = regexp.MustCompile(`— (\S+) ([A-Za-z0-9+/]+={0,2})`)
 
-// FindCheckpoints returns the signed checkpoints in data, each once: notes as
-// they are, in a claim's status or in an Event as kubectl prints them (-o json or
-// yaml, one object or many), in a log. Whose they are and whether the signatures
-// are right is for [Verify].
+// FindCheckpoints returns the signed checkpoints in data, without duplicates: notes, claims or Events as kubectl prints them (-o json
+// or yaml), or a log. [Verify] checks their origin and their signatures.
 func FindCheckpoints(data []byte) []Anchor {
 	var anchors []Anchor
 	add := func(text string) {
@@ -137,7 +128,7 @@ func FindCheckpoints(data []byte) []Anchor {
 	return anchors
 }
 
-// anchorOf puts a note back into its lines.
+// anchorOf restores the lines of a note.
 func anchorOf(m []string) (Anchor, bool) {
 	text := m[1] + "\n" + m[2] + "\n" + m[3] + "\n"
 	c, err := ParseCheckpoint(text)
@@ -152,9 +143,7 @@ func anchorOf(m []string) (Anchor, bool) {
 	return Anchor{Checkpoint: c, Signed: signed.String()}, true
 }
 
-// eachString calls found for every string in JSON values, one after the other,
-// and for those that are JSON themselves what they hold. It returns false for
-// what is not JSON.
+// eachString calls found for each string in a sequence of JSON values. It returns false if data is not JSON.
 func eachString(data []byte, found func(string)) bool {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	for {
@@ -171,8 +160,7 @@ func eachString(data []byte, found func(string)) bool {
 	}
 }
 
-// unescape undoes the newlines of a note within JSON or YAML text that is not
-// decoded.
+// unescape decodes the line breaks and dashes of a note within JSON or YAML text.
 func unescape(text string) string {
 	return strings.NewReplacer(`\n`, "\n", `\u2014`, "—").Replace(text)
 }

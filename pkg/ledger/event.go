@@ -302,7 +302,7 @@ func (e *Event) Encode() ([]byte, error) {
 		return nil, fmt.Errorf("encode %s event: %w", e.Type, err)
 	}
 	if len(line) > MaxLine {
-		return nil, fmt.Errorf("encode %s event: it takes %d bytes, a line may have %d", e.Type, len(line), MaxLine)
+		return nil, fmt.Errorf("encode %s event: it has %d bytes, the limit of a line is %d", e.Type, len(line), MaxLine)
 	}
 	return line, nil
 }
@@ -313,7 +313,7 @@ const MaxLine = 1 << 20
 // DecodeEvent reads a line back. Of a newer version it knows some fields only.
 func DecodeEvent(line []byte) (*Event, error) {
 	if len(line) > MaxLine {
-		return nil, fmt.Errorf("line of %d bytes, at most %d are read", len(line), MaxLine)
+		return nil, fmt.Errorf("line of %d bytes is longer than the limit of %d", len(line), MaxLine)
 	}
 	var e Event
 	if err := json.Unmarshal(line, &e); err != nil {

@@ -11,29 +11,26 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Proof is a small file that proves something of a ledger to who does not have
-// it, offline: that an event is in it (Event is set), or that a later checkpoint
-// is of the same history as an earlier one (Earlier is set).
+// Proof is a small file that proves a fact about a ledger offline, without the ledger: that it has an event (Event is set), or that
+// a later checkpoint belongs to the same history as an earlier one (Earlier is set).
 type Proof struct {
 	Version int `json:"v"`
-	// Key is the node's public key. Who checks should have it from elsewhere.
+	// Key is the node's public key. To check the proof, use the key from a trusted source.
 	Key string `json:"key"`
-	// Event is the event's line, whose very bytes are proven, and Seq its number.
+	// Event is the event's line, proven byte for byte, and Seq its number.
 	Event string `json:"event,omitempty"`
 	Seq   int64  `json:"seq,omitempty"`
-	// Earlier is the earlier checkpoint's signed note, Checkpoint that which the
-	// proof leads to.
+	// Earlier is the signed note of the earlier checkpoint, and Checkpoint that of the proof's result.
 	Earlier    string `json:"earlier,omitempty"`
 	Checkpoint string `json:"checkpoint"`
 	// Hashes are the proof, as in RFC 6962, sections 2.1.1 and 2.1.2.
 	Hashes []tlog.Hash `json:"hashes"`
 }
 
-// maxProof is the largest proof that is read: one event, and hashes for any
-// size of tree.
+// maxProof is the size limit of a proof: one event, and the hashes for a tree of any size.
 const maxProof = 2*MaxLine + 1<<16
 
-// tree holds all hashes of a ledger that is sound.
+// tree has all hashes of a valid ledger.
 type tree struct {
 	key    string
 	signed string
@@ -41,7 +38,7 @@ type tree struct {
 	hashes []tlog.Hash // in the order of tlog's storage
 }
 
-// readTree reads a ledger, which must be sound: a damaged one proves nothing.
+// readTree reads a valid ledger. A damaged one proves nothing, and is an error.
 func readTree(fsys fs.FS) (*tree, error) {
 	r, err := Verify(fsys, Options{})
 	if err != nil {
@@ -87,8 +84,8 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return list, nil
 }
 
-// ProveEvent returns the proof that an event is in the ledger as its last
-// checkpoint says. An event that retention dropped has none that could be shown.
+// ProveEvent returns the proof that the ledger of the last checkpoint has an event. There is no proof of an event that retention
+// dropped.
 func ProveEvent(fsys fs.FS, seq int64) (*Proof, error) {
 	proofs, err := ProveEvents(fsys, []int64{seq})
 	if err != nil {
@@ -97,8 +94,7 @@ func ProveEvent(fsys fs.FS, seq int64) (*Proof, error) {
 	return proofs[0], nil
 }
 
-// ProveEvents is [ProveEvent] of several, in their order, by the same checkpoint. It reads the
-// ledger once.
+// ProveEvents is [ProveEvent] for several events, in their order and with the same checkpoint. It reads the ledger once.
 func ProveEvents(fsys fs.FS, seqs []int64) ([]*Proof, error) {
 	t, err := readTree(fsys)
 	if err != nil {
@@ -140,17 +136,17 @@ func linesOf(fsys fs.FS, seqs []int64) (map[int64]string, error) {
 	}
 	for _, seq := range seqs {
 		if lines[seq] == "" {
-			return nil, fmt.Errorf("event %d was dropped by retention: only its hash is left", seq)
+			return nil, fmt.Errorf("retention dropped event %d: only its hash is left", seq)
 		}
 	}
 	return lines, nil
 }
 
-// ErrForeign says that an anchor is not of a ledger's history.
-var ErrForeign = errors.New("the anchor is not of this ledger's history")
+// ErrForeign says that an anchor does not belong to the ledger's history.
+var ErrForeign = errors.New("the anchor does not belong to this ledger's history")
 
-// ProveConsistency returns the proof that the ledger's last checkpoint is of the
-// same history as an earlier one, which must be signed by its key.
+// ProveConsistency returns the proof that the ledger's last checkpoint belongs to the same history as an earlier one, which the same
+// key must have signed.
 func ProveConsistency(fsys fs.FS, earlier Anchor) (*Proof, error) {
 	t, err := readTree(fsys)
 	if err != nil {
@@ -158,7 +154,7 @@ func ProveConsistency(fsys fs.FS, earlier Anchor) (*Proof, error) {
 	}
 	p := &Proof{Version: Version, Key: t.key, Earlier: earlier.Signed, Checkpoint: t.signed}
 	if earlier.Size > t.size {
-		return nil, fmt.Errorf("%w: it is of %d events, and there are %d: the last ones were cut off, or an older copy was put back", ErrForeign, earlier.Size, t.size)
+		return nil, fmt.Errorf("%w: it has %d events, and the ledger has %d: the last events were cut off, or an older copy was restored", ErrForeign, earlier.Size, t.size)
 	}
 	if earlier.Size > 0 {
 		if p.Hashes, err = tlog.ProveTree(t.size, earlier.Size, t); err != nil {
@@ -171,7 +167,7 @@ func ProveConsistency(fsys fs.FS, earlier Anchor) (*Proof, error) {
 	return p, nil
 }
 
-// Encode returns the proof as a file.
+// Encode returns the content of the proof's file.
 func (p *Proof) Encode() ([]byte, error) {
 	data, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
@@ -183,7 +179,7 @@ func (p *Proof) Encode() ([]byte, error) {
 // DecodeProof reads a proof's file.
 func DecodeProof(data []byte) (*Proof, error) {
 	if len(data) > maxProof {
-		return nil, fmt.Errorf("proof of %d bytes, at most %d are read", len(data), maxProof)
+		return nil, fmt.Errorf("proof of %d bytes is larger than the limit of %d", len(data), maxProof)
 	}
 	var p Proof
 	if err := json.Unmarshal(data, &p); err != nil {
@@ -195,9 +191,8 @@ func DecodeProof(data []byte) (*Proof, error) {
 	return &p, nil
 }
 
-// Check verifies the proof by a public key: the one that is known of the node,
-// or, empty, the one that the proof itself names. It returns the checkpoint that
-// the proof leads to.
+// Check verifies the proof with the node's public key, or, if key is empty, with the key that the proof names. It returns the
+// checkpoint of the proof's result.
 func (p *Proof) Check(key string) (Checkpoint, error) {
 	if key == "" {
 		key = p.Key
@@ -239,10 +234,10 @@ func (p *Proof) checkEarlier(c Checkpoint, v note.Verifier) error {
 		if earlier.Size == 0 && earlier.Root == (Chain{}).Root() {
 			return nil
 		}
-		return fmt.Errorf("the earlier checkpoint is of %d events, the later one of %d", earlier.Size, c.Size)
+		return fmt.Errorf("the earlier checkpoint has %d events, the later one %d", earlier.Size, c.Size)
 	}
 	if err := tlog.CheckTree(p.Hashes, c.Size, c.Root, earlier.Size, earlier.Root); err != nil {
-		return fmt.Errorf("the checkpoints are of different histories: %w", err)
+		return fmt.Errorf("the checkpoints belong to different histories: %w", err)
 	}
 	return nil
 }

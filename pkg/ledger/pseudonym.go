@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-// PseudonymPrefix begins a pseudonym; no name in Kubernetes has it.
+// PseudonymPrefix begins each pseudonym, and no name in Kubernetes.
 const PseudonymPrefix = "~"
 
 // PseudonymKeySize is the length of a pseudonyms' key, in bytes.
 const PseudonymKeySize = 32
 
-// Pseudonyms replace the names of namespaces, pods and claims in events, by a
-// keyed hash: the same name has the same pseudonym, and who holds the key finds
-// it. Who lacks the key can't try names out. UIDs stay: they join an event with
-// the cluster's own history as long as that has them.
+// Pseudonyms replace the names of namespaces, pods and claims in events with a keyed hash: the same name has the same pseudonym. Only
+// the owner of the key can find a name's pseudonym, so that names can't be guessed. UIDs stay, and relate an event to the cluster's
+// own records.
 type Pseudonyms struct{ key []byte }
 
 // NewPseudonyms returns the pseudonyms of a key of [PseudonymKeySize] bytes.
@@ -31,7 +30,7 @@ func NewPseudonyms(key []byte) (*Pseudonyms, error) {
 }
 
 // ReadPseudonyms returns the pseudonyms of the key in a ledger's directory. Its
-// error matches [fs.ErrNotExist] where the ledger has none.
+// error matches [fs.ErrNotExist] if the ledger has none.
 func ReadPseudonyms(fsys fs.FS) (*Pseudonyms, error) {
 	data, err := readFile(fsys, PseudonymsFile, 1024)
 	if err != nil {
@@ -52,7 +51,7 @@ func ParsePseudonyms(text string) (*Pseudonyms, error) {
 // String returns the text form of the key.
 func (p *Pseudonyms) String() string { return base64.StdEncoding.EncodeToString(p.key) }
 
-// Kinds of names. A pod and a claim of one name have two pseudonyms.
+// Kinds of names. A pod and a claim with the same name have different pseudonyms.
 const (
 	KindNamespace = "namespace"
 	KindClaim     = "claim"
@@ -69,11 +68,10 @@ func (p *Pseudonyms) Of(kind, name string) string {
 	return PseudonymPrefix + base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:15])
 }
 
-// refPattern finds a claim in words, "namespace/name (uid)".
+// refPattern matches a claim in a text, "namespace/name (uid)".
 var refPattern = regexp.MustCompile(`\b([a-z0-9][a-z0-9.-]*)/([a-z0-9][a-z0-9.-]*) \(([0-9A-Za-z-]+)\)`)
 
-// Hide replaces the names in an event. What it shares with other events is
-// copied first.
+// Hide replaces the names in an event. It copies values that the event shares with other events.
 func (p *Pseudonyms) Hide(e *Event) {
 	e.Reason = refPattern.ReplaceAllStringFunc(e.Reason, func(ref string) string {
 		m := refPattern.FindStringSubmatch(ref)

@@ -17,14 +17,13 @@ import (
 // ErrNone says that a directory holds no ledger.
 var ErrNone = errors.New("there is no ledger")
 
-// maxFiles is how many files a ledger's directory may have: more are an attack
-// on the reader.
+// maxFiles limits the files of a ledger's directory: more would be an attack on the reader.
 const maxFiles = 1 << 17
 
-// files are those of a ledger, by their first event.
+// files are the files of a ledger, by the number of their first event.
 type files struct{ segments, hashes []int64 }
 
-// listFiles returns the files of a ledger. It returns [ErrNone] where there are none.
+// listFiles returns the files of a ledger, or [ErrNone] if it has none.
 func listFiles(fsys fs.FS) (files, error) {
 	entries, err := fs.ReadDir(fsys, ".")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +33,7 @@ func listFiles(fsys fs.FS) (files, error) {
 		return files{}, fmt.Errorf("list ledger: %w", err)
 	}
 	if len(entries) > maxFiles {
-		return files{}, fmt.Errorf("list ledger: it has %d files, at most %d are read", len(entries), maxFiles)
+		return files{}, fmt.Errorf("list ledger: it has %d files, the limit is %d", len(entries), maxFiles)
 	}
 	var f files
 	for _, e := range entries {
@@ -51,7 +50,7 @@ func listFiles(fsys fs.FS) (files, error) {
 	}
 	slices.Sort(f.segments)
 	slices.Sort(f.hashes)
-	// Where a crash fell between the writing of hashes and the removal of their segment, the segment speaks.
+	// After a crash between writing the hashes and removing their segment, the segment counts.
 	f.hashes = slices.DeleteFunc(f.hashes, func(first int64) bool { return slices.Contains(f.segments, first) })
 	return f, nil
 }
@@ -77,7 +76,7 @@ func readFile(fsys fs.FS, name string, limit int64) ([]byte, error) {
 }
 
 // ErrNoKey says that the public key that should lie with a ledger is gone or none.
-var ErrNoKey = errors.New("there is no public key to verify the ledger by")
+var ErrNoKey = errors.New("there is no public key to verify the ledger with")
 
 // CheckKey returns an error for a malformed public key.
 func CheckKey(key string) error {
@@ -116,15 +115,15 @@ func verifierOf(fsys fs.FS, key string) (note.Verifier, error) {
 // Entry is one event with its place.
 type Entry struct {
 	Event *Event
-	// Raw is the line as it was written, which is what is hashed.
+	// Raw is the line as it was written, whose hash is in the ledger.
 	Raw  []byte
 	File string
 	Line int
 }
 
 // Events reads all events in order, without checking chain or signatures: [Verify] does that. A line that is not
-// an event is yielded as a [DamagedError], and reading continues; any other error is the last. Events that are
-// being written, or were when the power failed, may be among them.
+// an event is yielded as a [DamagedError], and reading continues; any other error is the last. Events of a write in progress, or of
+// one that a power failure cut off, may be among them.
 func Events(fsys fs.FS) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		f, err := listFiles(fsys)
@@ -176,7 +175,7 @@ func readHashes(fsys fs.FS, first int64) ([]tlog.Hash, *DamagedError, error) {
 		return nil, nil, err
 	}
 	if len(data) == 0 || len(data)%tlog.HashSize != 0 {
-		return nil, &DamagedError{File: name, Line: 1, Seq: first, What: fmt.Sprintf("%d bytes are no whole number of hashes", len(data))}, nil
+		return nil, &DamagedError{File: name, Line: 1, Seq: first, What: fmt.Sprintf("%d bytes are not a whole number of hashes", len(data))}, nil
 	}
 	hashes := make([]tlog.Hash, 0, len(data)/tlog.HashSize)
 	for chunk := range slices.Chunk(data, tlog.HashSize) {

@@ -62,10 +62,9 @@ func IsHashes(name string) bool {
 	return ok && suffix == hashesSuffix
 }
 
-// HashesOf returns the name and the content of the file of hashes that takes a
-// segment's place where its events are left out, as retention leaves it. It does
-// not look whether the segment is sound: if it is not, the hashes don't fit the
-// header of the next one, and [Verify] says so.
+// HashesOf returns the name and the content of the file of hashes that replaces a segment whose events are left out, as retention
+// writes it. It does not verify the segment: if the segment is damaged, the hashes don't match the header of the next segment, and
+// [Verify] reports that.
 func HashesOf(name string, data []byte) (string, []byte) {
 	var hashes []byte
 	_, body, _ := bytes.Cut(data, []byte("\n"))
@@ -79,14 +78,13 @@ func HashesOf(name string, data []byte) (string, []byte) {
 	return HashesName(first), hashes
 }
 
-// MaxSegment is the largest segment that is read, in bytes. Writers begin a new
-// one long before.
+// MaxSegment is the size limit of a segment in bytes. Writers begin a new segment long before.
 const MaxSegment = 256 << 20
 
-// DamagedError says where a ledger is not what was written, and how.
+// DamagedError says where a ledger differs from what was written, and how.
 type DamagedError struct {
 	File string
-	// Line counts from 1, Offset is where it begins; Seq is the event that belongs there.
+	// Line counts from 1, and Offset is where it begins. Seq is the event that belongs there.
 	Line   int
 	Offset int64
 	Seq    int64
@@ -100,28 +98,25 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s, line %d (event %d): %s", e.File, e.Line, e.Seq, e.What)
 }
 
-// Segment is one file of a ledger, checked as far as it is sound.
+// Segment is one file of a ledger, checked up to its first damage.
 type Segment struct {
 	Name string
-	// Before and End are the ledger before the segment and behind its last good
-	// write; Good is where that ends in the file, in bytes.
+	// Before and End are the state before the segment and after its last valid write, which ends at offset Good.
 	Before, End Chain
 	Good        int64
-	// Signed is the note of End.
+	// Signed is the signed note of End.
 	Signed string
-	// Events are the lines up to there, the first being that of Seq Before.Size;
-	// Offsets are where they begin, Lines their line numbers.
+	// Events are the lines of the valid events, from event Before.Size on, and Lines their line numbers.
 	Events [][]byte
 	Lines  []int
-	// Torn is what a write that was cut off has left behind Good.
+	// Torn is the rest of a write that was cut off, after Good.
 	Torn []byte
-	// Damage is set where the rest is neither good nor torn.
+	// Damage is set if the rest is neither valid nor torn.
 	Damage *DamagedError
 }
 
-// CheckSegment reads a segment's data by the key. It stops at the first thing that is
-// wrong. A rest that has no valid checkpoint and ends in the middle of a line,
-// or in blocks of zeros that a disk never wrote, is a write that was cut off.
+// CheckSegment reads a segment's data, and verifies it with the key up to the first problem. A rest without a valid checkpoint that
+// ends in the middle of a line, or in blocks of zeros that the disk never wrote, is a write that was cut off.
 func CheckSegment(name string, data []byte, v note.Verifier) *Segment {
 	s := &Segment{Name: name}
 	head, body, complete := bytes.Cut(data, []byte("\n"))
@@ -131,7 +126,7 @@ func CheckSegment(name string, data []byte, v note.Verifier) *Segment {
 		return s
 	}
 	if name != SegmentName(s.Before.Size) {
-		s.Damage = &DamagedError{File: name, Line: 1, Seq: s.Before.Size, What: fmt.Sprintf("it is the segment of event %d under another's name", s.Before.Size)}
+		s.Damage = &DamagedError{File: name, Line: 1, Seq: s.Before.Size, What: fmt.Sprintf("it is the segment of event %d under another name", s.Before.Size)}
 		return s
 	}
 	s.End, s.Good = s.Before, int64(len(head)+1)
@@ -143,7 +138,7 @@ func CheckSegment(name string, data []byte, v note.Verifier) *Segment {
 	return s
 }
 
-// errCut says that a header is not there in full.
+// errCut says that a header is incomplete.
 var errCut = errors.New("header: it is cut off")
 
 func orCut(err error) error {
@@ -153,9 +148,8 @@ func orCut(err error) error {
 	return err
 }
 
-// CheckEnd is CheckSegment at a tenth of its cost, for a writer that goes on from the end: the last
-// signature covers all events, and those between it and the header's are left out. Where
-// anything is wrong it is CheckSegment.
+// CheckEnd is [CheckSegment] at a tenth of the cost, for a writer that appends: it verifies only the signatures of the header and of
+// the last checkpoint, which covers all events. If it finds a problem, it runs CheckSegment.
 func CheckEnd(name string, data []byte, v note.Verifier) *Segment {
 	s := CheckSegment(name, data, unsigned{v})
 	head, _, _ := bytes.Cut(data, []byte("\n"))
@@ -167,12 +161,12 @@ func CheckEnd(name string, data []byte, v note.Verifier) *Segment {
 	return s
 }
 
-// unsigned takes any signature for its verifier's.
+// unsigned accepts any signature.
 type unsigned struct{ note.Verifier }
 
 func (unsigned) Verify([]byte, []byte) bool { return true }
 
-// judge says what a rest without a good end is.
+// judge decides whether a rest without a valid end is torn or damaged.
 func (s *Segment) judge(rest []byte, damage *DamagedError, v note.Verifier) {
 	torn := (damage == nil || bytes.IndexByte(rest, 0) >= 0) && !hasMark(rest, v)
 	if torn {
@@ -180,13 +174,13 @@ func (s *Segment) judge(rest []byte, damage *DamagedError, v note.Verifier) {
 		return
 	}
 	if damage == nil {
-		damage = &DamagedError{File: s.Name, Seq: s.End.Size, Offset: s.Good, What: "events whose checkpoint is gone"}
+		damage = &DamagedError{File: s.Name, Seq: s.End.Size, Offset: s.Good, What: "the checkpoint of these events is missing"}
 	}
 	s.Damage = damage
 }
 
-// hasMark reports whether a whole line of the rest is, or ends in, a checkpoint by the key: then everything before
-// it was once written in full.
+// hasMark reports whether a complete line of the rest is, or ends in, a valid checkpoint: then everything before it was once written
+// completely.
 func hasMark(rest []byte, v note.Verifier) bool {
 	whole := rest[:bytes.LastIndexByte(rest, '\n')+1]
 	for line := range bytes.Lines(whole) {
@@ -200,21 +194,20 @@ func hasMark(rest []byte, v note.Verifier) bool {
 	return false
 }
 
-// walk goes through the lines behind a header.
+// walk reads the lines after a header.
 type walk struct {
 	s      *Segment
 	v      note.Verifier
 	chain  Chain
 	line   int
 	offset int64
-	// events and lines are those of the write that is not complete yet, and more
-	// says that its last event announces another.
+	// events and lines belong to the write that is not complete yet. more: its last event announces another.
 	events [][]byte
 	lines  []int
 	more   bool
 }
 
-// run reads lines until one is wrong; nil where the rest is only unfinished.
+// run reads lines up to the first damage. It returns nil if the rest is only incomplete.
 func (w *walk) run(body []byte) *DamagedError {
 	for len(body) > 0 {
 		line, rest, complete := bytes.Cut(body, []byte("\n"))
@@ -234,7 +227,7 @@ func (w *walk) run(body []byte) *DamagedError {
 	return nil
 }
 
-// seqOf is the event that a line is about: for a checkpoint the first of its write.
+// seqOf returns the event of a line: for a checkpoint the first event of its write.
 func (w *walk) seqOf(line []byte) int64 {
 	if isMark(line) {
 		return w.chain.Size - int64(len(w.events))
@@ -251,7 +244,7 @@ func (w *walk) take(line []byte) (err error) {
 		return w.agrees(at)
 	}
 	if len(w.events) > 0 && !w.more {
-		return errors.New("the checkpoint of the events before it is gone")
+		return errors.New("the checkpoint of the events before it is missing")
 	}
 	if w.chain, w.more, err = w.chain.follow(line); err != nil {
 		return err
@@ -260,25 +253,25 @@ func (w *walk) take(line []byte) (err error) {
 	return nil
 }
 
-// agrees checks that a checkpoint is that of the events before it.
+// agrees checks that a checkpoint matches the events before it.
 func (w *walk) agrees(at Checkpoint) error {
 	switch {
 	case at.Size != w.chain.Size:
-		return fmt.Errorf("checkpoint of %d events stands behind %d", at.Size, w.chain.Size)
+		return fmt.Errorf("checkpoint of %d events is after event %d", at.Size, w.chain.Size)
 	case at.Root != w.chain.Root():
-		return fmt.Errorf("the events up to here are not those that were signed: one of the last %d was changed", len(w.events))
+		return fmt.Errorf("these events are not the ones that were signed: one of the last %d was changed", len(w.events))
 	case w.more:
-		return errors.New("checkpoint stands in the middle of a write")
+		return errors.New("checkpoint is in the middle of a write")
 	case len(w.events) == 0:
-		return fmt.Errorf("checkpoint of %d events stands here twice", at.Size)
+		return fmt.Errorf("checkpoint of %d events is here twice", at.Size)
 	}
 	return nil
 }
 
-// complete ends a write by its checkpoint's line.
+// complete ends a write with the line of its checkpoint.
 func (w *walk) complete(line []byte) {
 	var m mark
-	_ = exactly(line, &m) // which take has done
+	_ = exactly(line, &m) // take has decoded it already
 	w.s.Events, w.s.Lines = append(w.s.Events, w.events...), append(w.s.Lines, w.lines...)
 	w.s.End, w.s.Good, w.s.Signed = w.chain, w.offset, m.Checkpoint
 	w.events, w.lines = nil, nil
@@ -293,13 +286,12 @@ func (s *Segment) leaves() []tlog.Hash {
 	return hashes
 }
 
-// part is a segment, or the hashes of a dropped one, as far as it is sound.
+// part is a segment, or the hashes of a dropped segment, checked up to the first damage.
 type part struct {
 	name     string
 	first    int64
 	isHashes bool
-	// before is the chain by a segment's own header; nil for hashes, and where the
-	// header is damaged.
+	// before is the chain of the segment's header; nil for hashes, and for a damaged header.
 	before   *Chain
 	leaves   []tlog.Hash
 	signed   string
@@ -308,12 +300,11 @@ type part struct {
 	damage   *DamagedError
 }
 
-// rereads is how often a ledger that is being written is read again: a write
-// takes microseconds, and the removal of a segment too.
+// rereads is how often a file that changes while it is read is read again. A write takes microseconds, and so does removing a
+// segment.
 const rereads = 4
 
-// readParts reads and checks all files of a ledger, so many at a time; 0 for one on each
-// processor.
+// readParts reads and checks all files of a ledger, as many at once as parallel says, 0 for the number of processors.
 func readParts(ctx context.Context, fsys fs.FS, v note.Verifier, parallel int) (parts []part, err error) {
 	for range rereads {
 		var f files
@@ -373,7 +364,7 @@ func (p *part) read(fsys fs.FS, v note.Verifier) (err error) {
 	return nil
 }
 
-// nextLine is the number of the line behind the last good one.
+// nextLine returns the number of the line after the last valid one.
 func (s *Segment) nextLine() int {
 	if len(s.Lines) == 0 {
 		return 2

@@ -16,29 +16,27 @@ type Kind string
 
 // Kinds of problems.
 const (
-	// Damaged: bytes are not what was written.
+	// Damaged: bytes differ from those that were written.
 	Damaged Kind = "Damaged"
-	// Missing: a file with events, or with the hashes of dropped ones, is gone.
+	// Missing: a file with events, or with the hashes of dropped ones, does not exist.
 	Missing Kind = "Missing"
-	// Unfinished: behind the last complete write there is a part of one. The plugin
-	// puts it aside when it appends the next time, and says so by an event.
+	// Unfinished: a partial write follows the last complete one. With its next write, the plugin moves it to a file of its own,
+	// and records an event.
 	Unfinished Kind = "Unfinished"
-	// ForeignKey: the ledger, or an anchor, is signed by another key than the one
-	// it is verified by.
+	// ForeignKey: another key signed the ledger, or an anchor.
 	ForeignKey Kind = "ForeignKey"
-	// Truncated: an anchor is of more events than there are: some were cut off, or an older
-	// copy was put back.
+	// Truncated: an anchor covers more events than the ledger has: events were cut off, or an older copy was restored.
 	Truncated Kind = "Truncated"
-	// Rewritten: an anchor is of other events than those that are there.
+	// Rewritten: an anchor covers other events than the ledger has.
 	Rewritten Kind = "Rewritten"
-	// NoAnchor: anchors were given, and none is of this ledger.
+	// NoAnchor: none of the given anchors belongs to this ledger.
 	NoAnchor Kind = "NoAnchor"
 )
 
 // Problem is one thing that is wrong, and where.
 type Problem struct {
 	Kind Kind `json:"kind"`
-	// File and Line say where, where that is known; Seq is the event, -1 for none.
+	// File and Line say where, if that is known. Seq is the event, -1 for none.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
 	Seq  int64  `json:"seq"`
@@ -48,56 +46,52 @@ type Problem struct {
 // Report is what [Verify] found.
 type Report struct {
 	Origin string `json:"origin"`
-	// Key is the key that all was verified by.
+	// Key is the key that verified everything.
 	Key string `json:"key"`
-	// Size is the number of events that are proven, from the first on; Signed is
-	// their checkpoint as it was signed, empty where there is none.
+	// Size is the number of proven events, from the first one. Signed is their signed checkpoint, empty without one.
 	Size   int64  `json:"size"`
 	Signed string `json:"signed,omitempty"`
-	// Dropped is how many of them are there by their hashes only, by retention.
+	// Dropped counts the events of which retention left only the hashes.
 	Dropped  int64 `json:"dropped"`
 	Segments int   `json:"segments"`
-	// Anchored is the size of the largest anchor that fits. Whatever comes after it could have been cut off, or
-	// rewritten with the key, without a trace. 0 without an anchor.
+	// Anchored is the size of the largest anchor that matches, 0 without an anchor. Later events can be cut off, or rewritten
+	// with the key, without a trace.
 	Anchored int64 `json:"anchored"`
-	// Anchors counts those of this ledger, Others those of other ledgers.
+	// Anchors counts the anchors of this ledger, Others those of other ledgers.
 	Anchors  int       `json:"anchors"`
 	Others   int       `json:"otherAnchors"`
 	Problems []Problem `json:"problems"`
 }
 
-// OK reports whether nothing is wrong.
+// OK reports whether there is no problem.
 func (r *Report) OK() bool { return len(r.Problems) == 0 }
 
-// Options say against what a ledger is verified.
+// Options are what a ledger is verified against.
 type Options struct {
-	// Key is the node's public key as it is known from elsewhere. If it is empty, the key beside the ledger is
-	// used, which an attacker may have replaced together with all signatures.
+	// Key is the node's public key from a trusted source. If it is empty, the key beside the ledger is used, which an attacker may
+	// have replaced together with all signatures.
 	Key string
 	// Anchors are checkpoints that were kept off the node.
 	Anchors []Anchor
-	// Witness says what else knows of a ledger where none is, in words: "the plugin's journal is there".
-	// Then it was deleted.
+	// Witness is evidence that a ledger existed, as a clause: "the plugin's journal is there". With it, a missing ledger counts as
+	// deleted.
 	Witness string
-	// Parallel is how many files are read at once, each of which is in memory as a whole meanwhile; 0 means the
-	// number of processors.
+	// Parallel is how many files are read at once, each completely into memory. 0 means the number of processors.
 	Parallel int
 }
 
-// Verify reads a whole ledger and reports everything that is wrong with it: bytes, lines, files or their order
-// that are not what was written, and signatures by another key. By the anchors it also reports a ledger that was
-// cut off, rewritten, or restored from a backup, which can't be known without an anchor.
+// Verify reads a whole ledger and reports all its problems: bytes, lines or files that were changed, reordered or removed, and
+// signatures by another key. Only with anchors can it report a ledger that was cut off, rewritten or restored from a backup.
 //
-// A ledger without any event was deleted, if anything shows that it existed: an anchor, other files of it, the
-// witness.
+// A ledger without events counts as deleted if an anchor, another file of the ledger or the witness shows that it existed.
 //
-// Its error says that the ledger could not be read. It matches [ErrNone] if the ledger does not exist and nothing
-// shows that it did, and [ErrNoKey] without a key to verify it by.
+// The error says that the ledger could not be read. It matches [ErrNone] if nothing shows that a ledger existed, and [ErrNoKey]
+// without a key to verify it with.
 func Verify(fsys fs.FS, o Options) (*Report, error) {
 	return VerifyContext(context.Background(), fsys, o)
 }
 
-// VerifyContext is Verify until ctx ends; its error wraps ctx's then.
+// VerifyContext is [Verify] with a context. If ctx ends, the error wraps its cause.
 func VerifyContext(ctx context.Context, fsys fs.FS, o Options) (*Report, error) {
 	if _, err := listFiles(fsys); errors.Is(err, ErrNone) {
 		return verifyGone(fsys, o)
@@ -126,22 +120,21 @@ func VerifyContext(ctx context.Context, fsys fs.FS, o Options) (*Report, error) 
 type check struct {
 	r *Report
 	v note.Verifier
-	// chain is the ledger behind the parts so far. broken says that one of them
-	// ended in damage, so that it is not.
+	// chain is the state after the parts so far. broken says that one of them is damaged, so that chain is not proven.
 	chain  Chain
 	broken bool
-	// roots are the anchors that wait for the chain to come to their size.
+	// roots are the anchors that are not compared yet, by their size.
 	roots map[int64][]Anchor
 }
 
 func (c *check) problem(p Problem) { c.r.Problems = append(c.r.Problems, p) }
 
-// keys compares the key beside the ledger with the one that is known.
+// keys compares the key beside the ledger with the key of the options.
 func (c *check) keys(fsys fs.FS) error {
 	beside, err := readFile(fsys, PublicKeyFile, 1024)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		c.problem(Problem{Kind: Missing, File: PublicKeyFile, Seq: -1, What: "the public key is gone"})
+		c.problem(Problem{Kind: Missing, File: PublicKeyFile, Seq: -1, What: "the public key is missing"})
 		return nil
 	case err != nil:
 		return err
@@ -149,7 +142,7 @@ func (c *check) keys(fsys fs.FS) error {
 		c.r.Key = string(trimNewline(beside))
 	}
 	if string(beside) != c.r.Key+"\n" {
-		c.problem(Problem{Kind: ForeignKey, File: PublicKeyFile, Line: 1, Seq: -1, What: "it is not the key that the ledger is verified by"})
+		c.problem(Problem{Kind: ForeignKey, File: PublicKeyFile, Line: 1, Seq: -1, What: "it is not the key that verifies the ledger"})
 	}
 	return nil
 }
@@ -161,7 +154,7 @@ func trimNewline(data []byte) []byte {
 	return data
 }
 
-// anchors takes those of this ledger, by their signature.
+// anchors keeps the anchors of this ledger whose signature is valid.
 func (c *check) anchors(all []Anchor) {
 	for _, a := range all {
 		if a.Origin != c.r.Origin {
@@ -171,17 +164,17 @@ func (c *check) anchors(all []Anchor) {
 		c.r.Anchors++
 		if _, err := OpenCheckpoint(a.Signed, c.v); err != nil {
 			c.problem(Problem{Kind: ForeignKey, Seq: a.Size - 1, What: fmt.Sprintf(
-				"an anchor of size %d is not signed by this key: either it is no anchor of this node, or the ledger was signed anew with another key", a.Size)})
+				"the ledger's key did not sign an anchor of size %d: the anchor is another node's, or the ledger was signed again with another key", a.Size)})
 			continue
 		}
 		c.roots[a.Size] = append(c.roots[a.Size], a)
 	}
 	if len(all) > 0 && c.r.Anchors == 0 {
-		c.problem(Problem{Kind: NoAnchor, Seq: -1, What: fmt.Sprintf("none of the %d anchors is of %s", len(all), c.r.Origin)})
+		c.problem(Problem{Kind: NoAnchor, Seq: -1, What: fmt.Sprintf("none of the %d anchors belongs to %s", len(all), c.r.Origin)})
 	}
 }
 
-// part checks that a part follows the ones before, and takes its events.
+// part checks that a part follows the parts before it, and adds its events.
 func (c *check) part(p *part, last bool) {
 	if p.before != nil || p.isHashes {
 		c.follows(p)
@@ -196,7 +189,7 @@ func (c *check) part(p *part, last bool) {
 		c.damaged(p.damage)
 	case len(p.torn) > 0 && last:
 		c.problem(Problem{Kind: Unfinished, File: p.name, Line: p.tornLine, Seq: c.chain.Size, What: fmt.Sprintf(
-			"%d bytes behind the last complete write: a write was cut off there, or what followed", len(p.torn))})
+			"%d bytes follow the last complete write: the write was cut off there, or the bytes after it were", len(p.torn))})
 	case len(p.torn) > 0:
 		c.damaged(&DamagedError{File: p.name, Line: p.tornLine, Seq: c.chain.Size, What: "it ends in the middle of a write, and another segment follows"})
 	}
@@ -215,7 +208,7 @@ func (c *check) damaged(d *DamagedError) {
 	c.stop()
 }
 
-// stop ends what is proven: from here on parts are checked one by one.
+// stop ends the proven events: later parts are checked each by itself.
 func (c *check) stop() {
 	if !c.broken {
 		c.r.Size = c.chain.Size
@@ -223,30 +216,30 @@ func (c *check) stop() {
 	c.broken = true
 }
 
-// follows checks the place of a part, and goes on from there.
+// follows checks the position of a part, and continues from there.
 func (c *check) follows(p *part) {
 	first := p.first
 	switch {
 	case p.isHashes && first == c.chain.Size:
-		return // hashes have no header of their own: the next segment's speaks for them
+		return // hashes have no header: the header of the next segment proves them
 	case !p.isHashes && p.before.equal(c.chain):
 		return
 	case first > c.chain.Size && !c.broken:
 		c.problem(Problem{Kind: Missing, File: p.name, Line: 1, Seq: c.chain.Size, What: fmt.Sprintf(
-			"events %d to %d are gone: it begins with event %d", c.chain.Size, first-1, first)})
+			"events %d to %d are missing: the file begins with event %d", c.chain.Size, first-1, first)})
 	case !c.broken:
-		c.problem(Problem{Kind: Damaged, File: p.name, Line: 1, Seq: first, What: "it does not follow what lies before it: other events were there when it was begun"})
+		c.problem(Problem{Kind: Damaged, File: p.name, Line: 1, Seq: first, What: "it does not follow the events before it: the ledger had other events when this segment began"})
 	}
 	c.stop()
 	if p.isHashes {
-		p.leaves = nil // nothing says what they are of
+		p.leaves = nil // nothing says which events they belong to
 		return
 	}
 	c.chain = *p.before
 }
 
-// compare compares the anchors of the chain's size with it. Behind damage,
-// where the chain is a segment's own word by its signed header, it is as good.
+// compare compares the chain with the anchors of its size. After damage the chain comes from a segment's signed header, which is
+// as good.
 func (c *check) compare() {
 	anchors, ok := c.roots[c.chain.Size]
 	if !ok {
@@ -257,17 +250,17 @@ func (c *check) compare() {
 	for _, a := range anchors {
 		if a.Root != root {
 			c.problem(Problem{Kind: Rewritten, Seq: a.Size - 1, What: fmt.Sprintf(
-				"an anchor says that the first %d events were others than these: they were rewritten after it was made", a.Size)})
+				"an anchor shows that the first %d events were different: they were rewritten after the anchor was made", a.Size)})
 			continue
 		}
 		c.r.Anchored = max(c.r.Anchored, a.Size)
 	}
 }
 
-// end says how far the events are proven, and reports the anchors that none came up to.
+// end reports how many events are proven, and the anchors that no event reached.
 func (c *check) end() {
 	if c.r.Segments == 0 {
-		c.problem(Problem{Kind: Missing, Seq: c.chain.Size, What: "there are hashes of dropped events, and no segment that vouches for them"})
+		c.problem(Problem{Kind: Missing, Seq: c.chain.Size, What: "there are hashes of dropped events, and no segment that proves them"})
 	}
 	if !c.broken {
 		c.r.Size = c.chain.Size
@@ -275,7 +268,7 @@ func (c *check) end() {
 	c.cutOff()
 }
 
-// cutOff reports what anchors say of events that are not there.
+// cutOff reports the anchors of events that the ledger does not have.
 func (c *check) cutOff() {
 	var sizes []int64
 	for size := range c.roots {
@@ -285,15 +278,14 @@ func (c *check) cutOff() {
 	for _, size := range sizes {
 		if size > c.chain.Size {
 			c.problem(Problem{Kind: Truncated, Seq: c.chain.Size, What: fmt.Sprintf(
-				"an anchor is of %d events, and there are %d: the last ones were cut off, or an older copy was put back", size, c.chain.Size)})
+				"an anchor has %d events, and the ledger has %d: the last events were cut off, or an older copy was restored", size, c.chain.Size)})
 			continue
 		}
-		c.problem(Problem{Kind: Damaged, Seq: size - 1, What: fmt.Sprintf("an anchor of %d events can't be compared: these events are gone or damaged", size)})
+		c.problem(Problem{Kind: Damaged, Seq: size - 1, What: fmt.Sprintf("an anchor of %d events can't be compared: these events are missing or damaged", size)})
 	}
 }
 
-// verifyGone reports on a ledger without any event: [ErrNone] where nothing says that
-// there ever was one, and otherwise what says so.
+// verifyGone reports a ledger without events with the evidence that one existed. Without evidence the error is [ErrNone].
 func verifyGone(fsys fs.FS, o Options) (*Report, error) {
 	left, err := leftovers(fsys)
 	if err != nil {
@@ -304,10 +296,10 @@ func verifyGone(fsys fs.FS, o Options) (*Report, error) {
 	}
 	c := &check{r: &Report{Key: o.Key, Problems: []Problem{}}, roots: map[int64][]Anchor{}}
 	if len(left) > 0 {
-		c.gone(fmt.Sprintf("the events are gone, and other files of the ledger are there: %s", strings.Join(left, ", ")))
+		c.gone(fmt.Sprintf("the events are missing, but other files of the ledger exist: %s", strings.Join(left, ", ")))
 	}
 	if o.Witness != "" {
-		c.gone("there is no event, and " + o.Witness)
+		c.gone("there are no events, but " + o.Witness)
 	}
 	if c.v, err = verifierOf(fsys, o.Key); err != nil {
 		c.strangers(o.Anchors)
@@ -326,7 +318,7 @@ func verifyGone(fsys fs.FS, o Options) (*Report, error) {
 
 func (c *check) gone(what string) { c.problem(Problem{Kind: Missing, Seq: 0, What: what}) }
 
-// strangers takes anchors where no key says whose the ledger was.
+// strangers reports anchors where no key tells which ledger they belong to.
 func (c *check) strangers(all []Anchor) {
 	if len(all) == 0 {
 		return
@@ -334,10 +326,10 @@ func (c *check) strangers(all []Anchor) {
 	c.r.Anchors = len(all)
 	largest := slices.MaxFunc(all, func(a, b Anchor) int { return int(min(max(a.Size-b.Size, -1), 1)) })
 	c.problem(Problem{Kind: Truncated, Seq: 0, What: fmt.Sprintf(
-		"%d anchors were given, one of %d events of %s, and there is neither an event nor a key that says whose they were", len(all), largest.Size, largest.Origin)})
+		"%d anchors were given, one of %d events of %s, but there are no events and no key that proves their origin", len(all), largest.Size, largest.Origin)})
 }
 
-// leftovers are the names of the files that a ledger has beside its events.
+// leftovers returns the names of the ledger's files other than events.
 func leftovers(fsys fs.FS) ([]string, error) {
 	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

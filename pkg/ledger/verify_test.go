@@ -394,7 +394,7 @@ func TestAProblemSaysWhereAndWhat(t *testing.T) {
 	}
 	want := []ledger.Problem{{
 		Kind: ledger.Damaged, File: name, Line: strings.Count(h.files[name], "\n"), Seq: 12,
-		What: "the events up to here are not those that were signed: one of the last 2 was changed",
+		What: "these events are not the ones that were signed: one of the last 2 was changed",
 	}}
 	if diff := cmp.Diff(want, r.Problems); diff != "" || r.OK() {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -213,7 +213,7 @@ func TestABundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
 	got := text(t, v.Document(), "text")
 	for _, want := range []string{
 		"pod t3/p: 1 tenancy on node n1, 1 held now, near 2 tenancies of other tenants\n",
-		"before       what was before is not in this bundle: ask the ledger\n",
+		"before       this bundle has no earlier events: ask the ledger\n",
 		"0000:5e:10.0 (claim t2/c) shares one PF with 0000:5e:10.2\n",
 		"0000:3b:00.0 (claim t2/c) shares one node with 0000:5e:10.2\n",
 	} {

@@ -192,7 +192,7 @@ func (h *History) prepare(e *ledger.Event) {
 		}
 		t.note(e)
 		for _, other := range h.open[d.Address] {
-			t.Doubts = append(t.Doubts, fmt.Sprintf("claim %s had the function and did not end before, by the ledger", other.Claim.UID))
+			t.Doubts = append(t.Doubts, fmt.Sprintf("claim %s had the function, and the ledger has no end of that claim", other.Claim.UID))
 		}
 		h.had[d.Address] = true
 		h.open[d.Address] = append(h.open[d.Address], t)
@@ -314,7 +314,7 @@ func (t *Tenancy) leave(when time.Time) {
 func (t *Tenancy) note(e *ledger.Event) {
 	t.Events = append(t.Events, e.Seq)
 	if e.Late {
-		t.Doubts = append(t.Doubts, fmt.Sprintf("event %d (%s) was written late, after a crash: its time is when that was found", e.Seq, e.Type))
+		t.Doubts = append(t.Doubts, fmt.Sprintf("event %d (%s) was written after a crash: its time is when the plugin found that", e.Seq, e.Type))
 	}
 }
 
@@ -369,18 +369,19 @@ func verification(r *ledger.Report, pinned bool) Verification {
 	}
 	switch {
 	case r.Anchors == 0:
-		s.Doubts = append(s.Doubts, "no checkpoint from off the node was compared with (`kata-vfio-audit ledger verify --anchor`): that it was not cut off or replaced as a whole can't be known")
+		s.Doubts = append(s.Doubts, "no checkpoint from off the node was compared with the ledger (`kata-vfio-audit ledger verify --anchor`): it may have been "+
+			"cut off or replaced as a whole")
 	case r.Anchored > 0 && r.Anchored < r.Size:
-		s.Doubts = append(s.Doubts, fmt.Sprintf("an anchor vouches for the first %d events, the node alone for the %d after them", r.Anchored, r.Size-r.Anchored))
+		s.Doubts = append(s.Doubts, fmt.Sprintf("an anchor proves the first %d events; only the node vouches for the %d later events", r.Anchored, r.Size-r.Anchored))
 	}
 	if !pinned && r.Key != "" {
-		s.Doubts = append(s.Doubts, "it was verified by the key that lies beside it (--key names one from elsewhere)")
+		s.Doubts = append(s.Doubts, "the key beside the ledger verified it (--key sets a key from a trusted source)")
 	}
 	return s
 }
 
 // dropped says from when on a ledger can answer.
 func dropped(events int64, since time.Time) string {
-	return fmt.Sprintf("it can answer for the time from %s on: of the first %d events the retention has kept only the hashes",
+	return fmt.Sprintf("the answer covers the time from %s on: retention kept only the hashes of the first %d events",
 		since.UTC().Format(time.RFC3339), events)
 }

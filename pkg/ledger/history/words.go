@@ -43,7 +43,7 @@ func (t *Tenancy) BeforeWords() string {
 	case t.First:
 		return "the ledger has no earlier tenant of this function"
 	case t.Partial:
-		return "what was before is not in this bundle: ask the ledger"
+		return "this bundle has no earlier events: ask the ledger"
 	}
 	return "no reset since the earlier tenant is in the ledger"
 }

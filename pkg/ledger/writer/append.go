@@ -202,7 +202,7 @@ func (w *Writer) recordTorn() error {
 		}
 		kept := strings.TrimSuffix(path, tornSuffix) + keptSuffix
 		e := ledger.Event{Type: ledger.Torn, Result: ledger.OK, Reason: fmt.Sprintf(
-			"a write of %d bytes was cut off here, by a power failure, a kill or a full disk; what there was of it is in %s", info.Size(), filepath.Base(kept))}
+			"a write of %d bytes was cut off here by a power failure, a kill or a full disk; the partial write is in %s", info.Size(), filepath.Base(kept))}
 		if err := w.commit([]ledger.Event{e}); err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ func (w *Writer) makeKey() ([]byte, error) {
 		return nil, err
 	}
 	if len(names) > 0 {
-		return nil, &ledger.DamagedError{File: ledger.PrivateKeyFile, What: "it is gone, and the ledger can't be continued without it"}
+		return nil, &ledger.DamagedError{File: ledger.PrivateKeyFile, What: "the private key is missing, and the ledger can't be continued without it"}
 	}
 	secret, _, err := note.GenerateKey(rand.Reader, ledger.OriginPrefix+w.Node)
 	if err != nil {
@@ -89,7 +89,7 @@ func publicKey(secret string) (string, error) {
 	}
 	public, ok := ed25519.NewKeyFromSeed(key[1:]).Public().(ed25519.PublicKey)
 	if !ok {
-		return "", errors.New("not of Ed25519")
+		return "", errors.New("not an Ed25519 key")
 	}
 	return note.NewEd25519VerifierKey(fields[2], public)
 }

@@ -43,7 +43,7 @@ func (w *Writer) catchUp() error {
 	}
 	if newest == "" {
 		if w.at.chain.Size > 0 {
-			return &ledger.DamagedError{File: w.at.file, Seq: w.at.chain.Size, What: "all segments are gone"}
+			return &ledger.DamagedError{File: w.at.file, Seq: w.at.chain.Size, What: "all segments are missing"}
 		}
 		return w.begin(ledger.Chain{})
 	}
@@ -60,7 +60,7 @@ func (w *Writer) catchUp() error {
 // reload reads the newest segment.
 func (w *Writer) reload(name string) error {
 	if info, err := os.Stat(w.path(name)); err != nil || info.Size() > ledger.MaxSegment {
-		return errors.Join(err, fmt.Errorf("%s is no segment that was written here", name))
+		return errors.Join(err, fmt.Errorf("%s is not a segment that was written here", name))
 	}
 	data, err := os.ReadFile(w.path(name))
 	if err != nil {
@@ -97,7 +97,7 @@ func (w *Writer) continues(s *ledger.Segment) error {
 		chain = chain.Extend(tlog.RecordHash(line))
 	}
 	if chain.Size != known.Size || chain.Root() != known.Root() {
-		return &ledger.DamagedError{File: s.Name, Seq: chain.Size, What: fmt.Sprintf("it was rewritten or cut off: %d events were there before", known.Size)}
+		return &ledger.DamagedError{File: s.Name, Seq: chain.Size, What: fmt.Sprintf("the file was rewritten or cut off: it had %d events before", known.Size)}
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (w *Writer) dropOldest(name string, at time.Time, total int64) (int64, erro
 	}
 	why := w.whyDrop(last.Time, at, total)
 	e := ledger.Event{Type: ledger.Retention, Result: ledger.OK, Reason: fmt.Sprintf(
-		"events %d to %d, of %s to %s, are dropped %s; their hashes are in %s",
+		"events %d to %d, from %s to %s, were dropped %s; their hashes are in %s",
 		first.Seq, last.Seq, first.Time.Format(time.RFC3339), last.Time.Format(time.RFC3339), why, ledger.HashesName(first.Seq))}
 	if err := w.commit([]ledger.Event{e}); err != nil {
 		return 0, err
@@ -114,7 +114,7 @@ func (w *Writer) whyDrop(last, at time.Time, total int64) string {
 	case w.Retain > 0 && last.Before(at.Add(-w.Retain)):
 		return fmt.Sprintf("after %s", w.Retain)
 	case w.RetainBytes > 0 && total > w.RetainBytes:
-		return fmt.Sprintf("because all segments have %d bytes and may have %d", total, w.RetainBytes)
+		return fmt.Sprintf("because all segments have %d bytes, and the limit is %d", total, w.RetainBytes)
 	}
 	return ""
 }

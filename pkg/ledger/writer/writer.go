@@ -75,11 +75,12 @@ type Error struct {
 
 func (e *Error) Error() string {
 	if _, damaged := errors.AsType[*ledger.DamagedError](e.Err); damaged {
-		return fmt.Sprintf("ledger %s is not what was written: %v; `kata-vfio-audit ledger verify` says more; keep the directory for whoever looks into that: move it away and restart the plugin, and a new ledger begins",
+		return fmt.Sprintf("ledger %s is damaged: %v; `kata-vfio-audit ledger verify` shows where; keep the directory as evidence: move it away and "+
+			"restart the plugin, which begins a new ledger",
 			e.Dir, e.Err)
 	}
 	if errors.Is(e.Err, syscall.ENOSPC) || errors.Is(e.Err, syscall.EDQUOT) {
-		return fmt.Sprintf("ledger %s: %v; free space there, nothing is handed over without its event", e.Dir, e.Err)
+		return fmt.Sprintf("ledger %s: %v; free disk space: the plugin hands no device over without an event", e.Dir, e.Err)
 	}
 	return fmt.Sprintf("ledger %s: %v", e.Dir, e.Err)
 }
@@ -177,7 +178,7 @@ func (w *Writer) lock(ctx context.Context) (release func(), err error) {
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("no turn within %s: a process that writes to it hangs or was stopped", lockLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("no turn within %s: a process that writes to the ledger hangs or was stopped", lockLimit))
 	defer cancel()
 	return w.locks.Acquire(ctx, journal.Lock{Name: "append"})
 }

@@ -353,7 +353,7 @@ func TestALedgerThatGotShorterWhileItIsOpenIsRefused(t *testing.T) {
 	if err := os.Remove(filepath.Join(c.Dir, name)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Append(t.Context(), event("d")); err == nil || !strings.Contains(err.Error(), "gone") {
+	if _, err := w.Append(t.Context(), event("d")); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -530,7 +530,7 @@ func TestRetentionBySize(t *testing.T) {
 			told = e.Event.Reason
 		}
 	}
-	if !strings.Contains(told, "may have 6000") {
+	if !strings.Contains(told, "the limit is 6000") {
 		t.Errorf("the last retention says %q", told)
 	}
 }
