@@ -146,7 +146,7 @@ func each(n *facts.Node, judge func(*device.Function) Answer) Answer {
 	return orPass(found, len(functions))
 }
 
-// orPass returns what was found, or a pass that says how many functions were
+// orPass returns the findings, or a pass that says how many functions were
 // looked at.
 func orPass(found Answer, functions int) Answer {
 	switch {

@@ -30,7 +30,7 @@ func cdiChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "CDI-002", Title: "Ensure that only the plugin's specs for prepared claims contain VFIO nodes", Severity: isolation.Critical,
 			Why:     "Naming a CDI device gives access to its nodes. An unknown spec gives out devices without a claim.",
-			Fix:     "remove the spec, and find out who wrote it; the plugin rewrites its own at its next start",
+			Fix:     "remove the spec, and find out what wrote it; the plugin rewrites its own specs at its next start",
 			Verify:  list,
 			Sources: []string{"CDI: SPEC.md"},
 		}, Judge: specsAreOurs},
@@ -50,7 +50,7 @@ func cdiChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "CDI-005", Title: "Ensure that specs run no unknown hooks and mount no sensitive host files", Severity: isolation.Medium,
 			Why:     "A hook runs as root on the node for each container. A mount can be any host file.",
-			Fix:     "look at what the spec adds and who wrote it; remove it if nobody knows",
+			Fix:     "look at what the spec adds, and find out what wrote it; remove it if nothing on the node needs it",
 			Verify:  "grep -rnE 'hooks|hookName|hostPath|LD_PRELOAD' /etc/cdi /run/cdi",
 			Sources: []string{"CDI: SPEC.md"},
 		}, Judge: specsAreHarmless},
@@ -69,7 +69,7 @@ func cdiChecks() []Check {
 	}
 }
 
-// judgeSpecs asks about each spec that can be read, and adds those that can't be.
+// judgeSpecs judges each spec that can be read, and adds those that can't be.
 func judgeSpecs(n *facts.Node, what string, wrong func(*facts.Spec) Answer) Answer {
 	all, dirs := runtimes.Specs(n)
 	var found Answer

@@ -213,7 +213,7 @@ const (
 	extendedMail = 0x2e    // PCI_EXT_CAP_ID_DOE
 )
 
-// linkSecurity returns whether a function says that it is fit for TDISP. For a VF its
+// linkSecurity reports whether a function declares support for TDISP. For a VF its
 // PF speaks.
 func linkSecurity(n *facts.Node, f *device.Function) (seen facts.Fact, tee bool, err error) {
 	a := f.Address

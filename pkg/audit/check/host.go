@@ -43,7 +43,7 @@ func bootChecks() []Check {
 		}, Judge: signedModules},
 		{Rule: finding.Rule{
 			ID: "HOST-015", Title: "Ensure that the boot is measured into a TPM", Severity: isolation.Low,
-			Why:     "Without measurements, nobody can attest remotely what the node runs.",
+			Why:     "Without measurements, remote attestation of the node is impossible.",
 			Fix:     "enable the TPM in the firmware setup",
 			Verify:  "ls /sys/kernel/security/tpm0/binary_bios_measurements",
 			Sources: []string{"Linux: Documentation/security/tpm/tpm_event_log.rst"},
@@ -183,7 +183,7 @@ func confined(n *facts.Node) Answer {
 	return fail("the kernel runs neither SELinux nor AppArmor", list)
 }
 
-// clockSet knows what systemd-timesyncd leaves; of others no file tells.
+// clockSet knows the file of systemd-timesyncd; other programs leave none.
 func clockSet(n *facts.Node) Answer {
 	mark := n.Exists("run/systemd/timesync/synchronized")
 	if mark.OK() {

@@ -27,7 +27,7 @@ func observationChecks() []Check {
 }
 
 // LedgerSound is the rule whose failure means that the node's history can't be
-// trusted: the audit's exit code tells it from all others.
+// trusted: the audit has an exit code for it.
 const LedgerSound = "OBS-001"
 
 // ledgerChecks returns the checks of the node's history as such.
@@ -49,7 +49,7 @@ func ledgerChecks() []Check {
 	}
 }
 
-// maxProblems is how many of a ledger's problems are told one by one: the first
+// maxProblems limits the problems of a ledger that are listed: the first
 // ones say where it began.
 const maxProblems = 16
 
@@ -60,7 +60,7 @@ func ledgerVerifies(n *facts.Node) Answer {
 	case r == nil && dir.Known() && journal.Status == facts.Absent:
 		return notApplicable("the plugin has never run here", dir, journal)
 	case r == nil && dir.Known() && journal.OK():
-		return fail("the plugin has run here, but its ledger is gone", dir, journal)
+		return fail("the plugin has run here, but its ledger is missing", dir, journal)
 	case r == nil:
 		return unknown("whether the ledger was altered", dir, journal)
 	case r.OK():
@@ -122,7 +122,7 @@ func anchored(n *facts.Node) Answer {
 func replayCheck() Check {
 	return Check{Rule: finding.Rule{
 		ID: "OBS-003", Title: "Ensure that the node's state matches the ledger", Severity: isolation.High,
-		Why:    "After an unrecorded change, nobody can identify the device's tenants.",
+		Why:    "After an unrecorded change, the device's tenants can't be identified.",
 		Fix:    "find out who changed it: only the plugin should. At its next start, the plugin adds missing events, marked as late",
 		Verify: "kata-vfio-audit who; kata-vfio-audit ledger show --since 24h",
 	}, Judge: checkReplay}
@@ -220,8 +220,8 @@ func (b *replayed) untold(rec *journal.Record) Answer {
 	return f.reaching(rec.Plan.Addresses()...)
 }
 
-// driver compares the driver of a function with the last binding that was told.
-// What Kata binds, a physical endpoint, is not the plugin's to tell.
+// driver compares the driver of a function with the last binding in the ledger.
+// Kata, not the plugin, binds physical endpoints.
 func (b *replayed) driver(rec *journal.Record, fn *plan.Function) Answer {
 	f, ok := b.node.Snapshot.Function(fn.Address)
 	if !ok || f.Locked || fn.Endpoint != nil || rec.State != journal.Prepared {
@@ -410,8 +410,8 @@ func coverage(said Answer) Answer {
 	return fail(strings.Join(append([]string{text}, why.words()...), "; "), listed(silent, "not answered")).fix(why.fix())
 }
 
-// causes are why checks could not tell, by what helps: a privilege, a file that is
-// there, one that can be read. Where it is none of them the check's own text is all.
+// causes groups the reasons of unknown answers by what helps: a privilege, a missing file, an unreadable file. Other reasons have the
+// check's own text only.
 type causes struct{ needs, absent, broken, other []string }
 
 // add takes in a finding by the worst that is in its evidence: beside a file that was
@@ -442,7 +442,7 @@ func (c *causes) add(f *finding.Finding) {
 	}
 }
 
-// words says what was in the way.
+// words names the obstacles.
 func (c *causes) words() []string {
 	var words []string
 	for _, cause := range []struct {

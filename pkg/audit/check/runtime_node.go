@@ -288,11 +288,11 @@ func shimCleanup(n *facts.Node) Answer {
 	seconds, ok := limit.Seconds()
 	switch {
 	case !limit.IsSet():
-		return fail("containerd gives up after 5 s (its default)", limit.Fact())
+		return fail("containerd ends the wait after 5 s (its default)", limit.Fact())
 	case !ok:
 		return fail(limit.Fact().Value+" is not a duration: containerd does not start with it", limit.Fact())
 	case seconds < shortCleanup:
-		return fail(fmt.Sprintf("containerd gives up after %s; less than %d s is too short", limit.Text(), shortCleanup), limit.Fact())
+		return fail(fmt.Sprintf("containerd ends the wait after %s; less than %d s is too short", limit.Text(), shortCleanup), limit.Fact())
 	}
-	return pass("containerd gives up after "+limit.Text(), limit.Fact())
+	return pass("containerd ends the wait after "+limit.Text(), limit.Fact())
 }

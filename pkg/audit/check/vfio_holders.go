@@ -17,10 +17,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// seeHolders is how a person sees who holds what.
+// seeHolders is the command that shows which process holds which function.
 const seeHolders = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -E '^/proc|vfio|kvm-vm' | grep -B1 -E 'vfio|kvm-vm'"
 
-// vfioHolderChecks returns the checks of who holds devices now.
+// vfioHolderChecks returns the checks of the processes that hold devices.
 func vfioHolderChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -44,7 +44,7 @@ func vfioHolderChecks() []Check {
 		}, Judge: heldWhilePrepared},
 		{Rule: finding.Rule{
 			ID: "VFIO-012", Title: "Ensure that every holder of a VFIO function runs a virtual machine", Severity: isolation.Critical,
-			Why:     "Without a VM, only the kernel stands between a container with a device and the host.",
+			Why:     "Without a VM, only the kernel separates a container with a device from the host.",
 			Fix:     "run the pod under a Kata RuntimeClass, and bind the admission policy that requires one",
 			Verify:  seeHolders,
 			Sources: []string{"Linux: virt/kvm/kvm_main.c kvm_dev_ioctl_create_vm"},
@@ -52,7 +52,7 @@ func vfioHolderChecks() []Check {
 	}
 }
 
-// judgeHoldings asks about each holding and adds what was not seen.
+// judgeHoldings judges each open handle, and adds what could not be read.
 func judgeHoldings(n *facts.Node, what string, wrong func(*facts.OpenHandle) Answer) Answer {
 	holdings, seen := n.Holdings()
 	var found Answer
@@ -90,7 +90,7 @@ func holderName(h *facts.OpenHandle) string {
 }
 
 func holdersAreVMMs(n *facts.Node) Answer {
-	return judgeHoldings(n, "who holds functions", func(h *facts.OpenHandle) Answer {
+	return judgeHoldings(n, "which processes hold functions", func(h *facts.OpenHandle) Answer {
 		switch {
 		case len(h.Devices) == 0:
 			return unnamed(n, h)
@@ -106,8 +106,7 @@ func holdersAreVMMs(n *facts.Node) Answer {
 	})
 }
 
-// unnamed judges who holds a device that the kernel does not name, or by a node
-// that has gone: it is in order for a sandbox of any claim.
+// unnamed judges the holder of a device that the kernel does not name, or of a deleted node: a sandbox of any claim may hold it.
 func unnamed(n *facts.Node, h *facts.OpenHandle) Answer {
 	if slices.ContainsFunc(n.Records(), func(rec *journal.Record) bool { return belongs(n, h.Process, rec) }) {
 		return nil
@@ -166,7 +165,7 @@ func claimName(rec *journal.Record) string {
 }
 
 func heldWhilePrepared(n *facts.Node) Answer {
-	return judgeHoldings(n, "who holds functions", func(h *facts.OpenHandle) Answer {
+	return judgeHoldings(n, "which processes hold functions", func(h *facts.OpenHandle) Answer {
 		if len(h.Claims) == 0 && h.Process.VM && len(h.Devices) > 0 {
 			return fail(fmt.Sprintf("%s runs a VM with %s, which belongs to no claim", &h.Process.Process, h.Node))
 		}
@@ -319,7 +318,7 @@ func pinningOf(n *facts.Node, u *vfio.Usage) Answer {
 	return fail(u.String()+" can pin all memory of the node: no cgroup above it has a limit", seen...)
 }
 
-// boundsOf returns what was read of the bounds of one holder.
+// boundsOf returns the facts about the bounds of one holder.
 func boundsOf(n *facts.Node, u *vfio.Usage) []facts.Fact {
 	_, bounded, limits, _ := n.MemoryBound(u.Cgroup)
 	if bounded {
@@ -345,10 +344,10 @@ func heldBy(n *facts.Node, u *vfio.Usage) []pci.Address {
 // kataSandboxes is the rule that reads what Kata writes down.
 const kataSandboxes = "VFIO-019"
 
-// seeSandboxes is how a person sees what Kata says of its sandboxes.
+// seeSandboxes is the command that shows Kata's own state of its sandboxes.
 const seeSandboxes = "kata-vfio-audit sandboxes; ls /run/vc/sbs /run/kata"
 
-// vfioKataChecks are about what Kata itself says of its sandboxes.
+// vfioKataChecks are about Kata's own state of its sandboxes.
 func vfioKataChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
@@ -361,7 +360,7 @@ func vfioKataChecks() []Check {
 		{Rule: finding.Rule{
 			ID: "VFIO-020", Title: "Ensure that Kata's sandboxes match the prepared claims", Severity: isolation.Medium,
 			Why:     "A claim without its sandbox blocks its function. Kata's cleanup of a stale state can hit another tenant.",
-			Fix:     "delete the claim's pod; without a pod, the kubelet unprepares the claim within minutes. Remove a stale sandbox directory once its processes are gone",
+			Fix:     "delete the claim's pod; without a pod, the kubelet unprepares the claim within minutes. Remove a stale sandbox directory when its processes have ended",
 			Verify:  seeSandboxes,
 			Sources: []string{"Kata 4.1: virtcontainers/persist/fs Destroy"},
 		}, Judge: sandboxesAgree},
@@ -369,7 +368,7 @@ func vfioKataChecks() []Check {
 }
 
 // sandboxesHaveTheirOwn compares each function of a sandbox with the claims that
-// have it. A state whose VM is gone is VFIO-020's.
+// have it. VFIO-020 reports state whose VM has ended.
 func sandboxesHaveTheirOwn(n *facts.Node) Answer {
 	sandboxes, asked := runtimes.Sandboxes(n)
 	var found Answer
@@ -476,7 +475,7 @@ func leftStates(n *facts.Node, sandboxes []runtimes.Sandbox) Answer {
 		if !isLeft(n, s) {
 			continue
 		}
-		f := fail(fmt.Sprintf("%s has Kata state, but its VMM, process %d, is gone", sandboxName(s), s.PID), sandboxFacts(*s)...).object(sandboxName(s))
+		f := fail(fmt.Sprintf("%s has Kata state, but its VMM, process %d, has ended", sandboxName(s), s.PID), sandboxFacts(*s)...).object(sandboxName(s))
 		for _, d := range s.Devices {
 			f[0].Devices = append(f[0].Devices, d.Address)
 		}

@@ -45,9 +45,9 @@ func weakeningClasses(s *State) []finding.Finding {
 		found = append(found, s.mayWeaken(c, settings)...)
 	}
 	if ours == 0 {
-		return notApplicable("no DeviceClass is ours")
+		return notApplicable("no DeviceClass belongs to kata-vfio")
 	}
-	return orPass(found, count(ours, "DeviceClass of ours"))
+	return orPass(found, count(ours, "DeviceClass of kata-vfio"))
 }
 
 // mayWeaken judges who may name a class with the settings. A class may be granted to a tenant for its VLAN or
@@ -145,14 +145,14 @@ func promisesKept(s *State) []finding.Finding {
 	return orPass(found, count(compared, "RuntimeClass and node"))
 }
 
-// publishes reports whether a node publishes devices of ours.
+// publishes reports whether a node publishes kata-vfio's devices.
 func (s *State) publishes(node string) bool {
 	return slices.ContainsFunc(s.Devices, func(d Device) bool { return d.Driver == v1alpha1.DriverName && d.Node == node })
 }
 
 func promiseKept(r *nodeReport, class *nodev1.RuntimeClass) []finding.Finding {
 	if r.Kata == nil {
-		f := onNode(r.Node, "has a report that does not tell its handlers: an older version's")
+		f := onNode(r.Node, "has a report of an older version, without its handlers")
 		f.State = finding.Unknown
 		return []finding.Finding{f}
 	}

@@ -102,7 +102,7 @@ func knownPools(s *State) []finding.Finding {
 			continue
 		}
 		said[d.Slice] = true
-		found = append(found, fail("ResourceSlice "+d.Slice, fmt.Sprintf("slice %s is of pool %q on node %q", d.Slice, d.Pool, d.Node)))
+		found = append(found, fail("ResourceSlice "+d.Slice, fmt.Sprintf("slice %s belongs to pool %q on node %q", d.Slice, d.Pool, d.Node)))
 	}
 	if ours == 0 {
 		return notApplicable("the driver publishes nothing")
@@ -127,7 +127,7 @@ func extendedResources(s *State) []finding.Finding {
 		}
 	}
 	if named == 0 {
-		return notApplicable("no DeviceClass of ours has an extended resource")
+		return notApplicable("no DeviceClass of kata-vfio has an extended resource")
 	}
 	return orPass(found, count(named, "extended resource"))
 }
@@ -175,7 +175,7 @@ func preparedAgrees(s *State) []finding.Finding {
 		}
 	}
 	if prepared == 0 {
-		return notApplicable("no claim has a prepared device of ours")
+		return notApplicable("no claim has a prepared device of kata-vfio")
 	}
 	return orPass(found, count(prepared, "prepared device"))
 }

@@ -97,13 +97,13 @@ func auditedLately(s *State) []finding.Finding {
 		r := &reports[i]
 		delete(missing, r.Node)
 		if !s.Nodes[r.Node] {
-			found = append(found, onNode(r.Node, "has a report and is none of the cluster's"))
+			found = append(found, onNode(r.Node, "has a report, but is not in the cluster"))
 		} else if text := r.Untimely(s.Now); text != "" {
 			found = append(found, onNode(r.Node, text, saw("report of "+r.Node, r.Subject.Time)))
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(missing)) {
-		found = append(found, onNode(node, "publishes devices, and there is no report of its own audit"))
+		found = append(found, onNode(node, "publishes devices, but has no report of its own audit"))
 	}
 	return orPass(found, count(len(reports), "node"))
 }
@@ -157,7 +157,7 @@ func worst(r *finding.Report) isolation.Severity {
 	return isolation.Info
 }
 
-// held is what the API server says of one device that a node has prepared.
+// held is a device that a node has prepared, according to the API server.
 type held struct {
 	claim *resourceapi.ResourceClaim
 	node  string
@@ -167,7 +167,7 @@ type held struct {
 	since time.Time
 }
 
-// heldDevices returns the devices of ours that are ready by the API server.
+// heldDevices returns kata-vfio's devices that are ready according to the API server.
 func (s *State) heldDevices() []held {
 	var all []held
 	for i := range s.Claims {
@@ -208,7 +208,7 @@ func recordsAgree(s *State) []finding.Finding {
 	for i := range reports {
 		r := &reports[i]
 		if r.NodeRecords == nil {
-			found = append(found, unknown("the report of node "+r.Node+" has no books: it is an older version's, or of a part of the checks")...)
+			found = append(found, unknown("the report of node "+r.Node+" has no records of claims: an older version wrote it, or it covers only some checks")...)
 			continue
 		}
 		compared++
@@ -375,7 +375,7 @@ func (a *anchor) contradicts(r *nodeReport, now *ledger.Anchor) string {
 	case a.Size == now.Size && a.Root != now.Root:
 		return fmt.Sprintf("has other events now than the %d that it had signed", a.Size)
 	case a.Size > now.Size && !a.by.IsZero() && a.by.Before(r.At.Add(-clockSkew)):
-		return fmt.Sprintf("had signed %d events before it reported %d: the last ones were cut off, or an older ledger was put back", a.Size, now.Size)
+		return fmt.Sprintf("had signed %d events before it reported %d: the last events were cut off, or an older ledger was restored", a.Size, now.Size)
 	}
 	return ""
 }

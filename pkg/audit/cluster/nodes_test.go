@@ -131,7 +131,7 @@ func nodeFaults() []nodeFault {
 		{rule: "K8S-024", about: "a node without a report", says: "node n1", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Reports = s.Reports[:2] }},
 		{rule: "K8S-024", about: "an old report", says: "26h", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Now = audited().Add(26 * time.Hour) }},
 		{rule: "K8S-024", about: "a report of tomorrow", says: "future", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { s.Now = audited().Add(-time.Hour) }},
-		{rule: "K8S-024", about: "a node that nobody knows", says: "none of the cluster's", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { delete(s.Nodes, "n2") }},
+		{rule: "K8S-024", about: "a node that nobody knows", says: "is not in the cluster", plant: func(_ *testing.T, s *cluster.State, _ *board.Tree) { delete(s.Nodes, "n2") }},
 		{rule: "K8S-025", about: "a node that fails", says: "node n1: node n1 has 1 failure: 1 critical", plant: func(t *testing.T, s *cluster.State, server *board.Tree) {
 			server.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
 			*reportNamed(s, "n1") = *reportOf(t, server, "n1")

@@ -84,7 +84,7 @@ func podsInVMs(s *State) []finding.Finding {
 			saw("Pod "+name+" spec.runtimeClassName", class))))
 	}
 	if holding == 0 {
-		return notApplicable("no pod holds a device of ours")
+		return notApplicable("no pod has a device of kata-vfio")
 	}
 	return orPass(found, count(holding, "pod"))
 }
@@ -189,7 +189,7 @@ func sharedClaims(s *State) []finding.Finding {
 		}
 	}
 	if held == 0 {
-		return notApplicable("no claim has a device of ours")
+		return notApplicable("no claim has a device of kata-vfio")
 	}
 	return orPass(found, count(held, "claim"))
 }
@@ -227,7 +227,7 @@ func pluginChecks() []Check {
 func serverVersion(s *State) []finding.Finding {
 	var minor, patch int
 	if _, err := fmt.Sscanf(s.Version, "v1.%d.%d", &minor, &patch); err != nil {
-		return unknown("the version " + s.Version + " is none that is known")
+		return unknown("the audit does not know Kubernetes version " + s.Version)
 	}
 	if minor == 32 && patch <= 5 || minor == 33 && patch <= 1 {
 		return []finding.Finding{fail("", "the API server is "+s.Version, saw("/version", s.Version))}

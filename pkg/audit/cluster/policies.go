@@ -128,8 +128,8 @@ func slicePolicy(s *State) []finding.Finding {
 	return found
 }
 
-// Probe is one dry run: a request that a policy must refuse, or the one that none
-// may, without which the others prove nothing.
+// Probe is one dry run: a request that a policy must refuse, or the one request that no policy may refuse, without which the others
+// prove nothing.
 type Probe struct {
 	// About says what was asked for.
 	About string
@@ -206,12 +206,11 @@ func byClass(withheld, namespace string) Probe {
 	}
 	return Probe{
 		About:   "a claim by a DeviceClass that is not granted to its namespace",
-		Untried: fmt.Sprintf("every DeviceClass of ours is granted to namespace %s; the chart makes one that is not (audit.probe.enabled)", namespace),
+		Untried: fmt.Sprintf("every DeviceClass of kata-vfio is granted to namespace %s; the chart creates one that is not (audit.probe.enabled)", namespace),
 	}
 }
 
-// withheld returns the name of a DeviceClass of ours that is not granted to the probe
-// namespace, empty for none.
+// withheld returns the name of a DeviceClass of kata-vfio that is not granted to the probe namespace, empty for none.
 func (s *State) withheld() string {
 	for i := range s.DeviceClasses {
 		c := &s.DeviceClasses[i]
@@ -237,9 +236,9 @@ func (p *Probe) note(err error, namespace string) {
 		p.Policy, _, _ = strings.Cut(rest, "'")
 	case strings.Contains(p.Said, "exceeded quota"):
 	case apierrors.IsNotFound(err):
-		p.Impossible = fmt.Sprintf("namespace %s is not there; the chart makes it (audit.probe.enabled)", namespace)
+		p.Impossible = fmt.Sprintf("namespace %s does not exist; the chart creates it (audit.probe.enabled)", namespace)
 	case apierrors.IsForbidden(err):
-		p.Impossible = "dry runs are not permitted, or something else than a policy refuses: " + p.Said
+		p.Impossible = "dry runs are not permitted, or another check than a policy refused: " + p.Said
 	default:
 		p.Impossible = p.Said
 	}

@@ -37,7 +37,7 @@ func TestADeviceClassThatIsNotGrantedIsTried(t *testing.T) {
 	}{
 		"refused":        {[]runtime.Object{class("gpu", "*"), class("other", "t1,t2")}, true, "other." + driver, finding.Pass, ""},
 		"let pass":       {[]runtime.Object{class("gpu", "*"), class("audit-probe", "")}, false, "audit-probe." + driver, finding.Fail, "lets pass a claim by DeviceClass audit-probe." + driver},
-		"all granted":    {[]runtime.Object{class("gpu", "*"), class("vf", "t1, probe")}, true, "", finding.Unknown, "was not tried: every DeviceClass of ours is granted to namespace probe"},
+		"all granted":    {[]runtime.Object{class("gpu", "*"), class("vf", "t1, probe")}, true, "", finding.Unknown, "was not tried: every DeviceClass of kata-vfio is granted to namespace probe"},
 		"no class there": {nil, true, "", finding.Unknown, "was not tried"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -95,13 +95,13 @@ func (s *State) IsTenant(namespace string) bool {
 	})
 }
 
-// holds reports whether a claim is allocated with a device of ours.
+// holds reports whether a claim is allocated with a device of kata-vfio.
 func holds(c *resourceapi.ResourceClaim) bool {
 	return c.Status.Allocation != nil && slices.ContainsFunc(c.Status.Allocation.Devices.Results,
 		func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == v1alpha1.DriverName })
 }
 
-// isOurs reports whether a DeviceClass asks for our driver: it has our domain or annotation, or its parameters or
+// isOurs reports whether a DeviceClass asks for kata-vfio's driver: it has its domain or annotation, or its parameters or
 // selectors name the driver. The chart's policy tenant-classes uses the same rule.
 func isOurs(c *resourceapi.DeviceClass) bool {
 	_, annotated := c.Annotations[v1alpha1.AnnotationNamespaces]
@@ -118,7 +118,7 @@ func isOurs(c *resourceapi.DeviceClass) bool {
 	})
 }
 
-// claimsOf returns a pod's claims that hold a device of ours.
+// claimsOf returns a pod's claims that have a device of kata-vfio.
 func (s *State) claimsOf(p *corev1.Pod) []*resourceapi.ResourceClaim {
 	names := claim.NamesOfPod(p)
 	var claims []*resourceapi.ResourceClaim

@@ -53,7 +53,7 @@ func (n *Node) verifyLedger() (*ledger.Report, Fact) {
 		dir.Value = fmt.Sprintf("%d events in %d segments", r.Size, r.Segments)
 		return r, dir
 	case errors.Is(err, ledger.ErrNone):
-		r = &ledger.Report{Problems: []ledger.Problem{{Kind: ledger.Missing, Seq: 0, What: "the events are gone, and other files of the ledger are there"}}}
+		r = &ledger.Report{Problems: []ledger.Problem{{Kind: ledger.Missing, Seq: 0, What: "the events are missing, but other files of the ledger exist"}}}
 		return r, dir
 	case errors.Is(err, ledger.ErrNoKey) && !refused && n.Read(path.Join(ledger.DefaultDir, ledger.PublicKeyFile)).Known():
 		r = &ledger.Report{Problems: []ledger.Problem{{Kind: ledger.Missing, File: ledger.PublicKeyFile, Seq: -1, What: err.Error()}}}
@@ -76,7 +76,7 @@ func (n *Node) verifyFiles() (*ledger.Report, error) {
 	return r, err
 }
 
-// Replay returns what the proven events of the ledger come to; the fact is that of
+// Replay returns the state that the proven events of the ledger lead to; the fact is that of
 // [Node.Ledger]. It is empty without a ledger.
 func (n *Node) Replay() (*history.Replay, Fact) {
 	type key struct{}

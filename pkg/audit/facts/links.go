@@ -18,7 +18,7 @@ import (
 // itself says it.
 const LinksFile = "kata-vfio/links.json"
 
-// Links is what the node's network interfaces say of the VFs behind them.
+// Links has the VF settings that the node's network interfaces report.
 type Links struct {
 	PFs []Uplink `json:"pfs"`
 }
@@ -71,7 +71,7 @@ func (n *Node) ReadLinks(ctx context.Context) {
 	n.links = func() (*Links, Fact) { return read, Fact{Path: path, How: "netlink"} }
 }
 
-// asked are those that know something of an interface.
+// asked are the sources about an interface.
 type asked struct {
 	interfaces *link.Rtnetlink
 	switches   *link.Devlink
@@ -95,7 +95,7 @@ func (u *Uplink) read(ctx context.Context, fsys *sysfs.FS, ask *asked) error {
 	}
 	s, err := ask.switches.Read(ctx, link.Handle{Bus: "pci", Name: u.PF.String()})
 	if err != nil {
-		return err // without the mode, what the interface says may not hold
+		return err // without the mode, the interface's settings may not apply
 	}
 	u.Link, u.Eswitch = l, s.Mode
 	if u.Pause, err = ask.ports.Pause(ctx, number); err != nil {
@@ -153,7 +153,7 @@ func (n *Node) VFSettings(f *device.Function) (*device.VFSettings, Fact) {
 		return nil, fact
 	}
 	if f.VF.Index >= len(u.Link.VFs) {
-		return nil, Fact{Path: fact.Path, How: "netlink", Status: Broken, Err: fmt.Sprintf("it tells of %d VFs and not of VF %d", len(u.Link.VFs), f.VF.Index)}
+		return nil, Fact{Path: fact.Path, How: "netlink", Status: Broken, Err: fmt.Sprintf("it reports %d VFs, but not VF %d", len(u.Link.VFs), f.VF.Index)}
 	}
 	return &u.Link.VFs[f.VF.Index].Settings, Fact{Path: fact.Path + " vf " + strconv.Itoa(f.VF.Index), How: "netlink"}
 }

@@ -192,7 +192,7 @@ const (
 // MemoryBound returns what bounds the memory of a process by the text of its
 // proc/<pid>/cgroup: the file of the nearest cgroup that has a limit, in bytes. It
 // is false with the files that were looked at where none has one. The error says
-// why the cgroup is not to be had.
+// why the cgroup is unavailable.
 func (n *Node) MemoryBound(cgroup string) (bound Fact, ok bool, seen []Fact, err error) {
 	dir, file, err := memoryCgroup(cgroup)
 	if err != nil {
@@ -204,12 +204,12 @@ func (n *Node) MemoryBound(cgroup string) (bound Fact, ok bool, seen []Fact, err
 	}
 	at := path.Join(top, dir)
 	if f := n.Exists(at); !f.OK() {
-		return Fact{}, false, []Fact{f}, fmt.Errorf("the cgroup %s is not to be had", dir)
+		return Fact{}, false, []Fact{f}, fmt.Errorf("cgroup %s is unavailable", dir)
 	}
 	for ; at != top && len(seen) < maxCgroups; at = path.Dir(at) {
 		f := n.Read(path.Join(at, file))
 		if !f.Known() {
-			return Fact{}, false, []Fact{f}, fmt.Errorf("the limit of cgroup %s is not to be had", dir)
+			return Fact{}, false, []Fact{f}, fmt.Errorf("the limit of cgroup %s is unavailable", dir)
 		}
 		seen = append(seen, f)
 		if isBound(f) {
@@ -241,7 +241,7 @@ func memoryCgroup(text string) (dir, file string, err error) {
 		return "", "", errors.New("proc does not say which cgroup it is in")
 	case !path.IsAbs(dir) || slices.Contains(strings.Split(dir, "/"), ".."):
 		// What is above the reader's own root is shown by ".." (cgroup_namespaces(7)).
-		return "", "", errors.New("the audit runs in a cgroup namespace of its own, and does not see the cgroup")
+		return "", "", errors.New("the audit runs in another cgroup namespace and does not see the cgroup")
 	}
 	return dir, file, nil
 }

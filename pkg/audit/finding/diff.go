@@ -9,13 +9,13 @@ import (
 // Kind of a change between two reports.
 type Kind string
 
-// Kinds of changes, those that need somebody first.
+// Kinds of changes, those that need attention first.
 const (
 	// New: it was in order, or not there, or not asked.
 	New Kind = "new"
 	// Changed: it is still so, in another state or reach.
 	Changed Kind = "changed"
-	// Gone: it is in order now, or what it was about has gone.
+	// Gone: the check passes now, or its object no longer exists.
 	Gone Kind = "gone"
 )
 
@@ -25,7 +25,7 @@ type Change struct {
 	// Old is nil where Kind is New, and New where it is Gone.
 	Old *Finding `json:"old,omitempty"`
 	New *Finding `json:"new,omitempty"`
-	// Worse is set where the newer one needs somebody more than the older one did.
+	// Worse is set if the newer finding is more urgent than the older one.
 	Worse bool `json:"worse"`
 }
 
@@ -42,7 +42,7 @@ type Diff struct {
 	Old     Subject  `json:"old"`
 	New     Subject  `json:"new"`
 	Changes []Change `json:"changes"`
-	// Same is how many findings that need somebody are in both.
+	// Same counts the findings that need attention in both reports.
 	Same int `json:"same"`
 }
 
@@ -78,14 +78,13 @@ func Compare(older, newer *Report) *Diff {
 
 func (k Kind) rank() int { return slices.Index([]Kind{New, Changed, Gone}, k) }
 
-// key tells findings apart. A check may say several things of one object: they are
-// told apart by their order, which is that of the report.
+// key identifies a finding. Several findings of one check about one object differ by their order in the report.
 type key struct {
 	id, device, object string
 	n                  int
 }
 
-// byKey returns the findings of a report that need somebody, or did until waived.
+// byKey returns the findings of a report that need attention, or did until they were waived.
 func byKey(r *Report) map[key]*Finding {
 	found := map[key]*Finding{}
 	for i := range r.Findings {
@@ -110,7 +109,7 @@ func differ(a, b *Finding) bool {
 		!slices.Equal(a.Tenants, b.Tenants) || !slices.EqualFunc(a.Devices, b.Devices, func(x, y pci.Address) bool { return x == y })
 }
 
-// worse reports whether b needs somebody more than a.
+// worse reports whether b is more urgent than a.
 func worse(a, b *Finding) bool {
 	for _, c := range []int{b.State.Compare(a.State), b.Severity.Compare(a.Severity), b.Exposure.Compare(a.Exposure)} {
 		if c != 0 {

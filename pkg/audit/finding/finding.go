@@ -12,8 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// State is what came of a check. States are never collapsed: what could not be
-// told is neither good nor bad.
+// State is the result of a check. States are never merged: an unknown result is neither good nor bad.
 type State string
 
 // States.
@@ -28,11 +27,11 @@ const (
 	NotApplicable State = "notapplicable"
 	// Manual: no file answers it; a person has to look.
 	Manual State = "manual"
-	// Waived: it fails, and somebody accepted that for a time.
+	// Waived: it fails, and a waiver accepts that until a date.
 	Waived State = "waived"
 )
 
-// States returns all states, those that need somebody first.
+// States returns all states, those that need attention first.
 func States() []State { return []State{Fail, Error, Unknown, Manual, Waived, Pass, NotApplicable} }
 
 // Compare orders states as [States] does.
@@ -153,7 +152,7 @@ type Finding struct {
 	Waiver *Waiver `json:"waiver,omitempty"`
 }
 
-// Compare orders findings for people: what needs somebody first, by severity,
+// Compare orders findings for people: what needs attention first, by severity,
 // then by exposure, id, device and object.
 func (f *Finding) Compare(g *Finding) int {
 	for _, c := range []int{

@@ -23,9 +23,9 @@ type Report struct {
 	// Findings are in the order of [Finding.Compare]. Every rule has one or more.
 	Findings []Finding `json:"findings"`
 	Summary  Summary   `json:"summary"`
-	// NodeRecords are a node's own; nil where nobody asked for them.
+	// NodeRecords are set in a node's report; nil if they were not requested.
 	NodeRecords *NodeRecords `json:"books,omitempty"`
-	// Kata is a node's own; nil where nobody asked for it.
+	// Kata is set in a node's report; nil if it was not requested.
 	Kata *Kata `json:"kata,omitempty"`
 }
 
@@ -174,7 +174,7 @@ func (r *Report) Failing(at isolation.Severity) []Finding {
 	return failing
 }
 
-// Undetermined reports whether a check could not tell.
+// Undetermined reports whether a check has no answer.
 func (r *Report) Undetermined() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.State == Unknown || f.State == Error })
 }
@@ -258,8 +258,8 @@ type LedgerRecord struct {
 	Key string `json:"key"`
 }
 
-// Kata is what a node's Kata makes of pods, and what it has made of those that run: for whoever compares it with what the cluster
-// promises, as `kata-vfio-audit cluster` does, or explains a pod.
+// Kata has the settings of a node's Kata, and its running sandboxes: `kata-vfio-audit cluster` compares them with what the cluster
+// promises, and kubectl explains a pod by them.
 type Kata struct {
 	Handlers  []KataHandler `json:"handlers"`
 	Sandboxes []KataSandbox `json:"sandboxes"`

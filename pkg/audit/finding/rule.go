@@ -139,8 +139,7 @@ func confidential() map[string]isolation.Severity {
 	})
 }
 
-// lab: firmware, CPU and boards for tests are what they are; nobody attests such a
-// node or anchors its ledger.
+// lab: firmware, CPU and boards of a test machine can't be changed, and it needs neither attestation nor anchors of its ledger.
 func lab() map[string]isolation.Severity {
 	return severities(map[isolation.Severity][]string{
 		Off: {"CC-001", "CC-003", "HOST-015", "HOST-016", "HOST-019"},

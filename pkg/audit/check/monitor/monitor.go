@@ -24,7 +24,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Config says what a monitor looks at and whom it tells.
+// Config says what a monitor checks, and where it reports.
 type Config struct {
 	FS      *sysfs.FS
 	Profile finding.Profile
@@ -201,7 +201,7 @@ func (m *Monitor) publish(ctx context.Context, now *outcome, at time.Time) {
 		return
 	}
 	if _, err := m.Append(ctx, events...); err != nil {
-		m.Log.WarnContext(ctx, "checks not told to the ledger", slog.Any("err", err))
+		m.Log.WarnContext(ctx, "the ledger has not recorded the checks", slog.Any("err", err))
 		return
 	}
 	m.published.outcome = now

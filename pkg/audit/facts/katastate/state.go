@@ -80,7 +80,7 @@ const (
 )
 
 // Read returns the sandboxes that the states of the node name, by runtime and id, and
-// what was asked for them: the directories, and each state that is not to be had or not
+// what was asked for them: the directories, and each state that is unavailable or not
 // to be understood. A directory without a state is a sandbox that is being made or taken
 // away. States hold annotations of pods: they are read for what is here alone.
 func Read(n *facts.Node) ([]Sandbox, []facts.Fact) {

@@ -36,7 +36,7 @@ func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string,
 		case chosen == nil, on && !serves:
 			file, chosen, serves = name, loaded, on
 		case on:
-			err := fmt.Errorf("one containerd runs with %s and one with %s, both with CRI: whose pods are the kubelet's can't be told", file, name)
+			err := fmt.Errorf("one containerd runs with %s and one with %s, both with CRI: it is unknown which of them the kubelet uses", file, name)
 			r.damaged(facts.Fact{Path: name, How: "process"}, err)
 		}
 	}

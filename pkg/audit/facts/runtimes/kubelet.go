@@ -57,7 +57,7 @@ func KubeletOf(n *facts.Node) (Kubelet, bool) {
 		for _, p := range running[1:] {
 			if !slices.Equal(p.args, running[0].args) {
 				f := p.cmdline
-				f.Status, f.Err = facts.Broken, fmt.Sprintf("another kubelet runs too, as process %d, and with other flags: which is the node's can't be told", running[0].pid)
+				f.Status, f.Err = facts.Broken, fmt.Sprintf("another kubelet runs with other flags, as process %d: it is unknown which one is the node's", running[0].pid)
 				k.Damaged = append(k.Damaged, f)
 			}
 		}
@@ -80,7 +80,7 @@ func (k *Kubelet) readRunning(n *facts.Node, p process) {
 	if name, ok := p.option("--config"); ok && name != "" {
 		file := read(n, name)
 		files = append(files, file)
-		if file.Status != facts.Absent { // it was there when the kubelet started, and nobody knows what it said
+		if file.Status != facts.Absent { // it existed when the kubelet started, and its content then is unknown
 			defaults = kubeletFile{}
 		}
 	}

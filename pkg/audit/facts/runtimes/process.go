@@ -100,7 +100,7 @@ func daemons(n *facts.Node, name string) (own, doubtful []process) {
 			doubtful = append(doubtful, p.doubted(mounts.missing()))
 		case !mounts.same():
 			f := mounts.of
-			f.Status, f.Err = facts.Broken, fmt.Sprintf("process %d, %q, has mounts of its own: whether it is the node's can't be told", p.pid, p.cmdline.Value)
+			f.Status, f.Err = facts.Broken, fmt.Sprintf("process %d, %q, has its own mount namespace: it is unknown whether it belongs to the node", p.pid, p.cmdline.Value)
 			doubtful = append(doubtful, p.doubted(f))
 		default:
 			own = append(own, p)
@@ -143,7 +143,7 @@ func (s namespace) missing() facts.Fact {
 		f = s.first
 	}
 	if f.Status == facts.Absent {
-		f.Status, f.Err = facts.Broken, "it is not there, so that the node's own processes can't be told from those of containers"
+		f.Status, f.Err = facts.Broken, "it does not exist, so the node's own processes can't be distinguished from those of containers"
 	}
 	return f
 }
