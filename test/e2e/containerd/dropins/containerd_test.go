@@ -196,8 +196,13 @@ imports = ["%s/*.toml"]
   runtime_type = "io.containerd.kata.v2"
   pod_annotations = ["io.katacontainers.*"]
 `
-	with, without := load(t, base, "kata-gpu.toml"), load(t, base)
+	with, without := load(t, base, "kata-gpu.toml", "kata-vfio.toml"), load(t, base)
 	delete(with.CRI.Containerd.Runtimes, "kata-gpu")
+	nic := with.CRI.Containerd.Runtimes["kata-vfio"]
+	if nic.Path != "/opt/kata/bin/containerd-shim-kata-v2" || !nic.PrivilegedWithoutHostDevices || len(nic.PodAnnotations) != 0 {
+		t.Errorf("the handler for NICs is %+v", nic)
+	}
+	delete(with.CRI.Containerd.Runtimes, "kata-vfio")
 	if diff := cmp.Diff(without.CRI.Containerd, with.CRI.Containerd); diff != "" {
 		t.Errorf("the other runtimes differ (-without +with the drop-in):\n%s", diff)
 	}
@@ -208,7 +213,11 @@ imports = ["%s/*.toml"]
 
 // A key that containerd does not know is only a warning in its log: what it should have done is not done.
 func TestContainerdKnowsEveryKeyOfTheDropIn(t *testing.T) {
-	for _, file := range []string{"kata-gpu.toml", "kata-gpu-runtime-rs.toml"} {
+	// Known to containerd before 2.4, where it matters.
+	known := []string{criRuntime + " enable_cdi"}
+	for file, want := range map[string][]string{
+		"kata-gpu.toml": known, "kata-gpu-runtime-rs.toml": known, "kata-vfio.toml": nil, "kata-vfio-runtime-rs.toml": nil,
+	} {
 		text, err := os.ReadFile(filepath.Join(source, "containerd", file))
 		if err != nil {
 			t.Fatal(err)
@@ -221,8 +230,7 @@ func TestContainerdKnowsEveryKeyOfTheDropIn(t *testing.T) {
 		for uri, section := range dropIn.Plugins {
 			unknown = append(unknown, unknownKeys(t, uri, section)...)
 		}
-		// Known to containerd before 2.4, where it matters.
-		if diff := cmp.Diff([]string{criRuntime + " enable_cdi"}, unknown); diff != "" {
+		if diff := cmp.Diff(want, unknown); diff != "" {
 			t.Errorf("%s: the unknown keys differ (-want +got):\n%s", file, diff)
 		}
 	}

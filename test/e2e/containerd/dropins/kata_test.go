@@ -36,9 +36,11 @@ func TestKataDropInsSayWhatTheyMust(t *testing.T) {
 		hot    *string // nil: the runtime has no such key
 		socket string
 	}{
-		"50-kata-gpu.toml":            {cold: "root-port", hot: new("no-port"), socket: "/run/kata-vfio/pod-resources.sock"},
-		"50-kata-gpu-runtime-rs.toml": {cold: "root-port", socket: "/run/kata-vfio/pod-resources.sock"},
-		"50-kata-gpu-hotplug.toml":    {cold: "no-port", hot: new("root-port")},
+		"50-kata-gpu.toml":             {cold: "root-port", hot: new("no-port"), socket: "/run/kata-vfio/pod-resources.sock"},
+		"50-kata-gpu-runtime-rs.toml":  {cold: "root-port", socket: "/run/kata-vfio/pod-resources.sock"},
+		"50-kata-vfio.toml":            {cold: "root-port", hot: new("no-port"), socket: "/run/kata-vfio/pod-resources.sock"},
+		"50-kata-vfio-runtime-rs.toml": {cold: "root-port", socket: "/run/kata-vfio/pod-resources.sock"},
+		"50-kata-gpu-hotplug.toml":     {cold: "no-port", hot: new("root-port")},
 	} {
 		t.Run(file, func(t *testing.T) {
 			got := kata(t, file)
