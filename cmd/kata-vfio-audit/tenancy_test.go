@@ -101,7 +101,7 @@ func TestBundlesAndProofsAreForNobodyElse(t *testing.T) {
 		}
 	}
 	stdout, _, err := execute(t, "verify", "bundle", bundle)
-	if err != nil || !strings.Contains(stdout, "0000:5e:10.1 (claim t2/c) shares one PF with 0000:5e:10.0") || !strings.Contains(stdout, "what was before is not in this bundle") {
+	if err != nil || !strings.Contains(stdout, "0000:5e:10.1 (claim t2/c) shares one PF with 0000:5e:10.0") || !strings.Contains(stdout, "this bundle has no earlier events") {
 		t.Errorf("%v\n%s", err, stdout)
 	}
 }

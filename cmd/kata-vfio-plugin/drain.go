@@ -41,7 +41,7 @@ func drainCommand(opts *options) *cobra.Command {
 	var o drainOptions
 	cmd := &cobra.Command{
 		Use:   "drain ADDRESS|DEVICE --reason TEXT",
-		Short: "Take a device out of use for maintenance, and give it back to its driver",
+		Short: "Take a device out of use for maintenance, and return it to its driver",
 		Long: "drain keeps a device from new claims, together with its IOMMU group, its companions, and a PF's VFs. A claim that has\n" +
 			"the device keeps it. Once no claim has it, it is bound to its original driver, even if the node's config binds it to\n" +
 			"VFIO from start-up on. The journal keeps the drain across restarts and reboots, until `undrain`. The node's plugin\n" +
@@ -84,7 +84,7 @@ func undrainCommand(opts *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undrain ADDRESS|DEVICE [--reason TEXT]",
 		Short: "Bring a drained device back into use",
-		Long: "undrain ends the drain of a device, or, if the device has none of its own, the drain that includes it. Claims can get\n" +
+		Long: "undrain ends the drain of a device, or the drain of another device that includes it. Claims can get\n" +
 			"the device again, unless another drain includes it too; undrain then names that one. If the node's config binds the\n" +
 			"device from start-up on, it is bound to VFIO again. A device that is not drained is not an error.\n\n" + exitCodes,
 		Args: oneDevice, ValidArgsFunction: opts.completeDrained,
@@ -262,7 +262,7 @@ func undone(d *maintain.Draining) error {
 type drainingError struct{ state *maintain.Draining }
 
 func (e *drainingError) Error() string {
-	text := fmt.Sprintf("%s is out of use, and not free: %s", e.state.Address, waitingFor(e.state))
+	text := fmt.Sprintf("%s is drained, but not free: %s", e.state.Address, waitingFor(e.state))
 	if e.quarantined() {
 		return text + fmt.Sprintf("; `kata-vfio-plugin quarantine explain %s` says why it stays on its VFIO driver", e.state.Quarantined[0].UID)
 	}

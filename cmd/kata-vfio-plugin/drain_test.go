@@ -81,8 +81,8 @@ func sameTree(t *testing.T, before, after map[string]string) {
 func TestAnUndrainNamesWhatIsLeft(t *testing.T) {
 	pf, vf := pci.Address{Bus: 0x21}, pci.Address{Bus: 0x21, Device: 2}
 	for want, v := range map[string]undrainedView{
-		"0000:21:02.0 is undrained, and 0000:21:02.0 stays out of use with 0000:21:00.0: `kata-vfio-plugin undrain 0000:21:00.0`.\n": {vf, true, &pf},
-		"0000:21:00.0 is in use again: the plugin offers it as before.\n":                                                            {pf, true, nil},
+		"0000:21:02.0 is undrained, but 0000:21:02.0 stays drained with 0000:21:00.0: `kata-vfio-plugin undrain 0000:21:00.0`.\n": {vf, true, &pf},
+		"0000:21:00.0 is in use again: the plugin offers it as before.\n":                                                         {pf, true, nil},
 		"0000:21:02.0 was not drained.\n": {vf, false, nil},
 	} {
 		var got strings.Builder
@@ -134,7 +134,7 @@ func TestStatusOfADrain(t *testing.T) {
 		t.Errorf("yaml: %s", got.stdout)
 	}
 	claim := []string{"plan", "--root", root, "-f", "testdata/one-claim.yaml"}
-	if got := invoke(t, claim...); got.code != exitRefused || !strings.Contains(got.stderr, "0000:3b:00.0 is taken out of use: fan") {
+	if got := invoke(t, claim...); got.code != exitRefused || !strings.Contains(got.stderr, "0000:3b:00.0 is being drained: fan") {
 		t.Errorf("a plan of it: %+v", got)
 	}
 }

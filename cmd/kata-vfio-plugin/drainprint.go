@@ -88,7 +88,7 @@ func printUndrained(w io.Writer, format string, asked pci.Address, v undrainedVi
 	text := fmt.Sprintf("%s was not drained.", v.Address)
 	switch {
 	case v.Still != nil:
-		text = fmt.Sprintf("%s is undrained, and %s stays out of use with %s: `kata-vfio-plugin undrain %s`.", v.Address, asked, *v.Still, *v.Still)
+		text = fmt.Sprintf("%s is undrained, but %s stays drained with %s: `kata-vfio-plugin undrain %s`.", v.Address, asked, *v.Still, *v.Still)
 	case v.Undrained:
 		text = fmt.Sprintf("%s is in use again: the plugin offers it as before.", v.Address)
 	}

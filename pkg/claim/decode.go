@@ -97,7 +97,7 @@ func checkIdentity(c *resourceapi.ResourceClaim) error {
 	case c.Name == "" || c.Namespace == "":
 		return errors.New("metadata.name or metadata.namespace is missing")
 	case uid == "":
-		return errors.New("metadata.uid is missing; it is there in what the API server returns: kubectl get resourceclaim -o yaml")
+		return errors.New("metadata.uid is missing; the API server sets it: use the output of kubectl get resourceclaim -o yaml")
 	case len(uid) > most || strings.Trim(uid, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" || uid[0] == '-':
 		return fmt.Errorf("metadata.uid %.80q is not a UID; want letters, digits and \"-\"", uid)
 	}
@@ -118,7 +118,7 @@ func podsOf(consumers []resourceapi.ResourceClaimConsumerReference) ([]Pod, erro
 			return nil, &PodGroupError{Group: ref.Name}
 		}
 		if ref.APIGroup != "" || ref.Resource != "pods" {
-			return nil, fmt.Errorf("status.reservedFor[%d] is %s %q in API group %q; only pods can use a device of ours",
+			return nil, fmt.Errorf("status.reservedFor[%d] is %s %q in API group %q; only pods can use a device of kata-vfio",
 				i, ref.Resource, ref.Name, ref.APIGroup)
 		}
 		pods = append(pods, Pod{UID: string(ref.UID), Name: ref.Name})

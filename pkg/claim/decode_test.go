@@ -268,7 +268,7 @@ func TestDecodeRefuses(t *testing.T) {
 			with(func(c *resourceapi.ResourceClaim) {
 				c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "workloads", Name: "w"}}
 			}),
-			`status.reservedFor[0] is workloads "w" in API group "scheduling.k8s.io"; only pods can use a device of ours`,
+			`status.reservedFor[0] is workloads "w" in API group "scheduling.k8s.io"; only pods can use a device of kata-vfio`,
 		},
 		"pods of another group": {
 			with(func(c *resourceapi.ResourceClaim) {

@@ -187,7 +187,7 @@ func (j *judgement) saw(path, value string) []Evidence {
 func (j *judgement) bridge() {
 	j.reason(Reason{
 		Code: IsBridge, Severity: Low,
-		Text:     fmt.Sprintf("%s is a bridge, and bridges are never given to a VM", j.f.Address),
+		Text:     fmt.Sprintf("%s is a bridge, and a bridge can't be assigned to a VM", j.f.Address),
 		Fix:      "give the VM functions below it",
 		Evidence: j.saw(attribute(j.f.Address, "class"), "0x"+j.f.Class.String()),
 	})
@@ -276,7 +276,7 @@ func UnsafeInterruptsFix(parameter string) string {
 }
 
 func noResetFix(attribute string) string {
-	return "`echo default > " + attribute + "` if somebody cleared it; else use a device with FLR, or one that is alone below its port"
+	return "`echo default > " + attribute + "` if reset_method was changed. Otherwise use a device with FLR, or one that is alone below its port"
 }
 
 func deadFix(remove string) string {

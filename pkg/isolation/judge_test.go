@@ -306,7 +306,7 @@ func TestReasonsTellWhatToDo(t *testing.T) {
 			"a busy mate", node(bridged("", busy)...), "0000:22:01.0", isolation.NotViable,
 			isolation.Reason{
 				Severity: isolation.High, Text: "0000:22:02.0 (ice) in IOMMU group 2 is used by the node itself: netdev eth0 has address 10.0.0.5/24",
-				Fix:      "free it of that use, or move 0000:22:01.0 to a slot whose ports have ACS, or enable ACS (for VFs also ARI) in the firmware setup",
+				Fix:      "stop that use, or move 0000:22:01.0 to a slot whose ports have ACS, or enable ACS (for VFs also ARI) in the firmware setup",
 				Evidence: []isolation.Evidence{{Path: "/sys/bus/pci/devices/0000:22:02.0/driver", Value: "ice"}},
 			},
 		},

@@ -137,15 +137,15 @@ func (j *judgement) resettable() {
 func (j *judgement) noReset(seen []Evidence) Reason {
 	r := Reason{
 		Code: NoReset, Severity: Critical, Evidence: seen,
-		Text: fmt.Sprintf("%s offers no reset: the kernel knows none, or they were struck from reset_method", j.f.Address),
+		Text: fmt.Sprintf("%s has no reset method: the kernel has none for it, or reset_method disables all of them", j.f.Address),
 		Fix:  noResetFix(attribute(j.f.Address, "reset_method")),
 	}
 	taken := addressesOf(AssignmentSet(j.s, j.f))
 	for _, other := range sharers(j.s, j.f) {
 		if !slices.Contains(taken, other.Address) {
 			r.Culprit = new(other.Address)
-			r.Text = fmt.Sprintf("%s has no reset of its own, and a reset of its bus would also reset %s, which is not assigned with it", j.f.Address, describe(other))
-			r.Fix = "use a device with FLR, or move one of the two to a slot of its own"
+			r.Text = fmt.Sprintf("%s has no reset method for itself, and a reset of its bus would also reset %s, which is not assigned with it", j.f.Address, describe(other))
+			r.Fix = "use a device with FLR, or move one of the two to another slot"
 			return r
 		}
 	}

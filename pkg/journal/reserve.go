@@ -36,7 +36,7 @@ type FullError struct {
 }
 
 func (e *FullError) Error() string {
-	text := fmt.Sprintf("the disk of %s is full (%d MiB free): no claim begins, and those that are prepared can still end; free %d MiB there",
+	text := fmt.Sprintf("the disk of %s is full (%d MiB free): new claims are refused, and prepared claims can still be released; free %d MiB there",
 		e.Dir, e.Free>>20, (reserveBytes+lowBytes)>>20)
 	if e.Err != nil {
 		text += ": " + e.Err.Error()

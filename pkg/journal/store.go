@@ -49,7 +49,7 @@ func (e *FileError) Error() string {
 		return fmt.Sprintf("%s: %v; put it back from a backup, or move it away once no VM uses its devices and their drivers are restored", e.Path, e.Err)
 	}
 	if errors.Is(e.Err, syscall.ENOSPC) || errors.Is(e.Err, syscall.EDQUOT) {
-		return fmt.Sprintf("%s: %v; free space there, nothing goes on without its record", e.Path, e.Err)
+		return fmt.Sprintf("%s: %v; free space there: claims can't be prepared or released without their record", e.Path, e.Err)
 	}
 	return fmt.Sprintf("%s: %v", e.Path, e.Err)
 }

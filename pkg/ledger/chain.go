@@ -161,7 +161,7 @@ func openHeader(line []byte, v note.Verifier) (Chain, string, error) {
 		return Chain{}, "", fmt.Errorf("header: %w", err)
 	}
 	if at != c.Checkpoint(v.Name()) {
-		return Chain{}, "", errors.New("header: its hashes are not those that are signed")
+		return Chain{}, "", errors.New("header: its hashes do not match the signature")
 	}
 	return c, h.Checkpoint, nil
 }

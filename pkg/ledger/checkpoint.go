@@ -75,7 +75,7 @@ func OpenCheckpoint(signed string, v note.Verifier) (Checkpoint, error) {
 		return Checkpoint{}, err
 	}
 	if c.Origin != v.Name() {
-		return Checkpoint{}, fmt.Errorf("checkpoint is of %q, its key is of %q", c.Origin, v.Name())
+		return Checkpoint{}, fmt.Errorf("checkpoint belongs to %q, its key to %q", c.Origin, v.Name())
 	}
 	return c, nil
 }

@@ -112,7 +112,7 @@ func unpaired(gpu *device.Function, policy v1alpha1.Pairing) Problem {
 	}
 	return Problem{
 		Rule: "pairing",
-		Text: fmt.Sprintf("finds no VF for GPU %s: none %s that is ours, alone in its IOMMU group and no other GPU's", gpu.Address, where),
+		Text: fmt.Sprintf("finds no VF for GPU %s: no VF %s belongs to kata-vfio, is alone in its IOMMU group, and is not paired with another GPU", gpu.Address, where),
 		Fix:  "give its NIC more VFs (virtualFunctions), or let a rule take them; kata-vfio-audit devices -o wide shows which NIC is near",
 	}
 }

@@ -123,14 +123,14 @@ func (r *rule) problems(s *device.Snapshot) []Problem {
 		if _, ok := s.Function(addr); !ok {
 			all = append(all, Problem{
 				r.label, fmt.Sprintf("names %s, which this node doesn't have", addr),
-				"correct or remove the address; kata-vfio-audit devices lists what is here",
+				"correct or remove the address; kata-vfio-audit devices lists the node's functions",
 			})
 		}
 	}
 	if r.hits == 0 && len(all) == 0 {
 		all = append(all, Problem{
 			r.label, "matches no function of this node",
-			"correct or remove the rule; kata-vfio-audit devices lists what is here",
+			"correct or remove the rule; kata-vfio-audit devices lists the node's functions",
 		})
 	}
 	for _, f := range r.refused {

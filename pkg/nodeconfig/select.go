@@ -23,7 +23,7 @@ type Choice struct {
 	// Name is the name that the config gives the rule; empty without one.
 	Name string `json:"-"`
 	// Why says why the function is not ours, as a phrase that completes
-	// "0000:3b:00.0 is not ours: ...": no rule matches it, rule 2 excludes it,
+	// "0000:3b:00.0 does not belong to kata-vfio: ...": no rule matches it, rule 2 excludes it,
 	// it is a bridge, netdev eth0 has address 10.0.0.5/24. Empty when Ours.
 	Why string `json:"why,omitempty"`
 	// Forbidden is true when the function must never be taken, whatever the

@@ -96,12 +96,12 @@ func (c *candidate) selected() *Refusal {
 		return &Refusal{
 			Code: Forbidden, Driver: c.f.Driver,
 			Text: fmt.Sprintf("%s (driver %s) must not be taken: %s", c.f.Address, driverName(c.f.Driver), c.choice.Why),
-			Fix:  "free it of that use first, or claim another device",
+			Fix:  "stop that use first, or claim another device",
 		}
 	case !c.choice.Ours:
 		return &Refusal{
 			Code: NotOurs, Driver: c.f.Driver,
-			Text: fmt.Sprintf("%s (driver %s) is not ours: %s", c.f.Address, driverName(c.f.Driver), c.choice.Why),
+			Text: fmt.Sprintf("%s (driver %s) does not belong to kata-vfio: %s", c.f.Address, driverName(c.f.Driver), c.choice.Why),
 			Fix:  "name it in the node config (kind NodeConfig, devices[].match) if kata-vfio shall have it",
 		}
 	}

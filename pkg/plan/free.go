@@ -38,7 +38,7 @@ func (c *candidate) unheld() *Refusal {
 		if ok && h.Quarantined == "" && !h.Bound && h.Claim.UID != c.ref.UID {
 			return c.mate(t.f, Held,
 				fmt.Sprintf("%s is held by claim %s", t.f.Address, c.nameOf(h.Claim)),
-				"wait until that claim's pod is gone, or unprepare it; `kata-vfio-plugin status` lists the claims with their devices")
+				"wait until that claim's pod has ended, or unprepare it; `kata-vfio-plugin status` lists the claims with their devices")
 		}
 	}
 	return nil
@@ -184,7 +184,7 @@ func (c *candidate) drained() *Refusal {
 	}
 	r := &Refusal{
 		Code: Drained, Driver: c.f.Driver,
-		Text: fmt.Sprintf("%s is taken out of use: %s", a, c.node.Drained[a]),
+		Text: fmt.Sprintf("%s is being drained: %s", a, c.node.Drained[a]),
 		Fix:  fmt.Sprintf("claim another device, or run `kata-vfio-plugin undrain %s` on the node", a),
 	}
 	if a != c.f.Address {

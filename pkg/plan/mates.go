@@ -26,7 +26,7 @@ func (c *candidate) matesTakeable() *Refusal {
 		if ch := c.node.Selection.Choice(t.f.Address); ch.Forbidden {
 			return c.mate(t.f, Forbidden,
 				fmt.Sprintf("%s (driver %s) must be assigned with %s, but must not be taken: %s", t.f.Address, driverName(t.f.Driver), c.f.Address, ch.Why),
-				"free it of that use first, or claim another device")
+				"stop that use first, or claim another device")
 		}
 	}
 	return nil
@@ -45,7 +45,7 @@ func (c *candidate) matesSelected() *Refusal {
 			continue
 		}
 		return c.mate(t.f, MateNotSelected,
-			fmt.Sprintf("%s (class %s, driver %s) must be assigned with %s, but is not ours: %s",
+			fmt.Sprintf("%s (class %s, driver %s) must be assigned with %s, but does not belong to kata-vfio: %s",
 				t.f.Address, t.f.Class, driverName(t.f.Driver), c.f.Address, choice.Why),
 			fmt.Sprintf("if tenants may have it, add it to the node config (kind NodeConfig, `devices: [{match: {addresses: [\"%s\"]}}]`); else %s",
 				t.f.Address, isolation.Separate(c.node.Snapshot, c.f)))

@@ -105,7 +105,7 @@ func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, 
 		}
 		changed = true
 		if !first {
-			w.event(ctx, string(v.state), fmt.Sprintf("%s is taken out of use (%s): %s", a, v.reason, stateWords(v.state)))
+			w.event(ctx, string(v.state), fmt.Sprintf("%s is being drained (%s): %s", a, v.reason, stateWords(v.state)))
 		}
 	}
 	for a := range w.known {
@@ -121,7 +121,7 @@ func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, 
 func undrainedWords(a pci.Address, drains []maintain.Draining) string {
 	for i := range drains {
 		if drains[i].Has(a) {
-			return fmt.Sprintf("is still out of use, with %s (%s)", drains[i].Address, drains[i].Reason)
+			return fmt.Sprintf("is still drained, with %s (%s)", drains[i].Address, drains[i].Reason)
 		}
 	}
 	return "is in use again"

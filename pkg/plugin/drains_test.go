@@ -76,7 +76,7 @@ func TestADrainIsSeenAndTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	look(3, []string{}, nil)
-	events.Want(t, "Node /worker-1 Normal Draining Drain: 0000:62:00.0 is taken out of use (fan)",
+	events.Want(t, "Node /worker-1 Normal Draining Drain: 0000:62:00.0 is being drained (fan)",
 		"Node /worker-1 Normal Drained Drain: 0000:62:00.0", "Node /worker-1 Normal Undrained Drain: 0000:62:00.0")
 }
 
@@ -146,6 +146,6 @@ func TestAnUndrainThatLeavesAnotherIsNoReturnToUse(t *testing.T) {
 		}
 		watch.Look(t.Context())
 	}
-	events.Want(t, "Node /worker-1 Normal Undrained Drain: "+vfs[0].String()+" is still out of use, with "+pf.String()+" (cable)",
+	events.Want(t, "Node /worker-1 Normal Undrained Drain: "+vfs[0].String()+" is still drained, with "+pf.String()+" (cable)",
 		"Node /worker-1 Normal Undrained Drain: "+pf.String()+" is in use again")
 }

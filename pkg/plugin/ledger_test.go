@@ -43,7 +43,7 @@ func TestTheLedgerIsVerified(t *testing.T) {
 
 	rewrite(t, filepath.Join(s.config.Node.LedgerDir(), ledger.SegmentName(0)), `"result":"ok"`, `"result":"no"`)
 	s.verifyLedger(t.Context())
-	if problems := gauge(t, s, "kata_vfio_ledger_problems"); problems == 0 || !strings.Contains(log.String(), "ledger is not what was written") {
+	if problems := gauge(t, s, "kata_vfio_ledger_problems"); problems == 0 || !strings.Contains(log.String(), "ledger was changed") {
 		t.Errorf("%v problems: %s", problems, log.String())
 	}
 }

@@ -185,7 +185,7 @@ func TestConfirm(t *testing.T) {
 		"withdrawn":           {claim: reallocated(), words: "its allocation was withdrawn"},
 		"another device":      {claim: reallocated("gpu-0000-3c-00-0 worker-1"), words: "it is allocated gpu-0000-3c-00-0 of pool worker-1 now"},
 		"another node":        {claim: reallocated("gpu-0000-3b-00-0 worker-2"), words: "it is allocated gpu-0000-3b-00-0 of pool worker-2 now"},
-		"gone":                {words: "its ResourceClaim is gone"},
+		"gone":                {words: "its ResourceClaim no longer exists"},
 		"without any answer":  {fail: errors.New("no route to host")},
 		"of unreadable names": {claim: reallocated("gpu-0 worker-1")},
 	} {

@@ -175,7 +175,7 @@ func (w *ProvisionWatch) report(ctx context.Context, p *plan.Provision, before s
 	log := w.Log.With(slog.String("rule", p.Rule), slog.Int("had", p.Have), slog.Int("wanted", p.Want))
 	switch {
 	case p.Refused != "" && before != p.Refused:
-		log.WarnContext(ctx, "number of VFs left as it is", slog.String("problem", p.Refused), slog.String("fix", p.Fix), slog.Bool("triedAgain", !p.TakesAway()))
+		log.WarnContext(ctx, "VF count unchanged", slog.String("problem", p.Refused), slog.String("fix", p.Fix), slog.Bool("triedAgain", !p.TakesAway()))
 	case p.Refused != "":
 	case p.Remakes():
 		log.InfoContext(ctx, "VFs provisioned", slog.String("pf", p.PF.String()))

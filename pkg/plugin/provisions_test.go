@@ -128,7 +128,7 @@ func TestVFsAreMadeOnceTheOneInUseIsFree(t *testing.T) {
 	if lacking := gaugesByRule(t, n.Metrics)[pf.String()]; lacking != 2 || len(n.Kernel.VFs(pf)) != 2 {
 		t.Errorf("lacking %v VFs, want two, with %v", lacking, n.Kernel.VFs(pf))
 	}
-	p.said("number of VFs left as it is", 1)
+	p.said("VF count unchanged", 1)
 	if _, err := n.Claims.Unprepare(t.Context(), "uid-1"); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestAPFsDriverComesLate(t *testing.T) {
 		p.look()
 		p.watch.Again(t.Context())
 		p.has(name+" without its driver", pf, 0, 4)
-		p.said("number of VFs left as it is", 1)
+		p.said("VF count unchanged", 1)
 		if err := n.Kernel.Load(t.Context(), "mlx5_core"); err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +216,7 @@ func TestAChangeThatFailsIsTriedAgain(t *testing.T) {
 		if tries < 5 || tries > 12 {
 			t.Errorf("tried %d times within an hour", tries)
 		}
-		p.said("number of VFs left as it is", 1)
+		p.said("VF count unchanged", 1)
 		answer = nil
 		for range 9 {
 			time.Sleep(time.Minute)
@@ -245,7 +245,7 @@ func TestWhatSomebodySetIsLeft(t *testing.T) {
 		if got := len(n.Kernel.VFs(pf)); got != int(count[0]-'0') {
 			t.Errorf("%d VFs, want the %s that somebody set", got, count)
 		}
-		p.said("number of VFs left as it is", 1)
+		p.said("VF count unchanged", 1)
 		p.watch.Start(t.Context())
 		p.said("VFs provisioned", 1)
 	}

@@ -86,7 +86,7 @@ func (s *service) watchLedger(ctx context.Context) error {
 // verifyLedger logs and counts what is wrong with the ledger. A missing one could not be written, which is logged
 // elsewhere.
 func (s *service) verifyLedger(ctx context.Context) {
-	const fix = "keep the directory as it is, and run `kata-vfio-audit ledger verify`"
+	const fix = "keep the directory unchanged, and run `kata-vfio-audit ledger verify`"
 	dir := s.config.Node.LedgerDir()
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return
@@ -102,7 +102,7 @@ func (s *service) verifyLedger(ctx context.Context) {
 	}
 	for i := range report.Problems {
 		p := &report.Problems[i]
-		s.log.ErrorContext(ctx, "ledger is not what was written", slog.String("dir", dir), slog.String("kind", string(p.Kind)),
+		s.log.ErrorContext(ctx, "ledger was changed", slog.String("dir", dir), slog.String("kind", string(p.Kind)),
 			slog.String("file", p.File), slog.Int("line", p.Line), slog.String("problem", p.What), slog.String("fix", fix))
 	}
 	s.metrics.ObserveVerification(len(report.Problems))

@@ -35,7 +35,7 @@ func newAnswers(m *Manifest) (*answers, error) {
 		f := &m.Failures[i]
 		op := slices.Index(opNames(), f.Op)
 		if op < 0 {
-			return nil, fmt.Errorf("the manifest tells of a look %q at %s, which this version does not know", f.Op, f.Path)
+			return nil, fmt.Errorf("the manifest has an access %q to %s, which this version does not know", f.Op, f.Path)
 		}
 		a.failures[look{f.Path, sysfs.Op(op)}] = f.err()
 	}

@@ -63,7 +63,7 @@ func TestHostileArchives(t *testing.T) {
 		{"a path with a dot", plain, []tar.Header{{Name: "node/./x", Size: 1}}, "no name of a file of the node"},
 		{"a file behind a link", plain, []tar.Header{
 			{Name: "node/out", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, {Name: "node/out/passwd", Size: 1},
-		}, "behind the link"},
+		}, "below the link"},
 		{"a file in place of a link", plain, []tar.Header{
 			{Name: "node/out", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, {Name: "node/out", Size: 1},
 		}, "file exists"},

@@ -44,7 +44,7 @@ func (c *LedgerCopy) String() string {
 	case c.LeftOut == 0:
 		return ""
 	}
-	return fmt.Sprintf("the archive leaves out the oldest %d of the ledger's %d segments (%d MiB): the first %d events are there by their hashes only",
+	return fmt.Sprintf("the archive leaves out the oldest %d of the ledger's %d segments (%d MiB): it has only the hashes of the first %d events",
 		c.LeftOut, c.Segments, c.Bytes>>20, c.Events)
 }
 

@@ -213,7 +213,7 @@ func (u *unpacker) directory(name string) error {
 	}
 	for at := name; ; at = path.Dir(at) {
 		if _, link := u.answers.links[at]; link {
-			return fmt.Errorf("file %.128q lies behind the link %.128q", name, at)
+			return fmt.Errorf("file %.128q is below the link %.128q", name, at)
 		}
 		if at == "." {
 			break

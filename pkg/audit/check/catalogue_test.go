@@ -91,7 +91,7 @@ func TestRulesAreWhole(t *testing.T) {
 			t.Errorf("%s lacks a text", r.ID)
 		}
 		if seen[r.ID] || !groups[r.Group()] {
-			t.Errorf("%s is there twice, or of no group", r.ID)
+			t.Errorf("%s appears twice, or of no group", r.ID)
 		}
 		seen[r.ID] = true
 	}

@@ -123,7 +123,7 @@ func replayCheck() Check {
 	return Check{Rule: finding.Rule{
 		ID: "OBS-003", Title: "Ensure that the node's state matches the ledger", Severity: isolation.High,
 		Why:    "After an unrecorded change, the device's tenants can't be identified.",
-		Fix:    "find out who changed it: only the plugin should. At its next start, the plugin adds missing events, marked as late",
+		Fix:    "find out what changed it: only the plugin should. At its next start, the plugin adds the missing events, marked as late",
 		Verify: "kata-vfio-audit who; kata-vfio-audit ledger show --since 24h",
 	}, Judge: checkReplay}
 }

@@ -23,7 +23,7 @@ func agreementFaults() []fault {
 			rec.Plan.Functions[0].Target.Driver = "mlx5_vfio_pci"
 		}),
 		changed("OBS-005", "another group", func(_ *board.Tree, rec *journal.Record) { rec.Plan.Functions[0].Group++ }),
-		{rule: "OBS-005", about: "the function is gone", board: board.Server, plant: func(t *board.Tree) {
+		{rule: "OBS-005", about: "the function no longer exists", board: board.Server, plant: func(t *board.Tree) {
 			t.Delete(procOf(record(t, "t1", "train").Sandbox.VMM))
 			t.Remove(t.Devices["gpu0"])
 		}},

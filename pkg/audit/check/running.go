@@ -42,9 +42,9 @@ func vfioNodeChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
 			ID: "VFIO-021", Title: "Ensure that a container has VFIO nodes of its own namespace's claims only", Severity: isolation.High,
-			Why: "A VFIO node in a container is the device: whoever opens it first has it. NRI refuses such a container while the plugin runs; " +
+			Why: "A VFIO node in a container is the device: the first process that opens it controls the device. NRI refuses such a container while the plugin runs; " +
 				"a container that another client of containerd started, or that started without the plugin, was never checked.",
-			Fix:     "end the container that is named, and find out who started it",
+			Fix:     "end the named container, and find out what started it",
 			Verify:  "ctr namespaces ls; ctr -n NAMESPACE containers info ID | jq '.Spec.linux.devices'",
 			Sources: []string{"Linux: Documentation/driver-api/vfio.rst"},
 		}, Judge: ownNodes},

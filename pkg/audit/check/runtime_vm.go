@@ -19,7 +19,7 @@ func runtimeVMMChecks() []Check {
 	return []Check{
 		{Rule: finding.Rule{
 			ID: "RT-006", Title: "Ensure that guests have no debug console", Severity: isolation.High,
-			Why:     "The console is a guest root shell for whoever reaches the VM's vsock.",
+			Why:     "The console is a guest root shell for every process that reaches the VM's vsock.",
 			Fix:     "`debug_console_enabled = false` in Kata's section [agent.kata], and no `agent.debug_console` in kernel_params",
 			Verify:  "grep -rE 'debug_console' /opt/kata/share/defaults/kata-containers; ps -eo args | grep agent.debug_console",
 			Sources: []string{"Kata 4.1: kata-types config get_agent_kernel_params"},
@@ -55,7 +55,7 @@ func debugConsole(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string,
 func extraMonitor(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	socket, debug := monitorSocket(h, k), k.Hypervisor("enable_debug")
 	if socket.Text() != "" && debug.On() {
-		return fmt.Sprintf("VMs have a monitor for everyone who can reach its socket (%s)", socket.Text()), says(socket, debug)
+		return fmt.Sprintf("VMs have a monitor that every process with access to its socket can use (%s)", socket.Text()), says(socket, debug)
 	}
 	return "", says(socket)
 }

@@ -93,7 +93,7 @@ func vfioBindingChecks() []Check {
 		}, Judge: overridesAgree},
 		{Rule: finding.Rule{
 			ID: "VFIO-006", Title: "Ensure that the plugin knows every function on a VFIO driver", Severity: isolation.Medium, Cheap: true,
-			Why:    "Nothing resets or watches an unknown function, and whoever opens its node has it.",
+			Why:    "Nothing resets or watches an unknown function, and the first process that opens its node controls it.",
 			Fix:    "unbind it, or add it to the node config",
 			Verify: bound,
 		}, Judge: noOrphans},

@@ -140,7 +140,7 @@ func promisesKept(s *State) []finding.Finding {
 		}
 	}
 	if compared == 0 {
-		return notApplicable("no node with devices has a report, or no RuntimeClass is there that may have devices")
+		return notApplicable("no node with devices has a report, or no RuntimeClass that may have devices exists")
 	}
 	return orPass(found, count(compared, "RuntimeClass and node"))
 }

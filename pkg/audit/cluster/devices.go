@@ -41,7 +41,7 @@ func deviceChecks() []Check {
 		{
 			Rule: finding.Rule{
 				ID: "K8S-018", Title: "Ensure that claims match what is prepared", Severity: high,
-				Why:    "A device prepared for an abandoned claim is of no use to anyone.",
+				Why:    "A device prepared for an abandoned claim is wasted.",
 				Fix:    "look at the claim's events and at `kata-vfio-plugin status` on its node",
 				Verify: "kubectl get resourceclaims -A -o custom-columns=NS:.metadata.namespace,CLAIM:.metadata.name,DEVICES:.status.devices[*].device,FOR:.status.reservedFor[*].name",
 			}, needs: []string{"resourceclaims"}, judge: preparedAgrees,

@@ -247,7 +247,7 @@ func (v *Verified) Verification() history.Verification {
 	last := v.Bundle.Proofs[len(v.Bundle.Proofs)-1]
 	s := history.Verification{Events: int64(len(v.Bundle.Proofs)), Sound: true, Checkpoint: ledger.OneLine(last.Checkpoint), Key: last.Key}
 	if !v.Pinned {
-		s.Doubts = append(s.Doubts, "it was verified by its own key, which proves only that it fits together (--key names one from elsewhere)")
+		s.Doubts = append(s.Doubts, "its own key verified it, which proves only that it is consistent (--key sets a key from a trusted source)")
 	}
 	if v.Unlisted > 0 {
 		s.Doubts = append(s.Doubts, fmt.Sprintf("by the same events these claims had %d more functions, which the bundle does not list: they were not asked for, or were taken off", v.Unlisted))

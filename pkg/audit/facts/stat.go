@@ -75,7 +75,7 @@ func (n *Node) stat(name string) (Stat, Fact) {
 	if kept, ok := n.kept(); ok {
 		s, ok := kept["/"+name]
 		if _, err := n.fs.Stat(name); !ok && err == nil {
-			return Stat{}, Fact{Path: "/" + name, How: "stat", Status: Broken, Err: "the copy does not say who owned it"}
+			return Stat{}, Fact{Path: "/" + name, How: "stat", Status: Broken, Err: "the copy does not record its owner"}
 		}
 		switch {
 		case !ok:
@@ -91,7 +91,7 @@ func (n *Node) stat(name string) (Stat, Fact) {
 	}
 	sys, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !n.ownersAreReal() {
-		return Stat{}, Fact{Path: "/" + name, How: "stat", Status: Broken, Err: "this is a copy, and does not say who owned it"}
+		return Stat{}, Fact{Path: "/" + name, How: "stat", Status: Broken, Err: "this is a copy without the file's owner"}
 	}
 	s := Stat{Mode: fmt.Sprintf("%o", sys.Mode), UID: sys.Uid, GID: sys.Gid}
 	return s, s.fact(name)

@@ -59,7 +59,7 @@ func advice(reason string) string {
 		"Unverifiable":                  "read the plugin's log on the node: it says what could not be read",
 		"Orphan":                        "run `kata-vfio-plugin status` on the node to see what the message names",
 		"NoEvidence":                    "make the node's ledger writable: the plugin's log says why it is not",
-		"InUse":                         "end the process named in the message: often a VM whose pod is gone or whose shim was killed",
+		"InUse":                         "end the process named in the message: often a VM whose pod has ended or whose shim was killed",
 		"AddressNotReturned":            "fix the CNI plugin: the plugin tries again; if it can't be fixed, use `kata-vfio-plugin unprepare --leave-addresses`",
 		"NoAddressPool":                 "name the pool in the node config (chart: addressPools)",
 		"NoAddress":                     "fix the CNI plugin's error in the message",

@@ -92,7 +92,7 @@ func TestStandingOfAClaim(t *testing.T) {
 			rows := s.ClaimRows()
 			if tt.want == "" {
 				if len(rows) > 0 {
-					t.Errorf("a claim that is not ours: %+v", rows)
+					t.Errorf("a claim that does not belong to kata-vfio: %+v", rows)
 				}
 				return
 			}

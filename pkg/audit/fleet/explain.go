@@ -212,7 +212,7 @@ func vmText(s *finding.KataSandbox) string {
 	case s.Running:
 		words = append(words, fmt.Sprintf("process %d runs it", s.PID))
 	default:
-		words = append(words, fmt.Sprintf("process %d, which ran it, is gone", s.PID))
+		words = append(words, fmt.Sprintf("process %d, which ran it, has ended", s.PID))
 	}
 	for _, d := range s.Devices {
 		words = append(words, deviceInGuest(&d))
@@ -225,7 +225,7 @@ func deviceInGuest(d *finding.KataSandboxDevice) string {
 	case d.Endpoint:
 		return d.Address.String() + " is a network interface of the guest"
 	case d.GuestPath == "":
-		return d.Address.String() + " is in the guest, where can't be told"
+		return d.Address.String() + " is in the guest; its address there is unknown"
 	}
 	return d.Address.String() + " is at " + d.GuestPath + " in the guest"
 }

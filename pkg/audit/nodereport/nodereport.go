@@ -118,7 +118,7 @@ func wantNode(r *finding.Report) error {
 		return errors.New("it is not a node's, or has no name")
 	}
 	if _, err := time.Parse(time.RFC3339, r.Subject.Time); err != nil {
-		return fmt.Errorf("its time is none: %w", err)
+		return fmt.Errorf("its time is invalid: %w", err)
 	}
 	if r.Summary.Verdict == "" {
 		r.Finish()

@@ -265,7 +265,7 @@ type Explained struct {
 func Legend() []Explained {
 	return []Explained{
 		{audit.Good, "fit for claims"},
-		{audit.Concern, "fit, with a grave note"},
+		{audit.Concern, "fit, with a serious note"},
 		{audit.Bad, "claims refused, or at fault"},
 		{audit.None, "in use by the node"},
 	}

@@ -199,7 +199,7 @@ type NoLinkError struct {
 }
 
 func (e *NoLinkError) Error() string {
-	return fmt.Sprintf("no link on %s after %v, all else is configured; look at the claim's condition LinkUp, which tells of the PF's link and the VF's linkState, or wait longer",
+	return fmt.Sprintf("no link on %s after %v; everything else is configured. See the claim's condition LinkUp for the PF's link and the VF's linkState, or wait longer",
 		strings.Join(e.Interfaces, ", "), e.Wait)
 }
 
@@ -209,7 +209,7 @@ func explain(err error) error {
 	case errors.Is(err, syscall.EPERM):
 		return fmt.Errorf("%w; the container needs the capability NET_ADMIN", err)
 	case errors.Is(err, syscall.ENODEV):
-		return fmt.Errorf("%w; the interface is gone", err)
+		return fmt.Errorf("%w; the interface no longer exists", err)
 	}
 	return err
 }

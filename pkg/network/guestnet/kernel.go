@@ -129,7 +129,7 @@ func (k *kernel) link(ctx context.Context, index int) (link, error) {
 	}
 	i := slices.IndexFunc(links, func(l link) bool { return l.index == index })
 	if i < 0 {
-		return link{}, fmt.Errorf("interface %d is gone", index)
+		return link{}, fmt.Errorf("interface %d no longer exists", index)
 	}
 	return links[i], nil
 }

@@ -258,7 +258,7 @@ func (t *target) has(present []hop, asked Route) (bool, error) {
 	if i < 0 {
 		return false, nil
 	}
-	return false, t.errorf("add route %s: there is another one to it with metric %d (%s, of interface number %d); ask for another metric, or for a table of its own",
+	return false, t.errorf("add route %s: another route to it has metric %d (%s, on interface number %d); use another metric, or another table",
 		asked, asked.Metric, present[i].Route, present[i].index)
 }
 

@@ -169,7 +169,7 @@ func TestARouteInTheWayIsNamed(t *testing.T) {
 				if err == nil {
 					t.Fatalf("dry run %v: no error", dry)
 				}
-				wantWords(t, err.Error(), "default via "+via, "metric", "table of its own", "eth1")
+				wantWords(t, err.Error(), "default via "+via, "metric", "or another table", "eth1")
 			}
 			if n := strings.Count(g.state(), " "+via+" "); n != 1 {
 				t.Errorf("%d routes via %s:\n%s", n, via, g.state())

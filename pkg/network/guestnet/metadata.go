@@ -141,7 +141,7 @@ func (e *entry) device() (*Device, error) {
 		return d, err
 	}
 	if d.MAC == nil && d.PortGUID == nil {
-		return d, errors.New("it has neither a MAC nor a port GUID, and Kata does not tell a container which address a function has in the guest; " +
+		return d, errors.New("it has neither a MAC nor a port GUID, and Kata does not report a function's address in the guest to the container; " +
 			"set the VF's mac or portGUID in its VFConfig, which its PF must be able to impose")
 	}
 	return d, nil

@@ -96,7 +96,7 @@ func (t *target) readAddresses(p *problems) {
 		case addr.Is4In6() || addr.IsMulticast() || addr.IsUnspecified():
 			p.add(path, "%s is no address that an interface can have", text)
 		case slices.Contains(t.addresses, prefix):
-			p.add(path, "%s is there twice", text)
+			p.add(path, "%s appears twice", text)
 		case addr.Is6() && t.Network.MTU != nil && *t.Network.MTU < minMTUv6:
 			p.add("mtu", "%d is too small for the IPv6 address %s; want at least %d", *t.Network.MTU, text, minMTUv6)
 		}

@@ -33,7 +33,7 @@ func TestWhatCannotBeIsRefusedBeforeAnythingIsDone(t *testing.T) {
 		"a name that is too long":    {named(strings.Repeat("n", 16)), "interface"},
 		"a sysctl's name":            {named("all"), `"all"`},
 		"an address without a size":  {addressed("192.0.2.10"), "addresses[0]"},
-		"an address twice":           {addressed("2001:db8::1/64", "2001:0DB8::1/64"), "addresses[1]: 2001:0DB8::1/64 is there twice"},
+		"an address twice":           {addressed("2001:db8::1/64", "2001:0DB8::1/64"), "addresses[1]: 2001:0DB8::1/64 appears twice"},
 		"an IPv4 address in IPv6":    {addressed("::ffff:192.0.2.10/120"), "addresses[0]"},
 		"a group's address":          {addressed("ff02::1/64"), "no address that an interface can have"},
 		"no address":                 {addressed("0.0.0.0/0"), "no address that an interface can have"},

@@ -72,7 +72,7 @@ func (a *Allocations) Lost(ctx context.Context, rec *journal.Record) (why string
 // isElsewhere reports whether a device is in another node's pool, as in records of versions that did not compare pools.
 func (a *Allocations) isElsewhere(d claim.Device) bool { return !device.IsPoolOf(a.Node, d.Pool) }
 
-const claimGone = "its ResourceClaim is gone"
+const claimGone = "its ResourceClaim no longer exists"
 
 // inPools names devices with their pools.
 func inPools(devices []claim.Device) string {
@@ -100,7 +100,7 @@ func (a *Allocations) Confirm(ctx context.Context, uid string) error {
 }
 
 // ErrAllocatedAgain says that the prepared devices are allocated to a claim again.
-var ErrAllocatedAgain = errors.New("its allocation is of these devices again")
+var ErrAllocatedAgain = errors.New("it is allocated to these devices again")
 
 // Asked remembers the claims that could not be prepared. Their devices are still allocated, and the node can't list claims to see that.
 // The kubelet retries about every two minutes, so Asked needs no file: after a restart the kubelet's next call counts. It is safe for

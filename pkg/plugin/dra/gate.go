@@ -131,7 +131,7 @@ func (g *Gate) pod(ctx context.Context, req *claim.Request, want claim.Pod) (*co
 	})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != want.UID:
-		return nil, g.refuse(req, PodReplaced, fmt.Sprintf("pod %s (%s), which it is reserved for, is gone", want.Name, want.UID), "nothing to do: the claim goes with it")
+		return nil, g.refuse(req, PodReplaced, fmt.Sprintf("pod %s (%s), for which it is reserved, no longer exists", want.Name, want.UID), "nothing to do: the claim goes with it")
 	case err != nil:
 		return nil, fmt.Errorf("claim %s/%s: look at pod %s: %w", req.Namespace, req.Name, want.Name, err)
 	case pod.Spec.NodeName != g.NodeName:
@@ -335,7 +335,7 @@ func (g *Gate) admitClass(req *claim.Request, d *claim.Device, class *resourceap
 	}
 	if kind, _, err := device.ParseName(d.Name); err == nil && kind == device.VFType && !d.VF.SaysSegment() {
 		return g.refuse(req, NoVLAN,
-			fmt.Sprintf("VF %s would be in no VLAN, beside whatever else its PF's network has, and DeviceClass %s does not allow that", d.Name, d.Class),
+			fmt.Sprintf("VF %s would be without a VLAN, in the network of its PF, and DeviceClass %s does not allow that", d.Name, d.Class),
 			"have the cluster's admin set vlan in the class's VFConfig, or allowUntagged: true where no VLAN is meant (chart: deviceClasses.vf.vf)")
 	}
 	return nil

@@ -78,7 +78,7 @@ func TestGateComesFirst(t *testing.T) {
 	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
 	c.Status.ReservedFor[0].UID = "another"
 	k := plugintest.Serve(t, n, n.Claims, "", c)
-	if answer := k.Prepare(c)["uid-1"]; !strings.Contains(answer.Error, "is gone") {
+	if answer := k.Prepare(c)["uid-1"]; !strings.Contains(answer.Error, "no longer exists") {
 		t.Errorf("prepared: %v", answer)
 	}
 	if driver := n.Driver(gpu); driver != "nvidia" {
@@ -201,7 +201,7 @@ func TestReserve(t *testing.T) {
 	if err := k.Client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), next, next.Namespace); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Plugin.Reserve(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "is gone") {
+	if err := k.Plugin.Reserve(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "no longer exists") {
 		t.Errorf("Reserve for the former pod = %v", err)
 	}
 	got, err := k.Client.ResourceV1().ResourceClaims(c.Namespace).Get(t.Context(), c.Name, metav1.GetOptions{})

@@ -25,7 +25,7 @@ func newClaimMetrics(r *prometheus.Registry) claimMetrics {
 		}, []string{"operation", "result"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kata_vfio_refusals_total",
-			Help: "Claims that were not prepared, by the reason that the claim's Event has. The kubelet asks again for as long as the pod is there, and each time counts.",
+			Help: "Claims that were not prepared, by the reason of the claim's Event. The kubelet retries while the pod exists, and each attempt counts.",
 		}, []string{"reason"}),
 	}
 	for _, operation := range []string{"prepare", "unprepare"} {

@@ -29,13 +29,13 @@ func newLedgerMetrics(r *prometheus.Registry) ledgerMetrics {
 			Name: "kata_vfio_ledger_events_total", Help: "Events written to the node's ledger by this plugin, by type.",
 		}, []string{"type"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kata_vfio_ledger_failures_total", Help: "Writes to the ledger that failed: claims are refused meanwhile.",
+			Name: "kata_vfio_ledger_failures_total", Help: "Failed writes to the ledger. Claims are refused while writes fail.",
 		}),
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kata_vfio_ledger_written_bytes_total", Help: "Bytes written to the ledger by this plugin, checkpoints included.",
 		}),
 		size: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kata_vfio_ledger_size", Help: "Events in the ledger behind the last write of this plugin: it never shrinks.",
+			Name: "kata_vfio_ledger_size", Help: "Events in the ledger after the last write of this plugin. The number never decreases.",
 		}),
 		problems: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kata_vfio_ledger_problems", Help: "What the latest verification of the whole ledger found wrong: `kata-vfio-audit ledger verify`.",

@@ -101,7 +101,7 @@ func (m *Metrics) WatchNRI(connected func() bool) {
 // WatchReadiness adds a gauge that is 1 while ready returns an empty string, as for /readyz. Call
 // it once.
 func (m *Metrics) WatchReadiness(ready func() string) {
-	m.watch("kata_vfio_ready", "1 while what is published is the node as it is; 0 while it is not, and /readyz says why.", func() bool { return ready() == "" })
+	m.watch("kata_vfio_ready", "1 while the published devices match the node, otherwise 0. /readyz says why.", func() bool { return ready() == "" })
 }
 
 // watch adds a gauge that is 1 while is returns true.

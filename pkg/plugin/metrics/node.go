@@ -27,7 +27,7 @@ func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
 		}, []string{"type", "health"}),
 		orphans: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kata_vfio_orphans",
-			Help: "Orphans on the node that are left alone, by kind: claim (its ResourceClaim is gone), spec (a CDI spec without a record), binding (a function on VFIO without a record).",
+			Help: "Orphans on the node that are left alone, by kind: claim (its ResourceClaim no longer exists), spec (a CDI spec without a record), binding (a function on VFIO without a record).",
 		}, []string{"kind"}),
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kata_vfio_repairs_total", Help: "Repairs of orphans by kind (claim, spec, binding) and result (ok, error).",
@@ -88,7 +88,7 @@ func (m *Metrics) ObserveProvisions(all []plan.Provision) {
 // Call it once.
 func (m *Metrics) WatchDrains(states func() map[pci.Address]publish.DrainState) {
 	m.Registry.MustRegister(&drainCollector{states: states, desc: prometheus.NewDesc(
-		"kata_vfio_drained", "1 for each function that an operator takes out of use, by state (Draining, Drained).", []string{"address", "state"}, nil,
+		"kata_vfio_drained", "1 for each drained function, by state (Draining, Drained).", []string{"address", "state"}, nil,
 	)})
 }
 

@@ -158,7 +158,7 @@ func unusable(a *assignment.Assignment) string {
 	case a.Stale:
 		return "was prepared before the node's last reboot: delete the pod, or restart the kubelet"
 	}
-	return "is prepared, but its CDI spec lacks a node for a device: restart the plugin, which writes the spec again"
+	return "is prepared, but its CDI spec has no node for a device: restart the plugin, which writes the spec again"
 }
 
 // refuse returns the refusal of the pod's Get.

@@ -206,7 +206,7 @@ func TestGetRefuses(t *testing.T) {
 					w.t.Fatal(err)
 				}
 			},
-			code: codes.FailedPrecondition, say: []string{"(c1)", "its CDI spec lacks a node"},
+			code: codes.FailedPrecondition, say: []string{"(c1)", "its CDI spec has no node"},
 		},
 		"a claim that the journal doesn't have": {
 			node: func(w *world) { w.lists(dynamic("c1", gpu)) },

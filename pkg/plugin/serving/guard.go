@@ -99,7 +99,7 @@ func (g *Guard) judge(r *http.Request) verdict {
 		return g.review(ctx, token, sum)
 	})
 	if err != nil {
-		return refuse(http.StatusServiceUnavailable, "the API server can't be asked who may read metrics; the plugin's log says why")
+		return refuse(http.StatusServiceUnavailable, "the API server can't be asked which users may read metrics; the plugin's log says why")
 	}
 	return shared.(verdict)
 }

@@ -168,9 +168,9 @@ func (e *WriteError) hint() string {
 	case unix.EACCES, unix.EPERM:
 		return "run as root with the host's /sys"
 	case unix.ENOENT:
-		return "the function is gone, or the kernel does not have this attribute for it"
+		return "the function no longer exists, or the kernel has no such attribute for it"
 	case unix.ENODEV:
-		return "the function is gone"
+		return "the function no longer exists"
 	}
 	return ""
 }
@@ -196,7 +196,7 @@ func attributeHint(name string, errno unix.Errno) string {
 func unbindHint(errno unix.Errno) string {
 	switch errno {
 	case unix.ENODEV:
-		return "the function is no longer bound to this driver, or it is gone"
+		return "the function is no longer bound to this driver, or no longer exists"
 	case unix.ENOENT:
 		return "this driver is not loaded"
 	}
@@ -237,7 +237,7 @@ func numVFsHint(errno unix.Errno) string {
 	case unix.ERANGE:
 		return "the count exceeds the PF's sriov_totalvfs"
 	case unix.ENOENT:
-		return "the PF's driver does not configure SR-IOV, or the PF has none"
+		return "the PF or its driver does not support SR-IOV"
 	}
 	return ""
 }

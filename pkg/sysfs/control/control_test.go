@@ -214,7 +214,7 @@ func TestErrors(t *testing.T) {
 		"not bound": {
 			control.WriteError{Path: "/sys/bus/pci/drivers/igb/unbind", Value: "0000:3b:00.0", Err: unix.ENODEV},
 			`write "0000:3b:00.0" to /sys/bus/pci/drivers/igb/unbind: no such device` +
-				` (the function is no longer bound to this driver, or it is gone)`,
+				` (the function is no longer bound to this driver, or no longer exists)`,
 		},
 		"VFs enabled": {
 			control.WriteError{Path: dir + "sriov_numvfs", Value: "4", Err: unix.EBUSY},

@@ -103,7 +103,7 @@ func (r *request) loadPath(p string, programs map[string][]program) (string, err
 			return "", fmt.Errorf("program %s is %s: %w", p, file, err)
 		}
 		if slices.Contains(archs, arch) {
-			return "", fmt.Errorf("program %s is there twice for one processor, %s", p, arch)
+			return "", fmt.Errorf("program %s appears twice for one processor, %s", p, arch)
 		}
 		archs = append(archs, arch)
 		programs[arch] = append(programs[arch], program{path: p, content: content})

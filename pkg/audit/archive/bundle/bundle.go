@@ -87,7 +87,7 @@ func (b *Bundle) add(c content) {
 	if b.total += int64(len(c.data)); len(b.files) >= maxFiles || b.total > maxTotal {
 		b.total -= int64(len(c.data))
 		if b.left++; b.left <= maxLeftOut {
-			b.Note(fmt.Sprintf("%s (%d bytes) is left out: the bundle has as much as it may", c.name, len(c.data)))
+			b.Note(fmt.Sprintf("%s (%d bytes) is left out: the bundle has reached its size limit", c.name, len(c.data)))
 		}
 		return
 	}

@@ -86,7 +86,7 @@ func (b *Bundle) Logs(ctx context.Context, node *sysfs.FS, namespace string, mas
 		}
 		for _, name := range matching(node, pattern) {
 			if left--; left < 0 {
-				b.Note(fmt.Sprintf("logs behind the first %d are left out", maxLogs))
+				b.Note(fmt.Sprintf("logs after the first %d are left out", maxLogs))
 				return nil
 			}
 			b.log(node, name, mask)

@@ -85,7 +85,7 @@ func parsePause(message []byte) (*Pause, error) {
 		}
 	}
 	if known != 2 {
-		return nil, errors.New("the answer about pause parameters lacks one")
+		return nil, errors.New("the answer about pause parameters is incomplete")
 	}
 	return p, nil
 }

@@ -129,7 +129,7 @@ func (l *Link) complete(count int) error {
 		l.VFs = make([]State, count)
 	}
 	if len(l.VFs) < count {
-		return fmt.Errorf("the PF tells of %d of its %d VFs: %w", len(l.VFs), count, unix.EAGAIN)
+		return fmt.Errorf("the PF reports %d of its %d VFs: %w", len(l.VFs), count, unix.EAGAIN)
 	}
 	return nil
 }
