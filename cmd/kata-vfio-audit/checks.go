@@ -183,7 +183,7 @@ func (t *tree) answers(cmd *cobra.Command, j *judging, id string) (*report.Docum
 
 func profilesCommand() *cobra.Command {
 	var format string
-	formats := command.Formats{"table", "json"}
+	formats := command.Formats{"table", "json", "yaml"}
 	cmd := &cobra.Command{
 		Use:   "profiles",
 		Short: "List the profiles and the severities that each changes",

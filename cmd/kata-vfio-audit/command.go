@@ -69,8 +69,8 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 		nodeCommand(&t), explainCommand(&t), checksCommand(), profilesCommand(), waiveCommand(), devicesCommand(&t), topologyCommand(&t), sandboxesCommand(&t), handlersCommand(&t),
 		clusterCommand(), collectCommand(&t), gatherCommand(&t), evalCommand(&t), diffCommand(&t),
 		podCommand(&t), claimCommand(&t), deviceCommand(&t), whoCommand(&t), neighboursCommand(&t), ledgerCommand(&t), verifyCommand(),
-		command.Version(cmd.Name()+" "+command.Build()),
 	)
+	command.AddVersion(cmd, cmd.Name()+" "+command.Build())
 	return cmd
 }
 

@@ -31,7 +31,7 @@ type showOptions struct {
 
 func ledgerShowCommand(h *book) *cobra.Command {
 	var o showOptions
-	formats := command.Formats{"table", "json", "ndjson"}
+	formats := command.Formats{"table", "json", "yaml", "ndjson"}
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show the events, the oldest first",
@@ -144,8 +144,8 @@ type printer interface {
 
 func printerOf(w io.Writer, format string) printer {
 	switch format {
-	case "json":
-		return &documentPrinter{w: w, events: []json.RawMessage{}}
+	case "json", "yaml":
+		return &documentPrinter{w: w, format: format, events: []json.RawMessage{}}
 	case "ndjson":
 		return linePrinter{w}
 	}
@@ -162,9 +162,10 @@ func (p linePrinter) event(e *ledger.Entry) error {
 
 func (linePrinter) end() error { return nil }
 
-// documentPrinter writes one JSON document.
+// documentPrinter writes one document.
 type documentPrinter struct {
 	w      io.Writer
+	format string
 	events []json.RawMessage
 }
 
@@ -174,7 +175,8 @@ func (p *documentPrinter) event(e *ledger.Entry) error {
 }
 
 func (p *documentPrinter) end() error {
-	return encode.JSON(p.w, "events", map[string]any{"events": p.events})
+	_, err := encode.Document(p.w, p.format, "events", map[string]any{"events": p.events})
+	return err
 }
 
 // tablePrinter writes a row for each event.

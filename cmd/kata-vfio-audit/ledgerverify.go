@@ -25,7 +25,7 @@ const maxAnchors = 256 << 20
 func ledgerVerifyCommand(h *book) *cobra.Command {
 	var format, key, proof string
 	var anchors []string
-	formats := command.Formats{"table", "json"}
+	formats := command.Formats{"table", "json", "yaml"}
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Verify that the ledger was not changed",
@@ -96,10 +96,8 @@ func readAnchors(stdin io.Reader, names []string) ([]ledger.Anchor, error) {
 
 // printReport prints what was found, and returns the error of a ledger that failed.
 func printReport(w io.Writer, format string, r *ledger.Report) error {
-	var err error
-	if format == "json" {
-		err = encode.JSON(w, "report", r)
-	} else {
+	done, err := encode.Document(w, format, "report", r)
+	if !done {
 		_, err = io.WriteString(w, reportWords(r))
 	}
 	if err == nil && !r.OK() {

@@ -107,7 +107,7 @@ func (j *judging) profileFlags(cmd *cobra.Command) {
 	profiles := finding.ProfileNames()
 	f := cmd.Flags()
 	f.StringVar(&j.profile, "profile", profiles[0], "the node's purpose: "+strings.Join(profiles, ", "))
-	f.StringVar(&j.waivers, "waivers", "", "file of accepted failures (YAML; see `kata-vfio-audit waive`)")
+	f.StringVar(&j.waivers, "waivers", "", "`file` of accepted failures (YAML; see `kata-vfio-audit waive`)")
 	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -58,7 +58,7 @@ func (q *inquiry) ask(cmd *cobra.Command, asked func(args []string) (reply, erro
 	f.StringVar(&q.key, "key", "", "the node's public key, or a file that contains it, from a trusted source; default: the one beside the ledger")
 	f.StringArrayVar(&q.anchors, "anchor", nil, "file with checkpoints from off the node (a claim's status, Events, a log); - for standard input; may be repeated")
 	f.StringVar(&q.file, "file", "", "write to this file instead of standard output")
-	f.StringVar(&q.bundle, "bundle", "", "also write a bundle to this file that `kata-vfio-audit verify bundle` checks offline")
+	f.StringVar(&q.bundle, "bundle", "", "also write a bundle to this `file` that `kata-vfio-audit verify bundle` checks offline")
 	return cmd
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command/commandtest"
 )
 
 // image is a Debian image without its kernel.
@@ -320,3 +321,5 @@ func TestJSONIsThePlan(t *testing.T) {
 		t.Errorf("code %d, %v\n%s", code, err, stdout)
 	}
 }
+
+func TestCommandsAreAlike(t *testing.T) { commandtest.Check(t, newCommand(io.Discard, io.Discard)) }

@@ -89,7 +89,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	command.Setup(cmd, stdout, stderr)
 	o.addFlags(cmd)
-	cmd.AddCommand(command.Version(cmd.Name() + " " + command.Build()))
+	command.AddVersion(cmd, cmd.Name()+" "+command.Build())
 	return cmd
 }
 

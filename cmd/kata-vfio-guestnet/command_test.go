@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command/commandtest"
 )
 
 const mac = "02:00:5e:10:00:01"
@@ -159,3 +162,5 @@ func TestHelpDocumentsExitCodesAndCompletionKnowsFormats(t *testing.T) {
 		t.Errorf("version: %q", stdout)
 	}
 }
+
+func TestCommandsAreAlike(t *testing.T) { commandtest.Check(t, newCommand(io.Discard, io.Discard)) }

@@ -71,8 +71,9 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.AddCommand(
 		planCommand(&opts), prepareCommand(&opts), unprepareCommand(&opts), statusCommand(&opts),
 		recoverCommand(&opts), provisionCommand(&opts), drainCommand(&opts), undrainCommand(&opts), quarantineCommand(&opts), journalCommand(&opts),
-		runCommand(&opts), command.Version(version()),
+		runCommand(&opts),
 	)
+	command.AddVersion(cmd, version())
 	return cmd
 }
 

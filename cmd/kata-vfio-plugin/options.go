@@ -191,7 +191,7 @@ func (a *auditing) registerGate(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&a.profile, "audit-profile", profiles[0], "the node's use, which sets the severity of the audit's checks: "+strings.Join(profiles, ", "))
 	f.StringVar(&a.counts, "audit-taint", string(isolation.High), "least severity at which a check that fails taints devices and refuses claims:\n"+strings.Join(weights(), ", "))
-	f.StringVar(&a.waivers, "audit-waivers", "", "file of accepted failures (YAML; see `kata-vfio-audit waive`), read before each run of the checks\n(default: <root>/etc/kata-vfio/waivers.yaml if it exists)")
+	f.StringVar(&a.waivers, "audit-waivers", "", "`file` of accepted failures (YAML; see `kata-vfio-audit waive`), read before each run of the checks\n(default: <root>/etc/kata-vfio/waivers.yaml if it exists)")
 	complete(cmd, "audit-profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "audit-taint", cobra.FixedCompletions(weights(), cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "audit-waivers", yamlFiles)

@@ -50,8 +50,9 @@ func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
 	s.kube.AddAll(cmd)
 	cmd.AddCommand(
 		devicesCommand(s), claimsCommand(s), topologyCommand(s), auditCommand(s), explainCommand(s),
-		completionCommand(), command.Version("kubectl-kata_vfio "+command.Build()),
+		completionCommand(),
 	)
+	command.AddVersion(cmd, "kubectl kata-vfio "+command.Build())
 	return cmd
 }
 

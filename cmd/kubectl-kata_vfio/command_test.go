@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command/commandtest"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
@@ -202,4 +204,8 @@ func TestAClusterThatCanNotBeFound(t *testing.T) {
 	if exitCode(err) != command.Usage || !strings.Contains(err.Error(), "--kubeconfig") {
 		t.Errorf("%v", err)
 	}
+}
+
+func TestCommandsAreAlike(t *testing.T) {
+	commandtest.Check(t, newSession().root(io.Discard, io.Discard))
 }

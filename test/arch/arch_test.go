@@ -28,6 +28,7 @@ func layers() [][]string {
 		{"device", "api/v1alpha1"},                                // values
 		{"bootstrap/state", "bootstrap/drift"},                    // the same, of a set-up
 		{"cli/command", "cli/encode"},                             // how programs are told and answer
+		{"cli/command/commandtest"},                               // what all of them are tested for
 		{"cli/kube"},                                              // and which cluster they ask
 		{"cli/kube/kubetest"},                                     // that cluster's double
 		{"isolation", "nodeconfig"},                               // judgements

@@ -16,7 +16,7 @@ import (
 
 // CatalogueFormats returns the names that [WriteCatalogue] and [WriteMapping] know,
 // the default first.
-func CatalogueFormats() []string { return []string{"table", "json", "md"} }
+func CatalogueFormats() []string { return []string{"table", "json", "yaml", "md"} }
 
 // entry is a rule with what is said of it elsewhere.
 type entry struct {
@@ -59,8 +59,9 @@ func WriteCatalogue(w io.Writer, rules []finding.Rule, format string, o Options)
 	for i := range rules {
 		entries = append(entries, entryOf(&rules[i], frameworks))
 	}
-	if format == "json" {
-		return encode.JSON(w, "catalogue", map[string]any{"checks": entries, "groups": finding.Groups(), "notAsked": finding.NotAskedRules()})
+	all := map[string]any{"checks": entries, "groups": finding.Groups(), "notAsked": finding.NotAskedRules()}
+	if done, err := encode.Document(w, format, "catalogue", all); done {
+		return err
 	}
 	var b strings.Builder
 	if format == "md" {
@@ -211,8 +212,8 @@ func WriteMapping(w io.Writer, f *mapping.Framework, rules []finding.Rule, forma
 		}
 		controls = append(controls, c)
 	}
-	if format == "json" {
-		return encode.JSON(w, "mapping", mapping.Framework{ID: f.ID, Title: f.Title, Version: f.Version, Controls: controls})
+	if done, err := encode.Document(w, format, "mapping", mapping.Framework{ID: f.ID, Title: f.Title, Version: f.Version, Controls: controls}); done {
+		return err
 	}
 	var b strings.Builder
 	if format == "md" {
@@ -254,7 +255,7 @@ func writeColumns(b *strings.Builder, width int, widths []int, cells ...string) 
 }
 
 // ExplainFormats returns the names that [WriteExplanation] knows, the default first.
-func ExplainFormats() []string { return []string{"text", "json", "md"} }
+func ExplainFormats() []string { return []string{"text", "json", "yaml", "md"} }
 
 // WriteExplanation writes all that is known of a rule: what it checks, why, how to fix a failure, and its sources.
 // With the document of a node it adds the results there, with all evidence; d is nil without a node.
@@ -264,16 +265,18 @@ func WriteExplanation(w io.Writer, r *finding.Rule, d *Document, format string, 
 		return err
 	}
 	e := entryOf(r, frameworks)
-	switch {
-	case format == "json" && d == nil:
-		return encode.JSON(w, "explanation", e)
-	case format == "json":
-		return encode.JSON(w, "explanation", struct {
+	var value any = e
+	if d != nil {
+		value = struct {
 			entry
 			Subject  finding.Subject   `json:"subject"`
 			Findings []finding.Finding `json:"findings"`
-		}{e, d.Subject, d.Findings})
-	case format == "md":
+		}{e, d.Subject, d.Findings}
+	}
+	if done, err := encode.Document(w, format, "explanation", value); done {
+		return err
+	}
+	if format == "md" {
 		return explainMarkdown(w, &e, d)
 	}
 	t := &table{tableStyle: tableStyle{color: o.Color, width: o.width(), wide: true}}
@@ -351,10 +354,10 @@ func explainMarkdown(w io.Writer, e *entry, d *Document) error {
 }
 
 // WriteProfiles writes what each profile is for and which rules weigh otherwise in
-// it; format is table or json.
+// it; format is table, json or yaml.
 func WriteProfiles(w io.Writer, profiles []finding.Profile, format string, o Options) error {
-	if format == "json" {
-		return encode.JSON(w, "profiles", map[string]any{"profiles": profiles})
+	if done, err := encode.Document(w, format, "profiles", map[string]any{"profiles": profiles}); done {
+		return err
 	}
 	var b strings.Builder
 	for i, p := range profiles {

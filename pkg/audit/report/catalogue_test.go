@@ -38,11 +38,11 @@ func profiles() []finding.Profile {
 
 func TestCatalogueGolden(t *testing.T) {
 	rules := rules()[:4]
-	for format, extension := range map[string]string{"table": "txt", "json": "json", "md": "md"} {
+	for format, extension := range map[string]string{"table": "txt", "json": "json", "yaml": "yaml", "md": "md"} {
 		golden.Compare(t, "catalogue."+extension, printed(t, func(w io.Writer) error { return report.WriteCatalogue(w, rules, format, report.Options{}) }))
 		golden.Compare(t, "mapping."+extension, printed(t, func(w io.Writer) error { return report.WriteMapping(w, framework(), rules, format, report.Options{}) }))
 	}
-	for format, extension := range map[string]string{"text": "txt", "json": "json", "md": "md"} {
+	for format, extension := range map[string]string{"text": "txt", "json": "json", "yaml": "yaml", "md": "md"} {
 		golden.Compare(t, "explain."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], nil, format, report.Options{}) }))
 		node := document(few()[:1])
 		golden.Compare(t, "explain-node."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], node, format, report.Options{}) }))

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
@@ -62,17 +63,26 @@ func Fail(name string, exitCode func(error) int) func(io.Writer, error) int {
 	}
 }
 
-// Version returns the command "version", which prints text: a line that names
-// the build.
-func Version(text string) *cobra.Command {
-	return &cobra.Command{
+// AddVersion gives a program's root command the subcommand "version" and the flag --version. Both print text: a line
+// that names the build.
+func AddVersion(root *cobra.Command, text string) {
+	show := func(cmd *cobra.Command) error {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
+		return err
+	}
+	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
-			return err
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return show(cmd) },
+	})
+	asked := root.Flags().Bool("version", false, "print the version")
+	run := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *asked {
+			return show(cmd)
+		}
+		return run(cmd, args)
 	}
 }
 
@@ -116,9 +126,43 @@ func Setup(cmd *cobra.Command, stdout, stderr io.Writer) {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return Usagef("%w; see `%s --help`", err, cmd.Name())
-	})
+	cmd.SetFlagErrorFunc(wrongFlag)
+}
+
+// wrongFlag is the error for a flag that a command does not know, or for the command itself, whose flag it then was.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	if args := cmd.Flags().Args(); cmd.HasAvailableSubCommands() && len(args) > 0 {
+		return NoSubcommand(cmd, args)
+	}
+	hint := ""
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		hint = didYouMean("--", similar(unknown.GetSpecifiedName(), names))
+	}
+	return Usagef("%w%s; see `%s --help`", err, hint, cmd.CommandPath())
+}
+
+// similar returns the names that a user may have meant by a wrong one.
+func similar(wrong string, names []string) []string {
+	// Cobra's own measure, which it applies to commands only.
+	group := &cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, name := range names {
+		group.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	return group.SuggestionsFor(wrong)
+}
+
+// didYouMean asks about names, each behind a prefix; nothing without names.
+func didYouMean(prefix string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return "; did you mean " + prefix + strings.Join(names, " or "+prefix)
 }
 
 // NoSubcommand refuses an unknown subcommand. Use it as Args of a root that only has commands.
@@ -126,7 +170,13 @@ func NoSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return Usagef("unknown command %q; see `%s --help`", args[0], cmd.CommandPath())
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return Usagef("unknown command %q%s; see `%s --help`", args[0], didYouMean("", similar(args[0], names)), cmd.CommandPath())
 }
 
 // NoArgs refuses positional arguments. Use it as Args of a command.

@@ -82,7 +82,8 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 		},
 	}
 	formats.Flag(work, &format)
-	root.AddCommand(work, command.Version("program "+command.Build()))
+	root.AddCommand(work)
+	command.AddVersion(root, "program "+command.Build())
 	return root
 }
 
@@ -108,14 +109,17 @@ func TestWrongCommandLines(t *testing.T) {
 		code int
 		text string
 	}{
-		"frob":        {command.Usage, "unknown command \"frob\"; see `program --help`"},
-		"--frob":      {command.Usage, "unknown flag: --frob; see `program --help`"},
-		"work --frob": {command.Usage, "unknown flag: --frob; see `program --help`"},
-		"work a b":    {command.Usage, "unexpected argument \"a b\"; see `program work --help`"},
-		"version x":   {command.Usage, "unexpected argument \"x\"; see `program version --help`"},
-		"work -o xml": {command.Usage, `--output "xml": want one of table, json`},
-		"work":        {command.Failed, "it can't, as table"},
-		"work -ojson": {command.Failed, "it can't, as json"},
+		"frob":            {command.Usage, "unknown command \"frob\"; see `program --help`"},
+		"--frob":          {command.Usage, "unknown flag: --frob; see `program --help`"},
+		"work --frob":     {command.Usage, "unknown flag: --frob; see `program work --help`"},
+		"wrk":             {command.Usage, "unknown command \"wrk\"; did you mean work; see `program --help`"},
+		"wrk -o json":     {command.Usage, "unknown command \"wrk\"; did you mean work; see `program --help`"},
+		"work --outptu x": {command.Usage, "unknown flag: --outptu; did you mean --output; see `program work --help`"},
+		"work a b":        {command.Usage, "unexpected argument \"a b\"; see `program work --help`"},
+		"version x":       {command.Usage, "unexpected argument \"x\"; see `program version --help`"},
+		"work -o xml":     {command.Usage, `--output "xml": want one of table, json`},
+		"work":            {command.Failed, "it can't, as table"},
+		"work -ojson":     {command.Failed, "it can't, as json"},
 	} {
 		stdout, stderr, err := execute(t.Context(), strings.Fields(line)...)
 		if err == nil || err.Error() != want.text || command.ExitCode(err) != want.code || stdout+stderr != "" {
@@ -145,9 +149,11 @@ func TestFormatsAreCompleted(t *testing.T) {
 }
 
 func TestVersionNamesTheBuild(t *testing.T) {
-	stdout, _, err := execute(t.Context(), "version")
-	if err != nil || stdout != "program "+command.Build()+"\n" || !strings.Contains(stdout, "(go1.") {
-		t.Errorf("%v, %q", err, stdout)
+	for _, line := range []string{"version", "--version"} {
+		stdout, _, err := execute(t.Context(), line)
+		if err != nil || stdout != "program "+command.Build()+"\n" || !strings.Contains(stdout, "(go1.") {
+			t.Errorf("%s: %v, %q", line, err, stdout)
+		}
 	}
 }
 

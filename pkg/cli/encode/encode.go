@@ -16,6 +16,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 )
 
+// Document writes v in the format json or yaml. It returns false for another one, and writes nothing then.
+func Document(w io.Writer, format, what string, v any) (bool, error) {
+	switch format {
+	case "json":
+		return true, JSON(w, what, v)
+	case "yaml":
+		return true, YAML(w, what, v)
+	}
+	return false, nil
+}
+
 // JSON writes v as one indented JSON document. Errors say what v is. Characters
 // that a terminal would obey are escaped, so that no name from a node does anything
 // where the document is looked at; readers get them back as they were.
