@@ -283,7 +283,13 @@ func TestImagesOnLocalhostArePulledFromNowhere(t *testing.T) {
 
 func pluginPod(t *testing.T, r rendered) corev1.PodSpec {
 	t.Helper()
-	return object[appsv1.DaemonSet](t, r, "DaemonSet", plugin).Spec.Template.Spec
+	name := plugin
+	for _, o := range r.objects {
+		if o.GetKind() == "DaemonSet" && strings.HasSuffix(o.GetName(), "-plugin") { // nameOverride
+			name = o.GetName()
+		}
+	}
+	return object[appsv1.DaemonSet](t, r, "DaemonSet", name).Spec.Template.Spec
 }
 
 func checkPrivileged(t *testing.T, got rendered) {

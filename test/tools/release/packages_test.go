@@ -23,9 +23,12 @@ func installed() []string {
 		"/usr/share/doc/kata-vfio/THIRD-PARTY-LICENSES.show", "/usr/share/doc/kata-vfio/copyright",
 		"/usr/share/fish/vendor_completions.d/show.fish", "/usr/share/kata-vfio/README.md",
 		"/usr/share/kata-vfio/containerd/kata-gpu-runtime-rs.toml", "/usr/share/kata-vfio/containerd/kata-gpu.toml",
+		"/usr/share/kata-vfio/containerd/kata-vfio-runtime-rs.toml", "/usr/share/kata-vfio/containerd/kata-vfio.toml",
 		"/usr/share/kata-vfio/crio/50-kata-vfio-runtime-rs.conf", "/usr/share/kata-vfio/crio/50-kata-vfio.conf",
+		"/usr/share/kata-vfio/crio/51-kata-vfio-nic-runtime-rs.conf", "/usr/share/kata-vfio/crio/51-kata-vfio-nic.conf",
 		"/usr/share/kata-vfio/kata/50-kata-gpu-hotplug.toml", "/usr/share/kata-vfio/kata/50-kata-gpu-runtime-rs.toml",
-		"/usr/share/kata-vfio/kata/50-kata-gpu.toml", "/usr/share/man/man8/show.8.gz",
+		"/usr/share/kata-vfio/kata/50-kata-gpu.toml", "/usr/share/kata-vfio/kata/50-kata-vfio-runtime-rs.toml",
+		"/usr/share/kata-vfio/kata/50-kata-vfio.toml", "/usr/share/man/man8/show.8.gz",
 	}
 }
 
