@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -298,22 +299,25 @@ func TestThePolicyForParametersJudgesOurs(t *testing.T) {
 	}
 }
 
-// The API server bounds the cost of each expression, and of all: an object that has all it may have stays below. It may have
-// 32 entries of 10 KiB each.
+// The API server bounds the cost of each expression, and of all. An object may have 32 entries of 10 KiB each; it stays below
+// with the longest routes and with the shortest.
 func TestThePolicyForParametersIsCheap(t *testing.T) {
 	p := parametersPolicy(t)
-	route := `{"to":"2001:db8:1111:2222:3333:4444::/96","via":"2001:db8:1111:2222:3333:4444:5555:6666"}`
-	full := document("VFConfig", `"network":{"addresses":["192.0.2.10/24"],"routes":[`+strings.Repeat(route+",", 10*1024/len(route)-5)+route+`]}`)
-	if len(full) > 10*1024 || len(full) < 9*1024 {
-		t.Fatalf("%d bytes are not all that parameters may have", len(full))
-	}
-	var all []string
-	for range resourcev1.DeviceConfigMaxSize {
-		all = append(all, full)
-	}
-	for _, object := range withParameters(v1alpha1.DriverName, all...) {
-		if messages := p.refusals(t, object); len(messages) > 0 {
-			t.Errorf("%T: %q", object, messages)
+	const most = 10 * 1024
+	for _, route := range []string{
+		`{"to":"2001:db8:1111:2222:3333:4444::/96","via":"2001:db8:1111:2222:3333:4444:5555:6666"}`,
+		`{"to":"198.51.100.0/24","via":"192.0.2.1"}`,
+		`{"to":"::/0"}`,
+	} {
+		head := document("VFConfig", `"network":{"addresses":["192.0.2.10/24"],"routes":[`+route)
+		full := strings.TrimSuffix(head, "}") + strings.Repeat(","+route, (most-len(head)-3)/(len(route)+1)) + "]}}"
+		if len(full) > most || len(full) < most-len(route)-4 {
+			t.Fatalf("%d bytes are not all that parameters may have", len(full))
+		}
+		for _, object := range withParameters(v1alpha1.DriverName, slices.Repeat([]string{full}, resourcev1.DeviceConfigMaxSize)...) {
+			if messages := p.refusals(t, object); len(messages) > 0 {
+				t.Errorf("%T with routes as %s: %q", object, route, messages)
+			}
 		}
 	}
 }
