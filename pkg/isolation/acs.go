@@ -9,10 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// RequiredACS is what the kernel wants of each port before it puts what is
-// below into groups of its own (REQ_ACS_FLAGS in drivers/iommu/iommu.c):
-// devices can't spoof their requester id, and requests and completions go up
-// to the IOMMU even where the target hangs off the same port.
+// RequiredACS is what the kernel requires of each port before it gives the devices below separate groups (REQ_ACS_FLAGS
+// in drivers/iommu/iommu.c): devices can't spoof their requester id, and requests and completions go up to the IOMMU
+// even if the target is below the same port.
 const RequiredACS = pci.ACSSourceValidation | pci.ACSRequestRedirect |
 	pci.ACSCompletionRedirect | pci.ACSUpstreamForwarding
 
@@ -134,11 +133,9 @@ func isDownstream(p *device.Function) bool {
 	return p.Capabilities.Express != nil && p.Capabilities.Express.Type == pci.DownstreamPort
 }
 
-// switchPort judges a switch's downstream port that is in the group because it
-// does not block peer-to-peer requests. The kernel then still gives each such
-// port a group of its own (pci_device_group looks up the path, not across the
-// switch; as of Linux 6.12), although the switch routes requests from one to
-// the other below the IOMMU: there the group promises what it does not keep.
+// switchPort judges a switch's downstream port that is in the group because it does not block peer-to-peer requests. The
+// kernel (as of Linux 6.12) still gives each such port its own group, because pci_device_group looks up the path, not
+// across the switch. But the switch routes requests between the ports below the IOMMU, so the groups are not isolated.
 func (j *judgement) switchPort(p *device.Function, upstream pci.Address) {
 	neighbour, ok := j.neighbour(upstream)
 	if state := ACSOf(j.s, p); !ok || state == ACSOn {
@@ -338,8 +335,8 @@ func configACS(list string) string {
 	return ""
 }
 
-// Separate says how f gets an IOMMU group of its own, as a phrase for a fix. The kernel
-// makes groups by the ACS of the ports above a function, when it finds them.
+// Separate says how f gets a separate IOMMU group, as a phrase for a fix. The kernel forms groups when it finds a
+// function, by the ACS of the ports above it.
 func Separate(s *device.Snapshot, f *device.Function) string {
 	for _, addr := range slices.Backward(f.Upstream) {
 		if port, ok := s.Function(addr); ok && port.Capabilities.Express != nil && ACSOf(s, port) == ACSOff {

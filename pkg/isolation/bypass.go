@@ -83,9 +83,8 @@ type Bypass struct {
 	State ACSState
 }
 
-// Bypasses returns where requests of f get without passing the IOMMU, from the
-// function up to the root: by the registers of each port on the way, and by the
-// kernel's judgement where a port shows none (see [Redirects]).
+// Bypasses returns the places that requests of f reach without passing the IOMMU, from the function up to the root: by
+// the registers of each port on the path, or by the kernel's judgement if a port shows none (see [Redirects]).
 func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
 	var bypasses []Bypass
 	if state := ACSOf(s, f); multifunction(s, f) && state != ACSOn {

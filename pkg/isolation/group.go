@@ -107,8 +107,8 @@ func (j *judgement) missingMate(addr pci.Address) {
 	})
 }
 
-// otherMate refuses a group with a member that is not a PCI function: this program can't unbind it or tell who
-// uses it, and VFIO refuses the group while it has one that keeps DMA for the host.
+// otherMate refuses a group with a member that is not a PCI function: this program can't unbind it or find its users,
+// and VFIO refuses the group while a member keeps DMA for the host.
 func (j *judgement) otherMate(name string) {
 	j.reason(Reason{
 		Code: NotViable, Severity: High,
@@ -140,9 +140,8 @@ func (j *judgement) mate(m *device.Function) {
 	j.reason(r)
 }
 
-// LeavesDMA reports whether a driver, or none (""), leaves DMA to the owner of
-// the IOMMU group: those that set driver_managed_dma (drivers/pci/pcie/portdrv.c,
-// drivers/pci/pci-stub.c, drivers/vfio/pci).
+// LeavesDMA reports whether a driver, or no driver (""), leaves DMA to the owner of the IOMMU group. Drivers that do set
+// driver_managed_dma (drivers/pci/pcie/portdrv.c, drivers/pci/pci-stub.c, drivers/vfio/pci).
 func LeavesDMA(driver string) bool {
 	return driver == "" || driver == "pcieport" || driver == "pci-stub" || device.IsVFIO(driver)
 }

@@ -19,7 +19,7 @@ func (j *judgement) interrupts() {
 
 // Interrupts says whether a function's interrupts are remapped.
 type Interrupts struct {
-	// Safe are the chips that remap, and Plain those that could and don't.
+	// Safe are the chips that remap, Plain the chips that could but don't.
 	Safe, Plain []string
 }
 

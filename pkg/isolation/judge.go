@@ -112,9 +112,9 @@ type Verdict struct {
 	// Notes are facts that don't break isolation: ATS on, an identity default
 	// domain, group mates that go with the function. Ordered as Reasons are.
 	Notes []Reason `json:"notes,omitempty"`
-	// Evidence is what was looked at and found in order.
+	// Evidence are the checked facts that are in order.
 	Evidence []Evidence `json:"evidence,omitempty"`
-	// Reset is the way to reset the function; nil when there is none.
+	// Reset is the way to reset the function, or nil if there is none.
 	Reset *Reset `json:"reset,omitempty"`
 }
 
@@ -163,7 +163,7 @@ func judge(s *device.Snapshot, f *device.Function) Verdict {
 	return j.verdict()
 }
 
-// verdict puts what was gathered into its stable order.
+// verdict returns the collected facts in a stable order.
 func (j *judgement) verdict() Verdict {
 	worstFirst := func(a, b Reason) int { return a.Severity.rank() - b.Severity.rank() }
 	slices.SortStableFunc(j.v.Reasons, worstFirst)

@@ -31,8 +31,7 @@ const (
 // Reset is a way to reset a function and what it takes along.
 type Reset struct {
 	Method string `json:"method"`
-	// Set holds every function that the reset touches, the function itself
-	// included, by address.
+	// Set has all functions that the reset touches, including the function itself, by address.
 	Set []pci.Address `json:"set"`
 }
 
@@ -54,8 +53,7 @@ func Resets(s *device.Snapshot, f *device.Function) []Reset {
 	return resets
 }
 
-// resetSet returns what a reset of f by the method touches, and false where
-// the method is not to be had.
+// resetSet returns the functions that a reset of f by the method touches, and false if the method is unavailable.
 func resetSet(s *device.Snapshot, f *device.Function, method string) ([]pci.Address, bool) {
 	switch method {
 	case HotReset:
@@ -156,8 +154,8 @@ func (j *judgement) noReset(seen []Evidence) Reason {
 // for the same function in the same binding, whoever used it in between.
 type Fingerprint struct {
 	Address pci.Address `json:"address"`
-	// Digest is the SHA-256 of the stable registers: the header without
-	// command, status and BIST, and the layout of the capabilities behind it.
+	// Digest is the SHA-256 of the stable registers: the header without command, status and BIST, and the layout of the
+	// capabilities after it.
 	Digest string `json:"digest"`
 	// Bytes is how much of the space was read: [FingerprintBytes], or 64
 	// without the privilege for more.
@@ -169,10 +167,9 @@ type Fingerprint struct {
 	MSIX      bool `json:"msix,omitempty"`
 }
 
-// FingerprintBytes is how much of the configuration space a fingerprint looks
-// at: conventional space, which has the header and the message interrupts. The
-// extended space behind it is the kernel's and the VMM's to write, and takes
-// sixteen times as long to read.
+// FingerprintBytes is the part of the configuration space that a fingerprint covers: the conventional space, with the
+// header and the message interrupts. The kernel and the VMM write to the extended space, and reading it takes sixteen
+// times as long.
 const FingerprintBytes = 256
 
 // Registers of the type 0 header and offsets within MSI and MSI-X
@@ -269,9 +266,8 @@ type Difference struct {
 	After  string `json:"after"`
 }
 
-// Differences names everything in which two fingerprints differ, also what a reset
-// may change. Which of the stable registers differ they don't tell: only their
-// digests are kept.
+// Differences returns all differences of two fingerprints, including those that a reset may cause. It can't say which
+// stable registers differ: fingerprints have only their digest.
 func Differences(before, after Fingerprint) []Difference {
 	var all []Difference
 	differ := func(what string, a, b any) {

@@ -48,7 +48,7 @@ func (p *Plan) IsOf(devices []claim.Device) bool {
 	return slices.Equal(have, want)
 }
 
-// allocated is what an allocation says of one function.
+// allocated is a function's entry in an allocation.
 type allocated struct{ request, pool, name, pair string }
 
 // compare orders by name, which a claim has once.

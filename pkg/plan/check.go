@@ -89,7 +89,7 @@ func (c *candidate) alive() *Refusal {
 	}
 }
 
-// selected checks that the function is ours by the node's config.
+// selected checks that the node config selects the function.
 func (c *candidate) selected() *Refusal {
 	switch {
 	case c.choice.Forbidden:

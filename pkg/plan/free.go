@@ -31,7 +31,7 @@ func (c *candidate) clean() *Refusal {
 	return nil
 }
 
-// unheld checks that no other claim holds what would be taken.
+// unheld checks that no other claim has a function of the assignment set.
 func (c *candidate) unheld() *Refusal {
 	for _, t := range c.all {
 		h, ok := c.node.Owners[t.f.Address]
@@ -98,9 +98,8 @@ func (c *candidate) letGo() *Refusal {
 	return nil
 }
 
-// DrainSet returns the functions that go out of use with f, by address: what a
-// claim of it would take along, and what a claim that would take it along takes.
-// Of a PF that is its VFs, too. It says of one what [DrainOf] says of all.
+// DrainSet returns the functions that are drained together with f, by address: those that a claim of f takes along,
+// those whose claims take f along, and a PF's VFs. [DrainOf] answers the same for all functions.
 func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	all := isolation.AssignmentSet(s, f)
 	named := map[pci.Address]bool{f.Address: true}
@@ -114,10 +113,9 @@ func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	return slices.CompactFunc(all, func(a, b *device.Function) bool { return a.Address == b.Address })
 }
 
-// DrainOf returns the address on whose account no claim gets f, among those that an
-// operator has named: its own, its PF's, that of one that goes with it, or that of one
-// that goes with a device which would take f along: a claim of f would keep that from
-// its driver.
+// DrainOf returns the drained address that keeps claims from f, among the addresses that an operator named: f's own, its
+// PF's, that of a function that goes with it, or that of a function of a device that would take f along, because a claim
+// of f would keep that function from its driver.
 func DrainOf[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
 	if len(named) == 0 {
 		return pci.Address{}, false
@@ -153,8 +151,8 @@ func takesNamed[T any](s *device.Snapshot, f *device.Function, named map[pci.Add
 	return pci.Address{}, false
 }
 
-// dependents returns the functions whose claims would take f along: of its group, and
-// those that a function of that is a companion of.
+// dependents returns the functions whose claims would take f along: those of its group, and those that have a function
+// of the group as companion.
 func dependents(s *device.Snapshot, f *device.Function) []*device.Function {
 	var all []*device.Function
 	for _, member := range append([]*device.Function{f}, members(s, f)...) {
@@ -175,8 +173,7 @@ func members(s *device.Snapshot, f *device.Function) []*device.Function {
 	return s.Members(g)
 }
 
-// drained refuses what an operator takes out of use. A taint keeps such a device
-// from claims, but a tenant may tolerate taints.
+// drained refuses a drained function. A taint keeps such a device from claims, but a tenant may tolerate taints.
 func (c *candidate) drained() *Refusal {
 	a, ok := DrainOf(c.node.Snapshot, c.f, c.node.Drained)
 	if !ok {

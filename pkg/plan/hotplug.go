@@ -16,14 +16,14 @@ import (
 // (OvmfPkg/PciHotPlugInitDxe DefaultMmio).
 const FirmwareWindow = 2 << 20
 
-// prefetchableWindow is the most that firmware leaves there for 64-bit prefetchable BARs: SeaBIOS 1/2048 of 46 address bits at most
-// (pci_pad_mem64), OVMF 1/256 of the aperture, which is 1/8 of 47 address bits at most (DefaultPrefMmio). With a smaller VM, other
-// firmware or fewer address bits it is less, which nothing on the node tells.
+// prefetchableWindow is the largest window of firmware for 64-bit prefetchable BARs: SeaBIOS at most 1/2048 of 46
+// address bits (pci_pad_mem64), OVMF 1/256 of the aperture, which is at most 1/8 of 47 address bits (DefaultPrefMmio).
+// With a smaller VM, other firmware or fewer address bits it is smaller, and nothing on the node shows its size.
 const prefetchableWindow = 64 << 30
 
-// hotPluggable refuses a function that is plugged into a running VM and whose BARs don't fit below the port. Kata
-// and the agent count it as plugged and the container starts, but the guest's kernel has no memory space for it. A
-// VM that boots with the function has, since the firmware sizes the windows by the devices that are present.
+// hotPluggable refuses a function that is plugged into a running VM, if its BARs don't fit below the port. Kata and the
+// agent would count it as plugged, and the container would start, but the guest's kernel has no memory space for the
+// BARs. A VM that boots with the function has that space, because the firmware sizes the windows by the present devices.
 func (c *candidate) hotPluggable() *Refusal {
 	if c.node.HotPlugWindow == 0 {
 		return nil
@@ -41,8 +41,8 @@ func (c *candidate) hotPluggable() *Refusal {
 	return nil
 }
 
-// plugged reports whether the VM gets a function by hot plug: those that are given, and, since Kata plugs all functions of a group's
-// node, the group's others.
+// plugged reports whether the VM gets a function by hot plug: the allocated functions, and, because Kata plugs all
+// functions of a group's node, the others of the group.
 func (c *candidate) plugged(t member) bool {
 	if t.f.IsBridge() {
 		return false
@@ -50,7 +50,7 @@ func (c *candidate) plugged(t member) bool {
 	return slices.Contains(c.give(), t.f.Address) || c.settled == v1alpha1.BackendGroup && t.role == RoleGroupMate
 }
 
-// tooLarge says what of a function does not fit; empty if it fits as far as is known.
+// tooLarge says which BARs of a function don't fit; empty if none is known to be too large.
 func (c *candidate) tooLarge(f *device.Function) string {
 	low, prefetchable := f.Memory()
 	kind, need, window := "32-bit BARs", low, c.node.HotPlugWindow
@@ -146,8 +146,8 @@ func (c *candidate) pluggedByGroup() *Refusal {
 		fmt.Sprintf("%s, or claim another device; else %s", c.byFunction(), isolation.Separate(c.node.Snapshot, c.f)))
 }
 
-// pluggedOf returns the function that Kata cold-plugs by the node of f's group: the first one that Kata does not
-// take for a bridge.
+// pluggedOf returns the function that Kata cold-plugs by the node of f's group: the first one that Kata does not regard
+// as a bridge.
 func (c *candidate) pluggedOf(f *device.Function) (*device.Function, bool) {
 	g, ok := c.node.Snapshot.GroupOf(f)
 	if !ok {
@@ -161,7 +161,7 @@ func (c *candidate) pluggedOf(f *device.Function) (*device.Function, bool) {
 	return nil, false
 }
 
-// byFunction says how the VM gets a function by a node of its own.
+// byFunction says how the VM gets a function by the function's own VFIO node.
 func (c *candidate) byFunction() string {
 	if c.node.Snapshot.Host.IOMMUFD {
 		return "leave `backend: Group` out of the parameters"

@@ -23,12 +23,11 @@ type Node struct {
 	// NeedsReset holds the functions that are not proven clean since an earlier
 	// tenant.
 	NeedsReset map[pci.Address]bool
-	// Drained holds the functions that an operator takes out of use, and why.
+	// Drained has the drained functions with the reason.
 	Drained map[pci.Address]string
 	// Failing returns the ids of the audit's failed checks that count for a function; nil where no audit runs.
 	Failing func(pci.Address) []string
-	// HotPlug says that Kata plugs devices into VMs that run (the plugin's --hot-plug) and
-	// not into those that it boots.
+	// HotPlug says that Kata plugs devices into running VMs (the plugin's --hot-plug), not into VMs that boot.
 	HotPlug bool
 	// AddressPools are those of the node's config.
 	AddressPools []v1alpha1.AddressPool
@@ -149,7 +148,7 @@ func (m *maker) function(t member) *Function {
 	return fn
 }
 
-// plan assembles what was gathered.
+// plan returns the plan of the collected parts.
 func (m *maker) plan() *Plan {
 	p := &Plan{Claim: m.ref, Devices: m.devices, Modules: m.modules}
 	for _, fn := range m.taken {
@@ -234,8 +233,7 @@ func roleIn(f, t *device.Function) Role {
 	}
 }
 
-// memo keeps what was found out about the functions of a snapshot: devices of one group
-// ask for the same.
+// memo caches facts about the functions of a snapshot: devices of one group need the same ones.
 type memo struct {
 	snapshot *device.Snapshot
 	verdicts map[pci.Address]isolation.Verdict

@@ -32,9 +32,9 @@ func (c *candidate) matesTakeable() *Refusal {
 	return nil
 }
 
-// matesSelected refuses a mate that the claim does not name and would take along: a storage or network function of
-// the host, whose users may not be visible (LVM, ZFS, Ceph, a raw device, a network that the tenant must not
-// reach), and whatever a rule excludes. A companion is part of the card that was named.
+// matesSelected refuses a group mate that the claim does not name: a storage or network function of the host, whose
+// users may be invisible (LVM, ZFS, Ceph, a raw device, a network that the tenant must not reach), and any function that
+// a rule excludes. A companion belongs to the allocated card.
 func (c *candidate) matesSelected() *Refusal {
 	for _, t := range c.all {
 		choice := c.node.Selection.Choice(t.f.Address)

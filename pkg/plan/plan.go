@@ -26,8 +26,7 @@ type Plan struct {
 	Functions []Function `json:"functions"`
 	// Modules are the kernel modules to load first.
 	Modules []string `json:"modules,omitempty"`
-	// ResetsBefore are the resets on the way in: of what is not proven clean since an
-	// earlier tenant.
+	// ResetsBefore are the resets during Prepare, of functions that are not proven clean since an earlier tenant.
 	ResetsBefore []isolation.Reset `json:"cleanse,omitempty"`
 	// Steps are the steps of [Preparation], in order.
 	Steps []Step `json:"steps"`
@@ -41,7 +40,7 @@ type Ref struct {
 	Pods      []claim.Pod `json:"pods,omitempty"`
 }
 
-// String returns "namespace/name (uid)", or what there is of it.
+// String returns "namespace/name (uid)", without the parts that are empty.
 func (r Ref) String() string {
 	if r.Name == "" {
 		return r.UID

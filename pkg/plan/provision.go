@@ -91,19 +91,17 @@ func (p *Provision) staying() string {
 	return ", on host drivers still: " + strings.Join(names, " ")
 }
 
-// Eswitch is what a PF's driver says of its eswitch: the mode, "" where it has
-// none, or why it could not be asked.
+// Eswitch is the answer of a PF's driver about its eswitch: the mode, "" without an eswitch, or the reason why there is
+// no answer.
 type Eswitch struct {
 	Mode string
 	Err  error
 }
 
-// Provisions returns what the rules do to the node's PFs, in their order.
-// Eswitches are those of the PFs for which a rule asks for a mode. The kernel
-// changes a number of VFs only by way of none, and drivers a mode (ice), so that
-// all VFs of the PF must be free for it: one that is a claim's, or of use to the
-// node, keeps everything as it is. Of two rules for one PF, by its address and by
-// its interface, the second is refused: each would undo what the other did.
+// Provisions returns the changes of the node's PFs, in the order of the rules. Eswitches has the PFs for which a rule
+// sets a mode. Linux changes the VF count only through zero, and some drivers (ice) change the mode only then, so all
+// VFs of the PF must be free: a PF with a VF that a claim or the node uses stays unchanged. If two rules match one PF,
+// by its address and by its interface, the second one is refused: each would undo the other.
 func Provisions(rules []v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch) []Provision {
 	all := make([]Provision, len(rules))
 	for i := range rules {
@@ -219,8 +217,7 @@ func (p *Provision) freeThat() string {
 	return "stop using that VF; the plugin retries, or run `kata-vfio-plugin provision`"
 }
 
-// difference says what is and what is wanted: "it has 4 VFs and 8 are wanted,
-// which the kernel makes".
+// difference returns the actual and the configured state: "it has 4 VFs and 8 are wanted, which the kernel makes".
 func (p *Provision) difference() string {
 	if p.ChangesMode() {
 		return fmt.Sprintf("it has %d VFs and its eswitch is in %s mode, but %s mode is required; drivers set it", p.Have, p.HaveMode, p.WantMode)

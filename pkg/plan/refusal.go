@@ -25,7 +25,7 @@ const (
 	Forbidden Code = "Forbidden"
 	// Held: another claim has the function or one that must go with it.
 	Held Code = "Held"
-	// Drained: an operator takes the function, or one that must go with it, out of use.
+	// Drained: the function, or another one of its assignment set, is drained.
 	Drained Code = "Drained"
 	// Quarantined: the function could not be proven clean.
 	Quarantined Code = "Quarantined"
@@ -39,7 +39,7 @@ const (
 	NoReset Code = "NoReset"
 	// PFBusy: the function is a PF whose VFs are out, or a VF whose PF is with a tenant.
 	PFBusy Code = "PFBusy"
-	// NoBackend: the kernel lacks the interface that the config asks for.
+	// NoBackend: the kernel does not have the VFIO interface that the config requires.
 	NoBackend Code = "BackendUnavailable"
 	// SeveralOfGroup: the VM would get several functions of one IOMMU group, which Kata can't plug.
 	SeveralOfGroup Code = "SeveralOfIOMMUGroup"
@@ -83,7 +83,7 @@ type Refusal struct {
 	Driver  string       `json:"driver,omitempty"`
 	// Check is the id of the worst of the audit's checks that fail, where that is the reason.
 	Check string `json:"check,omitempty"`
-	// Text says what is wrong, Fix what to do; both are whole phrases.
+	// Text says what is wrong, and Fix what to do, each as a clause.
 	Text string `json:"text"`
 	Fix  string `json:"fix"`
 }

@@ -51,7 +51,7 @@ type Step struct {
 	Set []pci.Address `json:"set,omitempty"`
 }
 
-// Inverse returns the step that takes s back, and false where there is none.
+// Inverse returns the step that undoes s, and false without one.
 func (s Step) Inverse() (Step, bool) {
 	inv := Step{Address: s.Address, DriverBefore: s.DriverAfter, DriverAfter: s.DriverBefore}
 	switch s.Operation {

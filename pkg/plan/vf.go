@@ -84,10 +84,9 @@ func (e *RateError) Error() string {
 	return fmt.Sprintf("a minimum of %d Mbit/s is more than the maximum of %d, where the PF imposes %s already", e.Rate.Min, e.Rate.Max, e.Found.String())
 }
 
-// imposed settles what the PF is to impose on a claimed VF. What is on Ethernet
-// gets an address of its own, spoof checking and no trust, whoever says nothing
-// of that, and what is on InfiniBand GUIDs of its own: it would have those that
-// the tenant before was given.
+// configured decides what the PF imposes on a claimed VF. An Ethernet VF gets its own MAC address, spoof checking and no
+// trust unless the parameters say otherwise. An InfiniBand VF gets its own GUIDs: otherwise it would keep those of the
+// previous tenant.
 func (c *candidate) configured() *Refusal {
 	if c.f.VF == nil {
 		return nil
@@ -257,9 +256,8 @@ type Lease struct {
 	Args string `json:"args"`
 }
 
-// anyInterface is the interface's name for the plugin where class and claim
-// name none: the guest's kernel chooses it later. The container's ID tells the
-// devices of a claim apart.
+// anyInterface is the interface's name for the CNI plugin if class and claim name none: the guest's kernel chooses it
+// later. The container's ID distinguishes the devices of a claim.
 const anyInterface = "vf"
 
 // pooled finds the pool that a VF's addresses come from.

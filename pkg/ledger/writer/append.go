@@ -15,10 +15,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// Append writes events, in their order and together, and returns the signed checkpoint behind them once all is on
-// disk. It completes copies: the caller's events stay as they are. Calls that come while one writes are written
-// together. After an error none of the events is in the ledger, and the next call tries again; the error is an
-// [Error].
+// Append writes events together and in order, and returns the signed checkpoint after them when all is on disk. It
+// completes copies, and leaves the caller's events unchanged. Concurrent calls share a write. After an error the ledger
+// has none of the events, and the next call tries again. The error is an [Error].
 func (w *Writer) Append(ctx context.Context, events ...ledger.Event) (signed string, err error) {
 	r := &request{events: events}
 	w.mu.Lock()
@@ -95,7 +94,7 @@ func (w *Writer) write(ctx context.Context, events []ledger.Event) error {
 	return w.commit(events)
 }
 
-// commit appends events behind the position. The lock is held.
+// commit appends events at the position. The lock is held.
 func (w *Writer) commit(events []ledger.Event) error {
 	if len(events) == 0 {
 		return nil
@@ -165,8 +164,8 @@ func (w *Writer) put(data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// A torn write is moved to a file of its own and cut off the segment. Then an event records it, and the file gets
-// its final name. A crash in between repeats the event rather than losing it.
+// A torn write is moved to a separate file and cut off the segment. Then an event records it, and the file gets its
+// final name. A crash in between repeats the event instead of losing it.
 const (
 	tornSuffix = ".torn"
 	keptSuffix = ".kept"

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// now returns the kernel's clocks: the time in UTC, and CLOCK_BOOTTIME in nanoseconds, which goes on while the
-// machine sleeps and can't be set.
+// now returns the time in UTC, and CLOCK_BOOTTIME in nanoseconds, which continues while the machine sleeps and can't be
+// set.
 func now() (time.Time, int64) {
 	var boot unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) // which fails for unknown clocks only

@@ -35,7 +35,7 @@ func (w *Writer) loadKeys() error {
 	return err
 }
 
-// makeKey makes the key of a new ledger. One that has lost its key can't go on.
+// makeKey creates the key of a new ledger. A ledger that lost its key can't be continued.
 func (w *Writer) makeKey() ([]byte, error) {
 	names, err := w.segments()
 	if err != nil {
@@ -94,8 +94,8 @@ func publicKey(secret string) (string, error) {
 	return note.NewEd25519VerifierKey(fields[2], public)
 }
 
-// loadPseudonyms reads the key of the tenants' names, or makes it where it is asked
-// for. Nil is none.
+// loadPseudonyms reads the key of the pseudonyms, or creates it if the config asks for one. It returns nil without a
+// key.
 func (w *Writer) loadPseudonyms() (*ledger.Pseudonyms, error) {
 	data, err := os.ReadFile(w.path(ledger.PseudonymsFile))
 	if err == nil {
@@ -116,9 +116,8 @@ func (w *Writer) loadPseudonyms() (*ledger.Pseudonyms, error) {
 	return p, w.replace(ledger.PseudonymsFile, []byte(p.String()+"\n"), 0o600)
 }
 
-// MachineHash returns what an event may say of the machine's id
-// (/etc/machine-id), which is confidential: a hash keyed by it, as machine-id(5)
-// asks for. It is empty for an empty id.
+// MachineHash returns a keyed hash of the machine's id (/etc/machine-id), which is confidential and must not be used as
+// it is, see machine-id(5). It is empty for an empty id.
 func MachineHash(id string) string {
 	if id == "" {
 		return ""

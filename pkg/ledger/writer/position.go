@@ -33,9 +33,8 @@ func (w *Writer) move(to position) {
 	w.last.Store(&to.signed)
 }
 
-// catchUp brings the position to the end of the ledger: nothing to do unless
-// another process has written, or this one could not. What a crash has cut off
-// is put aside. The lock is held.
+// catchUp moves the position to the end of the ledger, if another process has written to it, or this process failed to.
+// It moves a torn write to a separate file. The lock is held.
 func (w *Writer) catchUp() error {
 	newest, err := w.newest()
 	if err != nil {
@@ -82,8 +81,8 @@ func (w *Writer) reload(name string) error {
 	return w.recordTorn()
 }
 
-// continues checks that a segment goes on from what this process knows: a ledger
-// does not get shorter, and what was written stays.
+// continues checks that a segment continues the ledger that this process knows: a ledger never gets shorter, and written
+// events never change.
 func (w *Writer) continues(s *ledger.Segment) error {
 	known := w.at.chain
 	if known.Size == 0 || s.Before.Size > known.Size {
@@ -102,7 +101,7 @@ func (w *Writer) continues(s *ledger.Segment) error {
 	return nil
 }
 
-// newest returns the name of the last segment, empty where there is none.
+// newest returns the name of the last segment, empty without a segment.
 func (w *Writer) newest() (string, error) {
 	names, err := w.segments()
 	if err != nil || len(names) == 0 {
@@ -126,8 +125,7 @@ func (w *Writer) segments() ([]string, error) {
 	return names, nil
 }
 
-// begin makes the segment that goes on behind a chain. It is there whole or not
-// at all.
+// begin creates the segment that continues a chain, completely or not at all.
 func (w *Writer) begin(c ledger.Chain) error {
 	head, signed, err := ledger.HeaderLine(c, w.signer)
 	if err != nil {

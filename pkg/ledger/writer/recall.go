@@ -22,10 +22,9 @@ type recall struct {
 	offset int64
 }
 
-// Recall reads the tenancies of claims in one pass over the ledger. Until forget is called
-// [Writer.Tenancy] has them from memory, and reads only what was written since: a start
-// asks for each record, and the ledger may have a gibibyte. A second Recall takes the
-// place of the first.
+// Recall reads the tenancies of claims in one pass over the ledger. Until forget is called, [Writer.Tenancy] answers
+// from memory, and reads only newer events: a start asks for each record, and the ledger may have a gibibyte. A second
+// Recall replaces the first.
 func (w *Writer) Recall(ctx context.Context, uids []string) (forget func(), err error) {
 	w.recall.mu.Lock()
 	defer w.recall.mu.Unlock()
@@ -65,7 +64,7 @@ func (w *Writer) recalled(ctx context.Context, uid string) (events []ledger.Even
 	return slices.Clone(w.recall.events[uid]), true, nil
 }
 
-// readOn adds what was written since. The lock of the recall is held.
+// readOn adds newer events. The lock of the recall is held.
 func (w *Writer) readOn(ctx context.Context) error {
 	names, err := w.segments()
 	if errors.Is(err, fs.ErrNotExist) { // there was none yet
@@ -98,7 +97,7 @@ func (w *Writer) readOn(ctx context.Context) error {
 	return nil
 }
 
-// add adds events behind those that are known. The lock is held.
+// add adds events after the known ones. The lock is held.
 func (r *recall) add(later map[string]*tenancy) {
 	for uid, t := range later {
 		switch {
@@ -110,9 +109,8 @@ func (r *recall) add(later map[string]*tenancy) {
 	}
 }
 
-// Last returns the last event of this boot, of one of the types, that concerns a
-// function; nil where there is none. It reads backwards from the end, as far as it must,
-// and no further than to where the boot began.
+// Last returns the last event of this boot, of one of the types, that concerns a function, or nil. It reads backwards
+// from the end, at most to the begin of the boot.
 func (w *Writer) Last(ctx context.Context, a pci.Address, types ...ledger.Type) (last *ledger.Event, err error) {
 	err = w.backwards(ctx, func(_ string, data []byte) bool {
 		last = w.lastIn(data, a, types)
@@ -137,8 +135,8 @@ func (w *Writer) lastIn(data []byte, a pci.Address, types []ledger.Type) *ledger
 	return last
 }
 
-// isThisBoot reports whether a segment's first event is of this boot, so that the one
-// before may have more of it.
+// isThisBoot reports whether a segment's first event belongs to this boot, so that the previous segment may have more of
+// its events.
 func (w *Writer) isThisBoot(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		e, err := ledger.DecodeEvent(bytes.TrimSuffix(line, []byte("\n")))
@@ -225,8 +223,8 @@ func tenanciesIn(data []byte, uids map[string]bool) map[string]*tenancy {
 // escaped.
 const claimWord = `,"claim":{"uid":"`
 
-// isOf reports whether an event's line is of one of the claims, without decoding the
-// rest, which takes a hundred times as long.
+// isOf reports whether an event's line belongs to one of the claims, without decoding the rest, which takes a hundred
+// times as long.
 func isOf(line []byte, uids map[string]bool) bool {
 	_, rest, ok := bytes.Cut(line, []byte(claimWord))
 	end := bytes.IndexByte(rest, '"')

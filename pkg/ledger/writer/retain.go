@@ -19,11 +19,9 @@ const (
 	DefaultRetainBytes int64 = 1 << 30
 )
 
-// maintain drops the oldest segments, never the newest: those whose last event is
-// older than the retention, and as many as it takes to come below the limit of
-// bytes. An event says so, then their hashes take their place, so that what is
-// left can be proven as before. A damaged one is evidence and stays, with all
-// behind it. The lock is held.
+// maintain drops the oldest segments, but never the newest: those whose last event is older than the retention, and as
+// many as exceed the limit of bytes. An event records that, and the hashes of the dropped events stay, so that the rest
+// can still be proven. A damaged segment is evidence: it stays, with all later ones. The lock is held.
 func (w *Writer) maintain() error {
 	if w.Retain == 0 && w.RetainBytes == 0 {
 		return nil
@@ -62,8 +60,8 @@ func (w *Writer) bytesOf(names []string) (total int64, err error) {
 	return total, nil
 }
 
-// dropOldest drops one segment if the retention wants it, where all segments have
-// so many bytes, and returns how many it had.
+// dropOldest drops a segment if its age, or the total size of all segments, exceeds the retention. It returns the size
+// of the dropped segment.
 func (w *Writer) dropOldest(name string, at time.Time, total int64) (int64, error) {
 	data, err := os.ReadFile(w.path(name))
 	if err != nil {
@@ -94,9 +92,8 @@ func (w *Writer) dropOldest(name string, at time.Time, total int64) (int64, erro
 	return int64(len(data)), w.drop(s)
 }
 
-// lastTime returns the time of the last event in a segment's data, as they say, without
-// the second that it takes to check them: mostly nothing is to be dropped. It is zero where
-// there is none.
+// lastTime returns the time of the last event in a segment's data, zero without an event. It does not verify the
+// segment, which would take a second: usually nothing has to be dropped.
 func lastTime(data []byte) time.Time {
 	for len(data) > 0 {
 		begin := bytes.LastIndexByte(data[:len(data)-1], '\n') + 1

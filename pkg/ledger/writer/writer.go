@@ -1,9 +1,9 @@
-// Package writer appends to a node's ledger (see package ledger). What Append has returned for survives a power
-// failure, and every later change of it is detected.
+// Package writer appends to a node's ledger (see package ledger). When Append returns, the events survive a power
+// failure, and any later change of them is detected.
 //
-// A write is one append to the newest segment, of some events and the signed checkpoint behind them, and one
-// fsync. Several processes may have a ledger open: they take turns by flock, and each reads what the others wrote.
-// If a process is killed during a write, the next one puts the torn part aside and records it.
+// A write is one append to the newest segment, of some events and the signed checkpoint after them, and one fsync.
+// Several processes may have a ledger open: they take turns by flock, and each reads the writes of the others. If a
+// process is killed during a write, the next one moves the torn write to a separate file and records that.
 package writer
 
 import (
@@ -33,7 +33,7 @@ type Config struct {
 	Machine string
 	BootID  string
 	Actor   ledger.Actor
-	// SegmentBytes is the size behind which a new segment begins; 0 is [DefaultSegmentBytes].
+	// SegmentBytes is the size after which a new segment begins; 0 means [DefaultSegmentBytes].
 	SegmentBytes int64
 	// Retain is how long events are kept; 0 is for ever. Their hashes stay.
 	Retain time.Duration
@@ -58,8 +58,7 @@ const lockLimit = 10 * time.Second
 
 // Write describes one write.
 type Write struct {
-	// Types are those of its events; Size is the ledger's size behind it, and
-	// Bytes is how long it is itself.
+	// Types are the types of its events, Size is the ledger's size after it, and Bytes its own length.
 	Types []ledger.Type
 	Size  int64
 	Bytes int64
@@ -131,9 +130,8 @@ func New(c Config) *Writer {
 	return w
 }
 
-// Open opens the ledger at once: it makes it where there is none, puts aside
-// what a crash cut off, and drops what is older than the retention. It waits for
-// other processes until ctx ends.
+// Open opens the ledger immediately: it creates a missing ledger, moves a torn write to a separate file, and applies the
+// retention. It waits for other processes until ctx ends.
 func Open(ctx context.Context, c Config) (*Writer, error) {
 	w := New(c)
 	release, err := w.begun(ctx)
@@ -183,8 +181,8 @@ func (w *Writer) lock(ctx context.Context) (release func(), err error) {
 	return w.locks.Acquire(ctx, journal.Lock{Name: "append"})
 }
 
-// Checkpoint returns the signed note of the last write that is known here: the
-// anchor to keep off the node. Empty while there is none.
+// Checkpoint returns the signed note of the last known write: the anchor to keep off the node. It is empty without a
+// write.
 func (w *Writer) Checkpoint() string {
 	if signed := w.last.Load(); signed != nil {
 		return *signed
