@@ -46,9 +46,9 @@ type Lock struct {
 	Transient bool
 }
 
-// Acquire takes all the locks, in one fixed order, and returns the function that releases them (it may be called
-// more than once). A name that comes twice is taken once, shared only if both are. If ctx ends first, it takes
-// none, leaves no waiter behind, and returns an error that wraps ctx's.
+// Acquire takes all the locks, in a fixed order, and returns the function that releases them, which may be called more
+// than once. A name that occurs twice is locked once, shared only if both are. If ctx ends first, Acquire takes no lock,
+// and returns an error that wraps the cause.
 func (l *Locks) Acquire(ctx context.Context, locks ...Lock) (release func(), err error) {
 	var held []heldLock
 	release = sync.OnceFunc(func() {
@@ -176,8 +176,8 @@ func (h heldLock) release() {
 	_ = h.file.Close() // the kernel drops the lock with the descriptor
 }
 
-// Sweep removes the files of free locks whose names begin with the prefix, which killed processes, and versions
-// that never removed them, left behind. Only names that are taken as Transient may be swept.
+// Sweep removes the files of free locks whose names begin with the prefix: killed processes and old versions leave them.
+// Only names that are locked as Transient may be swept.
 func (l *Locks) Sweep(prefix string) error {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {

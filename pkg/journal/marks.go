@@ -23,12 +23,12 @@ type marks[M any] struct {
 	markKind[M]
 }
 
-// markKind is what tells one kind of marks from the others.
+// markKind describes one kind of marks.
 type markKind[M any] struct {
 	// dir is the directory's name. What is what a mark does, for errors: "mark as unclean";
 	// of is what the marked functions are: "not clean".
 	dir, what, of string
-	// address returns the function that a mark is of.
+	// address returns the function of a mark.
 	address func(*M) pci.Address
 	// unreadable returns the mark of a function whose file can't be read.
 	unreadable func(a pci.Address, path string) M
@@ -51,7 +51,7 @@ func (k marks[M]) put(m M) error {
 	return k.store.putIn(k.dir, a.String()+markSuffix, k.what+" "+a.String(), append(data, '\n'))
 }
 
-// putIn writes a file durably into a directory of the store; what says what for.
+// putIn writes a file durably into a directory of the store. Errors name it by what.
 func (s *Store) putIn(dir, name, what string, data []byte) error {
 	dir = filepath.Join(s.dir, dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -104,7 +104,7 @@ func (k markKind[M]) in(files Files, journal string) (map[pci.Address]M, error) 
 	return found, nil
 }
 
-// read returns the mark of a, and false for one that was lifted meanwhile.
+// read returns the mark of a, and false if the mark was removed since it was listed.
 func (k markKind[M]) read(files Files, path string, a pci.Address) (m M, ok bool) {
 	data, err := files.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +137,7 @@ func (disk) ReadDir(path string) ([]string, error) {
 	return names, err
 }
 
-// Marks are what a journal says of functions besides its records.
+// Marks are a journal's entries about functions, other than records.
 type Marks struct {
 	NeedsReset  map[pci.Address]ResetMark
 	Drains      map[pci.Address]Drain
@@ -156,9 +156,8 @@ func ReadMarks(files Files, dir string) (*Marks, error) {
 	return &m, errors.Join(errs[:]...)
 }
 
-// Drain marks a function that an operator takes out of use: no new claim gets it, nor what goes with it (its group
-// and companions, a PF's VFs). A claim that has it keeps it. The mark outlives reboots, and only the operator
-// lifts it.
+// Drain marks a drained function: no new claim gets it, or a function that must go with it (its group and companions, a
+// PF's VFs). A claim that has it keeps it. The mark survives reboots, and only the operator removes it.
 type Drain struct {
 	Address pci.Address `json:"address"`
 	// Reason is the operator's.
@@ -213,9 +212,9 @@ func (s *Store) LiftDrain(a pci.Address) error { return s.marksDrain().lift(a) }
 // functions are in use.
 func (s *Store) Drains() (map[pci.Address]Drain, error) { return s.marksDrain().all() }
 
-// FatalErrors marks how many fatal errors of a function are accounted for: those that
-// the kernel had counted when the function was proven clean last, or when an operator
-// put it to use again. The kernel counts from the boot on, or from when the function was found.
+// FatalErrors is the number of fatal errors of a function that are accounted for: those that the kernel had counted when
+// the function was last proven clean, or when an operator returned it to use. The kernel counts from the boot, or from
+// when it found the function.
 type FatalErrors struct {
 	Address pci.Address `json:"address"`
 	BootID  string      `json:"bootID"`

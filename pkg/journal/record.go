@@ -34,16 +34,15 @@ const (
 	// Releasing: the way back has begun; the functions are still on their VFIO
 	// drivers and may be reset. After a crash it begins again.
 	Releasing State = "releasing"
-	// Cleaned: the resets are done and proven. The functions go back to their
-	// original bindings and must not be reset again: some may be in use by the
-	// node already. After a crash that goes on.
+	// Cleaned: the resets are done and proven. The functions return to their original bindings and must not be reset
+	// again, because the node may use some of them already. Recovery after a crash continues there.
 	Cleaned State = "cleaned"
 	// Quarantined: a function could not be proven clean. It stays on its VFIO
 	// driver, with no CDI spec, until a later reset succeeds, also over a reboot.
 	Quarantined State = "quarantined"
 )
 
-// Kind says what a record is of.
+// Kind is the kind of a record.
 type Kind string
 
 // Kinds of records.
@@ -62,8 +61,7 @@ const orphanPrefix = "stray-"
 // OrphanID is the ID of the record of an orphaned function.
 func OrphanID(a pci.Address) string { return orphanPrefix + a.Label() }
 
-// IsOrphan reports whether the record is of an orphaned function. Earlier plugins wrote
-// these as records of claims.
+// IsOrphan reports whether the record is of an orphaned function. Earlier plugins wrote these as records of claims.
 func (r *Record) IsOrphan() bool {
 	return r.Kind == Orphan || r.Kind == Claim && r.Plan.Claim.Name == "" && strings.HasPrefix(r.ID(), orphanPrefix)
 }
@@ -77,15 +75,13 @@ type Record struct {
 	BootID string `json:"bootID"`
 	// Plan holds the claim, the devices, and each function's original binding.
 	Plan plan.Plan `json:"plan"`
-	// Baseline are the fingerprints of the functions when they were handed
-	// over, against which the reset is proven. While the state is preparing they are
-	// from before the resets on the way in, and say that these have begun.
+	// Baseline are the fingerprints of the functions at the hand-over, against which the reset is proven. In state
+	// preparing they are from before the resets of Prepare, and show that these have begun.
 	Baseline []isolation.Fingerprint `json:"baseline,omitempty"`
 	// Sandbox is the last sandbox that got the functions. They are not clean for
 	// another one until it is nil again. Nil before the first.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
-	// Proofs are the resets done so far on the way back, or before the sandbox
-	// that has the functions now.
+	// Proofs are the resets that are done, of Unprepare, or of the hand-over to the current sandbox.
 	Proofs []isolation.Proof `json:"proofs,omitempty"`
 	// Reason says why the record is quarantined, or what kept the last attempt
 	// from finishing.
@@ -118,7 +114,7 @@ type Sandbox struct {
 	Since string `json:"since"`
 }
 
-// Process is a process of the node, told from a later one with its number.
+// Process identifies a process of the node, also after its number is used again.
 type Process struct {
 	PID int `json:"pid"`
 	// StartTime is in clock ticks after boot (field 22 of proc_pid_stat(5)).

@@ -26,8 +26,7 @@ type Store struct {
 	cache map[string]cached
 }
 
-// cached is a decoded file together with what tells it from its successors: a
-// replaced file has another inode.
+// cached is a decoded file with its inode: a replaced file has another one.
 type cached struct {
 	info   fs.FileInfo
 	record *Record
@@ -115,7 +114,7 @@ func (s *Store) Delete(id string) error {
 	return s.sync()
 }
 
-// Load returns the record, nil when there is none, or a [FileError].
+// Load returns the record, nil if it does not exist, or a [FileError].
 func (s *Store) Load(id string) (*Record, error) {
 	path, err := s.path(id)
 	if err != nil {
@@ -211,8 +210,7 @@ func (s *Store) read(path string) (*Record, error) {
 	return c.record, c.err
 }
 
-// uncache forgets a file that is gone: claims come and go for as long as the
-// plugin runs.
+// uncache removes a deleted file from the cache, so that the cache does not grow with each claim.
 func (s *Store) uncache(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

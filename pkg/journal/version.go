@@ -24,7 +24,7 @@ import (
 // that it can keep, and refuses the rest untouched.
 const Version = 2
 
-// ErrDamaged says that a record's bytes are not what was written.
+// ErrDamaged says that a record's bytes differ from those that were written.
 var ErrDamaged = errors.New("record is damaged")
 
 // ErrNewer says that a record was written by a newer version of kata-vfio.
@@ -88,8 +88,7 @@ func Decode(data []byte) (*Record, error) {
 	return &r, nil
 }
 
-// Checksum returns what a record's file says of its content: the SHA-256 in
-// hexadecimal of its compact JSON.
+// Checksum returns the checksum of a record's file: the SHA-256 of its compact JSON, in hexadecimal.
 func Checksum(r *Record) (string, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -212,8 +211,8 @@ func (s *Store) Upgrade(id string) (bool, error) {
 	return true, s.Save(r)
 }
 
-// DropFormer removes the copies that upgrades have left of records which are gone: until
-// a claim ends, its record as an older plugin wrote it may be of use.
+// DropFormer removes the copies that upgrades made of records that no longer exist. Until a claim ends, the record of an
+// older plugin may be needed.
 func (s *Store) DropFormer() error {
 	names, err := filepath.Glob(filepath.Join(s.dir, formerDir, "*"))
 	if err != nil {

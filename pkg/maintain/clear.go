@@ -103,8 +103,8 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 		return err
 	}
 	if earlier {
-		// The node may be using the functions: they are where its start has put them, and
-		// what the record restores (VFIO by policy "bound", a VF's address) is of another boot.
+		// The node may use the functions: they have the drivers of its boot, and the bindings of the record (VFIO by
+		// policy "bound", a VF's address) are of another boot.
 		return m.order.Drop(ctx, rec)
 	}
 	return m.order.GiveBack(ctx, rec)

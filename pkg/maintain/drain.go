@@ -61,11 +61,10 @@ func (m *Maintainer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error
 	return nil
 }
 
-// Drain takes a function out of use with all that goes with it, and gives it back to its
-// driver if no claim has it. Otherwise FinishDrains does so after the last claim has ended.
-// It may be repeated, also with another reason. Drains are independent: a function that goes
-// with one that is drained already gets a mark of its own. After an error before the mark
-// nothing has changed; after a later one the drain is in effect, and the next look goes on.
+// Drain drains a function and all functions that go with it, and returns them to their drivers if no claim has them.
+// Otherwise FinishDrains does that after the last claim ends. It may be repeated, also with another reason. Drains are
+// independent: a function that goes with a drained one gets its own mark. An error before the mark changes nothing.
+// After a later error the drain is in effect, and the next look continues it.
 //
 // Errors a caller may branch on: [ErrNotOurs], [effects.EvidenceError].
 func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Operator) (*Draining, error) {
@@ -80,8 +79,7 @@ func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Opera
 		d.Since = time.Now().UTC().Format(time.RFC3339)
 	}
 	d.By = by.String()
-	// Who plans a claim holds these locks until its record is there: behind them
-	// each claim either has a record or meets the mark.
+	// A Prepare holds these locks until its record exists, so that each claim either has a record or sees the mark.
 	err = m.withDrainSet(ctx, d.Address, func(snap *device.Snapshot) error {
 		if err := m.recordDrain(ctx, snap, ledger.Drain, d.Address, d.Reason, by); err != nil {
 			return err
@@ -94,10 +92,9 @@ func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Opera
 	return m.FinishDrain(ctx, d)
 }
 
-// Undrain takes the mark away under which a function is out of use, and binds
-// again what policy "bound" wants on VFIO. It returns the address that the drain
-// was made by, and false where the function is in use. It may be repeated, and must be
-// where another mark covers the function as well ([Maintainer.DrainedWith]).
+// Undrain removes the mark that drains a function, and binds functions of policy "bound" to VFIO again. It returns the
+// address of the drain, and false if the function was not drained. It may be repeated, and must be if another mark
+// covers the function as well ([Maintainer.DrainedWith]).
 func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, by ledger.Operator) (pci.Address, bool, error) {
 	marks, err := m.order.Journal.Drains()
 	if err != nil {
@@ -139,8 +136,8 @@ func (m *Maintainer) accountForAll(ctx context.Context, addrs []pci.Address) err
 	return err
 }
 
-// DrainedWith returns the address on whose account a function is out of use: its own,
-// or that of one that it goes with; false where it is in use.
+// DrainedWith returns the address whose drain covers a function: its own, or that of a function that it goes with; false
+// if it is not drained.
 func (m *Maintainer) DrainedWith(ctx context.Context, a pci.Address) (pci.Address, bool, error) {
 	marks, err := m.order.Journal.Drains()
 	if err != nil || len(marks) == 0 {
@@ -200,8 +197,8 @@ func (m *Maintainer) FinishDrains(ctx context.Context) ([]Draining, error) {
 	return all, errors.Join(errs...)
 }
 
-// FinishDrain does so for one. A function whose lock is not to be had within the limit
-// for one record is left for the next look, and the others go on.
+// FinishDrain does so for one. It skips a function whose lock it can't get within the limit for one record: the next
+// look retries it.
 //
 // Errors a caller may branch on: [ErrNotDrained].
 func (m *Maintainer) FinishDrain(ctx context.Context, d journal.Drain) (*Draining, error) {

@@ -12,15 +12,15 @@ import (
 // Draining is a drain and how far it has come.
 type Draining struct {
 	journal.Drain
-	// Functions are all that go out of use with it, itself among them.
+	// Functions are all functions that are drained with it, including itself.
 	Functions []DrainedFunction `json:"functions"`
-	// Holders are the claims that have any of them still; Quarantined are those that
-	// have ended and could not be proven clean: what they had stays on VFIO.
+	// Holders are the claims that still have any of them. Quarantined are the ended claims whose functions could not be
+	// proven clean, and stay on VFIO.
 	Holders     []plan.Ref `json:"holders"`
 	Quarantined []plan.Ref `json:"quarantined"`
 	// Unsure is a record that can't be read and may have one of them.
 	Unsure string `json:"unsure,omitempty"`
-	// bound are the records of those that policy "bound" keeps on VFIO.
+	// bound are the records of functions that policy "bound" keeps on VFIO.
 	bound []*journal.Record
 }
 
@@ -29,12 +29,12 @@ func (d *Draining) Done() bool {
 	return len(d.Holders) == 0 && len(d.Quarantined) == 0 && len(d.bound) == 0 && d.Unsure == ""
 }
 
-// Due reports whether nothing keeps a function any more that is not with its driver yet.
+// Due reports whether a function can return to its driver now.
 func (d *Draining) Due() bool {
 	return len(d.bound) > 0 && len(d.Holders) == 0 && len(d.Quarantined) == 0 && d.Unsure == ""
 }
 
-// Has reports whether a function is among those that are drained.
+// Has reports whether the drain covers a function.
 func (d *Draining) Has(a pci.Address) bool {
 	return slices.ContainsFunc(d.Functions, func(f DrainedFunction) bool { return f.Address == a })
 }
@@ -63,8 +63,7 @@ type DrainedFunction struct {
 	Address pci.Address `json:"address"`
 	// Name is its name in ResourceSlices.
 	Name string `json:"name,omitempty"`
-	// Driver is the driver that it has now; Home the one that it goes back to, or is
-	// back with.
+	// Driver is its current driver, and Home the one that it returns to.
 	Driver string `json:"driver"`
 	Home   string `json:"home"`
 	// Gone says that it is off the bus.

@@ -50,11 +50,9 @@ func (m *Maintainer) AfterRecover(ctx context.Context, r *prepare.Recovery) erro
 // BoundID is the record's ID of a function that is bound from start-up on.
 func BoundID(f *device.Function) string { return "standing-" + f.Address.Label() }
 
-// BindByPolicy binds every function of policy "bound" that is on a host driver
-// now, each with a record of its own, so that its claims find it ready and
-// its original driver is known; not what is drained. Call it after Recover; it may be repeated.
-// Functions that can't be bound are reported together and left as they are. A
-// function that a claim has is the claim's.
+// BindByPolicy binds every function of policy "bound" that has a host driver and is not drained, each with its own
+// record, so that it is ready for claims and its original driver is known. Call it after Recover; it may be repeated.
+// Functions that can't be bound are reported together and stay unchanged. It skips functions that a claim has.
 func (m *Maintainer) BindByPolicy(ctx context.Context) error {
 	return m.BindByPolicyOf(ctx, func(pci.Address) bool { return true })
 }

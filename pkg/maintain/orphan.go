@@ -19,7 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// Orphan is a function of ours on a VFIO driver that no record explains.
+// Orphan is a function on a VFIO driver that the node config selects and no record explains.
 type Orphan struct {
 	Address pci.Address
 	// GivenBack names the driver that it went back to; empty where it is where it was.
@@ -30,13 +30,11 @@ type Orphan struct {
 	Err error
 }
 
-// GiveBackOrphans gives functions that no record explains back to their drivers, where
-// the ledger says that kata-vfio has bound them in this boot, and from which driver.
-// It leaves all others alone, and those that policy "bound" wants where they are, and
-// VFs, whose former settings only the record had. What is given back is reset first, since
-// its last tenant may have armed it against the host's driver, and is marked, since it is
-// not proven clean. The ledger gets the end of the claims that had it. It may be repeated,
-// and goes on with what it could not do the last time.
+// GiveBackOrphans returns orphans to their drivers, if the ledger says that kata-vfio bound them in this boot, and from
+// which driver. It skips all others, functions of policy "bound", and VFs, whose former settings only the record had. It
+// resets each orphan first, because its last tenant may have prepared it against the host's driver, and marks it,
+// because it is not proven clean. The ledger gets the end of the claims that had it. It may be repeated, and retries
+// what failed before.
 func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 	all := m.retryOrphans(ctx)
 	r := &prepare.Recovery{}
@@ -55,8 +53,8 @@ func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 	return all, nil
 }
 
-// findOrphans lists our functions on VFIO drivers that no record explains. The
-// snapshot may be older than what was just undone, so they are looked at again.
+// findOrphans lists the selected functions on VFIO drivers that no record explains. It reads them again, because the
+// snapshot may be older than the steps that were just undone.
 func (m *Maintainer) findOrphans(ctx context.Context, r *prepare.Recovery) error {
 	snap, err := m.order.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -91,7 +89,7 @@ func orphanRecord(a pci.Address) *journal.Record {
 	}}
 }
 
-// retryOrphans goes on with those whose way back has failed: they have a record since then.
+// retryOrphans retries orphans that could not be returned: they have a record since then.
 func (m *Maintainer) retryOrphans(ctx context.Context) (all []Orphan) {
 	records, _ := m.order.Journal.List() // what can't be read is left alone
 	for _, rec := range records {
@@ -230,8 +228,8 @@ func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, r
 	return nil
 }
 
-// resetOrphan resets an orphan, or says why that can't be done. A crash before or after leaves
-// nothing behind: the next look resets it again.
+// resetOrphan resets an orphan, or says why that is impossible. A crash before or after leaves nothing behind: the next
+// look resets it again.
 func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Function, origin string) (why string, err error) {
 	rec := orphanRecord(f.Address)
 	for _, r := range isolation.Resets(n.Snapshot, f) {
@@ -338,8 +336,7 @@ func (m *Maintainer) endWithoutRecord(ctx context.Context, lost [][]ledger.Event
 
 const recordLost = "its claim's record was lost"
 
-// endOf returns the events that end a tenancy: the VM has not got its devices any more,
-// and neither has the claim.
+// endOf returns the events that end a tenancy: the VM no longer has its devices, and neither has the claim.
 func endOf(events []ledger.Event) []ledger.Event {
 	var end []ledger.Event
 	if last := effects.LastOf(events, ledger.Open, ledger.Close); last != nil && last.Type == ledger.Open {

@@ -1,58 +1,47 @@
-// Package guestnet configures the interfaces of a pod's VFs inside the pod's
-// VM. Kata gives a VF to the guest as a bare PCI function: its driver there
-// makes an interface of it that is down, has a name of the kernel's choice and
-// no address. The command kata-vfio-guestnet, an init container with NET_ADMIN,
-// finds that interface and does what the claim asks; all containers of the pod
-// share the guest's network namespace, so that the others find it ready.
+// Package guestnet configures the interfaces of a pod's VFs inside the pod's VM. Kata gives a VF to the guest as a bare
+// PCI function. The guest's driver makes an interface that is down, has a name of the kernel's choice, and no address.
+// The command kata-vfio-guestnet, an init container with NET_ADMIN, finds that interface and configures it. All
+// containers of the pod share the guest's network namespace, so the others find it ready.
 //
 //	devices, err := guestnet.ReadMetadata("")
 //	report, err := guestnet.Configure(ctx, devices, guestnet.Options{Wait: 30 * time.Second, Log: log})
 //
-// # What is asked
+// # Input
 //
-// [ReadMetadata] reads the device metadata files that DRA mounts into every
-// container that names the claim (KEP-5304): of the devices of driver
-// kata-vfio.dev, those that have networkData.hardwareAddress or the attribute
-// guestNetwork. That attribute is a v1alpha1.GuestNetwork in JSON, read
-// strictly. Without it, networkData.interfaceName and networkData.ips hold.
-// [ReadConfig] takes the same from a file.
+// [ReadMetadata] reads the device metadata files that DRA mounts into every container that names the claim (KEP-5304).
+// It uses the devices of driver kata-vfio.dev that have networkData.hardwareAddress or the attribute guestNetwork: a
+// v1alpha1.GuestNetwork in JSON, read strictly. Without that attribute, networkData.interfaceName and networkData.ips
+// apply. [ReadConfig] reads the same from a file.
 //
-// # Which interface it is
+// # Finding the interface
 //
-// The one whose permanent or current MAC is the device's, which its PF has
-// imposed. An InfiniBand VF has no such address: its interface is the one of
-// IPoIB whose address ends with the port's GUID, the attribute portGUID of the
-// metadata. Two interfaces that could be it, and one interface for two devices,
-// are errors, and so is a device of which neither is known.
+// The device's interface is the one whose permanent or current MAC is the device's, which its PF imposes. An InfiniBand
+// VF has no such address: its interface is the IPoIB interface whose address ends with the port's GUID, the attribute
+// portGUID of the metadata. It is an error if two interfaces match, if two devices match one interface, or if a device
+// has neither address.
 //
-// A PCI address of the guest counts only in a config file, where a person says
-// it. The plugin knows the host's alone, and no variable of the container tells
-// the guest's: kata-agent 4.1.0 rewrites PCIDEVICE_* variables for a container in
-// a copy that it drops (add_devices in src/agent/src/device/mod.rs: to_vec), and
-// in earnest only for processes that are executed later (do_exec_process in
-// src/agent/src/rpc.rs), and then for the functions of one device alone. What an
-// init container has is the host's address, at which the guest may have another
-// function.
+// A PCI address of the guest counts only in a config file, which a person writes. The plugin knows only the host's
+// address, and no variable of the container has the guest's: kata-agent 4.1.0 rewrites PCIDEVICE_* variables for a
+// container in a copy that it drops (add_devices in src/agent/src/device/mod.rs: to_vec), and effectively only for
+// processes that are executed later (do_exec_process in src/agent/src/rpc.rs), for the functions of one device. An init
+// container has the host's address, at which the guest may have another function.
 //
-// # What is done
+// # Steps
 //
-// In this order, and nothing where it is so already: name, MTU, up, addresses,
-// routes, rules; then it waits for the link and for the end of IPv6's duplicate
-// address detection (RFC 4862), which needs the link. An interface that is up
-// is taken down to rename it where the kernel is older than 6.2, and loses its
-// IPv6 addresses and routes by that. Two devices may exchange their names.
+// In this order, and only where something differs: name, MTU, up, addresses, routes, rules. Then it waits for the link,
+// and for the end of IPv6's duplicate address detection (RFC 4862), which needs the link. On kernels older than 6.2 it
+// takes an interface down to rename it, which removes the interface's IPv6 addresses and routes. Two devices may
+// exchange their names.
 //
-// With a table of its own the interface's routes go there, with those to the
-// networks of its addresses, since a neighbour is no further away because
-// another table was asked. A rule of priority [RulePriority] sends there what
-// comes from one of the addresses; link-local ones need none.
+// If the network has its own table, the interface's routes go there, together with the routes to the networks of its
+// addresses, so that neighbours stay reachable on the link. A rule of priority [RulePriority] directs packets from one
+// of the addresses to the table; link-local addresses need none.
 //
-// Nothing is removed. Addresses and routes of the interface beyond what is
-// asked are reported as unmanaged, without those that the kernel makes by
-// itself. The one exception is an asked address whose detection failed: it is
-// taken away and added again, which is how the detection is repeated.
+// Nothing is removed. Other addresses and routes of the interface are reported as unmanaged, except those that the
+// kernel makes itself. The only exception is an address whose detection failed: it is removed and added again, which
+// repeats the detection.
 //
-// A crash leaves a part of the steps done; the next run does the rest.
+// A crash leaves some of the steps done. The next run does the rest.
 package guestnet
 
 import (
@@ -77,19 +66,15 @@ type Options struct {
 	DryRun bool
 	// SysRoot is where sysfs is, /sys when empty.
 	SysRoot string
-	// Log gets the progress: what is waited for, what was changed. It must not be
-	// nil.
+	// Log gets the progress: what the run waits for, and what it changed. It must not be nil.
 	Log *slog.Logger
 }
 
-// Configure makes the devices' interfaces in the calling thread's network
-// namespace what is asked. It may be repeated: what is so already stays
-// untouched. Of two runs at a time one may fail at what the other has just done.
-// The report is nil when the interfaces were not found; with any other error it
-// says what was done.
+// Configure configures the devices' interfaces in the calling thread's network namespace. It may be repeated, and
+// changes only what differs. Of two concurrent runs, one may fail at a step that the other has just done. The report is
+// nil if the interfaces were not found; with any other error it has the changes until then.
 //
-// Errors that a caller may tell apart are [InputError], [NotFoundError] and
-// [NoLinkError].
+// Errors that a caller may distinguish are [InputError], [NotFoundError] and [NoLinkError].
 func Configure(ctx context.Context, devices []Device, opts Options) (*Report, error) {
 	targets, err := newTargets(devices)
 	if err != nil {
@@ -144,8 +129,7 @@ func (r *run) configureOne(ctx context.Context, t *target) error {
 	return nil
 }
 
-// change makes one change unless this is a dry run. Errors say of which
-// device, of which interface and what.
+// change makes one change, except in a dry run. Errors name the device, the interface and the change.
 func (r *run) change(ctx context.Context, t *target, what string, do func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -179,7 +163,7 @@ const aboutPFLink = "If the PF's link was down when the VM booted, the VF may ha
 // NotFoundError says that devices had no interface in time. Nothing was
 // changed.
 type NotFoundError struct {
-	// Missing names the devices and what was searched for.
+	// Missing has the devices, and the addresses that were searched for.
 	Missing []string
 	// Seen are the interfaces that the guest had in the end, with their MACs.
 	Seen []string
@@ -219,9 +203,8 @@ const (
 	progressEvery = 5 * time.Second
 )
 
-// poll calls check until it has no more to wait for or fails, and reports
-// false when wait is over before that. check returns what it waits for, which
-// is logged at first and every few seconds.
+// poll calls check until nothing is pending or it fails, and reports false if the wait ends before that. check returns
+// what is pending, which poll logs first and then every few seconds.
 func poll(ctx context.Context, wait time.Duration, log *slog.Logger, check func() (pending string, err error)) (bool, error) {
 	start := time.Now()
 	deadline := time.NewTimer(wait)

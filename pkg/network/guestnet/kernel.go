@@ -43,7 +43,7 @@ func openKernel() (*kernel, error) {
 
 func (k *kernel) close() { k.handle.Close() }
 
-// dump reads a list, again if it has changed meanwhile.
+// dump reads a list, and reads it again if it changed during the read.
 func dump[T any](ctx context.Context, what string, read func() ([]T, error)) ([]T, error) {
 	for attempt := 1; ; attempt++ {
 		if ctx.Err() != nil {
@@ -88,8 +88,8 @@ const (
 	ipoibSize = 20
 )
 
-// portGUID returns the GUID of an InfiniBand port's interface, nil for any other. The interface of a partition on
-// top of it has the GUID too; the port's own interface is the one that is wanted.
+// portGUID returns the GUID of an InfiniBand port's interface, nil for any other. The interface of a partition on top of
+// it has the GUID, too, but is not the port's own interface.
 func (l *link) portGUID() net.HardwareAddr {
 	if len(l.mac) != ipoibSize || l.upon != 0 {
 		return nil
@@ -209,8 +209,7 @@ type hop struct {
 	own   bool // made by the kernel itself
 }
 
-// hops lists the unicast routes of all tables; those of the local table are of
-// other types.
+// hops lists the unicast routes of all tables. The routes of the local table have other types.
 func (k *kernel) hops(ctx context.Context) ([]hop, error) {
 	var hops []hop
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {

@@ -309,8 +309,7 @@ func (r *run) observe(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// unmanaged returns what of all there is belongs to the target and is not
-// asked.
+// unmanaged returns the target's addresses, routes and rules that were not requested.
 func (t *target) unmanaged(addresses []address, hops []hop, rules []Rule) Unmanaged {
 	u := Unmanaged{Addresses: []netip.Prefix{}, Routes: []Route{}, Rules: []Rule{}}
 	for _, a := range addresses {

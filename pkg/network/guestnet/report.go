@@ -19,8 +19,7 @@ import (
 // (32766).
 const RulePriority = 1000
 
-// Report says how the interfaces are after a run. After an error it holds what
-// was done until then.
+// Report is the state of the interfaces after a run. After an error it has the changes until then.
 type Report struct {
 	// Changed is true when anything was changed.
 	Changed bool `json:"changed"`
@@ -39,8 +38,7 @@ type Interface struct {
 	// FoundBy is "mac", "portGUID" or "pci".
 	FoundBy string `json:"foundBy"`
 	MAC     string `json:"mac"`
-	// PCI is the function's address in the guest, empty where the interface does
-	// not tell it.
+	// PCI is the function's address in the guest, empty if the interface does not show it.
 	PCI       string          `json:"pci,omitempty"`
 	Name      Setting[string] `json:"name"`
 	MTU       Setting[int]    `json:"mtu"`
@@ -124,9 +122,8 @@ type RuleResult struct {
 	Changed bool `json:"changed"`
 }
 
-// Unmanaged lists an interface's addresses and routes that are not asked for,
-// without those that the kernel makes by itself: the link-local ones, and the
-// routes to the addresses' networks in the main table.
+// Unmanaged lists an interface's addresses and routes that were not requested, except those that the kernel makes
+// itself: the link-local ones, and the routes to the addresses' networks in the main table.
 type Unmanaged struct {
 	Addresses []netip.Prefix `json:"addresses"`
 	Routes    []Route        `json:"routes"`
@@ -207,7 +204,7 @@ func (i *Interface) columns() [][]string {
 	}
 }
 
-// changes says what was changed, a line for each.
+// changes lists the changes, a line each.
 func (i *Interface) changes() []string {
 	var lines []string
 	note := func(changed bool, format string, args ...any) {

@@ -11,16 +11,14 @@ import (
 
 const (
 	mainTable = 254 // RT_TABLE_MAIN, include/uapi/linux/rtnetlink.h
-	// metricV6 is what the kernel takes for an IPv6 route without a metric or
-	// with 0 (IP6_RT_PRIO_USER); for IPv4 it takes 0.
+	// metricV6 is the kernel's metric for an IPv6 route without a metric or with 0 (IP6_RT_PRIO_USER); for IPv4 it is 0.
 	metricV6 = 1024
 	// minMTUv6 is the least MTU of a link with IPv6 (RFC 8200, section 5); below
 	// it the kernel takes IPv6 off the interface.
 	minMTUv6 = 1280
 )
 
-// target is a device with its network in the kernel's words, the interface
-// that was found for it, and what was done there.
+// target is a device with its network in the kernel's terms, its interface, and the changes that were made.
 type target struct {
 	*Device
 	addresses []netip.Prefix
@@ -68,8 +66,7 @@ func (t *target) read() error {
 	return p.err()
 }
 
-// problems collects what the guest's kernel would refuse, or take for
-// something else, in a network that is valid as a parameter.
+// problems collects values that are valid as parameters, but that the guest's kernel would refuse or misunderstand.
 type problems []v1alpha1.Problem
 
 func (p *problems) add(path, format string, args ...any) {
@@ -116,7 +113,7 @@ func (t *target) readRoutes(p *problems) {
 			p.add(fmt.Sprintf("routes[%d]", i), "%v", err)
 			continue
 		}
-		// The IPv4 of the kernel takes it for a route on the link.
+		// For IPv4, the kernel treats it as a route on the link.
 		if slices.ContainsFunc(t.addresses, func(a netip.Prefix) bool { return a.Addr() == r.Via }) {
 			p.add(fmt.Sprintf("routes[%d].via", i), "%s is the interface's own address", r.Via)
 		}

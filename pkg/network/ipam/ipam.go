@@ -28,14 +28,12 @@ import (
 // for all of a pod's claims.
 const DefaultLimit = 10 * time.Second
 
-// grace is how long a call may go on after its context: host-local takes some
-// milliseconds.
+// grace is how long a call may run after its context ends: host-local takes some milliseconds.
 const grace = 2 * time.Second
 
-// noNetns is the CNI_NETNS of every call: plugins may not run without one, and
-// there is none on the node. The path must not exist: a plugin built on CNI's
-// own skel package fails, after it has given an address, where the path is that
-// of its own network namespace.
+// noNetns is the CNI_NETNS of every call: plugins require one, and the node has none for the VF. The path must not
+// exist: if it is the plugin's own network namespace, a plugin built on CNI's skel package fails after it has allocated
+// an address.
 const noNetns = "/run/kata-vfio/no-netns"
 
 // Plugins are the node's CNI IPAM plugins. The methods may be called from
@@ -132,8 +130,8 @@ func (p *Plugins) args(command string, l *plan.Lease) *invoke.Args {
 type Result struct {
 	// Addresses are in CIDR form, at least one.
 	Addresses []string
-	// Routes are those that the plugin's configuration names. A gateway of an
-	// address is the next hop of routes that name none, and no route by itself.
+	// Routes are the routes of the plugin's configuration. The gateway of an address is the next hop of routes without
+	// one, and not a route itself.
 	Routes []v1alpha1.GuestRoute
 }
 

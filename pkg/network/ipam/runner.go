@@ -20,11 +20,10 @@ import (
 )
 
 const (
-	// mostResult and mostNoise bound what is read of a plugin's two outputs.
+	// mostResult and mostNoise limit a plugin's two outputs.
 	mostResult = 1 << 20
 	mostNoise  = 1 << 10
-	// lastWords is how long the outputs are read after the plugin has ended: a
-	// child of its own may keep them open.
+	// lastWords is how long the outputs are read after the plugin has ended: a child process may keep them open.
 	lastWords = time.Second
 )
 
@@ -60,8 +59,8 @@ func (r *runner) FindInPath(plugin string, paths []string) (string, error) {
 // ExecPlugin implements [invoke.Exec]. Its error is a [PluginError]. When it
 // returns, the plugin has ended, and by SIGKILL where it took too long.
 func (r *runner) ExecPlugin(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
-	// The kernel kills the plugin when the thread that started it ends (PR_SET_PDEATHSIG): with this process, as long
-	// as the thread is ours. A plugin that outlives us could take an address after recovery has given it back.
+	// The kernel kills the plugin when the thread that started it ends (PR_SET_PDEATHSIG), so with this process while
+	// the thread is locked. A plugin that survives could allocate an address after recovery has released it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, path)
@@ -94,8 +93,7 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, config []byte, env
 	return nil, failed
 }
 
-// answer is what a plugin says of its failure: an error as CNI has it, or
-// anything else.
+// answer returns a plugin's own words about its failure: a CNI error, or any other output.
 func answer(stdout []byte, err error) string {
 	var said types.Error
 	if json.Unmarshal(stdout, &said) == nil && said.Msg != "" {
