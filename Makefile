@@ -82,8 +82,7 @@ release-check: ## make the release of the last commit twice, in two places, once
 	@$(LABPATH) scripts/release-check.sh
 
 # Packages that decide, and those at the edges that qemu-user can follow: it knows too little of rtnetlink and of other
-# processes for guestnet, podnet and vfio. A test of how fast something is says nothing there; those of bootstrap/containers look for
-# their own source, whose place -trimpath takes out.
+# processes for guestnet, podnet and vfio. Those of bootstrap/containers look for their own source, whose place -trimpath takes out.
 ARM64 := pci device api/v1alpha1 isolation nodeconfig claim publish plan audit/finding sysfs sysfs/kernelargs cdi journal network/vf/link \
 	cli/encode cli/terminal \
 	$(addprefix bootstrap/,blueprint boot host platform drift disk)
@@ -93,7 +92,7 @@ ARM64 := pci device api/v1alpha1 isolation nodeconfig claim publish plan audit/f
 arm64: ## vet for arm64, and run tests of packages that decide and of some of the kernel's edges under qemu-user
 	@scripts/setup.sh qemu-aarch64-static:qemu-user-static >/dev/null
 	GOARCH=arm64 $(GO) vet -trimpath ./cmd/... ./pkg/...
-	GOARCH=arm64 $(GO) test -trimpath -short -skip Fast -exec qemu-aarch64-static $(ARM64:%=./pkg/%)
+	GOARCH=arm64 $(GO) test -trimpath -short -exec qemu-aarch64-static $(ARM64:%=./pkg/%)
 
 .PHONY: machine
 machine: ## build the lab machine's image, if it is not cached
