@@ -189,7 +189,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"no Linux tree to draw", []string{"topology", "--root", empty}, exitFailed, "has no sys/bus/pci/devices"},
 		{"unknown format", []string{"devices", "-o", "xml"}, exitUsage, "want one of table, wide, json, yaml, dot"},
 		{"unknown drawing", []string{"topology", "-o", "png"}, exitUsage, "want one of svg, dot, tree"},
-		{"unknown flag", []string{"devices", "--frob"}, exitUsage, "kata-vfio-audit --help"},
+		{"unknown flag", []string{"devices", "--frob"}, exitUsage, "kata-vfio-audit devices --help"},
 		{"unknown command", []string{"frob"}, exitUsage, `unknown command "frob"`},
 		{"stray argument", []string{"devices", "0000:3b:00.0"}, exitUsage, `unexpected argument "0000:3b:00.0"`},
 	} {

@@ -130,7 +130,7 @@ func auditPicture(nodes []fleet.NodeAudit, now time.Time, unseen, wide bool) *pi
 		n := &nodes[i]
 		if len(n.Failed) == 0 {
 			c := cells(orDash(n.Node), "-", "-", "-", fmt.Sprintf("0 of %d", n.Devices), "-", seenBy(n), reportAge(n, now), nothingFails(n))
-			p.rows = append(p.rows, row{key: "node " + n.Node, cells: c, value: n})
+			p.rows = append(p.rows, row{key: "node " + n.Node, name: "node/" + n.Node, cells: c, value: n})
 		}
 		for j := range n.Failed {
 			p.rows = append(p.rows, auditRow(n, &n.Failed[j], now, unseen, wide))
@@ -164,7 +164,7 @@ func auditRow(n *fleet.NodeAudit, f *fleet.FailedCheck, now time.Time, unseen, w
 	if wide {
 		c = append(c, cells(orDash(f.Fix))...)
 	}
-	return row{key: "failure of " + f.ID + " on node " + n.Node, cells: c, value: struct {
+	return row{key: "failure of " + f.ID + " on node " + n.Node, name: "node/" + n.Node, cells: c, value: struct {
 		Node string `json:"node"`
 		*fleet.FailedCheck
 	}{n.Node, f}}

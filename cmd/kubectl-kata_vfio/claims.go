@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
@@ -29,7 +30,12 @@ func claimsCommand(s *session) *cobra.Command {
 			exitCodes,
 		Example: "  kubectl kata-vfio claims -A --watch\n  kubectl kata-vfio claims -n team-a -o wide",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
-		PreRunE: func(*cobra.Command, []string) error { return v.check() },
+		PreRunE: func(*cobra.Command, []string) error {
+			if _, err := labels.Parse(v.labels); err != nil {
+				return command.Usagef("--selector %q: %w", v.labels, err)
+			}
+			return v.check()
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, namespace, err := s.connect()
 			if err != nil {
@@ -49,6 +55,7 @@ func claimsCommand(s *session) *cobra.Command {
 		},
 	}
 	v.flags(cmd)
+	cmd.Flags().StringVarP(&v.labels, "selector", "l", "", "claims with these `labels` only, such as app=train")
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "claims of all namespaces")
 	return cmd
 }
@@ -76,7 +83,7 @@ func claimsPicture(claims []fleet.Claim, now time.Time, namespaces, wide bool) *
 		if wide {
 			line = append(line, cells(list(functions(c)), list(anchors(c)))...)
 		}
-		p.rows = append(p.rows, row{key: "claim " + c.Namespace + "/" + c.Name, cells: line, value: c})
+		p.rows = append(p.rows, row{key: "claim " + c.Namespace + "/" + c.Name, name: "resourceclaim.resource.k8s.io/" + c.Name, cells: line, value: c})
 	}
 	return p
 }

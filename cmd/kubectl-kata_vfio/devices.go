@@ -23,7 +23,7 @@ func devicesCommand(s *session) *cobra.Command {
 			"AUDIT lists the checks that fail, the worst first: `kubectl kata-vfio audit` describes them.\n" +
 			"\n" +
 			exitCodes,
-		Example: "  kubectl kata-vfio devices --node worker-1 -o wide\n  kubectl kata-vfio devices -o json | jq -r '.devices[] | select(.use==\"free\") | .name'",
+		Example: "  kubectl kata-vfio devices --node worker-1 -o wide\n  kubectl kata-vfio devices --sort-by .model -o custom-columns=NODE:.node,NAME:.name,MODEL:.model\n  kubectl kata-vfio devices -o json | jq -r '.devices[] | select(.use==\"free\") | .name'",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error { return v.check() },
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -62,8 +62,6 @@ func inThePool(pool string) string {
 	return " in pool " + pool + "; `kubectl kata-vfio devices -o wide` lists the pools"
 }
 
-func tableFormats() command.Formats { return command.Formats{"table", "wide", "json", "yaml"} }
-
 // inPool returns the devices of a pool; all for none.
 func inPool(devices []fleet.Device, pool string) []fleet.Device {
 	shown := []fleet.Device{}
@@ -94,7 +92,7 @@ func devicesPicture(devices []fleet.Device, wide bool) *picture {
 		if wide {
 			c = append(c, cells(orDash(d.Switch), number(d.Group), orDash(d.PF), orDash(d.Model), orDash(d.Driver), orDash(d.Reset), d.Pool)...)
 		}
-		p.rows = append(p.rows, row{key: "device " + d.Node + "/" + d.Pool + "/" + d.Name, cells: c, value: d})
+		p.rows = append(p.rows, row{key: "device " + d.Node + "/" + d.Pool + "/" + d.Name, name: "device/" + d.Node + "/" + d.Name, cells: c, value: d})
 	}
 	return p
 }
@@ -121,7 +119,7 @@ func number(n *int64) string {
 }
 
 func topologyCommand(s *session) *cobra.Command {
-	v := s.view(fleet.Slices, fleet.Claims, command.Formats{"tree", "json", "yaml"})
+	v := s.view(fleet.Slices, fleet.Claims, command.Formats{"tree", "json", "yaml", "name", jsonPath + "="})
 	cmd := &cobra.Command{
 		Use:   "topology [NODE]",
 		Short: "Draw where a node's devices are, and which are claimed",
@@ -173,7 +171,7 @@ func topologyPicture(nodes []string, devices []fleet.Device) *picture {
 		}
 		all = append(all, n)
 		p.drawing = append(p.drawing, fleet.Tree(orDash(name), n.Devices))
-		p.rows = append(p.rows, row{key: "node " + name, value: n})
+		p.rows = append(p.rows, row{key: "node " + name, name: "node/" + name, value: n})
 	}
 	p.document = struct {
 		Nodes []nodeDevices `json:"nodes"`

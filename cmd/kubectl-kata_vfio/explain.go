@@ -64,7 +64,7 @@ type subject struct{ kind, node, name string }
 func subjectOf(text string) subject {
 	first, rest, ok := strings.Cut(text, "/")
 	switch first {
-	case "claim", "claims", "resourceclaim", "resourceclaims":
+	case "claim", "claims", "resourceclaim", "resourceclaims", "resourceclaim.resource.k8s.io":
 		if ok {
 			return subject{kind: "claim", name: rest}
 		}

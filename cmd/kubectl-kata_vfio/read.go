@@ -25,6 +25,8 @@ type want struct {
 	needs, also []fleet.Kind
 	// namespace is that of claims, pods and events; empty for all.
 	namespace string
+	// labels selects claims; empty for all.
+	labels string
 	// node is whose devices are meant; empty for all.
 	node string
 	// eventsOf is the kind of objects whose events are meant; empty for all.
@@ -44,18 +46,18 @@ type kindOf struct {
 	client       lister
 	object, page runtime.Object
 	namespace    string
-	// selector selects by fields.
-	selector string
+	// selector selects by fields, and labels by labels.
+	selector, labels string
 }
 
 func (k *kindOf) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	o.FieldSelector = k.selector
+	o.FieldSelector, o.LabelSelector = k.selector, k.labels
 	page := k.page.DeepCopyObject()
 	return page, k.client.List(ctx, k.namespace, page, o)
 }
 
 func (k *kindOf) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	o.FieldSelector = k.selector
+	o.FieldSelector, o.LabelSelector = k.selector, k.labels
 	return k.client.Watch(ctx, k.namespace, k.page, o)
 }
 
@@ -66,18 +68,18 @@ func (w *want) kind(client lister, kind fleet.Kind) kindOf {
 		if w.node != "" {
 			selector += "," + resourceapi.ResourceSliceSelectorNodeName + "=" + w.node
 		}
-		return kindOf{client, &resourceapi.ResourceSlice{}, &resourceapi.ResourceSliceList{}, "", selector}
+		return kindOf{client, &resourceapi.ResourceSlice{}, &resourceapi.ResourceSliceList{}, "", selector, ""}
 	case fleet.Claims:
-		return kindOf{client, &resourceapi.ResourceClaim{}, &resourceapi.ResourceClaimList{}, w.namespace, ""}
+		return kindOf{client, &resourceapi.ResourceClaim{}, &resourceapi.ResourceClaimList{}, w.namespace, "", w.labels}
 	case fleet.Pods:
-		return kindOf{client, &corev1.Pod{}, &corev1.PodList{}, w.namespace, ""}
+		return kindOf{client, &corev1.Pod{}, &corev1.PodList{}, w.namespace, "", ""}
 	case fleet.Events:
 	}
 	selector := ""
 	if w.eventsOf != "" {
 		selector = "involvedObject.kind=" + w.eventsOf
 	}
-	return kindOf{client, &corev1.Event{}, &corev1.EventList{}, w.namespace, selector}
+	return kindOf{client, &corev1.Event{}, &corev1.EventList{}, w.namespace, selector, ""}
 }
 
 // pageSize is how many objects are asked for at once.

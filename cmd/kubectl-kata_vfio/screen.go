@@ -77,7 +77,9 @@ func (a *appended) show(p *picture) error {
 	if a.said == nil {
 		a.said = map[string]string{}
 		a.widths = p.table().Widths(nil)
-		lines = append(lines, terminal.Line(cells(p.titles...), a.widths, false))
+		if !p.bare {
+			lines = append(lines, terminal.Line(cells(p.titles...), a.widths, false))
+		}
 	}
 	a.widths = p.table().Widths(a.widths)
 	there := map[string]bool{}
@@ -188,6 +190,8 @@ type picture struct {
 	rows     []row
 	// drawing takes the place of the table.
 	drawing []terminal.Branch
+	// bare leaves the titles out.
+	bare bool
 	// empty is printed for people instead of an empty table.
 	empty string
 }
@@ -195,7 +199,9 @@ type picture struct {
 // row is one line of a table.
 type row struct {
 	// key says which row it is from one state to the next.
-	key   string
+	key string
+	// name is the object's, as the argument of another command.
+	name  string
 	cells []terminal.Cell
 	value any
 }
@@ -210,7 +216,10 @@ func cells(texts ...string) []terminal.Cell {
 }
 
 func (p *picture) table() *terminal.Table {
-	t := &terminal.Table{Titles: p.titles}
+	t := &terminal.Table{}
+	if !p.bare {
+		t.Titles = p.titles
+	}
 	for i := range p.rows {
 		t.Rows = append(t.Rows, p.rows[i].cells)
 	}
@@ -231,12 +240,18 @@ func (p *picture) lines(width int, color bool) []string {
 }
 
 // print writes the picture once.
-func (p *picture) print(w io.Writer, format string) error {
-	switch format {
-	case "json":
-		return encode.JSON(w, p.what, p.document)
-	case "yaml":
-		return encode.YAML(w, p.what, p.document)
+func (o *output) print(w io.Writer, p *picture) error {
+	if done, err := encode.Document(w, o.format, p.what, p.document); done {
+		return err
+	}
+	switch o.format {
+	case jsonPath:
+		return o.query.print(w, p.document)
+	case "name":
+		if names := p.names(); len(names) > 0 {
+			return writeLines(w, names)
+		}
+		return nil
 	}
 	return writeLines(w, p.lines(terminal.TableWidth(w), terminal.Colorful(w)))
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,20 +54,74 @@ func (s *session) connectByFlags() (lister, string, error) {
 // output is how a command prints.
 type output struct {
 	formats command.Formats
-	format  string
-	watch   bool
+	// format is one of them, without the argument that follows an equal sign.
+	format           string
+	watch, noHeaders bool
+	sortBy           string
+
+	query   *query
+	columns *columns
+	sort    *query
 }
 
 func (o *output) flags(cmd *cobra.Command) {
 	o.formats.Flag(cmd, &o.format)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "watch: redraw the screen when something changes; without a terminal, write the rows that changed (json: one a line)")
+	if slices.Contains(o.formats, "table") {
+		cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print tables without titles")
+		cmd.Flags().StringVar(&o.sortBy, "sort-by", "", "sort rows by this `field` of -o json, such as .name")
+	}
+}
+
+// tableFormats are those of a command that prints a table.
+func tableFormats() command.Formats {
+	return command.Formats{"table", "wide", "json", "yaml", "name", customColumns + "=", jsonPath + "="}
 }
 
 func (o *output) check() error {
-	if o.watch && o.format == "yaml" {
-		return command.Usagef("--watch -o yaml: use json, which writes one change a line")
+	format, argument, hasArgument := strings.Cut(o.format, "=")
+	if hasArgument {
+		format += "="
 	}
-	return o.formats.Check(o.format)
+	if err := o.formats.Check(format); err != nil {
+		return err
+	}
+	if o.format = strings.TrimSuffix(format, "="); o.watch && !slices.Contains([]string{"table", "wide", "tree", "json"}, o.format) {
+		return command.Usagef("--watch -o %s: use json, which writes one change a line", o.format)
+	}
+	return o.parse(argument)
+}
+
+// parse reads the format's argument and the field to sort by.
+func (o *output) parse(argument string) (err error) {
+	switch o.format {
+	case jsonPath:
+		o.query, err = newQuery(argument, false)
+	case customColumns:
+		o.columns, err = newColumns(argument)
+	}
+	if err != nil || o.sortBy == "" {
+		return err
+	}
+	if slices.Contains([]string{"json", "yaml", jsonPath}, o.format) {
+		return command.Usagef("--sort-by sorts rows: -o %s has none", o.format)
+	}
+	o.sort, err = newQuery(o.sortBy, true)
+	return err
+}
+
+// shape returns the picture as the flags want it.
+func (o *output) shape(p *picture) (*picture, error) {
+	p.bare = o.noHeaders
+	if o.sort != nil {
+		if err := sortRows(p.rows, o.sort); err != nil {
+			return nil, err
+		}
+	}
+	if o.columns != nil {
+		return o.columns.of(p)
+	}
+	return p, nil
 }
 
 // view is what a command shows of what is listed.
@@ -93,20 +148,33 @@ func (v *view) show(ctx context.Context, cmd *cobra.Command, client lister) erro
 	}
 	v.warn(cmd.ErrOrStderr(), state)
 	if !v.watch {
-		p, verdict := v.picture(state)
+		p, verdict := v.draw(state)
 		if p == nil {
 			return verdict
 		}
-		return errors.Join(p.print(cmd.OutOrStdout(), v.format), verdict)
+		return errors.Join(v.print(cmd.OutOrStdout(), p), verdict)
 	}
 	screen := newScreen(cmd.OutOrStdout(), v.format)
 	return v.follow(ctx, client, state.Missing, cmd.ErrOrStderr(), func(s *fleet.State) error {
-		p, err := v.picture(s)
+		p, err := v.draw(s)
 		if p == nil {
 			return err
 		}
 		return screen.show(p)
 	})
+}
+
+// draw returns the picture of a state, and the verdict.
+func (v *view) draw(state *fleet.State) (*picture, error) {
+	p, verdict := v.picture(state)
+	if p == nil {
+		return nil, verdict
+	}
+	p, err := v.shape(p)
+	if err != nil {
+		return nil, err
+	}
+	return p, verdict
 }
 
 // list lists once, within the limit.

@@ -5,8 +5,11 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apimachinery/pkg/watch"
@@ -55,7 +58,27 @@ func (c *Client) List(_ context.Context, namespace string, list runtime.Object, 
 	if err != nil {
 		return err
 	}
-	return fill(list, answer)
+	if err := fill(list, answer); err != nil {
+		return err
+	}
+	return selectLabels(list, o.LabelSelector)
+}
+
+// selectLabels keeps the objects with the labels, as an API server does and the clientset's tracker does not.
+func selectLabels(list runtime.Object, selector string) error {
+	wanted, err := labels.Parse(selector)
+	if err != nil {
+		return err
+	}
+	objects, err := meta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	objects = slices.DeleteFunc(objects, func(o runtime.Object) bool {
+		m, err := meta.Accessor(o)
+		return err == nil && !wanted.Matches(labels.Set(m.GetLabels()))
+	})
+	return meta.SetList(list, objects)
 }
 
 // Watch watches the objects of a list.
