@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/drift"
@@ -20,6 +22,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/vftest"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/golden"
@@ -48,6 +51,26 @@ func TestMonitoringIsTriedOnWhatThePluginServes(t *testing.T) {
 	}
 }
 
+// TestMetricsFollowPrometheusConventions: names, units, types and help texts.
+func TestMetricsFollowPrometheusConventions(t *testing.T) {
+	problems, err := promlint.NewWithMetricFamilies(metricstest.Ours(t, busyNode(t).Metrics.Registry)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// TestDurationsAreNamedSo: each histogram is of a duration.
+func TestDurationsAreNamedSo(t *testing.T) {
+	for _, f := range metricstest.Ours(t, busyNode(t).Metrics.Registry) {
+		if f.GetType() == dto.MetricType_HISTOGRAM && !strings.HasSuffix(f.GetName(), "_duration_seconds") {
+			t.Errorf("histogram %s: want a name that ends in _duration_seconds", f.GetName())
+		}
+	}
+}
+
 // busyNode is a node that shows all metrics.
 func busyNode(t *testing.T) *plugintest.Node {
 	n := plugintest.New(t)
@@ -62,6 +85,7 @@ func busyNode(t *testing.T) *plugintest.Node {
 	links := vftest.New(t, n.FS, vftest.Igb())
 	links.Count(pf, 0, vf.Counters{RxBytes: 1500, TxBytes: 64, RxPackets: 1, TxPackets: 1, RxDropped: 1, TxDropped: 7})
 	n.Metrics.WatchVFs(n.Records.List, (&vf.Policy{FS: n.FS, Links: links}).Counters, true)
+	n.Metrics.ShowBuild(metrics.Build{Version: "v0.1.0", Revision: "0123abc", GoVersion: "go1.26"})
 	n.Metrics.WatchNRI(func() bool { return true })
 	n.Metrics.WatchDisks(func() []string { return []string{"/var/lib/kata-vfio"} }, func(string) (int64, error) { return 40 << 30, nil })
 	(&plugin.ProvisionWatch{VFs: lackingVFs{}, Metrics: n.Metrics, Log: plugintest.Quiet()}).Start(t.Context())

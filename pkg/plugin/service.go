@@ -167,6 +167,7 @@ func (s *service) openNode(ctx context.Context) error {
 		return s.watcher, err
 	}
 	s.metrics = metrics.New(s.config.Node.Records().List, s.stuck)
+	s.metrics.ShowBuild(metrics.ReadBuild())
 	s.metrics.WatchDisks(s.disks, journal.FreeBytes)
 	s.config.Node.Ledger.Observe = s.metrics.ObserveLedger
 	s.config.Node.Observe = s.metrics.Observe

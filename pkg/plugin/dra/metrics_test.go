@@ -26,9 +26,9 @@ func TestNamesAndHelp(t *testing.T) {
 		names = append(names, f.GetName())
 	}
 	want := []string{
-		"kata_vfio_audit_last_timestamp_seconds", "kata_vfio_claim_seconds",
+		"kata_vfio_audit_last_timestamp_seconds", "kata_vfio_claim_duration_seconds",
 		"kata_vfio_devices", "kata_vfio_ledger_events_total", "kata_vfio_ledger_failures_total", "kata_vfio_ledger_problems", "kata_vfio_ledger_size",
-		"kata_vfio_ledger_verified_timestamp_seconds", "kata_vfio_ledger_written_bytes_total", "kata_vfio_phase_seconds",
+		"kata_vfio_ledger_verified_timestamp_seconds", "kata_vfio_ledger_written_bytes_total", "kata_vfio_phase_duration_seconds",
 		"kata_vfio_publish_failures_total", "kata_vfio_records", "kata_vfio_stuck_writes", "kata_vfio_unfinished_record_seconds",
 		"kata_vfio_unprepare_failing_seconds",
 	}
@@ -74,7 +74,7 @@ func TestPhases(t *testing.T) {
 	n.Publish(&plugintest.Recorder{})
 	n.Metrics.Observe(effects.Event{Phase: effects.PhaseReset, Took: time.Minute, Err: context.DeadlineExceeded})
 	count := map[string]uint64{}
-	for _, m := range metricstest.Family(t, n.Metrics.Registry, "kata_vfio_phase_seconds") {
+	for _, m := range metricstest.Family(t, n.Metrics.Registry, "kata_vfio_phase_duration_seconds") {
 		buckets := m.GetHistogram().GetBucket()
 		if last := buckets[len(buckets)-1].GetUpperBound(); last != 60 {
 			t.Errorf("the last bucket ends at %v s, want 60", last)

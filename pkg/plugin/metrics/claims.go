@@ -20,7 +20,7 @@ type claimMetrics struct {
 func newClaimMetrics(r *prometheus.Registry) claimMetrics {
 	m := claimMetrics{
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kata_vfio_claim_seconds", Buckets: phaseBuckets(),
+			Name: "kata_vfio_claim_duration_seconds", Buckets: phaseBuckets(),
 			Help: "Time to prepare and to unprepare one claim, refusals included, by operation (prepare, unprepare) and result (ok, error).",
 		}, []string{"operation", "result"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -32,11 +32,11 @@ func New(records func() ([]*journal.Record, []error), stuck func() int) *Metrics
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kata_vfio_phase_seconds", Buckets: phaseBuckets(),
+			Name: "kata_vfio_phase_duration_seconds", Buckets: phaseBuckets(),
 			Help: "Time of each part of preparing and unpreparing claims, by phase (wait, unbind, bind, reset, node, journal, cdi, scan, vf, address, ledger, publish) and result (ok, error).",
 		}, []string{"phase", "result"}),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kata_vfio_request_seconds", Buckets: requestBuckets(),
+			Name: "kata_vfio_request_duration_seconds", Buckets: requestBuckets(),
 			Help: "Time of each answer to Kata (pod-resources/Get) and to the runtime (nri/<hook>), and of the work that NRI started (nri/HandOver, nri/Renew), by result (ok, error).",
 		}, []string{"request", "result"}),
 	}
