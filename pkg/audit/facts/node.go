@@ -127,8 +127,7 @@ func (n *Node) Glob(dir, pattern string) []Fact {
 	return files
 }
 
-// Exists returns whether there is such a file, of any kind, once links are
-// followed; its value is empty.
+// Exists reports whether a file of any kind exists, with links followed. The fact's value is empty.
 func (n *Node) Exists(name string) Fact {
 	name = strings.TrimPrefix(path.Clean(name), "/")
 	_, err := n.fs.Stat(name)
@@ -217,7 +216,7 @@ type Fact struct {
 	How string
 	// Err says what went wrong where Status is Denied or Broken.
 	Err string
-	// Needs is the privilege that such a read needs, if any.
+	// Needs is the privilege that the read needs, if any.
 	Needs string
 }
 

@@ -189,10 +189,9 @@ const (
 	noLimit = 1 << 62
 )
 
-// MemoryBound returns what bounds the memory of a process by the text of its
-// proc/<pid>/cgroup: the file of the nearest cgroup that has a limit, in bytes. It
-// is false with the files that were looked at where none has one. The error says
-// why the cgroup is unavailable.
+// MemoryBound returns the memory limit of a process, given the text of its proc/<pid>/cgroup: the file of the nearest
+// cgroup that has a limit, in bytes. If no cgroup has a limit, ok is false and seen has the files that were read. The
+// error says why the cgroup is unavailable.
 func (n *Node) MemoryBound(cgroup string) (bound Fact, ok bool, seen []Fact, err error) {
 	dir, file, err := memoryCgroup(cgroup)
 	if err != nil {

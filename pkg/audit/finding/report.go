@@ -296,7 +296,7 @@ type KataHandler struct {
 	RootPorts int64 `json:"rootPorts"`
 	// VFIOMode is "guest-kernel" where the guest's driver has the device.
 	VFIOMode string `json:"vfioMode,omitempty"`
-	// Socket is whom the shim asks for a pod's devices (pod_resource_api_sock); empty for nobody.
+	// Socket is where the shim asks for a pod's devices (pod_resource_api_sock); empty if it does not ask.
 	Socket string `json:"socket,omitempty"`
 	// Annotations are those by which pods may change the hypervisor's settings.
 	Annotations []string `json:"annotations"`

@@ -79,10 +79,9 @@ const (
 	maxSandboxes = 4096
 )
 
-// Read returns the sandboxes that the states of the node name, by runtime and id, and
-// what was asked for them: the directories, and each state that is unavailable or not
-// to be understood. A directory without a state is a sandbox that is being made or taken
-// away. States hold annotations of pods: they are read for what is here alone.
+// Read returns the sandboxes that the node's states name, by runtime and id, and what it read: the directories, and each
+// state that could not be read or parsed. A directory without a state is a sandbox that is being created or removed.
+// States contain annotations of pods: only the fields declared here are read.
 func Read(n *facts.Node) ([]Sandbox, []facts.Fact) {
 	var found []Sandbox
 	var asked []facts.Fact

@@ -17,8 +17,7 @@ import (
 
 // Kata is Kata's configuration for one handler: the base with the drop-ins over it.
 type Kata struct {
-	// File is the base. Where it was not to be had or not to be understood,
-	// Damaged says so, and no setting is known.
+	// File is the base. If it could not be read or parsed, Damaged says so, and no setting is known.
 	File    string
 	Damaged []facts.Fact
 	// Files are the base and the drop-ins that were read.
@@ -193,9 +192,8 @@ func (k *Kata) VMM() string { return k.vmm }
 // maxInitData bounds what is unpacked: init data are policies and configuration.
 const maxInitData = 4 << 20
 
-// AgentPolicy says whether a sandbox was started with init data that hold a policy for
-// the agent in its guest. The fact is the bundle that says so; it is not OK where that
-// is not to be had.
+// AgentPolicy reports whether a sandbox was started with init data that contain a policy for the guest's agent. The
+// fact is the bundle that says so; it is not OK if the bundle is unavailable.
 func AgentPolicy(n *facts.Node, sandbox string) (has bool, seen facts.Fact) {
 	for _, dir := range bundleDirs() {
 		file := path.Join(dir, sandbox, "config.json")

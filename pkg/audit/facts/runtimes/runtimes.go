@@ -25,8 +25,8 @@ type Runtimes struct {
 	ShimCleanup Setting
 	// Files are those that were read, in the order in which they count.
 	Files []facts.Fact
-	// Damaged are files that were not to be had or not to be understood: anything
-	// may be in them, and the runtime itself would not start with them.
+	// Damaged are files that could not be read or parsed: their content is unknown, and the runtime would not start
+	// with them.
 	Damaged []facts.Fact
 }
 

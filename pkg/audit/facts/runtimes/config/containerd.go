@@ -51,8 +51,8 @@ type Containerd struct {
 	Written Table
 	// Version is the newest of the files'.
 	Version int64
-	// Files are those that were read, in the order in which they count. Damaged were
-	// not to be had or not to be understood: containerd would not start.
+	// Files are the files that were read, in the order in which they apply. Damaged files could not be read or
+	// parsed: containerd would not start with them.
 	Files, Damaged []facts.Fact
 }
 
@@ -234,8 +234,8 @@ const (
 // CRIO is what CRI-O makes of its files.
 type CRIO struct {
 	All Table
-	// Files are those that were read, in the order in which they count. Damaged were
-	// not to be had or not to be understood: CRI-O would not start.
+	// Files are the files that were read, in the order in which they apply. Damaged files could not be read or
+	// parsed: CRI-O would not start with them.
 	Files, Damaged []facts.Fact
 }
 
