@@ -206,5 +206,5 @@ func warnHidden(s *device.Snapshot, warnings io.Writer) error {
 	if n == 0 {
 		return nil
 	}
-	return warn(warnings, fmt.Sprintf("configuration space of %d functions could not be read in full, so their ACS and ATS are unknown; run as root", n))
+	return warn(warnings, fmt.Sprintf("configuration space of %s could not be read in full: ACS and ATS are unknown there; run as root", terminal.Count(n, "function")))
 }

@@ -232,7 +232,7 @@ func TestUnprivilegedRunSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stderr, err := execute(t, "devices", "--root", k.Root())
-	if err != nil || !strings.Contains(stderr, "of 1 functions could not be read in full") || !strings.Contains(stderr, "run as root") {
+	if err != nil || !strings.Contains(stderr, "of 1 function could not be read in full") || !strings.Contains(stderr, "run as root") {
 		t.Errorf("err = %v, stderr = %q", err, stderr)
 	}
 }

@@ -113,7 +113,7 @@ func (j *judging) printChanges(stdout io.Writer, d *finding.Diff) error {
 		}
 	}
 	if worse > 0 {
-		return &verdictError{code: exitFindings, text: fmt.Sprintf("%d findings of severity %s or worse are new or more severe", worse, j.gate)}
+		return &verdictError{code: exitFindings, text: fmt.Sprintf("new or more severe findings of severity %s or worse: %d", j.gate, worse)}
 	}
 	return nil
 }

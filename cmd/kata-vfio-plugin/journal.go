@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
@@ -95,7 +96,7 @@ func journalExportCommand(opts *options) *cobra.Command {
 			if done, err := document(cmd.OutOrStdout(), opts.output, map[string]any{"records": n, "version": version, "directory": to}); done {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d records written as version %d to %s.\n", n, version, to)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s written as version %d to %s.\n", terminal.Count(n, "record"), version, to)
 			return err
 		},
 	}

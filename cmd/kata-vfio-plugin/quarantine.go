@@ -2,12 +2,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
@@ -208,5 +208,5 @@ func clearedWords(how maintain.Clearance, proofs []isolation.Proof) string {
 	case len(proofs) == 0:
 		return "cleared: its functions are off the bus"
 	}
-	return fmt.Sprintf("cleared by %d resets, proven clean", len(proofs))
+	return "cleared by " + terminal.Count(len(proofs), "reset") + ", proven clean"
 }

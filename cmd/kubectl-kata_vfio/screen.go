@@ -58,7 +58,7 @@ func fit(lines []string, height int) []string {
 		return lines
 	}
 	shown := max(height-2, 0)
-	return append(slices.Clone(lines[:shown]), fmt.Sprintf("... %d more lines", len(lines)-shown))
+	return append(slices.Clone(lines[:shown]), "... "+terminal.Count(len(lines)-shown, "more line"))
 }
 
 // appended is a file or a pipe: the rows that changed follow each other.

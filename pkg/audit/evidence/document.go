@@ -145,12 +145,12 @@ func (d *Document) verdict() string {
 			unproven++
 		}
 	}
-	text := fmt.Sprintf("%s on node %s, %d held now", plural(len(d.Tenancies), "tenancy", "tenancies"), d.Node, open)
+	text := fmt.Sprintf("%s on node %s, %d held now", terminal.Count(len(d.Tenancies), "tenancy", "tenancies"), d.Node, open)
 	if unproven > 0 {
 		text += fmt.Sprintf(", %d given back without proof of being clean", unproven)
 	}
 	if n := len(d.Neighbours); n > 0 {
-		text += ", near " + plural(n, "tenancy of another tenant", "tenancies of other tenants")
+		text += ", near " + terminal.Count(n, "tenancy of another tenant", "tenancies of other tenants")
 	}
 	return text
 }
@@ -225,18 +225,11 @@ func (p *lines) ledger(s *history.Verification) {
 		state = "NOT sound"
 	}
 	p.line("")
-	p.line("Ledger: %d events, %s", s.Events, state)
+	p.line("Ledger: %s, %s", terminal.Count(int(s.Events), "event"), state)
 	for _, problem := range s.Problems {
 		p.line("  problem: %s", problem)
 	}
 	for _, doubt := range s.Doubts {
 		p.line("  %s", doubt)
 	}
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

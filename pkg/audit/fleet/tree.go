@@ -133,10 +133,7 @@ func sum(devices []Device) string {
 	for i := range devices {
 		count[devices[i].Use]++
 	}
-	text := fmt.Sprintf("%d devices", len(devices))
-	if len(devices) == 1 {
-		text = "1 device"
-	}
+	text := terminal.Count(len(devices), "device")
 	for _, use := range []Use{Claimed, Free, Withheld, Tainted, Quarantined, Unseen} {
 		if count[use] > 0 {
 			text += fmt.Sprintf(", %d %s", count[use], use)

@@ -47,7 +47,7 @@ func TestCatalogueGolden(t *testing.T) {
 		node := document(few()[:1])
 		golden.Compare(t, "explain-node."+extension, printed(t, func(w io.Writer) error { return report.WriteExplanation(w, &rules[3], node, format, report.Options{}) }))
 	}
-	for format, extension := range map[string]string{"table": "txt", "json": "json"} {
+	for format, extension := range map[string]string{"table": "txt", "json": "json", "yaml": "yaml"} {
 		golden.Compare(t, "profiles."+extension, printed(t, func(w io.Writer) error { return report.WriteProfiles(w, profiles(), format, report.Options{}) }))
 	}
 }

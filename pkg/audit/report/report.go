@@ -197,9 +197,4 @@ func addresses(f *finding.Finding) []string {
 	return words
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func count(n int, what string) string { return terminal.Count(n, what) }

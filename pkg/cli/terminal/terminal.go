@@ -121,6 +121,17 @@ func words(text string) []string {
 	})
 }
 
+// Count says how many: "1 device", "2 devices". Plural is for words whose plural is not the word and an s.
+func Count(n int, what string, plural ...string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case len(plural) > 0:
+		return strconv.Itoa(n) + " " + plural[0]
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
 // Shorten cuts text to width characters, the last an ellipsis where it was
 // longer.
 func Shorten(text string, width int) string {
