@@ -40,20 +40,18 @@ func (e *NotPreparedError) Error() string {
 	return fmt.Sprintf("claim %s is not prepared: it is %s", e.Claim, e.State)
 }
 
-// HandOver enters into a prepared claim's record that the sandbox gets its
-// functions. From then on the shim that asked for them, and the processes it started,
-// count as holders until they end or the VM is known to run: the VM may not have opened
-// the functions yet. A shim without a child counts for five minutes at most. Between two sandboxes of one pod there is no Unprepare: where
-// another one had them, the functions are reset and proven clean first, for
-// which that one must be gone. It may be repeated for the same sandbox, which
-// changes nothing but what is known of it. The interfaces of physical endpoints
-// are put into the sandbox's network namespace where it is named. A claim that went over to another pod since the
-// caller looked is not prepared for this one.
+// HandOver records in a prepared claim's record that the sandbox gets its functions. From then on the shim that
+// requested them, and the processes it started, count as holders until they end or the VM is known to run, because the
+// VM may not have opened the functions yet. A shim without a child counts for five minutes at most. Between two
+// sandboxes of one pod there is no Unprepare: if another sandbox had the functions, they are reset and proven clean
+// first, for which that sandbox must have ended. HandOver may be repeated for the same sandbox, which only completes its
+// details. It moves the interfaces of physical endpoints into the sandbox's network namespace, if that is named. A claim
+// that went to another pod since the caller looked is not prepared for this one.
 //
-// The ledger has it first: a sandbox whose event can't be written gets nothing.
+// The ledger has the event first: a sandbox whose event can't be written gets nothing.
 //
-// Errors a caller may branch on: [NotPreparedError], [effects.InUseError],
-// [QuarantinedError], [effects.EvidenceError]. After an error the sandbox must not get the functions.
+// Errors a caller may branch on: [NotPreparedError], [effects.InUseError], [QuarantinedError], [effects.EvidenceError].
+// After an error the sandbox must not get the functions.
 func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox) error {
 	another := func(rec *journal.Record) bool { return rec.Sandbox.ID != to.ID && serves(rec, to.PodUID) }
 	if err := p.awaitFormer(ctx, uid, another, min(p.order.HolderWait, handOverWait)); err != nil {
@@ -91,8 +89,7 @@ func serves(rec *journal.Record, podUID string) bool {
 	return podUID == "" || slices.ContainsFunc(rec.Plan.Claim.Pods, func(c claim.Pod) bool { return c.UID == podUID })
 }
 
-// join returns what is known of a sandbox by now: who hands over knows its VMM
-// or its network namespace, and not both.
+// join merges the details of a sandbox: a caller knows its VMM or its network namespace, but not both.
 func join(had *journal.Sandbox, to journal.Sandbox) journal.Sandbox {
 	if had != nil {
 		to.Since = had.Since
@@ -111,11 +108,9 @@ func join(had *journal.Sandbox, to journal.Sandbox) journal.Sandbox {
 	return to
 }
 
-// Renew makes a prepared claim's functions clean for the next sandbox once
-// that of the ID has ended: it waits for holders, resets the functions and
-// compares them with what they were. A claim that this sandbox does not have
-// (any more) is left alone, so that it may be repeated. Its errors are those
-// of [Preparer.HandOver].
+// Renew makes a prepared claim's functions clean for the next sandbox after the one with the ID has ended: it waits for
+// holders, resets the functions, and compares them with their baseline. It skips a claim that this sandbox does not
+// have, so it may be repeated. Its errors are those of [Preparer.HandOver].
 func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error) {
 	its := func(rec *journal.Record) bool { return rec.Sandbox.ID == sandboxID }
 	if err := p.awaitFormer(ctx, uid, its, p.order.HolderWait); err != nil {
@@ -135,13 +130,15 @@ func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) ([]isolatio
 	return proofs, err
 }
 
-// handOverWait is how long [Preparer.HandOver] waits for the former sandbox of its pod to end. Kata's Rust runtime gives up after ten seconds
-// (pod-resources-rs: DEFAULT_POD_RESOURCES_TIMEOUT), of which the kubelet may take five, and its pod's event would not say why.
+// handOverWait is how long [Preparer.HandOver] waits for the former sandbox of its pod to end. Kata's Rust runtime stops
+// waiting after ten seconds (pod-resources-rs: DEFAULT_POD_RESOURCES_TIMEOUT), of which the kubelet may take five, and
+// its pod's Event would not say why.
 const handOverWait = 4 * time.Second
 
-// awaitFormer waits until no process has the functions of a prepared claim's former sandbox open, and returns an [effects.InUseError]
-// otherwise. It does not hold the claim's lock: the next sandbox, which asks meanwhile, must learn which process has them, and not only
-// that the claim is locked. All other problems, such as a reset that is still under way, the caller finds once it has the lock.
+// awaitFormer waits until no process has the functions of a prepared claim's former sandbox open, and otherwise returns
+// an [effects.InUseError]. It does not hold the claim's lock, so that the next sandbox, which asks during the wait,
+// learns which process has them, and not only that the claim is locked. The caller finds all other problems, such as a
+// reset in progress, when it has the lock.
 func (p *Preparer) awaitFormer(ctx context.Context, uid string, former func(*journal.Record) bool, limit time.Duration) error {
 	rec, err := p.order.Journal.Load(uid)
 	if err != nil || rec == nil || rec.State != journal.Prepared || rec.Sandbox == nil || !former(rec) {

@@ -11,10 +11,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// censor takes out what an archive must not carry to where it is judged:
-// processes that have nothing to do with devices, what those that have do with
-// other files, what containers are given, and passwords in configurations. No check judges by any of it.
-// Callers hold mu.
+// censor removes what must not leave the node, and no check needs: processes that have nothing to do with devices, the
+// other files of those that have, the environment of containers, and passwords in configurations. Callers hold mu.
 func (r *Recorder) censor() {
 	for pid, places := range r.processes() {
 		r.censorProcess(pid, places)
@@ -36,9 +34,8 @@ func (r *Recorder) censor() {
 	}
 }
 
-// mayHaveSecrets reports whether people or programs write the file: configurations,
-// and command lines. What the kernel says of devices has none, and our own books
-// would not verify any more.
+// mayHaveSecrets reports whether people or programs write the file: configurations, and command lines. Kernel files
+// about devices have no secrets, and kata-vfio's own records would no longer verify.
 func mayHaveSecrets(place string) bool {
 	if strings.HasPrefix(place, "var/lib/kata-vfio/") {
 		return false
@@ -77,8 +74,7 @@ func (r *Recorder) censorProcess(pid string, places []string) {
 	}
 }
 
-// isDaemon reports whether a process is one by whose command line the node's runtimes
-// are judged: what it says there may be all that there is to see of its settings.
+// isDaemon reports whether the command line of a process shows the settings of the node's runtimes.
 func (r *Recorder) isDaemon(dir string) bool {
 	comm := r.entries[dir+"/comm"]
 	return comm != nil && slices.Contains([]string{

@@ -48,10 +48,9 @@ func (c *LedgerCopy) String() string {
 		c.LeftOut, c.Segments, c.Bytes>>20, c.Events)
 }
 
-// Ledger copies the node's ledger: as many of its newest segments as fit into limit
-// bytes, and in the place of older ones the hashes of their events, as retention
-// leaves them. It is called last before [Recorder.Write]; where the ledger fits as
-// a whole or there is none, it returns nil.
+// Ledger copies the node's ledger: as many of the newest segments as fit into limit bytes, and the hashes of the events
+// of older ones, as retention leaves them. It is called last before [Recorder.Write]. It returns nil if the whole ledger
+// fits, or there is none.
 func (r *Recorder) Ledger(ctx context.Context, limit int64) (*LedgerCopy, error) {
 	seen := r.node.WithTap(r.saw)
 	names, err := seen.ReadDir(ledger.DefaultDir)
@@ -87,8 +86,7 @@ type ledgerFiles struct {
 	kept map[string][]byte
 }
 
-// add takes in a file. From the first segment on that does not fit, only hashes
-// are.
+// add adds a file. From the first segment that does not fit, it adds hashes only.
 func (l *ledgerFiles) add(name string) {
 	place := path.Join(ledger.DefaultDir, name)
 	data, err := l.r.node.ReadAtMost(place, ledger.MaxSegment)
@@ -121,8 +119,7 @@ func (l *ledgerFiles) hashes(name string, data []byte) (string, []byte) {
 	return instead, hashes
 }
 
-// finish has the recorder know no other files of the ledger than those that were
-// taken in.
+// finish removes all other files of the ledger from the recorder.
 func (l *ledgerFiles) finish() *LedgerCopy {
 	r := l.r
 	r.mu.Lock()

@@ -68,7 +68,7 @@ func Read(r io.Reader, name string) (*Tree, error) {
 	return t, nil
 }
 
-// Close removes what was unpacked.
+// Close removes the unpacked files.
 func (t *Tree) Close() error { return errors.Join(t.FS.Close(), os.RemoveAll(t.dir)) }
 
 func unpack(r io.Reader, dir string) (*Tree, error) {
@@ -90,7 +90,7 @@ func unpack(r io.Reader, dir string) (*Tree, error) {
 	if err := u.readFiles(); err != nil {
 		return nil, err
 	}
-	// What is behind the last file is nothing, and ends in gzip's checksum.
+	// Only gzip's checksum may follow the last file.
 	if _, err := io.Copy(io.Discard, io.LimitReader(compressed, maxStream)); err != nil {
 		return nil, fmt.Errorf("read its end: %w", err)
 	}

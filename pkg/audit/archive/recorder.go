@@ -19,7 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Recorder keeps what is read through a file system. Safe for concurrent use.
+// Recorder records what is read through a file system. Safe for concurrent use.
 type Recorder struct {
 	node *sysfs.FS // untapped
 
@@ -31,7 +31,7 @@ type Recorder struct {
 	text func(string) string
 }
 
-// entry is what is known of one file.
+// entry is what the recorder knows of one file.
 type entry struct {
 	data    []byte
 	read    bool
@@ -51,8 +51,8 @@ func Record(node *sysfs.FS) (*sysfs.FS, *Recorder) {
 	return node.WithTap(r.saw), r
 }
 
-// Put adds a file that is none of the node's: what it says was asked of the
-// kernel. One that the node's tree has stays.
+// Put adds a file that the node does not have, with answers of the kernel or of a program. It does not replace a file of
+// the node.
 func (r *Recorder) Put(name string, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,8 +103,8 @@ func (r *Recorder) Contents(match func(place string) bool) map[string][]byte {
 	return found
 }
 
-// Each calls f for every file with what is known of it: the text of a link, the names in a
-// directory, the content. They are the recorder's own: don't change or keep them.
+// Each calls f for each file with a link's target, a directory's names, or the content. They belong to the recorder:
+// don't change or keep them.
 func (r *Recorder) Each(f func(place, target string, names []string, data []byte)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,7 @@ func (e *entry) keep(a sysfs.Access) {
 	}
 }
 
-// entry returns what is known of a place. Callers hold mu.
+// entry returns the entry of a place, and creates a missing one. Callers hold mu.
 func (r *Recorder) entry(place string) *entry {
 	e := r.entries[place]
 	if e == nil {
@@ -164,8 +164,7 @@ func (r *Recorder) entry(place string) *entry {
 	return e
 }
 
-// place returns where a path leads to; the links on the way are kept. Callers
-// hold mu.
+// place resolves a path, and records its links. Callers hold mu.
 func (r *Recorder) place(name string, follow bool) string {
 	dir, last := path.Split(path.Clean(name))
 	if dir == "" || last == ".." {

@@ -39,8 +39,8 @@ func Scrub(text []byte) []byte {
 	return out.Bytes()
 }
 
-// linesOfValue returns how much of the text behind a line belongs to the credential that begins
-// there: a block of YAML, which is further in than its key, or a string of several lines of TOML.
+// linesOfValue returns the length of the credential that begins in a line: a YAML block that is indented more than its
+// key, or a TOML string of several lines.
 func linesOfValue(line, rest []byte) int {
 	begin := severalLines.FindSubmatch(line)
 	if begin == nil {
@@ -132,8 +132,7 @@ var (
 	formOfToken = regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|\b[a-z0-9]{6}\.[a-z0-9]{16}\b|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_\w{30,}`)
 )
 
-// scrubValue takes the value from a match of secretValue, unless it is a structure, or
-// says no more than whether there is one.
+// scrubValue removes the value from a match of secretValue, unless it is a structure, or only says whether there is one.
 func scrubValue(match []byte) []byte {
 	parts := secretValue.FindSubmatch(match)
 	if parts == nil {
@@ -145,8 +144,8 @@ func scrubValue(match []byte) []byte {
 	return append(bytes.Clone(parts[1]), `"-"`...)
 }
 
-// isAnonymous reports whether a value is none of a credential: a structure's beginning, or a
-// word that says whether there is one.
+// isAnonymous reports whether a value is not a credential: the begin of a structure, or a word that says whether there
+// is one.
 func isAnonymous(value string) bool {
 	switch strings.ToLower(value) {
 	case "", "true", "false", "null", "-":

@@ -86,8 +86,8 @@ func (b *Binding) nameDrivers(pl *plan.Plan) (changed bool, err error) {
 	return changed, nil
 }
 
-// registeredName returns the name of a registered driver that is called as the
-// wanted one but for "-" and "_", and the wanted name where there is none.
+// registeredName returns the name of the registered driver that equals the wanted one but for "-" and "_", or the wanted
+// name if there is none.
 func registeredName(registered []string, want string) string {
 	if slices.Contains(registered, want) {
 		return want
@@ -135,8 +135,8 @@ func byGroup(fns []plan.Function) [][]plan.Function {
 	return groups
 }
 
-// attempts is how often a function is driven towards a binding when another
-// driver takes it meanwhile: udev may do so once after each change.
+// attempts is how often a binding is tried when another driver takes the function in between: udev may do so once after
+// each change.
 const attempts = 3
 
 // Drive brings one function to the wanted binding by the steps that its
@@ -226,9 +226,8 @@ func (b *Binding) Moved(ctx context.Context, rec *journal.Record) (bool, error) 
 	return false, nil
 }
 
-// Restore brings all functions of a record to their original bindings, groups
-// side by side, and goes on with the others when one fails. A function that is
-// gone needs nothing.
+// Restore returns all functions of a record to their original bindings, groups in parallel. If one fails, it continues
+// with the others. It skips functions that no longer exist.
 func (b *Binding) Restore(ctx context.Context, rec *journal.Record) error {
 	var g errgroup.Group
 	groups := byGroup(rec.Plan.Functions)
@@ -245,9 +244,8 @@ func (b *Binding) Restore(ctx context.Context, rec *journal.Record) error {
 	return errors.Join(errs...)
 }
 
-// restoreOne drives one function home, a VF with the settings that it had: its
-// driver takes its address when it is bound. Where the driver is not registered
-// any more, its module is loaded and the probe tried once more.
+// restoreOne returns one function to its driver, a VF with its former settings: its driver reads the address when it
+// binds. If the driver is no longer registered, restoreOne loads its module and probes once more.
 func (b *Binding) restoreOne(ctx context.Context, claim plan.Ref, fn plan.Function) error {
 	if fn.RestoresVF() {
 		if err := b.configuring.configureVF(ctx, claim, &fn, &fn.VF.Original); err != nil && !b.bus.isGone(fn.Address) {
@@ -291,9 +289,9 @@ func (b *Binding) reload(ctx context.Context, claim plan.Ref, fn plan.Function, 
 	return err
 }
 
-// Rebase has a record of an earlier boot go back to what this boot began with: by
-// policy "bound" it would leave the functions on VFIO, where its standing record has
-// ended, and give VFs addresses that they have no more.
+// Rebase changes the original bindings of a record of an earlier boot to those that this boot began with. Otherwise
+// policy "bound" would leave the functions on VFIO, although their record of this policy has ended, and VFs would get
+// addresses that they no longer have.
 func (b *Binding) Rebase(ctx context.Context, rec *journal.Record) error {
 	rec.Plan.Functions = slices.Clone(rec.Plan.Functions)
 	for i := range rec.Plan.Functions {

@@ -14,10 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// A physical endpoint is a VF that Kata takes from the pod's network namespace. Like any
-// other function it is bound to VFIO first, where it is reset and proven clean. Then it
-// waits on its kernel driver. After the hand-over Kata binds it, and may leave it on any
-// driver, so it is brought to VFIO again before the reset on the way back.
+// A physical endpoint is a VF that Kata takes from the pod's network namespace. Like any other function it is first
+// bound to VFIO, reset and proven clean. Then it waits on its kernel driver. After the hand-over Kata binds it, and may
+// leave it on any driver, so Unprepare binds it to VFIO again before the reset.
 
 // ResolveEndpoints finds the kernel drivers that the plan left open.
 func (b *Binding) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) error {
@@ -78,9 +77,8 @@ func (b *Binding) BindEndpoints(ctx context.Context, rec *journal.Record) error 
 	return nil
 }
 
-// RebindEndpoints brings the record's endpoints back to VFIO, wherever they are: in the
-// node's or a pod's namespace, on VFIO or on no driver. One that is gone needs
-// nothing.
+// RebindEndpoints binds the record's endpoints to VFIO again, wherever they are: in the node's or a pod's network
+// namespace, on VFIO or on no driver. It skips those that no longer exist.
 func (b *Binding) RebindEndpoints(ctx context.Context, rec *journal.Record) error {
 	return b.driveEndpoints(ctx, rec, func(fn *plan.Function) plan.Binding { return fn.Target })
 }

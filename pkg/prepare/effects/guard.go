@@ -61,10 +61,9 @@ func (e *InUseError) advice() string {
 	return strings.Join(words, "; ")
 }
 
-// LockedError says that an operation on a function hangs in the kernel, most
-// often an unbind (of the function, or of its PF's driver) that waits for a
-// process to close it. A reset would hang as well, and hold up whoever reads the
-// bridge above meanwhile (pci_reset_function in drivers/pci/pci.c locks both).
+// LockedError says that an operation on a function hangs in the kernel, usually an unbind (of the function, or of its
+// PF's driver) that waits for a process to close it. A reset would hang as well, and block readers of the bridge above
+// (pci_reset_function in drivers/pci/pci.c locks both).
 type LockedError struct {
 	Claim   plan.Ref
 	Address pci.Address
@@ -145,8 +144,8 @@ func (g *Guard) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Re
 	return g.inUse(ctx, claim, owner[holders[0].Node], holders)
 }
 
-// inUse returns the error for functions that processes hold. Whether a shim is left that
-// ends them decides about the advice alone: without an answer the refusal stands.
+// inUse returns the error for functions that processes hold. Its advice depends on whether a shim is left that ends
+// them. If that is unknown, the error stays.
 func (g *Guard) inUse(ctx context.Context, claim plan.Ref, a pci.Address, holders []vfio.Holder) error {
 	used := &InUseError{Claim: claim, Address: a, Holders: holders}
 	if abandoned, err := g.holders.Abandoned(ctx, holders); err == nil {
@@ -223,11 +222,10 @@ func OnVFIO(snap *device.Snapshot, addrs []pci.Address) []pci.Address {
 // kubelet and the runtimes give a sandbox up after less.
 const startLimit = 5 * time.Minute
 
-// starting returns the processes that start a sandbox with the record's functions. Once
-// the runtime has named the VM's process, the VM has opened what it was given, and its
-// open files tell the rest: a shim may outlive its VM until the sandbox is removed. So a
-// shim that has no child counts for [startLimit] only, where the runtime names no VM: CRI-O
-// ends it when it removes the sandbox, and the kubelet has that done after Unprepare.
+// starting returns the processes that start a sandbox with the record's functions. When the runtime has named the VM's
+// process, the VM has opened its functions, and its open files show them: a shim may outlive its VM until the sandbox is
+// removed. So if the runtime names no VM, a shim without a child counts for [startLimit] only: CRI-O ends it when it
+// removes the sandbox, which the kubelet requests after Unprepare.
 func (g *Guard) starting(ctx context.Context, snap *device.Snapshot, rec *journal.Record) ([]vfio.Holder, error) {
 	s := rec.Sandbox
 	if s == nil || s.VMM != (journal.Process{}) || rec.BootID != snap.Host.BootID || len(rec.Plan.Functions) == 0 {

@@ -87,8 +87,8 @@ func (l *Leasing) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Devic
 	if failed, ok := errors.AsType[*ipam.PluginError](err); !ok || !failed.Nothing {
 		return err
 	}
-	// There is nothing to give back. CNI wants a DEL after a failed ADD all the same; where that fails too, as it does with
-	// a config that the plugin does not take, the claim must not be held up by it.
+	// There is nothing to return, but CNI requires a DEL after a failed ADD. It may fail, too, for example if the plugin
+	// refuses its config, and must not block the claim.
 	if delErr := l.returnAddress(context.WithoutCancel(ctx), claim, d); delErr != nil {
 		d.Lease = nil
 	}

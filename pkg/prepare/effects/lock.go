@@ -59,11 +59,9 @@ func (l *Locking) LockRecord(ctx context.Context, rec *journal.Record) (snap *de
 	return l.lockFresh(ctx, claim, snap, theirs, theirs)
 }
 
-// lockFresh takes the locks of the functions that are wanted, and returns a snapshot
-// in which all that decide on them are as they are with the locks held. Where that shows
-// other groups than the locks were chosen by (a function was plugged in meanwhile), it
-// starts over, and looks again at all that it has looked at: what the inventory knows may
-// be older.
+// lockFresh takes the locks of the wanted functions, and returns a snapshot in which everything that decides on them was
+// read with the locks held. If it shows other groups than those the locks were chosen by, because a function was plugged
+// in, lockFresh starts over and reads everything again, because the inventory may be older.
 func (l *Locking) lockFresh(ctx context.Context, ref plan.Ref, snap *device.Snapshot, wanted, deciding func(*device.Snapshot) []pci.Address) (fresh *device.Snapshot, release func(), err error) {
 	var seen []pci.Address
 	for {

@@ -52,8 +52,8 @@ type Journal interface {
 	// Leftovers returns the IDs of records whose writing was cut off; Delete
 	// removes what is left of that.
 	Leftovers() ([]string, error)
-	// Upgrade writes a record of an older format in the one that holds all of it, and
-	// keeps a copy; DropFormer removes the copies of those that are gone.
+	// Upgrade writes a record of an older format in the oldest format that has all its fields, and keeps a copy.
+	// DropFormer removes the copies of records that no longer exist.
 	Upgrade(id string) (bool, error)
 	DropFormer() error
 	// MarkNeedsReset and MarkClean keep, beyond all records, which functions are
@@ -65,8 +65,8 @@ type Journal interface {
 	MarkFatalErrors(m journal.FatalErrors) error
 	FatalErrors() (map[pci.Address]journal.FatalErrors, error)
 	NeedsReset() (map[pci.Address]journal.ResetMark, error)
-	// MarkDrained and LiftDrain keep, beyond all records, which functions an operator
-	// takes out of use, and Drains returns them.
+	// MarkDrained, LiftDrain and Drains set, remove and return the marks of drained functions, which are independent of
+	// records.
 	MarkDrained(d journal.Drain) error
 	LiftDrain(a pci.Address) error
 	Drains() (map[pci.Address]journal.Drain, error)
@@ -91,8 +91,8 @@ type Specs interface {
 type Holders interface {
 	// Find returns the holders of any of the nodes ("/dev/vfio/15").
 	Find(ctx context.Context, nodes []string) ([]vfio.Holder, error)
-	// Family returns the process that started at the time, in clock ticks since boot,
-	// and those that descend from it; none once all have ended.
+	// Family returns the process that started at the time, in clock ticks since boot, and its descendants; none when all
+	// have ended.
 	Family(ctx context.Context, pid int, start uint64) ([]vfio.Holder, error)
 	// Shims returns the shims of the sandbox and the processes that descend from them.
 	Shims(ctx context.Context, sandboxID string) ([]vfio.Holder, error)
@@ -139,22 +139,20 @@ type Addresses interface {
 
 // Ledger keeps the node's history; see package ledger/writer.
 type Ledger interface {
-	// Append writes events durably, together, and returns the signed checkpoint
-	// behind them.
+	// Append writes events durably and together, and returns the signed checkpoint after them.
 	Append(ctx context.Context, events ...ledger.Event) (signed string, err error)
 	// Tenancy returns the events of a claim since it was prepared last.
 	Tenancy(ctx context.Context, uid string) ([]ledger.Event, error)
 	// Recall reads the tenancies of claims in one pass, so that Tenancy need not read them
 	// again until forget is called.
 	Recall(ctx context.Context, uids []string) (forget func(), err error)
-	// Last returns the last event of this boot, of one of the types, that concerns a
-	// function; nil where there is none.
+	// Last returns the last event of this boot, of one of the types, that concerns a function, or nil.
 	Last(ctx context.Context, a pci.Address, types ...ledger.Type) (*ledger.Event, error)
 }
 
 // Room is kept on the disks of the state for claims that end; see [journal.Reserves].
 type Room interface {
-	// Fill keeps it, or returns a [journal.FullError] where there is none.
+	// Fill keeps it, or returns a [journal.FullError] if there is none.
 	Fill() error
 	// Spend gives it up where the disk is about to be full.
 	Spend() error

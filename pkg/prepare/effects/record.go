@@ -30,9 +30,8 @@ type Recording struct {
 // written. The journal is the state: after a crash between an effect and its event, the
 // event is derived from the journal and the kernel, and marked as late.
 
-// EvidenceError says that what was done, or is to be done, could not be written
-// to the ledger. A claim does not get its devices then, and does not lose them:
-// the next try goes on from here.
+// EvidenceError says that a completed or planned step could not be written to the ledger. Then a claim neither gets nor
+// loses its devices, and the next try continues.
 type EvidenceError struct {
 	// Claim is empty where it is not about one.
 	Claim plan.Ref
@@ -89,8 +88,8 @@ func (r *Recording) Forget(rec *journal.Record) error {
 	return r.observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return r.journal.Delete(rec.ID()) })
 }
 
-// Record writes events of a claim. Every one without a result was well. It does not
-// end with ctx: what was done is recorded, and the ledger has a limit of its own.
+// Record writes events of a claim. An event without a result was successful. Record does not end with ctx: completed
+// steps are recorded, and the ledger has its own limit.
 func (r *Recording) Record(ctx context.Context, claim plan.Ref, events ...ledger.Event) error {
 	if r.ledger == nil || len(events) == 0 {
 		return nil
@@ -248,7 +247,7 @@ func OpenEvent(snap *device.Snapshot, rec *journal.Record) ledger.Event {
 	return ledger.Event{Type: ledger.Open, Devices: DevicesOf(snap, rec), VM: vmOf(rec.Sandbox)}
 }
 
-// CloseEvent says that the record's sandbox does not have its functions any more.
+// CloseEvent says that the record's sandbox no longer has its functions.
 func CloseEvent(rec *journal.Record) ledger.Event {
 	return ledger.Event{Type: ledger.Close, Devices: Briefly(rec), VM: vmOf(rec.Sandbox)}
 }
@@ -258,7 +257,7 @@ func QuarantineEvent(rec *journal.Record) ledger.Event {
 	return ledger.Event{Type: ledger.Quarantine, Devices: Briefly(rec), VM: vmOf(rec.Sandbox), Reason: rec.Reason}
 }
 
-// policyEvent describes what PFs impose on the record's VFs; false where there is none.
+// policyEvent describes the settings that PFs impose on the record's VFs; false if it has none.
 func policyEvent(rec *journal.Record) (ledger.Event, bool) {
 	e := ledger.Event{Type: ledger.Policy}
 	for i := range rec.Plan.Functions {

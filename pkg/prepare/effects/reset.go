@@ -42,7 +42,7 @@ const (
 	Unfinished
 )
 
-// ResetResult is what resets have come to.
+// ResetResult is the result of resets.
 type ResetResult struct {
 	Verdict Verdict
 	// InKernel is set for an unfinished reset that is in the kernel: until it ends, no
@@ -52,7 +52,7 @@ type ResetResult struct {
 	Err error
 }
 
-// join returns what several resets have come to together.
+// join returns the common result of several resets.
 func join(results []ResetResult) ResetResult {
 	var all ResetResult
 	errs := make([]error, len(results))
@@ -193,8 +193,8 @@ func (t *Resetting) ProvenClean(bootID string, a pci.Address) error {
 	return errors.Join(t.AccountForErrors(bootID, a), t.journal.MarkClean(a))
 }
 
-// AccountForErrors accounts for the fatal errors that the kernel has counted for a
-// function so far. One without a counter, or that is gone, has none.
+// AccountForErrors accounts for the fatal errors that the kernel has counted for a function so far. A function without a
+// counter, or that no longer exists, has none.
 func (t *Resetting) AccountForErrors(bootID string, a pci.Address) error {
 	text, err := t.fs.ReadString(sysfs.FunctionPath(a) + "/aer_dev_fatal")
 	if errors.Is(err, fs.ErrNotExist) || sysfs.Vanished(err) {

@@ -229,9 +229,8 @@ func generate(uid string, fn *plan.Function, s device.VFSetting, try int) string
 	return plan.GenerateGUID(uid, fn.Address.String(), try)
 }
 
-// addressOwners returns who has which address on the node: its own interfaces
-// and RDMA devices, the other VFs of the PF, the claim's other VFs, and the VFs
-// of other claims, whose interfaces are out of sight.
+// addressOwners returns the owners of the addresses on the node: its own interfaces and RDMA devices, the other VFs of
+// the PF, the claim's other VFs, and the VFs of other claims, whose interfaces the node does not show.
 func (c *Configuring) addressOwners(rec *journal.Record, fn *plan.Function, others []string) (map[string]string, error) {
 	owners := map[string]string{}
 	records, _ := c.journal.List() // what can't be read has kept its devices from everybody

@@ -53,8 +53,8 @@ func ofKernel(name string) bool { return name == "var/log/kern.log" || name == "
 // subject is the tenant's object that a line of our own logs is about, in both forms that the plugin writes.
 var subject = regexp.MustCompile(`\b(?:claim|pod)"?[=:]\s?"?([a-z0-9][a-z0-9.-]*)/([a-z0-9][a-z0-9.-]*)`)
 
-// hideLogged hides the names in the node's logs: of the pods that have logs, except for those of our own
-// namespace, and of those that our own log is about.
+// hideLogged hides the names of pods in the node's logs, except for kata-vfio's own namespace, and the names in
+// kata-vfio's own log.
 func (m *Mask) hideLogged(node *sysfs.FS, namespace string) {
 	names, err := node.ReadDir(podLogs)
 	if err != nil {
@@ -122,7 +122,7 @@ func (b *Bundle) log(node *sysfs.FS, name string, mask *Mask) {
 	b.Add(path.Join("logs", name), data)
 }
 
-// isRuntimes reports whether a log is of what runs the node's pods.
+// isRuntimes reports whether a log belongs to a program that runs the node's pods.
 func isRuntimes(name string) bool {
 	return slices.Contains([]string{"containerd.log", "crio.log", "kubelet.log"}, path.Base(name))
 }

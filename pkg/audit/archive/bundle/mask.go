@@ -115,8 +115,8 @@ func isWord(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// begins reports whether a word may begin at i: behind anything but a word, or
-// behind an escape of JSON or of a URL, which ends in a letter.
+// begins reports whether a word may begin at i: after anything but a word, or after an escape of JSON or of a URL, which
+// ends in a letter.
 func begins(data []byte, i int) bool {
 	if i == 0 || !isWord(data[i-1]) {
 		return true
@@ -174,7 +174,7 @@ func (m *Mask) field(s *encode.String) string {
 	return s.Text
 }
 
-// cutLast cuts behind the last separator.
+// cutLast cuts after the last separator.
 func cutLast(text, separator string) (before, after string, found bool) {
 	i := strings.LastIndex(text, separator) + len(separator)
 	if i < len(separator) {
@@ -240,9 +240,9 @@ func (m *Mask) Reserved() int {
 	return len(m.reserved)
 }
 
-// ReserveNode reserves the words of a node's archive that its checks rest on: our own and our
-// patterns', names, links and contents of what the kernel shows, flags of processes, and keys of
-// configurations. What processes and configurations say beside that may be tenants' names.
+// ReserveNode reserves the words of a node's archive that its checks need: kata-vfio's own words and patterns, names,
+// links and contents of kernel files, flags of processes, and keys of configurations. Other words of processes and
+// configurations may be tenants' names.
 func (m *Mask) ReserveNode(r *archive.Recorder) {
 	if m == nil || len(m.names) == 0 {
 		return
