@@ -119,7 +119,7 @@ func unreadablePorts(n *facts.Node, found Answer) Answer {
 	return slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Device == nil && !unreadable[f.Object] })
 }
 
-// acsKernelChecks returns the checks of what the kernel was told about ACS.
+// acsKernelChecks returns the checks of the kernel arguments about ACS.
 func acsKernelChecks() []Check {
 	return []Check{
 		// The override works by this argument alone: a kernel that has the patch, as

@@ -30,7 +30,7 @@ func sharedDomainChecks() []Check {
 			Verify:  "lspci -tv; lspci -vvv | grep -E '^[0-9a-f]|ACSC'",
 			Sources: []string{"Linux: drivers/pci/pci.c (pci_acs_path_enabled)", "PCI Express Base 6.12"},
 		}, Judge: tenantsMeet},
-		// Nothing but placement changes it, so nobody fails.
+		// Only placement changes it, so it is not a failure.
 		{Rule: finding.Rule{
 			ID: "ACS-019", Title: "Ensure that tenants don't share a PCIe switch", Severity: isolation.Info, Cheap: true, Static: true,
 			Why:    "Tenants below one switch slow each other down and can observe each other's load. ACS can't prevent that.",
@@ -175,9 +175,8 @@ func portRegisters(n *facts.Node, leaks []isolation.Bypass) []facts.Fact {
 	return seen
 }
 
-// translatedRequests fails for each function that can send translated requests
-// past the IOMMU. What gets at another tenant's weighs more than what as yet
-// meets nobody's.
+// translatedRequests fails for each function that can send translated requests past the IOMMU. It is more severe if they
+// reach another tenant's function.
 func translatedRequests(n *facts.Node) Answer {
 	held := holdings(n)
 	crossing := map[isolation.Domain]isolation.SharedDomain{}
@@ -205,7 +204,7 @@ func translatedRequests(n *facts.Node) Answer {
 	})
 }
 
-// unreadable says of which functions the extended capabilities could not be read.
+// unreadable names the functions whose extended capabilities could not be read.
 func unreadable(functions []*device.Function) Answer {
 	hidden := slices.DeleteFunc(slices.Clone(functions), func(f *device.Function) bool { return !f.Capabilities.Truncated })
 	if len(hidden) == 0 {
@@ -424,7 +423,7 @@ func noPanicOnNMI(n *facts.Node) Answer {
 
 const commandMaster = 0x0004 // PCI_COMMAND_MASTER
 
-// idleMastersNothing looks at what VFIO has for nobody.
+// idleMastersNothing checks the functions that are on VFIO without a claim.
 func idleMastersNothing(n *facts.Node) Answer {
 	var found Answer
 	var idle []facts.Fact

@@ -25,7 +25,7 @@ type Answer []finding.Finding
 // on says which function the findings are about.
 func (a Answer) on(f *device.Function) Answer { return a.at(f.Address) }
 
-// at is on for a function that may not be in the snapshot.
+// at is [Answer.on] for a function that may not be in the snapshot.
 func (a Answer) at(address pci.Address) Answer {
 	return a.each(func(f *finding.Finding) { f.Device = new(address) })
 }
@@ -67,8 +67,8 @@ func (a Answer) each(change func(*finding.Finding)) Answer {
 	return a
 }
 
-// conclude ends a rule that looked at objects one by one: with what was found, with
-// a pass that shows what was read of them, or, where there are none, with none.
+// conclude ends a rule that judges several objects: with the findings, or a pass that shows the objects, or not
+// applicable if there are none.
 func conclude[T any](found Answer, looked []T, what, none string, read func(T) []facts.Fact) Answer {
 	switch {
 	case len(found) > 0:
@@ -265,8 +265,8 @@ func reasonFinding(f *device.Function, r *isolation.Reason) finding.Finding {
 // rest is counted. A node may have thousands that say the same.
 const maxShown = 8
 
-// showing adds to a pass what was read of the first objects that it is about. Of the
-// others nothing is asked. What is no pass has its own evidence, and stays.
+// showing adds the facts of the first objects to a pass, and does not read the others. Other findings have their own
+// evidence, and stay unchanged.
 func showing[T any](found Answer, objects []T, read func(T) []facts.Fact) Answer {
 	if len(found) != 1 || found[0].State != finding.Pass {
 		return found
@@ -485,9 +485,9 @@ func evidence(seen []facts.Fact) []finding.Evidence {
 	return all
 }
 
-// badArgument judges by what kernel command lines give a parameter: bad tells
-// what is wrong with one of its values, "" for nothing. The running kernel's counts;
-// later boots' are told beside it, and fail where the running one is in order.
+// badArgument judges a parameter of the kernel command line: bad returns what is wrong with one of its values, or "".
+// The running kernel's value counts. Values for later boots are shown as well, and fail if the running kernel's value is
+// good.
 func badArgument(n *facts.Node, name string, bad func(value string) string) Answer {
 	cmdline := n.Cmdline()
 	if !cmdline.OK() {

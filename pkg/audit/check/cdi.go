@@ -131,9 +131,8 @@ func withVFIO(n *facts.Node) []pci.Address {
 	return devices
 }
 
-// claimOf returns the record of the claim that a spec is of; nil for none that has
-// a spec: it is written before a claim counts as prepared, and removed while it is
-// released.
+// claimOf returns the record of a spec's claim, or nil. The spec is written before a claim counts as prepared, and
+// removed during its release.
 func claimOf(n *facts.Node, s *facts.Spec) *journal.Record {
 	rec, ok := n.Record(s.Claim)
 	if !ok || !n.IsThisBoot(rec) {
@@ -188,10 +187,9 @@ func isOf(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 	})
 }
 
-// wasOf reports whether a node that nobody is behind any more is one that the claim
-// was given: its function has left VFIO or the bus, which OBS-005 reports. The record
-// knows a group's node by its number. Of iommufd's nodes it knows none, so that one
-// of the same CDI device must be missing.
+// wasOf reports whether a VFIO node without a function belonged to the claim: its function has left VFIO or the bus,
+// which OBS-005 reports. The record has a group's node by its number. It has no numbers of iommufd's nodes, so a node of
+// the same CDI device must be missing.
 func wasOf(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 	for i := range rec.Plan.Functions {
 		if group := rec.Plan.Functions[i].Group; g.Path == vfio.GroupNode(group) || g.Path == vfio.NoIOMMUNode(group) {

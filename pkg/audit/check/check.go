@@ -16,10 +16,9 @@ import (
 // Check is a rule and how a node is judged by it.
 type Check struct {
 	finding.Rule
-	// Judge returns what there is to say: one finding for each object that fails or
-	// can't be told, and one [pass] for all that are in order, or [notApplicable].
-	// What the rule says already may be left out; a Severity that is set weighs one
-	// case otherwise than the rule does. An empty list is a bug, and reported as one.
+	// Judge returns one finding for each object that fails or is unknown, and one [pass] for all others, or
+	// [notApplicable]. It may leave out what the rule says already. A Severity that is set replaces the rule's for that
+	// case. An empty list is a bug, and reported as one.
 	Judge func(*facts.Node) Answer
 	// Review takes the place of Judge in a check of the audit itself: it is asked last,
 	// of what all others have said.
@@ -49,8 +48,7 @@ type Options struct {
 	Today string
 }
 
-// Run asks all checks and returns the finished report. The caller says what was
-// audited.
+// Run runs all checks and returns the finished report. The caller sets the subject.
 func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 	r := &finding.Report{Profile: o.Profile.Name, Findings: askAll(n, checks, &o.Profile)}
 	said := slices.Clone(r.Findings)
@@ -130,9 +128,8 @@ func complete(n *facts.Node, c *Check, f finding.Finding) finding.Finding {
 	return f
 }
 
-// exposure says who is in reach of a finding. One that names no function is
-// about the whole node, and so about every tenant of its functions; that it
-// lies between two of them is only said of functions that are named.
+// exposure returns who is in reach of a finding. A finding without functions concerns the whole node, and so every
+// tenant of its functions. Only a finding with functions can concern two tenants' isolation from each other.
 func exposure(n *facts.Node, f *finding.Finding) finding.Exposure {
 	devices := f.Devices
 	if len(devices) == 0 {

@@ -110,8 +110,7 @@ func confidentialLinkChecks() []Check {
 	}
 }
 
-// confidential reports whether VMs of the handler get devices and are confidential, or
-// that can't be told.
+// confidential reports whether VMs of the handler get devices and are confidential, or that this is unknown.
 func confidential(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) bool {
 	return runtimes.TakesDevices(n, h, k) && (!k.OK() || k.Hypervisor("confidential_guest").On())
 }

@@ -103,7 +103,7 @@ func assignableGPUs(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
 }
 
-// noBridge reminds of bridges between GPUs of one model: others don't fit.
+// noBridge mentions bridges only between GPUs of one model, because others don't fit.
 func noBridge(n *facts.Node) Answer {
 	if b := fabricOf(n); len(b.switches) > 0 {
 		return notApplicable("NVSwitches join the GPUs: see GPU-001")
@@ -404,8 +404,8 @@ func gpuNodesInContainers(n *facts.Node) Answer {
 	})
 }
 
-// nodesInContainers looks for GPUs of which the runtime tells the guest's agent nothing. With vfio_mode "vfio" a container
-// gets a VFIO node of the guest, and with visible_cdi_devices the pod names what the agent looks for.
+// nodesInContainers looks for GPUs that the runtime does not report to the guest's agent. With vfio_mode "vfio" a
+// container gets a VFIO node of the guest, and with visible_cdi_devices the pod names the devices for the agent.
 func nodesInContainers(h *runtimes.Handler, k *runtimes.Kata, gpus []*device.Function) Answer {
 	mode, visible := k.Runtime("vfio_mode"), k.Agent("visible_cdi_devices")
 	if mode.Text() == "vfio" || visible.On() {
@@ -457,7 +457,7 @@ type fabric struct {
 	hidden []facts.Fact
 }
 
-// missing says what is to be said of a board without a known NVSwitch.
+// missing returns the answer for a board without a known NVSwitch.
 func (b *fabric) missing() Answer {
 	if len(b.hidden) > 0 {
 		return unknown("whether "+count(len(b.hidden), "ConnectX function")+" manages NVSwitches", b.hidden...).reaching(b.gpus...)
@@ -499,8 +499,8 @@ func (b *fabric) addManaged(n *facts.Node) {
 	}
 }
 
-// switchesAreManaged reports whether a GPU is of a kind whose NVSwitches are behind
-// ConnectX functions: GB100 (B100, B200) and GB110 (B300), by pci.ids.
+// switchesAreManaged reports whether the GPU's model has its NVSwitches behind ConnectX functions: GB100 (B100, B200)
+// and GB110 (B300), by pci.ids.
 func switchesAreManaged(id pci.ID) bool {
 	return 0x2900 <= id && id <= 0x29ff || 0x3180 <= id && id <= 0x31ff
 }
@@ -556,9 +556,8 @@ func fabricSetting(config facts.Fact, key string) (string, facts.Fact) {
 	return value, config
 }
 
-// onePartition can tell from the number of GPUs alone that they are no partition:
-// boards have partitions of 1, 2, 4, 8 and 16. Which are active says Fabric Manager
-// to who asks it.
+// onePartition reports by the number of GPUs that they can't be a partition: boards have partitions of 1, 2, 4, 8 and
+// 16. Only Fabric Manager knows which ones are active.
 func onePartition(n *facts.Node) Answer {
 	b := fabricOf(n)
 	if len(b.switches) == 0 {

@@ -65,7 +65,7 @@ func cpuChecks() []Check {
 	}
 }
 
-// flaws are the CPU's, each with what the kernel says of it.
+// flaws returns the CPU's vulnerabilities with the kernel's status of each.
 func flaws(n *facts.Node) ([]facts.Fact, facts.Fact) {
 	_, dir := n.List(vulnerabilities)
 	return n.Glob(vulnerabilities, "*"), dir
@@ -212,9 +212,9 @@ type optOut struct {
 	flaw string
 }
 
-// optOuts are those that Documentation/admin-guide/kernel-parameters.txt lists as
-// what mitigations=off stands for, with their other spellings, and the attack vectors
-// of Documentation/admin-guide/hw-vuln/attack_vector_controls.rst that begin in a guest.
+// optOuts are the parameters that Documentation/admin-guide/kernel-parameters.txt lists for mitigations=off, with their
+// other spellings, and the attack vectors of Documentation/admin-guide/hw-vuln/attack_vector_controls.rst that begin in
+// a guest.
 func optOuts() []optOut {
 	off := []string{"off"}
 	bare := []string{""}

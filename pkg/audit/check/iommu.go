@@ -141,9 +141,9 @@ func interruptChecks() []Check {
 	}
 }
 
-// interruptsRemapped judges the node once for all functions: remapping is the
-// whole node's. On machines that are neither Intel's nor AMD's a chip's name tells
-// it only where it is good, since older kernels name Arm's chips alike.
+// interruptsRemapped judges the node once for all functions: remapping applies to the whole node. On machines other than
+// Intel's and AMD's, the name of a chip shows only remapping, not its absence, because older kernels use the same names
+// for all of Arm's chips.
 func interruptsRemapped(n *facts.Node) Answer {
 	var devices []pci.Address
 	var found isolation.Interrupts
@@ -169,8 +169,8 @@ func interruptsRemapped(n *facts.Node) Answer {
 	return say(finding.Unknown, "can't tell whether interrupts are remapped: no PCI function uses MSI", []facts.Fact{seen})
 }
 
-// isX86 reports whether the node may have remapping of the kind that chips' names
-// tell of: a VT-d or AMD-Vi unit, or no IOMMU at all.
+// isX86 reports whether the names of the interrupt chips show remapping on this node: it has a VT-d or AMD-Vi unit, or
+// no IOMMU.
 func isX86(n *facts.Node) bool {
 	for _, unit := range n.Snapshot.Host.IOMMUs {
 		if strings.HasPrefix(unit, "dmar") || strings.HasPrefix(unit, "ivhd") {

@@ -312,9 +312,8 @@ func endpointsOf(n *facts.Node, g *device.Group) []pci.Address {
 	return found
 }
 
-// noHostDriverBeside looks at the groups of what VFIO has for tenants. While one
-// of a claim's functions is with its kernel's driver on purpose, as that of a
-// physical endpoint, nobody in the group is with VFIO.
+// noHostDriverBeside checks the groups of functions that are on VFIO for tenants. While a function of a claim
+// intentionally has its kernel driver, as a physical endpoint does, no function of its group is on VFIO.
 func noHostDriverBeside(n *facts.Node) Answer {
 	var found Answer
 	var looked []*device.Group

@@ -165,8 +165,8 @@ type vfVerdict struct {
 	text, fix string
 }
 
-// vfTally judges VFs one by one. A failure is one of the VF; what can't be told, or
-// is for a person to look at, is mostly so for all VFs of a PF and said once.
+// vfTally judges VFs one by one. A failure belongs to a VF. Unknown and manual results usually apply to all VFs of a PF,
+// and are reported once.
 type vfTally struct {
 	found  Answer
 	shared map[string]int // into found
@@ -194,7 +194,7 @@ func (t *vfTally) add(v *givenVF, r vfVerdict) {
 	t.found = append(t.found, f)
 }
 
-// configured is what the PF says of a VF.
+// configured is the configuration of a VF that its PF reports.
 func configured(v *givenVF) []facts.Fact {
 	seen := v.seen
 	if v.settings != nil {
@@ -258,8 +258,8 @@ func unreported(what string) vfVerdict {
 
 // vfSetting is what a PF has to impose on a VF.
 type vfSetting struct {
-	// name is what the PF's driver may not report, and rules what representors decide in
-	// its place in switchdev mode.
+	// name is the setting that the PF's driver may not report, and rules the setting that representors decide instead in
+	// switchdev mode.
 	name, rules string
 	// value returns whether the setting is in order; nil where it is not reported.
 	value func(*device.VFSettings) *bool
@@ -331,7 +331,7 @@ func ownGUIDs(n *facts.Node) Answer {
 	})
 }
 
-// uniqueAddress says whether the address is none, or that of a VF that was seen before.
+// uniqueAddress fails if the VF has no address, or that of another VF.
 func uniqueAddress(seen map[string]*givenVF, v *givenVF, what, address string) vfVerdict {
 	if strings.Trim(address, "0:") == "" {
 		return vfVerdict{state: finding.Fail, text: "has no " + what + " from its PF"}
@@ -377,7 +377,7 @@ func quiet(n *facts.Node) Answer {
 	})
 }
 
-// asGiven holds what PFs impose against what the journal says was set for a claim.
+// asGiven compares the settings that PFs impose with those that the journal has for a claim.
 func asGiven(n *facts.Node) Answer {
 	want := map[pci.Address]*plan.VFChange{}
 	for _, rec := range n.Records() {
@@ -575,8 +575,7 @@ func noSharedVLAN(n *facts.Node) Answer {
 	return orPassWith(found, asked, "PF", "no tenants share a PF", seen)
 }
 
-// sharedVLANs says of each VLAN of a PF which tenants are in it, where there are
-// several.
+// sharedVLANs names the tenants of each VLAN of a PF with several tenants.
 func sharedVLANs(n *facts.Node, pf *device.Function) Answer {
 	var found Answer
 	members := map[int][]pci.Address{}
@@ -648,8 +647,7 @@ func noPause(n *facts.Node) Answer {
 	return orPassWith(found, asked, "PF", "no Ethernet VF is assignable", seen)
 }
 
-// orPassWith returns what was found, or a pass that shows what was seen of the things
-// that were asked.
+// orPassWith returns the findings, or a pass with the facts.
 func orPassWith(found Answer, asked int, what, none string, seen []facts.Fact) Answer {
 	switch {
 	case asked == 0:

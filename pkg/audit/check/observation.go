@@ -20,8 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// observationChecks returns the checks of group OBS, and of what the node's own
-// accounts say of one another.
+// observationChecks returns the checks of group OBS, which also compare the node's own records with each other.
 func observationChecks() []Check {
 	return slices.Concat(ledgerChecks(), []Check{replayCheck(), coverageCheck()}, agreementChecks())
 }
@@ -76,8 +75,7 @@ func ledgerVerifies(n *facts.Node) Answer {
 	return found
 }
 
-// problemFound weighs what only a power failure may have left less than what
-// somebody must have done.
+// problemFound gives a problem that a power failure can cause a lower severity than one that a person must have caused.
 func problemFound(p *ledger.Problem, dir facts.Fact) Answer {
 	seen := facts.Fact{Path: dir.Path, Value: string(p.Kind), How: dir.How}
 	where := "the ledger"
@@ -128,9 +126,8 @@ func replayCheck() Check {
 	}, Judge: checkReplay}
 }
 
-// replayed are the accounts that are compared: each read after the one before, and
-// the journal once more behind them all, so that what goes on meanwhile is told
-// from what is wrong.
+// replayed has the records that are compared. Each is read after the previous one, and the journal once more at the end,
+// to distinguish changes in progress from faults.
 type replayed struct {
 	node   *facts.Node
 	report *ledger.Report
@@ -178,8 +175,7 @@ func checkReplay(n *facts.Node) Answer {
 	return pass(fmt.Sprintf("%s and %s match the ledger", count(looked, "record"), count(len(told.Claims), "binding")), dir, n.Journal())
 }
 
-// stands reports whether a record was the same before and after: what changes
-// just now is not compared.
+// stands reports whether a record was the same before and after. A record that just changes is not compared.
 func (b *replayed) stands(rec *journal.Record) bool {
 	return slices.ContainsFunc(b.after, func(r *journal.Record) bool {
 		return r.ID() == rec.ID() && r.State == rec.State && r.Since == rec.Since && sandboxOf(r) == sandboxOf(rec)

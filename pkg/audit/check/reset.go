@@ -204,7 +204,7 @@ func resetProofChecks() []Check {
 	}
 }
 
-// judgeRecords asks about each claim's record, and adds those that can't be read.
+// judgeRecords judges each claim's record, and adds those that can't be read.
 func judgeRecords(n *facts.Node, what string, wrong func(*journal.Record) Answer) Answer {
 	var found Answer
 	for _, rec := range n.Records() {
@@ -234,7 +234,7 @@ func recordFact(rec *journal.Record, value string) facts.Fact {
 	return facts.Fact{Path: "/var/lib/kata-vfio/journal/" + rec.ID() + ".json", Value: value, How: "journal"}
 }
 
-// recordOf is the record by which somebody has a function.
+// recordOf returns the record that has a function.
 func recordOf(t *facts.Tenancy) facts.Fact { return recordFact(t.Record, string(t.Record.State)) }
 
 // provenClean reads what the journal knows: marks of functions without a proven

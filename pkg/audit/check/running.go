@@ -142,7 +142,7 @@ func comparisons(h *runtimes.Handler, live *containerd.Handler) []comparison {
 // podSandboxer is containerd's default (internal/cri/config ValidateRuntimeConfig).
 const podSandboxer = "podsandbox"
 
-// leftOver says which of Kata's handlers run that no file has any more.
+// leftOver names Kata's handlers that run, but that no file has any more.
 func leftOver(r *runtimes.Runtimes, cri *containerd.CRI, asked facts.Fact) Answer {
 	var found Answer
 	for name, live := range cri.Handlers {
@@ -220,7 +220,7 @@ func ownNodes(n *facts.Node) Answer {
 	return pass(count(looked, "container"), listed...)
 }
 
-// allContainers returns pods' containers and those that are no pod's, of which only a running containerd tells.
+// allContainers returns the containers of pods and those without a pod, which only a running containerd reports.
 func allContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
 	containers, listed := runtimes.Containers(n)
 	running, _ := runtimes.Running(n)

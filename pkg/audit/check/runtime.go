@@ -69,9 +69,8 @@ func answered(n *facts.Node, h *runtimes.Handler, ask question) Answer {
 	return fail(wrong, seen...).object("handler " + h.Name)
 }
 
-// eachHandler puts together what is said of Kata's handlers: everything that is
-// wrong or unknown, or one pass with what was seen. look returns false for a
-// handler that the rule is not about.
+// eachHandler collects the findings of Kata's handlers: all failures and unknown results, or one pass with the facts.
+// look returns false for a handler that the rule does not apply to.
 func eachHandler(n *facts.Node, look func(*runtimes.Handler) (Answer, bool)) Answer {
 	r := runtimes.Of(n)
 	found := damagedRuntimes(r)
@@ -104,8 +103,7 @@ func eachHandler(n *facts.Node, look func(*runtimes.Handler) (Answer, bool)) Ans
 	return ok
 }
 
-// damagedRuntimes says of each file that was not to be understood that anything
-// may be in it.
+// damagedRuntimes reports each file that can't be decoded, because it may contain anything.
 func damagedRuntimes(r *runtimes.Runtimes) Answer {
 	var found Answer
 	for _, file := range r.Damaged {
@@ -125,7 +123,7 @@ func onceEach(all []finding.Evidence) []finding.Evidence {
 	return once
 }
 
-// says returns a setting as what was seen.
+// says returns a setting as a fact.
 func says(settings ...runtimes.Setting) []facts.Fact {
 	var seen []facts.Fact
 	for _, s := range settings {
@@ -219,8 +217,8 @@ func cdiAnnotations(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (strin
 	return fmt.Sprintf("%s lets pods name CDI devices: %q", by.Name, by.List()), says(by)
 }
 
-// kataAnnotations looks for patterns. A list of whole keys is somebody's decision;
-// for the Rust runtime CDI annotations are among what reaches the guest's agent.
+// kataAnnotations looks for patterns. A list of whole keys is a decision of the site. For the Rust runtime, CDI
+// annotations are among those that reach the guest's agent.
 func kataAnnotations(_ *facts.Node, h *runtimes.Handler, _ *runtimes.Kata) (string, []facts.Fact) {
 	prefixes := []string{"io.katacontainers."}
 	if h.IsRust() {
@@ -253,8 +251,7 @@ func privileged(_ *facts.Node, h *runtimes.Handler, _ *runtimes.Kata) (string, [
 	return "", seen
 }
 
-// namedForKata looks at handlers by their names: those that begin with kata, and
-// those that the plugin trusts.
+// namedForKata checks the handlers whose names begin with kata, and those that the plugin trusts.
 func namedForKata(n *facts.Node) Answer {
 	r := runtimes.Of(n)
 	found, named, seen := damagedRuntimes(r), 0, []facts.Fact(nil)
@@ -318,14 +315,14 @@ func runtimePlugChecks() []Check {
 	}
 }
 
-// ourSocket is the plugin's, whose file a systemd unit of ours makes at boot.
+// ourSocket is the plugin's socket, whose file kata-vfio's systemd unit creates at boot.
 const (
 	ourSocket  = "/run/kata-vfio/pod-resources.sock"
 	socketUnit = "kata-vfio-pod-resources.socket"
 )
 
-// podResources asks of each handler that cold-plugs, and looks at the next boot of
-// those that ask us: /run is empty then.
+// podResources checks each handler that cold-plugs. For handlers that use the plugin's socket it also checks the next
+// boot, when /run is empty.
 func podResources(n *facts.Node) Answer {
 	coldPlugs := func(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) bool { return !k.OK() || k.ColdPlugs() }
 	found := ofChosen(coldPlugs, socketIsThere)(n)

@@ -120,8 +120,7 @@ func nriGuards(n *facts.Node) Answer {
 	return pass("NRI and its validator are on", says(nri.Switch, nri.Validator, nri.DisableConnections, nri.RequiredPlugins)...)
 }
 
-// nriSocket looks at who may connect as a plugin. Whoever may write to a directory
-// above may put a socket of its own there.
+// nriSocket checks who may connect as a plugin. A user who may write to a directory above the socket can replace it.
 func nriSocket(n *facts.Node, nri *runtimes.NRI) Answer {
 	if nri.DisableConnections.On() || !nri.Enabled {
 		return nil
@@ -227,8 +226,8 @@ func tenantMounts(n *facts.Node) Answer {
 	})
 }
 
-// hiddenBundles returns what was asked for containers where that does not show all of
-// them, those that were not to be had first; nothing where it does.
+// hiddenBundles returns the facts about containers if they don't show all of them, the unavailable ones first; otherwise
+// nothing.
 func hiddenBundles(listed []facts.Fact) []facts.Fact {
 	hidden := slices.DeleteFunc(slices.Clone(listed), facts.Fact.Known)
 	if len(hidden) > 0 || !slices.ContainsFunc(listed, facts.Fact.OK) {

@@ -107,7 +107,7 @@ func vfioBindingChecks() []Check {
 	}
 }
 
-// configuredIDs returns the ids that vfio-pci is told to take, with where it is.
+// configuredIDs returns the ids that vfio-pci is configured to take, and where.
 func configuredIDs(n *facts.Node) []facts.Fact {
 	setting := n.Parameter("vfio-pci", "ids")
 	ids := setting.Configured
@@ -341,7 +341,7 @@ func isOfVFIO(r *facts.UdevRule) bool {
 	return subsystem || r.Matches("KERNEL", func(p string) bool { return p == "iommu" || strings.HasPrefix(p, "vfio") })
 }
 
-// generosity says who gets the nodes, empty for nobody in particular.
+// generosity names the users that get the nodes; empty if the rule gives them to none.
 func generosity(r *facts.UdevRule) string {
 	for _, mode := range r.Assigned("MODE") {
 		if bits, err := strconv.ParseUint(mode, 8, 32); err == nil && bits&0o006 != 0 {
@@ -421,8 +421,7 @@ func rootsAlone(n *facts.Node, what string, paths []string) Answer {
 	return conclude(found, looked, what, "there is no "+what, one(itself))
 }
 
-// writable returns a failure for each path that others than root may write to, and
-// those that were looked at.
+// writable returns a failure for each path that other users than root may write to, and the checked paths.
 func writable(n *facts.Node, paths []string) (found Answer, looked []facts.Fact) {
 	var silent []facts.Fact
 	for _, name := range paths {
@@ -469,8 +468,8 @@ type kernelFault struct {
 	fixed []string
 }
 
-// kernelFaults are those known when this was written, the latest first. The list
-// ages: a kernel that has all of these may lack the next one.
+// kernelFaults are the faults that were known when this version was written, the latest first. A kernel with all these
+// fixes may still have a later fault.
 func kernelFaults() []kernelFault {
 	return []kernelFault{
 		{"CVE-2024-26812, CVE-2024-27437", "unhandled or stuck legacy interrupts", []string{"6.9"}},
@@ -513,8 +512,8 @@ func kernelFixed(n *facts.Node) Answer {
 	return say(finding.Manual, text, []facts.Fact{release}).reaching(devices...)
 }
 
-// fixedIn reports whether a kernel of that release has the fix by its number alone: it
-// is no older than mainline's, or than that of its own branch.
+// fixedIn reports whether the release number shows that a kernel has the fix: it is not older than the mainline release,
+// or the stable release of its branch, that has it.
 func (k *kernelFault) fixedIn(release string) bool {
 	runs, ok := kernelNumber(release)
 	if !ok {
@@ -530,8 +529,8 @@ func (k *kernelFault) fixedIn(release string) bool {
 	return false
 }
 
-// kernelNumber returns the three numbers that a release begins with; a last one that
-// is missing is zero. A release candidate is none: it may be older than the fix.
+// kernelNumber returns the three numbers at the begin of a release; a missing last number is zero. A release candidate
+// has none, because it may be older than the fix.
 func kernelNumber(release string) (number [3]int, ok bool) {
 	base, suffix := release, ""
 	if end := strings.IndexAny(release, "-+~_"); end >= 0 { // "6.12.107+deb13-amd64"

@@ -114,10 +114,9 @@ func unnamed(n *facts.Node, h *facts.OpenHandle) Answer {
 	return fail(fmt.Sprintf("%s holds %s, whose function is unknown, and is not the VMM of any claim", &h.Process.Process, h.Node))
 }
 
-// belongs reports whether the process is of the sandbox that has the claim's
-// functions: the process that the runtime named, a child of it (a runtime may name
-// its shim), or one in the cgroup of the sandbox or, while the journal knows none,
-// of the claim's pods.
+// belongs reports whether the process belongs to the sandbox that has the claim's functions: it is the process that the
+// runtime named, a child of it (a runtime may name its shim), or in the cgroup of the sandbox or, while the journal has
+// no sandbox, of the claim's pods.
 func belongs(n *facts.Node, p *vfio.Usage, rec *journal.Record) bool {
 	if !n.IsThisBoot(rec) {
 		return false
@@ -241,8 +240,8 @@ func preparedFor(n *facts.Node, a pci.Address) []*journal.Record {
 	return claims
 }
 
-// sandboxesOf says who holds the function, one process for each container, and
-// each process outside of any.
+// sandboxesOf returns the holders of the function: one process for each container, and each process outside of
+// containers.
 func sandboxesOf(n *facts.Node, a pci.Address) []string {
 	var who, seen []string
 	for _, h := range n.HoldersOf(a) {
@@ -395,8 +394,7 @@ func sandboxesHaveTheirOwn(n *facts.Node) Answer {
 	return showing(pass(count(len(looked), "sandbox")+" with functions"), looked, sandboxFacts)
 }
 
-// damagedStates says of each state that is not understood that any function may be
-// in it.
+// damagedStates reports each state that can't be decoded, because any function may be in it.
 func damagedStates(asked []facts.Fact) Answer {
 	var found Answer
 	for _, f := range asked {
@@ -422,8 +420,8 @@ func notItsOwn(n *facts.Node, s *runtimes.Sandbox, a pci.Address) string {
 	return fmt.Sprintf("%s has %s, which belongs to %s", sandboxName(s), a, describeClaims(n, []*journal.Record{claims[0].Record}))
 }
 
-// isFor reports whether the claim's functions are for the sandbox: the journal names
-// it, or names none yet and the claim is of its pod.
+// isFor reports whether the sandbox gets the claim's functions: the journal names it, or names no sandbox yet, and the
+// claim belongs to its pod.
 func isFor(n *facts.Node, rec *journal.Record, s *runtimes.Sandbox) bool {
 	if !n.IsThisBoot(rec) {
 		return false

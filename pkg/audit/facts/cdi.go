@@ -39,8 +39,8 @@ type Given struct {
 // IsControl reports whether it is a node that leads to no function by itself.
 func (g *Given) IsControl() bool { return g.Path == "/dev/vfio/vfio" || g.Path == "/dev/iommu" }
 
-// SpecsIn returns the CDI specs in CDI's default directories and in those that the runtimes are configured with,
-// by path, and the directories. Package runtimes has the configured ones: use its Specs.
+// SpecsIn returns the CDI specs in CDI's default directories and in the configured ones of the runtimes, by path, and
+// the directories. Package runtimes knows the configured ones: use its Specs.
 func (n *Node) SpecsIn(configured []string) (specs []Spec, dirs []Fact) {
 	for _, dir := range n.specDirs(configured) {
 		names, list := n.List(dir)
@@ -58,8 +58,8 @@ func (n *Node) SpecsIn(configured []string) (specs []Spec, dirs []Fact) {
 	return specs, dirs
 }
 
-// specDirs returns CDI's default directories and the configured ones, each once. /var/run is a link to /run
-// wherever it is not a directory of its own.
+// specDirs returns CDI's default directories and the configured ones, without duplicates. /var/run usually is a link to
+// /run.
 func (n *Node) specDirs(configured []string) []string {
 	dirs := []string{"etc/cdi", "run/cdi"}
 	for _, dir := range append([]string{"/var/run/cdi"}, configured...) {

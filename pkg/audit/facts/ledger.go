@@ -14,9 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Ledger verifies the node's ledger and returns the report, with the fact that says so: Absent without a ledger. A
-// ledger that has lost its key can't be verified, which is a problem like any other. A node alone can't tell
-// whether its disk was restored as a whole: see [ledger.Verify].
+// Ledger verifies the node's ledger and returns the report and its fact, which is Absent without a ledger. A ledger
+// without its key can't be verified, which is a problem like any other. A node alone can't know whether its disk was
+// restored as a whole: see [ledger.Verify].
 func (n *Node) Ledger() (*ledger.Report, Fact) {
 	type key struct{}
 	type verified struct {

@@ -107,8 +107,7 @@ func (u *Uplink) read(ctx context.Context, fsys *sysfs.FS, ask *asked) error {
 	return nil
 }
 
-// Links returns what is known of the node's interfaces, and the fact that says so;
-// nil where nothing is.
+// Links returns the settings of the node's interfaces and their fact, nil without any.
 func (n *Node) Links() (*Links, Fact) { return n.links() }
 
 // copiedLinks reads a copy's file.

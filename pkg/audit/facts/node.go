@@ -41,8 +41,8 @@ type Node struct {
 	noLedger string
 	// vpds is set by [Node.KeepVPDs].
 	vpds *VPDs
-	// Those are read once, when they are first asked for: behind are the functions
-	// by their VFIO nodes, nodeNumbers the nodes by their numbers.
+	// These are read once, at their first use: behind has the functions by their VFIO nodes, and nodeNumbers the nodes
+	// by their numbers.
 	processes   func() processes
 	behind      func() map[string][]pci.Address
 	nodeNumbers func() map[string]string
@@ -170,8 +170,8 @@ func fact(name, value, how string, err error) Fact {
 	return f
 }
 
-// Functions returns the functions of the given types, by address; without types
-// those that are given to VMs: GPUs, PFs, VFs and NVMe drives.
+// Functions returns the functions of the given types, by address; without types the assignable ones: GPUs, PFs, VFs and
+// NVMe drives.
 func (n *Node) Functions(types ...device.Type) []*device.Function {
 	if len(types) == 0 {
 		types = []device.Type{device.GPU, device.PFType, device.VFType, device.NVMe}
@@ -185,9 +185,8 @@ func (n *Node) Functions(types ...device.Type) []*device.Function {
 	return found
 }
 
-// Memo returns what make gave for the key, which it is asked once: what a reader
-// outside of this package made of many files. Keys are of a type of the reader's
-// own.
+// Memo returns the value of the key, which make is called for once: the result of a reader outside of this package from
+// many files. Keys have a type of the reader's package.
 func Memo[T any](n *Node, key any, make func() T) T {
 	once, _ := n.memo.LoadOrStore(key, sync.OnceValue(func() any { return make() }))
 	return once.(func() any)().(T)
@@ -223,7 +222,7 @@ type Fact struct {
 // OK reports whether the value is there.
 func (f Fact) OK() bool { return f.Status == Present }
 
-// Known reports whether the node answered: the value, or that there is none.
+// Known reports whether the node answered, with a value or with its absence.
 func (f Fact) Known() bool { return f.Status == Present || f.Status == Absent }
 
 // Is reports whether the value is one of the words.

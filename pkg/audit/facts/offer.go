@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// publishedFile is what the plugin says of what it publishes: see [Published].
+	// publishedFile has the list of devices that the plugin publishes: see [Published].
 	publishedFile = runDir + "/" + PublishedFile
 	// NodeConfigFile is the node's own configuration of the plugin.
 	NodeConfigFile = "etc/kata-vfio/node.yaml"
@@ -47,16 +47,14 @@ type offer struct {
 	config *v1alpha1.NodeConfig // nil for the default one
 	note   Fact                 // the plugin's file
 	said   Published            // what it says; empty where no plugin said anything
-	// named are those that the plugin publishes. The published ones are those, and
-	// the functions that a claim or a VFIO driver has.
+	// named are the functions that the plugin publishes. published are these, and the functions that a claim or a VFIO
+	// driver has.
 	named, published map[pci.Address]bool
-	// selected are those that the node's config selects, where no plugin has
-	// published anything.
+	// selected are the functions that the node config selects, if no plugin has published anything.
 	selected map[pci.Address]bool
 }
 
-// IsOffered reports whether the plugin says that the function can be allocated,
-// and what it says it in.
+// IsOffered reports whether the plugin publishes the function as allocatable, and the fact of that.
 func (n *Node) IsOffered(a pci.Address) (bool, Fact) { return n.offer.named[a], n.Read(publishedFile) }
 
 // IsPublished reports whether the function can be allocated now: the plugin says

@@ -60,7 +60,7 @@ type VTdUnit struct {
 	// RemapsInterrupts is bit 3 of it, DeviceTLB bit 2 (ecap_ir_support and
 	// ecap_dev_iotlb_support in drivers/iommu/intel/iommu.h).
 	RemapsInterrupts, DeviceTLB bool
-	// Functions are those behind it.
+	// Functions are the functions behind it.
 	Functions []pci.Address
 }
 

@@ -23,15 +23,12 @@ import (
 type OpenHandle struct {
 	// Process is shared.
 	Process *vfio.Usage
-	// Node is what it has open: "/dev/vfio/15", or "a VFIO device" where the kernel
-	// says which function that is of.
+	// Node is the open file: "/dev/vfio/15", or "a VFIO device" if the kernel names its function.
 	Node string
-	// Devices are the functions that it reaches by it: all of a group that VFIO has,
-	// by address. None for a device that the kernel does not name, or a node that
-	// has gone.
+	// Devices are the functions that it reaches through it: all functions of a group that VFIO has, by address. There
+	// are none for a device that the kernel does not name, or a deleted node.
 	Devices []pci.Address
-	// Claims are the claims that have any of Devices, those that came or went while
-	// processes were looked at included.
+	// Claims are the claims that have any of Devices, including those that came or ended while processes were read.
 	Claims []*journal.Record
 }
 
@@ -105,8 +102,8 @@ func (n *Node) readProcesses() processes {
 	if len(p.holdings) == 0 {
 		return p
 	}
-	// A claim may have come since the journal was read. One that has gone since had
-	// its functions when processes were looked at, or shortly before.
+	// A claim may be newer than the read journal. A claim that ended since then had its functions when the processes
+	// were read, or shortly before.
 	now, _ := n.JournalNow()
 	for i := range p.holdings {
 		p.holdings[i].Claims = n.claimsOf(p.holdings[i].Devices, tenancies(now))
@@ -141,8 +138,7 @@ func vfioNodes(f *device.Function) []string {
 	return nodes
 }
 
-// NodeOf returns the functions behind a VFIO node, by address; none for a node
-// that leads to no function that VFIO has.
+// NodeOf returns the functions behind a VFIO node, by address; none if VFIO has no function of the node.
 func (n *Node) NodeOf(node string) []pci.Address { return n.behind()[node] }
 
 // holdingsOf returns what one process holds.
@@ -295,7 +291,7 @@ func lockedLimit(text string) string {
 }
 
 // Listening returns the addresses on which processes in the node's network namespace listen on a TCP port, except
-// for those that only the node reaches, and the fact that says so (proc_pid_net(5)).
+// loopback addresses, and the fact of that (proc_pid_net(5)).
 func (n *Node) Listening(port uint16) ([]string, Fact) {
 	var open []string
 	all := n.Read("proc/1/net/tcp")

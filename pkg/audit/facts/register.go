@@ -15,9 +15,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Command returns the command register of a function, of which no more than the
-// six bytes up to it are read. A function that is locked or does not answer is
-// not touched.
+// Command returns the command register of a function. It reads only the six bytes up to it, and does not touch a
+// function that is locked or does not answer.
 func (n *Node) Command(f *device.Function) (uint16, Fact) {
 	const end = 6
 	name := path.Join(sysfs.FunctionPath(f.Address), "config")
@@ -91,17 +90,16 @@ func (n *Node) Config(a pci.Address) ([]byte, Fact) {
 // identity comes first.
 const maxVPD = 1 << 10
 
-// VPDs keeps the vital product data that were read, for all nodes that are given it by
-// [Node.KeepVPDs]: reading them takes a device up to seconds, and keeps others from its
-// configuration space meanwhile. They don't change while the function is on the bus. Safe
-// for concurrent use.
+// VPDs caches vital product data for all nodes that get it by [Node.KeepVPDs]: reading them takes a device up to
+// seconds, during which others can't read its configuration space. They don't change while the function is on the bus.
+// Safe for concurrent use.
 type VPDs struct {
 	mu   sync.Mutex // guards read
 	read map[pci.Address]keptVPD
 }
 
-// keptVPD is what was read of a function. Its directory in sysfs has another inode
-// once it is removed and found again.
+// keptVPD has the data of a function, and the inode of its sysfs directory, which changes when the function is removed
+// and found again.
 type keptVPD struct {
 	inode uint64
 	fact  Fact
@@ -215,8 +213,8 @@ func BaselineOf(s *device.Snapshot) *Baseline {
 	return b
 }
 
-// Baseline returns what the plugin kept of this boot, and the fact that says
-// whether: Absent where there is none, or only that of another boot.
+// Baseline returns the baseline that the plugin recorded in this boot, and its fact: Absent if there is none, or only
+// that of another boot.
 func (n *Node) Baseline() (*Baseline, Fact) {
 	file := n.Read(path.Join(runDir, BaselineFile))
 	if !file.OK() {

@@ -33,8 +33,8 @@ type Config struct {
 	// Counts is the least severity at which a failure counts against a device;
 	// [finding.Off] for none, which leaves metrics.
 	Counts isolation.Severity
-	// Assignable returns the functions that tenants can get; those that a claim or a VFIO
-	// driver has are known besides.
+	// Assignable returns the functions that tenants can get. Functions that a claim or a VFIO driver has count in any
+	// case.
 	Offered func(*device.Snapshot) []pci.Address
 	// Refresh returns the node's latest snapshot with the functions at the addresses
 	// read again. The kernel sends no uevent when a register of a port changes: whoever
@@ -89,9 +89,8 @@ func New(c Config) *Monitor {
 	return m
 }
 
-// Failing returns the rules that count and fail for a function or for its node,
-// the worst first. Nothing is known of a function that came after the last look.
-// The slice is shared.
+// Failing returns the rules that count and fail for a function or its node, the worst first. Functions that appeared
+// after the last look have none. The slice is shared.
 func (m *Monitor) Failing(a pci.Address) []finding.Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,9 +122,9 @@ func (m *Monitor) Run(ctx context.Context, snapshots <-chan *device.Snapshot) er
 	}
 }
 
-// Look asks the checks of the node, whose ports it reads again. The snapshot says which
-// functions are ports, and what the node is like if they can't be read. A stale snapshot tells nothing. What the ledger does not
-// take is logged, and told at the next look.
+// Look runs the checks on the node. It reads the ports again: the snapshot says which functions are ports, and has their
+// state if they can't be read. A stale snapshot changes nothing. Events that the ledger refuses are logged, and repeated
+// at the next look.
 func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 	if snap.Stale != "" {
 		return

@@ -42,9 +42,8 @@ func (o *outcome) newDevices(before *outcome) []pci.Address {
 	return all
 }
 
-// weigh returns the failures that count. A function that a claim is just taking or
-// giving back, or was since the earlier look at the node, is in between states that
-// a check may not know: what is new there waits for the next look.
+// weigh returns the failures that count. A function that is being prepared or released, or was since the previous look,
+// may be in a transient state: its new failures wait for the next look.
 func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *facts.Node) *outcome {
 	o := &outcome{devices: map[pci.Address][]finding.Failure{}}
 	for i := range findings {
@@ -98,14 +97,14 @@ func ids(failures []finding.Failure) []string {
 // later is to see that they were asked, and not only that nothing failed.
 const repeatAfter = 12 * time.Hour
 
-// published is what the ledger says of the checks.
+// published is the last state of the checks in the ledger.
 type published struct {
 	outcome *outcome  // nil for nothing yet
 	at      time.Time // when it was told all of it
 }
 
-// events returns what the ledger is to be told. The first of a run, and the
-// repetitions, say all of it; those between say what changed.
+// events returns the events for the ledger. The first event of a run, and the repetitions, have the whole state; the
+// others have the changes.
 func (t *published) events(now *outcome, at time.Time) (events []ledger.Event, whole bool) {
 	whole = t.outcome == nil || at.Sub(t.at) >= repeatAfter
 	before := &outcome{}

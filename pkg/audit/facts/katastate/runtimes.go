@@ -13,7 +13,7 @@ import (
 // (virtcontainers/persist/api CurPersistVersion).
 const persistVersion = 2
 
-// goState is what is read of virtcontainers/persist/api SandboxState.
+// goState has the needed fields of virtcontainers/persist/api SandboxState.
 type goState struct {
 	SandboxContainer string
 	PersistVersion   *uint
@@ -33,7 +33,7 @@ type goState struct {
 	}
 }
 
-// goDevice is what is read of pkg/device/config VFIODev.
+// goDevice has the needed fields of pkg/device/config VFIODev.
 type goDevice struct {
 	BDF, Bus     string
 	Type         int
@@ -112,7 +112,7 @@ func guestPath(written json.RawMessage) string {
 	return path
 }
 
-// rustState is what is read of runtime-rs' virt_container SandboxState.
+// rustState has the needed fields of runtime-rs' virt_container SandboxState.
 type rustState struct {
 	SandboxType string `json:"sandbox_type"`
 	Resource    *struct {
