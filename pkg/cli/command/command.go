@@ -162,7 +162,7 @@ func didYouMean(prefix string, names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "; did you mean " + prefix + strings.Join(names, " or "+prefix)
+	return " (did you mean " + prefix + strings.Join(names, " or "+prefix) + "?)"
 }
 
 // NoSubcommand refuses an unknown subcommand. Use it as Args of a root that only has commands.
