@@ -69,7 +69,7 @@ func writeDevices(w io.Writer, inv *audit.Inventory, format string, style audit.
 	case "yaml":
 		return inv.WriteYAML(w)
 	case "dot":
-		return topology.WriteDOT(w, inv)
+		return topology.WriteDOT(w, inv, topology.Everything)
 	}
 	return inv.WriteTable(w, style)
 }
@@ -180,7 +180,10 @@ func (t *tree) sandboxes(ctx context.Context, warnings io.Writer, namespace, pod
 }
 
 func topologyCommand(t *tree) *cobra.Command {
-	var format, file string
+	var (
+		format, file string
+		all          bool
+	)
 	formats := command.Formats{"svg", "dot", "tree"}
 	cmd := &cobra.Command{
 		Use:   "topology",
@@ -189,6 +192,9 @@ func topologyCommand(t *tree) *cobra.Command {
 			"outlines, verdicts as color and symbol, and pairs of near GPUs and NICs. The SVG opens in any browser without other\n" +
 			"files; hover over a function to see what is wrong. dot is for Graphviz, tree for a terminal.\n" +
 			"The verdicts are those of `devices`.\n" +
+			"\n" +
+			"Of a node with more than 512 functions, it shows root buses with refused functions as far as there is room, and the\n" +
+			"counts of the others. --all draws every function.\n" +
 			"\n" +
 			exitCodes,
 		Example: "  kata-vfio-audit topology --file node.svg",
@@ -200,7 +206,11 @@ func topologyCommand(t *tree) *cobra.Command {
 				return err
 			}
 			var drawing bytes.Buffer
-			if err := writeTopology(&drawing, inv, format, file == "" && terminal.Colorful(cmd.OutOrStdout())); err != nil {
+			detail := topology.Folded
+			if all {
+				detail = topology.Everything
+			}
+			if err := writeTopology(&drawing, inv, detail, format, file == "" && terminal.Colorful(cmd.OutOrStdout())); err != nil {
 				return err
 			}
 			return deliver(drawing.Bytes(), file, cmd.OutOrStdout())
@@ -208,17 +218,18 @@ func topologyCommand(t *tree) *cobra.Command {
 	}
 	formats.Flag(cmd, &format)
 	cmd.Flags().StringVar(&file, "file", "", "write to this file instead of standard output")
+	cmd.Flags().BoolVar(&all, "all", false, "show every function of a node with very many")
 	return cmd
 }
 
-func writeTopology(w io.Writer, inv *audit.Inventory, format string, color bool) error {
+func writeTopology(w io.Writer, inv *audit.Inventory, detail topology.Detail, format string, color bool) error {
 	switch format {
 	case "dot":
-		return topology.WriteDOT(w, inv)
+		return topology.WriteDOT(w, inv, detail)
 	case "tree":
-		return terminal.WriteTree(w, topology.Tree(inv), color)
+		return terminal.WriteTree(w, topology.Tree(inv, detail), color)
 	}
-	return topology.WriteSVG(w, topology.Arrange(inv))
+	return topology.WriteSVG(w, topology.Arrange(inv, detail))
 }
 
 // deliver writes the drawing to the file, whole or not at all, or to stdout.

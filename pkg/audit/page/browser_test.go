@@ -273,6 +273,12 @@ func phone(b browser) {
 	if width := eval[int](p, `document.documentElement.scrollWidth`); width > 390 {
 		b.t.Errorf("the page is %d pixels wide", width)
 	}
+	// Both drawings link to the functions: of the one in view, each GPU's card is within the screen.
+	inSight := eval[int](p, `[...document.querySelectorAll(".topology .card.function")].filter((e) => {
+		const {left, right, width} = e.getBoundingClientRect(); return width > 200 && left >= 0 && right <= 390; }).length`)
+	if inSight != 9 {
+		b.t.Errorf("%d GPUs and NICs of the drawing are in sight, want 9", inSight)
+	}
 	b.keep("phone.png", func() []byte { return p.Screenshot(true) })
 }
 
@@ -353,6 +359,16 @@ func opensFast(b browser) {
 		if said := p.Complaints(); len(said) > 0 {
 			b.t.Errorf("complaints: %q", said)
 		}
+		if h := eval[int](p, `Math.round(document.getElementById("topology").getBoundingClientRect().height)`); h > 2000 {
+			b.t.Errorf("the drawing is %d pixels tall", h)
+		}
+		if n := visible(p, ".root"); n != 60 {
+			b.t.Errorf("%d root buses are shown", n)
+		}
+		b.keep("large-all.png", func() []byte {
+			p.Eval(`document.getElementById("topology").scrollIntoView()`, nil)
+			return p.Screenshot(false)
+		})
 		b.keep("large.png", func() []byte { return p.Screenshot(false) })
 		if best = min(best, cost["TaskDuration"]); best <= time.Second {
 			return

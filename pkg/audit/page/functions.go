@@ -44,7 +44,10 @@ func functions(inv *audit.Inventory) template.FuncMap {
 			return template.HTML(topology.Mark(standing)) //nolint:gosec // our own drawing
 		},
 		"symbols": topology.Legend,
-		"prose":   prose, "brief": brief, "claim": claimName, "addresses": addressesOf,
+		"marks": func() template.HTML {
+			return template.HTML(topology.Definitions()) //nolint:gosec // our own drawing
+		},
+		"prose": prose, "brief": brief, "claim": claimName, "addresses": addressesOf,
 	}
 }
 

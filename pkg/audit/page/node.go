@@ -17,12 +17,15 @@ import (
 // node is the node's functions: drawn, and each by itself.
 type node struct {
 	Drawing template.HTML
+	// Narrow is the same for a phone.
+	Narrow template.HTML
+	// Roots are the node's root buses, each drawn by itself, where one drawing would be too tall: the worst. Rest are
+	// the others.
+	Roots, Rest []rootBus
 	// Undrawn is how many functions the drawing leaves out, and Broken whether it
 	// marks a broken boundary.
 	Undrawn int
 	Broken  bool
-	// Tall is set for a drawing that should scroll by itself.
-	Tall bool
 	// Functions are those with a part of their own: GPUs, PFs and drives, those of
 	// other kinds that a tenant has or a finding is about, and VFs without their PF.
 	Functions []function
@@ -61,18 +64,43 @@ type hop struct {
 	Known bool
 }
 
-// tall is where a drawing becomes one to scroll in, in pixels.
-const tall = 3000
+// rootBus is a root bus that is drawn on demand.
+type rootBus struct {
+	topology.RootDrawing
+	Picture template.HTML
+}
+
+const (
+	// tall is where a drawing is split into its root buses, in pixels.
+	tall = 4000
+	// maxRoots is how many root buses are listed at once.
+	maxRoots = 60
+)
+
+// draw draws the node's functions, or each root bus by itself where that would be too tall.
+func (n *node) draw(inv *audit.Inventory, marks *topology.Marks) {
+	drawing, undrawn := topology.ArrangeMarked(inv, marks)
+	n.Undrawn, n.Broken = undrawn, len(marks.Broken) > 0
+	if drawing.Height <= tall {
+		n.Drawing, n.Narrow = picture(drawing), picture(topology.ArrangeNarrow(inv, marks))
+		return
+	}
+	for _, r := range topology.ArrangeRoots(inv, marks) {
+		n.Roots = append(n.Roots, rootBus{r, picture(r.Drawing)})
+	}
+	most := min(len(n.Roots), maxRoots)
+	n.Roots, n.Rest = n.Roots[:most], n.Roots[most:]
+}
+
+func picture(d *topology.Drawing) template.HTML {
+	return template.HTML(topology.Inline(d)) //nolint:gosec // it escapes what comes from the node
+}
 
 func nodeOf(p *Page, items []item, who *tenants, past record) *node {
 	inv := p.Inventory
 	refs := referencesOf(p.Report.Findings, items)
-	marks := marksOf(p.Report.Findings, refs, who)
-	drawing, undrawn := topology.ArrangeMarked(inv, marks)
-	n := &node{
-		Drawing: template.HTML(topology.Inline(drawing)), //nolint:gosec // it escapes what comes from the node
-		Undrawn: undrawn, Broken: len(marks.Broken) > 0, Tall: drawing.Height > tall,
-	}
+	n := &node{}
+	n.draw(inv, marksOf(p.Report.Findings, refs, who))
 	bridges := map[pci.Address]*audit.Device{}
 	for i := range inv.Devices {
 		bridges[inv.Devices[i].Address] = &inv.Devices[i]

@@ -9,17 +9,23 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // WriteDOT writes the tree as a Graphviz graph: roots, bridges and functions
 // as nodes named by address, IOMMU groups as clusters, verdicts as colour and
-// symbol. `dot -Tsvg` draws it.
-func WriteDOT(w io.Writer, inv *audit.Inventory) error {
+// symbol. A folded root's label has its counts. `dot -Tsvg` draws it.
+func WriteDOT(w io.Writer, inv *audit.Inventory, detail Detail) error {
 	var b strings.Builder
+	roots := rootsOf(inv, detail)
+	inv = unfoldedOnly(inv, roots)
 	b.WriteString("digraph pcie {\n\trankdir=LR;\n\tnode [shape=box, style=\"rounded,filled\", fontname=\"monospace\"];\n")
 	clusters(&b, inv)
-	for _, r := range Roots(inv) {
-		fmt.Fprintf(&b, "\t%s [shape=oval, fillcolor=white, label=%s];\n", quote(r.Name), quote(rootLabel(r)))
+	for _, r := range roots {
+		fmt.Fprintf(&b, "\t%s [shape=oval, fillcolor=%s, label=%s];\n", quote(r.Name), rootFill(r), quote(rootLabel(r)))
+		if r.Folded {
+			continue
+		}
 		for _, n := range r.Children {
 			edges(&b, r.Name, n)
 		}
@@ -33,10 +39,27 @@ func WriteDOT(w io.Writer, inv *audit.Inventory) error {
 }
 
 func rootLabel(r Root) string {
-	if r.NUMA == nil {
-		return r.Name
+	label := r.Name
+	if r.NUMA != nil {
+		label += fmt.Sprintf("\\nNUMA node %d", *r.NUMA)
 	}
-	return fmt.Sprintf("%s\\nNUMA node %d", r.Name, *r.NUMA)
+	if r.Folded {
+		counts, _ := r.foldedLine()
+		label += "\\n" + counts
+	}
+	return label
+}
+
+func rootFill(r Root) string {
+	if !r.Folded {
+		return "white"
+	}
+	_, grade := r.foldedLine()
+	return fill(grade)
+}
+
+func fill(g audit.Grade) string {
+	return map[audit.Grade]string{audit.None: "gray90", audit.Good: "palegreen", audit.Concern: "khaki", audit.Bad: "lightpink"}[g]
 }
 
 // clusters writes every function's node, those of one group in one cluster.
@@ -63,7 +86,6 @@ func clusters(b *strings.Builder, inv *audit.Inventory) {
 }
 
 func dotNode(d *audit.Device) string {
-	fill := map[audit.Grade]string{audit.None: "gray90", audit.Good: "palegreen", audit.Concern: "khaki", audit.Bad: "lightpink"}
 	label := d.Address.String() + " " + dotKind(d) + "\\n" + d.Product()
 	if d.Driver != "" {
 		label += "\\ndriver " + d.Driver
@@ -71,7 +93,7 @@ func dotNode(d *audit.Device) string {
 	if d.Grade() == audit.Bad {
 		label += "\\n✗ " + string(d.Against()[0].Code)
 	}
-	return fmt.Sprintf("%s [fillcolor=%s, label=%s];\n", quote(d.Address.String()), fill[d.Grade()], quote(label))
+	return fmt.Sprintf("%s [fillcolor=%s, label=%s];\n", quote(d.Address.String()), fill(d.Grade()), quote(label))
 }
 
 func dotKind(d *audit.Device) string {
@@ -95,12 +117,19 @@ func edges(b *strings.Builder, parent string, n *Node) {
 // together joins each GPU with the NICs at its switch or root. Those that have
 // no more than a NUMA node in common would be too many lines.
 func together(b *strings.Builder, inv *audit.Inventory) {
+	drawn := map[pci.Address]bool{}
+	for i := range inv.Devices {
+		drawn[inv.Devices[i].Address] = true
+	}
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		if d.Type != device.GPU || d.Near == nil || d.Near.Nearness == device.SameNUMANode.String() {
 			continue
 		}
 		for _, nic := range d.Near.Addresses {
+			if !drawn[nic] {
+				continue
+			}
 			fmt.Fprintf(b, "\t%s -> %s [dir=none, style=dotted, constraint=false, label=%s];\n", quote(d.Address.String()), quote(nic.String()), quote(d.Near.Nearness))
 		}
 	}

@@ -19,7 +19,9 @@ type Drawing struct {
 	Links             []Link
 	Cards             []Card
 	Outlines          []Outline
-	Symbols           []Symbol
+	// Folds are root buses of which only counts are drawn.
+	Folds   []Fold
+	Symbols []Symbol
 	// Areas are what can be clicked upon where cards are too small.
 	Areas []Area
 	// LegendOutline is the sample of an outline in the legend.

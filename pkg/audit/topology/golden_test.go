@@ -18,7 +18,7 @@ import (
 func render(t *testing.T, inv *audit.Inventory) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := topology.WriteSVG(&b, topology.Arrange(inv)); err != nil {
+	if err := topology.WriteSVG(&b, topology.Arrange(inv, topology.Folded)); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -34,7 +34,7 @@ func TestDOTGolden(t *testing.T) {
 	for name, inv := range inventories(t) {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			if err := topology.WriteDOT(&b, inv); err != nil {
+			if err := topology.WriteDOT(&b, inv, topology.Folded); err != nil {
 				t.Fatal(err)
 			}
 			golden.Compare(t, name+".dot", b.String())
@@ -46,7 +46,7 @@ func TestTreeGolden(t *testing.T) {
 	for name, inv := range inventories(t) {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			if err := terminal.WriteTree(&b, topology.Tree(inv), false); err != nil {
+			if err := terminal.WriteTree(&b, topology.Tree(inv, topology.Folded), false); err != nil {
 				t.Fatal(err)
 			}
 			golden.Compare(t, name+".txt", b.String())

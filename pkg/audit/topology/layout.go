@@ -35,6 +35,10 @@ type layout struct {
 	broken map[pci.Address]bool
 	// crowded is set if a VF's cell does not fit.
 	crowded bool
+	// narrow is set for a screen that has no room beside a bridge: what is below it in the tree is below it here.
+	narrow bool
+	// foldsBefore is how many folds other panels have.
+	foldsBefore int
 }
 
 // culprits gathers the functions named as culprit of any reason.
@@ -57,7 +61,7 @@ func (l *layout) root(r Root, x, y int) Rect {
 	l.drawing.Texts = append(l.drawing.Texts, title)
 	box := title.Box().Union(Rect{x, y, 1, 20})
 	trunk := Point{x + 8, y + 20}
-	return box.Union(l.children(r.Children, trunk, x+indent, y+32))
+	return box.Union(l.children(r.Children, trunk, x+l.pick(indent, narrowIndent+8), y+32))
 }
 
 // node places a function and all below it, and returns the box of it all.
@@ -68,7 +72,11 @@ func (l *layout) node(n *Node, x, y int) Rect {
 	if len(n.VFs) > 0 {
 		box = box.Union(l.vfs(n, card.Rect))
 	}
-	if len(n.Children) > 0 {
+	switch {
+	case len(n.Children) > 0 && l.narrow:
+		start := Point{x + 8, card.Bottom()}
+		box = box.Union(l.children(n.Children, start, x+8+narrowIndent, box.Bottom()+rowGap))
+	case len(n.Children) > 0:
 		start := Point{card.Right(), y + anchor}
 		box = box.Union(l.children(n.Children, start, card.Right()+columnGap, y))
 	}
@@ -129,13 +137,13 @@ func shared(n *Node) bool { return len(n.GroupMembers) > 1 }
 
 // chips places a block of chips in rows.
 func (l *layout) chips(run []*Node, from Point, x, y int) Rect {
-	box := Rect{x, y, 1, 1}
+	box, perRow := Rect{x, y, 1, 1}, l.pick(chipsPerRow, 1)
 	for i, n := range run {
-		at := Point{x + i%chipsPerRow*(chipWidth+chipGap), y + i/chipsPerRow*(chipHeight+chipGap)}
+		at := Point{x + i%perRow*(chipWidth+chipGap), y + i/perRow*(chipHeight+chipGap)}
 		card := l.newCard(n, at.X, at.Y)
 		l.drawing.Cards = append(l.drawing.Cards, card)
 		box = box.Union(card.Rect)
-		if i%chipsPerRow == 0 {
+		if i%perRow == 0 {
 			l.link(from, Point{x, at.Y + chipHeight/2}, false)
 		}
 	}
@@ -151,11 +159,14 @@ const (
 	// sideBySide puts the two sockets of a common server beside each other.
 	sideBySide   = 2
 	minPageWidth = 1040
+	// narrowMargin and narrowIndent are those of a narrow screen.
+	narrowMargin = 8
+	narrowIndent = 10
 )
 
 // Arrange lays the node's tree out: a heading, a legend, and one panel per
 // NUMA node with the root buses of that node.
-func Arrange(inv *audit.Inventory) *Drawing {
+func Arrange(inv *audit.Inventory, detail Detail) *Drawing {
 	l := &layout{drawing: &Drawing{Name: "PCIe topology"}, culprits: culprits(inv)}
 	d := l.drawing
 	d.Description = describe(inv)
@@ -164,9 +175,17 @@ func Arrange(inv *audit.Inventory) *Drawing {
 		Text{pageMargin, 64, Body, d.Description, "muted"})
 	top := l.legend(pageMargin, 92) + panelGap
 	d.Width = max(minPageWidth, d.Texts[1].Box().Right()+pageMargin)
-	l.panels(byNUMA(Roots(inv)), sideBySide, top)
+	l.panels(byNUMA(rootsOf(inv, detail)), sideBySide, top)
 	d.Outlines = outlines(d.Cards)
 	return d
+}
+
+// pick returns the measure for the width of the screen.
+func (l *layout) pick(wide, narrow int) int {
+	if l.narrow {
+		return narrow
+	}
+	return wide
 }
 
 // describe sums the node up in one line.
@@ -223,34 +242,44 @@ func (p panel) title() string {
 // panels places all panels, row by row, and settles the page's size.
 func (l *layout) panels(panels []panel, perRow, top int) {
 	d := l.drawing
-	x, y, bottom := pageMargin, top, top
+	margin := l.pick(pageMargin, narrowMargin)
+	x, y, bottom := margin, top, top
 	for i, p := range panels {
 		if i%perRow == 0 && i > 0 {
-			x, y = pageMargin, bottom+panelGap
+			x, y = margin, bottom+panelGap
 		}
 		box := l.panel(p, x, y)
 		x = box.Right() + panelGap
 		bottom = max(bottom, box.Bottom())
-		d.Width = max(d.Width, box.Right()+pageMargin)
+		d.Width = max(d.Width, box.Right()+margin)
 	}
-	d.Height = bottom + pageMargin
+	d.Height = bottom + margin
 }
 
 // panel places one NUMA node's roots and the panel around them.
 func (l *layout) panel(p panel, x, y int) Rect {
 	d := l.drawing
 	l.panelNUMA = p.numa
-	title := Text{x + panelPadding, y + 24, Head, p.title(), "panel-title"}
+	padding := l.pick(panelPadding, narrowMargin)
+	title := Text{x + padding, y + 24, Head, p.title(), "panel-title"}
 	d.Texts = append(d.Texts, title)
 	inner := title.Box()
 	below := y + panelTitle + 10
+	var folded []Root
 	for _, r := range p.roots {
-		box := l.root(r, x+panelPadding, below)
+		if r.Folded {
+			folded = append(folded, r)
+			continue
+		}
+		box := l.root(r, x+padding, below)
 		inner = inner.Union(box)
 		below = box.Bottom() + rootGap
 	}
+	if len(folded) > 0 {
+		inner = inner.Union(l.folds(folded, x+padding, below))
+	}
 	strip := outlinePad + stripWidth
-	rect := Rect{x, y, inner.Right() + strip + panelPadding - x, inner.Bottom() + panelPadding - y}
+	rect := Rect{x, y, inner.Right() + strip + padding - x, inner.Bottom() + padding - y}
 	d.Panels = append(d.Panels, rect)
 	return rect
 }

@@ -1,14 +1,18 @@
 package topology_test
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/topology"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -16,9 +20,20 @@ import (
 // check holds a drawing to what makes it readable.
 func check(t *testing.T, inv *audit.Inventory) {
 	t.Helper()
-	d := topology.Arrange(inv)
+	for _, d := range []*topology.Drawing{topology.Arrange(inv, topology.Everything), topology.ArrangeNarrow(inv, unmarked())} {
+		checkDrawing(t, inv, d)
+	}
+}
+
+// unmarked marks nothing.
+func unmarked() *topology.Marks {
+	return &topology.Marks{Page: func(pci.Address) string { return "" }}
+}
+
+func checkDrawing(t *testing.T, inv *audit.Inventory, d *topology.Drawing) {
+	t.Helper()
 	page := topology.Rect{W: d.Width, H: d.Height}
-	if len(d.Cards) != len(inv.Devices) {
+	if len(d.Cards) != len(inv.Devices) && len(d.Symbols) > 0 { // else it leaves some out
 		t.Errorf("%d cards for %d functions", len(d.Cards), len(inv.Devices))
 	}
 	checkCards(t, d, page)
@@ -169,7 +184,7 @@ func (w *wilderness) fill(bus, depth int, up []pci.Address) {
 func TestEverySymbolIsExplained(t *testing.T) {
 	drawn := map[audit.Grade]bool{}
 	for name, inv := range inventories(t) {
-		d := topology.Arrange(inv)
+		d := topology.Arrange(inv, topology.Folded)
 		legend := map[audit.Grade]bool{}
 		for _, s := range d.Symbols {
 			legend[s.Grade] = true
@@ -194,5 +209,105 @@ func TestEverySymbolIsExplained(t *testing.T) {
 			t.Errorf("%q: explained twice, or not at all", e.Text)
 		}
 		explained[e.Grade] = true
+	}
+}
+
+// many is a node of that many root buses with a switch, two GPUs, and a NIC with VFs each; those in open let the GPUs reach
+// each other.
+func many(roots int, open ...int) *audit.Inventory {
+	m := newSample()
+	for i := range roots {
+		root, at := fmt.Sprintf("pci%04x:10", i+1), func(bus, slot int) string { return fmt.Sprintf("%04x:%02x:%02x.0", i+1, bus, slot) }
+		acs := on
+		if slices.Contains(open, i) {
+			acs = off
+		}
+		top := m.port(at(0x10, 1), root, i%2, pci.RootPort, on())
+		up := m.port(at(0x11, 0), root, i%2, pci.UpstreamPort, nil, top)
+		for g := range 2 {
+			down := m.port(at(0x12, g), root, i%2, pci.DownstreamPort, acs(), top, up)
+			m.add(at(0x13+g, 0), root, i%2, 0x030200, "GPU", with("vfio-pci", below(top, up, down), func(f *device.Function) { f.Switch = &up }))
+		}
+		down := m.port(at(0x12, 2), root, i%2, pci.DownstreamPort, on(), top, up)
+		pf := m.add(at(0x16, 0), root, i%2, 0x020000, "NIC", with("mlx5_core", below(top, up, down), func(f *device.Function) { f.Children.Net = []string{fmt.Sprintf("ens%d", i)} }))
+		m.vfs(pf, 0x17, 16, "vfio-pci")
+	}
+	return m.inventory()
+}
+
+// TestVeryManyFunctionsAreFolded: the height is bounded, nothing is lost, and what is refused is drawn first.
+func TestVeryManyFunctionsAreFolded(t *testing.T) {
+	for roots, most := range map[int]int{40: 2000, 108: 3000, 400: 3500} {
+		inv := many(roots, 7)
+		d := topology.Arrange(inv, topology.Folded)
+		t.Logf("%d root buses, %d functions: %d x %d", roots, len(inv.Devices), d.Width, d.Height)
+		if d.Height > most {
+			t.Errorf("%d root buses make it %d pixels tall, want %d at most", roots, d.Height, most)
+		}
+		if shown := d.Cards[0].Device.Root; len(d.Cards) != 24 || shown != "pci0008:10" {
+			t.Errorf("it has %d functions, the first of %s; want the 24 of the bad root bus", len(d.Cards), shown)
+		}
+		checkFolds(t, d)
+		if all := topology.Arrange(inv, topology.Everything); len(all.Cards) != len(inv.Devices) || len(all.Folds) != 0 {
+			t.Errorf("everything has %d of %d functions", len(all.Cards), len(inv.Devices))
+		}
+	}
+}
+
+func checkFolds(t *testing.T, d *topology.Drawing) {
+	t.Helper()
+	page := topology.Rect{W: d.Width, H: d.Height}
+	for i, f := range d.Folds {
+		if !page.Contains(f.Rect) {
+			t.Errorf("fold %d lies off the page: %+v", i, f.Rect)
+		}
+		for _, o := range d.Folds[i+1:] {
+			if f.Overlaps(o.Rect) {
+				t.Errorf("%q and %q overlap", f.Texts[0].Text, o.Texts[0].Text)
+			}
+		}
+		for _, c := range d.Cards {
+			if f.Overlaps(c.Rect) {
+				t.Errorf("%q and %s overlap", f.Texts[0].Text, c.Device.Address)
+			}
+		}
+		for _, text := range f.Texts {
+			if !f.Contains(text.Box()) {
+				t.Errorf("%q sticks out", text.Text)
+			}
+		}
+	}
+}
+
+// TestFoldedTexts: graph and tree have the counts of what they leave out.
+func TestFoldedTexts(t *testing.T) {
+	inv := many(40, 7)
+	for detail, lines := range map[topology.Detail]int{topology.Folded: 40 + 39 + 24, topology.Everything: 40 + 40*24} {
+		var tree, graph bytes.Buffer
+		if err := errors.Join(terminal.WriteTree(&tree, topology.Tree(inv, detail), false), topology.WriteDOT(&graph, inv, detail)); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(tree.String(), "\n"); n != lines {
+			t.Errorf("detail %d: the tree has %d lines, want %d", detail, n, lines)
+		}
+		const counts = "2 GPUs, 1 PF, 16 VFs"
+		want := 39 * (1 - int(detail))
+		if inTree, inGraph := strings.Count(tree.String(), counts), strings.Count(graph.String(), counts); inTree != want || inGraph != want {
+			t.Errorf("detail %d: %d counts in the tree and %d in the graph, want %d", detail, inTree, inGraph, want)
+		}
+	}
+}
+
+// TestAPhoneShowsGPUs: at the width of a phone, the drawing's cards are in sight and can be read.
+func TestAPhoneShowsGPUs(t *testing.T) {
+	const screen = 390 - 24
+	d := topology.ArrangeNarrow(many(8), unmarked())
+	if d.Width > 500 {
+		t.Errorf("it is %d pixels wide: texts of 11 pixels shrink to %d on a phone", d.Width, 11*screen/d.Width)
+	}
+	for _, c := range d.Cards {
+		if c.Device.Type == device.GPU && c.Right() > d.Width {
+			t.Errorf("%s is out of sight: %+v", c.Device.Address, c.Rect)
+		}
 	}
 }

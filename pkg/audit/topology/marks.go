@@ -45,15 +45,37 @@ type Tag struct {
 // legend of its own: panels below each other, and without functions that are
 // neither given to VMs nor concern one that is. It returns how many those are.
 func ArrangeMarked(inv *audit.Inventory, marks *Marks) (d *Drawing, left int) {
-	l := &layout{drawing: &Drawing{Name: "PCIe topology", Width: minMarkedWidth}, culprits: culprits(inv), marks: marks}
+	l, shown := newMarked(inv, marks)
+	l.drawing.Width = minMarkedWidth
+	l.panels(byNUMA(Roots(shown)), 1, pageMargin)
+	l.outline()
+	return l.drawing, len(inv.Devices) - len(shown.Devices)
+}
+
+// ArrangeNarrow lays the same out for a phone: what is behind a bridge is below it, so that GPUs are in sight.
+func ArrangeNarrow(inv *audit.Inventory, marks *Marks) *Drawing {
+	l, shown := newMarked(inv, marks)
+	l.narrow = true
+	l.panels(byNUMA(Roots(shown)), 1, narrowMargin)
+	l.outline()
+	return l.drawing
+}
+
+// newMarked returns the layout of a page's drawing, and what it shows.
+func newMarked(inv *audit.Inventory, marks *Marks) (l *layout, shown *audit.Inventory) {
+	l = &layout{drawing: &Drawing{Name: "PCIe topology"}, culprits: culprits(inv), marks: marks}
 	for a := range marks.Failing {
 		l.culprits[a] = true
 	}
-	shown := concerning(inv, l.culprits)
+	shown = concerning(inv, l.culprits)
 	l.drawing.Description = describe(shown)
 	l.broken = brokenLinks(inv, marks.Broken)
 	l.crowded = len(shown.Devices) > crowd
-	l.panels(byNUMA(Roots(shown)), 1, pageMargin)
+	return l, shown
+}
+
+// outline draws and marks the outlines of groups around what is placed.
+func (l *layout) outline() {
 	l.drawing.Outlines = outlines(l.drawing.Cards)
 	if l.crowded {
 		l.drawing.Outlines = slices.DeleteFunc(l.drawing.Outlines, func(o Outline) bool { return o.Alone })
@@ -61,7 +83,6 @@ func ArrangeMarked(inv *audit.Inventory, marks *Marks) (d *Drawing, left int) {
 	for i := range l.drawing.Outlines {
 		l.markOutline(&l.drawing.Outlines[i])
 	}
-	return l.drawing, len(inv.Devices) - len(shown.Devices)
 }
 
 // Colors is how many colours for tenants a page has.
@@ -69,9 +90,6 @@ const Colors = 8
 
 // minMarkedWidth keeps a page from blowing a small drawing up.
 const minMarkedWidth = 760
-
-// crowd is how many functions make VFs shrink to dots.
-const crowd = 512
 
 // concerning returns the inventory of assignable functions and all that is related to them: bridges above them,
 // mates in their groups, and what is at fault.
@@ -199,7 +217,6 @@ func Inline(d *Drawing) string {
 	b := svg{inline: true}
 	b.put(`<svg class="topology" width="%d" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="xMidYMin" role="group" aria-label="%s: %s">`,
 		d.Width, d.Height, d.Width, d.Height, html.EscapeString(d.Name), html.EscapeString(d.Description))
-	b.marks()
 	b.body(d)
 	for _, a := range d.Areas {
 		b.area(a)
@@ -209,7 +226,16 @@ func Inline(d *Drawing) string {
 	return b.String()
 }
 
-// Mark returns the mark of a grade as an svg element within a line of text, after an [Inline] of the same page.
+// Definitions returns the marks that what [Inline] and [Mark] return refers to: a page has them once.
+func Definitions() string {
+	b := svg{inline: true}
+	b.put(`<svg class="definitions" width="0" height="0" aria-hidden="true">`)
+	b.marks()
+	b.put("</svg>")
+	return b.String()
+}
+
+// Mark returns the mark of a grade as an svg element within a line of text.
 func Mark(s audit.Grade) string {
 	return `<svg class="topology" width="16" height="16" viewBox="-8 -8 16 16" aria-hidden="true"><use href="#mark-` + gradeClass(s) + `"/></svg>`
 }

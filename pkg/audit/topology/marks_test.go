@@ -110,7 +110,7 @@ func TestTheCauseIsRedAsTheLegendSays(t *testing.T) {
 			t.Fatal("the GPU counts as isolated: the test has no culprit")
 		}
 	}
-	for _, c := range topology.Arrange(inv).Cards {
+	for _, c := range topology.Arrange(inv, topology.Folded).Cards {
 		if c.Device.Address == disk && (c.Grade != audit.Bad || !c.Culprit) {
 			t.Errorf("the card of %s is %v, culprit %v", disk, c.Grade, c.Culprit)
 		}

@@ -106,6 +106,8 @@ func (m *sample) inventory() *audit.Inventory { return audit.NewInventory(m.snap
 
 func on() *pci.ACS { return &pci.ACS{Capability: 0x5f, Control: 0x1d} }
 
+func off() *pci.ACS { return &pci.ACS{Capability: 0x5f} }
+
 func with(driver string, edits ...func(*device.Function)) func(*device.Function) {
 	return func(f *device.Function) {
 		f.Driver = driver

@@ -51,6 +51,18 @@ func (b *svg) body(d *Drawing) {
 	for i := range d.Cards {
 		b.card(&d.Cards[i])
 	}
+	for i := range d.Folds {
+		b.fold(&d.Folds[i])
+	}
+}
+
+// fold draws the counts of a root bus.
+func (b *svg) fold(f *Fold) {
+	b.put(`<g class="%s">`, gradeClass(f.Grade))
+	b.rect("card", f.Rect, radius(FunctionCard))
+	b.put(`<path class="bar" d="M%d,%dh-2a6,6 0 0 0 -6,6v%da6,6 0 0 0 6,6h2z"/>`, f.X+8, f.Y, f.H-12)
+	b.texts(f.Texts)
+	b.put("</g>")
 }
 
 // svg gathers the text of a document.

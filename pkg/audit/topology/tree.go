@@ -19,6 +19,8 @@ type Root struct {
 	// NUMA is the node of the functions below it; nil where none states one.
 	NUMA     *int
 	Children []*Node
+	// Folded is set where a drawing has its counts instead of its functions.
+	Folded bool
 }
 
 // Node is one function in the tree.
@@ -133,13 +135,18 @@ func Kind(d *audit.Device) string {
 }
 
 // Tree returns a node's PCIe tree with its verdicts: a line for each root and each
-// function.
-func Tree(inv *audit.Inventory) []terminal.Branch {
-	roots := Roots(inv)
+// function. A folded root has its counts.
+func Tree(inv *audit.Inventory, detail Detail) []terminal.Branch {
+	roots := rootsOf(inv, detail)
 	trees := make([]terminal.Branch, len(roots))
 	for i := range roots {
 		r := &roots[i]
 		trees[i].Text = device.RootLine(r.Name, r.NUMA)
+		if r.Folded {
+			counts, grade := r.foldedLine()
+			trees[i].Below = []terminal.Branch{{Text: counts, Color: grade.Color()}}
+			continue
+		}
 		for _, n := range r.Children {
 			trees[i].Below = append(trees[i].Below, n.branch())
 		}
