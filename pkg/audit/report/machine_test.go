@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,7 +85,11 @@ func TestNDJSONHasAFindingALine(t *testing.T) {
 
 func TestSARIFIsValid(t *testing.T) {
 	for _, findings := range [][]finding.Finding{few(), many(), nil, {hostile()}, append(few(), few()...)} {
-		log, err := sarif.FromString(write(t, document(findings), "sarif", report.Options{}), sarif.WithStrictValidation())
+		text := write(t, document(findings), "sarif", report.Options{})
+		if empty := strings.ReplaceAll(text, `"results": []`, ""); strings.Contains(empty, "[]") || strings.Contains(empty, "{}") || strings.Contains(empty, "null") {
+			t.Errorf("%d findings: there are empty values in %s", len(findings), text)
+		}
+		log, err := sarif.FromString(text) // which makes up the arrays that the library's validation requires
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +102,7 @@ func TestSARIFIsValid(t *testing.T) {
 			if rule := log.Runs[0].Tool.Driver.Rules[r.RuleIndex]; *rule.ID != *r.RuleID {
 				t.Errorf("a result of %s refers to the rule %s", *r.RuleID, *rule.ID)
 			}
-			if (r.Kind == "fail") != (r.Level != "none") {
+			if r.Kind != "fail" || r.Level == "none" {
 				t.Errorf("%s: kind %s with level %s", *r.RuleID, r.Kind, r.Level)
 			}
 			if uri := *r.Locations[0].PhysicalLocation.ArtifactLocation.URI; !strings.HasPrefix(uri, "node/gpu-07/") || strings.Contains(uri+"/", "/../") {
@@ -107,8 +112,9 @@ func TestSARIFIsValid(t *testing.T) {
 				t.Errorf("%s: suppressions %v", *r.RuleID, r.Suppressions)
 			}
 		}
-		if len(prints) != len(findings) {
-			t.Errorf("%d fingerprints for %d findings", len(prints), len(findings))
+		failures := slices.DeleteFunc(slices.Clone(findings), func(f finding.Finding) bool { return f.State != finding.Fail && f.State != finding.Waived })
+		if len(prints) != len(failures) {
+			t.Errorf("%d fingerprints for %d failures", len(prints), len(failures))
 		}
 	}
 }

@@ -1,9 +1,12 @@
 package report
 
 import (
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/owenrumney/go-sarif/v3/pkg/report/v210/sarif"
@@ -16,14 +19,60 @@ import (
 
 const homepage = "https://github.com/kata-vfio/kata-vfio"
 
-// writeSARIF writes a SARIF 2.1.0 log of one run. What the audit looks at are not
-// files of a repository; an artifact is "node/<name>" and the path on the node.
+// writeSARIF writes a SARIF 2.1.0 log of one run: the failures, waived ones included, and their rules. The summary in the invocation's
+// properties counts all findings. The audit does not check files of a repository: an artifact is "node/<name>" and the path on the node.
 func writeSARIF(w io.Writer, d *Document) error {
 	log, err := sarifLog(d)
 	if err != nil {
 		return err
 	}
-	return encode.JSON(w, "report as SARIF", log)
+	small, err := withoutEmpty(log)
+	if err != nil {
+		return err
+	}
+	return encode.JSON(w, "report as SARIF", small)
+}
+
+// withoutEmpty returns the log without the empty arrays and objects that the library writes for each absent property. The format
+// requires only the list of results.
+func withoutEmpty(log *sarif.Report) (any, error) {
+	data, err := json.Marshal(log)
+	if err != nil {
+		return nil, fmt.Errorf("encode report as SARIF: %w", err)
+	}
+	var all any
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, fmt.Errorf("encode report as SARIF: %w", err)
+	}
+	return pruned(all), nil
+}
+
+// pruned removes empty values from objects, and keeps an empty list of results.
+func pruned(value any) any {
+	switch v := value.(type) {
+	case []any:
+		for i := range v {
+			v[i] = pruned(v[i])
+		}
+	case map[string]any:
+		for name, inner := range v {
+			v[name] = pruned(inner)
+			if isEmpty(v[name]) && name != "results" {
+				delete(v, name)
+			}
+		}
+	}
+	return value
+}
+
+func isEmpty(value any) bool {
+	switch v := value.(type) {
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return value == nil
 }
 
 func sarifLog(d *Document) (*sarif.Report, error) {
@@ -35,12 +84,17 @@ func sarifLog(d *Document) (*sarif.Report, error) {
 	run.Tool.Driver.WithVersion(d.Subject.Version)
 	rules := map[string]int{}
 	for i := range d.Rules {
-		rules[d.Rules[i].ID] = i
-		run.Tool.Driver.AddRule(sarifRule(&d.Rules[i], mapping.Of(frameworks, d.Rules[i].ID)))
+		if d.failsRule(d.Rules[i].ID) {
+			rules[d.Rules[i].ID] = len(rules)
+			run.Tool.Driver.AddRule(sarifRule(&d.Rules[i], mapping.Of(frameworks, d.Rules[i].ID)))
+		}
 	}
 	ids := d.identities()
 	for i := range d.Findings {
 		f := &d.Findings[i]
+		if !fails(f) {
+			continue
+		}
 		result := sarifResult(d, f).WithPartialFingerprints(map[string]string{"kataVfioFinding/v1": ids[i]})
 		if index, ok := rules[f.ID]; ok {
 			result.WithRuleIndex(index)
@@ -51,6 +105,13 @@ func sarifLog(d *Document) (*sarif.Report, error) {
 	run.AddInvocation(sarif.NewInvocation().WithExecutionSuccessful(true).WithEndTimeUtc(d.Subject.Time).
 		WithProperties(bag(map[string]any{"subject": d.Subject, "profile": d.Profile, "summary": d.Summary})))
 	return sarif.NewReport().AddRun(run), nil
+}
+
+// fails reports whether the finding is a failure, waived or not.
+func fails(f *finding.Finding) bool { return f.State == finding.Fail || f.State == finding.Waived }
+
+func (d *Document) failsRule(id string) bool {
+	return slices.ContainsFunc(d.Findings, func(f finding.Finding) bool { return f.ID == id && fails(&f) })
 }
 
 func sarifRule(r *finding.Rule, supports []mapping.Support) *sarif.ReportingDescriptor {
@@ -74,8 +135,7 @@ func sarifRule(r *finding.Rule, supports []mapping.Support) *sarif.ReportingDesc
 }
 
 func sarifResult(d *Document, f *finding.Finding) *sarif.Result {
-	kind, level := sarifKind(f)
-	result := sarif.NewRuleResult(f.ID).WithKind(kind).WithLevel(level).
+	result := sarif.NewRuleResult(f.ID).WithKind("fail").WithLevel(sarifLevel(f.Severity)).
 		WithMessage(sarif.NewTextMessage(about(f) + ": " + f.Text)).
 		AddLocation(sarifLocation(d, f))
 	properties := map[string]any{
@@ -93,22 +153,6 @@ func sarifResult(d *Document, f *finding.Finding) *sarif.Result {
 		result.AddSuppression(sarif.NewSuppression().WithKind("external").WithStatus("accepted").WithJustification(waiverWords(f.Waiver)))
 	}
 	return result.WithProperties(bag(properties))
-}
-
-// sarifKind: a level other than none is for failures only (3.27.10).
-func sarifKind(f *finding.Finding) (kind, level string) {
-	switch f.State {
-	case finding.Fail, finding.Waived:
-		return "fail", sarifLevel(f.Severity)
-	case finding.Unknown, finding.Error:
-		return "open", "none"
-	case finding.Manual:
-		return "review", "none"
-	case finding.NotApplicable:
-		return "notApplicable", "none"
-	case finding.Pass:
-	}
-	return "pass", "none"
 }
 
 func sarifLevel(s isolation.Severity) string {
