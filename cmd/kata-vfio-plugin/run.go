@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
 
 // holderWait is how long Unprepare waits for a VM to end. The kubelet waits 45 seconds, and the rest is for reset and restore.
@@ -20,10 +22,10 @@ const holderWait = 30 * time.Second
 
 // runOptions are the flags of `run`.
 type runOptions struct {
-	plugin    plugin.Config
-	plugging  plugging
-	audit     auditing
-	logFormat string
+	plugin   plugin.Config
+	plugging plugging
+	audit    auditing
+	log      logging
 }
 
 // runCommand serves the kubelet until a signal ends it.
@@ -48,7 +50,7 @@ func runCommand(opts *options) *cobra.Command {
 				return err
 			}
 			opts.node.HolderWait, opts.node.HotPlug, opts.node.HotPlugWindow = *wait, r.plugging.hot, r.plugging.window()
-			log := newLogger(cmd.ErrOrStderr(), r.logFormat)
+			log := r.log.logger(cmd.ErrOrStderr())
 			opts.node.Log, opts.node.Name, opts.node.Ledger.Node = log, r.plugin.Node.Name, r.plugin.Node.Name
 			if err := opts.resolveWork(); err != nil {
 				return err
@@ -82,8 +84,8 @@ func (r *runOptions) register(cmd *cobra.Command) {
 	f.StringSliceVar(&r.plugin.ExemptNamespaces, "exempt-namespace", exemptNamespaces(), "namespaces whose pods may mount /dev and have VFIO nodes: the node's own (default: kube-system and $POD_NAMESPACE)")
 	f.StringVar(&r.plugin.Probes, "listen", ":9455", "address of the probes /healthz and /readyz")
 	registerMetrics(f, &r.plugin.Metrics)
-	f.StringVar(&r.logFormat, "log-format", "text", "log format: text or json")
-	complete(cmd, "log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	f.StringVar(&r.plugin.Pprof, "pprof", "", "loopback address at which to serve profiles below /debug/pprof/, such as 127.0.0.1:9457; empty: they are not served")
+	r.log.register(cmd)
 	f.IntVar(&r.plugin.GRPCVerbosity, "grpc-verbosity", -1, "klog verbosity at which gRPC calls are logged; -1: never")
 }
 
@@ -97,11 +99,14 @@ func exemptNamespaces() []string {
 }
 
 func (r *runOptions) validate() error {
-	switch {
-	case r.plugin.Node.Name == "":
+	if r.plugin.Node.Name == "" {
 		return command.Usagef("--node-name is empty: set it, or $NODE_NAME from the downward API (spec.nodeName)")
-	case r.logFormat != "text" && r.logFormat != "json":
-		return command.Usagef("--log-format %q: want text or json", r.logFormat)
+	}
+	if err := r.log.validate(); err != nil {
+		return err
+	}
+	if r.plugin.Pprof != "" && !serving.Loopback(r.plugin.Pprof) {
+		return command.Usagef("--pprof %q: want a loopback address, such as 127.0.0.1:9457, because profiles need no credentials", r.plugin.Pprof)
 	}
 	if err := validateMetrics(&r.plugin.Metrics); err != nil {
 		return err
@@ -109,12 +114,38 @@ func (r *runOptions) validate() error {
 	return r.audit.validate()
 }
 
-// newLogger returns the plugin's logger.
-func newLogger(w io.Writer, format string) *slog.Logger {
-	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, nil))
+// logging are the flags of the plugin's log.
+type logging struct{ level, format string }
+
+func (l *logging) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&l.level, "log-level", "info", "least level that is logged: debug, info, warn or error; debug includes the client libraries up to klog's verbosity 4")
+	f.StringVar(&l.format, "log-format", "text", "log format: text or json")
+	complete(cmd, "log-level", cobra.FixedCompletions(logLevels(), cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func logLevels() []string { return []string{"debug", "info", "warn", "error"} }
+
+func (l *logging) validate() error {
+	switch {
+	case !slices.Contains(logLevels(), l.level):
+		return command.Usagef("--log-level %q: want debug, info, warn or error", l.level)
+	case l.format != "text" && l.format != "json":
+		return command.Usagef("--log-format %q: want text or json", l.format)
 	}
-	return slog.New(slog.NewTextHandler(w, nil))
+	return nil
+}
+
+// logger returns the logger that validated flags ask for.
+func (l *logging) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(l.level)) // validated
+	o := &slog.HandlerOptions{Level: level}
+	if l.format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
 }
 
 // garbagePercent is lower than Go's default of 100, to use less memory: the plugin works in bursts, and the node's memory is for

@@ -95,13 +95,16 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	return err
 }
 
-// listen opens the ports of probes and of metrics.
+// listen opens the ports of probes, of metrics and, on request, of profiles.
 func (s *service) listen(ctx context.Context, health *dra.Health) error {
 	var err error
 	if s.probes, err = serving.Listen(ctx, s.config.Probes, serving.Probes(health.Ready), nil); err != nil {
 		return err
 	}
-	s.scrapes, err = s.listenMetrics(ctx)
+	if s.scrapes, err = s.listenMetrics(ctx); err != nil || s.config.Pprof == "" {
+		return err
+	}
+	s.profiles, err = serving.ListenProfiles(ctx, s.config.Pprof)
 	return err
 }
 

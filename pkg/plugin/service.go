@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"time"
@@ -45,7 +46,9 @@ type Config struct {
 	// GRPCVerbosity is the klog verbosity at which gRPC calls are logged; -1 for never.
 	GRPCVerbosity int
 	// Probes is the address of /healthz and /readyz.
-	Probes  string
+	Probes string
+	// Pprof is the loopback address of profiles; empty for none.
+	Pprof   string
 	Metrics Scraping
 	// PodResources is the socket that Kata asks for devices, KubeletPodResources the kubelet's own.
 	PodResources, KubeletPodResources string
@@ -97,6 +100,7 @@ type service struct {
 
 	probes    *serving.Server
 	scrapes   *serving.Server
+	profiles  *serving.Server // nil without profiles
 	plugin    *dra.Plugin
 	reporter  *dra.Reporter
 	outbox    *dra.Outbox
@@ -112,7 +116,9 @@ type service struct {
 
 // start starts the parts and serves until ctx ends.
 func (s *service) start(ctx context.Context) error {
-	klog.SetSlogLogger(s.log)
+	if err := logLibraries(ctx, s.log); err != nil {
+		return err
+	}
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.log.Handler()))
 	s.changed = make(chan struct{}, 1)
 	if err := s.openNode(ctx); err != nil {
@@ -140,6 +146,9 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.watcher.Run(ctx) })
 	g.Go(func() error { return s.probes.Serve(ctx) })
 	g.Go(func() error { return s.scrapes.Serve(ctx) })
+	if s.profiles != nil {
+		g.Go(func() error { return s.profiles.Serve(ctx) })
+	}
 	g.Go(func() error { return s.publish(ctx) })
 	g.Go(func() error { return s.watchChecks(ctx) })
 	g.Go(func() error { return s.watchLedger(ctx) })
@@ -153,6 +162,23 @@ func (s *service) start(ctx context.Context) error {
 	g.Go(func() error { return s.watchDisk(ctx) })
 	s.runSandboxes(ctx, g)
 	return g.Wait()
+}
+
+// libraryVerbosity is the klog verbosity of libraries at level debug: slog's debug is logr's 4.
+const libraryVerbosity = "4"
+
+// logLibraries sends klog's output to the log. Info has verbosity 0, and debug up to libraryVerbosity.
+func logLibraries(ctx context.Context, log *slog.Logger) error {
+	klog.SetSlogLogger(log)
+	flags, verbosity := flag.NewFlagSet("klog", flag.ContinueOnError), "0"
+	klog.InitFlags(flags)
+	if log.Enabled(ctx, slog.LevelDebug) {
+		verbosity = libraryVerbosity
+	}
+	if err := flags.Set("v", verbosity); err != nil {
+		return fmt.Errorf("set the verbosity of libraries' logs: %w", err)
+	}
+	return nil
 }
 
 // openNode opens the node with a watcher as its inventory.
@@ -228,7 +254,7 @@ func (s *service) stop() error {
 		s.helper.Stop()
 		s.plugin.Wait()
 	}
-	for _, server := range []*serving.Server{s.probes, s.scrapes} {
+	for _, server := range []*serving.Server{s.probes, s.scrapes, s.profiles} {
 		if server != nil {
 			server.Close()
 		}

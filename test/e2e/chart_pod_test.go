@@ -77,6 +77,12 @@ plugin:
 				wantArgs(t, got, "--holder-wait=20s", "--hot-plug", "--log-format=text", "--listen=:9999", "--metrics-listen=:9998")
 			},
 		},
+		"debug log and profiles": {
+			values: "plugin: {logLevel: debug, pprof: true}",
+			check: func(t *testing.T, got rendered) {
+				wantArgs(t, got, "--log-level=debug", "--pprof=127.0.0.1:9457")
+			},
+		},
 		"checks of another profile, that taint nothing": {
 			values: "plugin: {audit: {profile: single-tenant, taint: 'off', every: 5m}}",
 			check: func(t *testing.T, got rendered) {

@@ -4,6 +4,12 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- define "kata-vfio.args" -}}
 - run
 - --log-format={{ .Values.plugin.logFormat }}
+{{- if ne .Values.plugin.logLevel "info" }}
+- --log-level={{ .Values.plugin.logLevel }}
+{{- end }}
+{{- if .Values.plugin.pprof }}
+- --pprof=127.0.0.1:9457
+{{- end }}
 - --listen=:{{ .Values.plugin.port }}
 # The same directory as /var/run/cdi on the node, by the name that it has in the container.
 - --metadata-cdi-dir=/run/cdi
