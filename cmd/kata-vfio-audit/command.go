@@ -67,7 +67,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib, or an archive of collect")
 	cmd.AddCommand(
 		nodeCommand(&t), explainCommand(&t), checksCommand(), profilesCommand(), waiveCommand(), devicesCommand(&t), topologyCommand(&t), sandboxesCommand(&t), handlersCommand(&t),
-		clusterCommand(), collectCommand(&t), gatherCommand(&t), evalCommand(&t), diffCommand(&t),
+		clusterCommand(), fleetCommand(), collectCommand(&t), gatherCommand(&t), evalCommand(&t), diffCommand(&t),
 		podCommand(&t), claimCommand(&t), deviceCommand(&t), whoCommand(&t), neighboursCommand(&t), ledgerCommand(&t), verifyCommand(),
 	)
 	command.AddVersion(cmd, cmd.Name()+" "+command.Build())

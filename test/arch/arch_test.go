@@ -67,7 +67,7 @@ func layers() [][]string {
 		{"plugin"}, // the daemon
 		{"audit/topology"},
 		{"audit/page", "audit/nodereport"},
-		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet"},
+		{"audit/report", "audit/cluster", "audit/evidence", "audit/fleet", "audit/posture"},
 	}
 }
 

@@ -34,7 +34,7 @@ func Read(stdin io.Reader, names []string) ([]*finding.Report, error) {
 	for _, name := range names {
 		files, err := reportFiles(name)
 		if err != nil {
-			return nil, command.Usagef("--node-report: %w", err)
+			return nil, command.Usagef("node report: %w", err)
 		}
 		for _, file := range files {
 			data, err := command.ReadArgument(stdin, file, MaxBytes)
@@ -43,7 +43,7 @@ func Read(stdin io.Reader, names []string) ([]*finding.Report, error) {
 			}
 			reports, err := decodeReports(data)
 			if err != nil {
-				return nil, command.Usagef("--node-report %s: %w", file, err)
+				return nil, command.Usagef("node report %s: %w", file, err)
 			}
 			all = append(all, reports...)
 		}

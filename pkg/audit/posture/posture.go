@@ -1,0 +1,176 @@
+// Package posture shows how many nodes are isolated, and how that changes: nodes by groups of rules, the worst first,
+// with each node's trend between its oldest and its latest report.
+package posture
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/nodereport"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+// Fleet is the posture of all nodes.
+type Fleet struct {
+	// Groups are the groups of rules that fail or have no answer on a node, in order.
+	Groups []string `json:"groups"`
+	// Nodes are the worst first.
+	Nodes []Node `json:"nodes"`
+}
+
+// Node is one node's posture.
+type Node struct {
+	Name string `json:"name"`
+	// From and To are the times of its oldest and latest report, RFC 3339.
+	From    string        `json:"from"`
+	To      string        `json:"to"`
+	Reports int           `json:"reports"`
+	Verdict finding.State `json:"verdict"`
+	// Before and Now count rules in the oldest and the latest report.
+	Before Count `json:"before"`
+	Now    Count `json:"now"`
+	// Cells are the groups, in the order of [Fleet.Groups].
+	Cells []Cell `json:"cells"`
+	// Open are rules that fail or have no answer now.
+	Open []Open `json:"open"`
+	// New fail now and did not in the oldest report; Fixed are the reverse.
+	New   []string `json:"new"`
+	Fixed []string `json:"fixed"`
+}
+
+// Count is how many rules fail, by severity, and how many have no answer.
+type Count struct {
+	Fails    int                        `json:"fails"`
+	Failed   map[isolation.Severity]int `json:"failed"`
+	NoAnswer int                        `json:"noAnswer"`
+}
+
+// Cell is a group of rules on a node.
+type Cell struct {
+	// Worst is the worst severity that fails; empty if none does.
+	Worst    isolation.Severity `json:"worst,omitempty"`
+	Fails    int                `json:"fails"`
+	NoAnswer int                `json:"noAnswer"`
+}
+
+// Open is a rule that fails or has no answer.
+type Open struct {
+	ID       string             `json:"id"`
+	Title    string             `json:"title"`
+	State    finding.State      `json:"state"`
+	Severity isolation.Severity `json:"severity"`
+	Findings int                `json:"findings"`
+}
+
+// Of returns the posture of the reports, of which a node may have several.
+func Of(reports []*finding.Report) *Fleet {
+	f := &Fleet{Groups: []string{}, Nodes: []Node{}}
+	for _, latest := range nodereport.Latest(reports, func(string) bool { return true }) {
+		f.Nodes = append(f.Nodes, nodeOf(&latest))
+	}
+	for i := range f.Nodes {
+		for _, o := range f.Nodes[i].Open {
+			f.Groups = append(f.Groups, groupOf(o.ID))
+		}
+	}
+	slices.Sort(f.Groups)
+	f.Groups = slices.Compact(f.Groups)
+	for i := range f.Nodes {
+		f.Nodes[i].fill(f.Groups)
+	}
+	slices.SortStableFunc(f.Nodes, func(a, b Node) int { return a.compare(&b) })
+	return f
+}
+
+func nodeOf(r *nodereport.NodeReport) Node {
+	oldest := r.Report
+	for _, o := range r.Older {
+		if timeOf(o).Before(timeOf(oldest)) {
+			oldest = o
+		}
+	}
+	before, now := openOf(oldest), openOf(r.Report)
+	return Node{
+		Name: r.Node, From: oldest.Subject.Time, To: r.Subject.Time, Reports: 1 + len(r.Older), Verdict: r.Summary.Verdict,
+		Before: countOf(before), Now: countOf(now), Open: now, New: failsOnly(now, before), Fixed: failsOnly(before, now),
+	}
+}
+
+func timeOf(r *finding.Report) time.Time {
+	t, _ := time.Parse(time.RFC3339, r.Subject.Time) // checked when it was read
+	return t
+}
+
+// openOf returns each rule that fails or has no answer once, by the worst of its findings, the worst rule first.
+func openOf(r *finding.Report) []Open {
+	open, at := []Open{}, map[string]int{}
+	for _, f := range slices.SortedStableFunc(slices.Values(r.Findings), func(a, b finding.Finding) int { return a.Compare(&b) }) {
+		if f.State != finding.Fail && f.State != finding.Unknown && f.State != finding.Error {
+			continue
+		}
+		i, ok := at[f.ID]
+		if !ok {
+			i, at[f.ID] = len(open), len(open)
+			open = append(open, Open{ID: f.ID, Title: f.Title, State: f.State, Severity: f.Severity})
+		}
+		open[i].Findings++
+	}
+	return open
+}
+
+func countOf(open []Open) Count {
+	c := Count{Failed: map[isolation.Severity]int{}}
+	for _, o := range open {
+		if o.State != finding.Fail {
+			c.NoAnswer++
+			continue
+		}
+		c.Fails++
+		c.Failed[o.Severity]++
+	}
+	return c
+}
+
+// failsOnly returns the rules that fail in one list and not in the other.
+func failsOnly(in, not []Open) []string {
+	list := []string{}
+	for _, o := range in {
+		fails := func(p Open) bool { return p.ID == o.ID && p.State == finding.Fail }
+		if o.State == finding.Fail && !slices.ContainsFunc(not, fails) {
+			list = append(list, o.ID)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func groupOf(id string) string { return (&finding.Rule{ID: id}).Group() }
+
+// fill sums the open rules up by group.
+func (n *Node) fill(groups []string) {
+	n.Cells = make([]Cell, len(groups))
+	for _, o := range n.Open {
+		i, _ := slices.BinarySearch(groups, groupOf(o.ID))
+		c := &n.Cells[i]
+		if o.State != finding.Fail {
+			c.NoAnswer++
+			continue
+		}
+		c.Fails++
+		if c.Worst == "" {
+			c.Worst = o.Severity // the worst comes first
+		}
+	}
+}
+
+// compare orders nodes, the worst first.
+func (n *Node) compare(m *Node) int {
+	for _, s := range finding.Severities() {
+		if c := m.Now.Failed[s] - n.Now.Failed[s]; c != 0 {
+			return c
+		}
+	}
+	return cmp.Or(m.Now.NoAnswer-n.Now.NoAnswer, cmp.Compare(n.Name, m.Name))
+}

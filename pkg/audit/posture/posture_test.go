@@ -1,0 +1,97 @@
+package posture_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/posture"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+)
+
+func reportOf(node, at string, findings ...finding.Finding) *finding.Report {
+	r := &finding.Report{Subject: finding.Subject{Kind: "node", Name: node, Time: at}, Findings: findings}
+	r.Finish()
+	return r
+}
+
+func fails(id string, s isolation.Severity) finding.Finding {
+	return finding.Finding{ID: id, Title: "title of " + id, State: finding.Fail, Severity: s}
+}
+
+const monday, tuesday = "2026-11-23T08:00:00Z", "2026-11-24T08:00:00Z"
+
+func TestTheWorstComesFirstWithItsTrend(t *testing.T) {
+	unknown := finding.Finding{ID: "RT-001", State: finding.Unknown, Severity: isolation.High}
+	f := posture.Of([]*finding.Report{
+		reportOf("good", tuesday, finding.Finding{ID: "IOM-001", State: finding.Pass, Severity: isolation.High}),
+		reportOf("low", tuesday, fails("HOST-003", isolation.Low), unknown),
+		reportOf("bad", tuesday, fails("ACS-001", isolation.Critical), fails("ACS-001", isolation.Critical), fails("ACS-002", isolation.High)),
+		reportOf("bad", monday, fails("ACS-001", isolation.Critical), fails("IOM-001", isolation.High), fails("IOM-002", isolation.High)),
+	})
+	if !slices.Equal(f.Groups, []string{"ACS", "HOST", "RT"}) {
+		t.Errorf("groups %q", f.Groups)
+	}
+	var names []string
+	for i := range f.Nodes {
+		names = append(names, f.Nodes[i].Name)
+	}
+	if !slices.Equal(names, []string{"bad", "low", "good"}) {
+		t.Fatalf("order %q", names)
+	}
+	bad := f.Nodes[0]
+	if bad.Trend() != "3 → 2 ▼" || !slices.Equal(bad.New, []string{"ACS-002"}) || !slices.Equal(bad.Fixed, []string{"IOM-001", "IOM-002"}) {
+		t.Errorf("trend %q, new %q, fixed %q", bad.Trend(), bad.New, bad.Fixed)
+	}
+	if bad.Open[0].Findings != 2 || bad.Cells[0].Text() != "2C" || f.Nodes[1].Cells[2].Text() != "?1" || f.Nodes[1].Trend() != "" {
+		t.Errorf("nodes %+v", f.Nodes)
+	}
+}
+
+func TestAThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
+	const nasty = `"><script>alert(1)</script>`
+	var reports []*finding.Report
+	for i := range 1000 {
+		var list []finding.Finding
+		for r := range i % 30 {
+			list = append(list, fails(fmt.Sprintf("%s-%03d", []string{"ACS", "IOM", "NIC", "RT"}[r%4], r), finding.Severities()[r%5]))
+		}
+		list = append(list, finding.Finding{ID: "OBS-001", Title: nasty, State: finding.Unknown, Severity: isolation.High})
+		reports = append(reports, reportOf(fmt.Sprintf("node-%03d%s", i/2, nasty), []string{monday, tuesday}[i%2], list...))
+	}
+	begin := time.Now()
+	f := posture.Of(reports)
+	for _, format := range posture.Formats() {
+		var b bytes.Buffer
+		if err := f.Write(&b, format); err != nil {
+			t.Fatal(err)
+		}
+		text := b.String()
+		if !strings.Contains(text, "node-499") {
+			t.Errorf("%s lacks a node", format)
+		}
+		if format != "html" {
+			continue
+		}
+		t.Logf("%d bytes", len(text))
+		for _, outside := range []string{"<script", "http://", "https://", "src=", "url(", "@import"} {
+			if strings.Contains(text, outside) {
+				t.Errorf("the page has %q", outside)
+			}
+		}
+		for i := range f.Nodes {
+			if !strings.Contains(text, fmt.Sprintf(`href="#n-%d"`, i)) || !strings.Contains(text, fmt.Sprintf(`id="n-%d"`, i)) {
+				t.Fatalf("node %d has no link", i)
+			}
+		}
+	}
+	took := time.Since(begin)
+	t.Logf("1,000 reports took %v in all formats", took)
+	if took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

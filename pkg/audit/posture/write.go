@@ -1,0 +1,159 @@
+package posture
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed" // the page
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/encode"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/terminal"
+)
+
+// Formats returns the formats of [Fleet.Write].
+func Formats() []string { return []string{"html", "table", "json", "yaml"} }
+
+// Write writes the posture in a format.
+func (f *Fleet) Write(w io.Writer, format string) error {
+	switch format {
+	case "json":
+		return encode.JSON(w, "posture", f)
+	case "yaml":
+		return encode.YAML(w, "posture", f)
+	case "table":
+		return f.writeTable(w)
+	}
+	return f.writePage(w)
+}
+
+func (f *Fleet) writeTable(w io.Writer) error {
+	rows := [][]string{append([]string{"NODE", "VERDICT", "FAILS", "NO ANSWER", "TREND"}, f.Groups...)}
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		row := []string{terminal.Visible(n.Name), string(n.Verdict), strconv.Itoa(n.Now.Fails), strconv.Itoa(n.Now.NoAnswer), n.Trend()}
+		for _, c := range n.Cells {
+			row = append(row, c.Text())
+		}
+		rows = append(rows, row)
+	}
+	for _, line := range terminal.Columns(rows, 0) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " ")); err != nil {
+			return fmt.Errorf("write posture: %w", err)
+		}
+	}
+	return nil
+}
+
+// Trend compares the failing rules of the oldest and the latest report; empty for a node with one report.
+func (n *Node) Trend() string {
+	if n.Reports < 2 {
+		return ""
+	}
+	sign := "="
+	switch {
+	case n.Now.Fails > n.Before.Fails:
+		sign = "▲"
+	case n.Now.Fails < n.Before.Fails:
+		sign = "▼"
+	}
+	return fmt.Sprintf("%d → %d %s", n.Before.Fails, n.Now.Fails, sign)
+}
+
+// Text is the number of failing rules with the worst severity's letter, and a question mark with those without an answer.
+func (c Cell) Text() string {
+	var parts []string
+	if c.Fails > 0 {
+		parts = append(parts, fmt.Sprintf("%d%.1s", c.Fails, strings.ToUpper(string(c.Worst))))
+	}
+	if c.NoAnswer > 0 {
+		parts = append(parts, fmt.Sprintf("?%d", c.NoAnswer))
+	}
+	return strings.Join(parts, " ")
+}
+
+// Class colours a cell of the heat map.
+func (c Cell) Class() string {
+	switch {
+	case c.Fails > 0:
+		return "h-" + string(c.Worst)
+	case c.NoAnswer > 0:
+		return "h-unknown"
+	}
+	return "h-none"
+}
+
+// Failing counts the nodes on which a check fails.
+func (f *Fleet) Failing() (n int) {
+	for i := range f.Nodes {
+		if f.Nodes[i].Now.Fails > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// Period is the time from the oldest report of a node to the latest one.
+func (f *Fleet) Period() (from, to string) {
+	for i := range f.Nodes {
+		if n := &f.Nodes[i]; from == "" || n.From < from {
+			from = n.From
+		}
+		to = max(to, f.Nodes[i].To)
+	}
+	return from, to
+}
+
+// Totals counts failing rules on all nodes, by the oldest and the latest reports.
+func (f *Fleet) Totals() (before, now int) {
+	for i := range f.Nodes {
+		before, now = before+f.Nodes[i].Before.Fails, now+f.Nodes[i].Now.Fails
+	}
+	return before, now
+}
+
+// view is what the page's template has.
+type view struct {
+	*Fleet
+	From, To    string
+	Before, Now int
+	Style       template.CSS
+	Policy      string
+	Severities  []string
+}
+
+// writePage writes a page that loads nothing and has no script. html/template escapes what comes from reports.
+func (f *Fleet) writePage(w io.Writer) error {
+	t, err := template.New("fleet").Parse(pageTemplate)
+	if err != nil {
+		return fmt.Errorf("parse the page's template: %w", err)
+	}
+	sum := sha256.Sum256([]byte(styleSheet))
+	v := view{Fleet: f, Style: template.CSS(styleSheet)} //nolint:gosec // our own file
+	v.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
+	v.From, v.To = f.Period()
+	v.Before, v.Now = f.Totals()
+	for _, s := range finding.Severities() {
+		v.Severities = append(v.Severities, string(s))
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, v); err != nil {
+		return fmt.Errorf("fill in the page: %w", err)
+	}
+	if _, err := io.WriteString(w, terminal.VisibleLines(b.String())); err != nil {
+		return fmt.Errorf("write page: %w", err)
+	}
+	return nil
+}
+
+var (
+	//go:embed fleet.html
+	pageTemplate string
+	//go:embed fleet.css
+	styleSheet string
+)
