@@ -362,3 +362,13 @@ func TestAFailureNeverShowsTheRulesTitle(t *testing.T) {
 		}
 	}
 }
+
+// TestFindingsNameNoFileOfAnArchive: what the kernel and containerd answer has no path on the node, whatever file an archive keeps it in.
+func TestFindingsNameNoFileOfAnArchive(t *testing.T) {
+	for _, tree := range []*board.Tree{server(t), board.New(t)} {
+		stdout, _, _ := execute(t, "node", "--root", tree.Root(), "-o", "json")
+		if at := strings.Index(stdout, `"/kata-vfio/`); at >= 0 {
+			t.Errorf("a finding names a file that nodes don't have: %.200s", stdout[at:])
+		}
+	}
+}

@@ -114,6 +114,7 @@ func (n *Node) Links() (*Links, Fact) { return n.links() }
 func (n *Node) copiedLinks() (*Links, Fact) { return decodeLinks(n.Read(LinksFile)) }
 
 func decodeLinks(f Fact) (*Links, Fact) {
+	f.Path, f.How = "netlink", "netlink" // a node has no such file, only copies do
 	if !f.OK() {
 		return nil, f
 	}
