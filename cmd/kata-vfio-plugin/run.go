@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -85,6 +86,7 @@ func (r *runOptions) register(cmd *cobra.Command) {
 	f.StringVar(&r.plugin.Probes, "listen", ":9455", "address of the probes /healthz and /readyz")
 	registerMetrics(f, &r.plugin.Metrics)
 	f.StringVar(&r.plugin.Pprof, "pprof", "", "loopback address at which to serve profiles below /debug/pprof/, such as 127.0.0.1:9457; empty: they are not served")
+	f.StringVar(&r.plugin.OTLP, "otlp-endpoint", "", "URL of the OpenTelemetry collector that gets spans by OTLP over gRPC, such as http://collector:4317\n(default: $OTEL_EXPORTER_OTLP_ENDPOINT; no spans if both are empty)")
 	r.log.register(cmd)
 	f.IntVar(&r.plugin.GRPCVerbosity, "grpc-verbosity", -1, "klog verbosity at which gRPC calls are logged; -1: never")
 }
@@ -108,10 +110,19 @@ func (r *runOptions) validate() error {
 	if r.plugin.Pprof != "" && !serving.Loopback(r.plugin.Pprof) {
 		return command.Usagef("--pprof %q: want a loopback address, such as 127.0.0.1:9457, because profiles need no credentials", r.plugin.Pprof)
 	}
+	if r.plugin.OTLP != "" && !isHTTP(r.plugin.OTLP) {
+		return command.Usagef("--otlp-endpoint %q: want a URL, such as http://collector:4317, or https for TLS", r.plugin.OTLP)
+	}
 	if err := validateMetrics(&r.plugin.Metrics); err != nil {
 		return err
 	}
 	return r.audit.validate()
+}
+
+// isHTTP reports whether text is a URL of scheme http or https with a host.
+func isHTTP(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 // logging are the flags of the plugin's log.

@@ -81,7 +81,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	}
 	s.plugin = dra.NewPlugin(dra.PluginConfig{
 		Client:     client,
-		Claims:     s.node,
+		Claims:     s.tracer.Claims(s.node),
 		Gate:       &dra.Gate{Client: client, NodeName: s.config.Node.Name, Handlers: s.node.Node.AllowedHandlers},
 		Attributes: s.publisher.Attributes, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log, Refused: s.node.Refused,
 		Confirmed: func(uid string) { s.sandboxes.table.Withdraw(uid, "") },
@@ -90,7 +90,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	s.helper, err = dra.Kubelet{
 		Client: client, NodeName: s.config.Node.Name, PodUID: s.config.PodUID,
 		PluginDir: s.config.PluginDir, RegistryDir: s.config.RegistryDir, MetadataCDIDir: s.config.MetadataCDIDir,
-		GRPCVerbosity: s.config.GRPCVerbosity,
+		GRPCVerbosity: s.config.GRPCVerbosity, Intercept: s.tracer.Unary,
 	}.Register(ctx, s.plugin)
 	return err
 }

@@ -52,24 +52,33 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 		return err
 	}
 	allocations := &dra.Allocations{Client: client, Node: s.config.Node.Name, Load: s.node.Journal.Load}
-	claims := &HandOvers{Claims: s.node, Reporter: s.reporter, Changed: s.wake}
+	claims := &HandOvers{Claims: s.tracer.Claims(s.node), Reporter: s.reporter, Changed: s.wake}
 	s.sandboxes.podres = podres.New(podres.Config{
 		Assignments: table, Claims: claims, Kubelet: kubelet, Peers: podres.Bundles{}, Resolver: specs, Log: s.log,
-		Reserve: func(ctx context.Context, c plan.Ref) error { return s.plugin.Reserve(ctx, c) },
-		Confirm: allocations.Confirm,
-		Observe: func(took time.Duration, err error) { s.metrics.ObserveRequest("pod-resources/Get", took, err) },
+		Reserve:   func(ctx context.Context, c plan.Ref) error { return s.plugin.Reserve(ctx, c) },
+		Confirm:   allocations.Confirm,
+		Observe:   func(took time.Duration, err error) { s.metrics.ObserveRequest("pod-resources/Get", took, err) },
+		Intercept: s.tracer.Unary,
 	})
 	s.sandboxes.nri = nri.New(nri.Config{
 		Assignments: table, Claims: claims, Host: nri.Kernel{FS: s.node.FS}, Socket: s.config.NRI, Log: s.log,
 		Rules: nri.Rules{
 			AllowedHandlers: s.node.Node.AllowedHandlers, ExemptNamespaces: s.config.ExemptNamespaces, ColdPlug: !s.config.Node.HotPlug,
 		},
-		Observe: func(hook string, took time.Duration, err error) { s.metrics.ObserveRequest("nri/"+hook, took, err) },
+		Observe: s.hookEnded,
 		Report:  s.podRefused,
 	})
 	s.metrics.WatchNRI(s.sandboxes.nri.Connected)
 	s.sandboxes.listener, err = podres.Listen(ctx, s.config.PodResources)
 	return err
+}
+
+// hookEnded counts a call of the runtime. The work that NRI starts has its own spans.
+func (s *service) hookEnded(hook string, took time.Duration, err error) {
+	s.metrics.ObserveRequest("nri/"+hook, took, err)
+	if hook != "HandOver" && hook != "Renew" {
+		s.tracer.Hook(hook, took, err)
+	}
 }
 
 // assignments returns the table of the devices' claims in this boot of the node.

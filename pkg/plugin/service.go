@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
@@ -27,6 +28,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin/trace"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -47,6 +49,8 @@ type Config struct {
 	GRPCVerbosity int
 	// Probes is the address of /healthz and /readyz.
 	Probes string
+	// OTLP is the URL of the collector of spans; empty for that of the environment, if there is one.
+	OTLP string
 	// Pprof is the loopback address of profiles; empty for none.
 	Pprof   string
 	Metrics Scraping
@@ -94,6 +98,7 @@ type service struct {
 	node      *node.Node
 	watcher   *inventory.Watcher
 	metrics   *metrics.Metrics
+	tracer    *trace.Tracer
 	publisher *dra.Publisher
 	monitor   *monitor.Monitor
 	notes     *RunFiles
@@ -121,6 +126,9 @@ func (s *service) start(ctx context.Context) error {
 	}
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.log.Handler()))
 	s.changed = make(chan struct{}, 1)
+	if err := s.openTracer(ctx); err != nil {
+		return err
+	}
 	if err := s.openNode(ctx); err != nil {
 		return err
 	}
@@ -181,6 +189,16 @@ func logLibraries(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
+// openTracer opens the tracer, whose errors go to the log.
+func (s *service) openTracer(ctx context.Context) error {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		s.log.WarnContext(ctx, "spans not exported", slog.Any("err", err))
+	}))
+	var err error
+	s.tracer, err = trace.Open(ctx, trace.Config{Endpoint: s.config.OTLP, Node: s.config.Node.Name, Version: metrics.ReadBuild().Version})
+	return err
+}
+
 // openNode opens the node with a watcher as its inventory.
 func (s *service) openNode(ctx context.Context) error {
 	s.config.Node.Inventory = func(fs *sysfs.FS) (effects.Inventory, error) {
@@ -196,7 +214,10 @@ func (s *service) openNode(ctx context.Context) error {
 	s.metrics.ShowBuild(metrics.ReadBuild())
 	s.metrics.WatchDisks(s.disks, journal.FreeBytes)
 	s.config.Node.Ledger.Observe = s.metrics.ObserveLedger
-	s.config.Node.Observe = s.metrics.Observe
+	s.config.Node.Observe = func(e effects.Event) {
+		s.metrics.Observe(e)
+		s.tracer.Observe(e)
+	}
 	var err error
 	if s.node, err = node.Open(s.config.Node); err != nil {
 		return err
@@ -262,6 +283,9 @@ func (s *service) stop() error {
 	err := s.sandboxes.close()
 	if s.node != nil {
 		err = errors.Join(err, s.node.Close())
+	}
+	if s.tracer != nil {
+		s.tracer.Close()
 	}
 	return err
 }

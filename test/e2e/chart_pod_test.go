@@ -77,10 +77,10 @@ plugin:
 				wantArgs(t, got, "--holder-wait=20s", "--hot-plug", "--log-format=text", "--listen=:9999", "--metrics-listen=:9998")
 			},
 		},
-		"debug log and profiles": {
-			values: "plugin: {logLevel: debug, pprof: true}",
+		"debug log, spans and profiles": {
+			values: "plugin: {logLevel: debug, pprof: true, otlpEndpoint: 'http://collector:4317'}",
 			check: func(t *testing.T, got rendered) {
-				wantArgs(t, got, "--log-level=debug", "--pprof=127.0.0.1:9457")
+				wantArgs(t, got, "--log-level=debug", "--otlp-endpoint=http://collector:4317", "--pprof=127.0.0.1:9457")
 			},
 		},
 		"checks of another profile, that taint nothing": {

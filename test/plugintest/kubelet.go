@@ -55,7 +55,7 @@ func Serve(t *testing.T, n *Node, claims dra.Claims, podUID string, objects ...r
 	})
 	k.Helper, err = dra.Kubelet{
 		Client: k.Client, NodeName: "worker-1", PodUID: podUID, PluginDir: filepath.Join(dir, "plugin"),
-		RegistryDir: filepath.Join(dir, "registry"), MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1,
+		RegistryDir: filepath.Join(dir, "registry"), MetadataCDIDir: filepath.Join(dir, "cdi"), GRPCVerbosity: -1, Intercept: n.Intercept,
 	}.Register(t.Context(), k.Plugin)
 	if err != nil {
 		t.Fatal(err)

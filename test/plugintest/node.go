@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,6 +53,8 @@ type Node struct {
 	Publisher *dra.Publisher
 	Links     *vftest.Links
 	Policy    *vf.Policy
+	// Intercept, which may be nil, wraps the kubelet's calls.
+	Intercept grpc.UnaryServerInterceptor
 }
 
 // New returns an empty node with the name worker-1.

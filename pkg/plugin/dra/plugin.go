@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -333,6 +334,8 @@ type Kubelet struct {
 	MetadataCDIDir string
 	// GRPCVerbosity is the klog verbosity at which calls are logged; -1 for never.
 	GRPCVerbosity int
+	// Intercept, which may be nil, wraps each call.
+	Intercept grpc.UnaryServerInterceptor
 }
 
 // Register serves the plugin on its sockets and registers it with the kubelet, which calls it until the returned helper is
@@ -349,6 +352,9 @@ func (k Kubelet) Register(ctx context.Context, p *Plugin) (*kubeletplugin.Helper
 	}
 	if k.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(types.UID(k.PodUID)))
+	}
+	if k.Intercept != nil {
+		options = append(options, kubeletplugin.GRPCInterceptor(k.Intercept))
 	}
 	helper, err := kubeletplugin.Start(ctx, p, options...)
 	if err != nil {

@@ -183,7 +183,11 @@ func answered(ctx context.Context, path string) bool {
 // progress have ended or StopLimit has passed. Later callers are refused, or served by the instance that
 // took the socket over.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	server := grpc.NewServer(grpc.Creds(peerCredentials{}))
+	options := []grpc.ServerOption{grpc.Creds(peerCredentials{})}
+	if s.cfg.Intercept != nil {
+		options = append(options, grpc.UnaryInterceptor(s.cfg.Intercept))
+	}
+	server := grpc.NewServer(options...)
 	podresourcesv1.RegisterPodResourcesListerServer(server, s)
 	defer server.Stop()
 	release := context.AfterFunc(ctx, func() {

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -80,6 +81,8 @@ type Config struct {
 	Confirm func(ctx context.Context, claimUID string) error
 	// Observe, which may be nil, is called at the end of each Get. It must be safe for concurrent use.
 	Observe func(took time.Duration, err error)
+	// Intercept, which may be nil, wraps each call.
+	Intercept grpc.UnaryServerInterceptor
 }
 
 // Server answers the PodResources API. It is safe for concurrent use and keeps nothing between calls.

@@ -7,6 +7,9 @@ The plugin's arguments, privileges and mounts. Flags stand here only where a val
 {{- if ne .Values.plugin.logLevel "info" }}
 - --log-level={{ .Values.plugin.logLevel }}
 {{- end }}
+{{- with .Values.plugin.otlpEndpoint }}
+- --otlp-endpoint={{ . }}
+{{- end }}
 {{- if .Values.plugin.pprof }}
 - --pprof=127.0.0.1:9457
 {{- end }}

@@ -1,0 +1,218 @@
+// Package trace makes OpenTelemetry spans of the plugin's work on claims, and exports them by OTLP over gRPC.
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
+)
+
+// scope names what makes the spans.
+const scope = "github.com/kata-vfio/kata-vfio/pkg/plugin/trace"
+
+// Config says where spans go, and where they come from.
+type Config struct {
+	// Endpoint is the collector's URL, such as http://collector:4317. Empty: that of the environment
+	// (OTEL_EXPORTER_OTLP_ENDPOINT), or no spans.
+	Endpoint string
+	// Node is the node's name, Version the plugin's.
+	Node, Version string
+}
+
+// enabled reports whether the config or the standard environment asks for spans.
+func (c *Config) enabled() bool {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+		return false
+	}
+	return c.Endpoint != "" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+}
+
+// Tracer makes spans. It is safe for concurrent use.
+type Tracer struct {
+	tracer   trace.Tracer
+	shutdown func(context.Context) error
+
+	mu       sync.Mutex // guards all below
+	active   map[string][]trace.Span
+	prepared map[string]trace.SpanContext // the latest Prepare of prepared claims, by UID
+}
+
+// Open returns a tracer that exports to a collector, or one that does nothing where tracing is not asked for. It
+// does not wait for the collector.
+func Open(ctx context.Context, c Config) (*Tracer, error) {
+	if !c.enabled() {
+		return New(noop.NewTracerProvider(), nil), nil
+	}
+	var options []otlptracegrpc.Option
+	if c.Endpoint != "" {
+		options = append(options, otlptracegrpc.WithEndpointURL(c.Endpoint))
+	}
+	exporter, err := otlptracegrpc.New(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("make an OTLP exporter: %w", err)
+	}
+	from, err := resource.New(ctx, resource.WithAttributes(
+		attribute.String("service.name", "kata-vfio-plugin"), attribute.String("service.version", c.Version), attribute.String("k8s.node.name", c.Node),
+	), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("describe the plugin in its spans: %w", err), exporter.Shutdown(ctx))
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(from))
+	return New(provider, provider.Shutdown), nil
+}
+
+// New returns a tracer with a provider. Shutdown, which may be nil, sends what is left.
+func New(provider trace.TracerProvider, shutdown func(context.Context) error) *Tracer {
+	return &Tracer{
+		tracer: provider.Tracer(scope), shutdown: shutdown, active: map[string][]trace.Span{}, prepared: map[string]trace.SpanContext{},
+	}
+}
+
+// closeLimit is how long Close waits for the collector.
+const closeLimit = 5 * time.Second
+
+// Close sends the spans that are left. OpenTelemetry's error handler gets an error: a collector that does not answer
+// is no failure of the plugin.
+func (t *Tracer) Close() {
+	if t.shutdown == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	if err := t.shutdown(ctx); err != nil {
+		otel.Handle(fmt.Errorf("send the last spans: %w", err))
+	}
+}
+
+// Unary makes a span of each gRPC call, in the trace that the caller's W3C trace context names. It is a
+// [grpc.UnaryServerInterceptor], since the kubelet plugin helper accepts no stats handler.
+func (t *Tracer) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	ctx = propagation.TraceContext{}.Extract(ctx, carrier(md))
+	service, method, _ := strings.Cut(strings.TrimPrefix(info.FullMethod, "/"), "/")
+	ctx, span := t.tracer.Start(ctx, service+"/"+method, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("rpc.system", "grpc"), attribute.String("rpc.service", service), attribute.String("rpc.method", method),
+	))
+	answer, err := handler(ctx, req)
+	end(span, err)
+	return answer, err
+}
+
+// carrier reads a trace context from a call's metadata.
+type carrier metadata.MD
+
+// Get implements [propagation.TextMapCarrier].
+func (c carrier) Get(key string) string {
+	if values := metadata.MD(c).Get(key); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// Set implements [propagation.TextMapCarrier].
+func (c carrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
+
+// Keys implements [propagation.TextMapCarrier].
+func (c carrier) Keys() []string {
+	keys := make([]string, 0, len(c))
+	for key := range c {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// Observe makes a child span of each phase of the work on a claim. It is an [effects.Observer].
+func (t *Tracer) Observe(e effects.Event) {
+	parent := t.working(e.Claim.UID)
+	if parent == nil || !parent.IsRecording() {
+		return
+	}
+	now := time.Now()
+	ctx := trace.ContextWithSpan(context.Background(), parent)
+	_, span := t.tracer.Start(ctx, string(e.Phase), trace.WithTimestamp(now.Add(-e.Took)))
+	if e.Step != nil {
+		span.SetAttributes(attribute.String("kata_vfio.step", string(e.Step.Operation)))
+		if e.Step.Address != (pci.Address{}) {
+			span.SetAttributes(attribute.String("kata_vfio.device.address", e.Step.Address.String()))
+		}
+	}
+	if e.Claim.Name != "" {
+		parent.SetAttributes(named(e.Claim.Namespace, e.Claim.Name)...)
+	}
+	end(span, e.Err, trace.WithTimestamp(now))
+}
+
+// Hook makes a span of a call of the runtime through NRI that has ended. It leaves out calls that were quick and
+// not refused: each container of the node makes some.
+func (t *Tracer) Hook(name string, took time.Duration, err error) {
+	if err == nil && took < slowHook {
+		return
+	}
+	now := time.Now()
+	_, span := t.tracer.Start(context.Background(), "nri/"+name, trace.WithTimestamp(now.Add(-took)))
+	end(span, err, trace.WithTimestamp(now))
+}
+
+// slowHook is how long a hook takes that gets a span though it was not refused.
+const slowHook = 10 * time.Millisecond
+
+// begin starts a span of the work on a claim.
+func (t *Tracer) begin(ctx context.Context, name, uid string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	ctx, span := t.tracer.Start(ctx, name, append(options, trace.WithAttributes(attribute.String("kata_vfio.claim.uid", uid)))...)
+	if span.IsRecording() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.active[uid] = append(t.active[uid], span)
+	}
+	return ctx, span
+}
+
+// finish ends a span of begin.
+func (t *Tracer) finish(span trace.Span, uid string, err error) {
+	end(span, err)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	left := slices.DeleteFunc(t.active[uid], func(other trace.Span) bool { return other == span })
+	if t.active[uid] = left; len(left) == 0 {
+		delete(t.active, uid)
+	}
+}
+
+// working returns the span of the work on a claim that began last; nil for none.
+func (t *Tracer) working(uid string) trace.Span {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if spans := t.active[uid]; len(spans) > 0 {
+		return spans[len(spans)-1]
+	}
+	return nil
+}
+
+// end ends a span with its outcome.
+func end(span trace.Span, err error, options ...trace.SpanEndOption) {
+	span.SetAttributes(attribute.String("kata_vfio.outcome", outcome(err)))
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End(options...)
+}
