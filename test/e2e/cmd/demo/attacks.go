@@ -38,7 +38,7 @@ func (s *story) attacks(ctx context.Context) error {
 		return errors.New("the API server took a pod with a device and without a VM")
 	}
 	s.say("%s", refusal(err))
-	s.say("\n$ kubectl apply -f thief.yaml --namespace default     # no tenant's namespace: the policies do not look here")
+	s.say("\n$ kubectl apply -f thief.yaml --namespace default     # not a tenant's namespace: the policies do not apply here")
 	if _, err := s.plane.KubectlInput(ctx, strings.NewReader(thief), "apply", "--namespace", "default", "-f", "-"); err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (s *story) auditClean(ctx context.Context) error {
 	if err := s.bringWaivers(); err != nil {
 		return err
 	}
-	s.say("(waivers.yaml says what an emulated machine for tests lacks, failure by failure, with the reason; a waived check still runs)")
+	s.say("(waivers.yaml accepts what an emulated test machine does not have, failure by failure and with a reason; waived checks still run)")
 	return s.onNode(ctx, 0, auditNode)
 }
 
@@ -96,14 +96,14 @@ func (s *story) auditFault(ctx context.Context) error {
 	if err := s.onNode(ctx, exitFindings, auditNode); err != nil {
 		return err
 	}
-	s.title("The worst finding explained, with what was read for it here")
+	s.title("The worst finding explained, with the facts of this node")
 	if err := s.onNode(ctx, 0, "kata-vfio-audit explain ACS-009 --root /"); err != nil {
 		return err
 	}
 	if err := s.bringReport(ctx); err != nil {
 		return err
 	}
-	s.title("Mended as the finding says")
+	s.title("Fixed as the finding says")
 	if err := s.onNode(ctx, 0, "setpci -s "+gpuPort+" ECAP_ACS+6.w="+was); err != nil {
 		return err
 	}

@@ -35,6 +35,20 @@ func main() {
 	}
 }
 
+// overview is the first screen.
+const overview = `kata-vfio's demo, on virtual hardware in this machine. It changes nothing outside of the project's directory and its cache.
+
+  Part 1, one minute: a node without a cluster
+    bootstrap a bare node, plan a claim, bind its GPU to vfio-pci, boot a VM with it, reset it and prove it clean
+  Part 2, two to six minutes: a cluster with that node
+    install the chart; a tenant's pod gets a GPU, and a VF with an address, in its VM; the device is reset and returned
+    attacks are refused; the security team's audit finds a fault, explains it, and confirms its fix
+
+The first run also builds a machine image and a control plane, about half an hour on two cores; the cache keeps them.
+Press Ctrl-C to stop: everything that the demo started ends with it.
+
+`
+
 type flags struct {
 	machine, chart, example, networked, auditor, report string
 	clusterOnly                                         bool
@@ -46,6 +60,9 @@ func run(ctx context.Context, f flags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	b := startBuild(ctx)
+	if _, err := fmt.Fprint(os.Stdout, overview); err != nil {
+		return errors.Join(fmt.Errorf("print the overview: %w", err), b.abandon())
+	}
 	if !f.clusterOnly {
 		if err := playMachine(ctx, f.machine); err != nil {
 			cancel()

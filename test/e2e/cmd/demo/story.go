@@ -148,7 +148,7 @@ func (s *story) showLog(ctx context.Context, pod string) error {
 }
 
 func (s *story) describe(ctx context.Context) error {
-	s.title("The claim tells what was done, and how far it is apart")
+	s.title("The claim: what the plugin did, and how well the device is isolated")
 	if err := s.show(ctx, "describe", "resourceclaims", "--namespace", "team-a"); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (s *story) status(ctx context.Context) error {
 
 // remove deletes the pod and shows that the device is where it was.
 func (s *story) remove(ctx context.Context) error {
-	s.title("The pod is deleted: the device is reset, proven clean and given back, and the ledger has it all")
+	s.title("The pod is deleted: the device is reset, proven clean and returned, and the ledger has the history")
 	if err := s.show(ctx, "delete", "pod", "gpu", "--namespace", "team-a", "--grace-period=1"); err != nil {
 		return err
 	}
