@@ -164,7 +164,7 @@ func lacks(modules []state.Module, p *platform.Platform) []state.Problem {
 		names, options = append(names, fmt.Sprintf("%s (%s)", m.Name, m.Why)), append(options, m.Config)
 	}
 	return []state.Problem{{
-		Part: preflightPart, Fatal: true, Text: fmt.Sprintf("kernel %s has no modules that Kata needs: %s", p.Kernel, strings.Join(names, ", ")),
+		Part: preflightPart, Fatal: true, Text: fmt.Sprintf("kernel %s lacks modules that Kata needs: %s", p.Kernel, strings.Join(names, ", ")),
 		Fix: fmt.Sprintf("install the kernel's package of extra modules, or another kernel (%s)", strings.Join(options, ", ")),
 	}}
 }
