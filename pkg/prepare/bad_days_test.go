@@ -125,13 +125,13 @@ func refusals() map[string]refusal {
 				w.k.AddMount("nvme0n1", "/data")
 				w.node = nodeConfig(matchAddress(disk))
 				return disk
-			}, plan.Forbidden, []string{"0000:41:00.0", "driver nvme", "/data", "free it"},
+			}, plan.Forbidden, []string{"0000:41:00.0", "driver nvme", "/data", "stop that use"},
 		},
 		"a busy group mate": {
 			func(w *world) pci.Address {
 				gpu, _ := w.k.AddWithBusyMate(0x50, 20)
 				return gpu
-			}, plan.NotViable, []string{"0000:50:01.0 (nvme)", "group 20", "/var/lib/data", "free it"},
+			}, plan.NotViable, []string{"0000:50:01.0 (nvme)", "group 20", "/var/lib/data", "stop that use"},
 		},
 		"a bridge driver in the group": {
 			func(w *world) pci.Address {
