@@ -71,6 +71,9 @@ release: ## make bin/release: archives, images, chart, packages, SBOM, checksums
 	@for a in $(ARCHS); do echo "build the commands for $$a"; mkdir -p bin/programs/$$a; \
 		env -u GOFLAGS -u GOEXPERIMENT CGO_ENABLED=0 GOOS=linux GOARCH=$$a GOAMD64=v1 GOARM64=v8.0 \
 		$(GO) build -trimpath -buildvcs=true -tags=$(TAGS) -ldflags=-s -o bin/programs/$$a/ ./cmd/...; done
+	@for p in darwin-amd64 darwin-arm64 windows-amd64 windows-arm64; do echo "build $(KUBECTL) for $$p"; mkdir -p bin/programs/$$p; \
+		env -u GOFLAGS -u GOEXPERIMENT CGO_ENABLED=0 GOOS=$${p%-*} GOARCH=$${p#*-} GOAMD64=v1 GOARM64=v8.0 \
+		$(GO) build -trimpath -buildvcs=true -tags=$(TAGS) -ldflags=-s -o bin/programs/$$p/ ./cmd/$(KUBECTL); done
 	@for s in $(wildcard scripts/bootstrap-*.sh); do cp $$s bin/release/; done # what nodes run themselves
 	@$(image-tool)
 	@$(call images,-oci,bin/release/,-$(RELEASE).oci.tar,$(ARCHS:%=bin/programs/%))

@@ -61,7 +61,7 @@ func describe(ctx context.Context, programs []program, src source, cache *module
 		if p.licences, err = cache.licences(p.build); err != nil {
 			return fmt.Errorf("the licences of %s: %w", p.name, err)
 		}
-		if p.arch != runtime.GOARCH {
+		if p.os != runtime.GOOS || p.arch != runtime.GOARCH {
 			continue
 		}
 		if err := p.describe(ctx, dir, src); err != nil {

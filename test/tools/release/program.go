@@ -16,7 +16,8 @@ import (
 
 // program is a program for one processor, and what comes with it.
 type program struct {
-	name    string
+	name    string // without .exe
+	os      string // a GOOS
 	arch    string // a GOARCH
 	content []byte
 	build   *debug.BuildInfo
@@ -24,6 +25,17 @@ type program struct {
 	manual      page
 	completions []completion
 	licences    []byte
+}
+
+// platform is where the program runs: linux-amd64.
+func (p *program) platform() string { return p.os + "-" + p.arch }
+
+// file is the name of the program's file.
+func (p *program) file() string {
+	if p.os == "windows" {
+		return p.name + ".exe"
+	}
+	return p.name
 }
 
 // isKubectlPlugin tells by kubectl's rule for the names of its plugins.
@@ -39,7 +51,8 @@ func (p *program) setting(key string) string {
 	return ""
 }
 
-// load reads the programs of a directory, by name and then by processor. Each is there for the same processors.
+// load reads the programs of a directory, by name, system and processor. Each is there for the same processors on Linux. Programs
+// for other systems lie in directories such as darwin-arm64.
 func load(dir string) ([]program, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	if err != nil {
@@ -53,13 +66,15 @@ func load(dir string) ([]program, error) {
 			return nil, fmt.Errorf("program %s: %w", file, err)
 		}
 		programs = append(programs, p)
-		archs[p.name] = append(archs[p.name], p.arch)
+		if p.os == "linux" {
+			archs[p.name] = append(archs[p.name], p.arch)
+		}
 	}
 	if len(programs) == 0 {
 		return nil, fmt.Errorf("%s has no programs, such as %s", dir, filepath.Join(dir, "amd64", "show"))
 	}
 	slices.SortFunc(programs, func(a, b program) int {
-		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.arch, b.arch))
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.os, b.os), cmp.Compare(a.arch, b.arch))
 	})
 	for name, has := range archs {
 		if want := archs[programs[0].name]; !slices.Equal(has, want) {
@@ -75,11 +90,14 @@ func read(file string) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	p := program{name: filepath.Base(file), arch: filepath.Base(filepath.Dir(file)), content: content}
+	p := program{name: strings.TrimSuffix(filepath.Base(file), ".exe"), os: "linux", arch: filepath.Base(filepath.Dir(file)), content: content}
+	if system, arch, ok := strings.Cut(p.arch, "-"); ok {
+		p.os, p.arch = system, arch
+	}
 	if p.build, err = buildinfo.Read(bytes.NewReader(content)); err != nil {
 		return program{}, err
 	}
-	for key, want := range map[string]string{"GOOS": "linux", "GOARCH": p.arch, "CGO_ENABLED": "0", "-trimpath": "true"} {
+	for key, want := range map[string]string{"GOOS": p.os, "GOARCH": p.arch, "CGO_ENABLED": "0", "-trimpath": "true"} {
 		if got := p.setting(key); got != want {
 			return program{}, fmt.Errorf("it is compiled with %s=%s: want %s", key, got, want)
 		}

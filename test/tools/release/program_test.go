@@ -116,7 +116,7 @@ func TestAProgramThatIsNotThereForAProcessorIsMissed(t *testing.T) {
 func TestHostsTakeNeitherGuestsNorUsersPrograms(t *testing.T) {
 	r := request{guests: []string{"in-guest"}}
 	var got []string
-	for _, p := range r.onHosts([]program{{name: "audit"}, {name: "in-guest"}, {name: "kubectl-show"}, {name: "plugin"}}) {
+	for _, p := range r.onHosts([]program{{name: "audit", os: "linux"}, {name: "in-guest", os: "linux"}, {name: "kubectl-show", os: "linux"}, {name: "plugin", os: "linux"}, {name: "plugin", os: "darwin"}}) {
 		got = append(got, p.name)
 	}
 	if diff := cmp.Diff([]string{"audit", "plugin"}, got); diff != "" {

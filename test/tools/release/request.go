@@ -118,6 +118,9 @@ func (r *request) write(ctx context.Context, src source, programs []program) err
 			return fmt.Errorf("write the archive of %s: %w", programs[i].name, err)
 		}
 	}
+	if err := writeKrew(r.output, src, programs); err != nil {
+		return fmt.Errorf("write the krew manifest: %w", err)
+	}
 	if err := r.writeBare(programs); err != nil {
 		return err
 	}
@@ -130,7 +133,7 @@ func (r *request) writeBare(programs []program) error {
 		found := false
 		for i := range programs {
 			p := &programs[i]
-			if p.name != name {
+			if p.name != name || p.os != "linux" {
 				continue
 			}
 			found = true
@@ -148,6 +151,6 @@ func (r *request) writeBare(programs []program) error {
 // onHosts are the programs for nodes: not those of guests, nor those of who uses a cluster from afar.
 func (r *request) onHosts(programs []program) []program {
 	return slices.DeleteFunc(slices.Clone(programs), func(p program) bool {
-		return slices.Contains(r.guests, p.name) || p.isKubectlPlugin()
+		return slices.Contains(r.guests, p.name) || p.isKubectlPlugin() || p.os != "linux"
 	})
 }

@@ -52,20 +52,20 @@ func writeSBOM(output string, src source, programs []program, cache *moduleCache
 func fingerprint(programs []program) []byte {
 	h := sha256.New()
 	for i := range programs {
-		fmt.Fprintf(h, "%x %s %s\n", sha256.Sum256(programs[i].content), programs[i].arch, programs[i].name)
+		fmt.Fprintf(h, "%x %s %s\n", sha256.Sum256(programs[i].content), programs[i].platform(), programs[i].name)
 	}
 	return h.Sum(nil)[:16]
 }
 
 // program adds a program and what is in it.
 func (b *bom) program(p *program, src source) error {
-	id := fmt.Sprintf("SPDXRef-Program-%s-%s", strings.ReplaceAll(p.name, "_", "."), p.arch)
+	id := fmt.Sprintf("SPDXRef-Program-%s-%s", strings.ReplaceAll(p.name, "_", "."), p.platform())
 	b.document.Packages = append(b.document.Packages, spdxPackage{
-		Name: p.name, SPDXID: id, VersionInfo: src.version, PackageFileName: p.arch + "/" + p.name,
+		Name: p.name, SPDXID: id, VersionInfo: src.version, PackageFileName: p.platform() + "/" + p.file(),
 		Supplier: "Organization: kata-vfio", PrimaryPackagePurpose: "APPLICATION",
 		DownloadLocation: "git+" + repository + "@" + src.revision,
 		Checksums:        []spdxChecksum{{Algorithm: "SHA256", Value: fmt.Sprintf("%x", sha256.Sum256(p.content))}},
-		SourceInfo:       "compiled for linux/" + p.arch + " of commit " + src.revision + " by " + p.build.GoVersion,
+		SourceInfo:       "compiled for " + p.os + "/" + p.arch + " of commit " + src.revision + " by " + p.build.GoVersion,
 		LicenseConcluded: "Apache-2.0", LicenseDeclared: "Apache-2.0", CopyrightText: noAssertion,
 		ExternalRefs: []spdxReference{purl(p.build.Main.Path, src.version)},
 	})

@@ -52,10 +52,10 @@ func TestTheSBOMNamesWhatTheProgramsAreMadeOf(t *testing.T) {
 	for _, p := range programs(t) {
 		for _, m := range modules(p.build) {
 			licence := map[string]string{"std": "BSD-3-Clause", "github.com/spf13/cobra": "Apache-2.0", "github.com/spf13/pflag": "BSD-3-Clause"}[m.Path]
-			want[p.arch+"/show"] = append(want[p.arch+"/show"], m.Path+" "+m.Version+" "+licence)
+			want[p.platform()+"/show"] = append(want[p.platform()+"/show"], m.Path+" "+m.Version+" "+licence)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" || len(want["arm64/show"]) != 3 {
+	if diff := cmp.Diff(want, got); diff != "" || len(want["linux-arm64/show"]) != 3 {
 		t.Errorf("the modules differ (-want +got):\n%s", diff)
 	}
 }
