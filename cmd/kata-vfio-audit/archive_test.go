@@ -138,9 +138,9 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestAnArchiveHasTheLedgerAndNotItsKeys: who has it can ask who had what, and
+// TestArchiveHasTheLedgerAndNotItsKeys: who has it can ask who had what, and
 // neither sign events nor look pseudonyms up.
-func TestAnArchiveHasTheLedgerAndNotItsKeys(t *testing.T) {
+func TestArchiveHasTheLedgerAndNotItsKeys(t *testing.T) {
 	tree := board.Server(t)
 	dir := tree.Path(ledger.DefaultDir)
 	w, err := writer.Open(t.Context(), writer.Config{Dir: dir, Node: "n1", BootID: "b", Pseudonyms: true})
@@ -240,9 +240,9 @@ func longLedger(t *testing.T, tree *board.Tree) (claims int) {
 	return 350
 }
 
-// TestALargeLedgerIsCopiedFromItsEnd: what is left out is said, all of it verifies
+// TestLargeLedgerIsCopiedFromItsEnd: what is left out is said, all of it verifies
 // by hashes, and a change in what is left out is found.
-func TestALargeLedgerIsCopiedFromItsEnd(t *testing.T) {
+func TestLargeLedgerIsCopiedFromItsEnd(t *testing.T) {
 	tree := board.Server(t)
 	claims := longLedger(t, tree)
 	file := filepath.Join(t.TempDir(), "node.tgz")
@@ -297,9 +297,9 @@ func TestALargeLedgerIsCopiedFromItsEnd(t *testing.T) {
 	}
 }
 
-// TestALedgerThatIsLeftOutIsNotAbsent: where not even hashes fit, who asks is told
+// TestLedgerThatIsLeftOutIsNotAbsent: where not even hashes fit, who asks is told
 // so, and not that the node has none.
-func TestALedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
+func TestLedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
 	tree := board.Server(t)
 	longLedger(t, tree)
 	file := filepath.Join(t.TempDir(), "node.tgz")
@@ -326,9 +326,9 @@ func TestALedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
 	}
 }
 
-// TestThePageTellsThePast by the ledger, of the node as of its archive; without one
+// TestPageTellsThePast by the ledger, of the node as of its archive; without one
 // it says why not.
-func TestThePageTellsThePast(t *testing.T) {
+func TestPageTellsThePast(t *testing.T) {
 	tree := board.Server(t)
 	tree.Delete(ledger.DefaultDir)
 	page := func(args ...string) string {

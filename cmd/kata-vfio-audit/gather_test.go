@@ -101,8 +101,8 @@ func untar(t *testing.T, prefix string, data []byte, into map[string]string) {
 	}
 }
 
-// TestABundleHasWhatSupportAsksFor, and its archive of the node is one of `collect`.
-func TestABundleHasWhatSupportAsksFor(t *testing.T) {
+// TestBundleHasWhatSupportAsksFor, and its archive of the node is one of `collect`.
+func TestBundleHasWhatSupportAsksFor(t *testing.T) {
 	files, _ := gathered(t, plantedNode(t).Root())
 	for name, want := range map[string]string{
 		"manifest.json": `"masked": false`, "devices.json": "0000:3b:00.0", "findings.json": `"findings"`, "versions.json": `"programs"`,
@@ -129,9 +129,9 @@ func TestABundleHasWhatSupportAsksFor(t *testing.T) {
 	}
 }
 
-// TestAMaskedBundleHasNoTenantsName in any file, name or link; it says what that costs,
+// TestMaskedBundleHasNoTenantsName in any file, name or link; it says what that costs,
 // and the archive in it is still judged.
-func TestAMaskedBundleHasNoTenantsName(t *testing.T) {
+func TestMaskedBundleHasNoTenantsName(t *testing.T) {
 	tree := plantedNode(t)
 	files, file := gathered(t, tree.Root(), "--mask")
 	for name, content := range files {
@@ -265,9 +265,9 @@ func TestNobodysNameIsInAMaskedLog(t *testing.T) {
 	}
 }
 
-// TestAContainersEnvironmentStaysOnTheNode: a check reads whose mounts are whose, in the file that
+// TestContainersEnvironmentStaysOnTheNode: a check reads whose mounts are whose, in the file that
 // has the environment, too.
-func TestAContainersEnvironmentStaysOnTheNode(t *testing.T) {
+func TestContainersEnvironmentStaysOnTheNode(t *testing.T) {
 	tree := server(t)
 	tree.Give("t1", "c", tree.Devices["gpu0"])
 	tree.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/x/config.json", `{"process":{"env":["LOGIN=`+secretWord+`"],"args":["`+secretWord+`"]},
@@ -282,8 +282,8 @@ func TestAContainersEnvironmentStaysOnTheNode(t *testing.T) {
 	}
 }
 
-// TestABundleIsItsOwners, whatever the mode of a file that it takes the place of.
-func TestABundleIsItsOwners(t *testing.T) {
+// TestBundleIsItsOwners, whatever the mode of a file that it takes the place of.
+func TestBundleIsItsOwners(t *testing.T) {
 	tree := server(t)
 	file := filepath.Join(t.TempDir(), "x.tgz")
 	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chmod(file, 0o644)); err != nil {

@@ -135,8 +135,8 @@ func TestLedgerProve(t *testing.T) {
 	}
 }
 
-// TestALedgerThatWasDeletedIsFound by every command that answers from it, by whatever still knows of it.
-func TestALedgerThatWasDeletedIsFound(t *testing.T) {
+// TestLedgerThatWasDeletedIsFound by every command that answers from it, by whatever still knows of it.
+func TestLedgerThatWasDeletedIsFound(t *testing.T) {
 	deleted := func(left ...string) (root, anchor string) {
 		t.Helper()
 		root, anchors := ledgerNode(t)

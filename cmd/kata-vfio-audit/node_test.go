@@ -148,8 +148,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestALedgerThatFailsHasItsOwnExitCode: whatever the gate, and nothing else fails.
-func TestALedgerThatFailsHasItsOwnExitCode(t *testing.T) {
+// TestLedgerThatFailsHasItsOwnExitCode: whatever the gate, and nothing else fails.
+func TestLedgerThatFailsHasItsOwnExitCode(t *testing.T) {
 	tree := server(t)
 	name := ledger.DefaultDir + "/" + ledger.SegmentName(0)
 	tree.Put(name, strings.Replace(tree.Text(name), `"t1"`, `"t9"`, 1))
@@ -341,8 +341,8 @@ func TestWaive(t *testing.T) {
 	}
 }
 
-// TestTheHeadlineSaysWhatIsJudged where no plugin publishes anything.
-func TestTheHeadlineSaysWhatIsJudged(t *testing.T) {
+// TestHeadlineSaysWhatIsJudged where no plugin publishes anything.
+func TestHeadlineSaysWhatIsJudged(t *testing.T) {
 	tree := server(t)
 	if _, out := code(t, "node", "--root", tree.Root()); !strings.Contains(out, "judged as the default config would publish: ") {
 		t.Errorf("of a node without a plugin:\n%s", out)
@@ -353,8 +353,8 @@ func TestTheHeadlineSaysWhatIsJudged(t *testing.T) {
 	}
 }
 
-// TestAFailureNeverShowsTheRulesTitle: it says what is in order, and it is not.
-func TestAFailureNeverShowsTheRulesTitle(t *testing.T) {
+// TestFailureNeverShowsTheRulesTitle: it says what is in order, and it is not.
+func TestFailureNeverShowsTheRulesTitle(t *testing.T) {
 	root := unsafeServer(t).Root()
 	for _, format := range []string{"table", "md"} {
 		if _, out := code(t, "node", "-o", format, "--root", root); strings.Contains(out, "no-IOMMU mode is off") || !strings.Contains(out, "no-IOMMU mode is on") {

@@ -62,8 +62,8 @@ func TestWhoAtAMoment(t *testing.T) {
 	}
 }
 
-// TestATypoIsNoAnswer: what can be no name, and what looks like none and is not found.
-func TestATypoIsNoAnswer(t *testing.T) {
+// TestTypoIsNoAnswer: what can be no name, and what looks like none and is not found.
+func TestTypoIsNoAnswer(t *testing.T) {
 	root := twoTenants(t)
 	for question, want := range map[string]int{
 		"pod t1/p": 0, "pod pod-t1": 0, "pod t1/other": 0, "pod 6f3c1a52-0b1e-4f57-9d6e-0a1b2c3d4e5f": 0, "claim c": 0, "claim t1/c": 0, "claim u-t2": 0, "claim d": 0,

@@ -103,7 +103,7 @@ func TestToolsOfAnImageWantAnImage(t *testing.T) {
 }
 
 // A tool that fails is not told as run, and nothing as done; nor are those behind it.
-func TestAToolThatFailsIsTold(t *testing.T) {
+func TestToolThatFailsIsTold(t *testing.T) {
 	root := image(t)
 	stdout, stderr, code := try(t, "apply", "--root", root, "--chroot-tools")
 	if code != exitFailed || !strings.Contains(stdout, "failed: /usr/sbin/update-grub\n") || strings.Contains(stdout, "ran:") || strings.Contains(stdout, "Done.") || !strings.Contains(stderr, "run apply again") {
@@ -222,7 +222,7 @@ func TestWhereNothingIsChangedNothingIsMade(t *testing.T) {
 }
 
 // The chart's version is nobody's file: who knows it says it, and a blueprint of another one is drift.
-func TestTheChartsVersionIsCompared(t *testing.T) {
+func TestChartsVersionIsCompared(t *testing.T) {
 	root := image(t)
 	file := filepath.Join(t.TempDir(), "b.yaml")
 	put(t, file, "apiVersion: bootstrap.kata-vfio.dev/v1alpha1\nkind: NodeBlueprint\nversions: {chart: {exact: \"7.7.7\"}}\n")
@@ -266,7 +266,7 @@ func TestWhatIsLeftToAPersonIsSaid(t *testing.T) {
 }
 
 // What can't be printed is told, with the refusal's exit code.
-func TestARefusalThatCantBePrintedIsTold(t *testing.T) {
+func TestRefusalThatCantBePrintedIsTold(t *testing.T) {
 	root := image(t)
 	put(t, filepath.Join(root, "etc/default/grub"), "GRUB_CMDLINE_LINUX=\"iommu=pt\"\n")
 	var errs bytes.Buffer
@@ -280,7 +280,7 @@ type closed struct{}
 
 func (closed) Write([]byte) (int, error) { return 0, errors.New("closed") }
 
-func TestTheNodesOwnBlueprintCountsAndThenTheOneAppliedLast(t *testing.T) {
+func TestNodesOwnBlueprintCountsAndThenTheOneAppliedLast(t *testing.T) {
 	root := image(t)
 	const head = "apiVersion: bootstrap.kata-vfio.dev/v1alpha1\nkind: NodeBlueprint\n"
 	flag := filepath.Join(t.TempDir(), "flag.yaml")

@@ -136,7 +136,7 @@ func TestAlwaysBacksOffFromAnotherWriter(t *testing.T) {
 }
 
 // A look that fails is not hidden behind what an earlier one has found.
-func TestALookThatFailsIsRecorded(t *testing.T) {
+func TestLookThatFailsIsRecorded(t *testing.T) {
 	root := image(t)
 	k, _ := keep(t, root, applyAlways)
 	k.look(t)

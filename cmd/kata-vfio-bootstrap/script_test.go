@@ -73,7 +73,7 @@ func (s *script) expect(wantCode int, want string, args ...string) {
 	}
 }
 
-func TestTheScriptFindsTheProgram(t *testing.T) {
+func TestScriptFindsTheProgram(t *testing.T) {
 	s := newScript(t)
 	s.expect(1, "there is no kata-vfio-bootstrap")
 	other := s.program(t.TempDir(), "other", program("0"))
@@ -88,7 +88,7 @@ func TestTheScriptFindsTheProgram(t *testing.T) {
 	s.expect(1, "is no program", "--binary", "/nonexistent")
 }
 
-func TestTheScriptFetchesOnceAndRunsNothingUnverified(t *testing.T) {
+func TestScriptFetchesOnceAndRunsNothingUnverified(t *testing.T) {
 	s := newScript(t)
 	url := s.program(t.TempDir(), "remote", program("0"))
 	s.expect(2, "--url wants --sha256", "--url", url)
@@ -105,7 +105,7 @@ func TestTheScriptFetchesOnceAndRunsNothingUnverified(t *testing.T) {
 	}
 }
 
-func TestTheScriptsExitCodeIsWhatCallersExpect(t *testing.T) {
+func TestScriptsExitCodeIsWhatCallersExpect(t *testing.T) {
 	for _, c := range []struct {
 		code, want, strict int
 		next               string
@@ -124,7 +124,7 @@ func TestTheScriptsExitCodeIsWhatCallersExpect(t *testing.T) {
 }
 
 // Standard output is the program's: who asks for JSON reads it from there.
-func TestTheScriptKeepsStandardOutputForTheProgram(t *testing.T) {
+func TestScriptKeepsStandardOutputForTheProgram(t *testing.T) {
 	for code := range 6 {
 		s := newScript(t)
 		s.program(s.path, "kata-vfio-bootstrap", program(strconv.Itoa(code)))
@@ -136,7 +136,7 @@ func TestTheScriptKeepsStandardOutputForTheProgram(t *testing.T) {
 }
 
 // A variable that is not set switches no check off.
-func TestAnEmptyValueIsRefused(t *testing.T) {
+func TestEmptyValueIsRefused(t *testing.T) {
 	s := newScript(t)
 	s.program(s.path, "kata-vfio-bootstrap", program("0"))
 	for _, flag := range []string{"--sha256", "--url", "--binary"} {
@@ -145,7 +145,7 @@ func TestAnEmptyValueIsRefused(t *testing.T) {
 }
 
 // Piped into a shell the script has no place, and runs nothing of the working directory.
-func TestThePipedScriptRunsNothingOfTheWorkingDirectory(t *testing.T) {
+func TestPipedScriptRunsNothingOfTheWorkingDirectory(t *testing.T) {
 	s := newScript(t)
 	s.program(s.dir, "kata-vfio-bootstrap", program("0"))
 	for want, args := range map[string][]string{"there is no kata-vfio-bootstrap": {"-s"}, "--strict        end with": {"-s", "--", "--help"}} {
@@ -163,7 +163,7 @@ func TestThePipedScriptRunsNothingOfTheWorkingDirectory(t *testing.T) {
 }
 
 // An image is not verified as the node that makes it.
-func TestTheNextStepOfAnImageIsItsOwn(t *testing.T) {
+func TestNextStepOfAnImageIsItsOwn(t *testing.T) {
 	s := newScript(t)
 	file := s.program(s.path, "kata-vfio-bootstrap", program("0"))
 	s.expect(0, "running "+file+" apply", "--", "--root", "/mnt/image")

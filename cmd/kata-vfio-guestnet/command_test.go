@@ -70,7 +70,7 @@ func execute(t *testing.T, args ...string) (stdout, stderr string, code int) {
 
 const config = `[{mac: "` + mac + `", network: {interface: net1, addresses: [192.0.2.10/24]}}]`
 
-func TestAConfigIsAppliedOnce(t *testing.T) {
+func TestConfigIsAppliedOnce(t *testing.T) {
 	guest(t, true)
 	path := file(t, "n.yaml", config)
 	for i, want := range []bool{true, false} {
@@ -103,7 +103,7 @@ func TestMetadataIsApplied(t *testing.T) {
 	}
 }
 
-func TestADryRunShowsTheChanges(t *testing.T) {
+func TestDryRunShowsTheChanges(t *testing.T) {
 	guest(t, true)
 	stdout, stderr, code := execute(t, "--config", file(t, "n.yaml", config), "--dry-run")
 	if code != 0 || !strings.Contains(stdout, "WOULD CHANGE") || !strings.Contains(stdout, "name (was eth1)") {

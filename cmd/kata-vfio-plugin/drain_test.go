@@ -77,8 +77,8 @@ func sameTree(t *testing.T, before, after map[string]string) {
 	}
 }
 
-// TestAnUndrainNamesWhatIsLeft, where another drain covers the device too.
-func TestAnUndrainNamesWhatIsLeft(t *testing.T) {
+// TestUndrainNamesWhatIsLeft, where another drain covers the device too.
+func TestUndrainNamesWhatIsLeft(t *testing.T) {
 	pf, vf := pci.Address{Bus: 0x21}, pci.Address{Bus: 0x21, Device: 2}
 	for want, v := range map[string]undrainedView{
 		"0000:21:02.0 is undrained, but 0000:21:02.0 stays drained with 0000:21:00.0: `kata-vfio-plugin undrain 0000:21:00.0`.\n": {vf, true, &pf},
@@ -92,8 +92,8 @@ func TestAnUndrainNamesWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestADrainOfWhatIsQuarantinedNamesTheCommand that explains it, as it can be run.
-func TestADrainOfWhatIsQuarantinedNamesTheCommand(t *testing.T) {
+// TestDrainOfWhatIsQuarantinedNamesTheCommand that explains it, as it can be run.
+func TestDrainOfWhatIsQuarantinedNamesTheCommand(t *testing.T) {
 	root := newRoot(t)
 	seed(t, root)
 	state := &maintain.Draining{Drain: journal.Drain{Address: pci.Address{Bus: 0x62}}, Quarantined: []plan.Ref{{UID: oneUID2}}}

@@ -42,9 +42,9 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestATenantSeesItsOwn: who may list nothing but a namespace's claims, pods and events
+// TestTenantSeesItsOwn: who may list nothing but a namespace's claims, pods and events
 // sees those, and is told what is not shown, and whom to ask for more.
-func TestATenantSeesItsOwn(t *testing.T) {
+func TestTenantSeesItsOwn(t *testing.T) {
 	tenant := cluster(t)
 	forbid(tenant, "resourceslices")
 	stdout, stderr, code := ask(t, tenant, "claims")
@@ -105,8 +105,8 @@ func TestClaimsThatWereNotSeenAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestAnEmptyCluster is no error.
-func TestAnEmptyCluster(t *testing.T) {
+// TestEmptyCluster is no error.
+func TestEmptyCluster(t *testing.T) {
 	for line, want := range map[string]string{
 		"devices": "no node publishes a device\n", "claims": "no claim for a device of kata-vfio in namespace team-a (-A: in all)\n", "claims -A": "no claim for a device of kata-vfio\n", "topology": "no node publishes a device\n",
 		"audit": "no node publishes a device\n", "devices -o json": "{\n  \"devices\": []\n}\n", "claims -o json": "{\n  \"claims\": []\n}\n",
@@ -198,8 +198,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestAClusterThatCanNotBeFound is the user's to name.
-func TestAClusterThatCanNotBeFound(t *testing.T) {
+// TestClusterThatCanNotBeFound is the user's to name.
+func TestClusterThatCanNotBeFound(t *testing.T) {
 	err := run(t.Context(), []string{"devices", "--kubeconfig", filepath.Join(t.TempDir(), "none")}, os.Stdout, os.Stderr)
 	if exitCode(err) != command.Usage || !strings.Contains(err.Error(), "--kubeconfig") {
 		t.Errorf("%v", err)

@@ -52,8 +52,8 @@ func nextPicture(t *testing.T, seen *bufio.Reader) string {
 	return strings.ReplaceAll(text.String(), "\r\n", "\n")
 }
 
-// TestATerminalIsRedrawn as a whole, cut to its height, when something changes.
-func TestATerminalIsRedrawn(t *testing.T) {
+// TestTerminalIsRedrawn as a whole, cut to its height, when something changes.
+func TestTerminalIsRedrawn(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "1")
 	program, seen := pty(t, 6)

@@ -66,9 +66,9 @@ status:
 	}
 }
 
-// TestAWatchAppendsTheRowsThatChanged, and only those, where there is no terminal, and
+// TestWatchAppendsTheRowsThatChanged, and only those, where there is no terminal, and
 // ends without an error.
-func TestAWatchAppendsTheRowsThatChanged(t *testing.T) {
+func TestWatchAppendsTheRowsThatChanged(t *testing.T) {
 	client := cluster(t)
 	out, end, done := watching(t, client, "devices", "--node", "worker-1")
 	for i := range 8 {
@@ -97,8 +97,8 @@ func TestAWatchAppendsTheRowsThatChanged(t *testing.T) {
 	}
 }
 
-// TestAWatchAsksForEachKindOnce, however much changes.
-func TestAWatchAsksForEachKindOnce(t *testing.T) {
+// TestWatchAsksForEachKindOnce, however much changes.
+func TestWatchAsksForEachKindOnce(t *testing.T) {
 	client := cluster(t)
 	out, end, done := watching(t, client, "devices", "-o", "json")
 	for range 10 {
@@ -118,8 +118,8 @@ func TestAWatchAsksForEachKindOnce(t *testing.T) {
 	}
 }
 
-// TestAWatchRedrawsADrawingThatChanged as a whole.
-func TestAWatchRedrawsADrawingThatChanged(t *testing.T) {
+// TestWatchRedrawsADrawingThatChanged as a whole.
+func TestWatchRedrawsADrawingThatChanged(t *testing.T) {
 	client := cluster(t)
 	out, end, done := watching(t, client, "topology", "worker-1")
 	if line := out.next(t); line != "worker-1: 7 devices, 3 claimed, 2 free, 1 withheld, 1 tainted" {
@@ -135,8 +135,8 @@ func TestAWatchRedrawsADrawingThatChanged(t *testing.T) {
 	}
 }
 
-// TestAWatchEndsWithTheRight to watch.
-func TestAWatchEndsWithTheRight(t *testing.T) {
+// TestWatchEndsWithTheRight to watch.
+func TestWatchEndsWithTheRight(t *testing.T) {
 	client := cluster(t)
 	client.PrependWatchReactor("resourceslices", func(clienttesting.Action) (bool, watch.Interface, error) {
 		return true, nil, forbidden("resourceslices")
@@ -148,8 +148,8 @@ func TestAWatchEndsWithTheRight(t *testing.T) {
 	}
 }
 
-// TestAWatchThatIsNotKnownAnyMore ends, which is no lack of rights.
-func TestAWatchThatIsNotKnownAnyMore(t *testing.T) {
+// TestWatchThatIsNotKnownAnyMore ends, which is no lack of rights.
+func TestWatchThatIsNotKnownAnyMore(t *testing.T) {
 	client := cluster(t)
 	client.PrependWatchReactor("resourceslices", func(clienttesting.Action) (bool, watch.Interface, error) {
 		return true, nil, apierrors.NewUnauthorized("expired")
@@ -161,8 +161,8 @@ func TestAWatchThatIsNotKnownAnyMore(t *testing.T) {
 	}
 }
 
-// TestAWatchGoesOnWithout a kind that adds to what is shown, and which may be listed but not watched.
-func TestAWatchGoesOnWithout(t *testing.T) {
+// TestWatchGoesOnWithout a kind that adds to what is shown, and which may be listed but not watched.
+func TestWatchGoesOnWithout(t *testing.T) {
 	client := cluster(t)
 	client.PrependWatchReactor("resourceclaims", func(clienttesting.Action) (bool, watch.Interface, error) {
 		return true, nil, forbidden("resourceclaims")
@@ -182,8 +182,8 @@ func TestAWatchGoesOnWithout(t *testing.T) {
 	}
 }
 
-// TestAScreenShowsWhatFits, and says what does not.
-func TestAScreenShowsWhatFits(t *testing.T) {
+// TestScreenShowsWhatFits, and says what does not.
+func TestScreenShowsWhatFits(t *testing.T) {
 	all := []string{"1", "2", "3", "4", "5"}
 	for height, want := range map[int]string{6: "1 2 3 4 5", 5: "1 2 3 ... 2 more lines", 3: "1 ... 4 more lines", 1: "... 5 more lines"} {
 		if got := strings.Join(fit(slices.Clone(all), height), " "); got != want {
@@ -197,8 +197,8 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// TestAWatchEndsWithItsReader: nobody reads what it goes on writing.
-func TestAWatchEndsWithItsReader(t *testing.T) {
+// TestWatchEndsWithItsReader: nobody reads what it goes on writing.
+func TestWatchEndsWithItsReader(t *testing.T) {
 	for _, line := range []string{"devices", "devices -o json", "topology"} {
 		err := execute(t.Context(), sessionOf(cluster(t)), append(strings.Fields(line), "--watch"), failing{}, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), "broken pipe") {

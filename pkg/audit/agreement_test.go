@@ -82,8 +82,8 @@ func addModesetDisplay(k *sysfstest.Kernel) {
 	k.SetNVIDIAModeset(true)
 }
 
-// TestADisplayThatItsDriverUsesIsTainted, and the GPU beside it is not.
-func TestADisplayThatItsDriverUsesIsTainted(t *testing.T) {
+// TestDisplayThatItsDriverUsesIsTainted, and the GPU beside it is not.
+func TestDisplayThatItsDriverUsesIsTainted(t *testing.T) {
 	k := sysfstest.New(t)
 	addModesetDisplay(k)
 	var c tally

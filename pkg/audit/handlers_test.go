@@ -20,7 +20,7 @@ func handlers(t *testing.T, tree *board.Tree, format string) string {
 	return out.String()
 }
 
-func TestAHandlerIsShownWithKatasOwnNames(t *testing.T) {
+func TestHandlerIsShownWithKatasOwnNames(t *testing.T) {
 	tree := board.Server(t)
 	for format, words := range map[string][]string{
 		"text": {"kata-gpu: Kata's go runtime, by containerd\n", "default_memory                8192 MiB", "cold_plug_vfio                root-port", "config.d/50-kata-gpu.toml"},
@@ -40,7 +40,7 @@ func TestAHandlerIsShownWithKatasOwnNames(t *testing.T) {
 	}
 }
 
-func TestANodeWithoutKataSaysSo(t *testing.T) {
+func TestNodeWithoutKataSaysSo(t *testing.T) {
 	tree := board.New(t)
 	tree.Delete(board.ContainerdDropIn)
 	if out := handlers(t, tree, "text"); out != "no runtime handler of this node runs Kata\n" {

@@ -28,7 +28,7 @@ func withPod(t *testing.T) *board.Tree {
 	return tree
 }
 
-func TestAPodsSandboxSaysWhereItsDevicesAre(t *testing.T) {
+func TestPodsSandboxSaysWhereItsDevicesAre(t *testing.T) {
 	all := sandboxes(t, withPod(t), "t1", "train")
 	if len(all.Sandboxes) != 1 || len(all.Sandboxes[0].Devices) != 1 {
 		t.Fatalf("there are %+v", all)
@@ -45,7 +45,7 @@ func TestAPodsSandboxSaysWhereItsDevicesAre(t *testing.T) {
 	}
 }
 
-func TestAStateThatCannotBeReadIsSaid(t *testing.T) {
+func TestStateThatCannotBeReadIsSaid(t *testing.T) {
 	tree := board.Server(t)
 	tree.Put("run/vc/sbs/x/persist.json", "{")
 	if all := sandboxes(t, tree, "", ""); len(all.Sandboxes) != 2 || len(all.Unread) != 1 || !strings.Contains(all.Unread[0], "/run/vc/sbs/x/persist.json") {

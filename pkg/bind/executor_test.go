@@ -226,8 +226,8 @@ func TestBindingOfNothing(t *testing.T) {
 	}
 }
 
-// TestAVFIsProbedByName where its PF lets no host driver in by itself, and the name is gone afterwards, whatever became of it.
-func TestAVFIsProbedByName(t *testing.T) {
+// TestVFIsProbedByName where its PF lets no host driver in by itself, and the name is gone afterwards, whatever became of it.
+func TestVFIsProbedByName(t *testing.T) {
 	k, fs, e := newNode(t)
 	pf, vfs := k.AddNIC(0x21, 1)
 	driver, err := fs.Driver(vfs[0])

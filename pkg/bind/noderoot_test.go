@@ -61,9 +61,9 @@ func put(t *testing.T, root, name, text string) {
 	}
 }
 
-// TestTheNodesModprobeRunsInTheNodesRoot: it is the one that the kernel runs,
+// TestNodesModprobeRunsInTheNodesRoot: it is the one that the kernel runs,
 // and sees neither our PATH nor our working directory.
-func TestTheNodesModprobeRunsInTheNodesRoot(t *testing.T) {
+func TestNodesModprobeRunsInTheNodesRoot(t *testing.T) {
 	root := nodeRoot(t)
 	ours := fakeModprobe(t, "exit 0")
 	t.Setenv("MODPROBE_OPTIONS", "--force")
@@ -83,7 +83,7 @@ func TestTheNodesModprobeRunsInTheNodesRoot(t *testing.T) {
 	}
 }
 
-func TestTheNodesModprobeFails(t *testing.T) {
+func TestNodesModprobeFails(t *testing.T) {
 	root := nodeRoot(t)
 	put(t, root, "complaint", "modprobe: ERROR: Error running install command '/bin/false'\n")
 	err := bind.Modprobe{Root: root}.Load(t.Context(), "vfio_pci")
@@ -93,9 +93,9 @@ func TestTheNodesModprobeFails(t *testing.T) {
 	}
 }
 
-// TestANodeThatLoadsNoModules: what the node does not have or its administrator
+// TestNodeThatLoadsNoModules: what the node does not have or its administrator
 // has taken away says what to do there.
-func TestANodeThatLoadsNoModules(t *testing.T) {
+func TestNodeThatLoadsNoModules(t *testing.T) {
 	for name, tt := range map[string]struct{ sysctl, want string }{
 		"switched off":    {"\n", `sysctl kernel.modprobe is ""`},
 		"not a path":      {"modprobe\n", `sysctl kernel.modprobe is "modprobe"`},
@@ -115,8 +115,8 @@ func TestANodeThatLoadsNoModules(t *testing.T) {
 	}
 }
 
-// TestAProgramThatMayNotRun: the error names the privilege that is missing.
-func TestAProgramThatMayNotRun(t *testing.T) {
+// TestProgramThatMayNotRun: the error names the privilege that is missing.
+func TestProgramThatMayNotRun(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "sbin/modprobe", "not executable")
 	put(t, root, "proc/sys/kernel/modprobe", "/sbin/modprobe\n")

@@ -48,7 +48,7 @@ func TestWhatABootHasNotBroughtIsAProblem(t *testing.T) {
 }
 
 // What was added to the blueprint after the last boot has still its own boot to come.
-func TestABootBeforeTheChangeDoesNotCount(t *testing.T) {
+func TestBootBeforeTheChangeDoesNotCount(t *testing.T) {
 	n := fit(t)
 	n.put("sys/bus/pci/devices/0000:5e:00.0/uevent", "DRIVER=mlx5_core\n")
 	n.put("sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs", "64\n")
@@ -90,7 +90,7 @@ func TestWhatTheRunningKernelHasAloneCounts(t *testing.T) {
 }
 
 // The blueprint that was applied last is the one to go by, also where nothing had to be done for it.
-func TestABlueprintWithNothingToDoIsKept(t *testing.T) {
+func TestBlueprintWithNothingToDoIsKept(t *testing.T) {
 	n := fit(t)
 	n.put("proc/cmdline", "ro intel_iommu=on iommu=nopt\n")
 	n.apply(blueprint.Default())
@@ -118,7 +118,7 @@ func TestABlueprintWithNothingToDoIsKept(t *testing.T) {
 }
 
 // A look that is overtaken by a change leaves no record, and one that fails leaves that.
-func TestAnOutdatedLookLeavesNoRecord(t *testing.T) {
+func TestOutdatedLookLeavesNoRecord(t *testing.T) {
 	n := fit(t)
 	e := n.engine()
 	p, err := e.Plan(blueprint.Default())

@@ -65,7 +65,7 @@ func TestApplyAfterARevertThatFailedStartsTheSocket(t *testing.T) {
 }
 
 // Whichever tool fails, at apply or at revert, the next revert ends it, and nothing is left to know.
-func TestAToolThatFailsOnTheWayBackIsRunAgain(t *testing.T) {
+func TestToolThatFailsOnTheWayBackIsRunAgain(t *testing.T) {
 	for _, failing := range []string{"/usr/sbin/update-grub", "systemctl daemon-reload", "systemctl stop", "udevadm"} {
 		for _, reverts := range []bool{false, true} {
 			n := fit(t)
@@ -142,7 +142,7 @@ func TestRevertLeavesNothingOfOursInAFileThatWasChangedAndAppliedAgain(t *testin
 }
 
 // What the distribution's own tool makes of the same words is nobody's change: update-initramfs has kernel-install write entries anew.
-func TestAnEntryThatAToolWroteAnewIsStillOurs(t *testing.T) {
+func TestEntryThatAToolWroteAnewIsStillOurs(t *testing.T) {
 	const entry = "boot/efi/loader/entries/id-6.12.9-1.conf"
 	n := newNode(t, files("Debian 13, systemd-boot"))
 	n.put("proc/cmdline", "ro\n")
@@ -189,7 +189,7 @@ func TestOurOwnArgumentsInAChangedFileAreNoConflict(t *testing.T) {
 }
 
 // Running settings are brought back with the files or not at all.
-func TestARevertThatFailsLeavesSettingsAndFiles(t *testing.T) {
+func TestRevertThatFailsLeavesSettingsAndFiles(t *testing.T) {
 	apply := func() (*node, map[string]string) {
 		n := fit(t)
 		n.put("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0")
@@ -261,7 +261,7 @@ func TestHugePagesThatCameInPartGoWithRevert(t *testing.T) {
 }
 
 // A path that can't be looked at any more is told, and the others are reverted.
-func TestAPathThatCantBeLookedAtIsKept(t *testing.T) {
+func TestPathThatCantBeLookedAtIsKept(t *testing.T) {
 	n := fit(t)
 	n.apply(blueprint.Default())
 	n.remove("etc/modprobe.d")
@@ -279,7 +279,7 @@ func TestAPathThatCantBeLookedAtIsKept(t *testing.T) {
 }
 
 // What is kept names a command, and that is good for a revert.
-func TestAKeptFileNamesTheCommandThatGivesItUp(t *testing.T) {
+func TestKeptFileNamesTheCommandThatGivesItUp(t *testing.T) {
 	for name, want := range map[string]string{"etc/modprobe.d/50-kata-vfio.conf": "`rm ", "etc/default/grub": "`cp "} {
 		n := newNode(t, files("openSUSE"))
 		n.put("proc/cmdline", "ro\n")
@@ -301,7 +301,7 @@ func TestAKeptFileNamesTheCommandThatGivesItUp(t *testing.T) {
 }
 
 // A boot loader's configuration that no tool here generates is left to do, and another loader's does not matter.
-func TestABootConfigurationWithoutATool(t *testing.T) {
+func TestBootConfigurationWithoutATool(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*node)
@@ -332,7 +332,7 @@ func TestABootConfigurationWithoutATool(t *testing.T) {
 	}
 }
 
-func TestTheJournalsDirectoryAloneIsRoots(t *testing.T) {
+func TestJournalsDirectoryAloneIsRoots(t *testing.T) {
 	n := fit(t)
 	n.apply(blueprint.Default())
 	for dir, want := range map[string]fs.FileMode{"var": 0o755, "var/lib": 0o755, "var/lib/kata-vfio": 0o755, "var/lib/kata-vfio/bootstrap": 0o700} {
@@ -343,7 +343,7 @@ func TestTheJournalsDirectoryAloneIsRoots(t *testing.T) {
 }
 
 // A larger file than is read is refused: to write what was read would cut it off.
-func TestAFileThatIsTooLargeToEditIsRefused(t *testing.T) {
+func TestFileThatIsTooLargeToEditIsRefused(t *testing.T) {
 	n := newNode(t, files("openSUSE"))
 	n.put("proc/cmdline", "ro\n")
 	n.put("etc/default/grub", n.read("etc/default/grub")+strings.Repeat("# x\n", disk.MaxSize/8))

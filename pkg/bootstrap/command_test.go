@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAToolsEndIsTold(t *testing.T) {
+func TestToolsEndIsTold(t *testing.T) {
 	c := command{root: "/"}
 	if err := c.Run(t.Context(), []string{"sh", "-c", "exit 0"}); err != nil {
 		t.Error(err)
@@ -29,7 +29,7 @@ func TestAToolsEndIsTold(t *testing.T) {
 }
 
 // What a tool has started, and what holds its output open, ends with it.
-func TestAToolIsEndedAtItsLimitWithAllThatItStarted(t *testing.T) {
+func TestToolIsEndedAtItsLimitWithAllThatItStarted(t *testing.T) {
 	cause, alive := errors.New("the limit"), filepath.Join(t.TempDir(), "alive")
 	if err := unix.Mkfifo(alive, 0o600); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestAToolIsEndedAtItsLimitWithAllThatItStarted(t *testing.T) {
 	}
 }
 
-func TestAnImagesToolsRunInsideIt(t *testing.T) {
+func TestImagesToolsRunInsideIt(t *testing.T) {
 	root := t.TempDir()       // without an env to start anything with
 	want := error(unix.EPERM) // chroot(2) is root's
 	if os.Geteuid() == 0 {

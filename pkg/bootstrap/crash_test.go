@@ -231,7 +231,7 @@ func (f *full) Stage(name string, content []byte, like disk.Image) (commit, disc
 	return f.Files.Stage(name, content, like)
 }
 
-func TestAFullDiskChangesNothing(t *testing.T) {
+func TestFullDiskChangesNothing(t *testing.T) {
 	b := blueprint.Default()
 	for room := 0; ; room++ {
 		n := newNode(t, files("RHEL 9"))

@@ -24,7 +24,7 @@ func fit(t *testing.T) *node {
 }
 
 // What is in the way is named, with the file and what to do, and nothing is changed.
-func TestAHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
+func TestHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 	suse := files("openSUSE")
 	for _, c := range []struct {
 		name   string
@@ -176,7 +176,7 @@ func (b *broken) Symlink(name, target string) error {
 	return b.Files.Symlink(name, target)
 }
 
-func TestAFileThatCantBeReplacedHasTheOthersTakenBack(t *testing.T) {
+func TestFileThatCantBeReplacedHasTheOthersTakenBack(t *testing.T) {
 	for _, f := range fit(t).plan(blueprint.Default()).Files {
 		n := fit(t)
 		before := n.snapshot()
@@ -192,7 +192,7 @@ func TestAFileThatCantBeReplacedHasTheOthersTakenBack(t *testing.T) {
 	}
 }
 
-func TestAReadOnlyDiskIsAProblemBeforeAnythingIsDone(t *testing.T) {
+func TestReadOnlyDiskIsAProblemBeforeAnythingIsDone(t *testing.T) {
 	n := fit(t)
 	n.files = func(files bootstrap.Files) bootstrap.Files { return &broken{Files: files, readOnly: true} }
 	n.expect(n.plan(blueprint.Default()), bootstrap.Impossible, "on a read-only disk")
@@ -292,7 +292,7 @@ func TestSomebodysLaterEditOfTheirFileSurvivesRevert(t *testing.T) {
 	}
 }
 
-func TestAnArgumentThatIsNoLongerWantedGoes(t *testing.T) {
+func TestArgumentThatIsNoLongerWantedGoes(t *testing.T) {
 	n := newNode(t, files("Fedora"))
 	n.put("proc/cmdline", "ro\n")
 	before := n.snapshot()
@@ -334,7 +334,7 @@ func TestModesAndOwnersAreKept(t *testing.T) {
 	n.same(before, "after revert")
 }
 
-func TestAToolThatFailsIsRunAgain(t *testing.T) {
+func TestToolThatFailsIsRunAgain(t *testing.T) {
 	n := fit(t)
 	n.tools.fail = errors.New("no space left on device")
 	_, err := n.engine().Apply(t.Context(), blueprint.Default(), "")
@@ -350,7 +350,7 @@ func TestAToolThatFailsIsRunAgain(t *testing.T) {
 	n.expect(n.plan(blueprint.Default()), bootstrap.RebootNeeded, "once it has run")
 }
 
-func TestADamagedJournalIsNotTrusted(t *testing.T) {
+func TestDamagedJournalIsNotTrusted(t *testing.T) {
 	const journal = "var/lib/kata-vfio/bootstrap/journal.json"
 	for _, c := range []struct {
 		name   string
@@ -377,7 +377,7 @@ func TestADamagedJournalIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestANewerJournalIsLeftToTheProgramThatWroteIt(t *testing.T) {
+func TestNewerJournalIsLeftToTheProgramThatWroteIt(t *testing.T) {
 	n := fit(t)
 	body := `{"version":2,"pending":["BootConfig"]}`
 	n.put("var/lib/kata-vfio/bootstrap/journal.json", `{"sum":"`+disk.Sum([]byte(body))+`","journal":`+body+`}`)
@@ -386,7 +386,7 @@ func TestANewerJournalIsLeftToTheProgramThatWroteIt(t *testing.T) {
 	}
 }
 
-func TestABackupThatIsMissingKeepsTheFile(t *testing.T) {
+func TestBackupThatIsMissingKeepsTheFile(t *testing.T) {
 	n := newNode(t, files("openSUSE"))
 	n.put("proc/cmdline", "ro\n")
 	n.apply(blueprint.Default())

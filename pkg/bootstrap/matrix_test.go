@@ -146,7 +146,7 @@ func (n *node) expect(p *bootstrap.Plan, want bootstrap.Outcome, when string) {
 }
 
 // Tools that talk to a daemon fail where it does not run, as in a container.
-func TestADaemonThatDoesNotRunIsNotTold(t *testing.T) {
+func TestDaemonThatDoesNotRunIsNotTold(t *testing.T) {
 	n := newNode(t, distributions()[14].files)
 	n.put("proc/cmdline", "ro\n")
 	n.remove("run/systemd", "run/udev")
@@ -204,7 +204,7 @@ func TestTalosIsToldItsMachineConfig(t *testing.T) {
 }
 
 // An image that was made ready knows nothing of the processor that it is booted on.
-func TestAnImageIsFitOnEveryProcessor(t *testing.T) {
+func TestImageIsFitOnEveryProcessor(t *testing.T) {
 	n := newNode(t, files("Debian 12"))
 	n.image = true
 	n.apply(blueprint.Default())
@@ -217,7 +217,7 @@ func TestAnImageIsFitOnEveryProcessor(t *testing.T) {
 	n.expect(n.plan(blueprint.Default()), bootstrap.Fit, "on AMD")
 }
 
-func TestAnUnknownBootLoaderIsToldInWords(t *testing.T) {
+func TestUnknownBootLoaderIsToldInWords(t *testing.T) {
 	n := newNode(t, with(map[string]string{"etc/os-release": osRelease("other", "1", ""), "proc/cmdline": "root=/dev/nfs\n"}))
 	_, err := n.engine().Apply(t.Context(), blueprint.Default(), "")
 	if err == nil || !strings.Contains(err.Error(), "add to the kernel command line, then reboot: intel_iommu=on iommu=nopt") {

@@ -79,7 +79,7 @@ func TestWhatWasFoundIsLeftOnTheNode(t *testing.T) {
 }
 
 // A problem that keeps a node from being made fit is in the record in words.
-func TestTheRecordHasWhatIsInTheWay(t *testing.T) {
+func TestRecordHasWhatIsInTheWay(t *testing.T) {
 	n := newNode(t, files("Debian 12"))
 	n.put("proc/cmdline", "ro\n")
 	n.put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"intel_iommu=off\"\n")

@@ -21,7 +21,7 @@ func k3s() map[string]string {
 	})
 }
 
-func TestTheServiceOfADistributionIsRestarted(t *testing.T) {
+func TestServiceOfADistributionIsRestarted(t *testing.T) {
 	n := newNode(t, k3s())
 	n.apply(blueprint.Default())
 	ran := strings.Join(n.tools.ran, "\n")
@@ -34,7 +34,7 @@ func TestTheServiceOfADistributionIsRestarted(t *testing.T) {
 }
 
 // CRI-O's node may have a containerd of Docker's, which is left alone.
-func TestAContainerdThatIsNotTheNodesRuntimeIsLeftAlone(t *testing.T) {
+func TestContainerdThatIsNotTheNodesRuntimeIsLeftAlone(t *testing.T) {
 	n := newNode(t, debian("debian", "13", "", debianGrub, map[string]string{
 		"var/lib/kubelet/config.yaml":         "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock\n",
 		"etc/crio/crio.conf":                  "[crio]\n",
@@ -49,7 +49,7 @@ func TestAContainerdThatIsNotTheNodesRuntimeIsLeftAlone(t *testing.T) {
 
 // A function that a driver has keeps it until the node boots, and the node is not fit
 // before, whatever else is right.
-func TestAFunctionThatADriverHasTakesAReboot(t *testing.T) {
+func TestFunctionThatADriverHasTakesAReboot(t *testing.T) {
 	n := newNode(t, debian("debian", "13", "", debianGrub, map[string]string{
 		"sys/bus/pci/devices/0000:3b:00.0/uevent": "DRIVER=nvidia\n", "sys/bus/pci/devices/0000:3b:00.0/driver_override": "(null)\n",
 	}))
@@ -75,7 +75,7 @@ func TestAFunctionThatADriverHasTakesAReboot(t *testing.T) {
 
 // A package that brings the units moves the link to them; one that was enabled under
 // the other name of their directory is theirs too.
-func TestTheLinkFollowsTheUnitThatAPackageBrings(t *testing.T) {
+func TestLinkFollowsTheUnitThatAPackageBrings(t *testing.T) {
 	const name = "kata-vfio-pod-resources"
 	const link = "etc/systemd/system/sockets.target.wants/" + name + ".socket"
 	packaged := map[string]string{"usr/lib/systemd/system/" + name + ".socket": "x", "usr/lib/systemd/system/" + name + ".service": "x"}
@@ -110,7 +110,7 @@ func TestTheLinkFollowsTheUnitThatAPackageBrings(t *testing.T) {
 
 // A drop-in that repeats the passwords of registries is not for everybody, also where
 // one was there before that everybody could read.
-func TestAFileWithPasswordsIsKeptFromOthers(t *testing.T) {
+func TestFileWithPasswordsIsKeptFromOthers(t *testing.T) {
 	const dropIn = "etc/containerd/conf.d/kata-gpu.toml"
 	n := newNode(t, debian("debian", "13", "", debianGrub, map[string]string{
 		"etc/containerd/config.toml": "version = 2\nimports = ['/etc/containerd/conf.d/*.toml']\n[plugins.'io.containerd.grpc.v1.cri'.registry.configs.x.auth]\npassword = 'p'\n",

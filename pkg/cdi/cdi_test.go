@@ -105,9 +105,9 @@ func TestDeviceWithoutNode(t *testing.T) {
 	}
 }
 
-// TestAnEndpointIsADeviceWithoutANode that tells its container the address of its
+// TestEndpointIsADeviceWithoutANode that tells its container the address of its
 // interface; its nodes, if any, are not for a container.
-func TestAnEndpointIsADeviceWithoutANode(t *testing.T) {
+func TestEndpointIsADeviceWithoutANode(t *testing.T) {
 	p := claimPlan()
 	vf := pci.Address{Bus: 0x21, Device: 0x10}
 	p.Devices[1] = plan.Device{Name: "vf-0000-21-10-0", Request: "nic/fast-1", Address: vf, Attachment: v1alpha1.AttachPhysicalEndpoint}

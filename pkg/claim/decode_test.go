@@ -338,8 +338,8 @@ func TestDecodeLeavesTheClaimAlone(t *testing.T) {
 	}
 }
 
-// TestAClaimMayOnlyLowerItsClassesRate, whatever it says of it before.
-func TestAClaimMayOnlyLowerItsClassesRate(t *testing.T) {
+// TestClaimMayOnlyLowerItsClassesRate, whatever it says of it before.
+func TestClaimMayOnlyLowerItsClassesRate(t *testing.T) {
 	vf := results(result("nic", "vf-0000-5e-10-0"))
 	for name, tt := range map[string]struct {
 		class  string
@@ -377,8 +377,8 @@ func TestAClaimMayOnlyLowerItsClassesRate(t *testing.T) {
 	}
 }
 
-// TestAClaimMayNotLoosenItsClass: neither be another than the class says, nor switch on what it switched off.
-func TestAClaimMayNotLoosenItsClass(t *testing.T) {
+// TestClaimMayNotLoosenItsClass: neither be another than the class says, nor switch on what it switched off.
+func TestClaimMayNotLoosenItsClass(t *testing.T) {
 	vf := results(result("nic", "vf-0000-5e-10-0"))
 	for name, tt := range map[string]struct{ class, claim, refused string }{
 		"another's address":            {`,"mac":"02:00:5e:10:00:01"`, `,"mac":"02:00:5e:10:00:02"`, "the DeviceClass gives 02:00:5e:10:00:01"},
@@ -450,7 +450,7 @@ func TestDecodeKeepsTheNodeSelector(t *testing.T) {
 
 const pair = "gpu-0000-3b-00-0-vf-0000-3d-10-1"
 
-func TestAPairIsItsTwoFunctions(t *testing.T) {
+func TestPairIsItsTwoFunctions(t *testing.T) {
 	c := claimOf(results(result("pair", pair), result("gpu", "gpu-0000-4b-00-0")),
 		fromClass("VFIOConfig", `,"reset":"Skip"`, "pair"), fromClaim("VFConfig", `,"maxTxRate":100`, "pair"))
 	got, err := claim.Decode(c, driver)
@@ -477,7 +477,7 @@ func TestAPairIsItsTwoFunctions(t *testing.T) {
 	}
 }
 
-func TestAPairAndOneOfItsFunctionsAreNotForOneClaim(t *testing.T) {
+func TestPairAndOneOfItsFunctionsAreNotForOneClaim(t *testing.T) {
 	for _, other := range []string{"gpu-0000-3b-00-0", "vf-0000-3d-10-1", pair, "gpu-0000-3b-00-0-vf-0000-3d-10-2"} {
 		_, err := claim.Decode(claimOf(results(result("a", pair), result("b", other))), driver)
 		if err == nil || !strings.Contains(err.Error(), `is allocated twice, to requests "a" and "b"`) {
@@ -486,7 +486,7 @@ func TestAPairAndOneOfItsFunctionsAreNotForOneClaim(t *testing.T) {
 	}
 }
 
-func TestAPairsNameIsAsSlicesHaveIt(t *testing.T) {
+func TestPairsNameIsAsSlicesHaveIt(t *testing.T) {
 	for name, want := range map[string]string{
 		"gpu-0000-3B-00-0-vf-0000-3d-10-1": "want it as ResourceSlices have it, gpu-0000-3b-00-0",
 		"gpu-0000-3b-00-0-vf-0000-3d-1f":   "want <type>-<domain>",

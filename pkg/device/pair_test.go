@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-func TestAPairsNameSaysItsFunctions(t *testing.T) {
+func TestPairsNameSaysItsFunctions(t *testing.T) {
 	gpu := &device.Function{Type: device.GPU, Address: pci.Address{Domain: 1<<32 - 1, Bus: 0xff, Device: 0x1f, Function: 7}}
 	vf := &device.Function{Type: device.VFType, Address: pci.Address{Domain: 1<<32 - 1, Bus: 0xfe, Device: 0x1f, Function: 7}}
 	name := (&device.Pair{GPU: gpu, VF: vf}).Name()

@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
-// TestALookFindsWhatNoUeventTells: a device that fell off the bus, one that lost its link, and fatal errors.
-func TestALookFindsWhatNoUeventTells(t *testing.T) {
+// TestLookFindsWhatNoUeventTells: a device that fell off the bus, one that lost its link, and fatal errors.
+func TestLookFindsWhatNoUeventTells(t *testing.T) {
 	lose := func(k *sysfstest.Kernel, a pci.Address) {
 		k.PutFile(filepath.Join(sysfs.FunctionPath(a), "current_link_width"), "0\n")
 	}
@@ -98,9 +98,9 @@ func look(t *testing.T, w *Watcher) {
 	synctest.Wait()
 }
 
-// TestALookFindsUsesThatBeginAndEnd: a Prepare that saw an address on a NIC has withdrawn it from tenants. Nothing but
+// TestLookFindsUsesThatBeginAndEnd: a Prepare that saw an address on a NIC has withdrawn it from tenants. Nothing but
 // a look finds that the address is gone.
-func TestALookFindsUsesThatBeginAndEnd(t *testing.T) {
+func TestLookFindsUsesThatBeginAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := sysfstest.New(t)
 		nic, _ := k.AddNIC(0x45, 0)
@@ -147,8 +147,8 @@ func lookForUses(t *testing.T, w *Watcher, before *device.Snapshot, want int) {
 	}
 }
 
-// TestALookMindsFunctionsThatGo: a NIC that is unplugged between the snapshot and the look is no error.
-func TestALookMindsFunctionsThatGo(t *testing.T) {
+// TestLookMindsFunctionsThatGo: a NIC that is unplugged between the snapshot and the look is no error.
+func TestLookMindsFunctionsThatGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := sysfstest.New(t)
 		nic, _ := k.AddNIC(0x45, 0)

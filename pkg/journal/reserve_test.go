@@ -83,9 +83,9 @@ func (d *disks) reserved() (all [2]bool) {
 	return all
 }
 
-// TestALedgerOnAnotherDiskHasItsReserve: a full disk refuses claims by the name of its
+// TestLedgerOnAnotherDiskHasItsReserve: a full disk refuses claims by the name of its
 // directory, and spends its own reserve only.
-func TestALedgerOnAnotherDiskHasItsReserve(t *testing.T) {
+func TestLedgerOnAnotherDiskHasItsReserve(t *testing.T) {
 	d, r := newDisks(t, 2)
 	if err := r.Fill(); err != nil || d.reserved() != [2]bool{true, true} {
 		t.Fatalf("Fill: %v, reserves %v", err, d.reserved())
@@ -112,7 +112,7 @@ func TestOneReserveForOneDisk(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatIsNotThereHasNoReserve(t *testing.T) {
+func TestDirectoryThatIsNotThereHasNoReserve(t *testing.T) {
 	d, r := newDisks(t, 2)
 	delete(d.number, d.ledger)
 	if err := r.Fill(); err != nil || d.reserved() != [2]bool{true, false} {
@@ -120,8 +120,8 @@ func TestADirectoryThatIsNotThereHasNoReserve(t *testing.T) {
 	}
 }
 
-// TestTheKernelTellsDisksApart: /proc is on no disk that a directory of files is on.
-func TestTheKernelTellsDisksApart(t *testing.T) {
+// TestKernelTellsDisksApart: /proc is on no disk that a directory of files is on.
+func TestKernelTellsDisksApart(t *testing.T) {
 	one := t.TempDir()
 	sub := filepath.Join(one, "sub")
 	if err := os.Mkdir(sub, 0o700); err != nil {

@@ -137,8 +137,8 @@ func TestRecordsGoBackToAnOlderPlugin(t *testing.T) {
 	}
 }
 
-// TestAnExportLosesNothing of what stands beside the records.
-func TestAnExportLosesNothing(t *testing.T) {
+// TestExportLosesNothing of what stands beside the records.
+func TestExportLosesNothing(t *testing.T) {
 	s, dir, _, _ := place(t, "e312b59/one.json")
 	gpu := pci.Address{Bus: 0x3b}
 	if err := s.MarkNeedsReset(journal.ResetMark{Address: gpu, Why: "of a test"}); err != nil {

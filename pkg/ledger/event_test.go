@@ -30,7 +30,7 @@ func full() *ledger.Event {
 	}
 }
 
-func TestAnEventIsOneLineWithFieldsInOrder(t *testing.T) {
+func TestEventIsOneLineWithFieldsInOrder(t *testing.T) {
 	line, err := full().Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestWhatIsNoEventIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnEventConcernsItsDevicesAndItsResetSet(t *testing.T) {
+func TestEventConcernsItsDevicesAndItsResetSet(t *testing.T) {
 	e := full()
 	e.Reset.Set = append(e.Reset.Set, pci.Address{Bus: 0x3c})
 	for bus, want := range map[uint8]bool{0x3b: true, 0x3c: true, 0x3d: false} {

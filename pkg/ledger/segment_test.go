@@ -17,9 +17,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// TestTheEndOfASegmentIsThatOfAWholeCheck, whichever byte of it was changed, unless that is in a signature in between: the
+// TestEndOfASegmentIsThatOfAWholeCheck, whichever byte of it was changed, unless that is in a signature in between: the
 // events are those that were signed all the same.
-func TestTheEndOfASegmentIsThatOfAWholeCheck(t *testing.T) {
+func TestEndOfASegmentIsThatOfAWholeCheck(t *testing.T) {
 	h := newHistory(t)
 	v, err := note.NewVerifier(strings.TrimSpace(h.files[ledger.PublicKeyFile]))
 	if err != nil {
@@ -93,8 +93,8 @@ func TestOneFileAtATime(t *testing.T) {
 	}
 }
 
-// TestAVerificationThatIsCutOffIsNoVerdict.
-func TestAVerificationThatIsCutOffIsNoVerdict(t *testing.T) {
+// TestVerificationThatIsCutOffIsNoVerdict.
+func TestVerificationThatIsCutOffIsNoVerdict(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if r, err := ledger.VerifyContext(ctx, os.DirFS(newHistory(t).dir), ledger.Options{}); !errors.Is(err, context.Canceled) || r != nil {

@@ -134,7 +134,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestAWholeLedgerIsSound(t *testing.T) {
+func TestWholeLedgerIsSound(t *testing.T) {
 	h := newHistory(t)
 	r, kinds := found(t, with(h.files, "", ""), anchored(h.anchors...))
 	if kinds != nil || r.Size != 14 || r.Anchored != 14 || r.Anchors != 8 || r.Dropped == 0 || r.Segments < 3 {
@@ -144,7 +144,7 @@ func TestAWholeLedgerIsSound(t *testing.T) {
 
 // The captured ledger keeps the form on disk as it is: what was written once is
 // read for ever.
-func TestALedgerThatWasWrittenOnceIsReadForEver(t *testing.T) {
+func TestLedgerThatWasWrittenOnceIsReadForEver(t *testing.T) {
 	anchors, err := os.ReadFile("testdata/anchors")
 	if err != nil {
 		t.Fatal(err)
@@ -218,8 +218,8 @@ func TestEveryFileThatIsRemovedIsFound(t *testing.T) {
 	}
 }
 
-// TestALedgerThatIsGoneIsFoundByWhatKnowsOfIt, whatever that is. Where nothing does, there never was one.
-func TestALedgerThatIsGoneIsFoundByWhatKnowsOfIt(t *testing.T) {
+// TestLedgerThatIsGoneIsFoundByWhatKnowsOfIt, whatever that is. Where nothing does, there never was one.
+func TestLedgerThatIsGoneIsFoundByWhatKnowsOfIt(t *testing.T) {
 	h := newHistory(t)
 	key := h.files[ledger.PublicKeyFile]
 	nothing, keyAlone := fstest.MapFS{}, fstest.MapFS{ledger.PublicKeyFile: {Data: []byte(key)}}
@@ -304,7 +304,7 @@ func newest(files map[string]string) string {
 	return slices.Max(segments)
 }
 
-func TestAnOlderCopyThatIsPutBackIsFoundByLaterAnchors(t *testing.T) {
+func TestOlderCopyThatIsPutBackIsFoundByLaterAnchors(t *testing.T) {
 	h := newHistory(t)
 	for i, older := range h.copies {
 		for j, a := range h.anchors {
@@ -354,7 +354,7 @@ func rewrite(t *testing.T, h *history, sameKey bool) map[string]string {
 	return readFiles(t, dir)
 }
 
-func TestALedgerThatIsWrittenAnewIsFoundByAnchorAndKey(t *testing.T) {
+func TestLedgerThatIsWrittenAnewIsFoundByAnchorAndKey(t *testing.T) {
 	h := newHistory(t)
 	key := strings.TrimSpace(h.files[ledger.PublicKeyFile])
 	same, other := with(rewrite(t, h, true), "", ""), with(rewrite(t, h, false), "", "")
@@ -385,7 +385,7 @@ func TestALedgerThatIsWrittenAnewIsFoundByAnchorAndKey(t *testing.T) {
 	}
 }
 
-func TestAProblemSaysWhereAndWhat(t *testing.T) {
+func TestProblemSaysWhereAndWhat(t *testing.T) {
 	h := newHistory(t)
 	name := newest(h.files)
 	r, err := ledger.Verify(with(h.files, name, strings.Replace(h.files[name], `"reason":"event-7-b"`, `"reason":"event-9-b"`, 1)), ledger.Options{})

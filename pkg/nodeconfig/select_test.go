@@ -247,8 +247,8 @@ func BenchmarkSelect4096(b *testing.B) {
 	}
 }
 
-// TestThePackagedConfigSaysNothing: the file that packages install changes nothing for a node that had none.
-func TestThePackagedConfigSaysNothing(t *testing.T) {
+// TestPackagedConfigSaysNothing: the file that packages install changes nothing for a node that had none.
+func TestPackagedConfigSaysNothing(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/packages/node.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -52,8 +52,8 @@ func TestMakeComparesThePool(t *testing.T) {
 	}
 }
 
-// TestAPairIsAllocatedBesideItsGPU: the VF of a pair has the pool of the GPU, and not its own.
-func TestAPairIsAllocatedBesideItsGPU(t *testing.T) {
+// TestPairIsAllocatedBesideItsGPU: the VF of a pair has the pool of the GPU, and not its own.
+func TestPairIsAllocatedBesideItsGPU(t *testing.T) {
 	s := fixture()
 	for pool, accepted := range map[string]bool{"node-1": true, "node-1/pf-0000-21-00-0": false, "node-2": false} {
 		req, n := asking(s, gpuAddr, nicVF), node(s)
@@ -68,8 +68,8 @@ func TestAPairIsAllocatedBesideItsGPU(t *testing.T) {
 	}
 }
 
-// TestABoundDeviceHasNoPool: nobody allocated what is bound from start-up on.
-func TestABoundDeviceHasNoPool(t *testing.T) {
+// TestBoundDeviceHasNoPool: nobody allocated what is bound from start-up on.
+func TestBoundDeviceHasNoPool(t *testing.T) {
 	s := fixture()
 	req, n := asking(s, gpuAddr), node(s)
 	n.Name, req.Devices[0].Pool = "node-1", ""

@@ -12,7 +12,7 @@ import (
 
 // A check that fails for a function, or for one that goes with it, refuses the
 // claim, unless the class allows devices that are not isolated.
-func TestAFailedCheckRefuses(t *testing.T) {
+func TestFailedCheckRefuses(t *testing.T) {
 	failing := func(at pci.Address) func(pci.Address) []string {
 		return func(a pci.Address) []string {
 			if a != at {

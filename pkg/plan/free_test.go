@@ -9,9 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// TestADrainRefusesWhatItLists: what goes out of use by one function's drain is exactly
+// TestDrainRefusesWhatItLists: what goes out of use by one function's drain is exactly
 // what no claim gets on its account.
-func TestADrainRefusesWhatItLists(t *testing.T) {
+func TestDrainRefusesWhatItLists(t *testing.T) {
 	s := fixture()
 	for i := range s.Functions {
 		named := &s.Functions[i]
@@ -30,8 +30,8 @@ func TestADrainRefusesWhatItLists(t *testing.T) {
 	}
 }
 
-// TestAFunctionsOwnDrainSpeaksFirst: that is the one which an undrain of it lifts.
-func TestAFunctionsOwnDrainSpeaksFirst(t *testing.T) {
+// TestFunctionsOwnDrainSpeaksFirst: that is the one which an undrain of it lifts.
+func TestFunctionsOwnDrainSpeaksFirst(t *testing.T) {
 	s := fixture()
 	vf, _ := s.Function(nicVF)
 	for want, named := range map[pci.Address]map[pci.Address]bool{nicVF: {nic: true, nicVF: true}, nic: {nic: true}} {

@@ -21,7 +21,7 @@ const (
 )
 
 // A function that its VM gets while it runs has to fit into the window below the port; one that its VM boots with need not.
-func TestAFunctionThatDoesNotFitBelowAHotPlugPortIsRefused(t *testing.T) {
+func TestFunctionThatDoesNotFitBelowAHotPlugPortIsRefused(t *testing.T) {
 	registers := device.BAR{Index: 0, Size: 16 * mib}
 	framebuffer := device.BAR{Index: 1, Size: 32 << 30, Prefetchable: true, Is64: true}
 	huge := device.BAR{Index: 1, Size: 128 << 30, Prefetchable: true, Is64: true}
@@ -80,7 +80,7 @@ func TestAFunctionThatDoesNotFitBelowAHotPlugPortIsRefused(t *testing.T) {
 }
 
 // What is published says it before a claim meets it.
-func TestTheJudgementOnAFunctionHasItsWindow(t *testing.T) {
+func TestJudgementOnAFunctionHasItsWindow(t *testing.T) {
 	s := fixture()
 	f, _ := s.Function(gpuAddr)
 	f.BARs = []device.BAR{{Size: 16 * mib}}
@@ -241,7 +241,7 @@ func TestTwoClaimsDoNotGetOneGroup(t *testing.T) {
 }
 
 // What a slice says of a function is what its claim meets.
-func TestTheSecondOfAGroupIsAssessedAsItsClaim(t *testing.T) {
+func TestSecondOfAGroupIsAssessedAsItsClaim(t *testing.T) {
 	s := withSharedGroup()
 	for _, hot := range []bool{false, true} {
 		n := node(s)

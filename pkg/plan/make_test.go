@@ -411,8 +411,8 @@ func become(s *device.Snapshot, n *plan.Node, class pci.Class) {
 	n.Selection = nodeconfig.Select(nil, s)
 }
 
-// TestAMateThatTheConfigNames goes with the device, and one that a rule excludes does not.
-func TestAMateThatTheConfigNames(t *testing.T) {
+// TestMateThatTheConfigNames goes with the device, and one that a rule excludes does not.
+func TestMateThatTheConfigNames(t *testing.T) {
 	s := fixture()
 	n := node(s)
 	become(s, &n, 0x010802)
@@ -431,9 +431,9 @@ func TestAMateThatTheConfigNames(t *testing.T) {
 	}
 }
 
-// TestARefusalDoesNotNameOthersClaims: it is shown to the tenant, whom the names
+// TestRefusalDoesNotNameOthersClaims: it is shown to the tenant, whom the names
 // in another namespace tell what others run.
-func TestARefusalDoesNotNameOthersClaims(t *testing.T) {
+func TestRefusalDoesNotNameOthersClaims(t *testing.T) {
 	for name, h := range map[string]plan.Owner{
 		"held":        {},
 		"quarantined": {Quarantined: "the reset failed"},

@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-func TestAPairIsPlannedLikeItsFunctions(t *testing.T) {
+func TestPairIsPlannedLikeItsFunctions(t *testing.T) {
 	s := fixture()
 	apart, err := plan.Make(asking(s, gpuAddr, nicVF, audioGPU), node(s))
 	if err != nil {

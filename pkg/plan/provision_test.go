@@ -101,8 +101,8 @@ func TestProvisions(t *testing.T) {
 	}
 }
 
-// TestAProvisionNamesVFsOnHostDrivers: they stay there where the VFs do; a claim's are its own business.
-func TestAProvisionNamesVFsOnHostDrivers(t *testing.T) {
+// TestProvisionNamesVFsOnHostDrivers: they stay there where the VFs do; a claim's are its own business.
+func TestProvisionNamesVFsOnHostDrivers(t *testing.T) {
 	s := fixture()
 	of(s, nic).PF.Autoprobe = true
 	n := node(s)
@@ -118,8 +118,8 @@ func TestAProvisionNamesVFsOnHostDrivers(t *testing.T) {
 	}
 }
 
-// TestAProvisionWaitsForAVFThatIsInUse, and for nothing else; one that would take VFs away does not come over them by itself.
-func TestAProvisionWaitsForAVFThatIsInUse(t *testing.T) {
+// TestProvisionWaitsForAVFThatIsInUse, and for nothing else; one that would take VFs away does not come over them by itself.
+func TestProvisionWaitsForAVFThatIsInUse(t *testing.T) {
 	s := fixture()
 	n := node(s)
 	held(s, &n)

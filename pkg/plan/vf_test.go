@@ -146,8 +146,8 @@ func TestGeneratedAddresses(t *testing.T) {
 	}
 }
 
-// TestARateIsSettledByWhatIsFound: who says one bound does not lift the other, and a claim by itself lifts none.
-func TestARateIsSettledByWhatIsFound(t *testing.T) {
+// TestRateIsSettledByWhatIsFound: who says one bound does not lift the other, and a claim by itself lifts none.
+func TestRateIsSettledByWhatIsFound(t *testing.T) {
 	const kept = device.AsFound
 	limited := &device.TxRate{Min: 20, Max: 1000}
 	for name, tt := range map[string]struct {
@@ -189,8 +189,8 @@ func askEndpoint(d *claim.Device) {
 	}
 }
 
-// TestAnEndpointEndsOnItsKernelDriver, by way of VFIO, with iommufd too.
-func TestAnEndpointEndsOnItsKernelDriver(t *testing.T) {
+// TestEndpointEndsOnItsKernelDriver, by way of VFIO, with iommufd too.
+func TestEndpointEndsOnItsKernelDriver(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*device.Snapshot)
 		want   string
@@ -282,8 +282,8 @@ func pooled(pool, ifname string) (*claim.Request, plan.Node) {
 	return req, n
 }
 
-// TestAPoolsAddressesAreAStep: the plan has all that its plugin is told.
-func TestAPoolsAddressesAreAStep(t *testing.T) {
+// TestPoolsAddressesAreAStep: the plan has all that its plugin is told.
+func TestPoolsAddressesAreAStep(t *testing.T) {
 	req, n := pooled("storage", "net1")
 	got, err := plan.Make(req, n)
 	if err != nil {
@@ -322,7 +322,7 @@ func TestWhatAPluginIsToldOfAClaimByHand(t *testing.T) {
 	}
 }
 
-func TestAPoolThatTheNodeHasNot(t *testing.T) {
+func TestPoolThatTheNodeHasNot(t *testing.T) {
 	for pools, want := range map[int]string{2: "has tenants, storage", 0: "has no addressPools"} {
 		req, n := pooled("tenant", "net1")
 		n.AddressPools = n.AddressPools[:pools]

@@ -10,8 +10,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 )
 
-// TestAScarceDiskIsToldOnce, before claims are refused, and again when it was well meanwhile.
-func TestAScarceDiskIsToldOnce(t *testing.T) {
+// TestScarceDiskIsToldOnce, before claims are refused, and again when it was well meanwhile.
+func TestScarceDiskIsToldOnce(t *testing.T) {
 	var log bytes.Buffer
 	free, err := int64(plugin.ScarceDisk), error(nil)
 	w := plugin.DiskWatch{

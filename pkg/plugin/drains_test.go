@@ -21,9 +21,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
-// TestADrainIsSeenAndTold: another process makes it; the plugin taints the device,
+// TestDrainIsSeenAndTold: another process makes it; the plugin taints the device,
 // counts it, and tells of each change once.
-func TestADrainIsSeenAndTold(t *testing.T) {
+func TestDrainIsSeenAndTold(t *testing.T) {
 	n := plugintest.New(t)
 	gpu, _ := n.Kernel.AddGPUWithAudio(0x62, 15)
 	n.Kernel.AddGPU(0x3b)
@@ -94,8 +94,8 @@ func (f *flaky) FinishDrains(ctx context.Context) ([]maintain.Draining, error) {
 	return drains[:1], errors.New("input/output error")
 }
 
-// TestADrainThatCanNotBeLookedAtIsNotOver: and nobody is told that it is.
-func TestADrainThatCanNotBeLookedAtIsNotOver(t *testing.T) {
+// TestDrainThatCanNotBeLookedAtIsNotOver: and nobody is told that it is.
+func TestDrainThatCanNotBeLookedAtIsNotOver(t *testing.T) {
 	n := plugintest.New(t)
 	n.Reopen(func(c *prepare.Config) {
 		c.Node = &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{
@@ -126,8 +126,8 @@ func TestADrainThatCanNotBeLookedAtIsNotOver(t *testing.T) {
 	}
 }
 
-// TestAnUndrainThatLeavesAnotherIsNoReturnToUse.
-func TestAnUndrainThatLeavesAnotherIsNoReturnToUse(t *testing.T) {
+// TestUndrainThatLeavesAnotherIsNoReturnToUse.
+func TestUndrainThatLeavesAnotherIsNoReturnToUse(t *testing.T) {
 	n := plugintest.New(t)
 	pf, vfs := n.Kernel.AddNIC(0x21, 2)
 	events := &plugintest.EventLog{}

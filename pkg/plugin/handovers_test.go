@@ -15,9 +15,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
-// TestADeviceLostBetweenSandboxesIsReported: the kubelet asks for nothing there,
+// TestDeviceLostBetweenSandboxesIsReported: the kubelet asks for nothing there,
 // so that nobody else tells the tenant, and once is enough.
-func TestADeviceLostBetweenSandboxesIsReported(t *testing.T) {
+func TestDeviceLostBetweenSandboxesIsReported(t *testing.T) {
 	for name, next := range map[string]func(*plugin.HandOvers) error{
 		"by the next sandbox": func(s *plugin.HandOvers) error {
 			return s.HandOver(t.Context(), "uid-1", journal.Sandbox{ID: "second"})

@@ -17,7 +17,7 @@ import (
 )
 
 // The plugin says by metric and log that its ledger was changed, and no ledger is no problem.
-func TestTheLedgerIsVerified(t *testing.T) {
+func TestLedgerIsVerified(t *testing.T) {
 	s := &service{metrics: noMetrics()}
 	s.config.Node.Root, s.config.Node.StateDir = t.TempDir(), "state"
 	var log bytes.Buffer
@@ -77,8 +77,8 @@ func (f *watchedFile) Close() error {
 	return f.File.Close()
 }
 
-// TestTheLedgerIsVerifiedFileByFile: a year of it does not fit into the plugin's memory.
-func TestTheLedgerIsVerifiedFileByFile(t *testing.T) {
+// TestLedgerIsVerifiedFileByFile: a year of it does not fit into the plugin's memory.
+func TestLedgerIsVerifiedFileByFile(t *testing.T) {
 	dir := t.TempDir()
 	w, err := writer.Open(t.Context(), writer.Config{Dir: dir, Node: "node-1", SegmentBytes: 600})
 	for range 20 {

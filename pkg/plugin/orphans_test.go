@@ -135,9 +135,9 @@ func reallocated(devices ...string) *resourceapi.ResourceClaim {
 	return c
 }
 
-// TestAWithdrawnAllocation: from the first look on no sandbox gets the device, and after the
+// TestWithdrawnAllocation: from the first look on no sandbox gets the device, and after the
 // grace it goes back by the usual path. One that is allocated again until then stays.
-func TestAWithdrawnAllocation(t *testing.T) {
+func TestWithdrawnAllocation(t *testing.T) {
 	for name, again := range map[string]bool{"for good": false, "until it is taken back": true} {
 		t.Run(name, func(t *testing.T) {
 			n := plugintest.New(t)
@@ -208,8 +208,8 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestAGapInItsAbsenceBeginsItAnew: a claim that is there in between is none.
-func TestAGapInItsAbsenceBeginsItAnew(t *testing.T) {
+// TestGapInItsAbsenceBeginsItAnew: a claim that is there in between is none.
+func TestGapInItsAbsenceBeginsItAnew(t *testing.T) {
 	n := plugintest.New(t)
 	n.Kernel.AddGPU(0x3b)
 	n.Prepare("uid-1", "gpu-0000-3b-00-0")
@@ -242,9 +242,9 @@ func TestAGapInItsAbsenceBeginsItAnew(t *testing.T) {
 	}
 }
 
-// TestAnOutageChangesNothing: while the API server does not answer, neither for the node
+// TestOutageChangesNothing: while the API server does not answer, neither for the node
 // nor for a claim, what was found stands, and is not told again afterwards.
-func TestAnOutageChangesNothing(t *testing.T) {
+func TestOutageChangesNothing(t *testing.T) {
 	n := plugintest.New(t)
 	n.Kernel.AddGPU(0x3b)
 	n.Prepare("uid-1", "gpu-0000-3b-00-0")
@@ -299,8 +299,8 @@ func TestWhatCanNotBeMendedIsCountedAndLeft(t *testing.T) {
 	events.Want(t, "Node /worker-1 Warning Orphan Repair: binding 0000:3b:00.0 is left alone: it can't be given back now: input/output error")
 }
 
-// TestAClaimThatEndsInQuarantineIsNotSaidToBeTakenBack.
-func TestAClaimThatEndsInQuarantineIsNotSaidToBeTakenBack(t *testing.T) {
+// TestClaimThatEndsInQuarantineIsNotSaidToBeTakenBack.
+func TestClaimThatEndsInQuarantineIsNotSaidToBeTakenBack(t *testing.T) {
 	n := plugintest.New(t)
 	n.Kernel.AddGPU(0x3b)
 	n.Prepare("uid-1", "gpu-0000-3b-00-0")

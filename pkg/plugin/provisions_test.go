@@ -138,8 +138,8 @@ func TestVFsAreMadeOnceTheOneInUseIsFree(t *testing.T) {
 	}
 }
 
-// TestAPFsDriverComesLate, named by its address or by the interface that the driver makes.
-func TestAPFsDriverComesLate(t *testing.T) {
+// TestPFsDriverComesLate, named by its address or by the interface that the driver makes.
+func TestPFsDriverComesLate(t *testing.T) {
 	for _, name := range []string{"0000:21:00.0", "eth0"} {
 		n := plugintest.New(t)
 		pf := addLateHCA(n)
@@ -158,8 +158,8 @@ func TestAPFsDriverComesLate(t *testing.T) {
 	}
 }
 
-// TestAPFsDriverIsReloaded: its VFs go with it, and come again.
-func TestAPFsDriverIsReloaded(t *testing.T) {
+// TestPFsDriverIsReloaded: its VFs go with it, and come again.
+func TestPFsDriverIsReloaded(t *testing.T) {
 	n := plugintest.New(t)
 	pf := addLateHCA(n)
 	if err := n.Kernel.Load(t.Context(), "mlx5_core"); err != nil {
@@ -193,8 +193,8 @@ func TestVFsThatTakeLongerThanOtherWrites(t *testing.T) {
 	})
 }
 
-// TestAChangeThatFailsIsTriedAgain, later and later, and told once.
-func TestAChangeThatFailsIsTriedAgain(t *testing.T) {
+// TestChangeThatFailsIsTriedAgain, later and later, and told once.
+func TestChangeThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := plugintest.New(t)
 		pf, _ := n.Kernel.AddNIC(0x21, 0)
@@ -277,8 +277,8 @@ func TestWhatSomebodySetIsLeftOfFreeVFs(t *testing.T) {
 	}
 }
 
-// TestAPFsInterfaceIsNamedLate, as udev renames it: nothing else of the PF changes.
-func TestAPFsInterfaceIsNamedLate(t *testing.T) {
+// TestPFsInterfaceIsNamedLate, as udev renames it: nothing else of the PF changes.
+func TestPFsInterfaceIsNamedLate(t *testing.T) {
 	n := plugintest.New(t)
 	pf, _ := n.Kernel.AddNIC(0x21, 0)
 	p := wantsVFs(n, "ens1f0", 4)
@@ -293,8 +293,8 @@ func TestAPFsInterfaceIsNamedLate(t *testing.T) {
 	p.has("after", pf, 4, 0)
 }
 
-// TestAFunctionAppearsLate: it is bound by its policy as those that were there at the start, one that can't be bound is tried again, and the log says so once.
-func TestAFunctionAppearsLate(t *testing.T) {
+// TestFunctionAppearsLate: it is bound by its policy as those that were there at the start, one that can't be bound is tried again, and the log says so once.
+func TestFunctionAppearsLate(t *testing.T) {
 	n := plugintest.New(t)
 	p := configured(n, &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu"}}, Policy: v1alpha1.PolicyBound}}})
 	p.watch.Start(t.Context())

@@ -9,8 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// TestAProcessIsAliveUntilItIsCertainlyGone: what can't be read is no end of a VM.
-func TestAProcessIsAliveUntilItIsCertainlyGone(t *testing.T) {
+// TestProcessIsAliveUntilItIsCertainlyGone: what can't be read is no end of a VM.
+func TestProcessIsAliveUntilItIsCertainlyGone(t *testing.T) {
 	const vmm = "4711 (qemu-system-x86 (1) S) S 1 4711 4711 0 -1 4194560 1 0 0 0 1 1 0 0 20 0 3 0 8888 1 1\n"
 	tests := map[string]struct {
 		stat  string // "" for none

@@ -23,9 +23,9 @@ func (w *world) wantAddresses(when string, want ...string) {
 	}
 }
 
-// TestAVFsAddressesFromAPool: the guest is told addresses and routes, the claim
+// TestVFsAddressesFromAPool: the guest is told addresses and routes, the claim
 // keeps them as long as it lasts, and nobody else has them meanwhile.
-func TestAVFsAddressesFromAPool(t *testing.T) {
+func TestVFsAddressesFromAPool(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.usePool()
 	w.network.Routes = []v1alpha1.GuestRoute{{To: "198.51.100.0/24", Via: "192.0.2.2"}}
@@ -56,8 +56,8 @@ func TestAVFsAddressesFromAPool(t *testing.T) {
 	w.wantAddresses("at the end")
 }
 
-// TestARouteOfTheClassWinsOverThePools to the same network.
-func TestARouteOfTheClassWinsOverThePools(t *testing.T) {
+// TestRouteOfTheClassWinsOverThePools to the same network.
+func TestRouteOfTheClassWinsOverThePools(t *testing.T) {
 	for _, to := range []string{"default", "0.0.0.0/0"} {
 		w, _, vfs := withNIC(t, vftest.Igb())
 		w.usePool()
@@ -69,9 +69,9 @@ func TestARouteOfTheClassWinsOverThePools(t *testing.T) {
 	}
 }
 
-// TestTheLeaseIsThatOfTheConfigAsItWas: the pool is gone from the node's config
+// TestLeaseIsThatOfTheConfigAsItWas: the pool is gone from the node's config
 // when the claim ends.
-func TestTheLeaseIsThatOfTheConfigAsItWas(t *testing.T) {
+func TestLeaseIsThatOfTheConfigAsItWas(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.usePool()
 	w.mustPrepare(w.request(uid, vfs[0]))
@@ -81,8 +81,8 @@ func TestTheLeaseIsThatOfTheConfigAsItWas(t *testing.T) {
 	w.wantAddresses("at the end")
 }
 
-// TestAPrepareWithoutAnAddressLeavesNothing, whatever the reason.
-func TestAPrepareWithoutAnAddressLeavesNothing(t *testing.T) {
+// TestPrepareWithoutAnAddressLeavesNothing, whatever the reason.
+func TestPrepareWithoutAnAddressLeavesNothing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		breaks func(*world)
 		says   []string
@@ -123,9 +123,9 @@ func TestAPrepareWithoutAnAddressLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestALeaseThatOutlivedItsRecord, as when the journal was lost, is freed by the
+// TestLeaseThatOutlivedItsRecord, as when the journal was lost, is freed by the
 // first try and had by the second.
-func TestALeaseThatOutlivedItsRecord(t *testing.T) {
+func TestLeaseThatOutlivedItsRecord(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.usePool()
 	rec := w.mustPrepare(w.request(uid, vfs[0]))
@@ -161,9 +161,9 @@ func TestNobodyKnowsWhetherItHasAnAddress(t *testing.T) {
 	w.wantAddresses("prepared", w.recorded(uid)...)
 }
 
-// TestAnAddressThatCannotBeGivenBack: the device is clean and home, the address
+// TestAddressThatCannotBeGivenBack: the device is clean and home, the address
 // stays taken, and the claim says why until it works, or an operator ends it.
-func TestAnAddressThatCannotBeGivenBack(t *testing.T) {
+func TestAddressThatCannotBeGivenBack(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.usePool()
 	before := w.bindings()
@@ -197,8 +197,8 @@ func TestAnAddressThatCannotBeGivenBack(t *testing.T) {
 	}
 }
 
-// TestAPluginThatIsBack ends what it had held up.
-func TestAPluginThatIsBack(t *testing.T) {
+// TestPluginThatIsBack ends what it had held up.
+func TestPluginThatIsBack(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.usePool()
 	w.mustPrepare(w.request(uid, vfs[0]))
@@ -235,8 +235,8 @@ func TestAddressesWhileAVMHasTheDevice(t *testing.T) {
 	w.wantAddresses("at the end")
 }
 
-// TestAQuarantineKeepsNoAddress: its VM is gone.
-func TestAQuarantineKeepsNoAddress(t *testing.T) {
+// TestQuarantineKeepsNoAddress: its VM is gone.
+func TestQuarantineKeepsNoAddress(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.usePool()
 	w.mustPrepare(w.request(uid, vfs[0]))

@@ -41,8 +41,8 @@ func clearing(withoutProof bool) maintain.Clearance {
 	return maintain.Clearance{Reason: "ticket 4711", By: alice, WithoutProof: withoutProof}
 }
 
-// TestAQuarantineEndsByAProof: and not without one, unless told so.
-func TestAQuarantineEndsByAProof(t *testing.T) {
+// TestQuarantineEndsByAProof: and not without one, unless told so.
+func TestQuarantineEndsByAProof(t *testing.T) {
 	w := newWorld(t)
 	gpu, home := w.quarantined()
 	_, err := w.plugin(nil).Clear(t.Context(), uid, clearing(false))
@@ -60,9 +60,9 @@ func TestAQuarantineEndsByAProof(t *testing.T) {
 	}
 }
 
-// TestAQuarantineClearedWithoutProofIsRemembered: the device is with its driver,
+// TestQuarantineClearedWithoutProofIsRemembered: the device is with its driver,
 // and the next tenant still has it reset first.
-func TestAQuarantineClearedWithoutProofIsRemembered(t *testing.T) {
+func TestQuarantineClearedWithoutProofIsRemembered(t *testing.T) {
 	for _, reboot := range []bool{false, true} {
 		t.Run(fmt.Sprintf("after a reboot: %t", reboot), func(t *testing.T) {
 			w := newWorld(t)
@@ -178,9 +178,9 @@ func crashInAClear(t *testing.T, p *power, withoutProof bool) {
 	}
 }
 
-// TestAQuarantineOfAnEarlierBootIsClearedWithoutATouch: policy "bound" had the function
+// TestQuarantineOfAnEarlierBootIsClearedWithoutATouch: policy "bound" had the function
 // on VFIO before its claim, and the node is using it now.
-func TestAQuarantineOfAnEarlierBootIsClearedWithoutATouch(t *testing.T) {
+func TestQuarantineOfAnEarlierBootIsClearedWithoutATouch(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	home := w.driver(gpu)
@@ -206,8 +206,8 @@ func TestAQuarantineOfAnEarlierBootIsClearedWithoutATouch(t *testing.T) {
 	}
 }
 
-// TestAVFClearedAfterARebootKeepsWhatItHas: what it had in another boot is nobody's.
-func TestAVFClearedAfterARebootKeepsWhatItHas(t *testing.T) {
+// TestVFClearedAfterARebootKeepsWhatItHas: what it had in another boot is nobody's.
+func TestVFClearedAfterARebootKeepsWhatItHas(t *testing.T) {
 	for _, withoutProof := range []bool{false, true} {
 		t.Run(fmt.Sprintf("without proof: %t", withoutProof), func(t *testing.T) {
 			w, pf, vfs := withNIC(t, vftest.Igb())
@@ -232,9 +232,9 @@ func TestAVFClearedAfterARebootKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// TestAQuarantineProvenAfterARebootEndsWithTheHost: the standing binding of policy
+// TestQuarantineProvenAfterARebootEndsWithTheHost: the standing binding of policy
 // "bound" has ended with its boot.
-func TestAQuarantineProvenAfterARebootEndsWithTheHost(t *testing.T) {
+func TestQuarantineProvenAfterARebootEndsWithTheHost(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	home := w.driver(gpu)

@@ -65,8 +65,8 @@ func (w *world) wantDrainRefused(a pci.Address) {
 	says(w.t, err, "fan", "undrain")
 }
 
-// TestADrainedDeviceGoesToNobody: a free one at once, and what goes with it too.
-func TestADrainedDeviceGoesToNobody(t *testing.T) {
+// TestDrainedDeviceGoesToNobody: a free one at once, and what goes with it too.
+func TestDrainedDeviceGoesToNobody(t *testing.T) {
 	tests := map[string]struct {
 		build func(*world) (drained, asked pci.Address)
 	}{
@@ -149,8 +149,8 @@ func TestWhoHasItKeepsIt(t *testing.T) {
 	}
 }
 
-// TestADrainOutlivesReboots: after one nobody has the device, whatever the policy.
-func TestADrainOutlivesReboots(t *testing.T) {
+// TestDrainOutlivesReboots: after one nobody has the device, whatever the policy.
+func TestDrainOutlivesReboots(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	home := w.driver(gpu)
@@ -168,9 +168,9 @@ func TestADrainOutlivesReboots(t *testing.T) {
 	w.wantDrainRefused(gpu)
 }
 
-// TestAQuarantinedDeviceStaysOnVFIO: what is not proven clean is nobody's, and no
+// TestQuarantinedDeviceStaysOnVFIO: what is not proven clean is nobody's, and no
 // host driver's either.
-func TestAQuarantinedDeviceStaysOnVFIO(t *testing.T) {
+func TestQuarantinedDeviceStaysOnVFIO(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.boundByPolicy()
@@ -186,8 +186,8 @@ func TestAQuarantinedDeviceStaysOnVFIO(t *testing.T) {
 	}
 }
 
-// TestADrainIsSureOfNothingWithADamagedRecord: whose the device is nobody knows.
-func TestADrainIsSureOfNothingWithADamagedRecord(t *testing.T) {
+// TestDrainIsSureOfNothingWithADamagedRecord: whose the device is nobody knows.
+func TestDrainIsSureOfNothingWithADamagedRecord(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.boundByPolicy()
@@ -216,9 +216,9 @@ func TestWhatIsNotOursIsNotDrained(t *testing.T) {
 	}
 }
 
-// TestTheLedgerSaysWhoDrained: and without a ledger that can be written nothing is
+// TestLedgerSaysWhoDrained: and without a ledger that can be written nothing is
 // drained.
-func TestTheLedgerSaysWhoDrained(t *testing.T) {
+func TestLedgerSaysWhoDrained(t *testing.T) {
 	w := newWorld(t)
 	gpu, audio := w.k.AddGPUWithAudio(0x62, 15)
 	w.mustDrain(gpu)
@@ -268,9 +268,9 @@ func (h *hookedLocks) Acquire(ctx context.Context, locks ...effects.Lock) (func(
 	return h.Locks.Acquire(ctx, locks...)
 }
 
-// TestAnEndThatIsOvertakenTakesNothingAway: between the look that finds a device free
+// TestEndThatIsOvertakenTakesNothingAway: between the look that finds a device free
 // and its locks somebody undrains it, and a claim gets it.
-func TestAnEndThatIsOvertakenTakesNothingAway(t *testing.T) {
+func TestEndThatIsOvertakenTakesNothingAway(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.boundByPolicy()
@@ -443,8 +443,8 @@ func (w *world) wantDrainedWith(a, want pci.Address) {
 	}
 }
 
-// TestADrainThatIsTakenBackHasNoEnd: who waits for it hears of that.
-func TestADrainThatIsTakenBackHasNoEnd(t *testing.T) {
+// TestDrainThatIsTakenBackHasNoEnd: who waits for it hears of that.
+func TestDrainThatIsTakenBackHasNoEnd(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.mustPrepare(w.request(uid, gpu))
@@ -460,9 +460,9 @@ func TestADrainThatIsTakenBackHasNoEnd(t *testing.T) {
 	}
 }
 
-// TestAStartDoesNotWaitForADrain: an instance that hangs in an unbind has the lock of a
+// TestStartDoesNotWaitForADrain: an instance that hangs in an unbind has the lock of a
 // standing binding. The start leaves that for later, and ends the other.
-func TestAStartDoesNotWaitForADrain(t *testing.T) {
+func TestStartDoesNotWaitForADrain(t *testing.T) {
 	w := newWorld(t)
 	stuck, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
 	w.boundByPolicy()

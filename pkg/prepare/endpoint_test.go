@@ -106,9 +106,9 @@ func withEndpoint(t *testing.T) (w *world, pf, vf pci.Address) {
 	return w, pf, vfs[1]
 }
 
-// TestAnEndpointWaitsOnItsKernelDriver with its policy, and has been on VFIO
+// TestEndpointWaitsOnItsKernelDriver with its policy, and has been on VFIO
 // before, where its resets will be proven.
-func TestAnEndpointWaitsOnItsKernelDriver(t *testing.T) {
+func TestEndpointWaitsOnItsKernelDriver(t *testing.T) {
 	w, pf, vf := withEndpoint(t)
 	before := w.bindings()
 	rec := w.mustPrepare(w.request(uid, vf))
@@ -152,9 +152,9 @@ func stepsOf(rec *journal.Record) []string {
 	return all
 }
 
-// TestAnEndpointGoesIntoItsSandboxsNamespace, again when its shim asks again,
+// TestEndpointGoesIntoItsSandboxsNamespace, again when its shim asks again,
 // and not any more once Kata has it.
-func TestAnEndpointGoesIntoItsSandboxsNamespace(t *testing.T) {
+func TestEndpointGoesIntoItsSandboxsNamespace(t *testing.T) {
 	w, _, vf := withEndpoint(t)
 	mac := w.mustPrepare(w.request(uid, vf)).Plan.Functions[0].VF.Want.MAC
 	w.mustHandOver("first")
@@ -173,8 +173,8 @@ func TestAnEndpointGoesIntoItsSandboxsNamespace(t *testing.T) {
 	}
 }
 
-// TestAnEndpointIsTakenBackFromWhereverItWasLeft, reset, and given home.
-func TestAnEndpointIsTakenBackFromWhereverItWasLeft(t *testing.T) {
+// TestEndpointIsTakenBackFromWhereverItWasLeft, reset, and given home.
+func TestEndpointIsTakenBackFromWhereverItWasLeft(t *testing.T) {
 	for name, leave := range map[string]func(*world, pci.Address){
 		"where it was put":                func(*world, pci.Address) {},
 		"on vfio-pci":                     func(w *world, vf pci.Address) { w.rebind(vf, "vfio-pci") },
@@ -210,8 +210,8 @@ func TestAnEndpointIsTakenBackFromWhereverItWasLeft(t *testing.T) {
 	}
 }
 
-// TestAnEndpointInAVMIsNotTakenBack: Kata's VM has its group open.
-func TestAnEndpointInAVMIsNotTakenBack(t *testing.T) {
+// TestEndpointInAVMIsNotTakenBack: Kata's VM has its group open.
+func TestEndpointInAVMIsNotTakenBack(t *testing.T) {
 	w, _, vf := withEndpoint(t)
 	w.wait = 10 * time.Millisecond
 	w.mustPrepare(w.request(uid, vf))
@@ -227,8 +227,8 @@ func TestAnEndpointInAVMIsNotTakenBack(t *testing.T) {
 	w.mustUnprepare(uid)
 }
 
-// TestAnEndpointThatCannotBeCleanedIsQuarantined on VFIO, out of everybody's reach.
-func TestAnEndpointThatCannotBeCleanedIsQuarantined(t *testing.T) {
+// TestEndpointThatCannotBeCleanedIsQuarantined on VFIO, out of everybody's reach.
+func TestEndpointThatCannotBeCleanedIsQuarantined(t *testing.T) {
 	w, _, vf := withEndpoint(t)
 	w.mustPrepare(w.request(uid, vf))
 	w.mustHandOver("first")
@@ -242,8 +242,8 @@ func TestAnEndpointThatCannotBeCleanedIsQuarantined(t *testing.T) {
 	w.mustUnprepare(uid)
 }
 
-// TestAVFWithoutADriverAndItsModule is refused before anything changes.
-func TestAVFWithoutADriverAndItsModule(t *testing.T) {
+// TestVFWithoutADriverAndItsModule is refused before anything changes.
+func TestVFWithoutADriverAndItsModule(t *testing.T) {
 	w, _, vf := withEndpoint(t)
 	w.unbind(vf, "igbvf")
 	w.k.SetAliases("alias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci\n")
@@ -271,8 +271,8 @@ func TestWhatCannotBeAnEndpoint(t *testing.T) {
 	}
 }
 
-// TestAnEndpointStaysWithItsClaim: the VF is bound by policy while nobody has it, and waits on its kernel driver for the sandbox.
-func TestAnEndpointStaysWithItsClaim(t *testing.T) {
+// TestEndpointStaysWithItsClaim: the VF is bound by policy while nobody has it, and waits on its kernel driver for the sandbox.
+func TestEndpointStaysWithItsClaim(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.node = &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{
 		Match: v1alpha1.DeviceMatch{Types: []string{"vf"}}, Policy: v1alpha1.PolicyBound,

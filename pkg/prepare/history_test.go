@@ -54,7 +54,7 @@ func (w *world) wantHistory(uid string, want ...string) {
 	}
 }
 
-func TestATenancyIsToldFromPrepareToUnprepare(t *testing.T) {
+func TestTenancyIsToldFromPrepareToUnprepare(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.mustPrepare(w.request(uid, gpu))
@@ -85,7 +85,7 @@ func TestATenancyIsToldFromPrepareToUnprepare(t *testing.T) {
 	}
 }
 
-func TestARefusalIsToldOnce(t *testing.T) {
+func TestRefusalIsToldOnce(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.mustPrepare(w.request("other", gpu))
@@ -259,7 +259,7 @@ func TestWhatWasThereBeforeTheLedgerIsToldLate(t *testing.T) {
 	}
 }
 
-func TestAQuarantineAndItsEndAreTold(t *testing.T) {
+func TestQuarantineAndItsEndAreTold(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.mustPrepare(w.request(uid, gpu))
@@ -278,7 +278,7 @@ func TestAQuarantineAndItsEndAreTold(t *testing.T) {
 }
 
 // A damaged ledger keeps devices from tenants, and from nobody who has them.
-func TestADamagedLedgerRefusesClaims(t *testing.T) {
+func TestDamagedLedgerRefusesClaims(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.mustPrepare(w.request("other", w.k.AddGPU(0x41)))

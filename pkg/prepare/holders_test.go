@@ -152,9 +152,9 @@ func TestHolderThatCantBeWaitedFor(t *testing.T) {
 	}
 }
 
-// TestTheWaitEndsWithTheContext: the kubelet's deadline ends the wait, and the
+// TestWaitEndsWithTheContext: the kubelet's deadline ends the wait, and the
 // error still names the holder.
-func TestTheWaitEndsWithTheContext(t *testing.T) {
+func TestWaitEndsWithTheContext(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.mustPrepare(w.request(uid, gpu))

@@ -9,9 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
-// TestTheSecondFunctionOfAGroupNeedsHotPlug: by the group's node Kata gives a VM that boots the first function alone, and one
+// TestSecondFunctionOfAGroupNeedsHotPlug: by the group's node Kata gives a VM that boots the first function alone, and one
 // that runs all of them.
-func TestTheSecondFunctionOfAGroupNeedsHotPlug(t *testing.T) {
+func TestSecondFunctionOfAGroupNeedsHotPlug(t *testing.T) {
 	for _, hot := range []bool{false, true} {
 		w := newWorld(t)
 		w.k.AddRootPort(0x3b)

@@ -22,9 +22,9 @@ func runVM(t *testing.T) (w *world, gpu pci.Address, vm *sysfstest.Holder) {
 	return w, gpu, w.k.Hold(w.groupNode(gpu), nobody, "qemu-system-x86", "")
 }
 
-// TestAVMWhoseShimWasKilled: the pod that owns it may be the very one that is refused, so
+// TestVMWhoseShimWasKilled: the pod that owns it may be the very one that is refused, so
 // that deleting it is no advice. The refusal names the process and how to end it.
-func TestAVMWhoseShimWasKilled(t *testing.T) {
+func TestVMWhoseShimWasKilled(t *testing.T) {
 	const deletePod, kill = "(delete its pod)", "run `kill -9 4194305` on the node"
 	for name, call := range takingCalls() {
 		t.Run(name, func(t *testing.T) {

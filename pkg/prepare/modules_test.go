@@ -6,8 +6,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
-// TestADriverThatIsNotCalledAsItsModule: the kernel's xe_vfio_pci registers the driver xe-vfio-pci, which shows once it is loaded.
-func TestADriverThatIsNotCalledAsItsModule(t *testing.T) {
+// TestDriverThatIsNotCalledAsItsModule: the kernel's xe_vfio_pci registers the driver xe-vfio-pci, which shows once it is loaded.
+func TestDriverThatIsNotCalledAsItsModule(t *testing.T) {
 	w := newWorld(t)
 	w.k.SetAliases("alias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci\nalias vfio_pci:v000010DEd*sv*sd*bc*sc*i* xe_vfio_pci\n")
 	w.k.AddModule("xe-vfio-pci", sysfstest.Driver{VFIO: true})

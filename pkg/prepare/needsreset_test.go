@@ -161,8 +161,8 @@ func TestThoseWhoTrustEachOtherNeedNoReset(t *testing.T) {
 	}
 }
 
-// TestAPlanShowsTheResetBefore: a dry run says so.
-func TestAPlanShowsTheResetBefore(t *testing.T) {
+// TestPlanShowsTheResetBefore: a dry run says so.
+func TestPlanShowsTheResetBefore(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.markUnclean(gpu)

@@ -106,8 +106,8 @@ func TestStraysThatWeBoundGoBack(t *testing.T) {
 	}
 }
 
-// TestAStrayIsResetBeforeItGoesBack: a reset that fails keeps it from its host driver.
-func TestAStrayIsResetBeforeItGoesBack(t *testing.T) {
+// TestStrayIsResetBeforeItGoesBack: a reset that fails keeps it from its host driver.
+func TestStrayIsResetBeforeItGoesBack(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	home := w.driver(gpu)
@@ -155,8 +155,8 @@ func TestCrashInGivingAStrayBack(t *testing.T) {
 	}
 }
 
-// TestALostClaimEndsInTheLedger once, with its VM, also where a VF stays as it is.
-func TestALostClaimEndsInTheLedger(t *testing.T) {
+// TestLostClaimEndsInTheLedger once, with its VM, also where a VF stays as it is.
+func TestLostClaimEndsInTheLedger(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	_, vfs := w.k.AddNIC(0x21, 1)
@@ -189,8 +189,8 @@ func TestALostClaimEndsInTheLedger(t *testing.T) {
 	}
 }
 
-// TestAFailedGiveBackIsTriedAgain by the next look, and keeps no other from going back.
-func TestAFailedGiveBackIsTriedAgain(t *testing.T) {
+// TestFailedGiveBackIsTriedAgain by the next look, and keeps no other from going back.
+func TestFailedGiveBackIsTriedAgain(t *testing.T) {
 	w := newWorld(t)
 	stuck, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
 	home := w.driver(stuck)
@@ -231,8 +231,8 @@ type brokenSpecs struct{ effects.Specs }
 
 func (brokenSpecs) Remove(string) error { return unix.EROFS }
 
-// TestASpecThatStaysIsNotSaidToBeRemoved.
-func TestASpecThatStaysIsNotSaidToBeRemoved(t *testing.T) {
+// TestSpecThatStaysIsNotSaidToBeRemoved.
+func TestSpecThatStaysIsNotSaidToBeRemoved(t *testing.T) {
 	w := newWorld(t)
 	w.mustPrepare(w.request(uid, w.k.AddGPU(0x3b)))
 	w.lost(uid)

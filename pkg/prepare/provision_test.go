@@ -153,8 +153,8 @@ func TestProvisionSetsTheModeWhileThereAreNoVFs(t *testing.T) {
 	}
 }
 
-// TestAModeThatIsRefused: the PF has its VFs all the same, in the mode it has.
-func TestAModeThatIsRefused(t *testing.T) {
+// TestModeThatIsRefused: the PF has its VFs all the same, in the mode it has.
+func TestModeThatIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.links.Use(vftest.Eswitch())
 	pf, _ := w.k.AddNIC(0x21, 0)

@@ -14,9 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// TestAClaimThatIsAllocatedAgain: with another device it is prepared with that one, and the
+// TestClaimThatIsAllocatedAgain: with another device it is prepared with that one, and the
 // former goes back clean.
-func TestAClaimThatIsAllocatedAgain(t *testing.T) {
+func TestClaimThatIsAllocatedAgain(t *testing.T) {
 	w := newWorld(t)
 	former, next := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
 	home := w.driver(former)
@@ -66,8 +66,8 @@ func TestAllocatedAgainFromAnotherPool(t *testing.T) {
 	}
 }
 
-// TestAClaimThatMovedAway is not prepared again here, and its VM keeps what it has.
-func TestAClaimThatMovedAway(t *testing.T) {
+// TestClaimThatMovedAway is not prepared again here, and its VM keeps what it has.
+func TestClaimThatMovedAway(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.name = "node"
@@ -82,9 +82,9 @@ func TestAClaimThatMovedAway(t *testing.T) {
 	w.unchanged(before)
 }
 
-// TestARecordOfAnotherNodesPool, as it was written before pools were compared, is not
+// TestRecordOfAnotherNodesPool, as it was written before pools were compared, is not
 // confirmed.
-func TestARecordOfAnotherNodesPool(t *testing.T) {
+func TestRecordOfAnotherNodesPool(t *testing.T) {
 	w := newWorld(t)
 	req := w.request(uid, w.k.AddGPU(0x3b))
 	req.Devices[0].Pool = "node-2"
@@ -96,9 +96,9 @@ func TestARecordOfAnotherNodesPool(t *testing.T) {
 	}
 }
 
-// TestAQuarantineDoesNotKeepTheClaim: a claim whose device is quarantined, and that is
+// TestQuarantineDoesNotKeepTheClaim: a claim whose device is quarantined, and that is
 // allocated another one, is prepared. The quarantine goes on, and ends like any other.
-func TestAQuarantineDoesNotKeepTheClaim(t *testing.T) {
+func TestQuarantineDoesNotKeepTheClaim(t *testing.T) {
 	for name, ended := range map[string]bool{"quarantined by its end": true, "quarantined on the way": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -138,9 +138,9 @@ func TestAQuarantineDoesNotKeepTheClaim(t *testing.T) {
 	}
 }
 
-// TestACrashOfAReallocation: wherever it falls, the claim is prepared with its new device in
+// TestCrashOfAReallocation: wherever it falls, the claim is prepared with its new device in
 // the end, and the bad one is quarantined.
-func TestACrashOfAReallocation(t *testing.T) {
+func TestCrashOfAReallocation(t *testing.T) {
 	for at := 1; ; at++ {
 		for _, after := range []bool{false, true} {
 			w := newWorld(t)

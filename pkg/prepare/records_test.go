@@ -174,8 +174,8 @@ func TestRecoverLeavesALockedClaimForLater(t *testing.T) {
 	}
 }
 
-// TestAStartWaitsForNoLockForEver: neither for that of a standing binding, nor for a PF's.
-func TestAStartWaitsForNoLockForEver(t *testing.T) {
+// TestStartWaitsForNoLockForEver: neither for that of a standing binding, nor for a PF's.
+func TestStartWaitsForNoLockForEver(t *testing.T) {
 	w := newWorld(t)
 	gpu, other := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
 	pf, _ := w.k.AddNIC(0x21, 0)

@@ -25,9 +25,9 @@ func (d *disk) Spend() error {
 	return nil
 }
 
-// TestAFullDiskRefusesNewClaimsOnly: no claim begins, the one that is prepared stays
+// TestFullDiskRefusesNewClaimsOnly: no claim begins, the one that is prepared stays
 // so and ends, and for its end the reserve is given up.
-func TestAFullDiskRefusesNewClaimsOnly(t *testing.T) {
+func TestFullDiskRefusesNewClaimsOnly(t *testing.T) {
 	w := newWorld(t)
 	gpu, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
 	before := w.state()

@@ -175,8 +175,8 @@ func TestWhatStartsASandbox(t *testing.T) {
 	}
 }
 
-// TestTheShimIsKept when its sandbox is told of again without it.
-func TestTheShimIsKept(t *testing.T) {
+// TestShimIsKept when its sandbox is told of again without it.
+func TestShimIsKept(t *testing.T) {
 	w, _ := asked(t)
 	w.tellHandOver(journal.Sandbox{ID: "first", NetNS: "/run/netns/first"})
 	if got := w.record(uid).Sandbox.Shim; got != shim() {
@@ -184,9 +184,9 @@ func TestTheShimIsKept(t *testing.T) {
 	}
 }
 
-// TestADrainWaitsForAHandedOverDevice that nobody has opened yet: the claim's record holds
+// TestDrainWaitsForAHandedOverDevice that nobody has opened yet: the claim's record holds
 // it, and the drain takes it from nobody before the claim has ended.
-func TestADrainWaitsForAHandedOverDevice(t *testing.T) {
+func TestDrainWaitsForAHandedOverDevice(t *testing.T) {
 	for _, bound := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bound by policy: %t", bound), func(t *testing.T) {
 			w := newWorld(t)
@@ -219,10 +219,10 @@ func TestADrainWaitsForAHandedOverDevice(t *testing.T) {
 // sandboxID is of a sandbox as the runtimes name them.
 const sandboxID = "b5d0f7c5a5f1d1c4ed2a8b0fb8c1d5a4be5dbcf17d5d6bd4a6cf1bb6d8a0aa51"
 
-// TestARecordWithoutItsShim, as plugins before it was kept have left it: the sandbox's shim
+// TestRecordWithoutItsShim, as plugins before it was kept have left it: the sandbox's shim
 // is found by its bundle, so that an upgrade in the middle of a sandbox's start takes
 // nothing from it.
-func TestARecordWithoutItsShim(t *testing.T) {
+func TestRecordWithoutItsShim(t *testing.T) {
 	for name, call := range takingCalls() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -249,10 +249,10 @@ func TestARecordWithoutItsShim(t *testing.T) {
 	}
 }
 
-// TestAShimThatOutlivesItsVM, as CRI-O's does, while no NRI event names the VM: the kubelet
+// TestShimThatOutlivesItsVM, as CRI-O's does, while no NRI event names the VM: the kubelet
 // has the sandbox removed only after Unprepare, so the shim alone must not hold the
 // device for longer than a VM may take to be started. What it has started holds it.
-func TestAShimThatOutlivesItsVM(t *testing.T) {
+func TestShimThatOutlivesItsVM(t *testing.T) {
 	const qemu = shimPID + 1
 	for name, s := range map[string]journal.Sandbox{
 		"that is recorded": {ID: sandboxID, Shim: shim()},

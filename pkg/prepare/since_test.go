@@ -8,9 +8,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
-// TestATryThatIsRepeatedMakesNoStateYounger: how long a claim is on its way back is
+// TestTryThatIsRepeatedMakesNoStateYounger: how long a claim is on its way back is
 // since the first try, however often the kubelet asks.
-func TestATryThatIsRepeatedMakesNoStateYounger(t *testing.T) {
+func TestTryThatIsRepeatedMakesNoStateYounger(t *testing.T) {
 	w := newWorld(t)
 	gpu := w.k.AddGPU(0x3b)
 	w.mustPrepare(w.request(uid, gpu))

@@ -77,8 +77,8 @@ func with(req *claim.Request, cfg v1alpha1.VFConfig) *claim.Request {
 	return req
 }
 
-// TestAVFHasItsClaimsPolicy: and gets back what it had, whatever that was.
-func TestAVFHasItsClaimsPolicy(t *testing.T) {
+// TestVFHasItsClaimsPolicy: and gets back what it had, whatever that was.
+func TestVFHasItsClaimsPolicy(t *testing.T) {
 	w, pf, vfs := withNIC(t, vftest.Complete())
 	others := w.settings(pf, 0)
 	w.links.Set(pf, 1, func(s *device.VFSettings) {
@@ -104,8 +104,8 @@ func TestAVFHasItsClaimsPolicy(t *testing.T) {
 	}
 }
 
-// TestAVFIsGuardedWhateverIsSaid: an address of its own, spoof check, no trust.
-func TestAVFIsGuardedWhateverIsSaid(t *testing.T) {
+// TestVFIsGuardedWhateverIsSaid: an address of its own, spoof check, no trust.
+func TestVFIsGuardedWhateverIsSaid(t *testing.T) {
 	w, pf, vfs := withNIC(t, vftest.Igb())
 	w.links.Set(pf, 0, func(s *device.VFSettings) { s.SpoofCheck, s.Trust = new(false), new(true) })
 	rec := w.mustPrepare(w.request(uid, vfs[0]))
@@ -120,9 +120,9 @@ func TestAVFIsGuardedWhateverIsSaid(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatThePFCannotHave: the claim is refused with the setting's name
+// TestPolicyThatThePFCannotHave: the claim is refused with the setting's name
 // and nothing is left of the try.
-func TestAPolicyThatThePFCannotHave(t *testing.T) {
+func TestPolicyThatThePFCannotHave(t *testing.T) {
 	for name, tt := range map[string]struct {
 		driver vftest.Driver
 		cfg    v1alpha1.VFConfig
@@ -171,8 +171,8 @@ func TestAPolicyThatThePFCannotHave(t *testing.T) {
 	}
 }
 
-// TestARateThatIsThereStays, but for the bound that was said: the kernel sets both at once.
-func TestARateThatIsThereStays(t *testing.T) {
+// TestRateThatIsThereStays, but for the bound that was said: the kernel sets both at once.
+func TestRateThatIsThereStays(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cfg   v1alpha1.VFConfig
 		claim bool
@@ -216,8 +216,8 @@ func TestRatesAtOddsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAPFWithoutSwitches: where there is no spoof check, a class may do without.
-func TestAPFWithoutSwitches(t *testing.T) {
+// TestPFWithoutSwitches: where there is no spoof check, a class may do without.
+func TestPFWithoutSwitches(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Driver{Silent: []device.VFSetting{device.VFSpoofCheck, device.VFTrust}})
 	w.mustPrepare(with(w.request(uid, vfs[0]), v1alpha1.VFConfig{SpoofCheck: new(false)}))
 	w.mustUnprepare(uid)
@@ -258,9 +258,9 @@ func TestTwoClaimsForOneAddressAtOnce(t *testing.T) {
 	}
 }
 
-// TestARecordNamesTheAddressThatWasChosen, as the claim's steps in its journal
+// TestRecordNamesTheAddressThatWasChosen, as the claim's steps in its journal
 // and not only as its outcome.
-func TestARecordNamesTheAddressThatWasChosen(t *testing.T) {
+func TestRecordNamesTheAddressThatWasChosen(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.mustPrepare(w.request(uid, vfs[0]))
 	rec := w.record(uid)
@@ -270,9 +270,9 @@ func TestARecordNamesTheAddressThatWasChosen(t *testing.T) {
 	}
 }
 
-// TestAVFInSwitchdevMode: who sends is the business of its representor's bridge,
+// TestVFInSwitchdevMode: who sends is the business of its representor's bridge,
 // so that a class must say that it is to be used all the same.
-func TestAVFInSwitchdevMode(t *testing.T) {
+func TestVFInSwitchdevMode(t *testing.T) {
 	w, pf, _ := withNIC(t, vftest.Eswitch())
 	w.node = &v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: new(3), EswitchMode: v1alpha1.EswitchSwitchdev}}}
 	w.node.Default()
@@ -305,9 +305,9 @@ func TestAVFInSwitchdevMode(t *testing.T) {
 	}
 }
 
-// TestARDMACapableVF: its RDMA device goes with its driver, and nobody looks for
+// TestRDMACapableVF: its RDMA device goes with its driver, and nobody looks for
 // it then; it has GUIDs of its own while it is the claim's, and comes back.
-func TestARDMACapableVF(t *testing.T) {
+func TestRDMACapableVF(t *testing.T) {
 	w, pf, vfs := withHCA(t)
 	before := w.bindings()
 	rec := w.mustPrepare(w.request(uid, vfs[1]))
@@ -428,9 +428,9 @@ func TestNobodyTakesAnothersAddress(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatSomebodyChanged: a restart of the plugin and the pod's next
+// TestPolicyThatSomebodyChanged: a restart of the plugin and the pod's next
 // sandbox bring it back.
-func TestAPolicyThatSomebodyChanged(t *testing.T) {
+func TestPolicyThatSomebodyChanged(t *testing.T) {
 	for name, again := range map[string]func(*world){
 		"is back after a restart": func(w *world) { w.mustRecover() },
 		"is back for the next sandbox": func(w *world) {
@@ -451,9 +451,9 @@ func TestAPolicyThatSomebodyChanged(t *testing.T) {
 	}
 }
 
-// TestThePFsInterfaceIsAwayAtTheEnd: what can't be restored stays the claim's,
+// TestPFsInterfaceIsAwayAtTheEnd: what can't be restored stays the claim's,
 // and a later try does it.
-func TestThePFsInterfaceIsAwayAtTheEnd(t *testing.T) {
+func TestPFsInterfaceIsAwayAtTheEnd(t *testing.T) {
 	w, pf, vfs := withNIC(t, vftest.Igb())
 	w.mustPrepare(with(w.request(uid, vfs[0]), v1alpha1.VFConfig{VLAN: new(100)}))
 	net := filepath.Join(w.k.Root(), sysfs.FunctionPath(pf), "net")
@@ -474,9 +474,9 @@ func TestThePFsInterfaceIsAwayAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestThePFHasNoLinkAtTheEnd: a rate that igb does not take then keeps the VF from
+// TestPFHasNoLinkAtTheEnd: a rate that igb does not take then keeps the VF from
 // others until it does.
-func TestThePFHasNoLinkAtTheEnd(t *testing.T) {
+func TestPFHasNoLinkAtTheEnd(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.mustPrepare(with(w.request(uid, vfs[0]), v1alpha1.VFConfig{VLAN: new(100), MaxTxRate: new(50)}))
 	w.links.Unplug()
@@ -492,9 +492,9 @@ func TestThePFHasNoLinkAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestThePFsVFsAreGoneAtTheEnd: its driver was reloaded. What was imposed on them
+// TestPFsVFsAreGoneAtTheEnd: its driver was reloaded. What was imposed on them
 // went with them, and the claim comes off the node.
-func TestThePFsVFsAreGoneAtTheEnd(t *testing.T) {
+func TestPFsVFsAreGoneAtTheEnd(t *testing.T) {
 	w, pf, vfs := withNIC(t, vftest.Igb())
 	w.mustPrepare(with(w.request(uid, vfs[0]), v1alpha1.VFConfig{VLAN: new(100)}))
 	for _, a := range slices.Backward(vfs) {

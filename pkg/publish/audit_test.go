@@ -65,7 +65,7 @@ func TestFailedChecksAreTaintAndAttributes(t *testing.T) {
 }
 
 // A pair fails what either of its functions does.
-func TestAPairFailsWhatItsPartsDo(t *testing.T) {
+func TestPairFailsWhatItsPartsDo(t *testing.T) {
 	n := paired(t)
 	parts, err := device.ParseParts(pairName)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestADrainIsATaint(t *testing.T) {
+func TestDrainIsATaint(t *testing.T) {
 	one := func(value DrainState, effect resourceapi.DeviceTaintEffect) taintList {
 		return taintList{{Key: "kata-vfio.dev/drain", Value: string(value), Effect: effect}}
 	}

@@ -212,7 +212,7 @@ func TestLinkSpeed(t *testing.T) {
 }
 
 // A VF's link is its PF's: its own registers say nothing of it.
-func TestAVFHasItsPFsLinkSpeed(t *testing.T) {
+func TestVFHasItsPFsLinkSpeed(t *testing.T) {
 	functions := pfWith(t, "0000:5e:00.0", 7, 2, 10)
 	functions[0].Link = &device.Link{MaxSpeed: "16.0 GT/s PCIe", MaxWidth: 16, Speed: "16.0 GT/s PCIe", Width: 16}
 	d := deviceNamed(publish.Pools(nodeOf(functions...)), "vf-0000-5e-10-1")

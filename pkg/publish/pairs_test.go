@@ -109,7 +109,7 @@ func held(pool, name string) func(n *publish.Node) {
 	return func(n *publish.Node) { n.Allocated = append(n.Allocated, publish.Allocated{Pool: pool, Name: name}) }
 }
 
-func TestThePairOrItsParts(t *testing.T) {
+func TestPairOrItsParts(t *testing.T) {
 	tests := map[string]struct {
 		held []publish.Allocated
 		ask  []string
@@ -136,7 +136,7 @@ func TestThePairOrItsParts(t *testing.T) {
 	}
 }
 
-func TestAPairIsAsGoodAsItsParts(t *testing.T) {
+func TestPairIsAsGoodAsItsParts(t *testing.T) {
 	gpu, vf := addr(t, "0000:3b:00.0"), addr(t, "0000:3d:10.1")
 	function := func(n *publish.Node, a pci.Address) *device.Function { f, _ := n.Snapshot.Function(a); return f }
 	tests := map[string]struct {
@@ -189,7 +189,7 @@ func TestAPairIsAsGoodAsItsParts(t *testing.T) {
 	}
 }
 
-func TestAPairsAttributes(t *testing.T) {
+func TestPairsAttributes(t *testing.T) {
 	n := paired(t)
 	vf, _ := n.Snapshot.Function(addr(t, "0000:3d:10.1"))
 	vf.Children.RDMA = []string{"mlx5_3"}

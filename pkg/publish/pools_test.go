@@ -90,7 +90,7 @@ func TestPoolsAreNotRearrangedByConfig(t *testing.T) {
 }
 
 // A constraint refuses a device that lacks its attribute, also one that is only an alternative.
-func TestTheSwitchIsNeverAbsent(t *testing.T) {
+func TestSwitchIsNeverAbsent(t *testing.T) {
 	alone, below, atSwitch := hopper(t, "0000:3b:00.0", 1), hopper(t, "0000:3c:00.0", 2), hopper(t, "0000:3d:00.0", 3)
 	alone.Switch, below.Switch = nil, nil
 	below.Upstream = []pci.Address{addr(t, "0000:3a:01.0"), addr(t, "0000:3b:02.0")}
@@ -180,7 +180,7 @@ func encode(t testing.TB, pools map[string]publish.Pool) map[string]string {
 	return all
 }
 
-func TestAChangeStaysInItsPool(t *testing.T) {
+func TestChangeStaysInItsPool(t *testing.T) {
 	build := func() *publish.Node {
 		functions := []device.Function{hopper(t, "0000:3b:00.0", 1), hopper(t, "0000:3c:00.0", 2)}
 		functions = append(functions, pfWith(t, "0000:5e:00.0", 16, 16, 100)...)

@@ -10,7 +10,7 @@ import (
 )
 
 // Whatever Prepare refuses has a taint, and what another claim merely has does not.
-func TestARefusalIsATaint(t *testing.T) {
+func TestRefusalIsATaint(t *testing.T) {
 	for name, tt := range map[string]struct {
 		codes []plan.Code
 		want  []string

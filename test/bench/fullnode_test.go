@@ -48,7 +48,7 @@ func written(before, after map[string]publish.Pool) map[string]int {
 }
 
 // A change is written to the pool that it concerns, and to one slice of it unless the order changes.
-func TestAChangeOfAFullNodeIsWrittenToItsPool(t *testing.T) {
+func TestChangeOfAFullNodeIsWrittenToItsPool(t *testing.T) {
 	gpu, vf, kept := pci.Address{Bus: 0x12}, pci.Address{Bus: 0x14, Device: 8}, pci.Address{Bus: 0x14, Device: 15, Function: 7}
 	const nics = "node-0000/pf-0000-13-00-0"
 	if kept.String() != fleet.LastVF(0, fullVFs) {

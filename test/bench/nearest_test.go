@@ -61,7 +61,7 @@ func got(t *testing.T, n *publish.Node, c *resourceapi.ResourceClaim, taken ...s
 	return strings.Join(devices, " ")
 }
 
-func TestTheNearestAreTaken(t *testing.T) {
+func TestNearestAreTaken(t *testing.T) {
 	edit := func(n *publish.Node, change func(f *device.Function)) {
 		for i := range n.Snapshot.Functions {
 			change(&n.Snapshot.Functions[i])

@@ -41,7 +41,7 @@ func readShape(t *testing.T) *shape {
 }
 
 // Helm refuses what the program would: a pod that is given it starts again and again.
-func TestTheSchemaHasTheFieldsOfTheBlueprint(t *testing.T) {
+func TestSchemaHasTheFieldsOfTheBlueprint(t *testing.T) {
 	root := readShape(t)
 	c := comparison{T: t, root: root}
 	c.compare("", root.Properties["bootstrap"].Properties["blueprint"], reflect.TypeFor[blueprint.Blueprint]())

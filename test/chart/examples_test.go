@@ -15,7 +15,7 @@ import (
 )
 
 // Who runs an example sees a device in its log, by a program that is the same tomorrow.
-func TestTheExamplesShowTheirDevices(t *testing.T) {
+func TestExamplesShowTheirDevices(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/examples/*.yaml")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("%d examples, %v", len(files), err)

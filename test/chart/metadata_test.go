@@ -9,7 +9,7 @@ import (
 )
 
 // Artifact Hub shows a chart by its metadata, and links that lead nowhere as well as others.
-func TestTheMetadataLeadsSomewhere(t *testing.T) {
+func TestMetadataLeadsSomewhere(t *testing.T) {
 	var c struct {
 		Icon, Home, Description string
 		Keywords, Sources       []string

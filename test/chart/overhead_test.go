@@ -17,7 +17,7 @@ const runtimeClassDir = "../../runtimeclass/"
 type quantities map[string]resource.Quantity
 
 // The VM boots on the pod's limits: its RAM, which VFIO pins, and its CPU time come out of the overhead.
-func TestTheOverheadCoversTheVMsBoot(t *testing.T) {
+func TestOverheadCoversTheVMsBoot(t *testing.T) {
 	byChart := chartOverheads(t)
 	for _, class := range []struct {
 		file, handler string
@@ -54,7 +54,7 @@ func checkMemory(t *testing.T, file string, overhead resource.Quantity, forTheHo
 }
 
 // A handler's settings beside the guest's RAM are those of kata-gpu, for which tests run VMs.
-func TestTheHandlerForNICsDiffersInItsMemoryOnly(t *testing.T) {
+func TestHandlerForNICsDiffersInItsMemoryOnly(t *testing.T) {
 	for _, suffix := range []string{"", "-runtime-rs"} {
 		gpu, nic := map[string]any{}, map[string]any{}
 		for file, into := range map[string]*map[string]any{"50-kata-gpu": &gpu, "50-kata-vfio": &nic} {

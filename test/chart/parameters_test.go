@@ -160,7 +160,7 @@ func agree(t *testing.T, p policy, text string) (refused bool) {
 }
 
 // Each field with values of each type, and at the ends of each range: the admission policy refuses what the plugin would.
-func TestThePolicyForParametersIsTheDecoder(t *testing.T) {
+func TestPolicyForParametersIsTheDecoder(t *testing.T) {
 	p := parametersPolicy(t)
 	accepted, refused := 0, 0
 	for _, one := range append(fieldsWithValues(), parameterTexts()...) {
@@ -271,7 +271,7 @@ func parameterTexts() []string {
 }
 
 // An author learns which field it is.
-func TestThePolicyForParametersNamesTheField(t *testing.T) {
+func TestPolicyForParametersNamesTheField(t *testing.T) {
 	p := parametersPolicy(t)
 	for text, want := range map[string]string{
 		document("VFIOConfig", `"backnd":"Auto"`):                      "VFIOConfig: no such field: backnd; the fields are backend,",
@@ -290,7 +290,7 @@ func TestThePolicyForParametersNamesTheField(t *testing.T) {
 	}
 }
 
-func TestThePolicyForParametersJudgesOurs(t *testing.T) {
+func TestPolicyForParametersJudgesOurs(t *testing.T) {
 	p := parametersPolicy(t)
 	for _, object := range append(withParameters("other.example.com", `{"trust":1}`), withParameters(v1alpha1.DriverName)...) {
 		if messages := p.refusals(t, object); len(messages) > 0 {
@@ -301,7 +301,7 @@ func TestThePolicyForParametersJudgesOurs(t *testing.T) {
 
 // The API server bounds the cost of each expression, and of all. An object may have 32 entries of 10 KiB each; it stays below
 // with the longest routes and with the shortest.
-func TestThePolicyForParametersIsCheap(t *testing.T) {
+func TestPolicyForParametersIsCheap(t *testing.T) {
 	p := parametersPolicy(t)
 	const most = 10 * 1024
 	for _, route := range []string{

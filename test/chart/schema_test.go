@@ -57,7 +57,7 @@ func checkDescriptions(t *testing.T, path string, s *described) {
 
 // A value that is misspelled is refused. The exceptions are a chart that contains this one, a CNI plugin's own configuration,
 // and waivers, whose other half refuses.
-func TestTheSchemaRefusesOtherProperties(t *testing.T) {
+func TestSchemaRefusesOtherProperties(t *testing.T) {
 	root := readDescribed(t)
 	exempt := []string{"plugin.audit.waivers[].", "$defs.AddressPool.ipam."}
 	var check func(path string, s *described)
@@ -79,7 +79,7 @@ func TestTheSchemaRefusesOtherProperties(t *testing.T) {
 }
 
 // Who reads values.yaml and who reads the schema are told the same.
-func TestTheSchemaSaysWhatTheCommentsSay(t *testing.T) {
+func TestSchemaSaysWhatTheCommentsSay(t *testing.T) {
 	var document yaml.Node
 	if err := yaml.Unmarshal([]byte(read(t, "values.yaml")), &document); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func read(t *testing.T, name string) string {
 }
 
 // The chart's README has the table between two comments; -update writes it.
-func TestTheREADMEHasTheValues(t *testing.T) {
+func TestREADMEHasTheValues(t *testing.T) {
 	want, err := Table([]byte(read(t, "values.schema.json")), []byte(read(t, "values.yaml")))
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestTheREADMEHasTheValues(t *testing.T) {
 	}
 }
 
-func TestATableTellsWhatEachValueTakes(t *testing.T) {
+func TestTableTellsWhatEachValueTakes(t *testing.T) {
 	const schemaText = `{"properties": {"a": {"properties": {
 		"b": {"type": "integer", "minimum": 1, "maximum": 9}, "c": {"$ref": "#/$defs/mode"}, "d": {"type": ["array", "null"], "items": {"$ref": "#/$defs/Rule"}},
 		"e": {"type": "string"}, "f": {"properties": {"g": {"type": "string"}, "h": {"type": "boolean"}}}}}},
@@ -81,7 +81,7 @@ a:
 	}
 }
 
-func TestATableHasAllValuesWithWhatTheyAreFor(t *testing.T) {
+func TestTableHasAllValuesWithWhatTheyAreFor(t *testing.T) {
 	const schemaText = `{"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["b"]}`
 	for values, want := range map[string]string{
 		"# A.\na: x":                 "b is not in values.yaml",

@@ -71,8 +71,8 @@ func checkChoice(t *testing.T, path, pattern string, all []string) {
 	}
 }
 
-// TestTheTableHasEachCaseWithKata, in whatever order.
-func TestTheTableHasEachCaseWithKata(t *testing.T) {
+// TestTableHasEachCaseWithKata, in whatever order.
+func TestTableHasEachCaseWithKata(t *testing.T) {
 	_, want := nodeCases(t)
 	var got []string
 	for _, m := range caseRow.FindAllStringSubmatch(docs.Section(t, cases, "With real Kata"), -1) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Who is on call pastes the blocks: each variable is set in its entry or at the document's top, and nothing stands for a value.
-func TestTheRunbookCanBePasted(t *testing.T) {
+func TestRunbookCanBePasted(t *testing.T) {
 	blocks := regexp.MustCompile("(?ms)^## |^ *```sh\n(.*?)^ *```$")
 	sets, uses := regexp.MustCompile(`(?m)(?:^|\s)([A-Z]+)=`), regexp.MustCompile(`\$([A-Z]+)`)
 	placeholder := regexp.MustCompile(`(?:^|[ =/])(?:[A-Z]{2,})(?:$|[ :/])|<[a-z]`)

@@ -61,9 +61,9 @@ func auditCluster(t *testing.T, p *controlplane.ControlPlane) (states map[string
 	return states, texts
 }
 
-// TestTheAuditOfACluster: with what the chart gives it, it finds the installation in order, tries the policies, and finds what
+// TestAuditOfACluster: with what the chart gives it, it finds the installation in order, tries the policies, and finds what
 // somebody undoes. Nothing that it asks for is ever made.
-func TestTheAuditOfACluster(t *testing.T) {
+func TestAuditOfACluster(t *testing.T) {
 	p := installed(t)
 	admin := client(t, p, controlplane.Admin())
 	config, err := p.KubeconfigFile(controlplane.Admin(), "")

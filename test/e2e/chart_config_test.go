@@ -18,7 +18,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
 )
 
-func TestThePluginReadsTheNodeConfig(t *testing.T) {
+func TestPluginReadsTheNodeConfig(t *testing.T) {
 	// Nil is "not said", which is the plugin's default rules; empty is nothing.
 	for values, want := range map[string][]v1alpha1.DeviceRule{
 		"":                            nil,
@@ -54,7 +54,7 @@ nodeConfig:
 	}
 }
 
-func TestThePluginReadsTheVirtualFunctions(t *testing.T) {
+func TestPluginReadsTheVirtualFunctions(t *testing.T) {
 	objects := render(t, "nodeConfig: {virtualFunctions: [{pf: ens1f0np0, count: 8}, {pf: '0000:3b:00.0', count: 0, eswitchMode: Switchdev}]}")
 	got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, objects, "ConfigMap", plugin).Data["node.yaml"]))
 	if err != nil {
@@ -67,7 +67,7 @@ func TestThePluginReadsTheVirtualFunctions(t *testing.T) {
 }
 
 // The ipam object is the plugin's: nothing of it is the chart's to change.
-func TestThePluginReadsTheAddressPools(t *testing.T) {
+func TestPluginReadsTheAddressPools(t *testing.T) {
 	const ipam = `{"dataDir":"/x","ranges":[[{"subnet":"192.0.2.0/24"}]],"type":"host-local"}`
 	objects := render(t, "nodeConfig: {cniBinDirs: [/usr/lib/cni], addressPools: [{name: a, cniVersion: 1.1.0, ipam: "+ipam+"}]}")
 	got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, objects, "ConfigMap", plugin).Data["node.yaml"]))
@@ -80,7 +80,7 @@ func TestThePluginReadsTheAddressPools(t *testing.T) {
 	}
 }
 
-func TestThePluginReadsThePairing(t *testing.T) {
+func TestPluginReadsThePairing(t *testing.T) {
 	for value, want := range map[string]v1alpha1.Pairing{"None": "", "Switch": v1alpha1.PairingSwitch, "Root": v1alpha1.PairingRoot} {
 		objects := render(t, "nodeConfig: {pairing: "+value+"}")
 		got, err := v1alpha1.DecodeNodeConfig([]byte(object[corev1.ConfigMap](t, objects, "ConfigMap", plugin).Data["node.yaml"]))
@@ -100,7 +100,7 @@ func address(t *testing.T, text string) pci.Address {
 }
 
 // The plugin reads the accepted failures at each look: another one rolls nothing.
-func TestThePluginReadsTheWaivers(t *testing.T) {
+func TestPluginReadsTheWaivers(t *testing.T) {
 	want := finding.Waiver{Rule: "ACS-010", Scope: "0000:3b:00.0", Until: "2027-03-31", Reason: "the board: \"old\"", Author: "alice@example.org"}
 	before := render(t, "")
 	after := render(t, `plugin: {audit: {waivers: [{rule: ACS-010, scope: '0000:3b:00.0', until: "2027-03-31", reason: 'the board: "old"', author: alice@example.org}]}}`)
@@ -124,14 +124,14 @@ func TestThePluginReadsTheWaivers(t *testing.T) {
 }
 
 // A change of the node config must roll the plugin, which reads it at its start.
-func TestANewNodeConfigRollsThePlugin(t *testing.T) {
+func TestNewNodeConfigRollsThePlugin(t *testing.T) {
 	before, after := render(t, ""), render(t, "nodeConfig: {devices: []}")
 	if cmp.Equal(before.find("DaemonSet", plugin), after.find("DaemonSet", plugin)) {
 		t.Error("the DaemonSet is the same")
 	}
 }
 
-func TestThePluginReadsTheParametersOfTheDeviceClasses(t *testing.T) {
+func TestPluginReadsTheParametersOfTheDeviceClasses(t *testing.T) {
 	const vfio = "vfio: {backend: IOMMUFD, controlNode: true, reset: Skip, companions: Give, allowUnisolated: true}"
 	got := render(t, `
 deviceClasses:
@@ -175,7 +175,7 @@ deviceClasses:
 }
 
 // runtimeclass/ is for clusters without the chart: both must be the same.
-func TestTheRuntimeClassIsTheOneInRuntimeclass(t *testing.T) {
+func TestRuntimeClassIsTheOneInRuntimeclass(t *testing.T) {
 	text, err := os.ReadFile("../../runtimeclass/runtimeclass.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestTheRuntimeClassIsTheOneInRuntimeclass(t *testing.T) {
 }
 
 // Names that the chart and the plugin each write down.
-func TestTheChartHasThePluginsNames(t *testing.T) {
+func TestChartHasThePluginsNames(t *testing.T) {
 	if driver != v1alpha1.DriverName {
 		t.Errorf("these tests are for the driver %s, which is %s", driver, v1alpha1.DriverName)
 	}
@@ -197,7 +197,7 @@ func TestTheChartHasThePluginsNames(t *testing.T) {
 }
 
 // The audits accept what audit.waivers says, of the cluster too, and what the plugin does; the plugin only its own.
-func TestTheAuditsReadTheWaivers(t *testing.T) {
+func TestAuditsReadTheWaivers(t *testing.T) {
 	ours := finding.Waiver{Rule: "K8S-012", Scope: "*", Until: "2027-03-31", Reason: "the board: \"old\"", Author: "alice@example.org"}
 	plugins := finding.Waiver{Rule: "ACS-010", Scope: "0000:3b:00.0", Until: "2027-03-31", Reason: "x", Author: "bob"}
 	got := render(t, `

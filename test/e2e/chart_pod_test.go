@@ -378,7 +378,7 @@ func reaches(pod corev1.PodSpec, path string) bool {
 }
 
 // What it only looks at, it could change by mistake or by an intruder's will.
-func TestThePluginWritesNowhereElseOnTheNode(t *testing.T) {
+func TestPluginWritesNowhereElseOnTheNode(t *testing.T) {
 	want := []string{
 		"/sys", "/var/lib/kubelet/plugins/kata-vfio.dev", "/var/lib/kubelet/plugins_registry", "/run/cdi", "/run/kata-vfio", "/var/lib/kata-vfio",
 	}
@@ -408,7 +408,7 @@ func wantArgs(t *testing.T, got rendered, want ...string) {
 }
 
 // The audit of nodes may read all of a node, and write its reports.
-func TestTheAuditOfNodesReadsOnly(t *testing.T) {
+func TestAuditOfNodesReadsOnly(t *testing.T) {
 	pod := object[appsv1.DaemonSet](t, render(t, "audit: {nodes: {enabled: true}}"), "DaemonSet", "kata-vfio-audit-node").Spec.Template.Spec
 	c := &pod.Containers[0]
 	for _, m := range c.VolumeMounts {
@@ -436,7 +436,7 @@ func TestTheAuditOfNodesReadsOnly(t *testing.T) {
 }
 
 // The command line that the chart writes is the plugin's own.
-func TestThePluginKnowsEveryFlag(t *testing.T) {
+func TestPluginKnowsEveryFlag(t *testing.T) {
 	path := filepath.Join(t.TempDir(), plugin)
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/kata-vfio/kata-vfio/cmd/kata-vfio-plugin")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -43,7 +43,7 @@ func TestHelmHasNothingToSayAboutTheChart(t *testing.T) {
 }
 
 // What a user may set shows where it must, and the API server takes all of it.
-func TestTheAPIServerTakesEveryRendering(t *testing.T) {
+func TestAPIServerTakesEveryRendering(t *testing.T) {
 	p := cluster(t)
 	systemNamespace(t, p)
 	for _, table := range []map[string]rendering{plainRenderings(), podRenderings(), policyRenderings(), networkRenderings()} {

@@ -13,7 +13,7 @@ import (
 
 // A version that has a value more: who says nothing of it gets its default, by the flag that the README names and not by the one
 // that people know.
-func TestAnUpgradeToAVersionWithANewValue(t *testing.T) {
+func TestUpgradeToAVersionWithANewValue(t *testing.T) {
 	p := installed(t)
 	config, err := p.KubeconfigFile(controlplane.Admin(), "")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 // What would only be seen on a node, or never, is refused before anything is installed.
-func TestTheSchemaRefuses(t *testing.T) {
+func TestSchemaRefuses(t *testing.T) {
 	for values, want := range map[string]string{
 		"plugins: {}":                                                     "additional properties 'plugins' not allowed",
 		"plugin: {privilegd: true}":                                       "additional properties 'privilegd' not allowed",
@@ -170,7 +170,7 @@ func valuesSchema(t *testing.T) schema {
 }
 
 // The schema has the fields of the plugin's own API, no more and no fewer.
-func TestTheSchemaHasTheFieldsOfTheAPI(t *testing.T) {
+func TestSchemaHasTheFieldsOfTheAPI(t *testing.T) {
 	s := valuesSchema(t)
 	nodeConfig := maps.Clone(s.Properties["nodeConfig"].Properties)
 	delete(nodeConfig, "source") // where the chart takes it from
@@ -203,7 +203,7 @@ func TestTheSchemaHasTheFieldsOfTheAPI(t *testing.T) {
 }
 
 // The plugin's refusal of a value lists those that it takes: the schema's list is the same.
-func TestTheSchemaHasTheValuesOfTheAPI(t *testing.T) {
+func TestSchemaHasTheValuesOfTheAPI(t *testing.T) {
 	s := valuesSchema(t)
 	for kind, properties := range map[string]map[string]schema{
 		"VFIOConfig": s.Defs["VFIOConfig"].Properties, "VFConfig": s.Defs["VFConfig"].Properties,

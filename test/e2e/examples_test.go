@@ -52,7 +52,7 @@ func examples(t *testing.T) map[string]string {
 }
 
 // The namespace of one example takes all the others, by its policies and its Pod Security.
-func TestATenantMayApplyTheExamples(t *testing.T) {
+func TestTenantMayApplyTheExamples(t *testing.T) {
 	const ns = "team-a"
 	p := installed(t)
 	admin := client(t, p, controlplane.Admin())
@@ -130,7 +130,7 @@ spec:
 
 // Devices that have no attributes come first: where an expression errs over one, the pod is not scheduled. So do devices
 // of another driver that look like ours.
-func TestTheSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
+func TestSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 	const node = "e2e-examples"
 	p := installed(t)
 	ns := tenantNamespace(t, p)

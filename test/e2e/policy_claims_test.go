@@ -46,7 +46,7 @@ func opaque(t *testing.T, kind string, parameters map[string]any) []byte {
 }
 
 // The policy refuses what the plugin refuses, and a MAC address, and nothing else: every value of every parameter, in claims and templates.
-func TestTheAPIServerRefusesWeakeningParametersAsThePluginDoes(t *testing.T) {
+func TestAPIServerRefusesWeakeningParametersAsThePluginDoes(t *testing.T) {
 	p := installed(t)
 	ns := tenantNamespace(t, p)
 	api := client(t, p, controlplane.Admin()).ResourceV1()
@@ -121,7 +121,7 @@ func templateOf(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaimTempla
 	}
 }
 
-func TestATenantsClaim(t *testing.T) {
+func TestTenantsClaim(t *testing.T) {
 	p := installed(t)
 	ns := tenantNamespace(t, p)
 	api := client(t, p, controlplane.Admin()).ResourceV1()

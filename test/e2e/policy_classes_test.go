@@ -69,7 +69,7 @@ func claimOf(class string, alternative bool) *resourcev1.ResourceClaim {
 }
 
 // A class of ours is a right: what names it is refused where it is not granted. Classes of other drivers are their own.
-func TestATenantNamesOnlyClassesThatAreGranted(t *testing.T) {
+func TestTenantNamesOnlyClassesThatAreGranted(t *testing.T) {
 	p := installed(t)
 	ns, admin := tenantNamespace(t, p), client(t, p, controlplane.Admin())
 	api, pods := admin.ResourceV1(), admin.CoreV1().Pods(ns)

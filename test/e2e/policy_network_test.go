@@ -73,7 +73,7 @@ func initContainer(claims ...string) corev1.Container {
 	return c
 }
 
-func TestATenantsPodHasItsNetworkConfigured(t *testing.T) {
+func TestTenantsPodHasItsNetworkConfigured(t *testing.T) {
 	p := installed(t)
 	ns := tenantNamespace(t, p)
 	configuring(t, p, ns)

@@ -16,7 +16,7 @@ import (
 )
 
 // The table of test/chart, one of each kind: the API server evaluates as that test does.
-func TestTheAPIServerRefusesMisspelledParameters(t *testing.T) {
+func TestAPIServerRefusesMisspelledParameters(t *testing.T) {
 	p := installed(t)
 	ns := namespace(t, p)
 	api := client(t, p, controlplane.Admin()).ResourceV1()

@@ -44,7 +44,7 @@ func workload(claims ...string) *schedulingv1beta1.Workload {
 }
 
 // A device is in one VM only: what its pods would share is refused, for each kind that can say so, in tenants' namespaces.
-func TestATenantsPodGroupSharesNoClaim(t *testing.T) {
+func TestTenantsPodGroupSharesNoClaim(t *testing.T) {
 	// Not the test's own context, which ends before its namespaces are deleted.
 	p, err := controlplane.Start(context.Background(), controlplane.Config{
 		FeatureGates:  map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true},

@@ -76,7 +76,7 @@ func wantForbidden(t *testing.T, err error, message string) {
 }
 
 // The API server checks an expression's types, as far as it can, and tells in the policy's status what it finds.
-func TestThePoliciesPassTheTypeCheck(t *testing.T) {
+func TestPoliciesPassTheTypeCheck(t *testing.T) {
 	policies := client(t, installed(t), controlplane.Admin()).AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	for _, name := range []string{"slices", "claims", "pods", "tenant-pods", "tenant-claims", "tenant-classes", "tenant-pod-classes", "tenant-bindings", "tenant-podgroups"} {
 		until(t, "policy "+name+" is checked", func(ctx context.Context) error {
@@ -95,7 +95,7 @@ func TestThePoliciesPassTheTypeCheck(t *testing.T) {
 	}
 }
 
-func TestATenantsPodWithDevicesRunsInAVM(t *testing.T) {
+func TestTenantsPodWithDevicesRunsInAVM(t *testing.T) {
 	p := installed(t)
 	ns := tenantNamespace(t, p)
 	pods := client(t, p, controlplane.Admin()).CoreV1().Pods(ns)
@@ -206,7 +206,7 @@ func TestATenantsPodWithDevicesRunsInAVM(t *testing.T) {
 }
 
 // Outside of tenants' namespaces, what the plugin would refuse once the pod's VM has booted is refused at once, and nothing else.
-func TestAPodOfNoTenantReachesNoDevicePastAClaim(t *testing.T) {
+func TestPodOfNoTenantReachesNoDevicePastAClaim(t *testing.T) {
 	p := installed(t)
 	pods := client(t, p, controlplane.Admin()).CoreV1().Pods(namespace(t, p))
 	const (
@@ -253,7 +253,7 @@ func TestAPodOfNoTenantReachesNoDevicePastAClaim(t *testing.T) {
 }
 
 // A Binding's annotations become its pod's, by both of the API server's resources.
-func TestATenantsBindingAnnotatesNoPod(t *testing.T) {
+func TestTenantsBindingAnnotatesNoPod(t *testing.T) {
 	p := installed(t)
 	ns := tenantNamespace(t, p)
 	admin := client(t, p, controlplane.Admin())

@@ -62,7 +62,7 @@ func published(
 	return made
 }
 
-func TestThePluginPublishesDevicesOfItsNodeOnly(t *testing.T) {
+func TestPluginPublishesDevicesOfItsNodeOnly(t *testing.T) {
 	const a, b = "e2e-slices-a", "e2e-slices-b"
 	p := installed(t)
 	addFitNode(t, p, a)

@@ -101,7 +101,7 @@ func madeUp(pool string) map[string]any {
 }
 
 // Each attack is one that the API server takes from an admin: what refuses it is the policy.
-func TestThePluginChangesOnlyItsOwnDevicesInAClaimsStatus(t *testing.T) {
+func TestPluginChangesOnlyItsOwnDevicesInAClaimsStatus(t *testing.T) {
 	const a, b = "e2e-status-a", "e2e-status-b"
 	p := installed(t)
 	ns := tenantNamespace(t, p)

@@ -63,7 +63,7 @@ func deviceFor(pod string) resourcev1.Device {
 }
 
 // The plugin's own code with the token of its pod.
-func TestThePluginMayDoItsWork(t *testing.T) {
+func TestPluginMayDoItsWork(t *testing.T) {
 	const a, b = "e2e-rbac-a", "e2e-rbac-b"
 	p := installed(t)
 	ns := tenantNamespace(t, p)
@@ -152,7 +152,7 @@ func wantRefused(t *testing.T, err error, message string) {
 }
 
 // A rule that is added here needs a reason: the plugin is on every node.
-func TestThePluginMayDoNothingElse(t *testing.T) {
+func TestPluginMayDoNothingElse(t *testing.T) {
 	const node = "e2e-rbac-c"
 	p := installed(t)
 	addFitNode(t, p, node)

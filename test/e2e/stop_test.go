@@ -60,7 +60,7 @@ func processesOf(t *testing.T, text string) []string {
 	return found
 }
 
-func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
+func TestStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	_, err := controlplane.Start(t.Context(), controlplane.Config{FeatureGates: map[string]bool{"NoSuchGate": true}})

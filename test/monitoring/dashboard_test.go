@@ -177,7 +177,7 @@ func wantDrawn(t *testing.T, p panel, q target, vector promql.Vector) {
 	}
 }
 
-func TestTheDashboardHasNoTwoPanelsInOnePlace(t *testing.T) {
+func TestDashboardHasNoTwoPanelsInOnePlace(t *testing.T) {
 	const width = 24 // of Grafana's grid
 	taken, ids := map[[2]int]string{}, map[int]bool{}
 	for _, p := range readDashboard(t).Panels {

@@ -69,8 +69,8 @@ func TestDecodeGuestNetworkRefuses(t *testing.T) {
 	}
 }
 
-// TestAPoolsIPAMIsThePlugins: it goes to the plugin as it was written.
-func TestAPoolsIPAMIsThePlugins(t *testing.T) {
+// TestPoolsIPAMIsThePlugins: it goes to the plugin as it was written.
+func TestPoolsIPAMIsThePlugins(t *testing.T) {
 	c, err := v1alpha1.DecodeNodeConfig([]byte(nodeHead + `
 addressPools:
 - name: tenants
@@ -165,8 +165,8 @@ func TestWhoSaysWhichPool(t *testing.T) {
 	}
 }
 
-// TestAPoolIsNotTheGuests: the guest gets addresses.
-func TestAPoolIsNotTheGuests(t *testing.T) {
+// TestPoolIsNotTheGuests: the guest gets addresses.
+func TestPoolIsNotTheGuests(t *testing.T) {
 	n := v1alpha1.GuestNetwork{AddressPool: "tenants"}
 	if err := n.Validate(); err == nil || !strings.Contains(err.Error(), "list addresses") {
 		t.Errorf("Validate = %v", err)

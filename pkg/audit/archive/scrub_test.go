@@ -59,9 +59,9 @@ func TestWhatIsNoCredentialStays(t *testing.T) {
 	}
 }
 
-// TestAScrubbedDocumentIsOneStill: strings are scrubbed as the texts that they are, by their
+// TestScrubbedDocumentIsOneStill: strings are scrubbed as the texts that they are, by their
 // keys, and in lists by the flags before them; all else stays, the order too.
-func TestAScrubbedDocumentIsOneStill(t *testing.T) {
+func TestScrubbedDocumentIsOneStill(t *testing.T) {
 	doc := `{"z": {"data": {"a.yaml": "token: A\npassword: ` + planted + `\nuser: bob"}}, "args": ["--password", "` + planted + `", "--v", "2"],
  "registryToken": "` + planted + `", "n": 1.50, "auth": {"mode": "x"}, "token": true, "key": "a\tb", "last": "` + planted[:3] + `"}`
 	want := `{"z": {"data": {"a.yaml": "token: \"-\"\npassword: \"-\"\nuser: bob"}}, "args": ["--password", "-", "--v", "2"],
@@ -75,8 +75,8 @@ func TestAScrubbedDocumentIsOneStill(t *testing.T) {
 	}
 }
 
-// TestTheLinesBehindACredentialStay where they are none of it.
-func TestTheLinesBehindACredentialStay(t *testing.T) {
+// TestLinesBehindACredentialStay where they are none of it.
+func TestLinesBehindACredentialStay(t *testing.T) {
 	for text, want := range map[string]string{
 		"a:\n  password: |\n    x\n  user: bob\n":        "a:\n  password: \"-\"\n  user: bob\n",
 		"password = \"\"\"\nx\n\"\"\"\nuser = \"bob\"\n": "password = \"-\"\nuser = \"bob\"\n",

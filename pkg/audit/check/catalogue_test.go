@@ -196,8 +196,8 @@ func rulesByCode() map[isolation.Code][]string {
 	}
 }
 
-// TestAFaultHasOneFix: the rule's general text begins with the code's.
-func TestAFaultHasOneFix(t *testing.T) {
+// TestFaultHasOneFix: the rule's general text begins with the code's.
+func TestFaultHasOneFix(t *testing.T) {
 	rules := map[string]finding.Rule{}
 	for _, c := range check.Catalogue() {
 		rules[c.ID] = c.Rule

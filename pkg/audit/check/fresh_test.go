@@ -37,9 +37,9 @@ func judgedOfFunctions() []string {
 	return []string{"ACS-001", "ACS-010", "IOM-002", "IOM-016", "RST-001"}
 }
 
-// TestAFreshNodeIsJudgedByWhatItsConfigWouldPublish: nothing is published yet, and
+// TestFreshNodeIsJudgedByWhatItsConfigWouldPublish: nothing is published yet, and
 // nothing says so by "not applicable".
-func TestAFreshNodeIsJudgedByWhatItsConfigWouldPublish(t *testing.T) {
+func TestFreshNodeIsJudgedByWhatItsConfigWouldPublish(t *testing.T) {
 	r := audit(t, freshServer(t))
 	if want := (finding.Basis{By: finding.ByDefault, Functions: 8}); r.Basis == nil || *r.Basis != want {
 		t.Errorf("judged by %v, want %v", r.Basis, want)
@@ -51,9 +51,9 @@ func TestAFreshNodeIsJudgedByWhatItsConfigWouldPublish(t *testing.T) {
 	}
 }
 
-// TestAFreshNodesConfigSaysWhatIsJudged: a function that the config leaves out is
+// TestFreshNodesConfigSaysWhatIsJudged: a function that the config leaves out is
 // not asked, and a config that can't be read is no reason to ask none.
-func TestAFreshNodesConfigSaysWhatIsJudged(t *testing.T) {
+func TestFreshNodesConfigSaysWhatIsJudged(t *testing.T) {
 	const head = "apiVersion: resource.kata-vfio.dev/v1alpha1\nkind: NodeConfig\n"
 	for about, c := range map[string]struct {
 		config, problem string
@@ -97,9 +97,9 @@ func TestExposureTellsWhatIsPublishedFromWhatWouldBe(t *testing.T) {
 	}
 }
 
-// TestAPortThatShowsNoRedirectionIsNoPass: the kernel counts a port without ACS as
+// TestPortThatShowsNoRedirectionIsNoPass: the kernel counts a port without ACS as
 // isolating, by a quirk or a patch, which a person has to look into.
-func TestAPortThatShowsNoRedirectionIsNoPass(t *testing.T) {
+func TestPortThatShowsNoRedirectionIsNoPass(t *testing.T) {
 	tree := board.New(t)
 	port := pci.Address{Bus: 0x60, Device: 1}
 	tree.AddRoot(sysfstest.Root{Bus: 0x60})

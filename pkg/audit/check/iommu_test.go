@@ -168,9 +168,9 @@ func joined(tb testing.TB) *board.Tree {
 	return t
 }
 
-// TestAMergedGroupIsToldBeforeAnybodyHasIt: which devices, which port, and what
+// TestMergedGroupIsToldBeforeAnybodyHasIt: which devices, which port, and what
 // parts them.
-func TestAMergedGroupIsToldBeforeAnybodyHasIt(t *testing.T) {
+func TestMergedGroupIsToldBeforeAnybodyHasIt(t *testing.T) {
 	for _, f := range audit(t, joined(t)).Findings {
 		if f.ID != "IOM-026" {
 			continue
@@ -226,7 +226,7 @@ func TestArmsInterruptsAreNotCalledUnsafeByTheirName(t *testing.T) {
 	}
 }
 
-func TestAnArgumentSaysWhatTheNextBootBrings(t *testing.T) {
+func TestArgumentSaysWhatTheNextBootBrings(t *testing.T) {
 	const grub = "GRUB_CMDLINE_LINUX=\"intremap=off\"\n"
 	for _, c := range []struct{ name, cmdline, grub, want string }{
 		{"fixed on disk", "ro intremap=off", "GRUB_CMDLINE_LINUX=\"ro\"\n", "removed from the boot loader's files, reboot pending"},

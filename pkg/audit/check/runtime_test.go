@@ -275,7 +275,7 @@ func TestOurFragmentsOverKatasDefaults(t *testing.T) {
 }
 
 // The fragment for hot plug is a choice that the audit says what it costs of.
-func TestTheHotPlugFragmentFailsOneRuleMore(t *testing.T) {
+func TestHotPlugFragmentFailsOneRuleMore(t *testing.T) {
 	tree := board.New(t)
 	tree.Delete(board.KataDropIns + "/50-kata-gpu.toml")
 	tree.Put(board.KataDropIns+"/50-kata-gpu-hotplug.toml", tree.Fragment("kata/50-kata-gpu-hotplug.toml"))

@@ -192,7 +192,7 @@ func judge(s *cluster.State) *finding.Report {
 	return cluster.Run(s, profile, nil, "2026-11-22")
 }
 
-func TestAGoodClusterPasses(t *testing.T) {
+func TestGoodClusterPasses(t *testing.T) {
 	r := judge(good())
 	for _, f := range r.Findings {
 		if f.State != finding.Pass && f.Text != "no node's report was given (--node-report)" {
@@ -308,9 +308,9 @@ func TestWhatCantBeTold(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatLooksAtClassesKnowsTheirNames: those of classes that the chart's values
+// TestPolicyThatLooksAtClassesKnowsTheirNames: those of classes that the chart's values
 // don't name, where the policy is in force and asks for VMs.
-func TestAPolicyThatLooksAtClassesKnowsTheirNames(t *testing.T) {
+func TestPolicyThatLooksAtClassesKnowsTheirNames(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding)
 		want   finding.State

@@ -270,9 +270,9 @@ func TestNodesAndTheClusterTogether(t *testing.T) {
 	}
 }
 
-// TestTheSameOnManyNodesIsSaidOnce: with the nodes' names, whose tenants add up, and
+// TestSameOnManyNodesIsSaidOnce: with the nodes' names, whose tenants add up, and
 // waivers that are about a node's own object count.
-func TestTheSameOnManyNodesIsSaidOnce(t *testing.T) {
+func TestSameOnManyNodesIsSaidOnce(t *testing.T) {
 	s, server := withNodes(t)
 	server.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
 	one := reportOf(t, server, "n1")

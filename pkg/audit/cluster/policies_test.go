@@ -24,9 +24,9 @@ func class(name, namespaces string) runtime.Object {
 	}}
 }
 
-// TestADeviceClassThatIsNotGrantedIsTried: one that a policy must refuse is looked for, and
+// TestDeviceClassThatIsNotGrantedIsTried: one that a policy must refuse is looked for, and
 // the audit says so where there is none, or where the API server lets it pass.
-func TestADeviceClassThatIsNotGrantedIsTried(t *testing.T) {
+func TestDeviceClassThatIsNotGrantedIsTried(t *testing.T) {
 	const refusal = "ValidatingAdmissionPolicy 'tenant-classes.kata-vfio.dev' denied request"
 	for name, tt := range map[string]struct {
 		classes []runtime.Object

@@ -95,7 +95,7 @@ func text(t *testing.T, d *evidence.Document, format string) string {
 	return b.String()
 }
 
-func TestAPodsEvidence(t *testing.T) {
+func TestPodsEvidence(t *testing.T) {
 	d := ask(t, node(t), "t2/p")
 	got := text(t, d, "text")
 	for _, want := range []string{
@@ -152,8 +152,8 @@ func TestMachinesAndBrowsersReadIt(t *testing.T) {
 	}
 }
 
-// TestABundleProvesItself, and any change of it is found.
-func TestABundleProvesItself(t *testing.T) {
+// TestBundleProvesItself, and any change of it is found.
+func TestBundleProvesItself(t *testing.T) {
 	root := node(t)
 	d := ask(t, root, "t1/p")
 	b, err := evidence.NewBundle(os.DirFS(root), d)
@@ -193,9 +193,9 @@ func TestABundleProvesItself(t *testing.T) {
 	}
 }
 
-// TestABundleTellsWhoWasNearAndNotWhatWasBefore: neighbours are proven as the tenancies are. Of what was before, events
+// TestBundleTellsWhoWasNearAndNotWhatWasBefore: neighbours are proven as the tenancies are. Of what was before, events
 // that are not in it would speak.
-func TestABundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
+func TestBundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
 	root := node(t)
 	d := ask(t, root, "t3/p")
 	b, err := evidence.NewBundle(os.DirFS(root), d)
@@ -239,8 +239,8 @@ func TestABundleTellsWhoWasNearAndNotWhatWasBefore(t *testing.T) {
 	}
 }
 
-// TestABundleHoldsTheNearest, and says how many more there were.
-func TestABundleHoldsTheNearest(t *testing.T) {
+// TestBundleHoldsTheNearest, and says how many more there were.
+func TestBundleHoldsTheNearest(t *testing.T) {
 	root := t.TempDir()
 	w, err := writer.Open(t.Context(), writer.Config{Dir: root, Node: "n1"})
 	if err != nil {
@@ -283,8 +283,8 @@ func TestABundleHoldsTheNearest(t *testing.T) {
 	}
 }
 
-// TestABundleSaysWhatItDoesNotList: of a claim with two functions one was asked for.
-func TestABundleSaysWhatItDoesNotList(t *testing.T) {
+// TestBundleSaysWhatItDoesNotList: of a claim with two functions one was asked for.
+func TestBundleSaysWhatItDoesNotList(t *testing.T) {
 	root := node(t)
 	h, standing, err := history.Read(os.DirFS(root), ledger.Options{})
 	if err != nil {
@@ -321,8 +321,8 @@ func changedBundle(t *testing.T, data []byte, change func(*evidence.Bundle)) []b
 	return changed
 }
 
-// TestALedgerThatIsNotSound is answered from, and the answer says so.
-func TestALedgerThatIsNotSound(t *testing.T) {
+// TestLedgerThatIsNotSound is answered from, and the answer says so.
+func TestLedgerThatIsNotSound(t *testing.T) {
 	root := node(t)
 	segments, err := filepath.Glob(filepath.Join(root, "0*.jsonl"))
 	if err != nil || len(segments) == 0 {

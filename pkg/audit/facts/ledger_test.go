@@ -37,9 +37,9 @@ func cutLedger(t *testing.T) (root, segment, rest string) {
 	return root, segment, string(whole[cut:])
 }
 
-// TestALedgerThatIsBeingWrittenVerifies: the plugin may be in the middle of a write when the node is looked at, and what a
+// TestLedgerThatIsBeingWrittenVerifies: the plugin may be in the middle of a write when the node is looked at, and what a
 // crash cut off stays cut off.
-func TestALedgerThatIsBeingWrittenVerifies(t *testing.T) {
+func TestLedgerThatIsBeingWrittenVerifies(t *testing.T) {
 	for _, written := range []bool{true, false} {
 		root, segment, rest := cutLedger(t)
 		fs, err := sysfs.Open(root)

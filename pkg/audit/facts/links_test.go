@@ -27,8 +27,8 @@ func vf(pf pci.Address, index int) *device.Function {
 	return &device.Function{Type: device.VFType, VF: &device.VF{PF: pf, Index: index}}
 }
 
-// TestACopyTellsOfItsOwnInterfaces, and not of those of the machine that reads it.
-func TestACopyTellsOfItsOwnInterfaces(t *testing.T) {
+// TestCopyTellsOfItsOwnInterfaces, and not of those of the machine that reads it.
+func TestCopyTellsOfItsOwnInterfaces(t *testing.T) {
 	k := sysfstest.New(t)
 	k.PutFile(LinksFile, `{"pfs": [
 		{"pf": "0000:3b:00.0", "eswitch": "legacy", "link": {"name": "ens1f0", "vfs": [{"settings": {"mac": "02:00:00:00:00:01", "trust": true}}]}},
@@ -50,7 +50,7 @@ func TestACopyTellsOfItsOwnInterfaces(t *testing.T) {
 	}
 }
 
-func TestACopyWithoutInterfaces(t *testing.T) {
+func TestCopyWithoutInterfaces(t *testing.T) {
 	for name, content := range map[string]string{"none": "", "no JSON": "{", "another thing": `[1, 2]`} {
 		k := sysfstest.New(t)
 		if content != "" {
@@ -62,9 +62,9 @@ func TestACopyWithoutInterfaces(t *testing.T) {
 	}
 }
 
-// TestARunningNodeIsAsked: whoever may not enter its network namespace learns that,
+// TestRunningNodeIsAsked: whoever may not enter its network namespace learns that,
 // and never what some file says.
-func TestARunningNodeIsAsked(t *testing.T) {
+func TestRunningNodeIsAsked(t *testing.T) {
 	n := nodeOf(t, "/")
 	n.ReadLinks(t.Context())
 	links, fact := n.Links()

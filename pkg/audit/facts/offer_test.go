@@ -2,8 +2,8 @@ package facts
 
 import "testing"
 
-// TestThePluginsWayOfPluggingIsPlannedWith: of a group's node a running VM gets more than one that boots.
-func TestThePluginsWayOfPluggingIsPlannedWith(t *testing.T) {
+// TestPluginsWayOfPluggingIsPlannedWith: of a group's node a running VM gets more than one that boots.
+func TestPluginsWayOfPluggingIsPlannedWith(t *testing.T) {
 	for said, want := range map[string]bool{
 		`{"bootID":"","devices":[]}`:                 false,
 		`{"bootID":"","devices":[],"hotPlug":true}`:  true,

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAModulesOptionsAreThoseThatModprobeGives(t *testing.T) {
+func TestModulesOptionsAreThoseThatModprobeGives(t *testing.T) {
 	n := tree(t, map[string]string{
 		"usr/lib/modprobe.d/a.conf":       "options vfio x=1\n",
 		"etc/modprobe.d/a.conf":           "-> /etc/alternatives/a",

@@ -55,7 +55,7 @@ func TestWhoMayWrite(t *testing.T) {
 	}
 }
 
-func TestACopySaysWhoOwnedItsFiles(t *testing.T) {
+func TestCopySaysWhoOwnedItsFiles(t *testing.T) {
 	n := tree(t, map[string]string{
 		facts.StatFile: `{"/etc/a": {"mode": "100600", "uid": 3, "gid": 4}, "/run/s": {"mode": "140755"}, "/etc/d": {"mode": "x"}}`,
 		"etc/a":        "", "etc/b": "",
@@ -81,14 +81,14 @@ func TestACopySaysWhoOwnedItsFiles(t *testing.T) {
 	}
 }
 
-func TestADamagedStatFileVouchesForNothing(t *testing.T) {
+func TestDamagedStatFileVouchesForNothing(t *testing.T) {
 	n := tree(t, map[string]string{facts.StatFile: "{", "etc/a": ""})
 	if _, fact := n.Stat("etc/a"); fact.Status != facts.Broken {
 		t.Errorf("it is %+v", fact)
 	}
 }
 
-func TestANodesOwnFilesAreAsked(t *testing.T) {
+func TestNodesOwnFilesAreAsked(t *testing.T) {
 	n := tree(t, map[string]string{"etc/a": ""})
 	s, fact := n.Stat("etc/a")
 	if os.Getuid() == 0 && (s.Mode != "100644" || !fact.OK()) {

@@ -81,16 +81,16 @@ func TestAuditRollsUp(t *testing.T) {
 	}
 }
 
-// TestAWorstCheckThatTheListHasNoRoomForIsTold: the taint names it.
-func TestAWorstCheckThatTheListHasNoRoomForIsTold(t *testing.T) {
+// TestWorstCheckThatTheListHasNoRoomForIsTold: the taint names it.
+func TestWorstCheckThatTheListHasNoRoomForIsTold(t *testing.T) {
 	s := fleet.State{Slices: []resourceapi.ResourceSlice{slice("n1", fails(gpu, "", "IOM-003"))}}
 	if got := s.Audit(nil, rules()); len(got) != 1 || len(got[0].Failed) != 1 || got[0].Failed[0].ID != "IOM-003" {
 		t.Errorf("%+v", got)
 	}
 }
 
-// TestTheWorstOfACheckCounts: reports have the worst finding of a check first, and milder ones behind.
-func TestTheWorstOfACheckCounts(t *testing.T) {
+// TestWorstOfACheckCounts: reports have the worst finding of a check first, and milder ones behind.
+func TestWorstOfACheckCounts(t *testing.T) {
 	s := fleet.State{Now: minute(30).Time}
 	r := report("n1", "2026-11-22T10:00:00Z", finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: isolation.Critical})
 	for _, severity := range []isolation.Severity{isolation.Medium, isolation.High} {
@@ -102,8 +102,8 @@ func TestTheWorstOfACheckCounts(t *testing.T) {
 	}
 }
 
-// TestAReportOfAnotherDayIsNoneOfNow, nor is one of tomorrow.
-func TestAReportOfAnotherDayIsNoneOfNow(t *testing.T) {
+// TestReportOfAnotherDayIsNoneOfNow, nor is one of tomorrow.
+func TestReportOfAnotherDayIsNoneOfNow(t *testing.T) {
 	s := fleet.State{Now: minute(30).Time}
 	passes := finding.Finding{ID: "ACS-001", State: finding.Pass, Severity: isolation.High}
 	for at, want := range map[string]string{
@@ -121,8 +121,8 @@ func TestAReportOfAnotherDayIsNoneOfNow(t *testing.T) {
 	}
 }
 
-// TestAReportIsItsNodes, which may have another hostname: its ledger has the name that the cluster knows.
-func TestAReportIsItsNodes(t *testing.T) {
+// TestReportIsItsNodes, which may have another hostname: its ledger has the name that the cluster knows.
+func TestReportIsItsNodes(t *testing.T) {
 	s := fleet.State{Now: minute(30).Time, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}
 	r := report("host-7.example", "2026-11-22T10:00:00Z", finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: isolation.High})
 	r.NodeRecords = &finding.NodeRecords{Ledger: &finding.LedgerRecord{Checkpoint: "kata-vfio.dev/n1\n1\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\n— kata-vfio.dev/n1 AAAAAAAAAAAAAAAA\n"}}

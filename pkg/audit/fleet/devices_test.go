@@ -162,8 +162,8 @@ func TestDevicesAreInOrder(t *testing.T) {
 	}
 }
 
-// TestAPoolThatIsBeingWrittenIsTold: its devices may be missing.
-func TestAPoolThatIsBeingWrittenIsTold(t *testing.T) {
+// TestPoolThatIsBeingWrittenIsTold: its devices may be missing.
+func TestPoolThatIsBeingWrittenIsTold(t *testing.T) {
 	half := slice("n1/pf", resourceapi.Device{Name: "vf-0000-03-00-1"})
 	half.Spec.Pool.ResourceSliceCount = 2
 	s := fleet.State{Slices: []resourceapi.ResourceSlice{slice("n1"), half}}

@@ -133,8 +133,8 @@ func TestWhyAClaimWaits(t *testing.T) {
 	wantMoments(t, x, err, "is Pending; its claim c waits for a device", 1, "! condition PodScheduled=False", "created", "created of claim t1/c", "waits for a device of claim t1/c")
 }
 
-// TestANodeThatSaysNothingIsTrouble, but not at once.
-func TestANodeThatSaysNothingIsTrouble(t *testing.T) {
+// TestNodeThatSaysNothingIsTrouble, but not at once.
+func TestNodeThatSaysNothingIsTrouble(t *testing.T) {
 	c := holds("n1", gpu)
 	c.CreationTimestamp = minute(1)
 	c.Status.Allocation.AllocationTimestamp = new(minute(2))
@@ -232,8 +232,8 @@ func TestWhatOneClaimSaysIsNoOthers(t *testing.T) {
 	}
 }
 
-// TestThePodsVMIsThatOfItsNodesReport: its process and the guest's paths are in no object of the API.
-func TestThePodsVMIsThatOfItsNodesReport(t *testing.T) {
+// TestPodsVMIsThatOfItsNodesReport: its process and the guest's paths are in no object of the API.
+func TestPodsVMIsThatOfItsNodesReport(t *testing.T) {
 	c := says(holds("n1", gpu), "Ready", "Isolated", "Reset")
 	c.CreationTimestamp, c.Status.Devices[0].Conditions = minute(1), c.Status.Devices[0].Conditions[:3]
 	for i := range c.Status.Devices[0].Conditions {

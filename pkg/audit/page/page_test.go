@@ -122,7 +122,7 @@ func TestBrokenBoundariesAreDrawn(t *testing.T) {
 	}
 }
 
-func TestALargeNodeFitsAMail(t *testing.T) {
+func TestLargeNodeFitsAMail(t *testing.T) {
 	p := large()
 	size := len(render(t, p))
 	t.Logf("%d functions, %d that can be given away: %d bytes", len(p.Inventory.Devices), 2048, size)

@@ -133,7 +133,7 @@ func partOf(t *testing.T, text, a string) string {
 	return part
 }
 
-func TestADevicesPartHasItsHistory(t *testing.T) {
+func TestDevicesPartHasItsHistory(t *testing.T) {
 	p, _ := past(t)
 	text := render(t, p)
 	pf := ""
@@ -167,7 +167,7 @@ func TestADevicesPartHasItsHistory(t *testing.T) {
 	}
 }
 
-func TestALedgerThatDoesNotVerifyIsNoEvidence(t *testing.T) {
+func TestLedgerThatDoesNotVerifyIsNoEvidence(t *testing.T) {
 	p, b := past(t)
 	b.tamper("team-blue", "team-blew")
 	_, p.Ledger = b.read()
@@ -191,8 +191,8 @@ func TestALedgerThatDoesNotVerifyIsNoEvidence(t *testing.T) {
 	}
 }
 
-// TestALongHistoryIsCutToItsLatest, of each function and in all.
-func TestALongHistoryIsCutToItsLatest(t *testing.T) {
+// TestLongHistoryIsCutToItsLatest, of each function and in all.
+func TestLongHistoryIsCutToItsLatest(t *testing.T) {
 	p := samplePage()
 	p.Tenancies = nil
 	for i := range 100 {
@@ -218,8 +218,8 @@ func TestALongHistoryIsCutToItsLatest(t *testing.T) {
 	}
 }
 
-// TestTheLedgersTextsAreBounded: who can write a megabyte into an event does not fill the page.
-func TestTheLedgersTextsAreBounded(t *testing.T) {
+// TestLedgersTextsAreBounded: who can write a megabyte into an event does not fill the page.
+func TestLedgersTextsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	p, _ := past(t)
 	for i := range p.Tenancies {
@@ -235,9 +235,9 @@ func TestTheLedgersTextsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTheJournalAndTheLedgerAreJoined by the claim's UID: the one has the state and
+// TestJournalAndTheLedgerAreJoined by the claim's UID: the one has the state and
 // the names, the other when and what before.
-func TestTheJournalAndTheLedgerAreJoined(t *testing.T) {
+func TestJournalAndTheLedgerAreJoined(t *testing.T) {
 	tree := board.Server(t)
 	other := tree.Devices["gpu1"]
 	n := read(t, tree)

@@ -25,7 +25,7 @@ func fails(id string, s isolation.Severity) finding.Finding {
 
 const monday, tuesday = "2026-11-23T08:00:00Z", "2026-11-24T08:00:00Z"
 
-func TestTheWorstComesFirstWithItsTrend(t *testing.T) {
+func TestWorstComesFirstWithItsTrend(t *testing.T) {
 	unknown := finding.Finding{ID: "RT-001", State: finding.Unknown, Severity: isolation.High}
 	f := posture.Of([]*finding.Report{
 		reportOf("good", tuesday, finding.Finding{ID: "IOM-001", State: finding.Pass, Severity: isolation.High}),
@@ -52,7 +52,7 @@ func TestTheWorstComesFirstWithItsTrend(t *testing.T) {
 	}
 }
 
-func TestAThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
+func TestThousandReportsMakeAPageThatStandsAlone(t *testing.T) {
 	const nasty = `"><script>alert(1)</script>`
 	var reports []*finding.Report
 	for i := range 1000 {

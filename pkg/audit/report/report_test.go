@@ -94,8 +94,8 @@ type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestATreeWithoutANameIsCalledSomething: a copy may not say of whom it is.
-func TestATreeWithoutANameIsCalledSomething(t *testing.T) {
+// TestTreeWithoutANameIsCalledSomething: a copy may not say of whom it is.
+func TestTreeWithoutANameIsCalledSomething(t *testing.T) {
 	d := document(few())
 	d.Subject.Name, d.Subject.Root = "", "/srv/copies/a"
 	for format, want := range map[string]string{
@@ -113,7 +113,7 @@ func TestATreeWithoutANameIsCalledSomething(t *testing.T) {
 }
 
 // What one waiver covers is told once; what another one does, and all of it where nothing is left out, each by itself.
-func TestAWaiverIsToldOnce(t *testing.T) {
+func TestWaiverIsToldOnce(t *testing.T) {
 	r := &finding.Report{Profile: "lab", Findings: []finding.Finding{}}
 	for i, reason := range []string{"one segment", "one segment", "SEC-12", "one segment"} {
 		a := pci.Address{Bus: 0x21, Device: uint8(i)}
@@ -151,9 +151,9 @@ func TestFormatsReportAFailedWrite(t *testing.T) {
 	}
 }
 
-// TestTheHeadlineGoesByTheGate, as the exit code does: a failure that is less severe
+// TestHeadlineGoesByTheGate, as the exit code does: a failure that is less severe
 // than --fail-on is told and is no red verdict.
-func TestTheHeadlineGoesByTheGate(t *testing.T) {
+func TestHeadlineGoesByTheGate(t *testing.T) {
 	medium := document(few()[1:2])
 	for format, c := range map[string]struct{ below, at string }{
 		"table": {"! gpu-07 passes at --fail-on high; less severe failures: 1 medium", "✗ gpu-07 fails: 1 medium"},

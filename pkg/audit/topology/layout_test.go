@@ -298,8 +298,8 @@ func TestFoldedTexts(t *testing.T) {
 	}
 }
 
-// TestAPhoneShowsGPUs: at the width of a phone, the drawing's cards are in sight and can be read.
-func TestAPhoneShowsGPUs(t *testing.T) {
+// TestPhoneShowsGPUs: at the width of a phone, the drawing's cards are in sight and can be read.
+func TestPhoneShowsGPUs(t *testing.T) {
 	const screen = 390 - 24
 	d := topology.ArrangeNarrow(many(8), unmarked())
 	if d.Width > 500 {

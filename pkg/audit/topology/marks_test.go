@@ -94,9 +94,9 @@ func TestInlineEscapesNames(t *testing.T) {
 	}
 }
 
-// TestTheCauseIsRedAsTheLegendSays, also where it is no bridge: a disk controller
+// TestCauseIsRedAsTheLegendSays, also where it is no bridge: a disk controller
 // in a GPU's group that the host needs.
-func TestTheCauseIsRedAsTheLegendSays(t *testing.T) {
+func TestCauseIsRedAsTheLegendSays(t *testing.T) {
 	m := newSample()
 	port := m.port("0000:20:01.0", "0000:20", 0, pci.RootPort, on())
 	gpu := m.add("0000:21:00.0", "0000:20", 0, 0x030200, "H100", with("nvidia", below(port)))

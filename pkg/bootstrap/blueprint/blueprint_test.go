@@ -16,7 +16,7 @@ import (
 
 const head = "apiVersion: bootstrap.kata-vfio.dev/v1alpha1\nkind: NodeBlueprint\n"
 
-func TestABlueprintIsReadWholeWithItsDefaults(t *testing.T) {
+func TestBlueprintIsReadWholeWithItsDefaults(t *testing.T) {
 	got, err := blueprint.Parse([]byte(head + `
 name: gpu-pool
 kernel:
@@ -57,13 +57,13 @@ labels: {}
 	}
 }
 
-func TestAnArgumentThatSwitchesMoreOfACSOnIsAllowed(t *testing.T) {
+func TestArgumentThatSwitchesMoreOfACSOnIsAllowed(t *testing.T) {
 	if _, err := blueprint.Parse([]byte(head + "kernel: {arguments: ['pci=config_acs=xxxxx1x@10de:2330']}\n")); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAShortBlueprintIsTheDefault(t *testing.T) {
+func TestShortBlueprintIsTheDefault(t *testing.T) {
 	got, err := blueprint.Parse([]byte(head))
 	if err != nil {
 		t.Fatal(err)

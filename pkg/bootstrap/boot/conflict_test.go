@@ -8,8 +8,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// TestTheLastValueCountsWhereTheKernelSaysSo: what the running kernel was told first does no harm then. Flags stay.
-func TestTheLastValueCountsWhereTheKernelSaysSo(t *testing.T) {
+// TestLastValueCountsWhereTheKernelSaysSo: what the running kernel was told first does no harm then. Flags stay.
+func TestLastValueCountsWhereTheKernelSaysSo(t *testing.T) {
 	tree, err := sysfs.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -67,7 +67,7 @@ func TestWithdrawnIsWhatSomebodyElseHasMadeOfTheFile(t *testing.T) {
 	}
 }
 
-func TestAChangedFileIsWrittenAnewWhereItsOrderCounts(t *testing.T) {
+func TestChangedFileIsWrittenAnewWhereItsOrderCounts(t *testing.T) {
 	block := begin + "x\n" + end
 	for _, c := range []struct {
 		found, want string

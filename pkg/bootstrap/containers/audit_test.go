@@ -16,7 +16,7 @@ import (
 
 // What bootstrap lays down is what the audit's rules on runtimes want: on a node whose
 // containerd had NRI off and no handler, none of them fails any more.
-func TestTheAuditHasNothingAgainstWhatIsApplied(t *testing.T) {
+func TestAuditHasNothingAgainstWhatIsApplied(t *testing.T) {
 	for name, text := range map[string]string{
 		"version 2": "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nenable_cdi = false\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n",
 		"version 3": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = false\n",

@@ -20,7 +20,7 @@ func content(w state.Wanted, path string) string {
 	return ""
 }
 
-func TestANewConfigurationHasTwoLines(t *testing.T) {
+func TestNewConfigurationHasTwoLines(t *testing.T) {
 	for version, want := range map[string]string{"": "version = 2", "1.7.28": "version = 2", "2.2.0-1": "version = 3", "2:2.2.0~rc1": "version = 3"} {
 		fsys, w := open(t, kata().and(containerdPackage(version)), containers.Options{})
 		if diff := cmp.Diff(want+"\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n", content(w, main)); diff != "" {
@@ -56,7 +56,7 @@ func TestFilesThatNobodyAskedForStayUnread(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
+func TestConfigurationThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 	const handler = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-gpu]\n"
 	const confD = "etc/containerd/conf.d/"
 	const imports = "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"
@@ -109,7 +109,7 @@ func TestAConfigurationThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 
 // The limit for the clean-up after a killed shim is raised where it is shorter than ours, and
 // a longer one stays, wherever the node says it.
-func TestALongerCleanUpLimitOfTheNodeStays(t *testing.T) {
+func TestLongerCleanUpLimitOfTheNodeStays(t *testing.T) {
 	const imports = "imports = ['/etc/containerd/conf.d/*.toml']\n"
 	limit := func(value string) string {
 		return "[timeouts]\n'io.containerd.timeout.shim.cleanup' = '" + value + "'\n'io.containerd.timeout.shim.load' = '7s'\n"
@@ -160,7 +160,7 @@ func TestWhatASiteSaysOfTheHandlerItselfStays(t *testing.T) {
 	}
 }
 
-func TestAFileThatADistributionWritesIsNotEdited(t *testing.T) {
+func TestFileThatADistributionWritesIsNotEdited(t *testing.T) {
 	const k3s = "var/lib/rancher/k3s/agent/etc/containerd/"
 	// A left-over of another package does not count.
 	of := kata().and(files{k3s + "config.toml": "version = 3\n", main: "disabled_plugins = ['cri']\n"})
@@ -178,7 +178,7 @@ func TestAFileThatADistributionWritesIsNotEdited(t *testing.T) {
 	}
 }
 
-func TestAConfigurationBelowUsrIsImported(t *testing.T) {
+func TestConfigurationBelowUsrIsImported(t *testing.T) {
 	const vendor = "usr/share/containerd/config.toml"
 	const service = "etc/systemd/system/containerd.service.d/50-kata-vfio-config.conf"
 	of := kata().and(files{
@@ -210,7 +210,7 @@ func TestAConfigurationBelowUsrIsImported(t *testing.T) {
 	checkRefused(t, w, "containerd", vendor, "/usr/share/containerd/config.toml has version 1")
 }
 
-func TestAFileOfANewerVersionTellsThatContainerdIsNotTheOldOne(t *testing.T) {
+func TestFileOfANewerVersionTellsThatContainerdIsNotTheOldOne(t *testing.T) {
 	_, w := open(t, kata().and(files{
 		main: "version = 2\nimports = ['conf.d/*.toml']\n", "etc/containerd/conf.d/a.toml": "version = 3\n",
 	}), containers.Options{})
@@ -219,7 +219,7 @@ func TestAFileOfANewerVersionTellsThatContainerdIsNotTheOldOne(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationIsTheOneOfTheService(t *testing.T) {
+func TestConfigurationIsTheOneOfTheService(t *testing.T) {
 	_, w := open(t, kata().and(files{
 		main:                  "version = 3\n[broken",
 		"opt/containerd.toml": "version = 3\n",
@@ -231,7 +231,7 @@ func TestTheConfigurationIsTheOneOfTheService(t *testing.T) {
 }
 
 // A package beside the containerd that the service starts says nothing of that.
-func TestThePackagesVersionCountsForItsOwnProgramAlone(t *testing.T) {
+func TestPackagesVersionCountsForItsOwnProgramAlone(t *testing.T) {
 	const unit = "etc/systemd/system/containerd.service"
 	for program, packaged := range map[string]bool{"/usr/bin/containerd": true, "/bin/containerd": true, "/usr/local/bin/containerd": false, "/usr/bin/env A=b /usr/local/bin/containerd": false} {
 		of := kata().and(files{unit: "[Service]\nExecStart=" + program + "\n", "usr/local/bin/containerd": "ELF", "bin": "-> usr/bin"})

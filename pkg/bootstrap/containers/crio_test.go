@@ -42,7 +42,7 @@ func TestCRIOHasTheHandlerAndKeepsItsOwn(t *testing.T) {
 	}
 }
 
-func TestACRIOThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
+func TestCRIOThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 	const confD = "etc/crio/crio.conf.d/"
 	const handler = "[crio.runtime.runtimes.kata-gpu]\n"
 	for name, c := range map[string]struct {
@@ -63,7 +63,7 @@ func TestACRIOThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 	}
 }
 
-func TestADirectoryBesideCRIOsDropInsIsNoObstacle(t *testing.T) {
+func TestDirectoryBesideCRIOsDropInsIsNoObstacle(t *testing.T) {
 	_, w := open(t, crio().and(files{"etc/crio/crio.conf.d/10/site": "[crio.runtime]\nlog_level = 'warn'\n"}), containers.Options{Kata: containers.FlavourRust})
 	if len(w.Problems) > 0 || content(w, "etc/crio/crio.conf.d/50-kata-vfio.conf") == "" {
 		t.Errorf("the problems are %+v", w.Problems)

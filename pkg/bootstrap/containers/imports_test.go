@@ -9,7 +9,7 @@ import (
 
 const pattern = "/etc/containerd/conf.d/*.toml"
 
-func TestAnImportIsTheLeastEdit(t *testing.T) {
+func TestImportIsTheLeastEdit(t *testing.T) {
 	const added = `"/etc/containerd/conf.d/*.toml"`
 	for name, c := range map[string]struct{ text, want string }{
 		"after the version": {
@@ -45,7 +45,7 @@ func TestAnImportIsTheLeastEdit(t *testing.T) {
 	}
 }
 
-func TestAnImportIsRefusedWhereItCouldBreakTheFile(t *testing.T) {
+func TestImportIsRefusedWhereItCouldBreakTheFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"version = 2\nimports = 'a'\n":                  "imports is not a list",
 		"imports = ['a', 1]\n":                          "not a string",

@@ -13,7 +13,7 @@ import (
 
 const handlerDir = opt + "kata-gpu/"
 
-func TestTheHandlersConfigurationIsACopyWithOursBeside(t *testing.T) {
+func TestHandlersConfigurationIsACopyWithOursBeside(t *testing.T) {
 	for name, c := range map[string]struct {
 		o                        containers.Options
 		dir, copied, dropIn, cut string
@@ -41,7 +41,7 @@ func TestTheHandlersConfigurationIsACopyWithOursBeside(t *testing.T) {
 	}
 }
 
-func TestAPackagedKataHasItsOwnPaths(t *testing.T) {
+func TestPackagedKataHasItsOwnPaths(t *testing.T) {
 	of := kata().and(files{
 		"opt/kata/bin/containerd-shim-kata-v2": "", "usr/bin/containerd-shim-kata-v2": "ELF",
 		"usr/share/defaults/kata-containers/configuration-qemu.toml": base,
@@ -57,7 +57,7 @@ func TestAPackagedKataHasItsOwnPaths(t *testing.T) {
 	}
 }
 
-func TestAKataThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
+func TestKataThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 	const gpu = opt + "configuration-qemu-nvidia-gpu.toml"
 	const site = handlerDir + "config.d/60-site"
 	for name, c := range map[string]struct {
@@ -81,7 +81,7 @@ func TestAKataThatIsNotFitIsRefusedWithItsPath(t *testing.T) {
 	}
 }
 
-func TestABaseThatIsAnAbsoluteLinkIsFollowed(t *testing.T) {
+func TestBaseThatIsAnAbsoluteLinkIsFollowed(t *testing.T) {
 	const gpu = opt + "configuration-qemu-nvidia-gpu.toml"
 	_, w := open(t, kata().and(files{gpu: "-> /opt/kata/x.toml", "opt/kata/x.toml": base + "# the same\n"}), containers.Options{})
 	if got := content(w, handlerDir+"configuration.toml"); !strings.HasSuffix(got, "# the same\n") {
@@ -96,7 +96,7 @@ func TestSizesAreTheSites(t *testing.T) {
 	}
 }
 
-func TestAGuestWithoutSharedDirectoriesNeedsASnapshotter(t *testing.T) {
+func TestGuestWithoutSharedDirectoriesNeedsASnapshotter(t *testing.T) {
 	_, w := open(t, kata(), containers.Options{Kata: containers.FlavourRust})
 	if len(w.Problems) != 1 || w.Problems[0].Fatal || !strings.Contains(w.Problems[0].Fix, "snapshotter") {
 		t.Errorf("the problems are %+v", w.Problems)
@@ -149,7 +149,7 @@ func TestKataNamesTheModulesThatItNeeds(t *testing.T) {
 }
 
 // virtiofsd is looked for where Kata's configuration says, and only where VMs share a directory with the node by it.
-func TestAKataWithoutItsVirtiofsdIsRefused(t *testing.T) {
+func TestKataWithoutItsVirtiofsdIsRefused(t *testing.T) {
 	const (
 		gpu     = opt + "configuration-qemu-nvidia-gpu.toml"
 		site    = handlerDir + "config.d/60-site.toml"

@@ -26,7 +26,7 @@ func kubeadm() files {
 	}.and(files{"var/lib/kubelet/plugins/x": "y"})
 }
 
-func TestTheKubeletsFilesAreTold(t *testing.T) {
+func TestKubeletsFilesAreTold(t *testing.T) {
 	_, w := open(t, kubeadm(), containers.Options{Runtime: containers.RuntimeNone})
 	got := map[string]string{}
 	for _, f := range w.Facts {
@@ -47,7 +47,7 @@ func TestTheKubeletsFilesAreTold(t *testing.T) {
 	}
 }
 
-func TestAKubeletThatIsNotFitIsNamed(t *testing.T) {
+func TestKubeletThatIsNotFitIsNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		files
 		path, word string
@@ -67,7 +67,7 @@ func TestAKubeletThatIsNotFitIsNamed(t *testing.T) {
 	}
 }
 
-func TestAGateIsOnInEachWayOfWritingIt(t *testing.T) {
+func TestGateIsOnInEachWayOfWritingIt(t *testing.T) {
 	for value, on := range map[string]bool{"true": true, "True": true, "1": true, "t": true, "false": false, "0": false, "F": false, "maybe": false} {
 		_, w := open(t, kubeadm().and(files{"etc/default/kubelet": "KUBELET_EXTRA_ARGS=\"--feature-gates=KubeletPodResourcesGet=" + value + "\""}), containers.Options{Runtime: containers.RuntimeNone})
 		if len(fatal(w)) == 0 != on {

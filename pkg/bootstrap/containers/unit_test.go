@@ -12,7 +12,7 @@ import (
 )
 
 // A distribution's own service starts containerd, and its restart is told.
-func TestTheServiceThatStartsTheRuntimeIsFound(t *testing.T) {
+func TestServiceThatStartsTheRuntimeIsFound(t *testing.T) {
 	const systemd, imports = "etc/systemd/system/", "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"
 	for about, c := range map[string]struct {
 		of      files
@@ -55,7 +55,7 @@ func TestTheServiceThatStartsTheRuntimeIsFound(t *testing.T) {
 	}
 }
 
-func TestTheSocketsFileIsMadeAtEachBoot(t *testing.T) {
+func TestSocketsFileIsMadeAtEachBoot(t *testing.T) {
 	const (
 		name = "kata-vfio-pod-resources"
 		etc  = "etc/systemd/system/"

@@ -37,7 +37,7 @@ func TestContainerdsBuildTellsItsVersion(t *testing.T) {
 	}
 }
 
-func TestABinaryThatTellsNothingIsUnknown(t *testing.T) {
+func TestBinaryThatTellsNothingIsUnknown(t *testing.T) {
 	own, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestOnlyAnInstalledPackageCounts(t *testing.T) {
 	}
 }
 
-func TestACommandLineIsWhatSystemdMakesOfTheUnit(t *testing.T) {
+func TestCommandLineIsWhatSystemdMakesOfTheUnit(t *testing.T) {
 	n := node{tree: tree.Open(t, map[string]string{
 		"lib/systemd/system/x.service":                "[Service]\nExecStart=/bin/old\n",
 		"etc/systemd/system/x.service":                "[Service]\nEnvironment=A=1 \"B=two words\"\n#ExecStart=/bin/commented\nExecStart=-/bin/x ${B} $B \\\n  '--c=${A}' $NONE\n",

@@ -66,7 +66,7 @@ func TestWhatIsWrittenIsFound(t *testing.T) {
 	}
 }
 
-func TestAStagedFileTakesItsPlaceOrLeavesNothing(t *testing.T) {
+func TestStagedFileTakesItsPlaceOrLeavesNothing(t *testing.T) {
 	d, root := open(t)
 	if err := d.Write("a", []byte("one"), disk.New(0o600)); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 func at(minute int) time.Time { return time.Date(2026, 11, 22, 12, minute, 0, 0, time.UTC) }
 
-func TestADifferenceKeepsTheTimeWhenItWasFoundFirst(t *testing.T) {
+func TestDifferenceKeepsTheTimeWhenItWasFoundFirst(t *testing.T) {
 	setting := drift.Difference{Part: "modules", Path: "/sys/module/vfio/parameters/x", What: "setting", Why: "want N, is Y"}
 	changed := drift.Difference{Part: "modules", Path: "/etc/modprobe.d/50-kata-vfio.conf", What: "changed", Since: at(2)}
 	first := drift.New(at(5), "pool", "changes needed", []drift.Difference{setting, changed}, nil)
@@ -29,7 +29,7 @@ func TestADifferenceKeepsTheTimeWhenItWasFoundFirst(t *testing.T) {
 	}
 }
 
-func TestARecordComesBackAsItWasWritten(t *testing.T) {
+func TestRecordComesBackAsItWasWritten(t *testing.T) {
 	want := drift.New(at(5), "pool", "fit", nil, nil)
 	text, err := want.Encode()
 	if err != nil {
@@ -44,7 +44,7 @@ func TestARecordComesBackAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestARecordNamesAHundredDifferencesAtMost(t *testing.T) {
+func TestRecordNamesAHundredDifferencesAtMost(t *testing.T) {
 	if got := len(drift.New(at(5), "", "changes needed", make([]drift.Difference, 101), nil).Differences); got != 100 {
 		t.Errorf("%d made", got)
 	}
@@ -75,7 +75,7 @@ func (f files) ReadAtMost(name string, limit int64) ([]byte, error) {
 	return []byte(text[:min(int64(len(text)), limit)]), nil
 }
 
-func TestARecordThatIsTooLargeIsRefused(t *testing.T) {
+func TestRecordThatIsTooLargeIsRefused(t *testing.T) {
 	text, err := drift.New(at(1), "", "fit", nil, nil).Encode()
 	if err != nil {
 		t.Fatal(err)

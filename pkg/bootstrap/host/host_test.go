@@ -98,7 +98,7 @@ ACTION!="remove", SUBSYSTEM=="net", TEST=="device/physfn", ENV{NM_UNMANAGED}="1"
 
 // The running node is asked for what can be seen of it; a function that a claim has
 // is left to the plugin.
-func TestARunningNodeIsAskedForItsSettings(t *testing.T) {
+func TestRunningNodeIsAskedForItsSettings(t *testing.T) {
 	b := blueprint.Default()
 	b.VFIO.KeepOff = []pci.Address{{Bus: 0x3b}, {Bus: 0x3c}, {Bus: 0x3d}}
 	b.VirtualFunctions = []v1alpha1.VFRule{{PF: "0000:5e:00.0", Count: new(8)}}
@@ -238,7 +238,7 @@ func TestEarlyBindingMakesTheInitramfsAnew(t *testing.T) {
 }
 
 // The hook of initramfs-tools brings the rules, and fails for nobody without them.
-func TestTheInitramfsHookEndsWell(t *testing.T) {
+func TestInitramfsHookEndsWell(t *testing.T) {
 	b := blueprint.Default()
 	b.Kernel.EarlyBinding = true
 	w := host.Wanted(tree{}, b, &platform.Platform{Systemd: true, Initramfs: platform.UpdateInitramfs})

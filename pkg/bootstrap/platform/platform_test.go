@@ -42,7 +42,7 @@ func (t tree) ReadDir(name string) ([]string, error) {
 	return names, nil
 }
 
-func TestTheNewestKernelIsTheOneWithTheHighestNumbers(t *testing.T) {
+func TestNewestKernelIsTheOneWithTheHighestNumbers(t *testing.T) {
 	for _, c := range []struct {
 		releases []string
 		want     string

@@ -138,9 +138,9 @@ func TestOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// TestASandboxThatIsMadeAnew is a second stay of the same tenancy, and a doubt
+// TestSandboxThatIsMadeAnew is a second stay of the same tenancy, and a doubt
 // where nothing was reset between them.
-func TestASandboxThatIsMadeAnew(t *testing.T) {
+func TestSandboxThatIsMadeAnew(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		var b book
 		c := claimOf("t1", "a")

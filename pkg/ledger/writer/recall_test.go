@@ -16,9 +16,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// TestTheLastEventOfThisBoot is found in whichever segment, and what is older is not
+// TestLastEventOfThisBoot is found in whichever segment, and what is older is not
 // even read: with years of history that would be gigabytes at each look.
-func TestTheLastEventOfThisBoot(t *testing.T) {
+func TestLastEventOfThisBoot(t *testing.T) {
 	c := config(t)
 	c.SegmentBytes = 600
 	gpu := pci.Address{Bus: 0x3b}
@@ -117,9 +117,9 @@ func TestRecallReadsTheLedgerOnce(t *testing.T) {
 	want("claim-5", ledger.Prepare, ledger.Bind, ledger.Open)
 }
 
-// TestATornWriteIsNotRecalled, since nobody was told that it was there, and what takes its
+// TestTornWriteIsNotRecalled, since nobody was told that it was there, and what takes its
 // place is.
-func TestATornWriteIsNotRecalled(t *testing.T) {
+func TestTornWriteIsNotRecalled(t *testing.T) {
 	c := config(t)
 	w := open(t, c)
 	add(t, w, "begun", "cut off")

@@ -108,7 +108,7 @@ func TestWhatIsAppendedIsThereAndVerified(t *testing.T) {
 	}
 }
 
-func TestAnEventGetsWhatAllHave(t *testing.T) {
+func TestEventGetsWhatAllHave(t *testing.T) {
 	c := config(t)
 	c.Machine = writer.MachineHash("0123456789abcdef")
 	at := time.Date(2026, 11, 21, 2, 11, 49, 5, time.UTC)
@@ -155,7 +155,7 @@ func TestFilesAreForRootAlone(t *testing.T) {
 	}
 }
 
-func TestALedgerGoesOnInAnotherProcess(t *testing.T) {
+func TestLedgerGoesOnInAnotherProcess(t *testing.T) {
 	c := config(t)
 	add(t, open(t, c), "a", "b")
 	c.Node = "renamed"
@@ -231,7 +231,7 @@ func TestAppendsThatComeTogetherAreOneWrite(t *testing.T) {
 	}
 }
 
-func TestACallerWhoseTimeIsOverGivesUp(t *testing.T) {
+func TestCallerWhoseTimeIsOverGivesUp(t *testing.T) {
 	c := config(t)
 	blocked, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -255,7 +255,7 @@ func TestACallerWhoseTimeIsOverGivesUp(t *testing.T) {
 }
 
 // A power cut in the middle of a write leaves any part of it.
-func TestAWriteThatIsCutAnywhereIsPutAside(t *testing.T) {
+func TestWriteThatIsCutAnywhereIsPutAside(t *testing.T) {
 	c := config(t)
 	w := open(t, c)
 	add(t, w, "a", "b")
@@ -295,7 +295,7 @@ func TestAWriteThatIsCutAnywhereIsPutAside(t *testing.T) {
 }
 
 // A crash on the way of a torn write to its place has it told of all the same.
-func TestATornWriteIsToldOfAfterAnotherCrash(t *testing.T) {
+func TestTornWriteIsToldOfAfterAnotherCrash(t *testing.T) {
 	c := config(t)
 	add(t, open(t, c), "a")
 	torn := filepath.Join(c.Dir, "0000000000000000-999.torn")
@@ -337,7 +337,7 @@ func TestWhatIsWrongAndNotTornIsRefused(t *testing.T) {
 }
 
 // A process that runs is an anchor itself.
-func TestALedgerThatGotShorterWhileItIsOpenIsRefused(t *testing.T) {
+func TestLedgerThatGotShorterWhileItIsOpenIsRefused(t *testing.T) {
 	c := config(t)
 	w := open(t, c)
 	add(t, w, "a", "b")
@@ -358,7 +358,7 @@ func TestALedgerThatGotShorterWhileItIsOpenIsRefused(t *testing.T) {
 	}
 }
 
-func TestALostOrForeignKeyIsRefused(t *testing.T) {
+func TestLostOrForeignKeyIsRefused(t *testing.T) {
 	c := config(t)
 	add(t, open(t, c), "a")
 	files := read(t, c.Dir)
@@ -390,7 +390,7 @@ func TestALostOrForeignKeyIsRefused(t *testing.T) {
 
 // A disk that is full in the middle of a write leaves nothing of it, and the
 // next one succeeds once there is room.
-func TestAFullDiskLeavesNothingHalfDone(t *testing.T) {
+func TestFullDiskLeavesNothingHalfDone(t *testing.T) {
 	c := config(t)
 	add(t, open(t, c), "a")
 	size := len(read(t, c.Dir)[ledger.SegmentName(0)])
@@ -455,7 +455,7 @@ func appendLimited(dir string, limit uint64) error {
 	return err
 }
 
-func TestASegmentThatIsFullIsFollowedByTheNext(t *testing.T) {
+func TestSegmentThatIsFullIsFollowedByTheNext(t *testing.T) {
 	c := config(t)
 	c.SegmentBytes = 1 // each holds one write
 	w := open(t, c)
@@ -536,7 +536,7 @@ func TestRetentionBySize(t *testing.T) {
 }
 
 // A crash between the hashes and the removal of their segment leaves both.
-func TestADropThatWasCutOffIsMadeAgain(t *testing.T) {
+func TestDropThatWasCutOffIsMadeAgain(t *testing.T) {
 	c := config(t)
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c.Now = func() (time.Time, int64) { return at, 0 }
@@ -556,7 +556,7 @@ func TestADropThatWasCutOffIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestADamagedSegmentIsKept(t *testing.T) {
+func TestDamagedSegmentIsKept(t *testing.T) {
 	c := config(t)
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c.Now = func() (time.Time, int64) { return at, 0 }

@@ -45,7 +45,7 @@ func equalNetip() cmp.Option {
 	}
 }
 
-func TestAnInterfaceBecomesWhatIsAsked(t *testing.T) {
+func TestInterfaceBecomesWhatIsAsked(t *testing.T) {
 	g := newGuest(t)
 	g.nic("eth1", macA)
 	report, err := g.configure(nicOf(macA, network()))
@@ -79,7 +79,7 @@ func TestAnInterfaceBecomesWhatIsAsked(t *testing.T) {
 	}
 }
 
-func TestASecondRunChangesNothing(t *testing.T) {
+func TestSecondRunChangesNothing(t *testing.T) {
 	for name, table := range map[string]*int{"main table": nil, "low table": new(100), "high table": new(70000)} {
 		t.Run(name, func(t *testing.T) {
 			g := newGuest(t)
@@ -105,7 +105,7 @@ func TestASecondRunChangesNothing(t *testing.T) {
 	}
 }
 
-func TestADryRunChangesNothingAndForetellsTheRun(t *testing.T) {
+func TestDryRunChangesNothingAndForetellsTheRun(t *testing.T) {
 	g := newGuest(t)
 	g.nic("eth1", macA)
 	device := nicOf(macA, network())
@@ -131,7 +131,7 @@ func TestADryRunChangesNothingAndForetellsTheRun(t *testing.T) {
 }
 
 // The peer answers for the address, as another host would.
-func TestAnAddressOfAnotherHostIsRefusedUntilItIsFree(t *testing.T) {
+func TestAddressOfAnotherHostIsRefusedUntilItIsFree(t *testing.T) {
 	g := newGuest(t)
 	g.nic("eth1", macA)
 	g.sysctl("ipv6/conf/eth1p/accept_dad", "0")
@@ -213,7 +213,7 @@ func TestWhatTheKernelRefusesIsExplained(t *testing.T) {
 }
 
 // Without the capability the socket opens and lists, and refuses every change.
-func TestAMissingCapabilityIsNamed(t *testing.T) {
+func TestMissingCapabilityIsNamed(t *testing.T) {
 	g := newGuest(t)
 	g.nic("eth1", macA)
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -230,7 +230,7 @@ func TestAMissingCapabilityIsNamed(t *testing.T) {
 }
 
 // One device that can't be done does not keep the other from being done.
-func TestAFailureIsOfOneDevice(t *testing.T) {
+func TestFailureIsOfOneDevice(t *testing.T) {
 	g := newGuest(t)
 	g.nic("eth1", macA)
 	g.nic("eth2", macB)

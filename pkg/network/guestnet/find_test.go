@@ -40,7 +40,7 @@ func TestItWaitsForALateInterface(t *testing.T) {
 	}
 }
 
-func TestAMissingInterfaceIsNamedWithWhatThereIs(t *testing.T) {
+func TestMissingInterfaceIsNamedWithWhatThereIs(t *testing.T) {
 	g := newGuest(t)
 	g.nic("eth0", macB)
 	before := g.state()
@@ -60,7 +60,7 @@ func TestAMissingInterfaceIsNamedWithWhatThereIs(t *testing.T) {
 	}
 }
 
-func TestACancelledRunSaysWhy(t *testing.T) {
+func TestCancelledRunSaysWhy(t *testing.T) {
 	g := newGuest(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	log := &buffer{}
@@ -113,7 +113,7 @@ func sysfs(t *testing.T, function string, names ...string) string {
 	return root
 }
 
-func TestAnInterfaceIsFoundByItsPCIAddress(t *testing.T) {
+func TestInterfaceIsFoundByItsPCIAddress(t *testing.T) {
 	const function = "0000:02:00.0"
 	addr, err := pci.ParseAddress(function)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/network/guestnet"
 )
 
-func TestANameThatIsTakenIsRefused(t *testing.T) {
+func TestNameThatIsTakenIsRefused(t *testing.T) {
 	g := newGuest(t)
 	g.nic("eth1", macA)
 	g.nic("eth2", macB)
@@ -151,7 +151,7 @@ func TestTwoInterfacesRouteBySource(t *testing.T) {
 	}
 }
 
-func TestARouteInTheWayIsNamed(t *testing.T) {
+func TestRouteInTheWayIsNamed(t *testing.T) {
 	for _, via := range []string{"192.0.2.1", "2001:db8::1"} {
 		t.Run(via, func(t *testing.T) {
 			g := newGuest(t)

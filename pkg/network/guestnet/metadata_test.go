@@ -78,9 +78,9 @@ func TestMetadataGivesTheDevicesWithANetwork(t *testing.T) {
 	}
 }
 
-// TestTheHostsAddressIsNotTheGuests: neither the metadata's address nor a variable of the container is the guest's with
+// TestHostsAddressIsNotTheGuests: neither the metadata's address nor a variable of the container is the guest's with
 // Kata, so that a device of which nothing else is known is refused.
-func TestTheHostsAddressIsNotTheGuests(t *testing.T) {
+func TestHostsAddressIsNotTheGuests(t *testing.T) {
 	t.Setenv("PCIDEVICE_KATA_VFIO_DEV_MY_NIC", "0000:3b:02.2")
 	file := "resourceclaims/c/my-nic/" + ownFile
 	_, err := guestnet.ReadMetadata(metadataDir(t, map[string]string{file: metadataOf("my-nic", withDomain)}))
@@ -91,7 +91,7 @@ func TestTheHostsAddressIsNotTheGuests(t *testing.T) {
 	}
 }
 
-func TestAnInfiniBandVFHasItsPortGUID(t *testing.T) {
+func TestInfiniBandVFHasItsPortGUID(t *testing.T) {
 	devices, err := guestnet.ReadMetadata(metadataDir(t, map[string]string{"resourceclaims/c/ib/" + ownFile: metadataOf("ib", withGUID)}))
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestMetadataThatLeavesItsDirectoryIsNotRead(t *testing.T) {
 	}
 }
 
-func TestAConfigListsDevices(t *testing.T) {
+func TestConfigListsDevices(t *testing.T) {
 	file := filepath.Join(metadataDir(t, map[string]string{"n.yaml": `
 - mac: 02:00:5e:10:00:01
   network:
@@ -191,7 +191,7 @@ func TestAConfigListsDevices(t *testing.T) {
 	}
 }
 
-func TestABadConfigIsRefused(t *testing.T) {
+func TestBadConfigIsRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":            {"", "empty"},
 		"an empty list":    {"[]", "the list is empty"},

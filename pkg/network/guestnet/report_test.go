@@ -29,7 +29,7 @@ func report() *guestnet.Report {
 	}}
 }
 
-func TestTheTableShowsWhatIsAndWhatWasChanged(t *testing.T) {
+func TestTableShowsWhatIsAndWhatWasChanged(t *testing.T) {
 	var out strings.Builder
 	if err := report().WriteTable(&out); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ net1        02:00:5e:10:00:01  0000:02:00.0  9000  up    192.0.2.10/24    defaul
 	}
 }
 
-func TestTheDocumentsSayForEachItemWhetherItWasChanged(t *testing.T) {
+func TestDocumentsSayForEachItemWhetherItWasChanged(t *testing.T) {
 	var out strings.Builder
 	if err := report().WriteJSON(&out); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space") }
 
-func TestAReportThatCannotBeWrittenIsAnError(t *testing.T) {
+func TestReportThatCannotBeWrittenIsAnError(t *testing.T) {
 	r := report()
 	for name, err := range map[string]error{"table": r.WriteTable(full{}), "JSON": r.WriteJSON(full{}), "YAML": r.WriteYAML(full{})} {
 		if err == nil || !strings.Contains(err.Error(), "write report") {

@@ -61,7 +61,7 @@ func TestWhatCannotBeIsRefusedBeforeAnythingIsDone(t *testing.T) {
 }
 
 // Interfaces of the kernel's own making have no permanent MAC to test with.
-func TestThePermanentMACFindsAnInterfaceToo(t *testing.T) {
+func TestPermanentMACFindsAnInterfaceToo(t *testing.T) {
 	permanent, current := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	links := []link{{index: 1, name: "eth0", mac: net.HardwareAddr{2, 0, 0, 0, 0, 3}}, {index: 2, name: "eth1", mac: current, permanent: permanent}}
 	for _, mac := range []net.HardwareAddr{permanent, current} {
@@ -74,7 +74,7 @@ func TestThePermanentMACFindsAnInterfaceToo(t *testing.T) {
 }
 
 // Nor have they 20 bytes of address, as those of IPoIB have.
-func TestThePortGUIDFindsAnInterface(t *testing.T) {
+func TestPortGUIDFindsAnInterface(t *testing.T) {
 	guid, other := net.HardwareAddr{2, 0, 0x5e, 0x10, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0x5e, 0x10, 0, 0, 0, 2}
 	ipoib := func(index int, name string, guid net.HardwareAddr) link {
 		return link{index: index, name: name, mac: slices.Concat(net.HardwareAddr{0, 0, 1, 0x28, 0xfe, 0x80, 0, 0, 0, 0, 0, 0}, guid)}

@@ -124,8 +124,8 @@ func TestHostLocalGivesALeaseOnce(t *testing.T) {
 	}
 }
 
-// TestAnExhaustedPool says so, and what is given back is to be had.
-func TestAnExhaustedPool(t *testing.T) {
+// TestExhaustedPool says so, and what is given back is to be had.
+func TestExhaustedPool(t *testing.T) {
 	h := newHostLocal(t, "1.0.0", `[{"subnet":"192.0.2.0/30"}]`, "") // the network, its router, one more, the broadcast
 	h.add("a")
 	_, err := h.Add(t.Context(), h.lease("b"))
@@ -138,8 +138,8 @@ func TestAnExhaustedPool(t *testing.T) {
 	}
 }
 
-// TestAConfigThatHostLocalDoesNotTake fails by the plugin's own word.
-func TestAConfigThatHostLocalDoesNotTake(t *testing.T) {
+// TestConfigThatHostLocalDoesNotTake fails by the plugin's own word.
+func TestConfigThatHostLocalDoesNotTake(t *testing.T) {
 	h := newHostLocal(t, "1.0.0", `[{"subnet":"192.0.2.0/33"}]`, "")
 	_, err := h.Add(t.Context(), h.lease("a"))
 	wantFailed(t, err, true, "192.0.2.0/33")
@@ -165,9 +165,9 @@ func TestManyLeasesAtOnce(t *testing.T) {
 	}
 }
 
-// TestACallIsNotCutOff right at the end of its context: what it takes, a Delete
+// TestCallIsNotCutOff right at the end of its context: what it takes, a Delete
 // gives back.
-func TestACallIsNotCutOff(t *testing.T) {
+func TestCallIsNotCutOff(t *testing.T) {
 	h := newHostLocal(t, "1.0.0", `[{"subnet":"192.0.2.0/24"}]`, "")
 	for after := range 20 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(after)*time.Millisecond)

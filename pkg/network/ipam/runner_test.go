@@ -103,8 +103,8 @@ func TestPluginsThatFail(t *testing.T) {
 	}
 }
 
-// TestAPluginThatIsNotThere: the user reads where it was looked for.
-func TestAPluginThatIsNotThere(t *testing.T) {
+// TestPluginThatIsNotThere: the user reads where it was looked for.
+func TestPluginThatIsNotThere(t *testing.T) {
 	p, l := script(t, "true")
 	l.Plugin = "missing"
 	for _, err := range []error{p.Find(l), p.Delete(t.Context(), l)} {
@@ -122,8 +122,8 @@ func TestAPluginThatIsNotThere(t *testing.T) {
 	wantFailed(t, err, true, "permission denied")
 }
 
-// TestAPluginThatHangs is killed with all that it has started.
-func TestAPluginThatHangs(t *testing.T) {
+// TestPluginThatHangs is killed with all that it has started.
+func TestPluginThatHangs(t *testing.T) {
 	for name, text := range map[string]string{
 		"itself":        `echo $$ >"${0%/*}/pid"; exec sleep 600`,
 		"by its child":  `sleep 600 & echo $! >"${0%/*}/pid"; wait`,
@@ -143,8 +143,8 @@ func TestAPluginThatHangs(t *testing.T) {
 	}
 }
 
-// TestACancelledCall names the caller's reason.
-func TestACancelledCall(t *testing.T) {
+// TestCancelledCall names the caller's reason.
+func TestCancelledCall(t *testing.T) {
 	p, l := script(t, "echo about to >&2; exec sleep 600")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(500*time.Millisecond, func() { cancel(errors.New("the kubelet has gone")) })
@@ -175,16 +175,16 @@ func awaitEnd(t *testing.T, file string) {
 // test calls.
 const orphanDir = "IPAM_TEST_ORPHAN_DIR"
 
-// TestAPluginDoesNotOutliveItsCaller: it could take an address after recovery
+// TestPluginDoesNotOutliveItsCaller: it could take an address after recovery
 // has given it back.
-func TestAPluginDoesNotOutliveItsCaller(t *testing.T) {
+func TestPluginDoesNotOutliveItsCaller(t *testing.T) {
 	if dir := os.Getenv(orphanDir); dir != "" {
 		p := &ipam.Plugins{Dirs: []string{dir}, Limit: time.Minute}
 		_, _ = p.Add(t.Context(), &plan.Lease{Plugin: "scripted", Config: []byte("{}"), Container: "a", Interface: "b"})
 		return
 	}
 	p, _ := script(t, `echo $$ >"${0%/*}/tmp"; mv "${0%/*}/tmp" "${0%/*}/pid"; exec sleep 600`)
-	caller := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAPluginDoesNotOutliveItsCaller$")
+	caller := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPluginDoesNotOutliveItsCaller$")
 	caller.Env = append(os.Environ(), orphanDir+"="+p.Dirs[0])
 	if err := caller.Start(); err != nil {
 		t.Fatal(err)

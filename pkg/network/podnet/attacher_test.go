@@ -173,9 +173,9 @@ func network() v1alpha1.GuestNetwork {
 
 const placed = "net1 " + mac + " mtu 1400 192.0.2.10/24 2001:db8::10/64 via 192.0.2.1"
 
-// TestAVFsInterfaceGoesIntoThePod: by the pod's namespace alone, under the name
+// TestVFsInterfaceGoesIntoThePod: by the pod's namespace alone, under the name
 // and with the address that are asked for, and a second time nothing changes.
-func TestAVFsInterfaceGoesIntoThePod(t *testing.T) {
+func TestVFsInterfaceGoesIntoThePod(t *testing.T) {
 	for name, had := range map[string]string{"as its PF says": mac, "with another address": "02:00:00:00:00:77"} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -227,9 +227,9 @@ func TestWhatACrashLeftHalfDoneIsFinished(t *testing.T) {
 	}
 }
 
-// TestANameThatThePodHas: of the node's it is no trouble, if another is asked
+// TestNameThatThePodHas: of the node's it is no trouble, if another is asked
 // for; one that is asked for and taken is refused, and the interface stays.
-func TestANameThatThePodHas(t *testing.T) {
+func TestNameThatThePodHas(t *testing.T) {
 	n := newNode(t)
 	must(t, n.pod.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "cni" + peer}))
 	n.addInterface("eth0", mac)
@@ -247,8 +247,8 @@ func TestANameThatThePodHas(t *testing.T) {
 	}
 }
 
-// TestALateInterfaceIsWaitedFor, and not for ever.
-func TestALateInterfaceIsWaitedFor(t *testing.T) {
+// TestLateInterfaceIsWaitedFor, and not for ever.
+func TestLateInterfaceIsWaitedFor(t *testing.T) {
 	n := newNode(t)
 	m := n.mover()
 	m.Wait = 50 * time.Millisecond

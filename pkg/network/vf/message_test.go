@@ -64,9 +64,9 @@ func TestSettingsAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// TestTheBytesAreTheKernels holds the attributes against the structures of
+// TestBytesAreTheKernels holds the attributes against the structures of
 // include/uapi/linux/if_link.h, little-endian.
-func TestTheBytesAreTheKernels(t *testing.T) {
+func TestBytesAreTheKernels(t *testing.T) {
 	to := &device.VFSettings{MAC: "02:00:5e:10:00:01", VLAN: &device.VLAN{ID: 100, QoS: 3, Protocol: "802.1Q"}, Rate: &device.TxRate{Max: 1000}, PortGUID: "02:00:5e:10:00:00:00:2a"}
 	for s, want := range map[device.VFSetting]string{
 		device.VFMAC:      "28000100" + "01000000" + "02005e100001" + "0000000000000000000000000000000000000000000000000000",

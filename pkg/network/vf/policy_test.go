@@ -151,7 +151,7 @@ func TestSupportedNamesWhatADriverLacks(t *testing.T) {
 	}
 }
 
-func TestTheMinimumRateOfIgbIsRefusedFirst(t *testing.T) {
+func TestMinimumRateOfIgbIsRefusedFirst(t *testing.T) {
 	n := newNode(t, vftest.Igb())
 	want := &device.VFSettings{MAC: "02:00:5e:10:00:01", Rate: &device.TxRate{Min: 10}, Trust: new(true)}
 	err := n.Apply(t.Context(), n.pf, 0, want)
@@ -196,8 +196,8 @@ func TestRatesOnIgbNeedALink(t *testing.T) {
 	}
 }
 
-// TestAVFThatIsLeftOutIsWaitedFor: those after it would be taken for it.
-func TestAVFThatIsLeftOutIsWaitedFor(t *testing.T) {
+// TestVFThatIsLeftOutIsWaitedFor: those after it would be taken for it.
+func TestVFThatIsLeftOutIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := vftest.Complete()
 		d.Hides = 3

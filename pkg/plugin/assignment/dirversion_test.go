@@ -59,7 +59,7 @@ func TestEveryChangeOfADirectoryShows(t *testing.T) {
 }
 
 // A second change within the clock's tick has the time of the first.
-func TestADirectoryThatJustChangedIsNotTrusted(t *testing.T) {
+func TestDirectoryThatJustChangedIsNotTrusted(t *testing.T) {
 	dirs := settledDirs(t)
 	setTime(t, dirs[1], time.Now())
 	if first := versionOf(dirs); versionOf(dirs).same(first) {

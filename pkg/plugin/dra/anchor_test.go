@@ -45,7 +45,7 @@ func wantAnchor(t *testing.T, where, text, signed string) {
 	}
 }
 
-func TestTheLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
+func TestLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
 	c, log := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0"), &plugintest.EventLog{}
 	client := plugintest.Cluster(c)
 	r := dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: log, Log: plugintest.Quiet()})
@@ -73,7 +73,7 @@ func TestTheLedgersCheckpointGoesIntoStatusAndEvents(t *testing.T) {
 }
 
 // However much there is to say, the checkpoint is whole.
-func TestALongNoteKeepsTheCheckpoint(t *testing.T) {
+func TestLongNoteKeepsTheCheckpoint(t *testing.T) {
 	log := &plugintest.EventLog{}
 	r := dra.NewReporter(dra.ReporterConfig{Client: plugintest.Cluster(), Recorder: log, Log: plugintest.Quiet()})
 	signed := anchored(t, r)
@@ -95,7 +95,7 @@ func TestALongNoteKeepsTheCheckpoint(t *testing.T) {
 }
 
 // The gate's refusals are told to the ledger, as those of package prepare are.
-func TestTheGatesRefusalIsToldToTheLedger(t *testing.T) {
+func TestGatesRefusalIsToldToTheLedger(t *testing.T) {
 	n := plugintest.New(t)
 	n.Kernel.AddGPU(0x3b)
 	c := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")

@@ -53,8 +53,8 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestAFailedAttemptIsATaint of the device and of those that would take it along.
-func TestAFailedAttemptIsATaint(t *testing.T) {
+// TestFailedAttemptIsATaint of the device and of those that would take it along.
+func TestFailedAttemptIsATaint(t *testing.T) {
 	n := plugintest.New(t)
 	_, audio := n.Kernel.AddGPUWithAudio(0x62, 15)
 	n.Kernel.AddGPU(0x3b)

@@ -7,8 +7,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
-// TestADeviceWithFatalErrorsIsTainted until they are accounted for.
-func TestADeviceWithFatalErrorsIsTainted(t *testing.T) {
+// TestDeviceWithFatalErrorsIsTainted until they are accounted for.
+func TestDeviceWithFatalErrorsIsTainted(t *testing.T) {
 	n, r := plugintest.New(t), &plugintest.Recorder{}
 	gpu := n.Kernel.AddGPU(0x3b)
 	tainted := func() bool {

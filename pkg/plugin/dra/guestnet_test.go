@@ -29,9 +29,9 @@ func (s cdiSpec) mounts() []*specs.Mount {
 	return all
 }
 
-// TestTheGuestReadsWhatThePluginWrites: kata-vfio-guestnet finds in the files of device metadata the VFs of the claim, with the
+// TestGuestReadsWhatThePluginWrites: kata-vfio-guestnet finds in the files of device metadata the VFs of the claim, with the
 // address that was chosen for one and that the claim gave the other, and what to make of their interfaces. A GPU beside them has none.
-func TestTheGuestReadsWhatThePluginWrites(t *testing.T) {
+func TestGuestReadsWhatThePluginWrites(t *testing.T) {
 	n := plugintest.New(t)
 	n.Kernel.AddGPU(0x3b)
 	_, vfs := n.Kernel.AddNIC(0x21, 2)
@@ -72,8 +72,8 @@ func TestTheGuestReadsWhatThePluginWrites(t *testing.T) {
 	}
 }
 
-// TestTheGuestReadsThePortGUIDOfAnInfiniBandVF: it is what IPoIB's interface can be told by.
-func TestTheGuestReadsThePortGUIDOfAnInfiniBandVF(t *testing.T) {
+// TestGuestReadsThePortGUIDOfAnInfiniBandVF: it is what IPoIB's interface can be told by.
+func TestGuestReadsThePortGUIDOfAnInfiniBandVF(t *testing.T) {
 	n := plugintest.New(t)
 	n.Links.Use(vftest.InfiniBand())
 	_, vfs := n.Kernel.AddHCA(0x21, 2)

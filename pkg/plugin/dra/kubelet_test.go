@@ -96,10 +96,10 @@ func TestErrorsAreOfTheirClaim(t *testing.T) {
 	}
 }
 
-// TestAClaimOfAnotherNode: the claim is allocated on worker-2, and a second pod of it was
+// TestClaimOfAnotherNode: the claim is allocated on worker-2, and a second pod of it was
 // bound to this node by spec.nodeName. This node has a GPU at the same address, which
 // stays where it is.
-func TestAClaimOfAnotherNode(t *testing.T) {
+func TestClaimOfAnotherNode(t *testing.T) {
 	for name, pool := range map[string]string{
 		"its pool": "worker-2", "a PF's pool": "worker-2/pf-0000-21-00-0", "a pool that does not hold it": "worker-1/pf-0000-21-00-0",
 	} {
@@ -121,8 +121,8 @@ func TestAClaimOfAnotherNode(t *testing.T) {
 	}
 }
 
-// TestAClaimOfAPodGroup is refused in words that say what to do.
-func TestAClaimOfAPodGroup(t *testing.T) {
+// TestClaimOfAPodGroup is refused in words that say what to do.
+func TestClaimOfAPodGroup(t *testing.T) {
 	n := plugintest.New(t)
 	n.Kernel.AddGPU(0x3b)
 	claim := plugintest.Allocated("uid-1", "gpu-0000-3b-00-0")
@@ -133,9 +133,9 @@ func TestAClaimOfAPodGroup(t *testing.T) {
 	}
 }
 
-// TestAClaimThatIsAllocatedAgainThroughTheSocket: the kubelet has forgotten the claim's first
+// TestClaimThatIsAllocatedAgainThroughTheSocket: the kubelet has forgotten the claim's first
 // allocation. Its next one is prepared, and the former device goes back.
-func TestAClaimThatIsAllocatedAgainThroughTheSocket(t *testing.T) {
+func TestClaimThatIsAllocatedAgainThroughTheSocket(t *testing.T) {
 	n := plugintest.New(t)
 	former, next := n.Kernel.AddGPU(0x3b), n.Kernel.AddGPU(0x3c)
 	n.Prepare("uid-1", "gpu-0000-3b-00-0")

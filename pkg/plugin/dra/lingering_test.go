@@ -15,8 +15,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
-// TestADeviceStaysWhileAClaimMayBeOnItsWay: the scheduler has allocated it, and the node does not know yet.
-func TestADeviceStaysWhileAClaimMayBeOnItsWay(t *testing.T) {
+// TestDeviceStaysWhileAClaimMayBeOnItsWay: the scheduler has allocated it, and the node does not know yet.
+func TestDeviceStaysWhileAClaimMayBeOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, r := plugintest.New(t), &plugintest.Recorder{}
 		n.Kernel.AddGPU(0x3b)
@@ -40,9 +40,9 @@ func TestADeviceStaysWhileAClaimMayBeOnItsWay(t *testing.T) {
 	})
 }
 
-// TestAnAllocatedDeviceStaysWhileItsAllocationStands: it has left the bus, so that its claim can't be prepared, and the plugintest.Kubelet
+// TestAllocatedDeviceStaysWhileItsAllocationStands: it has left the bus, so that its claim can't be prepared, and the plugintest.Kubelet
 // has stopped asking. Only the API server's word ends that.
-func TestAnAllocatedDeviceStaysWhileItsAllocationStands(t *testing.T) {
+func TestAllocatedDeviceStaysWhileItsAllocationStands(t *testing.T) {
 	for name, end := range map[string]func(s *awayServer, c *resourceapi.ResourceClaim) error{
 		"its claim is deleted": func(s *awayServer, c *resourceapi.ResourceClaim) error {
 			return s.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), c.Namespace, c.Name)
@@ -95,8 +95,8 @@ func TestAnAllocatedDeviceStaysWhileItsAllocationStands(t *testing.T) {
 	}
 }
 
-// TestAClaimThatIsNotPreparedIsRememberedByTheDriver until the kubelet gives it up.
-func TestAClaimThatIsNotPreparedIsRememberedByTheDriver(t *testing.T) {
+// TestClaimThatIsNotPreparedIsRememberedByTheDriver until the kubelet gives it up.
+func TestClaimThatIsNotPreparedIsRememberedByTheDriver(t *testing.T) {
 	n := plugintest.New(t)
 	gone := n.Kernel.AddGPU(0x3c)
 	c := plugintest.Allocated("uid-1", "gpu-0000-3c-00-0")
@@ -112,8 +112,8 @@ func TestAClaimThatIsNotPreparedIsRememberedByTheDriver(t *testing.T) {
 	}
 }
 
-// TestARestartDropsNoDevice: what the last instance has published may be allocated. While the API server does not say what that is, nothing is published.
-func TestARestartDropsNoDevice(t *testing.T) {
+// TestRestartDropsNoDevice: what the last instance has published may be allocated. While the API server does not say what that is, nothing is published.
+func TestRestartDropsNoDevice(t *testing.T) {
 	n, r := plugintest.New(t), &plugintest.Recorder{}
 	n.Kernel.AddGPU(0x3b)
 	gone := n.Kernel.AddGPU(0x3c)

@@ -33,9 +33,9 @@ func configureVF(c *resourceapi.ResourceClaim, by resourceapi.AllocationConfigSo
 	})
 }
 
-// TestTheNetworkOfAVF: the tenant reads in the claim which address the VF has,
+// TestNetworkOfAVF: the tenant reads in the claim which address the VF has,
 // and the guest in its metadata what to make of the interface.
-func TestTheNetworkOfAVF(t *testing.T) {
+func TestNetworkOfAVF(t *testing.T) {
 	n := plugintest.New(t)
 	_, vfs := n.Kernel.AddNIC(0x21, 1)
 	c := plugintest.Allocated("uid-1", "vf-"+vfs[0].Label())

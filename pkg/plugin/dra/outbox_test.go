@@ -111,8 +111,8 @@ func TestEventsOfEndsAreToldAfterHoursWithoutTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestAnEventThatIsRefusedHoldsUpNoOther, nor does one that is there already.
-func TestAnEventThatIsRefusedHoldsUpNoOther(t *testing.T) {
+// TestEventThatIsRefusedHoldsUpNoOther, nor does one that is there already.
+func TestEventThatIsRefusedHoldsUpNoOther(t *testing.T) {
 	gone := eventsv1.SchemeGroupVersion.WithResource("events").GroupResource()
 	for name, err := range map[string]error{
 		"its namespace is gone": apierrors.NewNotFound(gone, "tenant"),
@@ -136,8 +136,8 @@ func TestAnEventThatIsRefusedHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// TestTheOutboxIsBounded, and keeps the newest.
-func TestTheOutboxIsBounded(t *testing.T) {
+// TestOutboxIsBounded, and keeps the newest.
+func TestOutboxIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, file := newEventServer(), filepath.Join(t.TempDir(), "events.json")
 		r := finalReporter(t.Context(), server, file)

@@ -34,9 +34,9 @@ func pairs(n *plugintest.Node) (string, pci.Address) {
 	return "gpu-0000-3b-00-0-vf-" + vfs[1].Label(), vfs[1]
 }
 
-// TestAPairThroughTheSocket: the kubelet has one device with two CDI names, and the
+// TestPairThroughTheSocket: the kubelet has one device with two CDI names, and the
 // container one file that says of both functions what is to know.
-func TestAPairThroughTheSocket(t *testing.T) {
+func TestPairThroughTheSocket(t *testing.T) {
 	n := plugintest.New(t)
 	pair, vf := pairs(n)
 	r := &plugintest.Recorder{}
@@ -74,8 +74,8 @@ func TestAPairThroughTheSocket(t *testing.T) {
 	}
 }
 
-// TestAPairsStatus: the claim has one entry, with what there is to say of both.
-func TestAPairsStatus(t *testing.T) {
+// TestPairsStatus: the claim has one entry, with what there is to say of both.
+func TestPairsStatus(t *testing.T) {
 	n := plugintest.New(t)
 	pair, vf := pairs(n)
 	n.Publish(&plugintest.Recorder{})
@@ -102,8 +102,8 @@ func TestAPairsStatus(t *testing.T) {
 	k.Events.Want(t, "ResourceClaim team-a/claim-uid-1 Normal Prepared Prepare: gpu 0000:3b:00.0, vf 0000:", "Pod team-a/train Normal Prepared Prepare: gpu 0000:3b:00.0, vf 0000:")
 }
 
-// TestAnUncleanVFTaintsThePair, and the GPU with it, which is of the same record, until the reset is proven.
-func TestAnUncleanVFTaintsThePair(t *testing.T) {
+// TestUncleanVFTaintsThePair, and the GPU with it, which is of the same record, until the reset is proven.
+func TestUncleanVFTaintsThePair(t *testing.T) {
 	n, r := plugintest.New(t), &plugintest.Recorder{}
 	pair, vf := pairs(n)
 	n.Prepare("uid-1", pair)

@@ -61,8 +61,8 @@ func lookEachMinute(t *testing.T, statuses *dra.StatusSync, minutes int) {
 	}
 }
 
-// TestAStatusIsWrittenAfterHoursWithoutTheAPIServer, with its anchor, by the instance that prepared the claim and by the next one, once.
-func TestAStatusIsWrittenAfterHoursWithoutTheAPIServer(t *testing.T) {
+// TestStatusIsWrittenAfterHoursWithoutTheAPIServer, with its anchor, by the instance that prepared the claim and by the next one, once.
+func TestStatusIsWrittenAfterHoursWithoutTheAPIServer(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			n := plugintest.New(t)
@@ -104,8 +104,8 @@ func TestAStatusIsWrittenAfterHoursWithoutTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestAStatusThatNeedsNoWriting: of a claim that was refused later, of one that is gone, and of one that was replaced.
-func TestAStatusThatNeedsNoWriting(t *testing.T) {
+// TestStatusThatNeedsNoWriting: of a claim that was refused later, of one that is gone, and of one that was replaced.
+func TestStatusThatNeedsNoWriting(t *testing.T) {
 	for name, change := range map[string]func(*resourceapi.ResourceClaim){
 		"refused later": func(c *resourceapi.ResourceClaim) {
 			c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{

@@ -19,8 +19,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
-// TestTheLinkOfAVF: a claim whose VF has no link is ready, says so, and warns in Events.
-func TestTheLinkOfAVF(t *testing.T) {
+// TestLinkOfAVF: a claim whose VF has no link is ready, says so, and warns in Events.
+func TestLinkOfAVF(t *testing.T) {
 	linkState := func(value string) string {
 		return strings.Replace(plugintest.Untagged, "{", `{"linkState":"`+value+`",`, 1)
 	}
@@ -71,9 +71,9 @@ func TestTheLinkOfAVF(t *testing.T) {
 	}
 }
 
-// TestTheStatusFollowsTheLink of a prepared VF, with the time of the change, and is written
+// TestStatusFollowsTheLink of a prepared VF, with the time of the change, and is written
 // once for each.
-func TestTheStatusFollowsTheLink(t *testing.T) {
+func TestStatusFollowsTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := plugintest.New(t)
 		_, vfs := n.Kernel.AddNIC(0x21, 1)
@@ -113,8 +113,8 @@ func TestTheStatusFollowsTheLink(t *testing.T) {
 	})
 }
 
-// TestAVFWithoutAMACHasNoLinkCondition: what the interface of an InfiniBand PF says is not the VF's link.
-func TestAVFWithoutAMACHasNoLinkCondition(t *testing.T) {
+// TestVFWithoutAMACHasNoLinkCondition: what the interface of an InfiniBand PF says is not the VF's link.
+func TestVFWithoutAMACHasNoLinkCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := plugintest.New(t)
 		n.Links.Use(vftest.InfiniBand())

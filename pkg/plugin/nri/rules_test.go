@@ -99,9 +99,9 @@ func TestSandboxes(t *testing.T) {
 	}
 }
 
-// TestAWithdrawnAllocationRefusesTheSandbox and a container with the device, whatever sandbox
+// TestWithdrawnAllocationRefusesTheSandbox and a container with the device, whatever sandbox
 // has it.
-func TestAWithdrawnAllocationRefusesTheSandbox(t *testing.T) {
+func TestWithdrawnAllocationRefusesTheSandbox(t *testing.T) {
 	n := newNode(t)
 	n.prepare("c1", "p1", "s1", nil, gpu())
 	r, p := rules(), pod("p1", "s1")

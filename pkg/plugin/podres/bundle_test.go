@@ -108,7 +108,7 @@ func with(annotations map[string]string, changes ...string) map[string]string {
 	return out
 }
 
-func TestTheBundleTellsTheSandbox(t *testing.T) {
+func TestBundleTellsTheSandbox(t *testing.T) {
 	known := podres.PeerSandbox{ID: "s1", PodNamespace: namespace, PodName: "db-0", PodUID: "p1", NetNS: netNS}
 	for name, c := range map[string]struct {
 		annotations map[string]string
@@ -166,7 +166,7 @@ func TestTheBundleTellsTheSandbox(t *testing.T) {
 	}
 }
 
-func TestTheArgumentsNameTheBundleWhereTheDirectoryDoesNot(t *testing.T) {
+func TestArgumentsNameTheBundleWhereTheDirectoryDoesNot(t *testing.T) {
 	tasks := filepath.Join(t.TempDir(), "tasks")
 	for _, namespace := range []string{"k8s.io", "other"} {
 		writeBundle(t, filepath.Join(tasks, namespace, "s1"), with(containerd(), "io.kubernetes.cri.sandbox-namespace", namespace))
@@ -203,9 +203,9 @@ func TestTheArgumentsNameTheBundleWhereTheDirectoryDoesNot(t *testing.T) {
 	}
 }
 
-// TestTheBundleTellsTheShim: its PID may be another's tomorrow, so that its start time
+// TestBundleTellsTheShim: its PID may be another's tomorrow, so that its start time
 // is known too.
-func TestTheBundleTellsTheShim(t *testing.T) {
+func TestBundleTellsTheShim(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s1")
 	writeBundle(t, dir, containerd())
 	pid := startShim(t, dir)
@@ -227,7 +227,7 @@ func checkUnknown(t *testing.T, got podres.PeerSandbox) {
 	}
 }
 
-func TestABundleThatCantBeReadIsUnknown(t *testing.T) {
+func TestBundleThatCantBeReadIsUnknown(t *testing.T) {
 	for name, write := range map[string]func(t *testing.T, path string){
 		"missing":    func(*testing.T, string) {},
 		"no JSON":    func(t *testing.T, path string) { writeFile(t, path, "{") },
@@ -271,7 +271,7 @@ func mustDo(t *testing.T, err error) {
 	}
 }
 
-func TestAProcessThatIsGoneIsUnknown(t *testing.T) {
+func TestProcessThatIsGoneIsUnknown(t *testing.T) {
 	cmd := exec.Command("/bin/true")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)

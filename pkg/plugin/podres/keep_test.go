@@ -40,7 +40,7 @@ func (w *world) awaitAnswer() {
 	w.t.Fatal("nobody answers")
 }
 
-func TestTheSocketIsTakenBackFromAnInstanceThatIsGone(t *testing.T) {
+func TestSocketIsTakenBackFromAnInstanceThatIsGone(t *testing.T) {
 	for name, goes := range map[string]func(*testing.T, *world, *instance){
 		"rolled back": func(t *testing.T, _ *world, newer *instance) { newer.end(t) },
 		"with the file removed": func(t *testing.T, w *world, newer *instance) {
@@ -68,7 +68,7 @@ func TestTheSocketIsTakenBackFromAnInstanceThatIsGone(t *testing.T) {
 }
 
 // An instance that answers keeps the socket, whoever else watches it.
-func TestTheSocketOfAnInstanceThatAnswersIsLeftAlone(t *testing.T) {
+func TestSocketOfAnInstanceThatAnswersIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.startKubelet()
 	w.keep(w.config())

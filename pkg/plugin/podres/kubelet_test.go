@@ -37,7 +37,7 @@ func away() map[string]func(*world) {
 	}
 }
 
-func TestAKubeletThatDoesNotAnswer(t *testing.T) {
+func TestKubeletThatDoesNotAnswer(t *testing.T) {
 	for how, kubelet := range away() {
 		t.Run(how, func(t *testing.T) {
 			for name, c := range map[string]struct {
@@ -80,7 +80,7 @@ func TestAKubeletThatDoesNotAnswer(t *testing.T) {
 
 // The kubelet's limit is for all its callers: a node that starts thirty pods at
 // once meets it.
-func TestAKubeletAtItsRateLimitIsAskedAgain(t *testing.T) {
+func TestKubeletAtItsRateLimitIsAskedAgain(t *testing.T) {
 	w := newWorld(t)
 	var calls atomic.Int32
 	w.kubelet.before = func(context.Context) error {
@@ -97,7 +97,7 @@ func TestAKubeletAtItsRateLimitIsAskedAgain(t *testing.T) {
 }
 
 // A kubelet that is starting is heard within the limit.
-func TestAKubeletThatStartsIsWaitedFor(t *testing.T) {
+func TestKubeletThatStartsIsWaitedFor(t *testing.T) {
 	w := newWorld(t)
 	w.start(w.config())
 	result := make(chan error, 1)

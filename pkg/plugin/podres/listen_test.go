@@ -125,7 +125,7 @@ func entries(t *testing.T, dir string) map[string]string {
 }
 
 // A missing file is leave for Kata to plug what annotations say.
-func TestTheSocketStaysAndRefusesWhenTheLastServerHasStopped(t *testing.T) {
+func TestSocketStaysAndRefusesWhenTheLastServerHasStopped(t *testing.T) {
 	w := newWorld(t)
 	w.startKubelet()
 	i := w.start(w.config())
@@ -164,7 +164,7 @@ func TestListenTakesOverFromAKilledInstance(t *testing.T) {
 }
 
 // The temporary name may be another instance's by the time of the end.
-func TestAnEndedInstanceLeavesTheNextOnesSocketAlone(t *testing.T) {
+func TestEndedInstanceLeavesTheNextOnesSocketAlone(t *testing.T) {
 	path := filepath.Join(socketDir(t), "s.sock")
 	l, err := podres.Listen(t.Context(), path)
 	mustDo(t, err)
@@ -251,7 +251,7 @@ func TestNoCallFailsWhileInstancesTakeTurns(t *testing.T) {
 	}
 }
 
-func TestACallInProgressOutlivesTheTakeover(t *testing.T) {
+func TestCallInProgressOutlivesTheTakeover(t *testing.T) {
 	w := newWorld(t)
 	w.prepared(record("c1", "p1", gpu))
 	w.startKubelet()
@@ -280,7 +280,7 @@ func TestACallInProgressOutlivesTheTakeover(t *testing.T) {
 	}
 }
 
-func TestACallThatDoesNotEndIsCutOff(t *testing.T) {
+func TestCallThatDoesNotEndIsCutOff(t *testing.T) {
 	w := newWorld(t)
 	w.prepared(record("c1", "p1", gpu))
 	w.startKubelet()

@@ -16,7 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 )
 
-func TestTheKernelNamesThePeer(t *testing.T) {
+func TestKernelNamesThePeer(t *testing.T) {
 	w := newWorld(t)
 	w.startKubelet()
 	w.start(w.config())
@@ -28,8 +28,8 @@ func TestTheKernelNamesThePeer(t *testing.T) {
 	}
 }
 
-// TestTheShimIsHandedOverTo: the claim's record is to tell whether it still starts its VM.
-func TestTheShimIsHandedOverTo(t *testing.T) {
+// TestShimIsHandedOverTo: the claim's record is to tell whether it still starts its VM.
+func TestShimIsHandedOverTo(t *testing.T) {
 	w := newWorld(t)
 	w.prepared(record("c1", "p1", gpu))
 	w.lists(dynamic("c1", gpu))

@@ -11,10 +11,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// TestAPodFollowsAnotherOnTheSameClaim: a pod was deleted by force and came
+// TestPodFollowsAnotherOnTheSameClaim: a pod was deleted by force and came
 // back, under its name or another, before the kubelet had unprepared the claim.
 // The kubelet then gives the claim to the new pod without a word to the driver.
-func TestAPodFollowsAnotherOnTheSameClaim(t *testing.T) {
+func TestPodFollowsAnotherOnTheSameClaim(t *testing.T) {
 	w := newWorld(t)
 	w.prepared(record("c1", "p0", gpu))
 	w.lists(dynamic("c1", gpu))
@@ -44,9 +44,9 @@ func TestAPodFollowsAnotherOnTheSameClaim(t *testing.T) {
 	}
 }
 
-// TestAClaimThatCantGoOver: the other pod is still there, or what came of it is
+// TestClaimThatCantGoOver: the other pod is still there, or what came of it is
 // not this pod's either.
-func TestAClaimThatCantGoOver(t *testing.T) {
+func TestClaimThatCantGoOver(t *testing.T) {
 	for name, reserve := range map[string]func() error{
 		"shared":            func() error { return errors.New("it is reserved for db-0 and db-1") },
 		"still the other's": func() error { return nil },

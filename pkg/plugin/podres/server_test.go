@@ -355,7 +355,7 @@ func TestGetRefuses(t *testing.T) {
 
 // A claim that two pods share is prepared for both; package prepare keeps the
 // second sandbox out while the first has the devices.
-func TestAClaimOfTwoPodsIsEachOnes(t *testing.T) {
+func TestClaimOfTwoPodsIsEachOnes(t *testing.T) {
 	w := newWorld(t)
 	r := record("c1", "p0", gpu)
 	r.Plan.Claim.Pods = append(r.Plan.Claim.Pods, claim.Pod{UID: "p1", Name: "db-0"})
@@ -433,7 +433,7 @@ func TestGetKeepsWhatElseTheKubeletLists(t *testing.T) {
 	}
 }
 
-func TestTheOtherCallsPassThrough(t *testing.T) {
+func TestOtherCallsPassThrough(t *testing.T) {
 	w := newWorld(t)
 	w.kubelet.answer = &podresourcesv1.PodResources{Name: "any"}
 	w.startKubelet()

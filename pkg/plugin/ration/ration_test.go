@@ -16,9 +16,9 @@ func at() (*ration.Ration, *time.Time) {
 	return &ration.Ration{Burst: burst, Pause: time.Minute, Now: func() time.Time { return now }}, &now
 }
 
-// TestALoopIsCutShortAndCounted: a namespace that asks in a loop gets the burst and
+// TestLoopIsCutShortAndCounted: a namespace that asks in a loop gets the burst and
 // one a minute, all others are counted, and another namespace gets its own.
-func TestALoopIsCutShortAndCounted(t *testing.T) {
+func TestLoopIsCutShortAndCounted(t *testing.T) {
 	r, now := at()
 	granted, left := 0, 0
 	take := func(namespace string) bool {

@@ -246,9 +246,9 @@ func refuses(resource string) func(string, string) *metav1.Status {
 	}
 }
 
-// TestTheWholeUserIsAskedAbout: a role may be bound to a group, and an authorizer may go
+// TestWholeUserIsAskedAbout: a role may be bound to a group, and an authorizer may go
 // by what the token adds.
-func TestTheWholeUserIsAskedAbout(t *testing.T) {
+func TestWholeUserIsAskedAbout(t *testing.T) {
 	a := newAPI()
 	h, _ := guarded(t, a)
 	ask(h, "Bearer t-reader")
@@ -352,8 +352,8 @@ func TestOneReviewForAllWhoAskAtOnce(t *testing.T) {
 	})
 }
 
-// TestAnAPIServerThatHangs keeps nobody waiting for long, and has few requests open.
-func TestAnAPIServerThatHangs(t *testing.T) {
+// TestAPIServerThatHangs keeps nobody waiting for long, and has few requests open.
+func TestAPIServerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI()
 		a.hangs = true

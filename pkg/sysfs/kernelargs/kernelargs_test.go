@@ -28,7 +28,7 @@ func TestValuesAreReadAsTheKernelReadsThem(t *testing.T) {
 }
 
 // A number of huge pages is of the size that stands before it.
-func TestAGroupOfWordsIsThereAsAGroupAlone(t *testing.T) {
+func TestGroupOfWordsIsThereAsAGroupAlone(t *testing.T) {
 	for line, want := range map[string]bool{
 		"hugepagesz=1G hugepages=4":                              true,
 		"ro hugepagesz=2M hugepages=8 hugepagesz=1G hugepages=4": true,

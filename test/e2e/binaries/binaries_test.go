@@ -88,7 +88,7 @@ func TestManyCallersBuildOnce(t *testing.T) {
 	}
 }
 
-func TestTheKeyFollowsWhatIsBuilt(t *testing.T) {
+func TestKeyFollowsWhatIsBuilt(t *testing.T) {
 	r := newRecipe(t)
 	digest := func(r recipe) string {
 		t.Helper()
@@ -120,7 +120,7 @@ func TestTheKeyFollowsWhatIsBuilt(t *testing.T) {
 	}
 }
 
-func TestAFailedBuildLeavesNothingAndSaysWhy(t *testing.T) {
+func TestFailedBuildLeavesNothingAndSaysWhy(t *testing.T) {
 	r, cacheDir := newRecipe(t), t.TempDir()
 	write(t, filepath.Join(r.dir, "main.go"), "package main\n\nfunc main() { missing() }\n")
 	_, err := r.ensure(t.Context(), cacheDir, &buffer{})
@@ -138,7 +138,7 @@ func TestAFailedBuildLeavesNothingAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAnUnfinishedBuildIsNotUsed(t *testing.T) {
+func TestUnfinishedBuildIsNotUsed(t *testing.T) {
 	r, cacheDir := newRecipe(t), t.TempDir()
 	entry, err := r.entry(t.Context(), cacheDir)
 	if err != nil {
@@ -154,7 +154,7 @@ func TestAnUnfinishedBuildIsNotUsed(t *testing.T) {
 	}
 }
 
-func TestACacheThatLostACommandIsAnErrorWithAdvice(t *testing.T) {
+func TestCacheThatLostACommandIsAnErrorWithAdvice(t *testing.T) {
 	r, cacheDir := newRecipe(t), t.TempDir()
 	paths, err := r.ensure(t.Context(), cacheDir, &buffer{})
 	if err != nil {
@@ -169,7 +169,7 @@ func TestACacheThatLostACommandIsAnErrorWithAdvice(t *testing.T) {
 	}
 }
 
-func TestTheCounterCountsPackagesAndKeepsTheEnd(t *testing.T) {
+func TestCounterCountsPackagesAndKeepsTheEnd(t *testing.T) {
 	c := &counter{}
 	for i := range 1000 {
 		fmt.Fprintf(c, "example.test/package/number/%d", i)
@@ -199,7 +199,7 @@ func TestEveryModuleHasARecipe(t *testing.T) {
 	}
 }
 
-func TestTheLinkerStampsTheVersionThatIsPinned(t *testing.T) {
+func TestLinkerStampsTheVersionThatIsPinned(t *testing.T) {
 	r, err := recipeOf(Kube)
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func pool(t *testing.T, p *ControlPlane) *x509.CertPool {
 	return roots
 }
 
-func TestTheServingCertificateIsValidForEveryWayToTheServer(t *testing.T) {
+func TestServingCertificateIsValidForEveryWayToTheServer(t *testing.T) {
 	p := newControlPlane(t)
 	loaded, err := tls.LoadX509KeyPair(p.file(servingCertFile), p.file(servingKeyFile))
 	if err != nil {
@@ -56,7 +56,7 @@ func TestTheServingCertificateIsValidForEveryWayToTheServer(t *testing.T) {
 	}
 }
 
-func TestAKubeconfigCarriesTheUserAndTheServer(t *testing.T) {
+func TestKubeconfigCarriesTheUserAndTheServer(t *testing.T) {
 	p := newControlPlane(t)
 	server := p.Server(LabHost)
 	path, err := p.KubeconfigFile(NodeIdentity("node/1"), server)
@@ -104,7 +104,7 @@ func TestPortsAreHeldUntilTheyAreReleased(t *testing.T) {
 	l.Close()
 }
 
-func TestAComponentThatEndsByItselfIsAnErrorWithItsLog(t *testing.T) {
+func TestComponentThatEndsByItselfIsAnErrorWithItsLog(t *testing.T) {
 	p := newControlPlane(t)
 	log := p.LogFile("kube-apiserver")
 	if err := os.WriteFile(log, []byte("E1121 no such flag\n"), 0o600); err != nil {

@@ -62,7 +62,7 @@ func readArchive(t *testing.T, path string) archived {
 	return archived{names: manifest[0].RepoTags, entrypoint: config.Config.Entrypoint}
 }
 
-func TestTheNodesImagesAreThoseOfItsConfigAndItsOwn(t *testing.T) {
+func TestNodesImagesAreThoseOfItsConfigAndItsOwn(t *testing.T) {
 	command, dir := imageCommand(t), t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "images"), 0o755); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestTheNodesImagesAreThoseOfItsConfigAndItsOwn(t *testing.T) {
 	}
 }
 
-func TestAnImageThatCannotBeMadeIsNamedWithTheReason(t *testing.T) {
+func TestImageThatCannotBeMadeIsNamedWithTheReason(t *testing.T) {
 	bad := Image{Name: "pause:1", Programs: map[string]string{"/pause": "/none"}, Entrypoint: []string{"/pause"}}
 	err := bad.write(t.Context(), imageCommand(t), filepath.Join(t.TempDir(), "pause.tar"))
 	if err == nil || !strings.Contains(err.Error(), "make image pause:1") || !strings.Contains(err.Error(), "REGISTRY/NAME:TAG") {

@@ -47,7 +47,7 @@ func gone(t *testing.T, pid int) {
 	}
 }
 
-func TestAChildEndsWithAKilledParent(t *testing.T) {
+func TestChildEndsWithAKilledParent(t *testing.T) {
 	parent := exec.CommandContext(t.Context(), os.Args[0])
 	parent.Env = append(os.Environ(), parentVariable+"=yes")
 	out, err := parent.StdoutPipe()
@@ -110,7 +110,7 @@ func TestKillEndsTheWholeGroup(t *testing.T) {
 	}
 }
 
-func TestTheContextEndsTheWholeGroup(t *testing.T) {
+func TestContextEndsTheWholeGroup(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p, grandchild := start(t, ctx)
 	if err := p.Err(); err != nil {

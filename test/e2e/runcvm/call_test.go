@@ -14,7 +14,7 @@ const (
 	shimGlobal = "--root /run/containerd/runc/k8s.io --log " + shimLog + " --log-format json"
 )
 
-func TestTheShimsCallsAreUnderstood(t *testing.T) {
+func TestShimsCallsAreUnderstood(t *testing.T) {
 	for name, test := range map[string]struct {
 		args string
 		want call

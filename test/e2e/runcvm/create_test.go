@@ -67,7 +67,7 @@ func wantNone(t *testing.T, path string) {
 	}
 }
 
-func TestASandboxGetsAVMWithThePodsDevices(t *testing.T) {
+func TestSandboxGetsAVMWithThePodsDevices(t *testing.T) {
 	var booted []vm
 	n := withServer(t, &booted, nil)
 	c := bundle(t, "s1", sandboxOf(ofPod()))
@@ -87,8 +87,8 @@ func TestASandboxGetsAVMWithThePodsDevices(t *testing.T) {
 	}
 }
 
-// TestASandboxGetsThePhysicalEndpointsOfItsNamespaceToo, after what it has asked for.
-func TestASandboxGetsThePhysicalEndpointsOfItsNamespaceToo(t *testing.T) {
+// TestSandboxGetsThePhysicalEndpointsOfItsNamespaceToo, after what it has asked for.
+func TestSandboxGetsThePhysicalEndpointsOfItsNamespaceToo(t *testing.T) {
 	var booted []vm
 	n := withServer(t, &booted, nil)
 	group := device{"/dev/vfio/15", 511, 15}
@@ -112,7 +112,7 @@ func TestASandboxGetsThePhysicalEndpointsOfItsNamespaceToo(t *testing.T) {
 	}
 }
 
-func TestAContainerIsFittedToTheVMThatItsSandboxGot(t *testing.T) {
+func TestContainerIsFittedToTheVMThatItsSandboxGot(t *testing.T) {
 	var booted []vm
 	n := withServer(t, &booted, nil)
 	if err := n.handle(t.Context(), bundle(t, "s1", sandboxOf(ofPod()))); err != nil {
@@ -138,7 +138,7 @@ func TestAContainerIsFittedToTheVMThatItsSandboxGot(t *testing.T) {
 	}
 }
 
-func TestARefusedContainerKeepsItsSpec(t *testing.T) {
+func TestRefusedContainerKeepsItsSpec(t *testing.T) {
 	var booted []vm
 	n := withServer(t, &booted, nil)
 	if err := n.handle(t.Context(), bundle(t, "s1", sandboxOf(ofPod()))); err != nil {
@@ -154,7 +154,7 @@ func TestARefusedContainerKeepsItsSpec(t *testing.T) {
 	}
 }
 
-func TestASandboxThatFailsLeavesNothing(t *testing.T) {
+func TestSandboxThatFailsLeavesNothing(t *testing.T) {
 	stranger := ofPod()
 	stranger[sandboxName] = "db-1"
 	for name, test := range map[string]struct {
@@ -186,8 +186,8 @@ func TestASandboxThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestTheVMOfAnotherCreateIsLeftAlone: as with runc, a second creation by one ID fails and the first is unharmed.
-func TestTheVMOfAnotherCreateIsLeftAlone(t *testing.T) {
+// TestVMOfAnotherCreateIsLeftAlone: as with runc, a second creation by one ID fails and the first is unharmed.
+func TestVMOfAnotherCreateIsLeftAlone(t *testing.T) {
 	var booted []vm
 	n := withServer(t, &booted, nil)
 	c := bundle(t, "s1", sandboxOf(ofPod()))
@@ -202,7 +202,7 @@ func TestTheVMOfAnotherCreateIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestABundleThatCannotBeReadFails(t *testing.T) {
+func TestBundleThatCannotBeReadFails(t *testing.T) {
 	broken := call{command: "create", bundle: t.TempDir(), id: "s1"}
 	if err := os.WriteFile(filepath.Join(broken.bundle, "config.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)

@@ -199,7 +199,7 @@ func TestDeviceNamesFailClosed(t *testing.T) {
 	}
 }
 
-func TestASilentServerIsWaitedForNoLongerThanTheContext(t *testing.T) {
+func TestSilentServerIsWaitedForNoLongerThanTheContext(t *testing.T) {
 	silent := lister{get: func(ctx context.Context, _ *podresourcesv1.GetPodResourcesRequest) (*podresourcesv1.PodResources, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()

@@ -94,9 +94,9 @@ func forKeeper(t *testing.T, boot string) vm {
 	return v
 }
 
-// TestAKeeperTellsThatItsVMRuns fails if the VM's process holds the keeper's pipe: then startKeeper hears the pipe's end
+// TestKeeperTellsThatItsVMRuns fails if the VM's process holds the keeper's pipe: then startKeeper hears the pipe's end
 // only when that process has ended.
-func TestAKeeperTellsThatItsVMRuns(t *testing.T) {
+func TestKeeperTellsThatItsVMRuns(t *testing.T) {
 	v := forKeeper(t, "process")
 	if err := startKeeper(v); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestAKeeperTellsThatItsVMRuns(t *testing.T) {
 	}
 }
 
-func TestAKeeperTellsWhyItsVMDoesNotRun(t *testing.T) {
+func TestKeeperTellsWhyItsVMDoesNotRun(t *testing.T) {
 	for boot, want := range map[string]string{
 		"error": "no IOMMU group",
 		"death": "the VM's keeper ended: out of memory",
@@ -196,7 +196,7 @@ func TestKeepEndsAVMThatNobodyWaitsFor(t *testing.T) {
 	}
 }
 
-func TestABootWithoutAnEndIsGivenUp(t *testing.T) {
+func TestBootWithoutAnEndIsGivenUp(t *testing.T) {
 	ready, _ := inherited(t)
 	err := vm{patience: patience{boot: 10 * time.Millisecond}}.awaitBoot(ready)
 	if want := "the VM is not up after 10ms"; err == nil || err.Error() != want {

@@ -47,7 +47,7 @@ func reported(t *testing.T, c call, failed error) string {
 	return readText(t, f.Name())
 }
 
-func TestAnErrorIsToldAsRuncTellsIt(t *testing.T) {
+func TestErrorIsToldAsRuncTellsIt(t *testing.T) {
 	failed := errors.New("port is not set for \"device\"\nand more")
 	log := filepath.Join(t.TempDir(), "log.json")
 	earlier := `{"level":"error","msg":"earlier","time":"2026-01-02T03:04:05Z"}` + "\n"
@@ -67,7 +67,7 @@ func TestAnErrorIsToldAsRuncTellsIt(t *testing.T) {
 	}
 }
 
-func TestALogIsMadeIfThereIsNone(t *testing.T) {
+func TestLogIsMadeIfThereIsNone(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log.json")
 	reported(t, call{log: log}, errors.New("bad"))
 	if got := lastError(t, log); got != "runcvm: bad" {
@@ -75,7 +75,7 @@ func TestALogIsMadeIfThereIsNone(t *testing.T) {
 	}
 }
 
-func TestAnErrorIsToldWithoutALog(t *testing.T) {
+func TestErrorIsToldWithoutALog(t *testing.T) {
 	if got := reported(t, call{}, errors.New("bad")); got != "runcvm: bad\n" {
 		t.Errorf("the standard error has %q", got)
 	}

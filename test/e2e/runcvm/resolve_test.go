@@ -73,7 +73,7 @@ func TestResolveTakesTheVFIONodesBehindTheNames(t *testing.T) {
 	}
 }
 
-func TestANameThatIsNoDeviceFailsAll(t *testing.T) {
+func TestNameThatIsNoDeviceFailsAll(t *testing.T) {
 	n := node{cdi: []string{t.TempDir(), filepath.Join(t.TempDir(), "none")}}
 	writeCDI(t, n.cdi[0], cdiDevice{"gpu", []device{cdev0}})
 	for _, bad := range []string{"kata-vfio.dev/vfio=gone", "intel.com/sriov=0000:3b:00.4", "smarter-devices/fuse=0", "nonsense", ""} {

@@ -111,8 +111,8 @@ func TestDeleteOfAVMWithoutAKeeper(t *testing.T) {
 	wantNone(t, filepath.Join(n.vms, "s1"))
 }
 
-// TestAVMWhoseKeeperIsUnknownIsNotForgotten: the devices are in use as long as the keeper may run.
-func TestAVMWhoseKeeperIsUnknownIsNotForgotten(t *testing.T) {
+// TestVMWhoseKeeperIsUnknownIsNotForgotten: the devices are in use as long as the keeper may run.
+func TestVMWhoseKeeperIsUnknownIsNotForgotten(t *testing.T) {
 	for _, pid := range []string{"", "x", "-1", "0"} {
 		n := node{vms: t.TempDir()}
 		keptBy(t, n, pid)

@@ -47,7 +47,7 @@ func TestListsAreFetchedWhereThoseAtHandDoNotDo(t *testing.T) {
 	}
 }
 
-func TestAFailureQuotesWhatWasSaid(t *testing.T) {
+func TestFailureQuotesWhatWasSaid(t *testing.T) {
 	fakeAPT(t, false)
 	err := apt.Install(t.Context(), &strings.Builder{}, "a")
 	if err == nil || !strings.Contains(err.Error(), "exit status 100\nupdate -q") {
@@ -55,7 +55,7 @@ func TestAFailureQuotesWhatWasSaid(t *testing.T) {
 	}
 }
 
-func TestAHostWithoutAPTGetsAdvice(t *testing.T) {
+func TestHostWithoutAPTGetsAdvice(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	err := apt.Install(t.Context(), &strings.Builder{}, "a", "b")
 	if err == nil || !strings.Contains(err.Error(), `"apt-get install --no-install-recommends a b"`) {

@@ -35,7 +35,7 @@ func TestItIsTriedUntilItWorks(t *testing.T) {
 	})
 }
 
-func TestATryThatHangsIsCutOff(t *testing.T) {
+func TestTryThatHangsIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 7*time.Second, errEnough)
 		defer cancel()

@@ -56,7 +56,7 @@ func TestManyCallersBuildOnce(t *testing.T) {
 	}
 }
 
-func TestABuildSaysWhereItIsAndOneThatIsThereSaysNothing(t *testing.T) {
+func TestBuildSaysWhereItIsAndOneThatIsThereSaysNothing(t *testing.T) {
 	e := newEntry(t)
 	for _, want := range []string{
 		"[   0s] building a thing (log: " + e.Path() + ".log)\n[   0s] half\n[   0s] built " + e.Path() + "\n", "",
@@ -75,7 +75,7 @@ func TestABuildSaysWhereItIsAndOneThatIsThereSaysNothing(t *testing.T) {
 	}
 }
 
-func TestAFailedBuildLeavesItsLogAlone(t *testing.T) {
+func TestFailedBuildLeavesItsLogAlone(t *testing.T) {
 	e, failure := newEntry(t), errors.New("no compiler")
 	err := e.Ensure(t.Context(), io.Discard, func(ctx context.Context, b buildcache.Build) error {
 		_, err := io.WriteString(b.Log, "words")
@@ -94,7 +94,7 @@ func TestAFailedBuildLeavesItsLogAlone(t *testing.T) {
 	}
 }
 
-func TestAnUnfinishedBuildIsNotUsed(t *testing.T) {
+func TestUnfinishedBuildIsNotUsed(t *testing.T) {
 	e := newEntry(t)
 	if err := os.MkdirAll(e.Working(), 0o755); err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestWaitingForAnotherBuildEndsWithTheContext(t *testing.T) {
 	}
 }
 
-func TestTheVariableMovesTheCache(t *testing.T) {
+func TestVariableMovesTheCache(t *testing.T) {
 	const variable = "KATA_VFIO_TEST_CACHE"
 	t.Setenv("XDG_CACHE_HOME", "/home/x/.cache")
 	for value, want := range map[string]string{"": "/home/x/.cache/kata-vfio/lab", "/mnt/cache": "/mnt/cache"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/internal/compile"
 )
 
-func TestAProgramNeedsNothing(t *testing.T) {
+func TestProgramNeedsNothing(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "container")
 	if err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/test/e2e/node/container", binary); err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestAProgramNeedsNothing(t *testing.T) {
 	}
 }
 
-func TestAPackageThatIsNotThereIsNamed(t *testing.T) {
+func TestPackageThatIsNotThereIsNamed(t *testing.T) {
 	err := compile.Static(t.Context(), "github.com/kata-vfio/kata-vfio/nothing", filepath.Join(t.TempDir(), "x"))
 	if err == nil || !strings.Contains(err.Error(), "compile github.com/kata-vfio/kata-vfio/nothing: exit status 1") {
 		t.Errorf("got %v", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/internal/tail"
 )
 
-func TestTheEndIsKept(t *testing.T) {
+func TestEndIsKept(t *testing.T) {
 	var w tail.Writer
 	var all strings.Builder
 	for i := range 1000 {
@@ -41,7 +41,7 @@ func TestWhatIsShortIsKeptWhole(t *testing.T) {
 	}
 }
 
-func TestALogThatIsNotThereSaysSo(t *testing.T) {
+func TestLogThatIsNotThereSaysSo(t *testing.T) {
 	if got := tail.File(filepath.Join(t.TempDir(), "log")); !strings.Contains(got, "no such file") {
 		t.Errorf("the tail is %q", got)
 	}

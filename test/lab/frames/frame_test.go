@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestAFrameOnTheWire holds a frame against IEEE 802.1Q's bytes, and reads it back, padded as it arrives.
-func TestAFrameOnTheWire(t *testing.T) {
+// TestFrameOnTheWire holds a frame against IEEE 802.1Q's bytes, and reads it back, padded as it arrives.
+func TestFrameOnTheWire(t *testing.T) {
 	for want, f := range map[string]Frame{
 		"ffffffffffff" + "020000000001" + "88b5" + "02" + "6869":                           {Source: "02:00:00:00:00:01", Text: "hi"},
 		"ffffffffffff" + "020000000001" + "81000064" + "88b5" + "02" + "6869":              {Source: "02:00:00:00:00:01", VLANs: []int{100}, Text: "hi"},

@@ -20,7 +20,7 @@ func newRunner(t *testing.T) (r runner, log string) {
 	return runner{log: f}, f.Name()
 }
 
-func TestACommandsWordsAreInTheLogAndInItsError(t *testing.T) {
+func TestCommandsWordsAreInTheLogAndInItsError(t *testing.T) {
 	r, log := newRunner(t)
 	err := r.host(t.Context(), "sh", "-c", "echo an output; echo an error >&2; exit 3")
 	text, readErr := os.ReadFile(log)
@@ -35,7 +35,7 @@ func TestACommandsWordsAreInTheLogAndInItsError(t *testing.T) {
 }
 
 // What a command mounts is gone with it.
-func TestAChrootHasItsOwnMounts(t *testing.T) {
+func TestChrootHasItsOwnMounts(t *testing.T) {
 	own, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestAChrootHasItsOwnMounts(t *testing.T) {
 	}
 }
 
-func TestACommandEndsWithTheContext(t *testing.T) {
+func TestCommandEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r, _ := newRunner(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
 )
 
-func TestTheSummaryHasTheInnermostFailures(t *testing.T) {
+func TestSummaryHasTheInnermostFailures(t *testing.T) {
 	one := &result{name: "one", outcome: "fail"}
 	one.output.WriteString("seen\n")
 	root := &result{children: []*result{
@@ -41,7 +41,7 @@ func TestTheSummaryHasTheInnermostFailures(t *testing.T) {
 	}
 }
 
-func TestTheSummaryIsShort(t *testing.T) {
+func TestSummaryIsShort(t *testing.T) {
 	long := ""
 	for i := range 40 {
 		long += fmt.Sprintf("line %d\n", i)

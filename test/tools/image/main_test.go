@@ -88,7 +88,7 @@ func (s site) read(t *testing.T) v1.Image {
 	return img
 }
 
-func TestTheArchiveHasTheImageUnderItsName(t *testing.T) {
+func TestArchiveHasTheImageUnderItsName(t *testing.T) {
 	s := newSite(t)
 	said, err := s.run(t, s.args()...)
 	if err != nil {
@@ -140,7 +140,7 @@ func entries(t *testing.T, r io.Reader) (headers []string, files map[string][]by
 	}
 }
 
-func TestTheLayerHasTheProgramsAndTheirDirectories(t *testing.T) {
+func TestLayerHasTheProgramsAndTheirDirectories(t *testing.T) {
 	s := newSite(t)
 	if _, err := s.run(t, s.args("/usr/bin/also="+s.file("other"))...); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestTheLayerHasTheProgramsAndTheirDirectories(t *testing.T) {
 	}
 }
 
-func TestTheSameProgramsMakeTheSameArchive(t *testing.T) {
+func TestSameProgramsMakeTheSameArchive(t *testing.T) {
 	var archives [2][]byte
 	for i := range archives {
 		s := newSite(t)
@@ -192,7 +192,7 @@ func TestTheSameProgramsMakeTheSameArchive(t *testing.T) {
 	}
 }
 
-func TestARequestThatIsWrongIsRefusedWithTheReason(t *testing.T) {
+func TestRequestThatIsWrongIsRefusedWithTheReason(t *testing.T) {
 	s := newSite(t)
 	for name, one := range map[string]struct {
 		args []string
@@ -237,7 +237,7 @@ func TestARequestThatIsWrongIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-func TestAFailureKeepsTheArchiveThatWasThere(t *testing.T) {
+func TestFailureKeepsTheArchiveThatWasThere(t *testing.T) {
 	s := newSite(t)
 	if err := os.WriteFile(s.file("show.tar"), []byte("before"), 0o600); err != nil {
 		t.Fatal(err)

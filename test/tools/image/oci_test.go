@@ -58,7 +58,7 @@ func unpack(t *testing.T, archive string) string {
 	}
 }
 
-func TestAnOCIArchiveHasAnImageForEachProcessor(t *testing.T) {
+func TestOCIArchiveHasAnImageForEachProcessor(t *testing.T) {
 	s := newSite(t)
 	said, err := s.run(t, s.oci()...)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s site) check(t *testing.T, img v1.Image, arch string) {
 	}
 }
 
-func TestTheSameProgramsMakeTheSameOCIArchive(t *testing.T) {
+func TestSameProgramsMakeTheSameOCIArchive(t *testing.T) {
 	var archives [2][]byte
 	for i := range archives {
 		s := newSite(t)

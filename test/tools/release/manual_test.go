@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestTheManualSaysWhatTheHelpSays(t *testing.T) {
+func TestManualSaysWhatTheHelpSays(t *testing.T) {
 	list := programs(t)
 	cache, err := newModuleCache(t.Context())
 	if err != nil {
@@ -44,7 +44,7 @@ func TestHelpWithoutUsageIsNone(t *testing.T) {
 	}
 }
 
-func TestAProgramThatThisHostCantRunIsRefused(t *testing.T) {
+func TestProgramThatThisHostCantRunIsRefused(t *testing.T) {
 	var foreign []program
 	for _, p := range programs(t) {
 		if p.arch != runtime.GOARCH {

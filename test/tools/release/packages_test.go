@@ -76,7 +76,7 @@ func (h host) files(t *testing.T) (list []string) {
 	return list
 }
 
-func TestADebianPackageComesAndGoes(t *testing.T) {
+func TestDebianPackageComesAndGoes(t *testing.T) {
 	packages, err := filepath.Glob(filepath.Join(released(t), "*_"+runtime.GOARCH+".deb"))
 	if err != nil || len(packages) != 1 {
 		t.Fatalf("%v, %v", packages, err)
@@ -116,7 +116,7 @@ func TestADebianPackageComesAndGoes(t *testing.T) {
 	}
 }
 
-func TestAnRPMHasTheSame(t *testing.T) {
+func TestRPMHasTheSame(t *testing.T) {
 	f, err := os.Open(filepath.Join(released(t), "kata-vfio-1.2.3-1.aarch64.rpm"))
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ func stamped(name, revision, time, modified string) program {
 	}}}
 }
 
-func TestTheSourceIsTheCommitThatAllProgramsName(t *testing.T) {
+func TestSourceIsTheCommitThatAllProgramsName(t *testing.T) {
 	const when, later = "2026-07-01T09:30:00Z", "2026-07-02T09:30:00Z"
 	for name, one := range map[string]struct {
 		programs []program
@@ -48,7 +48,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-func TestATreeWithChangesIsRefusedUnlessItIsSaidSo(t *testing.T) {
+func TestTreeWithChangesIsRefusedUnlessItIsSaidSo(t *testing.T) {
 	changed := source{modified: true}
 	if err := (&request{}).accept(changed); err == nil || !strings.Contains(err.Error(), "in no commit: commit them, or say -dev") {
 		t.Errorf("got %v", err)
@@ -98,7 +98,7 @@ func TestProgramsThatAreNotToBeReleasedAreRefused(t *testing.T) {
 	}
 }
 
-func TestAProgramThatIsNotThereForAProcessorIsMissed(t *testing.T) {
+func TestProgramThatIsNotThereForAProcessorIsMissed(t *testing.T) {
 	dir := t.TempDir()
 	for to, from := range map[string]string{"amd64/show": "amd64", "arm64/show": "arm64", "arm64/more": "arm64"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, to)), 0o700); err != nil {
@@ -124,7 +124,7 @@ func TestHostsTakeNeitherGuestsNorUsersPrograms(t *testing.T) {
 	}
 }
 
-func TestACommandLineThatIsWrongIsRefused(t *testing.T) {
+func TestCommandLineThatIsWrongIsRefused(t *testing.T) {
 	for want, args := range map[string][]string{
 		"unexpected argument":      {"-programs", "p", "-o", "o", "-version", "1.2.3", "more"},
 		"flag -programs":           {"-o", "o", "-version", "1.2.3"},

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAReleaseIsWhole(t *testing.T) {
+func TestReleaseIsWhole(t *testing.T) {
 	dir := released(t)
 	want := []string{
 		"SHA256SUMS", chartFile(t), "kata-vfio-1.2.3-1.aarch64.rpm", "kata-vfio-1.2.3-1.x86_64.rpm", "kata-vfio-1.2.3.spdx.json",
@@ -50,8 +50,8 @@ func chartFile(t *testing.T) string {
 	return "kata-vfio-" + string(version[1]) + ".tgz"
 }
 
-// TestABareProgramRuns: what a node's script fetches is the program, and no archive of it.
-func TestABareProgramRuns(t *testing.T) {
+// TestBareProgramRuns: what a node's script fetches is the program, and no archive of it.
+func TestBareProgramRuns(t *testing.T) {
 	file := filepath.Join(released(t), "show-linux-"+runtime.GOARCH)
 	if out, err := exec.CommandContext(t.Context(), file, "list", "deep").Output(); err != nil || string(out) != "here\n" {
 		t.Errorf("it says %q, %v", out, err)
@@ -102,7 +102,7 @@ func TestArchivesHaveTheProgramAndWhatComesWithIt(t *testing.T) {
 	}
 }
 
-func TestTheChartHasItsFiles(t *testing.T) {
+func TestChartHasItsFiles(t *testing.T) {
 	dir := released(t)
 	chart := filepath.Join(tree, "deploy/helm/kata-vfio")
 	got := entries(t, filepath.Join(dir, chartFile(t)))
@@ -122,8 +122,8 @@ func TestTheChartHasItsFiles(t *testing.T) {
 	}
 }
 
-// TestAChartOfAChangedTreeIsNotTheReleases, nor does it take the release's images.
-func TestAChartOfAChangedTreeIsNotTheReleases(t *testing.T) {
+// TestChartOfAChangedTreeIsNotTheReleases, nor does it take the release's images.
+func TestChartOfAChangedTreeIsNotTheReleases(t *testing.T) {
 	dir := t.TempDir()
 	if err := writeChart(tree, dir, made(), true); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestAChartOfAChangedTreeIsNotTheReleases(t *testing.T) {
 	}
 }
 
-func TestAChartDoesNotHaveWhatItIgnores(t *testing.T) {
+func TestChartDoesNotHaveWhatItIgnores(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{".helmignore": "*.tmp\n", "Chart.yaml": "name: x", "a.tmp": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -154,8 +154,8 @@ func TestAChartDoesNotHaveWhatItIgnores(t *testing.T) {
 	}
 }
 
-// TestAReleaseIsTheSameWhereverItIsMade: with files of other times and permissions, another umask, home and time zone.
-func TestAReleaseIsTheSameWhereverItIsMade(t *testing.T) {
+// TestReleaseIsTheSameWhereverItIsMade: with files of other times and permissions, another umask, home and time zone.
+func TestReleaseIsTheSameWhereverItIsMade(t *testing.T) {
 	first := contents(t, released(t))
 	other := t.TempDir()
 	for _, name := range []string{"LICENSE", "README.md", "runtimeclass", "deploy"} {

@@ -32,7 +32,7 @@ func readSBOM(t *testing.T) ([]byte, *v2_3.Document) {
 	return content, &doc
 }
 
-func TestTheSBOMNamesWhatTheProgramsAreMadeOf(t *testing.T) {
+func TestSBOMNamesWhatTheProgramsAreMadeOf(t *testing.T) {
 	_, doc := readSBOM(t)
 	if err := spdxlib.ValidateDocument(doc); err != nil {
 		t.Error(err)
@@ -60,8 +60,8 @@ func TestTheSBOMNamesWhatTheProgramsAreMadeOf(t *testing.T) {
 	}
 }
 
-// TestTheSBOMKeepsTheRulesOfItsFormat: those of SPDX 2.3 that the library does not try. The numbers are its clauses.
-func TestTheSBOMKeepsTheRulesOfItsFormat(t *testing.T) {
+// TestSBOMKeepsTheRulesOfItsFormat: those of SPDX 2.3 that the library does not try. The numbers are its clauses.
+func TestSBOMKeepsTheRulesOfItsFormat(t *testing.T) {
 	content, doc := readSBOM(t)
 	if doc.SPDXVersion != "SPDX-2.3" || doc.DataLicense != "CC0-1.0" || doc.SPDXIdentifier != "DOCUMENT" {
 		t.Errorf("6.1 to 6.3: %s, %s, %s", doc.SPDXVersion, doc.DataLicense, doc.SPDXIdentifier)
@@ -104,7 +104,7 @@ func TestTheSBOMKeepsTheRulesOfItsFormat(t *testing.T) {
 	}
 }
 
-func TestALicenceThatIsNotKnownIsNotAsserted(t *testing.T) {
+func TestLicenceThatIsNotKnownIsNotAsserted(t *testing.T) {
 	l, err := newLawyer()
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func write(t *testing.T, b *bundle.Bundle, mask *bundle.Mask) (bundle.Manifest, 
 	return unpack(t, out.Bytes())
 }
 
-func TestTheManifestHasTheHashOfEveryFile(t *testing.T) {
+func TestManifestHasTheHashOfEveryFile(t *testing.T) {
 	var b bundle.Bundle
 	b.Add("a.txt", []byte("acme has token: hunter2hunter2\n"))
 	b.AddDone("b.bin", []byte{0, 1, 2})
@@ -126,7 +126,7 @@ func TestLogsAreBounded(t *testing.T) {
 	}
 }
 
-func TestABundleHasAnEnd(t *testing.T) {
+func TestBundleHasAnEnd(t *testing.T) {
 	var b bundle.Bundle
 	b.Add("huge", make([]byte, 128<<20+1))
 	for range 5000 {

@@ -143,7 +143,7 @@ func TestNothingFailsOnGoodBoards(t *testing.T) {
 }
 
 // What fails for the node fails for each device, is told once, and ends.
-func TestAFailureOfTheNodeCountsForAllAndEnds(t *testing.T) {
+func TestFailureOfTheNodeCountsForAllAndEnds(t *testing.T) {
 	s := newScene(t, board.Server, nil)
 	s.look()
 	s.wantTold("audit ok ")
@@ -167,7 +167,7 @@ func TestAFailureOfTheNodeCountsForAllAndEnds(t *testing.T) {
 
 // A port's register changes without a word of the kernel's; who is below it is
 // marked, and nobody else.
-func TestAPortThatIsOpenedMarksWhatIsBelow(t *testing.T) {
+func TestPortThatIsOpenedMarksWhatIsBelow(t *testing.T) {
 	s := newScene(t, board.Switch, nil)
 	s.look()
 	s.told = nil
@@ -229,7 +229,7 @@ func waivers(until string) func(context.Context) []finding.Waiver {
 
 // A function on its way to a claim is in states that say nothing yet; what failed
 // for it before still does.
-func TestAClaimInBetweenIsNotJudgedAnew(t *testing.T) {
+func TestClaimInBetweenIsNotJudgedAnew(t *testing.T) {
 	s := newScene(t, board.Server, nil)
 	s.look()
 	rec := s.record("train")
@@ -254,8 +254,8 @@ func TestAClaimInBetweenIsNotJudgedAnew(t *testing.T) {
 	}
 }
 
-// TestASnapshotOfAnEarlierTimeIsNoFailure: it comes seconds after it was made, of a time in the midst of a claim's steps.
-func TestASnapshotOfAnEarlierTimeIsNoFailure(t *testing.T) {
+// TestSnapshotOfAnEarlierTimeIsNoFailure: it comes seconds after it was made, of a time in the midst of a claim's steps.
+func TestSnapshotOfAnEarlierTimeIsNoFailure(t *testing.T) {
 	s := newScene(t, board.Server, nil)
 	s.look()
 	s.told = nil
@@ -274,8 +274,8 @@ func TestASnapshotOfAnEarlierTimeIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestAClaimThatWentOnMeanwhileIsNotJudgedAnew: it was between two states when the functions were read anew.
-func TestAClaimThatWentOnMeanwhileIsNotJudgedAnew(t *testing.T) {
+// TestClaimThatWentOnMeanwhileIsNotJudgedAnew: it was between two states when the functions were read anew.
+func TestClaimThatWentOnMeanwhileIsNotJudgedAnew(t *testing.T) {
 	asked := 0
 	var between func()
 	s := newScene(t, board.Server, func(c *monitor.Config) {
@@ -324,7 +324,7 @@ func (s *scene) rescan() {
 }
 
 // What the ledger did not take is told later; a stale snapshot tells nothing.
-func TestTheLedgerMayFailForAWhile(t *testing.T) {
+func TestLedgerMayFailForAWhile(t *testing.T) {
 	s := newScene(t, board.Server, nil)
 	s.broken = errors.New("no space left on device")
 	s.tree.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")

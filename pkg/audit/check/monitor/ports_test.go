@@ -28,9 +28,9 @@ func (s silence) Close() error {
 	return nil
 }
 
-// TestALookKeepsPortsOfTheInventoryUpToDate: devices are published by the Watcher's snapshots. A port that was open for
+// TestLookKeepsPortsOfTheInventoryUpToDate: devices are published by the Watcher's snapshots. A port that was open for
 // a while would otherwise keep all devices below it from tenants until the plugin starts again.
-func TestALookKeepsPortsOfTheInventoryUpToDate(t *testing.T) {
+func TestLookKeepsPortsOfTheInventoryUpToDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var watcher *inventory.Watcher

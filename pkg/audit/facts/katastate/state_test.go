@@ -70,7 +70,7 @@ func TestBothRuntimesStatesAreRead(t *testing.T) {
 	}
 }
 
-func TestAStateThatIsNotUnderstoodIsNamed(t *testing.T) {
+func TestStateThatIsNotUnderstoodIsNamed(t *testing.T) {
 	text := recorded(t, "persist.json")
 	rust := recorded(t, "state.json")
 	for about, c := range map[string]struct{ file, text, want string }{
@@ -100,7 +100,7 @@ func TestAStateThatIsNotUnderstoodIsNamed(t *testing.T) {
 	}
 }
 
-func TestAPathThatAKataWritesAsTextIsKept(t *testing.T) {
+func TestPathThatAKataWritesAsTextIsKept(t *testing.T) {
 	text := strings.Replace(recorded(t, "persist.json"), `"GuestPciPath": {}`, `"GuestPciPath": "05/00"`, 1)
 	found, _ := read(t, map[string]string{"run/vc/sbs/" + goID + "/persist.json": text})
 	if len(found) != 1 || found[0].Devices[0].GuestPath != "05/00" || found[0].Devices[1].GuestPath != "" {

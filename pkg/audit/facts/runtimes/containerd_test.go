@@ -50,7 +50,7 @@ imports = ["/etc/containerd/conf.d/*.toml"]
 	}
 }
 
-func TestTheDropInHoldsOverABase(t *testing.T) {
+func TestDropInHoldsOverABase(t *testing.T) {
 	for _, file := range []string{"kata-gpu.toml", "kata-gpu-runtime-rs.toml"} {
 		for name, base := range bases() {
 			t.Run(file+" over a base "+name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func checkHandler(t *testing.T, r *runtimes.Runtimes, rust bool) {
 	}
 }
 
-func TestAnImportIsReadAfterTheFileThatNamesIt(t *testing.T) {
+func TestImportIsReadAfterTheFileThatNamesIt(t *testing.T) {
 	const path = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = %q\n"
 	r := runtimes.Of(node(t, files{
 		"etc/containerd/config.toml": "version = 3\nimports = ['b.toml', 'a/*.toml']\n" + fmt.Sprintf(path, "base"),
@@ -113,7 +113,7 @@ func TestAnImportIsReadAfterTheFileThatNamesIt(t *testing.T) {
 	}
 }
 
-func TestAFileThatDoesNotHelpIsNamed(t *testing.T) {
+func TestFileThatDoesNotHelpIsNamed(t *testing.T) {
 	for name, of := range map[string]files{
 		"/etc/containerd/config.toml:3: toml: ": {"etc/containerd/config.toml": "version = 3\n\n[plugins\n"},
 		"/etc/containerd/gone.toml":             {"etc/containerd/config.toml": "imports = ['gone.toml']\n"},
@@ -138,7 +138,7 @@ func TestLinksAreFollowedBelowTheRoot(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationIsTheOneOfTheNodesOwnProcess(t *testing.T) {
+func TestConfigurationIsTheOneOfTheNodesOwnProcess(t *testing.T) {
 	const runtime = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.%s]\n"
 	of := files{
 		"etc/containerd/config.toml": fmt.Sprintf(runtime, "usual"), "k3s/config.toml": fmt.Sprintf(runtime, "k3s"), "pod/x.toml": fmt.Sprintf(runtime, "pod"),
@@ -171,14 +171,14 @@ func TestTheConfigurationIsTheOneOfTheNodesOwnProcess(t *testing.T) {
 	}
 }
 
-func TestANodeWithoutRuntimesHasNone(t *testing.T) {
+func TestNodeWithoutRuntimesHasNone(t *testing.T) {
 	r := runtimes.Of(node(t, nil))
 	if r.Found() || r.NRI != nil {
 		t.Errorf("it has %+v", r)
 	}
 }
 
-func TestAVersionOneFileHasTheShortName(t *testing.T) {
+func TestVersionOneFileHasTheShortName(t *testing.T) {
 	r := runtimes.Of(node(t, files{"etc/containerd/config.toml": "[plugins.cri.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n"}))
 	if len(r.Kata()) != 1 {
 		t.Errorf("the handlers are %+v", r.Handlers)

@@ -50,7 +50,7 @@ func TestDropInsAreBesideWhatALinkLeadsTo(t *testing.T) {
 	}
 }
 
-func TestAKataConfigurationThatIsNotUnderstoodIsNotOK(t *testing.T) {
+func TestKataConfigurationThatIsNotUnderstoodIsNotOK(t *testing.T) {
 	for about, of := range map[string]files{
 		"no base":            {},
 		"a damaged base":     {kataDir + "/configuration.toml": "[hypervisor"},
@@ -65,7 +65,7 @@ func TestAKataConfigurationThatIsNotUnderstoodIsNotOK(t *testing.T) {
 	}
 }
 
-func TestTheRustRuntimeNamesItsHypervisor(t *testing.T) {
+func TestRustRuntimeNamesItsHypervisor(t *testing.T) {
 	k := kata(t, files{kataDir + "/configuration.toml": `
 [hypervisor.qemu]
 path = "/q"

@@ -12,7 +12,7 @@ import (
 )
 
 // A copy tells whose processes are the node's own, one of before that does not.
-func TestACopyIsJudgedAsTheNodeWas(t *testing.T) {
+func TestCopyIsJudgedAsTheNodeWas(t *testing.T) {
 	of := files{"var/lib/kubelet/config.yaml": "readOnlyPort: 10255\n"}.and(process("8", "kubelet", onNode(), kubelet)).and(process("9", "kubelet", inPod(), kubelet+"--read-only-port=0\x00"))
 	for _, c := range []struct {
 		about   string

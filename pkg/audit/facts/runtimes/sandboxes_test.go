@@ -42,7 +42,7 @@ func where(s *runtimes.Sandbox) string {
 	return strings.Join(all, " ")
 }
 
-func TestASandboxIsItsStateItsVMMAndItsBundle(t *testing.T) {
+func TestSandboxIsItsStateItsVMMAndItsBundle(t *testing.T) {
 	of := recordedVMM(t).and(files{"run/vc/sbs/" + sandboxID + "/persist.json": testFile(t, "../katastate/testdata/persist.json")})
 	found, _ := runtimes.Sandboxes(node(t, of))
 	if len(found) != 1 {
@@ -57,7 +57,7 @@ func TestASandboxIsItsStateItsVMMAndItsBundle(t *testing.T) {
 	}
 }
 
-func TestAVMMWithoutAStateIsASandbox(t *testing.T) {
+func TestVMMWithoutAStateIsASandbox(t *testing.T) {
 	found, _ := runtimes.Sandboxes(node(t, recordedVMM(t)))
 	if len(found) != 1 || found[0].File != "" || found[0].PID != 951 || where(&found[0]) != "0000:21:10.0=05/00@rp0 0000:22:00.0=06/00@rp1" {
 		t.Errorf("there are %+v", found)

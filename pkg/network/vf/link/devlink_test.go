@@ -17,7 +17,7 @@ func generic(attrs ...*nl.RtAttr) []byte {
 	return message
 }
 
-func TestAPort(t *testing.T) {
+func TestPort(t *testing.T) {
 	function := nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FUNCTION|unix.NLA_F_NESTED, nl.NewRtAttr(nl.DEVLINK_PORT_FUNCTION_ATTR_HW_ADDR, []byte{2, 0, 0x5e, 0x10, 0, 1}).Serialize())
 	got, err := parsePort(generic(
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")), nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:3b:00.0")),

@@ -21,9 +21,9 @@ func (h *hanging) request() ([][]byte, error) {
 	return nil, nil
 }
 
-// TestARequestThatHangs is left behind in time, and the next is sent when it is
+// TestRequestThatHangs is left behind in time, and the next is sent when it is
 // through and no sooner.
-func TestARequestThatHangs(t *testing.T) {
+func TestRequestThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h := newRequests(), &hanging{through: make(chan struct{})}
 		for range 2 {
@@ -42,8 +42,8 @@ func TestARequestThatHangs(t *testing.T) {
 	})
 }
 
-// TestARequestIsNotWaitedForBeyondItsContext, nor sent after it.
-func TestARequestIsNotWaitedForBeyondItsContext(t *testing.T) {
+// TestRequestIsNotWaitedForBeyondItsContext, nor sent after it.
+func TestRequestIsNotWaitedForBeyondItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h := newRequests(), &hanging{through: make(chan struct{})}
 		defer close(h.through)

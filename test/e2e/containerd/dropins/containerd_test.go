@@ -114,7 +114,7 @@ type outcome struct {
 	Timeouts    map[string]string
 }
 
-func TestTheDropInHoldsOverABase(t *testing.T) {
+func TestDropInHoldsOverABase(t *testing.T) {
 	for file, want := range map[string]handler{
 		"kata-gpu.toml": {
 			Path:    "/opt/kata/bin/containerd-shim-kata-v2",
@@ -164,7 +164,7 @@ func TestContainerdKnowsTheTimeout(t *testing.T) {
 }
 
 // A drop-in's timeouts merge with those of the files before it, key by key.
-func TestTheDropInChangesNoOtherTimeout(t *testing.T) {
+func TestDropInChangesNoOtherTimeout(t *testing.T) {
 	const base = `
 version = 3
 imports = ["%s/*.toml"]
@@ -188,7 +188,7 @@ func checkNRI(t *testing.T, got outcome) {
 }
 
 // The drop-in must leave the node's other runtimes alone.
-func TestTheDropInChangesNoOtherRuntime(t *testing.T) {
+func TestDropInChangesNoOtherRuntime(t *testing.T) {
 	const base = `
 version = 3
 imports = ["%s/*.toml"]

@@ -68,7 +68,7 @@ func TestKataDropInsSayWhatTheyMust(t *testing.T) {
 }
 
 // VFIO pins the guest's RAM, which is charged to the pod: with a smaller overhead the kernel kills the VM at its boot.
-func TestTheOverheadCoversTheGuestsMemory(t *testing.T) {
+func TestOverheadCoversTheGuestsMemory(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(source, "runtimeclass.yaml"))
 	if err != nil {
 		t.Fatal(err)

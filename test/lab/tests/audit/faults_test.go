@@ -80,8 +80,8 @@ func keepBaseline(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(path) }) // the machine's end removes it too
 }
 
-// TestASpecThatNamesAnotherDeviceIsFound puts the nodes of another tenant's function into a claim's CDI spec.
-func TestASpecThatNamesAnotherDeviceIsFound(t *testing.T) {
+// TestSpecThatNamesAnotherDeviceIsFound puts the nodes of another tenant's function into a claim's CDI spec.
+func TestSpecThatNamesAnotherDeviceIsFound(t *testing.T) {
 	kernel.VFs(t, topology.PF0, "1")
 	n := stage.Open(t, stage.Config())
 	give(t, n, "tenant-a", topology.GPU0)

@@ -67,9 +67,9 @@ func startTime(t *testing.T, pid int) uint64 {
 	return ticks
 }
 
-// TestAHeldFunctionIsInOrder runs a VM with the functions of its claim: the audit sees its process as the kernel shows it, and
+// TestHeldFunctionIsInOrder runs a VM with the functions of its claim: the audit sees its process as the kernel shows it, and
 // has nothing against it. With device nodes another process can open one while the VM has it, which is found.
-func TestAHeldFunctionIsInOrder(t *testing.T) {
+func TestHeldFunctionIsInOrder(t *testing.T) {
 	kernel.VFs(t, topology.PF0, "1")
 	n := stage.Open(t, stage.Config())
 	give(t, n, "tenant-a", topology.GPU0, topology.VF(topology.PF0, 0))
@@ -173,8 +173,8 @@ func (u *usage) add(target string) {
 	}
 }
 
-// TestAStrayHolderIsFound has a process open the node of a claim whose sandbox is another.
-func TestAStrayHolderIsFound(t *testing.T) {
+// TestStrayHolderIsFound has a process open the node of a claim whose sandbox is another.
+func TestStrayHolderIsFound(t *testing.T) {
 	n := stage.Open(t, stage.Config())
 	give(t, n, "tenant-a", topology.GPU0)
 	handOver(t, n, "tenant-a", 0)

@@ -82,8 +82,8 @@ func inIPsWords(index int, s *device.VFSettings) imposed {
 	return said
 }
 
-// TestALoosenedVFIsFound undoes behind the plugin's back what the PF imposes on a tenant's VF.
-func TestALoosenedVFIsFound(t *testing.T) {
+// TestLoosenedVFIsFound undoes behind the plugin's back what the PF imposes on a tenant's VF.
+func TestLoosenedVFIsFound(t *testing.T) {
 	kernel.VFs(t, topology.PF0, "1")
 	pf := kernel.LinkUp(t, topology.PF0)
 	vf := topology.VF(topology.PF0, 0)

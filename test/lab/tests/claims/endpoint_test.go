@@ -72,9 +72,9 @@ func inPod(t *testing.T, netns string) endpoint.Endpoint {
 	return found[0]
 }
 
-// TestAPhysicalEndpointReachesItsVM by the pod's namespace, where Kata finds it with its addresses and takes it; and it
+// TestPhysicalEndpointReachesItsVM by the pod's namespace, where Kata finds it with its addresses and takes it; and it
 // comes back from where Kata leaves it, once the VM is gone.
-func TestAPhysicalEndpointReachesItsVM(t *testing.T) {
+func TestPhysicalEndpointReachesItsVM(t *testing.T) {
 	vf := topology.VF(topology.PF0, 0)
 	onPF0(t, "1")
 	n := open(t, nil)
@@ -138,9 +138,9 @@ func startEndpointVM(t *testing.T, group string, found *endpoint.Endpoint) *nest
 	return vm
 }
 
-// TestAPhysicalEndpointComesBack from wherever it was left, without a VM: its namespace is gone before Kata looked, or is
+// TestPhysicalEndpointComesBack from wherever it was left, without a VM: its namespace is gone before Kata looked, or is
 // still there; Kata gave it back, or took it and died. The VF came without a driver, as provisioned ones do.
-func TestAPhysicalEndpointComesBack(t *testing.T) {
+func TestPhysicalEndpointComesBack(t *testing.T) {
 	vf := topology.VF(topology.PF0, 0)
 	onPF0(t, "1")
 	kernel.Write(t, kernel.Path(vf, "driver/unbind"), vf)

@@ -149,7 +149,7 @@ func TestSettingsInSwitchdevMode(t *testing.T) {
 }
 
 // A device without devlink has no mode.
-func TestADeviceWithoutDevlink(t *testing.T) {
+func TestDeviceWithoutDevlink(t *testing.T) {
 	d := vf.NewDevlink("/proc")
 	s, err := d.Read(t.Context(), vf.Handle{Bus: "pci", Name: "0000:21:00.0"})
 	if err != nil || s.Mode != "" || len(s.Ports) > 0 {

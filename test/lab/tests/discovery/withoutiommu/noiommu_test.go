@@ -17,9 +17,9 @@ import (
 // noIOMMU lets VFIO give functions without an IOMMU.
 const noIOMMU = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
 
-// TestANoIOMMUGroupIsFound has VFIO give a function without an IOMMU. No plugin knows that function, so other checks have
+// TestNoIOMMUGroupIsFound has VFIO give a function without an IOMMU. No plugin knows that function, so other checks have
 // something against it, too. The taint of the kernel, IOM-004, stays until it boots again: so it is there before.
-func TestANoIOMMUGroupIsFound(t *testing.T) {
+func TestNoIOMMUGroupIsFound(t *testing.T) {
 	giveWithoutIOMMU(t)()
 	before := stage.Findings(stage.Audit(t))
 	takeBack := giveWithoutIOMMU(t)
