@@ -184,8 +184,7 @@ type Actor struct {
 type Operator struct {
 	// UID is the real user id of the command's process.
 	UID int `json:"uid"`
-	// Sudo is $SUDO_USER, who became that user; whoever has root's rights can set it
-	// as he likes.
+	// Sudo is $SUDO_USER, the user who became root. Every process of root can set it.
 	Sudo string `json:"sudo,omitempty"`
 }
 

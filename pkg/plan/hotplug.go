@@ -86,7 +86,7 @@ func bytes(n uint64) string {
 // The Rust runtime leaves audio functions out as well, and QEMU refuses two of what remains, since they get one root port.
 
 // pluggableTogether refuses a second function of one IOMMU group for one VM. Two claims of one pod can't have them
-// either: whoever has a function holds its whole group.
+// either: the owner of a function has its whole group.
 func (c *candidate) pluggableTogether() *Refusal {
 	given := map[int]pci.Address{} // what the VM gets of each group
 	for i := range c.devices {

@@ -186,7 +186,7 @@ func FindPF(s *device.Snapshot, name string) *device.Function {
 // now, and the way out.
 func (p *Provision) notProvisionable(pf *device.Function, n Node) (why, fix string) {
 	switch {
-	case !p.Remakes(): // to keep drivers off unbinds nothing, whoever has the VFs
+	case !p.Remakes(): // to keep drivers off unbinds nothing, whichever claim has the VFs
 		return "", ""
 	case p.Want > pf.PF.TotalVFs:
 		return fmt.Sprintf("%d VFs are required, but it supports %d", p.Want, pf.PF.TotalVFs),

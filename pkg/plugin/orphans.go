@@ -141,7 +141,7 @@ func (r *Repair) report(ctx context.Context, kind, name, why string) {
 func (r *Repair) repaired(ctx context.Context, kind, name, what string, err error) {
 	r.Metrics.ObserveRepair(kind, err)
 	if err == nil {
-		r.Log.InfoContext(ctx, "orphan mended", slog.String("kind", kind), slog.String("name", name), slog.String("what", what))
+		r.Log.InfoContext(ctx, "orphan repaired", slog.String("kind", kind), slog.String("name", name), slog.String("what", what))
 	}
 }
 

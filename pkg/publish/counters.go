@@ -14,11 +14,11 @@ import (
 // Counters and the prefixes of their sets, which end in an address.
 const (
 	// A PF's set counts its VFs: a VF consumes one, the PF all, so that the
-	// scheduler gives away the PF or VFs, never both.
+	// scheduler allocates the PF or VFs, never both.
 	pfSet     = "pf-"
 	pfCounter = "vfs"
 	// A unit's set is consumed whole by each device of it, so that the
-	// scheduler gives away one of them.
+	// scheduler allocates one of them.
 	unitSet     = "unit-"
 	unitCounter = "use"
 )
@@ -54,7 +54,7 @@ func (s *sharing) pfs(n *Node, members []*entry) {
 		for _, m := range family {
 			for _, c := range n.before(m.entry, pfSet) {
 				if all := c.Counters[pfCounter]; m.entry.addr == pf {
-					total = int(all.Value.Value()) // who has the PF has all of it
+					total = int(all.Value.Value()) // the PF consumes all of it
 				}
 			}
 		}

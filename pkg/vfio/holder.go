@@ -144,7 +144,7 @@ func Claimed(ctx context.Context, fs *sysfs.FS, f *device.Function) (node string
 		node := "/dev/" + disk
 		claimed, err := isClaimed(filepath.Join(fs.Path(), node))
 		if err != nil {
-			return "", fmt.Errorf("ask who has %s: %w", node, err)
+			return "", fmt.Errorf("find the processes that have %s open: %w", node, err)
 		}
 		if claimed {
 			return node, nil

@@ -17,9 +17,9 @@ import (
 
 const showVFs = "ip -d link show dev <PF's interface>"
 
-// nicChecks returns the checks of group NIC: what a tenant's VF may send, and who
-// has its PF. What a PF imposes is asked for by netlink, in the node's network
-// namespace.
+// nicChecks returns the checks of group NIC: what a tenant's VF may send, and which
+// process has its PF. The settings that a PF imposes come from netlink, in the node's
+// network namespace.
 func nicChecks() []Check {
 	return slices.Concat(senderChecks(), nicPortChecks(), ownerChecks(), neighbourChecks())
 }

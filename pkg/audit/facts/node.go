@@ -147,7 +147,7 @@ func (n *Node) once(cache map[string]Fact, name string, read func() Fact) Fact {
 	f = read()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if first, ok := cache[name]; ok { // somebody else was faster, and all see the same
+	if first, ok := cache[name]; ok { // another goroutine was faster, and all return the same
 		return first
 	}
 	cache[name] = f

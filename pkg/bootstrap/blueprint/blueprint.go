@@ -104,8 +104,7 @@ type HugePages struct {
 
 // VFIO configures VFIO's modules.
 type VFIO struct {
-	// DisableDenylist true gives away devices of which the kernel knows that an
-	// untrusted user can exploit them.
+	// DisableDenylist true lets tenants get devices of the kernel's denylist, which an untrusted user can exploit.
 	DisableDenylist bool `json:"disableDenylist,omitempty"`
 	// KeepOff are functions that no vendor driver gets: their driver_override is
 	// vfio-pci from boot on. By address and never by id, which matches every

@@ -1,5 +1,4 @@
-// Package ration bounds how often a thing is told of each tenant, so that one
-// tenant's noise neither fills what all share nor hides the others.
+// Package ration limits the Events about each tenant, so that one tenant neither fills the common limit nor hides the others.
 package ration
 
 import (

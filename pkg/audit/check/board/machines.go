@@ -142,7 +142,7 @@ func (t *Tree) becomeArm() {
 
 // VM is a virtual machine of QEMU with a GPU passed through to it and an IOMMU of
 // QEMU's making, in which Kata runs VMs of its own. It has no firmware that
-// tells of DMA protection, no memory controllers, no thermal or management
+// reports DMA protection, no memory controllers, no thermal or management
 // controllers, and no say in its host's.
 //
 // Devices: gpu0 (tenant t1's), nic0 and disk0 (virtio, the node's).
