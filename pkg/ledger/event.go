@@ -1,7 +1,6 @@
-// Package ledger is the node's tamper-evident history: who held which device,
-// when, in which VM, isolated how, and cleaned by what. It reads, verifies and
-// proves; package ledger/writer appends. It never writes, and knows a ledger as
-// an [io/fs.FS]: a directory of a live node, or one in an archive.
+// Package ledger is the node's tamper-evident history: who had which device, when, in which VM, how isolated, and how
+// it was cleaned. It reads, verifies and proves, and never writes; package ledger/writer appends. It reads a ledger
+// through an [io/fs.FS]: a directory of a live node, or one in an archive.
 package ledger
 
 import (
@@ -19,70 +18,66 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// DefaultDir is where a node's ledger is unless the plugin is configured otherwise (--ledger-dir), below the
-// node's root.
+// DefaultDir is the default directory of a node's ledger (--ledger-dir), relative to the node's root.
 const DefaultDir = "var/lib/kata-vfio/ledger"
 
-// Version is the format of events that this code writes, and the newest whose meaning it knows. Chain, tree and
-// signatures of newer ones can still be verified.
+// Version is the format of events that this code writes, and the newest that it fully understands. It can still verify
+// the chain, tree and signatures of newer formats.
 const Version = 1
 
 // Type says what happened. Types are stable for machines.
 type Type string
 
-// Types of events, in the order in which a tenancy has them. Unless another
-// writer is named, package prepare writes them; Result says how it ended.
+// Types of events, in the order of a tenancy. Package prepare writes them unless another writer is named. Result is the
+// outcome.
 const (
-	// Start: the plugin began its work on the node. Config is the digest of the node's config that applies from
-	// here on. The plugin's command writes it, before it recovers claims.
+	// Start: the plugin started on the node. Config is the digest of the node's config that applies from now on. The
+	// plugin's command writes it before it recovers claims.
 	Start Type = "start"
-	// Refusal: a claim does not get its devices; Codes and Reason say why. Nothing
-	// of it is left on the node. The kubelet's repetitions of the same refusal are
-	// one event as long as the plugin runs. Of a namespace that has very many, some are
-	// left out, and Untold of the next one counts them.
+	// Refusal: a claim does not get its devices; Codes and Reason say why. The node is unchanged. While the plugin
+	// runs, it records a refusal that the kubelet's retries repeat only once. If a namespace has very many refusals,
+	// some are omitted, and Untold of the next one counts them.
 	Refusal Type = "refusal"
-	// Prepare: a claim takes the Devices, each with its isolation verdict of this
-	// moment. Its plan is on disk, and nothing of it is done yet.
+	// Prepare: a claim takes the Devices, each with its current isolation verdict. The plan is on disk, and none of it
+	// is executed yet.
 	Prepare Type = "prepare"
-	// Bind: one function went from one kernel driver to another.
+	// Bind: a function changed its kernel driver.
 	Bind Type = "bind"
-	// Reset: Devices were reset, or were to be: Reset holds how, how long it took,
-	// and the fingerprints before and after.
+	// Reset: Devices were reset, or a reset was attempted. Reset has the method, the duration and the fingerprints
+	// before and after.
 	Reset Type = "reset"
-	// Policy: the PF of a VF imposes Settings on it, which were read back.
+	// Policy: the PF of a VF enforces Settings on it, as read back from the PF.
 	Policy Type = "policy"
-	// Open: a sandbox gets the Devices, before its VM can have them. A second one
-	// for the same sandbox completes it with what became known: the VMM's process.
+	// Open: a sandbox is about to get the Devices. It is written before the VM can use them. A second event for the
+	// same sandbox adds the VMM's process once that is known.
 	Open Type = "open"
-	// Close: that sandbox has ended; no process holds the Devices any more.
+	// Close: the sandbox has ended, and no process holds the Devices any more.
 	Close Type = "close"
-	// Unprepare: the claim has ended on this node. Its Devices were released as the resets before describe. Those
-	// that Codes marks as not proven clean are reset before the next tenant.
+	// Unprepare: the claim has ended on this node, and its Devices were released after the resets before this event.
+	// Devices that Codes marks as not proven clean are reset before the next tenant.
 	Unprepare Type = "unprepare"
-	// Quarantine: the Devices could not be proven clean, for Reason, and are kept
-	// from reuse.
+	// Quarantine: the Devices are kept from reuse because they could not be proven clean, for Reason.
 	Quarantine Type = "quarantine"
-	// Release: a quarantine has ended: by a proven reset, or with the device off the
-	// bus, or, where Codes says that it is not proven clean, because the Clear before
-	// asked for it without a proof.
+	// Release: a quarantine has ended: a reset was proven, the device left the bus, or, where Codes has NotProvenClean,
+	// the preceding Clear asked for it without proof.
 	Release Type = "release"
-	// Clear: an operator, By, wants the quarantine of Devices to end, for Reason. What
-	// came of it the events after tell.
+	// Clear: an operator, By, asks to end the quarantine of Devices, for Reason. The events that follow record the
+	// outcome.
 	Clear Type = "clear"
-	// Drain: an operator, By, takes Devices out of use for Reason: no new claim gets them, and claims that have
-	// them keep them. Undrain: they are in use again.
+	// Drain: an operator, By, takes Devices out of use, for Reason: no new claim gets them, and claims that have them
+	// keep them. Undrain: they are in use again.
 	Drain   Type = "drain"
 	Undrain Type = "undrain"
-	// Audit: from here on, the plugin's checks that Codes names fail for the Devices, or for the node where
-	// Devices is empty. Without Codes none fails. The first Audit after a Start that has no Devices, and its
-	// repetitions twice a day, are about everything: what they and those written with them (More) don't name
-	// passes. Package check/monitor writes it.
+	// Audit: from now on, the checks in Codes fail for the Devices, or for the node if Devices is empty. If Codes is
+	// empty, no check fails. The first Audit after a Start without Devices, and its repetition twice a day, cover
+	// everything: any check that they and the events written with them (More) don't name passes. Package check/monitor
+	// writes it.
 	Audit Type = "audit"
-	// Torn: a write that a power failure cut off was found after the last complete
-	// one, and put aside; Reason says where. Package ledger/writer writes it.
+	// Torn: a write that a power failure cut off was found at the end and moved to the file that Reason names. Package
+	// ledger/writer writes it.
 	Torn Type = "torn"
-	// Retention: events older than the configured age were dropped, except for their hashes; Reason says which.
-	// Package ledger/writer writes it.
+	// Retention: events older than the configured age were dropped, except for their hashes; Reason names them. Package
+	// ledger/writer writes it.
 	Retention Type = "retention"
 )
 
@@ -101,90 +96,86 @@ type Result string
 const (
 	OK     Result = "ok"
 	Failed Result = "failed"
-	// Refused: it was not begun.
+	// Refused: it was not attempted.
 	Refused Result = "refused"
 )
 
-// Codes of an [Unprepare]: why the devices come back without a proof.
+// Codes of an [Unprepare]: why the devices return without proof of a clean state.
 const (
-	// CodeUnproven: no reset was made (the class waives it, or the node went down
-	// before, or the function is off the bus).
+	// CodeUnproven: there was no reset, because the class waives it, the node went down first, or the function is off
+	// the bus.
 	CodeUnproven = "NotProvenClean"
-	// CodeUndone: the claim never got to its end, and no VM had the devices.
+	// CodeUndone: the claim was never fully prepared, and no VM had the devices.
 	CodeUndone = "Undone"
 )
 
-// Event is one line of the ledger. The order of fields and their JSON names are
-// stable: the line's bytes are what is hashed, so that a line is never written
-// again in another form. What is not known is left out.
+// Event is one line of the ledger. The order of fields and their JSON names are stable, since the hash covers the bytes
+// of the line: a line is never encoded again. Unknown values are omitted.
 //
-// Who appends leaves the fields from Version to Machine, and Actor, to the writer.
+// The writer sets Actor and the fields from Version to Machine; callers leave them empty.
 type Event struct {
 	Version int `json:"v"`
-	// Seq counts the events of a ledger from 0 on; it is the leaf's index in its tree.
+	// Seq is the event's number, from 0 on, and its leaf index in the tree.
 	Seq int64 `json:"seq"`
-	// Prev is the RFC 6962 leaf hash of the line before (SHA-256 of a zero byte and
-	// the line), base64; zeros for the first.
+	// Prev is the RFC 6962 leaf hash of the previous line (SHA-256 of a zero byte and the line) in base64; zeros in the
+	// first event.
 	Prev tlog.Hash `json:"prev"`
-	// More says that the next event was written together with this one: both are
-	// there, or none is.
+	// More is set if the next event belongs to the same write: the ledger has both or neither.
 	More bool `json:"more,omitempty"`
 	// Time is the node's clock in UTC, to the nanosecond, at the time of writing. BootTime is CLOCK_BOOTTIME in
 	// nanoseconds, which can't be set.
 	Time     time.Time `json:"time"`
 	BootTime int64     `json:"bootTime"`
-	// BootID tells boots apart (/proc/sys/kernel/random/boot_id): IOMMU groups,
-	// VFIO nodes and processes mean nothing in another one.
+	// BootID identifies the boot (/proc/sys/kernel/random/boot_id). IOMMU groups, VFIO nodes and processes are
+	// meaningless in another boot.
 	BootID string `json:"bootID"`
 	Node   string `json:"node"`
-	// Machine is a keyed hash of /etc/machine-id, as machine-id(5) asks for.
+	// Machine is a keyed hash of /etc/machine-id, as machine-id(5) recommends.
 	Machine string `json:"machine,omitempty"`
 
 	Type  Type  `json:"type"`
 	Actor Actor `json:"actor"`
-	// Late marks an event that was found missing after a crash: the change was made and its journal has it, but
-	// the exact time is unknown. Time is when that was found.
+	// Late marks an event that was added after a crash: the journal shows the change, but its exact time is unknown.
+	// Time is when the gap was found.
 	Late bool `json:"late,omitempty"`
 
 	Devices []Device `json:"devices,omitempty"`
-	// Claim is nil where no claim is concerned. A standing binding (policy "bound")
-	// has a UID that begins with "standing-" and no name.
+	// Claim is nil if the event concerns no claim. A binding by policy "bound" has a UID that begins with "standing-"
+	// and no name.
 	Claim *Claim `json:"claim,omitempty"`
-	// Pods are those that the claim was reserved for.
+	// Pods are the pods that the claim was reserved for.
 	Pods  []Pod       `json:"pods,omitempty"`
 	VM    *VM         `json:"vm,omitempty"`
 	Reset *ResetProof `json:"reset,omitempty"`
 	// Config is the SHA-256 of the node's config as JSON.
 	Config string `json:"config,omitempty"`
-	// By is the person who asked for it by a command; nil where the node acted by
-	// itself.
+	// By is the operator who asked for it with a command; nil if the plugin acted by itself.
 	By *Operator `json:"by,omitempty"`
 
 	Result Result `json:"result"`
-	// Codes are stable words for Reason: those of package plan's refusals, ids of
-	// checks, or this package's own.
+	// Codes are stable identifiers of Reason: refusal codes of package plan, check ids, or codes of this package.
 	Codes []string `json:"codes,omitempty"`
-	// Reason is the same in words: what failed and why.
+	// Reason is the message for people: what failed and why.
 	Reason string `json:"reason,omitempty"`
-	// Untold is how many refusals of the claim's namespace came before this [Refusal]
-	// and after the last one here, and were not written: there were too many at once.
+	// Untold is the number of refusals in the claim's namespace since its last recorded [Refusal] that were not written
+	// because there were too many at once.
 	Untold int `json:"untold,omitempty"`
 }
 
 // Actor is the program that wrote an event.
 type Actor struct {
-	// Component is the program's name, "kata-vfio-plugin"; Version its build.
+	// Component is the program's name, "kata-vfio-plugin", and Version is its build.
 	Component string `json:"component"`
 	Version   string `json:"version,omitempty"`
-	// PID is its process, in its own PID namespace.
+	// PID is the process ID in the program's own PID namespace.
 	PID int `json:"pid,omitempty"`
 }
 
-// Operator is who ran a command, as the kernel and sudo tell.
+// Operator is the user who ran a command, as the kernel and sudo report it.
 type Operator struct {
 	// UID is the real user id of the command's process.
 	UID int `json:"uid"`
-	// Sudo is $SUDO_USER, the user who became root. Every process of root can set it.
+	// Sudo is $SUDO_USER, the user who became root. Any root process can set it.
 	Sudo string `json:"sudo,omitempty"`
 }
 
@@ -196,15 +187,15 @@ func (o *Operator) String() string {
 	return fmt.Sprintf("uid %d, %s by sudo", o.UID, o.Sudo)
 }
 
-// Claim names a ResourceClaim. Names may be pseudonyms, see [Pseudonyms]; the
-// UID never is: names come back with another UID, UIDs don't come back.
+// Claim identifies a ResourceClaim. Names may be pseudonyms, see [Pseudonyms]; the UID is always the real one. A name
+// can be reused with another UID, a UID is never reused.
 type Claim struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 }
 
-// Pod names a pod of the claim's namespace.
+// Pod identifies a pod in the claim's namespace.
 type Pod struct {
 	UID  string `json:"uid"`
 	Name string `json:"name,omitempty"`
@@ -214,20 +205,19 @@ type Pod struct {
 type VM struct {
 	// Sandbox is the runtime's id of the pod sandbox.
 	Sandbox string `json:"sandbox"`
-	// PID is the VMM's process, and StartTime tells it from a later one with the same
-	// number: clock ticks after boot (field 22 of proc_pid_stat(5)). Zero while
-	// they are not known.
+	// PID is the VMM's process. StartTime distinguishes it from a later process with the same PID: clock ticks after
+	// boot (field 22 of proc_pid_stat(5)). Both are zero while unknown.
 	PID       int    `json:"pid,omitempty"`
 	StartTime uint64 `json:"startTime,omitempty"`
 	// Since is when the sandbox got the devices, RFC 3339 in UTC.
 	Since string `json:"since,omitempty"`
 }
 
-// Device is one function, as it was at the time of the event.
+// Device is one function at the time of the event.
 type Device struct {
 	Address pci.Address `json:"address"`
-	// Name is its name in the ResourceSlice and Pool its pool's; empty for a
-	// function that goes along.
+	// Name is the device name in the ResourceSlice, and Pool is its pool. Both are empty for a function that is
+	// assigned along with a device.
 	Name string `json:"name,omitempty"`
 	Pool string `json:"pool,omitempty"`
 	// Role is why the claim takes it: "device", "groupMate", "companion".
@@ -236,7 +226,7 @@ type Device struct {
 	Device    pci.ID `json:"device,omitzero"`
 	SubVendor pci.ID `json:"subsystemVendor,omitzero"`
 	SubDevice pci.ID `json:"subsystemDevice,omitzero"`
-	// Group is the IOMMU group of this boot, GroupMembers all its functions.
+	// Group is the IOMMU group in this boot, and GroupMembers are all its functions.
 	Group        *int          `json:"iommuGroup,omitempty"`
 	GroupMembers []pci.Address `json:"groupMembers,omitempty"`
 	// Node is what the VM opens: "/dev/vfio/15", or "/dev/vfio/devices/vfio3".
@@ -245,42 +235,42 @@ type Device struct {
 	// the VM gets as a network interface.
 	Backend    string `json:"backend,omitempty"`
 	Attachment string `json:"attachment,omitempty"`
-	// PF is the physical function of a VF, Switch the lowest switch upstream port
-	// above, Upstream all bridges above, the root port first.
+	// PF is the physical function of a VF. Switch is the nearest upstream port of a PCIe switch above the function.
+	// Upstream are all bridges above it, from the root port down.
 	PF       *pci.Address  `json:"pf,omitempty"`
 	Switch   *pci.Address  `json:"pcieSwitch,omitempty"`
 	Upstream []pci.Address `json:"upstream,omitempty"`
-	// DriverBefore and DriverAfter are the kernel drivers of a Bind, "" for none. A failed one has no DriverAfter:
-	// it may have been made in part.
+	// DriverBefore and DriverAfter are the kernel drivers before and after a Bind, "" for none. A failed Bind has no
+	// DriverAfter, since it may be partly done.
 	DriverBefore *string `json:"driverBefore,omitempty"`
 	DriverAfter  *string `json:"driverAfter,omitempty"`
-	// Settings are what the PF imposes on a VF.
+	// Settings are the settings that the PF enforces on a VF.
 	Settings *device.VFSettings `json:"settings,omitempty"`
-	// Isolation is the verdict of the moment, on the device of a Prepare or Open.
+	// Isolation is the verdict at the time of a Prepare or Open.
 	Isolation *Isolation `json:"isolation,omitempty"`
 }
 
-// Isolation is the verdict on a device (see [isolation.Judge]) with what the
-// kernel's files and the ports' ACS and ATS registers said.
+// Isolation is the verdict on a device (see [isolation.Judge]) and its evidence: what the kernel's files and the ports'
+// ACS and ATS registers showed.
 type Isolation struct {
 	Isolated bool `json:"isolated"`
-	// Reasons are why not, Notes what an auditor wants to know besides.
+	// Reasons are why the device is not isolated. Notes are further facts for an auditor.
 	Reasons  []isolation.Code     `json:"reasons,omitempty"`
 	Notes    []isolation.Code     `json:"notes,omitempty"`
 	Evidence []isolation.Evidence `json:"evidence,omitempty"`
 }
 
-// ResetProof is what is known of one reset.
+// ResetProof is the record of one reset.
 type ResetProof struct {
 	Method string `json:"method"`
 	OK     bool   `json:"ok"`
 	// Milliseconds is how long the kernel took.
 	Milliseconds int64 `json:"ms"`
-	// Set holds every function that the reset touched.
+	// Set is every function that the reset affected.
 	Set    []pci.Address           `json:"set"`
 	Before []isolation.Fingerprint `json:"before,omitempty"`
 	After  []isolation.Fingerprint `json:"after,omitempty"`
-	// Match says that After is what the functions were before their tenant.
+	// Match reports whether After equals the state of the functions before their tenant.
 	Match bool `json:"match"`
 }
 
@@ -309,7 +299,7 @@ func (e *Event) Encode() ([]byte, error) {
 // MaxLine is the longest line that a ledger may have, in bytes.
 const MaxLine = 1 << 20
 
-// DecodeEvent reads a line back. Of a newer version it knows some fields only.
+// DecodeEvent decodes a line. It ignores unknown fields of newer versions.
 func DecodeEvent(line []byte) (*Event, error) {
 	if len(line) > MaxLine {
 		return nil, fmt.Errorf("line of %d bytes is longer than the limit of %d", len(line), MaxLine)

@@ -75,7 +75,7 @@ func readFile(fsys fs.FS, name string, limit int64) ([]byte, error) {
 	return data.Bytes(), nil
 }
 
-// ErrNoKey says that the public key that should lie with a ledger is gone or none.
+// ErrNoKey says that the public key beside the ledger can't be read or is invalid.
 var ErrNoKey = errors.New("there is no public key to verify the ledger with")
 
 // CheckKey returns an error for a malformed public key.

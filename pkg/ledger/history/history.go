@@ -1,5 +1,5 @@
-// Package history derives from a ledger's events who had which function, when, in which VM, how isolated, and
-// cleaned by what before and after ([History]), and what is assigned now ([Replay]).
+// Package history derives tenancies from a ledger's events: who had which function, when, in which VM, how isolated,
+// and how it was cleaned before and after ([History]). [Replay] derives the current assignments.
 package history
 
 import (
@@ -12,40 +12,36 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Tenancy is one claim's hold on one function.
+// Tenancy is the time during which one claim has one function.
 type Tenancy struct {
-	// Device is the function as it was when the claim took it, with its isolation
-	// verdict of that moment.
+	// Device is the function, with its isolation verdict, when the claim took it.
 	Device ledger.Device `json:"device"`
 	Node   string        `json:"node"`
 	Claim  ledger.Claim  `json:"claim"`
 	Pods   []ledger.Pod  `json:"pods,omitempty"`
-	// From is when the claim took the function, To when it was off the node again;
-	// nil while it is not.
+	// From is when the claim took the function. To is when the claim ended on the node; nil while it has not.
 	From time.Time  `json:"from"`
 	To   *time.Time `json:"to,omitempty"`
-	// Stays are the sandboxes that had the function, in order. A claim without any
-	// was never in a VM.
+	// Stays are the sandboxes that had the function, in order. If there are none, the function was never in a VM.
 	Stays []Stay `json:"stays"`
-	// Before is the last reset before the claim took the function, After the last
-	// one after its last sandbox. Nil where the ledger has none.
+	// Before is the last reset before the claim took the function. After is the last reset after its last sandbox. Nil
+	// if the ledger has none.
 	Before *Cleaning `json:"cleanedBefore,omitempty"`
 	After  *Cleaning `json:"cleanedAfter,omitempty"`
-	// First is set where the ledger has no earlier tenancy of the function.
+	// First is set if the ledger has no earlier tenancy of the function.
 	First bool `json:"first,omitempty"`
-	// Partial is set where not all of a ledger's events were looked at, but a bundle's: of what was before the
-	// tenancy only Before can tell then, and its absence says nothing.
+	// Partial is set if the events come from a bundle, which has only a part of the ledger. Before is then all that is
+	// known of the time before the tenancy, and a nil Before proves nothing.
 	Partial bool `json:"-"`
-	// Quarantined says why the function was kept from reuse at the end.
+	// Quarantined is the reason for which the function was quarantined at the end; empty if it was not.
 	Quarantined string `json:"quarantined,omitempty"`
-	// Unproven is set where it was given back without a proof of its being clean.
+	// Unproven is set if the function was released without proof that it is clean.
 	Unproven bool `json:"unproven,omitempty"`
-	// Undone is set for a claim that never got to its end; no VM had the function.
+	// Undone is set if the claim was never fully prepared; no VM had the function.
 	Undone bool `json:"undone,omitempty"`
-	// Doubts say what the ledger leaves open: events that were written late, or
-	// that are missing.
+	// Doubts describe what the ledger leaves open: events that were written late or are missing.
 	Doubts []string `json:"doubts,omitempty"`
-	// Events are the numbers of the ledger's events that say all this.
+	// Events are the numbers of the events that this tenancy is derived from.
 	Events []int64 `json:"events"`
 }
 
@@ -71,17 +67,17 @@ func (c *Cleaning) Proven() bool {
 	return c != nil && c.Result == ledger.OK && c.Proof.OK && c.Proof.Match
 }
 
-// Overlaps reports whether two tenancies were at one time.
+// Overlaps reports whether the two tenancies overlap in time.
 func (t *Tenancy) Overlaps(o *Tenancy) bool {
 	return (o.To == nil || t.From.Before(*o.To)) && (t.To == nil || o.From.Before(*t.To))
 }
 
-// At reports whether the claim had the function at that moment.
+// At reports whether the claim had the function at the time.
 func (t *Tenancy) At(when time.Time) bool {
 	return !when.Before(t.From) && (t.To == nil || when.Before(*t.To))
 }
 
-// Tenant is whose the claim is: its namespace.
+// Tenant returns the claim's tenant: its namespace.
 func (t *Tenancy) Tenant() string { return t.Claim.Namespace }
 
 // Refusal is a claim that did not get its devices.
@@ -94,10 +90,9 @@ type Refusal struct {
 	Reason  string          `json:"reason"`
 }
 
-// History is all that a ledger says of tenancies. It is made by adding its
-// events in order; the zero value is empty.
+// History is every tenancy and refusal in a ledger. Add its events in order; the zero value is empty.
 type History struct {
-	// Tenancies are in the order in which they began.
+	// Tenancies are in order of their beginning.
 	Tenancies []*Tenancy `json:"tenancies"`
 	Refusals  []Refusal  `json:"refusals"`
 
@@ -107,15 +102,14 @@ type History struct {
 	resets map[pci.Address]*Cleaning // the last of each function
 }
 
-// OfClaim returns the tenancies of the claims that match: a UID, a name, or
-// "namespace/name".
+// OfClaim returns the tenancies of the claims that match a UID, a name, or "namespace/name".
 func (h *History) OfClaim(which string) []*Tenancy {
 	return h.where(func(t *Tenancy) bool {
 		return t.Claim.UID == which || t.Claim.Name == which || t.Claim.Namespace+"/"+t.Claim.Name == which
 	})
 }
 
-// OfPod returns the tenancies of the claims of a pod: a UID, or "namespace/name".
+// OfPod returns the tenancies of a pod's claims. which is a UID or "namespace/name".
 func (h *History) OfPod(which string) []*Tenancy {
 	return h.where(func(t *Tenancy) bool {
 		return slices.ContainsFunc(t.Pods, func(p ledger.Pod) bool {
@@ -129,7 +123,7 @@ func (h *History) OfDevice(a pci.Address) []*Tenancy {
 	return h.where(func(t *Tenancy) bool { return t.Device.Address == a })
 }
 
-// At returns the tenancies of a moment.
+// At returns the tenancies at a time.
 func (h *History) At(when time.Time) []*Tenancy {
 	return h.where(func(t *Tenancy) bool { return t.At(when) })
 }
@@ -144,8 +138,7 @@ func (h *History) where(is func(*Tenancy) bool) []*Tenancy {
 	return found
 }
 
-// Add takes in the next event of the ledger. Events that say nothing of
-// tenancies are passed over.
+// Add adds the next event of the ledger. It ignores events that don't concern tenancies.
 func (h *History) Add(e *ledger.Event) {
 	if h.open == nil {
 		h.open, h.claims = map[pci.Address][]*Tenancy{}, map[string][]*Tenancy{}
@@ -174,8 +167,8 @@ func (h *History) Add(e *ledger.Event) {
 	}
 }
 
-// prepare begins the tenancies of a claim. A second one of a claim that has not
-// ended is a plugin's that began again after a crash.
+// prepare begins the tenancies of a claim. A second Prepare of a claim that has not ended comes from a plugin that
+// started over after a crash.
 func (h *History) prepare(e *ledger.Event) {
 	if e.Claim == nil || e.Result != ledger.OK {
 		return
@@ -207,8 +200,7 @@ func (h *History) refuse(e *ledger.Event) {
 	}
 }
 
-// reset notes a reset of each function that it touched. It is the tenancy's own
-// where the tenancy goes on.
+// reset records a reset for each function that it affected, and for the function's tenancy if that has not ended.
 func (h *History) reset(e *ledger.Event) {
 	if e.Reset == nil {
 		return
@@ -256,7 +248,7 @@ func (h *History) end(e *ledger.Event) {
 	}
 }
 
-// each notes what happened during the tenancies that the event is about.
+// each records the event in the tenancies that it concerns and applies change to them.
 func (h *History) each(e *ledger.Event, change func(*Tenancy)) {
 	for _, t := range h.concerned(e) {
 		t.note(e)
@@ -264,8 +256,7 @@ func (h *History) each(e *ledger.Event, change func(*Tenancy)) {
 	}
 }
 
-// concerned returns the tenancies of the event's claim that go on: those of its
-// devices, or all where it names none.
+// concerned returns the open tenancies of the event's claim: those of the event's devices, or all if it names none.
 func (h *History) concerned(e *ledger.Event) []*Tenancy {
 	if e.Claim == nil {
 		return nil
@@ -288,7 +279,7 @@ func (h *History) of(a pci.Address, claim string) *Tenancy {
 	return nil
 }
 
-// enter begins a stay, or completes the last one with what became known.
+// enter begins a stay, or adds the VMM's process to the last one once that is known.
 func (t *Tenancy) enter(e *ledger.Event) {
 	if e.VM == nil || e.Result != ledger.OK {
 		return
@@ -318,26 +309,26 @@ func (t *Tenancy) note(e *ledger.Event) {
 	}
 }
 
-// Verification is what a look at the ledger as a whole gave.
+// Verification is the result of verifying a whole ledger.
 type Verification struct {
 	Events int64 `json:"events"`
-	// Sound is set where chain, tree and signatures fit.
+	// Sound is set if chain, tree and signatures match.
 	Sound bool `json:"sound"`
-	// Problems say where they don't.
+	// Problems describe what does not match.
 	Problems []string `json:"problems"`
-	// Doubts say what can't be known: that it was not replaced as a whole, where no
-	// checkpoint from off the node was given.
+	// Doubts describe what can't be proven: without a checkpoint from off the node, that the ledger was not replaced as
+	// a whole.
 	Doubts []string `json:"doubts"`
-	// Since is when the first event was written that can be read: of what was before
-	// nothing is known. Nil where no event was dropped.
+	// Since is the time of the first readable event; nothing is known of the time before it. Nil if no event was
+	// dropped.
 	Since *time.Time `json:"since,omitempty"`
-	// Checkpoint is the last signed one, in one line, and Key the node's public key.
+	// Checkpoint is the last signed checkpoint, on one line, and Key is the node's public key.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	Key        string `json:"key,omitempty"`
 }
 
-// Read verifies the ledger in a directory, and derives the tenancies from its events. It also reads a ledger that
-// is not sound: [Verification] says what is wrong. Its error matches [ledger.ErrNone] without a ledger.
+// Read verifies the ledger in a directory and derives the tenancies from its events. It also reads a ledger that is not
+// sound: [Verification] says what is wrong. Its error matches [ledger.ErrNone] if there is no ledger.
 func Read(dir fs.FS, o ledger.Options) (*History, Verification, error) {
 	report, err := ledger.Verify(dir, o)
 	if err != nil {
@@ -380,7 +371,7 @@ func verification(r *ledger.Report, pinned bool) Verification {
 	return s
 }
 
-// dropped says from when on a ledger can answer.
+// dropped describes the time that the ledger covers.
 func dropped(events int64, since time.Time) string {
 	return fmt.Sprintf("the answer covers the time from %s on: retention kept only the hashes of the first %d events",
 		since.UTC().Format(time.RFC3339), events)

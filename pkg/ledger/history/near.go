@@ -8,13 +8,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Relation says what two functions have in common, the nearest first.
+// Relation is what two functions have in common, the nearest first.
 type Relation string
 
 // Relations.
 const (
-	// SameFunction: one after the other, or by a fault of the ledger's or the node's
-	// at once.
+	// SameFunction: one after the other; at the same time only if the ledger or the node is at fault.
 	SameFunction Relation = "the same function"
 	SameGroup    Relation = "one IOMMU group"
 	// SamePF: VFs of one PF, or a VF and its PF.
@@ -22,7 +21,7 @@ const (
 	SameSlot   Relation = "one physical device"
 	SameSwitch Relation = "one PCIe switch"
 	SamePort   Relation = "one root port"
-	// SameNode is everything else of the node.
+	// SameNode: nothing but the node.
 	SameNode Relation = "one node"
 )
 
@@ -33,19 +32,17 @@ func Relations() []Relation {
 
 // Neighbour is a tenancy of another claim at the same time.
 type Neighbour struct {
-	// Mine and Other are the two, and Relation is what their functions have in
-	// common.
+	// Mine and Other are the two tenancies, and Relation is what their functions have in common.
 	Mine     *Tenancy `json:"mine"`
 	Other    *Tenancy `json:"other"`
 	Relation Relation `json:"relation"`
-	// From and To bound the time that both were; To is nil while they are.
+	// From and To limit the time when both existed; To is nil while both do.
 	From time.Time  `json:"from"`
 	To   *time.Time `json:"to,omitempty"`
 }
 
-// Neighbours returns the tenancies that were near a set of tenancies at the same time, each once and by its
-// nearest relation, the nearest first, then by time. Those of the same tenant are included; the caller decides
-// whether they matter.
+// Neighbours returns the tenancies of other claims on the same node that overlap with mine in time. Each is listed
+// once, by its nearest relation; the nearest come first, then the earliest. Tenancies of the same tenant are included.
 func (h *History) Neighbours(mine []*Tenancy) []Neighbour {
 	var found []Neighbour
 	asked := map[*Tenancy]bool{}

@@ -5,34 +5,33 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Replay is the state of a node now, by its ledger. [History] says how it came about.
+// Replay is the current state of a node according to its ledger. [History] has the events that led to it.
 type Replay struct {
-	// Claims are those that were prepared and have not ended, by UID. Functions that are bound without a
-	// claim are among them.
+	// Claims are the prepared claims that have not ended, by UID, including functions that are bound without a claim.
 	Claims map[string]*ReplayedClaim
-	// Drivers are the kernel drivers that functions were last bound to in this boot, empty for none. A
-	// function whose last binding failed is not there.
+	// Drivers are the kernel drivers that functions were last bound to in this boot, "" for none. Functions whose last
+	// binding failed are omitted.
 	Drivers map[pci.Address]string
 
 	boot string
 }
 
-// ReplayedClaim is one claim that has functions by the ledger.
+// ReplayedClaim is a claim that has functions according to the ledger.
 type ReplayedClaim struct {
-	// Event is the number of the event that says so.
+	// Event is the number of the Prepare event.
 	Event   int64
 	Claim   ledger.Claim
 	Devices []pci.Address
-	// Sandbox has them now, empty for none. Last is the last one that had them.
+	// Sandbox is the sandbox that has the devices now, empty for none. Last is the last sandbox that had them.
 	Sandbox, Last string
 }
 
-// NewReplay returns the state before the first event, for a node that runs since the boot.
+// NewReplay returns the state before the first event, for a node in the given boot.
 func NewReplay(boot string) *Replay {
 	return &Replay{Claims: map[string]*ReplayedClaim{}, Drivers: map[pci.Address]string{}, boot: boot}
 }
 
-// Apply takes in the next event.
+// Apply applies the next event.
 func (r *Replay) Apply(e *ledger.Event) {
 	if e.Type == ledger.Bind && e.BootID == r.boot {
 		r.bind(e)

@@ -29,7 +29,7 @@ func (w *Writer) Append(ctx context.Context, events ...ledger.Event) (signed str
 		if w.withdraw(r) {
 			return "", &Error{Dir: w.Dir, Err: context.Cause(ctx)}
 		}
-		w.turn <- struct{}{} // somebody writes it just now, which ends soon
+		w.turn <- struct{}{} // another goroutine is writing this request; wait for it
 	}
 	defer func() { <-w.turn }()
 	if !r.done {
@@ -157,7 +157,7 @@ func (w *Writer) put(data []byte) error {
 		err = f.Sync()
 	}
 	if err != nil {
-		// Where even this fails, the rest is found torn by the next write, which puts it aside.
+		// If truncating fails, too, the next write finds the rest as a torn write and moves it to a file.
 		err = errors.Join(err, f.Truncate(w.at.offset), f.Sync())
 		w.at.known = false
 	}
