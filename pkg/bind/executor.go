@@ -288,8 +288,8 @@ func (e *Executor) keepDriversOff(ctx context.Context, pf pci.Address) error {
 	return err
 }
 
-// autoprobe reports whether host drivers may take the VFs of the PF at a path.
-// A kernel that knows no such attribute lets them.
+// autoprobe reports whether host drivers may take the VFs of the PF at a path. They may if the kernel lacks the
+// attribute.
 func (e *Executor) autoprobe(dir string) (bool, error) {
 	text, err := e.fs.ReadString(dir + "/sriov_drivers_autoprobe")
 	if errors.Is(err, fs.ErrNotExist) {

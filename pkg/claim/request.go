@@ -1,6 +1,5 @@
-// Package claim turns an allocated ResourceClaim into a Request: what of the
-// claim is ours, with which parameters, and who said them. It decides nothing
-// about the node.
+// Package claim turns an allocated ResourceClaim into a Request: the devices that kata-vfio manages, their parameters,
+// and where each parameter comes from. It decides nothing about the node.
 package claim
 
 import (

@@ -38,9 +38,8 @@ type parameters struct {
 	path string
 }
 
-// newSettings decodes every entry for the driver, those for devices that were
-// not allocated included: a mistake shall show at once, not with the first
-// node that has such a device.
+// newSettings decodes every entry for the driver, even if its devices were not allocated, so that a mistake shows at
+// once and not on the first node with such devices.
 func newSettings(configs []resourceapi.DeviceAllocationConfiguration, driverName string) (*settings, error) {
 	s := &settings{decoded: map[*resourceapi.OpaqueDeviceConfiguration]parameters{}}
 	var claims []resourceapi.DeviceAllocationConfiguration

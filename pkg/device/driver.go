@@ -86,22 +86,20 @@ func ModuleFor(r io.Reader, modalias string) (string, error) {
 	return module, nil
 }
 
-// Match reports whether the alias serves a function with the modalias
-// "pci:v...": the patterns differ in the prefix alone, and "*" stands for any
-// text, as in modprobe's fnmatch.
+// Match reports whether the alias matches a function's modalias, "pci:v...". It ignores the prefix before the first
+// colon. "*" matches any text, as in modprobe's fnmatch.
 func (a Alias) Match(modalias string) bool {
 	_, pattern, ok := strings.Cut(a.Pattern, ":")
 	_, text, ok2 := strings.Cut(modalias, ":")
 	return ok && ok2 && matchStars(pattern, text)
 }
 
-// Specificity ranks patterns that match the same function: the more of it is
-// said outright, the higher.
+// Specificity ranks patterns that match the same function: the more literal characters, the higher.
 func (a Alias) Specificity() int {
 	return len(a.Pattern) - strings.Count(a.Pattern, "*")
 }
 
-// matchStars matches text against a pattern in which "*" stands for any text.
+// matchStars matches text against a pattern in which "*" matches any text.
 func matchStars(pattern, text string) bool {
 	parts := strings.Split(pattern, "*")
 	text, ok := strings.CutPrefix(text, parts[0])
@@ -128,10 +126,9 @@ func WaitsForUsers(driver string) bool { return driver == "nvidia" }
 const NeverLetsGo = "stop every process that has a /dev/nvidia* node open; driver versions 595 and later do not finish the unbind even then " +
 	"(https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1119): restart the node"
 
-// SharedNodes returns the nodes below /dev by which a process may use any function of the driver. A name that ends
-// in "/" stands for all nodes in it. A process that has one open may use each of the functions, and the driver
-// does not report which (NV_ESC_ATTACH_GPUS_TO_FD takes a GPU through nvidiactl alone, and uvm and modeset take
-// GPUs in the kernel).
+// SharedNodes returns the nodes below /dev through which a process may use any function of the driver. A name that ends
+// in "/" means all nodes in that directory. The driver does not report which functions a process uses through them
+// (NV_ESC_ATTACH_GPUS_TO_FD takes a GPU through nvidiactl alone, and uvm and modeset take GPUs in the kernel).
 func SharedNodes(driver string) []string {
 	if !WaitsForUsers(driver) {
 		return nil

@@ -6,10 +6,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Layout says which functions belong together, and in which resource pool each of
-// them is published, by the node's hardware alone. The node's config and the claims
-// don't matter, so that a device doesn't move to another pool when a config or a
-// neighbour changes. It is immutable and holds for its snapshot.
+// Layout says which functions belong together and in which resource pool each is published. It depends on the hardware
+// alone, not on the node's config or on claims, so that a device does not move to another pool when a config or a
+// neighbour changes. It is immutable and valid for its snapshot.
 type Layout struct {
 	snapshot *Snapshot
 	// units are sets of functions that go to one tenant together: those of one

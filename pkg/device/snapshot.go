@@ -135,12 +135,10 @@ func (s *Snapshot) Members(g *Group) []*Function {
 	return members
 }
 
-// Companions returns the functions of f's physical device that serve it and
-// are of no use to anyone else: the audio, USB and UCSI functions beside a
-// GPU, f not included. They go with the GPU even where ACS puts them into
-// groups of their own, since they share its reset and power. Other types have
-// none: the functions of a NIC are ports, and VFs that share a slot number are
-// strangers.
+// Companions returns the functions beside a GPU, on the same physical device, that only serve it: audio, USB and UCSI.
+// f is not included. They are assigned with the GPU even where ACS puts them into groups of their own, since they share
+// its reset and power. Other types have no companions: the functions of a NIC are separate ports, and VFs that share a
+// slot number are unrelated.
 func (s *Snapshot) Companions(f *Function) []*Function {
 	if f.Type != GPU {
 		return nil

@@ -75,8 +75,7 @@ func uppers(netdev *attributes) []string {
 	return sorted(uppers)
 }
 
-// uppersAt returns the uppers of the netdev at a place in the tree; none when
-// it is gone.
+// uppersAt returns the upper devices of the netdev at a path, none if it no longer exists.
 func uppersAt(fs *sysfs.FS, where string) ([]string, error) {
 	dir, err := fs.OpenDir(where)
 	if err != nil {

@@ -16,10 +16,9 @@ import (
 // as VFs do when their number is changed.
 const attempts = 3
 
-// readFunction reads one function's directory, and nothing that takes another
-// function to know. It returns nil where the function is gone, or goes while
-// it is read. place is where it was listed, empty where that is not known; before
-// is what is known of it and may be kept, nil for nothing.
+// readFunction reads one function's directory, and only what needs no other function. It returns nil if the function
+// does not exist or disappears during the read. place is the path under which it was listed, empty if unknown; before
+// is the last known state that may be reused, nil for none.
 func readFunction(fs *sysfs.FS, addr pci.Address, place string, before *device.Function) (*device.Function, error) {
 	var err error
 	for range attempts {
@@ -60,8 +59,8 @@ func readOnce(fs *sysfs.FS, addr pci.Address, place string, before *device.Funct
 	if f.Class.Sub() != pci.ClassPCIBridge { // ports have none
 		readChildren(f, a)
 	}
-	// In a directory that was removed all attributes are absent, which most of them may be. So the last read is of
-	// an attribute that every function has, or of another one in a tree that was put together by hand.
+	// All attributes of a removed directory are absent, and most attributes are optional. So the last read is of an
+	// attribute that every function has: config, or vendor in a tree without it.
 	if !readConfig(f, a, before) {
 		a.required("vendor", 16)
 	}
@@ -245,8 +244,8 @@ func readBARs(a *attributes) (bars []device.BAR, rom uint64) {
 	return bars, rom
 }
 
-// readLink reads the link's state; nil where the kernel knows none: for
-// conventional and integrated functions, VFs, and those that do not answer.
+// readLink reads the state of the link; nil if the kernel reports none: for conventional and integrated functions, VFs,
+// and functions that do not answer.
 func readLink(a *attributes) *device.Link {
 	link := device.Link{
 		Speed:    knownSpeed(a.answered("current_link_speed")),

@@ -49,7 +49,7 @@ func (s *scan) readGroups(ctx context.Context) error {
 	return nil
 }
 
-// readGroup reads one group; nil where it is gone.
+// readGroup reads one group; nil if it does not exist.
 func readGroup(fs *sysfs.FS, number int) (*device.Group, error) {
 	dir, err := fs.OpenDir(path.Join(groupsDir, strconv.Itoa(number)))
 	if sysfs.Vanished(err) {

@@ -63,7 +63,7 @@ func soundAsBefore(fs *sysfs.FS, before *device.Function) (bool, error) {
 	return now.ConfigDead == before.ConfigDead && now.LinkDown() == before.LinkDown() && now.FatalErrors == before.FatalErrors, nil
 }
 
-// notVanished returns the error unless it says that the function is gone.
+// notVanished returns err, or nil if it says that the function no longer exists.
 func notVanished(err error) error {
 	if sysfs.Vanished(err) {
 		return nil
@@ -108,8 +108,8 @@ func mayBeUsed(f *device.Function) bool {
 	return len(f.Children.Net) > 0 || len(f.Children.Block) > 0 || len(f.Uses) > 0 || f.BootVGA
 }
 
-// isPoweredDown reports whether reading a function's registers would wake it. One that is gone
-// is not.
+// isPoweredDown reports whether reading a function's registers would wake it. A function that does not exist is not
+// powered down.
 func isPoweredDown(fs *sysfs.FS, addr pci.Address) (bool, error) {
 	dir, _, err := openFunction(fs, addr, "")
 	if err != nil {

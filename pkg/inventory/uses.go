@@ -183,8 +183,7 @@ func (s *scan) adoptNodes(o owners) error {
 	return nil
 }
 
-// devName returns the name below /dev of the node of a device, which the
-// kernel gives in its uevent; empty when it has none or is gone.
+// devName returns the name of a device's node below /dev, from its uevent; empty if it has none or no longer exists.
 func devName(fs *sysfs.FS, where string) (string, error) {
 	if dir, name := path.Split(where); strings.HasSuffix(dir, "/vfio-dev/") {
 		return "vfio/devices/" + name, nil // one for each of thousands: not worth a read
@@ -235,7 +234,7 @@ func membersBut(fsys *sysfs.FS, class string, skip func(name string) bool) ([]me
 	}
 	all := make([]member, 0, len(names))
 	for _, name := range slices.DeleteFunc(names, skip) {
-		// bonding_masters in class/net is a file, and a device may just be gone.
+		// bonding_masters in class/net is a file, and a device may have been removed meanwhile.
 		target, ok, err := dir.Link(name)
 		if err != nil {
 			return nil, err

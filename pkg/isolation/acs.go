@@ -69,7 +69,7 @@ func acsRegisters(f *device.Function) ACSState {
 	return ACSOff
 }
 
-// missingACS returns the required switches that exist and are off.
+// missingACS returns the required ACS controls that the port has but does not enable.
 func missingACS(acs *pci.ACS) uint16 {
 	return RequiredACS & acs.Capability &^ acs.Control
 }
@@ -314,8 +314,8 @@ func WeakensACS(value string) string {
 	return ""
 }
 
-// configACS says what is wrong with a list of "<bits>@<ports>;...". The bits are
-// written from right to left, source validation last: 0 is off, 1 on, x as it is.
+// configACS returns what is wrong with a list of "<bits>@<ports>;...", empty if nothing is. Bits are written from right
+// to left, source validation last: 0 disables, 1 enables, x leaves unchanged.
 func configACS(list string) string {
 	for entry := range strings.SplitSeq(list, ";") {
 		bits, ports, ok := strings.Cut(entry, "@")

@@ -214,8 +214,8 @@ func shared(found map[Domain]*SharedDomain) []SharedDomain {
 	return meetings
 }
 
-// MissingACS returns the switches that the kernel wants of a port, that it has
-// and that are off; 0 for one without the capability.
+// MissingACS returns the ACS controls that the kernel requires of a port and that the port has but does not enable; 0
+// for a port without the capability.
 func MissingACS(port *device.Function) uint16 {
 	if port.Capabilities.ACS == nil {
 		return 0

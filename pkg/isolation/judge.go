@@ -95,10 +95,9 @@ type Reason struct {
 
 // Evidence is one fact that a verdict rests on.
 type Evidence struct {
-	// Path is the file that was read, below the node's root: "/sys/..."; a "*"
-	// stands for all files of the pattern.
+	// Path is the file that was read, relative to the node's root: "/sys/..."; a "*" matches all files of the pattern.
 	Path string `json:"path"`
-	// Value is what it said, in the kernel's words.
+	// Value is the content of the file, as the kernel prints it.
 	Value string `json:"value"`
 }
 

@@ -35,14 +35,12 @@ type Reset struct {
 	Set []pci.Address `json:"set"`
 }
 
-// Resets returns the ways to reset f whose reset set lies within what is taken
-// with f (see [AssignmentSet]), best first: what the device's own quirk or the
-// firmware offers, function level resets, resets of the whole bus, and last
-// the power cycle "pm", which need not clear device memory (the kernel tries
-// pm before bus: pci_reset_fn_methods in drivers/pci/pci.c). A method that the
-// operator struck from reset_method is not among them. Nil means none.
+// Resets returns the methods that reset f and no function outside its [AssignmentSet], best first: device-specific and
+// firmware resets, function level resets, bus resets, and last the power cycle "pm", which need not clear device memory
+// (the kernel tries pm before bus: pci_reset_fn_methods in drivers/pci/pci.c). It omits methods that the operator
+// removed from reset_method. Nil means none.
 //
-// VFs of f itself are not counted in a set: taking a PF removes them.
+// VFs of f do not count: taking a PF removes them.
 func Resets(s *device.Snapshot, f *device.Function) []Reset {
 	var resets []Reset
 	for _, method := range []string{DeviceSpecific, ACPI, FLR, AFFLR, Bus, CXLBus, HotReset, PM} {

@@ -51,17 +51,18 @@ const (
 	Claim Kind = "claim"
 	// Bound is the record of a function bound at start-up by policy "bound".
 	Bound Kind = "standing"
-	// Orphan is the record of a function that had none, while it goes back to its driver.
+	// Orphan is the record of a function that had none, while it returns to its driver.
 	Orphan Kind = "orphan"
 )
 
-// orphanPrefix begins the IDs of orphans, which no claim's UID does.
+// orphanPrefix is the prefix of orphans' IDs. No claim's UID has it.
 const orphanPrefix = "stray-"
 
 // OrphanID is the ID of the record of an orphaned function.
 func OrphanID(a pci.Address) string { return orphanPrefix + a.Label() }
 
-// IsOrphan reports whether the record is of an orphaned function. Earlier plugins wrote these as records of claims.
+// IsOrphan reports whether this is the record of an orphaned function. Earlier plugins wrote these as records of
+// claims.
 func (r *Record) IsOrphan() bool {
 	return r.Kind == Orphan || r.Kind == Claim && r.Plan.Claim.Name == "" && strings.HasPrefix(r.ID(), orphanPrefix)
 }
@@ -121,9 +122,9 @@ type Process struct {
 	StartTime uint64 `json:"startTime"`
 }
 
-// Holdings returns which record holds a function, by address: records of the boot count,
-// and quarantined ones of any boot. Where several hold a function, a claim's record wins
-// over a standing binding's.
+// Holdings returns the record that holds each function, by address. It counts the records of the given boot and the
+// quarantined records of any boot. If several hold a function, a claim's record has precedence over a record of policy
+// "bound".
 func Holdings(records []*Record, bootID string) map[pci.Address]plan.Owner {
 	held := map[pci.Address]plan.Owner{}
 	for _, rec := range records {

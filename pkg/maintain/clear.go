@@ -103,8 +103,8 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 		return err
 	}
 	if earlier {
-		// The node may use the functions: they have the drivers of its boot, and the bindings of the record (VFIO by
-		// policy "bound", a VF's address) are of another boot.
+		// The node may use the functions: they have the drivers of its boot. The record's bindings (VFIO by policy
+		// "bound", a VF's address) belong to another boot.
 		return m.order.Drop(ctx, rec)
 	}
 	return m.order.GiveBack(ctx, rec)

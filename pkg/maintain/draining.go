@@ -51,7 +51,7 @@ func (d *Draining) add(rec *journal.Record, homes map[pci.Address]string) {
 	}
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
-		// A claim of a bound function found it on VFIO: the standing record knows better.
+		// A claim of a bound function found it on VFIO; only the record of policy "bound" has the original driver.
 		if _, known := homes[fn.Address]; !known || rec.Kind == journal.Bound {
 			homes[fn.Address] = fn.Original.Driver
 		}
@@ -63,10 +63,10 @@ type DrainedFunction struct {
 	Address pci.Address `json:"address"`
 	// Name is its name in ResourceSlices.
 	Name string `json:"name,omitempty"`
-	// Driver is its current driver, and Home the one that it returns to.
+	// Driver is its current driver, and Home is the driver that it returns to.
 	Driver string `json:"driver"`
 	Home   string `json:"home"`
-	// Gone says that it is off the bus.
+	// Gone reports whether it is off the bus.
 	Gone bool `json:"gone,omitempty"`
 }
 

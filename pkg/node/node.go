@@ -86,8 +86,8 @@ type Node struct {
 	effects.Parts
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
-	// Failing returns the ids of the checks that count and fail for a function; nil where
-	// nobody judges. Set it before the first claim.
+	// Failing returns the ids of the failed checks that count for a function; nil if no checks run. Set it before the
+	// first claim.
 	Failing func(pci.Address) []string
 	// Kernel is nil when the node was opened to look only.
 	Kernel *control.Control

@@ -31,17 +31,15 @@ type Choice struct {
 	Forbidden bool `json:"forbidden,omitempty"`
 }
 
-// Default returns the config of a node without one: the default rules, by
-// which every display, 3D and processing accelerator function and every VF is
-// ours, on demand.
+// Default returns the config of a node without one: its rules select every display, 3D and processing accelerator
+// function and every VF, on demand.
 func Default() *v1alpha1.NodeConfig {
 	c := &v1alpha1.NodeConfig{}
 	c.Default()
 	return c
 }
 
-// Selection says of every function of a snapshot whether it is ours. It is
-// immutable, like the snapshot that it was made from.
+// Selection says for every function of a snapshot whether it is selected. It is immutable, like its snapshot.
 type Selection struct {
 	functions []device.Function
 	choices   []Choice // of functions, in their order
@@ -64,8 +62,7 @@ func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 	return sel
 }
 
-// Choice returns what the config says of the function at addr. An absent
-// function is not ours.
+// Choice returns the config's decision on the function at addr. A function that does not exist is not selected.
 func (sel *Selection) Choice(addr pci.Address) Choice {
 	i, ok := slices.BinarySearchFunc(sel.functions, addr, func(f device.Function, a pci.Address) int {
 		return f.Address.Compare(a)

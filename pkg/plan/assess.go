@@ -63,9 +63,9 @@ func defaultClaim(f *device.Function) *claim.Device {
 	return d
 }
 
-// attempted returns the refusal of a function for which, or for one that its claim would
-// take along, Prepare failed more than once by a reason that only an attempt shows. It
-// keeps new claims away; [Make] tries again, since the reason may be gone.
+// attempted returns the refusal of a function if Prepare failed more than once, for it or for a function that its claim
+// would take along, for a reason that only an attempt shows. It keeps new claims away. [Make] tries again, since the
+// reason may no longer exist.
 func (a *Assessor) attempted(f *device.Function) (Refusal, bool) {
 	node := &a.maker.node
 	at, ok := DrainOf(node.Snapshot, f, node.Attempted)

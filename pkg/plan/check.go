@@ -165,8 +165,8 @@ func (c *candidate) tolerated(code isolation.Code) bool {
 	return allow != nil && *allow
 }
 
-// audited refuses what fails a check of the plugin's. A taint keeps such a device
-// from claims, but a tenant may tolerate taints.
+// audited refuses a function that fails one of the plugin's checks. A taint keeps claims away from it, but a tenant may
+// tolerate taints.
 func (c *candidate) audited() *Refusal {
 	allow := c.claimed.VFIO.AllowUnisolated
 	if c.node.Failing == nil || allow != nil && *allow {

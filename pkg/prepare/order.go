@@ -178,12 +178,12 @@ func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) Outcome {
 	return Outcome{}
 }
 
-// abandon takes a failed Prepare back and returns the whole story.
+// abandon undoes a failed Prepare and returns both its cause and what could not be undone.
 func (o *Order) abandon(ctx context.Context, rec *journal.Record, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.UndoLimit)
 	defer cancel()
 	o.Recording.MakeRoom()
-	rec.Baseline, rec.Proofs = nil, nil // no later call goes on with what is taken back
+	rec.Baseline, rec.Proofs = nil, nil // no later call may continue with what is undone
 	if err := o.Undo(ctx, rec, cause); err != nil {
 		keep := o.Recording.Save(rec, journal.Preparing, effects.OneLine(err))
 		return errors.Join(cause, &UndoError{Claim: rec.Plan.Claim, Err: errors.Join(err, keep)})
@@ -262,8 +262,8 @@ func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// isLent reports whether a claim has a function of a standing record, and with it
-// the say about its binding: a physical endpoint waits on its kernel driver.
+// isLent reports whether the claim uses a function that has a record of policy "bound". That record then decides about
+// the binding: a function for a physical endpoint waits on its kernel driver.
 func (o *Order) isLent(snap *device.Snapshot, rec *journal.Record) bool {
 	holdings, _ := o.Planning.holdings(snap.Host.BootID)
 	return slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool {

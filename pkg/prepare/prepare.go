@@ -77,16 +77,16 @@ func (p *Preparer) Order() *Order { return p.order }
 // Prepare makes the claim's functions ready for its VM and returns its record,
 // in state Prepared. It may be repeated at any time:
 //
-//   - A claim that is prepared is checked and left alone, also while its devices are in use.
-//   - A claim that was cut off during a reset takes the result of that reset and goes on.
-//   - A claim that was cut off elsewhere is taken back and prepared from the start.
+//   - A prepared claim is verified and not changed, even while its devices are in use.
+//   - A claim that was interrupted during a reset continues with the result of that reset.
+//   - A claim that was interrupted elsewhere is undone and prepared from the start.
 //   - A claim that is allocated again with other devices, or from other pools, is
 //     unprepared first.
 //
-// After an error nothing of the claim is left on the node, or the error says what could
-// not be taken back and the record stays for the next try.
+// After an error, nothing of the claim is left on the node, or the error says what could not be undone and the record
+// stays for the next try.
 //
-// Errors a caller may branch on: [plan.RefusedError], [effects.InUseError],
+// Callers may branch on these errors: [plan.RefusedError], [effects.InUseError],
 // [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
 // [ipam.PluginError], [effects.EvidenceError], [bind.UnfinishedError].
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (*journal.Record, error) {
@@ -115,7 +115,7 @@ func (p *Preparer) prepare(ctx context.Context, req *claim.Request) (*journal.Re
 	return p.resume(ctx, req, rec)
 }
 
-// resume goes on with a claim that has a record.
+// resume continues with a claim that has a record.
 func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
 	snap, err := p.order.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -171,9 +171,8 @@ func isResettingBefore(rec *journal.Record) bool {
 	return rec.State == journal.Preparing && len(rec.Plan.ResetsBefore) > 0 && rec.Baseline != nil
 }
 
-// goOn goes on with a claim whose resets on the way in have begun. The record is nil
-// without an error where the claim has to be taken back first: what was planned is not
-// what would be planned now.
+// goOn continues with a claim whose resets before the binding have begun. It returns a nil record and no error if the
+// claim must be undone first because the plan would differ now.
 func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
 	snap, release, err := p.order.Locking.LockRecord(ctx, rec)
 	if err != nil {
@@ -292,7 +291,7 @@ func (p *Preparer) setAside(ctx context.Context, rec *journal.Record) error {
 	return p.order.Recording.End(ctx, rec, ledger.CodeUnproven, "the claim is allocated again, and the quarantine continues as "+aside.ID())
 }
 
-// asideID is the claim's UID and the first function. No UID has a ".".
+// asideID returns an ID made of the claim's UID and its first function. No UID has a ".".
 func asideID(rec *journal.Record) string {
 	return rec.ID() + "." + rec.Plan.Functions[0].Address.Label()
 }

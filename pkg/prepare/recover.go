@@ -12,31 +12,30 @@ import (
 
 // Recovery says what Recover found and did.
 type Recovery struct {
-	// Kept are the claims that are prepared and stay so.
+	// Kept are the claims that stay prepared.
 	Kept []plan.Ref
-	// Undone are the claims that were cut off on the way in, or prepared in
-	// an earlier boot, and are off the node now.
+	// Undone are the claims that were interrupted while being prepared, or prepared in an earlier boot, and were
+	// undone.
 	Undone []plan.Ref
-	// Released are the claims whose way back was cut off and is finished.
+	// Released are the claims whose interrupted release was completed.
 	Released []plan.Ref
 	// Quarantined are the claims whose functions are not proven clean.
 	Quarantined []*journal.Record
 	// Specs are the claim UIDs whose CDI specs had no record and were removed.
 	Specs []string
-	// Orphans are functions of ours on a VFIO driver that no record explains:
-	// bound by hand, or by a record that is damaged. They are left alone.
+	// Orphans are selected functions on a VFIO driver without a record: bound by hand, or by a record that is damaged.
+	// They are not changed.
 	Orphans []pci.Address
 	// Upgraded are the records that were written in an older format.
 	Upgraded []string
-	// Unfinished are the claims that could not be brought to an end, and why.
+	// Unfinished are the claims that could not be recovered, and why.
 	Unfinished []error
 }
 
-// Recover brings every record to an end after a crash, a kill or a reboot: a
-// claim is prepared, with its functions on their drivers and its CDI spec
-// written again, or it is off the node. Call it at start, before the first
-// Prepare; it may be repeated. Its error says that the journal itself could
-// not be read; what failed for single claims is in Unfinished.
+// Recover completes every record after a crash, a kill or a reboot: either the claim is prepared, with its functions on
+// their drivers and its CDI spec rewritten, or nothing of it is left on the node. Call it at start, before the first
+// Prepare. It may be repeated. It returns an error only if the journal can't be read; failures of single claims are in
+// Unfinished.
 func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	records, errs := p.order.Journal.List()
 	r := &Recovery{Unfinished: errs}

@@ -71,10 +71,9 @@ func (p *Preparer) unprepare(ctx context.Context, uid string, check func(context
 	return Release{Known: true, Proofs: work.Proofs}, err
 }
 
-// LeaveAddresses strikes the leases from a claim's record, so that it can end
-// where its pools' plugins are gone for good. The addresses stay taken until
-// an operator frees them in the pool. A claim without a record, or
-// without leases, is no error.
+// LeaveAddresses removes the leases from a claim's record, so that the claim can end when the plugins of its address
+// pools no longer exist. The addresses stay allocated until an operator frees them in the pool. It returns nil if the
+// claim has no record or no leases.
 func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
 	release, err := p.order.Locking.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
@@ -234,10 +233,9 @@ func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) Outcome {
 	return o.afterResets(ctx, rec, o.Resetting.All(ctx, rec, rec.Plan.Resets()))
 }
 
-// afterResets decides what follows from resets. One without a result says nothing of the
-// device: by the record as it is, the next try resets it, and no other claim gets it until
-// then. Addresses need not wait in a quarantine, since the VM is gone; what fails of that
-// is tried again at its end.
+// afterResets decides how to continue after resets. A reset without a result proves nothing: the record stays, the next
+// try resets the device again, and no other claim gets it until then. Addresses are released even in a quarantine,
+// since the VM has ended; what fails is retried when the quarantine ends.
 func (o *Order) afterResets(ctx context.Context, rec *journal.Record, r effects.ResetResult) Outcome {
 	switch {
 	case r.Verdict == effects.Clean:

@@ -56,7 +56,7 @@ const (
 	AttrIOMMUGroup resourceapi.QualifiedName = "iommuGroup"
 	// AttrIsolated is the isolation verdict (bool).
 	AttrIsolated resourceapi.QualifiedName = "isolated"
-	// AttrIOMMUBackend is what backend Auto comes to: "iommufd" or "group".
+	// AttrIOMMUBackend is the backend that Auto selects: "iommufd" or "group".
 	AttrIOMMUBackend resourceapi.QualifiedName = "iommuBackend"
 	// AttrReset is the reset method used between tenants, in the kernel's word.
 	AttrReset resourceapi.QualifiedName = "reset"
@@ -115,8 +115,7 @@ func (s attributeSet) flag(name resourceapi.QualifiedName, v bool) {
 	s[name] = resourceapi.DeviceAttribute{BoolValue: &v}
 }
 
-// attributes returns everything known of a device. Of a function that is gone
-// only what its name says is left.
+// attributes returns all known attributes of a device. If its function no longer exists, only its name provides any.
 func attributes(n *Node, e *entry) attributeSet {
 	s := attributeSet{}
 	s.text(AttrType, string(e.kind))

@@ -91,8 +91,8 @@ func (n *Node) ever(e *entry, prefix string) []resourceapi.DeviceCounterConsumpt
 	return all
 }
 
-// pfOf returns the PF that a device is or belongs to. Of a VF that is gone
-// what it consumed tells it, or the pool's name.
+// pfOf returns the PF that a device is or belongs to. For a VF that no longer exists, it uses the consumed counters or
+// the pool's name.
 func (n *Node) pfOf(e *entry) (pci.Address, bool) {
 	switch {
 	case e.f != nil && e.f.VF != nil:
@@ -138,9 +138,9 @@ func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
 	}
 }
 
-// unitsOf returns the names of the sets of a device's unit, the most important first: two
-// where it shared with one device that stays, and shares with another now. It has none where
-// it is gone and had none.
+// unitsOf returns the names of the counter sets of a device's unit, the most important first. There are two if the
+// device shared one with a device that stays and now shares another one. There are none if the device no longer exists
+// and had none.
 func (n *Node) unitsOf(l *device.Layout, e *entry, kept map[string]bool, renamed map[pci.Address]string) []string {
 	var sets []string
 	if e.f != nil && len(n.before(e, unitSet)) == 0 && renamed[l.Unit(e.addr)] != "" {

@@ -17,27 +17,27 @@ type entry struct {
 	kind device.Type
 	addr pci.Address
 	pool string
-	// f is nil for an allocated device whose function is gone.
+	// f is nil for an allocated device whose function no longer exists.
 	f *device.Function
 	// vf is the second function of a pair, whose first is the GPU at addr; nil for
 	// a single function.
 	vf *part
-	// withdrawn says why the device would not be published if it were not
-	// allocated, as a taint's value; empty when it would.
+	// withdrawn is the value of the taint that says why only its allocation keeps the device published; empty if it is
+	// published anyway.
 	withdrawn string
-	// stays says that the device may be a claim's, so that its counters don't change.
+	// stays is set if a claim may have the device, so that its counters must not change.
 	stays bool
 	// rank orders devices by how well they are isolated, best first.
 	rank int
 }
 
-// part is a function of a device; f is nil when it is gone.
+// part is a function of a device; f is nil if it no longer exists.
 type part struct {
 	addr pci.Address
 	f    *device.Function
 }
 
-// parts returns the device's functions, the one that it is at first.
+// parts returns the device's functions, the one at addr first.
 func (e *entry) parts() []part {
 	all := []part{{e.addr, e.f}}
 	if e.vf != nil {
@@ -48,10 +48,10 @@ func (e *entry) parts() []part {
 
 // Values of [TaintWithdrawn].
 const (
-	withdrawnForbidden = "Forbidden" // the node needs it itself
-	withdrawnNotOurs   = "NotOurs"   // the node config leaves it out now
-	withdrawnGone      = "Gone"      // no such function any more
-	withdrawnMoved     = "Moved"     // it is offered in another pool or as a pair soon
+	withdrawnForbidden = "Forbidden" // the node itself needs it
+	withdrawnNotOurs   = "NotOurs"   // the node config no longer selects it
+	withdrawnGone      = "Gone"      // the function no longer exists
+	withdrawnMoved     = "Moved"     // it will be published in another pool or as a pair
 )
 
 // entries returns everything to publish. An allocated device keeps the pool and name under which it was allocated.
@@ -161,8 +161,8 @@ func allocated(n *Node, a Allocated) *entry {
 	return e
 }
 
-// present returns the function of an allocated device, nil when it is gone, and
-// notes why the device would be withdrawn on its account.
+// present returns the function of an allocated device, or nil if it no longer exists, and records why the device would
+// be withdrawn because of it.
 func (e *entry) present(n *Node, p *device.Part) *device.Function {
 	f, ok := n.Snapshot.Function(p.Address)
 	if !ok || f.Name() != p.Name {

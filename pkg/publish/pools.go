@@ -28,10 +28,10 @@ type Node struct {
 	Name      string
 	Snapshot  *device.Snapshot
 	Selection *nodeconfig.Selection
-	// Assessments hold the judgement ([plan.Assessor]) on each function that is ours or
-	// allocated. A function without one counts as not isolated.
+	// Assessments are the judgements ([plan.Assessor]) of all functions that are selected or allocated. A function
+	// without one counts as not isolated.
 	Assessments map[pci.Address]plan.Assessment
-	// Health holds the functions that are not well.
+	// Health has the functions that are not healthy.
 	Health map[pci.Address]Health
 	// Allocated are the devices that claims hold, in any order. They stay
 	// published whatever becomes of them: the scheduler counts shared counters

@@ -52,7 +52,7 @@ func (l *lockedReads) add(a lockedAttribute, n int) {
 	}
 }
 
-// note enters whether what a stands for hangs.
+// note records whether reading a hangs.
 func (l *lockedReads) note(a lockedAttribute, hangs bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,17 +68,16 @@ func (l *lockedReads) hangs(a lockedAttribute) bool {
 	return l.hanging[a] > 0
 }
 
-// LockedText reads an attribute of the function at a, whose directory d is,
-// that kernels show under the device lock: driver_override, until it became an
-// attribute of all devices (drivers/pci/pci-sysfs.c driver_override_show), and
-// sriov_numvfs, in v5.5 to v6.8 (drivers/pci/iov.c sriov_numvfs_show). It is
-// false when absent, and [ErrLocked] when the lock is not to be had.
+// LockedText reads an attribute of the function at a, whose directory is d, that some kernels read under the device
+// lock: driver_override, until it became an attribute of all devices (drivers/pci/pci-sysfs.c driver_override_show),
+// and sriov_numvfs, in v5.5 to v6.8 (drivers/pci/iov.c sriov_numvfs_show). ok is false if it is absent. The error is
+// [ErrLocked] if the lock is unavailable.
 func (d *Dir) LockedText(a pci.Address, name string) (text string, ok bool, err error) {
 	data, ok, err := d.locked(a, name, pageBytes)
 	return strings.TrimSpace(string(data)), ok, err
 }
 
-// lockPoll is how often a read tries again while a driver binds or unbinds.
+// lockPoll is the interval between reads while a driver binds or unbinds.
 const lockPoll = 50 * time.Millisecond
 
 // Detaching returns the driver that the function at a, whose directory d is, still has although the link to it is

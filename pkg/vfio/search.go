@@ -186,8 +186,7 @@ func (s *search) opened(proc string, dir *sysfs.Dir, fd string) ([]string, error
 	return s.nodesOf(proc, dir, fd)
 }
 
-// nodesOf returns the nodes that an open file is of. A VFIO device is of its group's
-// node and of its own.
+// nodesOf returns the nodes that an open file belongs to. A VFIO device belongs to its group's node and to its own.
 func (s *search) nodesOf(proc string, dir *sysfs.Dir, fd string) ([]string, error) {
 	if s.live {
 		if n, ok := numberOfFile(dir, fd); ok {
@@ -273,9 +272,8 @@ func (s *search) byFunction(addr pci.Address) ([]string, error) {
 	return slices.DeleteFunc(nodes, func(node string) bool { return !s.names[node] }), err
 }
 
-// numberOfFile returns the number of the device that an open file is of, false
-// for any other file. It asks for cached attributes only: an open file on a
-// network file system that hangs must not hang the search.
+// numberOfFile returns the device number of an open device node, false for any other file. It requests cached
+// attributes only: an open file on a network file system that hangs must not block the search.
 func numberOfFile(dir *sysfs.Dir, fd string) (number, bool) {
 	var stat unix.Statx_t
 	if unix.Statx(dir.Fd(), fd, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat) != nil {

@@ -181,9 +181,8 @@ func (s *survey) openNode(proc string, dir *sysfs.Dir, fd, node string, u *Usage
 	return err
 }
 
-// nodeOf returns the VFIO node that an open file is of, empty for any other. The
-// number decides on a live node. A node that has gone while it was open keeps its
-// name, and its number is known no more.
+// nodeOf returns the VFIO node that an open file belongs to, empty for any other file. In a live tree, the device
+// number decides. A node that was removed while it was open keeps its name, but its number is no longer known.
 func (s *survey) nodeOf(dir *sysfs.Dir, fd, target string) string {
 	if s.live {
 		n, ok := numberOfFile(dir, fd)
@@ -248,7 +247,7 @@ func (s *survey) introduce(ctx context.Context, proc string, p *Process) error {
 	if status, err := s.fs.ReadString(proc + "/status"); err == nil {
 		p.Parent, p.UID = parseStatus(status)
 	}
-	p.Exe, _ = s.fs.ReadLink(proc + "/exe") // a thing to know, no proof: left out where it is not to be had
+	p.Exe, _ = s.fs.ReadLink(proc + "/exe") // informative only, so it may be missing
 	if text, err := s.readMemory(ctx, proc+"/cmdline", maxArguments); err == nil && text != "" {
 		p.Arguments = strings.Split(strings.TrimRight(text, "\x00\n"), "\x00")
 	}
@@ -264,7 +263,7 @@ func parseStatus(status string) (parent, uid int) {
 		fields := strings.Fields(value)
 		switch {
 		case key == "PPid" && len(fields) == 1:
-			parent, _ = strconv.Atoi(fields[0]) // zero, which is nobody, where the kernel wrote no number
+			parent, _ = strconv.Atoi(fields[0]) // zero, which no process has, if it is not a number
 		case key == "Uid" && len(fields) == 4:
 			if effective, err := strconv.Atoi(fields[1]); err == nil {
 				uid = effective
@@ -312,8 +311,8 @@ type mapping struct {
 	inode    uint64
 }
 
-// parseMapping reads a line of proc/<pid>/maps; false for one that is of no
-// resource file of a PCI function (proc_pid_maps(5)).
+// parseMapping reads a line of proc/<pid>/maps; false if it does not map a resource file of a PCI function
+// (proc_pid_maps(5)).
 func parseMapping(line string) (mapping, bool) {
 	if !strings.Contains(line, "/resource") {
 		return mapping{}, false
@@ -352,8 +351,7 @@ func (s *survey) readMemory(ctx context.Context, name string, limit int64) (stri
 	return s.aside(ctx, func() ([]byte, error) { return s.fs.ReadAtMost(name, limit) })
 }
 
-// aside reads what may take as long as a process likes, and gives it up when
-// patience ends.
+// aside runs a read that a process can delay for any time, and abandons it when patience ends.
 func (s *survey) aside(ctx context.Context, read func() ([]byte, error)) (string, error) {
 	type result struct {
 		data []byte

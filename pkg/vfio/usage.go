@@ -24,10 +24,10 @@ type Process struct {
 	Container string `json:"container,omitempty"`
 	// Cgroup is the text of proc/<pid>/cgroup.
 	Cgroup string `json:"cgroup,omitempty"`
-	// UID is the effective user, -1 where it is not to be had.
+	// UID is the effective user ID, -1 if unknown.
 	UID int `json:"uid"`
-	// Exe is the path of its program, and Arguments its command line: both are
-	// the process' own to change, and empty where they are not to be had.
+	// Exe is the path of its program, and Arguments are its command line. The process can change both; they are empty
+	// if unknown.
 	Exe       string   `json:"exe,omitempty"`
 	Arguments []string `json:"arguments,omitempty"`
 }

@@ -29,14 +29,12 @@ const (
 	PairingRoot   Pairing = "Root"
 )
 
-// NodeConfig says which functions of a node kata-vfio may take. Without one,
-// every display, 3D and processing accelerator function and every VF is ours,
-// on demand.
+// NodeConfig selects the functions of a node that kata-vfio may take. The default selects every display, 3D and
+// processing accelerator function and every VF, on demand.
 type NodeConfig struct {
 	TypeMeta `json:",inline"`
-	// Devices are tried in order; the first match decides. A function that no
-	// rule matches is not ours. Nil (not said) means the default rules, an
-	// empty list means that nothing is ours.
+	// Devices are tried in order; the first match decides. A function that no rule matches is not selected. Nil
+	// (omitted) means the default rules; an empty list selects nothing.
 	Devices []DeviceRule `json:"devices,omitzero"`
 	// AllowedHandlers are the RuntimeClass handlers whose pods may have our
 	// devices. Default: ["kata-gpu"].

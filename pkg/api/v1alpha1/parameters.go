@@ -32,9 +32,8 @@ type TypeMeta struct {
 	Kind       string `json:"kind"`
 }
 
-// readMeta returns apiVersion and kind of a JSON object that is of this API
-// version and one of the kinds. Nothing else is worth reporting on an object
-// that is not.
+// readMeta returns apiVersion and kind of a JSON object. It reports problems if the API version is another one or the
+// kind is not among kinds.
 func readMeta(raw []byte, kinds ...string) (TypeMeta, problems) {
 	var m TypeMeta
 	fields, p := document(raw)

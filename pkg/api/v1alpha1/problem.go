@@ -89,9 +89,8 @@ func show(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// WeakensIsolationError says that a claim asks for something that takes away
-// from the isolation between tenants. A claim is the tenant's; only a
-// DeviceClass, which is the admin's, may say such a thing.
+// WeakensIsolationError says that a claim asks for something that weakens the isolation between tenants. The tenant
+// writes the claim; only a DeviceClass, which the admin writes, may ask for it.
 type WeakensIsolationError struct {
 	Kind string
 	// Settings are the fields of Kind at fault with their values: "trust: true".

@@ -57,7 +57,7 @@ func (c *Configuring) resolveVF(ctx context.Context, rec *journal.Record, fn *pl
 		return err
 	}
 	want := &fn.VF.Want
-	// Without such a switch in the PF there is nothing to switch off.
+	// A setting that the PF does not have is off.
 	for _, s := range []device.VFSetting{device.VFSpoofCheck, device.VFRSSQuery, device.VFTrust} {
 		if want.Value(s) == "off" && state.Settings.Value(s) == "" {
 			want.Take(s, &device.VFSettings{})

@@ -7,7 +7,7 @@
 // take seconds or forever: unbinding a function whose VFIO device is open waits
 // until the holder closes it, and no signal ends the wait (drivers/vfio/vfio_main.c,
 // vfio_unregister_group_dev). So each write has a goroutine of its own and a
-// deadline. Past it the caller gets a [StuckError] and goes on; the goroutine
+// deadline. After it, the caller gets a [StuckError] and continues; the goroutine
 // stays with the kernel, and the function is fenced: nothing more is written
 // for it until the kernel lets go. Other functions are not affected.
 //
@@ -88,9 +88,8 @@ func (c *Control) SetDriverOverride(ctx context.Context, a pci.Address, driver s
 	return c.write(ctx, attribute{a, device(a, "driver_override"), value})
 }
 
-// Unbind takes a away from driver. ENODEV says that a is not bound to it. The
-// kernel removes a's driver link first and then waits for the driver to let go:
-// after a [*StuckError] the link is gone although the driver still has a.
+// Unbind unbinds a from driver. ENODEV means that a is not bound to it. The kernel removes a's driver link first and
+// then waits for the driver: after a [*StuckError], the link does not exist although the driver still has a.
 func (c *Control) Unbind(ctx context.Context, a pci.Address, driver string) error {
 	return c.write(ctx, attribute{a, "sys/bus/pci/drivers/" + driver + "/unbind", a.String()})
 }
@@ -112,8 +111,8 @@ func (c *Control) SetNumVFs(ctx context.Context, pf pci.Address, n int) error {
 	return c.write(ctx, attribute{pf, device(pf, "sriov_numvfs"), strconv.Itoa(n)})
 }
 
-// SetAutoprobe says whether host drivers may take the PF's VFs without a
-// driver_override. It holds for probes from now on and unbinds nothing.
+// SetAutoprobe sets whether host drivers may take the PF's VFs without a driver_override. It affects later probes only
+// and unbinds nothing.
 func (c *Control) SetAutoprobe(ctx context.Context, pf pci.Address, on bool) error {
 	value := "0"
 	if on {

@@ -170,11 +170,10 @@ func (c *Control) Settle(ctx context.Context, a pci.Address) error {
 	}
 }
 
-// release waits for the kernel's late answer and then lifts the fence. The
-// answer itself has no reader any more: whoever goes on with the function
-// looks at its state first.
+// release waits for the kernel's late answer and then lifts the fence. Nothing reads the answer: whoever continues with
+// the function reads its state first.
 func (c *Control) release(stuck *StuckError, done <-chan error) {
-	<-done //nolint:errcheck // nobody is left to hear it
+	<-done //nolint:errcheck // the caller already returned
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.stuck[stuck])

@@ -13,8 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// ResetEffect is what a reset does to a function's configuration space, which
-// stands for all of the function's state.
+// ResetEffect is what a reset does to a function's configuration space, which represents all of the function's state.
 type ResetEffect int
 
 const (
