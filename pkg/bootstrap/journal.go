@@ -51,11 +51,10 @@ type Entry struct {
 	Why  string           `json:"why"`
 	Then []state.FollowUp `json:"then,omitempty"`
 	At   time.Time        `json:"at"`
-	// Before is what revert brings back, After what was written.
+	// Before is the content that revert restores, and After the content that was written.
 	Before disk.Image `json:"before"`
 	After  disk.Image `json:"after"`
-	// Was is there while it is not known whether After was written: what was there
-	// just before.
+	// Was is the previous content. It is set while it is unknown whether After was written.
 	Was *disk.Image `json:"was,omitempty"`
 	// Dirs are directories that were made for it, outermost first.
 	Dirs []string `json:"dirs,omitempty"`
@@ -73,7 +72,7 @@ type Written struct {
 // ErrDamaged marks a journal that can't be trusted.
 var ErrDamaged = errors.New("the journal is damaged")
 
-// sealed is the journal's file: a sum tells a damaged one.
+// sealed is the journal's file, with a checksum that detects damage.
 type sealed struct {
 	Sum     string          `json:"sum"`
 	Journal json.RawMessage `json:"journal"`
@@ -99,7 +98,7 @@ func (j *Journal) empty() bool {
 	return len(j.Entries) == 0 && len(j.Settings) == 0 && len(j.Pending) == 0 && j.Blueprint == "" && len(j.Awaits) == 0
 }
 
-// load returns the journal; an empty one where there is none.
+// load returns the journal, or an empty one if there is none.
 func (e *Engine) load() (*Journal, error) {
 	found, err := e.Files.Look(journalFile)
 	if err != nil {

@@ -152,9 +152,9 @@ func (e *Engine) planTakeBack(p *Plan, j *Journal, wanted []state.File) error {
 	return nil
 }
 
-// asWritten reports whether a file of ours is as bootstrap made it. The distribution's own tool may have
-// regenerated a boot loader's file since: where systemd-boot starts Debian, update-initramfs runs kernel-install,
-// which writes the kernel's entry from the words in etc/kernel/cmdline, in another order than bootstrap did.
+// asWritten reports whether a file is as bootstrap wrote it. The distribution's tool may have regenerated a boot
+// loader's file: if systemd-boot starts Debian, update-initramfs runs kernel-install, which writes the kernel's entry
+// from the words in etc/kernel/cmdline, in another order than bootstrap.
 func (e *Engine) asWritten(entry *Entry, found disk.Found) bool {
 	if found.Same(entry.After) {
 		return true
@@ -166,7 +166,7 @@ func (e *Engine) asWritten(entry *Entry, found disk.Found) bool {
 	return err == nil && boot.Says(string(found.Content), string(written))
 }
 
-// drifted returns how a file of ours was changed since, nil for not at all.
+// drifted returns how a file of bootstrap was changed since it was written, or nil.
 func (e *Engine) drifted(entry *Entry, found disk.Found) *Drift {
 	switch {
 	case entry == nil || e.asWritten(entry, found):
@@ -207,7 +207,7 @@ func (e *Engine) setting(name string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// Status says how far a file or a setting is from what is wanted.
+// Status says whether a file or a setting matches the blueprint.
 type Status string
 
 // Statuses. RebootPending is right on disk, and only the next boot brings it; NotBrought is what a boot has not brought.
@@ -253,8 +253,8 @@ type FilePlan struct {
 	Part   string `json:"part"`
 	Why    string `json:"why"`
 	Status Status `json:"status"`
-	// Action is "create", "change" or "take back", empty for none. Take back
-	// is of what no blueprint wants any more.
+	// Action is "create", "change" or "take back", empty for none. Take back applies to files that the blueprint no
+	// longer wants.
 	Action string `json:"action,omitempty"`
 	Diff   string `json:"diff,omitempty"`
 	// Drift is set if the file was changed since bootstrap wrote it.

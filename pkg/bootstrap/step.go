@@ -27,7 +27,7 @@ type Step struct {
 	// operator, since an image's tools are run only when asked for.
 	Due  bool `json:"due"`
 	Runs bool `json:"runs"`
-	// Ran: it has run to its end. Error is why it has not, of the one that failed.
+	// Ran is set after the step has completed. Error is the reason of a failure.
 	Ran   bool   `json:"ran"`
 	Error string `json:"error,omitempty"`
 
@@ -70,7 +70,7 @@ func forward(pending []state.FollowUp, wanted []state.File) []state.FollowUp {
 	return pending
 }
 
-// over returns those of them that need not follow any more then.
+// over returns the follow-ups that are no longer needed then.
 func over(then []state.FollowUp) []state.FollowUp {
 	back := backward(then)
 	return slices.DeleteFunc(slices.Clone(then), func(f state.FollowUp) bool { return slices.Contains(back, f) })
@@ -153,8 +153,8 @@ func (e *Engine) commands(f state.FollowUp, p *platform.Platform) [][]string {
 	return nil
 }
 
-// restart restarts the services that start a runtime, those of them that run; nothing
-// where the node has none, which package containers tells.
+// restart restarts the running services that start a runtime. It does nothing if the node has none, which package
+// containers reports.
 func (e *Engine) restart(r containers.Runtime) [][]string {
 	units := containers.Units(e.Tree, r)
 	if len(units) == 0 {
@@ -163,8 +163,8 @@ func (e *Engine) restart(r containers.Runtime) [][]string {
 	return [][]string{append([]string{"systemctl", "try-restart"}, units...)}
 }
 
-// generated reports whether a tool makes the loader's configuration. That of a loader which was found before, in an image, is of no use
-// to another one.
+// generated reports whether a tool generates the loader's configuration. In an image, the tool of a loader that was
+// found before does not help another loader.
 func generated(l *platform.Loader) bool {
 	return l.Kind == platform.GRUB || l.Kind == platform.UBootMenu
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// unified returns the difference of two versions of a small file as `diff -u` prints it, empty if there is none. Names are
-// those of the two versions; "/dev/null" is usual for one that does not exist.
+// unified returns the difference of two versions of a small file as `diff -u` prints it, empty without a difference. The
+// names are those of the versions; use "/dev/null" for one that does not exist.
 func unified(beforeName, afterName string, before, after []byte) string {
 	if bytes.IndexByte(before, 0) >= 0 || bytes.IndexByte(after, 0) >= 0 {
 		if bytes.Equal(before, after) {

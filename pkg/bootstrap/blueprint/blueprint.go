@@ -66,9 +66,9 @@ const (
 type Kernel struct {
 	// IOMMU is On when empty.
 	IOMMU IOMMUMode `json:"iommu,omitempty"`
-	// Arguments are further words of the command line, "efi=disable_early_pci_dma".
-	// "iommu.strict=1" is none by default: it costs the node's own I/O throughput, and
-	// a VM's mappings are invalidated at once without it.
+	// Arguments are further words of the command line, such as "efi=disable_early_pci_dma". "iommu.strict=1" is not
+	// among the defaults: it costs the node's own I/O throughput, and a VM's mappings are invalidated at once without
+	// it.
 	Arguments []string    `json:"arguments,omitempty"`
 	HugePages []HugePages `json:"hugePages,omitempty"`
 	// EarlyBinding has the initial RAM file system keep the functions of
@@ -125,7 +125,8 @@ type Versions struct {
 	Containerd Version `json:"containerd"`
 	CRIO       Version `json:"crio"`
 	Kata       Version `json:"kata"`
-	// Chart is the Helm chart's, which the chart's own bootstrap tells (--chart-version): no file of a node has it.
+	// Chart is the version of the Helm chart. Only the chart's own bootstrap knows it (--chart-version): no file of a
+	// node has it.
 	Chart Version `json:"chart"`
 }
 

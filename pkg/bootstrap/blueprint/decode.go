@@ -54,8 +54,8 @@ func only(text []byte) (*yaml.Node, error) {
 	return document.Content[0], nil
 }
 
-// decoder fills a struct from YAML by its json tags. The library's own strict mode needs tags of its own, which
-// the types of other packages in here do not have.
+// decoder fills a struct from YAML by its json tags. The library's strict mode needs yaml tags, which the types of other
+// packages don't have.
 type decoder struct {
 	// lines are the lines of the fields, by their paths.
 	lines    map[string]int

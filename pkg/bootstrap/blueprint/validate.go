@@ -22,7 +22,7 @@ func (d *decoder) at(path, format string, args ...any) {
 	d.add(line, path, format, args...)
 }
 
-// validate notes what is wrong with values that are of the right type.
+// validate reports values that have the right type, but are invalid.
 func (d *decoder) validate(b *Blueprint) {
 	if b.APIVersion != APIVersion {
 		d.at("apiVersion", "want %s", APIVersion)
@@ -57,7 +57,7 @@ func (d *decoder) checkKernel(k *Kernel, keepsOff bool) {
 	}
 }
 
-// argument is what shells, boot loaders and the kernel all take for one word.
+// argument matches what shells, boot loaders and the kernel all read as one word.
 var argument = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.,:/=@%+-]*$`)
 
 // ours are arguments that other fields decide.
@@ -68,7 +68,7 @@ func ours() map[string]string {
 	}
 }
 
-// refused are arguments under which no node is fit.
+// refused are arguments with which no node can match a blueprint.
 func refused() []string {
 	return []string{"intremap", "pcie_acs_override", "vfio_iommu_type1.allow_unsafe_interrupts", "iommufd.allow_unsafe_interrupts", "vfio.enable_unsafe_noiommu_mode"}
 }
@@ -140,7 +140,7 @@ func (d *decoder) checkContainers(o *containers.Options) {
 	}
 }
 
-// oneOf notes a value that is said and is none of the choices.
+// oneOf reports a value that is set, but is not one of the choices.
 func oneOf[T ~string](d *decoder, path string, value T, choices ...T) {
 	if value != "" && !slices.Contains(choices, value) {
 		var words []string

@@ -113,8 +113,7 @@ func (e *editor) file(name string, content, why string, then ...state.FollowUp) 
 	})
 }
 
-// read returns a file that platform has found; false, and a problem, where it can't
-// be read any more.
+// read returns a file that package platform found; false, with a problem, if it can no longer be read.
 func (e *editor) read(name string) (string, bool) {
 	data, err := e.tree.ReadAtMost(name, maxFile+1)
 	if err == nil && len(data) > maxFile {
@@ -232,8 +231,7 @@ func (e *editor) assigns(variable string) bool {
 	return false
 }
 
-// shell appends to a variable of settings that are a shell script, in a fragment of
-// our own where the tool reads fragments.
+// shell appends to a variable of settings in shell syntax, in a separate fragment if the tool reads fragments.
 func (e *editor) shell(variable, standard, fragment string, then ...state.FollowUp) {
 	const why = "adds the arguments to the boot loader's generated configuration"
 	script := appendScript(variable, standard, e.words)

@@ -49,7 +49,7 @@ func off(value string) string {
 	return ""
 }
 
-// rules are those that hold for every blueprint, and those for this one.
+// rules returns the rules for every blueprint, and those for this one.
 func rules(b *blueprint.Blueprint) []rule {
 	all := []rule{
 		{name: "intel_iommu", bad: []string{"off"}, why: "switches DMA translation off", last: true},
@@ -118,7 +118,7 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []
 	return found
 }
 
-// words returns the words of a command line that the rule is about, without those that are as they are wanted.
+// words returns the words of a command line that the rule applies to, except those that the blueprint wants.
 func (r *rule) words(line string, wanted []string) []string {
 	var found, ours []string
 	for _, group := range wanted {
@@ -141,7 +141,7 @@ func (r *rule) overridden(line string, wanted []string) bool {
 	return r.last && len(values) > 0 && slices.Contains(wanted, r.name+"="+values[len(values)-1])
 }
 
-// commandLines returns those that the loader's files have, ours left out.
+// commandLines returns the command lines of the loader's files, without bootstrap's own words.
 func commandLines(tree state.Tree, l *platform.Loader) []commandLine {
 	var all []commandLine
 	for _, name := range settings(tree, l) {

@@ -33,9 +33,9 @@ func withBlock(content, block string) (string, error) {
 	return content + begin + block + end, nil
 }
 
-// appendScript is shell that appends the words that a variable lacks. It may be read twice. Each assignment is on
-// a line of its own and begins with the variable's name, as tools that look for it expect. Words have no
-// characters that are special to shells.
+// appendScript is a shell script that appends missing words to a variable. It may run twice. Each assignment is on a
+// separate line and begins with the variable's name, as tools that search for it expect. Words have no characters that
+// are special to shells.
 func appendScript(variable, standard string, words []string) string {
 	var b strings.Builder
 	if standard != "" {
@@ -141,8 +141,8 @@ func assignments(script string, variables ...string) []assignment {
 	return found
 }
 
-// shellWord returns the word that a shell reads first, without its quotes: what is behind it, such as a comment, is not in it, and a
-// quoted one may go on over lines.
+// shellWord returns the first word that a shell reads, without its quotes, and without what follows it, such as a
+// comment. A quoted word may have several lines.
 func shellWord(text string) string {
 	var word strings.Builder
 	quote := rune(0)
@@ -238,8 +238,8 @@ func Marked(content string) bool {
 	return ok
 }
 
-// Says reports whether a file that was edited since has what is wanted, in another order at most. Additional words
-// or lines are not a reason to rewrite the file.
+// Says reports whether an edited file has all wanted words and lines, in any order. Additional words or lines are not a
+// reason to rewrite the file.
 func Says(found, want string) bool {
 	if ahead, block, behind, ok := splitBlock(found); ok {
 		ours, wanted, _, _ := splitBlock(want)
@@ -251,15 +251,15 @@ func Says(found, want string) bool {
 	})
 }
 
-// inOrder are the words whose order counts: a number of huge pages is of the size before it.
+// inOrder returns the words whose order matters: a number of huge pages belongs to the size before it.
 func inOrder(words []string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, "hugepages") })
 }
 
 func sorted(words []string) []string { return slices.Sorted(slices.Values(words)) }
 
-// splitBlock returns what is ahead of our block, the block with its marks, and what is behind it; false where there is none, or its
-// marks are damaged. The last line may lack its end.
+// splitBlock returns the text before bootstrap's block, the block with its marks, and the text after it; false if there
+// is no block, or its marks are damaged. The last line may have no line break.
 func splitBlock(content string) (ahead, block, behind string, ok bool) {
 	whole := content
 	if !strings.HasSuffix(content, "\n") {

@@ -18,8 +18,8 @@ type containerd struct {
 	node node
 	kata kata
 	at   containerdFiles
-	// major is containerd's version, -1 where no file tells; version is the
-	// configuration's; rule is how files of it are merged.
+	// major is containerd's major version, -1 if no file shows it; version is that of the configuration; rule is how its
+	// files are merged.
 	major   int
 	version int64
 	rule    config.Rule
@@ -46,7 +46,7 @@ func containerdWants(n node, k kata) (*wants, error) {
 	return c.wants, c.decide()
 }
 
-// read reads the main file, or makes up the one that is needed where there is none.
+// read reads the main file, or returns the needed content if there is none.
 func (c *containerd) read() bool {
 	if target, ok := c.node.link(c.at.main); ok && c.at.maker == nil {
 		c.refuse(c.at.main, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links.", c.at.main, target),
@@ -159,8 +159,8 @@ func (c *containerd) decide() error {
 	return nil
 }
 
-// before reads the files without ours. One that containerd 1 would not start with
-// tells that it is containerd 2 that reads them.
+// before reads the files without bootstrap's own. A file with which containerd 1 would not start shows that containerd 2
+// reads them.
 func (c *containerd) before() *config.Containerd {
 	before := c.load(c.text, nil)
 	if c.rule == config.BySection && before.Version > 2 {
@@ -232,10 +232,9 @@ func (c *containerd) want(main string, dropIn []byte) {
 	c.startsWith(c.at)
 }
 
-// sections returns our drop-in in version 2, for a containerd that may be 1.x: there
-// a section of a later file replaces the whole section of those before it, so ours
-// repeats what they say. containerd 2 merges it and comes to the same. Timeouts merge key by
-// key in both.
+// sections returns bootstrap's drop-in in version 2, for a containerd that may be 1.x. In 1.x a section of a later file
+// replaces the whole section of earlier files, so the drop-in repeats their settings. containerd 2 merges it with the
+// same result. Timeouts merge key by key in both.
 func sections(before, ours *config.Containerd) ([]byte, error) {
 	runtime := ours.All.Sub("plugins", config.CRIRuntime).Clone()
 	handler := runtime.Sub("containerd", "runtimes", handlerName)

@@ -70,14 +70,14 @@ func (m *maker) why() string {
 
 // containerdFiles are the files that containerd's configuration is made of.
 type containerdFiles struct {
-	// main is what containerd is started with, or will be; dropIn is ours.
+	// main is the file that containerd is started with, or will be; dropIn is bootstrap's.
 	main, dropIn string
 	// vendor is a file below /usr that containerd is started with so far: main
 	// imports it.
 	vendor string
 	// maker writes main, if any does.
 	maker *maker
-	// program is the containerd that is started; empty where nothing tells.
+	// program is the containerd that is started; empty if it is unknown.
 	program string
 	// service is what a drop-in of containerd's service says, if one is needed.
 	service string

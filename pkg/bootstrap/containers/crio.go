@@ -43,7 +43,7 @@ func crioWants(n node, k kata) (*wants, error) {
 	return w, nil
 }
 
-// crio returns CRI-O's configuration with ours in the place of what is there.
+// crio returns CRI-O's configuration with bootstrap's drop-in in place of the existing one.
 func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok bool) {
 	loaded := config.LoadCRIO(n.with(crioDropIn, ours))
 	for _, file := range loaded.Damaged {
@@ -55,8 +55,7 @@ func (n node) crio(w *wants, ours []byte) (all config.Table, last string, ok boo
 	return loaded.All, loaded.Files[len(loaded.Files)-1].Path, true
 }
 
-// checkCRIO refuses what others say of the handler, and what takes a setting of ours
-// back.
+// checkCRIO refuses settings of the handler in other files, and settings that override bootstrap's.
 func (n node) checkCRIO(w *wants, before config.Table, text string) {
 	ours, err := config.Parse(n.with(crioDropIn, []byte(text)).Read(crioDropIn))
 	if err != nil {
@@ -88,5 +87,5 @@ func (w *wants) refuseOther(theirs, ours config.Table) {
 	}
 }
 
-// siteSettings are those of the handler that a site may add in a file of its own.
+// siteSettings are the settings of the handler that a site may add in a separate file.
 func siteSettings() []string { return []string{"snapshotter"} }

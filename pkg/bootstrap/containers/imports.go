@@ -19,7 +19,7 @@ import (
 // comments, order, line ends, a last line without one. It fails, naming the file, for invalid TOML, and if
 // anything else in the result would differ from the text.
 func addImport(name, text, pattern string) (string, error) {
-	// Parse has the bounds that the parser below lacks.
+	// Parse has limits, which the parser below does not have.
 	if _, err := config.Parse(facts.Fact{Path: name, Value: text}); err != nil {
 		return "", err
 	}
@@ -45,8 +45,7 @@ func (p place) insertion(pattern string) string {
 	return p.before + fmt.Sprintf("%q", pattern) + p.after
 }
 
-// placeOf finds the place: in the list that there is, or else in a line of its own
-// after the version, or before what comes first.
+// placeOf finds the place: in the existing list, or a new line after the version, or before the first expression.
 func placeOf(text string) (place, error) {
 	var p unstable.Parser
 	p.Reset([]byte(text))
@@ -112,8 +111,7 @@ func inList(text string, e *unstable.Node) (place, error) {
 	return place{offset: from + strings.IndexByte(text[from:], '[') + 1}, nil
 }
 
-// ownLine returns the place of a line of its own: after the one with the version, or
-// before the one where the first expression is.
+// ownLine returns the place of a new line: after the line with the version, or before the line of the first expression.
 func ownLine(text string, first, version int) place {
 	eol := "\n"
 	if i := strings.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
@@ -191,8 +189,8 @@ func (c *containerd) imported(dropIn []byte) (string, bool) {
 	return main, c.startedWith()
 }
 
-// startedWith refuses a file that containerd is not started with, and that leaves out
-// the one that it is.
+// startedWith refuses a file that containerd is not started with, if that file does not import the one that it is
+// started with.
 func (c *containerd) startedWith() bool {
 	if c.at.vendor == "" {
 		return true

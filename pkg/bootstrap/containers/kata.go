@@ -41,7 +41,7 @@ func packagedKata() kata {
 	}
 }
 
-// findKata returns the installation; false where there is none.
+// findKata returns the installation, and false if there is none.
 func (n node) findKata(flavour Flavour) (kata, bool) {
 	ways := []kata{unpackedKata(flavour)}
 	if flavour == FlavourGo {
@@ -132,7 +132,8 @@ func (n node) kataBase(w *wants, k kata, base Base) (config.Table, string, bool)
 	return t, file.Value, true
 }
 
-// checkKata names what files beside ours say to the contrary, and what the node lacks for what all files together say.
+// checkKata reports settings of other files that contradict bootstrap's, and what is missing on the node for the
+// settings of all files.
 func (n node) checkKata(w *wants, k kata, base config.Table, text string) {
 	dropIn := dropInOf(k)
 	with := n.with(dropIn, []byte(text))
@@ -172,8 +173,8 @@ func (n node) effectiveKata(w *wants, dropIn string, base config.Table) config.T
 	return all
 }
 
-// overridden judges a setting of ours that a file of the site takes back: what keeps
-// tenants out has to be ours, sizes are the site's.
+// overridden judges a setting that a file of the site overrides: settings that keep tenants out must be bootstrap's, and
+// sizes are the site's choice.
 func (w *wants) overridden(name string, is, ours config.Setting) {
 	text := fmt.Sprintf("%s sets %s, which overrides bootstrap's %s.", is.File, is.Fact().Value, ours.Fact().Value)
 	fix := "Remove the setting from " + is.File + "."
@@ -252,8 +253,8 @@ func joinsByTCFilter(effective config.Table) bool {
 	return slices.Contains([]string{"", "default", "tcfilter"}, model)
 }
 
-// checkVirtiofsd refuses a Kata whose VMs share a directory with the node by a program that is not there: the shim starts it before
-// the VM. A name without a directory is looked up in the PATH of whoever starts the shim, which no file tells.
+// checkVirtiofsd refuses a Kata whose program for shared directories does not exist: the shim starts it before the VM. A
+// name without a directory is searched in the PATH of the shim, which no file shows.
 func (n node) checkVirtiofsd(w *wants, k kata, effective config.Table) {
 	qemu := effective.Sub("hypervisor", "qemu")
 	shared, daemon := qemu.Setting("", "shared_fs"), qemu.Setting("", "virtio_fs_daemon")
@@ -273,8 +274,8 @@ func (n node) checkVirtiofsd(w *wants, k kata, effective config.Table) {
 	}
 }
 
-// needsVirtiofsd reports whether a way of sharing directories has a program of its own. Where none is said, the Go runtime shares by
-// virtio-fs (katautils/config.go sharedFS) and the Rust runtime not at all (kata-types SharedFsInfo).
+// needsVirtiofsd reports whether a way of sharing directories needs a program. By default, the Go runtime shares by
+// virtio-fs (katautils/config.go sharedFS) and the Rust runtime does not share (kata-types SharedFsInfo).
 func needsVirtiofsd(flavour Flavour, shared config.Setting) bool {
 	if shared.Text() == "" {
 		return flavour == FlavourGo || shared.IsSet()

@@ -33,7 +33,7 @@ type kubeletFile struct {
 type kubelet struct {
 	kubeletFile
 	endpoint, root string
-	// files are those that were read, damaged those that were not to be understood.
+	// files are the files that were read, and damaged those that can't be decoded.
 	files   []string
 	damaged []facts.Fact
 	// gateFile has the file that sets a gate last.
@@ -167,8 +167,7 @@ func neededGates() []string {
 	return []string{"DynamicResourceAllocation", "KubeletPodResources", "KubeletPodResourcesGet", "KubeletPodResourcesDynamicResources"}
 }
 
-// kubeletWants says what the kubelet's files tell. No file of its own is wanted: they
-// are its installer's.
+// kubeletWants checks the kubelet's files. It wants no file: the kubelet's installer owns them.
 func kubeletWants(n node) *wants {
 	w := &wants{part: "kubelet"}
 	v := n.installed("kubelet")

@@ -59,12 +59,12 @@ func fact(name, value string, err error) facts.Fact {
 	return f
 }
 
-// linker is a tree that tells links from files.
+// linker is a tree that distinguishes links from files.
 type linker interface {
 	ReadLink(name string) (string, error)
 }
 
-// link returns where a link leads, as it is written; false for what is none.
+// link returns the target of a link as it is written, and false if the file is not a link.
 func (n node) link(name string) (string, bool) {
 	tree, ok := n.tree.(linker)
 	if !ok {

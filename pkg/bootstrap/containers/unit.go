@@ -206,13 +206,13 @@ func words(line string) []string {
 	return all
 }
 
-// RuntimeOf returns the node's container runtime: the one that is asked for, or for
-// Auto the one that the kubelet uses; None where there is none.
+// RuntimeOf returns the node's container runtime: the named one, or for Auto the one that the kubelet uses; None if the
+// node has none.
 func RuntimeOf(tree state.Tree, asked Runtime) Runtime { return node{tree: tree}.runtime(asked) }
 
-// Units returns the systemd services of the node that start a runtime: of containerd
-// that of the distribution of Kubernetes that has one of its own (K3s, RKE2, k0s,
-// MicroK8s), whose restart is the runtime's. None where the node has no such service.
+// Units returns the systemd services of the node that start a runtime. Distributions of Kubernetes with their own
+// containerd (K3s, RKE2, k0s, MicroK8s) have one service for both, and restarting it restarts the runtime. None if the
+// node has no such service.
 func Units(tree state.Tree, r Runtime) []string { return node{tree: tree}.units(r) }
 
 // UsualUnits returns the services that start a runtime of the node's, there or not.

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Limits of what is read to learn a version.
+// Limits for reading a version.
 const (
 	maxStatus = 64 << 20
 	maxBinary = 256 << 20
 )
 
-// version is a program's, as far as files tell.
+// version is the version of a program, as far as files show it.
 type version struct {
-	// Text is as the file has it; empty where none tells. Major and Minor are -1 then.
+	// Text is the version in the file's words. It is empty, and Major and Minor are -1, if no file has it.
 	Text         string
 	Major, Minor int
 	Source       string
 }
 
-// known reports whether a file tells.
+// known reports whether a file has the version.
 func (v version) known() bool { return v.Major >= 0 }
 
 // older reports whether it is known to be older.

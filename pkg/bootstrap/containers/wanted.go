@@ -16,10 +16,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// Wanted returns what the node's container runtimes need. It is the same for the same
-// tree, and what it wants of a node where it was applied is there. The error is of
-// options that can't be; what is wrong with the node is a problem among what is
-// wanted.
+// Wanted returns what the node's container runtimes need. The same tree gives the same result, and after apply, the node
+// has it. The error is for invalid options. Problems of the node are in the result.
 func Wanted(tree state.Tree, o Options) (state.Wanted, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -98,7 +96,7 @@ func (n node) runtime(asked Runtime) Runtime {
 	return RuntimeNone
 }
 
-// cause says why a file is not to be had.
+// cause says why a file is unavailable.
 func cause(file facts.Fact) string {
 	if file.Status == facts.Absent {
 		return "it does not exist."

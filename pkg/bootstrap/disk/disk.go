@@ -39,7 +39,7 @@ type Image struct {
 	// Sum is the content's SHA-256, in hexadecimal.
 	Sum    string `json:"sum,omitempty"`
 	Target string `json:"target,omitempty"`
-	// Mode, owner and extended attributes are of a file.
+	// Mode, owner and extended attributes of a file.
 	Mode   fs.FileMode       `json:"mode,omitempty"`
 	UID    int               `json:"uid,omitempty"`
 	GID    int               `json:"gid,omitempty"`
@@ -139,9 +139,8 @@ func (d *Disk) Write(name string, content []byte, like Image) error {
 	return commit()
 }
 
-// Stage writes a file beside the one that it is to replace, durably, so that commit has
-// no need of room. One of the two functions is to be called, once; discard leaves the
-// former file.
+// Stage writes a file durably next to the one that it replaces, so that commit needs no space. Call one of the two
+// functions, once; discard keeps the former file.
 func (d *Disk) Stage(name string, content []byte, like Image) (commit, discard func() error, err error) {
 	dir, err := d.root.OpenRoot(path.Dir(name))
 	if err != nil {
@@ -180,7 +179,7 @@ func fill(f *renameio.PendingFile, content []byte, like Image) error {
 	return f.Sync() // a full disk may show only now
 }
 
-// Symlink makes a link, in place of what is there.
+// Symlink creates a link, or replaces the existing file.
 func (d *Disk) Symlink(name, target string) error {
 	return d.in(name, "link", func(dir *os.Root, base string) error {
 		temporary := "." + base + "0"
@@ -279,8 +278,8 @@ func (d *Disk) RemoveDir(name string) error {
 	})
 }
 
-// Sweep removes what cut-off writes of a path have left beside it: the names that
-// renameio makes, a dot before the name and a number behind it.
+// Sweep removes temporary files that interrupted writes of a path left next to it. renameio names them with a dot before
+// the name and a number after it.
 func (d *Disk) Sweep(name string) error {
 	return d.inThere(name, "sweep beside", func(dir *os.Root, base string) error {
 		f, err := dir.Open(".")

@@ -108,8 +108,7 @@ func (d *Disk) Lock(ctx context.Context, dir string) (release func(), err error)
 	}
 }
 
-// explain words an error for people: what was attempted on which file, and what to
-// do where that is known. Nil stays nil.
+// explain wraps an error for people: what was attempted on which file, and, if known, what to do. Nil stays nil.
 func explain(what, name string, err error) error {
 	if err == nil {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// header begins each file of ours.
+// header begins each file of bootstrap.
 const header = "# Written by kata-vfio-bootstrap, which restores it when it differs. `kata-vfio-bootstrap revert` removes it.\n"
 
 // Wanted returns the node's files and settings as they should be.
@@ -42,7 +42,7 @@ func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state
 	return n.wanted
 }
 
-// node collects what is wanted of one node.
+// node collects the requirements of one node.
 type node struct {
 	tree      state.Tree
 	blueprint *blueprint.Blueprint
@@ -70,9 +70,8 @@ func (n *node) fact(part, name, value, source string) {
 	n.wanted.Facts = append(n.wanted.Facts, state.Fact{Part: part, Name: name, Value: value, Source: source})
 }
 
-// text returns a file without the space behind it; false where it is not there. Links
-// are followed below the root, and one to /dev/null leads to nothing. One that can't be
-// read is a problem.
+// text returns a file without trailing space, and false if it does not exist. Links are followed below the root, and a
+// link to /dev/null counts as missing. A file that can't be read is a problem.
 func (n *node) text(part, name string) (string, bool) {
 	real := n.real(name)
 	if real == "dev/null" {

@@ -115,7 +115,7 @@ func Pins(b *blueprint.Blueprint, p *platform.Platform, facts []state.Fact) []st
 	return found
 }
 
-// byHand says how to find out about a version that no file tells.
+// byHand says how to find a version that no file shows.
 func byHand(part string) string {
 	if part == "chart" {
 		return "pass its version with --chart-version, as the chart's own bootstrap does, or check it with `helm list -A`"

@@ -127,7 +127,8 @@ mkdir -p "$DESTDIR/etc/udev/rules.d"
 [ ! -e /` + rulesFile + ` ] || cp -p /` + rulesFile + ` "$DESTDIR/etc/udev/rules.d/"
 `
 
-// nodeConfigFile says which functions are the plugin's. Where the chart's ConfigMap does, no file of the node tells.
+// nodeConfigFile selects the plugin's functions, unless the chart's ConfigMap does: then no file of the node has the
+// selection.
 const nodeConfigFile = "etc/kata-vfio/node.yaml"
 
 // boundByPolicy refuses early binding of functions that the node's config does not have bound: on demand means that the node has them

@@ -30,7 +30,7 @@ const (
 	Unknown   LoaderKind = "unknown"
 )
 
-// Loader is the boot loader and its files, those that are there.
+// Loader is the boot loader and its existing files.
 type Loader struct {
 	Kind LoaderKind
 	// Defaults is the file of settings: etc/default/grub, etc/default/u-boot,
@@ -83,7 +83,7 @@ func (r *reader) grub() Loader {
 	if l.Defaults == "" || l.Config == "" && generator == "" {
 		return Loader{}
 	}
-	// The script itself tells whether it reads fragments: Debian's does, GRUB's own does not.
+	// The script shows whether it reads fragments: Debian's does, GRUB's own does not.
 	if generator != "" && strings.Contains(r.text(generator), "default/grub.d") {
 		l.DropIns = "etc/default/grub.d"
 	}

@@ -23,7 +23,7 @@ type Platform struct {
 	Arch     string
 	CPU      CPU
 	Firmware Firmware
-	// IOMMUs are those that the running kernel drives.
+	// IOMMUs are the IOMMUs that the running kernel drives.
 	IOMMUs []string
 	// Kernel is the release that runs, or the newest that is installed.
 	Kernel string
@@ -43,7 +43,7 @@ type Platform struct {
 	Networkd              bool
 	// Unread are files that are there and could not be read, with the reason.
 	Unread []string
-	// denied are those of them that this process may not read.
+	// denied are the tables that this process may not read.
 	denied []string
 }
 
@@ -56,7 +56,7 @@ type CPU struct {
 	Virtualizes bool
 }
 
-// Firmware is what ACPI says of IOMMUs. Tables that are absent are nil.
+// Firmware has the ACPI tables about IOMMUs. Absent tables are nil.
 type Firmware struct {
 	DMAR *acpi.DMAR
 	IVRS *acpi.IVRS
@@ -103,7 +103,7 @@ type reader struct {
 	unread, denied []string
 }
 
-// maxFile bounds what is read of a file: modules.dep has a megabyte.
+// maxFile limits a file: modules.dep has a megabyte.
 const maxFile = 8 << 20
 
 func (r *reader) text(name string) string {
@@ -186,7 +186,7 @@ func (r *reader) initramfs() Initramfs {
 	return ""
 }
 
-// Facts returns what was found, for people and for reports.
+// Facts returns the findings, for people and for reports.
 func (p *Platform) Facts() []state.Fact {
 	var facts []state.Fact
 	add := func(name, value, source string) {
@@ -214,8 +214,8 @@ func (p *Platform) Facts() []state.Fact {
 	return facts
 }
 
-// Denied is the problem that this process may not read what a node has to be judged by, if so: whatever else is found is not to be
-// believed then.
+// Denied is the problem that this process may not read files that decide about the node. All other results are
+// unreliable then.
 func (p *Platform) Denied() []state.Problem {
 	if !p.Live || len(p.denied) == 0 {
 		return nil
