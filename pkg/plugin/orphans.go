@@ -100,8 +100,8 @@ type Repair struct {
 
 	// lost are the claims that did not have their devices at each look with an answer since then, by UID.
 	lost map[string]loss
-	// claimsLeft are the claims that the last look left alone, by UID. reported is what was reported of each orphan, by kind
-	// and name.
+	// claimsLeft are the claims that the last look left alone, by UID. reported is the last report of each orphan, by
+	// kind and name.
 	claimsLeft map[string]orphan
 	reported   map[string]string
 }
@@ -109,7 +109,7 @@ type Repair struct {
 // orphan is an orphan that is left alone, and why.
 type orphan struct{ name, why string }
 
-// loss is why a claim does not have its devices any more, and since when.
+// loss is why, and since when, a claim no longer has its devices.
 type loss struct {
 	why   string
 	since time.Time
@@ -145,8 +145,8 @@ func (r *Repair) repaired(ctx context.Context, kind, name, what string, err erro
 	}
 }
 
-// claims unprepares the claims that are certainly gone, and returns those that may be. A claim for which the API server does
-// not answer stays as the last look found it.
+// claims unprepares the claims that certainly lost their devices, and returns those that may have. If the API server
+// does not answer for a claim, the result of the last look stays.
 func (r *Repair) claims(ctx context.Context) map[string]string {
 	records, _ := r.Records() // a metric counts what can't be read, and nothing can repair it
 	if r.isOurCluster(ctx, records) {
@@ -159,7 +159,7 @@ func (r *Repair) claims(ctx context.Context) map[string]string {
 	return left
 }
 
-// judge looks at each claim, and repairs those that have lost their devices for long enough.
+// judge looks at each claim, and repairs it if it lost its devices long enough ago.
 func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 	lost, left := map[string]loss{}, map[string]orphan{}
 	var due []*journal.Record

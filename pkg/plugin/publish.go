@@ -71,7 +71,7 @@ func (s *service) note(ctx context.Context, snap *device.Snapshot) {
 	}
 }
 
-// checkConfig logs where the node's config does not fit the node, each time that this changes.
+// checkConfig logs the problems of the node config on this node whenever they change.
 func (s *service) checkConfig(ctx context.Context, snap *device.Snapshot) {
 	problems := nodeconfig.Select(s.node.Node, snap).Problems()
 	if slices.Equal(problems, s.problems) {
@@ -104,7 +104,7 @@ type RunFiles struct {
 // NewRunFiles returns the files in a directory, which the first write creates.
 func NewRunFiles(dir string) *RunFiles { return &RunFiles{dir: dir} }
 
-// Keep writes the baseline if there is none of this boot.
+// Keep writes the baseline, unless this boot already has one.
 func (n *RunFiles) Keep(snap *device.Snapshot) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -16,7 +16,7 @@ type Assignment struct {
 	Claim plan.Ref
 	// State is the record's state. A VM may get the devices only while it is Prepared.
 	State journal.State
-	// Stale marks a record of an earlier boot, whose device nodes are not valid any more.
+	// Stale marks a record of an earlier boot, whose device nodes are no longer valid.
 	Stale bool
 	// Withdrawn says why these devices on this node are not allocated to the claim, such as "its allocation
 	// was withdrawn"; empty while they are, or if that is unknown.

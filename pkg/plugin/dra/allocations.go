@@ -27,7 +27,7 @@ type Allocations struct {
 	Client kubernetes.Interface
 	// Node is the node's name.
 	Node string
-	// Load returns a claim's record, nil where there is none.
+	// Load returns a claim's record, nil if there is none.
 	Load func(uid string) (*journal.Record, error)
 }
 
@@ -44,8 +44,8 @@ func (e *WithdrawnError) Error() string {
 	return fmt.Sprintf("claim %s: %s, and its former device is prepared on this node: delete the pod and create it again", e.Claim, e.Why)
 }
 
-// Lost returns why a record's claim does not have its devices any more; empty if it has them. It returns an error if that is unknown,
-// such as after the 404 of a server that does not serve resource.k8s.io/v1.
+// Lost returns why a record's claim no longer has its devices; empty if it has them. It returns an error if that is
+// unknown, for example after the 404 of a server that does not serve resource.k8s.io/v1.
 func (a *Allocations) Lost(ctx context.Context, rec *journal.Record) (why string, err error) {
 	ref := rec.Plan.Claim
 	c, err := a.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -83,8 +83,8 @@ func inPools(devices []claim.Device) string {
 	return strings.Join(words, ", ")
 }
 
-// Confirm returns a [WithdrawnError] if the API server says that the claim does not have its devices any more. Without an answer in
-// time it returns nil: only the API server changes an allocation, and a VM must be able to restart while it is unreachable.
+// Confirm returns a [WithdrawnError] if the claim no longer has its devices at the API server. Without an answer in time
+// it returns nil: only the API server changes an allocation, and a VM must be able to restart while it is unreachable.
 func (a *Allocations) Confirm(ctx context.Context, uid string) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmLimit)
 	defer cancel()

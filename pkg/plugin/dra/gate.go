@@ -33,7 +33,7 @@ const (
 	NoPod GateCode = "NoPod"
 	// SharedClaim: the claim is reserved for more than one pod.
 	SharedClaim GateCode = "SharedClaim"
-	// PodReplaced: the pod is gone, or another one has its name.
+	// PodReplaced: the pod does not exist, or another one has its name.
 	PodReplaced GateCode = "PodReplaced"
 	// AllocatedElsewhere: the claim's devices are allocated on another node.
 	AllocatedElsewhere GateCode = "AllocatedElsewhere"
@@ -275,7 +275,7 @@ func asksForLabels(s *corev1.NodeSelector) bool {
 	return false
 }
 
-// allocateAgain is the fix for an allocation that does not match its DeviceClass any more.
+// allocateAgain is the fix for an allocation that no longer matches its DeviceClass.
 const allocateAgain = "delete the pod, and the claim if no template made it, and create them again"
 
 // admitClasses admits a claim whose DeviceClasses are granted to its namespace. Only a class may have parameters that weaken

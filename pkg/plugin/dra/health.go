@@ -45,7 +45,7 @@ func (h *Health) Published() {
 	h.published = true
 }
 
-// Withdraw notes why nothing may be published any more.
+// Withdraw forbids publishing from now on; err is the reason.
 func (h *Health) Withdraw(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -64,7 +64,7 @@ func (o *offered) lingering(isAllocated func(publish.Allocated) bool) []publish.
 	return all
 }
 
-// note adds what is published now.
+// note records the devices that are published now.
 func (o *offered) note(pools map[string]publish.Pool) {
 	o.consumed = Consumed{}
 	for _, d := range devices(pools) {
@@ -107,10 +107,10 @@ func PublishedDevices(ctx context.Context, client kubernetes.Interface, node str
 	return all, nil
 }
 
-// Attempts remembers the functions for which Prepare failed for a reason that only an attempt shows: a process has the function open,
-// or one of its disks is in exclusive use. After two failures the function is tainted, so that the scheduler chooses another. The taint
-// ends when a claim is prepared, or after some time, because no claim would notice that the reason is gone. Attempts are kept in memory
-// only. It is safe for concurrent use.
+// Attempts remembers the functions for which Prepare failed for a reason that only an attempt shows: a process has the
+// function open, or one of its disks is in exclusive use. After two failures the function is tainted, so that the
+// scheduler chooses another. The taint ends when a claim is prepared, or after some time, because no claim would notice
+// that the reason ended. Attempts are kept in memory only. It is safe for concurrent use.
 type Attempts struct {
 	// Kept is how long a function stays tainted after the latest failure.
 	Kept time.Duration

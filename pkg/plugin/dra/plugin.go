@@ -64,7 +64,7 @@ type PluginConfig struct {
 	Attempts *Attempts
 	// Asked, which may be nil, notes claims that are not prepared.
 	Asked *Asked
-	// Changed is called after each call of the kubelet, because claims change what is published.
+	// Changed is called after each call of the kubelet, because claims change the published devices.
 	Changed func()
 	// Fatal ends the plugin with a cause.
 	Fatal func(error)
@@ -282,7 +282,7 @@ func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	return nil
 }
 
-// forget removes a claim from those that are not prepared.
+// forget removes a claim from the unprepared ones.
 func (d *Plugin) forget(uid types.UID) {
 	if d.Asked != nil {
 		d.Asked.Forget(uid)

@@ -305,8 +305,8 @@ func (s *StatusSync) Look(ctx context.Context) {
 	s.log(ctx, away)
 }
 
-// check reads one claim, and reports it again if its status does not show that it is prepared, or the links of its VFs. A claim
-// that is gone needs no status, and the status of a later refusal stays.
+// check reads one claim, and reports it again if its status does not show that it is prepared, or not the links of its
+// VFs. It skips a claim that does not exist, and keeps the status of a later refusal.
 func (s *StatusSync) check(ctx context.Context, rec *journal.Record, links map[pci.Address]vfLink) (right bool, err error) {
 	ref := rec.Plan.Claim
 	c, err := s.Reporter.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})

@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
-// nodeMetrics count the node's devices, its orphans, and the VFs that it lacks.
+// nodeMetrics count the node's devices, orphans and missing VFs.
 type nodeMetrics struct {
 	devices *prometheus.GaugeVec
 	orphans *prometheus.GaugeVec
@@ -47,7 +47,7 @@ type Device struct {
 	Healthy bool
 }
 
-// ObserveDevices counts the published devices, in place of those that were published before.
+// ObserveDevices counts the published devices, and replaces the former counts.
 func (m *Metrics) ObserveDevices(devices []Device) {
 	m.node.devices.Reset()
 	for _, t := range append(device.Types(), device.PairType) {

@@ -110,8 +110,8 @@ func (h *hooks) ended(pod *api.PodSandbox) {
 	}
 }
 
-// renewable reports whether a claim's devices are reset between two sandboxes. Unprepare resets the
-// devices of a claim that is not prepared any more.
+// renewable reports whether a claim's devices are reset between two sandboxes. Unprepare resets the devices of a claim
+// that is no longer prepared.
 func renewable(a *assignment.Assignment) bool { return a.State == journal.Prepared && !a.Stale }
 
 // refuse logs and reports a refusal. The log names the claim too.
@@ -150,9 +150,9 @@ func (h *hooks) Configure(_ context.Context, _, runtime, version string) (api.Ev
 	return 0, nil
 }
 
-// Synchronize catches up with what happened while the plugin was not connected: it resets the devices
-// of sandboxes that have ended, records those that started, and checks running containers, which it
-// can't refuse any more. A runtime that restarted does not report the end of earlier sandboxes.
+// Synchronize catches up after the plugin was not connected: it resets the devices of ended sandboxes, records new ones,
+// and checks running containers, which it can no longer refuse. A restarted runtime does not report the end of earlier
+// sandboxes.
 func (h *hooks) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) (_ []*api.ContainerUpdate, err error) {
 	defer h.observe("Synchronize", time.Now(), &err)
 	running := h.running(pods)

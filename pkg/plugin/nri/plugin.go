@@ -152,7 +152,7 @@ func dial(ctx context.Context, socket string) (*connection, error) {
 	return nil, fmt.Errorf("connect to NRI: %w", err)
 }
 
-// connection closes a channel when it is closed. Its reader closes it when the runtime is gone.
+// connection closes a channel when it is closed. Its reader closes it when the runtime disconnects.
 type connection struct {
 	net.Conn
 	synchronized atomic.Bool

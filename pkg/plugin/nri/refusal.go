@@ -49,7 +49,7 @@ type Refusal struct {
 	// Claim is the claim in question, zero for none. It can be another tenant's, so the text names it
 	// only if the pod consumes it.
 	Claim plan.Ref
-	// Text says what is wrong, Fix what to do; both are whole phrases.
+	// Text is the problem, and Fix the remedy. Both are complete phrases.
 	Text, Fix string
 	// Err says what could not be read, for Unverifiable. It can contain what the tenant must not see,
 	// so it is not in the text.

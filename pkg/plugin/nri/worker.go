@@ -65,7 +65,7 @@ func newWorker(ctx context.Context, cfg *Config) *worker {
 	return w
 }
 
-// add adds a job behind the others of its claim, unless the last one is the same.
+// add appends a job to the others of its claim, unless the last one is equal.
 func (w *worker) add(j job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +112,7 @@ func (w *worker) work(j job, q *queue) {
 	}
 }
 
-// next removes the first job of a queue and returns the one behind it. It deletes an empty queue.
+// next removes the first job of a queue and returns the next one. It deletes an empty queue.
 func (w *worker) next(claim string, q *queue) (job, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,8 +130,8 @@ func (w *worker) next(claim string, q *queue) (job, bool) {
 	return q.jobs[0], true
 }
 
-// do tries a job until it is done, is not wanted any more, or fails for good. A job behind it ends
-// its delay: the runtime knows the claim's sandbox then.
+// do tries a job until it succeeds, is no longer wanted, or fails for good. The next job of the claim ends its delay,
+// because the runtime then knows the claim's sandbox.
 func (w *worker) do(j job, more <-chan struct{}) {
 	delay := time.Until(j.notBefore)
 	for retry := firstRetry; sleep(w.ctx, delay, more); retry = min(2*retry, lastRetry) {
@@ -177,15 +177,15 @@ func (j *job) name() string {
 	return "HandOver"
 }
 
-// final reports whether another attempt is useless: the claim is gone, or its devices are in
-// quarantine, which only the operator ends.
+// final reports whether a retry is useless: the claim no longer exists, or its devices are in quarantine, which only the
+// operator ends.
 func final(err error) bool {
 	_, gone := errors.AsType[*prepare.NotPreparedError](err)
 	_, quarantined := errors.AsType[*prepare.QuarantinedError](err)
 	return gone || quarantined
 }
 
-// sleep returns false if ctx ends meanwhile. A value from wake, which may be nil, ends it early.
+// sleep returns false if ctx ends first. A value from wake, which may be nil, ends it early.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

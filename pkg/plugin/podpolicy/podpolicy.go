@@ -25,12 +25,12 @@ const (
 type Refusal struct {
 	// Subject is the annotation's key, or the path on the node.
 	Subject string
-	// Text says what is wrong with it and Fix what to do; both are whole phrases.
+	// Text is the problem, and Fix the remedy. Both are complete phrases.
 	Text, Fix string
 }
 
-// Annotations returns the first of a pod's annotations, by their keys, that it must not have; nil when it may have all. inVM says that
-// the pod runs under a handler that gives it a VM of its own with our devices. A container's annotations are judged like its pod's.
+// Annotations returns the first annotation, by key, that a pod must not have; nil if it may have all. inVM is true if
+// the pod's handler gives it its own VM with devices of kata-vfio. The rules for a container's annotations are the same.
 func Annotations(annotations map[string]string, inVM bool) *Refusal {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if why := refused(strings.ToLower(key), annotations[key], inVM); why != "" {

@@ -169,8 +169,8 @@ func (c *ociConfig) id() string {
 	return filepath.Base(c.dir)
 }
 
-// netNS returns the path of the network namespace; empty if the sandbox has none of its own, or none
-// that existed before it.
+// netNS returns the path of the network namespace; empty if the sandbox does not have its own, or if it did not exist
+// before the sandbox.
 func (c *ociConfig) netNS() string {
 	for _, n := range c.Linux.Namespaces {
 		if n.Type == "network" {

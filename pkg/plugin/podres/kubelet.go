@@ -155,7 +155,7 @@ type namedClaim struct {
 	namespace, name string
 	// cdi are the CDI names of its devices; they hold the claim's UID.
 	cdi []string
-	// devices are its devices of ours by pool and name, as they were prepared.
+	// devices are its devices of kata-vfio by pool and name, as prepared.
 	devices []poolDevice
 }
 
@@ -218,5 +218,5 @@ func devicesNamed(dynamic *podresourcesv1.DynamicResource) []poolDevice {
 // ours reports whether a claim's device is our driver's.
 func ours(r *podresourcesv1.ClaimResource) bool { return r.GetDriverName() == v1alpha1.DriverName }
 
-// oursByCDI reports whether a CDI name is of our devices' kind.
+// oursByCDI reports whether a CDI name has the kind of kata-vfio's devices.
 func oursByCDI(d *podresourcesv1.CDIDevice) bool { return strings.HasPrefix(d.GetName(), cdi.Kind+"=") }

@@ -130,9 +130,9 @@ const (
 	knockLimit = time.Second
 )
 
-// Keep serves on a listener of [Listen] until ctx ends. When nothing answers at path any more, it takes
-// the socket back: another instance took it over, and has died or was rolled back. It leaves an instance
-// that answers alone, so that any number of instances can run Keep.
+// Keep serves on a listener of [Listen] until ctx ends. If path no longer answers, it takes the socket back: another
+// instance took it over, and has died or was rolled back. It leaves an instance that answers alone, so any number of
+// instances can run Keep.
 func (s *Server) Keep(ctx context.Context, l net.Listener, path string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.Serve(ctx, l) })

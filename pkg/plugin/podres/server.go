@@ -76,8 +76,8 @@ type Config struct {
 	// why not. The kubelet does not do so when a pod replaces one that was deleted by force, with the
 	// same claim.
 	Reserve func(ctx context.Context, c plan.Ref) error
-	// Confirm, which may be nil, returns an error if the cluster says that the prepared devices are not
-	// allocated to the claim any more. It must answer within seconds.
+	// Confirm, which may be nil, returns an error if the prepared devices are no longer allocated to the claim. It must
+	// answer within seconds.
 	Confirm func(ctx context.Context, claimUID string) error
 	// Observe, which may be nil, is called at the end of each Get. It must be safe for concurrent use.
 	Observe func(took time.Duration, err error)

@@ -22,7 +22,7 @@ type Ration struct {
 	buckets map[string]*bucket
 }
 
-// bucket holds what a namespace may have.
+// bucket is the token bucket of one namespace.
 type bucket struct {
 	tokens  float64
 	filled  time.Time

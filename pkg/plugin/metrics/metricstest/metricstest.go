@@ -9,7 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Ours returns all metrics of ours.
+// Ours returns all metrics of kata-vfio.
 func Ours(t testing.TB, from prometheus.Gatherer) []*dto.MetricFamily {
 	t.Helper()
 	families, err := from.Gather()
