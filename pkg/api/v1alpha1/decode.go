@@ -251,8 +251,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// literal returns a JSON value as it was written, cut to a length that fits a
-// message.
+// literal returns a JSON value as written, shortened for a message.
 func literal(raw json.RawMessage) string {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, raw); err != nil {

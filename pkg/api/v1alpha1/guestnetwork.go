@@ -28,9 +28,8 @@ type GuestNetwork struct {
 	AddressPool string `json:"addressPool,omitempty"`
 	// Routes are added when the addresses are there.
 	Routes []GuestRoute `json:"routes,omitempty"`
-	// Table puts the routes into a routing table of their own, 1 to 252 or from
-	// 256 on, which is asked for what comes from one of the addresses: with several
-	// interfaces, answers leave by the one that was asked.
+	// Table puts the routes into a separate routing table, 1 to 252 or from 256 on, which applies to packets from one of
+	// the addresses. With several interfaces, replies then leave by the interface that got the request.
 	Table *int `json:"table,omitempty"`
 }
 

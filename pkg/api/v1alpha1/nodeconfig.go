@@ -29,12 +29,12 @@ const (
 	PairingRoot   Pairing = "Root"
 )
 
-// NodeConfig selects the functions of a node that kata-vfio may take. The default selects every display, 3D and
+// NodeConfig selects the functions of a node that kata-vfio may take. Without one, it may take every display, 3D and
 // processing accelerator function and every VF, on demand.
 type NodeConfig struct {
 	TypeMeta `json:",inline"`
-	// Devices are tried in order; the first match decides. A function that no rule matches is not selected. Nil
-	// (omitted) means the default rules; an empty list selects nothing.
+	// Devices are tried in order; the first match decides. kata-vfio does not take a function that no rule matches. Nil
+	// (not set) selects the default rules; an empty list selects no function.
 	Devices []DeviceRule `json:"devices,omitzero"`
 	// AllowedHandlers are the RuntimeClass handlers whose pods may have our
 	// devices. Default: ["kata-gpu"].
@@ -83,8 +83,8 @@ type DeviceRule struct {
 	Exclude bool `json:"exclude,omitempty"`
 }
 
-// DeviceMatch holds what a function must be; every field that is set must
-// hold, and at least one must be set. Within a list, one entry must.
+// DeviceMatch is a condition for functions. Every set field must match, and at least one must be set. A list matches if
+// one of its entries does.
 type DeviceMatch struct {
 	// Types are device types: gpu, pf, vf, nvme, other.
 	Types []string `json:"types,omitempty"`

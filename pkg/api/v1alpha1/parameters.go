@@ -1,8 +1,6 @@
-// Package v1alpha1 holds what users write for kata-vfio, in the API group
-// resource.kata-vfio.dev, version v1alpha1: the opaque parameters VFIOConfig
-// and VFConfig of a DeviceClass or ResourceClaim, and the NodeConfig file of a
-// node. It decodes strictly (an unknown or mistyped field is an error that
-// names it), fills in defaults, and validates.
+// Package v1alpha1 is the API of kata-vfio for users, group resource.kata-vfio.dev, version v1alpha1: the opaque
+// parameters VFIOConfig and VFConfig of a DeviceClass or ResourceClaim, and the NodeConfig file of a node. It decodes
+// strictly (an unknown or mistyped field is an error that names it), sets defaults, and validates.
 package v1alpha1
 
 import (
@@ -32,8 +30,8 @@ type TypeMeta struct {
 	Kind       string `json:"kind"`
 }
 
-// readMeta returns apiVersion and kind of a JSON object. It reports problems if the API version is another one or the
-// kind is not among kinds.
+// readMeta returns apiVersion and kind of a JSON object, which must have this API version and one of the kinds. For any
+// other object it reports only that.
 func readMeta(raw []byte, kinds ...string) (TypeMeta, problems) {
 	var m TypeMeta
 	fields, p := document(raw)
@@ -109,8 +107,7 @@ func DecodeParameters(raw []byte) (Parameters, error) {
 	return Parameters{VFIO: c}, err
 }
 
-// Weakens returns a [WeakensIsolationError] that names the parameters which
-// are not accepted from a claim, and nil when there is none.
+// Weakens returns a [WeakensIsolationError] that names the parameters that a claim must not set, nil if there are none.
 func (p Parameters) Weakens() error {
 	if p.VFIO != nil {
 		return p.VFIO.Weakens()

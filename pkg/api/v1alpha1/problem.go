@@ -80,7 +80,7 @@ func (p *problems) within(path string, value *int, most int) {
 	}
 }
 
-// show quotes a user's text for a message, cut to a length that fits one.
+// show quotes a user's text, shortened for a message.
 func show(text string) string {
 	const most = 64
 	if len(text) > most {

@@ -44,8 +44,8 @@ const maxRate = 1<<31 - 1
 // "not said".
 type VFConfig struct {
 	TypeMeta `json:",inline"`
-	// MAC is the VF's administrative MAC address, "02:00:5e:10:00:01": unicast
-	// and not zero. A claim may not replace its DeviceClass's.
+	// MAC is the VF's administrative MAC address, such as "02:00:5e:10:00:01": unicast and not zero. A claim can't
+	// replace the one of its DeviceClass.
 	MAC string `json:"mac,omitempty"`
 	// VLAN is the VLAN id, 0 (none) to 4094. From a DeviceClass only.
 	VLAN *int `json:"vlan,omitempty"`
@@ -125,9 +125,8 @@ func (c *VFConfig) Default() {
 	}
 }
 
-// Validate reports everything that is wrong with c as an [InvalidError], what
-// its parameters say together included. Decoding leaves that out, since a
-// class's and a claim's parameters each hold only a part.
+// Validate reports all problems of c as an [InvalidError], including parameters that contradict each other. Decoding
+// does not check these, because a class's and a claim's parameters are each only a part.
 func (c *VFConfig) Validate() error {
 	var p problems
 	c.check(&p)
@@ -177,8 +176,7 @@ func (c *VFConfig) check(p *problems) {
 	}
 }
 
-// Weakens returns a [WeakensIsolationError] that names the parameters which
-// are not accepted from a claim, and nil when there is none.
+// Weakens returns a [WeakensIsolationError] that names the parameters that a claim must not set, nil if there are none.
 func (c *VFConfig) Weakens() error {
 	w := weakening{kind: KindVFConfig}
 	if c.VLAN != nil {

@@ -25,10 +25,9 @@ const (
 // either way.
 type CompanionPolicy string
 
-// Companion policies. Give needs the IOMMUFD backend, since Kata decides by
-// itself what it plugs of a group's node, and an IOMMU group of its own for each
-// function: Kata 4.1.0 makes an iommufd context for each, and the kernel lets one
-// context have a group. What shares a group is refused when a claim is prepared.
+// Companion policies. Give needs the IOMMUFD backend, because Kata decides which functions of a group's node it plugs.
+// It also needs a separate IOMMU group for each function: Kata 4.1.0 makes one iommufd context for each, and the kernel
+// allows a group in one context only. Prepare refuses functions that share a group.
 const (
 	CompanionsWithhold CompanionPolicy = "Withhold"
 	CompanionsGive     CompanionPolicy = "Give"
@@ -40,9 +39,9 @@ const (
 type VFIOConfig struct {
 	TypeMeta `json:",inline"`
 	Backend  Backend `json:"backend,omitempty"`
-	// ControlNode adds /dev/vfio/vfio or /dev/iommu to the CDI device, which
-	// some VMMs want and Kata's Rust runtime refuses. A container that has it can
-	// open IOMMU contexts of its own: from a DeviceClass only. Default false.
+	// ControlNode adds /dev/vfio/vfio or /dev/iommu to the CDI device. Some VMMs need it, and Kata's Rust runtime
+	// refuses it. A container that has it can open its own IOMMU contexts, so only a DeviceClass may set it. Default
+	// false.
 	ControlNode *bool           `json:"controlNode,omitempty"`
 	Reset       ResetPolicy     `json:"reset,omitempty"`
 	Companions  CompanionPolicy `json:"companions,omitempty"`
@@ -84,9 +83,8 @@ func (c *VFIOConfig) Default() {
 	*c = defaults
 }
 
-// Validate reports everything that is wrong with c as an [InvalidError], what
-// its parameters say together included. Decoding leaves that out, since a
-// class's and a claim's parameters each hold only a part.
+// Validate reports all problems of c as an [InvalidError], including parameters that contradict each other. Decoding
+// does not check these, because a class's and a claim's parameters are each only a part.
 func (c *VFIOConfig) Validate() error {
 	var p problems
 	c.check(&p)
@@ -104,8 +102,7 @@ func (c *VFIOConfig) check(p *problems) {
 	oneOf(p, "companions", c.Companions, CompanionsWithhold, CompanionsGive)
 }
 
-// Weakens returns a [WeakensIsolationError] that names the parameters which
-// are not accepted from a claim, and nil when there is none.
+// Weakens returns a [WeakensIsolationError] that names the parameters that a claim must not set, nil if there are none.
 func (c *VFIOConfig) Weakens() error {
 	w := weakening{kind: KindVFIOConfig}
 	w.add(c.Reset == ResetSkip, "reset", c.Reset)
