@@ -100,9 +100,8 @@ type Rtnetlink struct{ *link.Rtnetlink }
 // NewRtnetlink returns the interfaces of the node whose proc is at that path.
 func NewRtnetlink(proc string) *Rtnetlink { return &Rtnetlink{link.NewRtnetlink(proc)} }
 
-// Write gives one setting of a VF the value that it has in to. Settings are
-// written one at a time: the kernel applies those of one request in order and
-// leaves what it did when it comes to one that the driver refuses.
+// Write sets one setting of a VF to its value in to. Settings are written one at a time: the kernel applies the settings
+// of a request in order, and keeps the earlier ones if the driver refuses one.
 func (r *Rtnetlink) Write(ctx context.Context, number, index int, s device.VFSetting, to *device.VFSettings) error {
 	attr, err := settingAttr(index, s, to)
 	if err != nil {
@@ -140,8 +139,8 @@ func (d *Devlink) SetMode(ctx context.Context, h Handle, m Mode) error {
 	return err
 }
 
-// SetMAC sets the address of the VF behind a port (devlink port function set
-// hw_addr, Documentation/networking/devlink/devlink-port.rst).
+// SetMAC sets the address of a port's VF (devlink port function set hw_addr,
+// Documentation/networking/devlink/devlink-port.rst).
 func (d *Devlink) SetMAC(ctx context.Context, h Handle, port uint32, mac string) error {
 	address, err := net.ParseMAC(mac)
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package vf reads and changes what a PF imposes on its VFs: addresses, VLANs,
-// rates, spoof checking, trust and link state. They live in the PF, so that they
-// hold for a VF on vfio-pci as well, and for the guest behind it.
+// Package vf reads and changes the settings that a PF imposes on its VFs: addresses, VLANs, rates, spoof checking, trust
+// and link state. The PF keeps them, so they also apply to a VF on vfio-pci, and to its guest.
 //
-// Every change is read back: a driver may take a setting and do another thing.
+// Every change is read back, because a driver may accept a setting and do something else.
 package vf
 
 import (
@@ -208,7 +207,7 @@ func (p *Policy) Apply(ctx context.Context, pf pci.Address, index int, want *dev
 	return p.verify(ctx, pf, index, want)
 }
 
-// verify reads back what was written.
+// verify reads back the written settings.
 func (p *Policy) verify(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error {
 	link, state, err := p.look(ctx, pf, index)
 	if err != nil {

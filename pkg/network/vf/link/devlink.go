@@ -110,8 +110,7 @@ func (d *Devlink) ports(ctx context.Context, h Handle) ([]Port, error) {
 	return ports, nil
 }
 
-// Do carries out one command for a device on a socket of its own, as
-// [Rtnetlink.Do] does, and waits for it as long as limit allows.
+// Do carries out one command for a device on a new socket, as [Rtnetlink.Do] does, and waits at most for limit.
 func (d *Devlink) Do(ctx context.Context, limit time.Duration, c Command) ([][]byte, error) {
 	return d.requests.do(ctx, limit, func() ([][]byte, error) { return d.execute(&c) })
 }
@@ -175,7 +174,7 @@ func genericFamily(sockets map[int]*nl.SocketHandle, name string, missing error)
 	return 0, missing
 }
 
-// Attributes that package nl lacks (enum devlink_attr in include/uapi/linux/devlink.h).
+// Attributes that package nl does not have (enum devlink_attr in include/uapi/linux/devlink.h).
 const (
 	attrPCIVFNumber = 128
 	attrExternal    = 149
@@ -186,8 +185,7 @@ type port struct {
 	Port
 	handle  Handle
 	flavour uint16
-	// external is set for those of another host behind the same eswitch, as on a
-	// DPU.
+	// external is set for a port of another host on the same eswitch, as on a DPU.
 	external bool
 }
 

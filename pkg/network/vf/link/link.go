@@ -1,6 +1,5 @@
-// Package link reads the node's network interfaces and the VFs behind them by
-// rtnetlink, eswitches by devlink, and flow control by ethtool. It asks and changes
-// nothing; package vf writes.
+// Package link reads the node's network interfaces and their VFs by rtnetlink, eswitches by devlink, and flow control by
+// ethtool. It changes nothing; package vf writes.
 package link
 
 import (
@@ -49,19 +48,17 @@ func (s *State) Representor() string {
 	return s.Port.Representor
 }
 
-// Counters are a VF's since it was enabled, in its own direction. All are 0 where
-// the PF's driver counts nothing, which the kernel does not tell from no traffic.
+// Counters count a VF's traffic since it was enabled, in the VF's direction. All are 0 if the PF's driver counts
+// nothing, which the kernel reports like no traffic.
 type Counters struct {
 	RxPackets, TxPackets uint64
 	RxBytes, TxBytes     uint64
 	RxDropped, TxDropped uint64
 }
 
-// Connect enters what is true of VFs in switchdev mode, with the ports of the
-// PF's eswitch. VLANs, spoof check and
-// trust are none of the PF's there: drivers refuse to change them, and report
-// what was in legacy mode (mlx5) or what does not hold (ice says that it checks
-// the sender and has switched that off, ice_vsi_ctx_clear_antispoof).
+// Connect adapts the settings of VFs to switchdev mode, with the ports of the PF's eswitch. In that mode the PF does not
+// have VLANs, spoof check and trust: drivers refuse to change them, and report the values of legacy mode (mlx5) or wrong
+// ones (ice reports a spoof check that it has switched off, ice_vsi_ctx_clear_antispoof).
 func (l *Link) Connect(ports []Port) error {
 	for i := range l.VFs {
 		vf := &l.VFs[i]
@@ -82,10 +79,9 @@ func (l *Link) Connect(ports []Port) error {
 	return nil
 }
 
-// Live reports whether the tree is that of a running node, whose interfaces can be
-// asked for, and returns the path of its proc for [NewRtnetlink] then. A copy has
-// no procfs, whatever its links say. The error says why a running node's network
-// namespace is not to be had.
+// Live reports whether the tree belongs to a running node, whose interfaces can be queried, and returns the path of its
+// proc for [NewRtnetlink]. A copy has no procfs, whatever its links say. The error says why the network namespace of a
+// running node is unavailable.
 func Live(fs *sysfs.FS) (proc string, live bool, err error) {
 	dir, err := fs.OpenDir("proc/1")
 	if err != nil {

@@ -19,18 +19,16 @@ const Limit = 10 * time.Second
 // errNoAnswer is the cause where a limit ends the waiting.
 var errNoAnswer = errors.New("the kernel does not answer: an operation on an interface of the node hangs (`dmesg` names blocked tasks)")
 
-// requests are those to one of the kernel's netlink families. The kernel carries
-// a request out within the call that sends it, under one lock for all interfaces
-// of the node (RTNL), or for all of a device (devlink). An operation that hangs
-// holds up all others, and neither a signal nor a socket's timeout ends their
-// calls. So a request is waited for no longer than its context and a limit
-// allow, and one that is left behind keeps the next from being sent until it is
-// through: what it sets must not come after what is set later.
+// requests serializes the requests to one of the kernel's netlink families. The kernel carries out a request in the call
+// that sends it, under one lock for all interfaces of the node (RTNL), or for all of a device (devlink). An operation
+// that hangs blocks all others, and neither a signal nor a socket's timeout ends their calls. So a caller waits no
+// longer than its context and a limit allow. An abandoned request blocks the next one until it ends, because its
+// settings must not come after later ones.
 type requests struct{ turn chan struct{} } // holds a value while a request is under way
 
 func newRequests() requests { return requests{make(chan struct{}, 1)} }
 
-// do carries out one request, or leaves it behind.
+// do carries out one request, and abandons it if ctx or limit ends first.
 func (r requests) do(ctx context.Context, limit time.Duration, request func() ([][]byte, error)) ([][]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoAnswer)
 	defer cancel()

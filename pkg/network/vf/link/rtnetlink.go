@@ -47,9 +47,8 @@ func InterfaceMessage(number int) *nl.IfInfomsg {
 	return m
 }
 
-// Do carries out one request on a socket of its own, one at a time. It returns
-// with the context at the latest, and a request that hangs in the kernel then is
-// left behind.
+// Do carries out one request on a new socket, one at a time. It returns when ctx ends at the latest, and abandons a
+// request that hangs in the kernel.
 func (r *Rtnetlink) Do(ctx context.Context, req *nl.NetlinkRequest) ([][]byte, error) {
 	return r.requests.do(ctx, Limit, func() ([][]byte, error) { return r.execute(req) })
 }

@@ -108,8 +108,8 @@ func (l *Links) Use(d Driver) {
 	l.driver = d
 }
 
-// Pretend has all interfaces say that they are of that function, as when
-// numbers are of another namespace than sysfs.
+// Pretend makes all interfaces report the function as their parent, as if their numbers belonged to another namespace
+// than sysfs.
 func (l *Links) Pretend(parent string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -286,8 +286,8 @@ func (l *Links) vlanRefusal(v *device.VLAN) error {
 	return nil
 }
 
-// sync makes the PF's list as long as it has VFs. New ones have what drivers
-// begin with; those that were disabled are forgotten, and all over a reboot.
+// sync adapts the PF's list to its VFs. New VFs have the drivers' initial settings. The settings of disabled VFs are
+// lost, and all settings on reboot.
 func (l *Links) sync(pf pci.Address) error {
 	boot, err := l.fs.ReadString("proc/sys/kernel/random/boot_id")
 	if err != nil {
