@@ -1,14 +1,11 @@
-// Package sysfs reads a node's /sys, /proc, /dev and /lib below one root
-// directory: "/" on a live node, "/host" in a container, or a captured tree.
-// It never writes; package sysfs/control does.
+// Package sysfs reads a node's /sys, /proc, /dev and /lib below one root directory: "/" on a live node, "/host" in a
+// container, or a captured tree. It never writes; package sysfs/control does.
 //
-// Everything stays below that root, by openat2(2) or an [os.Root]: links are
-// followed as the kernel wrote them, relative ones, and a link or ".." that leaves
-// the root is an error, so a captured tree can't point at the node that looks at it.
+// All accesses stay below that root, by openat2(2) or an [os.Root]. Relative links are followed as the kernel wrote
+// them. A link or ".." that leaves the root is an error, so a captured tree can't point at the node that reads it.
 //
-// Errors wrap the file system's own and name the path below the root;
-// errors.Is with [fs.ErrNotExist] tells an attribute that is absent from one
-// that could not be read.
+// Errors wrap the file system's own and name the path below the root. errors.Is with [fs.ErrNotExist] distinguishes an
+// absent attribute from an unreadable one.
 package sysfs
 
 import (
@@ -265,8 +262,7 @@ func (f *FS) file(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// descriptor is [FS.file] for who needs no [os.File], which takes calls of its own
-// to make and to close.
+// descriptor is [FS.file] without an [os.File], which needs additional system calls.
 func (f *FS) descriptor(path string, flags int) (int, error) {
 	fd, known, err := f.walk(path, flags)
 	if known {
@@ -280,10 +276,10 @@ func (f *FS) descriptor(path string, flags int) (int, error) {
 	return unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// Op is a way of looking at a file.
+// Op is a kind of access to a file.
 type Op int
 
-// Ways of looking. OpOpen is of a directory, or of a file about to be read.
+// Kinds of accesses. OpOpen opens a directory, or a file to read.
 const (
 	OpOpen Op = iota
 	OpRead
@@ -297,24 +293,23 @@ type Access struct {
 	Op Op
 	// Path is as it was asked for, links in it not followed.
 	Path string
-	// Data is what was read, maybe only the beginning, or a link's text. It is the
-	// reader's, who will use it again.
+	// Data is the data that was read, maybe only the beginning, or a link's text. It belongs to the reader, who reuses
+	// it.
 	Data []byte
-	// Names are those that were listed, sorted.
+	// Names are the listed names, sorted.
 	Names []string
 	Info  fs.FileInfo
 	// Err is nil, or the system's own error.
 	Err error
 }
 
-// Copy answers for the node that a copy was made of. The copy has the files that were read; it lacks errors and
-// files that were not read. Paths are as the caller gives them.
+// Copy answers for the node of a copy. The copy has the files that were read, but not the errors, and not the files that
+// were not read. Paths are as the caller gives them.
 type Copy interface {
-	// Answer returns nil where the copy's own file answers, and else the error for
-	// that look at the path: the node's own, or that it was not collected. It is
-	// [syscall.ENOENT] where the node had no such file.
+	// Answer returns nil if the file of the copy is the answer. Otherwise it returns the error for the access to the
+	// path: the node's error, [syscall.ENOENT] if the node had no such file, or that the file was not collected.
 	Answer(op Op, path string) error
-	// Names returns what was in a directory of the node, sorted.
+	// Names returns the names in a directory of the node, sorted.
 	Names(path string) ([]string, error)
 }
 
@@ -326,8 +321,7 @@ func (f *FS) WithTap(tap func(Access)) *FS {
 	return &tapped
 }
 
-// WithCopy returns f, whose root holds what c is a copy of. It shares the root
-// with f.
+// WithCopy returns f with the answers of c, for a root that is a copy of a node. It shares the root with f.
 func (f *FS) WithCopy(c Copy) *FS {
 	copied := *f
 	copied.copy = c
@@ -342,8 +336,7 @@ func (f *FS) answer(op Op, path string) error {
 	return f.copy.Answer(op, path)
 }
 
-// observed tells the tap of an access that ended with err, and returns the reason for
-// the caller's message.
+// observed passes an access that ended with err to the tap, and returns the reason for the caller's message.
 func (f *FS) observed(a Access, err error) error {
 	err = reason(err)
 	if f.tap != nil {

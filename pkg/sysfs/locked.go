@@ -52,7 +52,7 @@ func (l *lockedReads) add(a lockedAttribute, n int) {
 	}
 }
 
-// note records whether reading a hangs.
+// note enters whether what a stands for hangs.
 func (l *lockedReads) note(a lockedAttribute, hangs bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,15 +69,15 @@ func (l *lockedReads) hangs(a lockedAttribute) bool {
 }
 
 // LockedText reads an attribute of the function at a, whose directory is d, that some kernels read under the device
-// lock: driver_override, until it became an attribute of all devices (drivers/pci/pci-sysfs.c driver_override_show),
-// and sriov_numvfs, in v5.5 to v6.8 (drivers/pci/iov.c sriov_numvfs_show). ok is false if it is absent. The error is
+// lock: driver_override, until it became an attribute of all devices (drivers/pci/pci-sysfs.c driver_override_show), and
+// sriov_numvfs, in v5.5 to v6.8 (drivers/pci/iov.c sriov_numvfs_show). It returns false if the attribute is absent, and
 // [ErrLocked] if the lock is unavailable.
 func (d *Dir) LockedText(a pci.Address, name string) (text string, ok bool, err error) {
 	data, ok, err := d.locked(a, name, pageBytes)
 	return strings.TrimSpace(string(data)), ok, err
 }
 
-// lockPoll is the interval between reads while a driver binds or unbinds.
+// lockPoll is how often a read tries again while a driver binds or unbinds.
 const lockPoll = 50 * time.Millisecond
 
 // Detaching returns the driver that the function at a, whose directory d is, still has although the link to it is
@@ -167,11 +167,11 @@ func (d *Dir) locked(a pci.Address, name string, n int) (data []byte, ok bool, e
 	return data, true, nil
 }
 
-// pageBytes is as much as an attribute can have.
+// pageBytes is the maximum size of an attribute.
 const pageBytes = 4096
 
-// read reads an open attribute of a into buf and closes it, but waits for it no
-// longer than l.wait. After [ErrLocked] buf is not the caller's any more.
+// read reads an open attribute of a into buf and closes it, but waits at most l.wait. After [ErrLocked] the caller must
+// not use buf.
 func (l *lockedReads) read(a lockedAttribute, fd int, buf []byte) ([]byte, error) {
 	type result struct {
 		data []byte

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// ParseStartTime returns when a process started, in clock ticks after boot, by
-// the text of proc/<pid>/stat: its 22nd field (proc_pid_stat(5)). Together with
-// the PID it tells a process from a later one of the number. The second field,
-// the process' name, may hold anything, closing parentheses included.
+// ParseStartTime returns when a process started, in clock ticks after boot, from the text of proc/<pid>/stat: its 22nd
+// field (proc_pid_stat(5)). Together with the PID it distinguishes a process from a later one with the same PID. The
+// second field, the name of the process, may have any characters, including closing parentheses.
 func ParseStartTime(stat string) (uint64, error) {
 	const third, startTime = 3, 22
 	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])

@@ -20,7 +20,7 @@ type DMAR struct {
 	DMAOptIn bool
 }
 
-// ParseDMAR reads a DMAR table. The error says that it is none.
+// ParseDMAR parses a DMAR table. It returns an error if the text is not one.
 func ParseDMAR(table string) (DMAR, error) {
 	const at = 37
 	if err := check(table, "DMAR", at+1); err != nil {
@@ -39,7 +39,7 @@ type IVRS struct {
 	Remapped bool
 }
 
-// ParseIVRS reads an IVRS table. The error says that it is none.
+// ParseIVRS parses an IVRS table. It returns an error if the text is not one.
 func ParseIVRS(table string) (IVRS, error) {
 	const at = 36
 	if err := check(table, "IVRS", at+4); err != nil {

@@ -1,15 +1,12 @@
-// Package control is the only code that writes to sysfs. It changes which
-// driver a function has, resets functions and creates VFs; what it writes is
-// decided elsewhere, and whether a write had its effect is for the caller to
-// verify: several of these attributes accept a write and do nothing.
+// Package control is the only code that writes to sysfs. It changes drivers of functions, resets functions and creates
+// VFs. Its callers decide what to write, and must verify the effect: several of these attributes accept a write and do
+// nothing.
 //
-// A write to these attributes runs kernel work in the caller's context and may
-// take seconds or forever: unbinding a function whose VFIO device is open waits
-// until the holder closes it, and no signal ends the wait (drivers/vfio/vfio_main.c,
-// vfio_unregister_group_dev). So each write has a goroutine of its own and a
-// deadline. After it, the caller gets a [StuckError] and continues; the goroutine
-// stays with the kernel, and the function is fenced: nothing more is written
-// for it until the kernel lets go. Other functions are not affected.
+// A write to these attributes runs kernel work in the caller's context and may take seconds or forever: unbinding a
+// function whose VFIO device is open waits until the holder closes it, and no signal ends the wait
+// (drivers/vfio/vfio_main.c, vfio_unregister_group_dev). So each write has its own goroutine and a deadline. After the
+// deadline the caller gets a [StuckError], the goroutine stays in the kernel, and the function is fenced: nothing more
+// is written for it until the kernel returns. Other functions are not affected.
 //
 // The attributes are described in the kernel's Documentation/ABI/testing/sysfs-bus-pci.
 package control
@@ -89,16 +86,16 @@ func (c *Control) SetDriverOverride(ctx context.Context, a pci.Address, driver s
 }
 
 // Unbind unbinds a from driver. ENODEV means that a is not bound to it. The kernel removes a's driver link first and
-// then waits for the driver: after a [*StuckError], the link does not exist although the driver still has a.
+// then waits for the driver to release a: after a [*StuckError] the link does not exist, although the driver still has
+// a.
 func (c *Control) Unbind(ctx context.Context, a pci.Address, driver string) error {
 	return c.write(ctx, attribute{a, "sys/bus/pci/drivers/" + driver + "/unbind", a.String()})
 }
 
-// Probe offers a to the drivers: to the one that driver_override names, else
-// to those whose id table matches. The kernel answers with success too when a
-// is bound already, when no driver matched, and when the driver's probe failed,
-// so the caller must look at the driver link afterwards. EINVAL says that a's
-// IOMMU group belongs to a VFIO user and a host driver can't join it.
+// Probe offers a to the driver that driver_override names, or without one to each driver whose id table matches. The
+// kernel also reports success if a is bound already, no driver matched, or the driver's probe failed, so the caller must
+// check the driver link afterwards. EINVAL means that a's IOMMU group belongs to a VFIO user, and a host driver can't
+// join it.
 func (c *Control) Probe(ctx context.Context, a pci.Address) error {
 	return c.write(ctx, attribute{a, "sys/bus/pci/drivers_probe", a.String()})
 }
@@ -111,8 +108,8 @@ func (c *Control) SetNumVFs(ctx context.Context, pf pci.Address, n int) error {
 	return c.write(ctx, attribute{pf, device(pf, "sriov_numvfs"), strconv.Itoa(n)})
 }
 
-// SetAutoprobe sets whether host drivers may take the PF's VFs without a driver_override. It affects later probes only
-// and unbinds nothing.
+// SetAutoprobe sets whether host drivers may take the PF's VFs without a driver_override. It applies to later probes and
+// unbinds nothing.
 func (c *Control) SetAutoprobe(ctx context.Context, pf pci.Address, on bool) error {
 	value := "0"
 	if on {
@@ -131,15 +128,14 @@ func device(a pci.Address, name string) string {
 type WriteError struct {
 	// Path is the attribute below the root, "/sys/...".
 	Path string
-	// Value is what was written.
+	// Value is the written value.
 	Value string
 	// Err is the kernel's answer, a [unix.Errno] unless the Writer is not the
 	// kernel.
 	Err error
 }
 
-// Error says what was written where, the kernel's answer, and what the answer
-// means for this attribute where that is known.
+// Error returns the written value and where, the kernel's answer, and what it means for this attribute if that is known.
 func (e *WriteError) Error() string {
 	text := fmt.Sprintf("write %q to %s: %v", e.Value, e.Path, e.Err)
 	if hint := e.hint(); hint != "" {

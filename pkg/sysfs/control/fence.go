@@ -26,11 +26,9 @@ type attribute struct {
 // every write for the function is refused with this same error.
 type StuckError struct {
 	Address pci.Address
-	// Path is the attribute below the root, "/sys/...", and Value what was
-	// being written to it.
+	// Path is the attribute below the root, "/sys/...", and Value the value of the write.
 	Path, Value string
-	// Operation says what was asked for by other means than a write; Path is
-	// empty then.
+	// Operation describes an operation other than a write; Path is empty then.
 	Operation string
 	// Since is when the operation began.
 	Since time.Time
@@ -136,7 +134,7 @@ func (c *Control) fence(a pci.Address) (first *StuckError, answered <-chan struc
 	return c.fenceLocked(a)
 }
 
-// fenceLocked is fence for who holds mu.
+// fenceLocked is fence for callers that hold mu.
 func (c *Control) fenceLocked(a pci.Address) (first *StuckError, answered <-chan struct{}) {
 	for s, ch := range c.stuck {
 		if s.Address == a && (first == nil || s.Since.Before(first.Since)) {
@@ -170,10 +168,10 @@ func (c *Control) Settle(ctx context.Context, a pci.Address) error {
 	}
 }
 
-// release waits for the kernel's late answer and then lifts the fence. Nothing reads the answer: whoever continues with
-// the function reads its state first.
+// release waits for the kernel's late answer and then lifts the fence. It drops the answer: whoever uses the function
+// next checks its state first.
 func (c *Control) release(stuck *StuckError, done <-chan error) {
-	<-done //nolint:errcheck // the caller already returned
+	<-done //nolint:errcheck // nobody is left to hear it
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.stuck[stuck])

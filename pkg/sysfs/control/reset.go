@@ -29,22 +29,18 @@ type ResetRun struct {
 	Joined bool
 }
 
-// Reset resets a by the method, one of the kernel's words in reset_method
-// ("flr", "bus", ...). The kernel tries its list in order and passes over a
-// method that turns out not to apply, so for the time of the reset the list is
-// cut down to the one method: that a reset was done says then that this one was.
-// The former list is put back afterwards, also when the reset failed or ctx
-// ended; a crash in between leaves the list cut down until somebody writes it
-// ("default" brings back the kernel's own) or the node reboots.
+// Reset resets a by the method, one of the kernel's words in reset_method ("flr", "bus", ...). The kernel tries its list
+// in order and skips a method that turns out not to apply. So Reset reduces the list to the one method during the reset:
+// success then proves that this method was used. It restores the former list afterwards, also if the reset failed or ctx
+// ended. A crash in between leaves the list reduced until someone writes it ("default" restores the kernel's own) or the
+// node reboots.
 //
-// Kernels before 5.15 have no reset_method: there the reset is asked for as it
-// is, and the caller has made sure that the method is the only one possible.
+// Kernels before 5.15 have no reset_method. There Reset only requests the reset, and the caller must make sure that the
+// method is the only possible one.
 //
-// A reset that is still in the kernel when ctx ends, or after six times the
-// limit, is a [*StuckError], which says nothing about the device. The next Reset
-// by the same method for the same tenancy takes the result of that reset and
-// starts none of its own. The tenancy names whose traces the reset clears; with
-// an empty one no result is kept.
+// If a reset is still in the kernel when ctx ends, or after six times the limit, the error is a [*StuckError], which
+// says nothing about the device. The next Reset by the same method for the same tenancy returns the result of that reset
+// and starts none. The tenancy is the one whose traces the reset clears; if it is empty, no result is kept.
 func (c *Control) Reset(ctx context.Context, a pci.Address, method, tenancy string) (ResetRun, error) {
 	what := StuckError{Path: "/" + device(a, "reset"), Value: "1"}
 	return c.once(ctx, &reset{
@@ -55,10 +51,9 @@ func (c *Control) Reset(ctx context.Context, a pci.Address, method, tenancy stri
 	})
 }
 
-// ResetTogether runs work, which resets all functions of set by other means than
-// sysfs, by the rules of [Control.Reset]: it has a goroutine of its own, the set
-// is fenced while it runs past the end of ctx, and the next call for the tenancy
-// takes its result.
+// ResetTogether runs work, which resets all functions of set by other means than sysfs, by the rules of [Control.Reset]:
+// work has its own goroutine, the set is fenced while it runs past the end of ctx, and the next call for the tenancy
+// returns its result.
 func (c *Control) ResetTogether(ctx context.Context, set []pci.Address, method, tenancy string, work func() error) (ResetRun, error) {
 	if len(set) == 0 {
 		return ResetRun{}, errors.New("there is no function to reset")
@@ -79,7 +74,7 @@ func listed(set []pci.Address) string {
 	return strings.Join(words, ", ")
 }
 
-// resetID tells whether two calls ask for the same reset.
+// resetID identifies a reset: calls with equal ids ask for the same one.
 type resetID struct {
 	method, tenancy string
 	first           pci.Address
@@ -99,8 +94,7 @@ type reset struct {
 	err  error
 }
 
-// once runs the reset, or takes the result of the one that a call before has
-// begun and was cut off from.
+// once runs the reset, or returns the result of the same reset by an earlier, interrupted call.
 func (c *Control) once(ctx context.Context, r *reset) (ResetRun, error) {
 	if ctx.Err() != nil {
 		return ResetRun{}, fmt.Errorf("reset %s by %s: not started: %w", listed(r.set), r.id.method, context.Cause(ctx))
@@ -116,7 +110,7 @@ func (c *Control) once(ctx context.Context, r *reset) (ResetRun, error) {
 	return c.result(ctx, r, false)
 }
 
-// cutOff returns the same reset by an earlier call, nil where there is none.
+// cutOff returns the same reset by an earlier call, nil if there is none.
 func (c *Control) cutOff(id resetID) *reset {
 	if id.tenancy == "" {
 		return nil
@@ -173,8 +167,8 @@ func (c *Control) result(ctx context.Context, r *reset, joined bool) (ResetRun, 
 	return ResetRun{Took: r.took, Joined: joined}, r.err
 }
 
-// abandon fences the set of a reset that is still in the kernel, and returns what
-// the fence answers; nil where the reset has ended meanwhile.
+// abandon fences the set of a reset that is still in the kernel, and returns the error of the fence. It returns nil if
+// the reset has ended.
 func (c *Control) abandon(r *reset) *StuckError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,9 +208,8 @@ func (c *Control) lift(r *reset) {
 	close(r.done)
 }
 
-// AwaitResets waits until no reset of the functions, whose caller was cut off, is
-// in the kernel any more. It returns a [*StuckError] when ctx, or the time that a
-// reset may take, ends first.
+// AwaitResets waits until no reset of the functions whose caller was interrupted is in the kernel. It returns a
+// [*StuckError] if ctx, or the time limit of a reset, ends first.
 func (c *Control) AwaitResets(ctx context.Context, set []pci.Address) error {
 	ctx, cancel := deadline(ctx, resetFactor*c.limit)
 	defer cancel()
@@ -233,8 +226,8 @@ func (c *Control) AwaitResets(ctx context.Context, set []pci.Address) error {
 	}
 }
 
-// inFlight returns a reset of one of the functions that is in the kernel although
-// its caller was cut off, nil where there is none.
+// inFlight returns a reset of one of the functions that is in the kernel although its caller was interrupted, nil if
+// there is none.
 func (c *Control) inFlight(set []pci.Address) *reset {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,7 +26,7 @@ func NewWriter(root string) (*RootWriter, error) {
 	return &RootWriter{root: r}, nil
 }
 
-// Close releases the root. Writes that are in the kernel go on.
+// Close releases the root. Writes that are in the kernel continue.
 func (w *RootWriter) Close() error { return w.root.Close() }
 
 // Write implements [Writer]. The file is opened for writing and nothing else:

@@ -19,9 +19,8 @@ func Split(line string) []string {
 	})
 }
 
-// Values returns the values that a command line gives a parameter, in order
-// ("intremap=off" for intremap is "off"; a bare word is ""). As in the kernel "-"
-// and "_" are one in names, and what is behind "--" is init's.
+// Values returns the values of a parameter in a command line, in order ("off" for intremap in "intremap=off"; a bare
+// word is ""). As in the kernel, "-" and "_" are equal in names, and words after "--" belong to init.
 func Values(line, name string) []string {
 	var values []string
 	for _, word := range Split(line) {
@@ -36,13 +35,13 @@ func Values(line, name string) []string {
 	return values
 }
 
-// Same reports whether two names are of one parameter.
+// Same reports whether two names mean the same parameter.
 func Same(a, b string) bool {
 	return strings.ReplaceAll(a, "-", "_") == strings.ReplaceAll(b, "-", "_")
 }
 
-// Has reports whether a command line has the word, "intel_iommu=on", or a group of words that belong together,
-// "hugepagesz=1G hugepages=4": the second parameter is of the first, whichever stands nearest before it.
+// Has reports whether a command line has a word, such as "intel_iommu=on", or a group of words that belong together,
+// such as "hugepagesz=1G hugepages=4": the second parameter applies to the nearest first one before it.
 func Has(line, group string) bool {
 	words := Split(group)
 	if len(words) == 0 {
@@ -79,12 +78,11 @@ func equal(a, b string) bool {
 	return sameName(a, b) && strings.Trim(va, `"`) == strings.Trim(vb, `"`)
 }
 
-// Closed reports whether each quote of a command line is closed. To what is behind one
-// that is not, nothing can be added.
+// Closed reports whether all quotes of a command line are closed. Nothing can be added after an open one.
 func Closed(line string) bool { return strings.Count(line, `"`)%2 == 0 }
 
-// Add returns the line with the words, or groups of words, that it lacks, at its end but before what is
-// init's. The rest of the line stays as it is, to the byte.
+// Add returns the line with the missing words, or groups of words, added at its end, but before the words of init. It
+// does not change the rest of the line.
 func Add(line string, words ...string) string {
 	body, end := line, ""
 	if at := indexOfInit(line); at >= 0 {

@@ -49,13 +49,13 @@ func ModprobeFiles(list func(dir string) []string) []string {
 
 // ModprobeLine is a line of modprobe's.
 type ModprobeLine struct {
-	// Number is that of the first line in the file, where it goes on over several.
+	// Number is the line's number in the file: of the first line if it continues over several.
 	Number int
 	Text   string
 }
 
-// ModprobeLines returns the lines of a file, each with those that continue it behind a
-// backslash, and without comments.
+// ModprobeLines returns the lines of a file without comments, each joined with the lines that continue it after a
+// backslash.
 func ModprobeLines(text string) []ModprobeLine {
 	var lines []ModprobeLine
 	number, first, whole := 0, 0, ""

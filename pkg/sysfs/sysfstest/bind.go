@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A refusedProbe is the error of a driver's own probe function. The kernel
-// tells it from errors on the way there: on the former it tries the next driver.
+// A refusedProbe is the error of a driver's own probe function. After it, the kernel tries the next driver, unlike after
+// earlier errors.
 type refusedProbe struct{ error }
 
 func (e refusedProbe) Unwrap() error { return e.error }
 
-// acquire and release take and give back the device lock.
+// acquire and release lock and unlock the device lock.
 func (f *function) acquire() { f.lock <- struct{}{} }
 func (f *function) release() { <-f.lock }
 

@@ -27,8 +27,8 @@ type Function struct {
 	// is probed without an override. When empty, the registered drivers are
 	// probed, as on boot.
 	Driver string
-	// Group is the IOMMU group's number; functions with the same one share it.
-	// 0 is a group of its own, which the kernel numbers from 100 up.
+	// Group is the number of the IOMMU group, which functions with the same number share. 0 means a separate group,
+	// which the kernel numbers from 100 up.
 	Group int
 
 	// ResetMethods are the words of reset_method; empty for a function that
@@ -95,8 +95,8 @@ type function struct {
 	index     int       // of a VF
 }
 
-// Add adds functions, in order: ports before what is behind them. A function
-// that is added later than the drivers is probed like a hot-plugged one.
+// Add adds functions in order: ports before the functions below them. A function that is added after the drivers is
+// probed like a hot-plugged one.
 func (k *Kernel) Add(functions ...Function) {
 	if k.tb != nil {
 		k.tb.Helper()
@@ -199,9 +199,8 @@ func (f *function) bound() string {
 	return f.driver.name
 }
 
-// Remove takes the function off the bus at once, as a surprise removal does:
-// its driver, its group membership and all its files are gone, and a write that
-// is under way finds nothing to do. Functions behind a port go with the port.
+// Remove removes the function from the bus at once, like a surprise removal: its driver, its group membership and all
+// its files are removed, and a write in progress has no effect. Functions below a port are removed with it.
 func (k *Kernel) Remove(a pci.Address) {
 	k.build(func() {
 		f := k.functions[a]

@@ -20,19 +20,18 @@ type Holder struct {
 	Container string
 
 	k *Kernel
-	// group is whose DMA it owns, nil if the node is none of VFIO's; device is
-	// the only function that it has open, nil for all VFIO members of the group.
+	// group is the group whose DMA it owns, nil if the node does not belong to VFIO. device is the only function that it
+	// has open, nil for all VFIO members of the group.
 	group    *group
 	device   *function
 	released chan struct{}
 	once     sync.Once
 }
 
-// Hold has a process open a device node: "/dev/vfio/15", "/dev/dri/card0". It
-// appears in proc, and if the node is one of VFIO's, the functions behind it
-// can't be unbound until it lets go, nor can a host driver join the group. The
-// node must exist, and the group be viable. A process of [Kernel.Run] with the PID is
-// that process, whatever comm and container say.
+// Hold makes a process open a device node, such as "/dev/vfio/15" or "/dev/dri/card0". The process appears in proc. If
+// the node belongs to VFIO, its functions can't be unbound until the process releases it, and no host driver can join
+// the group. The node must exist, and the group must be viable. If the PID belongs to a process of [Kernel.Run], that
+// process opens the node, and comm and container are ignored.
 func (k *Kernel) Hold(node string, pid int, comm, container string) *Holder {
 	if k.tb != nil {
 		k.tb.Helper()
@@ -117,7 +116,7 @@ func (k *Kernel) await(f *function) {
 	}
 }
 
-// holderOf returns a process that has f open, nil if there is none.
+// holderOf returns a process that has f open, or nil.
 func (k *Kernel) holderOf(f *function) *Holder {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,8 +131,7 @@ func (k *Kernel) holderOf(f *function) *Holder {
 	return nil
 }
 
-// startProcess makes a process in proc, with the files that tell who it is and
-// when it began. Callers hold mu.
+// startProcess creates a process in proc, with the files for its identity and start time. Callers hold mu.
 func (k *Kernel) startProcess(pid int, comm, container string) {
 	dir := path.Join("proc", strconv.Itoa(pid))
 	k.mkdir(path.Join(dir, "fd"))

@@ -217,8 +217,7 @@ func (k *Kernel) shutdown(functions []*function) {
 	}
 }
 
-// Uevent is what the kernel says of a device that comes, goes or changes
-// (lib/kobject_uevent.c).
+// Uevent is a message of the kernel about a device that was added, removed or changed (lib/kobject_uevent.c).
 type Uevent struct {
 	// Action is "add", "remove", "change", "bind" or "unbind".
 	Action string

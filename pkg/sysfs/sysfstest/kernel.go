@@ -102,8 +102,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// TB is what New needs of a testing.TB; an interface of our own keeps package
-// testing out of programs that use [NewAt].
+// TB is the part of testing.TB that New needs. It keeps package testing out of programs that use [NewAt].
 type TB interface {
 	Helper()
 	TempDir() string

@@ -9,11 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// The methods below add whole arrangements that tests keep needing. Each hangs
-// off a root port of its own at the bus that is given, with the root bus one
-// below it, so that buses two apart don't meet: 0x3b makes root bus 3a, root
-// port 0000:3a:01.0 and functions at 0000:3b:00.x. Add the parts one by one
-// where something else is wanted.
+// The methods below add arrangements that many tests need. Each has its own root port at the given bus, and its root bus
+// one below, so that buses two apart don't collide: 0x3b makes root bus 3a, root port 0000:3a:01.0 and functions at
+// 0000:3b:00.x. For other arrangements, add the parts one by one.
 
 // AddRootPort adds a root bus with one root port that leads to the bus.
 func (k *Kernel) AddRootPort(bus uint8) {
@@ -42,7 +40,7 @@ func GPU(a pci.Address) Function {
 	}
 }
 
-// Audio returns the audio function beside a GPU, which has no reset of its own.
+// Audio returns the audio function of a GPU. It can't be reset alone.
 func Audio(a pci.Address) Function {
 	return Function{
 		Address: a, Vendor: 0x10de, Device: 0x22ba, SubVendor: 0x10de, SubDevice: 0x16c1,
@@ -104,8 +102,7 @@ func (k *Kernel) AddGPU(bus uint8) pci.Address {
 	return gpu
 }
 
-// AddGPUWithAudio adds a GPU and its audio function, both in one group. The
-// GPU has FLR, the audio function has no reset of its own.
+// AddGPUWithAudio adds a GPU and its audio function, in one group. The GPU has FLR; the audio function can't be reset alone.
 func (k *Kernel) AddGPUWithAudio(bus uint8, group int) (gpu, audio pci.Address) {
 	k.AddRootPort(bus)
 	g, a := GPU(at(bus, 0, 0)), Audio(at(bus, 0, 1))
@@ -115,8 +112,7 @@ func (k *Kernel) AddGPUWithAudio(bus uint8, group int) (gpu, audio pci.Address) 
 	return g.Address, a.Address
 }
 
-// AddGPUWithCompanions adds a GPU with audio, USB and UCSI functions, each in a
-// group of its own.
+// AddGPUWithCompanions adds a GPU with audio, USB and UCSI functions, each in a separate group.
 func (k *Kernel) AddGPUWithCompanions(bus uint8) (gpu pci.Address, companions []pci.Address) {
 	k.AddRootPort(bus)
 	g, audio := GPU(at(bus, 0, 0)), Audio(at(bus, 0, 1))
@@ -128,8 +124,7 @@ func (k *Kernel) AddGPUWithCompanions(bus uint8) (gpu pci.Address, companions []
 	return g.Address, []pci.Address{audio.Address, usb.Address, ucsi.Address}
 }
 
-// AddNIC adds a PF with some VFs, which are on the driver igbvf and each in a
-// group of its own.
+// AddNIC adds a PF with VFs, which have the driver igbvf and separate groups.
 func (k *Kernel) AddNIC(bus uint8, vfs int) (pf pci.Address, all []pci.Address) {
 	k.AddRootPort(bus)
 	k.addIgbvf()
@@ -149,8 +144,7 @@ func HCA(a pci.Address) Function {
 	return f
 }
 
-// AddHCA adds a PF of InfiniBand with some VFs, which have RDMA devices as it
-// has, and are each in a group of its own.
+// AddHCA adds an InfiniBand PF with VFs. All have RDMA devices, and each VF has a separate group.
 func (k *Kernel) AddHCA(bus uint8, vfs int) (pf pci.Address, all []pci.Address) {
 	k.AddRootPort(bus)
 	hca := HCA(at(bus, 0, 0))
@@ -195,9 +189,8 @@ func (k *Kernel) AddNVMe(bus uint8) pci.Address {
 	return nvme
 }
 
-// AddBehindBridge adds a GPU on a conventional bus behind a PCIe-to-PCI bridge
-// in its group. With the bridge on shpchp the group is not viable, whatever is
-// done with the GPU.
+// AddBehindBridge adds a GPU on a conventional bus below a PCIe-to-PCI bridge, in one group. While the bridge has the
+// driver shpchp, the group is not viable.
 func (k *Kernel) AddBehindBridge(bus uint8, group int) (gpu, bridge pci.Address) {
 	k.AddRootPort(bus)
 	bridge = at(bus, 0, 0)
@@ -239,8 +232,8 @@ func at(bus, dev, fn uint8) pci.Address {
 	return pci.Address{Bus: bus, Device: dev, Function: fn}
 }
 
-// AddGPUAndNIC adds a switch on the bus, with a GPU and a NIC behind it, on the
-// third and fourth bus from there, and the NIC's VFs.
+// AddGPUAndNIC adds a switch on the bus, with a GPU and a NIC below it, on the third and fourth bus from there, and the
+// NIC's VFs.
 func (k *Kernel) AddGPUAndNIC(bus uint8, vfs int) (gpu, pf pci.Address, all []pci.Address) {
 	k.AddRoot(Root{Bus: bus - 1})
 	k.AddPort(Port{Address: at(bus-1, 1, 0), Secondary: bus, Subordinate: bus + 3})
@@ -275,8 +268,7 @@ type scale struct {
 	made []pci.Address
 }
 
-// busesPerSwitch are the buses that one switch and what is behind it take:
-// its upstream port's, its own, and three below it.
+// busesPerSwitch is the number of buses of one switch: the bus of its upstream port, its own, and three below it.
 const busesPerSwitch = 5
 
 // domain fills one domain with switches.
@@ -292,7 +284,7 @@ func (s *scale) domain(domain uint32) {
 	}
 }
 
-// behind adds a switch at the bus, with a GPU and two PFs behind it.
+// behind adds a switch at the bus, with a GPU and two PFs below it.
 func (s *scale) behind(domain uint32, bus uint8) {
 	ports := make([]Port, 3)
 	for i := range ports {
@@ -328,8 +320,8 @@ const (
 	majorCaps = 234
 )
 
-// AddNVIDIANodes makes the nodes by which processes use all GPUs of NVIDIA's driver,
-// as its tools do, and what /proc/devices says of them.
+// AddNVIDIANodes creates the device nodes through which processes use all GPUs of NVIDIA's driver, like NVIDIA's tools,
+// and their lines in /proc/devices.
 func (k *Kernel) AddNVIDIANodes() {
 	k.build(func() {
 		for node, n := range map[string]Number{

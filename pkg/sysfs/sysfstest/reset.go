@@ -17,8 +17,8 @@ import (
 type ResetEffect int
 
 const (
-	// ResetWorks brings everything behind the header back to what it was when
-	// the function appeared; the kernel has saved the header and restores it.
+	// ResetWorks restores the configuration space after the header to its state when the function appeared. The kernel
+	// saves and restores the header.
 	ResetWorks ResetEffect = iota
 	// ResetIgnored leaves everything as it is, although the reset succeeds.
 	ResetIgnored
@@ -53,8 +53,8 @@ func (k *Kernel) Resets() []ResetCall {
 	return slices.Clone(k.script.resets)
 }
 
-// SetConfig overwrites a part of a function's configuration space, as its
-// driver or a tenant would; a reset that works undoes it behind the header.
+// SetConfig overwrites a part of a function's configuration space, as its driver or a tenant would. A reset that works
+// undoes it after the header.
 func (k *Kernel) SetConfig(a pci.Address, offset int, data ...byte) {
 	k.build(func() {
 		f := k.functions[a]

@@ -29,8 +29,7 @@ func (r Root) dir() string { return path.Join("sys/devices", r.Under, r.String()
 // a bridge to conventional PCI.
 type Port struct {
 	Address pci.Address
-	// Secondary is the bus behind it, Subordinate the last bus behind it (the
-	// secondary one if 0).
+	// Secondary is the bus below it, and Subordinate the last bus below it (the secondary one if 0).
 	Secondary, Subordinate uint8
 	// Vendor and Device are Intel's if 0.
 	Vendor, Device pci.ID

@@ -34,8 +34,8 @@ func (k *Kernel) Node(name string) (Number, bool) {
 	return n, ok
 }
 
-// makeNode makes a device node and what sysfs says of it: the device's dev and
-// uevent attributes and the link from sys/dev. Callers hold mu.
+// makeNode creates a device node and its files in sysfs: the device's dev and uevent attributes and the link from
+// sys/dev. Callers hold mu.
 func (k *Kernel) makeNode(node string, n Number, device string) {
 	name := strings.TrimPrefix(node, "/")
 	k.nodes[node] = n
@@ -55,8 +55,7 @@ func (n Number) link() string {
 	return path.Join("sys/dev", kind, n.String())
 }
 
-// dropNode removes a device node. Its holders keep what they have open; proc
-// shows that by a word behind the name. Callers hold mu.
+// dropNode removes a device node. Its holders keep it open, and proc shows "(deleted)" after the name. Callers hold mu.
 func (k *Kernel) dropNode(node string) {
 	n, ok := k.nodes[node]
 	if !ok {

@@ -15,7 +15,7 @@ import (
 // pageSize is what one write to an attribute carries at most.
 const pageSize = 4096
 
-// Write is one write that reached an attribute, or was refused on the way.
+// Write is one write that reached an attribute, or was refused before.
 type Write struct {
 	// Path is the path as given, below the node's root and without a leading slash.
 	Path  string
@@ -35,12 +35,10 @@ type script struct {
 	uevent func(Uevent)
 }
 
-// OnWrite has hook called before each write takes effect, when its attribute
-// exists and may be written. An error that it returns is the kernel's answer,
-// and the write has no effect. It may block: writes for other functions go on,
-// those for the same function wait. It may call [Kernel.Remove]; it must neither
-// write for the same function nor call AddDriver, which would wait for it.
-// Several hooks are called in order.
+// OnWrite calls hook before each write takes effect, if its attribute exists and is writable. An error of hook is the
+// kernel's answer, and the write has no effect. hook may block: writes for other functions continue, and those for the
+// same function wait. It may call [Kernel.Remove]. It must not write for the same function or call AddDriver, which
+// would wait for it. Several hooks are called in order.
 func (k *Kernel) OnWrite(hook func(path, value string) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,8 +95,8 @@ func (k *Kernel) Write(name string, data []byte) error {
 // A target is the attribute of a write.
 type target struct {
 	store storeFunc
-	// function is whom the write concerns: the attribute's own function, or the
-	// one that the value names; nil if there is none.
+	// function is the function that the write affects: the attribute's own, or the one in the value; nil if there is
+	// none.
 	function *function
 	driver   *driver // of bind and unbind
 }
