@@ -21,7 +21,7 @@ TAGS := grpcnotrace
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the commands into bin/
@@ -79,6 +79,14 @@ release: ## make bin/release: archives, images, chart, packages, SBOM, checksums
 	@$(call images,-oci,bin/release/,-$(RELEASE).oci.tar,$(ARCHS:%=bin/programs/%))
 	@$(GO) -C test/tools/release build -o $(CURDIR)/bin/make-release .
 	@$(LABPATH) bin/make-release $(if $(DEV),-dev) -programs bin/programs -version $(RELEASE) -guest $(GUEST) -bare kata-vfio-bootstrap -o bin/release
+
+# The registry's host and path, such as ghcr.io/kata-vfio; the files are for what comes after, such as signatures.
+.PHONY: release-publish
+release-publish: ## push the release's images and chart: REGISTRY=HOST/PATH [REMOTE=GIT-URL, for the krew manifest] [PLAIN_HTTP=1] [DEV=1]
+	@test -n "$(REGISTRY)" || { echo "release-publish: say where to: make release-publish REGISTRY=HOST/PATH"; exit 1; }
+	@$(GO) -C test/tools/release build -o $(CURDIR)/bin/publish-release ./publish
+	@bin/publish-release -version $(RELEASE) -registry '$(REGISTRY)' $(if $(REMOTE),-remote '$(REMOTE)') $(if $(PLAIN_HTTP),-plain-http) $(if $(DEV),-dev) \
+		-o bin/published.json $(if $(NOTES),-notes '$(NOTES)')
 
 .PHONY: release-check
 release-check: ## make the release of the last commit twice, in two places, once with nothing compiled before, and compare all bytes
