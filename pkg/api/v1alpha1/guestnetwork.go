@@ -137,7 +137,7 @@ func (r *GuestRoute) check(p *problems, path string) {
 		p.add(join(path, "via"), "missing; a default route needs a next hop")
 	}
 	if toErr == nil && viaErr == nil && to.Addr().Is4() != via.Is4() {
-		p.add(join(path, "via"), "%s is of another family than %s", r.Via, r.To)
+		p.add(join(path, "via"), "%s is not in the same IP family as %s", r.Via, r.To)
 	}
 	if r.Metric != nil && (*r.Metric < 0 || *r.Metric > maxTable) {
 		p.add(join(path, "metric"), "%d is not a number from 0 to %d", *r.Metric, maxTable)

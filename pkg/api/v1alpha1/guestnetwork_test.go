@@ -49,7 +49,7 @@ func TestDecodeGuestNetworkRefuses(t *testing.T) {
 		`{"routes":[{}]}`:                                                               "network.routes[0].to:",
 		`{"routes":[{"to":"default"}]}`:                                                 "network.routes[0].via: missing",
 		`{"routes":[{"to":"default","via":"router"}]}`:                                  `network.routes[0].via: "router" is no address`,
-		`{"routes":[{"to":"192.0.2.0/24","via":"fe80::1"}]}`:                            "network.routes[0].via: fe80::1 is of another family",
+		`{"routes":[{"to":"192.0.2.0/24","via":"fe80::1"}]}`:                            "network.routes[0].via: fe80::1 is not in the same IP family as 192.0.2.0/24",
 		`{"routes":[{"to":"192.0.2.0/24","metric":-1}]}`:                                "network.routes[0].metric: -1",
 		`{"table":0}`:             "network.table: 0 is no table of one's own",
 		`{"table":254}`:           "network.table: 254",

@@ -171,7 +171,7 @@ func (c *Control) Settle(ctx context.Context, a pci.Address) error {
 // release waits for the kernel's late answer and then lifts the fence. It drops the answer: whoever uses the function
 // next checks its state first.
 func (c *Control) release(stuck *StuckError, done <-chan error) {
-	<-done //nolint:errcheck // nobody is left to hear it
+	<-done //nolint:errcheck // the caller already returned
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.stuck[stuck])
