@@ -65,7 +65,7 @@ RELEASE := $(VERSION)$(if $(DEV),-dev)
 
 .PHONY: release
 release: VERSION = $(RELEASE)
-release: ## make bin/release: archives, images, chart, packages, SBOM, checksums; DEV=1 of a changed tree
+release: ## make bin/release: archives, images, chart, manifest, packages, SBOM, checksums; DEV=1 of a changed tree
 	@test -n "$(DEV)" || test -z "$$(git status --porcelain)" || { echo "release: there are changes that are in no commit: commit them, or make release DEV=1"; exit 1; }
 	@rm -rf bin/release bin/programs && mkdir -p bin/release
 	@for a in $(ARCHS); do echo "build the commands for $$a"; mkdir -p bin/programs/$$a; \
@@ -78,7 +78,8 @@ release: ## make bin/release: archives, images, chart, packages, SBOM, checksums
 	@$(image-tool)
 	@$(call images,-oci,bin/release/,-$(RELEASE).oci.tar,$(ARCHS:%=bin/programs/%))
 	@$(GO) -C test/tools/release build -o $(CURDIR)/bin/make-release .
-	@$(LABPATH) bin/make-release $(if $(DEV),-dev) -programs bin/programs -version $(RELEASE) -guest $(GUEST) -bare kata-vfio-bootstrap -o bin/release
+	@env -u GOFLAGS CGO_ENABLED=0 $(GO) -C test/e2e/helm build -trimpath -buildvcs=false -gcflags=all=-dwarf=false -o $(CURDIR)/bin/helm helm.sh/helm/v4/cmd/helm
+	@$(LABPATH) bin/make-release $(if $(DEV),-dev) -helm $(CURDIR)/bin/helm -programs bin/programs -version $(RELEASE) -guest $(GUEST) -bare kata-vfio-bootstrap -o bin/release
 
 # The registry's host and path, such as ghcr.io/kata-vfio; the files are for what comes after, such as signatures.
 .PHONY: release-publish

@@ -21,20 +21,20 @@ const devSuffix = "-dev"
 // versions are a chart's lines with its version and its images'.
 var versions = regexp.MustCompile(`(?m)^((?:version|appVersion): \S+)$`)
 
-// writeChart writes the Helm chart as `helm package` names and fills it.
-func writeChart(tree, output string, src source, dev bool) error {
+// writeChart writes the Helm chart as `helm package` names and fills it, and returns its path.
+func writeChart(tree, output string, src source, dev bool) (string, error) {
 	chart := os.DirFS(filepath.Join(tree, "deploy/helm/kata-vfio"))
 	text, err := fs.ReadFile(chart, "Chart.yaml")
 	if err != nil {
-		return err
+		return "", err
 	}
 	var is struct{ Name, Version string }
 	if err := yaml.Unmarshal(text, &is); err != nil {
-		return err
+		return "", err
 	}
 	files, err := chartFiles(chart, is.Name)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if dev {
 		is.Version += devSuffix
@@ -46,9 +46,10 @@ func writeChart(tree, output string, src source, dev bool) error {
 	}
 	content, err := tarball(files, src.time)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return renameio.WriteFile(filepath.Join(output, fmt.Sprintf("%s-%s.tgz", is.Name, is.Version)), content, 0o644)
+	target := filepath.Join(output, fmt.Sprintf("%s-%s.tgz", is.Name, is.Version))
+	return target, renameio.WriteFile(target, content, 0o644)
 }
 
 // chartFiles are all files of a chart but those that it ignores, whatever this host's permissions of them are.

@@ -125,7 +125,7 @@ func TestChartHasItsFiles(t *testing.T) {
 // TestChartOfAChangedTreeIsNotTheReleases, nor does it take the release's images.
 func TestChartOfAChangedTreeIsNotTheReleases(t *testing.T) {
 	dir := t.TempDir()
-	if err := writeChart(tree, dir, made(), true); err != nil {
+	if _, err := writeChart(tree, dir, made(), true); err != nil {
 		t.Fatal(err)
 	}
 	name := strings.Replace(chartFile(t), ".tgz", "-dev.tgz", 1)

@@ -23,6 +23,7 @@ type request struct {
 	version  string // a semantic version without v
 	guests   []string
 	bare     []string
+	helm     string // the command that renders the chart, or empty
 	dev      bool
 }
 
@@ -39,6 +40,7 @@ func parse(args []string, w io.Writer) (*request, error) {
 		func(name string) error { r.guests = append(r.guests, name); return nil })
 	flags.Func("bare", "a `program` that is released as a file of its own too, for scripts that fetch it; may be given again",
 		func(name string) error { r.bare = append(r.bare, name); return nil })
+	flags.StringVar(&r.helm, "helm", "", "the `command` helm, to write the chart as a manifest for kubectl, too")
 	flags.BoolVar(&r.dev, "dev", false, "take programs of a tree with changes that are in no commit")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -106,8 +108,8 @@ func (r *request) write(ctx context.Context, src source, programs []program) err
 	if err := writeSBOM(r.output, src, programs, cache); err != nil {
 		return fmt.Errorf("write the SBOM: %w", err)
 	}
-	if err := writeChart(r.tree, r.output, src, r.dev); err != nil {
-		return fmt.Errorf("write the chart: %w", err)
+	if err := r.writeCharts(ctx, src); err != nil {
+		return err
 	}
 	license, err := os.ReadFile(r.tree + "/LICENSE")
 	if err != nil {
@@ -125,6 +127,21 @@ func (r *request) write(ctx context.Context, src source, programs []program) err
 		return err
 	}
 	return r.writePackages(src, programs)
+}
+
+// writeCharts writes the chart and, if there is a helm to render it, what is made of it.
+func (r *request) writeCharts(ctx context.Context, src source) error {
+	chart, err := writeChart(r.tree, r.output, src, r.dev)
+	if err != nil {
+		return fmt.Errorf("write the chart: %w", err)
+	}
+	if r.helm == "" {
+		return nil
+	}
+	if err := r.writeInstall(ctx, src, chart); err != nil {
+		return fmt.Errorf("write the manifest for kubectl: %w", err)
+	}
+	return nil
 }
 
 // writeBare writes programs as they are. One that is asked for and is not there would be missed when a node fetches it.
