@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,10 +37,20 @@ func (r *request) publishKrew(ctx context.Context, stdout io.Writer) error {
 	defer os.RemoveAll(clone)
 	commit, err := r.commit(ctx, repository(clone), "plugins/"+name+".yaml", content)
 	if err != nil {
-		return fmt.Errorf("commit the krew manifest to %s: %w", r.remote, err)
+		return fmt.Errorf("commit the krew manifest to %s: %w", redacted(r.remote), err)
 	}
 	fmt.Fprintf(stdout, "krew plugins/%s.yaml@%s\n", name, commit)
 	return nil
+}
+
+// redacted is a remote's URL without a password or token.
+func redacted(remote string) string {
+	u, err := url.Parse(remote)
+	if err != nil || u.User == nil {
+		return remote
+	}
+	u.User = nil
+	return u.String()
 }
 
 // commit commits and pushes one file, if it differs from what is there, and returns the commit.

@@ -1,0 +1,142 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kata-vfio/kata-vfio/test/docs"
+)
+
+// workflow is what is looked at of a workflow of GitHub Actions.
+type workflow struct {
+	Permissions map[string]string
+	Jobs        map[string]struct {
+		Permissions map[string]string
+		Steps       []struct{ Uses, Run string }
+	}
+}
+
+// workflows are all, by the names of their files.
+func workflows(t *testing.T) map[string]workflow {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(docs.Root(t), ".github/workflows/*"))
+	if err != nil || len(files) < 4 {
+		t.Fatalf("the workflows are %v, %v", files, err)
+	}
+	all := map[string]workflow{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var w workflow
+		if err := yaml.Unmarshal(content, &w); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all[filepath.Base(file)] = w
+	}
+	return all
+}
+
+// A tag of an action can be moved to other code; a commit can't.
+func TestActionsArePinned(t *testing.T) {
+	pinned := regexp.MustCompile(`uses: [\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+	versions := map[string]string{} // of each action, in all workflows
+	for name := range workflows(t) {
+		for line := range strings.Lines(docs.Read(t, ".github/workflows/"+name)) {
+			line = strings.TrimRight(line, "\n")
+			if !strings.Contains(line, "uses:") {
+				continue
+			}
+			if !pinned.MatchString(line) {
+				t.Errorf("%s: %q is not pinned: name a commit, and its version in a comment", name, line)
+				continue
+			}
+			action, commit, _ := strings.Cut(line[strings.Index(line, "uses: "):], "@")
+			if other, ok := versions[action]; ok && other != commit {
+				t.Errorf("%s: %s is %s, and elsewhere %s", name, action, commit, other)
+			}
+			versions[action] = commit
+		}
+	}
+}
+
+// Each job that may write is listed here, with what it may.
+func TestWorkflowsMayOnlyRead(t *testing.T) {
+	may := map[string]string{
+		"codeql.yml/analyze":  "contents: read, security-events: write",
+		"release.yml/publish": "attestations: write, contents: write, id-token: write, packages: write",
+	}
+	for name, w := range workflows(t) {
+		if got := permissions(w.Permissions); got != "contents: read" {
+			t.Errorf("%s has the permissions %q, want contents: read", name, got)
+		}
+		for job, is := range w.Jobs {
+			if got := permissions(is.Permissions); got != may[name+"/"+job] {
+				t.Errorf("%s: the job %s has the permissions %q, want %q", name, job, got, may[name+"/"+job])
+			}
+		}
+	}
+}
+
+func permissions(all map[string]string) string {
+	var list []string
+	for scope, access := range all {
+		list = append(list, scope+": "+access)
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+func TestWorkflowsMakeWhatThereIs(t *testing.T) {
+	targets := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^([a-z0-9-]+):`).FindAllStringSubmatch(docs.Read(t, "Makefile"), -1) {
+		targets[m[1]] = true
+	}
+	made := map[string][]string{}
+	for name, w := range workflows(t) {
+		for _, job := range w.Jobs {
+			for _, step := range job.Steps {
+				for _, m := range regexp.MustCompile(`\bmake ((?:[a-z][a-z0-9-]*\b ?)+)`).FindAllStringSubmatch(step.Run, -1) {
+					made[name] = append(made[name], strings.Fields(m[1])...)
+				}
+			}
+		}
+		for _, target := range made[name] {
+			if !targets[target] {
+				t.Errorf("%s makes %s, and the Makefile has no such target", name, target)
+			}
+		}
+	}
+	for _, want := range []string{"release", "release-check", "release-publish"} {
+		if !slices.Contains(made["release.yml"], want) {
+			t.Errorf("release.yml does not make %s", want)
+		}
+	}
+}
+
+// What the release workflow publishes is what the chart takes.
+func TestReleaseWorkflowPublishesToTheChartsRegistry(t *testing.T) {
+	var values struct {
+		Image    struct{ Repository string }
+		Guestnet struct{ Image struct{ Repository string } }
+	}
+	if err := yaml.Unmarshal([]byte(docs.Read(t, "deploy/helm/kata-vfio/values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	text := docs.Read(t, ".github/workflows/release.yml")
+	for _, want := range []string{
+		"REGISTRY: " + filepath.Dir(values.Image.Repository) + "\n", "subject-name: " + values.Image.Repository + "\n",
+		"subject-name: " + values.Guestnet.Image.Repository + "\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("release.yml does not have %q", want)
+		}
+	}
+}
