@@ -13,38 +13,36 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// Where bootstrap keeps what it has done, below the node's root.
+// The files of bootstrap's state, below the node's root.
 const (
 	stateDir    = "var/lib/kata-vfio/bootstrap"
 	journalFile = stateDir + "/journal.json"
 	backupDir   = stateDir + "/backups"
 )
 
-// version is that of the journal's form.
+// version is the version of the journal's format.
 const version = 1
 
-// Journal is what bootstrap has done to a node.
+// Journal records what bootstrap did to a node.
 type Journal struct {
 	Version int `json:"version"`
-	// Applied is when a blueprint was applied last, Blueprint its text; empty for
-	// the default.
+	// Applied is the time of the last apply. Blueprint is its text, or empty for the default.
 	Applied   time.Time `json:"applied,omitzero"`
 	Blueprint string    `json:"blueprint,omitempty"`
 	Entries   []Entry   `json:"entries,omitempty"`
 	Settings  []Written `json:"settings,omitempty"`
-	// Pending is what has still to follow the changes.
+	// Pending are the follow-ups that still have to run.
 	Pending []state.FollowUp `json:"pending,omitempty"`
-	// Reboot is the ID of the boot in which something was changed that only the
-	// next one brings.
+	// Reboot is the ID of the boot in which bootstrap made a change that only the next boot puts into effect.
 	Reboot string `json:"reboot,omitempty"`
-	// Awaits is what apply has left to the next boot, with the ID of the boot in which it did.
+	// Awaits has what apply left to the next boot, each with the ID of the boot in which it did so.
 	Awaits map[string]string `json:"awaits,omitempty"`
 
-	// sum is that of the file that it was read from.
+	// sum is the checksum of the file that the journal was read from.
 	sum string
 }
 
-// Entry is a file that is as bootstrap made it.
+// Entry is a file that bootstrap wrote.
 type Entry struct {
 	Path string           `json:"path"`
 	Part string           `json:"part"`
@@ -56,11 +54,11 @@ type Entry struct {
 	After  disk.Image `json:"after"`
 	// Was is the previous content. It is set while it is unknown whether After was written.
 	Was *disk.Image `json:"was,omitempty"`
-	// Dirs are directories that were made for it, outermost first.
+	// Dirs are the directories that bootstrap created for the file, outermost first.
 	Dirs []string `json:"dirs,omitempty"`
 }
 
-// Written is a running setting that was changed.
+// Written is a running setting that bootstrap changed.
 type Written struct {
 	Path   string    `json:"path"`
 	Part   string    `json:"part"`
@@ -93,7 +91,8 @@ func (j *Journal) clone() *Journal {
 	return &c
 }
 
-// empty reports whether there is nothing to know of the node: nothing of bootstrap's is on it, and no blueprint is kept for later looks.
+// empty reports whether the journal can be removed: nothing of bootstrap's is on the node, and no blueprint is kept for
+// a later comparison.
 func (j *Journal) empty() bool {
 	return len(j.Entries) == 0 && len(j.Settings) == 0 && len(j.Pending) == 0 && j.Blueprint == "" && len(j.Awaits) == 0
 }
@@ -121,7 +120,7 @@ func (e *Engine) load() (*Journal, error) {
 	return j, nil
 }
 
-// save writes the journal durably. An empty one goes, with the backups.
+// save writes the journal durably. It removes an empty journal, with its backups.
 func (e *Engine) save(j *Journal) error {
 	commit, err := e.stageJournal(j)
 	if err != nil {
@@ -130,7 +129,7 @@ func (e *Engine) save(j *Journal) error {
 	return commit()
 }
 
-// stageJournal does all of save that takes room; commit does the rest.
+// stageJournal does all of save that needs disk space; commit does the rest.
 func (e *Engine) stageJournal(j *Journal) (commit func() error, err error) {
 	if j.empty() {
 		return e.forget, nil
@@ -152,15 +151,15 @@ func (e *Engine) stageJournal(j *Journal) (commit func() error, err error) {
 	return commit, nil
 }
 
-// forget removes the journal and then the backups that it named, of which one may be
-// left by a crash: the next forget takes it.
+// forget removes the journal, then the backups that it named. A crash can leave one backup, which the next forget
+// removes.
 func (e *Engine) forget() error {
 	if err := e.Files.Remove(journalFile); err != nil {
 		return fmt.Errorf("remove the journal: %w", err)
 	}
 	names, err := e.Tree.ReadDir(backupDir)
 	if err != nil {
-		return nil // as a rule it is not there
+		return nil // usually it does not exist
 	}
 	var errs []error
 	for _, name := range names {
@@ -169,14 +168,14 @@ func (e *Engine) forget() error {
 	return errors.Join(append(errs, e.Files.RemoveDir(backupDir))...)
 }
 
-// makeStateDir is called before something is written there.
+// makeStateDir creates the directory of bootstrap's state.
 func (e *Engine) makeStateDir() error {
 	missing, err := e.Files.Missing(journalFile)
 	if err != nil {
 		return err
 	}
 	for i, dir := range missing {
-		mode := fs.FileMode(0o755) // of an image that has no /var/lib yet, it is everybody's
+		mode := fs.FileMode(0o755) // /var/lib of an image, which all programs use
 		if i == len(missing)-1 {
 			mode = 0o700
 		}
@@ -187,7 +186,7 @@ func (e *Engine) makeStateDir() error {
 	return nil
 }
 
-// keep stores a content under its sum. It is there whole or not at all.
+// keep stores a content under its checksum, completely or not at all.
 func (e *Engine) keep(content []byte) error {
 	if err := errors.Join(e.makeStateDir(), e.Files.MakeDir(backupDir, 0o700)); err != nil {
 		return err
@@ -200,7 +199,7 @@ func (e *Engine) keep(content []byte) error {
 	return e.Files.Write(name, content, disk.New(0o600))
 }
 
-// kept returns the content that an image had.
+// kept returns the stored content of an image.
 func (e *Engine) kept(i disk.Image) ([]byte, error) {
 	if i.Kind != disk.File {
 		return nil, nil
@@ -221,8 +220,8 @@ func (j *Journal) unfinished() bool {
 	return slices.ContainsFunc(j.Entries, func(e Entry) bool { return e.Was != nil })
 }
 
-// resumed returns the journal with what a cut-off process had begun found out: each
-// write has happened or not, since files are replaced at once. It changes nothing.
+// resumed returns the journal with the outcome of each write that an interrupted process began. A write was made or
+// not, because files are replaced atomically. It changes nothing.
 func (e *Engine) resumed(j *Journal) (*Journal, error) {
 	j = j.clone()
 	var errs []error
@@ -234,15 +233,15 @@ func (e *Engine) resumed(j *Journal) (*Journal, error) {
 		found, err := e.Files.Look(entry.Path)
 		errs = append(errs, err)
 		if err == nil && !found.Same(entry.After) && found.Same(*entry.Was) {
-			entry.After = *entry.Was // it has not happened
+			entry.After = *entry.Was // it was not made
 		}
 		entry.Was = nil
 	}
 	return j, errors.Join(errs...)
 }
 
-// resume brings the disk in order after a cut-off process and returns the journal:
-// temporary files go, and so do directories for files that were never made.
+// resume cleans up after an interrupted process and returns the journal: it removes temporary files, and directories
+// for files that were never written.
 func (e *Engine) resume(j *Journal) (*Journal, error) {
 	if !j.unfinished() {
 		return j, nil
@@ -265,8 +264,8 @@ func (e *Engine) resume(j *Journal) (*Journal, error) {
 	return after, e.save(after)
 }
 
-// concluded returns the journal once its intents are carried out: files that are as they were before bootstrap are
-// no longer in it. Dirs are directories that were made only for them, innermost first.
+// concluded returns the journal after its intended changes were made. It drops files that are as they were before
+// bootstrap. Dirs are the directories that were created only for those files, innermost first.
 func (j *Journal) concluded() (after *Journal, dirs []string) {
 	after = j.clone()
 	after.Entries = slices.DeleteFunc(after.Entries, func(entry Entry) bool {
@@ -286,7 +285,7 @@ func (j *Journal) concluded() (after *Journal, dirs []string) {
 	return after, dirs
 }
 
-// removeDirs removes directories that are empty.
+// removeDirs removes those of the directories that are empty.
 func (e *Engine) removeDirs(dirs []string) error {
 	var errs []error
 	for _, dir := range dirs {

@@ -70,7 +70,7 @@ func (e *Engine) plan(b *blueprint.Blueprint, j *Journal) (*Plan, error) {
 	return p, nil
 }
 
-// wanted joins what the parts want.
+// wanted joins what the parts require.
 func (e *Engine) wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) (state.Wanted, error) {
 	var all state.Wanted
 	for _, part := range e.Parts {
@@ -201,7 +201,7 @@ func (e *Engine) planSetting(p *Plan, j *Journal, s state.Setting) {
 	p.Settings = append(p.Settings, plan)
 }
 
-// setting returns what a file of /proc or /sys shows.
+// setting returns the value in a file of /proc or /sys.
 func (e *Engine) setting(name string) (string, error) {
 	data, err := e.Tree.ReadAtMost(name, 1<<16)
 	return strings.TrimSpace(string(data)), err
@@ -210,7 +210,8 @@ func (e *Engine) setting(name string) (string, error) {
 // Status says whether a file or a setting matches the blueprint.
 type Status string
 
-// Statuses. RebootPending is right on disk, and only the next boot brings it; NotBrought is what a boot has not brought.
+// Statuses. RebootPending: the files are right, and the next boot puts them into effect. NotBrought: the files are
+// right, but a boot did not put them into effect.
 const (
 	Right         Status = "right"
 	ToDo          Status = "to do"
@@ -218,30 +219,29 @@ const (
 	NotBrought    Status = "not brought by the boot"
 )
 
-// Plan is what a node is, what it should be, and the difference.
+// Plan is the current state of a node, the required state, and the difference.
 type Plan struct {
 	Root      string `json:"root"`
 	Blueprint string `json:"blueprint,omitempty"`
-	// Applied is when a blueprint was applied last.
+	// Applied is the time of the last apply.
 	Applied time.Time `json:"applied,omitzero"`
-	// Unfinished: a process was ended in the middle of its changes; the next apply
-	// or revert puts that in order.
+	// Unfinished: a process ended in the middle of its changes. The next apply or revert completes or undoes them.
 	Unfinished bool            `json:"unfinished,omitempty"`
 	Files      []FilePlan      `json:"files"`
 	Settings   []SettingPlan   `json:"settings"`
 	Steps      []Step          `json:"steps"`
 	Problems   []state.Problem `json:"problems"`
 	Facts      []state.Fact    `json:"facts"`
-	// Reboot: what is on disk is right and takes a reboot.
+	// Reboot: the files are right, and a reboot puts them into effect.
 	Reboot bool `json:"rebootPending,omitempty"`
-	// NotBrought: what is on disk is right, and a boot has not brought all of it. Another one would not either.
+	// NotBrought: the files are right, but a boot did not put all of them into effect. Another boot would not either.
 	NotBrought bool `json:"notBroughtByBoot,omitempty"`
 
 	// journal is the checksum of the journal that the plan was made from.
 	journal string
-	// pending is what has still to follow former changes.
+	// pending are the follow-ups of earlier changes that still have to run.
 	pending []state.FollowUp
-	// awaits are the keys of what only a boot brings and is not there.
+	// awaits are the keys of missing settings that only a boot can set.
 	awaits   []string
 	changes  []change
 	platform *platform.Platform
@@ -265,7 +265,7 @@ type FilePlan struct {
 type Drift struct {
 	// What is "changed" or "removed".
 	What string `json:"what"`
-	// Written is when bootstrap wrote the file, Since the time of the file itself.
+	// Written is when bootstrap wrote the file. Since is the file's modification time.
 	Written time.Time `json:"written"`
 	Since   time.Time `json:"since,omitzero"`
 }
@@ -277,7 +277,7 @@ type SettingPlan struct {
 	Status Status `json:"status"`
 }
 
-// refused returns the problems because of which nothing is changed.
+// refused returns the problems that prevent all changes.
 func (p *Plan) refused() []state.Problem {
 	var fatal []state.Problem
 	for _, problem := range p.Problems {
@@ -288,10 +288,10 @@ func (p *Plan) refused() []state.Problem {
 	return fatal
 }
 
-// Outcome sums a plan up.
+// Outcome summarizes a plan.
 type Outcome string
 
-// Outcomes, the gravest that holds.
+// Outcomes. A plan has the most severe that applies.
 const (
 	Fit           Outcome = "fit"
 	ChangesNeeded Outcome = "changes needed"
@@ -299,7 +299,7 @@ const (
 	Impossible    Outcome = "can't be made fit"
 )
 
-// Outcome returns the gravest of what the plan has found.
+// Outcome returns the most severe outcome that applies.
 func (p *Plan) Outcome() Outcome {
 	switch {
 	case len(p.refused()) > 0:
@@ -320,8 +320,8 @@ func (p *Plan) toDo() bool {
 		slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Due && s.Runs })
 }
 
-// await names the state of what only a boot brings and is missing: files are to be changed first, the next boot
-// brings it, or apply had left it to a boot that did not bring it.
+// await returns the status of a missing setting that only a boot can set: files have to change first, the next boot
+// sets it, or an earlier apply left it to a boot that did not set it.
 func (e *Engine) await(p *Plan, j *Journal, key string) Status {
 	p.awaits = append(p.awaits, key)
 	since, left := j.Awaits[key]
@@ -336,13 +336,13 @@ func (e *Engine) await(p *Plan, j *Journal, key string) Status {
 	return RebootPending
 }
 
-// diskToDo reports whether something has to be done before a boot can bring anything.
+// diskToDo reports whether changes or steps are due before a boot.
 func (p *Plan) diskToDo() bool {
 	return len(p.changes) > 0 || slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Due })
 }
 
-// awaited is what takes effect with the next boot once the plan is carried out. What already waits for a boot
-// keeps waiting, unless what the boot depends on changes only now.
+// awaited returns what takes effect with the next boot after the plan is applied. What already waits for a boot keeps
+// its entry, unless changes are due now.
 func (p *Plan) awaited(j *Journal, boot string) map[string]string {
 	all := map[string]string{}
 	for _, key := range p.awaits {
@@ -355,7 +355,7 @@ func (p *Plan) awaited(j *Journal, boot string) map[string]string {
 	return all
 }
 
-// planBoot judges problems of the running kernel's, and says what to do where a boot has not brought what it should have.
+// planBoot judges problems of the running kernel, and says what to do if a boot did not have the expected effect.
 func (e *Engine) planBoot(p *Plan, j *Journal) {
 	for _, problem := range p.Problems {
 		if problem.AtBoot {

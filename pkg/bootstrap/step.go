@@ -16,15 +16,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// Step is a tool of the node's that has to run after changes. What it writes (grub.cfg,
-// initial RAM file systems) is its own: it is not kept or brought back by bytes, but
-// made again when the changes are reverted.
+// Step is a tool of the node that has to run after changes. Its output (grub.cfg, initial RAM file systems) is neither
+// backed up nor restored: the tool runs again after a revert.
 type Step struct {
 	FollowUp state.FollowUp `json:"followUp"`
-	// Commands are what is run, in order.
+	// Commands are run in order.
 	Commands []string `json:"commands"`
-	// Due: it has to run now. Runs: apply does it; otherwise it is left to the
-	// operator, since an image's tools are run only when asked for.
+	// Due: it has to run now. Runs: bootstrap runs it. Otherwise the operator has to: an image's tools run only on
+	// request.
 	Due  bool `json:"due"`
 	Runs bool `json:"runs"`
 	// Ran is set after the step has completed. Error is the reason of a failure.
@@ -35,8 +34,8 @@ type Step struct {
 	limit time.Duration
 }
 
-// order is that in which follow-ups run: what the next boot needs first, what
-// interrupts others last.
+// order is the order in which follow-ups run: first those that the next boot needs, last those that interrupt other
+// programs.
 func order() []state.FollowUp {
 	return []state.FollowUp{
 		state.BootConfig, state.Initramfs, state.SocketStop, state.UnitsReload, state.ModulesLoad, state.UdevReload, state.NetworkReload,
@@ -44,8 +43,8 @@ func order() []state.FollowUp {
 	}
 }
 
-// backward returns what has to follow when files are taken away again that wanted these when they were written. Modules stay
-// loaded: without their options they would be loaded in a worse state.
+// backward returns the follow-ups of reverting a file whose follow-ups were these. Modules stay loaded: without their
+// options they would be loaded in a worse state.
 func backward(then []state.FollowUp) []state.FollowUp {
 	var back []state.FollowUp
 	for _, f := range then {
@@ -60,7 +59,8 @@ func backward(then []state.FollowUp) []state.FollowUp {
 	return back
 }
 
-// forward returns what is pending for files that are wanted, also where a revert was cut off that had its own pending.
+// forward returns the pending follow-ups for required files. An interrupted revert may have left the opposite ones
+// pending.
 func forward(pending []state.FollowUp, wanted []state.File) []state.FollowUp {
 	starts := slices.ContainsFunc(wanted, func(f state.File) bool { return slices.Contains(f.Then, state.SocketStart) })
 	pending = slices.Clone(pending)
@@ -76,7 +76,7 @@ func over(then []state.FollowUp) []state.FollowUp {
 	return slices.DeleteFunc(slices.Clone(then), func(f state.FollowUp) bool { return slices.Contains(back, f) })
 }
 
-// follow returns what is pending once a change is made as well: what brings its file away takes back what has not followed yet.
+// follow returns the pending follow-ups after a change. A revert cancels those of its file that did not run yet.
 func follow(pending []state.FollowUp, c *change) []state.FollowUp {
 	pending = slices.DeleteFunc(slices.Clone(pending), func(f state.FollowUp) bool { return slices.Contains(c.over, f) })
 	for _, f := range c.file.Then {
@@ -87,11 +87,10 @@ func follow(pending []state.FollowUp, c *change) []state.FollowUp {
 	return pending
 }
 
-// ofImage reports whether an image needs it: a running system's daemons read their
-// files when the image is booted.
+// ofImage reports whether a follow-up applies to an image. The other follow-ups notify running daemons.
 func ofImage(f state.FollowUp) bool { return f == state.BootConfig || f == state.Initramfs }
 
-// steps returns what has to run after the changes and for what is pending, in order.
+// steps returns the steps for the changes and the pending follow-ups, in order.
 func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes []change) []Step {
 	due := pending
 	for i := range changes {
@@ -117,7 +116,7 @@ func (e *Engine) steps(p *platform.Platform, pending []state.FollowUp, changes [
 	return steps
 }
 
-// commands returns what a follow-up is on this node; none where nothing has to run.
+// commands returns the commands of a follow-up on this node, or none if nothing has to run.
 func (e *Engine) commands(f state.FollowUp, p *platform.Platform) [][]string {
 	if ofSystemd := slices.Contains([]state.FollowUp{
 		state.UnitsReload, state.NetworkReload, state.SocketStart, state.SocketStop, state.ContainerdRestart, state.CRIORestart,
@@ -194,8 +193,8 @@ func modprobe(p *platform.Platform) [][]string {
 	return [][]string{argv}
 }
 
-// run runs the steps that are due and takes each from the journal when it is done, so
-// that what fails, or is cut off, is done by the next apply or revert, as verb says.
+// run runs the steps and removes each from the journal when it succeeded. The next apply or revert, named by verb,
+// repeats steps that failed or were interrupted.
 func (e *Engine) run(ctx context.Context, j *Journal, steps []Step, verb string) error {
 	for i := range steps {
 		s := &steps[i]
@@ -226,15 +225,15 @@ func (e *Engine) runStep(ctx context.Context, s *Step) error {
 	return nil
 }
 
-// command runs tools of the node's, in its root.
+// command runs tools of the node in its root.
 type command struct{ root string }
 
-// searchPath is where tools are looked for, whatever the caller's PATH says.
+// searchPath replaces the caller's PATH.
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Run implements [Runner]. When ctx ends, the tool and what it has started are killed.
+// Run implements [Runner]. When ctx ends, it kills the tool and the tool's children.
 func (c command) Run(ctx context.Context, argv []string) error {
-	// env finds the tool below the root that it is started in, by the path that it is given.
+	// env looks up the tool below the root in which it is started, by the given PATH.
 	cmd := exec.CommandContext(ctx, "/usr/bin/env", append([]string{"-i", searchPath, "LC_ALL=C.UTF-8"}, argv...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Dir = "/"
@@ -255,7 +254,7 @@ func (c command) Run(ctx context.Context, argv []string) error {
 	return fmt.Errorf("%w: %s", err, tail(said.String()))
 }
 
-// tail returns the end of what a tool said, in one line.
+// tail returns the end of a tool's output in one line.
 func tail(text string) string {
 	const most = 600
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")

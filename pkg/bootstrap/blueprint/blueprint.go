@@ -26,67 +26,63 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// APIVersion and Kind are those of the document.
+// APIVersion and Kind identify the document.
 const (
 	APIVersion = "bootstrap.kata-vfio.dev/v1alpha1"
 	Kind       = "NodeBlueprint"
 )
 
-// Blueprint is a node as it should be. What is not said has the default that its
-// field names.
+// Blueprint is the desired state of a node. Unset fields have defaults.
 type Blueprint struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Name is the pool's, for people and for reports.
+	// Name is the name of the pool, for display and reports.
 	Name   string `json:"name,omitempty"`
 	Kernel Kernel `json:"kernel"`
 	VFIO   VFIO   `json:"vfio"`
-	// VirtualFunctions are the VFs that PFs have from boot on, as in a node config.
-	// PFs that are not named keep what they have.
+	// VirtualFunctions has the numbers of VFs that PFs have from boot on, as in a node config. Other PFs are unchanged.
 	VirtualFunctions []v1alpha1.VFRule  `json:"virtualFunctions,omitempty"`
 	Network          Network            `json:"network"`
 	Containers       containers.Options `json:"containers"`
 	Versions         Versions           `json:"versions"`
-	// Labels are the Kubernetes node's. Bootstrap says how to set them and sets none:
-	// it has no access to the cluster.
+	// Labels are the Kubernetes node's. Bootstrap prints the command that sets them, because it has no access to the
+	// cluster.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // IOMMUMode says what the IOMMU does for functions that no VM has.
 type IOMMUMode string
 
-// Modes. On translates DMA of all functions; with Passthrough, those of the node
-// itself reach all memory.
+// Modes. On translates the DMA of all functions. Passthrough lets functions of the node itself reach all memory.
 const (
 	IOMMUOn          IOMMUMode = "On"
 	IOMMUPassthrough IOMMUMode = "Passthrough"
 )
 
-// Kernel is what the kernel is booted and set up with.
+// Kernel configures the kernel and its command line.
 type Kernel struct {
-	// IOMMU is On when empty.
+	// IOMMU is [IOMMUOn] if empty.
 	IOMMU IOMMUMode `json:"iommu,omitempty"`
 	// Arguments are further words of the command line, such as "efi=disable_early_pci_dma". "iommu.strict=1" is not
 	// among the defaults: it costs the node's own I/O throughput, and a VM's mappings are invalidated at once without
 	// it.
 	Arguments []string    `json:"arguments,omitempty"`
 	HugePages []HugePages `json:"hugePages,omitempty"`
-	// EarlyBinding has the initial RAM file system keep the functions of
-	// [VFIO.KeepOff] off vendor drivers already. Only for functions whose policy
-	// in the node config is "bound".
+	// EarlyBinding keeps vendor drivers off the functions of [VFIO.KeepOff] in the initial RAM file system already.
+	// Their policy in the node config must be "bound".
 	EarlyBinding bool `json:"earlyBinding,omitempty"`
 }
 
 // HugePageSize is a size of huge pages.
 type HugePageSize string
 
-// Sizes.
+// The sizes.
 const (
 	HugePage2Mi HugePageSize = "2Mi"
 	HugePage1Gi HugePageSize = "1Gi"
 )
 
-// KiB returns the size in KiB, as names below /sys/kernel/mm/hugepages have it.
+// KiB returns the size in KiB, as in the names below /sys/kernel/mm/hugepages.
 func (s HugePageSize) KiB() int {
 	if s == HugePage1Gi {
 		return 1 << 20
@@ -94,32 +90,30 @@ func (s HugePageSize) KiB() int {
 	return 2 << 10
 }
 
-// HugePages is a number of huge pages that the node keeps for VMs.
+// HugePages is a number of huge pages that the node reserves for VMs.
 type HugePages struct {
 	Size  HugePageSize `json:"size"`
 	Count int          `json:"count"`
-	// Node is the NUMA node; without one the kernel spreads them over all.
+	// Node is the NUMA node. If it is unset, the kernel spreads the pages over all nodes.
 	Node *int `json:"node,omitempty"`
 }
 
 // VFIO configures VFIO's modules.
 type VFIO struct {
-	// DisableDenylist true lets tenants get devices of the kernel's denylist, which an untrusted user can exploit.
+	// DisableDenylist lets tenants get devices on the kernel's denylist, which an untrusted user can exploit.
 	DisableDenylist bool `json:"disableDenylist,omitempty"`
-	// KeepOff are functions that no vendor driver gets: their driver_override is
-	// vfio-pci from boot on. By address and never by id, which matches every
-	// function of the model.
+	// KeepOff are functions that vendor drivers must not bind: their driver_override is vfio-pci from boot on. They are
+	// listed by address, because an ID matches every function of a model.
 	KeepOff []pci.Address `json:"keepOff,omitempty"`
 }
 
 // Network configures the node's network managers.
 type Network struct {
-	// LeaveVFsAlone keeps NetworkManager and systemd-networkd off VFs. True when
-	// not said.
+	// LeaveVFsAlone keeps NetworkManager and systemd-networkd off VFs. The default is true.
 	LeaveVFsAlone *bool `json:"leaveVFsAlone,omitempty"`
 }
 
-// Versions are what the node's programs must be. What is empty is not asked for.
+// Versions are the required versions of the node's programs. Empty ones are not checked.
 type Versions struct {
 	Kernel     Version `json:"kernel"`
 	Containerd Version `json:"containerd"`
@@ -130,7 +124,7 @@ type Versions struct {
 	Chart Version `json:"chart"`
 }
 
-// Version is a version that must be had exactly, or at least.
+// Version is a required version: an exact one or a minimum.
 type Version struct {
 	Exact   string `json:"exact,omitempty"`
 	Minimum string `json:"minimum,omitempty"`
@@ -143,7 +137,7 @@ func Default() *Blueprint {
 	return b
 }
 
-// fill sets every field that was not said.
+// fill sets the default of every unset field.
 func (b *Blueprint) fill() {
 	b.APIVersion, b.Kind = APIVersion, Kind
 	if b.Kernel.IOMMU == "" {
@@ -157,12 +151,11 @@ func (b *Blueprint) fill() {
 	}
 }
 
-// Wanted reports whether anything is asked for.
+// Wanted reports whether a version is required.
 func (v Version) Wanted() bool { return v.Exact != "" || v.Minimum != "" }
 
-// Admits reports whether a version is as asked for. Exact takes the version with or
-// without a leading "v"; of a minimum the numbers count, up to the first character
-// that is neither a digit nor a dot: "6.12.9-amd64" is 6.12.9.
+// Admits reports whether a version meets the requirement. Exact ignores a leading "v". Minimum compares numbers up to
+// the first character that is neither a digit nor a dot: "6.12.9-amd64" is 6.12.9.
 func (v Version) Admits(have string) bool {
 	if v.Exact != "" {
 		return strings.TrimPrefix(have, "v") == strings.TrimPrefix(v.Exact, "v")
@@ -170,7 +163,7 @@ func (v Version) Admits(have string) bool {
 	return slices.CompareFunc(numbers(have), numbers(v.Minimum), cmp.Compare[int]) >= 0
 }
 
-// String returns the wish in words.
+// String describes the requirement.
 func (v Version) String() string {
 	if v.Exact != "" {
 		return v.Exact
@@ -178,7 +171,7 @@ func (v Version) String() string {
 	return v.Minimum + " or newer"
 }
 
-// numbers returns the numbers that a version begins with.
+// numbers returns the numbers at the start of a version.
 func numbers(version string) []int {
 	version = strings.TrimPrefix(version, "v")
 	if end := strings.IndexFunc(version, func(r rune) bool { return r != '.' && (r < '0' || r > '9') }); end >= 0 {

@@ -13,11 +13,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxSize is how large a document may be, in bytes.
+// MaxSize is the maximum size of a document in bytes.
 const MaxSize = 1 << 20
 
-// Parse reads a blueprint from YAML or JSON: strictly, with defaults filled in.
-// The error is an [InvalidError] that names each wrong line.
+// Parse decodes a blueprint from YAML or JSON, strictly, and sets defaults. The error is an [InvalidError] that names
+// each wrong line.
 func Parse(text []byte) (*Blueprint, error) {
 	if len(text) > MaxSize {
 		return nil, &InvalidError{Problems: []Problem{{Text: fmt.Sprintf("larger than %d bytes", MaxSize)}}}
@@ -39,7 +39,7 @@ func Parse(text []byte) (*Blueprint, error) {
 	return b, nil
 }
 
-// only returns the value of a text that is one document.
+// only returns the root value of a text with exactly one document.
 func only(text []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var document, more yaml.Node
@@ -57,7 +57,7 @@ func only(text []byte) (*yaml.Node, error) {
 // decoder fills a struct from YAML by its json tags. The library's strict mode needs yaml tags, which the types of other
 // packages don't have.
 type decoder struct {
-	// lines are the lines of the fields, by their paths.
+	// lines are the line numbers of the fields, by path.
 	lines    map[string]int
 	problems []Problem
 }
@@ -69,7 +69,7 @@ func (d *decoder) add(line int, path, format string, args ...any) {
 func (d *decoder) value(path string, n *yaml.Node, dst reflect.Value) {
 	d.lines[path] = n.Line
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		return // "not said", as in all Kubernetes APIs
+		return // null means unset, as in all Kubernetes APIs
 	}
 	if n.Kind == yaml.AliasNode {
 		d.add(n.Line, path, "aliases are not supported; write the value")
@@ -128,14 +128,14 @@ func (d *decoder) list(path string, n *yaml.Node, dst reflect.Value) {
 	dst.Set(reflect.MakeSlice(dst.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {
 		if item.Kind == yaml.ScalarNode && item.Tag == "!!null" {
-			d.add(item.Line, fmt.Sprintf("%s[%d]", path, i), "null is not an item; remove it") // its zero value would say something
+			d.add(item.Line, fmt.Sprintf("%s[%d]", path, i), "null is not an item; remove it") // the zero value would have a meaning
 			continue
 		}
 		d.value(fmt.Sprintf("%s[%d]", path, i), item, dst.Index(i))
 	}
 }
 
-// names returns the JSON names of a struct's fields, in order.
+// names returns the JSON names of a struct's fields in order.
 func names(t reflect.Type) []string {
 	var all []string
 	for f := range t.Fields() {
@@ -153,8 +153,8 @@ func fieldsOf(t reflect.Type) map[string]int {
 	return fields
 }
 
-// yamlError is how the library words what is wrong: "yaml: unmarshal errors:\n  line
-// 3: cannot unmarshal !!str `x` into int".
+// yamlError matches the library's message for a wrong type: "yaml: unmarshal errors:\n  line 3: cannot unmarshal !!str
+// `x` into int".
 var yamlError = regexp.MustCompile("(?s)^.*line \\d+: cannot unmarshal !!\\w+ (`[^`]*` )?into \\[?\\]?(?:\\w+\\.)?(\\w+).*$")
 
 // plain is an error of the library's for people.

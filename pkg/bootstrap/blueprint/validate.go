@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// at notes a problem of the field at path, at its line.
+// at records a problem of the field at path, with its line.
 func (d *decoder) at(path, format string, args ...any) {
 	line := d.lines[path]
 	for parent := path; line == 0 && parent != ""; line = d.lines[parent] {
@@ -60,7 +60,7 @@ func (d *decoder) checkKernel(k *Kernel, keepsOff bool) {
 // argument matches what shells, boot loaders and the kernel all read as one word.
 var argument = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.,:/=@%+-]*$`)
 
-// ours are arguments that other fields decide.
+// ours are the arguments that other fields set.
 func ours() map[string]string {
 	return map[string]string{
 		"intel_iommu": "kernel.iommu", "amd_iommu": "kernel.iommu", "iommu": "kernel.iommu", "iommu.passthrough": "kernel.iommu",
@@ -121,7 +121,7 @@ func (d *decoder) checkKeepOff(all []pci.Address) {
 	}
 }
 
-// checkVFs has the node config's own rules judge.
+// checkVFs validates the rules as in a node config.
 func (d *decoder) checkVFs(rules []v1alpha1.VFRule) {
 	err := (&v1alpha1.NodeConfig{VirtualFunctions: rules}).Validate()
 	if invalid, ok := asInvalid(err); ok {

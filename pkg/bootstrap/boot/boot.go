@@ -1,8 +1,8 @@
-// Package boot says how to configure a node's boot loader, so that the kernel is started with the IOMMU on and
-// what else the blueprint asks for. It knows GRUB, with and without boot loader entries, systemd-boot,
-// u-boot-menu, extlinux and Flatcar; for others it says in words what to add where.
+// Package boot says how to configure a node's boot loader, so that the kernel starts with an IOMMU and the blueprint's
+// arguments. It supports GRUB, with and without boot loader entries, systemd-boot, u-boot-menu, extlinux and Flatcar.
+// For other loaders it describes what to add where.
 //
-// What users have written stays: fragments and marked blocks append, and nothing is appended that the file already
+// It keeps what users wrote: fragments and marked blocks only append, and nothing is appended that the file already
 // has.
 package boot
 
@@ -17,10 +17,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// Part is the name of what this package wants.
+// Part is the name of this package's part.
 const Part = "kernel"
 
-// Wanted returns the boot loader's files as they should be.
+// Wanted returns the required files of the boot loader.
 func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state.Wanted {
 	words := Arguments(b, p)
 	e := &editor{tree: tree, loader: &p.Loader, words: words}
@@ -37,7 +37,7 @@ func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state
 	return e.wanted
 }
 
-// editor collects the files of one boot loader.
+// editor collects the edits for one boot loader.
 type editor struct {
 	tree   state.Tree
 	loader *platform.Loader
@@ -83,7 +83,7 @@ func (e *editor) edit(p *platform.Platform) {
 	}
 }
 
-// byHand is for unknown loaders. It is not a problem if the running kernel has all the words, however it got them.
+// byHand handles unknown loaders. If the running kernel has all the words, there is no problem.
 func (e *editor) byHand(p *platform.Platform) {
 	if e.booted(p) {
 		return
@@ -101,8 +101,8 @@ func (e *editor) problem(fatal bool, text, fix string) {
 	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Fatal: fatal, Text: text, Fix: fix})
 }
 
-// left is a problem that a person has to solve. It is not fatal where that can't be verified: an image is not
-// booted here.
+// left records a problem that the user has to solve. It is not fatal for an image, because the arguments of its kernel
+// can't be verified.
 func (e *editor) left(fatal bool, text, fix string) {
 	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Fatal: fatal, ByHand: !fatal, Text: text, Fix: fix})
 }
@@ -130,12 +130,12 @@ func (e *editor) read(name string) (string, bool) {
 
 const maxFile = 1 << 20
 
-// replace has a file that exists edited.
+// replace edits an existing file.
 func (e *editor) replace(name, why string, edit func(string) (string, error), then ...state.FollowUp) {
 	e.edited(name, name, why, edit, then...)
 }
 
-// edited has a file made of another one, which may be itself.
+// edited writes the file name with the edited content of the file from, which may be the same file.
 func (e *editor) edited(from, name, why string, edit func(string) (string, error), then ...state.FollowUp) {
 	content, ok := e.read(from)
 	if !ok {
@@ -151,10 +151,9 @@ func (e *editor) edited(from, name, why string, edit func(string) (string, error
 	e.file(name, changed, why, then...)
 }
 
-// entries edits the boot loader's entries, as `grubby --update-kernel=ALL --args=...`
-// does. Editing them here shows the change before, brings it back to the byte, and works
-// in an image. Kernels that are installed later take their line from etc/kernel/cmdline
-// or from the running kernel.
+// entries edits the boot loader's entries, as `grubby --update-kernel=ALL --args=...` does. Unlike grubby, this shows
+// the change in advance, can be reverted to the byte, and works in an image. Kernels that are installed later get their
+// command line from etc/kernel/cmdline or from the running kernel.
 func (e *editor) entries() {
 	for _, name := range e.loader.EntryFiles {
 		if content, ok := e.read(name); ok && hasDirective(content, "linux") {
@@ -163,8 +162,8 @@ func (e *editor) entries() {
 	}
 }
 
-// cmdlineFile edits the line of kernels to come. A file below usr is the vendor's:
-// one in etc takes its place.
+// cmdlineFile edits the command line of kernels that are installed later. A vendor's file below usr is copied to etc,
+// which overrides it.
 func (e *editor) cmdlineFile(then ...state.FollowUp) {
 	if e.loader.Cmdline == "" {
 		return
@@ -207,8 +206,9 @@ func flatcarLine(words []string) string {
 	return fmt.Sprintf("set linux_append=\"$linux_append %s\"\n", strings.Join(words, " "))
 }
 
-// uBootMenu sets the variable that u-boot-update reads. Where nothing sets it the tool
-// takes etc/kernel/cmdline, and without that "ro quiet"; both would be lost by setting it.
+// uBootMenu sets the variable that u-boot-update reads. If it is unset, the tool uses etc/kernel/cmdline, or "ro quiet"
+// without that file. Setting the variable overrides both, so an existing file is edited instead, and "ro quiet" is
+// added to the variable.
 func (e *editor) uBootMenu() {
 	const variable = "U_BOOT_PARAMETERS"
 	_, err := e.tree.ReadAtMost("etc/kernel/cmdline", 1)
@@ -220,7 +220,7 @@ func (e *editor) uBootMenu() {
 	e.shell(variable, "ro quiet", "zz-kata-vfio.conf", state.BootConfig, state.Reboot)
 }
 
-// assigns reports whether the loader's settings give a variable a value.
+// assigns reports whether the loader's settings set a variable.
 func (e *editor) assigns(variable string) bool {
 	for _, name := range settings(e.tree, e.loader) {
 		data, err := e.tree.ReadAtMost(name, maxFile)
@@ -252,11 +252,11 @@ func Arguments(b *blueprint.Blueprint, p *platform.Platform) []string {
 	return append(words, b.Kernel.Arguments...)
 }
 
-// iommuArguments asks for the IOMMU. Intel's driver is off without a word on kernels
-// that were built so, AMD's is on. The word is said on both, where AMD's does nothing with it: an image knows
-// nothing of the processor that it will be booted on. "iommu=nopt" is said even where it is the default:
-// kernels may be built otherwise, and Kata's runtime in Rust takes a PF's interface only
-// on nodes whose command line has "iommu=". Documentation/admin-guide/kernel-parameters.txt.
+// iommuArguments returns the words that enable the IOMMU. Some kernels are built so that Intel's driver is off by
+// default; AMD's is on. "intel_iommu=on" is set for both, because the processor that boots an image is unknown, and
+// AMD's driver ignores it. "iommu=nopt" is set although it is the usual default: kernels may be built otherwise, and
+// Kata's Rust runtime takes a PF's interface only if the command line has "iommu=". See
+// Documentation/admin-guide/kernel-parameters.txt.
 func iommuArguments(mode blueprint.IOMMUMode, p *platform.Platform) []string {
 	pass := mode == blueprint.IOMMUPassthrough
 	if p.Arch == "arm64" {
@@ -265,8 +265,8 @@ func iommuArguments(mode blueprint.IOMMUMode, p *platform.Platform) []string {
 	return []string{"intel_iommu=on", "iommu=" + map[bool]string{true: "pt", false: "nopt"}[pass]}
 }
 
-// hugePageArguments reserves pages of 1 GiB: later than at boot there is hardly
-// memory in one piece. Smaller ones are the business of package host.
+// hugePageArguments reserves pages of 1 GiB, because contiguous memory is scarce after the boot. Package host reserves
+// smaller pages.
 func hugePageArguments(all []blueprint.HugePages) []string {
 	var counts []string
 	for _, h := range all {
@@ -281,5 +281,5 @@ func hugePageArguments(all []blueprint.HugePages) []string {
 	if len(counts) == 0 {
 		return nil
 	}
-	return []string{"hugepagesz=1G hugepages=" + strings.Join(counts, ",")} // a number is of the size before it
+	return []string{"hugepagesz=1G hugepages=" + strings.Join(counts, ",")} // a number applies to the size before it
 }

@@ -23,18 +23,19 @@ type commandLine struct {
 // rule is an argument that conflicts with the blueprint.
 type rule struct {
 	name string
-	// bad are its values that are; nil for any, or for those that judge has a word against.
+	// bad are the values that conflict. If both bad and judge are nil, any value does. judge returns "" for a value
+	// that does not.
 	bad   []string
 	judge func(value string) string
-	// why completes "NAME=VALUE ...".
+	// why completes the sentence "NAME=VALUE ...".
 	why string
-	// harmless ones are reported and stop nothing.
+	// harmless conflicts are reported and prevent nothing.
 	harmless bool
-	// last: of several values the kernel uses the last.
+	// last: the kernel uses the last of several values.
 	last bool
 }
 
-// on has a word against a boolean that is true to the kernel, and off against one that is not.
+// on is a judge for booleans that must not be true; off is one for those that must not be false.
 func on(value string) string {
 	if set, ok := kernelargs.Bool(value); set && ok {
 		return "on"
@@ -89,8 +90,8 @@ func (r *rule) matches(value string) bool {
 	return r.bad == nil || slices.ContainsFunc(strings.Split(value, ","), func(v string) bool { return slices.Contains(r.bad, v) })
 }
 
-// conflicts names each argument that would undo the blueprint, with its file and line. Bootstrap never removes
-// one: an operator set it for a reason.
+// conflicts returns a problem for each argument that contradicts the blueprint, with its file and line. Bootstrap does
+// not remove arguments, because an operator set them for a reason.
 func conflicts(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) []state.Problem {
 	wanted := Arguments(b, p)
 	var found []state.Problem
@@ -135,7 +136,7 @@ func (r *rule) words(line string, wanted []string) []string {
 	return found
 }
 
-// overridden reports whether a wanted word follows, and so counts.
+// overridden reports whether a required word overrides the conflicting value.
 func (r *rule) overridden(line string, wanted []string) bool {
 	values := kernelargs.Values(line, r.name)
 	return r.last && len(values) > 0 && slices.Contains(wanted, r.name+"="+values[len(values)-1])
@@ -151,13 +152,13 @@ func commandLines(tree state.Tree, l *platform.Loader) []commandLine {
 	}
 	for _, name := range append(slices.Clone(l.EntryFiles), l.Config) {
 		if l.Kind == platform.GRUB || l.Kind == platform.UBootMenu {
-			break // Config is generated, and tells nothing that the settings don't
+			break // Config is generated from the settings
 		}
 		all = append(all, directiveLines(name, read(tree, name))...)
 	}
 	if l.Cmdline != "" {
 		number := 0
-		for line := range strings.Lines(read(tree, l.Cmdline)) { // kernel-install joins them
+		for line := range strings.Lines(read(tree, l.Cmdline)) { // kernel-install joins the lines
 			number++
 			all = append(all, commandLine{l.Cmdline, number, line})
 		}
@@ -179,7 +180,7 @@ func directiveLines(name, content string) []commandLine {
 	return all
 }
 
-// settings returns the loader's settings in the order in which its tool reads them.
+// settings returns the loader's files of settings in the order in which its tool reads them.
 func settings(tree state.Tree, l *platform.Loader) []string {
 	var files []string
 	if l.Defaults != "" {
@@ -200,8 +201,7 @@ func settings(tree state.Tree, l *platform.Loader) []string {
 	return files
 }
 
-// read returns a file's content, empty for one that can't be read: what has to be edited is read again, and
-// reported then.
+// read returns a file's content, or "" if it can't be read: files to edit are read again, and reported then.
 func read(tree state.Tree, name string) string {
 	if name == "" {
 		return ""

@@ -9,10 +9,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// header begins files that are ours as a whole.
+// header is the first line of files that bootstrap writes completely.
 const header = "# Written by kata-vfio-bootstrap, which restores it when it differs. `kata-vfio-bootstrap revert` removes it.\n"
 
-// The marks around our block in a file that others own.
+// The marks around bootstrap's block in a file of another owner.
 const (
 	begin = "# kata-vfio-bootstrap: begin\n"
 	end   = "# kata-vfio-bootstrap: end\n"
@@ -20,7 +20,8 @@ const (
 
 var errOpenQuote = errors.New("a quote in the command line is not closed")
 
-// withBlock returns the content with the block at its end, where it has the last word, and without one that is there.
+// withBlock returns the content with the block at its end, where it overrides earlier lines. It replaces an existing
+// block.
 func withBlock(content, block string) (string, error) {
 	ahead, _, behind, there := splitBlock(content)
 	if !there && strings.Contains(content, strings.TrimSpace(begin)) {
@@ -47,9 +48,8 @@ func appendScript(variable, standard string, words []string) string {
 	return b.String()
 }
 
-// addToDirectives returns the edit that adds words to lines of the form "options a b".
-// Of several lines, which readers join, the last one is extended; of a file with
-// several kernels (extlinux) each has its line.
+// addToDirectives returns an edit that adds words to lines of the form "options a b". Readers join several such lines,
+// so it extends the last one. In a file with several kernels (extlinux) it extends each kernel's line.
 func addToDirectives(keyword string, words []string) func(string) (string, error) {
 	return func(content string) (string, error) {
 		lines := strings.SplitAfter(content, "\n")
@@ -95,7 +95,7 @@ func addToLast(lines []string, keyword string, words []string) string {
 	return strings.Join(lines, "")
 }
 
-// addToLine adds to a line and keeps how it ends. Its keyword passes for an argument.
+// addToLine adds words to a line and keeps its line ending. The keyword at its start counts as an argument.
 func addToLine(line string, words []string) string {
 	body := strings.TrimRight(line, " \t\r\n")
 	return kernelargs.Add(body, words...) + line[len(body):]
@@ -119,7 +119,7 @@ func hasDirective(content, keyword string) bool {
 	return false
 }
 
-// assignment is a value that a shell script gives a variable.
+// assignment is a value that a shell script assigns to a variable.
 type assignment struct {
 	line  int
 	value string
@@ -152,7 +152,7 @@ func shellWord(text string) string {
 		case escaped:
 			escaped = false
 			if c == '\n' {
-				continue // a line that goes on
+				continue // the line continues
 			}
 			word.WriteRune(c)
 		case c == '\\' && quote != '\'':
@@ -170,9 +170,8 @@ func shellWord(text string) string {
 	return word.String()
 }
 
-// talos is what a machine config says to the same end. With systemd-boot, the default
-// on UEFI since Talos 1.10, the arguments are in the image, and those of the config
-// are ignored (docs.siderolabs.com, "Boot Loader").
+// talos returns the equivalent for Talos' machine config. With systemd-boot, the default on UEFI since Talos 1.10, the
+// arguments are part of the image, and the config's are ignored (docs.siderolabs.com, "Boot Loader").
 func talos(words []string) string {
 	var b strings.Builder
 	list := func(indent string) {
@@ -189,14 +188,14 @@ func talos(words []string) string {
 	return b.String()
 }
 
-// Withdraw returns a file that bootstrap edited, from before to after, and others edited since, without what
-// bootstrap put in: its block if it has one, otherwise the words that were new.
+// Withdraw returns the found version of a file without bootstrap's additions: without its block, or without the words
+// that bootstrap added between before and after.
 func Withdraw(before, after, found string) string {
 	if ahead, _, behind, ok := splitBlock(found); ok {
 		return ahead + behind
 	}
 	if strings.Contains(found, strings.TrimSpace(begin)) {
-		return found // with damaged marks; its edit is refused
+		return found // the marks are damaged, and edits are refused
 	}
 	had, ours := map[string]bool{}, map[string]bool{}
 	for word := range strings.FieldsSeq(before) {
@@ -207,14 +206,14 @@ func Withdraw(before, after, found string) string {
 	}
 	var kept strings.Builder
 	for line := range strings.Lines(found) {
-		if line = withoutWords(line, ours); strings.TrimSpace(line) != "options" || hasDirective(before, "options") { // else the whole line was ours
+		if line = withoutWords(line, ours); strings.TrimSpace(line) != "options" || hasDirective(before, "options") { // otherwise bootstrap added the line
 			kept.WriteString(line)
 		}
 	}
 	return kept.String()
 }
 
-// withoutWords returns a line without the given whole words, and the space before each. "options" is a keyword.
+// withoutWords removes whole words, each with the space before it, from a line. It keeps the keyword "options".
 func withoutWords(line string, ours map[string]bool) string {
 	var kept strings.Builder
 	for rest := line; rest != ""; {
@@ -232,7 +231,7 @@ func withoutWords(line string, ours map[string]bool) string {
 	return kept.String()
 }
 
-// Marked reports whether a file has our block, which is passed over where a file is judged and is replaced where it is edited.
+// Marked reports whether a file has bootstrap's block. Edits replace the block, and checks of the file ignore it.
 func Marked(content string) bool {
 	_, _, _, ok := splitBlock(content)
 	return ok
@@ -276,7 +275,7 @@ func splitBlock(content string) (ahead, block, behind string, ok bool) {
 	return ahead, begin + inner + end, behind, true
 }
 
-// blank returns a content with empty lines in place of our block, so that lines keep their numbers.
+// blank replaces bootstrap's block by empty lines, so that line numbers stay the same.
 func blank(content string) string {
 	ahead, block, behind, _ := splitBlock(content)
 	return ahead + strings.Repeat("\n", strings.Count(block, "\n")) + behind

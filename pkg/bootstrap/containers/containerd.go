@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// containerd is one node's containerd and what is to come of it.
+// containerd is the containerd of one node, and the requirements for it.
 type containerd struct {
 	*wants
 	node node
@@ -23,13 +23,13 @@ type containerd struct {
 	major   int
 	version int64
 	rule    config.Rule
-	// versionOf is the file that has the version.
+	// versionOf is the file that sets the version.
 	versionOf string
-	// text is the main file as it is, or would be without our imports.
+	// text is the main file without bootstrap's import.
 	text string
 }
 
-// containerdWants is what containerd needs: our drop-in, and that it is imported.
+// containerdWants returns what containerd needs: a drop-in, and its import.
 func containerdWants(n node, k kata) (*wants, error) {
 	c := &containerd{wants: &wants{part: "containerd"}, node: n, kata: k, at: n.containerdFiles()}
 	v := n.containerdVersion(c.at.program, containerdBinaries()...)
@@ -72,7 +72,7 @@ func (c *containerd) read() bool {
 	return true
 }
 
-// parseVendor learns the configuration's version if the main file does not exist yet.
+// parseVendor determines the configuration's version if the main file does not exist yet.
 func (c *containerd) parseVendor() bool {
 	if c.at.vendor != "" {
 		file := c.node.Read(c.at.vendor)
@@ -82,7 +82,7 @@ func (c *containerd) parseVendor() bool {
 		}
 		return c.parse(file)
 	}
-	c.versionOf, c.version = c.at.main, 2 // every containerd reads it
+	c.versionOf, c.version = c.at.main, 2 // every containerd supports version 2
 	if c.major >= 2 {
 		c.version = 3
 	}
@@ -99,7 +99,7 @@ func (c *containerd) parse(file facts.Fact) bool {
 	return true
 }
 
-// chooseRule finds out how containerd merges files, by which version reads them.
+// chooseRule determines how containerd merges files, from the versions of containerd and the configuration.
 func (c *containerd) chooseRule() bool {
 	switch {
 	case c.version < 2:
@@ -121,7 +121,7 @@ func (c *containerd) chooseRule() bool {
 	return false
 }
 
-// decide wants the files that do it, once they are seen to do it and nothing else.
+// decide requires the files, after it verified that they have the intended effect and no other.
 func (c *containerd) decide() error {
 	if !c.placeDropIn() {
 		return nil
@@ -174,12 +174,12 @@ func (c *containerd) before() *config.Containerd {
 	return before
 }
 
-// load reads the files as they would be.
+// load reads the files with the given content of the main file and the drop-in.
 func (c *containerd) load(main string, dropIn []byte) *config.Containerd {
 	return config.LoadContainerd(c.node.with(c.at.main, []byte(main)).with(c.at.dropIn, dropIn), c.at.main, c.rule)
 }
 
-// damaged refuses files with which containerd does not start.
+// damaged refuses files that containerd does not start with.
 func (c *containerd) damaged(loaded *config.Containerd) bool {
 	for _, file := range loaded.Damaged {
 		c.refuse(file.Path, "containerd would not start with "+file.Path+": "+cause(file), "Correct the file, or remove it from the imports.")
@@ -187,7 +187,7 @@ func (c *containerd) damaged(loaded *config.Containerd) bool {
 	return len(loaded.Damaged) > 0
 }
 
-// disabled refuses a node whose plugins are switched off, as some packages ship it.
+// disabled refuses a node with required plugins disabled, as some packages ship it.
 func (c *containerd) disabled(all config.Table) bool {
 	s := all.Setting(c.at.main, "disabled_plugins")
 	needed := []string{"cri", config.CRIBefore, config.CRIRuntime, "io.containerd.cri.v1.images", config.NRI}
@@ -201,7 +201,7 @@ func (c *containerd) disabled(all config.Table) bool {
 	return false
 }
 
-// check refuses what containerd would not make of the files what we want of them.
+// check refuses files that containerd would merge to something other than what is required.
 func (c *containerd) check(before, ours *config.Containerd, main string, dropIn []byte) {
 	after := c.load(main, dropIn)
 	if c.damaged(after) {
@@ -218,11 +218,11 @@ func (c *containerd) check(before, ours *config.Containerd, main string, dropIn 
 	c.checkCgroups(after.All)
 }
 
-// want wants the files.
+// want adds the files to the requirements.
 func (c *containerd) want(main string, dropIn []byte) {
 	c.file(c.at.dropIn, dropIn, c.at.maker.why(), state.ContainerdRestart)
 	if c.rule == config.BySection {
-		// What it repeats may have the passwords of registries.
+		// The repeated sections may have passwords of registries.
 		c.Files[len(c.Files)-1].Mode = 0o600
 	}
 	c.restarted(c.node, RuntimeContainerd, c.at.dropIn)

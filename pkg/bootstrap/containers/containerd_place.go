@@ -10,28 +10,28 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// containerd's files where nothing says otherwise, and our drop-in's name.
+// The default files of containerd, and the name of the drop-in.
 const (
 	containerdConfig  = "/etc/containerd/config.toml"
 	containerdDropIns = "/etc/containerd/conf.d"
 	dropInName        = "kata-gpu.toml"
 	containerdService = "containerd.service"
-	// serviceDropIn has systemd start containerd with a configuration below /etc.
+	// serviceDropIn makes systemd start containerd with a configuration below /etc.
 	serviceDropIn = "/etc/systemd/system/containerd.service.d/50-kata-vfio-config.conf"
 )
 
-// A maker is a distribution of Kubernetes that rewrites containerd's configuration at each start, so that an edit
-// of it would be lost.
+// maker is a Kubernetes distribution that rewrites containerd's configuration at each start, so that an edit would be
+// lost.
 type maker struct {
 	name   string
 	config string
-	// units are those of its services that may start containerd.
+	// units are its services that may start containerd.
 	units []string
-	// program is the containerd that it brings.
+	// program is its containerd.
 	program string
-	// alone: its service is containerd's alone. Others restart the kubelet too.
+	// alone: the service runs only containerd. Other services also restart the kubelet.
 	alone bool
-	// fix is how to get an import into what it writes.
+	// fix says how to add an import to the generated file.
 	fix string
 }
 
@@ -59,7 +59,7 @@ func makers() []maker {
 	}
 }
 
-// why says what a change of containerd's drop-in is for, and what its restart brings.
+// why describes the drop-in, and what the restart affects.
 func (m *maker) why() string {
 	why := "the handler " + handlerName + ", CDI and NRI"
 	if m == nil || m.alone {
@@ -68,22 +68,21 @@ func (m *maker) why() string {
 	return why + "; " + m.name + " starts containerd, so " + m.name + " restarts with its kubelet (on a server also its API server); pods keep running"
 }
 
-// containerdFiles are the files that containerd's configuration is made of.
+// containerdFiles are the files of containerd's configuration.
 type containerdFiles struct {
 	// main is the file that containerd is started with, or will be; dropIn is bootstrap's.
 	main, dropIn string
-	// vendor is a file below /usr that containerd is started with so far: main
-	// imports it.
+	// vendor is the file below /usr that containerd is started with now, which main will import.
 	vendor string
-	// maker writes main, if any does.
+	// maker is the distribution that writes main, or nil.
 	maker *maker
 	// program is the containerd that is started; empty if it is unknown.
 	program string
-	// service is what a drop-in of containerd's service says, if one is needed.
+	// service is the content of a drop-in for containerd's service, or empty if none is needed.
 	service string
 }
 
-// hasContainerd reports whether the node has one.
+// hasContainerd reports whether the node has containerd.
 func (n node) hasContainerd() bool {
 	if _, ok := n.unit(containerdService); ok {
 		return true
@@ -104,7 +103,7 @@ func (n node) maker() *maker {
 	return nil
 }
 
-// containerdFiles finds out which files count.
+// containerdFiles determines the files of containerd's configuration.
 func (n node) containerdFiles() containerdFiles {
 	at := containerdFiles{
 		main: containerdConfig, dropIn: path.Join(containerdDropIns, dropInName), maker: n.maker(),
@@ -118,7 +117,7 @@ func (n node) containerdFiles() containerdFiles {
 		return at
 	}
 	args := u.args()
-	for _, arg := range args { // it may be started by env
+	for _, arg := range args { // env may start it
 		if path.IsAbs(arg) && path.Base(arg) == "containerd" {
 			at.program = arg
 			break
@@ -138,7 +137,7 @@ func (n node) containerdFiles() containerdFiles {
 	return at
 }
 
-// startsWith wants containerd started with a configuration that is not below /usr.
+// startsWith requires that containerd starts with a configuration below /etc instead of /usr.
 func (w *wants) startsWith(at containerdFiles) {
 	if at.service != "" {
 		w.file(serviceDropIn, []byte(at.service), "containerd reads "+at.main+", which imports "+at.vendor,

@@ -9,13 +9,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// CRI-O's file, and ours.
+// CRI-O's file, and bootstrap's drop-in.
 const (
 	crioConfig = config.CRIOConfig
 	crioDropIn = config.CRIODropIns + "/50-kata-vfio.conf"
 )
 
-// crioWants is what CRI-O needs: one drop-in.
+// crioWants returns what CRI-O needs: one drop-in.
 func crioWants(n node, k kata) (*wants, error) {
 	w := &wants{part: "CRI-O"}
 	v := n.installed("cri-o")
@@ -73,7 +73,7 @@ func (n node) checkCRIO(w *wants, before config.Table, text string) {
 	w.refuseDifferences(want, after, last)
 }
 
-// refuseOther refuses a handler of our name that is another one.
+// refuseOther refuses an existing handler of the same name that differs from bootstrap's.
 func (w *wants) refuseOther(theirs, ours config.Table) {
 	mine := ours.Settings()
 	all := theirs.Settings()

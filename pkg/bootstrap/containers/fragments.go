@@ -11,11 +11,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
 
-// handlerName is the handler that the RuntimeClass names.
+// handlerName is the handler in the RuntimeClass.
 const handlerName = "kata-gpu"
 
-// fragment returns a shipped file for the way in which Kata is installed. The files
-// are written for its own archive, below /opt/kata.
+// fragment returns a shipped file with the paths of the Kata installation. The shipped files have those of Kata's own
+// archive, below /opt/kata.
 func fragment(name string, k kata) (string, error) {
 	text, err := runtimeclass.Files.ReadFile(name)
 	if err != nil {
@@ -25,7 +25,7 @@ func fragment(name string, k kata) (string, error) {
 	return strings.NewReplacer(unpacked.shim, k.shim, unpacked.dir, k.dir).Replace(string(text)), nil
 }
 
-// flavoured returns the name of a fragment that each of Kata's runtimes has one of.
+// flavoured returns the name of a fragment that exists for each of Kata's runtimes.
 func flavoured(name, ext string, flavour Flavour) string {
 	if flavour == FlavourRust {
 		return name + "-runtime-rs" + ext
@@ -33,11 +33,10 @@ func flavoured(name, ext string, flavour Flavour) string {
 	return name + ext
 }
 
-// cdiDirs are where Kata looks for CDI specs, and nowhere else.
+// cdiDirs are the only directories in which Kata looks for CDI specs.
 func cdiDirs() []string { return []string{"/etc/cdi", "/var/run/cdi"} }
 
-// withCDIDirs returns a fragment whose list of CDI directories, which replaces the
-// base's, has those of the base too.
+// withCDIDirs adds the base's CDI directories to a fragment, because the fragment's list replaces the base's.
 func withCDIDirs(text string, base []string) string {
 	all := slices.Clone(base)
 	for _, dir := range cdiDirs() {
@@ -48,12 +47,11 @@ func withCDIDirs(text string, base []string) string {
 	return strings.Replace(text, "cdi_spec_dirs = "+tomlList(cdiDirs()), "cdi_spec_dirs = "+tomlList(all), 1)
 }
 
-// shimCleanup is how many seconds our fragments give the clean-up after a shim that was
-// killed; they say why.
+// shimCleanup is the fragments' time limit, in seconds, for the clean-up after a shim was killed. The fragments give
+// the reason.
 const shimCleanup = 60
 
-// withShimCleanup returns a fragment that keeps the node's own limit for that clean-up
-// where it is longer.
+// withShimCleanup keeps the node's own limit for that clean-up if it is longer.
 func withShimCleanup(text string, own config.Setting) string {
 	if seconds, ok := own.Seconds(); !ok || seconds <= shimCleanup {
 		return text
@@ -70,9 +68,8 @@ func tomlList(items []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// refuseDifferences refuses what a runtime would make of its files where it is
-// another thing than what they said before with ours over it. last is the file that
-// is read last. Each file is named once.
+// refuseDifferences refuses files that the runtime merges to something other than the earlier settings with bootstrap's
+// on top. last is the file that is read last. Each file is named once.
 func (w *wants) refuseDifferences(want, got config.Table, last string) {
 	wanted, found := want.Settings(), got.Settings()
 	all := maps.Clone(wanted)
@@ -92,16 +89,16 @@ func (w *wants) refuseDifferences(want, got config.Table, last string) {
 	}
 }
 
-// notCompared are keys that belong to one file, and the sections of the older CRI
-// plugin, which were taken over into the newer one's.
+// notCompared reports whether a key belongs to a single file, or to the older CRI plugin, whose sections were migrated
+// to the newer one's.
 func notCompared(name string) bool {
 	return name == "imports" || name == "version" || strings.HasPrefix(name, "plugins."+config.CRIBefore+".")
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// checkCgroups compares containerd's way of making cgroups with the kubelet's. runc's
-// default is not to use systemd (internal/cri/config DefaultRuntimeConfig).
+// checkCgroups compares containerd's cgroup driver with the kubelet's. runc does not use systemd by default
+// (internal/cri/config DefaultRuntimeConfig).
 func (c *containerd) checkCgroups(all config.Table) {
 	cri := all.Sub("plugins", config.CRIRuntime, "containerd")
 	name := cmp.Or(cri.Setting("", "default_runtime_name").Text(), "runc")
@@ -113,8 +110,8 @@ func (c *containerd) checkCgroups(all config.Table) {
 	c.compareCgroups(c.node.kubelet(), driver, s.File, "SystemdCgroup in the options of the handler "+name)
 }
 
-// compareCgroups warns where the kubelet and the runtime create cgroups in different ways. A kubelet without a
-// setting asks the runtime.
+// compareCgroups warns if the kubelet and the runtime have different cgroup drivers. A kubelet without a setting uses
+// the runtime's.
 func (w *wants) compareCgroups(k *kubelet, driver, file, setting string) {
 	w.fact("cgroup driver", driver, file)
 	if k.CgroupDriver == "" || k.CgroupDriver == driver {

@@ -15,9 +15,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 )
 
-// addImport adds a pattern to the imports of a containerd configuration and leaves every other byte as it is:
-// comments, order, line ends, a last line without one. It fails, naming the file, for invalid TOML, and if
-// anything else in the result would differ from the text.
+// addImport adds a pattern to the imports of a containerd configuration and keeps every other byte: comments, order,
+// line endings, a last line without a newline. It fails, naming the file, for invalid TOML, and if anything else in the
+// result would differ from the text.
 func addImport(name, text, pattern string) (string, error) {
 	// Parse has limits, which the parser below does not have.
 	if _, err := config.Parse(facts.Fact{Path: name, Value: text}); err != nil {
@@ -34,10 +34,10 @@ func addImport(name, text, pattern string) (string, error) {
 	return edited, nil
 }
 
-// place is where in a text an import goes.
+// place is the position of an import in a text.
 type place struct {
 	offset int
-	// before and after are the text around the pattern there.
+	// before and after are the text around the inserted pattern.
 	before, after string
 }
 
@@ -55,7 +55,7 @@ func placeOf(text string) (place, error) {
 		start := startOf(e)
 		first = min(first, start)
 		if e.Kind != unstable.KeyValue {
-			break // what follows is in that table
+			break // the rest belongs to that table
 		}
 		switch keyOf(e) {
 		case "imports":
@@ -70,7 +70,7 @@ func placeOf(text string) (place, error) {
 	return ownLine(text, first, version), nil
 }
 
-// keyOf returns a key without dots; empty for others.
+// keyOf returns a key without dots, or "" for any other key.
 func keyOf(e *unstable.Node) string {
 	it := e.Key()
 	if !it.Next() || !it.IsLast() {
@@ -79,7 +79,7 @@ func keyOf(e *unstable.Node) string {
 	return string(it.Node().Data)
 }
 
-// startOf returns where an expression begins, or its key, which is in the same line.
+// startOf returns the offset of an expression's key, which is on its first line.
 func startOf(e *unstable.Node) int {
 	it := e.Key()
 	it.Next()
@@ -88,8 +88,8 @@ func startOf(e *unstable.Node) int {
 
 func end(r unstable.Range) int { return int(r.Offset + r.Length) }
 
-// inList returns the place after the last item of a list of strings, which is on its
-// line, before a comma or comment that follows.
+// inList returns the position after the last item of a list of strings, before a comma or comment that follows on its
+// line.
 func inList(text string, e *unstable.Node) (place, error) {
 	list := e.Value()
 	if list.Kind != unstable.Array {
@@ -153,7 +153,7 @@ func differByImport(before, after, pattern string) error {
 	return nil
 }
 
-// placeDropIn finds the directory for drop-ins of a configuration that a distribution writes: one that it imports.
+// placeDropIn finds a directory that the generated configuration of a distribution imports.
 func (c *containerd) placeDropIn() bool {
 	if c.at.maker == nil {
 		return true
@@ -174,7 +174,7 @@ func (c *containerd) placeDropIn() bool {
 	return false
 }
 
-// imported returns the main file with our drop-in imported, directly or by a file that it imports.
+// imported returns the main file, with an import of the drop-in unless it is already imported, directly or indirectly.
 func (c *containerd) imported(dropIn []byte) (string, bool) {
 	for _, file := range c.load(c.text, dropIn).Files {
 		if file.Path == c.at.dropIn {
@@ -205,8 +205,8 @@ func (c *containerd) startedWith() bool {
 	return false
 }
 
-// pattern returns what to import: the directory of drop-ins, or only our file if the directory has others, which
-// are not imported so far.
+// pattern returns the import: the directory of drop-ins, or only bootstrap's file if the directory has other files,
+// which are not imported so far.
 func (c *containerd) pattern() string {
 	dir := path.Dir(c.at.dropIn)
 	names, _ := c.node.list(dir)

@@ -10,14 +10,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// kata is how one of Kata's runtimes is installed.
+// kata is an installation of one of Kata's runtimes.
 type kata struct {
 	flavour Flavour
 	shim    string
-	// shipped has the configurations that come with it, dir the handler's own.
+	// shipped is the directory of Kata's own configurations, dir the handler's.
 	shipped, dir string
-	// block says that its guests share no directory with the node: their root file
-	// systems have to be block devices.
+	// block: guests share no directory with the node, so their root file systems have to be block devices.
 	block bool
 }
 
@@ -32,8 +31,8 @@ func unpackedKata(flavour Flavour) kata {
 	return k
 }
 
-// packagedKata is a distribution's package of the Go runtime. /usr is the
-// distribution's, so the handler's directory is below /etc.
+// packagedKata is a distribution's package of the Go runtime. /usr belongs to the distribution, so the handler's
+// directory is below /etc.
 func packagedKata() kata {
 	return kata{
 		flavour: FlavourGo, shim: "/usr/bin/containerd-shim-kata-v2",
@@ -55,8 +54,8 @@ func (n node) findKata(flavour Flavour) (kata, bool) {
 	return ways[0], false
 }
 
-// kataWants is what Kata needs: the handler's own configuration, which is a copy of
-// one that Kata ships, and our drop-in beside it.
+// kataWants returns what Kata needs: a configuration for the handler, which is a copy of one that Kata ships, and a
+// drop-in beside it.
 func kataWants(n node, o Options) (*wants, kata, error) {
 	w := &wants{part: "kata"}
 	k, found := n.findKata(o.Kata)
@@ -111,7 +110,7 @@ func baseName(k kata, base Base) string {
 	return flavoured(name, ".toml", k.flavour)
 }
 
-// kataBase returns the configuration that is copied.
+// kataBase returns the shipped configuration to copy.
 func (n node) kataBase(w *wants, k kata, base Base) (config.Table, string, bool) {
 	name := path.Join(k.shipped, baseName(k, base))
 	file := n.Read(name)
@@ -153,8 +152,8 @@ func (n node) checkKata(w *wants, k kata, base config.Table, text string) {
 	n.checkVirtiofsd(w, k, effective)
 }
 
-// effectiveKata returns the base with the files of the drop-in's directory over it: Kata applies every one, by name, whatever its
-// name ends in.
+// effectiveKata returns the base merged with all files in the drop-in's directory, in the order of their names. Kata
+// reads every file there, whatever its extension.
 func (n node) effectiveKata(w *wants, dropIn string, base config.Table) config.Table {
 	all := base.Clone()
 	names, complete := n.list(path.Dir(dropIn))
@@ -188,7 +187,7 @@ func (w *wants) overridden(name string, is, ours config.Setting) {
 	}
 }
 
-// kataVersionFile is in Kata's release archive.
+// kataVersionFile is part of Kata's release archive.
 const kataVersionFile = "/opt/kata/VERSION"
 
 func (n node) kataVersion(w *wants) {
@@ -202,17 +201,17 @@ func (n node) kataVersion(w *wants) {
 	}
 }
 
-// kataModules returns the kernel modules that Kata's shim needs of the node, by Kata 4.1's sources.
+// kataModules returns the kernel modules that Kata's shim needs on the node, according to Kata 4.1's sources.
 func kataModules(flavour Flavour, effective config.Table) []state.Module {
-	// The shim opens /dev/vhost-vsock, by which it reaches the agent in the VM: virtcontainers/utils/utils_linux.go FindContextID; in
-	// the Rust runtime crates/hypervisor/src/device/driver/virtio_vsock.rs.
+	// The shim opens /dev/vhost-vsock to reach the agent in the VM: virtcontainers/utils/utils_linux.go FindContextID;
+	// in the Rust runtime crates/hypervisor/src/device/driver/virtio_vsock.rs.
 	all := []state.Module{{Name: "vhost_vsock", Config: "CONFIG_VHOST_VSOCK", Why: "the shim connects to the agent in the VM over vsock"}}
 	switch flavour {
 	case FlavourGo:
 		all = append(all, netlinkModules()...)
 	case FlavourRust:
-		// Cold plug adds an iommufd object for each function, for one of a group too, and QEMU ends where /dev/iommu is not there:
-		// crates/hypervisor/src/qemu/cmdline_generator.rs add_vfio_device, seen with Kata 4.1.0.
+		// Cold plug adds an iommufd object for each function, even one in a legacy group, and QEMU exits if /dev/iommu
+		// does not exist: crates/hypervisor/src/qemu/cmdline_generator.rs add_vfio_device, seen with Kata 4.1.0.
 		all = append(all, state.Module{
 			Name: "iommufd", Config: "CONFIG_IOMMUFD, CONFIG_VFIO_DEVICE_CDEV", Why: "the Rust runtime plugs functions with iommufd, and not by group",
 		})
@@ -223,9 +222,10 @@ func kataModules(flavour Flavour, effective config.Table) []state.Module {
 	return all
 }
 
-// netlinkModules are those of the netlink families that the Go runtime opens for each endpoint of the pod's network
-// (virtcontainers/network_linux.go: netlink.NewHandle without families; vishvananda/netlink 1.3.1 nl.SupportedNlFamilies: ROUTE, XFRM,
-// NETFILTER). It uses the first only, and fails where one of them is not there. The Rust runtime opens that one alone.
+// netlinkModules are the modules of the netlink families that the Go runtime opens for each endpoint of the pod's
+// network (virtcontainers/network_linux.go: netlink.NewHandle without families; vishvananda/netlink 1.3.1
+// nl.SupportedNlFamilies: ROUTE, XFRM, NETFILTER). It uses only ROUTE, but fails if any of them is missing. The Rust
+// runtime opens only ROUTE.
 func netlinkModules() []state.Module {
 	const why = "the Go runtime opens a socket of this netlink family for the pod's network"
 	return []state.Module{
@@ -234,9 +234,9 @@ func netlinkModules() []state.Module {
 	}
 }
 
-// tcFilterModules are those of what joins the pod's interface with the VM's: an ingress qdisc at both, and a u32 filter that redirects
-// all frames by mirred (virtcontainers/network_linux.go addQdiscIngress and addRedirectTCFilter; in the Rust runtime
-// network_model/tc_filter_model.rs, whose redirect is the same filter: rtnetlink 0.21).
+// tcFilterModules are the modules that join the pod's interface with the VM's: an ingress qdisc on both, and a u32
+// filter that redirects all frames by mirred (virtcontainers/network_linux.go addQdiscIngress and addRedirectTCFilter;
+// in the Rust runtime network_model/tc_filter_model.rs, with the same filter: rtnetlink 0.21).
 func tcFilterModules() []state.Module {
 	const why = "traffic control joins the pod's interface with the VM's"
 	return []state.Module{
@@ -246,8 +246,8 @@ func tcFilterModules() []state.Module {
 	}
 }
 
-// joinsByTCFilter reports whether the pod's interfaces are joined with the VM's by traffic control, as both runtimes do by default
-// (virtcontainers/network.go DefaultNetInterworkingModel).
+// joinsByTCFilter reports whether traffic control joins the pod's interfaces with the VM's, which is the default of
+// both runtimes (virtcontainers/network.go DefaultNetInterworkingModel).
 func joinsByTCFilter(effective config.Table) bool {
 	model := effective.Sub("runtime").Setting("", "internetworking_model").Text()
 	return slices.Contains([]string{"", "default", "tcfilter"}, model)

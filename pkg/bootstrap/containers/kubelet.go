@@ -14,14 +14,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/facts/runtimes/config"
 )
 
-// Where kubeadm and most others put the kubelet's file and flags.
+// The usual files of the kubelet's configuration and flags, such as kubeadm's.
 const (
 	kubeletConfig = "/var/lib/kubelet/config.yaml"
 	kubeadmFlags  = "/var/lib/kubelet/kubeadm-flags.env"
 	kubeletRoot   = "/var/lib/kubelet"
 )
 
-// kubeletFile is what counts of a KubeletConfiguration.
+// kubeletFile has the relevant fields of a KubeletConfiguration.
 type kubeletFile struct {
 	CgroupDriver          string          `json:"cgroupDriver"`
 	FeatureGates          map[string]bool `json:"featureGates"`
@@ -29,21 +29,20 @@ type kubeletFile struct {
 	RuntimeRequestTimeout string          `json:"runtimeRequestTimeout"`
 }
 
-// kubelet is the kubelet as its files set it up.
+// kubelet is the kubelet's configuration, as its files set it.
 type kubelet struct {
 	kubeletFile
 	endpoint, root string
 	// files are the files that were read, and damaged those that can't be decoded.
 	files   []string
 	damaged []facts.Fact
-	// gateFile has the file that sets a gate last.
+	// gateFile is, for each feature gate, the last file that sets it.
 	gateFile map[string]string
-	// cgroupFile is the file that sets the cgroup driver; empty for none.
+	// cgroupFile is the file that sets the cgroup driver, or empty.
 	cgroupFile string
 }
 
-// kubelet reads its configuration: the file, those of --config-dir over it, and flags
-// over both.
+// kubelet reads the configuration: the file, then --config-dir, then flags, where later ones override earlier ones.
 func (n node) kubelet() *kubelet {
 	args, sources := n.kubeletArgs()
 	k := &kubelet{root: kubeletRoot, gateFile: map[string]string{}}
@@ -67,8 +66,7 @@ func (n node) kubelet() *kubelet {
 	return k
 }
 
-// kubeletArgs returns its flags and the files that have them: those of its service,
-// or kubeadm's own.
+// kubeletArgs returns the kubelet's flags and the files that set them: its service's, or kubeadm's.
 func (n node) kubeletArgs() (args, sources []string) {
 	if u, ok := n.unit("kubelet.service"); ok {
 		return u.args(), u.files
@@ -81,7 +79,7 @@ func (n node) kubeletArgs() (args, sources []string) {
 	return args, []string{kubeadmFlags}
 }
 
-// fileWith returns the last of the files that has the text in it, or the first one.
+// fileWith returns the last of the files that contains the text, or the first file if none does.
 func (n node) fileWith(files []string, text string) string {
 	for _, file := range slices.Backward(files) {
 		if strings.Contains(n.Read(file).Value, text) {
@@ -91,7 +89,7 @@ func (n node) fileWith(files []string, text string) string {
 	return files[0]
 }
 
-// read reads a file over those before it.
+// read merges a file into those before it.
 func (k *kubelet) read(file facts.Fact) {
 	if file.Status == facts.Absent {
 		return
@@ -131,7 +129,7 @@ func (k *kubelet) merge(one kubeletFile, source string) {
 	}
 }
 
-// readFlags reads the flags that have no word in the file, or count more.
+// readFlags reads the flags that have no field in the file, or override it.
 func (k *kubelet) readFlags(args []string, source func(flag string) string) {
 	flag := func(name string, set func(*kubeletFile, string)) {
 		if value, ok := config.Option(args, name); ok {
@@ -161,8 +159,8 @@ func gatesOf(flag string) map[string]bool {
 	return gates
 }
 
-// neededGates are those without which the plugin or Kata's question to the kubelet
-// does not work. All are on, and some locked, in the versions that are supported.
+// neededGates are the feature gates that the plugin and Kata's requests to the kubelet need. They are on by default in
+// the supported versions, and some are locked.
 func neededGates() []string {
 	return []string{"DynamicResourceAllocation", "KubeletPodResources", "KubeletPodResourcesGet", "KubeletPodResourcesDynamicResources"}
 }
@@ -214,7 +212,7 @@ func (k *kubelet) facts(w *wants, n node) {
 	}
 }
 
-// names returns what is in a directory, as far as it can be read.
+// names returns the names in a directory, as far as it can be read.
 func (n node) names(dir string) []string {
 	names, _ := n.list(dir)
 	return names

@@ -14,15 +14,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
-// node is the tree as it is, or as it would be. Paths are as on the node, with a
-// leading slash.
+// node is the tree, optionally with the content of files replaced. Paths have a leading slash.
 type node struct {
 	tree state.Tree
-	// would are files that are taken to have this content.
+	// would has the replaced content by path.
 	would map[string]string
 }
 
-// with returns the node as it would be with another file.
+// with returns the node with one more file replaced.
 func (n node) with(name string, content []byte) node {
 	would := maps.Clone(n.would)
 	if would == nil {
@@ -32,8 +31,7 @@ func (n node) with(name string, content []byte) node {
 	return node{n.tree, would}
 }
 
-// Read implements [config.Files]. Files are cut after [config.MaxSize] bytes, which is
-// more than a configuration is allowed to have.
+// Read implements [config.Files]. It truncates files after [config.MaxSize] bytes, a size that no valid configuration has.
 func (n node) Read(name string) facts.Fact { return n.readAtMost(name, config.MaxSize) }
 
 func (n node) readAtMost(name string, limit int64) facts.Fact {
@@ -74,8 +72,8 @@ func (n node) link(name string) (string, bool) {
 	return target, err == nil && target != ""
 }
 
-// target returns where a path leads to once all links in it are followed below the
-// root, absolute ones too, which trees refuse to.
+// target returns the path with all links followed below the root, including absolute ones, which trees refuse to
+// follow.
 func (n node) target(name string) string {
 	return "/" + facts.Follow(name, func(at string) string {
 		target, _ := n.link(at)
@@ -83,7 +81,7 @@ func (n node) target(name string) string {
 	})
 }
 
-// exists reports whether there is such a file or directory.
+// exists reports whether a file or directory exists.
 func (n node) exists(name string) bool {
 	if n.readAtMost(name, 1).OK() {
 		return true
@@ -92,8 +90,7 @@ func (n node) exists(name string) bool {
 	return err == nil
 }
 
-// list returns the names in a directory, sorted. It is not complete where the
-// directory can't be read.
+// list returns the names in a directory, sorted. all is false if the directory can't be read.
 func (n node) list(dir string) (names []string, all bool) {
 	names, err := n.tree.ReadDir(cmp.Or(below(n.target(dir)), "."))
 	all = err == nil || errors.Is(err, fs.ErrNotExist)
@@ -112,7 +109,7 @@ func (n node) Names(dir string) ([]string, facts.Fact) {
 	names, _ := n.list(dir)
 	_, err := n.tree.ReadDir(cmp.Or(below(n.target(dir)), "."))
 	if len(names) > 0 {
-		err = nil // some would be
+		err = nil // files that would exist
 	}
 	return names, fact(dir, "", err)
 }

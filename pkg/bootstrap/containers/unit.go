@@ -10,25 +10,24 @@ import (
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
 
-// unit is a systemd service as its files have it.
+// unit is a systemd service, as its files define it.
 type unit struct {
-	// files are the unit, its drop-ins and the files of its environment, in the order
-	// in which they count.
+	// files are the unit, its drop-ins and its environment files, in the order of precedence.
 	files []string
-	// start is the last ExecStart, as it is written.
+	// start is the last ExecStart, unparsed.
 	start       string
 	environment map[string]string
 }
 
-// unitDirs are where systemd looks for units (systemd.unit(5)), first ones first.
+// unitDirs are the directories in which systemd looks for units (systemd.unit(5)), in the order of precedence.
 func unitDirs() []string {
 	return []string{
 		"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system",
 	}
 }
 
-// unit returns a service with its drop-ins, but the ones named; false where there is
-// none, or a mask in its place.
+// unit returns a service with its drop-ins, except the given ones. It returns false if the service does not exist or is
+// masked.
 func (n node) unit(service string, without ...string) (*unit, bool) {
 	u := &unit{environment: map[string]string{}}
 	for _, dir := range unitDirs() {
@@ -51,8 +50,7 @@ func (n node) unit(service string, without ...string) (*unit, bool) {
 	return u, true
 }
 
-// dropIns returns a service's drop-ins by name; of those of one name the first
-// directory's counts.
+// dropIns returns a service's drop-ins by name. Of several with one name, the first directory's is used.
 func (n node) dropIns(service string) []string {
 	byName := map[string]string{}
 	var names []string
@@ -73,7 +71,7 @@ func (n node) dropIns(service string) []string {
 	return files
 }
 
-// add reads one file over those before it.
+// add reads one file on top of those before it.
 func (u *unit) add(n node, file, text string) {
 	u.files = append(u.files, file)
 	text = strings.ReplaceAll(text, "\\\n", " ")
@@ -85,7 +83,7 @@ func (u *unit) add(n node, file, text string) {
 		value = strings.TrimSpace(value)
 		switch strings.TrimSpace(key) {
 		case "ExecStart":
-			u.start = value // an empty one takes back those before it
+			u.start = value // an empty one clears the earlier ones
 		case "Environment":
 			u.set(words(value))
 		case "EnvironmentFile":
@@ -116,8 +114,8 @@ func (n node) environment(file string) []string {
 	return all
 }
 
-// args returns the command line: the program and its arguments, with variables as
-// systemd puts them in. $NAME alone is split into words, ${NAME} is not.
+// args returns the program and its arguments, with variables expanded as systemd does: $NAME as a word of its own is
+// split into words, ${NAME} is not.
 func (u *unit) args() []string {
 	var args []string
 	for i, word := range words(u.start) {
@@ -133,7 +131,7 @@ func (u *unit) args() []string {
 	return args
 }
 
-// expand puts in the values of ${NAME}, and leaves what nothing sets here.
+// expand replaces ${NAME}, unless the variable is unset.
 func (u *unit) expand(word string) string {
 	var expanded strings.Builder
 	for {
@@ -153,8 +151,7 @@ func (u *unit) expand(word string) string {
 	}
 }
 
-// startWith returns the start's line with another value for a flag that it has, and
-// the rest as it is written.
+// startWith returns ExecStart with another value for an existing flag.
 func (u *unit) startWith(value string, flags ...string) string {
 	line := words(u.start)
 	if _, ok := config.Option(line, flags...); !ok {
@@ -178,7 +175,7 @@ func (u *unit) startWith(value string, flags ...string) string {
 	return strings.Join(line, " ")
 }
 
-// words splits a line at spaces outside of quotes, which it takes away.
+// words splits a line at spaces outside of quotes, and removes the quotes.
 func words(line string) []string {
 	var all []string
 	var word strings.Builder
@@ -215,7 +212,7 @@ func RuntimeOf(tree state.Tree, asked Runtime) Runtime { return node{tree: tree}
 // node has no such service.
 func Units(tree state.Tree, r Runtime) []string { return node{tree: tree}.units(r) }
 
-// UsualUnits returns the services that start a runtime of the node's, there or not.
+// UsualUnits returns the services that usually start a runtime, whether or not they exist.
 func UsualUnits(tree state.Tree, r Runtime) []string { return node{tree: tree}.usualUnits(r) }
 
 func (n node) units(r Runtime) []string {
@@ -253,8 +250,8 @@ const (
 	socketAsked = "kata-vfio-pod-resources.service"
 )
 
-// socketWants is the unit that makes the socket's file before the first pod: its two
-// files, unless a package brought them, and the link that has systemd start it.
+// socketWants returns the unit that creates the socket's file before the first pod: two files, unless a package has
+// them, and the link that enables it.
 func socketWants(n node) (*wants, error) {
 	w := &wants{part: "socket"}
 	if !n.exists("/usr/lib/systemd") && !n.exists("/lib/systemd") {
@@ -276,7 +273,7 @@ func socketWants(n node) (*wants, error) {
 	return w, nil
 }
 
-// packagedUnit returns the directory where a package has put both files.
+// packagedUnit returns the directory where a package installed both files.
 func (n node) packagedUnit() (string, bool) {
 	for _, dir := range []string{"/usr/lib/systemd/system", "/lib/systemd/system"} {
 		if n.exists(path.Join(dir, socketUnit)) && n.exists(path.Join(dir, socketAsked)) {
@@ -286,7 +283,7 @@ func (n node) packagedUnit() (string, bool) {
 	return "", false
 }
 
-// units wants the two files.
+// units requires the two files.
 func (w *wants) units(dir string) error {
 	for _, name := range []string{socketUnit, socketAsked} {
 		text, err := runtimeclass.Files.ReadFile(path.Join("systemd", name))

@@ -25,12 +25,12 @@ type version struct {
 // known reports whether a file has the version.
 func (v version) known() bool { return v.Major >= 0 }
 
-// older reports whether it is known to be older.
+// older reports whether the version is known and older.
 func (v version) older(major, minor int) bool {
 	return v.known() && (v.Major < major || v.Major == major && v.Minor >= 0 && v.Minor < minor)
 }
 
-// String returns what a fact says.
+// String returns the version for display.
 func (v version) String() string {
 	if v.Text == "" {
 		return "unknown"
@@ -38,8 +38,7 @@ func (v version) String() string {
 	return v.Text
 }
 
-// parseVersion takes what packages and builds call versions: "v2.1.4",
-// "1.7.28-0ubuntu1", "1:2.0.0~rc.1".
+// parseVersion parses versions of packages and builds: "v2.1.4", "1.7.28-0ubuntu1", "1:2.0.0~rc.1".
 func parseVersion(text, source string) version {
 	v := version{Text: text, Major: -1, Minor: -1, Source: source}
 	if _, after, ok := strings.Cut(text, ":"); ok {
@@ -56,7 +55,7 @@ func parseVersion(text, source string) version {
 	return v
 }
 
-// dpkgStatus is where dpkg keeps what is installed.
+// dpkgStatus is dpkg's list of installed packages.
 const dpkgStatus = "/var/lib/dpkg/status"
 
 // installed returns the version of the first of the Debian packages that is installed.
@@ -78,10 +77,10 @@ func (n node) installed(packages ...string) version {
 	return version{Major: -1, Minor: -1}
 }
 
-// packagedBinary is where Debian's packages have containerd.
+// packagedBinary is containerd in Debian's packages.
 const packagedBinary = "/usr/bin/containerd"
 
-// containerdVersion returns the version of containerd: the package's if its binary is started, or the one in the
+// containerdVersion returns the version of containerd: the package's if its binary is started, otherwise the one in the
 // binary's build information. Without a program it is unknown.
 func (n node) containerdVersion(program string, binaries ...string) version {
 	if program == "" || n.target(program) == n.target(packagedBinary) {
@@ -90,7 +89,7 @@ func (n node) containerdVersion(program string, binaries ...string) version {
 		}
 	}
 	if program != "" {
-		binaries = []string{program} // another's version is none of its
+		binaries = []string{program} // the version of another binary does not count
 	}
 	for _, binary := range binaries {
 		file := n.readAtMost(binary, maxBinary)
@@ -108,8 +107,8 @@ func (n node) containerdVersion(program string, binaries ...string) version {
 	return version{Major: -1, Minor: -1}
 }
 
-// builtVersion returns the version of a containerd by its module, whose path has the
-// major version in it where a build does not know its own.
+// builtVersion returns the version of containerd from its module. If the build has no version, the module's path has
+// the major version.
 func builtVersion(info *debug.BuildInfo, source string) version {
 	const module = "github.com/containerd/containerd"
 	modules := append([]*debug.Module{&info.Main}, info.Deps...)

@@ -1,10 +1,9 @@
-// Package containers says what a node's container runtimes need for pods of the RuntimeClass kata-gpu:
-// containerd's or CRI-O's handler, Kata's configuration, the placeholder of the pod-resources socket; and what
-// prevents it in the present files, the kubelet's included. It reads through a [state.Tree] and decides; it
-// changes nothing and runs nothing.
+// Package containers says what a node's container runtimes need for pods of the RuntimeClass kata-gpu: containerd's or
+// CRI-O's handler, Kata's configuration, and the placeholder of the pod-resources socket. It also reports what prevents
+// it in the existing files, including the kubelet's. It reads through a [state.Tree]; it changes and runs nothing.
 //
-// In a file that others write too it wants the smallest edit that does it, and only after the resulting files were
-// read again, merged as the runtime merges them, and found to differ in nothing else.
+// In files with other owners it requires the smallest edit. Before it does, it merges the resulting files as the
+// runtime does, and verifies that nothing else differs.
 package containers
 
 import (
@@ -43,7 +42,7 @@ func Wanted(tree state.Tree, o Options) (state.Wanted, error) {
 	return all, nil
 }
 
-// join adds what a part wants to what others do.
+// join adds the requirements of one part to all.
 func join(all *state.Wanted, w state.Wanted) {
 	all.Files = append(all.Files, w.Files...)
 	all.Settings = append(all.Settings, w.Settings...)
@@ -52,7 +51,7 @@ func join(all *state.Wanted, w state.Wanted) {
 	all.Modules = append(all.Modules, w.Modules...)
 }
 
-// runtimeWants is what the container runtime needs, and Kata below it.
+// runtimeWants returns what the container runtime and Kata need.
 func runtimeWants(n node, o Options) (*wants, error) {
 	w, k, err := kataWants(n, o)
 	if err != nil {
@@ -75,8 +74,8 @@ func runtimeWants(n node, o Options) (*wants, error) {
 	return w, nil
 }
 
-// runtime returns the node's container runtime: the one that the blueprint names, the one that the kubelet is
-// configured with, or the installed one.
+// runtime returns the node's container runtime: the requested one, the one in the kubelet's configuration, or the
+// installed one.
 func (n node) runtime(asked Runtime) Runtime {
 	if asked != RuntimeAuto && asked != "" {
 		return asked
@@ -114,7 +113,7 @@ func causeOr(err error, file facts.Fact) string {
 // Runtime is a node's container runtime.
 type Runtime string
 
-// Runtimes. Auto finds out which it is; None leaves it and Kata alone.
+// Runtimes. Auto detects the runtime. None configures neither it nor Kata.
 const (
 	RuntimeAuto       Runtime = "Auto"
 	RuntimeContainerd Runtime = "containerd"
@@ -125,13 +124,13 @@ const (
 // Flavour is one of Kata's two runtimes.
 type Flavour string
 
-// Flavours: the runtime in Go and the one in Rust (runtime-rs).
+// Flavours: the Go runtime and the Rust runtime (runtime-rs).
 const (
 	FlavourGo   Flavour = "go"
 	FlavourRust Flavour = "rs"
 )
 
-// other is the runtime that this one is not.
+// other returns the other flavour.
 func (f Flavour) other() Flavour {
 	if f == FlavourRust {
 		return FlavourGo
@@ -139,16 +138,16 @@ func (f Flavour) other() Flavour {
 	return FlavourRust
 }
 
-// Base is which of Kata's configurations the handler's is a copy of.
+// Base selects the Kata configuration that is copied for the handler.
 type Base string
 
-// Bases: with the guest for GPUs, or the plain one, which does for NICs.
+// Bases: with the guest for GPUs, or the plain one, which suffices for NICs.
 const (
 	BaseGPU Base = "GPU"
 	BaseNIC Base = "NIC"
 )
 
-// other is the base that this one is not.
+// other returns the other base.
 func (b Base) other() Base {
 	if b == BaseNIC {
 		return BaseGPU
@@ -156,8 +155,7 @@ func (b Base) other() Base {
 	return BaseNIC
 }
 
-// Options say what the node's container runtimes are to be set up for. The zero value
-// of each field is its first choice.
+// Options configure the node's container runtimes. The zero value of each field is its default.
 type Options struct {
 	// Runtime is Auto, containerd, CRI-O or None.
 	Runtime Runtime `json:"runtime,omitempty"`
@@ -165,15 +163,15 @@ type Options struct {
 	Kata Flavour `json:"kata,omitempty"`
 	// Base is GPU or NIC.
 	Base Base `json:"base,omitempty"`
-	// HotPlug has devices plugged into the running VM instead of cold-plugged. Only the Go runtime can, and the
-	// plugin needs the flag --hot-plug.
+	// HotPlug plugs devices into the running VM instead of cold-plugging them. Only the Go runtime can, and the plugin
+	// needs the flag --hot-plug.
 	HotPlug bool `json:"hotPlug,omitempty"`
-	// PodResourcesSocket has systemd make the file of the plugin's pod-resources
-	// socket at each boot, before the first pod. Unset, it is so unless Runtime is None.
+	// PodResourcesSocket makes systemd create the file of the plugin's pod-resources socket at each boot, before the
+	// first pod. The default is true unless Runtime is None.
 	PodResourcesSocket *bool `json:"podResourcesSocket,omitempty"`
 }
 
-// withDefaults fills in what is not said, and refuses what can't be.
+// withDefaults sets unset options and refuses invalid ones.
 func (o Options) withDefaults() (Options, error) {
 	for _, err := range []error{
 		choose("runtime", &o.Runtime, RuntimeAuto, RuntimeContainerd, RuntimeCRIO, RuntimeNone),
@@ -193,7 +191,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// choose leaves a value that is one of the choices, and makes an empty one the first.
+// choose validates a value, and sets an empty one to the first choice.
 func choose[T ~string](name string, value *T, choices ...T) error {
 	if *value == "" {
 		*value = choices[0]
@@ -204,23 +202,23 @@ func choose[T ~string](name string, value *T, choices ...T) error {
 	return fmt.Errorf("%s: %q is none of %v", name, string(*value), choices)
 }
 
-// wants collects what one part wants.
+// wants collects the requirements of one part.
 type wants struct {
 	part string
 	state.Wanted
 }
 
-// file wants a file that has the content.
+// file requires a file with the content.
 func (w *wants) file(path string, content []byte, why string, then ...state.FollowUp) {
 	w.Files = append(w.Files, state.File{
 		Part: w.part, Path: below(path), Content: content, Mode: 0o644, Why: why, Then: then,
 	})
 }
 
-// refuse has nothing changed on the node while there is the problem.
+// refuse records a problem that prevents all changes.
 func (w *wants) refuse(path, text, fix string) { w.problem(true, path, text, fix) }
 
-// warn names a problem that others may live with.
+// warn records a problem that prevents nothing.
 func (w *wants) warn(path, text, fix string) { w.problem(false, path, text, fix) }
 
 func (w *wants) problem(fatal bool, path, text, fix string) {
@@ -234,7 +232,7 @@ func (w *wants) fact(name, value, source string) {
 	w.Facts = append(w.Facts, state.Fact{Part: w.part, Name: name, Value: value, Source: source})
 }
 
-// refused reports whether there is a problem that forbids changes.
+// refused reports whether a problem prevents changes.
 func (w *wants) refused() bool {
 	for _, p := range w.Problems {
 		if p.Fatal {

@@ -1,5 +1,5 @@
-// Package disk changes files of a node below one root, durably and atomically: a reader sees the old file or the
-// new one, and what was written survives a power failure. Nothing is written through a link that leaves the root.
+// Package disk changes files of a node below one root, durably and atomically: a reader sees either the old file or the
+// new one, and a completed write survives a power failure. It never writes through a link that leaves the root.
 package disk
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// MaxSize is how large a file may be that is looked at, in bytes.
+// MaxSize is the maximum size in bytes of a file that is read.
 const MaxSize = 4 << 20
 
-// Kind is what is at a path.
+// Kind is the kind of file at a path.
 type Kind string
 
 // Kinds. Other is a directory, a device or the like.
@@ -33,10 +33,10 @@ const (
 	Other  Kind = "other"
 )
 
-// Image is what is at a path, without a file's content.
+// Image describes the file at a path, without its content.
 type Image struct {
 	Kind Kind `json:"kind"`
-	// Sum is the content's SHA-256, in hexadecimal.
+	// Sum is the content's SHA-256 in hexadecimal.
 	Sum    string `json:"sum,omitempty"`
 	Target string `json:"target,omitempty"`
 	// Mode, owner and extended attributes of a file.
@@ -46,10 +46,10 @@ type Image struct {
 	XAttrs map[string][]byte `json:"xattrs,omitempty"`
 }
 
-// New returns the image of a file that is to be made: it belongs to who makes it.
+// New returns the image of a new file, which belongs to the user who creates it.
 func New(mode fs.FileMode) Image { return Image{Kind: File, Mode: mode, UID: -1, GID: -1} }
 
-// Same reports whether two images have the same content, by whatever owner and mode.
+// Same reports whether two images have the same content, whatever their owner and mode.
 func (i Image) Same(o Image) bool {
 	return i.Kind == o.Kind && i.Sum == o.Sum && i.Target == o.Target
 }
@@ -59,13 +59,13 @@ func (i Image) Identical(o Image) bool {
 	return i.Same(o) && i.Mode == o.Mode && i.UID == o.UID && i.GID == o.GID && maps.EqualFunc(i.XAttrs, o.XAttrs, bytes.Equal)
 }
 
-// Sum returns a content's sum as [Image.Sum] has it.
+// Sum returns the checksum of a content, as in [Image.Sum].
 func Sum(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])
 }
 
-// Found is what [Disk.Look] has found.
+// Found is the result of [Disk.Look].
 type Found struct {
 	Image
 	Content []byte
@@ -84,10 +84,10 @@ func Open(root string) (*Disk, error) {
 	return &Disk{root: r}, nil
 }
 
-// Close lets go of the root.
+// Close closes the root.
 func (d *Disk) Close() error { return d.root.Close() }
 
-// Look says what is at a path; links at its end are not followed.
+// Look returns what is at a path. It does not follow a link at the end of the path.
 func (d *Disk) Look(name string) (Found, error) {
 	info, err := d.root.Lstat(name)
 	switch {
@@ -129,8 +129,8 @@ func (d *Disk) look(name string) (Found, error) {
 	return Found{Image: image, Content: content, ModTime: info.ModTime()}, nil
 }
 
-// Write replaces a file, or makes it, with mode, owner and attributes of the image.
-// After an error the former file is still there. Its directory must exist.
+// Write replaces or creates a file with the mode, owner and attributes of the image. The directory must exist. After an
+// error the former file is unchanged.
 func (d *Disk) Write(name string, content []byte, like Image) error {
 	commit, _, err := d.Stage(name, content, like)
 	if err != nil {
@@ -176,7 +176,7 @@ func fill(f *renameio.PendingFile, content []byte, like Image) error {
 	if err := f.Chmod(like.Mode); err != nil {
 		return err
 	}
-	return f.Sync() // a full disk may show only now
+	return f.Sync() // a full disk may be reported only now
 }
 
 // Symlink creates a link, or replaces the existing file.
@@ -203,7 +203,7 @@ func (d *Disk) Remove(name string) error {
 	})
 }
 
-// in works in the directory of a path and makes the outcome durable there.
+// in calls work in the directory of a path and makes the result durable there.
 func (d *Disk) in(name, what string, work func(dir *os.Root, base string) error) error {
 	dir, err := d.root.OpenRoot(path.Dir(name))
 	if err != nil {
@@ -216,8 +216,7 @@ func (d *Disk) in(name, what string, work func(dir *os.Root, base string) error)
 	return explain(what, name, sync(dir))
 }
 
-// inThere is [Disk.in] for what takes away: a directory that is not there has nothing
-// of the kind.
+// inThere is [Disk.in] for removals: if the directory does not exist, there is nothing to remove.
 func (d *Disk) inThere(name, what string, work func(dir *os.Root, base string) error) error {
 	if err := d.in(name, what, work); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -234,7 +233,7 @@ func sync(dir *os.Root) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Missing returns the directories above a path that are not there, outermost first.
+// Missing returns the directories above a path that do not exist, outermost first.
 func (d *Disk) Missing(name string) ([]string, error) {
 	var missing []string
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -252,7 +251,7 @@ func (d *Disk) Missing(name string) ([]string, error) {
 	return missing, nil
 }
 
-// MakeDir makes a directory. An existing one is not an error.
+// MakeDir creates a directory. An existing one is not an error.
 func (d *Disk) MakeDir(name string, mode fs.FileMode) error {
 	return d.in(name, "make directory", func(dir *os.Root, base string) error {
 		if err := dir.Mkdir(base, mode); !errors.Is(err, fs.ErrExist) {
@@ -262,8 +261,7 @@ func (d *Disk) MakeDir(name string, mode fs.FileMode) error {
 	})
 }
 
-// RemoveDir removes a directory if it is empty. Anything else in its place is kept, and a missing directory is not
-// an error.
+// RemoveDir removes an empty directory. It keeps anything else at the path. A missing directory is not an error.
 func (d *Disk) RemoveDir(name string) error {
 	return d.inThere(name, "remove directory", func(dir *os.Root, base string) error {
 		info, err := dir.Lstat(base)

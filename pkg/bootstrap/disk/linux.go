@@ -57,8 +57,7 @@ func setAttributes(f *os.File, all map[string][]byte) error {
 
 func isNotEmpty(err error) bool { return errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) }
 
-// Writable returns why nothing can be written at a path, as far as that is known without trying: it is on a
-// read-only file system.
+// Writable returns an error if a path is on a read-only file system. It does not try to write.
 func (d *Disk) Writable(name string) error {
 	dir := path.Dir(name)
 	for {
@@ -80,11 +79,11 @@ func (d *Disk) Writable(name string) error {
 	}
 }
 
-// ErrBusy says that another process has the lock.
+// ErrBusy says that another process holds the lock.
 var ErrBusy = errors.New("another kata-vfio-bootstrap is running on this node")
 
-// Lock locks a directory, which must exist, for this process until release is
-// called or the process ends. It waits until ctx ends.
+// Lock locks an existing directory for this process until release is called or the process ends. It waits until ctx
+// ends.
 func (d *Disk) Lock(ctx context.Context, dir string) (release func(), err error) {
 	f, err := d.root.Open(dir)
 	if err != nil {

@@ -39,7 +39,7 @@ type Record struct {
 type Difference struct {
 	// Part is the part that requires it, such as "kernel" or "containerd".
 	Part string `json:"part"`
-	// Path is that of a file or of a setting of the running kernel, or empty.
+	// Path is the path of a file or of a setting of the running kernel, or empty.
 	Path string `json:"path,omitempty"`
 	// What is the kind of difference: "changed" or "removed" after bootstrap wrote the file, "missing" if bootstrap did not write it,
 	// "setting" of the running kernel, "reboot" if only a reboot is missing, "problem" if bootstrap can't fix it.

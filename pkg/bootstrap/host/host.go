@@ -1,6 +1,6 @@
-// Package host says what a node needs besides its kernel's command line: modules and their options, udev rules,
-// huge pages, locked memory, network managers that leave VFs alone. It also names what no file can fix, before
-// anything is changed.
+// Package host says what a node needs besides its kernel's command line: modules and their options, udev rules, huge
+// pages, locked memory, and network managers that leave VFs alone. It reports what no file can fix before anything is
+// changed.
 package host
 
 import (
@@ -23,13 +23,13 @@ import (
 // header begins each file of bootstrap.
 const header = "# Written by kata-vfio-bootstrap, which restores it when it differs. `kata-vfio-bootstrap revert` removes it.\n"
 
-// Wanted returns the node's files and settings as they should be.
+// Wanted returns the required files and settings of the node.
 func Wanted(tree state.Tree, b *blueprint.Blueprint, p *platform.Platform) state.Wanted {
 	n := &node{tree: tree, blueprint: b, platform: p}
 	n.preflight()
 	n.observed()
 	if p.Loader.Kind == platform.Talos {
-		return n.wanted // its files are nobody's to change
+		return n.wanted // its files can't be changed
 	}
 	n.modules()
 	n.options()
@@ -57,7 +57,7 @@ func (n *node) file(f state.File) {
 	n.wanted.Files = append(n.wanted.Files, f)
 }
 
-// setting asks for a running setting. An image has none.
+// setting requires a running setting. An image has none.
 func (n *node) setting(s state.Setting) {
 	if n.platform.Live {
 		n.wanted.Settings = append(n.wanted.Settings, s)
@@ -87,7 +87,7 @@ func (n *node) text(part, name string) (string, bool) {
 	return "", false
 }
 
-// real returns where a path leads to below the root.
+// real returns the target of a path, with links followed below the root.
 func (n *node) real(name string) string {
 	tree, ok := n.tree.(interface{ ReadLink(string) (string, error) })
 	if !ok {
@@ -102,7 +102,8 @@ func (n *node) real(name string) string {
 	})
 }
 
-// observed are facts for who sets up the cluster. Labels are set from where there is a kubeconfig; a node has no right to its own.
+// observed records facts for the cluster's administrator, such as the command that sets the labels. A node may not set
+// its own.
 func (n *node) observed() {
 	if len(n.blueprint.Labels) == 0 {
 		return
@@ -110,7 +111,7 @@ func (n *node) observed() {
 	n.fact("labels", "command", labelCommand(n.blueprint.Labels), "the blueprint")
 }
 
-// labelCommand is what sets a node's labels, in a fixed order.
+// labelCommand returns the command that sets a node's labels, in a fixed order.
 func labelCommand(labels map[string]string) string {
 	words := []string{"kubectl label node NODE --overwrite"}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
@@ -119,9 +120,9 @@ func labelCommand(labels map[string]string) string {
 	return strings.Join(words, " ")
 }
 
-// lockedMemory lifts the limit of locked memory for the VMMs that the runtime starts:
-// VFIO pins all of a guest's memory. They have it from the service that starts the
-// runtime; of one that is still to come the usual one.
+// lockedMemory removes the limit of locked memory for the VMMs that the runtime starts, because VFIO pins all of a
+// guest's memory. VMMs inherit the limit from the service that starts the runtime. If no runtime is installed yet, its
+// usual service is configured.
 func (n *node) lockedMemory() {
 	runtime := containers.RuntimeOf(n.tree, n.blueprint.Containers.Runtime)
 	units := containers.Units(n.tree, runtime)
@@ -141,8 +142,8 @@ func (n *node) lockedMemory() {
 	}
 }
 
-// network makes systemd-networkd leave VFs alone, by the mark that our udev rule sets. NetworkManager uses another
-// mark of the same rule.
+// network makes systemd-networkd ignore VFs by the property that bootstrap's udev rule sets. For NetworkManager, the
+// rule sets another property.
 func (n *node) network() {
 	if !*n.blueprint.Network.LeaveVFsAlone || !n.platform.Networkd {
 		return
@@ -156,9 +157,9 @@ func (n *node) network() {
 
 const hugePagesPart = "hugePages"
 
-// hugePages reserves pages of 2 MiB at boot, and now. Those of 1 GiB come from the kernel's command line (package
-// boot); here they are only verified. sysctl knows no sizes and no NUMA nodes: it serves for pages of the default
-// size on all nodes, and tmpfiles.d(5) for the rest.
+// hugePages reserves pages of 2 MiB at boot and now. Pages of 1 GiB come from the kernel's command line (package boot)
+// and are only verified here. sysctl supports neither sizes nor NUMA nodes: it sets pages of the default size on all
+// nodes, and tmpfiles.d(5) sets the others.
 func (n *node) hugePages() {
 	var sysctl, tmpfiles strings.Builder
 	for _, h := range n.blueprint.Kernel.HugePages {
@@ -187,9 +188,8 @@ func (n *node) hugePages() {
 	}
 }
 
-// hasPages names pages of a size, or on a NUMA node, that the running node does not
-// have. It would take no setting for them, and never have any. Some kernels know pages
-// of 1 GiB only once they are started with the argument.
+// hasPages reports whether the running node supports a size of pages on the NUMA node, and records a problem if it does
+// not. Some kernels support pages of 1 GiB only after a boot with the argument.
 func (n *node) hasPages(h blueprint.HugePages, name string) bool {
 	if !n.platform.Live {
 		return true
@@ -223,8 +223,8 @@ func pagesFile(h blueprint.HugePages) string {
 	return fmt.Sprintf("%s/hugepages/hugepages-%dkB/nr_hugepages", dir, h.Size.KiB())
 }
 
-// defaultIs2Mi reports whether vm.nr_hugepages counts pages of 2 MiB. Arm's kernels
-// have other sizes with other base pages.
+// defaultIs2Mi reports whether vm.nr_hugepages counts pages of 2 MiB. Arm kernels with other base pages have other
+// sizes.
 func (n *node) defaultIs2Mi() bool {
 	if !n.platform.Live {
 		return n.platform.Arch != "arm64"

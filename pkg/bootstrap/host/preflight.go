@@ -12,8 +12,7 @@ import (
 
 const preflightPart = "preflight"
 
-// preflight refuses a node on which nothing could work. Of an image nothing is known
-// but its kernel.
+// preflight refuses a node that can't work with kata-vfio. For an image it checks only the kernel.
 func (n *node) preflight() {
 	n.kernel()
 	if !n.platform.Systemd {
@@ -48,7 +47,7 @@ func (n *node) kernel() {
 	}
 }
 
-// What to look for in firmware setups, whose words differ.
+// What to look for in the firmware setup, whose terms vary.
 const (
 	switchOn = "in the firmware setup enable \"Intel VT for Directed I/O (VT-d)\" on Intel, \"IOMMU\" (AMD-Vi; below NBIO or AMD CBS) and \"SVM Mode\" on AMD, " +
 		"with \"ACS\", \"SR-IOV Support\" and \"Above 4G decoding\" if it has them; then reboot"
@@ -60,7 +59,7 @@ func (n *node) iommu() {
 	f := &p.Firmware
 	switch {
 	case len(p.IOMMUs) > 0 && f.DMAR == nil:
-		return // the kernel drives one, whatever described it
+		return // the kernel drives one, whatever the firmware describes
 	case !f.Readable && p.Arch == "arm64":
 		n.problem(state.Problem{
 			Part: preflightPart, Fatal: true, Text: "the kernel has no IOMMU", Fix: "use a machine with an SMMU that its device tree or firmware describes",
@@ -123,7 +122,7 @@ func byHand(part string) string {
 	return "check the version yourself, or remove it from the blueprint"
 }
 
-// withoutEpoch returns a version as its makers call it: "1:2.2.0" of a package is 2.2.0.
+// withoutEpoch returns a version without the package's epoch: "1:2.2.0" is 2.2.0.
 func withoutEpoch(version string) string {
 	if epoch, rest, ok := strings.Cut(version, ":"); ok && strings.Trim(epoch, "0123456789") == "" {
 		return rest

@@ -16,15 +16,15 @@ import (
 
 const (
 	udevPart = "udev"
-	// rulesFile comes before the rules that load drivers (80-drivers.rules).
+	// rulesFile is read before the rules that load drivers (80-drivers.rules).
 	rulesFile = "etc/udev/rules.d/10-kata-vfio.rules"
 )
 
 // vfProperty marks VFs in udev's database, for systemd-networkd.
 const vfProperty = "KATA_VFIO_VF"
 
-// udev writes one file of rules: functions that vendor drivers must not have, PFs and
-// their VFs, and VFs that network managers leave alone.
+// udev writes one rules file for functions that vendor drivers must not bind, for PFs and their VFs, and for VFs that
+// network managers leave alone.
 func (n *node) udev(pfs []physicalFunction) {
 	var rules strings.Builder
 	for _, a := range n.blueprint.VFIO.KeepOff {
@@ -33,13 +33,13 @@ func (n *node) udev(pfs []physicalFunction) {
 	for _, pf := range pfs {
 		fmt.Fprintf(&rules, "ACTION==\"add\", SUBSYSTEM==\"pci\", KERNEL==\"%s\", ATTR{sriov_drivers_autoprobe}=\"0\"\n", pf.address)
 		if !pf.switched && pf.vfs > 0 {
-			// The interface appears when the PF's driver is ready for VFs.
+			// The interface appears when the PF's driver can create VFs.
 			fmt.Fprintf(&rules, "ACTION==\"add\", SUBSYSTEM==\"net\", KERNELS==\"%s\", ATTR{device/sriov_numvfs}=\"%d\"\n", pf.address, pf.vfs)
 		}
 	}
 	if *n.blueprint.Network.LeaveVFsAlone {
-		// NetworkManager's own patterns know drivers and names, and PF and VF of some
-		// makes have one driver. That a function has a parent is what makes it a VF.
+		// NetworkManager's own patterns match drivers and names, but the PF and VF of some vendors share a driver. The
+		// parent function identifies a VF.
 		fmt.Fprintf(&rules, "ACTION!=\"remove\", SUBSYSTEM==\"net\", TEST==\"device/physfn\", ENV{NM_UNMANAGED}=\"1\", ENV{%s}=\"1\"\n", vfProperty)
 	}
 	n.keptOff()
@@ -56,8 +56,8 @@ func (n *node) udev(pfs []physicalFunction) {
 	})
 }
 
-// keptOff asks for the override of functions that the running kernel has. One that a
-// claim of the plugin's has set is left to it.
+// keptOff requires the driver override of functions that the running kernel has. It leaves another override, which a
+// claim may have set, unchanged.
 func (n *node) keptOff() {
 	if !n.platform.Live {
 		return
@@ -88,8 +88,7 @@ func (n *node) keptOff() {
 
 const initramfsPart = "initramfs"
 
-// earlyBinding brings the rules into the initial RAM file system, which may have the
-// vendor's driver in it.
+// earlyBinding adds the rules to the initial RAM file system, which may contain the vendor's driver.
 func (n *node) earlyBinding() {
 	if !n.blueprint.Kernel.EarlyBinding {
 		return
@@ -131,8 +130,8 @@ mkdir -p "$DESTDIR/etc/udev/rules.d"
 // selection.
 const nodeConfigFile = "etc/kata-vfio/node.yaml"
 
-// boundByPolicy refuses early binding of functions that the node's config does not have bound: on demand means that the node has them
-// until a claim comes, and none of its drivers would ever get them.
+// boundByPolicy refuses early binding of functions whose policy in the node config is not "bound". With "on demand" the
+// node uses a function until a claim comes, and early binding would keep the node's driver off it.
 func (n *node) boundByPolicy() {
 	text, there := n.text(initramfsPart, nodeConfigFile)
 	if !there {
@@ -173,7 +172,8 @@ func (n *node) boundBy(cfg *v1alpha1.NodeConfig, a pci.Address) {
 	}
 }
 
-// snapshot has a function, as far as rules ask, and its PF. Of one that is not there its address is known.
+// snapshot returns a function with the properties that rules match, and its PF. If the function does not exist, only
+// its address is set.
 func (n *node) snapshot(a pci.Address) (s *device.Snapshot, there bool) {
 	f := device.Function{Address: a}
 	class, there := n.number(a, "class")
@@ -197,7 +197,7 @@ func (n *node) snapshot(a pci.Address) (s *device.Snapshot, there bool) {
 	return &device.Snapshot{Functions: all}, true
 }
 
-// number is one of a function's attributes in hexadecimal.
+// number returns a hexadecimal attribute of a function.
 func (n *node) number(a pci.Address, attribute string) (uint64, bool) {
 	text, there := n.text(initramfsPart, function(a, attribute))
 	number, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 32)

@@ -13,11 +13,11 @@ import (
 
 const vfPart = "virtualFunctions"
 
-// physicalFunction is a PF of the blueprint's whose address is known.
+// physicalFunction is a PF of the blueprint with a known address.
 type physicalFunction struct {
 	address pci.Address
 	vfs     int
-	// switched: the PF's eswitch has to be set first, which only the plugin can.
+	// switched: the PF's eswitch mode has to be set first, which only the plugin can do.
 	switched bool
 }
 
@@ -42,7 +42,7 @@ func (n *node) physicalFunctions() []physicalFunction {
 	return all
 }
 
-// addressOf returns the address of a PF that may be named by its interface.
+// addressOf returns the address of a PF that a rule names by address or interface.
 func (n *node) addressOf(rule v1alpha1.VFRule) (pci.Address, bool) {
 	if address, err := pci.ParseAddress(rule.PF); err == nil {
 		return address, true
@@ -52,7 +52,7 @@ func (n *node) addressOf(rule v1alpha1.VFRule) (pci.Address, bool) {
 	return address, err == nil
 }
 
-// line returns the rest of the line with a prefix.
+// line returns the rest of the first line with a prefix.
 func line(text, prefix string) string {
 	for l := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(l), prefix); ok {
@@ -66,9 +66,8 @@ func function(a pci.Address, attribute string) string {
 	return path.Join("sys/bus/pci/devices", a.String(), attribute)
 }
 
-// judge refuses what the hardware does not offer, and asks for what the boot brings.
-// A running number of VFs is never changed here: the plugin does, which knows whether
-// one of them is in use (`kata-vfio-plugin provision`).
+// judge refuses what the hardware does not support, and requires what the next boot sets. It never changes the running
+// number of VFs: only the plugin knows whether a VF is in use (`kata-vfio-plugin provision`).
 func (n *node) judge(pf *physicalFunction, name string) {
 	if _, there := n.text(vfPart, function(pf.address, "uevent")); !there {
 		n.problem(state.Problem{

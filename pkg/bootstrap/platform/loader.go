@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// LoaderKind is how kernels get their command line.
+// LoaderKind says how kernels get their command line.
 type LoaderKind string
 
-// Kinds. Unknown is a loader that nothing here knows how to set up.
+// Kinds. An unknown loader can't be configured by bootstrap.
 const (
 	// GRUB: its configuration is generated from etc/default/grub.
 	GRUB LoaderKind = "GRUB"
 	// GRUBEntries: GRUB reads entries of the Boot Loader Specification.
 	GRUBEntries LoaderKind = "GRUB with boot loader entries"
-	// Entries: another loader reads them, systemd-boot as a rule.
+	// Entries: another loader, usually systemd-boot, reads the entries.
 	Entries LoaderKind = "systemd-boot"
 	// UnifiedImages: the command line is in the signed image of each kernel.
 	UnifiedImages LoaderKind = "unified kernel images"
@@ -25,7 +25,7 @@ const (
 	Extlinux LoaderKind = "extlinux"
 	Flatcar  LoaderKind = "Flatcar's GRUB"
 	Talos    LoaderKind = "Talos"
-	// Unmounted: systemd-boot has started the node, and its partition can't be seen.
+	// Unmounted: systemd-boot started the node, but its partition is not mounted.
 	Unmounted LoaderKind = "systemd-boot on a partition that is not mounted"
 	Unknown   LoaderKind = "unknown"
 )
@@ -36,16 +36,15 @@ type Loader struct {
 	// Defaults is the file of settings: etc/default/grub, etc/default/u-boot,
 	// Flatcar's grub.cfg.
 	Defaults string
-	// DropIns is the directory whose fragments the tool reads after Defaults; empty
-	// where the tool reads none.
+	// DropIns is the directory of fragments that the tool reads after Defaults, or empty if it reads none.
 	DropIns string
-	// Tool generates Config. Empty: none is needed, or none is there.
+	// Tool generates Config. It is empty if none is needed or none is installed.
 	Tool   string
 	Config string
 	// EntryFiles have a command line each.
 	EntryFiles []string
-	// Cmdline is the file from which kernel-install takes the line of kernels to
-	// come: etc/kernel/cmdline, or usr/lib/kernel/cmdline, which is not to be edited.
+	// Cmdline is the file from which kernel-install takes the command line of later kernels: etc/kernel/cmdline, or
+	// usr/lib/kernel/cmdline, which must not be edited.
 	Cmdline string
 }
 
@@ -69,8 +68,8 @@ func (r *reader) loader(system *OS, live bool) Loader {
 	return Loader{Kind: Unknown}
 }
 
-// startedBySystemdBoot asks the variable by which a loader names itself
-// (https://systemd.io/BOOT_LOADER_INTERFACE), in UTF-16.
+// startedBySystemdBoot reads the variable in which a loader stores its name (https://systemd.io/BOOT_LOADER_INTERFACE),
+// in UTF-16.
 func (r *reader) startedBySystemdBoot() bool {
 	info := r.text(efivars + "LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f")
 	return strings.Contains(strings.ReplaceAll(info, "\x00", ""), "systemd-boot")
@@ -97,7 +96,7 @@ func (r *reader) grub() Loader {
 	return l
 }
 
-// blsEnabled reports whether etc/default/grub has GRUB read entries.
+// blsEnabled reports whether etc/default/grub makes GRUB read entries.
 func blsEnabled(defaults string) bool {
 	enabled := false
 	for line := range strings.Lines(defaults) {

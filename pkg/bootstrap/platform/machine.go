@@ -10,14 +10,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/acpi"
 )
 
-// Module is how a kernel has a module: neither means that it does not.
+// Module says how a kernel has a module. If both are false, it does not have it.
 type Module struct {
 	Loadable, BuiltIn bool
-	// Loaded: the running kernel has it in memory. False for an image, and for most of what is built in.
+	// Loaded: the running kernel has loaded it. It is false for an image and for most built-in modules.
 	Loaded bool
 }
 
-// There reports whether the kernel has it in either way.
+// There reports whether the kernel has the module, loadable or built in.
 func (m Module) There() bool { return m.Loadable || m.BuiltIn }
 
 func (r *reader) cpu() CPU {
@@ -25,7 +25,7 @@ func (r *reader) cpu() CPU {
 	return CPU{Virtualizes: slices.Contains(flags, "vmx") || slices.Contains(flags, "svm")}
 }
 
-// field returns the first of a name in text of the form "name : value".
+// field returns the first value of a name in text of the form "name : value".
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(line, ":")
@@ -50,8 +50,7 @@ func (r *reader) firmware() Firmware {
 	return f
 }
 
-// parsed returns a table that is there; nil where it can't be read, of which then nothing is said. One that can be read and not be
-// understood offers nothing.
+// parsed returns an existing table, or nil if it can't be read. A table that can't be parsed is returned empty.
 func parsed[T any](r *reader, f *Firmware, name string, parse func(string) (T, error)) *T {
 	data, err := r.tree.ReadAtMost(path.Join(tables, name), maxFile)
 	r.note(err)
@@ -70,7 +69,7 @@ func (r *reader) lockdown() string {
 	return mode
 }
 
-// secureBoot reads the variable. Four bytes of attributes precede its value.
+// secureBoot reads the variable, whose value follows four bytes of attributes.
 func (r *reader) secureBoot() string {
 	switch value := r.text(efivars + "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"); {
 	case len(value) != 5:
@@ -83,7 +82,7 @@ func (r *reader) secureBoot() string {
 
 const efivars = "sys/firmware/efi/efivars/"
 
-// kernel returns the release that runs; of an image the newest, by the numbers in its name.
+// kernel returns the running release. For an image it returns the newest installed one, by the numbers in the names.
 func (r *reader) kernel(live bool) string {
 	if live {
 		return strings.TrimSpace(r.text("proc/sys/kernel/osrelease"))
@@ -97,8 +96,8 @@ func (r *reader) kernel(live bool) string {
 	return newest
 }
 
-// newer reports whether a release is newer than another: 6.12 is newer than 6.9. Where a number and a text meet, the number is newer,
-// so that a release is newer than its candidates ("6.12.0-1" and "6.12.0-rc1").
+// newer reports whether a release is newer than another: 6.12 is newer than 6.9. A number is newer than a text, so that
+// a release is newer than its candidates ("6.12.0-1" and "6.12.0-rc1").
 func newer(a, b string) bool {
 	return slices.CompareFunc(parts(a), parts(b), func(a, b string) int {
 		m, errA := strconv.ParseUint(a, 10, 64)
@@ -115,7 +114,7 @@ func newer(a, b string) bool {
 	}) > 0
 }
 
-// parts are a name's numbers and the texts between them, without separators.
+// parts returns the numbers and texts of a name, without separators.
 func parts(name string) []string {
 	var all []string
 	kind := 0
@@ -138,8 +137,7 @@ func parts(name string) []string {
 	return all
 }
 
-// modules lists those of the kernel. It is nil where the kernel's list of modules can't be
-// read, which says nothing of what the kernel has.
+// modules returns the kernel's modules, or nil if the kernel's list can't be read.
 func (r *reader) modules(release string, live bool) map[string]Module {
 	dir := path.Join("usr/lib/modules", release)
 	if release == "" || !r.any(path.Join(dir, "modules.dep")) {
@@ -163,7 +161,7 @@ func (r *reader) modules(release string, live bool) map[string]Module {
 	return modules
 }
 
-// markLoaded marks what /sys/module has. A module that is built in is there only where it has parameters.
+// markLoaded marks the modules in /sys/module. A built-in module appears there only if it has parameters.
 func (r *reader) markLoaded(modules map[string]Module) {
 	for _, name := range r.list("sys/module") {
 		if m, known := modules[name]; known {

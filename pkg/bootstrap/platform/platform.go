@@ -1,6 +1,5 @@
-// Package platform finds out what kind of node there is to set up: its system,
-// firmware, boot loader and the tools that belong to it. It reads files and runs
-// nothing, so that it answers alike for a running node and for an image on disk.
+// Package platform determines what kind of node bootstrap configures: its system, firmware, boot loader and their
+// tools. It only reads files, so it returns the same for a running node and for an image on disk.
 package platform
 
 import (
@@ -16,43 +15,43 @@ import (
 
 // Platform is what the node has. A zero field means unknown: an image does not show its firmware, for example.
 type Platform struct {
-	// Live: the tree is the running node's, and /proc and /sys are its kernel's.
+	// Live: the tree is the running node's, with its kernel's /proc and /sys.
 	Live bool
 	OS   OS
-	// Arch is "amd64" or "arm64", else empty.
+	// Arch is "amd64", "arm64" or empty.
 	Arch     string
 	CPU      CPU
 	Firmware Firmware
 	// IOMMUs are the IOMMUs that the running kernel drives.
 	IOMMUs []string
-	// Kernel is the release that runs, or the newest that is installed.
+	// Kernel is the running release, or the newest installed one.
 	Kernel string
-	// Modules are those of that kernel, by names with "_". Nil where its list of modules can't be read.
+	// Modules are that kernel's modules, by names with "_". It is nil if the list of modules can't be read.
 	Modules map[string]Module
-	// Cmdline is the running kernel's.
+	// Cmdline is the running kernel's command line.
 	Cmdline string
-	// Lockdown and SecureBoot are words for people.
+	// Lockdown and SecureBoot are for display.
 	Lockdown, SecureBoot string
 	Loader               Loader
 	Initramfs            Initramfs
-	// Systemd reads what is laid down for it.
+	// Systemd: the node has systemd, which reads unit files.
 	Systemd bool
 	// SystemdRuns and UdevRuns say whether they can be notified of changes, as sd_booted(3) and udevadm(8) define
 	// it. False for an image.
 	SystemdRuns, UdevRuns bool
 	Networkd              bool
-	// Unread are files that are there and could not be read, with the reason.
+	// Unread are the errors of existing files that could not be read.
 	Unread []string
 	// denied are the tables that this process may not read.
 	denied []string
 }
 
-// OS is what os-release says (os-release(5)).
+// OS is the system according to os-release(5).
 type OS struct{ ID, Name string }
 
-// CPU is what /proc/cpuinfo says.
+// CPU is the processor according to /proc/cpuinfo.
 type CPU struct {
-	// Virtualizes: VT-x or SVM is there and switched on.
+	// Virtualizes: VT-x or SVM is available and enabled.
 	Virtualizes bool
 }
 
@@ -62,20 +61,20 @@ type Firmware struct {
 	IVRS *acpi.IVRS
 	// IORT is Arm's table.
 	IORT bool
-	// Readable: the firmware's tables can be seen, and those that matter here can be read.
+	// Readable: the directory of tables is not empty, and the tables above could be read.
 	Readable bool
 }
 
-// Initramfs is the tool that makes the initial RAM file system.
+// Initramfs is the tool that generates the initial RAM file system.
 type Initramfs string
 
-// Tools, as they are called.
+// The tools' names.
 const (
 	UpdateInitramfs Initramfs = "update-initramfs"
 	Dracut          Initramfs = "dracut"
 )
 
-// Detect reads the tree. Live says that it is the running node's.
+// Detect reads the tree. live: it is the running node's.
 func Detect(tree state.Tree, live bool) *Platform {
 	r := &reader{tree: tree}
 	p := &Platform{Live: live, OS: r.system(), Arch: r.architecture()}
@@ -97,7 +96,7 @@ func Detect(tree state.Tree, live bool) *Platform {
 	return p
 }
 
-// reader reads files that may be absent, and keeps in mind what it could not read.
+// reader reads files that may be absent, and records those that it can't read.
 type reader struct {
 	tree           state.Tree
 	unread, denied []string
@@ -131,7 +130,7 @@ func (r *reader) note(err error) {
 // latter is noted if access was denied.
 func (r *reader) any(names ...string) bool { return r.first(names...) != "" }
 
-// first returns the first of the files that is there.
+// first returns the first file that exists.
 func (r *reader) first(names ...string) string {
 	for _, name := range names {
 		_, err := r.tree.ReadAtMost(name, 1)
@@ -158,7 +157,7 @@ func (r *reader) system() OS {
 	return OS{ID: fields["ID"], Name: fields["PRETTY_NAME"]}
 }
 
-// architecture reads a program's ELF header, which an image has too.
+// architecture reads a program's ELF header, because an image has no running kernel.
 func (r *reader) architecture() string {
 	const machine = 18
 	for _, name := range []string{"usr/bin/env", "usr/lib/systemd/systemd", "bin/sh"} {
